@@ -1,0 +1,63 @@
+package core
+
+import "errors"
+
+// The error set. Each names one situation and calls for one reaction; match
+// them with errors.Is, since what is returned also carries the key and the
+// cause. A caller whose own context ended gets an error that matches
+// context.Cause of that context instead of any of these.
+var (
+	// ErrHeld says that somebody else held the lock for as long as the caller
+	// was ready to wait. Nothing was taken.
+	ErrHeld = errors.New("interlock: lock is held elsewhere")
+
+	// ErrQueueFull says that MaxWaiters callers of this process were already
+	// waiting for the key. It also matches ErrHeld.
+	ErrQueueFull = errors.New("interlock: too many waiters for the lock")
+
+	// ErrUnavailable says that the store could not be reached or did not
+	// answer, so that it is not known who holds the lock. The caller does not.
+	ErrUnavailable = errors.New("interlock: lock store unavailable")
+
+	// ErrNotReady says that the store answered that it cannot serve the key
+	// at this moment (Redis: LOADING, TRYAGAIN, CLUSTERDOWN and the like). A
+	// store returns it; the lock retries it, and what reaches a caller in the
+	// end also matches ErrUnavailable.
+	ErrNotReady = errors.New("interlock: lock store not ready")
+
+	// ErrNotReplicated says that too few replicas acknowledged the lock in
+	// time. It was released again.
+	ErrNotReplicated = errors.New("interlock: lock not acknowledged by enough replicas")
+
+	// ErrLost says that the lease can no longer be trusted: it expired, was
+	// deleted or taken over, or could not be renewed before its deadline. Work
+	// done under it must be rolled back.
+	ErrLost = errors.New("interlock: lease lost")
+
+	// ErrNotOwner says that the store does not know the caller as the holder.
+	// A store returns it; a Lease turns it into ErrLost, which it also matches.
+	ErrNotOwner = errors.New("interlock: not the owner of the lock")
+
+	// ErrMaxHold says that the lease was held for as long as MaxHold allows.
+	// Its context has ended and it is no longer renewed.
+	ErrMaxHold = errors.New("interlock: maximum hold reached")
+
+	// ErrReleased is the cause with which the context of a lease ends when
+	// the lease was released in the ordinary way.
+	ErrReleased = errors.New("interlock: lease released")
+
+	// ErrClosed says that the locker is closing and grants no new locks.
+	ErrClosed = errors.New("interlock: locker closed")
+
+	// ErrKey says that a key is empty or too long, or that a request does not
+	// carry a usable value for a part of it.
+	ErrKey = errors.New("interlock: bad lock key")
+
+	// ErrConfig says that an option has a value that cannot work. The text
+	// says which, and what is accepted.
+	ErrConfig = errors.New("interlock: bad configuration")
+
+	// ErrPending is returned by a Store whose caller left before the outcome
+	// of its request was known; see Store.Acquire.
+	ErrPending = errors.New("interlock: outcome not yet known")
+)

@@ -1,0 +1,119 @@
+package core
+
+import (
+	"context"
+	"time"
+)
+
+// Observer is told what happens to locks, for traces, metrics and alerts. Set
+// it with WithObserver; package otellock is the one for OpenTelemetry. Its
+// methods, and the functions of its observations, are called from many
+// goroutines and must return quickly.
+type Observer interface {
+	// Start is called when a lock is asked for. The context it returns is
+	// used for the acquisition; the handler's context derives from the
+	// caller's.
+	Start(ctx context.Context, op Operation) (context.Context, Observation)
+}
+
+// Operation says what is about to happen.
+type Operation struct {
+	// Rule is the name of the rule that asked (Name), a label of low
+	// cardinality; empty for a lock taken without a rule and a name.
+	Rule string
+	// Keys are the keys asked for. They identify users: hash them before they
+	// leave the process.
+	Keys []string
+	// Wait is how long the caller is ready to wait: 0 not at all, negative
+	// until its context ends.
+	Wait time.Duration
+	// Waiters is how many callers of this process wait for the first key.
+	Waiters int
+}
+
+// Observation is a set of functions that are called as an operation goes on.
+// Each may be nil, which costs nothing.
+type Observation struct {
+	// Acquired ends every acquisition, granted or not, exactly once.
+	Acquired func(Acquired)
+	// Released is called when the last hold of a granted lock is released.
+	Released func(Released)
+	// Renewed is called after each renewal of the lease, with its error.
+	Renewed func(err error)
+	// Lost is called when a granted lease is lost, at most once.
+	Lost func(Loss)
+	// Disordered is called when a lock was asked for that sorts before one
+	// that the context already holds: two such callers can wait for each
+	// other. See LockAll.
+	Disordered func(key, held string)
+	// Bypassed is called when a guard lets a handler run without its lock
+	// because it was told to fail open.
+	Bypassed func(err error)
+	// Rejected is called when a guard refuses a request before it asks for
+	// the lock, since no key could be made of it.
+	Rejected func(err error)
+}
+
+// Acquired says how an acquisition ended.
+type Acquired struct {
+	// Err is nil when the lock was granted.
+	Err error
+	// Waited is the time from the call to the outcome.
+	Waited time.Duration
+	// Contended says that the lock was not free at once.
+	Contended bool
+	// Attempts is how many requests to the store this caller made itself:
+	// none when the lock was handed over in the process or re-entered.
+	Attempts int
+	// Token is the fencing token of the (first) key.
+	Token int64
+	// Reentered says that a hold was added to a lock the context had already.
+	Reentered bool
+}
+
+// Released says how a hold ended.
+type Released struct {
+	// Err is what Lease.Release returned.
+	Err error
+	// Held is the time from the grant to the release.
+	Held time.Duration
+	// Took is how long the release itself took.
+	Took time.Duration
+	// HandedOver says that the lock went to a waiter of this process.
+	HandedOver bool
+}
+
+// Loss describes a lost lease.
+type Loss struct {
+	// Key is the lock's key. It identifies users: hash it before it leaves
+	// the process.
+	Key string
+	// Rule is the name of the rule that held it.
+	Rule string
+	// Token is the fencing token of the lost grant.
+	Token int64
+	// Held is the time from the grant to the loss.
+	Held time.Duration
+	// Reason says why.
+	Reason LossReason
+	// Err is the last renewal's error, if any.
+	Err error
+}
+
+// LossReason says why a lease was lost.
+type LossReason string
+
+// The reasons for a loss.
+const (
+	// LossExpired: a fixed lease (TTL) ended before it was released.
+	LossExpired LossReason = "expired"
+	// LossNotOwner: the store says that the lock is not ours any more; it was
+	// deleted, evicted, lost at a failover, or taken over.
+	LossNotOwner LossReason = "not_owner"
+	// LossUnavailable: no renewal succeeded before the deadline.
+	LossUnavailable LossReason = "unavailable"
+	// LossMaxHold: MaxHold was reached.
+	LossMaxHold LossReason = "max_hold"
+	// LossClosed: the locker was closed before the lock was released.
+	LossClosed LossReason = "closed"
+)
