@@ -1,0 +1,135 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// sentinelConf watches a master as nobody would in production: seconds instead
+// of minutes, so that a test can wait for a failover. %s is the name, %d the port.
+const sentinelConf = `sentinel monitor %[1]s 127.0.0.1 %[2]d 2
+sentinel down-after-milliseconds %[1]s 1000
+sentinel failover-timeout %[1]s 4000
+sentinel parallel-syncs %[1]s 1
+`
+
+// sentinels is how many there are; with a quorum of 2 one may be lost.
+const sentinels = 3
+
+// SentinelSet is a master with replicas, watched by three sentinels that agree
+// by two that it is down when it was silent for a second.
+type SentinelSet struct {
+	// Name is the master's name among the sentinels.
+	Name string
+	// ReplicaSet holds the data servers in their first roles; after a failover
+	// AwaitFailover tells the new one.
+	ReplicaSet
+	// Sentinels are the sentinel processes.
+	Sentinels []*Server
+}
+
+// Sentinel starts a master, the given number of replicas and three sentinels,
+// and returns once all know one another; that takes over two seconds, because
+// sentinels announce themselves every two.
+func Sentinel(tb testing.TB, replicas int, opts ...Option) *SentinelSet {
+	tb.Helper()
+	set := &SentinelSet{Name: "interlock", ReplicaSet: *Replicated(tb, replicas, opts...)}
+	cfg := newConfig(tb.TempDir(), nil)
+	cfg.sentinel = fmt.Sprintf(sentinelConf, set.Name, set.Master.port)
+	set.Sentinels = startAll(tb, slices.Repeat([]config{cfg}, sentinels)...)
+	for _, s := range set.Sentinels {
+		Eventually(tb, topologyTimeout, func(ctx context.Context) error {
+			return set.known(ctx, s, replicas)
+		})
+	}
+	return set
+}
+
+// known is nil once the sentinel s knows the others and all replicas.
+func (t *SentinelSet) known(ctx context.Context, s *Server, replicas int) error {
+	state, err := t.ask(ctx, s)
+	if err != nil {
+		return err
+	}
+	want := [2]string{fmt.Sprint(sentinels - 1), fmt.Sprint(replicas)}
+	if got := [2]string{state["num-other-sentinels"], state["num-slaves"]}; got != want {
+		return fmt.Errorf("sentinel %s knows %v sentinels and replicas, want %v", s.Addr(), got, want)
+	}
+	if flags := state["flags"]; flags != "master" {
+		return fmt.Errorf("sentinel %s: master is %q", s.Addr(), flags)
+	}
+	return nil
+}
+
+// ask returns what the sentinel s knows of the master.
+func (t *SentinelSet) ask(ctx context.Context, s *Server) (map[string]string, error) {
+	var state map[string]string
+	err := s.admin(ctx, func(rdb *redis.Client) error {
+		cmd := redis.NewMapStringStringCmd(ctx, "sentinel", "master", t.Name)
+		err := rdb.Process(ctx, cmd)
+		state = cmd.Val()
+		return err
+	})
+	return state, err
+}
+
+// Addrs returns the sentinels' addresses.
+func (t *SentinelSet) Addrs() []string { return addrs(t.Sentinels) }
+
+// Client returns a client that follows the master, closed by the test's
+// cleanup. Each function may change its options.
+func (t *SentinelSet) Client(tb testing.TB, change ...func(*redis.FailoverOptions)) *redis.Client {
+	tb.Helper()
+	o := &redis.FailoverOptions{MasterName: t.Name, SentinelAddrs: t.Addrs()}
+	for _, f := range change {
+		f(o)
+	}
+	rdb := redis.NewFailoverClient(o)
+	closeAfter(tb, rdb)
+	return rdb
+}
+
+// AwaitFailover waits until all running sentinels name another master than old
+// and that one accepts writes, and returns it. It takes about two seconds from
+// the moment old was killed or paused.
+func (t *SentinelSet) AwaitFailover(tb testing.TB, old *Server) *Server {
+	tb.Helper()
+	var promoted *Server
+	Eventually(tb, topologyTimeout, func(ctx context.Context) error {
+		for _, s := range t.Sentinels {
+			if s.current().dead() {
+				continue
+			}
+			state, err := t.ask(ctx, s)
+			if err != nil {
+				return err
+			}
+			addr := net.JoinHostPort(state["ip"], state["port"])
+			if addr == old.Addr() {
+				return fmt.Errorf("sentinel %s still names %s", s.Addr(), addr)
+			}
+			i := slices.Index(addrs(t.all()), addr)
+			if i < 0 {
+				return fmt.Errorf("sentinel %s names a stranger: %s", s.Addr(), addr)
+			}
+			promoted = t.all()[i]
+		}
+		return promoted.isMaster(ctx)
+	})
+	return promoted
+}
+
+func (r *ReplicaSet) all() []*Server { return append([]*Server{r.Master}, r.Replicas...) }
+
+func addrs(servers []*Server) []string {
+	list := make([]string, len(servers))
+	for i, s := range servers {
+		list[i] = s.Addr()
+	}
+	return list
+}
