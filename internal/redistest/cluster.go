@@ -212,12 +212,14 @@ func (s *Server) sees(ctx context.Context, promoted *Server) error {
 		if err != nil {
 			return err
 		}
-		slots, err := rdb.ClusterSlots(ctx).Result()
+		shards, err := rdb.ClusterShards(ctx).Result()
 		if err != nil {
 			return err
 		}
-		named := slices.ContainsFunc(slots, func(r redis.ClusterSlot) bool {
-			return len(r.Nodes) > 0 && r.Nodes[0].Addr == promoted.Addr()
+		named := slices.ContainsFunc(shards, func(shard redis.ClusterShard) bool {
+			return slices.ContainsFunc(shard.Nodes, func(n redis.Node) bool {
+				return n.Role == "master" && int(n.Port) == promoted.port
+			})
 		})
 		if state := infoField(info, "cluster_state"); state != "ok" || !named {
 			return fmt.Errorf("%s: cluster_state %s, %s is master: %t", s.Addr(), state, promoted.Addr(), named)

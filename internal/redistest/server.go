@@ -110,7 +110,7 @@ func startAll(tb testing.TB, cfgs ...config) []*Server {
 	errs := make([]error, len(cfgs))
 	var wg sync.WaitGroup
 	for i, cfg := range cfgs {
-		wg.Go(func() { servers[i], errs[i] = start(cfg) })
+		wg.Go(func() { servers[i], errs[i] = start(tb.Context(), cfg) })
 	}
 	wg.Wait()
 	// Registered before the failure is reported: those that did start must go.
@@ -126,7 +126,7 @@ func startAll(tb testing.TB, cfgs ...config) []*Server {
 }
 
 // start starts a server on a port nobody else has.
-func start(cfg config) (*Server, error) {
+func start(ctx context.Context, cfg config) (*Server, error) {
 	var err error
 	for range startAttempts {
 		s := &Server{cfg: cfg}
@@ -141,7 +141,7 @@ func start(cfg config) (*Server, error) {
 				return nil, err
 			}
 		}
-		if err = s.run(); err == nil {
+		if err = s.run(ctx); err == nil {
 			return s, nil
 		}
 		// Between choosing a port and binding it somebody may have been faster,
@@ -174,7 +174,7 @@ func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Ito
 
 // run starts the process at the server's port and waits until it answers. The
 // error is errPortTaken when the port is somebody else's.
-func (s *Server) run() error {
+func (s *Server) run(ctx context.Context) error {
 	prog, err := findProgram()
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (s *Server) run() error {
 	s.proc = p
 	s.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err = poll(ctx, func(ctx context.Context) error {
 		if p.dead() {
@@ -373,10 +373,10 @@ func (s *Server) send(tb testing.TB, sig os.Signal) {
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
 	s.Kill()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
 	defer cancel()
-	err := poll(ctx, func(context.Context) error {
-		err := s.run()
+	err := poll(ctx, func(ctx context.Context) error {
+		err := s.run(ctx)
 		if err != nil && !errors.Is(err, errPortTaken) {
 			return stop{err}
 		}

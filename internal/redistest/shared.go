@@ -7,7 +7,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -72,6 +71,8 @@ func ExampleClient() *redis.Client {
 }
 
 func sharedServer() (*Server, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.server == nil {
@@ -80,15 +81,13 @@ func sharedServer() (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := start(newConfig(dir, nil))
+		s, err := start(ctx, newConfig(dir, nil))
 		if err != nil {
 			return nil, errors.Join(err, os.RemoveAll(dir))
 		}
 		shared.dir, shared.server = dir, s
 	}
 	s := shared.server
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
 	return s, s.admin(ctx, func(rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() })
 }
 
