@@ -1,0 +1,4 @@
+package bank
+
+// AccountKey is where an account is kept.
+var AccountKey = accountKey
