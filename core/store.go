@@ -29,17 +29,19 @@ type Store interface {
 	// ErrUnavailable, ErrNotReady or ErrNotReplicated.
 	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
 
-	// Renew extends leases, and reports on each through Renewal.Done exactly
-	// once, in any order, from any goroutine. It returns when all have been
-	// reported; after ctx ends it does so soon. Leases on different servers do
-	// not delay each other.
-	Renew(ctx context.Context, batch []Renewal)
+	// Renew extends leases, and calls done exactly once for each, in any
+	// order, from any goroutine, with its index and its outcome: nil,
+	// ErrNotOwner, or a failure on the way; contended says that other lockers
+	// wait for the lock. It returns when all have been reported, which after
+	// ctx ends is soon. Leases on different servers do not delay each other.
+	Renew(ctx context.Context, batch []Renewal, done func(i int, contended bool, err error))
 
 	// Release gives up the lock if it belongs to the owner, and wakes who
-	// waits. It retries within ctx what failed on the way; "not the owner"
-	// after a try of unknown outcome counts as released. It returns
-	// ErrNotOwner when the lock is not the owner's, else ErrUnavailable or
-	// ErrNotReady.
+	// waits. It retries until ReleaseRequest.Deadline what failed on the way;
+	// "not the owner" after a try of unknown outcome counts as released. It
+	// returns ErrNotOwner when the lock is not the owner's, else
+	// ErrUnavailable or ErrNotReady. The context carries values only: a
+	// release must not fail because a client has gone.
 	Release(ctx context.Context, req ReleaseRequest) error
 
 	// Watch calls wake when the lock of the key may have become free: when it
@@ -97,9 +99,6 @@ type Renewal struct {
 	// TTL is what the lease is extended to, never shortened; zero only checks
 	// that the owner still holds the lock.
 	TTL time.Duration
-	// Done receives the outcome: nil, ErrNotOwner, or a failure on the way.
-	// contended says that other lockers wait for the lock.
-	Done func(contended bool, err error)
 }
 
 // ReleaseRequest gives up a lock.
@@ -111,9 +110,14 @@ type ReleaseRequest struct {
 	// TTL is the lease that the lock had, which bounds how long the store
 	// remembers Token.
 	TTL time.Duration
+	// Remember asks the store to note Token: it was not minted by the store, or
+	// so long ago that the store may have forgotten it.
+	Remember bool
 	// Waiter, unless empty, is entered at the end of the list of waiting
 	// lockers: the releasing process wants the lock again.
 	Waiter string
+	// Deadline is when to give up.
+	Deadline time.Time
 }
 
 // Signal tells a waiting locker that a lock may be free.

@@ -1,0 +1,277 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Lease is a hold on one lock (Lock) or several (LockAll). It is valid until it
+// is released or lost; the context says which came when, the fencing token
+// protects what the context cannot.
+//
+// Reentrancy runs along the context: locking a key again under Context adds a
+// hold, with a Lease of its own, and the lock goes when the last hold is
+// released, in whatever order. The context is thus the right to enter:
+// goroutines that share it do not exclude each other. The inner call's TTL,
+// Watchdog and MaxHold do not apply.
+//
+// A Lease is safe for concurrent use.
+type Lease struct {
+	locker *Locker
+	parent context.Context
+	outer  *Lease // the lease that parent carries
+	obs    *Observation
+
+	// turns are the locks, sorted by key. A turn whose lease is this one was
+	// taken by it; the others were re-entered.
+	turns []*turn
+	own   turn // the only turn of most leases, saves an allocation
+	one   [1]*turn
+
+	released sync.Once
+	result   error
+	gone     atomic.Bool
+
+	// The context. The standard library's cancelCtx below it is made when
+	// somebody first asks for its channel; many handlers never do.
+	ctxMu  sync.Mutex
+	left   int // own turns that are not over
+	cause  error
+	std    atomic.Pointer[context.Context]
+	cancel context.CancelCauseFunc
+}
+
+// Key returns the lock's key; of several the first in sorted order.
+func (l *Lease) Key() string { return l.turns[0].key }
+
+// Keys returns the keys of all locks of the lease, sorted.
+func (l *Lease) Keys() []string {
+	keys := make([]string, len(l.turns))
+	for i, t := range l.turns {
+		keys[i] = t.key
+	}
+	return keys
+}
+
+// Token returns the fencing token: greater than that of every earlier grant of
+// the key, by whichever process. It protects only where the resource remembers
+// the highest token it has seen and refuses smaller ones. Re-entering keeps the
+// token. Of several keys it is that of Key; see TokenFor.
+func (l *Lease) Token() int64 { return l.turns[0].token }
+
+// TokenFor returns the fencing token of one of several keys, and whether the
+// lease holds that key.
+func (l *Lease) TokenFor(key string) (int64, bool) {
+	for _, t := range l.turns {
+		if t.key == key {
+			return t.token, true
+		}
+	}
+	return 0, false
+}
+
+// Deadline is until when the lease is good without another renewal, on the
+// monotonic clock: the send time of the last confirmed acquire or renewal plus
+// the TTL less a margin for clock drift (1 % and 2 ms). Of several keys it is
+// the earliest.
+func (l *Lease) Deadline() time.Time {
+	var first time.Time
+	for _, t := range l.turns {
+		sh := t.entry.shard
+		sh.mu.Lock()
+		d := t.ten.deadline
+		sh.mu.Unlock()
+		if first.IsZero() || d.Before(first) {
+			first = d
+		}
+	}
+	return first
+}
+
+// Err returns nil while the lease can be trusted, ErrLost or ErrMaxHold when it
+// no longer can, and ErrReleased after Release. It reads the clock itself, so it
+// is right even where the scheduler was late to end the context. After the
+// machine was suspended (its wall clock ran ahead) it answers ErrLost until a
+// renewal has confirmed the lease; Check waits for that.
+func (l *Lease) Err() error {
+	now := time.Now()
+	for _, t := range l.turns {
+		if err := t.check(now); err != nil {
+			return err
+		}
+	}
+	if l.gone.Load() {
+		return ErrReleased
+	}
+	return nil
+}
+
+// Check asks the store whether the locks are still held, and renews them unless
+// their lease is fixed. Call it just before a commit that must not happen
+// without the lock; what is left after it is a round trip's doubt, which only
+// a fencing token removes. It returns nil, what Err returns, or an error that
+// matches ErrUnavailable when the store did not answer.
+func (l *Lease) Check(ctx context.Context) error {
+	for _, t := range l.turns {
+		if err := l.locker.confirm(ctx, t); err != nil {
+			return err
+		}
+	}
+	return l.Err()
+}
+
+// Release gives up this hold; with the last hold of a lock the lock goes, to
+// the next waiter of this process or to the store. It may be called more than
+// once, and then returns what it returned first. It does not depend on ctx
+// being alive (only its values are used), waits at most 2 s for the store, and
+// what could not be released by then is released in the background.
+//
+// It returns ErrLost when the lock was not ours any more: somebody else may
+// have held it meanwhile. ErrUnavailable means that the lock will go at the
+// latest with its TTL. Neither is worth failing a request that has succeeded,
+// and a guard does not.
+func (l *Lease) Release(ctx context.Context) error {
+	l.released.Do(func() {
+		l.gone.Store(true)
+		l.result = l.release(ctx)
+	})
+	return l.result
+}
+
+func (l *Lease) release(ctx context.Context) error {
+	begin := time.Now()
+	var errs error
+	handed := false
+	if len(l.turns) == 1 { // no slice, no Join
+		handed, errs = l.locker.leave(ctx, l.turns[0])
+	} else {
+		results := make([]error, len(l.turns))
+		var wg sync.WaitGroup
+		for i, t := range l.turns {
+			wg.Go(func() { _, results[i] = l.locker.leave(ctx, t) })
+		}
+		wg.Wait()
+		errs = errors.Join(results...)
+	}
+	if l.obs != nil && l.obs.Released != nil {
+		l.obs.Released(Released{
+			Err: errs, Held: begin.Sub(l.turns[0].since), Took: time.Since(begin), HandedOver: handed,
+		})
+	}
+	return errs
+}
+
+// Context returns the context that work under the lock should run with. It
+// derives from the context that was given to Lock, carries the lease
+// (LeaseFromContext) and ends when the lease can no longer be trusted, with
+// cause ErrLost or ErrMaxHold (context.Cause), and after the last hold is
+// released, with cause ErrReleased.
+func (l *Lease) Context() context.Context { return (*leaseContext)(l) }
+
+// LeaseFromContext returns the lease under which ctx runs, the innermost of
+// several, or nil.
+func LeaseFromContext(ctx context.Context) *Lease {
+	l, _ := ctx.Value(leaseKey{}).(*Lease)
+	return l
+}
+
+type leaseKey struct{}
+
+// leaseContext is the Lease as a context.Context: no allocation of its own.
+// Once somebody asks for the channel there is a context of the standard library
+// inside, so that contexts derived from this one attach to it without a
+// goroutine and context.Cause finds the cause.
+type leaseContext Lease
+
+func (c *leaseContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
+
+func (c *leaseContext) Done() <-chan struct{} { return (*Lease)(c).standard().Done() }
+
+func (c *leaseContext) Err() error {
+	if std := c.std.Load(); std != nil {
+		return (*std).Err()
+	}
+	l := (*Lease)(c)
+	l.ctxMu.Lock()
+	cause := l.cause
+	l.ctxMu.Unlock()
+	if cause == nil {
+		return c.parent.Err()
+	}
+	return l.standard().Err() // made only now, already ended with the cause
+}
+
+func (c *leaseContext) Value(key any) any {
+	if _, ok := key.(leaseKey); ok {
+		return (*Lease)(c)
+	}
+	if std := c.std.Load(); std != nil {
+		return (*std).Value(key)
+	}
+	return c.parent.Value(key)
+}
+
+func (c *leaseContext) String() string { return "interlock lease of " + (*Lease)(c).Key() }
+
+// standard returns the standard library's context inside.
+func (l *Lease) standard() context.Context {
+	if std := l.std.Load(); std != nil {
+		return *std
+	}
+	l.ctxMu.Lock()
+	defer l.ctxMu.Unlock()
+	if std := l.std.Load(); std != nil {
+		return *std
+	}
+	std, cancel := l.parent, context.CancelCauseFunc(nil)
+	if l.left > 0 || l.cause != nil {
+		std, cancel = context.WithCancelCause(l.parent)
+	} // else nothing was taken, only re-entered: it ends with the outer lease's
+	if l.cause != nil {
+		cancel(l.cause)
+	}
+	l.cancel = cancel
+	l.std.Store(&std)
+	return std
+}
+
+// end ends the context with a cause; the first cause stays.
+func (l *Lease) end(cause error) {
+	l.ctxMu.Lock()
+	first := l.cause == nil
+	if first {
+		l.cause = cause
+	}
+	cancel := l.cancel
+	l.ctxMu.Unlock()
+	if first && cancel != nil {
+		cancel(cause)
+	}
+}
+
+// over notes that one of the lease's own turns was released; after the last the
+// context ends.
+func (l *Lease) over() {
+	l.ctxMu.Lock()
+	l.left--
+	last := l.left == 0
+	l.ctxMu.Unlock()
+	if last {
+		l.end(ErrReleased)
+	}
+}
+
+// lostError is what a caller gets for a lost turn.
+func (t *turn) lostError() error {
+	if t.lost == ErrMaxHold { //nolint:errorlint // a sentinel of ours, never wrapped here
+		return fmt.Errorf("%w: %q", ErrMaxHold, t.key)
+	}
+	if errors.Is(t.lost, ErrNotOwner) {
+		return fmt.Errorf("%w: %q: %w", ErrLost, t.key, ErrNotOwner)
+	}
+	return fmt.Errorf("%w: %q", ErrLost, t.key)
+}

@@ -1,0 +1,231 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// lockOne takes the lock of one key.
+func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	lease := &Lease{locker: l, parent: ctx, outer: LeaseFromContext(ctx)}
+	if l.base.observer != nil {
+		ctx = lease.observe(ctx, c, []string{key})
+	}
+	t, err := l.take(ctx, lease, &lease.own, key, c, start, c.deadline(start))
+	lease.one[0] = t
+	lease.turns = lease.one[:]
+	lease.observed(err, start)
+	if err != nil {
+		return nil, err
+	}
+	return lease, nil
+}
+
+// lockWith takes the locks of keys, all or none.
+func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease, error) {
+	switch len(keys) {
+	case 0:
+		return nil, fmt.Errorf("%w: no key given", ErrKey)
+	case 1:
+		return l.lockOne(ctx, keys[0], c)
+	}
+	for _, key := range keys {
+		if err := checkKey(key); err != nil {
+			return nil, err
+		}
+	}
+	keys = slices.Clone(keys)
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+
+	start := time.Now()
+	lease := &Lease{locker: l, parent: ctx, outer: LeaseFromContext(ctx)}
+	if l.base.observer != nil {
+		ctx = lease.observe(ctx, c, keys)
+	}
+	// While later keys are waited for, the earlier ones are renewed, also those
+	// that are to have a fixed lease in the end.
+	renewed := c
+	if c.fixed() {
+		copied := *c
+		copied.ttl, copied.watchdog = 0, c.ttl
+		renewed = &copied
+	}
+	own := make([]turn, len(keys))
+	lease.turns = make([]*turn, 0, len(keys))
+	var err error
+	for i, key := range keys {
+		var t *turn
+		t, err = l.take(ctx, lease, &own[i], key, renewed, start, c.deadline(start))
+		if err != nil {
+			lease.turns = append(lease.turns, t) // for the report; released below only if held
+			break
+		}
+		lease.turns = append(lease.turns, t)
+		ctx = lease.Context() // ends when a lock taken so far is lost
+	}
+	held := len(lease.turns)
+	if err != nil {
+		held--
+	} else if c.fixed() {
+		err = lease.fix(ctx, c)
+	}
+	if err != nil && errors.Is(err, lease.lostCause()) {
+		err = fmt.Errorf("%w: a lock of %q was lost while others were waited for", ErrLost, keys)
+	}
+	lease.observed(err, start)
+	if err != nil {
+		lease.turns = lease.turns[:held]
+		_ = lease.release(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	return lease, nil
+}
+
+// lostCause is the cause with which a lease that is being taken has ended
+// already, or an error that nothing matches.
+func (l *Lease) lostCause() error {
+	l.ctxMu.Lock()
+	defer l.ctxMu.Unlock()
+	if l.cause != nil {
+		return l.cause
+	}
+	return errNever
+}
+
+var errNever = errors.New("never")
+
+// deadline is when a wait that begins now is over; zero is never.
+func (c *config) deadline(start time.Time) time.Time {
+	if c.wait <= 0 {
+		return time.Time{}
+	}
+	return start.Add(c.wait)
+}
+
+// take takes one lock for a lease: a further hold, if a lease on its way up the
+// context has the key, else through the queue. It returns the turn, which is
+// that of the other lease if it was re-entered.
+func (l *Locker) take(
+	ctx context.Context, lease *Lease, t *turn, key string, c *config, start, deadline time.Time,
+) (*turn, error) {
+	t.key, t.cfg, t.lease = key, c, lease
+	nested := false
+	for outer := lease.outer; outer != nil; outer = outer.outer {
+		if outer.locker != l {
+			continue
+		}
+		for _, held := range outer.turns {
+			if held.key == key {
+				if ok, err := held.enter(start); ok || err != nil {
+					return held, err
+				}
+				continue // released: an ordinary lock
+			}
+			if !held.live() {
+				continue
+			}
+			nested = true
+			if key < held.key && lease.obs != nil && lease.obs.Disordered != nil {
+				lease.obs.Disordered(key, held.key)
+			}
+		}
+	}
+	if nested {
+		// Whoever holds the key may be waiting for one of ours.
+		if bound := start.Add(l.base.heldWait); deadline.IsZero() || bound.Before(deadline) {
+			deadline = bound
+		}
+	}
+	err := l.acquire(ctx, t, start, deadline)
+	if err != nil {
+		if nested && errors.Is(err, ErrHeld) {
+			err = fmt.Errorf("%w (other locks are held: release them and start again)", err)
+		}
+		return t, err
+	}
+	lease.ctxMu.Lock()
+	lease.left++
+	lease.ctxMu.Unlock()
+	return t, nil
+}
+
+// live reports whether the turn is a possession.
+func (t *turn) live() bool {
+	t.entry.shard.mu.Lock()
+	defer t.entry.shard.mu.Unlock()
+	return t.state == granted && t.lost == nil
+}
+
+// fix turns the leases of several keys into fixed ones, each with its whole TTL
+// from now. Locks that were re-entered are left as they are.
+func (l *Lease) fix(ctx context.Context, c *config) error {
+	var batch []Renewal
+	var turns []*turn
+	for _, t := range l.turns {
+		if t.lease == l {
+			turns = append(turns, t)
+			batch = append(batch, Renewal{Key: t.key, Owner: t.ten.owner, TTL: c.ttl})
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.ttl/6)
+	defer cancel()
+	errs := make([]error, len(turns))
+	sent := time.Now()
+	l.locker.store.Renew(ctx, batch, func(i int, contended bool, err error) {
+		errs[i] = err
+		if err == nil {
+			turns[i].ten.fixAt(sent)
+		}
+		l.locker.dog.confirmed(turns[i].ten, sent, true, contended, err)
+	})
+	for i, err := range errs {
+		switch {
+		case errors.Is(err, ErrNotOwner):
+			return fmt.Errorf("%w: %q: %w", ErrLost, turns[i].key, err)
+		case err != nil:
+			return fmt.Errorf("%w: %q: fixing its lease: %w", ErrUnavailable, turns[i].key, err)
+		}
+	}
+	return nil
+}
+
+// observe starts the observation of an acquisition.
+func (l *Lease) observe(ctx context.Context, c *config, keys []string) context.Context {
+	op := Operation{Rule: c.name, Keys: keys, Wait: c.wait}
+	sh := l.locker.shardOf(keys[0])
+	sh.mu.Lock()
+	if e := sh.entries[keys[0]]; e != nil {
+		op.Waiters = e.n
+	}
+	sh.mu.Unlock()
+	ctx, o := l.locker.base.observer.Start(ctx, op)
+	l.obs = &o
+	return ctx
+}
+
+// observed ends the observation of an acquisition.
+func (l *Lease) observed(err error, start time.Time) {
+	if l.obs == nil || l.obs.Acquired == nil {
+		return
+	}
+	a := Acquired{Err: err, Waited: time.Since(start), Reentered: true}
+	for _, t := range l.turns {
+		a.Attempts += t.attempts
+		a.Contended = a.Contended || t.waited
+		if t.lease == l {
+			a.Reentered = false
+		}
+	}
+	if err == nil {
+		a.Token = l.turns[0].token
+	}
+	l.obs.Acquired(a)
+}

@@ -1,0 +1,401 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+const (
+	// pingAfter is how long a subscription connection is silent before it is
+	// asked whether it is still there; as long again without an answer and it
+	// is replaced.
+	pingAfter = 3 * time.Second
+	// linger is how long a channel stays subscribed after its last watcher: a
+	// key that was contended is soon contended again.
+	linger = 5 * time.Second
+	// minRetry and maxRetry bound the pauses between connections that fail.
+	minRetry = 50 * time.Millisecond
+	maxRetry = time.Second
+)
+
+// hub hears of releases for all waiting heads of the process, over one
+// connection; on a Cluster one for each master that has a watched key (sharded
+// pub/sub: a channel lives on its slot's node). Connections are opened at the
+// first contention and closed when nothing has been watched for a while.
+//
+// A message can be lost: before a subscription is confirmed, over a reconnect,
+// or when a slot moves. Whenever the hub cannot be sure, it wakes the watchers of
+// the channel to look for themselves.
+type hub struct {
+	store *Store
+
+	mu     sync.Mutex
+	topics map[string]*topic // by channel
+	lines  map[*redis.Client]*line
+	told   []telling // to be carried out by unlock
+	closed bool
+	work   sync.WaitGroup
+}
+
+// telling is a signal for a watcher.
+type telling struct {
+	*watcher
+	signal core.Signal
+}
+
+// unlock releases the mutex and then wakes those who were to be told something
+// under it. They take locks of their own, under which they may call the hub.
+func (h *hub) unlock() {
+	told := h.told
+	h.told = nil
+	h.mu.Unlock()
+	for _, t := range told {
+		t.wake(t.signal)
+	}
+}
+
+// topic is a channel that is watched, or was a short while ago.
+type topic struct {
+	channel  string
+	watchers map[*watcher]struct{}
+	idle     time.Time // when the last watcher left
+	line     *line     // that carries it; nil while there is none
+
+	confirmed time.Time // when the subscription was confirmed; zero: not now
+	heard     time.Time // when the last message came
+	last      string    // what it said
+}
+
+type watcher struct{ wake func(core.Signal) }
+
+// line is a subscription connection to one server.
+type line struct {
+	hub    *hub
+	client *redis.Client
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	// Guarded by the hub's mutex.
+	topics  map[string]*topic
+	add     []string // to subscribe
+	drop    []string // to unsubscribe
+	pubsub  *redis.PubSub
+	writing bool // a goroutine is telling the server
+}
+
+func newHub(s *Store) *hub {
+	return &hub{store: s, topics: map[string]*topic{}, lines: map[*redis.Client]*line{}}
+}
+
+// watch implements Store.Watch for a channel.
+func (h *hub) watch(channel string, since time.Time, wake func(core.Signal)) (stop func()) {
+	w := &watcher{wake}
+	h.mu.Lock()
+	defer h.unlock()
+	if h.closed {
+		return func() {}
+	}
+	t := h.topics[channel]
+	if t == nil {
+		t = &topic{channel: channel, watchers: map[*watcher]struct{}{}}
+		h.topics[channel] = t
+	}
+	t.watchers[w] = struct{}{}
+	switch {
+	case t.line == nil:
+		h.route(t)
+	case t.confirmed.IsZero():
+		// It will be, and then everybody looks.
+	case t.heard.After(since):
+		h.tell(t, t.last, w) // it was said while the caller was on its way
+	case t.confirmed.After(since):
+		h.tell(t, "", w)
+	}
+	return func() {
+		h.mu.Lock()
+		defer h.unlock()
+		delete(t.watchers, w)
+		t.idle = time.Now()
+	}
+}
+
+// tell has watchers woken, all of a topic or only one. Called with h.mu held.
+func (h *hub) tell(t *topic, next string, only *watcher) {
+	signal := core.Signal{Next: next}
+	if only != nil {
+		h.told = append(h.told, telling{only, signal})
+		return
+	}
+	for w := range t.watchers {
+		h.told = append(h.told, telling{w, signal})
+	}
+}
+
+// route finds the connection for a topic. Called with h.mu held.
+func (h *hub) route(t *topic) {
+	if h.store.single != nil {
+		h.attach(t, h.store.single)
+		return
+	}
+	// Finding the master can take a request of its own.
+	h.work.Go(func() {
+		node, err := h.store.cluster.MasterForKey(context.Background(), t.channel)
+		h.mu.Lock()
+		defer h.unlock()
+		switch {
+		case h.closed || h.topics[t.channel] != t || t.line != nil:
+		case err != nil:
+			h.store.reload()
+			time.AfterFunc(minRetry, func() { h.reroute(t) })
+		default:
+			h.attach(t, node)
+		}
+	})
+}
+
+// reroute tries again to find a topic's connection; its watchers look meanwhile.
+func (h *hub) reroute(t *topic) {
+	h.mu.Lock()
+	defer h.unlock()
+	if h.closed || h.topics[t.channel] != t || t.line != nil {
+		return
+	}
+	if len(t.watchers) == 0 {
+		delete(h.topics, t.channel)
+		return
+	}
+	h.tell(t, "", nil)
+	h.route(t)
+}
+
+// attach subscribes a topic on the line to a server. Called with h.mu held.
+func (h *hub) attach(t *topic, client *redis.Client) {
+	ln := h.lines[client]
+	if ln == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		ln = &line{hub: h, client: client, ctx: ctx, cancel: cancel, topics: map[string]*topic{}}
+		h.lines[client] = ln
+		h.work.Go(ln.run)
+	}
+	t.line, t.confirmed = ln, time.Time{}
+	ln.topics[t.channel] = t
+	ln.add = append(ln.add, t.channel)
+	ln.write()
+}
+
+// write has the server told about new and dropped channels. Called with the
+// hub's mutex held.
+func (ln *line) write() {
+	if ln.writing || ln.pubsub == nil || len(ln.add)+len(ln.drop) == 0 {
+		return
+	}
+	ln.writing = true
+	ln.hub.work.Go(func() {
+		h := ln.hub
+		h.mu.Lock()
+		defer h.unlock()
+		for ln.pubsub != nil && len(ln.add)+len(ln.drop) > 0 {
+			add, drop, pubsub := ln.add, ln.drop, ln.pubsub
+			ln.add, ln.drop = nil, nil
+			h.unlock()
+			// Errors show in the reader too, which starts over.
+			if len(add) > 0 {
+				_ = h.subscribe(ln.ctx, pubsub, add...)
+			}
+			if len(drop) > 0 {
+				_ = h.unsubscribe(ln.ctx, pubsub, drop...)
+			}
+			h.mu.Lock()
+		}
+		ln.writing = false
+	})
+}
+
+func (h *hub) subscribe(ctx context.Context, p *redis.PubSub, channels ...string) error {
+	if h.store.cluster != nil {
+		return p.SSubscribe(ctx, channels...)
+	}
+	return p.Subscribe(ctx, channels...)
+}
+
+func (h *hub) unsubscribe(ctx context.Context, p *redis.PubSub, channels ...string) error {
+	if h.store.cluster != nil {
+		return p.SUnsubscribe(ctx, channels...)
+	}
+	return p.Unsubscribe(ctx, channels...)
+}
+
+// run keeps a line up until nothing has been watched on it for a while.
+func (ln *line) run() {
+	h := ln.hub
+	defer ln.cancel()
+	for pause := minRetry; ; pause = min(2*pause, maxRetry) {
+		good := ln.connect()
+		h.mu.Lock()
+		ln.pubsub = nil
+		if h.closed || len(ln.topics) == 0 {
+			ln.retire()
+			h.unlock()
+			return
+		}
+		if h.store.cluster != nil {
+			// The slot may have moved, or its master died: look for it anew.
+			ln.scatter()
+			ln.retire()
+			h.unlock()
+			return
+		}
+		// Until it is up again, everybody looks from time to time.
+		for _, t := range ln.topics {
+			t.confirmed = time.Time{}
+			h.tell(t, "", nil)
+		}
+		h.unlock()
+		if good {
+			pause = minRetry
+		}
+		select {
+		case <-ln.ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// retire takes the line out of the hub. Called with h.mu held.
+func (ln *line) retire() {
+	if ln.hub.lines[ln.client] == ln {
+		delete(ln.hub.lines, ln.client)
+	}
+}
+
+// scatter lets every topic of a line look for another. Called with h.mu held.
+func (ln *line) scatter() {
+	ln.hub.store.reload()
+	for name, t := range ln.topics {
+		delete(ln.topics, name)
+		t.line, t.confirmed = nil, time.Time{}
+		time.AfterFunc(minRetry, func() { ln.hub.reroute(t) })
+	}
+}
+
+// connect subscribes to all topics of the line over a new connection and reads
+// from it until it fails. It reports whether the server answered at all.
+func (ln *line) connect() (good bool) {
+	h := ln.hub
+	pubsub := ln.client.Subscribe(ln.ctx)
+	defer pubsub.Close() //nolint:errcheck // the connection is given up
+	h.mu.Lock()
+	if h.closed {
+		h.unlock()
+		return false
+	}
+	ln.pubsub = pubsub
+	ln.add, ln.drop = ln.add[:0], nil
+	for name := range ln.topics {
+		ln.add = append(ln.add, name)
+	}
+	ln.write()
+	h.unlock()
+
+	silent := false
+	for {
+		msg, err := pubsub.ReceiveTimeout(ln.ctx, pingAfter)
+		switch {
+		case err == nil:
+			good, silent = true, false
+			if !ln.heard(msg) {
+				return good
+			}
+		case ln.ctx.Err() != nil, silent, !isTimeout(err):
+			return good
+		default:
+			// Nothing for a while: ask. The next silence is the end.
+			silent = true
+			if ln.tidy() || pubsub.Ping(ln.ctx) != nil {
+				return good
+			}
+		}
+	}
+}
+
+// heard takes what the server sent. It reports false when the connection is of
+// no more use.
+func (ln *line) heard(msg any) bool {
+	h := ln.hub
+	h.mu.Lock()
+	defer h.unlock()
+	now := time.Now()
+	switch m := msg.(type) {
+	case *redis.Message:
+		if t := ln.topics[m.Channel]; t != nil {
+			t.heard, t.last = now, m.Payload
+			h.tell(t, m.Payload, nil)
+		}
+	case *redis.Subscription:
+		t := ln.topics[m.Channel]
+		switch {
+		case t == nil:
+		case m.Kind == "subscribe", m.Kind == "ssubscribe":
+			// Also after a reconnect inside go-redis: what was said before it
+			// is lost.
+			t.confirmed = now
+			h.tell(t, "", nil)
+		case m.Kind == "sunsubscribe":
+			// Not asked for (those are out of ln.topics): the slot has moved.
+			delete(ln.topics, m.Channel)
+			t.line, t.confirmed = nil, time.Time{}
+			h.store.reload()
+			h.tell(t, "", nil)
+			h.route(t)
+		}
+	}
+	return !h.closed
+}
+
+// tidy gives up channels that nobody has watched for a while. It reports
+// whether none is left.
+func (ln *line) tidy() bool {
+	h := ln.hub
+	h.mu.Lock()
+	defer h.unlock()
+	for name, t := range ln.topics {
+		if len(t.watchers) == 0 && time.Since(t.idle) > linger {
+			delete(ln.topics, name)
+			delete(h.topics, name)
+			ln.drop = append(ln.drop, name)
+		}
+	}
+	if len(ln.topics) == 0 {
+		ln.pubsub = nil // a watch that comes now finds no line and makes one
+		ln.retire()
+		return true
+	}
+	ln.write()
+	return false
+}
+
+// close ends all lines and waits for their goroutines.
+func (h *hub) close() {
+	h.mu.Lock()
+	h.closed = true
+	for _, ln := range h.lines {
+		ln.cancel()
+		if ln.pubsub != nil {
+			_ = ln.pubsub.Close() // ends a read that is waiting
+		}
+	}
+	h.unlock()
+	h.work.Wait()
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}

@@ -1,0 +1,133 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// maxLanes is how many pipelines to one server are under way at most.
+	maxLanes = 4
+	// laneAge is how long a pipeline is under way before the next one does not
+	// wait for it any more: long enough that on a fast network all callers
+	// share one, short enough that a slow one does not hold up others.
+	laneAge = time.Millisecond
+	// maxBatch is the greatest number of commands in one pipeline.
+	maxBatch = 512
+)
+
+// lanes sends the requests of many goroutines to one server in shared
+// pipelines: those that come while a pipeline is under way go together with the
+// next one, so that connections and system calls are shared when there is load,
+// and a lone request leaves at once. There is no goroutine while there is
+// nothing to send.
+type lanes struct {
+	client *redis.Client
+
+	mu     sync.Mutex
+	queue  []*request
+	busy   int       // lanes under way
+	begun  time.Time // when the last one sent its pipeline
+	timer  *time.Timer
+	armed  bool
+	closed bool
+}
+
+// submit queues a request; request.sent is called when its outcome is known.
+func (q *lanes) submit(r *request) {
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		r.sent(errShut)
+		return
+	}
+	q.queue = append(q.queue, r)
+	q.dispatch()
+	q.mu.Unlock()
+}
+
+// dispatch opens a lane if one may be opened, else makes sure that somebody
+// looks again. Called with q.mu held.
+func (q *lanes) dispatch() {
+	if len(q.queue) == 0 || q.busy >= maxLanes {
+		return // the next lane that is free looks
+	}
+	if q.busy > 0 {
+		if wait := laneAge - time.Since(q.begun); wait > 0 {
+			if !q.armed {
+				q.armed = true
+				if q.timer == nil {
+					q.timer = time.AfterFunc(wait, q.late)
+				} else {
+					q.timer.Reset(wait)
+				}
+			}
+			return
+		}
+	}
+	q.busy++
+	q.begun = time.Now()
+	go q.run()
+}
+
+// late is called when the lane under way may have become slow.
+func (q *lanes) late() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.armed = false
+	q.dispatch()
+}
+
+// run is a lane: it sends what is queued until nothing is.
+func (q *lanes) run() {
+	pipe := q.client.Pipeline()
+	var batch []*request
+	for {
+		q.mu.Lock()
+		if len(q.queue) == 0 {
+			q.busy--
+			q.mu.Unlock()
+			return
+		}
+		n := min(len(q.queue), maxBatch)
+		batch = append(batch[:0], q.queue[:n]...)
+		rest := copy(q.queue, q.queue[n:])
+		clear(q.queue[rest:])
+		q.queue = q.queue[:rest]
+		q.begun = time.Now()
+		q.dispatch() // what did not fit goes by another lane
+		q.mu.Unlock()
+
+		ctx := context.Background() // bounded by the client's timeouts
+		for _, r := range batch {
+			_ = pipe.Process(ctx, r.cmd)
+		}
+		_, err := pipe.Exec(ctx)
+		for i, r := range batch {
+			outcome := r.cmd.Err()
+			if outcome == nil && err != nil && r.cmd.Val() == nil {
+				outcome = err // a pipeline that failed before its commands
+			}
+			batch[i] = nil
+			r.sent(outcome)
+		}
+	}
+}
+
+// close lets requests that come now fail; those under way end by themselves.
+func (q *lanes) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	queued := q.queue
+	q.queue = nil
+	for _, r := range queued {
+		go r.sent(errShut)
+	}
+}

@@ -1,0 +1,235 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+const (
+	// maxTries is how often a request is sent that failed on the way.
+	maxTries = 3
+	// firstPause is the pause before the second try; it doubles.
+	firstPause = 10 * time.Millisecond
+	maxPause   = 200 * time.Millisecond
+)
+
+// request is one script call on its way: sent, sent again where that helps, and
+// waited for by a caller who may leave.
+type request struct {
+	store  *Store
+	script *script
+	nkeys  int
+	full   bool // send the source, not the name
+	args   []any
+	cmd    command
+	lock   string // the key that says which server
+
+	first     time.Time // of the first try
+	tries     int
+	pause     time.Duration
+	deadline  time.Time // after which nothing is sent again; zero: maxTries decides
+	stubborn  bool      // send again until the deadline, whatever the error says
+	ambiguous bool      // a try may have been, or may yet be, executed
+
+	err   error
+	state atomic.Int32 // of stateWaited, stateDone, stateLeft
+	done  chan struct{}
+	late  func() // called if the caller has left
+}
+
+const (
+	stateWaited int32 = iota
+	stateDone
+	stateLeft
+)
+
+// dones are the channels that callers wait on. A channel goes back only after
+// the token was taken from it, or when none will be sent.
+var dones = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
+
+// start sends the request for the first time.
+func (r *request) start() {
+	r.first = time.Now()
+	r.send()
+}
+
+// send sends it to the server that has the key.
+func (r *request) send() {
+	r.tries++
+	r.cmd = r.script.evalWith(context.Background(), r.full, r.nkeys, r.args)
+	q, err := r.store.lanesFor(r.lock)
+	if err != nil {
+		r.sent(err)
+		return
+	}
+	q.submit(r)
+}
+
+// sent takes the outcome of a try.
+func (r *request) sent(err error) {
+	if err == nil {
+		r.finish(nil)
+		return
+	}
+	again := r.tries < maxTries
+	if r.stubborn {
+		again = true
+	}
+	switch fateOf(err) {
+	case noScript:
+		// It was not executed, and will be found from now on.
+		if !r.full {
+			r.full = true
+			r.send()
+			return
+		}
+		again = false
+	case elsewhere:
+		// The cluster client knows where, or learns it.
+		go r.follow()
+		return
+	case refused:
+		again = false
+	case notReady:
+		// Only a stubborn request waits for the server; others let their caller
+		// decide.
+		again = r.stubborn
+		r.store.reload()
+	case unsent:
+		r.store.reload()
+	case unknown:
+		r.ambiguous = true
+		r.store.reload()
+	}
+	r.pause = min(max(2*r.pause, firstPause), maxPause)
+	if again && !r.deadline.IsZero() && time.Now().Add(r.pause).After(r.deadline) {
+		again = false
+	}
+	if !again || r.store.shut.Load() {
+		r.finish(err)
+		return
+	}
+	time.AfterFunc(r.pause, r.send)
+}
+
+// follow sends the request through the cluster client, which follows MOVED and
+// ASK.
+func (r *request) follow() {
+	r.cmd = r.script.evalWith(context.Background(), true, r.nkeys, r.args)
+	err := r.store.cluster.Process(context.Background(), r.cmd)
+	if fateOf(err) == elsewhere && err != nil {
+		// Still on the move after all redirections.
+		err = &movingError{err}
+	}
+	r.sent(err)
+}
+
+// movingError makes a redirection that led nowhere a server that is not ready.
+type movingError struct{ error }
+
+func (e *movingError) RedisError()   {}
+func (e *movingError) Error() string { return "TRYAGAIN " + e.error.Error() }
+
+// finish ends the request: for the caller, or if that has left for whoever it
+// left it to.
+func (r *request) finish(err error) {
+	r.err = err
+	if r.state.CompareAndSwap(stateWaited, stateDone) {
+		r.done <- struct{}{}
+		return
+	}
+	if r.late != nil {
+		r.late()
+	}
+}
+
+// wait waits for the outcome, but not longer than ctx or the deadline allow. It
+// reports false when the caller has to leave; the request goes on.
+func (r *request) wait(ctx context.Context, deadline time.Time) bool {
+	if deadline.IsZero() {
+		select {
+		case <-r.done:
+			dones.Put(r.done)
+			return true
+		case <-ctx.Done():
+		}
+	} else {
+		timer := timers.Get().(*time.Timer)
+		timer.Reset(time.Until(deadline))
+		defer func() {
+			timer.Stop()
+			timers.Put(timer)
+		}()
+		select {
+		case <-r.done:
+			dones.Put(r.done)
+			return true
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	if r.state.CompareAndSwap(stateWaited, stateLeft) {
+		// finish sees that we left, and sends no token.
+		dones.Put(r.done)
+		return false
+	}
+	<-r.done // it was finished just now
+	dones.Put(r.done)
+	return true
+}
+
+var timers = sync.Pool{New: func() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}}
+
+// integer reads a script's reply that is a number.
+func (r *request) integer() (int64, error) {
+	n, ok := r.cmd.Val().(int64)
+	if !ok {
+		return 0, errReply
+	}
+	return n, nil
+}
+
+var errReply = errors.New("interlock: a script's reply has an unknown form")
+
+// acquireRequest is a request to take a lock, with room for its arguments.
+type acquireRequest struct {
+	request
+	ask    core.AcquireRequest
+	keys   [2]string
+	text   [3]string
+	values [11]any
+}
+
+// reply makes the caller's reply of what the script returned.
+func (r *acquireRequest) reply() (core.Reply, error) {
+	rep := core.Reply{Sent: r.first, Ambiguous: r.ambiguous}
+	if r.err != nil {
+		return rep, wrap(r.err)
+	}
+	switch v := r.cmd.Val().(type) {
+	case int64:
+		rep.Granted, rep.Token = true, v
+		return rep, nil
+	case []any:
+		if len(v) == 2 {
+			holder, ok := v[0].(string)
+			left, ok2 := v[1].(int64)
+			if ok && ok2 {
+				rep.Holder = holder
+				rep.TTL = max(time.Duration(left)*time.Millisecond, 0)
+				return rep, nil
+			}
+		}
+	}
+	rep.Ambiguous = true // who knows what that server has done
+	return rep, wrap(errReply)
+}

@@ -1,0 +1,68 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // the name by which Redis knows a script (EVALSHA)
+	_ "embed"
+	"encoding/hex"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/acquire.lua
+var acquireSource string
+
+//go:embed lua/renew.lua
+var renewSource string
+
+//go:embed lua/release.lua
+var releaseSource string
+
+var (
+	acquireScript = newScript(acquireSource)
+	renewScript   = newScript(renewSource)
+	releaseScript = newScript(releaseSource)
+)
+
+// script is a Lua script and its name. redis.Script falls back from EVALSHA to
+// EVAL outside pipelines only, and so is of no use here.
+type script struct {
+	source string
+	sha    string
+}
+
+func newScript(source string) *script {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
+	return &script{source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+// loadScripts makes the scripts known to the server of a new connection, so
+// that EVALSHA finds them, after a restart or a failover too. An error is not
+// one: a request that finds its script missing sends it along.
+func loadScripts(ctx context.Context, cn *redis.Conn) {
+	_, _ = cn.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, s := range []*script{acquireScript, renewScript, releaseScript} {
+			p.ScriptLoad(ctx, s.source)
+		}
+		return nil
+	})
+}
+
+// command is a redis command that go-redis must not send a second time by
+// itself. All commands of the store are such: in a pipeline that mixes both
+// kinds go-redis would send each kind alone.
+type command struct{ *redis.Cmd }
+
+// NoRetry implements redis.Cmder.
+func (command) NoRetry() bool { return true }
+
+// evalWith makes the command that runs a script. The first of args is left for the
+// command's name, the second for the script and the third for the number of
+// keys.
+func (s *script) evalWith(ctx context.Context, full bool, nkeys int, args []any) command {
+	args[0], args[1], args[2] = "evalsha", &s.sha, nkeys
+	if full {
+		args[0], args[1] = "eval", &s.source
+	}
+	return command{redis.NewCmd(ctx, args...)}
+}

@@ -1,0 +1,330 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// tenure is this process's unbroken possession of a key in the store, under one
+// owner. It passes from turn to turn of the local queue without a round trip,
+// for as long as that is fair to other processes. Guarded by the shard's mutex.
+type tenure struct {
+	entry *entry
+	owner string
+	lease time.Duration // in the store
+	fixed bool          // not renewed
+	over  bool          // retired or lost
+	cur   *turn         // nil: vacant, kept until a renewal has confirmed it
+
+	// sent is when the last confirmed acquire or renewal was sent, deadline
+	// until when that makes the lease good.
+	sent      time.Time
+	deadline  time.Time
+	ambiguous bool // a try of the acquire may be executed later
+
+	// Fencing tokens: the highest given out, and what the store minted and when
+	// its reply came.
+	token   int64
+	base    int64
+	replied time.Time
+
+	// The turn of this process among others.
+	began     time.Time // when it began, or when the store last said that nobody waits
+	grants    int
+	asked     time.Time // when the question that is out was put; zero for none
+	contended bool      // other processes wait
+
+	// The watchdog's. index and at are guarded by its mutex.
+	index    int
+	at       time.Time
+	renewing bool
+	renewAt  time.Time
+	stopped  bool // MaxHold: no more renewals
+	lastErr  error
+}
+
+// suits reports whether a caller that asks for such a lease can take over the
+// tenure. A fixed lease is never handed on, and one that wants its own TTL
+// whole does not take a hand-over.
+func (ten *tenure) suits(c *config) bool {
+	return ten.lease == c.lease() && ten.fixed == c.fixed() && !ten.stopped
+}
+
+// grant makes the head of the queue the holder.
+func (ten *tenure) grant(t *turn, token int64, now time.Time) {
+	ten.entry.remove(t)
+	ten.cur, ten.token = t, token
+	ten.grants++
+	t.state, t.ten, t.token, t.holds, t.since = granted, ten, token, 1, now
+	if t.cfg.maxHold > 0 {
+		t.bound = now.Add(t.cfg.maxHold)
+	}
+	ten.entry.locker.turns.Add(1)
+	t.wakeUp()
+}
+
+// handOver gives a live tenure to the next waiter, if it may have it: no round
+// trip, a new token. It reports whether the tenure stays in the process.
+//
+// The token is greater than the last and follows the store's clock, slowed by a
+// hundredth so that it never runs ahead of it: whatever the store grants later,
+// even after it has lost all memory of this lock, is greater still.
+func (ten *tenure) handOver(now time.Time) bool {
+	e := ten.entry
+	t := e.first
+	if t == nil || ten.fixed || !ten.suits(t.cfg) || ten.stopped || e.locker.closed.Load() {
+		return false
+	}
+	if !now.Before(ten.deadline) {
+		return false
+	}
+	dog, bound := &e.locker.dog, &e.locker.base
+	turn := now.Sub(ten.began)
+	if turn >= bound.turnTime || ten.grants >= bound.turnCount {
+		if ten.contended {
+			return false
+		}
+	}
+	if ten.asked.IsZero() && !ten.contended && (turn >= bound.turnTime/2 || ten.grants >= bound.turnCount/2) {
+		// The turn is half over: ask who waits, so that the answer is here at
+		// its end. Until it is, nobody is known to wait.
+		ten.asked = now
+		dog.renewNow(ten, now)
+	}
+	if now.Sub(ten.sent) > ten.lease/3 || ten.suspended(now) {
+		// Less than two thirds are left, or the clocks disagree: nobody gets it
+		// before a renewal has confirmed it.
+		ten.cur = nil
+		dog.renewNow(ten, now)
+		return true
+	}
+	elapsed := now.Sub(ten.replied).Microseconds()
+	ten.grant(t, max(ten.token+1, ten.base+elapsed-elapsed/100-1), now)
+	if !t.bound.IsZero() {
+		dog.watch(ten, now) // it has an end of its own
+	}
+	return true
+}
+
+// suspended reports whether the machine may have slept since the lease was last
+// confirmed: the wall clock went on, the monotonic clock did not.
+func (ten *tenure) suspended(now time.Time) bool {
+	wall := now
+	if clock := ten.entry.locker.wall; clock != nil {
+		wall = clock()
+	}
+	return wall.Round(0).Sub(ten.sent.Round(0))-now.Sub(ten.sent) > drift(ten.lease)
+}
+
+// check returns why the turn cannot be trusted at this moment, or nil.
+func (t *turn) check(now time.Time) error {
+	e := t.entry
+	e.shard.mu.Lock()
+	defer e.shard.mu.Unlock()
+	switch {
+	case t.lost != nil:
+		return t.lostError()
+	case t.state == gone:
+		return nil // released
+	case !now.Before(t.ten.deadline):
+		return fmt.Errorf("%w: %q", ErrLost, t.key)
+	case t.ten.suspended(now):
+		e.locker.dog.renewNow(t.ten, now)
+		return fmt.Errorf("%w: %q: the machine was suspended, and the lease not confirmed since", ErrLost, t.key)
+	}
+	return nil
+}
+
+// confirm asks the store about a turn, now.
+func (l *Locker) confirm(ctx context.Context, t *turn) error {
+	sh := t.entry.shard
+	sh.mu.Lock()
+	ten := t.ten
+	if t.state != granted {
+		err := ErrReleased
+		if t.lost != nil {
+			err = t.lostError()
+		}
+		sh.mu.Unlock()
+		return err
+	}
+	renewal := Renewal{Key: t.key, Owner: ten.owner, TTL: ten.lease}
+	if ten.fixed || ten.stopped {
+		renewal.TTL = 0
+	}
+	sent := time.Now()
+	sh.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, ten.lease/6)
+	defer cancel()
+	var failure error
+	l.store.Renew(ctx, []Renewal{renewal}, func(_ int, contended bool, err error) {
+		failure = err
+		l.dog.confirmed(ten, sent, renewal.TTL > 0, contended, err)
+	})
+	if failure != nil && !errors.Is(failure, ErrNotOwner) && !errors.Is(failure, ErrUnavailable) {
+		failure = fmt.Errorf("%w: %w", ErrUnavailable, failure)
+	}
+	if errors.Is(failure, ErrNotOwner) {
+		return t.check(time.Now())
+	}
+	return failure
+}
+
+// enter adds a hold to a turn of a lease that is on the caller's context. It
+// reports whether there is a live turn to enter; an error says that there was
+// one, and that it was lost.
+func (t *turn) enter(now time.Time) (bool, error) {
+	sh := t.entry.shard
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	switch {
+	case t.lost != nil && t.holds > 0:
+		return false, t.lostError()
+	case t.state != granted:
+		return false, nil
+	case !now.Before(t.ten.deadline):
+		// The watchdog is about to say so.
+		return false, fmt.Errorf("%w: %q", ErrLost, t.key)
+	}
+	t.holds++
+	return true, nil
+}
+
+// leave gives up one hold of a turn, and with the last one the lock: to the
+// next waiter here, or to the store.
+func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, err error) {
+	e := t.entry
+	e.shard.mu.Lock()
+	t.holds--
+	if t.lost != nil && t.state == gone {
+		err = t.lostError()
+		last := t.holds == 0
+		e.shard.mu.Unlock()
+		if last {
+			t.lease.over()
+		}
+		return false, err
+	}
+	if t.holds > 0 {
+		e.shard.mu.Unlock()
+		return false, nil
+	}
+	// The last hold. From here the renewals cannot touch the turn, and a loss
+	// of the tenure is the next holder's.
+	now := time.Now()
+	ten := t.ten
+	t.state = gone
+	if ten.handOver(now) {
+		e.shard.mu.Unlock()
+		t.lease.over()
+		l.ended()
+		return true, nil
+	}
+	expired := !now.Before(ten.deadline)
+	e.retire(ten)
+	e.flight = releasing
+	waiter := ""
+	if ten.contended && e.first != nil && !l.closed.Load() {
+		waiter = l.id
+	}
+	e.shard.mu.Unlock()
+	t.lease.over()
+	err = e.sendRelease(context.WithoutCancel(ctx), ten, waiter)
+	l.ended()
+	switch {
+	case errors.Is(err, ErrNotOwner):
+		err = fmt.Errorf("%w: %q: %w", ErrLost, t.key, err)
+	case err != nil:
+		err = fmt.Errorf("interlock: releasing %q: %w", t.key, err)
+	case expired:
+		// The store still knew us, yet the lease was over by our clock.
+		err = fmt.Errorf("%w: %q: released after its deadline", ErrLost, t.key)
+	}
+	return false, err
+}
+
+// lose ends a tenure that can no longer be trusted, at once: its holder's
+// context ends, and the next waiter goes to the store with a fresh owner
+// without waiting for the loser.
+func (l *Locker) lose(ten *tenure, reason LossReason, cause error) {
+	e := ten.entry
+	e.shard.mu.Lock()
+	report := l.loseLocked(ten, reason, cause)
+	e.shard.mu.Unlock()
+	report()
+}
+
+// loseLocked is lose with the shard locked; what it returns is to be called
+// after unlocking.
+func (l *Locker) loseLocked(ten *tenure, reason LossReason, cause error) (report func()) {
+	e := ten.entry
+	if ten.over {
+		return func() {} // released, or lost before
+	}
+	e.retire(ten)
+	if reason != LossNotOwner && reason != LossClosed || ten.ambiguous {
+		// It may be ours still in the store, until its TTL. Whoever comes next
+		// should not have to wait for that.
+		l.janitor.void(e.key, ten.owner, ten.lease)
+	}
+	e.next = time.Time{}
+	e.poke()
+	e.drop()
+	t := ten.cur
+	if t == nil {
+		return func() {}
+	}
+	if t.lost == nil {
+		t.lost = cause
+	} else {
+		reason = "" // MaxHold has been reported
+	}
+	t.state = gone
+	lost := t.lost
+	return func() {
+		l.reportLoss(t, reason, lost, ten.lastErr)
+		l.ended()
+	}
+}
+
+// reportLoss ends the lease's context and tells who wants to know.
+func (l *Locker) reportLoss(t *turn, reason LossReason, cause, lastErr error) {
+	if errors.Is(cause, ErrNotOwner) {
+		cause = ErrLost
+	}
+	t.lease.end(cause)
+	if reason == "" {
+		return
+	}
+	loss := Loss{
+		Key: t.key, Rule: t.cfg.name, Token: t.token,
+		Held: time.Since(t.since), Reason: reason, Err: lastErr,
+	}
+	if o := t.lease.obs; o != nil && o.Lost != nil {
+		o.Lost(loss)
+	}
+	if t.cfg.onLost != nil {
+		go t.cfg.onLost(loss)
+	}
+}
+
+// abandonAll ends what is still held when a drain is over. The keys stay: their
+// handlers may be at work, and the TTL is what frees them.
+func (l *Locker) abandonAll() {
+	for i := range l.shards {
+		sh := &l.shards[i]
+		sh.mu.Lock()
+		var reports []func()
+		for _, e := range sh.entries {
+			if e.ten != nil {
+				reports = append(reports, l.loseLocked(e.ten, LossClosed, ErrClosed))
+			}
+		}
+		sh.mu.Unlock()
+		for _, report := range reports {
+			report()
+		}
+	}
+}
