@@ -1,0 +1,65 @@
+# Every target says in its "##" comment what it does; `make` lists them.
+
+GO      ?= go
+# The linter's version is that of tools/go.mod. The binary is kept under it and
+# under Go's own, because a linter built by an older Go refuses newer code.
+LINT    := $(shell sed -n 's|.*golangci-lint/v2 \(v[0-9.]*\).*|\1|p' tools/go.mod)
+LINTER  := $(CURDIR)/.bin/golangci-lint-$(LINT)-$(shell $(GO) env GOVERSION)
+# Nested modules keep others' dependencies out of ours; the linter's has no code.
+NESTED  := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod)))
+MODULES := . $(NESTED)
+
+# To be set on the command line, for the targets that name them.
+PKG     ?= ./...
+RUN     ?= .
+BENCH   ?= .
+COUNT   ?= 50
+
+# each runs a command in every module and stops at the first that fails.
+each = @set -e; for dir in $(MODULES); do echo "$$dir: $(1)"; (cd $$dir && $(1)); done
+
+.PHONY: help
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-8s %s\n", $$1, $$2 }'
+
+.PHONY: check
+check: deps vet lint test ## All that CI runs; nothing else is needed before a commit
+
+.PHONY: test
+test: ## All tests of all modules, with the race detector; installs redis-server if it is missing
+	./scripts/test.sh
+
+.PHONY: race
+race: ## Some tests only, with the race detector: make race PKG=./core/... RUN=TestName
+	./scripts/test.sh -run='$(RUN)' $(PKG)
+
+.PHONY: repeat
+repeat: ## The concurrent packages COUNT times in random order, to find the rare interleavings
+	./scripts/test.sh -count=$(COUNT) -shuffle=on -timeout=2h ./core/...
+
+.PHONY: bench
+bench: ## All benchmarks of all modules with their allocations: make bench BENCH=Lock
+	RACE=0 ./scripts/test.sh -run='^$$' -bench='$(BENCH)' -benchmem
+
+.PHONY: fmt
+fmt: $(LINTER) ## Format the code: gofumpt, goimports
+	$(LINTER) fmt
+
+.PHONY: lint
+lint: $(LINTER) ## Check format and style, and who imports whom; builds the linter once, which takes minutes
+	$(LINTER) config verify
+	$(LINTER) fmt --diff
+	$(call each,$(LINTER) run --config $(CURDIR)/.golangci.yml ./...)
+
+.PHONY: vet
+vet: ## go vet, in all modules
+	$(call each,$(GO) vet ./...)
+
+.PHONY: deps
+deps: ## Check that go.mod and go.sum say what the code imports, and that modules are what they were
+	$(call each,$(GO) mod tidy -diff)
+	$(call each,$(GO) mod verify)
+
+$(LINTER):
+	@echo "building golangci-lint $(LINT); this takes a few minutes, once"
+	cd tools && $(GO) build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

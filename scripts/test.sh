@@ -1,0 +1,113 @@
+#!/bin/sh
+# Runs all tests under the race detector, after installing what they need and
+# this machine lacks: a redis-server (or valkey-server) and a C compiler.
+#
+#   scripts/test.sh                            everything
+#   scripts/test.sh -run=TestLock ./core/...   arguments go to go test
+#   RACE=0 scripts/test.sh -bench=.            without the race detector
+#
+# Without a package (an argument that begins with a dot) the packages of all
+# modules are tested, those of nested modules with -short. On Debian the package
+# redis-server also starts a service on port 6379; the tests never use it, and
+# `systemctl disable --now redis-server` ends it.
+set -eu
+cd "$(dirname "$0")/.."
+
+say() { printf 'test.sh: %s\n' "$*" >&2; }
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# find_cc prints the first C compiler that works, the one Go is set up with
+# first. It is tried on a program: Debian's gcc without libc6-dev is there and
+# still compiles nothing.
+find_cc() {
+	for cc in "$(go env CC)" cc gcc clang; do
+		have "$cc" || continue
+		if echo '#include <stdlib.h>' | "$cc" -x c -c -o /dev/null - 2>/dev/null; then
+			echo "$cc"
+			return
+		fi
+	done
+	return 1
+}
+
+# install needs redis, cc or both, and installs the packages that bring them;
+# without the rights it prints the command to type.
+install() {
+	if have apt-get; then
+		cmd="apt-get install -y --no-install-recommends" redis=redis-server cc="gcc libc6-dev"
+	elif have apk; then
+		cmd="apk add" redis=redis cc="gcc musl-dev"
+	elif have dnf; then
+		cmd="dnf install -y" redis=redis cc="gcc glibc-devel"
+	elif have brew; then
+		cmd="brew install" redis=redis cc=llvm
+	else
+		say "missing: $*. Install redis-server (or valkey-server) and a C compiler, then try again."
+		exit 1
+	fi
+	for name in "$@"; do
+		case $name in
+		redis) cmd="$cmd $redis" ;;
+		cc) cmd="$cmd $cc" ;;
+		esac
+	done
+	# A fresh machine has no package lists yet.
+	if have apt-get; then cmd="apt-get update -qq && DEBIAN_FRONTEND=noninteractive $cmd"; fi
+
+	if have brew || [ "$(id -u)" -eq 0 ]; then
+		set -- sh -c
+	elif sudo -n true 2>/dev/null; then
+		set -- sudo -n sh -c
+	else
+		say "missing: $*, and no rights to install. Type this, then try again:"
+		say "  sudo sh -c '$cmd'"
+		exit 1
+	fi
+	say "installing $cmd"
+	"$@" "$cmd" >&2
+}
+
+if ! have go; then
+	say "Go is missing: see https://go.dev/doc/install"
+	exit 1
+fi
+
+missing=
+if [ -z "${INTERLOCK_REDIS_SERVER:-}" ] && ! have redis-server && ! have valkey-server; then
+	missing=redis
+fi
+race=
+if [ "${RACE:-1}" != 0 ]; then
+	race=-race
+	find_cc >/dev/null || missing="$missing cc"
+fi
+if [ -n "$missing" ]; then
+	# shellcheck disable=SC2086 # a list of words
+	install $missing
+fi
+if [ -n "$race" ]; then
+	# The race detector is C code: Go needs cgo and a compiler to link it.
+	CC=$(find_cc)
+	export CC CGO_ENABLED=1
+fi
+
+for arg in "$@"; do
+	case $arg in
+	.*)
+		say "go test $race $*"
+		exec go test $race "$@"
+		;;
+	esac
+done
+
+say "go test $race $* ./..."
+go test $race "$@" ./...
+# tools is the linter's module and has no tests.
+for mod in */go.mod; do
+	dir=${mod%/go.mod}
+	if [ "$dir" != tools ] && [ -f "$mod" ]; then
+		say "cd $dir && go test $race -short $* ./..."
+		(cd "$dir" && go test $race -short "$@" ./...)
+	fi
+done
