@@ -1,4 +1,366 @@
 package core
 
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// guardWait is how long a guard waits unless Wait says otherwise. A request
+// whose body was not read does not notice that its client left (net/http,
+// HTTP/1), so no wait of a guard may be without a bound.
+const guardWait = 5 * time.Second
+
+// Guard is a rule: which lock a request needs, and how it is taken. One Guard
+// serves any number of routes, and the adapters of all protocols: the same rule
+// behind REST and gRPC makes the same key, and their requests exclude each
+// other. It is immutable and safe for concurrent use.
+type Guard struct {
+	locker    *Locker
+	config    config
+	templates []*template
+	warnings  thinned
+}
+
 // guardConfig holds the options that only a guard has.
-type guardConfig struct{}
+type guardConfig struct {
+	more     []string
+	keyFunc  func(context.Context, Request) ([]string, error)
+	funcs    []namedFunc
+	failOpen bool
+}
+
+// Serialize makes the rule that requests with the same key run one after the
+// other, in this process and in all others on the same store. The template says
+// how a request's key is made:
+//
+//	account/{id}                      a route parameter, in gRPC a message field
+//	account/{account.id}              a nested message field
+//	tenant/{header.X-Tenant}/{id}     a header, in gRPC metadata
+//	report/{query.year}               a query parameter
+//	user/{ctx.user}                   what a ContextFunc finds in the context
+//	field/{msg.header.id}             a field whose name begins like a source
+//	nightly-report                    no placeholder: all requests share one lock
+//
+// Its text is letters, digits, "-", ".", "_", "~" and slashes between segments;
+// a segment has at most one placeholder. Values are percent-escaped as Key does
+// it, so that no value can pass for two. A value that is missing, empty,
+// malformed or given twice refuses the request (ReasonBadKey), and so does a key
+// of more than 512 bytes. A rule that names a parameter its route does not have
+// refuses every request (ReasonMisconfigured), and logs an error through
+// slog.Default at most once a second.
+//
+// Whoever can choose the key can lock others out: put the guard behind
+// authentication, and the principal into the key (ContextFunc).
+//
+// All options of Lock are accepted, and And, KeyFunc, ContextFunc and FailOpen.
+// A guard waits for the lock at most 5 s unless Wait says otherwise.
+//
+// Serialize panics on a bad template or option, as http.ServeMux does on a bad
+// pattern; NewGuard returns the error.
+func Serialize(l *Locker, template string, opts ...Option) *Guard {
+	g, err := NewGuard(l, template, opts...)
+	if err != nil {
+		panic(err)
+	}
+	return g
+}
+
+// NewGuard is Serialize for templates that are not constants: it returns
+// ErrConfig, with the place and what is accepted, where Serialize panics. The
+// template may be empty only where a KeyFunc makes the keys.
+func NewGuard(l *Locker, template string, opts ...Option) (*Guard, error) {
+	if l == nil {
+		return nil, fmt.Errorf("%w: locker is nil; New makes one", ErrConfig)
+	}
+	c, err := l.base.with(scopeRule, opts)
+	if err != nil {
+		return nil, err
+	}
+	if !c.waitSet {
+		c.wait, c.waitSet = guardWait, true
+	}
+	g := &Guard{locker: l}
+	texts := append([]string{template}, c.guard.more...)
+	if template == "" && c.guard.keyFunc != nil {
+		texts = texts[1:]
+	}
+	for _, text := range texts {
+		t, err := parseTemplate(text, c.guard.funcs)
+		if err != nil {
+			return nil, err
+		}
+		g.templates = append(g.templates, t)
+	}
+	if c.name == "" {
+		c.name = strings.Join(texts, ",")
+	}
+	g.config = c
+	return g, nil
+}
+
+// And adds a template to a rule: a request takes the locks of all its keys or
+// none. A transfer locks both of its accounts with
+//
+//	Serialize(locker, "account/{from}", And("account/{to}"))
+//
+// and the transfer in the other direction does not deadlock with it, since keys
+// are taken in sorted order, each once. For a rule only.
+func And(template string) Option {
+	return func(c *config) {
+		if c.ruleOnly("And") {
+			c.guard.more = append(c.guard.more, template)
+		}
+	}
+}
+
+// KeyFunc makes a rule's keys in code, beside those of its templates (the
+// template given to Serialize may be empty then; give the rule a Name). The keys
+// are used as they are: build them with Key.
+//
+// An error that matches ErrKey refuses the request as the client's mistake, any
+// other as the server's (ReasonInternal); the adapter's rendering option sees it
+// in Refusal.Err. No key at all is ErrKey: there is no way to ask for no lock by
+// returning nothing. For a rule only.
+func KeyFunc(f func(ctx context.Context, req Request) ([]string, error)) Option {
+	return func(c *config) {
+		switch {
+		case !c.ruleOnly("KeyFunc"):
+		case f == nil:
+			c.fail("KeyFunc(nil): must not be nil")
+		default:
+			c.guard.keyFunc = f
+		}
+	}
+}
+
+// ContextFunc registers f for {ctx.name} in templates: the way to what an
+// earlier middleware has put into the context, such as the principal. An empty
+// value, or an error that matches ErrKey, refuses the request as the client's
+// mistake; any other error as the server's (ReasonInternal). For New, where it
+// serves all rules, or for a rule.
+func ContextFunc(name string, f func(ctx context.Context) (string, error)) Option {
+	return func(c *config) {
+		bad := func(r rune) bool { return r != '.' && !nameRune(r) }
+		switch {
+		case c.scope == scopeCall:
+			c.fail("ContextFunc is an option of New and of a rule only")
+		case name == "" || strings.ContainsFunc(name, bad):
+			c.fail("ContextFunc(%q): accepted in a name are letters, digits, _, - and dots between them", name)
+		case f == nil:
+			c.fail("ContextFunc(%q, nil): must not be nil", name)
+		default:
+			// A rule must not append into the array that the locker's other
+			// rules share.
+			c.guard.funcs = append(c.guard.funcs[:len(c.guard.funcs):len(c.guard.funcs)], namedFunc{name, f})
+		}
+	}
+}
+
+// FailOpen lets requests through without their lock when the store cannot be
+// reached (ReasonUnavailable), instead of refusing them. Then nothing excludes
+// anything: it is for work where a lock saves effort, never for one that guards
+// money. Each such request is counted (Observation.Bypassed); a warning is
+// logged through slog.Default at most once a second for a rule. The handler can
+// tell by LeaseFromContext, which has no lease of the rule then. Default: off.
+// For a rule only.
+func FailOpen() Option {
+	return func(c *config) {
+		if c.ruleOnly("FailOpen") {
+			c.guard.failOpen = true
+		}
+	}
+}
+
+// ruleOnly reports whether the option may be given here, and notes the error if
+// not.
+func (c *config) ruleOnly(name string) bool {
+	if c.scope != scopeRule {
+		c.fail("%s is an option of a rule (Serialize, NewGuard) only", name)
+		return false
+	}
+	return true
+}
+
+// Name returns the rule's name: that of the option Name, else its templates.
+func (g *Guard) Name() string { return g.config.name }
+
+// Placeholders lists what the rule's templates take from a request, so that an
+// adapter that knows its routes beforehand can check them at start-up. What a
+// KeyFunc reads is not in it.
+func (g *Guard) Placeholders() []Placeholder {
+	var all []Placeholder
+	for _, t := range g.templates {
+		for _, p := range t.vars {
+			all = append(all, p.Placeholder)
+		}
+	}
+	return all
+}
+
+// Keys returns the keys that the rule locks for a request, in the order of its
+// templates, then those of its KeyFunc. The error is one that ReasonOf knows.
+func (g *Guard) Keys(ctx context.Context, req Request) ([]string, error) {
+	keys := make([]string, 0, len(g.templates))
+	for _, t := range g.templates {
+		key, err := t.key(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	if f := g.config.guard.keyFunc; f != nil {
+		made, err := f(ctx, req)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("interlock: making the key: %w", err)
+		case len(made) == 0:
+			return nil, fmt.Errorf("%w: KeyFunc returned none", ErrKey)
+		}
+		for _, key := range made {
+			if err := checkKey(key); err != nil {
+				return nil, fmt.Errorf("%w, from KeyFunc", err)
+			}
+		}
+		keys = append(keys, made...)
+	}
+	return keys, nil
+}
+
+// Do runs a request under the rule: it makes the keys, takes their locks, calls
+// next with the lease's context and releases the locks when next is over,
+// however it ends: a panic (http.ErrAbortHandler too) and runtime.Goexit pass
+// through untouched, after the release. A request without a matched route goes
+// through unlocked. This is the only seam between the core and an adapter.
+//
+// next is called at most once, on the caller's goroutine. It reports whether
+// the client has been answered in a way that cannot be taken back: a header is
+// written, or an RPC succeeded.
+//
+// Do returns nil when the answer is the handler's affair, else what to answer
+// instead: next was not called, or (Refusal.Ran) the lease was lost before the
+// handler had answered. A loss after the answer, and errors of the release, are
+// told to the observer and OnLost only.
+func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Context) (answered bool)) *Refusal {
+	if _, matched := req.Route(); !matched {
+		next(ctx)
+		return nil
+	}
+	keys, err := g.Keys(ctx, req)
+	if err != nil {
+		return g.rejected(ctx, err)
+	}
+	lease, err := g.locker.lockWith(ctx, keys, &g.config)
+	if err != nil {
+		refusal := g.refusal(ctx, err)
+		if refusal.Reason == ReasonUnavailable && g.config.guard.failOpen && ctx.Err() == nil {
+			g.bypassed(ctx, keys, err)
+			next(ctx)
+			return nil
+		}
+		return refusal
+	}
+	// Deferred, since next may not return. The error is the observer's: the
+	// client's request has been carried out.
+	defer func() { _ = lease.Release(ctx) }()
+	answered := next(lease.Context())
+	// Read before the release, which would make it ErrReleased; that is also
+	// what a handler leaves that released its lease itself, early, by intent.
+	lost := lease.Err()
+	if answered || lost == nil || errors.Is(lost, ErrReleased) {
+		return nil
+	}
+	refusal := &Refusal{Reason: ReasonLost, Ran: true, Rule: g.config.name, Err: lost}
+	if errors.Is(lost, ErrMaxHold) {
+		refusal.Reason = ReasonMaxHold
+	}
+	return refusal
+}
+
+// refusal is the answer to a request whose handler did not run.
+func (g *Guard) refusal(ctx context.Context, err error) *Refusal {
+	return &Refusal{Reason: ReasonOf(ctx, err), Rule: g.config.name, Err: err}
+}
+
+// observe starts an observation for what happens outside an acquisition.
+func (g *Guard) observe(ctx context.Context, keys []string) Observation {
+	if g.locker.base.observer == nil {
+		return Observation{}
+	}
+	_, o := g.locker.base.observer.Start(ctx, Operation{Rule: g.config.name, Keys: keys, Wait: g.config.wait})
+	return o
+}
+
+// rejected tells who should know that no key could be made of a request. The
+// client's mistakes are the observer's to count; the server's are logged, since
+// the client is not told what is wrong.
+func (g *Guard) rejected(ctx context.Context, err error) *Refusal {
+	if o := g.observe(ctx, nil); o.Rejected != nil {
+		o.Rejected(err)
+	}
+	refusal := g.refusal(ctx, err)
+	if refusal.Reason == ReasonMisconfigured || refusal.Reason == ReasonInternal {
+		if n := g.warnings.due(time.Now()); n > 0 {
+			slog.ErrorContext(ctx, "interlock: the rule cannot make a key of its requests and refuses them",
+				"rule", g.config.name, "requests", n, "error", err)
+		}
+	}
+	return refusal
+}
+
+// bypassed tells who should know that a handler runs without its lock.
+func (g *Guard) bypassed(ctx context.Context, keys []string, err error) {
+	if o := g.observe(ctx, keys); o.Bypassed != nil {
+		o.Bypassed(err)
+	}
+	if n := g.warnings.due(time.Now()); n > 0 {
+		slog.WarnContext(ctx, "interlock: the lock store is unavailable and the rule fails open: handlers run without their lock",
+			"rule", g.config.name, "requests", n, "error", rootCause(err))
+	}
+}
+
+// thinned thins out the log of a rule: when every request is worth a line, the
+// lines would be a second outage.
+type thinned struct {
+	mu   sync.Mutex
+	last time.Time
+	n    int // since the last line
+}
+
+// due counts one request, and returns for how many a line is to be written now,
+// or 0 when there was one in the last second.
+func (t *thinned) due(now time.Time) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n++
+	if !t.last.IsZero() && now.Sub(t.last) < time.Second {
+		return 0
+	}
+	n := t.n
+	t.last, t.n = now, 0
+	return n
+}
+
+// rootCause descends to the innermost error. What wraps it names the key, which
+// identifies a user and is not for a log that leaves the machine.
+func rootCause(err error) error {
+	for {
+		var inner error
+		switch e := err.(type) { //nolint:errorlint // this walks the tree itself
+		case interface{ Unwrap() error }:
+			inner = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			if all := e.Unwrap(); len(all) > 0 {
+				inner = all[len(all)-1]
+			}
+		}
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}

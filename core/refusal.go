@@ -1,0 +1,143 @@
+package core
+
+import (
+	"context"
+	"errors"
+)
+
+// Refusal says that a request gets an answer of the guard's instead of its
+// handler's. An adapter renders it from one table for its protocol, by Reason.
+type Refusal struct {
+	// Reason decides the status.
+	Reason Reason
+	// Ran says that the handler ran, so that what it did may have happened:
+	// the answer must not invite to try again.
+	Ran bool
+	// Rule is the name of the rule that refused.
+	Rule string
+	// Err is the error behind it, for logs. It may hold the key and addresses
+	// of servers: never show it to a client.
+	Err error
+}
+
+// Retryable reports whether the same request may simply be sent again a little
+// later: the handler did not run, and what stood in its way passes.
+func (r *Refusal) Retryable() bool {
+	if r.Ran {
+		return false
+	}
+	switch r.Reason {
+	case ReasonHeld, ReasonQueueFull, ReasonUnavailable, ReasonClosing, ReasonNotReplicated:
+		return true
+	}
+	return false
+}
+
+// Reason is why a request was refused. The strings are stable: clients see them
+// in urn:interlock:problem:<reason> and in ErrorInfo.
+type Reason string
+
+// The reasons, with the statuses that the adapters give them.
+const (
+	// ReasonBadKey (400, INVALID_ARGUMENT): a value of the key is missing,
+	// empty, malformed or given twice, or the key is longer than 512 bytes.
+	ReasonBadKey Reason = "bad-key"
+	// ReasonBodyTooLarge (413, RESOURCE_EXHAUSTED): a KeyFunc read a body that
+	// is longer than its limit.
+	ReasonBodyTooLarge Reason = "body-too-large"
+	// ReasonHeld (423, ABORTED): held elsewhere for as long as the rule waits.
+	ReasonHeld Reason = "held"
+	// ReasonQueueFull (423, ABORTED): too many wait for it already.
+	ReasonQueueFull Reason = "queue-full"
+	// ReasonDeadline (423, DEADLINE_EXCEEDED): the request's own deadline was
+	// over before its turn.
+	ReasonDeadline Reason = "deadline"
+	// ReasonCanceled (nothing is written, CANCELED): the client went away
+	// before its turn.
+	ReasonCanceled Reason = "canceled"
+	// ReasonUnavailable (503, UNAVAILABLE): the store could not be reached.
+	ReasonUnavailable Reason = "unavailable"
+	// ReasonNotReplicated (503, UNAVAILABLE): too few replicas acknowledged
+	// the lock.
+	ReasonNotReplicated Reason = "not-replicated"
+	// ReasonClosing (503, UNAVAILABLE): this process is shutting down.
+	ReasonClosing Reason = "closing"
+	// ReasonLost (500, ABORTED): the lease was lost before the answer. What
+	// the handler did may overlap with what another did.
+	ReasonLost Reason = "lost"
+	// ReasonMaxHold (500, ABORTED): the same, since MaxHold was reached.
+	ReasonMaxHold Reason = "max-hold"
+	// ReasonMisconfigured (500, INTERNAL): the rule and the route do not fit
+	// together.
+	ReasonMisconfigured Reason = "misconfigured"
+	// ReasonInternal (500, INTERNAL): a KeyFunc or ContextFunc failed for a
+	// reason of its own.
+	ReasonInternal Reason = "internal"
+)
+
+// ReasonOf finds the reason for an error of a guard or a Locker; ctx is the
+// context of the request, whose own end counts only if it has ended. It is ""
+// for nil and ReasonInternal for an error that is none of ours.
+func ReasonOf(ctx context.Context, err error) Reason {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, ErrKey):
+		return ReasonBadKey
+	case errors.Is(err, ErrBodyLimit):
+		return ReasonBodyTooLarge
+	case errors.Is(err, ErrNoParam), errors.Is(err, ErrConfig):
+		return ReasonMisconfigured
+	case errors.Is(err, ErrQueueFull): // before ErrHeld, which it matches too
+		return ReasonQueueFull
+	case errors.Is(err, ErrHeld):
+		return ReasonHeld
+	case errors.Is(err, ErrMaxHold):
+		return ReasonMaxHold
+	case errors.Is(err, ErrLost):
+		return ReasonLost
+	case errors.Is(err, ErrNotReplicated):
+		return ReasonNotReplicated
+	case errors.Is(err, ErrClosed):
+		return ReasonClosing
+	case errors.Is(err, ErrUnavailable):
+		// A store that does not answer is why the wait ended, even where the
+		// error carries a context's as well.
+		return ReasonUnavailable
+	}
+	// What is left is the end of the request's own context, whose cause can be
+	// any error. A function of the user's that met a time limit of its own is
+	// not that.
+	switch ctx.Err() {
+	case nil:
+		return ReasonInternal
+	case context.DeadlineExceeded:
+		return ReasonDeadline
+	default:
+		return ReasonCanceled
+	}
+}
+
+// Text is what a client may read about the reason: fixed text in every
+// protocol.
+func (r Reason) Text() string {
+	switch r {
+	case ReasonBadKey:
+		return "The request does not name the resource to lock."
+	case ReasonBodyTooLarge:
+		return "The request body is too large."
+	case ReasonHeld, ReasonDeadline:
+		return "The resource is locked by another request. Nothing was done."
+	case ReasonQueueFull:
+		return "Too many requests wait for the resource. Nothing was done."
+	case ReasonCanceled:
+		return "The request was canceled while it waited for the resource. Nothing was done."
+	case ReasonUnavailable, ReasonNotReplicated:
+		return "The resource cannot be locked at the moment. Nothing was done."
+	case ReasonClosing:
+		return "The server is shutting down. Nothing was done."
+	case ReasonLost, ReasonMaxHold:
+		return "The lock on the resource was lost while the request was carried out. Its outcome is unknown."
+	}
+	return "The server could not decide which resource to lock. Nothing was done."
+}

@@ -1,0 +1,320 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/textproto"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Key builds a lock key from its segments: the key that a guard's template
+// builds. Key("account", id) is what the template account/{id} makes of a
+// request with that id, so that a batch job and a handler exclude each other.
+//
+// Segments are joined with a slash. In each, every byte outside RFC 3986's
+// unreserved set (letters, digits, "-", ".", "_", "~") is percent-escaped, so
+// different segments never make the same key, whatever is in them: a slash,
+// braces, control characters and bytes that are no UTF-8 included. They are
+// compared as bytes, without normalization or folding of case.
+//
+// It returns ErrKey when there is no segment, when one is empty, since everybody
+// whose value is missing would share one lock, or when the escaped key is longer
+// than 512 bytes.
+func Key(segments ...string) (string, error) {
+	if len(segments) == 0 {
+		return "", fmt.Errorf("%w: no segments", ErrKey)
+	}
+	var space [maxKey]byte
+	buf := space[:0]
+	for i, s := range segments {
+		if s == "" {
+			return "", fmt.Errorf("%w: segment %d of %d is empty", ErrKey, i+1, len(segments))
+		}
+		if i > 0 {
+			buf = append(buf, '/')
+		}
+		if buf = appendEscaped(buf, s); len(buf) > maxKey {
+			return "", tooLong()
+		}
+	}
+	return string(buf), nil
+}
+
+// template is a parsed key template: a list of placeholders, each with the
+// literal text before it, and the text after the last.
+type template struct {
+	text string
+	vars []placeholder
+	tail string
+}
+
+// placeholder is one {...} of a template.
+type placeholder struct {
+	Placeholder
+	text    string // as written, for messages
+	literal string // what stands before it
+	context contextFunc
+}
+
+// contextFunc reads a value for {ctx.name}; namedFunc is one with its name.
+type contextFunc func(ctx context.Context) (string, error)
+
+type namedFunc struct {
+	name string
+	f    contextFunc
+}
+
+// Placeholder is one value that a template takes from a request. Adapters that
+// know their routes beforehand check them at start-up; see Guard.Placeholders.
+type Placeholder struct {
+	// Source says where the value comes from.
+	Source Source
+	// Name is the name within the source, without the source's prefix; a
+	// header's is in canonical form.
+	Name string
+}
+
+// Source is where a placeholder's value comes from.
+type Source string
+
+// The sources of a template.
+const (
+	// SourceParam is a route parameter, in gRPC a message field: {id}. A name
+	// that begins like one of the other sources is reached by {msg.header.id}.
+	SourceParam Source = "msg"
+	// SourceHeader is a header, in gRPC metadata: {header.X-Tenant}.
+	SourceHeader Source = "header"
+	// SourceQuery is a query parameter: {query.q}.
+	SourceQuery Source = "query"
+	// SourceContext is a function registered with ContextFunc: {ctx.tenant}.
+	SourceContext Source = "ctx"
+)
+
+// What a template may hold, for error messages.
+const (
+	acceptedNames   = "accepted are {name}, {header.Name}, {query.name} and {ctx.name}"
+	acceptedLiteral = "accepted between placeholders are letters, digits, - . _ ~ and the separator /"
+)
+
+// parseTemplate reads a key template. Its errors say what is wrong, where
+// (counted in bytes from 1) and what is accepted.
+//
+// The grammar makes collisions impossible rather than unlikely. Literal text is
+// unreserved characters only, which escaping would not change: the key is what
+// the template shows, and what Key builds. A segment has at most one
+// placeholder, since in {a}-{b} the values 1-2, 3 and 1, 2-3 would meet in one
+// key; the only separator is the slash, and no escaped value holds one.
+func parseTemplate(text string, funcs []namedFunc) (*template, error) {
+	fail := func(at int, format string, args ...any) (*template, error) {
+		return nil, fmt.Errorf("%w: template %q: position %d: %s", ErrConfig, text, at+1, fmt.Sprintf(format, args...))
+	}
+	if text == "" {
+		return nil, fmt.Errorf("%w: empty template: write the key of what is locked, such as account/{id}", ErrConfig)
+	}
+	t := &template{text: text}
+	var (
+		literal int  // where the literal text that we are in began
+		segment int  // where the segment began
+		taken   bool // whether the segment has a placeholder already
+		length  int  // of all literal text
+	)
+	for i := 0; i < len(text); {
+		switch b := text[i]; {
+		case b == '{':
+			n := strings.IndexAny(text[i+1:], "{}")
+			if n < 0 || text[i+1+n] == '{' {
+				return fail(i, "the { is never closed; %s", acceptedNames)
+			}
+			if taken {
+				return fail(i, "a second placeholder in one segment: where one value ends and the next begins could not be told; put a / between them")
+			}
+			inside := text[i+1 : i+1+n]
+			p, err := parsePlaceholder(inside, funcs)
+			if err != nil {
+				return fail(i, "{%s}: %v", inside, err)
+			}
+			p.literal = text[literal:i]
+			t.vars = append(t.vars, p)
+			i += n + 2
+			literal, taken = i, true
+			continue
+		case b == '}':
+			return fail(i, "} without a { before it; %s", acceptedNames)
+		case b == '/':
+			// An empty segment is a typing mistake, and Key refuses it too.
+			if i == segment || i+1 == len(text) {
+				return fail(i, "an empty segment: a / stands between two parts, neither first nor last nor doubled")
+			}
+			segment, taken = i+1, false
+		case !unreserved(b):
+			r, _ := utf8.DecodeRuneInString(text[i:])
+			return fail(i, "%q in literal text; %s", r, acceptedLiteral)
+		}
+		length++
+		i++
+	}
+	if length > maxKey {
+		return nil, fmt.Errorf("%w: template of %d bytes of literal text; a key has at most %d", ErrConfig, length, maxKey)
+	}
+	t.tail = text[literal:]
+	return t, nil
+}
+
+// parsePlaceholder reads what is between the braces.
+func parsePlaceholder(inside string, funcs []namedFunc) (placeholder, error) {
+	p := placeholder{text: "{" + inside + "}"}
+	p.Source, p.Name = SourceParam, inside
+	if before, after, ok := strings.Cut(inside, "."); ok {
+		switch s := Source(before); s {
+		case SourceParam, SourceHeader, SourceQuery, SourceContext:
+			p.Source, p.Name = s, after
+		}
+	}
+	switch {
+	case strings.TrimSpace(p.Name) == "":
+		return p, fmt.Errorf("the name is missing; %s", acceptedNames)
+	case strings.HasPrefix(p.Name, "*") || strings.HasSuffix(p.Name, "..."):
+		return p, fmt.Errorf("a wildcard holds something else in every framework; use KeyFunc")
+	}
+	switch p.Source {
+	case SourceHeader:
+		if i := strings.IndexFunc(p.Name, func(r rune) bool { return !tokenRune(r) }); i >= 0 {
+			return p, fmt.Errorf("no header has such a name; accepted are letters, digits and !#$%%&'*+-.^_`|~")
+		}
+		p.Name = textproto.CanonicalMIMEHeaderKey(p.Name)
+	case SourceQuery:
+		if strings.ContainsFunc(p.Name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+			return p, fmt.Errorf("blanks and control characters are not accepted in a name")
+		}
+	default:
+		for part := range strings.SplitSeq(p.Name, ".") {
+			if part == "" {
+				return p, fmt.Errorf("an empty part between dots; %s", acceptedNames)
+			}
+			if strings.ContainsFunc(part, func(r rune) bool { return !nameRune(r) }) {
+				return p, fmt.Errorf("accepted in a name are letters, digits, _, - and dots between them")
+			}
+		}
+	}
+	if p.Source == SourceContext {
+		var names []string
+		for _, f := range slices.Backward(funcs) { // the last given counts, as with every option
+			if f.name == p.Name {
+				p.context = f.f
+				return p, nil
+			}
+			names = append(names, f.name)
+		}
+		return p, fmt.Errorf("no ContextFunc of this name; registered are %q", names)
+	}
+	return p, nil
+}
+
+func nameRune(r rune) bool {
+	return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r)
+}
+
+// tokenRune reports whether r may be in a header's name (RFC 9110, 5.6.2).
+func tokenRune(r rune) bool {
+	return r < utf8.RuneSelf && (unreserved(byte(r)) || strings.ContainsRune("!#$%&'*+^`|", r))
+}
+
+// key builds the key that the template makes of a request: ErrKey, ErrNoParam,
+// or what a context function returned. Messages name the placeholder, never the
+// value: they end up in logs.
+func (t *template) key(ctx context.Context, req Request) (string, error) {
+	// The longest key fits on the stack: what is allocated is the key itself.
+	var space [maxKey]byte
+	buf := space[:0]
+	for i := range t.vars {
+		p := &t.vars[i]
+		v, err := p.value(ctx, req)
+		if err != nil {
+			return "", err
+		}
+		buf = append(buf, p.literal...)
+		if len(buf)+len(v) > maxKey { // before escaping, which can triple it
+			return "", tooLong()
+		}
+		if buf = appendEscaped(buf, v); len(buf) > maxKey {
+			return "", tooLong()
+		}
+	}
+	if buf = append(buf, t.tail...); len(buf) > maxKey {
+		return "", tooLong()
+	}
+	return string(buf), nil
+}
+
+// value fetches one value. One that is missing, empty or given twice is never
+// replaced by anything: all requests without a value would share one lock, and
+// about which of two headers counts, proxies and frameworks do not agree.
+func (p *placeholder) value(ctx context.Context, req Request) (string, error) {
+	switch p.Source {
+	case SourceHeader:
+		return p.single(req.Header(p.Name))
+	case SourceQuery:
+		return p.single(req.Query(p.Name))
+	case SourceContext:
+		v, err := p.context(ctx)
+		if err != nil {
+			return "", fmt.Errorf("interlock: %s: %w", p.text, err)
+		}
+		return p.nonEmpty(v)
+	}
+	v, err := req.Param(p.Name)
+	switch {
+	case errors.Is(err, ErrNoParam):
+		route, _ := req.Route()
+		return "", fmt.Errorf("%w: %s, route %q", err, p.text, route)
+	case err != nil:
+		return "", fmt.Errorf("%w: %s is malformed: %w", ErrKey, p.text, err)
+	}
+	return p.nonEmpty(v)
+}
+
+// single returns the only one of several values.
+func (p *placeholder) single(values []string) (string, error) {
+	switch len(values) {
+	case 0:
+		return "", fmt.Errorf("%w: %s is missing", ErrKey, p.text)
+	case 1:
+		return p.nonEmpty(values[0])
+	}
+	return "", fmt.Errorf("%w: %s is given %d times", ErrKey, p.text, len(values))
+}
+
+func (p *placeholder) nonEmpty(v string) (string, error) {
+	if v == "" {
+		return "", fmt.Errorf("%w: %s is empty", ErrKey, p.text)
+	}
+	return v, nil
+}
+
+func tooLong() error {
+	return fmt.Errorf("%w: longer than %d bytes when escaped", ErrKey, maxKey)
+}
+
+// unreserved reports whether a byte stands for itself in a key (RFC 3986, 2.3).
+func unreserved(b byte) bool {
+	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' ||
+		b == '-' || b == '.' || b == '_' || b == '~'
+}
+
+// appendEscaped appends s with everything but unreserved bytes escaped. It is
+// injective: what it appends decodes to s and to nothing else.
+func appendEscaped(buf []byte, s string) []byte {
+	const hex = "0123456789ABCDEF"
+	for i := 0; i < len(s); i++ {
+		if b := s[i]; unreserved(b) {
+			buf = append(buf, b)
+		} else {
+			buf = append(buf, '%', hex[b>>4], hex[b&15])
+		}
+	}
+	return buf
+}
