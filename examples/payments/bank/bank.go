@@ -74,18 +74,14 @@ func New(rdb redis.UniversalClient, work func(context.Context) error) *Bank {
 // Work takes the given time, or fails with the context's cause when that ends.
 func Work(d time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if d <= 0 {
-			return context.Cause(ctx)
-		}
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
 		case <-timer.C:
-			// Both may be due at once, in a process that was stopped.
-			return context.Cause(ctx)
 		}
+		// Both may be due, in a process that was stopped for a while.
+		return context.Cause(ctx)
 	}
 }
 

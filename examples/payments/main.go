@@ -1,0 +1,124 @@
+// Command payments shows what a distributed lock is for: a small bank whose
+// accounts are debited by many clients at once.
+//
+//	go run ./examples/payments
+//
+// needs nothing but Go. It starts a Redis-compatible server inside the process,
+// serves the bank over HTTP on the loopback interface, debits one account 200
+// times at once without a lock and then with it, transfers money between two
+// accounts in both directions at once, and prints what became of the balances.
+// It exits with status 1 if the lock let anything get lost.
+//
+//	go run ./examples/payments -serve -redis localhost:6379
+//
+// keeps serving instead, on the Redis given; start it several times, with
+// different -addr, and the processes share one bank:
+//
+//	curl -X PUT  'localhost:8080/accounts/alice?balance=100'
+//	curl         'localhost:8080/accounts/alice'
+//	curl -X POST 'localhost:8080/accounts/alice/debit?amount=30'
+//	curl -X POST 'localhost:8080/accounts/alice/debit-unsafe?amount=30'
+//	curl -X POST 'localhost:8080/transfers/alice/bob?amount=30'
+//
+// Where to look: service.go opens the locker and declares the two rules,
+// http.go puts them in front of the routes, package bank is the business, which
+// knows nothing of locks but their fencing tokens.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks to drain; from then on the default holds again, so
+	// that a second one ends the process at once.
+	context.AfterFunc(ctx, stop)
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil))) // for what libraries have to say
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// config is what the flags say.
+type config struct {
+	serve bool
+	addr  string
+	redis []string // empty: embedded
+	work  time.Duration
+	ttl   time.Duration
+	wait  time.Duration
+}
+
+// run is main without the process: it returns the exit status, 0 for success, 1
+// for a failure or a broken invariant, 2 for a wrong command line.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cfg, err := parseFlags(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	if cfg.serve {
+		err = serve(ctx, cfg, log, stdout)
+	} else {
+		err = demonstrate(ctx, cfg, log, stdout)
+	}
+	if err != nil {
+		log.Error(err.Error())
+		return 1
+	}
+	return 0
+}
+
+func parseFlags(args []string, stderr io.Writer) (config, error) {
+	var cfg config
+	var addrs string
+	fs := flag.NewFlagSet("payments", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.BoolVar(&cfg.serve, "serve", false, "keep serving instead of running the demonstration")
+	fs.StringVar(&cfg.addr, "addr", "", "`host:port` of the HTTP server; port 0 picks one (default 127.0.0.1:8080 with -serve, else any free port)")
+	fs.StringVar(&addrs, "redis", "", "`host:port[,...]` of Redis, several for a Cluster (default a server inside this process)")
+	fs.DurationVar(&cfg.work, "work", 2*time.Millisecond, "time that the bank works between reading and writing a balance")
+	fs.DurationVar(&cfg.ttl, "ttl", 30*time.Second, "lease of a lock; renewed while the handler runs, it is how long a lock outlives its process")
+	fs.DurationVar(&cfg.wait, "wait", 5*time.Second, "how long a request waits for its lock before it is answered 423; 0 does not wait")
+	if err := fs.Parse(args); err != nil {
+		return cfg, err
+	}
+	if addrs != "" {
+		cfg.redis = strings.Split(addrs, ",")
+	}
+	if cfg.addr == "" {
+		cfg.addr = "127.0.0.1:0"
+		if cfg.serve {
+			cfg.addr = "127.0.0.1:8080"
+		}
+	}
+	var err error
+	switch {
+	case fs.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	case cfg.work < 0:
+		err = fmt.Errorf("-work %v: must not be negative", cfg.work)
+	case cfg.ttl < 10*time.Millisecond:
+		err = fmt.Errorf("-ttl %v: must be at least 10ms", cfg.ttl)
+	case cfg.wait < 0:
+		err = fmt.Errorf("-wait %v: must not be negative", cfg.wait)
+	}
+	if err != nil {
+		// What flag does with the errors it finds itself.
+		_, _ = fmt.Fprintln(stderr, err)
+		fs.Usage()
+	}
+	return cfg, err
+}

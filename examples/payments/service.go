@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/examples/payments/bank"
+)
+
+// service is the bank with its locks: what every front end serves.
+type service struct {
+	bank *bank.Bank
+	rdb  redis.UniversalClient
+	log  *slog.Logger
+
+	// The two rules. Each is declared once, whatever protocols it guards: that
+	// is why a debit in one protocol waits for a transfer in another.
+	account  *core.Guard // one account, as {id}
+	transfer *core.Guard // both accounts of a transfer, {from} and {to}
+
+	locker     *core.Locker
+	connection []func() error // what ends the store and what it stands on
+}
+
+// accountTemplate names the lock of an account. A transfer asks for the same
+// keys by other parameters, so it excludes the debits of both accounts.
+const accountTemplate = "account/{id}"
+
+func open(ctx context.Context, cfg config, commands *commandCounter, observer core.Observer, log *slog.Logger) (*service, error) {
+	s := &service{log: log}
+	rdb, disconnect, err := connect(ctx, cfg.redis, commands, log)
+	if err != nil {
+		return nil, err
+	}
+	s.connection = append(s.connection, disconnect)
+	s.rdb = rdb
+	s.bank = bank.New(rdb, bank.Work(cfg.work))
+
+	store, err := redisstore.New(rdb, redisstore.Logger(log))
+	if err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
+	s.connection = append(s.connection, store.Close)
+
+	s.locker, err = core.New(store, core.Watchdog(cfg.ttl), core.WithObserver(observer))
+	if err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
+	s.account = core.Serialize(s.locker, accountTemplate, core.Wait(cfg.wait))
+	s.transfer = core.Serialize(s.locker, "account/{from}", core.And("account/{to}"), core.Wait(cfg.wait))
+	return s, nil
+}
+
+// close waits until ctx ends for the locks that are still held, then ends the
+// store and the connections.
+func (s *service) close(ctx context.Context) error {
+	var errs []error
+	if s.locker != nil {
+		errs = append(errs, s.locker.Close(ctx))
+	}
+	for _, end := range slices.Backward(s.connection) {
+		errs = append(errs, end())
+	}
+	return errors.Join(errs...)
+}
+
+// held is the account with the fencing token of the lease that the context
+// carries.
+func held(ctx context.Context, id string) (bank.Held, error) {
+	lease := core.LeaseFromContext(ctx)
+	if lease == nil {
+		return bank.Held{}, errors.New("the route has no lock")
+	}
+	key, err := core.Key("account", id)
+	if err != nil {
+		return bank.Held{}, err
+	}
+	token, ok := lease.TokenFor(key)
+	if !ok {
+		return bank.Held{}, fmt.Errorf("the route's lock is not that of account %q", id)
+	}
+	return bank.Held{ID: id, Token: token}, nil
+}
+
+// put, debit and move are the operations that need their accounts' locks:
+// the front ends call them inside a guard.
+
+func (s *service) put(ctx context.Context, id string, balance int64) (changed, error) {
+	h, err := held(ctx, id)
+	if err != nil {
+		return changed{}, err
+	}
+	a, err := s.bank.Put(ctx, h, balance)
+	return changed{a, h.Token}, err
+}
+
+func (s *service) debit(ctx context.Context, id string, amount int64) (changed, error) {
+	h, err := held(ctx, id)
+	if err != nil {
+		return changed{}, err
+	}
+	a, err := s.bank.Debit(ctx, h, amount)
+	return changed{a, h.Token}, err
+}
+
+func (s *service) move(ctx context.Context, from, to string, amount int64) (moved, error) {
+	f, err := held(ctx, from)
+	if err != nil {
+		return moved{}, err
+	}
+	t, err := held(ctx, to)
+	if err != nil {
+		return moved{}, err
+	}
+	debited, credited, err := s.bank.Transfer(ctx, f, t, amount)
+	return moved{debited, credited, f.Token}, err
+}
+
+// changed is the answer to a change of one account.
+type changed struct {
+	bank.Account
+	Token int64 `json:"token"`
+}
+
+// moved is the answer to a transfer, with the token of the debited account.
+type moved struct {
+	From  bank.Account `json:"from"`
+	To    bank.Account `json:"to"`
+	Token int64        `json:"token"`
+}
+
+// frontend is one way in: a protocol at an address.
+type frontend struct {
+	name  string
+	addr  net.Addr
+	serve func() error                // until drain
+	drain func(context.Context) error // answers what has arrived, then ends
+}
+
+// serve runs all front ends until ctx ends, then answers what has arrived.
+func serve(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) error {
+	s, err := open(ctx, cfg, nil, &watcher{log: log}, log)
+	if err != nil {
+		return err
+	}
+	fronts, err := s.listen(ctx, cfg)
+	if err != nil {
+		return errors.Join(err, s.close(ctx))
+	}
+	failed := start(fronts)
+	for _, f := range fronts {
+		if _, err := fmt.Fprintf(stdout, "listening %s %s\n", f.name, f.addr); err != nil {
+			log.Warn("write to stdout", "error", err)
+		}
+	}
+
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+		log.Info("draining")
+	}
+	// The last request that is let in waits for its lock, and then works.
+	drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.wait+cfg.work+drainMargin)
+	defer cancel()
+	return errors.Join(err, drain(drainCtx, fronts), s.close(drainCtx))
+}
+
+// drainMargin is what a drain may take beyond the requests' own time.
+const drainMargin = 10 * time.Second
+
+// listen opens the front ends that the flags ask for.
+func (s *service) listen(ctx context.Context, cfg config) ([]*frontend, error) {
+	var fronts []*frontend
+	for _, open := range []func() (*frontend, error){
+		func() (*frontend, error) { return httpFrontend(ctx, cfg.addr, s) },
+	} {
+		f, err := open()
+		if err != nil {
+			return nil, errors.Join(err, drain(ctx, fronts))
+		}
+		fronts = append(fronts, f)
+	}
+	return fronts, nil
+}
+
+// start serves them all. The channel receives the first that ends by itself.
+func start(fronts []*frontend) <-chan error {
+	failed := make(chan error, len(fronts))
+	for _, f := range fronts {
+		go func() {
+			if err := f.serve(); err != nil {
+				failed <- fmt.Errorf("%s: %w", f.name, err)
+			}
+		}()
+	}
+	return failed
+}
+
+func drain(ctx context.Context, fronts []*frontend) error {
+	errs := make(chan error, len(fronts))
+	for _, f := range fronts {
+		go func() { errs <- f.drain(ctx) }()
+	}
+	var all error
+	for range fronts {
+		all = errors.Join(all, <-errs)
+	}
+	return all
+}
+
+// watcher is told by the locker what becomes of the locks. While serving, only
+// a lost one is worth a line.
+type watcher struct{ log *slog.Logger }
+
+// Start implements core.Observer.
+func (w *watcher) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
+	return ctx, core.Observation{
+		Lost: func(l core.Loss) {
+			w.log.Warn("lease lost", "rule", op.Rule, "reason", l.Reason, "held", l.Held, "token", l.Token, "error", l.Err)
+		},
+	}
+}
