@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// waits is a core.Observer that notes how long each request waited for its
+// lock, and reports as a watcher does.
+type waits struct {
+	watcher
+
+	mu  sync.Mutex
+	all []time.Duration
+}
+
+// Start implements core.Observer.
+func (w *waits) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
+	ctx, observation := w.watcher.Start(ctx, op)
+	observation.Acquired = func(a core.Acquired) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.all = append(w.all, a.Waited)
+	}
+	return ctx, observation
+}
+
+func (w *waits) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = nil
+}
+
+func (w *waits) sorted() []time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(slices.Values(w.all))
+}
+
+// percentile returns the smallest of the sorted values that p percent of them
+// do not exceed (nearest rank).
+func percentile(sorted []time.Duration, p int) time.Duration {
+	return sorted[max(0, (len(sorted)*p+99)/100-1)]
+}
+
+// printReport prints the table: a row for each quantity, a column for each
+// result.
+func printReport(out io.Writer, cfg config, results []result) error {
+	where := "a server inside this process"
+	if len(cfg.redis) > 0 {
+		where = strings.Join(cfg.redis, ",")
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "A bank that reads a balance, works for %v, and writes it back, over HTTP.\n", cfg.work)
+	fmt.Fprintf(&b, "%d clients at once, each moves 1; every account opens with %s.\n", clients, grouped(openingBalance))
+	fmt.Fprintf(&b, "Redis: %s.\n\n", where)
+
+	var cells strings.Builder
+	row := func(name string, value func(result) string) {
+		// All columns are aligned to the right; the first is filled up instead.
+		fmt.Fprintf(&cells, "%-27s\t", name)
+		for _, r := range results {
+			cells.WriteString(value(r) + "\t")
+		}
+		cells.WriteString("\n")
+	}
+	row("", func(r result) string { return r.title })
+	row("requests", func(r result) string { return strconv.Itoa(r.requests) })
+	row("  done", func(r result) string { return strconv.Itoa(r.done) })
+	row("  refused, lock busy", func(r result) string { return strconv.Itoa(r.refused) })
+	row("final balance", func(r result) string { return sums(r.balances) })
+	row("expected balance", func(r result) string { return sums(r.expected) })
+	row("lost updates", func(r result) string { return strconv.FormatInt(r.missing(), 10) })
+	row("wait for the lock, p50", func(r result) string { return wait(r, 50) })
+	row("wait for the lock, p99", func(r result) string { return wait(r, 99) })
+	row("Redis commands per request", func(r result) string { return fmt.Sprintf("%.2f", r.commands) })
+	row("", verdict)
+	table := tabwriter.NewWriter(&b, 0, 0, 3, ' ', tabwriter.AlignRight)
+	if _, err := io.WriteString(table, cells.String()); err != nil {
+		return err
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	b.WriteString("\nOf the commands, two are the bank's own: one reads, one writes.\n")
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func verdict(r result) string {
+	switch {
+	case r.broken() != nil:
+		return "BROKEN"
+	case r.missing() > 0:
+		return "money lost"
+	}
+	return "exact"
+}
+
+func wait(r result, p int) string {
+	if len(r.waits) == 0 {
+		return "-"
+	}
+	return percentile(r.waits, p).Round(100 * time.Microsecond).String()
+}
+
+// sums writes the balances of one or more accounts.
+func sums(balances []int64) string {
+	s := make([]string, len(balances))
+	for i, n := range balances {
+		s[i] = grouped(n)
+	}
+	return strings.Join(s, " + ")
+}
+
+// grouped writes a number with commas between its thousands.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

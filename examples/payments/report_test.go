@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPercentileIsTheNearestRank(t *testing.T) {
+	var sorted []time.Duration
+	for i := range 200 {
+		sorted = append(sorted, time.Duration(i+1))
+	}
+	for p, want := range map[int]time.Duration{1: 2, 50: 100, 99: 198, 100: 200} {
+		if got := percentile(sorted, p); got != want {
+			t.Errorf("p%d = %d, want %d", p, got, want)
+		}
+	}
+	if got := percentile(sorted[:1], 50); got != 1 {
+		t.Errorf("p50 of one value = %d, want 1", got)
+	}
+}
+
+func TestGrouped(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -999: "-999", -1000: "-1,000", 12345678: "12,345,678"} {
+		if got := grouped(n); got != want {
+			t.Errorf("grouped(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+// The demonstration must be able to fail, or its success means nothing.
+func TestABrokenInvariantIsReported(t *testing.T) {
+	good := result{locked: true, requests: 5, done: 4, refused: 1, balances: []int64{6, 14}, expected: []int64{6, 14}}
+	if err := good.broken(); err != nil {
+		t.Errorf("an exact result: %v", err)
+	}
+	for name, spoil := range map[string]func(*result){
+		"a debit is missing":   func(r *result) { r.balances[0]++ },
+		"money was made":       func(r *result) { r.balances[1]++ },
+		"they cancel out":      func(r *result) { r.balances[0]++; r.balances[1]-- },
+		"a token came twice":   func(r *result) { r.reused = 1 },
+		"an unexpected answer": func(r *result) { r.failed = errors.New("a request was answered 500") },
+		"nothing was served":   func(r *result) { r.done = 0 },
+	} {
+		r := good
+		r.balances = append([]int64(nil), good.balances...)
+		spoil(&r)
+		if r.broken() == nil {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+	unlocked := result{requests: 2, done: 2, balances: []int64{9}, expected: []int64{8}}
+	if err := unlocked.broken(); err != nil {
+		t.Errorf("updates lost without a lock break nothing that was promised: %v", err)
+	}
+}
+
+func TestReport(t *testing.T) {
+	results := []result{
+		{title: "debits without lock", requests: 200, done: 200, balances: []int64{9990}, expected: []int64{9800}, commands: 2},
+		{
+			title: "transfers both ways", locked: true, requests: 200, done: 199, refused: 1, commands: 2.25,
+			balances: []int64{9961, 10039}, expected: []int64{9961, 10039},
+			waits: []time.Duration{1500 * time.Microsecond, 300 * time.Millisecond},
+		},
+	}
+	var out strings.Builder
+	if err := printReport(&out, config{work: 2 * time.Millisecond}, results); err != nil {
+		t.Fatal(err)
+	}
+	var cells []string
+	for line := range strings.Lines(out.String()) {
+		cells = append(cells, strings.Join(strings.Fields(line), " "))
+	}
+	text := strings.Join(cells, "\n")
+	for _, want := range []string{
+		"requests 200 200", "done 200 199", "refused, lock busy 0 1", "final balance 9,990 9,961 + 10,039",
+		"expected balance 9,800 9,961 + 10,039", "lost updates 190 0", "wait for the lock, p50 - 1.5ms",
+		"wait for the lock, p99 - 300ms", "Redis commands per request 2.00 2.25", "money lost exact",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q:\n%s", want, out.String())
+		}
+	}
+	for line := range strings.Lines(out.String()) {
+		if len(line) > 100 {
+			t.Errorf("line of %d characters: %s", len(line), line)
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	cfg, err := parseFlags(nil, t.Output())
+	if err != nil || cfg.addr != "127.0.0.1:0" || cfg.ttl != 30*time.Second || len(cfg.redis) != 0 {
+		t.Errorf("defaults of the demonstration: %+v, %v", cfg, err)
+	}
+	cfg, err = parseFlags([]string{"-serve", "-redis", "a:1,b:2", "-ttl", "1s", "-wait", "0", "-work", "0"}, t.Output())
+	if err != nil || cfg.addr != "127.0.0.1:8080" || len(cfg.redis) != 2 || cfg.ttl != time.Second {
+		t.Errorf("-serve: %+v, %v", cfg, err)
+	}
+	for _, args := range [][]string{{"-ttl", "0"}, {"-ttl", "9ms"}, {"-work", "-1s"}, {"-wait", "-1s"}, {"extra"}, {"-nonsense"}} {
+		if _, err := parseFlags(args, t.Output()); err == nil {
+			t.Errorf("%v: accepted", args)
+		}
+	}
+}
