@@ -3,8 +3,11 @@ package bank_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -283,6 +286,64 @@ func TestAnUnreachableLedger(t *testing.T) {
 	if _, err := b.Debit(t.Context(), bank.Held{ID: "alice", Token: 3}, 1); !errors.Is(err, bank.ErrUnavailable) {
 		t.Errorf("killed before the read: %v, want ErrUnavailable", err)
 	}
+}
+
+// The write happens, its reply is lost, and another holder comes in before it
+// could be sent again: to call it refused would be a lie.
+func TestAWriteWhoseReplyIsLostIsNotRepeated(t *testing.T) {
+	server := redistest.Start(t)
+	successor := bank.New(server.Client(t), noWork)
+	put(t, successor, 1, map[string]int64{"alice": 101})
+	// The scripts must be known to the server: it is not its refusal of an
+	// unknown one that shall get lost.
+	if _, err := successor.Debit(t.Context(), bank.Held{ID: "alice", Token: 1}, 1); err != nil {
+		t.Fatal(err)
+	}
+
+	cut := &replyCutter{meanwhile: func() {
+		if _, err := successor.Debit(t.Context(), bank.Held{ID: "alice", Token: 3}, 1); err != nil {
+			t.Error(err)
+		}
+	}}
+	b := bank.New(server.Client(t, func(o *redis.Options) { o.Dialer = cut.dial }), func(context.Context) error {
+		cut.armed.Store(true)
+		return nil
+	})
+	_, err := b.Debit(t.Context(), bank.Held{ID: "alice", Token: 2}, 10)
+	if !errors.Is(err, bank.ErrOutcomeUnknown) || errors.Is(err, bank.ErrStaleToken) {
+		t.Errorf("got %v, want ErrOutcomeUnknown", err)
+	}
+	wantBalance(t, successor, "alice", 89)
+}
+
+// replyCutter loses the next reply once it is armed.
+type replyCutter struct {
+	armed     atomic.Bool
+	meanwhile func() // after the loss, before the client learns of it
+}
+
+func (c *replyCutter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	return &cutConn{Conn: conn, replyCutter: c}, err
+}
+
+type cutConn struct {
+	net.Conn
+	*replyCutter
+	cut atomic.Bool
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	if c.cut.Load() { // go-redis reads ahead, and then again
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := c.Conn.Read(p)
+	if c.armed.CompareAndSwap(true, false) {
+		c.cut.Store(true)
+		c.meanwhile()
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
 }
 
 // On a Cluster both sides of a transfer must still be one step.
