@@ -34,6 +34,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -108,6 +109,8 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	switch {
 	case fs.NArg() > 0:
 		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	case slices.Contains(cfg.redis, ""):
+		err = fmt.Errorf("-redis %s: an address is empty", addrs)
 	case cfg.work < 0:
 		err = fmt.Errorf("-work %v: must not be negative", cfg.work)
 	case cfg.ttl < 10*time.Millisecond:

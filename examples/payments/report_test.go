@@ -100,7 +100,7 @@ func TestFlags(t *testing.T) {
 	if err != nil || cfg.addr != "127.0.0.1:8080" || len(cfg.redis) != 2 || cfg.ttl != time.Second {
 		t.Errorf("-serve: %+v, %v", cfg, err)
 	}
-	for _, args := range [][]string{{"-ttl", "0"}, {"-ttl", "9ms"}, {"-work", "-1s"}, {"-wait", "-1s"}, {"extra"}, {"-nonsense"}} {
+	for _, args := range [][]string{{"-ttl", "0"}, {"-ttl", "9ms"}, {"-work", "-1s"}, {"-wait", "-1s"}, {"-redis", "a:1,"}, {"extra"}, {"-nonsense"}} {
 		if _, err := parseFlags(args, t.Output()); err == nil {
 			t.Errorf("%v: accepted", args)
 		}
