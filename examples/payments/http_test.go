@@ -184,7 +184,7 @@ func TestRefusedRequests(t *testing.T) {
 // Neither a request that is wrong nor one that only reads waits for a lock.
 func TestOnlyChangesWaitForTheLock(t *testing.T) {
 	begun, proceed := make(chan struct{}), make(chan struct{})
-	url, s := serveTest(t, config{wait: 0}, func(s *service) {
+	url, _ := serveTest(t, config{wait: 0}, func(s *service) {
 		s.bank = bank.New(s.rdb, func(context.Context) error {
 			close(begun)
 			<-proceed
@@ -228,7 +228,6 @@ func TestOnlyChangesWaitForTheLock(t *testing.T) {
 	if a := <-result; a.status != http.StatusOK {
 		t.Errorf("the holder: %d %s", a.status, a.raw)
 	}
-	_ = s
 }
 
 func TestAnUnreachableRedisIs503(t *testing.T) {
