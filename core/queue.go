@@ -204,8 +204,7 @@ func (e *entry) wait(ctx context.Context, t *turn, start, deadline time.Time) er
 		}
 		t.waited = true
 		if t.ch == nil {
-			t.ch = pokes.Get().(chan struct{})
-			defer t.recycle()
+			t.ch = make(chan struct{}, 1)
 		}
 		sh.mu.Unlock()
 		now = sleep(ctx, t.ch, now, alarm)
@@ -230,28 +229,9 @@ func ended(ctx context.Context, key string) error {
 	return fmt.Errorf("interlock: waiting for %q: %w", key, context.Cause(ctx))
 }
 
-// pokes are channels for turns that wait. A channel goes back only after its
-// turn has left the queue, when nobody can send to it any more.
-var pokes = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
-
-func (t *turn) recycle() {
-	select {
-	case <-t.ch:
-	default:
-	}
-	pokes.Put(t.ch)
-}
-
-// timers are for waits with an end; a stopped timer's channel is empty
-// (time.Timer, Go 1.23).
-var timers = sync.Pool{New: func() any {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
-}}
-
 // sleep waits for a poke or the alarm and returns the time, or the zero time
-// when ctx ended first.
+// when ctx ended first. Its timer is not taken from a pool: what was made inside
+// a bubble of testing/synctest must not be used outside.
 func sleep(ctx context.Context, poke <-chan struct{}, now, alarm time.Time) time.Time {
 	if alarm.IsZero() {
 		select {
@@ -261,12 +241,8 @@ func sleep(ctx context.Context, poke <-chan struct{}, now, alarm time.Time) time
 			return time.Time{}
 		}
 	}
-	timer := timers.Get().(*time.Timer)
-	timer.Reset(alarm.Sub(now))
-	defer func() {
-		timer.Stop()
-		timers.Put(timer)
-	}()
+	timer := time.NewTimer(alarm.Sub(now))
+	defer timer.Stop()
 	select {
 	case <-poke:
 	case <-timer.C:

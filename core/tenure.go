@@ -36,9 +36,10 @@ type tenure struct {
 	asked     time.Time // when the question that is out was put; zero for none
 	contended bool      // other processes wait
 
-	// The watchdog's. index and at are guarded by its mutex.
+	// The watchdog's. index, at and soon are guarded by its mutex.
 	index    int
-	at       time.Time
+	at       time.Time     // the next event
+	soon     time.Duration // how much earlier it may be taken
 	renewing bool
 	renewAt  time.Time
 	stopped  bool // MaxHold: no more renewals

@@ -36,24 +36,26 @@ func (d *watchdog) init(l *Locker) {
 // watch puts a tenure at the time of its next event: the renewal, the holder's
 // MaxHold or the deadline. Called with the tenure's shard locked.
 func (d *watchdog) watch(ten *tenure, now time.Time) {
-	at := ten.deadline
+	at, soon := ten.deadline, time.Duration(0)
 	if !ten.fixed && !ten.stopped && !ten.renewing {
 		if ten.renewAt.IsZero() {
 			ten.renewAt = ten.sent.Add(ten.lease / 3)
 		}
 		if ten.renewAt.Before(at) {
-			at = ten.renewAt
+			// What is due a little later goes along: fewer, larger batches. An
+			// end comes at its time.
+			at, soon = ten.renewAt, min(ten.lease/60, 50*time.Millisecond)
 		}
 	}
 	if t := ten.cur; t != nil && !t.bound.IsZero() && t.lost == nil && t.bound.Before(at) {
-		at = t.bound
+		at, soon = t.bound, 0
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return
 	}
-	ten.at = at
+	ten.at, ten.soon = at, soon
 	if ten.index < 0 {
 		heap.Push(&d.due, ten)
 	} else {
@@ -120,9 +122,8 @@ func (d *watchdog) run() {
 		}
 		batch = batch[:0]
 		for len(d.due) > 0 {
-			// What is due soon goes along: fewer, larger batches.
 			ten := d.due[0]
-			if ten.at.After(now.Add(min(ten.lease/60, 50*time.Millisecond))) {
+			if ten.at.After(now.Add(ten.soon)) {
 				break
 			}
 			heap.Pop(&d.due)

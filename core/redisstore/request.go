@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,10 +46,6 @@ const (
 	stateDone
 	stateLeft
 )
-
-// dones are the channels that callers wait on. A channel goes back only after
-// the token was taken from it, or when none will be sent.
-var dones = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
 
 // start sends the request for the first time.
 func (r *request) start() {
@@ -154,20 +149,14 @@ func (r *request) wait(ctx context.Context, deadline time.Time) bool {
 	if deadline.IsZero() {
 		select {
 		case <-r.done:
-			dones.Put(r.done)
 			return true
 		case <-ctx.Done():
 		}
 	} else {
-		timer := timers.Get().(*time.Timer)
-		timer.Reset(time.Until(deadline))
-		defer func() {
-			timer.Stop()
-			timers.Put(timer)
-		}()
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
 		select {
 		case <-r.done:
-			dones.Put(r.done)
 			return true
 		case <-timer.C:
 		case <-ctx.Done():
@@ -175,19 +164,11 @@ func (r *request) wait(ctx context.Context, deadline time.Time) bool {
 	}
 	if r.state.CompareAndSwap(stateWaited, stateLeft) {
 		// finish sees that we left, and sends no token.
-		dones.Put(r.done)
 		return false
 	}
 	<-r.done // it was finished just now
-	dones.Put(r.done)
 	return true
 }
-
-var timers = sync.Pool{New: func() any {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
-}}
 
 // integer reads a script's reply that is a number.
 func (r *request) integer() (int64, error) {

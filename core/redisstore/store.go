@@ -175,7 +175,7 @@ func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Repl
 	}
 	r.request = request{
 		store: s, script: acquireScript, nkeys: 2, args: r.values[:], lock: lock,
-		deadline: ask.Deadline, done: dones.Get().(chan struct{}), late: func() { ask.Late(r.reply()) },
+		deadline: ask.Deadline, done: make(chan struct{}, 1), late: func() { ask.Late(r.reply()) },
 	}
 	r.start()
 	if !r.wait(ctx, ask.Deadline) {
@@ -193,7 +193,7 @@ func (s *Store) Release(_ context.Context, ask core.ReleaseRequest) error {
 	channel := channelOf(lock)
 	r := &request{
 		store: s, script: releaseScript, nkeys: 1, lock: lock, deadline: ask.Deadline, stubborn: true,
-		done: dones.Get().(chan struct{}),
+		done: make(chan struct{}, 1),
 	}
 	if ask.Remember {
 		r.nkeys = 2

@@ -1,0 +1,25 @@
+package core
+
+import "time"
+
+// SetWall replaces the locker's wall clock, to play a suspended machine.
+func SetWall(l *Locker, wall func() time.Time) { l.wall = wall }
+
+// Entries is how many keys the locker knows at the moment.
+func Entries(l *Locker) int {
+	n := 0
+	for i := range l.shards {
+		sh := &l.shards[i]
+		sh.mu.Lock()
+		n += len(sh.entries)
+		sh.mu.Unlock()
+	}
+	return n
+}
+
+// Voids is how many owners the janitor looks after.
+func Voids(l *Locker) int {
+	l.janitor.mu.Lock()
+	defer l.janitor.mu.Unlock()
+	return len(l.janitor.voids)
+}

@@ -1,0 +1,940 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// held takes a lock or fails the test.
+func held(t *testing.T, l *core.Locker, ctx context.Context, key string, opts ...core.Option) *core.Lease { //nolint:revive // t first
+	t.Helper()
+	lease, err := l.Lock(ctx, key, opts...)
+	if err != nil {
+		t.Fatalf("Lock(%q): %v", key, err)
+	}
+	return lease
+}
+
+func release(t *testing.T, lease *core.Lease) {
+	t.Helper()
+	if err := lease.Release(context.Background()); err != nil {
+		t.Errorf("Release(%q): %v", lease.Key(), err)
+	}
+}
+
+func wantErr(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("error is %v, want %v", err, want)
+	}
+}
+
+func TestUncontendedLockCostsOneAcquireAndOneRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(30*time.Second))
+		lease := held(t, l, t.Context(), "k")
+		time.Sleep(9 * time.Second) // less than a third of the lease
+		release(t, lease)
+		if a, r, all := s.count("acquire"), s.count("release"), s.count(""); a != 1 || r != 1 || all != 2 {
+			t.Errorf("%d acquires, %d releases, %d in all; want 1, 1, 2", a, r, all)
+		}
+	})
+}
+
+func TestWatchdogRenewsAtAThirdAndStopsWithTheRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(30*time.Second))
+		lease := held(t, l, t.Context(), "k")
+		time.Sleep(95 * time.Second)
+		if n := s.count("renew"); n != 9 {
+			t.Errorf("%d renewals in 95 s of a 30 s lease, want 9", n)
+		}
+		if err := lease.Err(); err != nil {
+			t.Errorf("Err: %v", err)
+		}
+		release(t, lease)
+		s.forget()
+		time.Sleep(time.Minute)
+		if n := s.count(""); n != 0 {
+			t.Errorf("%d requests after the release", n)
+		}
+	})
+}
+
+func TestFixedLeaseIsNotRenewedAndEndsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		var loss atomic.Pointer[core.Loss]
+		l := newLocker(t, s, core.OnLost(func(x core.Loss) { loss.Store(&x) }))
+		begin := time.Now()
+		lease := held(t, l, t.Context(), "k", core.TTL(10*time.Second))
+		<-lease.Context().Done()
+		if d := time.Since(begin); d > 10*time.Second-100*time.Millisecond || d < 9*time.Second {
+			t.Errorf("the context ended after %v, want 10 s less 1 %% and 2 ms", d)
+		}
+		wantErr(t, context.Cause(lease.Context()), core.ErrLost)
+		wantErr(t, lease.Err(), core.ErrLost)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		synctest.Wait()
+		if n := s.count("renew"); n != 0 {
+			t.Errorf("%d renewals", n)
+		}
+		if x := loss.Load(); x == nil || x.Reason != core.LossExpired || x.Key != "k" {
+			t.Errorf("OnLost got %+v", x)
+		}
+		if h := s.holder("k"); h != "" {
+			t.Errorf("the store still has %s: a fixed lease is released at its end", h)
+		}
+	})
+}
+
+func TestWaitersGetTheLockInArrivalOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1000
+		s := newFake()
+		l := newLocker(t, s)
+		first := held(t, l, t.Context(), "k")
+		var order []int
+		var tokens []int64
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				lease := held(t, l, t.Context(), "k")
+				order = append(order, i) // the lock is what guards it
+				tokens = append(tokens, lease.Token())
+				release(t, lease)
+			})
+			synctest.Wait() // it waits now
+		}
+		s.forget()
+		release(t, first)
+		wg.Wait()
+		if len(order) != n || !slices.IsSorted(order) {
+			t.Errorf("%d got it, in order: %v", len(order), slices.IsSorted(order))
+		}
+		if !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != n || tokens[0] <= first.Token() {
+			t.Error("the tokens do not grow from grant to grant")
+		}
+		if c := s.count(""); c != 1 {
+			t.Errorf("%d requests for %d hand-offs, want the last release alone", c, n)
+		}
+	})
+}
+
+func TestReentryAddsAHoldWithoutTheStore(t *testing.T) {
+	for _, outerFirst := range []bool{false, true} {
+		t.Run(fmt.Sprintf("outerFirst=%v", outerFirst), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFake()
+				l := newLocker(t, s)
+				outer := held(t, l, t.Context(), "k")
+				s.forget()
+				inner := held(t, l, outer.Context(), "k", core.TTL(time.Second)) // its TTL does not apply
+				innermost := held(t, l, inner.Context(), "k")
+				if s.count("") != 0 {
+					t.Error("re-entry asked the store")
+				}
+				if inner.Token() != outer.Token() {
+					t.Error("re-entry changed the token")
+				}
+				a, b := inner, outer
+				if outerFirst {
+					a, b = outer, inner
+				}
+				release(t, a)
+				release(t, a) // safe twice, and counts once
+				release(t, b)
+				if s.holder("k") == "" {
+					t.Fatal("the lock went before the last hold")
+				}
+				time.Sleep(2 * time.Second)
+				if err := innermost.Context().Err(); err != nil {
+					t.Fatalf("the last hold's context: %v", err)
+				}
+				if err := innermost.Err(); err != nil {
+					t.Fatalf("the last hold: %v", err)
+				}
+				release(t, innermost)
+				if s.holder("k") != "" {
+					t.Error("the lock outlived its last hold")
+				}
+				for _, lease := range []*core.Lease{outer, inner, innermost} {
+					wantErr(t, context.Cause(lease.Context()), core.ErrReleased)
+				}
+				_, err := l.Lock(outer.Context(), "k")
+				wantErr(t, err, core.ErrReleased) // the context is over, as any other
+			})
+		})
+	}
+}
+
+func TestLockUnderAReleasedLeaseIsAnOrdinaryLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		outer := held(t, l, t.Context(), "k")
+		ctx := context.WithoutCancel(outer.Context())
+		release(t, outer)
+		second := held(t, l, ctx, "k")
+		if second.Token() <= outer.Token() {
+			t.Error("it entered a lock that was gone")
+		}
+		release(t, second)
+	})
+}
+
+func TestAContextWithoutTheLeaseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, newFake())
+		outer := held(t, l, t.Context(), "k")
+		_, err := l.TryLock(t.Context(), "k")
+		wantErr(t, err, core.ErrHeld)
+		_, err = l.Lock(t.Context(), "k", core.Wait(time.Second))
+		wantErr(t, err, core.ErrHeld)
+		release(t, outer)
+	})
+}
+
+func TestUnreachableStoreEndsTheContextBeforeTheServersTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(9*time.Second))
+		lease := held(t, l, t.Context(), "k")
+		down := func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} }
+		time.Sleep(4 * time.Second) // renewed once, at 3 s
+		s.onCall(down)
+		<-lease.Context().Done()
+		wantErr(t, context.Cause(lease.Context()), core.ErrLost)
+		if s.holder("k") == "" {
+			t.Error("the context ended after the server's TTL")
+		}
+		s.mu.Lock()
+		left := time.Until(s.locks["k"].expires)
+		s.mu.Unlock()
+		if left > time.Second {
+			t.Errorf("the context ended %v before the server's TTL; it could have been used longer", left)
+		}
+		s.onCall(nil)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
+}
+
+func TestStoreBackWithinTheTTLLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(9*time.Second), core.OnLost(func(core.Loss) { t.Error("lost") }))
+		lease := held(t, l, t.Context(), "k")
+		s.onCall(func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} })
+		time.Sleep(8 * time.Second)
+		s.onCall(nil)
+		time.Sleep(time.Minute)
+		if err := lease.Err(); err != nil {
+			t.Errorf("Err: %v", err)
+		}
+		release(t, lease)
+	})
+}
+
+func TestAHangingStoreEndsTheContextInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(9*time.Second))
+		begin := time.Now()
+		lease := held(t, l, t.Context(), "k")
+		s.onCall(func(c call) fault {
+			if c.op == "renew" {
+				return fault{before: time.Hour} // ends with its bound, unexecuted
+			}
+			return fault{}
+		})
+		<-lease.Context().Done()
+		if d := time.Since(begin); d >= 9*time.Second {
+			t.Errorf("the context ended after %v of a 9 s lease", d)
+		}
+		if n := s.count("renew"); n < 3 {
+			t.Errorf("%d tries to renew, want several, each with a bound", n)
+		}
+		_ = lease.Release(t.Context())
+	})
+}
+
+func TestALateRenewalRevivesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(6*time.Second))
+		lease := held(t, l, t.Context(), "k")
+		s.onCall(func(c call) fault {
+			if c.op == "renew" {
+				return fault{after: 10 * time.Second} // executed, the reply too late
+			}
+			return fault{}
+		})
+		<-lease.Context().Done()
+		time.Sleep(time.Minute)
+		wantErr(t, lease.Err(), core.ErrLost)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		if s.holder("k") != "" {
+			t.Error("a lost lease still holds the lock")
+		}
+	})
+}
+
+func TestLosingTheLockIsNoticedAtTheNextRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		var loss atomic.Pointer[core.Loss]
+		l := newLocker(t, s, core.Watchdog(9*time.Second), core.OnLost(func(x core.Loss) { loss.Store(&x) }), core.Name("rule"))
+		begin := time.Now()
+		lease := held(t, l, t.Context(), "k")
+		s.steal("k", "somebody", time.Hour)
+		<-lease.Context().Done()
+		if d := time.Since(begin); d > 3*time.Second+time.Millisecond {
+			t.Errorf("noticed after %v, want a third of the lease", d)
+		}
+		wantErr(t, lease.Err(), core.ErrLost)
+		wantErr(t, lease.Err(), core.ErrNotOwner)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		if s.holder("k") != "somebody" {
+			t.Error("the loser freed somebody else's lock")
+		}
+		synctest.Wait()
+		if x := loss.Load(); x == nil || x.Reason != core.LossNotOwner || x.Rule != "rule" || x.Held != time.Since(begin) {
+			t.Errorf("OnLost got %+v", x)
+		}
+	})
+}
+
+func TestReleaseOfALockTakenOverSaysLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		lease := held(t, l, t.Context(), "k")
+		s.steal("k", "somebody", time.Hour)
+		err := lease.Release(t.Context())
+		wantErr(t, err, core.ErrLost)
+		wantErr(t, err, core.ErrNotOwner)
+		if again := lease.Release(t.Context()); !errors.Is(again, core.ErrLost) {
+			t.Errorf("the second Release says %v, want what the first said", again)
+		}
+		if s.holder("k") != "somebody" {
+			t.Error("it freed somebody else's lock")
+		}
+	})
+}
+
+func TestALoserThatIgnoresItsContextHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(9*time.Second))
+		loser := held(t, l, t.Context(), "k")
+		s.remove("k")
+		begin := time.Now()
+		next := held(t, l, t.Context(), "k")
+		if d := time.Since(begin); d > 4*time.Second {
+			t.Errorf("the next waiter got it after %v", d)
+		}
+		if next.Token() <= loser.Token() {
+			t.Error("the token did not grow")
+		}
+		wantErr(t, loser.Release(t.Context()), core.ErrLost)
+		if err := next.Err(); err != nil || s.holder("k") == "" {
+			t.Errorf("the loser's release touched the next tenure: %v", err)
+		}
+		release(t, next)
+	})
+}
+
+func TestReleaseWorksOnADeadContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		ctx, cancel := context.WithCancel(t.Context())
+		lease := held(t, l, ctx, "k")
+		cancel()
+		if err := lease.Release(ctx); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		if s.holder("k") != "" {
+			t.Error("the lock is still held")
+		}
+	})
+}
+
+func TestAnUnansweredReleaseIsFinishedInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(30*time.Second))
+		lease := held(t, l, t.Context(), "k")
+		s.onCall(func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} })
+		wantErr(t, lease.Release(t.Context()), core.ErrUnavailable)
+		time.Sleep(time.Second)
+		s.onCall(nil)
+		time.Sleep(11 * time.Second) // the next round of the janitor
+		if h := s.holder("k"); h != "" {
+			t.Errorf("%s still has it", h)
+		}
+		time.Sleep(time.Minute)
+		if n := core.Voids(l); n != 0 {
+			t.Errorf("the janitor still looks after %d owners", n)
+		}
+	})
+}
+
+func TestACancelledAcquireInFlightGoesToTheNextWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		s.onCall(func(c call) fault { return fault{after: time.Second} })
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("the client left")
+		begin := time.Now()
+		first := make(chan error)
+		go func() {
+			_, err := l.Lock(ctx, "k")
+			first <- err
+		}()
+		synctest.Wait()
+		second := make(chan *core.Lease)
+		go func() { second <- held(t, l, t.Context(), "k") }()
+		synctest.Wait()
+		cancel(why)
+		wantErr(t, <-first, why)
+		if d := time.Since(begin); d != 0 {
+			t.Errorf("the caller walked away after %v, want at once", d)
+		}
+		lease := <-second
+		if n := s.count("acquire"); n != 1 {
+			t.Errorf("%d acquires, want the one in flight to serve the next", n)
+		}
+		s.onCall(nil)
+		release(t, lease)
+	})
+}
+
+func TestACancelledAcquireLeavesNoOrphan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		s.onCall(func(c call) fault { return fault{after: time.Second} })
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := l.Lock(ctx, "k")
+		wantErr(t, err, context.DeadlineExceeded)
+		time.Sleep(3 * time.Second)
+		if h := s.holder("k"); h != "" {
+			t.Errorf("%s holds the lock of a caller that left", h)
+		}
+	})
+}
+
+func TestALateAcquireOfALostRequestIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(30*time.Second))
+		s.onCall(func(c call) fault {
+			if c.op == "acquire" {
+				return fault{unsent: true, err: core.ErrUnavailable, unknown: true}
+			}
+			return fault{}
+		})
+		_, err := l.Lock(t.Context(), "k")
+		wantErr(t, err, core.ErrUnavailable)
+		s.mu.Lock()
+		owner := s.calls[0].owner
+		s.mu.Unlock()
+		s.onCall(nil)
+		time.Sleep(time.Second)
+		s.steal("k", owner, 30*time.Second) // it is executed only now
+		begin := time.Now()
+		lease := held(t, l, t.Context(), "k")
+		if d := time.Since(begin); d > time.Second {
+			t.Errorf("our own late acquire kept us out for %v", d)
+		}
+		for _, c := range s.calls[1:] {
+			if c.op == "acquire" && c.owner == owner {
+				t.Error("an owner of unknown fate was used again")
+			}
+		}
+		release(t, lease)
+	})
+}
+
+func TestAGrantPastItsDeadlineIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(time.Second))
+		n := 0
+		s.onCall(func(c call) fault {
+			if c.op == "acquire" {
+				if n++; n == 1 {
+					return fault{after: 990 * time.Millisecond}
+				}
+			}
+			return fault{}
+		})
+		lease := held(t, l, t.Context(), "k")
+		if n < 2 {
+			t.Error("a grant that was over when it came was returned")
+		}
+		if left := time.Until(lease.Deadline()); left < 900*time.Millisecond {
+			t.Errorf("%v are left of a lease of 1 s", left)
+		}
+		release(t, lease)
+	})
+}
+
+func TestAStoreErrorIsGivenToTheWholeQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		s.onCall(func(call) fault { return fault{after: time.Second, err: core.ErrUnavailable, unsent: true} })
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				_, err := l.Lock(t.Context(), "k")
+				wantErr(t, err, core.ErrUnavailable)
+			})
+		}
+		wg.Wait()
+		if d := time.Since(begin); d > time.Second {
+			t.Errorf("it took %v: one after the other", d)
+		}
+	})
+}
+
+func TestANotReadyStoreIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		notReady := func(call) fault { return fault{err: core.ErrNotReady, unsent: true} }
+		s.onCall(notReady)
+		_, err := l.TryLock(t.Context(), "k")
+		wantErr(t, err, core.ErrUnavailable)
+		_, err = l.Lock(t.Context(), "k", core.Wait(3*time.Second))
+		wantErr(t, err, core.ErrUnavailable)
+		wantErr(t, err, core.ErrNotReady)
+		time.AfterFunc(10*time.Second, func() { s.onCall(nil) })
+		release(t, held(t, l, t.Context(), "k"))
+		if n := s.count("acquire"); n > 40 {
+			t.Errorf("%d tries: no back-off", n)
+		}
+	})
+}
+
+func TestWaitBoundsAndMaxWaitersRefuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, newFake())
+		lease := held(t, l, t.Context(), "k")
+		begin := time.Now()
+		go func() {
+			_, err := l.Lock(t.Context(), "k", core.Wait(2*time.Second))
+			wantErr(t, err, core.ErrHeld)
+			if d := time.Since(begin); d != 2*time.Second {
+				t.Errorf("it waited %v, want 2 s", d)
+			}
+		}()
+		synctest.Wait()
+		_, err := l.Lock(t.Context(), "k", core.MaxWaiters(1))
+		wantErr(t, err, core.ErrQueueFull)
+		wantErr(t, err, core.ErrHeld)
+		time.Sleep(3 * time.Second)
+		release(t, lease)
+	})
+}
+
+func TestMaxHoldEndsTheContextAndTheRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		var loss atomic.Pointer[core.Loss]
+		l := newLocker(t, s, core.Watchdog(9*time.Second), core.OnLost(func(x core.Loss) { loss.Store(&x) }))
+		begin := time.Now()
+		lease := held(t, l, t.Context(), "k", core.MaxHold(20*time.Second))
+		<-lease.Context().Done()
+		if d := time.Since(begin); d != 20*time.Second {
+			t.Errorf("ended after %v, want 20 s", d)
+		}
+		wantErr(t, context.Cause(lease.Context()), core.ErrMaxHold)
+		wantErr(t, lease.Err(), core.ErrMaxHold)
+		_, err := l.Lock(context.WithoutCancel(lease.Context()), "k")
+		wantErr(t, err, core.ErrMaxHold)
+		next := held(t, l, t.Context(), "k") // it comes with the TTL
+		if d := time.Since(begin); d > 30*time.Second {
+			t.Errorf("the key went after %v", d)
+		}
+		wantErr(t, lease.Release(t.Context()), core.ErrMaxHold)
+		release(t, next)
+		if x := loss.Load(); x == nil || x.Reason != core.LossMaxHold {
+			t.Errorf("OnLost got %+v", x)
+		}
+	})
+}
+
+func TestLockAllTakesAllOrNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		lease, err := l.LockAll(t.Context(), []string{"c", "a", "b", "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := lease.Keys(); !slices.Equal(got, []string{"a", "b", "c"}) {
+			t.Errorf("Keys: %v", got)
+		}
+		for _, key := range lease.Keys() {
+			if tok, ok := lease.TokenFor(key); !ok || tok == 0 {
+				t.Errorf("no token for %s", key)
+			}
+		}
+		_, err = l.LockAll(t.Context(), []string{"c", "d"}, core.Wait(time.Second))
+		wantErr(t, err, core.ErrHeld)
+		release(t, lease)
+		again, err := l.LockAll(t.Context(), []string{"d", "e"}, core.Wait(0))
+		if err != nil {
+			t.Fatalf("a failed LockAll left something behind: %v", err)
+		}
+		release(t, again)
+	})
+}
+
+func TestLosingOneOfSeveralLosesAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(9*time.Second))
+		lease, err := l.LockAll(t.Context(), []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.remove("b")
+		<-lease.Context().Done()
+		wantErr(t, context.Cause(lease.Context()), core.ErrLost)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		if s.holder("a") != "" {
+			t.Error("a is still held")
+		}
+	})
+}
+
+func TestLockAllKeepsEarlierKeysWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l, other := newLocker(t, s), newLocker(t, s)
+		blocker := held(t, other, t.Context(), "b")
+		time.AfterFunc(25*time.Second, func() { release(t, blocker) })
+		lease, err := l.LockAll(t.Context(), []string{"a", "b"}, core.TTL(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left := time.Until(lease.Deadline()); left < 9*time.Second {
+			t.Errorf("%v are left, want the whole TTL on all keys", left)
+		}
+		s.forget()
+		<-lease.Context().Done()
+		wantErr(t, context.Cause(lease.Context()), core.ErrLost)
+		if s.count("renew") != 0 {
+			t.Error("a fixed lease was renewed")
+		}
+		_ = lease.Release(t.Context())
+	})
+}
+
+func TestLockAllInOppositeOrdersDoesNotDeadlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l, other := newLocker(t, s), newLocker(t, s)
+		var wg sync.WaitGroup
+		for i := range 200 {
+			keys := []string{"a", "b", "c"}
+			if i%2 == 1 {
+				slices.Reverse(keys)
+			}
+			from := l
+			if i%3 == 0 {
+				from = other
+			}
+			wg.Go(func() {
+				lease, err := from.LockAll(t.Context(), keys)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+				release(t, lease)
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestContextsThatWidenTheirLocksAgainstEachOtherGetErrHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, newFake())
+		a, b := held(t, l, t.Context(), "a"), held(t, l, t.Context(), "b")
+		begin := time.Now()
+		var wg sync.WaitGroup
+		var failed atomic.Int32
+		for _, w := range []struct {
+			lease *core.Lease
+			key   string
+		}{{a, "b"}, {b, "a"}} {
+			wg.Go(func() {
+				inner, err := l.Lock(w.lease.Context(), w.key)
+				if err == nil {
+					release(t, inner)
+				} else {
+					wantErr(t, err, core.ErrHeld)
+					failed.Add(1)
+				}
+				release(t, w.lease)
+			})
+		}
+		wg.Wait()
+		if failed.Load() == 0 || time.Since(begin) > 6*time.Second {
+			t.Errorf("%d refused after %v", failed.Load(), time.Since(begin))
+		}
+	})
+}
+
+func TestProcessesShareAHotKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		counts := make([]int, 4)
+		var inside atomic.Int32
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for p := range counts {
+			l := newLocker(t, s)
+			for range 8 {
+				wg.Go(func() {
+					for {
+						lease, err := l.Lock(ctx, "k")
+						if err != nil {
+							return
+						}
+						if inside.Add(1) != 1 {
+							t.Error("two inside")
+						}
+						time.Sleep(time.Millisecond)
+						inside.Add(-1)
+						counts[p]++
+						release(t, lease)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		sum := 0
+		for _, c := range counts {
+			sum += c
+		}
+		for p, c := range counts {
+			if fair := sum / len(counts); c < fair/2 || c > fair*2 {
+				t.Errorf("process %d got %d of %d: %v", p, c, sum, counts)
+			}
+		}
+		if sum < 5000 {
+			t.Errorf("%d sections of 1 ms in 10 s", sum)
+		}
+	})
+}
+
+func TestASuspendedMachineConfirmsItsLeaseFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		lease := held(t, l, t.Context(), "k")
+		core.SetWall(l, func() time.Time { return time.Now().Add(10 * time.Minute) })
+		wantErr(t, lease.Err(), core.ErrLost)
+		synctest.Wait()
+		if s.count("renew") == 0 {
+			t.Error("no renewal was asked for")
+		}
+		core.SetWall(l, nil)
+		if err := lease.Check(t.Context()); err != nil {
+			t.Errorf("Check after the renewal: %v", err)
+		}
+		release(t, lease)
+	})
+}
+
+func TestCheckAsksTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		lease := held(t, l, t.Context(), "k")
+		if err := lease.Check(t.Context()); err != nil {
+			t.Errorf("Check of a lock that is held: %v", err)
+		}
+		fixed := held(t, l, t.Context(), "fixed", core.TTL(10*time.Second))
+		deadline := fixed.Deadline()
+		time.Sleep(time.Second)
+		if err := fixed.Check(t.Context()); err != nil || fixed.Deadline() != deadline {
+			t.Errorf("Check of a fixed lease: %v, deadline moved by %v", err, fixed.Deadline().Sub(deadline))
+		}
+		s.onCall(func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} })
+		wantErr(t, lease.Check(t.Context()), core.ErrUnavailable)
+		s.onCall(nil)
+		s.steal("k", "somebody", time.Hour)
+		wantErr(t, lease.Check(t.Context()), core.ErrLost)
+		wantErr(t, context.Cause(lease.Context()), core.ErrLost)
+		release(t, fixed)
+		_ = lease.Release(t.Context())
+	})
+}
+
+func TestCloseDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(9*time.Second))
+		lease := held(t, l, t.Context(), "k")
+		queued := make(chan error)
+		go func() {
+			_, err := l.Lock(t.Context(), "k")
+			queued <- err
+		}()
+		synctest.Wait()
+		closed := make(chan error)
+		go func() { closed <- l.Close(t.Context()) }()
+		synctest.Wait()
+		wantErr(t, <-queued, core.ErrClosed)
+		_, err := l.Lock(t.Context(), "other")
+		wantErr(t, err, core.ErrClosed)
+		release(t, held(t, l, lease.Context(), "k")) // a holder may re-enter
+		time.Sleep(30 * time.Second)
+		if err := lease.Err(); err != nil {
+			t.Errorf("the lease was not renewed while draining: %v", err)
+		}
+		select {
+		case err := <-closed:
+			t.Errorf("Close returned %v while a lock was held", err)
+		default:
+		}
+		release(t, lease)
+		if err := <-closed; err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+func TestCloseGivesUpWithItsContextAndLeavesTheKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l, err := core.New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease := held(t, l, t.Context(), "k")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wantErr(t, l.Close(ctx), context.DeadlineExceeded)
+		wantErr(t, context.Cause(lease.Context()), core.ErrClosed)
+		if s.holder("k") == "" {
+			t.Error("the key of a running handler was deleted")
+		}
+		s.forget()
+		time.Sleep(time.Minute)
+		if s.count("") != 0 {
+			t.Error("requests after Close")
+		}
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
+}
+
+func TestHeldListsHoldersAndWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, newFake())
+		lease := held(t, l, t.Context(), "k", core.Name("rule"))
+		inner := held(t, l, lease.Context(), "k")
+		go func() { _, _ = l.Lock(t.Context(), "k", core.Wait(time.Second)) }()
+		synctest.Wait()
+		want := core.Holding{
+			Key: "k", Held: true, Since: time.Now(), Token: lease.Token(), Rule: "rule", Holds: 2, Waiters: 1,
+		}
+		if got := l.Held(); len(got) != 1 || got[0] != want {
+			t.Errorf("Held: %+v, want %+v", got, want)
+		}
+		time.Sleep(2 * time.Second)
+		release(t, inner)
+		release(t, lease)
+		if got := l.Held(); len(got) != 0 {
+			t.Errorf("Held: %+v", got)
+		}
+	})
+}
+
+func TestDoReleasesAlsoOnPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(9*time.Second))
+		func() {
+			defer func() {
+				if recover() != "boom" {
+					t.Error("the panic did not pass through")
+				}
+			}()
+			_ = l.Do(t.Context(), "k", func(context.Context) error { panic("boom") })
+		}()
+		if s.holder("k") != "" {
+			t.Error("a panic left the lock behind")
+		}
+		err := l.Do(t.Context(), "k", func(ctx context.Context) error {
+			s.remove("k")
+			<-ctx.Done()
+			return nil
+		})
+		wantErr(t, err, core.ErrLost)
+	})
+}
+
+func TestBadConfigurationIsRefusedWithWhatIsAccepted(t *testing.T) {
+	l := newLocker(t, newFake())
+	long := make([]byte, 513)
+	for _, c := range []struct {
+		name string
+		err  func() error
+		want error
+		says string
+	}{
+		{"nil store", func() error { _, err := core.New(nil); return err }, core.ErrConfig, "redisstore.New"},
+		{"zero TTL", func() error { _, err := l.Lock(t.Context(), "k", core.TTL(0)); return err }, core.ErrConfig, "at least 10ms"},
+		{"negative TTL", func() error { _, err := l.Lock(t.Context(), "k", core.TTL(-1)); return err }, core.ErrConfig, "at least 10ms"},
+		{"short TTL", func() error { _, err := l.Lock(t.Context(), "k", core.TTL(9*time.Millisecond)); return err }, core.ErrConfig, "at least 10ms"},
+		{"short watchdog", func() error { _, err := core.New(newFake(), core.Watchdog(time.Millisecond)); return err }, core.ErrConfig, "at least 10ms"},
+		{"both", func() error {
+			_, err := l.Lock(t.Context(), "k", core.TTL(time.Second), core.Watchdog(time.Second))
+			return err
+		}, core.ErrConfig, "one of them"},
+		{"negative wait", func() error { _, err := l.Lock(t.Context(), "k", core.Wait(-1)); return err }, core.ErrConfig, "not be negative"},
+		{"no waiters", func() error { _, err := l.Lock(t.Context(), "k", core.MaxWaiters(0)); return err }, core.ErrConfig, "at least 1"},
+		{"max hold", func() error { _, err := l.Lock(t.Context(), "k", core.MaxHold(0)); return err }, core.ErrConfig, "positive"},
+		{"locker option in a call", func() error { _, err := l.Lock(t.Context(), "k", core.Turn(1, 1)); return err }, core.ErrConfig, "option of New"},
+		{"empty key", func() error { _, err := l.Lock(t.Context(), ""); return err }, core.ErrKey, "empty"},
+		{"long key", func() error { _, err := l.Lock(t.Context(), string(long)); return err }, core.ErrKey, "at most 512"},
+		{"no keys", func() error { _, err := l.LockAll(t.Context(), nil); return err }, core.ErrKey, "no key"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := c.err()
+			wantErr(t, err, c.want)
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v does not say %q", err, c.says)
+			}
+		})
+	}
+}
