@@ -267,7 +267,7 @@ func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Conte
 	// Deferred, since next may not return. The error is the observer's: the
 	// client's request has been carried out.
 	defer func() { _ = lease.Release(ctx) }()
-	answered := next(lease.Context())
+	answered := next(lease.Context()) //nolint:contextcheck // it derives from ctx
 	// Read before the release, which would make it ErrReleased; that is also
 	// what a handler leaves that released its lease itself, early, by intent.
 	lost := lease.Err()

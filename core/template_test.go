@@ -244,7 +244,7 @@ func FuzzTemplateValuesNeverCollide(f *testing.F) {
 	}
 	tmpl := parse(f, "from/{a}/to-{header.B}")
 	f.Fuzz(func(t *testing.T, a1, b1, a2, b2 string) {
-		make := func(a, b string) (string, bool) {
+		build := func(a, b string) (string, bool) {
 			req := &values{params: map[string]string{"a": a}, headers: map[string][]string{"B": {b}}}
 			key, err := tmpl.key(t.Context(), req)
 			if err != nil {
@@ -256,8 +256,8 @@ func FuzzTemplateValuesNeverCollide(f *testing.F) {
 			checkKeyOf(t, key, "from", a, "to-"+b)
 			return key, true
 		}
-		k1, ok1 := make(a1, b1)
-		k2, ok2 := make(a2, b2)
+		k1, ok1 := build(a1, b1)
+		k2, ok2 := build(a2, b2)
 		if ok1 && ok2 && (k1 == k2) != (a1 == a2 && b1 == b2) {
 			t.Fatalf("(%q, %q) makes %q, (%q, %q) makes %q", a1, b1, k1, a2, b2, k2)
 		}

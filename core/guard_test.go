@@ -1,0 +1,670 @@
+package core_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// request is a core.Request with the parameters and headers of a map, and no
+// matched route when it is nil.
+type request map[string]string
+
+func (q request) Route() (string, bool)      { return "/accounts/{id}", q != nil }
+func (q request) Query(string) []string      { return nil }
+func (q request) Body(int64) ([]byte, error) { return nil, nil }
+func (q request) Native() any                { return nil }
+func (q request) Header(name string) []string {
+	if v, ok := q[name]; ok {
+		return []string{v}
+	}
+	return nil
+}
+
+func (q request) Param(name string) (string, error) {
+	if v, ok := q[name]; ok {
+		return v, nil
+	}
+	return "", core.ErrNoParam
+}
+
+// ledger notes what an Observer is told.
+type ledger struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *ledger) add(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, fmt.Sprintf(format, args...))
+}
+
+func (l *ledger) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.lines, "; ")
+}
+
+func (l *ledger) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
+	return ctx, core.Observation{
+		Acquired: func(a core.Acquired) { l.add("%s acquired %v", op.Rule, a.Err == nil) },
+		Released: func(r core.Released) { l.add("%s released %v", op.Rule, r.Err == nil) },
+		Lost:     func(x core.Loss) { l.add("%s lost %s", op.Rule, x.Reason) },
+		Bypassed: func(err error) { l.add("%s bypassed %v", op.Rule, errors.Is(err, core.ErrUnavailable)) },
+		Rejected: func(err error) { l.add("%s rejected %v", op.Rule, core.ReasonOf(ctx, err)) },
+	}
+}
+
+// world is a locker on a fake store, inside a bubble of synctest: time is free.
+type world struct {
+	*testing.T
+	store  *fakeStore
+	ledger *ledger
+	locker *core.Locker
+}
+
+func inWorld(t *testing.T, f func(w *world), opts ...core.Option) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, store: newFake(), ledger: &ledger{}}
+		w.locker = newLocker(t, w.store, append(opts, core.WithObserver(w.ledger))...)
+		f(w)
+	})
+}
+
+// held lists the locks that the store has given out.
+func (w *world) held() []string {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.store.locks))
+}
+
+// acquires is how often the store was asked for a lock.
+func (w *world) acquires() int { return w.store.count("acquire") }
+
+// down makes every acquire fail.
+func (w *world) down(err error) {
+	w.store.onCall(func(c call) fault { return fault{err: err, unsent: c.op == "acquire"} })
+}
+
+// refused runs a request that must not reach its handler.
+func (w *world) refused(ctx context.Context, g *core.Guard, req core.Request, want core.Reason) *core.Refusal {
+	w.Helper()
+	refusal := g.Do(ctx, req, func(context.Context) bool {
+		w.Error("the handler ran")
+		return true
+	})
+	if refusal == nil || refusal.Reason != want || refusal.Ran {
+		w.Fatalf("refusal %+v; want %s", refusal, want)
+	}
+	return refusal
+}
+
+// holding runs f while another request holds the rule's lock.
+func (w *world) holding(g *core.Guard, req core.Request, f func()) {
+	w.Helper()
+	if refusal := g.Do(w.Context(), req, func(context.Context) bool { f(); return true }); refusal != nil {
+		w.Fatal(refusal.Err)
+	}
+}
+
+var one = request{"id": "1"}
+
+func TestHandlerRunsUnderTheLeaseAndTheLockGoesAfterIt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		g := core.Serialize(w.locker, "account/{id}")
+		type mark struct{}
+		ctx := context.WithValue(w.Context(), mark{}, true)
+		refusal := g.Do(ctx, one, func(ctx context.Context) bool {
+			lease := core.LeaseFromContext(ctx)
+			if lease == nil || lease.Key() != "account/1" || ctx.Value(mark{}) == nil {
+				w.Errorf("lease %v in a context with the request's value %v", lease, ctx.Value(mark{}))
+			}
+			if got := w.held(); !slices.Equal(got, []string{"account/1"}) {
+				w.Errorf("held: %v", got)
+			}
+			return true
+		})
+		if refusal != nil || len(w.held()) != 0 {
+			w.Errorf("refusal %+v, still held: %v", refusal, w.held())
+		}
+		if got := w.ledger.String(); got != "account/{id} acquired true; account/{id} released true" {
+			w.Errorf("observed: %s", got)
+		}
+	})
+}
+
+func TestUnmatchedRoutePassesThroughUnlocked(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ran := false
+		refusal := core.Serialize(w.locker, "account/{id}").Do(w.Context(), request(nil), func(ctx context.Context) bool {
+			ran = core.LeaseFromContext(ctx) == nil
+			return false
+		})
+		if !ran || refusal != nil || w.acquires() != 0 {
+			w.Errorf("ran %v, refusal %v, %d acquires", ran, refusal, w.acquires())
+		}
+	})
+}
+
+func TestRequestWithoutAKeyIsRejectedBeforeTheStoreIsAsked(t *testing.T) {
+	own := errors.New("own")
+	keys := func(keys []string, err error) core.Option {
+		return core.KeyFunc(func(context.Context, core.Request) ([]string, error) { return keys, err })
+	}
+	user := func(v string, err error) core.Option {
+		return core.ContextFunc("user", func(context.Context) (string, error) { return v, err })
+	}
+	for name, c := range map[string]struct {
+		template string
+		opts     []core.Option
+		want     core.Reason
+		is       error
+	}{
+		"empty value":                  {template: "account/{empty}", want: core.ReasonBadKey, is: core.ErrKey},
+		"missing header":               {template: "t/{header.X-Tenant}", want: core.ReasonBadKey, is: core.ErrKey},
+		"no such parameter":            {template: "account/{nope}", want: core.ReasonMisconfigured, is: core.ErrNoParam},
+		"KeyFunc: client's mistake":    {opts: []core.Option{keys(nil, fmt.Errorf("x: %w", core.ErrKey))}, want: core.ReasonBadKey},
+		"KeyFunc: body too large":      {opts: []core.Option{keys(nil, core.ErrBodyLimit)}, want: core.ReasonBodyTooLarge},
+		"KeyFunc: own error":           {opts: []core.Option{keys(nil, own)}, want: core.ReasonInternal, is: own},
+		"KeyFunc: its own time limit":  {opts: []core.Option{keys(nil, context.DeadlineExceeded)}, want: core.ReasonInternal},
+		"KeyFunc: no keys":             {opts: []core.Option{keys(nil, nil)}, want: core.ReasonBadKey, is: core.ErrKey},
+		"KeyFunc: empty key":           {opts: []core.Option{keys([]string{"a", ""}, nil)}, want: core.ReasonBadKey, is: core.ErrKey},
+		"KeyFunc: key of 513 bytes":    {opts: []core.Option{keys([]string{strings.Repeat("k", 513)}, nil)}, want: core.ReasonBadKey},
+		"ContextFunc: nobody":          {template: "u/{ctx.user}", opts: []core.Option{user("", nil)}, want: core.ReasonBadKey},
+		"ContextFunc: client's fault":  {template: "u/{ctx.user}", opts: []core.Option{user("", core.ErrKey)}, want: core.ReasonBadKey},
+		"ContextFunc: its own failure": {template: "u/{ctx.user}", opts: []core.Option{user("x", own)}, want: core.ReasonInternal, is: own},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				logged := logTo(w.T)
+				g := core.Serialize(w.locker, c.template, append(c.opts, core.Name("rule"))...)
+				refusal := w.refused(w.Context(), g, request{"id": "1", "empty": ""}, c.want)
+				if c.is != nil && !errors.Is(refusal.Err, c.is) || refusal.Rule != "rule" || refusal.Retryable() {
+					w.Errorf("refusal %+v", refusal)
+				}
+				if got, want := w.ledger.String(), "rule rejected "+string(c.want); got != want || w.acquires() != 0 {
+					w.Errorf("observed %q after %d acquires; want %q", got, w.acquires(), want)
+				}
+				// The client is told nothing of the server's mistakes, so the log is.
+				servers := c.want == core.ReasonMisconfigured || c.want == core.ReasonInternal
+				if (logged.Len() > 0) != servers {
+					w.Errorf("logged %q", logged)
+				}
+			})
+		})
+	}
+}
+
+func TestLockHeldElsewhereIsRefusedWhenTheWaitIsOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []core.Option
+		wait time.Duration
+	}{
+		"default":         {nil, 5 * time.Second},
+		"no wait":         {[]core.Option{core.Wait(0)}, 0},
+		"one of the rule": {[]core.Option{core.Wait(time.Second)}, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				g := core.Serialize(w.locker, "account/{id}", c.opts...)
+				w.holding(g, one, func() {
+					begin := time.Now()
+					refusal := w.refused(w.Context(), g, one, core.ReasonHeld)
+					if waited := time.Since(begin); waited != c.wait {
+						w.Errorf("refused after %v; want %v", waited, c.wait)
+					}
+					if !refusal.Retryable() || !errors.Is(refusal.Err, core.ErrHeld) {
+						w.Errorf("refusal %+v", refusal)
+					}
+					// Another resource is free.
+					w.holding(g, request{"id": "2"}, func() {})
+				})
+			})
+		})
+	}
+}
+
+func TestWaitOfTheLockerIsTheDefaultOfItsRules(t *testing.T) {
+	inWorld(t, func(w *world) {
+		g := core.Serialize(w.locker, "account/{id}")
+		w.holding(g, one, func() {
+			begin := time.Now()
+			w.refused(w.Context(), g, one, core.ReasonHeld)
+			if waited := time.Since(begin); waited != 3*time.Second {
+				w.Errorf("waited %v", waited)
+			}
+		})
+	}, core.Wait(3*time.Second))
+}
+
+func TestFullQueueIsRefusedAtOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		g := core.Serialize(w.locker, "account/{id}", core.MaxWaiters(1))
+		w.holding(g, one, func() {
+			go g.Do(w.Context(), one, func(context.Context) bool { return true })
+			synctest.Wait()
+			begin := time.Now()
+			refusal := w.refused(w.Context(), g, one, core.ReasonQueueFull)
+			if time.Since(begin) != 0 || !refusal.Retryable() {
+				w.Errorf("after %v: %+v", time.Since(begin), refusal)
+			}
+		})
+		synctest.Wait()
+	})
+}
+
+func TestRequestThatEndsWhileQueuedLeavesTheQueue(t *testing.T) {
+	shutdown := errors.New("shutdown")
+	for name, c := range map[string]struct {
+		with func(context.Context) (context.Context, context.CancelFunc)
+		want core.Reason
+	}{
+		"client gone": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Second, cancel)
+			return ctx, cancel
+		}, core.ReasonCanceled},
+		"canceled with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancelCause(ctx)
+			time.AfterFunc(time.Second, func() { cancel(shutdown) })
+			return ctx, func() { cancel(nil) }
+		}, core.ReasonCanceled},
+		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Second)
+		}, core.ReasonDeadline},
+		"deadline with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeoutCause(ctx, time.Second, shutdown)
+		}, core.ReasonDeadline},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				// Failing open is for a store that is down, not for a request
+				// that is over.
+				g := core.Serialize(w.locker, "account/{id}", core.FailOpen())
+				w.holding(g, one, func() {
+					ctx, cancel := c.with(w.Context())
+					defer cancel()
+					begin := time.Now()
+					refusal := w.refused(ctx, g, one, c.want)
+					if waited := time.Since(begin); waited != time.Second || refusal.Retryable() {
+						w.Errorf("after %v: %+v", waited, refusal)
+					}
+					if held := w.locker.Held(); len(held) != 1 || held[0].Waiters != 0 {
+						w.Errorf("left behind: %+v", held)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestStoreThatFailsRefusesRatherThanRunsUnlocked(t *testing.T) {
+	for want, down := range map[core.Reason]error{
+		core.ReasonUnavailable:   fmt.Errorf("%w: dial: refused", core.ErrUnavailable),
+		core.ReasonNotReplicated: core.ErrNotReplicated,
+	} {
+		t.Run(string(want), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.down(down)
+				refusal := w.refused(w.Context(), core.Serialize(w.locker, "account/{id}"), one, want)
+				if !refusal.Retryable() {
+					w.Errorf("refusal %+v", refusal)
+				}
+			})
+		})
+	}
+}
+
+func TestClosingLockerRefuses(t *testing.T) {
+	inWorld(t, func(w *world) {
+		g := core.Serialize(w.locker, "account/{id}", core.FailOpen())
+		if err := w.locker.Close(w.Context()); err != nil {
+			w.Fatal(err)
+		}
+		if refusal := w.refused(w.Context(), g, one, core.ReasonClosing); !refusal.Retryable() {
+			w.Errorf("refusal %+v", refusal)
+		}
+	})
+}
+
+func TestFailOpenRunsWithoutALeaseCountsEachAndLogsOnceASecond(t *testing.T) {
+	inWorld(t, func(w *world) {
+		logged := logTo(w.T)
+		w.down(fmt.Errorf("%w: dial tcp: refused", core.ErrUnavailable))
+		g := core.Serialize(w.locker, "account/{id}", core.FailOpen(), core.Name("debit"))
+		ran := 0
+		for range 3 {
+			if refusal := g.Do(w.Context(), one, func(ctx context.Context) bool {
+				if core.LeaseFromContext(ctx) == nil {
+					ran++
+				}
+				return true
+			}); refusal != nil {
+				w.Fatal(refusal.Err)
+			}
+		}
+		if got := strings.Count(w.ledger.String(), "debit bypassed true"); ran != 3 || got != 3 {
+			w.Errorf("%d ran without a lease, %d counted; want 3", ran, got)
+		}
+		if got := strings.Count(logged.String(), "rule=debit"); got != 1 || strings.Contains(logged.String(), "account/1") {
+			w.Errorf("logged, want one line and no key:\n%s", logged)
+		}
+		time.Sleep(time.Second)
+		g.Do(w.Context(), one, func(context.Context) bool { return true })
+		if !strings.Contains(logged.String(), "requests=3") { // two left out, and this one
+			w.Errorf("logged:\n%s", logged)
+		}
+	})
+}
+
+func TestFailOpenDoesNotOpenAHeldLock(t *testing.T) {
+	inWorld(t, func(w *world) {
+		g := core.Serialize(w.locker, "account/{id}", core.FailOpen(), core.Wait(0))
+		w.holding(g, one, func() { w.refused(w.Context(), g, one, core.ReasonHeld) })
+	})
+}
+
+func TestPanicPassesThroughUntouchedAfterTheRelease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		thrown := errors.New("thrown")
+		func() {
+			defer func() {
+				if caught := recover(); caught != any(thrown) {
+					w.Errorf("recovered %v; want the handler's own value", caught)
+				}
+				if held := w.held(); len(held) != 0 {
+					w.Errorf("still held when the panic came out: %v", held)
+				}
+			}()
+			core.Serialize(w.locker, "account/{id}").Do(w.Context(), one, func(context.Context) bool { panic(thrown) })
+		}()
+	})
+}
+
+func TestGoexitReleases(t *testing.T) {
+	inWorld(t, func(w *world) {
+		go core.Serialize(w.locker, "account/{id}").Do(w.Context(), one, func(context.Context) bool {
+			runtime.Goexit()
+			return true
+		})
+		synctest.Wait()
+		if held := w.held(); len(held) != 0 {
+			w.Errorf("still held: %v", held)
+		}
+	})
+}
+
+func TestLossCountsOnlyBeforeTheAnswer(t *testing.T) {
+	lose := func(w *world) { w.store.steal("account/1", "somebody", time.Minute) }
+	for name, c := range map[string]struct {
+		opts     []core.Option
+		run      func(w *world, ctx context.Context)
+		answered bool
+		want     core.Reason
+		cause    error
+	}{
+		"lost before": {run: func(w *world, ctx context.Context) { lose(w); <-ctx.Done() }, want: core.ReasonLost, cause: core.ErrLost},
+		"lost after":  {run: func(w *world, ctx context.Context) { lose(w); <-ctx.Done() }, answered: true, cause: core.ErrLost},
+		"fixed lease over": {
+			opts: []core.Option{core.TTL(time.Second)},
+			run:  func(_ *world, ctx context.Context) { <-ctx.Done() },
+			want: core.ReasonLost, cause: core.ErrLost,
+		},
+		"maximum hold": {
+			opts: []core.Option{core.MaxHold(time.Second)},
+			run:  func(_ *world, ctx context.Context) { <-ctx.Done() },
+			want: core.ReasonMaxHold, cause: core.ErrMaxHold,
+		},
+		"not lost, no answer": {run: func(*world, context.Context) {}},
+		"released by the handler itself": {run: func(w *world, ctx context.Context) {
+			if err := core.LeaseFromContext(ctx).Release(ctx); err != nil {
+				w.Error(err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				var cause error
+				var told core.Loss
+				opts := append(c.opts, core.OnLost(func(l core.Loss) { told = l }))
+				g := core.Serialize(w.locker, "account/{id}", opts...)
+				refusal := g.Do(w.Context(), one, func(ctx context.Context) bool {
+					c.run(w, ctx)
+					cause = context.Cause(ctx)
+					return c.answered
+				})
+				synctest.Wait() // for OnLost
+				if c.cause != nil && (!errors.Is(cause, c.cause) || told.Key != "account/1") {
+					w.Errorf("cause %v, OnLost told %+v; want %v", cause, told, c.cause)
+				}
+				switch {
+				case c.want == "" && refusal != nil:
+					w.Errorf("refusal %+v; want none", refusal)
+				case c.want == "":
+				case refusal == nil || refusal.Reason != c.want || !refusal.Ran || refusal.Retryable():
+					w.Errorf("refusal %+v; want %s", refusal, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestSameRuleInsideItselfReenters(t *testing.T) {
+	inWorld(t, func(w *world) {
+		g := core.Serialize(w.locker, "account/{id}")
+		inner := false
+		g.Do(w.Context(), one, func(ctx context.Context) bool {
+			refusal := g.Do(ctx, one, func(context.Context) bool { inner = true; return true })
+			if refusal != nil || len(w.held()) != 1 {
+				w.Errorf("refusal %+v, held %v", refusal, w.held())
+			}
+			return true
+		})
+		if !inner || w.acquires() != 1 {
+			w.Errorf("inner ran %v, %d acquires; want 1", inner, w.acquires())
+		}
+	})
+}
+
+func TestTransfersInBothDirectionsAtOnceDoNotDeadlock(t *testing.T) {
+	inWorld(t, func(w *world) {
+		g := core.Serialize(w.locker, "account/{from}", core.And("account/{to}"))
+		if g.Name() != "account/{from},account/{to}" {
+			w.Errorf("name %q", g.Name())
+		}
+		var wg sync.WaitGroup
+		inside := 0 // guarded by the locks
+		for i := range 20 {
+			req := request{"from": "1", "to": "2"}
+			if i%2 == 1 {
+				req = request{"from": "2", "to": "1"}
+			}
+			wg.Go(func() {
+				refusal := g.Do(w.Context(), req, func(context.Context) bool {
+					inside++
+					if held := w.held(); inside != 1 || !slices.Equal(held, []string{"account/1", "account/2"}) {
+						w.Errorf("%d inside, held %v", inside, held)
+					}
+					time.Sleep(time.Millisecond)
+					inside--
+					return true
+				})
+				if refusal != nil {
+					w.Error(refusal.Err)
+				}
+			})
+		}
+		wg.Wait()
+		// A transfer to oneself takes the one lock once.
+		if refusal := g.Do(w.Context(), request{"from": "1", "to": "1"}, func(context.Context) bool { return true }); refusal != nil {
+			w.Error(refusal.Err)
+		}
+	})
+}
+
+func TestKeysAreThoseOfTheTemplatesAndTheKeyFunc(t *testing.T) {
+	inWorld(t, func(w *world) {
+		g := core.Serialize(w.locker, "account/{from}", core.And("account/{to}"),
+			core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
+				id, err := req.Param("from")
+				return []string{"audit/" + id}, err
+			}))
+		keys, err := g.Keys(w.Context(), request{"from": "a/b", "to": "c"})
+		if want := []string{"account/a%2Fb", "account/c", "audit/a/b"}; err != nil || !slices.Equal(keys, want) {
+			w.Errorf("%q, %v; want %q", keys, err, want)
+		}
+		want := []core.Placeholder{{Source: core.SourceParam, Name: "from"}, {Source: core.SourceParam, Name: "to"}}
+		if got := g.Placeholders(); !slices.Equal(got, want) {
+			w.Errorf("placeholders %v", got)
+		}
+	})
+}
+
+func TestContextFuncOfTheRuleReplacesThatOfTheLocker(t *testing.T) {
+	user := func(v string) core.Option {
+		return core.ContextFunc("user", func(context.Context) (string, error) { return v, nil })
+	}
+	inWorld(t, func(w *world) {
+		for want, g := range map[string]*core.Guard{
+			"u/locker": core.Serialize(w.locker, "u/{ctx.user}"),
+			"u/rule":   core.Serialize(w.locker, "u/{ctx.user}", user("rule")),
+			"u/other":  core.Serialize(w.locker, "u/{ctx.user}", user("other")),
+		} {
+			if keys, err := g.Keys(w.Context(), one); err != nil || keys[0] != want {
+				w.Errorf("%v, %v; want %s", keys, err, want)
+			}
+		}
+	}, user("locker"))
+}
+
+func TestBadRuleIsRefusedAtRegistration(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for name, c := range map[string]struct {
+			template string
+			opts     []core.Option
+			want     string
+		}{
+			"empty template":     {want: "empty template"},
+			"unbalanced":         {template: "account/{id", want: "position 9"},
+			"second template":    {template: "a", opts: []core.Option{core.And("b}")}, want: `"b}"`},
+			"empty second":       {template: "a", opts: []core.Option{core.And("")}, want: "empty template"},
+			"nil KeyFunc":        {opts: []core.Option{core.KeyFunc(nil)}, want: "must not be nil"},
+			"nil ContextFunc":    {template: "a", opts: []core.Option{core.ContextFunc("u", nil)}, want: "must not be nil"},
+			"name of ContextFun": {template: "a", opts: []core.Option{core.ContextFunc("u}", nil)}, want: "letters, digits"},
+			"locker's option":    {template: "a", opts: []core.Option{core.WithObserver(nil)}, want: "New only"},
+			"TTL and Watchdog":   {template: "a", opts: []core.Option{core.TTL(time.Second), core.Watchdog(time.Second)}, want: "together"},
+		} {
+			g, err := core.NewGuard(w.locker, c.template, c.opts...)
+			if g != nil || !errors.Is(err, core.ErrConfig) || !strings.Contains(err.Error(), c.want) {
+				w.Errorf("%s: %v; want ErrConfig with %q", name, err, c.want)
+			}
+			func() {
+				defer func() {
+					if err, _ := recover().(error); !errors.Is(err, core.ErrConfig) {
+						w.Errorf("%s: Serialize panicked with %v", name, err)
+					}
+				}()
+				core.Serialize(w.locker, c.template, c.opts...)
+			}()
+		}
+		if _, err := core.NewGuard(nil, "a"); !errors.Is(err, core.ErrConfig) {
+			w.Errorf("nil locker: %v", err)
+		}
+		f := func(context.Context) (string, error) { return "", nil }
+		for name, opt := range map[string]core.Option{
+			"And": core.And("x"), "FailOpen": core.FailOpen(), "ContextFunc": core.ContextFunc("u", f),
+			"KeyFunc": core.KeyFunc(func(context.Context, core.Request) ([]string, error) { return nil, nil }),
+		} {
+			if _, err := w.locker.TryLock(w.Context(), "k", opt); !errors.Is(err, core.ErrConfig) || !strings.Contains(err.Error(), name) {
+				w.Errorf("%s given to a call: %v; want ErrConfig", name, err)
+			}
+			if _, err := core.New(w.store, opt); (err == nil) != (name == "ContextFunc") {
+				w.Errorf("%s given to New: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestEachErrorHasItsReason(t *testing.T) {
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		err  error
+		want core.Reason
+	}{
+		{t.Context(), nil, ""},
+		{t.Context(), fmt.Errorf("x: %w", core.ErrQueueFull), core.ReasonQueueFull},
+		{t.Context(), fmt.Errorf("%w: %w", core.ErrQueueFull, core.ErrHeld), core.ReasonQueueFull},
+		{t.Context(), core.ErrMaxHold, core.ReasonMaxHold},
+		{t.Context(), fmt.Errorf("%w: %w", core.ErrLost, core.ErrNotOwner), core.ReasonLost},
+		{t.Context(), fmt.Errorf("%w: %w", core.ErrUnavailable, core.ErrNotReady), core.ReasonUnavailable},
+		{t.Context(), errors.New("x"), core.ReasonInternal},
+		{t.Context(), context.DeadlineExceeded, core.ReasonInternal}, // not this request's
+		{late, fmt.Errorf("waiting: %w", context.DeadlineExceeded), core.ReasonDeadline},
+		{canceled, fmt.Errorf("waiting: %w", context.Canceled), core.ReasonCanceled},
+		// The store failed, which is why nothing came of it, though the request
+		// is over by now as well.
+		{late, fmt.Errorf("%w: %w", core.ErrUnavailable, context.DeadlineExceeded), core.ReasonUnavailable},
+		{canceled, core.ErrHeld, core.ReasonHeld},
+	} {
+		if got := core.ReasonOf(c.ctx, c.err); got != c.want {
+			t.Errorf("%v: %q; want %q", c.err, got, c.want)
+		}
+	}
+}
+
+// logTo collects what is logged until the test ends.
+func logTo(t *testing.T) *bytes.Buffer {
+	var b bytes.Buffer
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
+	t.Cleanup(func() { slog.SetDefault(old) })
+	return &b
+}
+
+// free is a Store whose locks are always free, and cost nothing.
+type free struct{}
+
+func (free) Acquire(context.Context, core.AcquireRequest) (core.Reply, error) {
+	return core.Reply{Granted: true, Token: 1, Sent: time.Now()}, nil
+}
+
+func (free) Renew(_ context.Context, batch []core.Renewal, done func(int, bool, error)) {
+	for i := range batch {
+		done(i, false, nil)
+	}
+}
+func (free) Release(context.Context, core.ReleaseRequest) error       { return nil }
+func (free) Watch(string, time.Time, func(core.Signal)) (stop func()) { return func() {} }
+
+func BenchmarkGuard(b *testing.B) {
+	locker, err := core.New(free{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+	g := core.Serialize(locker, "account/{id}")
+	b.ReportAllocs()
+	for b.Loop() {
+		if refusal := g.Do(b.Context(), one, func(context.Context) bool { return true }); refusal != nil {
+			b.Fatal(refusal.Err)
+		}
+	}
+}
