@@ -1,0 +1,82 @@
+package httplock_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/httplock"
+)
+
+// One line makes the debits of an account run one after the other, whichever
+// process they arrive at.
+func Example() {
+	server, err := miniredis.Run() // your Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	defer rdb.Close()
+
+	store, err := redisstore.New(rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	locker, err := core.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+
+	debit := core.Serialize(locker, "account/{id}", core.Wait(time.Second))
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lease := core.LeaseFromContext(r.Context())
+		fmt.Println("debiting under the lock of", lease.Key())
+		w.WriteHeader(http.StatusNoContent)
+	})
+
+	mux := http.NewServeMux()
+	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(handler))
+
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest("POST", "/accounts/42/debit", nil))
+	fmt.Println(w.Code)
+	// Output:
+	// debiting under the lock of account/42
+	// 204
+}
+
+// An application with error pages of its own replaces all answers of the lock at
+// once, and leaves to Problem what it has no wish for.
+func ExampleRender() {
+	locker, err := core.New(free{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+
+	report := core.Serialize(locker, "tenant/{header.X-Tenant}/report")
+	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	render := httplock.Render(func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal) {
+		if refusal.Reason == core.ReasonBadKey {
+			http.Error(w, "Please say for which tenant.", http.StatusForbidden)
+			return
+		}
+		httplock.Problem(w, r, refusal)
+	})
+
+	w := httptest.NewRecorder()
+	httplock.Serialize(report, render)(handler).ServeHTTP(w, httptest.NewRequest("GET", "/report", nil))
+	fmt.Println(w.Code, w.Body)
+	// Output: 403 Please say for which tenant.
+}

@@ -1,0 +1,866 @@
+package httplock_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/httplock"
+	"github.com/interlock-go/interlock/internal/httpx"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// newLocker returns a locker on a server, by default the shared one.
+func newLocker(t testing.TB, rdb *redis.Client, opts ...core.Option) *core.Locker {
+	t.Helper()
+	store, err := redisstore.New(rdb, redisstore.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	locker, err := core.New(store, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := locker.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return locker
+}
+
+// serve starts a server for a handler.
+func serve(t testing.TB, h http.Handler) *httptest.Server {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0) // panics are on purpose
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// route is a ServeMux with one locked handler.
+func route(pattern string, guard *core.Guard, h http.HandlerFunc, opts ...httplock.Option) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle(pattern, httplock.Serialize(guard, opts...)(h))
+	return mux
+}
+
+// answer is a response that was read to its end.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func do(t testing.TB, srv *httptest.Server, method, path string, change ...func(*http.Request)) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range change {
+		f(req)
+	}
+	resp, err := srv.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(body)}
+}
+
+// wants holds a refusal against the table.
+func (a answer) wants(t testing.TB, status int, reason, retryAfter string) {
+	t.Helper()
+	var problem struct {
+		Type, Title, Detail string
+		Status              int
+	}
+	if err := json.Unmarshal([]byte(a.body), &problem); err != nil {
+		t.Fatalf("%d with a body that is no JSON: %q", a.status, a.body)
+	}
+	if a.status != status || problem.Status != status || problem.Type != "urn:interlock:problem:"+reason {
+		t.Errorf("%d %s; want %d %s", a.status, a.body, status, reason)
+	}
+	if problem.Title != http.StatusText(status) || problem.Detail == "" {
+		t.Errorf("title %q, detail %q", problem.Title, problem.Detail)
+	}
+	if got := a.header.Get("Retry-After"); got != retryAfter {
+		t.Errorf("%s: Retry-After %q; want %q", reason, got, retryAfter)
+	}
+	if got := a.header.Get("Content-Type"); got != "application/problem+json" {
+		t.Errorf("Content-Type %q", got)
+	}
+}
+
+// until waits for a state that has no event of its own.
+func until(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !f(); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// queued waits until n callers wait in the locker.
+func queued(t testing.TB, locker *core.Locker, n int) {
+	t.Helper()
+	until(t, fmt.Sprintf("%d queued", n), func() bool {
+		waiters := 0
+		for _, h := range locker.Held() {
+			waiters += h.Waiters
+		}
+		return waiters == n
+	})
+}
+
+// gate is a handler that says when it is inside and stays until it is let go.
+type gate struct{ inside, leave chan struct{} }
+
+func newGate() gate { return gate{make(chan struct{}, 100), make(chan struct{})} }
+
+func (g gate) ServeHTTP(http.ResponseWriter, *http.Request) {
+	g.inside <- struct{}{}
+	<-g.leave
+}
+
+// say writes a body. Whether it arrived is for the client to see.
+func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
+
+// keyOf answers with the key of its lease.
+func keyOf(w http.ResponseWriter, r *http.Request) {
+	say(w, "%s", core.LeaseFromContext(r.Context()).Key())
+}
+
+func TestRequestsForOneResourceRunOneAfterTheOtherAndOthersBeside(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	inside := map[string]int{} // per id; guarded by the lock alone, as the race detector sees
+	var mu sync.Mutex          // of the map itself
+	both := make(chan struct{})
+	met := map[string]bool{}
+	mux := route("POST /accounts/{id}/debit", core.Serialize(locker, "account/{id}", core.Wait(time.Minute)),
+		func(_ http.ResponseWriter, r *http.Request) {
+			id := r.PathValue("id")
+			mu.Lock()
+			inside[id]++
+			if inside[id] != 1 {
+				t.Errorf("%d inside %s", inside[id], id)
+			}
+			if met[id] = true; len(met) == 2 {
+				select {
+				case <-both:
+				default:
+					close(both)
+				}
+			}
+			mu.Unlock()
+			<-both // a handler of each account is inside at the same time
+			mu.Lock()
+			inside[id]--
+			mu.Unlock()
+		})
+	srv := serve(t, mux)
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			if a := do(t, srv, "POST", fmt.Sprintf("/accounts/%d/debit", i%2)); a.status != 200 {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestRefusalsFollowTheTable(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	hold := newGate()
+	mux := http.NewServeMux()
+	lock := func(pattern, template string, h http.Handler, opts ...core.Option) {
+		mux.Handle(pattern, httplock.Serialize(core.Serialize(locker, template, opts...))(h))
+	}
+	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") })
+	lock("/hold/{id}", "account/{id}", hold)
+	lock("/nowait/{id}", "account/{id}", never, core.Wait(0))
+	lock("/short/{id}", "account/{id}", never, core.Wait(20*time.Millisecond))
+	lock("/one/{id}", "account/{id}", never, core.MaxWaiters(1), core.Wait(time.Minute))
+	lock("/header", "tenant/{header.X-Tenant}", never)
+	lock("/query", "query/{query.q}", never)
+	lock("/long/{id}", "account/{id}", never)
+	lock("/typo/{id}", "account/{idd}", never)
+	lock("/rest/{path...}", "file/{path}", never)
+	lock("/body", "", never, core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
+		_, err := req.Body(4)
+		return []string{"k"}, err
+	}))
+	lock("/deadline/{id}", "account/{id}", never)
+	deadline := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), 20*time.Millisecond)
+		defer cancel()
+		mux.ServeHTTP(w, r.WithContext(ctx))
+	})
+	outer := http.NewServeMux()
+	outer.Handle("/", mux)
+	outer.Handle("/deadline/", deadline)
+	srv := serve(t, outer)
+
+	var wg sync.WaitGroup
+	wg.Go(func() { do(t, srv, "POST", "/hold/1") })
+	<-hold.inside
+	logged := logTo(t)
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Add(name, value) }
+	}
+
+	do(t, srv, "POST", "/nowait/1").wants(t, 423, "held", "1")
+	do(t, srv, "POST", "/short/1").wants(t, 423, "held", "1")
+	do(t, srv, "POST", "/deadline/1").wants(t, 423, "deadline", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	wg.Go(func() {
+		req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL+"/one/1", http.NoBody)
+		if resp, err := srv.Client().Do(req); err == nil {
+			resp.Body.Close()
+			t.Error("the waiter was answered")
+		}
+	})
+	queued(t, locker, 1)
+	do(t, srv, "POST", "/one/1").wants(t, 423, "queue-full", "1")
+	cancel()
+	queued(t, locker, 0)
+	close(hold.leave)
+	wg.Wait()
+
+	do(t, srv, "POST", "/header").wants(t, 400, "bad-key", "")
+	do(t, srv, "POST", "/header", header("X-Tenant", "")).wants(t, 400, "bad-key", "")
+	do(t, srv, "POST", "/header", header("X-Tenant", "a"), header("X-Tenant", "b")).wants(t, 400, "bad-key", "")
+	do(t, srv, "POST", "/query").wants(t, 400, "bad-key", "")
+	do(t, srv, "POST", "/query?q=").wants(t, 400, "bad-key", "")
+	do(t, srv, "POST", "/query?q=%zz").wants(t, 400, "bad-key", "")
+	do(t, srv, "POST", "/query?q=a&q=b").wants(t, 400, "bad-key", "")
+	do(t, srv, "POST", "/long/"+strings.Repeat("x", 505)).wants(t, 400, "bad-key", "")
+	do(t, srv, "POST", "/body", func(r *http.Request) {
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader("12345")), 5
+	}).wants(t, 413, "body-too-large", "")
+	if logged.String() != "" {
+		t.Errorf("the clients' mistakes were logged:\n%s", logged)
+	}
+	do(t, srv, "POST", "/typo/1").wants(t, 500, "misconfigured", "")
+	do(t, srv, "POST", "/rest/a/b").wants(t, 500, "misconfigured", "")
+	if !strings.Contains(logged.String(), "{idd}") || !strings.Contains(logged.String(), "/typo/{id}") {
+		t.Errorf("logged:\n%s", logged)
+	}
+
+	if err := locker.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	do(t, srv, "POST", "/nowait/1").wants(t, 503, "closing", "1")
+}
+
+func TestUnreachableStoreIs503AndTheHandlerDoesNotRun(t *testing.T) {
+	server := redistest.Start(t)
+	locker := newLocker(t, server.Client(t))
+	guard := core.Serialize(locker, "account/{id}", core.Wait(50*time.Millisecond))
+	srv := serve(t, route("/{id}", guard, func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }))
+	server.Kill()
+	do(t, srv, "POST", "/1").wants(t, 503, "unavailable", "1")
+}
+
+func TestBodiesAreFixedTextWithoutTheKeyOrTheError(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
+	hold := newGate()
+	srv := serve(t, route("/{id}", guard, hold.ServeHTTP))
+	var wg sync.WaitGroup
+	wg.Go(func() { do(t, srv, "POST", "/secret") })
+	<-hold.inside
+	got := do(t, srv, "POST", "/secret")
+	close(hold.leave)
+	wg.Wait()
+	want := `{"type":"urn:interlock:problem:held","title":"Locked","status":423,` +
+		`"detail":"The resource is locked by another request. Nothing was done."}`
+	if got.body != want {
+		t.Errorf("%s\nwant\n%s", got.body, want)
+	}
+}
+
+func TestEveryReasonHasAProblem(t *testing.T) {
+	for _, reason := range []core.Reason{
+		core.ReasonBadKey, core.ReasonBodyTooLarge, core.ReasonHeld, core.ReasonQueueFull, core.ReasonDeadline,
+		core.ReasonUnavailable, core.ReasonNotReplicated, core.ReasonClosing, core.ReasonLost, core.ReasonMaxHold,
+		core.ReasonMisconfigured, core.ReasonInternal,
+	} {
+		w := httptest.NewRecorder()
+		httplock.Problem(w, nil, &core.Refusal{Reason: reason})
+		if w.Code < 400 || !strings.Contains(w.Body.String(), string(reason)) {
+			t.Errorf("%s: %d %s", reason, w.Code, w.Body)
+		}
+	}
+}
+
+func TestPanicReleasesTheLockAndPassesThrough(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	locker := newLocker(t, rdb)
+	guard := core.Serialize(locker, "account/{id}")
+	for _, thrown := range []any{http.ErrAbortHandler, "a value", errors.New("an error")} {
+		mux := route("/{id}", guard, func(http.ResponseWriter, *http.Request) { panic(thrown) })
+		caught := make(chan any, 1)
+		srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer func() { //nolint:contextcheck // it asks with the request's
+				v := recover()
+				if n := rdb.Exists(r.Context(), "interlock:{account/1}").Val(); n != 0 {
+					t.Error("the lock was held when the panic came out")
+				}
+				caught <- v
+				panic(v)
+			}()
+			mux.ServeHTTP(w, r)
+		}))
+		resp, err := srv.Client().Get(srv.URL + "/1")
+		if err == nil {
+			resp.Body.Close()
+			t.Errorf("%v: the client was answered %d", thrown, resp.StatusCode)
+		}
+		if v := <-caught; v != thrown {
+			t.Errorf("caught %v; want %v", v, thrown)
+		}
+	}
+}
+
+func TestClientThatLeavesWhileQueuedFreesItsPlaceAndNothingIsWritten(t *testing.T) {
+	for name, config := range map[string]func(*httptest.Server){
+		"HTTP/1": func(s *httptest.Server) { s.Start() },
+		"HTTP/2": func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			locker := newLocker(t, redistest.Shared(t).Client(t))
+			guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
+			hold := newGate()
+			mux := route("/{id}", guard, hold.ServeHTTP)
+			answered := make(chan bool, 2)
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				tracked := &httpx.Writer{ResponseWriter: w}
+				mux.ServeHTTP(tracked, r)
+				answered <- tracked.Answered
+			}))
+			config(srv)
+			defer srv.Close()
+
+			var wg sync.WaitGroup
+			wg.Go(func() { do(t, srv, "GET", "/1") })
+			<-hold.inside
+			ctx, cancel := context.WithCancel(t.Context())
+			wg.Go(func() {
+				req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL+"/1", http.NoBody)
+				if resp, err := srv.Client().Do(req); err == nil {
+					resp.Body.Close()
+					t.Error("the waiter was answered")
+				}
+			})
+			queued(t, locker, 1)
+			cancel()
+			if <-answered {
+				t.Error("an answer was written to a client that had gone")
+			}
+			queued(t, locker, 0)
+			close(hold.leave)
+			wg.Wait()
+		})
+	}
+}
+
+// lose takes the lease away from the handler and waits until its context ends.
+func lose(ctx context.Context, t testing.TB, rdb *redis.Client) {
+	if n, err := rdb.Del(ctx, "interlock:{"+core.LeaseFromContext(ctx).Key()+"}").Result(); n != 1 || err != nil {
+		t.Errorf("deleted %d, %v", n, err)
+	}
+	<-ctx.Done()
+	if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {
+		t.Errorf("cause %v; want ErrLost", cause)
+	}
+}
+
+func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	lost := make(chan core.Loss, 10)
+	locker := newLocker(t, rdb, core.Watchdog(150*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
+	guard := core.Serialize(locker, "account/{id}")
+	mux := http.NewServeMux()
+	lock := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, httplock.Serialize(guard)(h)) }
+	lock("/before/{id}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=3600")
+		w.Header().Set("Content-Length", "1")
+		w.WriteHeader(http.StatusEarlyHints) // not an answer
+		lose(r.Context(), t, rdb)
+	})
+	lock("/after/{id}", func(w http.ResponseWriter, r *http.Request) {
+		say(w, "done")
+		lose(r.Context(), t, rdb)
+	})
+	lock("/own/{id}", func(w http.ResponseWriter, r *http.Request) {
+		lose(r.Context(), t, rdb)
+		http.Error(w, "rolled back", http.StatusConflict)
+	})
+	srv := serve(t, mux)
+
+	a := do(t, srv, "POST", "/before/1")
+	a.wants(t, 500, "lost", "")
+	if got := a.header.Get("Cache-Control"); got != "no-store" {
+		t.Errorf("Cache-Control %q", got)
+	}
+	if a := do(t, srv, "POST", "/after/1"); a.status != 200 || a.body != "done" {
+		t.Errorf("after: %d %q", a.status, a.body)
+	}
+	if a := do(t, srv, "POST", "/own/1"); a.status != 409 || a.body != "rolled back\n" {
+		t.Errorf("own: %d %q", a.status, a.body)
+	}
+	for range 3 {
+		if l := <-lost; l.Key != "account/1" || l.Rule != "account/{id}" || l.Reason != core.LossNotOwner {
+			t.Errorf("OnLost: %+v", l)
+		}
+	}
+}
+
+func TestMaximumHoldBeforeTheAnswerIs500(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "account/{id}", core.MaxHold(20*time.Millisecond))
+	srv := serve(t, route("/{id}", guard, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	do(t, srv, "POST", "/1").wants(t, 500, "max-hold", "")
+}
+
+// One path is one key, whichever router took it apart.
+func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "account/{id}")
+	handler := http.HandlerFunc(keyOf)
+	router := chi.NewRouter()
+	router.With(httplock.Serialize(guard, httplock.RawParams())).Get("/with/{id}/x", keyOf)
+	router.With(httplock.Serialize(guard, httplock.RawParams(), httplock.ParamFunc(chi.URLParam))).Get("/func/{id}/x", keyOf)
+	router.With(httplock.Serialize(guard, httplock.RawParams())).Get("/regexp/{id:[^/]+}/x", keyOf)
+	router.Route("/sub/{id}", func(r chi.Router) {
+		r.Use(httplock.Serialize(guard, httplock.RawParams()))
+		r.Get("/x", keyOf)
+	})
+	mux := route("/mux/{id}/x", guard, keyOf)
+	mux.Handle("/method/{id}/x", httplock.Serialize(guard)(handler))
+	mux.Handle("/", router)
+	srv := serve(t, mux)
+	for path, want := range map[string]string{
+		"A":        "account/A",
+		"%41":      "account/A",
+		"a%2Fb":    "account/a%2Fb",
+		"a%2fb":    "account/a%2Fb",
+		"%2541":    "account/%2541",
+		"%7Bid%7D": "account/%7Bid%7D",
+		"%0D%0A":   "account/%0D%0A",
+		"%00":      "account/%00",
+		"%FF":      "account/%FF",
+		"%C3%B6":   "account/%C3%B6",
+		"ö":        "account/%C3%B6",
+		"a+b":      "account/a%2Bb",
+		"a%20b":    "account/a%20b",
+		"a;b=c":    "account/a%3Bb%3Dc",
+		"2f3a:1":   "account/2f3a%3A1",
+		"-._~":     "account/-._~",
+		"%2e%2e":   "account/..",
+	} {
+		for _, prefix := range []string{"/mux/", "/method/", "/with/", "/func/", "/regexp/", "/sub/"} {
+			if a := do(t, srv, "GET", prefix+path+"/x"); a.status != 200 || a.body != want {
+				t.Errorf("%s%s/x: %d %q; want %q", prefix, path, a.status, a.body, want)
+			}
+		}
+	}
+}
+
+func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	lock := func() func(http.Handler) http.Handler { // of its own: a rule's log is thinned out
+		return httplock.Serialize(core.Serialize(locker, "account/{id}"))
+	}
+	never := func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }
+	mux := http.NewServeMux()
+	mux.HandleFunc("/{id}", never)
+	router := chi.NewRouter()
+	router.Use(lock())
+	router.Get("/{id}", never)
+	for name, h := range map[string]http.Handler{"ServeMux": lock()(mux), "chi Use": router} {
+		logged := logTo(t)
+		do(t, serve(t, h), "GET", "/1").wants(t, 500, "misconfigured", "")
+		if !strings.Contains(logged.String(), "wrap handlers, not the router") {
+			t.Errorf("%s logged:\n%s", name, logged)
+		}
+	}
+}
+
+func TestRuleWithoutParametersWorksWithoutARouter(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "host/{header.Host}/tenant/{header.x-tenant}/{query.q}")
+	srv := serve(t, httplock.Serialize(guard)(http.HandlerFunc(keyOf)))
+	a := do(t, srv, "GET", "/?q=a%26b", func(r *http.Request) { r.Host = "example.org"; r.Header.Set("X-Tenant", "acme") })
+	if a.body != "host/example.org/tenant/acme/a%26b" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func TestSameRuleAroundItselfReenters(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
+	twice := httplock.Serialize(guard)(httplock.Serialize(guard)(http.HandlerFunc(keyOf)))
+	mux := http.NewServeMux()
+	mux.Handle("/{id}", twice)
+	srv := serve(t, mux)
+	for range 2 {
+		if a := do(t, srv, "GET", "/1"); a.status != 200 || a.body != "account/1" {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+}
+
+func TestTransfersInBothDirectionsKeepTheSumAndDoNotDeadlock(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "account/{from}", core.And("account/{to}"), core.Wait(time.Minute))
+	balance := map[string]int{"a": 1000, "b": 1000}
+	srv := serve(t, route("/{from}/{to}", guard, func(_ http.ResponseWriter, r *http.Request) {
+		// The race detector watches: nothing but the locks guards the map.
+		from, to := r.PathValue("from"), r.PathValue("to")
+		balance[from]--
+		runtime.Gosched()
+		balance[to]++
+	}))
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			path := [...]string{"/a/b", "/b/a", "/a/a"}[i%3]
+			if a := do(t, srv, "POST", path); a.status != 200 {
+				t.Errorf("%s: %d %s", path, a.status, a.body)
+			}
+		})
+	}
+	wg.Wait()
+	if balance["a"] != 1000 || balance["b"] != 1000 {
+		t.Errorf("balances %v", balance)
+	}
+}
+
+func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "t/{header.X}")
+	render := httplock.Render(func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal) {
+		if refusal.Reason != core.ReasonBadKey || !errors.Is(refusal.Err, core.ErrKey) || refusal.Rule != "t/{header.X}" {
+			t.Errorf("refusal %+v", refusal)
+		}
+		if r.URL.Query().Has("fallback") {
+			httplock.Problem(w, r, refusal)
+			return
+		}
+		http.Error(w, "say who you are", http.StatusForbidden)
+	})
+	never := func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }
+	srv := serve(t, route("/", guard, never, render))
+	if a := do(t, srv, "GET", "/"); a.status != 403 || a.body != "say who you are\n" {
+		t.Errorf("%d %q", a.status, a.body)
+	}
+	do(t, srv, "GET", "/?fallback").wants(t, 400, "bad-key", "")
+	none := serve(t, route("/", guard, never, httplock.Render(nil), httplock.ParamFunc(nil)))
+	do(t, none, "GET", "/").wants(t, 400, "bad-key", "")
+}
+
+func TestNilGuardPanicsAtRegistration(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	httplock.Serialize(nil)
+}
+
+func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
+	hold := newGate()
+	locked := httplock.Serialize(guard)(hold)
+	mux := http.NewServeMux()
+	mux.Handle("/{id}", http.TimeoutHandler(locked, 20*time.Millisecond, "too slow"))
+	srv := serve(t, mux)
+	if a := do(t, srv, "GET", "/1"); a.status != 503 || a.body != "too slow" {
+		t.Fatalf("%d %q", a.status, a.body)
+	}
+	<-hold.inside
+	if held := locker.Held(); len(held) != 1 || !held[0].Held {
+		t.Errorf("the handler still works, held is %+v", held)
+	}
+	close(hold.leave)
+	until(t, "released", func() bool { return len(locker.Held()) == 0 })
+}
+
+func TestWriterKeepsWhatTheOneBelowCanDo(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "stream")
+	mux := http.NewServeMux()
+	lock := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, httplock.Serialize(guard)(h)) }
+	next := make(chan struct{})
+	lock("/controller", func(w http.ResponseWriter, _ *http.Request) {
+		rc := http.NewResponseController(w)
+		for range 2 {
+			say(w, "data: x\n\n")
+			if err := errors.Join(rc.Flush(), rc.SetWriteDeadline(time.Now().Add(time.Minute)), rc.EnableFullDuplex()); err != nil {
+				t.Error(err)
+			}
+			<-next
+		}
+	})
+	lock("/flusher", func(w http.ResponseWriter, _ *http.Request) {
+		for range 2 {
+			say(w, "data: x\n\n")
+			w.(http.Flusher).Flush()
+			<-next
+		}
+	})
+	lock("/hijack", func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		say(rw, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nraw")
+		if err := rw.Flush(); err != nil {
+			t.Error(err)
+		}
+	})
+	lock("/copy", func(w http.ResponseWriter, _ *http.Request) {
+		if _, ok := w.(io.ReaderFrom); !ok {
+			t.Error("no io.ReaderFrom")
+		}
+		_, _ = io.Copy(w, strings.NewReader("copied"))
+	})
+	srv := serve(t, mux)
+	for _, path := range []string{"/controller", "/flusher"} {
+		resp, err := srv.Client().Get(srv.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // each event arrives while the handler waits
+			if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || line != "data: x\n" {
+				t.Errorf("%s: %q, %v", path, line, err)
+			}
+			next <- struct{}{}
+		}
+		resp.Body.Close()
+	}
+	if a := do(t, srv, "GET", "/hijack"); a.body != "raw" {
+		t.Errorf("hijack: %d %q", a.status, a.body)
+	}
+	if a := do(t, srv, "GET", "/copy"); a.body != "copied" {
+		t.Errorf("copy: %d %q", a.status, a.body)
+	}
+}
+
+func TestWriterKnowsWhenTheAnswerHasBegun(t *testing.T) {
+	for name, c := range map[string]struct {
+		f    func(w *httpx.Writer)
+		want bool
+	}{
+		"nothing":     {func(*httpx.Writer) {}, false},
+		"headers":     {func(w *httpx.Writer) { w.Header().Set("X", "y") }, false},
+		"early hints": {func(w *httpx.Writer) { w.WriteHeader(http.StatusEarlyHints) }, false},
+		"status":      {func(w *httpx.Writer) { w.WriteHeader(http.StatusNoContent) }, true},
+		"upgrade":     {func(w *httpx.Writer) { w.WriteHeader(http.StatusSwitchingProtocols) }, true},
+		"body":        {func(w *httpx.Writer) { say(w, "x") }, true},
+		"string":      {func(w *httpx.Writer) { _, _ = io.WriteString(w, "x") }, true},
+		"copy":        {func(w *httpx.Writer) { _, _ = io.Copy(w, strings.NewReader("x")) }, true},
+		"flush":       {func(w *httpx.Writer) { w.Flush() }, true},
+		"controller":  {func(w *httpx.Writer) { _ = http.NewResponseController(w).Flush() }, true},
+		"hijack that fails": {func(w *httpx.Writer) {
+			if _, _, err := w.Hijack(); !errors.Is(err, http.ErrNotSupported) {
+				t.Error(err)
+			}
+		}, false},
+	} {
+		w := &httpx.Writer{ResponseWriter: httptest.NewRecorder()}
+		if c.f(w); w.Answered != c.want {
+			t.Errorf("%s: answered %v; want %v", name, w.Answered, c.want)
+		}
+	}
+}
+
+func TestOriginalRequestIsLeftAsItWasAndGetsTheMultipartForm(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "upload")
+	file := make(chan string, 1)
+	mux := route("/", guard, func(_ http.ResponseWriter, r *http.Request) {
+		if err := r.ParseMultipartForm(1); err != nil {
+			t.Error(err)
+			return
+		}
+		f, err := r.MultipartForm.File["f"][0].Open()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.Close()
+		file <- f.(*os.File).Name() // on disk, since it is longer than a byte
+	})
+	srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		mux.ServeHTTP(w, r)
+		if r.Context() != ctx || ctx.Err() != nil || core.LeaseFromContext(ctx) != nil {
+			t.Errorf("the original's context changed, or ended: %v", ctx.Err())
+		}
+		if r.MultipartForm == nil {
+			t.Error("the original knows nothing of the form")
+		}
+	}))
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	part, err := form.CreateFormFile("f", "f.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = part.Write(bytes.Repeat([]byte("x"), 11<<20)) // to memory
+	_ = form.Close()
+	resp, err := srv.Client().Post(srv.URL, form.FormDataContentType(), &body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	srv.Close() // waits until the server is done with the request
+	if _, err := os.Stat(<-file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the temporary file was left behind: %v", err)
+	}
+}
+
+func TestKeyFuncReadsTheBodyAndTheHandlerReadsItAgain(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
+		var order struct{ Account string }
+		var last error
+		for range 2 { // twice, to see that it is put back each time
+			body, err := req.Body(1 << 20)
+			if err == nil {
+				err = json.Unmarshal(body, &order)
+			}
+			last = err
+		}
+		if last != nil {
+			return nil, fmt.Errorf("%w: %w", core.ErrKey, last)
+		}
+		if req.Native().(*http.Request).Method != http.MethodPost {
+			t.Error("not the native request")
+		}
+		key, err := core.Key("account", order.Account)
+		return []string{key}, err
+	}))
+	srv := serve(t, route("/", guard, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		say(w, "%s %x", core.LeaseFromContext(r.Context()).Key(), sha256.Sum256(body))
+	}))
+	post := func(body string) answer {
+		return do(t, srv, "POST", "/", func(r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+		})
+	}
+	body := `{"account":"a/1","note":"` + strings.Repeat("x", 1<<16) + `"}`
+	if a, want := post(body), fmt.Sprintf("account/a%%2F1 %x", sha256.Sum256([]byte(body))); a.body != want {
+		t.Errorf("%d %s; want %s", a.status, a.body, want)
+	}
+	post(`{"account":""}`).wants(t, 400, "bad-key", "")
+	post(`{`).wants(t, 400, "bad-key", "")
+	post(``).wants(t, 400, "bad-key", "")
+	post(`"`+strings.Repeat("x", 1<<20)).wants(t, 400, "bad-key", "") // the KeyFunc above makes ErrKey of everything
+}
+
+func TestBodyIsReadWithinItsLimitAndPutBack(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		body  io.Reader
+		limit int64
+		want  string
+		err   error
+		again string
+	}{
+		"none":            {nil, 10, "", nil, ""},
+		"shorter":         {strings.NewReader("abc"), 10, "abc", nil, "abc"},
+		"just as long":    {strings.NewReader("abc"), 3, "abc", nil, "abc"},
+		"longer":          {strings.NewReader("abcd"), 3, "", core.ErrBodyLimit, "abcd"},
+		"no limit":        {strings.NewReader("abc"), 1<<63 - 1, "abc", nil, "abc"},
+		"limit of others": {http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("abcd")), 3), 10, "", core.ErrBodyLimit, "abc"},
+		"broken":          {io.MultiReader(strings.NewReader("ab"), errReader{broken}), 10, "", core.ErrKey, "ab"},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", c.body)
+		got, err := httpx.Request{Request: r}.Body(c.limit)
+		if string(got) != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s: %q, %v; want %q, %v", name, got, err, c.want, c.err)
+		}
+		if again, _ := io.ReadAll(r.Body); string(again) != c.again {
+			t.Errorf("%s: the handler reads %q; want %q", name, again, c.again)
+		}
+		if err := r.Body.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
+
+// logTo collects what is logged until the test ends.
+func logTo(t testing.TB) *buffer {
+	b := new(buffer)
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(b, nil)))
+	t.Cleanup(func() { slog.SetDefault(old) })
+	return b
+}
+
+// buffer is a bytes.Buffer for several goroutines.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

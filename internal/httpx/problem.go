@@ -1,0 +1,85 @@
+package httpx
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// ContentType is the media type of a problem (RFC 9457, 3).
+const ContentType = "application/problem+json"
+
+// RetryAfter is when a client may try again. It is short and the same for all
+// refusals: when the holder will be done nobody knows, and its TTL is how long
+// a dead one blocks, not how long a live one works.
+const RetryAfter = time.Second
+
+// retryAfter is the same as a header value.
+var retryAfter = strconv.Itoa(int(RetryAfter / time.Second))
+
+// statuses is the one table of statuses for HTTP. A reason without a status has
+// no answer: the client has gone.
+var statuses = map[core.Reason]int{
+	core.ReasonBadKey:        http.StatusBadRequest,
+	core.ReasonBodyTooLarge:  http.StatusRequestEntityTooLarge,
+	core.ReasonHeld:          http.StatusLocked,
+	core.ReasonQueueFull:     http.StatusLocked,
+	core.ReasonDeadline:      http.StatusLocked,
+	core.ReasonCanceled:      0,
+	core.ReasonUnavailable:   http.StatusServiceUnavailable,
+	core.ReasonNotReplicated: http.StatusServiceUnavailable,
+	core.ReasonClosing:       http.StatusServiceUnavailable,
+	core.ReasonLost:          http.StatusInternalServerError,
+	core.ReasonMaxHold:       http.StatusInternalServerError,
+	core.ReasonMisconfigured: http.StatusInternalServerError,
+	core.ReasonInternal:      http.StatusInternalServerError,
+}
+
+// bodies are the problems, encoded once: their text is fixed.
+var bodies = func() map[core.Reason][]byte {
+	all := make(map[core.Reason][]byte, len(statuses))
+	for reason, status := range statuses {
+		b, err := json.Marshal(struct {
+			Type   string `json:"type"`
+			Title  string `json:"title"`
+			Status int    `json:"status"`
+			Detail string `json:"detail"`
+		}{"urn:interlock:problem:" + string(reason), http.StatusText(status), status, reason.Text()})
+		if err != nil {
+			panic(err) // three strings and a number
+		}
+		all[reason] = b
+	}
+	return all
+}()
+
+// Problem is a refusal as an HTTP response: its status (0 for none at all), the
+// headers it sets and its body.
+func Problem(refusal *core.Refusal, header http.Header) (status int, body []byte) {
+	status = statuses[refusal.Reason]
+	if status == 0 {
+		return 0, nil
+	}
+	// A handler whose lease was lost may have set headers for an answer that it
+	// did not give.
+	header.Del("Content-Length")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Content-Type", ContentType)
+	if refusal.Retryable() {
+		header.Set("Retry-After", retryAfter)
+	}
+	return status, bodies[refusal.Reason]
+}
+
+// Write writes a refusal. A client that has gone gets nothing.
+func Write(w http.ResponseWriter, refusal *core.Refusal) {
+	status, body := Problem(refusal, w.Header())
+	if status == 0 {
+		return
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client may have gone meanwhile
+}
