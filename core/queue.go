@@ -405,8 +405,8 @@ func (e *entry) settle(rep Reply, err error) {
 			e.rest = rest
 			break
 		}
-		e.next = now.Add(max(rep.TTL, time.Millisecond))
-		if rep.TTL <= 0 {
+		e.next = now.Add(rep.TTL + time.Millisecond)
+		if rep.TTL < 0 {
 			e.next = now.Add(blindWait)
 		}
 	case !now.Before(rep.Sent.Add(e.lease - drift(e.lease))):

@@ -81,7 +81,7 @@ type Reply struct {
 	Token int64
 	// Holder is the owner that holds the lock instead, if known.
 	Holder string
-	// TTL is what remains of the holder's lease, zero if unknown.
+	// TTL is what remains of the holder's lease, negative if unknown.
 	TTL time.Duration
 	// Sent is when the first try of this request was sent. The lease counts
 	// from there (Redlock, "How to do it", step 3), which is before the

@@ -206,7 +206,7 @@ func (r *acquireRequest) reply() (core.Reply, error) {
 			left, ok2 := v[1].(int64)
 			if ok && ok2 {
 				rep.Holder = holder
-				rep.TTL = max(time.Duration(left)*time.Millisecond, 0)
+				rep.TTL = time.Duration(left) * time.Millisecond // PTTL: -1 for a key without expiry
 				return rep, nil
 			}
 		}
