@@ -267,11 +267,13 @@ func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Conte
 	// Deferred, since next may not return. The error is the observer's: the
 	// client's request has been carried out.
 	defer func() { _ = lease.Release(ctx) }()
-	answered := next(lease.Context()) //nolint:contextcheck // it derives from ctx
+	if next(lease.Context()) { //nolint:contextcheck // it derives from ctx
+		return nil // a loss has been reported already, and nothing can be taken back
+	}
 	// Read before the release, which would make it ErrReleased; that is also
 	// what a handler leaves that released its lease itself, early, by intent.
 	lost := lease.Err()
-	if answered || lost == nil || errors.Is(lost, ErrReleased) {
+	if lost == nil || errors.Is(lost, ErrReleased) {
 		return nil
 	}
 	refusal := &Refusal{Reason: ReasonLost, Ran: true, Rule: g.config.name, Err: lost}

@@ -522,6 +522,26 @@ func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
 	}
 }
 
+func TestPatternNamesItsParametersAndNoRemainingPath(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"POST /accounts/{id}/debit", "id", true},
+		{"/{idx}/{id}", "id", true},
+		{"/{id:[0-9]{3}}", "id", true}, // chi
+		{"/{idx}", "id", false},
+		{"/{path...}", "path", false},
+		{"/{path...}", "pat", false},
+		{"/{id", "id", false},
+		{"", "id", false},
+	} {
+		if got := httpx.Names(c.pattern, c.name); got != c.want {
+			t.Errorf("Names(%q, %q) = %v", c.pattern, c.name, got)
+		}
+	}
+}
+
 func TestRuleWithoutParametersWorksWithoutARouter(t *testing.T) {
 	locker := newLocker(t, redistest.Shared(t).Client(t))
 	guard := core.Serialize(locker, "host/{header.Host}/tenant/{header.x-tenant}/{query.q}")
@@ -662,7 +682,7 @@ func TestWriterKeepsWhatTheOneBelowCanDo(t *testing.T) {
 		if _, ok := w.(io.ReaderFrom); !ok {
 			t.Error("no io.ReaderFrom")
 		}
-		_, _ = io.Copy(w, strings.NewReader("copied"))
+		_, _ = io.Copy(w, readerOnly{strings.NewReader("copied")})
 	})
 	srv := serve(t, mux)
 	for _, path := range []string{"/controller", "/flusher"} {
@@ -698,9 +718,20 @@ func TestWriterKnowsWhenTheAnswerHasBegun(t *testing.T) {
 		"upgrade":     {func(w *httpx.Writer) { w.WriteHeader(http.StatusSwitchingProtocols) }, true},
 		"body":        {func(w *httpx.Writer) { say(w, "x") }, true},
 		"string":      {func(w *httpx.Writer) { _, _ = io.WriteString(w, "x") }, true},
-		"copy":        {func(w *httpx.Writer) { _, _ = io.Copy(w, strings.NewReader("x")) }, true},
-		"flush":       {func(w *httpx.Writer) { w.Flush() }, true},
-		"controller":  {func(w *httpx.Writer) { _ = http.NewResponseController(w).Flush() }, true},
+		"copy":        {func(w *httpx.Writer) { _, _ = io.Copy(w, readerOnly{strings.NewReader("x")}) }, true},
+		"copy of nothing": {func(w *httpx.Writer) {
+			if _, err := io.Copy(w, errReader{io.ErrUnexpectedEOF}); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Error(err)
+			}
+		}, false},
+		"flush":      {func(w *httpx.Writer) { w.Flush() }, true},
+		"controller": {func(w *httpx.Writer) { _ = http.NewResponseController(w).Flush() }, true},
+		"flush that cannot": {func(w *httpx.Writer) {
+			w.ResponseWriter = deaf{http.Header{}}
+			if err := http.NewResponseController(w).Flush(); !errors.Is(err, http.ErrNotSupported) {
+				t.Error(err)
+			}
+		}, false},
 		"hijack that fails": {func(w *httpx.Writer) {
 			if _, _, err := w.Hijack(); !errors.Is(err, http.ErrNotSupported) {
 				t.Error(err)
@@ -833,6 +864,9 @@ func TestBodyIsReadWithinItsLimitAndPutBack(t *testing.T) {
 		}
 	}
 }
+
+// readerOnly hides WriterTo, which io.Copy prefers to io.ReaderFrom.
+type readerOnly struct{ io.Reader }
 
 type errReader struct{ err error }
 

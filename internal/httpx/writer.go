@@ -2,6 +2,7 @@ package httpx
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -42,16 +43,19 @@ func (w *Writer) WriteString(s string) (int, error) {
 	return io.WriteString(w.ResponseWriter, s)
 }
 
-// ReadFrom lets io.Copy reach the writer below, which may use sendfile.
+// ReadFrom lets io.Copy reach the writer below, which may use sendfile. A source
+// that fails at once has begun nothing.
 func (w *Writer) ReadFrom(r io.Reader) (int64, error) {
-	w.Answered = true
-	return io.Copy(w.ResponseWriter, r)
+	n, err := io.Copy(w.ResponseWriter, r)
+	w.Answered = w.Answered || n > 0
+	return n, err
 }
 
 // FlushError sends what is buffered, and the header before it.
 func (w *Writer) FlushError() error {
-	w.Answered = true
-	return http.NewResponseController(w.ResponseWriter).Flush()
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	w.Answered = w.Answered || !errors.Is(err, http.ErrNotSupported)
+	return err
 }
 
 // Flush is FlushError for those who assert http.Flusher.
