@@ -293,7 +293,7 @@ func (g *Guard) observe(ctx context.Context, keys []string) Observation {
 	if g.locker.base.observer == nil {
 		return Observation{}
 	}
-	_, o := g.locker.base.observer.Start(ctx, Operation{Rule: g.config.name, Keys: keys, Wait: g.config.wait})
+	_, o := g.locker.base.observer.Start(ctx, Operation{Rule: g.config.name, Keys: keys, Wait: g.config.wait, Unlocked: true})
 	return o
 }
 

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,25 +145,28 @@ func (l *Lease) Release(ctx context.Context) error {
 
 func (l *Lease) release(ctx context.Context) error {
 	begin := time.Now()
-	var errs error
-	handed := false
-	if len(l.turns) == 1 { // no slice, no Join
-		handed, errs = l.locker.leave(ctx, l.turns[0])
-	} else {
-		results := make([]error, len(l.turns))
-		var wg sync.WaitGroup
-		for i, t := range l.turns {
-			wg.Go(func() { _, results[i] = l.locker.leave(ctx, t) })
-		}
-		wg.Wait()
-		errs = errors.Join(results...)
-	}
+	handed, lost, err := l.leave(ctx)
 	if l.obs != nil && l.obs.Released != nil {
 		l.obs.Released(Released{
-			Err: errs, Held: begin.Sub(l.turns[0].since), Took: time.Since(begin), HandedOver: handed,
+			Err: err, Held: begin.Sub(l.turns[0].since), Took: time.Since(begin), HandedOver: handed, Lost: lost,
 		})
 	}
-	return errs
+	return err
+}
+
+// leave gives up one hold of each lock of the lease.
+func (l *Lease) leave(ctx context.Context) (handed bool, lost LossReason, err error) {
+	if len(l.turns) == 1 { // no slices, no Join
+		return l.locker.leave(ctx, l.turns[0])
+	}
+	errs := make([]error, len(l.turns))
+	losses := make([]LossReason, len(l.turns))
+	var wg sync.WaitGroup
+	for i, t := range l.turns {
+		wg.Go(func() { _, losses[i], errs[i] = l.locker.leave(ctx, t) })
+	}
+	wg.Wait()
+	return false, cmp.Or(losses...), errors.Join(errs...)
 }
 
 // Context returns the context that work under the lock should run with. It

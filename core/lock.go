@@ -83,7 +83,7 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 	lease.observed(err, start)
 	if err != nil {
 		lease.turns = lease.turns[:held]
-		_ = lease.release(context.WithoutCancel(ctx))
+		_, _, _ = lease.leave(context.WithoutCancel(ctx)) // no release of a lease: nobody had it
 		return nil, err
 	}
 	return lease, nil
@@ -218,9 +218,9 @@ func (l *Lease) observed(err error, start time.Time) {
 	}
 	a := Acquired{Err: err, Waited: time.Since(start), Reentered: true}
 	for _, t := range l.turns {
-		a.Attempts += t.attempts
-		a.Contended = a.Contended || t.waited
-		if t.lease == l {
+		if t.lease == l { // what another lease spent on a lock is not spent again
+			a.Attempts += t.attempts
+			a.Contended = a.Contended || t.waited
 			a.Reentered = false
 		}
 	}

@@ -29,6 +29,11 @@ type Operation struct {
 	Wait time.Duration
 	// Waiters is how many callers of this process wait for the first key.
 	Waiters int
+	// Unlocked says that no lock is asked for: a guard tells of a request that
+	// it rejects, or lets through without its lock (after an acquisition that
+	// failed, which had an observation of its own). Of such an observation
+	// Rejected or Bypassed is called, and nothing else.
+	Unlocked bool
 }
 
 // Observation is a set of functions that are called as an operation goes on.
@@ -36,11 +41,16 @@ type Operation struct {
 type Observation struct {
 	// Acquired ends every acquisition, granted or not, exactly once.
 	Acquired func(Acquired)
-	// Released is called when the last hold of a granted lock is released.
+	// Released is called when a lease that Acquired granted is released: once,
+	// or never if nobody releases it. The leases of re-entered locks are
+	// released one by one.
 	Released func(Released)
-	// Renewed is called after each renewal of the lease, with its error.
-	Renewed func(err error)
-	// Lost is called when a granted lease is lost, at most once.
+	// Renewed is called after each renewal of a lock of the lease.
+	Renewed func(Renewed)
+	// Lost is called when a lock of the lease is lost while it is held. Since a
+	// loss ends the lease's context first, Released can be called before it,
+	// and where callers wait in a queue even Acquired. Each lock is lost at
+	// most once, and not with Released.Lost besides.
 	Lost func(Loss)
 	// Disordered is called when a lock was asked for that sorts before one
 	// that the context already holds: two such callers can wait for each
@@ -81,6 +91,21 @@ type Released struct {
 	Took time.Duration
 	// HandedOver says that the lock went to a waiter of this process.
 	HandedOver bool
+	// Lost says why, if it was the release that found a lock lost: somebody
+	// else may have held it since. Empty when none was lost, or when
+	// Observation.Lost tells of it.
+	Lost LossReason
+}
+
+// Renewed says how a renewal ended.
+type Renewed struct {
+	// Key is the lock's key. It identifies users: hash it before it leaves
+	// the process.
+	Key string
+	// Err is nil when the lease was extended, or found to be held.
+	Err error
+	// Took is how long it took.
+	Took time.Duration
 }
 
 // Loss describes a lost lease.

@@ -261,7 +261,7 @@ func (e *entry) walkAway(t *turn, err error) error {
 	switch t.state {
 	case granted:
 		sh.mu.Unlock()
-		e.locker.work.Go(func() { _, _ = e.locker.leave(context.Background(), t) })
+		e.locker.work.Go(func() { _, _, _ = e.locker.leave(context.Background(), t) })
 		return err
 	case failed:
 		err = t.err

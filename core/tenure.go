@@ -194,8 +194,9 @@ func (t *turn) enter(now time.Time) (bool, error) {
 }
 
 // leave gives up one hold of a turn, and with the last one the lock: to the
-// next waiter here, or to the store.
-func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, err error) {
+// next waiter here, or to the store. It returns why the lock was lost if nobody
+// knew that before.
+func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, lost LossReason, err error) {
 	e := t.entry
 	e.shard.mu.Lock()
 	t.holds--
@@ -206,11 +207,11 @@ func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, err error) {
 		if last {
 			t.lease.over()
 		}
-		return false, err
+		return false, "", err
 	}
 	if t.holds > 0 {
 		e.shard.mu.Unlock()
-		return false, nil
+		return false, "", nil
 	}
 	// The last hold. From here the renewals cannot touch the turn, and a loss
 	// of the tenure is the next holder's.
@@ -221,9 +222,9 @@ func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, err error) {
 		e.shard.mu.Unlock()
 		t.lease.over()
 		l.ended()
-		return true, nil
+		return true, "", nil
 	}
-	expired := !now.Before(ten.deadline)
+	known, expired := t.lost != nil, !now.Before(ten.deadline)
 	e.retire(ten)
 	e.flight = releasing
 	waiter := ""
@@ -236,14 +237,22 @@ func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, err error) {
 	l.ended()
 	switch {
 	case errors.Is(err, ErrNotOwner):
+		lost = LossNotOwner
 		err = fmt.Errorf("%w: %q: %w", ErrLost, t.key, err)
 	case err != nil:
 		err = fmt.Errorf("interlock: releasing %q: %w", t.key, err)
 	case expired:
 		// The store still knew us, yet the lease was over by our clock.
+		lost = LossUnavailable
+		if ten.fixed {
+			lost = LossExpired
+		}
 		err = fmt.Errorf("%w: %q: released after its deadline", ErrLost, t.key)
 	}
-	return false, err
+	if known { // MaxHold came first, and was reported
+		lost = ""
+	}
+	return false, lost, err
 }
 
 // lose ends a tenure that can no longer be trusted, at once: its holder's

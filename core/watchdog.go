@@ -260,13 +260,13 @@ func (d *watchdog) confirmed(ten *tenure, sent time.Time, extended, contended bo
 			e.giveUp(ten)
 		}
 	}
-	var observe func(error)
+	var observe func(Renewed)
 	if t := ten.cur; t != nil && t.lease.obs != nil {
 		observe = t.lease.obs.Renewed
 	}
 	e.shard.mu.Unlock()
 	if observe != nil {
-		observe(err)
+		observe(Renewed{Key: e.key, Err: err, Took: now.Sub(sent)})
 	}
 	report()
 }
