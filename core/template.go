@@ -271,6 +271,10 @@ func (p *placeholder) value(ctx context.Context, req Request) (string, error) {
 	case errors.Is(err, ErrNoParam):
 		route, _ := req.Route()
 		return "", fmt.Errorf("%w: %s, route %q", err, p.text, route)
+	case err != nil && ctx.Err() != nil:
+		// A value that has to be received first does not come any more when the
+		// client has gone: that is no mistake of the client's.
+		return "", fmt.Errorf("interlock: %s: %w", p.text, err)
 	case err != nil:
 		return "", fmt.Errorf("%w: %s is malformed: %w", ErrKey, p.text, err)
 	}

@@ -151,6 +151,15 @@ func TestMissingEmptyDoubledAndMalformedValuesAreTheClientsFault(t *testing.T) {
 	}
 }
 
+func TestValueThatDidNotComeBeforeTheEndOfTheCallIsNobodysFault(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := parse(t, "a/{id}").key(ctx, &values{bad: errors.New("connection reset")})
+	if err == nil || errors.Is(err, ErrKey) || ReasonOf(ctx, err) != ReasonCanceled {
+		t.Errorf("%v; want an error that is no ErrKey", err)
+	}
+}
+
 func TestParameterThatTheRouteDoesNotHaveIsTheServersFault(t *testing.T) {
 	_, err := parse(t, "a/{id}").key(t.Context(), &values{})
 	if !errors.Is(err, ErrNoParam) || ReasonOf(t.Context(), err) != ReasonMisconfigured {
