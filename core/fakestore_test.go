@@ -22,6 +22,7 @@ type fakeStore struct {
 	watch map[string][]*func(core.Signal)
 	calls []call
 	hook  func(call) fault
+	sure  bool // a watch began before anything could happen
 }
 
 type fakeLock struct {
@@ -190,7 +191,7 @@ func (s *fakeStore) acquire(req core.AcquireRequest) core.Reply {
 		if req.Waiter != "" && !slices.Contains(k.queue, req.Waiter) {
 			k.queue = append(k.queue, req.Waiter)
 		}
-		return core.Reply{Holder: k.owner, TTL: time.Until(k.expires)}
+		return core.Reply{Holder: k.owner, TTL: time.Until(k.expires), Listed: req.Waiter != ""}
 	}
 	token := max(s.last[req.Key]+1, time.Now().UnixMicro())
 	s.last[req.Key] = token
@@ -284,8 +285,11 @@ func (s *fakeStore) Watch(key string, _ time.Time, wake func(core.Signal)) func(
 	s.mu.Lock()
 	w := &wake
 	s.watch[key] = append(s.watch[key], w)
+	sure := s.sure
 	s.mu.Unlock()
-	wake(core.Signal{}) // it cannot tell what happened before
+	if !sure {
+		wake(core.Signal{}) // it cannot tell what happened before
+	}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -6,6 +6,12 @@ import (
 	"time"
 )
 
+const (
+	// janitorAtOnce bounds the janitor's requests under way, so that an outage
+	// does not end in a flood.
+	janitorAtOnce = 64
+)
+
 // janitor releases what may still become ours: owners of requests whose outcome
 // stayed unknown. A try that was delayed on the way can be executed long after
 // its caller has gone, and would then hold the lock for a whole TTL. Such an
@@ -19,6 +25,7 @@ type janitor struct {
 	mu     sync.Mutex
 	voids  map[string]*void // by owner
 	poke   chan struct{}
+	busy   int // requests under way
 	alive  bool
 	closed bool
 }
@@ -27,8 +34,12 @@ type janitor struct {
 type void struct {
 	key, owner string
 	ttl        time.Duration
-	next       time.Time // when to release it again
-	until      time.Time // when nothing of it can be on the way any more
+	token      int64 // the last given out under the owner
+	news       bool  // the store may not know the token
+
+	next  time.Time // when to release it again
+	until time.Time // when nothing of it can be on the way any more
+	busy  bool      // its release is under way
 }
 
 func (j *janitor) init(l *Locker) {
@@ -36,14 +47,19 @@ func (j *janitor) init(l *Locker) {
 }
 
 // void gives an owner to the janitor.
-func (j *janitor) void(key, owner string, ttl time.Duration) {
-	now := time.Now()
+func (j *janitor) void(v void) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
 		return // its TTL will do
 	}
-	j.voids[owner] = &void{key: key, owner: owner, ttl: ttl, next: now, until: now.Add(ttl)}
+	v.next = time.Now()
+	v.until = v.next.Add(v.ttl)
+	if old := j.voids[v.owner]; old != nil {
+		old.next, old.until = v.next, v.until
+	} else {
+		j.voids[v.owner] = &v
+	}
 	j.wake()
 }
 
@@ -63,10 +79,7 @@ func (j *janitor) sweep(key, holder string) bool {
 
 // wake starts the goroutine or makes it look again. Called with j.mu held.
 func (j *janitor) wake() {
-	if j.closed {
-		return
-	}
-	if !j.alive {
+	if !j.alive && !j.closed {
 		j.alive = true
 		j.locker.work.Go(j.run)
 		return
@@ -77,43 +90,30 @@ func (j *janitor) wake() {
 	}
 }
 
+// stop lets the janitor end when its requests under way have.
 func (j *janitor) stop() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.closed = true
-	select {
-	case j.poke <- struct{}{}:
-	default:
-	}
+	j.wake()
 }
 
-// run releases until there is nothing left. The requests of a round go out
-// together: one that hangs holds up a round, not the other owners of it.
+// run sends out what is due until there is nothing left.
 func (j *janitor) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		now := time.Now()
-		var round []*void
 		j.mu.Lock()
-		var next time.Time
-		for _, v := range j.voids {
-			if !v.next.After(now) {
-				round = append(round, v)
-				v.next = now.Add(max(v.ttl/3, time.Millisecond))
-			}
-			if next.IsZero() || v.next.Before(next) {
-				next = v.next
-			}
-		}
-		if len(round) == 0 && (len(j.voids) == 0 || j.closed) {
+		next := j.send(now)
+		if next.IsZero() && j.busy == 0 || j.closed {
 			j.alive = false
 			j.mu.Unlock()
 			return
 		}
 		j.mu.Unlock()
-		if len(round) > 0 {
-			j.release(round)
+		if next.IsZero() {
+			<-j.poke // one that is under way will come back
 			continue
 		}
 		timer.Reset(next.Sub(now))
@@ -124,25 +124,44 @@ func (j *janitor) run() {
 	}
 }
 
-func (j *janitor) release(round []*void) {
-	const atOnce = 16
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
-	for _, v := range round {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			begin := time.Now()
-			_ = j.locker.store.Release(context.Background(), ReleaseRequest{
-				Key: v.key, Owner: v.owner, TTL: v.ttl, Deadline: begin.Add(min(v.ttl/3, releaseWait)),
-			})
-			if begin.Before(v.until) {
-				return
-			}
-			j.mu.Lock()
+// send releases what is due, as far as that may be under way at once, and
+// returns when the next is. Each is on its own: a server that hangs holds up
+// nothing of the others. Called with j.mu held.
+func (j *janitor) send(now time.Time) (next time.Time) {
+	for _, v := range j.voids {
+		switch {
+		case v.busy:
+			continue
+		case !now.Before(v.until):
 			delete(j.voids, v.owner)
-			j.mu.Unlock()
-		})
+			continue
+		case !v.next.After(now) && j.busy < janitorAtOnce:
+			j.busy++
+			v.busy = true
+			v.next = now.Add(max(v.ttl/3, time.Millisecond))
+			j.locker.work.Go(func() { j.release(v) })
+			continue
+		case !v.next.After(now):
+			continue // when one comes back
+		}
+		if next.IsZero() || v.next.Before(next) {
+			next = v.next
+		}
 	}
-	wg.Wait()
+	return next
+}
+
+func (j *janitor) release(v *void) {
+	// An error is no news here: it is released again, or its TTL ends.
+	_ = j.locker.store.Release(context.Background(), ReleaseRequest{
+		Key: v.key, Owner: v.owner, TTL: v.ttl, Token: v.token, Remember: v.news,
+		Deadline: time.Now().Add(min(v.ttl/3, releaseWait)),
+	})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.busy--
+	v.busy = false
+	if j.busy <= janitorAtOnce/2 { // not for each: looking costs a pass over all
+		j.wake()
+	}
 }

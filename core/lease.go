@@ -40,7 +40,8 @@ type Lease struct {
 	// The context. The standard library's cancelCtx below it is made when
 	// somebody first asks for its channel; many handlers never do.
 	ctxMu  sync.Mutex
-	left   int // own turns that are not over
+	taking bool // more turns may come (LockAll)
+	left   int  // own turns that are not over
 	cause  error
 	std    atomic.Pointer[context.Context]
 	cancel context.CancelCauseFunc
@@ -232,7 +233,7 @@ func (l *Lease) standard() context.Context {
 		return *std
 	}
 	std, cancel := l.parent, context.CancelCauseFunc(nil)
-	if l.left > 0 || l.cause != nil {
+	if l.taking || l.left > 0 || l.cause != nil {
 		std, cancel = context.WithCancelCause(l.parent)
 	} // else nothing was taken, only re-entered: it ends with the outer lease's
 	if l.cause != nil {

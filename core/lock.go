@@ -46,7 +46,7 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 	keys = slices.Compact(keys)
 
 	start := time.Now()
-	lease := &Lease{locker: l, parent: ctx, outer: LeaseFromContext(ctx)}
+	lease := &Lease{locker: l, parent: ctx, outer: LeaseFromContext(ctx), taking: true}
 	if l.base.observer != nil {
 		ctx = lease.observe(ctx, c, keys)
 	}
@@ -81,9 +81,13 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 		err = fmt.Errorf("%w: a lock of %q was lost while others were waited for", ErrLost, keys)
 	}
 	lease.observed(err, start)
+	lease.ctxMu.Lock()
+	lease.taking = false
+	lease.ctxMu.Unlock()
 	if err != nil {
 		lease.turns = lease.turns[:held]
 		_, _, _ = lease.leave(context.WithoutCancel(ctx)) // no release of a lease: nobody had it
+		lease.end(ErrReleased)                            // where nothing was held, nothing else ends it
 		return nil, err
 	}
 	return lease, nil
@@ -124,7 +128,7 @@ func (l *Locker) take(
 		}
 		for _, held := range outer.turns {
 			if held.key == key {
-				if ok, err := held.enter(start); ok || err != nil {
+				if ok, err := held.enter(time.Now()); ok || err != nil {
 					return held, err
 				}
 				continue // released: an ordinary lock
@@ -172,14 +176,14 @@ func (l *Lease) fix(ctx context.Context, c *config) error {
 	for _, t := range l.turns {
 		if t.lease == l {
 			turns = append(turns, t)
-			batch = append(batch, Renewal{Key: t.key, Owner: t.ten.owner, TTL: c.ttl})
+			batch = append(batch, Renewal{Key: t.key, Owner: t.ten.owner, TTL: c.ttl, Asked: true})
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.ttl/6)
+	bound, cancel := context.WithTimeout(ctx, c.ttl/6)
 	defer cancel()
 	errs := make([]error, len(turns))
 	sent := time.Now()
-	l.locker.store.Renew(ctx, batch, func(i int, contended bool, err error) {
+	l.locker.store.Renew(bound, batch, func(i int, contended bool, err error) {
 		errs[i] = err
 		if err == nil {
 			turns[i].ten.fixAt(sent)
@@ -190,6 +194,8 @@ func (l *Lease) fix(ctx context.Context, c *config) error {
 		switch {
 		case errors.Is(err, ErrNotOwner):
 			return fmt.Errorf("%w: %q: %w", ErrLost, turns[i].key, err)
+		case ctx.Err() != nil:
+			return ended(ctx, turns[i].key)
 		case err != nil:
 			return fmt.Errorf("%w: %q: fixing its lease: %w", ErrUnavailable, turns[i].key, err)
 		}

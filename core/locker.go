@@ -132,7 +132,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	}
 	defer lease.Release(ctx) //nolint:errcheck // told to the observer; a loss is read from Err below
 	err = fn(lease.Context())
-	if lost := lease.Err(); lost != nil && !errors.Is(err, lost) {
+	if lost := lease.Err(); lost != nil && !errors.Is(lost, ErrReleased) && !errors.Is(err, lost) {
 		err = errors.Join(err, lost)
 	}
 	return err
@@ -200,6 +200,9 @@ func (l *Locker) Close(ctx context.Context) error {
 		sh.mu.Lock()
 		for _, e := range sh.entries {
 			e.failAll(ErrClosed)
+			if e.ten != nil && e.ten.cur == nil {
+				e.giveUp(e.ten) // it was kept for one of those
+			}
 			e.drop()
 		}
 		sh.mu.Unlock()
@@ -219,8 +222,9 @@ func (l *Locker) Close(ctx context.Context) error {
 	return err
 }
 
-// background counts the goroutines of a locker. It differs from sync.WaitGroup
-// in that one may start while another waits.
+// background counts what a locker has under way: goroutines, and requests to the
+// store. It differs from sync.WaitGroup in that one may begin while another
+// waits.
 type background struct {
 	mu   sync.Mutex
 	n    int
@@ -229,13 +233,17 @@ type background struct {
 
 // Go runs f on a goroutine of its own.
 func (b *background) Go(f func()) {
-	b.mu.Lock()
-	b.n++
-	b.mu.Unlock()
+	b.begin()
 	go func() {
 		defer b.done()
 		f()
 	}()
+}
+
+func (b *background) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.n++
 }
 
 func (b *background) done() {

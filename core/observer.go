@@ -57,10 +57,10 @@ type Observation struct {
 	// other. See LockAll.
 	Disordered func(key, held string)
 	// Bypassed is called when a guard lets a handler run without its lock
-	// because it was told to fail open.
+	// because it was told to fail open. Nothing else is called then.
 	Bypassed func(err error)
 	// Rejected is called when a guard refuses a request before it asks for
-	// the lock, since no key could be made of it.
+	// the lock, since no key could be made of it. Nothing else is called then.
 	Rejected func(err error)
 }
 

@@ -17,7 +17,7 @@ const (
 	// is not ready.
 	notReadyWait = 250 * time.Millisecond
 	// answerWait is the least time that a try has for its answer.
-	answerWait = 500 * time.Millisecond
+	answerWait = time.Second
 	// minBackoff and maxBackoff bound the pauses between tries while the store
 	// is not ready.
 	minBackoff = 10 * time.Millisecond
@@ -51,6 +51,7 @@ type entry struct {
 	flight flight
 	lease  time.Duration // of the acquire in flight
 	fixed  bool
+	waiter bool // it asked to be listed
 	sent   time.Time
 	late   func(Reply, error)
 
@@ -58,7 +59,8 @@ type entry struct {
 	owner   string    // empty: the next try takes a fresh one
 	next    time.Time // when the head may try
 	rest    string    // who waits behind us, from the last signal
-	signal  time.Time // when the last signal came
+	signals int       // how many signals have come
+	heard   int       // and how many when the request in flight was sent
 	backoff time.Duration
 	failed  error // why the last try had no answer
 
@@ -145,19 +147,26 @@ func (e *entry) wait(ctx context.Context, t *turn, start, deadline time.Time) er
 	if t.cfg.wait == 0 {
 		deadline = start.Add(notReadyWait)
 	}
-	now := start
+	now := time.Now()
 	for {
 		var alarm time.Time
 		switch {
-		case t.state == granted, t.state == gone:
-			// Gone is granted and lost again before we woke; the lease says so.
+		case t.state == granted:
 			sh.mu.Unlock()
 			return nil
+		case t.state == gone:
+			// Granted, and lost again before we woke.
+			err := t.lostError()
+			sh.mu.Unlock()
+			return err
 		case t.state == failed:
 			sh.mu.Unlock()
 			return t.err
 		case e.first != t || e.ten != nil || e.flight != grounded:
 			// Not ours to try. Whoever changes that pokes us.
+		case t.cfg.wait == 0 && t.attempts > 0 && e.failed == nil:
+			sh.mu.Unlock()
+			return e.walkAway(t, fmt.Errorf("%w: %q", ErrHeld, t.key))
 		case !now.Before(e.next):
 			req := e.begin(t, now, deadline)
 			sh.mu.Unlock()
@@ -174,9 +183,6 @@ func (e *entry) wait(ctx context.Context, t *turn, start, deadline time.Time) er
 			e.settle(rep, err)
 			now = time.Now()
 			continue
-		case t.cfg.wait == 0 && e.failed == nil:
-			sh.mu.Unlock()
-			return e.walkAway(t, fmt.Errorf("%w: %q", ErrHeld, t.key))
 		case e.contended && e.unwatch == nil:
 			// Hear of releases from now on. What happened since the try was
 			// sent is the store's to report, so nothing is missed between.
@@ -344,18 +350,19 @@ func (e *entry) begin(t *turn, now, deadline time.Time) AcquireRequest {
 	if e.owner == "" {
 		e.owner = e.locker.newOwner()
 	}
-	e.flight, e.sent = acquiring, now
-	e.lease, e.fixed = t.cfg.lease(), t.cfg.fixed()
+	e.flight, e.sent, e.heard = acquiring, now, e.signals
+	e.lease, e.fixed, e.waiter = t.cfg.lease(), t.cfg.fixed(), t.cfg.wait != 0
+	e.locker.work.begin()
 	req := AcquireRequest{Key: e.key, Owner: e.owner, TTL: e.lease, Rest: e.rest, Late: e.late}
-	if t.cfg.wait != 0 {
+	if e.waiter {
 		req.Waiter = e.locker.id
-		if !deadline.IsZero() {
-			// A short wait for the holder must not become a short wait for the
-			// store's answer, or it would never see one.
-			req.Deadline = deadline
-			if least := now.Add(answerWait); deadline.Before(least) {
-				req.Deadline = least
-			}
+	}
+	if !deadline.IsZero() {
+		// A short wait for the holder must not become a short wait for the
+		// store's answer, or it would never see one.
+		req.Deadline = deadline
+		if least := now.Add(answerWait); deadline.Before(least) {
+			req.Deadline = least
 		}
 	}
 	return req
@@ -365,6 +372,10 @@ func (e *entry) begin(t *turn, now, deadline time.Time) AcquireRequest {
 func (e *entry) settleLate(rep Reply, err error) {
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
+	if e.fixed && rep.Granted {
+		// Part of the lease is over, and who takes it now wants it whole.
+		rep.Sent = time.Time{}
+	}
 	e.settle(rep, err)
 }
 
@@ -374,13 +385,14 @@ func (e *entry) settle(rep Reply, err error) {
 	l, owner := e.locker, e.owner
 	now := time.Now()
 	e.flight = grounded
+	defer l.work.done()
 	rest := e.rest
 	e.rest = ""
 	if rep.Ambiguous && !rep.Granted {
 		// A try may yet be executed: this owner could become the holder at any
 		// time, and must not be anybody.
 		e.owner = ""
-		l.janitor.void(e.key, owner, e.lease)
+		l.janitor.void(void{key: e.key, owner: owner, ttl: e.lease})
 	}
 	switch {
 	case errors.Is(err, ErrNotReady):
@@ -396,30 +408,35 @@ func (e *entry) settle(rep Reply, err error) {
 		e.contended = true
 		if l.janitor.sweep(e.key, rep.Holder) {
 			// A late try of ours has it. Its release is under way.
-			e.retry(now, nil)
+			e.retry(now, fmt.Errorf("%w: a late request of this process holds it", ErrNotReady))
 			break
 		}
-		if e.signal.After(e.sent) {
+		if e.signals != e.heard {
 			// A release was announced while the try was on its way; what it
 			// saw is older than what the signal said.
 			e.rest = rest
 			break
 		}
 		e.next = now.Add(rep.TTL + time.Millisecond)
-		if rep.TTL < 0 {
+		switch {
+		case !e.waiter:
+			// Asked without getting into the list; the next head has to.
+			e.next = time.Time{}
+		case rep.TTL < 0 || !rep.Listed && rep.TTL > blindWait:
+			// The release may not be announced to us.
 			e.next = now.Add(blindWait)
 		}
 	case !now.Before(rep.Sent.Add(e.lease - drift(e.lease))):
 		// The grant took longer than the lease lasts.
 		e.owner = ""
-		l.janitor.void(e.key, owner, e.lease)
-		e.retry(now, fmt.Errorf("%w: a grant took %v, longer than its lease", ErrUnavailable, now.Sub(rep.Sent)))
+		l.janitor.void(void{key: e.key, owner: owner, ttl: e.lease})
+		e.retry(now, fmt.Errorf("%w: a grant came after the end of its lease", ErrUnavailable))
 	default:
 		e.failed, e.backoff, e.next = nil, 0, time.Time{}
 		e.owner = ""
 		ten := &tenure{
 			entry: e, owner: owner, lease: e.lease, fixed: e.fixed, ambiguous: rep.Ambiguous,
-			sent: rep.Sent, deadline: rep.Sent.Add(e.lease - drift(e.lease)),
+			sent: rep.Sent, seen: rep.Sent, deadline: rep.Sent.Add(e.lease - drift(e.lease)),
 			token: rep.Token, base: rep.Token, replied: now, began: now, contended: rest != "", index: -1,
 		}
 		e.ten = ten
@@ -455,7 +472,7 @@ func (e *entry) failAll(err error) {
 // giveUp releases a tenure that nobody here has a use for, in the background.
 func (e *entry) giveUp(ten *tenure) {
 	e.retire(ten)
-	e.flight = releasing
+	e.releasing()
 	e.locker.work.Go(func() { _ = e.sendRelease(context.Background(), ten, "") })
 }
 
@@ -465,6 +482,9 @@ func (e *entry) retire(ten *tenure) {
 	e.locker.dog.forget(ten)
 }
 
+// releasing marks a release as under way. Called with the shard locked.
+func (e *entry) releasing() { e.flight, e.heard = releasing, e.signals }
+
 // sendRelease gives a retired tenure back to the store. The entry is marked as
 // releasing, which keeps its head from asking for the lock before it is free;
 // it is called with the shard unlocked.
@@ -473,20 +493,20 @@ func (e *entry) sendRelease(ctx context.Context, ten *tenure, waiter string) err
 	sent := time.Now()
 	err := l.store.Release(ctx, ReleaseRequest{
 		Key: e.key, Owner: ten.owner, Token: ten.token, TTL: ten.lease, Waiter: waiter,
-		Remember: ten.token != ten.base || sent.Sub(ten.replied) > ten.lease,
+		Remember: ten.news(sent),
 		Deadline: sent.Add(releaseWait),
 	})
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
 	if ten.ambiguous || err != nil && !errors.Is(err, ErrNotOwner) {
 		// A try of the acquire or of the release may be on its way still.
-		l.janitor.void(e.key, ten.owner, ten.lease)
+		l.janitor.void(ten.void())
 	}
 	e.flight = grounded
 	switch {
 	case waiter == "":
 		e.next = time.Time{}
-	case !e.signal.After(sent):
+	case e.signals == e.heard:
 		// Others were promised the next turn. Ours will be announced to us, or
 		// comes after a pause.
 		e.contended, e.sent = true, sent
@@ -503,12 +523,13 @@ func (e *entry) sendRelease(ctx context.Context, ten *tenure, waiter string) err
 func (e *entry) wake(s Signal) {
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
-	if e.first == nil || e.ten != nil {
-		return
+	if e.ten != nil || e.first == nil && e.flight == grounded {
+		return // nobody waits, nor will the request that is under way
 	}
 	now := time.Now()
 	place, rest := placeIn(s.Next, e.locker.id)
-	e.signal, e.rest = now, rest
+	e.signals++
+	e.rest = rest
 	e.next = now.Add(time.Duration(place) * grace)
 	if e.flight == grounded {
 		e.poke()

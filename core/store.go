@@ -83,6 +83,9 @@ type Reply struct {
 	Holder string
 	// TTL is what remains of the holder's lease, negative if unknown.
 	TTL time.Duration
+	// Listed says that AcquireRequest.Waiter is in the lock's list, so that its
+	// release will be announced.
+	Listed bool
 	// Sent is when the first try of this request was sent. The lease counts
 	// from there (Redlock, "How to do it", step 3), which is before the
 	// server's own count by the time that the request travelled.
@@ -99,6 +102,9 @@ type Renewal struct {
 	// TTL is what the lease is extended to, never shortened; zero only checks
 	// that the owner still holds the lock.
 	TTL time.Duration
+	// Asked says that a caller waits for it, and not the watchdog, whose
+	// renewals must not have to wait for anything else.
+	Asked bool
 }
 
 // ReleaseRequest gives up a lock.

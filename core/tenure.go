@@ -22,7 +22,8 @@ type tenure struct {
 	// until when that makes the lease good.
 	sent      time.Time
 	deadline  time.Time
-	ambiguous bool // a try of the acquire may be executed later
+	seen      time.Time // when the store last said that the lock is ours
+	ambiguous bool      // a try of the acquire may be executed later
 
 	// Fencing tokens: the highest given out, and what the store minted and when
 	// its reply came.
@@ -116,7 +117,20 @@ func (ten *tenure) suspended(now time.Time) bool {
 	if clock := ten.entry.locker.wall; clock != nil {
 		wall = clock()
 	}
-	return wall.Round(0).Sub(ten.sent.Round(0))-now.Sub(ten.sent) > drift(ten.lease)
+	return wall.Round(0).Sub(ten.seen.Round(0))-now.Sub(ten.seen) > drift(ten.lease)
+}
+
+// news reports whether the store has to be told the tenure's last token: it was
+// not minted there, or so long ago that the store may have forgotten it.
+func (ten *tenure) news(now time.Time) bool {
+	return ten.token != ten.base || now.Sub(ten.replied) > ten.lease
+}
+
+// void is the tenure's owner for the janitor.
+func (ten *tenure) void() void {
+	return void{
+		key: ten.entry.key, owner: ten.owner, ttl: ten.lease, token: ten.token, news: ten.news(time.Now()),
+	}
 }
 
 // check returns why the turn cannot be trusted at this moment, or nil.
@@ -151,7 +165,7 @@ func (l *Locker) confirm(ctx context.Context, t *turn) error {
 		sh.mu.Unlock()
 		return err
 	}
-	renewal := Renewal{Key: t.key, Owner: ten.owner, TTL: ten.lease}
+	renewal := Renewal{Key: t.key, Owner: ten.owner, TTL: ten.lease, Asked: true}
 	if ten.fixed || ten.stopped {
 		renewal.TTL = 0
 	}
@@ -226,7 +240,7 @@ func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, lost LossReas
 	}
 	known, expired := t.lost != nil, !now.Before(ten.deadline)
 	e.retire(ten)
-	e.flight = releasing
+	e.releasing()
 	waiter := ""
 	if ten.contended && e.first != nil && !l.closed.Load() {
 		waiter = l.id
@@ -274,27 +288,34 @@ func (l *Locker) loseLocked(ten *tenure, reason LossReason, cause error) (report
 		return func() {} // released, or lost before
 	}
 	e.retire(ten)
-	if reason != LossNotOwner && reason != LossClosed || ten.ambiguous {
+	clean := func() {
 		// It may be ours still in the store, until its TTL. Whoever comes next
-		// should not have to wait for that.
-		l.janitor.void(e.key, ten.owner, ten.lease)
+		// should not have to wait for that. But it is released only after the
+		// holder was told; and when the locker closes, never: the handler may
+		// be at work.
+		if reason != LossClosed && (reason != LossNotOwner || ten.ambiguous) {
+			l.janitor.void(ten.void())
+		}
 	}
 	e.next = time.Time{}
 	e.poke()
 	e.drop()
 	t := ten.cur
 	if t == nil {
-		return func() {}
+		return clean
 	}
-	if t.lost == nil {
+	maxHeld := t.lost != nil
+	if !maxHeld {
 		t.lost = cause
-	} else {
-		reason = "" // MaxHold has been reported
 	}
 	t.state = gone
-	lost := t.lost
+	lost, told := t.lost, reason
+	if maxHeld {
+		told = "" // it has been reported
+	}
 	return func() {
-		l.reportLoss(t, reason, lost, ten.lastErr)
+		l.reportLoss(t, told, lost, ten.lastErr)
+		clean()
 		l.ended()
 	}
 }

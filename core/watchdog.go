@@ -247,7 +247,7 @@ func (d *watchdog) confirmed(ten *tenure, sent time.Time, extended, contended bo
 			ten.sent = sent
 			ten.deadline = sent.Add(ten.lease - drift(ten.lease))
 		}
-		ten.lastErr = nil
+		ten.lastErr, ten.seen = nil, sent
 		ten.renewAt = ten.sent.Add(ten.lease / 3)
 		ten.contended = contended
 		if !contended {
@@ -265,10 +265,10 @@ func (d *watchdog) confirmed(ten *tenure, sent time.Time, extended, contended bo
 		observe = t.lease.obs.Renewed
 	}
 	e.shard.mu.Unlock()
+	report() // a loss comes first
 	if observe != nil {
 		observe(Renewed{Key: e.key, Err: err, Took: now.Sub(sent)})
 	}
-	report()
 }
 
 // fixAt makes a renewed tenure a fixed one; the confirmation that follows sets

@@ -27,13 +27,27 @@ const (
 // Replies of a server that will be able to serve the key in a while: it starts,
 // fails over, or is moving the slot.
 var notReadyReplies = []string{
-	"LOADING ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "BUSY ", "UNBLOCKED ",
+	"LOADING ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "BUSY ", "NOREPLICAS ",
+	"ERR max number of clients",
+}
+
+// isReply reports whether an error is the server's answer. A client-side error
+// of go-redis can be a redis.Error too; one that comes from the server begins
+// with a code in capitals.
+func isReply(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	text := reply.Error()
+	return text != "" && text[0] >= 'A' && text[0] <= 'Z'
 }
 
 // fateOf classifies the error of a command.
 func fateOf(err error) fate {
-	var reply redis.Error
-	if errors.As(err, &reply) {
+	if isReply(err) {
+		var reply redis.Error
+		errors.As(err, &reply)
 		text := reply.Error()
 		switch {
 		case strings.HasPrefix(text, "NOSCRIPT "):
@@ -46,11 +60,7 @@ func fateOf(err error) fate {
 				return notReady
 			}
 		}
-		// A client-side error of go-redis can be a redis.Error too; one that
-		// comes from the server begins with a code in capitals.
-		if text != "" && text[0] >= 'A' && text[0] <= 'Z' {
-			return refused
-		}
+		return refused
 	}
 	var op *net.OpError
 	switch {

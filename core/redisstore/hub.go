@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -186,8 +187,13 @@ func (h *hub) attach(t *topic, client *redis.Client) {
 	}
 	t.line, t.confirmed = ln, time.Time{}
 	ln.topics[t.channel] = t
+	ln.drop = without(ln.drop, t.channel)
 	ln.add = append(ln.add, t.channel)
 	ln.write()
+}
+
+func without(list []string, s string) []string {
+	return slices.DeleteFunc(list, func(x string) bool { return x == s })
 }
 
 // write has the server told about new and dropped channels. Called with the
@@ -206,30 +212,38 @@ func (ln *line) write() {
 			ln.add, ln.drop = nil, nil
 			h.unlock()
 			// Errors show in the reader too, which starts over.
-			if len(add) > 0 {
-				_ = h.subscribe(ln.ctx, pubsub, add...)
-			}
-			if len(drop) > 0 {
-				_ = h.unsubscribe(ln.ctx, pubsub, drop...)
-			}
+			// What is dropped goes first: a channel never is in both lists, and
+			// one that was dropped before may have been added since.
+			_ = h.unsubscribe(ln.ctx, pubsub, drop)
+			_ = h.subscribe(ln.ctx, pubsub, add)
 			h.mu.Lock()
 		}
 		ln.writing = false
 	})
 }
 
-func (h *hub) subscribe(ctx context.Context, p *redis.PubSub, channels ...string) error {
-	if h.store.cluster != nil {
-		return p.SSubscribe(ctx, channels...)
-	}
-	return p.Subscribe(ctx, channels...)
+func (h *hub) subscribe(ctx context.Context, p *redis.PubSub, channels []string) error {
+	return h.each(ctx, channels, p.Subscribe, p.SSubscribe)
 }
 
-func (h *hub) unsubscribe(ctx context.Context, p *redis.PubSub, channels ...string) error {
-	if h.store.cluster != nil {
-		return p.SUnsubscribe(ctx, channels...)
+func (h *hub) unsubscribe(ctx context.Context, p *redis.PubSub, channels []string) error {
+	return h.each(ctx, channels, p.Unsubscribe, p.SUnsubscribe)
+}
+
+// each tells the server about channels: all in one command, on a Cluster each in
+// its own, since one command must not name several slots.
+func (h *hub) each(ctx context.Context, channels []string, plain, sharded func(context.Context, ...string) error) error {
+	if len(channels) == 0 {
+		return nil
 	}
-	return p.Unsubscribe(ctx, channels...)
+	if h.store.cluster == nil {
+		return plain(ctx, channels...)
+	}
+	var errs error
+	for _, c := range channels {
+		errs = errors.Join(errs, sharded(ctx, c))
+	}
+	return errs
 }
 
 // run keeps a line up until nothing has been watched on it for a while.
@@ -304,7 +318,7 @@ func (ln *line) connect() (good bool) {
 	ln.write()
 	h.unlock()
 
-	silent := false
+	silent, tidied := false, time.Now()
 	for {
 		msg, err := pubsub.ReceiveTimeout(ln.ctx, pingAfter)
 		switch {
@@ -312,6 +326,12 @@ func (ln *line) connect() (good bool) {
 			good, silent = true, false
 			if !ln.heard(msg) {
 				return good
+			}
+			if time.Since(tidied) > pingAfter { // busy: not only when it is silent
+				tidied = time.Now()
+				if ln.tidy() {
+					return good
+				}
 			}
 		case ln.ctx.Err() != nil, silent, !isTimeout(err):
 			return good
@@ -347,6 +367,11 @@ func (ln *line) heard(msg any) bool {
 			// is lost.
 			t.confirmed = now
 			h.tell(t, "", nil)
+		case m.Kind == "unsubscribe":
+			// Not asked for any more: it was watched again meanwhile.
+			t.confirmed = time.Time{}
+			ln.add = append(without(ln.add, m.Channel), m.Channel)
+			ln.write()
 		case m.Kind == "sunsubscribe":
 			// Not asked for (those are out of ln.topics): the slot has moved.
 			delete(ln.topics, m.Channel)
@@ -369,6 +394,7 @@ func (ln *line) tidy() bool {
 		if len(t.watchers) == 0 && time.Since(t.idle) > linger {
 			delete(ln.topics, name)
 			delete(h.topics, name)
+			ln.add = without(ln.add, name)
 			ln.drop = append(ln.drop, name)
 		}
 	}
@@ -385,13 +411,17 @@ func (ln *line) tidy() bool {
 func (h *hub) close() {
 	h.mu.Lock()
 	h.closed = true
+	var open []*redis.PubSub
 	for _, ln := range h.lines {
 		ln.cancel()
 		if ln.pubsub != nil {
-			_ = ln.pubsub.Close() // ends a read that is waiting
+			open = append(open, ln.pubsub)
 		}
 	}
 	h.unlock()
+	for _, p := range open {
+		_ = p.Close() // ends a read that is waiting
+	}
 	h.work.Wait()
 }
 

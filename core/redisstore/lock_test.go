@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +15,13 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(childEnv); addr != "" {
+		child(addr) // one of the processes of a test, see processes_test.go
+		return
+	}
+	redistest.Main(m)
+}
 
 // newLocker makes what a process has: a client, a store and a locker.
 func newLocker(tb testing.TB, rdb redis.UniversalClient, opts ...core.Option) *core.Locker {

@@ -10,10 +10,13 @@ import (
 )
 
 const (
-	// poolSize is how many connections the store has to a server: the lanes',
-	// and as many for renewals and redirections, so that these never wait for
-	// those.
-	poolSize = 2 * maxLanes
+	// poolSize is how many connections the store has to a server for what
+	// callers ask: the lanes', and some for redirections.
+	poolSize = maxLanes + maxFollowing
+	// renewalPool is how many it has for renewals, which nothing else can take.
+	renewalPool = 2
+	// maxFollowing bounds the redirections that are followed at a time.
+	maxFollowing = 4
 	// dialTries is how often a refused connection is tried before a request
 	// fails; the request itself is tried again too.
 	dialTries = 1
@@ -66,7 +69,7 @@ func inspect(log *slog.Logger, timeout time.Duration, o clientOptions) {
 }
 
 // private is the options for the store's own connections.
-func private(o *redis.Options, timeout time.Duration) *redis.Options {
+func private(o *redis.Options, timeout time.Duration, pool int) *redis.Options {
 	c := *o
 	c.ContextTimeoutEnabled = true
 	c.ReadTimeout, c.WriteTimeout = timeout, timeout
@@ -74,7 +77,7 @@ func private(o *redis.Options, timeout time.Duration) *redis.Options {
 	c.DialerRetries = dialTries
 	c.PoolTimeout = timeout
 	c.MaxRetries = -1
-	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = poolSize, 0, 0, 0
+	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = pool, 0, 0, 0
 	c.MaxConcurrentDials, c.PipelinePoolSize = 0, -1
 	c.OnConnect = onConnect(o.OnConnect)
 	c.Limiter = nil
@@ -85,7 +88,7 @@ func private(o *redis.Options, timeout time.Duration) *redis.Options {
 }
 
 // privateCluster is the same for a Cluster.
-func privateCluster(o *redis.ClusterOptions, timeout time.Duration) *redis.ClusterOptions {
+func privateCluster(o *redis.ClusterOptions, timeout time.Duration, pool int) *redis.ClusterOptions {
 	c := *o
 	c.ContextTimeoutEnabled = true
 	c.ReadTimeout, c.WriteTimeout = timeout, timeout
@@ -95,7 +98,7 @@ func privateCluster(o *redis.ClusterOptions, timeout time.Duration) *redis.Clust
 	c.MaxRetries = -1
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false
 	c.ShardPicker = nil
-	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = poolSize, 0, 0, 0
+	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = pool, 0, 0, 0
 	c.MaxConcurrentDials, c.PipelinePoolSize = 0, -1
 	c.OnConnect = onConnect(o.OnConnect)
 	c.AutoPipelineOptions = nil
@@ -111,7 +114,6 @@ func onConnect(users func(context.Context, *redis.Conn) error) func(context.Cont
 				return err
 			}
 		}
-		loadScripts(ctx, cn)
-		return nil
+		return loadScripts(ctx, cn)
 	}
 }

@@ -50,6 +50,10 @@ const (
 // start sends the request for the first time.
 func (r *request) start() {
 	r.first = time.Now()
+	if r.store.cluster != nil && !r.store.routed.Load() {
+		go r.send() // finding the server takes requests of its own
+		return
+	}
 	r.send()
 }
 
@@ -115,6 +119,8 @@ func (r *request) sent(err error) {
 // follow sends the request through the cluster client, which follows MOVED and
 // ASK.
 func (r *request) follow() {
+	r.store.following <- struct{}{}
+	defer func() { <-r.store.following }()
 	r.cmd = r.script.evalWith(context.Background(), true, r.nkeys, r.args)
 	err := r.store.cluster.Process(context.Background(), r.cmd)
 	if fateOf(err) == elsewhere && err != nil {
@@ -201,11 +207,12 @@ func (r *acquireRequest) reply() (core.Reply, error) {
 		rep.Granted, rep.Token = true, v
 		return rep, nil
 	case []any:
-		if len(v) == 2 {
+		if len(v) == 3 {
 			holder, ok := v[0].(string)
 			left, ok2 := v[1].(int64)
-			if ok && ok2 {
-				rep.Holder = holder
+			listed, ok3 := v[2].(int64)
+			if ok && ok2 && ok3 {
+				rep.Holder, rep.Listed = holder, listed == 1
 				rep.TTL = time.Duration(left) * time.Millisecond // PTTL: -1 for a key without expiry
 				return rep, nil
 			}

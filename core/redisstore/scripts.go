@@ -37,15 +37,21 @@ func newScript(source string) *script {
 }
 
 // loadScripts makes the scripts known to the server of a new connection, so
-// that EVALSHA finds them, after a restart or a failover too. An error is not
-// one: a request that finds its script missing sends it along.
-func loadScripts(ctx context.Context, cn *redis.Conn) {
-	_, _ = cn.Pipelined(ctx, func(p redis.Pipeliner) error {
+// that EVALSHA finds them, after a restart or a failover too. An error that the
+// server answered is not one: a request that finds its script missing sends it
+// along. Any other means that replies may still come, and would be taken for
+// those of the next commands: such a connection must not be used.
+func loadScripts(ctx context.Context, cn *redis.Conn) error {
+	_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, s := range []*script{acquireScript, renewScript, releaseScript} {
 			p.ScriptLoad(ctx, s.source)
 		}
 		return nil
 	})
+	if isReply(err) {
+		return nil
+	}
+	return err
 }
 
 // command is a redis command that go-redis must not send a second time by

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -36,13 +37,19 @@ type Store struct {
 	// The store's own connections: one of the two.
 	single  *redis.Client
 	cluster *redis.ClusterClient
+	// The same again, for renewals alone.
+	renewSingle  *redis.Client
+	renewCluster *redis.ClusterClient
 
-	mu     sync.Mutex
-	nodes  map[*redis.Client]*lanes
-	direct *lanes // of single
+	mu        sync.Mutex
+	nodes     map[string]*lanes // by address
+	direct    *lanes            // of single
+	routed    atomic.Bool       // the cluster's topology has been read once
+	following chan struct{}     // a place for each redirection under way
 
 	hub      *hub
 	shut     atomic.Bool
+	mute     atomic.Bool  // releases cannot be announced, which was said
 	reloaded atomic.Int64 // unix nanoseconds
 }
 
@@ -105,22 +112,26 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	if set.err != nil {
 		return nil, set.err
 	}
-	s := &Store{names: names{set.prefix}, log: set.log, publish: "PUBLISH"}
+	s := &Store{
+		names: names{set.prefix}, log: set.log, publish: "PUBLISH", following: make(chan struct{}, maxFollowing),
+	}
 	switch c := rdb.(type) {
 	case *redis.Client:
 		if c == nil {
 			return nil, errNil
 		}
 		inspect(set.log, set.timeout, optionsOf(c.Options()))
-		s.single = redis.NewClient(private(c.Options(), set.timeout))
+		s.single = redis.NewClient(private(c.Options(), set.timeout, poolSize))
+		s.renewSingle = redis.NewClient(private(c.Options(), set.timeout, renewalPool))
 		s.direct = &lanes{client: s.single}
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, errNil
 		}
 		inspect(set.log, set.timeout, optionsOfCluster(c.Options()))
-		s.cluster = redis.NewClusterClient(privateCluster(c.Options(), set.timeout))
-		s.nodes = make(map[*redis.Client]*lanes)
+		s.cluster = redis.NewClusterClient(privateCluster(c.Options(), set.timeout, poolSize))
+		s.renewCluster = redis.NewClusterClient(privateCluster(c.Options(), set.timeout, renewalPool))
+		s.nodes = make(map[string]*lanes)
 		s.publish = "SPUBLISH"
 	case *redis.Ring:
 		return nil, fmt.Errorf("%w: a Ring spreads keys over unrelated servers by itself and may move them at any time; "+
@@ -157,9 +168,9 @@ func (s *Store) Close() error {
 		q.close()
 	}
 	if s.cluster != nil {
-		return s.cluster.Close()
+		return errors.Join(s.cluster.Close(), s.renewCluster.Close())
 	}
-	return s.single.Close()
+	return errors.Join(s.single.Close(), s.renewSingle.Close())
 }
 
 // Acquire implements core.Store.
@@ -216,6 +227,9 @@ func (s *Store) Release(_ context.Context, ask core.ReleaseRequest) error {
 		return wrap(err)
 	case n == 0 && !r.ambiguous:
 		return core.ErrNotOwner
+	case n == 2 && !s.mute.Swap(true):
+		s.log.Warn("interlock: Redis refused to announce a release: waiting processes find it late, by asking; " +
+			"the user of the connection needs PUBLISH (on a Cluster SPUBLISH) on " + s.names.prefix + ":*")
 	}
 	// "Not the owner" after a try whose reply was lost: that try released it.
 	return nil
@@ -229,13 +243,17 @@ func (s *Store) Watch(key string, since time.Time, wake func(core.Signal)) (stop
 // Renew implements core.Store. Leases on different servers go out in parallel,
 // those on one in pipelines.
 func (s *Store) Renew(ctx context.Context, batch []core.Renewal, done func(i int, contended bool, err error)) {
+	if len(batch) > 0 && batch[0].Asked {
+		s.renewAsked(ctx, batch, done)
+		return
+	}
 	if s.single != nil {
-		s.renewOn(ctx, s.single, batch, nil, done)
+		s.renewOn(ctx, s.renewSingle, batch, nil, done)
 		return
 	}
 	byNode := map[*redis.Client][]int{}
 	for i, b := range batch {
-		node, err := s.cluster.MasterForKey(ctx, s.names.lock(b.Key))
+		node, err := s.renewCluster.MasterForKey(ctx, s.names.lock(b.Key))
 		if err != nil {
 			done(i, false, wrap(err))
 			s.reload()
@@ -248,6 +266,41 @@ func (s *Store) Renew(ctx context.Context, batch []core.Renewal, done func(i int
 		wg.Go(func() { s.renewOn(ctx, node, batch, indices, done) })
 	}
 	wg.Wait()
+}
+
+// renewAsked renews for a caller, by the lanes.
+func (s *Store) renewAsked(ctx context.Context, batch []core.Renewal, done func(int, bool, error)) {
+	requests := make([]*request, len(batch))
+	deadline, _ := ctx.Deadline()
+	for i, b := range batch {
+		lock, ms := s.names.lock(b.Key), "0"
+		if b.TTL > 0 {
+			ms = milliseconds(b.TTL)
+		}
+		requests[i] = &request{
+			store: s, script: renewScript, nkeys: 1, args: []any{nil, nil, nil, &lock, &b.Owner, &ms}, lock: lock,
+			deadline: deadline, done: make(chan struct{}, 1),
+		}
+		requests[i].start()
+	}
+	for i, r := range requests {
+		if !r.wait(ctx, time.Time{}) {
+			done(i, false, fmt.Errorf("%w: no answer in time", core.ErrUnavailable))
+			continue
+		}
+		if r.err != nil {
+			done(i, false, wrap(r.err))
+			continue
+		}
+		switch n, err := r.integer(); {
+		case err != nil:
+			done(i, false, wrap(err))
+		case n == 0:
+			done(i, false, core.ErrNotOwner)
+		default:
+			done(i, n == 2, nil)
+		}
+	}
 }
 
 // renewOn renews on one server the leases with these indices; nil is all.
@@ -312,7 +365,7 @@ func (s *Store) renewed(
 			}).Process(ctx, cmd)
 		case elsewhere:
 			cmd = s.renewal(ctx, b, true)
-			err = s.cluster.Process(ctx, cmd)
+			err = s.renewCluster.Process(ctx, cmd)
 		case unknown, unsent, notReady:
 			s.reload()
 		case refused:
@@ -339,12 +392,14 @@ func (s *Store) lanesFor(lock string) (*lanes, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.routed.Store(true)
+	addr := node.Options().Addr
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.nodes[node]
-	if q == nil {
+	q := s.nodes[addr]
+	if q == nil || q.client != node { // new, or forgotten and found again by go-redis
 		q = &lanes{client: node, closed: s.shut.Load()}
-		s.nodes[node] = q
+		s.nodes[addr] = q
 	}
 	return q, nil
 }
@@ -359,7 +414,10 @@ func (s *Store) reload() {
 	if now-last < int64(reloadEvery) || !s.reloaded.CompareAndSwap(last, now) {
 		return
 	}
-	go s.cluster.ReloadState(context.Background())
+	go func() {
+		s.cluster.ReloadState(context.Background())
+		s.renewCluster.ReloadState(context.Background())
+	}()
 }
 
 // milliseconds is how Redis wants a duration; a part of one counts as a whole,

@@ -9,7 +9,8 @@
 -- ARGV[5] the locker that will wait if the lock is held; empty for none
 -- ARGV[6] the greatest length of the list, in bytes
 --
--- Returns the token when the owner holds the lock, else {holder, its ms left}.
+-- Returns the token when the owner holds the lock, else {holder, its ms left, 1
+-- if the locker is in the list}.
 -- A second run for the same owner returns the same token and leaves the lease
 -- alone, so that a repeated request neither fails nor revives anything.
 if redis.call('EXISTS', KEYS[1]) == 0 then
@@ -46,8 +47,14 @@ for i = 1, #fields, 2 do
 	end
 end
 -- Ids are of one length, so that none is found inside another. When memory is
--- full the list cannot grow; who is not in it still hears the release.
-if ARGV[5] ~= '' and not string.find(q, ARGV[5], 1, true) and #q < tonumber(ARGV[6]) then
-	redis.pcall('HSET', KEYS[1], 'q', q == '' and ARGV[5] or q .. ',' .. ARGV[5])
+-- full, or the list long, it does not grow; the locker is told.
+local listed = 0
+if ARGV[5] ~= '' then
+	if string.find(q, ARGV[5], 1, true) then
+		listed = 1
+	elseif #q < tonumber(ARGV[6]) then
+		local set = redis.pcall('HSET', KEYS[1], 'q', q == '' and ARGV[5] or q .. ',' .. ARGV[5])
+		listed = type(set) == 'number' and 1 or 0
+	end
 end
-return {holder, redis.call('PTTL', KEYS[1])}
+return {holder, redis.call('PTTL', KEYS[1]), listed}

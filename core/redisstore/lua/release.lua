@@ -9,8 +9,9 @@
 -- ARGV[5] the last token given out under this owner
 -- ARGV[6] how long the fence is kept, in ms
 --
--- Returns 1, or 0 if the owner does not hold the lock. It frees by deleting
--- only, which works when memory is full; what may fail then comes last.
+-- Returns 1, 2 if the release could not be announced, or 0 if the owner does not
+-- hold the lock. It frees by deleting only, which works when memory is full; what
+-- may fail comes after, and does not undo it.
 local held = redis.call('HMGET', KEYS[1], ARGV[1], 'q')
 if not held[1] then
 	return 0
@@ -20,10 +21,10 @@ local q = held[2] or ''
 if ARGV[4] ~= '' and not string.find(q, ARGV[4], 1, true) then
 	q = q == '' and ARGV[4] or q .. ',' .. ARGV[4]
 end
-if q ~= '' then
-	redis.call(ARGV[3], ARGV[2], q)
-end
 if KEYS[2] then
 	redis.pcall('SET', KEYS[2], ARGV[5], 'PX', ARGV[6])
+end
+if q ~= '' and type(redis.pcall(ARGV[3], ARGV[2], q)) ~= 'number' then
+	return 2
 end
 return 1
