@@ -1,10 +1,12 @@
 package redisstore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,6 +19,10 @@ type wire struct {
 	onRead func(reply []byte) error // may hold a reply back, or lose it
 	refuse bool
 	dials  int
+	slow   string
+	slowBy time.Duration
+
+	slowTimes int
 }
 
 func newWire() *wire { return &wire{conns: map[*wireConn]struct{}{}} }
@@ -71,10 +77,30 @@ func (w *wire) replies(f func(reply []byte) error) {
 
 type wireConn struct {
 	net.Conn
-	wire *wire
+	wire  *wire
+	stall atomic.Int64 // how long the next read waits before it looks
+}
+
+// stallAfter has the reading of the answers to what contains a text begin only
+// after a while, that many times. What has come by then stays to be read.
+func (w *wire) stallAfter(text string, d time.Duration, times int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.slow, w.slowBy, w.slowTimes = text, d, times
+}
+
+func (c *wireConn) Write(p []byte) (int, error) {
+	c.wire.mu.Lock()
+	if c.wire.slowTimes > 0 && bytes.Contains(bytes.ToLower(p), []byte(c.wire.slow)) {
+		c.wire.slowTimes--
+		c.stall.Store(int64(c.wire.slowBy))
+	}
+	c.wire.mu.Unlock()
+	return c.Conn.Write(p)
 }
 
 func (c *wireConn) Read(p []byte) (int, error) {
+	time.Sleep(time.Duration(c.stall.Swap(0)))
 	n, err := c.Conn.Read(p)
 	c.wire.mu.Lock()
 	hook := c.wire.onRead
