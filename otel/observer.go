@@ -1,0 +1,193 @@
+package otellock
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// scope is the name of the instrumentation, as backends show it.
+const scope = "github.com/interlock-go/interlock/otel"
+
+// Observer is a core.Observer that writes spans, metrics and log records. New
+// makes one; it serves any number of lockers and is safe for concurrent use.
+type Observer struct {
+	tracer      trace.Tracer
+	instruments instruments
+	log         *slog.Logger // nil: slog.Default(), and not for everything
+	rawKeys     bool
+
+	// rules are what is worked out once for each name.
+	rules sync.Map // string -> *rule
+	known atomic.Int64
+	other func() *rule // for the names beyond maxRules
+}
+
+var _ core.Observer = (*Observer)(nil)
+
+// instruments are made once; the SDK finds each again only by its name.
+type instruments struct {
+	acquire, hold                                metric.Float64Histogram
+	waiters, leases                              metric.Int64UpDownCounter
+	attempts, renewals, lost, bypassed, rejected metric.Int64Counter
+}
+
+// Option changes an Observer. Each states its default.
+type Option func(*settings)
+
+type settings struct {
+	tracers trace.TracerProvider
+	meters  metric.MeterProvider
+	log     *slog.Logger
+	rawKeys bool
+	err     error
+}
+
+// WithTracerProvider sets where spans go. Default: the global provider, also
+// when it is set only after New.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(s *settings) {
+		s.tracers = p
+		s.refuse(p == nil, "WithTracerProvider(nil); leave it out for the global one")
+	}
+}
+
+// WithMeterProvider sets where metrics go. Default: the global provider, also
+// when it is set only after New.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(s *settings) {
+		s.meters = p
+		s.refuse(p == nil, "WithMeterProvider(nil); leave it out for the global one")
+	}
+}
+
+// WithLogger sets where lost leases and, at most once a second for each rule,
+// requests that ran without their lock are logged. Default: slog.Default(), and
+// lost leases only, since a guard that fails open warns there by itself.
+// slog.New(slog.DiscardHandler) logs nothing.
+func WithLogger(l *slog.Logger) Option {
+	return func(s *settings) {
+		s.log = l
+		s.refuse(l == nil, "WithLogger(nil); slog.DiscardHandler logs nothing")
+	}
+}
+
+// WithRawKeys puts the keys themselves into spans and log records, beside their
+// hashes, and error texts as they are. It is for places where nobody minds who
+// reads them. Metrics never hold keys. Default: hashes only.
+func WithRawKeys() Option {
+	return func(s *settings) { s.rawKeys = true }
+}
+
+func (s *settings) refuse(bad bool, text string) {
+	if bad && s.err == nil {
+		s.err = fmt.Errorf("%w: otellock: %s", core.ErrConfig, text)
+	}
+}
+
+// New makes an Observer, for core.WithObserver. It returns core.ErrConfig for an
+// option that is nil, and what the meter says when it refuses an instrument.
+func New(opts ...Option) (*Observer, error) {
+	s := settings{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
+	for _, o := range opts {
+		if o != nil {
+			o(&s)
+		}
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	o := &Observer{
+		tracer:  s.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
+		log:     s.log,
+		rawKeys: s.rawKeys,
+		other:   sync.OnceValue(func() *rule { return newRule(otherRule) }),
+	}
+	if err := o.instruments.init(s.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))); err != nil {
+		return nil, fmt.Errorf("interlock: otellock: %w", err)
+	}
+	return o, nil
+}
+
+// buckets are the bounds of both durations, in seconds: a hand-over within the
+// process takes less than the first, the longest sensible wait or hold is about
+// the last, and each bound is at most three times the one before.
+var buckets = []float64{
+	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
+}
+
+func (i *instruments) init(m metric.Meter) error {
+	var errs []error
+	histogram := func(name, what string) metric.Float64Histogram {
+		h, err := m.Float64Histogram(name, metric.WithDescription(what), metric.WithUnit("s"),
+			metric.WithExplicitBucketBoundaries(buckets...))
+		errs = append(errs, err)
+		return h
+	}
+	upDown := func(name, unit, what string) metric.Int64UpDownCounter {
+		c, err := m.Int64UpDownCounter(name, metric.WithDescription(what), metric.WithUnit(unit))
+		errs = append(errs, err)
+		return c
+	}
+	counter := func(name, unit, what string) metric.Int64Counter {
+		c, err := m.Int64Counter(name, metric.WithDescription(what), metric.WithUnit(unit))
+		errs = append(errs, err)
+		return c
+	}
+	i.acquire = histogram("interlock.acquire.duration", "Time from asking for a lock to the outcome.")
+	i.hold = histogram("interlock.hold.duration", "Time from the grant of a lock to its release or loss.")
+	i.waiters = upDown("interlock.waiters", "{caller}", "Callers that have asked for a lock and have no outcome yet.")
+	i.leases = upDown("interlock.leases", "{lease}", "Leases that are neither released nor lost.")
+	i.attempts = counter("interlock.attempts", "{attempt}", "Requests to the store for a lock.")
+	i.renewals = counter("interlock.renewals", "{renewal}", "Renewals of leases.")
+	i.lost = counter("interlock.lost", "{lease}", "Leases that were lost while they were held.")
+	i.bypassed = counter("interlock.bypassed", "{request}", "Requests that ran without their lock because their rule fails open.")
+	i.rejected = counter("interlock.rejected", "{request}", "Requests of which no key could be made.")
+	return errors.Join(errs...)
+}
+
+// KeyHash is what stands for a key in spans and log records: the first 64 bits
+// of its SHA-256, as 16 hexadecimal digits. It is the same in every process and
+// release, so that a key's traces can be found by it.
+func KeyHash(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}
+
+// logger is the one for what is always logged.
+func (o *Observer) logger() *slog.Logger {
+	if o.log == nil {
+		return slog.Default()
+	}
+	return o.log
+}
+
+// Start implements core.Observer.
+func (o *Observer) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
+	c := &call{observer: o, rule: o.rule(op.Rule), caller: ctx, keys: op.Keys}
+	if op.Unlocked {
+		// No acquisition, so nothing that would be left open.
+		return ctx, core.Observation{Bypassed: c.bypassed, Rejected: c.rejected}
+	}
+	c.ctx, c.span = o.tracer.Start(ctx, c.rule.acquire, c.rule.start...)
+	o.instruments.waiters.Add(c.ctx, 1, c.rule.add...)
+	observation := core.Observation{
+		Acquired: c.acquired, Released: c.released, Renewed: c.renewed, Lost: c.lost,
+	}
+	if core.LeaseFromContext(ctx) != nil { // else there is no order to break
+		observation.Disordered = c.disordered
+	}
+	return c.ctx, observation
+}
