@@ -21,7 +21,7 @@
 //
 // A renewal that fails is a span too, "lock renew <rule>"; those that succeed,
 // every ten seconds for as long as a handler works, are only counted (and so is
-each Lease.Check, which is the same request to the store). All are
+// each Lease.Check, which is the same request to the store). All are
 // children of the span that the lock was asked for under. Put the tracing
 // middleware outside the lock's, or there is none.
 //
