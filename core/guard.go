@@ -267,7 +267,7 @@ func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Conte
 	// Deferred, since next may not return. The error is the observer's: the
 	// client's request has been carried out.
 	defer func() { _ = lease.Release(ctx) }()
-	if next(lease.Context()) { //nolint:contextcheck // it derives from ctx
+	if next(lease.Context()) {
 		return nil // a loss has been reported already, and nothing can be taken back
 	}
 	// Read before the release, which would make it ErrReleased; that is also

@@ -69,7 +69,7 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 			break
 		}
 		lease.turns = append(lease.turns, t)
-		ctx = lease.Context() // ends when a lock taken so far is lost
+		ctx = lease.Context() //nolint:fatcontext // always the same; it ends when a lock taken so far is lost
 	}
 	held := len(lease.turns)
 	if err != nil {

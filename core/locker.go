@@ -130,7 +130,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	if err != nil {
 		return err
 	}
-	defer lease.Release(ctx) //nolint:errcheck // told to the observer; a loss is read from Err below
+	defer lease.Release(ctx) // its error is told to the observer; a loss is read from Err below
 	err = fn(lease.Context())
 	if lost := lease.Err(); lost != nil && !errors.Is(lost, ErrReleased) && !errors.Is(err, lost) {
 		err = errors.Join(err, lost)

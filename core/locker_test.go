@@ -400,7 +400,7 @@ func TestACancelledAcquireInFlightGoesToTheNextWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFake()
 		l := newLocker(t, s)
-		s.onCall(func(c call) fault { return fault{after: time.Second} })
+		s.onCall(func(call) fault { return fault{after: time.Second} })
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("the client left")
 		begin := time.Now()
@@ -431,7 +431,7 @@ func TestACancelledAcquireLeavesNoOrphan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFake()
 		l := newLocker(t, s)
-		s.onCall(func(c call) fault { return fault{after: time.Second} })
+		s.onCall(func(call) fault { return fault{after: time.Second} })
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, err := l.Lock(ctx, "k")

@@ -442,7 +442,7 @@ func (e *entry) settle(rep Reply, err error) {
 		e.ten = ten
 		if t := e.first; t != nil && ten.suits(t.cfg) {
 			ten.grant(t, rep.Token, now)
-			l.dog.watch(ten, now)
+			l.dog.watch(ten)
 		} else {
 			// The caller that asked for this lease has left.
 			e.giveUp(ten)

@@ -55,7 +55,7 @@ func TestAHeadBehindATryLockAsksForItself(t *testing.T) {
 		s.sure = true
 		l, other := newLocker(t, s), newLocker(t, s)
 		lease := held(t, other, t.Context(), "k")
-		s.onCall(func(c call) fault { return fault{after: time.Millisecond} })
+		s.onCall(func(call) fault { return fault{after: time.Millisecond} })
 		go func() { _, _ = l.TryLock(t.Context(), "k") }() // enters no list
 		synctest.Wait()
 		got := make(chan time.Duration, 1)
@@ -85,7 +85,7 @@ func TestASignalWhileNobodyWaitsButARequestFliesIsKept(t *testing.T) {
 		go func() { _, _ = l.Lock(ctx, "k") }()
 		synctest.Wait()
 		// Its next try is on its way, executed, when it leaves and the lock goes.
-		s.onCall(func(c call) fault { return fault{after: time.Second} })
+		s.onCall(func(call) fault { return fault{after: time.Second} })
 		s.mu.Lock()
 		wake := *s.watch["k"][0]
 		s.mu.Unlock()
@@ -131,7 +131,7 @@ func TestCloseWaitsForGrantsOnTheirWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.onCall(func(c call) fault { return fault{after: time.Second} })
+		s.onCall(func(call) fault { return fault{after: time.Second} })
 		go func() { _, _ = l.Lock(t.Context(), "k") }()
 		synctest.Wait()
 		if err := l.Close(t.Context()); err != nil {

@@ -105,7 +105,7 @@ func (ten *tenure) handOver(now time.Time) bool {
 	elapsed := now.Sub(ten.replied).Microseconds()
 	ten.grant(t, max(ten.token+1, ten.base+elapsed-elapsed/100-1), now)
 	if !t.bound.IsZero() {
-		dog.watch(ten, now) // it has an end of its own
+		dog.watch(ten) // it has an end of its own
 	}
 	return true
 }
@@ -269,19 +269,10 @@ func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, lost LossReas
 	return false, lost, err
 }
 
-// lose ends a tenure that can no longer be trusted, at once: its holder's
-// context ends, and the next waiter goes to the store with a fresh owner
-// without waiting for the loser.
-func (l *Locker) lose(ten *tenure, reason LossReason, cause error) {
-	e := ten.entry
-	e.shard.mu.Lock()
-	report := l.loseLocked(ten, reason, cause)
-	e.shard.mu.Unlock()
-	report()
-}
-
-// loseLocked is lose with the shard locked; what it returns is to be called
-// after unlocking.
+// loseLocked ends a tenure that can no longer be trusted, at once: its holder's
+// context ends, and the next waiter goes to the store with a fresh owner without
+// waiting for the loser. It is called with the shard locked; what it returns is
+// to be called after unlocking.
 func (l *Locker) loseLocked(ten *tenure, reason LossReason, cause error) (report func()) {
 	e := ten.entry
 	if ten.over {

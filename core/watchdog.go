@@ -35,7 +35,7 @@ func (d *watchdog) init(l *Locker) {
 
 // watch puts a tenure at the time of its next event: the renewal, the holder's
 // MaxHold or the deadline. Called with the tenure's shard locked.
-func (d *watchdog) watch(ten *tenure, now time.Time) {
+func (d *watchdog) watch(ten *tenure) {
 	at, soon := ten.deadline, time.Duration(0)
 	if !ten.fixed && !ten.stopped && !ten.renewing {
 		if ten.renewAt.IsZero() {
@@ -86,7 +86,7 @@ func (d *watchdog) renewNow(ten *tenure, now time.Time) {
 		return
 	}
 	ten.renewAt = now
-	d.watch(ten, now)
+	d.watch(ten)
 }
 
 // forget takes a tenure out. Called with the shard locked.
@@ -191,7 +191,7 @@ func (d *watchdog) look(ten *tenure, now time.Time) (renew bool) {
 	if renew {
 		ten.renewing = true
 	}
-	d.watch(ten, now)
+	d.watch(ten)
 	return renew
 }
 
@@ -241,7 +241,7 @@ func (d *watchdog) confirmed(ten *tenure, sent time.Time, extended, contended bo
 		// Not loss: the lease is good until its deadline. Again soon.
 		ten.lastErr = err
 		ten.renewAt = now.Add(min(ten.lease/20, time.Second))
-		d.watch(ten, now)
+		d.watch(ten)
 	default:
 		if extended && sent.After(ten.sent) {
 			ten.sent = sent
@@ -255,7 +255,7 @@ func (d *watchdog) confirmed(ten *tenure, sent time.Time, extended, contended bo
 			ten.began, ten.grants = sent, 0
 		}
 		ten.asked = time.Time{}
-		d.watch(ten, now)
+		d.watch(ten)
 		if ten.cur == nil && !ten.handOver(now) {
 			e.giveUp(ten)
 		}

@@ -308,7 +308,7 @@ func TestLateRequestsFreeReviveAndShortenNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close() //nolint:errcheck // end of the test
+	defer store.Close()
 	ctx := t.Context()
 	acquire := func(owner string, ttl time.Duration) core.Reply {
 		t.Helper()
@@ -575,10 +575,10 @@ func TestHostileKeysNeitherCollideNorLeaveTheirSlot(t *testing.T) {
 
 func TestConstructorRefusesWhatCannotKeepALock(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
-	defer ring.Close() //nolint:errcheck // never connected
+	defer ring.Close()
 	var nilClient *redis.Client
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	defer rdb.Close() //nolint:errcheck // never connected
+	defer rdb.Close()
 	for _, c := range []struct {
 		name string
 		rdb  redis.UniversalClient

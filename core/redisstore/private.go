@@ -81,6 +81,7 @@ func private(o *redis.Options, timeout time.Duration, pool int) *redis.Options {
 	c.MaxConcurrentDials, c.PipelinePoolSize = 0, -1
 	c.OnConnect = onConnect(o.OnConnect)
 	c.Limiter = nil
+	c.DisableIdentity = true // CLIENT SETINFO is a right more, and Redis 7.0 does not know it
 	c.AutoPipelineOptions = nil
 	c.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	c.ClientSideCacheConfig, c.ClientSideCache = nil, nil
@@ -98,6 +99,7 @@ func privateCluster(o *redis.ClusterOptions, timeout time.Duration, pool int) *r
 	c.MaxRetries = -1
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false
 	c.ShardPicker = nil
+	c.DisableIdentity = true
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = pool, 0, 0, 0
 	c.MaxConcurrentDials, c.PipelinePoolSize = 0, -1
 	c.OnConnect = onConnect(o.OnConnect)

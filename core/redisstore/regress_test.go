@@ -32,12 +32,12 @@ func TestAnswersOfASetUpThatTimedOutAreNotTakenForGrants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close() //nolint:errcheck // end of the test
+	defer store.Close()
 	l, err := core.New(store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close(context.Background()) //nolint:errcheck // end of the test
+	defer l.Close(context.Background())
 
 	// Hold back what the server says to the scripts' loading, past the timeout.
 	w.stallAfter("script", 150*time.Millisecond, 4)

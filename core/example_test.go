@@ -1,0 +1,126 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+)
+
+// exampleLocker is a locker on a server inside this process, where yours is on
+// your Redis.
+func exampleLocker() (*core.Locker, func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{
+		Addr: server.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Second,
+	})
+	store, err := redisstore.New(rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	locker, err := core.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return locker, func() {
+		_ = locker.Close(context.Background())
+		_ = store.Close()
+		_ = rdb.Close()
+		server.Close()
+	}
+}
+
+func ExampleLocker_Lock() {
+	locker, done := exampleLocker()
+	defer done()
+	debit := func(ctx context.Context, token int64) error {
+		fmt.Println("debiting under the lock, fenced:", token > 0)
+		return ctx.Err()
+	}
+
+	work := func(ctx context.Context) error {
+		lease, err := locker.Lock(ctx, "account/42", core.Wait(time.Second))
+		if err != nil {
+			return err
+		}
+		defer lease.Release(ctx)
+		return debit(lease.Context(), lease.Token())
+	}
+	fmt.Println(work(context.Background()))
+	// Output:
+	// debiting under the lock, fenced: true
+	// <nil>
+}
+
+func ExampleLocker_TryLock() {
+	locker, done := exampleLocker()
+	defer done()
+	ctx := context.Background()
+
+	lease, err := locker.TryLock(ctx, "report")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = locker.TryLock(ctx, "report")
+	fmt.Println("somebody else is at it:", errors.Is(err, core.ErrHeld))
+	_ = lease.Release(ctx)
+	// Output: somebody else is at it: true
+}
+
+func ExampleLocker_LockAll() {
+	locker, done := exampleLocker()
+	defer done()
+	ctx := context.Background()
+
+	// Both accounts of a transfer, in one order for everybody.
+	lease, err := locker.LockAll(ctx, []string{"account/b", "account/a"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Release(ctx)
+	fmt.Println(lease.Keys())
+	// Output: [account/a account/b]
+}
+
+func ExampleLocker_Do() {
+	locker, done := exampleLocker()
+	defer done()
+
+	err := locker.Do(context.Background(), "account/42", func(ctx context.Context) error {
+		// The same key again: a further hold of the same lock, not a deadlock.
+		return locker.Do(ctx, "account/42", func(context.Context) error {
+			fmt.Println("inside, twice")
+			return nil
+		})
+	})
+	fmt.Println(err)
+	// Output:
+	// inside, twice
+	// <nil>
+}
+
+func ExampleLeaseFromContext() {
+	locker, done := exampleLocker()
+	defer done()
+
+	save := func(ctx context.Context) {
+		lease := core.LeaseFromContext(ctx)
+		token, ok := lease.TokenFor("account/42")
+		fmt.Println("the write carries a token:", ok && token > 0)
+	}
+	_ = locker.Do(context.Background(), "account/42", func(ctx context.Context) error {
+		save(ctx)
+		return nil
+	})
+	// Output: the write carries a token: true
+}

@@ -1,0 +1,103 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+func BenchmarkUncontended(b *testing.B) {
+	l := newLocker(b, redistest.Shared(b).Client(b))
+	b.ReportAllocs()
+	for b.Loop() {
+		lease, err := l.Lock(context.Background(), "k")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := lease.Release(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkManyKeys256(b *testing.B) {
+	l := newLocker(b, redistest.Shared(b).Client(b))
+	b.ReportAllocs()
+	each(b, 256, func(g int) {
+		lease, err := l.Lock(context.Background(), fmt.Sprint("k", g))
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		_ = lease.Release(context.Background())
+	})
+}
+
+// BenchmarkHotKey has many goroutines of one process work under one lock, and
+// under a channel of one token for comparison.
+func BenchmarkHotKey(b *testing.B) {
+	for _, work := range []time.Duration{0, 100 * time.Microsecond} {
+		for _, goroutines := range []int{128, 1000} {
+			name := fmt.Sprintf("work=%v/goroutines=%d", work, goroutines)
+			b.Run(name+"/lock", func(b *testing.B) {
+				l := newLocker(b, redistest.Shared(b).Client(b), core.Watchdog(30*time.Second))
+				b.ReportAllocs()
+				each(b, goroutines, func(int) {
+					lease, err := l.Lock(context.Background(), "k")
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					spin(work)
+					_ = lease.Release(context.Background())
+				})
+			})
+			b.Run(name+"/channel", func(b *testing.B) {
+				token := make(chan struct{}, 1)
+				b.ReportAllocs()
+				each(b, goroutines, func(int) {
+					token <- struct{}{}
+					spin(work)
+					<-token
+				})
+			})
+		}
+	}
+}
+
+// each spreads b.N calls over goroutines that are all there from the start.
+func each(b *testing.B, goroutines int, f func(g int)) {
+	b.Helper()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			<-start
+			for left.Add(-1) >= 0 {
+				f(g)
+			}
+		})
+	}
+	b.ResetTimer()
+	close(start)
+	wg.Wait()
+}
+
+// spin works for a while, as a section that computes does.
+func spin(d time.Duration) {
+	if d == 0 {
+		return
+	}
+	begin := time.Now()
+	for time.Since(begin) < d {
+		continue
+	}
+}

@@ -1,0 +1,26 @@
+// Package interlock is the overview of a toolkit that keeps two requests from
+// touching the same thing at the same time. It has no code of its own.
+//
+// A rule is declared once and put around handlers, on one line, in whichever
+// protocol they are served:
+//
+//	store, err := redisstore.New(rdb)               // any redis.UniversalClient but a Ring
+//	locker, err := core.New(store)                  // 30 s leases, renewed at a third
+//	debit := core.Serialize(locker, "account/{id}") // one rule, every protocol
+//
+//	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(handler))
+//	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), handler)
+//	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
+//	grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(rules)))
+//
+// The same rule behind REST and gRPC yields the same lock key, so a REST debit
+// and an RPC debit of one account exclude each other.
+//
+// # Packages
+//
+//   - core: the lock (Locker, Lease) and the rule (Guard); start here
+//   - core/redisstore: locks in Redis, on github.com/redis/go-redis/v9
+//   - httplock, ginlock, echolock, grpclock: one thin middleware per framework
+//   - otel (package otellock): spans and metrics for OpenTelemetry
+//   - examples/payments: what it is for, as a program to run
+package interlock

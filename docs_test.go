@@ -1,0 +1,109 @@
+package interlock_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCodeInTheDocumentsIsCompiled looks up every line of Go that the README, the
+// documents and the package comments show in the compiled code of this module.
+func TestCodeInTheDocumentsIsCompiled(t *testing.T) {
+	compiled := map[string]bool{}
+	shown := map[string][]string{} // by document
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || d.Name() == "tools") {
+			return fs.SkipDir
+		}
+		switch filepath.Ext(path) {
+		case ".md":
+			text, err := os.ReadFile(path)
+			shown[path] = fenced(string(text))
+			return err
+		case ".go":
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			for line := range strings.Lines(string(text)) {
+				if line = normal(line); !strings.HasPrefix(line, "//") {
+					compiled[line] = true
+				}
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.ParseComments|parser.PackageClauseOnly)
+			if err == nil && file.Doc != nil {
+				shown[path] = indented(file.Doc)
+			}
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for path, code := range shown {
+		for _, line := range code {
+			lines++
+			if !compiled[normal(line)] {
+				t.Errorf("%s shows a line that is compiled nowhere; put its code into an example or snippets_test.go:\n\t%s", path, line)
+			}
+		}
+	}
+	if lines < 20 {
+		t.Errorf("only %d lines of code found in the documents: the test has gone blind", lines)
+	}
+}
+
+// fenced returns the lines of a Markdown text's Go blocks.
+func fenced(text string) (code []string) {
+	inside := false
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			inside = strings.TrimSpace(line) == "```go"
+		case inside && strings.TrimSpace(line) != "":
+			code = append(code, line)
+		}
+	}
+	return code
+}
+
+// indented returns the lines of a package comment's code blocks, of those that
+// are Go: the others are commands, tables and messages.
+func indented(doc *ast.CommentGroup) (code []string) {
+	var block []string
+	end := func() {
+		body := "package p; func _() {\n" + strings.Join(block, "\n") + "\n}"
+		if _, err := parser.ParseFile(token.NewFileSet(), "", body, 0); err == nil {
+			code = append(code, block...)
+		}
+		block = nil
+	}
+	for _, c := range doc.List {
+		if line, ok := strings.CutPrefix(c.Text, "//\t"); ok {
+			block = append(block, line)
+		} else {
+			end()
+		}
+	}
+	end()
+	return code
+}
+
+// normal is a line without its indentation and its trailing comment.
+func normal(line string) string {
+	line = strings.TrimSpace(line)
+	if code, _, ok := strings.Cut(line, " //"); ok {
+		line = strings.TrimSpace(code)
+	}
+	return line
+}
