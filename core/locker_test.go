@@ -323,7 +323,8 @@ func TestLosingTheLockIsNoticedAtTheNextRenewal(t *testing.T) {
 func TestReleaseOfALockTakenOverSaysLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFake()
-		l := newLocker(t, s)
+		losses := make(chan core.Loss, 1)
+		l := newLocker(t, s, core.OnLost(func(x core.Loss) { losses <- x }))
 		lease := held(t, l, t.Context(), "k")
 		s.steal("k", "somebody", time.Hour)
 		err := lease.Release(t.Context())
@@ -331,6 +332,9 @@ func TestReleaseOfALockTakenOverSaysLost(t *testing.T) {
 		wantErr(t, err, core.ErrNotOwner)
 		if again := lease.Release(t.Context()); !errors.Is(again, core.ErrLost) {
 			t.Errorf("the second Release says %v, want what the first said", again)
+		}
+		if x := <-losses; x.Reason != core.LossNotOwner || x.Token != lease.Token() {
+			t.Errorf("OnLost got %+v", x)
 		}
 		if s.holder("k") != "somebody" {
 			t.Error("it freed somebody else's lock")

@@ -184,8 +184,9 @@ func Name(s string) Option {
 }
 
 // OnLost sets a function that is called, on a goroutine of its own, whenever a
-// lease is lost while it is held: the place to alert somebody. It is called
-// after the lease's context has ended. Default: none.
+// lease is lost: while it is held, after its context has ended, or when its
+// release finds that the lock was somebody else's already. It is the place to
+// alert somebody. Default: none.
 func OnLost(f func(Loss)) Option {
 	return func(c *config) { c.onLost = f }
 }

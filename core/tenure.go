@@ -266,7 +266,17 @@ func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, lost LossReas
 	if known { // MaxHold came first, and was reported
 		lost = ""
 	}
+	if lost != "" && t.cfg.onLost != nil {
+		go t.cfg.onLost(t.loss(lost, nil)) // the observer gets it with the release
+	}
 	return false, lost, err
+}
+
+// loss describes the loss of a turn.
+func (t *turn) loss(reason LossReason, err error) Loss {
+	return Loss{
+		Key: t.key, Rule: t.cfg.name, Token: t.token, Held: time.Since(t.since), Reason: reason, Err: err,
+	}
 }
 
 // loseLocked ends a tenure that can no longer be trusted, at once: its holder's
@@ -320,10 +330,7 @@ func (l *Locker) reportLoss(t *turn, reason LossReason, cause, lastErr error) {
 	if reason == "" {
 		return
 	}
-	loss := Loss{
-		Key: t.key, Rule: t.cfg.name, Token: t.token,
-		Held: time.Since(t.since), Reason: reason, Err: lastErr,
-	}
+	loss := t.loss(reason, lastErr)
 	if o := t.lease.obs; o != nil && o.Lost != nil {
 		o.Lost(loss)
 	}
