@@ -1,0 +1,92 @@
+// Package grpclock has gRPC server interceptors that run the calls for one
+// resource one after the other, in this process and in every other on the same
+// store, and client interceptors for those that call such a server.
+//
+// # Declare
+//
+// A method says in its proto which calls exclude each other, with the option of
+// package lockpb. No code is generated for it beyond what protoc-gen-go does.
+//
+//	import "interlock/v1/serialize.proto";
+//
+//	rpc Debit(DebitRequest) returns (DebitResponse) {
+//	  option (interlock.v1.serialize) = {key: "account/{account_id}" wait: {seconds: 2}};
+//	}
+//
+// A placeholder is a field of the request message by its name in the proto,
+// {account.id} one of a nested message, {msg.header.id} one whose name begins
+// like a source of the template. It is a string, an integer, a bool or an enum
+// (by its number). A field that is not set refuses the call, and so does zero
+// where the field has no presence: declare it optional if zero is a resource.
+// {header.x-tenant} is metadata, {ctx.user} a core.ContextFunc.
+//
+// The proto is found with the directory of lockpb on protoc's include path:
+//
+//	protoc -I . -I "$(go list -f '{{.Dir}}' github.com/interlock-go/interlock/grpclock/lockpb)" ...
+//
+// # Serve
+//
+//	locker, err := core.New(store)
+//	rules, err := grpclock.FromProto(locker)
+//	server := grpc.NewServer(
+//		grpc.ChainUnaryInterceptor(authenticate, grpclock.UnaryServerInterceptor(rules)),
+//		grpc.ChainStreamInterceptor(grpclock.StreamServerInterceptor(rules)),
+//	)
+//	bankpb.RegisterBankServer(server, bank)
+//	err = rules.Validate(server)
+//
+// FromProto and Validate fail at start-up on what cannot work, such as a field
+// that the message does not have. Rules for protos of others are written down:
+//
+//	grpclock.Rules{"/vendor.v1.Bank/Debit": core.Serialize(locker, "account/{account_id}")}
+//
+// The interceptors go behind authentication, since whoever can name a resource
+// can keep others waiting for it, and behind recovery: a panic passes through,
+// after the release. Methods without a rule run unlocked, and so do all streams
+// of a server that was given the unary interceptor alone; the selector of
+// go-grpc-middleware leaves out more. A guard that is also given to httplock
+// makes the same key there, so that a request and a call exclude each other.
+//
+// The handler runs under the lease: its context ends with cause core.ErrLost
+// when the lock can no longer be trusted, and core.LeaseFromContext finds the
+// fencing token for what it writes.
+//
+// # Streams
+//
+// A stream holds its locks until it ends. If the rule asks for a field, that is
+// one of the first message: the interceptor receives it before the handler runs
+// (FirstMessageWait bounds that) and the handler receives it again. A rule on
+// metadata alone waits for no message. After a loss RecvMsg and SendMsg fail; one
+// that is waiting for the client does not notice before the client moves.
+//
+// # What clients see
+//
+//	INVALID_ARGUMENT    a value of the key is missing, malformed or too long
+//	RESOURCE_EXHAUSTED  a core.KeyFunc met a message above its limit
+//	ABORTED             locked by another call for as long as the rule waits
+//	                    (5 s); too many wait already; RetryInfo
+//	DEADLINE_EXCEEDED   the same, until the call's own deadline
+//	UNAVAILABLE         the store is unreachable; with RetryInfo: too few
+//	                    replicas, this process is closing
+//	ABORTED             the lease was lost before the handler succeeded;
+//	                    no RetryInfo, push-back -1
+//	INTERNAL            the rule and the method do not fit together
+//	CANCELED            the client left while its call waited
+//
+// All have fixed text and an ErrorInfo of domain "interlock" whose reason is that
+// of the HTTP problems. RetryInfo means that the handler did not run; the trailer
+// grpc-retry-pushback-ms says the same to clients with a retry policy in their
+// service config. Render replaces them all.
+//
+// A handler that returns an error after its lease was lost, whichever, has failed
+// for that reason: what it returns is most often the end of its context in some
+// disguise. One that succeeded is left alone, and core.OnLost and the observer are
+// told.
+//
+// # Call
+//
+// UnaryClientRetry tries again what the server refused with RetryInfo, and
+// UnaryClientIdempotencyKey names each logical call, the same over all tries.
+//
+//	grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry())
+package grpclock

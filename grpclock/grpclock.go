@@ -1,0 +1,128 @@
+package grpclock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// Rules says which methods run under which guard, by full method:
+// "/package.Service/Method". A method without a rule runs unlocked. FromProto
+// makes the rules that protos declare; a map literal is for protos of others.
+// The interceptors take a copy of what they are given.
+type Rules map[string]*core.Guard
+
+// UnaryServerInterceptor runs the unary methods that have a rule under their
+// locks. It chains with others (grpc.ChainUnaryInterceptor) and goes behind
+// authentication. It panics if a rule's guard is nil.
+func UnaryServerInterceptor(rules Rules, opts ...Option) grpc.UnaryServerInterceptor {
+	o := newOptions(opts)
+	methods := newMethods(rules)
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
+		m := methods[info.FullMethod]
+		if m == nil {
+			return handler(ctx, req)
+		}
+		q := &request{method: m, ctx: ctx, msg: req}
+		refusal := m.guard.Do(ctx, q, func(ctx context.Context) bool {
+			reply, err = handler(ctx, req)
+			return err == nil
+		})
+		if refusal != nil {
+			return nil, o.refuse(ctx, m.name, refusal)
+		}
+		return reply, err
+	}
+}
+
+// StreamServerInterceptor runs the streams that have a rule under their locks,
+// each for as long as it lasts. If the rule asks for a field, the first message
+// is received before the handler runs and handed to it by its first RecvMsg; a
+// rule on metadata alone waits for no message. When the lease is lost, RecvMsg
+// and SendMsg fail like the stream's context. It panics if a rule's guard is
+// nil.
+func StreamServerInterceptor(rules Rules, opts ...Option) grpc.StreamServerInterceptor {
+	o := newOptions(opts)
+	methods := newMethods(rules)
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+		m := methods[info.FullMethod]
+		if m == nil {
+			return handler(srv, ss)
+		}
+		ctx := ss.Context()
+		s := &stream{ServerStream: ss, wait: o.firstMessage}
+		refusal := m.guard.Do(ctx, &request{method: m, ctx: ctx, stream: s}, func(ctx context.Context) bool {
+			s.ctx = ctx
+			err = handler(srv, s)
+			return err == nil
+		})
+		if refusal != nil {
+			return o.refuse(ctx, m.name, refusal)
+		}
+		return err
+	}
+}
+
+// Option changes how streams are read and refusals are answered.
+type Option func(*options)
+
+type options struct {
+	render       func(ctx context.Context, fullMethod string, refusal *core.Refusal) error
+	firstMessage time.Duration
+}
+
+func newOptions(opts []Option) *options {
+	o := &options{render: Status, firstMessage: 10 * time.Second}
+	for _, opt := range opts {
+		opt(o)
+	}
+	return o
+}
+
+// refuse answers a refusal. Without an error the client would take a call whose
+// handler never ran for a success.
+func (o *options) refuse(ctx context.Context, fullMethod string, refusal *core.Refusal) error {
+	if err := o.render(ctx, fullMethod, refusal); err != nil {
+		return err
+	}
+	return Status(ctx, fullMethod, refusal)
+}
+
+// Render replaces the errors that refusals become, all of them. It is given the
+// call's context, so it can set trailers with grpc.SetTrailer. Where it returns
+// nil, Status answers. Default, and for nil: Status.
+func Render(f func(ctx context.Context, fullMethod string, refusal *core.Refusal) error) Option {
+	return func(o *options) {
+		if f != nil {
+			o.render = f
+		}
+	}
+}
+
+// FirstMessageWait bounds how long a stream whose key is in its first message
+// may keep it back; then it is refused as one without a key
+// (INVALID_ARGUMENT). Nothing is locked meanwhile. Default, and for anything not
+// positive: 10 s.
+func FirstMessageWait(d time.Duration) Option {
+	return func(o *options) {
+		if d > 0 {
+			o.firstMessage = d
+		}
+	}
+}
+
+// newMethods looks everything up that does not depend on the call.
+func newMethods(rules Rules) map[string]*method {
+	methods := make(map[string]*method, len(rules))
+	for name, guard := range rules {
+		if guard == nil {
+			panic(fmt.Sprintf("grpclock: the rule of %q is nil; core.Serialize makes one", name))
+		}
+		methods[name] = newMethod(name, guard)
+	}
+	return methods
+}

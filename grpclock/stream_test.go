@@ -1,0 +1,409 @@
+package grpclock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/grpclock"
+	"github.com/interlock-go/interlock/grpclock/internal/testpb"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// tenant is a context with the metadata that Chat is locked by.
+func tenant(t testing.TB) context.Context {
+	return metadata.AppendToOutgoingContext(t.Context(), "x-tenant", "acme")
+}
+
+func TestServerStreamHoldsTheLockUntilItEnds(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	next := make(chan struct{})
+	client := serve(t, bank{
+		call: keyOf,
+		export: func(r *testpb.Request, s testpb.Bank_ExportServer) error {
+			for i := range r.GetAmount() {
+				if err := s.Send(&testpb.Reply{Text: fmt.Sprintf("%s%d under %s", r.GetId(), i, core.LeaseFromContext(s.Context()).Key())}); err != nil {
+					return err
+				}
+				<-next
+			}
+			return nil
+		},
+	}, annotated(t, locker))
+	stream, err := client.Export(t.Context(), &testpb.Request{Id: "1", Amount: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		reply, err := stream.Recv()
+		if want := fmt.Sprintf("1%d under account/1", i); err != nil || reply.GetText() != want {
+			t.Fatalf("%v, %v; want %s", reply, err, want)
+		}
+		held.by(t.Context(), t, client.Try, "1")
+		next <- struct{}{}
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	if reply, err := client.Debit(t.Context(), &testpb.Request{Id: "1"}); err != nil {
+		t.Errorf("%v, %v", reply, err)
+	}
+}
+
+func TestClientStreamIsKeyedByItsFirstMessageWhichTheHandlerReceivesToo(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	began := make(chan struct{})
+	client := serve(t, bank{
+		call: keyOf,
+		upload: func(s testpb.Bank_UploadServer) error {
+			close(began)
+			var got []string
+			for {
+				r, err := s.Recv()
+				if errors.Is(err, io.EOF) {
+					return s.SendAndClose(&testpb.Reply{Text: fmt.Sprint(got, core.LeaseFromContext(s.Context()).Keys())})
+				} else if err != nil {
+					return err
+				}
+				got = append(got, fmt.Sprint(r.GetId(), r.GetAmount()))
+			}
+		},
+	}, annotated(t, locker))
+	stream, err := client.Upload(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(3) {
+		if i == 1 {
+			<-began // by the first message alone
+			held.by(t.Context(), t, client.Try, "a")
+		}
+		id := string("abc"[i])
+		if err := stream.Send(&testpb.Request{Id: id, Amount: i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reply, err := stream.CloseAndRecv()
+	if want := "[a0 b1 c2] [account/a]"; err != nil || reply.GetText() != want {
+		t.Errorf("%v, %v; want %s", reply, err, want)
+	}
+}
+
+func TestStreamKeyedByMetadataWaitsForNoMessage(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	client := serve(t, bank{chat: func(s testpb.Bank_ChatServer) error {
+		if err := s.Send(&testpb.Reply{Text: core.LeaseFromContext(s.Context()).Key()}); err != nil {
+			return err
+		}
+		for {
+			r, err := s.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			if err := s.Send(&testpb.Reply{Text: r.GetId()}); err != nil {
+				return err
+			}
+		}
+	}}, annotated(t, locker))
+	stream, err := client.Chat(tenant(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := stream.Recv(); err != nil || reply.GetText() != "tenant/acme" {
+		t.Fatalf("%v, %v", reply, err) // before anything was sent
+	}
+	for _, id := range []string{"a", "b"} {
+		if err := stream.Send(&testpb.Request{Id: id}); err != nil {
+			t.Fatal(err)
+		}
+		if reply, err := stream.Recv(); err != nil || reply.GetText() != id {
+			t.Fatalf("%v, %v; want %s", reply, err, id)
+		}
+	}
+
+	// A second stream waits for the end of the first.
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		second, err := client.Chat(tenant(t))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := second.Recv(); err != nil {
+			t.Error(err)
+		}
+		_ = second.CloseSend()
+		if _, err := second.Recv(); !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	})
+	queued(t, locker, 1)
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+}
+
+func TestStreamWithoutARulePassesThrough(t *testing.T) {
+	client := serve(t, bank{chat: func(s testpb.Bank_ChatServer) error {
+		text, err := keyOf(s.Context(), "")
+		return errors.Join(err, s.Send(&testpb.Reply{Text: text}))
+	}}, grpclock.Rules{})
+	stream, err := client.Chat(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := stream.Recv(); err != nil || reply.GetText() != "no lease" {
+		t.Errorf("%v, %v", reply, err)
+	}
+}
+
+func TestKeyFuncOnAStreamReceivesOnlyIfItAsks(t *testing.T) {
+	locker := freeLocker(t)
+	for name, f := range map[string]func(core.Request) (string, error){
+		"native": func(req core.Request) (string, error) { return req.Native().(*testpb.Request).GetId(), nil },
+		"param":  func(req core.Request) (string, error) { return req.Param("id") },
+		"body": func(req core.Request) (string, error) {
+			body, err := req.Body(100)
+			return strings.TrimSpace(string(body)), err // tag, length and "a"
+		},
+		"all": func(req core.Request) (string, error) {
+			_, err := req.Body(100)
+			_ = req.Native()
+			v, _ := req.Param("id")
+			return v, err
+		},
+	} {
+		guard := core.Serialize(locker, "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
+			v, err := f(req)
+			return []string{v}, err
+		}))
+		client := serve(t, bank{chat: func(s testpb.Bank_ChatServer) error {
+			r, err := s.Recv()
+			return errors.Join(err, s.Send(&testpb.Reply{Text: r.GetId() + core.LeaseFromContext(s.Context()).Key()}))
+		}}, grpclock.Rules{testpb.Bank_Chat_FullMethodName: guard})
+		stream, err := client.Chat(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&testpb.Request{Id: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		if reply, err := stream.Recv(); err != nil || !strings.HasPrefix(reply.GetText(), "a") || !strings.HasSuffix(reply.GetText(), "a") {
+			t.Errorf("%s: %v, %v", name, reply, err)
+		}
+	}
+}
+
+func TestStreamWithoutItsFirstMessageIsRefusedInTime(t *testing.T) {
+	client := serve(t, never(t), annotated(t, freeLocker(t)), grpclock.FirstMessageWait(20*time.Millisecond))
+	for name, end := range map[string]func(testpb.Bank_UploadClient){
+		"ended":    func(s testpb.Bank_UploadClient) { _ = s.CloseSend() },
+		"silent":   func(testpb.Bank_UploadClient) {},
+		"no value": func(s testpb.Bank_UploadClient) { _ = s.Send(&testpb.Request{}) },
+	} {
+		t.Log(name)
+		stream, err := client.Upload(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		end(stream)
+		err = stream.RecvMsg(new(testpb.Reply))
+		badKey.of(t, err, stream.Trailer())
+	}
+}
+
+// A KeyFunc may go on without the message; the handler must not receive beside
+// the goroutine that still waits for it.
+func TestHandlerCannotReceiveAMessageThatWasGivenUp(t *testing.T) {
+	guard := core.Serialize(freeLocker(t), "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
+		if req.Native() != nil {
+			t.Error("a message")
+		}
+		return []string{"k"}, nil
+	}))
+	got := make(chan error, 2)
+	client := serve(t, bank{chat: func(s testpb.Bank_ChatServer) error {
+		for range 2 {
+			_, err := s.Recv()
+			got <- err
+		}
+		return nil
+	}}, grpclock.Rules{testpb.Bank_Chat_FullMethodName: guard}, grpclock.FirstMessageWait(20*time.Millisecond))
+	stream, err := client.Chat(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-got; status.Code(err) != codes.DeadlineExceeded {
+			t.Error(err)
+		}
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+}
+
+func TestClientThatLeavesBeforeItsFirstMessageIsCanceled(t *testing.T) {
+	reasons := make(chan core.Reason, 1)
+	began := make(chan struct{}, 1)
+	rules := annotated(t, freeLocker(t))
+	client := testpb.NewBankClient(dial(t, start(t, never(t), grpc.ChainStreamInterceptor(
+		func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			began <- struct{}{}
+			return next(srv, ss)
+		},
+		grpclock.StreamServerInterceptor(rules, grpclock.Render(func(_ context.Context, _ string, r *core.Refusal) error {
+			reasons <- r.Reason
+			return nil
+		}))))))
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := client.Upload(ctx); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	cancel()
+	if r := <-reasons; r != core.ReasonCanceled {
+		t.Errorf("%s; want canceled", r)
+	}
+}
+
+func TestFirstMessageThatGRPCRefusesKeepsItsStatus(t *testing.T) {
+	rules := annotated(t, freeLocker(t))
+	client := testpb.NewBankClient(dial(t, start(t, never(t), grpc.MaxRecvMsgSize(100),
+		grpc.StreamInterceptor(grpclock.StreamServerInterceptor(rules)))))
+	stream, err := client.Upload(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = stream.Send(&testpb.Request{Id: strings.Repeat("x", 200)}) // it may have ended already
+	if err := stream.RecvMsg(new(testpb.Reply)); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("%v; want RESOURCE_EXHAUSTED", err)
+	}
+}
+
+func TestStreamThatWaitsIsCanceledPromptly(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	hold := newGate()
+	client := serve(t, bank{call: hold.call}, annotated(t, locker))
+	leave := hold.hold(t, client.Debit, "1")
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, err := client.Export(ctx, &testpb.Request{Id: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	queued(t, locker, 1)
+	cancel()
+	queued(t, locker, 0)
+	if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
+		t.Error(err)
+	}
+	leave()
+}
+
+func TestStreamThatLostItsLeaseReceivesAndSendsNoMore(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	locker := newLocker(t, rdb, core.Watchdog(150*time.Millisecond))
+	use := map[string]func(testpb.Bank_ChatServer) error{
+		"receive": func(s testpb.Bank_ChatServer) error { _, err := s.Recv(); return err },
+		"send":    func(s testpb.Bank_ChatServer) error { return s.Send(&testpb.Reply{Text: "stale"}) },
+	}
+	for name, f := range use {
+		client := serve(t, bank{chat: func(s testpb.Bank_ChatServer) error {
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			lose(s.Context(), t, rdb)
+			err := f(s)
+			if status.Code(err) != codes.Canceled {
+				t.Errorf("%s: %v; want what a stream says whose context has ended", name, err)
+			}
+			return err
+		}}, annotated(t, locker))
+		stream, err := client.Chat(tenant(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			_ = stream.Send(&testpb.Request{Id: "1"}) // the second may come too late
+		}
+		_, err = stream.Recv()
+		lost.of(t, err, stream.Trailer())
+	}
+}
+
+func TestStreamThatReleasedItsLeaseItselfGoesOn(t *testing.T) {
+	locker := newLocker(t, redistest.Shared(t).Client(t))
+	client := serve(t, bank{chat: func(s testpb.Bank_ChatServer) error {
+		if err := core.LeaseFromContext(s.Context()).Release(context.Background()); err != nil {
+			return err
+		}
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		return s.Send(&testpb.Reply{Text: r.GetId()})
+	}}, annotated(t, locker))
+	stream, err := client.Chat(tenant(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&testpb.Request{Id: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := stream.Recv(); err != nil || reply.GetText() != "1" {
+		t.Errorf("%v, %v", reply, err)
+	}
+}
+
+// oneMessage is a stream without a network.
+type oneMessage struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s oneMessage) Context() context.Context { return s.ctx }
+
+func (s oneMessage) RecvMsg(m any) error {
+	m.(*testpb.Request).Id = "1"
+	return nil
+}
+
+func TestStreamThatCannotBeKeyedByItsFirstMessageIsAMisconfiguration(t *testing.T) {
+	intercept := func(method string, handler grpc.StreamHandler) error {
+		rules := grpclock.Rules{method: core.Serialize(freeLocker(t), "account/{id}")}
+		return grpclock.StreamServerInterceptor(rules)(nil, oneMessage{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: method}, handler)
+	}
+	// Nobody knows the type of the message.
+	wrong.of(t, intercept("/a.B/C", func(any, grpc.ServerStream) error { t.Error("the handler ran"); return nil }), nil)
+	// The handler receives something else than its proto says.
+	err := intercept(testpb.Bank_Chat_FullMethodName, func(_ any, ss grpc.ServerStream) error { return ss.RecvMsg(new(emptypb.Empty)) })
+	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "interlock.test.v1.Request") {
+		t.Error(err)
+	}
+	// What it receives into is overwritten, as by any RecvMsg.
+	err = intercept(testpb.Bank_Chat_FullMethodName, func(_ any, ss grpc.ServerStream) error {
+		m := &testpb.Request{Id: "old", Amount: 7}
+		if err := ss.RecvMsg(m); err != nil || m.GetId() != "1" || m.GetAmount() != 0 {
+			t.Errorf("%v, %v", m, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
