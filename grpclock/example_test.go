@@ -1,0 +1,127 @@
+package grpclock_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/grpclock"
+	"github.com/interlock-go/interlock/grpclock/internal/testpb"
+)
+
+// The proto of the service says which calls exclude each other:
+//
+//	rpc Debit(Request) returns (Reply) {
+//	  option (interlock.v1.serialize) = {key: "account/{id}" wait: {seconds: 60}};
+//	}
+func Example() {
+	mini, err := miniredis.Run() // your Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer mini.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true})
+	defer rdb.Close()
+	store, err := redisstore.New(rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	locker, err := core.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+
+	rules, err := grpclock.FromProto(locker)
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := grpc.NewServer(
+		grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(rules)),
+		grpc.ChainStreamInterceptor(grpclock.StreamServerInterceptor(rules)),
+	)
+	defer server.Stop()
+	testpb.RegisterBankServer(server, bank{call: func(ctx context.Context, id string) (string, error) {
+		return fmt.Sprintf("debited %s under the lock of %s", id, core.LeaseFromContext(ctx).Key()), nil
+	}})
+	if err := rules.Validate(server); err != nil {
+		log.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go server.Serve(listener) //nolint:errcheck // ends with Stop
+
+	conn, err := grpc.NewClient(listener.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	client := testpb.NewBankClient(conn)
+	reply, err := client.Debit(context.Background(), &testpb.Request{Id: "42"})
+	fmt.Println(reply.GetText(), err)
+	_, err = client.Debit(context.Background(), &testpb.Request{})
+	fmt.Println(status.Code(err), "-", status.Convert(err).Message())
+	// Output:
+	// debited 42 under the lock of account/42 <nil>
+	// InvalidArgument - The request does not name the resource to lock.
+}
+
+// A mistake in a rule is found before the server serves.
+func ExampleRules_Validate() {
+	locker, err := core.New(free{}) // in earnest: a redisstore
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+
+	rules := grpclock.Rules{"/interlock.test.v1.Bank/Get": core.Serialize(locker, "account/{account_id}")}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(rules)))
+	testpb.RegisterBankServer(server, testpb.UnimplementedBankServer{})
+	fmt.Println(rules.Validate(server))
+	// Output:
+	// interlock: bad configuration: method "/interlock.test.v1.Bank/Get": {account_id}: message interlock.test.v1.Request has no field "account_id"; it has id, amount
+}
+
+// Errors of a guard can be replaced; what is not, Status answers.
+func ExampleRender() {
+	locker, err := core.New(free{}) // in earnest: a redisstore
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+
+	const method = "/interlock.test.v1.Bank/Get"
+	intercept := grpclock.UnaryServerInterceptor(
+		grpclock.Rules{method: core.Serialize(locker, "tenant/{header.x-tenant}")},
+		grpclock.Render(func(ctx context.Context, fullMethod string, refusal *core.Refusal) error {
+			if refusal.Reason == core.ReasonBadKey {
+				return fmt.Errorf("%s: who are you?", fullMethod)
+			}
+			return grpclock.Status(ctx, fullMethod, refusal)
+		}))
+	call := func(ctx context.Context) {
+		reply, err := intercept(ctx, &testpb.Request{}, &grpc.UnaryServerInfo{FullMethod: method},
+			func(context.Context, any) (any, error) { return "done", nil })
+		fmt.Println(reply, err)
+	}
+	call(context.Background())
+	call(metadata.NewIncomingContext(context.Background(), metadata.Pairs("x-tenant", "acme")))
+	// Output:
+	// <nil> /interlock.test.v1.Bank/Get: who are you?
+	// done <nil>
+}
