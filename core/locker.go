@@ -17,9 +17,10 @@ import (
 const (
 	// maxKey is the length of the longest key, in bytes.
 	maxKey = 512
-	// releaseWait bounds how long Release waits for the store. What is not
-	// done by then the janitor does.
-	releaseWait = 2 * time.Second
+	// releaseWait bounds for how long a release is tried again, so that with
+	// the last try it takes two seconds at most by default. What is not done by
+	// then the janitor does.
+	releaseWait = time.Second
 	// shardCount spreads the keys of a locker over mutexes.
 	shardCount = 64
 )

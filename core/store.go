@@ -122,7 +122,7 @@ type ReleaseRequest struct {
 	// Waiter, unless empty, is entered at the end of the list of waiting
 	// lockers: the releasing process wants the lock again.
 	Waiter string
-	// Deadline is when to give up.
+	// Deadline is after when nothing is tried again.
 	Deadline time.Time
 }
 

@@ -107,19 +107,36 @@ func (d *watchdog) stop() {
 	d.nudge()
 }
 
-// run is the goroutine. It ends when it wakes and finds nothing to watch.
+// watchdogLinger is how long the goroutine stays when there is nothing to watch:
+// the next lock should not have to start it, nor to wake it.
+const watchdogLinger = time.Second
+
+// run is the goroutine. It ends when there was nothing to watch for a while.
 func (d *watchdog) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var batch []*tenure
+	idle := false
 	for {
 		now := time.Now()
 		d.mu.Lock()
-		if d.closed || len(d.due) == 0 {
+		switch {
+		case d.closed, len(d.due) == 0 && idle:
 			d.alive = false
 			d.mu.Unlock()
 			return
+		case len(d.due) == 0:
+			idle = true
+			d.wakeAt = now.Add(watchdogLinger)
+			d.mu.Unlock()
+			timer.Reset(watchdogLinger)
+			select {
+			case <-timer.C:
+			case <-d.poke:
+			}
+			continue
 		}
+		idle = false
 		batch = batch[:0]
 		for len(d.due) > 0 {
 			ten := d.due[0]

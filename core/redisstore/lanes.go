@@ -29,11 +29,18 @@ type lanes struct {
 
 	mu     sync.Mutex
 	queue  []*request
+	idle   []*lane   // to be used again
 	busy   int       // lanes under way
 	begun  time.Time // when the last one sent its pipeline
 	timer  *time.Timer
 	armed  bool
 	closed bool
+}
+
+// lane is what it takes to send a pipeline.
+type lane struct {
+	pipe  redis.Pipeliner
+	batch []*request
 }
 
 // submit queues a request; request.sent is called when its outcome is known.
@@ -70,7 +77,13 @@ func (q *lanes) dispatch() {
 	}
 	q.busy++
 	q.begun = time.Now()
-	go q.run()
+	ln := &lane{}
+	if n := len(q.idle); n > 0 {
+		ln, q.idle = q.idle[n-1], q.idle[:n-1]
+	} else {
+		ln.pipe = q.client.Pipeline()
+	}
+	go q.run(ln)
 }
 
 // late is called when the lane under way may have become slow.
@@ -82,18 +95,17 @@ func (q *lanes) late() {
 }
 
 // run is a lane: it sends what is queued until nothing is.
-func (q *lanes) run() {
-	pipe := q.client.Pipeline()
-	var batch []*request
+func (q *lanes) run(ln *lane) {
 	for {
 		q.mu.Lock()
 		if len(q.queue) == 0 {
 			q.busy--
+			q.idle = append(q.idle, ln)
 			q.mu.Unlock()
 			return
 		}
 		n := min(len(q.queue), maxBatch)
-		batch = append(batch[:0], q.queue[:n]...)
+		ln.batch = append(ln.batch[:0], q.queue[:n]...)
 		rest := copy(q.queue, q.queue[n:])
 		clear(q.queue[rest:])
 		q.queue = q.queue[:rest]
@@ -102,16 +114,16 @@ func (q *lanes) run() {
 		q.mu.Unlock()
 
 		ctx := context.Background() // bounded by the client's timeouts
-		for _, r := range batch {
-			_ = pipe.Process(ctx, r.cmd)
+		for _, r := range ln.batch {
+			_ = ln.pipe.Process(ctx, r.cmd)
 		}
-		_, err := pipe.Exec(ctx)
-		for i, r := range batch {
+		_, err := ln.pipe.Exec(ctx)
+		for i, r := range ln.batch {
 			outcome := r.cmd.Err()
 			if outcome == nil && err != nil && r.cmd.Val() == nil {
 				outcome = err // a pipeline that failed before its commands
 			}
-			batch[i] = nil
+			ln.batch[i] = nil
 			r.sent(outcome)
 		}
 	}

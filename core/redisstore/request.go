@@ -196,6 +196,15 @@ type acquireRequest struct {
 	values [11]any
 }
 
+// releaseRequest is a request to give up a lock, likewise.
+type releaseRequest struct {
+	request
+	ask    core.ReleaseRequest
+	names  [3]string // lock, channel, fence
+	text   [2]string
+	values [11]any
+}
+
 // reply makes the caller's reply of what the script returned.
 func (r *acquireRequest) reply() (core.Reply, error) {
 	rep := core.Reply{Sent: r.first, Ambiguous: r.ambiguous}

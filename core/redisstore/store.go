@@ -200,24 +200,28 @@ func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Repl
 
 // Release implements core.Store.
 func (s *Store) Release(_ context.Context, ask core.ReleaseRequest) error {
+	r := &releaseRequest{ask: ask}
 	lock := s.names.lock(ask.Key)
-	channel := channelOf(lock)
-	r := &request{
+	r.names = [3]string{lock, channelOf(lock), ""}
+	r.request = request{
 		store: s, script: releaseScript, nkeys: 1, lock: lock, deadline: ask.Deadline, stubborn: true,
 		done: make(chan struct{}, 1),
 	}
 	if ask.Remember {
 		r.nkeys = 2
-		fence := fenceOf(lock)
-		token, keep := strconv.FormatInt(ask.Token, 10), milliseconds(ask.TTL+fenceTime)
-		r.args = []any{nil, nil, nil, &lock, &fence, &ask.Owner, &channel, &s.publish, &ask.Waiter, &token, &keep}
+		r.names[2] = fenceOf(lock)
+		r.text[0], r.text[1] = strconv.FormatInt(ask.Token, 10), milliseconds(ask.TTL+fenceTime)
+		r.values = [11]any{
+			3: &r.names[0], 4: &r.names[2],
+			5: &r.ask.Owner, 6: &r.names[1], 7: &s.publish, 8: &r.ask.Waiter, 9: &r.text[0], 10: &r.text[1],
+		}
+		r.args = r.values[:]
 	} else {
-		r.args = []any{nil, nil, nil, &lock, &ask.Owner, &channel, &s.publish, &ask.Waiter}
+		r.values = [11]any{3: &r.names[0], 4: &r.ask.Owner, 5: &r.names[1], 6: &s.publish, 7: &r.ask.Waiter}
+		r.args = r.values[:8]
 	}
 	r.start()
-	if !r.wait(context.Background(), ask.Deadline) {
-		return fmt.Errorf("%w: no answer in time", core.ErrUnavailable)
-	}
+	r.wait(context.Background(), time.Time{}) // the request ends by its own bounds
 	if r.err != nil {
 		return wrap(r.err)
 	}
