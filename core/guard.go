@@ -246,37 +246,77 @@ func (g *Guard) Keys(ctx context.Context, req Request) ([]string, error) {
 // handler had answered. A loss after the answer, and errors of the release, are
 // told to the observer and OnLost only.
 func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Context) (answered bool)) *Refusal {
+	section, refusal := g.Enter(ctx, req)
+	if refusal != nil {
+		return refusal
+	}
+	// Deferred, since next may not return. The error is the observer's: the
+	// client's request has been carried out.
+	defer func() { section.Leave(ctx) }()
+	if next(section.Context()) { //nolint:contextcheck // it derives from ctx
+		return nil // a loss has been reported already, and nothing can be taken back
+	}
+	return section.Lost()
+}
+
+// Enter is the first half of Do, for who has something to do between the end of
+// the handler and the release: it makes the keys and takes their locks, as Do
+// does, and calls nothing. If it does not refuse, the handler is to be run under
+// Section.Context, and Section.Leave has to be called, however the handler ends.
+func (g *Guard) Enter(ctx context.Context, req Request) (Section, *Refusal) {
 	if _, matched := req.Route(); !matched {
-		next(ctx)
-		return nil
+		return Section{ctx: ctx}, nil
 	}
 	keys, err := g.Keys(ctx, req)
 	if err != nil {
-		return g.rejected(ctx, err)
+		return Section{}, g.rejected(ctx, err)
 	}
 	lease, err := g.locker.lockWith(ctx, keys, &g.config)
 	if err != nil {
 		refusal := g.refusal(ctx, err)
 		if refusal.Reason == ReasonUnavailable && g.config.guard.failOpen && ctx.Err() == nil {
 			g.bypassed(ctx, keys, err)
-			next(ctx)
-			return nil
+			return Section{ctx: ctx}, nil
 		}
-		return refusal
+		return Section{}, refusal
 	}
-	// Deferred, since next may not return. The error is the observer's: the
-	// client's request has been carried out.
-	defer func() { _ = lease.Release(ctx) }()
-	if next(lease.Context()) {
-		return nil // a loss has been reported already, and nothing can be taken back
+	return Section{guard: g, lease: lease, ctx: lease.Context()}, nil
+}
+
+// Section is what a handler runs in after Guard.Enter: under the rule's lock, or
+// without one where the rule lets the request through.
+type Section struct {
+	guard *Guard
+	lease *Lease // nil: without a lock
+	ctx   context.Context
+}
+
+// Context is the handler's context: the lease's, or without a lock the one that
+// was given to Enter.
+func (s Section) Context() context.Context { return s.ctx }
+
+// Leave releases the lock. Of ctx only the values are used. Errors are told to
+// the observer. It may be called more than once.
+func (s Section) Leave(ctx context.Context) {
+	if s.lease != nil {
+		_ = s.lease.Release(ctx)
+	}
+}
+
+// Lost returns nil while the lock can be trusted, else the refusal for a client
+// that was not answered before the lock was lost. It is to be asked before
+// Leave.
+func (s Section) Lost() *Refusal {
+	if s.lease == nil {
+		return nil
 	}
 	// Read before the release, which would make it ErrReleased; that is also
 	// what a handler leaves that released its lease itself, early, by intent.
-	lost := lease.Err()
+	lost := s.lease.Err()
 	if lost == nil || errors.Is(lost, ErrReleased) {
 		return nil
 	}
-	refusal := &Refusal{Reason: ReasonLost, Ran: true, Rule: g.config.name, Err: lost}
+	refusal := &Refusal{Reason: ReasonLost, Ran: true, Rule: s.guard.config.name, Err: lost}
 	if errors.Is(lost, ErrMaxHold) {
 		refusal.Reason = ReasonMaxHold
 	}

@@ -31,8 +31,9 @@ type Operation struct {
 	Waiters int
 	// Unlocked says that no lock is asked for: a guard tells of a request that
 	// it rejects, or lets through without its lock (after an acquisition that
-	// failed, which had an observation of its own). Of such an observation
-	// Rejected or Bypassed is called, and nothing else.
+	// failed, which had an observation of its own), or an idempotent endpoint
+	// of one that it has dealt with. Of such an observation Rejected, Bypassed
+	// or Decided is called, and nothing else.
 	Unlocked bool
 }
 
@@ -62,7 +63,55 @@ type Observation struct {
 	// Rejected is called when a guard refuses a request before it asks for
 	// the lock, since no key could be made of it. Nothing else is called then.
 	Rejected func(err error)
+	// Decided is called by package idempotency, once for each request to an
+	// idempotent endpoint that is not passed through, when it is known how the
+	// request is answered. Nothing else is called then.
+	Decided func(Decided)
 }
+
+// Decided says how a request to an idempotent endpoint was dealt with.
+type Decided struct {
+	// Outcome says in one word what happened: a label of low cardinality.
+	Outcome DecidedOutcome
+	// Reason is why the request was refused; empty if it was not.
+	Reason Reason
+	// Generation is 1 when the handler ran for the first time, more when it ran
+	// again after a process that had begun the request was heard of no more,
+	// and 0 when it did not run.
+	Generation int64
+	// Waited is how long the request waited until it was decided that its
+	// handler may run, or how else it is answered.
+	Waited time.Duration
+	// Err is what went wrong, if anything: for a request that was refused why,
+	// for one that ran why its response could not be stored. It does not hold
+	// the idempotency key.
+	Err error
+}
+
+// DecidedOutcome is what became of a request to an idempotent endpoint.
+type DecidedOutcome string
+
+// The outcomes.
+const (
+	// DecidedStored: the handler ran and its response was stored.
+	DecidedStored DecidedOutcome = "stored"
+	// DecidedPending: the handler ran and its response was sent, but the store
+	// did not confirm that it has it; that goes on in the background.
+	DecidedPending DecidedOutcome = "pending"
+	// DecidedReleased: the handler ran and failed; the next request runs it
+	// again.
+	DecidedReleased DecidedOutcome = "released"
+	// DecidedReplayed: the stored response was sent.
+	DecidedReplayed DecidedOutcome = "replayed"
+	// DecidedRefused: the request was refused.
+	DecidedRefused DecidedOutcome = "refused"
+	// DecidedBypassed: the store was unavailable and the endpoint fails open:
+	// the handler ran without a record.
+	DecidedBypassed DecidedOutcome = "bypassed"
+	// DecidedUnknown: the handler ran and lost its claim or its lock, or it
+	// panicked so; the claim was neither stored nor released.
+	DecidedUnknown DecidedOutcome = "unknown"
+)
 
 // Acquired says how an acquisition ended.
 type Acquired struct {

@@ -16,6 +16,9 @@ const (
 	// notReadyWait is how long a caller that does not wait gives a store that
 	// is not ready.
 	notReadyWait = 250 * time.Millisecond
+	// courtesy is how long a process that released a lock others wait for does
+	// not ask for it again: the time in which the first of them can.
+	courtesy = grace / 2
 	// answerWait is the least time that a try has for its answer.
 	answerWait = time.Second
 	// minBackoff and maxBackoff bound the pauses between tries while the store
@@ -65,6 +68,7 @@ type entry struct {
 	failed  error // why the last try had no answer
 
 	contended bool   // the last try found another process's lock
+	courteous bool   // kept for the courtesy alone
 	unwatch   func() // ends the watch
 }
 
@@ -319,6 +323,9 @@ func (e *entry) drop() {
 	if e.first != nil || e.ten != nil || e.flight != grounded || e.shard.entries[e.key] != e {
 		return
 	}
+	if e.courteous && !e.locker.closed.Load() {
+		return
+	}
 	delete(e.shard.entries, e.key)
 	if e.unwatch != nil {
 		e.unwatch() // returns at once, waits for no wake
@@ -504,6 +511,11 @@ func (e *entry) sendRelease(ctx context.Context, ten *tenure, waiter string) err
 	}
 	e.flight = grounded
 	switch {
+	case waiter == "" && ten.contended && e.first == nil:
+		// It goes to another process. Whoever comes here next must not be
+		// faster than that one: it has only just been told.
+		e.next, e.courteous = time.Now().Add(courtesy), true
+		time.AfterFunc(courtesy, e.endCourtesy)
 	case waiter == "":
 		e.next = time.Time{}
 	case e.signals == e.heard:
@@ -515,6 +527,14 @@ func (e *entry) sendRelease(ctx context.Context, ten *tenure, waiter string) err
 	e.poke()
 	e.drop()
 	return err
+}
+
+// endCourtesy forgets the entry if it was kept for nothing else.
+func (e *entry) endCourtesy() {
+	e.shard.mu.Lock()
+	defer e.shard.mu.Unlock()
+	e.courteous = false
+	e.drop()
 }
 
 // wake takes a signal that the lock may be free. The first that is named tries

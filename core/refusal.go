@@ -27,7 +27,8 @@ func (r *Refusal) Retryable() bool {
 		return false
 	}
 	switch r.Reason {
-	case ReasonHeld, ReasonQueueFull, ReasonUnavailable, ReasonClosing, ReasonNotReplicated:
+	case ReasonHeld, ReasonQueueFull, ReasonUnavailable, ReasonClosing, ReasonNotReplicated,
+		ReasonInFlight, ReasonNoRecord:
 		return true
 	}
 	return false
@@ -73,6 +74,34 @@ const (
 	// ReasonInternal (500, INTERNAL): a KeyFunc or ContextFunc failed for a
 	// reason of its own.
 	ReasonInternal Reason = "internal"
+)
+
+// The reasons of package idempotency, which uses those above as well.
+const (
+	// ReasonKeyMissing (400, INVALID_ARGUMENT): the request has no idempotency
+	// key, and the endpoint wants one.
+	ReasonKeyMissing Reason = "idempotency-key-missing"
+	// ReasonKeyMalformed (400, INVALID_ARGUMENT): it has an empty or malformed
+	// one, one of more than 255 characters, or two.
+	ReasonKeyMalformed Reason = "idempotency-key-malformed"
+	// ReasonKeyReused (422, FAILED_PRECONDITION): the key was used for another
+	// request.
+	ReasonKeyReused Reason = "idempotency-key-reused"
+	// ReasonInFlight (409, ABORTED): a request with the key is being carried
+	// out at this moment.
+	ReasonInFlight Reason = "idempotency-in-flight"
+	// ReasonOutcomeUnknown (409, DATA_LOSS): a request with the key was begun,
+	// and it is not known how it ended. It is not carried out again.
+	ReasonOutcomeUnknown Reason = "idempotency-outcome-unknown"
+	// ReasonResponseUnavailable (409, DATA_LOSS): a request with the key was
+	// carried out, and its response could not be stored.
+	ReasonResponseUnavailable Reason = "idempotency-response-unavailable"
+	// ReasonKeyExpired (410, FAILED_PRECONDITION): the key was used so long ago
+	// that the response is gone, and the endpoint remembers that it was used.
+	ReasonKeyExpired Reason = "idempotency-key-expired"
+	// ReasonNoRecord (503, UNAVAILABLE): it cannot be found out whether the
+	// request was carried out before.
+	ReasonNoRecord Reason = "idempotency-unavailable"
 )
 
 // ReasonOf finds the reason for an error of a guard or a Locker; ctx is the
@@ -136,6 +165,22 @@ func (r Reason) Text() string {
 		return "The resource cannot be locked at the moment. Nothing was done."
 	case ReasonClosing:
 		return "The server is shutting down. Nothing was done."
+	case ReasonKeyMissing:
+		return "The request needs an idempotency key. Nothing was done."
+	case ReasonKeyMalformed:
+		return "The idempotency key is malformed. Nothing was done."
+	case ReasonKeyReused:
+		return "The idempotency key was used for another request. Nothing was done."
+	case ReasonInFlight:
+		return "A request with the same idempotency key is being carried out."
+	case ReasonOutcomeUnknown:
+		return "A request with the same idempotency key was begun, and its outcome is unknown."
+	case ReasonResponseUnavailable:
+		return "A request with the same idempotency key was carried out, and its response was not kept."
+	case ReasonKeyExpired:
+		return "The idempotency key was used before, and its response is no longer kept. Nothing was done."
+	case ReasonNoRecord:
+		return "It cannot be found out at the moment whether the request was carried out before. Nothing was done."
 	case ReasonLost, ReasonMaxHold:
 		return "The lock on the resource was lost while the request was carried out. Its outcome is unknown."
 	}

@@ -194,7 +194,9 @@ func TestFourProcessesShareAHotKeyFairlyAndAlone(t *testing.T) {
 	var reports []report
 	total := 0
 	for _, p := range procs {
-		_ = p.in.Close()
+		_ = p.in.Close() // all of them first, or the last would go on alone
+	}
+	for _, p := range procs {
 		var r report
 		if err := json.NewDecoder(p.out).Decode(&r); err != nil {
 			t.Fatal(err)
