@@ -26,6 +26,7 @@ const (
 // nothing to send.
 type lanes struct {
 	client *redis.Client
+	ack    ack
 
 	mu     sync.Mutex
 	queue  []*request
@@ -114,11 +115,18 @@ func (q *lanes) run(ln *lane) {
 		q.mu.Unlock()
 
 		ctx := context.Background() // bounded by the client's timeouts
+		write := false
 		for _, r := range ln.batch {
 			_ = ln.pipe.Process(ctx, r.cmd)
+			write = write || r.write
+		}
+		var wait *redis.IntCmd
+		if write {
+			wait = q.ack.ask(ctx, ln.pipe)
 		}
 		_, err := ln.pipe.Exec(ctx)
 		for i, r := range ln.batch {
+			r.unacked = r.write && !q.ack.given(wait)
 			outcome := r.cmd.Err()
 			if outcome == nil && err != nil && r.cmd.Val() == nil {
 				outcome = err // a pipeline that failed before its commands

@@ -34,6 +34,8 @@ type request struct {
 	deadline  time.Time // after which nothing is sent again; zero: maxTries decides
 	stubborn  bool      // send again until the deadline, whatever the error says
 	ambiguous bool      // a try may have been, or may yet be, executed
+	write     bool      // replicas have to acknowledge it, if that is asked for
+	unacked   bool      // and too few did
 
 	err   error
 	state atomic.Int32 // of stateWaited, stateDone, stateLeft
@@ -89,6 +91,13 @@ func (r *request) sent(err error) {
 		}
 		again = false
 	case elsewhere:
+		if r.write && r.store.ack.replicas > 0 {
+			// The way there has no room for a question to the replicas. It is
+			// tried again when the topology is known.
+			r.store.reload()
+			r.finish(&movingError{err})
+			return
+		}
 		// The cluster client knows where, or learns it.
 		go r.follow()
 		return
@@ -215,6 +224,10 @@ func (r *acquireRequest) reply() (core.Reply, error) {
 	case int64:
 		// The other scripts answer 0 to 2, and none of that is a token: should
 		// replies ever get out of step, it must not look like a grant.
+		if v > 2 && r.unacked {
+			rep.Ambiguous = true // the caller does not have it, the server says otherwise
+			return rep, core.ErrNotReplicated
+		}
 		if v > 2 {
 			rep.Granted, rep.Token = true, v
 			return rep, nil

@@ -33,6 +33,7 @@ type Store struct {
 	names   names
 	log     *slog.Logger
 	publish string
+	ack     ack
 
 	// The store's own connections: one of the two.
 	single  *redis.Client
@@ -60,6 +61,7 @@ type settings struct {
 	prefix  string
 	log     *slog.Logger
 	timeout time.Duration
+	ack     ack
 	err     error
 }
 
@@ -109,12 +111,18 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 			o(&set)
 		}
 	}
-	if set.err != nil {
+	switch {
+	case set.err != nil:
 		return nil, set.err
+	case set.ack.renewals && set.ack.replicas == 0:
+		return nil, fmt.Errorf("%w: ReplicatedRenewals without Replicas, which says how many", core.ErrConfig)
 	}
 	s := &Store{
-		names: names{set.prefix}, log: set.log, publish: "PUBLISH", following: make(chan struct{}, maxFollowing),
+		names: names{set.prefix}, log: set.log, publish: "PUBLISH", ack: set.ack,
+		following: make(chan struct{}, maxFollowing),
 	}
+	// A question to the replicas takes its time before its answer comes.
+	set.timeout += set.ack.within
 	switch c := rdb.(type) {
 	case *redis.Client:
 		if c == nil {
@@ -123,7 +131,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		inspect(set.log, set.timeout, optionsOf(c.Options()))
 		s.single = redis.NewClient(private(c.Options(), set.timeout, poolSize))
 		s.renewSingle = redis.NewClient(private(c.Options(), set.timeout, renewalPool))
-		s.direct = &lanes{client: s.single}
+		s.direct = &lanes{client: s.single, ack: s.ack}
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, errNil
@@ -185,7 +193,7 @@ func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Repl
 		5: &r.ask.Owner, 6: &r.text[0], 7: &r.text[1], 8: &r.ask.Rest, 9: &r.ask.Waiter, 10: maxList,
 	}
 	r.request = request{
-		store: s, script: acquireScript, nkeys: 2, args: r.values[:], lock: lock,
+		store: s, script: acquireScript, nkeys: 2, args: r.values[:], lock: lock, write: true,
 		deadline: ask.Deadline, done: make(chan struct{}, 1), late: func() { ask.Late(r.reply()) },
 	}
 	r.start()
@@ -331,12 +339,20 @@ func (s *Store) renewOn(
 			cmds = append(cmds, cmd)
 			_ = pipe.Process(ctx, cmd)
 		}
+		var wait *redis.IntCmd
+		if s.ack.renewals {
+			wait = s.ack.ask(ctx, pipe)
+		}
 		_, failure := pipe.Exec(ctx)
 		for k := from; k < to; k++ {
 			cmd := cmds[k-from]
 			err := cmd.Err()
 			if err == nil && failure != nil && cmd.Val() == nil {
 				err = failure
+			}
+			if n, _ := cmd.Val().(int64); err == nil && n > 0 && s.ack.renewals && !s.ack.given(wait) {
+				done(index(k), n == 2, core.ErrNotReplicated)
+				continue
 			}
 			s.renewed(ctx, node, batch[index(k)], cmd, err, func(contended bool, err error) {
 				done(index(k), contended, err)
@@ -402,7 +418,7 @@ func (s *Store) lanesFor(lock string) (*lanes, error) {
 	defer s.mu.Unlock()
 	q := s.nodes[addr]
 	if q == nil || q.client != node { // new, or forgotten and found again by go-redis
-		q = &lanes{client: node, closed: s.shut.Load()}
+		q = &lanes{client: node, ack: s.ack, closed: s.shut.Load()}
 		s.nodes[addr] = q
 	}
 	return q, nil
