@@ -169,6 +169,7 @@ func (e *entry) wait(ctx context.Context, t *turn, start, deadline time.Time) er
 		case e.first != t || e.ten != nil || e.flight != grounded:
 			// Not ours to try. Whoever changes that pokes us.
 		case t.cfg.wait == 0 && t.attempts > 0 && e.failed == nil:
+			t.waited = true // for observers: the lock was not free
 			sh.mu.Unlock()
 			return e.walkAway(t, fmt.Errorf("%w: %q", ErrHeld, t.key))
 		case !now.Before(e.next):
