@@ -291,6 +291,9 @@ type Section struct {
 	ctx   context.Context
 }
 
+// NewSection is one without a lock, whose handler runs under ctx.
+func NewSection(ctx context.Context) Section { return Section{ctx: ctx} }
+
 // Context is the handler's context: the lease's, or without a lock the one that
 // was given to Enter.
 func (s Section) Context() context.Context { return s.ctx }

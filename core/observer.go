@@ -105,11 +105,8 @@ const (
 	DecidedReplayed DecidedOutcome = "replayed"
 	// DecidedRefused: the request was refused.
 	DecidedRefused DecidedOutcome = "refused"
-	// DecidedBypassed: the store was unavailable and the endpoint fails open:
-	// the handler ran without a record.
-	DecidedBypassed DecidedOutcome = "bypassed"
-	// DecidedUnknown: the handler ran and lost its claim or its lock, or it
-	// panicked so; the claim was neither stored nor released.
+	// DecidedUnknown: the handler ran and failed after its claim or its lock
+	// was lost; nothing was stored, and the claim is left to lapse.
 	DecidedUnknown DecidedOutcome = "unknown"
 )
 

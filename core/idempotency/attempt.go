@@ -1,0 +1,187 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// ErrNoAttempt says that a context does not belong to a request to an idempotent
+// endpoint: the middleware is missing, or the context was not passed on.
+var ErrNoAttempt = errors.New("interlock: the context is of no idempotent request")
+
+// Attempt is one run of a handler for a record. Adapters get it to tell of an
+// answer that grows too large; handlers use MarkEffect, Generation and
+// DownstreamKey with their context.
+type Attempt struct {
+	engine *Engine // nil: a request that was let through
+	id     string  // empty: it has no key
+	token  string
+
+	protocol   string
+	print      [32]byte
+	generation int64
+	sent       time.Time // from when the lease counts
+	ambiguous  bool      // a try of the claim may be executed later
+
+	ctx    context.Context //nolint:containedctx // the handler's, made for this attempt
+	cancel context.CancelCauseFunc
+
+	// mu orders what changes the record on behalf of the handler: its end and a
+	// MarkEffect of a goroutine that it left behind, for one.
+	mu     sync.Mutex
+	ended  bool // the handler has, and its fate is being decided
+	marked bool
+	large  largeness
+	winner CommitReply // of large == superseded
+
+	watch watch // the keeper's
+}
+
+// largeness is what became of an answer that grew over the limit.
+type largeness int
+
+const (
+	small      largeness = iota
+	passing              // sent, and nothing was stored
+	stored               // sent after its record was settled
+	superseded           // not sent, since another attempt took over
+)
+
+type attemptKey struct{}
+
+// attemptContext carries an attempt. Its inner context is one of the standard
+// library's, and contexts derived from it attach to that without a goroutine.
+type attemptContext struct {
+	context.Context
+	attempt *Attempt
+}
+
+func (c *attemptContext) Value(key any) any {
+	if _, ok := key.(attemptKey); ok {
+		return c.attempt
+	}
+	return c.Context.Value(key)
+}
+
+func fromContext(ctx context.Context) *Attempt {
+	a, _ := ctx.Value(attemptKey{}).(*Attempt)
+	return a
+}
+
+// MarkEffect says that the effect of the request is about to happen: from now on
+// it may have happened. Call it just before, and if it returns an error do not go
+// on, since another attempt may be under way, or could begin after a crash and
+// not know of this one.
+//
+// It is one round trip. After it nothing carries out the request a second time:
+// if the process dies, duplicates are refused (core.ReasonOutcomeUnknown), and a
+// failure of the handler is stored and replayed. Calling it again does nothing.
+//
+// Its errors match core.ErrLost if another attempt has taken over (or the handler
+// has returned), core.ErrUnavailable if the store did not confirm it, and
+// ErrNoAttempt if ctx is of no idempotent endpoint. In a request that was let
+// through without a record (Optional, FailOpen) it does nothing and returns nil.
+func MarkEffect(ctx context.Context) error {
+	a := fromContext(ctx)
+	if a == nil {
+		return ErrNoAttempt
+	}
+	return a.mark(ctx)
+}
+
+func (a *Attempt) mark(ctx context.Context) error {
+	if a.engine == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.ended:
+		return fmt.Errorf("%w: the handler has returned", core.ErrLost)
+	case a.marked:
+		return nil
+	}
+	k := a.engine.keeper
+	if cause := k.lost(a); cause != nil {
+		return fmt.Errorf("interlock: marking the effect: %w", cause)
+	}
+	c := a.engine.config
+	err := k.store.Mark(ctx, MarkRequest{
+		ID: a.id, Token: a.token, Lease: c.lease, Retention: c.retention, Deadline: time.Now().Add(storeWait),
+	})
+	switch {
+	case err == nil:
+		a.marked = true
+		return nil
+	case errors.Is(err, core.ErrNotOwner):
+		k.lose(a, core.ErrLost)
+		return fmt.Errorf("interlock: marking the effect: %w: another attempt has taken over", core.ErrLost)
+	}
+	return fmt.Errorf("interlock: marking the effect: %w", unavailable(err))
+}
+
+// Generation tells whether the request may have been begun before: 1 says that
+// this is the first attempt, more that earlier ones were heard of no more and
+// their leases have lapsed, 0 that there is no record. An attempt that failed,
+// and released the key, is not counted.
+func Generation(ctx context.Context) int64 {
+	if a := fromContext(ctx); a != nil {
+		return a.generation
+	}
+	return 0
+}
+
+// DownstreamKey derives an idempotency key for the service that has the effect
+// (the bank): pass it on, and whatever happens here, the service can see that two
+// attempts are one request. It depends on principal and key alone, is the same in
+// every attempt, and tells nothing about either. A handler that makes several
+// such calls gives each a name of its own.
+//
+// It has the form of a UUID. It is empty if the request has no key (Optional), or
+// ctx is of no idempotent endpoint; under FailOpen it is there.
+func DownstreamKey(ctx context.Context, step ...string) string {
+	a := fromContext(ctx)
+	if a == nil || a.id == "" {
+		return ""
+	}
+	return downstreamKey(a.id, step)
+}
+
+// Limit is the length of the longest answer that is stored, in bytes.
+func (a *Attempt) Limit() int64 { return a.engine.config.maxResponse }
+
+// TooLarge is called by a capture when an answer with this status has grown over
+// Limit, before any of it leaves. It settles the record as one whose response is
+// not available, and reports whether the answer may be sent: what was captured,
+// and then all that follows, as it comes. If not, another attempt has taken over,
+// and the answer is to be dropped; the Verdict has the other's. Later calls
+// return the same.
+func (a *Attempt) TooLarge(status int) (send bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.large == small {
+		a.large = passing
+		if a.engine.config.stores(classify(a.protocol, status), a.marked) {
+			a.large = stored
+			// Under the lock, which is released when the handler is done.
+			reply, err := a.engine.commit(a.ctx, a, nil, nil)
+			if err == nil && reply.State != StateGranted {
+				a.large, a.winner = superseded, reply
+			}
+		}
+	}
+	return a.large != superseded
+}
+
+// end says that the handler has ended, and returns what it left.
+func (a *Attempt) end() (marked bool, large largeness) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	return a.marked, a.large
+}

@@ -1,0 +1,567 @@
+package idempotency
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// storeWait bounds how long a request waits for one answer of the store. What has
+// to be done all the same goes on in the background.
+const storeWait = 2 * time.Second
+
+// pollWait is the pause between looks at a record whose completion may not be
+// announced.
+const pollWait = time.Second
+
+// Engine makes endpoints idempotent. Use one for a process and store, and With
+// for endpoints that differ. It is immutable and safe for concurrent use. Close
+// it at the end.
+type Engine struct {
+	config *config
+	keeper *keeper
+	tokens *tokens
+	warned atomic.Int64 // when the last warning was logged, in unix nanoseconds
+	silent atomic.Int64 // requests since
+}
+
+// tokens makes claim tokens: 128 random bits for the process, and a number.
+type tokens struct {
+	process string
+	seq     atomic.Uint64
+}
+
+func (t *tokens) next() string {
+	b := make([]byte, 0, len(t.process)+21)
+	b = append(b, t.process...)
+	b = append(b, ':')
+	return string(strconv.AppendUint(b, t.seq.Add(1), 10))
+}
+
+// New makes an Engine on a store. It returns core.ErrConfig for a nil store, a
+// bad option, or if neither Scope nor Global is given.
+func New(store Store, opts ...Option) (*Engine, error) {
+	if store == nil {
+		return nil, fmt.Errorf("%w: store is nil; redisstore.New makes one", core.ErrConfig)
+	}
+	c, err := defaults().with(opts)
+	if err != nil {
+		return nil, err
+	}
+	var process [16]byte
+	rand.Read(process[:]) // never fails (crypto/rand, Go 1.24)
+	return &Engine{
+		config: &c,
+		keeper: newKeeper(store, c.backlog),
+		tokens: &tokens{process: hex.EncodeToString(process[:])},
+	}, nil
+}
+
+// With returns an Engine for an endpoint that differs in some options. It shares
+// everything else with e, and is closed with it. It panics on a bad option, as
+// core.Serialize does, since it belongs to the registration of routes.
+func (e *Engine) With(opts ...Option) *Engine {
+	c, err := e.config.with(opts)
+	if err != nil {
+		panic(err)
+	}
+	return &Engine{config: &c, keeper: e.keeper, tokens: e.tokens}
+}
+
+// MaxResponse is the length of the longest answer that is stored, in bytes.
+func (e *Engine) MaxResponse() int64 { return e.config.maxResponse }
+
+// Pending is how many answers and releases the store has not confirmed yet and
+// are tried again in the background.
+func (e *Engine) Pending() int { return e.keeper.pending() }
+
+// Close drains the engine: new requests are refused (core.ReasonClosing), those
+// under way go on, and so does what is still to be stored, until all is done or
+// ctx ends. Then the contexts of handlers that still run end with cause
+// core.ErrClosed, their claims are left to lapse, and Close returns the cause of
+// ctx. The store is not closed.
+func (e *Engine) Close(ctx context.Context) error { return e.keeper.close(ctx) }
+
+// Forget deletes the record of a key, whatever its state, so that the next
+// request with it is carried out: for an operator who has found out that a
+// request whose outcome was unknown had no effect.
+func (e *Engine) Forget(ctx context.Context, scope, key string) error {
+	if err := e.keeper.store.Forget(ctx, recordID(scope, key)); err != nil {
+		return fmt.Errorf("interlock: forgetting a record: %w", err)
+	}
+	return nil
+}
+
+// Do deals with a request: it reads the key, claims its record and has h run the
+// handler, or finds out what else the client gets. It is the only seam between
+// the engine and an adapter, which calls it once and obeys the Verdict.
+//
+// The handler's context has the values of ctx, but neither its cancellation nor
+// its deadline: a client that goes away does not end what it has begun. It ends
+// when the claim can no longer be trusted (core.ErrLost), after MaxHold
+// (core.ErrMaxHold), and when the handler has returned.
+//
+// The answer is stored before Do returns, so before its first byte can leave. A
+// panic of the handler passes through, after the claim was released or, once its
+// effect was marked, a status 500 stored.
+func (e *Engine) Do(ctx context.Context, call Call, h Handler) Verdict {
+	method, path, query := call.Target()
+	if _, matched := call.Route(); !matched || passes(call.Protocol(), method) {
+		return e.pass(ctx, call, h, &Attempt{})
+	}
+	begin := time.Now()
+	key, err := ParseKey(call.Key())
+	if errors.Is(err, ErrKeyMissing) && e.config.optional {
+		return e.pass(ctx, call, h, &Attempt{})
+	}
+	if !e.keeper.enter() {
+		return e.refuse(ctx, begin, core.ReasonClosing, core.ErrClosed)
+	}
+	defer e.keeper.leave()
+	switch {
+	case errors.Is(err, ErrKeyMissing):
+		return e.refuse(ctx, begin, core.ReasonKeyMissing, err)
+	case err != nil:
+		return e.refuse(ctx, begin, core.ReasonKeyMalformed, err)
+	}
+	scope, err := e.scope(ctx, call)
+	if err != nil {
+		return e.refuse(ctx, begin, reasonOf(ctx, err), err)
+	}
+	body, err := call.Body(e.config.maxRequest)
+	if err != nil {
+		return e.refuse(ctx, begin, reasonOf(ctx, err), err)
+	}
+	a := &Attempt{
+		engine: e, id: recordID(scope, key), token: e.tokens.next(), protocol: call.Protocol(),
+		print: fingerprint(call.Protocol(), method, path, query, body),
+	}
+	reply, err := e.claim(ctx, a)
+	if err != nil {
+		reason := reasonOf(ctx, err)
+		if e.config.failOpen && reason == core.ReasonNoRecord && !errors.Is(err, ErrDamaged) && ctx.Err() == nil {
+			e.bypassed(ctx, err)
+			return e.pass(ctx, call, h, &Attempt{id: a.id})
+		}
+		return e.refuse(ctx, begin, reason, err)
+	}
+	if reply.State == StateGranted {
+		return e.run(ctx, call, h, a, begin)
+	}
+	return e.answer(ctx, a, reply.State, reply.Response, begin, false)
+}
+
+// scope finds out whose key it is.
+func (e *Engine) scope(ctx context.Context, call Call) (string, error) {
+	if e.config.global {
+		return "", nil
+	}
+	scope, err := e.config.scope(ctx, call)
+	if err == nil && scope == "" {
+		err = fmt.Errorf("%w: no principal", core.ErrKey)
+	}
+	return scope, err
+}
+
+// reasonOf is core.ReasonOf, except that a store that does not answer is one of
+// records here.
+func reasonOf(ctx context.Context, err error) core.Reason {
+	if errors.Is(err, ErrDamaged) {
+		return core.ReasonNoRecord
+	}
+	reason := core.ReasonOf(ctx, err)
+	if reason == core.ReasonUnavailable {
+		return core.ReasonNoRecord
+	}
+	return reason
+}
+
+// unavailable makes an error of a store one that says so.
+func unavailable(err error) error {
+	if errors.Is(err, core.ErrUnavailable) || errors.Is(err, ErrDamaged) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+}
+
+// claim asks for the record until it is granted, or it is clear that it will not
+// be. A caller that leaves before leaves no claim behind.
+func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err error) {
+	c, k := e.config, e.keeper
+	over := time.Now().Add(c.wait)
+	var poke chan struct{}
+	for {
+		sent := time.Now()
+		reply, err = k.store.Claim(ctx, ClaimRequest{
+			ID: a.id, Token: a.token, Fingerprint: a.print,
+			Lease: c.lease, Retention: c.retention, Strict: c.strict, Tombstone: c.tombstone > 0,
+			Waits: c.wait > 0, Deadline: sent.Add(storeWait), Late: a.late,
+		})
+		if errors.Is(err, core.ErrPending) {
+			if ctx.Err() != nil {
+				return reply, fmt.Errorf("interlock: claiming a record: %w", context.Cause(ctx))
+			}
+			return reply, fmt.Errorf("%w: no answer in time", core.ErrUnavailable)
+		}
+		if !a.ambiguous {
+			// Once a try may be executed at any time, a claim that is found to be
+			// ours may have been granted to that one: its lease counts from there.
+			a.sent = reply.Sent
+		}
+		a.ambiguous = a.ambiguous || reply.Ambiguous
+		now := time.Now()
+		switch {
+		case err != nil:
+			err = unavailable(err)
+		case reply.State == StateGranted:
+			a.generation = reply.Generation
+			if now.Before(a.sent.Add(c.lease - drift(c.lease))) {
+				return reply, nil
+			}
+			a.ambiguous = true // it is ours, and has to be given back
+			err = fmt.Errorf("%w: a claim came after the end of its lease", core.ErrUnavailable)
+		case reply.State == StateInFlight && now.Before(over):
+			// Sleep until something may have changed: the holder is done, its
+			// lease is over, or we may not be told.
+			if poke == nil {
+				poke = make(chan struct{}, 1)
+				stop := k.store.Await(a.id, sent, func() {
+					select {
+					case poke <- struct{}{}:
+					default:
+					}
+				})
+				defer stop()
+			}
+			nap := reply.Left + time.Millisecond
+			if !reply.Listed {
+				nap = min(nap, pollWait)
+			}
+			timer := time.NewTimer(min(nap, over.Sub(now)))
+			select {
+			case <-poke:
+			case <-timer.C:
+			case <-ctx.Done():
+				err = fmt.Errorf("interlock: waiting for a request in flight: %w", context.Cause(ctx))
+			}
+			timer.Stop()
+			if err == nil {
+				continue
+			}
+		}
+		if a.ambiguous {
+			e.keeper.discard(a, true)
+		}
+		return reply, err
+	}
+}
+
+// late takes the outcome of a claim whose caller has left.
+func (a *Attempt) late(reply ClaimReply, _ error) {
+	if a.ambiguous || reply.Ambiguous || reply.State == StateGranted {
+		a.engine.keeper.discard(a, a.ambiguous || reply.Ambiguous)
+	}
+}
+
+// run runs the handler for a claim that was granted.
+func (e *Engine) run(ctx context.Context, call Call, h Handler, a *Attempt, begin time.Time) Verdict {
+	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	a.ctx, a.cancel = &attemptContext{inner, a}, cancel
+	// Whatever happens, the handler's context ends with it.
+	defer cancel(core.ErrReleased)
+	if !e.keeper.start(a) {
+		_ = e.keeper.store.Abandon(a.ctx, AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait)})
+		return e.refuse(ctx, begin, core.ReasonClosing, core.ErrClosed)
+	}
+	defer e.keeper.stop(a)
+	section, refusal := e.lock(ctx, call, a)
+	if refusal != nil {
+		// The handler did not run, and has marked nothing.
+		e.abandon(a, nil)
+		return e.refused(ctx, begin, refusal)
+	}
+	waited := time.Since(begin)
+	decided := core.Decided{Outcome: core.DecidedUnknown, Generation: a.generation, Waited: waited}
+	defer func() { e.decide(ctx, decided) }()
+	ran := false
+	defer func() {
+		if !ran { // a panic, or runtime.Goexit
+			e.panicked(a, section, &decided)
+		}
+	}()
+	answer, answered := h.Run(section.Context(), a)
+	ran = true
+	return e.settle(a, section, answer, answered, &decided)
+}
+
+// lock enters the guard's section, if there is a guard. While it waits, the
+// client counts: one that goes away frees its place. Once it is inside, the
+// client does not count any more.
+func (e *Engine) lock(ctx context.Context, call Call, a *Attempt) (core.Section, *core.Refusal) {
+	g := e.config.guard
+	if g == nil {
+		return core.NewSection(a.ctx), nil
+	}
+	inside, cancel := context.WithCancelCause(a.ctx)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	section, refusal := g.Enter(inside, call)
+	gone := !stop()
+	if refusal == nil && !gone {
+		return section, nil // inside ends with a.ctx
+	}
+	if refusal == nil {
+		// It went away while the lock was granted: the context of the lease has
+		// ended, or is about to.
+		section.Leave(inside)
+		refusal = &core.Refusal{Rule: g.Name(), Err: fmt.Errorf("interlock: waiting for the lock: %w", context.Cause(ctx))}
+		refusal.Reason = core.ReasonOf(ctx, refusal.Err)
+	}
+	cancel(core.ErrReleased)
+	switch refusal.Reason {
+	case core.ReasonCanceled:
+		// The wait was ended by our own context; why, the request's knows.
+		refusal.Reason = core.ReasonOf(ctx, refusal.Err)
+	case core.ReasonLost, core.ReasonMaxHold:
+		// The claim, not the lock: it was lost while the lock was waited for.
+		refusal.Reason = core.ReasonNoRecord
+	}
+	return section, refusal
+}
+
+// settle decides what becomes of the record, and what the client gets.
+func (e *Engine) settle(a *Attempt, section core.Section, answer Response, answered bool, d *core.Decided) Verdict {
+	// Read before the lock is released.
+	lost := section.Lost()
+	if cause := e.keeper.lost(a); lost == nil && cause != nil {
+		lost = &core.Refusal{Reason: core.ReasonOf(a.ctx, cause), Ran: true, Rule: e.config.name, Err: cause}
+	}
+	marked, large := a.end()
+	k := classify(a.protocol, answer.Status)
+	switch {
+	case large == superseded:
+		section.Leave(a.ctx)
+		e.keeper.finish(a)
+		return e.superseded(a, a.winner, d)
+	case large == stored:
+		section.Leave(a.ctx)
+		e.keeper.finish(a)
+		d.Outcome = core.DecidedStored
+		return Verdict{}
+	case lost != nil && !answered && large == small:
+		// The handler gave up since its context ended, or for reasons of its
+		// own: what it did is not known. The claim is left to lapse.
+		section.Leave(a.ctx)
+		e.keeper.finish(a)
+		d.Reason, d.Err = lost.Reason, lost.Err
+		return Verdict{Refusal: lost}
+	case e.config.stores(k, marked):
+		var envelope []byte
+		if large == small && int64(len(answer.Body)) <= e.config.maxResponse {
+			envelope = encode(a.protocol, answer, e.config.keeper(a.protocol, answer.Header))
+		}
+		reply, err := e.commit(a.ctx, a, envelope, section.Leave)
+		switch {
+		case err != nil:
+			d.Outcome, d.Err = core.DecidedPending, err
+		case reply.State != StateGranted:
+			if large != small {
+				return Verdict{} // it has left already, when nothing was to be stored
+			}
+			return e.superseded(a, reply, d)
+		default:
+			d.Outcome = core.DecidedStored
+		}
+		return Verdict{}
+	case lost != nil:
+		section.Leave(a.ctx)
+		e.keeper.finish(a)
+		d.Err = lost.Err
+		return Verdict{}
+	}
+	e.abandon(a, section.Leave)
+	d.Outcome = core.DecidedReleased
+	return Verdict{}
+}
+
+// panicked settles the record of a handler that did not return.
+func (e *Engine) panicked(a *Attempt, section core.Section, d *core.Decided) {
+	lost := section.Lost() != nil || e.keeper.lost(a) != nil
+	marked, large := a.end()
+	switch {
+	case large == stored || large == superseded:
+		section.Leave(a.ctx)
+		e.keeper.finish(a)
+		d.Outcome = core.DecidedStored
+	case e.config.stores(failed, marked):
+		var envelope []byte
+		if large == small {
+			answer := panicked(a.protocol)
+			envelope = encode(a.protocol, answer, func(string) bool { return true })
+		}
+		d.Outcome = core.DecidedStored
+		if reply, err := e.commit(a.ctx, a, envelope, section.Leave); err != nil {
+			d.Outcome, d.Err = core.DecidedPending, err
+		} else if reply.State != StateGranted {
+			d.Outcome = core.DecidedUnknown
+		}
+	case lost:
+		section.Leave(a.ctx)
+		e.keeper.finish(a)
+	default:
+		e.abandon(a, section.Leave)
+		d.Outcome = core.DecidedReleased
+	}
+}
+
+// commit stores an answer, or with a nil envelope that there is none to be had.
+// If the store does not confirm it, that goes on in the background: the effect
+// has happened, so the claim is never given up. Of ctx only the values are used.
+func (e *Engine) commit(ctx context.Context, a *Attempt, envelope []byte, release func(context.Context)) (CommitReply, error) {
+	c := e.config
+	req := CommitRequest{
+		ID: a.id, Token: a.token, Fingerprint: a.print, Generation: a.generation, Response: envelope,
+		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(storeWait), Release: release,
+	}
+	reply, err := e.keeper.store.Commit(context.WithoutCancel(ctx), req)
+	if err == nil {
+		e.keeper.finish(a)
+		return reply, nil
+	}
+	req.Release = nil // it was called
+	e.keeper.insist(a, req)
+	return reply, unavailable(err)
+}
+
+// abandon gives the claim up, in the background if it must be.
+func (e *Engine) abandon(a *Attempt, release func(context.Context)) {
+	err := e.keeper.store.Abandon(context.WithoutCancel(a.ctx), AbandonRequest{
+		ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait), Release: release,
+	})
+	if a.ambiguous || err != nil && !errors.Is(err, core.ErrNotOwner) {
+		e.keeper.discard(a, a.ambiguous)
+		return
+	}
+	e.keeper.finish(a)
+}
+
+// superseded is the answer for a request whose handler ran, and whose record is
+// another attempt's by now: its response, since there is to be one for a key.
+func (e *Engine) superseded(a *Attempt, winner CommitReply, d *core.Decided) Verdict {
+	v, err := e.verdict(a, winner.State, winner.Response, true)
+	if v.Refusal != nil {
+		d.Reason = v.Refusal.Reason
+	}
+	d.Err = err
+	return v
+}
+
+// answer is the answer for a request whose handler does not run.
+func (e *Engine) answer(ctx context.Context, a *Attempt, state State, response string, begin time.Time, ran bool) Verdict {
+	v, err := e.verdict(a, state, response, ran)
+	if v.Refusal != nil {
+		return e.refused(ctx, begin, v.Refusal)
+	}
+	e.decide(ctx, core.Decided{Outcome: core.DecidedReplayed, Waited: time.Since(begin), Err: err})
+	return v
+}
+
+// verdict turns the state of a record into what its duplicates get.
+func (e *Engine) verdict(a *Attempt, state State, response string, ran bool) (Verdict, error) {
+	refusal := &core.Refusal{Ran: ran, Rule: e.config.name}
+	switch state {
+	case StateCompleted:
+		r, err := decode(a.protocol, response)
+		if err == nil {
+			return Verdict{Replay: r}, nil
+		}
+		refusal.Reason, refusal.Err = core.ReasonNoRecord, err
+	case StateInFlight:
+		refusal.Reason, refusal.Err = core.ReasonInFlight, errInFlight
+	case StateUnavailable:
+		refusal.Reason, refusal.Err = core.ReasonResponseUnavailable, errNoResponse
+	case StateMismatch:
+		refusal.Reason, refusal.Err = core.ReasonKeyReused, errMismatch
+		if ran { // the key was given up and used anew: our answer is lost, not wrong
+			refusal.Reason = core.ReasonOutcomeUnknown
+		}
+	case StateExpired:
+		refusal.Reason, refusal.Err = core.ReasonKeyExpired, errExpired
+	case StateUnknown:
+		refusal.Reason, refusal.Err = core.ReasonOutcomeUnknown, errUnknown
+	default:
+		refusal.Reason, refusal.Err = core.ReasonNoRecord, fmt.Errorf("%w: state %d", ErrDamaged, state)
+	}
+	return Verdict{Refusal: refusal}, refusal.Err
+}
+
+// What stands behind a refusal, for logs.
+var (
+	errInFlight   = errors.New("interlock: a request with the key is in flight")
+	errNoResponse = errors.New("interlock: the response for the key was not stored")
+	errMismatch   = errors.New("interlock: the key was used for another request")
+	errExpired    = errors.New("interlock: the key was used before its record expired")
+	errUnknown    = errors.New("interlock: the outcome of a request with the key is unknown")
+)
+
+// pass runs the handler without a record, under the lock if there is a guard.
+func (e *Engine) pass(ctx context.Context, call Call, h Handler, a *Attempt) Verdict {
+	inner := &attemptContext{ctx, a}
+	if g := e.config.guard; g != nil {
+		return Verdict{Refusal: g.Do(inner, call, h.Pass)}
+	}
+	h.Pass(inner)
+	return Verdict{}
+}
+
+func (e *Engine) refuse(ctx context.Context, begin time.Time, reason core.Reason, err error) Verdict {
+	return e.refused(ctx, begin, &core.Refusal{Reason: reason, Rule: e.config.name, Err: err})
+}
+
+func (e *Engine) refused(ctx context.Context, begin time.Time, r *core.Refusal) Verdict {
+	e.decide(ctx, core.Decided{Outcome: core.DecidedRefused, Reason: r.Reason, Waited: time.Since(begin), Err: r.Err})
+	return Verdict{Refusal: r}
+}
+
+// decide tells the observer.
+func (e *Engine) decide(ctx context.Context, d core.Decided) {
+	if e.config.observer == nil {
+		return
+	}
+	_, o := e.config.observer.Start(ctx, core.Operation{Rule: e.config.name, Unlocked: true})
+	if o.Decided != nil {
+		o.Decided(d)
+	}
+}
+
+// bypassed tells who should know that a handler runs without a record: the log
+// at most once a second.
+func (e *Engine) bypassed(ctx context.Context, err error) {
+	if e.config.observer != nil {
+		_, o := e.config.observer.Start(ctx, core.Operation{Rule: e.config.name, Unlocked: true})
+		if o.Bypassed != nil {
+			o.Bypassed(err)
+		}
+	}
+	n := e.silent.Add(1)
+	now, last := time.Now().UnixNano(), e.warned.Load()
+	if now-last < int64(time.Second) || !e.warned.CompareAndSwap(last, now) {
+		return
+	}
+	e.silent.Add(-n)
+	slog.WarnContext(ctx, "interlock: the store of idempotency records is unavailable and the endpoint fails open: "+
+		"handlers run without their record", "rule", e.config.name, "requests", n, "error", err)
+}
+
+// drift is what a lease is shortened by on this side: 1 % of it and 2 ms, as for
+// locks.
+func drift(lease time.Duration) time.Duration {
+	return lease/100 + 2*time.Millisecond
+}

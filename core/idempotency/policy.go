@@ -1,0 +1,113 @@
+package idempotency
+
+import (
+	"net/textproto"
+	"slices"
+	"strings"
+)
+
+// class is what an answer says about whether the request was carried out.
+type class int
+
+const (
+	// settled: it was, or never will be.
+	settled class = iota
+	// deferred: it was not, and may be later.
+	deferred
+	// failed: the handler does not know, or should not be believed.
+	failed
+)
+
+// classify is the one table of statuses.
+func classify(protocol string, status int) class {
+	if protocol == GRPC {
+		switch status {
+		case 1, 2, 4, 13, 14: // CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE
+			return failed
+		case 8, 10, 16: // RESOURCE_EXHAUSTED, ABORTED, UNAUTHENTICATED
+			return deferred
+		}
+		return settled
+	}
+	switch status {
+	case 401, 408, 409, 425, 429:
+		return deferred
+	}
+	if status >= 500 {
+		return failed
+	}
+	return settled
+}
+
+// stores reports whether an answer is stored; otherwise its claim is released.
+func (c *config) stores(k class, marked bool) bool {
+	return k == settled || marked || c.storeAll || c.strict && k == failed
+}
+
+// panicked is the answer that is stored for a handler that panicked.
+func panicked(protocol string) Response {
+	if protocol == GRPC {
+		return Response{Status: 13} // INTERNAL
+	}
+	return Response{
+		Status: 500,
+		Header: map[string][]string{"Content-Type": {"application/problem+json"}},
+		Body:   []byte(`{"type":"about:blank","title":"Internal Server Error","status":500}`),
+	}
+}
+
+// passes reports whether a request is none of the engine's: its method has no
+// effects (RFC 9110, 9.2.1). TRACE is not in the list, since no server should
+// have it.
+func passes(protocol, method string) bool {
+	return protocol == HTTP && (method == "GET" || method == "HEAD" || method == "OPTIONS")
+}
+
+// keeper returns which header fields of a response are stored.
+func (c *config) keeper(protocol string, header map[string][]string) func(name string) bool {
+	if c.headers != nil {
+		return func(name string) bool { return c.headers[textproto.CanonicalMIMEHeaderKey(name)] }
+	}
+	var named []string // by Connection: they are for this connection only
+	if protocol == HTTP {
+		for name, values := range header {
+			if strings.EqualFold(name, "Connection") {
+				named = append(named, values...)
+			}
+		}
+	}
+	return func(name string) bool {
+		return !isOwn(strings.ToLower(name)) && (named == nil || !isOneOf(named, name))
+	}
+}
+
+// isOwn reports whether a header field, in lower case, belongs to one response
+// alone.
+func isOwn(name string) bool {
+	if _, found := slices.BinarySearch(own, name); found {
+		return true
+	}
+	for _, prefix := range []string{"ratelimit-", "x-ratelimit-", "x-rate-limit-", "x-b3-", "grpc-"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// own are the names, sorted: what a server or a proxy writes for each message,
+// hop-by-hop fields (RFC 9110, 7.6.1), what sets a client's state, ids of traces
+// and requests, rate limits.
+var own = func() []string {
+	names := []string{
+		"date", "content-length", "age", "via", strings.ToLower(ReplayedHeader),
+		"connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization",
+		"proxy-authentication-info", "te", "trailer", "transfer-encoding", "upgrade",
+		"set-cookie", "set-cookie2",
+		"traceparent", "tracestate", "traceresponse", "baggage", "b3", "uber-trace-id", "x-trace-id",
+		"x-amzn-trace-id", "x-cloud-trace-context", "request-id", "x-request-id", "x-correlation-id",
+		"server-timing", "ratelimit",
+	}
+	slices.Sort(names)
+	return names
+}()

@@ -1,0 +1,182 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Store is a backend that keeps records: one for each idempotency key, which is
+// claim, lease and stored response in one. A claim has a token; every request
+// compares it before it changes anything, and repeating a request changes
+// nothing. Time is the store's own.
+//
+// A request that failed on the way may be repeated by the store within its
+// Deadline. Errors match core.ErrUnavailable, core.ErrNotReady or ErrDamaged.
+// core/redisstore is the Store on Redis; its Store keeps locks as well.
+type Store interface {
+	// Claim takes the record for a token, or tells why not. A record that has
+	// no claim is taken; so is one whose lease has lapsed, if its fingerprint
+	// is the same and its effect is not marked. A record that is the token's
+	// own already is granted again, as it is.
+	//
+	// When ctx ends or the deadline passes before the outcome is known, Claim
+	// returns an error that matches core.ErrPending at once, and calls
+	// ClaimRequest.Late exactly once, from any goroutine, with what it would
+	// have returned. In every other case Late is never called.
+	Claim(ctx context.Context, req ClaimRequest) (ClaimReply, error)
+
+	// Extend renews leases, and calls done exactly once for each, in any order,
+	// from any goroutine, with its index and its outcome: nil (also where the
+	// response is stored already), core.ErrNotOwner, or a failure on the way.
+	// It returns when all have been reported, which after ctx ends is soon.
+	Extend(ctx context.Context, batch []Extension, done func(i int, err error))
+
+	// Mark notes on the record that the effect is about to happen, and renews
+	// the lease. It returns core.ErrNotOwner if the record is not the token's.
+	Mark(ctx context.Context, req MarkRequest) error
+
+	// Commit stores the response for good and wakes who waits for it. The lease
+	// does not matter, only the token; a record that is gone altogether (the
+	// store lost it) is written anew. If the record is another's, nothing is
+	// changed and CommitReply tells what there is.
+	Commit(ctx context.Context, req CommitRequest) (CommitReply, error)
+
+	// Abandon gives up the claim, as if it had never been made, and wakes who
+	// waits. It returns core.ErrNotOwner if there is none of the token, which
+	// after a try of unknown outcome counts as success.
+	Abandon(ctx context.Context, req AbandonRequest) error
+
+	// Forget deletes a record, whatever its state.
+	Forget(ctx context.Context, id string) error
+
+	// Await calls wake when the record may have been completed or abandoned: when
+	// that happened, or when the store cannot be sure that it did not (after a
+	// reconnect, or because the wait began later than since, the time at which
+	// the caller last looked). It returns at once. The returned function ends
+	// the wait; it waits for no call of wake.
+	Await(id string, since time.Time, wake func()) (stop func())
+}
+
+// ErrDamaged says that what is stored under a record's name is none, or one of
+// an unknown version. The request is refused: it may have been carried out.
+var ErrDamaged = errors.New("interlock: idempotency record damaged or of an unknown version")
+
+// State is what a store knows of a record.
+type State int
+
+// The states of a record, as one request sees it.
+const (
+	// StateGranted: the claim is the caller's.
+	StateGranted State = iota + 1
+	// StateInFlight: another claim's lease runs.
+	StateInFlight
+	// StateCompleted: there is a response.
+	StateCompleted
+	// StateUnavailable: it was carried out, the response could not be stored.
+	StateUnavailable
+	// StateMismatch: the record is of another request.
+	StateMismatch
+	// StateUnknown: the lease has lapsed, and the record must not be taken over.
+	StateUnknown
+	// StateExpired: there was a record.
+	StateExpired
+)
+
+// ClaimRequest asks for a record.
+type ClaimRequest struct {
+	// ID names the record. It is made of hashes, 43 characters of base64url.
+	ID string
+	// Token is who claims: unique, never used for another request.
+	Token string
+	// Fingerprint tells requests with the same key apart.
+	Fingerprint [32]byte
+	// Lease is how long the claim is protected, from the moment it is granted.
+	Lease time.Duration
+	// Retention is how long the record is kept, if nothing more is heard.
+	Retention time.Duration
+	// Strict asks never to take over a claim that lapsed, and to mark this one
+	// from its start.
+	Strict bool
+	// Tombstone says that an expired record may have left a trace to look for.
+	Tombstone bool
+	// Waits asks for the completion to be announced, if the record is in
+	// flight.
+	Waits bool
+	// Deadline is when the caller stops waiting for the reply.
+	Deadline time.Time
+	// Late receives an outcome that came too late for Claim to return.
+	Late func(ClaimReply, error)
+}
+
+// ClaimReply is the outcome of a claim.
+type ClaimReply struct {
+	// State is what the record was found, or made, to be.
+	State State
+	// Generation of a claim that was granted is 1, and one more with each
+	// take-over.
+	Generation int64
+	// Left is what remains of the lease of a claim in flight.
+	Left time.Duration
+	// Listed says that its completion will be announced.
+	Listed bool
+	// Response is the envelope of one that is completed.
+	Response string
+	// Sent is when the first try was sent; the lease counts from there.
+	Sent time.Time
+	// Ambiguous says that a try may still be executed later. It is also
+	// meaningful beside an error.
+	Ambiguous bool
+}
+
+// Extension asks to renew one lease.
+type Extension struct {
+	ID, Token        string
+	Lease, Retention time.Duration
+}
+
+// MarkRequest marks the effect of a claim.
+type MarkRequest struct {
+	ID, Token        string
+	Lease, Retention time.Duration
+	Deadline         time.Time
+}
+
+// CommitRequest stores a response.
+type CommitRequest struct {
+	ID, Token   string
+	Fingerprint [32]byte
+	Generation  int64
+	// Response is the envelope; nil if the response cannot be stored.
+	Response []byte
+	// Retention is how long it is kept; what was promised before is not
+	// shortened.
+	Retention time.Duration
+	// Tombstone is for how much longer it is remembered that there was a
+	// response; zero is not.
+	Tombstone time.Duration
+	// Deadline is when to give up.
+	Deadline time.Time
+	// Release, unless nil, is called once before the commit is waited for. The
+	// release of a lock of the same store that it makes under the context it is
+	// given is sent together with the commit.
+	Release func(ctx context.Context)
+}
+
+// CommitReply is the outcome of a commit.
+type CommitReply struct {
+	// State is StateGranted when the response is stored. Otherwise the record is
+	// another's: StateInFlight, StateCompleted, StateUnavailable or
+	// StateMismatch.
+	State State
+	// Response is the other's envelope, where it is completed.
+	Response string
+}
+
+// AbandonRequest gives up a claim.
+type AbandonRequest struct {
+	ID, Token string
+	Deadline  time.Time
+	// Release is as in CommitRequest.
+	Release func(ctx context.Context)
+}
