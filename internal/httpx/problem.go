@@ -12,6 +12,11 @@ import (
 // ContentType is the media type of a problem (RFC 9457, 3).
 const ContentType = "application/problem+json"
 
+// ClientClosedRequest is the status for access logs and outer middleware where
+// the client left before it was answered, in frameworks that will have one:
+// nginx's. It is not in the table, since nobody is left to receive it.
+const ClientClosedRequest = 499
+
 // RetryAfter is when a client may try again. It is short and the same for all
 // refusals: when the holder will be done nobody knows, and its TTL is how long
 // a dead one blocks, not how long a live one works.
@@ -83,3 +88,21 @@ func Write(w http.ResponseWriter, refusal *core.Refusal) {
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may have gone meanwhile
 }
+
+// Message is the body of a problem for a framework that encodes errors as JSON
+// itself (echo). It sets the Content-Type while it is encoded, after the
+// framework has chosen its own and before the first byte: only then is it known
+// that this document, and no error page of the application, is the answer.
+type Message struct {
+	Reason core.Reason
+	Header http.Header // of the response
+}
+
+// MarshalJSON returns the body that Problem returns.
+func (m Message) MarshalJSON() ([]byte, error) {
+	m.Header.Set("Content-Type", ContentType)
+	return bodies[m.Reason], nil
+}
+
+// String is the text for clients, for those who print the message instead.
+func (m Message) String() string { return m.Reason.Text() }
