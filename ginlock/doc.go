@@ -1,0 +1,89 @@
+// Package ginlock is gin middleware that runs the requests for one resource one
+// after the other, in this process and in every other on the same store.
+//
+//	locker, err := core.New(store)
+//	debit := core.Serialize(locker, "account/{id}")
+//	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), handler)
+//
+// The same rule in front of another framework's route makes the same key, and
+// the requests of both exclude each other.
+//
+// # In the handler
+//
+// c.Request carries the lease's context: it ends with cause core.ErrLost when
+// the lock can no longer be trusted, and core.LeaseFromContext finds the fencing
+// token for what the handler writes. Give that context to databases and clients:
+//
+//	ctx := c.Request.Context()
+//	lease := core.LeaseFromContext(ctx)
+//	_, err := db.ExecContext(ctx, debitSQL, lease.Token(), c.Param("id"))
+//
+// A *gin.Context given as the context does instead only if the engine has
+// ContextWithFallback on; otherwise its Done is nil and it never ends.
+//
+// # Where it goes
+//
+// On a route, as above: what stands after it runs under the lock, what stands
+// before it does not. On a group, for all its routes; the group's own path may
+// have the parameter.
+//
+//	account := r.Group("/accounts/:id", ginlock.Serialize(debit))
+//	account.POST("/debit", handler)
+//	account.POST("/close", handler)
+//
+// In r.Use, for every route registered after it: each must have all parameters
+// that the rule names, or its requests are refused with 500 and the log says so.
+// Requests that match no route (c.FullPath is empty: NoRoute, NoMethod) pass
+// through unlocked.
+//
+// After gin.Recovery, which then finds the lock released when a handler panics,
+// and behind authentication: whoever can name a resource can keep others waiting
+// for it.
+//
+// # Path parameters
+//
+// gin hands out parameters decoded, so that /accounts/%41 and /accounts/A are
+// one resource and one key. A value with an escaped slash (%2F) does not reach
+// its route by default, since gin takes it for a separator; it does with
+//
+//	r.UseRawPath = true // and r.UnescapePathValues left true
+//
+// With UnescapePathValues off, parameters are keyed as c.Param returns them,
+// escaped, and differ from those of other frameworks. gin decodes raw paths by
+// the rules for queries: with UseRawPath (and with UseEscapedPath always) a +
+// next to an escaped slash is a blank, to the handler and to the key alike.
+//
+// A catch-all (*path) cannot be named in a template; a core.KeyFunc reads it
+// from the *gin.Context, its Request.Native.
+//
+// # What clients see
+//
+//	400  a value of the key is missing, empty, malformed or too long
+//	413  a core.KeyFunc met a body above its limit
+//	423  locked by another request for as long as the rule waits (5 s), or
+//	     until the request's own deadline; too many wait already
+//	503  the store is unreachable, too few replicas, this process is closing
+//	500  the lease was lost before the handler answered; the rule and the
+//	     route do not fit together
+//
+// 423 and 503 carry Retry-After where the handler did not run, except after the
+// request's own deadline. Bodies are problem details (RFC 9457) of type
+// urn:interlock:problem:<reason> with fixed text; Render replaces them all.
+//
+// A refusal aborts the chain and is the last of c.Errors, a private error whose
+// Meta is the *core.Refusal: loggers and error handlers in front find it there
+// after c.Next. Errors that handlers add are their own, and mean nothing to the
+// lock.
+//
+// A client that leaves while its request waits frees its place. Nothing is
+// written by the middleware; access logs show status 499. net/http notices that
+// a client left only once the body was read: an HTTP/1 request with an unread
+// body keeps its place until its wait is over.
+//
+// A handler has answered when the header is written: by a body, a flush, or
+// AbortWithStatus, but not by c.Status alone, which gin sends later. One that
+// returns without an answer after its lease was lost has failed, and the client
+// gets the 500; one that had answered is left alone, and core.OnLost and the
+// observer are told. What an error middleware in front makes of c.Errors is
+// written after the release.
+package ginlock

@@ -1,0 +1,82 @@
+package ginlock_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/ginlock"
+	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+)
+
+// One line makes the debits of an account run one after the other, whichever
+// process they arrive at.
+func Example() {
+	server, err := miniredis.Run() // your Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, ReadTimeout: 2 * time.Second})
+	defer rdb.Close()
+
+	store, err := redisstore.New(rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	locker, err := core.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+
+	debit := core.Serialize(locker, "account/{id}", core.Wait(time.Second))
+
+	r := gin.New()
+	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), func(c *gin.Context) {
+		lease := core.LeaseFromContext(c.Request.Context())
+		c.String(http.StatusOK, "debited under the lock of %s", lease.Key())
+	})
+
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest("POST", "/accounts/42/debit", nil))
+	fmt.Println(w.Code, w.Body)
+	// Output: 200 debited under the lock of account/42
+}
+
+// An application with error answers of its own replaces those of the lock, and
+// leaves to Problem what it has no wish for.
+func ExampleRender() {
+	locker, err := core.New(httpxtest.FreeStore{}) // in earnest: a redisstore
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+
+	report := core.Serialize(locker, "tenant/{header.X-Tenant}/report")
+	render := ginlock.Render(func(c *gin.Context, refusal *core.Refusal) {
+		if refusal.Reason == core.ReasonBadKey {
+			c.JSON(http.StatusForbidden, gin.H{"error": "Please say for which tenant."})
+			return
+		}
+		ginlock.Problem(c, refusal)
+	})
+
+	r := gin.New()
+	r.GET("/report", ginlock.Serialize(report, render), func(*gin.Context) {})
+
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest("GET", "/report", nil))
+	fmt.Println(w.Code, w.Body)
+	// Output: 403 {"error":"Please say for which tenant."}
+}
