@@ -1,0 +1,86 @@
+// Package echolock is echo middleware that runs the requests for one resource
+// one after the other, in this process and in every other on the same store.
+//
+//	locker, err := core.New(store)
+//	debit := core.Serialize(locker, "account/{id}")
+//	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
+//
+// The same rule in front of another framework's route makes the same key, and
+// the requests of both exclude each other.
+//
+// # In the handler
+//
+// c.Request() carries the lease's context: it ends with cause core.ErrLost when
+// the lock can no longer be trusted, and core.LeaseFromContext finds the fencing
+// token for what the handler writes. Give that context to databases and clients:
+//
+//	ctx := c.Request().Context()
+//	lease := core.LeaseFromContext(ctx)
+//	_, err := db.ExecContext(ctx, debitSQL, lease.Token(), c.Param("id"))
+//
+// An error that the handler returns is rendered by echo after the lock is
+// released. So are errors of all handlers rendered, after their middleware; one
+// whose text must come from under the lock is rendered by c.Error in the
+// handler.
+//
+// # Where it goes
+//
+// On a route, as above. On a group, for all its routes; the group's own path may
+// have the parameter.
+//
+//	account := e.Group("/accounts/:id", echolock.Serialize(debit))
+//	account.POST("/debit", handler)
+//	account.POST("/close", handler)
+//
+// In e.Use, for every route: each must have all parameters that the rule names,
+// or its requests are refused with 500 and the log says so. Requests that match
+// no route, which echo answers with 404 or 405, pass through unlocked, in groups
+// too.
+//
+// Not in e.Pre, which runs before echo knows the route: a rule that names a
+// parameter refuses every request there with 500.
+//
+// After Recover, which then finds the lock released when a handler panics, and
+// behind authentication: whoever can name a resource can keep others waiting for
+// it. Inside Timeout, which gives up on a handler without stopping it: a lock
+// outside is released while the handler still works. Config has a Skipper, as
+// echo's own middleware do.
+//
+// # Path parameters
+//
+// Parameters are keyed decoded, as all frameworks key them: /accounts/%41 and
+// /accounts/A are one resource, though c.Param may return them escaped. A
+// parameter at the end of a route takes slashes in with it (/accounts/:id
+// matches /accounts/a/b), to the handler and to the key alike. A wildcard (*)
+// cannot be named in a template; a core.KeyFunc reads it from the echo.Context,
+// its Request.Native.
+//
+// # What clients see
+//
+//	400  a value of the key is missing, empty, malformed or too long
+//	413  a core.KeyFunc met a body above its limit
+//	423  locked by another request for as long as the rule waits (5 s), or
+//	     until the request's own deadline; too many wait already
+//	503  the store is unreachable, too few replicas, this process is closing
+//	500  the lease was lost before the handler answered; the rule and the
+//	     route do not fit together
+//
+// 423 and 503 carry Retry-After where the handler did not run, except after the
+// request's own deadline. Bodies are problem details (RFC 9457) of type
+// urn:interlock:problem:<reason> with fixed text.
+//
+// A refusal is returned as an *echo.HTTPError. echo's default error handler
+// renders it as said; an application's own sees it like any other error, finds
+// the reason by errors.As with a *RefusalError, and may answer with what it
+// likes: see Problem. Render in Config replaces it before that.
+//
+// A client that leaves while its request waits frees its place, and nothing is
+// written; access logs show status 499. net/http notices that a client left only
+// once the body was read: an HTTP/1 request with an unread body keeps its place
+// until its wait is over.
+//
+// A handler has answered when a header is written. One that returns without
+// writing anything after its lease was lost, with an error or without, has
+// failed, and the client gets the 500; one that had answered is left alone, and
+// core.OnLost and the observer are told.
+package echolock

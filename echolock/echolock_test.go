@@ -1,0 +1,584 @@
+package echolock_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/echolock"
+	"github.com/interlock-go/interlock/httplock"
+	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// newEcho is an application that does not print what tests do on purpose.
+func newEcho() *echo.Echo {
+	e := echo.New()
+	e.Logger.SetOutput(io.Discard)
+	return e
+}
+
+// keyOf answers with the key of its lease.
+func keyOf(c echo.Context) error {
+	return c.String(http.StatusOK, core.LeaseFromContext(c.Request().Context()).Key())
+}
+
+func never(t *testing.T) echo.HandlerFunc {
+	return func(echo.Context) error { t.Error("the handler ran"); return nil }
+}
+
+func TestRequestsForOneResourceRunOneAfterTheOtherAndOthersBeside(t *testing.T) {
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
+	exclusion := httpxtest.NewExclusion()
+	e := newEcho()
+	e.POST("/accounts/:id/debit", func(c echo.Context) error {
+		exclusion.Enter(t, int(c.Param("id")[0]-'0'))
+		return nil
+	}, echolock.Serialize(guard))
+	exclusion.Run(t, httpxtest.Serve(t, e), [2]string{"/accounts/0/debit", "/accounts/1/debit"})
+}
+
+func TestRefusalsFollowTheTableAndTheHandlerDoesNotRun(t *testing.T) {
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	hold := httpxtest.NewGate()
+	e := newEcho()
+	lock := func(pattern, template string, h echo.HandlerFunc, opts ...core.Option) {
+		e.POST(pattern, h, echolock.Serialize(core.Serialize(locker, template, opts...)))
+	}
+	lock("/hold/:id", "account/{id}", func(echo.Context) error { hold.Pass(); return nil })
+	lock("/nowait/:id", "account/{id}", never(t), core.Wait(0))
+	lock("/short/:id", "account/{id}", never(t), core.Wait(20*time.Millisecond))
+	lock("/full/:id", "account/{id}", never(t), core.MaxWaiters(1), core.Wait(time.Minute))
+	lock("/header", "tenant/{header.X-Tenant}", never(t))
+	lock("/query", "query/{query.q}", never(t))
+	lock("/accounts/:id/x", "account/{id}", never(t))
+	lock("/typo/:id", "account/{idd}", never(t))
+	lock("/rest/*", "file/{path}", never(t))
+	lock("/body", "", never(t), core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
+		_, err := req.Body(4)
+		return []string{"k"}, err
+	}))
+	e.GET("/full/:id", never(t), echolock.Serialize(core.Serialize(locker, "account/{id}", core.Wait(time.Minute))))
+	e.POST("/deadline/:id", never(t), func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			ctx, cancel := context.WithTimeout(c.Request().Context(), 20*time.Millisecond)
+			defer cancel()
+			c.SetRequest(c.Request().WithContext(ctx))
+			return next(c)
+		}
+	}, echolock.Serialize(core.Serialize(locker, "account/{id}")))
+	srv := httpxtest.Serve(t, e)
+	post := func(path string, change ...func(*http.Request)) httpxtest.Answer {
+		return httpxtest.Do(t, srv, "POST", path, change...)
+	}
+	tenant := func(v string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Add("X-Tenant", v) }
+	}
+
+	var wg sync.WaitGroup
+	wg.Go(func() { post("/hold/1") })
+	<-hold.Inside
+	post("/nowait/1").WantProblem(t, 423, "held", "1")
+	post("/nowait/1?pretty").WantProblem(t, 423, "held", "1") // echo indents then
+	post("/short/1").WantProblem(t, 423, "held", "1")
+	post("/deadline/1").WantProblem(t, 423, "deadline", "")
+	leave := httpxtest.Leave(t, srv, "/full/1")
+	httpxtest.Queued(t, locker, 1)
+	post("/full/1").WantProblem(t, 423, "queue-full", "1")
+	leave()
+	httpxtest.Queued(t, locker, 0)
+	close(hold.Leave)
+	wg.Wait()
+
+	logged := httpxtest.LogTo(t)
+	post("/header").WantProblem(t, 400, "bad-key", "")
+	post("/header", tenant("")).WantProblem(t, 400, "bad-key", "")
+	post("/header", tenant("a"), tenant("b")).WantProblem(t, 400, "bad-key", "")
+	post("/query").WantProblem(t, 400, "bad-key", "")
+	post("/accounts//x").WantProblem(t, 400, "bad-key", "") // echo matches it
+	post("/accounts/"+strings.Repeat("x", 505)+"/x").WantProblem(t, 400, "bad-key", "")
+	post("/body", func(r *http.Request) {
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader("12345")), 5
+	}).WantProblem(t, 413, "body-too-large", "")
+	if logged.String() != "" {
+		t.Errorf("the clients' mistakes were logged:\n%s", logged)
+	}
+	post("/typo/1").WantProblem(t, 500, "misconfigured", "")
+	post("/rest/a/b").WantProblem(t, 500, "misconfigured", "")
+	if !strings.Contains(logged.String(), "{idd}") || !strings.Contains(logged.String(), "/typo/:id") {
+		t.Errorf("logged:\n%s", logged)
+	}
+
+	if err := locker.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	post("/nowait/1").WantProblem(t, 503, "closing", "1")
+}
+
+func TestUnreachableStoreIs503AndTheHandlerDoesNotRun(t *testing.T) {
+	server := redistest.Start(t)
+	locker := httpxtest.Locker(t, server.Client(t))
+	guard := core.Serialize(locker, "account/{id}", core.Wait(50*time.Millisecond))
+	e := newEcho()
+	e.POST("/:id", never(t), echolock.Serialize(guard))
+	server.Kill()
+	httpxtest.Do(t, httpxtest.Serve(t, e), "POST", "/1").WantProblem(t, 503, "unavailable", "1")
+}
+
+// However a handler ends, what runs in front of the middleware after it finds
+// the lock released, the original request and writer, and the handler's error.
+func TestLockIsReleasedAndContextRestoredHoweverTheHandlerEnds(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	locker := httpxtest.Locker(t, rdb)
+	guard := core.Serialize(locker, "account/{id}")
+	after := make(chan string, 1)
+	e := newEcho()
+	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) (err error) {
+			r, w := c.Request(), c.Response().Writer
+			defer func() {
+				v := recover()
+				if c.Request() != r || r.Context().Err() != nil || c.Response().Writer != w {
+					t.Error("the original request and writer were not restored")
+				}
+				if !httpxtest.Free(t, rdb, "account/1") {
+					t.Error("the lock is still held")
+				}
+				after <- fmt.Sprintf("%v %v", v, err)
+				if v != nil {
+					panic(v)
+				}
+			}()
+			return next(c)
+		}
+	})
+	lock := func(path string, h echo.HandlerFunc) {
+		e.POST(path, func(c echo.Context) error {
+			if core.LeaseFromContext(c.Request().Context()) == nil || httpxtest.Free(t, rdb, "account/1") {
+				t.Errorf("%s: no lock", c.Path())
+			}
+			return h(c)
+		}, echolock.Serialize(guard))
+	}
+	lock("/nothing/:id", func(echo.Context) error { return nil })
+	lock("/return/:id", keyOf)
+	lock("/status/:id", func(c echo.Context) error { return c.NoContent(http.StatusAccepted) })
+	lock("/error/:id", func(echo.Context) error { return echo.NewHTTPError(http.StatusConflict, "e") })
+	lock("/both/:id", func(c echo.Context) error { return errors.Join(keyOf(c), errors.New("e")) })
+	lock("/inside/:id", func(c echo.Context) error { c.Error(echo.ErrTeapot); return nil })
+	lock("/early/:id", func(c echo.Context) error {
+		return errors.Join(core.LeaseFromContext(c.Request().Context()).Release(t.Context()), keyOf(c))
+	})
+	lock("/replaced/:id", func(c echo.Context) error {
+		c.SetRequest(c.Request().WithContext(t.Context()))
+		c.Response().Writer = httptest.NewRecorder()
+		return nil
+	})
+	lock("/panic/:id", func(echo.Context) error { panic("p") })
+	lock("/hangup/:id", func(echo.Context) error { panic(http.ErrAbortHandler) })
+	srv := httpxtest.Serve(t, e)
+	for path, want := range map[string]struct {
+		status int
+		body   string
+		after  string
+	}{
+		"/nothing/1":  {200, "", "<nil> <nil>"},
+		"/return/1":   {200, "account/1", "<nil> <nil>"},
+		"/status/1":   {202, "", "<nil> <nil>"},
+		"/error/1":    {409, `{"message":"e"}` + "\n", "<nil> code=409, message=e"},
+		"/both/1":     {200, "account/1", "<nil> e"},
+		"/inside/1":   {418, `{"message":"I'm a teapot"}` + "\n", "<nil> <nil>"},
+		"/early/1":    {200, "account/1", "<nil> <nil>"},
+		"/replaced/1": {200, "", "<nil> <nil>"},
+	} {
+		httpxtest.Do(t, srv, "POST", path).Want(t, want.status, want.body)
+		if got := <-after; got != want.after {
+			t.Errorf("%s: %s; want %s", path, got, want.after)
+		}
+	}
+	for path, want := range map[string]string{"/panic/1": "p <nil>", "/hangup/1": "net/http: abort Handler <nil>"} {
+		if resp, err := srv.Client().Post(srv.URL+path, "", nil); err == nil {
+			resp.Body.Close()
+			t.Errorf("%s: answered %d", path, resp.StatusCode)
+		}
+		if got := <-after; got != want {
+			t.Errorf("%s: %s; want %s", path, got, want)
+		}
+	}
+}
+
+func TestClientThatLeavesFreesItsPlaceOrItsLockAndNothingIsWritten(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	locker := httpxtest.Locker(t, rdb)
+	guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
+	inside, outcome := make(chan struct{}), make(chan string, 2)
+	e := newEcho()
+	e.GET("/:id", func(c echo.Context) error {
+		inside <- struct{}{}
+		<-c.Request().Context().Done()
+		return c.Request().Context().Err()
+	}, echolock.Serialize(guard))
+	srv := httpxtest.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		w := httptest.NewRecorder()
+		w.Code = 0
+		c := e.NewContext(r, w)
+		e.Router().Find(r.Method, echo.GetPath(r), c)
+		err := c.Handler()(c)
+		c.Error(err)
+		var refused *echolock.RefusalError
+		outcome <- fmt.Sprintf("%d %v %q", c.Response().Status, errors.As(err, &refused), w.Body)
+	}))
+	holder := httpxtest.Leave(t, srv, "/1")
+	<-inside
+	waiter := httpxtest.Leave(t, srv, "/1")
+	httpxtest.Queued(t, locker, 1)
+	waiter()
+	if got := <-outcome; got != `499 true ""` {
+		t.Errorf("waiter: %s", got)
+	}
+	httpxtest.Queued(t, locker, 0)
+	holder()
+	if got := <-outcome; !strings.HasPrefix(got, "500 false") {
+		t.Errorf("holder: %s", got)
+	}
+	httpxtest.Until(t, "released", func() bool { return len(locker.Held()) == 0 })
+}
+
+func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	lost := make(chan core.Loss, 10)
+	locker := httpxtest.Locker(t, rdb, core.Watchdog(150*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
+	guard := core.Serialize(locker, "account/{id}")
+	mine := errors.New("mine")
+	e := newEcho()
+	joined := make(chan bool, 10)
+	e.HTTPErrorHandler = func(err error, c echo.Context) {
+		joined <- errors.Is(err, mine) && errors.Is(err, core.ErrLost)
+		e.DefaultHTTPErrorHandler(err, c)
+	}
+	lock := func(pattern string, h func(c echo.Context) error) {
+		e.POST(pattern, h, echolock.Serialize(guard))
+	}
+	lose := func(c echo.Context) { httpxtest.Lose(c.Request().Context(), t, rdb) }
+	lock("/before/:id", func(c echo.Context) error {
+		c.Response().Header().Set("Cache-Control", "max-age=3600")
+		c.Response().Header().Set("Content-Length", "1")
+		c.Response().Header().Set("Content-Type", "text/csv")
+		c.Response().Writer.WriteHeader(http.StatusEarlyHints) // not an answer
+		lose(c)
+		return nil
+	})
+	lock("/error/:id", func(c echo.Context) error { lose(c); return mine })
+	lock("/after/:id", func(c echo.Context) error { err := c.String(200, "done"); lose(c); return err })
+	lock("/flushed/:id", func(c echo.Context) error { c.Response().Flush(); lose(c); return nil })
+	lock("/own/:id", func(c echo.Context) error { lose(c); return c.String(409, "rolled back") })
+	lock("/inside/:id", func(c echo.Context) error { lose(c); c.Error(echo.NewHTTPError(409, "rolled back")); return nil })
+	srv := httpxtest.Serve(t, e)
+	post := func(path string) httpxtest.Answer { return httpxtest.Do(t, srv, "POST", path) }
+
+	post("/before/1").WantProblem(t, 500, "lost", "")
+	post("/error/1").WantProblem(t, 500, "lost", "")
+	if first, second := <-joined, <-joined; first || !second {
+		t.Errorf("the handler's error: joined %v, %v", first, second)
+	}
+	post("/after/1").Want(t, 200, "done")
+	post("/flushed/1").Want(t, 200, "")
+	post("/own/1").Want(t, 409, "rolled back")
+	post("/inside/1").Want(t, 409, `{"message":"rolled back"}`+"\n")
+	for range 6 {
+		if l := <-lost; l.Key != "account/1" || l.Reason != core.LossNotOwner {
+			t.Errorf("OnLost: %+v", l)
+		}
+	}
+}
+
+// One URL is one key, in echo as in net/http.
+func TestKeysAreThoseOfHTTPLock(t *testing.T) {
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "account/{id}")
+	mux := http.NewServeMux()
+	mux.Handle("/std/{id}/x", httplock.Serialize(guard)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, core.LeaseFromContext(r.Context()).Key())
+	})))
+	e := newEcho()
+	e.GET("/echo/:id/x", keyOf, echolock.Serialize(guard))
+	e.Group("/group/:id", echolock.Serialize(guard)).GET("/x", keyOf)
+	mux.Handle("/", e)
+	srv := httpxtest.Serve(t, mux)
+	get := func(path string) httpxtest.Answer { return httpxtest.Do(t, srv, "GET", path) }
+	for _, p := range httpxtest.Paths {
+		want := get("/std/" + p.Segment + "/x").Body
+		if !strings.HasPrefix(want, "account/") {
+			t.Fatalf("%s: %s", p.Segment, want)
+		}
+		get("/echo/"+p.Segment+"/x").Want(t, 200, want)
+		get("/group/"+p.Segment+"/x").Want(t, 200, want)
+	}
+}
+
+const notFound = `{"message":"Not Found"}` + "\n"
+
+func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "account/{id}")
+	for name, register := range map[string]func(e *echo.Echo) *echo.Group{
+		"Use": func(e *echo.Echo) *echo.Group {
+			e.Use(echolock.Serialize(guard))
+			return e.Group("/accounts")
+		},
+		"Group": func(e *echo.Echo) *echo.Group { return e.Group("/accounts", echolock.Serialize(guard)) },
+		"Host": func(e *echo.Echo) *echo.Group {
+			return e.Host("example.org", echolock.Serialize(guard)).Group("/accounts")
+		},
+		"parameter in the group": func(e *echo.Echo) *echo.Group {
+			e.Group("/accounts/:id", echolock.Serialize(guard)).GET("/deeper/x", keyOf)
+			return e.Group("/accounts", echolock.Serialize(guard))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEcho()
+			group := register(e)
+			group.GET("/:id/x", keyOf)
+			group.RouteNotFound("/:id/own", func(c echo.Context) error {
+				return c.String(404, fmt.Sprint(core.LeaseFromContext(c.Request().Context())))
+			})
+			srv := httpxtest.Serve(t, e)
+			do := func(method, path string) httpxtest.Answer {
+				return httpxtest.Do(t, srv, method, path, func(r *http.Request) { r.Host = "example.org" })
+			}
+			logged := httpxtest.LogTo(t)
+			for range 2 {
+				do("GET", "/accounts/1/x").Want(t, 200, "account/1")
+				do("GET", "/nowhere").Want(t, 404, notFound)
+				do("GET", "/accounts").Want(t, 404, notFound)
+				do("GET", "/accounts/1/y/z").Want(t, 404, notFound)
+				do("GET", "/accounts/1/own").Want(t, 404, "<nil>")
+				if a := do("OPTIONS", "/accounts/1/x"); a.Status != 204 && a.Status != 404 {
+					t.Errorf("OPTIONS: %d %s", a.Status, a.Body)
+				}
+				if a := do("POST", "/accounts/1/x"); a.Status != 405 && a.Status != 404 {
+					t.Errorf("POST: %d %s", a.Status, a.Body)
+				}
+			}
+			if logged.String() != "" {
+				t.Errorf("logged:\n%s", logged)
+			}
+			group.GET("/:id/own", keyOf) // a route that came later is locked as well
+			do("GET", "/accounts/1/own").Want(t, 200, "account/1")
+		})
+	}
+}
+
+func TestInPreRequestsAreRefusedNotLetThroughUnlocked(t *testing.T) {
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	e := newEcho()
+	e.Pre(echolock.Serialize(core.Serialize(locker, "account/{id}")))
+	e.GET("/accounts/:id", never(t))
+	logged := httpxtest.LogTo(t)
+	srv := httpxtest.Serve(t, e)
+	httpxtest.Do(t, srv, "GET", "/accounts/1").WantProblem(t, 500, "misconfigured", "")
+	if !strings.Contains(logged.String(), "Use, not Pre") {
+		t.Errorf("logged:\n%s", logged)
+	}
+	httpxtest.Do(t, srv, "GET", "/nowhere").Want(t, 404, notFound)
+	if a := httpxtest.Do(t, srv, "POST", "/accounts/1"); a.Status != 405 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+func TestErrorHandlerSeesTheRefusalAndHasTheLastWord(t *testing.T) {
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	e := newEcho()
+	e.HTTPErrorHandler = func(err error, c echo.Context) {
+		var refused *echolock.RefusalError
+		switch {
+		case !errors.As(err, &refused) || !errors.Is(err, core.ErrKey) || refused.Reason != core.ReasonBadKey:
+			t.Errorf("error %v", err)
+		case c.QueryParam("as") == "page":
+			_ = c.HTML(http.StatusForbidden, "<p>no</p>")
+		case c.QueryParam("as") == "text":
+			_ = c.String(http.StatusBadRequest, fmt.Sprint(err.(*echo.HTTPError).Message)) //nolint:errorlint // as applications do
+		default:
+			e.DefaultHTTPErrorHandler(err, c)
+		}
+	}
+	e.Any("/", never(t), echolock.Serialize(core.Serialize(locker, "t/{header.X}")))
+	srv := httpxtest.Serve(t, e)
+	page := httpxtest.Do(t, srv, "GET", "/?as=page")
+	page.Want(t, 403, "<p>no</p>")
+	if got := page.Header.Get("Content-Type"); got != echo.MIMETextHTMLCharsetUTF8 {
+		t.Errorf("Content-Type %q", got)
+	}
+	httpxtest.Do(t, srv, "GET", "/?as=text").Want(t, 400, "The request does not name the resource to lock.")
+	httpxtest.Do(t, srv, "GET", "/").WantProblem(t, 400, "bad-key", "")
+	httpxtest.Do(t, srv, "HEAD", "/").Want(t, 400, "")
+	e.Debug = true // here the error must not come out either
+	httpxtest.Do(t, srv, "GET", "/").WantProblem(t, 400, "bad-key", "")
+}
+
+func TestConfigSkipsAndRendersAndMustHaveAGuard(t *testing.T) {
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "t/{header.X}")
+	lock, err := echolock.Config{
+		Guard:   guard,
+		Skipper: func(c echo.Context) bool { return c.QueryParam("skip") != "" },
+		Render: func(c echo.Context, refusal *core.Refusal) error {
+			if c.QueryParam("fallback") != "" {
+				return echolock.Problem(c, refusal)
+			}
+			return c.String(http.StatusForbidden, "say who you are")
+		},
+	}.ToMiddleware()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEcho()
+	e.GET("/", func(c echo.Context) error {
+		return c.String(http.StatusOK, fmt.Sprint(core.LeaseFromContext(c.Request().Context())))
+	}, lock)
+	e.GET("/short", never(t), echolock.Serialize(guard, echolock.Render(nil)))
+	srv := httpxtest.Serve(t, e)
+	httpxtest.Do(t, srv, "GET", "/?skip=1").Want(t, 200, "<nil>")
+	httpxtest.Do(t, srv, "GET", "/").Want(t, 403, "say who you are")
+	httpxtest.Do(t, srv, "GET", "/?fallback=1").WantProblem(t, 400, "bad-key", "")
+	httpxtest.Do(t, srv, "GET", "/short").WantProblem(t, 400, "bad-key", "")
+
+	if _, err := (echolock.Config{}).ToMiddleware(); !errors.Is(err, core.ErrConfig) {
+		t.Errorf("without a guard: %v", err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	echolock.Serialize(nil)
+}
+
+func TestSameRuleTwiceReenters(t *testing.T) {
+	guard := core.Serialize(httpxtest.Locker(t, redistest.Shared(t).Client(t)), "account/{id}", core.Wait(0))
+	e := newEcho()
+	e.Use(echolock.Serialize(guard))
+	e.GET("/:id", keyOf, echolock.Serialize(guard))
+	srv := httpxtest.Serve(t, e)
+	for range 2 {
+		httpxtest.Do(t, srv, "GET", "/1").Want(t, 200, "account/1")
+	}
+}
+
+func TestKeyFuncReadsTheBodyAndAWildcardAndTheHandlerReadsTheBodyAgain(t *testing.T) {
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
+		var order struct{ Account string }
+		body, err := req.Body(1 << 20)
+		if err == nil {
+			err = json.Unmarshal(body, &order)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", core.ErrKey, err)
+		}
+		c := req.Native().(echo.Context)
+		key, err := core.Key(c.Param("*"), order.Account)
+		return []string{key}, err
+	}))
+	e := newEcho()
+	e.POST("/files/*", func(c echo.Context) error {
+		var order struct{ Account string }
+		if err := c.Bind(&order); err != nil || order.Account != "x/1" {
+			t.Errorf("%+v, %v", order, err)
+		}
+		return keyOf(c)
+	}, echolock.Serialize(guard))
+	a := httpxtest.Do(t, httpxtest.Serve(t, e), "POST", "/files/a/b", func(r *http.Request) {
+		body := `{"account":"x/1"}`
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+		r.Header.Set("Content-Type", "application/json")
+	})
+	a.Want(t, 200, "a%2Fb/x%2F1")
+}
+
+func TestStreamsAndResponseControllerWork(t *testing.T) {
+	guard := core.Serialize(httpxtest.Locker(t, redistest.Shared(t).Client(t)), "stream")
+	next := make(chan bool)
+	e := newEcho()
+	e.Use(echolock.Serialize(guard))
+	e.GET("/flush", func(c echo.Context) error {
+		for more := true; more; more = <-next {
+			_, err := io.WriteString(c.Response(), "data:x\n\n")
+			if err != nil {
+				return err
+			}
+			c.Response().Flush()
+		}
+		return nil
+	})
+	e.GET("/controller", func(c echo.Context) error {
+		rc := http.NewResponseController(c.Response())
+		for more := true; more; more = <-next {
+			_, err := io.WriteString(c.Response(), "data:x\n\n")
+			if err := errors.Join(err, rc.Flush(), rc.SetWriteDeadline(time.Now().Add(time.Minute)), rc.EnableFullDuplex()); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil
+	})
+	e.GET("/hijack", func(c echo.Context) error {
+		conn, rw, err := c.Response().Hijack()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nraw")
+		return errors.Join(err, rw.Flush())
+	})
+	e.GET("/wrapped", echo.WrapHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, core.LeaseFromContext(r.Context()).Key())
+	})))
+	srv := httpxtest.Serve(t, e)
+	httpxtest.Events(t, srv, "/flush", next)
+	httpxtest.Events(t, srv, "/controller", next)
+	httpxtest.Do(t, srv, "GET", "/hijack").Want(t, 200, "raw")
+	httpxtest.Do(t, srv, "GET", "/wrapped").Want(t, 200, "stream")
+}
+
+func TestMultipartFilesAreRemovedAlsoWhereTheRequestWasReplacedAgain(t *testing.T) {
+	guard := core.Serialize(httpxtest.Locker(t, redistest.Shared(t).Client(t)), "upload")
+	file := make(chan string, 1)
+	upload := func(c echo.Context) error {
+		name, err := httpxtest.OnDisk(c.Request())
+		file <- name
+		return err
+	}
+	e := newEcho()
+	e.POST("/", upload, echolock.Serialize(guard))
+	e.POST("/replaced", upload, echolock.Serialize(guard), func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			type key struct{}
+			c.SetRequest(c.Request().WithContext(context.WithValue(c.Request().Context(), key{}, 1)))
+			return next(c)
+		}
+	})
+	for _, path := range []string{"/", "/replaced"} {
+		srv := httpxtest.Serve(t, e)
+		httpxtest.Upload(t, srv, path)
+		srv.Close() // waits until the server is done with the request
+		name := <-file
+		if _, err := os.Stat(name); name == "" || !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: the temporary file %q was left behind: %v", path, name, err)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package echolock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/labstack/echo/v4"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/echolock"
+	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+)
+
+// One line makes the debits of an account run one after the other, whichever
+// process they arrive at.
+func Example() {
+	server, err := miniredis.Run() // your Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, ReadTimeout: 2 * time.Second})
+	defer rdb.Close()
+
+	store, err := redisstore.New(rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	locker, err := core.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+
+	debit := core.Serialize(locker, "account/{id}", core.Wait(time.Second))
+	handler := func(c echo.Context) error {
+		lease := core.LeaseFromContext(c.Request().Context())
+		return c.String(http.StatusOK, "debited under the lock of "+lease.Key())
+	}
+
+	e := echo.New()
+	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
+
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, httptest.NewRequest("POST", "/accounts/42/debit", nil))
+	fmt.Println(w.Code, w.Body)
+	// Output: 200 debited under the lock of account/42
+}
+
+// Requests that only read go through without the lock.
+func ExampleConfig() {
+	locker, err := core.New(httpxtest.FreeStore{}) // in earnest: a redisstore
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+
+	lock, err := echolock.Config{
+		Guard:   core.Serialize(locker, "account/{id}"),
+		Skipper: func(c echo.Context) bool { return c.Request().Method == http.MethodGet },
+	}.ToMiddleware()
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	e := echo.New()
+	account := e.Group("/accounts/:id", lock)
+	account.Any("", func(c echo.Context) error {
+		return c.String(http.StatusOK, fmt.Sprint("locked: ", core.LeaseFromContext(c.Request().Context()) != nil))
+	})
+
+	for _, method := range []string{http.MethodGet, http.MethodPut} {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest(method, "/accounts/42", nil))
+		fmt.Println(method, w.Body)
+	}
+	// Output:
+	// GET locked: false
+	// PUT locked: true
+}
+
+// An application's error handler sees refusals as all other errors, and answers
+// as it likes.
+func ExampleRefusalError() {
+	locker, err := core.New(httpxtest.FreeStore{}) // in earnest: a redisstore
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+
+	e := echo.New()
+	e.HTTPErrorHandler = func(err error, c echo.Context) {
+		var refused *echolock.RefusalError
+		if errors.As(err, &refused) && refused.Reason == core.ReasonBadKey {
+			_ = c.HTML(http.StatusForbidden, "<p>Please say for which tenant.</p>")
+			return
+		}
+		e.DefaultHTTPErrorHandler(err, c)
+	}
+	report := core.Serialize(locker, "tenant/{header.X-Tenant}/report")
+	e.GET("/report", func(echo.Context) error { return nil }, echolock.Serialize(report))
+
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, httptest.NewRequest("GET", "/report", nil))
+	fmt.Println(w.Code, strings.TrimSpace(w.Body.String()))
+	// Output: 403 <p>Please say for which tenant.</p>
+}
