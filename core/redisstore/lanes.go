@@ -44,15 +44,18 @@ type lane struct {
 	batch []*request
 }
 
-// submit queues a request; request.sent is called when its outcome is known.
-func (q *lanes) submit(r *request) {
+// submit queues requests, those of one call for one pipeline; request.sent is
+// called when the outcome of each is known.
+func (q *lanes) submit(all ...*request) {
 	q.mu.Lock()
 	if q.closed {
 		q.mu.Unlock()
-		r.sent(errShut)
+		for _, r := range all {
+			r.sent(errShut)
+		}
 		return
 	}
-	q.queue = append(q.queue, r)
+	q.queue = append(q.queue, all...)
 	q.dispatch()
 	q.mu.Unlock()
 }

@@ -17,6 +17,16 @@ func (n names) lock(key string) string {
 	return n.prefix + ":{" + key + "}"
 }
 
+// record is the key of an idempotency record's hash. Its id is a hash, and needs
+// no escaping; no lock's name has anything between prefix and brace.
+func (n names) record(id string) string { return n.prefix + ":idem:{" + id + "}" }
+
+// tombstone is the key that is left of an expired record.
+func tombstoneOf(record string) string { return record + ":gone" }
+
+// completion is the channel on which the end of a claim is announced.
+func completionOf(record string) string { return record + ":done" }
+
 // fence is the key of the last fencing token.
 func fenceOf(lock string) string { return lock + ":fence" }
 

@@ -61,14 +61,22 @@ func (r *request) start() {
 
 // send sends it to the server that has the key.
 func (r *request) send() {
+	if q := r.prepare(); q != nil {
+		q.submit(r)
+	}
+}
+
+// prepare makes the command of a try and finds the lanes that it goes by. If
+// there are none, the try has failed.
+func (r *request) prepare() *lanes {
 	r.tries++
 	r.cmd = r.script.evalWith(context.Background(), r.full, r.nkeys, r.args)
 	q, err := r.store.lanesFor(r.lock)
 	if err != nil {
 		r.sent(err)
-		return
+		return nil
 	}
-	q.submit(r)
+	return q
 }
 
 // sent takes the outcome of a try.

@@ -43,7 +43,10 @@ func newScript(source string) *script {
 // those of the next commands: such a connection must not be used.
 func loadScripts(ctx context.Context, cn *redis.Conn) error {
 	_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, s := range []*script{acquireScript, renewScript, releaseScript} {
+		for _, s := range []*script{
+			acquireScript, renewScript, releaseScript,
+			claimScript, extendScript, markScript, commitScript, abandonScript,
+		} {
 			p.ScriptLoad(ctx, s.source)
 		}
 		return nil

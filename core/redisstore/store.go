@@ -207,7 +207,7 @@ func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Repl
 }
 
 // Release implements core.Store.
-func (s *Store) Release(_ context.Context, ask core.ReleaseRequest) error {
+func (s *Store) Release(ctx context.Context, ask core.ReleaseRequest) error {
 	r := &releaseRequest{ask: ask}
 	lock := s.names.lock(ask.Key)
 	r.names = [3]string{lock, channelOf(lock), ""}
@@ -228,7 +228,7 @@ func (s *Store) Release(_ context.Context, ask core.ReleaseRequest) error {
 		r.values = [11]any{3: &r.names[0], 4: &r.ask.Owner, 5: &r.names[1], 6: &s.publish, 7: &r.ask.Waiter}
 		r.args = r.values[:8]
 	}
-	r.start()
+	s.startTogether(ctx, &r.request)
 	r.wait(context.Background(), time.Time{}) // the request ends by its own bounds
 	if r.err != nil {
 		return wrap(r.err)

@@ -1,0 +1,426 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+//go:embed lua/idem_claim.lua
+var claimSource string
+
+//go:embed lua/idem_renew.lua
+var extendSource string
+
+//go:embed lua/idem_mark.lua
+var markSource string
+
+//go:embed lua/idem_commit.lua
+var commitSource string
+
+//go:embed lua/idem_abandon.lua
+var abandonSource string
+
+var (
+	claimScript   = newScript(claimSource)
+	extendScript  = newScript(extendSource)
+	markScript    = newScript(markSource)
+	commitScript  = newScript(commitSource)
+	abandonScript = newScript(abandonSource)
+)
+
+var _ idempotency.Store = (*Store)(nil)
+
+// The replies of these scripts are words, none of which another script says:
+// should replies ever get out of step, none can be taken for another's.
+
+// claimRequest is a claim on its way, with room for its arguments.
+type claimRequest struct {
+	request
+	ask    idempotency.ClaimRequest
+	keys   [2]string
+	text   [2]string
+	values [11]any
+}
+
+// Claim implements idempotency.Store.
+func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
+	r := &claimRequest{ask: ask}
+	r.keys[0] = s.names.record(ask.ID)
+	r.text = [2]string{milliseconds(ask.Lease), milliseconds(ask.Retention)}
+	nkeys := 1
+	args := append(r.values[:3], &r.keys[0])
+	if ask.Tombstone {
+		r.keys[1] = tombstoneOf(r.keys[0])
+		args, nkeys = append(args, &r.keys[1]), 2
+	}
+	args = append(args, &r.ask.Token, r.ask.Fingerprint[:], &r.text[0], &r.text[1], flag(ask.Strict), flag(ask.Waits))
+	r.request = request{
+		store: s, script: claimScript, nkeys: nkeys, args: args, lock: r.keys[0], write: true,
+		deadline: ask.Deadline, done: make(chan struct{}, 1), late: func() { ask.Late(r.reply()) },
+	}
+	r.start()
+	if !r.wait(ctx, ask.Deadline) {
+		if ctx.Err() != nil {
+			return idempotency.ClaimReply{}, fmt.Errorf("%w: %w", core.ErrPending, context.Cause(ctx))
+		}
+		return idempotency.ClaimReply{}, core.ErrPending
+	}
+	return r.reply()
+}
+
+// flag is a constant, since those take no allocation.
+func flag(set bool) any {
+	if set {
+		return "1"
+	}
+	return "0"
+}
+
+// reply makes the caller's reply of what the script returned.
+func (r *claimRequest) reply() (idempotency.ClaimReply, error) {
+	rep := idempotency.ClaimReply{Sent: r.first, Ambiguous: r.ambiguous}
+	if r.err != nil {
+		return rep, wrapRecord(r.err)
+	}
+	words := r.words("claim")
+	if words == nil {
+		rep.Ambiguous = true // who knows what that server has done
+		return rep, wrapRecord(errReply)
+	}
+	switch state, _ := words[0].(string); {
+	case state == "granted" && len(words) == 2:
+		rep.State = idempotency.StateGranted
+		rep.Generation, _ = words[1].(int64)
+		if r.unacked {
+			// The caller does not have it, the server says otherwise.
+			rep = idempotency.ClaimReply{Sent: r.first, Ambiguous: true}
+			return rep, core.ErrNotReplicated
+		}
+	case state == "in-flight" && len(words) == 3:
+		rep.State = idempotency.StateInFlight
+		left, _ := words[1].(int64)
+		listed, _ := words[2].(int64)
+		rep.Left, rep.Listed = time.Duration(left)*time.Millisecond, listed == 1
+	case state == "damaged":
+		return rep, idempotency.ErrDamaged
+	default:
+		if rep.State, rep.Response = stateOf(words); rep.State == 0 {
+			rep.Ambiguous = true
+			return rep, wrapRecord(errReply)
+		}
+	}
+	return rep, nil
+}
+
+// words returns what follows the name of the script in its reply, or nil.
+func (r *request) words(script string) []any {
+	all, ok := r.cmd.Val().([]any)
+	if !ok || len(all) < 2 || all[0] != any(script) {
+		return nil
+	}
+	return all[1:]
+}
+
+// stateOf reads the state of a record that is another's.
+func stateOf(words []any) (state idempotency.State, response string) {
+	switch name, _ := words[0].(string); {
+	case name == "completed" && len(words) == 2:
+		response, _ = words[1].(string)
+		return idempotency.StateCompleted, response
+	case name == "unavailable":
+		return idempotency.StateUnavailable, ""
+	case name == "mismatch":
+		return idempotency.StateMismatch, ""
+	case name == "unknown":
+		return idempotency.StateUnknown, ""
+	case name == "expired":
+		return idempotency.StateExpired, ""
+	case name == "in-flight":
+		return idempotency.StateInFlight, ""
+	}
+	return 0, ""
+}
+
+// Mark implements idempotency.Store.
+func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
+	record := s.names.record(ask.ID)
+	lease, keep := milliseconds(ask.Lease), milliseconds(ask.Retention)
+	r := &request{
+		store: s, script: markScript, nkeys: 1, args: []any{nil, nil, nil, &record, &ask.Token, &lease, &keep},
+		lock: record, deadline: ask.Deadline, write: true, done: make(chan struct{}, 1),
+	}
+	r.start()
+	switch word, err := r.word(ctx); {
+	case err != nil:
+		return err
+	case word == "lost":
+		return core.ErrNotOwner
+	case word != "marked":
+		return wrapRecord(errReply)
+	case r.unacked:
+		return core.ErrNotReplicated
+	}
+	return nil
+}
+
+// word waits for a reply that is one.
+func (r *request) word(ctx context.Context) (string, error) {
+	if !r.wait(ctx, r.deadline) {
+		return "", fmt.Errorf("%w: no answer in time", core.ErrUnavailable)
+	}
+	if r.err != nil {
+		return "", wrapRecord(r.err)
+	}
+	word, _ := r.cmd.Val().(string)
+	return word, nil
+}
+
+// commitRequest is a commit on its way, with room for its arguments.
+type commitRequest struct {
+	request
+	ask    idempotency.CommitRequest
+	names  [3]string // record, tombstone, channel
+	text   [3]string
+	values [14]any
+}
+
+// Commit implements idempotency.Store.
+func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (idempotency.CommitReply, error) {
+	r := &commitRequest{ask: ask}
+	record := s.names.record(ask.ID)
+	r.names = [3]string{record, tombstoneOf(record), completionOf(record)}
+	r.text = [3]string{
+		strconv.FormatInt(ask.Generation, 10), milliseconds(ask.Retention), milliseconds(ask.Retention + ask.Tombstone),
+	}
+	nkeys := 1
+	args := append(r.values[:3], &r.names[0])
+	if ask.Tombstone > 0 {
+		args, nkeys = append(args, &r.names[1]), 2
+	}
+	state := any("d")
+	if ask.Response == nil {
+		state = "x"
+	}
+	args = append(args, &r.ask.Token, r.ask.Fingerprint[:], &r.text[0], state, r.ask.Response, &r.text[1],
+		&r.names[2], &s.publish, &r.text[2])
+	r.request = request{
+		store: s, script: commitScript, nkeys: nkeys, args: args, lock: record,
+		deadline: ask.Deadline, write: true, done: make(chan struct{}, 1),
+	}
+	s.startWith(ctx, &r.request, ask.Release)
+	if !r.wait(ctx, r.deadline) {
+		return idempotency.CommitReply{}, fmt.Errorf("%w: no answer in time", core.ErrUnavailable)
+	}
+	if r.err != nil {
+		return idempotency.CommitReply{}, wrapRecord(r.err)
+	}
+	words := r.words("commit")
+	if words == nil {
+		return idempotency.CommitReply{}, wrapRecord(errReply)
+	}
+	// Too few replicas are no reason to keep the answer back: it is stored, and
+	// nothing that could be done now would make it safer.
+	if words[0] == any("stored") {
+		return idempotency.CommitReply{State: idempotency.StateGranted}, nil
+	}
+	rep := idempotency.CommitReply{}
+	if rep.State, rep.Response = stateOf(words); rep.State == 0 {
+		return rep, wrapRecord(errReply)
+	}
+	return rep, nil
+}
+
+// Abandon implements idempotency.Store.
+func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) error {
+	record := s.names.record(ask.ID)
+	channel := completionOf(record)
+	r := &request{
+		store: s, script: abandonScript, nkeys: 1, args: []any{nil, nil, nil, &record, &ask.Token, &channel, &s.publish},
+		lock: record, deadline: ask.Deadline, done: make(chan struct{}, 1),
+	}
+	s.startWith(ctx, r, ask.Release)
+	switch word, err := r.word(ctx); {
+	case err != nil:
+		return err
+	case word == "lost" && !r.ambiguous:
+		return core.ErrNotOwner
+	case word != "lost" && word != "abandoned":
+		return wrapRecord(errReply)
+	}
+	return nil
+}
+
+// Forget implements idempotency.Store.
+func (s *Store) Forget(ctx context.Context, id string) error {
+	record := s.names.record(id)
+	var err error
+	if s.cluster != nil {
+		err = s.cluster.Del(ctx, record, tombstoneOf(record)).Err()
+	} else {
+		err = s.single.Del(ctx, record, tombstoneOf(record)).Err()
+	}
+	return wrap(err)
+}
+
+// Await implements idempotency.Store.
+func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
+	return s.hub.watch(completionOf(s.names.record(id)), since, func(core.Signal) { wake() })
+}
+
+// Extend implements idempotency.Store. As with locks, leases on different servers
+// go out in parallel, those on one in pipelines, on connections of their own.
+func (s *Store) Extend(ctx context.Context, batch []idempotency.Extension, done func(i int, err error)) {
+	if s.single != nil {
+		all := make([]int, len(batch))
+		for i := range all {
+			all[i] = i
+		}
+		s.extendOn(ctx, s.renewSingle, batch, all, done)
+		return
+	}
+	byNode := map[*redis.Client][]int{}
+	for i, b := range batch {
+		node, err := s.renewCluster.MasterForKey(ctx, s.names.record(b.ID))
+		if err != nil {
+			done(i, wrapRecord(err))
+			s.reload()
+			continue
+		}
+		byNode[node] = append(byNode[node], i)
+	}
+	var wg sync.WaitGroup
+	for node, indices := range byNode {
+		wg.Go(func() { s.extendOn(ctx, node, batch, indices, done) })
+	}
+	wg.Wait()
+}
+
+// extendOn renews on one server the leases with these indices.
+func (s *Store) extendOn(
+	ctx context.Context, node *redis.Client, batch []idempotency.Extension, indices []int, done func(int, error),
+) {
+	pipe := node.Pipeline()
+	cmds := make([]command, 0, min(len(indices), maxBatch))
+	for len(indices) > 0 {
+		part := indices[:min(len(indices), maxBatch)]
+		indices = indices[len(part):]
+		cmds = cmds[:0]
+		for _, i := range part {
+			cmd := s.extension(ctx, batch[i], false)
+			cmds = append(cmds, cmd)
+			_ = pipe.Process(ctx, cmd)
+		}
+		_, failure := pipe.Exec(ctx)
+		for k, i := range part {
+			cmd, err := cmds[k], cmds[k].Err()
+			if err == nil && failure != nil && cmd.Val() == nil {
+				err = failure // a pipeline that failed before its commands
+			}
+			if err != nil {
+				switch fateOf(err) {
+				case noScript:
+					cmd = s.extension(ctx, batch[i], true)
+					err = node.Process(ctx, cmd)
+				case elsewhere:
+					cmd = s.extension(ctx, batch[i], true)
+					err = s.renewCluster.Process(ctx, cmd)
+				case unknown, unsent, notReady:
+					s.reload()
+				case refused:
+				}
+			}
+			switch word, _ := cmd.Val().(string); {
+			case err != nil:
+				done(i, wrapRecord(err))
+			case word == "lost":
+				done(i, core.ErrNotOwner)
+			case word == "renewed", word == "done":
+				done(i, nil)
+			default:
+				done(i, wrapRecord(errReply))
+			}
+		}
+	}
+}
+
+// extension makes the command of one renewal.
+func (s *Store) extension(ctx context.Context, b idempotency.Extension, full bool) command {
+	record := s.names.record(b.ID)
+	lease, keep := milliseconds(b.Lease), milliseconds(b.Retention)
+	return extendScript.evalWith(ctx, full, 1, []any{nil, nil, nil, &record, &b.Token, &lease, &keep})
+}
+
+// rider is a request that waits to be sent together with the release of a lock.
+type rider struct {
+	*request
+	taken atomic.Bool
+}
+
+type riderKey struct{}
+
+// startWith sends a request, together with the release of a lock if it is for
+// this store and goes to it at all: one that is handed over in memory does not.
+func (s *Store) startWith(ctx context.Context, r *request, release func(context.Context)) {
+	if release != nil {
+		ride, begin := &rider{request: r}, time.Now()
+		release(context.WithValue(ctx, riderKey{}, ride))
+		if ride.taken.Swap(true) {
+			return
+		}
+		r.deadline = r.deadline.Add(time.Since(begin)) // it was none of ours
+	}
+	r.start()
+}
+
+// startTogether sends a request, and with it one that rides on its context: in
+// one pipeline where one server has the keys of both, else at the same time.
+func (s *Store) startTogether(ctx context.Context, r *request) {
+	ride, _ := ctx.Value(riderKey{}).(*rider)
+	if ride == nil || ride.store != s || ride.taken.Swap(true) {
+		r.start()
+		return
+	}
+	if s.cluster != nil && !s.routed.Load() {
+		ride.start() // each finds its server on a goroutine of its own
+		r.start()
+		return
+	}
+	both := [2]*request{ride.request, r}
+	var to [2]*lanes
+	for i, r := range both {
+		r.first = time.Now()
+		to[i] = r.prepare()
+	}
+	if to[0] == to[1] && to[0] != nil {
+		to[0].submit(both[:]...)
+		return
+	}
+	for i, q := range to {
+		if q != nil {
+			q.submit(both[i])
+		}
+	}
+}
+
+// wrapRecord is wrap for records.
+func wrapRecord(err error) error {
+	if isReply(err) && strings.HasPrefix(err.Error(), "WRONGTYPE ") {
+		return fmt.Errorf("%w: %w", idempotency.ErrDamaged, err)
+	}
+	if errors.Is(err, errReply) {
+		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+	}
+	return wrap(err)
+}

@@ -1,0 +1,21 @@
+-- Notes that the effect of a claim is about to happen, and extends its lease:
+-- after this nobody takes the record over.
+--
+-- KEYS[1] record
+-- ARGV[1] token
+-- ARGV[2] lease, in ms
+-- ARGV[3] how long the record is kept, in ms
+--
+-- Returns 'marked', or 'lost' if the record is not the token's.
+local r = redis.call('HMGET', KEYS[1], 't', 's', 'u')
+if r[1] ~= ARGV[1] then
+	return 'lost'
+elseif r[2] ~= 'c' then
+	return 'marked' -- it is done, which holds more
+end
+local t = redis.call('TIME')
+local ends = t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[2]
+ends = math.max(ends, tonumber(r[3]) or 0)
+redis.call('HSET', KEYS[1], 'm', '1', 'u', string.format('%.0f', ends))
+redis.call('PEXPIRE', KEYS[1], ARGV[3], 'GT')
+return 'marked'
