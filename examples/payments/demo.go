@@ -3,14 +3,14 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
+
+	"github.com/interlock-go/interlock/core"
 )
 
 const (
@@ -23,53 +23,22 @@ const (
 	demoTimeout = 5 * time.Minute
 )
 
-// demonstration hammers the bank through its front end, as a client would.
+// demonstration hammers the bank through its front ends, as clients would.
 type demonstration struct {
-	base     string
-	client   *http.Client
+	clients  []client // one for each front end
 	commands *commandCounter
 	waits    *waits
 
 	alice, bob string
 }
 
-// demonstrate serves the bank on the loopback interface, shows on it what the
-// lock does, and returns an error if it did not.
-func demonstrate(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) (err error) {
+// demonstrate shows what the lock does, and returns an error if it did not.
+func demonstrate(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
-
-	d := &demonstration{commands: &commandCounter{}, waits: &waits{watcher: watcher{log}}}
-	s, err := open(ctx, cfg, d.commands, d.waits, log)
+	results, err := measure(ctx, cfg, log, stdout)
 	if err != nil {
 		return err
-	}
-	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
-	fronts, err := s.listen(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, drain(context.WithoutCancel(ctx), fronts)) }()
-	start(fronts)
-
-	// Accounts of this run alone: the Redis may be shared with a bank in use.
-	run := rand.Text()[:8]
-	d.alice, d.bob = "alice-"+run, "bob-"+run
-	defer func() { err = errors.Join(err, s.bank.Forget(context.WithoutCancel(ctx), d.alice, d.bob)) }()
-	d.base = "http://" + fronts[0].addr.String()
-	transport := &http.Transport{MaxIdleConnsPerHost: clients}
-	defer transport.CloseIdleConnections()
-	d.client = &http.Client{Transport: transport}
-
-	var results []result
-	for _, show := range []func(context.Context) (result, error){
-		d.debitsWithoutLock, d.debitsWithLock, d.transfersBothWays,
-	} {
-		r, err := show(ctx)
-		if err != nil {
-			return err
-		}
-		results = append(results, r)
 	}
 	if err := printReport(stdout, cfg, results); err != nil {
 		return err
@@ -81,14 +50,62 @@ func demonstrate(ctx context.Context, cfg config, log *slog.Logger, stdout io.Wr
 	return broken
 }
 
+// measure serves the bank on the loopback interface for as long as it takes.
+// Spans go to stdout, all before it returns.
+func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) (results []result, err error) {
+	tel, err := newTelemetry(cfg, log, stdout)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, tel.shutdown(context.WithoutCancel(ctx))) }()
+	d := &demonstration{commands: &commandCounter{}, waits: &waits{next: tel.observer}}
+	tel.observer = d.waits
+	s, err := open(ctx, cfg, tel, d.commands, log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
+	fronts, err := s.listen(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, drain(context.WithoutCancel(ctx), fronts)) }()
+	start(fronts)
+
+	// Accounts of this run alone: the Redis may be shared with a bank in use.
+	run := rand.Text()[:8]
+	d.alice, d.bob = "alice-"+run, "bob-"+run
+	defer func() { err = errors.Join(err, s.bank.Forget(context.WithoutCancel(ctx), d.alice, d.bob)) }()
+	for _, f := range fronts {
+		c, hangUp, err := dial(f.name, f.addr.String())
+		if err != nil {
+			return nil, err
+		}
+		defer hangUp()
+		d.clients = append(d.clients, c)
+	}
+
+	for _, show := range []func(context.Context) (result, error){
+		d.debitsWithoutLock, d.debitsWithLock, d.transfersBothWays,
+	} {
+		r, err := show(ctx)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
 // result is what one hammering came to: a column of the table.
 type result struct {
 	title    string
 	locked   bool
 	requests int
-	done     int   // answered 200
-	refused  int   // answered 423: not done, and the client knows
-	failed   error // the first of any other answers
+	done     int
+	by       map[string]int // done, by front end
+	refused  int            // the lock was busy: not done, and the client knows
+	failed   error          // one of any other answers
 
 	balances []int64 // of the accounts, afterwards
 	expected []int64 // what the answers promise
@@ -128,25 +145,35 @@ func (r result) broken() error {
 	return err
 }
 
+// The three shows, each a column of the table.
+
 func (d *demonstration) debitsWithoutLock(ctx context.Context) (result, error) {
-	return d.debits(ctx, result{title: "debits, no lock"}, "/debit-unsafe?amount=1")
+	// The proto has no such method: where the lock belongs to the interface,
+	// it cannot be forgotten.
+	var unsafe []client
+	for _, c := range d.clients {
+		if rest, ok := c.(*restClient); ok {
+			unsafe = append(unsafe, unlocked{rest})
+		}
+	}
+	return d.debits(ctx, result{title: "debits, no lock"}, unsafe)
 }
 
 func (d *demonstration) debitsWithLock(ctx context.Context) (result, error) {
-	return d.debits(ctx, result{title: "debits, locked", locked: true}, "/debit?amount=1")
+	return d.debits(ctx, result{title: "debits, locked", locked: true}, d.clients)
 }
 
-func (d *demonstration) debits(ctx context.Context, r result, path string) (result, error) {
+func (d *demonstration) debits(ctx context.Context, r result, through []client) (result, error) {
 	if err := d.openAccounts(ctx, d.alice); err != nil {
 		return r, err
 	}
-	answers := d.hammer(ctx, &r, func(int) string { return "/accounts/" + d.alice + path })
+	replies := d.hammer(&r, through, func(_ int, c client) reply { return c.debit(ctx, d.alice, 1) })
 	tokens := make(map[int64]bool)
-	for _, a := range answers {
-		if r.locked && a.status == http.StatusOK && tokens[a.Token] {
+	for _, a := range replies {
+		if r.locked && a.done() && tokens[a.token] {
 			r.reused++
 		}
-		tokens[a.Token] = true
+		tokens[a.token] = true
 	}
 	r.expected = []int64{openingBalance - int64(r.done)}
 	return d.finish(ctx, r, d.alice)
@@ -158,18 +185,19 @@ func (d *demonstration) transfersBothWays(ctx context.Context) (result, error) {
 		return r, err
 	}
 	// Neighbours go opposite ways for as long as there are any, so that the
-	// two orders in which the accounts are named meet all the time.
+	// two orders in which the accounts are named meet all the time, and each
+	// front end sees both.
 	back := func(i int) bool { return i%2 == 1 && i < 2*backwards }
-	answers := d.hammer(ctx, &r, func(i int) string {
+	replies := d.hammer(&r, d.clients, func(i int, c client) reply {
 		if back(i) {
-			return "/transfers/" + d.bob + "/" + d.alice + "?amount=1"
+			return c.transfer(ctx, d.bob, d.alice, 1)
 		}
-		return "/transfers/" + d.alice + "/" + d.bob + "?amount=1"
+		return c.transfer(ctx, d.alice, d.bob, 1)
 	})
 	var net int64 // from alice to bob
-	for i, a := range answers {
+	for i, a := range replies {
 		switch {
-		case a.status != http.StatusOK:
+		case !a.done():
 		case back(i):
 			net--
 		default:
@@ -180,26 +208,22 @@ func (d *demonstration) transfersBothWays(ctx context.Context) (result, error) {
 	return d.finish(ctx, r, d.alice, d.bob)
 }
 
-// response is an answer of the bank.
-type response struct {
-	status  int
-	Balance int64 `json:"balance"`
-	Token   int64 `json:"token"`
-}
-
-// hammer posts all requests at once and notes in r how they were answered, how
-// long they waited and what it cost.
-func (d *demonstration) hammer(ctx context.Context, r *result, path func(i int) string) []response {
+// hammer sends all requests at once, through one client after the other, and
+// notes in r how they were answered, how long they waited and what it cost.
+func (d *demonstration) hammer(r *result, through []client, send func(i int, c client) reply) []reply {
 	d.waits.reset()
 	before := d.commands.count()
 
-	answers, errs := make([]response, clients), make([]error, clients)
+	replies := make([]reply, clients)
+	// In pairs, so that the two directions of the transfers do not each keep to
+	// front ends of their own.
+	by := func(i int) client { return through[i/2%len(through)] }
 	start := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range clients {
 		wg.Go(func() {
 			<-start
-			answers[i], errs[i] = d.call(ctx, http.MethodPost, path(i))
+			replies[i] = send(i, by(i))
 		})
 	}
 	close(start)
@@ -208,55 +232,40 @@ func (d *demonstration) hammer(ctx context.Context, r *result, path func(i int) 
 	r.requests = clients
 	r.commands = float64(d.commands.count()-before) / clients
 	r.waits = d.waits.sorted()
-	for i, a := range answers {
+	r.by = make(map[string]int)
+	for i, a := range replies {
 		switch {
-		case errs[i] != nil:
-			r.failed = errs[i]
-		case a.status == http.StatusOK:
+		case a.done():
 			r.done++
-		case a.status == http.StatusLocked:
+			r.by[by(i).frontend()]++
+		case a.reason == string(core.ReasonHeld):
 			r.refused++
 		default:
-			r.failed = fmt.Errorf("a request was answered %d", a.status)
+			r.failed = fmt.Errorf("a request was answered: %w", a.failure())
 		}
 	}
-	return answers
+	return replies
 }
 
+// openAccounts and finish use different front ends than one another: they share
+// the ledger as well as the locks.
+
 func (d *demonstration) openAccounts(ctx context.Context, ids ...string) error {
-	for _, id := range ids {
-		path := fmt.Sprintf("/accounts/%s?balance=%d", id, openingBalance)
-		if a, err := d.call(ctx, http.MethodPut, path); err != nil || a.status != http.StatusOK {
-			return fmt.Errorf("open an account: status %d: %w", a.status, err)
+	for i, id := range ids {
+		if a := d.clients[i].put(ctx, id, openingBalance); !a.done() {
+			return fmt.Errorf("open an account: %w", a.failure())
 		}
 	}
 	return nil
 }
 
 func (d *demonstration) finish(ctx context.Context, r result, ids ...string) (result, error) {
-	for _, id := range ids {
-		a, err := d.call(ctx, http.MethodGet, "/accounts/"+id)
-		if err != nil || a.status != http.StatusOK {
-			return r, fmt.Errorf("read an account: status %d: %w", a.status, err)
+	for i, id := range ids {
+		a := d.clients[len(d.clients)-1-i].get(ctx, id)
+		if !a.done() {
+			return r, fmt.Errorf("read an account: %w", a.failure())
 		}
-		r.balances = append(r.balances, a.Balance)
+		r.balances = append(r.balances, a.account.Balance)
 	}
 	return r, nil
-}
-
-func (d *demonstration) call(ctx context.Context, method, path string) (response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, d.base+path, http.NoBody)
-	if err != nil {
-		return response{}, err
-	}
-	resp, err := d.client.Do(req)
-	if err != nil {
-		return response{}, err
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err = errors.Join(err, resp.Body.Close()); err != nil {
-		return response{}, err
-	}
-	a := response{status: resp.StatusCode}
-	return a, json.Unmarshal(body, &a)
 }

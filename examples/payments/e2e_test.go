@@ -5,12 +5,12 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -28,7 +29,9 @@ const childEnv = "PAYMENTS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) == "" {
-		redistest.Main(m)
+		// go-redis asks once a second whether a server is back, and notices only
+		// then that its client was closed.
+		redistest.Main(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 		return
 	}
 	go func() {
@@ -42,13 +45,14 @@ func TestMain(m *testing.M) {
 
 // process is a running payments program.
 type process struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	url    string
-	stdout *bufio.Reader
-	stderr strings.Builder
-	exited chan struct{} // closed once waited for; err is then set
-	err    error
+	t       *testing.T
+	cmd     *exec.Cmd
+	clients []client // of its front ends, in their order
+	addrs   []string
+	stdout  *bufio.Reader
+	stderr  strings.Builder
+	exited  chan struct{} // closed once waited for; err is then set
+	err     error
 }
 
 // command prepares the program.
@@ -82,15 +86,22 @@ func startServing(t *testing.T, redisAddr string, args ...string) *process {
 		}
 	})
 	p.stdout = bufio.NewReader(stdout)
-	line, err := p.stdout.ReadString('\n')
-	if err != nil {
-		t.Fatalf("no line on stdout: %v", err)
+	for _, front := range frontends {
+		line, err := p.stdout.ReadString('\n')
+		if err != nil {
+			t.Fatalf("no line of %s on stdout: %v", front, err)
+		}
+		var addr string
+		if n, err := fmt.Sscanf(line, "listening "+front+" %s\n", &addr); n != 1 || err != nil {
+			t.Fatalf("line %q, want \"listening %s host:port\"", line, front)
+		}
+		c, hangUp, err := dial(front, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(hangUp)
+		p.clients, p.addrs = append(p.clients, c), append(p.addrs, addr)
 	}
-	var addr string
-	if n, err := fmt.Sscanf(line, "listening http %s\n", &addr); n != 1 || err != nil {
-		t.Fatalf("first line %q, want \"listening http host:port\"", line)
-	}
-	p.url = "http://" + addr
 	return p
 }
 
@@ -113,60 +124,71 @@ func (p *process) wait() error {
 	return p.err
 }
 
-// post sends a request from a goroutine of its own.
-func (p *process) post(path string) <-chan outcome {
-	done := make(chan outcome, 1)
-	go func() {
-		req, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.url+path, http.NoBody)
-		if err != nil {
-			done <- outcome{err: err}
-			return
-		}
-		a, err := send(req)
-		done <- outcome{a, err}
-	}()
+// later makes a request from a goroutine of its own.
+func later(request func() reply) <-chan reply {
+	done := make(chan reply, 1)
+	go func() { done <- request() }()
 	return done
 }
 
-type outcome struct {
-	answered
-	err error
-}
-
-func (o outcome) ok() bool { return o.err == nil && o.status == http.StatusOK }
-
-func (o outcome) String() string { return fmt.Sprintf("%d %s %v", o.status, o.raw, o.err) }
-
-func (p *process) put(id string, balance int) {
+func (p *process) put(id string, balance int64) {
 	p.t.Helper()
-	if a := request(p.t, http.MethodPut, fmt.Sprintf("%s/accounts/%s?balance=%d", p.url, id, balance)); a.status != http.StatusOK {
-		p.t.Fatalf("put %s: %d %s", id, a.status, a.raw)
+	if a := p.clients[0].put(p.t.Context(), id, balance); !a.done() {
+		p.t.Fatalf("put %s: %v", id, a.failure())
 	}
 }
 
-func (p *process) wantBalance(id string, want int) {
+func (p *process) wantBalance(id string, want int64) {
 	p.t.Helper()
-	if a := request(p.t, http.MethodGet, p.url+"/accounts/"+id); a.body["balance"] != float64(want) {
-		p.t.Errorf("%s: %s, want balance %d", id, a.raw, want)
+	for _, c := range p.clients {
+		if a := c.get(p.t.Context(), id); !a.done() || a.account.Balance != want {
+			p.t.Errorf("%s through %s: %+v, want balance %d", id, c.frontend(), a, want)
+		}
 	}
 }
 
-// debitInWork starts a debit and returns once it is between its read and its
-// write, which the claim in the ledger shows.
-func (p *process) debitInWork(rdb *redis.Client, id string) <-chan outcome {
+// debitsInWork starts a debit of 10 through each front end, of an account of its
+// name, and returns once all are between their read and their write, which the
+// claims in the ledger show.
+func (p *process) debitsInWork(rdb *redis.Client) map[string]<-chan reply {
 	p.t.Helper()
-	token := func(ctx context.Context) string {
+	token := func(ctx context.Context, id string) string {
 		return rdb.HGet(ctx, "payments:{ledger}:account:"+id, "token").Val()
 	}
-	before := token(p.t.Context())
-	done := p.post("/accounts/" + id + "/debit?amount=10")
+	before, under := make(map[string]string), make(map[string]<-chan reply)
+	for _, c := range p.clients {
+		id := c.frontend()
+		before[id] = token(p.t.Context(), id)
+		under[id] = later(func() reply { return c.debit(p.t.Context(), id, 10) })
+	}
 	redistest.Eventually(p.t, 10*time.Second, func(ctx context.Context) error {
-		if token(ctx) == before {
-			return errors.New("the debit has not read the account")
+		for id := range under {
+			if token(ctx, id) == before[id] {
+				return fmt.Errorf("the debit through %s has not read its account", id)
+			}
 		}
 		return nil
 	})
-	return done
+	return under
+}
+
+// putAll opens an account for each front end.
+func (p *process) putAll() {
+	p.t.Helper()
+	for _, front := range frontends {
+		p.put(front, 100)
+	}
+}
+
+// debitOthers debits each account by 1, through the front end after its own.
+func (p *process) debitOthers() {
+	p.t.Helper()
+	for i, id := range frontends {
+		c := p.clients[(i+1)%len(p.clients)]
+		if a := c.debit(p.t.Context(), id, 1); !a.done() {
+			p.t.Errorf("the successor of %s through %s: %v", id, c.frontend(), a.failure())
+		}
+	}
 }
 
 func TestDemonstrationWithoutFlags(t *testing.T) {
@@ -188,6 +210,29 @@ func TestDemonstrationWithoutFlags(t *testing.T) {
 		t.Errorf("noise on stderr:\n%s", stderr.String())
 	}
 	t.Log("\n" + stdout.String())
+}
+
+// The spans are lines of their own, before the table.
+func TestDemonstrationWithSpans(t *testing.T) {
+	var stdout strings.Builder
+	args := []string{"-redis", redistest.Shared(t).Addr(), "-otel", "stdout", "-work", "0"}
+	if status := run(t.Context(), args, &stdout, t.Output()); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	spans, table := 0, ""
+	for line := range strings.Lines(stdout.String()) {
+		switch isSpan := strings.HasPrefix(line, "{"); {
+		case isSpan && table != "":
+			t.Fatalf("after the table: %s", line)
+		case isSpan:
+			spans++
+		default:
+			table += line
+		}
+	}
+	if spans < 3*clients || !strings.Contains(table, "expected balance") {
+		t.Errorf("%d spans, then\n%s", spans, table)
+	}
 }
 
 func TestDemonstrationOnRealRedis(t *testing.T) {
@@ -230,25 +275,28 @@ func TestTwoProcessesShareOneBank(t *testing.T) {
 	ps[0].put("alice", 1000)
 	ps[0].put("bob", 1000)
 
-	const debits, each = 60, 30 // per process
+	const debits, each = 15, 8 // per front end
 	var wg sync.WaitGroup
-	hammer := func(n int, p *process, path string) {
+	hammer := func(n int, request func() reply) {
 		for range n {
 			wg.Go(func() {
-				if o := <-p.post(path); !o.ok() {
-					t.Errorf("%s: %v", path, o)
+				if a := request(); !a.done() {
+					t.Error(a.failure())
 				}
 			})
 		}
 	}
 	for _, p := range ps {
-		hammer(debits, p, "/accounts/alice/debit?amount=1")
-		hammer(each, p, "/transfers/alice/bob?amount=3")
-		hammer(each, p, "/transfers/bob/alice?amount=2")
+		for _, c := range p.clients {
+			hammer(debits, func() reply { return c.debit(t.Context(), "alice", 1) })
+			hammer(each, func() reply { return c.transfer(t.Context(), "alice", "bob", 3) })
+			hammer(each, func() reply { return c.transfer(t.Context(), "bob", "alice", 2) })
+		}
 	}
 	wg.Wait()
-	ps[1].wantBalance("alice", 1000-2*debits-2*each*3+2*each*2)
-	ps[0].wantBalance("bob", 1000+2*each*3-2*each*2)
+	const fronts = 8
+	ps[1].wantBalance("alice", 1000-fronts*(debits+each*3-each*2))
+	ps[0].wantBalance("bob", 1000+fronts*(each*3-each*2))
 }
 
 func TestTheNextWaiterGetsTheLockOfAKilledProcess(t *testing.T) {
@@ -257,19 +305,21 @@ func TestTheNextWaiterGetsTheLockOfAKilledProcess(t *testing.T) {
 	rdb := server.Client(t)
 	victim := startServing(t, server.Addr(), "-ttl", ttl.String(), "-work", "1h")
 	other := startServing(t, server.Addr(), "-ttl", ttl.String(), "-wait", "1m", "-work", "0")
-	other.put("alice", 100)
+	other.putAll()
 
-	dead := victim.debitInWork(rdb, "alice")
+	dead := victim.debitsInWork(rdb)
 	victim.signal(syscall.SIGKILL)
 	killed := time.Now()
-	o := <-other.post("/accounts/alice/debit?amount=1")
-	if took := time.Since(killed); !o.ok() || took > ttl+time.Second {
-		t.Errorf("after %v: %v, want success within the lease of %v plus 1 s", took, o, ttl)
+	other.debitOthers()
+	if took := time.Since(killed); took > ttl+time.Second {
+		t.Errorf("took %v, want success within the lease of %v plus 1 s", took, ttl)
 	}
-	if d := <-dead; d.err == nil {
-		t.Errorf("the killed process answered: %v", d)
+	for id, d := range dead {
+		if a := <-d; a.reason != "" || a.err == nil {
+			t.Errorf("the killed process answered through %s: %+v", id, a)
+		}
+		other.wantBalance(id, 99)
 	}
-	other.wantBalance("alice", 99)
 }
 
 func TestAStoppedProcessHasLostItsLease(t *testing.T) {
@@ -277,58 +327,60 @@ func TestAStoppedProcessHasLostItsLease(t *testing.T) {
 	rdb := server.Client(t)
 	stopped := startServing(t, server.Addr(), "-ttl", "1s", "-work", "1m")
 	other := startServing(t, server.Addr(), "-ttl", "1s", "-wait", "1m", "-work", "0")
-	other.put("alice", 100)
+	other.putAll()
 
-	late := stopped.debitInWork(rdb, "alice")
+	late := stopped.debitsInWork(rdb)
 	stopped.signal(syscall.SIGSTOP)
-	if o := <-other.post("/accounts/alice/debit?amount=1"); !o.ok() {
-		t.Errorf("the successor: %v", o)
-	}
+	other.debitOthers()
 	stopped.signal(syscall.SIGCONT)
-	// It notices at once, long before its work is done. 409 is the ledger's
-	// answer, 500 that of the lock whose loss ended the work.
-	if o := <-late; o.status != http.StatusConflict && o.status != http.StatusInternalServerError {
-		t.Errorf("the stopped process: %v, want 409 or 500", o)
+	// It notices at once, long before its work is done. The ledger says so, or
+	// the lock whose loss ended the work.
+	for id, l := range late {
+		if a := <-l; a.reason != "stale-token" && a.reason != "lost" {
+			t.Errorf("the stopped process through %s: %v, want stale-token or lost", id, a.failure())
+		}
+		other.wantBalance(id, 99)
 	}
-	other.wantBalance("alice", 99)
 }
 
-// The lock is deleted by hand while its holder is stopped: that one believes in
-// its lease, and only the ledger knows better.
+// The locks are deleted by hand while their holder is stopped: that one believes
+// in its leases, and only the ledger knows better.
 func TestTheLedgerRefusesAHolderThatDoesNotKnowItLostTheLock(t *testing.T) {
 	server := redistest.Shared(t)
 	rdb := server.Client(t)
 	holder := startServing(t, server.Addr(), "-ttl", "1m", "-work", "1s")
 	other := startServing(t, server.Addr(), "-ttl", "1m", "-work", "0")
-	other.put("alice", 100)
+	other.putAll()
 
-	late := holder.debitInWork(rdb, "alice")
+	late := holder.debitsInWork(rdb)
 	holder.signal(syscall.SIGSTOP)
 	locks := rdb.Keys(t.Context(), "interlock:*").Val()
-	if len(locks) == 0 {
-		t.Fatal("no lock in Redis")
+	if len(locks) < len(late) {
+		t.Fatalf("locks in Redis: %v", locks)
 	}
 	rdb.Del(t.Context(), locks...)
-	if o := <-other.post("/accounts/alice/debit?amount=1"); !o.ok() {
-		t.Errorf("the successor: %v", o)
-	}
+	other.debitOthers()
 	holder.signal(syscall.SIGCONT)
-	if o := <-late; o.status != http.StatusConflict {
-		t.Errorf("the late write: %v, want 409", o)
+	for id, l := range late {
+		if a := <-l; a.reason != "stale-token" {
+			t.Errorf("the late write through %s: %v, want stale-token", id, a.failure())
+		}
+		other.wantBalance(id, 99)
 	}
-	other.wantBalance("alice", 99)
 }
 
-func TestSIGTERMDrains(t *testing.T) {
+func TestSIGTERMDrainsAllFrontEnds(t *testing.T) {
 	server := redistest.Shared(t)
 	rdb := server.Client(t)
 	p := startServing(t, server.Addr(), "-work", "1s")
-	p.put("alice", 100)
+	p.putAll()
 
-	running := p.debitInWork(rdb, "alice")
+	running := p.debitsInWork(rdb)
 	p.signal(syscall.SIGTERM)
-	if o := <-running; !o.ok() || o.body["balance"] != 90. {
-		t.Errorf("the running debit: %v", o)
+	for id, r := range running {
+		if a := <-r; !a.done() || a.account.Balance != 90 {
+			t.Errorf("the running debit through %s: %+v", id, a)
+		}
 	}
 	rest, err := io.ReadAll(p.stdout)
 	if err != nil || len(rest) > 0 {
@@ -337,18 +389,104 @@ func TestSIGTERMDrains(t *testing.T) {
 	if err := p.wait(); err != nil {
 		t.Errorf("exit: %v", err)
 	}
+	for i, c := range p.clients {
+		if a := c.get(t.Context(), frontends[i]); a.err == nil || a.reason != "" {
+			t.Errorf("%s still answers: %+v", c.frontend(), a)
+		}
+	}
 	if locks := rdb.Keys(t.Context(), "interlock:*}").Val(); len(locks) > 0 {
 		t.Errorf("locks left behind: %v", locks)
+	}
+}
+
+// span is what stdouttrace prints, in part.
+type span struct {
+	Name        string
+	SpanContext struct{ TraceID, SpanID string }
+	Parent      struct{ SpanID string }
+	Attributes  []struct {
+		Key   string
+		Value struct{ Value any }
+	}
+}
+
+func (s span) attribute(key string) any {
+	for _, a := range s.Attributes {
+		if a.Key == key {
+			return a.Value.Value
+		}
+	}
+	return nil
+}
+
+// Whichever way a request comes, its trace shows one acquisition and one release
+// of the same lock, below the request.
+func TestSpansOnStdout(t *testing.T) {
+	p := startServing(t, redistest.Shared(t).Addr(), "-work", "0", "-otel", "stdout")
+	p.put("alice", 100)
+	for _, c := range p.clients {
+		if a := c.debit(t.Context(), "alice", 1); !a.done() {
+			t.Fatal(a.failure())
+		}
+	}
+	p.signal(syscall.SIGTERM)
+	rest, err := io.ReadAll(p.stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.wait(); err != nil {
+		t.Errorf("exit: %v", err)
+	}
+
+	debits := make(map[string]span) // the requests, by span
+	below := make(map[string][]span)
+	for line := range strings.Lines(string(rest)) {
+		var s span
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		if strings.Contains(strings.ToLower(s.Name), "debit") {
+			debits[s.SpanContext.SpanID] = s
+		}
+		below[s.Parent.SpanID] = append(below[s.Parent.SpanID], s)
+		if strings.Contains(line, "alice") {
+			t.Errorf("a span names the account: %s", line)
+		}
+	}
+	var fronts, keys []string
+	for id, d := range debits {
+		front, _ := d.attribute("payments.frontend").(string)
+		fronts = append(fronts, front)
+		var names []string
+		for _, s := range below[id] {
+			verb, _, _ := strings.Cut(s.Name, " account/")
+			names = append(names, verb)
+			key, _ := s.attribute("interlock.key_hash").(string)
+			keys = append(keys, key)
+			if s.SpanContext.TraceID != d.SpanContext.TraceID {
+				t.Errorf("%s: %s is in another trace", front, s.Name)
+			}
+		}
+		if slices.Sort(names); !slices.Equal(names, []string{"lock acquire", "lock release"}) {
+			t.Errorf("%s: below %s are %v", front, d.Name, names)
+		}
+	}
+	if slices.Sort(fronts); !slices.Equal(fronts, slices.Sorted(slices.Values(frontends))) {
+		t.Errorf("debits through %v, want one through each of %v", fronts, frontends)
+	}
+	if slices.Sort(keys); len(keys) == 0 || keys[0] == "" || keys[0] != keys[len(keys)-1] {
+		t.Errorf("keys of one account: %v", keys)
 	}
 }
 
 func TestAStartThatFails(t *testing.T) {
 	addr := redistest.Shared(t).Addr()
 	p := startServing(t, addr)
-	for name, args := range map[string][]string{
-		"port taken": {"-serve", "-redis", addr, "-addr", strings.TrimPrefix(p.url, "http://")},
-		"no Redis":   {"-serve", "-redis", "127.0.0.1:1"},
-	} {
+	cases := map[string][]string{"no Redis": {"-serve", "-redis", "127.0.0.1:1"}}
+	for i, flag := range []string{"-addr", "-gin", "-echo", "-grpc"} {
+		cases[flag+" taken"] = []string{"-serve", "-redis", addr, "-addr", anyPort, flag, p.addrs[i]}
+	}
+	for name, args := range cases {
 		var stdout strings.Builder
 		if status := run(t.Context(), args, &stdout, t.Output()); status != 1 || stdout.Len() > 0 {
 			t.Errorf("%s: status %d, stdout %q", name, status, stdout.String())

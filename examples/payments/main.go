@@ -1,28 +1,43 @@
 // Command payments shows what a distributed lock is for: a small bank whose
-// accounts are debited by many clients at once.
+// accounts are debited by many clients at once, through four front ends on
+// net/http, gin, echo and gRPC.
 //
 //	go run ./examples/payments
 //
 // needs nothing but Go. It starts a Redis-compatible server inside the process,
-// serves the bank over HTTP on the loopback interface, debits one account 200
-// times at once without a lock and then with it, transfers money between two
-// accounts in both directions at once, and prints what became of the balances.
-// It exits with status 1 if the lock let anything get lost.
+// serves the bank on the loopback interface, debits one account 200 times at
+// once without a lock and then with it, transfers money between two accounts in
+// both directions at once, through all front ends alike, and prints what became
+// of the balances. It exits with status 1 if the lock let anything get lost.
 //
-//	go run ./examples/payments -serve -redis localhost:6379
+//	go run ./examples/payments -serve -redis localhost:6379 \
+//		-gin localhost:8081 -echo localhost:8082 -grpc localhost:8083
 //
-// keeps serving instead, on the Redis given; start it several times, with
-// different -addr, and the processes share one bank:
+// keeps serving instead, on the Redis given, net/http on port 8080; start it
+// several times, with different addresses, and the processes share one bank. It
+// prints a line for each front end, "listening <http|gin|echo|grpc> <host:port>";
+// one without an address gets a port that is free. The first three serve the
+// same:
 //
 //	curl -X PUT  'localhost:8080/accounts/alice?balance=100'
-//	curl         'localhost:8080/accounts/alice'
-//	curl -X POST 'localhost:8080/accounts/alice/debit?amount=30'
+//	curl         'localhost:8081/accounts/alice'
+//	curl -X POST 'localhost:8082/accounts/alice/debit?amount=30'
 //	curl -X POST 'localhost:8080/accounts/alice/debit-unsafe?amount=30'
-//	curl -X POST 'localhost:8080/transfers/alice/bob?amount=30'
+//	curl -X POST 'localhost:8081/transfers/alice/bob?amount=30'
 //
-// Where to look: service.go opens the locker and declares the two rules,
-// http.go puts them in front of the routes, package bank is the business, which
-// knows nothing of locks but their fencing tokens.
+// and gRPC does in its own way, with paymentspb/payments.proto:
+//
+//	grpcurl -plaintext -d '{"account":"alice","amount":30}' \
+//		localhost:8083 interlock.examples.payments.v1.Payments/Debit
+//
+// With -otel stdout it also prints the OpenTelemetry spans of all requests and
+// locks, each as one line of JSON (it begins with a brace). They come after the
+// "listening" lines, and before the table of the demonstration.
+//
+// Where to look: service.go opens the locker and declares the two rules.
+// http.go, gin.go, echo.go put them in front of the routes, grpc.go has them from
+// the proto; rest.go is what the first three share. Package bank is the business,
+// which knows nothing of locks but their fencing tokens.
 package main
 
 import (
@@ -51,12 +66,13 @@ func main() {
 
 // config is what the flags say.
 type config struct {
-	serve bool
-	addr  string
-	redis []string // empty: embedded
-	work  time.Duration
-	ttl   time.Duration
-	wait  time.Duration
+	serve                 bool
+	addr, gin, echo, grpc string
+	redis                 []string // empty: embedded
+	work                  time.Duration
+	ttl                   time.Duration
+	wait                  time.Duration
+	otel                  string // where spans go: "" or "stdout"
 }
 
 // run is main without the process: it returns the exit status, 0 for success, 1
@@ -82,17 +98,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// anyPort is on the loopback interface: the bank asks nobody who they are.
+const anyPort = "127.0.0.1:0"
+
 func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var cfg config
 	var addrs string
 	fs := flag.NewFlagSet("payments", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.BoolVar(&cfg.serve, "serve", false, "keep serving instead of running the demonstration")
-	fs.StringVar(&cfg.addr, "addr", "", "`host:port` of the HTTP server; port 0 picks one (default 127.0.0.1:8080 with -serve, else any free port)")
+	fs.StringVar(&cfg.addr, "addr", "", "`host:port` of net/http; port 0 picks one (default 127.0.0.1:8080 with -serve, else any free port)")
+	fs.StringVar(&cfg.gin, "gin", anyPort, "`host:port` of gin; port 0 picks one")
+	fs.StringVar(&cfg.echo, "echo", anyPort, "`host:port` of echo; port 0 picks one")
+	fs.StringVar(&cfg.grpc, "grpc", anyPort, "`host:port` of gRPC; port 0 picks one")
 	fs.StringVar(&addrs, "redis", "", "`host:port[,...]` of Redis, several for a Cluster (default a server inside this process)")
 	fs.DurationVar(&cfg.work, "work", 2*time.Millisecond, "time that the bank works between reading and writing a balance")
 	fs.DurationVar(&cfg.ttl, "ttl", 30*time.Second, "lease of a lock; renewed while the handler runs, it is how long a lock outlives its process")
-	fs.DurationVar(&cfg.wait, "wait", 5*time.Second, "how long a request waits for its lock before it is answered 423; 0 does not wait")
+	fs.DurationVar(&cfg.wait, "wait", 5*time.Second, "how long a request waits for its lock before it is refused (423, in gRPC ABORTED); 0 does not wait")
+	fs.StringVar(&cfg.otel, "otel", "", "where OpenTelemetry spans are printed: stdout (default nowhere)")
 	if err := fs.Parse(args); err != nil {
 		return cfg, err
 	}
@@ -100,7 +123,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 		cfg.redis = strings.Split(addrs, ",")
 	}
 	if cfg.addr == "" {
-		cfg.addr = "127.0.0.1:0"
+		cfg.addr = anyPort
 		if cfg.serve {
 			cfg.addr = "127.0.0.1:8080"
 		}
@@ -117,6 +140,8 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 		err = fmt.Errorf("-ttl %v: must be at least 10ms", cfg.ttl)
 	case cfg.wait < 0:
 		err = fmt.Errorf("-wait %v: must not be negative", cfg.wait)
+	case cfg.otel != "" && cfg.otel != "stdout":
+		err = fmt.Errorf("-otel %s: accepted is stdout", cfg.otel)
 	}
 	if err != nil {
 		// What flag does with the errors it finds itself.

@@ -15,9 +15,9 @@ import (
 )
 
 // waits is a core.Observer that notes how long each request waited for its
-// lock, and reports as a watcher does.
+// lock, and passes everything on to another.
 type waits struct {
-	watcher
+	next core.Observer
 
 	mu  sync.Mutex
 	all []time.Duration
@@ -25,8 +25,12 @@ type waits struct {
 
 // Start implements core.Observer.
 func (w *waits) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
-	ctx, observation := w.watcher.Start(ctx, op)
+	ctx, observation := w.next.Start(ctx, op)
+	next := observation.Acquired
 	observation.Acquired = func(a core.Acquired) {
+		if next != nil {
+			next(a)
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.all = append(w.all, a.Waited)
@@ -60,14 +64,15 @@ func printReport(out io.Writer, cfg config, results []result) error {
 		where = strings.Join(cfg.redis, ",")
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "A bank that reads a balance, works for %v, and writes it back, over HTTP.\n", cfg.work)
+	fmt.Fprintf(&b, "A bank that reads a balance, works for %v, and writes it back.\n", cfg.work)
+	b.WriteString("It is served by net/http, gin, echo and gRPC; the locks are the same in all four.\n")
 	fmt.Fprintf(&b, "%d clients at once, each moves 1; every account opens with %s.\n", clients, grouped(openingBalance))
 	fmt.Fprintf(&b, "Redis: %s.\n\n", where)
 
 	var cells strings.Builder
 	row := func(name string, value func(result) string) {
 		// All columns are aligned to the right; the first is filled up instead.
-		fmt.Fprintf(&cells, "%-27s\t", name)
+		fmt.Fprintf(&cells, "%-29s\t", name)
 		for _, r := range results {
 			cells.WriteString(value(r) + "\t")
 		}
@@ -76,6 +81,7 @@ func printReport(out io.Writer, cfg config, results []result) error {
 	row("", func(r result) string { return r.title })
 	row("requests", func(r result) string { return strconv.Itoa(r.requests) })
 	row("  done", func(r result) string { return strconv.Itoa(r.done) })
+	row("    by http, gin, echo, grpc", func(r result) string { return shares(r.by) })
 	row("  refused, lock busy", func(r result) string { return strconv.Itoa(r.refused) })
 	row("final balance", func(r result) string { return sums(r.balances) })
 	row("expected balance", func(r result) string { return sums(r.expected) })
@@ -92,6 +98,7 @@ func printReport(out io.Writer, cfg config, results []result) error {
 		return err
 	}
 	b.WriteString("\nOf the commands, two are the bank's own: one reads, one writes.\n")
+	b.WriteString("gRPC has no debit without the lock: its lock is in the proto.\n")
 	_, err := io.WriteString(out, b.String())
 	return err
 }
@@ -111,6 +118,15 @@ func wait(r result, p int) string {
 		return "-"
 	}
 	return percentile(r.waits, p).Round(100 * time.Microsecond).String()
+}
+
+// shares writes how many requests each front end has done.
+func shares(by map[string]int) string {
+	s := make([]string, len(frontends))
+	for i, name := range frontends {
+		s[i] = strconv.Itoa(by[name])
+	}
+	return strings.Join(s, "+")
 }
 
 // sums writes the balances of one or more accounts.

@@ -59,7 +59,7 @@ func TestABrokenInvariantIsReported(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	results := []result{
-		{title: "debits without lock", requests: 200, done: 200, balances: []int64{9990}, expected: []int64{9800}, commands: 2},
+		{title: "debits without lock", requests: 200, done: 200, by: map[string]int{"http": 68, "gin": 66, "echo": 66}, balances: []int64{9990}, expected: []int64{9800}, commands: 2},
 		{
 			title: "transfers both ways", locked: true, requests: 200, done: 199, refused: 1, commands: 2.25,
 			balances: []int64{9961, 10039}, expected: []int64{9961, 10039},
@@ -76,7 +76,7 @@ func TestReport(t *testing.T) {
 	}
 	text := strings.Join(cells, "\n")
 	for _, want := range []string{
-		"requests 200 200", "done 200 199", "refused, lock busy 0 1", "final balance 9,990 9,961 + 10,039",
+		"requests 200 200", "done 200 199", "by http, gin, echo, grpc 68+66+66+0 0+0+0+0", "refused, lock busy 0 1", "final balance 9,990 9,961 + 10,039",
 		"expected balance 9,800 9,961 + 10,039", "lost updates 190 0", "wait for the lock, p50 - 1.5ms",
 		"wait for the lock, p99 - 300ms", "Redis commands per request 2.00 2.25", "money lost exact",
 	} {
@@ -93,14 +93,14 @@ func TestReport(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	cfg, err := parseFlags(nil, t.Output())
-	if err != nil || cfg.addr != "127.0.0.1:0" || cfg.ttl != 30*time.Second || len(cfg.redis) != 0 {
+	if err != nil || cfg.addr != "127.0.0.1:0" || cfg.ttl != 30*time.Second || len(cfg.redis) != 0 || cfg.grpc != "127.0.0.1:0" {
 		t.Errorf("defaults of the demonstration: %+v, %v", cfg, err)
 	}
-	cfg, err = parseFlags([]string{"-serve", "-redis", "a:1,b:2", "-ttl", "1s", "-wait", "0", "-work", "0"}, t.Output())
-	if err != nil || cfg.addr != "127.0.0.1:8080" || len(cfg.redis) != 2 || cfg.ttl != time.Second {
+	cfg, err = parseFlags([]string{"-serve", "-redis", "a:1,b:2", "-ttl", "1s", "-wait", "0", "-work", "0", "-gin", "a:4", "-echo", "a:5", "-grpc", "a:6", "-otel", "stdout"}, t.Output())
+	if err != nil || cfg.addr != "127.0.0.1:8080" || cfg.gin != "a:4" || cfg.echo != "a:5" || cfg.grpc != "a:6" || cfg.otel != "stdout" || len(cfg.redis) != 2 || cfg.ttl != time.Second {
 		t.Errorf("-serve: %+v, %v", cfg, err)
 	}
-	for _, args := range [][]string{{"-ttl", "0"}, {"-ttl", "9ms"}, {"-work", "-1s"}, {"-wait", "-1s"}, {"-redis", "a:1,"}, {"extra"}, {"-nonsense"}} {
+	for _, args := range [][]string{{"-ttl", "0"}, {"-ttl", "9ms"}, {"-work", "-1s"}, {"-wait", "-1s"}, {"-redis", "a:1,"}, {"extra"}, {"-otel", "file"}, {"-nonsense"}} {
 		if _, err := parseFlags(args, t.Output()); err == nil {
 			t.Errorf("%v: accepted", args)
 		}

@@ -19,16 +19,19 @@ import (
 
 // service is the bank with its locks: what every front end serves.
 type service struct {
-	bank *bank.Bank
-	rdb  redis.UniversalClient
-	log  *slog.Logger
+	bank      *bank.Bank
+	rdb       redis.UniversalClient
+	log       *slog.Logger
+	telemetry *telemetry
 
-	// The two rules. Each is declared once, whatever protocols it guards: that
-	// is why a debit in one protocol waits for a transfer in another.
+	// The two rules of REST, each declared once for all frameworks. Those of
+	// gRPC are in its proto. They make the same keys, and that is why a debit
+	// in one protocol waits for a transfer in another.
 	account  *core.Guard // one account, as {id}
 	transfer *core.Guard // both accounts of a transfer, {from} and {to}
 
 	locker     *core.Locker
+	wait       time.Duration  // for a lock, in all rules
 	connection []func() error // what ends the store and what it stands on
 }
 
@@ -36,8 +39,8 @@ type service struct {
 // keys by other parameters, so it excludes the debits of both accounts.
 const accountTemplate = "account/{id}"
 
-func open(ctx context.Context, cfg config, commands *commandCounter, observer core.Observer, log *slog.Logger) (*service, error) {
-	s := &service{log: log}
+func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCounter, log *slog.Logger) (*service, error) {
+	s := &service{log: log, telemetry: tel, wait: cfg.wait}
 	rdb, disconnect, err := connect(ctx, cfg.redis, commands, log)
 	if err != nil {
 		return nil, err
@@ -52,7 +55,7 @@ func open(ctx context.Context, cfg config, commands *commandCounter, observer co
 	}
 	s.connection = append(s.connection, store.Close)
 
-	s.locker, err = core.New(store, core.Watchdog(cfg.ttl), core.WithObserver(observer))
+	s.locker, err = core.New(store, core.Watchdog(cfg.ttl), core.WithObserver(tel.observer))
 	if err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}
@@ -148,8 +151,13 @@ type frontend struct {
 }
 
 // serve runs all front ends until ctx ends, then answers what has arrived.
-func serve(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) error {
-	s, err := open(ctx, cfg, nil, &watcher{log: log}, log)
+func serve(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) (err error) {
+	tel, err := newTelemetry(cfg, log, stdout)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tel.shutdown(context.WithoutCancel(ctx))) }()
+	s, err := open(ctx, cfg, tel, nil, log)
 	if err != nil {
 		return err
 	}
@@ -157,12 +165,14 @@ func serve(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) 
 	if err != nil {
 		return errors.Join(err, s.close(ctx))
 	}
-	failed := start(fronts)
+	// Connections are accepted already. Requests are not served before all the
+	// lines are out, so that no span comes between them.
 	for _, f := range fronts {
 		if _, err := fmt.Fprintf(stdout, "listening %s %s\n", f.name, f.addr); err != nil {
 			log.Warn("write to stdout", "error", err)
 		}
 	}
+	failed := start(fronts)
 
 	select {
 	case err = <-failed:
@@ -178,11 +188,14 @@ func serve(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) 
 // drainMargin is what a drain may take beyond the requests' own time.
 const drainMargin = 10 * time.Second
 
-// listen opens the front ends that the flags ask for.
+// listen opens the four front ends.
 func (s *service) listen(ctx context.Context, cfg config) ([]*frontend, error) {
 	var fronts []*frontend
 	for _, open := range []func() (*frontend, error){
-		func() (*frontend, error) { return httpFrontend(ctx, cfg.addr, s) },
+		func() (*frontend, error) { return restFrontend(ctx, "http", cfg.addr, httpRoutes(s)) },
+		func() (*frontend, error) { return restFrontend(ctx, "gin", cfg.gin, ginRoutes(s)) },    //nolint:contextcheck // handlers have those of their requests
+		func() (*frontend, error) { return restFrontend(ctx, "echo", cfg.echo, echoRoutes(s)) }, //nolint:contextcheck // the same
+		func() (*frontend, error) { return grpcFrontend(ctx, cfg.grpc, s) },
 	} {
 		f, err := open()
 		if err != nil {
@@ -216,17 +229,4 @@ func drain(ctx context.Context, fronts []*frontend) error {
 		all = errors.Join(all, <-errs)
 	}
 	return all
-}
-
-// watcher is told by the locker what becomes of the locks. While serving, only
-// a lost one is worth a line.
-type watcher struct{ log *slog.Logger }
-
-// Start implements core.Observer.
-func (w *watcher) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
-	return ctx, core.Observation{
-		Lost: func(l core.Loss) {
-			w.log.Warn("lease lost", "rule", op.Rule, "reason", l.Reason, "held", l.Held, "token", l.Token, "error", l.Err)
-		},
-	}
 }

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/interlock-go/interlock/examples/payments/bank"
+	"github.com/interlock-go/interlock/examples/payments/paymentspb"
+)
+
+// frontends are the names of the front ends, in the order of their lines.
+var frontends = []string{"http", "gin", "echo", "grpc"}
+
+// client is the bank as its clients see it, whichever front end they use.
+type client interface {
+	frontend() string
+	put(ctx context.Context, id string, balance int64) reply
+	get(ctx context.Context, id string) reply
+	debit(ctx context.Context, id string, amount int64) reply
+	transfer(ctx context.Context, from, to string, amount int64) reply
+}
+
+// reply is an answer of the bank, whatever protocol it came by.
+type reply struct {
+	reason  string // why it was not done: of the problem, or of the ErrorInfo
+	err     error  // what came back with that reason, or instead of an answer
+	account bank.Account
+	to      bank.Account // of a transfer, whose debited account is account
+	token   int64
+}
+
+// done says that the bank did it; failure, why not.
+func (r reply) done() bool { return r.reason == "" && r.err == nil }
+
+func (r reply) failure() error { return fmt.Errorf("%q: %w", r.reason, r.err) }
+
+// dial makes a client of a front end. To the bank's clients the three REST ones
+// are one.
+func dial(frontend, addr string) (c client, hangUp func(), err error) {
+	if frontend == "grpc" {
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return nil, nil, err
+		}
+		return rpcClient{paymentspb.NewPaymentsClient(conn)}, func() { _ = conn.Close() }, nil
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: clients}
+	return &restClient{frontend, "http://" + addr, http.Client{Transport: transport}}, transport.CloseIdleConnections, nil
+}
+
+// restClient is a client of any of the REST front ends.
+type restClient struct {
+	name   string
+	base   string
+	client http.Client
+}
+
+func (c *restClient) frontend() string { return c.name }
+
+func (c *restClient) put(ctx context.Context, id string, balance int64) reply {
+	return c.call(ctx, http.MethodPut, "/accounts/"+id+"?balance="+strconv.FormatInt(balance, 10))
+}
+
+func (c *restClient) get(ctx context.Context, id string) reply {
+	return c.call(ctx, http.MethodGet, "/accounts/"+id)
+}
+
+func (c *restClient) debit(ctx context.Context, id string, amount int64) reply {
+	return c.call(ctx, http.MethodPost, "/accounts/"+id+"/debit?amount="+strconv.FormatInt(amount, 10))
+}
+
+func (c *restClient) transfer(ctx context.Context, from, to string, amount int64) reply {
+	return c.call(ctx, http.MethodPost, "/transfers/"+from+"/"+to+"?amount="+strconv.FormatInt(amount, 10))
+}
+
+// unlocked debits without the lock, for which only REST has a route.
+type unlocked struct{ *restClient }
+
+func (c unlocked) debit(ctx context.Context, id string, amount int64) reply {
+	return c.call(ctx, http.MethodPost, "/accounts/"+id+"/debit-unsafe?amount="+strconv.FormatInt(amount, 10))
+}
+
+// call sends a request and takes its answer apart.
+func (c *restClient) call(ctx context.Context, method, path string) reply {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, http.NoBody)
+	if err != nil {
+		return reply{err: err}
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return reply{err: err}
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return reply{err: err}
+	}
+	if resp.StatusCode != http.StatusOK {
+		var p problem
+		if err := json.Unmarshal(body, &p); err != nil {
+			return reply{err: fmt.Errorf("%s: %w", resp.Status, err)}
+		}
+		// The lock's problems are urn:interlock:problem:<reason>.
+		return reply{reason: p.Type[strings.LastIndex(p.Type, ":")+1:], err: errors.New(resp.Status)}
+	}
+	var ok struct {
+		bank.Account              // of all but a transfer
+		From         bank.Account `json:"from"`
+		To           bank.Account `json:"to"`
+		Token        int64        `json:"token"`
+	}
+	if err := json.Unmarshal(body, &ok); err != nil {
+		return reply{err: err}
+	}
+	// The two shapes have no field in common but the token.
+	if ok.From != (bank.Account{}) {
+		ok.Account = ok.From
+	}
+	return reply{account: ok.Account, to: ok.To, token: ok.Token}
+}
+
+// rpcClient is a client of the gRPC front end. It does not try again by itself
+// (grpclock.UnaryClientRetry): a refusal is to be seen.
+type rpcClient struct{ paymentspb.PaymentsClient }
+
+func (c rpcClient) frontend() string { return "grpc" }
+
+func (c rpcClient) put(ctx context.Context, id string, balance int64) reply {
+	r, err := c.PutAccount(ctx, &paymentspb.PutAccountRequest{Account: id, Balance: balance})
+	return rpcReply(err, r, nil, r.GetToken())
+}
+
+func (c rpcClient) get(ctx context.Context, id string) reply {
+	r, err := c.GetAccount(ctx, &paymentspb.GetAccountRequest{Account: id})
+	return rpcReply(err, r, nil, 0)
+}
+
+func (c rpcClient) debit(ctx context.Context, id string, amount int64) reply {
+	r, err := c.Debit(ctx, &paymentspb.DebitRequest{Account: id, Amount: amount})
+	return rpcReply(err, r, nil, r.GetToken())
+}
+
+func (c rpcClient) transfer(ctx context.Context, from, to string, amount int64) reply {
+	r, err := c.Transfer(ctx, &paymentspb.TransferRequest{From: from, To: to, Amount: amount})
+	return rpcReply(err, r.GetFrom(), r.GetTo(), r.GetToken())
+}
+
+// accountMessage is what the messages with an account have in common. Their
+// getters work on nil as well.
+type accountMessage interface {
+	GetAccount() string
+	GetBalance() int64
+}
+
+// rpcReply takes an answer apart, or the status that came in its place.
+func rpcReply(err error, account accountMessage, to *paymentspb.Account, token int64) reply {
+	if err != nil {
+		r := reply{err: err}
+		for _, detail := range status.Convert(err).Details() {
+			if info, ok := detail.(*errdetails.ErrorInfo); ok {
+				r.reason = info.GetReason()
+			}
+		}
+		return r
+	}
+	return reply{
+		account: bank.Account{ID: account.GetAccount(), Balance: account.GetBalance()},
+		to:      bank.Account{ID: to.GetAccount(), Balance: to.GetBalance()},
+		token:   token,
+	}
+}

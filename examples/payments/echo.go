@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/interlock-go/interlock/echolock"
+)
+
+// echoRoutes is the bank on echo. The lock is a middleware of a route, after the
+// one that checks, since the first in the list is the outermost. Errors are
+// returned, and rendered in one place.
+func echoRoutes(s *service) http.Handler {
+	account := echolock.Serialize(s.account)
+	transfer := echolock.Serialize(s.transfer)
+
+	// check turns away a request that is wrong: it waits for nobody.
+	check := func(check func(input) error) echo.MiddlewareFunc {
+		return func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c echo.Context) error {
+				if err := check(readEcho(c)); err != nil {
+					return err
+				}
+				return next(c)
+			}
+		}
+	}
+	// do runs under the lock, whose lease is in the request's context. Its
+	// errors pass the lock's middleware, which answers in their place if the
+	// lease was lost.
+	do := func(operation func(input) (any, error)) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			result, err := operation(readEcho(c))
+			if err != nil {
+				return err
+			}
+			writeJSON(c.Response(), http.StatusOK, "application/json", result)
+			return nil
+		}
+	}
+
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true // stdout is ours
+	e.HTTPErrorHandler = s.echoError
+	// Around everything, so that the lock's spans are below the request's.
+	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			ctx, end := s.telemetry.request(c.Request().Context(), "echo", c.Request().Method+" "+c.Path())
+			defer end()
+			c.SetRequest(c.Request().WithContext(ctx))
+			return next(c)
+		}
+	})
+
+	e.Match(reading, "/accounts/:id", do(s.restGet))
+	e.PUT("/accounts/:id", do(s.restPut), check(checkPut), account)
+	e.POST("/accounts/:id/debit", do(s.restDebit), check(checkDebit), account)
+	e.POST("/accounts/:id/debit-unsafe", do(s.restDebitUnsafe), check(checkDebit))
+	e.POST("/transfers/:from/:to", do(s.restTransfer), check(checkTransfer), transfer)
+	return e
+}
+
+// readEcho decodes parameters where echo does not: when the path as it was sent
+// could not be told from the decoded one.
+func readEcho(c echo.Context) input {
+	return input{c.Request(), func(name string) string {
+		raw := c.Param(name)
+		if c.Request().URL.RawPath == "" {
+			return raw
+		}
+		decoded, err := url.PathUnescape(raw)
+		if err != nil {
+			return raw // which no account is called
+		}
+		return decoded
+	}}
+}
+
+// echoError renders what handlers and middleware return: the lock's refusals,
+// which say by themselves what they are, echo's own, and the bank's.
+func (s *service) echoError(err error, c echo.Context) {
+	if c.Response().Committed {
+		return
+	}
+	if refused := (*echolock.RefusalError)(nil); errors.As(err, &refused) {
+		// As problem details of their own type; Retry-After is set already.
+		c.Echo().DefaultHTTPErrorHandler(err, c)
+		return
+	}
+	if own := (*echo.HTTPError)(nil); errors.As(err, &own) {
+		writeNoRoute(c.Response(), own.Code)
+		return
+	}
+	s.writeError(c.Request().Context(), c.Response(), c.Path(), err)
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/interlock-go/interlock/ginlock"
+)
+
+// In its default mode gin prints to stdout, which is where the addresses and the
+// table go. The mode is the whole package's, hence not set by each server.
+func init() { gin.SetMode(gin.ReleaseMode) }
+
+// ginRoutes is the bank on gin. The lock is one more handler of a route, behind
+// those that check and before the one that works.
+func ginRoutes(s *service) http.Handler {
+	account := ginlock.Serialize(s.account)
+	transfer := ginlock.Serialize(s.transfer)
+
+	// gin has decoded the parameters.
+	read := func(c *gin.Context) input { return input{c.Request, c.Param} }
+	// check ends the chain of a request that is wrong: it waits for nobody.
+	check := func(check func(input) error) gin.HandlerFunc {
+		return func(c *gin.Context) {
+			if err := check(read(c)); err != nil {
+				c.Abort()
+				s.writeError(c.Request.Context(), c.Writer, c.FullPath(), err)
+			}
+		}
+	}
+	// do runs under the lock, whose lease is in the request's context.
+	do := func(operation func(input) (any, error)) gin.HandlerFunc {
+		return func(c *gin.Context) {
+			result, err := operation(read(c))
+			s.respond(c.Request.Context(), c.Writer, c.FullPath(), result, err)
+		}
+	}
+
+	r := gin.New()
+	r.UseRawPath = true             // a %2F is part of a value, as it is elsewhere
+	r.RedirectTrailingSlash = false // no account is called ""
+	r.HandleMethodNotAllowed = true
+	// Around everything, so that the lock's spans are below the request's.
+	r.Use(func(c *gin.Context) {
+		ctx, end := s.telemetry.request(c.Request.Context(), "gin", c.Request.Method+" "+c.FullPath())
+		defer end()
+		c.Request = c.Request.WithContext(ctx)
+		c.Next()
+	})
+	r.NoRoute(func(c *gin.Context) { writeNoRoute(c.Writer, http.StatusNotFound) })
+	r.NoMethod(func(c *gin.Context) { writeNoRoute(c.Writer, http.StatusMethodNotAllowed) })
+
+	r.Match(reading, "/accounts/:id", do(s.restGet))
+	r.PUT("/accounts/:id", check(checkPut), account, do(s.restPut))
+	r.POST("/accounts/:id/debit", check(checkDebit), account, do(s.restDebit))
+	r.POST("/accounts/:id/debit-unsafe", check(checkDebit), do(s.restDebitUnsafe))
+	r.POST("/transfers/:from/:to", check(checkTransfer), transfer, do(s.restTransfer))
+	return r
+}
+
+// reading are the methods that a pattern with GET has in net/http.
+var reading = []string{http.MethodGet, http.MethodHead}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/interlock-go/interlock/examples/payments/bank"
+)
+
+// refusal is how an error of the bank is answered, in every protocol.
+type refusal struct {
+	err     error
+	status  int
+	code    codes.Code
+	reason  string // ends the type of a REST problem, and is the reason of gRPC's ErrorInfo
+	explain bool   // the error's text is meant for the client
+}
+
+// refusals has each of the bank's errors; any other is internal.
+var refusals = []refusal{
+	{bank.ErrInvalid, http.StatusBadRequest, codes.InvalidArgument, "invalid-request", true},
+	{bank.ErrUnknownAccount, http.StatusNotFound, codes.NotFound, "unknown-account", false},
+	{bank.ErrInsufficientFunds, http.StatusPaymentRequired, codes.FailedPrecondition, "insufficient-funds", false},
+	{bank.ErrStaleToken, http.StatusConflict, codes.Aborted, "stale-token", false},
+	{bank.ErrUnavailable, http.StatusServiceUnavailable, codes.Unavailable, "ledger-unavailable", false},
+	{bank.ErrOutcomeUnknown, http.StatusInternalServerError, codes.Internal, "outcome-unknown", false},
+}
+
+var internal = refusal{errors.New("internal error"), http.StatusInternalServerError, codes.Internal, "internal", false}
+
+// refusalFor finds the answer to an error, with the detail that the client may
+// read, if any.
+func refusalFor(err error) (r refusal, detail string) {
+	for _, r := range refusals {
+		switch {
+		case !errors.Is(err, r.err):
+		case r.explain:
+			return r, err.Error()
+		default:
+			return r, ""
+		}
+	}
+	return internal, ""
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/interlock-go/interlock/examples/payments/bank"
+)
+
+// The REST interface is the same on net/http, gin and echo. What they share is
+// here; http.go, gin.go and echo.go say which operation is behind which route,
+// and which lock in front of it.
+
+// input is a request, whichever framework has routed it.
+type input struct {
+	*http.Request
+	param func(name string) string // a path parameter, decoded
+}
+
+// The operations. All but restGet and restDebitUnsafe must stand behind their
+// lock, whose token they find in the request's context; without it they fail.
+
+func (s *service) restGet(in input) (any, error) {
+	return s.bank.Get(in.Context(), in.param("id"))
+}
+
+func (s *service) restPut(in input) (any, error) {
+	n, err := in.balance()
+	if err != nil {
+		return nil, err
+	}
+	return s.put(in.Context(), in.param("id"), n)
+}
+
+func (s *service) restDebit(in input) (any, error) {
+	n, err := in.amount()
+	if err != nil {
+		return nil, err
+	}
+	return s.debit(in.Context(), in.param("id"), n)
+}
+
+func (s *service) restDebitUnsafe(in input) (any, error) {
+	n, err := in.amount()
+	if err != nil {
+		return nil, err
+	}
+	return s.bank.DebitUnsafe(in.Context(), in.param("id"), n)
+}
+
+func (s *service) restTransfer(in input) (any, error) {
+	n, err := in.amount()
+	if err != nil {
+		return nil, err
+	}
+	return s.move(in.Context(), in.param("from"), in.param("to"), n)
+}
+
+// The checks turn away what the bank would refuse in any case: what is wrong
+// with a request in itself is found before it waits for the lock.
+
+func checkPut(in input) error {
+	_, err := in.balance()
+	return cmp.Or(bank.CheckID(in.param("id")), err)
+}
+
+func checkDebit(in input) error {
+	_, err := in.amount()
+	return cmp.Or(bank.CheckID(in.param("id")), err)
+}
+
+func checkTransfer(in input) error {
+	_, err := in.amount()
+	return cmp.Or(bank.CheckPair(in.param("from"), in.param("to")), err)
+}
+
+// amount and balance are the numbers that the operations take.
+
+func (in input) amount() (int64, error) {
+	n, err := in.number("amount")
+	return n, cmp.Or(err, bank.CheckAmount(n))
+}
+
+func (in input) balance() (int64, error) {
+	n, err := in.number("balance")
+	return n, cmp.Or(err, bank.CheckBalance(n))
+}
+
+// number is a query parameter that must be given once.
+func (in input) number(name string) (int64, error) {
+	values := in.URL.Query()[name]
+	if len(values) != 1 {
+		return 0, fmt.Errorf("%w: the query parameter %q must be given once", bank.ErrInvalid, name)
+	}
+	n, err := strconv.ParseInt(values[0], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: the query parameter %q is not a number in range", bank.ErrInvalid, name)
+	}
+	return n, nil
+}
+
+// problem is the body of an error (RFC 9457).
+type problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// respond writes what an operation has returned.
+func (s *service) respond(ctx context.Context, w http.ResponseWriter, route string, result any, err error) {
+	if err != nil {
+		s.writeError(ctx, w, route, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, "application/json", result)
+}
+
+// writeError answers with a problem, or leaves the answer to the lock.
+func (s *service) writeError(ctx context.Context, w http.ResponseWriter, route string, err error) {
+	// The work was given up because the context ended. Either the client has
+	// gone, or the lease is lost: then the lock's middleware answers, as it
+	// does for every handler that fails without having written anything.
+	if errors.Is(err, context.Cause(ctx)) {
+		return
+	}
+	r, detail := refusalFor(err)
+	if r.status >= http.StatusInternalServerError {
+		s.log.ErrorContext(ctx, "request failed", "route", route, "error", err)
+	}
+	writeProblem(w, problem{Type: r.reason, Title: r.err.Error(), Status: r.status, Detail: detail})
+}
+
+// writeNoRoute gives the refusals of the routers themselves, no such route (404)
+// and no such method (405), the form that all others have.
+func writeNoRoute(w http.ResponseWriter, status int) {
+	writeProblem(w, problem{Type: "no-route", Title: http.StatusText(status), Status: status})
+}
+
+// writeProblem completes the type: those of the bank have their own prefix, so
+// that no client takes one for the lock's.
+func writeProblem(w http.ResponseWriter, p problem) {
+	p.Type = "urn:example:payments:" + p.Type
+	writeJSON(w, p.Status, "application/problem+json", p)
+}
+
+func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // it fails when the client has left
+}
+
+// restFrontend serves a framework's routes, over HTTP/1 and HTTP/2 without TLS:
+// curl --http2-prior-knowledge.
+func restFrontend(ctx context.Context, name, addr string, routes http.Handler) (*frontend, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	// gin's Run and echo's Start would do the same; with a server of our own,
+	// the address is known before it serves, and all three drain alike.
+	return &frontend{
+		name: name,
+		addr: listener.Addr(),
+		serve: func() error {
+			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		},
+		drain: func(ctx context.Context) error {
+			return errors.Join(server.Shutdown(ctx), ignoreClosed(listener.Close()))
+		},
+	}, nil
+}
+
+// ignoreClosed is for listeners, which their servers close when they drain.
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
