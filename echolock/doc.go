@@ -16,7 +16,7 @@
 //
 //	ctx := c.Request().Context()
 //	lease := core.LeaseFromContext(ctx)
-//	_, err := db.ExecContext(ctx, debitSQL, lease.Token(), c.Param("id"))
+//	err := ledger.Debit(ctx, c.Param("id"), lease.Token())
 //
 // An error that the handler returns is rendered by echo after the lock is
 // released. So are errors of all handlers rendered, after their middleware; one
@@ -29,7 +29,7 @@
 // have the parameter.
 //
 //	account := e.Group("/accounts/:id", echolock.Serialize(debit))
-//	account.POST("/debit", handler)
+//	account.POST("/credit", handler)
 //	account.POST("/close", handler)
 //
 // In e.Use, for every route: each must have all parameters that the rule names,

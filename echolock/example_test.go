@@ -57,6 +57,55 @@ func Example() {
 	// Output: 200 debited under the lock of account/42
 }
 
+// One rule for several routes, and a handler that passes on what the lock gives
+// it: the context, which ends when the lease is lost, and the fencing token.
+func ExampleSerialize() {
+	locker, err := core.New(httpxtest.FreeStore{}) // in earnest: a redisstore
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+	debit := core.Serialize(locker, "account/{id}")
+
+	handler := func(c echo.Context) error {
+		ctx := c.Request().Context()
+		lease := core.LeaseFromContext(ctx)
+		err := ledger.Debit(ctx, c.Param("id"), lease.Token())
+		if err != nil {
+			return err
+		}
+		return c.NoContent(http.StatusNoContent)
+	}
+
+	e := echo.New()
+	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
+	account := e.Group("/accounts/:id", echolock.Serialize(debit))
+	account.POST("/credit", handler)
+	account.POST("/close", handler)
+
+	for _, path := range []string{"/accounts/42/debit", "/accounts/43/close"} {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest("POST", path, nil))
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// debit 42 with token 1
+	// 204
+	// debit 43 with token 1
+	// 204
+}
+
+// book stands for your database, which refuses tokens smaller than one that it
+// has seen.
+type book struct{}
+
+var ledger book
+
+func (book) Debit(_ context.Context, account string, token int64) error {
+	fmt.Println("debit", account, "with token", token)
+	return nil
+}
+
 // Requests that only read go through without the lock.
 func ExampleConfig() {
 	locker, err := core.New(httpxtest.FreeStore{}) // in earnest: a redisstore

@@ -16,7 +16,7 @@
 //
 //	ctx := c.Request.Context()
 //	lease := core.LeaseFromContext(ctx)
-//	_, err := db.ExecContext(ctx, debitSQL, lease.Token(), c.Param("id"))
+//	err := ledger.Debit(ctx, c.Param("id"), lease.Token())
 //
 // A *gin.Context given as the context does instead only if the engine has
 // ContextWithFallback on; otherwise its Done is nil and it never ends.
@@ -28,7 +28,7 @@
 // have the parameter.
 //
 //	account := r.Group("/accounts/:id", ginlock.Serialize(debit))
-//	account.POST("/debit", handler)
+//	account.POST("/credit", handler)
 //	account.POST("/close", handler)
 //
 // In r.Use, for every route registered after it: each must have all parameters

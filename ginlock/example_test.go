@@ -54,6 +54,55 @@ func Example() {
 	// Output: 200 debited under the lock of account/42
 }
 
+// One rule for several routes, and a handler that passes on what the lock gives
+// it: the context, which ends when the lease is lost, and the fencing token.
+func ExampleSerialize() {
+	locker, err := core.New(httpxtest.FreeStore{}) // in earnest: a redisstore
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+	debit := core.Serialize(locker, "account/{id}")
+
+	handler := func(c *gin.Context) {
+		ctx := c.Request.Context()
+		lease := core.LeaseFromContext(ctx)
+		err := ledger.Debit(ctx, c.Param("id"), lease.Token())
+		if err != nil {
+			_ = c.AbortWithError(http.StatusInternalServerError, err)
+		}
+	}
+
+	r := gin.New()
+	r.UseRawPath = true
+	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), handler)
+	account := r.Group("/accounts/:id", ginlock.Serialize(debit))
+	account.POST("/credit", handler)
+	account.POST("/close", handler)
+
+	for _, path := range []string{"/accounts/42/debit", "/accounts/a%2Fb/close"} {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest("POST", path, nil))
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// debit 42 with token 1
+	// 200
+	// debit a/b with token 1
+	// 200
+}
+
+// book stands for your database, which refuses tokens smaller than one that it
+// has seen.
+type book struct{}
+
+var ledger book
+
+func (book) Debit(_ context.Context, account string, token int64) error {
+	fmt.Println("debit", account, "with token", token)
+	return nil
+}
+
 // An application with error answers of its own replaces those of the lock, and
 // leaves to Problem what it has no wish for.
 func ExampleRender() {
