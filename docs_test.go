@@ -105,5 +105,5 @@ func normal(line string) string {
 	if code, _, ok := strings.Cut(line, " //"); ok {
 		line = strings.TrimSpace(code)
 	}
-	return line
+	return strings.TrimPrefix(line, "_ = ") // an expression that is shown alone
 }

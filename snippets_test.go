@@ -5,12 +5,22 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"time"
 
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	"github.com/labstack/echo/v4"
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/echolock"
+	"github.com/interlock-go/interlock/examples/grpc/bankpb"
+	"github.com/interlock-go/interlock/ginlock"
+	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/httplock"
+	otellock "github.com/interlock-go/interlock/otel"
 )
 
 // The code of the README and of the package comments that stands in no program
@@ -46,4 +56,51 @@ func _(ctx context.Context, locker *core.Locker, settle func(context.Context) er
 		return settle(ctx)
 	})
 	_ = err
+}
+
+func _(addrs []string) {
+	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
+	_ = rdb
+}
+
+func _(locker *core.Locker, r *gin.Engine, e *echo.Echo, handle gin.HandlerFunc, serve echo.HandlerFunc) {
+	debit := core.Serialize(locker, "account/{id}")
+	{
+		handler := handle
+		r.POST("/accounts/:id/debit", ginlock.Serialize(debit), handler)
+	}
+	handler := serve
+	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
+}
+
+func _(locker *core.Locker, r chi.Router, handler http.HandlerFunc) {
+	debit := core.Serialize(locker, "account/{id}")
+	r.With(httplock.Serialize(debit, httplock.RawParams())).Post("/accounts/{id}/debit", handler)
+	_ = http.TimeoutHandler(httplock.Serialize(debit)(handler), 10*time.Second, "")
+}
+
+func _(
+	locker *core.Locker, bank bankpb.BankServer,
+	authenticate grpc.UnaryServerInterceptor,
+) (err error) {
+	rules, err := grpclock.FromProto(locker)
+	server := grpc.NewServer(
+		grpc.ChainUnaryInterceptor(authenticate, grpclock.UnaryServerInterceptor(rules)),
+	)
+	bankpb.RegisterBankServer(server, bank)
+	err = rules.Validate(server)
+	_ = grpclock.Rules{"/vendor.v1.Bank/Debit": core.Serialize(locker, "account/{account_id}")}
+	_ = grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry())
+	_ = grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(rules)))
+	return err
+}
+
+func _(store core.Store) error {
+	observer, err := otellock.New()
+	if err != nil {
+		return err
+	}
+	locker, err := core.New(store, core.WithObserver(observer))
+	_ = locker
+	return err
 }
