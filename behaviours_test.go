@@ -1,0 +1,932 @@
+package interlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/conformance"
+	"github.com/interlock-go/interlock/internal/redistest"
+	otellock "github.com/interlock-go/interlock/otel"
+)
+
+// This file shows the behaviours that middleware_test.go lists.
+
+// world is what one behaviour of one adapter is tried in. Its keys in Redis are
+// its own.
+type world struct {
+	*testing.T
+	adapter
+	rdb    *redis.Client
+	prefix string
+}
+
+var worlds atomic.Int64
+
+func newWorld(t *testing.T, a adapter, rdb *redis.Client) *world {
+	return &world{t, a, rdb, fmt.Sprintf("w%d", worlds.Add(1))}
+}
+
+// locker returns a locker, each as of a process of its own.
+func (w *world) locker(opts ...core.Option) *core.Locker {
+	w.Helper()
+	store, err := redisstore.New(w.rdb, redisstore.Prefix(w.prefix), redisstore.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		w.Fatal(err)
+	}
+	locker, err := core.New(store, opts...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), conformance.Patience)
+		defer cancel()
+		if err := errors.Join(locker.Close(ctx), store.Close()); err != nil {
+			w.Error(err)
+		}
+	})
+	return locker
+}
+
+// serve serves a handler under guards, with the parameter id.
+func (w *world) serve(handler func(context.Context, *conformance.Call) error, guards ...*core.Guard) (*conformance.Service, conformance.Client) {
+	w.Helper()
+	s := &conformance.Service{Guards: guards, Params: []string{"id"}, Handler: handler}
+	return s, w.start(w, s)
+}
+
+// account is a request for an account.
+func account(id string) conformance.Request {
+	return conformance.Request{Values: map[string]string{"id": id}}
+}
+
+// say is a handler that answers.
+func say(text string) func(context.Context, *conformance.Call) error {
+	return func(_ context.Context, call *conformance.Call) error { return call.Send(text) }
+}
+
+// flush sends what an HTTP handler has written so far.
+func flush(call *conformance.Call) error {
+	call.W.(http.Flusher).Flush()
+	return nil
+}
+
+// keysOf answers with the keys of its lease.
+func keysOf(ctx context.Context, call *conformance.Call) error {
+	lease := core.LeaseFromContext(ctx)
+	if lease == nil {
+		return call.Send("no lease")
+	}
+	return call.Send(strings.Join(lease.Keys(), " "))
+}
+
+// hold takes a lock as a batch job would, for the rest of the test or until the
+// returned function is called.
+func (w *world) hold(locker *core.Locker, key string) (leave func()) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), conformance.Patience)
+	defer cancel()
+	lease, err := locker.Lock(ctx, key)
+	if err != nil {
+		w.Fatal(err)
+	}
+	leave = func() { _ = lease.Release(context.Background()) }
+	w.Cleanup(leave)
+	return leave
+}
+
+// async makes a call on a goroutine of its own.
+func async(ctx context.Context, client conformance.Client, req conformance.Request) <-chan conformance.Outcome {
+	c := make(chan conformance.Outcome, 1)
+	go func() { c <- client.Call(ctx, req) }()
+	return c
+}
+
+// get receives from a channel, though not for ever.
+func get[T any](t testing.TB, c <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(conformance.Patience):
+		t.Fatal("never: " + what)
+	}
+	return v
+}
+
+// meet waits inside a handler. The end of the context lets it go too, so that a
+// failed test does not hang.
+func meet[T any](ctx context.Context, c <-chan T) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(conformance.Patience):
+		return errors.New("nobody came")
+	}
+}
+
+// queued waits until n callers wait in the locker, which no event tells of.
+func queued(t testing.TB, locker *core.Locker, n int) {
+	t.Helper()
+	tick := time.NewTicker(500 * time.Microsecond)
+	defer tick.Stop()
+	for end := time.Now().Add(conformance.Patience); ; <-tick.C {
+		waiters := 0
+		for _, h := range locker.Held() {
+			waiters += h.Waiters
+		}
+		if waiters == n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d wait; never %d", waiters, n)
+		}
+	}
+}
+
+// wantFree fails the test if the key of a lock is still in Redis.
+func (w *world) wantFree(key string) {
+	w.Helper()
+	if n, err := w.rdb.Exists(w.Context(), w.prefix+":{"+key+"}").Result(); n != 0 || err != nil {
+		w.Errorf("%s: the lock is still there (%d, %v)", key, n, err)
+	}
+}
+
+// wantOK fails the test unless the call was answered by its handler.
+func (w *world) wantOK(o conformance.Outcome, text string) {
+	w.Helper()
+	if !o.OK || o.Text != text {
+		w.Errorf("%+v; want %q", o, text)
+	}
+}
+
+// wantRefused holds an outcome against the table.
+func (w *world) wantRefused(o conformance.Outcome, reason core.Reason, ran bool) {
+	w.Helper()
+	row, known := answers[reason]
+	if !known {
+		w.Fatalf("%s is not in the table", reason)
+	}
+	want := conformance.Outcome{Ran: ran, Reason: string(reason), Domain: "interlock", Detail: reason.Text()}
+	if want.Code, want.Retry = row.http, row.httpRetry; !w.http {
+		want.Code, want.Retry, want.Pushback = row.grpc, row.grpcRetry, row.pushback
+	}
+	if o != want {
+		w.Errorf("\n%+v; want\n%+v", o, want)
+	}
+}
+
+// quiet silences what guards log about rules that cannot work, and go-redis
+// about servers that are down.
+func quiet(t *testing.T) {
+	logging.Disable()
+	t.Cleanup(logging.Enable)
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { slog.SetDefault(old) })
+}
+
+// onlyHTTP is for what no other protocol has.
+func onlyHTTP(holds func(w *world)) func(w *world) {
+	return func(w *world) {
+		if w.http {
+			holds(w)
+		}
+	}
+}
+
+func (w *world) exclusion() {
+	locker := w.locker()
+	var inside [2]atomic.Int64
+	var plain [2]int // by the locks alone, as the race detector sees
+	var came [2]sync.Once
+	both := make(chan struct{})
+	var first sync.WaitGroup
+	first.Add(2)
+	go func() { first.Wait(); close(both) }()
+	_, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+		i := strings.Index("ab", call.Param("id"))
+		if n := inside[i].Add(1); n != 1 {
+			w.Errorf("%d inside", n)
+		}
+		defer inside[i].Add(-1)
+		plain[i]++
+		came[i].Do(first.Done)
+		return meet(ctx, both) // inside both at the same time, or never
+	}, core.Serialize(locker, "account/{id}", core.Wait(time.Minute)))
+	const each = 6
+	var calls []<-chan conformance.Outcome
+	for i := range 2 * each {
+		calls = append(calls, async(w.Context(), client, account("ab"[i%2:][:1])))
+	}
+	for _, c := range calls {
+		w.wantOK(get(w, c, "the end of a call"), "")
+	}
+	if plain != [2]int{each, each} {
+		w.Errorf("%v ran", plain)
+	}
+}
+
+func (w *world) transfers() {
+	locker := w.locker()
+	s, client := w.bank(locker, &ledger{"a": 100, "b": 100})
+	var calls []<-chan conformance.Outcome
+	for i := range 12 {
+		calls = append(calls, async(w.Context(), client, transfer(i)))
+	}
+	for _, c := range calls {
+		if o := get(w, c, "the end of a transfer"); !o.OK {
+			w.Errorf("%+v", o)
+		}
+	}
+	if n := s.Runs(); n != 12 {
+		w.Errorf("%d ran", n)
+	}
+	w.wantFree("account/a")
+	w.wantFree("account/b")
+}
+
+// ledger has balances that nothing but locks protects.
+type ledger map[string]int
+
+// transfer is one of three: there, back, and to itself.
+func transfer(i int) conformance.Request {
+	way := [...][2]string{{"a", "b"}, {"b", "a"}, {"a", "a"}}[i%3]
+	return conformance.Request{Values: map[string]string{"from": way[0], "to": way[1]}}
+}
+
+// bank serves transfers between accounts, in which both are locked.
+func (w *world) bank(locker *core.Locker, balance *ledger) (*conformance.Service, conformance.Client) {
+	s := &conformance.Service{
+		Guards: []*core.Guard{core.Serialize(locker, "account/{from}", core.And("account/{to}"), core.Wait(time.Minute))},
+		Params: []string{"from", "to"},
+		Handler: func(_ context.Context, call *conformance.Call) error {
+			from, to := call.Param("from"), call.Param("to")
+			if sum := (*balance)["a"] + (*balance)["b"]; sum != 200 {
+				w.Errorf("the sum is %d", sum) // somebody is in the middle of a transfer
+			}
+			(*balance)[from]--
+			(*balance)[to]++
+			return nil
+		},
+	}
+	return s, w.start(w, s)
+}
+
+func (w *world) reentry() {
+	locker := w.locker()
+	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
+	s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+		// In code as well as by the same rule twice on one route.
+		return locker.Do(ctx, "account/"+call.Param("id"), func(context.Context) error {
+			if held := locker.Held(); len(held) != 1 || held[0].Holds != 3 {
+				w.Errorf("held is %+v; want three holds of one lock", held)
+			}
+			return call.Send("inside")
+		}, core.Wait(0))
+	}, guard, guard)
+	for range 2 {
+		w.wantOK(client.Call(w.Context(), account("1")), "inside")
+		s.Visit(w)
+		w.wantFree("account/1")
+	}
+}
+
+// ends makes the behaviour that the lock is free after a handler has ended.
+func ends(ok bool, handler func(context.Context, *conformance.Call) error) func(w *world) {
+	return func(w *world) {
+		s, client := w.serve(handler, core.Serialize(w.locker(), "account/{id}", core.Wait(0)))
+		for range 2 {
+			o := client.Call(w.Context(), account("1"))
+			if v := s.Visit(w); v.Panic != nil || !o.Ran || o.OK != ok || o.Reason != "" {
+				w.Errorf("%+v, %+v", o, v)
+			}
+			w.wantFree("account/1")
+		}
+	}
+}
+
+func panics(value any) func(w *world) {
+	return func(w *world) {
+		s, client := w.serve(func(context.Context, *conformance.Call) error { panic(value) },
+			core.Serialize(w.locker(), "account/{id}", core.Wait(0)))
+		for range 2 {
+			// The locks make no answer of it: that is for whoever recovers.
+			if o := client.Call(w.Context(), account("1")); o.OK || o.Reason != "" || !o.Ran {
+				w.Errorf("%+v", o)
+			}
+			if v := s.Visit(w); v.Panic != value {
+				w.Errorf("%v came through; want %v", v.Panic, value)
+			}
+			w.wantFree("account/1")
+		}
+	}
+}
+
+func (w *world) disconnect() {
+	inside := make(chan struct{}, 1)
+	s, client := w.serve(func(ctx context.Context, _ *conformance.Call) error {
+		if core.LeaseFromContext(ctx).Token() == 0 {
+			w.Error("no token")
+		}
+		inside <- struct{}{}
+		return meet[struct{}](ctx, nil)
+	}, core.Serialize(w.locker(), "account/{id}", core.Wait(0)))
+	for range 2 {
+		ctx, cancel := context.WithCancel(w.Context())
+		call := async(ctx, client, account("1"))
+		get(w, inside, "the handler")
+		cancel()
+		s.Visit(w)
+		w.wantFree("account/1")
+		if o := get(w, call, "the call's end"); o.OK {
+			w.Errorf("%+v", o)
+		}
+	}
+}
+
+// never is a handler that must not run.
+func (w *world) never(context.Context, *conformance.Call) error {
+	w.Error("the handler ran")
+	return nil
+}
+
+// The shapes of an HTTP request whose client may leave. Of one over HTTP/1 with
+// a body that nobody has read, the server does not learn that.
+type shape int
+
+const (
+	http1 shape = iota
+	bodyRead
+	http2
+)
+
+func leaves(how shape, body string) func(w *world) {
+	return func(w *world) {
+		locker := w.locker()
+		w.hold(locker, "account/1")
+		s := &conformance.Service{
+			Guards:   []*core.Guard{core.Serialize(locker, "account/{id}", core.Wait(time.Minute))},
+			Params:   []string{"id"},
+			Handler:  w.never,
+			HTTP2:    how == http2,
+			ReadBody: how == bodyRead,
+		}
+		client := w.start(w, s)
+		ctx, cancel := context.WithCancel(w.Context())
+		req := account("1")
+		req.Body = body
+		call := async(ctx, client, req)
+		queued(w, locker, 1)
+		cancel()
+		if v := s.Visit(w); v.Panic != nil { // long before the wait is over
+			w.Errorf("%+v", v)
+		}
+		queued(w, locker, 0)
+		if o := get(w, call, "the call's end"); o.OK {
+			w.Errorf("%+v", o)
+		}
+	}
+}
+
+func (w *world) leftBehind() {
+	locker := w.locker()
+	leave := w.hold(locker, "account/1")
+	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute)))
+	ctx, cancel := context.WithCancel(w.Context())
+	gone := async(ctx, client, account("1"))
+	queued(w, locker, 1)
+	stays := async(w.Context(), client, account("1"))
+	queued(w, locker, 2)
+	cancel()
+	leave() // at about the same time
+	w.wantOK(get(w, stays, "the turn of the one that stayed"), "account/1")
+	get(w, gone, "the end of the one that left")
+	s.Visit(w)
+	s.Visit(w)
+	queued(w, locker, 0)
+	w.wantFree("account/1")
+}
+
+// refusal is a behaviour: a call that is refused before its handler runs.
+type refusal struct {
+	want     core.Reason
+	template string // default account/{id}
+	keyFunc  func(context.Context, core.Request) ([]string, error)
+	opts     []core.Option
+	id       string   // default 1
+	header   []string // X-Tenant
+	held     bool     // by somebody else
+	closed   bool     // the locker
+	down     bool     // the store
+}
+
+func (r refusal) holds(w *world) {
+	var server *redistest.Server
+	if r.down {
+		server = redistest.Start(w)
+		w.rdb = server.Client(w)
+	}
+	locker := w.locker()
+	template := r.template
+	switch {
+	case r.keyFunc != nil:
+		r.opts = append(r.opts, core.KeyFunc(r.keyFunc))
+	case template == "":
+		template = "account/{id}"
+	}
+	s, client := w.serve(w.never, core.Serialize(locker, template, r.opts...))
+	if r.held {
+		w.hold(locker, "account/1")
+	}
+	if r.closed {
+		if err := locker.Close(w.Context()); err != nil {
+			w.Fatal(err)
+		}
+	}
+	if r.down {
+		server.Kill()
+	}
+	id := r.id
+	if id == "" {
+		id = "1"
+	}
+	req := account(id)
+	req.Body = id
+	for _, v := range r.header {
+		req.Header = append(req.Header, [2]string{"X-Tenant", v})
+	}
+	w.wantRefused(client.Call(w.Context(), req), r.want, false)
+	if v := s.Visit(w); v.Panic != nil || !v.Restored {
+		w.Errorf("%+v", v)
+	}
+	queued(w, locker, 0)
+}
+
+func (w *world) queueFull() {
+	locker := w.locker()
+	leave := w.hold(locker, "account/1")
+	_, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.MaxWaiters(1)))
+	waiter := async(w.Context(), client, account("1"))
+	queued(w, locker, 1)
+	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonQueueFull, false)
+	w.wantOK(client.Call(w.Context(), account("2")), "account/2") // a queue of its own
+	leave()
+	w.wantOK(get(w, waiter, "the waiter's turn"), "account/1")
+}
+
+// deadlineContext is a context whose deadline is over when the test says so.
+type deadlineContext struct {
+	context.Context
+	over chan struct{}
+}
+
+func (c deadlineContext) Done() <-chan struct{} { return c.over }
+
+func (c deadlineContext) Err() error {
+	select {
+	case <-c.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+func (w *world) deadline() {
+	locker := w.locker()
+	w.hold(locker, "account/1")
+	over := make(chan struct{})
+	s := &conformance.Service{
+		Guards:  []*core.Guard{core.Serialize(locker, "account/{id}", core.Wait(time.Minute))},
+		Params:  []string{"id"},
+		Handler: w.never,
+		Derive:  func(ctx context.Context) context.Context { return deadlineContext{ctx, over} },
+	}
+	call := async(w.Context(), w.start(w, s), account("1"))
+	queued(w, locker, 1)
+	close(over)
+	w.wantRefused(get(w, call, "the answer"), core.ReasonDeadline, false)
+	queued(w, locker, 0)
+}
+
+func (w *world) closing() {
+	locker := w.locker()
+	leave := w.hold(locker, "account/1")
+	_, client := w.serve(w.never, core.Serialize(locker, "account/{id}", core.Wait(time.Minute)))
+	call := async(w.Context(), client, account("1"))
+	queued(w, locker, 1)
+	closed := make(chan error, 1)
+	go func() { closed <- locker.Close(w.Context()) }()
+	w.wantRefused(get(w, call, "the answer"), core.ReasonClosing, false)
+	leave() // who holds a lock is waited for
+	if err := get(w, closed, "the locker's end"); err != nil {
+		w.Error(err)
+	}
+}
+
+func (w *world) failOpen() {
+	server := redistest.Start(w)
+	w.rdb = server.Client(w)
+	locker := w.locker()
+	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(10*time.Millisecond), core.FailOpen()))
+	server.Kill()
+	w.wantOK(client.Call(w.Context(), account("1")), "no lease")
+	if v := s.Visit(w); !v.Restored {
+		w.Errorf("%+v", v)
+	}
+}
+
+// An empty segment of a path never reaches a handler. Some routers know no such
+// route, which is as good; a message always has its fields.
+func (w *world) emptyParam() {
+	s, client := w.serve(w.never, core.Serialize(w.locker(), "account/{id}"))
+	o := client.Call(w.Context(), account(""))
+	if !w.http || o.Reason != "" {
+		w.wantRefused(o, core.ReasonBadKey, false)
+	} else if !slices.Contains([]string{"301", "307", "404"}, o.Code) {
+		w.Errorf("%+v", o)
+	}
+	if s.Runs() != 0 {
+		w.Error("the handler ran")
+	}
+}
+
+// keys sends values that frameworks decode, normalize or split in their own
+// ways. Whatever else they do with them, the lock's key is the same.
+func (w *world) keys() {
+	_, client := w.serve(keysOf, core.Serialize(w.locker(), "account/{id}"))
+	for _, c := range []struct{ id, path, want string }{
+		{id: "A", want: "A"},
+		{id: "A", path: "%41", want: "A"}, // escaped without need
+		{id: "%41", want: "%2541"},        // not decoded twice
+		{id: "%2541", want: "%252541"},
+		{id: "%", want: "%25"},
+		{id: "a/b", want: "a%2Fb"},
+		{id: "a/b", path: "a%2fb", want: "a%2Fb"},
+		{id: "A/b", path: "%41%2Fb", want: "A%2Fb"},
+		{id: "%41/b", want: "%2541%2Fb"},
+		{id: "{}", want: "%7B%7D"},
+		{id: "{id}", want: "%7Bid%7D"},
+		{id: "}{", want: "%7D%7B"},
+		{id: "\r\n", want: "%0D%0A"},
+		{id: "1\r\nDEL x", want: "1%0D%0ADEL%20x"},
+		{id: "\x00", want: "%00"},
+		{id: "ö", want: "%C3%B6"},
+		{id: "ö", path: "ö", want: "%C3%B6"}, // raw bytes in the path
+		{id: "o\u0308", want: "o%CC%88"},     // not normalized
+		{id: "日本/語", want: "%E6%97%A5%E6%9C%AC%2F%E8%AA%9E"},
+		{id: "a b", want: "a%20b"},
+		{id: "a+b", want: "a%2Bb"}, // no blank: this is no form
+		{id: "a+b", path: "a+b", want: "a%2Bb"},
+		{id: "a;b=c", want: "a%3Bb%3Dc"},
+		{id: "?x=y", want: "%3Fx%3Dy"},
+		{id: "..", path: "%2e%2e", want: ".."},
+		{id: "-._~", want: "-._~"},
+		{id: ":id", want: "%3Aid"},
+		{id: "*", want: "%2A"},
+		{id: strings.Repeat("x", 504), want: strings.Repeat("x", 504)}, // and no byte more
+	} {
+		req := account(c.id)
+		if c.path != "" {
+			req.Path = c.path + "/call"
+		}
+		if o := client.Call(w.Context(), req); !o.OK || o.Text != "account/"+c.want {
+			w.Errorf("%q (%s): %+v; want account/%s", c.id, c.path, o, c.want)
+		}
+	}
+}
+
+func (w *world) headerKey() {
+	_, client := w.serve(keysOf, core.Serialize(w.locker(), "tenant/{header.x-TENANT}/{id}"))
+	req := account("1")
+	req.Header = [][2]string{{"X-Tenant", "a/{b}"}}
+	w.wantOK(client.Call(w.Context(), req), "tenant/a%2F%7Bb%7D/1")
+}
+
+// wantEnd waits until a handler's context ends, as it must with its lease.
+func (w *world) wantEnd(ctx context.Context, want error) {
+	w.Helper()
+	_ = meet[struct{}](ctx, nil)
+	if cause := context.Cause(ctx); !errors.Is(cause, want) {
+		w.Errorf("cause %v; want %v", cause, want)
+	}
+}
+
+// lose takes the lease away from the handler.
+func (w *world) lose(ctx context.Context) {
+	lease := core.LeaseFromContext(ctx)
+	if lease == nil {
+		w.Error("the handler has no lease")
+		return
+	}
+	if n, err := w.rdb.Del(ctx, w.prefix+":{"+lease.Key()+"}").Result(); n != 1 || err != nil {
+		w.Errorf("deleted %d, %v", n, err)
+	}
+	if err := lease.Check(ctx); !errors.Is(err, core.ErrLost) { // asks now, as the watchdog does later
+		w.Errorf("check: %v; want ErrLost", err)
+	}
+	w.wantEnd(ctx, core.ErrLost)
+}
+
+func (w *world) lostBefore() {
+	losses := make(chan core.Loss, 10)
+	s, client := w.serve(func(ctx context.Context, _ *conformance.Call) error {
+		w.lose(ctx)
+		return ctx.Err()
+	}, core.Serialize(w.locker(), "account/{id}", core.OnLost(func(l core.Loss) { losses <- l })))
+	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonLost, true)
+	if v := s.Visit(w); v.Panic != nil || !v.Restored {
+		w.Errorf("%+v", v)
+	}
+	if l := get(w, losses, "OnLost"); l.Key != "account/1" || l.Reason != core.LossNotOwner {
+		w.Errorf("%+v", l)
+	}
+}
+
+// lostAfter makes the behaviour that an answer which has begun stays as it is,
+// and the loss is for the operators.
+func lostAfter(begin func(*conformance.Call) error, text string) func(w *world) {
+	return func(w *world) {
+		losses := make(chan core.Loss, 10)
+		s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+			err := begin(call)
+			w.lose(ctx)
+			return err
+		}, core.Serialize(w.locker(), "account/{id}", core.OnLost(func(l core.Loss) { losses <- l })))
+		w.wantOK(client.Call(w.Context(), account("1")), text)
+		s.Visit(w)
+		if l := get(w, losses, "OnLost"); l.Key != "account/1" || l.Reason != core.LossNotOwner {
+			w.Errorf("%+v", l)
+		}
+	}
+}
+
+func (w *world) maxHold() {
+	s, client := w.serve(func(ctx context.Context, _ *conformance.Call) error {
+		w.wantEnd(ctx, core.ErrMaxHold)
+		return ctx.Err()
+	}, core.Serialize(w.locker(), "account/{id}", core.MaxHold(10*time.Millisecond)))
+	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonMaxHold, true)
+	s.Visit(w)
+	w.wantFree("account/1")
+}
+
+// restores makes the behaviour that middleware in front finds the request with
+// its own context, which has not ended.
+func restores(handler func(context.Context, *conformance.Call) error, ok bool) func(w *world) {
+	return func(w *world) {
+		guard := core.Serialize(w.locker(), "account/{id}")
+		s, client := w.serve(handler, guard, guard)
+		o := client.Call(w.Context(), account("1"))
+		if v := s.Visit(w); !v.Restored || o.OK != ok {
+			w.Errorf("%+v, %+v", o, v)
+		}
+	}
+}
+
+func (w *world) multipart() {
+	s, client := w.serve(func(_ context.Context, call *conformance.Call) error {
+		if err := call.R.ParseMultipartForm(1); err != nil {
+			w.Error(err)
+		}
+		return call.Send(call.R.FormValue("f"))
+	}, core.Serialize(w.locker(), "account/{id}"))
+	req := account("1")
+	req.Header = [][2]string{{"Content-Type", "multipart/form-data; boundary=x"}}
+	req.Body = "--x\r\nContent-Disposition: form-data; name=\"f\"\r\n\r\nvalue\r\n--x--\r\n"
+	w.wantOK(client.Call(w.Context(), req), "value")
+	if v := s.Visit(w); v.After.MultipartForm == nil {
+		w.Error("the original knows nothing of the form")
+	}
+}
+
+// streams makes the behaviour that each part of an answer reaches the client
+// while the handler is still inside, and that the lock is held as long.
+func streams(http bool, push func(*conformance.Call) error) func(w *world) {
+	return func(w *world) {
+		if w.http != http || !w.parts {
+			return
+		}
+		locker := w.locker()
+		next := make(chan struct{})
+		s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+			for i := range 2 {
+				if err := errors.Join(call.Send(fmt.Sprintf("part %d\n", i)), push(call)); err != nil {
+					w.Error(err)
+				}
+				if err := meet(ctx, next); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, core.Serialize(locker, "account/{id}"))
+		w.reads(s, client, locker, next, []string{"part 0"}, []string{"part 1"})
+	}
+}
+
+// reads reads an answer part by part; next lets the handler go on.
+func (w *world) reads(s *conformance.Service, client conformance.Client, locker *core.Locker, next chan<- struct{}, parts ...[]string) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), conformance.Patience)
+	defer cancel()
+	stream, err := client.Open(ctx, account("1"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer stream.Close()
+	for _, lines := range parts {
+		for _, want := range lines {
+			if got, err := stream.Next(); got != want || err != nil {
+				w.Fatalf("%q, %v; want %q", got, err, want)
+			}
+		}
+		if _, err := locker.TryLock(ctx, "account/1"); !errors.Is(err, core.ErrHeld) {
+			w.Errorf("%v; want the lock held while the handler streams", err)
+		}
+		select {
+		case next <- struct{}{}:
+		case <-ctx.Done():
+			w.Fatal("the handler has gone")
+		}
+	}
+	if got, err := stream.Next(); !errors.Is(err, io.EOF) {
+		w.Errorf("%q, %v; want the end", got, err)
+	}
+	s.Visit(w)
+	w.wantFree("account/1")
+}
+
+func (w *world) events() {
+	locker := w.locker()
+	next := make(chan struct{})
+	s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+		call.W.Header().Set("Content-Type", "text/event-stream")
+		for i := range 2 {
+			if err := call.Send(fmt.Sprintf("event: tick\ndata: %d\n\n", i)); err != nil {
+				w.Error(err)
+			}
+			_ = flush(call)
+			if err := meet(ctx, next); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, core.Serialize(locker, "account/{id}"))
+	w.reads(s, client, locker, next, []string{"event: tick", "data: 0", ""}, []string{"event: tick", "data: 1", ""})
+}
+
+// spans looks at what a trace shows of calls that are granted, refused for the
+// lock and refused for the key.
+func (w *world) spans() {
+	exporter := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
+	observer, err := otellock.New(otellock.WithTracerProvider(provider))
+	if err != nil {
+		w.Fatal(err)
+	}
+	locker := w.locker(core.WithObserver(observer))
+	parents := make(chan trace.SpanContext, 10)
+	s := &conformance.Service{
+		Guards: []*core.Guard{core.Serialize(locker, "tenant/{header.X-Tenant}", core.Wait(0), core.Name("debit"))},
+		Params: []string{"id"},
+		Handler: func(ctx context.Context, call *conformance.Call) error {
+			// What the handler does is not below the lock.
+			span := trace.SpanContextFromContext(ctx)
+			return call.Send(span.SpanID().String())
+		},
+		Derive: func(ctx context.Context) context.Context {
+			ctx, span := provider.Tracer("test").Start(ctx, "server")
+			parents <- span.SpanContext()
+			return ctx
+		},
+	}
+	client := w.start(w, s)
+	call := func(tenant string) (o conformance.Outcome, parent trace.SpanContext, acquire, release tracetest.SpanStubs) {
+		exporter.Reset()
+		req := account("1")
+		req.Header = [][2]string{{"X-Tenant", tenant}}
+		o = client.Call(w.Context(), req)
+		s.Visit(w) // after the release, and what is told of it
+		parent = get(w, parents, "the server's span")
+		for _, span := range exporter.GetSpans() {
+			if span.Parent.SpanID() != parent.SpanID() || span.SpanContext.TraceID() != parent.TraceID() {
+				w.Errorf("%s: not below the server's span", span.Name)
+			}
+			switch span.Name {
+			case "lock acquire debit":
+				acquire = append(acquire, span)
+			case "lock release debit":
+				release = append(release, span)
+			default:
+				w.Errorf("span %q", span.Name)
+			}
+		}
+		return o, parent, acquire, release
+	}
+
+	o, parent, acquire, release := call("acme")
+	w.wantOK(o, parent.SpanID().String())
+	if len(acquire) != 1 || len(release) != 1 {
+		w.Fatalf("granted: %d acquire spans, %d release spans", len(acquire), len(release))
+	}
+	hash := otellock.KeyHash("tenant/acme")
+	token := value(acquire[0], "interlock.token")
+	if token.AsInt64() == 0 || token != value(release[0], "interlock.token") {
+		w.Errorf("tokens %v and %v", token, value(release[0], "interlock.token"))
+	}
+	w.wantSpan(acquire[0], codes.Unset,
+		attribute.String("interlock.rule", "debit"),
+		attribute.String("interlock.key_hash", hash),
+		attribute.String("interlock.outcome", "granted"),
+		attribute.Bool("interlock.contended", false),
+		attribute.Bool("interlock.reentered", false),
+		attribute.Int("interlock.attempts", 1))
+	w.wantSpan(release[0], codes.Unset,
+		attribute.String("interlock.rule", "debit"),
+		attribute.String("interlock.key_hash", hash),
+		attribute.String("interlock.outcome", "released"),
+		attribute.Bool("interlock.handed_over", false))
+
+	// By a locker of its own: an observer would see it as well.
+	w.hold(w.locker(), "tenant/other")
+	o, _, acquire, release = call("other")
+	w.wantRefused(o, core.ReasonHeld, false)
+	if len(acquire) != 1 || len(release) != 0 {
+		w.Fatalf("held: %d acquire spans, %d release spans", len(acquire), len(release))
+	}
+	w.wantSpan(acquire[0], codes.Unset,
+		attribute.String("interlock.rule", "debit"),
+		attribute.String("interlock.key_hash", otellock.KeyHash("tenant/other")),
+		attribute.String("interlock.outcome", "held"),
+		attribute.Bool("interlock.contended", true),
+		attribute.String("error.type", "held"))
+
+	o, _, acquire, release = call("")
+	w.wantRefused(o, core.ReasonBadKey, false)
+	if len(acquire) != 1 || len(release) != 0 {
+		w.Fatalf("bad key: %d acquire spans, %d release spans", len(acquire), len(release))
+	}
+	w.wantSpan(acquire[0], codes.Unset,
+		attribute.String("interlock.rule", "debit"),
+		attribute.String("interlock.outcome", "bad_key"),
+		attribute.String("error.type", "bad_key"))
+
+	if err := locker.Close(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+	o, _, acquire, _ = call("acme")
+	w.wantRefused(o, core.ReasonClosing, false)
+	if len(acquire) != 1 {
+		w.Fatalf("closing: %d acquire spans", len(acquire))
+	}
+	w.wantSpan(acquire[0], codes.Error, // somebody should look at that one
+		attribute.String("interlock.outcome", "closing"),
+		attribute.String("error.type", "closing"))
+}
+
+// wantSpan looks for attributes, and for none that shows the key itself.
+func (w *world) wantSpan(span tracetest.SpanStub, status codes.Code, want ...attribute.KeyValue) {
+	w.Helper()
+	if span.Status.Code != status {
+		w.Errorf("%s: status %v; want %v", span.Name, span.Status, status)
+	}
+	for _, kv := range want {
+		if got := value(span, kv.Key); got != kv.Value {
+			w.Errorf("%s: %s is %s; want %s", span.Name, kv.Key, got.String(), kv.Value.String())
+		}
+	}
+	for _, kv := range span.Attributes {
+		if strings.Contains(kv.Value.String(), "tenant/") {
+			w.Errorf("%s: %s shows the key: %s", span.Name, kv.Key, kv.Value.String())
+		}
+	}
+}
+
+func value(span tracetest.SpanStub, key attribute.Key) attribute.Value {
+	for _, kv := range span.Attributes {
+		if kv.Key == key {
+			return kv.Value
+		}
+	}
+	return attribute.Value{}
+}

@@ -1,0 +1,188 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/interlock-go/interlock/internal/conformance/callspb"
+)
+
+// ServeGRPC starts a server with interceptors, of which the first calls
+// [Service.Front], and returns a client for its unary method, or for the stream.
+func (s *Service) ServeGRPC(t testing.TB, stream bool, unaries []grpc.UnaryServerInterceptor, streams []grpc.StreamServerInterceptor) Client {
+	t.Helper()
+	s.start()
+	srv := grpc.NewServer(
+		grpc.ChainUnaryInterceptor(recoverUnary), grpc.ChainUnaryInterceptor(unaries...),
+		grpc.ChainStreamInterceptor(recoverStream), grpc.ChainStreamInterceptor(streams...))
+	callspb.RegisterCallsServer(srv, calls{service: s})
+	l := bufconn.Listen(1 << 16) // nothing but memory between the two
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	conn, err := grpc.NewClient("passthrough:///conformance",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		srv.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return &grpcClient{s, callspb.NewCallsClient(conn), stream}
+}
+
+// A panic would end the process: grpc-go recovers none. Real servers have such
+// an interceptor first, too.
+func recoverUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
+	defer func() {
+		if recover() != nil {
+			err = status.Error(codes.Internal, "panic")
+		}
+	}()
+	return handler(ctx, req)
+}
+
+func recoverStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = status.Error(codes.Internal, "panic")
+		}
+	}()
+	return handler(srv, ss)
+}
+
+// calls is the service.
+type calls struct {
+	callspb.UnimplementedCallsServer
+	service *Service
+}
+
+// Call implements callspb.CallsServer: what is sent is one reply.
+func (c calls) Call(ctx context.Context, req *callspb.Request) (*callspb.Reply, error) {
+	var text strings.Builder
+	err := c.service.Handle(ctx, &Call{
+		Param: param(req),
+		Send:  func(s string) error { text.WriteString(s); return nil },
+	})
+	return &callspb.Reply{Text: text.String()}, answer(err)
+}
+
+// Watch implements callspb.CallsServer.
+func (c calls) Watch(req *callspb.Request, stream grpc.ServerStreamingServer[callspb.Reply]) error {
+	return answer(c.service.Handle(stream.Context(), &Call{
+		Param: param(req),
+		Send:  func(s string) error { return stream.Send(&callspb.Reply{Text: s}) },
+	}))
+}
+
+func param(req *callspb.Request) func(name string) string {
+	return func(name string) string {
+		return map[string]string{"id": req.GetId(), "from": req.GetFrom(), "to": req.GetTo()}[name]
+	}
+}
+
+func answer(err error) error {
+	if errors.Is(err, ErrHandler) {
+		return status.Error(codes.FailedPrecondition, "refused by the handler")
+	}
+	return err
+}
+
+type grpcClient struct {
+	service *Service
+	calls   callspb.CallsClient
+	stream  bool
+}
+
+func (c *grpcClient) prepare(ctx context.Context, req Request) (context.Context, *callspb.Request) {
+	for _, h := range req.Header {
+		ctx = metadata.AppendToOutgoingContext(ctx, h[0], h[1]) //nolint:fatcontext // of a handful of pairs
+	}
+	return ctx, &callspb.Request{Id: req.Values["id"], From: req.Values["from"], To: req.Values["to"]}
+}
+
+func (c *grpcClient) Call(ctx context.Context, req Request) (o Outcome) {
+	before := c.service.Runs()
+	defer func() { o.Ran = c.service.Runs() > before }()
+	text, trailer, err := c.call(ctx, req)
+	st, _ := status.FromError(err)
+	o = Outcome{OK: err == nil, Text: text, Code: st.Code().String(), Detail: st.Message()}
+	o.Pushback = strings.Join(trailer.Get("grpc-retry-pushback-ms"), ",")
+	for _, d := range st.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			o.Reason, o.Domain = d.GetReason(), d.GetDomain()
+		case *errdetails.RetryInfo:
+			o.Retry = d.GetRetryDelay().AsDuration().String()
+		}
+	}
+	return o
+}
+
+func (c *grpcClient) call(ctx context.Context, req Request) (text string, trailer metadata.MD, err error) {
+	if !c.stream {
+		ctx, r := c.prepare(ctx, req)
+		reply, err := c.calls.Call(ctx, r, grpc.Trailer(&trailer))
+		return reply.GetText(), trailer, err
+	}
+	s, err := c.open(ctx, req)
+	if err != nil {
+		return "", nil, err
+	}
+	for {
+		switch reply, err := s.Recv(); {
+		case errors.Is(err, io.EOF):
+			return text, s.Trailer(), nil
+		case err != nil:
+			return text, s.Trailer(), err
+		default:
+			text += reply.GetText()
+		}
+	}
+}
+
+func (c *grpcClient) open(ctx context.Context, req Request) (grpc.ServerStreamingClient[callspb.Reply], error) {
+	ctx, r := c.prepare(ctx, req)
+	return c.calls.Watch(ctx, r)
+}
+
+func (c *grpcClient) Open(ctx context.Context, req Request) (Stream, error) {
+	if !c.stream {
+		return nil, errors.New("conformance: a unary call has one reply")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s, err := c.open(ctx, req)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return &grpcStream{s, cancel}, nil
+}
+
+type grpcStream struct {
+	stream grpc.ServerStreamingClient[callspb.Reply]
+	cancel context.CancelFunc
+}
+
+func (s *grpcStream) Next() (string, error) {
+	reply, err := s.stream.Recv()
+	return strings.TrimSuffix(reply.GetText(), "\n"), err
+}
+
+func (s *grpcStream) Close() { s.cancel() }

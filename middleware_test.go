@@ -1,0 +1,329 @@
+package interlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/labstack/echo/v4"
+	"google.golang.org/grpc"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/echolock"
+	"github.com/interlock-go/interlock/ginlock"
+	"github.com/interlock-go/interlock/grpclock"
+	"github.com/interlock-go/interlock/httplock"
+	"github.com/interlock-go/interlock/internal/conformance"
+	"github.com/interlock-go/interlock/internal/conformance/callspb"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// One rule means the same in every framework: the same key, the same waiting,
+// the same refusals, the same spans. This file is one table of behaviours that
+// is run over one list of adapters. To add a framework, write its builder and
+// put it into the list.
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// adapter is a framework with its package of locks.
+type adapter struct {
+	name  string
+	start func(testing.TB, *conformance.Service) conformance.Client
+	http  bool // a framework on net/http
+	parts bool // what the handler sends arrives part by part
+}
+
+var adapters = []adapter{
+	{"net/http", startHTTP, true, true},
+	{"gin", startGin, true, true},
+	{"echo", startEcho, true, true},
+	{"gRPC", startUnary, false, false},
+	{"gRPC stream", startStream, false, true},
+}
+
+func startHTTP(t testing.TB, s *conformance.Service) conformance.Client {
+	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.HandleHTTP(w, r, r.PathValue) != nil {
+			http.Error(w, "refused by the handler", http.StatusConflict)
+		}
+	}))
+	for _, guard := range slices.Backward(s.Guards) {
+		h = httplock.Serialize(guard)(h)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+s.Pattern("{", "}"), func(w http.ResponseWriter, r *http.Request) {
+		s.Front(r.Context(), func(ctx context.Context) *http.Request {
+			r = r.WithContext(ctx)
+			h.ServeHTTP(w, r)
+			return r
+		})
+	})
+	return s.ServeHTTP(t, mux)
+}
+
+func startGin(t testing.TB, s *conformance.Service) conformance.Client {
+	gin.SetMode(gin.ReleaseMode) // else it prints its routes
+	e := gin.New()
+	// Or a slash in a value, escaped as it may be, ends it. With this gin decodes
+	// the values of such paths as those of forms: a plus beside an escaped slash
+	// is a blank, to its handlers and so to their locks. No case has both.
+	e.UseRawPath = true
+	chain := gin.HandlersChain{func(c *gin.Context) {
+		s.Front(c.Request.Context(), func(ctx context.Context) *http.Request {
+			c.Request = c.Request.WithContext(ctx)
+			c.Next()
+			return c.Request
+		})
+	}}
+	for _, guard := range s.Guards {
+		chain = append(chain, ginlock.Serialize(guard))
+	}
+	e.POST(s.Pattern(":", ""), append(chain, func(c *gin.Context) {
+		if s.HandleHTTP(c.Writer, c.Request, c.Param) != nil {
+			c.AbortWithStatus(http.StatusConflict)
+		}
+	})...)
+	return s.ServeHTTP(t, e)
+}
+
+func startEcho(t testing.TB, s *conformance.Service) conformance.Client {
+	e := echo.New()
+	chain := []echo.MiddlewareFunc{func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) (err error) {
+			s.Front(c.Request().Context(), func(ctx context.Context) *http.Request {
+				c.SetRequest(c.Request().WithContext(ctx))
+				err = next(c)
+				return c.Request()
+			})
+			return err
+		}
+	}}
+	for _, guard := range s.Guards {
+		chain = append(chain, echolock.Serialize(guard))
+	}
+	e.POST(s.Pattern(":", ""), func(c echo.Context) error {
+		if s.HandleHTTP(c.Response(), c.Request(), c.Param) != nil {
+			return echo.NewHTTPError(http.StatusConflict)
+		}
+		return nil
+	}, chain...)
+	return s.ServeHTTP(t, e)
+}
+
+func startUnary(t testing.TB, s *conformance.Service) conformance.Client {
+	chain := []grpc.UnaryServerInterceptor{func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
+		s.Front(ctx, func(ctx context.Context) *http.Request {
+			reply, err = next(ctx, req)
+			return nil
+		})
+		return reply, err
+	}}
+	for _, guard := range s.Guards {
+		rules := grpclock.Rules{callspb.Calls_Call_FullMethodName: guard}
+		chain = append(chain, grpclock.UnaryServerInterceptor(rules))
+	}
+	return s.ServeGRPC(t, false, chain, nil)
+}
+
+func startStream(t testing.TB, s *conformance.Service) conformance.Client {
+	chain := []grpc.StreamServerInterceptor{func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+		s.Front(ss.Context(), func(ctx context.Context) *http.Request {
+			err = next(srv, serverStream{ss, ctx})
+			return nil
+		})
+		return err
+	}}
+	for _, guard := range s.Guards {
+		rules := grpclock.Rules{callspb.Calls_Watch_FullMethodName: guard}
+		chain = append(chain, grpclock.StreamServerInterceptor(rules))
+	}
+	return s.ServeGRPC(t, true, nil, chain)
+}
+
+// serverStream is a stream with another context.
+type serverStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s serverStream) Context() context.Context { return s.ctx }
+
+// behaviours are what holds in every framework.
+var behaviours = []struct {
+	name  string
+	holds func(w *world)
+}{
+	{"calls for one key run one after the other, those for other keys beside", (*world).exclusion},
+	{"transfers in opposite directions end and keep the sum", (*world).transfers},
+	{"a handler re-enters its own lock", (*world).reentry},
+
+	// However a handler ends, the lock is free when the call comes out of it.
+	{"free after a return", ends(true, func(context.Context, *conformance.Call) error { return nil })},
+	{"free after an answer", ends(true, say("done"))},
+	{"free after an error", ends(false, func(context.Context, *conformance.Call) error { return conformance.ErrHandler })},
+	{"free after a panic, which passes through", panics("a value")},
+	{"free after a panic with an error, which passes through", panics(io.ErrUnexpectedEOF)},
+	{"free after http.ErrAbortHandler, which passes through", panics(http.ErrAbortHandler)},
+	{"free after the client has left the handler", (*world).disconnect},
+
+	// A client that leaves while it waits makes room at once.
+	{"waiter leaves, empty body", leaves(http1, "")},
+	{"waiter leaves, body read", onlyHTTP(leaves(bodyRead, "body"))},
+	{"waiter leaves, HTTP/2 and body unread", onlyHTTP(leaves(http2, "body"))},
+	{"waiter that left is not granted the lock", (*world).leftBehind},
+
+	// Refusals: the handler does not run, and the answer is that of the table.
+	{"held, no wait", refusal{want: core.ReasonHeld, held: true, opts: []core.Option{core.Wait(0)}}.holds},
+	{"held until the wait is over", refusal{want: core.ReasonHeld, held: true, opts: []core.Option{core.Wait(10 * time.Millisecond)}}.holds},
+	{"queue full", (*world).queueFull},
+	{"own deadline over while queued", (*world).deadline},
+	{"locker closed", refusal{want: core.ReasonClosing, closed: true}.holds},
+	{"locker closes while the call is queued", (*world).closing},
+	{"store down", refusal{want: core.ReasonUnavailable, down: true, opts: []core.Option{core.Wait(10 * time.Millisecond)}}.holds},
+	{"store down, no wait", refusal{want: core.ReasonUnavailable, down: true, opts: []core.Option{core.Wait(0)}}.holds},
+	{"store down, and the rule fails open", (*world).failOpen},
+	{"header of the key missing", refusal{want: core.ReasonBadKey, template: "tenant/{header.X-Tenant}"}.holds},
+	{"header of the key empty", refusal{want: core.ReasonBadKey, template: "tenant/{header.X-Tenant}", header: []string{""}}.holds},
+	{"header of the key given twice", refusal{want: core.ReasonBadKey, template: "tenant/{header.X-Tenant}", header: []string{"a", "b"}}.holds},
+	{"parameter empty", (*world).emptyParam},
+	{"key too long", refusal{want: core.ReasonBadKey, id: strings.Repeat("x", 505)}.holds},
+	{"key too long once it is escaped", refusal{want: core.ReasonBadKey, id: strings.Repeat("ö", 85)}.holds},
+	{"parameter that the route does not have", refusal{want: core.ReasonMisconfigured, template: "account/{nope}"}.holds},
+	{"body too large for the KeyFunc", refusal{want: core.ReasonBodyTooLarge, id: "12345", keyFunc: func(_ context.Context, req core.Request) ([]string, error) {
+		_, err := req.Body(4)
+		return nil, err
+	}}.holds},
+	{"KeyFunc fails", refusal{want: core.ReasonInternal, keyFunc: func(context.Context, core.Request) ([]string, error) {
+		return nil, io.ErrUnexpectedEOF
+	}}.holds},
+
+	{"one value is one key, whatever is in it", (*world).keys},
+	{"header makes the key", (*world).headerKey},
+
+	// The handler ran, and its lock was not what it thought.
+	{"lease lost before the answer", (*world).lostBefore},
+	{"lease lost after the answer", lostAfter(func(c *conformance.Call) error { return c.Send("done") }, "done")},
+	{"lease lost after the header was flushed", onlyHTTP(lostAfter(flush, ""))},
+	{"maximum hold before the answer", (*world).maxHold},
+
+	{"request is as it was after an answer", restores(say("done"), true)},
+	{"request is as it was after an error", restores(func(context.Context, *conformance.Call) error { return conformance.ErrHandler }, false)},
+	{"multipart form goes to the request that the server cleans up", onlyHTTP((*world).multipart)},
+
+	{"parts sent by a stream", streams(false, func(*conformance.Call) error { return nil })},
+	{"parts flushed by http.Flusher", streams(true, flush)},
+	{"parts flushed by http.ResponseController", streams(true, func(c *conformance.Call) error {
+		rc := http.NewResponseController(c.W)
+		return errors.Join(rc.SetWriteDeadline(time.Now().Add(time.Minute)), rc.Flush())
+	})},
+	{"server-sent events", onlyHTTP((*world).events)},
+
+	{"one acquire span and one release span a call", (*world).spans},
+}
+
+func TestEveryFrameworkBehavesTheSame(t *testing.T) {
+	quiet(t)
+	rdb := redistest.Shared(t).Client(t)
+	for _, b := range behaviours {
+		t.Run(b.name, func(t *testing.T) {
+			for _, a := range adapters {
+				t.Run(a.name, func(t *testing.T) { b.holds(newWorld(t, a, rdb)) })
+			}
+		})
+	}
+}
+
+// answers is the table of the design: what a client is told, by protocol.
+var answers = map[core.Reason]struct{ http, httpRetry, grpc, grpcRetry, pushback string }{
+	core.ReasonBadKey:        {"400", "", "InvalidArgument", "", ""},
+	core.ReasonBodyTooLarge:  {"413", "", "ResourceExhausted", "", ""},
+	core.ReasonHeld:          {"423", "1s", "Aborted", "100ms", "100"},
+	core.ReasonQueueFull:     {"423", "1s", "Aborted", "100ms", "100"},
+	core.ReasonDeadline:      {"423", "", "DeadlineExceeded", "", ""},
+	core.ReasonUnavailable:   {"503", "1s", "Unavailable", "", ""},
+	core.ReasonClosing:       {"503", "1s", "Unavailable", "100ms", "100"},
+	core.ReasonLost:          {"500", "", "Aborted", "", "-1"},
+	core.ReasonMaxHold:       {"500", "", "Aborted", "", "-1"},
+	core.ReasonMisconfigured: {"500", "", "Internal", "", ""},
+	core.ReasonInternal:      {"500", "", "Internal", "", ""},
+}
+
+// TestOneRuleExcludesAcrossFrameworks lets a call of each framework wait for one
+// of each other: an RPC debit for a REST debit. The two are in processes of
+// their own, as far as locks go: nothing but the key in Redis connects them.
+func TestOneRuleExcludesAcrossFrameworks(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	w := newWorld(t, adapter{}, rdb)
+	lockers := [2]*core.Locker{w.locker(), w.locker()}
+	inside, leave := make(chan struct{}, 1), make(chan struct{})
+	var clients [2][]conformance.Client
+	handlers := [2]func(context.Context, *conformance.Call) error{
+		func(ctx context.Context, _ *conformance.Call) error { // holds
+			inside <- struct{}{}
+			return meet(ctx, leave)
+		},
+		keysOf, // waits
+	}
+	for i, handler := range handlers {
+		for _, a := range adapters {
+			w.adapter = a
+			_, client := w.serve(handler, core.Serialize(lockers[i], "account/{id}", core.Wait(time.Minute)))
+			clients[i] = append(clients[i], client)
+		}
+	}
+	for i, holder := range adapters {
+		for j, waiter := range adapters {
+			t.Run(waiter.name+" waits for "+holder.name, func(t *testing.T) {
+				id := fmt.Sprintf("%d-%d", i, j)
+				first := async(t.Context(), clients[0][i], account(id))
+				get(t, inside, "the holder")
+				second := async(t.Context(), clients[1][j], account(id))
+				queued(t, lockers[1], 1)
+				select {
+				case o := <-second:
+					t.Errorf("%+v, though the lock is held", o)
+				default:
+				}
+				leave <- struct{}{}
+				if o := get(t, first, "the holder's end"); !o.OK {
+					t.Errorf("%+v", o)
+				}
+				if o := get(t, second, "the waiter's turn"); !o.OK || o.Text != "account/"+id {
+					t.Errorf("%+v", o)
+				}
+			})
+		}
+	}
+}
+
+// TestAllFrameworksShareOneLedger transfers there and back in all frameworks at
+// once. Nothing but the locks protects the balances, as the race detector sees.
+func TestAllFrameworksShareOneLedger(t *testing.T) {
+	w := newWorld(t, adapter{}, redistest.Shared(t).Client(t))
+	locker := w.locker()
+	balance := &ledger{"a": 100, "b": 100}
+	var calls []<-chan conformance.Outcome
+	for _, a := range adapters {
+		w.adapter = a
+		_, client := w.bank(locker, balance)
+		for i := range 9 {
+			calls = append(calls, async(t.Context(), client, transfer(i)))
+		}
+	}
+	for _, c := range calls {
+		if o := get(t, c, "the end of a transfer"); !o.OK {
+			t.Errorf("%+v", o)
+		}
+	}
+	// There as often as back.
+	if b := *balance; b["a"] != 100 || b["b"] != 100 {
+		t.Errorf("%v", b)
+	}
+}
