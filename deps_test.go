@@ -1,0 +1,252 @@
+package interlock_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// module is the path of this module, which import rules leave out.
+const module = "github.com/interlock-go/interlock"
+
+// layer says what some packages may import besides the standard library. Paths
+// of this module begin with "./"; one that ends with "/..." is the package and
+// all below it.
+type layer struct {
+	packages string
+	imports  []string
+	reason   string
+}
+
+// layers are the module's, the most particular first: the first that fits a
+// package is its rule. Tests may import what they want.
+var layers = []layer{
+	{
+		"./core/redisstore",
+		[]string{"./core", "./core/idempotency", "github.com/redis/go-redis/v9/..."},
+		"a store is the core's contract on go-redis, and knows nothing of requests",
+	},
+	{
+		"./core/quorum",
+		[]string{"./core", "./core/redisstore", "github.com/redis/go-redis/v9/..."},
+		"a store is the core's contract on go-redis, and knows nothing of requests",
+	},
+	{
+		"./core/idempotency",
+		[]string{"./core"},
+		"idempotency is framework-neutral: whoever reads it reads the core and the standard library",
+	},
+	{
+		"./core", nil,
+		"the core can be read, and imported, on its own: the standard library only",
+	},
+
+	// An adapter brings its own framework along and no other: who serves REST
+	// compiles no gRPC. Nor does it bring a store: that is the application's.
+	{
+		"./httplock/...",
+		[]string{"./core", "./core/idempotency", "./internal/..."},
+		"httplock serves net/http, of which the standard library is all",
+	},
+	{
+		"./ginlock/...",
+		[]string{"./core", "./core/idempotency", "./internal/...", "github.com/gin-gonic/gin/..."},
+		"an adapter imports the core, internal packages and its own framework",
+	},
+	{
+		"./echolock/...",
+		[]string{"./core", "./core/idempotency", "./internal/...", "github.com/labstack/echo/v4/..."},
+		"an adapter imports the core, internal packages and its own framework",
+	},
+	{"./grpclock/...", []string{
+		"./core", "./core/idempotency", "./internal/...", "./grpclock/...",
+		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
+	}, "an adapter imports the core, internal packages and its own framework"},
+
+	{"./otel", []string{
+		"./core",
+		"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
+		"go.opentelemetry.io/otel/log/...", "go.opentelemetry.io/otel/metric/...", "go.opentelemetry.io/otel/propagation",
+		"go.opentelemetry.io/otel/semconv/...", "go.opentelemetry.io/otel/trace/...",
+	}, "which SDK and exporters there are is the application's choice: the OpenTelemetry API only"},
+
+	{
+		"./internal/httpx/httpxtest",
+		[]string{"./core", "./core/redisstore", "github.com/redis/go-redis/v9/..."},
+		"what the tests of the HTTP adapters share serves all of them, and so names none",
+	},
+	{
+		"./internal/httpx",
+		[]string{"./core", "./core/idempotency"},
+		"what the HTTP adapters share must not bring one's framework to the others",
+	},
+	{
+		"./internal/redistest",
+		[]string{"github.com/redis/go-redis/v9/...", "go.uber.org/goleak"},
+		"the servers of the tests serve the core's tests too, which could not import what imports the core",
+	},
+	{"./internal/conformance/...", []string{
+		"./core", "./internal/conformance/...",
+		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
+	}, "the conformance test names the adapters, what it runs on does not"},
+
+	{"./examples/...", []string{"..."}, ""}, // programs
+	{".", nil, "the root is the overview; only its tests, and examples, import everything"},
+}
+
+// testOnly are packages that nothing but tests, and each other, may import,
+// whatever the layers say.
+var testOnly = []string{"./internal/redistest", "./internal/httpx/httpxtest", "./internal/conformance/..."}
+
+// pkg is what `go list -json` tells of a package; Imports are those of its
+// files that are no tests.
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Standard   bool
+}
+
+func TestPackagesImportOnlyWhatTheirLayerMay(t *testing.T) {
+	// With -deps the standard library is listed, and need not be guessed.
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Imports,Standard", "./...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	var graph []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		graph = append(graph, p)
+	}
+	for _, complaint := range forbidden(graph) {
+		t.Error(complaint)
+	}
+	for _, want := range []string{"./core", "./httplock", "./grpclock", "./otel"} {
+		if !slices.ContainsFunc(graph, func(p pkg) bool { return short(p.ImportPath) == want }) {
+			t.Errorf("%s is not among %d packages: the test has gone blind", want, len(graph))
+		}
+	}
+}
+
+// forbidden returns a complaint for each import of the module's packages that
+// their layer does not allow.
+func forbidden(graph []pkg) (complaints []string) {
+	standard := map[string]bool{"C": false, "unsafe": true}
+	for _, p := range graph {
+		standard[p.ImportPath] = p.Standard
+	}
+	for _, p := range graph {
+		path := short(p.ImportPath)
+		if path != "." && !strings.HasPrefix(path, "./") {
+			continue
+		}
+		i := slices.IndexFunc(layers, func(l layer) bool { return covers(l.packages, path) })
+		if i < 0 {
+			complaints = append(complaints, fmt.Sprintf("%s is in no layer: say in the table what it may import, and why", path))
+			continue
+		}
+		for _, imported := range p.Imports {
+			target := short(imported)
+			among := func(pattern string) bool { return covers(pattern, target) }
+			switch {
+			case standard[imported]:
+			case slices.ContainsFunc(testOnly, among):
+				if !slices.ContainsFunc(testOnly, func(pattern string) bool { return covers(pattern, path) }) {
+					complaints = append(complaints, fmt.Sprintf("%s imports %s: that is for tests", path, target))
+				}
+			case !slices.ContainsFunc(layers[i].imports, among):
+				complaints = append(complaints, fmt.Sprintf("%s imports %s: %s", path, target, layers[i].reason))
+			}
+		}
+	}
+	return complaints
+}
+
+// short is an import path with "." for the module's.
+func short(path string) string {
+	if rest, ok := strings.CutPrefix(path, module); ok && (rest == "" || rest[0] == '/') {
+		return "." + rest
+	}
+	return path
+}
+
+// covers reports whether a pattern covers a path.
+func covers(pattern, path string) bool {
+	parent, deep := strings.CutSuffix(pattern, "/...")
+	return pattern == "..." || path == parent || deep && strings.HasPrefix(path, parent+"/")
+}
+
+// A checker that never complains would look the same as a tidy module.
+func TestForbiddenImportsAreFoundInAMadeUpModule(t *testing.T) {
+	for name, c := range map[string]struct {
+		path, imports, want string
+	}{
+		"core imports a library":          {"./core", "github.com/redis/go-redis/v9", "the standard library only"},
+		"core imports an adapter":         {"./core", "./httplock", "the standard library only"},
+		"core imports its own store":      {"./core", "./core/redisstore", "the standard library only"},
+		"core imports C":                  {"./core", "C", "the standard library only"},
+		"core looks like the standard":    {"./core", "iox/y", "the standard library only"},
+		"core imports the library":        {"./core", "net/http", ""},
+		"store imports go-redis":          {"./core/redisstore", "github.com/redis/go-redis/v9/maintnotifications", ""},
+		"store imports another go-redis":  {"./core/redisstore", "github.com/redis/go-redis/v90", "on go-redis"},
+		"idempotency imports go-redis":    {"./core/idempotency", "github.com/redis/go-redis/v9", "framework-neutral"},
+		"idempotency imports the core":    {"./core/idempotency", "./core", ""},
+		"adapter imports another adapter": {"./ginlock", "./httplock", "its own framework"},
+		"adapter imports another's":       {"./echolock", "github.com/gin-gonic/gin", "its own framework"},
+		"httplock imports chi":            {"./httplock", "github.com/go-chi/chi/v5", "net/http"},
+		"adapter imports its own":         {"./echolock", "github.com/labstack/echo/v4/middleware", ""},
+		"adapter imports a store":         {"./httplock", "./core/redisstore", "net/http"},
+		"adapter imports idempotency":     {"./httplock", "./core/idempotency", ""},
+		"adapter imports httpx":           {"./ginlock", "./internal/httpx", ""},
+		"adapter imports a test server":   {"./ginlock", "./internal/redistest", "for tests"},
+		"program imports a test server":   {"./examples/payments", "./internal/redistest", "for tests"},
+		"annotation is part of grpclock":  {"./grpclock", "./grpclock/lockpb/interlock/v1", ""},
+		"grpclock imports telemetry":      {"./grpclock", "./otel", "its own framework"},
+		"telemetry imports the API":       {"./otel", "go.opentelemetry.io/otel/trace/noop", ""},
+		"telemetry imports the SDK":       {"./otel", "go.opentelemetry.io/otel/sdk/trace", "API only"},
+		"telemetry imports an exporter":   {"./otel", "go.opentelemetry.io/otel/exporters/stdout/stdouttrace", "API only"},
+		"telemetry imports an adapter":    {"./otel", "./grpclock", "API only"},
+		"httpx imports a framework":       {"./internal/httpx", "github.com/gin-gonic/gin", "to the others"},
+		"root imports the core":           {".", "./core", "overview"},
+		"example imports everything":      {"./examples/payments", "./ginlock", ""},
+		"package that nobody thought of":  {"./corex", "fmt", "in no layer"},
+		"somebody else's package":         {"github.com/interlock-go/interlockx", "./core", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			graph := []pkg{
+				{ImportPath: "fmt", Standard: true},
+				{ImportPath: "net/http", Standard: true},
+				{ImportPath: "iox/y"}, // without a dot, and not the standard library's
+				{ImportPath: long(c.path), Imports: []string{"fmt", long(c.imports)}},
+			}
+			got := forbidden(graph)
+			switch {
+			case c.want == "" && len(got) > 0:
+				t.Errorf("%q; want nothing", got)
+			case c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)):
+				t.Errorf("%q; want one about %q", got, c.want)
+			}
+		})
+	}
+}
+
+// long is the opposite of short.
+func long(path string) string {
+	if rest, ours := strings.CutPrefix(path, "."); ours {
+		return module + rest
+	}
+	return path
+}
