@@ -12,9 +12,9 @@ import (
 )
 
 // replicated makes a locker that asks for the replicas' acknowledgement.
-func replicated(t *testing.T, srv *redistest.Server, n int, opts ...redisstore.Option) *core.Locker {
+func replicated(t *testing.T, srv *redistest.Server, n int, within time.Duration, opts ...redisstore.Option) *core.Locker {
 	t.Helper()
-	opts = append(opts, redisstore.Replicas(n, 100*time.Millisecond))
+	opts = append(opts, redisstore.Replicas(n, within))
 	store, err := redisstore.New(srv.Client(t), opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -33,8 +33,9 @@ func replicated(t *testing.T, srv *redistest.Server, n int, opts ...redisstore.O
 func TestALockIsTakenOnlyWhenItsReplicasHaveIt(t *testing.T) {
 	set := redistest.Replicated(t, 2)
 	rdb := set.Master.Client(t)
-	all := replicated(t, set.Master, 2)
-	share(t, []*core.Locker{all, replicated(t, set.Master, 1)}, someKeys(2), 25)
+	const soon = 3 * time.Second // they answer at once, if the machine lets them
+	all := replicated(t, set.Master, 2, soon)
+	share(t, []*core.Locker{all, replicated(t, set.Master, 1, soon)}, someKeys(2), 25)
 
 	lease := lock(t, all, "k")
 	for _, replica := range set.Replicas {
@@ -45,7 +46,7 @@ func TestALockIsTakenOnlyWhenItsReplicasHaveIt(t *testing.T) {
 	release(t, lease)
 
 	set.Replicas[0].Pause(t)
-	_, err := all.Lock(t.Context(), "k")
+	_, err := replicated(t, set.Master, 2, 100*time.Millisecond).Lock(t.Context(), "k")
 	wantErr(t, err, core.ErrNotReplicated)
 	redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
 		if rdb.Exists(ctx, "interlock:{k}").Val() != 0 {
@@ -53,7 +54,7 @@ func TestALockIsTakenOnlyWhenItsReplicasHaveIt(t *testing.T) {
 		}
 		return nil
 	})
-	release(t, lock(t, replicated(t, set.Master, 1), "k")) // one is enough for this one
+	release(t, lock(t, replicated(t, set.Master, 1, soon), "k")) // one is enough for this one
 	set.Replicas[0].Resume(t)
 	redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error {
 		l, err := all.Lock(ctx, "k")
@@ -66,7 +67,7 @@ func TestALockIsTakenOnlyWhenItsReplicasHaveIt(t *testing.T) {
 
 func TestARenewalWithoutItsReplicasCountsAsFailed(t *testing.T) {
 	set := redistest.Replicated(t, 1)
-	l := replicated(t, set.Master, 1, redisstore.ReplicatedRenewals())
+	l := replicated(t, set.Master, 1, 200*time.Millisecond, redisstore.ReplicatedRenewals())
 	lease := lock(t, l, "k")
 	set.Replicas[0].Pause(t)
 	defer set.Replicas[0].Resume(t)
