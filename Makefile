@@ -13,6 +13,7 @@ MODULES := . $(NESTED)
 PKG     ?= ./...
 RUN     ?= .
 BENCH   ?= .
+ARGS    ?=
 COUNT   ?= 50
 
 # each runs a command in every module and stops at the first that fails.
@@ -38,7 +39,11 @@ repeat: ## The concurrent packages COUNT times in random order, to find the rare
 	./scripts/test.sh -count=$(COUNT) -shuffle=on -timeout=2h ./core/...
 
 .PHONY: bench
-bench: ## All benchmarks of all modules with their allocations: make bench BENCH=Lock
+bench: ## Interlock beside other libraries as a table, takes an hour: make bench ARGS='-rounds 1 -time 1s' is five minutes
+	cd bench && $(GO) run . $(ARGS)
+
+.PHONY: gobench
+gobench: ## All Go benchmarks of all modules with their allocations: make gobench BENCH=Lock
 	RACE=0 ./scripts/test.sh -run='^$$' -bench='$(BENCH)' -benchmem
 
 .PHONY: fmt

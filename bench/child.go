@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// cellEnv carries a cell to the process that runs it.
+const cellEnv = "INTERLOCK_BENCH_CELL"
+
+// cell is a workload under a library.
+type cell struct {
+	Row, Library string
+	Window       time.Duration
+	Profile      string // a directory; empty for none
+
+	// Filled in by the parent.
+	Addr  string // of the server
+	Proof string // the file of the shared memory
+	Proc  int    // which of the cell's processes this is
+}
+
+// result is what a process measured, and after merge what a cell did.
+type result struct {
+	Elapsed    time.Duration
+	Shares     []int64 // sections of each goroutine
+	Waits      *hist   // of the sections that were granted in the window
+	Max        time.Duration
+	Violations int64 // of mutual exclusion
+	Errors     int64
+	Error      string // the first
+	Stuck      int    // calls that did not return within 5 s of their cancellation
+	CPU        time.Duration
+	Mallocs    uint64
+	Goroutines int // beyond the workload's own
+
+	Held  int   // locks that were held
+	Heap  int64 // and what they take
+	Stack int64
+	Lost  int
+
+	// Added by the parent.
+	ByProcess []int64       // sections
+	Window    time.Duration // between the two looks at Redis
+	Commands  int64         // Redis commands between them, those of scripts too
+	RedisCPU  time.Duration
+}
+
+func (r *result) sections() (n int64) {
+	for _, s := range r.Shares {
+		n += s
+	}
+	return n
+}
+
+// wait is a quantile of the waits.
+func (r *result) wait(q float64) time.Duration { return r.Waits.quantile(q) }
+
+// The phases of a cell, told by the parent.
+const (
+	warming int32 = iota
+	measuring
+	stopped
+)
+
+// child is a process that runs a cell, or its part of one.
+type child struct {
+	cell
+	row   *row
+	keys  []string
+	lib   locks
+	proof proof
+	in    *bufio.Reader
+
+	ctx    context.Context // ends with the window
+	cancel context.CancelFunc
+	phase  atomic.Int32
+	before int // goroutines before there was a library
+
+	failures atomic.Int64
+	first    sync.Once
+	res      result
+}
+
+// runChild runs a cell if this process was started for one.
+func runChild() bool {
+	spec := os.Getenv(cellEnv)
+	if spec == "" {
+		return false
+	}
+	c := &child{in: bufio.NewReader(os.Stdin)}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	if err := json.Unmarshal([]byte(spec), &c.cell); err != nil {
+		quit(err)
+	}
+	c.row = rowOf(c.Row)
+	c.keys = c.row.keyNames()
+	var err error
+	if c.proof, err = openProof(c.Proof, len(c.keys)); err != nil {
+		quit(err)
+	}
+	c.before = runtime.NumGoroutine()
+	if c.lib, err = open(c); err != nil {
+		quit(err)
+	}
+	c.row.kind(c)
+	c.res.Errors = c.failures.Load()
+	if c.res.Waits == nil {
+		c.res.Waits = new(hist)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(&c.res); err != nil {
+		quit(err)
+	}
+	return true // nothing is closed: server and process are this cell's alone
+}
+
+// quit ends a child that cannot go on; the parent shows why.
+func quit(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(2)
+}
+
+// await waits for a word of the parent. Its end is ours.
+func (c *child) await(word string) {
+	line, err := c.in.ReadString('\n')
+	if err != nil || line != word+"\n" {
+		quit(fmt.Errorf("waiting for %q: got %q, %w", word, line, err))
+	}
+}
+
+// begin tells the parent that all is set up, and returns when all processes are.
+func (c *child) begin() {
+	fmt.Println("ready")
+	c.await("go")
+}
+
+// measure returns when the window is over, and notes what the process used in
+// it. own is how many goroutines the workload itself has.
+func (c *child) measure(own int) {
+	c.await("measure")
+	stop := c.startProfile()
+	cpu, mallocs := usage()
+	start := time.Now()
+	c.phase.Store(measuring)
+	c.res.Goroutines = runtime.NumGoroutine() - c.before - own
+	c.await("stop")
+	c.phase.Store(stopped)
+	c.res.Elapsed = time.Since(start)
+	cpuEnd, mallocsEnd := usage()
+	c.res.CPU, c.res.Mallocs = cpuEnd-cpu, mallocsEnd-mallocs
+	stop()
+	c.cancel()
+}
+
+// usage returns the CPU time and the allocations of this process so far.
+func usage() (cpu time.Duration, mallocs uint64) {
+	var ru syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
+		quit(err)
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), m.Mallocs
+}
+
+// startProfile profiles the window, if that was asked for.
+func (c *child) startProfile() (stop func()) {
+	if c.Profile == "" {
+		return func() {}
+	}
+	create := func(kind string) *os.File {
+		f, err := os.Create(filepath.Join(c.Profile, fmt.Sprintf("%s-%s-%d.%s", c.Row, c.Library, c.Proc, kind)))
+		if err != nil {
+			quit(err)
+		}
+		return f
+	}
+	f := create("cpu")
+	if err := pprof.StartCPUProfile(f); err != nil {
+		quit(err)
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		allocs := create("allocs") // since the start, not only in the window
+		if err := pprof.Lookup("allocs").WriteTo(allocs, 0); err != nil {
+			quit(err)
+		}
+		_, _ = f.Close(), allocs.Close()
+	}
+}
+
+// fail counts an error of a library that was not asked for.
+func (c *child) fail(err error) {
+	c.failures.Add(1)
+	c.first.Do(func() { c.res.Error = err.Error() })
+}
+
+// sleep is time.Sleep that ends with the window.
+func (c *child) sleep(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done():
+	}
+}

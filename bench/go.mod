@@ -1,0 +1,24 @@
+module github.com/interlock-go/interlock/bench
+
+go 1.26.0
+
+require (
+	github.com/bsm/redislock v0.10.0
+	github.com/go-redsync/redsync/v4 v4.18.1
+	github.com/interlock-go/interlock v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/rueidis v1.0.79
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)
+
+replace github.com/interlock-go/interlock => ../
+
+// Nothing here is built with it: it is what redsync's own tests import, which
+// go mod tidy reads, and its newer versions are not to be had everywhere.
+replace github.com/redis/rueidis/rueidiscompat => github.com/redis/rueidis/rueidiscompat v1.0.69

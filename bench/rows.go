@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The libraries, by the names in the report.
+const (
+	interlock   = "interlock"
+	redsync     = "redsync"
+	redislock   = "redislock"
+	rueidislock = "rueidislock"
+	rawPooled   = "raw EVALSHA"
+	rawAuto     = "raw AutoPipeline"
+	rawShared   = "raw pipelined"
+	channel     = "channel"
+)
+
+var (
+	peers = []string{redsync, redislock, rueidislock}
+	raws  = []string{rawPooled, rawAuto, rawShared}
+)
+
+// row is a workload.
+type row struct {
+	name      string
+	title     string
+	kind      func(*child) // what a process does; see work.go
+	libraries []string
+	processes int
+	workers   int // goroutines of each process, or locks that it holds
+	keys      int
+	work      time.Duration // in the section
+	lease     time.Duration
+	least     time.Duration // the shortest window that shows anything
+	once      bool          // too long for every round
+	columns   []column
+	brief     func(*result) string
+}
+
+func with(list []string, more ...string) []string {
+	return append(append([]string{interlock}, list...), more...)
+}
+
+const defaultLease = 30 * time.Second
+
+// rows are all workloads, in the order of the report.
+var rows = []row{
+	free("free-1", 1),
+	free("free-16", 16),
+	free("free-256", 256),
+	hot("one-key-128", 128, 0, 0),
+	hot("one-key-1000", 1000, 0, 0),
+	hot("one-key-128-1ms", 128, time.Millisecond, 0),
+	// 1,000 sections of a millisecond are one turn of everybody; two of them,
+	// or nobody could tell who starves from who has not had a turn yet.
+	hot("one-key-1000-1ms", 1000, time.Millisecond, 3*time.Second),
+	{
+		name: "processes", title: "4 processes of 16 goroutines, one key, empty section",
+		kind: (*child).sections, libraries: with(peers, rawPooled, rawAuto),
+		processes: 4, workers: 16, keys: 1, lease: defaultLease,
+		columns: append(sectionColumns, column{"smallest share of a process", smallestShare, ratio2}),
+		brief:   briefSections,
+	},
+	{
+		name: "zipf", title: "256 goroutines, 10,000 keys by Zipf (s = 1.1), 200 µs in the section",
+		kind: (*child).sections, libraries: with(peers, channel),
+		processes: 1, workers: 256, keys: 10_000, work: 200 * time.Microsecond, lease: defaultLease,
+		columns: sectionColumns, brief: briefSections,
+	},
+	held("held-10000", 10_000, 3*time.Second, 6*time.Second, with(peers, rawPooled, rawAuto), false),
+	held("held-100000", 100_000, 30*time.Second, 0, []string{interlock}, true),
+	{
+		name: "hand-over", title: "release in one process to grant in another, 8 keys between two processes",
+		kind: (*child).handOver, libraries: with(peers, rawPooled, rawAuto),
+		processes: 2, workers: 8, keys: 8, lease: defaultLease, least: 3 * time.Second,
+		columns: handOverColumns,
+		brief:   func(r *result) string { return fmt.Sprint("p50 ", short(r.wait(0.5))) },
+	},
+	{
+		name: "idle", title: "1,000 goroutines of one process wait for a key that another process holds",
+		kind: (*child).idle, libraries: with(peers),
+		processes: 2, workers: 1000, keys: 1, lease: defaultLease, least: 9 * time.Second,
+		columns: idleColumns,
+		brief:   func(r *result) string { return fmt.Sprintf("%.1f commands/s", commandRate(r)) },
+	},
+}
+
+// free is nobody in anybody's way: each goroutine has its key.
+func free(name string, n int) row {
+	s := "s"
+	if n == 1 {
+		s = ""
+	}
+	return row{
+		name: name, title: fmt.Sprintf("%d goroutine%s, each with its own key, empty section", n, s),
+		kind: (*child).sections, libraries: with(peers, raws...),
+		processes: 1, workers: n, keys: n, lease: defaultLease,
+		columns: sectionColumns, brief: briefSections,
+	}
+}
+
+// hot is everybody at one key.
+func hot(name string, n int, work, least time.Duration) row {
+	inside := "empty section"
+	if work > 0 {
+		inside = short(work) + " in the section"
+	}
+	return row{
+		name: name, title: fmt.Sprintf("%s goroutines, one key, %s", thousands(n), inside),
+		kind: (*child).sections, libraries: with(peers, rawPooled, channel),
+		processes: 1, workers: n, keys: 1, work: work, lease: defaultLease, least: least,
+		columns: sectionColumns, brief: briefSections,
+	}
+}
+
+// held is one process that holds many locks and keeps them.
+func held(name string, n int, lease, least time.Duration, libraries []string, once bool) row {
+	return row{
+		name: name, title: fmt.Sprintf("%s locks held by one process, %v lease", thousands(n), lease),
+		kind: (*child).hold, libraries: libraries,
+		processes: 1, workers: n, keys: n, lease: lease, least: least, once: once,
+		columns: heldColumns,
+		brief: func(r *result) string {
+			return fmt.Sprintf("CPU %.1f %%, %d B, %d lost", cpuShare(r), r.Heap/int64(r.Held), r.Lost)
+		},
+	}
+}
+
+func rowOf(name string) *row {
+	for i := range rows {
+		if rows[i].name == name {
+			return &rows[i]
+		}
+	}
+	return nil
+}
+
+// keyNames are the names of a row's keys.
+func (r *row) keyNames() []string {
+	names := make([]string, r.keys)
+	for i := range names {
+		names[i] = fmt.Sprintf("bench-%06d", i)
+	}
+	return names
+}
+
+func thousands(n int) string {
+	s := fmt.Sprint(n)
+	var b strings.Builder
+	for i, c := range s {
+		if i > 0 && (len(s)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// target is something that Interlock set out to reach, relative to what others
+// reach in the same run wherever that makes sense.
+type target struct {
+	row     string
+	promise string
+	metric  metric
+	format  func(float64) string
+	atLeast bool    // the figure must not be smaller than the bound, else not greater
+	bound   float64 // the bound, or the factor to the reference
+	// The reference is what the best of these libraries reach in the same figure; none
+	// is an absolute bound.
+	best  []string
+	plus  float64
+	worst bool // over the rounds, not the median
+}
+
+var targets = []target{
+	faster("free-1", "90 % of its scripts sent raw, one caller", 0.90, raws),
+	faster("free-16", "as fast as the best peer, 16 callers", 1, peers),
+	faster("free-256", "1.5 x the best peer, 256 callers", 1.5, peers),
+	faster("free-256", "85 % of its scripts sent raw, 256 callers", 0.85, raws),
+	{
+		row: "free-1", promise: "allocations at most those of the raw pair + 12",
+		metric: allocsEach, format: ratio1, bound: 1, plus: 12, best: []string{rawPooled},
+	},
+	faster("one-key-128", "100 x the best peer", 100, peers),
+	faster("one-key-128", "40 % of a channel", 0.40, []string{channel}),
+	fair("one-key-128"), noneStarved("one-key-128"), even("one-key-128"),
+	faster("one-key-1000", "100 x the best peer", 100, peers),
+	faster("one-key-1000", "40 % of a channel", 0.40, []string{channel}),
+	fair("one-key-1000"), noneStarved("one-key-1000"), even("one-key-1000"),
+	faster("one-key-128-1ms", "97 % of a channel", 0.97, []string{channel}),
+	faster("one-key-1000-1ms", "97 % of a channel", 0.97, []string{channel}),
+	faster("processes", "30 x the best peer", 30, peers),
+	{
+		row: "processes", promise: "each process at least half of its fair share",
+		metric: smallestShare, format: ratio2, atLeast: true, bound: 0.5,
+	},
+	{
+		row: "processes", promise: "p99 wait at most 100 ms",
+		metric: p99, format: nanos, bound: float64(100 * time.Millisecond),
+	},
+	faster("zipf", "as fast as the best peer", 1, peers),
+	{
+		row: "zipf", promise: "p99 wait at most half of rueidislock's",
+		metric: p99, format: nanos, bound: 0.5, best: []string{rueidislock},
+	},
+	noneStarved("zipf"),
+	{
+		row: "held-10000", promise: "CPU at most 1.5 x that of renewals sent raw",
+		metric: cpuShare, format: percent, bound: 1.5, best: []string{rawAuto},
+	},
+	noneLost("held-10000"), noneLost("held-100000"),
+	{row: "held-100000", promise: "CPU at most 5 % of a core", metric: cpuShare, format: percent, bound: 5},
+	{row: "held-100000", promise: "heap at most 600 B a lock", metric: heapEach, format: count, bound: 600},
+	{row: "held-100000", promise: "at most 10 goroutines in all", metric: goroutines, format: count, bound: 10},
+	{
+		row: "hand-over", promise: "p50 at most that of the best peer",
+		metric: p50, format: nanos, bound: 1, best: peers,
+	},
+	{
+		row: "hand-over", promise: "the aim: 60 % of the best peer's p50",
+		metric: p50, format: nanos, bound: 0.6, best: peers,
+	},
+	{row: "idle", promise: "at most 2 commands/s", metric: commandRate, format: ratio2, bound: 2},
+	{row: "idle", promise: "no goroutine for each waiter (at most 20)", metric: goroutines, format: count, bound: 20},
+}
+
+func faster(row, promise string, factor float64, best []string) target {
+	return target{
+		row: row, promise: promise, metric: throughput, format: rate,
+		atLeast: true, bound: factor, best: best,
+	}
+}
+
+func fair(row string) target {
+	return target{row: row, promise: "Jain's index at least 0.99", metric: fairness, format: ratio3, atLeast: true, bound: 0.99}
+}
+
+func noneStarved(row string) target {
+	return target{row: row, promise: "nobody starved", metric: starved, format: count, worst: true}
+}
+
+func noneLost(row string) target {
+	return target{row: row, promise: "none lost", metric: lost, format: count, worst: true}
+}
+
+func even(row string) target {
+	return target{
+		row: row, promise: "p99 wait at most twice the median",
+		metric: func(r *result) float64 { return p99(r) / max(p50(r), 1) }, format: ratio2, bound: 2,
+	}
+}
+
+func percent(v float64) string { return fmt.Sprintf("%.2f %%", v) }
+func ratio3(v float64) string  { return fmt.Sprintf("%.3f", v) }
+
+// verdict is a target and what came of it.
+type verdict struct {
+	measured, bound float64
+	against         string  // the best of the reference
+	ratio           float64 // to the reference; 0 without one
+	met             bool
+}
+
+// judge returns the verdict, or false when a cell that it takes was not run.
+func (r *report) judge(t target) (v verdict, ok bool) {
+	v.measured, ok = r.value(t.row, interlock, t.metric, t.worst)
+	if !ok {
+		return v, false
+	}
+	v.bound = t.bound
+	if len(t.best) > 0 {
+		var top float64
+		for _, library := range t.best {
+			x, ok := r.value(t.row, library, t.metric, false)
+			if ok && (v.against == "" || x > top == t.atLeast) {
+				top, v.against = x, library
+			}
+		}
+		if v.against == "" {
+			return v, false
+		}
+		v.bound = top*t.bound + t.plus
+		if top > 0 {
+			v.ratio = v.measured / top
+		}
+	}
+	v.met = v.measured <= v.bound
+	if t.atLeast {
+		v.met = v.measured >= v.bound
+	}
+	return v, true
+}
+
+func (r *report) writeTargets(out *strings.Builder) {
+	head := false
+	for _, t := range targets {
+		v, ok := r.judge(t)
+		if !ok {
+			continue
+		}
+		if !head {
+			head = true
+			fmt.Fprint(out, "\n### What Interlock set out to reach\n\n")
+			writeRow(out, []string{"workload", "target", "measured", "bound", "ratio", ""})
+			writeRow(out, []string{"---", "---", "---:", "---:", "---", "---"})
+		}
+		compared, met := "", "missed"
+		if v.against != "" {
+			compared = fmt.Sprintf("%.2f x %s", v.ratio, v.against)
+		}
+		if v.met {
+			met = "met"
+		}
+		writeRow(out, []string{"`" + t.row + "`", t.promise, t.format(v.measured), t.format(v.bound), compared, met})
+	}
+	fmt.Fprintf(out, "\nViolations of mutual exclusion, all cells and rounds: %d.\n", r.violations())
+}
