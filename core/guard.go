@@ -253,7 +253,7 @@ func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Conte
 	// Deferred, since next may not return. The error is the observer's: the
 	// client's request has been carried out.
 	defer func() { section.Leave(ctx) }()
-	if next(section.Context()) { //nolint:contextcheck // it derives from ctx
+	if next(section.Context()) {
 		return nil // a loss has been reported already, and nothing can be taken back
 	}
 	return section.Lost()

@@ -28,7 +28,7 @@ type Attempt struct {
 	sent       time.Time // from when the lease counts
 	ambiguous  bool      // a try of the claim may be executed later
 
-	ctx    context.Context //nolint:containedctx // the handler's, made for this attempt
+	ctx    context.Context // the handler's
 	cancel context.CancelCauseFunc
 
 	// mu orders what changes the record on behalf of the handler: its end and a
@@ -53,20 +53,6 @@ const (
 )
 
 type attemptKey struct{}
-
-// attemptContext carries an attempt. Its inner context is one of the standard
-// library's, and contexts derived from it attach to that without a goroutine.
-type attemptContext struct {
-	context.Context
-	attempt *Attempt
-}
-
-func (c *attemptContext) Value(key any) any {
-	if _, ok := key.(attemptKey); ok {
-		return c.attempt
-	}
-	return c.Context.Value(key)
-}
 
 func fromContext(ctx context.Context) *Attempt {
 	a, _ := ctx.Value(attemptKey{}).(*Attempt)

@@ -273,19 +273,19 @@ func (a *Attempt) late(reply ClaimReply, _ error) {
 
 // run runs the handler for a claim that was granted.
 func (e *Engine) run(ctx context.Context, call Call, h Handler, a *Attempt, begin time.Time) Verdict {
-	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	a.ctx, a.cancel = &attemptContext{inner, a}, cancel
+	inner, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attemptKey{}, a))
+	a.ctx, a.cancel = inner, cancel
 	// Whatever happens, the handler's context ends with it.
 	defer cancel(core.ErrReleased)
 	if !e.keeper.start(a) {
-		_ = e.keeper.store.Abandon(a.ctx, AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait)})
+		_ = e.keeper.store.Abandon(inner, AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait)})
 		return e.refuse(ctx, begin, core.ReasonClosing, core.ErrClosed)
 	}
 	defer e.keeper.stop(a)
-	section, refusal := e.lock(ctx, call, a)
+	section, refusal := e.lock(ctx, inner, call)
 	if refusal != nil {
 		// The handler did not run, and has marked nothing.
-		e.abandon(a, nil)
+		e.abandon(inner, a, nil)
 		return e.refused(ctx, begin, refusal)
 	}
 	waited := time.Since(begin)
@@ -294,28 +294,28 @@ func (e *Engine) run(ctx context.Context, call Call, h Handler, a *Attempt, begi
 	ran := false
 	defer func() {
 		if !ran { // a panic, or runtime.Goexit
-			e.panicked(a, section, &decided)
+			e.panicked(inner, a, section, &decided)
 		}
 	}()
-	answer, answered := h.Run(section.Context(), a)
+	answer, answered := h.Run(section.Context(), a) //nolint:contextcheck // it derives from inner
 	ran = true
-	return e.settle(a, section, answer, answered, &decided)
+	return e.settle(inner, a, section, answer, answered, &decided)
 }
 
-// lock enters the guard's section, if there is a guard. While it waits, the
-// client counts: one that goes away frees its place. Once it is inside, the
-// client does not count any more.
-func (e *Engine) lock(ctx context.Context, call Call, a *Attempt) (core.Section, *core.Refusal) {
+// lock enters the guard's section, if there is a guard, for a handler that is to
+// run under inner. While it waits, the client counts: when ctx ends, its place is
+// freed. Once it is inside, the client does not count any more.
+func (e *Engine) lock(ctx, inner context.Context, call Call) (core.Section, *core.Refusal) {
 	g := e.config.guard
 	if g == nil {
-		return core.NewSection(a.ctx), nil
+		return core.NewSection(inner), nil
 	}
-	inside, cancel := context.WithCancelCause(a.ctx)
+	inside, cancel := context.WithCancelCause(inner)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	section, refusal := g.Enter(inside, call)
 	gone := !stop()
 	if refusal == nil && !gone {
-		return section, nil // inside ends with a.ctx
+		return section, nil // inside ends with inner
 	}
 	if refusal == nil {
 		// It went away while the lock was granted: the context of the lease has
@@ -337,28 +337,32 @@ func (e *Engine) lock(ctx context.Context, call Call, a *Attempt) (core.Section,
 }
 
 // settle decides what becomes of the record, and what the client gets.
-func (e *Engine) settle(a *Attempt, section core.Section, answer Response, answered bool, d *core.Decided) Verdict {
+func (e *Engine) settle(
+	ctx context.Context, a *Attempt, section core.Section, answer Response, answered bool, d *core.Decided,
+) Verdict {
 	// Read before the lock is released.
 	lost := section.Lost()
 	if cause := e.keeper.lost(a); lost == nil && cause != nil {
-		lost = &core.Refusal{Reason: core.ReasonOf(a.ctx, cause), Ran: true, Rule: e.config.name, Err: cause}
+		lost = &core.Refusal{Reason: core.ReasonOf(ctx, cause), Ran: true, Rule: e.config.name, Err: cause}
 	}
 	marked, large := a.end()
 	k := classify(a.protocol, answer.Status)
 	switch {
 	case large == superseded:
-		section.Leave(a.ctx)
+		section.Leave(ctx)
 		e.keeper.finish(a)
 		return e.superseded(a, a.winner, d)
 	case large == stored:
-		section.Leave(a.ctx)
-		e.keeper.finish(a)
+		section.Leave(ctx)
 		d.Outcome = core.DecidedStored
+		if e.keeper.finish(a) {
+			d.Outcome = core.DecidedPending
+		}
 		return Verdict{}
 	case lost != nil && !answered && large == small:
 		// The handler gave up since its context ended, or for reasons of its
 		// own: what it did is not known. The claim is left to lapse.
-		section.Leave(a.ctx)
+		section.Leave(ctx)
 		e.keeper.finish(a)
 		d.Reason, d.Err = lost.Reason, lost.Err
 		return Verdict{Refusal: lost}
@@ -367,7 +371,7 @@ func (e *Engine) settle(a *Attempt, section core.Section, answer Response, answe
 		if large == small && int64(len(answer.Body)) <= e.config.maxResponse {
 			envelope = encode(a.protocol, answer, e.config.keeper(a.protocol, answer.Header))
 		}
-		reply, err := e.commit(a.ctx, a, envelope, section.Leave)
+		reply, err := e.commit(ctx, a, envelope, section.Leave)
 		switch {
 		case err != nil:
 			d.Outcome, d.Err = core.DecidedPending, err
@@ -381,23 +385,23 @@ func (e *Engine) settle(a *Attempt, section core.Section, answer Response, answe
 		}
 		return Verdict{}
 	case lost != nil:
-		section.Leave(a.ctx)
+		section.Leave(ctx)
 		e.keeper.finish(a)
 		d.Err = lost.Err
 		return Verdict{}
 	}
-	e.abandon(a, section.Leave)
+	e.abandon(ctx, a, section.Leave)
 	d.Outcome = core.DecidedReleased
 	return Verdict{}
 }
 
 // panicked settles the record of a handler that did not return.
-func (e *Engine) panicked(a *Attempt, section core.Section, d *core.Decided) {
+func (e *Engine) panicked(ctx context.Context, a *Attempt, section core.Section, d *core.Decided) {
 	lost := section.Lost() != nil || e.keeper.lost(a) != nil
 	marked, large := a.end()
 	switch {
 	case large == stored || large == superseded:
-		section.Leave(a.ctx)
+		section.Leave(ctx)
 		e.keeper.finish(a)
 		d.Outcome = core.DecidedStored
 	case e.config.stores(failed, marked):
@@ -407,16 +411,16 @@ func (e *Engine) panicked(a *Attempt, section core.Section, d *core.Decided) {
 			envelope = encode(a.protocol, answer, func(string) bool { return true })
 		}
 		d.Outcome = core.DecidedStored
-		if reply, err := e.commit(a.ctx, a, envelope, section.Leave); err != nil {
+		if reply, err := e.commit(ctx, a, envelope, section.Leave); err != nil {
 			d.Outcome, d.Err = core.DecidedPending, err
 		} else if reply.State != StateGranted {
 			d.Outcome = core.DecidedUnknown
 		}
 	case lost:
-		section.Leave(a.ctx)
+		section.Leave(ctx)
 		e.keeper.finish(a)
 	default:
-		e.abandon(a, section.Leave)
+		e.abandon(ctx, a, section.Leave)
 		d.Outcome = core.DecidedReleased
 	}
 }
@@ -440,9 +444,10 @@ func (e *Engine) commit(ctx context.Context, a *Attempt, envelope []byte, releas
 	return reply, unavailable(err)
 }
 
-// abandon gives the claim up, in the background if it must be.
-func (e *Engine) abandon(a *Attempt, release func(context.Context)) {
-	err := e.keeper.store.Abandon(context.WithoutCancel(a.ctx), AbandonRequest{
+// abandon gives the claim up, in the background if it must be. Of ctx only the
+// values are used.
+func (e *Engine) abandon(ctx context.Context, a *Attempt, release func(context.Context)) {
+	err := e.keeper.store.Abandon(context.WithoutCancel(ctx), AbandonRequest{
 		ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait), Release: release,
 	})
 	if a.ambiguous || err != nil && !errors.Is(err, core.ErrNotOwner) {
@@ -513,7 +518,7 @@ var (
 
 // pass runs the handler without a record, under the lock if there is a guard.
 func (e *Engine) pass(ctx context.Context, call Call, h Handler, a *Attempt) Verdict {
-	inner := &attemptContext{ctx, a}
+	inner := context.WithValue(ctx, attemptKey{}, a)
 	if g := e.config.guard; g != nil {
 		return Verdict{Refusal: g.Do(inner, call, h.Pass)}
 	}

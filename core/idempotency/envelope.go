@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // A stored response is one envelope:
@@ -106,7 +107,9 @@ func decode(protocol, envelope string) (*Response, error) {
 	written := d.text()
 	r := &Response{Status: d.number(math.MaxInt32)}
 	r.Header, r.Trailer = d.fields(), d.fields()
-	r.Body = []byte(d.text())
+	if body := d.text(); body != "" {
+		r.Body = []byte(body)
+	}
 	switch {
 	case d.bad || d.rest != "":
 		return nil, fmt.Errorf("%w: lengths that do not fit", ErrDamaged)
@@ -116,15 +119,9 @@ func decode(protocol, envelope string) (*Response, error) {
 	return r, nil
 }
 
-// checksum is that of a string, piece by piece instead of as a copy.
-func checksum(s string) (sum uint32) {
-	var piece [4096]byte
-	for s != "" {
-		n := copy(piece[:], s)
-		sum = crc32.Update(sum, castagnoli, piece[:n])
-		s = s[n:]
-	}
-	return sum
+// checksum is that of a string, which is only read, so it needs no copy.
+func checksum(s string) uint32 {
+	return crc32.Checksum(unsafe.Slice(unsafe.StringData(s), len(s)), castagnoli)
 }
 
 // decoder reads from the front of a string, and notes when it cannot.

@@ -165,11 +165,15 @@ func (k *keeper) lose(a *Attempt, cause error) {
 
 // finish says that there is nothing more to do for the record: it is settled, or
 // left to lapse.
-func (k *keeper) finish(a *Attempt) {
+// It reports whether a commit of the attempt is still under way in the background.
+func (k *keeper) finish(a *Attempt) (pending bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	a.watch.settled, a.watch.stopped = true, true
+	w := &a.watch
+	pending = w.job != nil
+	w.settled, w.stopped = true, w.stopped || !pending
 	k.schedule(a)
+	return pending
 }
 
 // stop says that the handler is not running any more. What is still to be done

@@ -52,7 +52,7 @@ const (
 
 func defaults() config {
 	return config{
-		lease: defaultLease, retention: defaultRetention, maxHold: defaultMaxHold,
+		name: "idempotency", lease: defaultLease, retention: defaultRetention, maxHold: defaultMaxHold,
 		maxRequest: defaultLimit, maxResponse: defaultLimit, backlog: defaultBacklog,
 	}
 }

@@ -1,0 +1,236 @@
+package idempotency
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+func all(string) bool { return true }
+
+func TestKeysAreReadAsTheGrammarSays(t *testing.T) {
+	long := strings.Repeat("k", 255)
+	for _, c := range []struct{ in, key string }{
+		{"k", "k"},
+		{`"k"`, "k"},
+		{" \tk ", "k"},
+		{"8e03978e-40d5-43dd-bc93-6894a57f9324", "8e03978e-40d5-43dd-bc93-6894a57f9324"},
+		{`"8e03978e-40d5-43dd-bc93-6894a57f9324"`, "8e03978e-40d5-43dd-bc93-6894a57f9324"},
+		{"a/b+c==", "a/b+c=="},
+		{"urn:x:*", "urn:x:*"},
+		{`"a b,c;d"`, "a b,c;d"},
+		{`"a\"b\\c"`, `a"b\c`},
+		{long, long},
+		{`"` + long + `"`, long},
+	} {
+		if key, err := ParseKey([]string{c.in}); key != c.key || err != nil {
+			t.Errorf("%q: %q, %v", c.in, key, err)
+		}
+	}
+	for _, in := range []string{
+		"", " ", `""`, `"`, `"k`, `k"`, `"k"x`, `"k";a=1`, `"k" "l"`, "a b", "a,b", "a;b", `a\b`, `"a\b"`, `"a\`, "(k)", "{k}",
+		"k\x00", "\"k\x00\"", "k\x7f", "\"k\x7f\"", "ключ", `"ключ"`, "k\n", long + "k", `"` + long + `k"`, "a\tb",
+	} {
+		if key, err := ParseKey([]string{in}); !errors.Is(err, ErrKeyMalformed) || !errors.Is(err, core.ErrKey) {
+			t.Errorf("%q: %q, %v", in, key, err)
+		}
+	}
+	if _, err := ParseKey(nil); !errors.Is(err, ErrKeyMissing) {
+		t.Errorf("none: %v", err)
+	}
+	if _, err := ParseKey([]string{"k", "k"}); !errors.Is(err, ErrKeyMalformed) {
+		t.Errorf("two: %v", err)
+	}
+}
+
+// FuzzParseKey checks that what is accepted is a key, that quoting it makes no
+// difference, and that errors do not show it.
+func FuzzParseKey(f *testing.F) {
+	for _, s := range []string{"k", `"k"`, `"a\"b"`, `"a\`, "a,b", " k ", `""`, "é"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		key, err := ParseKey([]string{in})
+		if err != nil {
+			if !errors.Is(err, ErrKeyMalformed) {
+				t.Errorf("%q: %v", in, err)
+			}
+			return
+		}
+		if key == "" || len(key) > MaxKey {
+			t.Errorf("%q: a key of %d characters", in, len(key))
+		}
+		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+		if again, err := ParseKey([]string{quoted}); again != key || err != nil {
+			t.Errorf("%q: quoted it is %q, %v", in, again, err)
+		}
+	})
+}
+
+func TestRecordsOfDifferentKeysHaveDifferentNames(t *testing.T) {
+	seen := map[string]string{}
+	for _, c := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"", "abc"}, {"abc", ""}, {"a", "b"}, {"b", "a"}} {
+		id := recordID(c[0], c[1])
+		if other, found := seen[id]; found || len(id) != 43 {
+			t.Errorf("%q: %s, as %s", c, id, other)
+		}
+		seen[id] = fmt.Sprint(c)
+	}
+}
+
+func TestFingerprintsTellPartsApart(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range [][5]string{
+		{"http", "POST", "/a", "b", "c"},
+		{"grpc", "POST", "/a", "b", "c"},
+		{"http", "PUT", "/a", "b", "c"},
+		{"http", "POST", "/ab", "", "c"},
+		{"http", "POST", "/a", "bc", ""},
+		{"http", "POST", "/a", "", "bc"},
+		{"httpP", "OST", "/a", "b", "c"},
+		{"http", "POST", "/a", "b", "d"},
+	} {
+		sum := fingerprint(c[0], c[1], c[2], c[3], []byte(c[4]))
+		if seen[hex.EncodeToString(sum[:])] {
+			t.Errorf("%q: as another", c)
+		}
+		seen[hex.EncodeToString(sum[:])] = true
+	}
+	long := strings.Repeat("p", 10_000) // does not fit where short ones are gathered
+	if fingerprint("http", "POST", long, "", nil) != fingerprint("http", "POST", long, "", nil) {
+		t.Error("two fingerprints of one request")
+	}
+}
+
+func TestAnEnvelopeHoldsAResponse(t *testing.T) {
+	for name, r := range map[string]Response{
+		"empty": {},
+		"204":   {Status: 204},
+		"full": {
+			Status: 201,
+			Header: http.Header{
+				"Content-Type": {"application/json"}, "Link": {"<a>", "<b>, <c>"}, "Empty": {""}, "None": {},
+			},
+			Body:    []byte("{\"n\":1}\x00\xff"),
+			Trailer: http.Header{"X-Sum": {"abc"}},
+		},
+		"large": {Status: 200, Body: bytes.Repeat([]byte("x"), 100_000)},
+		"grpc":  {Status: 16, Body: []byte{8, 16}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := decode(HTTP, string(encode(HTTP, r, all)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(*got, r) {
+				t.Errorf("%+v, want %+v", *got, r)
+			}
+		})
+	}
+	a := encode(HTTP, Response{Header: http.Header{"A": {"1"}, "B": {"2"}, "C": {"3"}}}, all)
+	for range 20 {
+		if !bytes.Equal(a, encode(HTTP, Response{Header: http.Header{"C": {"3"}, "B": {"2"}, "A": {"1"}}}, all)) {
+			t.Fatal("one response has two envelopes")
+		}
+	}
+}
+
+func TestADamagedEnvelopeIsNoResponse(t *testing.T) {
+	good := encode(HTTP, Response{
+		Status: 201, Header: http.Header{"A": {"1", "2"}}, Body: []byte("body"), Trailer: http.Header{"T": {"3"}},
+	}, all)
+	check := func(what, envelope string) {
+		t.Helper()
+		if r, err := decode(HTTP, envelope); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %+v, %v", what, r, err)
+		}
+	}
+	for n := range good {
+		check(fmt.Sprint("cut to ", n), string(good[:n]))
+		for bit := range 8 {
+			bad := bytes.Clone(good)
+			bad[n] ^= 1 << bit
+			check(fmt.Sprintf("byte %d, bit %d", n, bit), string(bad))
+		}
+	}
+	check("longer", string(good)+"x")
+	if _, err := decode(GRPC, string(good)); !errors.Is(err, ErrDamaged) {
+		t.Errorf("of another protocol: %v", err)
+	}
+	good[0] = 2
+	if _, err := decode(HTTP, string(good)); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "version 2") {
+		t.Errorf("of another version: %v", err)
+	}
+}
+
+// FuzzDecode checks that a decoder never fails in another way than with
+// ErrDamaged, and that what it accepts is what was encoded. The checksum is made
+// right, or nothing but checksums would be tested.
+func FuzzDecode(f *testing.F) {
+	seed := encode(HTTP, Response{
+		Status: 201, Header: http.Header{"A": {"1", "2"}, "B": {}}, Body: []byte("body"), Trailer: http.Header{"T": {"3"}},
+	}, all)
+	f.Add(seed[:len(seed)-4])
+	f.Add([]byte{1, 4, 'h', 't', 't', 'p', 0, 0, 0, 0})
+	f.Add([]byte{1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
+	f.Add([]byte{1, 4, 'h', 't', 't', 'p', 0, 1, 0, 0xff, 0xff, 3, 0, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if _, err := decode(HTTP, string(data)); err != nil && !errors.Is(err, ErrDamaged) {
+			t.Error(err)
+		}
+		sum := checksum(string(data))
+		r, err := decode(HTTP, string(append(bytes.Clone(data), byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum))))
+		if err != nil {
+			if !errors.Is(err, ErrDamaged) {
+				t.Error(err)
+			}
+			return
+		}
+		again, err := decode(HTTP, string(encode(HTTP, *r, all)))
+		if err != nil || !reflect.DeepEqual(r, again) {
+			t.Errorf("%+v became %+v, %v", r, again, err)
+		}
+	})
+}
+
+// BenchmarkFingerprint64KiB: the body is hashed where it is, so there is nothing
+// to allocate that grows with it.
+func BenchmarkFingerprint64KiB(b *testing.B) {
+	body := make([]byte, 64<<10)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		fingerprint(HTTP, "POST", "/payments", "a=1", body)
+	}
+}
+
+func BenchmarkEncode4KiB(b *testing.B) {
+	r := Response{
+		Status: 201, Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/payments/1"}},
+		Body: make([]byte, 4<<10),
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		encode(HTTP, r, all)
+	}
+}
+
+func BenchmarkDecode4KiB(b *testing.B) {
+	envelope := string(encode(HTTP, Response{
+		Status: 201, Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/payments/1"}},
+		Body: make([]byte, 4<<10),
+	}, all))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := decode(HTTP, envelope); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
