@@ -82,11 +82,6 @@ var layers = []layer{
 		"what the tests of the HTTP adapters share serves all of them, and so names none",
 	},
 	{
-		"./internal/httpx",
-		[]string{"./core", "./core/idempotency"},
-		"what the HTTP adapters share must not bring one's framework to the others",
-	},
-	{
 		"./internal/redistest",
 		[]string{"github.com/redis/go-redis/v9/...", "go.uber.org/goleak"},
 		"the servers of the tests serve the core's tests too, which could not import what imports the core",
@@ -95,6 +90,12 @@ var layers = []layer{
 		"./core", "./internal/conformance/...",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "the conformance test names the adapters, what it runs on does not"},
+
+	{
+		"./internal/...",
+		[]string{"./core", "./core/idempotency", "./internal/..."},
+		"what adapters share must not bring the framework of one to the others",
+	},
 
 	{"./examples/...", []string{"..."}, ""}, // programs
 	{".", nil, "the root is the overview; only its tests, and examples, import everything"},
@@ -220,6 +221,7 @@ func TestForbiddenImportsAreFoundInAMadeUpModule(t *testing.T) {
 		"telemetry imports an exporter":   {"./otel", "go.opentelemetry.io/otel/exporters/stdout/stdouttrace", "API only"},
 		"telemetry imports an adapter":    {"./otel", "./grpclock", "API only"},
 		"httpx imports a framework":       {"./internal/httpx", "github.com/gin-gonic/gin", "to the others"},
+		"new internal package":            {"./internal/x", "./core", ""},
 		"root imports the core":           {".", "./core", "overview"},
 		"example imports everything":      {"./examples/payments", "./ginlock", ""},
 		"package that nobody thought of":  {"./corex", "fmt", "in no layer"},
