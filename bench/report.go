@@ -237,9 +237,15 @@ func (r *report) value(row, library string, m metric, greatest bool) (float64, b
 // markdown is the report: the targets first, then a table for each workload.
 func (r *report) markdown(rounds int, span time.Duration) string {
 	out := new(strings.Builder)
-	fmt.Fprintf(out, "Medians of %d round%s of %v; %s, %s/%s, GOMAXPROCS %d. Starved, lost, errors and violations: the worst round.\n",
-		rounds, map[bool]string{true: "", false: "s"}[rounds == 1], span,
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
+	fmt.Fprintf(out, "Rounds: %d of %v; %s, %s/%s, GOMAXPROCS %d.\n",
+		rounds, span, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
+	fmt.Fprint(out, `
+Figures are medians; of starved, lost, errors and violations the worst round. A
+section is a lock, the work and an unlock; Redis commands, CPU and allocations are
+for one. Waits are those of the calls that got the lock, except that max counts the
+others too, for as long as they were watched.
+`)
+	r.writeGlance(out)
 	r.writeTargets(out)
 	for _, row := range rows {
 		if r.cells[row.name] == nil {
@@ -270,6 +276,29 @@ func (r *report) markdown(rounds int, span time.Duration) string {
 		r.writeErrors(out, &row)
 	}
 	return out.String()
+}
+
+// writeGlance is one table of everything: the first column of each row's own.
+func (r *report) writeGlance(out *strings.Builder) {
+	libraries := with(peers, append(raws, channel)...)
+	fmt.Fprint(out, "\n### At a glance\n\n")
+	writeRow(out, append([]string{"workload", ""}, libraries...))
+	writeRow(out, append([]string{"---", "---"}, repeat("---:", len(libraries))...))
+	for _, row := range rows {
+		if r.cells[row.name] == nil {
+			continue
+		}
+		head := row.columns[0]
+		cells := []string{row.title, head.title}
+		for _, library := range libraries {
+			text := ""
+			if v, ok := r.value(row.name, library, head.value, false); ok {
+				text = head.format(v)
+			}
+			cells = append(cells, text)
+		}
+		writeRow(out, cells)
+	}
 }
 
 // writeErrors says what went wrong in the cells of a row.
