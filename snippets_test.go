@@ -84,6 +84,9 @@ func _(
 	authenticate grpc.UnaryServerInterceptor,
 ) (err error) {
 	rules, err := grpclock.FromProto(locker)
+	if err != nil {
+		return err
+	}
 	server := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(authenticate, grpclock.UnaryServerInterceptor(rules)),
 	)

@@ -336,7 +336,7 @@ func TestPanicReleasesTheLockAndPassesThrough(t *testing.T) {
 		mux := route("/{id}", guard, func(http.ResponseWriter, *http.Request) { panic(thrown) })
 		caught := make(chan any, 1)
 		srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			defer func() { //nolint:contextcheck // it asks with the request's
+			defer func() {
 				v := recover()
 				if n := rdb.Exists(r.Context(), "interlock:{account/1}").Val(); n != 0 {
 					t.Error("the lock was held when the panic came out")
