@@ -268,11 +268,22 @@ func TestAnythingAtRandomLeaksNothing(t *testing.T) {
 	rdb := srv.Client(t)
 	const processes, workers = 3, 64
 	keys := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	before := runtime.NumGoroutine()
 	var done atomic.Int64
 	var wg sync.WaitGroup
 	inside := make([]atomic.Int32, len(keys))
+	var lockers []*core.Locker
+	var stores []*redisstore.Store
 	for p := range processes {
-		l := newLocker(t, rdb, core.Watchdog(2*time.Second))
+		store, err := redisstore.New(rdb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := core.New(store, core.Watchdog(2*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lockers, stores = append(lockers, l), append(stores, store)
 		for w := range workers {
 			wg.Go(func() {
 				r := dice(uint64(p*workers + w + 1))
@@ -289,6 +300,27 @@ func TestAnythingAtRandomLeaksNothing(t *testing.T) {
 		}
 	}
 	wantGone(t, rdb)
+	for i, l := range lockers {
+		if h := l.Held(); len(h) > 0 {
+			t.Errorf("process %d still holds or waits for %v", i, h)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := stores[i].Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error {
+		channels, err := rdb.PubSubChannels(ctx, "interlock:*").Result()
+		if err != nil || len(channels) > 0 {
+			return errors.Join(fmt.Errorf("still subscribed: %v", channels), err)
+		}
+		if n := runtime.NumGoroutine(); n > before+2 { // the client's own connection checks
+			return fmt.Errorf("%d goroutines, %d before", n, before)
+		}
+		return nil
+	})
 }
 
 // dice is a small random generator, one for each goroutine.
