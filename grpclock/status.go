@@ -49,6 +49,16 @@ var statuses = map[core.Reason]struct {
 	core.ReasonMaxHold:       {codes.Aborted, false},
 	core.ReasonMisconfigured: {codes.Internal, false},
 	core.ReasonInternal:      {codes.Internal, false},
+
+	// Of idempotent methods.
+	core.ReasonKeyMissing:          {codes.InvalidArgument, false},
+	core.ReasonKeyMalformed:        {codes.InvalidArgument, false},
+	core.ReasonKeyReused:           {codes.FailedPrecondition, false},
+	core.ReasonInFlight:            {codes.Aborted, true},
+	core.ReasonOutcomeUnknown:      {codes.DataLoss, false},
+	core.ReasonResponseUnavailable: {codes.DataLoss, false},
+	core.ReasonKeyExpired:          {codes.FailedPrecondition, false},
+	core.ReasonNoRecord:            {codes.Unavailable, false},
 }
 
 // Status is how refusals are answered by default: the status of the table in the

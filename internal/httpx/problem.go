@@ -41,6 +41,17 @@ var statuses = map[core.Reason]int{
 	core.ReasonMaxHold:       http.StatusInternalServerError,
 	core.ReasonMisconfigured: http.StatusInternalServerError,
 	core.ReasonInternal:      http.StatusInternalServerError,
+
+	// Of idempotent endpoints (the IETF draft "The Idempotency-Key HTTP Header
+	// Field", 2.6 and 2.7).
+	core.ReasonKeyMissing:          http.StatusBadRequest,
+	core.ReasonKeyMalformed:        http.StatusBadRequest,
+	core.ReasonKeyReused:           http.StatusUnprocessableEntity,
+	core.ReasonInFlight:            http.StatusConflict,
+	core.ReasonOutcomeUnknown:      http.StatusConflict,
+	core.ReasonResponseUnavailable: http.StatusConflict,
+	core.ReasonKeyExpired:          http.StatusGone,
+	core.ReasonNoRecord:            http.StatusServiceUnavailable,
 }
 
 // bodies are the problems, encoded once: their text is fixed.
