@@ -35,26 +35,53 @@ func (q Request) Header(name string) []string {
 func (q Request) Query(name string) []string { return q.URL.Query()[name] }
 
 // Body returns the body, and puts what it has read in front of the rest, so
-// that whoever comes later reads it whole.
+// that whoever comes later reads it whole. It is read once, into one buffer that
+// all share: nobody may write to it.
 func (q Request) Body(limit int64) ([]byte, error) {
 	body := q.Request.Body
 	if body == nil || body == http.NoBody {
 		return nil, nil
 	}
+	if w, ok := body.(*whole); ok && w.Len() == len(w.all) { // asked a second time
+		if int64(len(w.all)) > limit {
+			return nil, core.ErrBodyLimit
+		}
+		return w.all, nil
+	}
+	if q.ContentLength > limit {
+		return nil, core.ErrBodyLimit // not a byte of it need be waited for
+	}
+	var buf bytes.Buffer
+	// Room for all of it, and for the read that finds its end, is made at once:
+	// a buffer that grows copies. What a client announces and does not send
+	// yet costs no more than a small body.
+	buf.Grow(int(min(max(q.ContentLength, 0), roomAtOnce)) + bytes.MinRead)
 	// One byte more than the limit tells a body of that length from a longer.
-	b, err := io.ReadAll(io.LimitReader(body, min(limit, math.MaxInt64-1)+1))
+	_, err := buf.ReadFrom(io.LimitReader(body, min(limit, math.MaxInt64-1)+1))
+	b := buf.Bytes()
+	var outer *http.MaxBytesError // somebody in front of us has a smaller limit
+	if err == nil && int64(len(b)) <= limit {
+		q.Request.Body = &whole{*bytes.NewReader(b), body, b}
+		return b, nil
+	}
 	q.Request.Body = struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(b), body), body}
-	var outer *http.MaxBytesError // somebody in front of us has a smaller limit
-	switch {
-	case errors.As(err, &outer), int64(len(b)) > limit:
+	if errors.As(err, &outer) || int64(len(b)) > limit {
 		return nil, core.ErrBodyLimit
-	case err != nil:
-		return nil, fmt.Errorf("%w: reading the body: %w", core.ErrKey, err)
 	}
-	return b, nil
+	return nil, fmt.Errorf("%w: reading the body: %w", core.ErrKey, err)
+}
+
+// roomAtOnce bounds the room that is made for a body before it has come.
+const roomAtOnce = 1 << 20
+
+// whole is a body that was read to its end, to be read again.
+type whole struct {
+	bytes.Reader
+	io.Closer
+	all []byte
 }
 
 // Native returns the *http.Request.
