@@ -82,6 +82,15 @@ var layers = []layer{
 		"what the tests of the HTTP adapters share serves all of them, and so names none",
 	},
 	{
+		"./internal/capture",
+		[]string{"./core", "./core/idempotency"},
+		"what the HTTP adapters share must not bring one's framework to the others",
+	},
+	{"./internal/idemtest", []string{
+		"./core", "./core/idempotency", "./core/redisstore", "./internal/redistest", "./internal/httpx/httpxtest",
+		"github.com/redis/go-redis/v9",
+	}, "the conformance tests of the adapters name the adapters, what they run on does not"},
+	{
 		"./internal/redistest",
 		[]string{"github.com/redis/go-redis/v9/...", "go.uber.org/goleak"},
 		"the servers of the tests serve the core's tests too, which could not import what imports the core",
@@ -103,7 +112,7 @@ var layers = []layer{
 
 // testOnly are packages that nothing but tests, and each other, may import,
 // whatever the layers say.
-var testOnly = []string{"./internal/redistest", "./internal/httpx/httpxtest", "./internal/conformance/..."}
+var testOnly = []string{"./internal/redistest", "./internal/httpx/httpxtest", "./internal/conformance/...", "./internal/idemtest"}
 
 // pkg is what `go list -json` tells of a package; Imports are those of its
 // files that are no tests.

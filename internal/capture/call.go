@@ -1,0 +1,48 @@
+package capture
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// Call is an HTTP request for the engine: what a guard asks of it, the adapter
+// knows; the rest is the same in every framework.
+type Call struct {
+	core.Request
+	HTTP *http.Request
+}
+
+// Protocol returns HTTP.
+func (c Call) Protocol() string { return idempotency.HTTP }
+
+// Key returns the lines of the header Idempotency-Key.
+func (c Call) Key() []string { return c.HTTP.Header.Values(idempotency.KeyHeader) }
+
+// Target returns method, path and query. The path has its values, and is the
+// same however the client has escaped them.
+func (c Call) Target() (method, path, query string) {
+	return c.HTTP.Method, canonical(c.HTTP.URL), c.HTTP.URL.RawQuery
+}
+
+// canonical is the decoded path, except that a slash that was escaped stays so
+// (and with it the percent sign): it is part of a value, and /a%2Fb is not the
+// resource /a/b where a router tells them apart.
+func canonical(u *url.URL) string {
+	if u.RawPath == "" { // the default encoding, which escapes no slash
+		return escape(u.Path)
+	}
+	segments := strings.Split(u.EscapedPath(), "/")
+	for i, s := range segments {
+		if v, err := url.PathUnescape(s); err == nil { // it always is: EscapedPath is valid
+			s = strings.ReplaceAll(escape(v), "/", "%2F")
+		}
+		segments[i] = s
+	}
+	return strings.Join(segments, "/")
+}
+
+func escape(s string) string { return strings.ReplaceAll(s, "%", "%25") }

@@ -1,0 +1,301 @@
+// Package capture holds back an HTTP response until it has been stored, and sends
+// one that was stored. It is what Idempotent of httplock, ginlock and echolock
+// have in common.
+//
+// A handler writes to a Writer, which looks to it like any other: what it writes
+// is kept, a flush waits. When it is done, the adapter gives Response to the
+// engine, and then does as the engine says: Send what was captured, or Replay
+// what was stored. A response that grows over the limit is settled with the
+// engine at that moment, and from then on goes straight through.
+package capture
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// Writer captures what a handler writes. Like any http.ResponseWriter it is not
+// safe for concurrent use.
+type Writer struct {
+	under   http.ResponseWriter
+	attempt *idempotency.Attempt
+
+	live   http.Header // what the handler sees
+	sent   http.Header // as it was when the header was written; nil before
+	status int         // 0: no header was written
+	body   []byte
+	size   int64
+	state  state
+}
+
+// state is where the response is.
+type state int
+
+const (
+	holding state = iota // it is kept
+	leaving              // over the limit: what comes goes to the writer below
+	dropped              // over the limit, and another attempt's counts instead
+	failed               // see Fail
+)
+
+// errDropped is what a handler gets that goes on writing a response that nobody
+// will see.
+var errDropped = errors.New("interlock: another attempt has answered the request")
+
+// New returns a Writer for a response that is to go to the writer below.
+func New(below http.ResponseWriter, attempt *idempotency.Attempt) *Writer {
+	// The handler sees what stands in front of it has set, and may change it.
+	// The header below stays as it is until the response is sent: it is what
+	// the captured one is compared with, and somebody else's if it is not sent.
+	return &Writer{under: below, attempt: attempt, live: below.Header().Clone()}
+}
+
+// Unwrap is for http.ResponseController, which finds deadlines by it. Whoever
+// else writes to the writer below evades the capture.
+func (w *Writer) Unwrap() http.ResponseWriter { return w.under }
+
+// Header returns the header, which after it was written is only good for
+// trailers.
+func (w *Writer) Header() http.Header {
+	if w.live == nil {
+		w.live = http.Header{}
+	}
+	return w.live
+}
+
+// Answered says that the handler has written a header.
+func (w *Writer) Answered() bool { return w.status != 0 }
+
+// Status is the status that was written, 0 for none.
+func (w *Writer) Status() int { return w.status }
+
+// Size is the length of the body so far.
+func (w *Writer) Size() int64 { return w.size }
+
+// WriteHeader notes status and header: of what comes later only trailers count,
+// as with net/http. Informational responses are not sent, since nothing may
+// leave before the answer is stored.
+func (w *Writer) WriteHeader(status int) {
+	switch {
+	case status < 100 || status > 999:
+		// As net/http does: found out now, and not after it was stored.
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
+	case w.Answered() || status < 200 && status != http.StatusSwitchingProtocols:
+		return
+	}
+	w.status = status
+	w.sent = w.Header().Clone()
+	maps.DeleteFunc(w.sent, func(name string, _ []string) bool { return strings.HasPrefix(name, http.TrailerPrefix) })
+}
+
+// Write captures a part of the body.
+func (w *Writer) Write(b []byte) (int, error) {
+	if err := w.begin(len(b)); err != nil {
+		return 0, err
+	}
+	if w.state == leaving {
+		n, err := w.under.Write(b)
+		w.size += int64(n)
+		return n, err
+	}
+	w.body = append(w.body, b...)
+	w.size += int64(len(b))
+	return len(b), nil
+}
+
+// WriteString spares io.WriteString a copy.
+func (w *Writer) WriteString(s string) (int, error) {
+	if err := w.begin(len(s)); err != nil {
+		return 0, err
+	}
+	if w.state == leaving {
+		n, err := io.WriteString(w.under, s)
+		w.size += int64(n)
+		return n, err
+	}
+	w.body = append(w.body, s...)
+	w.size += int64(len(s))
+	return len(s), nil
+}
+
+// begin prepares for n bytes more of the body.
+func (w *Writer) begin(n int) error {
+	if !w.Answered() {
+		w.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case w.state == dropped:
+		return errDropped
+	case !hasBody(w.status):
+		return http.ErrBodyNotAllowed
+	case w.state != holding || w.size+int64(n) <= w.attempt.Limit():
+		return nil
+	}
+	if !w.attempt.TooLarge(w.status) {
+		w.state, w.body = dropped, nil
+		return errDropped
+	}
+	w.state = leaving
+	header := w.under.Header()
+	clear(header)
+	maps.Copy(header, w.sent)
+	w.under.WriteHeader(w.status)
+	_, err := w.under.Write(w.body)
+	w.body = nil
+	return err
+}
+
+// hasBody reports whether a response with this status has a body (RFC 9110,
+// 6.4.1).
+func hasBody(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// FlushError writes the header, and otherwise waits: nothing may leave before the
+// answer is stored. What is over the limit anyway is flushed.
+func (w *Writer) FlushError() error {
+	if !w.Answered() {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.state == leaving {
+		return http.NewResponseController(w.under).Flush()
+	}
+	return nil
+}
+
+// Flush is FlushError for those who assert http.Flusher.
+func (w *Writer) Flush() { _ = w.FlushError() }
+
+// Hijack is refused: what goes over a connection that was taken over cannot be
+// sent a second time.
+func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return nil, nil, fmt.Errorf("interlock: an idempotent endpoint cannot hand over its connection: %w", http.ErrNotSupported)
+}
+
+// Fail says that the handler has failed, and left it to others to say so. If it
+// has written nothing, that is a 500, which must not pass for an empty 200.
+func (w *Writer) Fail(status int) {
+	if !w.Answered() {
+		w.WriteHeader(max(status, http.StatusInternalServerError))
+		w.state = failed
+	}
+}
+
+// Failed reports whether there is nothing but the status of Fail.
+func (w *Writer) Failed() bool { return w.state == failed }
+
+// Response is what is to be stored, when the handler is done. Header fields are
+// those that the handler has changed; what stands in front of it sets its own
+// again. One that it has removed has no values.
+func (w *Writer) Response() idempotency.Response {
+	if !w.Answered() {
+		w.WriteHeader(http.StatusOK) // as net/http does for a handler that writes nothing
+	}
+	return idempotency.Response{Status: w.status, Header: w.changed(), Body: w.body, Trailer: w.trailer()}
+}
+
+func (w *Writer) changed() map[string][]string {
+	below := w.under.Header()
+	changed := make(map[string][]string, len(w.sent))
+	for name, values := range w.sent {
+		if was, had := below[name]; !had || !slices.Equal(was, values) {
+			changed[name] = values
+		}
+	}
+	for name := range below {
+		if _, has := w.sent[name]; !has {
+			changed[name] = nil
+		}
+	}
+	return changed
+}
+
+// trailer collects what net/http takes for trailers at the end of a handler:
+// fields that the header Trailer has announced, and those with its prefix.
+func (w *Writer) trailer() map[string][]string {
+	var trailer map[string][]string
+	add := func(name string, values []string) {
+		if len(values) == 0 {
+			return
+		}
+		if trailer == nil {
+			trailer = make(map[string][]string)
+		}
+		trailer[name] = values
+	}
+	for name := range announced(w.sent) {
+		add(name, w.live[name])
+	}
+	for name, values := range w.live {
+		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
+			add(http.CanonicalHeaderKey(name), values)
+		}
+	}
+	return trailer
+}
+
+// announced ranges over the names in the header Trailer.
+func announced(header http.Header) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for _, list := range header["Trailer"] {
+			for name := range strings.SplitSeq(list, ",") {
+				if name = strings.TrimSpace(name); name != "" && !yield(http.CanonicalHeaderKey(name)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Send sends what was captured, as the handler wrote it. Of a response over the
+// limit the trailers are left.
+func (w *Writer) Send() {
+	switch w.state {
+	case leaving:
+		header := w.under.Header()
+		said := slices.Collect(announced(w.sent))
+		for name, values := range w.trailer() {
+			if !slices.Contains(said, name) {
+				name = http.TrailerPrefix + name // it comes unannounced
+			}
+			header[name] = values
+		}
+	case holding, failed:
+		header := w.under.Header()
+		clear(header)
+		maps.Copy(header, w.sent)
+		send(w.under, w.status, w.body, w.trailer())
+	case dropped:
+	}
+}
+
+// Replay sends a response that was stored.
+func Replay(w http.ResponseWriter, r *idempotency.Response) {
+	header := w.Header()
+	maps.Copy(header, r.Header)
+	header.Set(idempotency.ReplayedHeader, "true")
+	send(w, r.Status, r.Body, r.Trailer)
+}
+
+// send writes a response whose header is there. Trailers are announced, and with
+// it sent in either version of HTTP.
+func send(w http.ResponseWriter, status int, body []byte, trailer map[string][]string) {
+	header := w.Header()
+	if len(trailer) > 0 {
+		header["Trailer"] = slices.Sorted(maps.Keys(trailer))
+	}
+	w.WriteHeader(status)
+	if len(body) > 0 {
+		_, _ = w.Write(body) // the client may have gone meanwhile
+	}
+	maps.Copy(header, trailer)
+}
