@@ -17,18 +17,13 @@ func Serialize(guard *core.Guard, opts ...Option) func(http.Handler) http.Handle
 	if guard == nil {
 		panic("httplock: Serialize with a nil guard; core.Serialize makes one")
 	}
-	o := options{render: Problem, param: (*http.Request).PathValue}
-	for _, opt := range opts {
-		opt(&o)
-	}
+	o := newOptions(opts)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			q := request{httpx.Request{Request: r}, &o}
+			q := request{httpx.Request{Request: r}, o}
 			refusal := guard.Do(r.Context(), q, func(ctx context.Context) bool {
-				derived := r.WithContext(ctx)
-				defer httpx.HandBack(r, derived)
 				tracked := &httpx.Writer{ResponseWriter: w}
-				next.ServeHTTP(tracked, derived)
+				serve(ctx, next, tracked, r)
 				return tracked.Answered
 			})
 			if refusal != nil {
@@ -36,6 +31,13 @@ func Serialize(guard *core.Guard, opts ...Option) func(http.Handler) http.Handle
 			}
 		})
 	}
+}
+
+// serve runs the handler under ctx.
+func serve(ctx context.Context, next http.Handler, w http.ResponseWriter, r *http.Request) {
+	derived := r.WithContext(ctx)
+	defer httpx.HandBack(r, derived)
+	next.ServeHTTP(w, derived)
 }
 
 // request is net/http's request for the guard.
@@ -80,6 +82,14 @@ type options struct {
 	render func(http.ResponseWriter, *http.Request, *core.Refusal)
 	param  func(*http.Request, string) string
 	raw    bool
+}
+
+func newOptions(opts []Option) *options {
+	o := &options{render: Problem, param: (*http.Request).PathValue}
+	for _, opt := range opts {
+		opt(o)
+	}
+	return o
 }
 
 // Render replaces the rendering of refusals, all of them: core.ReasonCanceled

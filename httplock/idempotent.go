@@ -1,0 +1,52 @@
+package httplock
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/internal/capture"
+	"github.com/interlock-go/interlock/internal/httpx"
+)
+
+// Idempotent returns a middleware that carries a request out once for each
+// Idempotency-Key, and answers those that are sent again with the response of the
+// first: see the package comment. What differs from endpoint to endpoint the
+// engine is told:
+//
+//	httplock.Idempotent(engine.With(idempotency.Under(debit)))
+//
+// It goes around a handler, inside the router and behind authentication. It
+// panics if engine is nil.
+func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) http.Handler {
+	if engine == nil {
+		panic("httplock: Idempotent with a nil engine; idempotency.New makes one")
+	}
+	o := newOptions(opts)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			call := capture.Call{Request: request{httpx.Request{Request: r}, o}, HTTP: r}
+			var captured *capture.Writer
+			verdict := engine.Do(r.Context(), call, idempotency.Handler{
+				Run: func(ctx context.Context, attempt *idempotency.Attempt) (idempotency.Response, bool) {
+					captured = capture.New(w, attempt)
+					serve(ctx, next, captured, r)
+					return captured.Response(), captured.Answered()
+				},
+				Pass: func(ctx context.Context) bool {
+					tracked := &httpx.Writer{ResponseWriter: w}
+					serve(ctx, next, tracked, r)
+					return tracked.Answered
+				},
+			})
+			switch {
+			case verdict.Refusal != nil:
+				o.render(w, r, verdict.Refusal)
+			case verdict.Replay != nil:
+				capture.Replay(w, verdict.Replay)
+			case captured != nil:
+				captured.Send()
+			}
+		})
+	}
+}
