@@ -21,32 +21,32 @@ func Serialize(guard *core.Guard, opts ...Option) gin.HandlerFunc {
 	if guard == nil {
 		panic("ginlock: Serialize with a nil guard; core.Serialize makes one")
 	}
-	o := options{render: Problem}
-	for _, opt := range opts {
-		opt(&o)
-	}
+	o := newOptions(opts)
 	return func(c *gin.Context) {
 		r, w := c.Request, c.Writer
 		refusal := guard.Do(r.Context(), request{httpx.Request{Request: r}, c}, func(ctx context.Context) bool {
-			c.Request = r.WithContext(ctx)
-			defer func() {
-				// Not of the copy made above: in gin, middleware replaces
-				// c.Request for good, and the last one has the form.
-				httpx.HandBack(r, c.Request)
-				c.Request = r
-			}()
-			c.Next()
+			next(ctx, c)
 			return w.Written()
 		})
-		if refusal == nil {
-			return
+		if refusal != nil {
+			// A writer that a handler has put in front may be closed by now.
+			c.Writer = w
+			o.refuse(c, refusal)
 		}
-		c.Abort()
-		_ = c.Error(refusal.Err).SetMeta(refusal) // the error itself, for chaining
-		// A writer that a handler has put in front may be closed by now.
-		c.Writer = w
-		o.render(c, refusal)
 	}
+}
+
+// next runs the handlers that follow under ctx.
+func next(ctx context.Context, c *gin.Context) {
+	r := c.Request
+	c.Request = r.WithContext(ctx)
+	defer func() {
+		// Not of the copy made above: in gin, middleware replaces c.Request for
+		// good, and the last one has the form.
+		httpx.HandBack(r, c.Request)
+		c.Request = r
+	}()
+	c.Next()
 }
 
 // request is gin's request for the guard.
@@ -89,6 +89,21 @@ type Option func(*options)
 
 type options struct {
 	render func(*gin.Context, *core.Refusal)
+}
+
+func newOptions(opts []Option) *options {
+	o := &options{render: Problem}
+	for _, opt := range opts {
+		opt(o)
+	}
+	return o
+}
+
+// refuse answers a refusal instead of the handlers.
+func (o *options) refuse(c *gin.Context, refusal *core.Refusal) {
+	c.Abort()
+	_ = c.Error(refusal.Err).SetMeta(refusal) // the error itself, for chaining
+	o.render(c, refusal)
 }
 
 // Render replaces the rendering of refusals, all of them: core.ReasonCanceled
