@@ -80,27 +80,38 @@ func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 				// Response.Committed is not enough: a flush or a hijacked
 				// connection does not set it.
 				tracked := &httpx.Writer{ResponseWriter: res.Writer}
-				ec.SetRequest(r.WithContext(ctx))
 				res.Writer = tracked
-				defer func() {
-					// Not of the copy made above: middleware in between may
-					// have replaced it, and the last one has the form.
-					httpx.HandBack(r, ec.Request())
-					ec.SetRequest(r)
-					res.Writer = tracked.ResponseWriter
-				}()
-				err = next(ec)
+				defer func() { res.Writer = tracked.ResponseWriter }()
+				err = serve(ctx, ec, next)
 				return tracked.Answered
 			})
 			if refusal == nil {
 				return err
 			}
-			if err != nil {
-				refusal.Err = errors.Join(refusal.Err, err)
-			}
-			return c.Render(ec, refusal)
+			return c.refuse(ec, refusal, err)
 		}
 	}, nil
+}
+
+// serve runs the handler under ctx.
+func serve(ctx context.Context, ec echo.Context, next echo.HandlerFunc) error {
+	r := ec.Request()
+	ec.SetRequest(r.WithContext(ctx))
+	defer func() {
+		// Not of the copy made above: middleware in between may have replaced
+		// it, and the last one has the form.
+		httpx.HandBack(r, ec.Request())
+		ec.SetRequest(r)
+	}()
+	return next(ec)
+}
+
+// refuse answers a refusal instead of the handler, which may have returned err.
+func (c Config) refuse(ec echo.Context, refusal *core.Refusal, err error) error {
+	if err != nil {
+		refusal.Err = errors.Join(refusal.Err, err)
+	}
+	return c.Render(ec, refusal)
 }
 
 // request is echo's request for the guard.
