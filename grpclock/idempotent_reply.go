@@ -1,0 +1,119 @@
+package grpclock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// recorder keeps the metadata that a handler sends, until its answer is stored.
+// It stands in the context where grpc.SetHeader, SendHeader and SetTrailer find
+// it; grpc.SetSendCompressor does not work with it, and says so.
+type recorder struct {
+	method string
+
+	mu              sync.Mutex // handlers send from any goroutine
+	header, trailer metadata.MD
+}
+
+// Method implements grpc.ServerTransportStream.
+func (r *recorder) Method() string { return r.method }
+
+// SetHeader implements grpc.ServerTransportStream.
+func (r *recorder) SetHeader(md metadata.MD) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.header = metadata.Join(r.header, md)
+	return nil
+}
+
+// SendHeader only notes the metadata: nothing may leave before the answer is
+// stored.
+func (r *recorder) SendHeader(md metadata.MD) error { return r.SetHeader(md) }
+
+// SetTrailer implements grpc.ServerTransportStream.
+func (r *recorder) SetTrailer(md metadata.MD) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trailer = metadata.Join(r.trailer, md)
+	return nil
+}
+
+// answer is what is to be stored. A reply that cannot be is sent all the same.
+func (r *recorder) answer(attempt *idempotency.Attempt, reply any, err error) idempotency.Response {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := idempotency.Response{Header: r.header, Trailer: r.trailer}
+	msg, ok := reply.(proto.Message)
+	if err != nil {
+		st := statusOf(err)
+		a.Status = int(st.Code())
+		msg, ok = st.Proto(), true
+	}
+	if ok {
+		a.Body, err = proto.MarshalOptions{Deterministic: true}.Marshal(msg)
+	}
+	if !ok || err != nil {
+		attempt.TooLarge(a.Status)
+	}
+	return a
+}
+
+// statusOf makes a status of a handler's error as the server does.
+func statusOf(err error) *status.Status {
+	st, ok := status.FromError(err)
+	if !ok {
+		st = status.FromContextError(err)
+	}
+	return st
+}
+
+// send sends the metadata. It fails where the client has gone, and where there
+// is no call that could have any.
+func (r *recorder) send(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = grpc.SetHeader(ctx, r.header)
+	_ = grpc.SetTrailer(ctx, r.trailer)
+}
+
+// replay answers with a stored response.
+func (m *idempotent) replay(ctx context.Context, r *idempotency.Response) (any, error) {
+	header := metadata.Join(r.Header, metadata.Pairs(strings.ToLower(idempotency.ReplayedHeader), "true"))
+	_ = grpc.SetHeader(ctx, header)
+	_ = grpc.SetTrailer(ctx, r.Trailer)
+	if code := codes.Code(r.Status); code != codes.OK { //nolint:gosec // written by answer
+		st := &spb.Status{}
+		if err := proto.Unmarshal(r.Body, st); err != nil {
+			return nil, status.Error(code, fmt.Sprintf("%v", code))
+		}
+		st.Code = int32(code) //nolint:gosec // a panic is stored without its status
+		return nil, status.ErrorProto(st)
+	}
+	return m.reply(r.Body)
+}
+
+// reply makes the message that has this encoding. Where its type is not known,
+// one without fields keeps it all, and is encoded the same.
+func (m *idempotent) reply(b []byte) (any, error) {
+	if m.output != nil {
+		msg := m.output.New().Interface()
+		if err := proto.Unmarshal(b, msg); err == nil {
+			return msg, nil
+		}
+	}
+	msg := &emptypb.Empty{}
+	msg.ProtoReflect().SetUnknown(b)
+	return msg, nil
+}
