@@ -196,6 +196,9 @@ func unavailable(err error) error {
 // be. A caller that leaves before leaves no claim behind.
 func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err error) {
 	c, k := e.config, e.keeper
+	if ctx.Err() != nil { // or a claim would have to be given up again
+		return reply, fmt.Errorf("interlock: claiming a record: %w", context.Cause(ctx))
+	}
 	over := time.Now().Add(c.wait)
 	var poke chan struct{}
 	for {
@@ -297,7 +300,7 @@ func (e *Engine) run(ctx context.Context, call Call, h Handler, a *Attempt, begi
 			e.panicked(inner, a, section, &decided)
 		}
 	}()
-	answer, answered := h.Run(section.Context(), a) //nolint:contextcheck // it derives from inner
+	answer, answered := h.Run(section.Context(), a)
 	ran = true
 	return e.settle(inner, a, section, answer, answered, &decided)
 }
@@ -343,7 +346,11 @@ func (e *Engine) settle(
 	// Read before the lock is released.
 	lost := section.Lost()
 	if cause := e.keeper.lost(a); lost == nil && cause != nil {
-		lost = &core.Refusal{Reason: core.ReasonOf(ctx, cause), Ran: true, Rule: e.config.name, Err: cause}
+		// Whatever the cause (the engine was closed, say): the handler ran.
+		lost = &core.Refusal{Reason: core.ReasonLost, Ran: true, Rule: e.config.name, Err: cause}
+		if errors.Is(cause, core.ErrMaxHold) {
+			lost.Reason = core.ReasonMaxHold
+		}
 	}
 	marked, large := a.end()
 	k := classify(a.protocol, answer.Status)

@@ -410,9 +410,9 @@ func TestManyClaimsAreRenewedTogether(t *testing.T) {
 
 func TestALostClaimEndsTheHandlersContext(t *testing.T) {
 	for name, c := range map[string]struct {
-		break_ func(w *world)
-		after  time.Duration
-		cause  error
+		lose  func(w *world)
+		after time.Duration
+		cause error
 	}{
 		"store down": {func(w *world) { w.store.down() }, 30*time.Second - 302*time.Millisecond, core.ErrLost},
 		"taken over": {func(w *world) { w.store.steal() }, 10 * time.Second, core.ErrLost},
@@ -423,7 +423,7 @@ func TestALostClaimEndsTheHandlersContext(t *testing.T) {
 				e := w.engine(idempotency.MaxHold(2 * time.Minute))
 				got := serve(w.Context(), e, post("k"), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
 					begin := time.Now()
-					c.break_(w)
+					c.lose(w)
 					<-ctx.Done()
 					if cause := context.Cause(ctx); !errors.Is(cause, c.cause) {
 						t.Errorf("ended with %v", cause)
@@ -781,12 +781,12 @@ func TestMarkEffectFailsWhereTheEffectMustNotHappen(t *testing.T) {
 		w.want(serve(w.Context(), e, post("secret-1"), answers(200, &n)), "200 run 2")
 		w.want(serve(w.Context(), e, post("secret-2"), try("secret-2", w.store.steal, core.ErrLost)), "503 run 3")
 
-		var left context.Context
+		left := make(chan context.Context, 1)
 		serve(w.Context(), e, post("k3"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
-			left = ctx
+			left <- ctx
 			return answers(500, &n)(ctx, a)
 		})
-		if err := idempotency.MarkEffect(left); !errors.Is(err, core.ErrLost) {
+		if err := idempotency.MarkEffect(<-left); !errors.Is(err, core.ErrLost) {
 			t.Errorf("after the handler has returned: %v", err)
 		}
 	})
@@ -884,7 +884,7 @@ func TestAnAnswerThatIsTooLargeIsNotStored(t *testing.T) {
 				before()
 				r := idempotency.Response{Status: status, Body: make([]byte, 101)}
 				if early { // the capture noticed, and has sent what it had
-					if a.TooLarge(status) != a.TooLarge(status) {
+					if first := a.TooLarge(status); a.TooLarge(status) != first {
 						t.Error("TooLarge changes its mind")
 					}
 					r.Body = nil

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
-	"slices"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,14 +35,14 @@ func pay(key string) payment {
 	return payment{idempotency.HTTP, "alice", []string{key}, "/payments", "", `{"amount":1}`}
 }
 
-func (p payment) Protocol() string                { return p.protocol }
-func (p payment) Key() []string                   { return p.keys }
+func (p payment) Protocol() string                 { return p.protocol }
+func (p payment) Key() []string                    { return p.keys }
 func (p payment) Target() (string, string, string) { return "POST", p.path, p.query }
-func (p payment) Route() (string, bool)           { return "POST /payments", true }
-func (p payment) Param(string) (string, error)    { return "", core.ErrNoParam }
-func (p payment) Header(string) []string          { return []string{p.scope} }
-func (p payment) Query(string) []string           { return nil }
-func (p payment) Native() any                     { return p }
+func (p payment) Route() (string, bool)            { return "POST /payments", true }
+func (p payment) Param(string) (string, error)     { return "", core.ErrNoParam }
+func (p payment) Header(string) []string           { return []string{p.scope} }
+func (p payment) Query(string) []string            { return nil }
+func (p payment) Native() any                      { return p }
 
 func (p payment) Body(limit int64) ([]byte, error) {
 	if int64(len(p.body)) > limit {
@@ -78,7 +79,8 @@ func newStore(tb testing.TB, rdb redis.UniversalClient, opts ...redisstore.Optio
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := s.Close(); err != nil {
+		// A connection that a test has cut is closed already.
+		if err := s.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			tb.Errorf("closing the store: %v", err)
 		}
 	})
@@ -137,7 +139,9 @@ func want(t *testing.T, what string, got, want result) {
 
 func fresh(n int) result { return result{status: 201, body: fmt.Sprint("payment ", n)} }
 
-func replayed(n int) result { return result{status: 201, body: fmt.Sprint("payment ", n), replayed: true} }
+func replayed(n int) result {
+	return result{status: 201, body: fmt.Sprint("payment ", n), replayed: true}
+}
 
 func refused(r core.Reason) result { return result{reason: r} }
 
@@ -242,7 +246,7 @@ func TestUnderALockCommitAndReleaseGoTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer locker.Close(context.Background()) //nolint:errcheck // end of the test
+	defer locker.Close(context.Background())
 	e := newEngine(t, store, idempotency.Under(core.Serialize(locker, "payments")))
 	var bank bank
 	do(t.Context(), e, pay("warm"), bank.run)
@@ -278,4 +282,578 @@ func TestUnderALockCommitAndReleaseGoTogether(t *testing.T) {
 	}
 }
 
-var _ = []any{errors.Is, slices.Sort[[]int], sync.OnceFunc}
+// hold makes a handler that says when it runs, and goes on when it is told.
+func hold(then runFunc) (run runFunc, running <-chan context.Context, release chan<- struct{}) {
+	in, out := make(chan context.Context, 1), make(chan struct{})
+	return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		in <- ctx
+		<-out
+		return then(ctx, a)
+	}, in, out
+}
+
+// status makes a handler that answers with a status alone.
+func status(code int) runFunc {
+	return func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+		return idempotency.Response{Status: code}, true
+	}
+}
+
+func TestARequestInFlightRefusesItsDuplicatesAndOthers(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	a, b := newEngine(t, newStore(t, rdb)), newEngine(t, newStore(t, rdb))
+	var bank bank
+	run, running, release := hold(bank.run)
+	got := make(chan result, 1)
+	go func() { got <- do(t.Context(), a, pay("k"), run) }()
+	<-running
+	want(t, "duplicate", do(t.Context(), b, pay("k"), bank.run), refused(core.ReasonInFlight))
+	p := pay("k")
+	p.body = "other"
+	want(t, "another request", do(t.Context(), b, p, bank.run), refused(core.ReasonKeyReused))
+	close(release)
+	want(t, "the first", <-got, fresh(1))
+	want(t, "duplicate", do(t.Context(), b, pay("k"), bank.run), replayed(1))
+}
+
+func TestADuplicateOfAnotherProcessWaitsForTheAnswer(t *testing.T) {
+	srv := redistest.Shared(t)
+	rdb := srv.Client(t)
+	wait := idempotency.WaitReplay(20 * time.Second)
+	a, b := newEngine(t, newStore(t, rdb), wait), newEngine(t, newStore(t, rdb), wait)
+	var bank bank
+	for i, then := range []struct {
+		run  runFunc
+		want result
+	}{{bank.run, replayed(1)}, {status(500), fresh(2)}} {
+		key := fmt.Sprint("k", i)
+		run, running, release := hold(then.run)
+		var wg sync.WaitGroup
+		wg.Go(func() { do(t.Context(), a, pay(key), run) })
+		<-running
+		got := make(chan result, 1)
+		go func() { got <- do(t.Context(), b, pay(key), bank.run) }()
+		redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
+			if n := rdb.PubSubNumPat(ctx).Err(); n != nil {
+				return n
+			}
+			channels := rdb.PubSubChannels(ctx, "interlock:idem:*").Val()
+			if len(channels) != i+1 {
+				return fmt.Errorf("%d channels", len(channels))
+			}
+			return nil
+		})
+		begin := time.Now()
+		close(release)
+		want(t, key, <-got, then.want)
+		if d := time.Since(begin); d > 3*time.Second {
+			t.Errorf("%s: woken after %v", key, d)
+		}
+		wg.Wait()
+	}
+}
+
+// lapse waits until the lease of a payment's claim is over, and not renewed.
+func lapse(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
+	redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error {
+		now := rdb.Time(ctx).Val().UnixMilli()
+		for _, key := range rdb.Keys(ctx, "interlock:idem:*").Val() {
+			if u, _ := rdb.HGet(ctx, key, "u").Int64(); rdb.HGet(ctx, key, "s").Val() == "c" && u > now {
+				return errors.New("not over yet")
+			}
+		}
+		return nil
+	})
+}
+
+func TestAHolderThatWasCutOff(t *testing.T) {
+	srv := redistest.Shared(t)
+	rdb := srv.Client(t)
+	short := idempotency.Lease(400 * time.Millisecond)
+	other := newEngine(t, newStore(t, rdb), short)
+	for name, c := range map[string]struct {
+		mark     bool
+		meanOver bool // another takes over
+		strict   bool
+		then     int // what the holder answers in the end
+		holder   result
+		again    result
+	}{
+		"nobody took over, commits":   {then: 201, holder: result{status: 201}, again: result{status: 201, replayed: true}},
+		"nobody took over, fails":     {then: 500, holder: result{status: 500}, again: fresh(1)},
+		"another took over, commits":  {meanOver: true, then: 201, holder: replayed(1), again: replayed(1)},
+		"another took over, fails":    {meanOver: true, then: 500, holder: result{status: 500}, again: replayed(1)},
+		"marked, nobody can":          {mark: true, then: 201, holder: result{status: 201}, again: result{status: 201, replayed: true}},
+		"marked, fails, nobody can":   {mark: true, then: 500, holder: result{status: 500}, again: result{status: 500, replayed: true}},
+		"strict, nobody can, commits": {strict: true, then: 201, holder: result{status: 201}, again: result{status: 201, replayed: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key, w := `"`+name+`"`, newWire()
+			opts := []idempotency.Option{short}
+			if c.strict {
+				opts = append(opts, idempotency.Strict())
+			}
+			cut := newEngine(t, newStore(t, srv.Client(t, w.through), soonCut), opts...)
+			var bank bank
+			got := make(chan result, 1)
+			held, release := make(chan struct{}), make(chan struct{})
+			go func() {
+				got <- do(t.Context(), cut, pay(key), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+					if c.mark {
+						if err := idempotency.MarkEffect(ctx); err != nil {
+							t.Error(err)
+						}
+					}
+					w.cut(true)
+					<-ctx.Done()
+					if !errors.Is(context.Cause(ctx), core.ErrLost) {
+						t.Error(context.Cause(ctx))
+					}
+					close(held)
+					<-release
+					return idempotency.Response{Status: c.then}, true
+				})
+			}()
+			<-held
+			lapse(t, rdb)
+			p := pay(key)
+			p.body = "other"
+			want(t, "another request", do(t.Context(), other, p, bank.run), refused(core.ReasonKeyReused))
+			switch {
+			case c.meanOver:
+				want(t, "take-over", do(t.Context(), other, pay(key), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+					if g := idempotency.Generation(ctx); g != 2 {
+						t.Errorf("generation %d", g)
+					}
+					return bank.run(ctx, a)
+				}), fresh(1))
+			case c.mark || c.strict:
+				want(t, "marked", do(t.Context(), other, pay(key), bank.run), refused(core.ReasonOutcomeUnknown))
+			}
+			w.mend()
+			close(release)
+			want(t, "the holder", <-got, c.holder)
+			want(t, "again", do(t.Context(), other, pay(key), bank.run), c.again)
+		})
+	}
+}
+
+// soonCut makes a store that is cut off notice soon.
+var soonCut = redisstore.Timeout(200 * time.Millisecond)
+
+func TestAReplyThatIsLostChangesNothing(t *testing.T) {
+	srv := redistest.Shared(t)
+	rdb := srv.Client(t)
+	w := newWire()
+	e, other := newEngine(t, newStore(t, srv.Client(t, w.through))), newEngine(t, newStore(t, rdb))
+	var bank bank
+	do(t.Context(), e, pay("warm"), bank.run)
+
+	w.replies(once())
+	want(t, "claim reply lost", do(t.Context(), e, pay("claim"), bank.run), fresh(2))
+	want(t, "again", do(t.Context(), other, pay("claim"), bank.run), replayed(2))
+
+	run := func(then runFunc) runFunc {
+		return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			w.replies(once())
+			return then(ctx, a)
+		}
+	}
+	want(t, "commit reply lost", do(t.Context(), e, pay("commit"), run(bank.run)), fresh(3))
+	want(t, "again", do(t.Context(), other, pay("commit"), bank.run), replayed(3))
+
+	want(t, "mark reply lost", do(t.Context(), e, pay("mark"), run(func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		if err := idempotency.MarkEffect(ctx); err != nil {
+			t.Error(err)
+		}
+		return bank.run(ctx, a)
+	})), fresh(4))
+	want(t, "again", do(t.Context(), other, pay("mark"), bank.run), replayed(4))
+
+	want(t, "abandon reply lost", do(t.Context(), e, pay("abandon"), run(status(500))), result{status: 500})
+	want(t, "again", do(t.Context(), other, pay("abandon"), bank.run), fresh(5))
+	w.replies(nil)
+}
+
+func TestRedisKilledDuringTheHandler(t *testing.T) {
+	for name, persist := range map[string]bool{"with its data": true, "without its data": false} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{}
+			if persist {
+				args = []string{"--appendonly", "yes", "--appendfsync", "always"}
+			}
+			srv := redistest.Start(t, redistest.Args(args...))
+			e, other := newEngine(t, newStore(t, srv.Client(t))), newEngine(t, newStore(t, srv.Client(t)))
+			var bank bank
+			want(t, "first", do(t.Context(), e, pay("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+				srv.Kill()
+				if err := idempotency.MarkEffect(ctx); !errors.Is(err, core.ErrUnavailable) {
+					t.Errorf("MarkEffect without a server: %v", err)
+				}
+				return bank.run(ctx, a)
+			}), fresh(1))
+			want(t, "while it is down", do(t.Context(), other, pay("k"), bank.run), refused(core.ReasonNoRecord))
+			if e.Pending() != 1 {
+				t.Errorf("%d pending", e.Pending())
+			}
+			srv.Restart(t)
+			redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+				if n := e.Pending(); n > 0 {
+					return fmt.Errorf("%d pending", n)
+				}
+				return nil
+			})
+			want(t, "again", do(t.Context(), other, pay("k"), bank.run), replayed(1))
+		})
+	}
+}
+
+func TestScriptsMayBeFlushedBetweenAnyTwoCalls(t *testing.T) {
+	srv := redistest.Shared(t)
+	rdb := srv.Client(t)
+	e := newEngine(t, newStore(t, rdb), idempotency.Lease(300*time.Millisecond))
+	flush := func() {
+		if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	var bank bank
+	flush()
+	want(t, "first", do(t.Context(), e, pay("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		flush()
+		if err := idempotency.MarkEffect(ctx); err != nil {
+			t.Error(err)
+		}
+		flush()
+		deadline := time.NewTimer(500 * time.Millisecond) // over a lease: it was renewed
+		defer deadline.Stop()
+		select {
+		case <-ctx.Done():
+			t.Error(context.Cause(ctx))
+		case <-deadline.C:
+		}
+		flush()
+		return bank.run(ctx, a)
+	}), fresh(1))
+	flush()
+	want(t, "again", do(t.Context(), e, pay("k"), bank.run), replayed(1))
+	do(t.Context(), e, pay("f"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		flush()
+		return status(500)(ctx, a)
+	})
+	want(t, "after a release", do(t.Context(), e, pay("f"), bank.run), fresh(2))
+}
+
+func TestADamagedRecordIsNeverExecuted(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	e := newEngine(t, newStore(t, rdb), idempotency.FailOpen())
+	var bank bank
+	ctx := t.Context()
+	for name, damage := range map[string]func(key string) error{
+		"other version":  func(key string) error { return rdb.HSet(ctx, key, "v", "2").Err() },
+		"no version":     func(key string) error { return rdb.HDel(ctx, key, "v").Err() },
+		"no token":       func(key string) error { return rdb.HDel(ctx, key, "t").Err() },
+		"no fingerprint": func(key string) error { return rdb.HDel(ctx, key, "f").Err() },
+		"no generation":  func(key string) error { return rdb.HDel(ctx, key, "g").Err() },
+		"unknown state":  func(key string) error { return rdb.HSet(ctx, key, "s", "?").Err() },
+		"no state":       func(key string) error { return rdb.HDel(ctx, key, "s").Err() },
+		"no lease":       func(key string) error { return rdb.HSet(ctx, key, "s", "c", "u", "soon").Err() },
+		"no response":    func(key string) error { return rdb.HDel(ctx, key, "r").Err() },
+		"empty response": func(key string) error { return rdb.HSet(ctx, key, "r", "").Err() },
+		"rubbish":        func(key string) error { return rdb.HSet(ctx, key, "r", "\x01rubbish").Err() },
+		"envelope of v2": func(key string) error { return rdb.HSet(ctx, key, "r", "\x02").Err() },
+		"another's hash": func(key string) error {
+			return errors.Join(rdb.Del(ctx, key).Err(), rdb.HSet(ctx, key, "a", "b").Err())
+		},
+		"another's type": func(key string) error { return rdb.Set(ctx, key, "x", 0).Err() },
+	} {
+		rdb.FlushDB(ctx)
+		n := bank.effects.Load()
+		do(ctx, e, pay("k"), bank.run)
+		keys := rdb.Keys(ctx, "*").Val()
+		if err := damage(keys[0]); err != nil || len(keys) != 1 {
+			t.Fatal(name, keys, err)
+		}
+		want(t, name, do(ctx, e, pay("k"), bank.run), refused(core.ReasonNoRecord))
+		if bank.effects.Load() != n+1 {
+			t.Errorf("%s: it was carried out again", name)
+		}
+	}
+}
+
+func TestAFullServerKeepsAnswersAndReleasesClaims(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	e := newEngine(t, newStore(t, rdb))
+	memory := func(limit string) {
+		t.Helper()
+		if err := rdb.ConfigSet(t.Context(), "maxmemory", limit).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	var bank bank
+	full := func(then runFunc) runFunc {
+		return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			memory("1")
+			return then(ctx, a)
+		}
+	}
+	want(t, "released", do(t.Context(), e, pay("f"), full(status(500))), result{status: 500})
+	if n := rdb.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d records are left of a release", n)
+	}
+	want(t, "while it is full", do(t.Context(), e, pay("x"), bank.run), refused(core.ReasonNoRecord))
+	memory("0")
+	want(t, "committed", do(t.Context(), e, pay("k"), full(bank.run)), fresh(1))
+	memory("0")
+	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+		if e.Pending() > 0 {
+			return errors.New("not stored yet")
+		}
+		return nil
+	})
+	want(t, "again", do(t.Context(), e, pay("k"), bank.run), replayed(1))
+}
+
+func TestRetentionIsCountedFromTheCommitAndNeverShortened(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	store := newStore(t, rdb)
+	long := newEngine(t, store, idempotency.Retention(time.Hour))
+	short := long.With(idempotency.Retention(time.Minute), idempotency.Tombstone(time.Hour))
+	var bank bank
+	ttl := func() time.Duration {
+		for _, key := range rdb.Keys(t.Context(), "interlock:idem:*").Val() {
+			if !strings.HasSuffix(key, ":gone") {
+				return rdb.TTL(t.Context(), key).Val().Round(time.Minute)
+			}
+		}
+		return 0
+	}
+	do(t.Context(), long, pay("k"), bank.run)
+	for range 2 {
+		want(t, "replay", do(t.Context(), short, pay("k"), bank.run), replayed(1))
+	}
+	if d := ttl(); d != time.Hour {
+		t.Errorf("kept for %v, want an hour", d)
+	}
+	rdb.FlushDB(t.Context())
+	do(t.Context(), short, pay("k"), bank.run)
+	if d := ttl(); d != time.Minute {
+		t.Errorf("kept for %v, want a minute", d)
+	}
+	for _, key := range rdb.Keys(t.Context(), "interlock:idem:*}").Val() {
+		rdb.Del(t.Context(), key) // as if it had expired
+	}
+	want(t, "expired", do(t.Context(), short, pay("k"), bank.run), refused(core.ReasonKeyExpired))
+	want(t, "without tombstones", do(t.Context(), long, pay("l"), bank.run), fresh(3))
+}
+
+func TestClusterKeepsRecordsAndLocksOnDifferentNodes(t *testing.T) {
+	set := redistest.Cluster(t, 3, 0)
+	rdb := set.Client(t)
+	store := newStore(t, rdb)
+	locker, err := core.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+	account := core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
+		return []string{req.Native().(payment).path}, nil
+	})
+	e := newEngine(t, store, idempotency.Lease(600*time.Millisecond), idempotency.WaitReplay(10*time.Second),
+		idempotency.Under(core.Serialize(locker, "", account)))
+	var bank bank
+	var wg sync.WaitGroup
+	for i := range 60 {
+		for range 3 {
+			wg.Go(func() {
+				p := pay(fmt.Sprint("k", i))
+				p.path = fmt.Sprint("/accounts/", i%7)
+				got := do(t.Context(), e, p, func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+					if i%20 == 0 { // over a lease
+						timer := time.NewTimer(800 * time.Millisecond)
+						defer timer.Stop()
+						<-timer.C
+					}
+					return bank.run(ctx, a)
+				})
+				if got.status != 201 {
+					t.Errorf("payment %d: %+v", i, got)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if n := bank.effects.Load(); n != 60 {
+		t.Errorf("%d effects of 60 payments", n)
+	}
+	if err := rdb.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
+		return node.ScriptFlush(ctx).Err()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p := pay("k1")
+	p.path = "/accounts/1"
+	if got := do(t.Context(), e, p, bank.run); !got.replayed {
+		t.Errorf("after SCRIPT FLUSH: %+v", got)
+	}
+	if err := e.Forget(t.Context(), "alice", "k1"); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "forgotten", do(t.Context(), e, p, bank.run), fresh(61))
+}
+
+func TestARefusalOfTheLockGivesTheKeyBack(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	store := newStore(t, rdb)
+	locker, other := newLocker(t, rdb), newLocker(t, rdb)
+	e := newEngine(t, store, idempotency.Under(core.Serialize(locker, "payments", core.Wait(50*time.Millisecond))))
+	bad := newEngine(t, store, idempotency.Under(core.Serialize(locker, "a/{header.X-Missing}/{id}")))
+	var bank bank
+	lease := lock(t, other, "payments")
+	want(t, "held", do(t.Context(), e, pay("k"), bank.run), refused(core.ReasonHeld))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	want(t, "gone", do(ctx, e, pay("k"), bank.run), refused(core.ReasonCanceled))
+	release(t, lease)
+	want(t, "misconfigured", do(t.Context(), bad, pay("k"), bank.run), refused(core.ReasonMisconfigured))
+	if keys := rdb.Keys(t.Context(), "interlock:idem:*").Val(); len(keys) > 0 {
+		t.Errorf("records are left: %v", keys)
+	}
+	want(t, "then", do(t.Context(), e, pay("k"), bank.run), fresh(1))
+}
+
+func TestAClientThatLeavesTheLocksQueueLeavesNothing(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	store := newStore(t, rdb)
+	locker := newLocker(t, rdb)
+	e := newEngine(t, store, idempotency.Under(core.Serialize(locker, "payments")))
+	var bank bank
+	lease := lock(t, locker, "payments")
+	ctx, cancel := context.WithCancel(t.Context())
+	got := make(chan result, 1)
+	go func() { got <- do(ctx, e, pay("k"), bank.run) }()
+	redistest.Eventually(t, 5*time.Second, func(context.Context) error {
+		if held := locker.Held(); len(held) != 1 || held[0].Waiters != 1 {
+			return fmt.Errorf("%+v", held)
+		}
+		return nil
+	})
+	cancel()
+	want(t, "left", <-got, refused(core.ReasonCanceled))
+	release(t, lease)
+	wantGone(t, rdb)
+	want(t, "again", do(t.Context(), e, pay("k"), bank.run), fresh(1))
+}
+
+func TestUnderALockTheHandlerOutlivesItsClient(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	store := newStore(t, rdb)
+	locker := newLocker(t, rdb)
+	e := newEngine(t, store, idempotency.Under(core.Serialize(locker, "payments")))
+	var bank bank
+	ctx, cancel := context.WithCancel(t.Context())
+	want(t, "first", do(ctx, e, pay("k"), func(inner context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		cancel()
+		if err := core.LeaseFromContext(inner).Check(inner); err != nil || inner.Err() != nil {
+			t.Errorf("the lease: %v; the context: %v", err, context.Cause(inner))
+		}
+		return bank.run(inner, a)
+	}), fresh(1))
+	want(t, "again", do(t.Context(), e, pay("k"), bank.run), replayed(1))
+	wantGone(t, rdb)
+}
+
+func TestALostLockKeepsTheClaim(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	store := newStore(t, rdb)
+	locker := newLocker(t, rdb, core.Watchdog(300*time.Millisecond))
+	e := newEngine(t, store, idempotency.Under(core.Serialize(locker, "payments")))
+	var bank bank
+	lose := func(answered bool) runFunc {
+		return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			rdb.Del(ctx, "interlock:{payments}")
+			<-ctx.Done()
+			if !answered {
+				return idempotency.Response{Status: 200}, false
+			}
+			return bank.run(ctx, a)
+		}
+	}
+	want(t, "no answer", do(t.Context(), e, pay("k"), lose(false)), result{reason: core.ReasonLost, ran: true})
+	want(t, "then", do(t.Context(), e, pay("k"), bank.run), refused(core.ReasonInFlight))
+	want(t, "an answer", do(t.Context(), e, pay("l"), lose(true)), fresh(1))
+	want(t, "then", do(t.Context(), e, pay("l"), bank.run), replayed(1))
+}
+
+func TestAReplyToAnotherScriptIsNoClaim(t *testing.T) {
+	// Whatever a lock's script answers, none of it is taken for a grant.
+	words := map[string]bool{}
+	for _, name := range []string{"acquire", "renew", "release"} {
+		source, err := os.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range []string{"'claim'", "'commit'", "'marked'", "'abandoned'", "'renewed'"} {
+			if strings.Contains(string(source), word) {
+				words[word] = true
+			}
+		}
+	}
+	if len(words) > 0 {
+		t.Errorf("the lock's scripts say %v", words)
+	}
+}
+
+func BenchmarkIdempotent(b *testing.B) {
+	rdb := redistest.Shared(b).Client(b)
+	e := newEngine(b, newStore(b, rdb))
+	ctx := context.Background()
+	answer := func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+		return idempotency.Response{
+			Status: 201, Header: map[string][]string{"Content-Type": {"application/json"}}, Body: make([]byte, 4<<10),
+		}, true
+	}
+	b.Run("fresh", func(b *testing.B) {
+		b.ReportAllocs()
+		n := 0
+		for b.Loop() {
+			n++
+			do(ctx, e, pay(fmt.Sprint("k", b.N, "-", n)), answer)
+		}
+	})
+	do(ctx, e, pay("k"), answer)
+	b.Run("replay4KiB", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if got := do(ctx, e, pay("k"), answer); !got.replayed {
+				b.Fatal(got)
+			}
+		}
+	})
+	b.Run("replay4KiB/256", func(b *testing.B) {
+		b.ReportAllocs()
+		each(b, 256, func(int) { do(ctx, e, pay("k"), answer) })
+	})
+	// What there is to compare with: the response fetched by a plain GET.
+	plain := strings.Repeat("x", 4<<10)
+	if err := rdb.Set(ctx, "plain", plain, 0).Err(); err != nil {
+		b.Fatal(err)
+	}
+	get := func(b *testing.B) {
+		if v, err := rdb.Get(ctx, "plain").Result(); err != nil || len(v) != len(plain) {
+			b.Error(err)
+		}
+	}
+	b.Run("get4KiB", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			get(b)
+		}
+	})
+	b.Run("get4KiB/256", func(b *testing.B) {
+		b.ReportAllocs()
+		each(b, 256, func(int) { get(b) })
+	})
+}
