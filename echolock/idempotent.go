@@ -60,7 +60,8 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 						}
 						return err
 					})
-					return captured.Response(), answered
+					answer, _ := captured.Response(own.Status)
+					return answer, answered
 				},
 				Pass: func(ctx context.Context) bool {
 					tracked := &httpx.Writer{ResponseWriter: res.Writer}

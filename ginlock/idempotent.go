@@ -40,7 +40,10 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 				defer func() { c.Writer = w }()
 				errs := len(c.Errors)
 				next(ctx, c)
-				return captured.done(len(c.Errors) > errs)
+				if len(c.Errors) > errs {
+					captured.Fail(captured.noted)
+				}
+				return captured.Response(captured.noted)
 			},
 			Pass: func(ctx context.Context) bool {
 				next(ctx, c)
@@ -69,16 +72,6 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 type writer struct {
 	*capture.Writer
 	noted int
-}
-
-// done says that the handlers are.
-func (w *writer) done(errs bool) (answer idempotency.Response, answered bool) {
-	answered = w.Answered()
-	if errs {
-		w.Fail(w.noted)
-	}
-	w.WriteHeaderNow() // as gin does in the end
-	return w.Response(), answered
 }
 
 func (w *writer) WriteHeader(status int) {

@@ -31,7 +31,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) h
 				Run: func(ctx context.Context, attempt *idempotency.Attempt) (idempotency.Response, bool) {
 					captured = capture.New(w, attempt)
 					serve(ctx, next, captured, r)
-					return captured.Response(), captured.Answered()
+					return captured.Response(http.StatusOK)
 				},
 				Pass: func(ctx context.Context) bool {
 					tracked := &httpx.Writer{ResponseWriter: w}

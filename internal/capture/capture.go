@@ -182,7 +182,8 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // Fail says that the handler has failed, and left it to others to say so. If it
-// has written nothing, that is a 500, which must not pass for an empty 200.
+// has written nothing, that is a 500, or the status if it is such: it must not
+// pass for an empty 200.
 func (w *Writer) Fail(status int) {
 	if !w.Answered() {
 		w.WriteHeader(max(status, http.StatusInternalServerError))
@@ -193,14 +194,18 @@ func (w *Writer) Fail(status int) {
 // Failed reports whether there is nothing but the status of Fail.
 func (w *Writer) Failed() bool { return w.state == failed }
 
-// Response is what is to be stored, when the handler is done. Header fields are
-// those that the handler has changed; what stands in front of it sets its own
-// again. One that it has removed has no values.
-func (w *Writer) Response() idempotency.Response {
+// Response is what is to be stored, when the handler is done, and whether it gave
+// an answer. For one that wrote nothing the status is implied, as frameworks send
+// it then.
+//
+// Header fields are those that the handler has changed; what stands in front of
+// it sets its own again. One that it has removed has no values.
+func (w *Writer) Response(implied int) (answer idempotency.Response, answered bool) {
+	answered = w.Answered() && w.state != failed
 	if !w.Answered() {
-		w.WriteHeader(http.StatusOK) // as net/http does for a handler that writes nothing
+		w.WriteHeader(implied)
 	}
-	return idempotency.Response{Status: w.status, Header: w.changed(), Body: w.body, Trailer: w.trailer()}
+	return idempotency.Response{Status: w.status, Header: w.changed(), Body: w.body, Trailer: w.trailer()}, answered
 }
 
 func (w *Writer) changed() map[string][]string {

@@ -1,0 +1,582 @@
+package idemtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// Run runs the table of all protocols. protocol is the builder's.
+func Run(t *testing.T, protocol string, build Builder) {
+	for _, c := range table {
+		t.Run(c.name, func(t *testing.T) {
+			srv := redistest.Shared
+			if c.own {
+				srv = func(tb testing.TB) *redistest.Server { return redistest.Start(tb) }
+			}
+			c.run(newFixture(t, protocol, build, srv(t)))
+		})
+	}
+}
+
+// bank counts effects, and answers with their number.
+type bank struct{ effects atomic.Int64 }
+
+func (b *bank) pay(context.Context, string, int64) (Outcome, string) {
+	return OK, fmt.Sprint("payment ", b.effects.Add(1))
+}
+
+func fresh(n int) Answer { return Answer{Text: fmt.Sprint("payment ", n)} }
+
+func replayed(n int) Answer { return Answer{Text: fmt.Sprint("payment ", n), Replayed: true} }
+
+func refused(r core.Reason) Answer { return Answer{Refusal: r} }
+
+// fails is a handler that gives its first answer once, and then pays.
+func (b *bank) fails(first Handler) Handler {
+	return func(ctx context.Context, account string, amount int64) (Outcome, string) {
+		if b.effects.Add(1) == 1 {
+			return first(ctx, account, amount)
+		}
+		return OK, fmt.Sprint("payment ", b.effects.Load())
+	}
+}
+
+func says(o Outcome, text string) Handler {
+	return func(context.Context, string, int64) (Outcome, string) { return o, text }
+}
+
+// marks marks the effect before h.
+func (f *fixture) marks(h Handler) Handler {
+	return func(ctx context.Context, account string, amount int64) (Outcome, string) {
+		if err := idempotency.MarkEffect(ctx); err != nil {
+			f.Errorf("marking the effect: %v", err)
+		}
+		return h(ctx, account, amount)
+	}
+}
+
+// held is a handler that waits at a gate.
+func (g gate) held(h Handler) Handler {
+	return func(ctx context.Context, account string, amount int64) (Outcome, string) {
+		g.pass()
+		return h(ctx, account, amount)
+	}
+}
+
+// foreign is the same request in the other protocol, for the engine.
+type foreign struct {
+	core.Request
+	protocol string
+}
+
+func (q foreign) Protocol() string                 { return q.protocol }
+func (q foreign) Key() []string                    { return []string{"k"} }
+func (q foreign) Target() (string, string, string) { return "POST", "/accounts/42/payments", "" }
+func (q foreign) Route() (string, bool)            { return "", true }
+func (q foreign) Header(string) []string           { return []string{"alice"} }
+func (q foreign) Body(int64) ([]byte, error)       { return []byte(`{"amount":0}`), nil }
+
+// row is a case. own says that it needs a server of its own, since it kills it.
+type row struct {
+	name string
+	own  bool
+	run  func(f *fixture)
+}
+
+var table = []row{
+	{name: "the answer is replayed", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.pay)
+		f.want("first", e.pay("k"), fresh(1))
+		f.want("again", e.pay("k"), replayed(1))
+		other := f.serve(f.engine(), b.pay) // another process
+		f.want("elsewhere", other.pay("k"), replayed(1))
+		f.want("in quotes", other.pay(`"k"`), replayed(1))
+	}},
+	{name: "no key is refused", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.pay)
+		f.want("without", e.call(Request{}), refused(core.ReasonKeyMissing))
+		if n := b.effects.Load(); n != 0 {
+			f.Errorf("%d effects", n)
+		}
+	}},
+	{name: "a malformed key is refused", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(idempotency.Optional()), b.pay)
+		for _, keys := range [][]string{
+			{""}, {"a", "b"}, {"a", "a"}, {"a,b"}, {"a b"}, {`"a`}, {strings.Repeat("a", 256)},
+		} {
+			f.want(fmt.Sprintf("%q", keys), e.call(Request{Keys: keys}), refused(core.ReasonKeyMalformed))
+		}
+		f.want("255", e.pay(strings.Repeat("a", 255)), fresh(1))
+	}},
+	{name: "an optional key that is missing", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(idempotency.Optional()), f.marks(b.pay))
+		f.want("without", e.call(Request{}), fresh(1))
+		f.want("without again", e.call(Request{}), fresh(2))
+		f.want("with", e.pay("k"), fresh(3))
+		f.want("with again", e.pay("k"), replayed(3))
+	}},
+	{name: "in flight", run: func(f *fixture) {
+		var b bank
+		g := newGate()
+		e := f.serve(f.engine(), g.held(b.pay))
+		first := e.start("k")
+		f.wait("inside", g.inside)
+		f.want("meanwhile", e.pay("k"), refused(core.ReasonInFlight))
+		f.want("mismatch meanwhile", e.call(Request{Keys: []string{"k"}, Amount: 2}), refused(core.ReasonKeyReused))
+		close(g.leave)
+		f.want("first", first(), fresh(1))
+		f.want("afterwards", e.pay("k"), replayed(1))
+	}},
+	{name: "in flight and waited for", run: func(f *fixture) {
+		var b bank
+		g := newGate()
+		e := f.serve(f.engine(idempotency.WaitReplay(Patience)), g.held(b.pay))
+		first := e.start("k")
+		f.wait("inside", g.inside)
+		f.srv.ResetStats(f)
+		second := e.start("k")
+		f.eventually("the second has asked", func() bool { return f.srv.Calls(f)["evalsha"] >= 1 })
+		close(g.leave)
+		f.want("first", first(), fresh(1))
+		f.want("second", second(), replayed(1))
+	}},
+	{name: "twenty at once", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(idempotency.WaitReplay(Patience)), b.pay)
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if a := e.pay("k"); a.Text != "payment 1" || a.Refusal != "" {
+					f.Errorf("%+v", a)
+				}
+			})
+		}
+		wg.Wait()
+		if n := b.effects.Load(); n != 1 {
+			f.Errorf("%d effects", n)
+		}
+	}},
+	{name: "two principals with one key", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.pay)
+		f.want("alice", e.call(Request{Keys: []string{"k"}, Principal: "alice"}), fresh(1))
+		f.want("bob", e.call(Request{Keys: []string{"k"}, Principal: "bob"}), fresh(2))
+		f.want("a bc", e.call(Request{Keys: []string{"bc"}, Principal: "a"}), fresh(3))
+		f.want("ab c", e.call(Request{Keys: []string{"c"}, Principal: "ab"}), fresh(4))
+		f.want("bob again", e.call(Request{Keys: []string{"k"}, Principal: "bob"}), replayed(2))
+	}},
+	{name: "nobody's key is refused", run: func(f *fixture) {
+		var b bank
+		nobody := idempotency.Scope(func(context.Context, core.Request) (string, error) { return "", nil })
+		e := f.serve(f.engine(nobody), b.pay)
+		f.want("without a principal", e.pay("k"), refused(core.ReasonBadKey))
+	}},
+	{name: "two keys with one body", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.pay)
+		f.want("k", e.pay("k"), fresh(1))
+		f.want("l", e.pay("l"), fresh(2))
+	}},
+	{name: "another body or target", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.pay)
+		f.want("first", e.pay("k"), fresh(1))
+		f.want("amount", e.call(Request{Keys: []string{"k"}, Amount: 2}), refused(core.ReasonKeyReused))
+		f.want("account", e.call(Request{Keys: []string{"k"}, Account: "43"}), refused(core.ReasonKeyReused))
+		f.want("again", e.pay("k"), replayed(1))
+	}},
+	{name: "a key of the other protocol is refused", run: func(f *fixture) {
+		var b bank
+		engine := f.engine()
+		other := idempotency.HTTP
+		if f.protocol == other {
+			other = idempotency.GRPC
+		}
+		v := engine.Do(f.Context(), foreign{protocol: other}, idempotency.Handler{
+			Run: func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+				return idempotency.Response{}, true
+			},
+		})
+		if v.Refusal != nil || v.Replay != nil {
+			f.Errorf("%+v", v)
+		}
+		f.want("here", f.serve(engine, b.pay).pay("k"), refused(core.ReasonKeyReused))
+	}},
+	{name: "a panic releases the key", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.fails(func(context.Context, string, int64) (Outcome, string) { panic("at the disco") }))
+		f.want("first", e.pay("k"), Answer{Outcome: Failed, Text: "at the disco"})
+		f.want("retry", e.pay("k"), fresh(2))
+		f.want("again", e.pay("k"), replayed(2))
+	}},
+	{name: "a failure releases the key", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.fails(says(Failed, "disk")))
+		f.want("first", e.pay("k"), Answer{Outcome: Failed, Text: "disk"})
+		f.want("retry", e.pay("k"), fresh(2))
+	}},
+	{name: "a marked failure is replayed", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.fails(f.marks(says(Failed, "disk"))))
+		f.want("first", e.pay("k"), Answer{Outcome: Failed, Text: "disk"})
+		f.want("retry", e.pay("k"), Answer{Outcome: Failed, Text: "disk", Replayed: true})
+	}},
+	{name: "a marked panic is replayed as a failure", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.fails(f.marks(func(context.Context, string, int64) (Outcome, string) { panic("at the disco") })))
+		f.want("first", e.pay("k"), Answer{Outcome: Failed, Text: "at the disco"})
+		if a := e.pay("k"); a.Outcome != Failed || !a.Replayed || b.effects.Load() != 1 {
+			f.Errorf("retry: %+v, %d effects", a, b.effects.Load())
+		}
+	}},
+	{name: "a strict failure is replayed", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(idempotency.Strict()), b.fails(says(Failed, "disk")))
+		f.want("first", e.pay("k"), Answer{Outcome: Failed, Text: "disk"})
+		f.want("retry", e.pay("k"), Answer{Outcome: Failed, Text: "disk", Replayed: true})
+	}},
+	{name: "what is declined is replayed", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.fails(says(Declined, "poor")))
+		f.want("first", e.pay("k"), Answer{Outcome: Declined, Text: "poor"})
+		f.want("again", e.pay("k"), Answer{Outcome: Declined, Text: "poor", Replayed: true})
+	}},
+	{name: "busy releases the key", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.fails(says(Busy, "later")))
+		f.want("first", e.pay("k"), Answer{Outcome: Busy, Text: "later"})
+		f.want("retry", e.pay("k"), fresh(2))
+	}},
+	{name: "store all stores busy and failures", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(idempotency.StoreAll()), b.fails(says(Busy, "later")))
+		f.want("first", e.pay("k"), Answer{Outcome: Busy, Text: "later"})
+		f.want("again", e.pay("k"), Answer{Outcome: Busy, Text: "later", Replayed: true})
+	}},
+	{name: "the handler's context knows its attempt", run: func(f *fixture) {
+		var b bank
+		var keys []string
+		e := f.serve(f.engine(), func(ctx context.Context, account string, amount int64) (Outcome, string) {
+			keys = append(keys, idempotency.DownstreamKey(ctx))
+			if n := idempotency.Generation(ctx); n != 1 {
+				f.Errorf("generation %d", n)
+			}
+			if _, limited := ctx.Deadline(); limited {
+				f.Error("the client's deadline is the handler's")
+			}
+			if len(keys) == 1 {
+				return Failed, ""
+			}
+			return b.pay(ctx, account, amount)
+		})
+		e.pay("k")
+		f.want("retry", e.pay("k"), fresh(1))
+		if len(keys) != 2 || keys[0] != keys[1] || len(keys[0]) != 36 {
+			f.Errorf("downstream keys %q", keys)
+		}
+	}},
+	{name: "the client leaves", run: func(f *fixture) {
+		var b bank
+		g := newGate()
+		engine := f.engine()
+		e := f.serve(engine, func(ctx context.Context, account string, amount int64) (Outcome, string) {
+			g.pass() // a quarter of it
+			if err := ctx.Err(); err != nil {
+				f.Errorf("the handler's context has ended: %v", context.Cause(ctx))
+			}
+			return b.pay(ctx, account, amount)
+		})
+		waiting := f.serve(engine.With(idempotency.WaitReplay(Patience)), b.pay)
+		ctx, cancel := context.WithCancel(f.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if a, err := e.client.Call(ctx, Request{Keys: []string{"k"}}); err == nil {
+				f.Errorf("answered: %+v", a)
+			}
+		})
+		f.wait("inside", g.inside)
+		cancel()
+		wg.Wait()
+		f.wait("the server knows", e.Left)
+		f.want("retry meanwhile", e.pay("k"), refused(core.ReasonInFlight))
+		retry := waiting.start("k")
+		close(g.leave)
+		f.want("retry", retry(), replayed(1))
+	}},
+	{name: "a request over the limit", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.pay)
+		f.want("over", e.call(Request{Keys: []string{"k"}, Padding: 1 << 20}), refused(core.ReasonBodyTooLarge))
+		f.want("under", e.call(Request{Keys: []string{"k"}, Padding: 1<<20 - 100}), fresh(1))
+	}},
+	{name: "an answer over the limit", run: func(f *fixture) {
+		var b bank
+		long := strings.Repeat("x", 1<<20+1)
+		e := f.serve(f.engine(), b.fails(says(OK, long)))
+		f.want("first", e.pay("k"), Answer{Text: long})
+		f.want("again", e.pay("k"), refused(core.ReasonResponseUnavailable))
+		if n := b.effects.Load(); n != 1 {
+			f.Errorf("%d effects", n)
+		}
+	}},
+	{name: "an answer of just the limit", run: func(f *fixture) {
+		var b bank
+		long := strings.Repeat("x", 1<<10)
+		e := f.serve(f.engine(idempotency.MaxResponse(1<<10+8)), b.fails(says(OK, long)))
+		f.want("first", e.pay("k"), Answer{Text: long})
+		f.want("again", e.pay("k"), Answer{Text: long, Replayed: true})
+	}},
+	{name: "scripts are flushed between calls", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), f.marks(b.pay))
+		flush := func() {
+			if err := f.rdb.ScriptFlush(f.Context()).Err(); err != nil {
+				f.Error(err)
+			}
+		}
+		flush()
+		f.want("first", e.pay("k"), fresh(1))
+		flush()
+		f.want("again", e.pay("k"), replayed(1))
+	}},
+	{name: "the reply of the claim is lost", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.pay)
+		f.want("warm", e.pay("w"), fresh(1))
+		f.wire.lose("granted")
+		f.want("first", e.pay("k"), fresh(2))
+		f.want("again", e.pay("k"), replayed(2))
+		if n := f.wire.losses(); n != 1 {
+			f.Errorf("%d replies lost", n)
+		}
+	}},
+	{name: "the reply of the commit is lost", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.pay)
+		f.want("warm", e.pay("w"), fresh(1))
+		f.wire.lose("stored")
+		f.want("first", e.pay("k"), fresh(2))
+		f.want("again", e.pay("k"), replayed(2))
+		if n := f.wire.losses(); n != 1 {
+			f.Errorf("%d replies lost", n)
+		}
+	}},
+	{name: "the store dies under the handler", own: true, run: func(f *fixture) {
+		var b bank
+		engine := f.engine()
+		e := f.serve(engine, func(ctx context.Context, account string, amount int64) (Outcome, string) {
+			f.srv.Kill()
+			return b.pay(ctx, account, amount)
+		})
+		f.want("first", e.pay("k"), fresh(1))
+		if n := engine.Pending(); n != 1 {
+			f.Errorf("%d pending", n)
+		}
+		f.srv.Restart(f)
+		f.eventually("the answer is stored", func() bool { return engine.Pending() == 0 })
+		f.want("again", e.pay("k"), replayed(1))
+	}},
+	{name: "the store is down", own: true, run: func(f *fixture) {
+		var b bank
+		// An engine that closes waits for one lease, until claims whose outcome
+		// it does not know can turn up no more.
+		engine := f.engine(idempotency.Lease(time.Second))
+		e := f.serve(engine, b.pay)
+		open := f.serve(engine.With(idempotency.FailOpen()), b.pay)
+		f.want("warm", e.pay("w"), fresh(1))
+		f.srv.Kill()
+		f.want("down", e.pay("k"), refused(core.ReasonNoRecord))
+		f.want("down and open", open.pay("k"), fresh(2))
+		f.want("down and open again", open.pay("k"), fresh(3))
+		f.srv.Restart(f)
+		f.eventually("it is carried out", func() bool { return e.pay("k").Refusal == "" })
+	}},
+	{name: "a damaged record is refused", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(idempotency.FailOpen()), b.pay)
+		f.want("first", e.pay("k"), fresh(1))
+		keys := f.rdb.Keys(f.Context(), "interlock:idem:*").Val()
+		if len(keys) != 1 || f.rdb.Set(f.Context(), keys[0], "x", 0).Err() != nil {
+			f.Fatalf("records %q", keys)
+		}
+		f.want("again", e.pay("k"), refused(core.ReasonNoRecord))
+	}},
+	{name: "under a lock", run: func(f *fixture) {
+		var b bank
+		locker := f.locker()
+		engine := f.engine(idempotency.Under(core.Serialize(locker, "account/{id}", core.Wait(0))))
+		e := f.serve(engine, func(ctx context.Context, account string, amount int64) (Outcome, string) {
+			if lease := core.LeaseFromContext(ctx); lease == nil || lease.Key() != "account/42" {
+				f.Error("the handler runs without its lock")
+			}
+			return b.pay(ctx, account, amount)
+		})
+		lease, err := locker.Lock(f.Context(), "account/42")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.want("locked", e.pay("k"), refused(core.ReasonHeld))
+		if n := f.records(); n != 0 {
+			f.Errorf("%d records", n)
+		}
+		if err := lease.Release(f.Context()); err != nil {
+			f.Error(err)
+		}
+		f.want("free", e.pay("k"), fresh(1))
+		if lease, err = locker.Lock(f.Context(), "account/42"); err != nil {
+			f.Fatal(err)
+		}
+		f.want("a replay takes no lock", e.pay("k"), replayed(1))
+		if err := lease.Release(f.Context()); err != nil {
+			f.Error(err)
+		}
+	}},
+	{name: "a panic under a lock", run: func(f *fixture) {
+		var b bank
+		engine := f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}", core.Wait(0))))
+		e := f.serve(engine, b.fails(func(context.Context, string, int64) (Outcome, string) { panic("at the disco") }))
+		f.want("first", e.pay("k"), Answer{Outcome: Failed, Text: "at the disco"})
+		f.want("retry", e.pay("k"), fresh(2))
+	}},
+	{name: "the claim is lost under the handler", run: func(f *fixture) {
+		e := f.serve(f.engine(idempotency.Lease(300*time.Millisecond)), func(ctx context.Context, _ string, _ int64) (Outcome, string) {
+			f.rdb.FlushDB(context.WithoutCancel(ctx))
+			f.wait("the loss is noticed", ctx.Done())
+			return Nothing, ""
+		})
+		f.want("first", e.pay("k"), refused(core.ReasonLost))
+	}},
+	{name: "another takes over and its answer is replayed", run: func(f *fixture) {
+		var b bank
+		other := f.serve(f.engine(), b.pay)
+		e := f.serve(f.engine(), func(ctx context.Context, _ string, _ int64) (Outcome, string) {
+			f.rdb.FlushDB(context.WithoutCancel(ctx))
+			f.want("other", other.pay("k"), fresh(1))
+			return OK, "too late"
+		})
+		f.want("first", e.pay("k"), replayed(1))
+		f.want("again", e.pay("k"), replayed(1))
+	}},
+	{name: "a process dies and another takes over", run: func(f *fixture) {
+		var b bank
+		g := newGate()
+		dying := f.engine(idempotency.Lease(200 * time.Millisecond))
+		first := f.serve(dying, g.held(says(Nothing, ""))).start("k")
+		f.wait("inside", g.inside)
+		die(dying)
+		e := f.serve(f.engine(), func(ctx context.Context, account string, amount int64) (Outcome, string) {
+			if n := idempotency.Generation(ctx); n != 2 {
+				f.Errorf("generation %d", n)
+			}
+			return b.pay(ctx, account, amount)
+		})
+		f.eventually("it is carried out", func() bool { return e.pay("k") == replayed(1) })
+		close(g.leave)
+		f.want("first", first(), refused(core.ReasonLost))
+	}},
+	{name: "a process dies after the effect", run: func(f *fixture) {
+		var b bank
+		g := newGate()
+		dying := f.engine(idempotency.Lease(200 * time.Millisecond))
+		first := f.serve(dying, f.marks(g.held(says(Nothing, "")))).start("k")
+		f.wait("inside", g.inside)
+		die(dying)
+		e := f.serve(f.engine(), b.pay)
+		f.eventually("the outcome is unknown", func() bool { return e.pay("k") == refused(core.ReasonOutcomeUnknown) })
+		f.want("mismatch", e.call(Request{Keys: []string{"k"}, Amount: 2}), refused(core.ReasonKeyReused))
+		close(g.leave)
+		f.want("first", first(), refused(core.ReasonLost))
+		if n := b.effects.Load(); n != 0 {
+			f.Errorf("%d effects", n)
+		}
+	}},
+	{name: "an expired key", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(idempotency.Lease(50*time.Millisecond), idempotency.Retention(50*time.Millisecond),
+			idempotency.Tombstone(time.Hour)), b.pay)
+		f.want("first", e.pay("k"), fresh(1))
+		f.eventually("it has expired", func() bool { return e.pay("k") == refused(core.ReasonKeyExpired) })
+	}},
+	{name: "a closing engine refuses", run: func(f *fixture) {
+		var b bank
+		engine := f.engine()
+		e := f.serve(engine, b.pay)
+		if err := engine.Close(f.Context()); err != nil {
+			f.Error(err)
+		}
+		f.want("closing", e.pay("k"), refused(core.ReasonClosing))
+	}},
+	{name: "round trips", run: func(f *fixture) {
+		var b bank
+		engine := f.engine()
+		e := f.serve(engine, b.pay)
+		marking := f.serve(engine, f.marks(b.pay))
+		g := newGate()
+		slow := f.serve(engine, g.held(b.pay))
+		marking.pay("warm")
+		count := func(what string, n int64, run func()) {
+			f.Helper()
+			f.srv.ResetStats(f)
+			run()
+			if calls := f.srv.Calls(f); calls["evalsha"] != n || calls["eval"] != 0 {
+				f.Errorf("%s: %d round trips, %d with a source; want %d", what, calls["evalsha"], calls["eval"], n)
+			}
+		}
+		count("fresh", 2, func() { e.pay("k") })
+		count("marked", 3, func() { marking.pay("m") })
+		count("replay", 1, func() { e.pay("k") })
+		first := slow.start("s")
+		f.wait("inside", g.inside)
+		count("conflict", 1, func() { f.want("conflict", slow.pay("s"), refused(core.ReasonInFlight)) })
+		close(g.leave)
+		first()
+	}},
+	{name: "round trips under a lock", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}"))), b.pay)
+		e.pay("warm")
+		f.srv.ResetStats(f)
+		reads := func() int64 { return f.srv.Stat(f, "total_reads_processed") }
+		base := reads()
+		overhead := reads() - base
+		base = reads()
+		e.pay("k")
+		if n := reads() - base - overhead; n != 3 {
+			f.Errorf("%d round trips; want 3 (claim, lock, commit with release)", n)
+		}
+		if n := f.srv.Calls(f)["evalsha"]; n != 4 {
+			f.Errorf("%d scripts; want 4", n)
+		}
+	}},
+	{name: "keys are not stored as they are", run: func(f *fixture) {
+		var b bank
+		e := f.serve(f.engine(), b.pay)
+		e.call(Request{Keys: []string{"secret-key"}, Principal: "secret-principal"})
+		keys := f.rdb.Keys(f.Context(), "*").Val()
+		if len(keys) == 0 || slices.ContainsFunc(keys, func(k string) bool { return strings.Contains(k, "secret") }) {
+			f.Errorf("the store has %q", keys)
+		}
+	}},
+}
+
+// die ends an engine as the end of its process would: nothing of what it has
+// claimed is given up.
+func die(e *idempotency.Engine) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = e.Close(ctx)
+}

@@ -1,0 +1,468 @@
+package idemtest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// RunHTTP runs the table of all protocols, and that of HTTP.
+func RunHTTP(t *testing.T, build HTTPBuilder) {
+	Run(t, idempotency.HTTP, serveHTTP(build))
+	for _, c := range httpTable {
+		t.Run(c.name, func(t *testing.T) {
+			c.run(&httpFixture{newFixture(t, idempotency.HTTP, nil, redistest.Shared(t)), build})
+		})
+	}
+}
+
+// httpFixture is a fixture whose cases see the whole of requests and responses.
+type httpFixture struct {
+	*fixture
+	serveWith HTTPBuilder
+}
+
+// site is an endpoint with the number of times that its handler ran.
+type site struct {
+	f    *httpFixture
+	srv  *httptest.Server
+	runs atomic.Int64
+}
+
+// site serves a handler. in front is what middleware in front does to the
+// header.
+func (f *httpFixture) site(e *idempotency.Engine, h http.HandlerFunc, inFront ...func(http.Header)) *site {
+	f.Helper()
+	s := &site{f: f}
+	build := f.serveWith(f, &Endpoint{Engine: e, HTTP: func(w http.ResponseWriter, r *http.Request) {
+		s.runs.Add(1)
+		h(w, r)
+	}})
+	s.srv = httpxtest.Serve(f, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, set := range inFront {
+			set(w.Header())
+		}
+		build.ServeHTTP(w, r)
+	}))
+	return s
+}
+
+// response is an answer with its trailers.
+type response struct {
+	httpxtest.Answer
+	trailer http.Header
+}
+
+// send sends a request with the key k, if change does not say otherwise.
+func (s *site) send(method, path, body string, change ...func(*http.Request)) response {
+	s.f.Helper()
+	r, err := http.NewRequestWithContext(s.f.Context(), method, s.srv.URL+path, strings.NewReader(body))
+	if err != nil {
+		s.f.Fatal(err)
+	}
+	r.Header.Set("Idempotency-Key", "k")
+	r.Header.Set("Authorization", "alice")
+	for _, c := range change {
+		c(r)
+	}
+	client := *s.srv.Client()
+	client.Timeout = Patience
+	resp, err := client.Do(r)
+	if err != nil {
+		s.f.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.f.Error(err)
+	}
+	return response{httpxtest.Answer{Status: resp.StatusCode, Header: resp.Header, Body: string(text)}, resp.Trailer}
+}
+
+const path = "/accounts/42/payments"
+
+func (s *site) post() response { s.f.Helper(); return s.send(http.MethodPost, path, "") }
+
+// twice sends the same request twice, holds status, body and trailers of the
+// replay against the first, and returns both. Of the handler there is one run.
+func (s *site) twice(status int, body string) (first, second response) {
+	s.f.Helper()
+	first, second = s.post(), s.post()
+	first.Want(s.f, status, body)
+	second.Want(s.f, status, body)
+	if first.Header.Get("Idempotent-Replayed") != "" || second.Header.Get("Idempotent-Replayed") != "true" {
+		s.f.Errorf("Idempotent-Replayed %q and %q", first.Header.Get("Idempotent-Replayed"), second.Header.Get("Idempotent-Replayed"))
+	}
+	if fmt.Sprint(first.trailer) != fmt.Sprint(second.trailer) {
+		s.f.Errorf("trailers %v and %v", first.trailer, second.trailer)
+	}
+	if n := s.runs.Load(); n != 1 {
+		s.f.Errorf("the handler ran %d times", n)
+	}
+	return first, second
+}
+
+// differ lists the header fields that two responses do not share.
+func differ(a, b http.Header) (names []string) {
+	for name := range maps.Keys(a) {
+		if !slices.Equal(a[name], b[name]) {
+			names = append(names, name)
+		}
+	}
+	for name := range b {
+		if _, has := a[name]; !has {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(names, func(n string) bool { return n == "Date" })
+}
+
+func (f *httpFixture) wantNames(what string, got []string, want ...string) {
+	f.Helper()
+	if !slices.Equal(got, want) {
+		f.Errorf("%s: %q; want %q", what, got, want)
+	}
+}
+
+// text writes a body, whatever the framework has made of the writer.
+func text(w io.Writer, s string) { _, _ = io.WriteString(w, s) }
+
+// httpTable are the cases of HTTP.
+var httpTable = []struct {
+	name string
+	run  func(f *httpFixture)
+}{
+	{"created, written and flushed", func(f *httpFixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.WriteHeader(http.StatusCreated)
+			text(w, "a")
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				f.Error(err)
+			}
+			w.Header().Set("X-Late", "too late")
+			text(w, "b")
+		})
+		first, second := s.twice(http.StatusCreated, "ab")
+		f.wantNames("differing", differ(first.Header, second.Header), "Idempotent-Replayed")
+		if first.Header.Get("X-Late") != "" {
+			f.Error("a header came after the header")
+		}
+	}},
+	{"flushed before a status", func(f *httpFixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+			text(w, "a")
+		})
+		s.twice(http.StatusOK, "a")
+	}},
+	{"nothing leaves before it is stored", func(f *httpFixture) {
+		g, engine := newGate(), f.engine()
+		s := f.site(engine, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+			text(w, strings.Repeat("x", 8<<10)) // more than net/http keeps
+			w.(http.Flusher).Flush()
+			g.pass()
+		})
+		answered := make(chan struct{})
+		go func() { defer close(answered); s.post() }()
+		f.wait("inside", g.inside)
+		select {
+		case <-answered:
+			f.Error("answered before the handler was done")
+		default:
+		}
+		s.post().WantProblem(f, 409, string(core.ReasonInFlight), "1")
+		close(g.leave)
+		f.wait("answered", answered)
+		s.twiceMore(http.StatusCreated)
+	}},
+	{"headers that belong to one response", func(f *httpFixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
+			h := w.Header()
+			h.Set("Content-Type", "application/json")
+			h.Set("Location", "/payments/1")
+			h.Set("ETag", `"1"`)
+			h.Add("Set-Cookie", "session=secret")
+			h.Set("Connection", "X-Hop, keep-alive")
+			h.Set("X-Hop", "1")
+			h.Set("Keep-Alive", "timeout=5")
+			h.Set("X-Request-Id", "1")
+			h.Set("Traceparent", "00-1-2-01")
+			h.Set("RateLimit-Remaining", "3")
+			h.Set("Content-Length", "2")
+			w.WriteHeader(http.StatusCreated)
+			text(w, "{}")
+		})
+		first, second := s.twice(http.StatusCreated, "{}")
+		f.wantNames("not replayed", differ(first.Header, second.Header), "Connection", "Idempotent-Replayed",
+			"Keep-Alive", "Ratelimit-Remaining", "Set-Cookie", "Traceparent", "X-Hop", "X-Request-Id")
+	}},
+	{"an allow-list of headers", func(f *httpFixture) {
+		s := f.site(f.engine(idempotency.ReplayHeaders("location", "RateLimit-Limit")), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Location", "/payments/1")
+			w.Header().Set("X-Other", "1")
+			w.Header().Set("RateLimit-Limit", "5")
+			w.WriteHeader(http.StatusCreated)
+		})
+		first, second := s.twice(http.StatusCreated, "")
+		f.wantNames("not replayed", differ(first.Header, second.Header), "Content-Type", "Idempotent-Replayed", "X-Other")
+	}},
+	{"headers with several values", func(f *httpFixture) {
+		want := []string{"Accept, Accept-Encoding", "Origin"}
+		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Vary"] = want
+			text(w, "a")
+		})
+		first, second := s.twice(http.StatusOK, "a")
+		for _, got := range [][]string{first.Header["Vary"], second.Header["Vary"]} {
+			f.wantNames("Vary", got, want...)
+		}
+	}},
+	{"headers from in front", func(f *httpFixture) {
+		var n int
+		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Add("Vary", "Accept")
+			w.Header().Del("X-Powered-By")
+			text(w, "a")
+		}, func(h http.Header) {
+			n++
+			h.Set("Vary", "Origin")
+			h.Set("X-Powered-By", "steam")
+			h.Set("X-Front", fmt.Sprint(n))
+		})
+		first, second := s.twice(http.StatusOK, "a")
+		for i, got := range []http.Header{first.Header, second.Header} {
+			f.wantNames("Vary", got["Vary"], "Origin", "Accept")
+			f.wantNames("X-Powered-By", got["X-Powered-By"])
+			f.wantNames("X-Front", got["X-Front"], fmt.Sprint(i+1))
+		}
+	}},
+	{"trailers", func(f *httpFixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "X-Sum, X-None")
+			w.WriteHeader(http.StatusOK)
+			text(w, "a")
+			w.Header().Set("X-Sum", "1")
+			w.Header().Set(http.TrailerPrefix+"X-More", "2")
+		})
+		first, _ := s.twice(http.StatusOK, "a")
+		if first.trailer.Get("X-Sum") != "1" || first.trailer.Get("X-More") != "2" {
+			f.Errorf("trailers %v", first.trailer)
+		}
+	}},
+	{"trailers of an answer over the limit", func(f *httpFixture) {
+		s := f.site(f.engine(idempotency.MaxResponse(3)), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "X-Sum")
+			w.WriteHeader(http.StatusCreated)
+			for range 3 {
+				text(w, "ab")
+				w.(http.Flusher).Flush()
+			}
+			w.Header().Set("X-Sum", "1")
+		})
+		a := s.post()
+		a.Want(f, http.StatusCreated, "ababab")
+		if a.trailer.Get("X-Sum") != "1" {
+			f.Errorf("trailers %v", a.trailer)
+		}
+		s.post().WantProblem(f, 409, string(core.ReasonResponseUnavailable), "")
+	}},
+	{"no content", func(f *httpFixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNoContent)
+			if _, err := w.Write([]byte("a")); !errors.Is(err, http.ErrBodyNotAllowed) {
+				f.Errorf("a body of a 204: %v", err)
+			}
+		})
+		first, second := s.twice(http.StatusNoContent, "")
+		f.wantNames("differing", differ(first.Header, second.Header), "Idempotent-Replayed")
+	}},
+	{"an empty body", func(f *httpFixture) {
+		s := f.site(f.engine(), func(http.ResponseWriter, *http.Request) {})
+		first, second := s.twice(http.StatusOK, "")
+		f.wantNames("differing", differ(first.Header, second.Header), "Idempotent-Replayed")
+		if first.Header.Get("Content-Length") != "0" {
+			f.Errorf("Content-Length %q", first.Header.Get("Content-Length"))
+		}
+	}},
+	{"a redirect", func(f *httpFixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/payments/1", http.StatusSeeOther) })
+		s.srv.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		first, second := s.twice(http.StatusSeeOther, "")
+		f.wantNames("differing", differ(first.Header, second.Header), "Idempotent-Replayed")
+	}},
+	{"safe methods pass", func(f *httpFixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, r *http.Request) {
+			if err := idempotency.MarkEffect(r.Context()); err != nil {
+				f.Error(err)
+			}
+			w.Header().Set("X-Method", r.Method)
+			text(w, r.Method)
+		})
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions} {
+			want := method
+			if method == http.MethodHead {
+				want = ""
+			}
+			for range 2 {
+				a := s.send(method, path, "", func(r *http.Request) { r.Header.Del("Idempotency-Key") })
+				a.Want(f, http.StatusOK, want)
+				if a.Header.Get("X-Method") != method || a.Header.Get("Idempotent-Replayed") != "" {
+					f.Errorf("%v", a.Header)
+				}
+			}
+		}
+		if n := s.runs.Load(); n != 6 {
+			f.Errorf("%d runs", n)
+		}
+		if n := f.records(); n != 0 {
+			f.Errorf("%d records", n)
+		}
+	}},
+	{"another query, method or path", func(f *httpFixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { text(w, "a") })
+		s.send(http.MethodPost, "/accounts/A/payments?dry=1", "b").Want(f, 200, "a")
+		for _, other := range [][3]string{
+			{http.MethodPost, "/accounts/A/payments?dry=2", "b"},
+			{http.MethodPost, "/accounts/A/payments", "b"},
+			{http.MethodPut, "/accounts/A/payments?dry=1", "b"},
+			{http.MethodPost, "/accounts/B/payments?dry=1", "b"},
+			{http.MethodPost, "/accounts/A/payments?dry=1", "c"},
+			{http.MethodPost, "/accounts/A/payments?dry=1", ""},
+		} {
+			s.send(other[0], other[1], other[2]).WantProblem(f, 422, string(core.ReasonKeyReused), "")
+		}
+		s.send(http.MethodPost, "/accounts/%41/payments?dry=1", "b").Want(f, 200, "a")
+		if n := s.runs.Load(); n != 1 {
+			f.Errorf("%d runs", n)
+		}
+	}},
+	{"an escaped slash is no slash", func(f *httpFixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { text(w, "a") })
+		s.send(http.MethodPost, "/accounts/a%252Fb/payments", "").Want(f, 200, "a")
+		if a := s.send(http.MethodPost, "/accounts/a%2Fb/payments", ""); a.Status == 200 {
+			f.Errorf("%d %s %v", a.Status, a.Body, a.Header)
+		}
+	}},
+	{"the body is handed on", func(f *httpFixture) {
+		body := strings.Repeat("0123456789", 10_000)
+		s := f.site(f.engine(), func(w http.ResponseWriter, r *http.Request) {
+			b, err := io.ReadAll(r.Body)
+			if err != nil || string(b) != body {
+				f.Errorf("%d bytes, %v", len(b), err)
+			}
+			if err := r.Body.Close(); err != nil {
+				f.Error(err)
+			}
+			text(w, "a")
+		})
+		chunked := func(r *http.Request) { r.ContentLength = -1; r.Body = io.NopCloser(strings.NewReader(body)) }
+		s.send(http.MethodPost, path, body).Want(f, 200, "a")
+		s.send(http.MethodPost, path, body, chunked).Want(f, 200, "a") // the same request
+		if n := s.runs.Load(); n != 1 {
+			f.Errorf("%d runs", n)
+		}
+		other := func(r *http.Request) { r.Header.Set("Idempotency-Key", "l") }
+		s.send(http.MethodPost, path, body, chunked, other).Want(f, 200, "a")
+	}},
+	{"a chunked body over the limit", func(f *httpFixture) {
+		s := f.site(f.engine(idempotency.MaxRequest(10)), func(w http.ResponseWriter, _ *http.Request) { text(w, "a") })
+		chunked := func(r *http.Request) { r.ContentLength = -1 }
+		s.send(http.MethodPost, path, "01234567890", chunked).WantProblem(f, 413, string(core.ReasonBodyTooLarge), "")
+		s.send(http.MethodPost, path, "0123456789", chunked).Want(f, 200, "a")
+	}},
+	{"no connection is handed over", func(f *httpFixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
+			if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, http.ErrNotSupported) {
+				f.Errorf("by controller: %v", err)
+			}
+			if h, ok := w.(http.Hijacker); ok {
+				if _, _, err := h.Hijack(); !errors.Is(err, http.ErrNotSupported) {
+					f.Errorf("by interface: %v", err)
+				}
+			}
+			text(w, "a")
+		})
+		s.twice(http.StatusOK, "a")
+	}},
+	{"deadlines reach the connection", func(f *httpFixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
+			if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(Patience)); err != nil {
+				f.Error(err)
+			}
+			text(w, "a")
+		})
+		s.twice(http.StatusOK, "a")
+	}},
+	{"statuses that are kept for nobody", func(f *httpFixture) {
+		for _, status := range []int{401, 408, 409, 425, 429, 500, 503} {
+			s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+			key := func(r *http.Request) { r.Header.Set("Idempotency-Key", fmt.Sprint(status)) }
+			s.send(http.MethodPost, path, "", key)
+			s.send(http.MethodPost, path, "", key).Want(f, status, "")
+			if n := s.runs.Load(); n != 2 {
+				f.Errorf("%d: %d runs", status, n)
+			}
+		}
+		for _, status := range []int{200, 202, 303, 400, 402, 403, 404, 410, 422} {
+			s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+			s.srv.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			key := func(r *http.Request) { r.Header.Set("Idempotency-Key", fmt.Sprint(status)) }
+			s.send(http.MethodPost, path, "", key)
+			s.send(http.MethodPost, path, "", key).Want(f, status, "")
+			if n := s.runs.Load(); n != 1 {
+				f.Errorf("%d: %d runs", status, n)
+			}
+		}
+	}},
+	{"a failure over the limit is sent and not stored", func(f *httpFixture) {
+		s := f.site(f.engine(idempotency.MaxResponse(3)), func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			text(w, "long")
+		})
+		s.post().Want(f, 500, "long")
+		s.post().Want(f, 500, "long")
+		if n := s.runs.Load(); n != 2 {
+			f.Errorf("%d runs", n)
+		}
+	}},
+	{"an answer over the limit of one who was overtaken", func(f *httpFixture) {
+		other := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { text(w, "theirs") })
+		s := f.site(f.engine(idempotency.MaxResponse(3)), func(w http.ResponseWriter, r *http.Request) {
+			f.rdb.FlushDB(r.Context())
+			other.post().Want(f, 200, "theirs")
+			if _, err := w.Write([]byte("ours")); err == nil {
+				f.Error("the handler may write on")
+			}
+		})
+		a := s.post()
+		a.Want(f, 200, "theirs")
+		if a.Header.Get("Idempotent-Replayed") != "true" {
+			f.Error("it is no replay")
+		}
+	}},
+}
+
+// twiceMore sends the request again, which has been answered.
+func (s *site) twiceMore(status int) {
+	s.f.Helper()
+	if a := s.post(); a.Status != status || a.Header.Get("Idempotent-Replayed") != "true" {
+		s.f.Errorf("%d %v", a.Status, a.Header)
+	}
+}
