@@ -40,6 +40,8 @@ var (
 	// ErrStaleToken says that somebody with a larger token has had the account
 	// since: the caller has lost its lock.
 	ErrStaleToken = errors.New("stale fencing token")
+	// ErrReferenceReused says that another payment was made with the reference.
+	ErrReferenceReused = errors.New("reference of another payment")
 	// ErrUnavailable says that the ledger could not be reached.
 	ErrUnavailable = errors.New("ledger unavailable")
 	// ErrOutcomeUnknown says that the ledger did not answer a write, which may

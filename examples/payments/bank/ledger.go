@@ -34,6 +34,7 @@ var (
 	claimScript = load("claim.lua")
 	writeScript = load("write.lua")
 	putScript   = load("put.lua")
+	payScript   = load("pay.lua")
 )
 
 // script is a redis.Script together with its text, which that keeps to itself.

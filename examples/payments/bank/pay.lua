@@ -1,0 +1,25 @@
+-- Makes a payment under a reference, once: if there is one it is told, whoever
+-- asks, and nothing is written.
+-- KEYS: the account, the payment of the reference. ARGV: a fencing token, the
+-- new balance, the payment's id, its amount, and for how many ms the reference is
+-- remembered.
+-- Returns {'ok', id, balance}, {'reused'}, {'unknown', place} or
+-- {'stale', last token}.
+local made = redis.call('HMGET', KEYS[2], 'id', 'account', 'amount', 'balance')
+if made[1] then
+  if made[2] ~= KEYS[1] or made[3] ~= ARGV[4] then
+    return {'reused'}
+  end
+  return {'ok', made[1], made[4]}
+end
+local token = redis.call('HGET', KEYS[1], 'token')
+if not token then
+  return {'unknown', '1'}
+end
+if token ~= ARGV[1] then
+  return {'stale', token}
+end
+redis.call('HSET', KEYS[2], 'id', ARGV[3], 'account', KEYS[1], 'amount', ARGV[4], 'balance', ARGV[2])
+redis.call('PEXPIRE', KEYS[2], ARGV[5])
+redis.call('HSET', KEYS[1], 'balance', ARGV[2])
+return {'ok', ARGV[3], ARGV[2]}

@@ -1,0 +1,112 @@
+package bank
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Order is a payment as its caller wants it.
+type Order struct {
+	Account Held
+	Amount  int64
+	// Reference names the payment: two with one reference are the same, and are
+	// made once.
+	Reference string
+	// Remember is for how long the bank knows the reference; less than a
+	// millisecond is none.
+	Remember time.Duration
+}
+
+// Payment is one that was made.
+type Payment struct {
+	ID      string `json:"payment_id"`
+	Account string `json:"account"`
+	Amount  int64  `json:"amount"`
+	Balance int64  `json:"balance"` // that it left
+}
+
+// paymentKey is where the payment of a reference is kept: beside the accounts, so
+// that one script writes both.
+func paymentKey(reference string) string { return "payments:{ledger}:payment:" + reference }
+
+// Pay takes an amount out of an account, once for each reference: asked again it
+// returns what it did the first time. begin is called when nothing stands in the
+// way of the payment any more, just before it takes effect; if it fails, there is
+// no effect.
+func (b *Bank) Pay(ctx context.Context, o Order, begin func(context.Context) error) (Payment, error) {
+	if err := cmp.Or(CheckID(o.Account.ID), CheckAmount(o.Amount)); err != nil {
+		return Payment{}, err
+	}
+	if o.Reference == "" || o.Remember < time.Millisecond {
+		return Payment{}, errors.New("a payment without a reference that is remembered")
+	}
+	// A payment that was made may have left too little for another one.
+	if made, err := b.ledger.made(ctx, o); made.ID != "" || err != nil {
+		return made, err
+	}
+	entries := []entry{{id: o.Account.ID, token: o.Account.Token}}
+	if err := b.ledger.claim(ctx, entries); err != nil {
+		return Payment{}, err
+	}
+	if err := entries[0].take(o.Amount); err != nil {
+		return Payment{}, err
+	}
+	if err := b.work(ctx); err != nil {
+		return Payment{}, err
+	}
+	if err := begin(ctx); err != nil {
+		return Payment{}, err
+	}
+	return b.ledger.pay(ctx, o, entries)
+}
+
+// made looks for the payment of a reference.
+func (l *ledger) made(ctx context.Context, o Order) (Payment, error) {
+	var made struct {
+		ID      string `redis:"id"`
+		Account string `redis:"account"` // its key
+		Amount  int64  `redis:"amount"`
+		Balance int64  `redis:"balance"`
+	}
+	if err := l.rdb.HMGet(ctx, paymentKey(o.Reference), "id", "account", "amount", "balance").Scan(&made); err != nil {
+		return Payment{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if made.ID != "" && (made.Account != accountKey(o.Account.ID) || made.Amount != o.Amount) {
+		return Payment{}, ErrReferenceReused
+	}
+	return Payment{made.ID, o.Account.ID, o.Amount, made.Balance}, nil
+}
+
+// pay writes a payment and what it leaves. Unlike the other writes it is sent
+// again if its reply is lost: the reference tells whether it was executed.
+func (l *ledger) pay(ctx context.Context, o Order, entries []entry) (Payment, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+
+	reply, err := payScript.Run(ctx, l.rdb, []string{accountKey(o.Account.ID), paymentKey(o.Reference)},
+		o.Account.Token, entries[0].balance, rand.Text(), o.Amount, o.Remember.Milliseconds()).StringSlice()
+	if e := redis.Error(nil); errors.As(err, &e) {
+		return Payment{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if err != nil {
+		return Payment{}, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	if err := refusal(reply, entries); err != nil {
+		return Payment{}, err
+	}
+	if reply[0] != "ok" {
+		return Payment{}, ErrReferenceReused
+	}
+	balance, err := strconv.ParseInt(reply[2], 10, 64)
+	if err != nil {
+		return Payment{}, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	return Payment{reply[1], o.Account.ID, o.Amount, balance}, nil
+}
