@@ -16,6 +16,7 @@ import (
 func echoRoutes(s *service) http.Handler {
 	account := echolock.Serialize(s.account)
 	transfer := echolock.Serialize(s.transfer)
+	once := echolock.Idempotent(s.payments)
 
 	// check turns away a request that is wrong: it waits for nobody.
 	check := func(check func(input) error) echo.MiddlewareFunc {
@@ -28,6 +29,17 @@ func echoRoutes(s *service) http.Handler {
 			}
 		}
 	}
+	// admit is check for payments, which then carry their order.
+	admit := func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			r, err := s.restAdmit(c.Request())
+			if err != nil {
+				return err
+			}
+			c.SetRequest(r)
+			return next(c)
+		}
+	}
 	// do runs under the lock, whose lease is in the request's context. Its
 	// errors pass the lock's middleware, which answers in their place if the
 	// lease was lost.
@@ -37,7 +49,7 @@ func echoRoutes(s *service) http.Handler {
 			if err != nil {
 				return err
 			}
-			writeJSON(c.Response(), http.StatusOK, "application/json", result)
+			writeResult(c.Response(), result)
 			return nil
 		}
 	}
@@ -60,6 +72,7 @@ func echoRoutes(s *service) http.Handler {
 	e.POST("/accounts/:id/debit", do(s.restDebit), check(checkDebit), account)
 	e.POST("/accounts/:id/debit-unsafe", do(s.restDebitUnsafe), check(checkDebit))
 	e.POST("/transfers/:from/:to", do(s.restTransfer), check(checkTransfer), transfer)
+	e.POST("/payments", do(s.restPay), admit, once)
 	return e
 }
 
@@ -76,7 +89,7 @@ func readEcho(c echo.Context) input {
 			return raw // which no account is called
 		}
 		return decoded
-	}}
+	}, c.Response().Header()}
 }
 
 // echoError renders what handlers and middleware return: the lock's refusals,

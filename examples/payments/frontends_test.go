@@ -39,6 +39,12 @@ func serveTest(t *testing.T, cfg config, change func(*service)) *served {
 	if cfg.ttl == 0 {
 		cfg.ttl = 30 * time.Second
 	}
+	if cfg.lease == 0 {
+		cfg.lease = 30 * time.Second
+	}
+	if cfg.retention == 0 {
+		cfg.retention = time.Hour
+	}
 	cfg.addr, cfg.gin, cfg.echo, cfg.grpc = anyPort, anyPort, anyPort, anyPort
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	tel, err := newTelemetry(cfg, log, t.Output())
@@ -195,6 +201,7 @@ func TestTheProtoNamesWhatJSONNames(t *testing.T) {
 		&paymentspb.Account{}:          bank.Account{},
 		&paymentspb.ChangedAccount{}:   changed{},
 		&paymentspb.TransferResponse{}: moved{},
+		&paymentspb.Payment{}:          receipt{Padding: "it is left out where it is empty"},
 	} {
 		raw, err := json.Marshal(value)
 		if err != nil {

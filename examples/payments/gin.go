@@ -17,9 +17,10 @@ func init() { gin.SetMode(gin.ReleaseMode) }
 func ginRoutes(s *service) http.Handler {
 	account := ginlock.Serialize(s.account)
 	transfer := ginlock.Serialize(s.transfer)
+	once := ginlock.Idempotent(s.payments)
 
 	// gin has decoded the parameters.
-	read := func(c *gin.Context) input { return input{c.Request, c.Param} }
+	read := func(c *gin.Context) input { return input{c.Request, c.Param, c.Writer.Header()} }
 	// check ends the chain of a request that is wrong: it waits for nobody.
 	check := func(check func(input) error) gin.HandlerFunc {
 		return func(c *gin.Context) {
@@ -28,6 +29,16 @@ func ginRoutes(s *service) http.Handler {
 				s.writeError(c.Request.Context(), c.Writer, c.FullPath(), err)
 			}
 		}
+	}
+	// admit is check for payments, which then carry their order.
+	admit := func(c *gin.Context) {
+		r, err := s.restAdmit(c.Request)
+		if err != nil {
+			c.Abort()
+			s.writeError(c.Request.Context(), c.Writer, c.FullPath(), err)
+			return
+		}
+		c.Request = r
 	}
 	// do runs under the lock, whose lease is in the request's context.
 	do := func(operation func(input) (any, error)) gin.HandlerFunc {
@@ -56,6 +67,7 @@ func ginRoutes(s *service) http.Handler {
 	r.POST("/accounts/:id/debit", check(checkDebit), account, do(s.restDebit))
 	r.POST("/accounts/:id/debit-unsafe", check(checkDebit), do(s.restDebitUnsafe))
 	r.POST("/transfers/:from/:to", check(checkTransfer), transfer, do(s.restTransfer))
+	r.POST("/payments", admit, once, do(s.restPay))
 	return r
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
@@ -28,6 +29,8 @@ func grpcFrontend(ctx context.Context, addr string, s *service) (*frontend, erro
 	if err != nil {
 		return nil, err
 	}
+	// Payments have no lock in the proto: it is taken once their key is claimed.
+	once := grpclock.Methods{paymentspb.Payments_Pay_FullMethodName: s.payments}
 	// From the outside in. The lock's comes last: all that can be done without
 	// the lock is done before it is taken, or after it is released.
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(
@@ -35,14 +38,16 @@ func grpcFrontend(ctx context.Context, addr string, s *service) (*frontend, erro
 		// A panic in a handler would end the process, the other front ends
 		// with it: net/http catches those of its handlers, gRPC does not.
 		recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(s.recovered)),
-		s.answerCall,
+		s.admitCall,
+		grpclock.Idempotent(once),
+		s.answerCall, // behind it: what is stored is the status that the client gets
 		grpclock.UnaryServerInterceptor(rules),
 	))
 	paymentspb.RegisterPaymentsServer(server, payments{s: s})
 	reflection.Register(server) // for grpcurl and its like
 	// A rule that names a field which its message does not have ends here, not
 	// in front of a client.
-	if err := rules.Validate(server); err != nil {
+	if err := cmp.Or(rules.Validate(server), once.Validate(server)); err != nil {
 		return nil, err
 	}
 
@@ -108,6 +113,18 @@ func (p payments) Transfer(ctx context.Context, r *paymentspb.TransferRequest) (
 	return &paymentspb.TransferResponse{From: account(m.From), To: account(m.To), Token: m.Token}, nil
 }
 
+func (p payments) Pay(ctx context.Context, _ *paymentspb.PayRequest) (*paymentspb.Payment, error) {
+	if ordered(ctx).behaviour.cookie {
+		// There is no Connection in HTTP/2.
+		_ = grpc.SetHeader(ctx, metadata.Pairs("set-cookie", "payment=made; HttpOnly"))
+	}
+	r, err := p.s.pay(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &paymentspb.Payment{PaymentId: r.ID, Account: r.Account, Amount: r.Amount, Balance: r.Balance, Padding: r.Padding}, nil
+}
+
 // account and changedAccount are answers as messages.
 
 func account(a bank.Account) *paymentspb.Account {
@@ -121,7 +138,24 @@ func changedAccount(c changed, err error) (*paymentspb.ChangedAccount, error) {
 	return &paymentspb.ChangedAccount{Account: c.ID, Balance: c.Balance, Token: c.Token}, nil
 }
 
-// checkCall is what the checks of the REST routes are: it comes before the lock.
+// admitCall turns away calls that would be refused in any case, before anything
+// waits for them: what the checks of the REST routes do. A payment's order goes on
+// with the context.
+func (s *service) admitCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	err := checkCall(req)
+	if r, ok := req.(*paymentspb.PayRequest); ok {
+		md, _ := metadata.FromIncomingContext(ctx)
+		o := &order{account: r.GetAccount(), amount: r.GetAmount()}
+		err = s.admit(o, md.Get("authorization"), md.Get(behaviourHeader))
+		ctx = o.in(ctx)
+	}
+	if err != nil {
+		return nil, s.statusOf(ctx, info.FullMethod, err)
+	}
+	return handler(ctx, req)
+}
+
+// checkCall holds a request against what the bank accepts.
 func checkCall(request any) error {
 	switch r := request.(type) {
 	case *paymentspb.PutAccountRequest:
@@ -134,26 +168,28 @@ func checkCall(request any) error {
 	return nil
 }
 
-// answerCall turns away requests that the bank would refuse, and makes statuses
-// of its errors. It stands outside the lock's interceptor, which must see the
-// errors of handlers as they are, and whose own are statuses already.
+// answerCall makes statuses of the bank's errors. It stands outside the lock's
+// interceptor, which must see the errors of handlers as they are, and whose own
+// are statuses already.
 func (s *service) answerCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	err := checkCall(req)
-	if err == nil {
-		var reply any
-		if reply, err = handler(ctx, req); err == nil {
-			return reply, nil
-		}
+	reply, err := handler(ctx, req)
+	if err != nil {
+		return nil, s.statusOf(ctx, info.FullMethod, err)
 	}
+	return reply, nil
+}
+
+// statusOf is the status of an error, whoever it is from.
+func (s *service) statusOf(ctx context.Context, method string, err error) error {
 	if _, ok := status.FromError(err); ok { // the lock's refusal
-		return nil, err
+		return err
 	}
 	if errors.Is(err, context.Cause(ctx)) { // the client has gone, or its time is over
-		return nil, status.FromContextError(ctx.Err()).Err()
+		return status.FromContextError(ctx.Err()).Err()
 	}
 	r, detail := refusalFor(err)
 	if r.code == codes.Internal || r.code == codes.Unavailable {
-		s.log.ErrorContext(ctx, "call failed", "method", info.FullMethod, "error", err)
+		s.log.ErrorContext(ctx, "call failed", "method", method, "error", err)
 	}
 	// A client tells the two ABORTED apart by the domain of the ErrorInfo: with
 	// the lock's RetryInfo nothing was done, and trying again is welcome.
@@ -161,7 +197,7 @@ func (s *service) answerCall(ctx context.Context, req any, info *grpc.UnaryServe
 	if detailed, err := st.WithDetails(&errdetails.ErrorInfo{Reason: r.reason, Domain: "payments.example"}); err == nil {
 		st = detailed
 	}
-	return nil, st.Err()
+	return st.Err()
 }
 
 // recovered answers a call whose handler panicked; its locks are released.

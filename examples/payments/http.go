@@ -11,23 +11,35 @@ import (
 func httpRoutes(s *service) http.Handler {
 	account := httplock.Serialize(s.account)
 	transfer := httplock.Serialize(s.transfer)
+	once := httplock.Idempotent(s.payments)
 
 	// The mux has decoded the parameters.
-	read := func(r *http.Request) input { return input{r, r.PathValue} }
+	read := func(w http.ResponseWriter, r *http.Request) input { return input{r, r.PathValue, w.Header()} }
 	// checked turns away a request that is wrong: it waits for nobody.
 	checked := func(check func(input) error, next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if err := check(read(r)); err != nil {
+			if err := check(read(w, r)); err != nil {
 				s.writeError(r.Context(), w, r.Pattern, err)
 				return
 			}
 			next.ServeHTTP(w, r)
 		})
 	}
+	// admitted is checked for payments, which then carry their order.
+	admitted := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			admitted, err := s.restAdmit(r)
+			if err != nil {
+				s.writeError(r.Context(), w, r.Pattern, err)
+				return
+			}
+			next.ServeHTTP(w, admitted)
+		})
+	}
 	// do runs under the lock, whose lease is in the request's context.
 	do := func(operation func(input) (any, error)) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			result, err := operation(read(r))
+			result, err := operation(read(w, r))
 			s.respond(r.Context(), w, r.Pattern, result, err)
 		})
 	}
@@ -38,6 +50,7 @@ func httpRoutes(s *service) http.Handler {
 	mux.Handle("POST /accounts/{id}/debit", checked(checkDebit, account(do(s.restDebit))))
 	mux.Handle("POST /accounts/{id}/debit-unsafe", checked(checkDebit, do(s.restDebitUnsafe)))
 	mux.Handle("POST /transfers/{from}/{to}", checked(checkTransfer, transfer(do(s.restTransfer))))
+	mux.Handle("POST /payments", admitted(once(do(s.restPay))))
 	return s.routed(mux)
 }
 

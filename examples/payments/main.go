@@ -25,7 +25,11 @@
 //	curl -X POST 'localhost:8080/accounts/alice/debit-unsafe?amount=30'
 //	curl -X POST 'localhost:8081/transfers/alice/bob?amount=30'
 //
-// and gRPC does in its own way, with paymentspb/payments.proto:
+//	curl -X POST 'localhost:8081/payments' -H 'Authorization: Bearer carol' \
+//		-H 'Idempotency-Key: 7c3a' -d '{"account":"alice","amount":30}'
+//
+// where the last, sent again through any of them, is answered again and not
+// carried out again. gRPC does it in its own way, with paymentspb/payments.proto:
 //
 //	grpcurl -plaintext -d '{"account":"alice","amount":30}' \
 //		localhost:8083 interlock.examples.payments.v1.Payments/Debit
@@ -34,9 +38,13 @@
 // locks, each as one line of JSON (it begins with a brace). They come after the
 // "listening" lines, and before the table of the demonstration.
 //
-// Where to look: service.go opens the locker and declares the two rules.
-// http.go, gin.go, echo.go put them in front of the routes, grpc.go has them from
-// the proto; rest.go is what the first three share. Package bank is the business,
+// With -faults the header Bank-Behaviour makes the bank slow, or fail, for one
+// payment: see faults.go.
+//
+// Where to look: service.go opens the locker and the idempotency, and declares the
+// rules. http.go, gin.go, echo.go put them in front of the routes, grpc.go has them
+// from the proto; rest.go is what the first three share, payment.go what all do
+// with a payment. Package bank is the business,
 // which knows nothing of locks but their fencing tokens.
 package main
 
@@ -72,6 +80,9 @@ type config struct {
 	work                  time.Duration
 	ttl                   time.Duration
 	wait                  time.Duration
+	lease                 time.Duration // of a payment's record
+	retention             time.Duration
+	faults                bool
 	otel                  string // where spans go: "" or "stdout"
 }
 
@@ -115,6 +126,9 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.DurationVar(&cfg.work, "work", 2*time.Millisecond, "time that the bank works between reading and writing a balance")
 	fs.DurationVar(&cfg.ttl, "ttl", 30*time.Second, "lease of a lock; renewed while the handler runs, it is how long a lock outlives its process")
 	fs.DurationVar(&cfg.wait, "wait", 5*time.Second, "how long a request waits for its lock before it is refused (423, in gRPC ABORTED); 0 does not wait")
+	fs.DurationVar(&cfg.retention, "retention", 24*time.Hour, "how long a payment's answer is kept, and its idempotency key good for it")
+	fs.DurationVar(&cfg.lease, "lease", 0, "lease of a payment under way: how long its key is refused after its process died (default 30s, or -retention if that is less)")
+	fs.BoolVar(&cfg.faults, "faults", false, "let clients steer the bank by the header (in gRPC metadata) "+behaviourHeader+", as in \"delay=800ms,effect,status=500\"")
 	fs.StringVar(&cfg.otel, "otel", "", "where OpenTelemetry spans are printed: stdout (default nowhere)")
 	if err := fs.Parse(args); err != nil {
 		return cfg, err
@@ -128,6 +142,11 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 			cfg.addr = "127.0.0.1:8080"
 		}
 	}
+	given := false
+	fs.Visit(func(f *flag.Flag) { given = given || f.Name == "lease" })
+	if !given {
+		cfg.lease = min(30*time.Second, cfg.retention)
+	}
 	var err error
 	switch {
 	case fs.NArg() > 0:
@@ -140,6 +159,10 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 		err = fmt.Errorf("-ttl %v: must be at least 10ms", cfg.ttl)
 	case cfg.wait < 0:
 		err = fmt.Errorf("-wait %v: must not be negative", cfg.wait)
+	case cfg.lease < 10*time.Millisecond:
+		err = fmt.Errorf("-lease %v: must be at least 10ms", cfg.lease)
+	case cfg.retention < cfg.lease:
+		err = fmt.Errorf("-retention %v: must be at least the lease, %v", cfg.retention, cfg.lease)
 	case cfg.otel != "" && cfg.otel != "stdout":
 		err = fmt.Errorf("-otel %s: accepted is stdout", cfg.otel)
 	}

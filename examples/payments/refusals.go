@@ -18,11 +18,15 @@ type refusal struct {
 	explain bool   // the error's text is meant for the client
 }
 
-// refusals has each of the bank's errors; any other is internal.
+// refusals has each of the bank's errors, and those of admission; any other is
+// internal.
 var refusals = []refusal{
+	{errTooLarge, http.StatusRequestEntityTooLarge, codes.ResourceExhausted, "body-too-large", false},
+	{errUnauthenticated, http.StatusUnauthorized, codes.Unauthenticated, "unauthenticated", false},
 	{bank.ErrInvalid, http.StatusBadRequest, codes.InvalidArgument, "invalid-request", true},
 	{bank.ErrUnknownAccount, http.StatusNotFound, codes.NotFound, "unknown-account", false},
 	{bank.ErrInsufficientFunds, http.StatusPaymentRequired, codes.FailedPrecondition, "insufficient-funds", false},
+	{bank.ErrReferenceReused, http.StatusUnprocessableEntity, codes.FailedPrecondition, "reference-reused", false},
 	{bank.ErrStaleToken, http.StatusConflict, codes.Aborted, "stale-token", false},
 	{bank.ErrUnavailable, http.StatusServiceUnavailable, codes.Unavailable, "ledger-unavailable", false},
 	{bank.ErrOutcomeUnknown, http.StatusInternalServerError, codes.Internal, "outcome-unknown", false},
@@ -41,6 +45,9 @@ func refusalFor(err error) (r refusal, detail string) {
 		default:
 			return r, ""
 		}
+	}
+	if e := simulatedError(0); errors.As(err, &e) {
+		return refusal{e, int(e), simulatedCodes[int(e)], "simulated", false}, ""
 	}
 	return internal, ""
 }

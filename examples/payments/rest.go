@@ -21,7 +21,8 @@ import (
 // input is a request, whichever framework has routed it.
 type input struct {
 	*http.Request
-	param func(name string) string // a path parameter, decoded
+	param  func(name string) string // a path parameter, decoded
+	answer http.Header              // of the response
 }
 
 // The operations. All but restGet and restDebitUnsafe must stand behind their
@@ -120,7 +121,16 @@ func (s *service) respond(ctx context.Context, w http.ResponseWriter, route stri
 		s.writeError(ctx, w, route, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, "application/json", result)
+	writeResult(w, result)
+}
+
+// writeResult writes what an operation that succeeded has returned.
+func writeResult(w http.ResponseWriter, result any) {
+	status := http.StatusOK
+	if _, made := result.(receipt); made {
+		status = http.StatusCreated
+	}
+	writeJSON(w, status, "application/json", result)
 }
 
 // writeError answers with a problem, or leaves the answer to the lock.
@@ -148,6 +158,9 @@ func writeNoRoute(w http.ResponseWriter, status int) {
 // that no client takes one for the lock's.
 func writeProblem(w http.ResponseWriter, p problem) {
 	p.Type = "urn:example:payments:" + p.Type
+	if p.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="payments"`)
+	}
 	writeJSON(w, p.Status, "application/problem+json", p)
 }
 
@@ -159,12 +172,12 @@ func writeJSON(w http.ResponseWriter, status int, contentType string, body any) 
 
 // restFrontend serves a framework's routes, over HTTP/1 and HTTP/2 without TLS:
 // curl --http2-prior-knowledge.
-func restFrontend(ctx context.Context, name, addr string, routes http.Handler) (*frontend, error) {
+func (s *service) restFrontend(ctx context.Context, name, addr string, routes http.Handler) (*frontend, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second, Protocols: new(http.Protocols)}
+	server := &http.Server{Handler: s.recovering(routes), ReadHeaderTimeout: 5 * time.Second, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	// gin's Run and echo's Start would do the same; with a server of our own,
@@ -182,6 +195,29 @@ func restFrontend(ctx context.Context, name, addr string, routes http.Handler) (
 			return errors.Join(server.Shutdown(ctx), ignoreClosed(listener.Close()))
 		},
 	}, nil
+}
+
+// recovering answers requests whose handlers panicked; their locks are released.
+// net/http alone would close the connection, and some clients then send the
+// request again by themselves.
+func (s *service) recovering(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer s.recoverREST(r.Context(), w)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// recoverREST is deferred.
+func (s *service) recoverREST(ctx context.Context, w http.ResponseWriter) {
+	p := recover()
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(p) // the way to close a connection on purpose
+	}
+	if p != nil {
+		s.log.ErrorContext(ctx, "panic in a request", "panic", p)
+		// Handlers here write last, so nothing was written.
+		writeProblem(w, problem{Type: internal.reason, Title: internal.err.Error(), Status: internal.status})
+	}
 }
 
 // ignoreClosed is for listeners, which their servers close when they drain.

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/examples/payments/bank"
 )
@@ -30,6 +31,12 @@ type service struct {
 	account  *core.Guard // one account, as {id}
 	transfer *core.Guard // both accounts of a transfer, {from} and {to}
 
+	// Payments are carried out once for each key, under the lock of the account
+	// that their body names.
+	payments  *idempotency.Engine
+	retention time.Duration // of a payment's record, and of its reference in the bank
+	faults    bool          // clients may ask for them
+
 	locker     *core.Locker
 	wait       time.Duration  // for a lock, in all rules
 	connection []func() error // what ends the store and what it stands on
@@ -40,7 +47,7 @@ type service struct {
 const accountTemplate = "account/{id}"
 
 func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCounter, log *slog.Logger) (*service, error) {
-	s := &service{log: log, telemetry: tel, wait: cfg.wait}
+	s := &service{log: log, telemetry: tel, wait: cfg.wait, retention: cfg.retention, faults: cfg.faults}
 	rdb, disconnect, err := connect(ctx, cfg.redis, commands, log)
 	if err != nil {
 		return nil, err
@@ -61,6 +68,17 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	}
 	s.account = core.Serialize(s.locker, accountTemplate, core.Wait(cfg.wait))
 	s.transfer = core.Serialize(s.locker, "account/{from}", core.And("account/{to}"), core.Wait(cfg.wait))
+
+	// A process that dies in a payment leaves a claim and a lock. Whoever takes
+	// over the one should not have to wait for the other.
+	ordered := core.Serialize(s.locker, "account/{ctx.account}", core.ContextFunc("account", orderedAccount),
+		core.Wait(cfg.wait), core.Watchdog(min(cfg.ttl, cfg.lease)))
+	s.payments, err = idempotency.New(store, idempotency.Name("payment"), idempotency.Scope(payer),
+		idempotency.Under(ordered), idempotency.Lease(cfg.lease), idempotency.Retention(cfg.retention),
+		idempotency.WithObserver(tel.observer))
+	if err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
 	return s, nil
 }
 
@@ -68,6 +86,9 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 // store and the connections.
 func (s *service) close(ctx context.Context) error {
 	var errs []error
+	if s.payments != nil { // before the locker: its handlers hold locks
+		errs = append(errs, s.payments.Close(ctx))
+	}
 	if s.locker != nil {
 		errs = append(errs, s.locker.Close(ctx))
 	}
@@ -192,9 +213,9 @@ const drainMargin = 10 * time.Second
 func (s *service) listen(ctx context.Context, cfg config) ([]*frontend, error) {
 	var fronts []*frontend
 	for _, open := range []func() (*frontend, error){
-		func() (*frontend, error) { return restFrontend(ctx, "http", cfg.addr, httpRoutes(s)) },
-		func() (*frontend, error) { return restFrontend(ctx, "gin", cfg.gin, ginRoutes(s)) },    //nolint:contextcheck // handlers have those of their requests
-		func() (*frontend, error) { return restFrontend(ctx, "echo", cfg.echo, echoRoutes(s)) }, //nolint:contextcheck // the same
+		func() (*frontend, error) { return s.restFrontend(ctx, "http", cfg.addr, httpRoutes(s)) },
+		func() (*frontend, error) { return s.restFrontend(ctx, "gin", cfg.gin, ginRoutes(s)) },    //nolint:contextcheck // handlers have those of their requests
+		func() (*frontend, error) { return s.restFrontend(ctx, "echo", cfg.echo, echoRoutes(s)) }, //nolint:contextcheck // the same
 		func() (*frontend, error) { return grpcFrontend(ctx, cfg.grpc, s) },
 	} {
 		f, err := open()

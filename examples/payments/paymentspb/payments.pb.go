@@ -404,6 +404,136 @@ func (x *TransferResponse) GetToken() int64 {
 	return 0
 }
 
+type PayRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Account       string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
+	Amount        int64                  `protobuf:"varint,2,opt,name=amount,proto3" json:"amount,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PayRequest) Reset() {
+	*x = PayRequest{}
+	mi := &file_payments_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PayRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PayRequest) ProtoMessage() {}
+
+func (x *PayRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_payments_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PayRequest.ProtoReflect.Descriptor instead.
+func (*PayRequest) Descriptor() ([]byte, []int) {
+	return file_payments_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PayRequest) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *PayRequest) GetAmount() int64 {
+	if x != nil {
+		return x.Amount
+	}
+	return 0
+}
+
+type Payment struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	PaymentId string                 `protobuf:"bytes,1,opt,name=payment_id,json=paymentId,proto3" json:"payment_id,omitempty"`
+	Account   string                 `protobuf:"bytes,2,opt,name=account,proto3" json:"account,omitempty"`
+	Amount    int64                  `protobuf:"varint,3,opt,name=amount,proto3" json:"amount,omitempty"`
+	// What the payment left in the account.
+	Balance int64 `protobuf:"varint,4,opt,name=balance,proto3" json:"balance,omitempty"`
+	// Nothing, as long as is asked for (-faults).
+	Padding       string `protobuf:"bytes,5,opt,name=padding,proto3" json:"padding,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Payment) Reset() {
+	*x = Payment{}
+	mi := &file_payments_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Payment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Payment) ProtoMessage() {}
+
+func (x *Payment) ProtoReflect() protoreflect.Message {
+	mi := &file_payments_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Payment.ProtoReflect.Descriptor instead.
+func (*Payment) Descriptor() ([]byte, []int) {
+	return file_payments_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Payment) GetPaymentId() string {
+	if x != nil {
+		return x.PaymentId
+	}
+	return ""
+}
+
+func (x *Payment) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *Payment) GetAmount() int64 {
+	if x != nil {
+		return x.Amount
+	}
+	return 0
+}
+
+func (x *Payment) GetBalance() int64 {
+	if x != nil {
+		return x.Balance
+	}
+	return 0
+}
+
+func (x *Payment) GetPadding() string {
+	if x != nil {
+		return x.Padding
+	}
+	return ""
+}
+
 var File_payments_proto protoreflect.FileDescriptor
 
 const file_payments_proto_rawDesc = "" +
@@ -431,7 +561,18 @@ const file_payments_proto_rawDesc = "" +
 	"\x10TransferResponse\x12;\n" +
 	"\x04from\x18\x01 \x01(\v2'.interlock.examples.payments.v1.AccountR\x04from\x127\n" +
 	"\x02to\x18\x02 \x01(\v2'.interlock.examples.payments.v1.AccountR\x02to\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\x03R\x05token2\x9f\x04\n" +
+	"\x05token\x18\x03 \x01(\x03R\x05token\">\n" +
+	"\n" +
+	"PayRequest\x12\x18\n" +
+	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x16\n" +
+	"\x06amount\x18\x02 \x01(\x03R\x06amount\"\x8e\x01\n" +
+	"\aPayment\x12\x1d\n" +
+	"\n" +
+	"payment_id\x18\x01 \x01(\tR\tpaymentId\x12\x18\n" +
+	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x16\n" +
+	"\x06amount\x18\x03 \x01(\x03R\x06amount\x12\x18\n" +
+	"\abalance\x18\x04 \x01(\x03R\abalance\x12\x18\n" +
+	"\apadding\x18\x05 \x01(\tR\apadding2\xfb\x04\n" +
 	"\bPayments\x12\x8a\x01\n" +
 	"\n" +
 	"PutAccount\x121.interlock.examples.payments.v1.PutAccountRequest\x1a..interlock.examples.payments.v1.ChangedAccount\"\x19\xfa\xcf\xf1\xdd\x05\x13\n" +
@@ -440,7 +581,8 @@ const file_payments_proto_rawDesc = "" +
 	"GetAccount\x121.interlock.examples.payments.v1.GetAccountRequest\x1a'.interlock.examples.payments.v1.Account\"\x03\x90\x02\x01\x12\x80\x01\n" +
 	"\x05Debit\x12,.interlock.examples.payments.v1.DebitRequest\x1a..interlock.examples.payments.v1.ChangedAccount\"\x19\xfa\xcf\xf1\xdd\x05\x13\n" +
 	"\x11account/{account}\x12\x93\x01\n" +
-	"\bTransfer\x12/.interlock.examples.payments.v1.TransferRequest\x1a0.interlock.examples.payments.v1.TransferResponse\"$\xfa\xcf\xf1\xdd\x05\x1e\x12\x0eaccount/{from}\x12\faccount/{to}B@Z>github.com/interlock-go/interlock/examples/payments/paymentspbb\x06proto3"
+	"\bTransfer\x12/.interlock.examples.payments.v1.TransferRequest\x1a0.interlock.examples.payments.v1.TransferResponse\"$\xfa\xcf\xf1\xdd\x05\x1e\x12\x0eaccount/{from}\x12\faccount/{to}\x12Z\n" +
+	"\x03Pay\x12*.interlock.examples.payments.v1.PayRequest\x1a'.interlock.examples.payments.v1.PaymentB@Z>github.com/interlock-go/interlock/examples/payments/paymentspbb\x06proto3"
 
 var (
 	file_payments_proto_rawDescOnce sync.Once
@@ -454,7 +596,7 @@ func file_payments_proto_rawDescGZIP() []byte {
 	return file_payments_proto_rawDescData
 }
 
-var file_payments_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_payments_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_payments_proto_goTypes = []any{
 	(*PutAccountRequest)(nil), // 0: interlock.examples.payments.v1.PutAccountRequest
 	(*GetAccountRequest)(nil), // 1: interlock.examples.payments.v1.GetAccountRequest
@@ -463,6 +605,8 @@ var file_payments_proto_goTypes = []any{
 	(*Account)(nil),           // 4: interlock.examples.payments.v1.Account
 	(*ChangedAccount)(nil),    // 5: interlock.examples.payments.v1.ChangedAccount
 	(*TransferResponse)(nil),  // 6: interlock.examples.payments.v1.TransferResponse
+	(*PayRequest)(nil),        // 7: interlock.examples.payments.v1.PayRequest
+	(*Payment)(nil),           // 8: interlock.examples.payments.v1.Payment
 }
 var file_payments_proto_depIdxs = []int32{
 	4, // 0: interlock.examples.payments.v1.TransferResponse.from:type_name -> interlock.examples.payments.v1.Account
@@ -471,12 +615,14 @@ var file_payments_proto_depIdxs = []int32{
 	1, // 3: interlock.examples.payments.v1.Payments.GetAccount:input_type -> interlock.examples.payments.v1.GetAccountRequest
 	2, // 4: interlock.examples.payments.v1.Payments.Debit:input_type -> interlock.examples.payments.v1.DebitRequest
 	3, // 5: interlock.examples.payments.v1.Payments.Transfer:input_type -> interlock.examples.payments.v1.TransferRequest
-	5, // 6: interlock.examples.payments.v1.Payments.PutAccount:output_type -> interlock.examples.payments.v1.ChangedAccount
-	4, // 7: interlock.examples.payments.v1.Payments.GetAccount:output_type -> interlock.examples.payments.v1.Account
-	5, // 8: interlock.examples.payments.v1.Payments.Debit:output_type -> interlock.examples.payments.v1.ChangedAccount
-	6, // 9: interlock.examples.payments.v1.Payments.Transfer:output_type -> interlock.examples.payments.v1.TransferResponse
-	6, // [6:10] is the sub-list for method output_type
-	2, // [2:6] is the sub-list for method input_type
+	7, // 6: interlock.examples.payments.v1.Payments.Pay:input_type -> interlock.examples.payments.v1.PayRequest
+	5, // 7: interlock.examples.payments.v1.Payments.PutAccount:output_type -> interlock.examples.payments.v1.ChangedAccount
+	4, // 8: interlock.examples.payments.v1.Payments.GetAccount:output_type -> interlock.examples.payments.v1.Account
+	5, // 9: interlock.examples.payments.v1.Payments.Debit:output_type -> interlock.examples.payments.v1.ChangedAccount
+	6, // 10: interlock.examples.payments.v1.Payments.Transfer:output_type -> interlock.examples.payments.v1.TransferResponse
+	8, // 11: interlock.examples.payments.v1.Payments.Pay:output_type -> interlock.examples.payments.v1.Payment
+	7, // [7:12] is the sub-list for method output_type
+	2, // [2:7] is the sub-list for method input_type
 	2, // [2:2] is the sub-list for extension type_name
 	2, // [2:2] is the sub-list for extension extendee
 	0, // [0:2] is the sub-list for field type_name
@@ -493,7 +639,7 @@ func file_payments_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_payments_proto_rawDesc), len(file_payments_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const (
 	Payments_GetAccount_FullMethodName = "/interlock.examples.payments.v1.Payments/GetAccount"
 	Payments_Debit_FullMethodName      = "/interlock.examples.payments.v1.Payments/Debit"
 	Payments_Transfer_FullMethodName   = "/interlock.examples.payments.v1.Payments/Transfer"
+	Payments_Pay_FullMethodName        = "/interlock.examples.payments.v1.Payments/Pay"
 )
 
 // PaymentsClient is the client API for Payments service.
@@ -42,6 +43,11 @@ type PaymentsClient interface {
 	Debit(ctx context.Context, in *DebitRequest, opts ...grpc.CallOption) (*ChangedAccount, error)
 	// Moves an amount from one account to another, under the locks of both.
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error)
+	// Takes an amount out of an account, once for each idempotency key however
+	// often it is sent: POST /payments. The metadata says who pays (authorization,
+	// a bearer token) and which payment it is (idempotency-key). The lock of the
+	// account is taken after the key, so it is not declared here.
+	Pay(ctx context.Context, in *PayRequest, opts ...grpc.CallOption) (*Payment, error)
 }
 
 type paymentsClient struct {
@@ -92,6 +98,16 @@ func (c *paymentsClient) Transfer(ctx context.Context, in *TransferRequest, opts
 	return out, nil
 }
 
+func (c *paymentsClient) Pay(ctx context.Context, in *PayRequest, opts ...grpc.CallOption) (*Payment, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Payment)
+	err := c.cc.Invoke(ctx, Payments_Pay_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PaymentsServer is the server API for Payments service.
 // All implementations must embed UnimplementedPaymentsServer
 // for forward compatibility.
@@ -109,6 +125,11 @@ type PaymentsServer interface {
 	Debit(context.Context, *DebitRequest) (*ChangedAccount, error)
 	// Moves an amount from one account to another, under the locks of both.
 	Transfer(context.Context, *TransferRequest) (*TransferResponse, error)
+	// Takes an amount out of an account, once for each idempotency key however
+	// often it is sent: POST /payments. The metadata says who pays (authorization,
+	// a bearer token) and which payment it is (idempotency-key). The lock of the
+	// account is taken after the key, so it is not declared here.
+	Pay(context.Context, *PayRequest) (*Payment, error)
 	mustEmbedUnimplementedPaymentsServer()
 }
 
@@ -130,6 +151,9 @@ func (UnimplementedPaymentsServer) Debit(context.Context, *DebitRequest) (*Chang
 }
 func (UnimplementedPaymentsServer) Transfer(context.Context, *TransferRequest) (*TransferResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Transfer not implemented")
+}
+func (UnimplementedPaymentsServer) Pay(context.Context, *PayRequest) (*Payment, error) {
+	return nil, status.Error(codes.Unimplemented, "method Pay not implemented")
 }
 func (UnimplementedPaymentsServer) mustEmbedUnimplementedPaymentsServer() {}
 func (UnimplementedPaymentsServer) testEmbeddedByValue()                  {}
@@ -224,6 +248,24 @@ func _Payments_Transfer_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Payments_Pay_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PayRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PaymentsServer).Pay(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Payments_Pay_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PaymentsServer).Pay(ctx, req.(*PayRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Payments_ServiceDesc is the grpc.ServiceDesc for Payments service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -246,6 +288,10 @@ var Payments_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Transfer",
 			Handler:    _Payments_Transfer_Handler,
+		},
+		{
+			MethodName: "Pay",
+			Handler:    _Payments_Pay_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
