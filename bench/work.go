@@ -97,9 +97,7 @@ func (c *child) section(w *worker, g, key int, who int64) {
 	if !alone {
 		w.violations++
 	}
-	if c.row.work > 0 {
-		time.Sleep(c.row.work)
-	}
+	occupy(c.row.work)
 	if alone {
 		c.proof.leave(key)
 	}

@@ -1,0 +1,12 @@
+//go:build !linux
+
+package main
+
+import "time"
+
+// occupy is the work in a section: a sleep.
+func occupy(d time.Duration) {
+	if d > 0 {
+		time.Sleep(d)
+	}
+}
