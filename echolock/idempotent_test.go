@@ -1,13 +1,22 @@
 package echolock_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/echolock"
+	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
 	"github.com/interlock-go/interlock/internal/idemtest"
+	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 func serveIdempotent(_ testing.TB, e *idemtest.Endpoint) http.Handler {
@@ -20,3 +29,134 @@ func serveIdempotent(_ testing.TB, e *idemtest.Endpoint) http.Handler {
 }
 
 func TestIdempotent(t *testing.T) { idemtest.RunHTTP(t, serveIdempotent) }
+
+// serveRoute serves a handler behind Idempotent, with middleware in front.
+func serveRoute(t *testing.T, handler echo.HandlerFunc, front ...echo.MiddlewareFunc) (*echo.Echo, *httptest.Server) {
+	t.Helper()
+	e := echo.New()
+	e.Logger.SetOutput(io.Discard)
+	e.Use(front...)
+	e.POST("/", handler, echolock.Idempotent(idemtest.Engine(t)))
+	return e, httpxtest.Serve(t, e)
+}
+
+// Rendered behind the capture, the stored answer would be an empty 200.
+func TestErrorsAreStoredAsTheyAreRendered(t *testing.T) {
+	var seen []string
+	_, srv := serveRoute(t, func(echo.Context) error {
+		return echo.NewHTTPError(http.StatusPaymentRequired, "poor")
+	}, func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			err := next(c)
+			seen = append(seen, fmt.Sprint(err, c.Response().Status, c.Response().Size, c.Response().Committed))
+			return err
+		}
+	})
+	const body = `{"message":"poor"}` + "\n"
+	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 402, body)
+	idemtest.WantReplay(t, idemtest.Post(t, srv, "/"), 402, body)
+	if fmt.Sprint(seen) != "[code=402, message=poor 402 19 true <nil> 402 19 true]" {
+		t.Errorf("seen in front: %v", seen)
+	}
+}
+
+func TestAnErrorHandlerOfTheApplicationsIsInsideTheCapture(t *testing.T) {
+	e, srv := serveRoute(t, func(echo.Context) error { return errors.New("poor") })
+	e.HTTPErrorHandler = func(err error, c echo.Context) {
+		if !c.Response().Committed {
+			_ = c.String(http.StatusPaymentRequired, "so "+err.Error())
+		}
+	}
+	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 402, "so poor")
+	idemtest.WantReplay(t, idemtest.Post(t, srv, "/"), 402, "so poor")
+}
+
+func TestAnErrorThatNobodyRendersIsAFailure(t *testing.T) {
+	runs := 0
+	e, srv := serveRoute(t, func(c echo.Context) error {
+		if runs++; runs == 1 {
+			return errors.New("disk")
+		}
+		return c.String(http.StatusCreated, "done")
+	})
+	e.HTTPErrorHandler = func(error, echo.Context) {}
+	idemtest.Post(t, srv, "/")
+	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 201, "done")
+}
+
+// A response that counted as committed would keep Recover from answering.
+func TestAPanicIsRecoveredAsWithoutTheMiddleware(t *testing.T) {
+	runs := 0
+	_, srv := serveRoute(t, func(c echo.Context) error {
+		runs++
+		err := c.String(http.StatusCreated, "done")
+		if runs == 1 {
+			panic("at the disco")
+		}
+		return err
+	}, func(next echo.HandlerFunc) echo.HandlerFunc { // as echo's own Recover
+		return func(c echo.Context) (err error) {
+			defer func() {
+				if thrown := recover(); thrown != nil {
+					c.Error(fmt.Errorf("%v", thrown))
+				}
+			}()
+			return next(c)
+		}
+	})
+	if a := idemtest.Post(t, srv, "/"); a.Status != 500 || a.Body != `{"message":"Internal Server Error"}`+"\n" {
+		t.Errorf("%d %q", a.Status, a.Body)
+	}
+	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 201, "done")
+}
+
+// What a hook from in front does to the header is done again for a replay.
+func TestHooksFromInFrontRunForEachResponse(t *testing.T) {
+	n := 0
+	_, srv := serveRoute(t, func(c echo.Context) error {
+		c.Response().Before(func() { c.Response().Header().Set("X-Inside", "1") })
+		return c.String(http.StatusCreated, "done")
+	}, func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			c.Response().Before(func() { n++; c.Response().Header().Set("X-Outside", fmt.Sprint(n)) })
+			return next(c)
+		}
+	})
+	for i, want := range []func(testing.TB, httpxtest.Answer, int, string){idemtest.WantOwn, idemtest.WantReplay} {
+		a := idemtest.Post(t, srv, "/")
+		want(t, a, 201, "done")
+		if a.Header.Get("X-Inside") != "1" || a.Header.Get("X-Outside") != fmt.Sprint(i+1) {
+			t.Errorf("%v", a.Header)
+		}
+	}
+}
+
+func TestAnErrorAfterALossIsTheLoss(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	e := echo.New()
+	e.POST("/", func(c echo.Context) error {
+		ctx := c.Request().Context()
+		rdb.FlushDB(ctx)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}, echolock.Idempotent(idemtest.Engine(t, idempotency.Lease(100*time.Millisecond))))
+	idemtest.Post(t, httpxtest.Serve(t, e), "/").WantProblem(t, 500, "lost", "")
+}
+
+func TestIdempotentHasASkipper(t *testing.T) {
+	e := echo.New()
+	e.POST("/", func(c echo.Context) error { return c.String(200, "done") }, echolock.Idempotent(idemtest.Engine(t),
+		func(c *echolock.Config) { c.Skipper = func(c echo.Context) bool { return c.QueryParam("stream") != "" } }))
+	srv := httpxtest.Serve(t, e)
+	httpxtest.Do(t, srv, http.MethodPost, "/").WantProblem(t, 400, "idempotency-key-missing", "")
+	httpxtest.Do(t, srv, http.MethodPost, "/?stream=1").Want(t, 200, "done")
+}
+
+func TestIdempotentWithoutAnEnginePanics(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("it did not")
+		}
+	}()
+	echolock.Idempotent(nil)
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -20,11 +19,9 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/internal/idemtest"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 const debit = "/interlock.test.v1.Bank/Debit"
@@ -123,27 +120,6 @@ func (c *rpcClient) Call(ctx context.Context, r idemtest.Request) (idemtest.Answ
 	return a, nil
 }
 
-// newEngine returns an engine on the shared server whose keys are everybody's.
-func newEngine(t testing.TB) *idempotency.Engine {
-	t.Helper()
-	store, err := redisstore.New(redistest.Shared(t).Client(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := idempotency.New(store, idempotency.Global())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := errors.Join(e.Close(ctx), store.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	return e
-}
-
 // pay is a service that no generated code knows, whose message has a request_id.
 // It answers with how often it ran.
 func pay(t testing.TB, interceptor grpc.UnaryServerInterceptor, method string) (call func(requestID, body string, metadata ...string) (string, bool, error)) {
@@ -182,7 +158,7 @@ func pay(t testing.TB, interceptor grpc.UnaryServerInterceptor, method string) (
 }
 
 func TestIdempotentTakesTheRequestIDForTheKey(t *testing.T) {
-	call := pay(t, grpclock.Idempotent(grpclock.Methods{"/bank.v1.Bank/Pay": newEngine(t)}), "Pay")
+	call := pay(t, grpclock.Idempotent(grpclock.Methods{"/bank.v1.Bank/Pay": idemtest.Engine(t)}), "Pay")
 	for i, c := range []struct {
 		id, body string
 		metadata []string
@@ -207,7 +183,7 @@ func TestIdempotentTakesTheRequestIDForTheKey(t *testing.T) {
 }
 
 func TestOtherMethodsAreNotIdempotent(t *testing.T) {
-	call := pay(t, grpclock.Idempotent(grpclock.Methods{"/bank.v1.Bank/Pay": newEngine(t)}), "Get")
+	call := pay(t, grpclock.Idempotent(grpclock.Methods{"/bank.v1.Bank/Pay": idemtest.Engine(t)}), "Get")
 	for _, want := range []string{"run 1", "run 2"} {
 		if text, replayed, err := call("a", ""); text != want || replayed || err != nil {
 			t.Errorf("%q, replayed %v, %v", text, replayed, err)
@@ -234,7 +210,7 @@ func TestIdempotentReplaysDetailsAndMetadata(t *testing.T) {
 			t.Error(err)
 		}
 		return "", st.Err()
-	}}, grpc.UnaryInterceptor(grpclock.Idempotent(grpclock.Methods{debit: newEngine(t)})))))
+	}}, grpc.UnaryInterceptor(grpclock.Idempotent(grpclock.Methods{debit: idemtest.Engine(t)})))))
 	var statuses [2]*status.Status
 	for i := range statuses {
 		var header, trailer metadata.MD
@@ -254,7 +230,7 @@ func TestIdempotentReplaysDetailsAndMetadata(t *testing.T) {
 }
 
 func TestIdempotentStatuses(t *testing.T) {
-	engine := newEngine(t)
+	engine := idemtest.Engine(t)
 	released := map[codes.Code]bool{
 		codes.Canceled: true, codes.Unknown: true, codes.DeadlineExceeded: true, codes.ResourceExhausted: true,
 		codes.Aborted: true, codes.Internal: true, codes.Unavailable: true, codes.Unauthenticated: true,
@@ -278,7 +254,7 @@ func TestIdempotentStatuses(t *testing.T) {
 }
 
 func TestStreamsAreRefusedByName(t *testing.T) {
-	engine := newEngine(t)
+	engine := idemtest.Engine(t)
 	for _, name := range []string{"Upload", "Export", "Chat"} {
 		func() {
 			defer func() {

@@ -1,11 +1,21 @@
 package httplock_test
 
 import (
+	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"testing"
 
+	"github.com/go-chi/chi/v5"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/httplock"
+	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
 	"github.com/interlock-go/interlock/internal/idemtest"
+	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 func serveIdempotent(_ testing.TB, e *idemtest.Endpoint) http.Handler {
@@ -17,3 +27,76 @@ func serveIdempotent(_ testing.TB, e *idemtest.Endpoint) http.Handler {
 }
 
 func TestIdempotent(t *testing.T) { idemtest.RunHTTP(t, serveIdempotent) }
+
+func TestInformationalResponsesAreNotTheAnswer(t *testing.T) {
+	hinted := false
+	srv := httpxtest.Serve(t, httplock.Idempotent(idemtest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</style.css>")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "a")
+	})))
+	hints := func(r *http.Request) {
+		r.Header.Set("Idempotency-Key", "k")
+		*r = *r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+			Got1xxResponse: func(int, textproto.MIMEHeader) error { hinted = true; return nil },
+		}))
+	}
+	idemtest.WantOwn(t, httpxtest.Do(t, srv, http.MethodPost, "/", hints), 201, "a")
+	idemtest.WantReplay(t, httpxtest.Do(t, srv, http.MethodPost, "/", hints), 201, "a")
+	if hinted {
+		t.Error("something left before the answer was stored")
+	}
+}
+
+// net/http panics on such a status. Found out after the answer was stored, every
+// replay would panic as well.
+func TestAStatusThatIsNoneIsNotStored(t *testing.T) {
+	runs := 0
+	h := httplock.Idempotent(idemtest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if runs++; runs == 1 {
+			w.WriteHeader(0)
+		}
+		_, _ = io.WriteString(w, "a")
+	}))
+	srv := httpxtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if thrown := recover(); thrown != nil {
+				http.Error(w, fmt.Sprint(thrown), 500)
+			}
+		}()
+		h.ServeHTTP(w, r)
+	}))
+	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 500, "invalid WriteHeader code 0\n")
+	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 200, "a")
+}
+
+func TestIdempotentRefusalsCanBeRendered(t *testing.T) {
+	render := httplock.Render(func(w http.ResponseWriter, _ *http.Request, refusal *core.Refusal) {
+		http.Error(w, string(refusal.Reason), http.StatusTeapot)
+	})
+	srv := httpxtest.Serve(t, httplock.Idempotent(idemtest.Engine(t), render)(http.NotFoundHandler()))
+	httpxtest.Do(t, srv, http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing\n")
+}
+
+func TestIdempotentUnderTheLockOfARawParameter(t *testing.T) {
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	engine := idemtest.Engine(t, idempotency.Under(core.Serialize(locker, "account/{id}")))
+	r := chi.NewRouter()
+	r.With(httplock.Idempotent(engine, httplock.RawParams())).Post("/accounts/{id}", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, core.LeaseFromContext(r.Context()).Key())
+	})
+	srv := httpxtest.Serve(t, r)
+	idemtest.WantOwn(t, idemtest.Post(t, srv, "/accounts/a%2Fb"), 200, "account/a%2Fb")
+	idemtest.WantReplay(t, idemtest.Post(t, srv, "/accounts/a%2Fb"), 200, "account/a%2Fb")
+	idemtest.Post(t, srv, "/accounts/a%252Fb").WantProblem(t, 422, "idempotency-key-reused", "")
+}
+
+func TestIdempotentWithoutAnEnginePanics(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("it did not")
+		}
+	}()
+	httplock.Idempotent(nil)
+}

@@ -1,9 +1,11 @@
 package idemtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -464,5 +467,51 @@ func (s *site) twiceMore(status int) {
 	s.f.Helper()
 	if a := s.post(); a.Status != status || a.Header.Get("Idempotent-Replayed") != "true" {
 		s.f.Errorf("%d %v", a.Status, a.Header)
+	}
+}
+
+// Engine returns an engine on the shared server whose keys are everybody's, for
+// the tests of what one framework alone has.
+func Engine(tb testing.TB, opts ...idempotency.Option) *idempotency.Engine {
+	tb.Helper()
+	store, err := redisstore.New(redistest.Shared(tb).Client(tb), redisstore.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	e, err := idempotency.New(store, append([]idempotency.Option{idempotency.Global()}, opts...)...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		if err := errors.Join(e.Close(ctx), store.Close()); err != nil {
+			tb.Error(err)
+		}
+	})
+	return e
+}
+
+// Post sends a request with the key k to a handler.
+func Post(tb testing.TB, srv *httptest.Server, path string) httpxtest.Answer {
+	tb.Helper()
+	return httpxtest.Do(tb, srv, http.MethodPost, path, func(r *http.Request) { r.Header.Set("Idempotency-Key", "k") })
+}
+
+// WantReplay holds an answer against what was stored.
+func WantReplay(tb testing.TB, a httpxtest.Answer, status int, body string) {
+	tb.Helper()
+	a.Want(tb, status, body)
+	if a.Header.Get(idempotency.ReplayedHeader) != "true" {
+		tb.Errorf("%d %q is no replay", a.Status, a.Body)
+	}
+}
+
+// WantOwn holds an answer of the handler's own against what is expected.
+func WantOwn(tb testing.TB, a httpxtest.Answer, status int, body string) {
+	tb.Helper()
+	a.Want(tb, status, body)
+	if a.Header.Get(idempotency.ReplayedHeader) != "" {
+		tb.Errorf("%d %q is a replay", a.Status, a.Body)
 	}
 }

@@ -426,7 +426,7 @@ func (c *lossy) Read(b []byte) (int, error) {
 	if c.wire.marker != "" && strings.Contains(string(b[:n]), c.wire.marker) {
 		c.wire.marker = ""
 		c.wire.lost++
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF
 	}
 	return n, err
