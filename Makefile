@@ -39,7 +39,7 @@ repeat: ## The concurrent packages COUNT times in random order, to find the rare
 	./scripts/test.sh -count=$(COUNT) -shuffle=on -timeout=2h ./core/...
 
 .PHONY: bench
-bench: ## Interlock beside other libraries as a table, takes an hour: make bench ARGS='-rounds 1 -time 1s' is five minutes
+bench: ## Interlock beside other libraries as a table, takes half an hour: make bench ARGS='-rounds 1 -time 1s -hold 10s' takes three minutes
 	cd bench && $(GO) run . $(ARGS)
 
 .PHONY: gobench
