@@ -996,7 +996,7 @@ func TestCloseThatIsCutShortEndsTheHandlers(t *testing.T) {
 					t.Error(context.Cause(ctx))
 				}
 				return idempotency.Response{}, false
-			}), "ran, then closing")
+			}), "ran, then lost")
 		})
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

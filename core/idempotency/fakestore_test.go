@@ -272,7 +272,8 @@ func (s *fakeStore) Extend(ctx context.Context, batch []idempotency.Extension, d
 	}
 }
 
-func (s *fakeStore) Mark(ctx context.Context, q idempotency.MarkRequest) (err error) {
+func (s *fakeStore) Mark(ctx context.Context, q idempotency.MarkRequest) error {
+	var err error // written by whoever is late, too
 	f, here := s.send(ctx, call{op: "mark", id: q.ID, token: q.Token}, q.Deadline, func() {
 		r := s.get(q.ID)
 		if r == nil || r.token != q.Token {
@@ -287,7 +288,8 @@ func (s *fakeStore) Mark(ctx context.Context, q idempotency.MarkRequest) (err er
 	return errors.Join(f.err, err)
 }
 
-func (s *fakeStore) Commit(ctx context.Context, q idempotency.CommitRequest) (rep idempotency.CommitReply, err error) {
+func (s *fakeStore) Commit(ctx context.Context, q idempotency.CommitRequest) (idempotency.CommitReply, error) {
+	var rep idempotency.CommitReply
 	if q.Release != nil {
 		q.Release(ctx)
 	}
@@ -336,7 +338,8 @@ func (s *fakeStore) announce(id string, waits bool) {
 	}
 }
 
-func (s *fakeStore) Abandon(ctx context.Context, q idempotency.AbandonRequest) (err error) {
+func (s *fakeStore) Abandon(ctx context.Context, q idempotency.AbandonRequest) error {
+	var err error
 	if q.Release != nil {
 		q.Release(ctx)
 	}

@@ -806,6 +806,23 @@ func TestAReplyToAnotherScriptIsNoClaim(t *testing.T) {
 	}
 }
 
+// A claim costs as many commands as its promises need.
+func TestCommandsOfARequest(t *testing.T) {
+	srv := redistest.Shared(t)
+	e := newEngine(t, newStore(t, srv.Client(t)))
+	var bank bank
+	do(t.Context(), e, pay("warm"), bank.run)
+	srv.ResetStats(t)
+	do(t.Context(), e, pay("k"), bank.run)
+	do(t.Context(), e, pay("k"), bank.run)
+	calls := srv.Calls(t)
+	for name, n := range map[string]int64{"evalsha": 3, "hgetall": 2, "time": 1, "hset": 2, "pexpire": 2, "hmget": 1, "publish": 0} {
+		if calls[name] != n {
+			t.Errorf("%s ran %d times, want %d", name, calls[name], n)
+		}
+	}
+}
+
 func BenchmarkIdempotent(b *testing.B) {
 	rdb := redistest.Shared(b).Client(b)
 	e := newEngine(b, newStore(b, rdb))
