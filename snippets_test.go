@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/examples/grpc/bankpb"
@@ -106,4 +107,17 @@ func _(store core.Store) error {
 	locker, err := core.New(store, core.WithObserver(observer))
 	_ = locker
 	return err
+}
+
+func _(
+	locker *core.Locker, engine *idempotency.Engine, r *gin.Engine, e *echo.Echo, handle gin.HandlerFunc, handler echo.HandlerFunc,
+) {
+	debit := idempotency.Under(core.Serialize(locker, "account/{id}"))
+	e.POST("/accounts/:id/debit", handler, echolock.Idempotent(engine.With(debit)))
+	{
+		handler := handle
+		r.POST("/accounts/:id/debit", ginlock.Idempotent(engine.With(debit)), handler)
+	}
+	pay := engine.With(idempotency.Under(core.Serialize(locker, "account/{id}")))
+	_ = grpclock.Methods{"/bank.v1.Bank/Pay": pay}
 }

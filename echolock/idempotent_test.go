@@ -146,7 +146,9 @@ func TestAnErrorAfterALossIsTheLoss(t *testing.T) {
 func TestIdempotentHasASkipper(t *testing.T) {
 	e := echo.New()
 	e.POST("/", func(c echo.Context) error { return c.String(200, "done") }, echolock.Idempotent(idemtest.Engine(t),
-		func(c *echolock.Config) { c.Skipper = func(c echo.Context) bool { return c.QueryParam("stream") != "" } }))
+		func(c *echolock.Config) {
+			c.Skipper = func(c echo.Context) bool { return c.QueryParam("stream") != "" }
+		}))
 	srv := httpxtest.Serve(t, e)
 	httpxtest.Do(t, srv, http.MethodPost, "/").WantProblem(t, 400, "idempotency-key-missing", "")
 	httpxtest.Do(t, srv, http.MethodPost, "/?stream=1").Want(t, 200, "done")

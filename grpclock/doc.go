@@ -83,6 +83,72 @@
 // disguise. One that succeeded is left alone, and core.OnLost and the observer are
 // told.
 //
+// # Idempotent methods
+//
+// Idempotent carries a call out once for each idempotency key, and answers those
+// that are sent again, in whichever process they arrive, with the stored reply, or
+// the stored status with its details. The key is the field request_id of the
+// message (AIP-155), or else the metadata idempotency-key.
+//
+//	engine, err := idempotency.New(store, idempotency.Scope(principal))
+//	methods := grpclock.Methods{"/interlock.test.v1.Bank/Debit": engine}
+//	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, grpclock.Idempotent(methods)))
+//	err = methods.Validate(server)
+//
+// The store is that of the locks. principal says whose key it is, as
+// authentication in front has found out, so that nobody gets another's reply by
+// guessing a key:
+//
+//	principal := func(ctx context.Context, _ core.Request) (string, error) {
+//		return userFrom(ctx), nil
+//	}
+//
+// A method that moves money says so just before, and gives the service that it
+// calls a key of its own, the same in every attempt. If MarkEffect fails it must
+// not go on. Without it, a process that dies half-way leaves a call that the next
+// one carries out again.
+//
+//	if err := idempotency.MarkEffect(ctx); err != nil {
+//		return nil, status.Error(codes.Unavailable, "not now")
+//	}
+//	err := ledger.Pay(ctx, idempotency.DownstreamKey(ctx), 100)
+//
+// The handler's context ends neither with its client nor with the call's deadline:
+// a client that leaves has begun something, and gets the result when it asks
+// again. It ends when the claim is lost, or after MaxHold (5 min). Metadata that
+// the handler sends waits until the reply is stored, and is replayed with it.
+//
+// Under puts a lock around the handler: first the claim, then the lock, and in the
+// end the reply is stored and the lock released in one round trip. A replay takes
+// no lock. The method then has no rule of its own, or it would wait for itself:
+//
+//	pay := engine.With(idempotency.Under(core.Serialize(locker, "account/{id}")))
+//
+// Streams cannot be replayed, and are refused when the server starts: by
+// Idempotent where their proto is linked in, by Validate in any case.
+//
+// # What clients of idempotent methods see
+//
+//	INVALID_ARGUMENT    no key, unless it is Optional; a malformed one, or two;
+//	                    no principal
+//	ABORTED             the first call is still in flight; RetryInfo
+//	FAILED_PRECONDITION the key was used for another method or message, or in
+//	                    HTTP; it has expired (with Tombstone)
+//	RESOURCE_EXHAUSTED  the message is longer than 1 MiB (MaxRequest)
+//	DATA_LOSS           the outcome of the first call is not known; or it was
+//	                    carried out, and the reply was too long to be kept
+//	UNAVAILABLE         the store is unreachable; nothing was done
+//	ABORTED             the claim was lost before the handler succeeded; no
+//	                    RetryInfo, push-back -1
+//
+// and what the lock under it refuses. None of these is stored, and all have an
+// ErrorInfo as above. Everything else is the handler's answer, or with metadata
+// idempotent-replayed: true the stored one. After CANCELED, UNKNOWN,
+// DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE,
+// UNAUTHENTICATED or a panic a retry runs the handler again, unless it had marked
+// its effect. Errors that are no statuses are UNKNOWN: an interceptor that makes
+// statuses of them goes behind Idempotent.
+//
 // # Call
 //
 // UnaryClientRetry tries again what the server refused with RetryInfo, and

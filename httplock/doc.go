@@ -51,4 +51,72 @@
 // writing anything after its lease was lost has failed, and the client gets the
 // 500; one that had answered is left alone, and core.OnLost and the observer
 // are told.
+//
+// # Idempotent endpoints
+//
+// Idempotent carries a request out once for each Idempotency-Key (the IETF draft
+// of that name), and answers those that are sent again, in whichever process they
+// arrive, with the stored response of the first.
+//
+//	engine, err := idempotency.New(store, idempotency.Scope(principal))
+//	mux.Handle("POST /payments", httplock.Idempotent(engine)(handler))
+//
+// The store is that of the locks. principal says whose key it is, as
+// authentication in front has found out, so that nobody gets another's response by
+// guessing a key:
+//
+//	principal := func(ctx context.Context, _ core.Request) (string, error) {
+//		return userFrom(ctx), nil
+//	}
+//
+// A handler that moves money says so just before, and gives the service that it
+// calls a key of its own, the same in every attempt. If MarkEffect fails it must
+// not go on. Without it, a process that dies half-way leaves a request that the
+// next one carries out again.
+//
+//	if err := idempotency.MarkEffect(ctx); err != nil {
+//		http.Error(w, "not now", http.StatusServiceUnavailable)
+//		return
+//	}
+//	err := bank.Pay(ctx, idempotency.DownstreamKey(ctx), 100)
+//
+// The handler's context does not end with its client: a client that leaves has
+// begun something, and gets the result when it asks again. It ends when the claim
+// is lost, or after MaxHold (5 min).
+//
+// Under puts a lock around the handler: first the claim, then the lock, and in the
+// end the response is stored and the lock released in one round trip. A replay
+// takes no lock.
+//
+//	debit := idempotency.Under(core.Serialize(locker, "account/{id}"))
+//	mux.Handle("POST /accounts/{id}/debit", httplock.Idempotent(engine.With(debit))(handler))
+//
+// What the handler writes is held back until it is stored, so flushing waits and
+// a connection cannot be taken over (Hijack): events and other streams do not go
+// behind Idempotent. A response over 1 MiB (MaxResponse) is sent as it comes, and
+// cannot be replayed. GET, HEAD and OPTIONS pass.
+//
+// # What clients of idempotent endpoints see
+//
+//	400  no Idempotency-Key, unless it is Optional; a malformed one, or two; no
+//	     principal
+//	409  the first request is still in flight (Retry-After); its outcome is not
+//	     known; it was carried out, and the response was too long to be kept
+//	410  the key has expired (with Tombstone)
+//	413  the body is longer than 1 MiB (MaxRequest)
+//	422  the key was used for another request: another method, path, query or
+//	     body, or in gRPC
+//	503  the store is unreachable (Retry-After); nothing was done
+//	500  the claim was lost before the handler answered
+//
+// and what the lock under it refuses. None of these is stored. Bodies are problem
+// details as above. Everything else is the handler's answer, or with
+// Idempotent-Replayed: true the stored one: same status, headers and bytes.
+//
+// Stored is what settles the request: 2xx, 3xx and 4xx, except 401, 408, 409, 425
+// and 429. After those, a 5xx or a panic a retry runs the handler again, unless it
+// had marked its effect. Not replayed are headers that belong to one response:
+// Set-Cookie, Date, hop-by-hop fields and those that Connection names, ids of
+// traces and requests, rate limits; ReplayHeaders is a list of one's own. Headers
+// from middleware in front are its own affair in each response.
 package httplock

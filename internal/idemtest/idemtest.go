@@ -1,10 +1,10 @@
 // Package idemtest holds every adapter of idempotent endpoints against one table
-// of behaviours, on a real Redis. An adapter's test ends in
+// of behaviours, on a real Redis. An adapter's test is
 //
-//	idemtest.RunHTTP(t, build)
+//	func TestIdempotent(t *testing.T) { idemtest.RunHTTP(t, serveIdempotent) }
 //
-// where build serves an [Endpoint] with its framework, or in [Run] where the
-// protocol is another, and build makes the [Client] too.
+// where serveIdempotent serves an [Endpoint] with its framework. [Run] is for other
+// protocols, whose builder makes the [Client] as well.
 package idemtest
 
 import (

@@ -1,0 +1,88 @@
+package ginlock_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/ginlock"
+)
+
+// user is what authentication has found out.
+type user struct{}
+
+func userFrom(ctx context.Context) string { name, _ := ctx.Value(user{}).(string); return name }
+
+// house stands for the service that moves the money. It knows payments by their
+// keys.
+type house struct{}
+
+var bank house
+
+func (house) Pay(_ context.Context, key string, amount int) error {
+	fmt.Printf("paying %d with a key of %d characters\n", amount, len(key))
+	return nil
+}
+
+// A payment that is sent twice takes place once.
+func ExampleIdempotent() {
+	server, err := miniredis.Run() // your Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	defer rdb.Close()
+	store, err := redisstore.New(rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+
+	principal := func(ctx context.Context, _ core.Request) (string, error) {
+		return userFrom(ctx), nil
+	}
+	engine, err := idempotency.New(store, idempotency.Scope(principal))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close(context.Background())
+
+	handler := func(c *gin.Context) {
+		ctx := c.Request.Context()
+		if err := idempotency.MarkEffect(ctx); err != nil {
+			_ = c.AbortWithError(http.StatusServiceUnavailable, err)
+			return
+		}
+		err := bank.Pay(ctx, idempotency.DownstreamKey(ctx), 100)
+		if err != nil {
+			_ = c.AbortWithError(http.StatusInternalServerError, err)
+			return
+		}
+		c.String(http.StatusCreated, "paid")
+	}
+
+	r := gin.New()
+	r.POST("/payments", ginlock.Idempotent(engine), handler)
+
+	for range 2 {
+		req := httptest.NewRequest("POST", "/payments", nil)
+		req.Header.Set("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), user{}, "alice")))
+		fmt.Printf("%d %q, replayed: %q\n", w.Code, w.Body, w.Header().Get("Idempotent-Replayed"))
+	}
+	// Output:
+	// paying 100 with a key of 36 characters
+	// 201 "paid", replayed: ""
+	// 201 "paid", replayed: "true"
+}

@@ -1,0 +1,133 @@
+package grpclock_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/grpclock"
+	"github.com/interlock-go/interlock/grpclock/internal/testpb"
+)
+
+// user is what authentication has found out.
+type user struct{}
+
+func userFrom(ctx context.Context) string { name, _ := ctx.Value(user{}).(string); return name }
+
+// authenticate stands for yours.
+func authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	return handler(context.WithValue(ctx, user{}, "alice"), req)
+}
+
+// house stands for the service that moves the money. It knows payments by their
+// keys.
+type house struct{}
+
+var ledger house
+
+func (house) Pay(_ context.Context, key string, amount int) error {
+	fmt.Printf("paying %d with a key of %d characters\n", amount, len(key))
+	return nil
+}
+
+// payments is the service.
+type payments struct{ testpb.UnimplementedBankServer }
+
+func (payments) Debit(ctx context.Context, _ *testpb.Request) (*testpb.Reply, error) {
+	if err := idempotency.MarkEffect(ctx); err != nil {
+		return nil, status.Error(codes.Unavailable, "not now")
+	}
+	err := ledger.Pay(ctx, idempotency.DownstreamKey(ctx), 100)
+	if err != nil {
+		return nil, status.Error(codes.Internal, "the bank has failed")
+	}
+	return &testpb.Reply{Text: "paid"}, nil
+}
+
+// A payment that is sent twice takes place once.
+func ExampleIdempotent() {
+	mini, err := miniredis.Run() // your Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer mini.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true})
+	defer rdb.Close()
+	store, err := redisstore.New(rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+
+	principal := func(ctx context.Context, _ core.Request) (string, error) {
+		return userFrom(ctx), nil
+	}
+	engine, err := idempotency.New(store, idempotency.Scope(principal))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close(context.Background())
+
+	methods := grpclock.Methods{"/interlock.test.v1.Bank/Debit": engine}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, grpclock.Idempotent(methods)))
+	defer server.Stop()
+	testpb.RegisterBankServer(server, payments{})
+	err = methods.Validate(server)
+	if err != nil {
+		log.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go server.Serve(listener) //nolint:errcheck // ends with Stop
+
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	client := testpb.NewBankClient(conn)
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "idempotency-key", "8e03978e-40d5-43e8-bc93-6894a57f9324")
+	for _, account := range []string{"42", "42", "43"} {
+		var header metadata.MD
+		reply, err := client.Debit(ctx, &testpb.Request{Id: account}, grpc.Header(&header))
+		fmt.Println(reply.GetText(), header.Get("idempotent-replayed"), status.Code(err))
+	}
+	// Output:
+	// paying 100 with a key of 36 characters
+	// paid [] OK
+	// paid [true] OK
+	//  [] FailedPrecondition
+}
+
+// A mistake in the methods is found before the server serves.
+func ExampleMethods_Validate() {
+	engine, err := idempotency.New(records{}, idempotency.Global()) // in earnest: a redisstore
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close(context.Background())
+
+	methods := grpclock.Methods{"/interlock.test.v1.Bank/Chat": engine}
+	server := grpc.NewServer()
+	testpb.RegisterBankServer(server, payments{})
+	fmt.Println(methods.Validate(server))
+	// Output:
+	// interlock: bad configuration: method "/interlock.test.v1.Bank/Chat": it is a stream, and only unary methods can be idempotent
+}
+
+// records is no store at all.
+type records struct{ idempotency.Store }

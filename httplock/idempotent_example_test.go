@@ -1,0 +1,134 @@
+package httplock_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/httplock"
+)
+
+// user is what authentication has found out.
+type user struct{}
+
+func userFrom(ctx context.Context) string { name, _ := ctx.Value(user{}).(string); return name }
+
+// house stands for the service that moves the money. It knows payments by their
+// keys.
+type house struct{}
+
+var bank house
+
+func (house) Pay(_ context.Context, key string, amount int) error {
+	fmt.Printf("paying %d with a key of %d characters\n", amount, len(key))
+	return nil
+}
+
+// A payment that is sent twice takes place once.
+func ExampleIdempotent() {
+	server, err := miniredis.Run() // your Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	defer rdb.Close()
+	store, err := redisstore.New(rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+
+	principal := func(ctx context.Context, _ core.Request) (string, error) {
+		return userFrom(ctx), nil
+	}
+	engine, err := idempotency.New(store, idempotency.Scope(principal))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close(context.Background())
+
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		if err := idempotency.MarkEffect(ctx); err != nil {
+			http.Error(w, "not now", http.StatusServiceUnavailable)
+			return
+		}
+		err := bank.Pay(ctx, idempotency.DownstreamKey(ctx), 100)
+		if err != nil {
+			http.Error(w, "the bank has failed", http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintln(w, "paid")
+	})
+
+	mux := http.NewServeMux()
+	mux.Handle("POST /payments", httplock.Idempotent(engine)(handler))
+
+	for range 2 {
+		r := httptest.NewRequest("POST", "/payments", nil)
+		r.Header.Set("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), user{}, "alice")))
+		fmt.Printf("%d %q, replayed: %q\n", w.Code, w.Body, w.Header().Get("Idempotent-Replayed"))
+	}
+	// Output:
+	// paying 100 with a key of 36 characters
+	// 201 "paid\n", replayed: ""
+	// 201 "paid\n", replayed: "true"
+}
+
+// One middleware for both: payments with the same key happen once, and those of
+// an account one after the other.
+func ExampleIdempotent_under() {
+	server, err := miniredis.Run() // your Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	defer rdb.Close()
+	store, err := redisstore.New(rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	locker, err := core.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+	engine, err := idempotency.New(store, idempotency.Global())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close(context.Background())
+
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "under the lock of", core.LeaseFromContext(r.Context()).Key())
+	})
+	mux := http.NewServeMux()
+	debit := idempotency.Under(core.Serialize(locker, "account/{id}"))
+	mux.Handle("POST /accounts/{id}/debit", httplock.Idempotent(engine.With(debit))(handler))
+
+	for _, path := range []string{"/accounts/42/debit", "/accounts/42/debit", "/accounts/43/debit"} {
+		r := httptest.NewRequest("POST", path, nil)
+		r.Header.Set("Idempotency-Key", "k")
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		fmt.Printf("%d, replayed: %q\n", w.Code, w.Header().Get("Idempotent-Replayed"))
+	}
+	// Output:
+	// 200, replayed: ""
+	// 200, replayed: "true"
+	// 422, replayed: ""
+}
