@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 // smoke is long enough for every library to do something.
 const smoke = 100 * time.Millisecond
 
+// runShort runs a cell as a full run does, in processes of its own.
 func runShort(t *testing.T, row, library string) *result {
 	t.Helper()
 	res, err := runCell(t.Context(), cell{Row: row, Library: library, Window: smoke})
@@ -48,6 +49,7 @@ func TestEveryLibraryExcludes(t *testing.T) {
 	}
 }
 
+// A checker that never fired has not been tested.
 func TestAViolationIsSeenInAProcessAndBetweenProcesses(t *testing.T) {
 	for _, row := range []string{"one-key-128-1ms", "hand-over"} {
 		t.Run(row, func(t *testing.T) {

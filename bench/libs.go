@@ -78,6 +78,8 @@ func newLocker(rdb *redis.Client, lease time.Duration) (*core.Locker, error) {
 	return core.New(store, core.Watchdog(lease))
 }
 
+// lock returns no lease in its interface when there is an error: a nil pointer in
+// one is not nil.
 func (l *ourLocks) lock(ctx context.Context, _, k int) (any, error) {
 	lease, err := l.locker.Lock(ctx, l.keys[k])
 	if err != nil {
@@ -123,6 +125,7 @@ func (l *redsyncLocks) renewAll(ctx context.Context, held []any) int {
 	})
 }
 
+// errNotRenewed says that the library renewed nothing and called that no error.
 var errNotRenewed = errors.New("not renewed")
 
 // countFailed calls f for all numbers below n and counts the errors.

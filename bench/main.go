@@ -4,7 +4,7 @@
 //
 //	go run . -rounds 1 -time 1s                a first look
 //	go run . -only '^one-key-128/'             one row
-//	go run . -only interlock -profile /tmp/p   where the time goes
+//	go run . -only interlock -profile /tmp     where the time goes
 //
 // Every cell (a workload under a library) has a redis-server of its own and runs
 // in processes of its own, and the libraries take turns in every round, so that

@@ -38,6 +38,7 @@ type request struct {
 	owner int
 }
 
+// of is the arguments for an owner, a new slice: the client keeps what it is given.
 func (r request) of(owner any) []any {
 	args := append([]any(nil), r.args...)
 	args[r.owner] = owner
@@ -55,6 +56,8 @@ func newRaw(c *child, rdb *redis.Client) (*rawLocks, error) {
 		l.renew = append(l.renew, scripts[1].forKey(key))
 		l.release = append(l.release, scripts[2].forKey(key))
 	}
+	// No two goroutines of a cell share an owner: the scripts are idempotent for
+	// one, and would let both in.
 	first := c.Proc * c.row.workers
 	for g := range c.row.workers {
 		l.owners = append(l.owners, fmt.Sprintf("%032x:%d", c.Proc+1, first+g))
@@ -109,6 +112,7 @@ func (l *rawLocks) check(ctx context.Context) error {
 	return nil
 }
 
+// isGrant tells the token of a grant from the description of the holder.
 func isGrant(reply any) bool {
 	_, ok := reply.(int64)
 	return ok
@@ -130,6 +134,7 @@ func (l *rawLocks) lock(ctx context.Context, g, k int) (any, error) {
 	}
 }
 
+// unlock checks the reply, or a lock that was lost would go unnoticed.
 func (l *rawLocks) unlock(g, k int, _ any) error {
 	reply, err := l.send(context.Background(), l.release[k].of(l.owners[g]))
 	if err == nil && reply != int64(1) {
@@ -166,6 +171,7 @@ func (l *rawLocks) renewAll(ctx context.Context, held []any) (failed int) {
 // while one is under way go with the next. It is the least that sharing takes.
 type pipeline struct{ queue chan *call }
 
+// call is one of them, on its way there and back.
 type call struct {
 	args  []any
 	reply any
@@ -232,6 +238,8 @@ func record(c *child) (calls [3]recorded, err error) {
 	if err != nil {
 		return calls, err
 	}
+	// What remains of the client and its goroutines is idle, and counted in no
+	// window.
 	for range 2 { // the first time scripts may have to be sent in full
 		tap.reset()
 		lease, err := locker.TryLock(c.ctx, recordKey) // as Lock, but without a place in a list of waiters
@@ -309,6 +317,7 @@ func (t *tap) commands() (all []recorded) {
 	}
 }
 
+// tapped is a connection whose writes are collected.
 type tapped struct {
 	net.Conn
 	tap *tap

@@ -12,6 +12,7 @@ import (
 // metric is one figure of a result; NaN where there is nothing to divide by.
 type metric func(*result) float64
 
+// throughput is sections a second, of all goroutines and processes.
 func throughput(r *result) float64 { return float64(r.sections()) / r.Elapsed.Seconds() }
 
 // perSection is a part of a total. What the parent measures has another window
@@ -23,11 +24,15 @@ func perSection(total float64, window time.Duration, r *result) float64 {
 	return total / window.Seconds() / throughput(r)
 }
 
+// What a section costs: Redis's commands and CPU, and the CPU and allocations of
+// the clients. Waiting is paid for by whoever gets in.
 func commandsEach(r *result) float64 { return perSection(float64(r.Commands), r.Window, r) }
 func redisCPUEach(r *result) float64 { return perSection(float64(r.RedisCPU), r.Window, r) }
 func cpuEach(r *result) float64      { return perSection(float64(r.CPU), r.Elapsed, r) }
 func allocsEach(r *result) float64   { return perSection(float64(r.Mallocs), r.Elapsed, r) }
 
+// The same for workloads without sections: a second's commands, and the share of
+// one core in percent, which is above 100 when several are busy.
 func commandRate(r *result) float64   { return float64(r.Commands) / r.Window.Seconds() }
 func cpuShare(r *result) float64      { return 100 * r.CPU.Seconds() / r.Elapsed.Seconds() }
 func redisCPUShare(r *result) float64 { return 100 * r.RedisCPU.Seconds() / r.Window.Seconds() }
@@ -35,6 +40,8 @@ func redisCPUShare(r *result) float64 { return 100 * r.RedisCPU.Seconds() / r.Wi
 func p50(r *result) float64 { return quantile(r, 0.5) }
 func p99(r *result) float64 { return quantile(r, 0.99) }
 
+// quantile is of the waits of those that got in. A goroutine that never did has
+// no wait, so a library that starves many can have a good one: starved is beside it.
 func quantile(r *result, q float64) float64 {
 	if r.sections() == 0 {
 		return math.NaN()
@@ -42,13 +49,17 @@ func quantile(r *result, q float64) float64 {
 	return float64(r.wait(q))
 }
 
+// longest also has the waits that the end of the window cut off.
 func longest(r *result) float64    { return float64(r.Max) }
 func fairness(r *result) float64   { return jain(r.Shares) }
 func violations(r *result) float64 { return float64(r.Violations) }
+// failures are unasked errors, and calls that did not even return when their
+// context ended.
 func failures(r *result) float64   { return float64(r.Errors + int64(r.Stuck)) }
 func lost(r *result) float64       { return float64(r.Lost) }
 func goroutines(r *result) float64 { return float64(r.Goroutines) }
 
+// What a held lock takes. Stacks are apart from the heap: goroutines have them.
 func heapEach(r *result) float64       { return float64(r.Heap) / float64(r.Held) }
 func stackEach(r *result) float64      { return float64(r.Stack) / float64(r.Held) }
 func goroutinesEach(r *result) float64 { return float64(r.Goroutines) / float64(r.Held) }
@@ -74,7 +85,8 @@ func smallestShare(r *result) float64 {
 	return float64(least) * float64(len(r.ByProcess)) / float64(max(sum, 1))
 }
 
-// column is a column of a row's table.
+// column is a column of a row's table. The first of a row stands for it at a
+// glance.
 type column struct {
 	title  string
 	value  metric
@@ -84,6 +96,7 @@ type column struct {
 // worst marks what must not be hidden by a median: the greatest of all rounds.
 var worst = map[string]bool{"starved": true, "violations": true, "lost": true, "errors": true}
 
+// The columns, by kind of workload.
 var (
 	sectionColumns = []column{
 		{"sections/s", throughput, rate},
@@ -130,6 +143,7 @@ var (
 	}
 )
 
+// briefSections is a section workload in the progress log.
 func briefSections(r *result) string {
 	return fmt.Sprintf("%s/s, p99 %s, Jain %.2f", rate(throughput(r)), short(r.wait(0.99)), jain(r.Shares))
 }
@@ -176,6 +190,7 @@ type report struct {
 	cells map[string]map[string]*outcome
 }
 
+// outcome is what came of a cell in all rounds.
 type outcome struct {
 	rounds []*result
 	failed int
@@ -328,6 +343,7 @@ func repeat(s string, n int) []string {
 	return all
 }
 
+// writeRow writes a line of a Markdown table.
 func writeRow(out *strings.Builder, cells []string) {
 	fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | "))
 }

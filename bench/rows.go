@@ -40,10 +40,13 @@ type row struct {
 	brief     func(*result) string
 }
 
+// with is a list of libraries that begins with Interlock.
 func with(list []string, more ...string) []string {
 	return append(append([]string{interlock}, list...), more...)
 }
 
+// defaultLease is Interlock's. All get the same, so that a cell which is slow on a
+// busy machine loses no lock.
 const defaultLease = 30 * time.Second
 
 // rows are all workloads, in the order of the report.
@@ -129,6 +132,7 @@ func held(name string, n int, lease, least time.Duration, libraries []string, on
 	}
 }
 
+// rowOf finds a row by its name; nil for none.
 func rowOf(name string) *row {
 	for i := range rows {
 		if rows[i].name == name {
@@ -147,6 +151,7 @@ func (r *row) keyNames() []string {
 	return names
 }
 
+// thousands writes 100000 as 100,000.
 func thousands(n int) string {
 	s := fmt.Sprint(n)
 	var b strings.Builder

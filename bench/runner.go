@@ -38,6 +38,7 @@ func runCell(ctx context.Context, c cell) (*result, error) {
 		return nil, err
 	}
 	defer srv.stop()
+	// In the server's directory, which goes with it.
 	c.Addr, c.Proof = srv.Addr(), filepath.Join(srv.host.dir, "proof")
 	if err := makeProof(c.Proof, row.keys); err != nil {
 		return nil, err
@@ -63,6 +64,8 @@ func runCell(ctx context.Context, c cell) (*result, error) {
 			return nil, err
 		}
 	}
+	// The windows of the processes begin and end some microseconds apart; all that
+	// is counted in a window is a rate before it meets another's.
 	tell := func(word string) {
 		for _, p := range procs {
 			_, _ = io.WriteString(p.in, word+"\n") // one that has died says so in its result
@@ -113,6 +116,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// startProcess starts this program again, for one part of a cell.
 func startProcess(ctx context.Context, c cell) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -136,6 +140,8 @@ func startProcess(ctx context.Context, c cell) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
+	// It ends with the process, whose end closes the pipe. There is room for all
+	// that a child says, so it never waits for a parent that has given up.
 	go func() {
 		defer close(p.lines)
 		lines := bufio.NewScanner(out)
@@ -163,6 +169,7 @@ func (p *process) line(ctx context.Context, within time.Duration) (string, error
 	}
 }
 
+// expect is line for a word that is known.
 func (p *process) expect(ctx context.Context, word string, within time.Duration) error {
 	line, err := p.line(ctx, within)
 	if err == nil && line != word {

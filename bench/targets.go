@@ -17,11 +17,13 @@ type target struct {
 	bound   float64 // the bound, or the factor to the reference
 	// The reference is what the best of these libraries reach in the same figure; none
 	// is an absolute bound.
-	best  []string
+	best []string
 	plus  float64
 	worst bool // over the rounds, not the median
 }
 
+// targets are judged by the same medians that the tables show, so that a reader
+// can check each of them. They are in the order of the workloads.
 var targets = []target{
 	faster("free-1", "90 % of its scripts sent raw, one caller", 0.90, raws),
 	faster("free-16", "as fast as the best peer, 16 callers", 1, peers),
@@ -74,6 +76,7 @@ var targets = []target{
 	{row: "idle", promise: "no goroutine for each waiter (at most 20)", metric: goroutines, format: count, bound: 20},
 }
 
+// faster wants a throughput of at least factor times that of the best of others.
 func faster(row, promise string, factor float64, best []string) target {
 	return target{
 		row: row, promise: promise, metric: throughput, format: rate,
@@ -81,10 +84,12 @@ func faster(row, promise string, factor float64, best []string) target {
 	}
 }
 
+// fair wants everybody to get the same: 0.99 is a spread of a tenth.
 func fair(row string) target {
 	return target{row: row, promise: "Jain's index at least 0.99", metric: fairness, format: ratio3, atLeast: true, bound: 0.99}
 }
 
+// noneStarved and noneLost hold in every round, not in the middle one.
 func noneStarved(row string) target {
 	return target{row: row, promise: "nobody starved", metric: starved, format: count, worst: true}
 }
@@ -93,6 +98,7 @@ func noneLost(row string) target {
 	return target{row: row, promise: "none lost", metric: lost, format: count, worst: true}
 }
 
+// even is first in, first out: with that all waits of a round are alike.
 func even(row string) target {
 	return target{
 		row: row, promise: "p99 wait at most twice the median",
@@ -111,7 +117,9 @@ type verdict struct {
 	met             bool
 }
 
-// judge returns the verdict, or false when a cell that it takes was not run.
+// judge returns the verdict, or false when a cell that it takes was not run, as
+// with -only. The best of several peers is the best of those that were: one that
+// failed makes the target easier, which its row in the table shows.
 func (r *report) judge(t target) (v verdict, ok bool) {
 	v.measured, ok = r.value(t.row, interlock, t.metric, t.worst)
 	if !ok {
@@ -141,6 +149,7 @@ func (r *report) judge(t target) (v verdict, ok bool) {
 	return v, true
 }
 
+// writeTargets writes the verdicts that can be given.
 func (r *report) writeTargets(out *strings.Builder) {
 	head := false
 	for _, t := range targets {

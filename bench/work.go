@@ -101,6 +101,7 @@ func (c *child) section(w *worker, g, key int, who int64) {
 	if alone {
 		c.proof.leave(key)
 	}
+	// The slot is free before the lock is: the next one in must not find us.
 	if err := c.lib.unlock(g, key, held); err != nil {
 		c.fail(err)
 	}
@@ -122,8 +123,10 @@ func (c *child) hold() {
 	} else if err := c.lib.unlock(0, 0, h); err != nil {
 		quit(err)
 	}
+	// After one lock, so that connections and scripts are not counted.
 	heap, stack := memory()
 	c.res.Held = n
+	// Many at a time, or the first leases were over before the last was taken.
 	spread(n, 128, func(k int) {
 		h, err := c.lib.lock(ctx, k, k)
 		if err != nil {
