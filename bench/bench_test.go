@@ -23,7 +23,12 @@ const smoke = 100 * time.Millisecond
 // runShort runs a cell as a full run does, in processes of its own.
 func runShort(t *testing.T, row, library string) *result {
 	t.Helper()
-	res, err := runCell(t.Context(), cell{Row: row, Library: library, Window: smoke})
+	return runFor(t, smoke, row, library)
+}
+
+func runFor(t *testing.T, window time.Duration, row, library string) *result {
+	t.Helper()
+	res, err := runCell(t.Context(), cell{Row: row, Library: library, Window: window})
 	if err != nil {
 		t.Fatalf("%s/%s: %v", row, library, err)
 	}
@@ -69,11 +74,17 @@ func TestEveryWorkloadMeasuresInterlock(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			res := runShort(t, row.name, interlock)
+			// On a machine that is busy with others a process may sleep through
+			// such a window.
+			sections := res.Held == 0 && row.name != "idle"
+			for window := 4 * smoke; sections && res.sections() == 0 && window < time.Minute; window *= 4 {
+				res = runFor(t, window, row.name, interlock)
+			}
 			switch {
 			case res.Violations+res.Errors != 0 || res.Stuck+res.Lost != 0:
 				t.Errorf("violations %d, errors %d (%s), stuck %d, lost %d",
 					res.Violations, res.Errors, res.Error, res.Stuck, res.Lost)
-			case res.Held == 0 && res.sections() == 0 && row.name != "idle" && row.name != "hand-over":
+			case sections && res.sections() == 0:
 				t.Error("nobody got in")
 			case res.Held > 0 && heapEach(res) < 100:
 				t.Errorf("a lock takes %.0f bytes?", heapEach(res))

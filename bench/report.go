@@ -53,6 +53,7 @@ func quantile(r *result, q float64) float64 {
 func longest(r *result) float64    { return float64(r.Max) }
 func fairness(r *result) float64   { return jain(r.Shares) }
 func violations(r *result) float64 { return float64(r.Violations) }
+
 // failures are unasked errors, and calls that did not even return when their
 // context ended.
 func failures(r *result) float64   { return float64(r.Errors + int64(r.Stuck)) }

@@ -17,7 +17,7 @@ type target struct {
 	bound   float64 // the bound, or the factor to the reference
 	// The reference is what the best of these libraries reach in the same figure; none
 	// is an absolute bound.
-	best []string
+	best  []string
 	plus  float64
 	worst bool // over the rounds, not the median
 }
