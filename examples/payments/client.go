@@ -13,8 +13,10 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/examples/payments/bank"
 	"github.com/interlock-go/interlock/examples/payments/paymentspb"
 )
@@ -29,6 +31,16 @@ type client interface {
 	get(ctx context.Context, id string) reply
 	debit(ctx context.Context, id string, amount int64) reply
 	transfer(ctx context.Context, from, to string, amount int64) reply
+	pay(ctx context.Context, p payment) reply
+}
+
+// payment is what a client sends, once or several times. Fields that are empty
+// are left out.
+type payment struct {
+	payer, key string
+	account    string
+	amount     int64
+	behaviour  string
 }
 
 // reply is an answer of the bank, whatever protocol it came by.
@@ -38,6 +50,12 @@ type reply struct {
 	account bank.Account
 	to      bank.Account // of a transfer, whose debited account is account
 	token   int64
+
+	payment  string // its id
+	amount   int64
+	padding  int  // how much of it there was
+	replayed bool // it was answered from the record
+	cookies  int
 }
 
 // done says that the bank did it; failure, why not.
@@ -91,12 +109,47 @@ func (c unlocked) debit(ctx context.Context, id string, amount int64) reply {
 	return c.call(ctx, http.MethodPost, "/accounts/"+id+"/debit-unsafe?amount="+strconv.FormatInt(amount, 10))
 }
 
-// call sends a request and takes its answer apart.
+func (c *restClient) pay(ctx context.Context, p payment) reply {
+	body := fmt.Sprintf(`{"account":%q,"amount":%d}`, p.account, p.amount)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+"/payments", strings.NewReader(body))
+	if err != nil {
+		return reply{err: err}
+	}
+	// net/http sends a request with such a key again by itself, if a connection
+	// that was used before breaks. Who counts wants to know of each.
+	req.GetBody = nil
+	for name, value := range p.headers() {
+		req.Header.Set(name, value)
+	}
+	return c.send(req)
+}
+
+// headers are those of a payment, or its metadata.
+func (p payment) headers() map[string]string {
+	h := make(map[string]string)
+	if p.payer != "" {
+		h["authorization"] = "Bearer " + p.payer
+	}
+	if p.key != "" {
+		h["idempotency-key"] = p.key
+	}
+	if p.behaviour != "" {
+		h["bank-behaviour"] = p.behaviour
+	}
+	return h
+}
+
+// call sends a request that is all in its path.
 func (c *restClient) call(ctx context.Context, method, path string) reply {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, http.NoBody)
 	if err != nil {
 		return reply{err: err}
 	}
+	return c.send(req)
+}
+
+// send sends a request and takes its answer apart.
+func (c *restClient) send(req *http.Request) reply {
 	resp, err := c.client.Do(req)
 	if err != nil {
 		return reply{err: err}
@@ -105,19 +158,24 @@ func (c *restClient) call(ctx context.Context, method, path string) reply {
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
 		return reply{err: err}
 	}
-	if resp.StatusCode != http.StatusOK {
+	r := reply{replayed: resp.Header.Get(idempotency.ReplayedHeader) == "true", cookies: len(resp.Cookies())}
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated {
 		var p problem
 		if err := json.Unmarshal(body, &p); err != nil {
 			return reply{err: fmt.Errorf("%s: %w", resp.Status, err)}
 		}
 		// The lock's problems are urn:interlock:problem:<reason>.
-		return reply{reason: p.Type[strings.LastIndex(p.Type, ":")+1:], err: errors.New(resp.Status)}
+		r.reason, r.err = p.Type[strings.LastIndex(p.Type, ":")+1:], errors.New(resp.Status)
+		return r
 	}
 	var ok struct {
 		bank.Account              // of all but a transfer
 		From         bank.Account `json:"from"`
 		To           bank.Account `json:"to"`
 		Token        int64        `json:"token"`
+		PaymentID    string       `json:"payment_id"`
+		Amount       int64        `json:"amount"`
+		Padding      string       `json:"padding"`
 	}
 	if err := json.Unmarshal(body, &ok); err != nil {
 		return reply{err: err}
@@ -126,7 +184,9 @@ func (c *restClient) call(ctx context.Context, method, path string) reply {
 	if ok.From != (bank.Account{}) {
 		ok.Account = ok.From
 	}
-	return reply{account: ok.Account, to: ok.To, token: ok.Token}
+	r.account, r.to, r.token = ok.Account, ok.To, ok.Token
+	r.payment, r.amount, r.padding = ok.PaymentID, ok.Amount, len(ok.Padding)
+	return r
 }
 
 // rpcClient is a client of the gRPC front end. It does not try again by itself
@@ -153,6 +213,16 @@ func (c rpcClient) debit(ctx context.Context, id string, amount int64) reply {
 func (c rpcClient) transfer(ctx context.Context, from, to string, amount int64) reply {
 	r, err := c.Transfer(ctx, &paymentspb.TransferRequest{From: from, To: to, Amount: amount})
 	return rpcReply(err, r.GetFrom(), r.GetTo(), r.GetToken())
+}
+
+func (c rpcClient) pay(ctx context.Context, p payment) reply {
+	var header metadata.MD
+	ctx = metadata.NewOutgoingContext(ctx, metadata.New(p.headers()))
+	m, err := c.Pay(ctx, &paymentspb.PayRequest{Account: p.account, Amount: p.amount}, grpc.Header(&header))
+	r := rpcReply(err, m, nil, 0)
+	r.payment, r.amount, r.padding = m.GetPaymentId(), m.GetAmount(), len(m.GetPadding())
+	r.replayed, r.cookies = len(header.Get(idempotency.ReplayedHeader)) > 0, len(header.Get("set-cookie"))
+	return r
 }
 
 // accountMessage is what the messages with an account have in common. Their

@@ -36,14 +36,14 @@ type demonstration struct {
 func demonstrate(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
-	results, err := measure(ctx, cfg, log, stdout)
+	results, repeated, err := measure(ctx, cfg, log, stdout)
 	if err != nil {
 		return err
 	}
-	if err := printReport(stdout, cfg, results); err != nil {
+	if err := errors.Join(printReport(stdout, cfg, results), printRepeats(stdout, repeated)); err != nil {
 		return err
 	}
-	var broken error
+	broken := repeated.broken()
 	for _, r := range results {
 		broken = errors.Join(broken, r.broken())
 	}
@@ -52,22 +52,22 @@ func demonstrate(ctx context.Context, cfg config, log *slog.Logger, stdout io.Wr
 
 // measure serves the bank on the loopback interface for as long as it takes.
 // Spans go to stdout, all before it returns.
-func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) (results []result, err error) {
+func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) (results []result, repeated repeats, err error) {
 	tel, err := newTelemetry(cfg, log, stdout)
 	if err != nil {
-		return nil, err
+		return nil, repeated, err
 	}
 	defer func() { err = errors.Join(err, tel.shutdown(context.WithoutCancel(ctx))) }()
 	d := &demonstration{commands: &commandCounter{}, waits: &waits{next: tel.observer}}
 	tel.observer = d.waits
 	s, err := open(ctx, cfg, tel, d.commands, log)
 	if err != nil {
-		return nil, err
+		return nil, repeated, err
 	}
 	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
 	fronts, err := s.listen(ctx, cfg)
 	if err != nil {
-		return nil, err
+		return nil, repeated, err
 	}
 	defer func() { err = errors.Join(err, drain(context.WithoutCancel(ctx), fronts)) }()
 	start(fronts)
@@ -79,7 +79,7 @@ func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer
 	for _, f := range fronts {
 		c, hangUp, err := dial(f.name, f.addr.String())
 		if err != nil {
-			return nil, err
+			return nil, repeated, err
 		}
 		defer hangUp()
 		d.clients = append(d.clients, c)
@@ -90,11 +90,12 @@ func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer
 	} {
 		r, err := show(ctx)
 		if err != nil {
-			return nil, err
+			return nil, repeated, err
 		}
 		results = append(results, r)
 	}
-	return results, nil
+	repeated, err = d.paymentsThreeTimes(ctx)
+	return results, repeated, err
 }
 
 // result is what one hammering came to: a column of the table.

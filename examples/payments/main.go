@@ -7,8 +7,9 @@
 // needs nothing but Go. It starts a Redis-compatible server inside the process,
 // serves the bank on the loopback interface, debits one account 200 times at
 // once without a lock and then with it, transfers money between two accounts in
-// both directions at once, through all front ends alike, and prints what became
-// of the balances. It exits with status 1 if the lock let anything get lost.
+// both directions at once, through all front ends alike, sends payments three
+// times each, and prints what became of the balances. It exits with status 1 if
+// the lock let anything get lost, or a payment was not made exactly once.
 //
 //	go run ./examples/payments -serve -redis localhost:6379 \
 //		-gin localhost:8081 -echo localhost:8082 -grpc localhost:8083
@@ -126,7 +127,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.DurationVar(&cfg.work, "work", 2*time.Millisecond, "time that the bank works between reading and writing a balance")
 	fs.DurationVar(&cfg.ttl, "ttl", 30*time.Second, "lease of a lock; renewed while the handler runs, it is how long a lock outlives its process")
 	fs.DurationVar(&cfg.wait, "wait", 5*time.Second, "how long a request waits for its lock before it is refused (423, in gRPC ABORTED); 0 does not wait")
-	fs.DurationVar(&cfg.retention, "retention", 24*time.Hour, "how long a payment's answer is kept, and its idempotency key good for it")
+	fs.DurationVar(&cfg.retention, "retention", 0, "how long a payment's answer is kept, and its idempotency key good for it (default 24h with -serve, else 1m)")
 	fs.DurationVar(&cfg.lease, "lease", 0, "lease of a payment under way: how long its key is refused after its process died (default 30s, or -retention if that is less)")
 	fs.BoolVar(&cfg.faults, "faults", false, "let clients steer the bank by the header (in gRPC metadata) "+behaviourHeader+", as in \"delay=800ms,effect,status=500\"")
 	fs.StringVar(&cfg.otel, "otel", "", "where OpenTelemetry spans are printed: stdout (default nowhere)")
@@ -142,9 +143,15 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 			cfg.addr = "127.0.0.1:8080"
 		}
 	}
-	given := false
-	fs.Visit(func(f *flag.Flag) { given = given || f.Name == "lease" })
-	if !given {
+	given := make(map[string]bool)
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if !given["retention"] {
+		cfg.retention = time.Minute // in a Redis that may be another's
+		if cfg.serve {
+			cfg.retention = 24 * time.Hour
+		}
+	}
+	if !given["lease"] {
 		cfg.lease = min(30*time.Second, cfg.retention)
 	}
 	var err error

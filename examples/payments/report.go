@@ -103,6 +103,31 @@ func printReport(out io.Writer, cfg config, results []result) error {
 	return err
 }
 
+// printRepeats prints what became of the payments.
+func printRepeats(out io.Writer, r repeats) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nThen %d payments, each sent three times with its idempotency key, through the three\n", r.payments)
+	b.WriteString("HTTP front ends: two at once, and one late. Over gRPC it is another request.\n\n")
+	for _, row := range []struct {
+		name  string
+		value string
+	}{
+		{"requests", strconv.Itoa(r.requests)},
+		{"  carried out", strconv.Itoa(r.made)},
+		{"  replayed", strconv.Itoa(r.replayed)},
+		{"  refused, in flight", strconv.Itoa(r.inFlight)},
+		{"  refused, lock busy", strconv.Itoa(r.busy)},
+		{"keys refused over gRPC", strconv.Itoa(r.crossed)},
+		{"final balance", grouped(r.balance)},
+		{"expected balance", grouped(r.expected())},
+		{"payments made twice, or lost", strconv.Itoa(r.wrong)},
+	} {
+		fmt.Fprintf(&b, "%-31s%10s\n", row.name, row.value)
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
 func verdict(r result) string {
 	switch {
 	case r.broken() != nil:

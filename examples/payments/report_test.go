@@ -91,6 +91,60 @@ func TestReport(t *testing.T) {
 	}
 }
 
+func TestRepeatsThatAreNotExactlyOnceAreReported(t *testing.T) {
+	made, again := reply{payment: "a"}, reply{payment: "a", replayed: true}
+	busy := reply{reason: "idempotency-in-flight", err: errors.New("409")}
+	held := reply{reason: "held", err: errors.New("423")}
+	good := repeats{payments: 3, crossed: 2, balance: openingBalance - 2}
+	good.note([]reply{made, busy, again})
+	good.note([]reply{again, made, again})
+	good.note([]reply{held, busy, held})
+	if err := good.broken(); err != nil || good.busy != 2 || good.made != 2 || good.replayed != 3 || good.inFlight != 2 || good.requests != 9 {
+		t.Errorf("an exact result: %+v, %v", good, err)
+	}
+	for name, spoil := range map[string]func(*repeats){
+		"carried out twice":    func(r *repeats) { r.note([]reply{made, made, again}) },
+		"never carried out":    func(r *repeats) { r.note([]reply{busy, busy, again}) },
+		"another's answer":     func(r *repeats) { r.note([]reply{made, again, {payment: "b", replayed: true}}) },
+		"an unexpected answer": func(r *repeats) { r.note([]reply{made, again, {reason: "lost", err: errors.New("500")}}) },
+		"the balance":          func(r *repeats) { r.balance-- },
+		"a key of another way": func(r *repeats) { r.crossed-- },
+	} {
+		r := good
+		spoil(&r)
+		if r.broken() == nil {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+	var out strings.Builder
+	if err := printRepeats(&out, good); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if len(line) > 100 {
+			t.Errorf("line of %d characters: %s", len(line), line)
+		}
+	}
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "carried out 2 replayed 3 refused, in flight 2") {
+		t.Errorf("the report: %s", out.String())
+	}
+}
+
+func TestRetentionAndLeaseHaveDefaultsThatFit(t *testing.T) {
+	for line, want := range map[string][2]time.Duration{
+		"":                               {time.Minute, 30 * time.Second},
+		"-serve":                         {24 * time.Hour, 30 * time.Second},
+		"-serve -retention 5s":           {5 * time.Second, 5 * time.Second},
+		"-serve -lease 1s":               {24 * time.Hour, time.Second},
+		"-serve -retention 1m -lease 2s": {time.Minute, 2 * time.Second},
+	} {
+		cfg, err := parseFlags(strings.Fields(line), t.Output())
+		if err != nil || cfg.retention != want[0] || cfg.lease != want[1] {
+			t.Errorf("%q: %v, %v, %v", line, cfg.retention, cfg.lease, err)
+		}
+	}
+}
+
 func TestFlags(t *testing.T) {
 	cfg, err := parseFlags(nil, t.Output())
 	if err != nil || cfg.addr != "127.0.0.1:0" || cfg.ttl != 30*time.Second || len(cfg.redis) != 0 || cfg.grpc != "127.0.0.1:0" {
@@ -100,7 +154,7 @@ func TestFlags(t *testing.T) {
 	if err != nil || cfg.addr != "127.0.0.1:8080" || cfg.gin != "a:4" || cfg.echo != "a:5" || cfg.grpc != "a:6" || cfg.otel != "stdout" || len(cfg.redis) != 2 || cfg.ttl != time.Second {
 		t.Errorf("-serve: %+v, %v", cfg, err)
 	}
-	for _, args := range [][]string{{"-ttl", "0"}, {"-ttl", "9ms"}, {"-work", "-1s"}, {"-wait", "-1s"}, {"-redis", "a:1,"}, {"extra"}, {"-otel", "file"}, {"-nonsense"}} {
+	for _, args := range [][]string{{"-ttl", "0"}, {"-ttl", "9ms"}, {"-work", "-1s"}, {"-wait", "-1s"}, {"-redis", "a:1,"}, {"extra"}, {"-otel", "file"}, {"-lease", "9ms"}, {"-retention", "1s", "-lease", "2s"}, {"-retention", "0"}, {"-nonsense"}} {
 		if _, err := parseFlags(args, t.Output()); err == nil {
 			t.Errorf("%v: accepted", args)
 		}
