@@ -63,6 +63,8 @@ type settings struct {
 	timeout time.Duration
 	ack     ack
 	err     error
+
+	greet func(context.Context, *redis.Conn) error // of a Node
 }
 
 // Prefix sets what the names of all keys and channels begin with. Default
@@ -129,8 +131,9 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 			return nil, errNil
 		}
 		inspect(set.log, set.timeout, optionsOf(c.Options()))
-		s.single = redis.NewClient(private(c.Options(), set.timeout, poolSize))
-		s.renewSingle = redis.NewClient(private(c.Options(), set.timeout, renewalPool))
+		o := set.greeted(c.Options())
+		s.single = redis.NewClient(private(o, set.timeout, poolSize))
+		s.renewSingle = redis.NewClient(private(o, set.timeout, renewalPool))
 		s.direct = &lanes{client: s.single, ack: s.ack}
 	case *redis.ClusterClient:
 		if c == nil {

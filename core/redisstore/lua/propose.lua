@@ -1,0 +1,78 @@
+-- Votes on a proposal: takes a lock together with its fencing token, if the token
+-- is above every one that this server has seen for the key.
+--
+-- KEYS[1] lock    hash: the owner's field holds its token, q who waits
+-- KEYS[2] fence   string: the highest token of the key, "token@time" while its
+--                 holder may be counting on from it, "token" once it cannot
+-- ARGV[1] owner
+-- ARGV[2] lease, in ms
+-- ARGV[3] how long the fence is kept, in ms
+-- ARGV[4] the token proposed
+-- ARGV[5] who waits already, kept with the lock when it is taken; may be empty
+-- ARGV[6] the locker that will wait if the lock is held; empty for none
+-- ARGV[7] the greatest length of the list, in bytes
+--
+-- Returns {1, token, time in µs} when the owner holds the lock, {2, highest
+-- token, time} when it is free but the proposal too low, else {0, holder, its ms
+-- left, 1 if the locker is in the list, time}.
+-- A second run of one proposal changes nothing. A higher one of the same owner
+-- is a new vote, with its whole lease; a lower one comes late and does nothing.
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local ballot = tonumber(ARGV[4])
+
+-- The fence goes first: if memory is full it is refused, and nothing is done.
+local function take()
+	redis.call('SET', KEYS[2], string.format('%.0f@%.0f', ballot, now), 'PX', ARGV[3])
+	redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', ballot))
+end
+
+local fields = redis.call('HGETALL', KEYS[1])
+if #fields == 0 then
+	local highest = 0
+	local token, at = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+)@?(%d*)$')
+	if token then
+		highest = tonumber(token)
+		if at ~= '' then
+			-- The last holder never said which tokens it gave out. In its
+			-- process they follow the clock, slowed by a hundredth.
+			highest = highest + math.floor(math.max(0, now - tonumber(at)) * 0.99)
+		end
+	end
+	if ballot <= highest then
+		return {2, highest, now}
+	end
+	take()
+	if ARGV[5] ~= '' then
+		redis.call('HSET', KEYS[1], 'q', ARGV[5])
+	end
+	redis.call('PEXPIRE', KEYS[1], ARGV[2])
+	return {1, ballot, now}
+end
+
+local holder, q = '', ''
+for i = 1, #fields, 2 do
+	if fields[i] == ARGV[1] then
+		local mine = tonumber(fields[i + 1])
+		if ballot <= mine then
+			return {1, mine, now}
+		end
+		take()
+		redis.call('PEXPIRE', KEYS[1], ARGV[2], 'GT')
+		return {1, ballot, now}
+	elseif fields[i] == 'q' then
+		q = fields[i + 1]
+	else
+		holder = fields[i]
+	end
+end
+local listed = 0
+if ARGV[6] ~= '' then
+	if string.find(q, ARGV[6], 1, true) then
+		listed = 1
+	elseif #q < tonumber(ARGV[7]) then
+		local set = redis.pcall('HSET', KEYS[1], 'q', q == '' and ARGV[6] or q .. ',' .. ARGV[6])
+		listed = type(set) == 'number' and 1 or 0
+	end
+end
+return {0, holder, redis.call('PTTL', KEYS[1]), listed, now}

@@ -1,0 +1,38 @@
+-- Gives up what an owner holds by vote, and tells those who wait.
+--
+-- KEYS[1] lock
+-- KEYS[2] fence
+-- ARGV[1] owner
+-- ARGV[2] the highest token given out under this owner; 0 if none was
+-- ARGV[3] how long the fence is kept, in ms
+-- ARGV[4] the highest proposal that is given up; 0 for all of the owner's
+-- ARGV[5] a locker that wants the lock again, after the others; empty for none
+-- ARGV[6] channel
+-- ARGV[7] PUBLISH, or empty to tell nobody
+--
+-- Returns 1, 2 if it could not be announced, 3 if the owner holds the lock by a
+-- higher proposal, which stays, or 0 if it does not hold it. What is announced is
+-- the owner, a space, and who waits; with a limit, after which the owner may try
+-- again, it is not the owner but "owner#limit".
+local held = redis.call('HMGET', KEYS[1], ARGV[1], 'q')
+if not held[1] then
+	return 0
+end
+local token, limit = tonumber(held[1]), tonumber(ARGV[4])
+if limit > 0 and token > limit then
+	return 3
+end
+redis.call('DEL', KEYS[1])
+local q = held[2] or ''
+if ARGV[5] ~= '' and not string.find(q, ARGV[5], 1, true) then
+	q = q == '' and ARGV[5] or q .. ',' .. ARGV[5]
+end
+-- From here the highest token is known, and does not count on. A fence that
+-- cannot be written does, which only asks more of the next proposal.
+token = string.format('%.0f', math.max(token, tonumber(ARGV[2])))
+redis.pcall('SET', KEYS[2], token, 'PX', ARGV[3])
+local who = limit > 0 and ARGV[1] .. '#' .. ARGV[4] or ARGV[1]
+if q ~= '' and ARGV[7] ~= '' and type(redis.pcall(ARGV[7], ARGV[6], who .. ' ' .. q)) ~= 'number' then
+	return 2
+end
+return 1

@@ -1,0 +1,337 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+//go:embed lua/propose.lua
+var proposeSource string
+
+//go:embed lua/withdraw.lua
+var withdrawSource string
+
+var (
+	proposeScript  = newScript(proposeSource)
+	withdrawScript = newScript(withdrawSource)
+)
+
+// Node is one of several independent servers that vote on locks; the package
+// core/quorum asks a majority of them. It differs from a Store in three ways: a
+// lock is taken by a proposal, which names the fencing token; nothing waits for
+// an answer, which is handed to a function; and every connection says which
+// server it leads to before it carries anything else.
+//
+// A Node is safe for concurrent use.
+type Node struct {
+	store *Store
+	met   func(Identity) error
+}
+
+// Identity is what a server says of itself.
+type Identity struct {
+	// RunID is drawn by the server at each start (INFO server, run_id).
+	RunID string
+	// Uptime is since when it runs, by its own clock, to the second.
+	Uptime time.Duration
+	// Clock is its time, in µs since 1970.
+	Clock int64
+}
+
+// NewNode makes a Node of a client for a single server, or for one behind
+// Sentinel, whose options it copies to make connections of its own. It sends
+// nothing. On each new connection met is called with the identity of the server,
+// before a vote can come over it; on an error the connection is not used. It
+// returns core.ErrConfig for any other client.
+func NewNode(rdb redis.UniversalClient, met func(Identity) error, opts ...Option) (*Node, error) {
+	c, ok := rdb.(*redis.Client)
+	if !ok || c == nil {
+		return nil, fmt.Errorf("%w: a node of a quorum is one server: use a *redis.Client that is not nil, not %T",
+			core.ErrConfig, rdb)
+	}
+	n := &Node{met: met}
+	store, err := New(rdb, append(opts[:len(opts):len(opts)], func(s *settings) {
+		s.greet = n.greet
+		if s.ack.replicas > 0 {
+			s.err = fmt.Errorf("%w: Replicas: a quorum asks masters, not their replicas", core.ErrConfig)
+		}
+	})...)
+	if err != nil {
+		return nil, err
+	}
+	n.store = store
+	return n, nil
+}
+
+// greeted returns the options with a greeting that follows the user's own
+// OnConnect; without a greeting the options themselves.
+func (s *settings) greeted(o *redis.Options) *redis.Options {
+	if s.greet == nil {
+		return o
+	}
+	c, users := *o, o.OnConnect
+	c.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+		if users != nil {
+			if err := users(ctx, cn); err != nil {
+				return err
+			}
+		}
+		return s.greet(ctx, cn)
+	}
+	return &c
+}
+
+// greet asks a new connection where it leads, and loads the scripts on the way.
+// A connection that does not say is none: what should have gone over it was
+// never sent, which the error says by looking like that of a dial.
+func (n *Node) greet(ctx context.Context, cn *redis.Conn) error {
+	var info *redis.StringCmd
+	_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
+		info = p.Info(ctx, "server")
+		p.ScriptLoad(ctx, proposeSource)
+		p.ScriptLoad(ctx, withdrawSource)
+		return nil
+	})
+	if err != nil && (info.Err() != nil || !isReply(err)) {
+		return unmet(err)
+	}
+	id, err := identityOf(info.Val())
+	if err == nil {
+		err = n.met(id)
+	}
+	if err != nil {
+		return unmet(err)
+	}
+	return nil
+}
+
+// unmet wraps twice, since go-redis takes one wrapping off.
+func unmet(err error) error {
+	return fmt.Errorf("meeting the server: %w", &net.OpError{Op: "dial", Err: err})
+}
+
+// identityOf reads the answer to INFO server.
+func identityOf(info string) (Identity, error) {
+	var id Identity
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch name {
+		case "run_id":
+			id.RunID = value
+		case "uptime_in_seconds":
+			n, _ := strconv.ParseInt(value, 10, 64)
+			id.Uptime = time.Duration(n) * time.Second
+		case "server_time_usec":
+			id.Clock, _ = strconv.ParseInt(value, 10, 64)
+		}
+	}
+	if id.RunID == "" {
+		// Without it a restart cannot be seen, and then it must not vote.
+		return id, fmt.Errorf("%w: INFO server says no run_id", core.ErrUnavailable)
+	}
+	return id, nil
+}
+
+// Addr is the address of the server, for people.
+func (n *Node) Addr() string { return n.store.single.Options().Addr }
+
+// Meet asks the server for its identity and calls met with it.
+func (n *Node) Meet(ctx context.Context) error {
+	info, err := n.store.single.Info(ctx, "server").Result()
+	if err != nil {
+		return wrap(err)
+	}
+	id, err := identityOf(info)
+	if err != nil {
+		return err
+	}
+	return n.met(id)
+}
+
+// Check is Store.Check of the node's server.
+func (n *Node) Check(ctx context.Context) ([]string, error) { return n.store.Check(ctx) }
+
+// Close closes the node's connections; requests under way fail.
+func (n *Node) Close() error { return n.store.Close() }
+
+// Renew is Store.Renew.
+func (n *Node) Renew(ctx context.Context, batch []core.Renewal, done func(i int, contended bool, err error)) {
+	n.store.Renew(ctx, batch, done)
+}
+
+// Watch is Store.Watch, except that wake gets the owner that gave the lock up
+// and who waits, both empty when the node cannot be sure that nobody did.
+func (n *Node) Watch(key string, since time.Time, wake func(owner, next string)) (stop func()) {
+	return n.store.Watch(key, since, func(s core.Signal) {
+		owner, next, _ := strings.Cut(s.Next, " ")
+		wake(owner, next)
+	})
+}
+
+// Proposal asks a node to take a lock for an owner under a fencing token.
+type Proposal struct {
+	Key, Owner string
+	TTL        time.Duration
+	// Token has to be above every token that the node has seen for the key, also
+	// above an earlier proposal of the owner, which it replaces.
+	Token int64
+	// Waiter and Rest are those of core.AcquireRequest.
+	Waiter, Rest string
+	// Deadline is after when nothing is sent again.
+	Deadline time.Time
+}
+
+// Vote is a node's answer to a Proposal.
+type Vote struct {
+	// Granted says that the owner holds the lock on this node.
+	Granted bool
+	// Token is under what it does, or without Granted and Holder the highest that
+	// the node has seen: the lock is free, and the proposal was too low.
+	Token int64
+	// Holder is the owner that holds the lock on this node instead.
+	Holder string
+	// TTL is what remains of the holder's lease, negative if unknown.
+	TTL time.Duration
+	// Listed is that of core.Reply.
+	Listed bool
+	// Clock is the node's time, in µs since 1970; zero if it did not answer.
+	Clock int64
+	// Unknown says that the proposal may still be executed later, since its
+	// answer was never seen.
+	Unknown bool
+}
+
+// Propose asks for a vote and calls done exactly once, from any goroutine, at the
+// latest when the node's timeout is over.
+func (n *Node) Propose(p Proposal, done func(Vote, error)) {
+	r := &proposal{ask: p}
+	lock := n.store.names.lock(p.Key)
+	r.text = [5]string{
+		lock, fenceOf(lock), milliseconds(p.TTL), milliseconds(p.TTL + fenceTime), strconv.FormatInt(p.Token, 10),
+	}
+	r.values = [12]any{
+		3: &r.text[0], 4: &r.text[1],
+		5: &r.ask.Owner, 6: &r.text[2], 7: &r.text[3], 8: &r.text[4], 9: &r.ask.Rest, 10: &r.ask.Waiter, 11: maxList,
+	}
+	r.request = request{
+		store: n.store, script: proposeScript, nkeys: 2, args: r.values[:], lock: lock, deadline: p.Deadline,
+		late: func() { done(r.vote()) },
+	}
+	r.state.Store(stateLeft) // nobody waits: the outcome always goes to late
+	r.start()
+}
+
+// proposal is a Proposal on its way, with room for its arguments.
+type proposal struct {
+	request
+	ask    Proposal
+	text   [5]string // lock, fence, lease, fence's, token
+	values [12]any
+}
+
+// vote reads the script's reply.
+func (r *proposal) vote() (Vote, error) {
+	v := Vote{Unknown: r.ambiguous}
+	if r.err != nil {
+		return v, wrap(r.err)
+	}
+	list, _ := r.cmd.Val().([]any)
+	switch n := numbers(list); {
+	case len(list) == 3 && (n[0] == 1 || n[0] == 2) && n[2] > 0:
+		v.Granted, v.Token, v.Clock = n[0] == 1, n[1], n[2]
+		return v, nil
+	case len(list) == 5 && n[0] == 0 && n[4] > 0:
+		v.Holder, _ = list[1].(string)
+		v.TTL = time.Duration(n[2]) * time.Millisecond // PTTL: -1 for a key without expiry
+		v.Listed, v.Clock = n[3] == 1, n[4]
+		return v, nil
+	}
+	v.Unknown = true // who knows what that server has done
+	return v, wrap(errReply)
+}
+
+// numbers are the elements of a reply that are numbers, the others -1.
+func numbers(list []any) (n [5]int64) {
+	for i := range n {
+		n[i] = -1
+		if i < len(list) {
+			if v, ok := list[i].(int64); ok {
+				n[i] = v
+			}
+		}
+	}
+	return n
+}
+
+// Withdrawal gives up what an owner holds on a node.
+type Withdrawal struct {
+	Key, Owner string
+	// Token is the highest fencing token given out under the owner, zero if none.
+	Token int64
+	// TTL is the lease that the lock had.
+	TTL time.Duration
+	// Limit, unless zero, leaves alone what the owner holds by a higher proposal.
+	Limit int64
+	// Waiter is that of core.ReleaseRequest.
+	Waiter string
+	// Quiet tells nobody.
+	Quiet bool
+	// Deadline is until when a withdrawal that failed is tried again.
+	Deadline time.Time
+}
+
+// Withdraw gives up a lock and calls done exactly once, from any goroutine, with
+// nil, core.ErrNotOwner or a failure on the way.
+func (n *Node) Withdraw(w Withdrawal, done func(error)) {
+	r := &withdrawal{ask: w}
+	lock, publish := n.store.names.lock(w.Key), &n.store.publish
+	if w.Quiet {
+		publish = &r.text[6]
+	}
+	r.text = [7]string{
+		lock, fenceOf(lock), strconv.FormatInt(w.Token, 10), milliseconds(w.TTL + fenceTime),
+		strconv.FormatInt(w.Limit, 10), channelOf(lock), "",
+	}
+	r.values = [12]any{
+		3: &r.text[0], 4: &r.text[1],
+		5: &r.ask.Owner, 6: &r.text[2], 7: &r.text[3], 8: &r.text[4], 9: &r.ask.Waiter, 10: &r.text[5], 11: publish,
+	}
+	r.request = request{
+		store: n.store, script: withdrawScript, nkeys: 2, args: r.values[:], lock: lock, deadline: w.Deadline,
+		stubborn: true, late: func() { done(r.outcome()) },
+	}
+	r.state.Store(stateLeft)
+	r.start()
+}
+
+// withdrawal is a Withdrawal on its way, with room for its arguments.
+type withdrawal struct {
+	request
+	ask    Withdrawal
+	text   [7]string // lock, fence, token, fence's, limit, channel, nothing
+	values [12]any
+}
+
+func (r *withdrawal) outcome() error {
+	if r.err != nil {
+		return wrap(r.err)
+	}
+	n, err := r.integer()
+	switch {
+	case err != nil:
+		return wrap(err)
+	case n == 0 && !r.ambiguous:
+		return core.ErrNotOwner
+	}
+	// "Not the owner" after a try whose reply was lost: that try gave it up.
+	return nil
+}
