@@ -51,11 +51,11 @@ func (q Request) Body(limit int64) ([]byte, error) {
 	if q.ContentLength > limit {
 		return nil, core.ErrBodyLimit // not a byte of it need be waited for
 	}
-	var buf bytes.Buffer
 	// Room for all of it, and for the read that finds its end, is made at once:
 	// a buffer that grows copies. What a client announces and does not send
 	// yet costs no more than a small body.
-	buf.Grow(int(min(max(q.ContentLength, 0), roomAtOnce)) + bytes.MinRead)
+	room := int(min(max(q.ContentLength, 0), roomAtOnce)) + bytes.MinRead
+	buf := bytes.NewBuffer(make([]byte, 0, room))
 	// One byte more than the limit tells a body of that length from a longer.
 	_, err := buf.ReadFrom(io.LimitReader(body, min(limit, math.MaxInt64-1)+1))
 	b := buf.Bytes()
