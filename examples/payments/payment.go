@@ -163,9 +163,11 @@ func (s *service) pay(ctx context.Context) (receipt, error) {
 // nobody makes it again, whatever becomes of this process.
 func mark(ctx context.Context) error {
 	err := idempotency.MarkEffect(ctx)
-	if errors.Is(err, core.ErrUnavailable) {
-		// The record and the ledger are in one Redis, and nothing has changed.
+	switch { // nothing has changed, and the client may be told so
+	case errors.Is(err, core.ErrUnavailable): // the ledger is in the same Redis
 		return fmt.Errorf("%w: %w", bank.ErrUnavailable, err)
+	case errors.Is(err, core.ErrLost): // noticed here first, before ctx has ended
+		return fmt.Errorf("%w: %w", bank.ErrStaleToken, err)
 	}
 	return err
 }
