@@ -1,0 +1,264 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+)
+
+// fakeNode is a node in memory, by the clock of the test's bubble: what the
+// scripts do, and what a network does to them.
+type fakeNode struct {
+	mu      sync.Mutex
+	locks   map[string]*fakeLock
+	fences  map[string]fakeFence
+	watched map[int]func(owner, next string)
+	n       int
+	calls   []string
+
+	latency time.Duration // each way
+	down    bool          // refuses at once
+	silent  bool          // never answers; the request is not executed
+	deaf    bool          // never answers, but executes
+	ahead   time.Duration // of its clock
+}
+
+type fakeLock struct {
+	owner   string
+	token   int64
+	expires time.Time
+	queue   []string
+}
+
+type fakeFence struct {
+	token int64
+	at    time.Time // zero: exact
+}
+
+// ioTimeout is after when a fake node's request is given up.
+const ioTimeout = 500 * time.Millisecond
+
+var errDown = fmt.Errorf("%w: refused", core.ErrUnavailable)
+
+func newFakeNode() *fakeNode {
+	return &fakeNode{
+		locks: map[string]*fakeLock{}, fences: map[string]fakeFence{}, watched: map[int]func(string, string){},
+		latency: 100 * time.Microsecond,
+	}
+}
+
+// set changes the node's condition.
+func (f *fakeNode) set(change func(*fakeNode)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+func (f *fakeNode) get(key string) *fakeLock {
+	k := f.locks[key]
+	if k != nil && !time.Now().Before(k.expires) {
+		delete(f.locks, key)
+		return nil
+	}
+	return k
+}
+
+// hold gives a lock on the node to an owner.
+func (f *fakeNode) hold(key, owner string, token int64, ttl time.Duration) {
+	f.set(func(f *fakeNode) {
+		f.locks[key] = &fakeLock{owner: owner, token: token, expires: time.Now().Add(ttl)}
+		f.fences[key] = fakeFence{token, time.Now()}
+	})
+}
+
+func (f *fakeNode) holder(key string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if k := f.get(key); k != nil {
+		return k.owner
+	}
+	return ""
+}
+
+// carry takes a request there and back. It returns an error, and whether it was
+// executed although there is one.
+func (f *fakeNode) carry(what string, work func()) (executed bool, err error) {
+	f.mu.Lock()
+	f.calls = append(f.calls, what)
+	latency, down, silent := f.latency, f.down, f.silent
+	f.mu.Unlock()
+	if down {
+		return false, errDown
+	}
+	time.Sleep(latency)
+	if silent {
+		time.Sleep(ioTimeout)
+		return true, fmt.Errorf("%w: no answer", core.ErrUnavailable) // nobody can tell
+	}
+	f.mu.Lock()
+	work()
+	deaf := f.deaf
+	f.mu.Unlock()
+	if deaf {
+		time.Sleep(ioTimeout)
+		return true, fmt.Errorf("%w: no answer", core.ErrUnavailable)
+	}
+	time.Sleep(latency)
+	return true, nil
+}
+
+func (f *fakeNode) count(what string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.calls {
+		if c == what {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *fakeNode) Propose(p redisstore.Proposal, done func(redisstore.Vote, error)) {
+	go func() {
+		var v redisstore.Vote
+		executed, err := f.carry("propose", func() { v = f.vote(p) })
+		if err != nil {
+			v = redisstore.Vote{Unknown: executed}
+		}
+		done(v, err)
+	}()
+}
+
+func (f *fakeNode) vote(p redisstore.Proposal) redisstore.Vote {
+	now := time.Now()
+	v := redisstore.Vote{Clock: now.Add(f.ahead).UnixMicro()}
+	k := f.get(p.Key)
+	switch {
+	case k == nil:
+		highest := f.fences[p.Key].token
+		if at := f.fences[p.Key].at; !at.IsZero() {
+			highest += now.Sub(at).Microseconds() * 99 / 100
+		}
+		v.Token = highest
+		if p.Token > highest {
+			f.locks[p.Key] = &fakeLock{owner: p.Owner, token: p.Token, expires: now.Add(p.TTL)}
+			f.fences[p.Key] = fakeFence{p.Token, now}
+			v.Granted, v.Token = true, p.Token
+		}
+	case k.owner == p.Owner:
+		if p.Token > k.token {
+			k.token = p.Token
+			f.fences[p.Key] = fakeFence{p.Token, now}
+			if until := now.Add(p.TTL); until.After(k.expires) {
+				k.expires = until
+			}
+		}
+		v.Granted, v.Token = true, k.token
+	default:
+		if p.Waiter != "" && !strings.Contains(strings.Join(k.queue, ","), p.Waiter) {
+			k.queue = append(k.queue, p.Waiter)
+		}
+		v.Holder, v.TTL, v.Listed = k.owner, k.expires.Sub(now), p.Waiter != ""
+	}
+	return v
+}
+
+func (f *fakeNode) Withdraw(w redisstore.Withdrawal, done func(error)) {
+	go func() {
+		for {
+			var result error
+			var tell []func(string, string)
+			var next string
+			_, err := f.carry("withdraw", func() {
+				k := f.get(w.Key)
+				switch {
+				case k == nil || k.owner != w.Owner:
+					result = core.ErrNotOwner
+				case w.Limit == 0 || k.token <= w.Limit:
+					delete(f.locks, w.Key)
+					f.fences[w.Key] = fakeFence{token: max(k.token, w.Token)}
+					next = strings.Join(k.queue, ",")
+					for _, wake := range f.watched {
+						tell = append(tell, wake)
+					}
+				}
+			})
+			if err == nil && next != "" && !w.Quiet {
+				for _, wake := range tell {
+					wake(w.Owner, next)
+				}
+			}
+			const pause = 10 * time.Millisecond
+			if err == nil || time.Now().Add(pause).After(w.Deadline) {
+				done(errors.Join(err, result))
+				return
+			}
+			time.Sleep(pause)
+		}
+	}()
+}
+
+func (f *fakeNode) Renew(_ context.Context, batch []core.Renewal, done func(int, bool, error)) {
+	results := make([]error, len(batch))
+	_, err := f.carry("renew", func() {
+		for i, r := range batch {
+			k := f.get(r.Key)
+			if k == nil || k.owner != r.Owner {
+				results[i] = core.ErrNotOwner
+				continue
+			}
+			if until := time.Now().Add(r.TTL); until.After(k.expires) {
+				k.expires = until
+			}
+		}
+	})
+	for i := range batch {
+		done(i, false, errors.Join(err, results[i]))
+	}
+}
+
+func (f *fakeNode) Watch(_ string, _ time.Time, wake func(owner, next string)) func() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n++
+	n := f.n
+	f.watched[n] = wake
+	return func() { f.set(func(f *fakeNode) { delete(f.watched, n) }) }
+}
+
+func (f *fakeNode) Meet(context.Context) error              { return nil }
+func (f *fakeNode) Check(context.Context) ([]string, error) { return nil, nil }
+func (f *fakeNode) Close() error                            { return nil }
+
+// fakes makes some nodes, and stores on them as several processes have them.
+func fakes(n int) []*fakeNode {
+	nodes := make([]*fakeNode, n)
+	for i := range nodes {
+		nodes[i] = newFakeNode()
+	}
+	return nodes
+}
+
+func storeOn(tb testing.TB, nodes []*fakeNode) *Store {
+	tb.Helper()
+	names := make([]string, len(nodes))
+	for i := range names {
+		names[i] = fmt.Sprint("node", i)
+	}
+	s := newStore(names, &settings{log: slog.New(slog.NewTextHandler(io.Discard, nil)), maxTTL: time.Minute})
+	for i, f := range nodes {
+		s.peers[i].node = f
+		s.peers[i].sawClock(time.Now().Add(f.ahead).UnixMicro(), true)
+	}
+	tb.Cleanup(func() { _ = s.Close() })
+	return s
+}

@@ -1,0 +1,310 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+)
+
+const (
+	// maxOpen is how many requests to one node are under way at most, and
+	// maxProbes how many when it does not seem to answer: enough to notice that
+	// it does again, too few to matter when it executes them all on waking.
+	maxOpen   = 8192
+	maxProbes = 8
+	// manyProbes is the same when nodes that do not seem to answer are a majority:
+	// then it may be this process that was slow, and all of them are needed.
+	manyProbes = 512
+	// suspectAfter is for how long nothing else than failures may come.
+	suspectAfter = leastBudget
+	// maxDebts is how many locks a node may owe; what is beyond ends by its TTL.
+	maxDebts = 4096
+	// debtBatch is how many are asked for at a time.
+	debtBatch = 32
+	// debtPause is the pause after one that failed; it doubles up to a second.
+	debtPause = 50 * time.Millisecond
+	// plausible is how long an answer may take for its clock to be believed.
+	plausible = 20 * time.Millisecond
+)
+
+// errSuspect says that a node was not asked.
+var errSuspect = errors.New("it has not answered lately, and was not asked")
+
+// node is what a peer needs of redisstore.Node. All of it returns at once but
+// Renew, Meet and Check; callbacks come from any goroutine, even from within.
+type node interface {
+	Propose(p redisstore.Proposal, done func(redisstore.Vote, error))
+	Withdraw(w redisstore.Withdrawal, done func(error))
+	Renew(ctx context.Context, batch []core.Renewal, done func(i int, contended bool, err error))
+	Watch(key string, since time.Time, wake func(owner, next string)) (stop func())
+	Meet(ctx context.Context) error
+	Check(ctx context.Context) ([]string, error)
+	Close() error
+}
+
+// peer is a node and what is known of its condition. It keeps one that is slow,
+// paused or cut off from costing the others anything: requests to it do not pile
+// up, and nobody waits for it who can do without.
+type peer struct {
+	node  node
+	store *Store
+	index int
+	name  string
+
+	// offset is the node's clock in µs less the time since the store's epoch;
+	// zero while unknown.
+	offset atomic.Int64
+
+	mu      sync.Mutex
+	open    [2]int    // requests under way, of each kind
+	failing time.Time // since when; zero after an answer
+	suspect bool
+
+	debts    map[string]*debt // by owner
+	sweeping bool
+	poke     chan struct{}
+}
+
+// kind is what a request is for. Withdrawals are tried for longer, and must not
+// keep votes from finding out that the node answers again.
+type kind int
+
+const (
+	voting kind = iota
+	withdrawing
+)
+
+// enter reports whether a request may be sent.
+func (p *peer) enter(k kind) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	limit := maxOpen
+	if p.suspect {
+		limit = maxProbes
+		if len(p.store.peers)-int(p.store.suspects.Load()) < p.store.majority {
+			limit = manyProbes
+		}
+	}
+	if p.open[k] >= limit {
+		return false
+	}
+	p.open[k]++
+	return true
+}
+
+// left is called when a request is over, with how long it took and the bound it
+// had.
+func (p *peer) left(k kind, err error, took, bound time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open[k]--
+	switch {
+	case took >= bound:
+		p.judge(true) // it had its time, whatever it said in the end
+	case err == nil, errors.Is(err, core.ErrNotReady), errors.Is(err, core.ErrNotOwner):
+		p.failing = time.Time{}
+		p.judge(false)
+	case p.failing.IsZero():
+		p.failing = time.Now() // refused, cut off or lost: once is nothing
+	case time.Since(p.failing) >= suspectAfter:
+		p.judge(true)
+	}
+}
+
+// judge sets whether the node is suspect. Called with p.mu held.
+func (p *peer) judge(suspect bool) {
+	switch {
+	case suspect && !p.suspect:
+		p.store.suspects.Add(1)
+	case !suspect && p.suspect:
+		p.store.suspects.Add(-1)
+	}
+	p.suspect = suspect
+}
+
+// mistrust marks a node that is overdue.
+func (p *peer) mistrust() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.judge(true)
+}
+
+func (p *peer) suspected() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.suspect
+}
+
+// counts is nil unless the node is the same server as another, whose word then
+// counts already.
+func (p *peer) counts() error {
+	if err := p.store.members.leftOut(p.index, time.Now()); errors.Is(err, core.ErrConfig) {
+		return err
+	}
+	return nil
+}
+
+// sawClock takes the node's time. The answer was on its way for a while, so that
+// what is noted is behind the node's clock, never ahead: tokens do not run away.
+func (p *peer) sawClock(clock int64, sure bool) {
+	if clock > 0 && (sure || p.offset.Load() == 0) {
+		p.offset.Store(clock - time.Since(p.store.epoch).Microseconds())
+	}
+}
+
+// propose asks for a vote. done may be called before it returns.
+func (p *peer) propose(ask redisstore.Proposal, bound time.Duration, done func(redisstore.Vote, error)) {
+	if !p.enter(voting) {
+		done(redisstore.Vote{}, errSuspect)
+		return
+	}
+	begin := time.Now()
+	p.node.Propose(ask, func(v redisstore.Vote, err error) {
+		took := time.Since(begin)
+		p.left(voting, err, took, bound)
+		p.sawClock(v.Clock, took < plausible)
+		done(v, err)
+	})
+}
+
+// withdraw gives up a lock on the node. done may be called before it returns.
+func (p *peer) withdraw(w redisstore.Withdrawal, done func(error)) {
+	if !p.enter(withdrawing) {
+		done(errSuspect)
+		return
+	}
+	begin := time.Now()
+	p.node.Withdraw(w, func(err error) {
+		p.left(withdrawing, err, time.Since(begin), time.Until(w.Deadline)+time.Since(begin))
+		done(err)
+	})
+}
+
+// debt is a lock that has to go from a node: one whose withdrawal has not been
+// confirmed, or a proposal of unknown outcome that may yet be executed.
+type debt struct {
+	redisstore.Withdrawal
+	next  time.Time
+	until time.Time // when it has ended by itself
+	again bool      // also after it was confirmed: it may come back
+}
+
+// owe notes a debt for the background: it is not the concern of anybody who
+// waits, since without a majority it is nobody's lock, but a node that carries it
+// votes for no one else.
+func (p *peer) owe(d debt) {
+	now := time.Now()
+	d.next, d.until = now, now.Add(d.TTL)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old := p.debts[d.Owner]; old != nil {
+		// The stricter of the two. An owner without a limit is over for good, and
+		// of two limits the higher includes the lower.
+		if old.Limit == 0 {
+			d.Limit = 0
+		} else if d.Limit > 0 {
+			d.Limit = max(d.Limit, old.Limit)
+		}
+		d.Token, d.again = max(d.Token, old.Token), d.again || old.again
+	} else if len(p.debts) >= maxDebts {
+		return
+	}
+	if p.debts == nil {
+		p.debts = make(map[string]*debt)
+	}
+	p.debts[d.Owner] = &d
+	if !p.sweeping {
+		p.sweeping = p.store.spawn(p.sweep)
+		return
+	}
+	select {
+	case p.poke <- struct{}{}:
+	default:
+	}
+}
+
+// sweep settles debts until there are none.
+func (p *peer) sweep() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	pause := debtPause
+	for {
+		select {
+		case <-timer.C:
+		case <-p.poke:
+		case <-p.store.shut:
+			return
+		}
+		due, next := p.due(time.Now())
+		if len(due) > 0 {
+			if p.settle(due) {
+				pause, next = debtPause, time.Now()
+			} else {
+				// The node does not answer. All others wait with these.
+				next = time.Now().Add(pause)
+				pause = min(2*pause, time.Second)
+			}
+		} else if next.IsZero() {
+			return // sweeping was cleared with the list seen empty, in one section
+		}
+		timer.Reset(max(time.Until(next), 0))
+	}
+}
+
+// due takes some debts whose time has come, drops those that have ended, and
+// returns when the next is.
+func (p *peer) due(now time.Time) (due []*debt, next time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for owner, d := range p.debts {
+		switch {
+		case !now.Before(d.until):
+			delete(p.debts, owner)
+		case d.next.After(now):
+			if next.IsZero() || d.next.Before(next) {
+				next = d.next
+			}
+		case len(due) < debtBatch:
+			due = append(due, d)
+		}
+	}
+	if len(p.debts) == 0 {
+		p.sweeping = false
+	}
+	return due, next
+}
+
+// settle sends withdrawals and reports whether the node answered.
+func (p *peer) settle(due []*debt) (answered bool) {
+	results := make(chan bool, len(due))
+	deadline := time.Now().Add(time.Millisecond) // once; the sweep tries again
+	for _, d := range due {
+		w := d.Withdrawal
+		w.Deadline = deadline
+		p.node.Withdraw(w, func(err error) {
+			ok := err == nil || errors.Is(err, core.ErrNotOwner)
+			p.mu.Lock()
+			switch {
+			case ok && d.again:
+				d.next = time.Now().Add(max(d.TTL/3, time.Millisecond))
+			case ok:
+				d.until = time.Time{}
+			}
+			if ok {
+				p.failing = time.Time{}
+				p.judge(false)
+			}
+			p.mu.Unlock()
+			results <- ok
+		})
+	}
+	for range due {
+		answered = <-results || answered
+	}
+	return answered
+}

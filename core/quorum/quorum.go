@@ -1,0 +1,406 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+)
+
+const (
+	// leastBudget and mostBudget bound the time that a node gets for its vote,
+	// which is a hundredth of the lease between them.
+	leastBudget = 50 * time.Millisecond
+	mostBudget  = 500 * time.Millisecond
+	// budgetShare is the greatest part of a lease that a node's budget may be:
+	// less than a tenth of it.
+	budgetShare = 12
+	// defaultMaxTTL is the longest lease that is expected: that of the core.
+	defaultMaxTTL = 30 * time.Second
+)
+
+// Store keeps each lock on a majority of independent Redis masters. It implements
+// core.Store and is safe for concurrent use. Close it after the lockers that use
+// it.
+type Store struct {
+	peers    []*peer
+	members  *members
+	majority int
+	maxTTL   time.Duration
+	timeout  time.Duration // of a node; zero: by the lease
+	epoch    time.Time     // from which the nodes' clocks are followed
+
+	gone     departed
+	suspects atomic.Int32  // nodes that do not seem to answer
+	shut     chan struct{} // closed by Close
+	work     sync.WaitGroup
+
+	mu     sync.Mutex
+	live   map[string]*election // by owner: those that a release has to know of
+	closed bool
+}
+
+// Option changes a Store.
+type Option func(*settings)
+
+type settings struct {
+	node    []redisstore.Option
+	log     *slog.Logger
+	timeout time.Duration
+	maxTTL  time.Duration
+	even    bool
+	young   bool
+	durable bool
+	err     error
+}
+
+// fail notes the first bad option.
+func (s *settings) fail(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf("%w: %s", core.ErrConfig, fmt.Sprintf(format, args...))
+	}
+}
+
+// Prefix sets what the names of all keys and channels begin with; see
+// redisstore.Prefix. Default "interlock".
+func Prefix(p string) Option {
+	return func(s *settings) { s.node = append(s.node, redisstore.Prefix(p)) }
+}
+
+// Logger sets where warnings go. Default slog.Default().
+func Logger(l *slog.Logger) Option {
+	return func(s *settings) {
+		if l != nil {
+			s.log = l
+		}
+	}
+}
+
+// NodeTimeout sets how long a node has for its vote, at least 10 ms. Default: a
+// hundredth of the lease, but at least 50 ms and at most 500 ms. It is always
+// less than a tenth of the lease (Redlock, "How to do it", step 2: small against
+// the validity, so that no time is lost on a node that is down).
+func NodeTimeout(d time.Duration) Option {
+	return func(s *settings) {
+		if d < 10*time.Millisecond {
+			s.fail("NodeTimeout(%v): must be at least 10ms", d)
+			return
+		}
+		s.timeout = d
+	}
+}
+
+// MaxTTL sets the longest lease that any process takes from these nodes, at least
+// 10 ms. Default 30 s. A node that was restarted is left out for as long, since it
+// may have forgotten a lock of that length; a longer lease is therefore refused.
+// Give all processes the same.
+func MaxTTL(d time.Duration) Option {
+	return func(s *settings) {
+		if d < 10*time.Millisecond {
+			s.fail("MaxTTL(%v): must be at least 10ms", d)
+			return
+		}
+		s.maxTTL = d
+	}
+}
+
+// AllowEven accepts an even number of nodes, from four. Default: refused, since
+// an even number tolerates no more failures than one node less: of six, as of
+// five, two.
+func AllowEven() Option {
+	return func(s *settings) { s.even = true }
+}
+
+// AdmitYoung lets nodes vote at once that have been up for less than MaxTTL when
+// this process first meets them. Default: they are left out until they are that
+// old, since they may have been restarted and have forgotten a lock; so a quorum
+// that has just been started for the first time grants nothing for MaxTTL. Use it
+// for that first start and for tests. A restart that this process sees itself
+// leaves the node out in any case.
+func AdmitYoung() Option {
+	return func(s *settings) { s.young = true }
+}
+
+// Durable says that the nodes forget nothing in a restart: appendonly yes and
+// appendfsync always, on disks that keep what they acknowledge. A restarted node
+// is then not left out. Default: not assumed.
+func Durable() Option {
+	return func(s *settings) { s.durable = true }
+}
+
+// New makes a Store over independent masters, at least three and an odd number of
+// them. It takes clients and not stores, because a node of a quorum needs
+// connections of its own kind: they say which server they lead to before they
+// carry a vote, and give up long before a lease does. It copies the options of
+// the clients and sends nothing; Check asks whether all is well.
+//
+// It returns core.ErrConfig for a bad option, for fewer than three clients, an
+// even number without AllowEven, a nil client, a Ring or Cluster client, and for
+// the same client or address twice. That two addresses lead to one server shows
+// only when it is met: the second then has no vote, and Check says so.
+func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
+	set := settings{log: slog.Default(), maxTTL: defaultMaxTTL}
+	for _, o := range opts {
+		if o != nil {
+			o(&set)
+		}
+	}
+	if set.err != nil {
+		return nil, set.err
+	}
+	if err := checkNumber(len(nodes), set.even); err != nil {
+		return nil, err
+	}
+	names := make([]string, len(nodes))
+	for i, rdb := range nodes {
+		c, ok := rdb.(*redis.Client)
+		if !ok || c == nil {
+			return nil, fmt.Errorf("%w: node %d is %T; a node is one master: a *redis.Client that is not nil",
+				core.ErrConfig, i, rdb)
+		}
+		names[i] = c.Options().Addr
+		if j := slices.Index(nodes[:i], rdb); j >= 0 {
+			return nil, fmt.Errorf("%w: nodes %d and %d are one client; each node is a server of its own",
+				core.ErrConfig, j, i)
+		}
+		// Behind Sentinel there is no address, but always this in its place.
+		if j := slices.Index(names[:i], names[i]); j >= 0 && names[i] != "FailoverClient" {
+			return nil, fmt.Errorf("%w: nodes %d and %d are both %s; each node is a server of its own",
+				core.ErrConfig, j, i, names[i])
+		}
+	}
+	s := newStore(names, &set)
+	timeout := mostBudget
+	if set.timeout > 0 {
+		timeout = set.timeout
+	}
+	for i, rdb := range nodes {
+		own := append(slices.Clone(set.node),
+			redisstore.Timeout(timeout), redisstore.Logger(set.log.With("node", names[i])))
+		n, err := redisstore.NewNode(rdb, func(id redisstore.Identity) error { return s.met(i, id) }, own...)
+		if err != nil {
+			_ = s.Close() // the nodes made so far
+			return nil, err
+		}
+		s.peers[i].node = n
+	}
+	return s, nil
+}
+
+// checkNumber says which numbers of nodes are accepted.
+func checkNumber(n int, even bool) error {
+	switch {
+	case n < 3:
+		return fmt.Errorf("%w: %d nodes; a quorum is of at least 3, better 5: with fewer, no node may fail",
+			core.ErrConfig, n)
+	case n%2 == 0 && !even:
+		return fmt.Errorf("%w: %d nodes tolerate no more failures than %d; use an odd number, or AllowEven",
+			core.ErrConfig, n, n-1)
+	}
+	return nil
+}
+
+// newStore makes a store whose peers have no nodes yet.
+func newStore(names []string, set *settings) *Store {
+	n := len(names)
+	s := &Store{
+		members: newMembers(names, set), majority: n/2 + 1, maxTTL: set.maxTTL, timeout: set.timeout,
+		epoch: time.Now(), live: make(map[string]*election), shut: make(chan struct{}),
+	}
+	for i, name := range names {
+		s.peers = append(s.peers, &peer{store: s, index: i, name: name, poke: make(chan struct{}, 1)})
+	}
+	return s
+}
+
+// met takes what a server said on a new connection.
+func (s *Store) met(i int, id redisstore.Identity) error {
+	s.members.met(i, id, time.Now())
+	s.peers[i].sawClock(id.Clock, true)
+	return nil
+}
+
+// Check asks all nodes at once who they are and how they are set, and returns in
+// words what is unsafe, sorted, nothing if nothing is: nodes that cannot be
+// reached, that are left out after a restart or because they are the same server
+// as another, and what redisstore.Store.Check finds on each. The error is
+// core.ErrConfig when two nodes are one server, core.ErrUnavailable when fewer
+// than a majority could be asked.
+func (s *Store) Check(ctx context.Context) ([]string, error) {
+	var mu sync.Mutex
+	var found []string
+	answered := 0
+	var wg sync.WaitGroup
+	for _, p := range s.peers {
+		wg.Go(func() {
+			err := p.node.Meet(ctx)
+			var list []string
+			if err == nil {
+				list, err = p.node.Check(ctx)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, list...)
+			if err != nil {
+				found = append(found, fmt.Sprintf("%s: %v", p.name, err))
+				return
+			}
+			answered++
+		})
+	}
+	wg.Wait()
+	var twins error
+	now := time.Now()
+	for i, p := range s.peers {
+		if err := s.members.leftOut(i, now); err != nil {
+			found = append(found, fmt.Sprintf("%s: %v", p.name, err))
+			if errors.Is(err, core.ErrConfig) {
+				twins = errors.Join(twins, fmt.Errorf("%s: %w", p.name, err))
+			}
+		}
+	}
+	slices.Sort(found)
+	switch {
+	case twins != nil:
+		return found, twins
+	case answered < s.majority:
+		return found, fmt.Errorf("%w: %d of %d nodes answered, %d are needed",
+			core.ErrUnavailable, answered, len(s.peers), s.majority)
+	}
+	return found, nil
+}
+
+// Close closes the connections to the nodes. Requests under way fail, and what
+// could not be released yet is left to its TTL. The clients given to New stay
+// open.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	close(s.shut)
+	var err error
+	for _, p := range s.peers {
+		if p.node != nil {
+			err = errors.Join(err, p.node.Close())
+		}
+	}
+	s.work.Wait()
+	return err
+}
+
+// spawn runs f on a goroutine that Close waits for. It reports false when the
+// store is closed: under the mutex, so that none begins once Close waits.
+func (s *Store) spawn(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.work.Go(f)
+	}
+	return !s.closed
+}
+
+// budget is how long a node has for its vote on a lease.
+func (s *Store) budget(ttl time.Duration) time.Duration {
+	d := s.timeout
+	if d == 0 {
+		d = min(max(ttl/100, leastBudget), mostBudget)
+	}
+	return min(d, ttl/budgetShare)
+}
+
+// drift is what a lease is shortened by on this side: that of the core, and of
+// Redlock's reference implementations.
+func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+// ballot is a fencing token to propose: the time, in µs, by the clock in the
+// middle of the nodes' clocks, but above least. A wall clock of this machine has
+// no part in it, and neither a minority of the nodes' that are wrong. Zero says
+// that too few clocks are known: a node takes no lock for zero, but tells its
+// own.
+func (s *Store) ballot(least int64) int64 {
+	offsets := make([]int64, 0, len(s.peers))
+	for _, p := range s.peers {
+		if o := p.offset.Load(); o != 0 {
+			offsets = append(offsets, o)
+		}
+	}
+	if len(offsets) < s.majority {
+		return 0
+	}
+	slices.Sort(offsets)
+	return max(offsets[(len(offsets)-1)/2]+time.Since(s.epoch).Microseconds(), least+1)
+}
+
+// remember keeps an election for a later release of its owner.
+func (s *Store) remember(e *election) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live[e.ask.Owner] = e
+}
+
+// forget drops it, unless the owner has another one by now.
+func (s *Store) forget(e *election) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live[e.ask.Owner] == e {
+		delete(s.live, e.ask.Owner)
+	}
+}
+
+// recall finds and drops the election of an owner; nil if there is none.
+func (s *Store) recall(owner string) *election {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.live[owner]
+	delete(s.live, owner)
+	return e
+}
+
+// departed remembers the last owners whose release was heard of: where one of
+// them still holds a node, that node has only not been reached yet.
+type departed struct {
+	mu    sync.Mutex
+	known map[string]struct{}
+	ring  [512]string
+	next  int
+}
+
+func (d *departed) add(owner string) {
+	if owner == "" {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, ok := d.known[owner]; ok {
+		return
+	}
+	if d.known == nil {
+		d.known = make(map[string]struct{}, len(d.ring))
+	}
+	delete(d.known, d.ring[d.next])
+	d.ring[d.next] = owner
+	d.known[owner] = struct{}{}
+	d.next = (d.next + 1) % len(d.ring)
+}
+
+func (d *departed) has(owner string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.known[owner]
+	return ok
+}
+
+var _ core.Store = (*Store)(nil)

@@ -1,0 +1,270 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/quorum"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// group is a quorum of real servers, each behind a wire of this process.
+type group struct {
+	servers []*redistest.Server
+	wires   []*wire
+	admins  []*redis.Client
+}
+
+func newGroup(tb testing.TB, n int, opts ...redistest.Option) *group {
+	tb.Helper()
+	g := &group{servers: redistest.Independent(tb, n, opts...)}
+	for _, srv := range g.servers {
+		g.wires = append(g.wires, newWire())
+		g.admins = append(g.admins, srv.Client(tb, func(o *redis.Options) { o.MaxRetries = -1 }))
+	}
+	return g
+}
+
+// store makes what a process has: a client of each node, and a store. The nodes
+// have just been started, which a process has to be told to take for harmless.
+func (g *group) store(tb testing.TB, opts ...quorum.Option) *quorum.Store {
+	tb.Helper()
+	nodes := make([]redis.UniversalClient, len(g.servers))
+	for i, srv := range g.servers {
+		nodes[i] = srv.Client(tb, g.wires[i].through)
+	}
+	opts = append([]quorum.Option{
+		quorum.AdmitYoung(), quorum.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+	}, opts...)
+	s, err := quorum.New(nodes, opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+			tb.Errorf("closing the store: %v", err)
+		}
+	})
+	return s
+}
+
+func (g *group) locker(tb testing.TB, opts ...core.Option) *core.Locker {
+	tb.Helper()
+	return lockerOn(tb, g.store(tb), opts...)
+}
+
+func lockerOn(tb testing.TB, s core.Store, opts ...core.Option) *core.Locker {
+	tb.Helper()
+	l, err := core.New(s, opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			tb.Errorf("closing the locker: %v", err)
+		}
+	})
+	return l
+}
+
+// holders are the nodes on which a key is held.
+func (g *group) holders(ctx context.Context, key string) (nodes []int) {
+	for i, rdb := range g.admins {
+		if n, err := rdb.Exists(ctx, "interlock:{"+key+"}").Result(); err == nil && n > 0 {
+			nodes = append(nodes, i)
+		}
+	}
+	return nodes
+}
+
+// wantGone waits until no lock is left on any node that answers.
+func (g *group) wantGone(tb testing.TB) {
+	tb.Helper()
+	redistest.Eventually(tb, 20*time.Second, func(ctx context.Context) error {
+		for i, rdb := range g.admins {
+			keys, err := rdb.Keys(ctx, "interlock:{*}").Result()
+			if err != nil {
+				return fmt.Errorf("node %d: %w", i, err)
+			}
+			if len(keys) > 0 {
+				return fmt.Errorf("orphaned on node %d: %v", i, keys)
+			}
+		}
+		return nil
+	})
+}
+
+func lock(tb testing.TB, l *core.Locker, key string, opts ...core.Option) *core.Lease {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	tb.Cleanup(cancel) // the lease's context ends with it
+	lease, err := l.Lock(ctx, key, opts...)
+	if err != nil {
+		tb.Fatalf("Lock(%q): %v", key, err)
+	}
+	return lease
+}
+
+func release(tb testing.TB, lease *core.Lease) {
+	tb.Helper()
+	if err := lease.Release(context.Background()); err != nil {
+		tb.Errorf("Release(%q): %v", lease.Key(), err)
+	}
+}
+
+// wantAll waits until a locker reaches all nodes, or all that have a vote: go-redis
+// dials a server that refused it once a second.
+func (g *group) wantAll(t *testing.T, l *core.Locker) {
+	t.Helper()
+	n := 0
+	redistest.Eventually(t, 20*time.Second, func(ctx context.Context) error {
+		n++
+		lease := lock(t, l, fmt.Sprint("all", n))
+		defer release(t, lease)
+		if on := g.holders(ctx, lease.Key()); len(on) < 5 {
+			return fmt.Errorf("held on %v", on)
+		}
+		return nil
+	})
+}
+
+func TestALockIsOnAllNodesAndGoesFromAll(t *testing.T) {
+	g := newGroup(t, 5)
+	a, b := g.locker(t), g.locker(t)
+	lease := lock(t, a, "k")
+	redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
+		if n := g.holders(ctx, "k"); len(n) != 5 {
+			return fmt.Errorf("held on %v", n)
+		}
+		return nil
+	})
+	if _, err := b.TryLock(t.Context(), "k"); !errors.Is(err, core.ErrHeld) {
+		t.Fatalf("TryLock of a held lock: %v, want ErrHeld", err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		second, err := b.Lock(t.Context(), "k")
+		if err == nil {
+			if second.Token() <= lease.Token() {
+				err = errors.New("the token did not grow")
+			}
+			err = errors.Join(err, second.Release(t.Context()))
+		}
+		got <- err
+	}()
+	redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
+		for i, rdb := range g.admins {
+			if ok, err := rdb.HExists(ctx, "interlock:{k}", "q").Result(); err != nil || !ok {
+				return fmt.Errorf("nobody waits on node %d: %w", i, err)
+			}
+		}
+		return nil
+	})
+	begin := time.Now()
+	release(t, lease)
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(begin); d > 2*time.Second {
+		t.Errorf("the waiter heard of the release after %v", d)
+	}
+	g.wantGone(t)
+}
+
+// contend has some lockers take some keys, many times over, each of them on each
+// key by some goroutines, and checks that they exclude each other and that tokens
+// grow. It returns the grants.
+func contend(t *testing.T, lockers []*core.Locker, keys, goroutines, each int) int64 {
+	t.Helper()
+	var total, failed atomic.Int64
+	var wg sync.WaitGroup
+	for k := range keys {
+		key := fmt.Sprint("k", k)
+		var inside, last atomic.Int64
+		work := func(l *core.Locker) {
+			for range each {
+				lease, err := patiently(l, key, &failed)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%s: %d inside", key, n)
+				}
+				if before := last.Swap(lease.Token()); lease.Token() <= before {
+					t.Errorf("%s: token %d after %d", key, lease.Token(), before)
+				}
+				if err := lease.Err(); err != nil {
+					t.Errorf("%s: it came lost: %v", key, err)
+				}
+				total.Add(1)
+				inside.Add(-1)
+				_ = lease.Release(context.Background()) // one that failed is released in the background
+			}
+		}
+		for _, l := range lockers {
+			for range goroutines {
+				wg.Go(func() { work(l) })
+			}
+		}
+	}
+	wg.Wait()
+	if n := failed.Load(); n > 0 {
+		t.Logf("%d times too few nodes could be reached", n)
+	}
+	return total.Load()
+}
+
+// patiently takes a lock although the nodes may be out of reach for a while.
+func patiently(l *core.Locker, key string, failed *atomic.Int64) (*core.Lease, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		lease, err := l.Lock(context.WithoutCancel(ctx), key, core.Wait(time.Minute))
+		if !errors.Is(err, core.ErrUnavailable) || ctx.Err() != nil {
+			return lease, err
+		}
+		failed.Add(1)
+	}
+}
+
+func TestSeveralProcessesExcludeEachOther(t *testing.T) {
+	g := newGroup(t, 5)
+	var lockers []*core.Locker
+	for range 4 {
+		lockers = append(lockers, g.locker(t))
+	}
+	begin := time.Now()
+	n := contend(t, lockers, 1, 4, 100)
+	t.Logf("%d grants in %v", n, time.Since(begin))
+	g.wantGone(t)
+}
+
+// sample measures uncontended locks and returns their median.
+func sample(t *testing.T, l *core.Locker, n int) time.Duration {
+	t.Helper()
+	took := make([]time.Duration, n)
+	for i := range took {
+		begin := time.Now()
+		lease := lock(t, l, fmt.Sprint("sample", i))
+		took[i] = time.Since(begin)
+		release(t, lease)
+	}
+	slices.Sort(took)
+	return took[n/2]
+}

@@ -1,0 +1,277 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+)
+
+// Renew implements core.Store: a lease is extended when a majority of the nodes
+// has extended it (Redlock, "Making the algorithm more reliable: extending the
+// lock"). It is not the owner's when a majority says so; where neither is the
+// case the renewal has failed, and is tried again by who asked. Nodes that have
+// lost the lock are not given it again: that would need a new vote.
+func (s *Store) Renew(ctx context.Context, batch []core.Renewal, done func(i int, contended bool, err error)) {
+	if len(batch) == 0 {
+		return
+	}
+	c := &canvass{
+		store: s, tallies: make([]tally, len(batch)), decided: make(chan int, len(batch)),
+	}
+	// The nodes that are slower than a majority go on behind it, also when the
+	// caller ends its context on return: what has been sent anyway should count
+	// for as long as it can.
+	behind := context.WithoutCancel(ctx)
+	deadline, bounded := ctx.Deadline()
+	for _, p := range s.peers {
+		fail := func(err error) {
+			for i := range batch {
+				c.count(i, false, err)
+			}
+		}
+		if err := p.counts(); err != nil {
+			fail(err)
+			continue
+		}
+		if !s.spawn(func() {
+			ctx, cancel := behind, context.CancelFunc(func() {})
+			if bounded {
+				ctx, cancel = context.WithDeadline(behind, deadline)
+			}
+			defer cancel()
+			p.node.Renew(ctx, batch, c.count)
+		}) {
+			fail(errClosed)
+		}
+	}
+	// done is called from here alone, so that none comes after the return.
+	for n := range batch {
+		select {
+		case i := <-c.decided:
+			t := &c.tallies[i] // no longer changed
+			done(i, t.contended, t.verdict)
+		case <-ctx.Done():
+			c.abort(n, done)
+			return
+		}
+	}
+}
+
+var errClosed = fmt.Errorf("%w: the quorum is closed", core.ErrUnavailable)
+
+// canvass counts the nodes' answers to a batch of renewals.
+type canvass struct {
+	store   *Store
+	decided chan int // indices, each once; room for all
+
+	mu      sync.Mutex
+	tallies []tally
+}
+
+// tally is the count for one lease.
+type tally struct {
+	ok, not, failed int
+	contended       bool
+	over            bool
+	verdict         error
+	last            string // what failed
+}
+
+// count takes a node's answer for one lease.
+func (c *canvass) count(i int, contended bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &c.tallies[i]
+	if t.over {
+		return // a node that is late changes nothing: the caller has its answer
+	}
+	switch {
+	case err == nil:
+		t.ok++
+	case errors.Is(err, core.ErrNotOwner):
+		t.not++
+	default:
+		t.failed++
+		t.last = err.Error()
+	}
+	t.contended = t.contended || contended
+	n, most := len(c.store.peers), c.store.majority
+	left := n - t.ok - t.not - t.failed
+	switch {
+	case t.ok >= most:
+	case t.not >= most:
+		t.verdict = core.ErrNotOwner
+	case t.ok+left >= most || t.not+left >= most:
+		return
+	default:
+		t.verdict = fmt.Errorf("%w: %d of %d nodes renewed the lease, %d are needed; %d do not know it, %d failed (%s)",
+			core.ErrUnavailable, t.ok, n, most, t.not, t.failed, t.last)
+	}
+	t.over = true
+	c.decided <- i
+}
+
+// abort reports what is not decided when the caller's time is over; n have been
+// reported. What was decided at the same moment is in the channel still.
+func (c *canvass) abort(n int, done func(int, bool, error)) {
+	c.mu.Lock()
+	for i := range c.tallies {
+		if t := &c.tallies[i]; !t.over {
+			t.over = true
+			t.verdict = fmt.Errorf("%w: %d of %d nodes renewed the lease in time, %d are needed",
+				core.ErrUnavailable, t.ok, len(c.store.peers), c.store.majority)
+			c.decided <- i
+		}
+	}
+	c.mu.Unlock()
+	for range len(c.tallies) - n {
+		i := <-c.decided
+		done(i, c.tallies[i].contended, c.tallies[i].verdict)
+	}
+}
+
+// Release implements core.Store. The lock is given up on all nodes, also on those
+// that have not answered the acquire; it has succeeded when the lock is gone from
+// a majority. It is not the owner's if a majority did not have it. Nodes that do
+// not answer are asked again in the background for as long as the lease lasts.
+func (s *Store) Release(_ context.Context, ask core.ReleaseRequest) error {
+	s.gone.add(ask.Owner)
+	if ask.Deadline.IsZero() {
+		ask.Deadline = time.Now().Add(s.budget(ask.TTL))
+	}
+	var doubtful []int
+	if e := s.recall(ask.Owner); e != nil {
+		doubtful = e.free()
+	}
+	w := redisstore.Withdrawal{
+		Key: ask.Key, Owner: ask.Owner, Token: ask.Token, TTL: ask.TTL, Waiter: ask.Waiter, Deadline: ask.Deadline,
+	}
+	r := &returning{store: s, w: w, answers: make([]error, len(s.peers)), open: len(s.peers), over: make(chan struct{})}
+	for i := range r.answers {
+		r.answers[i] = errOpen
+	}
+	for i, p := range s.peers {
+		if err := p.counts(); err != nil {
+			r.answered(i, err)
+			continue
+		}
+		p.withdraw(w, func(err error) { r.answered(i, err) })
+	}
+	// A node that is slow is waited for only if it is needed. What is open then
+	// ends by the nodes' deadline and timeout.
+	timer := time.NewTimer(s.budget(ask.TTL))
+	defer timer.Stop()
+	select {
+	case <-r.over:
+	case <-timer.C:
+		r.overdue()
+		<-r.over
+	}
+	if r.err == nil {
+		for _, i := range doubtful {
+			s.peers[i].owe(debt{Withdrawal: w, again: true})
+		}
+	}
+	return r.err
+}
+
+// free marks a won election as given up, and returns the nodes where a proposal
+// may yet be executed. Those whose answer is still out see to it when it comes.
+func (e *election) free() (doubtful []int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.freed = true
+	for i := range e.seats {
+		if e.seats[i].unknown && !e.doubt {
+			doubtful = append(doubtful, i)
+		}
+	}
+	return doubtful
+}
+
+var errOpen = errors.New("no answer yet")
+
+// returning is a release on its way.
+type returning struct {
+	store *Store
+	w     redisstore.Withdrawal
+	over  chan struct{} // closed when it is decided
+
+	mu      sync.Mutex
+	answers []error // by node
+	open    int
+	late    bool // the nodes have had their time
+	done    bool
+	err     error
+}
+
+func (r *returning) answered(i int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answers[i] = err
+	r.open--
+	r.progress(i, err)
+}
+
+// overdue has the nodes that have not answered by now be waited for only if there
+// is no majority without them.
+func (r *returning) overdue() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.late = true
+	r.progress(-1, nil)
+}
+
+// progress decides the release if that can be done, and sees to what is left on
+// the nodes. Called with r.mu held, after an answer.
+func (r *returning) progress(i int, err error) {
+	failed := err != nil && !errors.Is(err, core.ErrNotOwner)
+	if failed {
+		// Whatever the others say, this node still has to give it up, as soon as
+		// it can be reached.
+		r.store.peers[i].owe(debt{Withdrawal: r.w})
+	}
+	if !r.done && r.decide() {
+		r.done = true
+		close(r.over)
+	}
+}
+
+// decide reports whether the outcome is certain. Called with r.mu held.
+func (r *returning) decide() bool {
+	yes, not, waiting := 0, 0, 0
+	for i, err := range r.answers {
+		switch {
+		case err == nil:
+			yes++
+		case errors.Is(err, core.ErrNotOwner):
+			not++
+		case errors.Is(err, errOpen) && !r.late && !r.store.peers[i].suspected():
+			waiting++
+		}
+	}
+	most := r.store.majority
+	switch {
+	case yes >= most:
+		return true
+	case not >= most:
+		r.err = core.ErrNotOwner
+		return true
+	case waiting > 0:
+		return false
+	case yes+not >= most:
+		// On nodes that never granted it, it is not the owner's either. It is
+		// gone from a majority, and was the owner's where it was.
+		return true
+	case r.open > 0:
+		return false // without those that do not seem to answer it is none
+	}
+	r.err = fmt.Errorf("%w: the lock is gone from %d of %d nodes, %d are needed",
+		core.ErrUnavailable, yes+not, len(r.answers), most)
+	return true
+}

@@ -1,0 +1,161 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// verdict is what the answers to a round amount to.
+type verdict int
+
+const (
+	wait        verdict = iota
+	granted             // a majority has granted the ballot
+	higher              // a majority would grant a higher one
+	taken               // a majority says that one owner holds the lock
+	lagging             // the same, but that owner has released it
+	split               // nobody has a majority
+	doubtful            // nobody is known to have one, but one owner may
+	unreachable         // fewer than a majority have answered
+)
+
+// judge says what the answers amount to. When the budget is over, what is pending
+// counts as no answer.
+func (e *election) judge(over bool) verdict {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	most := e.store.majority
+	var n [out + 1]int
+	slow, waiting := 0, 0 // nodes to wait for if need be, and in any case
+	for i := range e.seats {
+		seat := &e.seats[i]
+		if seat.answer == pending {
+			switch {
+			case over:
+				e.store.peers[i].mistrust()
+				seat.answer, seat.err = dead, fmt.Errorf("no answer within %v", e.budget)
+			case e.store.peers[i].suspected():
+				slow++
+			default:
+				waiting++
+			}
+		}
+		n[seat.answer]++
+	}
+	answered := n[yes] + n[low] + n[held]
+	if answered+waiting < most {
+		waiting += slow // it cannot be done without them
+	}
+	holder, votes := e.leader()
+	switch {
+	case n[yes] >= most:
+		return granted
+	case n[yes]+waiting >= most:
+		return wait
+	case n[yes]+n[low] >= most:
+		return higher
+	case n[yes]+n[low]+waiting >= most:
+		return wait
+	case votes >= most && e.store.gone.has(holder):
+		return lagging
+	case votes >= most:
+		return taken
+	case votes+waiting >= most:
+		return wait
+	case answered < most && answered+waiting >= most:
+		return wait
+	case answered < most:
+		return unreachable
+	case e.store.gone.has(holder):
+		return lagging
+	case votes+n[dead]+n[out] >= most:
+		return doubtful
+	}
+	return split
+}
+
+// leader is the other owner that holds most nodes. Called with e.mu held.
+func (e *election) leader() (holder string, votes int) {
+	for i := range e.seats {
+		if e.seats[i].answer != held {
+			continue
+		}
+		n := 0
+		for j := range e.seats {
+			if e.seats[j].answer == held && e.seats[j].vote.Holder == e.seats[i].vote.Holder {
+				n++
+			}
+		}
+		if n > votes {
+			holder, votes = e.seats[i].vote.Holder, n
+		}
+	}
+	return holder, votes
+}
+
+// barred reports whether a majority is out of reach for as long as nodes have no
+// vote, which another round would not change.
+func (e *election) barred() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := len(e.seats)
+	for i := range e.seats {
+		if e.seats[i].answer == out {
+			n--
+		}
+	}
+	return n < e.store.majority
+}
+
+// describe says who holds the lock instead. Called with e.mu held.
+func (e *election) describe(rep *core.Reply, v verdict) {
+	listed := 0
+	rep.TTL = -1
+	rep.Holder, _ = e.leader()
+	for i := range e.seats {
+		vote := &e.seats[i].vote
+		if e.seats[i].answer != held || vote.Holder != rep.Holder {
+			continue
+		}
+		if vote.Listed {
+			listed++
+		}
+		// The first node to become free may be the one that a majority lacked.
+		if vote.TTL >= 0 && (rep.TTL < 0 || vote.TTL < rep.TTL) {
+			rep.TTL = vote.TTL
+		}
+	}
+	// A release reaches a majority of the nodes, and so one of these. Where that
+	// is not certain the caller looks again from time to time.
+	rep.Listed = v == taken && listed >= e.store.majority
+}
+
+// complaint is the error when too few nodes have answered: not ready if those who
+// have no vote now will have one, else unavailable. The nodes' errors are told as
+// text, since each by itself could match another situation. Called with e.mu
+// held.
+func (e *election) complaint() error {
+	var text []string
+	answered, soon := 0, 0
+	for i := range e.seats {
+		seat := &e.seats[i]
+		switch {
+		case seat.err != nil:
+			if errors.Is(seat.err, core.ErrNotReady) {
+				soon++
+			}
+			text = append(text, e.store.peers[i].name+": "+seat.err.Error())
+		case seat.answer != pending:
+			answered++
+		}
+	}
+	kind := core.ErrUnavailable
+	if answered+soon >= e.store.majority {
+		kind = core.ErrNotReady
+	}
+	return fmt.Errorf("%w: %d of %d nodes voted, %d are needed (%s)",
+		kind, answered, len(e.seats), e.store.majority, strings.Join(text, "; "))
+}

@@ -1,0 +1,129 @@
+package quorum
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+const (
+	// minLook and maxLook bound the pauses between looks for no other reason than
+	// that a node's subscription was made or lost.
+	minLook = 5 * time.Millisecond
+	maxLook = time.Second
+)
+
+// watch hears of the releases of a key from all nodes. The first node to announce
+// one wakes; what the others say about the same release is news only once it
+// makes a majority: a try that was sent at the first word may have come before the
+// release to some of the nodes.
+type watch struct {
+	store *Store
+	wake  func(core.Signal)
+
+	mu    sync.Mutex
+	over  bool
+	heard [8]announcement // the last ones
+	next  int
+	timer *time.Timer
+	armed bool
+	pause time.Duration
+}
+
+// announcement is one release, by the owner that gave the lock up.
+type announcement struct {
+	owner string
+	list  string
+	count int
+}
+
+// Watch implements core.Store.
+func (s *Store) Watch(key string, since time.Time, wake func(core.Signal)) (stop func()) {
+	w := &watch{store: s, wake: wake, pause: minLook}
+	stops := make([]func(), len(s.peers))
+	for i, p := range s.peers {
+		stops[i] = p.node.Watch(key, since, w.told)
+	}
+	return func() {
+		w.mu.Lock()
+		w.over = true
+		if w.timer != nil {
+			w.timer.Stop()
+		}
+		w.mu.Unlock()
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
+// told takes what a node says: an owner has released the lock, or, without one,
+// that the node cannot be sure.
+//
+// The lock order is the caller's mutex, which it may hold when it stops the watch,
+// then ours: so wake is called without ours.
+func (w *watch) told(owner, list string) {
+	if owner == "" {
+		w.unsure()
+		return
+	}
+	w.store.gone.add(owner)
+	w.mu.Lock()
+	w.pause = minLook
+	at := -1
+	for i := range w.heard {
+		if w.heard[i].owner == owner {
+			at = i
+		}
+	}
+	if at < 0 {
+		at = w.next
+		w.next = (w.next + 1) % len(w.heard)
+		w.heard[at] = announcement{owner: owner, list: list}
+	}
+	a := &w.heard[at]
+	// The order of the first node's list is everybody's who heard it first. Those
+	// whom only other nodes know come behind it.
+	for id := range strings.SplitSeq(list, ",") {
+		if !strings.Contains(a.list, id) {
+			a.list += "," + id
+		}
+	}
+	a.count++
+	news := !w.over && (a.count == 1 || a.count == w.store.majority)
+	signal := core.Signal{Next: a.list}
+	w.mu.Unlock()
+	if news {
+		w.wake(signal)
+	}
+}
+
+// unsure has the caller look for itself, a short while later: when subscriptions
+// are made, all nodes say this at nearly the same time, and one that is down says
+// it over and over. The look after the last of them sees what any of them missed.
+func (w *watch) unsure() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over || w.armed {
+		return // the look that is due will see it
+	}
+	w.armed = true
+	if w.timer == nil {
+		w.timer = time.AfterFunc(w.pause, w.look)
+	} else {
+		w.timer.Reset(w.pause)
+	}
+	w.pause = min(2*w.pause, maxLook)
+}
+
+func (w *watch) look() {
+	w.mu.Lock()
+	over := w.over
+	w.armed = false
+	w.mu.Unlock()
+	if !over {
+		w.wake(core.Signal{})
+	}
+}
