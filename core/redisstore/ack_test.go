@@ -67,7 +67,7 @@ func TestALockIsTakenOnlyWhenItsReplicasHaveIt(t *testing.T) {
 
 func TestARenewalWithoutItsReplicasCountsAsFailed(t *testing.T) {
 	set := redistest.Replicated(t, 1)
-	l := replicated(t, set.Master, 1, 200*time.Millisecond, redisstore.ReplicatedRenewals())
+	l := replicated(t, set.Master, 1, 3*time.Second, redisstore.ReplicatedRenewals())
 	lease := lock(t, l, "k")
 	set.Replicas[0].Pause(t)
 	defer set.Replicas[0].Resume(t)

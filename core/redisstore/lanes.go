@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,10 @@ const (
 	// wait for it any more: long enough that on a fast network all callers
 	// share one, short enough that a slow one does not hold up others.
 	laneAge = time.Millisecond
+	// laneLinger is how long the goroutine of a lane stays when there is nothing
+	// to send. A fresh one for each request would spend a third of the time on
+	// growing its stack.
+	laneLinger = time.Second
 	// maxBatch is the greatest number of commands in one pipeline.
 	maxBatch = 512
 )
@@ -22,15 +27,15 @@ const (
 // lanes sends the requests of many goroutines to one server in shared
 // pipelines: those that come while a pipeline is under way go together with the
 // next one, so that connections and system calls are shared when there is load,
-// and a lone request leaves at once. There is no goroutine while there is
-// nothing to send.
+// and a lone request leaves at once. There is no goroutine when there was nothing
+// to send for a while.
 type lanes struct {
 	client *redis.Client
 	ack    ack
 
 	mu     sync.Mutex
 	queue  []*request
-	idle   []*lane   // to be used again
+	idle   []*lane   // whose goroutines wait
 	busy   int       // lanes under way
 	begun  time.Time // when the last one sent its pipeline
 	timer  *time.Timer
@@ -42,6 +47,7 @@ type lanes struct {
 type lane struct {
 	pipe  redis.Pipeliner
 	batch []*request
+	wake  chan struct{} // holds a token once the lane was taken out of idle
 }
 
 // submit queues requests, those of one call for one pipeline; request.sent is
@@ -81,13 +87,13 @@ func (q *lanes) dispatch() {
 	}
 	q.busy++
 	q.begun = time.Now()
-	ln := &lane{}
 	if n := len(q.idle); n > 0 {
-		ln, q.idle = q.idle[n-1], q.idle[:n-1]
-	} else {
-		ln.pipe = q.client.Pipeline()
+		ln := q.idle[n-1]
+		q.idle = q.idle[:n-1]
+		ln.wake <- struct{}{}
+		return
 	}
-	go q.run(ln)
+	go q.run(&lane{pipe: q.client.Pipeline(), wake: make(chan struct{}, 1)})
 }
 
 // late is called when the lane under way may have become slow.
@@ -98,14 +104,42 @@ func (q *lanes) late() {
 	q.dispatch()
 }
 
-// run is a lane: it sends what is queued until nothing is.
+// rest has a lane wait for more to send. It reports false when the lane is to
+// end. Called with q.mu held, returns without it.
+func (q *lanes) rest(ln *lane, timer *time.Timer) bool {
+	q.busy--
+	if q.closed {
+		q.mu.Unlock()
+		return false
+	}
+	q.idle = append(q.idle, ln)
+	q.mu.Unlock()
+	timer.Reset(laneLinger)
+	select {
+	case <-ln.wake:
+		return true
+	case <-timer.C:
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i := slices.Index(q.idle, ln); i >= 0 {
+		q.idle = slices.Delete(q.idle, i, i+1)
+		return false
+	}
+	<-ln.wake // taken just now: the token is there, or close put it there
+	return true
+}
+
+// run is a lane: it sends what is queued until nothing is for a while.
 func (q *lanes) run(ln *lane) {
+	timer := time.NewTimer(laneLinger)
+	defer timer.Stop()
 	for {
 		q.mu.Lock()
 		if len(q.queue) == 0 {
-			q.busy--
-			q.idle = append(q.idle, ln)
-			q.mu.Unlock()
+			if q.rest(ln, timer) {
+				continue
+			}
 			return
 		}
 		n := min(len(q.queue), maxBatch)
@@ -127,7 +161,14 @@ func (q *lanes) run(ln *lane) {
 		if write {
 			wait = q.ack.ask(ctx, ln.pipe)
 		}
-		_, err := ln.pipe.Exec(ctx)
+		var err error
+		if len(ln.batch) == 1 && wait == nil {
+			// A pipeline of one is a command, and allocates more.
+			ln.pipe.Discard()
+			err = q.client.Process(ctx, ln.batch[0].cmd)
+		} else {
+			_, err = ln.pipe.Exec(ctx)
+		}
 		for i, r := range ln.batch {
 			r.unacked = r.write && !q.ack.given(wait)
 			outcome := r.cmd.Err()
@@ -148,6 +189,11 @@ func (q *lanes) close() {
 	if q.timer != nil {
 		q.timer.Stop()
 	}
+	for _, ln := range q.idle {
+		q.busy++ // the lane gives it back when it sees that it is to end
+		ln.wake <- struct{}{}
+	}
+	q.idle = nil
 	queued := q.queue
 	q.queue = nil
 	for _, r := range queued {
