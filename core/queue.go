@@ -119,6 +119,7 @@ func (l *Locker) acquire(ctx context.Context, t *turn, start, deadline time.Time
 		return ended(ctx, t.key)
 	}
 	sh := l.shardOf(t.key)
+	now := time.Now() // before the mutex, which many may wait for
 	sh.mu.Lock()
 	if l.closed.Load() {
 		sh.mu.Unlock()
@@ -142,16 +143,15 @@ func (l *Locker) acquire(ctx context.Context, t *turn, start, deadline time.Time
 		}
 	}
 	e.push(t)
-	return e.wait(ctx, t, start, deadline)
+	return e.wait(ctx, t, start, now, deadline)
 }
 
 // wait is called with the shard locked, and returns with it unlocked.
-func (e *entry) wait(ctx context.Context, t *turn, start, deadline time.Time) error {
+func (e *entry) wait(ctx context.Context, t *turn, start, now, deadline time.Time) error {
 	sh, store := e.shard, e.locker.store
 	if t.cfg.wait == 0 {
 		deadline = start.Add(notReadyWait)
 	}
-	now := time.Now()
 	for {
 		var alarm time.Time
 		switch {
