@@ -94,10 +94,12 @@ func (w *writer) WriteString(s string) (int, error) {
 	return w.Writer.WriteString(s)
 }
 
-func (w *writer) Flush() {
+func (w *writer) FlushError() error {
 	w.WriteHeaderNow()
-	w.Writer.Flush()
+	return w.Writer.FlushError()
 }
+
+func (w *writer) Flush() { _ = w.FlushError() }
 
 func (w *writer) Status() int { return w.noted }
 

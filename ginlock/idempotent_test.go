@@ -149,6 +149,22 @@ func TestTheWriterIsLikeGins(t *testing.T) {
 	}
 }
 
+func TestAFlushWritesTheStatusThatWasNoted(t *testing.T) {
+	for _, flush := range []func(w gin.ResponseWriter) error{
+		func(w gin.ResponseWriter) error { w.Flush(); return nil },
+		func(w gin.ResponseWriter) error { return http.NewResponseController(w).Flush() },
+	} {
+		srv := serveChain(t, nil, func(c *gin.Context) {
+			c.Status(http.StatusCreated)
+			if err := flush(c.Writer); err != nil {
+				t.Error(err)
+			}
+		})
+		idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 201, "")
+		idemtest.WantReplay(t, idemtest.Post(t, srv, "/"), 201, "")
+	}
+}
+
 func TestIdempotentRefusalsCanBeRendered(t *testing.T) {
 	r := gin.New()
 	r.POST("/", ginlock.Idempotent(idemtest.Engine(t), ginlock.Render(func(c *gin.Context, refusal *core.Refusal) {
