@@ -123,6 +123,7 @@ func TestAReleaseIsHeardFromAnyNode(t *testing.T) {
 	for i := range 5 {
 		key := fmt.Sprint("k", i)
 		lease := lock(t, holder, key)
+		g.wantHeld(t, key) // the slower nodes too, before somebody else asks them
 		got := make(chan error, 1)
 		go func() {
 			l, err := waiter.Lock(t.Context(), key)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/quorum"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // breakage is a way in which a node can fail.
@@ -155,10 +154,13 @@ func TestARestartedNodeIsLeftOutForTheLongestLease(t *testing.T) {
 	const longest = 2 * time.Second
 	g := newGroup(t, 5)
 	// A holds the lock on nodes 0 to 2 alone.
-	a := lockerOn(t, g.store(t, quorum.MaxTTL(longest)), core.TTL(longest))
-	b := lockerOn(t, g.store(t, quorum.MaxTTL(longest)), core.TTL(longest))
-	release(t, lock(t, a, "warm"))
-	release(t, lock(t, b, "warm")) // b knows who the nodes are
+	ours, theirs := g.store(t, quorum.MaxTTL(longest)), g.store(t, quorum.MaxTTL(longest))
+	a, b := lockerOn(t, ours, core.TTL(longest)), lockerOn(t, theirs, core.TTL(longest))
+	for _, s := range []*quorum.Store{ours, theirs} {
+		if _, err := s.Check(t.Context()); err != nil { // they know who the nodes are
+			t.Fatal(err)
+		}
+	}
 	g.servers[3].Pause(t)
 	g.servers[4].Pause(t)
 	lease := lock(t, a, "k")
@@ -256,12 +258,7 @@ func TestALeaseIsLostOnceAMajorityDoesNotKnowIt(t *testing.T) {
 	g := newGroup(t, 5)
 	l := g.locker(t, core.Watchdog(3*time.Second))
 	held := lock(t, l, "k")
-	redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
-		if n := g.holders(ctx, "k"); len(n) != 5 {
-			return fmt.Errorf("held on %v", n)
-		}
-		return nil
-	})
+	g.wantHeld(t, "k")
 	for i := range 2 {
 		g.admins[i].FlushAll(t.Context())
 	}

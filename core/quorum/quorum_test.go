@@ -92,6 +92,17 @@ func (g *group) holders(ctx context.Context, key string) (nodes []int) {
 	return nodes
 }
 
+// wantHeld waits until a key is held on all nodes: a lock comes with a majority.
+func (g *group) wantHeld(tb testing.TB, key string) {
+	tb.Helper()
+	redistest.Eventually(tb, 5*time.Second, func(ctx context.Context) error {
+		if n := g.holders(ctx, key); len(n) != len(g.servers) {
+			return fmt.Errorf("held on %v", n)
+		}
+		return nil
+	})
+}
+
 // wantGone waits until no lock is left on any node that answers.
 func (g *group) wantGone(tb testing.TB) {
 	tb.Helper()
@@ -147,12 +158,7 @@ func TestALockIsOnAllNodesAndGoesFromAll(t *testing.T) {
 	g := newGroup(t, 5)
 	a, b := g.locker(t), g.locker(t)
 	lease := lock(t, a, "k")
-	redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
-		if n := g.holders(ctx, "k"); len(n) != 5 {
-			return fmt.Errorf("held on %v", n)
-		}
-		return nil
-	})
+	g.wantHeld(t, "k")
 	if _, err := b.TryLock(t.Context(), "k"); !errors.Is(err, core.ErrHeld) {
 		t.Fatalf("TryLock of a held lock: %v, want ErrHeld", err)
 	}
