@@ -121,3 +121,21 @@ func _(
 	pay := engine.With(idempotency.Under(core.Serialize(locker, "account/{id}")))
 	_ = grpclock.Methods{"/bank.v1.Bank/Pay": pay}
 }
+
+// bank is the API of somebody else that the documents pay through.
+var bank interface {
+	Transfer(ctx context.Context, amount int64, reference string) error
+}
+
+func pay(ctx context.Context, amount int64) error {
+	if err := idempotency.MarkEffect(ctx); err != nil {
+		return err // the effect must not happen: answer 503
+	}
+	return bank.Transfer(ctx, amount, idempotency.DownstreamKey(ctx))
+}
+
+func _(ctx context.Context, amount int64) error {
+	_ = pay
+	err := bank.Transfer(ctx, amount, idempotency.DownstreamKey(ctx))
+	return err
+}

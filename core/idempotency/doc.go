@@ -2,7 +2,7 @@
 // answer to its payment sends it again with the same idempotency key, and gets
 // the answer of the first request instead of a second payment.
 //
-//	store, err  := redisstore.New(rdb)
+//	store, err := redisstore.New(rdb)
 //	engine, err := idempotency.New(store, idempotency.Scope(principal))
 //	mux.Handle("POST /payments", httplock.Idempotent(engine)(handler))
 //
