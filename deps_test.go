@@ -95,6 +95,10 @@ var layers = []layer{
 		[]string{"github.com/redis/go-redis/v9/...", "go.uber.org/goleak"},
 		"the servers of the tests serve the core's tests too, which could not import what imports the core",
 	},
+	{"./internal/grpcx", []string{
+		"./core",
+		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
+	}, "it is a part of grpclock, and nobody else's"},
 	{"./internal/conformance/...", []string{
 		"./core", "./internal/conformance/...",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/grpclock/lockpb"
+	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
 // ProtoOption changes where descriptors are found, and what rules are made of
@@ -165,14 +166,14 @@ func (r Rules) Validate(server interface {
 
 // check is Validate for one rule.
 func (o *protoOptions) check(services map[string]grpc.ServiceInfo, fullMethod string, guard *core.Guard) error {
-	service, name, ok := splitMethod(fullMethod)
+	service, name, ok := grpcx.SplitMethod(fullMethod)
 	if !ok {
 		return errors.New("a rule is for a full method, /package.Service/Method")
 	}
 	if guard == nil {
 		return errors.New("the guard is nil; core.Serialize makes one")
 	}
-	desc := findMethod(o.files, fullMethod)
+	desc := grpcx.FindMethod(o.files, fullMethod)
 	if info, served := services[service]; served {
 		known := make([]string, len(info.Methods))
 		for i, m := range info.Methods {
@@ -182,8 +183,8 @@ func (o *protoOptions) check(services map[string]grpc.ServiceInfo, fullMethod st
 			return fmt.Errorf("service %s has no such method; it has %s", service, strings.Join(known, ", "))
 		}
 	} else if desc == nil {
-		if sd := findService(o.files, service); sd != nil {
-			return fmt.Errorf("service %s has no such method; it has %s", service, names(sd.Methods()))
+		if sd := grpcx.FindService(o.files, service); sd != nil {
+			return fmt.Errorf("service %s has no such method; it has %s", service, grpcx.Names(sd.Methods()))
 		}
 		return fmt.Errorf("no such service; registered are %s", strings.Join(slices.Sorted(maps.Keys(services)), ", "))
 	}
@@ -198,7 +199,7 @@ func checkFields(guard *core.Guard, input protoreflect.MessageDescriptor) error 
 	for _, p := range guard.Placeholders() {
 		switch p.Source {
 		case core.SourceParam:
-			if _, err := resolve(input, p.Name); err != nil {
+			if _, err := grpcx.Resolve(input, p.Name); err != nil {
 				return fmt.Errorf("{%s}: %w", p.Name, err)
 			}
 		case core.SourceQuery:

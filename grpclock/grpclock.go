@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
 // Rules says which methods run under which guard, by full method:
@@ -27,13 +28,13 @@ func UnaryServerInterceptor(rules Rules, opts ...Option) grpc.UnaryServerInterce
 		if m == nil {
 			return handler(ctx, req)
 		}
-		q := &request{method: m, ctx: ctx, msg: req}
-		refusal := m.guard.Do(ctx, q, func(ctx context.Context) bool {
+		q := &grpcx.Request{Method: m, Ctx: ctx, Msg: req}
+		refusal := m.Guard.Do(ctx, q, func(ctx context.Context) bool {
 			reply, err = handler(ctx, req)
 			return err == nil
 		})
 		if refusal != nil {
-			return nil, o.refuse(ctx, m.name, refusal)
+			return nil, o.refuse(ctx, m.Name, refusal)
 		}
 		return reply, err
 	}
@@ -54,14 +55,14 @@ func StreamServerInterceptor(rules Rules, opts ...Option) grpc.StreamServerInter
 			return handler(srv, ss)
 		}
 		ctx := ss.Context()
-		s := &stream{ServerStream: ss, wait: o.firstMessage}
-		refusal := m.guard.Do(ctx, &request{method: m, ctx: ctx, stream: s}, func(ctx context.Context) bool {
-			s.ctx = ctx
+		s := &grpcx.Stream{ServerStream: ss, Wait: o.firstMessage}
+		refusal := m.Guard.Do(ctx, &grpcx.Request{Method: m, Ctx: ctx, Stream: s}, func(ctx context.Context) bool {
+			s.Ctx = ctx
 			err = handler(srv, s)
 			return err == nil
 		})
 		if refusal != nil {
-			return o.refuse(ctx, m.name, refusal)
+			return o.refuse(ctx, m.Name, refusal)
 		}
 		return err
 	}
@@ -116,13 +117,24 @@ func FirstMessageWait(d time.Duration) Option {
 }
 
 // newMethods looks everything up that does not depend on the call.
-func newMethods(rules Rules) map[string]*method {
-	methods := make(map[string]*method, len(rules))
+func newMethods(rules Rules) map[string]*grpcx.Method {
+	methods := make(map[string]*grpcx.Method, len(rules))
 	for name, guard := range rules {
 		if guard == nil {
 			panic(fmt.Sprintf("grpclock: the rule of %q is nil; core.Serialize makes one", name))
 		}
-		methods[name] = newMethod(name, guard)
+		methods[name] = grpcx.NewMethod(name, guard)
 	}
 	return methods
+}
+
+// Domain is the domain of the ErrorInfo in all refusals.
+const Domain = grpcx.Domain
+
+// Status is how refusals are rendered by default: the code of the reason, fixed
+// text, ErrorInfo with the reason, and where the same call may be sent again
+// RetryInfo and the trailer grpc-retry-pushback-ms; -1 there after a lost lease,
+// so that nobody sends it again. A function for Render can fall back on it.
+func Status(ctx context.Context, fullMethod string, refusal *core.Refusal) error {
+	return grpcx.Status(ctx, fullMethod, refusal)
 }

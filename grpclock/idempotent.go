@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
 // Methods says which unary methods are idempotent, by full method:
@@ -37,8 +38,8 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 		if engine == nil {
 			panic(fmt.Sprintf("grpclock: the engine of %q is nil; idempotency.New makes one", name))
 		}
-		m := &idempotent{engine: engine, method: &method{name: name}}
-		if desc := findMethod(protoregistry.GlobalFiles, name); desc != nil {
+		m := &idempotent{engine: engine, Method: &grpcx.Method{Name: name}}
+		if desc := grpcx.FindMethod(protoregistry.GlobalFiles, name); desc != nil {
 			if desc.IsStreamingClient() || desc.IsStreamingServer() {
 				panic(bad(name, errStream))
 			}
@@ -53,7 +54,7 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 			return handler(ctx, req)
 		}
 		var sent *recorder
-		verdict := m.engine.Do(ctx, &call{request{method: m.method, ctx: ctx, msg: req}}, idempotency.Handler{
+		verdict := m.engine.Do(ctx, &call{grpcx.Request{Method: m.Method, Ctx: ctx, Msg: req}}, idempotency.Handler{
 			Run: func(ctx context.Context, attempt *idempotency.Attempt) (idempotency.Response, bool) {
 				sent = &recorder{method: info.FullMethod}
 				reply, err = handler(grpc.NewContextWithServerTransportStream(ctx, sent), req)
@@ -105,23 +106,23 @@ func (m Methods) Validate(server interface {
 
 // idempotent is what is known of a method before it is called.
 type idempotent struct {
-	*method
+	*grpcx.Method
 	engine *idempotency.Engine
 	output protoreflect.MessageType // of the reply; nil if none is linked in
 }
 
 // call is a call for the engine.
-type call struct{ request }
+type call struct{ grpcx.Request }
 
 // Protocol returns GRPC.
 func (c *call) Protocol() string { return idempotency.GRPC }
 
 // Target returns the full method.
-func (c *call) Target() (method, path, query string) { return "", c.name, "" }
+func (c *call) Target() (method, path, query string) { return "", c.Method.Name, "" }
 
 // Key returns the field request_id, or else the metadata.
 func (c *call) Key() []string {
-	if msg, err := c.message(); err == nil {
+	if msg, err := c.Message(); err == nil {
 		m := msg.ProtoReflect()
 		f := m.Descriptor().Fields().ByName("request_id")
 		if f != nil && f.Kind() == protoreflect.StringKind && !f.IsList() {

@@ -1,4 +1,4 @@
-package grpclock
+package grpcx
 
 import (
 	"context"
@@ -15,12 +15,12 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// stream is a server's stream under a lease, with its first message if that was
+// Stream is a server's stream under a lease, with its first message if that was
 // received for the key.
-type stream struct {
+type Stream struct {
 	grpc.ServerStream
-	ctx   context.Context // the lease's
-	wait  time.Duration
+	Ctx   context.Context // the lease's
+	Wait  time.Duration
 	first proto.Message // received, and not yet replayed
 	err   error         // why it could not be received; it stays so
 }
@@ -28,7 +28,7 @@ type stream struct {
 // receive returns the first message. A stream cannot be told to give up a
 // RecvMsg, so that one waits on a goroutine of its own: it ends with the stream,
 // which ends when the interceptor returns.
-func (s *stream) receive(t protoreflect.MessageType) (proto.Message, error) {
+func (s *Stream) receive(t protoreflect.MessageType) (proto.Message, error) {
 	if t == nil {
 		return nil, errNoProto
 	}
@@ -36,7 +36,7 @@ func (s *stream) receive(t protoreflect.MessageType) (proto.Message, error) {
 		first := t.New().Interface()
 		received := make(chan error, 1)
 		go func() { received <- s.ServerStream.RecvMsg(first) }()
-		timer := time.NewTimer(s.wait)
+		timer := time.NewTimer(s.Wait)
 		defer timer.Stop()
 		select {
 		case s.err = <-received:
@@ -56,12 +56,12 @@ func (s *stream) receive(t protoreflect.MessageType) (proto.Message, error) {
 }
 
 // Context returns the lease's context.
-func (s *stream) Context() context.Context { return s.ctx }
+func (s *Stream) Context() context.Context { return s.Ctx }
 
 // RecvMsg receives into m, first of all what was received for the key. A message
 // that arrives after the lease was lost is not handed over: the handler would
 // act on it without its lock.
-func (s *stream) RecvMsg(m any) error {
+func (s *Stream) RecvMsg(m any) error {
 	switch first := s.first; {
 	case s.err != nil:
 		return s.err
@@ -82,7 +82,7 @@ func (s *stream) RecvMsg(m any) error {
 }
 
 // SendMsg sends while the lease is good.
-func (s *stream) SendMsg(m any) error {
+func (s *Stream) SendMsg(m any) error {
 	if err := s.over(); err != nil {
 		return err
 	}
@@ -91,9 +91,9 @@ func (s *stream) SendMsg(m any) error {
 
 // over returns the status of a context that has ended. A handler that released
 // its lease itself has done so to go on without.
-func (s *stream) over() error {
-	err := s.ctx.Err()
-	if err == nil || errors.Is(context.Cause(s.ctx), core.ErrReleased) {
+func (s *Stream) over() error {
+	err := s.Ctx.Err()
+	if err == nil || errors.Is(context.Cause(s.Ctx), core.ErrReleased) {
 		return nil
 	}
 	return status.FromContextError(err).Err()

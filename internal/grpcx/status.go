@@ -1,4 +1,4 @@
-package grpclock
+package grpcx
 
 import (
 	"context"

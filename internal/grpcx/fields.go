@@ -1,4 +1,4 @@
-package grpclock
+package grpcx
 
 import (
 	"fmt"
@@ -11,36 +11,36 @@ import (
 
 // path leads from a message through nested ones to a field that a key can be
 // made of.
-type path []protoreflect.FieldDescriptor
+type Path []protoreflect.FieldDescriptor
 
-// resolve finds a field by its names in the proto, with dots between them. Its
+// Resolve finds a field by its names in the proto, with dots between them. Its
 // errors say what there is instead.
-func resolve(desc protoreflect.MessageDescriptor, name string) (path, error) {
-	var fields path
+func Resolve(desc protoreflect.MessageDescriptor, name string) (Path, error) {
+	var fields Path
 	parts := strings.Split(name, ".")
 	for i, part := range parts {
 		fd := desc.Fields().ByName(protoreflect.Name(part))
 		last := i == len(parts)-1
 		switch {
 		case fd == nil:
-			return nil, fmt.Errorf("message %s has no field %q; it has %s", desc.FullName(), part, names(desc.Fields()))
+			return nil, fmt.Errorf("message %s has no field %q; it has %s", desc.FullName(), part, Names(desc.Fields()))
 		case fd.Cardinality() == protoreflect.Repeated:
-			return nil, fmt.Errorf("field %s is repeated, and a key takes one value; %s has %s", fd.FullName(), desc.FullName(), names(desc.Fields()))
+			return nil, fmt.Errorf("field %s is repeated, and a key takes one value; %s has %s", fd.FullName(), desc.FullName(), Names(desc.Fields()))
 		case last && fd.Message() != nil:
-			return nil, fmt.Errorf("field %s is a message; name a field in it: %s has %s", fd.FullName(), fd.Message().FullName(), names(fd.Message().Fields()))
+			return nil, fmt.Errorf("field %s is a message; name a field in it: %s has %s", fd.FullName(), fd.Message().FullName(), Names(fd.Message().Fields()))
 		case !last && fd.Message() == nil:
 			return nil, fmt.Errorf("field %s is of type %s, and has no field %q in it", fd.FullName(), fd.Kind(), parts[i+1])
 		case last && format(fd.Kind()) == nil:
-			return nil, fmt.Errorf("field %s is of type %s; accepted in a key are strings, integers, bools and enums; %s has %s", fd.FullName(), fd.Kind(), desc.FullName(), names(desc.Fields()))
+			return nil, fmt.Errorf("field %s is of type %s; accepted in a key are strings, integers, bools and enums; %s has %s", fd.FullName(), fd.Kind(), desc.FullName(), Names(desc.Fields()))
 		}
 		fields, desc = append(fields, fd), fd.Message()
 	}
 	return fields, nil
 }
 
-// text returns the field's value in a message, "" for one that is not set: zero
+// Text returns the field's value in a message, "" for one that is not set: zero
 // is a value only where the field has presence.
-func (p path) text(m protoreflect.Message) string {
+func (p Path) Text(m protoreflect.Message) string {
 	last := len(p) - 1
 	for _, fd := range p[:last] {
 		m = m.Get(fd).Message() // of one that is not set nothing is set
@@ -71,16 +71,16 @@ func format(k protoreflect.Kind) func(protoreflect.Value) string {
 	return nil
 }
 
-// findMethod finds "/package.Service/Method" among files, nil if it is not there.
-func findMethod(files *protoregistry.Files, fullMethod string) protoreflect.MethodDescriptor {
-	service, name, _ := splitMethod(fullMethod)
-	if sd := findService(files, service); sd != nil {
+// FindMethod finds "/package.Service/Method" among files, nil if it is not there.
+func FindMethod(files *protoregistry.Files, fullMethod string) protoreflect.MethodDescriptor {
+	service, name, _ := SplitMethod(fullMethod)
+	if sd := FindService(files, service); sd != nil {
 		return sd.Methods().ByName(protoreflect.Name(name))
 	}
 	return nil
 }
 
-func findService(files *protoregistry.Files, name string) protoreflect.ServiceDescriptor {
+func FindService(files *protoregistry.Files, name string) protoreflect.ServiceDescriptor {
 	d, err := files.FindDescriptorByName(protoreflect.FullName(name))
 	if err != nil {
 		return nil
@@ -89,13 +89,13 @@ func findService(files *protoregistry.Files, name string) protoreflect.ServiceDe
 	return sd
 }
 
-func splitMethod(fullMethod string) (service, name string, ok bool) {
+func SplitMethod(fullMethod string) (service, name string, ok bool) {
 	service, name, ok = strings.Cut(strings.TrimPrefix(fullMethod, "/"), "/")
 	return service, name, ok && strings.HasPrefix(fullMethod, "/") && service != "" && name != ""
 }
 
-// names lists fields or methods for a message, in their order in the proto.
-func names[D protoreflect.Descriptor](list interface {
+// Names lists fields or methods for a message, in their order in the proto.
+func Names[D protoreflect.Descriptor](list interface {
 	Len() int
 	Get(i int) D
 },
