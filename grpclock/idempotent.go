@@ -118,7 +118,7 @@ type call struct{ grpcx.Request }
 func (c *call) Protocol() string { return idempotency.GRPC }
 
 // Target returns the full method.
-func (c *call) Target() (method, path, query string) { return "", c.Method.Name, "" }
+func (c *call) Target() (method, path, query string) { return "", c.Name, "" }
 
 // Key returns the field request_id, or else the metadata.
 func (c *call) Key() []string {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// path leads from a message through nested ones to a field that a key can be
+// Path leads from a message through nested ones to a field that a key can be
 // made of.
 type Path []protoreflect.FieldDescriptor
 
@@ -80,6 +80,7 @@ func FindMethod(files *protoregistry.Files, fullMethod string) protoreflect.Meth
 	return nil
 }
 
+// FindService finds a service by its full name, nil if it is not there.
 func FindService(files *protoregistry.Files, name string) protoreflect.ServiceDescriptor {
 	d, err := files.FindDescriptorByName(protoreflect.FullName(name))
 	if err != nil {
@@ -89,6 +90,7 @@ func FindService(files *protoregistry.Files, name string) protoreflect.ServiceDe
 	return sd
 }
 
+// SplitMethod takes "/package.Service/Method" apart; ok says that it is of that form.
 func SplitMethod(fullMethod string) (service, name string, ok bool) {
 	service, name, ok = strings.Cut(strings.TrimPrefix(fullMethod, "/"), "/")
 	return service, name, ok && strings.HasPrefix(fullMethod, "/") && service != "" && name != ""

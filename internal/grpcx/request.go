@@ -23,6 +23,7 @@ type Method struct {
 	fields map[string]Path
 }
 
+// NewMethod looks up everything about a method that does not depend on the call.
 func NewMethod(name string, guard *core.Guard) *Method {
 	m := &Method{Guard: guard, Name: name}
 	desc := FindMethod(protoregistry.GlobalFiles, name)
