@@ -95,6 +95,7 @@ var layers = []layer{
 		[]string{"github.com/redis/go-redis/v9/...", "go.uber.org/goleak"},
 		"the servers of the tests serve the core's tests too, which could not import what imports the core",
 	},
+	{"./internal/echox", []string{"github.com/labstack/echo/v4/..."}, "it is a part of echolock, and nobody else's"},
 	{"./internal/grpcx", []string{
 		"./core",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",

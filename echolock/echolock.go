@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/echox"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
@@ -122,7 +123,7 @@ type request struct {
 }
 
 // Route returns the route's pattern.
-func (q request) Route() (string, bool) { return q.c.Path(), routed(q.c, q.known) }
+func (q request) Route() (string, bool) { return q.c.Path(), echox.Routed(q.c, q.known) }
 
 // Param returns a path parameter. echo matches the raw path where there is one,
 // and then its values are still escaped.

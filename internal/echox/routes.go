@@ -1,4 +1,5 @@
-package echolock
+// Package echox tells package echolock what echo does not say directly.
+package echox
 
 import (
 	"cmp"
@@ -7,13 +8,13 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// routed reports whether the router has matched a route: in Use and on groups a
+// Routed reports whether the router has matched a route: in Use and on groups a
 // middleware also runs before echo's 404 and 405. In doubt it has, since a
 // request may be refused by mistake, but not let through unlocked.
 //
 // known are the patterns found to be routes, as many as the application has.
 // What is none is not remembered, or a route added later would stay unlocked.
-func routed(c echo.Context, known *sync.Map) bool {
+func Routed(c echo.Context, known *sync.Map) bool {
 	e, r := c.Echo(), c.Request()
 	router := cmp.Or(e.Routers()[r.Host], e.Router())
 	if c.Path() == "" {
