@@ -13,13 +13,18 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/quorum"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	// A pool of go-redis that was refused looks once a second whether its server
+	// is back, and notices that it was closed no sooner.
+	redistest.Main(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 // group is a quorum of real servers, each behind a wire of this process.
 type group struct {

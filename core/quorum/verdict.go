@@ -52,14 +52,20 @@ func (e *election) judge(over bool) verdict {
 	holder, votes := e.leader()
 	switch {
 	case n[yes] >= most:
+		// Certain, whatever the others say: two majorities have a node in common,
+		// and that one has granted this ballot.
 		return granted
 	case n[yes]+waiting >= most:
 		return wait
 	case n[yes]+n[low] >= most:
+		// Who is behind by a few µs would win with the next number.
 		return higher
 	case n[yes]+n[low]+waiting >= most:
 		return wait
 	case votes >= most && e.store.gone.has(holder):
+		// The announcement of a release can be here before the release is on all
+		// nodes. To wait for that owner would be to wait for its TTL: what we wait
+		// for has been said already.
 		return lagging
 	case votes >= most:
 		return taken
@@ -72,6 +78,8 @@ func (e *election) judge(over bool) verdict {
 	case e.store.gone.has(holder):
 		return lagging
 	case votes+n[dead]+n[out] >= most:
+		// It may hold the nodes that nobody here can reach, or be a candidate as
+		// we are. Only time tells.
 		return doubtful
 	}
 	return split

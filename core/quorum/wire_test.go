@@ -38,8 +38,12 @@ func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	}
 	c := &wireConn{Conn: cn, wire: w}
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cut { // meanwhile
+		_ = cn.Close()
+		return nil, errLost
+	}
 	w.conns[c] = struct{}{}
-	w.mu.Unlock()
 	return c, nil
 }
 
