@@ -20,6 +20,7 @@
 //
 //   - core: the lock (Locker, Lease) and the rule (Guard); start here
 //   - core/redisstore: locks in Redis, on github.com/redis/go-redis/v9
+//   - core/quorum: locks on a majority of independent masters (Redlock)
 //   - core/idempotency: one stored answer for each idempotency key
 //   - httplock, ginlock, echolock, grpclock: one thin middleware per framework
 //   - otel (package otellock): spans and metrics for OpenTelemetry
