@@ -1,4 +1,4 @@
-// Package redisstore keeps locks in Redis (7.0 or newer) or Valkey, through
+// Package redisstore keeps locks in Redis (7.0 or newer), through
 // github.com/redis/go-redis/v9: a single server, one behind Sentinel, or a
 // Cluster.
 //

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -45,9 +46,12 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	l := newLocker(t, srv.Client(t, as), core.Watchdog(100*time.Millisecond))
 	lease := lock(t, l, "renewed")
 	deadline := lease.Deadline()
-	for !lease.Deadline().After(deadline) && lease.Context().Err() == nil {
-		time.Sleep(5 * time.Millisecond) // the server's time
-	}
+	redistest.Eventually(t, 5*time.Second, func(context.Context) error {
+		if !lease.Deadline().After(deadline) {
+			return errors.New("not renewed")
+		}
+		return nil
+	})
 	release(t, lease)
 	log := admin.Do(t.Context(), "ACL", "LOG").Val()
 	if entries, _ := log.([]any); len(entries) != 0 {
