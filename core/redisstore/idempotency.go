@@ -50,24 +50,26 @@ type claimRequest struct {
 	request
 	ask    idempotency.ClaimRequest
 	keys   [2]string
-	text   [2]string
-	values [11]any
+	ms     [2]int64 // lease, retention
+	values [12]any
+	read   [4]any
 }
 
 // Claim implements idempotency.Store.
 func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
 	r := &claimRequest{ask: ask}
 	r.keys[0] = s.names.record(ask.ID)
-	r.text = [2]string{milliseconds(ask.Lease), milliseconds(ask.Retention)}
+	r.ms = [2]int64{wholeMilliseconds(ask.Lease), wholeMilliseconds(ask.Retention)}
 	nkeys := 1
 	args := append(r.values[:3], &r.keys[0])
 	if ask.Tombstone {
 		r.keys[1] = tombstoneOf(r.keys[0])
 		args, nkeys = append(args, &r.keys[1]), 2
 	}
-	args = append(args, &r.ask.Token, r.ask.Fingerprint[:], &r.text[0], &r.text[1], flag(ask.Strict), flag(ask.Waits))
+	args = append(args, &r.ask.Token, r.ask.Fingerprint[:], &r.ms[0], &r.ms[1], flag(ask.Strict), flag(ask.Waits), nil)
+	r.read = [4]any{"hmget", &r.keys[0], "t", "r"}
 	r.request = request{
-		store: s, script: claimScript, nkeys: nkeys, args: args, lock: r.keys[0], write: true,
+		store: s, script: claimScript, nkeys: nkeys, args: args, behind: r.read[:], lock: r.keys[0], write: true,
 		deadline: ask.Deadline, done: make(chan struct{}, 1), late: func() { ask.Late(r.reply()) },
 	}
 	r.start()
@@ -80,6 +82,11 @@ func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 	return r.reply()
 }
 
+// wholeMilliseconds rounds up: a lease is never shorter than its holder thinks.
+func wholeMilliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
 // flag is a constant, since those take no allocation.
 func flag(set bool) any {
 	if set {
@@ -88,11 +95,59 @@ func flag(set bool) any {
 	return "0"
 }
 
+// noRetrySlice is command for a reply of several strings.
+type noRetrySlice struct{ *redis.StringSliceCmd }
+
+// NoRetry implements redis.Cmder.
+func (noRetrySlice) NoRetry() bool { return true }
+
+// pair prepares a try of a request that has a command behind it: that command,
+// and the script's last argument, which says whether there is one. The way of a
+// redirection has room for the script alone.
+func (r *request) pair() {
+	if r.behind == nil {
+		return
+	}
+	r.args[len(r.args)-1] = flag(r.alone)
+	r.second = noRetrySlice{}
+	if !r.alone {
+		r.second.StringSliceCmd = redis.NewStringSliceCmd(context.Background(), r.behind...)
+	}
+}
+
+// fits reports whether what came behind the script's reply is what that has
+// promised. It is not if the connection broke between the two, or if the record
+// was replaced there: a pipeline is no transaction. A token belongs to one
+// request alone, so a response that came with the right one is the right one.
+func (r *request) fits() bool {
+	token, completed := r.completed()
+	if !completed {
+		return true
+	}
+	read := r.second.Val()
+	return r.second.Err() == nil && len(read) == 2 && read[0] == token
+}
+
+// completed returns whose the response is that comes behind the script's reply.
+func (r *request) completed() (token string, completed bool) {
+	if r.second.StringSliceCmd == nil {
+		return "", false
+	}
+	reply, _ := r.cmd.Val().(string)
+	return strings.CutPrefix(reply, "completed ")
+}
+
 // reply makes the caller's reply of what the script returned.
 func (r *claimRequest) reply() (idempotency.ClaimReply, error) {
 	rep := idempotency.ClaimReply{Sent: r.first, Ambiguous: r.ambiguous}
 	if r.err != nil {
 		return rep, wrapRecord(r.err)
+	}
+	if _, completed := r.completed(); completed { // and it fits
+		if rep.State, rep.Response = idempotency.StateCompleted, r.second.Val()[1]; rep.Response == "" {
+			return rep, idempotency.ErrDamaged
+		}
+		return rep, nil
 	}
 	words := r.words("claim")
 	if words == nil {

@@ -155,6 +155,9 @@ func (q *lanes) run(ln *lane) {
 		write := false
 		for _, r := range ln.batch {
 			_ = ln.pipe.Process(ctx, r.cmd)
+			if r.second.StringSliceCmd != nil {
+				_ = ln.pipe.Process(ctx, r.second)
+			}
 			write = write || r.write
 		}
 		var wait *redis.IntCmd
@@ -162,7 +165,7 @@ func (q *lanes) run(ln *lane) {
 			wait = q.ack.ask(ctx, ln.pipe)
 		}
 		var err error
-		if len(ln.batch) == 1 && wait == nil {
+		if ln.pipe.Len() == 1 {
 			// A pipeline of one is a command, and allocates more.
 			ln.pipe.Discard()
 			err = q.client.Process(ctx, ln.batch[0].cmd)

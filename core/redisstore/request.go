@@ -27,6 +27,9 @@ type request struct {
 	args   []any
 	cmd    command
 	lock   string // the key that says which server
+	behind []any  // what goes right behind it, in the same pipeline; see pair
+	second noRetrySlice
+	alone  bool // it goes without
 
 	first     time.Time // of the first try
 	tries     int
@@ -70,6 +73,7 @@ func (r *request) send() {
 // there are none, the try has failed.
 func (r *request) prepare() *lanes {
 	r.tries++
+	r.pair()
 	r.cmd = r.script.evalWith(context.Background(), r.full, r.nkeys, r.args)
 	q, err := r.store.lanesFor(r.lock)
 	if err != nil {
@@ -82,6 +86,11 @@ func (r *request) prepare() *lanes {
 // sent takes the outcome of a try.
 func (r *request) sent(err error) {
 	if err == nil {
+		if !r.fits() {
+			r.alone = true
+			r.send()
+			return
+		}
 		r.finish(nil)
 		return
 	}
@@ -138,6 +147,8 @@ func (r *request) sent(err error) {
 func (r *request) follow() {
 	r.store.following <- struct{}{}
 	defer func() { <-r.store.following }()
+	r.alone = true
+	r.pair()
 	r.cmd = r.script.evalWith(context.Background(), true, r.nkeys, r.args)
 	err := r.store.cluster.Process(context.Background(), r.cmd)
 	if fateOf(err) == elsewhere && err != nil {
