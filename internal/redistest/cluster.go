@@ -22,8 +22,11 @@ const (
 // ClusterSet is a Redis Cluster.
 type ClusterSet struct {
 	// Shards holds each shard's nodes, the first master first. Shard i has the
-	// i-th of as many equal ranges of slots. Replicas stay with their shard.
+	// i-th of as many equal ranges of slots until a test migrates some. Replicas
+	// stay with their shard.
 	Shards [][]*Server
+
+	consoles map[*Server]*redis.Client // for migrations, which take many commands
 }
 
 // Cluster starts a Cluster, with cluster-require-full-coverage at its default
@@ -43,7 +46,13 @@ func Cluster(tb testing.TB, masters, replicasPerMaster int, opts ...Option) *Clu
 		"--cluster-allow-replica-migration", "no",
 	)
 	nodes := startAll(tb, slices.Repeat([]config{cfg}, masters*(1+replicasPerMaster))...)
-	set := &ClusterSet{Shards: slices.Collect(slices.Chunk(nodes, 1+replicasPerMaster))}
+	set := &ClusterSet{
+		Shards:   slices.Collect(slices.Chunk(nodes, 1+replicasPerMaster)),
+		consoles: make(map[*Server]*redis.Client, len(nodes)),
+	}
+	for _, s := range nodes {
+		set.consoles[s] = s.Client(tb, func(o *redis.Options) { o.PoolSize = 1 })
+	}
 	set.join(tb)
 	for i, shard := range set.Shards {
 		set.assign(tb, i, shard[0])
@@ -142,26 +151,12 @@ func (c *ClusterSet) Client(tb testing.TB, change ...func(*redis.ClusterOptions)
 	return rdb
 }
 
-// Shard returns the index of the shard that Cluster gave a key's slot to.
+// Shard returns the index of the shard that Cluster gave a key's slot to,
+// whatever was migrated since.
 func (c *ClusterSet) Shard(tb testing.TB, key string) int {
 	tb.Helper()
-	var slot int64
-	Eventually(tb, topologyTimeout, func(ctx context.Context) error {
-		// Any node computes the slot; the first may be the one a test killed.
-		var errs []error
-		for _, s := range c.Nodes() {
-			err := s.admin(ctx, func(rdb *redis.Client) (err error) {
-				slot, err = rdb.ClusterKeySlot(ctx, key).Result()
-				return err
-			})
-			if err == nil {
-				return nil
-			}
-			errs = append(errs, err)
-		}
-		return errors.Join(errs...)
-	})
-	last := func(i int) int64 { return int64((i+1)*clusterSlots/len(c.Shards) - 1) }
+	slot := Slot(key)
+	last := func(i int) int { return (i+1)*clusterSlots/len(c.Shards) - 1 }
 	for i := range c.Shards {
 		if slot <= last(i) {
 			return i
@@ -170,7 +165,7 @@ func (c *ClusterSet) Shard(tb testing.TB, key string) int {
 	panic("unreachable: the ranges cover all slots")
 }
 
-// Master returns the node that is now the master of a key's slot.
+// Master returns the node that is now the master of a key's shard.
 func (c *ClusterSet) Master(tb testing.TB, key string) *Server {
 	tb.Helper()
 	return c.masterBut(tb, c.Shards[c.Shard(tb, key)], nil)

@@ -232,3 +232,16 @@ func ExampleExampleClient() {
 	fmt.Println(rdb.DBSize(context.Background()).Val())
 	// Output: 0
 }
+
+func TestSlotIsTheOneThatTheServerComputes(t *testing.T) {
+	rdb := redistest.Cluster(t, 1, 0).Client(t)
+	for _, key := range []string{"", "k", "foo{bar}baz", "foo{}{bar}", "foo{{bar}}", "{a", "ö\x00\xff", "interlock:{account/42}:fence"} {
+		want, err := rdb.ClusterKeySlot(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := redistest.Slot(key); int64(got) != want {
+			t.Errorf("%q: slot %d, the server says %d", key, got, want)
+		}
+	}
+}
