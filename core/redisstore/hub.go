@@ -292,10 +292,32 @@ func (ln *line) retire() {
 // scatter lets every topic of a line look for another. Called with h.mu held.
 func (ln *line) scatter() {
 	ln.hub.store.reload()
-	for name, t := range ln.topics {
-		delete(ln.topics, name)
-		t.line, t.confirmed = nil, time.Time{}
-		time.AfterFunc(minRetry, func() { ln.hub.reroute(t) })
+	for _, t := range ln.topics {
+		ln.leave(t)
+	}
+}
+
+// leave lets a topic look for another line in a while: at once it would find the
+// one that it comes from, since the topology is being asked for only now. Called
+// with h.mu held.
+func (ln *line) leave(t *topic) {
+	delete(ln.topics, t.channel)
+	ln.add = without(ln.add, t.channel)
+	t.line, t.confirmed = nil, time.Time{}
+	time.AfterFunc(minRetry, func() { ln.hub.reroute(t) })
+}
+
+// misplaced takes the answer that the server does not have a channel's slot. It
+// does not say which channel's, but it is one that was not confirmed.
+func (ln *line) misplaced() {
+	h := ln.hub
+	h.mu.Lock()
+	defer h.unlock()
+	h.store.reload()
+	for _, t := range ln.topics {
+		if t.confirmed.IsZero() {
+			ln.leave(t)
+		}
 	}
 }
 
@@ -333,6 +355,9 @@ func (ln *line) connect() (good bool) {
 					return good
 				}
 			}
+		case ln.ctx.Err() == nil && isReply(err) && fateOf(err) == elsewhere:
+			good, silent = true, false
+			ln.misplaced()
 		case ln.ctx.Err() != nil, silent, !isTimeout(err):
 			return good
 		default:
@@ -374,11 +399,9 @@ func (ln *line) heard(msg any) bool {
 			ln.write()
 		case m.Kind == "sunsubscribe":
 			// Not asked for (those are out of ln.topics): the slot has moved.
-			delete(ln.topics, m.Channel)
-			t.line, t.confirmed = nil, time.Time{}
+			ln.leave(t)
 			h.store.reload()
 			h.tell(t, "", nil)
-			h.route(t)
 		}
 	}
 	return !h.closed
