@@ -1,6 +1,9 @@
 package core
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // The error set. Each names one situation and calls for one reaction; match
 // them with errors.Is, since what is returned also carries the key and the
@@ -38,6 +41,11 @@ var (
 	// A store returns it; a Lease turns it into ErrLost, which it also matches.
 	ErrNotOwner = errors.New("interlock: not the owner of the lock")
 
+	// ErrDeleted and ErrTakenOver are ErrNotOwner, which they match, from a
+	// store that can tell more: nobody holds the lock, or somebody else does.
+	ErrDeleted   = fmt.Errorf("%w: nobody holds it", ErrNotOwner)
+	ErrTakenOver = fmt.Errorf("%w: somebody else holds it", ErrNotOwner)
+
 	// ErrMaxHold says that the lease was held for as long as MaxHold allows.
 	// Its context has ended and it is no longer renewed.
 	ErrMaxHold = errors.New("interlock: maximum hold reached")
@@ -48,6 +56,14 @@ var (
 
 	// ErrClosed says that the locker is closing and grants no new locks.
 	ErrClosed = errors.New("interlock: locker closed")
+
+	// ErrNoLease says that a context runs under no lease, where one is asked
+	// for (Check, Commit).
+	ErrNoLease = errors.New("interlock: no lease in the context")
+
+	// ErrPrincipalLimit says that the principal of a request holds, or waits
+	// for, as many locks as PerPrincipal allows.
+	ErrPrincipalLimit = errors.New("interlock: principal is over its limit")
 
 	// ErrKey says that a key is empty or too long, or that a request does not
 	// carry a usable value for a part of it.

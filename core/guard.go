@@ -23,6 +23,7 @@ type Guard struct {
 	locker    *Locker
 	config    config
 	templates []*template
+	visits    bool // somebody wants to know of its requests
 	warnings  thinned
 }
 
@@ -32,6 +33,8 @@ type guardConfig struct {
 	keyFunc  func(context.Context, Request) ([]string, error)
 	funcs    []namedFunc
 	failOpen bool
+	check    bool
+	limit    *limit
 }
 
 // Serialize makes the rule that requests with the same key run one after the
@@ -57,7 +60,8 @@ type guardConfig struct {
 // Whoever can choose the key can lock others out: put the guard behind
 // authentication, and the principal into the key (ContextFunc).
 //
-// All options of Lock are accepted, and And, KeyFunc, ContextFunc and FailOpen.
+// All options of Lock are accepted, and And, KeyFunc, ContextFunc, FailOpen,
+// CheckAnswer and PerPrincipal.
 // A guard waits for the lock at most 5 s unless Wait says otherwise.
 //
 // Serialize panics on a bad template or option, as http.ServeMux does on a bad
@@ -99,7 +103,11 @@ func NewGuard(l *Locker, template string, opts ...Option) (*Guard, error) {
 	if c.name == "" {
 		c.name = strings.Join(texts, ",")
 	}
+	if l := c.guard.limit; l != nil && len(g.templates) > l.held {
+		return nil, fmt.Errorf("%w: PerPrincipal with %d locks, and the rule needs %d", ErrConfig, l.held, len(g.templates))
+	}
 	g.config = c
+	g.visits = c.onLost != nil || l.base.observer != nil || c.guard.check || c.guard.limit != nil
 	return g, nil
 }
 
@@ -173,6 +181,28 @@ func FailOpen() Option {
 		if c.ruleOnly("FailOpen") {
 			c.guard.failOpen = true
 		}
+	}
+}
+
+// CheckAnswer asks the store, just before the answer of a success leaves (in HTTP
+// a status below 400, in gRPC OK), whether the lock is still held. If it is not,
+// the client gets the refusal for a lost lease instead (ReasonLost), as it does
+// without this option only where the handler gave no answer. Handlers that write
+// to a database let Commit decide the same about their transaction.
+//
+// It costs a round trip for each request; answers of failures are not checked.
+// Of an answer in parts only the beginning is held back, of a stream in gRPC its
+// end. An answer leaves unconfirmed if the store cannot be asked, as long as the
+// lease is good by this process's clock. Default: off; a success that a handler
+// answers after the loss is sent, and the loss told to OnLost and the observer.
+// For New, where it serves all rules, or for a rule.
+func CheckAnswer() Option {
+	return func(c *config) {
+		if c.scope == scopeCall {
+			c.fail("CheckAnswer is an option of New and of a rule only")
+			return
+		}
+		c.guard.check = true
 	}
 }
 
@@ -254,6 +284,7 @@ func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Conte
 	// client's request has been carried out.
 	defer func() { section.Leave(ctx) }()
 	if next(section.Context()) {
+		section.answered()
 		return nil // a loss has been reported already, and nothing can be taken back
 	}
 	return section.Lost()
@@ -264,23 +295,52 @@ func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Conte
 // does, and calls nothing. If it does not refuse, the handler is to be run under
 // Section.Context, and Section.Leave has to be called, however the handler ends.
 func (g *Guard) Enter(ctx context.Context, req Request) (Section, *Refusal) {
-	if _, matched := req.Route(); !matched {
+	route, matched := req.Route()
+	if !matched {
 		return Section{ctx: ctx}, nil
 	}
 	keys, err := g.Keys(ctx, req)
 	if err != nil {
 		return Section{}, g.rejected(ctx, err)
 	}
-	lease, err := g.locker.lockWith(ctx, keys, &g.config)
+	var v *visit
+	if g.visits {
+		v = &visit{route: route, check: g.config.guard.check}
+	}
+	if l := g.config.guard.limit; l != nil {
+		a, err := l.admit(ctx, req, g.locker, keys)
+		if err != nil {
+			return Section{}, g.rejected(ctx, err)
+		}
+		v.principal, v.admitted = Hashed(a.principal), a
+		// Whatever keeps the request from its lock, a panic of an observer's
+		// too, it has no share then.
+		defer func() {
+			if v.lease == nil {
+				a.leave()
+			}
+		}()
+	}
+	inner := ctx
+	if v != nil {
+		v.Context, inner = ctx, v
+	}
+	lease, err := g.locker.lockWith(inner, keys, &g.config)
 	if err != nil {
 		refusal := g.refusal(ctx, err)
 		if refusal.Reason == ReasonUnavailable && g.config.guard.failOpen && ctx.Err() == nil {
 			g.bypassed(ctx, keys, err)
-			return Section{ctx: ctx}, nil
+			return Section{ctx: &visit{Context: ctx, bypassed: true}}, nil
 		}
 		return Section{}, refusal
 	}
-	return Section{guard: g, lease: lease, ctx: lease.Context()}, nil
+	if v != nil {
+		v.lease = lease
+		if v.admitted != nil {
+			v.admitted.granted()
+		}
+	}
+	return Section{guard: g, lease: lease, ctx: lease.Context(), visit: v}, nil
 }
 
 // Section is what a handler runs in after Guard.Enter: under the rule's lock, or
@@ -289,21 +349,36 @@ type Section struct {
 	guard *Guard
 	lease *Lease // nil: without a lock
 	ctx   context.Context
+	visit *visit // nil: nobody wants to know
 }
 
 // NewSection is one without a lock, whose handler runs under ctx.
 func NewSection(ctx context.Context) Section { return Section{ctx: ctx} }
 
-// Context is the handler's context: the lease's, or without a lock the one that
-// was given to Enter.
+// Context is the handler's context: the lease's, or without a lock one that
+// derives from that given to Enter.
 func (s Section) Context() context.Context { return s.ctx }
+
+// BeginAnswer is the function BeginAnswer for this section.
+func (s Section) BeginAnswer(success bool) bool { return s.visit == nil || s.visit.begin(success) }
+
+// answered notes that the client has its answer, whoever wrote it.
+func (s Section) answered() {
+	if s.visit != nil {
+		s.visit.answered.Store(true)
+	}
+}
 
 // Leave releases the lock. Of ctx only the values are used. Errors are told to
 // the observer. It may be called more than once.
 func (s Section) Leave(ctx context.Context) {
-	if s.lease != nil {
-		_ = s.lease.Release(ctx)
+	if s.lease == nil {
+		return
 	}
+	if s.visit != nil && s.visit.admitted != nil {
+		defer s.visit.admitted.leave() // not before the lock has gone
+	}
+	_ = s.lease.Release(ctx)
 }
 
 // Lost returns nil while the lock can be trusted, else the refusal for a client
@@ -316,6 +391,9 @@ func (s Section) Lost() *Refusal {
 	// Read before the release, which would make it ErrReleased; that is also
 	// what a handler leaves that released its lease itself, early, by intent.
 	lost := s.lease.Err()
+	if v := s.visit; v != nil && v.check && !v.answered.Load() {
+		lost = v.confirm() // an answer may follow: of net/http's for one
+	}
 	if lost == nil || errors.Is(lost, ErrReleased) {
 		return nil
 	}
@@ -340,8 +418,9 @@ func (g *Guard) observe(ctx context.Context, keys []string) Observation {
 	return o
 }
 
-// rejected tells who should know that no key could be made of a request. The
-// client's mistakes are the observer's to count; the server's are logged, since
+// rejected tells who should know that a request is refused before its lock was
+// asked for: no key could be made of it, or it is over a limit. The client's
+// mistakes are the observer's to count; the server's are logged, since
 // the client is not told what is wrong.
 func (g *Guard) rejected(ctx context.Context, err error) *Refusal {
 	if o := g.observe(ctx, nil); o.Rejected != nil {
@@ -350,7 +429,7 @@ func (g *Guard) rejected(ctx context.Context, err error) *Refusal {
 	refusal := g.refusal(ctx, err)
 	if refusal.Reason == ReasonMisconfigured || refusal.Reason == ReasonInternal {
 		if n := g.warnings.due(time.Now()); n > 0 {
-			slog.ErrorContext(ctx, "interlock: the rule cannot make a key of its requests and refuses them",
+			slog.ErrorContext(ctx, "interlock: the rule cannot make a key, or find the principal, of its requests and refuses them",
 				"rule", g.config.name, "requests", n, "error", err)
 		}
 	}

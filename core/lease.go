@@ -156,12 +156,12 @@ func (l *Lease) release(ctx context.Context) error {
 }
 
 // leave gives up one hold of each lock of the lease.
-func (l *Lease) leave(ctx context.Context) (handed bool, lost LossReason, err error) {
+func (l *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) {
 	if len(l.turns) == 1 { // no slices, no Join
 		return l.locker.leave(ctx, l.turns[0])
 	}
 	errs := make([]error, len(l.turns))
-	losses := make([]LossReason, len(l.turns))
+	losses := make([]*Loss, len(l.turns))
 	var wg sync.WaitGroup
 	for i, t := range l.turns {
 		wg.Go(func() { _, losses[i], errs[i] = l.locker.leave(ctx, t) })

@@ -61,7 +61,8 @@ type Observation struct {
 	// because it was told to fail open. Nothing else is called then.
 	Bypassed func(err error)
 	// Rejected is called when a guard refuses a request before it asks for
-	// the lock, since no key could be made of it. Nothing else is called then.
+	// the lock, since no key could be made of it or its principal is over its
+	// limit (PerPrincipal). Nothing else is called then.
 	Rejected func(err error)
 	// Decided is called by package idempotency, once for each request to an
 	// idempotent endpoint that is not passed through, when it is known how the
@@ -137,10 +138,10 @@ type Released struct {
 	Took time.Duration
 	// HandedOver says that the lock went to a waiter of this process.
 	HandedOver bool
-	// Lost says why, if it was the release that found a lock lost: somebody
-	// else may have held it since. Empty when none was lost, or when
-	// Observation.Lost tells of it.
-	Lost LossReason
+	// Lost describes the loss, if it was the release that found a lock lost:
+	// somebody else may have held it since. Nil when none was lost, or when
+	// Observation.Lost tells of it. Of several it is the first by key.
+	Lost *Loss
 }
 
 // Renewed says how a renewal ended.
@@ -153,38 +154,3 @@ type Renewed struct {
 	// Took is how long it took.
 	Took time.Duration
 }
-
-// Loss describes a lost lease.
-type Loss struct {
-	// Key is the lock's key. It identifies users: hash it before it leaves
-	// the process.
-	Key string
-	// Rule is the name of the rule that held it.
-	Rule string
-	// Token is the fencing token of the lost grant.
-	Token int64
-	// Held is the time from the grant to the loss.
-	Held time.Duration
-	// Reason says why.
-	Reason LossReason
-	// Err is the last renewal's error, if any.
-	Err error
-}
-
-// LossReason says why a lease was lost.
-type LossReason string
-
-// The reasons for a loss.
-const (
-	// LossExpired: a fixed lease (TTL) ended before it was released.
-	LossExpired LossReason = "expired"
-	// LossNotOwner: the store says that the lock is not ours any more; it was
-	// deleted, evicted, lost at a failover, or taken over.
-	LossNotOwner LossReason = "not_owner"
-	// LossUnavailable: no renewal succeeded before the deadline.
-	LossUnavailable LossReason = "unavailable"
-	// LossMaxHold: MaxHold was reached.
-	LossMaxHold LossReason = "max_hold"
-	// LossClosed: the locker was closed before the lock was released.
-	LossClosed LossReason = "closed"
-)

@@ -24,7 +24,13 @@ func (d *diary) Start(ctx context.Context, op core.Operation) (context.Context, 
 		Acquired: func(a core.Acquired) {
 			d.add("%s acquired %v, attempts %d, contended %v, reentered %v", op.Rule, a.Err == nil, a.Attempts, a.Contended, a.Reentered)
 		},
-		Released: func(r core.Released) { d.add("%s released %v, lost %q", op.Rule, r.Err == nil, r.Lost) },
+		Released: func(r core.Released) {
+			var lost core.LossReason
+			if r.Lost != nil {
+				lost = r.Lost.Reason
+			}
+			d.add("%s released %v, lost %q", op.Rule, r.Err == nil, lost)
+		},
 		Renewed:  func(r core.Renewed) { d.add("%s renewed %s in %v: %v", op.Rule, r.Key, r.Took, r.Err == nil) },
 		Lost:     func(x core.Loss) { d.add("%s lost %s", op.Rule, x.Reason) },
 		Bypassed: func(error) { d.add("%s bypassed", op.Rule) },

@@ -27,7 +27,7 @@ func (r *Refusal) Retryable() bool {
 		return false
 	}
 	switch r.Reason {
-	case ReasonHeld, ReasonQueueFull, ReasonUnavailable, ReasonClosing, ReasonNotReplicated,
+	case ReasonHeld, ReasonQueueFull, ReasonPrincipalLimit, ReasonUnavailable, ReasonClosing, ReasonNotReplicated,
 		ReasonInFlight, ReasonNoRecord:
 		return true
 	}
@@ -50,6 +50,9 @@ const (
 	ReasonHeld Reason = "held"
 	// ReasonQueueFull (423, ABORTED): too many wait for it already.
 	ReasonQueueFull Reason = "queue-full"
+	// ReasonPrincipalLimit (429, RESOURCE_EXHAUSTED): the request's principal
+	// holds, or waits for, as many locks as PerPrincipal allows.
+	ReasonPrincipalLimit Reason = "principal-limit"
 	// ReasonDeadline (423, DEADLINE_EXCEEDED): the request's own deadline was
 	// over before its turn.
 	ReasonDeadline Reason = "deadline"
@@ -113,6 +116,8 @@ func ReasonOf(ctx context.Context, err error) Reason {
 		return ""
 	case errors.Is(err, ErrKey):
 		return ReasonBadKey
+	case errors.Is(err, ErrPrincipalLimit):
+		return ReasonPrincipalLimit
 	case errors.Is(err, ErrBodyLimit):
 		return ReasonBodyTooLarge
 	case errors.Is(err, ErrNoParam), errors.Is(err, ErrConfig):
@@ -159,6 +164,8 @@ func (r Reason) Text() string {
 		return "The resource is locked by another request. Nothing was done."
 	case ReasonQueueFull:
 		return "Too many requests wait for the resource. Nothing was done."
+	case ReasonPrincipalLimit:
+		return "Too many requests of the same caller hold or wait for locks. Nothing was done."
 	case ReasonCanceled:
 		return "The request was canceled while it waited for the resource. Nothing was done."
 	case ReasonUnavailable, ReasonNotReplicated:

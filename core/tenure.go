@@ -210,7 +210,7 @@ func (t *turn) enter(now time.Time) (bool, error) {
 // leave gives up one hold of a turn, and with the last one the lock: to the
 // next waiter here, or to the store. It returns why the lock was lost if nobody
 // knew that before.
-func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, lost LossReason, err error) {
+func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, lost *Loss, err error) {
 	e := t.entry
 	e.shard.mu.Lock()
 	t.holds--
@@ -221,11 +221,11 @@ func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, lost LossReas
 		if last {
 			t.lease.over()
 		}
-		return false, "", err
+		return false, nil, err
 	}
 	if t.holds > 0 {
 		e.shard.mu.Unlock()
-		return false, "", nil
+		return false, nil, nil
 	}
 	// The last hold. From here the renewals cannot touch the turn, and a loss
 	// of the tenure is the next holder's.
@@ -236,7 +236,7 @@ func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, lost LossReas
 		e.shard.mu.Unlock()
 		t.lease.over()
 		l.ended()
-		return true, "", nil
+		return true, nil, nil
 	}
 	known, expired := t.lost != nil, !now.Before(ten.deadline)
 	e.retire(ten)
@@ -249,34 +249,29 @@ func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, lost LossReas
 	t.lease.over()
 	err = e.sendRelease(context.WithoutCancel(ctx), ten, waiter)
 	l.ended()
+	var reason LossReason
 	switch {
 	case errors.Is(err, ErrNotOwner):
-		lost = LossNotOwner
+		reason = lossOf(err)
 		err = fmt.Errorf("%w: %q: %w", ErrLost, t.key, err)
 	case err != nil:
 		err = fmt.Errorf("interlock: releasing %q: %w", t.key, err)
 	case expired:
 		// The store still knew us, yet the lease was over by our clock.
-		lost = LossUnavailable
+		reason = LossUnavailable
 		if ten.fixed {
-			lost = LossExpired
+			reason = LossExpired
 		}
 		err = fmt.Errorf("%w: %q: released after its deadline", ErrLost, t.key)
 	}
-	if known { // MaxHold came first, and was reported
-		lost = ""
-	}
-	if lost != "" && t.cfg.onLost != nil {
-		go t.cfg.onLost(t.loss(lost, nil)) // the observer gets it with the release
+	if reason != "" && !known { // else MaxHold came first, and was reported
+		loss := t.loss(reason, nil)
+		lost = &loss // the observer gets it with the release
+		if t.cfg.onLost != nil {
+			go t.cfg.onLost(loss)
+		}
 	}
 	return false, lost, err
-}
-
-// loss describes the loss of a turn.
-func (t *turn) loss(reason LossReason, err error) Loss {
-	return Loss{
-		Key: t.key, Rule: t.cfg.name, Token: t.token, Held: time.Since(t.since), Reason: reason, Err: err,
-	}
 }
 
 // loseLocked ends a tenure that can no longer be trusted, at once: its holder's
@@ -294,7 +289,7 @@ func (l *Locker) loseLocked(ten *tenure, reason LossReason, cause error) (report
 		// should not have to wait for that. But it is released only after the
 		// holder was told; and when the locker closes, never: the handler may
 		// be at work.
-		if reason != LossClosed && (reason != LossNotOwner || ten.ambiguous) {
+		if reason != LossClosed && (!reason.denied() || ten.ambiguous) {
 			l.janitor.void(ten.void())
 		}
 	}

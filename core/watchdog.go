@@ -247,7 +247,7 @@ func (d *watchdog) confirmed(ten *tenure, sent time.Time, extended, contended bo
 	switch {
 	case errors.Is(err, ErrNotOwner):
 		ten.lastErr = err
-		report = l.loseLocked(ten, LossNotOwner, ErrNotOwner)
+		report = l.loseLocked(ten, lossOf(err), ErrNotOwner)
 	case !now.Before(ten.deadline):
 		reason := LossUnavailable
 		if ten.fixed {

@@ -102,8 +102,8 @@ func (c *call) released(r core.Released) {
 	o := c.observer
 	how := storeOutcomeOf(r.Err, released)
 	ctx, span := c.past(c.rule.release, r.Took)
-	if r.Lost != "" {
-		c.loss(ctx, r.Lost, r.Held, r.Err)
+	if r.Lost != nil {
+		c.loss(ctx, *r.Lost, r.Err)
 	}
 	c.end(ctx, r.Held, how)
 	if span.IsRecording() {
@@ -141,7 +141,7 @@ func (c *call) renewed(r core.Renewed) {
 
 // lost implements core.Observation.
 func (c *call) lost(l core.Loss) {
-	c.loss(c.caller, l.Reason, l.Held, l.Err)
+	c.loss(c.caller, l, l.Err)
 	how := lost
 	if l.Reason == core.LossMaxHold {
 		how = maxHold
@@ -169,30 +169,41 @@ func (c *call) end(ctx context.Context, after time.Duration, how outcome) {
 
 // loss counts and logs a lost lease, the first time. The lease of several locks
 // may hear of each.
-func (c *call) loss(ctx context.Context, reason core.LossReason, after time.Duration, err error) {
+func (c *call) loss(ctx context.Context, l core.Loss, err error) {
 	if c.state.Or(mourned)&mourned != 0 {
 		return
 	}
-	c.reason.Store(&reason)
+	c.reason.Store(&l.Reason)
 	o := c.observer
-	o.instruments.lost.Add(ctx, 1, c.rule.with(attrLossReason.String(string(reason))))
+	o.instruments.lost.Add(ctx, 1, c.rule.with(attrLossReason.String(string(l.Reason))))
 	// Where the lease ran out by agreement, the holder was told in time. Where
 	// the store forgot it or was out of reach, somebody else may have had it.
-	level := slog.LevelWarn
-	if reason == core.LossNotOwner || reason == core.LossUnavailable {
-		level = slog.LevelError
+	level := slog.LevelError
+	switch l.Reason {
+	case core.LossExpired, core.LossMaxHold, core.LossClosed:
+		level = slog.LevelWarn
 	}
 	log := o.logger()
 	if !log.Enabled(ctx, level) {
 		return
 	}
-	attrs := append(c.logKeys(), slog.String("reason", string(reason)), slog.Duration("held", after))
+	attrs := append(c.logKeys(), slog.String("reason", string(l.Reason)), slog.Duration("held", l.Held))
+	more := func(name, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(name, value))
+		}
+	}
+	more("owner", l.Owner)
+	more("route", l.Route)
+	more("principal_hash", l.Principal.Hash())
+	if o.rawKeys {
+		more("principal", string(l.Principal))
+	}
+	more("answered", string(l.Answered))
 	if token := c.token.Load(); token != 0 {
 		attrs = append(attrs, slog.Int64("token", token))
 	}
-	if text := o.text(err, c.keys); text != "" {
-		attrs = append(attrs, slog.String("error", text))
-	}
+	more("error", o.text(err, c.keys))
 	log.LogAttrs(ctx, level, "interlock: lease lost", attrs...)
 }
 

@@ -63,7 +63,8 @@
 // lease: it is not in the durations, nor counted as a lease. A lease of several
 // locks counts once, also when it is lost. A hold ends when it is released or
 // lost, whichever is first. Bypassed are requests whose rule fails open, and
-// which ran without their lock; rejected are those no key could be made of.
+// which ran without their lock; rejected are those no key could be made of, and
+// those whose principal is over its limit.
 //
 // Measurements are made under the span they belong to, so that exemplars lead
 // from a slow bucket to a trace. Labels are names of rules and outcomes, of
@@ -76,6 +77,7 @@
 //
 //	granted, renewed, released   success
 //	held, queue_full             somebody else has it
+//	principal_limit              the caller has too many locks (core.PerPrincipal)
 //	deadline, canceled           the caller's own context ended
 //	unavailable, not_replicated  the store, or too few replicas
 //	closing                      this process shuts down
@@ -83,8 +85,8 @@
 //	bad_key, body_too_large      the request does not name a resource
 //	misconfigured, internal      the rule, or a function that it calls, failed
 //
-// Worth an alert: any interlock.lost with reason not_owner or unavailable (two
-// handlers may have worked on one resource at once; fencing tokens decide),
+// Worth an alert: any interlock.lost with reason deleted, taken_over, not_owner or
+// unavailable (two handlers may have worked on one resource at once; fencing tokens decide),
 // interlock.bypassed above zero, and outcome unavailable.
 //
 // # Keys
@@ -99,5 +101,7 @@
 //
 // Each lost lease is one record, with the request's context, so that a handler
 // such as otelslog's adds the trace: at level Error if somebody else may have
-// held the lock meanwhile, else Warn. See WithLogger.
+// held the lock meanwhile, else Warn. It says what core.Loss does: the reason, how
+// long the lease was held, its owner and token, and of the request the route, the
+// principal's hash and whether it was answered. See WithLogger.
 package otellock

@@ -2,8 +2,6 @@ package otellock
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -154,17 +152,12 @@ func (i *instruments) init(m metric.Meter) error {
 	i.renewals = counter("interlock.renewals", "{renewal}", "Renewals of leases.")
 	i.lost = counter("interlock.lost", "{lease}", "Leases that were lost while they were held.")
 	i.bypassed = counter("interlock.bypassed", "{request}", "Requests that ran without their lock because their rule fails open.")
-	i.rejected = counter("interlock.rejected", "{request}", "Requests of which no key could be made.")
+	i.rejected = counter("interlock.rejected", "{request}", "Requests of which no key could be made, or whose principal is over its limit.")
 	return errors.Join(errs...)
 }
 
-// KeyHash is what stands for a key in spans and log records: the first 64 bits
-// of its SHA-256, as 16 hexadecimal digits. It is the same in every process and
-// release, so that a key's traces can be found by it.
-func KeyHash(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:8])
-}
+// KeyHash is what stands for a key in spans and log records: core.KeyHash.
+func KeyHash(key string) string { return core.KeyHash(key) }
 
 // logger is the one for what is always logged.
 func (o *Observer) logger() *slog.Logger {

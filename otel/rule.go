@@ -51,6 +51,7 @@ const (
 	released
 	held
 	queueFull
+	principalLimit
 	deadline
 	canceled
 	unavailable
@@ -66,7 +67,7 @@ const (
 )
 
 var outcomeNames = [outcomes]string{
-	"granted", "renewed", "released", "held", "queue_full", "deadline", "canceled", "unavailable",
+	"granted", "renewed", "released", "held", "queue_full", "principal_limit", "deadline", "canceled", "unavailable",
 	"not_replicated", "closing", "lost", "max_hold", "bad_key", "body_too_large", "misconfigured", "internal",
 }
 
@@ -87,19 +88,20 @@ func (o outcome) fault() bool {
 
 // byReason are the outcomes of an error, as the guard sorts them.
 var byReason = map[core.Reason]outcome{
-	core.ReasonBadKey:        badKey,
-	core.ReasonBodyTooLarge:  bodyTooLarge,
-	core.ReasonHeld:          held,
-	core.ReasonQueueFull:     queueFull,
-	core.ReasonDeadline:      deadline,
-	core.ReasonCanceled:      canceled,
-	core.ReasonUnavailable:   unavailable,
-	core.ReasonNotReplicated: notReplicated,
-	core.ReasonClosing:       closing,
-	core.ReasonLost:          lost,
-	core.ReasonMaxHold:       maxHold,
-	core.ReasonMisconfigured: misconfigured,
-	core.ReasonInternal:      internal,
+	core.ReasonBadKey:         badKey,
+	core.ReasonBodyTooLarge:   bodyTooLarge,
+	core.ReasonHeld:           held,
+	core.ReasonQueueFull:      queueFull,
+	core.ReasonPrincipalLimit: principalLimit,
+	core.ReasonDeadline:       deadline,
+	core.ReasonCanceled:       canceled,
+	core.ReasonUnavailable:    unavailable,
+	core.ReasonNotReplicated:  notReplicated,
+	core.ReasonClosing:        closing,
+	core.ReasonLost:           lost,
+	core.ReasonMaxHold:        maxHold,
+	core.ReasonMisconfigured:  misconfigured,
+	core.ReasonInternal:       internal,
 }
 
 // outcomeOf finds the outcome of an error, and success for nil. The context is

@@ -1,0 +1,175 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// PerPrincipal bounds what one principal may have of this process's locks, so
+// that nobody, by mistake or on purpose, holds so many or queues so often that
+// others find none. who finds the principal of a request: the tenant, the user,
+// the API key, as authentication in front of the guard left it in ctx; never
+// something that a client may choose.
+//
+// A principal's requests may hold, or wait for, maxHeld different locks, and at
+// most maxWaiting of the requests may wait at a time; both are at least 1. A
+// request waits from when it asks for its locks until it has them, however short
+// that is; one that re-enters a lock of its context does not. It counts until its
+// handler has ended, however that ends. One more is refused at once, with
+// ReasonPrincipalLimit (429, RESOURCE_EXHAUSTED) and an invitation to come back,
+// before the store is asked.
+//
+// An empty principal, or an error of who that matches ErrKey, refuses the request
+// as the client's mistake; any other error as the server's (ReasonInternal).
+//
+// The requests of all rules that are given the same Option value are counted
+// together; given to New, those of all its rules that have none of their own.
+// Counts are of this process alone, and take memory only for principals that have
+// a request under way. Default: no bound. For New or a rule.
+func PerPrincipal(
+	who func(ctx context.Context, req Request) (string, error), maxHeld, maxWaiting int,
+) Option {
+	l := &limit{who: who, held: maxHeld, waiting: maxWaiting, users: make(map[string]*usage)}
+	return func(c *config) {
+		switch {
+		case c.scope == scopeCall:
+			c.fail("PerPrincipal is an option of New and of a rule only")
+		case who == nil:
+			c.fail("PerPrincipal(nil, ...): the function must not be nil")
+		case maxHeld < 1 || maxWaiting < 1:
+			c.fail("PerPrincipal(..., %d, %d): both must be at least 1", maxHeld, maxWaiting)
+		default:
+			c.guard.limit = l
+		}
+	}
+}
+
+// limit counts what principals have. A lock is held once at a time, so it is
+// enough to bound the different locks that a principal's requests are after:
+// none of them has to be looked at again when it is granted.
+type limit struct {
+	who           func(context.Context, Request) (string, error)
+	held, waiting int
+
+	mu    sync.Mutex
+	users map[string]*usage // those with a request under way
+}
+
+// usage is what one principal has.
+type usage struct {
+	waiting int              // requests
+	locks   map[lockName]int // requests that hold or wait for each
+}
+
+// lockName names a lock: the same key in two stores is two.
+type lockName struct {
+	locker *Locker
+	key    string
+}
+
+// admitted is a request's share of its principal's limit.
+type admitted struct {
+	limit     *limit
+	principal string
+	locker    *Locker
+	keys      []string
+	waits     bool // guarded by limit.mu, as is over
+	over      bool
+}
+
+// admit counts a request in, or says why not. Both bounds are decided, and what
+// is admitted is counted, in one critical section.
+func (l *limit) admit(ctx context.Context, req Request, locker *Locker, keys []string) (*admitted, error) {
+	principal, err := l.who(ctx, req)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("interlock: finding the principal: %w", err)
+	case principal == "":
+		return nil, fmt.Errorf("%w: the principal is empty; everybody would share one limit", ErrKey)
+	}
+	a := &admitted{limit: l, principal: principal, locker: locker, keys: keys, waits: !locker.holdsAll(ctx, keys)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.users[principal]
+	if u == nil {
+		u = &usage{locks: make(map[lockName]int)}
+		l.users[principal] = u
+	}
+	if a.waits {
+		u.waiting++
+	}
+	for _, key := range keys {
+		u.locks[lockName{locker, key}]++
+	}
+	switch {
+	case u.waiting > l.waiting && a.waits:
+		err = fmt.Errorf("%w: %d requests wait already", ErrPrincipalLimit, l.waiting)
+	case len(u.locks) > l.held:
+		err = fmt.Errorf("%w: more than %d locks", ErrPrincipalLimit, l.held)
+	}
+	if err != nil {
+		a.leaveLocked()
+		return nil, err
+	}
+	return a, nil
+}
+
+// granted notes that the request does not wait any more.
+func (a *admitted) granted() {
+	a.limit.mu.Lock()
+	defer a.limit.mu.Unlock()
+	if a.waits {
+		a.waits = false
+		a.limit.users[a.principal].waiting--
+	}
+}
+
+// leave counts the request out. Doing it again changes nothing.
+func (a *admitted) leave() {
+	a.limit.mu.Lock()
+	defer a.limit.mu.Unlock()
+	a.leaveLocked()
+}
+
+func (a *admitted) leaveLocked() {
+	if a.over {
+		return
+	}
+	a.over = true
+	u := a.limit.users[a.principal]
+	if a.waits {
+		u.waiting--
+	}
+	for _, key := range a.keys {
+		name := lockName{a.locker, key}
+		if u.locks[name]--; u.locks[name] == 0 {
+			delete(u.locks, name)
+		}
+	}
+	if len(u.locks) == 0 { // so nobody waits either
+		delete(a.limit.users, a.principal)
+	}
+}
+
+// holdsAll reports whether all the keys are held under ctx already, so that a
+// lock of them is a re-entry.
+func (l *Locker) holdsAll(ctx context.Context, keys []string) bool {
+	for _, key := range keys {
+		if !l.holds(ctx, key) {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *Locker) holds(ctx context.Context, key string) bool {
+	for lease := LeaseFromContext(ctx); lease != nil; lease = lease.outer {
+		for _, t := range lease.turns {
+			if lease.locker == l && t.key == key && t.live() {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,133 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+)
+
+// visit is a request under a guard, as the context that its leases derive from:
+// there a loss finds what it tells of the request, and an adapter whom to tell
+// that the request is answered. It is made only where somebody wants to know.
+type visit struct {
+	context.Context
+	route     string
+	principal Hashed
+	answered  atomic.Bool // read by whoever reports a loss
+
+	bypassed bool      // without a lock, since the rule fails open
+	admitted *admitted // by PerPrincipal; nil without a limit
+	check    bool      // CheckAnswer
+	lease    *Lease    // set before the handler runs
+	lost     error     // why CheckAnswer held the answer back
+}
+
+type visitKey struct{}
+
+// Value implements context.Context.
+func (v *visit) Value(key any) any {
+	if _, ok := key.(visitKey); ok {
+		return v
+	}
+	return v.Context.Value(key)
+}
+
+// visitOf returns the innermost visit that ctx belongs to, or nil.
+func visitOf(ctx context.Context) *visit {
+	v, _ := ctx.Value(visitKey{}).(*visit)
+	return v
+}
+
+// BeginAnswer is for adapters: it is called once, with the context that Guard.Do
+// gave to its handler, when the handler begins an answer that cannot be taken
+// back, and before anything of it leaves. success says that the answer is one (in
+// HTTP a status below 400).
+//
+// It returns false if the answer must not leave, since the rule checks answers
+// (CheckAnswer) and the lock was lost: the adapter then drops what the handler
+// writes, and reports to Guard.Do that nothing was answered.
+func BeginAnswer(ctx context.Context, success bool) bool {
+	v := visitOf(ctx)
+	return v == nil || v.begin(success)
+}
+
+func (v *visit) begin(success bool) bool {
+	if success && v.check && v.confirm() != nil {
+		return false
+	}
+	v.answered.Store(true)
+	return true
+}
+
+// confirm asks the store whether the lock is still held, and returns why not. A
+// store that does not answer is no loss while the lease is good by our clock.
+// What it has found once it finds again: the answer was held back for that.
+func (v *visit) confirm() error {
+	if v.lease == nil || v.lost != nil {
+		return v.lost
+	}
+	_ = v.lease.Check(v.lease.Context()) // what it learns, Err knows
+	if err := v.lease.Err(); !errors.Is(err, ErrReleased) {
+		v.lost = err
+	}
+	return v.lost
+}
+
+// Check asks the store whether every lock that ctx runs under is still held, and
+// renews them unless their leases are fixed. Call it just before a commit that
+// must not happen without the locks, or let Commit do it; what is left is the
+// time between the answer and the commit, which only a fencing token covers.
+//
+// It returns nil if all are held, and where a rule that fails open let the
+// request through without its lock; ErrLost or ErrMaxHold; ErrReleased if a lease
+// was released before; an error that matches ErrUnavailable if the store did not
+// answer within a sixth of the lease; ErrNoLease if ctx runs under no lease.
+func Check(ctx context.Context) error {
+	lease := LeaseFromContext(ctx)
+	if lease == nil {
+		if v := visitOf(ctx); v != nil && v.bypassed {
+			return nil
+		}
+		return ErrNoLease
+	}
+	var asked []*turn
+	for ; lease != nil; lease = lease.outer {
+		for _, t := range lease.turns {
+			if slices.Contains(asked, t) {
+				continue // re-entered
+			}
+			asked = append(asked, t)
+			if err := lease.locker.confirm(ctx, t); err != nil {
+				return err
+			}
+		}
+		if err := lease.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Commit calls commit if every lock that ctx runs under is still held, as Check
+// finds out at that moment. Else commit is not called, and the error is that of
+// Check: roll back, which a deferred Rollback does by itself:
+//
+//	tx, err := db.BeginTx(ctx, nil)
+//	if err != nil {
+//		return err
+//	}
+//	defer tx.Rollback()
+//	// ...
+//	return core.Commit(ctx, tx.Commit)
+//
+// A transaction whose context is the lease's is rolled back by database/sql
+// itself when the lease is lost while it is open; Commit is for the rest: a loss
+// that this process has not noticed yet.
+func Commit(ctx context.Context, commit func() error) error {
+	if err := Check(ctx); err != nil {
+		return fmt.Errorf("interlock: not committed: %w", err)
+	}
+	return commit()
+}
