@@ -69,7 +69,8 @@ type Response struct {
 	// them, each value on its own.
 	Header map[string][]string
 	// Body is the body. In gRPC, the message if the code is OK, else the
-	// google.rpc.Status with its details.
+	// google.rpc.Status with its details. Of a Replay it is shared with the
+	// envelope, and must not be written to.
 	Body []byte
 	// Trailer holds what is sent after the body.
 	Trailer map[string][]string

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net/http"
 	"reflect"
 	"strings"
@@ -186,7 +187,7 @@ func FuzzDecode(f *testing.F) {
 		if _, err := decode(HTTP, string(data)); err != nil && !errors.Is(err, ErrDamaged) {
 			t.Error(err)
 		}
-		sum := checksum(string(data))
+		sum := crc32.Checksum(data, castagnoli)
 		r, err := decode(HTTP, string(append(bytes.Clone(data), byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum))))
 		if err != nil {
 			if !errors.Is(err, ErrDamaged) {

@@ -40,8 +40,8 @@ type tokens struct {
 }
 
 func (t *tokens) next() string {
-	b := make([]byte, 0, len(t.process)+21)
-	b = append(b, t.process...)
+	var room [53]byte // 32 digits, a colon and 20 digits
+	b := append(room[:0], t.process...)
 	b = append(b, ':')
 	return string(strconv.AppendUint(b, t.seq.Add(1), 10))
 }

@@ -87,8 +87,8 @@ func appendFields(b []byte, fields map[string][]string, names []string) []byte {
 	return b
 }
 
-// decode reads an envelope. The names and values of its fields are parts of it,
-// the body is a copy.
+// decode reads an envelope. Nothing of it is copied: names and values of fields
+// are parts of it, and so is the body, which nobody may write to.
 func decode(protocol, envelope string) (*Response, error) {
 	if envelope == "" {
 		return nil, fmt.Errorf("%w: empty", ErrDamaged)
@@ -100,7 +100,8 @@ func decode(protocol, envelope string) (*Response, error) {
 	if end < 1 {
 		return nil, fmt.Errorf("%w: %d bytes", ErrDamaged, len(envelope))
 	}
-	if sum := checksum(envelope[:end]); binary.BigEndian.Uint32([]byte(envelope[end:])) != sum {
+	all := bytesOf(envelope)
+	if crc32.Checksum(all[:end], castagnoli) != binary.BigEndian.Uint32(all[end:]) {
 		return nil, fmt.Errorf("%w: wrong checksum", ErrDamaged)
 	}
 	d := decoder{rest: envelope[1:end]}
@@ -108,7 +109,7 @@ func decode(protocol, envelope string) (*Response, error) {
 	r := &Response{Status: d.number(math.MaxInt32)}
 	r.Header, r.Trailer = d.fields(), d.fields()
 	if body := d.text(); body != "" {
-		r.Body = []byte(body)
+		r.Body = bytesOf(body)
 	}
 	switch {
 	case d.bad || d.rest != "":
@@ -119,9 +120,9 @@ func decode(protocol, envelope string) (*Response, error) {
 	return r, nil
 }
 
-// checksum is that of a string, which is only read, so it needs no copy.
-func checksum(s string) uint32 {
-	return crc32.Checksum(unsafe.Slice(unsafe.StringData(s), len(s)), castagnoli)
+// bytesOf is a string as bytes that are only read, so it needs no copy.
+func bytesOf(s string) []byte {
+	return unsafe.Slice(unsafe.StringData(s), len(s))
 }
 
 // decoder reads from the front of a string, and notes when it cannot.
@@ -170,9 +171,15 @@ func (d *decoder) fields() map[string][]string {
 		return nil
 	}
 	fields := make(map[string][]string, n)
+	room := make([]string, n) // for one value each, which is the rule
 	for range n {
 		name := d.text()
-		values := make([]string, d.number(len(d.rest)))
+		var values []string
+		if k := d.number(len(d.rest)); k <= len(room) {
+			values, room = room[:k:k], room[k:]
+		} else {
+			values = make([]string, k)
+		}
 		for i := range values {
 			values[i] = d.text()
 		}

@@ -104,7 +104,9 @@ func recordID(scope, key string) string {
 	buf = append(buf, scope...)
 	buf = append(buf, key...)
 	sum := sha256.Sum256(buf)
-	return base64.RawURLEncoding.EncodeToString(sum[:])
+	var name [43]byte
+	base64.RawURLEncoding.Encode(name[:], sum[:])
+	return string(name[:])
 }
 
 // downstreamKey derives a key for another service from a record's name. It has
