@@ -301,7 +301,7 @@ func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 	post("/own/1").Want(t, 409, "rolled back")
 	post("/inside/1").Want(t, 409, `{"message":"rolled back"}`+"\n")
 	for range 6 {
-		if l := <-lost; l.Key != "account/1" || l.Reason != core.LossNotOwner {
+		if l := <-lost; l.Key != "account/1" || l.Reason != core.LossDeleted {
 			t.Errorf("OnLost: %+v", l)
 		}
 	}

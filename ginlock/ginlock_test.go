@@ -296,7 +296,7 @@ func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 		}
 	}
 	for range 3 {
-		if l := <-lost; l.Key != "account/1" || l.Reason != core.LossNotOwner {
+		if l := <-lost; l.Key != "account/1" || l.Reason != core.LossDeleted {
 			t.Errorf("OnLost: %+v", l)
 		}
 	}

@@ -445,7 +445,7 @@ func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 		t.Errorf("own: %d %q", a.status, a.body)
 	}
 	for range 3 {
-		if l := <-lost; l.Key != "account/1" || l.Rule != "account/{id}" || l.Reason != core.LossNotOwner {
+		if l := <-lost; l.Key != "account/1" || l.Rule != "account/{id}" || l.Reason != core.LossDeleted {
 			t.Errorf("OnLost: %+v", l)
 		}
 	}

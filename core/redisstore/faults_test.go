@@ -229,31 +229,55 @@ func TestScriptFlushGoesUnnoticed(t *testing.T) {
 }
 
 func TestLosingTheKeyIsNoticedAndReported(t *testing.T) {
-	for name, lose := range map[string]func(context.Context, *redis.Client) error{
-		"DEL":      func(ctx context.Context, rdb *redis.Client) error { return rdb.Del(ctx, "interlock:{k}").Err() },
-		"FLUSHALL": func(ctx context.Context, rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() },
+	for name, c := range map[string]struct {
+		lose func(context.Context, *redis.Client) error
+		want core.LossReason
+	}{
+		"DEL":      {func(ctx context.Context, rdb *redis.Client) error { return rdb.Del(ctx, "interlock:{k}").Err() }, core.LossDeleted},
+		"FLUSHALL": {func(ctx context.Context, rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() }, core.LossDeleted},
+		"taken over": {func(ctx context.Context, rdb *redis.Client) error {
+			_, err := rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+				tx.Del(ctx, "interlock:{k}")
+				tx.HSet(ctx, "interlock:{k}", "another:1", 1)
+				tx.PExpire(ctx, "interlock:{k}", time.Second)
+				return nil
+			})
+			return err
+		}, core.LossTakenOver},
 	} {
-		t.Run(name, func(t *testing.T) {
-			srv := redistest.Shared(t)
-			rdb := srv.Client(t)
-			losses := make(chan core.Loss, 1)
-			l := newLocker(t, rdb, core.Watchdog(600*time.Millisecond), core.OnLost(func(x core.Loss) { losses <- x }))
-			lease := lock(t, l, "k")
-			if err := lose(t.Context(), rdb); err != nil {
-				t.Fatal(err)
-			}
-			wantErr(t, ended(t, lease, 5*time.Second), core.ErrLost)
-			wantErr(t, lease.Err(), core.ErrLost)
-			wantErr(t, lease.Release(t.Context()), core.ErrLost)
-			if x := <-losses; x.Reason != core.LossNotOwner || x.Key != "k" || x.Token != lease.Token() {
-				t.Errorf("OnLost got %+v", x)
-			}
-			next := lock(t, l, "k")
-			if next.Token() <= lease.Token() {
-				t.Errorf("token %d after %d", next.Token(), lease.Token())
-			}
-			release(t, next)
-		})
+		for _, found := range []string{"by the watchdog", "by the release"} {
+			t.Run(name+", found "+found, func(t *testing.T) {
+				srv := redistest.Shared(t)
+				rdb := srv.Client(t)
+				losses := make(chan core.Loss, 1)
+				watchdog := 600 * time.Millisecond
+				if found == "by the release" {
+					watchdog = time.Minute
+				}
+				l := newLocker(t, rdb, core.Watchdog(watchdog), core.OnLost(func(x core.Loss) { losses <- x }))
+				lease := lock(t, l, "k")
+				owners, err := rdb.HKeys(t.Context(), "interlock:{k}").Result()
+				if err != nil || len(owners) != 1 {
+					t.Fatal(owners, err)
+				}
+				if err := c.lose(t.Context(), rdb); err != nil {
+					t.Fatal(err)
+				}
+				if found == "by the watchdog" {
+					wantErr(t, ended(t, lease, 5*time.Second), core.ErrLost)
+					wantErr(t, lease.Err(), core.ErrLost)
+				}
+				wantErr(t, lease.Release(t.Context()), core.ErrLost)
+				if x := <-losses; x.Reason != c.want || x.Key != "k" || x.Token != lease.Token() || x.Owner != owners[0] || x.Held <= 0 {
+					t.Errorf("OnLost got %v", x)
+				}
+				next := lock(t, l, "k")
+				if next.Token() <= lease.Token() {
+					t.Errorf("token %d after %d", next.Token(), lease.Token())
+				}
+				release(t, next)
+			})
+		}
 	}
 }
 

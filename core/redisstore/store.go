@@ -240,14 +240,23 @@ func (s *Store) Release(ctx context.Context, ask core.ReleaseRequest) error {
 	switch {
 	case err != nil:
 		return wrap(err)
-	case n == 0 && !r.ambiguous:
-		return core.ErrNotOwner
+	case n <= 0 && !r.ambiguous:
+		return notOwner(n)
 	case n == 2 && !s.mute.Swap(true):
 		s.log.Warn("interlock: Redis refused to announce a release: waiting processes find it late, by asking; " +
 			"the user of the connection needs PUBLISH (on a Cluster SPUBLISH) on " + s.names.prefix + ":*")
 	}
 	// "Not the owner" after a try whose reply was lost: that try released it.
 	return nil
+}
+
+// notOwner is the error for what renew.lua and release.lua answer to somebody who
+// does not hold the lock.
+func notOwner(n int64) error {
+	if n < 0 {
+		return core.ErrTakenOver
+	}
+	return core.ErrDeleted
 }
 
 // Watch implements core.Store.
@@ -310,8 +319,8 @@ func (s *Store) renewAsked(ctx context.Context, batch []core.Renewal, done func(
 		switch n, err := r.integer(); {
 		case err != nil:
 			done(i, false, wrap(err))
-		case n == 0:
-			done(i, false, core.ErrNotOwner)
+		case n <= 0:
+			done(i, false, notOwner(n))
 		default:
 			done(i, n == 2, nil)
 		}
@@ -398,12 +407,12 @@ func (s *Store) renewed(
 		done(false, wrap(err))
 		return
 	}
-	switch n, _ := cmd.Val().(int64); n {
-	case 0:
-		done(false, core.ErrNotOwner)
-	default:
-		done(n == 2, nil)
+	n, _ := cmd.Val().(int64)
+	if n <= 0 {
+		done(false, notOwner(n))
+		return
 	}
+	done(n == 2, nil)
 }
 
 // lanesFor returns the lanes to the server that has the key.

@@ -9,12 +9,13 @@
 -- ARGV[5] the last token given out under this owner
 -- ARGV[6] how long the fence is kept, in ms
 --
--- Returns 1, 2 if the release could not be announced, or 0 if the owner does not
--- hold the lock. It frees by deleting only, which works when memory is full; what
--- may fail comes after, and does not undo it.
+-- Returns 1, 2 if the release could not be announced, or where the owner does not
+-- hold the lock 0 if nobody does and -1 if somebody else does. It frees by deleting
+-- only, which works when memory is full; what may fail comes after, and does not
+-- undo it.
 local held = redis.call('HMGET', KEYS[1], ARGV[1], 'q')
 if not held[1] then
-	return 0
+	return -redis.call('EXISTS', KEYS[1])
 end
 redis.call('DEL', KEYS[1])
 local q = held[2] or ''
