@@ -491,3 +491,23 @@ func wantUnheard(t *testing.T, rdb *redis.Client) {
 		return err
 	})
 }
+
+func TestAClientForOneServerThatMeetsAClusterSaysSo(t *testing.T) {
+	set := redistest.Cluster(t, 2, 0)
+	l := newLocker(t, set.Shards[0][0].Client(t))
+	for _, key := range someKeys(10) {
+		lease, err := l.TryLock(t.Context(), key)
+		if set.Shard(t, key) == 0 {
+			if err != nil {
+				t.Errorf("a key of this node: %v", err)
+			} else {
+				release(t, lease)
+			}
+			continue
+		}
+		wantErr(t, err, core.ErrUnavailable)
+		if err == nil || !strings.Contains(err.Error(), "ClusterClient") {
+			t.Errorf("a key of another node: %v", err)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -108,6 +109,10 @@ func (r *request) sent(err error) {
 		}
 		again = false
 	case elsewhere:
+		if r.store.cluster == nil {
+			r.finish(fmt.Errorf("this server is a node of a Cluster, which needs a redis.ClusterClient: %w", err))
+			return
+		}
 		if r.write && r.store.ack.replicas > 0 {
 			// The way there has no room for a question to the replicas. It is
 			// tried again when the topology is known.
