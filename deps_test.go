@@ -38,6 +38,16 @@ var layers = []layer{
 		"a store is the core's contract on go-redis, and knows nothing of requests",
 	},
 	{
+		"./core/fencing/redisfence",
+		[]string{"./core", "./core/fencing", "github.com/redis/go-redis/v9/..."},
+		"fenced values are go-redis and the fencing that databases have too, and know no store of locks",
+	},
+	{
+		"./core/fencing",
+		[]string{"./core"},
+		"a fence takes any driver of database/sql, and so brings none",
+	},
+	{
 		"./core/idempotency",
 		[]string{"./core"},
 		"idempotency is framework-neutral: whoever reads it reads the core and the standard library",
@@ -219,6 +229,10 @@ func TestForbiddenImportsAreFoundInAMadeUpModule(t *testing.T) {
 		"store imports another go-redis":  {"./core/redisstore", "github.com/redis/go-redis/v90", "on go-redis"},
 		"idempotency imports go-redis":    {"./core/idempotency", "github.com/redis/go-redis/v9", "framework-neutral"},
 		"idempotency imports the core":    {"./core/idempotency", "./core", ""},
+		"fencing imports the core":        {"./core/fencing", "./core", ""},
+		"fencing imports a driver":        {"./core/fencing", "github.com/jackc/pgx/v5/stdlib", "brings none"},
+		"fenced values import go-redis":   {"./core/fencing/redisfence", "github.com/redis/go-redis/v9", ""},
+		"fenced values import a store":    {"./core/fencing/redisfence", "./core/redisstore", "no store of locks"},
 		"adapter imports another adapter": {"./ginlock", "./httplock", "its own framework"},
 		"adapter imports another's":       {"./echolock", "github.com/gin-gonic/gin", "its own framework"},
 		"httplock imports chi":            {"./httplock", "github.com/go-chi/chi/v5", "net/http"},

@@ -1,0 +1,119 @@
+package fencing_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// fakeDB is a database that notes what it is asked, in words. What it answers to
+// real claims is tested on real databases, in the module trust.
+type fakeDB struct {
+	mu     sync.Mutex
+	log    []string
+	fails  map[string]error // by the beginning of a statement
+	latest int64            // a larger token than any claim's, unless 0
+}
+
+func (f *fakeDB) open() *sql.DB { return sql.OpenDB(f) }
+
+func (f *fakeDB) said() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.log)
+}
+
+func (f *fakeDB) note(what string, args ...driver.NamedValue) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range args {
+		what += fmt.Sprintf(" [%v]", a.Value)
+	}
+	f.log = append(f.log, what)
+	for prefix, err := range f.fails {
+		if strings.HasPrefix(what, prefix) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fakeDB) Connect(context.Context) (driver.Conn, error) { return fakeConn{f}, nil }
+func (f *fakeDB) Driver() driver.Driver                        { return nil }
+
+type fakeConn struct{ *fakeDB }
+
+func (c fakeConn) Prepare(string) (driver.Stmt, error) { return nil, errors.ErrUnsupported }
+func (c fakeConn) Close() error                        { return nil }
+func (c fakeConn) Begin() (driver.Tx, error)           { return c, c.note("begin") }
+func (c fakeConn) Commit() error                       { return c.note("commit") }
+func (c fakeConn) Rollback() error                     { return c.note("rollback") }
+
+func (c fakeConn) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	changed := driver.RowsAffected(1)
+	if c.latest != 0 {
+		changed = 0
+	}
+	return changed, c.note(query, args...)
+}
+
+func (c fakeConn) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return &fakeRows{latest: c.latest}, c.note(query, args...)
+}
+
+// fakeRows is one row of one column, or none.
+type fakeRows struct{ latest int64 }
+
+func (*fakeRows) Columns() []string { return []string{"token"} }
+func (*fakeRows) Close() error      { return nil }
+
+func (r *fakeRows) Next(row []driver.Value) error {
+	if r.latest <= 0 {
+		return io.EOF
+	}
+	row[0], r.latest = r.latest, 0
+	return nil
+}
+
+// fakeStore grants every lock, with the tokens 1, 2, 3 and so on.
+type fakeStore struct {
+	mu      sync.Mutex
+	token   int64
+	renewal error
+}
+
+func (s *fakeStore) Acquire(context.Context, core.AcquireRequest) (core.Reply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token++
+	return core.Reply{Granted: true, Token: s.token, Sent: time.Now()}, nil
+}
+
+// breaks answers renewals, and with them Lease.Check, with an error from now on.
+func (s *fakeStore) breaks(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewal = err
+}
+
+func (s *fakeStore) Renew(_ context.Context, batch []core.Renewal, done func(int, bool, error)) {
+	s.mu.Lock()
+	err := s.renewal
+	s.mu.Unlock()
+	for i := range batch {
+		done(i, false, err)
+	}
+}
+
+func (s *fakeStore) Release(context.Context, core.ReleaseRequest) error { return nil }
+
+func (s *fakeStore) Watch(string, time.Time, func(core.Signal)) func() { return func() {} }

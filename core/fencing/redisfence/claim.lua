@@ -1,0 +1,26 @@
+-- Claims values for their holders' tokens, all or none, and reads them: from now
+-- on a smaller token can neither claim nor write.
+--
+-- KEYS the values, hashes in one slot
+-- ARGV[1] for how long a value that does not exist stays claimed, in ms
+-- ARGV[2] and on: a token for each
+--
+-- Returns {'ok', {field, value, ...}, ...} or {'stale', place, latest token}.
+for i, key in ipairs(KEYS) do
+	local fence = redis.call('HGET', key, 'fence')
+	-- Tokens are microseconds since 1970: exact as Lua's doubles until 2255.
+	if fence and tonumber(ARGV[i + 1]) < tonumber(fence) then
+		return {'stale', i, fence}
+	end
+end
+local reply = {'ok'}
+for i, key in ipairs(KEYS) do
+	redis.call('HSET', key, 'fence', ARGV[i + 1])
+	reply[i + 1] = redis.call('HGETALL', key)
+	-- Nothing but the fence: whoever asks for what is not there must not leave
+	-- anything for good.
+	if #reply[i + 1] == 2 then
+		redis.call('PEXPIRE', key, ARGV[1])
+	end
+end
+return reply

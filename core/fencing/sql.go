@@ -1,0 +1,203 @@
+package fencing
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// Table is a table of fences: for each lock key the greatest token that has
+// claimed it. It is in the database that is to be protected, since a claim and
+// what is done under it have to be one transaction. Its methods are safe for
+// concurrent use.
+type Table struct {
+	// Name is the table's, interlock_fence if empty. It becomes part of the
+	// statements as it is, so it may be qualified and quoted, and must not come
+	// from a request.
+	Name string
+}
+
+func (t Table) name() string {
+	if t.Name == "" {
+		return "interlock_fence"
+	}
+	return t.Name
+}
+
+// Schema returns the statement that creates the table unless it exists. It is
+// for a migration, which one process runs.
+func (t Table) Schema() string {
+	return "CREATE TABLE IF NOT EXISTS " + t.name() + " (key text NOT NULL PRIMARY KEY, token bigint NOT NULL)"
+}
+
+// Claim claims a lock key for a token. It comes before all other statements of
+// the transaction, locks the fence until that ends, and so makes those wait that
+// claim the same key. Claiming several, claim them in sorted order, or two
+// transactions wait for each other.
+//
+// It returns an error that matches ErrStale if a larger token has claimed the
+// key; the token's own holder may claim again. Any other error is the database's.
+func (t Table) Claim(ctx context.Context, tx *sql.Tx, key string, token int64) error {
+	// One statement for the first claim and the others: of two that find no row,
+	// the second waits for the first and then compares.
+	return claim(ctx, tx, key, token, statement{
+		"INSERT INTO " + t.name() + " AS fence (key, token) VALUES ($1, $2)" +
+			" ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE fence.token <= excluded.token",
+		[]any{key, token},
+	}, statement{
+		"SELECT token FROM " + t.name() + " WHERE key = $1", []any{key},
+	})
+}
+
+// InTx claims every key of the lease, then runs fn, all as InTx does.
+func (t Table) InTx(
+	ctx context.Context, db *sql.DB, lease *core.Lease, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error,
+) error {
+	return InTx(ctx, db, lease, opts, func(ctx context.Context, tx *sql.Tx) error {
+		for _, key := range lease.Keys() { // sorted
+			token, _ := lease.TokenFor(key)
+			if err := t.Claim(ctx, tx, key, token); err != nil {
+				return err
+			}
+		}
+		return fn(ctx, tx)
+	})
+}
+
+// Prune deletes the fences that were last claimed before the given time, and
+// returns how many. A fence is never needed again once no process is left that
+// could still use a smaller token, so choose a time longer ago than any process
+// can have been stopped: days. It relies on tokens being times, in µs since 1970,
+// as those of this module's stores are.
+func (t Table) Prune(ctx context.Context, db *sql.DB, before time.Time) (int64, error) {
+	result, err := db.ExecContext(ctx, "DELETE FROM "+t.name()+" WHERE token < $1", before.UnixMicro())
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// Column is a fence that stands in the rows that it protects: a column of type
+// bigint, NOT NULL DEFAULT 0. It needs no other table, and no row of its own for
+// each key. All names become part of the statements as they are.
+type Column struct {
+	Table string // whose rows are protected
+	ID    string // the column, or the unique one, by which a row is found
+	Fence string // the column of the fence
+}
+
+// Claim claims a row for a token and locks it, under the conditions of
+// Table.Claim. It returns sql.ErrNoRows if there is no such row: creating one is
+// for its primary key to decide.
+func (c Column) Claim(ctx context.Context, tx *sql.Tx, id any, token int64) error {
+	return claim(ctx, tx, fmt.Sprint(id), token, statement{
+		"UPDATE " + c.Table + " SET " + c.Fence + " = $1 WHERE " + c.ID + " = $2 AND " + c.Fence + " <= $1",
+		[]any{token, id},
+	}, statement{
+		"SELECT " + c.Fence + " FROM " + c.Table + " WHERE " + c.ID + " = $1 AND " + c.Fence + " > $2",
+		[]any{id, token},
+	})
+}
+
+// statement is a statement whose parameters come up in the order of their
+// numbers: some drivers for SQLite count, others read the number.
+type statement struct {
+	text string
+	args []any
+}
+
+// claim runs a statement that changes one row if the token may have it, and
+// another that finds the larger token if not.
+func claim(ctx context.Context, tx *sql.Tx, key string, token int64, take, find statement) error {
+	if err := CheckToken(key, token); err != nil {
+		return err
+	}
+	result, err := tx.ExecContext(ctx, take.text, take.args...)
+	if err != nil {
+		return fmt.Errorf("interlock: claim %q: %w", key, err)
+	}
+	changed, err := result.RowsAffected()
+	if err != nil {
+		return fmt.Errorf("interlock: claim %q: %w", key, err)
+	}
+	if changed > 0 {
+		return nil
+	}
+	var latest int64
+	if err := tx.QueryRowContext(ctx, find.text, find.args...).Scan(&latest); err != nil {
+		return fmt.Errorf("interlock: claim %q: %w", key, err)
+	}
+	return &StaleError{Key: key, Token: token, Latest: latest}
+}
+
+// commitWait bounds a commit. It only matters when the database does not answer.
+const commitWait = 10 * time.Second
+
+// InTx runs fn in a transaction that does not outlive the lease: it begins only
+// while the lease is good, and just before the commit the store is asked whether
+// the lock is still held. It claims nothing by itself; fn has to, before it reads
+// (Column.Claim), or is run by Table.InTx. fn gets a context that ends with ctx
+// and with the lease, and must neither commit nor roll back.
+//
+// Unless it is nil, the error says that nothing was committed, with one
+// exception: what the commit itself returned leaves that open, if the connection
+// broke or ten seconds went by. It matches core.ErrLost (or core.ErrMaxHold,
+// core.ErrReleased) if the lease has ended, the cause of ctx if that has,
+// core.ErrUnavailable if the store did not answer, and else is fn's or the
+// database's.
+func InTx(
+	ctx context.Context, db *sql.DB, lease *core.Lease, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error,
+) error {
+	if err := lease.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx) // which may be any, not only the lease's own
+	defer cancel(nil)
+	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })()
+
+	// ctx ends the waiting for a connection, and the statements, but not the
+	// transaction: nobody would know what became of a commit that was interrupted.
+	txCtx, cancelTx := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelTx()
+	begun := context.AfterFunc(ctx, cancelTx)
+	tx, err := db.BeginTx(txCtx, opts)
+	begun()
+	if err != nil {
+		return ended(ctx, err)
+	}
+	// After a panic too. Where it fails, the connection is broken and the
+	// transaction gone with it, or committed.
+	defer func() { _ = tx.Rollback() }()
+
+	if err := fn(ctx, tx); err != nil {
+		return ended(ctx, err)
+	}
+	// The fence alone keeps a stale transaction from undoing another's. The check
+	// is for what it does not know: that the lock is somebody's who has not
+	// claimed anything yet.
+	if err := lease.Check(ctx); err != nil {
+		return ended(ctx, err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	defer time.AfterFunc(commitWait, cancelTx).Stop()
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("interlock: commit: %w", err)
+	}
+	return nil
+}
+
+// ended adds to an error why the context has ended, if it has: drivers only say
+// that the statement was cancelled.
+func ended(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if cause == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
+}
