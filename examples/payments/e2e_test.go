@@ -153,7 +153,7 @@ func (p *process) wantBalance(id string, want int64) {
 func (p *process) debitsInWork(rdb *redis.Client) map[string]<-chan reply {
 	p.t.Helper()
 	token := func(ctx context.Context, id string) string {
-		return rdb.HGet(ctx, "payments:{ledger}:account:"+id, "token").Val()
+		return rdb.HGet(ctx, "payments:{ledger}:account:"+id, "fence").Val()
 	}
 	before, under := make(map[string]string), make(map[string]<-chan reply)
 	for _, c := range p.clients {

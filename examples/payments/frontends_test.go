@@ -248,7 +248,7 @@ func TestAllFrontEndsDoTheSame(t *testing.T) {
 // fence gives an account to somebody with a larger token than any next holder.
 func (b *served) fence(t *testing.T, id string) {
 	t.Helper()
-	b.rdb.HSet(t.Context(), "payments:{ledger}:account:"+id, "token", "9007199254740991")
+	b.rdb.HSet(t.Context(), "payments:{ledger}:account:"+id, "fence", "9007199254740991")
 }
 
 func TestRefusedRequests(t *testing.T) {

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/fencing/redisfence"
 )
 
 // What the bank accepts, in the smallest unit of its currency.
@@ -70,7 +72,7 @@ type Bank struct {
 // New returns a bank whose accounts are in rdb. work is what a change does
 // between reading and writing; when it fails nothing is written.
 func New(rdb redis.UniversalClient, work func(context.Context) error) *Bank {
-	return &Bank{ledger: ledger{rdb}, work: work}
+	return &Bank{ledger: ledger{rdb, redisfence.New(rdb)}, work: work}
 }
 
 // Work takes the given time, or fails with the context's cause when that ends.

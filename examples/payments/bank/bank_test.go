@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/interlock-go/interlock/core/fencing/redisfence"
 	"github.com/interlock-go/interlock/examples/payments/bank"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -89,7 +90,7 @@ func TestARefusedTransferClaimsNothing(t *testing.T) {
 	if !errors.Is(err, bank.ErrStaleToken) {
 		t.Fatalf("got %v, want ErrStaleToken", err)
 	}
-	if token := rdb.HGet(t.Context(), bank.AccountKey("alice"), "token").Val(); token != "10" {
+	if token := rdb.HGet(t.Context(), bank.AccountKey("alice"), redisfence.Field).Val(); token != "10" {
 		t.Errorf("alice is claimed for token %s, want 10", token)
 	}
 }

@@ -2,17 +2,17 @@ package bank
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/fencing"
+	"github.com/interlock-go/interlock/core/fencing/redisfence"
 )
 
-// ledger keeps the accounts in Redis: a hash each, with its balance and the
-// largest fencing token that has claimed it.
+// ledger keeps the accounts in Redis: a fenced value each, with its balance.
 //
 // It offers no way to change a balance in place. What it does guarantee is that
 // whoever holds an outdated token writes nothing, and for that the claim comes
@@ -20,35 +20,8 @@ import (
 // paused could still write after its successor has read and before that one
 // writes, and its update would be overwritten.
 type ledger struct {
-	rdb redis.UniversalClient
-}
-
-// writeTimeout bounds a write. It only matters when Redis does not answer: the
-// client's own timeouts come first.
-const writeTimeout = 10 * time.Second
-
-//go:embed *.lua
-var sources embed.FS
-
-var (
-	claimScript = load("claim.lua")
-	writeScript = load("write.lua")
-	putScript   = load("put.lua")
-	payScript   = load("pay.lua")
-)
-
-// script is a redis.Script together with its text, which that keeps to itself.
-type script struct {
-	*redis.Script
-	source string
-}
-
-func load(file string) script {
-	source, err := sources.ReadFile(file)
-	if err != nil {
-		panic(err)
-	}
-	return script{redis.NewScript(string(source)), string(source)}
+	rdb    redis.UniversalClient
+	values *redisfence.Values
 }
 
 // accountKey names an account in Redis. The fixed hash tag puts all accounts
@@ -59,6 +32,10 @@ func load(file string) script {
 // The prefix is not the locks', whose keys begin with "interlock:".
 func accountKey(id string) string { return "payments:{ledger}:account:" + id }
 
+// balanceField is the field of an account's balance; that of its fence is
+// redisfence.Field.
+const balanceField = "balance"
+
 // entry is an account as a holder of its lock sees it.
 type entry struct {
 	id      string
@@ -66,9 +43,15 @@ type entry struct {
 	balance int64
 }
 
+func (e entry) hold() redisfence.Hold { return redisfence.Hold{Key: accountKey(e.id), Token: e.token} }
+
+func (e entry) change() redisfence.Change {
+	return redisfence.Change{Hold: e.hold(), Set: map[string]string{balanceField: strconv.FormatInt(e.balance, 10)}}
+}
+
 // read returns a balance and claims nothing.
 func (l *ledger) read(ctx context.Context, id string) (int64, error) {
-	balance, err := l.rdb.HGet(ctx, accountKey(id), "balance").Int64()
+	balance, err := l.rdb.HGet(ctx, accountKey(id), balanceField).Int64()
 	switch {
 	case errors.Is(err, redis.Nil):
 		return 0, fmt.Errorf("%w: %s", ErrUnknownAccount, id)
@@ -80,20 +63,20 @@ func (l *ledger) read(ctx context.Context, id string) (int64, error) {
 
 // claim fills in the balances and claims the accounts, all or none.
 func (l *ledger) claim(ctx context.Context, entries []entry) error {
-	keys, args := make([]string, len(entries)), make([]any, len(entries))
+	holds := make([]redisfence.Hold, len(entries))
 	for i, e := range entries {
-		keys[i], args[i] = accountKey(e.id), e.token
+		holds[i] = e.hold()
 	}
-	// To claim twice for one token changes nothing: retries are welcome.
-	reply, err := claimScript.Run(ctx, l.rdb, keys, args...).StringSlice()
+	values, err := l.values.Claim(ctx, holds...)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return refused(err)
 	}
-	if err := refusal(reply, entries); err != nil {
-		return err
-	}
-	for i := range entries {
-		if entries[i].balance, err = strconv.ParseInt(reply[i+1], 10, 64); err != nil {
+	for i, value := range values {
+		balance, ok := value[balanceField]
+		if !ok {
+			return fmt.Errorf("%w: %s", ErrUnknownAccount, entries[i].id)
+		}
+		if entries[i].balance, err = strconv.ParseInt(balance, 10, 64); err != nil {
 			return fmt.Errorf("balance of %s: %w", entries[i].id, err)
 		}
 	}
@@ -102,88 +85,35 @@ func (l *ledger) claim(ctx context.Context, entries []entry) error {
 
 // write stores the balances of claimed accounts, all or none.
 func (l *ledger) write(ctx context.Context, entries []entry) error {
-	keys, args := make([]string, 0, len(entries)), make([]any, 0, 2*len(entries))
-	for _, e := range entries {
-		keys, args = append(keys, accountKey(e.id)), append(args, e.token, e.balance)
+	changes := make([]redisfence.Change, len(entries))
+	for i, e := range entries {
+		changes[i] = e.change()
 	}
-	reply, err := l.once(ctx, writeScript, keys, args...)
-	if err != nil {
-		return err
-	}
-	return refusal(reply, entries)
+	return refused(l.values.Write(ctx, changes...))
 }
 
 // put creates or overwrites an account.
 func (l *ledger) put(ctx context.Context, e entry) error {
-	reply, err := l.once(ctx, putScript, []string{accountKey(e.id)}, e.token, e.balance)
-	if err != nil {
-		return err
-	}
-	return refusal(reply, []entry{e})
+	return refused(l.values.Set(ctx, e.change()))
 }
 
 // overwrite stores a balance and asks nobody.
 func (l *ledger) overwrite(ctx context.Context, id string, balance int64) error {
-	if err := l.rdb.HSet(ctx, accountKey(id), "balance", balance).Err(); err != nil {
+	if err := l.rdb.HSet(ctx, accountKey(id), balanceField, balance).Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
 	return nil
 }
 
-// once runs a script that writes. If its reply is lost it is not sent again: by
-// then another token may have claimed the account, and the second try would
-// report as refused what the first one has done.
-//
-// Neither does it stop when ctx ends, for then nobody knew what was done. It is
-// the fence that keeps a late write out.
-func (l *ledger) once(ctx context.Context, s script, keys []string, args ...any) ([]string, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
-	defer cancel()
-
-	reply, err := l.send(ctx, keys, args, "evalsha", s.Hash())
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = l.send(ctx, keys, args, "eval", s.source)
+// refused is the bank's error for one of a fenced value.
+func refused(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fencing.ErrStale):
+		return fmt.Errorf("%w: %w", ErrStaleToken, err)
+	case errors.Is(err, redisfence.ErrOutcomeUnknown):
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
-	switch e := redis.Error(nil); {
-	case errors.As(err, &e): // Redis has answered, and refused to run the script
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
-	}
-	return reply, nil
-}
-
-func (l *ledger) send(ctx context.Context, keys []string, args []any, command ...any) ([]string, error) {
-	command = append(command, len(keys))
-	for _, k := range keys {
-		command = append(command, k)
-	}
-	cmd := unrepeated{redis.NewCmd(ctx, append(command, args...)...)}
-	if err := l.rdb.Process(ctx, cmd); err != nil {
-		return nil, err
-	}
-	return cmd.StringSlice()
-}
-
-// unrepeated is a command that go-redis does not retry by itself.
-type unrepeated struct{ *redis.Cmd }
-
-func (unrepeated) NoRetry() bool { return true }
-
-// refusal turns a script's reply into its error.
-func refusal(reply []string, entries []entry) error {
-	if len(reply) == 0 {
-		return fmt.Errorf("%w: empty reply", ErrUnavailable)
-	}
-	switch reply[0] {
-	case "unknown":
-		place, err := strconv.Atoi(reply[1])
-		if err != nil || place < 1 || place > len(entries) {
-			return ErrUnknownAccount
-		}
-		return fmt.Errorf("%w: %s", ErrUnknownAccount, entries[place-1].id)
-	case "stale":
-		return fmt.Errorf("%w: the last token is %s", ErrStaleToken, reply[1])
-	}
-	return nil
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

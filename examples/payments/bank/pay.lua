@@ -3,8 +3,7 @@
 -- KEYS: the account, the payment of the reference. ARGV: a fencing token, the
 -- new balance, the payment's id, its amount, and for how many ms the reference is
 -- remembered.
--- Returns {'ok', id, balance}, {'reused'}, {'unknown', place} or
--- {'stale', last token}.
+-- Returns {'ok', id, balance}, {'reused'} or {'stale', last token, 0 if it is gone}.
 local made = redis.call('HMGET', KEYS[2], 'id', 'account', 'amount', 'balance')
 if made[1] then
   if made[2] ~= KEYS[1] or made[3] ~= ARGV[4] then
@@ -12,12 +11,10 @@ if made[1] then
   end
   return {'ok', made[1], made[4]}
 end
-local token = redis.call('HGET', KEYS[1], 'token')
-if not token then
-  return {'unknown', '1'}
-end
-if token ~= ARGV[1] then
-  return {'stale', token}
+-- The fence of a value that was claimed by redisfence.
+local fence = redis.call('HGET', KEYS[1], 'fence')
+if fence ~= ARGV[1] then
+  return {'stale', fence or '0'}
 end
 redis.call('HSET', KEYS[2], 'id', ARGV[3], 'account', KEYS[1], 'amount', ARGV[4], 'balance', ARGV[2])
 redis.call('PEXPIRE', KEYS[2], ARGV[5])

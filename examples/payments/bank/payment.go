@@ -4,13 +4,28 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/fencing"
 )
+
+// payTimeout bounds the script that pays. It only matters when Redis does not
+// answer: the client's own timeouts come first.
+const payTimeout = 10 * time.Second
+
+// pay.lua is a fenced write of the bank's own: it has to decide more than the
+// token, in the same step.
+//
+//go:embed pay.lua
+var paySource string
+
+var payScript = redis.NewScript(paySource)
 
 // Order is a payment as its caller wants it.
 type Order struct {
@@ -87,7 +102,7 @@ func (l *ledger) made(ctx context.Context, o Order) (Payment, error) {
 // pay writes a payment and what it leaves. Unlike the other writes it is sent
 // again if its reply is lost: the reference tells whether it was executed.
 func (l *ledger) pay(ctx context.Context, o Order, entries []entry) (Payment, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), payTimeout)
 	defer cancel()
 
 	reply, err := payScript.Run(ctx, l.rdb, []string{accountKey(o.Account.ID), paymentKey(o.Reference)},
@@ -98,11 +113,12 @@ func (l *ledger) pay(ctx context.Context, o Order, entries []entry) (Payment, er
 	if err != nil {
 		return Payment{}, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
-	if err := refusal(reply, entries); err != nil {
-		return Payment{}, err
-	}
-	if reply[0] != "ok" {
+	switch reply[0] {
+	case "reused":
 		return Payment{}, ErrReferenceReused
+	case "stale":
+		latest, _ := strconv.ParseInt(reply[1], 10, 64)
+		return Payment{}, refused(&fencing.StaleError{Key: o.Account.ID, Token: o.Account.Token, Latest: latest})
 	}
 	balance, err := strconv.ParseInt(reply[2], 10, 64)
 	if err != nil {
