@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 
@@ -75,16 +76,11 @@ func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 			if c.Skipper != nil && c.Skipper(ec) {
 				return next(ec)
 			}
-			r, res := ec.Request(), ec.Response()
+			r := ec.Request()
 			q := request{httpx.Request{Request: r}, ec, known}
-			refusal := c.Guard.Do(r.Context(), q, func(ctx context.Context) bool {
-				// Response.Committed is not enough: a flush or a hijacked
-				// connection does not set it.
-				tracked := &httpx.Writer{ResponseWriter: res.Writer}
-				res.Writer = tracked
-				defer func() { res.Writer = tracked.ResponseWriter }()
-				err = serve(ctx, ec, next)
-				return tracked.Answered
+			refusal := c.Guard.Do(r.Context(), q, func(ctx context.Context) (answered bool) {
+				answered, err = track(ctx, ec, next)
+				return answered
 			})
 			if refusal == nil {
 				return err
@@ -92,6 +88,24 @@ func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 			return c.refuse(ec, refusal, err)
 		}
 	}, nil
+}
+
+// track runs the handler under ctx and reports whether it has begun an answer.
+// Response.Committed is not enough for that: a flush or a hijacked connection does
+// not set it.
+func track(ctx context.Context, ec echo.Context, next echo.HandlerFunc) (answered bool, err error) {
+	res := ec.Response()
+	tracked := &httpx.Writer{ResponseWriter: res.Writer, Ctx: ctx}
+	res.Writer = tracked
+	defer func() {
+		res.Writer = tracked.ResponseWriter
+		if tracked.Refused {
+			// Of what echo takes for sent nothing has left.
+			res.Status, res.Size, res.Committed = http.StatusOK, 0, false
+		}
+	}()
+	err = serve(ctx, ec, next)
+	return tracked.Answered, err
 }
 
 // serve runs the handler under ctx.

@@ -63,12 +63,9 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 					answer, _ := captured.Response(own.Status)
 					return answer, answered
 				},
-				Pass: func(ctx context.Context) bool {
-					tracked := &httpx.Writer{ResponseWriter: res.Writer}
-					res.Writer = tracked
-					defer func() { res.Writer = tracked.ResponseWriter }()
-					err = serve(ctx, ec, next)
-					return tracked.Answered
+				Pass: func(ctx context.Context) (answered bool) {
+					answered, err = track(ctx, ec, next)
+					return answered
 				},
 			})
 			switch {

@@ -25,8 +25,7 @@ func Serialize(guard *core.Guard, opts ...Option) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		r, w := c.Request, c.Writer
 		refusal := guard.Do(r.Context(), request{httpx.Request{Request: r}, c}, func(ctx context.Context) bool {
-			next(ctx, c)
-			return w.Written()
+			return track(ctx, c)
 		})
 		if refusal != nil {
 			// A writer that a handler has put in front may be closed by now.
@@ -34,6 +33,21 @@ func Serialize(guard *core.Guard, opts ...Option) gin.HandlerFunc {
 			o.refuse(c, refusal)
 		}
 	}
+}
+
+// track runs the handlers that follow under ctx, and reports whether they have
+// begun an answer.
+func track(ctx context.Context, c *gin.Context) (answered bool) {
+	w := c.Writer
+	tracked := &tracker{ResponseWriter: w, ctx: ctx}
+	c.Writer = tracked
+	defer func() {
+		if c.Writer == tracked { // else somebody's who has put one in front for good
+			c.Writer = w
+		}
+	}()
+	next(ctx, c)
+	return w.Written()
 }
 
 // next runs the handlers that follow under ctx.

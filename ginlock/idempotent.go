@@ -45,10 +45,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 				}
 				return captured.Response(captured.noted)
 			},
-			Pass: func(ctx context.Context) bool {
-				next(ctx, c)
-				return w.Written()
-			},
+			Pass: func(ctx context.Context) bool { return track(ctx, c) },
 		})
 		switch {
 		case verdict.Refusal != nil:

@@ -31,7 +31,7 @@ func UnaryServerInterceptor(rules Rules, opts ...Option) grpc.UnaryServerInterce
 		q := &grpcx.Request{Method: m, Ctx: ctx, Msg: req}
 		refusal := m.Guard.Do(ctx, q, func(ctx context.Context) bool {
 			reply, err = handler(ctx, req)
-			return err == nil
+			return err == nil && core.BeginAnswer(ctx, true)
 		})
 		if refusal != nil {
 			return nil, o.refuse(ctx, m.Name, refusal)
@@ -59,7 +59,7 @@ func StreamServerInterceptor(rules Rules, opts ...Option) grpc.StreamServerInter
 		refusal := m.Guard.Do(ctx, &grpcx.Request{Method: m, Ctx: ctx, Stream: s}, func(ctx context.Context) bool {
 			s.Ctx = ctx
 			err = handler(srv, s)
-			return err == nil
+			return err == nil && core.BeginAnswer(ctx, true)
 		})
 		if refusal != nil {
 			return o.refuse(ctx, m.Name, refusal)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
@@ -62,7 +63,7 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 			},
 			Pass: func(ctx context.Context) bool {
 				reply, err = handler(ctx, req)
-				return err == nil
+				return err == nil && core.BeginAnswer(ctx, true)
 			},
 		})
 		switch {

@@ -22,7 +22,7 @@ func Serialize(guard *core.Guard, opts ...Option) func(http.Handler) http.Handle
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			q := request{httpx.Request{Request: r}, o}
 			refusal := guard.Do(r.Context(), q, func(ctx context.Context) bool {
-				tracked := &httpx.Writer{ResponseWriter: w}
+				tracked := &httpx.Writer{ResponseWriter: w, Ctx: ctx}
 				serve(ctx, next, tracked, r)
 				return tracked.Answered
 			})

@@ -34,7 +34,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) h
 					return captured.Response(http.StatusOK)
 				},
 				Pass: func(ctx context.Context) bool {
-					tracked := &httpx.Writer{ResponseWriter: w}
+					tracked := &httpx.Writer{ResponseWriter: w, Ctx: ctx}
 					serve(ctx, next, tracked, r)
 					return tracked.Answered
 				},

@@ -343,6 +343,8 @@ func (e *Engine) lock(ctx, inner context.Context, call Call) (core.Section, *cor
 func (e *Engine) settle(
 	ctx context.Context, a *Attempt, section core.Section, answer Response, answered bool, d *core.Decided,
 ) Verdict {
+	// A rule that checks answers may hold a success back (core.CheckAnswer).
+	answered = answered && section.BeginAnswer(answer.Status < 400)
 	// Read before the lock is released.
 	lost := section.Lost()
 	if cause := e.keeper.lost(a); lost == nil && cause != nil {

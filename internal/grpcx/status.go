@@ -36,19 +36,20 @@ var statuses = map[core.Reason]struct {
 	code  codes.Code
 	retry bool
 }{
-	core.ReasonBadKey:        {codes.InvalidArgument, false},
-	core.ReasonBodyTooLarge:  {codes.ResourceExhausted, false},
-	core.ReasonHeld:          {codes.Aborted, true},
-	core.ReasonQueueFull:     {codes.Aborted, true},
-	core.ReasonDeadline:      {codes.DeadlineExceeded, false},
-	core.ReasonCanceled:      {codes.Canceled, false},
-	core.ReasonUnavailable:   {codes.Unavailable, false},
-	core.ReasonNotReplicated: {codes.Unavailable, true},
-	core.ReasonClosing:       {codes.Unavailable, true},
-	core.ReasonLost:          {codes.Aborted, false},
-	core.ReasonMaxHold:       {codes.Aborted, false},
-	core.ReasonMisconfigured: {codes.Internal, false},
-	core.ReasonInternal:      {codes.Internal, false},
+	core.ReasonBadKey:         {codes.InvalidArgument, false},
+	core.ReasonBodyTooLarge:   {codes.ResourceExhausted, false},
+	core.ReasonHeld:           {codes.Aborted, true},
+	core.ReasonQueueFull:      {codes.Aborted, true},
+	core.ReasonPrincipalLimit: {codes.ResourceExhausted, true},
+	core.ReasonDeadline:       {codes.DeadlineExceeded, false},
+	core.ReasonCanceled:       {codes.Canceled, false},
+	core.ReasonUnavailable:    {codes.Unavailable, false},
+	core.ReasonNotReplicated:  {codes.Unavailable, true},
+	core.ReasonClosing:        {codes.Unavailable, true},
+	core.ReasonLost:           {codes.Aborted, false},
+	core.ReasonMaxHold:        {codes.Aborted, false},
+	core.ReasonMisconfigured:  {codes.Internal, false},
+	core.ReasonInternal:       {codes.Internal, false},
 
 	// Of idempotent methods.
 	core.ReasonKeyMissing:          {codes.InvalidArgument, false},

@@ -28,19 +28,20 @@ var retryAfter = strconv.Itoa(int(RetryAfter / time.Second))
 // statuses is the one table of statuses for HTTP. A reason without a status has
 // no answer: the client has gone.
 var statuses = map[core.Reason]int{
-	core.ReasonBadKey:        http.StatusBadRequest,
-	core.ReasonBodyTooLarge:  http.StatusRequestEntityTooLarge,
-	core.ReasonHeld:          http.StatusLocked,
-	core.ReasonQueueFull:     http.StatusLocked,
-	core.ReasonDeadline:      http.StatusLocked,
-	core.ReasonCanceled:      0,
-	core.ReasonUnavailable:   http.StatusServiceUnavailable,
-	core.ReasonNotReplicated: http.StatusServiceUnavailable,
-	core.ReasonClosing:       http.StatusServiceUnavailable,
-	core.ReasonLost:          http.StatusInternalServerError,
-	core.ReasonMaxHold:       http.StatusInternalServerError,
-	core.ReasonMisconfigured: http.StatusInternalServerError,
-	core.ReasonInternal:      http.StatusInternalServerError,
+	core.ReasonBadKey:         http.StatusBadRequest,
+	core.ReasonBodyTooLarge:   http.StatusRequestEntityTooLarge,
+	core.ReasonHeld:           http.StatusLocked,
+	core.ReasonQueueFull:      http.StatusLocked,
+	core.ReasonPrincipalLimit: http.StatusTooManyRequests,
+	core.ReasonDeadline:       http.StatusLocked,
+	core.ReasonCanceled:       0,
+	core.ReasonUnavailable:    http.StatusServiceUnavailable,
+	core.ReasonNotReplicated:  http.StatusServiceUnavailable,
+	core.ReasonClosing:        http.StatusServiceUnavailable,
+	core.ReasonLost:           http.StatusInternalServerError,
+	core.ReasonMaxHold:        http.StatusInternalServerError,
+	core.ReasonMisconfigured:  http.StatusInternalServerError,
+	core.ReasonInternal:       http.StatusInternalServerError,
 
 	// Of idempotent endpoints (the IETF draft "The Idempotency-Key HTTP Header
 	// Field", 2.6 and 2.7).

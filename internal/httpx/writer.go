@@ -2,21 +2,40 @@ package httpx
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+
+	"github.com/interlock-go/interlock/core"
 )
 
-// Writer notes whether a response was begun. It keeps what the writer below can
-// do: http.ResponseController finds that by Unwrap, handlers that assert
-// http.Flusher, http.Hijacker, io.ReaderFrom or io.StringWriter find these.
-// Like the writer below it is not safe for concurrent use.
+// Writer notes whether a response was begun, and asks the guard before it is. It
+// keeps what the writer below can do: http.ResponseController finds that by
+// Unwrap, handlers that assert http.Flusher, http.Hijacker, io.ReaderFrom or
+// io.StringWriter find these. Like the writer below it is not safe for concurrent
+// use.
 type Writer struct {
 	http.ResponseWriter
+	// Ctx is the context that the guard gave to the handler; nil asks nobody.
+	Ctx context.Context
 	// Answered says that the header is on its way, or that the connection was
 	// taken over: the answer can no longer be replaced.
 	Answered bool
+	// Refused says that the guard held the answer back (core.BeginAnswer): what
+	// the handler writes is dropped.
+	Refused bool
+}
+
+// begin is called before anything of an answer leaves, with its status. It
+// reports whether it may.
+func (w *Writer) begin(status int) bool {
+	if !w.Answered && !w.Refused {
+		w.Refused = w.Ctx != nil && !core.BeginAnswer(w.Ctx, status < http.StatusBadRequest)
+		w.Answered = !w.Refused
+	}
+	return w.Answered
 }
 
 // Unwrap is for http.ResponseController.
@@ -25,36 +44,49 @@ func (w *Writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // WriteHeader sends the header. Informational ones (1xx) are not the answer yet,
 // except the one that changes the protocol.
 func (w *Writer) WriteHeader(status int) {
-	if status >= 200 || status == http.StatusSwitchingProtocols {
-		w.Answered = true
+	final := status >= 200 || status == http.StatusSwitchingProtocols
+	if !w.Refused && (!final || w.begin(status)) {
+		w.ResponseWriter.WriteHeader(status)
 	}
-	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write writes a part of the body.
+// Write writes a part of the body; core.ErrLost says that the answer was held
+// back.
 func (w *Writer) Write(b []byte) (int, error) {
-	w.Answered = true
+	if !w.begin(http.StatusOK) {
+		return 0, core.ErrLost
+	}
 	return w.ResponseWriter.Write(b)
 }
 
 // WriteString spares io.WriteString a copy.
 func (w *Writer) WriteString(s string) (int, error) {
-	w.Answered = true
+	if !w.begin(http.StatusOK) {
+		return 0, core.ErrLost
+	}
 	return io.WriteString(w.ResponseWriter, s)
 }
 
 // ReadFrom lets io.Copy reach the writer below, which may use sendfile. A source
 // that fails at once has begun nothing.
 func (w *Writer) ReadFrom(r io.Reader) (int64, error) {
+	before := w.Answered
+	if !w.begin(http.StatusOK) {
+		return 0, core.ErrLost
+	}
 	n, err := io.Copy(w.ResponseWriter, r)
-	w.Answered = w.Answered || n > 0
+	w.Answered = before || n > 0
 	return n, err
 }
 
 // FlushError sends what is buffered, and the header before it.
 func (w *Writer) FlushError() error {
+	before := w.Answered
+	if !w.begin(http.StatusOK) {
+		return core.ErrLost
+	}
 	err := http.NewResponseController(w.ResponseWriter).Flush()
-	w.Answered = w.Answered || !errors.Is(err, http.ErrNotSupported)
+	w.Answered = before || !errors.Is(err, http.ErrNotSupported)
 	return err
 }
 
@@ -63,7 +95,11 @@ func (w *Writer) Flush() { _ = w.FlushError() }
 
 // Hijack takes the connection over.
 func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	before := w.Answered
+	if !w.begin(http.StatusSwitchingProtocols) {
+		return nil, nil, core.ErrLost
+	}
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	w.Answered = w.Answered || err == nil
+	w.Answered = before || err == nil
 	return conn, rw, err
 }
