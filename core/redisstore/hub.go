@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"sync"
@@ -342,7 +343,7 @@ func (ln *line) connect() (good bool) {
 
 	silent, tidied := false, time.Now()
 	for {
-		msg, err := pubsub.ReceiveTimeout(ln.ctx, pingAfter)
+		msg, err := receive(ln.ctx, pubsub)
 		switch {
 		case err == nil:
 			good, silent = true, false
@@ -368,6 +369,17 @@ func (ln *line) connect() (good bool) {
 			}
 		}
 	}
+}
+
+// receive reads what the server says next. go-redis takes the form of a message
+// for granted: another one makes it panic, and is an error here.
+func receive(ctx context.Context, p *redis.PubSub) (msg any, err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("%w: %v", errReply, why)
+		}
+	}()
+	return p.ReceiveTimeout(ctx, pingAfter)
 }
 
 // heard takes what the server sent. It reports false when the connection is of

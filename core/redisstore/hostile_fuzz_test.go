@@ -1,0 +1,440 @@
+package redisstore_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// What the server does beside sending its bytes.
+const (
+	thenServe   = iota // the next call gets the same again
+	thenClose          // it closes the connection
+	thenSilence        // nothing more comes over the connection
+	thenRepeat         // the same again and again, asked or not
+	fromStart          // the set-up of the connection is answered like that too
+	inHalves           // in two writes
+	ends
+)
+
+// misdeed is what a hostile server does.
+type misdeed struct {
+	reply []byte
+	then  int
+	resp3 bool
+}
+
+// hostile is a server that sets connections up and then answers what it likes.
+type hostile struct {
+	ln   net.Listener
+	work sync.WaitGroup
+
+	mu    sync.Mutex
+	deed  misdeed
+	conns map[net.Conn]struct{}
+	made  int
+}
+
+func newHostile(tb testing.TB) *hostile {
+	// Not TCP: a fuzzer would use up the ports.
+	dir, err := os.MkdirTemp("", "hostile-") //nolint:usetesting // the path of a socket must be short
+	if err != nil {
+		tb.Fatal(err)
+	}
+	redis.SetLogger(silence{}) // it says of each reply what is wrong with it
+	h := &hostile{conns: map[net.Conn]struct{}{}}
+	if h.ln, err = net.Listen("unix", filepath.Join(dir, "s")); err != nil {
+		tb.Fatal(err)
+	}
+	h.work.Go(func() {
+		for {
+			cn, err := h.ln.Accept()
+			if err != nil {
+				return
+			}
+			h.mu.Lock()
+			h.conns[cn] = struct{}{}
+			h.made++
+			deed, first := h.deed, h.made == 1
+			h.mu.Unlock()
+			h.work.Go(func() { h.serve(cn, deed, first) })
+		}
+	})
+	tb.Cleanup(func() {
+		_ = h.ln.Close()
+		h.drop()
+		h.work.Wait()
+		_ = os.RemoveAll(dir)
+	})
+	return h
+}
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+// set says what happens on connections that are made from now on.
+func (h *hostile) set(d misdeed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deed, h.made = d, 0
+}
+
+// drop closes all connections.
+func (h *hostile) drop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for cn := range h.conns {
+		_ = cn.Close()
+	}
+}
+
+func (h *hostile) client(tb testing.TB, protocol int) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{
+		Network: "unix", Addr: h.ln.Addr().String(), Protocol: protocol,
+		ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: time.Second, // nothing to warn about
+	})
+	tb.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// most is how many bytes are repeated at most.
+const most = 1 << 16
+
+func (h *hostile) serve(cn net.Conn, d misdeed, first bool) {
+	defer func() {
+		_ = cn.Close()
+		h.mu.Lock()
+		delete(h.conns, cn)
+		h.mu.Unlock()
+	}()
+	r := bufio.NewReader(cn)
+	for {
+		cmd, err := readCommand(r)
+		if err != nil {
+			return
+		}
+		answer := d.reply
+		switch name := strings.ToLower(cmd[0]); {
+		case d.then == fromStart:
+		case name == "eval", name == "evalsha":
+		case name == "subscribe":
+			h.listen(cn, cmd[1:], d, first)
+			continue
+		case name == "hello" && d.resp3:
+			answer = []byte("%1\r\n+proto\r\n:3\r\n")
+		case name == "hello":
+			answer = []byte("-ERR unknown command\r\n")
+		case name == "info":
+			answer = []byte("$40\r\nrun_id:abc\r\nserver_time_usec:17000000000000\r\n")
+		case name == "ping":
+			answer = []byte("+PONG\r\n")
+		default:
+			answer = []byte("+OK\r\n")
+		}
+		if d.then == inHalves {
+			_, _ = cn.Write(answer[:len(answer)/2])
+			answer = answer[len(answer)/2:]
+		}
+		if _, err := cn.Write(answer); err != nil {
+			return
+		}
+		if !bytes.Equal(answer, d.reply) {
+			continue
+		}
+		switch d.then {
+		case thenClose:
+			return
+		case thenSilence:
+			_, _ = io.Copy(io.Discard, r)
+			return
+		case thenRepeat:
+			for sent := 0; sent < most && len(answer) > 0; sent += len(answer) {
+				if _, err := cn.Write(answer); err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// listen answers a subscription: on the first connection with what was given,
+// and then, as on all others, as it should.
+func (h *hostile) listen(cn net.Conn, channels []string, d misdeed, first bool) {
+	kind := "*"
+	if d.resp3 {
+		kind = ">"
+	}
+	if first {
+		_, _ = cn.Write(d.reply)
+	}
+	for _, ch := range channels {
+		_, _ = fmt.Fprintf(cn, "%s3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n", kind, len(ch), ch)
+		_, _ = fmt.Fprintf(cn, "%s3\r\n$7\r\nmessage\r\n$%d\r\n%s\r\n$4\r\nover\r\n", kind, len(ch), ch)
+	}
+	if first {
+		_ = cn.(*net.UnixConn).CloseWrite() // what was swallowed is not waited for
+	}
+}
+
+// readCommand reads an array of strings, as clients send them.
+func readCommand(r *bufio.Reader) (cmd []string, err error) {
+	number := func(kind string) int {
+		line, e := r.ReadString('\n')
+		n, e2 := strconv.Atoi(strings.TrimPrefix(strings.TrimSpace(line), kind))
+		err = errors.Join(err, e, e2)
+		return n
+	}
+	for range number("*") {
+		b := make([]byte, number("$")+2)
+		if err != nil {
+			return nil, err
+		}
+		if _, err = io.ReadFull(r, b); err != nil {
+			return nil, err
+		}
+		cmd = append(cmd, string(b[:len(b)-2]))
+	}
+	if err == nil && len(cmd) == 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return cmd, err
+}
+
+// claimsTooMuch finds lengths for which go-redis makes room, or panics, before
+// anything of that length has come. That is beyond what this package can bound.
+var claimsTooMuch = regexp.MustCompile(`[*~>%|][+]?\d{3,}|[$!=][+]?\d{6,}`)
+
+// redirects finds the answers of a node of a Cluster that has not got the key.
+var redirects = regexp.MustCompile(`(MOVED|ASK) `)
+
+// replies are seeds: what a server says that is of the right form, nearly of
+// it, or of another.
+var replies = []string{
+	":1700000000000000\r\n", ":1\r\n", ":2\r\n", ":0\r\n", ":-5\r\n", ":9223372036854775807\r\n", ":99999999999999999999\r\n",
+	"*3\r\n$3\r\na:1\r\n:30000\r\n:1\r\n", "*3\r\n$3\r\na:1\r\n:-1\r\n:0\r\n", "*3\r\n:1\r\n:2\r\n:3\r\n", "*3\r\n:1\r\n$-1\r\n:3\r\n",
+	"*3\r\n$3\r\na:1\r\n:9223372036854775807\r\n:1\r\n", "*5\r\n:0\r\n$3\r\na:1\r\n:5\r\n:1\r\n:5\r\n", "*3\r\n:1\r\n+x\r\n:5\r\n",
+	"$-1\r\n", "*-1\r\n", "_\r\n", "*0\r\n", "$0\r\n\r\n", "+OK\r\n", "#t\r\n", ",1.7e15\r\n", "(1700000000000000\r\n",
+	"=8\r\ntxt:1700\r\n", "~1\r\n:5000\r\n", "%1\r\n+a\r\n:5000\r\n", "|1\r\n+a\r\n:1\r\n:1700000000000000\r\n", ">2\r\n+x\r\n:1\r\n:1700000000000000\r\n",
+	"-ERR no\r\n", "-\r\n", "-NOSCRIPT x\r\n", "-MOVED 1 127.0.0.1:1\r\n", "-ASK 1 :0\r\n", "-TRYAGAIN x\r\n", "-LOADING x\r\n", "-READONLY x\r\n",
+	"-BUSY \r\n", "-NOPERM x\r\n", "-WRONGTYPE x\r\n", "!5\r\nERR x\r\n", "-redis: nil\r\n", "-OOM x\r\n", "-interlock: x\r\n",
+	"*1\r\n*1\r\n*1\r\n*1\r\n", "$10\r\nabc", ":17", "", "\r\n", "\x00\xff", "HTTP/1.1 400 Bad Request\r\n\r\n",
+	"+marked\r\n", "+lost\r\n", "+renewed\r\n", "+done\r\n", "+abandoned\r\n",
+	"*3\r\n$5\r\nclaim\r\n$7\r\ngranted\r\n:1\r\n", "*3\r\n$5\r\nclaim\r\n$7\r\ngranted\r\n$1\r\n1\r\n", "*3\r\n$5\r\nclaim\r\n$9\r\ncompleted\r\n$1\r\nx\r\n",
+	"*4\r\n$5\r\nclaim\r\n$9\r\nin-flight\r\n:5\r\n:1\r\n", "*2\r\n$6\r\ncommit\r\n$6\r\nstored\r\n", "*2\r\n$5\r\nclaim\r\n$-1\r\n", "*2\r\n:1\r\n:2\r\n",
+	"*3\r\n$6\r\ncommit\r\n$9\r\ncompleted\r\n:1\r\n", "*2\r\n*1\r\n+claim\r\n+granted\r\n",
+}
+
+// calls are all the ways in which a reply comes in. Each returns what it takes
+// for granted, if anything: the fencing token, or for what has none 1.
+var calls = []struct {
+	name string
+	call func(*redisstore.Store) (int64, error)
+	// astray says that a redirection is followed though there is no Cluster.
+	astray bool
+}{
+	{"Acquire", func(s *redisstore.Store) (int64, error) {
+		late := make(chan core.Reply, 2)
+		rep, err := s.Acquire(context.Background(), core.AcquireRequest{
+			Key: "k", Owner: "a:1", TTL: time.Minute, Waiter: "a", Deadline: soon(),
+			Late: func(r core.Reply, _ error) { late <- r },
+		})
+		if errors.Is(err, core.ErrPending) {
+			rep = <-late
+		}
+		if rep.Granted && rep.Token <= 2 {
+			return -1, errors.New("granted with a token that is none")
+		}
+		return granted(rep.Granted, rep.Token), err
+	}, false},
+	{"Release", func(s *redisstore.Store) (int64, error) {
+		return 0, s.Release(context.Background(), core.ReleaseRequest{Key: "k", Owner: "a:1", Token: 5, Remember: true, Deadline: soon()})
+	}, false},
+	{"Renew", func(s *redisstore.Store) (int64, error) { return renewBy(s, false) }, true},
+	{"Renew asked", func(s *redisstore.Store) (int64, error) { return renewBy(s, true) }, false},
+	{"Claim", func(s *redisstore.Store) (int64, error) {
+		late := make(chan idempotency.ClaimReply, 2)
+		rep, err := s.Claim(context.Background(), idempotency.ClaimRequest{
+			ID: "id", Token: "t", Lease: time.Minute, Retention: time.Hour, Tombstone: true, Waits: true, Deadline: soon(),
+			Late: func(r idempotency.ClaimReply, _ error) { late <- r },
+		})
+		if errors.Is(err, core.ErrPending) {
+			rep = <-late
+		}
+		if rep.State == idempotency.StateGranted && rep.Generation < 1 {
+			return -1, errors.New("granted with a generation that is none")
+		}
+		return granted(rep.State == idempotency.StateGranted, 1), err
+	}, false},
+	{"Commit", func(s *redisstore.Store) (int64, error) {
+		_, err := s.Commit(context.Background(), idempotency.CommitRequest{
+			ID: "id", Token: "t", Generation: 1, Response: []byte("r"), Retention: time.Hour, Deadline: soon(),
+		})
+		return 0, err
+	}, false},
+	{"Mark", func(s *redisstore.Store) (int64, error) {
+		return 0, s.Mark(context.Background(), idempotency.MarkRequest{ID: "id", Token: "t", Lease: time.Minute, Retention: time.Hour, Deadline: soon()})
+	}, false},
+	{"Abandon", func(s *redisstore.Store) (int64, error) {
+		return 0, s.Abandon(context.Background(), idempotency.AbandonRequest{ID: "id", Token: "t", Deadline: soon()})
+	}, false},
+	{"Extend", func(s *redisstore.Store) (n int64, err error) {
+		ctx, cancel := bounded(100 * time.Millisecond)
+		defer cancel()
+		s.Extend(ctx, []idempotency.Extension{{ID: "id", Token: "t", Lease: time.Minute, Retention: time.Hour}}, func(_ int, e error) { err = e })
+		return 0, err
+	}, true},
+}
+
+func soon() time.Time { return time.Now().Add(100 * time.Millisecond) }
+
+func granted(yes bool, token int64) int64 {
+	if yes {
+		return token
+	}
+	return 0
+}
+
+func renewBy(s *redisstore.Store, asked bool) (_ int64, err error) {
+	ctx, cancel := bounded(100 * time.Millisecond)
+	defer cancel()
+	s.Renew(ctx, []core.Renewal{{Key: "k", Owner: "a:1", TTL: time.Minute, Asked: asked}}, func(_ int, _ bool, e error) { err = e })
+	return 0, err
+}
+
+// FuzzReplies has a server answer anything to each kind of request. None
+// panics, waits beyond its bounds, or takes for a grant what is none.
+func FuzzReplies(f *testing.F) {
+	for i, r := range replies {
+		f.Add([]byte(r), uint16(0))
+		f.Add([]byte(r), uint16(i%(2*ends*len(calls))))
+		f.Add([]byte(r), uint16(7*i%(2*ends*len(calls))))
+	}
+	srv := newHostile(f)
+	quiet := slog.New(slog.DiscardHandler)
+	f.Fuzz(func(t *testing.T, reply []byte, how uint16) {
+		if len(reply) > 1<<12 || claimsTooMuch.Match(reply) {
+			return
+		}
+		if redirects.Match(reply) && calls[int(how)%len(calls)].astray {
+			return
+		}
+		call, then, resp3 := calls[int(how)%len(calls)], int(how)/len(calls)%ends, int(how)/len(calls)/ends%2 == 1
+		srv.set(misdeed{reply, then, resp3})
+		before := runtime.NumGoroutine()
+		rdb := srv.client(t, map[bool]int{false: 2, true: 3}[resp3])
+		store, err := redisstore.New(rdb, redisstore.Timeout(10*time.Millisecond), redisstore.Logger(quiet))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var token int64
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			token, err = call.call(store)
+		}()
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s, %q, %d: no end", call.name, reply, then)
+		}
+		if token < 0 || token > 0 && !says(reply, token) {
+			t.Errorf("%s, %q, %d: granted with %d, %v", call.name, reply, then, token, err)
+		}
+		if err := errors.Join(store.Close(), rdb.Close()); err != nil {
+			t.Error(err)
+		}
+		srv.drop()
+		redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+			if n := runtime.NumGoroutine(); n > before {
+				return fmt.Errorf("%s, %q, %d: %d goroutines, there were %d", call.name, reply, then, n, before)
+			}
+			return nil
+		})
+	})
+}
+
+// says reports whether a number is one of a reply's.
+func says(reply []byte, n int64) bool {
+	for line := range bytes.Lines(reply) {
+		if got, err := strconv.ParseInt(strings.TrimSpace(strings.TrimPrefix(string(line), ":")), 10, 64); err == nil && line[0] == ':' && got == n {
+			return true
+		}
+	}
+	return false
+}
+
+// FuzzMessages has a server say anything to a subscriber, and then what it
+// should, if need be on the next connection. The subscriber hears that.
+func FuzzMessages(f *testing.F) {
+	for _, m := range append([]string{
+		"*3\r\n$7\r\nmessage\r\n$4\r\nover\r\n", "*3\r\n:1\r\n:2\r\n:3\r\n", "*0\r\n", "*1\r\n$7\r\nmessage\r\n",
+		"*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n$1\r\nx\r\n", "*3\r\n$11\r\nunsubscribe\r\n$18\r\ninterlock:{k}:free\r\n:0\r\n",
+		"*3\r\n$12\r\nsunsubscribe\r\n$18\r\ninterlock:{k}:free\r\n:0\r\n", "*3\r\n$7\r\nmessage\r\n:1\r\n*1\r\n:1\r\n",
+		"*3\r\n$7\r\nmessage\r\n$18\r\ninterlock:{k}:free\r\n*1\r\n:1\r\n", "*2\r\n$4\r\npong\r\n:1\r\n", "*4\r\n$8\r\npmessage\r\n:1\r\n:1\r\n:1\r\n",
+		"*3\r\n$7\r\nmessage\r\n$18\r\ninterlock:{k}:free\r\n$3\r\n,,,\r\n", "-MOVED 1 127.0.0.1:1\r\n",
+	}, replies...) {
+		f.Add([]byte(m), false)
+		f.Add(append([]byte(">"), m[min(1, len(m)):]...), true)
+	}
+	srv := newHostile(f)
+	quiet := slog.New(slog.DiscardHandler)
+	f.Fuzz(func(t *testing.T, said []byte, resp3 bool) {
+		if len(said) > 1<<12 || claimsTooMuch.Match(said) {
+			return
+		}
+		srv.set(misdeed{reply: said, resp3: resp3})
+		before := runtime.NumGoroutine()
+		rdb := srv.client(t, map[bool]int{false: 2, true: 3}[resp3])
+		store, err := redisstore.New(rdb, redisstore.Timeout(time.Second), redisstore.Logger(quiet))
+		if err != nil {
+			t.Fatal(err)
+		}
+		over := make(chan struct{}, 1)
+		stop := store.Watch("k", time.Now(), func(s core.Signal) {
+			if s.Next == "over" {
+				select {
+				case over <- struct{}{}:
+				default:
+				}
+			}
+		})
+		select {
+		case <-over:
+		case <-time.After(20 * time.Second):
+			t.Errorf("%q: nothing heard", said)
+		}
+		stop()
+		if err := errors.Join(store.Close(), rdb.Close()); err != nil {
+			t.Error(err)
+		}
+		srv.drop()
+		redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+			if n := runtime.NumGoroutine(); n > before {
+				return fmt.Errorf("%q: %d goroutines, there were %d", said, n, before)
+			}
+			return nil
+		})
+	})
+}
