@@ -23,3 +23,11 @@ func Voids(l *Locker) int {
 	defer l.janitor.mu.Unlock()
 	return len(l.janitor.voids)
 }
+
+// Principals is for how many principals a rule's limit keeps counts.
+func Principals(g *Guard) int {
+	l := g.config.guard.limit
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.users)
+}
