@@ -26,31 +26,31 @@ import (
 
 const debit = "/interlock.test.v1.Bank/Debit"
 
-func TestIdempotent(t *testing.T) {
-	idemtest.Run(t, idempotency.GRPC, func(tb testing.TB, e *idemtest.Endpoint) idemtest.Client {
-		srv := start(tb, bank{}, grpc.ChainUnaryInterceptor(
-			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
-				if thrown := e.Front(ctx, func() { reply, err = handler(ctx, req) }); thrown != nil {
-					return nil, status.Error(codes.Internal, fmt.Sprint(thrown))
-				}
-				return reply, err
-			},
-			grpclock.Idempotent(grpclock.Methods{debit: e.Engine}),
-			// The service is what is behind the interceptors.
-			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
-				r := req.(*testpb.Request)
-				outcome, text := e.Handle(ctx, r.GetId(), r.GetAmount())
-				switch outcome {
-				case idemtest.OK:
-					return &testpb.Reply{Text: text}, nil
-				case idemtest.Nothing:
-					return nil, ctx.Err()
-				}
-				return nil, status.Error(outcomes[outcome], text)
-			}))
-		return &rpcClient{tb, testpb.NewBankClient(dial(tb, srv, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(4<<20))))}
-	})
+func serveIdempotent(tb testing.TB, e *idemtest.Endpoint) idemtest.Client {
+	srv := start(tb, bank{}, grpc.ChainUnaryInterceptor(
+		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
+			if thrown := e.Front(ctx, func() { reply, err = handler(ctx, req) }); thrown != nil {
+				return nil, status.Error(codes.Internal, fmt.Sprint(thrown))
+			}
+			return reply, err
+		},
+		grpclock.Idempotent(grpclock.Methods{debit: e.Engine}),
+		// The service is what is behind the interceptors.
+		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+			r := req.(*testpb.Request)
+			outcome, text := e.Handle(ctx, r.GetId(), r.GetAmount())
+			switch outcome {
+			case idemtest.OK:
+				return &testpb.Reply{Text: text}, nil
+			case idemtest.Nothing:
+				return nil, ctx.Err()
+			}
+			return nil, status.Error(outcomes[outcome], text)
+		}))
+	return &rpcClient{tb, testpb.NewBankClient(dial(tb, srv, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(4<<20))))}
 }
+
+func TestIdempotent(t *testing.T) { idemtest.Run(t, idempotency.GRPC, serveIdempotent) }
 
 var outcomes = map[idemtest.Outcome]codes.Code{
 	idemtest.Declined: codes.FailedPrecondition, idemtest.Busy: codes.ResourceExhausted, idemtest.Failed: codes.Internal,

@@ -238,18 +238,23 @@ type fixture struct {
 // newFixture returns one on a server, over a wire that can lose replies.
 func newFixture(t *testing.T, protocol string, build Builder, srv *redistest.Server) *fixture {
 	f := &fixture{T: t, protocol: protocol, build: build, srv: srv, wire: &wire{}}
-	f.rdb = srv.Client(t, func(o *redis.Options) { o.Dialer = f.wire.dial })
-	store, err := redisstore.New(f.rdb, redisstore.Logger(slog.New(slog.DiscardHandler)))
+	f.connect(srv.Client(t, func(o *redis.Options) { o.Dialer = f.wire.dial }))
+	return f
+}
+
+// connect makes a store on a client.
+func (f *fixture) connect(rdb *redis.Client) {
+	f.Helper()
+	store, err := redisstore.New(rdb, redisstore.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
-		t.Fatal(err)
+		f.Fatal(err)
 	}
-	t.Cleanup(func() {
+	f.Cleanup(func() {
 		if err := store.Close(); err != nil {
-			t.Error(err)
+			f.Error(err)
 		}
 	})
-	f.store = store
-	return f
+	f.rdb, f.store = rdb, store
 }
 
 // engine returns an engine whose keys belong to principals.
