@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -80,17 +82,73 @@ func wrap(err error) error {
 		return fmt.Errorf("%w: %w", core.ErrNotReady, err)
 	}
 	text := err.Error()
-	switch {
+	switch right := missing(text); {
 	case strings.HasPrefix(text, "WRONGTYPE "):
 		return fmt.Errorf("%w: the key in Redis is not a lock of this library: %w", core.ErrUnavailable, err)
-	case strings.HasPrefix(text, "NOPERM "):
-		return fmt.Errorf("%w: the Redis user lacks a right (docs/operations.md lists what is needed): %w",
-			core.ErrUnavailable, err)
+	case right != "":
+		return fmt.Errorf("%w: the Redis user lacks a right: %s (docs/operations.md lists what is needed): %w",
+			core.ErrUnavailable, right, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		// A bound of ours, not the caller's deadline: do not let it look so.
 		return fmt.Errorf("%w: no answer in time: %s", core.ErrUnavailable, text)
 	}
 	return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+}
+
+// What servers say when a user may not do something. For a command inside a script
+// Redis 7.0 names neither the command nor, as later ones do, the user, but says on
+// which line of which script it is.
+var (
+	deniedCommand = regexp.MustCompile(`the '([^']+)' command`)
+	deniedLine    = regexp.MustCompile(`script: ([0-9a-f]{40}), on @user_script:(\d+)`)
+	calledCommand = regexp.MustCompile(`redis\.p?call\('(\w+)'`)
+)
+
+// missing says in words which command the server denied and which rule would allow
+// it, or nothing if the error is no denial.
+func missing(text string) string {
+	switch command := deniedIn(text); {
+	case strings.Contains(text, "NOAUTH "), strings.Contains(text, "WRONGPASS "),
+		strings.Contains(text, "unauthenticated "): // as a request of many words is refused before AUTH
+		return "AUTH does not succeed with the client's Username and Password; " +
+			"the rule is ACL SETUSER <user> on ><password>, or requirepass"
+	case !strings.Contains(text, "NOPERM ") && !strings.Contains(text, "The user executing the script"):
+		return ""
+	case deniedCommand.MatchString(text): // what else the text holds is the user's name
+		return command + "; the rule is +" + strings.ToLower(command)
+	case strings.Contains(text, "channel"):
+		return command + " on a lock's channel; the rule is &<prefix>:*"
+	case strings.Contains(text, "access"):
+		return command + " on a lock's key; the rule is ~<prefix>:*"
+	default:
+		return command + "; the rule is +" + strings.ToLower(command)
+	}
+}
+
+// deniedIn finds the command that was denied.
+func deniedIn(text string) string {
+	if m := deniedCommand.FindStringSubmatch(text); m != nil {
+		return strings.ToUpper(m[1])
+	}
+	m := deniedLine.FindStringSubmatch(text)
+	if m == nil {
+		return "a command"
+	}
+	for _, s := range allScripts {
+		lines := strings.Split(s.source, "\n")
+		if n, _ := strconv.Atoi(m[2]); s.sha == m[1] && n > 0 && n <= len(lines) {
+			if call := calledCommand.FindStringSubmatch(lines[n-1]); call != nil {
+				return call[1]
+			}
+		}
+	}
+	return "a script's command"
+}
+
+// allScripts are those whose lines an error can name.
+var allScripts = []*script{
+	acquireScript, renewScript, releaseScript, proposeScript, withdrawScript,
+	claimScript, extendScript, markScript, commitScript, abandonScript,
 }
 
 var errShut = errors.New("interlock: redisstore is closed")
