@@ -151,8 +151,9 @@ func (l Loss) String() string {
 }
 
 // Hashed is a text that identifies somebody: a key, a principal. However it is
-// printed, logged by log/slog or marshaled, it shows as its hash (KeyHash); the
-// text itself is string(h), for who asks for it.
+// printed, logged by log/slog or marshaled, it shows as its hash (KeyHash). The
+// text itself is string(h), for who asks for it; as the key of a map encoding/json
+// asks.
 type Hashed string
 
 // KeyHash is what stands for a key where it would tell too much: the first 64

@@ -83,7 +83,8 @@ func (v *visit) confirm() error {
 // It returns nil if all are held, and where a rule that fails open let the
 // request through without its lock; ErrLost or ErrMaxHold; ErrReleased if a lease
 // was released before; an error that matches ErrUnavailable if the store did not
-// answer within a sixth of the lease; ErrNoLease if ctx runs under no lease.
+// answer within a sixth of the lease; the cause of ctx if that has ended; and
+// ErrNoLease if ctx runs under no lease.
 func Check(ctx context.Context) error {
 	lease := LeaseFromContext(ctx)
 	if lease == nil {
@@ -91,6 +92,14 @@ func Check(ctx context.Context) error {
 			return nil
 		}
 		return ErrNoLease
+	}
+	for l := lease; l != nil; l = l.outer {
+		if err := l.Err(); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("interlock: checking the lease: %w", context.Cause(ctx))
 	}
 	var asked []*turn
 	for ; lease != nil; lease = lease.outer {

@@ -1,0 +1,345 @@
+package core_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// losses notes what is told of lost leases: as OnLost, or as an Observer.
+type losses struct {
+	mu   sync.Mutex
+	told []core.Loss
+}
+
+func (l *losses) add(x core.Loss) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = append(l.told, x)
+}
+
+// all returns what was told, once nothing goes on any more.
+func (l *losses) all() []core.Loss {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.told
+}
+
+func (l *losses) Start(ctx context.Context, _ core.Operation) (context.Context, core.Observation) {
+	return ctx, core.Observation{
+		Lost: l.add,
+		Released: func(r core.Released) {
+			if r.Lost != nil {
+				l.add(*r.Lost)
+			}
+		},
+	}
+}
+
+// denies makes the store deny, with an error, whatever is asked of the lock.
+func denies(err error) func(*fakeStore) {
+	return func(s *fakeStore) { s.onCall(func(call) fault { return fault{err: err, unsent: true} }) }
+}
+
+func TestALossSaysWhoHeldWhatForHowLongAndWhy(t *testing.T) {
+	ends := func(ctx context.Context) { <-ctx.Done() }
+	quick := func(context.Context) { time.Sleep(time.Second) } // before the first renewal
+	for name, c := range map[string]struct {
+		opts   []core.Option
+		happen func(*fakeStore)
+		work   func(context.Context)
+		answer bool
+		want   core.LossReason
+		held   time.Duration
+		err    error
+	}{
+		"expired":              {opts: []core.Option{core.TTL(10 * time.Second)}, work: ends, want: core.LossExpired, held: 9898 * time.Millisecond},
+		"deleted":              {happen: denies(core.ErrDeleted), work: ends, want: core.LossDeleted, held: 10 * time.Second, err: core.ErrDeleted},
+		"taken over":           {happen: denies(core.ErrTakenOver), work: ends, want: core.LossTakenOver, held: 10 * time.Second, err: core.ErrTakenOver},
+		"one or the other":     {happen: denies(core.ErrNotOwner), work: ends, want: core.LossNotOwner, held: 10 * time.Second, err: core.ErrNotOwner},
+		"unreachable":          {happen: denies(core.ErrUnavailable), work: ends, want: core.LossUnavailable, held: 29698 * time.Millisecond, err: core.ErrUnavailable},
+		"maximum hold":         {opts: []core.Option{core.MaxHold(20 * time.Second)}, work: ends, want: core.LossMaxHold, held: 20 * time.Second},
+		"answered before":      {happen: denies(core.ErrDeleted), work: ends, answer: true, want: core.LossDeleted, held: 10 * time.Second, err: core.ErrDeleted},
+		"found by the release": {happen: denies(core.ErrTakenOver), work: quick, want: core.LossTakenOver, held: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, heard, seen := newFake(), &losses{}, &losses{}
+				l := newLocker(t, s, core.WithObserver(seen), core.OnLost(heard.add))
+				g := core.Serialize(l, "account/{id}", append(c.opts, core.PerPrincipal(tenant, 1, 1))...)
+				var owner string
+				var token int64
+				g.Do(t.Context(), of("a", "1"), func(ctx context.Context) bool {
+					owner, token = s.holder("account/1"), core.LeaseFromContext(ctx).Token()
+					if c.answer && !core.BeginAnswer(ctx, true) {
+						t.Error("the answer was held back, though nobody asked for that")
+					}
+					if c.happen != nil {
+						c.happen(s)
+					}
+					c.work(ctx)
+					return c.answer
+				})
+				s.onCall(nil)
+				want := core.Loss{
+					Key: "account/1", Rule: "account/{id}", Owner: owner, Route: "/accounts/{id}", Principal: "a", Token: token,
+					Held: c.held, Reason: c.want, Answered: core.AnsweredNo,
+				}
+				if c.answer {
+					want.Answered = core.AnsweredYes
+				}
+				if len(heard.all()) != 1 || len(seen.all()) != 1 {
+					t.Fatalf("OnLost was told %v, the observer %v", heard.all(), seen.all())
+				}
+				for _, got := range []core.Loss{heard.all()[0], seen.all()[0]} {
+					if !errors.Is(got.Err, c.err) {
+						t.Errorf("error %v; want %v", got.Err, c.err)
+					}
+					if got.Err = nil; got != want {
+						t.Errorf("\n%#v; want\n%#v", got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestALossOfALockInCodeSaysWhatIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heard := &losses{}
+		l := newLocker(t, newFake(), core.OnLost(heard.add), core.TTL(time.Second))
+		<-held(t, l, t.Context(), "k").Context().Done()
+		// Under a guard the request is known.
+		g := core.Serialize(l, "account/{id}", core.Watchdog(time.Minute))
+		g.Do(t.Context(), one, func(ctx context.Context) bool {
+			<-held(t, l, ctx, "m").Context().Done()
+			return true
+		})
+		told := heard.all()
+		if len(told) != 2 || told[0].Route != "" || told[0].Answered != core.AnsweredUnknown ||
+			told[1].Route != "/accounts/{id}" || told[1].Answered != core.AnsweredNo || told[1].Key != "m" {
+			t.Errorf("%v", told)
+		}
+	})
+}
+
+func TestAnAnswerOfAnAdapterThatSaysItOnlyAtTheEndCountsFromThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, heard := newFake(), &losses{}
+		l := newLocker(t, s, core.OnLost(heard.add))
+		core.Serialize(l, "account/{id}").Do(t.Context(), one, func(context.Context) bool {
+			s.remove("account/1") // which the release finds
+			return true
+		})
+		told := heard.all()
+		if len(told) != 1 || told[0].Answered != core.AnsweredYes {
+			t.Errorf("%v", told)
+		}
+	})
+}
+
+func TestHoweverALossIsWrittenItShowsHashesOnly(t *testing.T) {
+	loss := core.Loss{
+		Key: "account/secret", Principal: "alice", Rule: "account/{id}", Route: "/accounts/{id}", Owner: "f00:1", Token: 7,
+		Held: time.Second, Reason: core.LossDeleted, Answered: core.AnsweredNo,
+		Err: fmt.Errorf("renewing %q: %w", "account/secret", core.ErrDeleted),
+	}
+	var out bytes.Buffer
+	for _, verb := range []string{"%v", "%+v", "%s", "%q", "%x", "%d"} {
+		fmt.Fprintf(&out, verb+"\n", loss.Key)
+		fmt.Fprintf(&out, verb+"\n", []core.Hashed{loss.Key})
+		fmt.Fprintf(&out, verb+"\n", struct{ K core.Hashed }{loss.Principal})
+	}
+	fmt.Fprintf(&out, "%#v %v %+v %s\n", loss.Key, loss, loss, loss)
+	slog.New(slog.NewTextHandler(&out, nil)).Error("lost", "loss", loss, "key", loss.Key)
+	slog.New(slog.NewJSONHandler(&out, nil)).Error("lost", "loss", loss, "key", loss.Key)
+	if err := json.NewEncoder(&out).Encode([]any{loss, loss.Key, &loss.Principal}); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	for _, secret := range []string{"secret", "alice", fmt.Sprintf("%x", "secret"), fmt.Sprintf("%x", "alice")} {
+		if strings.Contains(text, secret) {
+			t.Errorf("shows %q:\n%s", secret, text)
+		}
+	}
+	want := "lease lost: reason=deleted key_hash=" + core.KeyHash("account/secret") +
+		" held=1s token=7 owner=f00:1 rule=account/{id} route=/accounts/{id} principal_hash=" + core.KeyHash("alice") +
+		" answered=no error=interlock: not the owner of the lock"
+	if got := loss.String(); got != want {
+		t.Errorf("\n%s; want\n%s", got, want)
+	}
+	if !strings.Contains(text, "loss.key_hash="+core.KeyHash("account/secret")) || string(loss.Key) != "account/secret" {
+		t.Errorf("the hash is missing:\n%s", text)
+	}
+	loss.Err = errors.New("WRONGTYPE of account/secret") // the server's own words
+	if got := loss.String(); strings.Contains(got, "secret") {
+		t.Errorf("shows the key: %s", got)
+	}
+}
+
+func TestCommitHappensOnlyWhileEveryLockIsHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(t *testing.T, s *fakeStore, inner *core.Lease)
+		want   error
+	}{
+		"held":            {func(*testing.T, *fakeStore, *core.Lease) {}, nil},
+		"deleted":         {func(_ *testing.T, s *fakeStore, _ *core.Lease) { s.remove("inner") }, core.ErrLost},
+		"taken over":      {func(_ *testing.T, s *fakeStore, _ *core.Lease) { s.steal("inner", "b", time.Minute) }, core.ErrLost},
+		"outer one taken": {func(_ *testing.T, s *fakeStore, _ *core.Lease) { s.steal("outer", "b", time.Minute) }, core.ErrLost},
+		"unreachable":     {func(_ *testing.T, s *fakeStore, _ *core.Lease) { denies(core.ErrUnavailable)(s) }, core.ErrUnavailable},
+		"store that hangs": {func(_ *testing.T, s *fakeStore, _ *core.Lease) {
+			s.onCall(func(call) fault { return fault{before: time.Hour} })
+		}, core.ErrUnavailable},
+		"maximum hold": {func(_ *testing.T, _ *fakeStore, inner *core.Lease) { <-inner.Context().Done() }, core.ErrMaxHold},
+		"client gone":  {nil, context.Canceled},
+		"released": {func(t *testing.T, _ *fakeStore, inner *core.Lease) {
+			release(t, inner)
+		}, core.ErrReleased},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFake()
+				l := newLocker(t, s)
+				request, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				outer := held(t, l, request, "outer")
+				inner := held(t, l, outer.Context(), "inner", core.MaxHold(5*time.Second))
+				ctx := inner.Context()
+				if c.before == nil {
+					cancel()
+				} else {
+					c.before(t, s, inner)
+				}
+				failure, committed := errors.New("of the database"), 0
+				commit := func() error { committed++; return failure }
+				err := core.Commit(ctx, commit)
+				switch {
+				case c.want == nil && (!errors.Is(err, failure) || committed != 1):
+					t.Errorf("%v after %d commits; want the commit's own error", err, committed)
+				case c.want != nil && (!errors.Is(err, c.want) || committed != 0):
+					t.Errorf("%v after %d commits; want %v and none", err, committed, c.want)
+				}
+				s.onCall(nil)
+				_ = inner.Release(t.Context())
+				_ = outer.Release(t.Context())
+				time.Sleep(time.Minute) // what could not be released is swept up
+			})
+		})
+	}
+}
+
+func TestCheckAsksOnceForALockThatWasReentered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		outer := held(t, l, t.Context(), "k")
+		inner := held(t, l, outer.Context(), "k")
+		if err := core.Check(inner.Context()); err != nil || s.count("renew") != 1 {
+			t.Errorf("%v after %d requests", err, s.count("renew"))
+		}
+		release(t, inner)
+		release(t, outer)
+	})
+}
+
+func TestThereIsNothingToCheckWithoutALease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		logTo(w.T)
+		never := func() error { w.Error("committed"); return nil }
+		wantErr(w.T, core.Commit(w.Context(), never), core.ErrNoLease)
+		// Unless the rule was told that it is no condition.
+		w.down(core.ErrUnavailable)
+		committed := false
+		core.Serialize(w.locker, "account/{id}", core.FailOpen()).Do(w.Context(), one, func(ctx context.Context) bool {
+			wantErr(w.T, core.Commit(ctx, func() error { committed = true; return nil }), nil)
+			return true
+		})
+		if !committed {
+			w.Error("not committed")
+		}
+	})
+}
+
+func TestAnAnswerIsCheckedBeforeItLeaves(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts    []core.Option
+		happen  func(*fakeStore)
+		failure bool // the answer is one
+		silent  bool // the handler gives none
+		want    core.Reason
+		renews  int
+	}{
+		"held":                         {opts: []core.Option{core.CheckAnswer()}, renews: 1},
+		"held, no answer":              {opts: []core.Option{core.CheckAnswer()}, silent: true, renews: 1},
+		"taken over":                   {opts: []core.Option{core.CheckAnswer()}, happen: denies(core.ErrTakenOver), want: core.ReasonLost, renews: 1},
+		"taken over, no answer":        {opts: []core.Option{core.CheckAnswer()}, happen: denies(core.ErrTakenOver), silent: true, want: core.ReasonLost, renews: 1},
+		"taken over, answer a failure": {opts: []core.Option{core.CheckAnswer()}, happen: denies(core.ErrTakenOver), failure: true},
+		"taken over, not checked":      {happen: denies(core.ErrTakenOver)},
+		"unreachable, lease good":      {opts: []core.Option{core.CheckAnswer()}, happen: denies(core.ErrUnavailable), renews: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				g := core.Serialize(w.locker, "account/{id}", c.opts...)
+				refusal := g.Do(w.Context(), one, func(ctx context.Context) bool {
+					if c.happen != nil {
+						c.happen(w.store)
+					}
+					if c.silent {
+						return false
+					}
+					left := core.BeginAnswer(ctx, !c.failure)
+					if left != (c.want == "") || core.BeginAnswer(ctx, !c.failure) != left {
+						w.Errorf("left: %v", left)
+					}
+					// An answer that was held back stays so, whatever is
+					// learned later.
+					w.store.onCall(nil)
+					return left
+				})
+				w.store.onCall(nil)
+				switch {
+				case c.want == "" && refusal != nil:
+					w.Errorf("refusal %+v; want none", refusal)
+				case c.want != "" && (refusal == nil || refusal.Reason != c.want || !refusal.Ran || refusal.Retryable()):
+					w.Errorf("refusal %+v; want %s", refusal, c.want)
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+	t.Run("after the maximum hold", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			g := core.Serialize(w.locker, "account/{id}", core.CheckAnswer(), core.MaxHold(time.Second))
+			refusal := g.Do(w.Context(), one, func(ctx context.Context) bool {
+				<-ctx.Done()
+				return core.BeginAnswer(ctx, true)
+			})
+			if refusal == nil || refusal.Reason != core.ReasonMaxHold {
+				w.Errorf("%+v", refusal)
+			}
+		})
+	})
+	t.Run("released by the handler itself", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			g := core.Serialize(w.locker, "account/{id}", core.CheckAnswer())
+			refusal := g.Do(w.Context(), one, func(ctx context.Context) bool {
+				release(w.T, core.LeaseFromContext(ctx))
+				return core.BeginAnswer(ctx, true)
+			})
+			if refusal != nil {
+				w.Errorf("%+v", refusal)
+			}
+		})
+	})
+}
