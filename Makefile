@@ -15,6 +15,7 @@ RUN     ?= .
 BENCH   ?= .
 ARGS    ?=
 COUNT   ?= 50
+FUZZTIME ?= 20s
 
 # each runs a command in every module and stops at the first that fails.
 each = @set -e; for dir in $(MODULES); do echo "$$dir: $(1)"; (cd $$dir && $(1)); done
@@ -37,6 +38,13 @@ race: ## Some tests only, with the race detector: make race PKG=./core/... RUN=T
 .PHONY: repeat
 repeat: ## The concurrent packages COUNT times in random order, to find the rare interleavings
 	./scripts/test.sh -count=$(COUNT) -shuffle=on -timeout=2h ./core/...
+
+.PHONY: fuzz
+fuzz: ## Each fuzz test of all modules for FUZZTIME; what fails is left in the package's testdata: make fuzz RUN=FuzzReplies FUZZTIME=5m
+	@set -e; for found in $$(grep -rEo '^func Fuzz\w+' --include='*_test.go' . | sed 's|/[^/]*:func |:|' | sort | grep -E '$(RUN)'); do \
+		dir=$${found%:*}; name=$${found#*:}; echo "$$dir: $$name"; \
+		(cd $$dir && $(GO) test -run='^$$' -fuzz="^$$name$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=100x .); \
+	done
 
 .PHONY: bench
 bench: ## Interlock beside other libraries as a table, takes half an hour: make bench ARGS='-rounds 1 -time 1s -hold 10s' takes three minutes
