@@ -219,7 +219,7 @@ func (c *call) bypassed(err error) {
 		if text := o.text(err, c.keys); text != "" {
 			attrs = append(attrs, slog.String("error", text))
 		}
-		o.log.LogAttrs(c.caller, slog.LevelWarn, "interlock: handler runs without its lock", attrs...)
+		o.log.LogAttrs(c.caller, slog.LevelWarn, "interlock: handler runs without its lock or record", attrs...)
 	}
 }
 
@@ -236,6 +236,23 @@ func (c *call) rejected(err error) {
 		c.finish(span, []attribute.KeyValue{attrOutcome.String(how.String())}, how, nil)
 	}
 	span.End()
+}
+
+// decided implements core.Observation. The request's own span says it too: there
+// is none of ours, since nothing was waited for, or the handler was.
+func (c *call) decided(d core.Decided) {
+	in, how := &c.observer.instruments, string(d.Outcome)
+	if d.Outcome == core.DecidedRefused {
+		how = string(d.Reason)
+	}
+	label := c.rule.decidedAs(how)
+	in.decided.Add(c.caller, 1, label.add...)
+	if d.Outcome == core.DecidedReplayed {
+		in.replays.Add(c.caller, 1, c.rule.add...)
+	}
+	if span := trace.SpanFromContext(c.caller); span.IsRecording() {
+		span.SetAttributes(attrIdempotent.String(label.outcome), attrGeneration.Int64(d.Generation))
+	}
 }
 
 // finish writes a span's attributes and, for what is out of order, its status.

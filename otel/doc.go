@@ -41,6 +41,12 @@
 //	                       lease lost
 //	error.type             the outcome, if that is not a success
 //
+// A request to an idempotent endpoint has no span of its own. The span that it
+// came under gets interlock.idempotent.outcome, see below, and
+// interlock.idempotent.generation: 1 when its handler ran for the first time, more
+// when a process that had begun the request was heard of no more, 0 when it did not
+// run.
+//
 // A span's status is Error when something is out of order: the store, the
 // replicas, the configuration, a lost lease. A lock that was held elsewhere, a
 // full queue, a client that left or ran out of time are the lock's daily work
@@ -48,23 +54,27 @@
 //
 // # Metrics
 //
-//	interlock.acquire.duration  histogram, s    rule, outcome
-//	interlock.hold.duration     histogram, s    rule, outcome
-//	interlock.waiters           up-down counter rule
-//	interlock.leases            up-down counter rule
-//	interlock.attempts          counter         rule
-//	interlock.renewals          counter         rule, outcome
-//	interlock.lost              counter         rule, loss reason
-//	interlock.bypassed          counter         rule
-//	interlock.rejected          counter         rule, outcome
+//	interlock.acquire.duration     histogram, s    rule, outcome
+//	interlock.hold.duration        histogram, s    rule, outcome
+//	interlock.waiters              up-down counter rule
+//	interlock.leases               up-down counter rule
+//	interlock.attempts             counter         rule
+//	interlock.renewals             counter         rule, outcome
+//	interlock.lost                 counter         rule, loss reason
+//	interlock.bypassed             counter         rule
+//	interlock.rejected             counter         rule, outcome
+//	interlock.replays              counter         rule
+//	interlock.idempotent.requests  counter         rule, outcome
 //
 // Waiters are the callers between their call and its outcome, leases those that
 // were granted and are neither released nor lost. A re-entered lock is no new
 // lease: it is not in the durations, nor counted as a lease. A lease of several
 // locks counts once, also when it is lost. A hold ends when it is released or
 // lost, whichever is first. Bypassed are requests whose rule fails open, and
-// which ran without their lock; rejected are those no key could be made of, and
-// those whose principal is over its limit.
+// which ran without their lock or their record; rejected are those no key could be
+// made of, and those whose principal is over its limit. Of idempotent endpoints all
+// requests with a key are counted, replays once more on their own; the rule is the
+// engine's (idempotency.Name).
 //
 // Measurements are made under the span they belong to, so that exemplars lead
 // from a slow bucket to a trace. Labels are names of rules and outcomes, of
@@ -85,9 +95,20 @@
 //	bad_key, body_too_large      the request does not name a resource
 //	misconfigured, internal      the rule, or a function that it calls, failed
 //
+// and those of idempotent endpoints:
+//
+//	stored                       the handler ran, its response is stored
+//	pending                      the same, but the store has not confirmed it yet
+//	released                     the handler failed; the next request runs it again
+//	replayed                     the stored response was sent
+//	unknown                      the handler ran, and lost its claim or its lock
+//	idempotency_in_flight, ...   the request was refused, for this reason
+//
 // Worth an alert: any interlock.lost with reason deleted, taken_over, not_owner or
 // unavailable (two handlers may have worked on one resource at once; fencing tokens decide),
-// interlock.bypassed above zero, and outcome unavailable.
+// interlock.bypassed above zero, and outcome unavailable; of idempotent endpoints
+// idempotency_outcome_unknown (somebody has to find out), idempotency_unavailable
+// and pending.
 //
 // # Keys
 //

@@ -40,6 +40,7 @@ type instruments struct {
 	acquire, hold                                metric.Float64Histogram
 	waiters, leases                              metric.Int64UpDownCounter
 	attempts, renewals, lost, bypassed, rejected metric.Int64Counter
+	replays, decided                             metric.Int64Counter
 }
 
 // Option changes an Observer. Each states its default.
@@ -151,8 +152,10 @@ func (i *instruments) init(m metric.Meter) error {
 	i.attempts = counter("interlock.attempts", "{attempt}", "Requests to the store for a lock.")
 	i.renewals = counter("interlock.renewals", "{renewal}", "Renewals of leases.")
 	i.lost = counter("interlock.lost", "{lease}", "Leases that were lost while they were held.")
-	i.bypassed = counter("interlock.bypassed", "{request}", "Requests that ran without their lock because their rule fails open.")
+	i.bypassed = counter("interlock.bypassed", "{request}", "Requests that ran without their lock, or idempotency record, because their rule fails open.")
 	i.rejected = counter("interlock.rejected", "{request}", "Requests of which no key could be made, or whose principal is over its limit.")
+	i.replays = counter("interlock.replays", "{request}", "Requests to idempotent endpoints that were answered with the stored response.")
+	i.decided = counter("interlock.idempotent.requests", "{request}", "Requests to idempotent endpoints, by what became of them.")
 	return errors.Join(errs...)
 }
 
@@ -172,7 +175,7 @@ func (o *Observer) Start(ctx context.Context, op core.Operation) (context.Contex
 	c := &call{observer: o, rule: o.rule(op.Rule), caller: ctx, keys: op.Keys}
 	if op.Unlocked {
 		// No acquisition, so nothing that would be left open.
-		return ctx, core.Observation{Bypassed: c.bypassed, Rejected: c.rejected}
+		return ctx, core.Observation{Bypassed: c.bypassed, Rejected: c.rejected, Decided: c.decided}
 	}
 	c.ctx, c.span = o.tracer.Start(ctx, c.rule.acquire, c.rule.start...)
 	o.instruments.waiters.Add(c.ctx, 1, c.rule.add...)

@@ -3,6 +3,7 @@ package otellock
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +30,8 @@ const (
 	attrDisordered = attribute.Key("interlock.disordered")
 	attrToken      = attribute.Key("interlock.token")
 	attrHandedOver = attribute.Key("interlock.handed_over")
+	attrIdempotent = attribute.Key("interlock.idempotent.outcome")
+	attrGeneration = attribute.Key("interlock.idempotent.generation")
 )
 
 const (
@@ -132,7 +135,8 @@ func storeOutcomeOf(err error, success outcome) outcome {
 }
 
 // rule holds what is worked out once for a rule's name, so that a call neither
-// joins strings nor sorts attributes. It is immutable but for bypasses.
+// joins strings nor sorts attributes. It is immutable but for decided and
+// bypasses.
 type rule struct {
 	acquire, release, renew string // names of spans
 
@@ -145,6 +149,7 @@ type rule struct {
 	}
 	label []attribute.KeyValue // for the labels of what is rare
 
+	decided  sync.Map // string -> decidedLabel, made when it is first needed
 	bypasses thinned
 }
 
@@ -170,6 +175,24 @@ func newRule(name string) *rule {
 // with is the option for the rule's label and others.
 func (r *rule) with(more ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(append(more, r.label...)...))
+}
+
+// decidedLabel is the label of what became of a request to an idempotent
+// endpoint: an outcome, or the reason of a refusal, of both of which there are few.
+type decidedLabel struct {
+	outcome string
+	add     []metric.AddOption
+}
+
+func (r *rule) decidedAs(how string) decidedLabel {
+	l, ok := r.decided.Load(how)
+	if !ok {
+		outcome := strings.ReplaceAll(how, "-", "_")
+		l, _ = r.decided.LoadOrStore(how, decidedLabel{
+			outcome, []metric.AddOption{r.with(attrOutcome.String(outcome))},
+		})
+	}
+	return l.(decidedLabel)
 }
 
 // rule finds the rule of a name.

@@ -1,0 +1,115 @@
+package otellock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// payment is a request with an idempotency key.
+type payment struct {
+	request
+	key, body string
+}
+
+func (payment) Protocol() string                 { return idempotency.HTTP }
+func (p payment) Key() []string                  { return []string{p.key} }
+func (payment) Target() (string, string, string) { return "POST", "/payments", "" }
+func (p payment) Body(int64) ([]byte, error)     { return []byte(p.body), nil }
+
+func TestRequestsToIdempotentEndpointsAreCountedByWhatBecameOfThem(t *testing.T) {
+	p := newProbe(t)
+	srv := redistest.Shared(t)
+	store, err := redisstore.New(srv.Client(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	engine, err := idempotency.New(store, idempotency.Name("payment"), idempotency.WithObserver(p.observer),
+		idempotency.Scope(func(context.Context, core.Request) (string, error) { return secret, nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close(context.Background())
+	pay := func(key, body string, run func(ctx context.Context) int) {
+		ctx, span := p.tracer.Start(t.Context(), "POST /payments")
+		defer span.End()
+		engine.Do(ctx, payment{key: `"` + key + `"`, body: body}, idempotency.Handler{
+			Run: func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+				return idempotency.Response{Status: run(ctx)}, true
+			},
+		})
+	}
+	answer := func(status int) func(context.Context) int { return func(context.Context) int { return status } }
+	pay("secret", "1", answer(500))
+	pay("secret", "1", answer(201))
+	for range 3 {
+		pay("secret", "1", answer(201))
+	}
+	pay("secret", "2", answer(201))
+	pay("", "1", answer(201))
+	pay("secret two", "1", func(context.Context) int {
+		pay("secret two", "1", answer(201))
+		return 201
+	})
+	p.wantCounts(
+		"idempotent.requests{released payment} 1",
+		"idempotent.requests{stored payment} 2",
+		"idempotent.requests{replayed payment} 3",
+		"replays{payment} 3",
+		"idempotent.requests{idempotency_key_reused payment} 1",
+		"idempotent.requests{idempotency_key_malformed payment} 1",
+		"idempotent.requests{idempotency_in_flight payment} 1",
+	)
+	var outcomes []string
+	for _, s := range p.spans.Ended() {
+		all := fmt.Sprint(s.Name(), s.Attributes(), s.Status())
+		if strings.Contains(all, "secret") || strings.Contains(all, secret) {
+			t.Errorf("a span tells a key: %s", all)
+		}
+		for _, kv := range s.Attributes() {
+			if kv.Key == "interlock.idempotent.outcome" || kv.Key == "interlock.idempotent.generation" {
+				outcomes = append(outcomes, kv.Value.String())
+			}
+		}
+	}
+	want := "released 1 stored 1 replayed 0 replayed 0 replayed 0 idempotency_key_reused 0 " +
+		"idempotency_key_malformed 0 idempotency_in_flight 0 stored 1"
+	if got := strings.Join(outcomes, " "); got != want {
+		t.Errorf("spans say %s\nwant      %s", got, want)
+	}
+	p.settled()
+}
+
+func TestAnEngineThatFailsOpenIsCounted(t *testing.T) {
+	p := newProbe(t)
+	engine, err := idempotency.New(down{}, idempotency.Name("payment"), idempotency.WithObserver(p.observer),
+		idempotency.Global(), idempotency.FailOpen())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close(context.Background())
+	ran := false
+	engine.Do(t.Context(), payment{key: "secret"}, idempotency.Handler{Pass: func(context.Context) bool { ran = true; return true }})
+	if !ran {
+		t.Error("the handler did not run")
+	}
+	p.wantCounts("bypassed{payment} 1")
+	if logs := p.logs.String(); !strings.Contains(logs, "without its lock or record") || strings.Contains(logs, "secret") {
+		t.Errorf("logged %s", logs)
+	}
+}
+
+// down is a store out of reach.
+type down struct{ idempotency.Store }
+
+func (down) Claim(context.Context, idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
+	return idempotency.ClaimReply{}, fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("connection refused"))
+}
