@@ -472,6 +472,8 @@ func (e *Engine) superseded(a *Attempt, winner CommitReply, d *core.Decided) Ver
 	v, err := e.verdict(a, winner.State, winner.Response, true)
 	if v.Refusal != nil {
 		d.Reason = v.Refusal.Reason
+	} else {
+		d.Outcome = core.DecidedReplayed
 	}
 	d.Err = err
 	return v
