@@ -648,6 +648,17 @@ func (w *world) lose(ctx context.Context) {
 	w.wantEnd(ctx, core.ErrLost)
 }
 
+// wantLoss waits until OnLost is told, and looks whether that says what happened
+// to the lock of account 1.
+func (w *world) wantLoss(losses <-chan core.Loss, answered core.Answered) {
+	w.Helper()
+	l := get(w, losses, "OnLost")
+	if l.Key != "account/1" || l.Rule != "account/{id}" || l.Reason != core.LossDeleted || l.Answered != answered ||
+		l.Route == "" || l.Owner == "" || l.Token == 0 || l.Held <= 0 {
+		w.Errorf("%v", l)
+	}
+}
+
 func (w *world) lostBefore() {
 	losses := make(chan core.Loss, 10)
 	s, client := w.serve(func(ctx context.Context, _ *conformance.Call) error {
@@ -658,9 +669,7 @@ func (w *world) lostBefore() {
 	if v := s.Visit(w); v.Panic != nil || !v.Restored {
 		w.Errorf("%+v", v)
 	}
-	if l := get(w, losses, "OnLost"); l.Key != "account/1" || l.Reason != core.LossNotOwner {
-		w.Errorf("%+v", l)
-	}
+	w.wantLoss(losses, core.AnsweredNo)
 }
 
 // lostAfter makes the behaviour that an answer which has begun stays as it is,
@@ -675,10 +684,148 @@ func lostAfter(begin func(*conformance.Call) error, text string) func(w *world) 
 		}, core.Serialize(w.locker(), "account/{id}", core.OnLost(func(l core.Loss) { losses <- l })))
 		w.wantOK(client.Call(w.Context(), account("1")), text)
 		s.Visit(w)
-		if l := get(w, losses, "OnLost"); l.Key != "account/1" || l.Reason != core.LossNotOwner {
-			w.Errorf("%+v", l)
+		if w.http {
+			w.wantLoss(losses, core.AnsweredYes)
+		} else { // where the handler's return is the answer
+			w.wantLoss(losses, core.AnsweredNo)
 		}
 	}
+}
+
+// lostChecked makes the behaviour that a success is held back which a handler
+// gives although its lock is lost, where the rule checks answers.
+func lostChecked(begin func(*conformance.Call) error) func(w *world) {
+	return func(w *world) {
+		losses := make(chan core.Loss, 10)
+		s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+			lease := core.LeaseFromContext(ctx)
+			if n, err := w.rdb.Del(ctx, w.prefix+":{"+lease.Key()+"}").Result(); n != 1 || err != nil {
+				w.Errorf("deleted %d, %v", n, err)
+			}
+			_ = begin(call) // nobody has noticed yet
+			_ = begin(call)
+			return nil
+		}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer(), core.OnLost(func(l core.Loss) { losses <- l })))
+		o := client.Call(w.Context(), account("1"))
+		if w.parts && !w.http { // what a stream has sent has left, its end is held back
+			o.Text = ""
+		}
+		w.wantRefused(o, core.ReasonLost, true)
+		if v := s.Visit(w); v.Panic != nil || !v.Restored {
+			w.Errorf("%+v", v)
+		}
+		w.wantLoss(losses, core.AnsweredNo)
+	}
+}
+
+// A handler that panics after its answer was held back has answered nothing:
+// whoever recovers can.
+func (w *world) lostCheckedPanic() {
+	s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+		w.rdb.Del(ctx, w.prefix+":{account/1}")
+		_ = call.Send("done")
+		panic("after all")
+	}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer()))
+	if o := client.Call(w.Context(), account("1")); o.OK || o.Text != "" {
+		w.Errorf("%+v", o)
+	}
+	if v := s.Visit(w); v.Panic != "after all" {
+		w.Errorf("%+v", v)
+	}
+}
+
+// An empty answer of net/http's is a success too, and checked.
+func (w *world) lostSilent() {
+	s, client := w.serve(func(ctx context.Context, _ *conformance.Call) error {
+		w.rdb.Del(ctx, w.prefix+":{account/1}")
+		return nil
+	}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer()))
+	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonLost, true)
+	s.Visit(w)
+}
+
+func (w *world) checked() {
+	guard := core.Serialize(w.locker(), "account/{id}", core.CheckAnswer())
+	s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+		return core.Commit(ctx, func() error { return call.Send("done") })
+	}, guard, guard)
+	w.wantOK(client.Call(w.Context(), account("1")), "done")
+	s.Visit(w)
+	w.wantFree("account/1")
+}
+
+// tenant is the principal of a request.
+func tenant(_ context.Context, req core.Request) (string, error) {
+	return strings.Join(req.Header("X-Tenant"), ","), nil
+}
+
+// from is a principal's request for an account.
+func from(principal, id string) conformance.Request {
+	req := account(id)
+	req.Header = [][2]string{{"X-Tenant", principal}}
+	return req
+}
+
+func (w *world) principalHolds() {
+	inside, leave := make(chan struct{}, 1), make(chan struct{})
+	s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+		if call.Param("id") != "1" {
+			return nil
+		}
+		inside <- struct{}{}
+		return meet(ctx, leave)
+	}, core.Serialize(w.locker(), "account/{id}", core.PerPrincipal(tenant, 1, 10)))
+	first := async(w.Context(), client, from("a", "1"))
+	get(w, inside, "the holder")
+	w.wantRefused(client.Call(w.Context(), from("a", "2")), core.ReasonPrincipalLimit, false)
+	w.wantOK(client.Call(w.Context(), from("b", "2")), "")
+	leave <- struct{}{}
+	w.wantOK(get(w, first, "the holder's end"), "")
+	for range 3 {
+		s.Visit(w) // by then the share is given back
+	}
+	w.wantOK(client.Call(w.Context(), from("a", "2")), "")
+}
+
+func (w *world) principalWaits() {
+	locker := w.locker()
+	leave := w.hold(locker, "account/1")
+	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.PerPrincipal(tenant, 10, 1)))
+	waiter := async(w.Context(), client, from("a", "1"))
+	queued(w, locker, 1)
+	w.wantRefused(client.Call(w.Context(), from("a", "1")), core.ReasonPrincipalLimit, false)
+	w.wantRefused(client.Call(w.Context(), from("a", "2")), core.ReasonPrincipalLimit, false)
+	w.wantOK(client.Call(w.Context(), from("b", "2")), "account/2")
+	leave()
+	w.wantOK(get(w, waiter, "the waiter's turn"), "account/1")
+	for range 4 {
+		s.Visit(w)
+	}
+	w.wantOK(client.Call(w.Context(), from("a", "1")), "account/1")
+}
+
+func (w *world) principalPanics() {
+	s, client := w.serve(func(context.Context, *conformance.Call) error { panic("x") },
+		core.Serialize(w.locker(), "account/{id}", core.PerPrincipal(tenant, 1, 1)))
+	for _, id := range []string{"1", "2", "3"} {
+		if o := client.Call(w.Context(), from("a", id)); !o.Ran || o.Reason != "" {
+			w.Errorf("%+v", o)
+		}
+		s.Visit(w)
+	}
+}
+
+func (w *world) principalLeaves() {
+	locker := w.locker()
+	w.hold(locker, "account/1")
+	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.PerPrincipal(tenant, 1, 1)))
+	ctx, cancel := context.WithCancel(w.Context())
+	gone := async(ctx, client, from("a", "1"))
+	queued(w, locker, 1)
+	cancel()
+	get(w, gone, "the end of the one that left")
+	s.Visit(w)
+	w.wantOK(client.Call(w.Context(), from("a", "2")), "account/2")
 }
 
 func (w *world) maxHold() {

@@ -183,6 +183,14 @@ var behaviours = []struct {
 	{"held, no wait", refusal{want: core.ReasonHeld, held: true, opts: []core.Option{core.Wait(0)}}.holds},
 	{"held until the wait is over", refusal{want: core.ReasonHeld, held: true, opts: []core.Option{core.Wait(10 * time.Millisecond)}}.holds},
 	{"queue full", (*world).queueFull},
+	{"principal holds as many locks as it may", (*world).principalHolds},
+	{"principal waits as often as it may", (*world).principalWaits},
+	{"principal has its share back after a panic", (*world).principalPanics},
+	{"principal has its share back after it left the queue", (*world).principalLeaves},
+	{"principal missing", refusal{want: core.ReasonBadKey, opts: []core.Option{core.PerPrincipal(tenant, 1, 1)}}.holds},
+	{"principal cannot be found", refusal{want: core.ReasonInternal, opts: []core.Option{
+		core.PerPrincipal(func(context.Context, core.Request) (string, error) { return "", io.ErrUnexpectedEOF }, 1, 1),
+	}}.holds},
 	{"own deadline over while queued", (*world).deadline},
 	{"locker closed", refusal{want: core.ReasonClosing, closed: true}.holds},
 	{"locker closes while the call is queued", (*world).closing},
@@ -211,6 +219,11 @@ var behaviours = []struct {
 	{"lease lost before the answer", (*world).lostBefore},
 	{"lease lost after the answer", lostAfter(func(c *conformance.Call) error { return c.Send("done") }, "done")},
 	{"lease lost after the header was flushed", onlyHTTP(lostAfter(flush, ""))},
+	{"lease lost before an answer that is checked", lostChecked(func(c *conformance.Call) error { return c.Send("done") })},
+	{"lease lost before an answer that is checked, and flushed", onlyHTTP(lostChecked(flush))},
+	{"lease lost before an answer that is checked, and panics", onlyHTTP((*world).lostCheckedPanic)},
+	{"lease lost, and the handler returns without an answer", (*world).lostSilent},
+	{"answer that is checked while the lock is held", (*world).checked},
 	{"maximum hold before the answer", (*world).maxHold},
 
 	{"request is as it was after an answer", restores(say("done"), true)},
@@ -242,17 +255,18 @@ func TestEveryFrameworkBehavesTheSame(t *testing.T) {
 
 // answers is the table of the design: what a client is told, by protocol.
 var answers = map[core.Reason]struct{ http, httpRetry, grpc, grpcRetry, pushback string }{
-	core.ReasonBadKey:        {"400", "", "InvalidArgument", "", ""},
-	core.ReasonBodyTooLarge:  {"413", "", "ResourceExhausted", "", ""},
-	core.ReasonHeld:          {"423", "1s", "Aborted", "100ms", "100"},
-	core.ReasonQueueFull:     {"423", "1s", "Aborted", "100ms", "100"},
-	core.ReasonDeadline:      {"423", "", "DeadlineExceeded", "", ""},
-	core.ReasonUnavailable:   {"503", "1s", "Unavailable", "", ""},
-	core.ReasonClosing:       {"503", "1s", "Unavailable", "100ms", "100"},
-	core.ReasonLost:          {"500", "", "Aborted", "", "-1"},
-	core.ReasonMaxHold:       {"500", "", "Aborted", "", "-1"},
-	core.ReasonMisconfigured: {"500", "", "Internal", "", ""},
-	core.ReasonInternal:      {"500", "", "Internal", "", ""},
+	core.ReasonBadKey:         {"400", "", "InvalidArgument", "", ""},
+	core.ReasonBodyTooLarge:   {"413", "", "ResourceExhausted", "", ""},
+	core.ReasonHeld:           {"423", "1s", "Aborted", "100ms", "100"},
+	core.ReasonQueueFull:      {"423", "1s", "Aborted", "100ms", "100"},
+	core.ReasonPrincipalLimit: {"429", "1s", "ResourceExhausted", "100ms", "100"},
+	core.ReasonDeadline:       {"423", "", "DeadlineExceeded", "", ""},
+	core.ReasonUnavailable:    {"503", "1s", "Unavailable", "", ""},
+	core.ReasonClosing:        {"503", "1s", "Unavailable", "100ms", "100"},
+	core.ReasonLost:           {"500", "", "Aborted", "", "-1"},
+	core.ReasonMaxHold:        {"500", "", "Aborted", "", "-1"},
+	core.ReasonMisconfigured:  {"500", "", "Internal", "", ""},
+	core.ReasonInternal:       {"500", "", "Internal", "", ""},
 }
 
 // TestOneRuleExcludesAcrossFrameworks lets a call of each framework wait for one

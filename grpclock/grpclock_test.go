@@ -173,7 +173,7 @@ func TestEndOfTheCallWhileQueuedIsDeadlineExceededOrCanceledAndFreesThePlace(t *
 func TestEveryReasonHasAStatus(t *testing.T) {
 	for reason, want := range map[core.Reason]codes.Code{
 		core.ReasonBadKey: codes.InvalidArgument, core.ReasonBodyTooLarge: codes.ResourceExhausted,
-		core.ReasonHeld: codes.Aborted, core.ReasonQueueFull: codes.Aborted,
+		core.ReasonHeld: codes.Aborted, core.ReasonQueueFull: codes.Aborted, core.ReasonPrincipalLimit: codes.ResourceExhausted,
 		core.ReasonDeadline: codes.DeadlineExceeded, core.ReasonCanceled: codes.Canceled,
 		core.ReasonUnavailable: codes.Unavailable, core.ReasonNotReplicated: codes.Unavailable,
 		core.ReasonClosing: codes.Unavailable, core.ReasonLost: codes.Aborted, core.ReasonMaxHold: codes.Aborted,
