@@ -1,0 +1,338 @@
+//go:build unix
+
+package fencing_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/fencing"
+	"github.com/interlock-go/interlock/internal/redistest"
+	"github.com/interlock-go/interlock/trust/internal/pgtest"
+)
+
+// claim is a transaction that does nothing else.
+type claim func(ctx context.Context, tx *sql.Tx, token int64) error
+
+var claims = map[string]claim{
+	"table":  func(ctx context.Context, tx *sql.Tx, token int64) error { return fences.Claim(ctx, tx, "k", token) },
+	"column": func(ctx context.Context, tx *sql.Tx, token int64) error { return accounts.Claim(ctx, tx, "42", token) },
+}
+
+func TestOnlyTheLatestTokenClaims(t *testing.T) {
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		for name, claim := range claims {
+			t.Run(name, func(t *testing.T) {
+				with := func(token int64) error {
+					return inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error { return claim(t.Context(), tx, token) })
+				}
+				if err := with(5); err != nil {
+					t.Fatalf("the first: %v", err)
+				}
+				if err := with(5); err != nil {
+					t.Errorf("its holder again: %v", err)
+				}
+				wantStale(t, with(4), 4, 5)
+				// As large as real ones are.
+				now := time.Now().UnixMicro()
+				if err := with(now); err != nil {
+					t.Errorf("the next: %v", err)
+				}
+				wantStale(t, with(now-1), now-1, now)
+				if err := with(now + 1); err != nil {
+					t.Errorf("the next but one: %v", err)
+				}
+			})
+		}
+		wantBalance(t, db, 100)
+	})
+}
+
+func TestARowThatIsNotThereCannotBeClaimed(t *testing.T) {
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		err := inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error { return accounts.Claim(t.Context(), tx, "43", 1) })
+		if !errors.Is(err, sql.ErrNoRows) || errors.Is(err, fencing.ErrStale) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestARollbackLeavesTheFenceAsItWas(t *testing.T) {
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		mine := errors.New("changed my mind")
+		err := inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error {
+			return errors.Join(
+				fences.Claim(t.Context(), tx, "k", 9), accounts.Claim(t.Context(), tx, "42", 9),
+				setBalance(t.Context(), tx, 0), mine)
+		})
+		if err == nil || !errors.Is(err, mine) || err.Error() != mine.Error() {
+			t.Fatal(err)
+		}
+		if got := latest(t, db, "k"); got != 0 {
+			t.Errorf("the fence is %d", got)
+		}
+		wantBalance(t, db, 100)
+		err = inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error {
+			return errors.Join(fences.Claim(t.Context(), tx, "k", 5), accounts.Claim(t.Context(), tx, "42", 5))
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Fences are by whole keys, compared byte by byte.
+func TestKeysThatLookAlikeHaveFencesOfTheirOwn(t *testing.T) {
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		keys := []string{"k", "K", "k ", "", "'; DROP TABLE accounts --", "k%", "%2F", "ä", "a\u0308", "\u00e4b", strings.Repeat("k", 512)}
+		for i, key := range keys {
+			err := inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error {
+				return fences.Claim(t.Context(), tx, key, int64(len(keys)-i)) // each smaller than those before it
+			})
+			if err != nil {
+				t.Errorf("%q: %v", key, err)
+			}
+		}
+		for i, key := range keys {
+			if got := latest(t, db, key); got != int64(len(keys)-i) {
+				t.Errorf("%q has %d", key, got)
+			}
+		}
+		wantBalance(t, db, 100)
+	})
+}
+
+func TestPruneForgetsWhatWasClaimedLongAgo(t *testing.T) {
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		now := time.Now()
+		old, young := now.Add(-48*time.Hour).UnixMicro(), now.UnixMicro()
+		err := inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error {
+			return errors.Join(fences.Claim(t.Context(), tx, "old", old), fences.Claim(t.Context(), tx, "young", young))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := fences.Prune(t.Context(), db, now.Add(-24*time.Hour)); n != 1 || err != nil {
+			t.Errorf("pruned %d, %v", n, err)
+		}
+		if o, y := latest(t, db, "old"), latest(t, db, "young"); o != 0 || y != young {
+			t.Errorf("left are %d and %d", o, y)
+		}
+	})
+}
+
+// Many claim a key at the same moment for the first time. Whoever gets it has a
+// larger token than all who got it before.
+func TestFirstClaimsAtOnce(t *testing.T) {
+	levels := map[string][]sql.IsolationLevel{
+		"PostgreSQL": {sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable},
+		"SQLite":     {sql.LevelDefault},
+	}
+	for name, open := range databases {
+		for _, level := range levels[name] {
+			t.Run(fmt.Sprint(name, " ", level), func(t *testing.T) {
+				db := open(t)
+				prepare(t, db)
+				for round := range 10 {
+					firstClaims(t, db, level, fmt.Sprint("k", round))
+				}
+			})
+		}
+	}
+}
+
+func firstClaims(t *testing.T, db *sql.DB, level sql.IsolationLevel, key string) {
+	const n = 8
+	var (
+		wg      sync.WaitGroup
+		mu      sync.Mutex
+		granted []int64 // while the fence is locked, so in its order
+		refused int
+	)
+	start := make(chan struct{})
+	for _, i := range rand.Perm(n) {
+		token := int64(i + 1)
+		wg.Go(func() {
+			<-start
+			for {
+				err := inTx(t.Context(), db, level, func(tx *sql.Tx) error {
+					if err := fences.Claim(t.Context(), tx, key, token); err != nil {
+						return err
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					granted = append(granted, token)
+					return nil
+				})
+				var stale *fencing.StaleError
+				switch {
+				case sqlState(err) == serializationFailure && level > sql.LevelReadCommitted:
+					continue // says nothing about the token
+				case errors.As(err, &stale) && stale.Latest > token:
+					mu.Lock()
+					refused++
+					mu.Unlock()
+				case err != nil:
+					t.Errorf("token %d: %v", token, err)
+				}
+				return
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	if !slices.IsSorted(granted) || len(granted)+refused != n || latest(t, db, key) != n {
+		t.Errorf("granted %v, refused %d, the fence is %d", granted, refused, latest(t, db, key))
+	}
+}
+
+// serializationFailure is the SQLSTATE of a transaction that has to be tried again.
+const serializationFailure = "40001"
+
+// sqlState is the code of a PostgreSQL error, as its drivers tell it.
+func sqlState(err error) string {
+	var coded interface{ SQLState() string }
+	if errors.As(err, &coded) {
+		return coded.SQLState()
+	}
+	return ""
+}
+
+// The second of two transactions of a key waits for the first, in every isolation
+// level, and then either sees what that wrote or is refused.
+func TestAClaimWaitsForTheTransactionBeforeIt(t *testing.T) {
+	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		for name, claim := range claims {
+			for _, second := range []int64{6, 4} {
+				t.Run(fmt.Sprintf("%v, %s, token %d after 5", level, name, second), func(t *testing.T) {
+					db := pgtest.Open(t)
+					prepare(t, db)
+					debit := func(tx *sql.Tx, token int64, meanwhile func()) error {
+						if err := claim(t.Context(), tx, token); err != nil {
+							return err
+						}
+						n, err := balance(t.Context(), tx)
+						if err != nil {
+							return err
+						}
+						meanwhile()
+						return setBalance(t.Context(), tx, n-10)
+					}
+					result, failures := make(chan error, 1), 0
+					err := inTx(t.Context(), db, level, func(tx *sql.Tx) error {
+						return debit(tx, 5, func() {
+							go func() {
+								for {
+									err := inTx(t.Context(), db, level, func(tx *sql.Tx) error { return debit(tx, second, func() {}) })
+									if sqlState(err) != serializationFailure {
+										result <- err
+										return
+									}
+									failures++
+								}
+							}()
+							awaitBlocked(t, db)
+						})
+					})
+					if err != nil {
+						t.Errorf("the first: %v", err)
+					}
+					err = <-result
+					if second < 5 {
+						wantStale(t, err, second, 5)
+						wantBalance(t, db, 90)
+					} else {
+						if err != nil {
+							t.Errorf("the second: %v", err)
+						}
+						wantBalance(t, db, 80)
+					}
+					if want := level > sql.LevelReadCommitted; (failures > 0) != want {
+						t.Errorf("%d serialization failures", failures)
+					}
+				})
+			}
+		}
+	}
+}
+
+// awaitBlocked waits until a transaction of this test waits for another's lock.
+func awaitBlocked(t *testing.T, db *sql.DB) {
+	t.Helper()
+	redistest.Eventually(t, 20*time.Second, func(ctx context.Context) error {
+		var n int
+		err := db.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").Scan(&n)
+		if err == nil && n == 0 {
+			err = errors.New("nobody waits")
+		}
+		return err
+	})
+}
+
+// The work is done between two transactions, for it takes long. Two holders have
+// both read when the first of them writes: it was paused, and its lock has passed
+// to the other.
+func TestOnlyAClaimBeforeTheReadKeepsBothUpdates(t *testing.T) {
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		none := func(context.Context, *sql.Tx, int64) error { return nil }
+		for name, c := range map[string]struct {
+			beforeRead, beforeWrite claim
+			lost                    bool // an update that was acknowledged
+		}{
+			"no fence":             {none, none, true},
+			"checked when written": {none, claims["table"], true},
+			"claimed when read":    {claims["table"], claims["table"], false},
+			"claimed in the row":   {claims["column"], claims["column"], false},
+		} {
+			t.Run(name, func(t *testing.T) {
+				if _, err := db.ExecContext(t.Context(), "DELETE FROM interlock_fence"); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := db.ExecContext(t.Context(), "UPDATE accounts SET balance = 100, fence = 0"); err != nil {
+					t.Fatal(err)
+				}
+				read := func(token int64) (n int64) {
+					err := inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) (err error) {
+						if err = c.beforeRead(t.Context(), tx, token); err != nil {
+							return err
+						}
+						n, err = balance(t.Context(), tx)
+						return err
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return n
+				}
+				write := func(token, n int64) error {
+					return inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error {
+						if err := c.beforeWrite(t.Context(), tx, token); err != nil {
+							return err
+						}
+						return setBalance(t.Context(), tx, n)
+					})
+				}
+				paused, successor := read(1), read(2)
+				late := write(1, paused-10)
+				if err := write(2, successor-1); err != nil {
+					t.Fatal(err)
+				}
+				if c.lost && late != nil {
+					t.Errorf("the late write is refused: %v; the test shows nothing", late)
+				}
+				if !c.lost {
+					wantStale(t, late, 1, 2)
+				}
+				wantBalance(t, db, 99)
+			})
+		}
+	})
+}
