@@ -147,7 +147,7 @@ func (h *hostile) serve(cn net.Conn, d misdeed, first bool) {
 		case name == "hello":
 			answer = []byte("-ERR unknown command\r\n")
 		case name == "info":
-			answer = []byte("$40\r\nrun_id:abc\r\nserver_time_usec:17000000000000\r\n")
+			answer = []byte("$12\r\nrun_id:abc\r\n\r\n")
 		case name == "ping":
 			answer = []byte("+PONG\r\n")
 		default:
@@ -362,16 +362,7 @@ func FuzzReplies(f *testing.F) {
 		if token < 0 || token > 0 && !says(reply, token) {
 			t.Errorf("%s, %q, %d: granted with %d, %v", call.name, reply, then, token, err)
 		}
-		if err := errors.Join(store.Close(), rdb.Close()); err != nil {
-			t.Error(err)
-		}
-		srv.drop()
-		redistest.Eventually(t, 10*time.Second, func(context.Context) error {
-			if n := runtime.NumGoroutine(); n > before {
-				return fmt.Errorf("%s, %q, %d: %d goroutines, there were %d", call.name, reply, then, n, before)
-			}
-			return nil
-		})
+		srv.wantNothingLeft(t, before, store, rdb)
 	})
 }
 
@@ -426,15 +417,66 @@ func FuzzMessages(f *testing.F) {
 			t.Errorf("%q: nothing heard", said)
 		}
 		stop()
-		if err := errors.Join(store.Close(), rdb.Close()); err != nil {
+		srv.wantNothingLeft(t, before, store, rdb)
+	})
+}
+
+// FuzzVotes has a server of a quorum answer anything. It votes only for what was
+// proposed to it.
+func FuzzVotes(f *testing.F) {
+	for i, r := range append([]string{
+		"*3\r\n:1\r\n:1700000000000000\r\n:5\r\n", "*3\r\n:2\r\n:1700000000000000\r\n:5\r\n", "*3\r\n:1\r\n:1700000000000000\r\n:0\r\n",
+	}, replies...) {
+		f.Add([]byte(r), uint8(i%(2*ends)))
+	}
+	srv := newHostile(f)
+	quiet := slog.New(slog.DiscardHandler)
+	f.Fuzz(func(t *testing.T, reply []byte, how uint8) {
+		if len(reply) > 1<<12 || claimsTooMuch.Match(reply) {
+			return
+		}
+		srv.set(misdeed{reply: reply, then: int(how) % ends})
+		before := runtime.NumGoroutine()
+		rdb := srv.client(t, 2)
+		node, err := redisstore.NewNode(rdb, anybody, redisstore.Timeout(10*time.Millisecond), redisstore.Logger(quiet))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const token = 1_700_000_000_000_000
+		over := make(chan redisstore.Vote, 2)
+		if int(how)/ends%2 == 0 {
+			node.Propose(redisstore.Proposal{Key: "k", Owner: "a:1", TTL: time.Minute, Token: token, Deadline: soon()},
+				func(v redisstore.Vote, _ error) { over <- v })
+		} else {
+			node.Withdraw(redisstore.Withdrawal{Key: "k", Owner: "a:1", TTL: time.Minute, Deadline: soon()},
+				func(error) { over <- redisstore.Vote{} })
+		}
+		select {
+		case v := <-over:
+			if v.Granted && v.Token == token && !says(reply, token) {
+				t.Errorf("%q, %d: taken for a vote", reply, how)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%q, %d: no end", reply, how)
+		}
+		srv.wantNothingLeft(t, before, node, rdb)
+	})
+}
+
+// wantNothingLeft closes what was opened, and waits until no more goroutines run
+// than before.
+func (h *hostile) wantNothingLeft(t *testing.T, before int, opened ...io.Closer) {
+	t.Helper()
+	for _, c := range opened {
+		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		srv.drop()
-		redistest.Eventually(t, 10*time.Second, func(context.Context) error {
-			if n := runtime.NumGoroutine(); n > before {
-				return fmt.Errorf("%q: %d goroutines, there were %d", said, n, before)
-			}
-			return nil
-		})
+	}
+	h.drop()
+	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+		if n := runtime.NumGoroutine(); n > before {
+			return fmt.Errorf("%d goroutines, there were %d", n, before)
+		}
+		return nil
 	})
 }

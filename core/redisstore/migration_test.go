@@ -50,11 +50,13 @@ func named(name func(string) string, keys []string) (names []string) {
 	return names
 }
 
-// awaitListener waits until a master has a subscriber for a key's releases.
-func awaitListener(t *testing.T, s *redistest.Server, key string) {
+func freeOf(key string) string { return lockOf(key) + ":free" }
+func doneOf(id string) string  { return "interlock:idem:{" + id + "}:done" }
+
+// awaitListener waits until a master has a subscriber for a channel.
+func awaitListener(t *testing.T, s *redistest.Server, channel string) {
 	t.Helper()
 	rdb := s.Client(t)
-	channel := lockOf(key) + ":free"
 	redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error {
 		n, err := rdb.PubSubShardNumSub(ctx, channel).Result()
 		if err != nil || n[channel] == 0 {
@@ -144,8 +146,13 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 			release(t, was)
 			heir := <-next
 			heard := pass(t, b, awaited, sought.Token())
-			awaitListener(t, from, awaited)
+			awaitListener(t, from, freeOf(awaited))
 			claim(t, store, claimed, "first", idempotency.StateGranted)
+			woken := make(chan error, 100)
+			stop := store.Await(claimed, time.Now(), func() { woken <- nil })
+			defer stop()
+			awaitListener(t, from, doneOf(claimed))
+			within(t, "the confirmation of a subscription", servedWithin, woken)
 
 			set.Settle(t)
 			m := set.Migrate(t, slot, from, to)
@@ -203,6 +210,7 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 			m.Finish(t)
 			within(t, "a free lock", servedWithin, again)
 			within(t, "a lock that was released meanwhile", servedWithin, heard)
+			within(t, "a record that was completed meanwhile", servedWithin, woken)
 			within(t, "several that exclude each other", 20*time.Second, shared)
 			if err := <-handedBack; err != nil && !errors.Is(err, core.ErrNotReady) {
 				t.Errorf("releasing a lock that was handed over: %v", err)
@@ -214,7 +222,7 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 				t.Errorf("Check of a held lock afterwards: %v", err)
 			}
 			heard = pass(t, b, held, kept.Token())
-			awaitListener(t, to, held)
+			awaitListener(t, to, freeOf(held))
 			release(t, kept)
 			within(t, "the next release", servedWithin, heard)
 			claim(t, store, claimed, "fifth", idempotency.StateCompleted)
@@ -244,12 +252,12 @@ func TestASlotThatMovesLeavesTheConnectionToTheOthers(t *testing.T) {
 	}
 	from, to := set.Shards[0][0], set.Shards[1][0]
 	for _, key := range keys {
-		awaitListener(t, from, key)
+		awaitListener(t, from, freeOf(key))
 	}
 	before := listeners(t, from)
 	for _, key := range keys[1:] {
 		set.Migrate(t, redistest.Slot(key), from, to).Finish(t)
-		awaitListener(t, to, key)
+		awaitListener(t, to, freeOf(key))
 	}
 	if after := listeners(t, from); after != before {
 		t.Errorf("subscribed connections were %s, and are %s", before, after)
