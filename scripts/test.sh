@@ -1,15 +1,18 @@
 #!/bin/sh
 # Runs all tests under the race detector, after installing what they need and
-# this machine lacks: a redis-server (or valkey-server) and a C compiler.
+# this machine lacks: a redis-server (or valkey-server), a C compiler, and for the
+# nested modules PostgreSQL.
 #
 #   scripts/test.sh                            everything
 #   scripts/test.sh -run=TestLock ./core/...   arguments go to go test
 #   RACE=0 scripts/test.sh -bench=.            without the race detector
 #
 # Without a package (an argument that begins with a dot) the packages of all
-# modules are tested, those of nested modules with -short. On Debian the package
-# redis-server also starts a service on port 6379; the tests never use it, and
-# `systemctl disable --now redis-server` ends it.
+# modules are tested, those of nested modules with -short. On Debian the packages
+# redis-server and postgresql also start services, on ports 6379 and 5432; the
+# tests never use them, and `systemctl disable --now redis-server postgresql` ends
+# them. INTERLOCK_REDIS_SERVER names another redis-server to be used, and
+# INTERLOCK_POSTGRES_BIN another directory of initdb and postgres.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -31,25 +34,38 @@ find_cc() {
 	return 1
 }
 
-# install needs redis, cc or both, and installs the packages that bring them;
-# without the rights it prints the command to type.
+# have_postgres looks where the tests do: in the directory that is named, on PATH,
+# and where Debian puts what is not on it.
+have_postgres() {
+	if [ -n "${INTERLOCK_POSTGRES_BIN:-}" ]; then return 0; fi
+	if have initdb && have postgres; then return 0; fi
+	for dir in /usr/lib/postgresql/*/bin; do
+		if [ -x "$dir/initdb" ] && [ -x "$dir/postgres" ]; then return 0; fi
+	done
+	return 1
+}
+
+# install needs some of redis, cc and postgresql, and installs the packages that
+# bring them; without the rights it prints the command to type.
 install() {
+	postgresql=postgresql
 	if have apt-get; then
 		cmd="apt-get install -y --no-install-recommends" redis=redis-server cc="gcc libc6-dev"
 	elif have apk; then
 		cmd="apk add" redis=redis cc="gcc musl-dev"
 	elif have dnf; then
-		cmd="dnf install -y" redis=redis cc="gcc glibc-devel"
+		cmd="dnf install -y" redis=redis cc="gcc glibc-devel" postgresql=postgresql-server
 	elif have brew; then
 		cmd="brew install" redis=redis cc=llvm
 	else
-		say "missing: $*. Install redis-server (or valkey-server) and a C compiler, then try again."
+		say "missing: $*. Install redis-server (or valkey-server), a C compiler and PostgreSQL, then try again."
 		exit 1
 	fi
 	for name in "$@"; do
 		case $name in
 		redis) cmd="$cmd $redis" ;;
 		cc) cmd="$cmd $cc" ;;
+		postgresql) cmd="$cmd $postgresql" ;;
 		esac
 	done
 	# A fresh machine has no package lists yet.
@@ -73,6 +89,12 @@ if ! have go; then
 	exit 1
 fi
 
+# Those who name packages name some of this module, which need no PostgreSQL.
+all=1
+for arg in "$@"; do
+	case $arg in .*) all= ;; esac
+done
+
 missing=
 if [ -z "${INTERLOCK_REDIS_SERVER:-}" ] && ! have redis-server && ! have valkey-server; then
 	missing=redis
@@ -81,6 +103,9 @@ race=
 if [ "${RACE:-1}" != 0 ]; then
 	race=-race
 	find_cc >/dev/null || missing="$missing cc"
+fi
+if [ -n "$all" ]; then
+	have_postgres || missing="$missing postgresql"
 fi
 if [ -n "$missing" ]; then
 	# shellcheck disable=SC2086 # a list of words
@@ -92,14 +117,10 @@ if [ -n "$race" ]; then
 	export CC CGO_ENABLED=1
 fi
 
-for arg in "$@"; do
-	case $arg in
-	.*)
-		say "go test $race $*"
-		exec go test $race "$@"
-		;;
-	esac
-done
+if [ -z "$all" ]; then
+	say "go test $race $*"
+	exec go test $race "$@"
+fi
 
 say "go test $race $* ./..."
 go test $race "$@" ./...
