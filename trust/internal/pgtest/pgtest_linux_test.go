@@ -44,7 +44,7 @@ func TestServerDiesWithAKilledTestBinary(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, stdout)
 	_ = cmd.Wait() // "signal: killed"
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	db, err := sql.Open("pgx", "host="+dir+" user=postgres dbname=postgres sslmode=disable")
 	if err != nil {
 		t.Fatal(err)
