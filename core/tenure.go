@@ -321,11 +321,12 @@ func (l *Locker) reportLoss(t *turn, reason LossReason, cause, lastErr error) {
 	if errors.Is(cause, ErrNotOwner) {
 		cause = ErrLost
 	}
+	// Before the handler hears of it: it may answer because of that.
+	loss := t.loss(reason, lastErr)
 	t.lease.end(cause)
 	if reason == "" {
 		return
 	}
-	loss := t.loss(reason, lastErr)
 	if o := t.lease.obs; o != nil && o.Lost != nil {
 		o.Lost(loss)
 	}
