@@ -445,6 +445,17 @@ var table = []row{
 			f.Error(err)
 		}
 	}},
+	{name: "a lock that checks answers was lost", run: func(f *fixture) {
+		engine := f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}", core.CheckAnswer())))
+		e := f.serve(engine, func(ctx context.Context, _ string, _ int64) (Outcome, string) {
+			if n := f.rdb.Del(context.WithoutCancel(ctx), "interlock:{account/42}").Val(); n != 1 {
+				f.Error("the lock is not there")
+			}
+			return OK, "done, so it thinks"
+		})
+		f.want("first", e.pay("k"), refused(core.ReasonLost))
+		f.want("its outcome is not stored", e.pay("k"), refused(core.ReasonInFlight))
+	}},
 	{name: "a panic under a lock", run: func(f *fixture) {
 		var b bank
 		engine := f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}", core.Wait(0))))
