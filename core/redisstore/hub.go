@@ -309,8 +309,9 @@ func (ln *line) leave(t *topic) {
 }
 
 // misplaced takes the answer that the server does not have a channel's slot. It
-// does not say which channel's, but it is one that was not confirmed.
-func (ln *line) misplaced() {
+// does not say which channel's, but it is one that was not confirmed. If there
+// is none, it reports false: nobody knows what is subscribed then.
+func (ln *line) misplaced() (known bool) {
 	h := ln.hub
 	h.mu.Lock()
 	defer h.unlock()
@@ -318,8 +319,10 @@ func (ln *line) misplaced() {
 	for _, t := range ln.topics {
 		if t.confirmed.IsZero() {
 			ln.leave(t)
+			known = true
 		}
 	}
+	return known
 }
 
 // connect subscribes to all topics of the line over a new connection and reads
@@ -358,7 +361,9 @@ func (ln *line) connect() (good bool) {
 			}
 		case ln.ctx.Err() == nil && isReply(err) && fateOf(err) == elsewhere:
 			good, silent = true, false
-			ln.misplaced()
+			if !ln.misplaced() {
+				return good
+			}
 		case ln.ctx.Err() != nil, silent, !isTimeout(err):
 			return good
 		default:
