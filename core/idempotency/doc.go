@@ -46,7 +46,7 @@
 // MarkEffect writes to the record that the effect is about to happen. After that
 // nobody takes over: when the process dies, duplicates are refused
 // (core.ReasonOutcomeUnknown) until the record's retention is over, or an
-// operator has found out and says Engine.Forget.
+// operator has found out and says so with Engine.Resolve.
 //
 // DownstreamKey is a key for the one who has the effect, the same in every
 // attempt. If the bank deduplicates by it, any number of attempts is one

@@ -91,8 +91,8 @@ func (e *Engine) Pending() int { return e.keeper.pending() }
 func (e *Engine) Close(ctx context.Context) error { return e.keeper.close(ctx) }
 
 // Forget deletes the record of a key, whatever its state, so that the next
-// request with it is carried out: for an operator who has found out that a
-// request whose outcome was unknown had no effect.
+// request with it is carried out. Where the outcome of a request was unknown, and
+// was found out, Resolve is safer.
 func (e *Engine) Forget(ctx context.Context, scope, key string) error {
 	if err := e.keeper.store.Forget(ctx, recordID(scope, key)); err != nil {
 		return fmt.Errorf("interlock: forgetting a record: %w", err)

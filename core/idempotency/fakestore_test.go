@@ -113,6 +113,15 @@ func (s *fakeStore) steal() {
 	}
 }
 
+// lapse ends the leases of all claims.
+func (s *fakeStore) lapse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.records {
+		r.ends = time.Now()
+	}
+}
+
 // damage replaces every response.
 func (s *fakeStore) damage(response string) {
 	s.mu.Lock()
@@ -359,6 +368,26 @@ func (s *fakeStore) Abandon(ctx context.Context, q idempotency.AbandonRequest) e
 		return f.err
 	}
 	return err
+}
+
+func (s *fakeStore) Resolve(ctx context.Context, q idempotency.ResolveRequest) error {
+	var err error
+	f, here := s.send(ctx, call{op: "resolve", id: q.ID, token: q.Token}, q.Deadline, func() {
+		r := s.get(q.ID)
+		switch {
+		case r == nil || r.state != idempotency.StateInFlight || time.Now().Before(r.ends) || !r.marked && !q.Strict:
+			err = idempotency.ErrNotUnknown
+		case q.Response == nil:
+			delete(s.records, q.ID)
+		default:
+			r.token, r.state, r.response = q.Token, idempotency.StateCompleted, string(q.Response)
+			r.expires = later(r.expires, time.Now().Add(q.Retention))
+		}
+	}, nil)
+	if !here {
+		return errSlow
+	}
+	return errors.Join(f.err, err)
 }
 
 func (s *fakeStore) Forget(_ context.Context, id string) error {

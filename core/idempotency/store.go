@@ -47,6 +47,12 @@ type Store interface {
 	// after a try of unknown outcome counts as success.
 	Abandon(ctx context.Context, req AbandonRequest) error
 
+	// Resolve settles a record that a claim would find in StateUnknown: it stores
+	// a response, or deletes the record. Else it changes nothing and returns
+	// ErrNotUnknown; where an earlier try may have deleted the record, a record
+	// that is not there counts as success.
+	Resolve(ctx context.Context, req ResolveRequest) error
+
 	// Forget deletes a record, whatever its state.
 	Forget(ctx context.Context, id string) error
 
@@ -179,4 +185,19 @@ type AbandonRequest struct {
 	Deadline  time.Time
 	// Release is as in CommitRequest.
 	Release func(ctx context.Context)
+}
+
+// ResolveRequest settles a record whose outcome is unknown.
+type ResolveRequest struct {
+	ID string
+	// Token replaces the one of the claim. It is used for nothing else.
+	Token string
+	// Strict is as in ClaimRequest: a claim that has lapsed is unknown even if it
+	// is not marked.
+	Strict bool
+	// Response is the envelope to store; nil deletes the record.
+	Response []byte
+	// Retention, Tombstone and Deadline are as in CommitRequest.
+	Retention, Tombstone time.Duration
+	Deadline             time.Time
 }

@@ -32,12 +32,16 @@ var commitSource string
 //go:embed lua/idem_abandon.lua
 var abandonSource string
 
+//go:embed lua/idem_resolve.lua
+var resolveSource string
+
 var (
 	claimScript   = newScript(claimSource)
 	extendScript  = newScript(extendSource)
 	markScript    = newScript(markSource)
 	commitScript  = newScript(commitSource)
 	abandonScript = newScript(abandonSource)
+	resolveScript = newScript(resolveSource) // rare: its source is sent along
 )
 
 var _ idempotency.Store = (*Store)(nil)
@@ -315,6 +319,33 @@ func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) err
 		return wrapRecord(errReply)
 	}
 	return nil
+}
+
+// Resolve implements idempotency.Store.
+func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) error {
+	record := s.names.record(ask.ID)
+	keep, trace := milliseconds(ask.Retention), milliseconds(ask.Retention+ask.Tombstone)
+	nkeys, args := 1, []any{nil, nil, nil, &record}
+	if ask.Tombstone > 0 {
+		nkeys, args = 2, append(args, tombstoneOf(record))
+	}
+	r := &request{
+		store: s, script: resolveScript, nkeys: nkeys,
+		args: append(args, &ask.Token, ask.Response, &keep, flag(ask.Strict), &trace),
+		lock: record, deadline: ask.Deadline, done: make(chan struct{}, 1),
+	}
+	r.start()
+	switch word, err := r.word(ctx); {
+	case err != nil:
+		return err
+	case word == "known" && r.ambiguous && ask.Response == nil, word == "resolved":
+		return nil
+	case word == "known":
+		return idempotency.ErrNotUnknown
+	case word == "damaged":
+		return idempotency.ErrDamaged
+	}
+	return wrapRecord(errReply)
 }
 
 // Forget implements idempotency.Store.

@@ -1,0 +1,89 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// ErrNotUnknown says that there is nothing to resolve: the request is still in
+// flight, its answer is stored, its claim is free for the next attempt, or there is
+// no record of it.
+var ErrNotUnknown = errors.New("interlock: the outcome of the request is not unknown")
+
+// Resolution is what somebody has found out about a request whose outcome was
+// unknown. The zero value is none. CarriedOut and NotCarriedOut make one.
+type Resolution struct {
+	found    bool
+	protocol string // empty: it was not carried out
+	answer   Response
+}
+
+// CarriedOut says that the request had its effect. From now on it is answered with
+// this: of HTTP status, header and body, of GRPC the code and, if that is OK, the
+// bytes of the message, else those of a google.rpc.Status. The protocol is the
+// request's; an answer of the other is never sent (core.ReasonNoRecord).
+func CarriedOut(protocol string, answer Response) Resolution {
+	return Resolution{true, protocol, answer}
+}
+
+// NotCarriedOut says that the request had no effect, and will have none: the next
+// one with its key is carried out.
+func NotCarriedOut() Resolution { return Resolution{found: true} }
+
+// check returns core.ErrConfig for an answer that no client could be given.
+func (r Resolution) check(limit int64) error {
+	low, high := 200, 999
+	if r.protocol == GRPC {
+		low, high = 0, 16
+	}
+	switch {
+	case !r.found:
+		return fmt.Errorf("%w: an empty Resolution; CarriedOut and NotCarriedOut make one", core.ErrConfig)
+	case r.protocol == "":
+		return nil
+	case r.protocol != HTTP && r.protocol != GRPC:
+		return fmt.Errorf("%w: CarriedOut(%q): the protocol is HTTP or GRPC", core.ErrConfig, r.protocol)
+	case r.answer.Status < low || r.answer.Status > high:
+		return fmt.Errorf("%w: CarriedOut: status %d", core.ErrConfig, r.answer.Status)
+	case int64(len(r.answer.Body)) > limit:
+		return fmt.Errorf("%w: CarriedOut: a body of %d bytes, MaxResponse is %d", core.ErrConfig, len(r.answer.Body), limit)
+	}
+	return nil
+}
+
+// Resolve ends that duplicates of a request are refused with
+// core.ReasonOutcomeUnknown, by what an operator, or a job that asks the bank, has
+// found out. It is for an Engine with the options of the endpoint, and takes the
+// principal and the key without quotes.
+//
+// It changes a record only if its outcome is unknown at that moment, and otherwise
+// returns ErrNotUnknown: it is safe beside clients that retry, and of several that
+// resolve one record the first counts. The claim is then nobody's any more. A
+// process that was only stopped, and wakes, cannot mark an effect, and answers with
+// what was stored. What it can still do is to have an effect that it has marked
+// before: NotCarriedOut is for when the bank will not accept that one any more, or
+// the process is known to be dead.
+//
+// Its other errors are core.ErrConfig for a Resolution that is none, and what the
+// store says, after which it may or may not have been done: call it again.
+func (e *Engine) Resolve(ctx context.Context, scope, key string, found Resolution) error {
+	c := e.config
+	if err := found.check(c.maxResponse); err != nil {
+		return err
+	}
+	req := ResolveRequest{
+		ID: recordID(scope, key), Token: e.tokens.next(), Strict: c.strict,
+		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(storeWait),
+	}
+	if found.protocol != "" {
+		req.Response = encode(found.protocol, found.answer, c.keeper(found.protocol, found.answer.Header))
+	}
+	if err := e.keeper.store.Resolve(ctx, req); err != nil {
+		return fmt.Errorf("interlock: resolving a record: %w", err)
+	}
+	return nil
+}

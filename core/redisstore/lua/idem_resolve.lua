@@ -1,0 +1,35 @@
+-- Settles a record whose outcome is unknown, by what somebody has found out.
+--
+-- KEYS[1] record
+-- KEYS[2] tombstone, only if one is wanted
+-- ARGV[1] token, a new one: whoever had the claim is heard no more
+-- ARGV[2] response; empty: there was no effect, and the record goes
+-- ARGV[3] how long the record is kept, in ms; what was promised is not shortened
+-- ARGV[4] 1: a claim that lapsed is unknown also if it is not marked
+-- ARGV[5] how long the tombstone is kept, in ms
+--
+-- Returns 'resolved', 'damaged', or 'known' if there is nothing to resolve.
+local r = redis.call('HMGET', KEYS[1], 'v', 't', 's', 'u', 'm')
+local ends = tonumber(r[4])
+if not r[2] then
+	return 'known'
+elseif r[1] ~= '1' or not ends then
+	return 'damaged'
+elseif r[2] == ARGV[1] then
+	return 'resolved' -- by an earlier try
+end
+local t = redis.call('TIME')
+if r[3] ~= 'c' or t[1] * 1000 + math.floor(t[2] / 1000) < ends or not (r[5] or ARGV[4] == '1') then
+	return 'known'
+end
+if ARGV[2] == '' then
+	redis.call('DEL', KEYS[1])
+	return 'resolved'
+end
+redis.call('HSET', KEYS[1], 't', ARGV[1], 's', 'd', 'r', ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3], 'GT')
+if KEYS[2] then
+	redis.pcall('SET', KEYS[2], '', 'PX', ARGV[5], 'NX')
+	redis.pcall('PEXPIRE', KEYS[2], ARGV[5], 'GT')
+end
+return 'resolved'
