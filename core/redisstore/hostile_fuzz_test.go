@@ -300,14 +300,14 @@ var calls = []struct {
 		return 0, s.Abandon(context.Background(), idempotency.AbandonRequest{ID: "id", Token: "t", Deadline: soon()})
 	}, false},
 	{"Extend", func(s *redisstore.Store) (n int64, err error) {
-		ctx, cancel := bounded(100 * time.Millisecond)
+		ctx, cancel := bounded(40 * time.Millisecond)
 		defer cancel()
 		s.Extend(ctx, []idempotency.Extension{{ID: "id", Token: "t", Lease: time.Minute, Retention: time.Hour}}, func(_ int, e error) { err = e })
 		return 0, err
 	}, true},
 }
 
-func soon() time.Time { return time.Now().Add(100 * time.Millisecond) }
+func soon() time.Time { return time.Now().Add(40 * time.Millisecond) }
 
 func granted(yes bool, token int64) int64 {
 	if yes {
@@ -317,7 +317,7 @@ func granted(yes bool, token int64) int64 {
 }
 
 func renewBy(s *redisstore.Store, asked bool) (_ int64, err error) {
-	ctx, cancel := bounded(100 * time.Millisecond)
+	ctx, cancel := bounded(40 * time.Millisecond)
 	defer cancel()
 	s.Renew(ctx, []core.Renewal{{Key: "k", Owner: "a:1", TTL: time.Minute, Asked: asked}}, func(_ int, _ bool, e error) { err = e })
 	return 0, err
