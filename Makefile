@@ -1,11 +1,13 @@
 # Every target says in its "##" comment what it does; `make` lists them.
 
 GO      ?= go
-# The linter's version is that of tools/go.mod. The binary is kept under it and
-# under Go's own, because a linter built by an older Go refuses newer code.
+# The tools' versions are those of tools/go.mod. The binaries are kept under them
+# and under Go's own, because a linter built by an older Go refuses newer code.
 LINT    := $(shell sed -n 's|.*golangci-lint/v2 \(v[0-9.]*\).*|\1|p' tools/go.mod)
 LINTER  := $(CURDIR)/.bin/golangci-lint-$(LINT)-$(shell $(GO) env GOVERSION)
-# Nested modules keep others' dependencies out of ours; the linter's has no code.
+SCAN    := $(shell sed -n 's|.*golang.org/x/vuln \(v[0-9.]*\).*|\1|p' tools/go.mod)
+SCANNER := $(CURDIR)/.bin/govulncheck-$(SCAN)-$(shell $(GO) env GOVERSION)
+# Nested modules keep others' dependencies out of ours; the tools' has no code.
 NESTED  := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod)))
 MODULES := . $(NESTED)
 
@@ -15,6 +17,7 @@ RUN     ?= .
 BENCH   ?= .
 ARGS    ?=
 COUNT   ?= 50
+GOVULNDB ?= https://vuln.go.dev
 FUZZTIME ?= 20s
 
 # each runs a command in every module and stops at the first that fails.
@@ -25,7 +28,7 @@ help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-8s %s\n", $$1, $$2 }'
 
 .PHONY: check
-check: deps vet lint test ## All that CI runs; nothing else is needed before a commit
+check: deps vet lint known test ## All that CI runs; nothing else is needed before a commit
 
 .PHONY: test
 test: ## All tests of all modules, with the race detector; installs redis-server if it is missing
@@ -68,6 +71,21 @@ lint: $(LINTER) ## Check format and style, and who imports whom; builds the lint
 vet: ## go vet, in all modules
 	$(call each,$(GO) vet ./...)
 
+.PHONY: vuln
+vuln: $(SCANNER) ## Look for known vulnerabilities that the code of any module reaches: make vuln GOVULNDB=file:///a/copy
+	$(call each,$(SCANNER) -db $(GOVULNDB) ./...)
+
+# A machine that cannot reach the database says so and goes on: govulncheck ends
+# with 3 for what it has found, and with 1 if it could not look.
+.PHONY: known
+known: $(SCANNER)
+	@code=0; why=$$($(SCANNER) -db $(GOVULNDB) -scan module 2>&1 >/dev/null) || code=$$?; \
+	case $$code in \
+	0|3) $(MAKE) --no-print-directory vuln ;; \
+	1) echo "not looked for known vulnerabilities, as 'make vuln' does: $$why" ;; \
+	*) echo "$$why"; exit $$code ;; \
+	esac
+
 .PHONY: deps
 deps: ## Check that go.mod and go.sum say what the code imports, and that modules are what they were
 	$(call each,$(GO) mod tidy -diff)
@@ -76,3 +94,6 @@ deps: ## Check that go.mod and go.sum say what the code imports, and that module
 $(LINTER):
 	@echo "building golangci-lint $(LINT); this takes a few minutes, once"
 	cd tools && $(GO) build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(SCANNER):
+	cd tools && $(GO) build -o $@ golang.org/x/vuln/cmd/govulncheck
