@@ -1,0 +1,140 @@
+package histories
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+var (
+	duration = flag.Duration("duration", 0, "for how long each topology is at work; default 20s, 5s with -short")
+	seedFlag = flag.Uint64("seed", 0, "of the faults and the processes' choices; default a new one")
+)
+
+// TestMain also is the beginning of the processes that take locks.
+func TestMain(m *testing.M) {
+	text := os.Getenv(ordersEnv)
+	if text == "" {
+		redistest.Main(m) // exits
+	}
+	var o orders
+	err := json.Unmarshal([]byte(text), &o)
+	if err == nil {
+		err = work(o, os.Stdin)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// TestHistories has processes take locks of each topology under faults, and judges
+// what they did.
+func TestHistories(t *testing.T) {
+	var rows []row
+	for _, top := range topologies {
+		t.Run(top.name, func(t *testing.T) {
+			where, faults := top.start(t)
+			crew := orders{Servers: where, Subjects: []string{product}, Goroutines: 24, Keys: 96}
+			verdicts, injected := play(t, crew, faults, span(20*time.Second, 5*time.Second))
+			v := verdicts[0]
+			rows = append(rows, row{top.name, injected, v})
+			for _, f := range faults {
+				if injected[f.name] == 0 && *duration >= time.Minute {
+					t.Errorf("%q was never injected", f.name)
+				}
+			}
+			if v.granted < 100 {
+				t.Errorf("%d grants are no test of a lock", v.granted)
+			}
+			if n := v.overlapsFenced + v.fencedLost + v.fencedStale; n > 0 {
+				t.Errorf("fenced register: %d overlapping writes, %d lost, %d of stale tokens",
+					v.overlapsFenced, v.fencedLost, v.fencedStale)
+			}
+			if by := v.caughtBy(); top.exclusive && len(by) > 0 {
+				t.Errorf("objected to by %v: %s", by, v.why)
+			}
+			if v.undecided > 0 {
+				t.Errorf("%d locks were not judged within %v each", v.undecided, searchTime)
+			}
+		})
+	}
+	if err := report(os.Stdout, rows); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBrokenLocksAreCaught has the same done to locks with a defect, and beside
+// them to two without.
+func TestBrokenLocksAreCaught(t *testing.T) {
+	subjects := append([]string{product, control}, broken...)
+	s := redistest.Start(t, durable)
+	crew := orders{Servers: servers{Kind: single, Addrs: []string{s.Addr()}}, Subjects: subjects, Goroutines: 4, Keys: 2}
+	verdicts, _ := play(t, crew, nil, min(span(20*time.Second, 6*time.Second), 20*time.Second))
+	for i, v := range verdicts {
+		by := v.caughtBy()
+		t.Logf("%-32s %5d holds: %s", subjects[i], v.granted, strings.Join(by, ", "))
+		switch isBroken := slices.Contains(broken, subjects[i]); {
+		case isBroken && len(by) == 0:
+			t.Errorf("%s: not caught", subjects[i])
+		case !isBroken && len(by) > 0:
+			t.Errorf("%s: objected to by %v: %s", subjects[i], by, v.why)
+		}
+	}
+}
+
+// span is for how long to go on.
+func span(long, short time.Duration) time.Duration {
+	switch {
+	case *duration > 0:
+		return *duration
+	case testing.Short():
+		return short
+	}
+	return long
+}
+
+// processes is how many there are at a time.
+const processes = 3
+
+// play has processes take the locks for a time, while they and the servers suffer
+// faults, and returns a verdict for each subject and how often each fault was
+// injected.
+func play(t *testing.T, o orders, faults []fault, d time.Duration) ([]*verdict, map[string]int) {
+	t.Helper()
+	o.Seed = *seedFlag
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
+	t.Logf("-seed %d -duration %v", o.Seed, d)
+	registers := redistest.Start(t)
+	o.Registers = registers.Addr()
+	// A long run is to see more of the locks than of the servers' absence.
+	gap := min(max(lease, d/20), 3*lease)
+	c := newCrew(t, o)
+	ctx, stop := context.WithTimeout(t.Context(), d)
+	defer stop()
+	c.work(ctx, processes)
+	rng := rand.New(rand.NewPCG(o.Seed, serverFaults))
+	for len(faults) > 0 && ctx.Err() == nil {
+		f := faults[rng.IntN(len(faults))]
+		pause(ctx, part(rng, gap/2, 2*gap))
+		if ctx.Err() == nil {
+			// With the test's context: what is begun is ended.
+			f.do(t.Context(), rng)
+			c.count(f.name)
+		}
+	}
+	<-ctx.Done()
+	runs, injected := c.end()
+	return judge(t, runs, o.Subjects, registers.Client(t)), injected
+}

@@ -1,0 +1,222 @@
+package histories
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/trust/internal/history"
+)
+
+// ordersEnv holds the orders of a process that is to work; see TestMain.
+const ordersEnv = "HISTORIES_ORDERS"
+
+// process is one run of a worker.
+type process struct {
+	orders orders
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	done   chan struct{} // closed when it has ended
+	killed int64
+	said   string // the file that its standard error goes to
+}
+
+// launch starts a worker: this program again. It dies with the thread that starts
+// it (prctl(2), PR_SET_PDEATHSIG), which is kept until it has ended, and so with
+// us; a process that is stopped would not notice the end of its input.
+func launch(o orders, dir string) (*process, error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{orders: o, done: make(chan struct{}), said: filepath.Join(dir, fmt.Sprintf("%d.err", o.Run))}
+	said, err := os.Create(p.said)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = said.Close() }() // the process has its own
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), ordersEnv+"="+string(text))
+	p.cmd.Stderr = said
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if p.input, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(p.done)
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait() // how it ended is in ProcessState
+		}
+	}()
+	return p, <-started
+}
+
+// kill ends the process at once. The time is taken before: whatever it does until
+// the signal arrives is more than it is credited with.
+func (p *process) kill() {
+	p.killed = history.Now()
+	_ = p.cmd.Process.Kill() // it has ended already, or it ends now
+	<-p.done
+}
+
+// run is what the process has recorded.
+func (p *process) run() (history.Run, error) {
+	records, err := history.Load(p.orders.Log)
+	return history.Run{Records: records, Killed: p.killed, Lease: int64(lease)}, err
+}
+
+// crew is the processes of a test, of which each is stopped, killed and cut off
+// by itself.
+type crew struct {
+	t      *testing.T
+	dir    string
+	orders orders
+	places sync.WaitGroup
+
+	mu     sync.Mutex
+	next   int
+	all    []*process
+	faults map[string]int
+	err    error
+}
+
+func newCrew(t *testing.T, o orders) *crew {
+	return &crew{t: t, dir: t.TempDir(), orders: o, faults: make(map[string]int)}
+}
+
+// count notes that a fault was injected.
+func (c *crew) count(fault string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults[fault]++
+}
+
+// start starts a process.
+func (c *crew) start() (*process, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next++
+	o := c.orders
+	o.Run = c.next
+	o.Log = filepath.Join(c.dir, fmt.Sprintf("%d.log", o.Run))
+	p, err := launch(o, c.dir)
+	if err != nil {
+		return nil, err
+	}
+	c.all = append(c.all, p)
+	return p, nil
+}
+
+// serverFaults and processFaults tell one sequence of random numbers from another
+// of the same seed.
+const (
+	serverFaults  = 1 << 48
+	processFaults = 2 << 48
+)
+
+// work starts n processes and does to them what the seed says, until ctx ends.
+func (c *crew) work(ctx context.Context, n int) {
+	for i := range n {
+		p, err := c.start()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.places.Go(func() {
+			rng := rand.New(rand.NewPCG(c.orders.Seed, processFaults|uint64(i)))
+			for ctx.Err() == nil && p != nil {
+				pause(ctx, part(rng, lease/4, 3*lease/2))
+				p = c.disturb(ctx, p, rng)
+			}
+		})
+	}
+}
+
+// part is a time between two.
+func part(rng *rand.Rand, from, to time.Duration) time.Duration {
+	return from + time.Duration(rng.Int64N(int64(to-from)))
+}
+
+// disturb injects one fault into a process, and returns the one that has its place
+// after it.
+func (c *crew) disturb(ctx context.Context, p *process, rng *rand.Rand) *process {
+	// Drawn whether used or not, so that one seed is one schedule.
+	which, d, n := rng.IntN(10), part(rng, lease/10, 5*lease/2), 1+rng.IntN(4)
+	if ctx.Err() != nil {
+		return p
+	}
+	switch {
+	case which < 4:
+		c.count("process stopped")
+		_ = p.cmd.Process.Signal(syscall.SIGSTOP) // if it is gone, its exit says so in the end
+		pause(ctx, d)
+		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	case which < 5:
+		c.count("process killed")
+		p.kill()
+		next, err := c.start()
+		if err != nil {
+			c.mu.Lock()
+			c.err = err
+			c.mu.Unlock()
+		}
+		return next
+	case which < 7:
+		c.count("process cut off")
+		_, _ = fmt.Fprintf(p.input, "cut %d\n", d.Milliseconds())
+	default:
+		c.count("replies lost")
+		_, _ = fmt.Fprintf(p.input, "lose %d\n", n)
+	}
+	return p
+}
+
+// end has the processes end and returns what all have recorded.
+func (c *crew) end() (runs []history.Run, faults map[string]int) {
+	c.t.Helper()
+	c.places.Wait()
+	if c.err != nil {
+		c.t.Fatal(c.err)
+	}
+	for _, p := range c.all {
+		if p.killed == 0 {
+			_ = p.input.Close() // it has ended already, or it ends now
+		}
+	}
+	bound := time.NewTimer(time.Minute)
+	defer bound.Stop()
+	for _, p := range c.all {
+		select {
+		case <-p.done:
+		case <-bound.C:
+			bound.Reset(0)
+			p.kill()
+			c.t.Errorf("process %d did not end within a minute", p.orders.Run)
+		}
+		if p.killed == 0 && !p.cmd.ProcessState.Success() {
+			said, _ := os.ReadFile(p.said) // only to explain
+			c.t.Errorf("process %d: %v\n%s", p.orders.Run, p.cmd.ProcessState, said)
+		}
+		run, err := p.run()
+		if err != nil && p.killed == 0 { // one that was killed at once has no log
+			c.t.Error(err)
+		}
+		runs = append(runs, run)
+	}
+	return runs, maps.Clone(c.faults)
+}

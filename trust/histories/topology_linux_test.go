@@ -1,0 +1,208 @@
+package histories
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// The topologies.
+const (
+	single       = "single"
+	replicated   = "replicated"
+	sentinel     = "sentinel"
+	cluster      = "cluster"
+	quorumOfFive = "quorum of 5"
+)
+
+// topology is a way to keep locks.
+type topology struct {
+	name string
+	// exclusive topologies promise that holds which are trusted never overlap;
+	// the others replicate asynchronously.
+	exclusive bool
+	// start starts the servers and returns what to do to them, by name. Each
+	// fault is over when it returns.
+	start func(t *testing.T) (servers, []fault)
+}
+
+// fault is something done to the servers.
+type fault struct {
+	name string
+	do   func(ctx context.Context, rng *rand.Rand)
+}
+
+var topologies = []topology{
+	{single, true, startSingle},
+	{replicated, true, startReplicated},
+	{sentinel, false, startSentinel},
+	{cluster, false, startCluster},
+	{quorumOfFive, true, startQuorum},
+}
+
+// durable is a server that keeps what it has acknowledged.
+var durable = redistest.Args("--appendonly", "yes", "--appendfsync", "always")
+
+func startSingle(t *testing.T) (servers, []fault) {
+	s := redistest.Start(t, durable)
+	return servers{Kind: single, Addrs: []string{s.Addr()}}, []fault{
+		{"server paused", func(ctx context.Context, rng *rand.Rand) { pauseServer(ctx, t, s, rng) }},
+		{"server killed", func(ctx context.Context, rng *rand.Rand) {
+			s.Kill()
+			pause(ctx, part(rng, 0, lease/2))
+			s.Restart(t)
+		}},
+	}
+}
+
+// pauseServer suspends a server for up to one and a half leases.
+func pauseServer(ctx context.Context, t *testing.T, s *redistest.Server, rng *rand.Rand) {
+	s.Pause(t)
+	pause(ctx, part(rng, lease/10, 3*lease/2))
+	s.Resume(t)
+}
+
+// startReplicated has every lock and renewal acknowledged by the replica, and
+// fails over by hand: the file with the master's address stands for what clients
+// ask in such an installation.
+func startReplicated(t *testing.T) (servers, []fault) {
+	set := redistest.Replicated(t, 1)
+	file := filepath.Join(t.TempDir(), "master")
+	publish := func() {
+		t.Helper()
+		if err := os.WriteFile(file+".new", []byte(set.Master.Addr()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish()
+	// failover promotes the replica of a master that does not answer, and makes
+	// that one its replica once it is back.
+	failover := func(back func()) {
+		old := set.Master
+		set.Master, set.Replicas = set.Replicas[0], []*redistest.Server{old}
+		tell(t, set.Master, "replicaof", "no", "one")
+		publish()
+		back()
+		tell(t, old, "replicaof", "127.0.0.1", port(set.Master))
+		set.AwaitSync(t)
+	}
+	return servers{Kind: replicated, Master: file}, []fault{
+		{"failover, master killed", func(ctx context.Context, rng *rand.Rand) {
+			set.Master.Kill()
+			pause(ctx, part(rng, 0, lease/2))
+			old := set.Master
+			failover(func() { old.Restart(t) })
+		}},
+		{"failover, master paused", func(ctx context.Context, rng *rand.Rand) {
+			old := set.Master
+			old.Pause(t)
+			pause(ctx, part(rng, 0, lease/2))
+			failover(func() {
+				pause(ctx, part(rng, 0, lease))
+				old.Resume(t)
+			})
+		}},
+		{"replica paused", func(ctx context.Context, rng *rand.Rand) { pauseServer(ctx, t, set.Replicas[0], rng) }},
+	}
+}
+
+func port(s *redistest.Server) string {
+	_, p, _ := strings.Cut(s.Addr(), ":")
+	return p
+}
+
+// tell sends one command to a server.
+func tell(t *testing.T, s *redistest.Server, args ...any) {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer func() { _ = rdb.Close() }() // one connection
+	if err := rdb.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%s: %v: %v", s.Addr(), args, err)
+	}
+}
+
+func startSentinel(t *testing.T) (servers, []fault) {
+	set := redistest.Sentinel(t, 2)
+	master := set.Master
+	return servers{Kind: sentinel, Addrs: set.Addrs()}, failovers(t,
+		func() *redistest.Server { return master },
+		func(old *redistest.Server) { master = set.AwaitFailover(t, old) })
+}
+
+func startCluster(t *testing.T) (servers, []fault) {
+	set := redistest.Cluster(t, 3, 1)
+	masters := make([]*redistest.Server, len(set.Shards))
+	for i, shard := range set.Shards {
+		masters[i] = shard[0]
+	}
+	shard := 0
+	return servers{Kind: cluster, Addrs: set.Addrs()}, failovers(t,
+		func() *redistest.Server {
+			shard = (shard + 1) % len(masters) // the last one's replica may not be back yet
+			return masters[shard]
+		},
+		func(old *redistest.Server) { masters[shard] = set.AwaitFailover(t, old) })
+}
+
+// failovers has a master fail and waits until the others have noticed.
+func failovers(t *testing.T, master func() *redistest.Server, await func(old *redistest.Server)) []fault {
+	return []fault{
+		{"failover, master killed", func(ctx context.Context, rng *rand.Rand) {
+			old := master()
+			old.Kill()
+			await(old)
+			pause(ctx, part(rng, 0, lease/2))
+			old.Restart(t)
+		}},
+		{"failover, master paused", func(ctx context.Context, rng *rand.Rand) {
+			old := master()
+			old.Pause(t)
+			await(old)
+			pause(ctx, part(rng, 0, lease/2))
+			old.Resume(t) // it serves who has not heard of the failover, until it hears of it itself
+		}},
+	}
+}
+
+// startQuorum never has more than two nodes down at a time; one that was killed
+// comes back empty, and has no vote for a lease.
+func startQuorum(t *testing.T) (servers, []fault) {
+	nodes := redistest.Independent(t, 5)
+	addrs := make([]string, len(nodes))
+	for i, s := range nodes {
+		addrs[i] = s.Addr()
+	}
+	two := func(rng *rand.Rand) (a, b *redistest.Server) {
+		order := rng.Perm(len(nodes))
+		return nodes[order[0]], nodes[order[1]]
+	}
+	var restarted time.Time
+	return servers{Kind: quorumOfFive, Addrs: addrs}, []fault{
+		{"two nodes paused", func(ctx context.Context, rng *rand.Rand) {
+			a, b := two(rng)
+			pause(ctx, time.Until(restarted.Add(lease)))
+			a.Pause(t)
+			pauseServer(ctx, t, b, rng)
+			a.Resume(t)
+		}},
+		{"node killed, another paused", func(ctx context.Context, rng *rand.Rand) {
+			a, b := two(rng)
+			pause(ctx, time.Until(restarted.Add(lease)))
+			a.Kill()
+			pauseServer(ctx, t, b, rng)
+			a.Restart(t)
+			restarted = time.Now()
+		}},
+	}
+}

@@ -1,0 +1,333 @@
+package histories
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/quorum"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/trust/internal/history"
+)
+
+// lease is how long a lock is held without being renewed, and the longest that a
+// process stays stopped is more than twice as much.
+const lease = time.Second
+
+// capacity is how many operations a process can record: more than it does in an
+// hour.
+const capacity = 1 << 23
+
+// orders is what a process is told at its start, as JSON.
+type orders struct {
+	Run        int      // its number, unique in a test
+	Seed       uint64   // of its choices
+	Log        string   // the file that it records in
+	Subjects   []string // the locks to use, by name
+	Goroutines int      // for each subject
+	Keys       int      // for each subject
+	Servers    servers  // that keep the locks
+	Registers  string   // the address of the server that keeps the registers
+}
+
+// servers says where the locks are kept.
+type servers struct {
+	Kind  string   // of topology
+	Addrs []string // of one server, of the sentinels, of the nodes
+	// Master is a file that holds the address of the present master where a
+	// failover is made by hand, as a name server would.
+	Master string
+}
+
+// worker is a process that takes locks.
+type worker struct {
+	orders
+	log       *history.Log
+	network   network // to the locks
+	replies   network // from the registers: never cut, but replies may be lost
+	registers *redis.Client
+	claim     string // SHA-1 of the registers' scripts
+	write     string
+	late      string
+	values    atomic.Uint64
+	holds     atomic.Uint64
+}
+
+// work is the life of a process: until its input ends, which is when its parent
+// wants it to, or is dead.
+func work(o orders, input io.Reader) (err error) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // what the locks warn of is what is done to them
+	w := &worker{orders: o}
+	if w.log, err = history.Create(o.Log, capacity); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	if err := w.openRegisters(ctx); err != nil {
+		return err
+	}
+	client, store, err := w.open()
+	if err != nil {
+		return err
+	}
+	locker, err := core.New(store, core.Watchdog(lease))
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	for i, name := range o.Subjects {
+		s, err := w.subject(name, store, locker, client)
+		if err != nil {
+			return err
+		}
+		for g := range o.Goroutines {
+			wg.Go(func() {
+				// One of its own for each goroutine of each process.
+				seed := uint64(o.Run)<<32 | uint64(i)<<16 | uint64(g)
+				w.loop(ctx, s, uint32(i), rand.New(rand.NewPCG(o.Seed, seed)))
+			})
+		}
+	}
+	for lines := bufio.NewScanner(input); lines.Scan(); {
+		w.obey(lines.Text())
+	}
+	stop()
+	wg.Wait()
+	bound, cancel := context.WithTimeout(context.Background(), 5*lease)
+	defer cancel()
+	// What a fault has left on its way may not be over in time.
+	_ = locker.Close(bound)
+	return errors.Join(w.registers.Close(), store.Close())
+}
+
+// obey executes an order of the parent.
+func (w *worker) obey(order string) {
+	var ms, n int64
+	if _, err := fmt.Sscanf(order, "cut %d", &ms); err == nil {
+		w.network.cut(time.Duration(ms) * time.Millisecond)
+	}
+	if _, err := fmt.Sscanf(order, "lose %d", &n); err == nil {
+		w.network.lose.Store(n)
+		w.replies.lose.Store(n)
+	}
+}
+
+// closer is a core.Store with connections to close.
+type closer interface {
+	core.Store
+	io.Closer
+}
+
+// open connects to the servers of the locks. The client is of a single server,
+// for the locks that are made by hand.
+func (w *worker) open() (*redis.Client, closer, error) {
+	direct := func(addr string) string { return addr }
+	dial := w.network.dial(direct)
+	prefix := "histories"
+	switch s := w.Servers; s.Kind {
+	case single:
+		c := redis.NewClient(&redis.Options{Addr: s.Addrs[0], Dialer: dial, MaxRetries: -1, ContextTimeoutEnabled: true})
+		store, err := redisstore.New(c, redisstore.Prefix(prefix))
+		return c, store, err
+	case replicated:
+		follow := w.network.dial(func(string) string {
+			addr, _ := os.ReadFile(s.Master) // an empty address cannot be dialled, which is said
+			return string(addr)
+		})
+		c := redis.NewClient(&redis.Options{Addr: "master", Dialer: follow})
+		store, err := redisstore.New(c, redisstore.Prefix(prefix),
+			redisstore.Replicas(1, lease/4), redisstore.ReplicatedRenewals())
+		return nil, store, err
+	case sentinel:
+		c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "interlock", SentinelAddrs: s.Addrs, Dialer: dial})
+		store, err := redisstore.New(c, redisstore.Prefix(prefix))
+		return nil, store, err
+	case cluster:
+		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs, Dialer: dial})
+		store, err := redisstore.New(c, redisstore.Prefix(prefix))
+		return nil, store, err
+	case quorumOfFive:
+		var nodes []redis.UniversalClient
+		for _, addr := range s.Addrs {
+			nodes = append(nodes, redis.NewClient(&redis.Options{Addr: addr, Dialer: dial}))
+		}
+		store, err := quorum.New(nodes, quorum.Prefix(prefix), quorum.MaxTTL(lease))
+		return nil, store, err
+	}
+	return nil, nil, fmt.Errorf("no such topology: %q", w.Servers.Kind)
+}
+
+// grant is a lease as its holder sees it. core.Lease is one.
+type grant interface {
+	Token() int64
+	Deadline() time.Time
+	Context() context.Context
+	Err() error
+	Release(ctx context.Context) error
+}
+
+// subject is a kind of lock, with the way in which its holders write.
+type subject struct {
+	name  string
+	lock  func(ctx context.Context, key string, how how) (grant, error)
+	write writing
+	// lease is how long it lasts, and overrun how often a hold may last longer.
+	lease   time.Duration
+	overrun float64
+	// careless holders go on when the lease is over.
+	careless bool
+}
+
+// how says how a lock is asked for.
+type how struct {
+	try   bool
+	fixed bool // a lease of half the length that is not renewed
+}
+
+// loop takes locks and writes under them until ctx ends, or the log is full.
+func (w *worker) loop(ctx context.Context, s *subject, index uint32, rng *rand.Rand) {
+	for ctx.Err() == nil {
+		// A few keys are hot, most are not.
+		key := rng.IntN(w.Keys)
+		if rng.IntN(2) == 0 {
+			key = rng.IntN(max(1, w.Keys/8))
+		}
+		if !w.section(ctx, s, history.Record{Subject: index, Key: uint32(key), Hold: w.id(&w.holds)}, rng) {
+			return
+		}
+	}
+}
+
+// id draws a number that no other process draws.
+func (w *worker) id(n *atomic.Uint64) uint64 { return uint64(w.Run)<<40 | n.Add(1) }
+
+// section is one acquire, and what follows it if it was granted. It returns false
+// when there is no room to record more.
+func (w *worker) section(ctx context.Context, s *subject, about history.Record, rng *rand.Rand) bool {
+	name := keyName(s.name, about.Key)
+	how := how{try: rng.IntN(6) == 0, fixed: rng.IntN(20) == 0}
+	waiting, leave := ctx, context.CancelFunc(func() {})
+	// Who leaves in the middle leaves doubt behind, so only at half of the keys.
+	if about.Key%2 == 1 && rng.IntN(30) == 0 {
+		waiting, leave = context.WithTimeout(ctx, time.Duration(rng.IntN(int(lease/20))))
+	}
+	defer leave()
+
+	ask := about
+	ask.Kind = history.Acquire
+	if how.try {
+		ask.Kind = history.TryAcquire
+	}
+	acquire := w.log.Begin(ask)
+	if acquire == nil {
+		return false
+	}
+	g, err := s.lock(waiting, name, how)
+	switch {
+	case errors.Is(err, core.ErrHeld):
+		acquire.End(history.Refused)
+		pause(ctx, time.Duration(rng.IntN(5))*time.Millisecond)
+		return true
+	case err != nil:
+		acquire.End(history.Unknown)
+		pause(ctx, time.Duration(rng.IntN(100))*time.Millisecond) // do not fill the history with an outage
+		return true
+	}
+	acquire.Token = g.Token()
+	acquire.Trust(deadline(g), false)
+	acquire.End(history.Done)
+	about.Token = acquire.Token
+
+	value, other, ok := w.read(ctx, s, name, about)
+	noticed := w.dwell(g, acquire, s, rng)
+	if ok {
+		// Whether the lease is still good is not looked at: between the look and
+		// the write any time may pass, and a bad program does not look.
+		ok = w.writeBoth(ctx, s, name, about, value, other)
+	}
+	return w.giveBack(g, acquire, about, noticed) && ok
+}
+
+// keyName is the name of a lock.
+func keyName(subject string, key uint32) string {
+	return fmt.Sprintf("%s/%d", strings.ReplaceAll(subject, " ", "-"), key)
+}
+
+// dwell spends some time under the lock, now and then more than its lease. It
+// returns when it noticed that the lease was over.
+func (w *worker) dwell(g grant, acquire *history.Record, s *subject, rng *rand.Rand) (noticed int64) {
+	if rng.Float64() >= s.overrun {
+		if rng.IntN(4) == 0 {
+			pause(g.Context(), time.Duration(rng.IntN(2000))*time.Microsecond)
+		}
+		return math.MaxInt64
+	}
+	ctx := g.Context()
+	if s.careless {
+		ctx = context.WithoutCancel(ctx)
+	}
+	end := time.Now().Add(part(rng, s.lease/2, 2*s.lease))
+	for time.Now().Before(end) && ctx.Err() == nil {
+		pause(ctx, s.lease/20)
+		acquire.Trust(deadline(g), false) // it may have been renewed
+	}
+	if ctx.Err() != nil {
+		return history.Now()
+	}
+	return math.MaxInt64
+}
+
+// giveBack releases, and records until when the hold was trusted.
+func (w *worker) giveBack(g grant, acquire *history.Record, about history.Record, noticed int64) bool {
+	about.Kind = history.Release
+	release := w.log.Begin(about)
+	if release == nil {
+		return false
+	}
+	// If it is good now, it was good when the call was recorded. Else it ended at
+	// its deadline, or when that was noticed if it was lost before.
+	until := release.Call
+	if g.Err() != nil {
+		until = min(until, deadline(g), noticed)
+	}
+	acquire.Trust(until, true)
+	switch err := g.Release(context.Background()); {
+	case err == nil:
+		release.End(history.Done)
+	case errors.Is(err, core.ErrLost):
+		release.End(history.Lost)
+	default:
+		release.End(history.Unknown)
+	}
+	return true
+}
+
+// deadline is the end of a lease by the clock of the history, rather earlier than
+// later.
+func deadline(g grant) int64 {
+	now := history.Now() // first: what passes until the next line shortens it
+	return now + int64(time.Until(g.Deadline()))
+}
+
+// pause waits, but not beyond the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
