@@ -17,6 +17,7 @@ RUN     ?= .
 BENCH   ?= .
 ARGS    ?=
 COUNT   ?= 50
+DURATION ?= 2m
 GOVULNDB ?= https://vuln.go.dev
 FUZZTIME ?= 20s
 
@@ -48,6 +49,10 @@ fuzz: ## Each fuzz test of all modules for FUZZTIME; what fails is left in the p
 		dir=$${found%:*}; name=$${found#*:}; echo "$$dir: $$name"; \
 		(cd $$dir && $(GO) test -run='^$$' -fuzz="^$$name$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=10x .); \
 	done
+
+.PHONY: soak
+soak: ## Locks of each topology under faults for DURATION each, judged, as a table; twelve minutes: make soak DURATION=20s ARGS='-seed 1'
+	cd trust && $(GO) test -v -count=1 -timeout 0 ./histories -args -duration $(DURATION) $(ARGS)
 
 .PHONY: bench
 bench: ## Interlock beside other libraries as a table, takes half an hour: make bench ARGS='-rounds 1 -time 1s -hold 10s' takes three minutes
