@@ -3,7 +3,9 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/quorum"
+	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -34,28 +39,217 @@ func documented(t *testing.T) []any {
 	return nil
 }
 
-func TestTheDocumentedRightsAreEnough(t *testing.T) {
-	srv := redistest.Start(t)
-	admin := srv.Client(t)
-	if err := admin.Do(t.Context(), documented(t)...).Err(); err != nil {
+// alsoFor are the rights that docs/operations.md adds for something; "" is nothing.
+func alsoFor(t *testing.T, what string) (rights []any) {
+	t.Helper()
+	if what == "" {
+		return nil
+	}
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
 		t.Fatal(err)
 	}
-	as := func(o *redis.Options) { o.Username, o.Password = "interlock", "password" }
-	share(t, []*core.Locker{newLocker(t, srv.Client(t, as)), newLocker(t, srv.Client(t, as), core.Watchdog(50*time.Millisecond))},
-		someKeys(2), 200)
-	l := newLocker(t, srv.Client(t, as), core.Watchdog(100*time.Millisecond))
+	_, table, _ := strings.Cut(string(text), "| for | also |")
+	for line := range strings.Lines(table) {
+		// A pipe inside a cell is escaped.
+		cells := strings.Split(strings.ReplaceAll(line, `\|`, "\x00"), "|")
+		if len(cells) != 4 || !strings.Contains(cells[1], what) {
+			continue
+		}
+		for _, f := range strings.Fields(strings.ReplaceAll(cells[2], "`", " ")) {
+			if strings.HasPrefix(f, "+") {
+				rights = append(rights, strings.ReplaceAll(f, "\x00", "|"))
+			}
+		}
+		return rights
+	}
+	t.Fatalf("docs/operations.md has no rights for %s", what)
+	return nil
+}
+
+// restricted makes the user of the documents on all servers.
+func restricted(t *testing.T, servers []*redistest.Server, also ...any) {
+	t.Helper()
+	for _, srv := range servers {
+		if err := srv.Client(t).Do(t.Context(), append(documented(t), also...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// denials are what the servers have refused to anybody.
+func denials(t *testing.T, servers []*redistest.Server) (denied []string) {
+	t.Helper()
+	for _, srv := range servers {
+		entries, err := srv.Client(t).Do(t.Context(), "ACL", "LOG").Slice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			denied = append(denied, fmt.Sprint(e))
+		}
+	}
+	return denied
+}
+
+// as makes the clients' user the one of the documents.
+func as(o *redis.Options) { o.Username, o.Password = "interlock", "password" }
+
+// exercise does with locks what there is to do.
+func exercise(t *testing.T, stores ...core.Store) {
+	t.Helper()
+	var lockers []*core.Locker
+	for i, store := range stores {
+		l, err := core.New(store, core.Watchdog(time.Duration(i+1)*500*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(context.WithoutCancel(t.Context())) }()
+		lockers = append(lockers, l)
+	}
+	share(t, lockers, someKeys(4), 30)
+	l := lockers[0]
 	lease := lock(t, l, "renewed")
 	deadline := lease.Deadline()
-	redistest.Eventually(t, 5*time.Second, func(context.Context) error {
+	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
 		if !lease.Deadline().After(deadline) {
 			return errors.New("not renewed")
 		}
 		return nil
 	})
+	wantErr(t, lease.Check(t.Context()), nil)
+	if err := core.Commit(lease.Context(), func() error { return nil }); err != nil {
+		t.Error(err)
+	}
 	release(t, lease)
-	log := admin.Do(t.Context(), "ACL", "LOG").Val()
-	if entries, _ := log.([]any); len(entries) != 0 {
-		t.Errorf("refused by the server: %v", log)
+	all, err := l.LockAll(t.Context(), someKeys(3), core.TTL(5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, all)
+}
+
+// exerciseRecords does with idempotency records what there is to do.
+func exerciseRecords(t *testing.T, s idempotency.Store) {
+	t.Helper()
+	ctx, soon := t.Context(), time.Now().Add(10*time.Second)
+	claim := func(id, token string, lease time.Duration, strict bool) idempotency.State {
+		reply, err := s.Claim(ctx, idempotency.ClaimRequest{
+			ID: id, Token: token, Lease: lease, Retention: time.Minute, Strict: strict, Tombstone: true, Waits: true,
+			Deadline: soon, Late: func(idempotency.ClaimReply, error) {},
+		})
+		wantErr(t, err, nil)
+		return reply.State
+	}
+	commit := func(id, token string) idempotency.State {
+		reply, err := s.Commit(ctx, idempotency.CommitRequest{
+			ID: id, Token: token, Generation: 1, Response: []byte("r"), Retention: time.Minute, Tombstone: time.Hour, Deadline: soon,
+		})
+		wantErr(t, err, nil)
+		return reply.State
+	}
+	woken := make(chan struct{}, 10)
+	got := []idempotency.State{claim("a", "1", time.Minute, false)}
+	stop := s.Await("a", time.Now(), func() { woken <- struct{}{} })
+	defer stop()
+	<-woken // since it cannot know what happened before
+	s.Extend(ctx, []idempotency.Extension{{ID: "a", Token: "1", Lease: time.Minute, Retention: time.Minute}}, func(_ int, err error) { wantErr(t, err, nil) })
+	wantErr(t, s.Mark(ctx, idempotency.MarkRequest{ID: "a", Token: "1", Lease: time.Minute, Retention: time.Minute, Deadline: soon}), nil)
+	got = append(got, claim("a", "2", time.Minute, false), commit("a", "1"), claim("a", "3", time.Minute, false), commit("a", "4"))
+	<-woken // by the commit
+	got = append(got, claim("b", "1", time.Minute, false))
+	wantErr(t, s.Abandon(ctx, idempotency.AbandonRequest{ID: "b", Token: "1", Deadline: soon}), nil)
+	got = append(got, claim("c", "1", time.Millisecond, true))
+	redistest.Eventually(t, 5*time.Second, func(context.Context) error {
+		if state := claim("c", "2", time.Minute, true); state != idempotency.StateUnknown {
+			return fmt.Errorf("state %d", state)
+		}
+		return nil
+	})
+	wantErr(t, s.Resolve(ctx, idempotency.ResolveRequest{ID: "c", Response: []byte("r"), Retention: time.Minute, Tombstone: time.Hour, Deadline: soon}), nil)
+	wantErr(t, s.Forget(ctx, "c"), nil)
+	want := []idempotency.State{
+		idempotency.StateGranted, idempotency.StateInFlight, idempotency.StateGranted, idempotency.StateCompleted,
+		idempotency.StateCompleted, idempotency.StateGranted, idempotency.StateGranted,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("states %v; want %v", got, want)
+	}
+}
+
+func TestTheDocumentedRightsAreEnough(t *testing.T) {
+	for name, c := range map[string]struct {
+		also string // the row of the table
+		run  func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server
+	}{
+		"locks": {"", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
+			srv := redistest.Start(t)
+			user(srv)
+			exercise(t, newStore(t, srv.Client(t, as)), newStore(t, srv.Client(t, as)))
+			return []*redistest.Server{srv}
+		}},
+		"idempotency": {"core/idempotency", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
+			srv := redistest.Start(t)
+			user(srv)
+			exerciseRecords(t, newStore(t, srv.Client(t, as)))
+			return []*redistest.Server{srv}
+		}},
+		"replica acknowledgement": {"Replicas", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
+			set := redistest.Replicated(t, 1)
+			user(set.Master)
+			ack := func() core.Store {
+				return newStore(t, set.Master.Client(t, as), redisstore.Replicas(1, 3*time.Second), redisstore.ReplicatedRenewals())
+			}
+			exercise(t, ack(), ack())
+			return []*redistest.Server{set.Master}
+		}},
+		"Check": {"Store.Check", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
+			srv := redistest.Start(t)
+			user(srv)
+			if _, err := newStore(t, srv.Client(t, as)).Check(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return []*redistest.Server{srv}
+		}},
+		"quorum": {"core/quorum", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
+			servers := redistest.Independent(t, 3)
+			user(servers...)
+			process := func() core.Store {
+				var nodes []redis.UniversalClient
+				for _, srv := range servers {
+					nodes = append(nodes, srv.Client(t, as))
+				}
+				s, err := quorum.New(nodes, quorum.AdmitYoung())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = s.Close() })
+				return s
+			}
+			exercise(t, process(), process())
+			return servers
+		}},
+		"Sentinel": {"Sentinel, Cluster", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
+			set := redistest.Sentinel(t, 1)
+			user(append(set.Replicas, set.Master)...)
+			as := func(o *redis.FailoverOptions) { o.Username, o.Password = "interlock", "password" }
+			exercise(t, newStore(t, set.Client(t, as)), newStore(t, set.Client(t, as)))
+			return append(set.Replicas, set.Master)
+		}},
+		"Cluster": {"Sentinel, Cluster", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
+			set := redistest.Cluster(t, 3, 0)
+			user(set.Nodes()...)
+			as := func(o *redis.ClusterOptions) { o.Username, o.Password = "interlock", "password" }
+			exercise(t, newStore(t, set.Client(t, as)), newStore(t, set.Client(t, as)))
+			return set.Nodes()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers := c.run(t, func(servers ...*redistest.Server) { restricted(t, servers, alsoFor(t, c.also)...) })
+			if denied := denials(t, servers); len(denied) != 0 {
+				t.Errorf("refused by a server:\n%s", strings.Join(denied, "\n"))
+			}
+		})
 	}
 }
 
