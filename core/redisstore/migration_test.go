@@ -533,3 +533,37 @@ func TestAClientForOneServerThatMeetsAClusterSaysSo(t *testing.T) {
 		}
 	}
 }
+
+// On a Cluster that moves slots go-redis asks for the new owner's leave (ASKING),
+// and looks up where commands have their keys (COMMAND).
+func TestRightsForAMigration(t *testing.T) {
+	set := redistest.Cluster(t, 2, 0)
+	admins := []*redis.Client{set.Shards[0][0].Client(t), set.Shards[1][0].Client(t)}
+	for _, admin := range admins {
+		if err := admin.Do(t.Context(), append(documented(t), "+asking", "+command")...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := func(o *redis.ClusterOptions) { o.Username, o.Password = "interlock", "password" }
+	a, b := newLocker(t, set.Client(t, as)), newLocker(t, set.Client(t, as))
+	const key = "k"
+	from := set.Master(t, key)
+	to := set.Shards[1-set.Shard(t, key)][0]
+	lease := lock(t, a, key)
+	heard := pass(t, b, key, lease.Token())
+	awaitListener(t, from, freeOf(key))
+	m := set.Migrate(t, redistest.Slot(key), from, to)
+	m.MoveAll(t)
+	if err := lease.Check(t.Context()); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	release(t, lease)
+	m.Finish(t)
+	within(t, "a waiter", servedWithin, heard)
+	for _, admin := range admins {
+		log := admin.Do(t.Context(), "ACL", "LOG").Val()
+		if entries, _ := log.([]any); len(entries) != 0 {
+			t.Errorf("refused by the server: %v", log)
+		}
+	}
+}
