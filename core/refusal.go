@@ -87,6 +87,9 @@ const (
 	// ReasonKeyMalformed (400, INVALID_ARGUMENT): it has an empty or malformed
 	// one, one of more than 255 characters, or two.
 	ReasonKeyMalformed Reason = "idempotency-key-malformed"
+	// ReasonNoPrincipal (400, INVALID_ARGUMENT): the endpoint's Scope found nobody
+	// whose key it could be.
+	ReasonNoPrincipal Reason = "idempotency-no-principal"
 	// ReasonKeyReused (422, FAILED_PRECONDITION): the key was used for another
 	// request.
 	ReasonKeyReused Reason = "idempotency-key-reused"
@@ -176,6 +179,8 @@ func (r Reason) Text() string {
 		return "The request needs an idempotency key. Nothing was done."
 	case ReasonKeyMalformed:
 		return "The idempotency key is malformed. Nothing was done."
+	case ReasonNoPrincipal:
+		return "The request does not say whose idempotency key it has. Nothing was done."
 	case ReasonKeyReused:
 		return "The idempotency key was used for another request. Nothing was done."
 	case ReasonInFlight:

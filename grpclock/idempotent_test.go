@@ -60,7 +60,7 @@ var outcomes = map[idemtest.Outcome]codes.Code{
 var refusals = map[core.Reason]refusal{
 	core.ReasonKeyMissing:          {codes.InvalidArgument, "idempotency-key-missing", false, ""},
 	core.ReasonKeyMalformed:        {codes.InvalidArgument, "idempotency-key-malformed", false, ""},
-	core.ReasonBadKey:              badKey,
+	core.ReasonNoPrincipal:         {codes.InvalidArgument, "idempotency-no-principal", false, ""},
 	core.ReasonKeyReused:           {codes.FailedPrecondition, "idempotency-key-reused", false, ""},
 	core.ReasonInFlight:            {codes.Aborted, "idempotency-in-flight", true, "100"},
 	core.ReasonOutcomeUnknown:      {codes.DataLoss, "idempotency-outcome-unknown", false, ""},

@@ -133,7 +133,10 @@ func (e *Engine) Do(ctx context.Context, call Call, h Handler) Verdict {
 		return e.refuse(ctx, begin, core.ReasonKeyMalformed, err)
 	}
 	scope, err := e.scope(ctx, call)
-	if err != nil {
+	switch {
+	case errors.Is(err, errNobody), errors.Is(err, core.ErrKey):
+		return e.refuse(ctx, begin, core.ReasonNoPrincipal, err)
+	case err != nil:
 		return e.refuse(ctx, begin, reasonOf(ctx, err), err)
 	}
 	body, err := call.Body(e.config.maxRequest)
@@ -166,7 +169,7 @@ func (e *Engine) scope(ctx context.Context, call Call) (string, error) {
 	}
 	scope, err := e.config.scope(ctx, call)
 	if err == nil && scope == "" {
-		err = fmt.Errorf("%w: no principal", core.ErrKey)
+		err = errNobody
 	}
 	return scope, err
 }
@@ -520,6 +523,7 @@ func (e *Engine) verdict(a *Attempt, state State, response string, ran bool) (Ve
 
 // What stands behind a refusal, for logs.
 var (
+	errNobody     = errors.New("interlock: the Scope function found no principal")
 	errInFlight   = errors.New("interlock: a request with the key is in flight")
 	errNoResponse = errors.New("interlock: the response for the key was not stored")
 	errMismatch   = errors.New("interlock: the key was used for another request")

@@ -280,7 +280,7 @@ func TestRequestsThatAreRefusedBeforeTheClaim(t *testing.T) {
 			"idempotency-key-malformed  ":  func(q *request) { q.key = []string{strings.Repeat("k", 256)} },
 			"idempotency-key-malformed   ": func(q *request) { q.key = []string{"a,b"} },
 			"body-too-large":               func(q *request) { q.body = "123456" },
-			"bad-key":                      func(q *request) { q.scope = "" },
+			"idempotency-no-principal":     func(q *request) { q.scope = "" },
 			"internal":                     func(q *request) { q.scope = "broken" },
 		} {
 			q := post("k")

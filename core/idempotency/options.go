@@ -86,7 +86,7 @@ func (c *config) fail(format string, args ...any) {
 // independent: it returns the principal, from the request or from what
 // authentication has put into the context. Its value is stored as a hash only.
 // An empty value, or an error that matches core.ErrKey, refuses the request as
-// the client's mistake (core.ReasonBadKey), any other error as the server's.
+// the client's mistake (core.ReasonNoPrincipal), any other error as the server's.
 // Required, unless Global is given.
 func Scope(f func(ctx context.Context, req core.Request) (string, error)) Option {
 	return func(c *config) {

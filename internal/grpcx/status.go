@@ -54,6 +54,7 @@ var statuses = map[core.Reason]struct {
 	// Of idempotent methods.
 	core.ReasonKeyMissing:          {codes.InvalidArgument, false},
 	core.ReasonKeyMalformed:        {codes.InvalidArgument, false},
+	core.ReasonNoPrincipal:         {codes.InvalidArgument, false},
 	core.ReasonKeyReused:           {codes.FailedPrecondition, false},
 	core.ReasonInFlight:            {codes.Aborted, true},
 	core.ReasonOutcomeUnknown:      {codes.DataLoss, false},

@@ -47,6 +47,7 @@ var statuses = map[core.Reason]int{
 	// Field", 2.6 and 2.7).
 	core.ReasonKeyMissing:          http.StatusBadRequest,
 	core.ReasonKeyMalformed:        http.StatusBadRequest,
+	core.ReasonNoPrincipal:         http.StatusBadRequest,
 	core.ReasonKeyReused:           http.StatusUnprocessableEntity,
 	core.ReasonInFlight:            http.StatusConflict,
 	core.ReasonOutcomeUnknown:      http.StatusConflict,

@@ -183,7 +183,7 @@ var table = []row{
 		var b bank
 		nobody := idempotency.Scope(func(context.Context, core.Request) (string, error) { return "", nil })
 		e := f.serve(f.engine(nobody), b.pay)
-		f.want("without a principal", e.pay("k"), refused(core.ReasonBadKey))
+		f.want("without a principal", e.pay("k"), refused(core.ReasonNoPrincipal))
 	}},
 	{name: "two keys with one body", run: func(f *fixture) {
 		var b bank

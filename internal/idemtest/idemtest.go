@@ -145,7 +145,7 @@ type httpClient struct {
 
 // httpStatuses is what DESIGN says, independently of the adapters.
 var httpStatuses = map[core.Reason]int{
-	core.ReasonKeyMissing: 400, core.ReasonKeyMalformed: 400, core.ReasonBadKey: 400,
+	core.ReasonKeyMissing: 400, core.ReasonKeyMalformed: 400, core.ReasonNoPrincipal: 400,
 	core.ReasonInFlight: 409, core.ReasonOutcomeUnknown: 409, core.ReasonResponseUnavailable: 409,
 	core.ReasonKeyExpired: 410, core.ReasonBodyTooLarge: 413, core.ReasonKeyReused: 422, core.ReasonHeld: 423,
 	core.ReasonLost: 500, core.ReasonNoRecord: 503, core.ReasonClosing: 503,
