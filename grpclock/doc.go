@@ -65,7 +65,9 @@
 //	RESOURCE_EXHAUSTED  a core.KeyFunc met a message above its limit
 //	ABORTED             locked by another call for as long as the rule waits
 //	                    (5 s); too many wait already; RetryInfo
-//	DEADLINE_EXCEEDED   the same, until the call's own deadline
+//	RESOURCE_EXHAUSTED  the caller holds or waits for as many locks as
+//	                    core.PerPrincipal allows; RetryInfo
+//	DEADLINE_EXCEEDED   locked by another call until the call's own deadline
 //	UNAVAILABLE         the store is unreachable; with RetryInfo: too few
 //	                    replicas, this process is closing
 //	ABORTED             the lease was lost before the handler succeeded;
@@ -81,7 +83,8 @@
 // A handler that returns an error after its lease was lost, whichever, has failed
 // for that reason: what it returns is most often the end of its context in some
 // disguise. One that succeeded is left alone, and core.OnLost and the observer are
-// told.
+// told. With core.CheckAnswer the store is asked before a success leaves, and one
+// whose lock was lost becomes ABORTED.
 //
 // # Idempotent methods
 //

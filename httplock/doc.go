@@ -35,11 +35,12 @@
 //	413  a core.KeyFunc met a body above its limit
 //	423  locked by another request for as long as the rule waits (5 s), or
 //	     until the request's own deadline; too many wait already
+//	429  the caller holds or waits for as many locks as core.PerPrincipal allows
 //	503  the store is unreachable, too few replicas, this process is closing
 //	500  the lease was lost before the handler answered; the rule and the
 //	     route do not fit together
 //
-// 423 and 503 carry Retry-After where the handler did not run, except after the
+// 423, 429 and 503 carry Retry-After where the handler did not run, except after the
 // request's own deadline. Bodies are problem details (RFC 9457) of type
 // urn:interlock:problem:<reason> with fixed text; Render replaces them all.
 //
@@ -50,7 +51,8 @@
 // A handler has answered when a header is written. One that returns without
 // writing anything after its lease was lost has failed, and the client gets the
 // 500; one that had answered is left alone, and core.OnLost and the observer
-// are told.
+// are told. With core.CheckAnswer the store is asked before the header of a
+// success leaves, and what a handler writes after a loss is dropped.
 //
 // # Idempotent endpoints
 //
