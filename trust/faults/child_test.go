@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -224,13 +225,13 @@ const childWaiters = 2500
 // childWaits has many wait for a lock that another process holds, and cancels them
 // all at once.
 func childWaits(l *core.Locker, next func() bool) {
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	before := runtime.NumGoroutine()
 	var wg sync.WaitGroup
 	var wrong atomic.Int64
 	for range childWaiters {
 		wg.Go(func() {
-			if _, err := l.Lock(ctx, "k"); err == nil || context.Cause(ctx) == nil {
+			if _, err := l.Lock(ctx, "k"); !errors.Is(err, context.Canceled) {
 				wrong.Add(1)
 			}
 		})
@@ -242,7 +243,7 @@ func childWaits(l *core.Locker, next func() bool) {
 	}
 	reply(answer{Count: childWaiters})
 	next()
-	cancel(context.Canceled)
+	cancel()
 	begin := time.Now()
 	wg.Wait()
 	took := time.Since(begin)

@@ -112,6 +112,10 @@ func TestHostileKeys(t *testing.T) {
 	for i, a := range hostile {
 		slotted(t, rdb, l, a, hostile[(i+1)%len(hostile)])
 	}
+	long := strings.Repeat("}{", 256) // the longest that is accepted
+	for _, a := range []string{"", long, long + "}"} {
+		slotted(t, rdb, l, a, "a")
+	}
 	n := 300
 	if testing.Short() {
 		n = 100

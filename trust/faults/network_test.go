@@ -134,7 +134,9 @@ func TestLatencyAboveTheTimeout(t *testing.T) {
 	s := stage(t)
 	srv := redistest.Start(t)
 	proxy := faultnet.NewProxy(t, srv.Addr())
-	l := s.lockerWith(srv.Client(t, proxy.Through), []redisstore.Option{redisstore.Timeout(100 * time.Millisecond)},
+	var wire faultnet.Wire
+	wire.Lead(proxy.Addr())
+	l := s.lockerWith(srv.Client(t, wire.Through), []redisstore.Option{redisstore.Timeout(100 * time.Millisecond)},
 		core.Watchdog(2*time.Second))
 	other := s.locker(srv.Client(t))
 	held := s.must(l, "held")
@@ -145,7 +147,8 @@ func TestLatencyAboveTheTimeout(t *testing.T) {
 	s.lost(held)
 	s.wantErr(held.Release(t.Context()), core.ErrLost)
 	s.release(next)
-	proxy.Mend()
+	wire.Lead(srv.Addr())
+	wire.Break()
 	redistest.Eventually(t, soon, func(context.Context) error { return pass(l, "k") })
 	s.clean(srv)
 }
@@ -172,7 +175,6 @@ func TestLatencyJustBelowTheTTL(t *testing.T) {
 			s.lost(held)
 			s.release(next)
 			s.wantErr(held.Release(t.Context()), core.ErrLost)
-			proxy.Mend()
 			s.clean(srv)
 		})
 	}

@@ -31,11 +31,17 @@ var (
 	quiet   = redisstore.Logger(nowhere)
 )
 
+// mute is for go-redis, which tells of each connection that it loses.
+type mute struct{}
+
+func (mute) Printf(context.Context, string, ...any) {}
+
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(childEnv); mode != "" {
 		child(mode)
 		return
 	}
+	redis.SetLogger(mute{})
 	flag.Parse()
 	// Nearly all of the time is spent waiting for leases to end: more tests at a
 	// time than cores.
@@ -298,7 +304,7 @@ func (s *scene) lost(lease *core.Lease, cause ...error) {
 	case <-lease.Context().Done():
 		s.wantErr(context.Cause(lease.Context()), want)
 		s.wantErr(lease.Err(), want)
-	case <-time.After(soon):
+	case <-time.After(2 * soon):
 		s.Fatalf("the context of %q has not ended", lease.Key())
 	}
 }

@@ -52,13 +52,14 @@ func (p *Proxy) Reset() {
 	p.add("reset_peer", "downstream", 0)
 }
 
-// Delay has all replies arrive later.
+// Delay has all replies arrive later, for good: lead a Wire past the proxy to end it.
+// (toxiproxy can block when it takes a delay from a connection that broke meanwhile.)
 func (p *Proxy) Delay(d time.Duration) {
 	p.tb.Helper()
 	p.add("latency", "downstream", d)
 }
 
-// Mend ends whatever was done. Connections that were cut are closed.
+// Mend ends a Cut or a Reset. Connections that were cut are closed.
 func (p *Proxy) Mend() { p.proxy.Toxics.ResetToxics(context.Background()) }
 
 // add adds a toxic; its one number is called as the toxic's kind demands.
