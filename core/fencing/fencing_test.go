@@ -245,6 +245,16 @@ func TestWhatEndsATransactionWithoutACommit(t *testing.T) {
 	}
 }
 
+func TestWithoutALeaseNothingBegins(t *testing.T) {
+	f := &fakeDB{}
+	db := f.open()
+	defer db.Close()
+	err := fencing.Table{}.InTx(t.Context(), db, core.LeaseFromContext(t.Context()), nil, nil)
+	if !errors.Is(err, core.ErrNoLease) || len(f.said()) > 0 {
+		t.Errorf("%v, %q", err, f.said())
+	}
+}
+
 func TestATransactionEndsWithItsCaller(t *testing.T) {
 	f := &fakeDB{}
 	db := f.open()

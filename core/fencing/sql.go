@@ -147,11 +147,14 @@ const commitWait = 10 * time.Second
 // exception: what the commit itself returned leaves that open, if the connection
 // broke or ten seconds went by. It matches core.ErrLost (or core.ErrMaxHold,
 // core.ErrReleased) if the lease has ended, the cause of ctx if that has,
-// core.ErrUnavailable if the store did not answer, and else is fn's or the
-// database's.
+// core.ErrUnavailable if the store did not answer, core.ErrNoLease if there is
+// none (a rule that failed open), and else is fn's or the database's.
 func InTx(
 	ctx context.Context, db *sql.DB, lease *core.Lease, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error,
 ) error {
+	if lease == nil {
+		return core.ErrNoLease
+	}
 	if err := lease.Err(); err != nil {
 		return err
 	}

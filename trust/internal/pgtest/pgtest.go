@@ -166,7 +166,7 @@ func (s *server) run(bin string, who *syscall.Credential) error {
 		"-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	s.cmd = exec.Command(filepath.Join(bin, "postgres"),
 		"-D", data, "-k", s.dir, "-c", "listen_addresses=",
-		"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+		"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "deadlock_timeout=100ms")
 	for _, cmd := range []*exec.Cmd{initdb, s.cmd} {
 		cmd.Dir = s.dir
 		// An *os.File is handed to the child as it is; any other writer would cost
