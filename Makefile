@@ -17,7 +17,7 @@ RUN     ?= .
 BENCH   ?= .
 ARGS    ?=
 COUNT   ?= 50
-DURATION ?= 2m
+DURATION ?= 100s
 GOVULNDB ?= https://vuln.go.dev
 FUZZTIME ?= 20s
 

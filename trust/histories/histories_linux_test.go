@@ -125,8 +125,12 @@ func play(t *testing.T, o orders, faults []fault, d time.Duration) ([]*verdict, 
 	defer stop()
 	c.work(ctx, processes)
 	rng := rand.New(rand.NewPCG(o.Seed, serverFaults))
-	for len(faults) > 0 && ctx.Err() == nil {
+	order := rng.Perm(len(faults)) // each of them once, and then at random
+	for n := 0; len(faults) > 0 && ctx.Err() == nil; n++ {
 		f := faults[rng.IntN(len(faults))]
+		if n < len(order) {
+			f = faults[order[n]]
+		}
 		pause(ctx, part(rng, gap/2, 2*gap))
 		if ctx.Err() == nil {
 			// With the test's context: what is begun is ended.
@@ -136,5 +140,5 @@ func play(t *testing.T, o orders, faults []fault, d time.Duration) ([]*verdict, 
 	}
 	<-ctx.Done()
 	runs, injected := c.end()
-	return judge(t, runs, o.Subjects, registers.Client(t)), injected
+	return judge(t, runs, o, registers.Client(t)), injected
 }

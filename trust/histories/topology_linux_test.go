@@ -17,9 +17,10 @@ import (
 // The topologies.
 const (
 	single       = "single"
+	acknowledged = "replicated, acknowledged"
 	replicated   = "replicated"
-	sentinel     = "sentinel"
-	cluster      = "cluster"
+	sentinel     = "Sentinel"
+	cluster      = "Cluster"
 	quorumOfFive = "quorum of 5"
 )
 
@@ -42,7 +43,8 @@ type fault struct {
 
 var topologies = []topology{
 	{single, true, startSingle},
-	{replicated, true, startReplicated},
+	{acknowledged, true, startReplicated(acknowledged)},
+	{replicated, false, startReplicated(replicated)},
 	{sentinel, false, startSentinel},
 	{cluster, false, startCluster},
 	{quorumOfFive, true, startQuorum},
@@ -70,50 +72,52 @@ func pauseServer(ctx context.Context, t *testing.T, s *redistest.Server, rng *ra
 	s.Resume(t)
 }
 
-// startReplicated has every lock and renewal acknowledged by the replica, and
-// fails over by hand: the file with the master's address stands for what clients
-// ask in such an installation.
-func startReplicated(t *testing.T) (servers, []fault) {
-	set := redistest.Replicated(t, 1)
-	file := filepath.Join(t.TempDir(), "master")
-	publish := func() {
-		t.Helper()
-		if err := os.WriteFile(file+".new", []byte(set.Master.Addr()), 0o600); err != nil {
-			t.Fatal(err)
+// startReplicated fails over by hand: the file with the master's address stands
+// for what clients ask in such an installation.
+func startReplicated(kind string) func(t *testing.T) (servers, []fault) {
+	return func(t *testing.T) (servers, []fault) {
+		set := redistest.Replicated(t, 1)
+		file := filepath.Join(t.TempDir(), "master")
+		publish := func() {
+			t.Helper()
+			if err := os.WriteFile(file+".new", []byte(set.Master.Addr()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(file+".new", file); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	publish()
-	// failover promotes the replica of a master that does not answer, and makes
-	// that one its replica once it is back.
-	failover := func(back func()) {
-		old := set.Master
-		set.Master, set.Replicas = set.Replicas[0], []*redistest.Server{old}
-		tell(t, set.Master, "replicaof", "no", "one")
 		publish()
-		back()
-		tell(t, old, "replicaof", "127.0.0.1", port(set.Master))
-		set.AwaitSync(t)
-	}
-	return servers{Kind: replicated, Master: file}, []fault{
-		{"failover, master killed", func(ctx context.Context, rng *rand.Rand) {
-			set.Master.Kill()
-			pause(ctx, part(rng, 0, lease/2))
+		// failover promotes the replica of a master that does not answer, and makes
+		// that one its replica once it is back.
+		failover := func(back func(old *redistest.Server)) {
 			old := set.Master
-			failover(func() { old.Restart(t) })
-		}},
-		{"failover, master paused", func(ctx context.Context, rng *rand.Rand) {
-			old := set.Master
-			old.Pause(t)
-			pause(ctx, part(rng, 0, lease/2))
-			failover(func() {
-				pause(ctx, part(rng, 0, lease))
-				old.Resume(t)
-			})
-		}},
-		{"replica paused", func(ctx context.Context, rng *rand.Rand) { pauseServer(ctx, t, set.Replicas[0], rng) }},
+			set.Master, set.Replicas = set.Replicas[0], []*redistest.Server{old}
+			tell(t, set.Master, "replicaof", "no", "one")
+			publish()
+			back(old)
+			tell(t, old, "replicaof", "127.0.0.1", port(set.Master))
+			set.AwaitSync(t)
+		}
+		return servers{Kind: kind, Master: file}, []fault{
+			{"failover, master killed", func(ctx context.Context, rng *rand.Rand) {
+				set.Master.Kill()
+				pause(ctx, part(rng, 0, lease/2))
+				failover(func(old *redistest.Server) { old.Restart(t) })
+			}},
+			{"failover, master paused", func(ctx context.Context, rng *rand.Rand) {
+				set.Master.Pause(t)
+				pause(ctx, part(rng, 0, lease/2))
+				failover(func(old *redistest.Server) {
+					pause(ctx, part(rng, 0, lease))
+					old.Resume(t)
+					// Until somebody tells it, it is a master for those who
+					// have not heard of the other.
+					pause(ctx, part(rng, 0, lease/2))
+				})
+			}},
+			{"replica paused", func(ctx context.Context, rng *rand.Rand) { pauseServer(ctx, t, set.Replicas[0], rng) }},
+		}
 	}
 }
 

@@ -136,20 +136,23 @@ type closer interface {
 func (w *worker) open() (*redis.Client, closer, error) {
 	direct := func(addr string) string { return addr }
 	dial := w.network.dial(direct)
-	prefix := "histories"
+	const prefix = "histories"
 	switch s := w.Servers; s.Kind {
 	case single:
 		c := redis.NewClient(&redis.Options{Addr: s.Addrs[0], Dialer: dial, MaxRetries: -1, ContextTimeoutEnabled: true})
 		store, err := redisstore.New(c, redisstore.Prefix(prefix))
 		return c, store, err
-	case replicated:
+	case acknowledged, replicated:
 		follow := w.network.dial(func(string) string {
 			addr, _ := os.ReadFile(s.Master) // an empty address cannot be dialled, which is said
 			return string(addr)
 		})
 		c := redis.NewClient(&redis.Options{Addr: "master", Dialer: follow})
-		store, err := redisstore.New(c, redisstore.Prefix(prefix),
-			redisstore.Replicas(1, lease/4), redisstore.ReplicatedRenewals())
+		opts := []redisstore.Option{redisstore.Prefix(prefix)}
+		if s.Kind == acknowledged {
+			opts = append(opts, redisstore.Replicas(1, lease/4), redisstore.ReplicatedRenewals())
+		}
+		store, err := redisstore.New(c, opts...)
 		return nil, store, err
 	case sentinel:
 		c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "interlock", SentinelAddrs: s.Addrs, Dialer: dial})
