@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/fencing"
@@ -63,7 +64,7 @@ func ExampleTable_InTx() {
 	// commit
 }
 
-func ExampleColumn() {
+func ExampleInTx() {
 	db, asked := database()
 	defer db.Close()
 	ctx := context.Background()
@@ -115,8 +116,19 @@ func ExampleTable_Schema() {
 	// CREATE TABLE IF NOT EXISTS bank.fence (key text NOT NULL PRIMARY KEY, token bigint NOT NULL)
 }
 
+func ExampleTable_Prune() {
+	db, _ := database()
+	defer db.Close()
+	n, err := fencing.Table{}.Prune(context.Background(), db, time.Now().AddDate(0, 0, -30))
+	fmt.Println(n, err)
+	// Output:
+	// 1 <nil>
+}
+
 func ExampleIdempotencyKey() {
-	fmt.Println(fencing.IdempotencyKey("invoice", "4711", "settle"))
+	invoice := "4711"
+	key := fencing.IdempotencyKey("invoice", invoice, "settle")
+	fmt.Println(key)
 	// Output:
 	// f5d376d0-3572-81f8-9c4a-f406513c843c
 }
