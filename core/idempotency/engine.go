@@ -88,6 +88,11 @@ func (e *Engine) Pending() int { return e.keeper.pending() }
 // ctx ends. Then the contexts of handlers that still run end with cause
 // core.ErrClosed, their claims are left to lapse, and Close returns the cause of
 // ctx. The store is not closed.
+//
+// A claim that was not answered, and may yet be granted, is otherwise given up
+// again and again for a lease. Close gives it up once more, and does not wait: one
+// that is granted even later keeps its key in flight until it lapses. Under Strict,
+// where it would be an unknown outcome, Close waits for up to a lease.
 func (e *Engine) Close(ctx context.Context) error { return e.keeper.close(ctx) }
 
 // Forget deletes the record of a key, whatever its state, so that the next

@@ -614,6 +614,37 @@ func TestAClaimWhoseTryMayStillComeIsGivenUpMoreThanOnce(t *testing.T) {
 	})
 }
 
+func TestClosingDoesNotWaitForClaimsThatMayStillCome(t *testing.T) {
+	for name, c := range map[string]struct {
+		opt   idempotency.Option
+		waits time.Duration
+	}{"": {nil, 0}, "strict": {idempotency.Strict(), 40 * time.Second}} { // its rounds are a third of the lease
+		inBubble(t, func(w *world) {
+			e := w.engine(c.opt)
+			w.store.onCall(func(c call) fault {
+				if c.op == "claim" {
+					return fault{err: core.ErrUnavailable, maybe: true}
+				}
+				return fault{}
+			})
+			n := 0
+			w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-unavailable")
+			<-time.After(time.Second)
+			before, begin := w.store.count("abandon"), time.Now()
+			if err := e.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+			took := time.Since(begin)
+			if took > c.waits || took < c.waits/2 {
+				t.Errorf("%s: closing took %v", name, took)
+			}
+			if w.store.count("abandon") == before || w.store.only(t) != nil {
+				t.Errorf("%s: the claim was not given up once more", name)
+			}
+		})
+	}
+}
+
 func TestAGrantAfterTheEndOfItsLeaseIsNoGrant(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine(idempotency.Lease(time.Second))

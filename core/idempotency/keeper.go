@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -452,7 +453,7 @@ func (k *keeper) try(a *Attempt, j *job) {
 	j.busy = false
 	now := time.Now()
 	switch {
-	case err == nil && now.Before(j.sweep):
+	case err == nil && now.Before(j.sweep) && !k.lastTry(a, now):
 		j.at = now.Add(max(a.engine.config.lease/3, time.Millisecond))
 	case err == nil:
 		k.over(a)
@@ -467,10 +468,27 @@ func (k *keeper) try(a *Attempt, j *job) {
 	k.launch()
 }
 
+// lastTry reports whether a claim that may still turn up is given up once more, and
+// then left alone: when the engine is closing, since nobody wants to wait a lease
+// for that. A claim that turns up even later keeps its key in flight until it
+// lapses, and is then taken over; no request is carried out twice for it. Not so
+// where a claim that lapsed is an outcome that is unknown for good. Called with k.mu
+// held.
+func (k *keeper) lastTry(a *Attempt, now time.Time) bool {
+	return k.closing && now.Before(a.watch.job.sweep) && !a.engine.config.strict
+}
+
 // close waits until nothing is left, or ctx has ended.
 func (k *keeper) close(ctx context.Context) error {
 	k.mu.Lock()
 	k.closing = true
+	now := time.Now()
+	for _, a := range slices.Clone(k.due) { // schedule moves them
+		if j := a.watch.job; j != nil && !j.busy && k.lastTry(a, now) {
+			j.at = now
+			k.schedule(a)
+		}
+	}
 	var empty chan struct{}
 	if k.running > 0 || k.jobs > 0 {
 		if k.empty == nil {

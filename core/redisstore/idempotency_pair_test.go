@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -65,8 +64,7 @@ func TestAResponseIsTheOneThatTheClaimHasFound(t *testing.T) {
 			return &gapConn{Conn: c, gap: &gap}, err
 		}
 	})
-	// A broken connection leaves a claim to be given up for one lease.
-	e, other := newEngine(t, newStore(t, split), idempotency.Lease(300*time.Millisecond)), newEngine(t, newStore(t, rdb))
+	e, other := newEngine(t, newStore(t, split)), newEngine(t, newStore(t, rdb))
 	var bank bank
 	changed := pay("k")
 	changed.body = "other"
