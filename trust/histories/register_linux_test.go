@@ -66,9 +66,6 @@ func (w *worker) read(
 	claim, read := about, about
 	claim.Kind, read.Kind = history.Claim, history.Read
 	c, r := w.log.Begin(claim), w.log.Begin(read)
-	if c == nil || r == nil {
-		return 0, 0, false
-	}
 	ctx = context.WithoutCancel(ctx)
 	pipe := w.registers.Pipeline()
 	var first *redis.Cmd
@@ -96,14 +93,11 @@ func (w *worker) read(
 // writeBoth writes to both registers, new values each.
 func (w *worker) writeBoth(
 	ctx context.Context, s *subject, lock string, about history.Record, fenced, plain uint64,
-) bool {
+) {
 	one, other := about, about
 	one.Kind, one.Before, one.Value = history.FencedWrite, fenced, w.id(&w.values)
 	other.Kind, other.Before, other.Value = history.Write, plain, w.id(&w.values)
 	f, p := w.log.Begin(one), w.log.Begin(other)
-	if f == nil || p == nil {
-		return false
-	}
 	ctx = context.WithoutCancel(ctx)
 	pipe := w.registers.Pipeline()
 	var first *redis.Cmd
@@ -121,7 +115,6 @@ func (w *worker) writeBoth(
 	// HSET answers 0 when the field was there, and has written all the same.
 	f.End(outcome(err, s.write == unchecked || n == 1))
 	p.End(outcome(second.Err(), true))
-	return true
 }
 
 // outcome is what an answer of the registers means.

@@ -28,7 +28,7 @@ import (
 const lease = time.Second
 
 // capacity is how many operations a process can record: more than it does in an
-// hour.
+// hour, and none is left alone for so long.
 const capacity = 1 << 23
 
 // orders is what a process is told at its start, as JSON.
@@ -200,7 +200,7 @@ type how struct {
 	fixed bool // a lease of half the length that is not renewed
 }
 
-// loop takes locks and writes under them until ctx ends, or the log is full.
+// loop takes locks and writes under them until ctx ends.
 func (w *worker) loop(ctx context.Context, s *subject, index uint32, rng *rand.Rand) {
 	for ctx.Err() == nil {
 		// A few keys are hot, most are not.
@@ -208,18 +208,15 @@ func (w *worker) loop(ctx context.Context, s *subject, index uint32, rng *rand.R
 		if rng.IntN(2) == 0 {
 			key = rng.IntN(max(1, w.Keys/8))
 		}
-		if !w.section(ctx, s, history.Record{Subject: index, Key: uint32(key), Hold: w.id(&w.holds)}, rng) {
-			return
-		}
+		w.section(ctx, s, history.Record{Subject: index, Key: uint32(key), Hold: w.id(&w.holds)}, rng)
 	}
 }
 
 // id draws a number that no other process draws.
 func (w *worker) id(n *atomic.Uint64) uint64 { return uint64(w.Run)<<40 | n.Add(1) }
 
-// section is one acquire, and what follows it if it was granted. It returns false
-// when there is no room to record more.
-func (w *worker) section(ctx context.Context, s *subject, about history.Record, rng *rand.Rand) bool {
+// section is one acquire, and what follows it if it was granted.
+func (w *worker) section(ctx context.Context, s *subject, about history.Record, rng *rand.Rand) {
 	name := keyName(s.name, about.Key)
 	how := how{try: rng.IntN(6) == 0, fixed: rng.IntN(20) == 0}
 	waiting, leave := ctx, context.CancelFunc(func() {})
@@ -235,19 +232,16 @@ func (w *worker) section(ctx context.Context, s *subject, about history.Record, 
 		ask.Kind = history.TryAcquire
 	}
 	acquire := w.log.Begin(ask)
-	if acquire == nil {
-		return false
-	}
 	g, err := s.lock(waiting, name, how)
 	switch {
 	case errors.Is(err, core.ErrHeld):
 		acquire.End(history.Refused)
 		pause(ctx, time.Duration(rng.IntN(5))*time.Millisecond)
-		return true
+		return
 	case err != nil:
 		acquire.End(history.Unknown)
 		pause(ctx, time.Duration(rng.IntN(100))*time.Millisecond) // do not fill the history with an outage
-		return true
+		return
 	}
 	acquire.Token = g.Token()
 	acquire.Trust(deadline(g), false)
@@ -259,9 +253,9 @@ func (w *worker) section(ctx context.Context, s *subject, about history.Record, 
 	if ok {
 		// Whether the lease is still good is not looked at: between the look and
 		// the write any time may pass, and a bad program does not look.
-		ok = w.writeBoth(ctx, s, name, about, value, other)
+		w.writeBoth(ctx, s, name, about, value, other)
 	}
-	return w.giveBack(g, acquire, about, noticed) && ok
+	w.giveBack(g, acquire, about, noticed)
 }
 
 // keyName is the name of a lock.
@@ -294,12 +288,9 @@ func (w *worker) dwell(g grant, acquire *history.Record, s *subject, rng *rand.R
 }
 
 // giveBack releases, and records until when the hold was trusted.
-func (w *worker) giveBack(g grant, acquire *history.Record, about history.Record, noticed int64) bool {
+func (w *worker) giveBack(g grant, acquire *history.Record, about history.Record, noticed int64) {
 	about.Kind = history.Release
 	release := w.log.Begin(about)
-	if release == nil {
-		return false
-	}
 	// If it is good now, it was good when the call was recorded. Else it ended at
 	// its deadline, or when that was noticed if it was lost before.
 	until := release.Call
@@ -315,7 +306,6 @@ func (w *worker) giveBack(g grant, acquire *history.Record, about history.Record
 	default:
 		release.End(history.Unknown)
 	}
-	return true
 }
 
 // deadline is the end of a lease by the clock of the history, rather earlier than
