@@ -22,39 +22,51 @@ import (
 //
 // A Lease is safe for concurrent use.
 type Lease struct {
-	locker *Locker
 	parent context.Context
-	outer  *Lease // the lease that parent carries
 	obs    *Observation
 
-	// turns are the locks, sorted by key. A turn whose lease is this one was
-	// taken by it; the others were re-entered.
-	turns []*turn
-	own   turn // the only turn of most leases, saves an allocation
-	one   [1]*turn
+	// The locks. A turn whose lease is this one was taken by it; others were
+	// re-entered.
+	one     [1]*turn
+	several []*turn // of LockAll, sorted by key
+	own     turn    // the only turn of most leases, saves an allocation
 
 	released sync.Once
-	result   error
 	gone     atomic.Bool
+	result   error
 
 	// The context. The standard library's cancelCtx below it is made when
 	// somebody first asks for its channel; many handlers never do.
 	ctxMu  sync.Mutex
-	taking bool // more turns may come (LockAll)
-	left   int  // own turns that are not over
+	left   int32 // own turns that are not over
+	taking bool  // more turns may come (LockAll)
 	cause  error
 	std    atomic.Pointer[context.Context]
 	cancel context.CancelCauseFunc
 }
 
+// turns are the locks of the lease.
+func (l *Lease) turns() []*turn {
+	if l.several != nil {
+		return l.several
+	}
+	return l.one[:]
+}
+
+func (l *Lease) locker() *Locker { return l.turns()[0].entry.shard.locker }
+
+// outer is the lease under which this one was taken, or nil.
+func (l *Lease) outer() *Lease { return LeaseFromContext(l.parent) }
+
 // Key returns the lock's key; of several the first in sorted order.
-func (l *Lease) Key() string { return l.turns[0].key }
+func (l *Lease) Key() string { return l.turns()[0].key() }
 
 // Keys returns the keys of all locks of the lease, sorted.
 func (l *Lease) Keys() []string {
-	keys := make([]string, len(l.turns))
-	for i, t := range l.turns {
-		keys[i] = t.key
+	turns := l.turns()
+	keys := make([]string, len(turns))
+	for i, t := range turns {
+		keys[i] = t.key()
 	}
 	return keys
 }
@@ -63,13 +75,13 @@ func (l *Lease) Keys() []string {
 // the key, by whichever process. It protects only where the resource remembers
 // the highest token it has seen and refuses smaller ones. Re-entering keeps the
 // token. Of several keys it is that of Key; see TokenFor.
-func (l *Lease) Token() int64 { return l.turns[0].token }
+func (l *Lease) Token() int64 { return l.turns()[0].token }
 
 // TokenFor returns the fencing token of one of several keys, and whether the
 // lease holds that key.
 func (l *Lease) TokenFor(key string) (int64, bool) {
-	for _, t := range l.turns {
-		if t.key == key {
+	for _, t := range l.turns() {
+		if t.key() == key {
 			return t.token, true
 		}
 	}
@@ -81,17 +93,14 @@ func (l *Lease) TokenFor(key string) (int64, bool) {
 // the TTL less a margin for clock drift (1 % and 2 ms). Of several keys it is
 // the earliest.
 func (l *Lease) Deadline() time.Time {
-	var first time.Time
-	for _, t := range l.turns {
+	first := never
+	for _, t := range l.turns() {
 		sh := t.entry.shard
 		sh.mu.Lock()
-		d := t.ten.deadline
+		first = min(first, t.ten.deadline())
 		sh.mu.Unlock()
-		if first.IsZero() || d.Before(first) {
-			first = d
-		}
 	}
-	return first
+	return l.locker().clock.time(first)
 }
 
 // Err returns nil while the lease can be trusted, ErrLost or ErrMaxHold when it
@@ -100,9 +109,9 @@ func (l *Lease) Deadline() time.Time {
 // machine was suspended (its wall clock ran ahead) it answers ErrLost until a
 // renewal has confirmed the lease; Check waits for that.
 func (l *Lease) Err() error {
-	now := time.Now()
-	for _, t := range l.turns {
-		if err := t.check(now); err != nil {
+	now, ahead := l.locker().clock.read()
+	for _, t := range l.turns() {
+		if err := t.check(now, ahead); err != nil {
 			return err
 		}
 	}
@@ -118,8 +127,8 @@ func (l *Lease) Err() error {
 // a fencing token removes. It returns nil, what Err returns, or an error that
 // matches ErrUnavailable when the store did not answer.
 func (l *Lease) Check(ctx context.Context) error {
-	for _, t := range l.turns {
-		if err := l.locker.confirm(ctx, t); err != nil {
+	for _, t := range l.turns() {
+		if err := l.locker().confirm(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -145,26 +154,33 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 func (l *Lease) release(ctx context.Context) error {
-	begin := time.Now()
-	handed, lost, err := l.leave(ctx)
-	if l.obs != nil && l.obs.Released != nil {
-		l.obs.Released(Released{
-			Err: err, Held: begin.Sub(l.turns[0].since), Took: time.Since(begin), HandedOver: handed, Lost: lost,
-		})
+	if l.obs == nil || l.obs.Released == nil {
+		_, _, err := l.leave(ctx)
+		return err
 	}
+	clock, begin := &l.locker().clock, l.locker().clock.now()
+	handed, lost, err := l.leave(ctx)
+	l.obs.Released(Released{
+		Err: err, Held: begin.sub(l.turns()[0].since), Took: clock.now().sub(begin), HandedOver: handed, Lost: lost,
+	})
 	return err
 }
 
 // leave gives up one hold of each lock of the lease.
 func (l *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) {
-	if len(l.turns) == 1 { // no slices, no Join
-		return l.locker.leave(ctx, l.turns[0])
+	turns := l.turns()
+	if len(turns) == 0 {
+		return false, nil, nil // LockAll got none
 	}
-	errs := make([]error, len(l.turns))
-	losses := make([]*Loss, len(l.turns))
+	locker := turns[0].entry.shard.locker
+	if len(turns) == 1 { // no slices, no Join
+		return locker.leave(ctx, turns[0])
+	}
+	errs := make([]error, len(turns))
+	losses := make([]*Loss, len(turns))
 	var wg sync.WaitGroup
-	for i, t := range l.turns {
-		wg.Go(func() { _, losses[i], errs[i] = l.locker.leave(ctx, t) })
+	for i, t := range turns {
+		wg.Go(func() { _, losses[i], errs[i] = locker.leave(ctx, t) })
 	}
 	wg.Wait()
 	return false, cmp.Or(losses...), errors.Join(errs...)
@@ -263,20 +279,25 @@ func (l *Lease) end(cause error) {
 func (l *Lease) over() {
 	l.ctxMu.Lock()
 	l.left--
-	last := l.left == 0
+	if l.left != 0 || l.cause != nil {
+		l.ctxMu.Unlock()
+		return
+	}
+	l.cause = ErrReleased
+	cancel := l.cancel
 	l.ctxMu.Unlock()
-	if last {
-		l.end(ErrReleased)
+	if cancel != nil {
+		cancel(ErrReleased)
 	}
 }
 
 // lostError is what a caller gets for a lost turn.
 func (t *turn) lostError() error {
-	if t.lost == ErrMaxHold { //nolint:errorlint // a sentinel of ours, never wrapped here
-		return fmt.Errorf("%w: %q", ErrMaxHold, t.key)
+	if t.err == ErrMaxHold { //nolint:errorlint // a sentinel of ours, never wrapped here
+		return fmt.Errorf("%w: %q", ErrMaxHold, t.key())
 	}
-	if errors.Is(t.lost, ErrNotOwner) {
-		return fmt.Errorf("%w: %q: %w", ErrLost, t.key, ErrNotOwner)
+	if errors.Is(t.err, ErrNotOwner) {
+		return fmt.Errorf("%w: %q: %w", ErrLost, t.key(), ErrNotOwner)
 	}
-	return fmt.Errorf("%w: %q", ErrLost, t.key)
+	return fmt.Errorf("%w: %q", ErrLost, t.key())
 }

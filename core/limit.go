@@ -164,9 +164,9 @@ func (l *Locker) holdsAll(ctx context.Context, keys []string) bool {
 }
 
 func (l *Locker) holds(ctx context.Context, key string) bool {
-	for lease := LeaseFromContext(ctx); lease != nil; lease = lease.outer {
-		for _, t := range lease.turns {
-			if lease.locker == l && t.key == key && t.live() {
+	for lease := LeaseFromContext(ctx); lease != nil; lease = lease.outer() {
+		for _, t := range lease.turns() {
+			if lease.locker() == l && t.key() == key && t.live() {
 				return true
 			}
 		}

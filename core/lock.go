@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 )
 
 // lockOne takes the lock of one key.
@@ -13,15 +12,14 @@ func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, er
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	start := time.Now()
-	lease := &Lease{locker: l, parent: ctx, outer: LeaseFromContext(ctx)}
+	start := l.clock.now()
+	lease := &Lease{parent: ctx}
 	if l.base.observer != nil {
-		ctx = lease.observe(ctx, c, []string{key})
+		ctx = lease.observe(ctx, l, c, []string{key})
 	}
 	t, err := l.take(ctx, lease, &lease.own, key, c, start, c.deadline(start))
 	lease.one[0] = t
-	lease.turns = lease.one[:]
-	lease.observed(err, start)
+	lease.observed(l, err, start)
 	if err != nil {
 		return nil, err
 	}
@@ -45,10 +43,10 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 
-	start := time.Now()
-	lease := &Lease{locker: l, parent: ctx, outer: LeaseFromContext(ctx), taking: true}
+	start := l.clock.now()
+	lease := &Lease{parent: ctx, several: make([]*turn, 0, len(keys)), taking: true}
 	if l.base.observer != nil {
-		ctx = lease.observe(ctx, c, keys)
+		ctx = lease.observe(ctx, l, c, keys)
 	}
 	// While later keys are waited for, the earlier ones are renewed, also those
 	// that are to have a fixed lease in the end.
@@ -59,33 +57,32 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 		renewed = &copied
 	}
 	own := make([]turn, len(keys))
-	lease.turns = make([]*turn, 0, len(keys))
 	var err error
 	for i, key := range keys {
 		var t *turn
 		t, err = l.take(ctx, lease, &own[i], key, renewed, start, c.deadline(start))
 		if err != nil {
-			lease.turns = append(lease.turns, t) // for the report; released below only if held
+			lease.several = append(lease.several, t) // for the report; released below only if held
 			break
 		}
-		lease.turns = append(lease.turns, t)
+		lease.several = append(lease.several, t)
 		ctx = lease.Context() //nolint:fatcontext // always the same; it ends when a lock taken so far is lost
 	}
-	held := len(lease.turns)
+	held := len(lease.several)
 	if err != nil {
 		held--
 	} else if c.fixed() {
-		err = lease.fix(ctx, c)
+		err = lease.fix(ctx, l, c)
 	}
 	if err != nil && errors.Is(err, lease.lostCause()) {
 		err = fmt.Errorf("%w: a lock of %q was lost while others were waited for", ErrLost, keys)
 	}
-	lease.observed(err, start)
+	lease.observed(l, err, start)
 	lease.ctxMu.Lock()
 	lease.taking = false
 	lease.ctxMu.Unlock()
 	if err != nil {
-		lease.turns = lease.turns[:held]
+		lease.several = lease.several[:held]
 		_, _, _ = lease.leave(context.WithoutCancel(ctx)) // no release of a lease: nobody had it
 		lease.end(ErrReleased)                            // where nothing was held, nothing else ends it
 		return nil, err
@@ -106,29 +103,30 @@ func (l *Lease) lostCause() error {
 
 var errNever = errors.New("never")
 
-// deadline is when a wait that begins now is over; zero is never.
-func (c *config) deadline(start time.Time) time.Time {
+// deadline is when a wait that begins now is over; zero is not at all.
+func (c *config) deadline(start instant) instant {
 	if c.wait <= 0 {
-		return time.Time{}
+		return 0
 	}
-	return start.Add(c.wait)
+	return start.add(c.wait)
 }
 
 // take takes one lock for a lease: a further hold, if a lease on its way up the
 // context has the key, else through the queue. It returns the turn, which is
 // that of the other lease if it was re-entered.
 func (l *Locker) take(
-	ctx context.Context, lease *Lease, t *turn, key string, c *config, start, deadline time.Time,
+	ctx context.Context, lease *Lease, t *turn, key string, c *config, start, deadline instant,
 ) (*turn, error) {
-	t.key, t.cfg, t.lease = key, c, lease
+	t.cfg, t.lease = c, lease
 	nested := false
-	for outer := lease.outer; outer != nil; outer = outer.outer {
-		if outer.locker != l {
+	for outer := lease.outer(); outer != nil; outer = outer.outer() {
+		turns := outer.turns()
+		if len(turns) == 0 || turns[0].entry.shard.locker != l {
 			continue
 		}
-		for _, held := range outer.turns {
-			if held.key == key {
-				if ok, err := held.enter(time.Now()); ok || err != nil {
+		for _, held := range turns {
+			if held.key() == key {
+				if ok, err := held.enter(l.clock.now()); ok || err != nil {
 					return held, err
 				}
 				continue // released: an ordinary lock
@@ -137,27 +135,35 @@ func (l *Locker) take(
 				continue
 			}
 			nested = true
-			if key < held.key && lease.obs != nil && lease.obs.Disordered != nil {
-				lease.obs.Disordered(key, held.key)
+			if key < held.key() && lease.obs != nil && lease.obs.Disordered != nil {
+				lease.obs.Disordered(key, held.key())
 			}
 		}
 	}
 	if nested {
 		// Whoever holds the key may be waiting for one of ours.
-		if bound := start.Add(l.base.heldWait); deadline.IsZero() || bound.Before(deadline) {
+		if bound := start.add(l.base.heldWait); deadline == 0 || bound < deadline {
 			deadline = bound
 		}
 	}
-	err := l.acquire(ctx, t, start, deadline)
+	now := start
+	if lease.taking {
+		now = l.clock.now()
+	} else {
+		lease.left = 1 // nobody else has the lease yet
+	}
+	err := l.acquire(ctx, t, key, now, deadline)
 	if err != nil {
 		if nested && errors.Is(err, ErrHeld) {
 			err = fmt.Errorf("%w (other locks are held: release them and start again)", err)
 		}
 		return t, err
 	}
-	lease.ctxMu.Lock()
-	lease.left++
-	lease.ctxMu.Unlock()
+	if lease.taking {
+		lease.ctxMu.Lock()
+		lease.left++
+		lease.ctxMu.Unlock()
+	}
 	return t, nil
 }
 
@@ -165,73 +171,73 @@ func (l *Locker) take(
 func (t *turn) live() bool {
 	t.entry.shard.mu.Lock()
 	defer t.entry.shard.mu.Unlock()
-	return t.state == granted && t.lost == nil
+	return t.state == granted && t.err == nil
 }
 
 // fix turns the leases of several keys into fixed ones, each with its whole TTL
 // from now. Locks that were re-entered are left as they are.
-func (l *Lease) fix(ctx context.Context, c *config) error {
+func (l *Lease) fix(ctx context.Context, locker *Locker, c *config) error {
 	var batch []Renewal
 	var turns []*turn
-	for _, t := range l.turns {
+	for _, t := range l.several {
 		if t.lease == l {
 			turns = append(turns, t)
-			batch = append(batch, Renewal{Key: t.key, Owner: t.ten.owner, TTL: c.ttl, Asked: true})
+			batch = append(batch, Renewal{Key: t.key(), Owner: locker.owner(t.ten.seq), TTL: c.ttl, Asked: true})
 		}
 	}
 	bound, cancel := context.WithTimeout(ctx, c.ttl/6)
 	defer cancel()
 	errs := make([]error, len(turns))
-	sent := time.Now()
-	l.locker.store.Renew(bound, batch, func(i int, contended bool, err error) {
+	sent, ahead := locker.clock.read()
+	locker.store.Renew(bound, batch, func(i int, contended bool, err error) {
 		errs[i] = err
 		if err == nil {
-			turns[i].ten.fixAt(sent)
+			turns[i].ten.fix()
 		}
-		l.locker.dog.confirmed(turns[i].ten, sent, true, contended, err)
+		locker.dog.confirmed(turns[i].ten, renewed{sent, ahead, true, contended, err})
 	})
 	for i, err := range errs {
 		switch {
 		case errors.Is(err, ErrNotOwner):
-			return fmt.Errorf("%w: %q: %w", ErrLost, turns[i].key, err)
+			return fmt.Errorf("%w: %q: %w", ErrLost, turns[i].key(), err)
 		case ctx.Err() != nil:
-			return ended(ctx, turns[i].key)
+			return ended(ctx, turns[i].key())
 		case err != nil:
-			return fmt.Errorf("%w: %q: fixing its lease: %w", ErrUnavailable, turns[i].key, err)
+			return fmt.Errorf("%w: %q: fixing its lease: %w", ErrUnavailable, turns[i].key(), err)
 		}
 	}
 	return nil
 }
 
 // observe starts the observation of an acquisition.
-func (l *Lease) observe(ctx context.Context, c *config, keys []string) context.Context {
+func (l *Lease) observe(ctx context.Context, locker *Locker, c *config, keys []string) context.Context {
 	op := Operation{Rule: c.name, Keys: keys, Wait: c.wait}
-	sh := l.locker.shardOf(keys[0])
+	sh := locker.shardOf(keys[0])
 	sh.mu.Lock()
 	if e := sh.entries[keys[0]]; e != nil {
-		op.Waiters = e.n
+		op.Waiters = int(e.n)
 	}
 	sh.mu.Unlock()
-	ctx, o := l.locker.base.observer.Start(ctx, op)
+	ctx, o := locker.base.observer.Start(ctx, op)
 	l.obs = &o
 	return ctx
 }
 
 // observed ends the observation of an acquisition.
-func (l *Lease) observed(err error, start time.Time) {
+func (l *Lease) observed(locker *Locker, err error, start instant) {
 	if l.obs == nil || l.obs.Acquired == nil {
 		return
 	}
-	a := Acquired{Err: err, Waited: time.Since(start), Reentered: true}
-	for _, t := range l.turns {
+	a := Acquired{Err: err, Waited: locker.clock.now().sub(start), Reentered: true}
+	for _, t := range l.turns() {
 		if t.lease == l { // what another lease spent on a lock is not spent again
-			a.Attempts += t.attempts
+			a.Attempts += int(t.attempts)
 			a.Contended = a.Contended || t.waited
 			a.Reentered = false
 		}
 	}
 	if err == nil {
-		a.Token = l.turns[0].token
+		a.Token = l.Token()
 	}
 	l.obs.Acquired(a)
 }

@@ -32,11 +32,13 @@ const (
 type Locker struct {
 	store Store
 	base  config
+	clock clock
 	id    string // of 128 random bits: the first half of every owner
 	seq   atomic.Uint64
 
 	seed   maphash.Seed
 	shards [shardCount]shard
+	knocks sync.Pool // channels of turns that have slept
 
 	dog     watchdog
 	janitor janitor
@@ -45,9 +47,6 @@ type Locker struct {
 	turns   atomic.Int64  // granted and not yet released or lost
 	drained chan struct{} // receives when turns reaches zero after Close
 	work    background
-
-	// wall replaces the wall clock in tests; nil is the system's.
-	wall func() time.Time
 }
 
 // New makes a Locker on a store. The options become the defaults of all its
@@ -65,12 +64,13 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	l := &Locker{
 		store:   store,
 		base:    base,
+		clock:   newClock(),
 		id:      hex.EncodeToString(id[:]),
 		seed:    maphash.MakeSeed(),
 		drained: make(chan struct{}, 1),
 	}
 	for i := range l.shards {
-		l.shards[i].entries = make(map[string]*entry)
+		l.shards[i].locker, l.shards[i].entries = l, make(map[string]*entry)
 	}
 	l.dog.init(l)
 	l.janitor.init(l)
@@ -165,11 +165,11 @@ func (l *Locker) Held() []Holding {
 		sh := &l.shards[i]
 		sh.mu.Lock()
 		for _, e := range sh.entries {
-			h := Holding{Key: e.key, Waiters: e.n}
+			h := Holding{Key: e.key, Waiters: int(e.n)}
 			if e.ten != nil && e.ten.cur != nil {
 				t := e.ten.cur
-				h.Held, h.Since, h.Token = true, t.since, t.token
-				h.Rule, h.Holds = t.cfg.name, t.holds
+				h.Held, h.Since, h.Token = true, l.clock.time(t.since), t.token
+				h.Rule, h.Holds = t.cfg.name, int(t.holds)
 			}
 			if h.Held || h.Waiters > 0 {
 				all = append(all, h)
@@ -289,13 +289,16 @@ func (l *Locker) shardOf(key string) *shard {
 	return &l.shards[maphash.String(l.seed, key)%shardCount]
 }
 
-// newOwner names a tenure: who holds a lock in the store.
-func (l *Locker) newOwner() string {
-	b := make([]byte, 0, len(l.id)+21)
+// owner names a tenure: who holds a lock in the store.
+func (l *Locker) owner(seq uint64) string {
+	var b [64]byte
+	return string(l.appendOwner(b[:0], seq))
+}
+
+func (l *Locker) appendOwner(b []byte, seq uint64) []byte {
 	b = append(b, l.id...)
 	b = append(b, ':')
-	b = strconv.AppendUint(b, l.seq.Add(1), 10)
-	return string(b)
+	return strconv.AppendUint(b, seq, 10)
 }
 
 // callConfig is the configuration of a call; without options it is the

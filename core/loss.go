@@ -100,8 +100,8 @@ func (r LossReason) denied() bool {
 // loss describes the loss of a turn.
 func (t *turn) loss(reason LossReason, err error) Loss {
 	loss := Loss{
-		Key: Hashed(t.key), Rule: t.cfg.name, Owner: t.ten.owner, Token: t.token, Held: time.Since(t.since),
-		Reason: reason, Err: err,
+		Key: Hashed(t.key()), Rule: t.cfg.name, Owner: t.ten.owner(), Token: t.token,
+		Held: t.entry.shard.locker.clock.now().sub(t.since), Reason: reason, Err: err,
 	}
 	if v := visitOf(t.lease.parent); v != nil {
 		loss.Route, loss.Principal, loss.Answered = v.route, v.principal, AnsweredNo

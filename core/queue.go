@@ -33,47 +33,29 @@ const (
 // entries, turns and tenures. It is held for short work in memory only, never
 // over a call to the store, an observer or a context.
 type shard struct {
+	locker  *Locker
 	mu      sync.Mutex
 	entries map[string]*entry
+	spare   []*attempt // for the next keys
 }
 
 // entry is what the process knows of one key, for as long as somebody here
 // holds it or waits for it. Waiting is first in, first out: only the first of
 // the queue, its head, talks to the store, on its own goroutine.
 type entry struct {
-	locker *Locker
-	shard  *shard
-	key    string
+	shard *shard
+	key   string
 
 	first, last *turn // those who wait
-	n           int
-	ten         *tenure // set while the process holds the lock
-
-	// The request on its way. It belongs to the queue and not to the head that
-	// sent it: if that one leaves, the next takes the grant.
-	flight flight
-	lease  time.Duration // of the acquire in flight
-	fixed  bool
-	waiter bool // it asked to be listed
-	sent   time.Time
-	late   func(Reply, error)
-
-	// The attempt: tries under one owner.
-	owner   string    // empty: the next try takes a fresh one
-	next    time.Time // when the head may try
-	rest    string    // who waits behind us, from the last signal
-	signals int       // how many signals have come
-	heard   int       // and how many when the request in flight was sent
-	backoff time.Duration
-	failed  error // why the last try had no answer
-
-	contended bool   // the last try found another process's lock
-	courteous bool   // kept for the courtesy alone
-	unwatch   func() // ends the watch
+	ten         *tenure
+	try         *attempt // nil while the store is not asked for anything
+	n           int32    // how many wait
+	flight      flight   // what of the key is under way
+	courteous   bool     // kept for the courtesy alone
 }
 
 // flight says which request of a key is under way.
-type flight int
+type flight int8
 
 const (
 	grounded flight = iota
@@ -81,29 +63,54 @@ const (
 	releasing
 )
 
+// attempt is what an entry needs while it asks the store: one request after the
+// other, under one owner. It is apart from the entry, which for most of its life
+// only holds.
+type attempt struct {
+	// The request on its way. It belongs to the queue and not to the head that
+	// sent it: if that one leaves, the next takes the grant.
+	lease  time.Duration
+	fixed  bool
+	waiter bool // it asked to be listed
+	sent   instant
+
+	seq     uint64  // of the owner; zero: the next try takes a fresh one
+	next    instant // when the head may try
+	rest    string  // who waits behind us, from the last signal
+	signals int32   // how many signals have come
+	heard   int32   // and how many when the request in flight was sent
+	backoff time.Duration
+	failed  error // why the last try had no answer
+
+	contended bool   // the last try found another process's lock
+	unwatch   func() // ends the watch
+}
+
 // turn is one caller's place in the queue of a key, and then its possession.
 type turn struct {
-	key   string
 	entry *entry
 	cfg   *config
 	lease *Lease // that took it
 
 	prev, next *turn
-	state      turnState
-	ch         chan struct{} // made when the turn has to wait
-	err        error         // why it failed
+	knock      chan knock // made when the turn has to wait
 
-	ten      *tenure
-	token    int64
-	holds    int
-	since    time.Time
-	bound    time.Time // of MaxHold; zero for none
-	lost     error     // ErrLost, ErrMaxHold, ErrNotOwner or ErrClosed once it cannot be trusted
-	attempts int
+	ten   *tenure
+	token int64
+	since instant
+	bound instant // of MaxHold; zero for none
+	// err is why it failed; of a possession ErrLost, ErrMaxHold, ErrNotOwner or
+	// ErrClosed once it cannot be trusted.
+	err      error
+	holds    int32
+	attempts int32
+	state    turnState
 	waited   bool
 }
 
-type turnState int
+func (t *turn) key() string { return t.entry.key }
+
+type turnState int8
 
 const (
 	waiting turnState = iota
@@ -112,49 +119,57 @@ const (
 	gone // released or lost
 )
 
-// acquire waits for the lock of t.key. On nil the turn is granted; the lease
+// knock is what wakes a waiting turn.
+type knock int8
+
+const (
+	// look: something has changed that concerns it.
+	look knock = iota
+	// handed: it holds the lock. It is the last knock that a turn gets.
+	handed
+)
+
+// acquire waits for the lock of a key. On nil the turn is granted; the lease
 // t.lease holds it.
-func (l *Locker) acquire(ctx context.Context, t *turn, start, deadline time.Time) error {
+func (l *Locker) acquire(ctx context.Context, t *turn, key string, start, deadline instant) error {
 	if ctx.Err() != nil {
-		return ended(ctx, t.key)
+		return ended(ctx, key)
 	}
-	sh := l.shardOf(t.key)
-	now := time.Now() // before the mutex, which many may wait for
+	sh := l.shardOf(key)
 	sh.mu.Lock()
 	if l.closed.Load() {
 		sh.mu.Unlock()
-		return fmt.Errorf("%w: %q", ErrClosed, t.key)
+		return fmt.Errorf("%w: %q", ErrClosed, key)
 	}
-	e := sh.entries[t.key]
+	e := sh.entries[key]
 	if e == nil {
-		e = &entry{locker: l, shard: sh, key: t.key}
-		e.late = e.settleLate
-		sh.entries[t.key] = e
+		e = &entry{shard: sh, key: key}
+		sh.entries[key] = e
 	}
 	if e.ten != nil || e.n > 0 || e.flight != grounded {
 		t.waited = true
 		if t.cfg.wait == 0 {
 			sh.mu.Unlock()
-			return fmt.Errorf("%w: %q", ErrHeld, t.key)
+			return fmt.Errorf("%w: %q", ErrHeld, key)
 		}
-		if t.cfg.maxWaiters > 0 && e.n >= t.cfg.maxWaiters {
+		if t.cfg.maxWaiters > 0 && int(e.n) >= t.cfg.maxWaiters {
 			sh.mu.Unlock()
-			return fmt.Errorf("%w: %q has %d: %w", ErrQueueFull, t.key, t.cfg.maxWaiters, ErrHeld)
+			return fmt.Errorf("%w: %q has %d: %w", ErrQueueFull, key, t.cfg.maxWaiters, ErrHeld)
 		}
 	}
 	e.push(t)
-	return e.wait(ctx, t, start, now, deadline)
+	return e.wait(ctx, t, start, deadline)
 }
 
 // wait is called with the shard locked, and returns with it unlocked.
-func (e *entry) wait(ctx context.Context, t *turn, start, now, deadline time.Time) error {
-	sh, store := e.shard, e.locker.store
+func (e *entry) wait(ctx context.Context, t *turn, now, deadline instant) error {
+	sh, l := e.shard, e.shard.locker
 	if t.cfg.wait == 0 {
-		deadline = start.Add(notReadyWait)
+		deadline = now.add(notReadyWait)
 	}
 	for {
-		var alarm time.Time
-		switch {
+		var alarm instant
+		switch try := e.try; {
 		case t.state == granted:
 			sh.mu.Unlock()
 			return nil
@@ -168,71 +183,88 @@ func (e *entry) wait(ctx context.Context, t *turn, start, now, deadline time.Tim
 			return t.err
 		case e.first != t || e.ten != nil || e.flight != grounded:
 			// Not ours to try. Whoever changes that pokes us.
-		case t.cfg.wait == 0 && t.attempts > 0 && e.failed == nil:
+		case t.cfg.wait == 0 && t.attempts > 0 && (try == nil || try.failed == nil):
 			t.waited = true // for observers: the lock was not free
 			sh.mu.Unlock()
-			return e.walkAway(t, fmt.Errorf("%w: %q", ErrHeld, t.key))
-		case !now.Before(e.next):
+			return e.walkAway(t, fmt.Errorf("%w: %q", ErrHeld, e.key))
+		case try == nil || now >= try.next:
 			req := e.begin(t, now, deadline)
 			sh.mu.Unlock()
 			t.attempts++
-			rep, err := store.Acquire(ctx, req)
+			rep, err := l.store.Acquire(ctx, req)
 			if errors.Is(err, ErrPending) {
-				// The request flies on for the queue; e.late gets its outcome.
+				// The request flies on for the queue; settleLate gets its outcome.
 				if ctx.Err() != nil {
-					return e.walkAway(t, ended(ctx, t.key))
+					return e.walkAway(t, ended(ctx, e.key))
 				}
-				return e.walkAway(t, fmt.Errorf("%w: %q: no answer within the wait", ErrUnavailable, t.key))
+				return e.walkAway(t, fmt.Errorf("%w: %q: no answer within the wait", ErrUnavailable, e.key))
 			}
+			now = l.clock.now()
 			sh.mu.Lock()
-			e.settle(rep, err)
-			now = time.Now()
+			e.settle(now, rep, err)
 			continue
-		case e.contended && e.unwatch == nil:
+		case try.contended && try.unwatch == nil:
 			// Hear of releases from now on. What happened since the try was
 			// sent is the store's to report, so nothing is missed between.
-			since := e.sent
+			since := l.clock.time(try.sent)
 			sh.mu.Unlock()
-			stop := store.Watch(t.key, since, e.wake)
+			stop := l.store.Watch(e.key, since, e.wake)
+			now = l.clock.now()
 			sh.mu.Lock()
-			if e.unwatch == nil && sh.entries[t.key] == e {
-				e.unwatch = stop
+			// The entry may have been dropped and may be another's by now: of
+			// one that still has its attempt it is sure.
+			if sh.entries[e.key] == e && e.try != nil && e.try.unwatch == nil {
+				e.try.unwatch = stop
 			} else {
 				stop()
 			}
-			now = time.Now()
 			continue
 		default:
-			alarm = e.next
+			alarm = try.next
 		}
-		if !deadline.IsZero() && (alarm.IsZero() || deadline.Before(alarm)) {
+		if deadline != 0 && (alarm == 0 || deadline < alarm) {
 			alarm = deadline
 		}
-		if !deadline.IsZero() && !now.Before(deadline) {
+		if deadline != 0 && now >= deadline {
 			err := e.timedOut(t)
 			sh.mu.Unlock()
 			return e.walkAway(t, err)
 		}
 		t.waited = true
-		if t.ch == nil {
-			t.ch = make(chan struct{}, 1)
+		if t.knock == nil {
+			t.knock = l.newKnock()
 		}
 		sh.mu.Unlock()
-		now = sleep(ctx, t.ch, now, alarm)
-		if now.IsZero() {
-			return e.walkAway(t, ended(ctx, t.key))
+		switch how := sleep(ctx, t.knock, alarm.sub(now), alarm != 0); how {
+		case granting:
+			// Ours since before the knock, which was the last: the channel is
+			// empty, and nobody else has it any more.
+			l.knocks.Put(t.knock)
+			t.knock = nil
+			return nil
+		case ending:
+			return e.walkAway(t, ended(ctx, e.key))
 		}
+		now = l.clock.now()
 		sh.mu.Lock()
 	}
+}
+
+// newKnock returns a channel to wait on.
+func (l *Locker) newKnock() chan knock {
+	if c, ok := l.knocks.Get().(chan knock); ok {
+		return c
+	}
+	return make(chan knock, 1)
 }
 
 // timedOut says why a wait that is over had no success: because the lock was
 // held, or because the store could not say.
 func (e *entry) timedOut(t *turn) error {
-	if e.failed != nil && e.first == t {
-		return fmt.Errorf("%w: %q: %w", ErrUnavailable, t.key, e.failed)
+	if try := e.try; try != nil && try.failed != nil && e.first == t {
+		return fmt.Errorf("%w: %q: %w", ErrUnavailable, e.key, try.failed)
 	}
-	return fmt.Errorf("%w: %q", ErrHeld, t.key)
+	return fmt.Errorf("%w: %q", ErrHeld, e.key)
 }
 
 // ended is the error of a caller whose context ended while it waited.
@@ -240,27 +272,35 @@ func ended(ctx context.Context, key string) error {
 	return fmt.Errorf("interlock: waiting for %q: %w", key, context.Cause(ctx))
 }
 
-// sleep waits for a poke or the alarm and returns the time, or the zero time
-// when ctx ended first. Its timer is not taken from a pool: what was made inside
-// a bubble of testing/synctest must not be used outside.
-func sleep(ctx context.Context, poke <-chan struct{}, now, alarm time.Time) time.Time {
-	if alarm.IsZero() {
-		select {
-		case <-poke:
-			return time.Now()
-		case <-ctx.Done():
-			return time.Time{}
-		}
+// waking says why a sleep was over.
+type waking int8
+
+const (
+	looking waking = iota // a knock, or the alarm
+	granting
+	ending // of the context
+)
+
+// sleep waits for a knock, for as long as limit where it is limited. Its timer is
+// not taken from a pool: what was made inside a bubble of testing/synctest must
+// not be used outside.
+func sleep(ctx context.Context, knocks <-chan knock, limit time.Duration, limited bool) waking {
+	var alarm <-chan time.Time
+	if limited {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		alarm = timer.C
 	}
-	timer := time.NewTimer(alarm.Sub(now))
-	defer timer.Stop()
 	select {
-	case <-poke:
-	case <-timer.C:
+	case k := <-knocks:
+		if k == handed {
+			return granting
+		}
+	case <-alarm:
 	case <-ctx.Done():
-		return time.Time{}
+		return ending
 	}
-	return time.Now()
+	return looking
 }
 
 // walkAway takes a turn that gives up out of the queue. Of the two that can
@@ -272,7 +312,7 @@ func (e *entry) walkAway(t *turn, err error) error {
 	switch t.state {
 	case granted:
 		sh.mu.Unlock()
-		e.locker.work.Go(func() { _, _, _ = e.locker.leave(context.Background(), t) })
+		e.shard.locker.work.Go(func() { _, _, _ = e.shard.locker.leave(context.Background(), t) })
 		return err
 	case failed:
 		err = t.err
@@ -324,132 +364,166 @@ func (e *entry) drop() {
 	if e.first != nil || e.ten != nil || e.flight != grounded || e.shard.entries[e.key] != e {
 		return
 	}
-	if e.courteous && !e.locker.closed.Load() {
+	if e.courteous && !e.shard.locker.closed.Load() {
 		return
 	}
 	delete(e.shard.entries, e.key)
-	if e.unwatch != nil {
-		e.unwatch() // returns at once, waits for no wake
-		e.unwatch = nil
+	if e.try != nil {
+		if e.try.unwatch != nil {
+			e.try.unwatch() // returns at once, waits for no wake
+		}
+		e.forgetTry()
 	}
+}
+
+// attempt returns the entry's attempt, a new one if it has none.
+func (e *entry) attempt() *attempt {
+	if e.try != nil {
+		return e.try
+	}
+	sh := e.shard
+	if n := len(sh.spare); n > 0 {
+		e.try = sh.spare[n-1]
+		sh.spare = sh.spare[:n-1]
+	} else {
+		e.try = new(attempt)
+	}
+	return e.try
+}
+
+// maxSpare is how many attempts a shard keeps for its next keys.
+const maxSpare = 16
+
+// forgetTry gives up the attempt.
+func (e *entry) forgetTry() {
+	if sh := e.shard; len(sh.spare) < maxSpare {
+		*e.try = attempt{}
+		sh.spare = append(sh.spare, e.try)
+	}
+	e.try = nil
 }
 
 // poke makes the head look again.
 func (e *entry) poke() {
 	if e.first != nil {
-		e.first.wakeUp()
+		wake(e.first.knock, look)
 	}
 }
 
-// wakeUp makes a waiting turn look at its state. One token in the channel is
-// enough, since it looks at everything.
-func (t *turn) wakeUp() {
-	if t.ch == nil {
-		return // it has not slept yet, and looks before it does
+// wake knocks at a waiting turn. One knock in the channel is enough, since after
+// it the turn looks at everything; one that has not slept yet, and has no channel,
+// looks before it does.
+func wake(c chan knock, k knock) {
+	if c == nil {
+		return
 	}
 	select {
-	case t.ch <- struct{}{}:
+	case c <- k:
 	default:
 	}
 }
 
 // begin prepares a try of the head.
-func (e *entry) begin(t *turn, now, deadline time.Time) AcquireRequest {
-	if e.owner == "" {
-		e.owner = e.locker.newOwner()
+func (e *entry) begin(t *turn, now, deadline instant) AcquireRequest {
+	l, try := e.shard.locker, e.attempt()
+	if try.seq == 0 {
+		try.seq = l.seq.Add(1)
 	}
-	e.flight, e.sent, e.heard = acquiring, now, e.signals
-	e.lease, e.fixed, e.waiter = t.cfg.lease(), t.cfg.fixed(), t.cfg.wait != 0
-	e.locker.work.begin()
-	req := AcquireRequest{Key: e.key, Owner: e.owner, TTL: e.lease, Rest: e.rest, Late: e.late}
-	if e.waiter {
-		req.Waiter = e.locker.id
+	e.flight, try.sent, try.heard = acquiring, now, try.signals
+	try.lease, try.fixed, try.waiter = t.cfg.lease(), t.cfg.fixed(), t.cfg.wait != 0
+	l.work.begin()
+	req := AcquireRequest{Key: e.key, Owner: l.owner(try.seq), TTL: try.lease, Rest: try.rest, Late: e.settleLate}
+	if try.waiter {
+		req.Waiter = l.id
 	}
-	if !deadline.IsZero() {
+	if deadline != 0 {
 		// A short wait for the holder must not become a short wait for the
 		// store's answer, or it would never see one.
-		req.Deadline = deadline
-		if least := now.Add(answerWait); deadline.Before(least) {
-			req.Deadline = least
-		}
+		req.Deadline = l.clock.time(max(deadline, now.add(answerWait)))
 	}
 	return req
 }
 
 // settleLate takes the outcome of an acquire whose sender has left.
 func (e *entry) settleLate(rep Reply, err error) {
+	now := e.shard.locker.clock.now()
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
-	if e.fixed && rep.Granted {
+	if e.try.fixed && rep.Granted {
 		// Part of the lease is over, and who takes it now wants it whole.
 		rep.Sent = time.Time{}
 	}
-	e.settle(rep, err)
+	e.settle(now, rep, err)
 }
 
 // settle takes the outcome of an acquire: it belongs to whoever is the head
 // now.
-func (e *entry) settle(rep Reply, err error) {
-	l, owner := e.locker, e.owner
-	now := time.Now()
+func (e *entry) settle(now instant, rep Reply, err error) {
+	l, try := e.shard.locker, e.try
 	e.flight = grounded
 	defer l.work.done()
-	rest := e.rest
-	e.rest = ""
+	rest := try.rest
+	try.rest = ""
+	void := func() {
+		l.janitor.void(void{key: e.key, owner: l.owner(try.seq), ttl: try.lease})
+		try.seq = 0
+	}
 	if rep.Ambiguous && !rep.Granted {
 		// A try may yet be executed: this owner could become the holder at any
 		// time, and must not be anybody.
-		e.owner = ""
-		l.janitor.void(void{key: e.key, owner: owner, ttl: e.lease})
+		void()
 	}
-	switch {
+	switch sent := l.clock.of(rep.Sent); {
 	case errors.Is(err, ErrNotReady):
-		e.retry(now, err)
+		try.retry(now, err)
 	case err != nil:
-		e.failed, e.next = nil, time.Time{}
+		try.failed, try.next = nil, 0
 		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrNotReplicated) {
 			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		e.failAll(err)
 	case !rep.Granted:
-		e.failed, e.backoff = nil, 0
-		e.contended = true
+		try.failed, try.backoff = nil, 0
+		try.contended = true
 		if l.janitor.sweep(e.key, rep.Holder) {
 			// A late try of ours has it. Its release is under way.
-			e.retry(now, fmt.Errorf("%w: a late request of this process holds it", ErrNotReady))
+			try.retry(now, fmt.Errorf("%w: a late request of this process holds it", ErrNotReady))
 			break
 		}
-		if e.signals != e.heard {
+		if try.signals != try.heard {
 			// A release was announced while the try was on its way; what it
 			// saw is older than what the signal said.
-			e.rest = rest
+			try.rest = rest
 			break
 		}
-		e.next = now.Add(rep.TTL + time.Millisecond)
+		try.next = now.add(rep.TTL + time.Millisecond)
 		switch {
-		case !e.waiter:
+		case !try.waiter:
 			// Asked without getting into the list; the next head has to.
-			e.next = time.Time{}
+			try.next = 0
 		case rep.TTL < 0 || !rep.Listed && rep.TTL > blindWait:
 			// The release may not be announced to us.
-			e.next = now.Add(blindWait)
+			try.next = now.add(blindWait)
 		}
-	case !now.Before(rep.Sent.Add(e.lease - drift(e.lease))):
+	case now >= sent.add(try.lease-drift(try.lease)):
 		// The grant took longer than the lease lasts.
-		e.owner = ""
-		l.janitor.void(void{key: e.key, owner: owner, ttl: e.lease})
-		e.retry(now, fmt.Errorf("%w: a grant came after the end of its lease", ErrUnavailable))
+		void()
+		try.retry(now, fmt.Errorf("%w: a grant came after the end of its lease", ErrUnavailable))
 	default:
-		e.failed, e.backoff, e.next = nil, 0, time.Time{}
-		e.owner = ""
 		ten := &tenure{
-			entry: e, owner: owner, lease: e.lease, fixed: e.fixed, ambiguous: rep.Ambiguous,
-			sent: rep.Sent, seen: rep.Sent, deadline: rep.Sent.Add(e.lease - drift(e.lease)),
+			entry: e, seq: try.seq, lease: try.lease, fixed: try.fixed, ambiguous: rep.Ambiguous,
+			sent: sent, ahead: l.clock.ahead(rep.Sent, sent), renewAt: sent.add(try.lease / 3),
 			token: rep.Token, base: rep.Token, replied: now, began: now, contended: rest != "", index: -1,
+		}
+		if try.unwatch == nil {
+			e.forgetTry()
+		} else {
+			*try = attempt{contended: true, unwatch: try.unwatch}
 		}
 		e.ten = ten
 		if t := e.first; t != nil && ten.suits(t.cfg) {
-			ten.grant(t, rep.Token, now)
+			wake(ten.grant(rep.Token, now).knock, handed)
+			l.turns.Add(1)
 			l.dog.watch(ten)
 		} else {
 			// The caller that asked for this lease has left.
@@ -461,9 +535,9 @@ func (e *entry) settle(rep Reply, err error) {
 }
 
 // retry lets the head try again after a pause that doubles.
-func (e *entry) retry(now time.Time, why error) {
-	e.backoff = min(max(2*e.backoff, minBackoff), maxBackoff)
-	e.failed, e.next = why, now.Add(e.backoff)
+func (try *attempt) retry(now instant, why error) {
+	try.backoff = min(max(2*try.backoff, minBackoff), maxBackoff)
+	try.failed, try.next = why, now.add(try.backoff)
 }
 
 // failAll gives everybody in the queue the same error: what the store did to
@@ -472,8 +546,8 @@ func (e *entry) failAll(err error) {
 	for t := e.first; t != nil; t = e.first {
 		e.remove(t)
 		t.state = failed
-		t.err = fmt.Errorf("%w: %q", err, t.key)
-		t.wakeUp()
+		t.err = fmt.Errorf("%w: %q", err, e.key)
+		wake(t.knock, look)
 	}
 }
 
@@ -481,28 +555,33 @@ func (e *entry) failAll(err error) {
 func (e *entry) giveUp(ten *tenure) {
 	e.retire(ten)
 	e.releasing()
-	e.locker.work.Go(func() { _ = e.sendRelease(context.Background(), ten, "") })
+	e.shard.locker.work.Go(func() { _ = e.sendRelease(context.Background(), ten, "") })
 }
 
 // retire ends a tenure on this side.
 func (e *entry) retire(ten *tenure) {
 	e.ten, ten.over = nil, true
-	e.locker.dog.forget(ten)
+	e.shard.locker.dog.forget(ten)
 }
 
-// releasing marks a release as under way. Called with the shard locked.
-func (e *entry) releasing() { e.flight, e.heard = releasing, e.signals }
+// releasing marks a release as under way.
+func (e *entry) releasing() {
+	e.flight = releasing
+	if e.try != nil {
+		e.try.heard = e.try.signals
+	}
+}
 
 // sendRelease gives a retired tenure back to the store. The entry is marked as
 // releasing, which keeps its head from asking for the lock before it is free;
 // it is called with the shard unlocked.
 func (e *entry) sendRelease(ctx context.Context, ten *tenure, waiter string) error {
-	l := e.locker
-	sent := time.Now()
+	l := e.shard.locker
+	sent := l.clock.now()
 	err := l.store.Release(ctx, ReleaseRequest{
-		Key: e.key, Owner: ten.owner, Token: ten.token, TTL: ten.lease, Waiter: waiter,
+		Key: e.key, Owner: ten.owner(), Token: ten.token, TTL: ten.lease, Waiter: waiter,
 		Remember: ten.news(sent),
-		Deadline: sent.Add(releaseWait),
+		Deadline: l.clock.time(sent.add(releaseWait)),
 	})
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
@@ -515,15 +594,17 @@ func (e *entry) sendRelease(ctx context.Context, ten *tenure, waiter string) err
 	case waiter == "" && ten.contended && e.first == nil:
 		// It goes to another process. Whoever comes here next must not be
 		// faster than that one: it has only just been told.
-		e.next, e.courteous = time.Now().Add(courtesy), true
+		e.attempt().next, e.courteous = l.clock.now().add(courtesy), true
 		time.AfterFunc(courtesy, e.endCourtesy)
 	case waiter == "":
-		e.next = time.Time{}
-	case e.signals == e.heard:
+		if e.try != nil {
+			e.try.next = 0
+		}
+	case e.try == nil || e.try.signals == e.try.heard:
 		// Others were promised the next turn. Ours will be announced to us, or
 		// comes after a pause.
-		e.contended, e.sent = true, sent
-		e.next = time.Now().Add(4 * grace)
+		try := e.attempt()
+		try.contended, try.sent, try.next = true, sent, l.clock.now().add(4*grace)
 	}
 	e.poke()
 	e.drop()
@@ -547,11 +628,11 @@ func (e *entry) wake(s Signal) {
 	if e.ten != nil || e.first == nil && e.flight == grounded {
 		return // nobody waits, nor will the request that is under way
 	}
-	now := time.Now()
-	place, rest := placeIn(s.Next, e.locker.id)
-	e.signals++
-	e.rest = rest
-	e.next = now.Add(time.Duration(place) * grace)
+	l, try := e.shard.locker, e.attempt()
+	place, rest := placeIn(s.Next, l.id)
+	try.signals++
+	try.rest = rest
+	try.next = l.clock.now().add(time.Duration(place) * grace)
 	if e.flight == grounded {
 		e.poke()
 	}

@@ -12,40 +12,45 @@ import (
 // for as long as that is fair to other processes. Guarded by the shard's mutex.
 type tenure struct {
 	entry *entry
-	owner string
-	lease time.Duration // in the store
-	fixed bool          // not renewed
-	over  bool          // retired or lost
-	cur   *turn         // nil: vacant, kept until a renewal has confirmed it
+	cur   *turn  // nil: vacant, kept until a renewal has confirmed it
+	seq   uint64 // of the owner
+	lease time.Duration
 
-	// sent is when the last confirmed acquire or renewal was sent, deadline
-	// until when that makes the lease good.
-	sent      time.Time
-	deadline  time.Time
-	seen      time.Time // when the store last said that the lock is ours
-	ambiguous bool      // a try of the acquire may be executed later
+	// sent is when the last confirmed acquire or renewal was sent, from which
+	// the lease counts. ahead is how far the wall clock had run ahead when the
+	// store last said that the lock is ours.
+	sent  instant
+	ahead time.Duration
 
 	// Fencing tokens: the highest given out, and what the store minted and when
 	// its reply came.
 	token   int64
 	base    int64
-	replied time.Time
+	replied instant
 
-	// The turn of this process among others.
-	began     time.Time // when it began, or when the store last said that nobody waits
-	grants    int
-	asked     time.Time // when the question that is out was put; zero for none
-	contended bool      // other processes wait
+	// The turn of this process among others: when it began, or when the store
+	// last said that nobody waits, and how often the lock was given since.
+	began  instant
+	grants int32
 
-	// The watchdog's. index, at and soon are guarded by its mutex.
-	index    int
-	at       time.Time     // the next event
-	soon     time.Duration // how much earlier it may be taken
-	renewing bool
-	renewAt  time.Time
-	stopped  bool // MaxHold: no more renewals
-	lastErr  error
+	index   int32 // the watchdog's, guarded by its mutex
+	renewAt instant
+	lastErr error
+
+	fixed     bool // not renewed
+	over      bool // retired or lost
+	stopped   bool // MaxHold: no more renewals
+	ambiguous bool // a try of the acquire may be executed later
+	renewing  bool
+	asked     bool // whether others wait, and no answer yet
+	contended bool // other processes wait
 }
+
+// owner is who holds the lock in the store.
+func (ten *tenure) owner() string { return ten.entry.shard.locker.owner(ten.seq) }
+
+// deadline is until when the lease is good without another renewal.
+func (ten *tenure) deadline() instant { return ten.sent.add(ten.lease - drift(ten.lease)) }
 
 // suits reports whether a caller that asks for such a lease can take over the
 // tenure. A fixed lease is never handed on, and one that wants its own TTL
@@ -54,100 +59,92 @@ func (ten *tenure) suits(c *config) bool {
 	return ten.lease == c.lease() && ten.fixed == c.fixed() && !ten.stopped
 }
 
-// grant makes the head of the queue the holder.
-func (ten *tenure) grant(t *turn, token int64, now time.Time) {
+// grant makes the head of the queue the holder, and returns it to be woken.
+func (ten *tenure) grant(token int64, now instant) *turn {
+	t := ten.entry.first
 	ten.entry.remove(t)
 	ten.cur, ten.token = t, token
 	ten.grants++
 	t.state, t.ten, t.token, t.holds, t.since = granted, ten, token, 1, now
 	if t.cfg.maxHold > 0 {
-		t.bound = now.Add(t.cfg.maxHold)
+		t.bound = now.add(t.cfg.maxHold)
 	}
-	ten.entry.locker.turns.Add(1)
-	t.wakeUp()
+	return t
 }
 
 // handOver gives a live tenure to the next waiter, if it may have it: no round
-// trip, a new token. It reports whether the tenure stays in the process.
+// trip, a new token. It reports whether the tenure stays in the process, and
+// returns who has it; nobody, while a renewal has to confirm it first.
 //
 // The token is greater than the last and follows the store's clock, slowed by a
 // hundredth so that it never runs ahead of it: whatever the store grants later,
 // even after it has lost all memory of this lock, is greater still.
-func (ten *tenure) handOver(now time.Time) bool {
+func (ten *tenure) handOver(now instant, ahead time.Duration) (next *turn, kept bool) {
 	e := ten.entry
-	t := e.first
-	if t == nil || ten.fixed || !ten.suits(t.cfg) || ten.stopped || e.locker.closed.Load() {
-		return false
+	t, l := e.first, e.shard.locker
+	if t == nil || ten.fixed || !ten.suits(t.cfg) || l.closed.Load() || now >= ten.deadline() {
+		return nil, false
 	}
-	if !now.Before(ten.deadline) {
-		return false
+	turn := now.sub(ten.began)
+	if ten.contended && (turn >= l.base.turnTime || int(ten.grants) >= l.base.turnCount) {
+		return nil, false
 	}
-	dog, bound := &e.locker.dog, &e.locker.base
-	turn := now.Sub(ten.began)
-	if turn >= bound.turnTime || ten.grants >= bound.turnCount {
-		if ten.contended {
-			return false
-		}
-	}
-	if ten.asked.IsZero() && !ten.contended && (turn >= bound.turnTime/2 || ten.grants >= bound.turnCount/2) {
+	if !ten.asked && !ten.contended && (turn >= l.base.turnTime/2 || int(ten.grants) >= l.base.turnCount/2) {
 		// The turn is half over: ask who waits, so that the answer is here at
 		// its end. Until it is, nobody is known to wait.
-		ten.asked = now
-		dog.renewNow(ten, now)
+		ten.asked = true
+		l.dog.renewNow(ten, now)
 	}
-	if now.Sub(ten.sent) > ten.lease/3 || ten.suspended(now) {
+	if now.sub(ten.sent) > ten.lease/3 || ten.suspended(ahead) {
 		// Less than two thirds are left, or the clocks disagree: nobody gets it
 		// before a renewal has confirmed it.
 		ten.cur = nil
-		dog.renewNow(ten, now)
-		return true
+		l.dog.renewNow(ten, now)
+		return nil, true
 	}
-	elapsed := now.Sub(ten.replied).Microseconds()
-	ten.grant(t, max(ten.token+1, ten.base+elapsed-elapsed/100-1), now)
-	if !t.bound.IsZero() {
-		dog.watch(ten) // it has an end of its own
+	elapsed := now.sub(ten.replied).Microseconds()
+	ten.grant(max(ten.token+1, ten.base+elapsed-elapsed/100-1), now)
+	if t.bound != 0 {
+		l.dog.watch(ten) // it has an end of its own
 	}
-	return true
+	return t, true
 }
 
 // suspended reports whether the machine may have slept since the lease was last
 // confirmed: the wall clock went on, the monotonic clock did not.
-func (ten *tenure) suspended(now time.Time) bool {
-	wall := now
-	if clock := ten.entry.locker.wall; clock != nil {
-		wall = clock()
-	}
-	return wall.Round(0).Sub(ten.seen.Round(0))-now.Sub(ten.seen) > drift(ten.lease)
+func (ten *tenure) suspended(ahead time.Duration) bool {
+	return ahead-ten.ahead > drift(ten.lease)
 }
 
 // news reports whether the store has to be told the tenure's last token: it was
 // not minted there, or so long ago that the store may have forgotten it.
-func (ten *tenure) news(now time.Time) bool {
-	return ten.token != ten.base || now.Sub(ten.replied) > ten.lease
+func (ten *tenure) news(now instant) bool {
+	return ten.token != ten.base || now.sub(ten.replied) > ten.lease
 }
 
 // void is the tenure's owner for the janitor.
 func (ten *tenure) void() void {
 	return void{
-		key: ten.entry.key, owner: ten.owner, ttl: ten.lease, token: ten.token, news: ten.news(time.Now()),
+		key: ten.entry.key, owner: ten.owner(), ttl: ten.lease, token: ten.token,
+		news: ten.news(ten.entry.shard.locker.clock.now()),
 	}
 }
 
 // check returns why the turn cannot be trusted at this moment, or nil.
-func (t *turn) check(now time.Time) error {
-	e := t.entry
-	e.shard.mu.Lock()
-	defer e.shard.mu.Unlock()
+func (t *turn) check(now instant, ahead time.Duration) error {
+	sh := t.entry.shard
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
 	switch {
-	case t.lost != nil:
+	case t.err != nil:
 		return t.lostError()
 	case t.state == gone:
 		return nil // released
-	case !now.Before(t.ten.deadline):
-		return fmt.Errorf("%w: %q", ErrLost, t.key)
-	case t.ten.suspended(now):
-		e.locker.dog.renewNow(t.ten, now)
-		return fmt.Errorf("%w: %q: the machine was suspended, and the lease not confirmed since", ErrLost, t.key)
+	case now >= t.ten.deadline():
+		return fmt.Errorf("%w: %q", ErrLost, t.key())
+	case t.ten.suspended(ahead):
+		sh.locker.dog.renewNow(t.ten, now)
+		return fmt.Errorf("%w: %q: the machine was suspended, and the lease not confirmed since", ErrLost, t.key())
 	}
 	return nil
 }
@@ -159,30 +156,30 @@ func (l *Locker) confirm(ctx context.Context, t *turn) error {
 	ten := t.ten
 	if t.state != granted {
 		err := ErrReleased
-		if t.lost != nil {
+		if t.err != nil {
 			err = t.lostError()
 		}
 		sh.mu.Unlock()
 		return err
 	}
-	renewal := Renewal{Key: t.key, Owner: ten.owner, TTL: ten.lease, Asked: true}
+	renewal := Renewal{Key: t.key(), Owner: ten.owner(), TTL: ten.lease, Asked: true}
 	if ten.fixed || ten.stopped {
 		renewal.TTL = 0
 	}
-	sent := time.Now()
+	sent, ahead := l.clock.read()
 	sh.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, ten.lease/6)
 	defer cancel()
 	var failure error
 	l.store.Renew(ctx, []Renewal{renewal}, func(_ int, contended bool, err error) {
 		failure = err
-		l.dog.confirmed(ten, sent, renewal.TTL > 0, contended, err)
+		l.dog.confirmed(ten, renewed{sent, ahead, renewal.TTL > 0, contended, err})
 	})
 	if failure != nil && !errors.Is(failure, ErrNotOwner) && !errors.Is(failure, ErrUnavailable) {
 		failure = fmt.Errorf("%w: %w", ErrUnavailable, failure)
 	}
 	if errors.Is(failure, ErrNotOwner) {
-		return t.check(time.Now())
+		return t.check(l.clock.read())
 	}
 	return failure
 }
@@ -190,18 +187,18 @@ func (l *Locker) confirm(ctx context.Context, t *turn) error {
 // enter adds a hold to a turn of a lease that is on the caller's context. It
 // reports whether there is a live turn to enter; an error says that there was
 // one, and that it was lost.
-func (t *turn) enter(now time.Time) (bool, error) {
+func (t *turn) enter(now instant) (bool, error) {
 	sh := t.entry.shard
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	switch {
-	case t.lost != nil && t.holds > 0:
+	case t.err != nil && t.holds > 0:
 		return false, t.lostError()
 	case t.state != granted:
 		return false, nil
-	case !now.Before(t.ten.deadline):
+	case now >= t.ten.deadline():
 		// The watchdog is about to say so.
-		return false, fmt.Errorf("%w: %q", ErrLost, t.key)
+		return false, fmt.Errorf("%w: %q", ErrLost, t.key())
 	}
 	t.holds++
 	return true, nil
@@ -210,11 +207,12 @@ func (t *turn) enter(now time.Time) (bool, error) {
 // leave gives up one hold of a turn, and with the last one the lock: to the
 // next waiter here, or to the store. It returns why the lock was lost if nobody
 // knew that before.
-func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, lost *Loss, err error) {
+func (l *Locker) leave(ctx context.Context, t *turn) (passed bool, lost *Loss, err error) {
 	e := t.entry
+	now, ahead := l.clock.read() // before the mutex, which many may wait for
 	e.shard.mu.Lock()
 	t.holds--
-	if t.lost != nil && t.state == gone {
+	if t.err != nil && t.state == gone {
 		err = t.lostError()
 		last := t.holds == 0
 		e.shard.mu.Unlock()
@@ -229,16 +227,21 @@ func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, lost *Loss, e
 	}
 	// The last hold. From here the renewals cannot touch the turn, and a loss
 	// of the tenure is the next holder's.
-	now := time.Now()
 	ten := t.ten
 	t.state = gone
-	if ten.handOver(now) {
-		e.shard.mu.Unlock()
+	if next, kept := ten.handOver(now, ahead); kept {
+		if next == nil {
+			e.shard.mu.Unlock()
+			l.ended()
+		} else {
+			door := next.knock // the turn lets go of it once it is awake
+			e.shard.mu.Unlock()
+			wake(door, handed) // out here, for what it does first may need the mutex
+		}
 		t.lease.over()
-		l.ended()
 		return true, nil, nil
 	}
-	known, expired := t.lost != nil, !now.Before(ten.deadline)
+	known, expired := t.err != nil, now >= ten.deadline()
 	e.retire(ten)
 	e.releasing()
 	waiter := ""
@@ -253,16 +256,16 @@ func (l *Locker) leave(ctx context.Context, t *turn) (handed bool, lost *Loss, e
 	switch {
 	case errors.Is(err, ErrNotOwner):
 		reason = lossOf(err)
-		err = fmt.Errorf("%w: %q: %w", ErrLost, t.key, err)
+		err = fmt.Errorf("%w: %q: %w", ErrLost, t.key(), err)
 	case err != nil:
-		err = fmt.Errorf("interlock: releasing %q: %w", t.key, err)
+		err = fmt.Errorf("interlock: releasing %q: %w", t.key(), err)
 	case expired:
 		// The store still knew us, yet the lease was over by our clock.
 		reason = LossUnavailable
 		if ten.fixed {
 			reason = LossExpired
 		}
-		err = fmt.Errorf("%w: %q: released after its deadline", ErrLost, t.key)
+		err = fmt.Errorf("%w: %q: released after its deadline", ErrLost, t.key())
 	}
 	if reason != "" && !known { // else MaxHold came first, and was reported
 		loss := t.loss(reason, nil)
@@ -293,19 +296,21 @@ func (l *Locker) loseLocked(ten *tenure, reason LossReason, cause error) (report
 			l.janitor.void(ten.void())
 		}
 	}
-	e.next = time.Time{}
+	if e.try != nil {
+		e.try.next = 0
+	}
 	e.poke()
 	e.drop()
 	t := ten.cur
 	if t == nil {
 		return clean
 	}
-	maxHeld := t.lost != nil
+	maxHeld := t.err != nil
 	if !maxHeld {
-		t.lost = cause
+		t.err = cause
 	}
 	t.state = gone
-	lost, told := t.lost, reason
+	lost, told := t.err, reason
 	if maxHeld {
 		told = "" // it has been reported
 	}

@@ -102,13 +102,13 @@ func Check(ctx context.Context) error {
 		return fmt.Errorf("interlock: checking the lease: %w", context.Cause(ctx))
 	}
 	var asked []*turn
-	for ; lease != nil; lease = lease.outer {
-		for _, t := range lease.turns {
+	for ; lease != nil; lease = lease.outer() {
+		for _, t := range lease.turns() {
 			if slices.Contains(asked, t) {
 				continue // re-entered
 			}
 			asked = append(asked, t)
-			if err := lease.locker.confirm(ctx, t); err != nil {
+			if err := lease.locker().confirm(ctx, t); err != nil {
 				return err
 			}
 		}

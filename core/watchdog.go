@@ -1,7 +1,6 @@
 package core
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"sync"
@@ -22,8 +21,8 @@ import (
 type watchdog struct {
 	locker *Locker
 	mu     sync.Mutex
-	due    dueHeap
-	wakeAt time.Time     // what the goroutine sleeps for
+	due    agenda
+	wakeAt instant       // what the goroutine sleeps for
 	poke   chan struct{} // something earlier came
 	alive  bool          // the goroutine is there
 	closed bool
@@ -33,41 +32,32 @@ func (d *watchdog) init(l *Locker) {
 	d.locker, d.poke = l, make(chan struct{}, 1)
 }
 
+// slack is how much earlier than due a renewal may go: fewer, larger batches.
+func slack(lease time.Duration) time.Duration { return min(lease/60, 50*time.Millisecond) }
+
 // watch puts a tenure at the time of its next event: the renewal, the holder's
 // MaxHold or the deadline. Called with the tenure's shard locked.
 func (d *watchdog) watch(ten *tenure) {
-	at, soon := ten.deadline, time.Duration(0)
-	if !ten.fixed && !ten.stopped && !ten.renewing {
-		if ten.renewAt.IsZero() {
-			ten.renewAt = ten.sent.Add(ten.lease / 3)
-		}
-		if ten.renewAt.Before(at) {
-			// What is due a little later goes along: fewer, larger batches. An
-			// end comes at its time.
-			at, soon = ten.renewAt, min(ten.lease/60, 50*time.Millisecond)
-		}
+	next := event{at: ten.deadline(), ten: ten}
+	if !ten.fixed && !ten.stopped && ten.renewAt < next.at {
+		next.at, next.soon = ten.renewAt, slack(ten.lease)
 	}
-	if t := ten.cur; t != nil && !t.bound.IsZero() && t.lost == nil && t.bound.Before(at) {
-		at, soon = t.bound, 0
+	if t := ten.cur; t != nil && t.bound != 0 && t.err == nil && t.bound < next.at {
+		next.at, next.soon = t.bound, 0
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return
 	}
-	ten.at, ten.soon = at, soon
-	if ten.index < 0 {
-		heap.Push(&d.due, ten)
-	} else {
-		heap.Fix(&d.due, ten.index)
-	}
+	d.due.put(next)
 	if !d.alive {
 		d.alive = true
-		d.wakeAt = time.Time{}
+		d.wakeAt = 0
 		d.locker.work.Go(d.run)
 		return
 	}
-	if ten.index == 0 && (d.wakeAt.IsZero() || at.Before(d.wakeAt)) {
+	if ten.index == 0 && next.at < d.wakeAt {
 		d.nudge()
 	}
 }
@@ -81,7 +71,7 @@ func (d *watchdog) nudge() {
 }
 
 // renewNow asks for a renewal out of turn. Called with the shard locked.
-func (d *watchdog) renewNow(ten *tenure, now time.Time) {
+func (d *watchdog) renewNow(ten *tenure, now instant) {
 	if ten.renewing || ten.fixed || ten.stopped || ten.over {
 		return
 	}
@@ -93,9 +83,7 @@ func (d *watchdog) renewNow(ten *tenure, now time.Time) {
 func (d *watchdog) forget(ten *tenure) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if ten.index >= 0 {
-		heap.Remove(&d.due, ten.index)
-	}
+	d.due.remove(ten)
 }
 
 // stop ends the goroutine; nothing is watched any more.
@@ -118,53 +106,44 @@ func (d *watchdog) run() {
 	var batch []*tenure
 	idle := false
 	for {
-		now := time.Now()
+		now := d.locker.clock.now()
 		d.mu.Lock()
-		switch {
-		case d.closed, len(d.due) == 0 && idle:
+		if d.closed || len(d.due) == 0 && idle {
 			d.alive = false
 			d.mu.Unlock()
 			return
-		case len(d.due) == 0:
-			idle = true
-			d.wakeAt = now.Add(watchdogLinger)
-			d.mu.Unlock()
-			timer.Reset(watchdogLinger)
-			select {
-			case <-timer.C:
-			case <-d.poke:
-			}
-			continue
 		}
-		idle = false
+		idle = len(d.due) == 0
 		batch = batch[:0]
-		for len(d.due) > 0 {
-			ten := d.due[0]
-			if ten.at.After(now.Add(ten.soon)) {
-				break
-			}
-			heap.Pop(&d.due)
-			batch = append(batch, ten)
+		for len(d.due) > 0 && d.due[0].at <= now.add(d.due[0].soon) {
+			batch = append(batch, d.due[0].ten)
+			d.due.remove(d.due[0].ten)
 		}
-		if len(batch) == 0 {
-			d.wakeAt = d.due[0].at
-			timer.Reset(d.wakeAt.Sub(now))
+		switch {
+		case len(batch) > 0:
+			d.wakeAt = 0 // what comes now is looked at before the sleep
 			d.mu.Unlock()
-			select {
-			case <-timer.C:
-			case <-d.poke:
-			}
+			d.serve(batch, now)
+			clear(batch)
 			continue
+		case idle:
+			d.wakeAt = now.add(watchdogLinger)
+		default:
+			d.wakeAt = d.due[0].at
 		}
+		timer.Reset(d.wakeAt.sub(now))
 		d.mu.Unlock()
-		d.serve(batch, now)
+		select {
+		case <-timer.C:
+		case <-d.poke:
+		}
 	}
 }
 
 // serve does what is due. Renewals go out on goroutines of their own, one for
 // each length of lease, since each has its own bound: a store that hangs must
 // not delay anything here.
-func (d *watchdog) serve(batch []*tenure, now time.Time) {
+func (d *watchdog) serve(batch []*tenure, now instant) {
 	renew := map[time.Duration][]*tenure{}
 	for _, ten := range batch {
 		if d.look(ten, now) {
@@ -178,7 +157,7 @@ func (d *watchdog) serve(batch []*tenure, now time.Time) {
 
 // look does what a tenure needs at this moment and schedules what comes next.
 // It reports whether to renew it.
-func (d *watchdog) look(ten *tenure, now time.Time) (renew bool) {
+func (d *watchdog) look(ten *tenure, now instant) (renew bool) {
 	sh := ten.entry.shard
 	sh.mu.Lock()
 	report := func() {}
@@ -187,9 +166,9 @@ func (d *watchdog) look(ten *tenure, now time.Time) (renew bool) {
 		report()
 	}()
 	if ten.over {
-		return false // released between the heap and here
+		return false // released between the agenda and here
 	}
-	if !now.Before(ten.deadline) {
+	if now >= ten.deadline() {
 		switch {
 		case ten.fixed:
 			report = d.locker.loseLocked(ten, LossExpired, ErrLost)
@@ -198,15 +177,18 @@ func (d *watchdog) look(ten *tenure, now time.Time) (renew bool) {
 		}
 		return false
 	}
-	if t := ten.cur; t != nil && !t.bound.IsZero() && t.lost == nil && !now.Before(t.bound) {
+	if t := ten.cur; t != nil && t.bound != 0 && t.err == nil && now >= t.bound {
 		// No more renewals: the key goes by the holder's release, or by its TTL.
-		t.lost, ten.stopped = ErrMaxHold, true
+		t.err, ten.stopped = ErrMaxHold, true
 		report = func() { d.locker.reportLoss(t, LossMaxHold, ErrMaxHold, nil) }
 	}
-	renew = !ten.fixed && !ten.stopped && !ten.renewing &&
-		!ten.renewAt.After(now.Add(min(ten.lease/60, 50*time.Millisecond)))
-	if renew {
-		ten.renewing = true
+	if !ten.fixed && !ten.stopped && ten.renewAt <= now.add(slack(ten.lease)) {
+		if renew = !ten.renewing; renew {
+			// If it succeeds, that is when the next one is due.
+			ten.renewing, ten.renewAt = true, now.add(ten.lease/3)
+		} else {
+			ten.renewAt = never // the one under way decides, or the deadline
+		}
 	}
 	d.watch(ten)
 	return renew
@@ -216,65 +198,93 @@ func (d *watchdog) look(ten *tenure, now time.Time) (renew bool) {
 // two fit between the third of the lease at which it starts and the deadline,
 // and one more.
 func (d *watchdog) renew(lease time.Duration, tenures []*tenure) {
+	l := d.locker
 	batch := make([]Renewal, len(tenures))
+	// The owners are parts of one text, which costs less than one text for each.
+	names, ends := make([]byte, 0, len(tenures)*(len(l.id)+10)), make([]int, len(tenures))
 	for i, ten := range tenures {
-		batch[i] = Renewal{Key: ten.entry.key, Owner: ten.owner, TTL: ten.lease}
+		names = l.appendOwner(names, ten.seq)
+		ends[i] = len(names)
+	}
+	owners, from := string(names), 0
+	for i, ten := range tenures {
+		batch[i] = Renewal{Key: ten.entry.key, Owner: owners[from:ends[i]], TTL: ten.lease}
+		from = ends[i]
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lease/6)
 	defer cancel()
-	sent := time.Now()
-	d.locker.store.Renew(ctx, batch, func(i int, contended bool, err error) {
+	sent, ahead := l.clock.read()
+	l.store.Renew(ctx, batch, func(i int, contended bool, err error) {
 		ten := tenures[i]
 		sh := ten.entry.shard
 		sh.mu.Lock()
 		ten.renewing = false
-		sh.mu.Unlock()
-		d.confirmed(ten, sent, true, contended, err)
+		d.confirm(ten, renewed{sent, ahead, true, contended, err})
 	})
 }
 
-// confirmed takes the outcome of a renewal that was sent at some time. extended
-// says that it was not only a check.
-func (d *watchdog) confirmed(ten *tenure, sent time.Time, extended, contended bool, err error) {
+// renewed is the outcome of a renewal.
+type renewed struct {
+	sent      instant
+	ahead     time.Duration // of the wall clock, when it was sent
+	extended  bool          // it was not only a check
+	contended bool          // other processes wait
+	err       error
+}
+
+// confirmed takes the outcome of a renewal that somebody asked for.
+func (d *watchdog) confirmed(ten *tenure, r renewed) {
+	ten.entry.shard.mu.Lock()
+	d.confirm(ten, r)
+}
+
+// confirm takes the outcome of a renewal. It is called with the shard locked, and
+// returns with it unlocked.
+func (d *watchdog) confirm(ten *tenure, r renewed) {
 	l, e := d.locker, ten.entry
-	e.shard.mu.Lock()
 	if ten.over {
 		e.shard.mu.Unlock()
 		return // it was released meanwhile, or lost: a late success revives nothing
 	}
-	now := time.Now()
+	now := l.clock.now()
 	report := func() {}
 	switch {
-	case errors.Is(err, ErrNotOwner):
-		ten.lastErr = err
-		report = l.loseLocked(ten, lossOf(err), ErrNotOwner)
-	case !now.Before(ten.deadline):
+	case errors.Is(r.err, ErrNotOwner):
+		ten.lastErr = r.err
+		report = l.loseLocked(ten, lossOf(r.err), ErrNotOwner)
+	case now >= ten.deadline():
 		reason := LossUnavailable
 		if ten.fixed {
 			reason = LossExpired
 		}
 		report = l.loseLocked(ten, reason, ErrLost)
-	case err != nil:
+	case r.err != nil:
 		// Not loss: the lease is good until its deadline. Again soon.
-		ten.lastErr = err
-		ten.renewAt = now.Add(min(ten.lease/20, time.Second))
+		ten.lastErr = r.err
+		ten.renewAt = now.add(min(ten.lease/20, time.Second))
 		d.watch(ten)
 	default:
-		if extended && sent.After(ten.sent) {
-			ten.sent = sent
-			ten.deadline = sent.Add(ten.lease - drift(ten.lease))
+		if r.extended && r.sent > ten.sent {
+			ten.sent = r.sent
 		}
-		ten.lastErr, ten.seen = nil, sent
-		ten.renewAt = ten.sent.Add(ten.lease / 3)
-		ten.contended = contended
-		if !contended {
+		ten.lastErr, ten.ahead = nil, r.ahead
+		ten.contended = r.contended
+		if !r.contended {
 			// Nobody waits elsewhere: the turn of this process begins anew.
-			ten.began, ten.grants = sent, 0
+			ten.began, ten.grants = r.sent, 0
 		}
-		ten.asked = time.Time{}
-		d.watch(ten)
-		if ten.cur == nil && !ten.handOver(now) {
-			e.giveUp(ten)
+		ten.asked = false
+		if due := ten.sent.add(ten.lease / 3); due < ten.renewAt || due > ten.renewAt.add(slack(ten.lease)) || ten.fixed {
+			ten.renewAt = due
+			d.watch(ten)
+		} // else it is scheduled for about then
+		if ten.cur == nil {
+			if next, kept := ten.handOver(l.clock.read()); next != nil {
+				wake(next.knock, handed)
+				l.turns.Add(1)
+			} else if !kept {
+				e.giveUp(ten)
+			}
 		}
 	}
 	var observe func(Renewed)
@@ -284,42 +294,14 @@ func (d *watchdog) confirmed(ten *tenure, sent time.Time, extended, contended bo
 	e.shard.mu.Unlock()
 	report() // a loss comes first
 	if observe != nil {
-		observe(Renewed{Key: e.key, Err: err, Took: now.Sub(sent)})
+		observe(Renewed{Key: e.key, Err: r.err, Took: now.sub(r.sent)})
 	}
 }
 
-// fixAt makes a renewed tenure a fixed one; the confirmation that follows sets
-// its deadline.
-func (ten *tenure) fixAt(time.Time) {
+// fix makes a tenure a fixed one; the confirmation that follows sets its
+// deadline.
+func (ten *tenure) fix() {
 	ten.entry.shard.mu.Lock()
 	defer ten.entry.shard.mu.Unlock()
 	ten.fixed = true
-}
-
-// dueHeap is a heap of tenures by their next event (container/heap).
-type dueHeap []*tenure
-
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-
-func (h dueHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (h *dueHeap) Push(x any) {
-	ten := x.(*tenure)
-	ten.index = len(*h)
-	*h = append(*h, ten)
-}
-
-// Pop implements heap.Interface.
-func (h *dueHeap) Pop() any {
-	old := *h
-	ten := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	ten.index = -1
-	return ten
 }
