@@ -137,7 +137,7 @@ func (r *request) completed() (token string, completed bool) {
 	if r.second.StringSliceCmd == nil {
 		return "", false
 	}
-	reply, _ := r.cmd.Val().(string)
+	reply, _ := r.val.(string)
 	return strings.CutPrefix(reply, "completed ")
 }
 
@@ -185,7 +185,7 @@ func (r *claimRequest) reply() (idempotency.ClaimReply, error) {
 
 // words returns what follows the name of the script in its reply, or nil.
 func (r *request) words(script string) []any {
-	all, ok := r.cmd.Val().([]any)
+	all, ok := r.val.([]any)
 	if !ok || len(all) < 2 || all[0] != any(script) {
 		return nil
 	}
@@ -242,7 +242,7 @@ func (r *request) word(ctx context.Context) (string, error) {
 	if r.err != nil {
 		return "", wrapRecord(r.err)
 	}
-	word, _ := r.cmd.Val().(string)
+	word, _ := r.val.(string)
 	return word, nil
 }
 

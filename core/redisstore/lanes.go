@@ -20,8 +20,11 @@ const (
 	// to send. A fresh one for each request would spend a third of the time on
 	// growing its stack.
 	laneLinger = time.Second
-	// maxBatch is the greatest number of commands in one pipeline.
+	// maxBatch is the greatest number of requests in one pipeline.
 	maxBatch = 512
+	// maxShare is the greatest number of requests in one call of a script, during
+	// which the server does nothing else: a fifth of a millisecond or so.
+	maxShare = 32
 )
 
 // lanes sends the requests of many goroutines to one server in shared
@@ -30,8 +33,9 @@ const (
 // and a lone request leaves at once. There is no goroutine when there was nothing
 // to send for a while.
 type lanes struct {
-	client *redis.Client
-	ack    ack
+	client   *redis.Client
+	ack      ack
+	together bool // one call of a script for several requests: no Cluster
 
 	mu     sync.Mutex
 	queue  []*request
@@ -47,6 +51,8 @@ type lanes struct {
 type lane struct {
 	pipe  redis.Pipeliner
 	batch []*request
+	calls []call // the first n are those of this batch
+	n     int
 	wake  chan struct{} // holds a token once the lane was taken out of idle
 }
 
@@ -151,37 +157,134 @@ func (q *lanes) run(ln *lane) {
 		q.dispatch() // what did not fit goes by another lane
 		q.mu.Unlock()
 
-		ctx := context.Background() // bounded by the client's timeouts
-		write := false
-		for _, r := range ln.batch {
-			_ = ln.pipe.Process(ctx, r.cmd)
-			if r.second.StringSliceCmd != nil {
-				_ = ln.pipe.Process(ctx, r.second)
-			}
-			write = write || r.write
-		}
-		var wait *redis.IntCmd
-		if write {
-			wait = q.ack.ask(ctx, ln.pipe)
-		}
-		var err error
-		if ln.pipe.Len() == 1 {
-			// A pipeline of one is a command, and allocates more.
-			ln.pipe.Discard()
-			err = q.client.Process(ctx, ln.batch[0].cmd)
-		} else {
-			_, err = ln.pipe.Exec(ctx)
-		}
-		for i, r := range ln.batch {
-			r.unacked = r.write && !q.ack.given(wait)
-			outcome := r.cmd.Err()
-			if outcome == nil && err != nil && r.cmd.Val() == nil {
-				outcome = err // a pipeline that failed before its commands
-			}
-			ln.batch[i] = nil
-			r.sent(outcome)
+		ln.exec(q)
+	}
+}
+
+// exec sends the batch and tells each request what has become of it.
+func (ln *lane) exec(q *lanes) {
+	ctx := context.Background() // bounded by the client's timeouts
+	write := false
+	ln.n = 0
+	for _, r := range ln.batch {
+		ln.add(r, q.together)
+		write = write || r.write
+	}
+	for i := range ln.calls[:ln.n] {
+		c := &ln.calls[i]
+		_ = ln.pipe.Process(ctx, c.command(ctx))
+		if second := c.requests[0].second; second.StringSliceCmd != nil {
+			_ = ln.pipe.Process(ctx, second)
 		}
 	}
+	var wait *redis.IntCmd
+	if write {
+		wait = q.ack.ask(ctx, ln.pipe)
+	}
+	var err error
+	if ln.pipe.Len() == 1 {
+		// A pipeline of one is a command, and allocates more.
+		ln.pipe.Discard()
+		err = q.client.Process(ctx, ln.calls[0].cmd)
+	} else {
+		_, err = ln.pipe.Exec(ctx)
+	}
+	acked := q.ack.given(wait)
+	for i := range ln.calls[:ln.n] {
+		ln.calls[i].over(err, acked)
+	}
+	clear(ln.batch)
+}
+
+// call is a command and the requests that share it.
+type call struct {
+	requests []*request
+	args     []any // room for the arguments of several
+	cmd      command
+}
+
+// add finds a request a call: one that it can share, or a new one.
+func (ln *lane) add(r *request, together bool) {
+	if together && r.shares() {
+		for i := ln.n - 1; i >= 0; i-- {
+			c := &ln.calls[i]
+			if first := c.requests[0]; len(c.requests) < maxShare && first.shares() && first.like(r) {
+				c.requests = append(c.requests, r)
+				return
+			}
+		}
+	}
+	if ln.n == len(ln.calls) {
+		ln.calls = append(ln.calls, call{})
+	}
+	ln.calls[ln.n].requests = append(ln.calls[ln.n].requests[:0], r)
+	ln.n++
+}
+
+// command makes the command of a call.
+func (c *call) command(ctx context.Context) command {
+	first := c.requests[0]
+	if len(c.requests) == 1 {
+		c.cmd = first.script.evalWith(ctx, first.full, first.nkeys, first.args)
+		return c.cmd
+	}
+	own := callArgs + first.nkeys // where the arguments begin that are not keys
+	c.args = append(c.args[:0], nil, nil, nil)
+	for _, r := range c.requests {
+		c.args = append(c.args, r.args[callArgs:own]...)
+	}
+	for _, r := range c.requests {
+		c.args = append(c.args, r.args[own:]...)
+	}
+	c.cmd = first.script.evalWith(ctx, false, first.nkeys*len(c.requests), c.args)
+	return c.cmd
+}
+
+// over tells the requests of a call what has become of it. err is what became of
+// the whole pipeline.
+func (c *call) over(err error, acked bool) {
+	val, failure := outcome(c.cmd, err)
+	c.cmd = command{}
+	clear(c.args)
+	n := len(c.requests)
+	for i, r := range c.requests {
+		c.requests[i] = nil
+		r.unacked = r.write && !acked
+		own := failure
+		if r.val = nil; own == nil {
+			r.val, own = part(val, i, n)
+		}
+		r.sent(own)
+	}
+}
+
+// outcome is what became of a command of a pipeline, of which err is what became
+// as a whole.
+func outcome(cmd command, err error) (any, error) {
+	switch val, own := cmd.Val(), cmd.Err(); {
+	case own != nil:
+		return nil, own
+	case err != nil && val == nil:
+		return nil, err // a pipeline that failed before its commands
+	default:
+		return val, nil
+	}
+}
+
+// part is the i-th of the n replies that a script returned in one. Of a list of
+// another length nobody knows what was answered; the reply is nil then.
+func part(val any, i, n int) (any, error) {
+	if n == 1 {
+		return val, nil
+	}
+	list, _ := val.([]any)
+	if len(list) != n {
+		return nil, nil //nolint:nilnil // see above
+	}
+	if refusal, ok := list[i].(error); ok {
+		return nil, refusal
+	}
+	return list[i], nil
 }
 
 // close lets requests that come now fail; those under way end by themselves.

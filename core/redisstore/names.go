@@ -11,10 +11,8 @@ var escaper = strings.NewReplacer(`\`, `\\`, `{`, `\(`, `}`, `\)`)
 // hash tag, so they are escaped, with a backslash that is escaped itself: two
 // keys never get one name, and all names of a key stay in one slot.
 func (n names) lock(key string) string {
-	if strings.ContainsAny(key, `\{}`) {
-		key = escaper.Replace(key)
-	}
-	return n.prefix + ":{" + key + "}"
+	lock, _ := n.with(key, "")
+	return lock
 }
 
 // record is the key of an idempotency record's hash. Its id is a hash, and needs
@@ -27,8 +25,23 @@ func tombstoneOf(record string) string { return record + ":gone" }
 // completion is the channel on which the end of a claim is announced.
 func completionOf(record string) string { return record + ":done" }
 
+const (
+	fenceSuffix   = ":fence"
+	channelSuffix = ":free"
+)
+
 // fence is the key of the last fencing token.
-func fenceOf(lock string) string { return lock + ":fence" }
+func fenceOf(lock string) string { return lock + fenceSuffix }
 
 // free is the channel on which releases are announced.
-func channelOf(lock string) string { return lock + ":free" }
+func channelOf(lock string) string { return lock + channelSuffix }
+
+// with returns the name of a lock and that name with a suffix: the same text,
+// which is made once.
+func (n names) with(key, suffix string) (lock, name string) {
+	if strings.ContainsAny(key, `\{}`) {
+		key = escaper.Replace(key)
+	}
+	name = n.prefix + ":{" + key + "}" + suffix
+	return name[:len(name)-len(suffix)], name
+}

@@ -244,7 +244,7 @@ func (r *proposal) vote() (Vote, error) {
 	if r.err != nil {
 		return v, wrap(r.err)
 	}
-	list, _ := r.cmd.Val().([]any)
+	list, _ := r.val.([]any)
 	switch n := numbers(list); {
 	case len(list) == 3 && (n[0] == 1 || n[0] == 2) && n[2] > 0:
 		v.Granted, v.Token, v.Clock = n[0] == 1, n[1], n[2]

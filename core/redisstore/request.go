@@ -24,9 +24,8 @@ type request struct {
 	store  *Store
 	script *script
 	nkeys  int
-	full   bool // send the source, not the name
-	args   []any
-	cmd    command
+	full   bool   // send the source, not the name
+	args   []any  // the first callArgs are left for the command
 	lock   string // the key that says which server
 	behind []any  // what goes right behind it, in the same pipeline; see pair
 	second noRetrySlice
@@ -41,6 +40,7 @@ type request struct {
 	write     bool      // replicas have to acknowledge it, if that is asked for
 	unacked   bool      // and too few did
 
+	val   any // the script's reply
 	err   error
 	state atomic.Int32 // of stateWaited, stateDone, stateLeft
 	done  chan struct{}
@@ -52,6 +52,13 @@ const (
 	stateDone
 	stateLeft
 )
+
+// begin makes a request of one that is over, or was just made: all but the
+// channel and late is as new.
+func (r *request) begin(s *Store, script *script, nkeys int, args []any, lock string) {
+	done, late := r.done, r.late
+	*r = request{store: s, script: script, nkeys: nkeys, args: args, lock: lock, done: done, late: late}
+}
 
 // start sends the request for the first time.
 func (r *request) start() {
@@ -70,18 +77,26 @@ func (r *request) send() {
 	}
 }
 
-// prepare makes the command of a try and finds the lanes that it goes by. If
-// there are none, the try has failed.
+// prepare begins a try and finds the lanes that it goes by. If there are none,
+// the try has failed.
 func (r *request) prepare() *lanes {
 	r.tries++
 	r.pair()
-	r.cmd = r.script.evalWith(context.Background(), r.full, r.nkeys, r.args)
 	q, err := r.store.lanesFor(r.lock)
 	if err != nil {
 		r.sent(err)
 		return nil
 	}
 	return q
+}
+
+// shares reports whether the request may go in one call with others like it.
+func (r *request) shares() bool { return r.script.several && !r.full && r.behind == nil }
+
+// like reports whether two requests that may share a call may share one with each
+// other.
+func (r *request) like(other *request) bool {
+	return r.script == other.script && r.nkeys == other.nkeys && len(r.args) == len(other.args)
 }
 
 // sent takes the outcome of a try.
@@ -150,12 +165,14 @@ func (r *request) sent(err error) {
 // follow sends the request through the cluster client, which follows MOVED and
 // ASK.
 func (r *request) follow() {
-	r.store.following <- struct{}{}
-	defer func() { <-r.store.following }()
+	place := r.store.following // the request may be another's once it is over
+	place <- struct{}{}
+	defer func() { <-place }()
 	r.alone = true
 	r.pair()
-	r.cmd = r.script.evalWith(context.Background(), true, r.nkeys, r.args)
-	err := r.store.cluster.Process(context.Background(), r.cmd)
+	cmd := r.script.evalWith(context.Background(), true, r.nkeys, r.args)
+	err := r.store.cluster.Process(context.Background(), cmd)
+	r.val = cmd.Val()
 	if fateOf(err) == elsewhere && err != nil {
 		// Still on the move after all redirections.
 		err = &movingError{err}
@@ -211,7 +228,7 @@ func (r *request) wait(ctx context.Context, deadline time.Time) bool {
 
 // integer reads a script's reply that is a number.
 func (r *request) integer() (int64, error) {
-	n, ok := r.cmd.Val().(int64)
+	n, ok := r.val.(int64)
 	if !ok {
 		return 0, errReply
 	}
@@ -225,8 +242,20 @@ type acquireRequest struct {
 	request
 	ask    core.AcquireRequest
 	keys   [2]string
-	text   [3]string
+	ms     [2]int64 // lease, fence's
 	values [11]any
+}
+
+// newAcquireRequest makes one that can be used again and again: its arguments are
+// pointers into itself, since a string in an interface is an allocation.
+func newAcquireRequest() *acquireRequest {
+	r := &acquireRequest{request: request{done: make(chan struct{}, 1)}}
+	r.values = [11]any{
+		3: &r.keys[0], 4: &r.keys[1],
+		5: &r.ask.Owner, 6: &r.ms[0], 7: &r.ms[1], 8: &r.ask.Rest, 9: &r.ask.Waiter, 10: maxList,
+	}
+	r.late = func() { r.ask.Late(r.reply()) }
+	return r
 }
 
 // releaseRequest is a request to give up a lock, likewise.
@@ -234,7 +263,7 @@ type releaseRequest struct {
 	request
 	ask    core.ReleaseRequest
 	names  [3]string // lock, channel, fence
-	text   [2]string
+	ms     int64     // fence's
 	values [11]any
 }
 
@@ -244,7 +273,7 @@ func (r *acquireRequest) reply() (core.Reply, error) {
 	if r.err != nil {
 		return rep, wrap(r.err)
 	}
-	switch v := r.cmd.Val().(type) {
+	switch v := r.val.(type) {
 	case int64:
 		// The other scripts answer 0 to 2, and none of that is a token: should
 		// replies ever get out of step, it must not look like a grant.

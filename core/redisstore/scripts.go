@@ -19,21 +19,28 @@ var renewSource string
 var releaseSource string
 
 var (
-	acquireScript = newScript(acquireSource)
-	renewScript   = newScript(renewSource)
-	releaseScript = newScript(releaseSource)
+	acquireScript = newScript(acquireSource).forSeveral()
+	renewScript   = newScript(renewSource).forSeveral()
+	releaseScript = newScript(releaseSource).forSeveral()
 )
 
 // script is a Lua script and its name. redis.Script falls back from EVALSHA to
 // EVAL outside pipelines only, and so is of no use here.
 type script struct {
-	source string
-	sha    string
+	source  string
+	sha     string
+	several bool // it takes the keys and arguments of several requests
 }
 
 func newScript(source string) *script {
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
 	return &script{source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+// forSeveral marks a script that takes several requests in one call.
+func (s *script) forSeveral() *script {
+	s.several = true
+	return s
 }
 
 // loadScripts makes the scripts known to the server of a new connection, so
@@ -65,9 +72,12 @@ type command struct{ *redis.Cmd }
 // NoRetry implements redis.Cmder.
 func (command) NoRetry() bool { return true }
 
-// evalWith makes the command that runs a script. The first of args is left for the
-// command's name, the second for the script and the third for the number of
-// keys.
+// callArgs is how many arguments of a command come before a script's own: its
+// name, the script and the number of keys.
+const callArgs = 3
+
+// evalWith makes the command that runs a script; the first callArgs of args are
+// left for it.
 func (s *script) evalWith(ctx context.Context, full bool, nkeys int, args []any) command {
 	args[0], args[1], args[2] = "evalsha", &s.sha, nkeys
 	if full {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +48,8 @@ type Store struct {
 	direct    *lanes            // of single
 	routed    atomic.Bool       // the cluster's topology has been read once
 	following chan struct{}     // a place for each redirection under way
+
+	acquires, releases sync.Pool // of requests that are over
 
 	hub      *hub
 	shut     atomic.Bool
@@ -134,7 +137,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		o := set.greeted(c.Options())
 		s.single = redis.NewClient(private(o, set.timeout, poolSize))
 		s.renewSingle = redis.NewClient(private(o, set.timeout, renewalPool))
-		s.direct = &lanes{client: s.single, ack: s.ack}
+		s.direct = &lanes{client: s.single, ack: s.ack, together: true}
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, errNil
@@ -186,19 +189,15 @@ func (s *Store) Close() error {
 
 // Acquire implements core.Store.
 func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Reply, error) {
-	r := &acquireRequest{ask: ask}
-	lock := s.names.lock(ask.Key)
-	r.keys[0], r.keys[1] = lock, fenceOf(lock)
-	r.text[0], r.text[1] = milliseconds(ask.TTL), milliseconds(ask.TTL+fenceTime)
-	// Pointers, since a string in an interface is an allocation.
-	r.values = [11]any{
-		3: &r.keys[0], 4: &r.keys[1],
-		5: &r.ask.Owner, 6: &r.text[0], 7: &r.text[1], 8: &r.ask.Rest, 9: &r.ask.Waiter, 10: maxList,
+	r, _ := s.acquires.Get().(*acquireRequest)
+	if r == nil {
+		r = newAcquireRequest()
 	}
-	r.request = request{
-		store: s, script: acquireScript, nkeys: 2, args: r.values[:], lock: lock, write: true,
-		deadline: ask.Deadline, done: make(chan struct{}, 1), late: func() { ask.Late(r.reply()) },
-	}
+	lock, fence := s.names.with(ask.Key, fenceSuffix)
+	r.ask, r.keys = ask, [2]string{lock, fence}
+	r.ms = [2]int64{wholeMilliseconds(ask.TTL), wholeMilliseconds(ask.TTL + fenceTime)}
+	r.begin(s, acquireScript, 2, r.values[:], lock)
+	r.deadline, r.write = ask.Deadline, true
 	r.start()
 	if !r.wait(ctx, ask.Deadline) {
 		if ctx.Err() != nil {
@@ -206,33 +205,42 @@ func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Repl
 		}
 		return core.Reply{}, core.ErrPending
 	}
-	return r.reply()
+	rep, err := r.reply()
+	r.ask = core.AcquireRequest{}
+	s.acquires.Put(r)
+	return rep, err
 }
 
 // Release implements core.Store.
 func (s *Store) Release(ctx context.Context, ask core.ReleaseRequest) error {
-	r := &releaseRequest{ask: ask}
-	lock := s.names.lock(ask.Key)
-	r.names = [3]string{lock, channelOf(lock), ""}
-	r.request = request{
-		store: s, script: releaseScript, nkeys: 1, lock: lock, deadline: ask.Deadline, stubborn: true,
-		done: make(chan struct{}, 1),
+	r, _ := s.releases.Get().(*releaseRequest)
+	if r == nil {
+		r = &releaseRequest{request: request{done: make(chan struct{}, 1)}}
 	}
+	lock, channel := s.names.with(ask.Key, channelSuffix)
+	r.ask, r.names = ask, [3]string{lock, channel}
 	if ask.Remember {
-		r.nkeys = 2
-		r.names[2] = fenceOf(lock)
-		r.text[0], r.text[1] = strconv.FormatInt(ask.Token, 10), milliseconds(ask.TTL+fenceTime)
+		r.names[2], r.ms = fenceOf(lock), wholeMilliseconds(ask.TTL+fenceTime)
 		r.values = [11]any{
 			3: &r.names[0], 4: &r.names[2],
-			5: &r.ask.Owner, 6: &r.names[1], 7: &s.publish, 8: &r.ask.Waiter, 9: &r.text[0], 10: &r.text[1],
+			5: &r.ask.Owner, 6: &r.names[1], 7: &s.publish, 8: &r.ask.Waiter, 9: &r.ask.Token, 10: &r.ms,
 		}
-		r.args = r.values[:]
+		r.begin(s, releaseScript, 2, r.values[:], lock)
 	} else {
 		r.values = [11]any{3: &r.names[0], 4: &r.ask.Owner, 5: &r.names[1], 6: &s.publish, 7: &r.ask.Waiter}
-		r.args = r.values[:8]
+		r.begin(s, releaseScript, 1, r.values[:8], lock)
 	}
+	r.deadline, r.stubborn = ask.Deadline, true
 	s.startTogether(ctx, &r.request)
 	r.wait(context.Background(), time.Time{}) // the request ends by its own bounds
+	err := s.released(r)
+	r.ask = core.ReleaseRequest{}
+	s.releases.Put(r)
+	return err
+}
+
+// released reads the script's reply.
+func (s *Store) released(r *releaseRequest) error {
 	if r.err != nil {
 		return wrap(r.err)
 	}
@@ -297,10 +305,7 @@ func (s *Store) renewAsked(ctx context.Context, batch []core.Renewal, done func(
 	requests := make([]*request, len(batch))
 	deadline, _ := ctx.Deadline()
 	for i, b := range batch {
-		lock, ms := s.names.lock(b.Key), "0"
-		if b.TTL > 0 {
-			ms = milliseconds(b.TTL)
-		}
+		lock, ms := s.names.lock(b.Key), wholeMilliseconds(b.TTL) // 0 only looks
 		requests[i] = &request{
 			store: s, script: renewScript, nkeys: 1, args: []any{nil, nil, nil, &lock, &b.Owner, &ms}, lock: lock,
 			deadline: deadline, done: make(chan struct{}, 1),
@@ -312,18 +317,8 @@ func (s *Store) renewAsked(ctx context.Context, batch []core.Renewal, done func(
 			done(i, false, fmt.Errorf("%w: no answer in time", core.ErrUnavailable))
 			continue
 		}
-		if r.err != nil {
-			done(i, false, wrap(r.err))
-			continue
-		}
-		switch n, err := r.integer(); {
-		case err != nil:
-			done(i, false, wrap(err))
-		case n <= 0:
-			done(i, false, notOwner(n))
-		default:
-			done(i, n == 2, nil)
-		}
+		contended, err := s.renewed(r.val, r.err)
+		done(i, contended, err)
 	}
 }
 
@@ -331,88 +326,105 @@ func (s *Store) renewAsked(ctx context.Context, batch []core.Renewal, done func(
 func (s *Store) renewOn(
 	ctx context.Context, node *redis.Client, batch []core.Renewal, indices []int, done func(int, bool, error),
 ) {
-	n := len(indices)
 	if indices == nil {
-		n = len(batch)
-	}
-	index := func(k int) int {
-		if indices == nil {
-			return k
+		indices = make([]int, len(batch))
+		for i := range indices {
+			indices[i] = i
 		}
-		return indices[k]
+	}
+	for some := range slices.Chunk(indices, maxBatch) {
+		s.renewSome(ctx, node, batch, some, done)
+	}
+}
+
+// renewSome renews in one pipeline.
+func (s *Store) renewSome(
+	ctx context.Context, node *redis.Client, batch []core.Renewal, indices []int, done func(int, bool, error),
+) {
+	share := maxShare
+	if s.cluster != nil {
+		share = 1 // the keys of a call have to be in one slot
 	}
 	pipe := node.Pipeline()
-	cmds := make([]command, 0, min(n, maxBatch))
-	for from := 0; from < n; from += maxBatch {
-		to := min(from+maxBatch, n)
-		cmds = cmds[:0]
-		for k := from; k < to; k++ {
-			cmd := s.renewal(ctx, batch[index(k)], false)
-			cmds = append(cmds, cmd)
-			_ = pipe.Process(ctx, cmd)
+	locks := make([]string, len(indices))
+	for k, i := range indices {
+		locks[k] = s.names.lock(batch[i].Key)
+	}
+	var cmds []command
+	for from := 0; from < len(indices); from += share {
+		to := min(from+share, len(indices))
+		cmd := renewal(ctx, false, locks[from:to], batch, indices[from:to])
+		cmds = append(cmds, cmd)
+		_ = pipe.Process(ctx, cmd)
+	}
+	var wait *redis.IntCmd
+	if s.ack.renewals {
+		wait = s.ack.ask(ctx, pipe)
+	}
+	_, failure := pipe.Exec(ctx)
+	lagging := s.ack.renewals && !s.ack.given(wait)
+	for c, cmd := range cmds {
+		from := c * share
+		to := min(from+share, len(indices))
+		val, err := outcome(cmd, failure)
+		if err != nil && fateOf(err) == noScript {
+			cmd = renewal(ctx, true, locks[from:to], batch, indices[from:to])
+			val, err = outcome(cmd, node.Process(ctx, cmd))
 		}
-		var wait *redis.IntCmd
-		if s.ack.renewals {
-			wait = s.ack.ask(ctx, pipe)
-		}
-		_, failure := pipe.Exec(ctx)
 		for k := from; k < to; k++ {
-			cmd := cmds[k-from]
-			err := cmd.Err()
-			if err == nil && failure != nil && cmd.Val() == nil {
-				err = failure
+			own, refusal := any(nil), err
+			if err == nil {
+				own, refusal = part(val, k-from, to-from)
 			}
-			if n, _ := cmd.Val().(int64); err == nil && n > 0 && s.ack.renewals && !s.ack.given(wait) {
-				done(index(k), n == 2, core.ErrNotReplicated)
-				continue
+			if refusal != nil && fateOf(refusal) == elsewhere && s.renewCluster != nil {
+				cmd := renewal(ctx, true, locks[k:k+1], batch, indices[k:k+1])
+				own, refusal = outcome(cmd, s.renewCluster.Process(ctx, cmd))
 			}
-			s.renewed(ctx, node, batch[index(k)], cmd, err, func(contended bool, err error) {
-				done(index(k), contended, err)
-			})
+			contended, err := s.renewed(own, refusal)
+			if err == nil && lagging {
+				err = core.ErrNotReplicated
+			}
+			done(indices[k], contended, err)
 		}
 	}
 }
 
-// renewal makes the command of one renewal.
-func (s *Store) renewal(ctx context.Context, b core.Renewal, full bool) command {
-	lock, ms := s.names.lock(b.Key), "0"
-	if b.TTL > 0 {
-		ms = milliseconds(b.TTL)
+// renewal makes the command that renews some leases.
+func renewal(ctx context.Context, full bool, locks []string, batch []core.Renewal, indices []int) command {
+	args := make([]any, callArgs, callArgs+3*len(locks))
+	for k := range locks {
+		args = append(args, &locks[k])
 	}
-	owner := b.Owner
-	return renewScript.evalWith(ctx, full, 1, []any{nil, nil, nil, &lock, &owner, &ms})
+	var ttl time.Duration
+	var ms *int64 // most are of one length
+	for _, i := range indices {
+		if b := &batch[i]; ms == nil || b.TTL != ttl {
+			whole := wholeMilliseconds(b.TTL) // 0 only looks
+			ms, ttl = &whole, b.TTL
+		}
+		args = append(args, &batch[i].Owner, ms)
+	}
+	return renewScript.evalWith(ctx, full, len(locks), args)
 }
 
-// renewed takes the outcome of one renewal, after another try where the server
-// had not executed it.
-func (s *Store) renewed(
-	ctx context.Context, node redis.Cmdable, b core.Renewal, cmd command, err error, done func(bool, error),
-) {
+// renewed reads what the renewal script returned for one lease.
+func (s *Store) renewed(val any, err error) (contended bool, failure error) {
 	if err != nil {
 		switch fateOf(err) {
-		case noScript:
-			cmd = s.renewal(ctx, b, true)
-			err = node.(interface {
-				Process(context.Context, redis.Cmder) error
-			}).Process(ctx, cmd)
-		case elsewhere:
-			cmd = s.renewal(ctx, b, true)
-			err = s.renewCluster.Process(ctx, cmd)
 		case unknown, unsent, notReady:
 			s.reload()
-		case refused:
+		case refused, noScript, elsewhere:
 		}
+		return false, wrap(err)
 	}
-	if err != nil {
-		done(false, wrap(err))
-		return
+	switch n, ok := val.(int64); {
+	case !ok:
+		return false, wrap(errReply)
+	case n <= 0:
+		return false, notOwner(n)
+	default:
+		return n == 2, nil
 	}
-	n, _ := cmd.Val().(int64)
-	if n <= 0 {
-		done(false, notOwner(n))
-		return
-	}
-	done(n == 2, nil)
 }
 
 // lanesFor returns the lanes to the server that has the key.

@@ -1,4 +1,6 @@
 -- Takes a lock for an owner, or enters a locker into the list of those waiting.
+-- Or does so for several locks, each on its own, where one server has them all:
+-- their keys and arguments then follow one another.
 --
 -- KEYS[1] lock    hash: the owner's field holds its token, q who waits
 -- KEYS[2] fence   string: the last token of the key
@@ -10,51 +12,69 @@
 -- ARGV[6] the greatest length of the list, in bytes
 --
 -- Returns the token when the owner holds the lock, else {holder, its ms left, 1
--- if the locker is in the list}.
+-- if the locker is in the list}; for several locks a list of these or of errors.
 -- A second run for the same owner returns the same token and leaves the lease
 -- alone, so that a repeated request neither fails nor revives anything.
-if redis.call('EXISTS', KEYS[1]) == 0 then
-	-- max(last + 1, the server's time in µs): greater than every token before
-	-- it, also after the fence was lost, if the clocks agree that far. Numbers
-	-- are doubles here: µs fit exactly, but print as 1.79e+15 unless formatted.
-	local t = redis.call('TIME')
-	local token = t[1] * 1000000 + t[2]
-	local text = string.format('%.0f', token)
-	local last = tonumber(redis.call('SET', KEYS[2], text, 'PX', ARGV[3], 'GET') or nil)
-	if last and last >= token then
-		token = last + 1
-		text = string.format('%.0f', token)
-		redis.call('SET', KEYS[2], text, 'PX', ARGV[3])
+local time
+
+local function acquire(lock, fence, owner, lease, keep, rest, waiter, limit)
+	if redis.call('EXISTS', lock) == 0 then
+		-- max(last + 1, the server's time in µs): greater than every token before
+		-- it, also after the fence was lost, if the clocks agree that far. Numbers
+		-- are doubles here: µs fit exactly, but print as 1.79e+15 unless formatted.
+		if not time then
+			local t = redis.call('TIME')
+			time = t[1] * 1000000 + t[2]
+		end
+		local token = time
+		local text = string.format('%.0f', token)
+		local last = tonumber(redis.call('SET', fence, text, 'PX', keep, 'GET') or nil)
+		if last and last >= token then
+			token = last + 1
+			text = string.format('%.0f', token)
+			redis.call('SET', fence, text, 'PX', keep)
+		end
+		if rest == '' then
+			redis.call('HSET', lock, owner, text)
+		else
+			redis.call('HSET', lock, owner, text, 'q', rest)
+		end
+		redis.call('PEXPIRE', lock, lease)
+		return token
 	end
-	if ARGV[4] == '' then
-		redis.call('HSET', KEYS[1], ARGV[1], text)
-	else
-		redis.call('HSET', KEYS[1], ARGV[1], text, 'q', ARGV[4])
+
+	local fields = redis.call('HGETALL', lock)
+	local holder, q = '', ''
+	for i = 1, #fields, 2 do
+		if fields[i] == owner then
+			return tonumber(fields[i + 1])
+		elseif fields[i] == 'q' then
+			q = fields[i + 1]
+		else
+			holder = fields[i]
+		end
 	end
-	redis.call('PEXPIRE', KEYS[1], ARGV[2])
-	return token
+	-- Ids are of one length, so that none is found inside another. When memory is
+	-- full, or the list long, it does not grow; the locker is told.
+	local listed = 0
+	if waiter ~= '' then
+		if string.find(q, waiter, 1, true) then
+			listed = 1
+		elseif #q < tonumber(limit) then
+			local set = redis.pcall('HSET', lock, 'q', q == '' and waiter or q .. ',' .. waiter)
+			listed = type(set) == 'number' and 1 or 0
+		end
+	end
+	return {holder, redis.call('PTTL', lock), listed}
 end
 
-local fields = redis.call('HGETALL', KEYS[1])
-local holder, q = '', ''
-for i = 1, #fields, 2 do
-	if fields[i] == ARGV[1] then
-		return tonumber(fields[i + 1])
-	elseif fields[i] == 'q' then
-		q = fields[i + 1]
-	else
-		holder = fields[i]
-	end
+if #KEYS == 2 then
+	return acquire(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
 end
--- Ids are of one length, so that none is found inside another. When memory is
--- full, or the list long, it does not grow; the locker is told.
-local listed = 0
-if ARGV[5] ~= '' then
-	if string.find(q, ARGV[5], 1, true) then
-		listed = 1
-	elseif #q < tonumber(ARGV[6]) then
-		local set = redis.pcall('HSET', KEYS[1], 'q', q == '' and ARGV[5] or q .. ',' .. ARGV[5])
-		listed = type(set) == 'number' and 1 or 0
-	end
+local replies = {}
+for i = 1, #KEYS / 2 do
+	local k, a = 2 * i, 6 * i
+	local _, reply = pcall(acquire, KEYS[k - 1], KEYS[k], ARGV[a - 5], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
+	replies[i] = reply -- the error of a command is a table too, which is returned as one
 end
-return {holder, redis.call('PTTL', KEYS[1]), listed}
+return replies

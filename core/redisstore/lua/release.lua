@@ -1,4 +1,6 @@
--- Gives up the lock of an owner and tells those who wait, in their order.
+-- Gives up the lock of an owner and tells those who wait, in their order. Or does
+-- so for several locks, each on its own, where one server has them all: their keys
+-- and arguments then follow one another, for all with a fence or for all without.
 --
 -- KEYS[1] lock
 -- KEYS[2] fence, only when the store has to be told the last token
@@ -12,20 +14,42 @@
 -- Returns 1, 2 if the release could not be announced, or where the owner does not
 -- hold the lock 0 if nobody does and -1 if somebody else does. It frees by deleting
 -- only, which works when memory is full; what may fail comes after, and does not
--- undo it.
-local held = redis.call('HMGET', KEYS[1], ARGV[1], 'q')
-if not held[1] then
-	return -redis.call('EXISTS', KEYS[1])
+-- undo it. For several locks it returns a list of these or of errors.
+local function release(lock, fence, owner, channel, publish, waiter, token, keep)
+	local held = redis.call('HMGET', lock, owner, 'q')
+	if not held[1] then
+		return -redis.call('EXISTS', lock)
+	end
+	redis.call('DEL', lock)
+	local q = held[2] or ''
+	if waiter ~= '' and not string.find(q, waiter, 1, true) then
+		q = q == '' and waiter or q .. ',' .. waiter
+	end
+	if fence then
+		redis.pcall('SET', fence, token, 'PX', keep)
+	end
+	if q ~= '' and type(redis.pcall(publish, channel, q)) ~= 'number' then
+		return 2
+	end
+	return 1
 end
-redis.call('DEL', KEYS[1])
-local q = held[2] or ''
-if ARGV[4] ~= '' and not string.find(q, ARGV[4], 1, true) then
-	q = q == '' and ARGV[4] or q .. ',' .. ARGV[4]
+
+if #ARGV == 4 then
+	return release(KEYS[1], nil, ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+elseif #ARGV == 6 then
+	return release(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
 end
-if KEYS[2] then
-	redis.pcall('SET', KEYS[2], ARGV[5], 'PX', ARGV[6])
+local fenced = #ARGV == 3 * #KEYS
+local replies = {}
+for i = 1, fenced and #KEYS / 2 or #KEYS do
+	local _, reply
+	if fenced then
+		local k, a = 2 * i, 6 * i
+		_, reply = pcall(release, KEYS[k - 1], KEYS[k], ARGV[a - 5], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
+	else
+		local a = 4 * i
+		_, reply = pcall(release, KEYS[i], nil, ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
+	end
+	replies[i] = reply
 end
-if q ~= '' and type(redis.pcall(ARGV[3], ARGV[2], q)) ~= 'number' then
-	return 2
-end
-return 1
+return replies

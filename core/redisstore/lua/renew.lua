@@ -1,4 +1,6 @@
--- Extends the lease of an owner, never shortens it.
+-- Extends the lease of an owner, never shortens it. Or does so for several locks,
+-- each on its own, where one server has them all: keys and arguments follow one
+-- another.
 --
 -- KEYS[1] lock   (alone: a script of two keys cannot run while their slot moves)
 -- ARGV[1] owner
@@ -6,11 +8,24 @@
 --
 -- Returns 0 if nobody holds the lock, -1 if somebody else does, 1 if the owner
 -- does, 2 if it does and others wait.
-local held = redis.call('HMGET', KEYS[1], ARGV[1], 'q')
-if not held[1] then
-	return -redis.call('EXISTS', KEYS[1])
+-- For several locks it returns a list of these or of errors.
+local function renew(lock, owner, lease)
+	local held = redis.call('HMGET', lock, owner, 'q')
+	if not held[1] then
+		return -redis.call('EXISTS', lock)
+	end
+	if lease ~= '0' then
+		redis.call('PEXPIRE', lock, lease, 'GT')
+	end
+	return held[2] and 2 or 1
 end
-if ARGV[2] ~= '0' then
-	redis.call('PEXPIRE', KEYS[1], ARGV[2], 'GT')
+
+if #KEYS == 1 then
+	return renew(KEYS[1], ARGV[1], ARGV[2])
 end
-return held[2] and 2 or 1
+local replies = {}
+for i = 1, #KEYS do
+	local _, reply = pcall(renew, KEYS[i], ARGV[2 * i - 1], ARGV[2 * i])
+	replies[i] = reply
+end
+return replies
