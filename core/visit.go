@@ -93,7 +93,7 @@ func Check(ctx context.Context) error {
 		}
 		return ErrNoLease
 	}
-	for l := lease; l != nil; l = l.outer {
+	for l := lease; l != nil; l = l.outer() {
 		if err := l.Err(); err != nil {
 			return err
 		}
