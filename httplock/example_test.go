@@ -14,6 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/httplock"
+	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
 )
 
 // One line makes the debits of an account run one after the other, whichever
@@ -59,7 +60,7 @@ func Example() {
 // An application with error pages of its own replaces all answers of the lock at
 // once, and leaves to Problem what it has no wish for.
 func ExampleRender() {
-	locker, err := core.New(free{})
+	locker, err := core.New(httpxtest.FreeStore{})
 	if err != nil {
 		log.Fatal(err)
 	}

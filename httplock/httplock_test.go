@@ -2,15 +2,12 @@ package httplock_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,49 +18,15 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/internal/httpx"
+	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
-
-// newLocker returns a locker on a server, by default the shared one.
-func newLocker(t testing.TB, rdb *redis.Client, opts ...core.Option) *core.Locker {
-	t.Helper()
-	store, err := redisstore.New(rdb, redisstore.Logger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	locker, err := core.New(store, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := locker.Close(ctx); err != nil {
-			t.Error(err)
-		}
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return locker
-}
-
-// serve starts a server for a handler.
-func serve(t testing.TB, h http.Handler) *httptest.Server {
-	t.Helper()
-	srv := httptest.NewServer(h)
-	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0) // panics are on purpose
-	t.Cleanup(srv.Close)
-	return srv
-}
 
 // route is a ServeMux with one locked handler.
 func route(pattern string, guard *core.Guard, h http.HandlerFunc, opts ...httplock.Option) *http.ServeMux {
@@ -72,89 +35,12 @@ func route(pattern string, guard *core.Guard, h http.HandlerFunc, opts ...httplo
 	return mux
 }
 
-// answer is a response that was read to its end.
-type answer struct {
-	status int
-	header http.Header
-	body   string
-}
-
-func do(t testing.TB, srv *httptest.Server, method, path string, change ...func(*http.Request)) answer {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range change {
-		f(req)
-	}
-	resp, err := srv.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer{resp.StatusCode, resp.Header, string(body)}
-}
-
-// wants holds a refusal against the table.
-func (a answer) wants(t testing.TB, status int, reason, retryAfter string) {
-	t.Helper()
-	var problem struct {
-		Type, Title, Detail string
-		Status              int
-	}
-	if err := json.Unmarshal([]byte(a.body), &problem); err != nil {
-		t.Fatalf("%d with a body that is no JSON: %q", a.status, a.body)
-	}
-	if a.status != status || problem.Status != status || problem.Type != "urn:interlock:problem:"+reason {
-		t.Errorf("%d %s; want %d %s", a.status, a.body, status, reason)
-	}
-	if problem.Title != http.StatusText(status) || problem.Detail == "" {
-		t.Errorf("title %q, detail %q", problem.Title, problem.Detail)
-	}
-	if got := a.header.Get("Retry-After"); got != retryAfter {
-		t.Errorf("%s: Retry-After %q; want %q", reason, got, retryAfter)
-	}
-	if got := a.header.Get("Content-Type"); got != "application/problem+json" {
-		t.Errorf("Content-Type %q", got)
-	}
-}
-
-// until waits for a state that has no event of its own.
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !f(); runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
-
-// queued waits until n callers wait in the locker.
-func queued(t testing.TB, locker *core.Locker, n int) {
-	t.Helper()
-	until(t, fmt.Sprintf("%d queued", n), func() bool {
-		waiters := 0
-		for _, h := range locker.Held() {
-			waiters += h.Waiters
-		}
-		return waiters == n
-	})
-}
-
 // gate is a handler that says when it is inside and stays until it is let go.
-type gate struct{ inside, leave chan struct{} }
+type gate struct{ httpxtest.Gate }
 
-func newGate() gate { return gate{make(chan struct{}, 100), make(chan struct{})} }
+func newGate() gate { return gate{httpxtest.NewGate()} }
 
-func (g gate) ServeHTTP(http.ResponseWriter, *http.Request) {
-	g.inside <- struct{}{}
-	<-g.leave
-}
+func (g gate) ServeHTTP(http.ResponseWriter, *http.Request) { g.Pass() }
 
 // say writes a body. Whether it arrived is for the client to see.
 func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
@@ -165,46 +51,17 @@ func keyOf(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestRequestsForOneResourceRunOneAfterTheOtherAndOthersBeside(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
-	inside := map[string]int{} // per id; guarded by the lock alone, as the race detector sees
-	var mu sync.Mutex          // of the map itself
-	both := make(chan struct{})
-	met := map[string]bool{}
-	mux := route("POST /accounts/{id}/debit", core.Serialize(locker, "account/{id}", core.Wait(time.Minute)),
-		func(_ http.ResponseWriter, r *http.Request) {
-			id := r.PathValue("id")
-			mu.Lock()
-			inside[id]++
-			if inside[id] != 1 {
-				t.Errorf("%d inside %s", inside[id], id)
-			}
-			if met[id] = true; len(met) == 2 {
-				select {
-				case <-both:
-				default:
-					close(both)
-				}
-			}
-			mu.Unlock()
-			<-both // a handler of each account is inside at the same time
-			mu.Lock()
-			inside[id]--
-			mu.Unlock()
-		})
-	srv := serve(t, mux)
-	var wg sync.WaitGroup
-	for i := range 40 {
-		wg.Go(func() {
-			if a := do(t, srv, "POST", fmt.Sprintf("/accounts/%d/debit", i%2)); a.status != 200 {
-				t.Errorf("%d %s", a.status, a.body)
-			}
-		})
-	}
-	wg.Wait()
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	exclusion := httpxtest.NewExclusion()
+	guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
+	srv := httpxtest.Serve(t, route("POST /accounts/{id}/debit", guard, func(_ http.ResponseWriter, r *http.Request) {
+		exclusion.Enter(t, int(r.PathValue("id")[0]-'0'))
+	}))
+	exclusion.Run(t, srv, [2]string{"/accounts/0/debit", "/accounts/1/debit"})
 }
 
 func TestRefusalsFollowTheTable(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	hold := newGate()
 	mux := http.NewServeMux()
 	lock := func(pattern, template string, h http.Handler, opts ...core.Option) {
@@ -233,50 +90,43 @@ func TestRefusalsFollowTheTable(t *testing.T) {
 	outer := http.NewServeMux()
 	outer.Handle("/", mux)
 	outer.Handle("/deadline/", deadline)
-	srv := serve(t, outer)
+	srv := httpxtest.Serve(t, outer)
 
 	var wg sync.WaitGroup
-	wg.Go(func() { do(t, srv, "POST", "/hold/1") })
-	<-hold.inside
-	logged := logTo(t)
+	wg.Go(func() { httpxtest.Do(t, srv, "POST", "/hold/1") })
+	<-hold.Inside
+	logged := httpxtest.LogTo(t)
 	header := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Add(name, value) }
 	}
 
-	do(t, srv, "POST", "/nowait/1").wants(t, 423, "held", "1")
-	do(t, srv, "POST", "/short/1").wants(t, 423, "held", "1")
-	do(t, srv, "POST", "/deadline/1").wants(t, 423, "deadline", "")
-	ctx, cancel := context.WithCancel(t.Context())
-	wg.Go(func() {
-		req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL+"/one/1", http.NoBody)
-		if resp, err := srv.Client().Do(req); err == nil {
-			resp.Body.Close()
-			t.Error("the waiter was answered")
-		}
-	})
-	queued(t, locker, 1)
-	do(t, srv, "POST", "/one/1").wants(t, 423, "queue-full", "1")
-	cancel()
-	queued(t, locker, 0)
-	close(hold.leave)
+	httpxtest.Do(t, srv, "POST", "/nowait/1").WantProblem(t, 423, "held", "1")
+	httpxtest.Do(t, srv, "POST", "/short/1").WantProblem(t, 423, "held", "1")
+	httpxtest.Do(t, srv, "POST", "/deadline/1").WantProblem(t, 423, "deadline", "")
+	leave := httpxtest.Leave(t, srv, "/one/1")
+	httpxtest.Queued(t, locker, 1)
+	httpxtest.Do(t, srv, "POST", "/one/1").WantProblem(t, 423, "queue-full", "1")
+	leave()
+	httpxtest.Queued(t, locker, 0)
+	close(hold.Leave)
 	wg.Wait()
 
-	do(t, srv, "POST", "/header").wants(t, 400, "bad-key", "")
-	do(t, srv, "POST", "/header", header("X-Tenant", "")).wants(t, 400, "bad-key", "")
-	do(t, srv, "POST", "/header", header("X-Tenant", "a"), header("X-Tenant", "b")).wants(t, 400, "bad-key", "")
-	do(t, srv, "POST", "/query").wants(t, 400, "bad-key", "")
-	do(t, srv, "POST", "/query?q=").wants(t, 400, "bad-key", "")
-	do(t, srv, "POST", "/query?q=%zz").wants(t, 400, "bad-key", "")
-	do(t, srv, "POST", "/query?q=a&q=b").wants(t, 400, "bad-key", "")
-	do(t, srv, "POST", "/long/"+strings.Repeat("x", 505)).wants(t, 400, "bad-key", "")
-	do(t, srv, "POST", "/body", func(r *http.Request) {
+	httpxtest.Do(t, srv, "POST", "/header").WantProblem(t, 400, "bad-key", "")
+	httpxtest.Do(t, srv, "POST", "/header", header("X-Tenant", "")).WantProblem(t, 400, "bad-key", "")
+	httpxtest.Do(t, srv, "POST", "/header", header("X-Tenant", "a"), header("X-Tenant", "b")).WantProblem(t, 400, "bad-key", "")
+	httpxtest.Do(t, srv, "POST", "/query").WantProblem(t, 400, "bad-key", "")
+	httpxtest.Do(t, srv, "POST", "/query?q=").WantProblem(t, 400, "bad-key", "")
+	httpxtest.Do(t, srv, "POST", "/query?q=%zz").WantProblem(t, 400, "bad-key", "")
+	httpxtest.Do(t, srv, "POST", "/query?q=a&q=b").WantProblem(t, 400, "bad-key", "")
+	httpxtest.Do(t, srv, "POST", "/long/"+strings.Repeat("x", 505)).WantProblem(t, 400, "bad-key", "")
+	httpxtest.Do(t, srv, "POST", "/body", func(r *http.Request) {
 		r.Body, r.ContentLength = io.NopCloser(strings.NewReader("12345")), 5
-	}).wants(t, 413, "body-too-large", "")
+	}).WantProblem(t, 413, "body-too-large", "")
 	if logged.String() != "" {
 		t.Errorf("the clients' mistakes were logged:\n%s", logged)
 	}
-	do(t, srv, "POST", "/typo/1").wants(t, 500, "misconfigured", "")
-	do(t, srv, "POST", "/rest/a/b").wants(t, 500, "misconfigured", "")
+	httpxtest.Do(t, srv, "POST", "/typo/1").WantProblem(t, 500, "misconfigured", "")
+	httpxtest.Do(t, srv, "POST", "/rest/a/b").WantProblem(t, 500, "misconfigured", "")
 	if !strings.Contains(logged.String(), "{idd}") || !strings.Contains(logged.String(), "/typo/{id}") {
 		t.Errorf("logged:\n%s", logged)
 	}
@@ -284,33 +134,33 @@ func TestRefusalsFollowTheTable(t *testing.T) {
 	if err := locker.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	do(t, srv, "POST", "/nowait/1").wants(t, 503, "closing", "1")
+	httpxtest.Do(t, srv, "POST", "/nowait/1").WantProblem(t, 503, "closing", "1")
 }
 
 func TestUnreachableStoreIs503AndTheHandlerDoesNotRun(t *testing.T) {
 	server := redistest.Start(t)
-	locker := newLocker(t, server.Client(t))
+	locker := httpxtest.Locker(t, server.Client(t))
 	guard := core.Serialize(locker, "account/{id}", core.Wait(50*time.Millisecond))
-	srv := serve(t, route("/{id}", guard, func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }))
+	srv := httpxtest.Serve(t, route("/{id}", guard, func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }))
 	server.Kill()
-	do(t, srv, "POST", "/1").wants(t, 503, "unavailable", "1")
+	httpxtest.Do(t, srv, "POST", "/1").WantProblem(t, 503, "unavailable", "1")
 }
 
 func TestBodiesAreFixedTextWithoutTheKeyOrTheError(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
 	hold := newGate()
-	srv := serve(t, route("/{id}", guard, hold.ServeHTTP))
+	srv := httpxtest.Serve(t, route("/{id}", guard, hold.ServeHTTP))
 	var wg sync.WaitGroup
-	wg.Go(func() { do(t, srv, "POST", "/secret") })
-	<-hold.inside
-	got := do(t, srv, "POST", "/secret")
-	close(hold.leave)
+	wg.Go(func() { httpxtest.Do(t, srv, "POST", "/secret") })
+	<-hold.Inside
+	got := httpxtest.Do(t, srv, "POST", "/secret")
+	close(hold.Leave)
 	wg.Wait()
 	want := `{"type":"urn:interlock:problem:held","title":"Locked","status":423,` +
 		`"detail":"The resource is locked by another request. Nothing was done."}`
-	if got.body != want {
-		t.Errorf("%s\nwant\n%s", got.body, want)
+	if got.Body != want {
+		t.Errorf("%s\nwant\n%s", got.Body, want)
 	}
 }
 
@@ -330,12 +180,12 @@ func TestEveryReasonHasAProblem(t *testing.T) {
 
 func TestPanicReleasesTheLockAndPassesThrough(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := newLocker(t, rdb)
+	locker := httpxtest.Locker(t, rdb)
 	guard := core.Serialize(locker, "account/{id}")
 	for _, thrown := range []any{http.ErrAbortHandler, "a value", errors.New("an error")} {
 		mux := route("/{id}", guard, func(http.ResponseWriter, *http.Request) { panic(thrown) })
 		caught := make(chan any, 1)
-		srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		srv := httpxtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer func() {
 				v := recover()
 				if n := rdb.Exists(r.Context(), "interlock:{account/1}").Val(); n != 0 {
@@ -363,7 +213,7 @@ func TestClientThatLeavesWhileQueuedFreesItsPlaceAndNothingIsWritten(t *testing.
 		"HTTP/2": func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			locker := newLocker(t, redistest.Shared(t).Client(t))
+			locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 			guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
 			hold := newGate()
 			mux := route("/{id}", guard, hold.ServeHTTP)
@@ -377,43 +227,25 @@ func TestClientThatLeavesWhileQueuedFreesItsPlaceAndNothingIsWritten(t *testing.
 			defer srv.Close()
 
 			var wg sync.WaitGroup
-			wg.Go(func() { do(t, srv, "GET", "/1") })
-			<-hold.inside
-			ctx, cancel := context.WithCancel(t.Context())
-			wg.Go(func() {
-				req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL+"/1", http.NoBody)
-				if resp, err := srv.Client().Do(req); err == nil {
-					resp.Body.Close()
-					t.Error("the waiter was answered")
-				}
-			})
-			queued(t, locker, 1)
-			cancel()
+			wg.Go(func() { httpxtest.Do(t, srv, "GET", "/1") })
+			<-hold.Inside
+			leave := httpxtest.Leave(t, srv, "/1")
+			httpxtest.Queued(t, locker, 1)
+			leave()
 			if <-answered {
 				t.Error("an answer was written to a client that had gone")
 			}
-			queued(t, locker, 0)
-			close(hold.leave)
+			httpxtest.Queued(t, locker, 0)
+			close(hold.Leave)
 			wg.Wait()
 		})
-	}
-}
-
-// lose takes the lease away from the handler and waits until its context ends.
-func lose(ctx context.Context, t testing.TB, rdb *redis.Client) {
-	if n, err := rdb.Del(ctx, "interlock:{"+core.LeaseFromContext(ctx).Key()+"}").Result(); n != 1 || err != nil {
-		t.Errorf("deleted %d, %v", n, err)
-	}
-	<-ctx.Done()
-	if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {
-		t.Errorf("cause %v; want ErrLost", cause)
 	}
 }
 
 func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	lost := make(chan core.Loss, 10)
-	locker := newLocker(t, rdb, core.Watchdog(150*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
+	locker := httpxtest.Locker(t, rdb, core.Watchdog(150*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
 	guard := core.Serialize(locker, "account/{id}")
 	mux := http.NewServeMux()
 	lock := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, httplock.Serialize(guard)(h)) }
@@ -421,28 +253,28 @@ func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 		w.Header().Set("Cache-Control", "max-age=3600")
 		w.Header().Set("Content-Length", "1")
 		w.WriteHeader(http.StatusEarlyHints) // not an answer
-		lose(r.Context(), t, rdb)
+		httpxtest.Lose(r.Context(), t, rdb)
 	})
 	lock("/after/{id}", func(w http.ResponseWriter, r *http.Request) {
 		say(w, "done")
-		lose(r.Context(), t, rdb)
+		httpxtest.Lose(r.Context(), t, rdb)
 	})
 	lock("/own/{id}", func(w http.ResponseWriter, r *http.Request) {
-		lose(r.Context(), t, rdb)
+		httpxtest.Lose(r.Context(), t, rdb)
 		http.Error(w, "rolled back", http.StatusConflict)
 	})
-	srv := serve(t, mux)
+	srv := httpxtest.Serve(t, mux)
 
-	a := do(t, srv, "POST", "/before/1")
-	a.wants(t, 500, "lost", "")
-	if got := a.header.Get("Cache-Control"); got != "no-store" {
+	a := httpxtest.Do(t, srv, "POST", "/before/1")
+	a.WantProblem(t, 500, "lost", "")
+	if got := a.Header.Get("Cache-Control"); got != "no-store" {
 		t.Errorf("Cache-Control %q", got)
 	}
-	if a := do(t, srv, "POST", "/after/1"); a.status != 200 || a.body != "done" {
-		t.Errorf("after: %d %q", a.status, a.body)
+	if a := httpxtest.Do(t, srv, "POST", "/after/1"); a.Status != 200 || a.Body != "done" {
+		t.Errorf("after: %d %q", a.Status, a.Body)
 	}
-	if a := do(t, srv, "POST", "/own/1"); a.status != 409 || a.body != "rolled back\n" {
-		t.Errorf("own: %d %q", a.status, a.body)
+	if a := httpxtest.Do(t, srv, "POST", "/own/1"); a.Status != 409 || a.Body != "rolled back\n" {
+		t.Errorf("own: %d %q", a.Status, a.Body)
 	}
 	for range 3 {
 		if l := <-lost; l.Key != "account/1" || l.Rule != "account/{id}" || l.Reason != core.LossDeleted {
@@ -452,15 +284,15 @@ func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 }
 
 func TestMaximumHoldBeforeTheAnswerIs500(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	guard := core.Serialize(locker, "account/{id}", core.MaxHold(20*time.Millisecond))
-	srv := serve(t, route("/{id}", guard, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	do(t, srv, "POST", "/1").wants(t, 500, "max-hold", "")
+	srv := httpxtest.Serve(t, route("/{id}", guard, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	httpxtest.Do(t, srv, "POST", "/1").WantProblem(t, 500, "max-hold", "")
 }
 
 // One path is one key, whichever router took it apart.
 func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	guard := core.Serialize(locker, "account/{id}")
 	handler := http.HandlerFunc(keyOf)
 	router := chi.NewRouter()
@@ -474,7 +306,7 @@ func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
 	mux := route("/mux/{id}/x", guard, keyOf)
 	mux.Handle("/method/{id}/x", httplock.Serialize(guard)(handler))
 	mux.Handle("/", router)
-	srv := serve(t, mux)
+	srv := httpxtest.Serve(t, mux)
 	for path, want := range map[string]string{
 		"A":        "account/A",
 		"%41":      "account/A",
@@ -495,15 +327,15 @@ func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
 		"%2e%2e":   "account/..",
 	} {
 		for _, prefix := range []string{"/mux/", "/method/", "/with/", "/func/", "/regexp/", "/sub/"} {
-			if a := do(t, srv, "GET", prefix+path+"/x"); a.status != 200 || a.body != want {
-				t.Errorf("%s%s/x: %d %q; want %q", prefix, path, a.status, a.body, want)
+			if a := httpxtest.Do(t, srv, "GET", prefix+path+"/x"); a.Status != 200 || a.Body != want {
+				t.Errorf("%s%s/x: %d %q; want %q", prefix, path, a.Status, a.Body, want)
 			}
 		}
 	}
 }
 
 func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	lock := func() func(http.Handler) http.Handler { // of its own: a rule's log is thinned out
 		return httplock.Serialize(core.Serialize(locker, "account/{id}"))
 	}
@@ -514,8 +346,8 @@ func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
 	router.Use(lock())
 	router.Get("/{id}", never)
 	for name, h := range map[string]http.Handler{"ServeMux": lock()(mux), "chi Use": router} {
-		logged := logTo(t)
-		do(t, serve(t, h), "GET", "/1").wants(t, 500, "misconfigured", "")
+		logged := httpxtest.LogTo(t)
+		httpxtest.Do(t, httpxtest.Serve(t, h), "GET", "/1").WantProblem(t, 500, "misconfigured", "")
 		if !strings.Contains(logged.String(), "wrap handlers, not the router") {
 			t.Errorf("%s logged:\n%s", name, logged)
 		}
@@ -543,34 +375,34 @@ func TestPatternNamesItsParametersAndNoRemainingPath(t *testing.T) {
 }
 
 func TestRuleWithoutParametersWorksWithoutARouter(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	guard := core.Serialize(locker, "host/{header.Host}/tenant/{header.x-tenant}/{query.q}")
-	srv := serve(t, httplock.Serialize(guard)(http.HandlerFunc(keyOf)))
-	a := do(t, srv, "GET", "/?q=a%26b", func(r *http.Request) { r.Host = "example.org"; r.Header.Set("X-Tenant", "acme") })
-	if a.body != "host/example.org/tenant/acme/a%26b" {
-		t.Errorf("%d %s", a.status, a.body)
+	srv := httpxtest.Serve(t, httplock.Serialize(guard)(http.HandlerFunc(keyOf)))
+	a := httpxtest.Do(t, srv, "GET", "/?q=a%26b", func(r *http.Request) { r.Host = "example.org"; r.Header.Set("X-Tenant", "acme") })
+	if a.Body != "host/example.org/tenant/acme/a%26b" {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
 
 func TestSameRuleAroundItselfReenters(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
 	twice := httplock.Serialize(guard)(httplock.Serialize(guard)(http.HandlerFunc(keyOf)))
 	mux := http.NewServeMux()
 	mux.Handle("/{id}", twice)
-	srv := serve(t, mux)
+	srv := httpxtest.Serve(t, mux)
 	for range 2 {
-		if a := do(t, srv, "GET", "/1"); a.status != 200 || a.body != "account/1" {
-			t.Fatalf("%d %s", a.status, a.body)
+		if a := httpxtest.Do(t, srv, "GET", "/1"); a.Status != 200 || a.Body != "account/1" {
+			t.Fatalf("%d %s", a.Status, a.Body)
 		}
 	}
 }
 
 func TestTransfersInBothDirectionsKeepTheSumAndDoNotDeadlock(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	guard := core.Serialize(locker, "account/{from}", core.And("account/{to}"), core.Wait(time.Minute))
 	balance := map[string]int{"a": 1000, "b": 1000}
-	srv := serve(t, route("/{from}/{to}", guard, func(_ http.ResponseWriter, r *http.Request) {
+	srv := httpxtest.Serve(t, route("/{from}/{to}", guard, func(_ http.ResponseWriter, r *http.Request) {
 		// The race detector watches: nothing but the locks guards the map.
 		from, to := r.PathValue("from"), r.PathValue("to")
 		balance[from]--
@@ -581,8 +413,8 @@ func TestTransfersInBothDirectionsKeepTheSumAndDoNotDeadlock(t *testing.T) {
 	for i := range 60 {
 		wg.Go(func() {
 			path := [...]string{"/a/b", "/b/a", "/a/a"}[i%3]
-			if a := do(t, srv, "POST", path); a.status != 200 {
-				t.Errorf("%s: %d %s", path, a.status, a.body)
+			if a := httpxtest.Do(t, srv, "POST", path); a.Status != 200 {
+				t.Errorf("%s: %d %s", path, a.Status, a.Body)
 			}
 		})
 	}
@@ -593,7 +425,7 @@ func TestTransfersInBothDirectionsKeepTheSumAndDoNotDeadlock(t *testing.T) {
 }
 
 func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	guard := core.Serialize(locker, "t/{header.X}")
 	render := httplock.Render(func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal) {
 		if refusal.Reason != core.ReasonBadKey || !errors.Is(refusal.Err, core.ErrKey) || refusal.Rule != "t/{header.X}" {
@@ -606,13 +438,13 @@ func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
 		http.Error(w, "say who you are", http.StatusForbidden)
 	})
 	never := func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }
-	srv := serve(t, route("/", guard, never, render))
-	if a := do(t, srv, "GET", "/"); a.status != 403 || a.body != "say who you are\n" {
-		t.Errorf("%d %q", a.status, a.body)
+	srv := httpxtest.Serve(t, route("/", guard, never, render))
+	if a := httpxtest.Do(t, srv, "GET", "/"); a.Status != 403 || a.Body != "say who you are\n" {
+		t.Errorf("%d %q", a.Status, a.Body)
 	}
-	do(t, srv, "GET", "/?fallback").wants(t, 400, "bad-key", "")
-	none := serve(t, route("/", guard, never, httplock.Render(nil), httplock.ParamFunc(nil)))
-	do(t, none, "GET", "/").wants(t, 400, "bad-key", "")
+	httpxtest.Do(t, srv, "GET", "/?fallback").WantProblem(t, 400, "bad-key", "")
+	none := httpxtest.Serve(t, route("/", guard, never, httplock.Render(nil), httplock.ParamFunc(nil)))
+	httpxtest.Do(t, none, "GET", "/").WantProblem(t, 400, "bad-key", "")
 }
 
 func TestNilGuardPanicsAtRegistration(t *testing.T) {
@@ -625,26 +457,26 @@ func TestNilGuardPanicsAtRegistration(t *testing.T) {
 }
 
 func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
 	hold := newGate()
 	locked := httplock.Serialize(guard)(hold)
 	mux := http.NewServeMux()
 	mux.Handle("/{id}", http.TimeoutHandler(locked, 20*time.Millisecond, "too slow"))
-	srv := serve(t, mux)
-	if a := do(t, srv, "GET", "/1"); a.status != 503 || a.body != "too slow" {
-		t.Fatalf("%d %q", a.status, a.body)
+	srv := httpxtest.Serve(t, mux)
+	if a := httpxtest.Do(t, srv, "GET", "/1"); a.Status != 503 || a.Body != "too slow" {
+		t.Fatalf("%d %q", a.Status, a.Body)
 	}
-	<-hold.inside
+	<-hold.Inside
 	if held := locker.Held(); len(held) != 1 || !held[0].Held {
 		t.Errorf("the handler still works, held is %+v", held)
 	}
-	close(hold.leave)
-	until(t, "released", func() bool { return len(locker.Held()) == 0 })
+	close(hold.Leave)
+	httpxtest.Until(t, "released", func() bool { return len(locker.Held()) == 0 })
 }
 
 func TestWriterKeepsWhatTheOneBelowCanDo(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	guard := core.Serialize(locker, "stream")
 	mux := http.NewServeMux()
 	lock := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, httplock.Serialize(guard)(h)) }
@@ -684,7 +516,7 @@ func TestWriterKeepsWhatTheOneBelowCanDo(t *testing.T) {
 		}
 		_, _ = io.Copy(w, readerOnly{strings.NewReader("copied")})
 	})
-	srv := serve(t, mux)
+	srv := httpxtest.Serve(t, mux)
 	for _, path := range []string{"/controller", "/flusher"} {
 		resp, err := srv.Client().Get(srv.URL + path)
 		if err != nil {
@@ -698,11 +530,11 @@ func TestWriterKeepsWhatTheOneBelowCanDo(t *testing.T) {
 		}
 		resp.Body.Close()
 	}
-	if a := do(t, srv, "GET", "/hijack"); a.body != "raw" {
-		t.Errorf("hijack: %d %q", a.status, a.body)
+	if a := httpxtest.Do(t, srv, "GET", "/hijack"); a.Body != "raw" {
+		t.Errorf("hijack: %d %q", a.Status, a.Body)
 	}
-	if a := do(t, srv, "GET", "/copy"); a.body != "copied" {
-		t.Errorf("copy: %d %q", a.status, a.body)
+	if a := httpxtest.Do(t, srv, "GET", "/copy"); a.Body != "copied" {
+		t.Errorf("copy: %d %q", a.Status, a.Body)
 	}
 }
 
@@ -727,7 +559,7 @@ func TestWriterKnowsWhenTheAnswerHasBegun(t *testing.T) {
 		"flush":      {func(w *httpx.Writer) { w.Flush() }, true},
 		"controller": {func(w *httpx.Writer) { _ = http.NewResponseController(w).Flush() }, true},
 		"flush that cannot": {func(w *httpx.Writer) {
-			w.ResponseWriter = deaf{http.Header{}}
+			w.ResponseWriter = httpxtest.Deaf{Headers: http.Header{}}
 			if err := http.NewResponseController(w).Flush(); !errors.Is(err, http.ErrNotSupported) {
 				t.Error(err)
 			}
@@ -746,23 +578,17 @@ func TestWriterKnowsWhenTheAnswerHasBegun(t *testing.T) {
 }
 
 func TestOriginalRequestIsLeftAsItWasAndGetsTheMultipartForm(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	guard := core.Serialize(locker, "upload")
 	file := make(chan string, 1)
 	mux := route("/", guard, func(_ http.ResponseWriter, r *http.Request) {
-		if err := r.ParseMultipartForm(1); err != nil {
-			t.Error(err)
-			return
-		}
-		f, err := r.MultipartForm.File["f"][0].Open()
+		name, err := httpxtest.OnDisk(r)
 		if err != nil {
 			t.Error(err)
-			return
 		}
-		defer f.Close()
-		file <- f.(*os.File).Name() // on disk, since it is longer than a byte
+		file <- name
 	})
-	srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := httpxtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		mux.ServeHTTP(w, r)
 		if r.Context() != ctx || ctx.Err() != nil || core.LeaseFromContext(ctx) != nil {
@@ -772,19 +598,7 @@ func TestOriginalRequestIsLeftAsItWasAndGetsTheMultipartForm(t *testing.T) {
 			t.Error("the original knows nothing of the form")
 		}
 	}))
-	var body bytes.Buffer
-	form := multipart.NewWriter(&body)
-	part, err := form.CreateFormFile("f", "f.bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = part.Write(bytes.Repeat([]byte("x"), 11<<20)) // to memory
-	_ = form.Close()
-	resp, err := srv.Client().Post(srv.URL, form.FormDataContentType(), &body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
+	httpxtest.Upload(t, srv, "/")
 	srv.Close() // waits until the server is done with the request
 	if _, err := os.Stat(<-file); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the temporary file was left behind: %v", err)
@@ -792,7 +606,7 @@ func TestOriginalRequestIsLeftAsItWasAndGetsTheMultipartForm(t *testing.T) {
 }
 
 func TestKeyFuncReadsTheBodyAndTheHandlerReadsItAgain(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
 	guard := core.Serialize(locker, "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
 		var order struct{ Account string }
 		var last error
@@ -812,26 +626,26 @@ func TestKeyFuncReadsTheBodyAndTheHandlerReadsItAgain(t *testing.T) {
 		key, err := core.Key("account", order.Account)
 		return []string{key}, err
 	}))
-	srv := serve(t, route("/", guard, func(w http.ResponseWriter, r *http.Request) {
+	srv := httpxtest.Serve(t, route("/", guard, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
 		say(w, "%s %x", core.LeaseFromContext(r.Context()).Key(), sha256.Sum256(body))
 	}))
-	post := func(body string) answer {
-		return do(t, srv, "POST", "/", func(r *http.Request) {
+	post := func(body string) httpxtest.Answer {
+		return httpxtest.Do(t, srv, "POST", "/", func(r *http.Request) {
 			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 		})
 	}
 	body := `{"account":"a/1","note":"` + strings.Repeat("x", 1<<16) + `"}`
-	if a, want := post(body), fmt.Sprintf("account/a%%2F1 %x", sha256.Sum256([]byte(body))); a.body != want {
-		t.Errorf("%d %s; want %s", a.status, a.body, want)
+	if a, want := post(body), fmt.Sprintf("account/a%%2F1 %x", sha256.Sum256([]byte(body))); a.Body != want {
+		t.Errorf("%d %s; want %s", a.Status, a.Body, want)
 	}
-	post(`{"account":""}`).wants(t, 400, "bad-key", "")
-	post(`{`).wants(t, 400, "bad-key", "")
-	post(``).wants(t, 400, "bad-key", "")
-	post(`"`+strings.Repeat("x", 1<<20)).wants(t, 400, "bad-key", "") // the KeyFunc above makes ErrKey of everything
+	post(`{"account":""}`).WantProblem(t, 400, "bad-key", "")
+	post(`{`).WantProblem(t, 400, "bad-key", "")
+	post(``).WantProblem(t, 400, "bad-key", "")
+	post(`"`+strings.Repeat("x", 1<<20)).WantProblem(t, 400, "bad-key", "") // the KeyFunc above makes ErrKey of everything
 }
 
 func TestBodyIsReadWithinItsLimitAndPutBack(t *testing.T) {
@@ -871,30 +685,3 @@ type readerOnly struct{ io.Reader }
 type errReader struct{ err error }
 
 func (r errReader) Read([]byte) (int, error) { return 0, r.err }
-
-// logTo collects what is logged until the test ends.
-func logTo(t testing.TB) *buffer {
-	b := new(buffer)
-	old := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(b, nil)))
-	t.Cleanup(func() { slog.SetDefault(old) })
-	return b
-}
-
-// buffer is a bytes.Buffer for several goroutines.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
