@@ -160,13 +160,16 @@ func (r *claimRequest) reply() (idempotency.ClaimReply, error) {
 	}
 	switch state, _ := words[0].(string); {
 	case state == "granted" && len(words) == 2:
-		rep.State = idempotency.StateGranted
-		rep.Generation, _ = words[1].(int64)
+		generation, _ := words[1].(int64)
+		if generation < 1 {
+			rep.Ambiguous = true
+			return rep, wrapRecord(errReply)
+		}
 		if r.unacked {
-			// The caller does not have it, the server says otherwise.
-			rep = idempotency.ClaimReply{Sent: r.first, Ambiguous: true}
+			rep.Ambiguous = true // the caller does not have it, the server says otherwise
 			return rep, core.ErrNotReplicated
 		}
+		rep.State, rep.Generation = idempotency.StateGranted, generation
 	case state == "in-flight" && len(words) == 3:
 		rep.State = idempotency.StateInFlight
 		left, _ := words[1].(int64)
@@ -420,6 +423,9 @@ func (s *Store) extendOn(
 					cmd = s.extension(ctx, batch[i], true)
 					err = node.Process(ctx, cmd)
 				case elsewhere:
+					if s.renewCluster == nil {
+						break // a node of a Cluster, of which the client does not know
+					}
 					cmd = s.extension(ctx, batch[i], true)
 					err = s.renewCluster.Process(ctx, cmd)
 				case unknown, unsent, notReady:

@@ -226,10 +226,14 @@ func (r *request) wait(ctx context.Context, deadline time.Time) bool {
 	return true
 }
 
-// integer reads a script's reply that is a number.
-func (r *request) integer() (int64, error) {
-	n, ok := r.val.(int64)
-	if !ok {
+// integer reads a script's reply that is a verdict.
+func (r *request) integer() (int64, error) { return verdict(r.val, 3) }
+
+// verdict reads what the scripts that renew, release and withdraw return: -1 to 2
+// or 3. A token is none, should replies ever get out of step.
+func verdict(val any, most int64) (int64, error) {
+	n, ok := val.(int64)
+	if !ok || n < -1 || n > most {
 		return 0, errReply
 	}
 	return n, nil

@@ -417,9 +417,9 @@ func (s *Store) renewed(val any, err error) (contended bool, failure error) {
 		}
 		return false, wrap(err)
 	}
-	switch n, ok := val.(int64); {
-	case !ok:
-		return false, wrap(errReply)
+	switch n, err := verdict(val, 2); {
+	case err != nil:
+		return false, wrap(err)
 	case n <= 0:
 		return false, notOwner(n)
 	default:
