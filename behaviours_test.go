@@ -754,6 +754,20 @@ func (w *world) checked() {
 	w.wantFree("account/1")
 }
 
+// A loss that nobody has noticed is noticed by the commit.
+func (w *world) lostCommit() {
+	s, client := w.serve(func(ctx context.Context, _ *conformance.Call) error {
+		w.rdb.Del(ctx, w.prefix+":{account/1}")
+		err := core.Commit(ctx, func() error { w.Error("committed"); return nil })
+		if !errors.Is(err, core.ErrLost) {
+			w.Errorf("%v; want ErrLost", err)
+		}
+		return err
+	}, core.Serialize(w.locker(), "account/{id}"))
+	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonLost, true)
+	s.Visit(w)
+}
+
 // tenant is the principal of a request.
 func tenant(_ context.Context, req core.Request) (string, error) {
 	return strings.Join(req.Header("X-Tenant"), ","), nil

@@ -224,6 +224,7 @@ var behaviours = []struct {
 	{"lease lost before an answer that is checked, and panics", onlyHTTP((*world).lostCheckedPanic)},
 	{"lease lost, and the handler returns without an answer", (*world).lostSilent},
 	{"answer that is checked while the lock is held", (*world).checked},
+	{"commit after the lease is lost does not happen", (*world).lostCommit},
 	{"maximum hold before the answer", (*world).maxHold},
 
 	{"request is as it was after an answer", restores(say("done"), true)},

@@ -343,3 +343,33 @@ func TestAnAnswerIsCheckedBeforeItLeaves(t *testing.T) {
 		})
 	})
 }
+
+// Whichever is first, the answer or the loss: the client gets one answer, and it is
+// the handler's exactly if that was let out.
+func TestAnAnswerAndALossAtTheSameMoment(t *testing.T) {
+	for _, checked := range []bool{true, false} {
+		inWorld(t, func(w *world) {
+			const lease = 100 * time.Millisecond
+			opts := []core.Option{core.TTL(lease), core.Wait(time.Minute), core.OnLost(func(core.Loss) {})}
+			if checked {
+				opts = append(opts, core.CheckAnswer())
+			}
+			g := core.Serialize(w.locker, "account/{id}", opts...)
+			var wg sync.WaitGroup
+			for i := range 200 {
+				wg.Go(func() {
+					left := false
+					refusal := g.Do(w.Context(), request{"id": fmt.Sprint(i)}, func(ctx context.Context) bool {
+						time.Sleep(lease - lease/100 - 2*time.Millisecond) // at which the lease ends
+						left = core.BeginAnswer(ctx, true)
+						return left
+					})
+					if left != (refusal == nil) {
+						w.Errorf("left %v, and the refusal is %+v", left, refusal)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}

@@ -628,12 +628,14 @@ func TestALostLeaseIsCountedAndLoggedOnceAndIsNoLongerHeld(t *testing.T) {
 						Level, Msg, Rule, Reason string
 						Hash                     string `json:"key_hash"`
 						Hashes                   []string
-						Token                    int64
+						Token, Held              int64
+						Owner                    string
 					}
 					if err := json.Unmarshal([]byte(w.logs.String()), &record); err != nil {
 						w.Fatalf("want one record: %v in %s", err, w.logs)
 					}
 					if record.Level != c.level || record.Rule != "r" || record.Reason != string(reason) || record.Token == 0 ||
+						record.Owner == "" || record.Held != lostAt.Nanoseconds() && reason == core.LossMaxHold ||
 						len(keys) == 1 && record.Hash != hashOfK {
 						w.Errorf("logged %s", w.logs)
 					}
@@ -739,6 +741,38 @@ func TestARequestWithoutAKeyHasAnAcquireSpanThatSaysWhy(t *testing.T) {
 		wantSpan(w, w.span("lock acquire account/{id}", 0), w.caller, codes.Unset, "rule=account/{id}", "outcome=bad_key", "error.type=bad_key")
 		wantSpan(w, w.span("lock acquire account/{id}", 1), w.caller, codes.Error, "rule=account/{id}", "outcome=misconfigured", "error.type=misconfigured")
 		w.wantCounts("rejected{bad_key account/{id}} 1", "rejected{misconfigured account/{id}} 1")
+	})
+}
+
+func TestALossUnderAGuardSaysWhoseRequestItWas(t *testing.T) {
+	inWorld(t, func(w *world) {
+		jane := func(context.Context, core.Request) (string, error) { return "jane", nil }
+		g := core.Serialize(w.locker, "account/{id}", core.PerPrincipal(jane, 1, 1))
+		g.Do(w.ctx, request{"id": "1"}, func(ctx context.Context) bool {
+			if refusal := g.Do(ctx, request{"id": "2"}, func(context.Context) bool { return true }); refusal == nil {
+				w.Error("not refused")
+			}
+			w.store.put("account/1", time.Minute)
+			return true
+		})
+		w.wantCounts("acquire.duration{granted account/{id}} 1, 0 s", "attempts{account/{id}} 1",
+			"hold.duration{lost account/{id}} 1, 0 s", "leases{account/{id}} 0", "lost{not_owner account/{id}} 1",
+			"rejected{principal_limit account/{id}} 1", "waiters{account/{id}} 0")
+		var record map[string]any
+		if err := json.Unmarshal([]byte(w.logs.String()), &record); err != nil {
+			w.Fatalf("want one record: %v in %s", err, w.logs)
+		}
+		for name, want := range map[string]string{
+			"route": "/accounts/{id}", "principal_hash": otellock.KeyHash("jane"), "answered": "yes", "reason": "not_owner",
+			"key_hash": otellock.KeyHash("account/1"),
+		} {
+			if record[name] != want {
+				w.Errorf("%s is %v; want %s", name, record[name], want)
+			}
+		}
+		if strings.Contains(w.logs.String(), "jane") {
+			w.Errorf("logged %s", w.logs)
+		}
 	})
 }
 
