@@ -1,3 +1,5 @@
+//go:build unix
+
 package faults
 
 import (
@@ -326,7 +328,9 @@ func TestWatchdogStarved(t *testing.T) {
 	if a.Lost == "" || a.Trusted.After(granted) {
 		t.Errorf("it trusted its lease %v after another was granted: %+v", a.Trusted.Sub(granted), a)
 	}
-	t.Logf("the starved holder trusted its lease for the last time %v before the next grant", granted.Sub(a.Trusted))
+	if a.Trusted.Unix() > 0 {
+		t.Logf("the starved holder trusted its lease for the last time %v before the next grant", granted.Sub(a.Trusted))
+	}
 	s.release(next)
 	p.finish()
 	s.clean(srv)

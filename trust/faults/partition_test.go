@@ -1,3 +1,5 @@
+//go:build unix
+
 package faults
 
 import (
@@ -5,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +30,7 @@ func TestPartitionOfTheHolder(t *testing.T) {
 	var contexts, trusts []time.Duration
 	var void int
 	round := func(proxy *faultnet.Proxy, holder *core.Locker, key string) error {
-		held, err := holder.Lock(context.Background(), key)
+		held, err := patiently(holder, key, new(atomic.Int64))
 		if err != nil {
 			return err
 		}
@@ -39,7 +42,7 @@ func TestPartitionOfTheHolder(t *testing.T) {
 		// the watchdog's either. Such a round shows nothing about the context.
 		deadline := held.Deadline()
 		time.AfterFunc(time.Until(deadline)+lease/200, func() { close(control) })
-		theirs, err := next.Lock(context.Background(), key)
+		theirs, err := patiently(next, key, new(atomic.Int64))
 		granted, runs := time.Now(), false
 		select {
 		case <-control:

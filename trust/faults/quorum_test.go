@@ -1,3 +1,5 @@
+//go:build unix
+
 package faults
 
 import (
@@ -5,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -62,28 +65,6 @@ func (q *five) store(opts ...quorum.Option) *quorum.Store {
 func (q *five) locker(store *quorum.Store, opts ...core.Option) *core.Locker {
 	q.Helper()
 	return q.lockerOn(store, store.Close, opts...)
-}
-
-// patiently takes a lock although too few nodes may answer for a while, and counts
-// how often that was so.
-func patiently(l *core.Locker, key string, failed *atomic.Int64) (*core.Lease, error) {
-	for over := time.Now().Add(time.Minute); ; {
-		lease, err := l.Lock(context.Background(), key, core.Wait(time.Minute))
-		if !errors.Is(err, core.ErrUnavailable) || time.Now().After(over) {
-			return lease, err
-		}
-		failed.Add(1)
-	}
-}
-
-// take is patiently for a test that needs the lock.
-func (q *five) take(l *core.Locker, key string) *core.Lease {
-	q.Helper()
-	lease, err := patiently(l, key, new(atomic.Int64))
-	if err != nil {
-		q.Fatalf("Lock(%q): %v", key, err)
-	}
-	return lease
 }
 
 // everywhere waits until a process reaches all nodes again.
@@ -157,12 +138,16 @@ func TestQuorumWithAnyTwoNodesGone(t *testing.T) {
 			var all, ratios []float64
 			for i := range 5 {
 				for j := range i {
-					l := q.locker(q.store(), core.Watchdog(10*time.Second))
+					store := q.store()
+					l, other := q.locker(store, core.Watchdog(10*time.Second)), q.lockerOn(store, func() error { return nil })
 					q.everywhere(l)
 					healthy, err := p50(l, 20)
 					b.do(q, i)
 					b.do(q, j)
 					broken, err2 := p50(l, 20)
+					held := q.must(l, "k")
+					s.refused(other, "k", core.ErrHeld)
+					s.release(held)
 					if err := errors.Join(err, err2); err != nil {
 						t.Errorf("without nodes %d and %d: %v", j, i, err)
 					}
@@ -172,9 +157,6 @@ func TestQuorumWithAnyTwoNodesGone(t *testing.T) {
 						q.everywhere(l) // and with it, what was still on its way
 					}
 					all, ratios = append(all, healthy.Seconds()*1000), append(ratios, float64(broken)/float64(healthy))
-					if broken > 10*healthy+20*time.Millisecond { // the aim is 3, of a machine at rest
-						t.Errorf("without nodes %d and %d the median is %v, healthy %v", j, i, broken, healthy)
-					}
 					s.clean(q.servers...)
 				}
 			}
@@ -182,6 +164,9 @@ func TestQuorumWithAnyTwoNodesGone(t *testing.T) {
 			slices.Sort(ratios)
 			t.Logf("two nodes %s: median of a lock %.1f ms when healthy, without two of them %.2f times that in the median of the pairs, %.2f at most",
 				b.name, all[len(all)/2], ratios[len(ratios)/2], ratios[len(ratios)-1])
+			if ratios[len(ratios)/2] > 10 { // the aim is 3, on a machine that does nothing else
+				t.Errorf("without two nodes a lock takes %.1f times as long", ratios[len(ratios)/2])
+			}
 		})
 	}
 }
@@ -198,7 +183,7 @@ func TestQuorumWithThreeNodesGone(t *testing.T) {
 					b.do(q, i)
 				}
 				begin := time.Now()
-				s.wantErr(pass(l, fmt.Sprint("k", gone), core.Wait(100*time.Millisecond)), core.ErrUnavailable)
+				s.wantErr(try(l, fmt.Sprint("k", gone), 100*time.Millisecond), core.ErrUnavailable)
 				if took := time.Since(begin); took > soon {
 					t.Errorf("it took %v to say so", took)
 				}
@@ -225,17 +210,23 @@ func TestSplitVote(t *testing.T) {
 	l := q.locker(q.store())
 	q.everywhere(l)
 	// Two candidates have two nodes each and are heard of no more.
-	const lease = 3 * time.Second
 	for i, owner := range []string{"one:1", "one:1", "two:1", "two:1"} {
 		if err := ask(q.servers[i], func(rdb *redis.Client) error {
 			return errors.Join(rdb.HSet(t.Context(), "interlock:{k}", owner, 1).Err(),
-				rdb.PExpire(t.Context(), "interlock:{k}", lease).Err())
+				rdb.Expire(t.Context(), "interlock:{k}", time.Minute).Err())
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.refused(l, "k", core.ErrNotReady, "split vote")
-	s.release(q.take(l, "k")) // when their leases are over
+	for _, srv := range q.servers {
+		if err := ask(srv, func(rdb *redis.Client) error {
+			return rdb.PExpire(t.Context(), "interlock:{k}", time.Second).Err()
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.release(q.must(l, "k")) // when their leases are over
 	// And candidates that ask at the same moment, again and again.
 	const n, rounds = 8, 10
 	var lockers []*core.Locker
@@ -278,13 +269,17 @@ func TestQuorumNodeRestartedEmpty(t *testing.T) {
 	ours, theirs := q.store(quorum.MaxTTL(longest)), q.store(quorum.MaxTTL(longest))
 	a, b := q.locker(ours, core.TTL(longest)), q.locker(theirs, core.TTL(longest))
 	for _, store := range []*quorum.Store{ours, theirs} {
-		if _, err := store.Check(t.Context()); err != nil { // they know who the nodes are
-			t.Fatal(err)
-		}
+		redistest.Eventually(t, soon, func(ctx context.Context) error { // they know who the nodes are
+			found, err := store.Check(ctx)
+			if text := strings.Join(found, "\n"); strings.Contains(text, "timeout") {
+				err = errors.Join(err, errors.New(text))
+			}
+			return err
+		})
 	}
 	q.proxies[3].Cut()
 	q.proxies[4].Cut()
-	held := q.take(a, "k") // on nodes 0 to 2 alone
+	held := q.must(a, "k") // on nodes 0 to 2 alone
 	// Node 2 forgets it. With 3 and 4 it would be a majority for the other.
 	q.servers[2].Restart(t)
 	restarted := time.Now()
@@ -301,7 +296,7 @@ func TestQuorumNodeRestartedEmpty(t *testing.T) {
 			s.wantErr(err, core.ErrUnavailable)
 		}
 	}
-	next := q.take(b, "k")
+	next := q.must(b, "k")
 	if next.Token() <= held.Token() {
 		t.Errorf("token %d after %d", next.Token(), held.Token())
 	}
