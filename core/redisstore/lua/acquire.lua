@@ -75,6 +75,6 @@ local replies = {}
 for i = 1, #KEYS / 2 do
 	local k, a = 2 * i, 6 * i
 	local _, reply = pcall(acquire, KEYS[k - 1], KEYS[k], ARGV[a - 5], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
-	replies[i] = reply -- the error of a command is a table too, which is returned as one
+	replies[i] = type(reply) == 'string' and {err = reply} or reply -- an error of this one alone
 end
 return replies

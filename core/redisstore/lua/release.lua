@@ -50,6 +50,6 @@ for i = 1, fenced and #KEYS / 2 or #KEYS do
 		local a = 4 * i
 		_, reply = pcall(release, KEYS[i], nil, ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
 	end
-	replies[i] = reply
+	replies[i] = type(reply) == 'string' and {err = reply} or reply -- an error of this one alone
 end
 return replies

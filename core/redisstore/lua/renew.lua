@@ -26,6 +26,6 @@ end
 local replies = {}
 for i = 1, #KEYS do
 	local _, reply = pcall(renew, KEYS[i], ARGV[2 * i - 1], ARGV[2 * i])
-	replies[i] = reply
+	replies[i] = type(reply) == 'string' and {err = reply} or reply -- an error of this one alone
 end
 return replies

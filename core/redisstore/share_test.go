@@ -1,0 +1,167 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// TestCallersThatWaitTogetherShareCalls has many callers ask for locks while the
+// server is silent, so that their requests meet in few calls of the script. Each
+// gets what it would have got alone.
+func TestCallersThatWaitTogetherShareCalls(t *testing.T) {
+	const n, odd = 100, 50
+	for name, c := range map[string]struct {
+		before func(t *testing.T, srv *redistest.Server)
+		calls  int64 // of scripts at most
+		odd    error // what the odd one gets
+		reason string
+	}{
+		"all free": {
+			before: func(*testing.T, *redistest.Server) {}, calls: n / 4,
+		},
+		"one key is no lock": {
+			before: func(t *testing.T, srv *redistest.Server) {
+				if err := srv.Client(t).Set(t.Context(), fmt.Sprintf("interlock:{k%d}", odd), "x", 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+			},
+			calls: n / 4, odd: core.ErrUnavailable, reason: "not a lock",
+		},
+		"one key is held": {
+			before: func(t *testing.T, srv *redistest.Server) {
+				other := newLocker(t, srv.Client(t))
+				lease := lock(t, other, fmt.Sprint("k", odd))
+				t.Cleanup(func() { release(t, lease) })
+			},
+			calls: n / 4, odd: core.ErrHeld,
+		},
+		"the script is unknown": {
+			before: func(t *testing.T, srv *redistest.Server) {
+				if err := srv.Client(t).ScriptFlush(t.Context()).Err(); err != nil {
+					t.Fatal(err)
+				}
+			},
+			calls: 2 * n, // it is sent along, by each alone
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			store, err := redisstore.New(srv.Client(t), redisstore.Timeout(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = store.Close() })
+			l, err := core.New(store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := l.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+			release(t, lock(t, l, "warm"))
+			c.before(t, srv)
+			srv.ResetStats(t)
+
+			srv.Pause(t)
+			leases, errs := make([]*core.Lease, n), make([]error, n)
+			var all sync.WaitGroup
+			for i := range n {
+				all.Go(func() {
+					leases[i], errs[i] = l.Lock(t.Context(), fmt.Sprint("k", i), core.Wait(10*time.Second))
+				})
+			}
+			redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+				if asked := len(l.Held()); asked != n {
+					return fmt.Errorf("%d of %d have asked", asked, n)
+				}
+				return nil
+			})
+			srv.Resume(t)
+			all.Wait()
+
+			calls := srv.Calls(t)
+			if sent := calls["evalsha"] + calls["eval"]; sent > c.calls {
+				t.Errorf("%d locks took %d calls of a script, want at most %d: %v", n, sent, c.calls, calls)
+			}
+			for i := range n {
+				if i == odd && c.odd != nil {
+					if !errors.Is(errs[i], c.odd) || !strings.Contains(errs[i].Error(), c.reason) {
+						t.Errorf("the odd one: %v, want %v: %q", errs[i], c.odd, c.reason)
+					}
+					continue
+				}
+				if errs[i] != nil {
+					t.Errorf("k%d: %v", i, errs[i])
+					continue
+				}
+				all.Go(func() {
+					if err := leases[i].Check(t.Context()); err != nil {
+						t.Errorf("k%d: Check: %v", i, err)
+					}
+					errs[i] = leases[i].Release(t.Context())
+				})
+			}
+			all.Wait()
+			for i, err := range errs {
+				if err != nil && (i != odd || c.odd == nil) {
+					t.Errorf("releasing k%d: %v", i, err)
+				}
+			}
+		})
+	}
+}
+
+// TestRenewalsShareCallsAndFailAlone keeps many leases, two of whose locks are
+// spoilt in Redis: the others do not notice.
+func TestRenewalsShareCallsAndFailAlone(t *testing.T) {
+	const n = 100
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	l := newLocker(t, rdb, core.Watchdog(3*time.Second))
+	leases := make([]*core.Lease, n)
+	for i := range leases {
+		leases[i] = lock(t, l, fmt.Sprint("k", i))
+	}
+	if err := rdb.Del(t.Context(), "interlock:{k0}").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.Set(t.Context(), "interlock:{k1}", "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	first := leases[n-1].Deadline()
+	srv.ResetStats(t)
+	for _, lease := range leases[:2] {
+		wantErr(t, ended(t, lease, 10*time.Second), core.ErrLost)
+	}
+	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+		if !leases[n-1].Deadline().After(first.Add(time.Second)) {
+			return errors.New("the last is not renewed twice")
+		}
+		return nil
+	})
+	calls := srv.Calls(t)
+	for _, lease := range leases[2:] {
+		if err := lease.Err(); err != nil {
+			t.Error(err)
+		}
+		release(t, lease)
+	}
+	for _, lease := range leases[:2] {
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	}
+	if renewed := calls["hmget"]; calls["evalsha"] > renewed/2 {
+		t.Errorf("%d renewals took %d calls of a script", renewed, calls["evalsha"])
+	}
+	t.Logf("%v", calls)
+}
