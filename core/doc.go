@@ -40,6 +40,10 @@
 // sharing one lock is the worst that could happen. And a handler never runs
 // without its lock unless it was told to (FailOpen).
 //
+// What to do where a lock is lost all the same: Commit asks the store before a
+// transaction is committed, CheckAnswer before a success is answered, and OnLost
+// is told who held what, for how long, and why.
+//
 // # Where to read on
 //
 // locker.go, lease.go and guard.go are the interface. lock.go shows how a lock is
