@@ -146,6 +146,8 @@ func (h *hostile) serve(cn net.Conn, d misdeed, first bool) {
 			answer = []byte("%1\r\n+proto\r\n:3\r\n")
 		case name == "hello":
 			answer = []byte("-ERR unknown command\r\n")
+		case name == "hmget": // a stored response, which comes behind a claim
+			answer = []byte("*2\r\n$1\r\nt\r\n$1\r\nr\r\n")
 		case name == "info":
 			answer = []byte("$12\r\nrun_id:abc\r\n\r\n")
 		case name == "ping":
@@ -237,6 +239,7 @@ var replies = []string{
 	"-ERR no\r\n", "-\r\n", "-NOSCRIPT x\r\n", "-MOVED 1 127.0.0.1:1\r\n", "-ASK 1 :0\r\n", "-TRYAGAIN x\r\n", "-LOADING x\r\n", "-READONLY x\r\n",
 	"-BUSY \r\n", "-NOPERM x\r\n", "-WRONGTYPE x\r\n", "!5\r\nERR x\r\n", "-redis: nil\r\n", "-OOM x\r\n", "-interlock: x\r\n",
 	"*1\r\n*1\r\n*1\r\n*1\r\n", "$10\r\nabc", ":17", "", "\r\n", "\x00\xff", "HTTP/1.1 400 Bad Request\r\n\r\n",
+	"+completed t\r\n", "$11\r\ncompleted t\r\n", "+completed x\r\n", "+completed \r\n", "$10\r\ncompleted \r\n",
 	"+marked\r\n", "+lost\r\n", "+renewed\r\n", "+done\r\n", "+abandoned\r\n",
 	"*3\r\n$5\r\nclaim\r\n$7\r\ngranted\r\n:1\r\n", "*3\r\n$5\r\nclaim\r\n$7\r\ngranted\r\n$1\r\n1\r\n", "*3\r\n$5\r\nclaim\r\n$9\r\ncompleted\r\n$1\r\nx\r\n",
 	"*4\r\n$5\r\nclaim\r\n$9\r\nin-flight\r\n:5\r\n:1\r\n", "*2\r\n$6\r\ncommit\r\n$6\r\nstored\r\n", "*2\r\n$5\r\nclaim\r\n$-1\r\n", "*2\r\n:1\r\n:2\r\n",
@@ -331,6 +334,7 @@ func renewBy(s *redisstore.Store, asked bool) (n int64, err error) {
 func FuzzReplies(f *testing.F) {
 	for i, r := range replies {
 		f.Add([]byte(r), uint16(0))
+		f.Add([]byte(r), uint16(4)) // a claim
 		f.Add([]byte(r), uint16(i%(2*ends*len(calls))))
 		f.Add([]byte(r), uint16(7*i%(2*ends*len(calls))))
 	}
