@@ -1,0 +1,61 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// What a replica has acknowledged outlives the master: the answer that was stored,
+// and the mark of a request whose process dies with it.
+func TestRecordsOutliveAFailover(t *testing.T) {
+	set := redistest.Sentinel(t, 1)
+	rdb := set.Client(t)
+	short := idempotency.Lease(time.Second)
+	e := newEngine(t, newStore(t, rdb, redisstore.Replicas(1, time.Second)), short)
+	var bank bank
+	want(t, "first", do(t.Context(), e, pay("k"), bank.run), fresh(1))
+	run, running, release := hold(bank.run)
+	got := make(chan result, 1)
+	go func() {
+		got <- do(t.Context(), e, pay("marked"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			if err := idempotency.MarkEffect(ctx); err != nil {
+				t.Error(err)
+			}
+			return run(ctx, a)
+		})
+	}()
+	<-running
+	replica := set.Replicas[0].Client(t)
+	redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error { // a commit waits for no replica
+		for _, key := range replica.Keys(ctx, "interlock:idem:*").Val() {
+			if replica.HExists(ctx, key, "r").Val() {
+				return nil
+			}
+		}
+		return fmt.Errorf("the replica does not have the answer")
+	})
+	set.Master.Kill()
+	set.AwaitFailover(t, set.Master)
+	// One replica is left, and it is the master: nobody could acknowledge more.
+	other := newEngine(t, newStore(t, rdb), short)
+	eventually := func(what, key string, wanted result) {
+		t.Helper()
+		redistest.Eventually(t, 20*time.Second, func(context.Context) error {
+			if r := do(t.Context(), other, pay(key), bank.run); r != wanted {
+				return fmt.Errorf("%s: %+v; want %+v", what, r, wanted)
+			}
+			return nil
+		})
+	}
+	eventually("again", "k", replayed(1))
+	eventually("in flight, for all that is known", "marked", refused("idempotency-in-flight"))
+	close(release)
+	want(t, "the holder", <-got, fresh(2))
+	eventually("in the end", "marked", replayed(2))
+}
