@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,7 +108,8 @@ var (
 // missing says in words which command the server denied and which rule would allow
 // it, or nothing if the error is no denial.
 func missing(text string) string {
-	switch command := deniedIn(text); {
+	command := deniedIn(text)
+	switch {
 	case strings.Contains(text, "NOAUTH "), strings.Contains(text, "WRONGPASS "),
 		strings.Contains(text, "unauthenticated "): // as a request of many words is refused before AUTH
 		return "AUTH does not succeed with the client's Username and Password; " +
@@ -117,22 +119,25 @@ func missing(text string) string {
 	case deniedCommand.MatchString(text): // what else the text holds is the user's name
 		return command + "; the rule is +" + strings.ToLower(command)
 	case strings.Contains(text, "channel"):
-		return command + " on a lock's channel; the rule is &<prefix>:*"
+		return cmp.Or(command, "a command") + " on a lock's channel; the rule is &<prefix>:*"
 	case strings.Contains(text, "access"):
-		return command + " on a lock's key; the rule is ~<prefix>:*"
+		return cmp.Or(command, "a command") + " on a lock's key; the rule is ~<prefix>:*"
+	case command == "":
+		return "a command that a script calls"
 	default:
 		return command + "; the rule is +" + strings.ToLower(command)
 	}
 }
 
-// deniedIn finds the command that was denied.
+// deniedIn finds the command that was denied; nothing if the error does not tell,
+// as in a call of a script for several locks.
 func deniedIn(text string) string {
 	if m := deniedCommand.FindStringSubmatch(text); m != nil {
 		return strings.ToUpper(m[1])
 	}
 	m := deniedLine.FindStringSubmatch(text)
 	if m == nil {
-		return "a command"
+		return ""
 	}
 	for _, s := range allScripts {
 		lines := strings.Split(s.source, "\n")
@@ -142,7 +147,7 @@ func deniedIn(text string) string {
 			}
 		}
 	}
-	return "a script's command"
+	return ""
 }
 
 // allScripts are those whose lines an error can name.
