@@ -243,10 +243,11 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 			// Sleep until something may have changed: the holder is done, its
 			// lease is over, or we may not be told.
 			if poke == nil {
-				poke = make(chan struct{}, 1)
+				woken := make(chan struct{}, 1) // captured alone: those who do not wait pay nothing
+				poke = woken
 				stop := k.store.Await(a.id, sent, func() {
 					select {
-					case poke <- struct{}{}:
+					case woken <- struct{}{}:
 					default:
 					}
 				})

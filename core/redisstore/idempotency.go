@@ -74,7 +74,7 @@ func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 	r.read = [4]any{"hmget", &r.keys[0], "t", "r"}
 	r.request = request{
 		store: s, script: claimScript, nkeys: nkeys, args: args, behind: r.read[:], lock: r.keys[0], write: true,
-		deadline: ask.Deadline, done: make(chan struct{}, 1), late: func() { ask.Late(r.reply()) },
+		deadline: ask.Deadline, done: make(chan struct{}, 1), late: func() { r.ask.Late(r.reply()) },
 	}
 	r.start()
 	if !r.wait(ctx, ask.Deadline) {
