@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -739,15 +740,15 @@ func TestAnAnswerIsGivenUpWhenAnotherTookOver(t *testing.T) {
 			return answers(201, &n)(ctx, a)
 		}), "201 run 1")
 		<-time.After(31 * time.Second)
-		cut := true
+		var mended atomic.Bool
 		w.store.onCall(func(c call) fault {
-			if cut && c.op != "claim" {
+			if !mended.Load() && c.op != "claim" {
 				return fault{err: core.ErrUnavailable, unsent: true}
 			}
 			return fault{}
 		})
 		w.want(serve(w.Context(), other, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
-			cut = false
+			mended.Store(true)
 			return answers(200, &n)(ctx, a)
 		}), "200 run 2")
 		<-time.After(3 * time.Second)
