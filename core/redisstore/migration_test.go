@@ -540,7 +540,7 @@ func TestRightsForAMigration(t *testing.T) {
 	set := redistest.Cluster(t, 2, 0)
 	admins := []*redis.Client{set.Shards[0][0].Client(t), set.Shards[1][0].Client(t)}
 	for _, admin := range admins {
-		if err := admin.Do(t.Context(), append(documented(t), "+asking", "+command")...).Err(); err != nil {
+		if err := admin.Do(t.Context(), append(documented(t), alsoFor(t, "Cluster")...)...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
