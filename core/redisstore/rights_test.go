@@ -229,14 +229,14 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 			exercise(t, process(), process())
 			return servers
 		}},
-		"Sentinel": {"Sentinel, Cluster", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
+		"Sentinel": {"", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
 			set := redistest.Sentinel(t, 1)
 			user(append(set.Replicas, set.Master)...)
 			as := func(o *redis.FailoverOptions) { o.Username, o.Password = "interlock", "password" }
 			exercise(t, newStore(t, set.Client(t, as)), newStore(t, set.Client(t, as)))
 			return append(set.Replicas, set.Master)
 		}},
-		"Cluster": {"Sentinel, Cluster", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
+		"Cluster": {"Cluster", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
 			set := redistest.Cluster(t, 3, 0)
 			user(set.Nodes()...)
 			as := func(o *redis.ClusterOptions) { o.Username, o.Password = "interlock", "password" }
