@@ -146,7 +146,7 @@ func TestHostileKeys(t *testing.T) {
 	s.clean(set.Nodes()...)
 }
 
-// FuzzHostileKeys is for a longer search: go test -fuzz FuzzHostileKeys ./faults.
+// FuzzHostileKeys is for a longer search: go test -fuzz FuzzHostileKeys -parallel 2 ./faults.
 func FuzzHostileKeys(f *testing.F) {
 	for i, a := range hostile {
 		f.Add(a, hostile[(i+7)%len(hostile)])

@@ -255,8 +255,11 @@ func TestMessageLost(t *testing.T) {
 	var wire faultnet.Wire
 	const lease = 2 * time.Second
 	holder, waiter := s.locker(rdb, core.Watchdog(lease)), s.locker(srv.Client(t, wire.Through))
-	var lost atomic.Int32
-	wire.Replies(func(_ faultnet.Kind, reply []byte) faultnet.Fate {
+	var lost, looks atomic.Int32
+	wire.Replies(func(k faultnet.Kind, reply []byte) faultnet.Fate {
+		if k == faultnet.Acquire {
+			looks.Add(1)
+		}
 		if bytes.Contains(reply, []byte("\r\nmessage\r\n")) {
 			lost.Add(1)
 			return faultnet.Swallow
@@ -266,8 +269,9 @@ func TestMessageLost(t *testing.T) {
 	held := s.must(holder, "k")
 	got := later(func() error { return pass(waiter, "k") })
 	s.waits(rdb, "k")
-	redistest.Eventually(t, soon, func(ctx context.Context) error { // listed, so that it is announced
-		if !rdb.HExists(ctx, "interlock:{k}", "q").Val() {
+	redistest.Eventually(t, soon, func(ctx context.Context) error {
+		// Listed, so that it is announced; and it has looked again since it listens.
+		if !rdb.HExists(ctx, "interlock:{k}", "q").Val() || looks.Load() < 2 {
 			return errors.New("nobody waits")
 		}
 		return nil

@@ -122,8 +122,8 @@ func p50(l *core.Locker, n int) (time.Duration, error) {
 			return 0, err
 		}
 		took[i] = time.Since(begin)
-		if err := lease.Release(context.Background()); err != nil {
-			return 0, err
+		if err := lease.Release(context.Background()); err != nil && !errors.Is(err, core.ErrUnavailable) {
+			return 0, err // with nodes gone, one that is slow leaves the rest to the background
 		}
 	}
 	slices.Sort(took)
