@@ -229,7 +229,8 @@ func labelled(label string) string {
 		case !strings.Contains(stack, "# labels: {"+label+"}"):
 		case strings.Contains(stack, "faults.labelled"): // this one
 		case strings.Contains(stack, "toxiproxy/v2/toxics.(*ToxicStub).Run"), // see TestMain
-			strings.Contains(stack, "toxiproxy/v2.(*ToxicLink)"):
+			strings.Contains(stack, "toxiproxy/v2.(*ToxicLink)"),
+			strings.Contains(stack, "os/signal.loop"): // of go test -fuzz
 		default:
 			left = append(left, stack)
 		}
