@@ -3,7 +3,9 @@ package redisstore
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,7 +37,7 @@ const (
 type lanes struct {
 	client   *redis.Client
 	ack      ack
-	together bool // one call of a script for several requests: no Cluster
+	together *atomic.Bool // the store's
 
 	mu     sync.Mutex
 	queue  []*request
@@ -167,7 +169,7 @@ func (ln *lane) exec(q *lanes) {
 	write := false
 	ln.n = 0
 	for _, r := range ln.batch {
-		ln.add(r, q.together)
+		ln.add(r, q.together.Load())
 		write = write || r.write
 	}
 	for i := range ln.calls[:ln.n] {
@@ -191,7 +193,7 @@ func (ln *lane) exec(q *lanes) {
 	}
 	acked := q.ack.given(wait)
 	for i := range ln.calls[:ln.n] {
-		ln.calls[i].over(err, acked)
+		ln.calls[i].over(q, err, acked)
 	}
 	clear(ln.batch)
 }
@@ -242,13 +244,19 @@ func (c *call) command(ctx context.Context) command {
 
 // over tells the requests of a call what has become of it. err is what became of
 // the whole pipeline.
-func (c *call) over(err error, acked bool) {
+func (c *call) over(q *lanes, err error, acked bool) {
 	val, failure := outcome(c.cmd, err)
 	c.cmd = command{}
 	clear(c.args)
 	n := len(c.requests)
+	apart := n > 1 && parted(failure, q.together)
 	for i, r := range c.requests {
 		c.requests[i] = nil
+		if apart {
+			r.alone = true
+			r.send()
+			continue
+		}
 		r.unacked = r.write && !acked
 		own := failure
 		if r.val = nil; own == nil {
@@ -256,6 +264,20 @@ func (c *call) over(err error, acked bool) {
 		}
 		r.sent(own)
 	}
+}
+
+// parted reports whether a call was refused as a whole, which may be because of one
+// of its keys: its requests then go alone. If it was because its keys are of
+// different slots, all do from now on: a client for one server leads to a node of a
+// Cluster, or to a proxy before several.
+func parted(failure error, together *atomic.Bool) bool {
+	if fateOf(failure) != refused {
+		return false
+	}
+	if strings.HasPrefix(failure.Error(), "CROSSSLOT ") {
+		together.Store(false)
+	}
+	return true
 }
 
 // outcome is what became of a command of a pipeline, of which err is what became
@@ -281,11 +303,19 @@ func part(val any, i, n int) (any, error) {
 	if len(list) != n {
 		return nil, nil //nolint:nilnil // see above
 	}
-	if refusal, ok := list[i].(error); ok {
-		return nil, refusal
+	if text, ok := list[i].(string); ok {
+		return nil, refusal(text)
 	}
 	return list[i], nil
 }
+
+// refusal is an error of one request in a call of several, as a script sends it.
+type refusal string
+
+// RedisError implements redis.Error.
+func (refusal) RedisError() {}
+
+func (r refusal) Error() string { return string(r) }
 
 // close lets requests that come now fail; those under way end by themselves.
 func (q *lanes) close() {

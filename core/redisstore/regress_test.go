@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -203,4 +206,137 @@ func TestAChannelWatchedAgainWhileItIsGivenUpIsHeard(t *testing.T) {
 	for range 50 {
 		contend()
 	}
+}
+
+// A name that leads to another server since the first was demoted helps only
+// who connects anew. go-redis does when a command is refused as READONLY, and
+// has to see that also of a call in which it is told of each lock.
+func TestRenewalsThatShareCallsLeaveADemotedServer(t *testing.T) {
+	set := redistest.Replicated(t, 1)
+	var addr atomic.Value
+	addr.Store(set.Master.Addr())
+	rdb := set.Master.Client(t, func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, addr.Load().(string))
+		}
+	})
+	l := newLocker(t, rdb, core.Watchdog(3*time.Second))
+	var leases []*core.Lease
+	for _, key := range someKeys(20) {
+		leases = append(leases, lock(t, l, key))
+	}
+	awaitRenewal(t, leases) // over connections that are there now
+	set.AwaitSync(t)
+	next := set.Replicas[0]
+	demoted, promoted := set.Master.Client(t), next.Client(t)
+	host, port, _ := net.SplitHostPort(next.Addr())
+	if err := promoted.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := demoted.Do(t.Context(), "REPLICAOF", host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	addr.Store(next.Addr())
+	awaitRenewal(t, leases)
+	for _, lease := range leases {
+		release(t, lease)
+	}
+}
+
+// A client for one server may lead to one of a Cluster that has all slots, or to
+// a proxy before several: keys of different slots cannot be in one call there.
+func TestLocksOfDifferentSlotsBehindOneAddress(t *testing.T) {
+	srv := redistest.Cluster(t, 1, 0).Nodes()[0]
+	l := newLocker(t, srv.Client(t), core.Watchdog(3*time.Second))
+	release(t, lock(t, l, "warm"))
+	const n = 50
+	srv.Pause(t)
+	leases, errs := make([]*core.Lease, n), make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { leases[i], errs[i] = l.Lock(t.Context(), fmt.Sprint("k", i)) })
+	}
+	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+		if asked := len(l.Held()); asked != n {
+			return fmt.Errorf("%d of %d have asked", asked, n)
+		}
+		return nil
+	})
+	srv.Resume(t)
+	all.Wait()
+	for i, err := range errs {
+		if err != nil {
+			t.Fatalf("k%d: %v", i, err)
+		}
+	}
+	awaitRenewal(t, leases)
+	for _, lease := range leases {
+		all.Go(func() { release(t, lease) })
+	}
+	all.Wait()
+}
+
+// awaitRenewal waits until each lease was renewed and then again, by the watchdog.
+func awaitRenewal(t *testing.T, leases []*core.Lease) {
+	t.Helper()
+	for range 2 {
+		before := make([]time.Time, len(leases))
+		for i, lease := range leases {
+			before[i] = lease.Deadline()
+		}
+		redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+			for i, lease := range leases {
+				if err := lease.Err(); err != nil {
+					t.Fatal(err)
+				}
+				if !lease.Deadline().After(before[i]) {
+					return fmt.Errorf("%s is not renewed", lease.Key())
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// An error inside of a list leaves the rest of the list to the next reply, as
+// go-redis reads it: a call that shares must bring none.
+func TestCallersThatShareCallsWhileMemoryIsFull(t *testing.T) {
+	const n = 100
+	srv := redistest.Start(t, redistest.Args("--maxmemory-policy", "noeviction"))
+	rdb := srv.Client(t)
+	other, l := newLocker(t, rdb), newLocker(t, rdb)
+	release(t, lock(t, l, "warm"))
+	for i := range n / 2 { // every second is held
+		defer release(t, lock(t, other, fmt.Sprint("k", 2*i)))
+	}
+	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	srv.Pause(t)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			lease, err := l.Lock(t.Context(), fmt.Sprint("k", i), core.Wait(2*time.Second))
+			switch {
+			case err == nil:
+				t.Errorf("k%d is granted: %d", i, lease.Token())
+				_ = lease.Release(context.Background())
+			case i%2 == 0:
+				wantErr(t, err, core.ErrHeld)
+			default:
+				wantErr(t, err, core.ErrUnavailable)
+				if !strings.Contains(err.Error(), "OOM") {
+					t.Errorf("k%d: %v, want what the server said", i, err)
+				}
+			}
+		})
+	}
+	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+		if asked := len(l.Held()); asked != n {
+			return fmt.Errorf("%d of %d have asked", asked, n)
+		}
+		return nil
+	})
+	srv.Resume(t)
+	all.Wait()
 }

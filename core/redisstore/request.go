@@ -29,7 +29,7 @@ type request struct {
 	lock   string // the key that says which server
 	behind []any  // what goes right behind it, in the same pipeline; see pair
 	second noRetrySlice
-	alone  bool // it goes without
+	alone  bool // it goes without that, and in no call with others
 
 	first     time.Time // of the first try
 	tries     int
@@ -91,7 +91,7 @@ func (r *request) prepare() *lanes {
 }
 
 // shares reports whether the request may go in one call with others like it.
-func (r *request) shares() bool { return r.script.several && !r.full && r.behind == nil }
+func (r *request) shares() bool { return r.script.several && !r.full && !r.alone && r.behind == nil }
 
 // like reports whether two requests that may share a call may share one with each
 // other.

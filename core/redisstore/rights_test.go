@@ -271,3 +271,36 @@ func TestAMissingRightIsNamed(t *testing.T) {
 		t.Errorf("the server's error is not in %v", err)
 	}
 }
+
+// A user who may write but not set an expiry must not leave a lock that nobody
+// has and that never ends.
+func TestALockThatGetsNoExpiryIsNoLock(t *testing.T) {
+	servers := redistest.Independent(t, 3)
+	var nodes []redis.UniversalClient
+	for _, srv := range servers {
+		admin := srv.Client(t)
+		if err := admin.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">p", "~*", "&*", "+@all", "-pexpire").Err(); err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "p" }))
+	}
+	votes, err := quorum.New(nodes, quorum.AdmitYoung())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = votes.Close() })
+	several, err := core.New(votes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = several.Close(context.Background()) })
+	for name, l := range map[string]*core.Locker{"single": newLocker(t, nodes[0]), "quorum": several} {
+		_, err := l.TryLock(t.Context(), name)
+		wantErr(t, err, core.ErrUnavailable)
+		for _, srv := range servers {
+			if n := srv.Client(t).Exists(t.Context(), "interlock:{"+name+"}").Val(); n != 0 {
+				t.Errorf("%s: a lock that nobody has is left", name)
+			}
+		}
+	}
+}

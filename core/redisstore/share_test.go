@@ -44,6 +44,17 @@ func TestCallersThatWaitTogetherShareCalls(t *testing.T) {
 			},
 			calls: n / 4, odd: core.ErrHeld,
 		},
+		"one key is forbidden": {
+			before: func(t *testing.T, srv *redistest.Server) {
+				err := srv.Client(t).Do(t.Context(), "ACL", "SETUSER", "default", "resetkeys",
+					"~interlock:{k?}*", "~interlock:{k[0-46-9]?}*", "~interlock:{k5[1-9]}*").Err()
+				if err != nil {
+					t.Fatal(err)
+				}
+			},
+			calls: n/4 + n, // those that would share one with it go alone
+			odd:   core.ErrUnavailable, reason: "on a lock's key; the rule is",
+		},
 		"the script is unknown": {
 			before: func(t *testing.T, srv *redistest.Server) {
 				if err := srv.Client(t).ScriptFlush(t.Context()).Err(); err != nil {

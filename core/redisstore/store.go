@@ -46,6 +46,7 @@ type Store struct {
 	mu        sync.Mutex
 	nodes     map[string]*lanes // by address
 	direct    *lanes            // of single
+	together  atomic.Bool       // several requests share a call of a script: no Cluster
 	routed    atomic.Bool       // the cluster's topology has been read once
 	following chan struct{}     // a place for each redirection under way
 
@@ -108,7 +109,9 @@ func Timeout(d time.Duration) Option {
 // sends nothing. It warns through the logger about options of the client that
 // would hurt a lock, and says what it does about each, and returns
 // core.ErrConfig for a nil client, a Ring (which has no master to ask) and
-// clients it does not know.
+// clients it does not know. A proxy that spreads keys over servers must not be
+// behind a client for one: a script of several locks would run on the server of
+// the first. One that refuses such a script (CROSSSLOT) is sent none any more.
 func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	set := settings{prefix: "interlock", log: slog.Default(), timeout: time.Second}
 	for _, o := range opts {
@@ -137,7 +140,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		o := set.greeted(c.Options())
 		s.single = redis.NewClient(private(o, set.timeout, poolSize))
 		s.renewSingle = redis.NewClient(private(o, set.timeout, renewalPool))
-		s.direct = &lanes{client: s.single, ack: s.ack, together: true}
+		s.together.Store(true)
+		s.direct = &lanes{client: s.single, ack: s.ack, together: &s.together}
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, errNil
@@ -333,18 +337,18 @@ func (s *Store) renewOn(
 		}
 	}
 	for some := range slices.Chunk(indices, maxBatch) {
-		s.renewSome(ctx, node, batch, some, done)
+		share := 1
+		if s.together.Load() {
+			share = maxShare
+		}
+		s.renewSome(ctx, node, batch, some, share, done)
 	}
 }
 
-// renewSome renews in one pipeline.
+// renewSome renews in one pipeline, with so many leases in a call.
 func (s *Store) renewSome(
-	ctx context.Context, node *redis.Client, batch []core.Renewal, indices []int, done func(int, bool, error),
+	ctx context.Context, node *redis.Client, batch []core.Renewal, indices []int, share int, done func(int, bool, error),
 ) {
-	share := maxShare
-	if s.cluster != nil {
-		share = 1 // the keys of a call have to be in one slot
-	}
 	pipe := node.Pipeline()
 	locks := make([]string, len(indices))
 	for k, i := range indices {
@@ -367,6 +371,10 @@ func (s *Store) renewSome(
 		from := c * share
 		to := min(from+share, len(indices))
 		val, err := outcome(cmd, failure)
+		if to-from > 1 && parted(err, &s.together) {
+			s.renewSome(ctx, node, batch, indices[from:to], 1, done)
+			continue
+		}
 		if err != nil && fateOf(err) == noScript {
 			cmd = renewal(ctx, true, locks[from:to], batch, indices[from:to])
 			val, err = outcome(cmd, node.Process(ctx, cmd))
@@ -442,7 +450,7 @@ func (s *Store) lanesFor(lock string) (*lanes, error) {
 	defer s.mu.Unlock()
 	q := s.nodes[addr]
 	if q == nil || q.client != node { // new, or forgotten and found again by go-redis
-		q = &lanes{client: node, ack: s.ack, closed: s.shut.Load()}
+		q = &lanes{client: node, ack: s.ack, together: &s.together, closed: s.shut.Load()}
 		s.nodes[addr] = q
 	}
 	return q, nil

@@ -12,7 +12,8 @@
 -- ARGV[6] the greatest length of the list, in bytes
 --
 -- Returns the token when the owner holds the lock, else {holder, its ms left, 1
--- if the locker is in the list}; for several locks a list of these or of errors.
+-- if the locker is in the list}; for several locks a list of these, or of the texts
+-- of errors: inside of a list go-redis would take an error for the end of it.
 -- A second run for the same owner returns the same token and leaves the lease
 -- alone, so that a repeated request neither fails nor revives anything.
 local time
@@ -39,7 +40,12 @@ local function acquire(lock, fence, owner, lease, keep, rest, waiter, limit)
 		else
 			redis.call('HSET', lock, owner, text, 'q', rest)
 		end
-		redis.call('PEXPIRE', lock, lease)
+		if type(redis.pcall('PEXPIRE', lock, lease)) ~= 'number' then
+			-- A user without that right must leave nothing that never ends. The
+			-- second call says why.
+			redis.call('DEL', lock)
+			redis.call('PEXPIRE', lock, lease)
+		end
 		return token
 	end
 
@@ -74,7 +80,13 @@ end
 local replies = {}
 for i = 1, #KEYS / 2 do
 	local k, a = 2 * i, 6 * i
-	local _, reply = pcall(acquire, KEYS[k - 1], KEYS[k], ARGV[a - 5], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
-	replies[i] = type(reply) == 'string' and {err = reply} or reply -- an error of this one alone
+	local ok, reply = pcall(acquire, KEYS[k - 1], KEYS[k], ARGV[a - 5], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
+	if not ok then
+		reply = reply.err or reply -- of this lock alone
+		if string.find(reply, '^READONLY') then
+			return {err = reply} -- of the server: go-redis has to see it, and connects anew
+		end
+	end
+	replies[i] = reply
 end
 return replies

@@ -46,7 +46,10 @@ if #fields == 0 then
 	if ARGV[5] ~= '' then
 		redis.call('HSET', KEYS[1], 'q', ARGV[5])
 	end
-	redis.call('PEXPIRE', KEYS[1], ARGV[2])
+	if type(redis.pcall('PEXPIRE', KEYS[1], ARGV[2])) ~= 'number' then
+		redis.call('DEL', KEYS[1]) -- nothing that never ends; the second call says why
+		redis.call('PEXPIRE', KEYS[1], ARGV[2])
+	end
 	return {1, ballot, now}
 end
 

@@ -14,7 +14,8 @@
 -- Returns 1, 2 if the release could not be announced, or where the owner does not
 -- hold the lock 0 if nobody does and -1 if somebody else does. It frees by deleting
 -- only, which works when memory is full; what may fail comes after, and does not
--- undo it. For several locks it returns a list of these or of errors.
+-- undo it. For several locks it returns a list of these, or of the texts of errors:
+-- inside of a list go-redis would take an error for the end of it.
 local function release(lock, fence, owner, channel, publish, waiter, token, keep)
 	local held = redis.call('HMGET', lock, owner, 'q')
 	if not held[1] then
@@ -42,14 +43,20 @@ end
 local fenced = #ARGV == 3 * #KEYS
 local replies = {}
 for i = 1, fenced and #KEYS / 2 or #KEYS do
-	local _, reply
+	local ok, reply
 	if fenced then
 		local k, a = 2 * i, 6 * i
-		_, reply = pcall(release, KEYS[k - 1], KEYS[k], ARGV[a - 5], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
+		ok, reply = pcall(release, KEYS[k - 1], KEYS[k], ARGV[a - 5], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
 	else
 		local a = 4 * i
-		_, reply = pcall(release, KEYS[i], nil, ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
+		ok, reply = pcall(release, KEYS[i], nil, ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
 	end
-	replies[i] = type(reply) == 'string' and {err = reply} or reply -- an error of this one alone
+	if not ok then
+		reply = reply.err or reply -- of this lock alone
+		if string.find(reply, '^READONLY') then
+			return {err = reply} -- of the server: go-redis has to see it, and connects anew
+		end
+	end
+	replies[i] = reply
 end
 return replies

@@ -8,7 +8,8 @@
 --
 -- Returns 0 if nobody holds the lock, -1 if somebody else does, 1 if the owner
 -- does, 2 if it does and others wait.
--- For several locks it returns a list of these or of errors.
+-- For several locks it returns a list of these, or of the texts of errors: inside of
+-- a list go-redis would take an error for the end of it.
 local function renew(lock, owner, lease)
 	local held = redis.call('HMGET', lock, owner, 'q')
 	if not held[1] then
@@ -25,7 +26,13 @@ if #KEYS == 1 then
 end
 local replies = {}
 for i = 1, #KEYS do
-	local _, reply = pcall(renew, KEYS[i], ARGV[2 * i - 1], ARGV[2 * i])
-	replies[i] = type(reply) == 'string' and {err = reply} or reply -- an error of this one alone
+	local ok, reply = pcall(renew, KEYS[i], ARGV[2 * i - 1], ARGV[2 * i])
+	if not ok then
+		reply = reply.err or reply -- of this lock alone
+		if string.find(reply, '^READONLY') then
+			return {err = reply} -- of the server: go-redis has to see it, and connects anew
+		end
+	end
+	replies[i] = reply
 end
 return replies
