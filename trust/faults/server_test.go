@@ -397,6 +397,7 @@ func TestACLDenied(t *testing.T) {
 		{"-time", "TIME", "+time", faultnet.Acquire},
 		{"-set", "SET", "+set", faultnet.Acquire},
 		{"-hset", "HSET", "+hset", faultnet.Acquire},
+		{"-pexpire", "PEXPIRE", "+pexpire", faultnet.Acquire},
 		{"-hgetall", "HGETALL", "+hgetall", faultnet.Other}, // of a lock that is held
 		{"-pttl", "PTTL", "+pttl", faultnet.Other},
 		{"-hmget", "HMGET", "+hmget", faultnet.Release},
