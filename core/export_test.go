@@ -31,3 +31,6 @@ func Principals(g *Guard) int {
 	defer l.mu.Unlock()
 	return len(l.users)
 }
+
+// Turns is how many grants the locker counts as not over, for which Close waits.
+func Turns(l *Locker) int64 { return l.turns.Load() }
