@@ -147,9 +147,10 @@ func (l *Locker) take(
 		}
 	}
 	now := start
-	if lease.taking {
+	if lease.taking || lease.obs != nil { // else nothing has taken time since
 		now = l.clock.now()
-	} else {
+	}
+	if !lease.taking {
 		lease.left = 1 // nobody else has the lease yet
 	}
 	err := l.acquire(ctx, t, key, now, deadline)

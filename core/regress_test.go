@@ -202,3 +202,25 @@ func TestAReleaseOfAMaxHeldLeaseStillFreesTheLock(t *testing.T) {
 		}
 	})
 }
+
+func TestAnObserverThatTakesItsTimeDoesNotLengthenTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, newFake(), core.WithObserver(slow{}))
+		lease := held(t, l, t.Context(), "k")
+		begin := time.Now()
+		_, err := l.Lock(t.Context(), "k", core.Wait(time.Second))
+		wantErr(t, err, core.ErrHeld)
+		if d := time.Since(begin); d > 1100*time.Millisecond {
+			t.Errorf("it took %v, want the wait of 1 s", d)
+		}
+		release(t, lease)
+	})
+}
+
+// slow is an observer that takes its time.
+type slow struct{}
+
+func (slow) Start(ctx context.Context, _ core.Operation) (context.Context, core.Observation) {
+	time.Sleep(900 * time.Millisecond)
+	return ctx, core.Observation{}
+}
