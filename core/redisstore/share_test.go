@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -175,4 +177,57 @@ func TestRenewalsShareCallsAndFailAlone(t *testing.T) {
 		t.Errorf("%d renewals took %d calls of a script", renewed, calls["evalsha"])
 	}
 	t.Logf("%v", calls)
+}
+
+// TestLostRepliesOfSharedCallsLeaveLocksExclusive has callers of two processes
+// use some keys, while some of them leave and replies are lost again and again:
+// what was on its way must be nobody else's when it comes.
+func TestLostRepliesOfSharedCallsLeaveLocksExclusive(t *testing.T) {
+	srv := redistest.Start(t)
+	var reads atomic.Int64
+	w := newWire()
+	w.replies(func([]byte) error {
+		if reads.Add(1)%40 == 0 {
+			return &net.OpError{Op: "read", Err: errors.New("reply lost by the test")}
+		}
+		return nil
+	})
+	var inside [20]atomic.Int32
+	var last [20]atomic.Int64
+	var all sync.WaitGroup
+	var granted atomic.Int64
+	for range 2 {
+		l := newLocker(t, srv.Client(t, w.through))
+		for g := range 40 {
+			all.Go(func() {
+				for i := range 50 {
+					k := (g + i) % len(inside)
+					ctx, cancel := bounded(20 * time.Second)
+					if i%5 == 0 {
+						ctx, cancel = bounded(time.Duration(g) * 100 * time.Microsecond)
+					}
+					lease, err := l.Lock(ctx, fmt.Sprint("k", k))
+					if err == nil {
+						granted.Add(1)
+						if n := inside[k].Add(1); n != 1 {
+							t.Errorf("%d inside k%d", n, k)
+						}
+						if before := last[k].Swap(lease.Token()); before >= lease.Token() {
+							t.Errorf("k%d: token %d after %d", k, lease.Token(), before)
+						}
+						inside[k].Add(-1)
+						if err := lease.Release(ctx); errors.Is(err, core.ErrLost) {
+							t.Errorf("k%d: %v", k, err)
+						}
+					}
+					cancel()
+				}
+			})
+		}
+	}
+	all.Wait()
+	if granted.Load() < 1000 {
+		t.Errorf("%d locks were granted of 4000 that were asked for", granted.Load())
+	}
+	wantGone(t, srv.Client(t))
 }
