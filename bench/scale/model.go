@@ -1,0 +1,106 @@
+package main
+
+import (
+	"math"
+	"strconv"
+	"time"
+)
+
+// What the model knows of the implementation: the constants of core and of
+// core/redisstore, which are not exported because nobody else needs them.
+const (
+	turnTime  = 20 * time.Millisecond // for how long a process passes a lock among its own callers
+	grace     = 5 * time.Millisecond  // what a waiting process leaves each one before it
+	linger    = 5 * time.Second       // how long a channel stays subscribed without a waiter
+	fenceTime = time.Minute           // how much longer than the lease a fence is kept
+	listBytes = 2048                  // from where the list of waiting lockers does not grow
+	idBytes   = 32                    // of a locker's id
+)
+
+// Commands of each script when it is sent alone, with its own EVALSHA.
+const (
+	cmdGrant   = 6 // EVALSHA EXISTS TIME SET HSET PEXPIRE
+	cmdRefuse  = 4 // EVALSHA EXISTS HGETALL PTTL
+	cmdEnlist  = 5 // the same and HSET
+	cmdRelease = 3 // EVALSHA HMGET DEL
+	cmdTell    = 1 // PUBLISH
+	cmdFence   = 1 // SET: the last token of a hand-off
+	cmdRenew   = 3 // EVALSHA HMGET PEXPIRE
+	cmdClaim   = 7 // EVALSHA HMGET EXISTS TIME HSET PEXPIRE, and HMGET behind it
+	cmdCommit  = 4 // EVALSHA HMGET HSET PEXPIRE
+	cmdReplay  = 3 // EVALSHA HMGET, and HMGET behind it
+)
+
+// pairCommands is what a lock and its release cost where nobody else wants the
+// key, if as many requests share a call as share says (1 on a Cluster): EVALSHA
+// and TIME are per call.
+func pairCommands(share float64) float64 { return 6 + 3/share }
+
+// renewals is how many commands a second a held lock costs.
+func renewals(lease time.Duration) float64 { return cmdRenew * 3 / lease.Seconds() }
+
+// shortTurn is what a section costs if each of several processes wants the key
+// with one caller at a time: the grant, the release with its announcement, the
+// try with which who has had it gets into the list again, and those of the
+// processes whose graces are over before the section is.
+func shortTurn(turn time.Duration) float64 {
+	return cmdGrant + cmdEnlist + cmdRelease + cmdTell + float64(int(turn/grace)*cmdRefuse)
+}
+
+// fullTurn is what a turn costs if each of n processes always has callers for
+// the key: the grant, the release that enters its process again, and the early
+// tries.
+func fullTurn(n int, turn time.Duration) float64 {
+	early := min(n-1, int(turn/grace))
+	return cmdGrant + cmdRelease + cmdTell + cmdFence + float64(early*cmdRefuse)
+}
+
+// turnLength is how long a process keeps a key that others want, if a section
+// takes so long: the first end of a section after its time.
+func turnLength(section time.Duration) time.Duration {
+	return time.Duration(math.Ceil(float64(turnTime)/float64(section))) * section
+}
+
+// pairBytes is what a lock and its release are on the wire, each in a call of
+// its own, for a key of so many bytes. The replies are a token and a 1.
+func pairBytes(key int, cluster bool) (in, out float64) {
+	lock, publish := key+len("interlock:{}"), len("PUBLISH")
+	if cluster {
+		publish = len("SPUBLISH")
+	}
+	const sha, owner = 40, idBytes + 1 + 5 // with a number of five digits
+	acquire := wire(7, sha, 1, lock, lock+len(":fence"), owner, 5, 5, 0, idBytes, 4)
+	release := wire(7, sha, 1, lock, owner, lock+len(":free"), publish, 0)
+	return float64(acquire + release), float64(len(":1790000000000000\r\n") + len(":1\r\n"))
+}
+
+// messageBytes is what an announcement is on the wire to each subscribed process,
+// if so many processes wait.
+func messageBytes(key, listed int, cluster bool) int {
+	kind := len("message")
+	if cluster {
+		kind = len("smessage")
+	}
+	return wire(kind, key+len("interlock:{}:free"), max(0, listed*(idBytes+1)-1))
+}
+
+// refusalBytes is the reply to a try that finds the lock held: its holder, its
+// time, and that the asker is listed.
+var refusalBytes = wire(idBytes+1+5) + len(":30000\r\n:1\r\n")
+
+// listed is how many of n waiting processes the list has room for: one enters as
+// long as the list is shorter than its limit.
+func listed(n int) int { return min(n, (listBytes+idBytes+1)/(idBytes+1)) }
+
+// polls is how many commands a second processes cost that wait for one key: those
+// that are not listed ask once a second.
+func polls(n int) float64 { return float64((n - listed(n)) * cmdRefuse) }
+
+// wire is the length of a command or message whose parts are so long (RESP).
+func wire(parts ...int) int {
+	total := len("*\r\n") + len(strconv.Itoa(len(parts)))
+	for _, n := range parts {
+		total += len("$\r\n\r\n") + len(strconv.Itoa(n)) + n
+	}
+	return total
+}
