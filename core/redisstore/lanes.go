@@ -260,7 +260,7 @@ func (c *call) over(q *lanes, err error, acked bool) {
 		r.unacked = r.write && !acked
 		own := failure
 		if r.val = nil; own == nil {
-			r.val, own = part(val, i, n)
+			r.val, own = r.script.part(val, i, n)
 		}
 		r.sent(own)
 	}
@@ -294,19 +294,19 @@ func outcome(cmd command, err error) (any, error) {
 }
 
 // part is the i-th of the n replies that a script returned in one. Of a list of
-// another length nobody knows what was answered; the reply is nil then.
-func part(val any, i, n int) (any, error) {
+// another length or script nobody knows what was answered; the reply is nil then.
+func (s *script) part(val any, i, n int) (any, error) {
 	if n == 1 {
 		return val, nil
 	}
 	list, _ := val.([]any)
-	if len(list) != n {
+	if len(list) != 1+n || list[0] != any(s.several) {
 		return nil, nil //nolint:nilnil // see above
 	}
-	if text, ok := list[i].(string); ok {
+	if text, ok := list[1+i].(string); ok {
 		return nil, refusal(text)
 	}
-	return list[i], nil
+	return list[1+i], nil
 }
 
 // refusal is an error of one request in a call of several, as a script sends it.

@@ -91,7 +91,9 @@ func (r *request) prepare() *lanes {
 }
 
 // shares reports whether the request may go in one call with others like it.
-func (r *request) shares() bool { return r.script.several && !r.full && !r.alone && r.behind == nil }
+func (r *request) shares() bool {
+	return r.script.several != "" && !r.full && !r.alone && r.behind == nil
+}
 
 // like reports whether two requests that may share a call may share one with each
 // other.

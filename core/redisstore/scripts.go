@@ -19,17 +19,19 @@ var renewSource string
 var releaseSource string
 
 var (
-	acquireScript = newScript(acquireSource).forSeveral()
-	renewScript   = newScript(renewSource).forSeveral()
-	releaseScript = newScript(releaseSource).forSeveral()
+	acquireScript = newScript(acquireSource).forSeveral("acquire")
+	renewScript   = newScript(renewSource).forSeveral("renew")
+	releaseScript = newScript(releaseSource).forSeveral("release")
 )
 
 // script is a Lua script and its name. redis.Script falls back from EVALSHA to
 // EVAL outside pipelines only, and so is of no use here.
 type script struct {
-	source  string
-	sha     string
-	several bool // it takes the keys and arguments of several requests
+	source string
+	sha    string
+	// The name with which it begins what it answers to several requests in one call;
+	// empty: it takes one.
+	several string
 }
 
 func newScript(source string) *script {
@@ -38,8 +40,8 @@ func newScript(source string) *script {
 }
 
 // forSeveral marks a script that takes several requests in one call.
-func (s *script) forSeveral() *script {
-	s.several = true
+func (s *script) forSeveral(name string) *script {
+	s.several = name
 	return s
 }
 

@@ -382,7 +382,7 @@ func (s *Store) renewSome(
 		for k := from; k < to; k++ {
 			own, refusal := any(nil), err
 			if err == nil {
-				own, refusal = part(val, k-from, to-from)
+				own, refusal = renewScript.part(val, k-from, to-from)
 			}
 			if refusal != nil && fateOf(refusal) == elsewhere && s.renewCluster != nil {
 				cmd := renewal(ctx, true, locks[k:k+1], batch, indices[k:k+1])

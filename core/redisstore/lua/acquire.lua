@@ -13,7 +13,8 @@
 --
 -- Returns the token when the owner holds the lock, else {holder, its ms left, 1
 -- if the locker is in the list}; for several locks a list of these, or of the texts
--- of errors: inside of a list go-redis would take an error for the end of it.
+-- of errors, behind the script's name: inside of a list go-redis would take an error
+-- for the end of it.
 -- A second run for the same owner returns the same token and leaves the lease
 -- alone, so that a repeated request neither fails nor revives anything.
 local time
@@ -77,7 +78,7 @@ end
 if #KEYS == 2 then
 	return acquire(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
 end
-local replies = {}
+local replies = {'acquire'}
 for i = 1, #KEYS / 2 do
 	local k, a = 2 * i, 6 * i
 	local ok, reply = pcall(acquire, KEYS[k - 1], KEYS[k], ARGV[a - 5], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
@@ -87,6 +88,6 @@ for i = 1, #KEYS / 2 do
 			return {err = reply} -- of the server: go-redis has to see it, and connects anew
 		end
 	end
-	replies[i] = reply
+	replies[i + 1] = reply
 end
 return replies

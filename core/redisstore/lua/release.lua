@@ -14,8 +14,8 @@
 -- Returns 1, 2 if the release could not be announced, or where the owner does not
 -- hold the lock 0 if nobody does and -1 if somebody else does. It frees by deleting
 -- only, which works when memory is full; what may fail comes after, and does not
--- undo it. For several locks it returns a list of these, or of the texts of errors:
--- inside of a list go-redis would take an error for the end of it.
+-- undo it. For several locks it returns a list of these, or of the texts of errors,
+-- behind its name: inside of a list go-redis would take an error for the end of it.
 local function release(lock, fence, owner, channel, publish, waiter, token, keep)
 	local held = redis.call('HMGET', lock, owner, 'q')
 	if not held[1] then
@@ -41,7 +41,7 @@ elseif #ARGV == 6 then
 	return release(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
 end
 local fenced = #ARGV == 3 * #KEYS
-local replies = {}
+local replies = {'release'}
 for i = 1, fenced and #KEYS / 2 or #KEYS do
 	local ok, reply
 	if fenced then
@@ -57,6 +57,6 @@ for i = 1, fenced and #KEYS / 2 or #KEYS do
 			return {err = reply} -- of the server: go-redis has to see it, and connects anew
 		end
 	end
-	replies[i] = reply
+	replies[i + 1] = reply
 end
 return replies
