@@ -224,3 +224,21 @@ func (slow) Start(ctx context.Context, _ core.Operation) (context.Context, core.
 	time.Sleep(900 * time.Millisecond)
 	return ctx, core.Observation{}
 }
+
+func TestChecksThatFailDoNotPutTheRenewalOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s, core.Watchdog(9*time.Second))
+		lease := held(t, l, t.Context(), "k")
+		for range 100 {
+			s.onCall(func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} })
+			wantErr(t, lease.Check(t.Context()), core.ErrUnavailable)
+			s.onCall(nil)
+			time.Sleep(200 * time.Millisecond)
+		}
+		if err := lease.Err(); err != nil {
+			t.Error(err)
+		}
+		release(t, lease)
+	})
+}

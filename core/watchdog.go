@@ -259,9 +259,10 @@ func (d *watchdog) confirm(ten *tenure, r renewed) {
 		}
 		report = l.loseLocked(ten, reason, ErrLost)
 	case r.err != nil:
-		// Not loss: the lease is good until its deadline. Again soon.
+		// Not loss: the lease is good until its deadline. Again soon, but not later
+		// than it was to be: who asks again and again must not put it off.
 		ten.lastErr = r.err
-		ten.renewAt = now.add(min(ten.lease/20, time.Second))
+		ten.renewAt = min(ten.renewAt, now.add(min(ten.lease/20, time.Second)))
 		d.watch(ten)
 	default:
 		if r.extended && r.sent > ten.sent {
