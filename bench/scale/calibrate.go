@@ -154,9 +154,10 @@ func (c *calibration) contended() error {
 		model := shortTurn(turn)
 		if w.callers > 1 {
 			model = fullTurn(w.processes, turn)
-			c.table.add(name, "turn, ms", ms(turnLength(o.perKey)), ms(turn), roughly)
+			c.table.add(name, "turn, ms", ms(turnLength(o.perKey)), ms(turn), loosely)
 		}
 		c.table.add(name, "commands a turn", model, did.commands/did.releases, roughly)
+		c.table.note(name, leastShare, o.least)
 		if w.callers > 1 {
 			_, replies := pairBytes(shortKey, c.d.clusters)
 			replies += float64(min(w.processes-1, int(turn/grace)) * refusalBytes)
@@ -314,11 +315,15 @@ func (c *calibration) connecting() error {
 
 // expiring measures what it costs a server that a fence's time is over.
 func (c *calibration) expiring() error {
-	const keys, life = 100_000, 2 * time.Second
+	const keys, life = 100_000, 4 * time.Second
 	if c.d.clusters {
 		return nil // it is the same there
 	}
 	rdb := c.d.admins[0]
+	// What was measured before has left fences, which would expire meanwhile.
+	if err := rdb.FlushAll(c.ctx).Err(); err != nil {
+		return err
+	}
 	_, err := rdb.Pipelined(c.ctx, func(p redis.Pipeliner) error {
 		for i := range keys {
 			p.Set(c.ctx, "interlock:{"+strconv.Itoa(i)+"}:fence", "1790000000000000", life)
@@ -329,12 +334,11 @@ func (c *calibration) expiring() error {
 		return err
 	}
 	before, err := c.d.read(c.ctx)
-	pause(c.ctx, life+2*time.Second)
+	pause(c.ctx, 2*life)
 	after, err2 := c.d.read(c.ctx)
-	idle := after
 	pause(c.ctx, life)
 	quiet, err3 := c.d.read(c.ctx)
-	cpu := after.minus(before).cpu - 2*quiet.minus(idle).cpu
+	cpu := after.minus(before).cpu - 2*quiet.minus(after).cpu
 	c.table.note(c.d.name+": a fence's end", "µs of CPU", micros(cpu, keys))
 	return errors.Join(err, err2, err3)
 }

@@ -119,6 +119,7 @@ type outcome struct {
 	sections float64
 	perKey   time.Duration // of the time of a key, for each section
 	starved  int           // processes that got nothing
+	least    float64       // the smallest share of a process, of what each should have
 }
 
 // drive runs a workload on the fleet: for a while to warm up, then for the window,
@@ -167,7 +168,11 @@ func (f *fleet) drive(ctx context.Context, w workload, warm, window time.Duratio
 		if n == 0 {
 			o.starved++
 		}
+		if p == 0 || float64(n) < o.least {
+			o.least = float64(n)
+		}
 	}
+	o.least *= float64(len(sections)) / max(o.sections, 1)
 	err = errors.Join(err, mark())
 	if w.keys > 0 && o.sections > 0 {
 		o.perKey = time.Duration(float64(o.elapsed) * float64(w.keys) / o.sections)

@@ -4,7 +4,7 @@
 // measured, as Markdown, and ends with status 1 if they differ by more than they
 // may.
 //
-//	go run ./scale              all of it, four minutes
+//	go run ./scale              all of it, five minutes
 //	go run ./scale -real=false  the simulation alone
 package main
 

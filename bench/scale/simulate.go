@@ -123,7 +123,7 @@ func (s *simulation) shortTurns() error {
 	turn := time.Duration(float64(o.elapsed) * float64(w.keys) / did.releases)
 	s.table.add(name, "commands a section", shortTurn(turn), did.commands/did.releases, roughly)
 	s.table.add(name, "messages a section", float64(w.processes/w.keys), did.messages/did.releases, roughly)
-	s.table.note(name, "processes that got nothing", float64(o.starved))
+	s.table.note(name, leastShare, o.least)
 	return nil
 }
 
@@ -136,12 +136,16 @@ func (s *simulation) fullTurns(each int) error {
 	}
 	name := fmt.Sprintf("%d processes on each of %d keys, %d callers each, 2 ms", each, w.keys, w.callers)
 	turn := time.Duration(float64(o.elapsed) * float64(w.keys) / did.releases)
-	s.table.add(name, "turn, ms", ms(turnLength(o.perKey)), ms(turn), roughly)
+	s.table.add(name, "turn, ms", ms(turnLength(o.perKey)), ms(turn), loosely)
 	s.table.add(name, "commands a turn", fullTurn(each, turn), did.commands/did.releases, roughly)
 	s.table.add(name, "messages a turn", float64(each), did.messages/did.releases, roughly)
 	s.table.note(name, "commands a section", did.commands/o.sections)
+	s.table.note(name, leastShare, o.least)
 	return nil
 }
+
+// leastShare says how evenly a key was shared.
+const leastShare = "the smallest share of a process, 1 is even"
 
 // crowd has many processes want one key, and notes how many get nothing.
 func (s *simulation) crowd(each int) error {

@@ -11,6 +11,7 @@ const (
 	exactly = 0.02 // what is counted
 	nearly  = 0.10 // what is counted over a time
 	roughly = 0.30 // what depends on when a busy machine wakes whom
+	loosely = 0.50 // times, which such a machine only makes longer
 )
 
 // table is the report: what the model says beside what was measured.
