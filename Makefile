@@ -58,6 +58,10 @@ soak: ## Locks of each topology under faults for DURATION each, judged, as a tab
 bench: ## Interlock beside other libraries as a table, takes half an hour: make bench ARGS='-rounds 1 -time 1s -hold 10s' takes three minutes
 	cd bench && $(GO) run . $(ARGS)
 
+.PHONY: scale
+scale: ## Confirm the cost model of docs/scaling.md with thousands of lockers, five minutes: make scale ARGS=-real=false
+	cd bench && $(GO) run ./scale $(ARGS)
+
 .PHONY: gobench
 gobench: ## All Go benchmarks of all modules with their allocations: make gobench BENCH=Lock
 	RACE=0 ./scripts/test.sh -run='^$$' -bench='$(BENCH)' -benchmem
