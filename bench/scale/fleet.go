@@ -24,6 +24,8 @@ const (
 	// ownKeys is through how many keys a caller goes that has its own.
 	ownKeys  = 20
 	shortKey = 16
+	// maxFailures is the share of sections that may fail.
+	maxFailures = 0.001
 )
 
 // name is a key of the workload, of its length.
@@ -128,7 +130,8 @@ func (f *fleet) drive(ctx context.Context, w workload, warm, window time.Duratio
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	sections := make([]atomic.Int64, len(f.lockers))
-	var failed atomic.Pointer[error]
+	var failures atomic.Int64
+	var failed atomic.Pointer[error] // the last one
 	var wg sync.WaitGroup
 	for p, l := range f.lockers {
 		for c := range w.callers {
@@ -147,7 +150,7 @@ func (f *fleet) drive(ctx context.Context, w workload, warm, window time.Duratio
 					if err != nil && ctx.Err() == nil {
 						err = fmt.Errorf("process %d: %w", p, err)
 						failed.Store(&err)
-						cancel()
+						failures.Add(1)
 					}
 				}
 			})
@@ -179,8 +182,9 @@ func (f *fleet) drive(ctx context.Context, w workload, warm, window time.Duratio
 	}
 	cancel()
 	wg.Wait()
-	if first := failed.Load(); first != nil {
-		err = errors.Join(err, *first)
+	// On a busy machine a request may take longer than it is given.
+	if n := float64(failures.Load()); n > maxFailures*o.sections {
+		err = errors.Join(err, fmt.Errorf("%.0f of %.0f sections failed: %w", n, o.sections, *failed.Load()))
 	}
 	return o, err
 }
