@@ -82,6 +82,7 @@ type attempt struct {
 	backoff time.Duration
 	failed  error // why the last try had no answer
 
+	passed    bool   // next was set by a signal that does not name us
 	contended bool   // the last try found another process's lock
 	unwatch   func() // ends the watch
 }
@@ -496,7 +497,7 @@ func (e *entry) settle(now instant, rep Reply, err error) {
 			try.rest = rest
 			break
 		}
-		try.next = now.add(rep.TTL + time.Millisecond)
+		try.next, try.passed = now.add(rep.TTL+time.Millisecond), false
 		switch {
 		case !try.waiter:
 			// Asked without getting into the list; the next head has to.
@@ -629,28 +630,33 @@ func (e *entry) wake(s Signal) {
 		return // nobody waits, nor will the request that is under way
 	}
 	l, try := e.shard.locker, e.attempt()
-	place, rest := placeIn(s.Next, l.id)
+	place, rest, named := placeIn(s.Next, l.id)
 	try.signals++
 	try.rest = rest
-	try.next = l.clock.now().add(time.Duration(place) * grace)
+	// One that is not named comes last, but it does come: if every release put
+	// it off anew, those of a busy key would do so for ever.
+	if next := l.clock.now().add(time.Duration(place) * grace); named || !try.passed || next < try.next {
+		try.next = next
+	}
+	try.passed = !named
 	if e.flight == grounded {
 		e.poke()
 	}
 }
 
-// placeIn finds a locker in a list of waiting ones: how many are before it, and
-// who remains when those have been passed over. One that is not in the list
-// comes after all of them.
-func placeIn(list, id string) (place int, rest string) {
+// placeIn finds a locker in a list of waiting ones: how many are before it, who
+// remains when those have been passed over, and whether it is in the list at all.
+// One that is not comes after all of them. An empty list says nothing of anybody.
+func placeIn(list, id string) (place int, rest string, named bool) {
 	if list == "" {
-		return 0, ""
+		return 0, "", true
 	}
 	for rest = list; rest != ""; place++ {
 		var name string
 		name, rest, _ = strings.Cut(rest, ",")
 		if name == id {
-			return place, rest
+			return place, rest, true
 		}
 	}
-	return place, ""
+	return place, "", false
 }
