@@ -12,12 +12,10 @@ import (
 )
 
 const (
-	// maxLanes is how many pipelines to one server are under way at most.
+	// maxLanes is how many pipelines to one server are under way at most. They do
+	// not wait for one another: while the server works on one, their callers work
+	// on the replies of another, and a slow one holds up nobody.
 	maxLanes = 4
-	// laneAge is how long a pipeline is under way before the next one does not
-	// wait for it any more: long enough that on a fast network all callers
-	// share one, short enough that a slow one does not hold up others.
-	laneAge = time.Millisecond
 	// laneLinger is how long the goroutine of a lane stays when there is nothing
 	// to send. A fresh one for each request would spend a third of the time on
 	// growing its stack.
@@ -30,9 +28,9 @@ const (
 )
 
 // lanes sends the requests of many goroutines to one server in shared
-// pipelines: those that come while a pipeline is under way go together with the
-// next one, so that connections and system calls are shared when there is load,
-// and a lone request leaves at once. There is no goroutine when there was nothing
+// pipelines: those that come while all pipelines are under way go together with
+// the next one, so that connections and system calls are shared when there is
+// load, and a lone request leaves at once. There is no goroutine when there was nothing
 // to send for a while.
 type lanes struct {
 	client   *redis.Client
@@ -41,11 +39,8 @@ type lanes struct {
 
 	mu     sync.Mutex
 	queue  []*request
-	idle   []*lane   // whose goroutines wait
-	busy   int       // lanes under way
-	begun  time.Time // when the last one sent its pipeline
-	timer  *time.Timer
-	armed  bool
+	idle   []*lane // whose goroutines wait
+	busy   int     // lanes under way
 	closed bool
 }
 
@@ -74,27 +69,13 @@ func (q *lanes) submit(all ...*request) {
 	q.mu.Unlock()
 }
 
-// dispatch opens a lane if one may be opened, else makes sure that somebody
-// looks again. Called with q.mu held.
+// dispatch opens a lane if one may be opened; else the next that is free looks.
+// Called with q.mu held.
 func (q *lanes) dispatch() {
 	if len(q.queue) == 0 || q.busy >= maxLanes {
-		return // the next lane that is free looks
-	}
-	if q.busy > 0 {
-		if wait := laneAge - time.Since(q.begun); wait > 0 {
-			if !q.armed {
-				q.armed = true
-				if q.timer == nil {
-					q.timer = time.AfterFunc(wait, q.late)
-				} else {
-					q.timer.Reset(wait)
-				}
-			}
-			return
-		}
+		return
 	}
 	q.busy++
-	q.begun = time.Now()
 	if n := len(q.idle); n > 0 {
 		ln := q.idle[n-1]
 		q.idle = q.idle[:n-1]
@@ -102,14 +83,6 @@ func (q *lanes) dispatch() {
 		return
 	}
 	go q.run(&lane{pipe: q.client.Pipeline(), wake: make(chan struct{}, 1)})
-}
-
-// late is called when the lane under way may have become slow.
-func (q *lanes) late() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.armed = false
-	q.dispatch()
 }
 
 // rest has a lane wait for more to send. It reports false when the lane is to
@@ -155,7 +128,6 @@ func (q *lanes) run(ln *lane) {
 		rest := copy(q.queue, q.queue[n:])
 		clear(q.queue[rest:])
 		q.queue = q.queue[:rest]
-		q.begun = time.Now()
 		q.dispatch() // what did not fit goes by another lane
 		q.mu.Unlock()
 
@@ -322,9 +294,6 @@ func (q *lanes) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	if q.timer != nil {
-		q.timer.Stop()
-	}
 	for _, ln := range q.idle {
 		q.busy++ // the lane gives it back when it sees that it is to end
 		ln.wake <- struct{}{}
