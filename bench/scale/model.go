@@ -39,13 +39,11 @@ func pairCommands(share float64) float64 { return 6 + 3/share }
 // renewals is how many commands a second a held lock costs.
 func renewals(lease time.Duration) float64 { return cmdRenew * 3 / lease.Seconds() }
 
-// shortTurn is what a section costs if each of several processes wants the key
-// with one caller at a time: the grant, the release with its announcement, the
-// try with which who has had it gets into the list again, and those of the
-// processes whose graces are over before the section is.
-func shortTurn(turn time.Duration) float64 {
-	return cmdGrant + cmdEnlist + cmdRelease + cmdTell + float64(int(turn/grace)*cmdRefuse)
-}
+// shortTurn is the least that a section costs if each of several processes wants
+// the key with one caller at a time: the grant, the release with its announcement,
+// and the try with which who has had it gets into the list again. When somebody
+// comes between, those who were in the list ask again.
+const shortTurn = cmdGrant + cmdEnlist + cmdRelease + cmdTell
 
 // fullTurn is what a turn costs if each of n processes always has callers for
 // the key: the grant, the release that enters its process again, and the early
