@@ -16,6 +16,11 @@ const (
 	// not wait for one another: while the server works on one, their callers work
 	// on the replies of another, and a slow one holds up nobody.
 	maxLanes = 4
+	// nodePatience is how long the last pipeline to a node of a quorum is under
+	// way before the next one does not wait for it any more. An election gives up
+	// a node before it has its vote; the two should arrive in that order, or the
+	// vote stays until somebody hears of it.
+	nodePatience = time.Millisecond
 	// laneLinger is how long the goroutine of a lane stays when there is nothing
 	// to send. A fresh one for each request would spend a third of the time on
 	// growing its stack.
@@ -36,11 +41,15 @@ type lanes struct {
 	client   *redis.Client
 	ack      ack
 	together *atomic.Bool // the store's
+	patience time.Duration
 
 	mu     sync.Mutex
 	queue  []*request
-	idle   []*lane // whose goroutines wait
-	busy   int     // lanes under way
+	idle   []*lane   // whose goroutines wait
+	busy   int       // lanes under way
+	begun  time.Time // when the last one sent its pipeline; kept for patience only
+	timer  *time.Timer
+	armed  bool
 	closed bool
 }
 
@@ -69,13 +78,14 @@ func (q *lanes) submit(all ...*request) {
 	q.mu.Unlock()
 }
 
-// dispatch opens a lane if one may be opened; else the next that is free looks.
-// Called with q.mu held.
+// dispatch opens a lane if one may be opened; else the next that is free looks, or
+// the timer does. Called with q.mu held.
 func (q *lanes) dispatch() {
-	if len(q.queue) == 0 || q.busy >= maxLanes {
+	if len(q.queue) == 0 || q.busy >= maxLanes || q.busy > 0 && q.waits() {
 		return
 	}
 	q.busy++
+	q.begin()
 	if n := len(q.idle); n > 0 {
 		ln := q.idle[n-1]
 		q.idle = q.idle[:n-1]
@@ -83,6 +93,42 @@ func (q *lanes) dispatch() {
 		return
 	}
 	go q.run(&lane{pipe: q.client.Pipeline(), wake: make(chan struct{}, 1)})
+}
+
+// begin notes that a pipeline leaves. Called with q.mu held.
+func (q *lanes) begin() {
+	if q.patience > 0 {
+		q.begun = time.Now()
+	}
+}
+
+// waits reports whether the next pipeline has to wait for the last one, and if so
+// has somebody look again. Called with q.mu held.
+func (q *lanes) waits() bool {
+	if q.patience == 0 {
+		return false
+	}
+	left := q.patience - time.Since(q.begun)
+	if left <= 0 {
+		return false
+	}
+	if !q.armed {
+		q.armed = true
+		if q.timer == nil {
+			q.timer = time.AfterFunc(left, q.late)
+		} else {
+			q.timer.Reset(left)
+		}
+	}
+	return true
+}
+
+// late is called when the pipeline under way may have become slow.
+func (q *lanes) late() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.armed = false
+	q.dispatch()
 }
 
 // rest has a lane wait for more to send. It reports false when the lane is to
@@ -128,6 +174,7 @@ func (q *lanes) run(ln *lane) {
 		rest := copy(q.queue, q.queue[n:])
 		clear(q.queue[rest:])
 		q.queue = q.queue[:rest]
+		q.begin()
 		q.dispatch() // what did not fit goes by another lane
 		q.mu.Unlock()
 
@@ -294,6 +341,9 @@ func (q *lanes) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
+	if q.timer != nil {
+		q.timer.Stop()
+	}
 	for _, ln := range q.idle {
 		q.busy++ // the lane gives it back when it sees that it is to end
 		ln.wake <- struct{}{}

@@ -60,7 +60,7 @@ func NewNode(rdb redis.UniversalClient, met func(Identity) error, opts ...Option
 	}
 	n := &Node{met: met}
 	store, err := New(rdb, append(opts[:len(opts):len(opts)], func(s *settings) {
-		s.greet = n.greet
+		s.greet, s.patience = n.greet, nodePatience
 		if s.ack.replicas > 0 {
 			s.err = fmt.Errorf("%w: Replicas: a quorum asks masters, not their replicas", core.ErrConfig)
 		}

@@ -68,7 +68,8 @@ type settings struct {
 	ack     ack
 	err     error
 
-	greet func(context.Context, *redis.Conn) error // of a Node
+	greet    func(context.Context, *redis.Conn) error // of a Node
+	patience time.Duration                            // of its lanes
 }
 
 // Prefix sets what the names of all keys and channels begin with. Default
@@ -141,7 +142,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		s.single = redis.NewClient(private(o, set.timeout, poolSize))
 		s.renewSingle = redis.NewClient(private(o, set.timeout, renewalPool))
 		s.together.Store(true)
-		s.direct = &lanes{client: s.single, ack: s.ack, together: &s.together}
+		s.direct = &lanes{client: s.single, ack: s.ack, together: &s.together, patience: set.patience}
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, errNil
