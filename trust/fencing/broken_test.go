@@ -123,6 +123,11 @@ func TestUnderABrokenLockOnlyClaimsLoseNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			acknowledged, refused, lost := countUnderABrokenLock(t, c.open(t))
+			// Whether a lock breaks at the right moment is chance: until it has.
+			for again := 0; again < 10 && (c.loses && lost <= 0 || !c.loses && refused == 0); again++ {
+				a, r, l := countUnderABrokenLock(t, c.open(t))
+				acknowledged, refused, lost = acknowledged+a, refused+r, lost+l
+			}
 			t.Logf("acknowledged %d, refused %d, lost %d", acknowledged, refused, lost)
 			switch {
 			case acknowledged == 0:
