@@ -105,6 +105,9 @@ func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Repl
 	if ask.TTL > s.maxTTL {
 		return core.Reply{}, s.tooLong(ask.TTL)
 	}
+	if s.leaving.Load() {
+		return core.Reply{}, errClosed
+	}
 	e := &election{
 		store: s, ask: ask, budget: s.budget(ask.TTL), pause: minSplit,
 		seats: make([]seat, len(s.peers)), poke: make(chan struct{}, 1),

@@ -3,6 +3,8 @@ package quorum
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +61,10 @@ type peer struct {
 	// offset is the node's clock in µs less the time since the store's epoch;
 	// zero while unknown.
 	offset atomic.Int64
+
+	// unheard counts the requests, of each kind, whose senders have not heard of
+	// the outcome yet.
+	unheard [2]atomic.Int32
 
 	mu      sync.Mutex
 	open    [2]int    // requests under way, of each kind
@@ -159,12 +165,20 @@ func (p *peer) sawClock(clock int64, sure bool) {
 
 // propose asks for a vote. done may be called before it returns.
 func (p *peer) propose(ask redisstore.Proposal, bound time.Duration, done func(redisstore.Vote, error)) {
+	p.unheard[voting].Add(1) // before the look at leaving, as Close does it after
+	if p.store.leaving.Load() {
+		p.over(voting)
+		done(redisstore.Vote{}, errClosed)
+		return
+	}
 	if !p.enter(voting) {
+		p.over(voting)
 		done(redisstore.Vote{}, errSuspect)
 		return
 	}
 	begin := time.Now()
 	p.node.Propose(ask, func(v redisstore.Vote, err error) {
+		defer p.over(voting)
 		took := time.Since(begin)
 		p.left(voting, err, took, bound)
 		p.sawClock(v.Clock, took < plausible)
@@ -174,15 +188,36 @@ func (p *peer) propose(ask redisstore.Proposal, bound time.Duration, done func(r
 
 // withdraw gives up a lock on the node. done may be called before it returns.
 func (p *peer) withdraw(w redisstore.Withdrawal, done func(error)) {
+	p.unheard[withdrawing].Add(1)
 	if !p.enter(withdrawing) {
+		p.over(withdrawing)
 		done(errSuspect)
 		return
 	}
 	begin := time.Now()
 	p.node.Withdraw(w, func(err error) {
+		defer p.over(withdrawing)
 		p.left(withdrawing, err, time.Since(begin), time.Until(w.Deadline)+time.Since(begin))
 		done(err)
 	})
+}
+
+// over notes that the sender of a request has heard of its outcome.
+func (p *peer) over(k kind) {
+	p.unheard[k].Add(-1)
+	if p.store.leaving.Load() {
+		select {
+		case p.store.stir <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// busy reports whether the node may yet do something that it was asked for. Giving
+// up a lock is asked for again and again where it fails, which is of no use while
+// the node does not answer.
+func (p *peer) busy() bool {
+	return p.unheard[voting].Load() > 0 || p.unheard[withdrawing].Load() > 0 && !p.suspected()
 }
 
 // debt is a lock that has to go from a node: one whose withdrawal has not been
@@ -277,6 +312,19 @@ func (p *peer) due(now time.Time) (due []*debt, next time.Time) {
 		p.sweeping = false
 	}
 	return due, next
+}
+
+// settleAll asks once for all debts, whether due or not, and begins nothing after
+// end.
+func (p *peer) settleAll(end time.Time) {
+	p.mu.Lock()
+	all := slices.Collect(maps.Values(p.debts))
+	p.mu.Unlock()
+	for batch := range slices.Chunk(all, debtBatch) {
+		if !p.settle(batch) || time.Now().After(end) {
+			return // the node does not answer, or is too slow for so many
+		}
+	}
 }
 
 // settle sends withdrawals and reports whether the node answered.

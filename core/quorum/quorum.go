@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,8 @@ type Store struct {
 
 	gone     departed
 	suspects atomic.Int32  // nodes that do not seem to answer
+	leaving  atomic.Bool   // Close was called
+	stir     chan struct{} // a request was over while leaving
 	shut     chan struct{} // closed by Close
 	work     sync.WaitGroup
 
@@ -214,7 +217,8 @@ func newStore(names []string, set *settings) *Store {
 	n := len(names)
 	s := &Store{
 		members: newMembers(names, set), majority: n/2 + 1, maxTTL: set.maxTTL, timeout: set.timeout,
-		epoch: time.Now(), live: make(map[string]*election), shut: make(chan struct{}),
+		epoch: time.Now(), live: make(map[string]*election),
+		stir: make(chan struct{}, 1), shut: make(chan struct{}),
 	}
 	for i, name := range names {
 		s.peers = append(s.peers, &peer{store: s, index: i, name: name, poke: make(chan struct{}, 1)})
@@ -279,15 +283,18 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	return found, nil
 }
 
-// Close closes the connections to the nodes. Requests under way fail, and what
-// could not be released yet is left to its TTL. The clients given to New stay
-// open.
+// Close ends the store. It takes no more requests, and waits for those to the
+// nodes that are under way, at most for the time that a node has: behind a lock
+// that was given up long ago a slow node may still be about to vote for it, and
+// would carry that vote until its lease is over. What the nodes then hold they are
+// asked once to give up, and the connections are closed. What a node cannot be told
+// is left to its TTL. The clients given to New stay open.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	if s.leaving.Swap(true) {
 		return nil
 	}
+	s.farewell()
+	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	close(s.shut)
@@ -299,6 +306,36 @@ func (s *Store) Close() error {
 	}
 	s.work.Wait()
 	return err
+}
+
+// farewell waits until the nodes have answered, and settles what is left on them.
+func (s *Store) farewell() {
+	budget := cmp.Or(s.timeout, mostBudget)
+	timer := time.NewTimer(budget)
+	defer timer.Stop()
+	for over := false; !over && s.busy(); {
+		select {
+		case <-s.stir:
+		case <-timer.C:
+			over = true
+		}
+	}
+	var wg sync.WaitGroup
+	end := time.Now().Add(budget)
+	for _, p := range s.peers {
+		wg.Go(func() { p.settleAll(end) })
+	}
+	wg.Wait()
+}
+
+// busy reports whether requests are under way that may change something on a node.
+func (s *Store) busy() bool {
+	for _, p := range s.peers {
+		if p.busy() {
+			return true
+		}
+	}
+	return false
 }
 
 // spawn runs f on a goroutine that Close waits for. It reports false when the

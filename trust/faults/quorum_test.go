@@ -139,9 +139,7 @@ func TestQuorumWithAnyTwoNodesGone(t *testing.T) {
 			for i := range 5 {
 				for j := range i {
 					store := q.store()
-					// A vote that a node gives late, when it is there again, can stay on
-					// that one node until its lease is over: ten seconds for both.
-					l, other := q.locker(store, core.Watchdog(10*time.Second)), q.lockerOn(store, func() error { return nil }, core.Watchdog(10*time.Second))
+					l, other := q.locker(store), q.lockerOn(store, func() error { return nil })
 					q.everywhere(l)
 					healthy, err := p50(l, 20)
 					b.do(q, i)
