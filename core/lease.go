@@ -104,10 +104,10 @@ func (l *Lease) Deadline() time.Time {
 }
 
 // Err returns nil while the lease can be trusted, ErrLost or ErrMaxHold when it
-// no longer can, and ErrReleased after Release. It reads the clock itself, so it
-// is right even where the scheduler was late to end the context. After the
-// machine was suspended (its wall clock ran ahead) it answers ErrLost until a
-// renewal has confirmed the lease; Check waits for that.
+// no longer can, and ErrReleased after a Release that came in time. It reads the
+// clock itself, so it is right even where the scheduler was late to end the
+// context. After the machine was suspended (its wall clock ran ahead) it answers
+// ErrLost until a renewal has confirmed the lease; Check waits for that.
 func (l *Lease) Err() error {
 	now, ahead := l.locker().clock.read()
 	for _, t := range l.turns() {

@@ -77,6 +77,21 @@ func TestWatchdogRenewsAtAThirdAndStopsWithTheRelease(t *testing.T) {
 	})
 }
 
+// At the instant of the deadline the watchdog and the release meet in any order,
+// and a busy machine lets the release come long before a watchdog that is due.
+func TestALeaseReleasedAfterItsDeadlineIsLostWhoeverSeesItFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, newFake())
+		for range 100 {
+			lease := held(t, l, t.Context(), "k", core.TTL(time.Second))
+			time.Sleep(time.Until(lease.Deadline()))
+			wantErr(t, lease.Release(t.Context()), core.ErrLost)
+			wantErr(t, lease.Err(), core.ErrLost)
+			wantErr(t, context.Cause(lease.Context()), core.ErrLost)
+		}
+	})
+}
+
 func TestFixedLeaseIsNotRenewedAndEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFake()

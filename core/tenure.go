@@ -242,6 +242,9 @@ func (l *Locker) leave(ctx context.Context, t *turn) (passed bool, lost *Loss, e
 		return true, nil, nil
 	}
 	known, expired := t.err != nil, now >= ten.deadline()
+	if expired && !known {
+		t.err = ErrLost // the watchdog was about to say so
+	}
 	e.retire(ten)
 	e.releasing()
 	waiter := ""
@@ -249,6 +252,9 @@ func (l *Locker) leave(ctx context.Context, t *turn) (passed bool, lost *Loss, e
 		waiter = l.id
 	}
 	e.shard.mu.Unlock()
+	if expired && !known {
+		t.lease.end(ErrLost)
+	}
 	t.lease.over()
 	err = e.sendRelease(context.WithoutCancel(ctx), ten, waiter)
 	l.ended()
