@@ -12,14 +12,20 @@ func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, er
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	start := l.clock.now()
 	lease := &Lease{parent: ctx}
+	var start, deadline instant // where nobody wants to know, the clock is not read
+	if c.wait > 0 || l.base.observer != nil {
+		start = l.clock.now()
+		deadline = c.deadline(start)
+	}
 	if l.base.observer != nil {
 		ctx = lease.observe(ctx, l, c, []string{key})
 	}
-	t, err := l.take(ctx, lease, &lease.own, key, c, start, c.deadline(start))
+	t, err := l.take(ctx, lease, &lease.own, key, c, start, deadline)
 	lease.one[0] = t
-	lease.observed(l, err, start)
+	if lease.obs != nil {
+		lease.observed(l, err, start)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -113,13 +119,54 @@ func (c *config) deadline(start instant) instant {
 
 // take takes one lock for a lease: a further hold, if a lease on its way up the
 // context has the key, else through the queue. It returns the turn, which is
-// that of the other lease if it was re-entered.
+// that of the other lease if it was re-entered. A start of zero is now.
 func (l *Locker) take(
 	ctx context.Context, lease *Lease, t *turn, key string, c *config, start, deadline instant,
 ) (*turn, error) {
 	t.cfg, t.lease = c, lease
 	nested := false
-	for outer := lease.outer(); outer != nil; outer = outer.outer() {
+	if outer := lease.outer(); outer != nil {
+		var held *turn
+		var err error
+		if held, nested, err = l.reenter(lease, outer, key); held != nil {
+			return held, err
+		}
+	}
+	now := start
+	if nested {
+		// Whoever holds the key may be waiting for one of ours.
+		if start == 0 {
+			start = l.clock.now()
+		}
+		if bound := start.add(l.base.heldWait); deadline == 0 || bound < deadline {
+			deadline = bound
+		}
+	}
+	if lease.taking || lease.obs != nil || nested { // else nothing has taken time since
+		now = l.clock.now()
+	}
+	if !lease.taking {
+		lease.left = 1 // nobody else has the lease yet
+	}
+	if err := l.acquire(ctx, t, key, now, deadline); err != nil {
+		if nested && errors.Is(err, ErrHeld) {
+			err = fmt.Errorf("%w (other locks are held: release them and start again)", err)
+		}
+		return t, err
+	}
+	if lease.taking {
+		lease.ctxMu.Lock()
+		lease.left++
+		lease.ctxMu.Unlock()
+	}
+	return t, nil
+}
+
+// reenter looks for a key among the locks of the leases that a lease is taken
+// under, from outer on. It returns the turn that has it, with a hold more or an
+// error, and otherwise whether another lock is held.
+func (l *Locker) reenter(lease, outer *Lease, key string) (has *turn, nested bool, err error) {
+	for ; outer != nil; outer = outer.outer() {
 		turns := outer.turns()
 		if len(turns) == 0 || turns[0].entry.shard.locker != l {
 			continue
@@ -127,7 +174,7 @@ func (l *Locker) take(
 		for _, held := range turns {
 			if held.key() == key {
 				if ok, err := held.enter(l.clock.now()); ok || err != nil {
-					return held, err
+					return held, nested, err
 				}
 				continue // released: an ordinary lock
 			}
@@ -140,32 +187,7 @@ func (l *Locker) take(
 			}
 		}
 	}
-	if nested {
-		// Whoever holds the key may be waiting for one of ours.
-		if bound := start.add(l.base.heldWait); deadline == 0 || bound < deadline {
-			deadline = bound
-		}
-	}
-	now := start
-	if lease.taking || lease.obs != nil { // else nothing has taken time since
-		now = l.clock.now()
-	}
-	if !lease.taking {
-		lease.left = 1 // nobody else has the lease yet
-	}
-	err := l.acquire(ctx, t, key, now, deadline)
-	if err != nil {
-		if nested && errors.Is(err, ErrHeld) {
-			err = fmt.Errorf("%w (other locks are held: release them and start again)", err)
-		}
-		return t, err
-	}
-	if lease.taking {
-		lease.ctxMu.Lock()
-		lease.left++
-		lease.ctxMu.Unlock()
-	}
-	return t, nil
+	return nil, nested, nil
 }
 
 // live reports whether the turn is a possession.

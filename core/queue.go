@@ -131,8 +131,8 @@ const (
 )
 
 // acquire waits for the lock of a key. On nil the turn is granted; the lease
-// t.lease holds it.
-func (l *Locker) acquire(ctx context.Context, t *turn, key string, start, deadline instant) error {
+// t.lease holds it. A now of zero was not read, since there is no deadline.
+func (l *Locker) acquire(ctx context.Context, t *turn, key string, now, deadline instant) error {
 	if ctx.Err() != nil {
 		return ended(ctx, key)
 	}
@@ -140,31 +140,69 @@ func (l *Locker) acquire(ctx context.Context, t *turn, key string, start, deadli
 	sh.mu.Lock()
 	if l.closed.Load() {
 		sh.mu.Unlock()
-		return fmt.Errorf("%w: %q", ErrClosed, key)
+		return closedFor(key)
 	}
 	e := sh.entries[key]
 	if e == nil {
 		e = &entry{shard: sh, key: key}
 		sh.entries[key] = e
 	}
-	if e.ten != nil || e.n > 0 || e.flight != grounded {
-		t.waited = true
-		if t.cfg.wait == 0 {
-			sh.mu.Unlock()
-			return fmt.Errorf("%w: %q", ErrHeld, key)
-		}
-		if t.cfg.maxWaiters > 0 && int(e.n) >= t.cfg.maxWaiters {
-			sh.mu.Unlock()
-			return fmt.Errorf("%w: %q has %d: %w", ErrQueueFull, key, t.cfg.maxWaiters, ErrHeld)
-		}
+	if e.ten == nil && e.n == 0 && e.flight == grounded {
+		e.push(t)
+		return e.wait(ctx, t, now, deadline)
+	}
+	t.waited = true
+	if t.cfg.wait == 0 || t.cfg.maxWaiters > 0 && int(e.n) >= t.cfg.maxWaiters {
+		sh.mu.Unlock()
+		return turnedAway(t.cfg, key)
 	}
 	e.push(t)
-	return e.wait(ctx, t, start, deadline)
+	if deadline != 0 {
+		return e.wait(ctx, t, now, deadline)
+	}
+	return e.queue(ctx, t)
+}
+
+func closedFor(key string) error { return fmt.Errorf("%w: %q", ErrClosed, key) }
+
+// turnedAway is the error of a caller who does not get into the queue.
+func turnedAway(c *config, key string) error {
+	if c.wait == 0 {
+		return fmt.Errorf("%w: %q", ErrHeld, key)
+	}
+	return fmt.Errorf("%w: %q has %d: %w", ErrQueueFull, key, c.maxWaiters, ErrHeld)
+}
+
+// queue waits behind others, without a deadline, until the lock is handed over or
+// there is more to do. It is apart from wait because most turns of a hot key see
+// nothing else, and what a goroutine has on its stack while it sleeps has to come
+// back into the cache when it wakes. It is called with the shard locked, and
+// returns with it unlocked.
+func (e *entry) queue(ctx context.Context, t *turn) error {
+	l := e.shard.locker
+	t.knock = l.newKnock()
+	e.shard.mu.Unlock()
+	select {
+	case k := <-t.knock:
+		if k == handed {
+			l.knocks.Put(t.knock)
+			t.knock = nil
+			return nil
+		}
+	case <-ctx.Done():
+		return e.walkAway(t, ended(ctx, e.key))
+	}
+	now := l.clock.now()
+	e.shard.mu.Lock()
+	return e.wait(ctx, t, now, 0)
 }
 
 // wait is called with the shard locked, and returns with it unlocked.
 func (e *entry) wait(ctx context.Context, t *turn, now, deadline instant) error {
 	sh, l := e.shard, e.shard.locker
+	if now == 0 {
+		now = l.clock.now()
+	}
 	if t.cfg.wait == 0 {
 		deadline = now.add(notReadyWait)
 	}
