@@ -28,8 +28,8 @@ type Lease struct {
 	// The locks. A turn whose lease is this one was taken by it; others were
 	// re-entered.
 	one     [1]*turn
-	several []*turn // of LockAll, sorted by key
-	own     turn    // the only turn of most leases, saves an allocation
+	several *[]*turn // of LockAll, sorted by key
+	own     turn     // the only turn of most leases, saves an allocation
 
 	released sync.Once
 	gone     atomic.Bool
@@ -41,14 +41,20 @@ type Lease struct {
 	left   int32 // own turns that are not over
 	taking bool  // more turns may come (LockAll)
 	cause  error
-	std    atomic.Pointer[context.Context]
+	std    atomic.Pointer[standard]
+}
+
+// standard is a context of the standard library, and what ends it, if it is the
+// lease's own.
+type standard struct {
+	context.Context
 	cancel context.CancelCauseFunc
 }
 
 // turns are the locks of the lease.
 func (l *Lease) turns() []*turn {
 	if l.several != nil {
-		return l.several
+		return *l.several
 	}
 	return l.one[:]
 }
@@ -214,7 +220,7 @@ func (c *leaseContext) Done() <-chan struct{} { return (*Lease)(c).standard().Do
 
 func (c *leaseContext) Err() error {
 	if std := c.std.Load(); std != nil {
-		return (*std).Err()
+		return std.Err()
 	}
 	l := (*Lease)(c)
 	l.ctxMu.Lock()
@@ -231,7 +237,7 @@ func (c *leaseContext) Value(key any) any {
 		return (*Lease)(c)
 	}
 	if std := c.std.Load(); std != nil {
-		return (*std).Value(key)
+		return std.Value(key)
 	}
 	return c.parent.Value(key)
 }
@@ -241,23 +247,31 @@ func (c *leaseContext) String() string { return "interlock lease of " + (*Lease)
 // standard returns the standard library's context inside.
 func (l *Lease) standard() context.Context {
 	if std := l.std.Load(); std != nil {
-		return *std
+		return std.Context
 	}
 	l.ctxMu.Lock()
 	defer l.ctxMu.Unlock()
 	if std := l.std.Load(); std != nil {
-		return *std
+		return std.Context
 	}
-	std, cancel := l.parent, context.CancelCauseFunc(nil)
+	std := &standard{Context: l.parent}
 	if l.taking || l.left > 0 || l.cause != nil {
-		std, cancel = context.WithCancelCause(l.parent)
+		std.Context, std.cancel = context.WithCancelCause(l.parent)
 	} // else nothing was taken, only re-entered: it ends with the outer lease's
 	if l.cause != nil {
-		cancel(l.cause)
+		std.cancel(l.cause)
 	}
-	l.cancel = cancel
-	l.std.Store(&std)
-	return std
+	l.std.Store(std)
+	return std.Context
+}
+
+// canceller is what ends the standard library's context, or nil if there is none
+// of the lease's own. Called with l.ctxMu held.
+func (l *Lease) canceller() context.CancelCauseFunc {
+	if std := l.std.Load(); std != nil {
+		return std.cancel
+	}
+	return nil
 }
 
 // end ends the context with a cause; the first cause stays.
@@ -267,7 +281,7 @@ func (l *Lease) end(cause error) {
 	if first {
 		l.cause = cause
 	}
-	cancel := l.cancel
+	cancel := l.canceller()
 	l.ctxMu.Unlock()
 	if first && cancel != nil {
 		cancel(cause)
@@ -284,7 +298,7 @@ func (l *Lease) over() {
 		return
 	}
 	l.cause = ErrReleased
-	cancel := l.cancel
+	cancel := l.canceller()
 	l.ctxMu.Unlock()
 	if cancel != nil {
 		cancel(ErrReleased)

@@ -50,7 +50,8 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 	keys = slices.Compact(keys)
 
 	start := l.clock.now()
-	lease := &Lease{parent: ctx, several: make([]*turn, 0, len(keys)), taking: true}
+	taken := make([]*turn, 0, len(keys))
+	lease := &Lease{parent: ctx, several: &taken, taking: true}
 	if l.base.observer != nil {
 		ctx = lease.observe(ctx, l, c, keys)
 	}
@@ -68,13 +69,13 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 		var t *turn
 		t, err = l.take(ctx, lease, &own[i], key, renewed, start, c.deadline(start))
 		if err != nil {
-			lease.several = append(lease.several, t) // for the report; released below only if held
+			taken = append(taken, t) // for the report; released below only if held
 			break
 		}
-		lease.several = append(lease.several, t)
+		taken = append(taken, t)
 		ctx = lease.Context() //nolint:fatcontext // always the same; it ends when a lock taken so far is lost
 	}
-	held := len(lease.several)
+	held := len(taken)
 	if err != nil {
 		held--
 	} else if c.fixed() {
@@ -88,7 +89,7 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 	lease.taking = false
 	lease.ctxMu.Unlock()
 	if err != nil {
-		lease.several = lease.several[:held]
+		taken = taken[:held]
 		_, _, _ = lease.leave(context.WithoutCancel(ctx)) // no release of a lease: nobody had it
 		lease.end(ErrReleased)                            // where nothing was held, nothing else ends it
 		return nil, err
@@ -202,7 +203,7 @@ func (t *turn) live() bool {
 func (l *Lease) fix(ctx context.Context, locker *Locker, c *config) error {
 	var batch []Renewal
 	var turns []*turn
-	for _, t := range l.several {
+	for _, t := range l.turns() {
 		if t.lease == l {
 			turns = append(turns, t)
 			batch = append(batch, Renewal{Key: t.key(), Owner: locker.owner(t.ten.seq), TTL: c.ttl, Asked: true})

@@ -99,17 +99,19 @@ type turn struct {
 	ten   *tenure
 	token int64
 	since instant
-	bound instant // of MaxHold; zero for none
 	// err is why it failed; of a possession ErrLost, ErrMaxHold, ErrNotOwner or
 	// ErrClosed once it cannot be trusted.
 	err      error
 	holds    int32
-	attempts int32
+	attempts uint16 // as far as it goes
 	state    turnState
 	waited   bool
 }
 
 func (t *turn) key() string { return t.entry.key }
+
+// bound is when a hold that has a MaxHold is over.
+func (t *turn) bound() instant { return t.since.add(t.cfg.maxHold) }
 
 type turnState int8
 
@@ -229,7 +231,7 @@ func (e *entry) wait(ctx context.Context, t *turn, now, deadline instant) error 
 		case try == nil || now >= try.next:
 			req := e.begin(t, now, deadline)
 			sh.mu.Unlock()
-			t.attempts++
+			t.attempts = max(t.attempts, t.attempts+1)
 			rep, err := l.store.Acquire(ctx, req)
 			if errors.Is(err, ErrPending) {
 				// The request flies on for the queue; settleLate gets its outcome.

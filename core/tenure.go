@@ -66,9 +66,6 @@ func (ten *tenure) grant(token int64, now instant) *turn {
 	ten.cur, ten.token = t, token
 	ten.grants++
 	t.state, t.ten, t.token, t.holds, t.since = granted, ten, token, 1, now
-	if t.cfg.maxHold > 0 {
-		t.bound = now.add(t.cfg.maxHold)
-	}
 	return t
 }
 
@@ -104,7 +101,7 @@ func (ten *tenure) handOver(now instant, ahead time.Duration) (next *turn, kept 
 	}
 	elapsed := now.sub(ten.replied).Microseconds()
 	ten.grant(max(ten.token+1, ten.base+elapsed-elapsed/100-1), now)
-	if t.bound != 0 {
+	if t.cfg.maxHold > 0 {
 		l.dog.watch(ten) // it has an end of its own
 	}
 	return t, true
@@ -214,9 +211,10 @@ func (l *Locker) leave(ctx context.Context, t *turn) (passed bool, lost *Loss, e
 	t.holds--
 	if t.err != nil && t.state == gone {
 		err = t.lostError()
-		last := t.holds == 0
+		last, cause := t.holds == 0, causeOfLoss(t.err)
 		e.shard.mu.Unlock()
 		if last {
+			t.lease.end(cause) // who found it lost may not have come to that yet
 			t.lease.over()
 		}
 		return false, nil, err
@@ -327,11 +325,17 @@ func (l *Locker) loseLocked(ten *tenure, reason LossReason, cause error) (report
 	}
 }
 
+// causeOfLoss is the cause with which the context of a lost lease ends.
+func causeOfLoss(err error) error {
+	if errors.Is(err, ErrNotOwner) {
+		return ErrLost
+	}
+	return err
+}
+
 // reportLoss ends the lease's context and tells who wants to know.
 func (l *Locker) reportLoss(t *turn, reason LossReason, cause, lastErr error) {
-	if errors.Is(cause, ErrNotOwner) {
-		cause = ErrLost
-	}
+	cause = causeOfLoss(cause)
 	// Before the handler hears of it: it may answer because of that.
 	loss := t.loss(reason, lastErr)
 	t.lease.end(cause)

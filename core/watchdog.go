@@ -42,8 +42,8 @@ func (d *watchdog) watch(ten *tenure) {
 	if !ten.fixed && !ten.stopped && ten.renewAt < next.at {
 		next.at, next.soon = ten.renewAt, slack(ten.lease)
 	}
-	if t := ten.cur; t != nil && t.bound != 0 && t.err == nil && t.bound < next.at {
-		next.at, next.soon = t.bound, 0
+	if t := ten.cur; t != nil && t.cfg.maxHold > 0 && t.err == nil && t.bound() < next.at {
+		next.at, next.soon = t.bound(), 0
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,7 +177,7 @@ func (d *watchdog) look(ten *tenure, now instant) (renew bool) {
 		}
 		return false
 	}
-	if t := ten.cur; t != nil && t.bound != 0 && t.err == nil && now >= t.bound {
+	if t := ten.cur; t != nil && t.cfg.maxHold > 0 && t.err == nil && now >= t.bound() {
 		// No more renewals: the key goes by the holder's release, or by its TTL.
 		t.err, ten.stopped = ErrMaxHold, true
 		report = func() { d.locker.reportLoss(t, LossMaxHold, ErrMaxHold, nil) }
