@@ -218,9 +218,9 @@ func (n *Node) Propose(p Proposal, done func(Vote, error)) {
 	r.text = [5]string{
 		lock, fenceOf(lock), milliseconds(p.TTL), milliseconds(p.TTL + fenceTime), strconv.FormatInt(p.Token, 10),
 	}
-	r.values = [12]any{
+	r.values = [11]any{
 		3: &r.text[0], 4: &r.text[1],
-		5: &r.ask.Owner, 6: &r.text[2], 7: &r.text[3], 8: &r.text[4], 9: &r.ask.Rest, 10: &r.ask.Waiter, 11: maxList,
+		5: &r.ask.Owner, 6: &r.text[2], 7: &r.text[3], 8: &r.text[4], 9: &r.ask.Rest, 10: &r.ask.Waiter,
 	}
 	r.request = request{
 		store: n.store, script: proposeScript, nkeys: 2, args: r.values[:], lock: lock, deadline: p.Deadline,
@@ -235,7 +235,7 @@ type proposal struct {
 	request
 	ask    Proposal
 	text   [5]string // lock, fence, lease, fence's, token
-	values [12]any
+	values [11]any
 }
 
 // vote reads the script's reply.

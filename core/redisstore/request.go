@@ -249,16 +249,16 @@ type acquireRequest struct {
 	ask    core.AcquireRequest
 	keys   [2]string
 	ms     [2]int64 // lease, fence's
-	values [11]any
+	values [10]any
 }
 
 // newAcquireRequest makes one that can be used again and again: its arguments are
 // pointers into itself, since a string in an interface is an allocation.
 func newAcquireRequest() *acquireRequest {
 	r := &acquireRequest{request: request{done: make(chan struct{}, 1)}}
-	r.values = [11]any{
+	r.values = [10]any{
 		3: &r.keys[0], 4: &r.keys[1],
-		5: &r.ask.Owner, 6: &r.ms[0], 7: &r.ms[1], 8: &r.ask.Rest, 9: &r.ask.Waiter, 10: maxList,
+		5: &r.ask.Owner, 6: &r.ms[0], 7: &r.ms[1], 8: &r.ask.Rest, 9: &r.ask.Waiter,
 	}
 	r.late = func() { r.ask.Late(r.reply()) }
 	return r
@@ -268,9 +268,9 @@ func newAcquireRequest() *acquireRequest {
 type releaseRequest struct {
 	request
 	ask    core.ReleaseRequest
-	names  [3]string // lock, channel, fence
+	names  [2]string // lock, fence
 	ms     int64     // fence's
-	values [11]any
+	values [10]any
 }
 
 // reply makes the caller's reply of what the script returned.

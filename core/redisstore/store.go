@@ -21,9 +21,6 @@ const (
 	// fenceTime is how much longer than its lease the last token of a key is
 	// remembered. It covers clocks that disagree by that much after a failover.
 	fenceTime = time.Minute
-	// maxList is the greatest length of the list of waiting lockers, in bytes:
-	// about sixty of them.
-	maxList = 2048
 	// reloadEvery bounds how often the cluster's topology is asked for.
 	reloadEvery = 100 * time.Millisecond
 )
@@ -222,18 +219,19 @@ func (s *Store) Release(ctx context.Context, ask core.ReleaseRequest) error {
 	if r == nil {
 		r = &releaseRequest{request: request{done: make(chan struct{}, 1)}}
 	}
-	lock, channel := s.names.with(ask.Key, channelSuffix)
-	r.ask, r.names = ask, [3]string{lock, channel}
+	r.ask = ask
 	if ask.Remember {
-		r.names[2], r.ms = fenceOf(lock), wholeMilliseconds(ask.TTL+fenceTime)
-		r.values = [11]any{
-			3: &r.names[0], 4: &r.names[2],
-			5: &r.ask.Owner, 6: &r.names[1], 7: &s.publish, 8: &r.ask.Waiter, 9: &r.ask.Token, 10: &r.ms,
+		r.names[0], r.names[1] = s.names.with(ask.Key, fenceSuffix)
+		r.ms = wholeMilliseconds(ask.TTL + fenceTime)
+		r.values = [10]any{
+			3: &r.names[0], 4: &r.names[1],
+			5: &r.ask.Owner, 6: &s.publish, 7: &r.ask.Waiter, 8: &r.ask.Token, 9: &r.ms,
 		}
-		r.begin(s, releaseScript, 2, r.values[:], lock)
+		r.begin(s, releaseScript, 2, r.values[:], r.names[0])
 	} else {
-		r.values = [11]any{3: &r.names[0], 4: &r.ask.Owner, 5: &r.names[1], 6: &s.publish, 7: &r.ask.Waiter}
-		r.begin(s, releaseScript, 1, r.values[:8], lock)
+		r.names[0] = s.names.lock(ask.Key)
+		r.values = [10]any{3: &r.names[0], 4: &r.ask.Owner, 5: &s.publish, 6: &r.ask.Waiter}
+		r.begin(s, releaseScript, 1, r.values[:7], r.names[0])
 	}
 	r.deadline, r.stubborn = ask.Deadline, true
 	s.startTogether(ctx, &r.request)

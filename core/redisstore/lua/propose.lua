@@ -10,7 +10,6 @@
 -- ARGV[4] the token proposed
 -- ARGV[5] who waits already, kept with the lock when it is taken; may be empty
 -- ARGV[6] the locker that will wait if the lock is held; empty for none
--- ARGV[7] the greatest length of the list, in bytes
 --
 -- Returns {1, token, time in µs} when the owner holds the lock, {2, highest
 -- token, time} when it is free but the proposal too low, else {0, holder, its ms
@@ -73,7 +72,7 @@ local listed = 0
 if ARGV[6] ~= '' then
 	if string.find(q, ARGV[6], 1, true) then
 		listed = 1
-	elseif #q < tonumber(ARGV[7]) then
+	elseif #q < 2048 then
 		local set = redis.pcall('HSET', KEYS[1], 'q', q == '' and ARGV[6] or q .. ',' .. ARGV[6])
 		listed = type(set) == 'number' and 1 or 0
 	end

@@ -10,13 +10,15 @@
 -- does, 2 if it does and others wait.
 -- For several locks it returns a list of these, or of the texts of errors, behind its
 -- name: inside of a list go-redis would take an error for the end of it.
+local KEYS, ARGV, call = KEYS, ARGV, redis.call
+
 local function renew(lock, owner, lease)
-	local held = redis.call('HMGET', lock, owner, 'q')
+	local held = call('HMGET', lock, owner, 'q')
 	if not held[1] then
-		return -redis.call('EXISTS', lock)
+		return -call('EXISTS', lock)
 	end
 	if lease ~= '0' then
-		redis.call('PEXPIRE', lock, lease, 'GT')
+		call('PEXPIRE', lock, lease, 'GT')
 	end
 	return held[2] and 2 or 1
 end
