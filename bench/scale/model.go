@@ -67,8 +67,8 @@ func pairBytes(key int, cluster bool) (in, out float64) {
 		publish = len("SPUBLISH")
 	}
 	const sha, owner = 40, idBytes + 1 + 5 // with a number of five digits
-	acquire := wire(7, sha, 1, lock, lock+len(":fence"), owner, 5, 5, 0, idBytes, 4)
-	release := wire(7, sha, 1, lock, owner, lock+len(":free"), publish, 0)
+	acquire := wire(7, sha, 1, lock, lock+len(":fence"), owner, 5, 5, 0, idBytes)
+	release := wire(7, sha, 1, lock, owner, publish, 0)
 	return float64(acquire + release), float64(len(":1790000000000000\r\n") + len(":1\r\n"))
 }
 

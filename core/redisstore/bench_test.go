@@ -125,12 +125,12 @@ func BenchmarkRawPair(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		err := acquire.EvalSha(ctx, rdb, []string{"interlock:{k}", "interlock:{k}:fence"},
-			"0123456789abcdef0123456789abcdef:1", 30000, 90000, "", "", 2048).Err()
+			"0123456789abcdef0123456789abcdef:1", 30000, 90000, "", "").Err()
 		if err != nil {
 			b.Fatal(err)
 		}
 		err = release.EvalSha(ctx, rdb, []string{"interlock:{k}"},
-			"0123456789abcdef0123456789abcdef:1", "interlock:{k}:free", "PUBLISH", "").Err()
+			"0123456789abcdef0123456789abcdef:1", "PUBLISH", "").Err()
 		if err != nil {
 			b.Fatal(err)
 		}

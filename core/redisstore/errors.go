@@ -102,7 +102,7 @@ func wrap(err error) error {
 var (
 	deniedCommand = regexp.MustCompile(`the '([^']+)' command`)
 	deniedLine    = regexp.MustCompile(`script: ([0-9a-f]{40}), on @user_script:(\d+)`)
-	calledCommand = regexp.MustCompile(`redis\.p?call\('(\w+)'`)
+	calledCommand = regexp.MustCompile(`call_?\('(\w+)'`)
 )
 
 // missing says in words which command the server denied and which rule would allow

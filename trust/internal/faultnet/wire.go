@@ -183,14 +183,14 @@ func (c *conn) Close() error {
 	return nil // by the test
 }
 
-// kindOf tells a request by the names in it: a release names its channel, an
-// acquire the fence, a renewal neither. A proposal of a quorum is an acquire, a
-// withdrawal a release.
+// kindOf tells a request by what is in it: a release publishes, on a channel that it
+// names or the script does, an acquire has the fence, a renewal neither. A proposal
+// of a quorum is an acquire, a withdrawal a release.
 func kindOf(p []byte) Kind {
 	switch {
 	case !bytes.Contains(p, []byte("evalsha")) && !bytes.Contains(p, []byte("eval\r\n")):
 		return Other
-	case bytes.Contains(p, []byte("}:free")):
+	case bytes.Contains(p, []byte("}:free")), bytes.Contains(p, []byte("PUBLISH\r\n")):
 		return Release
 	case bytes.Contains(p, []byte("}:fence")):
 		return Acquire
