@@ -92,6 +92,28 @@ func TestALeaseReleasedAfterItsDeadlineIsLostWhoeverSeesItFirst(t *testing.T) {
 	})
 }
 
+func TestTryLockIsNotRefusedForALeaseThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		for range 100 {
+			over := held(t, l, t.Context(), "k", core.TTL(time.Second))
+			time.Sleep(time.Until(over.Deadline()))
+			s.remove("k") // as if the server's TTL were over too
+			next, err := l.TryLock(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if next.Token() <= over.Token() {
+				t.Errorf("token %d after %d", next.Token(), over.Token())
+			}
+			wantErr(t, over.Err(), core.ErrLost)
+			wantErr(t, over.Release(t.Context()), core.ErrLost)
+			release(t, next)
+		}
+	})
+}
+
 func TestFixedLeaseIsNotRenewedAndEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFake()

@@ -140,6 +140,19 @@ func (l *Locker) acquire(ctx context.Context, t *turn, key string, now, deadline
 	}
 	sh := l.shardOf(key)
 	sh.mu.Lock()
+	if e := sh.entries[key]; t.cfg.wait == 0 && e != nil && e.ten != nil {
+		// Who does not wait must not be refused because of a lease that is over,
+		// and that the watchdog was only too late to end: in a process that was
+		// stopped, others may have had the lock since.
+		if now == 0 {
+			now = l.clock.now()
+		}
+		if ten := e.ten; now >= ten.deadline() {
+			sh.mu.Unlock()
+			l.dog.look(ten, now)
+			sh.mu.Lock()
+		}
+	}
 	if l.closed.Load() {
 		sh.mu.Unlock()
 		return closedFor(key)

@@ -167,13 +167,13 @@ func (p *peer) sawClock(clock int64, sure bool) {
 func (p *peer) propose(ask redisstore.Proposal, bound time.Duration, done func(redisstore.Vote, error)) {
 	p.unheard[voting].Add(1) // before the look at leaving, as Close does it after
 	if p.store.leaving.Load() {
-		p.over(voting)
 		done(redisstore.Vote{}, errClosed)
+		p.over(voting)
 		return
 	}
 	if !p.enter(voting) {
-		p.over(voting)
 		done(redisstore.Vote{}, errSuspect)
+		p.over(voting)
 		return
 	}
 	begin := time.Now()
@@ -190,8 +190,8 @@ func (p *peer) propose(ask redisstore.Proposal, bound time.Duration, done func(r
 func (p *peer) withdraw(w redisstore.Withdrawal, done func(error)) {
 	p.unheard[withdrawing].Add(1)
 	if !p.enter(withdrawing) {
-		p.over(withdrawing)
 		done(errSuspect)
+		p.over(withdrawing)
 		return
 	}
 	begin := time.Now()
