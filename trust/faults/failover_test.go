@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -148,62 +147,6 @@ func TestMasterCutOffWithMinReplicasToWrite(t *testing.T) {
 		return nil
 	})
 	s.clean(r.Master)
-}
-
-// A master that was paused finds out only after its first requests that it has no
-// replica any more. What has to be acknowledged it does not grant even then.
-func TestMasterWakesWithMinReplicasToWrite(t *testing.T) {
-	s := stage(t)
-	r := newReplicas(t, s, 1)
-	r.wantReplicas(t)
-	// Both stay with the old master, as a process does that hears of no failover.
-	stale := s.lockerWith(r.Master.Client(t), []redisstore.Option{redisstore.Replicas(1, 100*time.Millisecond)})
-	plain := s.locker(r.Master.Client(t))
-	next := s.locker(r.last.Client(t))
-	s.release(s.must(stale, "warm"), s.must(plain, "warm too"))
-	old := r.Master
-	old.Pause(t)
-	r.link.Cut()
-	replicaOf(t, r.last.Client(t), "NO", "ONE")
-	mine := s.must(next, "k")
-	// A request waits in the socket of the master all the time, and is the first
-	// that it sees when it wakes.
-	var stop atomic.Bool
-	var tries atomic.Int64
-	over := make(chan error, 1)
-	go func() {
-		var err error
-		for err = core.ErrUnavailable; err != nil && !stop.Load(); tries.Add(1) {
-			err = try(stale, "k", 5*time.Second)
-		}
-		over <- err
-	}()
-	redistest.Eventually(t, soon, func(context.Context) error {
-		if tries.Load() == 0 {
-			return errors.New("no try has failed while the master was paused")
-		}
-		return nil
-	})
-	old.Resume(t)
-	// Then it refuses whoever asks.
-	redistest.Eventually(t, soon, func(ctx context.Context) error {
-		lease, err := plain.TryLock(context.WithoutCancel(ctx), "other")
-		if err == nil {
-			_ = lease.Release(context.WithoutCancel(ctx))
-			return errors.New("it grants what need not be acknowledged")
-		}
-		s.wantErr(err, core.ErrNotReady)
-		return nil
-	})
-	stop.Store(true)
-	if err := <-over; err == nil {
-		t.Error("the old master has granted a lock that another one holds")
-	}
-	if err := mine.Check(t.Context()); err != nil {
-		t.Errorf("the lock on the new master: %v", err)
-	}
-	s.release(mine)
-	s.clean(r.last)
 }
 
 func TestMasterPausedFailoverMasterWakes(t *testing.T) {
