@@ -202,7 +202,9 @@ func (p *peer) withdraw(w redisstore.Withdrawal, done func(error)) {
 	})
 }
 
-// over notes that the sender of a request has heard of its outcome.
+// over notes that the sender of a request has heard of its outcome, after it has:
+// what it then owes is there when Close settles. It counts first and looks at leaving
+// then, Close the other way round, so that one of the two sees the other.
 func (p *peer) over(k kind) {
 	p.unheard[k].Add(-1)
 	if p.store.leaving.Load() {
@@ -315,7 +317,8 @@ func (p *peer) due(now time.Time) (due []*debt, next time.Time) {
 }
 
 // settleAll asks once for all debts, whether due or not, and begins nothing after
-// end.
+// end. The sweep may ask for the same at the same time, which does no harm: giving
+// up what is not held does nothing.
 func (p *peer) settleAll(end time.Time) {
 	p.mu.Lock()
 	all := slices.Collect(maps.Values(p.debts))
