@@ -29,12 +29,12 @@ type layer struct {
 var layers = []layer{
 	{
 		"./core/redisstore",
-		[]string{"./core", "./core/idempotency", "github.com/redis/go-redis/v9/..."},
+		[]string{"./core", "./core/driver", "./core/internal/...", "./core/idempotency", "github.com/redis/go-redis/v9/..."},
 		"a store is the core's contract on go-redis, and knows nothing of requests",
 	},
 	{
 		"./core/quorum",
-		[]string{"./core", "./core/redisstore", "github.com/redis/go-redis/v9/..."},
+		[]string{"./core", "./core/driver", "./core/internal/...", "./core/redisstore", "github.com/redis/go-redis/v9/..."},
 		"a store is the core's contract on go-redis, and knows nothing of requests",
 	},
 	{
@@ -53,7 +53,32 @@ var layers = []layer{
 		"idempotency is framework-neutral: whoever reads it reads the core and the standard library",
 	},
 	{
-		"./core", nil,
+		"./core/internal/rediswire",
+		[]string{"./core/driver", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
+		"it is what the stores on Redis share, and knows their requests only",
+	},
+	{
+		"./core/internal/...",
+		[]string{"./core/driver", "./core/internal/..."},
+		"parts of the core are below it: the standard library only",
+	},
+	{
+		"./core/driver", nil,
+		"the contract of a store can be read, and imported, on its own: the standard library only",
+	},
+	{
+		"./core/driver/drivertest",
+		[]string{"./core/driver"},
+		"the test suite of the contract serves the authors of stores: the contract and the standard library only",
+	},
+	{
+		"./core/memstore",
+		[]string{"./core/driver"},
+		"the store for tests is the contract in memory: the standard library only",
+	},
+	{
+		"./core",
+		[]string{"./core/driver", "./core/internal/..."},
 		"the core can be read, and imported, on its own: the standard library only",
 	},
 
@@ -225,6 +250,8 @@ func TestForbiddenImportsAreFoundInAMadeUpModule(t *testing.T) {
 		"core imports C":                  {"./core", "C", "the standard library only"},
 		"core looks like the standard":    {"./core", "iox/y", "the standard library only"},
 		"core imports the library":        {"./core", "net/http", ""},
+		"core imports the contract":       {"./core", "./core/driver", ""},
+		"contract imports the core":       {"./core/driver", "./core", "the standard library only"},
 		"store imports go-redis":          {"./core/redisstore", "github.com/redis/go-redis/v9/maintnotifications", ""},
 		"store imports another go-redis":  {"./core/redisstore", "github.com/redis/go-redis/v90", "on go-redis"},
 		"idempotency imports go-redis":    {"./core/idempotency", "github.com/redis/go-redis/v9", "framework-neutral"},

@@ -2,7 +2,8 @@ package core
 
 import (
 	"errors"
-	"fmt"
+
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // The error set. Each names one situation and calls for one reaction; match
@@ -20,17 +21,17 @@ var (
 
 	// ErrUnavailable says that the store could not be reached or did not
 	// answer, so that it is not known who holds the lock. The caller does not.
-	ErrUnavailable = errors.New("interlock: lock store unavailable")
+	ErrUnavailable = driver.ErrUnavailable
 
 	// ErrNotReady says that the store answered that it cannot serve the key
 	// at this moment (Redis: LOADING, TRYAGAIN, CLUSTERDOWN and the like). A
 	// store returns it; the lock retries it, and what reaches a caller in the
 	// end also matches ErrUnavailable.
-	ErrNotReady = errors.New("interlock: lock store not ready")
+	ErrNotReady = driver.ErrNotReady
 
 	// ErrNotReplicated says that too few replicas acknowledged the lock in
 	// time. It was released again.
-	ErrNotReplicated = errors.New("interlock: lock not acknowledged by enough replicas")
+	ErrNotReplicated = driver.ErrNotReplicated
 
 	// ErrLost says that the lease can no longer be trusted: it expired, was
 	// deleted or taken over, or could not be renewed before its deadline. Work
@@ -39,12 +40,12 @@ var (
 
 	// ErrNotOwner says that the store does not know the caller as the holder.
 	// A store returns it; a Lease turns it into ErrLost, which it also matches.
-	ErrNotOwner = errors.New("interlock: not the owner of the lock")
+	ErrNotOwner = driver.ErrNotOwner
 
 	// ErrDeleted and ErrTakenOver are ErrNotOwner, which they match, from a
 	// store that can tell more: nobody holds the lock, or somebody else does.
-	ErrDeleted   = fmt.Errorf("%w: nobody holds it", ErrNotOwner)
-	ErrTakenOver = fmt.Errorf("%w: somebody else holds it", ErrNotOwner)
+	ErrDeleted   = driver.ErrDeleted
+	ErrTakenOver = driver.ErrTakenOver
 
 	// ErrMaxHold says that the lease was held for as long as MaxHold allows.
 	// Its context has ended and it is no longer renewed.
@@ -71,9 +72,9 @@ var (
 
 	// ErrConfig says that an option has a value that cannot work. The text
 	// says which, and what is accepted.
-	ErrConfig = errors.New("interlock: bad configuration")
+	ErrConfig = driver.ErrConfig
 
 	// ErrPending is returned by a Store whose caller left before the outcome
 	// of its request was known; see Store.Acquire.
-	ErrPending = errors.New("interlock: outcome not yet known")
+	ErrPending = driver.ErrPending
 )

@@ -1,0 +1,42 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The errors of a [Store]. A store wraps them with what happened; the lock
+// matches them with errors.Is. Package core exports under the same name those
+// that a user of locks can meet.
+var (
+	// ErrUnavailable says that the store did not answer, or that its answer was
+	// of no use. It is not known which owner holds the lock.
+	ErrUnavailable = errors.New("interlock: lock store unavailable")
+
+	// ErrNotReady says that the store answered that it cannot serve the key at
+	// this moment (Redis: LOADING, TRYAGAIN, CLUSTERDOWN and the like). The
+	// request was not executed. The lock sends it again after a pause; if that
+	// does not help, its caller gets an error that also matches ErrUnavailable.
+	ErrNotReady = errors.New("interlock: lock store not ready")
+
+	// ErrNotReplicated says that too few replicas acknowledged the lock in
+	// time. The lock releases it again.
+	ErrNotReplicated = errors.New("interlock: lock not acknowledged by enough replicas")
+
+	// ErrNotOwner says that the owner of the request does not hold the lock.
+	// The caller of a lease gets core.ErrLost, which also matches it.
+	ErrNotOwner = errors.New("interlock: not the owner of the lock")
+
+	// ErrDeleted and ErrTakenOver match ErrNotOwner. A store that can tell
+	// returns one of them: the lock is free, or another owner holds it.
+	ErrDeleted   = fmt.Errorf("%w: nobody holds it", ErrNotOwner)
+	ErrTakenOver = fmt.Errorf("%w: somebody else holds it", ErrNotOwner)
+
+	// ErrPending is returned by [Store.Acquire] when its caller left before the
+	// outcome of the request was known.
+	ErrPending = errors.New("interlock: outcome not yet known")
+
+	// ErrConfig says that an option has a value that cannot work. The text says
+	// which option, and what is accepted.
+	ErrConfig = errors.New("interlock: bad configuration")
+)

@@ -1,0 +1,131 @@
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+// Store keeps locks: one lock for each key, held by an owner, for the time of a
+// lease. All methods are safe for concurrent use.
+type Store interface {
+	// Acquire makes one try to take a lock. It never waits for the holder.
+	//
+	// If another owner holds the lock, that is not an error: the [Reply] says
+	// so. If the owner of the request holds it already, the try succeeds,
+	// returns the token that is stored with the lock and leaves the lease as it
+	// is. Errors match ErrUnavailable, ErrNotReady or ErrNotReplicated.
+	//
+	// The store may send a request again that failed on the way, until
+	// AcquireRequest.Deadline. When ctx ends, or the deadline passes, before the
+	// outcome is known, Acquire returns at once an error that matches
+	// ErrPending, and later calls AcquireRequest.Late exactly once, from any
+	// goroutine, with what it would have returned. In every other case it never
+	// calls Late.
+	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
+
+	// Renew extends leases. It calls done exactly once for each, in any order
+	// and from any goroutine, with the index of the lease and its outcome: nil,
+	// ErrNotOwner, or a failure on the way. contended says that other lockers
+	// wait for the lock. Renew returns after the last call of done; when ctx
+	// ends, that is soon. Leases on different servers do not delay each other.
+	Renew(ctx context.Context, batch []Renewal, done func(i int, contended bool, err error))
+
+	// Release gives the lock up if the owner holds it, and wakes the waiting
+	// lockers. The store sends a request again that failed on the way, until
+	// ReleaseRequest.Deadline. "Not the owner" after a try of unknown outcome
+	// counts as released. Errors match ErrNotOwner, ErrUnavailable or
+	// ErrNotReady. The store uses only the values of ctx: a release must not
+	// fail because a client has gone.
+	Release(ctx context.Context, req ReleaseRequest) error
+
+	// Watch calls wake when the lock of the key may have become free: after its
+	// release, and whenever the store cannot be sure that there was none (after
+	// a reconnect, or because the watch began later than since, the time at
+	// which the caller last saw the lock held). Watch returns at once. The
+	// function stop ends the watch and does not wait for a call of wake.
+	Watch(key string, since time.Time, wake func(Signal)) (stop func())
+}
+
+// AcquireRequest asks for a lock.
+type AcquireRequest struct {
+	// Key names the lock.
+	Key string
+	// Owner is the holder to be. It is unique, and never used again after its
+	// release.
+	Owner string
+	// TTL is the lease. The store counts it from the moment of the grant.
+	TTL time.Duration
+	// Waiter, unless empty, is the name of a waiting locker. The store enters
+	// it into the lock's list of waiting lockers if another owner holds the
+	// lock.
+	Waiter string
+	// Rest is a list of waiting lockers (see [Signal]). The store keeps it with
+	// the lock that it grants.
+	Rest string
+	// Deadline is when the caller stops waiting for the reply; zero is never.
+	Deadline time.Time
+	// Late receives an outcome that came too late for Acquire to return.
+	Late func(Reply, error)
+}
+
+// Reply is the outcome of a try.
+type Reply struct {
+	// Granted says that the owner holds the lock.
+	Granted bool
+	// Token is the fencing token of the grant. It is greater than every earlier
+	// token of the key.
+	Token int64
+	// Holder is the owner that holds the lock instead, if known.
+	Holder string
+	// TTL is what remains of the holder's lease, negative if unknown.
+	TTL time.Duration
+	// Listed says that AcquireRequest.Waiter is in the lock's list, so that the
+	// store will announce the release to it.
+	Listed bool
+	// Sent is when the store sent the first try of this request. The client
+	// counts the lease from there (Redlock, "How to do it", step 3), so that it
+	// never trusts the lease longer than the server keeps it.
+	Sent time.Time
+	// Ambiguous says that a try of this request may still be executed later,
+	// since its reply never came. It also has a meaning beside an error.
+	Ambiguous bool
+}
+
+// Renewal asks to extend one lease.
+type Renewal struct {
+	Key   string
+	Owner string
+	// TTL is what remains of the lease afterwards, at least: a renewal never
+	// shortens it. Zero only checks that the owner still holds the lock.
+	TTL time.Duration
+	// Asked says that a caller waits for this renewal. The renewals of the
+	// watchdog must not wait behind other requests, these may.
+	Asked bool
+}
+
+// ReleaseRequest gives up a lock.
+type ReleaseRequest struct {
+	Key   string
+	Owner string
+	// Token is the highest fencing token that was given out under this owner.
+	Token int64
+	// TTL is the lease that the lock had. It bounds how long the store
+	// remembers Token.
+	TTL time.Duration
+	// Remember asks the store to note Token: the store did not mint it itself,
+	// or so long ago that it may have forgotten it.
+	Remember bool
+	// Waiter, unless empty, goes to the end of the list of waiting lockers: the
+	// releasing locker wants the lock again.
+	Waiter string
+	// Deadline is when the store stops sending the request again.
+	Deadline time.Time
+}
+
+// Signal tells a waiting locker that a lock may be free.
+type Signal struct {
+	// Next names the waiting lockers in the order of their turns, separated by
+	// commas. The first may try at once, each other one after a pause. Empty
+	// means that the store does not know the list: every locker tries at once.
+	Next string
+}
