@@ -330,7 +330,8 @@ func (p *peer) settleAll(end time.Time) {
 	}
 }
 
-// settle sends withdrawals and reports whether the node answered.
+// settle sends withdrawals and reports whether the node answered. Once the store is
+// shut it waits no longer: Close would wait for it as long again as a node has.
 func (p *peer) settle(due []*debt) (answered bool) {
 	results := make(chan bool, len(due))
 	deadline := time.Now().Add(time.Millisecond) // once; the sweep tries again
@@ -355,7 +356,12 @@ func (p *peer) settle(due []*debt) (answered bool) {
 		})
 	}
 	for range due {
-		answered = <-results || answered
+		select {
+		case ok := <-results: // there is room for all, so that none is held up
+			answered = ok || answered
+		case <-p.store.shut:
+			return answered
+		}
 	}
 	return answered
 }
