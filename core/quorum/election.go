@@ -438,7 +438,7 @@ func (e *election) conclude(v verdict) (core.Reply, error) {
 	case unreachable:
 		err = e.complaint()
 	case wait, higher, split:
-		err = fmt.Errorf("%w: split vote: no owner has a majority of the nodes", core.ErrNotReady)
+		err = e.divided(&rep)
 	}
 	e.mu.Unlock()
 	e.store.forget(e)

@@ -141,29 +141,52 @@ func (e *election) describe(rep *core.Reply, v verdict) {
 	rep.Listed = v == taken && listed >= e.store.majority
 }
 
-// complaint is the error when too few nodes have answered: not ready if those who
-// have no vote now will have one, else unavailable. The nodes' errors are told as
-// text, since each by itself could match another situation. Called with e.mu
-// held.
+// complaint is the error when a majority is out of reach: not ready if nodes that
+// have no vote now will have one, else unavailable. It counts the nodes that failed,
+// not those that voted: it is made as soon as too many have failed, when others may
+// still be about to answer. The nodes' errors are told as text, since each by itself
+// could match another situation. Called with e.mu held.
 func (e *election) complaint() error {
 	var text []string
-	answered, soon := 0, 0
+	n, soon := len(e.seats), 0
 	for i := range e.seats {
-		seat := &e.seats[i]
-		switch {
-		case seat.err != nil:
-			if errors.Is(seat.err, core.ErrNotReady) {
+		if err := e.seats[i].err; err != nil {
+			if errors.Is(err, core.ErrNotReady) {
 				soon++
 			}
-			text = append(text, e.store.peers[i].name+": "+seat.err.Error())
-		case seat.answer != pending:
-			answered++
+			text = append(text, e.store.peers[i].name+": "+err.Error())
 		}
 	}
 	kind := core.ErrUnavailable
-	if answered+soon >= e.store.majority {
+	if n-len(text)+soon >= e.store.majority {
 		kind = core.ErrNotReady
 	}
-	return fmt.Errorf("%w: %d of %d nodes voted, %d are needed (%s)",
-		kind, answered, len(e.seats), e.store.majority, strings.Join(text, "; "))
+	return fmt.Errorf("%w: %d of %d nodes gave no vote, and %d votes are needed (%s)",
+		kind, len(text), n, e.store.majority, strings.Join(text, "; "))
+}
+
+// divided is the reply when the votes stayed split over all rounds. If the nodes
+// that other owners hold are enough to keep anybody from a majority, the lock is
+// held elsewhere: those owners have had the time to give way. It is worth another
+// look when the first of their leases is over, and soon in any case, since owners
+// without a majority give up without an announcement. Called with e.mu held.
+func (e *election) divided(rep *core.Reply) error {
+	taken, failed, n := 0, 0, len(e.seats)
+	for i := range e.seats {
+		switch e.seats[i].answer {
+		case held:
+			taken++
+		case dead, out:
+			failed++
+		}
+	}
+	if n-taken >= e.store.majority {
+		return fmt.Errorf("%w: split vote: other owners hold %d of %d nodes, %d gave no vote, and %d votes are needed",
+			core.ErrNotReady, taken, n, failed, e.store.majority)
+	}
+	e.describe(rep, split)
+	if rep.TTL < 0 || rep.TTL > maxSplit {
+		rep.TTL = maxSplit
+	}
+	return nil
 }

@@ -130,6 +130,71 @@ func TestWithoutAMajorityNothingIsGranted(t *testing.T) {
 	})
 }
 
+// It is decided as soon as two of four have refused, before the others answer: to
+// say that none of them voted would blame nodes that are well.
+func TestAnErrorBlamesNoNodeThatWasNotWaitedFor(t *testing.T) {
+	bubble(t, 4, func(t *testing.T, nodes []*fakeNode) {
+		s := storeOn(t, nodes)
+		nodes[0].down, nodes[1].down = true, true
+		_, err := s.Acquire(t.Context(), ask("a"))
+		if !errors.Is(err, core.ErrUnavailable) {
+			t.Fatalf("%v, want ErrUnavailable", err)
+		}
+		for _, want := range []string{"2 of 4 nodes gave no vote", "3 votes are needed", "node0", "node1"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("the error does not say %q: %v", want, err)
+			}
+		}
+		for _, no := range []string{"0 of 4", "node2", "node3"} {
+			if strings.Contains(err.Error(), no) {
+				t.Errorf("the error says %q: %v", no, err)
+			}
+		}
+	})
+}
+
+// Owners that keep enough nodes to stop everybody hold the lock as far as a caller
+// is concerned, even if none of them has a majority.
+func TestACallerThatDoesNotWaitHearsThatASplitVoteIsHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		owners []string // by node
+		down   int      // of the last nodes
+		want   error
+	}{
+		"two owners, two nodes each": {[]string{"x", "x", "y", "y", ""}, 0, core.ErrHeld},
+		"one owner, half of four":    {[]string{"x", "x", "", ""}, 0, core.ErrHeld},
+		"one node is held, one down": {[]string{"x", "", "", ""}, 1, core.ErrNotReady},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, len(c.owners), func(t *testing.T, nodes []*fakeNode) {
+				for i, owner := range c.owners {
+					if owner != "" {
+						nodes[i].hold("k", owner, 1, 5*time.Second)
+					}
+					nodes[i].down = i >= len(nodes)-c.down
+				}
+				l, err := core.New(storeOn(t, nodes))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, c.want) {
+					t.Errorf("TryLock: %v, want %v", err, c.want)
+				}
+				// A caller that waits gets it when their leases are over.
+				lease, err := l.Lock(t.Context(), "k", core.Wait(20*time.Second))
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+				} else if err := lease.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := l.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 func TestHeldByOneOwnerOnAMajority(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {
 		s := storeOn(t, nodes)

@@ -238,7 +238,7 @@ func TestSplitVote(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.refused(l, "k", core.ErrNotReady, "split vote")
+	s.refused(l, "k", core.ErrHeld)
 	for _, srv := range q.servers {
 		if err := ask(srv, func(rdb *redis.Client) error {
 			return rdb.PExpire(t.Context(), "interlock:{k}", time.Second).Err()
