@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,6 +38,7 @@ const (
 // the channel to look for themselves.
 type hub struct {
 	store *Store
+	deaf  atomic.Bool // releases are not announced to this process, which was said
 
 	mu     sync.Mutex
 	topics map[string]*topic // by channel
@@ -255,6 +257,7 @@ func (ln *line) run() {
 		good := ln.connect()
 		h.mu.Lock()
 		ln.pubsub = nil
+		ln.forget() // a connection that never comes up has no silence to do it in
 		if h.closed || len(ln.topics) == 0 {
 			ln.retire()
 			h.unlock()
@@ -365,6 +368,7 @@ func (ln *line) connect() (good bool) {
 				return good
 			}
 		case ln.ctx.Err() != nil, silent, !isTimeout(err):
+			h.refused(err)
 			return good
 		default:
 			// Nothing for a while: ask. The next silence is the end.
@@ -373,6 +377,15 @@ func (ln *line) connect() (good bool) {
 				return good
 			}
 		}
+	}
+}
+
+// refused logs, once, that the server does not let this client subscribe, if that
+// is what err says.
+func (h *hub) refused(err error) {
+	if right := missing(err.Error()); isReply(err) && right != "" && !h.deaf.Swap(true) {
+		h.store.log.Warn("interlock: Redis refused to announce releases: this process finds them late, by asking; "+
+			"the user of the connection needs the rights that docs/operations.md lists", "missing", right)
 	}
 }
 
@@ -430,14 +443,7 @@ func (ln *line) tidy() bool {
 	h := ln.hub
 	h.mu.Lock()
 	defer h.unlock()
-	for name, t := range ln.topics {
-		if len(t.watchers) == 0 && time.Since(t.idle) > linger {
-			delete(ln.topics, name)
-			delete(h.topics, name)
-			ln.add = without(ln.add, name)
-			ln.drop = append(ln.drop, name)
-		}
-	}
+	ln.drop = append(ln.drop, ln.forget()...)
 	if len(ln.topics) == 0 {
 		ln.pubsub = nil // a watch that comes now finds no line and makes one
 		ln.retire()
@@ -445,6 +451,20 @@ func (ln *line) tidy() bool {
 	}
 	ln.write()
 	return false
+}
+
+// forget takes out the channels that nobody has watched for a while, and returns
+// them. Called with h.mu held.
+func (ln *line) forget() (channels []string) {
+	for name, t := range ln.topics {
+		if len(t.watchers) == 0 && time.Since(t.idle) > linger {
+			delete(ln.topics, name)
+			delete(ln.hub.topics, name)
+			ln.add = without(ln.add, name)
+			channels = append(channels, name)
+		}
+	}
+	return channels
 }
 
 // close ends all lines and waits for their goroutines.
