@@ -64,7 +64,9 @@ type AcquireRequest struct {
 	Rest string
 	// Deadline is when the caller stops waiting for the reply; zero is never.
 	Deadline time.Time
-	// Late receives an outcome that came too late for Acquire to return.
+	// Late receives an outcome that came too late for Acquire to return; it is
+	// [ErrNotReady] for a request that the store had not sent when its caller left,
+	// and then did not send.
 	Late func(Reply, error)
 }
 
@@ -118,7 +120,8 @@ type ReleaseRequest struct {
 	// Waiter, unless empty, goes to the end of the list of waiting lockers: the
 	// releasing locker wants the lock again.
 	Waiter string
-	// Deadline is when the store stops sending the request again.
+	// Deadline is when the store stops sending the request again. A request that
+	// has not been sent until then may stay unsent, which is an error.
 	Deadline time.Time
 }
 

@@ -70,6 +70,8 @@ func fateOf(err error) fate {
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout),
 		errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed), errors.Is(err, errShut):
 		return unsent
+	case errors.Is(err, errFull), errors.Is(err, errUnwanted):
+		return notReady
 	}
 	return unknown
 }

@@ -73,7 +73,7 @@ func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 	args = append(args, &r.ask.Token, r.ask.Fingerprint[:], &r.ms[0], &r.ms[1], flag(ask.Strict), flag(ask.Waits), nil)
 	r.read = [4]any{"hmget", &r.keys[0], "t", "r"}
 	r.request = request{
-		store: s, script: claimScript, nkeys: nkeys, args: args, behind: r.read[:], lock: r.keys[0], write: true,
+		store: s, script: claimScript, nkeys: nkeys, args: args, behind: r.read[:], lock: r.keys[0], write: true, asks: true,
 		deadline: ask.Deadline, done: make(chan struct{}, 1), late: func() { r.ask.Late(r.reply()) },
 	}
 	r.start()

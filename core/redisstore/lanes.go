@@ -60,6 +60,8 @@ type lane struct {
 	calls []call // the first n are those of this batch
 	n     int
 	wake  chan struct{} // holds a token once the lane was taken out of idle
+
+	unwanted []*request // that were taken out of the queue and are not sent
 }
 
 // submit queues requests, those of one call for one pipeline; request.sent is
@@ -71,6 +73,11 @@ func (q *lanes) submit(all ...*request) {
 		for _, r := range all {
 			r.sent(errShut)
 		}
+		return
+	}
+	if len(all) == 1 && all[0].asks && len(q.queue) >= maxQueued {
+		q.mu.Unlock()
+		all[0].finish(errFull)
 		return
 	}
 	q.queue = append(q.queue, all...)
@@ -169,16 +176,17 @@ func (q *lanes) run(ln *lane) {
 			}
 			return
 		}
-		n := min(len(q.queue), maxBatch)
-		ln.batch = append(ln.batch[:0], q.queue[:n]...)
-		rest := copy(q.queue, q.queue[n:])
-		clear(q.queue[rest:])
-		q.queue = q.queue[:rest]
-		q.begin()
+		q.take(ln)
+		if len(ln.batch) > 0 {
+			q.begin()
+		}
 		q.dispatch() // what did not fit goes by another lane
 		q.mu.Unlock()
 
-		ln.exec(q)
+		ln.dismiss()
+		if len(ln.batch) > 0 {
+			ln.exec(q)
+		}
 	}
 }
 

@@ -186,7 +186,7 @@ type Proposal struct {
 	Token int64
 	// Waiter and Rest are those of core.AcquireRequest.
 	Waiter, Rest string
-	// Deadline is after when nothing is sent again.
+	// Deadline is after when nothing is sent.
 	Deadline time.Time
 }
 
@@ -224,7 +224,7 @@ func (n *Node) Propose(p Proposal, done func(Vote, error)) {
 	}
 	r.request = request{
 		store: n.store, script: proposeScript, nkeys: 2, args: r.values[:], lock: lock, deadline: p.Deadline,
-		late: func() { done(r.vote()) },
+		asks: true, detached: true, late: func() { done(r.vote()) },
 	}
 	r.state.Store(stateLeft) // nobody waits: the outcome always goes to late
 	r.start()
@@ -307,7 +307,7 @@ func (n *Node) Withdraw(w Withdrawal, done func(error)) {
 	}
 	r.request = request{
 		store: n.store, script: withdrawScript, nkeys: 2, args: r.values[:], lock: lock, deadline: w.Deadline,
-		stubborn: true, late: func() { done(r.outcome()) },
+		stubborn: true, detached: true, late: func() { done(r.outcome()) },
 	}
 	r.state.Store(stateLeft)
 	r.start()

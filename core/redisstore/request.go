@@ -36,6 +36,8 @@ type request struct {
 	pause     time.Duration
 	deadline  time.Time // after which nothing is sent again; zero: maxTries decides
 	stubborn  bool      // send again until the deadline, whatever the error says
+	asks      bool      // it asks for something new: of no use without its caller
+	detached  bool      // it has no caller that waits; its outcome goes to late
 	ambiguous bool      // a try may have been, or may yet be, executed
 	write     bool      // replicas have to acknowledge it, if that is asked for
 	unacked   bool      // and too few did

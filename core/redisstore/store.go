@@ -199,7 +199,7 @@ func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Repl
 	r.ask, r.keys = ask, [2]string{lock, fence}
 	r.ms = [2]int64{wholeMilliseconds(ask.TTL), wholeMilliseconds(ask.TTL + fenceTime)}
 	r.begin(s, acquireScript, 2, r.values[:], lock)
-	r.deadline, r.write = ask.Deadline, true
+	r.deadline, r.write, r.asks = ask.Deadline, true, true
 	r.start()
 	if !r.wait(ctx, ask.Deadline) {
 		if ctx.Err() != nil {
@@ -311,7 +311,7 @@ func (s *Store) renewAsked(ctx context.Context, batch []core.Renewal, done func(
 		lock, ms := s.names.lock(b.Key), wholeMilliseconds(b.TTL) // 0 only looks
 		requests[i] = &request{
 			store: s, script: renewScript, nkeys: 1, args: []any{nil, nil, nil, &lock, &b.Owner, &ms}, lock: lock,
-			deadline: deadline, done: make(chan struct{}, 1),
+			deadline: deadline, asks: true, done: make(chan struct{}, 1),
 		}
 		requests[i].start()
 	}

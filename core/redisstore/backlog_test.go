@@ -1,0 +1,192 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// hanging returns a store whose server hangs, and all of whose lanes are under way.
+// A pipeline of it waits for its answer for a minute.
+func hanging(t *testing.T) (*Store, *redistest.Server) {
+	t.Helper()
+	srv := redistest.Start(t)
+	s, err := New(srv.Client(t), Timeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if _, err := s.Acquire(t.Context(), core.AcquireRequest{Key: "warm", Owner: "o", TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	srv.ResetStats(t)
+	srv.Pause(t)
+	var all sync.WaitGroup
+	t.Cleanup(all.Wait)
+	for i := range maxLanes {
+		all.Go(func() {
+			ask := core.AcquireRequest{Key: fmt.Sprint("lane", i), Owner: "o", TTL: time.Minute}
+			if _, err := s.Acquire(context.Background(), ask); err != nil {
+				t.Error(err)
+			}
+		})
+		underWay(t, s, i+1)
+	}
+	return s, srv
+}
+
+// underWay waits until so many lanes have sent what is queued.
+func underWay(t *testing.T, s *Store, lanes int) {
+	t.Helper()
+	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+		s.direct.mu.Lock()
+		defer s.direct.mu.Unlock()
+		if s.direct.busy != lanes || len(s.direct.queue) != 0 {
+			return fmt.Errorf("%d lanes are under way, %d requests wait", s.direct.busy, len(s.direct.queue))
+		}
+		return nil
+	})
+}
+
+// queued waits until so many requests wait for a pipeline.
+func queued(t *testing.T, s *Store, n int) {
+	t.Helper()
+	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+		s.direct.mu.Lock()
+		defer s.direct.mu.Unlock()
+		if len(s.direct.queue) != n {
+			return fmt.Errorf("%d requests wait, want %d", len(s.direct.queue), n)
+		}
+		return nil
+	})
+}
+
+// A server that hung was asked, when it returned, for all that anybody had wanted
+// meanwhile: locks whose callers had long left, which were then given up again one
+// by one, and nobody else got any.
+func TestRequestsWhoseCallersHaveLeftAreNotSent(t *testing.T) {
+	const n = 1000
+	s, srv := hanging(t)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	type outcome struct {
+		rep core.Reply
+		err error
+	}
+	late := make(chan outcome, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			_, err := s.Acquire(ctx, core.AcquireRequest{
+				Key: fmt.Sprint("k", i), Owner: "o", TTL: time.Minute,
+				Late: func(rep core.Reply, err error) { late <- outcome{rep, err} },
+			})
+			if !errors.Is(err, core.ErrPending) {
+				t.Errorf("a caller that leaves got %v", err)
+			}
+		})
+	}
+	queued(t, s, n)
+	leave()
+	all.Wait()
+	srv.Resume(t)
+	for range n {
+		if o := <-late; !errors.Is(o.err, core.ErrNotReady) || o.rep.Ambiguous || o.rep.Granted {
+			t.Fatalf("a request that was not sent ended with %+v, %v", o.rep, o.err)
+		}
+	}
+	underWay(t, s, 0)
+	if calls := srv.Calls(t); calls["evalsha"]+calls["eval"] > maxLanes {
+		t.Errorf("the server was asked for what nobody wanted any more: %v", calls)
+	}
+	if keys := srv.Client(t).Keys(t.Context(), "interlock:{k*").Val(); len(keys) != 0 {
+		t.Errorf("%d keys are left of requests without callers", len(keys))
+	}
+}
+
+// A release that could not be sent in time is not dropped: its caller hears of it,
+// and the janitor has it done.
+func TestAReleaseThatWasNotSentInTimeIsDoneLater(t *testing.T) {
+	s, srv := hanging(t)
+	l, err := core.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Resume(t)
+	underWay(t, s, 0)
+	lease, err := l.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Pause(t)
+	var all sync.WaitGroup
+	for i := range maxLanes {
+		all.Go(func() {
+			_, _ = s.Acquire(context.Background(), core.AcquireRequest{Key: fmt.Sprint("again", i), Owner: "o", TTL: time.Minute})
+		})
+		underWay(t, s, i+1)
+	}
+	released := make(chan error, 1)
+	begin := time.Now()
+	go func() { released <- lease.Release(context.Background()) }()
+	queued(t, s, 1)
+	time.Sleep(time.Until(begin.Add(1200 * time.Millisecond))) // a release is tried for a second
+	srv.Resume(t)
+	if err := <-released; !errors.Is(err, core.ErrNotReady) {
+		t.Errorf("a release that was not sent ended with %v", err)
+	}
+	all.Wait()
+	redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error {
+		if n, err := srv.Client(t).Exists(ctx, "interlock:{k}").Result(); n != 0 || err != nil {
+			return fmt.Errorf("the lock is still there: %v", err)
+		}
+		return nil
+	})
+	if err := l.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Callers that wait for long are told to come back rather than queued without end.
+func TestTheQueueToAServerThatHangsIsBounded(t *testing.T) {
+	const beyond = 100
+	s, srv := hanging(t)
+	var full, answered atomic.Int64
+	var all sync.WaitGroup
+	all.Add(maxQueued + beyond)
+	lock, owner, look := "interlock:{k}", "o", int64(0)
+	for range maxQueued + beyond {
+		r := &request{
+			store: s, script: renewScript, nkeys: 1, args: []any{nil, nil, nil, &lock, &owner, &look},
+			lock: lock, asks: true, detached: true,
+		}
+		r.late = func() {
+			switch {
+			case r.err == nil:
+				answered.Add(1)
+			case errors.Is(wrap(r.err), core.ErrNotReady) && !r.ambiguous:
+				full.Add(1)
+			default:
+				t.Error(r.err)
+			}
+			all.Done()
+		}
+		r.state.Store(stateLeft)
+		r.start()
+	}
+	if n := full.Load(); n != beyond {
+		t.Errorf("%d requests were refused by a queue of %d, want %d", n, maxQueued, beyond)
+	}
+	srv.Resume(t)
+	all.Wait()
+	if n := answered.Load(); n != maxQueued {
+		t.Errorf("%d requests of the queue were answered, want %d", n, maxQueued)
+	}
+}
