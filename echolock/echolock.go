@@ -78,22 +78,24 @@ func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 			}
 			r := ec.Request()
 			q := request{httpx.Request{Request: r}, ec, known}
-			refusal := c.Guard.Do(r.Context(), q, func(ctx context.Context) (answered bool) {
-				answered, err = track(ctx, ec, next)
-				return answered
+			var tracked *httpx.Writer
+			refusal := c.Guard.Do(r.Context(), q, func(ctx context.Context) bool {
+				tracked, err = track(ctx, ec, next)
+				return tracked.Answered
 			})
 			if refusal == nil {
 				return err
 			}
+			tracked.Restore()
 			return c.refuse(ec, refusal, err)
 		}
 	}, nil
 }
 
-// track runs the handler under ctx and reports whether it has begun an answer.
-// Response.Committed is not enough for that: a flush or a hijacked connection does
-// not set it.
-func track(ctx context.Context, ec echo.Context, next echo.HandlerFunc) (answered bool, err error) {
+// track runs the handler under ctx, with a writer of its own, which it returns:
+// it knows whether an answer was begun. Response.Committed is not enough for that:
+// a flush or a hijacked connection does not set it.
+func track(ctx context.Context, ec echo.Context, next echo.HandlerFunc) (*httpx.Writer, error) {
 	res := ec.Response()
 	tracked := &httpx.Writer{ResponseWriter: res.Writer, Ctx: ctx}
 	res.Writer = tracked
@@ -104,8 +106,7 @@ func track(ctx context.Context, ec echo.Context, next echo.HandlerFunc) (answere
 			res.Status, res.Size, res.Committed = http.StatusOK, 0, false
 		}
 	}()
-	err = serve(ctx, ec, next)
-	return tracked.Answered, err
+	return tracked, serve(ctx, ec, next)
 }
 
 // serve runs the handler under ctx.

@@ -42,6 +42,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 			r, res := ec.Request(), ec.Response()
 			call := capture.Call{Request: request{httpx.Request{Request: r}, ec, known}, HTTP: r}
 			var captured *capture.Writer
+			var tracked *httpx.Writer
 			verdict := engine.Do(r.Context(), call, idempotency.Handler{
 				Run: func(ctx context.Context, attempt *idempotency.Attempt) (idempotency.Response, bool) {
 					captured = capture.New(res, attempt)
@@ -63,13 +64,14 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 					answer, _ := captured.Response(own.Status)
 					return answer, answered
 				},
-				Pass: func(ctx context.Context) (answered bool) {
-					answered, err = track(ctx, ec, next)
-					return answered
+				Pass: func(ctx context.Context) bool {
+					tracked, err = track(ctx, ec, next)
+					return tracked.Answered
 				},
 			})
 			switch {
 			case verdict.Refusal != nil:
+				tracked.Restore()
 				return c.refuse(ec, verdict.Refusal, err)
 			case verdict.Replay != nil:
 				capture.Replay(res, verdict.Replay)

@@ -24,20 +24,23 @@ func Serialize(guard *core.Guard, opts ...Option) gin.HandlerFunc {
 	o := newOptions(opts)
 	return func(c *gin.Context) {
 		r, w := c.Request, c.Writer
+		var tracked *tracker
 		refusal := guard.Do(r.Context(), request{httpx.Request{Request: r}, c}, func(ctx context.Context) bool {
-			return track(ctx, c)
+			tracked = track(ctx, c)
+			return w.Written()
 		})
 		if refusal != nil {
 			// A writer that a handler has put in front may be closed by now.
 			c.Writer = w
+			tracked.restore()
 			o.refuse(c, refusal)
 		}
 	}
 }
 
-// track runs the handlers that follow under ctx, and reports whether they have
-// begun an answer.
-func track(ctx context.Context, c *gin.Context) (answered bool) {
+// track runs the handlers that follow under ctx, with a writer of its own, which
+// it returns.
+func track(ctx context.Context, c *gin.Context) *tracker {
 	w := c.Writer
 	tracked := &tracker{ResponseWriter: w, ctx: ctx}
 	c.Writer = tracked
@@ -47,7 +50,7 @@ func track(ctx context.Context, c *gin.Context) (answered bool) {
 		}
 	}()
 	next(ctx, c)
-	return w.Written()
+	return tracked
 }
 
 // next runs the handlers that follow under ctx.

@@ -33,6 +33,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 		r, w := c.Request, c.Writer
 		call := capture.Call{Request: request{httpx.Request{Request: r}, c}, HTTP: r}
 		var captured *writer
+		var tracked *tracker
 		verdict := engine.Do(r.Context(), call, idempotency.Handler{
 			Run: func(ctx context.Context, attempt *idempotency.Attempt) (idempotency.Response, bool) {
 				captured = &writer{capture.New(w, attempt), w.Status()}
@@ -45,11 +46,15 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 				}
 				return captured.Response(captured.noted)
 			},
-			Pass: func(ctx context.Context) bool { return track(ctx, c) },
+			Pass: func(ctx context.Context) bool {
+				tracked = track(ctx, c)
+				return w.Written()
+			},
 		})
 		switch {
 		case verdict.Refusal != nil:
 			c.Writer = w
+			tracked.restore()
 			o.refuse(c, verdict.Refusal)
 		case verdict.Replay != nil:
 			c.Abort()

@@ -9,15 +9,20 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/httpx"
 )
 
 // tracker is a gin.ResponseWriter that asks the guard before an answer begins. One
 // that is held back is dropped.
 type tracker struct {
 	gin.ResponseWriter
-	ctx     context.Context
-	refused bool
+	ctx      context.Context
+	refused  bool
+	original httpx.Original
 }
+
+// Header returns the header of the writer below.
+func (w *tracker) Header() http.Header { return w.original.Note(w.ResponseWriter.Header()) }
 
 // begin reports whether an answer may begin, or has.
 func (w *tracker) begin() bool {
@@ -25,6 +30,14 @@ func (w *tracker) begin() bool {
 		w.refused = !core.BeginAnswer(w.ctx, w.Status() < http.StatusBadRequest)
 	}
 	return !w.refused
+}
+
+// restore undoes what handlers did to the header, for a refusal that is answered
+// in their place. The tracker may be nil: they did not run.
+func (w *tracker) restore() {
+	if w != nil {
+		w.original.Restore(w.ResponseWriter.Header())
+	}
 }
 
 // Unwrap is for http.ResponseController.

@@ -21,12 +21,14 @@ func Serialize(guard *core.Guard, opts ...Option) func(http.Handler) http.Handle
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			q := request{httpx.Request{Request: r}, o}
+			var tracked *httpx.Writer
 			refusal := guard.Do(r.Context(), q, func(ctx context.Context) bool {
-				tracked := &httpx.Writer{ResponseWriter: w, Ctx: ctx}
+				tracked = &httpx.Writer{ResponseWriter: w, Ctx: ctx}
 				serve(ctx, next, tracked, r)
 				return tracked.Answered
 			})
 			if refusal != nil {
+				tracked.Restore()
 				o.render(w, r, refusal)
 			}
 		})
@@ -53,10 +55,16 @@ func (q request) Route() (string, bool) { return q.Pattern, true }
 
 // Param returns a path value. The pattern is asked about what is in doubt: an
 // empty value may be a parameter that the route does not have, and a remaining
-// path ({name...}) holds something else in every framework.
+// path ({name...}) holds something else in every framework. What a ParamFunc has
+// found is in no doubt: its router may be one below the pattern.
 func (q request) Param(name string) (string, error) {
-	v := q.param(q.Request.Request, name)
-	switch doubt := v == "" || strings.Contains(q.Pattern, "...}"); {
+	var v string
+	if q.param != nil {
+		v = q.param(q.Request.Request, name)
+	} else {
+		v = q.PathValue(name)
+	}
+	switch doubt := v == "" || q.param == nil && strings.Contains(q.Pattern, "...}"); {
 	case doubt && q.Pattern == "":
 		return "", fmt.Errorf("%w: no router has matched the request yet: wrap handlers, not the router", core.ErrNoParam)
 	case doubt && !httpx.Names(q.Pattern, name):
@@ -80,12 +88,12 @@ type Option func(*options)
 
 type options struct {
 	render func(http.ResponseWriter, *http.Request, *core.Refusal)
-	param  func(*http.Request, string) string
+	param  func(*http.Request, string) string // nil: PathValue
 	raw    bool
 }
 
 func newOptions(opts []Option) *options {
-	o := &options{render: Problem, param: (*http.Request).PathValue}
+	o := &options{render: Problem}
 	for _, opt := range opts {
 		opt(o)
 	}
@@ -103,8 +111,9 @@ func Render(f func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal
 }
 
 // ParamFunc says how a path parameter is found, for routers that do not call
-// http.Request.SetPathValue. It returns "" for one that the route does not have.
-// Default, and for nil: http.Request.PathValue, right for http.ServeMux and chi.
+// http.Request.SetPathValue. It returns "" for one that the route does not have,
+// and for the remaining path of a wildcard, which is no parameter: it holds
+// something else in every framework. Default, and for nil: http.Request.PathValue, right for http.ServeMux and chi.
 func ParamFunc(f func(r *http.Request, name string) string) Option {
 	return func(o *options) {
 		if f != nil {

@@ -27,6 +27,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) h
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			call := capture.Call{Request: request{httpx.Request{Request: r}, o}, HTTP: r}
 			var captured *capture.Writer
+			var tracked *httpx.Writer
 			verdict := engine.Do(r.Context(), call, idempotency.Handler{
 				Run: func(ctx context.Context, attempt *idempotency.Attempt) (idempotency.Response, bool) {
 					captured = capture.New(w, attempt)
@@ -34,13 +35,14 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) h
 					return captured.Response(http.StatusOK)
 				},
 				Pass: func(ctx context.Context) bool {
-					tracked := &httpx.Writer{ResponseWriter: w, Ctx: ctx}
+					tracked = &httpx.Writer{ResponseWriter: w, Ctx: ctx}
 					serve(ctx, next, tracked, r)
 					return tracked.Answered
 				},
 			})
 			switch {
 			case verdict.Refusal != nil:
+				tracked.Restore()
 				o.render(w, r, verdict.Refusal)
 			case verdict.Replay != nil:
 				capture.Replay(w, verdict.Replay)

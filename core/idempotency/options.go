@@ -247,9 +247,9 @@ func Optional() Option {
 }
 
 // ReplayHeaders stores these header fields only. Default: all except those that
-// belong to one response alone: Set-Cookie, Date, Content-Length, hop-by-hop
-// fields and those that Connection names, ids of traces and requests, rate
-// limits.
+// belong to one response alone: Set-Cookie, Date, hop-by-hop fields and those
+// that Connection names, ids of traces and requests, rate limits. With either,
+// a replay has a Content-Length, that of its own body, if the first answer had.
 func ReplayHeaders(names ...string) Option {
 	return func(c *config) {
 		c.headers = make(map[string]bool, len(names))

@@ -65,8 +65,11 @@ func passes(protocol, method string) bool {
 
 // keeper returns which header fields of a response are stored.
 func (c *config) keeper(protocol string, header map[string][]string) func(name string) bool {
+	// That the first answer said its length is stored, since then the replay
+	// says its own.
+	isLength := func(name string) bool { return protocol == HTTP && strings.EqualFold(name, "Content-Length") }
 	if c.headers != nil {
-		return func(name string) bool { return c.headers[textproto.CanonicalMIMEHeaderKey(name)] }
+		return func(name string) bool { return isLength(name) || c.headers[textproto.CanonicalMIMEHeaderKey(name)] }
 	}
 	var named []string // by Connection: they are for this connection only
 	if protocol == HTTP {
@@ -77,7 +80,7 @@ func (c *config) keeper(protocol string, header map[string][]string) func(name s
 		}
 	}
 	return func(name string) bool {
-		return !isOwn(strings.ToLower(name)) && (named == nil || !isOneOf(named, name))
+		return isLength(name) || !isOwn(strings.ToLower(name)) && (named == nil || !isOneOf(named, name))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/interlock-go/interlock/core/idempotency"
@@ -29,6 +30,7 @@ type Writer struct {
 	under   http.ResponseWriter
 	attempt *idempotency.Attempt
 
+	before http.Header // as the handler found it
 	live   http.Header // what the handler sees
 	sent   http.Header // as it was when the header was written; nil before
 	status int         // 0: no header was written
@@ -53,10 +55,11 @@ var errDropped = errors.New("interlock: another attempt has answered the request
 
 // New returns a Writer for a response that is to go to the writer below.
 func New(below http.ResponseWriter, attempt *idempotency.Attempt) *Writer {
-	// The handler sees what stands in front of it has set, and may change it.
-	// The header below stays as it is until the response is sent: it is what
-	// the captured one is compared with, and somebody else's if it is not sent.
-	return &Writer{under: below, attempt: attempt, live: below.Header().Clone()}
+	// The handler sees what middleware in front of it has set, and may change it.
+	// The header below stays as that middleware has it until the response is
+	// sent, and for good if it is not sent.
+	header := below.Header()
+	return &Writer{under: below, attempt: attempt, before: snapshot(header), live: header.Clone()}
 }
 
 // Unwrap is for http.ResponseController, which finds deadlines by it. Whoever
@@ -145,9 +148,7 @@ func (w *Writer) begin(n int) error {
 		return errDropped
 	}
 	w.state = leaving
-	header := w.under.Header()
-	clear(header)
-	maps.Copy(header, w.sent)
+	apply(w.under.Header(), w.before, w.changed())
 	w.under.WriteHeader(w.status)
 	_, err := w.under.Write(w.body)
 	w.body = nil
@@ -208,21 +209,7 @@ func (w *Writer) Response(implied int) (answer idempotency.Response, answered bo
 	return idempotency.Response{Status: w.status, Header: w.changed(), Body: w.body, Trailer: w.trailer()}, answered
 }
 
-func (w *Writer) changed() map[string][]string {
-	below := w.under.Header()
-	changed := make(map[string][]string, len(w.sent))
-	for name, values := range w.sent {
-		if was, had := below[name]; !had || !slices.Equal(was, values) {
-			changed[name] = values
-		}
-	}
-	for name := range below {
-		if _, has := w.sent[name]; !has {
-			changed[name] = nil
-		}
-	}
-	return changed
-}
+func (w *Writer) changed() map[string][]string { return changes(w.before, w.sent) }
 
 // trailer collects what net/http takes for trailers at the end of a handler:
 // fields that the header Trailer has announced, and those with its prefix.
@@ -275,18 +262,22 @@ func (w *Writer) Send() {
 			header[name] = values
 		}
 	case holding, failed:
-		header := w.under.Header()
-		clear(header)
-		maps.Copy(header, w.sent)
+		apply(w.under.Header(), w.before, w.changed())
 		send(w.under, w.status, w.body, w.trailer())
 	case dropped:
 	}
 }
 
-// Replay sends a response that was stored.
+// Replay sends a response that was stored. It says its length if the first one
+// did: net/http finds out only that of a short one, and sends others in chunks.
 func Replay(w http.ResponseWriter, r *idempotency.Response) {
 	header := w.Header()
 	maps.Copy(header, r.Header)
+	if _, said := r.Header["Content-Length"]; said {
+		if header.Del("Content-Length"); hasBody(r.Status) && len(r.Trailer) == 0 {
+			header.Set("Content-Length", strconv.Itoa(len(r.Body)))
+		}
+	}
 	header.Set(idempotency.ReplayedHeader, "true")
 	send(w, r.Status, r.Body, r.Trailer)
 }

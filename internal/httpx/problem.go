@@ -81,8 +81,7 @@ func Problem(refusal *core.Refusal, header http.Header) (status int, body []byte
 	if status == 0 {
 		return 0, nil
 	}
-	// A handler whose lease was lost may have set headers for an answer that it
-	// did not give.
+	// Middleware in front may have set them for the handler's answer.
 	header.Del("Content-Length")
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Type", ContentType)

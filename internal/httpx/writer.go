@@ -26,6 +26,19 @@ type Writer struct {
 	// Refused says that the guard held the answer back (core.BeginAnswer): what
 	// the handler writes is dropped.
 	Refused bool
+
+	original Original
+}
+
+// Header returns the header of the writer below.
+func (w *Writer) Header() http.Header { return w.original.Note(w.ResponseWriter.Header()) }
+
+// Restore undoes what the handler did to the header, for a refusal that is
+// answered in its place. The Writer may be nil: the handler did not run.
+func (w *Writer) Restore() {
+	if w != nil {
+		w.original.Restore(w.ResponseWriter.Header())
+	}
 }
 
 // begin is called before anything of an answer leaves, with its status. It

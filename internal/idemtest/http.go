@@ -145,10 +145,7 @@ func (f *httpFixture) wantNames(what string, got []string, want ...string) {
 func text(w io.Writer, s string) { _, _ = io.WriteString(w, s) }
 
 // httpTable are the cases of HTTP.
-var httpTable = []struct {
-	name string
-	run  func(f *httpFixture)
-}{
+var httpTable = append([]httpCase{
 	{"created, written and flushed", func(f *httpFixture) {
 		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
@@ -460,7 +457,7 @@ var httpTable = []struct {
 			f.Error("it is no replay")
 		}
 	}},
-}
+}, headerTable...)
 
 // twiceMore sends the request again, which has been answered.
 func (s *site) twiceMore(status int) {

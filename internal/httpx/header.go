@@ -1,0 +1,33 @@
+package httpx
+
+import (
+	"maps"
+	"net/http"
+)
+
+// Original is a response header as it was before the handler touched it. The
+// zero value has noted nothing yet.
+type Original struct {
+	header http.Header
+	noted  bool
+}
+
+// Note notes the header when it is called first, and returns it. A writer calls
+// it when a handler asks for the header: one that does not costs nothing.
+func (o *Original) Note(header http.Header) http.Header {
+	if !o.noted {
+		// Values that are added later go to slices of their own.
+		o.header, o.noted = maps.Clone(header), true
+	}
+	return header
+}
+
+// Restore puts the header back for a refusal that is answered instead of the
+// handler: what the handler has set describes an answer that it did not give
+// (ETag, Content-Encoding, Location, a cookie).
+func (o *Original) Restore(header http.Header) {
+	if o.noted {
+		clear(header)
+		maps.Copy(header, o.header)
+	}
+}
