@@ -11,9 +11,10 @@ type Store interface {
 	// Acquire makes one try to take a lock. It never waits for the holder.
 	//
 	// If another owner holds the lock, that is not an error: the [Reply] says
-	// so. If the owner of the request holds it already, the try succeeds,
-	// returns the token that is stored with the lock and leaves the lease as it
-	// is. Errors match ErrUnavailable, ErrNotReady or ErrNotReplicated.
+	// so. If the owner of the request holds it already, the try succeeds: its
+	// token is the one that is stored with the lock, or a greater one, and the
+	// lease is not shortened. Errors match ErrUnavailable, ErrNotReady or
+	// ErrNotReplicated.
 	//
 	// The store may send a request again that failed on the way, until
 	// AcquireRequest.Deadline. When ctx ends, or the deadline passes, before the

@@ -1,0 +1,197 @@
+// Package drivertest is the contract of a [driver.Store] as a test suite. The
+// author of a store runs it in a test of that store:
+//
+//	func TestContract(t *testing.T) {
+//		drivertest.Run(t, func(t *testing.T) driver.Store { return open(t) })
+//	}
+//
+// It uses leases of a second or less and real time, so it takes some seconds. It
+// shows that a store answers as the lock expects. It cannot show what happens
+// when a server dies or the network breaks: that needs tests of the store's own.
+package drivertest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+const (
+	// lease is for locks that shall not end during a test, short for those that
+	// shall.
+	lease = 30 * time.Second
+	short = 400 * time.Millisecond
+	// patience bounds how long a test waits for what must happen.
+	patience = 15 * time.Second
+)
+
+// Run tests a store. It calls open once for each part of the contract; open
+// closes what it opened in t.Cleanup. The stores may share a server: every test
+// uses keys of its own.
+func Run(t *testing.T, open func(t *testing.T) driver.Store) {
+	t.Helper()
+	for _, part := range contract {
+		t.Run(part.name, func(t *testing.T) {
+			part.test(&suite{T: t, store: open(t)})
+		})
+	}
+}
+
+// contract lists the parts in the order of the methods of a store.
+var contract = []struct {
+	name string
+	test func(s *suite)
+}{
+	{"acquire grants a free lock", (*suite).grantsFree},
+	{"acquire refuses a held lock, and says what it knows", (*suite).refusesHeld},
+	{"acquire is idempotent for its owner", (*suite).repeatedAcquire},
+	{"acquire grants one of many", (*suite).oneOfMany},
+	{"acquire compares whole owners", (*suite).wholeOwners},
+	{"acquire keeps keys apart", (*suite).keysApart},
+	{"acquire with an ended context", (*suite).endedContext},
+	{"a lease ends", (*suite).leaseEnds},
+	{"tokens grow", (*suite).tokensGrow},
+	{"a remembered token is never reached again", (*suite).remembersToken},
+	{"renew extends", (*suite).renewExtends},
+	{"renew never shortens", (*suite).renewNeverShortens},
+	{"renew with no TTL only checks", (*suite).renewChecks},
+	{"renew reports each lease once", (*suite).renewReportsOnce},
+	{"renew says who is not the owner", (*suite).renewNotOwner},
+	{"renew says whether others wait", (*suite).renewContended},
+	{"release frees the lock for its owner alone", (*suite).releaseFrees},
+	{"release needs no living context", (*suite).releaseDetached},
+	{"release announces the waiting in order", (*suite).releaseAnnounces},
+	{"release enters its own locker at the end", (*suite).releaseReenters},
+	{"a grant keeps the rest of the list", (*suite).grantKeepsRest},
+	{"watch hears what happened before it began", (*suite).watchLate},
+	{"watch ends", (*suite).watchEnds},
+}
+
+// suite is one part of the contract on one store.
+type suite struct {
+	*testing.T
+	store  driver.Store
+	prefix string
+	owners atomic.Int64
+}
+
+// key returns a key that no other test uses.
+func (s *suite) key(name string) string {
+	if s.prefix == "" {
+		var random [8]byte
+		rand.Read(random[:]) // never fails (crypto/rand, Go 1.24)
+		s.prefix = "drivertest/" + hex.EncodeToString(random[:]) + "/"
+	}
+	return s.prefix + name
+}
+
+// owner returns an owner that was never used.
+func (s *suite) owner() string {
+	return fmt.Sprintf("%s:%d", s.key("owner"), s.owners.Add(1))
+}
+
+// try makes one try, which must not fail.
+func (s *suite) try(req driver.AcquireRequest) driver.Reply {
+	s.Helper()
+	if req.TTL == 0 {
+		req.TTL = lease
+	}
+	if req.Late == nil {
+		req.Late = func(rep driver.Reply, err error) {
+			s.Errorf("Acquire(%q) called Late(%+v, %v), and had not returned ErrPending", req.Key, rep, err)
+		}
+	}
+	before := time.Now()
+	rep, err := s.store.Acquire(s.Context(), req)
+	if err != nil {
+		s.Fatalf("Acquire(%q): %v", req.Key, err)
+	}
+	if rep.Sent.Before(before) || rep.Sent.After(time.Now()) {
+		s.Errorf("Acquire(%q): Reply.Sent is %v, outside of the call that began at %v", req.Key, rep.Sent, before)
+	}
+	if rep.Ambiguous {
+		s.Errorf("Acquire(%q): an answer without an error is called ambiguous", req.Key)
+	}
+	return rep
+}
+
+// grant makes a try that must succeed.
+func (s *suite) grant(req driver.AcquireRequest) driver.Reply {
+	s.Helper()
+	rep := s.try(req)
+	if !rep.Granted {
+		s.Fatalf("Acquire(%q) by %q is refused: %+v", req.Key, req.Owner, rep)
+	}
+	if rep.Token <= 0 {
+		s.Fatalf("Acquire(%q) by %q: token %d; want one above 0", req.Key, req.Owner, rep.Token)
+	}
+	return rep
+}
+
+// take grants a lock to a new owner.
+func (s *suite) take(key string, ttl time.Duration) (owner string, token int64) {
+	s.Helper()
+	owner = s.owner()
+	return owner, s.grant(driver.AcquireRequest{Key: key, Owner: owner, TTL: ttl}).Token
+}
+
+// refuse makes a try that must be refused.
+func (s *suite) refuse(req driver.AcquireRequest) driver.Reply {
+	s.Helper()
+	rep := s.try(req)
+	if rep.Granted {
+		s.Fatalf("Acquire(%q) by %q is granted although the lock is held", req.Key, req.Owner)
+	}
+	return rep
+}
+
+// release gives a lock up; want is nil or what the error must match.
+func (s *suite) release(req driver.ReleaseRequest, want error) {
+	s.Helper()
+	if req.TTL == 0 {
+		req.TTL = lease
+	}
+	if req.Deadline.IsZero() {
+		req.Deadline = time.Now().Add(patience)
+	}
+	if err := s.store.Release(s.Context(), req); !errors.Is(err, want) {
+		s.Fatalf("Release(%q) by %q: %v; want %v", req.Key, req.Owner, err, want)
+	}
+}
+
+// renew renews one lease.
+func (s *suite) renew(r driver.Renewal) (contended bool, failure error) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	calls := 0
+	s.store.Renew(ctx, []driver.Renewal{r}, func(i int, c bool, err error) {
+		if i != 0 {
+			s.Errorf("Renew of one lease reports index %d", i)
+		}
+		calls++
+		contended, failure = c, err
+	})
+	if calls != 1 {
+		s.Fatalf("Renew of one lease called done %d times before it returned", calls)
+	}
+	return contended, failure
+}
+
+// until waits for a condition.
+func (s *suite) until(what string, met func() bool) {
+	s.Helper()
+	for end := time.Now().Add(patience); !met(); {
+		if time.Now().After(end) {
+			s.Fatalf("not within %v: %s", patience, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
