@@ -22,7 +22,8 @@ type fakeStore struct {
 	watch map[string][]*func(core.Signal)
 	calls []call
 	hook  func(call) fault
-	sure  bool // a watch began before anything could happen
+	sure  bool          // a watch began before anything could happen
+	back  time.Duration // how far its clock is behind when it mints tokens
 }
 
 type fakeLock struct {
@@ -89,6 +90,13 @@ func (s *fakeStore) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = nil
+}
+
+// setBack sets the clock by which tokens are minted back.
+func (s *fakeStore) setBack(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.back = d
 }
 
 // holder is who holds a lock, or "".
@@ -193,7 +201,7 @@ func (s *fakeStore) acquire(req core.AcquireRequest) core.Reply {
 		}
 		return core.Reply{Holder: k.owner, TTL: time.Until(k.expires), Listed: req.Waiter != ""}
 	}
-	token := max(s.last[req.Key]+1, time.Now().UnixMicro())
+	token := max(s.last[req.Key]+1, time.Now().Add(-s.back).UnixMicro())
 	s.last[req.Key] = token
 	k := &fakeLock{owner: req.Owner, token: token, expires: time.Now().Add(req.TTL)}
 	if req.Rest != "" {

@@ -73,9 +73,10 @@ func (ten *tenure) grant(token int64, now instant) *turn {
 // trip, a new token. It reports whether the tenure stays in the process, and
 // returns who has it; nobody, while a renewal has to confirm it first.
 //
-// The token is greater than the last and follows the store's clock, slowed by a
-// hundredth so that it never runs ahead of it: whatever the store grants later,
-// even after it has lost all memory of this lock, is greater still.
+// The token is the last one plus one, whatever any clock says. The store hears of
+// it at the release. If there is none, the store's own clock is ahead of it at the
+// next grant, as long as that clock was not set back to before the acquire: a lock
+// is not handed over more than once a microsecond.
 func (ten *tenure) handOver(now instant, ahead time.Duration) (next *turn, kept bool) {
 	e := ten.entry
 	t, l := e.first, e.shard.locker
@@ -99,8 +100,7 @@ func (ten *tenure) handOver(now instant, ahead time.Duration) (next *turn, kept 
 		l.dog.renewNow(ten, now)
 		return nil, true
 	}
-	elapsed := now.sub(ten.replied).Microseconds()
-	ten.grant(max(ten.token+1, ten.base+elapsed-elapsed/100-1), now)
+	ten.grant(ten.token+1, now)
 	if t.cfg.maxHold > 0 {
 		l.dog.watch(ten) // it has an end of its own
 	}

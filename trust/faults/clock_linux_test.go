@@ -6,7 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/fencing"
+	"github.com/interlock-go/interlock/core/fencing/redisfence"
+	"github.com/interlock-go/interlock/core/quorum"
 	"github.com/interlock-go/interlock/trust/internal/faultclock"
 )
 
@@ -59,4 +64,96 @@ func TestServerClockBehind60s(t *testing.T) {
 	s.release(held)
 	s.want(got, nil)
 	s.clean(srv.Server)
+}
+
+// The clock is set back to a time after the acquire, and the lock is lost after a
+// hand-off of which the server was never told: the fence has to accept the present
+// holder and to refuse the lost one.
+func TestServerClockSetBackAfterHandOffs(t *testing.T) {
+	srv := faultclock.Start(t)
+	s := stage(t)
+	rdb := srv.Client(t)
+	a, b := s.locker(rdb), s.locker(rdb)
+	lost := s.handedOver(a, "k")
+	srv.Step(t, -2*time.Second)
+	s.deleted(rdb, "k")
+	next := s.must(b, "k")
+	s.fenced(rdb, lost, next)
+	s.wantErr(lost.Release(t.Context()), core.ErrLost)
+	s.release(next)
+	s.clean(srv.Server)
+}
+
+func TestQuorumClocksSetBackAfterHandOffs(t *testing.T) {
+	servers := make([]*faultclock.Server, 5)
+	for i := range servers {
+		servers[i] = faultclock.Start(t)
+	}
+	s := stage(t)
+	process := func() *core.Locker {
+		nodes := make([]redis.UniversalClient, len(servers))
+		for i, srv := range servers {
+			nodes[i] = srv.Client(t)
+		}
+		// A node has half a second, since others may use the machine.
+		store, err := quorum.New(nodes, quorum.AdmitYoung(), quorum.Logger(nowhere), quorum.NodeTimeout(500*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.lockerOn(store, store.Close)
+	}
+	a, b := process(), process()
+	lost := s.handedOver(a, "k")
+	for _, srv := range servers {
+		srv.Step(t, -2*time.Second)
+		s.deleted(srv.Client(t), "k")
+	}
+	next := s.must(b, "k")
+	s.fenced(servers[0].Client(t), lost, next)
+	s.wantErr(lost.Release(t.Context()), core.ErrLost)
+	s.release(next)
+}
+
+// handedOver returns a lease whose lock was handed over in the process, three
+// seconds after the server granted it.
+func (s *scene) handedOver(l *core.Locker, key string) *core.Lease {
+	s.Helper()
+	first := s.must(l, key)
+	got := make(chan *core.Lease, 1)
+	failed := later(func() error {
+		lease, err := l.Lock(context.Background(), key)
+		got <- lease
+		return err
+	})
+	time.Sleep(3 * time.Second) // the clock under test is the server's
+	s.release(first)
+	s.want(failed, nil)
+	lease := <-got
+	if lease.Token() != first.Token()+1 {
+		s.Errorf("token %d after %d: not handed over, or not by one", lease.Token(), first.Token())
+	}
+	return lease
+}
+
+func (s *scene) deleted(rdb *redis.Client, key string) {
+	s.Helper()
+	if n, err := rdb.Del(context.Background(), "interlock:{"+key+"}").Result(); err != nil || n != 1 {
+		s.Fatalf("the server had %d locks of %q to delete: %v", n, key, err)
+	}
+}
+
+// fenced lets the present holder of a lock write, and wants a value in Redis to
+// refuse the lost one from then on.
+func (s *scene) fenced(rdb *redis.Client, lost, present *core.Lease) {
+	s.Helper()
+	s.ordered(lost, present)
+	values, ctx := redisfence.New(rdb), context.Background()
+	write := func(lease *core.Lease, text string) error {
+		return values.Set(ctx, redisfence.Change{
+			Hold: redisfence.Hold{Key: "value", Token: lease.Token()}, Set: map[string]string{"by": text},
+		})
+	}
+	s.wantErr(write(lost, "lost"), nil)
+	s.wantErr(write(present, "present"), nil)
+	s.wantErr(write(lost, "lost"), fencing.ErrStale)
 }

@@ -33,8 +33,8 @@ if #fields == 0 then
 	if token then
 		highest = tonumber(token)
 		if at ~= '' then
-			-- The last holder never said which tokens it gave out. In its
-			-- process they follow the clock, slowed by a hundredth.
+			-- The last holder never said which tokens it gave out. In its process
+			-- each is the last one plus one, and takes more than a microsecond.
 			highest = highest + math.floor(math.max(0, now - tonumber(at)) * 0.99)
 		end
 	end
