@@ -34,3 +34,18 @@ func Principals(g *Guard) int {
 
 // Turns is how many grants the locker counts as not over, for which Close waits.
 func Turns(l *Locker) int64 { return l.turns.Load() }
+
+// HoldWatchdog keeps the watchdog from looking at anything that is due: a process
+// whose scheduler is late.
+func HoldWatchdog(l *Locker) {
+	l.dog.mu.Lock()
+	defer l.dog.mu.Unlock()
+	for _, e := range l.dog.due {
+		e.ten.index = -1
+	}
+	clear(l.dog.due)
+	l.dog.due = l.dog.due[:0]
+}
+
+// MostVoids is how many owners the janitor looks after at the most.
+const MostVoids = janitorMost

@@ -324,3 +324,16 @@ func newLocker(tb testing.TB, store core.Store, opts ...core.Option) *core.Locke
 	})
 	return l
 }
+
+// owners are those of the requests of a kind, in order.
+func (s *fakeStore) owners(op string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for _, c := range s.calls {
+		if c.op == op {
+			all = append(all, c.owner)
+		}
+	}
+	return all
+}

@@ -1,33 +1,62 @@
 package core
 
 import (
+	"container/heap"
 	"context"
+	"errors"
+	"log/slog"
 	"sync"
 	"time"
 )
 
 const (
-	// janitorAtOnce bounds the janitor's requests under way, so that an outage
-	// does not end in a flood.
-	janitorAtOnce = 64
+	// janitorAtOnce bounds the janitor's first releases under way, so that an
+	// outage does not end in a flood. Those that have failed before have a bound of
+	// their own, so that a server that hangs does not hold up the others.
+	janitorAtOnce      = 256
+	janitorAgainAtOnce = 64
+	// janitorMost bounds how many owners the janitor looks after: some 10 MB.
+	janitorMost = 1 << 15
+	// janitorPause is the first pause between two releases of an owner, unless a
+	// third of its TTL is shorter. Later pauses are a third of the time since the
+	// first release, and at most janitorPauseMost.
+	janitorPause     = 10 * time.Second
+	janitorPauseMost = time.Minute
+	// lateMost is for how long a request is taken to be on its way at the most:
+	// for about as long Linux sends data again that a peer does not acknowledge
+	// (tcp(7), tcp_retries2).
+	lateMost = 15 * time.Minute
 )
 
 // janitor releases what may still become ours: owners of requests whose outcome
 // stayed unknown. A try that was delayed on the way can be executed long after
 // its caller has gone, and would then hold the lock for a whole TTL. Such an
-// owner is void: never used again, released at once, once more in each third of
-// the TTL for one TTL, and whenever a try finds it as the holder. Releasing an
-// owner that holds nothing does nothing.
+// owner is void: never used again, released at once, again after pauses that grow,
+// and whenever a try finds it as the holder. Releasing an owner that holds nothing
+// does nothing.
 //
-// Lock order: a shard's mutex, then this one.
+// That ends after one TTL, or when the store has answered and no request can be on
+// its way any more (lateMost), whichever is first.
+//
+// Lock order: a shard's mutex, then this one, under which nothing is done that
+// takes longer the more owners there are.
 type janitor struct {
 	locker *Locker
 	mu     sync.Mutex
 	voids  map[string]*void // by owner
+	first  releases         // to be released for the first time, or answered the last time
+	again  releases         // those whose last release failed
 	poke   chan struct{}
-	busy   int // requests under way
 	alive  bool
 	closed bool
+	full   thinned
+}
+
+// releases are owners in the order in which they are to be released.
+type releases struct {
+	due  []*void // a heap
+	busy int     // requests under way
+	most int     // how many of these there may be
 }
 
 // void is an owner that must not hold its lock.
@@ -37,13 +66,17 @@ type void struct {
 	token      int64 // the last given out under the owner
 	news       bool  // the store may not know the token
 
+	from  time.Time // before it nothing is released; zero is now
+	made  time.Time
 	next  time.Time // when to release it again
-	until time.Time // when nothing of it can be on the way any more
-	busy  bool      // its release is under way
+	until time.Time // when to forget it
+	queue *releases // nil while its release is under way
+	index int       // in the queue
 }
 
 func (j *janitor) init(l *Locker) {
 	j.locker, j.voids, j.poke = l, make(map[string]*void), make(chan struct{}, 1)
+	j.first.most, j.again.most = janitorAtOnce, janitorAgainAtOnce
 }
 
 // void gives an owner to the janitor.
@@ -53,14 +86,39 @@ func (j *janitor) void(v void) {
 	if j.closed {
 		return // its TTL will do
 	}
-	v.next = time.Now()
-	v.until = v.next.Add(v.ttl)
-	if old := j.voids[v.owner]; old != nil {
-		old.next, old.until = v.next, v.until
-	} else {
-		j.voids[v.owner] = &v
+	v.made = time.Now()
+	if v.from.After(v.made) {
+		v.made = v.from
 	}
+	v.next, v.until = v.made, v.made.Add(v.ttl)
+	if old := j.voids[v.owner]; old != nil {
+		old.made, old.until = v.made, v.until
+		j.hurry(old, v.next)
+		return
+	}
+	if len(j.voids) >= janitorMost && !j.makeRoom() {
+		return
+	}
+	j.voids[v.owner] = &v
+	j.enqueue(&v, &j.first)
 	j.wake()
+}
+
+// makeRoom forgets an owner whose release has failed, in favour of another. It
+// reports whether there was one.
+func (j *janitor) makeRoom() bool {
+	if n := j.full.due(time.Now()); n > 0 {
+		slog.Warn("interlock: too many requests whose outcome is not known: some locks stay until their TTL ends",
+			"requests", n, "most", janitorMost)
+	}
+	last := len(j.again.due) - 1
+	if last < 0 {
+		return false
+	}
+	v := j.again.due[last] // a leaf of the heap: not one of the next
+	heap.Remove(&j.again, last)
+	delete(j.voids, v.owner)
+	return true
 }
 
 // sweep reports whether a holder is one of the janitor's, and if so releases it
@@ -69,15 +127,31 @@ func (j *janitor) sweep(key, holder string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	v := j.voids[holder]
-	if v == nil || v.key != key {
+	now := time.Now()
+	if v == nil || v.key != key || v.from.After(now) {
 		return false
 	}
-	v.next = time.Now()
-	j.wake()
+	j.hurry(v, now)
 	return true
 }
 
-// wake starts the goroutine or makes it look again. Called with j.mu held.
+// The methods below are called with j.mu held.
+
+// hurry puts the next release of an owner at another time, and looks.
+func (j *janitor) hurry(v *void, next time.Time) {
+	v.next = next
+	if v.queue != nil {
+		heap.Fix(v.queue, v.index)
+	}
+	j.wake()
+}
+
+func (j *janitor) enqueue(v *void, q *releases) {
+	v.queue = q
+	heap.Push(q, v)
+}
+
+// wake starts the goroutine or makes it look again.
 func (j *janitor) wake() {
 	if !j.alive && !j.closed {
 		j.alive = true
@@ -89,6 +163,37 @@ func (j *janitor) wake() {
 	default:
 	}
 }
+
+// send releases what is due, as far as that may be under way at once, and
+// returns when the next is.
+func (j *janitor) send(now time.Time) (next time.Time) {
+	for _, q := range []*releases{&j.first, &j.again} {
+		for len(q.due) > 0 {
+			v := q.due[0]
+			if v.next.After(now) {
+				if next.IsZero() || v.next.Before(next) {
+					next = v.next
+				}
+				break
+			}
+			if now.Before(v.until) && q.busy == q.most {
+				break // when one comes back
+			}
+			heap.Pop(q)
+			v.queue = nil
+			if !now.Before(v.until) {
+				delete(j.voids, v.owner)
+				continue
+			}
+			q.busy++
+			v.next = now.Add(max(min(v.ttl/3, janitorPause), min(now.Sub(v.made)/3, janitorPauseMost), time.Millisecond))
+			j.locker.work.Go(func() { j.release(v, q) })
+		}
+	}
+	return next
+}
+
+// The methods below are called without j.mu.
 
 // stop lets the janitor end when its requests under way have.
 func (j *janitor) stop() {
@@ -106,7 +211,7 @@ func (j *janitor) run() {
 		now := time.Now()
 		j.mu.Lock()
 		next := j.send(now)
-		if next.IsZero() && j.busy == 0 || j.closed {
+		if next.IsZero() && j.first.busy+j.again.busy == 0 || j.closed {
 			j.alive = false
 			j.mu.Unlock()
 			return
@@ -124,44 +229,54 @@ func (j *janitor) run() {
 	}
 }
 
-// send releases what is due, as far as that may be under way at once, and
-// returns when the next is. Each is on its own: a server that hangs holds up
-// nothing of the others. Called with j.mu held.
-func (j *janitor) send(now time.Time) (next time.Time) {
-	for _, v := range j.voids {
-		switch {
-		case v.busy:
-			continue
-		case !now.Before(v.until):
-			delete(j.voids, v.owner)
-			continue
-		case !v.next.After(now) && j.busy < janitorAtOnce:
-			j.busy++
-			v.busy = true
-			v.next = now.Add(max(v.ttl/3, time.Millisecond))
-			j.locker.work.Go(func() { j.release(v) })
-			continue
-		case !v.next.After(now):
-			continue // when one comes back
-		}
-		if next.IsZero() || v.next.Before(next) {
-			next = v.next
-		}
-	}
-	return next
-}
-
-func (j *janitor) release(v *void) {
+// release sends one release that was due in q. Each is on its own: a server that
+// hangs holds up nothing of the others.
+func (j *janitor) release(v *void, q *releases) {
 	// An error is no news here: it is released again, or its TTL ends.
-	_ = j.locker.store.Release(context.Background(), ReleaseRequest{
+	err := j.locker.store.Release(context.Background(), ReleaseRequest{
 		Key: v.key, Owner: v.owner, TTL: v.ttl, Token: v.token, Remember: v.news,
 		Deadline: time.Now().Add(min(v.ttl/3, releaseWait)),
 	})
+	now := time.Now()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.busy--
-	v.busy = false
-	if j.busy <= janitorAtOnce/2 { // not for each: looking costs a pass over all
-		j.wake()
+	q.busy--
+	to := &j.again
+	if err == nil || errors.Is(err, ErrNotOwner) {
+		// What it may have held is free. From here it can only be taken by a
+		// request that is late.
+		to = &j.first
+		if late := now.Add(lateMost); late.Before(v.until) {
+			v.until = late
+		}
 	}
+	if v.next.After(v.until) {
+		v.next = v.until // to be forgotten
+	}
+	j.enqueue(v, to)
+	j.wake()
+}
+
+// Len, Less, Swap, Push and Pop implement heap.Interface.
+func (r *releases) Len() int { return len(r.due) }
+
+func (r *releases) Less(a, b int) bool { return r.due[a].next.Before(r.due[b].next) }
+
+func (r *releases) Swap(a, b int) {
+	r.due[a], r.due[b] = r.due[b], r.due[a]
+	r.due[a].index, r.due[b].index = a, b
+}
+
+func (r *releases) Push(v any) {
+	owner := v.(*void) //nolint:errcheck,forcetypeassert // there is nothing else in it
+	owner.index = len(r.due)
+	r.due = append(r.due, owner)
+}
+
+func (r *releases) Pop() any {
+	last := len(r.due) - 1
+	v := r.due[last]
+	r.due[last] = nil
+	r.due = r.due[:last]
+	return v
 }

@@ -148,28 +148,30 @@ func (l *Lease) Check(ctx context.Context) error {
 // what could not be released by then is released in the background.
 //
 // It returns ErrLost when the lock was not ours any more: somebody else may
-// have held it meanwhile. ErrUnavailable means that the lock will go at the
-// latest with its TTL. Neither is worth failing a request that has succeeded,
+// have held it meanwhile. ErrUnavailable alone means that the lock will go at the
+// latest with its TTL; beside ErrLost, that the lease was over by this process's
+// clock and the store could not be asked. Neither is worth failing a request that has succeeded,
 // and a guard does not.
 func (l *Lease) Release(ctx context.Context) error {
 	l.released.Do(func() {
 		l.gone.Store(true)
-		l.result = l.release(ctx)
+		l.release(ctx)
 	})
 	return l.result
 }
 
-func (l *Lease) release(ctx context.Context) error {
+// release sets the result. A panic of the observer comes after it.
+func (l *Lease) release(ctx context.Context) {
 	if l.obs == nil || l.obs.Released == nil {
-		_, _, err := l.leave(ctx)
-		return err
+		_, _, l.result = l.leave(ctx)
+		return
 	}
 	clock, begin := &l.locker().clock, l.locker().clock.now()
 	handed, lost, err := l.leave(ctx)
+	l.result = err
 	l.obs.Released(Released{
 		Err: err, Held: begin.sub(l.turns()[0].since), Took: clock.now().sub(begin), HandedOver: handed, Lost: lost,
 	})
-	return err
 }
 
 // leave gives up one hold of each lock of the lease.

@@ -24,12 +24,31 @@ func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, er
 	t, err := l.take(ctx, lease, &lease.own, key, c, start, deadline)
 	lease.one[0] = t
 	if lease.obs != nil {
-		lease.observed(l, err, start)
+		lease.observedOne(l, err, start)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return lease, nil
+}
+
+// observedOne ends the observation of the acquisition of one lock, which is given
+// up if the observer panics.
+func (l *Lease) observedOne(locker *Locker, err error, start instant) {
+	told := false
+	defer func() {
+		if !told && err == nil {
+			l.giveUp()
+		}
+	}()
+	l.observed(locker, err, start)
+	told = true
+}
+
+// giveUp releases the locks of a lease that no caller got.
+func (l *Lease) giveUp() {
+	_, _, _ = l.leave(context.WithoutCancel(l.parent))
+	l.end(ErrReleased) // where nothing was held, nothing else ends it
 }
 
 // lockWith takes the locks of keys, all or none.
@@ -65,35 +84,42 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 	}
 	own := make([]turn, len(keys))
 	var err error
+	held, granted := 0, false
+	defer func() {
+		if granted {
+			return
+		}
+		// Also after a panic of the observer, which passes through.
+		taken = taken[:held]
+		lease.ctxMu.Lock()
+		lease.taking = false
+		lease.ctxMu.Unlock()
+		lease.giveUp()
+	}()
 	for i, key := range keys {
 		var t *turn
 		t, err = l.take(ctx, lease, &own[i], key, renewed, start, c.deadline(start))
+		taken = append(taken, t) // also where it failed, for the report
 		if err != nil {
-			taken = append(taken, t) // for the report; released below only if held
 			break
 		}
-		taken = append(taken, t)
+		held++
 		ctx = lease.Context() //nolint:fatcontext // always the same; it ends when a lock taken so far is lost
 	}
-	held := len(taken)
-	if err != nil {
-		held--
-	} else if c.fixed() {
+	if err == nil && c.fixed() {
 		err = lease.fix(ctx, l, c)
 	}
 	if err != nil && errors.Is(err, lease.lostCause()) {
 		err = fmt.Errorf("%w: a lock of %q was lost while others were waited for", ErrLost, keys)
 	}
 	lease.observed(l, err, start)
+	if err != nil {
+		return nil, err
+	}
 	lease.ctxMu.Lock()
 	lease.taking = false
 	lease.ctxMu.Unlock()
-	if err != nil {
-		taken = taken[:held]
-		_, _, _ = lease.leave(context.WithoutCancel(ctx)) // no release of a lease: nobody had it
-		lease.end(ErrReleased)                            // where nothing was held, nothing else ends it
-		return nil, err
-	}
+	granted = true
 	return lease, nil
 }
 

@@ -44,9 +44,10 @@ type Locker struct {
 	janitor janitor
 
 	closed  atomic.Bool
-	turns   atomic.Int64  // granted and not yet released or lost
-	drained chan struct{} // receives when turns reaches zero after Close
+	turns   atomic.Int64 // granted and not yet released or lost
+	drained drained
 	work    background
+	panics  thinned // of callbacks
 }
 
 // New makes a Locker on a store. The options become the defaults of all its
@@ -62,12 +63,11 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	var id [16]byte
 	rand.Read(id[:]) // never fails (crypto/rand, Go 1.24)
 	l := &Locker{
-		store:   store,
-		base:    base,
-		clock:   newClock(),
-		id:      hex.EncodeToString(id[:]),
-		seed:    maphash.MakeSeed(),
-		drained: make(chan struct{}, 1),
+		store: store,
+		base:  base,
+		clock: newClock(),
+		id:    hex.EncodeToString(id[:]),
+		seed:  maphash.MakeSeed(),
 	}
 	for i := range l.shards {
 		l.shards[i].locker, l.shards[i].entries = l, make(map[string]*entry)
@@ -191,7 +191,8 @@ func (l *Locker) Held() []Holding {
 // or ctx ends. Then the contexts that remain are ended with cause ErrClosed and
 // nothing is renewed any more; the keys of handlers that still run are left to
 // their TTL, never deleted. It returns the cause of ctx in that case. The store
-// is not closed. Calling it again waits again.
+// is not closed. Calling it again, also at the same time, waits again; the first of
+// the contexts that ends, ends the wait for all.
 func (l *Locker) Close(ctx context.Context) error {
 	l.closed.Store(true)
 	// A caller that saw the locker open has pushed its turn under the shard's
@@ -211,7 +212,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	var err error
 	for l.turns.Load() > 0 && err == nil {
 		select {
-		case <-l.drained:
+		case <-l.drained.next(&l.turns):
 		case <-ctx.Done():
 			err = fmt.Errorf("interlock: closing with %d locks held: %w", l.turns.Load(), context.Cause(ctx))
 		}
@@ -278,10 +279,37 @@ func (b *background) wait(ctx context.Context) {
 // ended is called for every turn that is over.
 func (l *Locker) ended() {
 	if l.turns.Add(-1) == 0 && l.closed.Load() {
-		select {
-		case l.drained <- struct{}{}:
-		default:
-		}
+		l.drained.tell()
+	}
+}
+
+// drained tells every Close that waits when no turn is left.
+type drained struct {
+	mu sync.Mutex
+	ch chan struct{} // nil while none waits
+}
+
+// next returns a channel that is closed when turns is zero, or has become zero.
+func (d *drained) next(turns *atomic.Int64) <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ch == nil {
+		d.ch = make(chan struct{})
+	}
+	ch := d.ch
+	if turns.Load() <= 0 { // it may have told before there was a channel
+		close(ch)
+		d.ch = nil
+	}
+	return ch
+}
+
+func (d *drained) tell() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ch != nil {
+		close(d.ch)
+		d.ch = nil
 	}
 }
 

@@ -9,6 +9,12 @@ import (
 // it with WithObserver; package otellock is the one for OpenTelemetry. Its
 // methods, and the functions of its observations, are called from many
 // goroutines and must return quickly.
+//
+// A panic of Start, Acquired, Released, Disordered, Rejected, Bypassed or Decided
+// reaches the caller whose operation it is, after the locks of that operation have
+// been released. Lost and Renewed are called where a loss or a renewal is found,
+// mostly on goroutines of the library: their panics are logged through slog.Default
+// with the stack, at most once a second, and end there.
 type Observer interface {
 	// Start is called when a lock is asked for. The context it returns is
 	// used for the acquisition; the handler's context derives from the

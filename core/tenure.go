@@ -52,6 +52,13 @@ func (ten *tenure) owner() string { return ten.entry.shard.locker.owner(ten.seq)
 // deadline is until when the lease is good without another renewal.
 func (ten *tenure) deadline() instant { return ten.sent.add(ten.lease - drift(ten.lease)) }
 
+// ends is until when the store may keep a lease that is not renewed any more. It
+// counts by a clock of its own, from a moment before the reply came: of the acquire,
+// or of a renewal, for which there is a sixth of the lease.
+func (ten *tenure) ends() instant {
+	return max(ten.replied, ten.sent.add(ten.lease/6)).add(ten.lease + drift(ten.lease))
+}
+
 // suits reports whether a caller that asks for such a lease can take over the
 // tenure. A fixed lease is never handed on, and one that wants its own TTL
 // whole does not take a hand-over.
@@ -261,22 +268,24 @@ func (l *Locker) leave(ctx context.Context, t *turn) (passed bool, lost *Loss, e
 	case errors.Is(err, ErrNotOwner):
 		reason = lossOf(err)
 		err = fmt.Errorf("%w: %q: %w", ErrLost, t.key(), err)
-	case err != nil:
-		err = fmt.Errorf("interlock: releasing %q: %w", t.key(), err)
 	case expired:
-		// The store still knew us, yet the lease was over by our clock.
+		// By our clock, whether the store still knew us or could not be asked.
 		reason = LossUnavailable
 		if ten.fixed {
 			reason = LossExpired
 		}
-		err = fmt.Errorf("%w: %q: released after its deadline", ErrLost, t.key())
+		over := fmt.Errorf("%w: %q: released after its deadline", ErrLost, t.key())
+		if err != nil {
+			over = fmt.Errorf("%w: %w", over, err)
+		}
+		err = over
+	case err != nil:
+		err = fmt.Errorf("interlock: releasing %q: %w", t.key(), err)
 	}
 	if reason != "" && !known { // else MaxHold came first, and was reported
 		loss := t.loss(reason, nil)
 		lost = &loss // the observer gets it with the release
-		if t.cfg.onLost != nil {
-			go t.cfg.onLost(loss)
-		}
+		t.tellLost(loss)
 	}
 	return false, lost, err
 }
@@ -296,9 +305,22 @@ func (l *Locker) loseLocked(ten *tenure, reason LossReason, cause error) (report
 		// should not have to wait for that. But it is released only after the
 		// holder was told; and when the locker closes, never: the handler may
 		// be at work.
-		if reason != LossClosed && (!reason.denied() || ten.ambiguous) {
-			l.janitor.void(ten.void())
+		v := ten.void()
+		switch {
+		case reason == LossClosed:
+			return
+		case reason.denied() || ten.fixed || ten.stopped:
+			// There is nothing to release, or the holder relies on the whole of
+			// the lease, which the store ends later than we do. Only a try of the
+			// acquire that is late has to be seen to, once that is over.
+			if !ten.ambiguous {
+				return
+			}
+			if !reason.denied() {
+				v.from = l.clock.time(ten.ends())
+			}
 		}
+		l.janitor.void(v)
 	}
 	if e.try != nil {
 		e.try.next = 0
@@ -343,11 +365,9 @@ func (l *Locker) reportLoss(t *turn, reason LossReason, cause, lastErr error) {
 		return
 	}
 	if o := t.lease.obs; o != nil && o.Lost != nil {
-		o.Lost(loss)
+		l.told("Observation.Lost", func() { o.Lost(loss) })
 	}
-	if t.cfg.onLost != nil {
-		go t.cfg.onLost(loss)
-	}
+	t.tellLost(loss)
 }
 
 // abandonAll ends what is still held when a drain is over. The keys stay: their

@@ -295,7 +295,7 @@ func (d *watchdog) confirm(ten *tenure, r renewed) {
 	e.shard.mu.Unlock()
 	report() // a loss comes first
 	if observe != nil {
-		observe(Renewed{Key: e.key, Err: r.err, Took: now.sub(r.sent)})
+		l.told("Observation.Renewed", func() { observe(Renewed{Key: e.key, Err: r.err, Took: now.sub(r.sent)}) })
 	}
 }
 

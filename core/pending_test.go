@@ -1,0 +1,169 @@
+package core_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+func TestALateAcquireOfALongTTLIsFreedSoonAndNotLookedAfterForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		s.onCall(func(c call) fault {
+			if c.op == "acquire" {
+				return fault{err: core.ErrUnavailable, unsent: true, unknown: true}
+			}
+			return fault{}
+		})
+		_, err := l.Lock(t.Context(), "k", core.TTL(30*24*time.Hour))
+		wantErr(t, err, core.ErrUnavailable)
+		owner := s.owners("acquire")[0]
+		for _, late := range []time.Duration{time.Second, time.Minute, 10 * time.Minute} {
+			time.Sleep(late)
+			s.steal("k", owner, 30*24*time.Hour) // it is executed now
+			begin := time.Now()
+			for s.holder("k") != "" && time.Since(begin) < time.Hour {
+				time.Sleep(time.Second)
+			}
+			if d := time.Since(begin); d > 61*time.Second {
+				t.Errorf("executed late, it held the lock for %v", d)
+			}
+		}
+		time.Sleep(15 * time.Minute)
+		if n := core.Voids(l); n != 0 {
+			t.Errorf("%d owners are looked after still", n)
+		}
+		if n := s.count("release"); n > 50 {
+			t.Errorf("%d releases of an owner that held the lock three times", n)
+		}
+	})
+}
+
+func TestALockThatCouldNotBeReleasedIsReleasedWhenTheStoreIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		lease := held(t, l, t.Context(), "k", core.TTL(24*time.Hour))
+		s.onCall(func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} })
+		wantErr(t, lease.Release(t.Context()), core.ErrUnavailable)
+		time.Sleep(2 * time.Hour)
+		s.onCall(nil)
+		time.Sleep(62 * time.Second)
+		if h := s.holder("k"); h != "" {
+			t.Errorf("%s still holds the lock", h)
+		}
+	})
+}
+
+// away is a store of two servers, of which one hangs: that of keys that begin with
+// "bad".
+func away(c call) fault {
+	if !strings.HasPrefix(c.key, "bad") {
+		return fault{}
+	}
+	if c.op == "acquire" {
+		return fault{err: core.ErrUnavailable, unsent: true, unknown: true}
+	}
+	return fault{before: time.Second, err: core.ErrUnavailable, unsent: true}
+}
+
+func TestAServerThatHangsDoesNotHoldUpTheReleasesOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		s.onCall(away)
+		l := newLocker(t, s)
+		for i := range 10_000 {
+			_, err := l.Lock(t.Context(), fmt.Sprint("bad", i), core.TTL(10*time.Hour))
+			wantErr(t, err, core.ErrUnavailable)
+		}
+		time.Sleep(time.Minute) // each has failed once
+		for range 100 {
+			s.onCall(func(c call) fault {
+				if f := away(c); f != (fault{}) {
+					return f
+				}
+				return fault{err: core.ErrUnavailable, unknown: c.op == "acquire"} // executed, and the reply is lost
+			})
+			_, err := l.Lock(t.Context(), "good", core.TTL(10*time.Hour))
+			wantErr(t, err, core.ErrUnavailable)
+			synctest.Wait()
+			if h := s.holder("good"); h != "" {
+				t.Fatalf("%s waits for its release behind those of a server that hangs", h)
+			}
+			s.onCall(away)
+			time.Sleep(100 * time.Millisecond)
+		}
+		s.onCall(nil)
+	})
+}
+
+func TestTheJanitorLooksAfterABoundedNumberOfOwners(t *testing.T) {
+	logged(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		s.onCall(away)
+		l := newLocker(t, s)
+		for i := range core.MostVoids + 1000 {
+			_, err := l.Lock(t.Context(), fmt.Sprint("bad", i), core.TTL(10*time.Hour))
+			wantErr(t, err, core.ErrUnavailable)
+		}
+		if n := core.Voids(l); n != core.MostVoids {
+			t.Errorf("%d owners are looked after, want %d", n, core.MostVoids)
+		}
+		time.Sleep(10 * time.Minute) // all have failed
+		_, err := l.Lock(t.Context(), "bad", core.TTL(10*time.Hour))
+		wantErr(t, err, core.ErrUnavailable)
+		if n := core.Voids(l); n != core.MostVoids {
+			t.Errorf("%d owners are looked after, want %d", n, core.MostVoids)
+		}
+		s.onCall(nil)
+	})
+}
+
+// How long callers of keys on a healthy server take while 10,000 releases are owed
+// to one that hangs, and more come.
+func BenchmarkHealthyKeysBesideAServerThatHangs(b *testing.B) {
+	s := newFake()
+	s.onCall(away)
+	l, err := core.New(s)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := b.Context()
+	for i := range 10_000 {
+		_, _ = l.Lock(ctx, fmt.Sprint("bad", i), core.TTL(10*time.Minute))
+	}
+	var stop atomic.Bool
+	go func() {
+		for i := 0; !stop.Load(); i++ {
+			_, _ = l.Lock(ctx, fmt.Sprint("bad", i%10_000), core.TTL(10*time.Minute))
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	took := make([]time.Duration, 0, b.N)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		begin := time.Now()
+		lease, err := l.Lock(ctx, fmt.Sprint("good", i%1000))
+		if err != nil {
+			b.Fatal(err)
+		}
+		_ = lease.Release(ctx)
+		took = append(took, time.Since(begin))
+		s.forget()
+	}
+	b.StopTimer()
+	stop.Store(true)
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+	b.ReportMetric(float64(took[len(took)-1].Microseconds()), "max-µs")
+	s.onCall(nil)
+	_ = l.Close(ctx)
+}
