@@ -47,6 +47,11 @@ const (
 	// minTTL is the shortest lease. Below it, scheduling alone makes a lease
 	// useless.
 	minTTL = 10 * time.Millisecond
+	// maxTTL is the longest lease, maxTime the longest of other times: far from
+	// where sums of times overflow, here and in stores, and more than a lock that
+	// was forgotten should last.
+	maxTTL  = 31 * 24 * time.Hour
+	maxTime = 366 * 24 * time.Hour
 
 	defaultWatchdog  = 30 * time.Second
 	defaultHeldWait  = 5 * time.Second
@@ -113,26 +118,40 @@ func (c *config) lockerOnly(name string) bool {
 	return true
 }
 
-// Wait bounds how long Lock waits for a lock that is held: ErrHeld after d.
-// Zero does not wait at all, as TryLock. The default is to wait until the
-// context ends, for a guard 5 s.
+// Wait bounds how long Lock waits for a lock that is held: ErrHeld after d, at
+// most 366 days. Zero does not wait at all, as TryLock. The default is to wait
+// until the context ends, for a guard 5 s.
 func Wait(d time.Duration) Option {
 	return func(c *config) {
 		if d < 0 {
 			c.fail("Wait(%v): must not be negative; 0 does not wait", d)
 			return
 		}
+		if d > maxTime {
+			c.fail("Wait(%v): must be at most %v (366 days)", d, maxTime)
+			return
+		}
 		c.wait, c.waitSet = d, true
 	}
 }
 
-// TTL asks for a fixed lease: it is never renewed and ends by itself after d,
-// at least 10 ms. Work that takes longer loses the lock. Without it the lease
-// is renewed while the work runs; see Watchdog. Both together are an error.
+// TTL asks for a fixed lease, which is never renewed: the lock goes after d, even
+// if the work still runs. What other libraries call a TTL or an expiry, and renew,
+// is [Watchdog] here.
+//
+// d is at least 10 ms and at most 31 days. The context of the lease ends a little
+// before d (by 1 % and 2 ms), but the lock stays until the store ends it, or
+// [Lease.Release]: nothing else gets it before d is over. Work that cannot be
+// interrupted, and takes less than d for certain, overlaps with none. Together with
+// Watchdog it is an error.
+//
+// If the process cannot tell whether an acquire reached the store, it takes the
+// lock back for as long as requests can be late: up to 15 minutes after the store
+// has answered again. A request that arrives even later keeps the lock for d.
 func TTL(d time.Duration) Option {
 	return func(c *config) {
-		if d < minTTL {
-			c.fail("TTL(%v): must be at least %v", d, minTTL)
+		if d < minTTL || d > maxTTL {
+			c.fail("TTL(%v): must be at least %v and at most %v (31 days)", d, minTTL, maxTTL)
 			return
 		}
 		c.ttl = d
@@ -140,12 +159,13 @@ func TTL(d time.Duration) Option {
 }
 
 // Watchdog sets the lease that is renewed, each time a third of it has passed,
-// for as long as the lock is held: at least 10 ms, default 30 s. It is how
-// long a lock outlives a process that died.
+// for as long as the lock is held: at least 10 ms and at most 31 days, default
+// 30 s. It is how long a lock outlives a process that died, and so what other
+// libraries call the TTL or the expiry of a lock.
 func Watchdog(d time.Duration) Option {
 	return func(c *config) {
-		if d < minTTL {
-			c.fail("Watchdog(%v): must be at least %v", d, minTTL)
+		if d < minTTL || d > maxTTL {
+			c.fail("Watchdog(%v): must be at least %v and at most %v (31 days)", d, minTTL, maxTTL)
 			return
 		}
 		c.watchdog = d
@@ -154,19 +174,26 @@ func Watchdog(d time.Duration) Option {
 
 // MaxHold bounds how long a renewed lease is held: after d its context ends
 // with cause ErrMaxHold and it is no longer renewed, so that a handler that
-// hangs cannot keep a lock for ever. Default: no bound.
+// hangs cannot keep a lock for ever: the lock goes when the handler releases it,
+// or with what is left of its lease. d is at most 366 days. Default: no bound.
 func MaxHold(d time.Duration) Option {
 	return func(c *config) {
 		if d <= 0 {
 			c.fail("MaxHold(%v): must be positive; leave it out for no bound", d)
 			return
 		}
+		if d > maxTime {
+			c.fail("MaxHold(%v): must be at most %v (366 days); leave it out for no bound", d, maxTime)
+			return
+		}
 		c.maxHold = d
 	}
 }
 
-// MaxWaiters bounds how many callers of this process wait for one key; one
-// more gets ErrQueueFull at once. Default: no bound.
+// MaxWaiters bounds how many callers of this process wait for one key, behind its
+// holder; one more gets ErrQueueFull at once. The caller that asks the store at the
+// moment does not count, unless the store has said that another process holds the
+// lock. Default: no bound.
 func MaxWaiters(n int) Option {
 	return func(c *config) {
 		if n < 1 {
@@ -186,7 +213,8 @@ func Name(s string) Option {
 // OnLost sets a function that is called, on a goroutine of its own, whenever a
 // lease is lost: while it is held, after its context has ended, or when its
 // release finds that the lock was somebody else's already. It is the place to
-// alert somebody. Default: none.
+// alert somebody. If f panics, the panic is logged through slog.Default with its
+// stack, at most once a second, and ends there. Default: none.
 func OnLost(f func(Loss)) Option {
 	return func(c *config) { c.onLost = f }
 }

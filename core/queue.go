@@ -167,7 +167,7 @@ func (l *Locker) acquire(ctx context.Context, t *turn, key string, now, deadline
 		return e.wait(ctx, t, now, deadline)
 	}
 	t.waited = true
-	if t.cfg.wait == 0 || t.cfg.maxWaiters > 0 && int(e.n) >= t.cfg.maxWaiters {
+	if t.cfg.wait == 0 || t.cfg.maxWaiters > 0 && e.waiters() >= t.cfg.maxWaiters {
 		sh.mu.Unlock()
 		return turnedAway(t.cfg, key)
 	}
@@ -176,6 +176,16 @@ func (l *Locker) acquire(ctx context.Context, t *turn, key string, now, deadline
 		return e.wait(ctx, t, now, deadline)
 	}
 	return e.queue(ctx, t)
+}
+
+// waiters is how many wait for a holder. The head does not as long as it asks the
+// store for a lock that may be free. Called with the shard locked.
+func (e *entry) waiters() int {
+	n := int(e.n)
+	if n > 0 && e.ten == nil && e.flight == acquiring && !e.try.contended {
+		n--
+	}
+	return n
 }
 
 func closedFor(key string) error { return fmt.Errorf("%w: %q", ErrClosed, key) }
