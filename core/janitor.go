@@ -268,7 +268,7 @@ func (r *releases) Swap(a, b int) {
 }
 
 func (r *releases) Push(v any) {
-	owner := v.(*void) //nolint:errcheck,forcetypeassert // there is nothing else in it
+	owner := v.(*void) //nolint:forcetypeassert // there is nothing else in it
 	owner.index = len(r.due)
 	r.due = append(r.due, owner)
 }

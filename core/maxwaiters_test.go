@@ -12,7 +12,7 @@ import (
 func TestMaxWaitersCountsThoseBehindAHolderOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFake()
-		s.onCall(func(c call) fault { return fault{after: 10 * time.Millisecond} })
+		s.onCall(func(call) fault { return fault{after: 10 * time.Millisecond} })
 		l := newLocker(t, s, core.MaxWaiters(1))
 		got := make(chan error, 3)
 		for range cap(got) { // at once, on a free lock: one asks, one waits
