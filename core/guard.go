@@ -275,19 +275,44 @@ func (g *Guard) Keys(ctx context.Context, req Request) ([]string, error) {
 // instead: next was not called, or (Refusal.Ran) the lease was lost before the
 // handler had answered. A loss after the answer, and errors of the release, are
 // told to the observer and OnLost only.
-func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Context) (answered bool)) *Refusal {
-	section, refusal := g.Enter(ctx, req)
+func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Context) (answered bool)) (refusal *Refusal) {
+	report := outcomeOf(ctx)
+	section, refusal := g.enter(ctx, req, report)
 	if refusal != nil {
+		report.refused(refusal)
 		return refusal
 	}
+	returned := false
 	// Deferred, since next may not return. The error is the observer's: the
 	// client's request has been carried out.
-	defer func() { section.Leave(ctx) }()
-	if next(section.Context()) {
-		section.answered()
-		return nil // a loss has been reported already, and nothing can be taken back
+	defer func() {
+		if !returned { // a panic, or runtime.Goexit
+			report.ran(section.Lost())
+		}
+		section.Leave(ctx)
+	}()
+	answered := next(report.handler(section.Context()))
+	returned = true
+	if answered {
+		section.answered() // a loss has been reported already, and nothing can be taken back
+	} else {
+		refusal = section.Lost()
 	}
-	return section.Lost()
+	report.ran(refusal)
+	return refusal
+}
+
+// enter is Enter, which reports a panic of a function that runs before the handler.
+func (g *Guard) enter(ctx context.Context, req Request, report outcome) (Section, *Refusal) {
+	returned := false
+	defer func() {
+		if !returned {
+			report.refused(&Refusal{Reason: ReasonInternal, Rule: g.config.name})
+		}
+	}()
+	section, refusal := g.Enter(ctx, req)
+	returned = true
+	return section, refusal
 }
 
 // Enter is the first half of Do, for who has something to do between the end of

@@ -20,11 +20,18 @@ import (
 )
 
 func serveIdempotent(_ testing.TB, e *idemtest.Endpoint) http.Handler {
+	chain := []echo.MiddlewareFunc{echolock.Idempotent(e.Engine)}
+	if e.Again != nil {
+		chain = append(chain, echolock.Idempotent(e.Again))
+	}
+	if e.Lock != nil {
+		chain = append(chain, echolock.Serialize(e.Lock))
+	}
 	r := echo.New()
 	r.Any("/accounts/:id/payments", func(c echo.Context) error {
 		e.ServeHTTP(c.Response(), c.Request(), c.Param("id"))
 		return nil
-	}, echolock.Idempotent(e.Engine))
+	}, chain...)
 	return r
 }
 

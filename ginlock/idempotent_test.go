@@ -19,11 +19,18 @@ import (
 )
 
 func serveIdempotent(_ testing.TB, e *idemtest.Endpoint) http.Handler {
+	chain := []gin.HandlerFunc{ginlock.Idempotent(e.Engine)}
+	if e.Again != nil {
+		chain = append(chain, ginlock.Idempotent(e.Again))
+	}
+	if e.Lock != nil {
+		chain = append(chain, ginlock.Serialize(e.Lock))
+	}
 	r := gin.New()
 	r.UseRawPath = true
-	r.Any("/accounts/:id/payments", ginlock.Idempotent(e.Engine), func(c *gin.Context) {
+	r.Any("/accounts/:id/payments", append(chain, func(c *gin.Context) {
 		e.ServeHTTP(c.Writer, c.Request, c.Param("id"))
-	})
+	})...)
 	return r
 }
 

@@ -27,6 +27,13 @@ import (
 const debit = "/interlock.test.v1.Bank/Debit"
 
 func serveIdempotent(tb testing.TB, e *idemtest.Endpoint) idemtest.Client {
+	again, rules := grpclock.Methods{}, grpclock.Rules{}
+	if e.Again != nil {
+		again[debit] = e.Again
+	}
+	if e.Lock != nil {
+		rules[debit] = e.Lock
+	}
 	srv := start(tb, bank{}, grpc.ChainUnaryInterceptor(
 		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
 			if thrown := e.Front(ctx, func() { reply, err = handler(ctx, req) }); thrown != nil {
@@ -35,6 +42,8 @@ func serveIdempotent(tb testing.TB, e *idemtest.Endpoint) idemtest.Client {
 			return reply, err
 		},
 		grpclock.Idempotent(grpclock.Methods{debit: e.Engine}),
+		grpclock.Idempotent(again),
+		grpclock.UnaryServerInterceptor(rules),
 		// The service is what is behind the interceptors.
 		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
 			r := req.(*testpb.Request)
@@ -58,6 +67,7 @@ var outcomes = map[idemtest.Outcome]codes.Code{
 
 // refusals is what DESIGN says, independently of the code.
 var refusals = map[core.Reason]refusal{
+	core.ReasonBadKey:              {codes.InvalidArgument, "bad-key", false, ""},
 	core.ReasonKeyMissing:          {codes.InvalidArgument, "idempotency-key-missing", false, ""},
 	core.ReasonKeyMalformed:        {codes.InvalidArgument, "idempotency-key-malformed", false, ""},
 	core.ReasonNoPrincipal:         {codes.InvalidArgument, "idempotency-no-principal", false, ""},

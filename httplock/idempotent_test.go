@@ -19,10 +19,17 @@ import (
 )
 
 func serveIdempotent(_ testing.TB, e *idemtest.Endpoint) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle(idemtest.Route, httplock.Idempotent(e.Engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e.ServeHTTP(w, r, r.PathValue("id"))
-	})))
+	})
+	if e.Lock != nil {
+		h = httplock.Serialize(e.Lock)(h)
+	}
+	if e.Again != nil {
+		h = httplock.Idempotent(e.Again)(h)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(idemtest.Route, httplock.Idempotent(e.Engine)(h))
 	return mux
 }
 

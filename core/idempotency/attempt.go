@@ -24,6 +24,7 @@ type Attempt struct {
 
 	protocol   string
 	print      [32]byte
+	target     [3]string // method, path and query
 	generation int64
 	sent       time.Time // from when the lease counts
 	ambiguous  bool      // a try of the claim may be executed later
@@ -39,7 +40,8 @@ type Attempt struct {
 	large  largeness
 	winner CommitReply // of large == superseded
 
-	watch watch // the keeper's
+	inside inside
+	watch  watch // the keeper's
 }
 
 // largeness is what became of an answer that grew over the limit.

@@ -85,4 +85,14 @@ type Verdict struct {
 	// Replay, unless nil, is a stored response, to be sent as it is, with
 	// ReplayedHeader set.
 	Replay *Response
+
+	inside *core.Refusal // of a guard in the handler, which has answered it
+}
+
+// outcome is what core.ReportOutcome is told.
+func (v Verdict) outcome() *core.Refusal {
+	if v.Refusal != nil {
+		return v.Refusal
+	}
+	return v.inside
 }

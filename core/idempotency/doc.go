@@ -74,7 +74,21 @@
 //
 // With Under(guard) the handler also runs under the guard's lock: claim, lock,
 // handler, and then the answer is stored and the lock released in one round trip.
-// A replay takes no lock.
+// A replay takes no lock. This is the form to use.
+//
+// A Serialize as a middleware of its own behind Idempotent works as well, with a
+// round trip more: its refusals are not stored, and after a lost lease the outcome
+// counts as unknown. Two conditions: the refusal is rendered as a failure (an HTTP
+// status of 400 or more, a code other than OK), as it is by default, and nothing
+// between the two has an effect.
+//
+// # Twice on one request
+//
+// Where a request passes the middleware twice, on a group and on a route, the inner
+// one lets it through and says so once in the log: the record is the outer one's,
+// and of the inner one's options only Under counts. A handler that calls another
+// endpoint with its own context and key, in the same process, makes a request of
+// its own: see New.
 //
 // # For adapters
 //

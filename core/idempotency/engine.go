@@ -31,6 +31,8 @@ type Engine struct {
 	tokens *tokens
 	warned atomic.Int64 // when the last warning was logged, in unix nanoseconds
 	silent atomic.Int64 // requests since
+
+	nesting nesting
 }
 
 // tokens makes claim tokens: 128 random bits for the process, and a number.
@@ -48,6 +50,14 @@ func (t *tokens) next() string {
 
 // New makes an Engine on a store. It returns core.ErrConfig for a nil store, a
 // bad option, or if neither Scope nor Global is given.
+//
+// Give the store of each service a prefix of its own (redisstore.Prefix) where
+// services share one Redis and a gateway hands the client's key on to them. With
+// one prefix for both, the gateway's record has the key, and the service refuses
+// the gateway's request as another one with a used key (core.ReasonKeyReused). The
+// same holds for a handler that calls another idempotent endpoint with the key of
+// its own request, in this process or elsewhere; a key of DownstreamKey is another
+// key and needs no prefix.
 func New(store Store, opts ...Option) (*Engine, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w: store is nil; redisstore.New makes one", core.ErrConfig)
@@ -117,7 +127,7 @@ func (e *Engine) Forget(ctx context.Context, scope, key string) error {
 // The answer is stored before Do returns, so before its first byte can leave. A
 // panic of the handler passes through, after the claim was released or, once its
 // effect was marked, a status 500 stored.
-func (e *Engine) Do(ctx context.Context, call Call, h Handler) Verdict {
+func (e *Engine) Do(ctx context.Context, call Call, h Handler) (v Verdict) {
 	method, path, query := call.Target()
 	if _, matched := call.Route(); !matched || passes(call.Protocol(), method) {
 		return e.pass(ctx, call, h, &Attempt{})
@@ -127,10 +137,23 @@ func (e *Engine) Do(ctx context.Context, call Call, h Handler) Verdict {
 	if errors.Is(err, ErrKeyMissing) && e.config.optional {
 		return e.pass(ctx, call, h, &Attempt{})
 	}
+	var outer *Attempt
+	if err == nil {
+		if outer = e.enclosing(ctx, call, key); outer != nil && e.sameRequest(outer, call) {
+			e.warnTwice(ctx)
+			return e.pass(ctx, call, h, outer)
+		}
+	}
 	if !e.keeper.enter() {
 		return e.refuse(ctx, begin, core.ReasonClosing, core.ErrClosed)
 	}
 	defer e.keeper.leave()
+	passed := false
+	defer func() {
+		if !passed { // else the guards that it passed have reported
+			core.ReportOutcome(ctx, v.outcome())
+		}
+	}()
 	switch {
 	case errors.Is(err, ErrKeyMissing):
 		return e.refuse(ctx, begin, core.ReasonKeyMissing, err)
@@ -150,13 +173,14 @@ func (e *Engine) Do(ctx context.Context, call Call, h Handler) Verdict {
 	}
 	a := &Attempt{
 		engine: e, id: recordID(scope, key), token: e.tokens.next(), protocol: call.Protocol(),
-		print: fingerprint(call.Protocol(), method, path, query, body),
+		print: fingerprint(call.Protocol(), method, path, query, body), target: [3]string{method, path, query},
 	}
 	reply, err := e.claim(ctx, a)
 	if err != nil {
 		reason := reasonOf(ctx, err)
 		if e.config.failOpen && reason == core.ReasonNoRecord && !errors.Is(err, ErrDamaged) && ctx.Err() == nil {
 			e.bypassed(ctx, err)
+			passed = true
 			return e.pass(ctx, call, h, &Attempt{id: a.id})
 		}
 		return e.refuse(ctx, begin, reason, err)
@@ -164,6 +188,7 @@ func (e *Engine) Do(ctx context.Context, call Call, h Handler) Verdict {
 	if reply.State == StateGranted {
 		return e.run(ctx, call, h, a, begin)
 	}
+	e.warnShared(ctx, outer, reply.State)
 	return e.answer(ctx, a, reply.State, reply.Response, begin, false)
 }
 
@@ -286,6 +311,7 @@ func (a *Attempt) late(reply ClaimReply, _ error) {
 // run runs the handler for a claim that was granted.
 func (e *Engine) run(ctx context.Context, call Call, h Handler, a *Attempt, begin time.Time) Verdict {
 	inner, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attemptKey{}, a))
+	inner = core.WithOutcome(inner, a.inside.report)
 	a.ctx, a.cancel = inner, cancel
 	// Whatever happens, the handler's context ends with it.
 	defer cancel(core.ErrReleased)
@@ -294,10 +320,8 @@ func (e *Engine) run(ctx context.Context, call Call, h Handler, a *Attempt, begi
 		return e.refuse(ctx, begin, core.ReasonClosing, core.ErrClosed)
 	}
 	defer e.keeper.stop(a)
-	section, refusal := e.lock(ctx, inner, call)
+	section, refusal := e.lockBefore(ctx, inner, call, a)
 	if refusal != nil {
-		// The handler did not run, and has marked nothing.
-		e.abandon(inner, a, nil)
 		return e.refused(ctx, begin, refusal)
 	}
 	waited := time.Since(begin)
@@ -365,6 +389,7 @@ func (e *Engine) settle(
 	}
 	marked, large := a.end()
 	k := classify(a.protocol, answer.Status)
+	refused := a.inside.answer(!answered || !success(a.protocol, answer.Status))
 	switch {
 	case large == superseded:
 		section.Leave(ctx)
@@ -384,6 +409,9 @@ func (e *Engine) settle(
 		e.keeper.finish(a)
 		d.Reason, d.Err = lost.Reason, lost.Err
 		return Verdict{Refusal: lost}
+	case refused != nil && large == small:
+		e.notOurs(ctx, a, section, refused, marked, d)
+		return Verdict{inside: refused}
 	case e.config.stores(k, marked):
 		var envelope []byte
 		if large == small && int64(len(answer.Body)) <= e.config.maxResponse {
@@ -417,11 +445,15 @@ func (e *Engine) settle(
 func (e *Engine) panicked(ctx context.Context, a *Attempt, section core.Section, d *core.Decided) {
 	lost := section.Lost() != nil || e.keeper.lost(a) != nil
 	marked, large := a.end()
+	refused := a.inside.answer(true)
+	lost = lost || refused != nil && refused.Ran
 	switch {
 	case large == stored || large == superseded:
 		section.Leave(ctx)
 		e.keeper.finish(a)
 		d.Outcome = core.DecidedStored
+	case refused != nil && !refused.Ran && !marked && large == small:
+		e.notOurs(ctx, a, section, refused, marked, d)
 	case e.config.stores(failed, marked):
 		var envelope []byte
 		if large == small {
@@ -539,7 +571,10 @@ var (
 
 // pass runs the handler without a record, under the lock if there is a guard.
 func (e *Engine) pass(ctx context.Context, call Call, h Handler, a *Attempt) Verdict {
-	inner := context.WithValue(ctx, attemptKey{}, a)
+	inner := ctx
+	if a != fromContext(ctx) {
+		inner = context.WithValue(ctx, attemptKey{}, a)
+	}
 	if g := e.config.guard; g != nil {
 		return Verdict{Refusal: g.Do(inner, call, h.Pass)}
 	}

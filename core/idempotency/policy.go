@@ -39,6 +39,14 @@ func classify(protocol string, status int) class {
 	return settled
 }
 
+// success reports whether a status is one of success.
+func success(protocol string, status int) bool {
+	if protocol == GRPC {
+		return status == 0
+	}
+	return status < 400
+}
+
 // stores reports whether an answer is stored; otherwise its claim is released.
 func (c *config) stores(k class, marked bool) bool {
 	return k == settled || marked || c.storeAll || c.strict && k == failed

@@ -60,6 +60,10 @@ type Handler func(ctx context.Context, account string, amount int64) (Outcome, s
 type Endpoint struct {
 	Engine *idempotency.Engine
 	Handle Handler
+	// Lock, unless nil, is the rule of a Serialize as a middleware of its own
+	// behind Idempotent, and Again the engine of a second Idempotent there.
+	Lock  *core.Guard
+	Again *idempotency.Engine
 	// HTTP is the handler instead, in cases of HTTP alone.
 	HTTP http.HandlerFunc
 	// Left is closed when the context of a request in front of Idempotent has
@@ -145,7 +149,7 @@ type httpClient struct {
 
 // httpStatuses is what DESIGN says, independently of the adapters.
 var httpStatuses = map[core.Reason]int{
-	core.ReasonKeyMissing: 400, core.ReasonKeyMalformed: 400, core.ReasonNoPrincipal: 400,
+	core.ReasonBadKey: 400, core.ReasonKeyMissing: 400, core.ReasonKeyMalformed: 400, core.ReasonNoPrincipal: 400,
 	core.ReasonInFlight: 409, core.ReasonOutcomeUnknown: 409, core.ReasonResponseUnavailable: 409,
 	core.ReasonKeyExpired: 410, core.ReasonBodyTooLarge: 413, core.ReasonKeyReused: 422, core.ReasonHeld: 423,
 	core.ReasonLost: 500, core.ReasonNoRecord: 503, core.ReasonClosing: 503,

@@ -1,0 +1,141 @@
+package idempotency
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"sync"
+	"sync/atomic"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// inside is what guards, and engines of other stores, that run inside an attempt
+// have answered in place of the handler. None of that is ever stored: it tells of
+// one moment, and a retry has to get the handler's answer.
+type inside struct {
+	mu      sync.Mutex // the handler may use several goroutines
+	ran     bool       // the handler of one of them ran, and the answer was its own
+	refused *core.Refusal
+	lost    *core.Refusal
+}
+
+// report is the function of core.WithOutcome.
+func (i *inside) report(refusal *core.Refusal) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case refusal == nil:
+		i.ran = true
+	case refusal.Ran:
+		i.lost = refusal
+	default:
+		i.refused = refusal
+	}
+}
+
+// answer returns the refusal that an answer comes from, nil if the answer is the
+// handler's own. failed says that the answer is none of success.
+//
+// A handler may ask a guard, be refused, and have its effect all the same. So an
+// answer of success is the handler's, and so is one that came after the handler of
+// some guard has run.
+func (i *inside) answer(failed bool) *core.Refusal {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case !failed:
+		return nil
+	case i.lost != nil:
+		return i.lost
+	case i.ran:
+		return nil
+	}
+	return i.refused
+}
+
+// notOurs settles an attempt whose answer is that of a guard inside it. Nothing is
+// stored. The claim is given up, unless the handler has run or the effect is
+// marked: then the outcome is unknown, and the claim is left to lapse.
+func (e *Engine) notOurs(
+	ctx context.Context, a *Attempt, section core.Section, refusal *core.Refusal, marked bool, d *core.Decided,
+) {
+	if refusal.Ran || marked {
+		section.Leave(ctx)
+		e.keeper.finish(a)
+		d.Reason, d.Err = refusal.Reason, refusal.Err
+		return
+	}
+	e.abandon(ctx, a, section.Leave)
+	d.Outcome = core.DecidedReleased
+}
+
+// enclosing returns the attempt that ctx runs under if it is for the same key of
+// the same principal, and has not ended.
+func (e *Engine) enclosing(ctx context.Context, call Call, key string) *Attempt {
+	a := fromContext(ctx)
+	if a == nil || a.engine == nil {
+		return nil
+	}
+	scope, err := e.scope(ctx, call)
+	if err != nil || recordID(scope, key) != a.id {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return nil
+	}
+	return a
+}
+
+// sameRequest reports whether a request inside an attempt is the attempt's own: the
+// middleware is there twice, on a group and on a route. Its record would be held by
+// the attempt that waits for it. A request for something else, or to a service with
+// another Store, is one of its own: if the attempt fails and is carried out again,
+// the inner record must still answer.
+func (e *Engine) sameRequest(a *Attempt, call Call) bool {
+	method, path, query := call.Target()
+	return a.protocol == call.Protocol() && a.target == [3]string{method, path, query} &&
+		sameStore(e.keeper.store, a.engine.keeper.store)
+}
+
+func sameStore(a, b Store) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
+}
+
+// nesting notes what was logged about requests inside requests.
+type nesting struct{ twice, shared atomic.Bool }
+
+// warnTwice says once that an endpoint has the middleware twice.
+func (e *Engine) warnTwice(ctx context.Context) {
+	if e.nesting.twice.CompareAndSwap(false, true) {
+		slog.WarnContext(ctx, "interlock: a request passes the idempotency middleware twice, on a group and on a route "+
+			"for one; the inner one lets the request through, and its options do not count, except Under: remove one of the two",
+			"rule", e.config.name)
+	}
+}
+
+// warnShared says once that the record of a request is the one of the request that
+// it is made in.
+func (e *Engine) warnShared(ctx context.Context, outer *Attempt, state State) {
+	if outer != nil && (state == StateInFlight || state == StateMismatch) && e.nesting.shared.CompareAndSwap(false, true) {
+		slog.WarnContext(ctx, "interlock: an idempotent request makes another one with the same key, and both keep their records "+
+			"in one place, so the inner one is refused: give the Store of each service a Prefix of its own",
+			"rule", e.config.name, "outer", outer.engine.config.name)
+	}
+}
+
+// lockBefore is lock, and gives the claim up if the handler is not to run: the lock
+// refused, or a function of the rule (KeyFunc, PerPrincipal, an observer) panicked.
+func (e *Engine) lockBefore(ctx, inner context.Context, call Call, a *Attempt) (section core.Section, refusal *core.Refusal) {
+	locked := false
+	defer func() {
+		if !locked { // the handler did not run, and has marked nothing
+			e.abandon(inner, a, nil)
+		}
+	}()
+	section, refusal = e.lock(ctx, inner, call)
+	locked = refusal == nil
+	return section, refusal
+}
