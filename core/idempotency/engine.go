@@ -204,19 +204,6 @@ func (e *Engine) scope(ctx context.Context, call Call) (string, error) {
 	return scope, err
 }
 
-// reasonOf is core.ReasonOf, except that a store that does not answer is one of
-// records here.
-func reasonOf(ctx context.Context, err error) core.Reason {
-	if errors.Is(err, ErrDamaged) {
-		return core.ReasonNoRecord
-	}
-	reason := core.ReasonOf(ctx, err)
-	if reason == core.ReasonUnavailable {
-		return core.ReasonNoRecord
-	}
-	return reason
-}
-
 // unavailable makes an error of a store one that says so.
 func unavailable(err error) error {
 	if errors.Is(err, core.ErrUnavailable) || errors.Is(err, ErrDamaged) {
@@ -232,8 +219,8 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 	if ctx.Err() != nil { // or a claim would have to be given up again
 		return reply, fmt.Errorf("interlock: claiming a record: %w", context.Cause(ctx))
 	}
-	over := time.Now().Add(c.wait)
-	var poke chan struct{}
+	wait := replayWait{engine: e, id: a.id, over: time.Now().Add(c.wait)}
+	defer wait.end()
 	for {
 		sent := time.Now()
 		reply, err = k.store.Claim(ctx, ClaimRequest{
@@ -242,6 +229,9 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 			Waits: c.wait > 0, Deadline: sent.Add(storeWait), Late: a.late,
 		})
 		if errors.Is(err, core.ErrPending) {
+			if wait.outOfTime(ctx) {
+				return ClaimReply{State: StateInFlight}, nil
+			}
 			if ctx.Err() != nil {
 				return reply, fmt.Errorf("interlock: claiming a record: %w", context.Cause(ctx))
 			}
@@ -264,33 +254,9 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 			}
 			a.ambiguous = true // it is ours, and has to be given back
 			err = fmt.Errorf("%w: a claim came after the end of its lease", core.ErrUnavailable)
-		case reply.State == StateInFlight && now.Before(over):
-			// Sleep until something may have changed: the holder is done, its
-			// lease is over, or we may not be told.
-			if poke == nil {
-				woken := make(chan struct{}, 1) // captured alone: those who do not wait pay nothing
-				poke = woken
-				stop := k.store.Await(a.id, sent, func() {
-					select {
-					case woken <- struct{}{}:
-					default:
-					}
-				})
-				defer stop()
-			}
-			nap := reply.Left + time.Millisecond
-			if !reply.Listed {
-				nap = min(nap, pollWait)
-			}
-			timer := time.NewTimer(min(nap, over.Sub(now)))
-			select {
-			case <-poke:
-			case <-timer.C:
-			case <-ctx.Done():
-				err = fmt.Errorf("interlock: waiting for a request in flight: %w", context.Cause(ctx))
-			}
-			timer.Stop()
-			if err == nil {
+		case reply.State == StateInFlight:
+			var again bool
+			if again, err = wait.sleep(ctx, reply, sent); again {
 				continue
 			}
 		}

@@ -882,7 +882,7 @@ func TestADuplicateWaitsAndGetsTheAnswer(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
-		w.want(serve(ctx, e, post("gone"), answers(200, &n)), "deadline")
+		w.want(serve(ctx, e, post("gone"), answers(200, &n)), "idempotency-in-flight")
 		wg.Wait()
 		if len(w.store.watchers) > 0 {
 			for id, left := range w.store.watchers {

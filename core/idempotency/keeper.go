@@ -50,6 +50,8 @@ type keeper struct {
 	closing bool          // nothing new
 	closed  bool          // nothing at all
 	work    sync.WaitGroup
+
+	waiters waiters // with a mutex of its own
 }
 
 // watch is what the keeper knows of an attempt; guarded by its mutex.

@@ -24,6 +24,8 @@ type config struct {
 	maxHold   time.Duration
 	wait      time.Duration
 
+	maxWaiters int
+
 	maxRequest  int64
 	maxResponse int64
 	backlog     int64
@@ -54,6 +56,7 @@ func defaults() config {
 	return config{
 		name: "idempotency", lease: defaultLease, retention: defaultRetention, maxHold: defaultMaxHold,
 		maxRequest: defaultLimit, maxResponse: defaultLimit, backlog: defaultBacklog,
+		maxWaiters: defaultWaiters,
 	}
 }
 
@@ -180,7 +183,9 @@ func StoreAll() Option {
 }
 
 // WaitReplay lets a duplicate of a request in flight wait for up to d, and then
-// replays the response. Default 0: it is refused (core.ReasonInFlight).
+// replays the response. At the end of d, or of the duplicate's own deadline, it is
+// refused (core.ReasonInFlight). MaxWaiters bounds how many wait. Default 0: it is
+// refused at once.
 func WaitReplay(d time.Duration) Option {
 	return func(c *config) {
 		if d < 0 {

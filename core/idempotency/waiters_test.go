@@ -1,0 +1,92 @@
+package idempotency_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// inFlight runs f while a payment with the key k is being made, which takes 10 s.
+func (w *world) inFlight(e *idempotency.Engine, f func()) {
+	w.Helper()
+	var wg sync.WaitGroup
+	n := 0
+	wg.Go(func() {
+		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			<-time.After(10 * time.Second)
+			return answers(201, &n)(ctx, a)
+		}), "201 run 1")
+	})
+	synctest.Wait()
+	f()
+	wg.Wait()
+}
+
+func TestADuplicateOutOfTimeIsToldOfTheRequestInFlight(t *testing.T) {
+	never := func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) { panic("it runs") }
+	inBubble(t, func(w *world) {
+		e := w.engine(idempotency.WaitReplay(time.Minute))
+		w.inFlight(e, func() {
+			ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+			defer cancel()
+			w.want(serve(ctx, e, post("k"), never), "idempotency-in-flight")
+			w.store.onCall(func(c call) fault { // the deadline is over while the store is asked once more
+				if c.op == "claim" && w.store.records[c.id].waits {
+					return fault{after: 900 * time.Millisecond}
+				}
+				return fault{}
+			})
+			ctx, cancel = context.WithTimeout(w.Context(), time.Second)
+			defer cancel()
+			w.want(serve(ctx, e, post("k"), never), "idempotency-in-flight")
+			w.store.up()
+			gone, leave := context.WithCancel(w.Context())
+			time.AfterFunc(time.Second, leave)
+			w.want(serve(gone, e, post("k"), never), "canceled")
+		})
+	})
+	inBubble(t, func(w *world) { // nothing is known of the record, nor of a lock
+		e := w.engine()
+		w.store.onCall(func(call) fault { return fault{after: time.Minute, unsent: true} })
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		w.want(serve(ctx, e, post("k"), never), "idempotency-unavailable")
+		w.store.up()
+		<-time.After(time.Minute)
+	})
+}
+
+func TestDuplicatesThatWaitAreBounded(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine(idempotency.WaitReplay(time.Minute), idempotency.MaxWaiters(3))
+		other := e.With(idempotency.MaxWaiters(5))
+		n := 0
+		w.inFlight(e, func() {
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() { w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "replay 201 run 1") })
+			}
+			synctest.Wait()
+			begin := time.Now()
+			w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-in-flight")
+			if d := time.Since(begin); d != 0 {
+				t.Errorf("refused after %v", d)
+			}
+			w.want(serve(w.Context(), e, post("another"), answers(200, &n)), "200 run 1")
+			wg.Go(func() { w.want(serve(w.Context(), other, post("k"), answers(200, &n)), "replay 201 run 1") })
+			wg.Wait()
+		})
+		// All have left.
+		w.store.lapse()
+		if err := e.Forget(w.Context(), "alice", "k"); err != nil {
+			t.Fatal(err)
+		}
+		w.inFlight(e, func() {
+			w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "replay 201 run 1")
+		})
+	})
+}
