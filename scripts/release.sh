@@ -1,0 +1,40 @@
+#!/bin/sh
+# Checks that a release can be made and tags it; pushes nothing.
+#
+#   scripts/release.sh v0.4.0
+#
+# CHECK names the command that has to pass, `make check` by default.
+set -eu
+cd "$(dirname "$0")/.."
+
+fail() {
+	printf 'release.sh: %s\n' "$*" >&2
+	exit 1
+}
+
+version=${1:-}
+case $version in
+v[0-9]*.[0-9]*.[0-9]*) ;;
+*) fail "usage: scripts/release.sh v0.4.0" ;;
+esac
+echo "$version" | grep -Eq '^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$' ||
+	fail "$version is not a version; v0.4.0 and v0.4.0-rc.1 are"
+
+branch=$(git branch --show-current)
+[ "$branch" = main ] || fail "a release is made on main, this is '$branch'"
+[ -z "$(git status --porcelain)" ] || fail "there are uncommitted changes; commit them first"
+if git rev-parse -q --verify "refs/tags/$version" >/dev/null; then
+	fail "$version exists already"
+fi
+last=$(git tag --list 'v[0-9]*' --sort=-v:refname | head -n 1)
+if [ -n "$last" ]; then
+	highest=$(printf '%s\n%s\n' "$last" "$version" | sort -V | tail -n 1)
+	[ "$highest" = "$version" ] || fail "$version is below $last"
+fi
+grep -Eq "^## \[${version#v}\] - [0-9]{4}-[0-9]{2}-[0-9]{2}\$" CHANGELOG.md ||
+	fail "CHANGELOG.md has no line '## [${version#v}] - YYYY-MM-DD'"
+
+${CHECK:-make check} || fail "the check failed"
+
+git tag -a "$version" -m "Release $version"
+echo "tagged $version; publish it with: git push origin main $version"
