@@ -37,8 +37,9 @@
 //	debit := core.Serialize(locker, "account/{id}")
 //
 // A value that is missing is an error, never an empty part of a key: everybody
-// sharing one lock is the worst that could happen. And a handler never runs
-// without its lock unless it was told to (FailOpen).
+// sharing one lock is the worst that could happen. And a handler runs
+// without its lock only where the program asks for that (FailOpen, the Skipper of an
+// adapter), or where no route matched, for the framework to answer with its 404.
 //
 // What to do where a lock is lost all the same: Commit asks the store before a
 // transaction is committed, CheckAnswer before a success is answered, and OnLost

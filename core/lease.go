@@ -21,6 +21,10 @@ import (
 // Watchdog and MaxHold do not apply.
 //
 // A Lease is safe for concurrent use.
+//
+// A nil *Lease, as [LeaseFromContext] returns it where no lock is held, holds
+// nothing: Token is 0, which a fence refuses, Err, Check and Release return
+// [ErrNoLease], Key is empty, and Context is context.Background().
 type Lease struct {
 	parent context.Context
 	obs    *Observation
@@ -53,6 +57,9 @@ type standard struct {
 
 // turns are the locks of the lease.
 func (l *Lease) turns() []*turn {
+	if l == nil {
+		return nil
+	}
 	if l.several != nil {
 		return *l.several
 	}
@@ -65,7 +72,12 @@ func (l *Lease) locker() *Locker { return l.turns()[0].entry.shard.locker }
 func (l *Lease) outer() *Lease { return LeaseFromContext(l.parent) }
 
 // Key returns the lock's key; of several the first in sorted order.
-func (l *Lease) Key() string { return l.turns()[0].key() }
+func (l *Lease) Key() string {
+	if l == nil {
+		return ""
+	}
+	return l.turns()[0].key()
+}
 
 // Keys returns the keys of all locks of the lease, sorted.
 func (l *Lease) Keys() []string {
@@ -81,7 +93,12 @@ func (l *Lease) Keys() []string {
 // the key, by whichever process. It protects only where the resource remembers
 // the highest token it has seen and refuses smaller ones. Re-entering keeps the
 // token. Of several keys it is that of Key; see TokenFor.
-func (l *Lease) Token() int64 { return l.turns()[0].token }
+func (l *Lease) Token() int64 {
+	if l == nil {
+		return 0
+	}
+	return l.turns()[0].token
+}
 
 // TokenFor returns the fencing token of one of several keys, and whether the
 // lease holds that key.
@@ -99,6 +116,9 @@ func (l *Lease) TokenFor(key string) (int64, bool) {
 // the TTL less a margin for clock drift (1 % and 2 ms). Of several keys it is
 // the earliest.
 func (l *Lease) Deadline() time.Time {
+	if l == nil {
+		return time.Time{}
+	}
 	first := never
 	for _, t := range l.turns() {
 		sh := t.entry.shard
@@ -115,6 +135,9 @@ func (l *Lease) Deadline() time.Time {
 // context. After the machine was suspended (its wall clock ran ahead) it answers
 // ErrLost until a renewal has confirmed the lease; Check waits for that.
 func (l *Lease) Err() error {
+	if l == nil {
+		return ErrNoLease
+	}
 	now, ahead := l.locker().clock.read()
 	for _, t := range l.turns() {
 		if err := t.check(now, ahead); err != nil {
@@ -133,6 +156,9 @@ func (l *Lease) Err() error {
 // a fencing token removes. It returns nil, what Err returns, or an error that
 // matches ErrUnavailable when the store did not answer.
 func (l *Lease) Check(ctx context.Context) error {
+	if l == nil {
+		return ErrNoLease
+	}
 	for _, t := range l.turns() {
 		if err := l.locker().confirm(ctx, t); err != nil {
 			return err
@@ -153,6 +179,9 @@ func (l *Lease) Check(ctx context.Context) error {
 // clock and the store could not be asked. Neither is worth failing a request that has succeeded,
 // and a guard does not.
 func (l *Lease) Release(ctx context.Context) error {
+	if l == nil {
+		return ErrNoLease
+	}
 	l.released.Do(func() {
 		l.gone.Store(true)
 		l.release(ctx)
@@ -199,10 +228,17 @@ func (l *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) 
 // (LeaseFromContext) and ends when the lease can no longer be trusted, with
 // cause ErrLost or ErrMaxHold (context.Cause), and after the last hold is
 // released, with cause ErrReleased.
-func (l *Lease) Context() context.Context { return (*leaseContext)(l) }
+func (l *Lease) Context() context.Context {
+	if l == nil {
+		return context.Background()
+	}
+	return (*leaseContext)(l)
+}
 
 // LeaseFromContext returns the lease under which ctx runs, the innermost of
-// several, or nil.
+// several, or nil: outside of a lock, and in a handler that a guard let through
+// without one ([FailOpen], a route that did not match, a Skipper of an adapter). The
+// methods of a nil lease do not panic; see [Lease].
 func LeaseFromContext(ctx context.Context) *Lease {
 	l, _ := ctx.Value(leaseKey{}).(*Lease)
 	return l

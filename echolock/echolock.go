@@ -98,7 +98,7 @@ func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 func track(ctx context.Context, ec echo.Context, next echo.HandlerFunc) (*httpx.Writer, error) {
 	res := ec.Response()
 	tracked := &httpx.Writer{ResponseWriter: res.Writer, Ctx: ctx}
-	res.Writer = tracked
+	res.Writer = tracked.ForHandler()
 	defer func() {
 		res.Writer = tracked.ResponseWriter
 		if tracked.Refused {

@@ -123,7 +123,9 @@
 //
 // Under puts a lock around the handler: first the claim, then the lock, and in the
 // end the reply is stored and the lock released in one round trip. A replay takes
-// no lock. The method then has no rule of its own, or it would wait for itself:
+// no lock. A rule of the same key for the method, beside Under, does no harm but
+// does nothing either: the call enters the lock again that it holds. In front of
+// Idempotent it makes replays wait for the lock. So the method has none of its own:
 //
 //	pay := engine.With(idempotency.Under(core.Serialize(locker, "account/{id}")))
 //

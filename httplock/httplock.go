@@ -24,7 +24,7 @@ func Serialize(guard *core.Guard, opts ...Option) func(http.Handler) http.Handle
 			var tracked *httpx.Writer
 			refusal := guard.Do(r.Context(), q, func(ctx context.Context) bool {
 				tracked = &httpx.Writer{ResponseWriter: w, Ctx: ctx}
-				serve(ctx, next, tracked, r)
+				serve(ctx, next, tracked.ForHandler(), r)
 				return tracked.Answered
 			})
 			if refusal != nil {

@@ -570,7 +570,7 @@ func TestWriterKnowsWhenTheAnswerHasBegun(t *testing.T) {
 				t.Error(err)
 			}
 		}, false},
-		"flush":      {func(w *httpx.Writer) { w.Flush() }, true},
+		"flush":      {func(w *httpx.Writer) { w.ForHandler().(http.Flusher).Flush() }, true},
 		"controller": {func(w *httpx.Writer) { _ = http.NewResponseController(w).Flush() }, true},
 		"flush that cannot": {func(w *httpx.Writer) {
 			w.ResponseWriter = httpxtest.Deaf{Headers: http.Header{}}
@@ -579,7 +579,7 @@ func TestWriterKnowsWhenTheAnswerHasBegun(t *testing.T) {
 			}
 		}, false},
 		"hijack that fails": {func(w *httpx.Writer) {
-			if _, _, err := w.Hijack(); !errors.Is(err, http.ErrNotSupported) {
+			if _, _, err := http.NewResponseController(w.ForHandler()).Hijack(); !errors.Is(err, http.ErrNotSupported) {
 				t.Error(err)
 			}
 		}, false},

@@ -36,7 +36,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) h
 				},
 				Pass: func(ctx context.Context) bool {
 					tracked = &httpx.Writer{ResponseWriter: w, Ctx: ctx}
-					serve(ctx, next, tracked, r)
+					serve(ctx, next, tracked.ForHandler(), r)
 					return tracked.Answered
 				},
 			})

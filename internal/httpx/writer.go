@@ -13,9 +13,9 @@ import (
 
 // Writer notes whether a response was begun, and asks the guard before it is. It
 // keeps what the writer below can do: http.ResponseController finds that by
-// Unwrap, handlers that assert http.Flusher, http.Hijacker, io.ReaderFrom or
-// io.StringWriter find these. Like the writer below it is not safe for concurrent
-// use.
+// Unwrap, handlers that assert io.ReaderFrom or io.StringWriter find these, and
+// http.Flusher and http.Hijacker in what ForHandler returns. Like the writer below
+// it is not safe for concurrent use.
 type Writer struct {
 	http.ResponseWriter
 	// Ctx is the context that the guard gave to the handler; nil asks nobody.
@@ -103,11 +103,58 @@ func (w *Writer) FlushError() error {
 	return err
 }
 
+// ForHandler is the Writer as the handler gets it: an http.Flusher if a writer below
+// can flush, and an http.Hijacker if one can be taken over. A handler that asserts
+// one of them learns from that whether to stream.
+func (w *Writer) ForHandler() http.ResponseWriter {
+	canFlush := below[http.Flusher](w.ResponseWriter) || below[interface{ FlushError() error }](w.ResponseWriter)
+	canHijack := below[http.Hijacker](w.ResponseWriter)
+	switch {
+	case canFlush && canHijack:
+		return both{w}
+	case canFlush:
+		return flusher{w}
+	case canHijack:
+		return hijacker{w}
+	}
+	return w
+}
+
+// below reports whether a writer, or one that it wraps, is a T: as
+// http.ResponseController looks for it.
+func below[T any](w http.ResponseWriter) bool {
+	for {
+		if _, ok := w.(T); ok {
+			return true
+		}
+		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return false
+		}
+		w = outer.Unwrap()
+	}
+}
+
+type (
+	flusher  struct{ *Writer }
+	hijacker struct{ *Writer }
+	both     struct{ *Writer }
+)
+
 // Flush is FlushError for those who assert http.Flusher.
-func (w *Writer) Flush() { _ = w.FlushError() }
+func (w flusher) Flush() { _ = w.FlushError() }
+
+// Flush is FlushError for those who assert http.Flusher.
+func (w both) Flush() { _ = w.FlushError() }
 
 // Hijack takes the connection over.
-func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
+
+// Hijack takes the connection over.
+func (w both) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
+
+// hijack takes the connection over.
+func (w *Writer) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	before := w.Answered
 	if !w.begin(http.StatusSwitchingProtocols) {
 		return nil, nil, core.ErrLost

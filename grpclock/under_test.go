@@ -1,0 +1,73 @@
+package grpclock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/grpclock"
+	"github.com/interlock-go/interlock/grpclock/internal/testpb"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// A method with a rule, and with Under on top, enters the lock twice and does not
+// wait for itself.
+func TestARuleBesideUnderEntersTheLockAgain(t *testing.T) {
+	for name, ruleFirst := range map[string]bool{"rule in front": true, "rule behind": false} {
+		t.Run(name, func(t *testing.T) {
+			store, err := redisstore.New(redistest.Shared(t).Client(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			locker, err := core.New(store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			engine, err := idempotency.New(store, idempotency.Scope(
+				func(context.Context, core.Request) (string, error) { return "alice", nil },
+			), idempotency.Under(core.Serialize(locker, "account/{id}")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = engine.Close(context.Background())
+				_ = locker.Close(context.Background())
+				_ = store.Close()
+			})
+			rule := grpclock.UnaryServerInterceptor(grpclock.Rules{debit: core.Serialize(locker, "account/{id}", core.Wait(time.Minute))})
+			idempotent := grpclock.Idempotent(grpclock.Methods{debit: engine})
+			chain := []grpc.UnaryServerInterceptor{idempotent, rule}
+			if ruleFirst {
+				chain = []grpc.UnaryServerInterceptor{rule, idempotent}
+			}
+			holds := 0
+			chain = append(chain, func(ctx context.Context, _ any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+				for _, h := range locker.Held() {
+					holds = h.Holds
+				}
+				return &testpb.Reply{Text: core.LeaseFromContext(ctx).Key()}, nil
+			})
+			client := testpb.NewBankClient(dial(t, start(t, bank{}, grpc.ChainUnaryInterceptor(chain...))))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for range 2 { // the second is a replay
+				reply, err := client.Debit(metadata.AppendToOutgoingContext(ctx, "idempotency-key", `"`+t.Name()+`"`), &testpb.Request{Id: "42"})
+				if err != nil || reply.GetText() != "account/42" {
+					t.Fatalf("%v, %v", reply, err)
+				}
+			}
+			if holds != 2 {
+				t.Errorf("the lock was entered %d times, want 2", holds)
+			}
+			if held := locker.Held(); len(held) != 0 {
+				t.Errorf("still held: %v", held)
+			}
+		})
+	}
+}
