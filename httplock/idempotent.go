@@ -16,7 +16,9 @@ import (
 //
 //	httplock.Idempotent(engine.With(idempotency.Under(debit)))
 //
-// It goes around a handler, inside the router and behind authentication. It
+// It goes around a handler, inside the router and behind authentication, and inside
+// http.TimeoutHandler, never around it: that answers 503 while the handler still
+// runs, which here would give the claim up, and a retry would run beside it. It
 // panics if engine is nil.
 func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) http.Handler {
 	if engine == nil {

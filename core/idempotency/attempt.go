@@ -29,8 +29,9 @@ type Attempt struct {
 	sent       time.Time // from when the lease counts
 	ambiguous  bool      // a try of the claim may be executed later
 
-	ctx    context.Context // the handler's
-	cancel context.CancelCauseFunc
+	ctx     context.Context // the handler's
+	cancel  context.CancelCauseFunc
+	section core.Section // what the handler runs in
 
 	// mu orders what changes the record on behalf of the handler: its end and a
 	// MarkEffect of a goroutine that it left behind, for one.
@@ -52,6 +53,7 @@ const (
 	passing              // sent, and nothing was stored
 	stored               // sent after its record was settled
 	superseded           // not sent, since another attempt took over
+	withheld             // not sent, since the lock was lost (core.CheckAnswer)
 )
 
 type attemptKey struct{}
@@ -147,11 +149,15 @@ func (a *Attempt) Limit() int64 { return a.engine.config.maxResponse }
 // Limit, before any of it leaves. It settles the record as one whose response is
 // not available, and reports whether the answer may be sent: what was captured,
 // and then all that follows, as it comes. If not, another attempt has taken over,
-// and the answer is to be dropped; the Verdict has the other's. Later calls
+// or the rule checks answers (core.CheckAnswer) and the lock was lost: the answer is
+// to be dropped, and the Verdict has the other's, or the refusal. Later calls
 // return the same.
 func (a *Attempt) TooLarge(status int) (send bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.large == small && !a.section.BeginAnswer(success(a.protocol, status)) {
+		a.large = withheld
+	}
 	if a.large == small {
 		a.large = passing
 		if a.engine.config.stores(classify(a.protocol, status), a.marked) {
@@ -163,7 +169,7 @@ func (a *Attempt) TooLarge(status int) (send bool) {
 			}
 		}
 	}
-	return a.large != superseded
+	return a.large != superseded && a.large != withheld
 }
 
 // end says that the handler has ended, and returns what it left.

@@ -290,6 +290,7 @@ func (e *Engine) run(ctx context.Context, call Call, h Handler, a *Attempt, begi
 	if refusal != nil {
 		return e.refused(ctx, begin, refusal)
 	}
+	a.section = section
 	waited := time.Since(begin)
 	decided := core.Decided{Outcome: core.DecidedUnknown, Generation: a.generation, Waited: waited}
 	defer func() { e.decide(ctx, decided) }()
@@ -343,7 +344,7 @@ func (e *Engine) settle(
 	ctx context.Context, a *Attempt, section core.Section, answer Response, answered bool, d *core.Decided,
 ) Verdict {
 	// A rule that checks answers may hold a success back (core.CheckAnswer).
-	answered = answered && section.BeginAnswer(answer.Status < 400)
+	answered = answered && section.BeginAnswer(success(a.protocol, answer.Status))
 	// Read before the lock is released.
 	lost := section.Lost()
 	if cause := e.keeper.lost(a); lost == nil && cause != nil {
@@ -368,7 +369,7 @@ func (e *Engine) settle(
 			d.Outcome = core.DecidedPending
 		}
 		return Verdict{}
-	case lost != nil && !answered && large == small:
+	case lost != nil && (large == withheld || !answered && large == small):
 		// The handler gave up since its context ended, or for reasons of its
 		// own: what it did is not known. The claim is left to lapse.
 		section.Leave(ctx)
@@ -381,7 +382,7 @@ func (e *Engine) settle(
 	case e.config.stores(k, marked):
 		var envelope []byte
 		if large == small && int64(len(answer.Body)) <= e.config.maxResponse {
-			envelope = encode(a.protocol, answer, e.config.keeper(a.protocol, answer.Header))
+			envelope = e.config.seal(ctx, encode(a.protocol, answer, e.config.keeper(a.protocol, answer.Header)))
 		}
 		reply, err := e.commit(ctx, a, envelope, section.Leave)
 		switch {
@@ -424,7 +425,7 @@ func (e *Engine) panicked(ctx context.Context, a *Attempt, section core.Section,
 		var envelope []byte
 		if large == small {
 			answer := panicked(a.protocol)
-			envelope = encode(a.protocol, answer, func(string) bool { return true })
+			envelope = e.config.seal(ctx, encode(a.protocol, answer, func(string) bool { return true }))
 		}
 		d.Outcome = core.DecidedStored
 		if reply, err := e.commit(ctx, a, envelope, section.Leave); err != nil {
@@ -501,7 +502,7 @@ func (e *Engine) verdict(a *Attempt, state State, response string, ran bool) (Ve
 	refusal := &core.Refusal{Ran: ran, Rule: e.config.name}
 	switch state {
 	case StateCompleted:
-		r, err := decode(a.protocol, response)
+		r, err := e.config.open(a.protocol, response)
 		if err == nil {
 			return Verdict{Replay: r}, nil
 		}

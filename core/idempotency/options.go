@@ -37,6 +37,7 @@ type config struct {
 	global   bool
 	scope    func(context.Context, core.Request) (string, error)
 	headers  map[string]bool // allow-list; nil: the default
+	sealing  *sealing        // nil: responses are stored as they are
 
 	guard    *core.Guard
 	observer core.Observer

@@ -133,14 +133,19 @@ var stacked = []row{
 	}},
 	{name: "two services in one process keep a record each", run: func(f *fixture) {
 		var b bank
-		store, err := redisstore.New(f.rdb, redisstore.Prefix("bank"))
+		bank, err := redisstore.New(f.rdb, redisstore.Prefix("bank"))
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Cleanup(func() { _ = store.Close() })
-		f.store, store = store, f.store
+		f.Cleanup(func() {
+			if err := bank.Close(); err != nil {
+				f.Error(err)
+			}
+		})
+		own := f.store
+		f.store = bank
 		inner := f.engine()
-		f.store = store
+		f.store = own
 		failures := 0
 		e := f.serveStacked(&Endpoint{
 			Engine: f.engine(), Again: inner,

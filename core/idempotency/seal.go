@@ -1,0 +1,105 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// Seal encrypts responses before they leave for the store, and decrypts them for a
+// replay. Without it the store has status, header and body of each response in
+// plain text for the retention, readable by all that can read its data, its backups
+// and its replicas. Keys and principals are stored as hashes in any case, and of a
+// request only its fingerprint (SHA-256).
+//
+// seal takes the bytes of a response, which it may not change, and returns what is
+// stored. open is its inverse. Both run on the goroutine of a request and must be
+// safe for concurrent use. An AEAD with a random nonce is what is meant
+// (crypto/cipher, NewGCMWithRandomNonce). A key is rotated by an open that knows the
+// old key as well for one retention.
+//
+// If seal fails or panics, the response is sent and not stored: a duplicate is
+// refused (core.ReasonResponseUnavailable), as for one over MaxResponse. If open
+// does, the duplicate is refused like one with a damaged record
+// (core.ReasonNoRecord). Either is logged through slog.Default at most once a second.
+//
+// Responses that were stored before the option was set are replayed as they are,
+// until their retention is over: the option hides responses from readers of the
+// store, and protects nothing from those that can write to it. An engine without
+// the option refuses sealed responses (core.ReasonNoRecord), so a process that is
+// not yet replaced refuses what its successors have stored. Default: none.
+func Seal(seal, open func([]byte) ([]byte, error)) Option {
+	return func(c *config) {
+		if seal == nil || open == nil {
+			c.fail("Seal: neither function may be nil")
+			return
+		}
+		c.sealing = &sealing{seal: seal, open: open}
+	}
+}
+
+// sealedVersion is the first byte of a sealed envelope; what follows is from seal.
+const sealedVersion = 'S'
+
+var (
+	errSeal   = errors.New("interlock: the response could not be sealed")
+	errSealed = fmt.Errorf("%w: the response is sealed, and the engine has no Seal", ErrDamaged)
+)
+
+type sealing struct {
+	seal, open func([]byte) ([]byte, error)
+	warned     atomic.Int64 // when the last error was logged, in unix nanoseconds
+}
+
+// seal seals an envelope, if there is one and the engine seals. It returns nil if
+// that fails: an envelope is never stored in plain text then.
+func (c *config) seal(ctx context.Context, envelope []byte) []byte {
+	s := c.sealing
+	if s == nil || envelope == nil {
+		return envelope
+	}
+	sealed, err := call(s.seal, envelope)
+	if err != nil {
+		s.log(ctx, c.name, "interlock: a response could not be sealed and is not stored", err)
+		return nil
+	}
+	return append(append(make([]byte, 0, 1+len(sealed)), sealedVersion), sealed...)
+}
+
+// open reads a stored envelope, sealed or not.
+func (c *config) open(protocol, envelope string) (*Response, error) {
+	if envelope == "" || envelope[0] != sealedVersion {
+		return decode(protocol, envelope)
+	}
+	s := c.sealing
+	if s == nil {
+		return nil, errSealed
+	}
+	opened, err := call(s.open, []byte(envelope[1:]))
+	if err != nil {
+		s.log(context.Background(), c.name, "interlock: a stored response could not be opened and is not replayed", err)
+		return nil, fmt.Errorf("%w: opening the response: %w", ErrDamaged, err)
+	}
+	return decode(protocol, string(opened))
+}
+
+// call calls a function of the application, whose panic must not keep a claim.
+func call(f func([]byte) ([]byte, error), b []byte) (out []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = nil, fmt.Errorf("%w: panic: %v", errSeal, p)
+		}
+	}()
+	return f(b)
+}
+
+// log writes at most one line a second.
+func (s *sealing) log(ctx context.Context, rule, text string, err error) {
+	now, last := time.Now().UnixNano(), s.warned.Load()
+	if now-last >= int64(time.Second) && s.warned.CompareAndSwap(last, now) {
+		slog.ErrorContext(ctx, text, "rule", rule, "error", err)
+	}
+}
