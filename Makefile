@@ -29,11 +29,15 @@ help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-8s %s\n", $$1, $$2 }'
 
 .PHONY: check
-check: deps vet lint known test ## All that CI runs; nothing else is needed before a commit
+check: deps vet lint known test plain ## All that CI runs; nothing else is needed before a commit
 
 .PHONY: test
 test: ## All tests of all modules, with the race detector; installs redis-server and PostgreSQL if they are missing
 	./scripts/test.sh
+
+.PHONY: plain
+plain: ## The same without the race detector, which hides what goes wrong only at full speed
+	RACE=0 ./scripts/test.sh
 
 .PHONY: race
 race: ## Some tests only, with the race detector: make race PKG=./core/... RUN=TestName

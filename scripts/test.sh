@@ -1,11 +1,14 @@
 #!/bin/sh
-# Runs all tests under the race detector, after installing what they need and
-# this machine lacks: a redis-server (or valkey-server), a C compiler, and for the
-# nested modules PostgreSQL.
+# Runs all tests under the race detector, or without it (RACE=0), after installing
+# what they need and this machine lacks: a redis-server (or valkey-server), a C
+# compiler, and for the nested modules PostgreSQL.
 #
 #   scripts/test.sh                            everything
 #   scripts/test.sh -run=TestLock ./core/...   arguments go to go test
-#   RACE=0 scripts/test.sh -bench=.            without the race detector
+#   RACE=0 scripts/test.sh                     without the race detector
+#
+# `make check` does both: the race detector slows the tests down, and some bugs show
+# only at full speed.
 #
 # Without a package (an argument that begins with a dot) the packages of all
 # modules are tested, those of nested modules with -short. On Debian the packages

@@ -661,7 +661,9 @@ func TestRetentionIsCountedFromTheCommitAndNeverShortened(t *testing.T) {
 func TestClusterKeepsRecordsAndLocksOnDifferentNodes(t *testing.T) {
 	set := redistest.Cluster(t, 3, 0)
 	rdb := set.Client(t)
-	store := newStore(t, rdb)
+	// On a busy machine the first connections to three nodes take longer than the
+	// second that a request has by default.
+	store := newStore(t, rdb, redisstore.Timeout(20*time.Second))
 	locker, err := core.New(store)
 	if err != nil {
 		t.Fatal(err)
@@ -670,8 +672,8 @@ func TestClusterKeepsRecordsAndLocksOnDifferentNodes(t *testing.T) {
 	account := core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
 		return []string{req.Native().(payment).path}, nil
 	})
-	e := newEngine(t, store, idempotency.Lease(600*time.Millisecond), idempotency.WaitReplay(10*time.Second),
-		idempotency.Under(core.Serialize(locker, "", account)))
+	e := newEngine(t, store, idempotency.Lease(3*time.Second), idempotency.WaitReplay(30*time.Second),
+		idempotency.Under(core.Serialize(locker, "", account, core.Wait(time.Minute))))
 	var bank bank
 	var wg sync.WaitGroup
 	for i := range 60 {
@@ -681,7 +683,7 @@ func TestClusterKeepsRecordsAndLocksOnDifferentNodes(t *testing.T) {
 				p.path = fmt.Sprint("/accounts/", i%7)
 				got := do(t.Context(), e, p, func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
 					if i%20 == 0 { // over a lease
-						timer := time.NewTimer(800 * time.Millisecond)
+						timer := time.NewTimer(4 * time.Second)
 						defer timer.Stop()
 						<-timer.C
 					}

@@ -22,7 +22,8 @@ var shared struct {
 
 // Main runs a package's tests, ends the shared server and then fails the
 // package if goroutines leaked. It is the whole of a TestMain and does not
-// return.
+// return. What go-redis and slog.Default() log meanwhile is shown only if a test
+// fails.
 func Main(m *testing.M, opts ...goleak.Option) {
 	goleak.VerifyTestMain(withShared{m}, opts...)
 }
@@ -33,10 +34,14 @@ type withShared struct{ m *testing.M }
 
 // Run implements goleak.TestingM.
 func (w withShared) Run() int {
+	logs := keepLogs()
 	code := w.m.Run()
 	if err := stopShared(); err != nil {
 		fmt.Fprintln(os.Stderr, "redistest:", err)
 		code = max(code, 1)
+	}
+	if code != 0 {
+		logs.show(os.Stderr)
 	}
 	return code
 }

@@ -34,17 +34,11 @@ var (
 	quiet   = redisstore.Logger(nowhere)
 )
 
-// mute is for go-redis, which tells of each connection that it loses.
-type mute struct{}
-
-func (mute) Printf(context.Context, string, ...any) {}
-
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(childEnv); mode != "" {
 		child(mode)
 		return
 	}
-	redis.SetLogger(mute{})
 	// Nearly all of the time is spent waiting for leases to end: more tests at a
 	// time than cores. What the command line says comes after it.
 	if err := flag.Set("test.parallel", "8"); err != nil {
