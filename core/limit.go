@@ -8,9 +8,7 @@ import (
 
 // PerPrincipal bounds what one principal may have of this process's locks, so
 // that nobody, by mistake or on purpose, holds so many or queues so often that
-// others find none. who finds the principal of a request: the tenant, the user,
-// the API key, as authentication in front of the guard left it in ctx; never
-// something that a client may choose.
+// others find none. who finds the principal of a request: see [RequestFunc].
 //
 // A principal's requests may hold, or wait for, maxHeld different locks, and at
 // most maxWaiting of the requests may wait at a time; both are at least 1. A
@@ -20,16 +18,11 @@ import (
 // ReasonPrincipalLimit (429, RESOURCE_EXHAUSTED) and an invitation to come back,
 // before the store is asked.
 //
-// An empty principal, or an error of who that matches ErrKey, refuses the request
-// as the client's mistake; any other error as the server's (ReasonInternal).
-//
 // The requests of all rules that are given the same Option value are counted
 // together; given to New, those of all its rules that have none of their own.
 // Counts are of this process alone, and take memory only for principals that have
 // a request under way. Default: no bound. For New or a rule.
-func PerPrincipal(
-	who func(ctx context.Context, req Request) (string, error), maxHeld, maxWaiting int,
-) Option {
+func PerPrincipal(who RequestFunc, maxHeld, maxWaiting int) Option {
 	l := &limit{who: who, held: maxHeld, waiting: maxWaiting, users: make(map[string]*usage)}
 	return func(c *config) {
 		switch {
@@ -49,7 +42,7 @@ func PerPrincipal(
 // enough to bound the different locks that a principal's requests are after:
 // none of them has to be looked at again when it is granted.
 type limit struct {
-	who           func(context.Context, Request) (string, error)
+	who           RequestFunc
 	held, waiting int
 
 	mu    sync.Mutex
@@ -82,11 +75,11 @@ type admitted struct {
 // is admitted is counted, in one critical section.
 func (l *limit) admit(ctx context.Context, req Request, locker *Locker, keys []string) (*admitted, error) {
 	principal, err := l.who(ctx, req)
-	switch {
-	case err != nil:
+	if err == nil && principal == "" {
+		err = errNothingFound // all requests without a principal would share one limit
+	}
+	if err != nil {
 		return nil, fmt.Errorf("interlock: finding the principal: %w", err)
-	case principal == "":
-		return nil, fmt.Errorf("%w: the principal is empty; everybody would share one limit", ErrKey)
 	}
 	a := &admitted{limit: l, principal: principal, locker: locker, keys: keys, waits: !locker.holdsAll(ctx, keys)}
 	l.mu.Lock()

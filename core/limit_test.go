@@ -285,7 +285,7 @@ func TestWithoutAPrincipalNoRequestRuns(t *testing.T) {
 				g := core.Serialize(w.locker, "account/{id}",
 					core.PerPrincipal(func(context.Context, core.Request) (string, error) { return c.principal, c.err }, 1, 1))
 				w.refused(w.Context(), g, one, c.want)
-				if w.acquires() != 0 || (logged.Len() > 0) != (c.want == core.ReasonInternal) {
+				if w.acquires() != 0 || (logged.Len() > 0) != (name != "client's mistake") {
 					w.Errorf("%d acquires, logged %q", w.acquires(), logged)
 				}
 				w.forgotten(g)

@@ -74,7 +74,7 @@ const (
 	// ReasonMisconfigured (500, INTERNAL): the rule and the route do not fit
 	// together.
 	ReasonMisconfigured Reason = "misconfigured"
-	// ReasonInternal (500, INTERNAL): a KeyFunc or ContextFunc failed for a
+	// ReasonInternal (500, INTERNAL): a KeyFunc or RequestFunc failed for a
 	// reason of its own.
 	ReasonInternal Reason = "internal"
 )
@@ -196,5 +196,6 @@ func (r Reason) Text() string {
 	case ReasonLost, ReasonMaxHold:
 		return "The lock on the resource was lost while the request was carried out. Its outcome is unknown."
 	}
-	return "The server could not decide which resource to lock. Nothing was done."
+	// The rest is the server's fault, of a rule or of an idempotent endpoint.
+	return "The server cannot handle the request because of an error of its own. Nothing was done."
 }

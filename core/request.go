@@ -35,6 +35,11 @@ type Request interface {
 	// could not be read.
 	Body(limit int64) ([]byte, error)
 
+	// Value returns what middleware in front has put under a key, or nil: in gin
+	// and echo by c.Set, and in all frameworks into the request's context
+	// (context.WithValue). What c.Set has put comes first.
+	Value(key any) any
+
 	// Native returns the framework's own request: *http.Request,
 	// *gin.Context, echo.Context, or the gRPC request message.
 	Native() any

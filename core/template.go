@@ -55,17 +55,15 @@ type template struct {
 // placeholder is one {...} of a template.
 type placeholder struct {
 	Placeholder
-	text    string // as written, for messages
-	literal string // what stands before it
-	context contextFunc
+	text    string      // as written, for messages
+	literal string      // what stands before it
+	find    RequestFunc // of {ctx.name}
 }
 
-// contextFunc reads a value for {ctx.name}; namedFunc is one with its name.
-type contextFunc func(ctx context.Context) (string, error)
-
+// namedFunc is a function that ContextFunc has registered.
 type namedFunc struct {
 	name string
-	f    contextFunc
+	f    RequestFunc
 }
 
 // Placeholder is one value that a template takes from a request. Adapters that
@@ -204,7 +202,7 @@ func parsePlaceholder(inside string, funcs []namedFunc) (placeholder, error) {
 		var names []string
 		for _, f := range slices.Backward(funcs) { // the last given counts, as with every option
 			if f.name == p.Name {
-				p.context = f.f
+				p.find = f.f
 				return p, nil
 			}
 			names = append(names, f.name)
@@ -260,11 +258,14 @@ func (p *placeholder) value(ctx context.Context, req Request) (string, error) {
 	case SourceQuery:
 		return p.single(req.Query(p.Name))
 	case SourceContext:
-		v, err := p.context(ctx)
+		v, err := p.find(ctx, req)
+		if err == nil && v == "" {
+			err = errNothingFound
+		}
 		if err != nil {
 			return "", fmt.Errorf("interlock: %s: %w", p.text, err)
 		}
-		return p.nonEmpty(v)
+		return v, nil
 	}
 	v, err := req.Param(p.Name)
 	switch {

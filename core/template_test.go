@@ -22,6 +22,7 @@ func (v *values) Header(name string) []string { return v.headers[name] }
 func (v *values) Query(name string) []string  { return v.query[name] }
 func (v *values) Body(int64) ([]byte, error)  { return nil, nil }
 func (v *values) Native() any                 { return v }
+func (v *values) Value(any) any               { return nil }
 
 func (v *values) Param(name string) (string, error) {
 	if v.bad != nil {
@@ -46,7 +47,7 @@ func parse(t testing.TB, text string, funcs ...namedFunc) *template {
 func TestTemplateTakesValuesFromEachSource(t *testing.T) {
 	type principal struct{}
 	ctx := context.WithValue(t.Context(), principal{}, "Ada")
-	user := namedFunc{"user", func(ctx context.Context) (string, error) {
+	user := namedFunc{"user", func(ctx context.Context, _ Request) (string, error) {
 		return ctx.Value(principal{}).(string), nil
 	}}
 	req := &values{
@@ -78,7 +79,7 @@ func TestTemplateTakesValuesFromEachSource(t *testing.T) {
 }
 
 func TestBadTemplateIsRefusedWithPlaceAndWhatIsAccepted(t *testing.T) {
-	known := namedFunc{"user", func(context.Context) (string, error) { return "", nil }}
+	known := namedFunc{"user", func(context.Context, Request) (string, error) { return "", nil }}
 	for text, want := range map[string][]string{
 		"":                                {"empty template", "account/{id}"},
 		"account/{id":                     {"position 9", "never closed", "{header.Name}"},
@@ -140,7 +141,7 @@ func TestMissingEmptyDoubledAndMalformedValuesAreTheClientsFault(t *testing.T) {
 		"too long escaped": {"a/{id}", values{params: map[string]string{"id": strings.Repeat("/", 171)}}},
 		"too long by tail": {"{id}/a", values{params: map[string]string{"id": long}}},
 	} {
-		none := namedFunc{"none", func(context.Context) (string, error) { return "", nil }}
+		none := namedFunc{"none", func(context.Context, Request) (string, error) { return "", nil }}
 		key, err := parse(t, c.text, none).key(t.Context(), &c.req)
 		if key != "" || !errors.Is(err, ErrKey) || ReasonOf(t.Context(), err) != ReasonBadKey {
 			t.Errorf("%s: %q, %v; want ErrKey", name, key, err)
@@ -281,7 +282,7 @@ func FuzzTemplateIsRefusedOrMakesItsSegments(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	user := namedFunc{"u", func(context.Context) (string, error) { return "/v}", nil }}
+	user := namedFunc{"u", func(context.Context, Request) (string, error) { return "/v}", nil }}
 	f.Fuzz(func(t *testing.T, text string) {
 		tmpl, err := parseTemplate(text, []namedFunc{user})
 		if err != nil {
@@ -326,6 +327,7 @@ func (everything) Header(string) []string       { return []string{"/v}"} }
 func (everything) Query(string) []string        { return []string{"/v}"} }
 func (everything) Body(int64) ([]byte, error)   { return nil, nil }
 func (everything) Native() any                  { return nil }
+func (everything) Value(any) any                { return "/v}" }
 
 func TestKeyIsTheOnlyAllocationOfATemplate(t *testing.T) {
 	tmpl := parse(t, "tenant/{header.X-Tenant}/account/{id}")

@@ -153,6 +153,16 @@ func (q request) Param(name string) (string, error) {
 	return httpx.Unescape(q.URL, q.c.ParamValues()[i])
 }
 
+// Value returns what c.Set has put there, else what the request's context holds.
+func (q request) Value(key any) any {
+	if name, ok := key.(string); ok {
+		if v := q.c.Get(name); v != nil {
+			return v
+		}
+	}
+	return q.Request.Value(key)
+}
+
 // Native returns the echo.Context.
 func (q request) Native() any { return q.c }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
@@ -16,11 +17,6 @@ import (
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/echolock"
 )
-
-// user is what authentication has found out.
-type user struct{}
-
-func userFrom(ctx context.Context) string { name, _ := ctx.Value(user{}).(string); return name }
 
 // house stands for the service that moves the money. It knows payments by their
 // keys.
@@ -48,10 +44,7 @@ func ExampleIdempotent() {
 	}
 	defer store.Close()
 
-	principal := func(ctx context.Context, _ core.Request) (string, error) {
-		return userFrom(ctx), nil
-	}
-	engine, err := idempotency.New(store, idempotency.Scope(principal))
+	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext("user")))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -70,13 +63,18 @@ func ExampleIdempotent() {
 	}
 
 	e := echo.New()
+	e.Use(middleware.BasicAuth(func(name, password string, c echo.Context) (bool, error) {
+		c.Set("user", name)
+		return password == "secret", nil
+	}))
 	e.POST("/payments", handler, echolock.Idempotent(engine))
 
 	for range 2 {
 		req := httptest.NewRequest("POST", "/payments", nil)
+		req.SetBasicAuth("alice", "secret")
 		req.Header.Set("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")
 		w := httptest.NewRecorder()
-		e.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), user{}, "alice")))
+		e.ServeHTTP(w, req)
 		fmt.Printf("%d %q, replayed: %q\n", w.Code, w.Body, w.Header().Get("Idempotent-Replayed"))
 	}
 	// Output:

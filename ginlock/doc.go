@@ -95,16 +95,14 @@
 // of that name), and answers those that are sent again, in whichever process they
 // arrive, with the stored response of the first.
 //
-//	engine, err := idempotency.New(store, idempotency.Scope(principal))
+//	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(gin.AuthUserKey)))
 //	r.POST("/payments", ginlock.Idempotent(engine), handler)
 //
-// The store is that of the locks. principal says whose key it is, as
-// authentication in front has found out, so that nobody gets another's response by
-// guessing a key:
-//
-//	principal := func(ctx context.Context, _ core.Request) (string, error) {
-//		return userFrom(ctx), nil
-//	}
+// The store is that of the locks. Scope says whose key it is, so that a client does
+// not get another's response by guessing a key: here the user that gin.BasicAuth in
+// front has put into the *gin.Context. For another middleware it is the key that it
+// gives to c.Set. (context.Context does not hold what c.Set puts.) A value that is
+// no string takes a function of a few lines; core.RequestFunc shows it.
 //
 // A handler that moves money says so just before, and gives the service that it
 // calls a key of its own, the same in every attempt. If MarkEffect fails it must

@@ -86,6 +86,14 @@ func (q request) Param(name string) (string, error) {
 	return v, nil
 }
 
+// Value returns what c.Set has put there, else what the request's context holds.
+func (q request) Value(key any) any {
+	if v, ok := q.c.Get(key); ok {
+		return v
+	}
+	return q.Request.Value(key)
+}
+
 // Native returns the *gin.Context.
 func (q request) Native() any { return q.c }
 

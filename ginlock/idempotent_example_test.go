@@ -17,11 +17,6 @@ import (
 	"github.com/interlock-go/interlock/ginlock"
 )
 
-// user is what authentication has found out.
-type user struct{}
-
-func userFrom(ctx context.Context) string { name, _ := ctx.Value(user{}).(string); return name }
-
 // house stands for the service that moves the money. It knows payments by their
 // keys.
 type house struct{}
@@ -48,10 +43,7 @@ func ExampleIdempotent() {
 	}
 	defer store.Close()
 
-	principal := func(ctx context.Context, _ core.Request) (string, error) {
-		return userFrom(ctx), nil
-	}
-	engine, err := idempotency.New(store, idempotency.Scope(principal))
+	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(gin.AuthUserKey)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -72,13 +64,15 @@ func ExampleIdempotent() {
 	}
 
 	r := gin.New()
+	r.Use(gin.BasicAuth(gin.Accounts{"alice": "secret"}))
 	r.POST("/payments", ginlock.Idempotent(engine), handler)
 
 	for range 2 {
 		req := httptest.NewRequest("POST", "/payments", nil)
+		req.SetBasicAuth("alice", "secret")
 		req.Header.Set("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")
 		w := httptest.NewRecorder()
-		r.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), user{}, "alice")))
+		r.ServeHTTP(w, req)
 		fmt.Printf("%d %q, replayed: %q\n", w.Code, w.Body, w.Header().Get("Idempotent-Replayed"))
 	}
 	// Output:

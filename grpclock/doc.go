@@ -93,18 +93,15 @@
 // the stored status with its details. The key is the field request_id of the
 // message (AIP-155), or else the metadata idempotency-key.
 //
-//	engine, err := idempotency.New(store, idempotency.Scope(principal))
+//	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
 //	methods := grpclock.Methods{"/interlock.test.v1.Bank/Debit": engine}
 //	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, grpclock.Idempotent(methods)))
 //	err = methods.Validate(server)
 //
-// The store is that of the locks. principal says whose key it is, as
-// authentication in front has found out, so that nobody gets another's reply by
-// guessing a key:
-//
-//	principal := func(ctx context.Context, _ core.Request) (string, error) {
-//		return userFrom(ctx), nil
-//	}
+// The store is that of the locks. Scope says whose key it is, so that a client does
+// not get another's reply by guessing a key: here what authentication in front has
+// put under userKey{} into the call's context (context.WithValue). A value that is
+// no string takes a function of a few lines; core.RequestFunc shows it.
 //
 // A method that moves money says so just before, and gives the service that it
 // calls a key of its own, the same in every attempt. If MarkEffect fails it must

@@ -21,14 +21,12 @@ import (
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 )
 
-// user is what authentication has found out.
-type user struct{}
-
-func userFrom(ctx context.Context) string { name, _ := ctx.Value(user{}).(string); return name }
+// userKey is where authentication leaves the user.
+type userKey struct{}
 
 // authenticate stands for yours.
 func authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	return handler(context.WithValue(ctx, user{}, "alice"), req)
+	return handler(context.WithValue(ctx, userKey{}, "alice"), req)
 }
 
 // house stands for the service that moves the money. It knows payments by their
@@ -71,10 +69,7 @@ func ExampleIdempotent() {
 	}
 	defer store.Close()
 
-	principal := func(ctx context.Context, _ core.Request) (string, error) {
-		return userFrom(ctx), nil
-	}
-	engine, err := idempotency.New(store, idempotency.Scope(principal))
+	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -60,16 +60,13 @@
 // of that name), and answers those that are sent again, in whichever process they
 // arrive, with the stored response of the first.
 //
-//	engine, err := idempotency.New(store, idempotency.Scope(principal))
+//	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
 //	mux.Handle("POST /payments", httplock.Idempotent(engine)(handler))
 //
-// The store is that of the locks. principal says whose key it is, as
-// authentication in front has found out, so that nobody gets another's response by
-// guessing a key:
-//
-//	principal := func(ctx context.Context, _ core.Request) (string, error) {
-//		return userFrom(ctx), nil
-//	}
+// The store is that of the locks. Scope says whose key it is, so that a client does
+// not get another's response by guessing a key: here what authentication in front
+// has put under userKey{} into the request's context (context.WithValue). A value
+// that is no string takes a function of a few lines; core.RequestFunc shows it.
 //
 // A handler that moves money says so just before, and gives the service that it
 // calls a key of its own, the same in every attempt. If MarkEffect fails it must

@@ -16,10 +16,19 @@ import (
 	"github.com/interlock-go/interlock/httplock"
 )
 
-// user is what authentication has found out.
-type user struct{}
+// userKey is where authentication leaves the user.
+type userKey struct{}
 
-func userFrom(ctx context.Context) string { name, _ := ctx.Value(user{}).(string); return name }
+func authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, _, ok := r.BasicAuth() // in earnest: look at the password too
+		if !ok {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, name)))
+	})
+}
 
 // house stands for the service that moves the money. It knows payments by their
 // keys.
@@ -47,10 +56,7 @@ func ExampleIdempotent() {
 	}
 	defer store.Close()
 
-	principal := func(ctx context.Context, _ core.Request) (string, error) {
-		return userFrom(ctx), nil
-	}
-	engine, err := idempotency.New(store, idempotency.Scope(principal))
+	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -76,9 +82,10 @@ func ExampleIdempotent() {
 
 	for range 2 {
 		r := httptest.NewRequest("POST", "/payments", nil)
+		r.SetBasicAuth("alice", "secret")
 		r.Header.Set("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")
 		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), user{}, "alice")))
+		authenticate(mux).ServeHTTP(w, r)
 		fmt.Printf("%d %q, replayed: %q\n", w.Code, w.Body, w.Header().Get("Idempotent-Replayed"))
 	}
 	// Output:

@@ -687,6 +687,7 @@ func (request) Query(string) []string      { return nil }
 func (request) Header(string) []string     { return nil }
 func (request) Body(int64) ([]byte, error) { return nil, nil }
 func (request) Native() any                { return nil }
+func (request) Value(any) any              { return nil }
 func (q request) Param(name string) (string, error) {
 	if v, ok := q[name]; ok {
 		return v, nil

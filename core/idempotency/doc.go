@@ -3,7 +3,7 @@
 // the answer of the first request instead of a second payment.
 //
 //	store, err := redisstore.New(rdb)
-//	engine, err := idempotency.New(store, idempotency.Scope(principal))
+//	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext("user")))
 //	mux.Handle("POST /payments", httplock.Idempotent(engine)(handler))
 //
 // # What happens to a request

@@ -29,7 +29,7 @@ type Engine struct {
 	config *config
 	keeper *keeper
 	tokens *tokens
-	warned atomic.Int64 // when the last warning was logged, in unix nanoseconds
+	warned atomic.Int64 // when the last line was logged, in unix nanoseconds
 	silent atomic.Int64 // requests since
 
 	nesting nesting
@@ -161,11 +161,8 @@ func (e *Engine) Do(ctx context.Context, call Call, h Handler) (v Verdict) {
 		return e.refuse(ctx, begin, core.ReasonKeyMalformed, err)
 	}
 	scope, err := e.scope(ctx, call)
-	switch {
-	case errors.Is(err, errNobody), errors.Is(err, core.ErrKey):
-		return e.refuse(ctx, begin, core.ReasonNoPrincipal, err)
-	case err != nil:
-		return e.refuse(ctx, begin, reasonOf(ctx, err), err)
+	if err != nil {
+		return e.refuse(ctx, begin, e.unscoped(ctx, err), err)
 	}
 	body, err := call.Body(e.config.maxRequest)
 	if err != nil {
@@ -190,18 +187,6 @@ func (e *Engine) Do(ctx context.Context, call Call, h Handler) (v Verdict) {
 	}
 	e.warnShared(ctx, outer, reply.State)
 	return e.answer(ctx, a, reply.State, reply.Response, begin, false)
-}
-
-// scope finds out whose key it is.
-func (e *Engine) scope(ctx context.Context, call Call) (string, error) {
-	if e.config.global {
-		return "", nil
-	}
-	scope, err := e.config.scope(ctx, call)
-	if err == nil && scope == "" {
-		err = errNobody
-	}
-	return scope, err
 }
 
 // unavailable makes an error of a store one that says so.
@@ -528,7 +513,6 @@ func (e *Engine) verdict(a *Attempt, state State, response string, ran bool) (Ve
 
 // What stands behind a refusal, for logs.
 var (
-	errNobody     = errors.New("interlock: the Scope function found no principal")
 	errInFlight   = errors.New("interlock: a request with the key is in flight")
 	errNoResponse = errors.New("interlock: the response for the key was not stored")
 	errMismatch   = errors.New("interlock: the key was used for another request")
@@ -569,8 +553,7 @@ func (e *Engine) decide(ctx context.Context, d core.Decided) {
 	}
 }
 
-// bypassed tells who should know that a handler runs without a record: the log
-// at most once a second.
+// bypassed tells who should know that a handler runs without a record.
 func (e *Engine) bypassed(ctx context.Context, err error) {
 	if e.config.observer != nil {
 		_, o := e.config.observer.Start(ctx, core.Operation{Rule: e.config.name, Unlocked: true})
@@ -578,14 +561,20 @@ func (e *Engine) bypassed(ctx context.Context, err error) {
 			o.Bypassed(err)
 		}
 	}
+	e.log(ctx, slog.LevelWarn, "interlock: the store of idempotency records is unavailable and the endpoint fails open: "+
+		"handlers run without their record", err)
+}
+
+// log writes a line about a request, at most once a second for an endpoint: when
+// every request is worth a line, the lines would be a second outage.
+func (e *Engine) log(ctx context.Context, level slog.Level, message string, err error) {
 	n := e.silent.Add(1)
 	now, last := time.Now().UnixNano(), e.warned.Load()
 	if now-last < int64(time.Second) || !e.warned.CompareAndSwap(last, now) {
 		return
 	}
 	e.silent.Add(-n)
-	slog.WarnContext(ctx, "interlock: the store of idempotency records is unavailable and the endpoint fails open: "+
-		"handlers run without their record", "rule", e.config.name, "requests", n, "error", err)
+	slog.Log(ctx, level, message, "rule", e.config.name, "requests", n, "error", err)
 }
 
 // drift is what a lease is shortened by on this side: 1 % of it and 2 ms, as for

@@ -41,6 +41,7 @@ func (q request) Param(string) (string, error)     { return "", core.ErrNoParam 
 func (q request) Header(string) []string           { return []string{q.scope} }
 func (q request) Query(string) []string            { return nil }
 func (q request) Native() any                      { return q }
+func (q request) Value(any) any                    { return nil }
 
 func (q request) Body(limit int64) ([]byte, error) {
 	if int64(len(q.body)) > limit {
@@ -53,8 +54,11 @@ var errScope = errors.New("the directory is down")
 
 func scope(_ context.Context, req core.Request) (string, error) {
 	s := req.Header("Authorization")[0]
-	if s == "broken" {
+	switch s {
+	case "broken":
 		return "", errScope
+	case "not a name":
+		return "", fmt.Errorf("%w: not a name", core.ErrKey)
 	}
 	return s, nil
 }

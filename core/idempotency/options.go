@@ -1,7 +1,6 @@
 package idempotency
 
 import (
-	"context"
 	"fmt"
 	"net/textproto"
 	"time"
@@ -35,7 +34,7 @@ type config struct {
 	failOpen bool
 	optional bool
 	global   bool
-	scope    func(context.Context, core.Request) (string, error)
+	scope    core.RequestFunc
 	headers  map[string]bool // allow-list; nil: the default
 	sealing  *sealing        // nil: responses are stored as they are
 
@@ -87,12 +86,14 @@ func (c *config) fail(format string, args ...any) {
 }
 
 // Scope says whose key it is, so that two clients that choose the same key are
-// independent: it returns the principal, from the request or from what
-// authentication has put into the context. Its value is stored as a hash only.
-// An empty value, or an error that matches core.ErrKey, refuses the request as
-// the client's mistake (core.ReasonNoPrincipal), any other error as the server's.
-// Required, unless Global is given.
-func Scope(f func(ctx context.Context, req core.Request) (string, error)) Option {
+// independent: f returns the principal, as authentication in front has left it.
+// [core.FromContext] is such a function; core.RequestFunc says what f may return,
+// and how it finds what gin and echo keep in their own contexts. The value is
+// stored as a hash only. A client without a principal is refused with
+// core.ReasonNoPrincipal. Required, unless Global is given.
+//
+//	idempotency.New(store, idempotency.Scope(core.FromContext("user")))
+func Scope(f core.RequestFunc) Option {
 	return func(c *config) {
 		if f == nil {
 			c.fail("Scope(nil): must not be nil; Global does without")

@@ -43,6 +43,7 @@ func (p payment) Param(string) (string, error)     { return "", core.ErrNoParam 
 func (p payment) Header(string) []string           { return []string{p.scope} }
 func (p payment) Query(string) []string            { return nil }
 func (p payment) Native() any                      { return p }
+func (p payment) Value(any) any                    { return nil }
 
 func (p payment) Body(limit int64) ([]byte, error) {
 	if int64(len(p.body)) > limit {

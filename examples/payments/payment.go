@@ -49,7 +49,9 @@ func payer(ctx context.Context, _ core.Request) (string, error) { return ordered
 
 // orderedAccount is {ctx.account} in a lock: the path of a payment does not name
 // its account.
-func orderedAccount(ctx context.Context) (string, error) { return ordered(ctx).account, nil }
+func orderedAccount(ctx context.Context, _ core.Request) (string, error) {
+	return ordered(ctx).account, nil
+}
 
 var (
 	errUnauthenticated = errors.New("no bearer token")

@@ -37,6 +37,9 @@ type Service struct {
 	// Derive is what the middleware in front of the locks does to the context.
 	// Nil: nothing.
 	Derive func(ctx context.Context) context.Context
+	// User is what authentication in front of the locks puts under "user" into
+	// the framework's own context, where there is one (gin, echo).
+	User string
 	// HTTP2 serves HTTP/2 instead of HTTP/1.1. gRPC always does.
 	HTTP2 bool
 	// ReadBody has the body of HTTP requests read before anything else runs.

@@ -120,6 +120,9 @@ func (q *Request) Body(limit int64) ([]byte, error) {
 	return b, nil
 }
 
+// Value returns what the call's context holds.
+func (q *Request) Value(key any) any { return q.Ctx.Value(key) }
+
 // Native returns the message, of a stream the first one, nil if there is none.
 func (q *Request) Native() any {
 	if q.Stream == nil {

@@ -84,6 +84,9 @@ type whole struct {
 	all []byte
 }
 
+// Value returns what the request's context holds.
+func (q Request) Value(key any) any { return q.Context().Value(key) }
+
 // Native returns the *http.Request.
 func (q Request) Native() any { return q.Request }
 

@@ -1,0 +1,42 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+var errNobody = errors.New("interlock: the Scope function found no principal")
+
+// scope finds out whose key it is.
+func (e *Engine) scope(ctx context.Context, call Call) (string, error) {
+	if e.config.global {
+		return "", nil
+	}
+	scope, err := e.config.scope(ctx, call)
+	if err == nil && scope == "" {
+		err = errNobody
+	}
+	return scope, err
+}
+
+// unscoped is why a request is refused whose principal was not found. What is
+// most often a mistake of the server is logged, since the client is not told.
+func (e *Engine) unscoped(ctx context.Context, err error) core.Reason {
+	switch {
+	case errors.Is(err, errNobody):
+		e.log(ctx, slog.LevelWarn, "interlock: idempotent requests are refused, since the Scope function finds no principal: "+
+			"authentication goes in front, and core.Request.Value finds what gin and echo keep by c.Set", err)
+		return core.ReasonNoPrincipal
+	case errors.Is(err, core.ErrKey):
+		return core.ReasonNoPrincipal
+	case errors.Is(ctx.Err(), context.Canceled):
+		return core.ReasonCanceled
+	case ctx.Err() != nil:
+		return core.ReasonNoRecord // no lock was waited for
+	}
+	e.log(ctx, slog.LevelError, "interlock: idempotent requests are refused, since the Scope function fails", err)
+	return core.ReasonInternal
+}

@@ -1,0 +1,68 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// A client is told neither which function failed nor how, so the log is; and what
+// the client is told does not speak of locks, of which there is none.
+func TestAScopeThatFailsOrFindsNothingIsLogged(t *testing.T) {
+	for principal, c := range map[string]struct {
+		want   core.Reason
+		logged string
+	}{
+		"":           {core.ReasonNoPrincipal, "level=WARN msg=\"interlock: idempotent requests are refused, since the Scope function finds no principal"},
+		"not a name": {core.ReasonNoPrincipal, ""},
+		"broken":     {core.ReasonInternal, "level=ERROR msg=\"interlock: idempotent requests are refused, since the Scope function fails"},
+	} {
+		t.Run(string(c.want)+" "+principal, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				var logged bytes.Buffer
+				old := slog.Default()
+				slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+				defer slog.SetDefault(old)
+				e, n := w.engine(idempotency.Name("pay")), 0
+				q := post("k")
+				q.scope = principal
+				for range 3 { // within a second
+					w.want(serve(w.Context(), e, q, answers(200, &n)), string(c.want))
+				}
+				lines := strings.Count(logged.String(), "\n")
+				if !strings.Contains(logged.String(), c.logged) || (c.logged == "") != (lines == 0) || lines > 1 {
+					t.Errorf("logged %q", &logged)
+				}
+				if c.logged != "" && !strings.Contains(logged.String(), "rule=pay") {
+					t.Errorf("the log does not name the endpoint: %q", &logged)
+				}
+				if strings.Contains(c.want.Text(), "lock") {
+					t.Errorf("the client reads %q", c.want.Text())
+				}
+			})
+		})
+	}
+}
+
+// What ends a Scope function may be the request's own end.
+func TestAScopeThatTheRequestsEndInterrupts(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine(idempotency.Scope(func(ctx context.Context, _ core.Request) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		}))
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		n := 0
+		w.want(serve(ctx, e, post("k"), answers(200, &n)), string(core.ReasonNoRecord))
+		ctx, cancel = context.WithCancel(w.Context())
+		cancel()
+		w.want(serve(ctx, e, post("k"), answers(200, &n)), string(core.ReasonCanceled))
+	})
+}
