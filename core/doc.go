@@ -36,6 +36,10 @@
 //
 //	debit := core.Serialize(locker, "account/{id}")
 //
+// One resource must have one key. Where a handler takes several texts for it, 42
+// and 042, the placeholder says so by a Form, account/{id:int}; a batch job builds
+// the same key with Key.
+//
 // A value that is missing is an error, never an empty part of a key: everybody
 // sharing one lock is the worst that could happen. And a handler runs
 // without its lock only where the program asks for that (FailOpen, the Skipper of an

@@ -47,13 +47,22 @@ type guardConfig struct {
 //	report/{query.year}               a query parameter
 //	user/{ctx.user}                   what a ContextFunc finds in the context
 //	field/{msg.header.id}             a field whose name begins like a source
+//	account/{id:int}                  one lock for 42, 042 and +42; see Form
 //	nightly-report                    no placeholder: all requests share one lock
+//
+// A value without a form is compared as it came, byte for byte. If the handler
+// takes several texts for one resource (it parses a number or a UUID, or its
+// database ignores case), each text has a lock of its own, and they exclude nothing:
+// give the placeholder the form :int, :uuid or :lower. And a handler has to read
+// the value where the template does: for {query.id} that is
+// r.URL.Query().Get("id"), not r.FormValue("id"), which prefers the id of a form in
+// the body.
 //
 // Its text is letters, digits, "-", ".", "_", "~" and slashes between segments;
 // a segment has at most one placeholder. Values are percent-escaped as Key does
 // it, so that no value can pass for two. A value that is missing, empty,
-// malformed or given twice refuses the request (ReasonBadKey), and so does a key
-// of more than 512 bytes. A rule that names a parameter its route does not have
+// malformed, not of its form, or given twice refuses the request (ReasonBadKey),
+// and so does a key of more than 512 bytes. A rule that names a parameter its route does not have
 // refuses every request (ReasonMisconfigured), and logs an error through
 // slog.Default at most once a second.
 //

@@ -41,7 +41,8 @@ type Reason string
 // The reasons, with the statuses that the adapters give them.
 const (
 	// ReasonBadKey (400, INVALID_ARGUMENT): a value of the key is missing,
-	// empty, malformed or given twice, or the key is longer than 512 bytes.
+	// empty, malformed, not of its Form or given twice, or the key is longer
+	// than 512 bytes.
 	ReasonBadKey Reason = "bad-key"
 	// ReasonBodyTooLarge (413, RESOURCE_EXHAUSTED): a KeyFunc read a body that
 	// is longer than its limit.

@@ -21,6 +21,10 @@ import (
 // braces, control characters and bytes that are no UTF-8 included. They are
 // compared as bytes, without normalization or folding of case.
 //
+// Where the template has a form, account/{id:int}, the key has the canonical text
+// of the value: what strconv.FormatInt makes of a number, and what
+// [Form.Canonical] makes of a text. Key itself changes nothing.
+//
 // It returns ErrKey when there is no segment, when one is empty, since everybody
 // whose value is missing would share one lock, or when the escaped key is longer
 // than 512 bytes.
@@ -74,6 +78,8 @@ type Placeholder struct {
 	// Name is the name within the source, without the source's prefix; a
 	// header's is in canonical form.
 	Name string
+	// Form says which texts are one value, {id:int}; "" for each its own.
+	Form Form
 }
 
 // Source is where a placeholder's value comes from.
@@ -94,7 +100,7 @@ const (
 
 // What a template may hold, for error messages.
 const (
-	acceptedNames   = "accepted are {name}, {header.Name}, {query.name} and {ctx.name}"
+	acceptedNames   = "accepted are {name}, {header.Name}, {query.name} and {ctx.name}, each also with a form such as {name:int}"
 	acceptedLiteral = "accepted between placeholders are letters, digits, - . _ ~ and the separator /"
 )
 
@@ -170,6 +176,12 @@ func parsePlaceholder(inside string, funcs []namedFunc) (placeholder, error) {
 		switch s := Source(before); s {
 		case SourceParam, SourceHeader, SourceQuery, SourceContext:
 			p.Source, p.Name = s, after
+		}
+	}
+	if i := strings.LastIndexByte(p.Name, ':'); i >= 0 { // no name has a colon
+		p.Name, p.Form = p.Name[:i], Form(p.Name[i+1:])
+		if !p.Form.known() {
+			return p, fmt.Errorf("no form %q; %s", string(p.Form), acceptedForms)
 		}
 	}
 	switch {
@@ -248,10 +260,23 @@ func (t *template) key(ctx context.Context, req Request) (string, error) {
 	return string(buf), nil
 }
 
-// value fetches one value. One that is missing, empty or given twice is never
+// value is the text that goes into the key: the value as it came or, of a
+// placeholder with a form, in its canonical form.
+func (p *placeholder) value(ctx context.Context, req Request) (string, error) {
+	v, err := p.fetch(ctx, req)
+	if err != nil || p.Form == "" {
+		return v, err
+	}
+	if v, err = p.Form.Canonical(v); err != nil {
+		return "", fmt.Errorf("%w, of %s", err, p.text)
+	}
+	return v, nil
+}
+
+// fetch fetches one value. One that is missing, empty or given twice is never
 // replaced by anything: all requests without a value would share one lock, and
 // about which of two headers counts, proxies and frameworks do not agree.
-func (p *placeholder) value(ctx context.Context, req Request) (string, error) {
+func (p *placeholder) fetch(ctx context.Context, req Request) (string, error) {
 	switch p.Source {
 	case SourceHeader:
 		return p.single(req.Header(p.Name))

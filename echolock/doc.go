@@ -8,6 +8,11 @@
 // The same rule in front of another framework's route makes the same key, and
 // the requests of both exclude each other.
 //
+// To account/{id} the paths /accounts/42 and /accounts/042 are two accounts. If the
+// handler parses numbers they are one: write account/{id:int}, and see core.Form.
+// And read in the handler what the template reads: {query.id} is c.QueryParam("id"), which
+// c.FormValue or c.Bind may answer from the body.
+//
 // # In the handler
 //
 // c.Request() carries the lease's context: it ends with cause core.ErrLost when

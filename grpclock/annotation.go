@@ -56,7 +56,7 @@ func RuleOptions(opts ...core.Option) ProtoOption {
 // (interlock.v1.serialize); see package lockpb. Call it once at start-up. It
 // returns core.ErrConfig if an annotation cannot work, which names every such
 // method, the field and what there is: a bad template or duration, a field that
-// does not exist or has no type that a key can be made of, and a method that
+// does not exist, has no type that a key can be made of or none that its form fits, and a method that
 // declares NO_SIDE_EFFECTS.
 //
 // Services that this program only calls may be among them; their rules are never
@@ -199,7 +199,11 @@ func checkFields(guard *core.Guard, input protoreflect.MessageDescriptor) error 
 	for _, p := range guard.Placeholders() {
 		switch p.Source {
 		case core.SourceParam:
-			if _, err := grpcx.Resolve(input, p.Name); err != nil {
+			field, err := grpcx.Resolve(input, p.Name)
+			if err == nil {
+				err = field.Fits(p.Form)
+			}
+			if err != nil {
 				return fmt.Errorf("{%s}: %w", p.Name, err)
 			}
 		case core.SourceQuery:

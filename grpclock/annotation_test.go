@@ -180,6 +180,12 @@ func TestMistakesInAnAnnotationFailAtStartUpAndSayWhatThereIs(t *testing.T) {
 		"impossible wait":   {a: &lockpb.Serialize{Key: "a", Wait: &durationpb.Duration{Nanos: 2e9}}, says: []string{"wait: "}},
 		"short ttl":         {a: &lockpb.Serialize{Key: "a", Ttl: durationpb.New(1)}, says: []string{"TTL(1ns)", "at least 10ms"}},
 		"impossible ttl":    {a: &lockpb.Serialize{Key: "a", Ttl: &durationpb.Duration{Nanos: 2e9}}, says: []string{"ttl: "}},
+		"form of a text":    {a: &lockpb.Serialize{Keys: []string{"k/{text:int}", "k/{maybe_text:uuid}", "k/{text:lower}"}}},
+		"form of a number":  {a: pureKey("k/{i32:int}")},
+		"form that is none": {a: pureKey("k/{text:hex}"), says: []string{"{text:hex}", `no form "hex"`, "int, uuid and lower"}},
+		"form of a bool":    {a: pureKey("k/{flag:int}"), says: []string{"Kinds.flag is of type bool", "strings, integers and enums"}},
+		"UUID of a number":  {a: pureKey("k/{i32:uuid}"), says: []string{"{i32}", "Kinds.i32 is of type int32", "the form uuid is for strings"}},
+		"case of a number":  {a: pureKey("k/{i32:lower}"), says: []string{"Kinds.i32 is of type int32", "the form lower is for strings"}},
 		"unknown context":   {a: pureKey("k/{ctx.user}"), says: []string{"{ctx.user}", "no ContextFunc"}},
 	} {
 		var change []func(*descriptorpb.MethodOptions)

@@ -20,6 +20,11 @@
 // where the field has no presence: declare it optional if zero is a resource.
 // {header.x-tenant} is metadata, {ctx.user} a core.ContextFunc.
 //
+// If the method takes several texts of a string field for one resource, 42 and
+// 042, the placeholder says so, {account_id:int}; see core.Form. Values of integer
+// fields are canonical already; a form makes their keys those of a rule that serves
+// HTTP too.
+//
 // The proto is found with the directory of lockpb on protoc's include path:
 //
 //	protoc -I . -I "$(go list -f '{{.Dir}}' github.com/interlock-go/interlock/grpclock/lockpb)" ...

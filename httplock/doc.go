@@ -10,6 +10,12 @@
 // when the lock can no longer be trusted, and core.LeaseFromContext finds the
 // fencing token for what it writes.
 //
+// To account/{id} the paths /accounts/42 and /accounts/042 are two accounts. If the
+// handler parses numbers they are one: write account/{id:int}, and see core.Form.
+// And read in the handler what the template reads: for {query.id} that is
+// r.URL.Query().Get("id"). r.FormValue("id") prefers a field of the body, so a
+// client could lock one resource and change another.
+//
 // # Where it goes
 //
 // Inside the router, around each handler. Around an http.ServeMux, nobody knows

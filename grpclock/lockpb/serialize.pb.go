@@ -32,7 +32,9 @@ const (
 //
 // A placeholder is a field of the request message, {account.id} one of a nested
 // message. It holds a string, an integer, a bool or an enum (by its number); one
-// that is not set, or zero without presence, refuses the call. {header.x-tenant}
+// that is not set, or zero without presence, refuses the call. {account_id:int}
+// takes the texts 42 and 042 for one account, {id:uuid} and {id:lower} likewise;
+// what is not of the form refuses the call. {header.x-tenant}
 // is metadata, {ctx.user} what the server knows of the caller. In a stream the
 // fields are those of its first message, and the lock is held until it ends.
 type Serialize struct {

@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/interlock-go/interlock/core"
 )
 
 // Path leads from a message through nested ones to a field that a key can be
@@ -36,6 +38,21 @@ func Resolve(desc protoreflect.MessageDescriptor, name string) (Path, error) {
 		fields, desc = append(fields, fd), fd.Message()
 	}
 	return fields, nil
+}
+
+// Fits says why values of the field cannot be of a form, nil if they can.
+func (p Path) Fits(form core.Form) error {
+	fd := p[len(p)-1]
+	switch kind := fd.Kind(); {
+	case form == "", kind == protoreflect.StringKind:
+		return nil
+	case form == core.FormInt && kind != protoreflect.BoolKind: // integers, and enums by number
+		return nil
+	case form == core.FormInt:
+		return fmt.Errorf("field %s is of type %s; the form int is for strings, integers and enums", fd.FullName(), kind)
+	default:
+		return fmt.Errorf("field %s is of type %s; the form %s is for strings", fd.FullName(), kind, form)
+	}
 }
 
 // Text returns the field's value in a message, "" for one that is not set: zero
