@@ -240,6 +240,7 @@ func (noRequest) Header(string) []string       { return nil }
 func (noRequest) Query(string) []string        { return nil }
 func (noRequest) Body(int64) ([]byte, error)   { return nil, nil }
 func (noRequest) Native() any                  { return nil }
+func (noRequest) Value(any) any                { return nil }
 
 func TestCloseTwiceAtOnceEndsBoth(t *testing.T) {
 	for range 50 {
