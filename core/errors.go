@@ -29,6 +29,11 @@ var (
 	// end also matches ErrUnavailable.
 	ErrNotReady = driver.ErrNotReady
 
+	// ErrKeyOccupied says that the lock's key in the store has a value that is no
+	// lock: another program uses the same prefix. To try again is of no use; an
+	// operator has to look at the key. It does not match ErrUnavailable.
+	ErrKeyOccupied = driver.ErrKeyOccupied
+
 	// ErrNotReplicated says that too few replicas acknowledged the lock in
 	// time. It was released again.
 	ErrNotReplicated = driver.ErrNotReplicated

@@ -542,7 +542,7 @@ func (e *entry) settle(now instant, rep Reply, err error) {
 		try.retry(now, err)
 	case err != nil:
 		try.failed, try.next = nil, 0
-		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrNotReplicated) {
+		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrNotReplicated) && !errors.Is(err, ErrKeyOccupied) {
 			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		e.failAll(err)

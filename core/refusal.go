@@ -65,6 +65,9 @@ const (
 	// ReasonNotReplicated (503, UNAVAILABLE): too few replicas acknowledged
 	// the lock.
 	ReasonNotReplicated Reason = "not-replicated"
+	// ReasonKeyOccupied (500, INTERNAL): the lock's key in the store has a value
+	// that is no lock (ErrKeyOccupied). It does not pass by itself.
+	ReasonKeyOccupied Reason = "key-occupied"
 	// ReasonClosing (503, UNAVAILABLE): this process is shutting down.
 	ReasonClosing Reason = "closing"
 	// ReasonLost (500, ABORTED): the lease was lost before the answer. What
@@ -136,6 +139,8 @@ func ReasonOf(ctx context.Context, err error) Reason {
 		return ReasonLost
 	case errors.Is(err, ErrNotReplicated):
 		return ReasonNotReplicated
+	case errors.Is(err, ErrKeyOccupied):
+		return ReasonKeyOccupied
 	case errors.Is(err, ErrClosed):
 		return ReasonClosing
 	case errors.Is(err, ErrUnavailable):
@@ -174,6 +179,8 @@ func (r Reason) Text() string {
 		return "The request was canceled while it waited for the resource. Nothing was done."
 	case ReasonUnavailable, ReasonNotReplicated:
 		return "The resource cannot be locked at the moment. Nothing was done."
+	case ReasonKeyOccupied:
+		return "The resource cannot be locked. Nothing was done."
 	case ReasonClosing:
 		return "The server is shutting down. Nothing was done."
 	case ReasonKeyMissing:

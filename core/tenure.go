@@ -179,7 +179,8 @@ func (l *Locker) confirm(ctx context.Context, t *turn) error {
 		failure = err
 		l.dog.confirmed(ten, renewed{sent, ahead, renewal.TTL > 0, contended, err})
 	})
-	if failure != nil && !errors.Is(failure, ErrNotOwner) && !errors.Is(failure, ErrUnavailable) {
+	if failure != nil && !errors.Is(failure, ErrNotOwner) && !errors.Is(failure, ErrUnavailable) &&
+		!errors.Is(failure, ErrKeyOccupied) {
 		failure = fmt.Errorf("%w: %w", ErrUnavailable, failure)
 	}
 	if errors.Is(failure, ErrNotOwner) {

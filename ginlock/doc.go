@@ -70,7 +70,7 @@
 //	429  the caller holds or waits for as many locks as core.PerPrincipal allows
 //	503  the store is unreachable, too few replicas, this process is closing
 //	500  the lease was lost before the handler answered; the rule and the
-//	     route do not fit together
+//	     route do not fit together; the lock's key in Redis is no lock
 //
 // 423, 429 and 503 carry Retry-After where the handler did not run, except after the
 // request's own deadline. Bodies are problem details (RFC 9457) of type

@@ -77,7 +77,8 @@
 //	                    replicas, this process is closing
 //	ABORTED             the lease was lost before the handler succeeded;
 //	                    no RetryInfo, push-back -1
-//	INTERNAL            the rule and the method do not fit together
+//	INTERNAL            the rule and the method do not fit together; the lock's
+//	                    key in Redis is no lock
 //	CANCELED            the client left while its call waited
 //
 // All have fixed text and an ErrorInfo of domain "interlock" whose reason is that

@@ -177,7 +177,7 @@ func TestEveryReasonHasAStatus(t *testing.T) {
 		core.ReasonDeadline: codes.DeadlineExceeded, core.ReasonCanceled: codes.Canceled,
 		core.ReasonUnavailable: codes.Unavailable, core.ReasonNotReplicated: codes.Unavailable,
 		core.ReasonClosing: codes.Unavailable, core.ReasonLost: codes.Aborted, core.ReasonMaxHold: codes.Aborted,
-		core.ReasonMisconfigured: codes.Internal, core.ReasonInternal: codes.Internal,
+		core.ReasonMisconfigured: codes.Internal, core.ReasonKeyOccupied: codes.Internal, core.ReasonInternal: codes.Internal,
 	} {
 		r := &core.Refusal{Reason: reason}
 		retry := r.Retryable() && reason != core.ReasonUnavailable

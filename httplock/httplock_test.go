@@ -168,7 +168,7 @@ func TestEveryReasonHasAProblem(t *testing.T) {
 	for _, reason := range []core.Reason{
 		core.ReasonBadKey, core.ReasonBodyTooLarge, core.ReasonHeld, core.ReasonQueueFull, core.ReasonPrincipalLimit, core.ReasonDeadline,
 		core.ReasonUnavailable, core.ReasonNotReplicated, core.ReasonClosing, core.ReasonLost, core.ReasonMaxHold,
-		core.ReasonMisconfigured, core.ReasonInternal,
+		core.ReasonMisconfigured, core.ReasonKeyOccupied, core.ReasonInternal,
 	} {
 		w := httptest.NewRecorder()
 		httplock.Problem(w, nil, &core.Refusal{Reason: reason})

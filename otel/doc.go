@@ -90,6 +90,7 @@
 //	principal_limit              the caller has too many locks (core.PerPrincipal)
 //	deadline, canceled           the caller's own context ended
 //	unavailable, not_replicated  the store, or too few replicas
+//	key_occupied                 the lock's key in Redis is no lock
 //	closing                      this process shuts down
 //	lost, max_hold               the lease was lost
 //	bad_key, body_too_large      the request does not name a resource

@@ -59,6 +59,7 @@ const (
 	canceled
 	unavailable
 	notReplicated
+	keyOccupied
 	closing
 	lost
 	maxHold
@@ -71,7 +72,7 @@ const (
 
 var outcomeNames = [outcomes]string{
 	"granted", "renewed", "released", "held", "queue_full", "principal_limit", "deadline", "canceled", "unavailable",
-	"not_replicated", "closing", "lost", "max_hold", "bad_key", "body_too_large", "misconfigured", "internal",
+	"not_replicated", "key_occupied", "closing", "lost", "max_hold", "bad_key", "body_too_large", "misconfigured", "internal",
 }
 
 func (o outcome) String() string { return outcomeNames[o] }
@@ -83,7 +84,7 @@ func (o outcome) ok() bool { return o <= released }
 // the service should look at, rather than contention or a client's doing.
 func (o outcome) fault() bool {
 	switch o {
-	case unavailable, notReplicated, closing, lost, maxHold, misconfigured, internal:
+	case unavailable, notReplicated, keyOccupied, closing, lost, maxHold, misconfigured, internal:
 		return true
 	}
 	return false
@@ -100,6 +101,7 @@ var byReason = map[core.Reason]outcome{
 	core.ReasonCanceled:       canceled,
 	core.ReasonUnavailable:    unavailable,
 	core.ReasonNotReplicated:  notReplicated,
+	core.ReasonKeyOccupied:    keyOccupied,
 	core.ReasonClosing:        closing,
 	core.ReasonLost:           lost,
 	core.ReasonMaxHold:        maxHold,

@@ -19,6 +19,10 @@ var (
 	// does not help, its caller gets an error that also matches ErrUnavailable.
 	ErrNotReady = errors.New("interlock: lock store not ready")
 
+	// ErrKeyOccupied says that the lock's place in the store has a value that is no
+	// lock. No later try succeeds as long as it is there.
+	ErrKeyOccupied = errors.New("interlock: the lock's key is occupied by something else")
+
 	// ErrNotReplicated says that too few replicas acknowledged the lock in
 	// time. The lock releases it again.
 	ErrNotReplicated = errors.New("interlock: lock not acknowledged by enough replicas")

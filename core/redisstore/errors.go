@@ -67,6 +67,8 @@ func fateOf(err error) fate {
 	}
 	var op *net.OpError
 	switch {
+	case errors.Is(err, core.ErrConfig): // of introduce
+		return refused
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout),
 		errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed), errors.Is(err, errShut):
 		return unsent
@@ -87,7 +89,7 @@ func wrap(err error) error {
 	text := err.Error()
 	switch right := missing(text); {
 	case strings.HasPrefix(text, "WRONGTYPE "):
-		return fmt.Errorf("%w: the key in Redis is not a lock of this library: %w", core.ErrUnavailable, err)
+		return fmt.Errorf("%w: the key in Redis is not a lock of this library: %w", core.ErrKeyOccupied, err)
 	case right != "":
 		return fmt.Errorf("%w: the Redis user lacks a right: %s (docs/operations.md lists what is needed): %w",
 			core.ErrUnavailable, right, err)

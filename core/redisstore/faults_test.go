@@ -289,7 +289,13 @@ func TestAKeyThatIsNoLockIsRefusedWithAReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := l.TryLock(t.Context(), "k")
-	wantErr(t, err, core.ErrUnavailable)
+	wantErr(t, err, core.ErrKeyOccupied)
+	if errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("a key that is no lock is said to pass: %v", err)
+	}
+	if reason := core.ReasonOf(t.Context(), err); reason != core.ReasonKeyOccupied || (&core.Refusal{Reason: reason}).Retryable() {
+		t.Errorf("the reason is %q, want one that does not invite to try again", reason)
+	}
 	if err == nil || !strings.Contains(err.Error(), "not a lock") || !strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Errorf("the error does not say what is wrong: %v", err)
 	}

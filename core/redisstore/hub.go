@@ -233,13 +233,13 @@ func (h *hub) unsubscribe(ctx context.Context, p *redis.PubSub, channels []strin
 	return h.each(ctx, channels, p.Unsubscribe, p.SUnsubscribe)
 }
 
-// each tells the server about channels: all in one command, on a Cluster each in
-// its own, since one command must not name several slots.
+// each tells the server about channels: all in one command, a node of a Cluster each
+// in its own, since one command must not name several slots.
 func (h *hub) each(ctx context.Context, channels []string, plain, sharded func(context.Context, ...string) error) error {
 	if len(channels) == 0 {
 		return nil
 	}
-	if h.store.cluster == nil {
+	if !h.store.announce.sharded.Load() {
 		return plain(ctx, channels...)
 	}
 	var errs error
@@ -332,6 +332,9 @@ func (ln *line) misplaced() (known bool) {
 // from it until it fails. It reports whether the server answered at all.
 func (ln *line) connect() (good bool) {
 	h := ln.hub
+	if !h.store.announce.known.Load() {
+		_ = ln.client.Ping(ln.ctx) // with the connection the kind of the server becomes known
+	}
 	pubsub := ln.client.Subscribe(ln.ctx)
 	defer pubsub.Close() //nolint:errcheck // the connection is given up
 	h.mu.Lock()

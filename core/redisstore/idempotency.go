@@ -276,7 +276,7 @@ func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (idem
 		state = "x"
 	}
 	args = append(args, &r.ask.Token, r.ask.Fingerprint[:], &r.text[0], state, r.ask.Response, &r.text[1],
-		&r.names[2], &s.publish, &r.text[2])
+		&r.names[2], s.announce.command(), &r.text[2])
 	r.request = request{
 		store: s, script: commitScript, nkeys: nkeys, args: args, lock: record,
 		deadline: ask.Deadline, write: true, done: make(chan struct{}, 1),
@@ -309,7 +309,7 @@ func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) err
 	record := s.names.record(ask.ID)
 	channel := completionOf(record)
 	r := &request{
-		store: s, script: abandonScript, nkeys: 1, args: []any{nil, nil, nil, &record, &ask.Token, &channel, &s.publish},
+		store: s, script: abandonScript, nkeys: 1, args: []any{nil, nil, nil, &record, &ask.Token, &channel, s.announce.command()},
 		lock: record, deadline: ask.Deadline, done: make(chan struct{}, 1),
 	}
 	s.startWith(ctx, r, ask.Release)

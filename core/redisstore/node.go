@@ -293,7 +293,7 @@ type Withdrawal struct {
 // nil, core.ErrNotOwner or a failure on the way.
 func (n *Node) Withdraw(w Withdrawal, done func(error)) {
 	r := &withdrawal{ask: w}
-	lock, publish := n.store.names.lock(w.Key), &n.store.publish
+	lock, publish := n.store.names.lock(w.Key), n.store.announce.command()
 	if w.Quiet {
 		publish = &r.text[6]
 	}

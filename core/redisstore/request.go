@@ -279,7 +279,11 @@ type releaseRequest struct {
 func (r *acquireRequest) reply() (core.Reply, error) {
 	rep := core.Reply{Sent: r.first, Ambiguous: r.ambiguous}
 	if r.err != nil {
-		return rep, wrap(r.err)
+		err := wrap(r.err)
+		if errors.Is(err, core.ErrKeyOccupied) {
+			r.store.sayOccupied(r.ask.Key)
+		}
+		return rep, err
 	}
 	switch v := r.val.(type) {
 	case int64:

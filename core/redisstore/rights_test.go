@@ -188,6 +188,20 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 			exercise(t, newStore(t, srv.Client(t, as)), newStore(t, srv.Client(t, as)))
 			return []*redistest.Server{srv}
 		}},
+		"another database": {"a database", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
+			srv := redistest.Start(t)
+			user(srv)
+			second := func(o *redis.Options) { as(o); o.DB = 1 }
+			exercise(t, newStore(t, srv.Client(t, second)), newStore(t, srv.Client(t, second)))
+			return []*redistest.Server{srv}
+		}},
+		"a client with a name": {"ClientName", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
+			srv := redistest.Start(t)
+			user(srv)
+			named := func(o *redis.Options) { as(o); o.ClientName = "debits" }
+			exercise(t, newStore(t, srv.Client(t, named)), newStore(t, srv.Client(t, named)))
+			return []*redistest.Server{srv}
+		}},
 		"idempotency": {"core/idempotency", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
 			srv := redistest.Start(t)
 			user(srv)

@@ -36,7 +36,7 @@ func TestCallersThatWaitTogetherShareCalls(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			calls: n / 4, odd: core.ErrUnavailable, reason: "not a lock",
+			calls: n / 4, odd: core.ErrKeyOccupied, reason: "not a lock",
 		},
 		"one key is held": {
 			before: func(t *testing.T, srv *redistest.Server) {

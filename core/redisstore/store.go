@@ -28,10 +28,10 @@ const (
 // Store keeps locks in Redis. It implements core.Store and is safe for
 // concurrent use. Close it after the lockers that use it.
 type Store struct {
-	names   names
-	log     *slog.Logger
-	publish string
-	ack     ack
+	names    names
+	log      *slog.Logger
+	announce announcements
+	ack      ack
 
 	// The store's own connections: one of the two.
 	single  *redis.Client
@@ -52,6 +52,7 @@ type Store struct {
 	hub      *hub
 	shut     atomic.Bool
 	mute     atomic.Bool  // releases cannot be announced, which was said
+	occupied atomic.Int64 // when that was logged of a key, in unix nanoseconds
 	reloaded atomic.Int64 // unix nanoseconds
 }
 
@@ -124,7 +125,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		return nil, fmt.Errorf("%w: ReplicatedRenewals without Replicas, which says how many", core.ErrConfig)
 	}
 	s := &Store{
-		names: names{set.prefix}, log: set.log, publish: "PUBLISH", ack: set.ack,
+		names: names{set.prefix}, log: set.log, ack: set.ack,
 		following: make(chan struct{}, maxFollowing),
 	}
 	// A question to the replicas takes its time before its answer comes.
@@ -135,7 +136,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 			return nil, errNil
 		}
 		inspect(set.log, set.timeout, optionsOf(c.Options()))
-		o := set.greeted(c.Options())
+		o := set.greeted(s.introducing(c.Options()))
 		s.single = redis.NewClient(private(o, set.timeout, poolSize))
 		s.renewSingle = redis.NewClient(private(o, set.timeout, renewalPool))
 		s.together.Store(true)
@@ -145,10 +146,12 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 			return nil, errNil
 		}
 		inspect(set.log, set.timeout, optionsOfCluster(c.Options()))
-		s.cluster = redis.NewClusterClient(privateCluster(c.Options(), set.timeout, poolSize))
-		s.renewCluster = redis.NewClusterClient(privateCluster(c.Options(), set.timeout, renewalPool))
+		o := *c.Options()
+		o.OnConnect = s.introduced(o.OnConnect)
+		s.cluster = redis.NewClusterClient(privateCluster(&o, set.timeout, poolSize))
+		s.renewCluster = redis.NewClusterClient(privateCluster(&o, set.timeout, renewalPool))
 		s.nodes = make(map[string]*lanes)
-		s.publish = "SPUBLISH"
+		s.announce.sharded.Store(true)
 	case *redis.Ring:
 		return nil, fmt.Errorf("%w: a Ring spreads keys over unrelated servers by itself and may move them at any time; "+
 			"use a Client, a FailoverClient or a ClusterClient", core.ErrConfig)
@@ -225,12 +228,12 @@ func (s *Store) Release(ctx context.Context, ask core.ReleaseRequest) error {
 		r.ms = wholeMilliseconds(ask.TTL + fenceTime)
 		r.values = [10]any{
 			3: &r.names[0], 4: &r.names[1],
-			5: &r.ask.Owner, 6: &s.publish, 7: &r.ask.Waiter, 8: &r.ask.Token, 9: &r.ms,
+			5: &r.ask.Owner, 6: s.announce.command(), 7: &r.ask.Waiter, 8: &r.ask.Token, 9: &r.ms,
 		}
 		r.begin(s, releaseScript, 2, r.values[:], r.names[0])
 	} else {
 		r.names[0] = s.names.lock(ask.Key)
-		r.values = [10]any{3: &r.names[0], 4: &r.ask.Owner, 5: &s.publish, 6: &r.ask.Waiter}
+		r.values = [10]any{3: &r.names[0], 4: &r.ask.Owner, 5: s.announce.command(), 6: &r.ask.Waiter}
 		r.begin(s, releaseScript, 1, r.values[:7], r.names[0])
 	}
 	r.deadline, r.stubborn = ask.Deadline, true
@@ -259,6 +262,16 @@ func (s *Store) released(r *releaseRequest) error {
 	}
 	// "Not the owner" after a try whose reply was lost: that try released it.
 	return nil
+}
+
+// sayOccupied logs, at most once a second, that a lock's key has a value that is no
+// lock. Nothing but the removal of that value helps.
+func (s *Store) sayOccupied(key string) {
+	now, last := time.Now().UnixNano(), s.occupied.Load()
+	if now-last >= int64(time.Second) && s.occupied.CompareAndSwap(last, now) {
+		s.log.Error("interlock: a lock cannot be taken, since its key in Redis has a value of another type",
+			"key_hash", core.KeyHash(key))
+	}
 }
 
 // notOwner is the error for what renew.lua and release.lua answer to somebody who

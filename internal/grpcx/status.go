@@ -45,6 +45,7 @@ var statuses = map[core.Reason]struct {
 	core.ReasonCanceled:       {codes.Canceled, false},
 	core.ReasonUnavailable:    {codes.Unavailable, false},
 	core.ReasonNotReplicated:  {codes.Unavailable, true},
+	core.ReasonKeyOccupied:    {codes.Internal, false},
 	core.ReasonClosing:        {codes.Unavailable, true},
 	core.ReasonLost:           {codes.Aborted, false},
 	core.ReasonMaxHold:        {codes.Aborted, false},

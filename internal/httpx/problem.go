@@ -37,6 +37,7 @@ var statuses = map[core.Reason]int{
 	core.ReasonCanceled:       0,
 	core.ReasonUnavailable:    http.StatusServiceUnavailable,
 	core.ReasonNotReplicated:  http.StatusServiceUnavailable,
+	core.ReasonKeyOccupied:    http.StatusInternalServerError,
 	core.ReasonClosing:        http.StatusServiceUnavailable,
 	core.ReasonLost:           http.StatusInternalServerError,
 	core.ReasonMaxHold:        http.StatusInternalServerError,

@@ -322,7 +322,7 @@ func TestWRONGTYPE(t *testing.T) {
 		}
 	}
 	put()
-	s.refused(l, "k", core.ErrUnavailable, "WRONGTYPE", "not a lock")
+	s.refused(l, "k", core.ErrKeyOccupied, "WRONGTYPE", "not a lock")
 	if err := rdb.Del(t.Context(), "interlock:{k}").Err(); err != nil {
 		t.Fatal(err)
 	}
