@@ -35,7 +35,10 @@ func failing(t testing.TB, code codes.Code, details ...protoadapt.MessageV1) err
 }
 
 func TestOnlyRefusalsOfOursThatSaySoAreRetriedAfterTheHintAndARandomPartOfIt(t *testing.T) {
-	ours := &errdetails.ErrorInfo{Domain: "interlock", Reason: "held"}
+	of := func(domain, method string) *errdetails.ErrorInfo {
+		return &errdetails.ErrorInfo{Domain: domain, Reason: "held", Metadata: map[string]string{"method": method}}
+	}
+	ours := of("interlock", "/a.B/C")
 	retry := func(d time.Duration) *errdetails.RetryInfo {
 		return &errdetails.RetryInfo{RetryDelay: durationpb.New(d)}
 	}
@@ -45,17 +48,19 @@ func TestOnlyRefusalsOfOursThatSaySoAreRetriedAfterTheHintAndARandomPartOfIt(t *
 		tries int
 		hint  time.Duration
 	}{
-		"ours":               {failing(t, codes.Aborted, ours, retry(time.Second)), nil, 5, time.Second},
-		"other code":         {failing(t, codes.Unavailable, retry(time.Second), ours), nil, 5, time.Second},
-		"wrapped":            {fmt.Errorf("wrapped: %w", failing(t, codes.Aborted, ours, retry(1))), nil, 5, 1},
-		"no delay":           {failing(t, codes.Aborted, ours, retry(0)), nil, 5, 0},
-		"negative delay":     {failing(t, codes.Aborted, ours, retry(-time.Hour)), nil, 5, 0},
+		"ours":               {failing(t, codes.Aborted, ours, retry(time.Second)), nil, 8, time.Second},
+		"other code":         {failing(t, codes.Unavailable, retry(time.Second), ours), nil, 8, time.Second},
+		"wrapped":            {fmt.Errorf("wrapped: %w", failing(t, codes.Aborted, ours, retry(1))), nil, 8, 1},
+		"no delay":           {failing(t, codes.Aborted, ours, retry(0)), nil, 8, 0},
+		"negative delay":     {failing(t, codes.Aborted, ours, retry(-time.Hour)), nil, 8, 0},
 		"endless delay":      {failing(t, codes.Aborted, ours, retry(1<<63-1)), []grpclock.RetryOption{grpclock.Tries(2)}, 2, 1 << 62},
 		"Tries":              {failing(t, codes.Aborted, ours, retry(1)), []grpclock.RetryOption{grpclock.Tries(2)}, 2, 1},
-		"Tries(0)":           {failing(t, codes.Aborted, ours, retry(1)), []grpclock.RetryOption{grpclock.Tries(0)}, 5, 1},
+		"Tries(0)":           {failing(t, codes.Aborted, ours, retry(1)), []grpclock.RetryOption{grpclock.Tries(0)}, 8, 1},
 		"once":               {failing(t, codes.Aborted, ours, retry(1)), []grpclock.RetryOption{grpclock.Tries(1)}, 1, 0},
 		"without RetryInfo":  {failing(t, codes.Aborted, ours), nil, 1, 0},
-		"of somebody else's": {failing(t, codes.Aborted, &errdetails.ErrorInfo{Domain: "example.org"}, retry(1)), nil, 1, 0},
+		"of somebody else's": {failing(t, codes.Aborted, of("example.org", "/a.B/C"), retry(1)), nil, 1, 0},
+		"of another method":  {failing(t, codes.Aborted, of("interlock", "/a.B/D"), retry(1)), nil, 1, 0},
+		"of no method":       {failing(t, codes.Aborted, &errdetails.ErrorInfo{Domain: "interlock"}, retry(1)), nil, 1, 0},
 		"of nobody's":        {failing(t, codes.Aborted, retry(1)), nil, 1, 0},
 		"no status":          {errors.New("no"), nil, 1, 0},
 		"success":            {nil, nil, 1, 0},
@@ -64,7 +69,11 @@ func TestOnlyRefusalsOfOursThatSaySoAreRetriedAfterTheHintAndARandomPartOfIt(t *
 			tries, last := 0, time.Now()
 			err := grpclock.UnaryClientRetry(c.opts...)(context.Background(), "/a.B/C", nil, nil, nil,
 				func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
-					if d := time.Since(last); tries > 0 && (d < c.hint || d > 2*c.hint && 2*c.hint > 0) {
+					pause := c.hint // doubled for each try before, up to 2 s
+					for range tries - 1 {
+						pause = max(c.hint, min(2*pause, 2*time.Second))
+					}
+					if d := time.Since(last); tries > 0 && (d < pause || d > 2*pause && 2*pause > 0) {
 						t.Errorf("%s: try %d after %v; the hint is %v", name, tries+1, d, c.hint)
 					}
 					tries++
@@ -79,7 +88,8 @@ func TestOnlyRefusalsOfOursThatSaySoAreRetriedAfterTheHintAndARandomPartOfIt(t *
 }
 
 func TestRetriesStayWithinTheCallsDeadlineAndEndWithIt(t *testing.T) {
-	refused := failing(t, codes.Aborted, &errdetails.ErrorInfo{Domain: "interlock"}, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
+	info := &errdetails.ErrorInfo{Domain: "interlock", Metadata: map[string]string{"method": "/a.B/C"}}
+	refused := failing(t, codes.Aborted, info, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
 	synctest.Test(t, func(t *testing.T) {
 		begin, tries := time.Now(), 0
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
@@ -105,6 +115,25 @@ func TestRetriesStayWithinTheCallsDeadlineAndEndWithIt(t *testing.T) {
 			t.Errorf("%v; want CANCELED", err)
 		}
 	})
+}
+
+// A rule waits for 5 s by default, and a lock that nobody renews is free after 30 s.
+func TestRetriesLastLongerThanTheWaitAndTheLeaseOfTheDefaults(t *testing.T) {
+	info := &errdetails.ErrorInfo{Domain: "interlock", Metadata: map[string]string{"method": "/a.B/C"}}
+	refused := failing(t, codes.Aborted, info, &errdetails.RetryInfo{RetryDelay: durationpb.New(100 * time.Millisecond)})
+	for wait, least := range map[time.Duration]time.Duration{0: 5 * time.Second, 5 * time.Second: 30 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			begin := time.Now()
+			_ = grpclock.UnaryClientRetry()(t.Context(), "/a.B/C", nil, nil, nil,
+				func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+					time.Sleep(wait) // of the bubble
+					return refused
+				})
+			if d := time.Since(begin); d < least {
+				t.Errorf("gave up after %v where each try waits %v", d, wait)
+			}
+		})
+	}
 }
 
 // refusing is a server whose first n calls meet a held lock: it is taken before

@@ -82,9 +82,15 @@
 //	CANCELED            the client left while its call waited
 //
 // All have fixed text and an ErrorInfo of domain "interlock" whose reason is that
-// of the HTTP problems. RetryInfo means that the handler did not run; the trailer
-// grpc-retry-pushback-ms says the same to clients with a retry policy in their
-// service config. Render replaces them all.
+// of the HTTP problems and whose metadata "method" is the full method. RetryInfo
+// means that the handler did not run; the trailer grpc-retry-pushback-ms says the
+// same to clients with a retry policy in their service config. Render replaces
+// them all.
+//
+// A handler that calls such a server itself, and returns the refusal it got, has
+// run: the interceptors take RetryInfo from the error, and set the trailer to -1,
+// whether the method has a rule or not. A server without these interceptors hands
+// the hint on; UnaryClientRetry looks at the method, and does not follow it.
 //
 // A handler that returns an error after its lease was lost, whichever, has failed
 // for that reason: what it returns is most often the end of its context in some

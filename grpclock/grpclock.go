@@ -26,7 +26,8 @@ func UnaryServerInterceptor(rules Rules, opts ...Option) grpc.UnaryServerInterce
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
 		m := methods[info.FullMethod]
 		if m == nil {
-			return handler(ctx, req)
+			reply, err = handler(ctx, req)
+			return reply, grpcx.HandedOn(ctx, err)
 		}
 		q := &grpcx.Request{Method: m, Ctx: ctx, Msg: req}
 		refusal := m.Guard.Do(ctx, q, func(ctx context.Context) bool {
@@ -36,7 +37,7 @@ func UnaryServerInterceptor(rules Rules, opts ...Option) grpc.UnaryServerInterce
 		if refusal != nil {
 			return nil, o.refuse(ctx, m.Name, refusal)
 		}
-		return reply, err
+		return reply, grpcx.HandedOn(ctx, err)
 	}
 }
 
@@ -50,11 +51,11 @@ func StreamServerInterceptor(rules Rules, opts ...Option) grpc.StreamServerInter
 	o := newOptions(opts)
 	methods := newMethods(rules)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+		ctx := ss.Context()
 		m := methods[info.FullMethod]
 		if m == nil {
-			return handler(srv, ss)
+			return grpcx.HandedOn(ctx, handler(srv, ss))
 		}
-		ctx := ss.Context()
 		s := &grpcx.Stream{ServerStream: ss, Wait: o.firstMessage}
 		refusal := m.Guard.Do(ctx, &grpcx.Request{Method: m, Ctx: ctx, Stream: s}, func(ctx context.Context) bool {
 			s.Ctx = ctx
@@ -64,7 +65,7 @@ func StreamServerInterceptor(rules Rules, opts ...Option) grpc.StreamServerInter
 		if refusal != nil {
 			return o.refuse(ctx, m.Name, refusal)
 		}
-		return err
+		return grpcx.HandedOn(ctx, err)
 	}
 }
 

@@ -52,17 +52,21 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
 		m := known[info.FullMethod]
 		if m == nil {
-			return handler(ctx, req)
+			reply, err = handler(ctx, req)
+			return reply, grpcx.HandedOn(ctx, err)
 		}
 		var sent *recorder
 		verdict := m.engine.Do(ctx, &call{grpcx.Request{Method: m.Method, Ctx: ctx, Msg: req}}, idempotency.Handler{
 			Run: func(ctx context.Context, attempt *idempotency.Attempt) (idempotency.Response, bool) {
 				sent = &recorder{method: info.FullMethod}
-				reply, err = handler(grpc.NewContextWithServerTransportStream(ctx, sent), req)
+				ctx = grpc.NewContextWithServerTransportStream(ctx, sent)
+				reply, err = handler(ctx, req)
+				err = grpcx.HandedOn(ctx, err)
 				return sent.answer(attempt, reply, err), err == nil
 			},
 			Pass: func(ctx context.Context) bool {
 				reply, err = handler(ctx, req)
+				err = grpcx.HandedOn(ctx, err)
 				return err == nil && core.BeginAnswer(ctx, true)
 			},
 		})

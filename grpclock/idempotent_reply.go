@@ -57,9 +57,12 @@ func (r *recorder) answer(attempt *idempotency.Attempt, reply any, err error) id
 	a := idempotency.Response{Header: r.header, Trailer: r.trailer}
 	msg, ok := reply.(proto.Message)
 	if err != nil {
-		st := statusOf(err)
-		a.Status = int(st.Code())
-		msg, ok = st.Proto(), true
+		st := statusOf(err).Proto() // a copy
+		a.Status = int(st.GetCode())
+		// As the server sends it, to which a message is any bytes: each that is
+		// no UTF-8 is replaced. The protobuf of a status refuses them.
+		st.Message = string([]rune(st.GetMessage()))
+		msg, ok = st, true
 	}
 	if ok {
 		a.Body, err = proto.MarshalOptions{Deterministic: true}.Marshal(msg)

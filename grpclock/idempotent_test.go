@@ -297,3 +297,56 @@ func TestIdempotentWithoutAnEnginePanics(t *testing.T) {
 	}()
 	grpclock.Idempotent(grpclock.Methods{debit: nil})
 }
+
+// The protobuf of a status takes no other text; gRPC sends any.
+func TestStatusWithATextThatIsNotUTF8IsReplayed(t *testing.T) {
+	runs := 0
+	client := testpb.NewBankClient(dial(t, start(t, bank{call: func(context.Context, string) (string, error) {
+		runs++
+		return "", status.Error(codes.NotFound, "caf\xe9 \xff\xfe closed")
+	}}, grpc.UnaryInterceptor(grpclock.Idempotent(grpclock.Methods{debit: idemtest.Engine(t)})))))
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "idempotency-key", "k")
+	var answers []string
+	for range 2 {
+		_, err := client.Debit(ctx, &testpb.Request{Id: "1"})
+		answers = append(answers, err.Error())
+	}
+	if want := "rpc error: code = NotFound desc = caf\ufffd \ufffd\ufffd closed"; runs != 1 || answers[0] != want || answers[1] != want {
+		t.Errorf("%d runs, %q; want one and %q", runs, answers, want)
+	}
+}
+
+// During a deployment a field is known to one server and not to another, which
+// keeps it as it came, behind all others.
+func TestCallIsTheSameForServersThatKnowDifferentFields(t *testing.T) {
+	engine := idemtest.Engine(t)
+	runs := 0
+	serve := func(change grpc.UnaryServerInterceptor) testpb.BankClient {
+		return testpb.NewBankClient(dial(t, start(t, bank{call: func(context.Context, string) (string, error) {
+			runs++
+			return "done", nil
+		}}, grpc.ChainUnaryInterceptor(change, grpclock.Idempotent(grpclock.Methods{debit: engine})))))
+	}
+	// To the old one the first field of the request is the unknown one.
+	old := serve(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		r := req.(*testpb.Request)
+		b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), r.GetId())
+		r.Id = ""
+		r.ProtoReflect().SetUnknown(b)
+		return next(ctx, r)
+	})
+	current := serve(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		return next(ctx, req)
+	})
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "idempotency-key", "k")
+	r := &testpb.Request{Id: "1", Amount: 100}
+	for name, client := range map[string]testpb.BankClient{"old": old, "current": current, "old again": old} {
+		if reply, err := client.Debit(ctx, r); err != nil || reply.GetText() != "done" {
+			t.Errorf("%s: %v, %v", name, reply, err)
+		}
+	}
+	_, err := old.Debit(ctx, &testpb.Request{Id: "2", Amount: 100})
+	if status.Code(err) != codes.FailedPrecondition || runs != 1 {
+		t.Errorf("%v, %d runs; want another request refused, and one run", err, runs)
+	}
+}

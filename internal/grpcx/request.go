@@ -104,7 +104,7 @@ func (q *Request) Header(name string) []string {
 // Query returns nothing; FromProto and Validate refuse rules that ask for it.
 func (q *Request) Query(string) []string { return nil }
 
-// Body returns the message in deterministic wire format.
+// Body returns the message in wire format, canonical: see Canonical.
 func (q *Request) Body(limit int64) ([]byte, error) {
 	m, err := q.Message()
 	switch {
@@ -113,7 +113,7 @@ func (q *Request) Body(limit int64) ([]byte, error) {
 	case int64(proto.Size(m)) > limit:
 		return nil, core.ErrBodyLimit
 	}
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	b, err := Canonical(m)
 	if err != nil { // a required field of proto2 is missing
 		return nil, errors.Join(core.ErrKey, err)
 	}

@@ -24,6 +24,11 @@ const (
 	// nobody knows.
 	retryDelay = 100 * time.Millisecond
 
+	// MethodKey is the key in ErrorInfo.metadata of the full method that was
+	// refused: a client that gets the error of another call does not take it for
+	// one of its own.
+	MethodKey = "method"
+
 	// pushback is the trailer that gRPC clients with a retry policy obey:
 	// milliseconds, or a negative number for not at all (gRFC A6).
 	pushback = "grpc-retry-pushback-ms"
@@ -66,13 +71,17 @@ var statuses = map[core.Reason]struct {
 
 // Status is how refusals are answered by default: the status of the table in the
 // package comment with fixed text and an ErrorInfo (reason the same as in HTTP,
-// domain "interlock"), and where the handler did not run and trying again makes
+// domain "interlock", the full method as metadata), and where the handler did not run and trying again makes
 // sense RetryInfo and the trailer grpc-retry-pushback-ms. A handler that ran must
 // not run again unasked: the trailer is -1 then. A function for Render can fall
 // back on it.
-func Status(ctx context.Context, _ string, refusal *core.Refusal) error {
+func Status(ctx context.Context, method string, refusal *core.Refusal) error {
 	row := statuses[refusal.Reason]
-	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: string(refusal.Reason), Domain: Domain}}
+	info := &errdetails.ErrorInfo{Reason: string(refusal.Reason), Domain: Domain}
+	if method != "" {
+		info.Metadata = map[string]string{MethodKey: method}
+	}
+	details := []protoadapt.MessageV1{info}
 	hint := ""
 	switch {
 	case refusal.Ran:
@@ -89,5 +98,5 @@ func Status(ctx context.Context, _ string, refusal *core.Refusal) error {
 	if err != nil {
 		return status.Error(codes.Internal, refusal.Reason.Text())
 	}
-	return st.Err()
+	return &refused{st.Err()}
 }
