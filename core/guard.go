@@ -361,6 +361,7 @@ func (g *Guard) Enter(ctx context.Context, req Request) (Section, *Refusal) {
 	lease, err := g.locker.lockWith(inner, keys, &g.config)
 	if err != nil {
 		refusal := g.refusal(ctx, err)
+		refusal.keys = keys
 		if refusal.Reason == ReasonUnavailable && g.config.guard.failOpen && ctx.Err() == nil {
 			g.bypassed(ctx, keys, err)
 			return Section{ctx: &visit{Context: ctx, bypassed: true}}, nil
@@ -430,7 +431,7 @@ func (s Section) Lost() *Refusal {
 	if lost == nil || errors.Is(lost, ErrReleased) {
 		return nil
 	}
-	refusal := &Refusal{Reason: ReasonLost, Ran: true, Rule: s.guard.config.name, Err: lost}
+	refusal := &Refusal{Reason: ReasonLost, Ran: true, Rule: s.guard.config.name, Err: lost, keys: s.lease.Keys()}
 	if errors.Is(lost, ErrMaxHold) {
 		refusal.Reason = ReasonMaxHold
 	}

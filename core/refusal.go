@@ -15,9 +15,11 @@ type Refusal struct {
 	Ran bool
 	// Rule is the name of the rule that refused.
 	Rule string
-	// Err is the error behind it, for logs. It may hold the key and addresses
-	// of servers: never show it to a client.
-	Err error
+	// Err is the error behind it. It may hold the key and addresses of servers:
+	// never show it to a client, and log LogError instead.
+	Err error `json:"-"`
+
+	keys []string // if they were made
 }
 
 // Retryable reports whether the same request may simply be sent again a little

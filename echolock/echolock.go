@@ -194,10 +194,9 @@ func Problem(c echo.Context, refusal *core.Refusal) error {
 // what Problem returns.
 type RefusalError struct{ *core.Refusal }
 
-// Error is for logs: it may hold the key and addresses of servers.
-func (e *RefusalError) Error() string {
-	return fmt.Sprintf("refused (%s) by rule %s: %v", e.Reason, e.Rule, e.Err)
-}
+// Error is for logs, such as those of echo's middleware: it has hashes in place of
+// keys, and no addresses of servers (core.Refusal.LogError).
+func (e *RefusalError) Error() string { return e.String() }
 
-// Unwrap returns Refusal.Err.
+// Unwrap returns Refusal.Err, which may hold keys and addresses.
 func (e *RefusalError) Unwrap() error { return e.Err }

@@ -127,7 +127,8 @@ func newOptions(opts []Option) *options {
 // refuse answers a refusal instead of the handlers.
 func (o *options) refuse(c *gin.Context, refusal *core.Refusal) {
 	c.Abort()
-	_ = c.Error(refusal.Err).SetMeta(refusal) // the error itself, for chaining
+	// gin's logger prints it, with its meta.
+	_ = c.Error(refusal.LogError()).SetMeta(refusal)
 	o.render(c, refusal)
 }
 

@@ -1,0 +1,68 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"regexp"
+	"strings"
+)
+
+// LogError returns an error that loggers may print: its text has the reason, the
+// rule and the hashes of the keys (KeyHash), but no key and no address of a
+// server. It unwraps to Err, which errors.Is finds and whose text has them.
+func (r *Refusal) LogError() error { return &loggedRefusal{r} }
+
+type loggedRefusal struct{ refusal *Refusal }
+
+func (e *loggedRefusal) Error() string { return e.refusal.String() }
+func (e *loggedRefusal) Unwrap() error { return e.refusal.Err }
+
+// String describes the refusal in one line, as LogError does.
+func (r *Refusal) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "interlock: request refused: %s, rule=%s", r.Reason, r.Rule)
+	for i, key := range r.keys {
+		name := ","
+		if i == 0 {
+			name = " key_hash="
+		}
+		b.WriteString(name + KeyHash(key))
+	}
+	if text := r.cause(); text != "" {
+		b.WriteString(" error=" + text)
+	}
+	return b.String()
+}
+
+// LogValue implements slog.LogValuer.
+func (r *Refusal) LogValue() slog.Value { return slog.StringValue(r.String()) }
+
+// cause is the text of the error without what identifies a user or a server.
+func (r *Refusal) cause() string {
+	switch r.Reason {
+	case ReasonBadKey, ReasonBodyTooLarge, ReasonMisconfigured, ReasonKeyMissing, ReasonKeyMalformed, ReasonNoPrincipal:
+		// Of a key that was not made, and of nothing that a server said: the
+		// text names the part of the template that is to blame.
+		if r.Err != nil {
+			return r.Err.Error()
+		}
+	}
+	if r.Err == nil {
+		return ""
+	}
+	text := rootCause(r.Err).Error() // what wraps it names the key
+	if dns := (*net.DNSError)(nil); errors.As(r.Err, &dns) {
+		text = dns.Err // without the name that was looked up
+	}
+	for _, key := range r.keys {
+		if strings.Contains(text, key) {
+			return ""
+		}
+	}
+	return address.ReplaceAllString(text, "(address)")
+}
+
+// address is a host with a port.
+var address = regexp.MustCompile(`(?:[\w.-]+|\[[0-9A-Fa-f:.%]+\]):\d{1,5}\b`)
