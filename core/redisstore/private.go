@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,52 +20,6 @@ const (
 	// fails; the request itself is tried again too.
 	dialTries = 1
 )
-
-// clientOptions are the options of a client that matter for locks, of whichever
-// kind it is.
-type clientOptions struct {
-	contextTimeout bool
-	readTimeout    time.Duration
-	retries        int
-	replicaReads   bool
-}
-
-func optionsOf(o *redis.Options) clientOptions {
-	return clientOptions{
-		contextTimeout: o.ContextTimeoutEnabled, readTimeout: o.ReadTimeout, retries: o.MaxRetries,
-	}
-}
-
-func optionsOfCluster(o *redis.ClusterOptions) clientOptions {
-	return clientOptions{
-		contextTimeout: o.ContextTimeoutEnabled, readTimeout: o.ReadTimeout, retries: o.MaxRedirects,
-		replicaReads: o.ReadOnly || o.RouteByLatency || o.RouteRandomly,
-	}
-}
-
-// inspect warns, in one record, about options under which commands do not do
-// what a lock's user expects. The store's own connections do not take them over,
-// but those of the handlers that work under a lock do.
-func inspect(log *slog.Logger, timeout time.Duration, o clientOptions) {
-	var why []any
-	if !o.contextTimeout {
-		why = append(why, "ContextTimeoutEnabled=false",
-			"a handler's commands do not end with the context of its lease")
-	}
-	wait := o.readTimeout * time.Duration(max(o.retries, 0)+1)
-	if near := 30 * time.Second / 3; o.readTimeout <= 0 || wait > near {
-		why = append(why, "ReadTimeout x (retries+1) = "+wait.String(),
-			"a handler's command can take as long as a lease; keep it below a third of one")
-	}
-	if o.replicaReads {
-		why = append(why, "ReadOnly, RouteByLatency or RouteRandomly",
-			"a replica may not know yet what the last holder wrote")
-	}
-	if len(why) > 0 {
-		log.Warn("interlock: redis client options that hurt work under a lock "+
-			"(the lock's own connections do not use them, and time out after "+timeout.String()+")", why...)
-	}
-}
 
 // private is the options for the store's own connections.
 func private(o *redis.Options, timeout time.Duration, pool int) *redis.Options {

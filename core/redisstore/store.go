@@ -105,9 +105,11 @@ func Timeout(d time.Duration) Option {
 
 // New makes a Store from a client for a single server, for one behind Sentinel
 // or for a Cluster, whose options it copies to make connections of its own. It
-// sends nothing. It warns through the logger about options of the client that
-// would hurt a lock, and says what it does about each, and returns
-// core.ErrConfig for a nil client, a Ring (which has no master to ask) and
+// sends nothing. It warns through the logger, once for a client, where the client
+// reads from replicas or has a ReadTimeout above 10 s or none: the store does not
+// take that over, but handlers that use the client under a lock suffer from it.
+// For them ContextTimeoutEnabled is best true: their commands then end with a
+// context's deadline. It returns core.ErrConfig for a nil client, a Ring (which has no master to ask) and
 // clients it does not know. A proxy that spreads keys over servers must not be
 // behind a client for one: a script of several locks would run on the server of
 // the first. One that refuses such a script (CROSSSLOT) is sent none any more.
@@ -135,7 +137,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		if c == nil {
 			return nil, errNil
 		}
-		inspect(set.log, set.timeout, optionsOf(c.Options()))
+		inspect(set.log, c, optionsOf(c.Options()))
 		o := set.greeted(s.introducing(c.Options()))
 		s.single = redis.NewClient(private(o, set.timeout, poolSize))
 		s.renewSingle = redis.NewClient(private(o, set.timeout, renewalPool))
@@ -145,7 +147,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		if c == nil {
 			return nil, errNil
 		}
-		inspect(set.log, set.timeout, optionsOfCluster(c.Options()))
+		inspect(set.log, c, optionsOfCluster(c.Options()))
 		o := *c.Options()
 		o.OnConnect = s.introduced(o.OnConnect)
 		s.cluster = redis.NewClusterClient(privateCluster(&o, set.timeout, poolSize))
