@@ -266,6 +266,8 @@ func TestEveryFrameworkBehavesTheSame(t *testing.T) {
 var answers = map[core.Reason]struct{ http, httpRetry, grpc, grpcRetry, pushback string }{
 	core.ReasonBadKey:         {"400", "", "InvalidArgument", "", ""},
 	core.ReasonBodyTooLarge:   {"413", "", "ResourceExhausted", "", ""},
+	core.ReasonBodyIncomplete: {"400", "", "InvalidArgument", "", ""},
+	core.ReasonBodyTimeout:    {"408", "", "DeadlineExceeded", "", ""},
 	core.ReasonHeld:           {"423", "1s", "Aborted", "100ms", "100"},
 	core.ReasonQueueFull:      {"423", "1s", "Aborted", "100ms", "100"},
 	core.ReasonPrincipalLimit: {"429", "1s", "ResourceExhausted", "100ms", "100"},

@@ -49,6 +49,12 @@ const (
 	// ReasonBodyTooLarge (413, RESOURCE_EXHAUSTED): a KeyFunc read a body that
 	// is longer than its limit.
 	ReasonBodyTooLarge Reason = "body-too-large"
+	// ReasonBodyIncomplete (400, INVALID_ARGUMENT): the body broke off, or is
+	// not encoded as it says.
+	ReasonBodyIncomplete Reason = "body-incomplete"
+	// ReasonBodyTimeout (408, DEADLINE_EXCEEDED): the body did not come within
+	// the time that the server gives it.
+	ReasonBodyTimeout Reason = "body-timeout"
 	// ReasonHeld (423, ABORTED): held elsewhere for as long as the rule waits.
 	ReasonHeld Reason = "held"
 	// ReasonQueueFull (423, ABORTED): too many wait for it already.
@@ -78,7 +84,8 @@ const (
 	// ReasonMaxHold (500, ABORTED): the same, since MaxHold was reached.
 	ReasonMaxHold Reason = "max-hold"
 	// ReasonMisconfigured (500, INTERNAL): the rule and the route do not fit
-	// together.
+	// together, or the body that a rule or an idempotent endpoint needs was read
+	// by middleware in front of it.
 	ReasonMisconfigured Reason = "misconfigured"
 	// ReasonInternal (500, INTERNAL): a KeyFunc or RequestFunc failed for a
 	// reason of its own.
@@ -123,6 +130,10 @@ func ReasonOf(ctx context.Context, err error) Reason {
 	switch {
 	case err == nil:
 		return ""
+	case errors.Is(err, ErrBodyTimeout): // before ErrKey, in which a KeyFunc may wrap it
+		return ReasonBodyTimeout
+	case errors.Is(err, ErrBody):
+		return ReasonBodyIncomplete
 	case errors.Is(err, ErrKey):
 		return ReasonBadKey
 	case errors.Is(err, ErrPrincipalLimit):
@@ -171,6 +182,12 @@ func (r Reason) Text() string {
 		return "The request does not name the resource to lock."
 	case ReasonBodyTooLarge:
 		return "The request body is too large."
+	case ReasonBodyIncomplete:
+		return "The request body did not arrive whole, or is malformed. Nothing was done."
+	case ReasonBodyTimeout:
+		return "The request body did not arrive in time. Nothing was done."
+	case ReasonMisconfigured:
+		return "The server is not set up for this request. Nothing was done."
 	case ReasonHeld, ReasonDeadline:
 		return "The resource is locked by another request. Nothing was done."
 	case ReasonQueueFull:

@@ -31,8 +31,10 @@ type Request interface {
 
 	// Body returns the whole body (gRPC: the message in deterministic wire
 	// format) and leaves it readable for the handler. ErrBodyLimit says that
-	// it is longer than limit bytes; an error that matches ErrKey that it
-	// could not be read.
+	// it is longer than limit bytes, ErrBody and ErrBodyTimeout that it did not
+	// come whole. ErrConfig says that it is not there any more, since something
+	// in front of the rule has read it: never what is left of a body. A form
+	// that was parsed in front is returned as a body with the same fields.
 	Body(limit int64) ([]byte, error)
 
 	// Value returns what middleware in front has put under a key, or nil: in gin

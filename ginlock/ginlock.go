@@ -94,6 +94,14 @@ func (q request) Value(key any) any {
 	return q.Request.Value(key)
 }
 
+// Body returns the body, also where a handler in front has read it with
+// ShouldBindBodyWith, which keeps it in the context.
+func (q request) Body(limit int64) ([]byte, error) {
+	kept, _ := q.c.Get(gin.BodyBytesKey)
+	b, _ := kept.([]byte)
+	return q.BodyOr(limit, b)
+}
+
 // Native returns the *gin.Context.
 func (q request) Native() any { return q.c }
 

@@ -173,6 +173,7 @@ func TestEndOfTheCallWhileQueuedIsDeadlineExceededOrCanceledAndFreesThePlace(t *
 func TestEveryReasonHasAStatus(t *testing.T) {
 	for reason, want := range map[core.Reason]codes.Code{
 		core.ReasonBadKey: codes.InvalidArgument, core.ReasonBodyTooLarge: codes.ResourceExhausted,
+		core.ReasonBodyIncomplete: codes.InvalidArgument, core.ReasonBodyTimeout: codes.DeadlineExceeded,
 		core.ReasonHeld: codes.Aborted, core.ReasonQueueFull: codes.Aborted, core.ReasonPrincipalLimit: codes.ResourceExhausted,
 		core.ReasonDeadline: codes.DeadlineExceeded, core.ReasonCanceled: codes.Canceled,
 		core.ReasonUnavailable: codes.Unavailable, core.ReasonNotReplicated: codes.Unavailable,

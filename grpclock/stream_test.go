@@ -211,19 +211,28 @@ func TestKeyFuncOnAStreamReceivesOnlyIfItAsks(t *testing.T) {
 
 func TestStreamWithoutItsFirstMessageIsRefusedInTime(t *testing.T) {
 	client := serve(t, never(t), annotated(t, freeLocker(t)), grpclock.FirstMessageWait(20*time.Millisecond))
-	for name, end := range map[string]func(testpb.Bank_UploadClient){
-		"ended":    func(s testpb.Bank_UploadClient) { _ = s.CloseSend() },
-		"silent":   func(testpb.Bank_UploadClient) {},
-		"no value": func(s testpb.Bank_UploadClient) { _ = s.Send(&testpb.Request{}) },
+	for name, c := range map[string]struct {
+		end  func(testpb.Bank_UploadClient)
+		want refusal
+	}{
+		"ended": {
+			func(s testpb.Bank_UploadClient) { _ = s.CloseSend() },
+			refusal{codes.InvalidArgument, "body-incomplete", false, ""},
+		},
+		"silent": {
+			func(testpb.Bank_UploadClient) {},
+			refusal{codes.DeadlineExceeded, "body-timeout", false, ""},
+		},
+		"no value": {func(s testpb.Bank_UploadClient) { _ = s.Send(&testpb.Request{}) }, badKey},
 	} {
 		t.Log(name)
 		stream, err := client.Upload(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		end(stream)
+		c.end(stream)
 		err = stream.RecvMsg(new(testpb.Reply))
-		badKey.of(t, err, stream.Trailer())
+		c.want.of(t, err, stream.Trailer())
 	}
 }
 

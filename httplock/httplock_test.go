@@ -166,7 +166,8 @@ func TestBodiesAreFixedTextWithoutTheKeyOrTheError(t *testing.T) {
 
 func TestEveryReasonHasAProblem(t *testing.T) {
 	for _, reason := range []core.Reason{
-		core.ReasonBadKey, core.ReasonBodyTooLarge, core.ReasonHeld, core.ReasonQueueFull, core.ReasonPrincipalLimit, core.ReasonDeadline,
+		core.ReasonBadKey, core.ReasonBodyTooLarge, core.ReasonBodyIncomplete, core.ReasonBodyTimeout,
+		core.ReasonHeld, core.ReasonQueueFull, core.ReasonPrincipalLimit, core.ReasonDeadline,
 		core.ReasonUnavailable, core.ReasonNotReplicated, core.ReasonClosing, core.ReasonLost, core.ReasonMaxHold,
 		core.ReasonMisconfigured, core.ReasonKeyOccupied, core.ReasonInternal,
 	} {

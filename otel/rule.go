@@ -65,6 +65,8 @@ const (
 	maxHold
 	badKey
 	bodyTooLarge
+	bodyIncomplete
+	bodyTimeout
 	misconfigured
 	internal
 	outcomes // how many there are
@@ -72,7 +74,8 @@ const (
 
 var outcomeNames = [outcomes]string{
 	"granted", "renewed", "released", "held", "queue_full", "principal_limit", "deadline", "canceled", "unavailable",
-	"not_replicated", "key_occupied", "closing", "lost", "max_hold", "bad_key", "body_too_large", "misconfigured", "internal",
+	"not_replicated", "key_occupied", "closing", "lost", "max_hold", "bad_key", "body_too_large",
+	"body_incomplete", "body_timeout", "misconfigured", "internal",
 }
 
 func (o outcome) String() string { return outcomeNames[o] }
@@ -94,6 +97,8 @@ func (o outcome) fault() bool {
 var byReason = map[core.Reason]outcome{
 	core.ReasonBadKey:         badKey,
 	core.ReasonBodyTooLarge:   bodyTooLarge,
+	core.ReasonBodyIncomplete: bodyIncomplete,
+	core.ReasonBodyTimeout:    bodyTimeout,
 	core.ReasonHeld:           held,
 	core.ReasonQueueFull:      queueFull,
 	core.ReasonPrincipalLimit: principalLimit,

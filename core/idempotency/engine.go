@@ -166,7 +166,7 @@ func (e *Engine) Do(ctx context.Context, call Call, h Handler) (v Verdict) {
 	}
 	body, err := call.Body(e.config.maxRequest)
 	if err != nil {
-		return e.refuse(ctx, begin, reasonOf(ctx, err), err)
+		return e.rejected(ctx, begin, err)
 	}
 	a := &Attempt{
 		engine: e, id: recordID(scope, key), token: e.tokens.next(), protocol: call.Protocol(),

@@ -2,7 +2,6 @@ package grpcx
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/metadata"
@@ -115,7 +114,7 @@ func (q *Request) Body(limit int64) ([]byte, error) {
 	}
 	b, err := Canonical(m)
 	if err != nil { // a required field of proto2 is missing
-		return nil, errors.Join(core.ErrKey, err)
+		return nil, fmt.Errorf("%w: %w", core.ErrBody, err)
 	}
 	return b, nil
 }

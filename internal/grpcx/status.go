@@ -43,6 +43,8 @@ var statuses = map[core.Reason]struct {
 }{
 	core.ReasonBadKey:         {codes.InvalidArgument, false},
 	core.ReasonBodyTooLarge:   {codes.ResourceExhausted, false},
+	core.ReasonBodyIncomplete: {codes.InvalidArgument, false},
+	core.ReasonBodyTimeout:    {codes.DeadlineExceeded, false},
 	core.ReasonHeld:           {codes.Aborted, true},
 	core.ReasonQueueFull:      {codes.Aborted, true},
 	core.ReasonPrincipalLimit: {codes.ResourceExhausted, true},

@@ -50,7 +50,11 @@ func (s *Stream) receive(t protoreflect.MessageType) (proto.Message, error) {
 		}
 	}
 	if s.err != nil && s.ServerStream.Context().Err() == nil {
-		return nil, fmt.Errorf("%w: first message: %w", core.ErrKey, s.err)
+		reason := core.ErrBody
+		if status.Code(s.err) == codes.DeadlineExceeded {
+			reason = core.ErrBodyTimeout
+		}
+		return nil, fmt.Errorf("%w: first message: %w", reason, s.err)
 	}
 	return s.first, s.err
 }

@@ -30,6 +30,8 @@ var retryAfter = strconv.Itoa(int(RetryAfter / time.Second))
 var statuses = map[core.Reason]int{
 	core.ReasonBadKey:         http.StatusBadRequest,
 	core.ReasonBodyTooLarge:   http.StatusRequestEntityTooLarge,
+	core.ReasonBodyIncomplete: http.StatusBadRequest,
+	core.ReasonBodyTimeout:    http.StatusRequestTimeout,
 	core.ReasonHeld:           http.StatusLocked,
 	core.ReasonQueueFull:      http.StatusLocked,
 	core.ReasonPrincipalLimit: http.StatusTooManyRequests,

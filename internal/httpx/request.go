@@ -4,16 +4,9 @@
 package httpx
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
-	"math"
 	"net/http"
 	"net/url"
 	"strings"
-
-	"github.com/interlock-go/interlock/core"
 )
 
 // Request is the part of core.Request that every framework on net/http has in
@@ -33,56 +26,6 @@ func (q Request) Header(name string) []string {
 // Query returns the values of a query parameter as handlers see them by
 // URL.Query: pairs that are malformed do not exist for either.
 func (q Request) Query(name string) []string { return q.URL.Query()[name] }
-
-// Body returns the body, and puts what it has read in front of the rest, so
-// that whoever comes later reads it whole. It is read once, into one buffer that
-// all share: nobody may write to it.
-func (q Request) Body(limit int64) ([]byte, error) {
-	body := q.Request.Body
-	if body == nil || body == http.NoBody {
-		return nil, nil
-	}
-	if w, ok := body.(*whole); ok && w.Len() == len(w.all) { // asked a second time
-		if int64(len(w.all)) > limit {
-			return nil, core.ErrBodyLimit
-		}
-		return w.all, nil
-	}
-	if q.ContentLength > limit {
-		return nil, core.ErrBodyLimit // not a byte of it need be waited for
-	}
-	// Room for all of it, and for the read that finds its end, is made at once:
-	// a buffer that grows copies. What a client announces and does not send
-	// yet costs no more than a small body.
-	room := int(min(max(q.ContentLength, 0), roomAtOnce)) + bytes.MinRead
-	buf := bytes.NewBuffer(make([]byte, 0, room))
-	// One byte more than the limit tells a body of that length from a longer.
-	_, err := buf.ReadFrom(io.LimitReader(body, min(limit, math.MaxInt64-1)+1))
-	b := buf.Bytes()
-	var outer *http.MaxBytesError // somebody in front of us has a smaller limit
-	if err == nil && int64(len(b)) <= limit {
-		q.Request.Body = &whole{*bytes.NewReader(b), body, b}
-		return b, nil
-	}
-	q.Request.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(b), body), body}
-	if errors.As(err, &outer) || int64(len(b)) > limit {
-		return nil, core.ErrBodyLimit
-	}
-	return nil, fmt.Errorf("%w: reading the body: %w", core.ErrKey, err)
-}
-
-// roomAtOnce bounds the room that is made for a body before it has come.
-const roomAtOnce = 1 << 20
-
-// whole is a body that was read to its end, to be read again.
-type whole struct {
-	bytes.Reader
-	io.Closer
-	all []byte
-}
 
 // Value returns what the request's context holds.
 func (q Request) Value(key any) any { return q.Context().Value(key) }

@@ -25,7 +25,7 @@ import (
 // RunHTTP runs the table of all protocols, and that of HTTP.
 func RunHTTP(t *testing.T, build HTTPBuilder) {
 	Run(t, idempotency.HTTP, serveHTTP(build))
-	for _, c := range httpTable {
+	for _, c := range slices.Concat(httpTable, bodyTable) {
 		t.Run(c.name, func(t *testing.T) {
 			c.run(&httpFixture{newFixture(t, idempotency.HTTP, nil, redistest.Shared(t)), build})
 		})
@@ -49,15 +49,23 @@ type site struct {
 // header.
 func (f *httpFixture) site(e *idempotency.Engine, h http.HandlerFunc, inFront ...func(http.Header)) *site {
 	f.Helper()
+	return f.behind(func(w http.ResponseWriter, _ *http.Request) {
+		for _, set := range inFront {
+			set(w.Header())
+		}
+	}, e, h)
+}
+
+// behind serves a handler behind middleware of net/http.
+func (f *httpFixture) behind(front http.HandlerFunc, e *idempotency.Engine, h http.HandlerFunc) *site {
+	f.Helper()
 	s := &site{f: f}
 	build := f.serveWith(f, &Endpoint{Engine: e, HTTP: func(w http.ResponseWriter, r *http.Request) {
 		s.runs.Add(1)
 		h(w, r)
 	}})
 	s.srv = httpxtest.Serve(f, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, set := range inFront {
-			set(w.Header())
-		}
+		front(w, r)
 		build.ServeHTTP(w, r)
 	}))
 	return s

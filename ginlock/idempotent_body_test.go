@@ -1,0 +1,86 @@
+package ginlock_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/gin-gonic/gin/binding"
+
+	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/idemtest"
+)
+
+type payment struct {
+	To     string `form:"to"     json:"to"`
+	Amount string `form:"amount" json:"amount"`
+}
+
+func TestABodyThatAHandlerInFrontHasBoundIsInTheFingerprint(t *testing.T) {
+	json := func(to, amount string) func(*http.Request) {
+		return idemtest.WithBody("application/json", `{"to":"`+to+`","amount":"`+amount+`"}`)
+	}
+	for name, c := range map[string]struct {
+		front, handler gin.HandlerFunc
+		body           func(to, amount string) func(*http.Request)
+	}{
+		"PostForm": {
+			func(c *gin.Context) { c.PostForm("to") },
+			func(c *gin.Context) { c.String(http.StatusOK, "paid %s to %s", c.PostForm("amount"), c.PostForm("to")) }, idemtest.Form,
+		},
+		"PostForm of a multipart form": {
+			func(c *gin.Context) { c.PostForm("to") },
+			func(c *gin.Context) {
+				file, err := c.FormFile("order")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				f, err := file.Open()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				amount, _ := io.ReadAll(f)
+				c.String(http.StatusOK, "paid %s to %s", amount, c.PostForm("to"))
+			}, func(to, amount string) func(*http.Request) { return idemtest.Multipart(t, to, amount) },
+		},
+		"ShouldBindBodyWith": {
+			func(c *gin.Context) { _ = c.ShouldBindBodyWith(&payment{}, binding.JSON) },
+			func(c *gin.Context) {
+				var p payment
+				if err := c.ShouldBindBodyWith(&p, binding.JSON); err != nil {
+					t.Error(err)
+				}
+				c.String(http.StatusOK, "paid %s to %s", p.Amount, p.To)
+			}, json,
+		},
+		"ShouldBindBodyWith, and then the body itself": {
+			func(c *gin.Context) { _ = c.ShouldBindBodyWith(&payment{}, binding.JSON) },
+			func(c *gin.Context) {
+				var p payment
+				if err := c.ShouldBindJSON(&p); err != nil {
+					t.Error(err)
+				}
+				c.String(http.StatusOK, "paid %s to %s", p.Amount, p.To)
+			}, json,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := serveChain(t, []gin.HandlerFunc{c.front}, c.handler)
+			alice, mallory := c.body("alice", "5"), c.body("mallory", "900")
+			idemtest.WantOwn(t, httpxtest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
+			idemtest.WantReplay(t, httpxtest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
+			httpxtest.Do(t, srv, http.MethodPost, "/", mallory).WantProblem(t, 422, "idempotency-key-reused", "")
+		})
+	}
+}
+
+func TestABodyThatAHandlerInFrontHasBoundForGoodIsTheServersMistake(t *testing.T) {
+	idemtest.Logged(t)
+	srv := serveChain(t, []gin.HandlerFunc{func(c *gin.Context) { _ = c.ShouldBindJSON(&payment{}) }},
+		func(*gin.Context) { t.Error("the handler ran") })
+	httpxtest.Do(t, srv, http.MethodPost, "/", idemtest.WithBody("application/json", `{"to":"alice"}`)).
+		WantProblem(t, 500, "misconfigured", "")
+}

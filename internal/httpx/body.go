@@ -1,0 +1,146 @@
+package httpx
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// errRead is the server's mistake: what is left of a body is not the body. Taken
+// for it, it would make one request of all that differ in what is gone.
+var errRead = fmt.Errorf("%w: the request body was read in front of the rule or idempotent endpoint that needs it: "+
+	"put the middleware that reads it behind, or have it set Request.Body to what it has read", core.ErrConfig)
+
+// Body is BodyOr for frameworks that keep no body of their own.
+func (q Request) Body(limit int64) ([]byte, error) { return q.BodyOr(limit, nil) }
+
+// BodyOr returns the body, and sets it anew, so that what comes later reads it
+// whole. It is read once, into one buffer that all share and nothing may write to.
+//
+// A body that was read before is restored: from the form that was parsed of it, or
+// from kept, which is what the framework has kept of it. Where that cannot be, the
+// error matches core.ErrConfig.
+func (q Request) BodyOr(limit int64, kept []byte) ([]byte, error) {
+	r := q.Request
+	if w, ok := r.Body.(*whole); ok { // ours: all of it is there, whatever was read since
+		if int64(len(w.all)) > limit {
+			return nil, core.ErrBodyLimit
+		}
+		return w.all, nil
+	}
+	if r.ContentLength > limit {
+		return nil, core.ErrBodyLimit // not a byte of it need be waited for
+	}
+	b, err := q.rest(limit)
+	if err == nil && !isWhole(r, b) {
+		b, err = restored(r, limit, kept)
+	}
+	if err != nil || len(b) == 0 {
+		return nil, err
+	}
+	body := r.Body
+	if body == nil {
+		body = http.NoBody
+	}
+	r.Body = &whole{*bytes.NewReader(b), body, b}
+	return b, nil
+}
+
+// rest reads what is there to be read. If that is not the body, it is put back.
+func (q Request) rest(limit int64) ([]byte, error) {
+	body := q.Request.Body
+	if body == nil || body == http.NoBody {
+		return nil, nil
+	}
+	b, err := readAll(body, q.ContentLength, limit)
+	if err == nil && int64(len(b)) <= limit {
+		return b, nil
+	}
+	if errors.Is(err, http.ErrBodyReadAfterClose) {
+		return nil, nil // it was read, and closed
+	}
+	q.Request.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(b), body), body}
+	var outer *http.MaxBytesError // middleware in front has a smaller limit
+	var slow interface{ Timeout() bool }
+	switch {
+	case err == nil, errors.As(err, &outer):
+		return nil, core.ErrBodyLimit
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &slow) && slow.Timeout():
+		return nil, fmt.Errorf("%w: %w", core.ErrBodyTimeout, err)
+	}
+	return nil, fmt.Errorf("%w: %w", core.ErrBody, err)
+}
+
+// isWhole reports whether what was left of a body can be all of it. The length
+// that was announced says so, except of a body that middleware has decompressed.
+// Where none was announced, an empty body is taken for one that was read: a client
+// that sends an empty one in chunks cannot be told from it. Behind a form that was
+// parsed there may be an epilogue left, which is not the body.
+func isWhole(r *http.Request, b []byte) bool {
+	switch {
+	case r.ContentLength == 0:
+		return !parsed(r)
+	case r.ContentLength < 0 || isDecompressed(r):
+		return len(b) > 0 && !parsed(r)
+	}
+	return int64(len(b)) >= r.ContentLength
+}
+
+func isDecompressed(r *http.Request) bool {
+	_, unzipped := r.Body.(*gzip.Reader) // as gin and echo leave it
+	return unzipped || r.Header.Get("Content-Encoding") != ""
+}
+
+const (
+	// firstRoom bounds the room that is made for a body before it has come: what
+	// a client announces and does not send costs no more than this.
+	firstRoom = 64 << 10
+	// spareRoom is for the read that finds the end.
+	spareRoom = 512
+)
+
+// readAll reads to the end, or one byte more than the limit, which tells a body of
+// that length from a longer one. A length that was announced only bounds how far
+// the buffer grows beyond what has come.
+func readAll(from io.Reader, announced, limit int64) ([]byte, error) {
+	most := min(limit, math.MaxInt64-1) + 1
+	expected := int(min(max(announced, 0), most)) + spareRoom
+	b := make([]byte, 0, min(expected, firstRoom+spareRoom))
+	for int64(len(b)) < most {
+		if len(b) == cap(b) {
+			size := 2 * cap(b)
+			if expected > cap(b) {
+				size = min(size, expected)
+			}
+			grown := make([]byte, len(b), size)
+			copy(grown, b)
+			b = grown
+		}
+		n, err := from.Read(b[len(b):int(min(int64(cap(b)), most))])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// whole is a body that was read to its end, to be read again.
+type whole struct {
+	bytes.Reader
+	io.Closer
+	all []byte
+}
