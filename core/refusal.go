@@ -205,7 +205,9 @@ func (r Reason) Text() string {
 	case ReasonKeyMissing:
 		return "The request needs an idempotency key. Nothing was done."
 	case ReasonKeyMalformed:
-		return "The idempotency key is malformed. Nothing was done."
+		return "The idempotency key is malformed. Accepted is one key of 1 to 255 characters: " +
+			"letters, digits and !#$%&'*+-.^_`|~:/=@ as they are, or any visible ASCII and spaces in double quotes, " +
+			"with a backslash before a quote or a backslash. Nothing was done."
 	case ReasonNoPrincipal:
 		return "The request does not say whose idempotency key it has. Nothing was done."
 	case ReasonKeyReused:

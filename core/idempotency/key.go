@@ -44,7 +44,8 @@ func ParseKey(values []string) (string, error) {
 	} else {
 		for i := range len(key) {
 			if !bare[key[i]] {
-				return "", fmt.Errorf("%w: byte %d is not one of a key without quotes", ErrKeyMalformed, i)
+				return "", fmt.Errorf("%w: byte %d is not one of a key without quotes: "+
+					"spaces, commas and braces are accepted in double quotes", ErrKeyMalformed, i)
 			}
 		}
 	}

@@ -65,10 +65,10 @@ func panicked(protocol string) Response {
 }
 
 // passes reports whether a request is none of the engine's: its method has no
-// effects (RFC 9110, 9.2.1). TRACE is not in the list, since no server should
-// have it.
+// effects (RFC 9110, 9.2.1; QUERY is registered as safe, too). TRACE is not in the
+// list, since no server should have it.
 func passes(protocol, method string) bool {
-	return protocol == HTTP && (method == "GET" || method == "HEAD" || method == "OPTIONS")
+	return protocol == HTTP && (method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "QUERY")
 }
 
 // keeper returns which header fields of a response are stored.
