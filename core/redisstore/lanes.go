@@ -344,6 +344,13 @@ func (refusal) RedisError() {}
 
 func (r refusal) Error() string { return string(r) }
 
+// quiet reports whether there is nothing to send and no goroutine.
+func (q *lanes) quiet() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.queue) == 0 && len(q.idle) == 0 && q.busy == 0
+}
+
 // close lets requests that come now fail; those under way end by themselves.
 func (q *lanes) close() {
 	q.mu.Lock()

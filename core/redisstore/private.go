@@ -16,17 +16,21 @@ const (
 	renewalPool = 2
 	// maxFollowing bounds the redirections that are followed at a time.
 	maxFollowing = 4
+	// maxTopologyAge is after how long a Cluster's topology is asked for again while
+	// it is used, without any error. A former master that still answers, because it
+	// has not heard of its failover, is asked for no longer than that.
+	maxTopologyAge = 10 * time.Second
 	// dialTries is how often a refused connection is tried before a request
 	// fails; the request itself is tried again too.
 	dialTries = 1
 )
 
 // private is the options for the store's own connections.
-func private(o *redis.Options, timeout time.Duration, pool int) *redis.Options {
+func private(o *redis.Options, d *dialer, timeout time.Duration, pool int) *redis.Options {
 	c := *o
 	c.ContextTimeoutEnabled = true
 	c.ReadTimeout, c.WriteTimeout = timeout, timeout
-	c.DialTimeout = min(c.DialTimeout, timeout)
+	c.Dialer, c.DialTimeout = d.through(o.Dialer), d.timeout
 	c.DialerRetries = dialTries
 	c.PoolTimeout = timeout
 	c.MaxRetries = -1
@@ -42,14 +46,19 @@ func private(o *redis.Options, timeout time.Duration, pool int) *redis.Options {
 }
 
 // privateCluster is the same for a Cluster.
-func privateCluster(o *redis.ClusterOptions, timeout time.Duration, pool int) *redis.ClusterOptions {
+func privateCluster(o *redis.ClusterOptions, d *dialer, timeout time.Duration, pool int) *redis.ClusterOptions {
 	c := *o
 	c.ContextTimeoutEnabled = true
 	c.ReadTimeout, c.WriteTimeout = timeout, timeout
-	c.DialTimeout = min(c.DialTimeout, timeout)
+	c.DialTimeout = d.timeout
+	if c.Dialer == nil {
+		c.Dialer = redis.NewDialer(&redis.Options{DialTimeout: d.timeout, TLSConfig: o.TLSConfig})
+	}
+	c.Dialer = d.through(c.Dialer)
 	c.DialerRetries = dialTries
 	c.PoolTimeout = timeout
 	c.MaxRetries = -1
+	c.ClusterStateReloadInterval = topologyAge(o.ClusterStateReloadInterval)
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false
 	c.ShardPicker = nil
 	c.DisableIdentity = true
@@ -59,6 +68,14 @@ func privateCluster(o *redis.ClusterOptions, timeout time.Duration, pool int) *r
 	c.AutoPipelineOptions = nil
 	c.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &c
+}
+
+// topologyAge is how old the topology may become; zero is go-redis's default.
+func topologyAge(users time.Duration) time.Duration {
+	if users <= 0 {
+		return maxTopologyAge
+	}
+	return min(users, maxTopologyAge)
 }
 
 // onConnect prepares a new connection.

@@ -148,7 +148,7 @@ func (r *request) sent(err error) {
 		// Only a stubborn request waits for the server; others let their caller
 		// decide.
 		again = r.stubborn
-		r.store.reload()
+		r.store.reconsider(err)
 	case unsent:
 		r.store.reload()
 	case unknown:

@@ -17,13 +17,9 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-const (
-	// fenceTime is how much longer than its lease the last token of a key is
-	// remembered. It covers clocks that disagree by that much after a failover.
-	fenceTime = time.Minute
-	// reloadEvery bounds how often the cluster's topology is asked for.
-	reloadEvery = 100 * time.Millisecond
-)
+// fenceTime is how much longer than its lease the last token of a key is
+// remembered. It covers clocks that disagree by that much after a failover.
+const fenceTime = time.Minute
 
 // Store keeps locks in Redis. It implements core.Store and is safe for
 // concurrent use. Close it after the lockers that use it.
@@ -39,9 +35,11 @@ type Store struct {
 	// The same again, for renewals alone.
 	renewSingle  *redis.Client
 	renewCluster *redis.ClusterClient
+	dialer       *dialer // of them all
 
 	mu        sync.Mutex
 	nodes     map[string]*lanes // by address
+	tidying   bool              // nodes will be looked through in a while
 	direct    *lanes            // of single
 	together  atomic.Bool       // several requests share a call of a script: no Cluster
 	routed    atomic.Bool       // the cluster's topology has been read once
@@ -139,8 +137,12 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		}
 		inspect(set.log, c, optionsOf(c.Options()))
 		o := set.greeted(s.introducing(c.Options()))
-		s.single = redis.NewClient(private(o, set.timeout, poolSize))
-		s.renewSingle = redis.NewClient(private(o, set.timeout, renewalPool))
+		s.dialer = newDialer(set.log, o.DialTimeout, set.timeout)
+		if behindSentinel(o) {
+			s.dialer.follow.ask = sentinelMaster(o.Dialer)
+		}
+		s.single = redis.NewClient(private(o, s.dialer, set.timeout, poolSize))
+		s.renewSingle = redis.NewClient(private(o, s.dialer, set.timeout, renewalPool))
 		s.together.Store(true)
 		s.direct = &lanes{client: s.single, ack: s.ack, together: &s.together, patience: set.patience}
 	case *redis.ClusterClient:
@@ -150,8 +152,12 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		inspect(set.log, c, optionsOfCluster(c.Options()))
 		o := *c.Options()
 		o.OnConnect = s.introduced(o.OnConnect)
-		s.cluster = redis.NewClusterClient(privateCluster(&o, set.timeout, poolSize))
-		s.renewCluster = redis.NewClusterClient(privateCluster(&o, set.timeout, renewalPool))
+		s.dialer = newDialer(set.log, o.DialTimeout, set.timeout)
+		s.cluster = redis.NewClusterClient(privateCluster(&o, s.dialer, set.timeout, poolSize))
+		s.renewCluster = redis.NewClusterClient(privateCluster(&o, s.dialer, set.timeout, renewalPool))
+		if o.ClusterSlots != nil { // also that of NewFailoverClusterClient, which asks the sentinels
+			s.dialer.follow = follow{ask: mastersOf(s.cluster, s.renewCluster), named: true}
+		}
 		s.nodes = make(map[string]*lanes)
 		s.announce.sharded.Store(true)
 	case *redis.Ring:
@@ -175,6 +181,7 @@ func (s *Store) Close() error {
 	if s.shut.Swap(true) {
 		return nil
 	}
+	s.dialer.close()
 	s.hub.close()
 	s.mu.Lock()
 	all := []*lanes{}
@@ -434,7 +441,7 @@ func (s *Store) renewed(val any, err error) (contended bool, failure error) {
 	if err != nil {
 		switch fateOf(err) {
 		case unknown, unsent, notReady:
-			s.reload()
+			s.reconsider(err)
 		case refused, noScript, elsewhere:
 		}
 		return false, wrap(err)
@@ -447,43 +454,6 @@ func (s *Store) renewed(val any, err error) (contended bool, failure error) {
 	default:
 		return n == 2, nil
 	}
-}
-
-// lanesFor returns the lanes to the server that has the key.
-func (s *Store) lanesFor(lock string) (*lanes, error) {
-	if s.direct != nil {
-		return s.direct, nil
-	}
-	node, err := s.cluster.MasterForKey(context.Background(), lock)
-	if err != nil {
-		return nil, err
-	}
-	s.routed.Store(true)
-	addr := node.Options().Addr
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.nodes[addr]
-	if q == nil || q.client != node { // new, or forgotten and found again by go-redis
-		q = &lanes{client: node, ack: s.ack, together: &s.together, closed: s.shut.Load()}
-		s.nodes[addr] = q
-	}
-	return q, nil
-}
-
-// reload has the cluster's topology asked for again, after an error that a
-// change of it may have caused. go-redis does it by itself once a minute.
-func (s *Store) reload() {
-	if s.cluster == nil || s.shut.Load() {
-		return
-	}
-	now, last := time.Now().UnixNano(), s.reloaded.Load()
-	if now-last < int64(reloadEvery) || !s.reloaded.CompareAndSwap(last, now) {
-		return
-	}
-	go func() {
-		s.cluster.ReloadState(context.Background())
-		s.renewCluster.ReloadState(context.Background())
-	}()
 }
 
 // milliseconds is how Redis wants a duration; a part of one counts as a whole,
