@@ -109,7 +109,7 @@ func (d *dialer) connect(ctx context.Context, dial dialFunc, network, addr strin
 		if r.err != nil {
 			return nil, d.explain(r.err)
 		}
-		return d.track(r.cn, addr, epoch)
+		return d.track(r.cn, epoch)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-d.ctx.Done():
@@ -147,7 +147,7 @@ func (d *dialer) dial(ctx context.Context, dial dialFunc, network, addr string) 
 }
 
 // track begins to look after a connection.
-func (d *dialer) track(cn net.Conn, addr string, epoch int) (net.Conn, error) {
+func (d *dialer) track(cn net.Conn, epoch int) (net.Conn, error) {
 	c := &conn{Conn: cn, dialer: d}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -25,4 +25,16 @@
 // the application has exhausted must not keep a lease from being renewed, hooks
 // that record commands must not see owners and keys, and a lock wants other
 // timeouts and no hidden retries.
+//
+// # Failover
+//
+// A store with a client of redis.NewFailoverClient asks the sentinels once a second
+// which server is the master, and when it is another one closes all its
+// connections, also to a former master that still answers. It asks through that
+// client: close the client after the store, or the store can make no connection any
+// more, and loses its leases. A store with a client of
+// redis.NewFailoverClusterClient, or with a function for ClusterSlots, does the same
+// by calling that function. On other servers the answers READONLY and NOREPLICAS
+// make the store connect anew, at most once a second; on a Cluster errors make it
+// ask for the topology.
 package redisstore
