@@ -47,5 +47,5 @@ func HoldWatchdog(l *Locker) {
 	l.dog.due = l.dog.due[:0]
 }
 
-// MostVoids is how many owners the janitor looks after at the most.
-const MostVoids = janitorMost
+// SetMostVoids sets how many owners the janitor looks after at the most.
+func SetMostVoids(l *Locker, n int) { l.janitor.most = n }

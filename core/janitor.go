@@ -49,6 +49,7 @@ type janitor struct {
 	poke   chan struct{}
 	alive  bool
 	closed bool
+	most   int // how many voids there may be
 	full   thinned
 }
 
@@ -76,7 +77,7 @@ type void struct {
 
 func (j *janitor) init(l *Locker) {
 	j.locker, j.voids, j.poke = l, make(map[string]*void), make(chan struct{}, 1)
-	j.first.most, j.again.most = janitorAtOnce, janitorAgainAtOnce
+	j.most, j.first.most, j.again.most = janitorMost, janitorAtOnce, janitorAgainAtOnce
 }
 
 // void gives an owner to the janitor.
@@ -96,7 +97,7 @@ func (j *janitor) void(v void) {
 		j.hurry(old, v.next)
 		return
 	}
-	if len(j.voids) >= janitorMost && !j.makeRoom() {
+	if len(j.voids) >= j.most && !j.makeRoom() {
 		return
 	}
 	j.voids[v.owner] = &v
@@ -109,7 +110,7 @@ func (j *janitor) void(v void) {
 func (j *janitor) makeRoom() bool {
 	if n := j.full.due(time.Now()); n > 0 {
 		slog.Warn("interlock: too many requests whose outcome is not known: some locks stay until their TTL ends",
-			"requests", n, "most", janitorMost)
+			"requests", n, "most", j.most)
 	}
 	last := len(j.again.due) - 1
 	if last < 0 {
