@@ -152,7 +152,10 @@ var layers = []layer{
 
 // testOnly are packages that nothing but tests, and each other, may import,
 // whatever the layers say.
-var testOnly = []string{"./internal/redistest", "./internal/httpx/httpxtest", "./internal/conformance/...", "./internal/idemtest"}
+var testOnly = []string{
+	"./internal/redistest", "./internal/httpx/httpxtest", "./internal/conformance/...", "./internal/idemtest",
+	"./examples/internal/servicetest",
+}
 
 // pkg is what `go list -json` tells of a package; Imports are those of its
 // files that are no tests.

@@ -43,7 +43,9 @@
 //
 // After gin.Recovery, which then finds the lock released when a handler panics,
 // and behind authentication: whoever can name a resource can keep others waiting
-// for it.
+// for it. Inside a time limit that gives up on a handler without stopping it, such
+// as http.TimeoutHandler around the engine: a lock outside is released while the
+// handler still works.
 //
 // # Path parameters
 //

@@ -99,6 +99,10 @@ func (e *Engine) Pending() int { return e.keeper.pending() }
 // core.ErrClosed, their claims are left to lapse, and Close returns the cause of
 // ctx. The store is not closed.
 //
+// It comes after the server's Shutdown, which does not wait for handlers behind an
+// http.TimeoutHandler, and before Locker.Close and the store's Close: an answer
+// that cannot be stored leaves a payment that a retry makes again.
+//
 // A claim that was not answered, and may yet be granted, is otherwise given up
 // again and again for a lease. Close gives it up once more, and does not wait: one
 // that is granted even later keeps its key in flight until it lapses. Under Strict,

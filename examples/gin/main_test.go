@@ -3,14 +3,9 @@ package main
 import (
 	"testing"
 
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
-	"github.com/interlock-go/interlock/internal/redistest"
+	"github.com/interlock-go/interlock/examples/internal/servicetest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { servicetest.Main(m, main) }
 
-func TestEmbeddedServerLosesNoDebit(t *testing.T) { httpxtest.Debits(t, serve, "", 1) }
-
-func TestTwoServersLoseNoDebit(t *testing.T) {
-	httpxtest.Debits(t, serve, redistest.Shared(t).Addr(), 2)
-}
+func TestService(t *testing.T) { servicetest.HTTP(t, false) }

@@ -1,70 +1,153 @@
-// Command nethttp is a net/http server whose debits of one account run one after the
-// other. Started twice on one Redis, with different -addr, it is one bank.
+// Command nethttp is a whole service on net/http: authentication, recovery, time
+// limits, a graceful end, debits that run one after the other for each account, and
+// payments that are made once however often they are sent. Started twice on one
+// Redis, with different -addr, it is one bank.
+//
+//	curl -u alice:secret -X POST localhost:8080/accounts/42/debit
+//	curl -u alice:secret -X POST localhost:8080/payments -H 'Idempotency-Key: k1'
 package main
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"flag"
 	"fmt"
 	"log"
-	"net"
 	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/examples/internal/bank"
 	"github.com/interlock-go/interlock/httplock"
 )
 
+var (
+	addr      = flag.String("addr", "localhost:8080", "where to listen")
+	redisAddr = flag.String("redis", "localhost:6379", "Redis to use")
+	lease     = flag.Duration("lease", 30*time.Second, "how long a process that died keeps others waiting")
+	limit     = flag.Duration("limit", 10*time.Second, "how long a client waits for its answer")
+	work      = flag.Duration("work", 0, "how long the bank thinks about each request")
+)
+
 func main() {
-	addr := flag.String("addr", "localhost:8080", "where to listen")
-	redisAddr := flag.String("redis", "", "Redis to use (default: one inside this process)")
 	flag.Parse()
-	serve(context.Background(), *addr, *redisAddr, func(a net.Addr) { log.Printf("try curl -X POST http://%v/accounts/alice/debit", a) })
-}
-
-func serve(ctx context.Context, addr, redisAddr string, ready func(net.Addr)) {
-	if redisAddr == "" {
-		embedded := must(miniredis.Run())
-		defer embedded.Close()
-		embedded.ClockTTL(true) // or nothing ever expires
-		redisAddr = embedded.Addr()
-	}
-	rdb := redis.NewClient(&redis.Options{Addr: redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
-	store := must(redisstore.New(rdb))
-	locker := must(core.New(store))
-	debit := core.Serialize(locker, "account/{id}")
-	mux := http.NewServeMux()
-	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if balance, err := debitOne(r.Context(), rdb, r.PathValue("id")); err != nil {
-			http.Error(w, "no database", http.StatusBadGateway)
-		} else {
-			_, _ = fmt.Fprintln(w, balance)
-		}
-	})))
-	listener := must(net.Listen("tcp", addr))
-	ready(listener.Addr())
-	server := &http.Server{Handler: mux}
-	go func() { _ = server.Serve(listener) }()
-	<-ctx.Done()
-	must(0, errors.Join(server.Shutdown(context.Background()), locker.Close(context.Background()), store.Close(), rdb.Close())) //nolint:contextcheck // ctx has ended
-}
-
-// debitOne reads and writes in two steps; the lock keeps others from coming between.
-func debitOne(ctx context.Context, rdb *redis.Client, id string) (balance int64, err error) {
-	balance, err = rdb.Get(ctx, id).Int64()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, err
-	}
-	return balance - 1, rdb.Set(ctx, id, balance-1, 0).Err()
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
 		log.Fatal(err)
 	}
-	return v
+}
+
+func run(ctx context.Context) error {
+	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
+	store, err := redisstore.New(rdb)
+	if err != nil {
+		return err
+	}
+	locker, err := core.New(store, core.Watchdog(*lease))
+	if err != nil {
+		return err
+	}
+	engine, err := idempotency.New(store, idempotency.Lease(*lease), idempotency.Scope(core.FromContext(userKey{})))
+	if err != nil {
+		return err
+	}
+
+	s := service{bank.Bank{Redis: rdb, Work: *work}}
+	debit := core.Serialize(locker, "account/{id:int}") // the handler parses a number: 42 and 042 are one account
+	mux := http.NewServeMux()
+	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(http.HandlerFunc(s.debit)))
+	mux.Handle("POST /payments", httplock.Idempotent(engine)(http.HandlerFunc(s.pay)))
+
+	// The lock is inside the time limit: a handler that runs on keeps it.
+	server := &http.Server{
+		Addr: *addr, Handler: recovered(authenticate(http.TimeoutHandler(mux, *limit, "too slow"))),
+		ReadTimeout: *limit, WriteTimeout: 2 * *limit,
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ListenAndServe() }()
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	return errors.Join(err, // in this order, and each with a bound of its own
+		within(2**limit, server.Shutdown),
+		within(time.Minute, engine.Close),
+		within(*limit, locker.Close),
+		store.Close(),
+		rdb.Close())
+}
+
+// within calls f with so much time.
+func within(d time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return f(ctx)
+}
+
+type service struct{ bank bank.Bank }
+
+func (s service) debit(w http.ResponseWriter, r *http.Request) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil {
+		http.Error(w, "no such account", http.StatusNotFound)
+		return
+	}
+	balance, err := s.bank.Debit(r.Context(), id)
+	if err != nil {
+		http.Error(w, "not now", http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprint(w, balance)
+}
+
+func (s service) pay(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	// From here on nothing repeats the payment, even if this process dies.
+	if err := idempotency.MarkEffect(ctx); err != nil {
+		http.Error(w, "not now", http.StatusServiceUnavailable)
+		return
+	}
+	if err := s.bank.Pay(ctx, ctx.Value(userKey{}).(string)); err != nil {
+		http.Error(w, "the bank has failed", http.StatusBadGateway)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprint(w, "paid")
+}
+
+// userKey is where authentication leaves the user.
+type userKey struct{}
+
+func authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		if user == "" || subtle.ConstantTimeCompare([]byte(password), []byte("secret")) == 0 {
+			w.Header().Set("WWW-Authenticate", "Basic")
+			http.Error(w, "log in", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
+	})
+}
+
+func recovered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if v := recover(); v != nil {
+				log.Println("panic:", v)
+				http.Error(w, "a mistake of ours", http.StatusInternalServerError)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
 }

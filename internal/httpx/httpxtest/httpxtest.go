@@ -12,13 +12,11 @@ import (
 	"io"
 	"log/slog"
 	"mime/multipart"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -302,42 +300,6 @@ func Events(tb testing.TB, srv *httptest.Server, path string, next chan<- bool) 
 			tb.Errorf("%s: no event, %v", path, lines.Err())
 		}
 		next <- more
-	}
-}
-
-// Debits starts servers with an example's serve, debits one account 40 times at
-// once at all of them, and ends them. The answers must be the balances -1 to -40,
-// each once.
-func Debits(tb testing.TB, serve func(ctx context.Context, addr, redisAddr string, ready func(net.Addr)), redisAddr string, servers int) {
-	tb.Helper()
-	ctx, stop := context.WithCancel(tb.Context())
-	client := &http.Client{Transport: new(http.Transport)}
-	urls, ready := make([]string, servers), make(chan net.Addr)
-	var running, clients sync.WaitGroup
-	for i := range urls {
-		running.Go(func() { serve(ctx, "127.0.0.1:0", redisAddr, func(a net.Addr) { ready <- a }) })
-		urls[i] = "http://" + (<-ready).String() + "/accounts/alice/debit"
-	}
-	var seen [41]atomic.Int32
-	for i := range 40 {
-		clients.Go(func() {
-			n := 0
-			a := do(tb, client, http.MethodPost, urls[i%servers])
-			if _, err := fmt.Sscanf(a.Body, "-%d", &n); err != nil || a.Status != http.StatusOK || n >= len(seen) {
-				tb.Errorf("%d %q", a.Status, a.Body)
-				return
-			}
-			seen[n].Add(1)
-		})
-	}
-	clients.Wait()
-	client.CloseIdleConnections()
-	stop()
-	running.Wait()
-	for n := 1; n < len(seen); n++ {
-		if times := seen[n].Load(); times != 1 {
-			tb.Errorf("balance -%d was answered %d times", n, times)
-		}
 	}
 }
 

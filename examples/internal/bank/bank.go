@@ -1,0 +1,51 @@
+// Package bank is what the example services serve: accounts and payments, kept in
+// Redis. It knows nothing of locks: what it does in two steps its callers have to
+// keep apart.
+package bank
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Bank keeps balances and payments.
+type Bank struct {
+	Redis *redis.Client
+	Work  time.Duration // how long it thinks about each request
+}
+
+// Debit takes 1 from an account and returns the balance. It reads, thinks, and
+// writes: two debits of one account at the same time are one.
+func (b Bank) Debit(ctx context.Context, account int64) (balance int64, err error) {
+	name := "balance:" + strconv.FormatInt(account, 10)
+	balance, err = b.Redis.Get(ctx, name).Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return 0, err
+	}
+	if err := b.think(ctx); err != nil {
+		return 0, err
+	}
+	return balance - 1, b.Redis.Set(ctx, name, balance-1, 0).Err()
+}
+
+// Pay makes a payment in the name of a user, and then writes the receipt. Called
+// twice it pays twice.
+func (b Bank) Pay(ctx context.Context, user string) error {
+	if err := b.Redis.Incr(ctx, "paid:"+user).Err(); err != nil {
+		return err
+	}
+	return b.think(ctx)
+}
+
+func (b Bank) think(ctx context.Context) error {
+	select {
+	case <-time.After(b.Work):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,269 @@
+// Package servicetest holds the example services to what their clients see when a
+// process is killed, when a handler is slow, and when a request is sent again. Each
+// service is a process of its own on a real Redis.
+package servicetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// argsEnv makes a test binary be the service. It has the arguments.
+const argsEnv = "INTERLOCK_SERVICE_ARGS"
+
+// patience bounds every wait. Nothing takes as long that works.
+const patience = 60 * time.Second
+
+// Main is the whole of a TestMain: it runs the tests, or is the service.
+func Main(m *testing.M, service func()) {
+	if args := os.Getenv(argsEnv); args != "" {
+		os.Args = append(os.Args[:1], strings.Fields(args)...)
+		service()
+		os.Exit(0)
+	}
+	redistest.Main(m)
+}
+
+// process is a service that runs.
+type process struct {
+	*testing.T
+	addr   string
+	client *http.Client
+	cmd    *exec.Cmd
+	over   chan error
+}
+
+// start runs a service, which is killed at the end of the test.
+func start(t *testing.T, redisAddr, args string) *process {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{T: t, addr: l.Addr().String(), client: &http.Client{Transport: new(http.Transport)}, over: make(chan error, 1)}
+	_ = l.Close()
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=-addr %s -redis %s %s", argsEnv, p.addr, redisAddr, args))
+	p.cmd.Stdout, p.cmd.Stderr = os.Stdout, os.Stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.over <- p.cmd.Wait() }()
+	t.Cleanup(p.kill)
+	until(t, "listens", func() bool {
+		conn, err := net.Dial("tcp", p.addr)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	return p
+}
+
+// kill ends the process at once, as a crash does.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	p.wait()
+}
+
+// stop asks the process to end, as a platform does, and waits for it.
+func (p *process) stop() {
+	p.Helper()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	if err := p.wait(); err != nil {
+		p.Errorf("the service ended with %v", err)
+	}
+}
+
+func (p *process) wait() error {
+	err := <-p.over
+	p.over <- err
+	p.client.CloseIdleConnections()
+	return err
+}
+
+// answer is what a client has got.
+type answer struct {
+	status int
+	body   string
+	header http.Header
+	err    error // no answer at all
+}
+
+// post sends a request of alice, with an idempotency key unless it is "".
+func (p *process) post(path, key string, change ...func(*http.Request)) answer {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addr+path, http.NoBody)
+	if err != nil {
+		return answer{err: err}
+	}
+	r.SetBasicAuth("alice", "secret")
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	for _, f := range change {
+		f(r)
+	}
+	res, err := p.client.Do(r)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	return answer{res.StatusCode, strings.TrimSpace(string(body)), res.Header, err}
+}
+
+// want holds an answer against a status and a part of its body.
+func (p *process) want(a answer, status int, part string) {
+	p.Helper()
+	if a.err != nil || a.status != status || !strings.Contains(a.body, part) {
+		p.Errorf("%d %q, %v; want %d with %q", a.status, a.body, a.err, status, part)
+	}
+}
+
+// wantReplay is want for an answer that was stored.
+func (p *process) wantReplay(a answer) {
+	p.Helper()
+	p.want(a, http.StatusCreated, "paid")
+	if a.header.Get("Idempotent-Replayed") != "true" {
+		p.Error("the answer is not a replay")
+	}
+}
+
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// number reads a counter of the bank.
+func number(t *testing.T, rdb *redis.Client, name string) int64 {
+	t.Helper()
+	n, err := rdb.Get(t.Context(), name).Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// HTTP tests a service on net/http, gin or echo; gzip says whether it compresses
+// its answers.
+func HTTP(t *testing.T, gzip bool) {
+	redisAddr := redistest.Shared(t).Addr()
+	rdb := redistest.Shared(t).Client(t)
+
+	t.Run("what a client may ask for", func(t *testing.T) {
+		p := start(t, redisAddr, "")
+		p.want(p.post("/payments", "a", func(r *http.Request) { r.Header.Del("Authorization") }), http.StatusUnauthorized, "")
+		p.want(p.post("/payments", ""), http.StatusBadRequest, "idempotency-key-missing")
+		p.want(p.post("/accounts/four/debit", ""), http.StatusBadRequest, "bad-key")
+		p.want(p.post("/payments", "a"), http.StatusCreated, "paid")
+		p.wantReplay(p.post("/payments", "a"))
+		p.want(p.post("/payments?to=mallory", "a"), http.StatusUnprocessableEntity, "idempotency-key-reused")
+		for _, replayed := range []string{"", "true"} {
+			a := p.post("/payments", "a", func(r *http.Request) {
+				r.SetBasicAuth("bob", "secret")
+				r.Header.Set("Accept-Encoding", "gzip")
+			})
+			p.want(a, http.StatusCreated, "")
+			if a.header.Get("Idempotent-Replayed") != replayed || (a.header.Get("Content-Encoding") == "gzip") != gzip {
+				t.Errorf("bob got %v", a.header)
+			}
+		}
+		if a, b := number(t, rdb, "paid:alice"), number(t, rdb, "paid:bob"); a != 1 || b != 1 {
+			t.Errorf("alice has paid %d times, bob %d", a, b)
+		}
+	})
+	t.Run("two processes lose no debit", func(t *testing.T) {
+		processes := []*process{start(t, redisAddr, ""), start(t, redisAddr, "")}
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				p := processes[i%2]
+				p.want(p.post([]string{"/accounts/1/debit", "/accounts/01/debit", "/accounts/+1/debit"}[i%3], ""), http.StatusOK, "-")
+			})
+		}
+		wg.Wait()
+		if n := number(t, rdb, "balance:1"); n != -40 {
+			t.Errorf("balance %d", n)
+		}
+	})
+	t.Run("a killed process keeps its lock for a lease, and no longer", func(t *testing.T) {
+		p := start(t, redisAddr, "-work 1h -limit 1h -lease 2s")
+		dead := make(chan answer, 1)
+		go func() { dead <- p.post("/accounts/2/debit", "") }()
+		until(t, "the debit is under its lock", func() bool { return rdb.Exists(t.Context(), "interlock:{account/2}").Val() == 1 })
+		p.kill()
+		if a := <-dead; a.err == nil {
+			t.Errorf("the client of the killed process got %d", a.status)
+		}
+		p = start(t, redisAddr, "")
+		until(t, "the lock has lapsed", func() bool {
+			a := p.post("/accounts/2/debit", "")
+			return a.status == http.StatusOK && a.body == "-1"
+		})
+	})
+	t.Run("a killed process leaves a payment whose outcome is unknown, and made once", func(t *testing.T) {
+		before := number(t, rdb, "paid:alice")
+		p := start(t, redisAddr, "-work 1h -limit 1h -lease 2s")
+		dead := make(chan answer, 1)
+		go func() { dead <- p.post("/payments", "killed") }()
+		until(t, "the payment is made", func() bool { return number(t, rdb, "paid:alice") == before+1 })
+		p.kill()
+		<-dead
+		p = start(t, redisAddr, "")
+		until(t, "the claim has lapsed", func() bool {
+			a := p.post("/payments", "killed")
+			if a.status != http.StatusConflict {
+				t.Fatalf("%d %q, %v", a.status, a.body, a.err)
+			}
+			return strings.Contains(a.body, "idempotency-outcome-unknown")
+		})
+		if n := number(t, rdb, "paid:alice"); n != before+1 {
+			t.Errorf("%d payments", n-before)
+		}
+	})
+	t.Run("a slow payment is made once, and its retry gets the answer", func(t *testing.T) {
+		before := number(t, rdb, "paid:alice")
+		p := start(t, redisAddr, "-work 5s -limit 500ms")
+		p.want(p.post("/payments", "slow"), http.StatusServiceUnavailable, "too slow")
+		p.want(p.post("/payments", "slow"), http.StatusConflict, "idempotency-in-flight")
+		var last answer
+		until(t, "the payment is over", func() bool { last = p.post("/payments", "slow"); return last.status != http.StatusConflict })
+		p.wantReplay(last)
+		if n := number(t, rdb, "paid:alice"); n != before+1 {
+			t.Errorf("%d payments", n-before)
+		}
+	})
+	t.Run("a process that is told to end stores what is under way", func(t *testing.T) {
+		before := number(t, rdb, "paid:alice")
+		p := start(t, redisAddr, "-work 3s -limit 500ms")
+		go p.post("/payments", "last")
+		until(t, "the payment is made", func() bool { return number(t, rdb, "paid:alice") == before+1 })
+		p.stop()
+		p = start(t, redisAddr, "")
+		p.wantReplay(p.post("/payments", "last"))
+		if n := number(t, rdb, "paid:alice"); n != before+1 {
+			t.Errorf("%d payments", n-before)
+		}
+	})
+}
