@@ -148,7 +148,7 @@ func (w *Writer) begin(n int) error {
 		return errDropped
 	}
 	w.state = leaving
-	apply(w.under.Header(), w.before, w.changed())
+	apply(w.under.Header(), w.before, w.sent)
 	w.under.WriteHeader(w.status)
 	_, err := w.under.Write(w.body)
 	w.body = nil
@@ -262,7 +262,7 @@ func (w *Writer) Send() {
 			header[name] = values
 		}
 	case holding, failed:
-		apply(w.under.Header(), w.before, w.changed())
+		apply(w.under.Header(), w.before, w.sent)
 		send(w.under, w.status, w.body, w.trailer())
 	case dropped:
 	}
@@ -272,7 +272,13 @@ func (w *Writer) Send() {
 // did: net/http finds out only that of a short one, and sends others in chunks.
 func Replay(w http.ResponseWriter, r *idempotency.Response) {
 	header := w.Header()
-	maps.Copy(header, r.Header)
+	for name, values := range r.Header {
+		if len(values) == 0 && len(header[name]) > 0 {
+			delete(header, name) // the handler has removed it
+			continue
+		}
+		header[name] = values // none tells net/http not to make one
+	}
 	if _, said := r.Header["Content-Length"]; said {
 		if header.Del("Content-Length"); hasBody(r.Status) && len(r.Trailer) == 0 {
 			header.Set("Content-Length", strconv.Itoa(len(r.Body)))
@@ -292,6 +298,8 @@ func send(w http.ResponseWriter, status int, body []byte, trailer map[string][]s
 	w.WriteHeader(status)
 	if len(body) > 0 {
 		_, _ = w.Write(body) // the client may have gone meanwhile
+	} else if g, ok := w.(interface{ WriteHeaderNow() }); ok && len(trailer) > 0 {
+		g.WriteHeaderNow() // gin has only noted the status, and would send trailers as headers
 	}
 	maps.Copy(header, trailer)
 }

@@ -23,21 +23,22 @@ func changes(before, after http.Header) map[string][]string {
 	return changed
 }
 
-// apply makes the changes of a handler, which has found the header as it was
-// before, to the header that goes out. Middleware in front may have changed that
-// while the handler ran (a session that sets its cookie on the writer it knows):
-// these changes stay. Where both have changed one field, the handler's value
-// counts, and of a field whose lines are independent of each other both remain.
-func apply(header, before http.Header, changed map[string][]string) {
-	for name, values := range changed {
+// apply makes the changes of a handler, which lead from before to after, to the
+// header that goes out. Middleware in front may have changed that while the
+// handler ran (a session that sets its cookie on the writer it knows): these
+// changes stay. Where both have changed one field, the handler's value counts, and
+// of a field whose lines are independent of each other both remain.
+func apply(header, before, after http.Header) {
+	for name, values := range changes(before, after) {
 		was, now := before[name], header[name]
+		_, there := after[name]
 		switch {
 		case independent[name] && !slices.Equal(was, now) && startsWith(values, was):
 			header[name] = slices.Concat(now, values[len(was):])
-		case len(values) == 0:
-			delete(header, name)
-		default:
+		case there: // without a value it tells net/http not to make one (Content-Type, Date)
 			header[name] = values
+		default:
+			delete(header, name)
 		}
 	}
 }

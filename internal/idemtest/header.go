@@ -18,6 +18,7 @@ type httpCase struct {
 
 // headerTable are the cases of headers that a handler shares with others.
 var headerTable = []httpCase{
+	{"what net/http makes of odd handlers", odd},
 	// gin's sessions save into the writer that their middleware was given.
 	{"headers that middleware in front sets meanwhile", func(f *httpFixture) {
 		for name, opts := range map[string][]idempotency.Option{"kept": nil, "over-the-limit": {idempotency.MaxResponse(1)}} {
@@ -61,6 +62,15 @@ var headerTable = []httpCase{
 		first, second := s.twice(200, "a")
 		f.wantNames("X-Front", append(first.Header["X-Front"], second.Header["X-Front"]...), "changed", "2")
 		f.wantNames("X-Session", append(first.Header["X-Session"], second.Header["X-Session"]...), "1", "2")
+	}},
+	{"a field that middleware in front has set, and the handler removes", func(f *httpFixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Del("Content-Type")
+			text(w, "<html>")
+		}, func(h http.Header) { h.Set("Content-Type", "application/json") })
+		first, second := s.twice(200, "<html>")
+		const sniffed = "text/html; charset=utf-8"
+		f.wantNames("Content-Type", append(first.Header["Content-Type"], second.Header["Content-Type"]...), sniffed, sniffed)
 	}},
 	// net/http finds the length out itself for up to 2 KiB.
 	{"a long replay says its length if the first answer did", func(f *httpFixture) {
