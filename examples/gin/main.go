@@ -41,12 +41,13 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := run(ctx.Done()); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context) error {
+// run serves until it is told to stop.
+func run(stop <-chan struct{}) error {
 	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	store, err := redisstore.New(rdb)
 	if err != nil {
@@ -77,7 +78,7 @@ func run(ctx context.Context) error {
 	go func() { failed <- server.ListenAndServe() }()
 	select {
 	case err = <-failed:
-	case <-ctx.Done():
+	case <-stop:
 	}
 	return errors.Join(err, // in this order, and each with a bound of its own
 		within(2**limit, server.Shutdown),
@@ -102,7 +103,7 @@ func (s service) debit(c *gin.Context) {
 		_ = c.AbortWithError(http.StatusNotFound, err)
 		return
 	}
-	balance, err := s.bank.Debit(c.Request.Context(), id)
+	balance, err := s.bank.Debit(c.Request.Context(), strconv.FormatInt(id, 10))
 	if err != nil {
 		_ = c.AbortWithError(http.StatusServiceUnavailable, err)
 		return

@@ -1,5 +1,7 @@
-// Command grpc is a gRPC server whose proto says which calls exclude each other.
-// Started twice on one Redis, with different -addr, it is one bank.
+// Command grpc is a whole gRPC service: authentication, gzip, recovery, time limits, a
+// graceful end, and debits that run one after the other for each account, as the
+// proto says, and once for each idempotency key that a client gives (metadata
+// idempotency-key). Started twice on one Redis, with different -addr, it is one bank.
 package main
 
 import (
@@ -10,61 +12,143 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"syscall"
+	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip" // for clients that ask for it
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/examples/grpc/bankpb"
+	"github.com/interlock-go/interlock/examples/internal/bank"
 	"github.com/interlock-go/interlock/grpclock"
 )
 
+var (
+	addr      = flag.String("addr", "localhost:50051", "where to listen")
+	redisAddr = flag.String("redis", "localhost:6379", "Redis to use")
+	lease     = flag.Duration("lease", 30*time.Second, "how long a process that died keeps others waiting")
+	limit     = flag.Duration("limit", 10*time.Second, "how long a call may wait for its lock")
+	work      = flag.Duration("work", 0, "how long the bank thinks about each request")
+)
+
 func main() {
-	addr := flag.String("addr", "localhost:50051", "where to listen")
-	redisAddr := flag.String("redis", "", "Redis to use (default: one inside this process)")
 	flag.Parse()
-	if *redisAddr == "" {
-		mini := must(miniredis.Run())
-		mini.ClockTTL(true) // or nothing ever expires
-		*redisAddr = mini.Addr()
-	}
-	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt)
-	serve(ctx, *addr, *redisAddr, func(a net.Addr) { log.Println("listening on", a) })
-}
-
-func serve(ctx context.Context, addr, redisAddr string, ready func(net.Addr)) {
-	rdb := redis.NewClient(&redis.Options{Addr: redisAddr, ContextTimeoutEnabled: true})
-	store := must(redisstore.New(rdb))
-	locker := must(core.New(store))
-	rules := must(grpclock.FromProto(locker)) // of all methods with the option
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(rules)))
-	bankpb.RegisterBankServer(server, bank{rdb: rdb})
-	listener := must(net.Listen("tcp", addr))
-	ready(must(listener.Addr(), rules.Validate(server)))
-	context.AfterFunc(ctx, server.GracefulStop)
-	must(0, errors.Join(server.Serve(listener), locker.Close(context.WithoutCancel(ctx)), store.Close(), rdb.Close())) //nolint:contextcheck // they clean up on their own
-}
-
-type bank struct {
-	bankpb.UnimplementedBankServer
-	rdb *redis.Client
-}
-
-// Debit reads and writes in two steps; the lock keeps others from coming between.
-func (b bank) Debit(ctx context.Context, r *bankpb.DebitRequest) (*bankpb.DebitResponse, error) {
-	balance, err := b.rdb.Get(ctx, r.GetAccountId()).Int64()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
-	}
-	balance -= r.GetAmount()
-	return &bankpb.DebitResponse{Balance: balance}, b.rdb.Set(ctx, r.GetAccountId(), balance, 0).Err()
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx.Done()); err != nil {
 		log.Fatal(err)
 	}
-	return v
+}
+
+// run serves until it is told to stop.
+func run(stop <-chan struct{}) error {
+	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
+	store, err := redisstore.New(rdb)
+	if err != nil {
+		return err
+	}
+	locker, err := core.New(store, core.Watchdog(*lease))
+	if err != nil {
+		return err
+	}
+	engine, err := idempotency.New(store, idempotency.Lease(*lease), idempotency.Scope(core.FromContext(userKey{})))
+	if err != nil {
+		return err
+	}
+
+	rules, err := grpclock.FromProto(locker) // of all methods with the option
+	if err != nil {
+		return err
+	}
+	// Calls with a key are idempotent, and all are under the lock of the proto.
+	debit := engine.With(idempotency.Optional(), idempotency.Under(rules[bankpb.Bank_Debit_FullMethodName]))
+	methods := grpclock.Methods{bankpb.Bank_Debit_FullMethodName: debit}
+
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(recovered, limited, authenticate, grpclock.Idempotent(methods)))
+	bankpb.RegisterBankServer(server, service{bank: bank.Bank{Redis: rdb, Work: *work}})
+	if err := errors.Join(rules.Validate(server), methods.Validate(server)); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err = <-failed:
+	case <-stop:
+	}
+	return errors.Join(err, // in this order, and each with a bound of its own
+		within(time.Minute, func(ctx context.Context) error { return shutdown(ctx, server) }),
+		within(time.Minute, engine.Close),
+		within(*limit, locker.Close),
+		store.Close(),
+		rdb.Close())
+}
+
+// within calls f with so much time.
+func within(d time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return f(ctx)
+}
+
+// shutdown waits for calls under way until ctx ends.
+func shutdown(ctx context.Context, server *grpc.Server) error {
+	defer context.AfterFunc(ctx, server.Stop)()
+	server.GracefulStop()
+	return ctx.Err()
+}
+
+type service struct {
+	bankpb.UnimplementedBankServer
+	bank bank.Bank
+}
+
+func (s service) Debit(ctx context.Context, r *bankpb.DebitRequest) (*bankpb.DebitResponse, error) {
+	// From here on nothing repeats a debit with a key, even if this process dies.
+	if err := idempotency.MarkEffect(ctx); err != nil {
+		return nil, status.Error(codes.Unavailable, "not now")
+	}
+	balance, err := s.bank.Debit(ctx, r.GetAccountId())
+	if err != nil {
+		return nil, status.Error(codes.Internal, "the bank has failed")
+	}
+	return &bankpb.DebitResponse{Balance: balance}, nil
+}
+
+// userKey is where authentication leaves the user.
+type userKey struct{}
+
+func authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	users := map[string]string{"Bearer secret-of-alice": "alice", "Bearer secret-of-bob": "bob"}
+	token := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if len(token) != 1 || users[token[0]] == "" {
+		return nil, status.Error(codes.Unauthenticated, "log in")
+	}
+	return handler(context.WithValue(ctx, userKey{}, users[token[0]]), req)
+}
+
+func limited(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, *limit)
+	defer cancel()
+	return handler(ctx, req)
+}
+
+func recovered(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			log.Println("panic in", info.FullMethod, v)
+			reply, err = nil, status.Error(codes.Internal, "a mistake of ours")
+		}
+	}()
+	return handler(ctx, req)
 }

@@ -42,12 +42,13 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := run(ctx.Done()); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context) error {
+// run serves until it is told to stop.
+func run(stop <-chan struct{}) error {
 	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	store, err := redisstore.New(rdb)
 	if err != nil {
@@ -77,7 +78,7 @@ func run(ctx context.Context) error {
 	go func() { failed <- server.ListenAndServe() }()
 	select {
 	case err = <-failed:
-	case <-ctx.Done():
+	case <-stop:
 	}
 	return errors.Join(err, // in this order, and each with a bound of its own
 		within(2**limit, server.Shutdown),
@@ -102,12 +103,12 @@ func (s service) debit(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such account", http.StatusNotFound)
 		return
 	}
-	balance, err := s.bank.Debit(r.Context(), id)
+	balance, err := s.bank.Debit(r.Context(), strconv.FormatInt(id, 10))
 	if err != nil {
 		http.Error(w, "not now", http.StatusServiceUnavailable)
 		return
 	}
-	fmt.Fprint(w, balance)
+	_, _ = fmt.Fprint(w, balance)
 }
 
 func (s service) pay(w http.ResponseWriter, r *http.Request) {
@@ -122,7 +123,7 @@ func (s service) pay(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusCreated)
-	fmt.Fprint(w, "paid")
+	_, _ = fmt.Fprint(w, "paid")
 }
 
 // userKey is where authentication leaves the user.

@@ -6,7 +6,6 @@ package bank
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,8 +19,8 @@ type Bank struct {
 
 // Debit takes 1 from an account and returns the balance. It reads, thinks, and
 // writes: two debits of one account at the same time are one.
-func (b Bank) Debit(ctx context.Context, account int64) (balance int64, err error) {
-	name := "balance:" + strconv.FormatInt(account, 10)
+func (b Bank) Debit(ctx context.Context, account string) (balance int64, err error) {
+	name := "balance:" + account
 	balance, err = b.Redis.Get(ctx, name).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, err

@@ -39,34 +39,34 @@ func Main(m *testing.M, service func()) {
 	redistest.Main(m)
 }
 
-// process is a service that runs.
-type process struct {
+// Process is a service that runs.
+type Process struct {
 	*testing.T
-	addr   string
+	Addr   string // where it listens
 	client *http.Client
 	cmd    *exec.Cmd
 	over   chan error
 }
 
-// start runs a service, which is killed at the end of the test.
-func start(t *testing.T, redisAddr, args string) *process {
+// Start runs a service, which is killed at the end of the test.
+func Start(t *testing.T, redisAddr, args string) *Process {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{T: t, addr: l.Addr().String(), client: &http.Client{Transport: new(http.Transport)}, over: make(chan error, 1)}
+	p := &Process{T: t, Addr: l.Addr().String(), client: &http.Client{Transport: new(http.Transport)}, over: make(chan error, 1)}
 	_ = l.Close()
 	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=-addr %s -redis %s %s", argsEnv, p.addr, redisAddr, args))
+	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=-addr %s -redis %s %s", argsEnv, p.Addr, redisAddr, args))
 	p.cmd.Stdout, p.cmd.Stderr = os.Stdout, os.Stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	go func() { p.over <- p.cmd.Wait() }()
-	t.Cleanup(p.kill)
-	until(t, "listens", func() bool {
-		conn, err := net.Dial("tcp", p.addr)
+	t.Cleanup(p.Kill)
+	Until(t, "listens", func() bool {
+		conn, err := net.Dial("tcp", p.Addr)
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -75,14 +75,14 @@ func start(t *testing.T, redisAddr, args string) *process {
 	return p
 }
 
-// kill ends the process at once, as a crash does.
-func (p *process) kill() {
+// Kill ends the process at once, as a crash does.
+func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
-	p.wait()
+	_ = p.wait()
 }
 
-// stop asks the process to end, as a platform does, and waits for it.
-func (p *process) stop() {
+// Stop asks the process to end, as a platform does, and waits for it.
+func (p *Process) Stop() {
 	p.Helper()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	if err := p.wait(); err != nil {
@@ -90,7 +90,7 @@ func (p *process) stop() {
 	}
 }
 
-func (p *process) wait() error {
+func (p *Process) wait() error {
 	err := <-p.over
 	p.over <- err
 	p.client.CloseIdleConnections()
@@ -106,10 +106,10 @@ type answer struct {
 }
 
 // post sends a request of alice, with an idempotency key unless it is "".
-func (p *process) post(path, key string, change ...func(*http.Request)) answer {
+func (p *Process) post(path, key string, change ...func(*http.Request)) answer {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addr+path, http.NoBody)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.Addr+path, http.NoBody)
 	if err != nil {
 		return answer{err: err}
 	}
@@ -130,7 +130,7 @@ func (p *process) post(path, key string, change ...func(*http.Request)) answer {
 }
 
 // want holds an answer against a status and a part of its body.
-func (p *process) want(a answer, status int, part string) {
+func (p *Process) want(a answer, status int, part string) {
 	p.Helper()
 	if a.err != nil || a.status != status || !strings.Contains(a.body, part) {
 		p.Errorf("%d %q, %v; want %d with %q", a.status, a.body, a.err, status, part)
@@ -138,7 +138,7 @@ func (p *process) want(a answer, status int, part string) {
 }
 
 // wantReplay is want for an answer that was stored.
-func (p *process) wantReplay(a answer) {
+func (p *Process) wantReplay(a answer) {
 	p.Helper()
 	p.want(a, http.StatusCreated, "paid")
 	if a.header.Get("Idempotent-Replayed") != "true" {
@@ -146,7 +146,8 @@ func (p *process) wantReplay(a answer) {
 	}
 }
 
-func until(t *testing.T, what string, f func() bool) {
+// Until waits for a state of another process.
+func Until(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -168,11 +169,11 @@ func number(t *testing.T, rdb *redis.Client, name string) int64 {
 // HTTP tests a service on net/http, gin or echo; gzip says whether it compresses
 // its answers.
 func HTTP(t *testing.T, gzip bool) {
-	redisAddr := redistest.Shared(t).Addr()
-	rdb := redistest.Shared(t).Client(t)
+	server := redistest.Shared(t)
+	redisAddr, rdb := server.Addr(), server.Client(t)
 
 	t.Run("what a client may ask for", func(t *testing.T) {
-		p := start(t, redisAddr, "")
+		p := Start(t, redisAddr, "")
 		p.want(p.post("/payments", "a", func(r *http.Request) { r.Header.Del("Authorization") }), http.StatusUnauthorized, "")
 		p.want(p.post("/payments", ""), http.StatusBadRequest, "idempotency-key-missing")
 		p.want(p.post("/accounts/four/debit", ""), http.StatusBadRequest, "bad-key")
@@ -194,7 +195,7 @@ func HTTP(t *testing.T, gzip bool) {
 		}
 	})
 	t.Run("two processes lose no debit", func(t *testing.T) {
-		processes := []*process{start(t, redisAddr, ""), start(t, redisAddr, "")}
+		processes := []*Process{Start(t, redisAddr, ""), Start(t, redisAddr, "")}
 		var wg sync.WaitGroup
 		for i := range 40 {
 			wg.Go(func() {
@@ -208,30 +209,30 @@ func HTTP(t *testing.T, gzip bool) {
 		}
 	})
 	t.Run("a killed process keeps its lock for a lease, and no longer", func(t *testing.T) {
-		p := start(t, redisAddr, "-work 1h -limit 1h -lease 2s")
+		p := Start(t, redisAddr, "-work 1h -limit 1h -lease 2s")
 		dead := make(chan answer, 1)
 		go func() { dead <- p.post("/accounts/2/debit", "") }()
-		until(t, "the debit is under its lock", func() bool { return rdb.Exists(t.Context(), "interlock:{account/2}").Val() == 1 })
-		p.kill()
+		Until(t, "the debit is under its lock", func() bool { return rdb.Exists(t.Context(), "interlock:{account/2}").Val() == 1 })
+		p.Kill()
 		if a := <-dead; a.err == nil {
 			t.Errorf("the client of the killed process got %d", a.status)
 		}
-		p = start(t, redisAddr, "")
-		until(t, "the lock has lapsed", func() bool {
+		p = Start(t, redisAddr, "")
+		Until(t, "the lock has lapsed", func() bool {
 			a := p.post("/accounts/2/debit", "")
 			return a.status == http.StatusOK && a.body == "-1"
 		})
 	})
 	t.Run("a killed process leaves a payment whose outcome is unknown, and made once", func(t *testing.T) {
 		before := number(t, rdb, "paid:alice")
-		p := start(t, redisAddr, "-work 1h -limit 1h -lease 2s")
+		p := Start(t, redisAddr, "-work 1h -limit 1h -lease 2s")
 		dead := make(chan answer, 1)
 		go func() { dead <- p.post("/payments", "killed") }()
-		until(t, "the payment is made", func() bool { return number(t, rdb, "paid:alice") == before+1 })
-		p.kill()
+		Until(t, "the payment is made", func() bool { return number(t, rdb, "paid:alice") == before+1 })
+		p.Kill()
 		<-dead
-		p = start(t, redisAddr, "")
-		until(t, "the claim has lapsed", func() bool {
+		p = Start(t, redisAddr, "")
+		Until(t, "the claim has lapsed", func() bool {
 			a := p.post("/payments", "killed")
 			if a.status != http.StatusConflict {
 				t.Fatalf("%d %q, %v", a.status, a.body, a.err)
@@ -244,11 +245,11 @@ func HTTP(t *testing.T, gzip bool) {
 	})
 	t.Run("a slow payment is made once, and its retry gets the answer", func(t *testing.T) {
 		before := number(t, rdb, "paid:alice")
-		p := start(t, redisAddr, "-work 5s -limit 500ms")
+		p := Start(t, redisAddr, "-work 5s -limit 500ms")
 		p.want(p.post("/payments", "slow"), http.StatusServiceUnavailable, "too slow")
 		p.want(p.post("/payments", "slow"), http.StatusConflict, "idempotency-in-flight")
 		var last answer
-		until(t, "the payment is over", func() bool { last = p.post("/payments", "slow"); return last.status != http.StatusConflict })
+		Until(t, "the payment is over", func() bool { last = p.post("/payments", "slow"); return last.status != http.StatusConflict })
 		p.wantReplay(last)
 		if n := number(t, rdb, "paid:alice"); n != before+1 {
 			t.Errorf("%d payments", n-before)
@@ -256,11 +257,11 @@ func HTTP(t *testing.T, gzip bool) {
 	})
 	t.Run("a process that is told to end stores what is under way", func(t *testing.T) {
 		before := number(t, rdb, "paid:alice")
-		p := start(t, redisAddr, "-work 3s -limit 500ms")
+		p := Start(t, redisAddr, "-work 3s -limit 500ms")
 		go p.post("/payments", "last")
-		until(t, "the payment is made", func() bool { return number(t, rdb, "paid:alice") == before+1 })
-		p.stop()
-		p = start(t, redisAddr, "")
+		Until(t, "the payment is made", func() bool { return number(t, rdb, "paid:alice") == before+1 })
+		p.Stop()
+		p = Start(t, redisAddr, "")
 		p.wantReplay(p.post("/payments", "last"))
 		if n := number(t, rdb, "paid:alice"); n != before+1 {
 			t.Errorf("%d payments", n-before)
