@@ -328,14 +328,15 @@ func (g *Guard) enter(ctx context.Context, req Request, report outcome) (Section
 // does, and calls nothing. If it does not refuse, the handler is to be run under
 // Section.Context, and Section.Leave has to be called, however the handler ends.
 func (g *Guard) Enter(ctx context.Context, req Request) (Section, *Refusal) {
-	route, matched := req.Route()
-	if !matched {
-		return Section{ctx: ctx}, nil
+	prepared, refusal := g.Prepare(ctx, req)
+	if refusal != nil {
+		return Section{}, refusal
 	}
-	keys, err := g.Keys(ctx, req)
-	if err != nil {
-		return Section{}, g.rejected(ctx, err)
-	}
+	return prepared.Enter(ctx)
+}
+
+// take takes the locks of keys.
+func (g *Guard) take(ctx context.Context, req Request, route string, keys []string) (Section, *Refusal) {
 	var v *visit
 	if g.visits {
 		v = &visit{route: route, check: g.config.guard.check}

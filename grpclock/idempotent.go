@@ -125,6 +125,14 @@ func (c *call) Protocol() string { return idempotency.GRPC }
 // Target returns the full method.
 func (c *call) Target() (method, path, query string) { return "", c.Name, "" }
 
+// Origin returns the authority and the full method.
+func (c *call) Origin() (host, path, query string) {
+	if authority := c.Header("Host"); len(authority) > 0 {
+		host = authority[0]
+	}
+	return host, c.Name, ""
+}
+
 // Key returns the field request_id, or else the metadata.
 func (c *call) Key() []string {
 	if msg, err := c.Message(); err == nil {

@@ -21,6 +21,7 @@ type payment struct {
 
 func (payment) Protocol() string                 { return idempotency.HTTP }
 func (p payment) Key() []string                  { return []string{p.key} }
+func (payment) Origin() (string, string, string) { return "", "/payments", "" }
 func (payment) Target() (string, string, string) { return "POST", "/payments", "" }
 func (p payment) Body(int64) ([]byte, error)     { return []byte(p.body), nil }
 

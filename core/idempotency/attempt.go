@@ -24,7 +24,9 @@ type Attempt struct {
 
 	protocol   string
 	print      [32]byte
-	target     [3]string // method, path and query
+	print1     [32]byte      // as version 1 made it
+	rule       core.Prepared // of the guard, if there is one
+	target     [3]string     // method, path and query
 	generation int64
 	sent       time.Time // from when the lease counts
 	ambiguous  bool      // a try of the claim may be executed later

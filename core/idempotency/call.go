@@ -41,6 +41,12 @@ type Call interface {
 	// decoded path (with its values, not the pattern) and the query as it came.
 	// In gRPC the path is the full method and the others are empty.
 	Target() (method, path, query string)
+
+	// Origin returns what the client asked for, before routers and middleware
+	// changed it: the host, and path and query of the request URI, the path in the
+	// form of Target. In gRPC the host is the authority, and the path the full
+	// method.
+	Origin() (host, path, query string)
 }
 
 // Handler runs what is behind the endpoint. One of the two is called, at most

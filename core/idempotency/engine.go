@@ -173,8 +173,18 @@ func (e *Engine) Do(ctx context.Context, call Call, h Handler) (v Verdict) {
 		return e.rejected(ctx, begin, err)
 	}
 	a := &Attempt{
-		engine: e, id: recordID(scope, key), token: e.tokens.next(), protocol: call.Protocol(),
-		print: fingerprint(call.Protocol(), method, path, query, body), target: [3]string{method, path, query},
+		engine: e, id: recordID(scope, key), token: e.tokens.next(), protocol: call.Protocol(), target: [3]string{method, path, query},
+	}
+	if g := e.config.guard; g != nil {
+		// Its keys tell requests apart, and nothing is claimed if there are none.
+		rule, refusal := g.Prepare(ctx, call)
+		if refusal != nil {
+			return e.refused(ctx, begin, refusal)
+		}
+		a.rule = rule
+	}
+	if a.print, a.print1, err = e.config.prints(ctx, call, a.rule.Keys(), body); err != nil {
+		return e.rejected(ctx, begin, err)
 	}
 	reply, err := e.claim(ctx, a)
 	if err != nil {
@@ -213,7 +223,7 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 	for {
 		sent := time.Now()
 		reply, err = k.store.Claim(ctx, ClaimRequest{
-			ID: a.id, Token: a.token, Fingerprint: a.print,
+			ID: a.id, Token: a.token, Fingerprint: a.print, Fingerprint1: a.print1,
 			Lease: c.lease, Retention: c.retention, Strict: c.strict, Tombstone: c.tombstone > 0,
 			Waits: c.wait > 0, Deadline: sent.Add(storeWait), Late: a.late,
 		})
@@ -275,7 +285,7 @@ func (e *Engine) run(ctx context.Context, call Call, h Handler, a *Attempt, begi
 		return e.refuse(ctx, begin, core.ReasonClosing, core.ErrClosed)
 	}
 	defer e.keeper.stop(a)
-	section, refusal := e.lockBefore(ctx, inner, call, a)
+	section, refusal := e.lockBefore(ctx, inner, a)
 	if refusal != nil {
 		return e.refused(ctx, begin, refusal)
 	}
@@ -297,14 +307,14 @@ func (e *Engine) run(ctx context.Context, call Call, h Handler, a *Attempt, begi
 // lock enters the guard's section, if there is a guard, for a handler that is to
 // run under inner. While it waits, the client counts: when ctx ends, its place is
 // freed. Once it is inside, the client does not count any more.
-func (e *Engine) lock(ctx, inner context.Context, call Call) (core.Section, *core.Refusal) {
+func (e *Engine) lock(ctx, inner context.Context, a *Attempt) (core.Section, *core.Refusal) {
 	g := e.config.guard
 	if g == nil {
 		return core.NewSection(inner), nil
 	}
 	inside, cancel := context.WithCancelCause(inner)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	section, refusal := g.Enter(inside, call)
+	section, refusal := a.rule.Enter(inside)
 	gone := !stop()
 	if refusal == nil && !gone {
 		return section, nil // inside ends with inner
@@ -437,7 +447,7 @@ func (e *Engine) panicked(ctx context.Context, a *Attempt, section core.Section,
 func (e *Engine) commit(ctx context.Context, a *Attempt, envelope []byte, release func(context.Context)) (CommitReply, error) {
 	c := e.config
 	req := CommitRequest{
-		ID: a.id, Token: a.token, Fingerprint: a.print, Generation: a.generation, Response: envelope,
+		ID: a.id, Token: a.token, Fingerprint: a.print, Fingerprint1: a.print1, Generation: a.generation, Response: envelope,
 		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(storeWait), Release: release,
 	}
 	reply, err := e.keeper.store.Commit(context.WithoutCancel(ctx), req)

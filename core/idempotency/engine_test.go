@@ -25,6 +25,7 @@ type request struct {
 	scope                         string
 	body                          string
 	unmatched                     bool
+	host, uri                     string
 }
 
 func post(key string) request {
@@ -36,6 +37,7 @@ func post(key string) request {
 func (q request) Protocol() string                 { return q.protocol }
 func (q request) Key() []string                    { return q.key }
 func (q request) Target() (string, string, string) { return q.method, q.path, q.query }
+func (q request) Origin() (string, string, string) { return q.host, or(q.uri, q.path), q.query }
 func (q request) Route() (string, bool)            { return q.path, !q.unmatched }
 func (q request) Param(string) (string, error)     { return "", core.ErrNoParam }
 func (q request) Header(string) []string           { return []string{q.scope} }
@@ -48,6 +50,13 @@ func (q request) Body(limit int64) ([]byte, error) {
 		return nil, core.ErrBodyLimit
 	}
 	return []byte(q.body), nil
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
 }
 
 var errScope = errors.New("the directory is down")

@@ -58,7 +58,7 @@ func ExampleParseKey() {
 	// a key <nil>
 	// 8e03978e <nil>
 	// 8e03978e <nil>
-	//  interlock: bad lock key: malformed idempotency key: byte 1 is not one of a key without quotes
+	//  interlock: bad lock key: malformed idempotency key: byte 1 is not one of a key without quotes: spaces, commas and braces are accepted in double quotes
 	//  interlock: bad lock key: malformed idempotency key: given more than once
 	//  interlock: bad lock key: no idempotency key
 }

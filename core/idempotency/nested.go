@@ -128,14 +128,14 @@ func (e *Engine) warnShared(ctx context.Context, outer *Attempt, state State) {
 
 // lockBefore is lock, and gives the claim up if the handler is not to run: the lock
 // refused, or a function of the rule (KeyFunc, PerPrincipal, an observer) panicked.
-func (e *Engine) lockBefore(ctx, inner context.Context, call Call, a *Attempt) (section core.Section, refusal *core.Refusal) {
+func (e *Engine) lockBefore(ctx, inner context.Context, a *Attempt) (section core.Section, refusal *core.Refusal) {
 	locked := false
 	defer func() {
 		if !locked { // the handler did not run, and has marked nothing
 			e.abandon(inner, a, nil)
 		}
 	}()
-	section, refusal = e.lock(ctx, inner, call)
+	section, refusal = e.lock(ctx, inner, a)
 	locked = refusal == nil
 	return section, refusal
 }

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"context"
 	"fmt"
 	"net/textproto"
 	"time"
@@ -37,6 +38,8 @@ type config struct {
 	scope    core.RequestFunc
 	headers  map[string]bool // allow-list; nil: the default
 	sealing  *sealing        // nil: responses are stored as they are
+
+	fingerprint func(context.Context, core.Request, *Parts) error // nil: the default
 
 	guard    *core.Guard
 	observer core.Observer

@@ -97,6 +97,10 @@ type ClaimRequest struct {
 	Token string
 	// Fingerprint tells requests with the same key apart.
 	Fingerprint [32]byte
+	// Fingerprint1 is the fingerprint as the first version made it. A record that
+	// has no other, since a process of that version made it, is compared with
+	// this one. New records have both, for processes of that version.
+	Fingerprint1 [32]byte
 	// Lease is how long the claim is protected, from the moment it is granted.
 	Lease time.Duration
 	// Retention is how long the record is kept, if nothing more is heard.
@@ -150,9 +154,10 @@ type MarkRequest struct {
 
 // CommitRequest stores a response.
 type CommitRequest struct {
-	ID, Token   string
-	Fingerprint [32]byte
-	Generation  int64
+	ID, Token string
+	// Fingerprint and Fingerprint1 are as in ClaimRequest.
+	Fingerprint, Fingerprint1 [32]byte
+	Generation                int64
 	// Response is the envelope; nil if the response cannot be stored.
 	Response []byte
 	// Retention is how long it is kept; what was promised before is not

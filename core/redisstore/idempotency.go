@@ -55,7 +55,7 @@ type claimRequest struct {
 	ask    idempotency.ClaimRequest
 	keys   [2]string
 	ms     [2]int64 // lease, retention
-	values [12]any
+	values [13]any
 	read   [4]any
 }
 
@@ -70,7 +70,8 @@ func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 		r.keys[1] = tombstoneOf(r.keys[0])
 		args, nkeys = append(args, &r.keys[1]), 2
 	}
-	args = append(args, &r.ask.Token, r.ask.Fingerprint[:], &r.ms[0], &r.ms[1], flag(ask.Strict), flag(ask.Waits), nil)
+	args = append(args, &r.ask.Token, r.ask.Fingerprint1[:], &r.ms[0], &r.ms[1], flag(ask.Strict), flag(ask.Waits),
+		r.ask.Fingerprint[:], nil)
 	r.read = [4]any{"hmget", &r.keys[0], "t", "r"}
 	r.request = request{
 		store: s, script: claimScript, nkeys: nkeys, args: args, behind: r.read[:], lock: r.keys[0], write: true, asks: true,
@@ -255,7 +256,7 @@ type commitRequest struct {
 	ask    idempotency.CommitRequest
 	names  [3]string // record, tombstone, channel
 	text   [3]string
-	values [14]any
+	values [15]any
 }
 
 // Commit implements idempotency.Store.
@@ -275,8 +276,8 @@ func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (idem
 	if ask.Response == nil {
 		state = "x"
 	}
-	args = append(args, &r.ask.Token, r.ask.Fingerprint[:], &r.text[0], state, r.ask.Response, &r.text[1],
-		&r.names[2], s.announce.command(), &r.text[2])
+	args = append(args, &r.ask.Token, r.ask.Fingerprint1[:], &r.text[0], state, r.ask.Response, &r.text[1],
+		&r.names[2], s.announce.command(), &r.text[2], r.ask.Fingerprint[:])
 	r.request = request{
 		store: s, script: commitScript, nkeys: nkeys, args: args, lock: record,
 		deadline: ask.Deadline, write: true, done: make(chan struct{}, 1),

@@ -29,15 +29,17 @@ type payment struct {
 	path     string
 	query    string
 	body     string
+	host     string
 }
 
 func pay(key string) payment {
-	return payment{idempotency.HTTP, "alice", []string{key}, "/payments", "", `{"amount":1}`}
+	return payment{idempotency.HTTP, "alice", []string{key}, "/payments", "", `{"amount":1}`, ""}
 }
 
 func (p payment) Protocol() string                 { return p.protocol }
 func (p payment) Key() []string                    { return p.keys }
 func (p payment) Target() (string, string, string) { return "POST", p.path, p.query }
+func (p payment) Origin() (string, string, string) { return p.host, p.path, p.query }
 func (p payment) Route() (string, bool)            { return "POST /payments", true }
 func (p payment) Param(string) (string, error)     { return "", core.ErrNoParam }
 func (p payment) Header(string) []string           { return []string{p.scope} }

@@ -28,6 +28,16 @@ func (c Call) Target() (method, path, query string) {
 	return c.HTTP.Method, canonical(c.HTTP.URL), c.HTTP.URL.RawQuery
 }
 
+// Origin returns the host, and path and query of the request line: what is in front
+// of a handler may have changed the URL (http.StripPrefix).
+func (c Call) Origin() (host, path, query string) {
+	u, err := url.ParseRequestURI(c.HTTP.RequestURI)
+	if err != nil { // the request was not read from a connection
+		u = c.HTTP.URL
+	}
+	return c.HTTP.Host, canonical(u), u.RawQuery
+}
+
 // canonical is the decoded path, except that a slash that was escaped stays so
 // (and with it the percent sign): it is part of a value, and /a%2Fb is not the
 // resource /a/b where a router tells them apart.

@@ -82,6 +82,7 @@ type foreign struct {
 func (q foreign) Protocol() string                 { return q.protocol }
 func (q foreign) Key() []string                    { return []string{"k"} }
 func (q foreign) Target() (string, string, string) { return "POST", "/accounts/42/payments", "" }
+func (q foreign) Origin() (string, string, string) { return "", "/accounts/42/payments", "" }
 func (q foreign) Route() (string, bool)            { return "", true }
 func (q foreign) Header(string) []string           { return []string{"alice"} }
 func (q foreign) Body(int64) ([]byte, error)       { return []byte(`{"amount":0}`), nil }

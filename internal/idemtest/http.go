@@ -25,7 +25,7 @@ import (
 // RunHTTP runs the table of all protocols, and that of HTTP.
 func RunHTTP(t *testing.T, build HTTPBuilder) {
 	Run(t, idempotency.HTTP, serveHTTP(build))
-	for _, c := range slices.Concat(httpTable, bodyTable) {
+	for _, c := range slices.Concat(httpTable, bodyTable, selectTable) {
 		t.Run(c.name, func(t *testing.T) {
 			c.run(&httpFixture{newFixture(t, idempotency.HTTP, nil, redistest.Shared(t)), build})
 		})

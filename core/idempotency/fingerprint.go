@@ -1,0 +1,110 @@
+package idempotency
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// Parts is what a fingerprint is made of: two requests with one key are the same
+// if all of it is the same. See Fingerprint.
+type Parts struct {
+	// Method is the HTTP method, empty in gRPC.
+	Method string
+	// Host is the host that the client asked for, in gRPC the authority, with its
+	// port and in lower case. It is empty for an IP address and for localhost:
+	// these name a server, and a request may be sent again to another one.
+	Host string
+	// Path is the path of the request URI as the client sent it, whatever a router
+	// or http.StripPrefix has made of it, without the difference between escaped
+	// and plain text. In gRPC it is the full method.
+	Path string
+	// Query is the query as the client sent it, empty in gRPC.
+	Query string
+	// Body is the body, in gRPC the message in deterministic wire format. It must
+	// not be written to; another one may be set.
+	Body []byte
+	// Keys are the lock keys of the rule given to Under.
+	Keys []string
+	// More is what a function given to Fingerprint adds. Empty by default.
+	More []string
+}
+
+// Fingerprint changes what makes two requests with one key the same. f is given
+// what counts by default, and may add to it or replace it:
+//
+//	idempotency.Fingerprint(func(_ context.Context, req core.Request, p *idempotency.Parts) error {
+//		p.More = append(p.More, req.Header("Api-Version")...) // a header that changes what is done
+//		p.Query = ""                                         // signed anew for each try
+//		p.Host = ""                                          // each server has a name of its own
+//		return nil
+//	})
+//
+// A client that makes its multipart form anew for each try sends another boundary
+// each time: set Body to something that is made of the parts alone.
+//
+// An error refuses the request, as one of a core.KeyFunc does. Records that were
+// made without the option, or with another function, are those of other requests
+// (core.ReasonKeyReused). Default: all fields of Parts as they are.
+func Fingerprint(f func(ctx context.Context, req core.Request, parts *Parts) error) Option {
+	return func(c *config) {
+		if f == nil {
+			c.fail("Fingerprint(nil): must not be nil")
+			return
+		}
+		c.fingerprint = f
+	}
+}
+
+// prints returns the fingerprint of a request, and that of version 1, with which
+// records that have no other are compared. Version 1 left out the host, the path
+// in front of a router that strips it, and the lock keys.
+func (c *config) prints(ctx context.Context, call Call, keys []string, body []byte) (now, old [sha256.Size]byte, err error) {
+	protocol := call.Protocol()
+	method, path, query := call.Target()
+	old = fingerprint(protocol, method, path, query, body)
+	host, path, query := call.Origin()
+	p := Parts{Method: method, Host: selecting(host), Path: path, Query: query, Body: body, Keys: keys}
+	if c.fingerprint == nil {
+		return p.sum(protocol, old), old, nil // the body is hashed once
+	}
+	if err := c.fingerprint(ctx, call, &p); err != nil {
+		return now, old, err
+	}
+	return p.sum(protocol, sha256.Sum256(p.Body)), old, nil
+}
+
+// sum hashes what there is, beside the body, of which it is given a hash.
+func (p *Parts) sum(protocol string, body [sha256.Size]byte) [sha256.Size]byte {
+	var room [512]byte
+	b := room[:0]
+	for _, part := range [...][]string{
+		{"interlock fingerprint 2", protocol, p.Method, p.Host, p.Path, p.Query, string(body[:])}, p.Keys, p.More,
+	} {
+		b = binary.BigEndian.AppendUint64(b, uint64(len(part)))
+		for _, s := range part {
+			b = binary.BigEndian.AppendUint64(b, uint64(len(s)))
+			b = append(b, s...)
+		}
+	}
+	return sha256.Sum256(b)
+}
+
+// selecting returns a host as far as it can select a resource. An address selects
+// one of several servers that all do the same.
+func selecting(host string) string {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.ToLower(strings.Trim(name, "[]"))
+	if _, err := netip.ParseAddr(name); err == nil || name == "localhost" {
+		return ""
+	}
+	return strings.ToLower(host)
+}

@@ -1,0 +1,39 @@
+package core
+
+import "context"
+
+// Prepared is a request whose keys are made, and whose locks are not taken yet.
+// The zero value is of no rule.
+type Prepared struct {
+	guard *Guard // nil: the request runs without a lock
+	req   Request
+	route string
+	keys  []string
+}
+
+// Prepare is the first half of Guard.Enter: it makes the keys of a request, for
+// code that has to know them before it takes their locks. A request without a
+// matched route has none.
+func (g *Guard) Prepare(ctx context.Context, req Request) (Prepared, *Refusal) {
+	route, matched := req.Route()
+	if !matched {
+		return Prepared{}, nil
+	}
+	keys, err := g.Keys(ctx, req)
+	if err != nil {
+		return Prepared{}, g.rejected(ctx, err)
+	}
+	return Prepared{g, req, route, keys}, nil
+}
+
+// Keys returns the keys, which must not be changed.
+func (p Prepared) Keys() []string { return p.keys }
+
+// Enter is the second half of Guard.Enter: it takes the locks. It is called at most
+// once.
+func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
+	if p.guard == nil {
+		return NewSection(ctx), nil
+	}
+	return p.guard.take(ctx, p.req, p.route, p.keys)
+}
