@@ -145,7 +145,7 @@ func TestAReleaseThatWasNotSentInTimeIsDoneLater(t *testing.T) {
 	all.Wait()
 	redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error {
 		if n, err := srv.Client(t).Exists(ctx, "interlock:{k}").Result(); n != 0 || err != nil {
-			return fmt.Errorf("the lock is still there: %v", err)
+			return fmt.Errorf("the lock is still there: %w", err)
 		}
 		return nil
 	})
