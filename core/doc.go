@@ -36,6 +36,9 @@
 //
 //	debit := core.Serialize(locker, "account/{id}")
 //
+// A handler that hangs, or reads a slow body, holds its lock: give rules a MaxHold and
+// http.Server a ReadTimeout, or read the body before the lock (ReadBody).
+//
 // One resource must have one key. Where a handler takes several texts for it, 42
 // and 042, the placeholder says so by a Form, account/{id:int}; a batch job builds
 // the same key with Key.

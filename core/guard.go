@@ -29,12 +29,14 @@ type Guard struct {
 
 // guardConfig holds the options that only a guard has.
 type guardConfig struct {
-	more     []string
-	keyFunc  func(context.Context, Request) ([]string, error)
-	funcs    []namedFunc
-	failOpen bool
-	check    bool
-	limit    *limit
+	more      []string
+	keyFunc   func(context.Context, Request) ([]string, error)
+	funcs     []namedFunc
+	failOpen  bool
+	readBody  bool // before the lock, at most bodyLimit bytes
+	bodyLimit int64
+	check     bool
+	limit     *limit
 }
 
 // Serialize makes the rule that requests with the same key run one after the
@@ -70,7 +72,12 @@ type guardConfig struct {
 // authentication, and the principal into the key (ContextFunc).
 //
 // All options of Lock are accepted, and And, KeyFunc, ContextFunc, FailOpen,
-// CheckAnswer and PerPrincipal.
+// CheckAnswer, PerPrincipal and ReadBody.
+//
+// A handler that reads its body under the lock holds the lock for as long as the
+// client takes to send it: give http.Server a ReadTimeout and the rule a MaxHold,
+// or read the body before (ReadBody).
+//
 // A guard waits for the lock at most 5 s unless Wait says otherwise.
 //
 // Serialize panics on a bad template or option, as http.ServeMux does on a bad

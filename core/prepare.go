@@ -23,6 +23,11 @@ func (g *Guard) Prepare(ctx context.Context, req Request) (Prepared, *Refusal) {
 	if err != nil {
 		return Prepared{}, g.rejected(ctx, err)
 	}
+	if c := g.config.guard; c.readBody {
+		if _, err := req.Body(c.bodyLimit); err != nil {
+			return Prepared{}, g.rejected(ctx, err)
+		}
+	}
 	return Prepared{g, req, route, keys}, nil
 }
 

@@ -6,6 +6,9 @@
 //	debit := core.Serialize(locker, "account/{id}")
 //	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(handler))
 //
+// Give http.Server a ReadTimeout and the rule a MaxHold, or read the body before the
+// lock (core.ReadBody): a handler that reads a slow body holds its lock meanwhile.
+//
 // The handler runs under the lease: its context ends with cause core.ErrLost
 // when the lock can no longer be trusted, and core.LeaseFromContext finds the
 // fencing token for what it writes.

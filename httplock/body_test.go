@@ -1,0 +1,56 @@
+package httplock_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/httplock"
+	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// firstRead tells of the first read of a body.
+type firstRead struct {
+	io.ReadCloser
+	once sync.Once
+	tell func()
+}
+
+func (b *firstRead) Read(p []byte) (int, error) {
+	b.once.Do(b.tell)
+	return b.ReadCloser.Read(p)
+}
+
+func TestASlowBodyDoesNotHoldTheLock(t *testing.T) {
+	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	guard := core.Serialize(locker, "account/1", core.Wait(0), core.ReadBody(10))
+	h := httplock.Serialize(guard)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	reading := make(chan struct{}, 10)
+	srv := httpxtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = &firstRead{ReadCloser: r.Body, tell: func() { reading <- struct{}{} }}
+		h.ServeHTTP(w, r)
+	}))
+	body, rest := io.Pipe()
+	slow := make(chan httpxtest.Answer)
+	go func() {
+		slow <- httpxtest.Do(t, srv, http.MethodPost, "/", func(r *http.Request) { r.Body, r.ContentLength = body, 4 })
+	}()
+	if _, err := io.WriteString(rest, "sl"); err != nil {
+		t.Fatal(err)
+	}
+	<-reading
+	with := func(s string) func(*http.Request) {
+		return func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader(s)), int64(len(s)) }
+	}
+	httpxtest.Do(t, srv, http.MethodPost, "/", with("fast")).Want(t, 200, "fast")
+	httpxtest.Do(t, srv, http.MethodPost, "/", with("far too long")).WantProblem(t, 413, "body-too-large", "")
+	if _, err := io.WriteString(rest, "ow"); err != nil {
+		t.Fatal(err)
+	}
+	_ = rest.Close()
+	(<-slow).Want(t, 200, "slow")
+}
