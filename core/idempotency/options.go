@@ -32,12 +32,14 @@ type config struct {
 
 	strict   bool
 	storeAll bool
-	failOpen bool
-	optional bool
-	global   bool
-	scope    core.RequestFunc
-	headers  map[string]bool // allow-list; nil: the default
-	sealing  *sealing        // nil: responses are stored as they are
+
+	releaseInvalid bool
+	failOpen       bool
+	optional       bool
+	global         bool
+	scope          core.RequestFunc
+	headers        map[string]bool // allow-list; nil: the default
+	sealing        *sealing        // nil: responses are stored as they are
 
 	fingerprint func(context.Context, core.Request, *Parts) error // nil: the default
 

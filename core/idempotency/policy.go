@@ -12,6 +12,8 @@ type class int
 const (
 	// settled: it was, or never will be.
 	settled class = iota
+	// invalid: it never will be as it is, and nothing was done for it.
+	invalid
 	// deferred: it was not, and may be later.
 	deferred
 	// failed: the handler does not know, or should not be believed.
@@ -24,12 +26,16 @@ func classify(protocol string, status int) class {
 		switch status {
 		case 1, 2, 4, 13, 14: // CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE
 			return failed
+		case 3, 11: // INVALID_ARGUMENT, OUT_OF_RANGE
+			return invalid
 		case 8, 10, 16: // RESOURCE_EXHAUSTED, ABORTED, UNAUTHENTICATED
 			return deferred
 		}
 		return settled
 	}
 	switch status {
+	case 400, 422:
+		return invalid
 	case 401, 408, 409, 425, 429:
 		return deferred
 	}
@@ -49,7 +55,7 @@ func success(protocol string, status int) bool {
 
 // stores reports whether an answer is stored; otherwise its claim is released.
 func (c *config) stores(k class, marked bool) bool {
-	return k == settled || marked || c.storeAll || c.strict && k == failed
+	return k == settled || k == invalid && !c.releaseInvalid || marked || c.storeAll || c.strict && k == failed
 }
 
 // panicked is the answer that is stored for a handler that panicked.
