@@ -197,7 +197,7 @@ func (e *Engine) Do(ctx context.Context, call Call, h Handler) (v Verdict) {
 		return e.refuse(ctx, begin, reason, err)
 	}
 	if reply.State == StateGranted {
-		return e.run(ctx, call, h, a, begin)
+		return e.run(ctx, h, a, begin)
 	}
 	e.warnShared(ctx, outer, reply.State)
 	return e.answer(ctx, a, reply.State, reply.Response, begin, false)
@@ -274,7 +274,7 @@ func (a *Attempt) late(reply ClaimReply, _ error) {
 }
 
 // run runs the handler for a claim that was granted.
-func (e *Engine) run(ctx context.Context, call Call, h Handler, a *Attempt, begin time.Time) Verdict {
+func (e *Engine) run(ctx context.Context, h Handler, a *Attempt, begin time.Time) Verdict {
 	inner, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attemptKey{}, a))
 	inner = core.WithOutcome(inner, a.inside.report)
 	a.ctx, a.cancel = inner, cancel

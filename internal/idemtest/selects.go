@@ -59,7 +59,7 @@ var selectTable = []httpCase{
 		}
 	}},
 	{"Fingerprint adds and replaces", func(f *httpFixture) {
-		print := idempotency.Fingerprint(func(_ context.Context, r core.Request, p *idempotency.Parts) error {
+		parts := idempotency.Fingerprint(func(_ context.Context, r core.Request, p *idempotency.Parts) error {
 			switch v := r.Header("Api-Version"); strings.Join(v, "") {
 			case "bad":
 				return core.ErrKey
@@ -73,7 +73,7 @@ var selectTable = []httpCase{
 			return nil
 		})
 		Logged(f)
-		s := f.site(f.engine(print), func(w http.ResponseWriter, _ *http.Request) { text(w, "a") })
+		s := f.site(f.engine(parts), func(w http.ResponseWriter, _ *http.Request) { text(w, "a") })
 		s.send(http.MethodPost, path+"?signature=1", "Body", withHeader("Api-Version", "1")).Want(f, 200, "a")
 		s.send(http.MethodPost, path+"?signature=2", "body", withHeader("Api-Version", "1"), onHost("b.example")).Want(f, 200, "a")
 		for _, other := range []response{
