@@ -110,3 +110,7 @@ $(LINTER):
 
 $(SCANNER):
 	cd tools && $(GO) build -o $@ golang.org/x/vuln/cmd/govulncheck
+
+.PHONY: pictures
+pictures: ## Draw docs/pictures from their text, with graphviz
+	@for text in docs/pictures/*.dot; do dot -Tsvg $$text > $${text%.dot}.svg; echo $${text%.dot}.svg; done
