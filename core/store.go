@@ -6,11 +6,16 @@ import "github.com/interlock-go/interlock/core/driver"
 // Its methods are for the authors of stores: see package driver.
 type Store = driver.Store
 
-// The requests and replies of a Store; see package driver.
+// What a Store is asked and answers; see package driver.
 type (
+	// AcquireRequest asks for a lock.
 	AcquireRequest = driver.AcquireRequest
-	Reply          = driver.Reply
-	Renewal        = driver.Renewal
+	// Reply is the outcome of a try.
+	Reply = driver.Reply
+	// Renewal asks to extend one lease.
+	Renewal = driver.Renewal
+	// ReleaseRequest gives up a lock.
 	ReleaseRequest = driver.ReleaseRequest
-	Signal         = driver.Signal
+	// Signal tells a waiting locker that a lock may be free.
+	Signal = driver.Signal
 )

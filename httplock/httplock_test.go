@@ -678,7 +678,7 @@ func TestBodyIsReadWithinItsLimitAndPutBack(t *testing.T) {
 		"longer":          {strings.NewReader("abcd"), 3, "", core.ErrBodyLimit, "abcd"},
 		"no limit":        {strings.NewReader("abc"), 1<<63 - 1, "abc", nil, "abc"},
 		"limit of others": {http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("abcd")), 3), 10, "", core.ErrBodyLimit, "abc"},
-		"broken":          {io.MultiReader(strings.NewReader("ab"), errReader{broken}), 10, "", core.ErrKey, "ab"},
+		"broken":          {io.MultiReader(strings.NewReader("ab"), errReader{broken}), 10, "", core.ErrBody, "ab"},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", c.body)
 		got, err := httpx.Request{Request: r}.Body(c.limit)

@@ -322,5 +322,5 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 func unanswered(ctx context.Context) error {
-	return fmt.Errorf("%w: no answer in time: %s", driver.ErrUnavailable, context.Cause(ctx))
+	return fmt.Errorf("%w: no answer in time: %s", driver.ErrUnavailable, context.Cause(ctx).Error()) // a bound of ours
 }
