@@ -7,13 +7,9 @@ import (
 	"time"
 )
 
-const (
-	// reloadEvery bounds how often the cluster's topology is asked for.
-	reloadEvery = 100 * time.Millisecond
-	// tidyAfter is how long after a new node of a Cluster was met those are looked
-	// for that are no longer masters. By then their last requests have ended.
-	tidyAfter = 5 * time.Second
-)
+// tidyAfter is how long after a new node of a Cluster was met those are looked for
+// that are no longer masters. By then their last requests have ended.
+const tidyAfter = 5 * time.Second
 
 // lanesFor returns the lanes to the server that has the key.
 func (s *Store) lanesFor(lock string) (*lanes, error) {
@@ -55,22 +51,6 @@ func (s *Store) tidy() {
 			delete(s.nodes, addr)
 		}
 	}
-}
-
-// reload has the cluster's topology asked for again, after an error that a
-// change of it may have caused. go-redis does it by itself from time to time.
-func (s *Store) reload() {
-	if s.cluster == nil || s.shut.Load() {
-		return
-	}
-	now, last := time.Now().UnixNano(), s.reloaded.Load()
-	if now-last < int64(reloadEvery) || !s.reloaded.CompareAndSwap(last, now) {
-		return
-	}
-	go func() {
-		s.cluster.ReloadState(context.Background())
-		s.renewCluster.ReloadState(context.Background())
-	}()
 }
 
 // reconsider takes an error after which another server may be the master. READONLY

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// maxTries is how often a request is sent that failed on the way.
+	// maxTries is how often a request is sent that failed on the way; on a Cluster
+	// more often until the topology was read again.
 	maxTries = 3
 	// firstPause is the pause before the second try; it doubles.
 	firstPause = 10 * time.Millisecond
@@ -33,6 +34,8 @@ type request struct {
 
 	first     time.Time // of the first try
 	tries     int
+	failed    time.Time // when the first try did, on a Cluster; zero: none
+	stale     bool      // the last try went by a topology of before that
 	pause     time.Duration
 	deadline  time.Time // after which nothing is sent again; zero: maxTries decides
 	stubborn  bool      // send again until the deadline, whatever the error says
@@ -83,6 +86,7 @@ func (r *request) send() {
 // the try has failed.
 func (r *request) prepare() *lanes {
 	r.tries++
+	r.stale = !r.failed.IsZero() && !r.store.topology.since(r.failed)
 	r.pair()
 	q, err := r.store.lanesFor(r.lock)
 	if err != nil {
@@ -118,7 +122,7 @@ func (r *request) sent(err error) {
 	if r.stubborn {
 		again = true
 	}
-	switch fateOf(err) {
+	switch fate := fateOf(err); fate {
 	case noScript:
 		// It was not executed, and will be found from now on.
 		if !r.full {
@@ -149,10 +153,9 @@ func (r *request) sent(err error) {
 		// decide.
 		again = r.stubborn
 		r.store.reconsider(err)
-	case unsent:
-		r.store.reload()
-	case unknown:
-		r.ambiguous = true
+	case unsent, unknown:
+		r.ambiguous = r.ambiguous || fate == unknown
+		again = r.awaitsTopology() || again
 		r.store.reload()
 	}
 	r.pause = min(max(2*r.pause, firstPause), maxPause)

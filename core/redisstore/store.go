@@ -36,6 +36,8 @@ type Store struct {
 	renewSingle  *redis.Client
 	renewCluster *redis.ClusterClient
 	dialer       *dialer // of them all
+	// On a Cluster, how their topologies are asked for.
+	topology, renewTopology *topology
 
 	mu        sync.Mutex
 	nodes     map[string]*lanes // by address
@@ -51,7 +53,6 @@ type Store struct {
 	shut     atomic.Bool
 	mute     atomic.Bool  // releases cannot be announced, which was said
 	occupied atomic.Int64 // when that was logged of a key, in unix nanoseconds
-	reloaded atomic.Int64 // unix nanoseconds
 }
 
 // Option changes a Store.
@@ -158,6 +159,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		if o.ClusterSlots != nil { // also that of NewFailoverClusterClient, which asks the sentinels
 			s.dialer.follow = follow{ask: mastersOf(s.cluster, s.renewCluster), named: true}
 		}
+		s.topology = &topology{client: s.cluster, ctx: s.dialer.ctx}
+		s.renewTopology = &topology{client: s.renewCluster, ctx: s.dialer.ctx}
 		s.nodes = make(map[string]*lanes)
 		s.announce.sharded.Store(true)
 	case *redis.Ring:
