@@ -47,6 +47,20 @@ func _() {
 		})))
 }
 
+func _(ctx context.Context, locker *core.Locker) error {
+	lease, err := locker.Lock(ctx, "account/42")
+	if err != nil {
+		return err
+	}
+	defer lease.Release(ctx)
+	return nil
+}
+
+func _(locker *core.Locker, mux *http.ServeMux, handler http.Handler) {
+	debit := core.Serialize(locker, "account/{id:int}")
+	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(handler))
+}
+
 func _(locker *core.Locker) {
 	transfer := core.Serialize(locker, "account/{from}", core.And("account/{to}"))
 	_ = transfer
