@@ -244,7 +244,7 @@ func (l *Lease) fix(ctx context.Context, locker *Locker, c *config) error {
 		if err == nil {
 			turns[i].ten.fix()
 		}
-		locker.dog.confirmed(turns[i].ten, renewed{sent, ahead, true, contended, err})
+		locker.dog.confirm(turns[i].ten, renewed{sent, ahead, true, contended, err}, false)
 	})
 	for i, err := range errs {
 		switch {

@@ -177,7 +177,7 @@ func (l *Locker) confirm(ctx context.Context, t *turn) error {
 	var failure error
 	l.store.Renew(ctx, []Renewal{renewal}, func(_ int, contended bool, err error) {
 		failure = err
-		l.dog.confirmed(ten, renewed{sent, ahead, renewal.TTL > 0, contended, err})
+		l.dog.confirm(ten, renewed{sent, ahead, renewal.TTL > 0, contended, err}, false)
 	})
 	if failure != nil && !errors.Is(failure, ErrNotOwner) && !errors.Is(failure, ErrUnavailable) &&
 		!errors.Is(failure, ErrKeyOccupied) {

@@ -215,11 +215,7 @@ func (d *watchdog) renew(lease time.Duration, tenures []*tenure) {
 	defer cancel()
 	sent, ahead := l.clock.read()
 	l.store.Renew(ctx, batch, func(i int, contended bool, err error) {
-		ten := tenures[i]
-		sh := ten.entry.shard
-		sh.mu.Lock()
-		ten.renewing = false
-		d.confirm(ten, renewed{sent, ahead, true, contended, err})
+		d.confirm(tenures[i], renewed{sent, ahead, true, contended, err}, true)
 	})
 }
 
@@ -232,22 +228,38 @@ type renewed struct {
 	err       error
 }
 
-// confirmed takes the outcome of a renewal that somebody asked for.
-func (d *watchdog) confirmed(ten *tenure, r renewed) {
-	ten.entry.shard.mu.Lock()
-	d.confirm(ten, r)
-}
-
-// confirm takes the outcome of a renewal. It is called with the shard locked, and
-// returns with it unlocked.
-func (d *watchdog) confirm(ten *tenure, r renewed) {
-	l, e := d.locker, ten.entry
+// confirm takes the outcome of a renewal; scheduled is one of the watchdog's own.
+// What it finds is told after the shard's mutex is free.
+func (d *watchdog) confirm(ten *tenure, r renewed, scheduled bool) {
+	l, sh := d.locker, ten.entry.shard
+	sh.mu.Lock()
+	if scheduled {
+		ten.renewing = false
+	}
 	if ten.over {
-		e.shard.mu.Unlock()
+		sh.mu.Unlock()
 		return // it was released meanwhile, or lost: a late success revives nothing
 	}
-	now := l.clock.now()
-	report := func() {}
+	now := l.clock.now() // under the mutex: a success that waited for it past the deadline is late
+	report := d.applyLocked(ten, r, now)
+	var observe func(Renewed)
+	if t := ten.cur; t != nil && t.lease.obs != nil {
+		observe = t.lease.obs.Renewed
+	}
+	sh.mu.Unlock()
+	if report != nil {
+		report() // a loss comes first
+	}
+	if observe != nil {
+		l.told("Observation.Renewed", func() { observe(Renewed{Key: ten.entry.key, Err: r.err, Took: now.sub(r.sent)}) })
+	}
+}
+
+// applyLocked does what the outcome of a renewal means for a tenure that is not
+// over. A loss is to be reported by what it returns, after the shard's mutex is
+// free. Called with the shard locked.
+func (d *watchdog) applyLocked(ten *tenure, r renewed, now instant) (report func()) {
+	l, e := d.locker, ten.entry
 	switch {
 	case errors.Is(r.err, ErrNotOwner):
 		ten.lastErr = r.err
@@ -288,15 +300,7 @@ func (d *watchdog) confirm(ten *tenure, r renewed) {
 			}
 		}
 	}
-	var observe func(Renewed)
-	if t := ten.cur; t != nil && t.lease.obs != nil {
-		observe = t.lease.obs.Renewed
-	}
-	e.shard.mu.Unlock()
-	report() // a loss comes first
-	if observe != nil {
-		l.told("Observation.Renewed", func() { observe(Renewed{Key: e.key, Err: r.err, Took: now.sub(r.sent)}) })
-	}
+	return report
 }
 
 // fix makes a tenure a fixed one; the confirmation that follows sets its
