@@ -78,6 +78,14 @@ func fateOf(err error) fate {
 	return unknown
 }
 
+// ofSeveralSlots reports whether a server has refused a call because its keys are of
+// different slots; in words of its own the proxy of Alibaba Cloud
+// (https://help.aliyun.com/document_detail/92942.html).
+func ofSeveralSlots(err error) bool {
+	text := err.Error()
+	return strings.HasPrefix(text, "CROSSSLOT ") || strings.HasPrefix(text, "ERR eval/evalsha command keys must")
+}
+
 // wrap makes the error a caller gets of a command's.
 func wrap(err error) error {
 	if err == nil {
@@ -93,6 +101,9 @@ func wrap(err error) error {
 	case right != "":
 		return fmt.Errorf("%w: the Redis user lacks a right: %s (docs/operations.md lists what is needed): %w",
 			core.ErrUnavailable, right, err)
+	case strings.HasPrefix(text, "ERR bad lua script for redis cluster"): // of the same proxy
+		return fmt.Errorf("%w: this proxy does not accept the library's scripts: set its parameter script_check_enable to 0, "+
+			"or use the direct connection (docs/operations.md): %w", core.ErrUnavailable, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		// A bound of ours, not the caller's deadline: do not let it look so.
 		return fmt.Errorf("%w: no answer in time: %s", core.ErrUnavailable, text)

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -301,7 +300,7 @@ func parted(failure error, together *atomic.Bool) bool {
 	if fateOf(failure) != refused {
 		return false
 	}
-	if strings.HasPrefix(failure.Error(), "CROSSSLOT ") {
+	if ofSeveralSlots(failure) {
 		together.Store(false)
 	}
 	return true

@@ -248,32 +248,7 @@ func TestRenewalsThatShareCallsLeaveADemotedServer(t *testing.T) {
 func TestLocksOfDifferentSlotsBehindOneAddress(t *testing.T) {
 	srv := redistest.Cluster(t, 1, 0).Nodes()[0]
 	l := newLocker(t, srv.Client(t), core.Watchdog(3*time.Second))
-	release(t, lock(t, l, "warm"))
-	const n = 50
-	srv.Pause(t)
-	leases, errs := make([]*core.Lease, n), make([]error, n)
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { leases[i], errs[i] = l.Lock(t.Context(), fmt.Sprint("k", i)) })
-	}
-	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
-		if asked := len(l.Held()); asked != n {
-			return fmt.Errorf("%d of %d have asked", asked, n)
-		}
-		return nil
-	})
-	srv.Resume(t)
-	all.Wait()
-	for i, err := range errs {
-		if err != nil {
-			t.Fatalf("k%d: %v", i, err)
-		}
-	}
-	awaitRenewal(t, leases)
-	for _, lease := range leases {
-		all.Go(func() { release(t, lease) })
-	}
-	all.Wait()
+	takeTogether(t, srv, l)
 }
 
 // awaitRenewal waits until each lease was renewed and then again, by the watchdog.

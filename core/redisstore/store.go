@@ -111,7 +111,8 @@ func Timeout(d time.Duration) Option {
 // context's deadline. It returns core.ErrConfig for a nil client, a Ring (which has no master to ask) and
 // clients it does not know. A proxy that spreads keys over servers must not be
 // behind a client for one: a script of several locks would run on the server of
-// the first. One that refuses such a script (CROSSSLOT) is sent none any more.
+// the first. One that refuses such a script (CROSSSLOT, or the words that the proxy of
+// Alibaba Cloud has for it) is sent none any more.
 func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	set := settings{prefix: "interlock", log: slog.Default(), timeout: time.Second}
 	for _, o := range opts {
