@@ -1,11 +1,12 @@
-// Package core is the lock of Interlock, and the guard that puts a request
-// under it. It imports the standard library only; a Store such as
-// core/redisstore keeps the locks.
+// Package core takes locks, renews them and releases them ([Locker]), and runs a
+// request under a lock ([Guard]). It imports only the standard library. A [Store],
+// for example package core/redisstore, keeps the locks.
 //
 // # Locks
 //
-// A Locker takes locks by key. Lock waits for whoever holds the key, TryLock does
-// not, LockAll takes several keys without deadlock, and Do is lock, run, release:
+// A [Locker] takes locks by key. [Locker.Lock] waits while another holder has the
+// key. [Locker.TryLock] does not wait. [Locker.LockAll] takes several keys without
+// a deadlock. [Locker.Do] locks, runs a function and releases:
 //
 //	lease, err := locker.Lock(ctx, "account/42", core.Wait(time.Second))
 //	if err != nil {
@@ -14,48 +15,141 @@
 //	defer lease.Release(ctx)
 //	return debit(lease.Context(), lease.Token())
 //
-// The Lease is a promise with an end. It is renewed in the background, each time
-// a third of it has passed, until it is released; a process that dies stops
-// renewing, and the lock is free when the lease is over. If renewing fails for so
-// long that somebody else could have the lock soon, the lease is lost, and its
-// context ends first, with cause ErrLost: work that runs under Lease.Context
-// stops in time. What no clock can promise (a process that was stopped in the
-// middle of a write) the fencing token does: each grant's is greater than all
-// before it, and a resource that remembers the greatest it has seen refuses the
-// rest.
+// A [Lease] has an end. The locker renews it in the background, each time a third
+// of it has passed, until the caller releases it. A process that dies stops
+// renewing, and the lock is free when the lease is over. If renewals fail for so
+// long that another process could soon get the lock, the lease is lost. Its context
+// ends first, with cause [ErrLost], so that work under [Lease.Context] stops in
+// time.
 //
-// Within a process the callers of a key wait in a queue, first in first out, and
-// only the first of them talks to the store; a release hands the lock to the next
-// in memory. Across processes a release names those who wait in their order.
+// No clock covers a process that was stopped in the middle of a write. The fencing
+// token ([Lease.Token]) does: the token of each grant is greater than all earlier
+// tokens of the key. A resource that remembers the greatest token it has seen
+// refuses smaller ones; see package core/fencing.
+//
+// Within a process the callers of a key wait in a queue, first in first out. Only
+// the first of them talks to the store. A release hands the lock to the next one in
+// memory. Across processes a release names the waiting processes in their order.
 //
 // # Guards
 //
-// Serialize makes a rule of a template. An adapter (httplock, ginlock, echolock,
-// grpclock) takes the values from the request, and runs the handler under the
-// lock:
+// [Serialize] makes a [Guard] from a template. An adapter (httplock, ginlock,
+// echolock, grpclock) takes the values from the request and runs the handler under
+// the lock:
 //
 //	debit := core.Serialize(locker, "account/{id}")
 //
-// A handler that hangs, or reads a slow body, holds its lock: give rules a MaxHold and
-// http.Server a ReadTimeout, or read the body before the lock (ReadBody).
+// A handler that hangs, or that reads a slow body, keeps its lock for that time.
+// Give the guard a [MaxHold] and http.Server a ReadTimeout, or read the body before
+// the lock ([ReadBody]).
 //
-// One resource must have one key. Where a handler takes several texts for it, 42
-// and 042, the placeholder says so by a Form, account/{id:int}; a batch job builds
-// the same key with Key.
+// One resource must have one key. Where a handler accepts several texts for one
+// resource, 42 and 042, the placeholder needs a [Form]: account/{id:int}. A batch
+// job builds the same key with [Key].
 //
-// A value that is missing is an error, never an empty part of a key: everybody
-// sharing one lock is the worst that could happen. And a handler runs
-// without its lock only where the program asks for that (FailOpen, the Skipper of an
-// adapter), or where no route matched, for the framework to answer with its 404.
+// A missing value is an error. It never becomes an empty part of a key, because
+// then all requests without the value would share one lock.
 //
-// What to do where a lock is lost all the same: Commit asks the store before a
-// transaction is committed, CheckAnswer before a success is answered, and OnLost
-// is told who held what, for how long, and why.
+// A handler runs without its lock in three cases only: the guard has [FailOpen],
+// the Skipper of an adapter says so, or no route matched and the framework answers
+// with its 404.
+//
+// A lock can be lost nevertheless. [Commit] asks the store before a transaction is
+// committed. [CheckAnswer] asks it before a success is answered. [OnLost] reports
+// what was lost, by which holder, after which time, and why ([Loss]).
+//
+// # The way of a request
+//
+// These are the types in the order in which a request meets them. Indented lines
+// are called by the line above them.
+//
+//	adapter                      httplock, ginlock, echolock, grpclock
+//	  Guard.Do                   one call for each request
+//	    Guard.Prepare            Request -> template -> keys
+//	    Prepared.Enter           keys -> locks
+//	      Locker                 re-entry, or the queue of the key
+//	        Store.Acquire        one try, sent for the first waiter
+//	        Store.Watch          tells the first waiter of a release
+//	      Lease                  the hold; its context is the handler's context
+//	    the handler
+//	    Section.Leave
+//	      Lease.Release          hand-off to the next waiter, or:
+//	        Store.Release
+//	  Refusal                    what the client gets if the handler did not run
+//
+//	in the background
+//	  watchdog                   Store.Renew at a third of the lease; ends lost leases
+//	  janitor                    Store.Release for requests of unknown outcome
+//	  Observer, OnLost           what happened
+//
+// # The lock of one key in this process
+//
+// The lock of a key is in one of four phases. Callers that cannot have the lock at
+// once wait in the queue of the key.
+//
+//	          a caller comes              granted
+//	+------+ ---------------> +-----------+ ----------> +------+ ---+ hand-off: the
+//	| idle |                  | acquiring |             | held |    | next waiter gets
+//	+------+ <--------------- +-----------+ <---------- +------+ <--+ the lock, with
+//	   ^     the last waiter        ^        loss, with    |          a new token
+//	   |     leaves                 |        waiters       |
+//	   |                            |                      | the last hold is
+//	   |                            | waiters              | released: no hand-off
+//	   |                            |                      v
+//	   |                            |               +-----------+
+//	   +----------------------------+-------------- | releasing |
+//	     no waiters                                 +-----------+
+//
+// The phases:
+//
+//   - idle: this process does not hold the lock, and no caller waits for it.
+//   - acquiring: the first waiter asks the store. If another process holds the
+//     lock, the first waiter sleeps until the store announces a release, the lease
+//     of that holder must be over, or its own wait is over. If the store grants a
+//     lock that no waiter wants any more, the process releases it.
+//   - held: this process holds the lock. The watchdog renews the lease. A hand-off
+//     needs a waiter with the same kind of lease, and time on the lease; the lock is
+//     not handed off at the end of a turn ([Turn]) if other processes wait.
+//   - releasing: the release is on its way to the store. No caller asks for the lock
+//     until the store has answered.
+//
+// Loss leads from held to acquiring at once if there are waiters, else to idle. The
+// waiters do not wait for the handler that lost the lock.
 //
 // # Where to read on
 //
-// locker.go, lease.go and guard.go are the interface. lock.go shows how a lock is
-// taken, queue.go who waits and in which order, tenure.go how a lock passes from
-// hand to hand and gets lost, watchdog.go the renewals, and janitor.go what
-// happens to requests of which nobody knows whether they arrived.
+// locker.go, lease.go, options.go and errors.go are the interface of locks;
+// guard.go, template.go, request.go and refusal.go are the interface of guards.
+// Then read lock.go (how a lock is taken), queue.go (the waiters of a key),
+// tenure.go (hand-off, release and loss), watchdog.go (renewal) and janitor.go (the
+// clean-up after requests of unknown outcome). Package core/driver is the interface
+// of stores.
+//
+// # Glossary
+//
+//   - store: the backend that keeps the locks ([Store]).
+//   - key: the text that names a lock.
+//   - lock: at most one owner at a time for a key, for the time of a lease.
+//   - locker: the part of a process that takes locks from a store ([Locker]).
+//   - lease: the right to a lock until a deadline, which a renewal moves ([Lease]).
+//   - owner: the text that identifies the holder in the store, different for each
+//     attempt to take the lock.
+//   - holder: the caller, and its process, that has the lock.
+//   - hold: one entry into a lock. A lock can have several holds (re-entry); it is
+//     released with the last one.
+//   - waiter: a caller that waits for a lock.
+//   - hand-off: the lock goes from a holder to a waiter of the same process, without
+//     a request to the store.
+//   - token: the fencing token, a number that grows with each grant of a key.
+//   - renewal: a request that extends a lease.
+//   - watchdog: the goroutine of a locker that renews leases and ends them at their
+//     deadline.
+//   - loss: the end of a lease that its holder did not release ([Loss]).
+//   - guard: the lock that a kind of request needs, and how it is taken ([Guard]).
+//     "Rule" means the same.
+//   - template: the text from which a guard makes keys, account/{id}.
+//   - form: which texts of a placeholder name one resource ([Form]).
+//   - principal: the user, tenant or API key that a request belongs to.
+//   - refusal: an answer that a client gets in place of the handler's ([Refusal]).
+//   - adapter: a package that connects guards to a framework, such as httplock.
 package core

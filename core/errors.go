@@ -6,80 +6,84 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// The error set. Each names one situation and calls for one reaction; match
-// them with errors.Is, since what is returned also carries the key and the
-// cause. A caller whose own context ended gets an error that matches
-// context.Cause of that context instead of any of these.
+// The errors of this package. Each names one situation. Match them with
+// [errors.Is], because a returned error also carries the key and the cause. If the
+// caller's own context has ended, the error matches [context.Cause] of that context
+// instead.
 var (
-	// ErrHeld says that somebody else held the lock for as long as the caller
-	// was ready to wait. Nothing was taken.
+	// ErrHeld says that another holder had the lock for as long as the caller was
+	// ready to wait ([Wait]). The caller holds nothing.
 	ErrHeld = errors.New("interlock: lock is held elsewhere")
 
-	// ErrQueueFull says that MaxWaiters callers of this process were already
-	// waiting for the key. It also matches ErrHeld.
+	// ErrQueueFull says that [MaxWaiters] callers of this process already waited
+	// for the key. It also matches [ErrHeld].
 	ErrQueueFull = errors.New("interlock: too many waiters for the lock")
 
-	// ErrUnavailable says that the store could not be reached or did not
-	// answer, so that it is not known who holds the lock. The caller does not.
+	// ErrUnavailable says that the store could not be reached or did not answer. It
+	// is not known which owner holds the lock; the caller does not hold it.
 	ErrUnavailable = driver.ErrUnavailable
 
-	// ErrNotReady says that the store answered that it cannot serve the key
-	// at this moment (Redis: LOADING, TRYAGAIN, CLUSTERDOWN and the like). A
-	// store returns it; the lock retries it, and what reaches a caller in the
-	// end also matches ErrUnavailable.
+	// ErrNotReady says that the store answered that it cannot serve the key at this
+	// moment (Redis: LOADING, TRYAGAIN, CLUSTERDOWN and the like). A [Store]
+	// returns it, and the locker tries again. An error that reaches a caller in the
+	// end also matches [ErrUnavailable].
 	ErrNotReady = driver.ErrNotReady
 
-	// ErrKeyOccupied says that the lock's key in the store has a value that is no
-	// lock: another program uses the same prefix. To try again is of no use; an
-	// operator has to look at the key. It does not match ErrUnavailable.
+	// ErrKeyOccupied says that the key of the lock has a value in the store that is
+	// not a lock: another program uses the same prefix. To try again does not help;
+	// an operator has to look at the key. It does not match [ErrUnavailable].
 	ErrKeyOccupied = driver.ErrKeyOccupied
 
-	// ErrNotReplicated says that too few replicas acknowledged the lock in
-	// time. It was released again.
+	// ErrNotReplicated says that too few replicas acknowledged the lock in time.
+	// The locker has released it again.
 	ErrNotReplicated = driver.ErrNotReplicated
 
-	// ErrLost says that the lease can no longer be trusted: it expired, was
-	// deleted or taken over, or could not be renewed before its deadline. Work
-	// done under it must be rolled back.
+	// ErrLost says that the lease can no longer be trusted: it expired, another
+	// process deleted or took the lock, or no renewal succeeded before the
+	// deadline. Roll back the work that was done under it.
 	ErrLost = errors.New("interlock: lease lost")
 
-	// ErrNotOwner says that the store does not know the caller as the holder.
-	// A store returns it; a Lease turns it into ErrLost, which it also matches.
+	// ErrNotOwner says that the store does not know the caller as the holder. A
+	// [Store] returns it. A [Lease] returns [ErrLost] instead, with an error that
+	// matches both where the store said so.
 	ErrNotOwner = driver.ErrNotOwner
 
-	// ErrDeleted and ErrTakenOver are ErrNotOwner, which they match, from a
-	// store that can tell more: nobody holds the lock, or somebody else does.
+	// ErrDeleted and ErrTakenOver both match [ErrNotOwner]. A store that can tell
+	// them apart returns one of them: no owner holds the lock, or another owner
+	// holds it.
 	ErrDeleted   = driver.ErrDeleted
 	ErrTakenOver = driver.ErrTakenOver
 
-	// ErrMaxHold says that the lease was held for as long as MaxHold allows.
-	// Its context has ended and it is no longer renewed.
+	// ErrMaxHold says that the lease was held for as long as [MaxHold] allows. Its
+	// context has ended, and the locker renews it no longer.
 	ErrMaxHold = errors.New("interlock: maximum hold reached")
 
-	// ErrReleased is the cause with which the context of a lease ends when
-	// the lease was released in the ordinary way.
+	// ErrReleased is the cause with which the context of a lease ends after
+	// [Lease.Release].
 	ErrReleased = errors.New("interlock: lease released")
 
-	// ErrClosed says that the locker is closing and grants no new locks.
+	// ErrClosed says that the locker is closing and grants no new locks; see
+	// [Locker.Close].
 	ErrClosed = errors.New("interlock: locker closed")
 
-	// ErrNoLease says that a context runs under no lease, where one is asked
-	// for (Check, Commit).
+	// ErrNoLease says that a context or a call needs a lease and has none: [Check],
+	// [Commit], and the methods of a nil [Lease].
 	ErrNoLease = errors.New("interlock: no lease in the context")
 
-	// ErrPrincipalLimit says that the principal of a request holds, or waits
-	// for, as many locks as PerPrincipal allows.
+	// ErrPrincipalLimit says that the principal of a request holds, or waits for,
+	// as many locks as [PerPrincipal] allows.
 	ErrPrincipalLimit = errors.New("interlock: principal is over its limit")
 
-	// ErrKey says that a key is empty or too long, or that a request does not
-	// carry a usable value for a part of it.
+	// ErrKey says that a key is empty or longer than 512 bytes, or that a request
+	// does not carry a usable value for a part of the key.
 	ErrKey = errors.New("interlock: bad lock key")
 
-	// ErrConfig says that an option has a value that cannot work. The text
-	// says which, and what is accepted.
+	// ErrConfig says that an option has a value that cannot work. The text says
+	// which option, and what is accepted.
 	ErrConfig = driver.ErrConfig
 
-	// ErrPending is returned by a Store whose caller left before the outcome
-	// of its request was known; see Store.Acquire.
+	// ErrPending says that a caller left before the outcome of its request was
+	// known. A [Store] returns it from Acquire; callers of a [Locker] do not get
+	// it.
 	ErrPending = driver.ErrPending
 )

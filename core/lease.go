@@ -10,21 +10,23 @@ import (
 	"time"
 )
 
-// Lease is a hold on one lock (Lock) or several (LockAll). It is valid until it
-// is released or lost; the context says which came when, the fencing token
-// protects what the context cannot.
+// Lease is a hold on one lock ([Locker.Lock]) or on several ([Locker.LockAll]). It
+// is valid until it is released or lost. [Lease.Context] ends in either case. The
+// fencing token ([Lease.Token]) protects what the context cannot.
 //
-// Reentrancy runs along the context: locking a key again under Context adds a
-// hold, with a Lease of its own, and the lock goes when the last hold is
-// released, in whatever order. The context is thus the right to enter:
-// goroutines that share it do not exclude each other. The inner call's TTL,
-// Watchdog and MaxHold do not apply.
+// Re-entry follows the context. To lock a key again under [Lease.Context] adds a
+// hold, which has a Lease of its own. The lock is released with the last hold, in
+// any order. The context is therefore the right to enter: goroutines that share it
+// do not exclude each other. The options [TTL], [Watchdog] and [MaxHold] of the
+// inner call do not apply.
 //
 // A Lease is safe for concurrent use.
 //
-// A nil *Lease, as [LeaseFromContext] returns it where no lock is held, holds
-// nothing: Token is 0, which a fence refuses, Err, Check and Release return
-// [ErrNoLease], Key is empty, and Context is context.Background().
+// [LeaseFromContext] returns a nil *Lease where no lock is held. A nil *Lease holds
+// nothing: [Lease.Token] returns 0, which a fence refuses; [Lease.Err],
+// [Lease.Check] and [Lease.Release] return [ErrNoLease]; [Lease.Key] returns an
+// empty text, [Lease.Keys] no keys, [Lease.Deadline] the zero time and
+// [Lease.Context] returns [context.Background].
 type Lease struct {
 	parent context.Context
 	obs    *Observation
@@ -71,7 +73,8 @@ func (l *Lease) locker() *Locker { return l.turns()[0].entry.shard.locker }
 // outer is the lease under which this one was taken, or nil.
 func (l *Lease) outer() *Lease { return LeaseFromContext(l.parent) }
 
-// Key returns the lock's key; of several the first in sorted order.
+// Key returns the key of the lock. Of several locks it returns the first key in
+// sorted order.
 func (l *Lease) Key() string {
 	if l == nil {
 		return ""
@@ -79,7 +82,8 @@ func (l *Lease) Key() string {
 	return l.turns()[0].key()
 }
 
-// Keys returns the keys of all locks of the lease, sorted.
+// Keys returns the keys of all locks of the lease, sorted. The caller may change
+// the slice.
 func (l *Lease) Keys() []string {
 	turns := l.turns()
 	keys := make([]string, len(turns))
@@ -89,10 +93,11 @@ func (l *Lease) Keys() []string {
 	return keys
 }
 
-// Token returns the fencing token: greater than that of every earlier grant of
-// the key, by whichever process. It protects only where the resource remembers
-// the highest token it has seen and refuses smaller ones. Re-entering keeps the
-// token. Of several keys it is that of Key; see TokenFor.
+// Token returns the fencing token. It is greater than the token of every earlier
+// grant of the key, by any process. It protects only a resource that remembers the
+// greatest token it has seen and refuses smaller ones; see package core/fencing. A
+// re-entry keeps the token. Of several locks it is the token of [Lease.Key]; see
+// [Lease.TokenFor].
 func (l *Lease) Token() int64 {
 	if l == nil {
 		return 0
@@ -100,8 +105,8 @@ func (l *Lease) Token() int64 {
 	return l.turns()[0].token
 }
 
-// TokenFor returns the fencing token of one of several keys, and whether the
-// lease holds that key.
+// TokenFor returns the fencing token of one key of the lease, and true. If the
+// lease does not hold the key, it returns 0 and false.
 func (l *Lease) TokenFor(key string) (int64, bool) {
 	for _, t := range l.turns() {
 		if t.key() == key {
@@ -111,10 +116,11 @@ func (l *Lease) TokenFor(key string) (int64, bool) {
 	return 0, false
 }
 
-// Deadline is until when the lease is good without another renewal, on the
-// monotonic clock: the send time of the last confirmed acquire or renewal plus
-// the TTL less a margin for clock drift (1 % and 2 ms). Of several keys it is
-// the earliest.
+// Deadline returns until when the lease is valid without another renewal. It is the
+// time at which the last confirmed acquire or renewal was sent, plus the lease,
+// less a margin for clock drift (1 % of the lease and 2 ms), on the monotonic
+// clock. The rule is that of the Redlock description (redis.io, "Distributed Locks
+// with Redis"). Of several locks it is the earliest. A renewal moves it.
 func (l *Lease) Deadline() time.Time {
 	if l == nil {
 		return time.Time{}
@@ -129,11 +135,14 @@ func (l *Lease) Deadline() time.Time {
 	return l.locker().clock.time(first)
 }
 
-// Err returns nil while the lease can be trusted, ErrLost or ErrMaxHold when it
-// no longer can, and ErrReleased after a Release that came in time. It reads the
-// clock itself, so it is right even where the scheduler was late to end the
-// context. After the machine was suspended (its wall clock ran ahead) it answers
-// ErrLost until a renewal has confirmed the lease; Check waits for that.
+// Err returns nil while the lease is valid. It returns an error that matches
+// [ErrLost] or [ErrMaxHold] when the lease is valid no longer, and [ErrReleased]
+// after a [Lease.Release] in time.
+//
+// Err reads the clock itself, so its answer is right even if the scheduler ended
+// the context late. After the machine was suspended (the wall clock ran ahead of
+// the monotonic clock) Err returns ErrLost until a renewal has confirmed the lease.
+// [Lease.Check] asks for that confirmation.
 func (l *Lease) Err() error {
 	if l == nil {
 		return ErrNoLease
@@ -151,10 +160,13 @@ func (l *Lease) Err() error {
 }
 
 // Check asks the store whether the locks are still held, and renews them unless
-// their lease is fixed. Call it just before a commit that must not happen
-// without the lock; what is left after it is a round trip's doubt, which only
-// a fencing token removes. It returns nil, what Err returns, or an error that
-// matches ErrUnavailable when the store did not answer.
+// their lease is fixed ([TTL]). Call it just before a commit that must not happen
+// without the lock. After the store's answer one round trip of doubt remains, which
+// only a fencing token removes.
+//
+// For each lock Check waits for the store for at most a sixth of the lease. It
+// returns nil if all locks are held, else what [Lease.Err] returns, or an error
+// that matches [ErrUnavailable] if the store did not answer, or [ErrKeyOccupied].
 func (l *Lease) Check(ctx context.Context) error {
 	if l == nil {
 		return ErrNoLease
@@ -167,17 +179,21 @@ func (l *Lease) Check(ctx context.Context) error {
 	return l.Err()
 }
 
-// Release gives up this hold; with the last hold of a lock the lock goes, to
-// the next waiter of this process or to the store. It may be called more than
-// once, and then returns what it returned first. It does not depend on ctx
-// being alive (only its values are used), waits at most 2 s for the store, and
-// what could not be released by then is released in the background.
+// Release gives up this hold. With the last hold of a lock the lock goes to the
+// next waiter of this process, or back to the store.
 //
-// It returns ErrLost when the lock was not ours any more: somebody else may
-// have held it meanwhile. ErrUnavailable alone means that the lock will go at the
-// latest with its TTL; beside ErrLost, that the lease was over by this process's
-// clock and the store could not be asked. Neither is worth failing a request that has succeeded,
-// and a guard does not.
+// Release uses only the values of ctx: it works also when ctx has ended. It waits
+// for the store for at most 2 s. What is not released by then, the locker releases
+// in the background. Release may be called more than once; every call returns the
+// result of the first.
+//
+// Release returns an error that matches [ErrLost] (or [ErrMaxHold], if that ended
+// the lease) if this process did not hold the lock any more: another process may
+// have held it meanwhile. [ErrUnavailable] alone means that the lock ends with its
+// lease at the latest. ErrUnavailable together with ErrLost means that the lease
+// was over by this process's clock, and that the store could not be asked. These
+// errors are no reason to fail a request that has succeeded, and a [Guard] does not
+// fail it.
 func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return ErrNoLease
@@ -223,11 +239,12 @@ func (l *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) 
 	return false, cmp.Or(losses...), errors.Join(errs...)
 }
 
-// Context returns the context that work under the lock should run with. It
-// derives from the context that was given to Lock, carries the lease
-// (LeaseFromContext) and ends when the lease can no longer be trusted, with
-// cause ErrLost or ErrMaxHold (context.Cause), and after the last hold is
-// released, with cause ErrReleased.
+// Context returns the context for work under the lock. It derives from the context
+// that was given to [Locker.Lock], and carries the lease ([LeaseFromContext]). It
+// ends when the lease can no longer be trusted, with cause [ErrLost], [ErrMaxHold]
+// or, after [Locker.Close], [ErrClosed] (see [context.Cause]). It ends with cause
+// [ErrReleased] when the last hold of its locks is released. The context of a
+// re-entry ends with the lease that holds the lock.
 func (l *Lease) Context() context.Context {
 	if l == nil {
 		return context.Background()

@@ -25,10 +25,13 @@ const (
 	shardCount = 64
 )
 
-// Locker takes locks from a Store. It keeps the local queue of each key, renews
-// the leases it has given out, and cleans up after requests whose outcome
-// stayed unknown. Use one for a process and store; it is safe for concurrent
-// use. Close it at the end.
+// Locker takes locks from a [Store]. It keeps the queue of local callers for each
+// key, renews the leases that it has granted, and cleans up after requests whose
+// outcome is unknown. Make it with [New]; the zero value is not usable.
+//
+// Use one Locker for a process and a store: only callers of the same Locker share a
+// queue, re-enter each other's locks and hand locks over in memory. A Locker is
+// safe for concurrent use. Call [Locker.Close] at the end.
 type Locker struct {
 	store Store
 	base  config
@@ -50,8 +53,11 @@ type Locker struct {
 	panics  thinned // of callbacks
 }
 
-// New makes a Locker on a store. The options become the defaults of all its
-// locks. It returns ErrConfig for a nil store or a bad option.
+// New makes a [Locker] on a store. The options become the defaults of all its locks
+// and of the guards made with it; see [Option].
+//
+// New returns an error that matches [ErrConfig] for a nil store or an option that
+// cannot work. It does not contact the store.
 func New(store Store, opts ...Option) (*Locker, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w: store is nil; redisstore.New makes one", ErrConfig)
@@ -77,16 +83,26 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	return l, nil
 }
 
-// Lock takes the lock of a key, waiting for whoever holds it: by default until
-// ctx ends, with Wait for a bounded time. The lease it returns is renewed until
-// it is released, or with TTL ends by itself. Under the context of a lease that
-// already holds the key, it adds a hold without asking the store; see Lease.
+// Lock takes the lock of a key. While the lock is held elsewhere, Lock waits: by
+// default until ctx ends, with [Wait] for a bounded time. The locker renews the
+// lease that Lock returns until the caller releases it with [Lease.Release]; with
+// [TTL] the lease ends by itself. A key has 1 to 512 bytes.
 //
-// It returns ErrHeld when the wait was over, ErrQueueFull, ErrUnavailable,
-// ErrNotReplicated, ErrClosed, ErrKey, ErrConfig, ErrLost or ErrMaxHold when ctx
-// belongs to a lease of the key that was lost, and the cause of ctx when that
-// ended first. After an error the caller holds nothing, and clean-up of what
-// may still be on the way is not its concern.
+// If ctx is, or derives from, the context of a lease that holds the key already,
+// Lock adds a hold and does not ask the store; see [Lease].
+//
+// If Lock returns an error, the caller holds nothing and has nothing to clean up.
+// The error matches one of these:
+//
+//   - [ErrHeld]: the wait was over. [ErrQueueFull] matches it too: [MaxWaiters]
+//     callers waited already.
+//   - [ErrUnavailable], [ErrNotReplicated], [ErrKeyOccupied]: the store failed.
+//   - [ErrClosed]: the locker is closing.
+//   - [ErrKey], [ErrConfig]: the key is empty or too long, or an option cannot
+//     work.
+//   - [ErrLost], [ErrMaxHold]: ctx belongs to a lease of this key that was
+//     lost.
+//   - [context.Cause] of ctx: ctx ended first.
 func (l *Locker) Lock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	c, err := l.callConfig(opts)
 	if err != nil {
@@ -95,8 +111,11 @@ func (l *Locker) Lock(ctx context.Context, key string, opts ...Option) (*Lease, 
 	return l.lockOne(ctx, key, c)
 }
 
-// TryLock is Lock without waiting: ErrHeld if anybody holds the lock or waits
-// for it in this process.
+// TryLock is [Locker.Lock] without waiting for the holder; an option [Wait] has no
+// effect. It returns [ErrHeld] at once if the lock is held, or if another caller of
+// this process waits for it, asks for it or is releasing it. It does wait for the
+// store's answer. If the store answers that it is not ready ([ErrNotReady]),
+// TryLock tries again for 250 ms.
 func (l *Locker) TryLock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	c, err := l.base.with(scopeCall, opts)
 	if err != nil {
@@ -106,14 +125,17 @@ func (l *Locker) TryLock(ctx context.Context, key string, opts ...Option) (*Leas
 	return l.lockOne(ctx, key, &c)
 }
 
-// LockAll takes the locks of several keys, all or none, in sorted order and
-// each once, so that two callers with the same keys cannot wait for each other.
-// Wait bounds the whole; a fixed TTL counts for all keys from the last grant.
-// The lease it returns is lost when one of its locks is.
+// LockAll takes the locks of several keys, all of them or none. It takes each key
+// once, in sorted order, so that two callers with the same keys cannot wait for
+// each other. [Wait] bounds the time for all keys together. A fixed lease ([TTL])
+// counts for all keys from the last grant. The lease that LockAll returns is lost
+// when one of its locks is lost. With one key it is [Locker.Lock]; with no key it
+// returns [ErrKey]. Its other errors are those of [Locker.Lock].
 //
-// A caller whose context already holds other keys can still meet another in the
-// opposite order. Such a wait is therefore bounded (NestedWait, default 5 s);
-// on ErrHeld release everything and start again, better with one LockAll.
+// A caller whose context already holds other keys can still meet a caller that
+// takes them in the opposite order. Such a wait is therefore bounded ([NestedWait],
+// default 5 s). On [ErrHeld] release all locks and start again, better with one
+// LockAll for all keys.
 func (l *Locker) LockAll(ctx context.Context, keys []string, opts ...Option) (*Lease, error) {
 	c, err := l.callConfig(opts)
 	if err != nil {
@@ -122,10 +144,11 @@ func (l *Locker) LockAll(ctx context.Context, keys []string, opts ...Option) (*L
 	return l.lockWith(ctx, keys, c)
 }
 
-// Do takes the lock, runs fn under the lease's context and releases the lock,
-// also when fn panics. It returns the error of the lock or of fn, and ErrLost
-// (ErrMaxHold) joined to it when the lease was lost before fn returned: what fn
-// did then may have overlapped with another holder.
+// Do takes the lock of a key, runs fn under [Lease.Context] and releases the lock,
+// also when fn panics. It returns the error of [Locker.Lock] or the error of fn. If
+// the lease was lost before fn returned, [ErrLost] (or [ErrMaxHold]) is joined to
+// it: what fn did may overlap with another holder. An error of the release goes to
+// the [Observer] only.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...Option) error {
 	lease, err := l.Lock(ctx, key, opts...)
 	if err != nil {
@@ -143,22 +166,25 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 type Holding struct {
 	// Key is the lock's key.
 	Key string
-	// Held says that the lock is held by a caller of this process.
+	// Held says that a caller of this process holds the lock.
 	Held bool
-	// Since is when the present holder got it.
+	// Since is when the present holder got the lock; the zero time if Held is
+	// false.
 	Since time.Time
-	// Token is the fencing token of the present holder.
+	// Token is the fencing token of the present holder; 0 if Held is false.
 	Token int64
-	// Rule is the name under which it was taken.
+	// Rule is the name under which the lock was taken ([Name], or the guard's); it
+	// may be empty.
 	Rule string
-	// Holds is how often it was entered.
+	// Holds is how many holds the lock has: 1, and one more for each re-entry.
 	Holds int
-	// Waiters is how many callers of this process wait for it.
+	// Waiters is how many callers of this process wait for the lock.
 	Waiters int
 }
 
-// Held lists the locks that this process holds or waits for, sorted by key: a
-// picture for debugging, not a basis for decisions.
+// Held lists the locks that this process holds or waits for, sorted by key. The
+// list can be out of date when it is returned: use it for debugging, not for
+// decisions.
 func (l *Locker) Held() []Holding {
 	var all []Holding
 	for i := range l.shards {
@@ -186,13 +212,18 @@ func (l *Locker) Held() []Holding {
 	return all
 }
 
-// Close drains the locker: new locks and queued callers get ErrClosed at once,
-// holders may re-enter, and their leases are renewed until the last is released
-// or ctx ends. Then the contexts that remain are ended with cause ErrClosed and
-// nothing is renewed any more; the keys of handlers that still run are left to
-// their TTL, never deleted. It returns the cause of ctx in that case. The store
-// is not closed. Calling it again, also at the same time, waits again; the first of
-// the contexts that ends, ends the wait for all.
+// Close drains the locker. New calls and waiting callers get [ErrClosed] at once.
+// Holders may re-enter their locks, and the locker renews their leases until the
+// last lock is released or ctx ends.
+//
+// If ctx ends first, Close ends the contexts of the remaining leases with cause
+// [ErrClosed], stops all renewals and returns an error that matches the cause of
+// ctx. It does not delete the keys of handlers that still run: those locks end with
+// their leases.
+//
+// Close does not close the store. It may be called again, also at the same time:
+// each call waits, and the first of their contexts that ends, ends the wait for all
+// calls.
 func (l *Locker) Close(ctx context.Context) error {
 	l.closed.Store(true)
 	// A caller that saw the locker open has pushed its turn under the shard's
@@ -225,8 +256,7 @@ func (l *Locker) Close(ctx context.Context) error {
 }
 
 // background counts what a locker has under way: goroutines, and requests to the
-// store. It differs from sync.WaitGroup in that one may begin while another
-// waits.
+// store. Unlike with sync.WaitGroup, one may begin while another goroutine waits.
 type background struct {
 	mu   sync.Mutex
 	n    int

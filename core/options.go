@@ -5,9 +5,12 @@ import (
 	"time"
 )
 
-// Option changes how locks are taken. New, Serialize (NewGuard) and Lock take
-// the same options: what a call says overrides its rule, and the rule
-// overrides the locker. Each option states its default.
+// Option changes how locks are taken. [New], [Serialize] ([NewGuard]) and
+// [Locker.Lock] take the same options. An option of a call overrides that of its
+// guard, and an option of a guard overrides that of the locker. If an option cannot
+// work, or may not be given in that place, the function that gets it returns an
+// error that matches [ErrConfig]. A nil Option has no effect. Each option states
+// its default.
 type Option func(*config)
 
 // config is the sum of the options that apply to a lock. It is immutable once
@@ -118,9 +121,9 @@ func (c *config) lockerOnly(name string) bool {
 	return true
 }
 
-// Wait bounds how long Lock waits for a lock that is held: ErrHeld after d, at
-// most 366 days. Zero does not wait at all, as TryLock. The default is to wait
-// until the context ends, for a guard 5 s.
+// Wait bounds how long [Locker.Lock] waits for a lock that is held: it returns
+// [ErrHeld] after d. d is at most 366 days. Zero does not wait at all, as
+// [Locker.TryLock]. Default: Lock waits until the context ends, a guard waits 5 s.
 func Wait(d time.Duration) Option {
 	return func(c *config) {
 		if d < 0 {
@@ -135,15 +138,17 @@ func Wait(d time.Duration) Option {
 	}
 }
 
-// TTL asks for a fixed lease, which is never renewed: the lock goes after d, even
-// if the work still runs. What other libraries call a TTL or an expiry, and renew,
+// TTL asks for a fixed lease, which is never renewed: the lock ends after d, even
+// if the work still runs. Other libraries call TTL or expiry what they renew; that
 // is [Watchdog] here.
 //
 // d is at least 10 ms and at most 31 days. The context of the lease ends a little
-// before d (by 1 % and 2 ms), but the lock stays until the store ends it, or
-// [Lease.Release]: nothing else gets it before d is over. Work that cannot be
-// interrupted, and takes less than d for certain, overlaps with none. Together with
-// Watchdog it is an error.
+// before d (by 1 % of d and 2 ms). The lock stays until the store ends it after d,
+// or until [Lease.Release]; no other caller gets it before. Work that cannot be
+// interrupted, and that takes less than d for certain, therefore overlaps with no
+// other holder. A fixed lease is never handed off. TTL together with Watchdog in
+// one list of options is an error; TTL in a call or guard replaces an outer
+// Watchdog. Default: a renewed lease (Watchdog).
 //
 // If the process cannot tell whether an acquire reached the store, it takes the
 // lock back for as long as requests can be late: up to 15 minutes after the store
@@ -158,10 +163,12 @@ func TTL(d time.Duration) Option {
 	}
 }
 
-// Watchdog sets the lease that is renewed, each time a third of it has passed,
-// for as long as the lock is held: at least 10 ms and at most 31 days, default
-// 30 s. It is how long a lock outlives a process that died, and so what other
-// libraries call the TTL or the expiry of a lock.
+// Watchdog sets the length of a renewed lease. The locker renews it each time a
+// third of it has passed, for as long as the lock is held. d is at least 10 ms and
+// at most 31 days. Default: 30 s.
+//
+// A lock outlives a process that died by at most d. Other libraries call this the
+// TTL or the expiry of a lock.
 func Watchdog(d time.Duration) Option {
 	return func(c *config) {
 		if d < minTTL || d > maxTTL {
@@ -172,10 +179,12 @@ func Watchdog(d time.Duration) Option {
 	}
 }
 
-// MaxHold bounds how long a renewed lease is held: after d its context ends
-// with cause ErrMaxHold and it is no longer renewed, so that a handler that
-// hangs cannot keep a lock for ever: the lock goes when the handler releases it,
-// or with what is left of its lease. d is at most 366 days. Default: no bound.
+// MaxHold bounds how long a lock is held, so that a handler that hangs cannot keep
+// it for ever. When d has passed since the grant, the context of the lease ends
+// with cause [ErrMaxHold] and the locker renews the lease no longer. The lock is
+// free when the handler releases it, or when the rest of its lease is over. d is
+// positive and at most 366 days. A fixed lease ([TTL]) that is shorter than d ends
+// first. Default: no bound.
 func MaxHold(d time.Duration) Option {
 	return func(c *config) {
 		if d <= 0 {
@@ -191,9 +200,9 @@ func MaxHold(d time.Duration) Option {
 }
 
 // MaxWaiters bounds how many callers of this process wait for one key, behind its
-// holder; one more gets ErrQueueFull at once. The caller that asks the store at the
-// moment does not count, unless the store has said that another process holds the
-// lock. Default: no bound.
+// holder. One more caller gets [ErrQueueFull] at once. The caller that asks the
+// store at the moment does not count, unless the store has said that another
+// process holds the lock. n is at least 1. Default: no bound.
 func MaxWaiters(n int) Option {
 	return func(c *config) {
 		if n < 1 {
@@ -204,23 +213,25 @@ func MaxWaiters(n int) Option {
 	}
 }
 
-// Name names the rule or the lock for observers: a label of low cardinality,
-// never a key. Default: a guard's template, else empty.
+// Name names the guard or the lock for observers, in [Operation] and [Loss]. Use a
+// text with few different values, never a key. Default: the templates of a guard,
+// joined with commas; else empty.
 func Name(s string) Option {
 	return func(c *config) { c.name = s }
 }
 
-// OnLost sets a function that is called, on a goroutine of its own, whenever a
-// lease is lost: while it is held, after its context has ended, or when its
-// release finds that the lock was somebody else's already. It is the place to
-// alert somebody. If f panics, the panic is logged through slog.Default with its
-// stack, at most once a second, and ends there. Default: none.
+// OnLost sets a function that the locker calls, on a goroutine of its own, whenever
+// a lease is lost: while it is held, after its context has ended, or when its
+// release finds that the lock was already another owner's. Use it to raise an
+// alert. If f panics, the panic is logged through [log/slog.Default] with its
+// stack, at most once a second, and ends there. f must be safe for concurrent use.
+// Default: none.
 func OnLost(f func(Loss)) Option {
 	return func(c *config) { c.onLost = f }
 }
 
-// WithObserver sets who is told what happens to locks. Default: nobody. For
-// New only.
+// WithObserver sets the [Observer] that is told what happens to locks. Default:
+// none. For [New] only.
 func WithObserver(o Observer) Option {
 	return func(c *config) {
 		if c.lockerOnly("WithObserver") {
@@ -229,11 +240,11 @@ func WithObserver(o Observer) Option {
 	}
 }
 
-// Turn bounds how long, and for how many grants, one process passes a lock
-// among its own waiters before it looks whether other processes wait for it,
-// and lets them have it if so. Default: 20 ms, 10,000 grants. A longer turn is
-// more throughput on a hot key, a shorter one less wait for other processes.
-// For New only.
+// Turn bounds how long, and for how many grants, one process passes a lock among
+// its own waiters. After that the process lets other processes have the lock if
+// they wait for it. A longer turn gives more throughput on a hot key, a shorter
+// turn gives other processes a shorter wait. Both values are positive. Default: 20
+// ms, 10,000 grants. For [New] only.
 func Turn(d time.Duration, grants int) Option {
 	return func(c *config) {
 		if !c.lockerOnly("Turn") {
@@ -247,10 +258,10 @@ func Turn(d time.Duration, grants int) Option {
 	}
 }
 
-// NestedWait bounds the wait for a further lock while the context already
-// holds one, whatever Wait says, so that two callers that widen their locks
-// against each other end with ErrHeld instead of waiting for ever. Default
-// 5 s. For New only.
+// NestedWait bounds the wait for a further lock while the context already holds a
+// lock, whatever [Wait] says. Two callers that each want the other's lock then end
+// with [ErrHeld] and do not wait for ever. d is positive. Default: 5 s. For [New]
+// only.
 func NestedWait(d time.Duration) Option {
 	return func(c *config) {
 		if !c.lockerOnly("NestedWait") {
