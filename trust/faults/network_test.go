@@ -138,11 +138,12 @@ func TestLatencyAboveTheTimeout(t *testing.T) {
 	proxy := faultnet.NewProxy(t, srv.Addr())
 	var wire faultnet.Wire
 	wire.Lead(proxy.Addr())
-	l := s.lockerWith(srv.Client(t, wire.Through), []redisstore.Option{redisstore.Timeout(100 * time.Millisecond)},
-		core.Watchdog(2*time.Second))
+	l := s.lockerWith(srv.Client(t, wire.Through), []redisstore.Option{redisstore.Timeout(400 * time.Millisecond)},
+		core.Watchdog(3*time.Second))
 	other := s.locker(srv.Client(t))
+	redistest.Eventually(t, soon, func(context.Context) error { return pass(l, "warm") }) // the connection is there
 	held := s.must(l, "held")
-	proxy.Delay(800 * time.Millisecond)
+	proxy.Delay(1600 * time.Millisecond)
 	_, err := l.Lock(t.Context(), "k")
 	s.wantErr(err, core.ErrUnavailable)
 	next := s.succession(held, other) // no renewal is confirmed
