@@ -93,6 +93,6 @@ func BenchmarkLock(b *testing.B) {
 func BenchmarkKeyHash(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = otellock.KeyHash("account/4711")
+		_ = core.KeyHash("account/4711")
 	}
 }

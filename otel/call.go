@@ -269,7 +269,7 @@ func (c *call) finish(span trace.Span, attrs []attribute.KeyValue, how outcome, 
 // appendKeys names keys, for a span that is recorded.
 func (o *Observer) appendKeys(attrs []attribute.KeyValue, keys []string) []attribute.KeyValue {
 	if len(keys) == 1 {
-		attrs = append(attrs, attrKeyHash.String(KeyHash(keys[0])))
+		attrs = append(attrs, attrKeyHash.String(core.KeyHash(keys[0])))
 		if o.rawKeys {
 			attrs = append(attrs, attrKey.String(keys[0]))
 		}
@@ -279,7 +279,7 @@ func (o *Observer) appendKeys(attrs []attribute.KeyValue, keys []string) []attri
 	keys = keys[:min(len(keys), maxKeys)]
 	hashes := make([]string, len(keys))
 	for i, key := range keys {
-		hashes[i] = KeyHash(key)
+		hashes[i] = core.KeyHash(key)
 	}
 	attrs = append(attrs, attrKeyHashes.StringSlice(hashes))
 	if o.rawKeys {

@@ -26,7 +26,7 @@
 // middleware outside the lock's, or there is none.
 //
 //	interlock.rule         the rule's name (core.Name), else its templates
-//	interlock.key_hash     KeyHash of the key; of several, interlock.key_hashes
+//	interlock.key_hash     core.KeyHash of the key; of several, interlock.key_hashes
 //	                       (at most 16) and interlock.key_count; with
 //	                       WithRawKeys also interlock.key, interlock.keys
 //	interlock.outcome      how it ended, see below
@@ -115,7 +115,7 @@
 //
 // Keys name users and accounts. They are never labels; spans and log records
 // have their hash, unless WithRawKeys says otherwise. Who looks for a resource
-// computes it with KeyHash. It hides a key from the eye, not from somebody who
+// computes it with core.KeyHash. It hides a key from the eye, not from somebody who
 // can try out all the keys there are. Texts of errors that hold a key are left
 // out.
 //

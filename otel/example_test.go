@@ -49,7 +49,7 @@ func Example() {
 			}
 		}
 	}
-	fmt.Println("account/42 is", otellock.KeyHash("account/42"))
+	fmt.Println("account/42 is", core.KeyHash("account/42"))
 
 	var measured metricdata.ResourceMetrics
 	if err := reader.Collect(context.Background(), &measured); err != nil {

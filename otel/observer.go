@@ -159,9 +159,6 @@ func (i *instruments) init(m metric.Meter) error {
 	return errors.Join(errs...)
 }
 
-// KeyHash is what stands for a key in spans and log records: core.KeyHash.
-func KeyHash(key string) string { return core.KeyHash(key) }
-
 // logger is the one for what is always logged.
 func (o *Observer) logger() *slog.Logger {
 	if o.log == nil {

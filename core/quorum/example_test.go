@@ -63,7 +63,7 @@ func ExampleNew_evenNumber() {
 	_, err := quorum.New(nodes[:])
 	fmt.Println(err)
 	// Output:
-	// interlock: bad configuration: 4 nodes tolerate no more failures than 3; use an odd number, or AllowEven
+	// interlock: bad configuration: 4 nodes tolerate no more failures than 3; use an odd number of nodes, at least 3
 }
 
 // An Example has no testing.TB to start servers with; this one ends with it.

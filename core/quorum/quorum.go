@@ -60,7 +60,6 @@ type settings struct {
 	log     *slog.Logger
 	timeout time.Duration
 	maxTTL  time.Duration
-	even    bool
 	young   bool
 	durable bool
 	err     error
@@ -116,13 +115,6 @@ func MaxTTL(d time.Duration) Option {
 	}
 }
 
-// AllowEven accepts an even number of nodes, from four. Default: refused, since
-// an even number tolerates no more failures than one node less: of six, as of
-// five, two.
-func AllowEven() Option {
-	return func(s *settings) { s.even = true }
-}
-
 // AdmitYoung lets nodes vote at once that have been up for less than MaxTTL when
 // this process first meets them. Default: they are left out until they are that
 // old, since they may have been restarted and have forgotten a lock; so a quorum
@@ -147,7 +139,7 @@ func Durable() Option {
 // the clients and sends nothing; Check asks whether all is well.
 //
 // It returns core.ErrConfig for a bad option, for fewer than three clients, an
-// even number without AllowEven, a nil client, a Ring or Cluster client, and for
+// even number, a nil client, a Ring or Cluster client, and for
 // the same client or address twice. That two addresses lead to one server shows
 // only when it is met: the second then has no vote, and Check says so.
 func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
@@ -160,7 +152,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
 	if set.err != nil {
 		return nil, set.err
 	}
-	if err := checkNumber(len(nodes), set.even); err != nil {
+	if err := checkNumber(len(nodes)); err != nil {
 		return nil, err
 	}
 	names := make([]string, len(nodes))
@@ -200,13 +192,13 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
 }
 
 // checkNumber says which numbers of nodes are accepted.
-func checkNumber(n int, even bool) error {
+func checkNumber(n int) error {
 	switch {
 	case n < 3:
 		return fmt.Errorf("%w: %d nodes; a quorum is of at least 3, better 5: with fewer, no node may fail",
 			core.ErrConfig, n)
-	case n%2 == 0 && !even:
-		return fmt.Errorf("%w: %d nodes tolerate no more failures than %d; use an odd number, or AllowEven",
+	case n%2 == 0:
+		return fmt.Errorf("%w: %d nodes tolerate no more failures than %d; use an odd number of nodes, at least 3",
 			core.ErrConfig, n, n-1)
 	}
 	return nil
