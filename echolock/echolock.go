@@ -15,9 +15,12 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// Serialize returns a middleware that runs the handler under the guard's lock,
-// in Use, on a group, or on a route: see the package comment. It is short for
-// Config and panics where ToMiddleware returns an error.
+// Serialize returns a middleware that runs the handler under the lock of guard. Put
+// it in Use, on a group, or on a route (see the package comment). It is safe for
+// concurrent use.
+//
+// Serialize is the short form of [Config.ToMiddleware]. It panics if ToMiddleware
+// returns an error: if guard is nil.
 func Serialize(guard *core.Guard, opts ...Option) echo.MiddlewareFunc {
 	c := Config{Guard: guard}
 	for _, opt := range opts {
@@ -30,39 +33,43 @@ func Serialize(guard *core.Guard, opts ...Option) echo.MiddlewareFunc {
 	return m
 }
 
-// Option sets a field of Config for the short form.
+// Option sets a field of [Config] for the short forms, [Serialize] and
+// [Idempotent]. A function literal can set any field.
 type Option func(*Config)
 
-// Render sets Config.Render.
+// Render sets the field Render of [Config]. Default, and if f is nil: [Problem].
 func Render(f func(c echo.Context, refusal *core.Refusal) error) Option {
 	return func(c *Config) { c.Render = f }
 }
 
-// Config is the middleware in full, in the form of echo's own.
+// Config holds all settings of the middleware, in the form of echo's own
+// middleware. Its zero value has no Guard and is refused.
 type Config struct {
-	// Guard is the rule. Required.
+	// Guard is the rule. Required by ToMiddleware; Idempotent ignores it.
 	Guard *core.Guard
 
-	// Skipper says which requests go through unlocked; a middleware.Skipper
-	// fits. Default: none.
+	// Skipper returns true for requests that pass without a lock, or without an
+	// idempotency key. It has the type of echo's middleware.Skipper and must be
+	// safe for concurrent use. Default, and if nil: no request passes.
 	Skipper func(c echo.Context) bool
 
-	// Render replaces the rendering of refusals, all of them:
-	// core.ReasonCanceled too, where nobody is left to read. What it returns is
-	// what the middleware returns: an error for echo's error handler, or nil
-	// when it has written the answer itself. Default: Problem.
+	// Render renders all refusals. The middleware calls it also for
+	// [core.ReasonCanceled], when the client has left and reads no response. The
+	// middleware returns what Render returns: an error for echo's error handler,
+	// or nil if Render has written the response itself. Render must be safe for
+	// concurrent use. Default, and if nil: [Problem].
 	Render func(c echo.Context, refusal *core.Refusal) error
 }
 
-// ToMiddleware returns the middleware, or core.ErrConfig if there is no Guard.
+// ToMiddleware returns the middleware, or [core.ErrConfig] if Guard is nil.
 //
-// While the handler runs, c.Request carries the lease's context and the
-// response's Writer is one that sees whether an answer was begun; then both are
-// the original ones again. An error that the handler returns is returned after
-// the release, and rendered by echo outside the lock, as errors of all handlers
-// are. If the lease was lost and nothing is written, the refusal is returned in
-// its place, with the handler's error joined to Refusal.Err: a handler whose own
-// answer is to count then writes it, or calls c.Error.
+// While the handler runs, c.Request carries the lease's context, and the Writer of
+// the response is one that notes whether an answer has begun. Afterwards both are
+// the original ones again. An error of the handler is returned after the release:
+// echo renders it outside the lock, as it renders the errors of all handlers. If
+// the lease was lost and nothing is written, the middleware returns the refusal in
+// place of that error, with the error joined to Err of the [core.Refusal]. A handler
+// that wants its own response to count must write it, or call c.Error.
 func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 	if c.Guard == nil {
 		return nil, fmt.Errorf("%w: echolock.Config without a Guard; core.Serialize makes one", core.ErrConfig)
@@ -92,9 +99,9 @@ func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 	}, nil
 }
 
-// track runs the handler under ctx, with a writer of its own, which it returns:
-// it knows whether an answer was begun. Response.Committed is not enough for that:
-// a flush or a hijacked connection does not set it.
+// track runs the handler under ctx with an [httpx.Writer], and returns that writer,
+// which notes whether an answer has begun. Response.Committed is not enough for
+// that: a flush or a hijacked connection does not set it.
 func track(ctx context.Context, ec echo.Context, next echo.HandlerFunc) (*httpx.Writer, error) {
 	res := ec.Response()
 	tracked := &httpx.Writer{ResponseWriter: res.Writer, Ctx: ctx}
@@ -102,7 +109,7 @@ func track(ctx context.Context, ec echo.Context, next echo.HandlerFunc) (*httpx.
 	defer func() {
 		res.Writer = tracked.ResponseWriter
 		if tracked.Refused {
-			// Of what echo takes for sent nothing has left.
+			// echo believes that this response was sent, but the tracker dropped it.
 			res.Status, res.Size, res.Committed = http.StatusOK, 0, false
 		}
 	}()
@@ -114,15 +121,16 @@ func serve(ctx context.Context, ec echo.Context, next echo.HandlerFunc) error {
 	r := ec.Request()
 	ec.SetRequest(r.WithContext(ctx))
 	defer func() {
-		// Not of the copy made above: middleware in between may have replaced
-		// it, and the last one has the form.
+		// Take the form from the current request, not from the copy made above:
+		// middleware in between may have replaced it, and the last one has the form.
 		httpx.HandBack(r, ec.Request())
 		ec.SetRequest(r)
 	}()
 	return next(ec)
 }
 
-// refuse answers a refusal instead of the handler, which may have returned err.
+// refuse answers with a refusal in place of the handler, which may have returned
+// err.
 func (c Config) refuse(ec echo.Context, refusal *core.Refusal, err error) error {
 	if err != nil {
 		refusal.Err = errors.Join(refusal.Err, err)
@@ -130,7 +138,7 @@ func (c Config) refuse(ec echo.Context, refusal *core.Refusal, err error) error 
 	return c.Render(ec, refusal)
 }
 
-// request is echo's request for the guard.
+// request is the [core.Request] of echo.
 type request struct {
 	httpx.Request
 	c     echo.Context
@@ -140,8 +148,8 @@ type request struct {
 // Route returns the route's pattern.
 func (q request) Route() (string, bool) { return q.c.Path(), echox.Routed(q.c, q.known) }
 
-// Param returns a path parameter. echo matches the raw path where there is one,
-// and then its values are still escaped.
+// Param returns a path parameter. If a request has a raw path, echo matches that
+// path, and the values are still escaped: Param decodes them.
 func (q request) Param(name string) (string, error) {
 	i := slices.Index(q.c.ParamNames(), name)
 	switch {
@@ -153,7 +161,7 @@ func (q request) Param(name string) (string, error) {
 	return httpx.Unescape(q.URL, q.c.ParamValues()[i])
 }
 
-// Value returns what c.Set has put there, else what the request's context holds.
+// Value returns the value that c.Set stored, else that of the request's context.
 func (q request) Value(key any) any {
 	if name, ok := key.(string); ok {
 		if v := q.c.Get(name); v != nil {
@@ -166,17 +174,17 @@ func (q request) Value(key any) any {
 // Native returns the echo.Context.
 func (q request) Native() any { return q.c }
 
-// Problem is how refusals are rendered by default. It returns an
-// *echo.HTTPError, so that the application's error handler has the last word:
-// errors.As finds a *RefusalError in it, errors.Is the sentinels of core.
-// Retry-After and Cache-Control are set on the response already. Left to echo's
-// default error handler, or to any that gives the error's Message to c.JSON, it
-// comes out as problem details (RFC 9457) of type urn:interlock:problem:<reason>
-// with fixed text, under their own Content-Type.
+// Problem returns a refusal as an *[echo.HTTPError], so that the application's error
+// handler decides what is sent. [errors.As] finds a *[RefusalError] in it, and
+// [errors.Is] finds the sentinels of core. Problem has set Cache-Control on the
+// response, and Retry-After, in seconds, if [core.Refusal.Retryable] returns true.
+// echo's default error handler, and any other that passes the error's Message to
+// c.JSON, sends problem details (RFC 9457) of type urn:interlock:problem:<reason>
+// with fixed text and their own Content-Type.
 //
-// For a client that has gone the error has code 499 and the response is marked
-// as committed, so that nothing is written. A function for Render can fall back
-// on Problem.
+// If the client has left ([core.ReasonCanceled]), the error has code 499, and
+// Problem marks the response as committed, so that nothing is written. Problem is
+// the default of Render in [Config]; a function for Render can call it.
 func Problem(c echo.Context, refusal *core.Refusal) error {
 	res := c.Response()
 	status, _ := httpx.Problem(refusal, res.Header())
@@ -190,13 +198,14 @@ func Problem(c echo.Context, refusal *core.Refusal) error {
 	return &echo.HTTPError{Code: status, Message: message, Internal: &RefusalError{refusal}}
 }
 
-// RefusalError is a refusal as an error, for error handlers: the Internal of
-// what Problem returns.
+// RefusalError is a refusal as an error, for error handlers. It is the Internal
+// field of the error that [Problem] returns.
 type RefusalError struct{ *core.Refusal }
 
-// Error is for logs, such as those of echo's middleware: it has hashes in place of
-// keys, and no addresses of servers (core.Refusal.LogError).
+// Error returns a text for logs, such as those of echo's middleware. It contains
+// hashes in place of keys, and no addresses of servers (see
+// [core.Refusal.LogError]).
 func (e *RefusalError) Error() string { return e.String() }
 
-// Unwrap returns Refusal.Err, which may hold keys and addresses.
+// Unwrap returns Err of the [core.Refusal]. Its text may contain keys and addresses.
 func (e *RefusalError) Unwrap() error { return e.Err }

@@ -11,27 +11,31 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// Idempotent returns a middleware that carries a request out once for each
-// Idempotency-Key, and answers those that are sent again with the response of the
-// first: see the package comment. What differs from endpoint to endpoint the
-// engine is told:
+// Idempotent returns a middleware that runs the handler once for each
+// Idempotency-Key. A client that sends the request again gets the stored response
+// of the first one (see the package comment). Options that differ between endpoints
+// go to [idempotency.Engine.With]:
 //
 //	echolock.Idempotent(engine.With(idempotency.Under(debit)))
 //
-// An error that the handler returns is rendered at once, by c.Error, so that what
-// the client gets is what is stored. Then it is returned all the same, for
-// middleware in front that depends on it: the response is committed, and echo
-// renders it no second time.
+// If the handler returns an error, the middleware renders it at once by c.Error, so
+// that the client gets the response that is stored. Then it returns the error as
+// well, for middleware in front that depends on it. The response is committed by
+// then, so echo does not render the error a second time.
 //
-// It goes behind authentication. Skipper and Render of Config may be set by
-// options. It panics if engine is nil.
+// Put Idempotent behind authentication. Options may set Skipper and Render of
+// [Config]. The middleware is safe for concurrent use. Idempotent panics if engine
+// is nil.
 func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc {
 	if engine == nil {
 		panic("echolock: Idempotent with a nil engine; idempotency.New makes one")
 	}
-	c := Config{Render: Problem}
+	var c Config
 	for _, opt := range opts {
 		opt(&c)
+	}
+	if c.Render == nil {
+		c.Render = Problem
 	}
 	known := new(sync.Map)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
@@ -46,8 +50,8 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 			verdict := engine.Do(r.Context(), call, idempotency.Handler{
 				Run: func(ctx context.Context, attempt *idempotency.Attempt) (idempotency.Response, bool) {
 					captured = capture.New(res, attempt)
-					// A response of its own: the one in front is not committed
-					// until something is sent, and after a panic nothing was.
+					// The handler gets a response of its own. The outer one is not
+					// committed until something is sent; after a panic nothing was.
 					own := echo.NewResponse(captured, ec.Echo())
 					own.Status = res.Status
 					ec.SetResponse(own)
@@ -57,7 +61,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 						err := next(ec)
 						if answered = captured.Answered(); err != nil {
 							ec.Error(err)
-							captured.Fail(0) // should nothing have been rendered
+							captured.Fail(0) // in case the error handler rendered nothing
 						}
 						return err
 					})

@@ -169,3 +169,15 @@ func TestIdempotentWithoutAnEnginePanics(t *testing.T) {
 	}()
 	echolock.Idempotent(nil)
 }
+
+func TestARefusalWithANilRenderIsAProblemAndNoPanic(t *testing.T) {
+	e := echo.New()
+	e.Logger.SetOutput(io.Discard)
+	e.POST("/", func(c echo.Context) error { return c.NoContent(http.StatusNoContent) },
+		echolock.Idempotent(idemtest.Engine(t), echolock.Render(nil)))
+	res := httptest.NewRecorder()
+	e.ServeHTTP(res, httptest.NewRequest(http.MethodPost, "/", nil)) // without an Idempotency-Key
+	if res.Code != http.StatusBadRequest {
+		t.Errorf("status %d, want 400", res.Code)
+	}
+}

@@ -10,13 +10,16 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// Serialize returns a middleware that runs the handlers after it under the
-// guard's lock, on a route, on a group, or in Use: see the package comment. It
-// panics if guard is nil, as gin does on a nil handler.
+// Serialize returns a middleware that runs the handlers after it under the lock of
+// guard. Put it on a route, on a group, or in Use (see the package comment). It is
+// safe for concurrent use.
 //
-// While they run, c.Request carries the lease's context; then it is the original
-// again. Where a refusal is answered instead of them, or instead of an answer
-// that they did not give, the chain is aborted and c.Errors has the reason.
+// While the handlers run, c.Request carries the lease's context. Afterwards
+// c.Request is the original request again. If the middleware answers with a
+// refusal, because the handlers did not run or gave no answer before the lease was
+// lost, it aborts the chain and adds the reason to c.Errors.
+//
+// Serialize panics if guard is nil, as gin does on a nil handler.
 func Serialize(guard *core.Guard, opts ...Option) gin.HandlerFunc {
 	if guard == nil {
 		panic("ginlock: Serialize with a nil guard; core.Serialize makes one")
@@ -30,7 +33,7 @@ func Serialize(guard *core.Guard, opts ...Option) gin.HandlerFunc {
 			return w.Written()
 		})
 		if refusal != nil {
-			// A writer that a handler has put in front may be closed by now.
+			// A writer that a handler put in front may be closed already.
 			c.Writer = w
 			tracked.restore()
 			o.refuse(c, refusal)
@@ -38,14 +41,14 @@ func Serialize(guard *core.Guard, opts ...Option) gin.HandlerFunc {
 	}
 }
 
-// track runs the handlers that follow under ctx, with a writer of its own, which
-// it returns.
+// track runs the following handlers under ctx with a tracker as their writer, and
+// returns the tracker.
 func track(ctx context.Context, c *gin.Context) *tracker {
 	w := c.Writer
 	tracked := &tracker{ResponseWriter: w, ctx: ctx}
 	c.Writer = tracked
 	defer func() {
-		if c.Writer == tracked { // else somebody's who has put one in front for good
+		if c.Writer == tracked { // else a handler has replaced the writer for good
 			c.Writer = w
 		}
 	}()
@@ -53,31 +56,31 @@ func track(ctx context.Context, c *gin.Context) *tracker {
 	return tracked
 }
 
-// next runs the handlers that follow under ctx.
+// next runs the following handlers under ctx.
 func next(ctx context.Context, c *gin.Context) {
 	r := c.Request
 	c.Request = r.WithContext(ctx)
 	defer func() {
-		// Not of the copy made above: in gin, middleware replaces c.Request for
-		// good, and the last one has the form.
+		// Take the form from c.Request, not from the copy made above: in gin,
+		// middleware replaces c.Request for good, and the last request has the form.
 		httpx.HandBack(r, c.Request)
 		c.Request = r
 	}()
 	c.Next()
 }
 
-// request is gin's request for the guard.
+// request is the [core.Request] of gin.
 type request struct {
 	httpx.Request
 	c *gin.Context
 }
 
-// Route returns the route's pattern, which gin has for none of its NoRoute and
-// NoMethod handlers.
+// Route returns the route's pattern. gin has no pattern in NoRoute and NoMethod
+// handlers.
 func (q request) Route() (string, bool) { return q.c.FullPath(), q.c.FullPath() != "" }
 
-// Param returns a path parameter, which gin has decoded. A catch-all (*path) is
-// none: it holds something else in every framework.
+// Param returns a path parameter, which gin has decoded. A catch-all (*path) is not
+// a parameter: it holds different text in each framework.
 func (q request) Param(name string) (string, error) {
 	v, ok := q.c.Params.Get(name)
 	if !ok || strings.HasSuffix(q.c.FullPath(), "/*"+name) {
@@ -86,7 +89,7 @@ func (q request) Param(name string) (string, error) {
 	return v, nil
 }
 
-// Value returns what c.Set has put there, else what the request's context holds.
+// Value returns the value that c.Set stored, else that of the request's context.
 func (q request) Value(key any) any {
 	if v, ok := q.c.Get(key); ok {
 		return v
@@ -94,8 +97,8 @@ func (q request) Value(key any) any {
 	return q.Request.Value(key)
 }
 
-// Body returns the body, also where a handler in front has read it with
-// ShouldBindBodyWith, which keeps it in the context.
+// Body returns the body. It also works after a handler in front has read the body
+// with ShouldBindBodyWith, which keeps the bytes in the context.
 func (q request) Body(limit int64) ([]byte, error) {
 	kept, _ := q.c.Get(gin.BodyBytesKey)
 	b, _ := kept.([]byte)
@@ -105,11 +108,12 @@ func (q request) Body(limit int64) ([]byte, error) {
 // Native returns the *gin.Context.
 func (q request) Native() any { return q.c }
 
-// Problem is how refusals are rendered by default: problem details (RFC 9457)
-// of type urn:interlock:problem:<reason> with fixed text, and Retry-After where
-// the handler did not run and trying again makes sense. For a client that has
-// gone it only sets status 499, which access logs show: gin writes a header for
-// every request. A function for Render can fall back on it.
+// Problem writes a refusal as problem details (RFC 9457) of type
+// urn:interlock:problem:<reason> with fixed text. It sets Retry-After, in seconds,
+// if [core.Refusal.Retryable] returns true. If the client has left
+// ([core.ReasonCanceled]), it only sets status 499, which access logs show: gin
+// writes a header for every request. Problem is the default of [Render]; a function
+// for Render can call it.
 func Problem(c *gin.Context, refusal *core.Refusal) {
 	if refusal.Reason == core.ReasonCanceled {
 		c.Status(httpx.ClientClosedRequest)
@@ -117,7 +121,8 @@ func Problem(c *gin.Context, refusal *core.Refusal) {
 	httpx.Write(c.Writer, refusal)
 }
 
-// Option changes how refusals are written.
+// Option configures [Serialize] and [Idempotent]: how they write refusals. Options
+// do not change after construction.
 type Option func(*options)
 
 type options struct {
@@ -132,17 +137,18 @@ func newOptions(opts []Option) *options {
 	return o
 }
 
-// refuse answers a refusal instead of the handlers.
+// refuse answers with a refusal in place of the handlers.
 func (o *options) refuse(c *gin.Context, refusal *core.Refusal) {
 	c.Abort()
-	// gin's logger prints it, with its meta.
+	// gin's logger prints the error with its meta.
 	_ = c.Error(refusal.LogError()).SetMeta(refusal)
 	o.render(c, refusal)
 }
 
-// Render replaces the rendering of refusals, all of them: core.ReasonCanceled
-// too, where nobody is left to read. The chain is aborted already. Default, and
-// for nil: Problem.
+// Render sets the function that writes all refusals. The middleware has aborted the
+// chain before it calls f. It calls f also for [core.ReasonCanceled], when the
+// client has left and reads no response. f must be safe for concurrent use.
+// Default, and if f is nil: [Problem].
 func Render(f func(c *gin.Context, refusal *core.Refusal)) Option {
 	return func(o *options) {
 		if f != nil {

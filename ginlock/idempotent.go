@@ -11,19 +11,21 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// Idempotent returns a middleware that carries a request out once for each
-// Idempotency-Key, and answers those that are sent again with the response of the
-// first: see the package comment. What differs from endpoint to endpoint the
-// engine is told:
+// Idempotent returns a middleware that runs the handler once for each
+// Idempotency-Key. A client that sends the request again gets the stored response
+// of the first one (see the package comment). Options that differ between endpoints
+// go to [idempotency.Engine.With]:
 //
 //	ginlock.Idempotent(engine.With(idempotency.Under(debit)))
 //
-// Handlers that write nothing and leave errors in c.Errors have failed, with 500
-// unless they chose another such status. It is only noted, so that a middleware
-// in front may still answer with a text of its own; one that makes answers of
-// errors which are to be stored goes behind.
+// Handlers that write nothing and leave errors in c.Errors have failed. Their status
+// is 500, unless they chose another status of 500 or above. The middleware only
+// notes that status, so that a middleware in front can still write a body of its
+// own. Put a middleware that makes responses from errors behind Idempotent if those
+// responses are to be stored.
 //
-// It goes behind authentication. It panics if engine is nil.
+// Put Idempotent behind authentication. It is safe for concurrent use. It panics if
+// engine is nil.
 func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 	if engine == nil {
 		panic("ginlock: Idempotent with a nil engine; idempotency.New makes one")
@@ -69,8 +71,8 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 	}
 }
 
-// writer is a capture.Writer as gin.ResponseWriter: WriteHeader only notes a
-// status, which is written with the body or WriteHeaderNow.
+// writer makes a [gin.ResponseWriter] from a [capture.Writer]. As in gin,
+// WriteHeader only notes a status; the body or WriteHeaderNow writes it.
 type writer struct {
 	*capture.Writer
 	noted int
@@ -114,7 +116,7 @@ func (w *writer) Size() int {
 	return int(w.Writer.Size())
 }
 
-// CloseNotify tells of nobody: the handler runs on when its client has gone.
+// CloseNotify never reports anything: the handler continues after its client left.
 func (w *writer) CloseNotify() <-chan bool { return make(chan bool) }
 
 func (w *writer) Pusher() http.Pusher { return nil }

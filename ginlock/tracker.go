@@ -12,8 +12,8 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// tracker is a gin.ResponseWriter that asks the guard before an answer begins. One
-// that is held back is dropped.
+// tracker is a [gin.ResponseWriter] that asks the guard before an answer begins
+// ([core.BeginAnswer]). If the guard refuses, it drops the answer.
 type tracker struct {
 	gin.ResponseWriter
 	ctx      context.Context
@@ -21,10 +21,10 @@ type tracker struct {
 	original httpx.Original
 }
 
-// Header returns the header of the writer below.
+// Header returns the header of the wrapped writer.
 func (w *tracker) Header() http.Header { return w.original.Note(w.ResponseWriter.Header()) }
 
-// begin reports whether an answer may begin, or has.
+// begin reports whether an answer may begin or has begun.
 func (w *tracker) begin() bool {
 	if !w.Written() && !w.refused {
 		w.refused = !core.BeginAnswer(w.ctx, w.Status() < http.StatusBadRequest)
@@ -32,15 +32,15 @@ func (w *tracker) begin() bool {
 	return !w.refused
 }
 
-// restore undoes what handlers did to the header, for a refusal that is answered
-// in their place. The tracker may be nil: they did not run.
+// restore undoes the changes that handlers made to the header, before a refusal is
+// written in their place. The tracker is nil if the handlers did not run.
 func (w *tracker) restore() {
 	if w != nil {
 		w.original.Restore(w.ResponseWriter.Header())
 	}
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer, for [http.ResponseController].
 func (w *tracker) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeaderNow sends the header.
@@ -50,7 +50,8 @@ func (w *tracker) WriteHeaderNow() {
 	}
 }
 
-// Write writes a part of the body.
+// Write writes a part of the body. It returns [core.ErrLost] if the answer is
+// dropped.
 func (w *tracker) Write(b []byte) (int, error) {
 	if !w.begin() {
 		return 0, core.ErrLost
@@ -58,7 +59,7 @@ func (w *tracker) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// WriteString spares io.WriteString a copy.
+// WriteString is Write without a copy for io.WriteString.
 func (w *tracker) WriteString(s string) (int, error) {
 	if !w.begin() {
 		return 0, core.ErrLost
@@ -66,14 +67,15 @@ func (w *tracker) WriteString(s string) (int, error) {
 	return w.ResponseWriter.WriteString(s)
 }
 
-// Flush sends what is buffered, and the header before it.
+// Flush sends the header and the buffered part of the body.
 func (w *tracker) Flush() {
 	if w.begin() {
 		w.ResponseWriter.Flush()
 	}
 }
 
-// Hijack takes the connection over.
+// Hijack takes over the connection. It returns [core.ErrLost] if the answer is
+// dropped.
 func (w *tracker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if !w.begin() {
 		return nil, nil, core.ErrLost

@@ -1,86 +1,96 @@
-// Package httplock is net/http middleware that runs the requests for one
-// resource one after the other, in this process and in every other on the same
+// Package httplock is net/http middleware that runs the requests for one resource
+// one after the other, in this process and in all other processes that use the same
 // store.
 //
 //	locker, err := core.New(store)
 //	debit := core.Serialize(locker, "account/{id}")
 //	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(handler))
 //
-// Give http.Server a ReadTimeout and the rule a MaxHold, or read the body before the
-// lock (core.ReadBody): a handler that reads a slow body holds its lock meanwhile.
+// A handler that reads a slow body holds its lock meanwhile. Therefore set
+// ReadTimeout on [http.Server] and [core.MaxHold] on the rule, or read the body
+// before the lock ([core.ReadBody]).
 //
-// The handler runs under the lease: its context ends with cause core.ErrLost
-// when the lock can no longer be trusted, and core.LeaseFromContext finds the
-// fencing token for what it writes.
+// The handler runs under the lease. Its context ends with cause [core.ErrLost] when
+// the lock can no longer be trusted. [core.LeaseFromContext] returns the lease with
+// the fencing token for the handler's writes.
 //
-// To account/{id} the paths /accounts/42 and /accounts/042 are two accounts. If the
-// handler parses numbers they are one: write account/{id:int}, and see core.Form.
-// And read in the handler what the template reads: for {query.id} that is
-// r.URL.Query().Get("id"). r.FormValue("id") prefers a field of the body, so a
-// client could lock one resource and change another.
+// For the template account/{id}, the paths /accounts/42 and /accounts/042 are two
+// accounts. If the handler parses the number, they are one account: write
+// account/{id:int} (see [core.Form]). Read in the handler what the template reads.
+// For {query.id} that is r.URL.Query().Get("id"). r.FormValue("id") prefers a field
+// of the body, so a client could lock one resource and change another.
 //
 // # Where it goes
 //
-// Inside the router, around each handler. Around an http.ServeMux, nobody knows
-// yet which route will match: the path has no parameters (r.PathValue and
-// r.Pattern are empty), and a rule that asks for one refuses every request with
-// 500 and says so in the log. With chi, put it into With, or into Use of a
-// sub-router whose own pattern has the parameter, and give RawParams, since chi
-// hands out parameters still escaped.
+// Put the middleware inside the router, around each handler. Around an
+// [http.ServeMux] it runs before a route has matched: the request has no path
+// parameters (r.PathValue and r.Pattern are empty), and a rule that needs one
+// refuses every request with 500 and writes the reason to the log. With chi, pass
+// the middleware to With, or to Use of a sub-router whose own pattern has the
+// parameter. With chi, add [RawParams]: chi returns parameters in escaped form.
 //
 //	r.With(httplock.Serialize(debit, httplock.RawParams())).Post("/accounts/{id}/debit", handler)
 //
-// Behind authentication: whoever can name a resource can keep others waiting for
-// it.
+// Put it behind authentication: a client that can name a resource can make other
+// clients wait for it.
 //
-// Inside http.TimeoutHandler, which gives up on a handler without stopping it:
-// a lock outside is released while the handler still works.
+// Put it inside [http.TimeoutHandler], which answers for a handler without stopping
+// it. Outside, the lock would be released while the handler still works.
 //
 //	http.TimeoutHandler(httplock.Serialize(debit)(handler), 10*time.Second, "")
 //
 // # What clients see
 //
-//	400  a value of the key is missing, empty, malformed or too long
-//	413  a core.KeyFunc met a body above its limit
-//	423  locked by another request for as long as the rule waits (5 s), or
-//	     until the request's own deadline; too many wait already
-//	429  the caller holds or waits for as many locks as core.PerPrincipal allows
-//	503  the store is unreachable, too few replicas, this process is closing
-//	500  the lease was lost before the handler answered; the rule and the
-//	     route do not fit together; the lock's key in Redis is no lock
+//	400  a value of the key is missing, empty, malformed or too long; the body
+//	     is incomplete or malformed
+//	408  the body did not arrive in time (core.ReadBody, core.KeyFunc)
+//	413  the body is longer than core.ReadBody or a core.KeyFunc allows
+//	423  another request held the lock for as long as the rule waits (5 s), or
+//	     until the request's own deadline; or too many requests wait already
+//	429  the principal holds or waits for as many locks as core.PerPrincipal allows
+//	503  the store is unreachable; too few replicas have the lock; this
+//	     process is closing
+//	500  the lease was lost, or MaxHold passed, before the handler answered; the
+//	     rule and the route do not fit together; the lock's key in Redis holds
+//	     a value that is no lock
 //
-// 423, 429 and 503 carry Retry-After where the handler did not run, except after the
-// request's own deadline. Bodies are problem details (RFC 9457) of type
-// urn:interlock:problem:<reason> with fixed text; Render replaces them all.
+// Responses 423, 429 and 503 carry Retry-After if the handler did not run. A
+// response after the request's own deadline does not. Bodies are problem details
+// (RFC 9457) of type urn:interlock:problem:<reason> with fixed text. [Render]
+// replaces all of these responses.
 //
-// A client that leaves while its request waits frees its place, and nothing is
-// written. net/http notices that only once the body was read: an HTTP/1 request
-// with an unread body keeps its place until its wait is over.
+// If a client leaves while its request waits, its place in the queue becomes free.
+// The middleware writes no response. net/http detects that a client left only after
+// the body has been read: an HTTP/1 request with an unread body keeps its place
+// until its wait ends.
 //
-// A handler has answered when a header is written. One that returns without
-// writing anything after its lease was lost has failed, and the client gets the
-// 500; one that had answered is left alone, and core.OnLost and the observer
-// are told. With core.CheckAnswer the store is asked before the header of a
-// success leaves, and what a handler writes after a loss is dropped.
+// A handler has answered when it has written a header. If a handler returns without
+// writing anything after its lease was lost, it has failed, and the client gets the
+// 500. If it had answered, the response stays as it is; the application learns of
+// the loss through [core.OnLost] and the observer. With [core.CheckAnswer] the
+// middleware asks the store before it sends the header of a success, and drops what
+// a handler writes after a loss.
 //
 // # Idempotent endpoints
 //
-// Idempotent carries a request out once for each Idempotency-Key (the IETF draft
-// of that name), and answers those that are sent again, in whichever process they
-// arrive, with the stored response of the first.
+// [Idempotent] runs the handler once for each Idempotency-Key (the IETF draft of
+// that name). A client that sends the request again gets the stored response of the
+// first one, whichever process receives it.
 //
 //	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
 //	mux.Handle("POST /payments", httplock.Idempotent(engine)(handler))
 //
-// The store is that of the locks. Scope says whose key it is, so that a client does
-// not get another's response by guessing a key: here what authentication in front
-// has put under userKey{} into the request's context (context.WithValue). A value
-// that is no string takes a function of a few lines; core.RequestFunc shows it.
+// The engine uses the same store as the locks. [idempotency.Scope] names the owner
+// of a key, so that a client cannot read the response of another client by guessing
+// its key. Here the owner is the value that authentication in front stored under
+// userKey{} in the request's context ([context.WithValue]). If that value is not a
+// string, write a short function; [core.RequestFunc] shows one.
 //
-// A handler that moves money says so just before, and gives the service that it
-// calls a key of its own, the same in every attempt. If MarkEffect fails it must
-// not go on. Without it, a process that dies half-way leaves a request that the
-// next one carries out again.
+// A handler that moves money calls [idempotency.MarkEffect] just before it does so.
+// It gives the service that it calls a key of its own ([idempotency.DownstreamKey]),
+// which is the same in every attempt. If MarkEffect returns an error, the handler
+// must not continue. Without the mark, if a process dies half-way, the next request
+// with the key runs the handler again.
 //
 //	if err := idempotency.MarkEffect(ctx); err != nil {
 //		http.Error(w, "not now", http.StatusServiceUnavailable)
@@ -88,43 +98,49 @@
 //	}
 //	err := bank.Pay(ctx, idempotency.DownstreamKey(ctx), 100)
 //
-// The handler's context does not end with its client: a client that leaves has
-// begun something, and gets the result when it asks again. It ends when the claim
-// is lost, or after MaxHold (5 min).
+// The handler's context does not end when its client leaves: the work has begun, and
+// the client gets the result when it asks again. The context ends when the claim is
+// lost, or after [idempotency.MaxHold] (5 min).
 //
-// Under puts a lock around the handler: first the claim, then the lock, and in the
-// end the response is stored and the lock released in one round trip. A replay
-// takes no lock.
+// [idempotency.Under] adds a lock around the handler. The engine takes the claim
+// first and the lock second. At the end it stores the response and releases the lock
+// in one round trip. A replay takes no lock.
 //
 //	debit := idempotency.Under(core.Serialize(locker, "account/{id}"))
 //	mux.Handle("POST /accounts/{id}/debit", httplock.Idempotent(engine.With(debit))(handler))
 //
-// What the handler writes is held back until it is stored, so flushing waits and
-// a connection cannot be taken over (Hijack): events and other streams do not go
-// behind Idempotent. A response over 1 MiB (MaxResponse) is sent as it comes, and
-// cannot be replayed. GET, HEAD and OPTIONS pass.
+// The middleware holds back what the handler writes until the response is stored.
+// Therefore a flush does not send anything at once, and the handler cannot take over
+// the connection (Hijack): do not put event streams or other streams behind
+// Idempotent. A response longer than 1 MiB ([idempotency.MaxResponse]) is sent
+// without delay and cannot be replayed. GET, HEAD and OPTIONS requests pass through
+// and need no key.
 //
 // # What clients of idempotent endpoints see
 //
-//	400  no Idempotency-Key, unless it is Optional; a malformed one, or two; no
-//	     principal
-//	409  the first request is still in flight (Retry-After); its outcome is not
-//	     known; it was carried out, and the response was too long to be kept
+//	400  the Idempotency-Key is missing (unless Optional), malformed or given
+//	     twice; there is no principal; the body is incomplete or malformed
+//	408  the body did not arrive in time
+//	409  the first request is still in flight (Retry-After); or its outcome is
+//	     unknown; or it succeeded and its response was too long to be stored
 //	410  the key has expired (with Tombstone)
 //	413  the body is longer than 1 MiB (MaxRequest)
 //	422  the key was used for another request: another method, path, query or
-//	     body, or in gRPC
-//	503  the store is unreachable (Retry-After); nothing was done
-//	500  the claim was lost before the handler answered
+//	     body, or a gRPC call
+//	503  the store is unreachable (Retry-After); the handler did not run
+//	500  the claim was lost, or MaxHold passed, before the handler answered
 //
-// and what the lock under it refuses. None of these is stored. Bodies are problem
-// details as above. Everything else is the handler's answer, or with
-// Idempotent-Replayed: true the stored one: same status, headers and bytes.
+// and the refusals of the lock under it. None of these is stored. Bodies are problem
+// details as above. Every other response is the handler's own, or the stored one
+// with the header Idempotent-Replayed: true, and then with the same status, headers
+// and bytes.
 //
-// Stored is what settles the request: 2xx, 3xx and 4xx, except 401, 408, 409, 425
-// and 429. After those, a 5xx or a panic a retry runs the handler again, unless it
-// had marked its effect. Not replayed are headers that belong to one response:
-// Set-Cookie, Date, hop-by-hop fields and those that Connection names, ids of
-// traces and requests, rate limits; ReplayHeaders is a list of one's own. Headers
-// from middleware in front are its own affair in each response.
+// The engine stores responses that settle the request: 2xx, 3xx and 4xx, except 401,
+// 408, 409, 425 and 429. After one of those, a 5xx or a panic, a retry runs the
+// handler again, unless the handler had marked its effect. A replay leaves out
+// headers that belong to one response only: Set-Cookie, Date, hop-by-hop fields and
+// those that Connection names, ids of traces and requests, rate limits.
+// [idempotency.ReplayHeaders] replaces that rule with a list. Headers that
+// middleware in front sets are not stored unless the handler changes them: the
+// middleware sets them on each response.
 package httplock

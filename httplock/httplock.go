@@ -10,9 +10,11 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// Serialize returns a middleware that runs the handler under the guard's lock.
-// It goes around a handler, inside the router: see the package comment. It
-// panics if guard is nil, as http.ServeMux does on a nil handler.
+// Serialize returns a middleware that runs the handler under the lock of guard.
+// Put the middleware around a handler, inside the router (see the package
+// comment). It is safe for concurrent use and may wrap any number of handlers.
+//
+// Serialize panics if guard is nil, as [http.ServeMux] does on a nil handler.
 func Serialize(guard *core.Guard, opts ...Option) func(http.Handler) http.Handler {
 	if guard == nil {
 		panic("httplock: Serialize with a nil guard; core.Serialize makes one")
@@ -42,21 +44,21 @@ func serve(ctx context.Context, next http.Handler, w http.ResponseWriter, r *htt
 	next.ServeHTTP(w, derived)
 }
 
-// request is net/http's request for the guard.
+// request is the [core.Request] of net/http.
 type request struct {
 	httpx.Request
 	*options
 }
 
-// Route returns r.Pattern. net/http has no routes that did not match: where no
-// router came first, the request is whatever the handler takes it for, and a
-// guard that needs no parameter can serialize it.
+// Route returns r.Pattern. In net/http every request counts as matched: without a
+// router in front there is no pattern, and a rule that needs no parameter can
+// still serialize the request.
 func (q request) Route() (string, bool) { return q.Pattern, true }
 
-// Param returns a path value. The pattern is asked about what is in doubt: an
-// empty value may be a parameter that the route does not have, and a remaining
-// path ({name...}) holds something else in every framework. What a ParamFunc has
-// found is in no doubt: its router may be one below the pattern.
+// Param returns a path value. Two cases are in doubt, and the pattern decides
+// them: the route may not have the parameter of an empty value, and a remaining
+// path ({name...}) holds different text in each framework. A value that a
+// ParamFunc found is not in doubt: its router may be below the pattern.
 func (q request) Param(name string) (string, error) {
 	var v string
 	if q.param != nil {
@@ -75,15 +77,17 @@ func (q request) Param(name string) (string, error) {
 	return v, nil
 }
 
-// Problem is how refusals are rendered by default: problem details (RFC 9457)
-// of type urn:interlock:problem:<reason> with fixed text, and Retry-After where
-// the handler did not run and trying again makes sense. To a client that has
-// gone it writes nothing. A function for Render can fall back on it.
+// Problem writes a refusal as problem details (RFC 9457) of type
+// urn:interlock:problem:<reason> with fixed text. It sets Retry-After, in seconds,
+// if [core.Refusal.Retryable] returns true. If the client has left
+// ([core.ReasonCanceled]), it writes nothing. Problem is the default of [Render];
+// a function for Render can call it.
 func Problem(w http.ResponseWriter, _ *http.Request, refusal *core.Refusal) {
 	httpx.Write(w, refusal)
 }
 
-// Option changes how requests are read and refusals are written.
+// Option configures [Serialize] and [Idempotent]: how they read requests and write
+// refusals. Options do not change after construction.
 type Option func(*options)
 
 type options struct {
@@ -100,8 +104,9 @@ func newOptions(opts []Option) *options {
 	return o
 }
 
-// Render replaces the rendering of refusals, all of them: core.ReasonCanceled
-// too, where nobody is left to read. Default, and for nil: Problem.
+// Render sets the function that writes all refusals. The middleware calls it also
+// for [core.ReasonCanceled], when the client has left and reads no response. f must
+// be safe for concurrent use. Default, and if f is nil: [Problem].
 func Render(f func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal)) Option {
 	return func(o *options) {
 		if f != nil {
@@ -110,10 +115,12 @@ func Render(f func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal
 	}
 }
 
-// ParamFunc says how a path parameter is found, for routers that do not call
-// http.Request.SetPathValue. It returns "" for one that the route does not have,
-// and for the remaining path of a wildcard, which is no parameter: it holds
-// something else in every framework. Default, and for nil: http.Request.PathValue, right for http.ServeMux and chi.
+// ParamFunc sets the function that returns a path parameter, for routers that do
+// not call [http.Request.SetPathValue]. f returns "" if the route does not have the
+// parameter. It also returns "" for the remaining path of a wildcard, which is not
+// a parameter: it holds different text in each framework. f must be safe for
+// concurrent use. Default, and if f is nil: [http.Request.PathValue], which is
+// right for [http.ServeMux] and chi.
 func ParamFunc(f func(r *http.Request, name string) string) Option {
 	return func(o *options) {
 		if f != nil {
@@ -122,11 +129,11 @@ func ParamFunc(f func(r *http.Request, name string) string) Option {
 	}
 }
 
-// RawParams says that the router hands out parameters still escaped when the
-// request has a raw path (URL.RawPath), as chi does: they are decoded then.
-// Without it /accounts/%41 and /accounts/A are two resources. Default: the
-// parameters are decoded, as http.ServeMux has them; with it they would be
-// decoded twice.
+// RawParams makes the middleware decode path parameters. Use it for a router that
+// returns them in escaped form when the request has a raw path (RawPath of
+// [net/url.URL]), as chi does. Without the option /accounts/%41 and /accounts/A
+// would be two resources there. Default: parameters are decoded already, as
+// [http.ServeMux] returns them; with the option they would be decoded twice.
 func RawParams() Option {
 	return func(o *options) { o.raw = true }
 }

@@ -9,17 +9,20 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// Idempotent returns a middleware that carries a request out once for each
-// Idempotency-Key, and answers those that are sent again with the response of the
-// first: see the package comment. What differs from endpoint to endpoint the
-// engine is told:
+// Idempotent returns a middleware that runs the handler once for each
+// Idempotency-Key. A client that sends the request again gets the stored response
+// of the first one (see the package comment). Options that differ between endpoints
+// go to [idempotency.Engine.With]:
 //
 //	httplock.Idempotent(engine.With(idempotency.Under(debit)))
 //
-// It goes around a handler, inside the router and behind authentication, and inside
-// http.TimeoutHandler, never around it: that answers 503 while the handler still
-// runs, which here would give the claim up, and a retry would run beside it. It
-// panics if engine is nil.
+// Put the middleware around a handler, inside the router and behind
+// authentication. Put it inside [http.TimeoutHandler], never around it:
+// TimeoutHandler answers 503 while the handler still runs. Around it, that 503
+// would end the claim, and a retry would run beside the handler. The middleware is
+// safe for concurrent use.
+//
+// Idempotent panics if engine is nil.
 func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) http.Handler {
 	if engine == nil {
 		panic("httplock: Idempotent with a nil engine; idempotency.New makes one")
