@@ -2,7 +2,7 @@ package core
 
 import "errors"
 
-// What is wrong with the body of a request, beside its length (ErrBodyLimit).
+// The errors of a request's body, beside its length ([ErrBodyLimit]).
 var (
 	// ErrBody says that the body of a request did not come whole, or cannot be
 	// read: the client broke off, or did not keep to the encoding that it had
@@ -10,20 +10,21 @@ var (
 	ErrBody = errors.New("interlock: body broken off or malformed")
 
 	// ErrBodyTimeout says that the body did not come within the time that the
-	// server gives it (http.Server.ReadTimeout, for one).
+	// server gives it (for example http.Server.ReadTimeout).
 	ErrBodyTimeout = errors.New("interlock: body did not come in time")
 )
 
-// ReadBody reads the body of a request, of at most limit bytes, before the lock is
-// asked for. Without it a handler reads the body under the lock, and a client that
-// sends it slowly, or stops, holds the lock for as long as the server lets it:
-// give http.Server a ReadTimeout, and the rule a MaxHold, in any case.
+// ReadBody reads the body of a request, of at most limit bytes, before the guard
+// asks for the lock. Without it a handler reads the body under the lock. A client
+// that sends slowly, or stops, then holds the lock for as long as the server
+// permits. Give http.Server a ReadTimeout, and the guard a [MaxHold], in any case.
 //
-// A longer body is refused (ReasonBodyTooLarge), and so is one that breaks off or
-// comes too late (ReasonBodyIncomplete, ReasonBodyTimeout). In gRPC the message of a
-// unary call is there before; of a stream the first one is received. An idempotent
-// endpoint (idempotency.Under) reads the body before the lock without this option.
-// Default: the body is left to the handler. For a rule only.
+// A longer body is refused ([ReasonBodyTooLarge]). So is a body that breaks off or
+// comes too late ([ReasonBodyIncomplete], [ReasonBodyTimeout]). In gRPC the message
+// of a unary call is there already; of a stream the first message is received. An
+// idempotent endpoint (idempotency.Under) reads the body before the lock without
+// this option. limit must not be negative. Default: the body is left to the
+// handler. For a guard only.
 func ReadBody(limit int64) Option {
 	return func(c *config) {
 		switch {

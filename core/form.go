@@ -7,34 +7,34 @@ import (
 	"unicode/utf8"
 )
 
-// Form says which texts name one resource: a placeholder with a form, {id:int},
-// puts the canonical text of its value into the key. Without a form values are
-// compared as they come, and /accounts/42 and /accounts/042 are two locks, though a
+// Form says which texts name one resource. A placeholder with a form, {id:int},
+// puts the canonical text of its value into the key. Without a form, values are
+// compared as they come: /accounts/42 and /accounts/042 are two locks, though a
 // handler that parses numbers takes both for one account.
 //
-// What is not of the form refuses the request as the client's mistake
-// (ReasonBadKey). The handler gets the value as it came.
+// A value that is not of the form refuses the request as a mistake of the client
+// ([ReasonBadKey]). The handler gets the value as it came.
 type Form string
 
 // The forms of a placeholder.
 const (
 	// FormInt is an integer in decimal digits, of any length, with or without a
-	// sign: what strconv.ParseInt takes in base 10. Its canonical text has no
-	// leading zeros and no +: 42 for 042 and +42, 0 for -0.
+	// sign: the texts that [strconv.ParseInt] accepts in base 10. Its canonical
+	// text has no leading zeros and no "+": 42 for 042 and +42, and 0 for -0.
 	FormInt Form = "int"
 	// FormUUID is a UUID (RFC 9562) with or without hyphens, braces or urn:uuid:,
 	// in upper or lower case. Its canonical text has hyphens and lower case.
 	FormUUID Form = "uuid"
-	// FormLower is text in UTF-8 whose case does not count: values that
-	// strings.EqualFold takes for equal have one canonical text, in lower case. It
-	// is not normalized (é in one character and é in two are two values).
+	// FormLower is text in UTF-8 whose case does not count. Values that
+	// [strings.EqualFold] takes for equal have one canonical text, in lower case.
+	// The text is not normalized: é as one character and é as two are two values.
 	FormLower Form = "lower"
 )
 
 // acceptedForms is for error messages.
 const acceptedForms = "accepted forms are int, uuid and lower"
 
-// Canonical returns the canonical text of a value: the one that a template with
+// Canonical returns the canonical text of a value: the text that a template with
 // this form puts into its key. A batch job passes it to [Key]:
 //
 //	id, err := core.FormInt.Canonical(field) // account/{id:int}
@@ -43,10 +43,11 @@ const acceptedForms = "accepted forms are int, uuid and lower"
 //	}
 //	key, err := core.Key("account", id)
 //
-// It is not needed for values that are canonical already: what strconv.FormatInt
-// and the String method of the usual UUID packages return. The error matches ErrKey
-// and does not show the value. For a Form that is none of the constants it is
-// ErrConfig.
+// A value that is canonical already does not need it, for example the result of
+// [strconv.FormatInt] or of the String method of the usual UUID packages.
+//
+// The error matches [ErrKey] and does not show the value. For a Form that is none
+// of the constants it matches [ErrConfig].
 func (f Form) Canonical(value string) (string, error) {
 	var text string
 	ok := false

@@ -15,10 +15,13 @@ import (
 // HTTP/1), so no wait of a guard may be without a bound.
 const guardWait = 5 * time.Second
 
-// Guard is a rule: which lock a request needs, and how it is taken. One Guard
-// serves any number of routes, and the adapters of all protocols: the same rule
-// behind REST and gRPC makes the same key, and their requests exclude each
-// other. It is immutable and safe for concurrent use.
+// Guard says which lock a kind of request needs, and how the lock is taken. The
+// documents also call a Guard a rule: both words mean the same. [Serialize] and
+// [NewGuard] make one; the zero value is not usable.
+//
+// One Guard serves any number of routes, and the adapters of all protocols. The
+// same Guard behind REST and gRPC makes the same keys, so that their requests
+// exclude each other. A Guard is immutable and safe for concurrent use.
 type Guard struct {
 	locker    *Locker
 	config    config
@@ -39,9 +42,9 @@ type guardConfig struct {
 	limit     *limit
 }
 
-// Serialize makes the rule that requests with the same key run one after the
-// other, in this process and in all others on the same store. The template says
-// how a request's key is made:
+// Serialize makes the [Guard] that runs requests with the same key one after the
+// other, in this process and in all other processes on the same store. The template
+// says how the key of a request is made:
 //
 //	account/{id}                      a route parameter, in gRPC a message field
 //	account/{account.id}              a nested message field
@@ -52,36 +55,38 @@ type guardConfig struct {
 //	account/{id:int}                  one lock for 42, 042 and +42; see Form
 //	nightly-report                    no placeholder: all requests share one lock
 //
-// A value without a form is compared as it came, byte for byte. If the handler
-// takes several texts for one resource (it parses a number or a UUID, or its
-// database ignores case), each text has a lock of its own, and they exclude nothing:
-// give the placeholder the form :int, :uuid or :lower. And a handler has to read
-// the value where the template does: for {query.id} that is
-// r.URL.Query().Get("id"), not r.FormValue("id"), which prefers the id of a form in
-// the body.
+// A value without a [Form] is compared as it came, byte for byte. A handler may
+// accept several texts for one resource: it parses a number or a UUID, or its
+// database ignores case. Then each text has a lock of its own, and these locks do
+// not exclude each other. Give such a placeholder the form :int, :uuid or :lower.
 //
-// Its text is letters, digits, "-", ".", "_", "~" and slashes between segments;
-// a segment has at most one placeholder. Values are percent-escaped as Key does
-// it, so that no value can pass for two. A value that is missing, empty,
-// malformed, not of its form, or given twice refuses the request (ReasonBadKey),
-// and so does a key of more than 512 bytes. A rule that names a parameter its route does not have
-// refuses every request (ReasonMisconfigured), and logs an error through
-// slog.Default at most once a second.
+// A handler must read the value from the place that the template names. For
+// {query.id} that is r.URL.Query().Get("id"). It is not r.FormValue("id"), which
+// prefers the id of a form in the body.
 //
-// Whoever can choose the key can lock others out: put the guard behind
-// authentication, and the principal into the key (ContextFunc).
+// The text of a template consists of letters, digits, "-", ".", "_", "~", and of
+// slashes between segments. A segment has at most one placeholder. Values are
+// percent-escaped as in [Key], so that two different values never give one key.
 //
-// All options of Lock are accepted, and And, KeyFunc, ContextFunc, FailOpen,
-// CheckAnswer, PerPrincipal and ReadBody.
+// A value that is missing, empty, malformed, not of its form, or given twice
+// refuses the request ([ReasonBadKey]). So does a key of more than 512 bytes. A
+// template that names a parameter which its route does not have refuses every
+// request ([ReasonMisconfigured]), and logs an error through [log/slog.Default], at
+// most once a second.
+//
+// A client that chooses the key can lock out other clients. Put the guard behind
+// authentication, and put the principal into the key ([ContextFunc]).
 //
 // A handler that reads its body under the lock holds the lock for as long as the
-// client takes to send it: give http.Server a ReadTimeout and the rule a MaxHold,
-// or read the body before (ReadBody).
+// client takes to send it. Give http.Server a ReadTimeout and the guard a
+// [MaxHold], or read the body before the lock ([ReadBody]).
 //
-// A guard waits for the lock at most 5 s unless Wait says otherwise.
+// Serialize accepts the options of [Locker.Lock], and [And], [KeyFunc],
+// [ContextFunc], [FailOpen], [CheckAnswer], [PerPrincipal] and [ReadBody]. A guard
+// waits for the lock for at most 5 s unless [Wait] says otherwise.
 //
-// Serialize panics on a bad template or option, as http.ServeMux does on a bad
-// pattern; NewGuard returns the error.
+// Serialize panics on a bad template or option, as [net/http.ServeMux] does on a
+// bad pattern. [NewGuard] returns the error.
 func Serialize(l *Locker, template string, opts ...Option) *Guard {
 	g, err := NewGuard(l, template, opts...)
 	if err != nil {
@@ -90,9 +95,10 @@ func Serialize(l *Locker, template string, opts ...Option) *Guard {
 	return g
 }
 
-// NewGuard is Serialize for templates that are not constants: it returns
-// ErrConfig, with the place and what is accepted, where Serialize panics. The
-// template may be empty only where a KeyFunc makes the keys.
+// NewGuard is [Serialize] for templates that are not constants. Where Serialize
+// panics, NewGuard returns an error that matches [ErrConfig], with the position in
+// the template and with what is accepted. The template may be empty only if the
+// options have a [KeyFunc] that makes the keys.
 func NewGuard(l *Locker, template string, opts ...Option) (*Guard, error) {
 	if l == nil {
 		return nil, fmt.Errorf("%w: locker is nil; New makes one", ErrConfig)
@@ -127,13 +133,13 @@ func NewGuard(l *Locker, template string, opts ...Option) (*Guard, error) {
 	return g, nil
 }
 
-// And adds a template to a rule: a request takes the locks of all its keys or
+// And adds a template to a guard: a request then takes the locks of all its keys or
 // none. A transfer locks both of its accounts with
 //
 //	Serialize(locker, "account/{from}", And("account/{to}"))
 //
-// and the transfer in the other direction does not deadlock with it, since keys
-// are taken in sorted order, each once. For a rule only.
+// A transfer in the opposite direction does not deadlock with it, because keys are
+// taken in sorted order, each once ([Locker.LockAll]). For a guard only.
 func And(template string) Option {
 	return func(c *config) {
 		if c.ruleOnly("And") {
@@ -142,14 +148,15 @@ func And(template string) Option {
 	}
 }
 
-// KeyFunc makes a rule's keys in code, beside those of its templates (the
-// template given to Serialize may be empty then; give the rule a Name). The keys
-// are used as they are: build them with Key.
+// KeyFunc makes the keys of a guard in code, in addition to the keys of its
+// templates. The template given to [Serialize] may then be empty; give the guard a
+// [Name]. The guard uses the keys as they are: build them with [Key]. f runs for
+// many requests at the same time.
 //
-// An error that matches ErrKey refuses the request as the client's mistake, any
-// other as the server's (ReasonInternal); the adapter's rendering option sees it
-// in Refusal.Err. No key at all is ErrKey: there is no way to ask for no lock by
-// returning nothing. For a rule only.
+// An error of f that matches [ErrKey] refuses the request as a mistake of the
+// client. Any other error is the server's ([ReasonInternal]); the rendering option
+// of the adapter sees it in Refusal.Err. If f returns no key, that is ErrKey: a
+// KeyFunc cannot ask for no lock. For a guard only.
 func KeyFunc(f func(ctx context.Context, req Request) ([]string, error)) Option {
 	return func(c *config) {
 		switch {
@@ -162,10 +169,12 @@ func KeyFunc(f func(ctx context.Context, req Request) ([]string, error)) Option 
 	}
 }
 
-// ContextFunc registers f for {ctx.name} in templates: the way to what an
-// earlier middleware has put into the context, such as the principal. What f may
-// return, and where it finds what gin and echo keep in their own contexts, is said
-// at [RequestFunc]. For New, where it serves all rules, or for a rule.
+// ContextFunc registers f for {ctx.name} in templates. Use it for a value that
+// earlier middleware has put into the context, such as the principal. [RequestFunc]
+// says what f may return, and where f finds what gin and echo keep in their own
+// contexts. A name has letters, digits, "_", "-" and dots. Of several functions
+// with one name the last one counts. For [New], where it serves all guards, or for
+// a guard.
 func ContextFunc(name string, f RequestFunc) Option {
 	return func(c *config) {
 		bad := func(r rune) bool { return r != '.' && !nameRune(r) }
@@ -185,12 +194,13 @@ func ContextFunc(name string, f RequestFunc) Option {
 }
 
 // FailOpen lets requests through without their lock when the store cannot be
-// reached (ReasonUnavailable), instead of refusing them. Then nothing excludes
-// anything: it is for work where a lock saves effort, never for one that guards
-// money. Each such request is counted (Observation.Bypassed); a warning is
-// logged through slog.Default at most once a second for a rule. The handler can
-// tell by LeaseFromContext, which has no lease of the rule then. Default: off.
-// For a rule only.
+// reached ([ReasonUnavailable]). Then nothing excludes other requests: use it where
+// a lock saves effort, never where it protects money.
+//
+// Each such request is counted (Observation.Bypassed). A warning is logged through
+// [log/slog.Default], at most once a second for a guard. The handler sees it from
+// [LeaseFromContext], which then has no lease of the guard. Default: off; such
+// requests are refused. For a guard only.
 func FailOpen() Option {
 	return func(c *config) {
 		if c.ruleOnly("FailOpen") {
@@ -199,18 +209,21 @@ func FailOpen() Option {
 	}
 }
 
-// CheckAnswer asks the store, just before the answer of a success leaves (in HTTP
-// a status below 400, in gRPC OK), whether the lock is still held. If it is not,
-// the client gets the refusal for a lost lease instead (ReasonLost), as it does
-// without this option only where the handler gave no answer. Handlers that write
-// to a database let Commit decide the same about their transaction.
+// CheckAnswer asks the store whether the lock is still held, just before the answer
+// of a success leaves (in HTTP a status below 400, in gRPC OK). If the lock is not
+// held, the client gets the refusal for a lost lease instead ([ReasonLost]).
+// Without this option the client gets that refusal only if the handler gave no
+// answer. A handler that writes to a database uses [Commit] for the same check on
+// its transaction.
 //
-// It costs a round trip for each request; answers of failures are not checked.
-// Of an answer in parts only the beginning is held back, of a stream in gRPC its
-// end. An answer leaves unconfirmed if the store cannot be asked, as long as the
-// lease is good by this process's clock. Default: off; a success that a handler
-// answers after the loss is sent, and the loss told to OnLost and the observer.
-// For New, where it serves all rules, or for a rule.
+// CheckAnswer costs one round trip for each request. It does not check the answers
+// of failures. Of an answer in several parts it holds back only the beginning, of a
+// stream in gRPC only the end. If the store cannot be asked, the answer leaves
+// unconfirmed as long as the lease is valid by this process's clock.
+//
+// Default: off; a success that a handler answers after the loss is sent, and
+// [OnLost] and the [Observer] are told of the loss. For [New], where it serves all
+// guards, or for a guard.
 func CheckAnswer() Option {
 	return func(c *config) {
 		if c.scope == scopeCall {
@@ -231,12 +244,13 @@ func (c *config) ruleOnly(name string) bool {
 	return true
 }
 
-// Name returns the rule's name: that of the option Name, else its templates.
+// Name returns the name of the guard: that of the option [Name], else its
+// templates, joined with commas.
 func (g *Guard) Name() string { return g.config.name }
 
-// Placeholders lists what the rule's templates take from a request, so that an
-// adapter that knows its routes beforehand can check them at start-up. What a
-// KeyFunc reads is not in it.
+// Placeholders lists what the templates of the guard take from a request. An
+// adapter that knows its routes at start-up can check them then. The list does not
+// contain what a [KeyFunc] reads.
 func (g *Guard) Placeholders() []Placeholder {
 	var all []Placeholder
 	for _, t := range g.templates {
@@ -247,8 +261,9 @@ func (g *Guard) Placeholders() []Placeholder {
 	return all
 }
 
-// Keys returns the keys that the rule locks for a request, in the order of its
-// templates, then those of its KeyFunc. The error is one that ReasonOf knows.
+// Keys returns the keys that the guard locks for a request: those of its templates
+// in their order, then those of its [KeyFunc]. It takes no lock. [ReasonOf] gives
+// the reason for its error.
 func (g *Guard) Keys(ctx context.Context, req Request) ([]string, error) {
 	keys := make([]string, 0, len(g.templates))
 	for _, t := range g.templates {
@@ -276,20 +291,22 @@ func (g *Guard) Keys(ctx context.Context, req Request) ([]string, error) {
 	return keys, nil
 }
 
-// Do runs a request under the rule: it makes the keys, takes their locks, calls
-// next with the lease's context and releases the locks when next is over,
-// however it ends: a panic (http.ErrAbortHandler too) and runtime.Goexit pass
-// through untouched, after the release. A request without a matched route goes
-// through unlocked. This is the only seam between the core and an adapter.
+// Do runs a request under the guard. It makes the keys, takes their locks, calls
+// next with the context of the lease, and releases the locks when next is over. It
+// releases them however next ends: a panic (http.ErrAbortHandler too) and
+// [runtime.Goexit] pass through untouched, after the release. A request without a
+// matched route goes through without a lock. An adapter needs only this method;
+// [Guard.Enter] is for callers that need to do something between the end of the
+// handler and the release.
 //
-// next is called at most once, on the caller's goroutine. It reports whether
+// Do calls next at most once, on the goroutine of its caller. next reports whether
 // the client has been answered in a way that cannot be taken back: a header is
 // written, or an RPC succeeded.
 //
-// Do returns nil when the answer is the handler's affair, else what to answer
-// instead: next was not called, or (Refusal.Ran) the lease was lost before the
-// handler had answered. A loss after the answer, and errors of the release, are
-// told to the observer and OnLost only.
+// Do returns nil if the answer is the handler's own. Else it returns what to answer
+// instead: next was not called, or (if Refusal.Ran is true) the lease was lost
+// before the handler had answered. Only the [Observer] and [OnLost] learn of a loss
+// after the answer, and only the Observer of an error of the release.
 func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Context) (answered bool)) (refusal *Refusal) {
 	report := outcomeOf(ctx)
 	section, refusal := g.enter(ctx, req, report)
@@ -330,10 +347,11 @@ func (g *Guard) enter(ctx context.Context, req Request, report outcome) (Section
 	return section, refusal
 }
 
-// Enter is the first half of Do, for who has something to do between the end of
-// the handler and the release: it makes the keys and takes their locks, as Do
-// does, and calls nothing. If it does not refuse, the handler is to be run under
-// Section.Context, and Section.Leave has to be called, however the handler ends.
+// Enter is the first half of [Guard.Do], for callers that need to do something
+// between the end of the handler and the release. It makes the keys and takes their
+// locks, as Do does, and calls no handler. If Enter returns no [Refusal], the
+// caller runs the handler under [Section.Context] and must call [Section.Leave],
+// however the handler ends.
 func (g *Guard) Enter(ctx context.Context, req Request) (Section, *Refusal) {
 	prepared, refusal := g.Prepare(ctx, req)
 	if refusal != nil {
@@ -385,8 +403,9 @@ func (g *Guard) take(ctx context.Context, req Request, route string, keys []stri
 	return Section{guard: g, lease: lease, ctx: lease.Context(), visit: v}, nil
 }
 
-// Section is what a handler runs in after Guard.Enter: under the rule's lock, or
-// without one where the rule lets the request through.
+// Section is what a handler runs in after [Guard.Enter]: under the lock of the
+// guard, or without a lock where the guard lets the request through. [Guard.Enter]
+// and [NewSection] make one; the zero value has no context.
 type Section struct {
 	guard *Guard
 	lease *Lease // nil: without a lock
@@ -394,25 +413,26 @@ type Section struct {
 	visit *visit // nil: nobody wants to know
 }
 
-// NewSection is one without a lock, whose handler runs under ctx.
+// NewSection returns a Section without a lock, whose handler runs under ctx.
 func NewSection(ctx context.Context) Section { return Section{ctx: ctx} }
 
-// Context is the handler's context: the lease's, or without a lock one that
-// derives from that given to Enter.
+// Context returns the context of the handler. It is the context of the lease.
+// Without a lock it derives from the context given to [Guard.Enter].
 func (s Section) Context() context.Context { return s.ctx }
 
-// BeginAnswer is the function BeginAnswer for this section.
+// BeginAnswer is the function [BeginAnswer] for this section.
 func (s Section) BeginAnswer(success bool) bool { return s.visit == nil || s.visit.begin(success) }
 
-// answered notes that the client has its answer, whoever wrote it.
+// answered notes that the client has its answer, from the handler or from
+// middleware.
 func (s Section) answered() {
 	if s.visit != nil {
 		s.visit.answered.Store(true)
 	}
 }
 
-// Leave releases the lock. Of ctx only the values are used. Errors are told to
-// the observer. It may be called more than once.
+// Leave releases the lock. It uses only the values of ctx. Errors go to the
+// [Observer]. Leave may be called more than once; later calls do nothing.
 func (s Section) Leave(ctx context.Context) {
 	if s.lease == nil {
 		return
@@ -423,9 +443,9 @@ func (s Section) Leave(ctx context.Context) {
 	_ = s.lease.Release(ctx)
 }
 
-// Lost returns nil while the lock can be trusted, else the refusal for a client
-// that was not answered before the lock was lost. It is to be asked before
-// Leave.
+// Lost returns nil while the lock can be trusted. After a loss it returns the
+// [Refusal] for a client that was not answered before. Call it before
+// [Section.Leave].
 func (s Section) Lost() *Refusal {
 	if s.lease == nil {
 		return nil

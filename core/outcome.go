@@ -6,30 +6,33 @@ import (
 )
 
 // WithOutcome is for middleware that keeps or repeats the answer of what runs
-// inside it, and must know whether that answer is the handler's or one of ours
-// (package idempotency uses it). The guards inside call report with what became of
-// each request, before [Guard.Do] returns:
+// inside it, and must know whether that answer comes from the handler or from this
+// module. Package idempotency uses it. The guards inside call report with the
+// outcome of each request, before [Guard.Do] returns:
 //
-//   - a [Refusal] whose Ran is false: the guard refused, and its handler did not run;
-//   - a Refusal whose Ran is true: the handler ran, and the lease was lost before it
-//     had answered;
-//   - nil: the handler ran, and the answer is its own affair.
+//   - a [Refusal] whose Ran is false: the guard refused, and its handler did
+//     not run;
 //
-// Where guards are nested, the inner ones report, and the outer one is silent
-// unless it lost its own lease. A handler that panics under a good lease counts as
-// one that ran; a function of the rule that panics before the handler (KeyFunc, for
-// one) counts as a refusal ([ReasonInternal]).
+//   - a Refusal whose Ran is true: the handler ran, and the lease was lost
+//     before it had answered;
 //
-// report must be safe for concurrent use and must not block. It replaces the one
-// that ctx had before. A middleware that needs both calls [ReportOutcome] with its
-// own context.
+//   - nil: the handler ran, and the answer is the handler's own.
+//
+// Where guards are nested, the inner guards report. The outer guard reports only if
+// it lost its own lease. A handler that panics under a valid lease counts as a
+// handler that ran. A function of the guard that panics before the handler
+// ([KeyFunc], for example) counts as a refusal ([ReasonInternal]).
+//
+// report must be safe for concurrent use and must not block. It replaces the
+// function that ctx had before. Middleware that needs both calls [ReportOutcome]
+// with its own context.
 func WithOutcome(ctx context.Context, report func(refusal *Refusal)) context.Context {
 	return context.WithValue(ctx, outcomeKey{}, report)
 }
 
-// ReportOutcome tells the function of [WithOutcome], if ctx has one, what became of
+// ReportOutcome tells the function of [WithOutcome], if ctx has one, the outcome of
 // a request. It is for middleware that answers in place of a handler, as a guard
-// does.
+// does. A nil refusal says that the handler ran and gave the answer.
 func ReportOutcome(ctx context.Context, refusal *Refusal) {
 	if report, ok := ctx.Value(outcomeKey{}).(func(*Refusal)); ok {
 		report(refusal)

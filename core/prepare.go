@@ -2,8 +2,8 @@ package core
 
 import "context"
 
-// Prepared is a request whose keys are made, and whose locks are not taken yet.
-// The zero value is of no rule.
+// Prepared is a request whose keys are made, and whose locks are not taken yet. The
+// zero value belongs to no guard: it has no keys, and takes no lock.
 type Prepared struct {
 	guard *Guard // nil: the request runs without a lock
 	req   Request
@@ -11,9 +11,10 @@ type Prepared struct {
 	keys  []string
 }
 
-// Prepare is the first half of Guard.Enter: it makes the keys of a request, for
-// code that has to know them before it takes their locks. A request without a
-// matched route has none.
+// Prepare is the first half of [Guard.Enter]: it makes the keys of a request, for a
+// caller that must know the keys before it takes the locks. It reads the body if
+// the guard has [ReadBody]. A request without a matched route gives the zero
+// Prepared.
 func (g *Guard) Prepare(ctx context.Context, req Request) (Prepared, *Refusal) {
 	route, matched := req.Route()
 	if !matched {
@@ -31,10 +32,10 @@ func (g *Guard) Prepare(ctx context.Context, req Request) (Prepared, *Refusal) {
 	return Prepared{g, req, route, keys}, nil
 }
 
-// Keys returns the keys, which must not be changed.
+// Keys returns the keys. The caller must not change them.
 func (p Prepared) Keys() []string { return p.keys }
 
-// Enter is the second half of Guard.Enter: it takes the locks. It is called at most
+// Enter is the second half of [Guard.Enter]: it takes the locks. Call it at most
 // once.
 func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 	if p.guard == nil {

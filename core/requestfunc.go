@@ -6,10 +6,11 @@ import (
 	"reflect"
 )
 
-// RequestFunc finds out about a request what no protocol says in one way: above
-// all the principal (the user, the tenant, the API key), as authentication in
-// front has left it. The same function serves [ContextFunc], [PerPrincipal] and
-// idempotency.Scope, and in every framework, if it reads by [Request.Value]:
+// RequestFunc finds a value of a request that the protocols carry in different
+// ways: above all the principal (the user, the tenant, the API key), as
+// authentication in front has left it. The same function serves [ContextFunc],
+// [PerPrincipal] and idempotency.Scope. It works in every framework if it reads by
+// [Request.Value]:
 //
 //	func principal(_ context.Context, req core.Request) (string, error) {
 //		user, _ := req.Value("user").(*User) // c.Set("user", user), or context.WithValue
@@ -19,31 +20,32 @@ import (
 //		return user.ID, nil
 //	}
 //
-// [FromContext] is the function where the value is a string. It must never return
-// what a client may choose.
+// [FromContext] is the function for a value that is a string. A RequestFunc must
+// never return what a client may choose.
 //
-// ctx is the request's context. In gin and echo it does not hold what c.Set has
-// put into the framework's own context.
+// ctx is the context of the request. In gin and echo it does not contain what c.Set
+// has put into the framework's own context.
 //
-// An empty value refuses the request as the client's mistake, and is logged
-// through slog.Default at most once a second: most often the function looks in
-// the wrong place, or authentication does not stand in front. For a mistake that
-// is really the client's the function returns an error that matches ErrKey, which
-// is not logged. Any other error is the server's (ReasonInternal), and is logged.
-// A RequestFunc is called by many requests at the same time.
+// An empty value refuses the request as a mistake of the client, and is logged
+// through [log/slog.Default] at most once a second: most often the function looks
+// in the wrong place, or authentication does not stand in front. If the mistake is
+// really the client's, the function returns an error that matches [ErrKey], which
+// is not logged. Any other error is the server's ([ReasonInternal]), and is logged.
+//
+// Many requests call a RequestFunc at the same time.
 type RequestFunc func(ctx context.Context, req Request) (string, error)
 
-// FromContext returns the RequestFunc for a value that middleware in front has
-// put under a key: by c.Set in gin and echo, by context.WithValue in all
+// FromContext returns the [RequestFunc] for a value that middleware in front has
+// stored under a key: by c.Set in gin and echo, by [context.WithValue] in all
 // frameworks. See [Request.Value].
 //
 //	idempotency.Scope(core.FromContext(gin.AuthUserKey))
 //	core.PerPrincipal(core.FromContext("user"), 3, 10)
 //	core.ContextFunc("user", core.FromContext(userKey{}))
 //
-// The value is a string, or of a type made of it (type UserID string). Nothing
-// under the key is an empty value. A value of another type is the server's error,
-// which names the type; write a RequestFunc for it.
+// The value is a string, or of a type made of it (type UserID string). If nothing
+// is stored under the key, the value is empty. A value of another type is an error
+// of the server, which names the type; write a RequestFunc for it.
 func FromContext(key any) RequestFunc {
 	return func(_ context.Context, req Request) (string, error) {
 		v := req.Value(key)

@@ -2,11 +2,11 @@ package core
 
 import "github.com/interlock-go/interlock/core/driver"
 
-// Store is a backend that keeps locks; redisstore.New makes the one on Redis.
-// Its methods are for the authors of stores: see package driver.
+// Store is a backend that keeps locks. redisstore.New makes the one on Redis. Its
+// methods are for the authors of stores; see [driver.Store].
 type Store = driver.Store
 
-// What a Store is asked and answers; see package driver.
+// What a [Store] is asked and what it answers; see package driver.
 type (
 	// AcquireRequest asks for a lock.
 	AcquireRequest = driver.AcquireRequest

@@ -11,23 +11,24 @@ import (
 	"unicode/utf8"
 )
 
-// Key builds a lock key from its segments: the key that a guard's template
-// builds. Key("account", id) is what the template account/{id} makes of a
-// request with that id, so that a batch job and a handler exclude each other.
+// Key builds a lock key from its segments, as the template of a guard does.
+// Key("account", id) is what the template account/{id} makes of a request with that
+// id, so that a batch job and a handler exclude each other.
 //
-// Segments are joined with a slash. In each, every byte outside RFC 3986's
-// unreserved set (letters, digits, "-", ".", "_", "~") is percent-escaped, so
-// different segments never make the same key, whatever is in them: a slash,
-// braces, control characters and bytes that are no UTF-8 included. They are
-// compared as bytes, without normalization or folding of case.
+// Key joins the segments with slashes. In each segment it percent-escapes every
+// byte outside the unreserved characters of RFC 3986, 2.3 (letters, digits, "-",
+// ".", "_", "~"). Different segments therefore never make the same key, whatever
+// they contain: slashes, braces, control characters, bytes that are not UTF-8.
+// Segments are compared as bytes, without normalization and without folding of
+// case.
 //
-// Where the template has a form, account/{id:int}, the key has the canonical text
-// of the value: what strconv.FormatInt makes of a number, and what
+// Where the template has a form, account/{id:int}, the key contains the canonical
+// text of the value: what [strconv.FormatInt] makes of a number, and what
 // [Form.Canonical] makes of a text. Key itself changes nothing.
 //
-// It returns ErrKey when there is no segment, when one is empty, since everybody
-// whose value is missing would share one lock, or when the escaped key is longer
-// than 512 bytes.
+// Key returns an error that matches [ErrKey] if there is no segment, if a segment
+// is empty (all callers whose value is missing would share one lock), or if the
+// escaped key is longer than 512 bytes.
 func Key(segments ...string) (string, error) {
 	if len(segments) == 0 {
 		return "", fmt.Errorf("%w: no segments", ErrKey)
@@ -70,31 +71,32 @@ type namedFunc struct {
 	f    RequestFunc
 }
 
-// Placeholder is one value that a template takes from a request. Adapters that
-// know their routes beforehand check them at start-up; see Guard.Placeholders.
+// Placeholder is one value that a template takes from a request. An adapter that
+// knows its routes at start-up checks them then; see [Guard.Placeholders].
 type Placeholder struct {
 	// Source says where the value comes from.
 	Source Source
-	// Name is the name within the source, without the source's prefix; a
-	// header's is in canonical form.
+	// Name is the name within the source, without the prefix of the source. The
+	// name of a header is in canonical form.
 	Name string
-	// Form says which texts are one value, {id:int}; "" for each its own.
+	// Form says which texts are one value, {id:int}. Empty means that each text is
+	// a value of its own.
 	Form Form
 }
 
-// Source is where a placeholder's value comes from.
+// Source says where the value of a placeholder comes from.
 type Source string
 
 // The sources of a template.
 const (
-	// SourceParam is a route parameter, in gRPC a message field: {id}. A name
-	// that begins like one of the other sources is reached by {msg.header.id}.
+	// SourceParam is a route parameter, in gRPC a message field: {id}. If its name
+	// begins like another source, write {msg.header.id}.
 	SourceParam Source = "msg"
 	// SourceHeader is a header, in gRPC metadata: {header.X-Tenant}.
 	SourceHeader Source = "header"
 	// SourceQuery is a query parameter: {query.q}.
 	SourceQuery Source = "query"
-	// SourceContext is a function registered with ContextFunc: {ctx.tenant}.
+	// SourceContext is a function registered with [ContextFunc]: {ctx.tenant}.
 	SourceContext Source = "ctx"
 )
 

@@ -40,14 +40,15 @@ func visitOf(ctx context.Context) *visit {
 	return v
 }
 
-// BeginAnswer is for adapters: it is called once, with the context that Guard.Do
-// gave to its handler, when the handler begins an answer that cannot be taken
-// back, and before anything of it leaves. success says that the answer is one (in
-// HTTP a status below 400).
+// BeginAnswer is for adapters. An adapter calls it once, with the context that
+// [Guard.Do] gave to its handler, when the handler begins an answer that cannot be
+// taken back, and before any part of it leaves. success says whether the answer is
+// one of success (in HTTP a status below 400).
 //
-// It returns false if the answer must not leave, since the rule checks answers
-// (CheckAnswer) and the lock was lost: the adapter then drops what the handler
-// writes, and reports to Guard.Do that nothing was answered.
+// BeginAnswer returns false if the answer must not leave, because the guard checks
+// answers ([CheckAnswer]) and the lock was lost. The adapter then drops what the
+// handler writes, and reports to Guard.Do that nothing was answered. Without a
+// guard in ctx it returns true.
 func BeginAnswer(ctx context.Context, success bool) bool {
 	v := visitOf(ctx)
 	return v == nil || v.begin(success)
@@ -76,15 +77,21 @@ func (v *visit) confirm() error {
 }
 
 // Check asks the store whether every lock that ctx runs under is still held, and
-// renews them unless their leases are fixed. Call it just before a commit that
-// must not happen without the locks, or let Commit do it; what is left is the
-// time between the answer and the commit, which only a fencing token covers.
+// renews these locks unless their leases are fixed ([TTL]). Call it just before a
+// commit that must not happen without the locks, or let [Commit] call it. Between
+// the store's answer and the commit a short time remains, which only a fencing
+// token covers.
 //
-// It returns nil if all are held, and where a rule that fails open let the
-// request through without its lock; ErrLost or ErrMaxHold; ErrReleased if a lease
-// was released before; an error that matches ErrUnavailable if the store did not
-// answer within a sixth of the lease; the cause of ctx if that has ended; and
-// ErrNoLease if ctx runs under no lease.
+// Check returns nil if all locks are held, and also if a guard that fails open
+// ([FailOpen]) let the request through without its lock. Else its error matches one
+// of these:
+//
+//   - [ErrLost] or [ErrMaxHold]: a lease has ended.
+//   - [ErrReleased]: a lease was released before.
+//   - [ErrUnavailable]: the store did not answer within a sixth of the lease;
+//     or [ErrKeyOccupied].
+//   - [context.Cause] of ctx: ctx has ended.
+//   - [ErrNoLease]: ctx runs under no lease.
 func Check(ctx context.Context) error {
 	lease := LeaseFromContext(ctx)
 	if lease == nil {
@@ -119,9 +126,10 @@ func Check(ctx context.Context) error {
 	return nil
 }
 
-// Commit calls commit if every lock that ctx runs under is still held, as Check
-// finds out at that moment. Else commit is not called, and the error is that of
-// Check: roll back, which a deferred Rollback does by itself:
+// Commit calls commit if every lock that ctx runs under is still held, as [Check]
+// finds out at that moment, and returns the error of commit. Else it does not call
+// commit, and its error matches that of Check: roll back. A deferred Rollback does
+// that by itself:
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	if err != nil {
@@ -131,9 +139,9 @@ func Check(ctx context.Context) error {
 //	// ...
 //	return core.Commit(ctx, tx.Commit)
 //
-// A transaction whose context is the lease's is rolled back by database/sql
-// itself when the lease is lost while it is open; Commit is for the rest: a loss
-// that this process has not noticed yet.
+// If the context of a transaction is that of the lease, database/sql rolls it back
+// when the lease is lost while the transaction is open. Commit is for the other
+// case: a loss that this process has not noticed yet.
 func Commit(ctx context.Context, commit func() error) error {
 	if err := Check(ctx); err != nil {
 		return fmt.Errorf("interlock: not committed: %w", err)
