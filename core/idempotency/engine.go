@@ -228,7 +228,7 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 			Waits: c.wait > 0, Deadline: sent.Add(storeWait), Late: a.late,
 		})
 		if errors.Is(err, core.ErrPending) {
-			if wait.outOfTime(ctx) {
+			if wait.knows(ctx) {
 				return ClaimReply{State: StateInFlight}, nil
 			}
 			if ctx.Err() != nil {
@@ -246,6 +246,9 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 		switch {
 		case err != nil:
 			err = unavailable(err)
+			if wait.knows(ctx) && !errors.Is(err, ErrDamaged) && reasonOf(ctx, err) == core.ReasonNoRecord {
+				reply, err = ClaimReply{State: StateInFlight}, nil
+			}
 		case reply.State == StateGranted:
 			a.generation = reply.Generation
 			if now.Before(a.sent.Add(c.lease - drift(c.lease))) {

@@ -118,11 +118,12 @@ func (r *replayWait) end() {
 	}
 }
 
-// outOfTime reports whether the deadline of a duplicate that has waited is over, as
-// it may be while the store is asked once more. Then it is told what was known
-// before: that a request is in flight.
-func (r *replayWait) outOfTime(ctx context.Context) bool {
-	return r.woken != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
+// knows reports whether a duplicate that has waited, and gets no answer when it asks
+// the store once more, is told what was known before: that a request is in flight.
+// To tell it that nothing is known would be wrong, and a rule that fails open would
+// run its handler beside the one in flight. A client that has gone is told nothing.
+func (r *replayWait) knows(ctx context.Context) bool {
+	return r.woken != nil && !errors.Is(ctx.Err(), context.Canceled)
 }
 
 // reasonOf is core.ReasonOf, except that here a store that does not answer is one

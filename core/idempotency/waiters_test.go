@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 )
 
@@ -89,4 +90,44 @@ func TestDuplicatesThatWaitAreBounded(t *testing.T) {
 			w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "replay 201 run 1")
 		})
 	})
+}
+
+// A waiter asks again when the lease of the request in flight could be over. That the
+// store does not answer then does not undo what it said before.
+func TestADuplicateThatWaitsIsToldOfTheRequestInFlightWhenTheStoreFails(t *testing.T) {
+	never := func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) { panic("it runs") }
+	for name, broken := range map[string]fault{
+		"no answer in time":      {after: time.Minute},
+		"not sent in time":       {after: time.Minute, unsent: true},
+		"unreachable":            {err: core.ErrUnavailable, unsent: true},
+		"connection broken late": {err: core.ErrUnavailable, maybe: true},
+	} {
+		for mode, opts := range map[string][]idempotency.Option{"": nil, ", fails open": {idempotency.FailOpen()}} {
+			t.Run(name+mode, func(t *testing.T) {
+				inBubble(t, func(w *world) {
+					e := w.engine(append(opts, idempotency.WaitReplay(time.Minute), idempotency.Lease(3*time.Second))...)
+					w.inFlight(e, func() {
+						asked := 0
+						w.store.onCall(func(c call) fault {
+							if c.op != "claim" {
+								return fault{}
+							}
+							if asked++; asked == 1 {
+								return fault{}
+							}
+							return broken
+						})
+						w.want(serve(w.Context(), e, post("k"), never), "idempotency-in-flight")
+						if asked != 2 {
+							t.Errorf("asked %d times", asked)
+						}
+						w.store.up()
+					})
+					n := 0
+					w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "replay 201 run 1")
+					<-time.After(time.Minute) // until the late replies have come
+				})
+			})
+		}
+	}
 }
