@@ -36,7 +36,7 @@ func serveIdempotent(tb testing.TB, e *idemtest.Endpoint) idemtest.Client {
 	}
 	srv := start(tb, bank{}, grpc.ChainUnaryInterceptor(
 		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
-			if thrown := e.Front(ctx, func() { reply, err = handler(ctx, req) }); thrown != nil {
+			if thrown := e.Front(ctx, func() { reply, err = handler(e.InFront(ctx), req) }); thrown != nil {
 				return nil, status.Error(codes.Internal, fmt.Sprint(thrown))
 			}
 			return reply, err

@@ -17,7 +17,7 @@ import (
 
 // Run runs the table of all protocols. protocol is the builder's.
 func Run(t *testing.T, protocol string, build Builder) {
-	for _, c := range slices.Concat(table, stacked) {
+	for _, c := range slices.Concat(table, stacked, waiting, sealing, broken) {
 		t.Run(c.name, func(t *testing.T) {
 			srv := redistest.Shared
 			if c.own {

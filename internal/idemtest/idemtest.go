@@ -66,6 +66,9 @@ type Endpoint struct {
 	Again *idempotency.Engine
 	// HTTP is the handler instead, in cases of HTTP alone.
 	HTTP http.HandlerFunc
+	// Context, unless nil, makes the context of each request, as middleware in
+	// front does that sets a time limit.
+	Context func(context.Context) context.Context
 	// Left is closed when the context of a request in front of Idempotent has
 	// ended: the server knows that the client has gone.
 	Left chan struct{}
@@ -87,6 +90,14 @@ func (e *Endpoint) Front(ctx context.Context, next func()) (thrown any) {
 	defer func() { thrown = recover() }()
 	next()
 	return nil
+}
+
+// InFront returns the context of a request behind the middleware in front.
+func (e *Endpoint) InFront(ctx context.Context) context.Context {
+	if e.Context == nil {
+		return ctx
+	}
+	return e.Context(ctx)
 }
 
 // ServeHTTP is the handler of frameworks on net/http. account is the parameter
@@ -171,7 +182,8 @@ func serveHTTP(build HTTPBuilder) Builder {
 // front is Endpoint.Front in front of everything, as a server's middleware is.
 func front(e *Endpoint, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if thrown := e.Front(r.Context(), func() { next.ServeHTTP(w, r) }); thrown != nil {
+		limited := r.WithContext(e.InFront(r.Context()))
+		if thrown := e.Front(r.Context(), func() { next.ServeHTTP(w, limited) }); thrown != nil {
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = fmt.Fprint(w, thrown)
 		}
