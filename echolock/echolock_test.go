@@ -262,7 +262,7 @@ func TestClientThatLeavesFreesItsPlaceOrItsLockAndNothingIsWritten(t *testing.T)
 func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	lost := make(chan core.Loss, 10)
-	locker := httpxtest.Locker(t, rdb, core.Watchdog(150*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
+	locker := httpxtest.Locker(t, rdb, core.Watchdog(900*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
 	guard := core.Serialize(locker, "account/{id}")
 	mine := errors.New("mine")
 	e := newEcho()

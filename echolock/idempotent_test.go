@@ -146,7 +146,7 @@ func TestAnErrorAfterALossIsTheLoss(t *testing.T) {
 		rdb.FlushDB(ctx)
 		<-ctx.Done()
 		return context.Cause(ctx)
-	}, echolock.Idempotent(idemtest.Engine(t, idempotency.Lease(100*time.Millisecond))))
+	}, echolock.Idempotent(idemtest.Engine(t, idempotency.Lease(1500*time.Millisecond))))
 	idemtest.Post(t, httpxtest.Serve(t, e), "/").WantProblem(t, 500, "lost", "")
 }
 

@@ -258,7 +258,7 @@ func TestClientThatLeavesFreesItsPlaceOrItsLock(t *testing.T) {
 func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	lost := make(chan core.Loss, 10)
-	locker := httpxtest.Locker(t, rdb, core.Watchdog(150*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
+	locker := httpxtest.Locker(t, rdb, core.Watchdog(900*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
 	guard := core.Serialize(locker, "account/{id}")
 	refused := make(chan string, 10)
 	r := gin.New()
@@ -520,7 +520,7 @@ func TestMultipartFilesAreRemovedAlsoWhereTheRequestWasReplacedAgain(t *testing.
 
 func TestGinContextEndsWithTheLeaseIfItFallsBack(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	guard := core.Serialize(httpxtest.Locker(t, rdb, core.Watchdog(150*time.Millisecond)), "account/{id}")
+	guard := core.Serialize(httpxtest.Locker(t, rdb, core.Watchdog(900*time.Millisecond)), "account/{id}")
 	r := gin.New()
 	r.ContextWithFallback = true
 	r.GET("/:id", ginlock.Serialize(guard), func(c *gin.Context) { httpxtest.Lose(c, t, rdb) })

@@ -218,7 +218,7 @@ func TestGRPCsOwnRetryPolicyHonoursThePushBack(t *testing.T) {
 
 func TestLostLeaseIsTriedAgainByNobody(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := newLocker(t, rdb, core.Watchdog(150*time.Millisecond))
+	locker := newLocker(t, rdb, core.Watchdog(900*time.Millisecond))
 	var calls atomic.Int32
 	l := start(t, bank{call: func(ctx context.Context, _ string) (string, error) {
 		calls.Add(1)

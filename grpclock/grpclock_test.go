@@ -252,7 +252,7 @@ func TestPanicReleasesTheLockAndPassesThrough(t *testing.T) {
 func TestHandlerThatFailsAfterItsLeaseWasLostIsAbortedAndNotCanceled(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	losses := make(chan core.Loss, 10)
-	locker := newLocker(t, rdb, core.Watchdog(150*time.Millisecond), core.OnLost(func(l core.Loss) { losses <- l }))
+	locker := newLocker(t, rdb, core.Watchdog(900*time.Millisecond), core.OnLost(func(l core.Loss) { losses <- l }))
 	var end func(ctx context.Context) error
 	client := serve(t, bank{call: func(ctx context.Context, _ string) (string, error) {
 		lose(ctx, t, rdb)

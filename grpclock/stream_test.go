@@ -326,7 +326,7 @@ func TestStreamThatWaitsIsCanceledPromptly(t *testing.T) {
 
 func TestStreamThatLostItsLeaseReceivesAndSendsNoMore(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := newLocker(t, rdb, core.Watchdog(150*time.Millisecond))
+	locker := newLocker(t, rdb, core.Watchdog(900*time.Millisecond))
 	use := map[string]func(testpb.Bank_ChatServer) error{
 		"receive": func(s testpb.Bank_ChatServer) error { _, err := s.Recv(); return err },
 		"send":    func(s testpb.Bank_ChatServer) error { return s.Send(&testpb.Reply{Text: "stale"}) },

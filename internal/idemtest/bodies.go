@@ -154,7 +154,7 @@ var bodyTable = []httpCase{
 	{"a body that does not come whole, or in time", func(f *httpFixture) {
 		build := f.serveWith(f, &Endpoint{Engine: f.engine(), HTTP: func(http.ResponseWriter, *http.Request) { f.Error("the handler ran") }})
 		srv := httptest.NewUnstartedServer(build)
-		srv.Config.ReadTimeout = 300 * time.Millisecond
+		srv.Config.ReadTimeout = 1500 * time.Millisecond
 		srv.Start()
 		defer srv.Close()
 		for what, want := range map[string]struct {

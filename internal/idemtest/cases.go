@@ -465,7 +465,7 @@ var table = []row{
 		f.want("retry", e.pay("k"), fresh(2))
 	}},
 	{name: "the claim is lost under the handler", run: func(f *fixture) {
-		e := f.serve(f.engine(idempotency.Lease(300*time.Millisecond)), func(ctx context.Context, _ string, _ int64) (Outcome, string) {
+		e := f.serve(f.engine(idempotency.Lease(1500*time.Millisecond)), func(ctx context.Context, _ string, _ int64) (Outcome, string) {
 			f.rdb.FlushDB(context.WithoutCancel(ctx))
 			f.wait("the loss is noticed", ctx.Done())
 			return Nothing, ""
@@ -486,7 +486,7 @@ var table = []row{
 	{name: "a process dies and another takes over", run: func(f *fixture) {
 		var b bank
 		g := newGate()
-		dying := f.engine(idempotency.Lease(200 * time.Millisecond))
+		dying := f.engine(idempotency.Lease(time.Second))
 		first := f.serve(dying, g.held(says(Nothing, ""))).start("k")
 		f.wait("inside", g.inside)
 		die(dying)
@@ -503,7 +503,7 @@ var table = []row{
 	{name: "a process dies after the effect", run: func(f *fixture) {
 		var b bank
 		g := newGate()
-		dying := f.engine(idempotency.Lease(200 * time.Millisecond))
+		dying := f.engine(idempotency.Lease(time.Second))
 		first := f.serve(dying, f.marks(g.held(says(Nothing, "")))).start("k")
 		f.wait("inside", g.inside)
 		die(dying)
@@ -518,7 +518,7 @@ var table = []row{
 	}},
 	{name: "an expired key", run: func(f *fixture) {
 		var b bank
-		e := f.serve(f.engine(idempotency.Lease(50*time.Millisecond), idempotency.Retention(50*time.Millisecond),
+		e := f.serve(f.engine(idempotency.Lease(time.Second), idempotency.Retention(time.Second),
 			idempotency.Tombstone(time.Hour)), b.pay)
 		f.want("first", e.pay("k"), fresh(1))
 		f.eventually("it has expired", func() bool { return e.pay("k") == refused(core.ReasonKeyExpired) })

@@ -73,7 +73,7 @@ var stacked = []row{
 		var b bank
 		e := f.serveStacked(&Endpoint{
 			Engine: f.engine(),
-			Lock:   core.Serialize(f.locker(), "account/{id}", core.Watchdog(300*time.Millisecond)),
+			Lock:   core.Serialize(f.locker(), "account/{id}", core.Watchdog(1500*time.Millisecond)),
 			Handle: func(ctx context.Context, _ string, _ int64) (Outcome, string) {
 				b.effects.Add(1)
 				f.rdb.Del(context.WithoutCancel(ctx), "interlock:{account/42}")
