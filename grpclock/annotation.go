@@ -18,8 +18,8 @@ import (
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
-// ProtoOption changes where descriptors are found, and what rules are made of
-// them.
+// ProtoOption configures [FromProto] and [Rules.Validate]: where they find
+// descriptors, and which options the rules get.
 type ProtoOption func(*protoOptions)
 
 type protoOptions struct {
@@ -35,8 +35,8 @@ func newProtoOptions(opts []ProtoOption) protoOptions {
 	return o
 }
 
-// Files says which protos to look at. Default, and for nil: all whose generated
-// code is linked into the program (protoregistry.GlobalFiles).
+// Files sets the protos to read. Default, and if files is nil: all protos whose
+// generated code is linked into the program ([protoregistry.GlobalFiles]).
 func Files(files *protoregistry.Files) ProtoOption {
 	return func(o *protoOptions) {
 		if files != nil {
@@ -45,22 +45,24 @@ func Files(files *protoregistry.Files) ProtoOption {
 	}
 }
 
-// RuleOptions gives all rules options that an annotation does not have, such as
-// core.MaxHold or core.FailOpen, and defaults for those that it has. Default:
-// none.
+// RuleOptions adds options to every rule that [FromProto] makes. They set what an
+// annotation cannot express, such as [core.MaxHold] or [core.FailOpen], and give
+// defaults for what it can: a value in the annotation takes precedence.
+// [Rules.Validate] ignores them. Default: no options.
 func RuleOptions(opts ...core.Option) ProtoOption {
 	return func(o *protoOptions) { o.rule = append(o.rule, opts...) }
 }
 
-// FromProto makes the rules of all methods that are annotated with
-// (interlock.v1.serialize); see package lockpb. Call it once at start-up. It
-// returns core.ErrConfig if an annotation cannot work, which names every such
-// method, the field and what there is: a bad template or duration, a field that
-// does not exist, has no type that a key can be made of or none that its form fits, and a method that
-// declares NO_SIDE_EFFECTS.
+// FromProto makes the rules of all methods that have the option
+// (interlock.v1.serialize) (see package [lockpb]). Call it once at start-up.
 //
-// Services that this program only calls may be among them; their rules are never
-// used.
+// It returns [core.ErrConfig] if an annotation cannot work. The error names every
+// such method, the field and what is accepted. Causes are a bad template or
+// duration, a field that does not exist, a field whose type cannot be part of a key
+// or does not fit its form, and a method that declares NO_SIDE_EFFECTS.
+//
+// The rules may include services that this program only calls; the program never
+// uses their rules.
 func FromProto(l *core.Locker, opts ...ProtoOption) (Rules, error) {
 	o := newProtoOptions(opts)
 	rules := Rules{}
@@ -85,10 +87,10 @@ func FromProto(l *core.Locker, opts ...ProtoOption) (Rules, error) {
 	return rules, nil
 }
 
-// guard makes a method's rule, or nil if it has no annotation.
+// guard makes the rule of a method. It returns nil if the method has no annotation.
 func (o *protoOptions) guard(l *core.Locker, method protoreflect.MethodDescriptor) (*core.Guard, error) {
-	// Files that were loaded at run time may hold the option as unknown bytes,
-	// or as a dynamic message: once more over the wire it is ours.
+	// Files that were loaded at run time may hold the option as unknown bytes or
+	// as a dynamic message. Encoding and decoding makes it a *lockpb.Serialize.
 	wire, err := proto.Marshal(method.Options())
 	if err != nil {
 		return nil, err
@@ -105,7 +107,7 @@ func (o *protoOptions) guard(l *core.Locker, method protoreflect.MethodDescripto
 	if a.GetKey() != "" {
 		keys = append([]string{a.GetKey()}, keys...)
 	}
-	rule := slices.Clip(o.rule) // appended to by every method
+	rule := slices.Clip(o.rule) // every method appends to it
 	switch {
 	case options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS:
 		return nil, errors.New("idempotency_level is NO_SIDE_EFFECTS: what changes nothing needs no lock; drop one of the two")
@@ -139,16 +141,16 @@ func (o *protoOptions) guard(l *core.Locker, method protoreflect.MethodDescripto
 	return guard, checkFields(guard, method.Input())
 }
 
-// Validate holds the rules against a server with all its services registered,
-// and returns core.ErrConfig if one cannot work: a method that the service does
-// not have, a field that its request does not have or that no key can be made
-// of. Every error names the method, the field and what there is. Call it before
-// Serve.
+// Validate compares the rules with a server. Register all services first, and call
+// Validate before Serve. It returns [core.ErrConfig] if a rule cannot work: the
+// service does not have the method, or the request does not have the field, or the
+// field cannot be part of a key. The error names every such method, the field and
+// what is accepted.
 //
-// A rule for a service that the server does not have is a mistake unless the
-// protos know the method: a program may be linked with more services than it
-// serves. A registered service whose protos are not known (Files) is not checked
-// further.
+// A rule for a service that the server does not have is an error, unless a known
+// proto has the method: a program may be linked with more services than it serves.
+// If the proto of a registered service is not known ([Files]), Validate checks the
+// method's name only.
 func (r Rules) Validate(server interface {
 	GetServiceInfo() map[string]grpc.ServiceInfo
 }, opts ...ProtoOption,
@@ -194,7 +196,8 @@ func (o *protoOptions) check(services map[string]grpc.ServiceInfo, fullMethod st
 	return checkFields(guard, desc.Input())
 }
 
-// checkFields looks for a rule's placeholders in the request message.
+// checkFields checks that the request message has the fields of a rule's
+// placeholders.
 func checkFields(guard *core.Guard, input protoreflect.MessageDescriptor) error {
 	for _, p := range guard.Placeholders() {
 		switch p.Source {
@@ -213,15 +216,15 @@ func checkFields(guard *core.Guard, input protoreflect.MessageDescriptor) error 
 	return nil
 }
 
-// bad says which method an error is about.
+// bad adds the name of the method to an error.
 func bad(fullMethod string, err error) error {
-	if errors.Is(err, core.ErrConfig) { // the core has said so already
+	if errors.Is(err, core.ErrConfig) { // wrapped by core already
 		return fmt.Errorf("grpclock: method %q: %w", fullMethod, err)
 	}
 	return fmt.Errorf("%w: method %q: %w", core.ErrConfig, fullMethod, err)
 }
 
-// joined makes one error of all, in an order that does not change.
+// joined makes one error of all, in a fixed order.
 func joined(errs []error) error {
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)

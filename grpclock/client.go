@@ -16,22 +16,24 @@ import (
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
-// IdempotencyKey is the metadata that names a logical call, the same over all
-// its tries.
+// IdempotencyKey is the name of the metadata that identifies a logical call. Its
+// value is the same in all tries of the call.
 const IdempotencyKey = "idempotency-key"
 
-// RetryOption changes how a client tries again.
+// RetryOption configures [UnaryClientRetry].
 type RetryOption func(*retryOptions)
 
 type retryOptions struct{ tries int }
 
-// Tries bounds how often a call is sent, the first time included. Default, and
-// for anything below 1: 8. Where the server asks for 100 ms, the pauses between
-// eight tries are 7 s at least: a call that is refused at once (a full queue, a
-// key that is in flight) goes on for longer than the 5 s for which a rule waits
-// by default. Where each try waits these 5 s, eight outlast the default lease of
-// 30 s, after which the lock of a crashed process is free. The deadline of the
-// call bounds them all.
+// Tries limits how often the client sends a call, the first time included. Default,
+// and if n is below 1: 8. The deadline of the call limits all tries together.
+//
+// The default fits the defaults of the server. If the server asks for pauses of
+// 100 ms, the pauses between eight tries are at least 7 s in total. So a call that is
+// refused at once (a full queue, a key that is in flight) continues for longer than
+// the 5 s for which a rule waits by default. If each try waits these 5 s, eight tries
+// last longer than the default lease of 30 s, after which the lock of a crashed
+// process is free.
 func Tries(n int) RetryOption {
 	return func(o *retryOptions) {
 		if n >= 1 {
@@ -40,13 +42,18 @@ func Tries(n int) RetryOption {
 	}
 }
 
-// UnaryClientRetry sends a call again that a guard refused and that carries
-// RetryInfo: its handler did not run. Nothing else is retried, whatever its code,
-// and no refusal of another method: a server that hands on what it got from the
-// next one may have had an effect before. The first pause is as long as the server
-// asks, each further one twice as long as the last up to 2 s; a random part of it
-// is added, so that calls that were refused together do not come back together.
-// When the call's deadline would be over by then, the last error is returned.
+// UnaryClientRetry returns an interceptor that sends a call again if the server
+// refused it with RetryInfo: the handler did not run. It retries no other error,
+// whatever the code, and no refusal of another method: a server that returns the
+// refusal of a further server may have had an effect before.
+//
+// The first pause is as long as the server asks. Each further pause is twice as
+// long as the one before, up to 2 s, but never shorter than the server asks. The
+// interceptor adds a random time of up to the same length, so that calls that were
+// refused together do not return together. If the call's deadline would pass during
+// the pause, the interceptor returns the last error at once. If the call's context
+// ends during the pause, it returns the status of that end (CANCELED or
+// DEADLINE_EXCEEDED). It is safe for concurrent use.
 //
 // A retry policy in the service config obeys the same hint by the trailer
 // grpc-retry-pushback-ms. Use one of the two, or their tries multiply.
@@ -81,11 +88,11 @@ func UnaryClientRetry(opts ...RetryOption) grpc.UnaryClientInterceptor {
 	}
 }
 
-// maxPause is up to where the pauses between tries grow, without their random
+// maxPause is the greatest pause that growth alone can reach, without the random
 // part.
 const maxPause = 2 * time.Second
 
-// grown is the pause after a number of tries, where the server asks for delay.
+// grown returns the pause after a number of tries if the server asks for delay.
 func grown(delay time.Duration, tries int) time.Duration {
 	pause := delay
 	for ; tries > 1 && pause < maxPause; tries-- {
@@ -94,7 +101,8 @@ func grown(delay time.Duration, tries int) time.Duration {
 	return max(delay, min(pause, maxPause))
 }
 
-// hint returns after how long a guard's refusal of the method may be tried again.
+// hint returns the pause that a refusal of the method asks for, and false if err is
+// no such refusal.
 func hint(method string, err error) (delay time.Duration, ok bool) {
 	st, _ := status.FromError(err)
 	ours := false
@@ -103,16 +111,17 @@ func hint(method string, err error) (delay time.Duration, ok bool) {
 		case *errdetails.ErrorInfo:
 			ours = ours || d.GetDomain() == Domain && d.GetMetadata()[grpcx.MethodKey] == method
 		case *errdetails.RetryInfo:
-			// Half of all time leaves room for the random part.
+			// Half of the range of a Duration leaves room for the random part.
 			delay, ok = min(max(d.GetRetryDelay().AsDuration(), 0), math.MaxInt64/2), true
 		}
 	}
 	return delay, ok && ours
 }
 
-// UnaryClientIdempotencyKey gives every call that has no metadata
-// idempotency-key one of its own, a random UUID. It stands before what retries,
-// or each try has another key:
+// UnaryClientIdempotencyKey returns an interceptor that adds the metadata
+// idempotency-key, with a random UUID (RFC 9562, version 4), to every call that has
+// none. It is safe for concurrent use. Put it before the interceptor that retries;
+// otherwise each try has another key:
 //
 //	grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry())
 //

@@ -11,15 +11,19 @@ import (
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
-// Rules says which methods run under which guard, by full method:
-// "/package.Service/Method". A method without a rule runs unlocked. FromProto
-// makes the rules that protos declare; a map literal is for protos of others.
-// The interceptors take a copy of what they are given.
+// Rules maps a full method, "/package.Service/Method", to the rule under which it
+// runs. A method that is not in the map runs without a lock, and so do all methods
+// for a nil map. [FromProto] makes the rules that protos declare; write a map
+// literal for protos that are not yours. The interceptors copy the map when they
+// are made: later changes have no effect.
 type Rules map[string]*core.Guard
 
-// UnaryServerInterceptor runs the unary methods that have a rule under their
-// locks. It chains with others (grpc.ChainUnaryInterceptor) and goes behind
-// authentication. It panics if a rule's guard is nil.
+// UnaryServerInterceptor returns an interceptor that runs the unary methods in rules
+// under their locks. It chains with other interceptors
+// ([grpc.ChainUnaryInterceptor]); put it behind authentication. It is safe for
+// concurrent use.
+//
+// UnaryServerInterceptor panics if a rule is nil.
 func UnaryServerInterceptor(rules Rules, opts ...Option) grpc.UnaryServerInterceptor {
 	o := newOptions(opts)
 	methods := newMethods(rules)
@@ -41,12 +45,14 @@ func UnaryServerInterceptor(rules Rules, opts ...Option) grpc.UnaryServerInterce
 	}
 }
 
-// StreamServerInterceptor runs the streams that have a rule under their locks,
-// each for as long as it lasts. If the rule asks for a field, the first message
-// is received before the handler runs and handed to it by its first RecvMsg; a
-// rule on metadata alone waits for no message. When the lease is lost, RecvMsg
-// and SendMsg fail like the stream's context. It panics if a rule's guard is
-// nil.
+// StreamServerInterceptor returns an interceptor that runs the streams in rules
+// under their locks, from before the handler until the stream ends. If the rule
+// needs a field, the interceptor receives the first message before the handler
+// runs, and the handler's first RecvMsg returns it. A rule that needs only metadata
+// waits for no message. After the lease is lost, RecvMsg and SendMsg return the
+// error of the stream's context. The interceptor is safe for concurrent use.
+//
+// StreamServerInterceptor panics if a rule is nil.
 func StreamServerInterceptor(rules Rules, opts ...Option) grpc.StreamServerInterceptor {
 	o := newOptions(opts)
 	methods := newMethods(rules)
@@ -69,7 +75,8 @@ func StreamServerInterceptor(rules Rules, opts ...Option) grpc.StreamServerInter
 	}
 }
 
-// Option changes how streams are read and refusals are answered.
+// Option configures [UnaryServerInterceptor], [StreamServerInterceptor] and
+// [Idempotent]. Options do not change after construction.
 type Option func(*options)
 
 type options struct {
@@ -85,8 +92,8 @@ func newOptions(opts []Option) *options {
 	return o
 }
 
-// refuse answers a refusal. Without an error the client would take a call whose
-// handler never ran for a success.
+// refuse answers with a refusal. Without an error the client would treat a call
+// whose handler never ran as a success.
 func (o *options) refuse(ctx context.Context, fullMethod string, refusal *core.Refusal) error {
 	if err := o.render(ctx, fullMethod, refusal); err != nil {
 		return err
@@ -94,9 +101,10 @@ func (o *options) refuse(ctx context.Context, fullMethod string, refusal *core.R
 	return Status(ctx, fullMethod, refusal)
 }
 
-// Render replaces the errors that refusals become, all of them. It is given the
-// call's context, so it can set trailers with grpc.SetTrailer. Where it returns
-// nil, Status answers. Default, and for nil: Status.
+// Render sets the function that makes the error of every refusal. f receives the
+// call's context, so it can set trailers by [grpc.SetTrailer]. If f returns nil, the
+// interceptor uses [Status]. f must be safe for concurrent use. Default, and if f is
+// nil: Status.
 func Render(f func(ctx context.Context, fullMethod string, refusal *core.Refusal) error) Option {
 	return func(o *options) {
 		if f != nil {
@@ -105,10 +113,10 @@ func Render(f func(ctx context.Context, fullMethod string, refusal *core.Refusal
 	}
 }
 
-// FirstMessageWait bounds how long a stream whose key is in its first message
-// may keep it back; then it is refused as one without a key
-// (INVALID_ARGUMENT). Nothing is locked meanwhile. Default, and for anything not
-// positive: 10 s.
+// FirstMessageWait limits how long the interceptor waits for the first message of a
+// stream whose key is in that message. After d the stream is refused like one
+// without a key (INVALID_ARGUMENT). The stream holds no lock meanwhile. Unary
+// methods ignore the option. Default, and if d is not positive: 10 s.
 func FirstMessageWait(d time.Duration) Option {
 	return func(o *options) {
 		if d > 0 {
@@ -117,7 +125,7 @@ func FirstMessageWait(d time.Duration) Option {
 	}
 }
 
-// newMethods looks everything up that does not depend on the call.
+// newMethods prepares all that does not depend on the call.
 func newMethods(rules Rules) map[string]*grpcx.Method {
 	methods := make(map[string]*grpcx.Method, len(rules))
 	for name, guard := range rules {
@@ -129,13 +137,15 @@ func newMethods(rules Rules) map[string]*grpcx.Method {
 	return methods
 }
 
-// Domain is the domain of the ErrorInfo in all refusals.
+// Domain is the domain of the ErrorInfo in every refusal: "interlock".
 const Domain = grpcx.Domain
 
-// Status is how refusals are rendered by default: the code of the reason, fixed
-// text, ErrorInfo with the reason, and where the same call may be sent again
-// RetryInfo and the trailer grpc-retry-pushback-ms; -1 there after a lost lease,
-// so that nobody sends it again. A function for Render can fall back on it.
+// Status makes the status error of a refusal. The error has the code of the reason,
+// fixed text, and an ErrorInfo with the reason and the full method. If the client
+// may send the same call again, the error has RetryInfo, and Status sets the trailer
+// grpc-retry-pushback-ms (milliseconds) on the call of ctx. After a lost lease it is
+// -1, so that no client sends the call again. Status is the default of [Render]; a
+// function for Render can call it.
 func Status(ctx context.Context, fullMethod string, refusal *core.Refusal) error {
 	return grpcx.Status(ctx, fullMethod, refusal)
 }

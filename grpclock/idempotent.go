@@ -14,24 +14,28 @@ import (
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
-// Methods says which unary methods are idempotent, by full method:
-// "/package.Service/Method". Others run as they are. What differs from method to
-// method its engine is told:
+// Methods maps a full method, "/package.Service/Method", to the engine that makes
+// the unary method idempotent. A method that is not in the map runs as it is. Options
+// that differ between methods go to [idempotency.Engine.With]:
 //
 //	grpclock.Methods{"/bank.v1.Bank/Pay": engine.With(idempotency.Under(debit))}
 type Methods map[string]*idempotency.Engine
 
-// Idempotent returns an interceptor that carries a call out once for each
-// idempotency key, and answers those that are sent again with the reply or status
-// of the first: see the package comment. The key is the field request_id of the
-// message (AIP-155), or where it is empty or there is none the metadata
-// idempotency-key.
+// Idempotent returns an interceptor that runs the handler once for each idempotency
+// key. A client that sends the call again gets the stored reply or status of the
+// first call (see the package comment). The key is the field request_id of the
+// message (AIP-155). If the message has no such field, or the field is empty, the
+// key is the metadata idempotency-key ([IdempotencyKey]).
 //
-// It chains with others and goes behind authentication, and in front of what
-// makes statuses of errors that are none, if those are to be stored. It panics if
-// an engine is nil or a method is known to be a stream, by its name: a stream
-// cannot be replayed, and would run unprotected. Methods.Validate finds those
-// whose proto is not linked in.
+// The interceptor chains with others and is safe for concurrent use. Put it behind
+// authentication. Put it in front of interceptors that make statuses from other
+// errors, if those statuses are to be stored. It copies methods: later changes have
+// no effect.
+//
+// Idempotent panics if an engine is nil. It also panics, with the method's name, if
+// a linked proto says that a method is a stream: a stream cannot be replayed, and
+// would run unprotected. [Methods.Validate] finds streams whose proto is not linked
+// into the program.
 func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 	o := newOptions(opts)
 	known := make(map[string]*idempotent, len(methods))
@@ -44,7 +48,7 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 			if desc.IsStreamingClient() || desc.IsStreamingServer() {
 				panic(bad(name, errStream))
 			}
-			// Without the type, replays are made without it: see reply.
+			// If the type is not linked in, reply makes replays without it.
 			m.output, _ = protoregistry.GlobalTypes.FindMessageByName(desc.Output().FullName())
 		}
 		known[name] = m
@@ -85,9 +89,9 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 // errStream is why a method cannot be idempotent.
 var errStream = errors.New("it is a stream, and only unary methods can be idempotent")
 
-// Validate holds the methods against a server with all its services registered,
-// and returns core.ErrConfig, with their names, for those that it does not have
-// and those that are streams. Call it before Serve.
+// Validate compares the methods with a server. Register all services first, and call
+// Validate before Serve. It returns [core.ErrConfig], with the names, if the server
+// does not have a method or a method is a stream.
 func (m Methods) Validate(server interface {
 	GetServiceInfo() map[string]grpc.ServiceInfo
 },
@@ -109,17 +113,17 @@ func (m Methods) Validate(server interface {
 	return joined(errs)
 }
 
-// idempotent is what is known of a method before it is called.
+// idempotent holds what is known of a method before a call.
 type idempotent struct {
 	*grpcx.Method
 	engine *idempotency.Engine
 	output protoreflect.MessageType // of the reply; nil if none is linked in
 }
 
-// call is a call for the engine.
+// call is the call that the engine sees.
 type call struct{ grpcx.Request }
 
-// Protocol returns GRPC.
+// Protocol returns [idempotency.GRPC].
 func (c *call) Protocol() string { return idempotency.GRPC }
 
 // Target returns the full method.
@@ -133,7 +137,7 @@ func (c *call) Origin() (host, path, query string) {
 	return host, c.Name, ""
 }
 
-// Key returns the field request_id, or else the metadata.
+// Key returns the field request_id, or else the metadata [IdempotencyKey].
 func (c *call) Key() []string {
 	if msg, err := c.Message(); err == nil {
 		m := msg.ProtoReflect()

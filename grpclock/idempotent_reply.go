@@ -17,13 +17,14 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 )
 
-// recorder keeps the metadata that a handler sends, until its answer is stored.
-// It stands in the context where grpc.SetHeader, SendHeader and SetTrailer find
-// it; grpc.SetSendCompressor does not work with it, and says so.
+// recorder keeps the metadata that a handler sends until the answer is stored. The
+// handler's context holds it, so that [grpc.SetHeader], [grpc.SendHeader] and
+// [grpc.SetTrailer] use it. [grpc.SetSendCompressor] does not work with it, and
+// returns an error.
 type recorder struct {
 	method string
 
-	mu              sync.Mutex // handlers send from any goroutine
+	mu              sync.Mutex // handlers may send from several goroutines
 	header, trailer metadata.MD
 }
 
@@ -38,7 +39,7 @@ func (r *recorder) SetHeader(md metadata.MD) error {
 	return nil
 }
 
-// SendHeader only notes the metadata: nothing may leave before the answer is
+// SendHeader only notes the metadata: nothing may be sent before the answer is
 // stored.
 func (r *recorder) SendHeader(md metadata.MD) error { return r.SetHeader(md) }
 
@@ -50,7 +51,8 @@ func (r *recorder) SetTrailer(md metadata.MD) error {
 	return nil
 }
 
-// answer is what is to be stored. A reply that cannot be is sent all the same.
+// answer returns the response to store. A reply that cannot be stored is sent all
+// the same.
 func (r *recorder) answer(attempt *idempotency.Attempt, reply any, err error) idempotency.Response {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,8 +61,8 @@ func (r *recorder) answer(attempt *idempotency.Attempt, reply any, err error) id
 	if err != nil {
 		st := statusOf(err).Proto() // a copy
 		a.Status = int(st.GetCode())
-		// As the server sends it, to which a message is any bytes: each that is
-		// no UTF-8 is replaced. The protobuf of a status refuses them.
+		// The server sends a message of any bytes and replaces those that are no
+		// UTF-8. The protobuf of a status refuses them, so they are replaced here.
 		st.Message = string([]rune(st.GetMessage()))
 		msg, ok = st, true
 	}
@@ -73,7 +75,7 @@ func (r *recorder) answer(attempt *idempotency.Attempt, reply any, err error) id
 	return a
 }
 
-// statusOf makes a status of a handler's error as the server does.
+// statusOf makes a status from a handler's error, as the server does.
 func statusOf(err error) *status.Status {
 	st, ok := status.FromError(err)
 	if !ok {
@@ -82,8 +84,8 @@ func statusOf(err error) *status.Status {
 	return st
 }
 
-// send sends the metadata. It fails where the client has gone, and where there
-// is no call that could have any.
+// send sends the metadata. It ignores errors: the client may have left, or the
+// context may belong to no call.
 func (r *recorder) send(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +93,7 @@ func (r *recorder) send(ctx context.Context) {
 	_ = grpc.SetTrailer(ctx, r.trailer)
 }
 
-// replay answers with a stored response.
+// replay sends a stored response.
 func (m *idempotent) replay(ctx context.Context, r *idempotency.Response) (any, error) {
 	header := metadata.Join(r.Header, metadata.Pairs(strings.ToLower(idempotency.ReplayedHeader), "true"))
 	_ = grpc.SetHeader(ctx, header)
@@ -107,8 +109,8 @@ func (m *idempotent) replay(ctx context.Context, r *idempotency.Response) (any, 
 	return m.reply(r.Body)
 }
 
-// reply makes the message that has this encoding. Where its type is not known,
-// one without fields keeps it all, and is encoded the same.
+// reply decodes a stored message. If the type is not known, it returns a message
+// without fields that keeps the bytes as unknown fields, and is encoded the same.
 func (m *idempotent) reply(b []byte) (any, error) {
 	if m.output != nil {
 		msg := m.output.New().Interface()

@@ -17,22 +17,22 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// maxKeys bounds the keys of one span; there may be any number in a LockAll.
+// maxKeys limits the keys of one span; a LockAll may have any number.
 const maxKeys = 16
 
-// call is one observation: an acquisition, and the lease that comes of it.
+// call is one observation: an acquisition, and the lease that it yields.
 //
-// acquired comes first, but lost can be called beside or even before it (the
-// lock was granted in a queue and lost before its waiter woke), and beside
-// released (a loss ends the handler's context before it is reported). What each
-// of them undoes is therefore decided by state alone.
+// core calls acquired first, with two exceptions. It can call lost beside or before
+// acquired: the lock was granted in a queue and lost before its waiter woke. It can
+// call lost beside released: a loss ends the handler's context before core reports
+// it. Therefore state alone decides what each of them undoes.
 type call struct {
 	observer *Observer
 	rule     *rule
-	caller   context.Context // what the lock was asked for under
+	caller   context.Context // of the acquisition
 	keys     []string
 
-	// For the acquisition alone: used on its goroutine, until acquired.
+	// For the acquisition only: used on its goroutine until acquired.
 	ctx      context.Context // with the span, for exemplars
 	span     trace.Span
 	disorder bool
@@ -43,16 +43,15 @@ type call struct {
 	state     atomic.Uint32
 }
 
-// The bits of call.state. Each is set once, and whoever sets it does what goes
-// with it.
+// The bits of call.state. Each is set once. The goroutine that sets a bit does the
+// work that belongs to it.
 const (
 	counted uint32 = 1 << iota // the lease is in interlock.leases
-	over                       // released or lost, and out of it again
+	over                       // released or lost, and no longer in interlock.leases
 	mourned                    // counted and logged as lost
 )
 
-// disordered implements core.Observation. It is called while the lock is asked
-// for.
+// disordered implements core.Observation. core calls it during the acquisition.
 func (c *call) disordered(string, string) { c.disorder = true }
 
 // acquired implements core.Observation.
@@ -80,12 +79,13 @@ func (c *call) acquired(a core.Acquired) {
 		in.attempts.Add(c.ctx, int64(a.Attempts), c.rule.add...)
 	}
 	if reentered := a.Reentered && a.Err == nil; reentered {
-		c.reentered.Store(true) // waited for nothing, and is no lease of its own
+		c.reentered.Store(true) // it did not wait, and is not a lease of its own
 	} else {
 		in.acquire.Record(c.ctx, a.Waited.Seconds(), c.rule.byOutcome[how].record...)
 		if a.Err == nil {
-			// First up, then the mark that makes somebody count it down: so it
-			// is never below zero. If it was lost already, that is our part.
+			// Count up first, then set the bit that lets end count down: so the
+			// counter is never below zero. If the lease is over already, end left
+			// the counter alone, and this goroutine counts down.
 			in.leases.Add(c.ctx, 1, c.rule.add...)
 			if c.state.Or(counted)&over != 0 {
 				in.leases.Add(c.ctx, -1, c.rule.add...)
@@ -149,15 +149,15 @@ func (c *call) lost(l core.Loss) {
 	c.end(c.caller, l.Held, how)
 }
 
-// past starts a span, below the caller's, for what began some time ago and has
-// just ended.
+// past starts a span below the caller's span, for an operation that began some time
+// ago and has just ended.
 func (c *call) past(name string, took time.Duration) (context.Context, trace.Span) {
 	start := c.rule.start[:len(c.rule.start):len(c.rule.start)] // shared: append copies
 	return c.observer.tracer.Start(c.caller, name, append(start, trace.WithTimestamp(time.Now().Add(-took)))...)
 }
 
-// end takes the lease out of the count of those that are held, unless it is out
-// or was never in it.
+// end removes the lease from interlock.leases, unless it was removed before or was
+// never counted.
 func (c *call) end(ctx context.Context, after time.Duration, how outcome) {
 	if c.state.Or(over)&(counted|over) != counted {
 		return
@@ -167,8 +167,8 @@ func (c *call) end(ctx context.Context, after time.Duration, how outcome) {
 	in.hold.Record(ctx, after.Seconds(), c.rule.byOutcome[how].record...)
 }
 
-// loss counts and logs a lost lease, the first time. The lease of several locks
-// may hear of each.
+// loss counts and logs a lost lease, the first time only: core may report each lock
+// of a lease of several locks.
 func (c *call) loss(ctx context.Context, l core.Loss, err error) {
 	if c.state.Or(mourned)&mourned != 0 {
 		return
@@ -176,8 +176,8 @@ func (c *call) loss(ctx context.Context, l core.Loss, err error) {
 	c.reason.Store(&l.Reason)
 	o := c.observer
 	o.instruments.lost.Add(ctx, 1, c.rule.with(attrLossReason.String(string(l.Reason))))
-	// Where the lease ran out by agreement, the holder was told in time. Where
-	// the store forgot it or was out of reach, somebody else may have had it.
+	// If the lease ended at its own limit, the holder learned of it in time. If the
+	// store forgot the lease or was unreachable, another holder may have had the lock.
 	level := slog.LevelError
 	switch l.Reason {
 	case core.LossExpired, core.LossMaxHold, core.LossClosed:
@@ -223,23 +223,24 @@ func (c *call) bypassed(err error) {
 	}
 }
 
-// rejected implements core.Observation. The span has no duration: it is there so
-// that a trace shows why the handler did not run.
+// rejected implements core.Observation. The span has no duration: its purpose is to
+// show in the trace why the handler did not run.
 func (c *call) rejected(err error) {
 	o := c.observer
 	how := outcomeOf(c.caller, err, internal)
 	ctx, span := o.tracer.Start(c.caller, c.rule.acquire, c.rule.start...)
 	o.instruments.rejected.Add(ctx, 1, c.rule.byOutcome[how].add...)
 	if span.IsRecording() {
-		// Without the error's text: it may be that of a function of the user's,
-		// and tell a value that would have become a part of the key.
+		// The error's text is left out: it may come from a function of the
+		// application and contain a value that was meant for the key.
 		c.finish(span, []attribute.KeyValue{attrOutcome.String(how.String())}, how, nil)
 	}
 	span.End()
 }
 
-// decided implements core.Observation. The request's own span says it too: there
-// is none of ours, since nothing was waited for, or the handler was.
+// decided implements core.Observation. It adds attributes to the request's own span:
+// there is no span of the observer, because the request did not wait, or only for
+// its handler.
 func (c *call) decided(d core.Decided) {
 	in, how := &c.observer.instruments, string(d.Outcome)
 	if d.Outcome == core.DecidedRefused {
@@ -255,7 +256,7 @@ func (c *call) decided(d core.Decided) {
 	}
 }
 
-// finish writes a span's attributes and, for what is out of order, its status.
+// finish writes a span's attributes and, for a fault, its status.
 func (c *call) finish(span trace.Span, attrs []attribute.KeyValue, how outcome, err error) {
 	if !how.ok() {
 		attrs = append(attrs, semconv.ErrorTypeKey.String(how.String()))
@@ -266,7 +267,7 @@ func (c *call) finish(span trace.Span, attrs []attribute.KeyValue, how outcome, 
 	}
 }
 
-// appendKeys names keys, for a span that is recorded.
+// appendKeys adds the attributes of keys, for a span that is recorded.
 func (o *Observer) appendKeys(attrs []attribute.KeyValue, keys []string) []attribute.KeyValue {
 	if len(keys) == 1 {
 		attrs = append(attrs, attrKeyHash.String(core.KeyHash(keys[0])))
@@ -288,7 +289,7 @@ func (o *Observer) appendKeys(attrs []attribute.KeyValue, keys []string) []attri
 	return attrs
 }
 
-// logKeys says of whose lock a record is.
+// logKeys returns the attributes of a record's rule and keys.
 func (c *call) logKeys() []slog.Attr {
 	var attrs []slog.Attr
 	for _, a := range c.observer.appendKeys(slices.Clone(c.rule.label), c.keys) {
@@ -298,9 +299,9 @@ func (c *call) logKeys() []slog.Attr {
 	return attrs
 }
 
-// text is what an error says, without the keys: those are in what wraps the
-// innermost error, and where that one has them too (a server's message can), it
-// is not told at all.
+// text returns the text of an error without the keys. The keys are in the errors that
+// wrap the innermost error. If the innermost error contains a key too, as the message
+// of a server may, text returns "".
 func (o *Observer) text(err error, keys []string) string {
 	if err == nil {
 		return ""
@@ -317,8 +318,8 @@ func (o *Observer) text(err error, keys []string) string {
 	return text
 }
 
-// innermost descends to the error that all the others explain, the last where
-// one wraps several.
+// innermost returns the error that all others wrap. If an error wraps several, it
+// follows the last.
 func innermost(err error) error {
 	for {
 		var inner error

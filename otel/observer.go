@@ -16,18 +16,19 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// scope is the name of the instrumentation, as backends show it.
+// scope is the name of the instrumentation that backends show.
 const scope = "github.com/interlock-go/interlock/otel"
 
-// Observer is a core.Observer that writes spans, metrics and log records. New
-// makes one; it serves any number of lockers and is safe for concurrent use.
+// Observer is a [core.Observer] that writes spans, metrics and log records. [New]
+// makes one; the zero value does not work. An Observer serves any number of lockers
+// and is safe for concurrent use.
 type Observer struct {
 	tracer      trace.Tracer
 	instruments instruments
-	log         *slog.Logger // nil: slog.Default(), and not for everything
+	log         *slog.Logger // nil: slog.Default(), for lost leases only
 	rawKeys     bool
 
-	// rules are what is worked out once for each name.
+	// rules holds what is computed once for each name of a rule.
 	rules sync.Map // string -> *rule
 	known atomic.Int64
 	other func() *rule // for the names beyond maxRules
@@ -35,7 +36,7 @@ type Observer struct {
 
 var _ core.Observer = (*Observer)(nil)
 
-// instruments are made once; the SDK finds each again only by its name.
+// instruments are made once: the SDK would have to look each up by its name.
 type instruments struct {
 	acquire, hold                                metric.Float64Histogram
 	waiters, leases                              metric.Int64UpDownCounter
@@ -43,7 +44,7 @@ type instruments struct {
 	replays, decided                             metric.Int64Counter
 }
 
-// Option changes an Observer. Each states its default.
+// Option configures an [Observer]. Options do not change after construction.
 type Option func(*settings)
 
 type settings struct {
@@ -54,8 +55,9 @@ type settings struct {
 	err     error
 }
 
-// WithTracerProvider sets where spans go. Default: the global provider, also
-// when it is set only after New.
+// WithTracerProvider sets the provider for spans. A nil p makes [New] return an
+// error. Default: the global provider ([otel.GetTracerProvider]), also if the
+// application sets it after New.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(s *settings) {
 		s.tracers = p
@@ -63,8 +65,9 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	}
 }
 
-// WithMeterProvider sets where metrics go. Default: the global provider, also
-// when it is set only after New.
+// WithMeterProvider sets the provider for metrics. A nil p makes [New] return an
+// error. Default: the global provider ([otel.GetMeterProvider]), also if the
+// application sets it after New.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(s *settings) {
 		s.meters = p
@@ -72,10 +75,11 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	}
 }
 
-// WithLogger sets where lost leases and, at most once a second for each rule,
-// requests that ran without their lock are logged. Default: slog.Default(), and
-// lost leases only, since a guard that fails open warns there by itself.
-// slog.New(slog.DiscardHandler) logs nothing.
+// WithLogger sets the logger for lost leases and for requests that ran without their
+// lock or record. For the latter the observer writes at most one record a second for
+// each rule. To log nothing, pass slog.New([slog.DiscardHandler]). A nil l makes
+// [New] return an error. Default: [slog.Default], and lost leases only, because a
+// rule that fails open ([core.FailOpen]) writes its own warning there.
 func WithLogger(l *slog.Logger) Option {
 	return func(s *settings) {
 		s.log = l
@@ -83,9 +87,10 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// WithRawKeys puts the keys themselves into spans and log records, beside their
-// hashes, and error texts as they are. It is for places where nobody minds who
-// reads them. Metrics never hold keys. Default: hashes only.
+// WithRawKeys adds the keys themselves to spans and log records, beside their hashes.
+// It also adds raw principals to log records, and error texts that contain keys. Use
+// it only if every reader of the telemetry may see them. Metrics never contain keys.
+// Default: hashes only.
 func WithRawKeys() Option {
 	return func(s *settings) { s.rawKeys = true }
 }
@@ -96,8 +101,9 @@ func (s *settings) refuse(bad bool, text string) {
 	}
 }
 
-// New makes an Observer, for core.WithObserver. It returns core.ErrConfig for an
-// option that is nil, and what the meter says when it refuses an instrument.
+// New makes an [Observer]; pass it to [core.WithObserver]. It returns
+// [core.ErrConfig] if a provider or the logger of an option is nil, and the meter's
+// error if the meter refuses an instrument. New ignores an [Option] that is nil.
 func New(opts ...Option) (*Observer, error) {
 	s := settings{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
 	for _, o := range opts {
@@ -120,9 +126,9 @@ func New(opts ...Option) (*Observer, error) {
 	return o, nil
 }
 
-// buckets are the bounds of both durations, in seconds: a hand-over within the
-// process takes less than the first, the longest sensible wait or hold is about
-// the last, and each bound is at most three times the one before.
+// buckets are the bounds of both durations, in seconds. A hand-over within the
+// process takes less than the first. The longest sensible wait or hold is about the
+// last. Each bound is at most three times the one before.
 var buckets = []float64{
 	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 }
@@ -159,7 +165,7 @@ func (i *instruments) init(m metric.Meter) error {
 	return errors.Join(errs...)
 }
 
-// logger is the one for what is always logged.
+// logger returns the logger for records that are always written.
 func (o *Observer) logger() *slog.Logger {
 	if o.log == nil {
 		return slog.Default()
@@ -167,11 +173,12 @@ func (o *Observer) logger() *slog.Logger {
 	return o.log
 }
 
-// Start implements core.Observer.
+// Start implements [core.Observer]. The context that it returns carries the span of
+// the acquisition.
 func (o *Observer) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
 	c := &call{observer: o, rule: o.rule(op.Rule), caller: ctx, keys: op.Keys}
 	if op.Unlocked {
-		// No acquisition, so nothing that would be left open.
+		// There is no acquisition, so no span or count stays open.
 		return ctx, core.Observation{Bypassed: c.bypassed, Rejected: c.rejected, Decided: c.decided}
 	}
 	c.ctx, c.span = o.tracer.Start(ctx, c.rule.acquire, c.rule.start...)

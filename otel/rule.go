@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// The attributes; doc.go says what they mean.
+// The attributes; doc.go explains them.
 const (
 	attrRule       = attribute.Key("interlock.rule")
 	attrOutcome    = attribute.Key("interlock.outcome")
@@ -35,17 +35,17 @@ const (
 )
 
 const (
-	// maxRules bounds the names that are told apart. It stays below the limit of
-	// 2,000 attribute sets at which an SDK begins to drop them, though not for
-	// instruments that also have outcomes: nobody has a thousand rules, this
-	// only contains a mistake.
+	// maxRules limits the names that telemetry distinguishes. It is below the limit
+	// of 2,000 attribute sets at which an SDK begins to drop them. Instruments that
+	// also have outcomes can exceed that limit. No real service has a thousand rules:
+	// the limit only contains a mistake.
 	maxRules = 1000
-	// otherRule is the name of all others, as semantic conventions have it for
+	// otherRule is the name of all other rules. Semantic conventions use it for
 	// values outside a known set.
 	otherRule = "_OTHER"
 )
 
-// outcome is how something ended: a bounded set, since it is a label.
+// outcome says how an operation ended. The set is bounded, because it is a label.
 type outcome uint8
 
 const (
@@ -80,11 +80,11 @@ var outcomeNames = [outcomes]string{
 
 func (o outcome) String() string { return outcomeNames[o] }
 
-// ok reports whether it is a success.
+// ok reports whether the outcome is a success.
 func (o outcome) ok() bool { return o <= released }
 
-// fault reports whether it is a span's error: something that somebody who runs
-// the service should look at, rather than contention or a client's doing.
+// fault reports whether the outcome is the error of a span: something that the
+// operator of the service should look at. Contention and a client's behavior are not.
 func (o outcome) fault() bool {
 	switch o {
 	case unavailable, notReplicated, keyOccupied, closing, lost, maxHold, misconfigured, internal:
@@ -93,7 +93,7 @@ func (o outcome) fault() bool {
 	return false
 }
 
-// byReason are the outcomes of an error, as the guard sorts them.
+// byReason maps the reason of an error to its outcome.
 var byReason = map[core.Reason]outcome{
 	core.ReasonBadKey:         badKey,
 	core.ReasonBodyTooLarge:   bodyTooLarge,
@@ -114,8 +114,8 @@ var byReason = map[core.Reason]outcome{
 	core.ReasonInternal:       internal,
 }
 
-// outcomeOf finds the outcome of an error, and success for nil. The context is
-// that of the caller, whose end explains an error that is none of ours.
+// outcomeOf returns the outcome of an error, and success for nil. ctx is the caller's
+// context: its end explains errors that are not of core.
 func outcomeOf(ctx context.Context, err error, success outcome) outcome {
 	if err == nil {
 		return success
@@ -126,9 +126,9 @@ func outcomeOf(ctx context.Context, err error, success outcome) outcome {
 	return internal
 }
 
-// storeOutcomeOf is outcomeOf for what no caller waits for: renewals, and
-// releases, which do not end with the caller's context. What is not about the
-// lease is then about the store.
+// storeOutcomeOf is outcomeOf for renewals and releases, which do not end with the
+// caller's context. An error that does not concern the lease then concerns the
+// store.
 func storeOutcomeOf(err error, success outcome) outcome {
 	switch {
 	case err == nil:
@@ -141,22 +141,21 @@ func storeOutcomeOf(err error, success outcome) outcome {
 	return unavailable
 }
 
-// rule holds what is worked out once for a rule's name, so that a call neither
-// joins strings nor sorts attributes. It is immutable but for decided and
-// bypasses.
+// rule holds what is computed once for the name of a rule, so that a call neither
+// joins strings nor sorts attributes. Only decided and bypasses change.
 type rule struct {
 	acquire, release, renew string // names of spans
 
-	// The options are slices, ready to be passed on without a copy.
+	// The options are slices, so that a call passes them without a copy.
 	start     []trace.SpanStartOption
 	add       []metric.AddOption
 	byOutcome [outcomes]struct {
 		add    []metric.AddOption
 		record []metric.RecordOption
 	}
-	label []attribute.KeyValue // for the labels of what is rare
+	label []attribute.KeyValue // for labels that are rarely needed
 
-	decided  sync.Map // string -> decidedLabel, made when it is first needed
+	decided  sync.Map // string -> decidedLabel, made at first use
 	bypasses thinned
 }
 
@@ -167,7 +166,7 @@ func newRule(name string) *rule {
 		r.release += " " + name
 		r.renew += " " + name
 		r.label = []attribute.KeyValue{attrRule.String(name)}
-		// At the start already, where a sampler sees them.
+		// Set at the start, so that a sampler sees them.
 		r.start = []trace.SpanStartOption{trace.WithAttributes(r.label...)}
 	}
 	r.add = []metric.AddOption{r.with()}
@@ -179,13 +178,13 @@ func newRule(name string) *rule {
 	return r
 }
 
-// with is the option for the rule's label and others.
+// with returns the option for the rule's label and further ones.
 func (r *rule) with(more ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(append(more, r.label...)...))
 }
 
-// decidedLabel is the label of what became of a request to an idempotent
-// endpoint: an outcome, or the reason of a refusal, of both of which there are few.
+// decidedLabel is the label for the result of a request to an idempotent endpoint:
+// an outcome, or the reason of a refusal. There are few of both.
 type decidedLabel struct {
 	outcome string
 	add     []metric.AddOption
@@ -202,7 +201,7 @@ func (r *rule) decidedAs(how string) decidedLabel {
 	return l.(decidedLabel)
 }
 
-// rule finds the rule of a name.
+// rule returns the rule of a name.
 func (o *Observer) rule(name string) *rule {
 	if r, ok := o.rules.Load(name); ok {
 		return r.(*rule)
@@ -218,15 +217,15 @@ func (o *Observer) rule(name string) *rule {
 	return r.(*rule)
 }
 
-// thinned thins out log records of which there may be one for each request.
+// thinned limits log records that could be written for each request.
 type thinned struct {
 	mu   sync.Mutex
 	next time.Time
 	n    int
 }
 
-// due counts one, and returns for how many a record is to be written now, or 0
-// when there was one in the last second.
+// due counts one event. It returns the number of events that a record must report
+// now, or 0 if a record was written in the last second.
 func (t *thinned) due(now time.Time) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,25 +23,26 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Serialize says that the calls of a method that make the same key run one after
-// the other, on all servers that share a lock store:
+// Serialize makes the calls of a method with the same key run one after the other,
+// on all servers that share a lock store:
 //
 //	rpc Debit(DebitRequest) returns (DebitResponse) {
 //	  option (interlock.v1.serialize) = {key: "account/{account_id}" wait: {seconds: 2}};
 //	}
 //
-// A placeholder is a field of the request message, {account.id} one of a nested
-// message. It holds a string, an integer, a bool or an enum (by its number); one
-// that is not set, or zero without presence, refuses the call. {account_id:int}
-// takes the texts 42 and 042 for one account, {id:uuid} and {id:lower} likewise;
-// what is not of the form refuses the call. {header.x-tenant}
-// is metadata, {ctx.user} what the server knows of the caller. In a stream the
-// fields are those of its first message, and the lock is held until it ends.
+// A placeholder is a field of the request message; {account.id} is a field of a
+// nested message. The field is a string, an integer, a bool or an enum (by its
+// number). If it is not set, or is zero without presence, the call is refused.
+// {account_id:int} makes the texts 42 and 042 one account; {id:uuid} and {id:lower}
+// work alike. A value that does not have the form refuses the call.
+// {header.x-tenant} is metadata; {ctx.user} is what the server knows of the caller.
+// In a stream the fields are those of the first message, and the stream holds the
+// lock until it ends.
 type Serialize struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The template of the one lock that a call takes. Either this or keys.
+	// The template of the one lock that a call takes. Give either key or keys.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// The templates of several locks, of which a call takes all or none.
+	// The templates of several locks. A call takes all of them or none.
 	Keys []string `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
 	// How long a call waits for the locks. Default: 5 s, unless the server
 	// configures another.
@@ -133,10 +134,10 @@ var file_interlock_v1_serialize_proto_extTypes = []protoimpl.ExtensionInfo{
 
 // Extension fields to descriptorpb.MethodOptions.
 var (
-	// The number was drawn once at random above 100,000,000, where nobody counts
-	// upwards, and never changes: the numbers from 50000 to 99999 are for use
-	// inside one organization, and two options with one number cannot be linked
-	// into one program.
+	// The number was drawn once at random above 100,000,000, to avoid numbers that
+	// other projects choose in sequence. It never changes. The numbers from 50000 to
+	// 99999 are for use inside one organization, and two options with one number
+	// cannot be linked into one program.
 	//
 	// optional interlock.v1.Serialize serialize = 192384255;
 	E_Serialize = &file_interlock_v1_serialize_proto_extTypes[0]
