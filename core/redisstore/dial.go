@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -50,7 +51,12 @@ type dialer struct {
 	former    []string       // addresses that are dialed no more
 	epoch     int            // how many times the masters changed
 	following bool           // whether masters are being asked for
-	warned    bool
+	asked     int            // questions for the masters
+	answered  int            // the latest of them that has an answer
+	left      time.Time      // when a sentinel that hung was last left
+	leaving   bool           // it is being left
+
+	warned atomic.Bool
 }
 
 // newDialer makes a dialer for connections with the given DialTimeout.
@@ -150,18 +156,30 @@ func (d *dialer) dial(ctx context.Context, dial dialFunc, network, addr string) 
 func (d *dialer) track(cn net.Conn, epoch int) (net.Conn, error) {
 	c := &conn{Conn: cn, dialer: d}
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	err := d.refuses(cn, epoch)
+	if err == nil {
+		d.open[c] = struct{}{}
+	}
+	d.mu.Unlock()
+	if err != nil {
+		c.sever()
+		return nil, err // the pool dials again
+	}
+	return c, nil
+}
+
+// refuses says why a new connection is not used. Called with d.mu held.
+func (d *dialer) refuses(cn net.Conn, epoch int) error {
 	switch {
 	case d.ctx.Err() != nil:
-		_ = cn.Close()
-		return nil, errShut
-	case epoch != d.epoch:
-		// It may lead to the former master. The pool dials again.
-		_ = cn.Close()
-		return nil, errors.New("the master changed meanwhile")
+		return errShut
+	case epoch != d.epoch: // it may lead to the former master
+		return errors.New("the master changed meanwhile")
+	case d.leadsToFormer(cn):
+		// The user's Dialer asked a sentinel that does not know of the failover yet.
+		return errors.New("it leads to a server that is no longer the master")
 	}
-	d.open[c] = struct{}{}
-	return c, nil
+	return nil
 }
 
 // explain names the cause of an error that would be a riddle to its reader.

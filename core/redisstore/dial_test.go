@@ -213,12 +213,46 @@ func TestADialThatOutlivesAFailoverIsGivenUp(t *testing.T) {
 	defer d.close()
 	go func() {
 		<-dialed
-		d.learn([]string{"new:1"})
+		d.learn(2, []string{"new:1"})
 		close(goOn)
 	}()
 	cn, _ := dial(t.Context(), "tcp", "FailoverClient")
 	if _, err := cn.Write([]byte("PING\r\n")); fateOf(err) != unsent {
 		t.Errorf("a connection to the former master is used: %v", err)
+	}
+}
+
+// A sentinel that has not heard of a failover yet has the user's Dialer connect to
+// the former master after the store has heard of it from another.
+func TestAConnectionToAFormerMasterIsNotUsed(t *testing.T) {
+	addr := silence(t)
+	d := newDialer(newQuiet(), 0, 5*time.Second)
+	defer d.close()
+	d.follow.ask = func(context.Context) ([]string, error) { return []string{addr}, nil }
+	dial := d.through(func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	})
+	usable := func() error {
+		cn, _ := dial(t.Context(), "tcp", "FailoverClient")
+		defer cn.Close()
+		_, err := cn.Write([]byte("PING\r\n"))
+		return err
+	}
+	if err := usable(); err != nil {
+		t.Fatal(err)
+	}
+	const later = 1000 // than all questions of this test
+	d.learn(later, []string{"new:1"})
+	if err := usable(); fateOf(err) != unsent {
+		t.Errorf("a connection to the former master is used: %v", err)
+	}
+	d.learn(later-1, []string{addr}) // an answer that was long on its way
+	if err := usable(); fateOf(err) != unsent {
+		t.Errorf("the answer to an earlier question is taken: %v", err)
+	}
+	d.learn(later+1, []string{addr})
+	if err := usable(); err != nil {
+		t.Errorf("it is the master again: %v", err)
 	}
 }
 

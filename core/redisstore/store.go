@@ -141,7 +141,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		o := set.greeted(s.introducing(c.Options()))
 		s.dialer = newDialer(set.log, o.DialTimeout, set.timeout)
 		if behindSentinel(o) {
-			s.dialer.follow.ask = sentinelMaster(o.Dialer)
+			s.dialer.follow = follow{ask: sentinelMaster(o.Dialer), leave: leaveSentinelOf(o.Dialer)}
 		}
 		s.single = redis.NewClient(private(o, s.dialer, set.timeout, poolSize))
 		s.renewSingle = redis.NewClient(private(o, s.dialer, set.timeout, renewalPool))
@@ -158,7 +158,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		s.cluster = redis.NewClusterClient(privateCluster(&o, s.dialer, set.timeout, poolSize))
 		s.renewCluster = redis.NewClusterClient(privateCluster(&o, s.dialer, set.timeout, renewalPool))
 		if o.ClusterSlots != nil { // also that of NewFailoverClusterClient, which asks the sentinels
-			s.dialer.follow = follow{ask: mastersOf(s.cluster, s.renewCluster), named: true}
+			leave := func() { _, _ = o.ClusterSlots(noAnswer{context.Background()}) }
+			s.dialer.follow = follow{ask: mastersOf(s.cluster, s.renewCluster), leave: leave, named: true}
 		}
 		s.topology = &topology{client: s.cluster, ctx: s.dialer.ctx}
 		s.renewTopology = &topology{client: s.renewCluster, ctx: s.dialer.ctx}

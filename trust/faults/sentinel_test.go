@@ -1,0 +1,117 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// The master is cut off from the sentinels and from its replicas, but goes on
+// answering its clients. What they take 5 to 20 s after the failover, long after
+// go-redis has told the client that the store was made from, has one holder, and is
+// granted at once although the former master refuses writes.
+func TestLocksLongAfterAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	for name, c := range map[string]struct {
+		replicas int
+		args     []string
+	}{
+		"the old master takes writes":   {replicas: 1},
+		"the old master refuses writes": {replicas: 2, args: []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := stage(t)
+			set := redistest.Sentinel(t, c.replicas, redistest.Args(c.args...))
+			// Clients have a user of their own: that of sentinels and replicas can be
+			// turned away.
+			for _, srv := range append(set.Replicas, set.Master) {
+				err := ask(srv, func(rdb *redis.Client) error {
+					return rdb.Do(t.Context(), "acl", "setuser", "app", "on", ">secret", "~*", "&*", "+@all").Err()
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			process := func() *core.Locker {
+				return s.locker(set.Client(t, func(o *redis.FailoverOptions) { o.Username, o.Password = "app", "secret" }),
+					core.Watchdog(3*time.Second))
+			}
+			// With connections to the former master, for renewals and messages too.
+			before := process()
+			warm := s.must(before, "warm")
+			s.renewed(warm)
+			s.release(warm)
+
+			old := set.Master.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
+			for _, cmd := range [][]any{{"acl", "setuser", "default", "off"}, {"client", "kill", "user", "default"}} {
+				if err := old.Do(t.Context(), cmd...).Err(); err != nil {
+					t.Fatal(cmd, err)
+				}
+			}
+			promoted := set.AwaitFailover(t, set.Master)
+			failover := time.Now()
+			after := process()
+
+			var two, refused int
+			var slowest time.Duration
+			var held []*core.Lease
+			const locks = 20
+			for i := range locks {
+				at := 5*time.Second + time.Duration(i)*15*time.Second/(locks-1)
+				redistest.Eventually(t, time.Minute, func(context.Context) error {
+					if time.Since(failover) < at {
+						return errors.New("too early")
+					}
+					return nil
+				})
+				key := fmt.Sprint("k", i)
+				first, second := before, after
+				if i%2 == 1 {
+					first, second = after, before
+				}
+				begin := time.Now()
+				mine, err := first.Lock(t.Context(), key, core.Wait(5*time.Second))
+				slowest = max(slowest, time.Since(begin))
+				if err != nil {
+					refused++
+					t.Errorf("%s, %v after the failover: %v", key, time.Since(failover), err)
+					continue
+				}
+				theirs, err := second.TryLock(t.Context(), key)
+				if err == nil && mine.Err() == nil && theirs.Err() == nil {
+					two++
+					t.Errorf("%s has two holders that trust it", key)
+				}
+				if n := old.Exists(t.Context(), "interlock:{"+key+"}").Val(); n != 0 {
+					t.Errorf("%s was taken on the former master", key)
+				}
+				held = append(held, mine)
+			}
+			// They are renewed where they were taken.
+			s.renewed(held...)
+			for _, lease := range held {
+				if err := lease.Check(t.Context()); err != nil {
+					t.Errorf("%s: %v", lease.Key(), err)
+				}
+			}
+			t.Logf("%d locks 5 to 20 s after the failover: %d with two holders, %d refused, the slowest took %v",
+				locks, two, refused, slowest)
+			if slowest > 5*time.Second {
+				t.Errorf("a lock took %v", slowest)
+			}
+			s.release(held...)
+			s.clean(promoted)
+		})
+	}
+}
