@@ -96,11 +96,12 @@ const (
 	out  // it has no vote at present
 )
 
-// Acquire implements core.Store, by the steps of Redlock: the time is taken; all
-// nodes are asked at once; it is granted when a majority has granted it within
-// the validity; if not, it is given up on all; after a split vote it is tried
-// again after a random pause. It returns as soon as the outcome is certain, and
-// does not wait for the slower nodes.
+// Acquire implements [core.Store], by the steps of Redlock. It notes the time and asks
+// all nodes at once. The lock is granted when a majority has granted it within the
+// validity. Otherwise the store gives it up on all nodes; after a split vote it tries
+// again after a random pause. Acquire returns as soon as the outcome is certain, and
+// does not wait for slower nodes. For a lease longer than [MaxTTL] it returns an
+// error at once.
 func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Reply, error) {
 	if ask.TTL > s.maxTTL {
 		return core.Reply{}, s.tooLong(ask.TTL)

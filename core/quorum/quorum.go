@@ -30,8 +30,8 @@ const (
 )
 
 // Store keeps each lock on a majority of independent Redis masters. It implements
-// core.Store and is safe for concurrent use. Close it after the lockers that use
-// it.
+// [core.Store] and is safe for concurrent use. [New] makes one; the zero value does
+// not work. Close it after the lockers that use it.
 type Store struct {
 	peers    []*peer
 	members  *members
@@ -52,7 +52,7 @@ type Store struct {
 	closed bool
 }
 
-// Option changes a Store.
+// Option configures a [Store]. Options do not change after [New].
 type Option func(*settings)
 
 type settings struct {
@@ -72,13 +72,13 @@ func (s *settings) fail(format string, args ...any) {
 	}
 }
 
-// Prefix sets what the names of all keys and channels begin with; see
-// redisstore.Prefix. Default "interlock".
+// Prefix sets the text with which the names of all keys and channels begin (see
+// [redisstore.Prefix]). Default: "interlock".
 func Prefix(p string) Option {
 	return func(s *settings) { s.node = append(s.node, redisstore.Prefix(p)) }
 }
 
-// Logger sets where warnings go. Default slog.Default().
+// Logger sets the logger for warnings. Default, and if l is nil: [slog.Default].
 func Logger(l *slog.Logger) Option {
 	return func(s *settings) {
 		if l != nil {
@@ -87,10 +87,11 @@ func Logger(l *slog.Logger) Option {
 	}
 }
 
-// NodeTimeout sets how long a node has for its vote, at least 10 ms. Default: a
-// hundredth of the lease, but at least 50 ms and at most 500 ms. It is always
-// less than a tenth of the lease (Redlock, "How to do it", step 2: small against
-// the validity, so that no time is lost on a node that is down).
+// NodeTimeout sets how long the store waits for the vote of a node. For d below
+// 10 ms, [New] returns [core.ErrConfig]. Default: a hundredth of the lease, but at
+// least 50 ms and at most 500 ms. Whatever is set, the store waits for less than a
+// tenth of the lease. The Redlock algorithm asks for a time that is small against the
+// validity, so that a node that is down costs little time.
 func NodeTimeout(d time.Duration) Option {
 	return func(s *settings) {
 		if d < 10*time.Millisecond {
@@ -101,10 +102,11 @@ func NodeTimeout(d time.Duration) Option {
 	}
 }
 
-// MaxTTL sets the longest lease that any process takes from these nodes, at least
-// 10 ms. Default 30 s. A node that was restarted is left out for as long, since it
-// may have forgotten a lock of that length; a longer lease is therefore refused.
-// Give all processes the same.
+// MaxTTL sets the longest lease that any process takes from these nodes. For d below
+// 10 ms, [New] returns [core.ErrConfig]. Default: 30 s. A node that was restarted has
+// no vote for this time, because it may have forgotten a lock of that length.
+// Therefore [Store.Acquire] refuses a longer lease. Give all processes the same
+// value.
 func MaxTTL(d time.Duration) Option {
 	return func(s *settings) {
 		if d < 10*time.Millisecond {
@@ -115,33 +117,36 @@ func MaxTTL(d time.Duration) Option {
 	}
 }
 
-// AdmitYoung lets nodes vote at once that have been up for less than MaxTTL when
-// this process first meets them. Default: they are left out until they are that
-// old, since they may have been restarted and have forgotten a lock; so a quorum
-// that has just been started for the first time grants nothing for MaxTTL. Use it
-// for that first start and for tests. A restart that this process sees itself
-// leaves the node out in any case.
+// AdmitYoung lets a node vote at once even if its uptime is below [MaxTTL] when this
+// process first connects to it. Use it for the first start of a quorum and for tests.
+// Default: such a node has no vote until its uptime reaches MaxTTL, because it may
+// have been restarted and have forgotten a lock. So a new quorum grants nothing for
+// MaxTTL. After a restart that this process sees itself, the node has no vote for
+// MaxTTL in any case.
 func AdmitYoung() Option {
 	return func(s *settings) { s.young = true }
 }
 
-// Durable says that the nodes forget nothing in a restart: appendonly yes and
-// appendfsync always, on disks that keep what they acknowledge. A restarted node
-// is then not left out. Default: not assumed.
+// Durable declares that the nodes forget nothing in a restart: they run with
+// appendonly yes and appendfsync always, on disks that keep what they acknowledge. A
+// restarted node then votes at once. The store does not verify the declaration.
+// Default: not assumed.
 func Durable() Option {
 	return func(s *settings) { s.durable = true }
 }
 
-// New makes a Store over independent masters, at least three and an odd number of
-// them. It takes clients and not stores, because a node of a quorum needs
-// connections of its own kind: they say which server they lead to before they
-// carry a vote, and give up long before a lease does. It copies the options of
-// the clients and sends nothing; Check asks whether all is well.
+// New makes a [Store] over independent masters: an odd number of them, at least
+// three. It takes clients and not stores, because a node of a quorum needs special
+// connections: each identifies its server before it carries a vote, and gives up long
+// before a lease ends. New copies the options of the clients and sends nothing;
+// [Store.Check] asks the nodes.
 //
-// It returns core.ErrConfig for a bad option, for fewer than three clients, an
-// even number, a nil client, a Ring or Cluster client, and for
-// the same client or address twice. That two addresses lead to one server shows
-// only when it is met: the second then has no vote, and Check says so.
+// It returns [core.ErrConfig] for a bad option, fewer than three clients, an even
+// number of clients, a nil client, a Ring or Cluster client, and for the same client
+// or address twice. An even number tolerates no more failures than one node less: of
+// six nodes two may fail, as of five. New cannot see that two addresses lead to one
+// server. The store sees it at the first connection: the second address then has no
+// vote, and Check reports it. New ignores an [Option] that is nil.
 func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
 	set := settings{log: slog.Default(), maxTTL: defaultMaxTTL}
 	for _, o := range opts {
@@ -191,7 +196,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// checkNumber says which numbers of nodes are accepted.
+// checkNumber returns an error for a number of nodes that New does not accept.
 func checkNumber(n int) error {
 	switch {
 	case n < 3:
@@ -204,7 +209,7 @@ func checkNumber(n int) error {
 	return nil
 }
 
-// newStore makes a store whose peers have no nodes yet.
+// newStore makes a store whose peers have no connections yet.
 func newStore(names []string, set *settings) *Store {
 	n := len(names)
 	s := &Store{
@@ -218,19 +223,20 @@ func newStore(names []string, set *settings) *Store {
 	return s
 }
 
-// met takes what a server said on a new connection.
+// met takes the identity that a server gave on a new connection.
 func (s *Store) met(i int, id redisstore.Identity) error {
 	s.members.met(i, id, time.Now())
 	s.peers[i].sawClock(id.Clock, true)
 	return nil
 }
 
-// Check asks all nodes at once who they are and how they are set, and returns in
-// words what is unsafe, sorted, nothing if nothing is: nodes that cannot be
-// reached, that are left out after a restart or because they are the same server
-// as another, and what redisstore.Store.Check finds on each. The error is
-// core.ErrConfig when two nodes are one server, core.ErrUnavailable when fewer
-// than a majority could be asked.
+// Check asks all nodes at once for their identity and their settings. It returns a
+// sorted list of sentences about what is unsafe, which is empty if all is well. The
+// list has nodes that do not answer, nodes without a vote (after a restart, or because
+// they are the same server as another node), and what [redisstore.Store.Check] finds
+// on each node. The error is [core.ErrConfig] if two nodes are one server, and
+// [core.ErrUnavailable] if fewer than a majority answered. Check is safe for
+// concurrent use.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	var mu sync.Mutex
 	var found []string
@@ -275,12 +281,13 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	return found, nil
 }
 
-// Close ends the store. It takes no more requests, and waits for those to the
-// nodes that are under way, at most for the time that a node has: behind a lock
-// that was given up long ago a slow node may still be about to vote for it, and
-// would carry that vote until its lease is over. What the nodes then hold they are
-// asked once to give up, and the connections are closed. What a node cannot be told
-// is left to its TTL. The clients given to New stay open.
+// Close ends the store. The store takes no more requests. Close waits for requests
+// that are under way to the nodes, at most as long as a node has for its vote
+// ([NodeTimeout]): a slow node may still be about to vote for a lock that the store
+// has given up, and would keep that vote until its lease ends. Then Close asks the
+// nodes once to give up what they still hold, and closes the connections. If a node
+// cannot be reached, its locks end by their TTL. The clients given to [New] stay
+// open. A second call returns nil.
 func (s *Store) Close() error {
 	if s.leaving.Swap(true) {
 		return nil

@@ -11,11 +11,11 @@ import (
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
-// Renew implements core.Store: a lease is extended when a majority of the nodes
-// has extended it (Redlock, "Making the algorithm more reliable: extending the
-// lock"). It is not the owner's when a majority says so; where neither is the
-// case the renewal has failed, and is tried again by who asked. Nodes that have
-// lost the lock are not given it again: that would need a new vote.
+// Renew implements [core.Store]. A lease is extended when a majority of the nodes has
+// extended it (Redlock, "Making the algorithm more reliable: extending the lock"). If
+// a majority answers that the owner does not hold the lock, the lease is lost. If
+// neither has a majority, the renewal has failed, and the caller may try again. Renew
+// does not give the lock back to nodes that have lost it: that would need a new vote.
 func (s *Store) Renew(ctx context.Context, batch []core.Renewal, done func(i int, contended bool, err error)) {
 	if len(batch) == 0 {
 		return
@@ -135,10 +135,11 @@ func (c *canvass) abort(n int, done func(int, bool, error)) {
 	}
 }
 
-// Release implements core.Store. The lock is given up on all nodes, also on those
-// that have not answered the acquire; it has succeeded when the lock is gone from
-// a majority. It is not the owner's if a majority did not have it. Nodes that do
-// not answer are asked again in the background for as long as the lease lasts.
+// Release implements [core.Store]. It gives the lock up on all nodes, also on those
+// that did not answer the acquisition. It succeeds when the lock is gone from a
+// majority. If a majority did not hold the lock for the owner, it returns
+// [core.ErrNotOwner]. In the background the store repeats the request to nodes that do
+// not answer, for as long as the lease lasts.
 func (s *Store) Release(_ context.Context, ask core.ReleaseRequest) error {
 	s.gone.add(ask.Owner)
 	if ask.Deadline.IsZero() {

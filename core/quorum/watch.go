@@ -15,10 +15,10 @@ const (
 	maxLook = time.Second
 )
 
-// watch hears of the releases of a key from all nodes. The first node to announce
-// one wakes; what the others say about the same release is news only once it
-// makes a majority: a try that was sent at the first word may have come before the
-// release to some of the nodes.
+// watch receives the releases of a key from all nodes. The first announcement of a
+// release wakes the caller. Announcements of the same release by other nodes wake it
+// only once more, when they make a majority: a try that the caller sent after the
+// first announcement may have reached some nodes before the release.
 type watch struct {
 	store *Store
 	wake  func(core.Signal)
@@ -39,7 +39,8 @@ type announcement struct {
 	count int
 }
 
-// Watch implements core.Store.
+// Watch implements [core.Store]. It listens on all nodes: wake is called for the first
+// announcement of a release, and once more when a majority has announced it.
 func (s *Store) Watch(key string, since time.Time, wake func(core.Signal)) (stop func()) {
 	w := &watch{store: s, wake: wake, pause: minLook}
 	stops := make([]func(), len(s.peers))
@@ -84,8 +85,8 @@ func (w *watch) told(owner, list string) {
 		w.heard[at] = announcement{owner: owner, list: list}
 	}
 	a := &w.heard[at]
-	// The order of the first node's list is everybody's who heard it first. Those
-	// whom only other nodes know come behind it.
+	// The list of the first node gives the order. Waiters that only other nodes
+	// know follow behind it.
 	for id := range strings.SplitSeq(list, ",") {
 		if !strings.Contains(a.list, id) {
 			a.list += "," + id
@@ -100,9 +101,9 @@ func (w *watch) told(owner, list string) {
 	}
 }
 
-// unsure has the caller look for itself, a short while later: when subscriptions
-// are made, all nodes say this at nearly the same time, and one that is down says
-// it over and over. The look after the last of them sees what any of them missed.
+// unsure makes the caller look for itself a short while later. When subscriptions are
+// made, all nodes call this at nearly the same time, and a node that is down calls it
+// again and again. The look after the last of them sees what any of them missed.
 func (w *watch) unsure() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

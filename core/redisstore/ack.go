@@ -10,26 +10,27 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// ack is how many replicas have to acknowledge a write, and within which time.
+// ack holds how many replicas must acknowledge a write, and within which time.
 //
-// WAIT tells how many replicas have what its own connection wrote last, so it
-// goes behind the writes in one pipeline: over a pool it would ask for another
-// connection's writes, and acknowledge falsely. Inside MULTI it does not wait at
-// all (https://redis.io/docs/latest/commands/wait/).
+// WAIT counts the replicas that have the last write of its own connection. So it goes
+// behind the writes in one pipeline: over a pool it would ask about the writes of
+// another connection, and acknowledge falsely. Inside MULTI it does not wait at all
+// (https://redis.io/docs/latest/commands/wait/).
 type ack struct {
 	replicas int // 0: none
 	within   time.Duration
 	renewals bool
 }
 
-// Replicas asks for each lock that at least n replicas have it before it counts
-// as taken, and gives each up to within, at least 1 ms, to say so; n is at least
-// 1. With fewer the lock is released again and core.ErrNotReplicated returned.
-// Default: not asked, since it costs the round trip to the replicas.
+// Replicas makes each acquisition wait until at least n replicas have the lock, for at
+// most the duration within. If fewer acknowledge it, the store releases the lock and
+// returns [core.ErrNotReplicated]. For n below 1 or within below 1 ms, [New] returns
+// [core.ErrConfig]. Default: the store does not ask the replicas, because that costs
+// the round trip to them. Source: the Redis command WAIT.
 //
-// It narrows the window in which a failover loses a lock; it closes it only if
-// no replica without the lock can be promoted: ask for all of them, or give those
-// that you ask for the better priority, and set min-replicas-to-write.
+// The option shortens the time in which a failover can lose a lock. It prevents the
+// loss only if no replica without the lock can be promoted: ask for all replicas, or
+// give a better priority to those that you ask for, and set min-replicas-to-write.
 func Replicas(n int, within time.Duration) Option {
 	return func(s *settings) {
 		if n < 1 || within < time.Millisecond {
@@ -40,10 +41,10 @@ func Replicas(n int, within time.Duration) Option {
 	}
 }
 
-// ReplicatedRenewals asks the same for each renewal; one that is not acknowledged
-// counts as failed, and is tried again until the lease is over. With Replicas
-// only. Default: not asked; a renewal that is lost in a failover is noticed at
-// the next one.
+// ReplicatedRenewals makes each renewal wait for the replicas of [Replicas] too. A
+// renewal that too few replicas acknowledge has failed; the locker tries again until
+// the lease ends. Without Replicas, [New] returns [core.ErrConfig]. Default: renewals
+// do not wait; a renewal that a failover loses is noticed at the next renewal.
 func ReplicatedRenewals() Option {
 	return func(s *settings) { s.ack.renewals = true }
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Check asks the servers for the settings on which the promises of a lock
-// depend, and returns in words what is unsafe, sorted, one sentence each, nothing
-// if nothing is. It is meant for start-up and for alerts; it needs the rights to
-// INFO and CONFIG GET, and says so where it lacks them. The error is that of a
-// server that could not be asked.
+// Check asks all masters for the settings on which the promises of a lock depend. It
+// returns a sorted list of sentences about what is unsafe, which is empty if all is
+// well. Use it at start-up and for alerts. It needs the rights to INFO and CONFIG GET,
+// and reports it if a right is missing. The error is that of a server that did not
+// answer. Check is safe for concurrent use.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	var mu sync.Mutex
 	var found []string

@@ -1,6 +1,6 @@
 // Package redisstore keeps locks in Redis (7.0 or newer), through
-// github.com/redis/go-redis/v9: a single server, one behind Sentinel, or a
-// Cluster.
+// github.com/redis/go-redis/v9: on a single server, on servers behind Sentinel, or
+// on a Cluster.
 //
 //	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
 //	store, err := redisstore.New(rdb)
@@ -8,33 +8,35 @@
 //
 // # Layout
 //
-// A lock is a hash at interlock:{KEY}, there only while the lock is held. Its
-// expiry is the lease. The owner's field holds the fencing token, and field q
-// the lockers that wait. The last token stays at interlock:{KEY}:fence for the
-// lease and a minute more; releases are announced on interlock:{KEY}:free. The
-// braces put all three into one slot of a Cluster.
+// A lock is a hash at interlock:{KEY}, which exists only while the lock is held. The
+// expiry of the hash is the lease. The owner's field holds the fencing token, and
+// the field q holds the lockers that wait. The last token stays at
+// interlock:{KEY}:fence for the lease and one minute more. Releases are announced on
+// the channel interlock:{KEY}:free. The braces put all three names into one slot of
+// a Cluster.
 //
 // # Requests
 //
-// Every request is one Lua script, idempotent for its owner, so that repeating
+// Every request is one Lua script. It is idempotent for its owner, so that repeating
 // it after a lost reply changes nothing. The requests of many goroutines share
-// pipelines: those that come while one is under way go with the next.
+// pipelines: requests that arrive while a pipeline is under way go with the next
+// one.
 //
-// The store does not use the connections of the client it is given, but makes
-// its own with the same options (address, credentials, TLS, dialer): a pool that
-// the application has exhausted must not keep a lease from being renewed, hooks
-// that record commands must not see owners and keys, and a lock wants other
-// timeouts and no hidden retries.
+// The store does not use the connections of the client that [New] receives. It makes
+// its own connections with the same options (address, credentials, TLS, dialer), for
+// three reasons. A pool that the application has exhausted must not delay the
+// renewal of a lease. Hooks that record commands must not see owners and keys. A
+// lock needs other timeouts and no hidden retries.
 //
 // # Failover
 //
-// A store with a client of redis.NewFailoverClient asks the sentinels once a second
-// which server is the master, and when it is another one closes all its
-// connections, also to a former master that still answers. It asks through that
-// client: close the client after the store, or the store can make no connection any
-// more, and loses its leases. A store with a client of
-// redis.NewFailoverClusterClient, or with a function for ClusterSlots, does the same
-// by calling that function. On other servers the answers READONLY and NOREPLICAS
-// make the store connect anew, at most once a second; on a Cluster errors make it
-// ask for the topology.
+// If the client comes from [redis.NewFailoverClient], the store asks the sentinels
+// once a second which server is the master. When the master has changed, the store
+// closes all its connections, also those to a former master that still answers. The
+// store asks through that client: close the client after the store. If the client is
+// closed first, the store can make no new connection and loses its leases. If the
+// client comes from [redis.NewFailoverClusterClient], or has a function for
+// ClusterSlots, the store does the same by calling that function. With other
+// clients, the answers READONLY and NOREPLICAS make the store reconnect, at most
+// once a second. On a Cluster, errors make the store ask for the topology.
 package redisstore

@@ -59,7 +59,7 @@ type claimRequest struct {
 	read   [4]any
 }
 
-// Claim implements idempotency.Store.
+// Claim implements [idempotency.Store].
 func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
 	r := &claimRequest{ask: ask}
 	r.keys[0] = s.names.record(ask.ID)
@@ -216,7 +216,7 @@ func stateOf(words []any) (state idempotency.State, response string) {
 	return 0, ""
 }
 
-// Mark implements idempotency.Store.
+// Mark implements [idempotency.Store].
 func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
 	record := s.names.record(ask.ID)
 	lease, keep := milliseconds(ask.Lease), milliseconds(ask.Retention)
@@ -259,7 +259,7 @@ type commitRequest struct {
 	values [15]any
 }
 
-// Commit implements idempotency.Store.
+// Commit implements [idempotency.Store].
 func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (idempotency.CommitReply, error) {
 	r := &commitRequest{ask: ask}
 	record := s.names.record(ask.ID)
@@ -305,7 +305,7 @@ func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (idem
 	return rep, nil
 }
 
-// Abandon implements idempotency.Store.
+// Abandon implements [idempotency.Store].
 func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) error {
 	record := s.names.record(ask.ID)
 	channel := completionOf(record)
@@ -325,7 +325,7 @@ func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) err
 	return nil
 }
 
-// Resolve implements idempotency.Store.
+// Resolve implements [idempotency.Store].
 func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) error {
 	record := s.names.record(ask.ID)
 	keep, trace := milliseconds(ask.Retention), milliseconds(ask.Retention+ask.Tombstone)
@@ -352,7 +352,7 @@ func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) err
 	return wrapRecord(errReply)
 }
 
-// Forget implements idempotency.Store.
+// Forget implements [idempotency.Store].
 func (s *Store) Forget(ctx context.Context, id string) error {
 	record := s.names.record(id)
 	var err error
@@ -364,13 +364,13 @@ func (s *Store) Forget(ctx context.Context, id string) error {
 	return wrap(err)
 }
 
-// Await implements idempotency.Store.
+// Await implements [idempotency.Store].
 func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
 	return s.hub.watch(completionOf(s.names.record(id)), since, func(core.Signal) { wake() })
 }
 
-// Extend implements idempotency.Store. As with locks, leases on different servers
-// go out in parallel, those on one in pipelines, on connections of their own.
+// Extend implements [idempotency.Store]. As with locks, it renews leases on different
+// servers in parallel and leases on one server in pipelines, on separate connections.
 func (s *Store) Extend(ctx context.Context, batch []idempotency.Extension, done func(i int, err error)) {
 	if s.single != nil {
 		all := make([]int, len(batch))

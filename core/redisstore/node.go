@@ -25,11 +25,11 @@ var (
 	withdrawScript = newScript(withdrawSource)
 )
 
-// Node is one of several independent servers that vote on locks; the package
-// core/quorum asks a majority of them. It differs from a Store in three ways: a
-// lock is taken by a proposal, which names the fencing token; nothing waits for
-// an answer, which is handed to a function; and every connection says which
-// server it leads to before it carries anything else.
+// Node is one of several independent servers that vote on locks. It exists for package
+// core/quorum, which asks a majority of them, and is experimental like that package.
+// It differs from a [Store] in three ways. A [Proposal], which names the fencing token,
+// takes a lock. No method waits for an answer: a function receives it. Every connection
+// identifies its server before it carries anything else.
 //
 // A Node is safe for concurrent use.
 type Node struct {
@@ -37,21 +37,23 @@ type Node struct {
 	met   func(Identity) error
 }
 
-// Identity is what a server says of itself.
+// Identity is the identity that a server reports.
 type Identity struct {
-	// RunID is drawn by the server at each start (INFO server, run_id).
+	// RunID is a random value that the server chooses at each start (INFO server,
+	// run_id).
 	RunID string
-	// Uptime is since when it runs, by its own clock, to the second.
+	// Uptime is how long the server has run, by its own clock, in whole seconds.
 	Uptime time.Duration
-	// Clock is its time, in µs since 1970.
+	// Clock is the server's time, in µs since 1970.
 	Clock int64
 }
 
-// NewNode makes a Node of a client for a single server, or for one behind
-// Sentinel, whose options it copies to make connections of its own. It sends
-// nothing. On each new connection met is called with the identity of the server,
-// before a vote can come over it; on an error the connection is not used. It
-// returns core.ErrConfig for any other client.
+// NewNode makes a [Node] from a client for a single server, or for a server behind
+// Sentinel. It copies the options of the client to make its own connections, and sends
+// nothing. On each new connection the node calls met with the identity of the server,
+// before the connection can carry a vote. If met returns an error, the node does not
+// use the connection. met must be safe for concurrent use. For any other client
+// NewNode returns [core.ErrConfig].
 func NewNode(rdb redis.UniversalClient, met func(Identity) error, opts ...Option) (*Node, error) {
 	c, ok := rdb.(*redis.Client)
 	if !ok || c == nil {
@@ -141,10 +143,11 @@ func identityOf(info string) (Identity, error) {
 	return id, nil
 }
 
-// Addr is the address of the server, for people.
+// Addr returns the address of the server, for messages.
 func (n *Node) Addr() string { return n.store.single.Options().Addr }
 
-// Meet asks the server for its identity and calls met with it.
+// Meet asks the server for its identity and calls the met function of [NewNode] with
+// it.
 func (n *Node) Meet(ctx context.Context) error {
 	info, err := n.store.single.Info(ctx, "server").Result()
 	if err != nil {
@@ -157,19 +160,19 @@ func (n *Node) Meet(ctx context.Context) error {
 	return n.met(id)
 }
 
-// Check is Store.Check of the node's server.
+// Check is [Store.Check] for the node's server.
 func (n *Node) Check(ctx context.Context) ([]string, error) { return n.store.Check(ctx) }
 
-// Close closes the node's connections; requests under way fail.
+// Close closes the node's connections. Requests under way return errors.
 func (n *Node) Close() error { return n.store.Close() }
 
-// Renew is Store.Renew.
+// Renew is [Store.Renew] for the node's server.
 func (n *Node) Renew(ctx context.Context, batch []core.Renewal, done func(i int, contended bool, err error)) {
 	n.store.Renew(ctx, batch, done)
 }
 
-// Watch is Store.Watch, except that wake gets the owner that gave the lock up
-// and who waits, both empty when the node cannot be sure that nobody did.
+// Watch is [Store.Watch], except that wake receives the owner that gave the lock up and
+// the list of waiters. Both are empty when the node may have missed a release.
 func (n *Node) Watch(key string, since time.Time, wake func(owner, next string)) (stop func()) {
 	return n.store.Watch(key, since, func(s core.Signal) {
 		owner, next, _ := strings.Cut(s.Next, " ")
@@ -181,37 +184,38 @@ func (n *Node) Watch(key string, since time.Time, wake func(owner, next string))
 type Proposal struct {
 	Key, Owner string
 	TTL        time.Duration
-	// Token has to be above every token that the node has seen for the key, also
-	// above an earlier proposal of the owner, which it replaces.
+	// Token must be above every token that the node has seen for the key, also
+	// above an earlier proposal of the same owner, which it replaces.
 	Token int64
-	// Waiter and Rest are those of core.AcquireRequest.
+	// Waiter and Rest have the meaning of [core.AcquireRequest].
 	Waiter, Rest string
-	// Deadline is after when nothing is sent.
+	// Deadline is the time after which the node sends nothing.
 	Deadline time.Time
 }
 
-// Vote is a node's answer to a Proposal.
+// Vote is a node's answer to a [Proposal].
 type Vote struct {
-	// Granted says that the owner holds the lock on this node.
+	// Granted is true if the owner holds the lock on this node.
 	Granted bool
-	// Token is under what it does, or without Granted and Holder the highest that
-	// the node has seen: the lock is free, and the proposal was too low.
+	// Token is the token of that hold. If Granted is false and Holder is empty, the
+	// lock is free, the proposal was too low, and Token is the highest token that
+	// the node has seen.
 	Token int64
 	// Holder is the owner that holds the lock on this node instead.
 	Holder string
-	// TTL is what remains of the holder's lease, negative if unknown.
+	// TTL is the rest of the holder's lease. It is negative if unknown.
 	TTL time.Duration
-	// Listed is that of core.Reply.
+	// Listed has the meaning of [core.Reply].
 	Listed bool
 	// Clock is the node's time, in µs since 1970; zero if it did not answer.
 	Clock int64
-	// Unknown says that the proposal may still be executed later, since its
-	// answer was never seen.
+	// Unknown is true if the proposal may still be executed later, because its
+	// answer did not arrive.
 	Unknown bool
 }
 
-// Propose asks for a vote and calls done exactly once, from any goroutine, at the
-// latest when the node's timeout is over.
+// Propose asks for a vote. It calls done exactly once, from any goroutine, at the
+// latest when the node's timeout has passed.
 func (n *Node) Propose(p Proposal, done func(Vote, error)) {
 	r := &proposal{ask: p}
 	lock := n.store.names.lock(p.Key)
@@ -272,25 +276,25 @@ func numbers(list []any) (n [5]int64) {
 	return n
 }
 
-// Withdrawal gives up what an owner holds on a node.
+// Withdrawal is a request to give up what an owner holds on a node.
 type Withdrawal struct {
 	Key, Owner string
-	// Token is the highest fencing token given out under the owner, zero if none.
+	// Token is the highest fencing token that the owner gave out; zero if none.
 	Token int64
-	// TTL is the lease that the lock had.
+	// TTL is the length of the lock's lease.
 	TTL time.Duration
-	// Limit, unless zero, leaves alone what the owner holds by a higher proposal.
+	// Limit, unless zero, keeps what the owner holds by a proposal above it.
 	Limit int64
-	// Waiter is that of core.ReleaseRequest.
+	// Waiter has the meaning of [core.ReleaseRequest].
 	Waiter string
-	// Quiet tells nobody.
+	// Quiet suppresses the announcement of the release.
 	Quiet bool
-	// Deadline is until when a withdrawal that failed is tried again.
+	// Deadline is the time until which the node repeats a withdrawal that failed.
 	Deadline time.Time
 }
 
-// Withdraw gives up a lock and calls done exactly once, from any goroutine, with
-// nil, core.ErrNotOwner or a failure on the way.
+// Withdraw gives up a lock. It calls done exactly once, from any goroutine, with nil,
+// [core.ErrNotOwner] or the error of a request that failed.
 func (n *Node) Withdraw(w Withdrawal, done func(error)) {
 	r := &withdrawal{ask: w}
 	lock, publish := n.store.names.lock(w.Key), n.store.announce.command()

@@ -21,8 +21,9 @@ import (
 // remembered. It covers clocks that disagree by that much after a failover.
 const fenceTime = time.Minute
 
-// Store keeps locks in Redis. It implements core.Store and is safe for
-// concurrent use. Close it after the lockers that use it.
+// Store keeps locks and idempotency records in Redis. It implements [core.Store] and
+// [idempotency.Store], and is safe for concurrent use. [New] makes one; the zero value
+// does not work. Close it after the lockers and engines that use it.
 type Store struct {
 	names    names
 	log      *slog.Logger
@@ -55,7 +56,7 @@ type Store struct {
 	occupied atomic.Int64 // when that was logged of a key, in unix nanoseconds
 }
 
-// Option changes a Store.
+// Option configures a [Store]. Options do not change after [New].
 type Option func(*settings)
 
 type settings struct {
@@ -69,8 +70,9 @@ type settings struct {
 	patience time.Duration                            // of its lanes
 }
 
-// Prefix sets what the names of all keys and channels begin with. Default
-// "interlock". Lockers exclude each other only under the same prefix.
+// Prefix sets the text with which the names of all keys and channels begin. Lockers
+// exclude each other only under the same prefix. If p is empty or contains a brace,
+// [New] returns [core.ErrConfig]. Default: "interlock".
 func Prefix(p string) Option {
 	return func(s *settings) {
 		if p == "" || strings.ContainsAny(p, "{}") {
@@ -81,7 +83,7 @@ func Prefix(p string) Option {
 	}
 }
 
-// Logger sets where warnings go. Default slog.Default().
+// Logger sets the logger for warnings. Default, and if l is nil: [slog.Default].
 func Logger(l *slog.Logger) Option {
 	return func(s *settings) {
 		if l != nil {
@@ -90,8 +92,9 @@ func Logger(l *slog.Logger) Option {
 	}
 }
 
-// Timeout bounds each try of a request, from its writing to its reply. Default
-// 1 s; at least 10 ms. Renewals have a bound of their own, a sixth of the lease.
+// Timeout limits each try of a request, from writing it to reading its reply. With
+// [Replicas], the time for the replicas is added. Renewals have their own limit, a
+// sixth of the lease. For d below 10 ms, [New] returns [core.ErrConfig]. Default: 1 s.
 func Timeout(d time.Duration) Option {
 	return func(s *settings) {
 		if d < 10*time.Millisecond {
@@ -102,17 +105,22 @@ func Timeout(d time.Duration) Option {
 	}
 }
 
-// New makes a Store from a client for a single server, for one behind Sentinel
-// or for a Cluster, whose options it copies to make connections of its own. It
-// sends nothing. It warns through the logger, once for a client, where the client
-// reads from replicas or has a ReadTimeout above 10 s or none: the store does not
-// take that over, but handlers that use the client under a lock suffer from it.
-// For them ContextTimeoutEnabled is best true: their commands then end with a
-// context's deadline. It returns core.ErrConfig for a nil client, a Ring (which has no master to ask) and
-// clients it does not know. A proxy that spreads keys over servers must not be
-// behind a client for one: a script of several locks would run on the server of
-// the first. One that refuses such a script (CROSSSLOT, or the words that the proxy of
-// Alibaba Cloud has for it) is sent none any more.
+// New makes a [Store] from a client for a single server, for a server behind Sentinel,
+// or for a Cluster. It copies the options of the client to make its own connections,
+// and sends nothing. New ignores an [Option] that is nil.
+//
+// It returns [core.ErrConfig] for a bad option, a nil client, a Ring (which has no
+// master to ask), and a client of an unknown type.
+//
+// New logs one warning for each client that reads from replicas, or whose ReadTimeout
+// is above 10 s or unlimited. The store does not use these settings, but they endanger
+// handlers that use the client under a lock. For such handlers set
+// ContextTimeoutEnabled to true: their commands then end at the context's deadline.
+//
+// A client for a single server must not lead to a proxy that distributes keys over
+// several servers: a script of several locks would run on the server of the first
+// lock. If a proxy refuses such a script (with CROSSSLOT, or the text of Alibaba
+// Cloud's proxy), the store sends it no more scripts of several locks.
 func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	set := settings{prefix: "interlock", log: slog.Default(), timeout: time.Second}
 	for _, o := range opts {
@@ -180,8 +188,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 
 var errNil = fmt.Errorf("%w: the redis client is nil; redis.NewUniversalClient makes one", core.ErrConfig)
 
-// Close closes the store's connections. Requests under way fail. The client
-// that was given to New stays open.
+// Close closes the store's connections. Requests under way return errors. The client
+// that was given to [New] stays open. A second call returns nil.
 func (s *Store) Close() error {
 	if s.shut.Swap(true) {
 		return nil
@@ -206,7 +214,7 @@ func (s *Store) Close() error {
 	return errors.Join(s.single.Close(), s.renewSingle.Close())
 }
 
-// Acquire implements core.Store.
+// Acquire implements [core.Store].
 func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Reply, error) {
 	r, _ := s.acquires.Get().(*acquireRequest)
 	if r == nil {
@@ -230,7 +238,7 @@ func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Repl
 	return rep, err
 }
 
-// Release implements core.Store.
+// Release implements [core.Store].
 func (s *Store) Release(ctx context.Context, ask core.ReleaseRequest) error {
 	r, _ := s.releases.Get().(*releaseRequest)
 	if r == nil {
@@ -278,8 +286,8 @@ func (s *Store) released(r *releaseRequest) error {
 	return nil
 }
 
-// sayOccupied logs, at most once a second, that a lock's key has a value that is no
-// lock. Nothing but the removal of that value helps.
+// sayOccupied logs, at most once a second, that a lock's key holds a value that is no
+// lock. The condition ends only when that value is removed.
 func (s *Store) sayOccupied(key string) {
 	now, last := time.Now().UnixNano(), s.occupied.Load()
 	if now-last >= int64(time.Second) && s.occupied.CompareAndSwap(last, now) {
@@ -288,8 +296,8 @@ func (s *Store) sayOccupied(key string) {
 	}
 }
 
-// notOwner is the error for what renew.lua and release.lua answer to somebody who
-// does not hold the lock.
+// notOwner makes the error for the answer of renew.lua and release.lua to an owner
+// that does not hold the lock.
 func notOwner(n int64) error {
 	if n < 0 {
 		return core.ErrTakenOver
@@ -297,13 +305,13 @@ func notOwner(n int64) error {
 	return core.ErrDeleted
 }
 
-// Watch implements core.Store.
+// Watch implements [core.Store].
 func (s *Store) Watch(key string, since time.Time, wake func(core.Signal)) (stop func()) {
 	return s.hub.watch(channelOf(s.names.lock(key)), since, wake)
 }
 
-// Renew implements core.Store. Leases on different servers go out in parallel,
-// those on one in pipelines.
+// Renew implements [core.Store]. It renews leases on different servers in parallel, and
+// leases on one server in pipelines.
 func (s *Store) Renew(ctx context.Context, batch []core.Renewal, done func(i int, contended bool, err error)) {
 	if len(batch) > 0 && batch[0].Asked {
 		s.renewAsked(ctx, batch, done)
