@@ -252,10 +252,10 @@ func (l *Lease) Context() context.Context {
 	return (*leaseContext)(l)
 }
 
-// LeaseFromContext returns the lease under which ctx runs, the innermost of
-// several, or nil: outside of a lock, and in a handler that a guard let through
-// without one ([FailOpen], a route that did not match, a Skipper of an adapter). The
-// methods of a nil lease do not panic; see [Lease].
+// LeaseFromContext returns the lease under which ctx runs; of several it returns
+// the innermost. It returns nil outside of a lock, and in a handler that a guard
+// let through without a lock ([FailOpen], a route that did not match, the Skipper
+// of an adapter). The methods of a nil lease do not panic; see [Lease].
 func LeaseFromContext(ctx context.Context) *Lease {
 	l, _ := ctx.Value(leaseKey{}).(*Lease)
 	return l

@@ -376,7 +376,7 @@ func (l *Locker) callConfig(opts []Option) (*config, error) {
 func checkKey(key string) error {
 	switch {
 	case key == "":
-		return fmt.Errorf("%w: empty; everybody would share one lock", ErrKey)
+		return fmt.Errorf("%w: empty; all callers would share one lock", ErrKey)
 	case len(key) > maxKey:
 		return fmt.Errorf("%w: %d bytes; at most %d are accepted", ErrKey, len(key), maxKey)
 	}

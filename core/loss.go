@@ -11,34 +11,36 @@ import (
 	"time"
 )
 
-// Loss describes a lost lease: who lost what, after how long, and why. It can be
-// logged as it is: printed, logged by log/slog or marshaled it shows no key and
-// no principal, only their hashes.
+// Loss describes a lost lease: the lock, the holder, the time and the reason. It
+// can be logged as it is. Printed, logged by log/slog or marshaled, it shows no key
+// and no principal, only their hashes ([Hashed]).
 type Loss struct {
-	// Key is the lock's key.
+	// Key is the key of the lock.
 	Key Hashed
-	// Rule is the name of the rule that held it.
+	// Rule is the name of the guard, or of the lock ([Name]); it may be empty.
 	Rule string
-	// Owner is who held it in the store: the random id of this process's locker,
-	// a colon and a number. It is what the store has in the lock while that is
-	// held.
+	// Owner identifies the holder in the store: the random id of this process's
+	// locker, a colon and a number. While the lock is held, the store has this text
+	// in the lock.
 	Owner string
-	// Route is the pattern of the route whose request held it, in gRPC the full
-	// method. Empty where the lock was not taken under a guard.
+	// Route is the pattern of the route of the request that held the lock, in gRPC
+	// the full method. Empty if the lock was not taken by a guard.
 	Route string
-	// Principal is whose request held it, where the rule knows (PerPrincipal).
+	// Principal is the principal of the request that held the lock, if the guard
+	// knows it ([PerPrincipal]); else empty.
 	Principal Hashed
 	// Token is the fencing token of the lost grant.
 	Token int64
 	// Held is the time from the grant to the loss.
 	Held time.Duration
-	// Reason says why.
+	// Reason says why the lease was lost.
 	Reason LossReason
-	// Answered says whether the request's client had got its answer when the
-	// loss was noticed.
+	// Answered says whether the client of the request had its answer when the loss
+	// was noticed.
 	Answered Answered
-	// Err is the last renewal's error, if any. It may hold the key and
-	// addresses of servers; String and LogValue leave it out then.
+	// Err is the error of the last renewal; nil if there was none. Its text may
+	// contain the key and addresses of servers. [Loss.String] and [Loss.LogValue]
+	// show only its innermost error, and not that if it contains the key.
 	Err error
 }
 
@@ -47,34 +49,36 @@ type LossReason string
 
 // The reasons for a loss.
 const (
-	// LossExpired: a fixed lease (TTL) ended before it was released.
+	// LossExpired: a fixed lease ([TTL]) ended before it was released.
 	LossExpired LossReason = "expired"
-	// LossDeleted: the store says that nobody holds the lock; it was deleted or
+	// LossDeleted: the store says that no owner holds the lock. It was deleted or
 	// evicted, or a failover lost it.
 	LossDeleted LossReason = "deleted"
-	// LossTakenOver: the store says that somebody else holds it.
+	// LossTakenOver: the store says that another owner holds the lock.
 	LossTakenOver LossReason = "taken_over"
-	// LossNotOwner: one of these two; the store does not say which (a quorum,
+	// LossNotOwner: one of these two, and the store does not say which (a quorum,
 	// whose nodes may differ).
 	LossNotOwner LossReason = "not_owner"
-	// LossUnavailable: the store could not be reached, or this process was
-	// stopped, for so long that no renewal succeeded before the deadline.
+	// LossUnavailable: no renewal succeeded before the deadline. The store could
+	// not be reached, or this process was stopped, for too long.
 	LossUnavailable LossReason = "unavailable"
-	// LossMaxHold: MaxHold was reached.
+	// LossMaxHold: the lock was held for as long as [MaxHold] allows.
 	LossMaxHold LossReason = "max_hold"
-	// LossClosed: the locker was closed before the lock was released.
+	// LossClosed: the locker was closed before the lock was released; see
+	// [Locker.Close].
 	LossClosed LossReason = "closed"
 )
 
-// Answered says how far the answer to a request was.
+// Answered says what is known of the answer to a request.
 type Answered string
 
-// What is known of an answer.
+// The values of Answered.
 const (
 	// AnsweredUnknown: the lock was not taken for a request (no guard).
 	AnsweredUnknown Answered = ""
-	// AnsweredNo: nothing had left yet. Unless the handler answers regardless,
-	// the client gets the refusal for a lost lease (see also CheckAnswer).
+	// AnsweredNo: no part of the answer had left yet. Unless the handler answers
+	// nevertheless, the client gets the refusal for a lost lease (see also
+	// [CheckAnswer]).
 	AnsweredNo Answered = "no"
 	// AnsweredYes: the answer was on its way, and cannot be taken back.
 	AnsweredYes Answered = "yes"
@@ -137,10 +141,10 @@ func (l Loss) fields() []slog.Attr {
 	return attrs
 }
 
-// LogValue implements slog.LogValuer.
+// LogValue implements [slog.LogValuer]. The value shows no key and no principal.
 func (l Loss) LogValue() slog.Value { return slog.GroupValue(l.fields()...) }
 
-// String describes the loss in one line.
+// String describes the loss in one line, which shows no key and no principal.
 func (l Loss) String() string {
 	var b strings.Builder
 	b.WriteString("lease lost:")
@@ -150,22 +154,22 @@ func (l Loss) String() string {
 	return b.String()
 }
 
-// Hashed is a text that identifies somebody: a key, a principal. However it is
-// printed, logged by log/slog or marshaled, it shows as its hash (KeyHash). The
-// text itself is string(h), for who asks for it; as the key of a map encoding/json
-// asks.
+// Hashed is a text that identifies a user: a key, a principal. Printed, logged by
+// log/slog or marshaled, it shows its hash ([KeyHash]). string(h) is the text
+// itself. Do not use a Hashed as the key of a map that encoding/json marshals: that
+// shows the text itself.
 type Hashed string
 
-// KeyHash is what stands for a key where it would tell too much: the first 64
-// bits of its SHA-256, as 16 hexadecimal digits. It is the same in every process
-// and release, so that a key is found by it. It hides the key from the eye, not
-// from somebody who can try out all the keys there are.
+// KeyHash returns what stands for a key where the key itself would tell too much:
+// the first 64 bits of its SHA-256, as 16 hexadecimal digits. It is the same in
+// every process and release, so that a key can be found by its hash. It does not
+// hide the key from a reader who can try out all possible keys.
 func KeyHash(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Hash returns the hash; of an empty text it is empty.
+// Hash returns the hash ([KeyHash]). The hash of an empty text is empty.
 func (h Hashed) Hash() string {
 	if h == "" {
 		return ""
@@ -173,14 +177,16 @@ func (h Hashed) Hash() string {
 	return KeyHash(string(h))
 }
 
-// String returns the hash.
+// String returns the hash; see [Hashed.Hash].
 func (h Hashed) String() string { return h.Hash() }
 
-// Format implements fmt.Formatter, for all verbs: some would get past String.
+// Format implements [fmt.Formatter] and prints the hash for all verbs, because some
+// verbs do not use String.
 func (h Hashed) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, h.Hash()) }
 
-// LogValue implements slog.LogValuer.
+// LogValue implements [slog.LogValuer] and returns the hash.
 func (h Hashed) LogValue() slog.Value { return slog.StringValue(h.Hash()) }
 
-// MarshalText implements encoding.TextMarshaler, for JSON and the like.
+// MarshalText implements [encoding.TextMarshaler] and returns the hash. JSON uses
+// it.
 func (h Hashed) MarshalText() ([]byte, error) { return []byte(h.Hash()), nil }

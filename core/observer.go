@@ -5,86 +5,88 @@ import (
 	"time"
 )
 
-// Observer is told what happens to locks, for traces, metrics and alerts. Set
-// it with WithObserver; package otellock is the one for OpenTelemetry. Its
-// methods, and the functions of its observations, are called from many
-// goroutines and must return quickly.
+// Observer is told what happens to locks, for traces, metrics and alerts. Set it
+// with [WithObserver]. Package otellock is the Observer for OpenTelemetry. Its
+// method, and the functions of its observations, are called from many goroutines at
+// the same time and must return quickly.
 //
 // A panic of Start, Acquired, Released, Disordered, Rejected, Bypassed or Decided
-// reaches the caller whose operation it is, after the locks of that operation have
-// been released. Lost and Renewed are called where a loss or a renewal is found,
-// mostly on goroutines of the library: their panics are logged through slog.Default
-// with the stack, at most once a second, and end there.
+// reaches the caller of that operation, after the locks of the operation have been
+// released. Lost and Renewed are called where a loss or a renewal is found, mostly
+// on goroutines of the locker. Their panics are logged through [slog.Default] with
+// the stack, at most once a second, and end there.
 type Observer interface {
-	// Start is called when a lock is asked for. The context it returns is
-	// used for the acquisition; the handler's context derives from the
+	// Start is called when a caller asks for a lock. The acquisition uses the
+	// context that Start returns. The context of the handler derives from the
 	// caller's.
 	Start(ctx context.Context, op Operation) (context.Context, Observation)
 }
 
 // Operation says what is about to happen.
 type Operation struct {
-	// Rule is the name of the rule that asked (Name), a label of low
-	// cardinality; empty for a lock taken without a rule and a name.
+	// Rule is the name of the guard, or of the lock ([Name]): a text with few
+	// different values. It is empty for a lock that was taken without a guard and a
+	// name.
 	Rule string
-	// Keys are the keys asked for. They identify users: hash them before they
-	// leave the process.
+	// Keys are the keys that the caller asks for. They identify users: hash them
+	// ([KeyHash]) before they leave the process.
 	Keys []string
-	// Wait is how long the caller is ready to wait: 0 not at all, negative
-	// until its context ends.
+	// Wait is how long the caller is ready to wait: 0 is not at all, a negative
+	// value is until its context ends.
 	Wait time.Duration
 	// Waiters is how many callers of this process wait for the first key.
 	Waiters int
-	// Unlocked says that no lock is asked for: a guard tells of a request that
-	// it rejects, or lets through without its lock (after an acquisition that
-	// failed, which had an observation of its own), or an idempotent endpoint
-	// of one that it has dealt with. Of such an observation Rejected, Bypassed
-	// or Decided is called, and nothing else.
+	// Unlocked says that no lock is asked for. A guard tells of a request that it
+	// rejects or lets through without its lock (after an acquisition that failed,
+	// which had an observation of its own). An idempotent endpoint tells of a
+	// request that it has dealt with. In such an observation Rejected, Bypassed or
+	// Decided is called, and nothing else.
 	Unlocked bool
 }
 
-// Observation is a set of functions that are called as an operation goes on.
-// Each may be nil, which costs nothing.
+// Observation is a set of functions that are called as an operation goes on. Each
+// may be nil, which costs nothing. The zero value observes nothing.
 type Observation struct {
 	// Acquired ends every acquisition, granted or not, exactly once.
 	Acquired func(Acquired)
-	// Released is called when a lease that Acquired granted is released: once,
-	// or never if nobody releases it. The leases of re-entered locks are
+	// Released is called when a lease that Acquired granted is released: once, or
+	// never if the caller does not release it. The leases of re-entered locks are
 	// released one by one.
 	Released func(Released)
 	// Renewed is called after each renewal of a lock of the lease.
 	Renewed func(Renewed)
-	// Lost is called when a lock of the lease is lost while it is held. Since a
-	// loss ends the lease's context first, Released can be called before it,
-	// and where callers wait in a queue even Acquired. Each lock is lost at
-	// most once, and not with Released.Lost besides.
+	// Lost is called when a lock of the lease is lost while it is held. A loss ends
+	// the context of the lease first, so that Released can be called before Lost,
+	// and where callers wait in a queue even Acquired. Each lock is lost at most
+	// once: a loss that Lost reports is not in Released.Lost.
 	Lost func(Loss)
-	// Disordered is called when a lock was asked for that sorts before one
-	// that the context already holds: two such callers can wait for each
-	// other. See LockAll.
+	// Disordered is called when a caller asks for a key that sorts before a key
+	// that its context already holds: two such callers can wait for each other. See
+	// [Locker.LockAll].
 	Disordered func(key, held string)
-	// Bypassed is called when a guard lets a handler run without its lock
-	// because it was told to fail open. Nothing else is called then.
+	// Bypassed is called when a guard lets a handler run without its lock, or an
+	// idempotent endpoint lets it run without its record, because it has [FailOpen]
+	// (idempotency.FailOpen). Nothing else is called then.
 	Bypassed func(err error)
-	// Rejected is called when a guard refuses a request before it asks for
-	// the lock, since no key could be made of it or its principal is over its
-	// limit (PerPrincipal). Nothing else is called then.
+	// Rejected is called when a guard refuses a request before it asks for the
+	// lock: no key could be made of the request, or its principal is over its limit
+	// ([PerPrincipal]). Nothing else is called then.
 	Rejected func(err error)
-	// Decided is called by package idempotency, once for each request to an
-	// idempotent endpoint that is not passed through, when it is known how the
-	// request is answered. Nothing else is called then.
+	// Decided is called by package idempotency when it is known how a request to an
+	// idempotent endpoint is answered: once for each request that is not passed
+	// through. Nothing else is called then.
 	Decided func(Decided)
 }
 
-// Decided says how a request to an idempotent endpoint was dealt with.
+// Decided says how an idempotent endpoint dealt with a request.
 type Decided struct {
-	// Outcome says in one word what happened: a label of low cardinality.
+	// Outcome says in one word what happened: a text with few different values.
 	Outcome DecidedOutcome
-	// Reason is why the request was refused; empty if it was not.
+	// Reason says why the request was refused; empty if it was not.
 	Reason Reason
-	// Generation is 1 when the handler ran for the first time, more when it ran
-	// again after a process that had begun the request was heard of no more,
-	// and 0 when it did not run.
+	// Generation is 1 when the handler ran for the first time. It is more when the
+	// handler ran again after the process that had begun the request fell silent.
+	// It is 0 when the handler did not run.
 	Generation int64
 	// Waited is how long the request waited until it was decided that its
 	// handler may run, or how else it is answered.
@@ -95,25 +97,25 @@ type Decided struct {
 	Err error
 }
 
-// DecidedOutcome is what became of a request to an idempotent endpoint.
+// DecidedOutcome says what became of a request to an idempotent endpoint.
 type DecidedOutcome string
 
-// The outcomes.
+// The outcomes of a request to an idempotent endpoint.
 const (
 	// DecidedStored: the handler ran and its response was stored.
 	DecidedStored DecidedOutcome = "stored"
-	// DecidedPending: the handler ran and its response was sent, but the store
-	// did not confirm that it has it; that goes on in the background.
+	// DecidedPending: the handler ran and its response was sent, but the store did
+	// not confirm that it has the response. The engine goes on storing it in the
+	// background.
 	DecidedPending DecidedOutcome = "pending"
-	// DecidedReleased: the handler ran and failed; the next request runs it
-	// again.
+	// DecidedReleased: the handler ran and failed; the next request runs it again.
 	DecidedReleased DecidedOutcome = "released"
 	// DecidedReplayed: the stored response was sent.
 	DecidedReplayed DecidedOutcome = "replayed"
 	// DecidedRefused: the request was refused.
 	DecidedRefused DecidedOutcome = "refused"
-	// DecidedUnknown: the handler ran and failed after its claim or its lock
-	// was lost; nothing was stored, and the claim is left to lapse.
+	// DecidedUnknown: the handler ran and failed after its claim or its lock was
+	// lost. Nothing was stored, and the claim ends with its lease.
 	DecidedUnknown DecidedOutcome = "unknown"
 )
 
@@ -125,12 +127,13 @@ type Acquired struct {
 	Waited time.Duration
 	// Contended says that the lock was not free at once.
 	Contended bool
-	// Attempts is how many requests to the store this caller made itself:
-	// none when the lock was handed over in the process or re-entered.
+	// Attempts is how many requests this caller itself sent to the store: none when
+	// the lock was handed off in the process or re-entered.
 	Attempts int
-	// Token is the fencing token of the (first) key.
+	// Token is the fencing token of the key, or of the first of several keys.
 	Token int64
-	// Reentered says that a hold was added to a lock the context had already.
+	// Reentered says that the acquisition added a hold to a lock that the context
+	// had already.
 	Reentered bool
 }
 
@@ -144,9 +147,9 @@ type Released struct {
 	Took time.Duration
 	// HandedOver says that the lock went to a waiter of this process.
 	HandedOver bool
-	// Lost describes the loss, if it was the release that found a lock lost:
-	// somebody else may have held it since. Nil when none was lost, or when
-	// Observation.Lost tells of it. Of several it is the first by key.
+	// Lost describes the loss, if the release found that a lock was lost: another
+	// process may have held it since. It is nil if no lock was lost, or if
+	// Observation.Lost tells of it. Of several locks it is the first by key.
 	Lost *Loss
 }
 

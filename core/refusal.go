@@ -5,25 +5,26 @@ import (
 	"errors"
 )
 
-// Refusal says that a request gets an answer of the guard's instead of its
-// handler's. An adapter renders it from one table for its protocol, by Reason.
+// Refusal says that a request gets an answer of the guard's in place of the
+// handler's. An adapter renders it by its Reason, from one table for its protocol.
 type Refusal struct {
 	// Reason decides the status.
 	Reason Reason
-	// Ran says that the handler ran, so that what it did may have happened:
-	// the answer must not invite to try again.
+	// Ran says that the handler ran, so that its effect may have happened. The
+	// answer must not invite the client to try again.
 	Ran bool
-	// Rule is the name of the rule that refused.
+	// Rule is the name of the guard that refused ([Guard.Name]).
 	Rule string
-	// Err is the error behind it. It may hold the key and addresses of servers:
-	// never show it to a client, and log LogError instead.
+	// Err is the error behind the refusal. Its text may contain the key and
+	// addresses of servers: never show it to a client, and log [Refusal.LogError]
+	// instead.
 	Err error `json:"-"`
 
 	keys []string // if they were made
 }
 
-// Retryable reports whether the same request may simply be sent again a little
-// later: the handler did not run, and what stood in its way passes.
+// Retryable reports whether the client may send the same request again a little
+// later: the handler did not run, and the reason passes by itself.
 func (r *Refusal) Retryable() bool {
 	if r.Ran {
 		return false
@@ -36,96 +37,99 @@ func (r *Refusal) Retryable() bool {
 	return false
 }
 
-// Reason is why a request was refused. The strings are stable: clients see them
-// in urn:interlock:problem:<reason> and in ErrorInfo.
+// Reason says why a request was refused. The strings are stable: clients see them
+// in urn:interlock:problem:<reason> and in the ErrorInfo of gRPC.
 type Reason string
 
-// The reasons, with the statuses that the adapters give them.
+// The reasons, with the HTTP status and the gRPC code that the adapters give them.
 const (
-	// ReasonBadKey (400, INVALID_ARGUMENT): a value of the key is missing,
-	// empty, malformed, not of its Form or given twice, or the key is longer
-	// than 512 bytes.
+	// ReasonBadKey (400, INVALID_ARGUMENT): a value of the key is missing, empty,
+	// malformed, not of its [Form] or given twice, or the key is longer than 512
+	// bytes.
 	ReasonBadKey Reason = "bad-key"
-	// ReasonBodyTooLarge (413, RESOURCE_EXHAUSTED): a KeyFunc read a body that
-	// is longer than its limit.
+	// ReasonBodyTooLarge (413, RESOURCE_EXHAUSTED): the body is longer than the
+	// limit of the guard ([ReadBody]), of its [KeyFunc] or of the idempotent
+	// endpoint.
 	ReasonBodyTooLarge Reason = "body-too-large"
-	// ReasonBodyIncomplete (400, INVALID_ARGUMENT): the body broke off, or is
-	// not encoded as it says.
+	// ReasonBodyIncomplete (400, INVALID_ARGUMENT): the body broke off, or is not
+	// encoded as it says.
 	ReasonBodyIncomplete Reason = "body-incomplete"
-	// ReasonBodyTimeout (408, DEADLINE_EXCEEDED): the body did not come within
-	// the time that the server gives it.
+	// ReasonBodyTimeout (408, DEADLINE_EXCEEDED): the body did not come within the
+	// time that the server gives it.
 	ReasonBodyTimeout Reason = "body-timeout"
-	// ReasonHeld (423, ABORTED): held elsewhere for as long as the rule waits.
+	// ReasonHeld (423, ABORTED): the lock was held elsewhere for as long as the
+	// guard waits ([Wait]).
 	ReasonHeld Reason = "held"
-	// ReasonQueueFull (423, ABORTED): too many wait for it already.
+	// ReasonQueueFull (423, ABORTED): too many requests wait for the lock already
+	// ([MaxWaiters]).
 	ReasonQueueFull Reason = "queue-full"
-	// ReasonPrincipalLimit (429, RESOURCE_EXHAUSTED): the request's principal
-	// holds, or waits for, as many locks as PerPrincipal allows.
+	// ReasonPrincipalLimit (429, RESOURCE_EXHAUSTED): the principal of the request
+	// holds, or waits for, as many locks as [PerPrincipal] allows.
 	ReasonPrincipalLimit Reason = "principal-limit"
-	// ReasonDeadline (423, DEADLINE_EXCEEDED): the request's own deadline was
-	// over before its turn.
+	// ReasonDeadline (423, DEADLINE_EXCEEDED): the request's own deadline was over
+	// before it had the lock.
 	ReasonDeadline Reason = "deadline"
-	// ReasonCanceled (nothing is written, CANCELED): the client went away
-	// before its turn.
+	// ReasonCanceled (nothing is written, CANCELED): the client went away before its
+	// request had the lock.
 	ReasonCanceled Reason = "canceled"
 	// ReasonUnavailable (503, UNAVAILABLE): the store could not be reached.
 	ReasonUnavailable Reason = "unavailable"
-	// ReasonNotReplicated (503, UNAVAILABLE): too few replicas acknowledged
-	// the lock.
+	// ReasonNotReplicated (503, UNAVAILABLE): too few replicas acknowledged the
+	// lock.
 	ReasonNotReplicated Reason = "not-replicated"
-	// ReasonKeyOccupied (500, INTERNAL): the lock's key in the store has a value
-	// that is no lock (ErrKeyOccupied). It does not pass by itself.
+	// ReasonKeyOccupied (500, INTERNAL): the key of the lock has a value in the
+	// store that is not a lock ([ErrKeyOccupied]). It does not pass by itself.
 	ReasonKeyOccupied Reason = "key-occupied"
 	// ReasonClosing (503, UNAVAILABLE): this process is shutting down.
 	ReasonClosing Reason = "closing"
-	// ReasonLost (500, ABORTED): the lease was lost before the answer. What
-	// the handler did may overlap with what another did.
+	// ReasonLost (500, ABORTED): the lease was lost before the answer. What the
+	// handler did may overlap with another holder.
 	ReasonLost Reason = "lost"
-	// ReasonMaxHold (500, ABORTED): the same, since MaxHold was reached.
+	// ReasonMaxHold (500, ABORTED): like ReasonLost, because [MaxHold] was reached.
 	ReasonMaxHold Reason = "max-hold"
-	// ReasonMisconfigured (500, INTERNAL): the rule and the route do not fit
-	// together, or the body that a rule or an idempotent endpoint needs was read
-	// by middleware in front of it.
+	// ReasonMisconfigured (500, INTERNAL): the guard and the route do not fit
+	// together, or middleware in front has read the body that a guard or an
+	// idempotent endpoint needs.
 	ReasonMisconfigured Reason = "misconfigured"
-	// ReasonInternal (500, INTERNAL): a KeyFunc or RequestFunc failed for a
+	// ReasonInternal (500, INTERNAL): a [KeyFunc] or [RequestFunc] failed for a
 	// reason of its own.
 	ReasonInternal Reason = "internal"
 )
 
-// The reasons of package idempotency, which uses those above as well.
+// The reasons of package idempotency, which also uses those above.
 const (
-	// ReasonKeyMissing (400, INVALID_ARGUMENT): the request has no idempotency
-	// key, and the endpoint wants one.
+	// ReasonKeyMissing (400, INVALID_ARGUMENT): the request has no idempotency key,
+	// and the endpoint wants one.
 	ReasonKeyMissing Reason = "idempotency-key-missing"
-	// ReasonKeyMalformed (400, INVALID_ARGUMENT): it has an empty or malformed
-	// one, one of more than 255 characters, or two.
+	// ReasonKeyMalformed (400, INVALID_ARGUMENT): the request has an empty or
+	// malformed idempotency key, a key of more than 255 characters, or two keys.
 	ReasonKeyMalformed Reason = "idempotency-key-malformed"
-	// ReasonNoPrincipal (400, INVALID_ARGUMENT): the endpoint's Scope found nobody
-	// whose key it could be.
+	// ReasonNoPrincipal (400, INVALID_ARGUMENT): the Scope function of the endpoint
+	// found no principal that the key could belong to.
 	ReasonNoPrincipal Reason = "idempotency-no-principal"
 	// ReasonKeyReused (422, FAILED_PRECONDITION): the key was used for another
 	// request.
 	ReasonKeyReused Reason = "idempotency-key-reused"
-	// ReasonInFlight (409, ABORTED): a request with the key is being carried
-	// out at this moment.
+	// ReasonInFlight (409, ABORTED): a request with the key is being carried out at
+	// this moment.
 	ReasonInFlight Reason = "idempotency-in-flight"
-	// ReasonOutcomeUnknown (409, DATA_LOSS): a request with the key was begun,
-	// and it is not known how it ended. It is not carried out again.
+	// ReasonOutcomeUnknown (409, DATA_LOSS): a request with the key was begun, and
+	// it is not known how it ended. It is not carried out again.
 	ReasonOutcomeUnknown Reason = "idempotency-outcome-unknown"
 	// ReasonResponseUnavailable (409, DATA_LOSS): a request with the key was
 	// carried out, and its response could not be stored.
 	ReasonResponseUnavailable Reason = "idempotency-response-unavailable"
 	// ReasonKeyExpired (410, FAILED_PRECONDITION): the key was used so long ago
-	// that the response is gone, and the endpoint remembers that it was used.
+	// that the response is gone. The endpoint still remembers that it was used.
 	ReasonKeyExpired Reason = "idempotency-key-expired"
-	// ReasonNoRecord (503, UNAVAILABLE): it cannot be found out whether the
+	// ReasonNoRecord (503, UNAVAILABLE): the server cannot find out whether the
 	// request was carried out before.
 	ReasonNoRecord Reason = "idempotency-unavailable"
 )
 
-// ReasonOf finds the reason for an error of a guard or a Locker; ctx is the
-// context of the request, whose own end counts only if it has ended. It is ""
-// for nil and ReasonInternal for an error that is none of ours.
+// ReasonOf returns the reason for an error of a [Guard] or a [Locker]. ctx is the
+// context of the request; its own end counts only if it has ended. ReasonOf returns
+// "" for nil, and [ReasonInternal] for an error that is not one of this package.
 func ReasonOf(ctx context.Context, err error) Reason {
 	switch {
 	case err == nil:
@@ -174,8 +178,8 @@ func ReasonOf(ctx context.Context, err error) Reason {
 	}
 }
 
-// Text is what a client may read about the reason: fixed text in every
-// protocol.
+// Text returns what a client may read about the reason. It is a fixed text, the
+// same in every protocol.
 func (r Reason) Text() string {
 	switch r {
 	case ReasonBadKey:

@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// LogError returns an error that loggers may print: its text has the reason, the
-// rule and the hashes of the keys (KeyHash), but no key and no address of a
-// server. It unwraps to Err, which errors.Is finds and whose text has them.
+// LogError returns an error for loggers. Its text contains the reason, the name of
+// the guard and the hashes of the keys ([KeyHash]), but no key and no address of a
+// server. The error unwraps to Refusal.Err, which [errors.Is] finds; the text of
+// that error does contain them.
 func (r *Refusal) LogError() error { return &loggedRefusal{r} }
 
 type loggedRefusal struct{ refusal *Refusal }
@@ -19,7 +20,7 @@ type loggedRefusal struct{ refusal *Refusal }
 func (e *loggedRefusal) Error() string { return e.refusal.String() }
 func (e *loggedRefusal) Unwrap() error { return e.refusal.Err }
 
-// String describes the refusal in one line, as LogError does.
+// String describes the refusal in one line, with the text of [Refusal.LogError].
 func (r *Refusal) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "interlock: request refused: %s, rule=%s", r.Reason, r.Rule)
@@ -36,7 +37,7 @@ func (r *Refusal) String() string {
 	return b.String()
 }
 
-// LogValue implements slog.LogValuer.
+// LogValue implements [slog.LogValuer], with the text of [Refusal.LogError].
 func (r *Refusal) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
 // cause is the text of the error without what identifies a user or a server.

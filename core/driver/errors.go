@@ -27,16 +27,17 @@ var (
 	// time. The lock releases it again.
 	ErrNotReplicated = errors.New("interlock: lock not acknowledged by enough replicas")
 
-	// ErrNotOwner says that the owner of the request does not hold the lock.
-	// The caller of a lease gets core.ErrLost, which also matches it.
+	// ErrNotOwner says that the owner of the request does not hold the lock. The
+	// caller of a lease gets core.ErrLost, in an error that also matches
+	// ErrNotOwner.
 	ErrNotOwner = errors.New("interlock: not the owner of the lock")
 
 	// ErrDeleted and ErrTakenOver match ErrNotOwner. A store that can tell
 	// returns one of them: the lock is free, or another owner holds it.
-	ErrDeleted   = fmt.Errorf("%w: nobody holds it", ErrNotOwner)
-	ErrTakenOver = fmt.Errorf("%w: somebody else holds it", ErrNotOwner)
+	ErrDeleted   = fmt.Errorf("%w: no owner holds it", ErrNotOwner)
+	ErrTakenOver = fmt.Errorf("%w: another owner holds it", ErrNotOwner)
 
-	// ErrPending is returned by [Store.Acquire] when its caller left before the
+	// ErrPending is returned by [Store].Acquire when its caller left before the
 	// outcome of the request was known.
 	ErrPending = errors.New("interlock: outcome not yet known")
 

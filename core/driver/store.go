@@ -10,44 +10,44 @@ import (
 type Store interface {
 	// Acquire makes one try to take a lock. It never waits for the holder.
 	//
-	// If another owner holds the lock, that is not an error: the [Reply] says
-	// so. If the owner of the request holds it already, the try succeeds: its
-	// token is the one that is stored with the lock, or a greater one, and the
-	// lease is not shortened. Errors match ErrUnavailable, ErrNotReady or
-	// ErrNotReplicated.
+	// If another owner holds the lock, that is not an error: the [Reply] says so.
+	// If the owner of the request holds it already, the try succeeds: its token is
+	// the one that is stored with the lock, or a greater one, and the lease is not
+	// shortened. Errors match [ErrUnavailable], [ErrNotReady], [ErrNotReplicated]
+	// or [ErrKeyOccupied].
 	//
 	// The store may send a request again that failed on the way, until
 	// AcquireRequest.Deadline. When ctx ends, or the deadline passes, before the
-	// outcome is known, Acquire returns at once an error that matches
-	// ErrPending, and later calls AcquireRequest.Late exactly once, from any
-	// goroutine, with what it would have returned. In every other case it never
-	// calls Late.
+	// outcome is known, Acquire returns at once an error that matches [ErrPending],
+	// and later calls AcquireRequest.Late exactly once, from any goroutine, with
+	// what it would have returned. In every other case it never calls Late.
 	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
 
-	// Renew extends leases. It calls done exactly once for each, in any order
+	// Renew extends leases. It calls done exactly once for each lease, in any order
 	// and from any goroutine, with the index of the lease and its outcome: nil,
-	// ErrNotOwner, or a failure on the way. contended says that other lockers
-	// wait for the lock. Renew returns after the last call of done; when ctx
-	// ends, that is soon. Leases on different servers do not delay each other.
+	// [ErrNotOwner], or a failure on the way. contended says that other lockers
+	// wait for the lock. Renew returns after the last call of done; when ctx ends,
+	// that is soon. Leases on different servers do not delay each other.
 	Renew(ctx context.Context, batch []Renewal, done func(i int, contended bool, err error))
 
 	// Release gives the lock up if the owner holds it, and wakes the waiting
 	// lockers. The store sends a request again that failed on the way, until
 	// ReleaseRequest.Deadline. "Not the owner" after a try of unknown outcome
-	// counts as released. Errors match ErrNotOwner, ErrUnavailable or
-	// ErrNotReady. The store uses only the values of ctx: a release must not
-	// fail because a client has gone.
+	// counts as released. Errors match [ErrNotOwner], [ErrUnavailable] or
+	// [ErrNotReady]. The store uses only the values of ctx: a release must not fail
+	// because a client has gone.
 	Release(ctx context.Context, req ReleaseRequest) error
 
 	// Watch calls wake when the lock of the key may have become free: after its
-	// release, and whenever the store cannot be sure that there was none (after
-	// a reconnect, or because the watch began later than since, the time at
-	// which the caller last saw the lock held). Watch returns at once. The
-	// function stop ends the watch and does not wait for a call of wake.
+	// release, and whenever the store cannot be sure that there was none (after a
+	// reconnect, or because the watch began later than since, the time at which the
+	// caller last saw the lock held). Watch returns at once. wake may be called
+	// from any goroutine. The function stop ends the watch and does not wait for a
+	// call of wake.
 	Watch(key string, since time.Time, wake func(Signal)) (stop func())
 }
 
-// AcquireRequest asks for a lock.
+// AcquireRequest asks for a lock; see [Store].Acquire.
 type AcquireRequest struct {
 	// Key names the lock.
 	Key string
