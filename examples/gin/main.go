@@ -1,7 +1,7 @@
-// Command gin is a whole service on gin: gin's own authentication and recovery, time
-// limits, a graceful end, debits that run one after the other for each account, and
-// payments that are made once however often they are sent. Started twice on one
-// Redis, with different -addr, it is one bank.
+// Command gin is a complete service on gin, with gin's own authentication and
+// recovery, time limits and a graceful end. Debits of one account run one after the
+// other. A payment is made once, even if the client sends it several times. Two
+// processes on one Redis, with different -addr, serve one bank.
 //
 //	curl -u alice:secret -X POST localhost:8080/accounts/42/debit
 //	curl -u alice:secret -X POST localhost:8080/payments -H 'Idempotency-Key: k1'
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// run serves until it is told to stop.
+// run serves until the process receives a signal to stop.
 func run(stop <-chan struct{}) error {
 	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	store, err := redisstore.New(rdb)
@@ -63,13 +63,14 @@ func run(stop <-chan struct{}) error {
 	}
 
 	s := service{bank.Bank{Redis: rdb, Work: *work}}
-	debit := core.Serialize(locker, "account/{id:int}") // the handler parses a number: 42 and 042 are one account
+	debit := core.Serialize(locker, "account/{id:int}") // the handler parses a number, so 42 and 042 are one account
 	r := gin.New()
 	r.Use(gin.Recovery(), gin.BasicAuth(gin.Accounts{"alice": "secret", "bob": "secret"}))
 	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), s.debit)
 	r.POST("/payments", ginlock.Idempotent(engine), s.pay)
 
-	// The lock is inside the time limit: a handler that runs on keeps it.
+	// The lock is inside the time limit: a handler that continues after the limit
+	// keeps its lock.
 	server := &http.Server{
 		Addr: *addr, Handler: http.TimeoutHandler(r, *limit, "too slow"),
 		ReadTimeout: *limit, WriteTimeout: 2 * *limit,
@@ -80,7 +81,7 @@ func run(stop <-chan struct{}) error {
 	case err = <-failed:
 	case <-stop:
 	}
-	return errors.Join(err, // in this order, and each with a bound of its own
+	return errors.Join(err, // in this order, each with a time limit of its own
 		within(2**limit, server.Shutdown),
 		within(time.Minute, engine.Close),
 		within(*limit, locker.Close),
@@ -88,7 +89,7 @@ func run(stop <-chan struct{}) error {
 		rdb.Close())
 }
 
-// within calls f with so much time.
+// within calls f with a context that ends after that time.
 func within(d time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -113,7 +114,7 @@ func (s service) debit(c *gin.Context) {
 
 func (s service) pay(c *gin.Context) {
 	ctx := c.Request.Context()
-	// From here on nothing repeats the payment, even if this process dies.
+	// After the mark, no request repeats the payment, even if this process dies.
 	if err := idempotency.MarkEffect(ctx); err != nil {
 		_ = c.AbortWithError(http.StatusServiceUnavailable, err)
 		return

@@ -1,7 +1,7 @@
-// Command grpc is a whole gRPC service: authentication, gzip, recovery, time limits, a
-// graceful end, and debits that run one after the other for each account, as the
-// proto says, and once for each idempotency key that a client gives (metadata
-// idempotency-key). Started twice on one Redis, with different -addr, it is one bank.
+// Command grpc is a complete gRPC service, with authentication, gzip, recovery, time
+// limits and a graceful end. Debits of one account run one after the other, as the
+// proto declares. A debit with an idempotency key (metadata idempotency-key) runs once
+// for each key. Two processes on one Redis, with different -addr, serve one bank.
 package main
 
 import (
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// run serves until it is told to stop.
+// run serves until the process receives a signal to stop.
 func run(stop <-chan struct{}) error {
 	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	store, err := redisstore.New(rdb)
@@ -67,7 +67,7 @@ func run(stop <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	// Calls with a key are idempotent, and all are under the lock of the proto.
+	// Calls with a key are idempotent. All calls run under the lock of the proto.
 	debit := engine.With(idempotency.Optional(), idempotency.Under(rules[bankpb.Bank_Debit_FullMethodName]))
 	methods := grpclock.Methods{bankpb.Bank_Debit_FullMethodName: debit}
 
@@ -86,7 +86,7 @@ func run(stop <-chan struct{}) error {
 	case err = <-failed:
 	case <-stop:
 	}
-	return errors.Join(err, // in this order, and each with a bound of its own
+	return errors.Join(err, // in this order, each with a time limit of its own
 		within(time.Minute, func(ctx context.Context) error { return shutdown(ctx, server) }),
 		within(time.Minute, engine.Close),
 		within(*limit, locker.Close),
@@ -94,14 +94,14 @@ func run(stop <-chan struct{}) error {
 		rdb.Close())
 }
 
-// within calls f with so much time.
+// within calls f with a context that ends after that time.
 func within(d time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	return f(ctx)
 }
 
-// shutdown waits for calls under way until ctx ends.
+// shutdown waits until the calls under way have ended, or until ctx ends.
 func shutdown(ctx context.Context, server *grpc.Server) error {
 	defer context.AfterFunc(ctx, server.Stop)()
 	server.GracefulStop()
@@ -114,7 +114,8 @@ type service struct {
 }
 
 func (s service) Debit(ctx context.Context, r *bankpb.DebitRequest) (*bankpb.DebitResponse, error) {
-	// From here on nothing repeats a debit with a key, even if this process dies.
+	// After the mark, no call repeats a debit with the same key, even if this process
+	// dies.
 	if err := idempotency.MarkEffect(ctx); err != nil {
 		return nil, status.Error(codes.Unavailable, "not now")
 	}
@@ -125,7 +126,7 @@ func (s service) Debit(ctx context.Context, r *bankpb.DebitRequest) (*bankpb.Deb
 	return &bankpb.DebitResponse{Balance: balance}, nil
 }
 
-// userKey is where authentication leaves the user.
+// userKey is the context key under which authentication stores the user.
 type userKey struct{}
 
 func authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

@@ -1,7 +1,7 @@
-// Command nethttp is a whole service on net/http: authentication, recovery, time
-// limits, a graceful end, debits that run one after the other for each account, and
-// payments that are made once however often they are sent. Started twice on one
-// Redis, with different -addr, it is one bank.
+// Command nethttp is a complete service on net/http, with authentication, recovery,
+// time limits and a graceful end. Debits of one account run one after the other. A
+// payment is made once, even if the client sends it several times. Two processes on
+// one Redis, with different -addr, serve one bank.
 //
 //	curl -u alice:secret -X POST localhost:8080/accounts/42/debit
 //	curl -u alice:secret -X POST localhost:8080/payments -H 'Idempotency-Key: k1'
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// run serves until it is told to stop.
+// run serves until the process receives a signal to stop.
 func run(stop <-chan struct{}) error {
 	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	store, err := redisstore.New(rdb)
@@ -64,12 +64,13 @@ func run(stop <-chan struct{}) error {
 	}
 
 	s := service{bank.Bank{Redis: rdb, Work: *work}}
-	debit := core.Serialize(locker, "account/{id:int}") // the handler parses a number: 42 and 042 are one account
+	debit := core.Serialize(locker, "account/{id:int}") // the handler parses a number, so 42 and 042 are one account
 	mux := http.NewServeMux()
 	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(http.HandlerFunc(s.debit)))
 	mux.Handle("POST /payments", httplock.Idempotent(engine)(http.HandlerFunc(s.pay)))
 
-	// The lock is inside the time limit: a handler that runs on keeps it.
+	// The lock is inside the time limit: a handler that continues after the limit
+	// keeps its lock.
 	server := &http.Server{
 		Addr: *addr, Handler: recovered(authenticate(http.TimeoutHandler(mux, *limit, "too slow"))),
 		ReadTimeout: *limit, WriteTimeout: 2 * *limit,
@@ -80,7 +81,7 @@ func run(stop <-chan struct{}) error {
 	case err = <-failed:
 	case <-stop:
 	}
-	return errors.Join(err, // in this order, and each with a bound of its own
+	return errors.Join(err, // in this order, each with a time limit of its own
 		within(2**limit, server.Shutdown),
 		within(time.Minute, engine.Close),
 		within(*limit, locker.Close),
@@ -88,7 +89,7 @@ func run(stop <-chan struct{}) error {
 		rdb.Close())
 }
 
-// within calls f with so much time.
+// within calls f with a context that ends after that time.
 func within(d time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -113,7 +114,7 @@ func (s service) debit(w http.ResponseWriter, r *http.Request) {
 
 func (s service) pay(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
-	// From here on nothing repeats the payment, even if this process dies.
+	// After the mark, no request repeats the payment, even if this process dies.
 	if err := idempotency.MarkEffect(ctx); err != nil {
 		http.Error(w, "not now", http.StatusServiceUnavailable)
 		return
@@ -126,7 +127,7 @@ func (s service) pay(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprint(w, "paid")
 }
 
-// userKey is where authentication leaves the user.
+// userKey is the context key under which authentication stores the user.
 type userKey struct{}
 
 func authenticate(next http.Handler) http.Handler {

@@ -24,7 +24,7 @@ import (
 // frontends are the names of the front ends, in the order of their lines.
 var frontends = []string{"http", "gin", "echo", "grpc"}
 
-// client is the bank as its clients see it, whichever front end they use.
+// client is the bank as a client sees it, through any front end.
 type client interface {
 	frontend() string
 	put(ctx context.Context, id string, balance int64) reply
@@ -34,8 +34,8 @@ type client interface {
 	pay(ctx context.Context, p payment) reply
 }
 
-// payment is what a client sends, once or several times. Fields that are empty
-// are left out.
+// payment is a payment that a client sends, once or several times. The client leaves
+// out empty fields.
 type payment struct {
 	payer, key string
 	account    string
@@ -43,10 +43,10 @@ type payment struct {
 	behaviour  string
 }
 
-// reply is an answer of the bank, whatever protocol it came by.
+// reply is an answer of the bank, in any protocol.
 type reply struct {
-	reason  string // why it was not done: of the problem, or of the ErrorInfo
-	err     error  // what came back with that reason, or instead of an answer
+	reason  string // why it failed: from the problem, or from the ErrorInfo
+	err     error  // the error with that reason, or in place of an answer
 	account bank.Account
 	to      bank.Account // of a transfer, whose debited account is account
 	token   int64
@@ -54,7 +54,7 @@ type reply struct {
 	payment  string // its id
 	amount   int64
 	padding  int  // how much of it there was
-	replayed bool // it was answered from the record
+	replayed bool // the answer came from the record
 	cookies  int
 }
 
@@ -63,8 +63,7 @@ func (r reply) done() bool { return r.reason == "" && r.err == nil }
 
 func (r reply) failure() error { return fmt.Errorf("%q: %w", r.reason, r.err) }
 
-// dial makes a client of a front end. To the bank's clients the three REST ones
-// are one.
+// dial makes a client of a front end. The three REST front ends have the same client.
 func dial(frontend, addr string) (c client, hangUp func(), err error) {
 	if frontend == "grpc" {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -115,8 +114,8 @@ func (c *restClient) pay(ctx context.Context, p payment) reply {
 	if err != nil {
 		return reply{err: err}
 	}
-	// net/http sends a request with such a key again by itself, if a connection
-	// that was used before breaks. Who counts wants to know of each.
+	// net/http by itself repeats a request with such a key if a reused connection
+	// breaks. The demonstration must count every request that it sends.
 	req.GetBody = nil
 	for name, value := range p.headers() {
 		req.Header.Set(name, value)
@@ -124,7 +123,7 @@ func (c *restClient) pay(ctx context.Context, p payment) reply {
 	return c.send(req)
 }
 
-// headers are those of a payment, or its metadata.
+// headers returns the headers of a payment, or its metadata.
 func (p payment) headers() map[string]string {
 	h := make(map[string]string)
 	if p.payer != "" {
@@ -139,7 +138,7 @@ func (p payment) headers() map[string]string {
 	return h
 }
 
-// call sends a request that is all in its path.
+// call sends a request without a body.
 func (c *restClient) call(ctx context.Context, method, path string) reply {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, http.NoBody)
 	if err != nil {
@@ -148,7 +147,7 @@ func (c *restClient) call(ctx context.Context, method, path string) reply {
 	return c.send(req)
 }
 
-// send sends a request and takes its answer apart.
+// send sends a request and parses the answer.
 func (c *restClient) send(req *http.Request) reply {
 	resp, err := c.client.Do(req)
 	if err != nil {
@@ -189,8 +188,8 @@ func (c *restClient) send(req *http.Request) reply {
 	return r
 }
 
-// rpcClient is a client of the gRPC front end. It does not try again by itself
-// (grpclock.UnaryClientRetry): a refusal is to be seen.
+// rpcClient is a client of the gRPC front end. It does not retry by itself
+// (grpclock.UnaryClientRetry), so that the demonstration sees each refusal.
 type rpcClient struct{ paymentspb.PaymentsClient }
 
 func (c rpcClient) frontend() string { return "grpc" }
@@ -232,7 +231,7 @@ type accountMessage interface {
 	GetBalance() int64
 }
 
-// rpcReply takes an answer apart, or the status that came in its place.
+// rpcReply parses an answer, or the status in its place.
 func rpcReply(err error, account accountMessage, to *paymentspb.Account, token int64) reply {
 	if err != nil {
 		r := reply{err: err}

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// commandCounter counts the commands that this process sends to Redis, by
-// reading along on its connections. A server could be asked for its own count,
-// but counts what scripts call and what other processes send as well.
+// commandCounter counts the commands that this process sends to Redis. It reads what
+// the process writes to its connections. The count of the server would include the
+// calls of scripts and the commands of other processes.
 type commandCounter struct{ n atomic.Int64 }
 
 func (c *commandCounter) count() int64 { return c.n.Load() }
@@ -25,8 +25,8 @@ func (c *commandCounter) dial(ctx context.Context, network, addr string) (net.Co
 	return &countedConn{Conn: conn, counter: c}, nil
 }
 
-// countedConn reads along what is written to a connection. Writes to one
-// connection do not overlap.
+// countedConn reads what the process writes to a connection. Writes to one connection
+// do not overlap.
 type countedConn struct {
 	net.Conn
 	counter *commandCounter
@@ -38,8 +38,7 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// NetConn lets go-redis see the socket, which it probes before it uses a
-// connection again.
+// NetConn returns the socket, which go-redis probes before it reuses a connection.
 func (c *countedConn) NetConn() net.Conn { return c.Conn }
 
 // requests follows a stream of Redis commands: "*<n>\r\n", then n times

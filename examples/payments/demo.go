@@ -23,7 +23,7 @@ const (
 	demoTimeout = 5 * time.Minute
 )
 
-// demonstration hammers the bank through its front ends, as clients would.
+// demonstration sends many requests at once to the bank, through its front ends.
 type demonstration struct {
 	clients  []client // one for each front end
 	commands *commandCounter
@@ -32,7 +32,8 @@ type demonstration struct {
 	alice, bob string
 }
 
-// demonstrate shows what the lock does, and returns an error if it did not.
+// demonstrate shows what the lock does. It returns an error if the lock did not keep
+// its promise.
 func demonstrate(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
@@ -50,8 +51,8 @@ func demonstrate(ctx context.Context, cfg config, log *slog.Logger, stdout io.Wr
 	return broken
 }
 
-// measure serves the bank on the loopback interface for as long as it takes.
-// Spans go to stdout, all before it returns.
+// measure serves the bank on the loopback interface while the demonstration runs. It
+// writes all spans to stdout before it returns.
 func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) (results []result, repeated repeats, err error) {
 	tel, err := newTelemetry(cfg, log, stdout)
 	if err != nil {
@@ -72,7 +73,7 @@ func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer
 	defer func() { err = errors.Join(err, drain(context.WithoutCancel(ctx), fronts)) }()
 	start(fronts)
 
-	// Accounts of this run alone: the Redis may be shared with a bank in use.
+	// The accounts belong to this run only: a bank in use may share the Redis.
 	run := rand.Text()[:8]
 	d.alice, d.bob = "alice-"+run, "bob-"+run
 	defer func() { err = errors.Join(err, s.bank.Forget(context.WithoutCancel(ctx), d.alice, d.bob)) }()
@@ -98,14 +99,14 @@ func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer
 	return results, repeated, err
 }
 
-// result is what one hammering came to: a column of the table.
+// result is the outcome of one run: a column of the table.
 type result struct {
 	title    string
 	locked   bool
 	requests int
 	done     int
 	by       map[string]int // done, by front end
-	refused  int            // the lock was busy: not done, and the client knows
+	refused  int            // the lock was busy: not done, and the client was told
 	failed   error          // one of any other answers
 
 	balances []int64 // of the accounts, afterwards
@@ -116,8 +117,8 @@ type result struct {
 	commands float64 // sent to Redis per request
 }
 
-// missing is how many updates of a balance are not in it, or are in it without
-// having been answered. All amounts are 1, so that is the sum of differences.
+// missing returns how many updates are absent from the balances, or are in them
+// without an answer. All amounts are 1, so it is the sum of the differences.
 func (r result) missing() (n int64) {
 	for i := range r.balances {
 		n += max(r.balances[i]-r.expected[i], r.expected[i]-r.balances[i])
@@ -125,7 +126,7 @@ func (r result) missing() (n int64) {
 	return n
 }
 
-// broken says what the lock promises and did not keep.
+// broken describes the promises that the lock did not keep.
 func (r result) broken() error {
 	if r.failed != nil {
 		return fmt.Errorf("%s: %w", r.title, r.failed)
@@ -146,11 +147,11 @@ func (r result) broken() error {
 	return err
 }
 
-// The three shows, each a column of the table.
+// The three runs, each a column of the table.
 
 func (d *demonstration) debitsWithoutLock(ctx context.Context) (result, error) {
-	// The proto has no such method: where the lock belongs to the interface,
-	// it cannot be forgotten.
+	// The proto has no such method: a lock that belongs to the interface cannot be
+	// forgotten.
 	var unsafe []client
 	for _, c := range d.clients {
 		if rest, ok := c.(*restClient); ok {
@@ -209,15 +210,14 @@ func (d *demonstration) transfersBothWays(ctx context.Context) (result, error) {
 	return d.finish(ctx, r, d.alice, d.bob)
 }
 
-// hammer sends all requests at once, through one client after the other, and
-// notes in r how they were answered, how long they waited and what it cost.
+// hammer sends all requests at once, distributed over the clients in turn. It notes in
+// r the answers, the waiting times and the number of commands.
 func (d *demonstration) hammer(r *result, through []client, send func(i int, c client) reply) []reply {
 	d.waits.reset()
 	before := d.commands.count()
 
 	replies := make([]reply, clients)
-	// In pairs, so that the two directions of the transfers do not each keep to
-	// front ends of their own.
+	// In pairs, so that both directions of the transfers use all front ends.
 	by := func(i int) client { return through[i/2%len(through)] }
 	start := make(chan struct{})
 	var wg sync.WaitGroup
@@ -248,8 +248,8 @@ func (d *demonstration) hammer(r *result, through []client, send func(i int, c c
 	return replies
 }
 
-// openAccounts and finish use different front ends than one another: they share
-// the ledger as well as the locks.
+// openAccounts and finish use different front ends, which share the ledger and the
+// locks.
 
 func (d *demonstration) openAccounts(ctx context.Context, ids ...string) error {
 	for i, id := range ids {

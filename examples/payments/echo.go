@@ -18,7 +18,7 @@ func echoRoutes(s *service) http.Handler {
 	transfer := echolock.Serialize(s.transfer)
 	once := echolock.Idempotent(s.payments)
 
-	// check turns away a request that is wrong: it waits for nobody.
+	// check refuses an invalid request before it waits for a lock.
 	check := func(check func(input) error) echo.MiddlewareFunc {
 		return func(next echo.HandlerFunc) echo.HandlerFunc {
 			return func(c echo.Context) error {
@@ -29,7 +29,7 @@ func echoRoutes(s *service) http.Handler {
 			}
 		}
 	}
-	// admit is check for payments, which then carry their order.
+	// admit is check for payments. It stores the order in the request's context.
 	admit := func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			r, err := s.restAdmit(c.Request())
@@ -55,9 +55,9 @@ func echoRoutes(s *service) http.Handler {
 	}
 
 	e := echo.New()
-	e.HideBanner, e.HidePort = true, true // stdout is ours
+	e.HideBanner, e.HidePort = true, true // stdout has the lines of this program only
 	e.HTTPErrorHandler = s.echoError
-	// Around everything, so that the lock's spans are below the request's.
+	// Outermost, so that the lock's spans are below the request's span.
 	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			ctx, end := s.telemetry.request(c.Request().Context(), "echo", c.Request().Method+" "+c.Path())
@@ -86,14 +86,14 @@ func readEcho(c echo.Context) input {
 		}
 		decoded, err := url.PathUnescape(raw)
 		if err != nil {
-			return raw // which no account is called
+			return raw // no account has this name
 		}
 		return decoded
 	}, c.Response().Header()}
 }
 
-// echoError renders what handlers and middleware return: the lock's refusals,
-// which say by themselves what they are, echo's own, and the bank's.
+// echoError renders the errors of handlers and middleware: the lock's refusals, which
+// carry their own type, echo's own errors, and the bank's.
 func (s *service) echoError(err error, c echo.Context) {
 	if c.Response().Committed {
 		return

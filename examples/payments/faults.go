@@ -13,8 +13,8 @@ import (
 	"github.com/interlock-go/interlock/examples/payments/bank"
 )
 
-// behaviourHeader steers the bank for one payment, if the program was started
-// with -faults: words, separated by commas. In gRPC it is metadata.
+// behaviourHeader controls the bank for one payment, if the program was started with
+// -faults. Its value is a list of words, separated by commas. In gRPC it is metadata.
 //
 //	delay=800ms  wait before the payment is made
 //	effect       make it even though the request is to fail
@@ -24,7 +24,7 @@ import (
 //	cookie       set a cookie, and a header that Connection names
 const behaviourHeader = "Bank-Behaviour"
 
-// behaviour is what the words say. The zero value is a bank that works.
+// behaviour holds the parsed words. The zero value is a bank that works.
 type behaviour struct {
 	delay  time.Duration
 	effect bool
@@ -34,7 +34,7 @@ type behaviour struct {
 	cookie bool
 }
 
-// maxLarge is far beyond what is stored.
+// maxLarge is far above the longest response that is stored.
 const maxLarge = 64 << 20
 
 func parseBehaviour(lines []string) (b behaviour, err error) {
@@ -91,7 +91,7 @@ func parseSize(s string) (int, bool) {
 
 func (b behaviour) fails() bool { return b.status != 0 || b.panic }
 
-// fail fails as asked for.
+// fail fails in the way that the header asks for.
 func (b behaviour) fail() error {
 	if b.panic {
 		panic("the bank was asked to")
@@ -99,13 +99,12 @@ func (b behaviour) fail() error {
 	return simulatedError(b.status)
 }
 
-// simulatedError is a failure that was asked for, by its HTTP status.
+// simulatedError is a requested failure, by its HTTP status.
 type simulatedError int
 
 func (e simulatedError) Error() string { return "simulated: " + http.StatusText(int(e)) }
 
-// simulatedCodes are the statuses that can be asked for, and what they are in
-// gRPC.
+// simulatedCodes maps the statuses that can be requested to their gRPC codes.
 var simulatedCodes = map[int]codes.Code{
 	http.StatusBadRequest:          codes.InvalidArgument,
 	http.StatusPaymentRequired:     codes.FailedPrecondition,

@@ -8,8 +8,8 @@ import (
 	"github.com/interlock-go/interlock/ginlock"
 )
 
-// In its default mode gin prints to stdout, which is where the addresses and the
-// table go. The mode is the whole package's, hence not set by each server.
+// In its default mode gin prints to stdout, where this program prints the addresses
+// and the table. The mode applies to the whole package, so no server sets it.
 func init() { gin.SetMode(gin.ReleaseMode) }
 
 // ginRoutes is the bank on gin. The lock is one more handler of a route, behind
@@ -21,7 +21,7 @@ func ginRoutes(s *service) http.Handler {
 
 	// gin has decoded the parameters.
 	read := func(c *gin.Context) input { return input{c.Request, c.Param, c.Writer.Header()} }
-	// check ends the chain of a request that is wrong: it waits for nobody.
+	// check ends the chain of an invalid request before it waits for a lock.
 	check := func(check func(input) error) gin.HandlerFunc {
 		return func(c *gin.Context) {
 			if err := check(read(c)); err != nil {
@@ -30,7 +30,7 @@ func ginRoutes(s *service) http.Handler {
 			}
 		}
 	}
-	// admit is check for payments, which then carry their order.
+	// admit is check for payments. It stores the order in the request's context.
 	admit := func(c *gin.Context) {
 		r, err := s.restAdmit(c.Request)
 		if err != nil {
@@ -52,7 +52,7 @@ func ginRoutes(s *service) http.Handler {
 	r.UseRawPath = true             // a %2F is part of a value, as it is elsewhere
 	r.RedirectTrailingSlash = false // no account is called ""
 	r.HandleMethodNotAllowed = true
-	// Around everything, so that the lock's spans are below the request's.
+	// Outermost, so that the lock's spans are below the request's span.
 	r.Use(func(c *gin.Context) {
 		ctx, end := s.telemetry.request(c.Request.Context(), "gin", c.Request.Method+" "+c.FullPath())
 		defer end()
@@ -71,5 +71,5 @@ func ginRoutes(s *service) http.Handler {
 	return r
 }
 
-// reading are the methods that a pattern with GET has in net/http.
+// reading lists the methods that a GET pattern matches in net/http.
 var reading = []string{http.MethodGet, http.MethodHead}

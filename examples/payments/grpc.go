@@ -23,16 +23,16 @@ import (
 // grpcFrontend is the bank as a gRPC service. Its proto says which methods need
 // which locks, and one interceptor takes them.
 func grpcFrontend(ctx context.Context, addr string, s *service) (*frontend, error) {
-	// All methods with the option interlock.v1.serialize. The proto leaves open
-	// how long they wait, since that is a flag here.
+	// All methods with the option interlock.v1.serialize. The proto does not say how
+	// long they wait, because a flag sets that here.
 	rules, err := grpclock.FromProto(s.locker, grpclock.RuleOptions(core.Wait(s.wait)))
 	if err != nil {
 		return nil, err
 	}
 	// Payments have no lock in the proto: it is taken once their key is claimed.
 	once := grpclock.Methods{paymentspb.Payments_Pay_FullMethodName: s.payments}
-	// From the outside in. The lock's comes last: all that can be done without
-	// the lock is done before it is taken, or after it is released.
+	// From the outside in. The lock's interceptor is last: work that needs no lock is
+	// done before the lock is taken, or after it is released.
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(
 		s.traceCall,
 		// A panic in a handler would end the process, the other front ends
@@ -44,9 +44,9 @@ func grpcFrontend(ctx context.Context, addr string, s *service) (*frontend, erro
 		grpclock.UnaryServerInterceptor(rules),
 	))
 	paymentspb.RegisterPaymentsServer(server, payments{s: s})
-	reflection.Register(server) // for grpcurl and its like
-	// A rule that names a field which its message does not have ends here, not
-	// in front of a client.
+	reflection.Register(server) // for tools such as grpcurl
+	// A rule whose field does not exist in the message fails here, at start-up, and
+	// not at the first call.
 	if err := cmp.Or(rules.Validate(server), once.Validate(server)); err != nil {
 		return nil, err
 	}
@@ -81,9 +81,9 @@ func grpcFrontend(ctx context.Context, addr string, s *service) (*frontend, erro
 	}, nil
 }
 
-// payments implements the service. Whoever gets here holds the locks that the
-// proto names; the operations find their fencing tokens in the context. What they
-// return are the bank's errors, which answerCall translates.
+// payments implements the service. Its methods run under the locks that the proto
+// declares, and find their fencing tokens in the context. They return the bank's
+// errors, which answerCall translates.
 type payments struct {
 	paymentspb.UnimplementedPaymentsServer
 	s *service
@@ -138,9 +138,8 @@ func changedAccount(c changed, err error) (*paymentspb.ChangedAccount, error) {
 	return &paymentspb.ChangedAccount{Account: c.ID, Balance: c.Balance, Token: c.Token}, nil
 }
 
-// admitCall turns away calls that would be refused in any case, before anything
-// waits for them: what the checks of the REST routes do. A payment's order goes on
-// with the context.
+// admitCall refuses invalid calls before they wait for a lock, as the checks of the
+// REST routes do. It stores a payment's order in the context.
 func (s *service) admitCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	err := checkCall(req)
 	if r, ok := req.(*paymentspb.PayRequest); ok {
@@ -155,7 +154,7 @@ func (s *service) admitCall(ctx context.Context, req any, info *grpc.UnaryServer
 	return handler(ctx, req)
 }
 
-// checkCall holds a request against what the bank accepts.
+// checkCall checks whether the bank accepts a request.
 func checkCall(request any) error {
 	switch r := request.(type) {
 	case *paymentspb.PutAccountRequest:
@@ -168,8 +167,8 @@ func checkCall(request any) error {
 	return nil
 }
 
-// answerCall makes statuses of the bank's errors. It stands outside the lock's
-// interceptor, which must see the errors of handlers as they are, and whose own
+// answerCall makes statuses from the bank's errors. It is outside the lock's
+// interceptor, which must see the unchanged errors of handlers, and whose own errors
 // are statuses already.
 func (s *service) answerCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	reply, err := handler(ctx, req)
@@ -179,7 +178,7 @@ func (s *service) answerCall(ctx context.Context, req any, info *grpc.UnaryServe
 	return reply, nil
 }
 
-// statusOf is the status of an error, whoever it is from.
+// statusOf returns the status of an error from any source.
 func (s *service) statusOf(ctx context.Context, method string, err error) error {
 	if _, ok := status.FromError(err); ok { // the lock's refusal
 		return err

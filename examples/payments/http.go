@@ -15,7 +15,7 @@ func httpRoutes(s *service) http.Handler {
 
 	// The mux has decoded the parameters.
 	read := func(w http.ResponseWriter, r *http.Request) input { return input{r, r.PathValue, w.Header()} }
-	// checked turns away a request that is wrong: it waits for nobody.
+	// checked refuses an invalid request before it waits for a lock.
 	checked := func(check func(input) error, next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := check(read(w, r)); err != nil {
@@ -25,7 +25,7 @@ func httpRoutes(s *service) http.Handler {
 			next.ServeHTTP(w, r)
 		})
 	}
-	// admitted is checked for payments, which then carry their order.
+	// admitted is checked for payments. It stores the order in the request's context.
 	admitted := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			admitted, err := s.restAdmit(r)
@@ -54,8 +54,8 @@ func httpRoutes(s *service) http.Handler {
 	return s.routed(mux)
 }
 
-// routed is the mux with a span for each of its requests, and with problems for
-// those that it has no route for.
+// routed is the mux with a span for each request, and with a problem for each request
+// that matches no route.
 func (s *service) routed(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse, pattern := mux.Handler(r)

@@ -1,24 +1,24 @@
-// Command payments shows what a distributed lock is for: a small bank whose
-// accounts are debited by many clients at once, through four front ends on
-// net/http, gin, echo and gRPC.
+// Command payments shows the purpose of a distributed lock. It is a small bank with
+// four front ends, on net/http, gin, echo and gRPC. Many clients debit its accounts at
+// the same time.
 //
 //	go run ./examples/payments
 //
-// needs nothing but Go. It starts a Redis-compatible server inside the process,
-// serves the bank on the loopback interface, debits one account 200 times at
-// once without a lock and then with it, transfers money between two accounts in
-// both directions at once, through all front ends alike, sends payments three
-// times each, and prints what became of the balances. It exits with status 1 if
-// the lock let anything get lost, or a payment was not made exactly once.
+// This command needs only Go. It starts a Redis-compatible server inside the process
+// and serves the bank on the loopback interface. It debits one account 200 times at
+// once, first without a lock and then with it. It transfers money between two accounts
+// in both directions at once, through all front ends. It sends each payment three
+// times. At the end it prints the balances. It exits with status 1 if an update was
+// lost under the lock, or if a payment was not made exactly once.
 //
 //	go run ./examples/payments -serve -redis localhost:6379 \
 //		-gin localhost:8081 -echo localhost:8082 -grpc localhost:8083
 //
-// keeps serving instead, on the Redis given, net/http on port 8080; start it
-// several times, with different addresses, and the processes share one bank. It
-// prints a line for each front end, "listening <http|gin|echo|grpc> <host:port>";
-// one without an address gets a port that is free. The first three serve the
-// same:
+// This command serves the bank until it is stopped, on the given Redis, with net/http
+// on port 8080. Start it several times with different addresses, and the processes
+// share one bank. It prints a line for each front end, "listening <http|gin|echo|grpc>
+// <host:port>". A front end without an address gets a free port. The first three serve
+// the same routes:
 //
 //	curl -X PUT  'localhost:8080/accounts/alice?balance=100'
 //	curl         'localhost:8081/accounts/alice'
@@ -29,24 +29,25 @@
 //	curl -X POST 'localhost:8081/payments' -H 'Authorization: Bearer carol' \
 //		-H 'Idempotency-Key: 7c3a' -d '{"account":"alice","amount":30}'
 //
-// where the last, sent again through any of them, is answered again and not
-// carried out again. gRPC does it in its own way, with paymentspb/payments.proto:
+// If a client sends the last request again, through any front end, it gets the same
+// answer, and no second payment is made. gRPC has methods for the same, in
+// paymentspb/payments.proto:
 //
 //	grpcurl -plaintext -d '{"account":"alice","amount":30}' \
 //		localhost:8083 interlock.examples.payments.v1.Payments/Debit
 //
-// With -otel stdout it also prints the OpenTelemetry spans of all requests and
-// locks, each as one line of JSON (it begins with a brace). They come after the
+// With -otel stdout the command also prints the OpenTelemetry spans of all requests and
+// locks, each as one line of JSON (it begins with a brace). The spans come after the
 // "listening" lines, and before the table of the demonstration.
 //
-// With -faults the header Bank-Behaviour makes the bank slow, or fail, for one
-// payment: see faults.go.
+// With -faults the header Bank-Behaviour makes the bank slow, or makes it fail, for one
+// payment (see faults.go).
 //
-// Where to look: service.go opens the locker and the idempotency, and declares the
-// rules. http.go, gin.go, echo.go put them in front of the routes, grpc.go has them
-// from the proto; rest.go is what the first three share, payment.go what all do
-// with a payment. Package bank is the business,
-// which knows nothing of locks but their fencing tokens.
+// The files: service.go opens the locker and the idempotency engine, and declares the
+// rules. http.go, gin.go and echo.go put the rules in front of the routes; grpc.go gets
+// them from the proto. rest.go has what the first three share, and payment.go what all
+// four do with a payment. Package bank has the accounts; of locks it knows only the
+// fencing tokens.
 package main
 
 import (
@@ -66,14 +67,14 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks to drain; from then on the default holds again, so
-	// that a second one ends the process at once.
+	// The first signal starts the drain and restores the default behavior, so that a
+	// second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil))) // for what libraries have to say
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil))) // for the messages of libraries
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// config is what the flags say.
+// config holds the values of the flags.
 type config struct {
 	serve                 bool
 	addr, gin, echo, grpc string
@@ -87,8 +88,8 @@ type config struct {
 	otel                  string // where spans go: "" or "stdout"
 }
 
-// run is main without the process: it returns the exit status, 0 for success, 1
-// for a failure or a broken invariant, 2 for a wrong command line.
+// run does the work of main and returns the exit status: 0 for success, 1 for a
+// failure or a broken invariant, 2 for a wrong command line.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cfg, err := parseFlags(args, stderr)
 	switch {
@@ -110,7 +111,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// anyPort is on the loopback interface: the bank asks nobody who they are.
+// anyPort is on the loopback interface, because the bank authenticates no client.
 const anyPort = "127.0.0.1:0"
 
 func parseFlags(args []string, stderr io.Writer) (config, error) {
@@ -146,7 +147,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	given := make(map[string]bool)
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if !given["retention"] {
-		cfg.retention = time.Minute // in a Redis that may be another's
+		cfg.retention = time.Minute // the Redis may belong to another application
 		if cfg.serve {
 			cfg.retention = 24 * time.Hour
 		}
@@ -174,7 +175,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 		err = fmt.Errorf("-otel %s: accepted is stdout", cfg.otel)
 	}
 	if err != nil {
-		// What flag does with the errors it finds itself.
+		// Package flag does the same with errors that it finds itself.
 		_, _ = fmt.Fprintln(stderr, err)
 		fs.Usage()
 	}

@@ -16,15 +16,15 @@ import (
 	"github.com/interlock-go/interlock/examples/payments/bank"
 )
 
-// A payment is the bank's idempotent operation: a client that does not know what
-// became of one sends it again, with the same Idempotency-Key, and gets the answer
-// of the first. http.go, gin.go, echo.go and grpc.go put admission in front of the
-// idempotency, which takes the account's lock itself.
+// A payment is the bank's idempotent operation. A client that does not know the outcome
+// of a payment sends it again with the same Idempotency-Key, and gets the answer of the
+// first request. http.go, gin.go, echo.go and grpc.go put admission in front of the
+// idempotency middleware, which takes the account's lock itself.
 
-// order is a payment that was admitted. It travels in the request's context, to
-// where its scope, its lock and its handler find it.
+// order is an admitted payment. The request's context carries it to the scope, the lock
+// and the handler.
 type order struct {
-	payer     string // the bearer token: whose idempotency key it is
+	payer     string // the bearer token: the owner of the idempotency key
 	account   string
 	amount    int64
 	behaviour behaviour
@@ -34,8 +34,8 @@ type orderKey struct{}
 
 func (o *order) in(ctx context.Context) context.Context { return context.WithValue(ctx, orderKey{}, o) }
 
-// ordered returns the order of a request, or an empty one, which all refuse that
-// ask for it.
+// ordered returns the order of a request, or an empty order. The scope, the lock and
+// the handler all refuse an empty order.
 func ordered(ctx context.Context) *order {
 	if o, ok := ctx.Value(orderKey{}).(*order); ok {
 		return o
@@ -43,8 +43,8 @@ func ordered(ctx context.Context) *order {
 	return &order{}
 }
 
-// payer is the scope of a payment's key, so that two clients that choose the same
-// are none of each other's business.
+// payer is the scope of a payment's key, so that the equal keys of two clients are
+// independent.
 func payer(ctx context.Context, _ core.Request) (string, error) { return ordered(ctx).payer, nil }
 
 // orderedAccount is {ctx.account} in a lock: the path of a payment does not name
@@ -58,8 +58,8 @@ var (
 	errTooLarge        = errors.New("body too large")
 )
 
-// authenticate returns who asks. A bank would look the token up; here whoever has
-// one is welcome.
+// authenticate returns the client's name. A real bank would look up the token; this one
+// accepts every token.
 func authenticate(authorization []string) (string, error) {
 	if len(authorization) == 1 {
 		scheme, token, _ := strings.Cut(strings.Trim(authorization[0], " \t"), " ")
@@ -70,8 +70,8 @@ func authenticate(authorization []string) (string, error) {
 	return "", errUnauthenticated
 }
 
-// admit turns away what would be refused in any case, before a key is looked at:
-// the same request may then be sent again, corrected, with the same key.
+// admit refuses an invalid payment before the engine sees its key, so that the client
+// can correct the request and send it again with the same key.
 func (s *service) admit(o *order, authorization, words []string) (err error) {
 	if o.payer, err = authenticate(authorization); err != nil {
 		return err
@@ -89,7 +89,7 @@ const maxBody = 1 << 20
 // order in the context, and its body still to be read: it is part of what makes
 // two requests the same.
 func (s *service) restAdmit(r *http.Request) (*http.Request, error) {
-	// Who asks comes first: a stranger's body is not even read.
+	// Authentication comes first: the body of an unknown client is not read.
 	if _, err := authenticate(r.Header.Values("Authorization")); err != nil {
 		return nil, err
 	}
@@ -132,9 +132,9 @@ func (s *service) restPay(in input) (any, error) {
 	return s.pay(in.Context())
 }
 
-// pay carries out an order: once for each key, as far as the idempotency can see.
-// For the rest there is the derived key, by which the bank knows a payment that it
-// has made.
+// pay carries out an order. The idempotency engine runs it once for each key, as far as
+// it can know. The derived key covers the rest: by it the bank recognizes a payment
+// that it has made.
 func (s *service) pay(ctx context.Context) (receipt, error) {
 	o := ordered(ctx)
 	b := o.behaviour
@@ -161,8 +161,8 @@ func (s *service) pay(ctx context.Context) (receipt, error) {
 	return receipt{made, strings.Repeat("x", b.large)}, nil
 }
 
-// mark notes in the record that the payment is about to be made: from here on
-// nobody makes it again, whatever becomes of this process.
+// mark notes in the record that the payment is about to be made. After it no process
+// runs the payment again, even if this process dies.
 func mark(ctx context.Context) error {
 	err := idempotency.MarkEffect(ctx)
 	switch { // nothing has changed, and the client may be told so

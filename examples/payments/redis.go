@@ -28,7 +28,7 @@ func connect(ctx context.Context, addrs []string, commands *commandCounter, log 
 		if err := embedded.Start(); err != nil {
 			return nil, nil, fmt.Errorf("embedded server: %w", err)
 		}
-		// Without it nothing ever expires, not even the lock of a dead process.
+		// Without this call no key expires, not even the lock of a dead process.
 		embedded.ClockTTL(true)
 		addrs, stop = []string{embedded.Addr()}, embedded.Close
 	}
@@ -61,8 +61,8 @@ func connect(ctx context.Context, addrs []string, commands *commandCounter, log 
 	return rdb, disconnect, nil
 }
 
-// redisLogger hands what go-redis has to say (retried dials, closed
-// connections) to a structured log, where it is a detail.
+// redisLogger passes the messages of go-redis (retried dials, closed connections) to a
+// structured log, as details.
 type redisLogger struct{ log *slog.Logger }
 
 // Printf implements go-redis's logging interface.

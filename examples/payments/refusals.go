@@ -9,17 +9,16 @@ import (
 	"github.com/interlock-go/interlock/examples/payments/bank"
 )
 
-// refusal is how an error of the bank is answered, in every protocol.
+// refusal is the answer to an error of the bank, in every protocol.
 type refusal struct {
 	err     error
 	status  int
 	code    codes.Code
 	reason  string // ends the type of a REST problem, and is the reason of gRPC's ErrorInfo
-	explain bool   // the error's text is meant for the client
+	explain bool   // the client may read the error's text
 }
 
-// refusals has each of the bank's errors, and those of admission; any other is
-// internal.
+// refusals has the bank's errors and those of admission. Any other error is internal.
 var refusals = []refusal{
 	{errTooLarge, http.StatusRequestEntityTooLarge, codes.ResourceExhausted, "body-too-large", false},
 	{errUnauthenticated, http.StatusUnauthorized, codes.Unauthenticated, "unauthenticated", false},
@@ -34,8 +33,8 @@ var refusals = []refusal{
 
 var internal = refusal{errors.New("internal error"), http.StatusInternalServerError, codes.Internal, "internal", false}
 
-// refusalFor finds the answer to an error, with the detail that the client may
-// read, if any.
+// refusalFor returns the answer to an error, and the detail that the client may read,
+// if any.
 func refusalFor(err error) (r refusal, detail string) {
 	for _, r := range refusals {
 		switch {

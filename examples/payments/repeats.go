@@ -13,12 +13,12 @@ import (
 // paid is how many payments are sent, three times each.
 const paid = 100
 
-// repeats is what came of them.
+// repeats is the outcome of these payments.
 type repeats struct {
 	payments int
 	requests int
 	made     int   // answered as carried out
-	replayed int   // answered as that was
+	replayed int   // answered with the stored response
 	inFlight int   // refused, since it was being carried out: the client tries again
 	busy     int   // refused, since the account was locked for too long (-wait)
 	crossed  int   // keys refused over gRPC
@@ -29,7 +29,7 @@ type repeats struct {
 
 func (r repeats) expected() int64 { return openingBalance - int64(r.made) }
 
-// broken says what the idempotency promises and did not keep.
+// broken describes the promises that the idempotency engine did not keep.
 func (r repeats) broken() error {
 	err := r.failed
 	if r.wrong > 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// waits is a core.Observer that notes how long each request waited for its
-// lock, and passes everything on to another.
+// waits is a core.Observer that notes how long each request waited for its lock. It
+// passes all events to another observer.
 type waits struct {
 	next core.Observer
 
@@ -103,7 +103,7 @@ func printReport(out io.Writer, cfg config, results []result) error {
 	return err
 }
 
-// printRepeats prints what became of the payments.
+// printRepeats prints the outcome of the payments.
 func printRepeats(out io.Writer, r repeats) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nThen %d payments, each sent three times with its idempotency key, through the three\n", r.payments)
@@ -145,7 +145,7 @@ func wait(r result, p int) string {
 	return percentile(r.waits, p).Round(100 * time.Microsecond).String()
 }
 
-// shares writes how many requests each front end has done.
+// shares writes how many requests each front end completed.
 func shares(by map[string]int) string {
 	s := make([]string, len(frontends))
 	for i, name := range frontends {

@@ -14,19 +14,19 @@ import (
 	"github.com/interlock-go/interlock/examples/payments/bank"
 )
 
-// The REST interface is the same on net/http, gin and echo. What they share is
-// here; http.go, gin.go and echo.go say which operation is behind which route,
-// and which lock in front of it.
+// The REST interface is the same on net/http, gin and echo. This file has what they
+// share. http.go, gin.go and echo.go connect each route with its operation and its
+// lock.
 
-// input is a request, whichever framework has routed it.
+// input is a request of any of the frameworks.
 type input struct {
 	*http.Request
 	param  func(name string) string // a path parameter, decoded
 	answer http.Header              // of the response
 }
 
-// The operations. All but restGet and restDebitUnsafe must stand behind their
-// lock, whose token they find in the request's context; without it they fail.
+// The operations. All except restGet and restDebitUnsafe must run under their lock,
+// whose token they find in the request's context. Without the token they fail.
 
 func (s *service) restGet(in input) (any, error) {
 	return s.bank.Get(in.Context(), in.param("id"))
@@ -64,8 +64,8 @@ func (s *service) restTransfer(in input) (any, error) {
 	return s.move(in.Context(), in.param("from"), in.param("to"), n)
 }
 
-// The checks turn away what the bank would refuse in any case: what is wrong
-// with a request in itself is found before it waits for the lock.
+// The checks refuse requests that the bank would refuse in any case, before they wait
+// for the lock.
 
 func checkPut(in input) error {
 	_, err := in.balance()
@@ -115,7 +115,7 @@ type problem struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// respond writes what an operation has returned.
+// respond writes the result or the error of an operation.
 func (s *service) respond(ctx context.Context, w http.ResponseWriter, route string, result any, err error) {
 	if err != nil {
 		s.writeError(ctx, w, route, err)
@@ -124,7 +124,7 @@ func (s *service) respond(ctx context.Context, w http.ResponseWriter, route stri
 	writeResult(w, result)
 }
 
-// writeResult writes what an operation that succeeded has returned.
+// writeResult writes the result of an operation.
 func writeResult(w http.ResponseWriter, result any) {
 	status := http.StatusOK
 	if _, made := result.(receipt); made {
@@ -135,9 +135,9 @@ func writeResult(w http.ResponseWriter, result any) {
 
 // writeError answers with a problem, or leaves the answer to the lock.
 func (s *service) writeError(ctx context.Context, w http.ResponseWriter, route string, err error) {
-	// The work was given up because the context ended. Either the client has
-	// gone, or the lease is lost: then the lock's middleware answers, as it
-	// does for every handler that fails without having written anything.
+	// The work ended because the context ended: the client left, or the lease is
+	// lost. After a loss the lock's middleware answers, as it does for every handler
+	// that fails without writing anything.
 	if errors.Is(err, context.Cause(ctx)) {
 		return
 	}
@@ -148,14 +148,14 @@ func (s *service) writeError(ctx context.Context, w http.ResponseWriter, route s
 	writeProblem(w, problem{Type: r.reason, Title: r.err.Error(), Status: r.status, Detail: detail})
 }
 
-// writeNoRoute gives the refusals of the routers themselves, no such route (404)
-// and no such method (405), the form that all others have.
+// writeNoRoute writes the refusals of the routers themselves, no such route (404) and
+// no such method (405), in the form of all other refusals.
 func writeNoRoute(w http.ResponseWriter, status int) {
 	writeProblem(w, problem{Type: "no-route", Title: http.StatusText(status), Status: status})
 }
 
-// writeProblem completes the type: those of the bank have their own prefix, so
-// that no client takes one for the lock's.
+// writeProblem completes the type. The bank's types have their own prefix, so that no
+// client confuses them with the lock's.
 func writeProblem(w http.ResponseWriter, p problem) {
 	p.Type = "urn:example:payments:" + p.Type
 	if p.Status == http.StatusUnauthorized {
@@ -167,7 +167,7 @@ func writeProblem(w http.ResponseWriter, p problem) {
 func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // it fails when the client has left
+	_ = json.NewEncoder(w).Encode(body) // it fails if the client has left
 }
 
 // restFrontend serves a framework's routes, over HTTP/1 and HTTP/2 without TLS:
@@ -198,8 +198,8 @@ func (s *service) restFrontend(ctx context.Context, name, addr string, routes ht
 }
 
 // recovering answers requests whose handlers panicked; their locks are released.
-// net/http alone would close the connection, and some clients then send the
-// request again by themselves.
+// net/http alone would close the connection, and then some clients repeat the request
+// by themselves.
 func (s *service) recovering(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.recoverREST(r.Context(), w)
@@ -211,11 +211,11 @@ func (s *service) recovering(next http.Handler) http.Handler {
 func (s *service) recoverREST(ctx context.Context, w http.ResponseWriter) {
 	p := recover()
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		panic(p) // the way to close a connection on purpose
+		panic(p) // this panic closes the connection on purpose
 	}
 	if p != nil {
 		s.log.ErrorContext(ctx, "panic in a request", "panic", p)
-		// Handlers here write last, so nothing was written.
+		// Handlers here write as their last step, so nothing was written.
 		writeProblem(w, problem{Type: internal.reason, Title: internal.err.Error(), Status: internal.status})
 	}
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/interlock-go/interlock/examples/payments/bank"
 )
 
-// service is the bank with its locks: what every front end serves.
+// service is the bank with its locks. Every front end serves it.
 type service struct {
 	bank      *bank.Bank
 	rdb       redis.UniversalClient
 	log       *slog.Logger
 	telemetry *telemetry
 
-	// The two rules of REST, each declared once for all frameworks. Those of
-	// gRPC are in its proto. They make the same keys, and that is why a debit
-	// in one protocol waits for a transfer in another.
+	// The two rules of REST, each declared once for all frameworks. The rules of gRPC
+	// are in its proto. Both make the same keys, so a debit in one protocol waits for
+	// a transfer in another.
 	account  *core.Guard // one account, as {id}
 	transfer *core.Guard // both accounts of a transfer, {from} and {to}
 
@@ -39,11 +39,11 @@ type service struct {
 
 	locker     *core.Locker
 	wait       time.Duration  // for a lock, in all rules
-	connection []func() error // what ends the store and what it stands on
+	connection []func() error // these end the store and its connections
 }
 
-// accountTemplate names the lock of an account. A transfer asks for the same
-// keys by other parameters, so it excludes the debits of both accounts.
+// accountTemplate is the template of an account's lock. A transfer makes the same keys
+// from other parameters, so it excludes the debits of both accounts.
 const accountTemplate = "account/{id}"
 
 func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCounter, log *slog.Logger) (*service, error) {
@@ -69,8 +69,8 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	s.account = core.Serialize(s.locker, accountTemplate, core.Wait(cfg.wait))
 	s.transfer = core.Serialize(s.locker, "account/{from}", core.And("account/{to}"), core.Wait(cfg.wait))
 
-	// A process that dies in a payment leaves a claim and a lock. Whoever takes
-	// over the one should not have to wait for the other.
+	// A process that dies in a payment leaves a claim and a lock. The process that
+	// takes over the claim should not have to wait for the lock.
 	ordered := core.Serialize(s.locker, "account/{ctx.account}", core.ContextFunc("account", orderedAccount),
 		core.Wait(cfg.wait), core.Watchdog(min(cfg.ttl, cfg.lease)))
 	s.payments, err = idempotency.New(store, idempotency.Name("payment"), idempotency.Scope(payer),
@@ -82,8 +82,8 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	return s, nil
 }
 
-// close waits until ctx ends for the locks that are still held, then ends the
-// store and the connections.
+// close waits for the locks that are still held, at most until ctx ends. Then it closes
+// the store and the connections.
 func (s *service) close(ctx context.Context) error {
 	var errs []error
 	if s.payments != nil { // before the locker: its handlers hold locks
@@ -98,8 +98,7 @@ func (s *service) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// held is the account with the fencing token of the lease that the context
-// carries.
+// held returns the account with the fencing token of the context's lease.
 func held(ctx context.Context, id string) (bank.Held, error) {
 	lease := core.LeaseFromContext(ctx)
 	if lease == nil {
@@ -163,15 +162,16 @@ type moved struct {
 	Token int64        `json:"token"`
 }
 
-// frontend is one way in: a protocol at an address.
+// frontend is one protocol at one address.
 type frontend struct {
 	name  string
 	addr  net.Addr
 	serve func() error                // until drain
-	drain func(context.Context) error // answers what has arrived, then ends
+	drain func(context.Context) error // answers the requests that have arrived, then ends
 }
 
-// serve runs all front ends until ctx ends, then answers what has arrived.
+// serve runs all front ends until ctx ends, then answers the requests that have
+// arrived.
 func serve(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) (err error) {
 	tel, err := newTelemetry(cfg, log, stdout)
 	if err != nil {
@@ -200,7 +200,7 @@ func serve(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) 
 	case <-ctx.Done():
 		log.Info("draining")
 	}
-	// The last request that is let in waits for its lock, and then works.
+	// The last accepted request still waits for its lock, and then works.
 	drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.wait+cfg.work+drainMargin)
 	defer cancel()
 	return errors.Join(err, drain(drainCtx, fronts), s.close(drainCtx))
@@ -227,7 +227,7 @@ func (s *service) listen(ctx context.Context, cfg config) ([]*frontend, error) {
 	return fronts, nil
 }
 
-// start serves them all. The channel receives the first that ends by itself.
+// start serves all front ends. The channel receives the first one that ends by itself.
 func start(fronts []*frontend) <-chan error {
 	failed := make(chan error, len(fronts))
 	for _, f := range fronts {

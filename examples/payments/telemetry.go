@@ -18,7 +18,7 @@ import (
 	otellock "github.com/interlock-go/interlock/otel"
 )
 
-// telemetry is how the program tells what its requests and their locks do.
+// telemetry holds the observer of the locks and the tracer of the requests.
 type telemetry struct {
 	observer core.Observer // of the locks
 	tracer   trace.Tracer  // of the requests
@@ -40,12 +40,12 @@ func newTelemetry(cfg config, log *slog.Logger, stdout io.Writer) (*telemetry, e
 		return nil, fmt.Errorf("spans: %w", err)
 	}
 	provider := sdktrace.NewTracerProvider(
-		// In production spans are collected in the background (WithBatcher).
-		// Here each is to be seen when it ends, and none dropped.
+		// In production, export spans in the background (WithBatcher). Here each span
+		// is printed when it ends, and none is dropped.
 		sdktrace.WithSyncer(exporter),
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "payments"))),
 	)
-	// Metrics go to the global provider, which discards them: nobody asked.
+	// Metrics go to the global provider, which discards them: no flag prints them.
 	observer, err := otellock.New(otellock.WithTracerProvider(provider), otellock.WithLogger(log))
 	if err != nil {
 		return nil, fmt.Errorf("spans: %w", err)
@@ -53,9 +53,9 @@ func newTelemetry(cfg config, log *slog.Logger, stdout io.Writer) (*telemetry, e
 	return &telemetry{observer, provider.Tracer("payments"), provider.Shutdown}, nil
 }
 
-// request starts the span of a request. It stands in for the instrumentation
-// that exists for each framework (otelhttp, otelgin, otelecho, otelgrpc), and
-// like that goes outside the lock's middleware, whose spans it is to contain.
+// request starts the span of a request. It replaces the instrumentation that exists for
+// each framework (otelhttp, otelgin, otelecho, otelgrpc). Like that instrumentation it
+// goes outside the lock's middleware, so that its span contains the lock's spans.
 func (t *telemetry) request(ctx context.Context, frontend, name string) (context.Context, func()) {
 	name = strings.TrimSpace(name) // without a route the method alone
 	ctx, span := t.tracer.Start(ctx, name,
@@ -63,8 +63,8 @@ func (t *telemetry) request(ctx context.Context, frontend, name string) (context
 	return ctx, func() { span.End() }
 }
 
-// watcher is told by the locker what becomes of the locks. While serving, only
-// a lost one is worth a line.
+// watcher receives the events of the locks from the locker. While serving, it logs only
+// lost leases.
 type watcher struct{ log *slog.Logger }
 
 // Start implements core.Observer.

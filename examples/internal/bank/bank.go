@@ -1,6 +1,6 @@
-// Package bank is what the example services serve: accounts and payments, kept in
-// Redis. It knows nothing of locks: what it does in two steps its callers have to
-// keep apart.
+// Package bank holds the accounts and payments of the example services, in Redis. It
+// does not use locks: it changes an account in two steps, and its callers must keep
+// other changes of the account out between them.
 package bank
 
 import (
@@ -14,11 +14,11 @@ import (
 // Bank keeps balances and payments.
 type Bank struct {
 	Redis *redis.Client
-	Work  time.Duration // how long it thinks about each request
+	Work  time.Duration // the time that each request works
 }
 
-// Debit takes 1 from an account and returns the balance. It reads, thinks, and
-// writes: two debits of one account at the same time are one.
+// Debit takes 1 from an account and returns the balance. It reads, works, and writes:
+// of two debits of one account at the same time, one is lost.
 func (b Bank) Debit(ctx context.Context, account string) (balance int64, err error) {
 	name := "balance:" + account
 	balance, err = b.Redis.Get(ctx, name).Int64()
@@ -31,8 +31,8 @@ func (b Bank) Debit(ctx context.Context, account string) (balance int64, err err
 	return balance - 1, b.Redis.Set(ctx, name, balance-1, 0).Err()
 }
 
-// Pay makes a payment in the name of a user, and then writes the receipt. Called
-// twice it pays twice.
+// Pay makes a payment in the name of a user, and then writes the receipt. Two calls
+// pay twice.
 func (b Bank) Pay(ctx context.Context, user string) error {
 	if err := b.Redis.Incr(ctx, "paid:"+user).Err(); err != nil {
 		return err

@@ -1,12 +1,11 @@
-// Package bank is the business of the payments example: accounts that are
-// debited and transferred between.
+// Package bank has the accounts of the payments example, with debits, transfers and
+// payments.
 //
-// A change reads a balance, works, and writes the new balance back. That is not
-// atomic, on purpose: two changes of an account at the same time lose one of
-// them, unless their callers exclude each other with a lock. What the bank asks
-// of its callers is the lock's fencing token, and a token that is not the
-// latest is refused, which makes a lock safe whose holder was paused for longer
-// than its lease.
+// A change reads a balance, works, and writes the new balance. That is not atomic, on
+// purpose: of two changes of an account at the same time one is lost, unless their
+// callers exclude each other with a lock. The bank asks its callers for the lock's
+// fencing token, and refuses a token that is not the latest. So the accounts are safe
+// even if the holder of a lock was paused for longer than its lease.
 package bank
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/interlock-go/interlock/core/fencing/redisfence"
 )
 
-// What the bank accepts, in the smallest unit of its currency.
+// The limits of the bank, in the smallest unit of its currency.
 const (
 	MaxAmount  = 1_000_000_000_000
 	MaxBalance = 1_000_000_000_000_000
@@ -29,17 +28,17 @@ const (
 	maxIDLength = 64
 )
 
-// The errors, to be matched with errors.Is. Unless it says otherwise, an error
+// The errors; match them with [errors.Is]. Unless its comment says otherwise, an error
 // means that nothing has changed.
 var (
-	// ErrInvalid says that the account, the amount or the balance is not one
-	// that the bank accepts; its text may be shown to the client.
+	// ErrInvalid says that the bank does not accept the account, the amount or the
+	// balance. A client may see its text.
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnknownAccount says that there is no such account.
 	ErrUnknownAccount = errors.New("unknown account")
 	// ErrInsufficientFunds says that the amount is above the balance.
 	ErrInsufficientFunds = errors.New("insufficient funds")
-	// ErrStaleToken says that somebody with a larger token has had the account
+	// ErrStaleToken says that a holder with a larger token has claimed the account
 	// since: the caller has lost its lock.
 	ErrStaleToken = errors.New("stale fencing token")
 	// ErrReferenceReused says that another payment was made with the reference.
@@ -63,19 +62,21 @@ type Held struct {
 	Token int64
 }
 
-// Bank is safe for concurrent use, and several processes may share one Redis.
+// Bank keeps accounts in Redis. It is safe for concurrent use, and several processes
+// may share one Redis.
 type Bank struct {
 	ledger ledger
 	work   func(context.Context) error
 }
 
-// New returns a bank whose accounts are in rdb. work is what a change does
-// between reading and writing; when it fails nothing is written.
+// New returns a bank whose accounts are in rdb. A change calls work between reading and
+// writing. If work returns an error, the change writes nothing.
 func New(rdb redis.UniversalClient, work func(context.Context) error) *Bank {
 	return &Bank{ledger: ledger{rdb, redisfence.New(rdb)}, work: work}
 }
 
-// Work takes the given time, or fails with the context's cause when that ends.
+// Work returns a function that takes the given time. If the context ends earlier, the
+// function returns the context's cause.
 func Work(d time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		timer := time.NewTimer(d)
@@ -89,7 +90,7 @@ func Work(d time.Duration) func(context.Context) error {
 	}
 }
 
-// Get returns an account as it is now, whoever may be about to change it.
+// Get returns an account as it is now, even if a change is under way.
 func (b *Bank) Get(ctx context.Context, id string) (Account, error) {
 	if err := CheckID(id); err != nil {
 		return Account{}, err
@@ -112,7 +113,7 @@ func (b *Bank) Put(ctx context.Context, a Held, balance int64) (Account, error) 
 	return Account{a.ID, balance}, nil
 }
 
-// Debit takes an amount out of an account.
+// Debit takes an amount from an account.
 func (b *Bank) Debit(ctx context.Context, a Held, amount int64) (Account, error) {
 	if err := cmp.Or(CheckID(a.ID), CheckAmount(amount)); err != nil {
 		return Account{}, err
@@ -127,8 +128,8 @@ func (b *Bank) Debit(ctx context.Context, a Held, amount int64) (Account, error)
 	return entries[0].account(), nil
 }
 
-// Transfer moves an amount from one account to another. Both change, or
-// neither.
+// Transfer moves an amount from one account to another. Either both change, or
+// neither does.
 func (b *Bank) Transfer(ctx context.Context, from, to Held, amount int64) (debited, credited Account, err error) {
 	if err := cmp.Or(CheckPair(from.ID, to.ID), CheckAmount(amount)); err != nil {
 		return Account{}, Account{}, err
@@ -146,8 +147,8 @@ func (b *Bank) Transfer(ctx context.Context, from, to Held, amount int64) (debit
 	return entries[0].account(), entries[1].account(), nil
 }
 
-// DebitUnsafe is Debit for callers without a lock: it has no token to show, and
-// when two of them meet one debit is lost. It shows what the lock is for.
+// DebitUnsafe is [Bank.Debit] for callers without a lock, and takes no token. Of two such
+// debits at the same time one is lost. It shows the purpose of the lock.
 func (b *Bank) DebitUnsafe(ctx context.Context, id string, amount int64) (Account, error) {
 	if err := cmp.Or(CheckID(id), CheckAmount(amount)); err != nil {
 		return Account{}, err
@@ -210,8 +211,8 @@ func (e *entry) give(amount int64) error {
 	return nil
 }
 
-// CheckID reports whether an account may have this name: 1 to 64 characters of
-// A-Z, a-z, 0-9, dot, underscore and hyphen.
+// CheckID returns [ErrInvalid] unless id is a valid name: 1 to 64 characters of A-Z,
+// a-z, 0-9, dot, underscore and hyphen.
 func CheckID(id string) error {
 	if id == "" || len(id) > maxIDLength {
 		return fmt.Errorf("%w: an account has 1 to %d characters", ErrInvalid, maxIDLength)
@@ -226,7 +227,7 @@ func CheckID(id string) error {
 	return nil
 }
 
-// CheckPair is CheckID for the two sides of a transfer, which must differ.
+// CheckPair is [CheckID] for both sides of a transfer, which must differ.
 func CheckPair(from, to string) error {
 	if err := cmp.Or(CheckID(from), CheckID(to)); err != nil {
 		return err
@@ -237,7 +238,7 @@ func CheckPair(from, to string) error {
 	return nil
 }
 
-// CheckAmount reports whether so much can be moved at once.
+// CheckAmount returns [ErrInvalid] unless the bank moves this amount at once.
 func CheckAmount(amount int64) error {
 	if amount < 1 || amount > MaxAmount {
 		return fmt.Errorf("%w: an amount is between 1 and %d", ErrInvalid, int64(MaxAmount))
@@ -245,7 +246,7 @@ func CheckAmount(amount int64) error {
 	return nil
 }
 
-// CheckBalance reports whether an account can have so much.
+// CheckBalance returns [ErrInvalid] unless an account can have this balance.
 func CheckBalance(balance int64) error {
 	if balance < 0 || balance > MaxBalance {
 		return fmt.Errorf("%w: a balance is between 0 and %d", ErrInvalid, int64(MaxBalance))

@@ -12,13 +12,13 @@ import (
 	"github.com/interlock-go/interlock/core/fencing/redisfence"
 )
 
-// ledger keeps the accounts in Redis: a fenced value each, with its balance.
+// ledger keeps the accounts in Redis, each as a fenced value with its balance.
 //
-// It offers no way to change a balance in place. What it does guarantee is that
-// whoever holds an outdated token writes nothing, and for that the claim comes
-// with the read: if tokens were compared by the write alone, a holder that was
-// paused could still write after its successor has read and before that one
-// writes, and its update would be overwritten.
+// It has no operation that changes a balance in place. It guarantees that a holder with
+// an outdated token writes nothing. Therefore it claims the account together with the
+// read. If only the write compared tokens, a paused holder could still write after its
+// successor has read and before the successor writes, and the successor would overwrite
+// that update.
 type ledger struct {
 	rdb    redis.UniversalClient
 	values *redisfence.Values
@@ -97,7 +97,7 @@ func (l *ledger) put(ctx context.Context, e entry) error {
 	return refused(l.values.Set(ctx, e.change()))
 }
 
-// overwrite stores a balance and asks nobody.
+// overwrite stores a balance without a token.
 func (l *ledger) overwrite(ctx context.Context, id string, balance int64) error {
 	if err := l.rdb.HSet(ctx, accountKey(id), balanceField, balance).Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
@@ -105,7 +105,7 @@ func (l *ledger) overwrite(ctx context.Context, id string, balance int64) error 
 	return nil
 }
 
-// refused is the bank's error for one of a fenced value.
+// refused returns the bank's error for an error of a fenced value.
 func refused(err error) error {
 	switch {
 	case err == nil:

@@ -19,27 +19,27 @@ import (
 // answer: the client's own timeouts come first.
 const payTimeout = 10 * time.Second
 
-// pay.lua is a fenced write of the bank's own: it has to decide more than the
-// token, in the same step.
+// pay.lua is the bank's own fenced write: it decides about more than the token in one
+// step.
 //
 //go:embed pay.lua
 var paySource string
 
 var payScript = redis.NewScript(paySource)
 
-// Order is a payment as its caller wants it.
+// Order is a payment that the caller asks for.
 type Order struct {
 	Account Held
 	Amount  int64
-	// Reference names the payment: two with one reference are the same, and are
-	// made once.
+	// Reference identifies the payment: two orders with one reference are the same
+	// payment, which is made once.
 	Reference string
-	// Remember is for how long the bank knows the reference; less than a
-	// millisecond is none.
+	// Remember is how long the bank remembers the reference. Below one millisecond
+	// the bank does not remember it.
 	Remember time.Duration
 }
 
-// Payment is one that was made.
+// Payment is a payment that was made.
 type Payment struct {
 	ID      string `json:"payment_id"`
 	Account string `json:"account"`
@@ -51,10 +51,9 @@ type Payment struct {
 // that one script writes both.
 func paymentKey(reference string) string { return "payments:{ledger}:payment:" + reference }
 
-// Pay takes an amount out of an account, once for each reference: asked again it
-// returns what it did the first time. begin is called when nothing stands in the
-// way of the payment any more, just before it takes effect; if it fails, there is
-// no effect.
+// Pay takes an amount from an account, once for each reference. A second call with the
+// reference returns the first payment. Pay calls begin just before the payment takes
+// effect, when all checks have passed. If begin returns an error, there is no effect.
 func (b *Bank) Pay(ctx context.Context, o Order, begin func(context.Context) error) (Payment, error) {
 	if err := cmp.Or(CheckID(o.Account.ID), CheckAmount(o.Amount)); err != nil {
 		return Payment{}, err
