@@ -14,9 +14,9 @@ import (
 // endpoint: the middleware is missing, or the context was not passed on.
 var ErrNoAttempt = errors.New("interlock: the context is of no idempotent request")
 
-// Attempt is one run of a handler for a record. Adapters get it to tell of an
-// answer that grows too large; handlers use MarkEffect, Generation and
-// DownstreamKey with their context.
+// Attempt is one run of a handler for a record. An adapter gets it to tell of an
+// answer that grows too large. Handlers use [MarkEffect], [Generation] and
+// [DownstreamKey] with their context.
 type Attempt struct {
 	engine *Engine // nil: a request that was let through
 	id     string  // empty: it has no key
@@ -65,19 +65,22 @@ func fromContext(ctx context.Context) *Attempt {
 	return a
 }
 
-// MarkEffect says that the effect of the request is about to happen: from now on
-// it may have happened. Call it just before, and if it returns an error do not go
-// on, since another attempt may be under way, or could begin after a crash and
-// not know of this one.
+// MarkEffect says that the effect of the request is about to happen: from now on it
+// may have happened. Call it just before the effect. If it returns an error, do not
+// go on: another attempt may be under way, or could begin after a crash and not
+// know of this one.
 //
-// It is one round trip. After it nothing carries out the request a second time:
-// if the process dies, duplicates are refused (core.ReasonOutcomeUnknown), and a
-// failure of the handler is stored and replayed. Calling it again does nothing.
+// It costs one round trip. After it no attempt carries out the request a second
+// time. If the process dies, duplicates are refused ([core.ReasonOutcomeUnknown]).
+// A failure of the handler is stored and replayed. Calling MarkEffect again does
+// nothing. It is safe for concurrent use.
 //
-// Its errors match core.ErrLost if another attempt has taken over (or the handler
-// has returned), core.ErrUnavailable if the store did not confirm it, and
-// ErrNoAttempt if ctx is of no idempotent endpoint. In a request that was let
-// through without a record (Optional, FailOpen) it does nothing and returns nil.
+// Its error matches [core.ErrLost] if another attempt has taken over (or the handler
+// has returned), [core.ErrMaxHold] or [core.ErrClosed] if [MaxHold] or [Engine.Close]
+// ended the claim, [core.ErrUnavailable] if the store did not confirm the mark, and
+// [ErrNoAttempt] if ctx does not belong to an idempotent endpoint. In a request that
+// was let through without a record ([Optional], [FailOpen]) it does nothing and returns
+// nil.
 func MarkEffect(ctx context.Context) error {
 	a := fromContext(ctx)
 	if a == nil {
@@ -117,10 +120,10 @@ func (a *Attempt) mark(ctx context.Context) error {
 	return fmt.Errorf("interlock: marking the effect: %w", unavailable(err))
 }
 
-// Generation tells whether the request may have been begun before: 1 says that
-// this is the first attempt, more that earlier ones were heard of no more and
-// their leases have lapsed, 0 that there is no record. An attempt that failed,
-// and released the key, is not counted.
+// Generation tells whether the request may have been begun before. 1 says that this
+// is the first attempt. More than 1 says that earlier attempts fell silent and
+// their leases ended. 0 says that there is no record. An attempt that failed, and
+// released the key, is not counted.
 func Generation(ctx context.Context) int64 {
 	if a := fromContext(ctx); a != nil {
 		return a.generation
@@ -128,14 +131,15 @@ func Generation(ctx context.Context) int64 {
 	return 0
 }
 
-// DownstreamKey derives an idempotency key for the service that has the effect
-// (the bank): pass it on, and whatever happens here, the service can see that two
-// attempts are one request. It depends on principal and key alone, is the same in
-// every attempt, and tells nothing about either. A handler that makes several
-// such calls gives each a name of its own.
+// DownstreamKey derives an idempotency key for the service that has the effect (the
+// bank). Pass it on: whatever happens in this service, the bank can then see that
+// two attempts are one request. The key depends only on the principal, the client's
+// key and step. It is the same in every attempt, and shows neither of the two. A
+// handler that makes several such calls gives each a step of its own.
 //
-// It has the form of a UUID. It is empty if the request has no key (Optional), or
-// ctx is of no idempotent endpoint; under FailOpen it is there.
+// The key has the form of a UUID (version 8, RFC 9562). It is empty if the request
+// has no key ([Optional]), or if ctx does not belong to an idempotent endpoint.
+// Under [FailOpen] it is there.
 func DownstreamKey(ctx context.Context, step ...string) string {
 	a := fromContext(ctx)
 	if a == nil || a.id == "" {
@@ -144,15 +148,18 @@ func DownstreamKey(ctx context.Context, step ...string) string {
 	return downstreamKey(a.id, step)
 }
 
-// Limit is the length of the longest answer that is stored, in bytes.
+// Limit returns the length of the longest answer that is stored, in bytes; see
+// [MaxResponse].
 func (a *Attempt) Limit() int64 { return a.engine.config.maxResponse }
 
-// TooLarge is called by a capture when an answer with this status has grown over
-// Limit, before any of it leaves. It settles the record as one whose response is
-// not available, and reports whether the answer may be sent: what was captured,
-// and then all that follows, as it comes. If not, another attempt has taken over,
-// or the rule checks answers (core.CheckAnswer) and the lock was lost: the answer is
-// to be dropped, and the Verdict has the other's, or the refusal. Later calls
+// TooLarge is for adapters. The capture calls it when an answer with this status
+// has grown over [Attempt.Limit], before any part of it leaves. It settles the
+// record as one whose response is not available, and reports whether the answer may
+// be sent: first what was captured, and then all that follows, as it comes.
+//
+// If TooLarge returns false, another attempt has taken over, or the guard checks
+// answers ([core.CheckAnswer]) and the lock was lost. The adapter drops the answer,
+// and the [Verdict] has the other attempt's answer, or the refusal. Later calls
 // return the same.
 func (a *Attempt) TooLarge(status int) (send bool) {
 	a.mu.Lock()

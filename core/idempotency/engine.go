@@ -22,9 +22,9 @@ const storeWait = 2 * time.Second
 // announced.
 const pollWait = time.Second
 
-// Engine makes endpoints idempotent. Use one for a process and store, and With
-// for endpoints that differ. It is immutable and safe for concurrent use. Close
-// it at the end.
+// Engine makes endpoints idempotent. [New] makes one; the zero value is not usable.
+// Use one for a process and store, and [Engine.With] for endpoints that differ. It
+// is immutable and safe for concurrent use. Call [Engine.Close] at the end.
 type Engine struct {
 	config *config
 	keeper *keeper
@@ -48,16 +48,17 @@ func (t *tokens) next() string {
 	return string(strconv.AppendUint(b, t.seq.Add(1), 10))
 }
 
-// New makes an Engine on a store. It returns core.ErrConfig for a nil store, a
-// bad option, or if neither Scope nor Global is given.
+// New makes an [Engine] on a store. It returns an error that matches
+// [core.ErrConfig] for a nil store, for an option that cannot work, or if neither
+// [Scope] nor [Global] is given.
 //
-// Give the store of each service a prefix of its own (redisstore.Prefix) where
-// services share one Redis and a gateway hands the client's key on to them. With
+// Services may share one Redis, and a gateway may hand the client's key on to them.
+// Then give the store of each service a prefix of its own (redisstore.Prefix). With
 // one prefix for both, the gateway's record has the key, and the service refuses
-// the gateway's request as another one with a used key (core.ReasonKeyReused). The
-// same holds for a handler that calls another idempotent endpoint with the key of
-// its own request, in this process or elsewhere; a key of DownstreamKey is another
-// key and needs no prefix.
+// the gateway's request as another request with a used key
+// ([core.ReasonKeyReused]). The same holds for a handler that calls another
+// idempotent endpoint with the key of its own request, in this process or
+// elsewhere. A key of [DownstreamKey] is another key and needs no prefix.
 func New(store Store, opts ...Option) (*Engine, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w: store is nil; redisstore.New makes one", core.ErrConfig)
@@ -75,9 +76,9 @@ func New(store Store, opts ...Option) (*Engine, error) {
 	}, nil
 }
 
-// With returns an Engine for an endpoint that differs in some options. It shares
-// everything else with e, and is closed with it. It panics on a bad option, as
-// core.Serialize does, since it belongs to the registration of routes.
+// With returns an [Engine] for an endpoint that differs in some options. It shares
+// everything else with e, and is closed with e. It panics on a bad option, as
+// [core.Serialize] does, because it belongs to the registration of routes.
 func (e *Engine) With(opts ...Option) *Engine {
 	c, err := e.config.with(opts)
 	if err != nil {
@@ -86,32 +87,33 @@ func (e *Engine) With(opts ...Option) *Engine {
 	return &Engine{config: &c, keeper: e.keeper, tokens: e.tokens}
 }
 
-// MaxResponse is the length of the longest answer that is stored, in bytes.
+// MaxResponse returns the length of the longest answer that is stored, in bytes.
 func (e *Engine) MaxResponse() int64 { return e.config.maxResponse }
 
-// Pending is how many answers and releases the store has not confirmed yet and
-// are tried again in the background.
+// Pending returns how many answers and releases the store has not confirmed yet.
+// The engine tries them again in the background.
 func (e *Engine) Pending() int { return e.keeper.pending() }
 
-// Close drains the engine: new requests are refused (core.ReasonClosing), those
-// under way go on, and so does what is still to be stored, until all is done or
-// ctx ends. Then the contexts of handlers that still run end with cause
-// core.ErrClosed, their claims are left to lapse, and Close returns the cause of
-// ctx. The store is not closed.
+// Close drains the engine. It refuses new requests ([core.ReasonClosing]). Requests
+// under way go on, and so does what is still to be stored, until all is done or ctx
+// ends. If ctx ends first, the contexts of handlers that still run end with cause
+// [core.ErrClosed], their claims end with their leases, and Close returns the cause
+// of ctx. Close does not close the store.
 //
-// It comes after the server's Shutdown, which does not wait for handlers behind an
-// http.TimeoutHandler, and before Locker.Close and the store's Close: an answer
-// that cannot be stored leaves a payment that a retry makes again.
+// Call Close after the server's Shutdown, which does not wait for handlers behind
+// an http.TimeoutHandler. Call it before [core.Locker.Close] and the Close of the
+// store: if an answer cannot be stored, a retry makes the payment again.
 //
-// A claim that was not answered, and may yet be granted, is otherwise given up
-// again and again for a lease. Close gives it up once more, and does not wait: one
-// that is granted even later keeps its key in flight until it lapses. Under Strict,
-// where it would be an unknown outcome, Close waits for up to a lease.
+// The engine gives up a claim that was not answered, and may yet be granted, again
+// and again for a lease. Close gives it up once more, and does not wait: if the
+// claim is granted even later, its key stays in flight until the lease ends. Under
+// [Strict], where it would be an unknown outcome, Close waits for up to a lease.
 func (e *Engine) Close(ctx context.Context) error { return e.keeper.close(ctx) }
 
-// Forget deletes the record of a key, whatever its state, so that the next
-// request with it is carried out. Where the outcome of a request was unknown, and
-// was found out, Resolve is safer.
+// Forget deletes the record of a key, whatever its state, so that the next request
+// with the key is carried out. scope is the principal, key the key without quotes.
+// If the outcome of a request was unknown, and an operator found it out,
+// [Engine.Resolve] is safer. Its errors are those of the store.
 func (e *Engine) Forget(ctx context.Context, scope, key string) error {
 	if err := e.keeper.store.Forget(ctx, recordID(scope, key)); err != nil {
 		return fmt.Errorf("interlock: forgetting a record: %w", err)
@@ -119,18 +121,19 @@ func (e *Engine) Forget(ctx context.Context, scope, key string) error {
 	return nil
 }
 
-// Do deals with a request: it reads the key, claims its record and has h run the
-// handler, or finds out what else the client gets. It is the only seam between
-// the engine and an adapter, which calls it once and obeys the Verdict.
+// Do deals with a request. It reads the key, claims its record and lets h run the
+// handler, or finds out what else the client gets. An adapter calls Do once for
+// each request and obeys the [Verdict].
 //
-// The handler's context has the values of ctx, but neither its cancellation nor
-// its deadline: a client that goes away does not end what it has begun. It ends
-// when the claim can no longer be trusted (core.ErrLost), after MaxHold
-// (core.ErrMaxHold), and when the handler has returned.
+// The context of the handler has the values of ctx, but neither its cancellation
+// nor its deadline: a client that goes away does not end what it has begun. The
+// context ends when the claim can no longer be trusted ([core.ErrLost]), after
+// [MaxHold] ([core.ErrMaxHold]), after [Engine.Close], and when the handler has
+// returned.
 //
 // The answer is stored before Do returns, so before its first byte can leave. A
-// panic of the handler passes through, after the claim was released or, once its
-// effect was marked, a status 500 stored.
+// panic of the handler passes through, after the claim was released or, if its
+// effect was marked, a status 500 was stored.
 func (e *Engine) Do(ctx context.Context, call Call, h Handler) (v Verdict) {
 	method, path, query := call.Target()
 	if _, matched := call.Route(); !matched || passes(call.Protocol(), method) {

@@ -11,32 +11,32 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// Parts is what a fingerprint is made of: two requests with one key are the same
-// if all of it is the same. See Fingerprint.
+// Parts is what a fingerprint is made of. Two requests with one key are the same if
+// all their Parts are the same. See [Fingerprint].
 type Parts struct {
 	// Method is the HTTP method, empty in gRPC.
 	Method string
 	// Host is the host that the client asked for, in gRPC the authority, with its
 	// port and in lower case. It is empty for an IP address and for localhost:
-	// these name a server, and a request may be sent again to another one.
+	// these name a server, and a client may send a request again to another server.
 	Host string
-	// Path is the path of the request URI as the client sent it, whatever a router
-	// or http.StripPrefix has made of it, without the difference between escaped
-	// and plain text. In gRPC it is the full method.
+	// Path is the path of the request URI as the client sent it, before a router or
+	// http.StripPrefix changed it. Escaped and plain text make no difference. In
+	// gRPC it is the full method.
 	Path string
 	// Query is the query as the client sent it, empty in gRPC.
 	Query string
-	// Body is the body, in gRPC the message in deterministic wire format. It must
-	// not be written to; another one may be set.
+	// Body is the body, in gRPC the message in deterministic wire format. A
+	// function given to [Fingerprint] must not write to it; it may set another one.
 	Body []byte
-	// Keys are the lock keys of the rule given to Under.
+	// Keys are the lock keys of the guard given to [Under].
 	Keys []string
-	// More is what a function given to Fingerprint adds. Empty by default.
+	// More is what a function given to [Fingerprint] adds. Empty by default.
 	More []string
 }
 
-// Fingerprint changes what makes two requests with one key the same. f is given
-// what counts by default, and may add to it or replace it:
+// Fingerprint changes what makes two requests with one key the same. f gets what
+// counts by default, and may add to it or replace it:
 //
 //	idempotency.Fingerprint(func(_ context.Context, req core.Request, p *idempotency.Parts) error {
 //		p.More = append(p.More, req.Header("Api-Version")...) // a header that changes what is done
@@ -48,9 +48,10 @@ type Parts struct {
 // A client that makes its multipart form anew for each try sends another boundary
 // each time: set Body to something that is made of the parts alone.
 //
-// An error refuses the request, as one of a core.KeyFunc does. Records that were
-// made without the option, or with another function, are those of other requests
-// (core.ReasonKeyReused). Default: all fields of Parts as they are.
+// An error of f refuses the request, as an error of a [core.KeyFunc] does. Records
+// made without the option, or with another function, count as records of other
+// requests ([core.ReasonKeyReused]). f must be safe for concurrent use. Default:
+// all fields of [Parts] as they are.
 func Fingerprint(f func(ctx context.Context, req core.Request, parts *Parts) error) Option {
 	return func(c *config) {
 		if f == nil {

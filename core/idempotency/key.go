@@ -11,22 +11,28 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// MaxKey is the length of the longest idempotency key, in characters, quotes and
-// escapes not counted.
+// MaxKey is the length of the longest idempotency key, in characters. Quotes and
+// escapes do not count.
 const MaxKey = 255
 
 var (
-	// ErrKeyMissing says that a request has no idempotency key.
+	// ErrKeyMissing says that a request has no idempotency key. It also matches
+	// [core.ErrKey].
 	ErrKeyMissing = fmt.Errorf("%w: no idempotency key", core.ErrKey)
-	// ErrKeyMalformed says that a request has none that can be read. The text
-	// says what is wrong with it, and does not show it.
+	// ErrKeyMalformed says that the idempotency key of a request cannot be read.
+	// The text says what is wrong with the key, and does not show it. It also
+	// matches [core.ErrKey].
 	ErrKeyMalformed = fmt.Errorf("%w: malformed idempotency key", core.ErrKey)
 )
 
-// ParseKey reads an idempotency key from the values that were given for it: one,
-// either a string as in RFC 9651, 3.3.3, in double quotes, or the same without
-// quotes where it holds letters, digits and !#$%&'*+-.^_`|~:/=@ only. Quoted or
-// not it is the same key. Spaces around it are nothing.
+// ParseKey reads an idempotency key from the values that a request gives for it.
+// There must be one value. It is a string in double quotes (RFC 9651, 3.3.3).
+// Without quotes it may consist of letters, digits and !#$%&'*+-.^_`|~:/=@ only.
+// With and without quotes it is the same key. Spaces and tabs around it are
+// ignored.
+//
+// The error matches [ErrKeyMissing] if there is no value, else [ErrKeyMalformed]:
+// the value is empty, malformed, longer than [MaxKey], or not the only one.
 func ParseKey(values []string) (string, error) {
 	switch len(values) {
 	case 0:

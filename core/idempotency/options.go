@@ -9,8 +9,9 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// Option changes an Engine. New and Engine.With take the same options, and what
-// With says overrides what New said. Each option states its default.
+// Option changes an [Engine]. [New] and [Engine.With] take the same options; an
+// option of With overrides that of New. A nil Option has no effect. Each option
+// states its default.
 type Option func(*config)
 
 // config is the sum of the options. It is immutable once made.
@@ -90,12 +91,13 @@ func (c *config) fail(format string, args ...any) {
 	}
 }
 
-// Scope says whose key it is, so that two clients that choose the same key are
-// independent: f returns the principal, as authentication in front has left it.
-// [core.FromContext] is such a function; core.RequestFunc says what f may return,
-// and how it finds what gin and echo keep in their own contexts. The value is
-// stored as a hash only. A client without a principal is refused with
-// core.ReasonNoPrincipal. Required, unless Global is given.
+// Scope sets the function that finds the principal of a request, so that two
+// clients that choose the same key are independent. f returns the principal as
+// authentication in front has left it. [core.FromContext] makes such a function;
+// [core.RequestFunc] says what f may return, and how f finds what gin and echo keep
+// in their own contexts. The store keeps only a hash of the principal. A request
+// without a principal is refused ([core.ReasonNoPrincipal]). Required, unless
+// [Global] is given.
 //
 //	idempotency.New(store, idempotency.Scope(core.FromContext("user")))
 func Scope(f core.RequestFunc) Option {
@@ -108,22 +110,23 @@ func Scope(f core.RequestFunc) Option {
 	}
 }
 
-// Global says that all clients share one space of keys: a client that learns or
-// guesses another's key, and sends the same request, gets the other's response.
-// Default: off; a Scope is required.
+// Global says that all clients share one space of keys. A client that learns or
+// guesses another client's key, and sends the same request, then gets that client's
+// response. Default: off; a [Scope] is required.
 func Global() Option {
 	return func(c *config) { c.scope, c.global = nil, true }
 }
 
-// Name names the endpoint for observers: a label of low cardinality, never a
-// key. Default: "idempotency".
+// Name names the endpoint for observers. Use a text with few different values,
+// never a key. Default: "idempotency".
 func Name(s string) Option {
 	return func(c *config) { c.name = s }
 }
 
-// Lease is how long a claim outlives a process that died, before another may
-// take over: at least 10 ms, default 30 s. It is renewed each time a third of it
-// has passed, for as long as the handler runs.
+// Lease sets how long a claim outlives a process that died, before another process
+// may take the record over. The engine renews a claim each time a third of the
+// lease has passed, for as long as the handler runs. d is at least 10 ms. Default:
+// 30 s.
 func Lease(d time.Duration) Option {
 	return func(c *config) {
 		if d < minLease {
@@ -134,8 +137,8 @@ func Lease(d time.Duration) Option {
 	}
 }
 
-// Retention is how long a response is kept, from the time it was stored. A
-// replay does not change it. Default 24 h; at least the lease.
+// Retention sets how long a response is kept, from the time it was stored. A replay
+// does not change it. d is at least the [Lease]. Default: 24 h.
 func Retention(d time.Duration) Option {
 	return func(c *config) {
 		if d <= 0 {
@@ -146,10 +149,10 @@ func Retention(d time.Duration) Option {
 	}
 }
 
-// Tombstone is for how long after its retention a key is remembered as used, so
-// that a request that comes then is refused (core.ReasonKeyExpired) and not
-// carried out a second time. It costs a small key in the store for each.
-// Default 0: the key may be used again.
+// Tombstone sets for how long after its [Retention] a key is remembered as used. A
+// request with the key that comes then is refused ([core.ReasonKeyExpired]) and not
+// carried out a second time. It costs a small key in the store for each record. d
+// must not be negative. Default: 0, the key may be used again.
 func Tombstone(d time.Duration) Option {
 	return func(c *config) {
 		if d < 0 {
@@ -160,9 +163,10 @@ func Tombstone(d time.Duration) Option {
 	}
 }
 
-// MaxHold bounds how long a handler is waited for, which otherwise nothing does:
-// its context does not end with the client. After d the context ends with cause
-// core.ErrMaxHold and the claim is no longer renewed. Default 5 min.
+// MaxHold bounds how long a handler may run. Nothing else bounds it, because its
+// context does not end when the client leaves. After d the context ends with cause
+// [core.ErrMaxHold], and the engine renews the claim no longer. d is positive.
+// Default: 5 min.
 func MaxHold(d time.Duration) Option {
 	return func(c *config) {
 		if d <= 0 {
@@ -173,26 +177,27 @@ func MaxHold(d time.Duration) Option {
 	}
 }
 
-// Strict never carries out a request a second time that may have had an effect
-// the first time: every request counts as marked (MarkEffect) from its start. A
-// request whose process died is answered with core.ReasonOutcomeUnknown from
-// then on, and a failure of the handler is stored. Default: off; such a request
-// is carried out again.
+// Strict never carries out a request a second time if it may have had an effect the
+// first time: every request counts as marked ([MarkEffect]) from its start. If the
+// process of a request died, later requests with the key get
+// [core.ReasonOutcomeUnknown]. A failure of the handler is stored. Default: off;
+// such a request is carried out again.
 func Strict() Option {
 	return func(c *config) { c.strict = true }
 }
 
-// StoreAll stores every answer of the handler: failures, which otherwise release
-// the claim, and refusals for the time being (401, 408, 409, 425, 429) too.
-// Default: off.
+// StoreAll stores every answer of the handler: also failures, which otherwise
+// release the claim, and the answers that refuse for the time being (401, 408, 409,
+// 425, 429). Default: off.
 func StoreAll() Option {
 	return func(c *config) { c.storeAll = true }
 }
 
 // WaitReplay lets a duplicate of a request in flight wait for up to d, and then
-// replays the response. At the end of d, or of the duplicate's own deadline, it is
-// refused (core.ReasonInFlight). MaxWaiters bounds how many wait. Default 0: it is
-// refused at once.
+// replays the response to it. At the end of d, or of its own deadline, the
+// duplicate is refused ([core.ReasonInFlight]). [MaxWaiters] bounds how many
+// duplicates wait. d must not be negative. Default: 0, the duplicate is refused at
+// once.
 func WaitReplay(d time.Duration) Option {
 	return func(c *config) {
 		if d < 0 {
@@ -203,8 +208,8 @@ func WaitReplay(d time.Duration) Option {
 	}
 }
 
-// MaxRequest is the length of the longest body that is read, in bytes. A longer
-// one is refused (core.ReasonBodyTooLarge). Default 1 MiB.
+// MaxRequest sets the length of the longest request body that the engine reads, in
+// bytes. A longer body is refused ([core.ReasonBodyTooLarge]). Default: 1 MiB.
 func MaxRequest(n int64) Option {
 	return func(c *config) {
 		if n < 0 {
@@ -215,9 +220,9 @@ func MaxRequest(n int64) Option {
 	}
 }
 
-// MaxResponse is the length of the longest response that is stored, in bytes. A
-// longer one is sent in full, and a duplicate refused
-// (core.ReasonResponseUnavailable). Default 1 MiB.
+// MaxResponse sets the length of the longest response body that is stored, in
+// bytes. A longer response is sent in full, and a duplicate is refused
+// ([core.ReasonResponseUnavailable]). Default: 1 MiB.
 func MaxResponse(n int64) Option {
 	return func(c *config) {
 		if n < 0 {
@@ -228,9 +233,10 @@ func MaxResponse(n int64) Option {
 	}
 }
 
-// Backlog bounds the memory for responses that were sent while the store was
-// unavailable and wait to be stored, in bytes. Beyond it the fact is kept and
-// the response is not. Default 64 MiB. For New only; With ignores it.
+// Backlog bounds the memory, in bytes, for responses that were sent while the store
+// was unavailable and wait to be stored. Beyond it the engine keeps the fact that
+// the request was carried out, and not the response. Default: 64 MiB. For [New]
+// only; [Engine.With] ignores it.
 func Backlog(n int64) Option {
 	return func(c *config) {
 		if n < 0 {
@@ -241,27 +247,28 @@ func Backlog(n int64) Option {
 	}
 }
 
-// FailOpen lets requests through without a record when the store cannot be
-// reached: duplicates are then carried out again. Each is counted
-// (core.Observation.Bypassed), and logged through slog.Default at most once a
-// second. It is for endpoints where idempotency saves effort, never for those
-// that move money. Default: off; they are refused (core.ReasonNoRecord). A
-// damaged record is always refused.
+// FailOpen lets requests through without a record when the store cannot be reached.
+// Duplicates are then carried out again. Use it where idempotency saves effort,
+// never where money moves. Each such request is counted
+// ([core.Observation.Bypassed]), and logged through slog.Default at most once a
+// second. A damaged record ([ErrDamaged]) is always refused. Default: off; such
+// requests are refused ([core.ReasonNoRecord]).
 func FailOpen() Option {
 	return func(c *config) { c.failOpen = true }
 }
 
-// Optional lets requests without a key through, as if there were no
-// idempotency. A malformed key is refused all the same. Default: off; they are
-// refused (core.ReasonKeyMissing).
+// Optional lets requests without a key through, as if the endpoint were not
+// idempotent. A malformed key is refused nevertheless. Default: off; requests
+// without a key are refused ([core.ReasonKeyMissing]).
 func Optional() Option {
 	return func(c *config) { c.optional = true }
 }
 
-// ReplayHeaders stores these header fields only. Default: all except those that
-// belong to one response alone: Set-Cookie, Date, hop-by-hop fields and those
-// that Connection names, ids of traces and requests, rate limits. With either,
-// a replay has a Content-Length, that of its own body, if the first answer had.
+// ReplayHeaders stores only the header fields with these names. Default: all fields
+// except those that belong to one response alone: Set-Cookie, Date, hop-by-hop
+// fields (RFC 9110, 7.6.1) and fields that Connection names, ids of traces and
+// requests, rate limits. In both cases a replay has a Content-Length, that of its
+// own body, if the first answer had one.
 func ReplayHeaders(names ...string) Option {
 	return func(c *config) {
 		c.headers = make(map[string]bool, len(names))
@@ -271,15 +278,16 @@ func ReplayHeaders(names ...string) Option {
 	}
 }
 
-// Under runs the handler under the lock of a guard: first the claim, then the
-// lock, then the handler; then the response is stored and the lock released, in
-// one round trip if both are in one store. A replay takes no lock. What the
-// guard refuses is not stored. Default: no lock.
+// Under runs the handler under the lock of a guard: first the claim, then the lock,
+// then the handler. Then the response is stored and the lock released, in one round
+// trip if both are in one store. A replay takes no lock. What the guard refuses is
+// not stored. Default: no lock.
 func Under(guard *core.Guard) Option {
 	return func(c *config) { c.guard = guard }
 }
 
-// WithObserver sets who is told what happens to requests. Default: nobody.
+// WithObserver sets the [core.Observer] that is told what happens to requests.
+// Default: none.
 func WithObserver(o core.Observer) Option {
 	return func(c *config) { c.observer = o }
 }

@@ -14,24 +14,26 @@ import (
 // no record of it.
 var ErrNotUnknown = errors.New("interlock: the outcome of the request is not unknown")
 
-// Resolution is what somebody has found out about a request whose outcome was
-// unknown. The zero value is none. CarriedOut and NotCarriedOut make one.
+// Resolution is what an operator or a job has found out about a request whose
+// outcome was unknown. [CarriedOut] and [NotCarriedOut] make one. The zero value is
+// none, and [Engine.Resolve] refuses it.
 type Resolution struct {
 	found    bool
 	protocol string // empty: it was not carried out
 	answer   Response
 }
 
-// CarriedOut says that the request had its effect. From now on it is answered with
-// this: of HTTP status, header and body, of GRPC the code and, if that is OK, the
-// bytes of the message, else those of a google.rpc.Status. The protocol is the
-// request's; an answer of the other is never sent (core.ReasonNoRecord).
+// CarriedOut says that the request had its effect. From now on requests with its
+// key get this answer. For [HTTP] it has status, header and body. For [GRPC] it has
+// the code, and the bytes of the message if the code is OK, else those of a
+// google.rpc.Status. The protocol is that of the request; an answer of the other
+// protocol is never sent ([core.ReasonNoRecord]).
 func CarriedOut(protocol string, answer Response) Resolution {
 	return Resolution{true, protocol, answer}
 }
 
-// NotCarriedOut says that the request had no effect, and will have none: the next
-// one with its key is carried out.
+// NotCarriedOut says that the request had no effect, and will have none. The next
+// request with its key is carried out.
 func NotCarriedOut() Resolution { return Resolution{found: true} }
 
 // check returns core.ErrConfig for an answer that no client could be given.
@@ -55,21 +57,22 @@ func (r Resolution) check(limit int64) error {
 	return nil
 }
 
-// Resolve ends that duplicates of a request are refused with
-// core.ReasonOutcomeUnknown, by what an operator, or a job that asks the bank, has
-// found out. It is for an Engine with the options of the endpoint, and takes the
-// principal and the key without quotes.
+// Resolve settles a request whose duplicates are refused with
+// [core.ReasonOutcomeUnknown], with what an operator, or a job that asks the bank,
+// has found out. Call it on an [Engine] with the options of the endpoint. scope is
+// the principal; key is the key without quotes.
 //
-// It changes a record only if its outcome is unknown at that moment, and otherwise
-// returns ErrNotUnknown: it is safe beside clients that retry, and of several that
-// resolve one record the first counts. The claim is then nobody's any more. A
-// process that was only stopped, and wakes, cannot mark an effect, and answers with
-// what was stored. What it can still do is to have an effect that it has marked
-// before: NotCarriedOut is for when the bank will not accept that one any more, or
-// the process is known to be dead.
+// Resolve changes a record only if its outcome is unknown at that moment; otherwise
+// it returns [ErrNotUnknown]. It is therefore safe beside clients that retry. If
+// several callers resolve one record, the first one counts. After it the claim
+// belongs to no attempt. A process that was only stopped, and wakes, cannot mark an
+// effect, and answers with what was stored. It can still perform an effect that it
+// marked earlier: use [NotCarriedOut] only when the bank will not accept that
+// effect any more, or when the process is known to be dead.
 //
-// Its other errors are core.ErrConfig for a Resolution that is none, and what the
-// store says, after which it may or may not have been done: call it again.
+// Its other errors are [core.ErrConfig] for a [Resolution] that cannot be used, and
+// the errors of the store. After an error of the store it is not known whether the
+// record was changed: call Resolve again.
 func (e *Engine) Resolve(ctx context.Context, scope, key string, found Resolution) error {
 	c := e.config
 	if err := found.check(c.maxResponse); err != nil {

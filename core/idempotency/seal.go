@@ -11,26 +11,27 @@ import (
 
 // Seal encrypts responses before they leave for the store, and decrypts them for a
 // replay. Without it the store has status, header and body of each response in
-// plain text for the retention, readable by all that can read its data, its backups
-// and its replicas. Keys and principals are stored as hashes in any case, and of a
-// request only its fingerprint (SHA-256).
+// plain text for the [Retention]. Every reader of the store's data, its backups and
+// its replicas can read them. Keys and principals are stored as hashes in any case,
+// and of a request only its fingerprint (SHA-256).
 //
-// seal takes the bytes of a response, which it may not change, and returns what is
-// stored. open is its inverse. Both run on the goroutine of a request and must be
-// safe for concurrent use. An AEAD with a random nonce is what is meant
-// (crypto/cipher, NewGCMWithRandomNonce). A key is rotated by an open that knows the
-// old key as well for one retention.
+// The function seal takes the bytes of a response, which it may not change, and
+// returns what is stored. The function open is its inverse. Both run on the
+// goroutine of a request and must be safe for concurrent use. Use an AEAD with a
+// random nonce (crypto/cipher, NewGCMWithRandomNonce). To rotate a key, use an open
+// that also knows the old key for one retention.
 //
 // If seal fails or panics, the response is sent and not stored: a duplicate is
-// refused (core.ReasonResponseUnavailable), as for one over MaxResponse. If open
-// does, the duplicate is refused like one with a damaged record
-// (core.ReasonNoRecord). Either is logged through slog.Default at most once a second.
+// refused ([core.ReasonResponseUnavailable]), as for a response over [MaxResponse].
+// If open fails or panics, the duplicate is refused as for a damaged record
+// ([core.ReasonNoRecord]). Both are logged through [slog.Default] at most once a
+// second.
 //
 // Responses that were stored before the option was set are replayed as they are,
-// until their retention is over: the option hides responses from readers of the
-// store, and protects nothing from those that can write to it. An engine without
-// the option refuses sealed responses (core.ReasonNoRecord), so a process that is
-// not yet replaced refuses what its successors have stored. Default: none.
+// until their retention is over. The option hides responses from readers of the
+// store. It does not protect against a party that can write to the store. An engine
+// without the option refuses sealed responses ([core.ReasonNoRecord]), so a process
+// that is not yet replaced refuses what its successors have stored. Default: none.
 func Seal(seal, open func([]byte) ([]byte, error)) Option {
 	return func(c *config) {
 		if seal == nil || open == nil {

@@ -6,51 +6,51 @@ import (
 	"time"
 )
 
-// Store is a backend that keeps records: one for each idempotency key, which is
-// claim, lease and stored response in one. A claim has a token; every request
-// compares it before it changes anything, and repeating a request changes
-// nothing. Time is the store's own.
+// Store is a backend that keeps records: one record for each idempotency key, which
+// is claim, lease and stored response in one. A claim has a token. Every request
+// compares the token before it changes anything, and repeating a request changes
+// nothing. Time is that of the store. All methods are safe for concurrent use.
 //
-// A request that failed on the way may be repeated by the store within its
-// Deadline. Errors match core.ErrUnavailable, core.ErrNotReady or ErrDamaged.
-// core/redisstore is the Store on Redis; its Store keeps locks as well.
+// The store may repeat a request that failed on the way, within the Deadline of the
+// request. Errors match [core.ErrUnavailable], [core.ErrNotReady] or [ErrDamaged].
+// Package core/redisstore has the Store on Redis, which keeps locks as well.
 type Store interface {
-	// Claim takes the record for a token, or tells why not. A record that has
-	// no claim is taken; so is one whose lease has lapsed, if its fingerprint
-	// is the same and its effect is not marked. A record that is the token's
-	// own already is granted again, as it is.
+	// Claim takes the record for a token, or tells why not. It takes a record that
+	// has no claim. It also takes a record whose lease has ended, if its
+	// fingerprint is the same and its effect is not marked. A record that is the
+	// token's own already is granted again, as it is.
 	//
 	// When ctx ends or the deadline passes before the outcome is known, Claim
-	// returns an error that matches core.ErrPending at once, and calls
-	// ClaimRequest.Late exactly once, from any goroutine, with what it would
-	// have returned. In every other case Late is never called.
+	// returns at once an error that matches [core.ErrPending], and calls
+	// ClaimRequest.Late exactly once, from any goroutine, with what it would have
+	// returned. In every other case it never calls Late.
 	Claim(ctx context.Context, req ClaimRequest) (ClaimReply, error)
 
-	// Extend renews leases, and calls done exactly once for each, in any order,
-	// from any goroutine, with its index and its outcome: nil (also where the
-	// response is stored already), core.ErrNotOwner, or a failure on the way.
-	// It returns when all have been reported, which after ctx ends is soon.
+	// Extend renews leases. It calls done exactly once for each lease, in any
+	// order, from any goroutine, with its index and its outcome: nil (also if the
+	// response is stored already), [core.ErrNotOwner], or a failure on the way. It
+	// returns when all have been reported; after ctx ends, that is soon.
 	Extend(ctx context.Context, batch []Extension, done func(i int, err error))
 
-	// Mark notes on the record that the effect is about to happen, and renews
-	// the lease. It returns core.ErrNotOwner if the record is not the token's.
+	// Mark notes on the record that the effect is about to happen, and renews the
+	// lease. It returns [core.ErrNotOwner] if the record is not the token's.
 	Mark(ctx context.Context, req MarkRequest) error
 
-	// Commit stores the response for good and wakes who waits for it. The lease
-	// does not matter, only the token; a record that is gone altogether (the
-	// store lost it) is written anew. If the record is another's, nothing is
-	// changed and CommitReply tells what there is.
+	// Commit stores the response for good and wakes the requests that wait for it.
+	// Only the token matters, not the lease. A record that is gone altogether (the
+	// store lost it) is written anew. If the record is another token's, Commit
+	// changes nothing, and [CommitReply] tells what there is.
 	Commit(ctx context.Context, req CommitRequest) (CommitReply, error)
 
-	// Abandon gives up the claim, as if it had never been made, and wakes who
-	// waits. It returns core.ErrNotOwner if there is none of the token, which
-	// after a try of unknown outcome counts as success.
+	// Abandon gives up the claim, as if it had never been made, and wakes the
+	// requests that wait. It returns [core.ErrNotOwner] if the token has no claim;
+	// after a try of unknown outcome that counts as success.
 	Abandon(ctx context.Context, req AbandonRequest) error
 
-	// Resolve settles a record that a claim would find in StateUnknown: it stores
-	// a response, or deletes the record. Else it changes nothing and returns
-	// ErrNotUnknown; where an earlier try may have deleted the record, a record
-	// that is not there counts as success.
+	// Resolve settles a record that a claim would find in [StateUnknown]: it stores
+	// a response, or deletes the record. Otherwise it changes nothing and returns
+	// [ErrNotUnknown]. If an earlier try may have deleted the record, a missing
+	// record counts as success.
 	Resolve(ctx context.Context, req ResolveRequest) error
 
 	// Forget deletes a record, whatever its state.
@@ -58,34 +58,36 @@ type Store interface {
 
 	// Await calls wake when the record may have been completed or abandoned: when
 	// that happened, or when the store cannot be sure that it did not (after a
-	// reconnect, or because the wait began later than since, the time at which
-	// the caller last looked). It returns at once. The returned function ends
-	// the wait; it waits for no call of wake.
+	// reconnect, or because the wait began later than since, the time at which the
+	// caller last looked). Await returns at once. The function stop ends the wait
+	// and does not wait for a call of wake.
 	Await(id string, since time.Time, wake func()) (stop func())
 }
 
-// ErrDamaged says that what is stored under a record's name is none, or one of
-// an unknown version. The request is refused: it may have been carried out.
+// ErrDamaged says that the data under the name of a record is not a record, or one
+// of an unknown version. The request is refused, because it may have been carried
+// out.
 var ErrDamaged = errors.New("interlock: idempotency record damaged or of an unknown version")
 
-// State is what a store knows of a record.
+// State says what a store knows of a record. The zero value is no state.
 type State int
 
 // The states of a record, as one request sees it.
 const (
 	// StateGranted: the claim is the caller's.
 	StateGranted State = iota + 1
-	// StateInFlight: another claim's lease runs.
+	// StateInFlight: the lease of another claim has not ended.
 	StateInFlight
-	// StateCompleted: there is a response.
+	// StateCompleted: the record has a response.
 	StateCompleted
-	// StateUnavailable: it was carried out, the response could not be stored.
+	// StateUnavailable: the request was carried out, and its response could not be
+	// stored.
 	StateUnavailable
-	// StateMismatch: the record is of another request.
+	// StateMismatch: the record is that of another request.
 	StateMismatch
-	// StateUnknown: the lease has lapsed, and the record must not be taken over.
+	// StateUnknown: the lease has ended, and the record must not be taken over.
 	StateUnknown
-	// StateExpired: there was a record.
+	// StateExpired: there was a record, and its retention is over.
 	StateExpired
 )
 
@@ -110,8 +112,7 @@ type ClaimRequest struct {
 	Strict bool
 	// Tombstone says that an expired record may have left a trace to look for.
 	Tombstone bool
-	// Waits asks for the completion to be announced, if the record is in
-	// flight.
+	// Waits asks the store to announce the completion, if the record is in flight.
 	Waits bool
 	// Deadline is when the caller stops waiting for the reply.
 	Deadline time.Time
@@ -134,8 +135,8 @@ type ClaimReply struct {
 	Response string
 	// Sent is when the first try was sent; the lease counts from there.
 	Sent time.Time
-	// Ambiguous says that a try may still be executed later. It is also
-	// meaningful beside an error.
+	// Ambiguous says that a try may still be executed later. It also has a meaning
+	// beside an error.
 	Ambiguous bool
 }
 

@@ -16,9 +16,9 @@ import (
 const defaultWaiters = 32
 
 // MaxWaiters bounds how many duplicates of one request wait for its answer at a
-// time (WaitReplay), in this process; one more is refused at once
-// (core.ReasonInFlight). A duplicate that waits keeps its body in memory, up to
-// MaxRequest. Default 32; at least 1.
+// time ([WaitReplay]), in this process. One more is refused at once
+// ([core.ReasonInFlight]). A duplicate that waits keeps its body in memory, up to
+// [MaxRequest]. n is at least 1. Default: 32.
 func MaxWaiters(n int) Option {
 	return func(c *config) {
 		if n < 1 {
