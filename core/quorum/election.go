@@ -173,7 +173,8 @@ func (e *election) propose() {
 	}
 	for i, p := range e.store.peers {
 		// The answers of this round are written by answered alone, which may be
-		// at work already; who is out was decided above and does not change.
+		// at work already. Which nodes have no vote was decided above and does not
+		// change.
 		if e.isOut(i) {
 			continue
 		}
@@ -265,9 +266,9 @@ func (e *election) unknown() bool {
 	return false
 }
 
-// settled reports whether a release has nothing to know of the election: all
-// answers have come, and of those that were lost the caller was told, who cares
-// for them. Called with e.mu held.
+// settled reports whether a release needs nothing from the election: all answers have
+// come, and the caller was told of the lost ones and takes care of them. Called with
+// e.mu held.
 func (e *election) settled() bool { return e.open == 0 && (e.doubt || !e.unknown()) }
 
 // await waits until the round is decided, at most for the nodes' budget. It
@@ -310,15 +311,15 @@ func (e *election) again(ctx context.Context, v verdict) bool {
 		// At once, above what the nodes have told. What they hold stays, and
 		// takes the higher ballot.
 	case lagging:
-		// The votes stay too: who heard of the release first is the next, and
-		// a node that has not been released is about to be.
+		// The votes stay too: the waiter that learned of the release first is the
+		// next holder, and the release is about to reach the remaining nodes.
 		if e.lags++; e.lags > maxLags {
 			return false
 		}
 		pause = time.Millisecond * time.Duration(e.lags)
 	case doubtful:
-		// Somebody who cannot reach the nodes that we cannot reach either gives
-		// way, as we do. Who is always there holds the lock.
+		// Another candidate that cannot reach these nodes either gives way, as this
+		// election does. An owner that is met in every round holds the lock.
 		e.mu.Lock()
 		rival, _ := e.leader()
 		e.mu.Unlock()
@@ -337,8 +338,8 @@ func (e *election) again(ctx context.Context, v verdict) bool {
 		} else {
 			e.fails = 0
 		}
-		// Everybody gives way and comes back at a time of their own (Redlock,
-		// "Retry on failure").
+		// All candidates give way, and each returns after its own random pause
+		// (Redlock, "Retry on failure").
 		e.withdraw()
 		pause = e.pause/2 + rand.N(e.pause)
 		e.pause = min(2*e.pause, maxSplit)
@@ -367,10 +368,10 @@ func (e *election) again(ctx context.Context, v verdict) bool {
 
 // withdraw gives up what the nodes have granted so far.
 //
-// It tells those who wait only if the owner may have had a majority without
-// knowing: then others saw the lock held and wait for its release. In every other
-// case nobody waits for this owner, and to wake those who wait for the real holder
-// would have them take and give up the free nodes in turns.
+// It announces that to waiters only if the owner may have had a majority without
+// knowing it: then others saw the lock held and wait for its release. In every other
+// case no waiter waits for this owner. An announcement would wake the waiters of the
+// real holder, and they would take and give up the free nodes in turns.
 func (e *election) withdraw() {
 	e.mu.Lock()
 	limit := e.ballot

@@ -20,8 +20,8 @@ import (
 // The run id is asked for on every new connection, before anything else goes over
 // it. That is enough: a restart ends all connections, so whatever a new run of the
 // server answers to us comes over a connection that has introduced it, and a vote
-// is judged when its answer has come. The restart of a node that nobody has a
-// connection to is seen by whoever connects next.
+// is judged when its answer has come. If no connection to a node exists, the next
+// connection shows its restart.
 type members struct {
 	names   []string
 	log     *slog.Logger

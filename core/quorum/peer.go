@@ -49,9 +49,9 @@ type node interface {
 	Close() error
 }
 
-// peer is a node and what is known of its condition. It keeps one that is slow,
-// paused or cut off from costing the others anything: requests to it do not pile
-// up, and nobody waits for it who can do without.
+// peer is a node and what is known of its condition. It keeps a node that is slow,
+// paused or cut off from delaying the others: requests to it do not pile up, and no
+// caller waits for it unless its vote is needed.
 type peer struct {
 	node  node
 	store *Store
@@ -231,9 +231,9 @@ type debt struct {
 	again bool      // also after it was confirmed: it may come back
 }
 
-// owe notes a debt for the background: it is not the concern of anybody who
-// waits, since without a majority it is nobody's lock, but a node that carries it
-// votes for no one else.
+// owe notes a debt for the background. No caller needs to wait for it: an owner without
+// a majority does not hold the lock. But a node that keeps the vote cannot vote for
+// another owner.
 func (p *peer) owe(d debt) {
 	now := time.Now()
 	d.next, d.until = now, now.Add(d.TTL)

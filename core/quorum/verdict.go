@@ -17,8 +17,8 @@ const (
 	higher              // a majority would grant a higher one
 	taken               // a majority says that one owner holds the lock
 	lagging             // the same, but that owner has released it
-	split               // nobody has a majority
-	doubtful            // nobody is known to have one, but one owner may
+	split               // no owner has a majority
+	doubtful            // no owner is known to have a majority, but one may
 	unreachable         // fewer than a majority have answered
 )
 
@@ -58,7 +58,7 @@ func (e *election) judge(over bool) verdict {
 	case n[yes]+waiting >= most:
 		return wait
 	case n[yes]+n[low] >= most:
-		// Who is behind by a few µs would win with the next number.
+		// A proposal that is behind by a few µs would win with the next number.
 		return higher
 	case n[yes]+n[low]+waiting >= most:
 		return wait
@@ -78,8 +78,8 @@ func (e *election) judge(over bool) verdict {
 	case e.store.gone.has(holder):
 		return lagging
 	case votes+n[dead]+n[out] >= most:
-		// It may hold the nodes that nobody here can reach, or be a candidate as
-		// we are. Only time tells.
+		// It may hold the nodes that this process cannot reach, or be another
+		// candidate. Only a further round can show it.
 		return doubtful
 	}
 	return split
@@ -118,7 +118,7 @@ func (e *election) barred() bool {
 	return n < e.store.majority
 }
 
-// describe says who holds the lock instead. Called with e.mu held.
+// describe fills in the owner that holds the lock instead. Called with e.mu held.
 func (e *election) describe(rep *core.Reply, v verdict) {
 	listed := 0
 	rep.TTL = -1
@@ -165,11 +165,11 @@ func (e *election) complaint() error {
 		kind, len(text), n, e.store.majority, strings.Join(text, "; "))
 }
 
-// divided is the reply when the votes stayed split over all rounds. If the nodes
-// that other owners hold are enough to keep anybody from a majority, the lock is
-// held elsewhere: those owners have had the time to give way. It is worth another
-// look when the first of their leases is over, and soon in any case, since owners
-// without a majority give up without an announcement. Called with e.mu held.
+// divided is the reply when the votes stayed split over all rounds. If other owners hold
+// so many nodes that no owner can get a majority, the lock is held elsewhere: those
+// owners have had the time to give way. The caller should look again when the first of
+// their leases ends, and soon in any case, because owners without a majority give up
+// without an announcement. Called with e.mu held.
 func (e *election) divided(rep *core.Reply) error {
 	taken, failed, n := 0, 0, len(e.seats)
 	for i := range e.seats {

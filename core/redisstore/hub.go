@@ -54,8 +54,8 @@ type telling struct {
 	signal core.Signal
 }
 
-// unlock releases the mutex and then wakes those who were to be told something
-// under it. They take locks of their own, under which they may call the hub.
+// unlock releases the mutex and then sends the signals that were collected under it.
+// The watchers take locks of their own, under which they may call the hub.
 func (h *hub) unlock() {
 	told := h.told
 	h.told = nil
@@ -116,7 +116,7 @@ func (h *hub) watch(channel string, since time.Time, wake func(core.Signal)) (st
 	case t.line == nil:
 		h.route(t)
 	case t.confirmed.IsZero():
-		// It will be, and then everybody looks.
+		// It will be confirmed, and then all watchers look.
 	case t.heard.After(since):
 		h.tell(t, t.last, w) // it was said while the caller was on its way
 	case t.confirmed.After(since):
@@ -270,7 +270,7 @@ func (ln *line) run() {
 			h.unlock()
 			return
 		}
-		// Until it is up again, everybody looks from time to time.
+		// Until it is up again, all watchers look from time to time.
 		for _, t := range ln.topics {
 			t.confirmed = time.Time{}
 			h.tell(t, "", nil)
@@ -313,7 +313,7 @@ func (ln *line) leave(t *topic) {
 
 // misplaced takes the answer that the server does not have a channel's slot. It
 // does not say which channel's, but it is one that was not confirmed. If there
-// is none, it reports false: nobody knows what is subscribed then.
+// is none, it reports false: what is subscribed is then unknown.
 func (ln *line) misplaced() (known bool) {
 	h := ln.hub
 	h.mu.Lock()
@@ -440,8 +440,7 @@ func (ln *line) heard(msg any) bool {
 	return !h.closed
 }
 
-// tidy gives up channels that nobody has watched for a while. It reports
-// whether none is left.
+// tidy gives up channels without a watcher for a while. It reports whether none is left.
 func (ln *line) tidy() bool {
 	h := ln.hub
 	h.mu.Lock()
@@ -456,8 +455,8 @@ func (ln *line) tidy() bool {
 	return false
 }
 
-// forget takes out the channels that nobody has watched for a while, and returns
-// them. Called with h.mu held.
+// forget takes out the channels that had no watcher for a while, and returns them.
+// Called with h.mu held.
 func (ln *line) forget() (channels []string) {
 	for name, t := range ln.topics {
 		if len(t.watchers) == 0 && time.Since(t.idle) > linger {

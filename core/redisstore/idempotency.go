@@ -156,7 +156,7 @@ func (r *claimRequest) reply() (idempotency.ClaimReply, error) {
 	}
 	words := r.words("claim")
 	if words == nil {
-		rep.Ambiguous = true // who knows what that server has done
+		rep.Ambiguous = true // what that server has done is unknown
 		return rep, wrapRecord(errReply)
 	}
 	switch state, _ := words[0].(string); {

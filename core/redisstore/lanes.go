@@ -13,12 +13,12 @@ import (
 const (
 	// maxLanes is how many pipelines to one server are under way at most. They do
 	// not wait for one another: while the server works on one, their callers work
-	// on the replies of another, and a slow one holds up nobody.
+	// on the replies of another, and a slow one delays no other request.
 	maxLanes = 4
 	// nodePatience is how long the last pipeline to a node of a quorum is under
 	// way before the next one does not wait for it any more. An election gives up
 	// a node before it has its vote; the two should arrive in that order, or the
-	// vote stays until somebody hears of it.
+	// vote stays until a later request finds it.
 	nodePatience = time.Millisecond
 	// laneLinger is how long the goroutine of a lane stays when there is nothing
 	// to send. A fresh one for each request would spend a third of the time on
@@ -109,7 +109,7 @@ func (q *lanes) begin() {
 }
 
 // waits reports whether the next pipeline has to wait for the last one, and if so
-// has somebody look again. Called with q.mu held.
+// arranges another look. Called with q.mu held.
 func (q *lanes) waits() bool {
 	if q.patience == 0 {
 		return false
@@ -319,8 +319,9 @@ func outcome(cmd command, err error) (any, error) {
 	}
 }
 
-// part is the i-th of the n replies that a script returned in one. Of a list of
-// another length or script nobody knows what was answered; the reply is nil then.
+// part is the i-th of the n replies that a script returned in one. If the list has
+// another length or comes from another script, the answer is unknown and the reply is
+// nil.
 func (s *script) part(val any, i, n int) (any, error) {
 	if n == 1 {
 		return val, nil

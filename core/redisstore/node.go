@@ -230,7 +230,7 @@ func (n *Node) Propose(p Proposal, done func(Vote, error)) {
 		store: n.store, script: proposeScript, nkeys: 2, args: r.values[:], lock: lock, deadline: p.Deadline,
 		asks: true, detached: true, late: func() { done(r.vote()) },
 	}
-	r.state.Store(stateLeft) // nobody waits: the outcome always goes to late
+	r.state.Store(stateLeft) // no caller waits: the outcome always goes to late
 	r.start()
 }
 
@@ -259,7 +259,7 @@ func (r *proposal) vote() (Vote, error) {
 		v.Listed, v.Clock = n[3] == 1, n[4]
 		return v, nil
 	}
-	v.Unknown = true // who knows what that server has done
+	v.Unknown = true // what that server has done is unknown
 	return v, wrap(errReply)
 }
 

@@ -20,7 +20,7 @@ const (
 )
 
 // request is one script call on its way: sent, sent again where that helps, and
-// waited for by a caller who may leave.
+// awaited by a caller, which may leave.
 type request struct {
 	store  *Store
 	script *script
@@ -193,8 +193,7 @@ type movingError struct{ error }
 func (e *movingError) RedisError()   {}
 func (e *movingError) Error() string { return "TRYAGAIN " + e.error.Error() }
 
-// finish ends the request: for the caller, or if that has left for whoever it
-// left it to.
+// finish ends the request: it wakes the caller or, if the caller has left, calls late.
 func (r *request) finish(err error) {
 	r.err = err
 	if r.state.CompareAndSwap(stateWaited, stateDone) {
@@ -312,6 +311,6 @@ func (r *acquireRequest) reply() (core.Reply, error) {
 			}
 		}
 	}
-	rep.Ambiguous = true // who knows what that server has done
+	rep.Ambiguous = true // what that server has done is unknown
 	return rep, wrap(errReply)
 }

@@ -36,17 +36,17 @@ const (
 type PaymentsClient interface {
 	// Creates an account, or overwrites its balance.
 	PutAccount(ctx context.Context, in *PutAccountRequest, opts ...grpc.CallOption) (*ChangedAccount, error)
-	// Reads an account. That waits for nobody.
+	// Reads an account, without waiting for a lock.
 	GetAccount(ctx context.Context, in *GetAccountRequest, opts ...grpc.CallOption) (*Account, error)
-	// Takes an amount out of an account. The key is the one that
+	// Takes an amount from an account. The key is the one that
 	// POST /accounts/{id}/debit makes: the two wait for each other.
 	Debit(ctx context.Context, in *DebitRequest, opts ...grpc.CallOption) (*ChangedAccount, error)
 	// Moves an amount from one account to another, under the locks of both.
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error)
-	// Takes an amount out of an account, once for each idempotency key however
-	// often it is sent: POST /payments. The metadata says who pays (authorization,
-	// a bearer token) and which payment it is (idempotency-key). The lock of the
-	// account is taken after the key, so it is not declared here.
+	// Takes an amount from an account, once for each idempotency key, even if the
+	// client sends it several times: POST /payments. The metadata names the payer
+	// (authorization, a bearer token) and the payment (idempotency-key). The server
+	// takes the lock of the account after the key, so it is not declared here.
 	Pay(ctx context.Context, in *PayRequest, opts ...grpc.CallOption) (*Payment, error)
 }
 
@@ -118,17 +118,17 @@ func (c *paymentsClient) Pay(ctx context.Context, in *PayRequest, opts ...grpc.C
 type PaymentsServer interface {
 	// Creates an account, or overwrites its balance.
 	PutAccount(context.Context, *PutAccountRequest) (*ChangedAccount, error)
-	// Reads an account. That waits for nobody.
+	// Reads an account, without waiting for a lock.
 	GetAccount(context.Context, *GetAccountRequest) (*Account, error)
-	// Takes an amount out of an account. The key is the one that
+	// Takes an amount from an account. The key is the one that
 	// POST /accounts/{id}/debit makes: the two wait for each other.
 	Debit(context.Context, *DebitRequest) (*ChangedAccount, error)
 	// Moves an amount from one account to another, under the locks of both.
 	Transfer(context.Context, *TransferRequest) (*TransferResponse, error)
-	// Takes an amount out of an account, once for each idempotency key however
-	// often it is sent: POST /payments. The metadata says who pays (authorization,
-	// a bearer token) and which payment it is (idempotency-key). The lock of the
-	// account is taken after the key, so it is not declared here.
+	// Takes an amount from an account, once for each idempotency key, even if the
+	// client sends it several times: POST /payments. The metadata names the payer
+	// (authorization, a bearer token) and the payment (idempotency-key). The server
+	// takes the lock of the account after the key, so it is not declared here.
 	Pay(context.Context, *PayRequest) (*Payment, error)
 	mustEmbedUnimplementedPaymentsServer()
 }
