@@ -1,19 +1,19 @@
-// Package fencing makes resources refuse what an outdated holder of a lock
-// writes. A lease can end while its holder does not know: the process was
-// stopped, or a failover forgot the lock. Its fencing token tells: each grant's
-// is greater than all before it, and a resource that remembers the greatest
-// token it has seen refuses smaller ones (Martin Kleppmann, "How to do
-// distributed locking", 2016).
+// Package fencing makes resources refuse what an outdated holder of a lock writes.
+// A lease can end while its holder does not know: the process was stopped, or a
+// failover lost the lock. The fencing token ([core.Lease.Token]) tells: the token
+// of each grant is greater than all earlier tokens of the key, and a resource that
+// remembers the greatest token it has seen refuses smaller ones (Martin Kleppmann,
+// "How to do distributed locking", 2016).
 //
-// A token has to be claimed before anything is read. Checking it at the write
-// alone is too late: a holder that was paused writes after its successor has
-// read, the successor knows of no larger token yet, and then overwrites what it
-// never saw. A claim that comes first refuses whichever of the two is outdated.
+// A token must be claimed before anything is read. A check at the write alone is
+// too late. A holder that was paused writes after its successor has read; the
+// resource knows of no larger token yet. The successor then overwrites a change
+// that it never saw. A claim that comes first refuses the outdated one of the two.
 //
 // # SQL
 //
-// Table is a fence for each lock key, in the database that is to be protected.
-// Its InTx claims what a lease holds, runs a transaction, and commits it if the
+// [Table] is a fence for each lock key, in the database that it protects.
+// [Table.InTx] claims what a lease holds, runs a transaction, and commits it if the
 // lease is still held:
 //
 //	fences := fencing.Table{} // made by a migration: fences.Schema()
@@ -21,16 +21,16 @@
 //		return debit(ctx, tx, account, amount) // reads, then writes
 //	})
 //
-// Column is the same for a fence that is a column of the rows themselves.
+// [Column] is the same for a fence that is a column of the rows themselves.
 //
-// The statements are those of PostgreSQL 9.5 and SQLite 3.24, and all databases
-// that speak like them. In PostgreSQL any isolation level is right: from
-// REPEATABLE READ on, a transaction that met another one fails with SQLSTATE
-// 40001, which says nothing about the token, and is tried again under the same
+// The statements are those of PostgreSQL 9.5 and SQLite 3.24, and of all databases
+// with the same dialect. In PostgreSQL any isolation level is right. From
+// REPEATABLE READ on, a transaction that met another one fails with SQLSTATE 40001.
+// That says nothing about the token: try the transaction again under the same
 // lease.
 //
-// # Others
+// # Other resources
 //
-// The package redisfence is the same for values in Redis. For a service that
-// looks at no token there is IdempotencyKey.
+// Package redisfence is the same for values in Redis. For a service that looks at
+// no token there is [IdempotencyKey].
 package fencing

@@ -7,15 +7,15 @@ import (
 )
 
 // IdempotencyKey derives a key for a service that looks at no token, but carries
-// out one request for each idempotency key. It is made of what must happen once,
-// such as ("invoice", "4711", "settle"), and of nothing else: the same in every
-// process, attempt and tenure. A fencing token must not be part of it, for the
-// retry after a lost lease has another one, and would be carried out again.
+// out one request for each idempotency key. Make it of what must happen once, such
+// as ("invoice", "4711", "settle"), and of nothing else: then it is the same in
+// every process and every attempt. A fencing token must not be part of it: the
+// retry after a lost lease has another token, and would be carried out again.
 //
-// Parts are told apart: ("a", "bc") and ("ab", "c") give two keys. The key has
-// the form of a UUID (version 8, RFC 9562) and does not show its parts, though
-// who can guess them can compute it. In the handler of an idempotent endpoint use
-// idempotency.DownstreamKey, which is made of the client's own key.
+// Parts are kept apart: ("a", "bc") and ("ab", "c") give two keys. The key has the
+// form of a UUID (version 8, RFC 9562). It does not show its parts, but a reader
+// that can guess the parts can compute it. In the handler of an idempotent endpoint
+// use idempotency.DownstreamKey, which is made of the client's own key.
 func IdempotencyKey(operation string, parts ...string) string {
 	buf := []byte("interlock idempotency key\n")
 	for _, part := range append([]string{operation}, parts...) {

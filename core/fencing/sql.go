@@ -10,14 +10,14 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// Table is a table of fences: for each lock key the greatest token that has
-// claimed it. It is in the database that is to be protected, since a claim and
-// what is done under it have to be one transaction. Its methods are safe for
-// concurrent use.
+// Table is a table of fences: it has, for each lock key, the greatest token that
+// has claimed the key. It must be in the database that it protects, because a claim
+// and the work under it have to be one transaction. The zero value is the table
+// interlock_fence. The methods are safe for concurrent use.
 type Table struct {
-	// Name is the table's, interlock_fence if empty. It becomes part of the
-	// statements as it is, so it may be qualified and quoted, and must not come
-	// from a request.
+	// Name is the name of the table, interlock_fence if empty. It becomes part of
+	// the statements as it is. It may therefore be qualified and quoted, and must
+	// not come from a request.
 	Name string
 }
 
@@ -28,19 +28,20 @@ func (t Table) name() string {
 	return t.Name
 }
 
-// Schema returns the statement that creates the table unless it exists. It is
-// for a migration, which one process runs.
+// Schema returns the statement that creates the table unless it exists. Run it in a
+// migration, in one process.
 func (t Table) Schema() string {
 	return "CREATE TABLE IF NOT EXISTS " + t.name() + " (key text NOT NULL PRIMARY KEY, token bigint NOT NULL)"
 }
 
-// Claim claims a lock key for a token. It comes before all other statements of
-// the transaction, locks the fence until that ends, and so makes those wait that
-// claim the same key. Claiming several, claim them in sorted order, or two
-// transactions wait for each other.
+// Claim claims a lock key for a token. Call it before all other statements of the
+// transaction. It locks the fence until the transaction ends, so that other
+// transactions that claim the same key wait. Claim several keys in sorted order, or
+// two transactions wait for each other.
 //
-// It returns an error that matches ErrStale if a larger token has claimed the
-// key; the token's own holder may claim again. Any other error is the database's.
+// It returns an error that matches [ErrStale] if a larger token has claimed the
+// key, and [core.ErrConfig] for a token below 1. The same token may claim the key
+// again. Any other error is that of the database.
 func (t Table) Claim(ctx context.Context, tx *sql.Tx, key string, token int64) error {
 	// One statement for the first claim and the others: of two that find no row,
 	// the second waits for the first and then compares.
@@ -53,7 +54,8 @@ func (t Table) Claim(ctx context.Context, tx *sql.Tx, key string, token int64) e
 	})
 }
 
-// InTx claims every key of the lease, then runs fn, all as InTx does.
+// InTx claims every key of the lease, then runs fn, and otherwise works as the
+// function [InTx].
 func (t Table) InTx(
 	ctx context.Context, db *sql.DB, lease *core.Lease, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error,
 ) error {
@@ -69,10 +71,11 @@ func (t Table) InTx(
 }
 
 // Prune deletes the fences that were last claimed before the given time, and
-// returns how many. A fence is never needed again once no process is left that
-// could still use a smaller token, so choose a time longer ago than any process
-// can have been stopped: days. It relies on tokens being times, in µs since 1970,
-// as those of this module's stores are.
+// returns how many it deleted. A fence is not needed any more when no process is
+// left that could still use a smaller token. So choose a time longer ago than a
+// process can have been stopped: days. Prune relies on tokens that are times, in µs
+// since 1970, as those of this module's stores are. Its error is that of the
+// database.
 func (t Table) Prune(ctx context.Context, db *sql.DB, before time.Time) (int64, error) {
 	result, err := db.ExecContext(ctx, "DELETE FROM "+t.name()+" WHERE token < $1", before.UnixMicro())
 	if err != nil {
@@ -81,18 +84,19 @@ func (t Table) Prune(ctx context.Context, db *sql.DB, before time.Time) (int64, 
 	return result.RowsAffected()
 }
 
-// Column is a fence that stands in the rows that it protects: a column of type
-// bigint, NOT NULL DEFAULT 0. It needs no other table, and no row of its own for
-// each key. All names become part of the statements as they are.
+// Column is a fence in the rows that it protects: a column of type bigint, NOT NULL
+// DEFAULT 0. It needs no other table, and no row of its own for each key. All names
+// become part of the statements as they are, and must not come from a request. The
+// methods are safe for concurrent use.
 type Column struct {
 	Table string // whose rows are protected
 	ID    string // the column, or the unique one, by which a row is found
 	Fence string // the column of the fence
 }
 
-// Claim claims a row for a token and locks it, under the conditions of
-// Table.Claim. It returns sql.ErrNoRows if there is no such row: creating one is
-// for its primary key to decide.
+// Claim claims a row for a token and locks it, under the conditions of [Table.Claim].
+// Its error matches [sql.ErrNoRows] if there is no such row: if two transactions create
+// one, the primary key of the table decides between them.
 func (c Column) Claim(ctx context.Context, tx *sql.Tx, id any, token int64) error {
 	return claim(ctx, tx, fmt.Sprint(id), token, statement{
 		"UPDATE " + c.Table + " SET " + c.Fence + " = $1 WHERE " + c.ID + " = $2 AND " + c.Fence + " <= $1",
@@ -137,18 +141,19 @@ func claim(ctx context.Context, tx *sql.Tx, key string, token int64, take, find 
 // commitWait bounds a commit. It only matters when the database does not answer.
 const commitWait = 10 * time.Second
 
-// InTx runs fn in a transaction that does not outlive the lease: it begins only
-// while the lease is good, and just before the commit the store is asked whether
-// the lock is still held. It claims nothing by itself; fn has to, before it reads
-// (Column.Claim), or is run by Table.InTx. fn gets a context that ends with ctx
-// and with the lease, and must neither commit nor roll back.
+// InTx runs fn in a transaction that does not outlive the lease. The transaction
+// begins only while the lease is valid, and just before the commit InTx asks the
+// store whether the lock is still held ([core.Lease.Check]). InTx claims nothing by
+// itself: fn must claim before it reads ([Column.Claim]), or [Table.InTx] is used.
+// fn gets a context that ends with ctx and with the lease. fn must neither commit
+// nor roll back.
 //
-// Unless it is nil, the error says that nothing was committed, with one
-// exception: what the commit itself returned leaves that open, if the connection
-// broke or ten seconds went by. It matches core.ErrLost (or core.ErrMaxHold,
-// core.ErrReleased) if the lease has ended, the cause of ctx if that has,
-// core.ErrUnavailable if the store did not answer, core.ErrNoLease if there is
-// none (a rule that failed open), and else is fn's or the database's.
+// If InTx returns an error, nothing was committed, with one exception: the error of
+// the commit itself leaves that open, if the connection broke or ten seconds went
+// by. The error matches [core.ErrLost] (or [core.ErrMaxHold], [core.ErrReleased])
+// if the lease has ended, the cause of ctx if ctx has ended, [core.ErrUnavailable]
+// if the store did not answer, and [core.ErrNoLease] if lease is nil (a guard that
+// failed open). Any other error is that of fn or of the database.
 func InTx(
 	ctx context.Context, db *sql.DB, lease *core.Lease, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error,
 ) error {

@@ -1,8 +1,8 @@
-// Package redisfence keeps values in Redis that refuse what an outdated holder
-// of a lock writes; the package fencing says why. A value is a hash, and one of
-// its fields, Field, is the greatest token that has claimed it. It is claimed
-// when it is read in order to change it, and written only for the token that
-// claimed it:
+// Package redisfence keeps values in Redis that refuse what an outdated holder of a
+// lock writes; package fencing says why. A value is a hash. One of its fields,
+// [Field], is the greatest token that has claimed the value. Claim a value when you
+// read it in order to change it. A write succeeds only for the token that claimed
+// the value:
 //
 //	values := redisfence.New(rdb)
 //	hold := redisfence.Hold{Key: "account:42", Token: lease.Token()}
@@ -12,8 +12,8 @@
 //	}
 //	err = values.Write(ctx, redisfence.Change{Hold: hold, Set: map[string]string{"balance": debited(read[0])}})
 //
-// Whoever changes such a hash otherwise, or deletes it, goes around the fence.
-// Values that change together have to be in one slot of a Cluster: give their
+// A program that changes or deletes such a hash in another way goes around the
+// fence. Values that change together must be in one slot of a Cluster: give their
 // keys a common hash tag, as in "bank:{42}:balance".
 package redisfence
 
@@ -33,16 +33,16 @@ import (
 
 const (
 	// Field is the field of the fence. A script of your own that writes under a
-	// claim has to find the caller's token in it, unchanged.
+	// claim must find the caller's token in it, unchanged.
 	Field = "fence"
 
 	// writeTimeout bounds a write. It only matters when Redis does not answer:
 	// the client's own timeouts come first.
 	writeTimeout = 10 * time.Second
 
-	// absent is for how long a value stays claimed that does not exist. Nothing
-	// is lost with such a claim: a later write under it is refused, and who
-	// claims after it finds as little as it did.
+	// absent is for how long a value that does not exist stays claimed. Nothing is
+	// lost when such a claim ends: a later write under it is refused, and the next
+	// claim finds as little as this one did.
 	absent = 10 * time.Minute
 )
 
@@ -61,7 +61,8 @@ var (
 	writeScript = redis.NewScript(writeSource)
 )
 
-// Hold is a value whose lock the caller holds, and the lock's fencing token.
+// Hold is a value whose lock the caller holds, and the fencing token of the lock
+// ([core.Lease.Token]).
 type Hold struct {
 	Key   string // the value's in Redis
 	Token int64
@@ -70,23 +71,26 @@ type Hold struct {
 // Change is what is to be written to a value.
 type Change struct {
 	Hold
-	// Set are the fields to be written; the others stay. Field is none of them.
+	// Set has the fields to write; all other fields stay. It must not contain
+	// [Field].
 	Set map[string]string
 }
 
-// Values reads and writes fenced values. It is safe for concurrent use.
+// Values reads and writes fenced values. [New] makes it. It is safe for concurrent
+// use.
 type Values struct{ rdb redis.UniversalClient }
 
-// New returns the values in rdb, which may be any client but a Ring.
+// New returns the values in rdb, which may be any client except a [redis.Ring].
 func New(rdb redis.UniversalClient) *Values { return &Values{rdb} }
 
-// Claim claims values and reads them, all or none, in one round trip. A value
-// that does not exist is empty, and is claimed for ten minutes: a Write creates
-// it.
+// Claim claims values and reads them, all or none, in one round trip. The maps are
+// in the order of holds and do not contain [Field]. A value that does not exist is
+// empty, and is claimed for ten minutes: a [Values.Write] creates it.
 //
-// It returns an error that matches fencing.ErrStale if a larger token has claimed
-// one of them (the token's own holder may claim again), the cause of ctx if that
-// has ended, and core.ErrUnavailable if Redis did not answer or refused.
+// Its error matches [fencing.ErrStale] if a larger token has claimed one of the
+// values (the same token may claim again), [core.ErrConfig] for a token below 1,
+// the cause of ctx if ctx has ended, and [core.ErrUnavailable] if Redis did not
+// answer or refused.
 func (v *Values) Claim(ctx context.Context, holds ...Hold) ([]map[string]string, error) {
 	keys, args := make([]string, len(holds)), make([]any, 1, len(holds)+1)
 	args[0] = absent.Milliseconds()
@@ -120,19 +124,20 @@ func (v *Values) Claim(ctx context.Context, holds ...Hold) ([]map[string]string,
 	return values, nil
 }
 
-// Write writes values that were claimed for the same tokens, all or none. It
-// works on when ctx ends, for then nobody knew what was written; it is the fence
-// that keeps a late write out.
+// Write writes values that were claimed for the same tokens, all or none. It goes
+// on when ctx ends, because otherwise the caller would not know what was written;
+// the fence keeps a late write out. It waits for Redis for at most ten seconds.
 //
-// It returns an error that matches fencing.ErrStale if one of them is not claimed
-// for its token any more, core.ErrUnavailable if Redis refused (in both cases
-// nothing was written), and ErrOutcomeUnknown if it did not answer.
+// Its error matches [fencing.ErrStale] if one of the values is not claimed for its
+// token any more, [core.ErrConfig] for a token below 1 or a change of [Field], and
+// [core.ErrUnavailable] if Redis refused. In these cases nothing was written. It
+// matches [ErrOutcomeUnknown] if Redis did not answer.
 func (v *Values) Write(ctx context.Context, changes ...Change) error {
 	return v.write(ctx, "claimed", changes)
 }
 
-// Set claims values and writes them without reading: for what replaces a value,
-// whatever that was. Otherwise it is as Write.
+// Set claims values and writes them without reading them: for a change that
+// replaces a value, whatever it was. Otherwise it works as [Values.Write].
 func (v *Values) Set(ctx context.Context, changes ...Change) error {
 	return v.write(ctx, "any", changes)
 }
