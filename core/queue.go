@@ -74,15 +74,19 @@ type attempt struct {
 	waiter bool // it asked to be listed
 	sent   instant
 
-	seq     uint64  // of the owner; zero: the next try takes a fresh one
-	next    instant // when the head may try
-	rest    string  // who waits behind us, from the last signal
-	signals int32   // how many signals have come
-	heard   int32   // and how many when the request in flight was sent
-	backoff time.Duration
-	failed  error // why the last try had no answer
+	seq  uint64  // of the owner; zero: the next try takes a fresh one
+	next instant // when the head may try
+	rest string  // who waits behind us, from the last signal
+	// restUntil is when those in rest have had their time and did not come;
+	// zero: rest has nothing to wait for.
+	restUntil instant
+	signals   int32 // how many signals have come
+	heard     int32 // and how many when the request in flight was sent
+	backoff   time.Duration
+	failed    error // why the last try had no answer
 
 	passed    bool   // next was set by a signal that does not name us
+	releases  int32  // a full list left us out: how many releases until we ask
 	contended bool   // the last try found another process's lock
 	unwatch   func() // ends the watch
 }
@@ -495,6 +499,10 @@ func (e *entry) begin(t *turn, now, deadline instant) AcquireRequest {
 	}
 	e.flight, try.sent, try.heard = acquiring, now, try.signals
 	try.lease, try.fixed, try.waiter = t.cfg.lease(), t.cfg.fixed(), t.cfg.wait != 0
+	try.releases = 0
+	if try.restUntil != 0 && now >= try.restUntil {
+		try.rest = ""
+	}
 	l.work.begin()
 	req := AcquireRequest{Key: e.key, Owner: l.owner(try.seq), TTL: try.lease, Rest: try.rest, Late: e.settleLate}
 	if try.waiter {
@@ -693,12 +701,16 @@ func (e *entry) wake(s Signal) {
 		return // nobody waits, nor will the request that is under way
 	}
 	l, try := e.shard.locker, e.attempt()
+	now := l.clock.now()
 	place, rest, named := placeIn(s.Next, l.id)
 	try.signals++
-	try.rest = rest
+	try.rest, try.restUntil = rest, 0
 	// One that is not named comes last, but it does come: if every release put
 	// it off anew, those of a busy key would do so for ever.
-	if next := l.clock.now().add(time.Duration(place) * grace); named || !try.passed || next < try.next {
+	switch next := now.add(time.Duration(place) * grace); {
+	case !named && place >= fullList:
+		e.leftOut(now, next, s.Next, place)
+	case named || !try.passed || next < try.next:
 		try.next = next
 	}
 	try.passed = !named

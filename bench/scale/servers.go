@@ -185,7 +185,11 @@ func (m *memory) release(ask core.ReleaseRequest, now time.Time) error {
 		m.count.commands += cmdFence
 		m.fences[ask.Key] = fence{ask.Token, now.Add(ask.TTL + fenceTime)}
 	}
-	if q := enlist(h.q, ask.Waiter); q != "" {
+	q := h.q
+	if len(q) < listBytes {
+		q = enlist(q, ask.Waiter)
+	}
+	if q != "" {
 		m.count.commands += cmdTell
 		m.publish(ask.Key, q, now)
 	}

@@ -17,7 +17,7 @@
 -- A second run for the same owner returns the same token and leaves the lease
 -- alone, so that a repeated request neither fails nor revives anything.
 local KEYS, ARGV, call, pcall_, format = KEYS, ARGV, redis.call, redis.pcall, string.format
-local limit = 2048 -- the greatest length of the list, in bytes: some 60 lockers
+local limit = 2048 -- from how many bytes the list is full: 63 lockers
 local time, stamp
 
 local function acquire(lock, fence, owner, lease, keep, rest, waiter)

@@ -6,7 +6,8 @@
 -- KEYS[2] fence, only when the store has to be told the last token
 -- ARGV[1] owner
 -- ARGV[2] PUBLISH or SPUBLISH, to the channel with the name of the lock and ":free"
--- ARGV[3] a locker that wants the lock again, after the others; empty for none
+-- ARGV[3] a locker that wants the lock again, after the others; empty for none. It
+--         does not get into a full list, which those in it would keep for themselves
 -- ARGV[4] the last token given out under this owner
 -- ARGV[5] how long the fence is kept, in ms
 --
@@ -16,6 +17,7 @@
 -- undo it. For several locks it returns a list of these, or of the texts of errors,
 -- behind its name: inside of a list go-redis would take an error for the end of it.
 local KEYS, ARGV, call, pcall_ = KEYS, ARGV, redis.call, redis.pcall
+local limit = 2048 -- from how many bytes the list is full, as in acquire.lua
 
 local function release(lock, fence, owner, publish, waiter, token, keep)
 	local held = call('HMGET', lock, owner, 'q')
@@ -24,7 +26,7 @@ local function release(lock, fence, owner, publish, waiter, token, keep)
 	end
 	call('DEL', lock)
 	local q = held[2] or ''
-	if waiter ~= '' and not string.find(q, waiter, 1, true) then
+	if waiter ~= '' and #q < limit and not string.find(q, waiter, 1, true) then
 		q = q == '' and waiter or q .. ',' .. waiter
 	end
 	if fence then

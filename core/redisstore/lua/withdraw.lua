@@ -6,7 +6,8 @@
 -- ARGV[2] the highest token given out under this owner; 0 if none was
 -- ARGV[3] how long the fence is kept, in ms
 -- ARGV[4] the highest proposal that is given up; 0 for all of the owner's
--- ARGV[5] a locker that wants the lock again, after the others; empty for none
+-- ARGV[5] a locker that wants the lock again, after the others; empty for none. It
+--         does not get into a full list
 -- ARGV[6] channel
 -- ARGV[7] PUBLISH, or empty to tell nobody
 --
@@ -24,7 +25,7 @@ if limit > 0 and token > limit then
 end
 redis.call('DEL', KEYS[1])
 local q = held[2] or ''
-if ARGV[5] ~= '' and not string.find(q, ARGV[5], 1, true) then
+if ARGV[5] ~= '' and #q < 2048 and not string.find(q, ARGV[5], 1, true) then
 	q = q == '' and ARGV[5] or q .. ',' .. ARGV[5]
 end
 -- From here the highest token is known, and does not count on. A fence that

@@ -1,0 +1,161 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// fullStore is a store whose lock other lockers hold and wait for: its list is full.
+// It refuses each try, and does not enter the locker that asks.
+type fullStore struct {
+	*fakeStore
+	list string
+
+	mu    sync.Mutex
+	rests []string // of the tries
+	wakes []func(core.Signal)
+	free  bool
+}
+
+func newFull() *fullStore {
+	names := make([]string, 63)
+	for i := range names {
+		names[i] = fmt.Sprintf("%032x", i)
+	}
+	return &fullStore{fakeStore: newFake(), list: strings.Join(names, ",")}
+}
+
+func (s *fullStore) Acquire(ctx context.Context, req core.AcquireRequest) (core.Reply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rests = append(s.rests, req.Rest)
+	if s.free {
+		return s.fakeStore.Acquire(ctx, req)
+	}
+	return core.Reply{Holder: "other:1", TTL: time.Minute, Sent: time.Now()}, nil
+}
+
+func (s *fullStore) Watch(_ string, _ time.Time, wake func(core.Signal)) func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wakes = append(s.wakes, wake)
+	return func() {}
+}
+
+// released announces a release to all, and returns how many have asked since the one
+// before.
+func (s *fullStore) released() int {
+	s.mu.Lock()
+	wakes, asked := s.wakes, len(s.rests)
+	s.rests = nil
+	s.mu.Unlock()
+	for _, wake := range wakes {
+		wake(core.Signal{Next: s.list})
+	}
+	synctest.Wait()
+	return asked
+}
+
+// waitFor begins to wait for the lock, and returns what ends that.
+func (s *fullStore) waitFor(t *testing.T, l *core.Locker) (granted <-chan *core.Lease, leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan *core.Lease, 1)
+	go func() {
+		defer close(done)
+		if lease, err := l.Lock(ctx, "k"); err == nil {
+			done <- lease
+		}
+	}()
+	return done, func() {
+		cancel()
+		<-done
+	}
+}
+
+// Each locker that a full list leaves out asks again and again, but not all of them
+// at once: the same ones would always come first.
+func TestLockersThatAFullListLeavesOutDoNotAskAtOnce(t *testing.T) {
+	const lockers, releases = 200, 500
+	for name, turn := range map[string]time.Duration{
+		"turns of 1 ms": time.Millisecond, "turns of 20 ms": 20 * time.Millisecond,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFull()
+				for range lockers {
+					_, leave := s.waitFor(t, newLocker(t, s))
+					t.Cleanup(leave)
+				}
+				synctest.Wait()
+				s.released()
+				total, most := 0, 0
+				for range releases {
+					time.Sleep(turn)
+					n := s.released()
+					total += n
+					most = max(most, n)
+				}
+				// A locker asks after 63 releases on average, or after 815 ms.
+				mean := float64(total) / releases
+				if mean < 1.5 || mean > 9 || most > 40 {
+					t.Errorf("%.1f tries for each release, and up to %d; want about %d, or in turns of 20 ms 6", mean, most, lockers/63)
+				}
+			})
+		})
+	}
+}
+
+// A locker that asks for a place when the lock is just free may get it before those
+// in the list. They keep their places, as long as they may come.
+func TestALockerThatOvertakesAFullListHandsItOn(t *testing.T) {
+	_, rest, _ := strings.Cut(newFull().list, ",")
+	for name, c := range map[string]struct {
+		releases int
+		rest     string
+	}{
+		"releases come":                     {releases: 130, rest: rest},
+		"no locker in the list came for it": {releases: 1, rest: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFull()
+				granted, leave := s.waitFor(t, newLocker(t, s))
+				defer leave()
+				synctest.Wait()
+				s.released()
+				s.mu.Lock()
+				s.free = true
+				s.mu.Unlock()
+				for range c.releases {
+					time.Sleep(time.Millisecond)
+					if s.released(); len(granted) > 0 {
+						break
+					}
+				}
+				start := time.Now()
+				lease := <-granted
+				if lease == nil {
+					t.Fatal("it did not get the lock")
+				}
+				if wait := time.Since(start); wait > 2*time.Second {
+					t.Errorf("it got a free lock after %v", wait)
+				}
+				s.mu.Lock()
+				got := s.rests[len(s.rests)-1]
+				s.mu.Unlock()
+				if got != c.rest {
+					t.Errorf("it hands on %d names, want %d", strings.Count(got, ",")+1, strings.Count(c.rest, ",")+1)
+				}
+				release(t, lease)
+			})
+		})
+	}
+}
