@@ -14,9 +14,9 @@ import (
 )
 
 // TestTwoHundredLockersShareOneKey has three times as many lockers want a key as the
-// lock's list has room for. Those in the list must not keep their places for ever:
-// with scripts and pauses that let them, two of three lockers got nothing. Turns are
-// shared by chance, so the test ends when nine of ten lockers have had theirs.
+// lock's list has room for. Turns are shared by chance, so the test ends when nine of
+// ten lockers have had theirs. TestEachOfTwoHundredProcessesGetsItsTurn of bench/scale
+// measures the shares in fake time.
 func TestTwoHundredLockersShareOneKey(t *testing.T) {
 	const lockers, rounds = 200, 12
 	for name, callers := range map[string]int{"one caller each": 1, "two callers each": 2} {
