@@ -90,8 +90,8 @@ func Logger(l *slog.Logger) Option {
 // NodeTimeout sets how long the store waits for the vote of a node. For d below
 // 10 ms, [New] returns [core.ErrConfig]. Default: a hundredth of the lease, but at
 // least 50 ms and at most 500 ms. Whatever is set, the store waits for less than a
-// tenth of the lease. The Redlock algorithm asks for a time that is small against the
-// validity, so that a node that is down costs little time.
+// tenth of the lease: the time must be small against the validity, so that a node that
+// is down costs little time (Redlock, "How to do it", step 2).
 func NodeTimeout(d time.Duration) Option {
 	return func(s *settings) {
 		if d < 10*time.Millisecond {
