@@ -26,7 +26,7 @@ type Guard struct {
 	locker    *Locker
 	config    config
 	templates []*template
-	visits    bool // somebody wants to know of its requests
+	visits    bool // an option needs to know the requests
 	warnings  thinned
 }
 
@@ -155,7 +155,7 @@ func And(template string) Option {
 //
 // An error of f that matches [ErrKey] refuses the request as a mistake of the
 // client. Any other error is the server's ([ReasonInternal]); the rendering option
-// of the adapter sees it in Refusal.Err. If f returns no key, that is ErrKey: a
+// of the adapter sees it in [Refusal.Err]. If f returns no key, that is ErrKey: a
 // KeyFunc cannot ask for no lock. For a guard only.
 func KeyFunc(f func(ctx context.Context, req Request) ([]string, error)) Option {
 	return func(c *config) {
@@ -197,7 +197,7 @@ func ContextFunc(name string, f RequestFunc) Option {
 // reached ([ReasonUnavailable]). Then nothing excludes other requests: use it where
 // a lock saves effort, never where it protects money.
 //
-// Each such request is counted (Observation.Bypassed). A warning is logged through
+// Each such request is counted ([Observation.Bypassed]). A warning is logged through
 // [log/slog.Default], at most once a second for a guard. The handler sees it from
 // [LeaseFromContext], which then has no lease of the guard. Default: off; such
 // requests are refused. For a guard only.
@@ -304,7 +304,7 @@ func (g *Guard) Keys(ctx context.Context, req Request) ([]string, error) {
 // written, or an RPC succeeded.
 //
 // Do returns nil if the answer is the handler's own. Else it returns what to answer
-// instead: next was not called, or (if Refusal.Ran is true) the lease was lost
+// instead: next was not called, or (if [Refusal.Ran] is true) the lease was lost
 // before the handler had answered. Only the [Observer] and [OnLost] learn of a loss
 // after the answer, and only the Observer of an error of the release.
 func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Context) (answered bool)) (refusal *Refusal) {
@@ -410,7 +410,7 @@ type Section struct {
 	guard *Guard
 	lease *Lease // nil: without a lock
 	ctx   context.Context
-	visit *visit // nil: nobody wants to know
+	visit *visit // nil: no option needs it
 }
 
 // NewSection returns a Section without a lock, whose handler runs under ctx.
@@ -480,7 +480,7 @@ func (g *Guard) observe(ctx context.Context, keys []string) Observation {
 	return o
 }
 
-// rejected tells who should know that a request is refused before its lock was
+// rejected reports that a request is refused before its lock was
 // asked for: no key could be made of it, or it is over a limit. The client's
 // mistakes are the observer's to count; the server's are logged, since
 // the client is not told what is wrong. A principal that is not found is most
@@ -506,7 +506,7 @@ func (g *Guard) rejected(ctx context.Context, err error) *Refusal {
 	return refusal
 }
 
-// bypassed tells who should know that a handler runs without its lock.
+// bypassed reports that a handler runs without its lock.
 func (g *Guard) bypassed(ctx context.Context, keys []string, err error) {
 	if o := g.observe(ctx, keys); o.Bypassed != nil {
 		o.Bypassed(err)

@@ -42,7 +42,7 @@ type Lease struct {
 	result   error
 
 	// The context. The standard library's cancelCtx below it is made when
-	// somebody first asks for its channel; many handlers never do.
+	// a caller first asks for its channel; many handlers never do.
 	ctxMu  sync.Mutex
 	left   int32 // own turns that are not over
 	taking bool  // more turns may come (LockAll)
@@ -264,7 +264,7 @@ func LeaseFromContext(ctx context.Context) *Lease {
 type leaseKey struct{}
 
 // leaseContext is the Lease as a context.Context: no allocation of its own.
-// Once somebody asks for the channel there is a context of the standard library
+// Once a caller asks for the channel there is a context of the standard library
 // inside, so that contexts derived from this one attach to it without a
 // goroutine and context.Cause finds the cause.
 type leaseContext Lease

@@ -142,7 +142,7 @@ func (a *admitted) leaveLocked() {
 			delete(u.locks, name)
 		}
 	}
-	if len(u.locks) == 0 { // so nobody waits either
+	if len(u.locks) == 0 { // so no request waits either
 		delete(a.limit.users, a.principal)
 	}
 }

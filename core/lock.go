@@ -13,7 +13,7 @@ func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, er
 		return nil, err
 	}
 	lease := &Lease{parent: ctx}
-	var start, deadline instant // where nobody wants to know, the clock is not read
+	var start, deadline instant // where they are not needed, the clock is not read
 	if c.wait > 0 || l.base.observer != nil {
 		start = l.clock.now()
 		deadline = c.deadline(start)
@@ -161,7 +161,7 @@ func (l *Locker) take(
 	}
 	now := start
 	if nested {
-		// Whoever holds the key may be waiting for one of ours.
+		// The holder of the key may be waiting for one of ours.
 		if start == 0 {
 			start = l.clock.now()
 		}
@@ -173,7 +173,7 @@ func (l *Locker) take(
 		now = l.clock.now()
 	}
 	if !lease.taking {
-		lease.left = 1 // nobody else has the lease yet
+		lease.left = 1 // no other goroutine has the lease yet
 	}
 	if err := l.acquire(ctx, t, key, now, deadline); err != nil {
 		if nested && errors.Is(err, ErrHeld) {

@@ -260,7 +260,7 @@ func (l *Locker) Close(ctx context.Context) error {
 type background struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // made by who waits
+	idle chan struct{} // made by the first that waits
 }
 
 // Go runs f on a goroutine of its own.
@@ -347,7 +347,7 @@ func (l *Locker) shardOf(key string) *shard {
 	return &l.shards[maphash.String(l.seed, key)%shardCount]
 }
 
-// owner names a tenure: who holds a lock in the store.
+// owner names a tenure: the holder of a lock in the store.
 func (l *Locker) owner(seq uint64) string {
 	var b [64]byte
 	return string(l.appendOwner(b[:0], seq))

@@ -58,7 +58,7 @@ type Observation struct {
 	// Lost is called when a lock of the lease is lost while it is held. A loss ends
 	// the context of the lease first, so that Released can be called before Lost,
 	// and where callers wait in a queue even Acquired. Each lock is lost at most
-	// once: a loss that Lost reports is not in Released.Lost.
+	// once: a loss that Lost reports is not in [Released.Lost].
 	Lost func(Loss)
 	// Disordered is called when a caller asks for a key that sorts before a key
 	// that its context already holds: two such callers can wait for each other. See
@@ -149,7 +149,7 @@ type Released struct {
 	HandedOver bool
 	// Lost describes the loss, if the release found that a lock was lost: another
 	// process may have held it since. It is nil if no lock was lost, or if
-	// Observation.Lost tells of it. Of several locks it is the first by key.
+	// [Observation.Lost] tells of it. Of several locks it is the first by key.
 	Lost *Loss
 }
 

@@ -17,7 +17,7 @@ type Option func(*config)
 // made, and shared by all the calls that give no options of their own.
 type config struct {
 	scope scope
-	err   error // the first bad option; reported by whoever applies them
+	err   error // the first bad option; reported where they are applied
 
 	watchdog   time.Duration // renewed lease; 0 when ttl is set
 	ttl        time.Duration // fixed lease

@@ -11,7 +11,7 @@ import (
 
 // LogError returns an error for loggers. Its text contains the reason, the name of
 // the guard and the hashes of the keys ([KeyHash]), but no key and no address of a
-// server. The error unwraps to Refusal.Err, which [errors.Is] finds; the text of
+// server. The error unwraps to [Refusal.Err], which [errors.Is] finds; the text of
 // that error does contain them.
 func (r *Refusal) LogError() error { return &loggedRefusal{r} }
 

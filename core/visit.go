@@ -9,13 +9,13 @@ import (
 )
 
 // visit is a request under a guard, as the context that its leases derive from:
-// there a loss finds what it tells of the request, and an adapter whom to tell
-// that the request is answered. It is made only where somebody wants to know.
+// there a loss finds what it tells of the request, and an adapter notes that the
+// request is answered. It is made only where an option needs it.
 type visit struct {
 	context.Context
 	route     string
 	principal Hashed
-	answered  atomic.Bool // read by whoever reports a loss
+	answered  atomic.Bool // read when a loss is reported
 
 	bypassed bool      // without a lock, since the rule fails open
 	admitted *admitted // by PerPrincipal; nil without a limit

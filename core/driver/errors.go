@@ -37,7 +37,7 @@ var (
 	ErrDeleted   = fmt.Errorf("%w: no owner holds it", ErrNotOwner)
 	ErrTakenOver = fmt.Errorf("%w: another owner holds it", ErrNotOwner)
 
-	// ErrPending is returned by [Store].Acquire when its caller left before the
+	// ErrPending is returned by [Store.Acquire] when its caller left before the
 	// outcome of the request was known.
 	ErrPending = errors.New("interlock: outcome not yet known")
 

@@ -17,9 +17,9 @@ type Store interface {
 	// or [ErrKeyOccupied].
 	//
 	// The store may send a request again that failed on the way, until
-	// AcquireRequest.Deadline. When ctx ends, or the deadline passes, before the
+	// [AcquireRequest.Deadline]. When ctx ends, or the deadline passes, before the
 	// outcome is known, Acquire returns at once an error that matches [ErrPending],
-	// and later calls AcquireRequest.Late exactly once, from any goroutine, with
+	// and later calls [AcquireRequest.Late] exactly once, from any goroutine, with
 	// what it would have returned. In every other case it never calls Late.
 	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
 
@@ -32,7 +32,7 @@ type Store interface {
 
 	// Release gives the lock up if the owner holds it, and wakes the waiting
 	// lockers. The store sends a request again that failed on the way, until
-	// ReleaseRequest.Deadline. "Not the owner" after a try of unknown outcome
+	// [ReleaseRequest.Deadline]. "Not the owner" after a try of unknown outcome
 	// counts as released. Errors match [ErrNotOwner], [ErrUnavailable] or
 	// [ErrNotReady]. The store uses only the values of ctx: a release must not fail
 	// because a client has gone.
@@ -47,7 +47,7 @@ type Store interface {
 	Watch(key string, since time.Time, wake func(Signal)) (stop func())
 }
 
-// AcquireRequest asks for a lock; see [Store].Acquire.
+// AcquireRequest asks for a lock; see [Store.Acquire].
 type AcquireRequest struct {
 	// Key names the lock.
 	Key string
@@ -82,7 +82,7 @@ type Reply struct {
 	Holder string
 	// TTL is what remains of the holder's lease, negative if unknown.
 	TTL time.Duration
-	// Listed says that AcquireRequest.Waiter is in the lock's list, so that the
+	// Listed says that [AcquireRequest.Waiter] is in the lock's list, so that the
 	// store will announce the release to it.
 	Listed bool
 	// Sent is when the store sent the first try of this request. The client

@@ -168,7 +168,7 @@ func InTx(
 	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })()
 
 	// ctx ends the waiting for a connection, and the statements, but not the
-	// transaction: nobody would know what became of a commit that was interrupted.
+	// transaction: after an interrupted commit its outcome would be unknown.
 	txCtx, cancelTx := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelTx()
 	begun := context.AfterFunc(ctx, cancelTx)
@@ -185,7 +185,7 @@ func InTx(
 		return ended(ctx, err)
 	}
 	// The fence alone keeps a stale transaction from undoing another's. The check
-	// is for what it does not know: that the lock is somebody's who has not
+	// is for what it does not know: that another holder has the lock and has not
 	// claimed anything yet.
 	if err := lease.Check(ctx); err != nil {
 		return ended(ctx, err)

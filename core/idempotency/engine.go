@@ -573,7 +573,7 @@ func (e *Engine) decide(ctx context.Context, d core.Decided) {
 	}
 }
 
-// bypassed tells who should know that a handler runs without a record.
+// bypassed reports that a handler runs without a record.
 func (e *Engine) bypassed(ctx context.Context, err error) {
 	if e.config.observer != nil {
 		_, o := e.config.observer.Start(ctx, core.Operation{Rule: e.config.name, Unlocked: true})

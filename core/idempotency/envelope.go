@@ -88,7 +88,7 @@ func appendFields(b []byte, fields map[string][]string, names []string) []byte {
 }
 
 // decode reads an envelope. Nothing of it is copied: names and values of fields
-// are parts of it, and so is the body, which nobody may write to.
+// are parts of it, and so is the body, which must not be written to.
 func decode(protocol, envelope string) (*Response, error) {
 	if envelope == "" {
 		return nil, fmt.Errorf("%w: empty", ErrDamaged)

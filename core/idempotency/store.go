@@ -22,7 +22,7 @@ type Store interface {
 	//
 	// When ctx ends or the deadline passes before the outcome is known, Claim
 	// returns at once an error that matches [core.ErrPending], and calls
-	// ClaimRequest.Late exactly once, from any goroutine, with what it would have
+	// [ClaimRequest.Late] exactly once, from any goroutine, with what it would have
 	// returned. In every other case it never calls Late.
 	Claim(ctx context.Context, req ClaimRequest) (ClaimReply, error)
 
@@ -95,7 +95,8 @@ const (
 type ClaimRequest struct {
 	// ID names the record. It is made of hashes, 43 characters of base64url.
 	ID string
-	// Token is who claims: unique, never used for another request.
+	// Token identifies the attempt that claims: unique, never used for another
+	// request.
 	Token string
 	// Fingerprint tells requests with the same key apart.
 	Fingerprint [32]byte
