@@ -71,7 +71,7 @@ type guardConfig struct {
 // A value that is missing, empty, malformed, not of its form, or given twice
 // refuses the request ([ReasonBadKey]). So does a key of more than 512 bytes. A
 // template that names a parameter which its route does not have refuses every
-// request ([ReasonMisconfigured]), and logs an error through [log/slog.Default], at
+// request ([ReasonMisconfigured]), and logs an error through [slog.Default], at
 // most once a second.
 //
 // A client that chooses the key can lock out other clients. Put the guard behind
@@ -198,7 +198,7 @@ func ContextFunc(name string, f RequestFunc) Option {
 // a lock saves effort, never where it protects money.
 //
 // Each such request is counted ([Observation.Bypassed]). A warning is logged through
-// [log/slog.Default], at most once a second for a guard. The handler sees it from
+// [slog.Default], at most once a second for a guard. The handler sees it from
 // [LeaseFromContext], which then has no lease of the guard. Default: off; such
 // requests are refused. For a guard only.
 func FailOpen() Option {

@@ -8,22 +8,23 @@ import (
 
 // PerPrincipal bounds what one principal may have of this process's locks. Without
 // it one principal, by mistake or on purpose, can hold so many locks or wait so
-// often that others get none. The function who finds the principal of a request;
-// see [RequestFunc].
+// often that others get none. The parameter who is the function that finds the
+// principal of a request; see [RequestFunc].
 //
 // The requests of a principal may hold, or wait for, maxHeld different locks. At
-// most maxWaiting of the requests may wait at a time. Both values are at least 1. A
-// request waits from when it asks for its locks until it has them, however short
-// that is; a request that re-enters a lock of its context does not wait. A request
-// counts until its handler has ended, however it ends. One more request is refused
-// at once, before the store is asked, with [ReasonPrincipalLimit] (429,
-// RESOURCE_EXHAUSTED) and an invitation to come back.
+// most maxWaiting of the requests may wait at a time. Both values are at least 1,
+// and maxHeld is at least the number of templates of the guard; else the
+// constructor returns [ErrConfig]. A request waits from when it asks for its locks
+// until it has them, however short that is; a request that re-enters a lock of its
+// context does not wait. A request counts until its handler has ended, however it
+// ends. One more request is refused at once, before the store is asked, with
+// [ReasonPrincipalLimit] (429, RESOURCE_EXHAUSTED) and an invitation to come back.
 //
 // The requests of all guards that are given the same Option value are counted
 // together. An Option value given to [New] counts the requests of all its guards
 // that have none of their own. The counts are of this process alone. They take
 // memory only for principals that have a request under way. Default: no bound. For
-// New or a guard.
+// [New] or a guard.
 func PerPrincipal(who RequestFunc, maxHeld, maxWaiting int) Option {
 	l := &limit{who: who, held: maxHeld, waiting: maxWaiting, users: make(map[string]*usage)}
 	return func(c *config) {

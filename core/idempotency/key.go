@@ -26,10 +26,10 @@ var (
 )
 
 // ParseKey reads an idempotency key from the values that a request gives for it.
-// There must be one value. It is a string in double quotes (RFC 9651, 3.3.3).
-// Without quotes it may consist of letters, digits and !#$%&'*+-.^_`|~:/=@ only.
-// With and without quotes it is the same key. Spaces and tabs around it are
-// ignored.
+// There must be exactly one value: a string in double quotes (RFC 9651, 3.3.3), or
+// the same text without quotes if it consists of letters, digits and
+// !#$%&'*+-.^_`|~:/=@ only. Both give the same key, which is returned without
+// quotes. Spaces and tabs around the value are ignored.
 //
 // The error matches [ErrKeyMissing] if there is no value, else [ErrKeyMalformed]:
 // the value is empty, malformed, longer than [MaxKey], or not the only one.

@@ -250,7 +250,7 @@ func Backlog(n int64) Option {
 // FailOpen lets requests through without a record when the store cannot be reached.
 // Duplicates are then carried out again. Use it where idempotency saves effort,
 // never where money moves. Each such request is counted
-// ([core.Observation.Bypassed]), and logged through slog.Default at most once a
+// ([core.Observation.Bypassed]), and logged through [slog.Default] at most once a
 // second. A damaged record ([ErrDamaged]) is always refused. Default: off; such
 // requests are refused ([core.ReasonNoRecord]).
 func FailOpen() Option {
