@@ -39,6 +39,7 @@ type service struct {
 
 	locker     *core.Locker
 	wait       time.Duration  // for a lock, in all rules
+	bound      time.Duration  // of each step of the shutdown
 	connection []func() error // these end the store and its connections
 }
 
@@ -47,7 +48,10 @@ type service struct {
 const accountTemplate = "account/{id}"
 
 func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCounter, log *slog.Logger) (*service, error) {
-	s := &service{log: log, telemetry: tel, wait: cfg.wait, retention: cfg.retention, faults: cfg.faults}
+	s := &service{
+		log: log, telemetry: tel, wait: cfg.wait, retention: cfg.retention, faults: cfg.faults,
+		bound: cfg.wait + cfg.work + stepMargin,
+	}
 	rdb, disconnect, err := connect(ctx, cfg.redis, commands, log)
 	if err != nil {
 		return nil, err
@@ -82,20 +86,29 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	return s, nil
 }
 
-// close waits for the locks that are still held, at most until ctx ends. Then it closes
-// the store and the connections.
+// close ends what the front ends use, in the order of docs/operations.md: first it
+// waits for running requests and stores their answers, then it waits for the locks that
+// are still held, then it closes the store and the connections. Each wait has a bound
+// of its own: a slow step cuts no other short. Of ctx it uses only the values.
 func (s *service) close(ctx context.Context) error {
 	var errs []error
-	if s.payments != nil { // before the locker: its handlers hold locks
-		errs = append(errs, s.payments.Close(ctx))
+	if s.payments != nil {
+		errs = append(errs, bounded(ctx, s.bound, s.payments.Close))
 	}
 	if s.locker != nil {
-		errs = append(errs, s.locker.Close(ctx))
+		errs = append(errs, bounded(ctx, s.bound, s.locker.Close))
 	}
 	for _, end := range slices.Backward(s.connection) {
 		errs = append(errs, end())
 	}
 	return errors.Join(errs...)
+}
+
+// bounded runs one step of the shutdown. Of ctx it uses only the values.
+func bounded(ctx context.Context, bound time.Duration, step func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
+	defer cancel()
+	return step(ctx)
 }
 
 // held returns the account with the fencing token of the context's lease.
@@ -200,14 +213,13 @@ func serve(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) 
 	case <-ctx.Done():
 		log.Info("draining")
 	}
-	// The last accepted request still waits for its lock, and then works.
-	drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.wait+cfg.work+drainMargin)
-	defer cancel()
-	return errors.Join(err, drain(drainCtx, fronts), s.close(drainCtx))
+	stopped := bounded(ctx, s.bound, func(ctx context.Context) error { return drain(ctx, fronts) })
+	return errors.Join(err, stopped, s.close(ctx))
 }
 
-// drainMargin is what a drain may take beyond the requests' own time.
-const drainMargin = 10 * time.Second
+// stepMargin is what a step of the shutdown may take beyond the time of the last
+// accepted request, which still waits for its lock, and then works.
+const stepMargin = 10 * time.Second
 
 // listen opens the four front ends.
 func (s *service) listen(ctx context.Context, cfg config) ([]*frontend, error) {
