@@ -23,8 +23,14 @@ import (
 // well, for middleware in front that depends on it. The response is committed by
 // then, so echo does not render the error a second time.
 //
-// Put Idempotent behind authentication. Options may set Skipper and Render of
-// [Config]. The middleware is safe for concurrent use. Idempotent panics if engine
+// Put Idempotent behind authentication. Put it inside [http.TimeoutHandler] or
+// echo's middleware.Timeout, never around them: they answer 503 while the handler
+// still runs. Around them, that 503 would end the claim, and a retry would run beside
+// the handler. middleware.ContextTimeout waits for the handler to return. Put it
+// behind Idempotent, since Idempotent keeps the deadline of the request from the
+// handler. [idempotency.MaxHold] bounds the handler itself.
+//
+// Options may set Skipper and Render of [Config]. The middleware is safe for concurrent use. Idempotent panics if engine
 // is nil.
 func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc {
 	if engine == nil {

@@ -24,8 +24,13 @@ import (
 // own. Put a middleware that makes responses from errors behind Idempotent if those
 // responses are to be stored.
 //
-// Put Idempotent behind authentication. It is safe for concurrent use. It panics if
-// engine is nil.
+// Put Idempotent behind authentication. Put it inside a time limit that answers
+// while the handler still runs, never around one: [http.TimeoutHandler] around the
+// gin engine is right, a timeout middleware behind Idempotent (gin-contrib/timeout)
+// is wrong. There, its 503 or 408 would end the claim, and a retry would run beside
+// the handler. [idempotency.MaxHold] bounds the handler itself.
+//
+// The middleware is safe for concurrent use. Idempotent panics if engine is nil.
 func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 	if engine == nil {
 		panic("ginlock: Idempotent with a nil engine; idempotency.New makes one")
