@@ -34,6 +34,7 @@ type Attempt struct {
 	ctx     context.Context // the handler's
 	cancel  context.CancelCauseFunc
 	section core.Section // what the handler runs in
+	outer   *outerLease  // of a guard around the engine; nil before the handler runs
 
 	// mu orders what changes the record on behalf of the handler: its end and a
 	// MarkEffect of a goroutine that it left behind, for one.

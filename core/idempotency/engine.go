@@ -127,9 +127,9 @@ func (e *Engine) Forget(ctx context.Context, scope, key string) error {
 //
 // The context of the handler has the values of ctx, but neither its cancellation
 // nor its deadline: a client that goes away does not end what it has begun. The
-// context ends when the claim can no longer be trusted ([core.ErrLost]), after
-// [MaxHold] ([core.ErrMaxHold]), after [Engine.Close], and when the handler has
-// returned.
+// context ends when the claim, or the lease that ctx has from a guard around the
+// engine, can no longer be trusted ([core.ErrLost]), after [MaxHold]
+// ([core.ErrMaxHold]), after [Engine.Close], and when the handler has returned.
 //
 // The answer is stored before Do returns, so before its first byte can leave. A
 // panic of the handler passes through, after the claim was released or, if its
@@ -296,6 +296,8 @@ func (e *Engine) run(ctx context.Context, h Handler, a *Attempt, begin time.Time
 		return e.refused(ctx, begin, refusal)
 	}
 	a.section = section
+	a.outer = watchOuter(ctx, cancel)
+	defer a.outer.unwatch()
 	waited := time.Since(begin)
 	decided := core.Decided{Outcome: core.DecidedUnknown, Generation: a.generation, Waited: waited}
 	defer func() { e.decide(ctx, decided) }()
@@ -352,7 +354,11 @@ func (e *Engine) settle(
 	answered = answered && section.BeginAnswer(success(a.protocol, answer.Status))
 	// Read before the lock is released.
 	lost := section.Lost()
-	if cause := e.keeper.lost(a); lost == nil && cause != nil {
+	cause := e.keeper.lost(a)
+	if cause == nil {
+		cause = a.outer.lost()
+	}
+	if lost == nil && cause != nil {
 		// Whatever the cause (the engine was closed, say): the handler ran.
 		lost = &core.Refusal{Reason: core.ReasonLost, Ran: true, Rule: e.config.name, Err: cause}
 		if errors.Is(cause, core.ErrMaxHold) {
@@ -415,7 +421,7 @@ func (e *Engine) settle(
 
 // panicked settles the record of a handler that did not return.
 func (e *Engine) panicked(ctx context.Context, a *Attempt, section core.Section, d *core.Decided) {
-	lost := section.Lost() != nil || e.keeper.lost(a) != nil
+	lost := section.Lost() != nil || e.keeper.lost(a) != nil || a.outer.lost() != nil
 	marked, large := a.end()
 	refused := a.inside.answer(true)
 	lost = lost || refused != nil && refused.Ran

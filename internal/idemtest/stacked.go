@@ -87,6 +87,36 @@ var stacked = []row{
 			f.Errorf("the handler ran %d times", n)
 		}
 	}},
+	{name: "a lock around the endpoint that is lost leaves the outcome unknown", run: func(f *fixture) {
+		var b bank
+		locker := f.locker()
+		var lease *core.Lease
+		e := f.serveStacked(&Endpoint{
+			Engine: f.engine(),
+			Context: func(ctx context.Context) context.Context {
+				if lease != nil {
+					return ctx
+				}
+				var err error
+				if lease, err = locker.Lock(ctx, "account/42", core.Watchdog(1500*time.Millisecond)); err != nil {
+					f.Error(err)
+				}
+				return lease.Context()
+			},
+			Handle: func(ctx context.Context, _ string, _ int64) (Outcome, string) {
+				b.effects.Add(1)
+				f.rdb.Del(context.WithoutCancel(ctx), "interlock:{account/42}")
+				f.wait("the loss is noticed", ctx.Done())
+				return Nothing, ""
+			},
+		})
+		f.want("first", e.pay("k"), refused(core.ReasonLost))
+		f.want("at once again", e.pay("k"), refused(core.ReasonInFlight))
+		_ = lease.Release(f.Context())
+		if n := b.effects.Load(); n != 1 {
+			f.Errorf("the handler ran %d times", n)
+		}
+	}},
 	{name: "an answer after a lock was refused inside the handler is stored", run: func(f *fixture) {
 		var b bank
 		locker := f.locker()
