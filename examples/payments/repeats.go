@@ -68,7 +68,7 @@ func (d *demonstration) paymentsThreeTimes(ctx context.Context) (repeats, error)
 			for _, n := range rounds {
 				wg.Go(func() {
 					<-start
-					replies[i][n] = rest[(i+n)%len(rest)].pay(ctx, p)
+					replies[i][n] = persist(ctx, rest[(i+n)%len(rest)], p)
 				})
 			}
 		}
@@ -97,6 +97,17 @@ func (d *demonstration) paymentsThreeTimes(ctx context.Context) (repeats, error)
 	}
 	r.balance = a.account.Balance
 	return r, nil
+}
+
+// persist sends a payment, and sends it again while its record cannot be reached
+// (503), as on a machine that is busy: the key makes that safe.
+func persist(ctx context.Context, c client, p payment) (r reply) {
+	for range 5 {
+		if r = c.pay(ctx, p); r.reason != string(core.ReasonNoRecord) {
+			break
+		}
+	}
+	return r
 }
 
 // note counts the answers to one payment.
