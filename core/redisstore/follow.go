@@ -215,10 +215,13 @@ var over = func() chan struct{} {
 	return c
 }()
 
+// inVain is the context of every call that is to get no answer; it has no values.
+var inVain = noAnswer{context.Background()}
+
 // leaveSentinelOf has the sentinels of a FailoverClient asked in vain.
 func leaveSentinelOf(dial dialFunc) func() {
 	return func() {
-		if cn, err := dial(noAnswer{context.Background()}, "unix", ""); err == nil {
+		if cn, err := dial(inVain, "unix", ""); err == nil {
 			_ = cn.Close()
 		}
 	}
