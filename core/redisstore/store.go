@@ -166,7 +166,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		s.cluster = redis.NewClusterClient(privateCluster(&o, s.dialer, set.timeout, poolSize))
 		s.renewCluster = redis.NewClusterClient(privateCluster(&o, s.dialer, set.timeout, renewalPool))
 		if o.ClusterSlots != nil { // also that of NewFailoverClusterClient, which asks the sentinels
-			leave := func() { _, _ = o.ClusterSlots(noAnswer{context.Background()}) }
+			leave := func() { _, _ = o.ClusterSlots(inVain) }
 			s.dialer.follow = follow{ask: mastersOf(s.cluster, s.renewCluster), leave: leave, named: true}
 		}
 		s.topology = &topology{client: s.cluster, ctx: s.dialer.ctx}

@@ -60,7 +60,7 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	s.rdb = rdb
 	s.bank = bank.New(rdb, bank.Work(cfg.work))
 
-	store, err := redisstore.New(rdb, redisstore.Logger(log))
+	store, err := redisstore.New(rdb, redisstore.Logger(log)) //nolint:contextcheck // what it does in the background outlives ctx
 	if err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}
