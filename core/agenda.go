@@ -1,11 +1,15 @@
 package core
 
-import "time"
+import (
+	"time"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
 
 // event is what the watchdog does next for a tenure, and when; soon is how much
 // earlier it may be done, together with others.
 type event struct {
-	at   instant
+	at   clock.Instant
 	soon time.Duration
 	ten  *tenure
 }

@@ -4,13 +4,15 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 func TestTheAgendaGivesTheNextEventFirst(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var a agenda
 	tenures := make([]*tenure, 300)
-	at := map[*tenure]instant{}
+	at := map[*tenure]clock.Instant{}
 	for i := range tenures {
 		tenures[i] = &tenure{index: -1}
 	}
@@ -21,7 +23,7 @@ func TestTheAgendaGivesTheNextEventFirst(t *testing.T) {
 			a.remove(ten) // also of one that is not in
 			delete(at, ten)
 		default:
-			at[ten] = instant(random.IntN(1000))
+			at[ten] = clock.Instant(random.IntN(1000))
 			a.put(event{at: at[ten], ten: ten})
 		}
 		if len(a) != len(at) {
@@ -30,7 +32,7 @@ func TestTheAgendaGivesTheNextEventFirst(t *testing.T) {
 		if len(a) == 0 {
 			continue
 		}
-		first := never
+		first := clock.Never
 		for _, when := range at {
 			first = min(first, when)
 		}
@@ -38,7 +40,7 @@ func TestTheAgendaGivesTheNextEventFirst(t *testing.T) {
 			t.Fatalf("the next event is at %d, want %d", a[0].at, first)
 		}
 	}
-	var order []instant
+	var order []clock.Instant
 	for len(a) > 0 {
 		if a[0].at != at[a[0].ten] {
 			t.Fatalf("an event at %d, want %d", a[0].at, at[a[0].ten])

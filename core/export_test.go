@@ -3,7 +3,7 @@ package core
 import "time"
 
 // SetWall replaces the locker's wall clock, to play a suspended machine.
-func SetWall(l *Locker, wall func() time.Time) { l.clock.played = wall }
+func SetWall(l *Locker, wall func() time.Time) { l.clock.Played = wall }
 
 // Entries is how many keys the locker knows at the moment.
 func Entries(l *Locker) int {

@@ -3,6 +3,8 @@ package core
 import (
 	"math/rand/v2"
 	"strings"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // fullList is from how many names on a list of waiting lockers counts as full: the
@@ -21,11 +23,11 @@ const fullList = 60
 //
 // It asks after a random time as well: no release comes any more when all lockers in
 // the list have left. Called with the shard locked.
-func (e *entry) leftOut(now, over instant, list string, n int) {
+func (e *entry) leftOut(now, over clock.Instant, list string, n int) {
 	try := e.try
 	if try.releases == 0 {
 		try.releases = 1 + rand.Int32N(2*int32(n))
-		next := over.add(rand.N(blindWait))
+		next := over.Add(rand.N(blindWait))
 		if !try.passed || e.flight == acquiring || next < try.next {
 			try.next = next
 		}

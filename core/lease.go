@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // Lease is a hold on one lock ([Locker.Lock]) or on several ([Locker.LockAll]). It
@@ -125,14 +127,14 @@ func (l *Lease) Deadline() time.Time {
 	if l == nil {
 		return time.Time{}
 	}
-	first := never
+	first := clock.Never
 	for _, t := range l.turns() {
 		sh := t.entry.shard
 		sh.mu.Lock()
 		first = min(first, t.ten.deadline())
 		sh.mu.Unlock()
 	}
-	return l.locker().clock.time(first)
+	return l.locker().clock.Time(first)
 }
 
 // Err returns nil while the lease is valid. It returns an error that matches
@@ -147,7 +149,7 @@ func (l *Lease) Err() error {
 	if l == nil {
 		return ErrNoLease
 	}
-	now, ahead := l.locker().clock.read()
+	now, ahead := l.locker().clock.Read()
 	for _, t := range l.turns() {
 		if err := t.check(now, ahead); err != nil {
 			return err
@@ -211,11 +213,11 @@ func (l *Lease) release(ctx context.Context) {
 		_, _, l.result = l.leave(ctx)
 		return
 	}
-	clock, begin := &l.locker().clock, l.locker().clock.now()
+	clock, begin := &l.locker().clock, l.locker().clock.Now()
 	handed, lost, err := l.leave(ctx)
 	l.result = err
 	l.obs.Released(Released{
-		Err: err, Held: begin.sub(l.turns()[0].since), Took: clock.now().sub(begin), HandedOver: handed, Lost: lost,
+		Err: err, Held: begin.Sub(l.turns()[0].since), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
 	})
 }
 

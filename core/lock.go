@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // lockOne takes the lock of one key.
@@ -13,9 +15,9 @@ func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, er
 		return nil, err
 	}
 	lease := &Lease{parent: ctx}
-	var start, deadline instant // where they are not needed, the clock is not read
+	var start, deadline clock.Instant // where they are not needed, the clock is not read
 	if c.wait > 0 || l.base.observer != nil {
-		start = l.clock.now()
+		start = l.clock.Now()
 		deadline = c.deadline(start)
 	}
 	if l.base.observer != nil {
@@ -34,7 +36,7 @@ func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, er
 
 // observedOne ends the observation of the acquisition of one lock, which is given
 // up if the observer panics.
-func (l *Lease) observedOne(locker *Locker, err error, start instant) {
+func (l *Lease) observedOne(locker *Locker, err error, start clock.Instant) {
 	told := false
 	defer func() {
 		if !told && err == nil {
@@ -68,7 +70,7 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 
-	start := l.clock.now()
+	start := l.clock.Now()
 	taken := make([]*turn, 0, len(keys))
 	lease := &Lease{parent: ctx, several: &taken, taking: true}
 	if l.base.observer != nil {
@@ -137,18 +139,18 @@ func (l *Lease) lostCause() error {
 var errNever = errors.New("never")
 
 // deadline is when a wait that begins now is over; zero is not at all.
-func (c *config) deadline(start instant) instant {
+func (c *config) deadline(start clock.Instant) clock.Instant {
 	if c.wait <= 0 {
 		return 0
 	}
-	return start.add(c.wait)
+	return start.Add(c.wait)
 }
 
 // take takes one lock for a lease: a further hold, if a lease on its way up the
 // context has the key, else through the queue. It returns the turn, which is
 // that of the other lease if it was re-entered. A start of zero is now.
 func (l *Locker) take(
-	ctx context.Context, lease *Lease, t *turn, key string, c *config, start, deadline instant,
+	ctx context.Context, lease *Lease, t *turn, key string, c *config, start, deadline clock.Instant,
 ) (*turn, error) {
 	t.cfg, t.lease = c, lease
 	nested := false
@@ -163,14 +165,14 @@ func (l *Locker) take(
 	if nested {
 		// The holder of the key may be waiting for one of ours.
 		if start == 0 {
-			start = l.clock.now()
+			start = l.clock.Now()
 		}
-		if bound := start.add(l.base.heldWait); deadline == 0 || bound < deadline {
+		if bound := start.Add(l.base.heldWait); deadline == 0 || bound < deadline {
 			deadline = bound
 		}
 	}
 	if lease.taking || lease.obs != nil || nested { // else nothing has taken time since
-		now = l.clock.now()
+		now = l.clock.Now()
 	}
 	if !lease.taking {
 		lease.left = 1 // no other goroutine has the lease yet
@@ -200,7 +202,7 @@ func (l *Locker) reenter(lease, outer *Lease, key string) (has *turn, nested boo
 		}
 		for _, held := range turns {
 			if held.key() == key {
-				if ok, err := held.enter(l.clock.now()); ok || err != nil {
+				if ok, err := held.enter(l.clock.Now()); ok || err != nil {
 					return held, nested, err
 				}
 				continue // released: an ordinary lock
@@ -238,7 +240,7 @@ func (l *Lease) fix(ctx context.Context, locker *Locker, c *config) error {
 	bound, cancel := context.WithTimeout(ctx, c.ttl/6)
 	defer cancel()
 	errs := make([]error, len(turns))
-	sent, ahead := locker.clock.read()
+	sent, ahead := locker.clock.Read()
 	locker.store.Renew(bound, batch, func(i int, contended bool, err error) {
 		errs[i] = err
 		if err == nil {
@@ -274,11 +276,11 @@ func (l *Lease) observe(ctx context.Context, locker *Locker, c *config, keys []s
 }
 
 // observed ends the observation of an acquisition.
-func (l *Lease) observed(locker *Locker, err error, start instant) {
+func (l *Lease) observed(locker *Locker, err error, start clock.Instant) {
 	if l.obs == nil || l.obs.Acquired == nil {
 		return
 	}
-	a := Acquired{Err: err, Waited: locker.clock.now().sub(start), Reentered: true}
+	a := Acquired{Err: err, Waited: locker.clock.Now().Sub(start), Reentered: true}
 	for _, t := range l.turns() {
 		if t.lease == l { // what another lease spent on a lock is not spent again
 			a.Attempts += int(t.attempts)

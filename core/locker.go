@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 const (
@@ -35,7 +37,7 @@ const (
 type Locker struct {
 	store Store
 	base  config
-	clock clock
+	clock clock.Clock
 	id    string // of 128 random bits: the first half of every owner
 	seq   atomic.Uint64
 
@@ -71,7 +73,7 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	l := &Locker{
 		store: store,
 		base:  base,
-		clock: newClock(),
+		clock: clock.New(),
 		id:    hex.EncodeToString(id[:]),
 		seed:  maphash.MakeSeed(),
 	}
@@ -194,7 +196,7 @@ func (l *Locker) Held() []Holding {
 			h := Holding{Key: e.key, Waiters: int(e.n)}
 			if e.ten != nil && e.ten.cur != nil {
 				t := e.ten.cur
-				h.Held, h.Since, h.Token = true, l.clock.time(t.since), t.token
+				h.Held, h.Since, h.Token = true, l.clock.Time(t.since), t.token
 				h.Rule, h.Holds = t.cfg.name, int(t.holds)
 			}
 			if h.Held || h.Waiters > 0 {
@@ -381,11 +383,4 @@ func checkKey(key string) error {
 		return fmt.Errorf("%w: %d bytes; at most %d are accepted", ErrKey, len(key), maxKey)
 	}
 	return nil
-}
-
-// drift is what a lease is shortened by on this side, since two clocks do not
-// run at the same rate: 1 % of it and 2 ms (Redlock, "Is the algorithm
-// asynchronous?"; the figures are those of its reference implementations).
-func drift(lease time.Duration) time.Duration {
-	return lease/100 + 2*time.Millisecond
 }

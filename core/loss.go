@@ -105,7 +105,7 @@ func (r LossReason) denied() bool {
 func (t *turn) loss(reason LossReason, err error) Loss {
 	loss := Loss{
 		Key: Hashed(t.key()), Rule: t.cfg.name, Owner: t.ten.owner(), Token: t.token,
-		Held: t.entry.shard.locker.clock.now().sub(t.since), Reason: reason, Err: err,
+		Held: t.entry.shard.locker.clock.Now().Sub(t.since), Reason: reason, Err: err,
 	}
 	if v := visitOf(t.lease.parent); v != nil {
 		loss.Route, loss.Principal, loss.Answered = v.route, v.principal, AnsweredNo

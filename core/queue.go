@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 const (
@@ -72,14 +74,14 @@ type attempt struct {
 	lease  time.Duration
 	fixed  bool
 	waiter bool // it asked to be listed
-	sent   instant
+	sent   clock.Instant
 
-	seq  uint64  // of the owner; zero: the next try takes a fresh one
-	next instant // when the head may try
-	rest string  // who waits behind us, from the last signal
+	seq  uint64        // of the owner; zero: the next try takes a fresh one
+	next clock.Instant // when the head may try
+	rest string        // who waits behind us, from the last signal
 	// restUntil is when those in rest have had their time and did not come;
 	// zero: rest has nothing to wait for.
-	restUntil instant
+	restUntil clock.Instant
 	signals   int32 // how many signals have come
 	heard     int32 // and how many when the request in flight was sent
 	backoff   time.Duration
@@ -102,7 +104,7 @@ type turn struct {
 
 	ten   *tenure
 	token int64
-	since instant
+	since clock.Instant
 	// err is why it failed; of a possession ErrLost, ErrMaxHold, ErrNotOwner or
 	// ErrClosed once it cannot be trusted.
 	err      error
@@ -115,7 +117,7 @@ type turn struct {
 func (t *turn) key() string { return t.entry.key }
 
 // bound is when a hold that has a MaxHold is over.
-func (t *turn) bound() instant { return t.since.add(t.cfg.maxHold) }
+func (t *turn) bound() clock.Instant { return t.since.Add(t.cfg.maxHold) }
 
 type turnState int8
 
@@ -138,7 +140,7 @@ const (
 
 // acquire waits for the lock of a key. On nil the turn is granted; the lease
 // t.lease holds it. A now of zero was not read, since there is no deadline.
-func (l *Locker) acquire(ctx context.Context, t *turn, key string, now, deadline instant) error {
+func (l *Locker) acquire(ctx context.Context, t *turn, key string, now, deadline clock.Instant) error {
 	if ctx.Err() != nil {
 		return ended(ctx, key)
 	}
@@ -149,7 +151,7 @@ func (l *Locker) acquire(ctx context.Context, t *turn, key string, now, deadline
 		// and that the watchdog was only too late to end: in a process that was
 		// stopped, others may have had the lock since.
 		if now == 0 {
-			now = l.clock.now()
+			now = l.clock.Now()
 		}
 		if ten := e.ten; now >= ten.deadline() {
 			sh.mu.Unlock()
@@ -221,22 +223,22 @@ func (e *entry) queue(ctx context.Context, t *turn) error {
 	case <-ctx.Done():
 		return e.walkAway(t, ended(ctx, e.key))
 	}
-	now := l.clock.now()
+	now := l.clock.Now()
 	e.shard.mu.Lock()
 	return e.wait(ctx, t, now, 0)
 }
 
 // wait is called with the shard locked, and returns with it unlocked.
-func (e *entry) wait(ctx context.Context, t *turn, now, deadline instant) error {
+func (e *entry) wait(ctx context.Context, t *turn, now, deadline clock.Instant) error {
 	sh, l := e.shard, e.shard.locker
 	if now == 0 {
-		now = l.clock.now()
+		now = l.clock.Now()
 	}
 	if t.cfg.wait == 0 {
-		deadline = now.add(notReadyWait)
+		deadline = now.Add(notReadyWait)
 	}
 	for {
-		var alarm instant
+		var alarm clock.Instant
 		switch try := e.try; {
 		case t.state == granted:
 			sh.mu.Unlock()
@@ -267,17 +269,17 @@ func (e *entry) wait(ctx context.Context, t *turn, now, deadline instant) error 
 				}
 				return e.walkAway(t, fmt.Errorf("%w: %q: no answer within the wait", ErrUnavailable, e.key))
 			}
-			now = l.clock.now()
+			now = l.clock.Now()
 			sh.mu.Lock()
 			e.settle(now, rep, err)
 			continue
 		case try.contended && try.unwatch == nil:
 			// Hear of releases from now on. What happened since the try was
 			// sent is the store's to report, so nothing is missed between.
-			since := l.clock.time(try.sent)
+			since := l.clock.Time(try.sent)
 			sh.mu.Unlock()
 			stop := l.store.Watch(e.key, since, e.wake)
-			now = l.clock.now()
+			now = l.clock.Now()
 			sh.mu.Lock()
 			// The entry may have been dropped and may be another's by now: of
 			// one that still has its attempt it is sure.
@@ -303,7 +305,7 @@ func (e *entry) wait(ctx context.Context, t *turn, now, deadline instant) error 
 			t.knock = l.newKnock()
 		}
 		sh.mu.Unlock()
-		switch how := sleep(ctx, t.knock, alarm.sub(now), alarm != 0); how {
+		switch how := sleep(ctx, t.knock, alarm.Sub(now), alarm != 0); how {
 		case granting:
 			// Ours since before the knock, which was the last: the channel is
 			// empty, and nobody else has it any more.
@@ -313,7 +315,7 @@ func (e *entry) wait(ctx context.Context, t *turn, now, deadline instant) error 
 		case ending:
 			return e.walkAway(t, ended(ctx, e.key))
 		}
-		now = l.clock.now()
+		now = l.clock.Now()
 		sh.mu.Lock()
 	}
 }
@@ -492,7 +494,7 @@ func wake(c chan knock, k knock) {
 }
 
 // begin prepares a try of the head.
-func (e *entry) begin(t *turn, now, deadline instant) AcquireRequest {
+func (e *entry) begin(t *turn, now, deadline clock.Instant) AcquireRequest {
 	l, try := e.shard.locker, e.attempt()
 	if try.seq == 0 {
 		try.seq = l.seq.Add(1)
@@ -511,14 +513,14 @@ func (e *entry) begin(t *turn, now, deadline instant) AcquireRequest {
 	if deadline != 0 {
 		// A short wait for the holder must not become a short wait for the
 		// store's answer, or it would never see one.
-		req.Deadline = l.clock.time(max(deadline, now.add(answerWait)))
+		req.Deadline = l.clock.Time(max(deadline, now.Add(answerWait)))
 	}
 	return req
 }
 
 // settleLate takes the outcome of an acquire whose sender has left.
 func (e *entry) settleLate(rep Reply, err error) {
-	now := e.shard.locker.clock.now()
+	now := e.shard.locker.clock.Now()
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
 	if e.try.fixed && rep.Granted {
@@ -530,7 +532,7 @@ func (e *entry) settleLate(rep Reply, err error) {
 
 // settle takes the outcome of an acquire: it belongs to whoever is the head
 // now.
-func (e *entry) settle(now instant, rep Reply, err error) {
+func (e *entry) settle(now clock.Instant, rep Reply, err error) {
 	l, try := e.shard.locker, e.try
 	e.flight = grounded
 	defer l.work.done()
@@ -545,7 +547,7 @@ func (e *entry) settle(now instant, rep Reply, err error) {
 		// time, and must not be anybody.
 		void()
 	}
-	switch sent := l.clock.of(rep.Sent); {
+	switch sent := l.clock.Of(rep.Sent); {
 	case errors.Is(err, ErrNotReady):
 		try.retry(now, err)
 	case err != nil:
@@ -568,23 +570,23 @@ func (e *entry) settle(now instant, rep Reply, err error) {
 			try.rest = rest
 			break
 		}
-		try.next, try.passed = now.add(rep.TTL+time.Millisecond), false
+		try.next, try.passed = now.Add(rep.TTL+time.Millisecond), false
 		switch {
 		case !try.waiter:
 			// Asked without getting into the list; the next head has to.
 			try.next = 0
 		case rep.TTL < 0 || !rep.Listed && rep.TTL > blindWait:
 			// The release may not be announced to us.
-			try.next = now.add(blindWait)
+			try.next = now.Add(blindWait)
 		}
-	case now >= sent.add(try.lease-drift(try.lease)):
+	case now >= sent.Add(try.lease-clock.Drift(try.lease)):
 		// The grant took longer than the lease lasts.
 		void()
 		try.retry(now, fmt.Errorf("%w: a grant came after the end of its lease", ErrUnavailable))
 	default:
 		ten := &tenure{
 			entry: e, seq: try.seq, lease: try.lease, fixed: try.fixed, ambiguous: rep.Ambiguous,
-			sent: sent, ahead: l.clock.ahead(rep.Sent, sent), renewAt: sent.add(try.lease / 3),
+			sent: sent, ahead: l.clock.Ahead(rep.Sent, sent), renewAt: sent.Add(try.lease / 3),
 			token: rep.Token, base: rep.Token, replied: now, began: now, contended: rest != "", index: -1,
 		}
 		if try.unwatch == nil {
@@ -607,9 +609,9 @@ func (e *entry) settle(now instant, rep Reply, err error) {
 }
 
 // retry lets the head try again after a pause that doubles.
-func (try *attempt) retry(now instant, why error) {
+func (try *attempt) retry(now clock.Instant, why error) {
 	try.backoff = min(max(2*try.backoff, minBackoff), maxBackoff)
-	try.failed, try.next = why, now.add(try.backoff)
+	try.failed, try.next = why, now.Add(try.backoff)
 }
 
 // failAll gives everybody in the queue the same error: what the store did to
@@ -649,11 +651,11 @@ func (e *entry) releasing() {
 // it is called with the shard unlocked.
 func (e *entry) sendRelease(ctx context.Context, ten *tenure, waiter string) error {
 	l := e.shard.locker
-	sent := l.clock.now()
+	sent := l.clock.Now()
 	err := l.store.Release(ctx, ReleaseRequest{
 		Key: e.key, Owner: ten.owner(), Token: ten.token, TTL: ten.lease, Waiter: waiter,
 		Remember: ten.news(sent),
-		Deadline: l.clock.time(sent.add(releaseWait)),
+		Deadline: l.clock.Time(sent.Add(releaseWait)),
 	})
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
@@ -666,7 +668,7 @@ func (e *entry) sendRelease(ctx context.Context, ten *tenure, waiter string) err
 	case waiter == "" && ten.contended && e.first == nil:
 		// It goes to another process. Whoever comes here next must not be
 		// faster than that one: it has only just been told.
-		e.attempt().next, e.courteous = l.clock.now().add(courtesy), true
+		e.attempt().next, e.courteous = l.clock.Now().Add(courtesy), true
 		time.AfterFunc(courtesy, e.endCourtesy)
 	case waiter == "":
 		if e.try != nil {
@@ -676,7 +678,7 @@ func (e *entry) sendRelease(ctx context.Context, ten *tenure, waiter string) err
 		// Others were promised the next turn. Ours will be announced to us, or
 		// comes after a pause.
 		try := e.attempt()
-		try.contended, try.sent, try.next = true, sent, l.clock.now().add(4*grace)
+		try.contended, try.sent, try.next = true, sent, l.clock.Now().Add(4*grace)
 	}
 	e.poke()
 	e.drop()
@@ -701,13 +703,13 @@ func (e *entry) wake(s Signal) {
 		return // nobody waits, nor will the request that is under way
 	}
 	l, try := e.shard.locker, e.attempt()
-	now := l.clock.now()
+	now := l.clock.Now()
 	place, rest, named := placeIn(s.Next, l.id)
 	try.signals++
 	try.rest, try.restUntil = rest, 0
 	// One that is not named comes last, but it does come: if every release put
 	// it off anew, those of a busy key would do so for ever.
-	switch next := now.add(time.Duration(place) * grace); {
+	switch next := now.Add(time.Duration(place) * grace); {
 	case !named && place >= fullList:
 		e.leftOut(now, next, s.Next, place)
 	case named || !try.passed || next < try.next:

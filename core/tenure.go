@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // tenure is this process's unbroken possession of a key in the store, under one
@@ -19,22 +21,22 @@ type tenure struct {
 	// sent is when the last confirmed acquire or renewal was sent, from which
 	// the lease counts. ahead is how far the wall clock had run ahead when the
 	// store last said that the lock is ours.
-	sent  instant
+	sent  clock.Instant
 	ahead time.Duration
 
 	// Fencing tokens: the highest given out, and what the store minted and when
 	// its reply came.
 	token   int64
 	base    int64
-	replied instant
+	replied clock.Instant
 
 	// The turn of this process among others: when it began, or when the store
 	// last said that nobody waits, and how often the lock was given since.
-	began  instant
+	began  clock.Instant
 	grants int32
 
 	index   int32 // the watchdog's, guarded by its mutex
-	renewAt instant
+	renewAt clock.Instant
 	lastErr error
 
 	fixed     bool // not renewed
@@ -50,13 +52,13 @@ type tenure struct {
 func (ten *tenure) owner() string { return ten.entry.shard.locker.owner(ten.seq) }
 
 // deadline is until when the lease is good without another renewal.
-func (ten *tenure) deadline() instant { return ten.sent.add(ten.lease - drift(ten.lease)) }
+func (ten *tenure) deadline() clock.Instant { return ten.sent.Add(ten.lease - clock.Drift(ten.lease)) }
 
 // ends is until when the store may keep a lease that is not renewed any more. It
 // counts by a clock of its own, from a moment before the reply came: of the acquire,
 // or of a renewal, for which there is a sixth of the lease.
-func (ten *tenure) ends() instant {
-	return max(ten.replied, ten.sent.add(ten.lease/6)).add(ten.lease + drift(ten.lease))
+func (ten *tenure) ends() clock.Instant {
+	return max(ten.replied, ten.sent.Add(ten.lease/6)).Add(ten.lease + clock.Drift(ten.lease))
 }
 
 // suits reports whether a caller that asks for such a lease can take over the
@@ -67,7 +69,7 @@ func (ten *tenure) suits(c *config) bool {
 }
 
 // grant makes the head of the queue the holder, and returns it to be woken.
-func (ten *tenure) grant(token int64, now instant) *turn {
+func (ten *tenure) grant(token int64, now clock.Instant) *turn {
 	t := ten.entry.first
 	ten.entry.remove(t)
 	ten.cur, ten.token = t, token
@@ -84,13 +86,13 @@ func (ten *tenure) grant(token int64, now instant) *turn {
 // it at the release. If there is none, the store's own clock is ahead of it at the
 // next grant, as long as that clock was not set back to before the acquire: a lock
 // is not handed over more than once a microsecond.
-func (ten *tenure) handOver(now instant, ahead time.Duration) (next *turn, kept bool) {
+func (ten *tenure) handOver(now clock.Instant, ahead time.Duration) (next *turn, kept bool) {
 	e := ten.entry
 	t, l := e.first, e.shard.locker
 	if t == nil || ten.fixed || !ten.suits(t.cfg) || l.closed.Load() || now >= ten.deadline() {
 		return nil, false
 	}
-	turn := now.sub(ten.began)
+	turn := now.Sub(ten.began)
 	if ten.contended && (turn >= l.base.turnTime || int(ten.grants) >= l.base.turnCount) {
 		return nil, false
 	}
@@ -100,7 +102,7 @@ func (ten *tenure) handOver(now instant, ahead time.Duration) (next *turn, kept 
 		ten.asked = true
 		l.dog.renewNow(ten, now)
 	}
-	if now.sub(ten.sent) > ten.lease/3 || ten.suspended(ahead) {
+	if now.Sub(ten.sent) > ten.lease/3 || ten.suspended(ahead) {
 		// Less than two thirds are left, or the clocks disagree: nobody gets it
 		// before a renewal has confirmed it.
 		ten.cur = nil
@@ -117,25 +119,25 @@ func (ten *tenure) handOver(now instant, ahead time.Duration) (next *turn, kept 
 // suspended reports whether the machine may have slept since the lease was last
 // confirmed: the wall clock went on, the monotonic clock did not.
 func (ten *tenure) suspended(ahead time.Duration) bool {
-	return ahead-ten.ahead > drift(ten.lease)
+	return ahead-ten.ahead > clock.Drift(ten.lease)
 }
 
 // news reports whether the store has to be told the tenure's last token: it was
 // not minted there, or so long ago that the store may have forgotten it.
-func (ten *tenure) news(now instant) bool {
-	return ten.token != ten.base || now.sub(ten.replied) > ten.lease
+func (ten *tenure) news(now clock.Instant) bool {
+	return ten.token != ten.base || now.Sub(ten.replied) > ten.lease
 }
 
 // void is the tenure's owner for the janitor.
 func (ten *tenure) void() void {
 	return void{
 		key: ten.entry.key, owner: ten.owner(), ttl: ten.lease, token: ten.token,
-		news: ten.news(ten.entry.shard.locker.clock.now()),
+		news: ten.news(ten.entry.shard.locker.clock.Now()),
 	}
 }
 
 // check returns why the turn cannot be trusted at this moment, or nil.
-func (t *turn) check(now instant, ahead time.Duration) error {
+func (t *turn) check(now clock.Instant, ahead time.Duration) error {
 	sh := t.entry.shard
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -170,7 +172,7 @@ func (l *Locker) confirm(ctx context.Context, t *turn) error {
 	if ten.fixed || ten.stopped {
 		renewal.TTL = 0
 	}
-	sent, ahead := l.clock.read()
+	sent, ahead := l.clock.Read()
 	sh.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, ten.lease/6)
 	defer cancel()
@@ -184,7 +186,7 @@ func (l *Locker) confirm(ctx context.Context, t *turn) error {
 		failure = fmt.Errorf("%w: %w", ErrUnavailable, failure)
 	}
 	if errors.Is(failure, ErrNotOwner) {
-		return t.check(l.clock.read())
+		return t.check(l.clock.Read())
 	}
 	return failure
 }
@@ -192,7 +194,7 @@ func (l *Locker) confirm(ctx context.Context, t *turn) error {
 // enter adds a hold to a turn of a lease that is on the caller's context. It
 // reports whether there is a live turn to enter; an error says that there was
 // one, and that it was lost.
-func (t *turn) enter(now instant) (bool, error) {
+func (t *turn) enter(now clock.Instant) (bool, error) {
 	sh := t.entry.shard
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -214,7 +216,7 @@ func (t *turn) enter(now instant) (bool, error) {
 // knew that before.
 func (l *Locker) leave(ctx context.Context, t *turn) (passed bool, lost *Loss, err error) {
 	e := t.entry
-	now, ahead := l.clock.read() // before the mutex, which many may wait for
+	now, ahead := l.clock.Read() // before the mutex, which many may wait for
 	e.shard.mu.Lock()
 	t.holds--
 	if t.err != nil && t.state == gone {
@@ -318,7 +320,7 @@ func (l *Locker) loseLocked(ten *tenure, reason LossReason, cause error) (report
 				return
 			}
 			if !reason.denied() {
-				v.from = l.clock.time(ten.ends())
+				v.from = l.clock.Time(ten.ends())
 			}
 		}
 		l.janitor.void(v)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // watchdog looks after all tenures of a locker: it renews them when a third of
@@ -22,7 +24,7 @@ type watchdog struct {
 	locker *Locker
 	mu     sync.Mutex
 	due    agenda
-	wakeAt instant       // what the goroutine sleeps for
+	wakeAt clock.Instant // what the goroutine sleeps for
 	poke   chan struct{} // something earlier came
 	alive  bool          // the goroutine is there
 	closed bool
@@ -71,7 +73,7 @@ func (d *watchdog) nudge() {
 }
 
 // renewNow asks for a renewal out of turn. Called with the shard locked.
-func (d *watchdog) renewNow(ten *tenure, now instant) {
+func (d *watchdog) renewNow(ten *tenure, now clock.Instant) {
 	if ten.renewing || ten.fixed || ten.stopped || ten.over {
 		return
 	}
@@ -106,7 +108,7 @@ func (d *watchdog) run() {
 	var batch []*tenure
 	idle := false
 	for {
-		now := d.locker.clock.now()
+		now := d.locker.clock.Now()
 		d.mu.Lock()
 		if d.closed || len(d.due) == 0 && idle {
 			d.alive = false
@@ -115,7 +117,7 @@ func (d *watchdog) run() {
 		}
 		idle = len(d.due) == 0
 		batch = batch[:0]
-		for len(d.due) > 0 && d.due[0].at <= now.add(d.due[0].soon) {
+		for len(d.due) > 0 && d.due[0].at <= now.Add(d.due[0].soon) {
 			batch = append(batch, d.due[0].ten)
 			d.due.remove(d.due[0].ten)
 		}
@@ -127,11 +129,11 @@ func (d *watchdog) run() {
 			clear(batch)
 			continue
 		case idle:
-			d.wakeAt = now.add(watchdogLinger)
+			d.wakeAt = now.Add(watchdogLinger)
 		default:
 			d.wakeAt = d.due[0].at
 		}
-		timer.Reset(d.wakeAt.sub(now))
+		timer.Reset(d.wakeAt.Sub(now))
 		d.mu.Unlock()
 		select {
 		case <-timer.C:
@@ -143,7 +145,7 @@ func (d *watchdog) run() {
 // serve does what is due. Renewals go out on goroutines of their own, one for
 // each length of lease, since each has its own bound: a store that hangs must
 // not delay anything here.
-func (d *watchdog) serve(batch []*tenure, now instant) {
+func (d *watchdog) serve(batch []*tenure, now clock.Instant) {
 	renew := map[time.Duration][]*tenure{}
 	for _, ten := range batch {
 		if d.look(ten, now) {
@@ -157,7 +159,7 @@ func (d *watchdog) serve(batch []*tenure, now instant) {
 
 // look does what a tenure needs at this moment and schedules what comes next.
 // It reports whether to renew it.
-func (d *watchdog) look(ten *tenure, now instant) (renew bool) {
+func (d *watchdog) look(ten *tenure, now clock.Instant) (renew bool) {
 	sh := ten.entry.shard
 	sh.mu.Lock()
 	report := func() {}
@@ -182,12 +184,12 @@ func (d *watchdog) look(ten *tenure, now instant) (renew bool) {
 		t.err, ten.stopped = ErrMaxHold, true
 		report = func() { d.locker.reportLoss(t, LossMaxHold, ErrMaxHold, nil) }
 	}
-	if !ten.fixed && !ten.stopped && ten.renewAt <= now.add(slack(ten.lease)) {
+	if !ten.fixed && !ten.stopped && ten.renewAt <= now.Add(slack(ten.lease)) {
 		if renew = !ten.renewing; renew {
 			// If it succeeds, that is when the next one is due.
-			ten.renewing, ten.renewAt = true, now.add(ten.lease/3)
+			ten.renewing, ten.renewAt = true, now.Add(ten.lease/3)
 		} else {
-			ten.renewAt = never // the one under way decides, or the deadline
+			ten.renewAt = clock.Never // the one under way decides, or the deadline
 		}
 	}
 	d.watch(ten)
@@ -213,7 +215,7 @@ func (d *watchdog) renew(lease time.Duration, tenures []*tenure) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lease/6)
 	defer cancel()
-	sent, ahead := l.clock.read()
+	sent, ahead := l.clock.Read()
 	l.store.Renew(ctx, batch, func(i int, contended bool, err error) {
 		d.confirm(tenures[i], renewed{sent, ahead, true, contended, err}, true)
 	})
@@ -221,7 +223,7 @@ func (d *watchdog) renew(lease time.Duration, tenures []*tenure) {
 
 // renewed is the outcome of a renewal.
 type renewed struct {
-	sent      instant
+	sent      clock.Instant
 	ahead     time.Duration // of the wall clock, when it was sent
 	extended  bool          // it was not only a check
 	contended bool          // other processes wait
@@ -240,7 +242,7 @@ func (d *watchdog) confirm(ten *tenure, r renewed, scheduled bool) {
 		sh.mu.Unlock()
 		return // it was released meanwhile, or lost: a late success revives nothing
 	}
-	now := l.clock.now() // under the mutex: a success that waited for it past the deadline is late
+	now := l.clock.Now() // under the mutex: a success that waited for it past the deadline is late
 	report := d.applyLocked(ten, r, now)
 	var observe func(Renewed)
 	if t := ten.cur; t != nil && t.lease.obs != nil {
@@ -251,14 +253,14 @@ func (d *watchdog) confirm(ten *tenure, r renewed, scheduled bool) {
 		report() // a loss comes first
 	}
 	if observe != nil {
-		l.told("Observation.Renewed", func() { observe(Renewed{Key: ten.entry.key, Err: r.err, Took: now.sub(r.sent)}) })
+		l.told("Observation.Renewed", func() { observe(Renewed{Key: ten.entry.key, Err: r.err, Took: now.Sub(r.sent)}) })
 	}
 }
 
 // applyLocked does what the outcome of a renewal means for a tenure that is not
 // over. A loss is to be reported by what it returns, after the shard's mutex is
 // free. Called with the shard locked.
-func (d *watchdog) applyLocked(ten *tenure, r renewed, now instant) (report func()) {
+func (d *watchdog) applyLocked(ten *tenure, r renewed, now clock.Instant) (report func()) {
 	l, e := d.locker, ten.entry
 	switch {
 	case errors.Is(r.err, ErrNotOwner):
@@ -274,7 +276,7 @@ func (d *watchdog) applyLocked(ten *tenure, r renewed, now instant) (report func
 		// Not loss: the lease is good until its deadline. Again soon, but not later
 		// than it was to be: who asks again and again must not put it off.
 		ten.lastErr = r.err
-		ten.renewAt = min(ten.renewAt, now.add(min(ten.lease/20, time.Second)))
+		ten.renewAt = min(ten.renewAt, now.Add(min(ten.lease/20, time.Second)))
 		d.watch(ten)
 	default:
 		if r.extended && r.sent > ten.sent {
@@ -287,12 +289,12 @@ func (d *watchdog) applyLocked(ten *tenure, r renewed, now instant) (report func
 			ten.began, ten.grants = r.sent, 0
 		}
 		ten.asked = false
-		if due := ten.sent.add(ten.lease / 3); due < ten.renewAt || due > ten.renewAt.add(slack(ten.lease)) || ten.fixed {
+		if due := ten.sent.Add(ten.lease / 3); due < ten.renewAt || due > ten.renewAt.Add(slack(ten.lease)) || ten.fixed {
 			ten.renewAt = due
 			d.watch(ten)
 		} // else it is scheduled for about then
 		if ten.cur == nil {
-			if next, kept := ten.handOver(l.clock.read()); next != nil {
+			if next, kept := ten.handOver(l.clock.Read()); next != nil {
 				wake(next.knock, handed)
 				l.turns.Add(1)
 			} else if !kept {

@@ -1,0 +1,83 @@
+// Package clock counts time on the monotonic clock, in numbers that are small enough
+// to have several for each lock, and compares that clock with the wall clock.
+package clock
+
+import (
+	"math"
+	"time"
+)
+
+// Instant is a moment on the monotonic clock, in nanoseconds since its [Clock] was
+// made. It takes a third of the room of a time.Time. Zero means no instant.
+type Instant int64
+
+// Never is after all other instants.
+const Never Instant = math.MaxInt64
+
+// Add returns the instant d later, at most [Never].
+func (i Instant) Add(d time.Duration) Instant {
+	sum := i + Instant(d)
+	if d > 0 && sum < i {
+		return Never
+	}
+	return sum
+}
+
+// Sub returns the time from j to i.
+func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
+
+// Clock counts instants. [New] makes one.
+type Clock struct {
+	epoch time.Time // of both clocks
+	wall  time.Time // the same, of the wall clock alone
+
+	// Played replaces the wall clock in tests. If it is nil, the clock is the
+	// system's.
+	Played func() time.Time
+}
+
+// New returns a clock that begins now.
+func New() Clock {
+	epoch := time.Now().Add(-1) // so that no later instant is zero
+	return Clock{epoch: epoch, wall: epoch.Round(0)}
+}
+
+// Now returns the present instant.
+func (c *Clock) Now() Instant { return Instant(time.Since(c.epoch)) }
+
+// Read returns the present instant, and how far the wall clock has run ahead of the
+// monotonic clock since the clock was made. While a machine sleeps, the monotonic
+// clock may stand still and the wall clock goes on.
+func (c *Clock) Read() (now Instant, ahead time.Duration) {
+	t := time.Now()
+	now = c.Of(t)
+	if c.Played != nil {
+		t = c.Played()
+	}
+	return now, c.Ahead(t, now)
+}
+
+// Ahead returns how far the wall clock had run ahead at the time t, which is the
+// instant i.
+func (c *Clock) Ahead(t time.Time, i Instant) time.Duration {
+	return t.Round(0).Sub(c.wall) - time.Duration(i)
+}
+
+// Of returns the instant of a time. The instant of the zero time is before all
+// others.
+func (c *Clock) Of(t time.Time) Instant { return Instant(t.Sub(c.epoch)) }
+
+// Time returns the time of an instant; for no instant it is the zero time.
+func (c *Clock) Time(i Instant) time.Time {
+	if i == 0 {
+		return time.Time{}
+	}
+	return c.epoch.Add(time.Duration(i))
+}
+
+// Drift returns by how much a client shortens a lease, because two clocks do not run
+// at the same rate: 1 % of the lease and 2 ms (Redlock, "Is the algorithm
+// asynchronous?"; the figures are those of its reference implementations).
+func Drift(lease time.Duration) time.Duration {
+	return lease/100 + 2*time.Millisecond
+}
