@@ -49,7 +49,7 @@ var layers = []layer{
 	},
 	{
 		"./core/idempotency",
-		[]string{"./core"},
+		[]string{"./core", "./core/driver"},
 		"idempotency is framework-neutral: whoever reads it reads the core and the standard library",
 	},
 	{
@@ -113,7 +113,7 @@ var layers = []layer{
 
 	{
 		"./internal/httpx/httpxtest",
-		[]string{"./core", "./core/redisstore", "github.com/redis/go-redis/v9/..."},
+		[]string{"./core", "./core/driver", "./core/redisstore", "github.com/redis/go-redis/v9/..."},
 		"what the tests of the HTTP adapters share serves all of them, and so names none",
 	},
 	{
@@ -136,7 +136,7 @@ var layers = []layer{
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "it is a part of grpclock, and nobody else's"},
 	{"./internal/conformance/...", []string{
-		"./core", "./internal/conformance/...",
+		"./core", "./core/driver", "./internal/conformance/...",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "the conformance test names the adapters, what it runs on does not"},
 

@@ -81,9 +81,4 @@ var (
 	// ErrConfig says that an option has a value that cannot work. The text says
 	// which option, and what is accepted.
 	ErrConfig = driver.ErrConfig
-
-	// ErrPending says that a caller left before the outcome of its request was
-	// known. A [Store] returns it from Acquire; callers of a [Locker] do not get
-	// it.
-	ErrPending = driver.ErrPending
 )

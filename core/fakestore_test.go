@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // fakeStore is a Store in memory, by the clock of the test's bubble. A hook
@@ -19,7 +20,7 @@ type fakeStore struct {
 	mu    sync.Mutex
 	locks map[string]*fakeLock
 	last  map[string]int64
-	watch map[string][]*func(core.Signal)
+	watch map[string][]*func(driver.Signal)
 	calls []call
 	hook  func(call) fault
 	sure  bool          // a watch began before anything could happen
@@ -50,7 +51,7 @@ type fault struct {
 
 func newFake() *fakeStore {
 	return &fakeStore{
-		locks: map[string]*fakeLock{}, last: map[string]int64{}, watch: map[string][]*func(core.Signal){},
+		locks: map[string]*fakeLock{}, last: map[string]int64{}, watch: map[string][]*func(driver.Signal){},
 	}
 }
 
@@ -131,11 +132,11 @@ func (s *fakeStore) get(key string) *fakeLock {
 	return k
 }
 
-func (s *fakeStore) Acquire(ctx context.Context, req core.AcquireRequest) (core.Reply, error) {
+func (s *fakeStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	sent := time.Now()
 	f := s.enter(call{"acquire", req.Key, req.Owner, req.TTL})
 	type outcome struct {
-		rep core.Reply
+		rep driver.Reply
 		err error
 	}
 	var mu sync.Mutex
@@ -150,7 +151,7 @@ func (s *fakeStore) Acquire(ctx context.Context, req core.AcquireRequest) (core.
 		time.Sleep(f.after)
 		o.rep.Sent = sent
 		if f.err != nil {
-			o = outcome{core.Reply{Sent: sent, Ambiguous: f.unknown}, f.err}
+			o = outcome{driver.Reply{Sent: sent, Ambiguous: f.unknown}, f.err}
 		}
 		mu.Lock()
 		gone := left
@@ -185,21 +186,21 @@ func (s *fakeStore) Acquire(ctx context.Context, req core.AcquireRequest) (core.
 		return o.rep, o.err
 	default:
 		left = true
-		return core.Reply{}, fmt.Errorf("%w: %w", core.ErrPending, context.Cause(ctx))
+		return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
 	}
 }
 
-func (s *fakeStore) acquire(req core.AcquireRequest) core.Reply {
+func (s *fakeStore) acquire(req driver.AcquireRequest) driver.Reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.get(req.Key); k != nil {
 		if k.owner == req.Owner {
-			return core.Reply{Granted: true, Token: k.token}
+			return driver.Reply{Granted: true, Token: k.token}
 		}
 		if req.Waiter != "" && !slices.Contains(k.queue, req.Waiter) {
 			k.queue = append(k.queue, req.Waiter)
 		}
-		return core.Reply{Holder: k.owner, TTL: time.Until(k.expires), Listed: req.Waiter != ""}
+		return driver.Reply{Holder: k.owner, TTL: time.Until(k.expires), Listed: req.Waiter != ""}
 	}
 	token := max(s.last[req.Key]+1, time.Now().Add(-s.back).UnixMicro())
 	s.last[req.Key] = token
@@ -208,10 +209,10 @@ func (s *fakeStore) acquire(req core.AcquireRequest) core.Reply {
 		k.queue = strings.Split(req.Rest, ",")
 	}
 	s.locks[req.Key] = k
-	return core.Reply{Granted: true, Token: token}
+	return driver.Reply{Granted: true, Token: token}
 }
 
-func (s *fakeStore) Renew(ctx context.Context, batch []core.Renewal, done func(int, bool, error)) {
+func (s *fakeStore) Renew(ctx context.Context, batch []driver.Renewal, done func(int, bool, error)) {
 	var wg sync.WaitGroup
 	for i, r := range batch {
 		f := s.enter(call{"renew", r.Key, r.Owner, r.TTL})
@@ -239,7 +240,7 @@ func (s *fakeStore) Renew(ctx context.Context, batch []core.Renewal, done func(i
 	wg.Wait()
 }
 
-func (s *fakeStore) renew(r core.Renewal) (bool, error) {
+func (s *fakeStore) renew(r driver.Renewal) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.get(r.Key)
@@ -252,7 +253,7 @@ func (s *fakeStore) renew(r core.Renewal) (bool, error) {
 	return len(k.queue) > 0, nil
 }
 
-func (s *fakeStore) Release(_ context.Context, req core.ReleaseRequest) error {
+func (s *fakeStore) Release(_ context.Context, req driver.ReleaseRequest) error {
 	f := s.enter(call{"release", req.Key, req.Owner, 0})
 	time.Sleep(f.before)
 	if f.unsent {
@@ -266,7 +267,7 @@ func (s *fakeStore) Release(_ context.Context, req core.ReleaseRequest) error {
 	return err
 }
 
-func (s *fakeStore) release(req core.ReleaseRequest) error {
+func (s *fakeStore) release(req driver.ReleaseRequest) error {
 	s.mu.Lock()
 	k := s.get(req.Key)
 	if k == nil || k.owner != req.Owner {
@@ -283,25 +284,25 @@ func (s *fakeStore) release(req core.ReleaseRequest) error {
 	s.mu.Unlock()
 	if next != "" {
 		for _, w := range wake {
-			(*w)(core.Signal{Next: next})
+			(*w)(driver.Signal{Next: next})
 		}
 	}
 	return nil
 }
 
-func (s *fakeStore) Watch(key string, _ time.Time, wake func(core.Signal)) func() {
+func (s *fakeStore) Watch(key string, _ time.Time, wake func(driver.Signal)) func() {
 	s.mu.Lock()
 	w := &wake
 	s.watch[key] = append(s.watch[key], w)
 	sure := s.sure
 	s.mu.Unlock()
 	if !sure {
-		wake(core.Signal{}) // it cannot tell what happened before
+		wake(driver.Signal{}) // it cannot tell what happened before
 	}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.watch[key] = slices.DeleteFunc(s.watch[key], func(x *func(core.Signal)) bool { return x == w })
+		s.watch[key] = slices.DeleteFunc(s.watch[key], func(x *func(driver.Signal)) bool { return x == w })
 	}
 }
 

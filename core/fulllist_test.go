@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // fullStore is a store whose lock other lockers hold and wait for: its list is full.
@@ -20,7 +21,7 @@ type fullStore struct {
 
 	mu    sync.Mutex
 	rests []string // of the tries
-	wakes []func(core.Signal)
+	wakes []func(driver.Signal)
 	free  bool
 }
 
@@ -32,17 +33,17 @@ func newFull() *fullStore {
 	return &fullStore{fakeStore: newFake(), list: strings.Join(names, ",")}
 }
 
-func (s *fullStore) Acquire(ctx context.Context, req core.AcquireRequest) (core.Reply, error) {
+func (s *fullStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rests = append(s.rests, req.Rest)
 	if s.free {
 		return s.fakeStore.Acquire(ctx, req)
 	}
-	return core.Reply{Holder: "other:1", TTL: time.Minute, Sent: time.Now()}, nil
+	return driver.Reply{Holder: "other:1", TTL: time.Minute, Sent: time.Now()}, nil
 }
 
-func (s *fullStore) Watch(_ string, _ time.Time, wake func(core.Signal)) func() {
+func (s *fullStore) Watch(_ string, _ time.Time, wake func(driver.Signal)) func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wakes = append(s.wakes, wake)
@@ -57,7 +58,7 @@ func (s *fullStore) released() int {
 	s.rests = nil
 	s.mu.Unlock()
 	for _, wake := range wakes {
-		wake(core.Signal{Next: s.list})
+		wake(driver.Signal{Next: s.list})
 	}
 	synctest.Wait()
 	return asked

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // request is a core.Request with the parameters and headers of a map, and no
@@ -649,17 +650,17 @@ func logTo(t *testing.T) *bytes.Buffer {
 // free is a Store whose locks are always free, and cost nothing.
 type free struct{}
 
-func (free) Acquire(context.Context, core.AcquireRequest) (core.Reply, error) {
-	return core.Reply{Granted: true, Token: 1, Sent: time.Now()}, nil
+func (free) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, error) {
+	return driver.Reply{Granted: true, Token: 1, Sent: time.Now()}, nil
 }
 
-func (free) Renew(_ context.Context, batch []core.Renewal, done func(int, bool, error)) {
+func (free) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool, error)) {
 	for i := range batch {
 		done(i, false, nil)
 	}
 }
-func (free) Release(context.Context, core.ReleaseRequest) error       { return nil }
-func (free) Watch(string, time.Time, func(core.Signal)) (stop func()) { return func() {} }
+func (free) Release(context.Context, driver.ReleaseRequest) error       { return nil }
+func (free) Watch(string, time.Time, func(driver.Signal)) (stop func()) { return func() {} }
 
 func BenchmarkGuard(b *testing.B) {
 	locker, err := core.New(free{})

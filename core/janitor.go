@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 const (
@@ -234,7 +236,7 @@ func (j *janitor) run() {
 // hangs holds up nothing of the others.
 func (j *janitor) release(v *void, q *releases) {
 	// An error is no news here: it is released again, or its TTL ends.
-	err := j.locker.store.Release(context.Background(), ReleaseRequest{
+	err := j.locker.store.Release(context.Background(), driver.ReleaseRequest{
 		Key: v.key, Owner: v.owner, TTL: v.ttl, Token: v.token, Remember: v.news,
 		Deadline: time.Now().Add(min(v.ttl/3, releaseWait)),
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
@@ -229,12 +230,12 @@ func (t *turn) live() bool {
 // fix turns the leases of several keys into fixed ones, each with its whole TTL
 // from now. Locks that were re-entered are left as they are.
 func (l *Lease) fix(ctx context.Context, locker *Locker, c *config) error {
-	var batch []Renewal
+	var batch []driver.Renewal
 	var turns []*turn
 	for _, t := range l.turns() {
 		if t.lease == l {
 			turns = append(turns, t)
-			batch = append(batch, Renewal{Key: t.key(), Owner: locker.owner(t.ten.seq), TTL: c.ttl, Asked: true})
+			batch = append(batch, driver.Renewal{Key: t.key(), Owner: locker.owner(t.ten.seq), TTL: c.ttl, Asked: true})
 		}
 	}
 	bound, cancel := context.WithTimeout(ctx, c.ttl/6)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
@@ -262,7 +263,7 @@ func (e *entry) wait(ctx context.Context, t *turn, now, deadline clock.Instant) 
 			sh.mu.Unlock()
 			t.attempts = max(t.attempts, t.attempts+1)
 			rep, err := l.store.Acquire(ctx, req)
-			if errors.Is(err, ErrPending) {
+			if errors.Is(err, driver.ErrPending) {
 				// The request flies on for the queue; settleLate gets its outcome.
 				if ctx.Err() != nil {
 					return e.walkAway(t, ended(ctx, e.key))
@@ -494,7 +495,7 @@ func wake(c chan knock, k knock) {
 }
 
 // begin prepares a try of the head.
-func (e *entry) begin(t *turn, now, deadline clock.Instant) AcquireRequest {
+func (e *entry) begin(t *turn, now, deadline clock.Instant) driver.AcquireRequest {
 	l, try := e.shard.locker, e.attempt()
 	if try.seq == 0 {
 		try.seq = l.seq.Add(1)
@@ -506,7 +507,7 @@ func (e *entry) begin(t *turn, now, deadline clock.Instant) AcquireRequest {
 		try.rest = ""
 	}
 	l.work.begin()
-	req := AcquireRequest{Key: e.key, Owner: l.owner(try.seq), TTL: try.lease, Rest: try.rest, Late: e.settleLate}
+	req := driver.AcquireRequest{Key: e.key, Owner: l.owner(try.seq), TTL: try.lease, Rest: try.rest, Late: e.settleLate}
 	if try.waiter {
 		req.Waiter = l.id
 	}
@@ -519,7 +520,7 @@ func (e *entry) begin(t *turn, now, deadline clock.Instant) AcquireRequest {
 }
 
 // settleLate takes the outcome of an acquire whose sender has left.
-func (e *entry) settleLate(rep Reply, err error) {
+func (e *entry) settleLate(rep driver.Reply, err error) {
 	now := e.shard.locker.clock.Now()
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
@@ -532,7 +533,7 @@ func (e *entry) settleLate(rep Reply, err error) {
 
 // settle takes the outcome of an acquire: it belongs to whoever is the head
 // now.
-func (e *entry) settle(now clock.Instant, rep Reply, err error) {
+func (e *entry) settle(now clock.Instant, rep driver.Reply, err error) {
 	l, try := e.shard.locker, e.try
 	e.flight = grounded
 	defer l.work.done()
@@ -652,7 +653,7 @@ func (e *entry) releasing() {
 func (e *entry) sendRelease(ctx context.Context, ten *tenure, waiter string) error {
 	l := e.shard.locker
 	sent := l.clock.Now()
-	err := l.store.Release(ctx, ReleaseRequest{
+	err := l.store.Release(ctx, driver.ReleaseRequest{
 		Key: e.key, Owner: ten.owner(), Token: ten.token, TTL: ten.lease, Waiter: waiter,
 		Remember: ten.news(sent),
 		Deadline: l.clock.Time(sent.Add(releaseWait)),
@@ -696,7 +697,7 @@ func (e *entry) endCourtesy() {
 // wake takes a signal that the lock may be free. The first that is named tries
 // at once; the others leave each before them some time, so that a release does
 // not cost a try of everybody.
-func (e *entry) wake(s Signal) {
+func (e *entry) wake(s driver.Signal) {
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
 	if e.ten != nil || e.first == nil && e.flight == grounded {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // A test for each way in which a lock of this library once went wrong, or nearly.
@@ -89,7 +90,7 @@ func TestASignalWhileNobodyWaitsButARequestFliesIsKept(t *testing.T) {
 		s.mu.Lock()
 		wake := *s.watch["k"][0]
 		s.mu.Unlock()
-		go wake(core.Signal{})
+		go wake(driver.Signal{})
 		synctest.Wait()
 		cancel()
 		synctest.Wait()
@@ -165,7 +166,7 @@ func TestClosingNeverDeletesTheKeyOfARunningHandler(t *testing.T) {
 // ambiguous is a store that had to repeat every request.
 type ambiguous struct{ *fakeStore }
 
-func (s ambiguous) Acquire(ctx context.Context, req core.AcquireRequest) (core.Reply, error) {
+func (s ambiguous) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	rep, err := s.fakeStore.Acquire(ctx, req)
 	rep.Ambiguous = true
 	return rep, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
@@ -168,7 +169,7 @@ func (l *Locker) confirm(ctx context.Context, t *turn) error {
 		sh.mu.Unlock()
 		return err
 	}
-	renewal := Renewal{Key: t.key(), Owner: ten.owner(), TTL: ten.lease, Asked: true}
+	renewal := driver.Renewal{Key: t.key(), Owner: ten.owner(), TTL: ten.lease, Asked: true}
 	if ten.fixed || ten.stopped {
 		renewal.TTL = 0
 	}
@@ -177,7 +178,7 @@ func (l *Locker) confirm(ctx context.Context, t *turn) error {
 	ctx, cancel := context.WithTimeout(ctx, ten.lease/6)
 	defer cancel()
 	var failure error
-	l.store.Renew(ctx, []Renewal{renewal}, func(_ int, contended bool, err error) {
+	l.store.Renew(ctx, []driver.Renewal{renewal}, func(_ int, contended bool, err error) {
 		failure = err
 		l.dog.confirm(ten, renewed{sent, ahead, renewal.TTL > 0, contended, err}, false)
 	})

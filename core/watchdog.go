@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
@@ -201,7 +202,7 @@ func (d *watchdog) look(ten *tenure, now clock.Instant) (renew bool) {
 // and one more.
 func (d *watchdog) renew(lease time.Duration, tenures []*tenure) {
 	l := d.locker
-	batch := make([]Renewal, len(tenures))
+	batch := make([]driver.Renewal, len(tenures))
 	// The owners are parts of one text, which costs less than one text for each.
 	names, ends := make([]byte, 0, len(tenures)*(len(l.id)+10)), make([]int, len(tenures))
 	for i, ten := range tenures {
@@ -210,7 +211,7 @@ func (d *watchdog) renew(lease time.Duration, tenures []*tenure) {
 	}
 	owners, from := string(names), 0
 	for i, ten := range tenures {
-		batch[i] = Renewal{Key: ten.entry.key, Owner: owners[from:ends[i]], TTL: ten.lease}
+		batch[i] = driver.Renewal{Key: ten.entry.key, Owner: owners[from:ends[i]], TTL: ten.lease}
 		from = ends[i]
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lease/6)

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
@@ -299,19 +300,19 @@ func (b *buffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.b.
 // the interceptor.
 type free struct{}
 
-func (free) Acquire(context.Context, core.AcquireRequest) (core.Reply, error) {
-	return core.Reply{Granted: true, Token: 1, Sent: time.Now()}, nil
+func (free) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, error) {
+	return driver.Reply{Granted: true, Token: 1, Sent: time.Now()}, nil
 }
 
-func (free) Renew(_ context.Context, batch []core.Renewal, done func(int, bool, error)) {
+func (free) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool, error)) {
 	for i := range batch {
 		done(i, false, nil)
 	}
 }
 
-func (free) Release(context.Context, core.ReleaseRequest) error { return nil }
+func (free) Release(context.Context, driver.ReleaseRequest) error { return nil }
 
-func (free) Watch(string, time.Time, func(core.Signal)) (stop func()) { return func() {} }
+func (free) Watch(string, time.Time, func(driver.Signal)) (stop func()) { return func() {} }
 
 // freeLocker returns a locker without a server.
 func freeLocker(t testing.TB, opts ...core.Option) *core.Locker {

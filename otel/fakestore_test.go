@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // fakeStore is a core.Store in memory. Its hook sees each request ("acquire",
@@ -16,7 +17,7 @@ type fakeStore struct {
 	hook  hook
 	locks map[string]fakeLock
 	last  int64
-	watch map[string]map[int]func(core.Signal)
+	watch map[string]map[int]func(driver.Signal)
 	next  int
 }
 
@@ -29,7 +30,7 @@ type fakeLock struct {
 }
 
 func newFake() *fakeStore {
-	return &fakeStore{locks: map[string]fakeLock{}, watch: map[string]map[int]func(core.Signal){}}
+	return &fakeStore{locks: map[string]fakeLock{}, watch: map[string]map[int]func(driver.Signal){}}
 }
 
 // on sets the hook; nil is none.
@@ -61,26 +62,26 @@ func (s *fakeStore) holder(key string) (fakeLock, bool) {
 	return k, ok && time.Now().Before(k.expires)
 }
 
-func (s *fakeStore) Acquire(ctx context.Context, req core.AcquireRequest) (core.Reply, error) {
+func (s *fakeStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	sent := time.Now()
 	if err := s.enter(ctx, "acquire", req.Key); err != nil {
-		return core.Reply{}, err
+		return driver.Reply{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k, ok := s.holder(req.Key)
 	if ok && k.owner != req.Owner {
-		return core.Reply{Holder: k.owner, TTL: time.Until(k.expires), Sent: sent}, nil
+		return driver.Reply{Holder: k.owner, TTL: time.Until(k.expires), Sent: sent}, nil
 	}
 	if !ok {
 		s.last = max(s.last+1, sent.UnixMicro())
 		k = fakeLock{req.Owner, s.last, sent.Add(req.TTL)}
 		s.locks[req.Key] = k
 	}
-	return core.Reply{Granted: true, Token: k.token, Sent: sent}, nil
+	return driver.Reply{Granted: true, Token: k.token, Sent: sent}, nil
 }
 
-func (s *fakeStore) Renew(ctx context.Context, batch []core.Renewal, done func(int, bool, error)) {
+func (s *fakeStore) Renew(ctx context.Context, batch []driver.Renewal, done func(int, bool, error)) {
 	for i, r := range batch {
 		err := s.enter(ctx, "renew", r.Key)
 		s.mu.Lock()
@@ -95,7 +96,7 @@ func (s *fakeStore) Renew(ctx context.Context, batch []core.Renewal, done func(i
 	}
 }
 
-func (s *fakeStore) Release(ctx context.Context, req core.ReleaseRequest) error {
+func (s *fakeStore) Release(ctx context.Context, req driver.ReleaseRequest) error {
 	if err := s.enter(ctx, "release", req.Key); err != nil {
 		return err
 	}
@@ -107,23 +108,23 @@ func (s *fakeStore) Release(ctx context.Context, req core.ReleaseRequest) error 
 	}
 	delete(s.locks, req.Key)
 	s.last = max(s.last, req.Token)
-	var wake []func(core.Signal)
+	var wake []func(driver.Signal)
 	for _, w := range s.watch[req.Key] {
 		wake = append(wake, w)
 	}
 	s.mu.Unlock()
 	for _, w := range wake {
-		w(core.Signal{})
+		w(driver.Signal{})
 	}
 	return nil
 }
 
-func (s *fakeStore) Watch(key string, _ time.Time, wake func(core.Signal)) func() {
+func (s *fakeStore) Watch(key string, _ time.Time, wake func(driver.Signal)) func() {
 	s.mu.Lock()
 	s.next++
 	id := s.next
 	if s.watch[key] == nil {
-		s.watch[key] = map[int]func(core.Signal){}
+		s.watch[key] = map[int]func(driver.Signal){}
 	}
 	s.watch[key][id] = wake
 	s.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -114,19 +115,19 @@ func request(ctx context.Context, s core.Store, what int, key, owner, id string,
 	const ttl = time.Hour
 	switch {
 	case what < 7:
-		rep, err := s.Acquire(ctx, core.AcquireRequest{
-			Key: key, Owner: owner, TTL: ttl, Waiter: id, Rest: "", Late: func(core.Reply, error) {},
+		rep, err := s.Acquire(ctx, driver.AcquireRequest{
+			Key: key, Owner: owner, TTL: ttl, Waiter: id, Rest: "", Late: func(driver.Reply, error) {},
 		})
 		return fmt.Sprint(rep.Granted, rep.Token > 0, rep.Holder, rep.Listed, err)
 	case what < 8:
-		err := s.Release(ctx, core.ReleaseRequest{
+		err := s.Release(ctx, driver.ReleaseRequest{
 			Key: key, Owner: owner, Token: time.Now().UnixMicro(), TTL: ttl, Remember: remember, Waiter: id,
 			Deadline: time.Now().Add(10 * time.Second),
 		})
 		return fmt.Sprint("released ", errors.Is(err, core.ErrNotOwner), err == nil)
 	default:
 		var answer string
-		s.Renew(ctx, []core.Renewal{{Key: key, Owner: owner, TTL: ttl, Asked: true}}, func(_ int, contended bool, err error) {
+		s.Renew(ctx, []driver.Renewal{{Key: key, Owner: owner, TTL: ttl, Asked: true}}, func(_ int, contended bool, err error) {
 			answer = fmt.Sprint("renewed ", contended, errors.Is(err, core.ErrNotOwner), err == nil)
 		})
 		return answer

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -82,7 +83,7 @@ type channel struct {
 	last      string
 }
 
-type watcher struct{ wake func(core.Signal) }
+type watcher struct{ wake func(driver.Signal) }
 
 // store is a process's access to the servers. It implements core.Store.
 type store struct{ servers cluster }
@@ -125,7 +126,7 @@ func enlist(q, id string) string {
 }
 
 // Acquire implements core.Store. It ignores the context: nothing takes long here.
-func (s *store) Acquire(_ context.Context, ask core.AcquireRequest) (core.Reply, error) {
+func (s *store) Acquire(_ context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
 	sent := time.Now()
 	travel()
 	defer travel()
@@ -133,7 +134,7 @@ func (s *store) Acquire(_ context.Context, ask core.AcquireRequest) (core.Reply,
 }
 
 // acquire is acquire.lua.
-func (m *memory) acquire(ask core.AcquireRequest, sent, now time.Time) (core.Reply, error) {
+func (m *memory) acquire(ask driver.AcquireRequest, sent, now time.Time) (driver.Reply, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.lock(ask.Key, now)
@@ -147,11 +148,11 @@ func (m *memory) acquire(ask core.AcquireRequest, sent, now time.Time) (core.Rep
 		}
 		m.fences[ask.Key] = fence{token, now.Add(ask.TTL + fenceTime)}
 		m.locks[ask.Key] = &held{ask.Owner, token, ask.Rest, now.Add(ask.TTL)}
-		return core.Reply{Granted: true, Token: token, Sent: sent}, nil
+		return driver.Reply{Granted: true, Token: token, Sent: sent}, nil
 	}
 	if h.owner == ask.Owner {
 		m.run(cmdRefuse - 1)
-		return core.Reply{Granted: true, Token: h.token, Sent: sent}, nil
+		return driver.Reply{Granted: true, Token: h.token, Sent: sent}, nil
 	}
 	m.count.refused++
 	m.run(cmdRefuse)
@@ -160,18 +161,18 @@ func (m *memory) acquire(ask core.AcquireRequest, sent, now time.Time) (core.Rep
 		h.q, listed = enlist(h.q, ask.Waiter), true
 		m.count.commands += cmdEnlist - cmdRefuse
 	}
-	return core.Reply{Holder: h.owner, TTL: h.until.Sub(now), Listed: listed, Sent: sent}, nil
+	return driver.Reply{Holder: h.owner, TTL: h.until.Sub(now), Listed: listed, Sent: sent}, nil
 }
 
 // Release implements core.Store.
-func (s *store) Release(_ context.Context, ask core.ReleaseRequest) error {
+func (s *store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 	travel()
 	defer travel()
 	return s.at(ask.Key).release(ask, time.Now())
 }
 
 // release is release.lua.
-func (m *memory) release(ask core.ReleaseRequest, now time.Time) error {
+func (m *memory) release(ask driver.ReleaseRequest, now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.lock(ask.Key, now)
@@ -198,7 +199,7 @@ func (m *memory) release(ask core.ReleaseRequest, now time.Time) error {
 
 // publish sends a message to every process that is subscribed.
 func (m *memory) publish(key, q string, now time.Time) {
-	var wakes []func(core.Signal)
+	var wakes []func(driver.Signal)
 	for s, c := range m.channels[key] {
 		if len(c.watchers) == 0 && now.Sub(c.idle) > linger {
 			delete(m.channels[key], s)
@@ -213,13 +214,13 @@ func (m *memory) publish(key, q string, now time.Time) {
 	go func() {
 		travel()
 		for _, wake := range wakes {
-			wake(core.Signal{Next: q})
+			wake(driver.Signal{Next: q})
 		}
 	}()
 }
 
 // Renew is renew.lua, each lease in a call of its own as on a Cluster.
-func (s *store) Renew(_ context.Context, batch []core.Renewal, done func(int, bool, error)) {
+func (s *store) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool, error)) {
 	travel()
 	defer travel()
 	for i, b := range batch {
@@ -228,7 +229,7 @@ func (s *store) Renew(_ context.Context, batch []core.Renewal, done func(int, bo
 	}
 }
 
-func (m *memory) renew(b core.Renewal, now time.Time) (contended bool, err error) {
+func (m *memory) renew(b driver.Renewal, now time.Time) (contended bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.run(cmdRenew)
@@ -243,7 +244,7 @@ func (m *memory) renew(b core.Renewal, now time.Time) (contended bool, err error
 }
 
 // Watch is the hub of core/redisstore.
-func (s *store) Watch(key string, since time.Time, wake func(core.Signal)) (stop func()) {
+func (s *store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	m, w, now := s.at(key), &watcher{wake}, time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -259,9 +260,9 @@ func (s *store) Watch(key string, since time.Time, wake func(core.Signal)) (stop
 	c.watchers[w] = struct{}{}
 	switch {
 	case c.heard.After(since):
-		go wake(core.Signal{Next: c.last})
+		go wake(driver.Signal{Next: c.last})
 	case c.confirmed.After(since):
-		go wake(core.Signal{})
+		go wake(driver.Signal{})
 	}
 	return func() {
 		m.mu.Lock()

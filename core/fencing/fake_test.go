@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
+	locks "github.com/interlock-go/interlock/core/driver"
 )
 
 // fakeDB is a database that notes what it is asked, in words. What it answers to
@@ -91,11 +91,11 @@ type fakeStore struct {
 	renewal error
 }
 
-func (s *fakeStore) Acquire(context.Context, core.AcquireRequest) (core.Reply, error) {
+func (s *fakeStore) Acquire(context.Context, locks.AcquireRequest) (locks.Reply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token++
-	return core.Reply{Granted: true, Token: s.token, Sent: time.Now()}, nil
+	return locks.Reply{Granted: true, Token: s.token, Sent: time.Now()}, nil
 }
 
 // breaks answers renewals, and with them Lease.Check, with an error from now on.
@@ -105,7 +105,7 @@ func (s *fakeStore) breaks(err error) {
 	s.renewal = err
 }
 
-func (s *fakeStore) Renew(_ context.Context, batch []core.Renewal, done func(int, bool, error)) {
+func (s *fakeStore) Renew(_ context.Context, batch []locks.Renewal, done func(int, bool, error)) {
 	s.mu.Lock()
 	err := s.renewal
 	s.mu.Unlock()
@@ -114,6 +114,6 @@ func (s *fakeStore) Renew(_ context.Context, batch []core.Renewal, done func(int
 	}
 }
 
-func (s *fakeStore) Release(context.Context, core.ReleaseRequest) error { return nil }
+func (s *fakeStore) Release(context.Context, locks.ReleaseRequest) error { return nil }
 
-func (s *fakeStore) Watch(string, time.Time, func(core.Signal)) func() { return func() {} }
+func (s *fakeStore) Watch(string, time.Time, func(locks.Signal)) func() { return func() {} }

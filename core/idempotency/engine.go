@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // storeWait bounds how long a request waits for one answer of the store. What has
@@ -230,7 +231,7 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 			Lease: c.lease, Retention: c.retention, Strict: c.strict, Tombstone: c.tombstone > 0,
 			Waits: c.wait > 0, Deadline: sent.Add(storeWait), Late: a.late,
 		})
-		if errors.Is(err, core.ErrPending) {
+		if errors.Is(err, driver.ErrPending) {
 			if wait.knows(ctx) {
 				return ClaimReply{State: StateInFlight}, nil
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency"
 )
 
@@ -212,7 +213,7 @@ func (s *fakeStore) Claim(ctx context.Context, q idempotency.ClaimRequest) (idem
 	f, here := s.send(ctx, call{op: "claim", id: q.ID, token: q.Token}, q.Deadline, func() { s.claim(q, &rep) },
 		func(f fault) { q.Late(outcome(f)) })
 	if !here {
-		return idempotency.ClaimReply{}, errors.Join(core.ErrPending, context.Cause(ctx))
+		return idempotency.ClaimReply{}, errors.Join(driver.ErrPending, context.Cause(ctx))
 	}
 	return outcome(f)
 }

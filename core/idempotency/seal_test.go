@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency"
 )
 
@@ -87,17 +88,17 @@ func TestAnswersTooLargeToStoreAreChecked(t *testing.T) {
 // lossy is a store whose locks are lost as soon as they are asked about.
 type lossy struct{ core.Store }
 
-func (lossy) Acquire(context.Context, core.AcquireRequest) (core.Reply, error) {
-	return core.Reply{Granted: true, Token: 1, Sent: time.Now()}, nil
+func (lossy) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, error) {
+	return driver.Reply{Granted: true, Token: 1, Sent: time.Now()}, nil
 }
 
-func (lossy) Renew(_ context.Context, batch []core.Renewal, done func(int, bool, error)) {
+func (lossy) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool, error)) {
 	for i := range batch {
 		done(i, false, core.ErrNotOwner)
 	}
 }
 
-func (lossy) Release(context.Context, core.ReleaseRequest) error { return core.ErrNotOwner }
+func (lossy) Release(context.Context, driver.ReleaseRequest) error { return core.ErrNotOwner }
 
 // losing returns a rule that checks answers and whose lock is always lost.
 func (w *world) losing() *core.Guard {

@@ -21,7 +21,7 @@ type Store interface {
 	// token's own already is granted again, as it is.
 	//
 	// When ctx ends or the deadline passes before the outcome is known, Claim
-	// returns at once an error that matches [core.ErrPending], and calls
+	// returns at once an error that matches [driver.ErrPending], and calls
 	// [ClaimRequest.Late] exactly once, from any goroutine, with what it would have
 	// returned. In every other case it never calls Late.
 	Claim(ctx context.Context, req ClaimRequest) (ClaimReply, error)

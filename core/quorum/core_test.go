@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -102,7 +103,7 @@ func TestReentryLockAllAndDo(t *testing.T) {
 func TestAWaiterFindsACrashedHoldersLockWithItsLease(t *testing.T) {
 	g := newGroup(t, 3)
 	s := g.store(t)
-	crashed, err := s.Acquire(t.Context(), core.AcquireRequest{Key: "k", Owner: "crashed", TTL: 500 * time.Millisecond})
+	crashed, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "crashed", TTL: 500 * time.Millisecond})
 	if err != nil || !crashed.Granted {
 		t.Fatalf("%+v, %v", crashed, err)
 	}

@@ -1,7 +1,7 @@
 // Package quorum keeps each lock on a majority of independent Redis masters. It
 // implements the Redlock algorithm
 // (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/) as a
-// [core.Store]. No node is a master of another node, and nothing is replicated. If
+// [driver.Store]. No node is a master of another node, and nothing is replicated. If
 // any minority of the nodes is down, paused or cut off, no lock is lost and no
 // caller is delayed.
 //
@@ -17,7 +17,7 @@
 //	locker, err := core.New(store)
 //
 // Everything else works as with any store: renewals, the local queue and its
-// hand-off, guards, [core.Locker.LockAll].
+// hand-off, guards, LockAll.
 //
 // # When to use it
 //

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
@@ -41,7 +41,7 @@ const (
 // goroutines, also long after the election was decided.
 type election struct {
 	store  *Store
-	ask    core.AcquireRequest
+	ask    driver.AcquireRequest
 	budget time.Duration
 
 	// Of the goroutine that runs the rounds.
@@ -96,18 +96,18 @@ const (
 	out  // it has no vote at present
 )
 
-// Acquire implements [core.Store], by the steps of Redlock. It notes the time and asks
+// Acquire implements [driver.Store], by the steps of Redlock. It notes the time and asks
 // all nodes at once. The lock is granted when a majority has granted it within the
 // validity. Otherwise the store gives it up on all nodes; after a split vote it tries
 // again after a random pause. Acquire returns as soon as the outcome is certain, and
 // does not wait for slower nodes. For a lease longer than [MaxTTL] it returns an
 // error at once.
-func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Reply, error) {
+func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
 	if ask.TTL > s.maxTTL {
-		return core.Reply{}, s.tooLong(ask.TTL)
+		return driver.Reply{}, s.tooLong(ask.TTL)
 	}
 	if s.leaving.Load() {
-		return core.Reply{}, errClosed
+		return driver.Reply{}, errClosed
 	}
 	e := &election{
 		store: s, ask: ask, budget: s.budget(ask.TTL), pause: minSplit,
@@ -126,7 +126,7 @@ func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Repl
 			}) {
 				return e.conclude(unreachable)
 			}
-			return core.Reply{}, core.ErrPending
+			return driver.Reply{}, driver.ErrPending
 		}
 		if !e.again(ctx, v) {
 			return e.conclude(v)
@@ -136,7 +136,7 @@ func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Repl
 
 func (s *Store) tooLong(ttl time.Duration) error {
 	return fmt.Errorf("%w: %w: a lease of %v; MaxTTL allows %v, and has to be the same in all processes",
-		core.ErrUnavailable, core.ErrConfig, ttl, s.maxTTL)
+		driver.ErrUnavailable, driver.ErrConfig, ttl, s.maxTTL)
 }
 
 // propose begins a round and sends its proposals to all nodes at once.
@@ -396,7 +396,7 @@ func (e *election) withdraw() {
 	for _, i := range nodes {
 		p := e.store.peers[i]
 		p.withdraw(w, func(err error) {
-			if err != nil && !errors.Is(err, core.ErrNotOwner) {
+			if err != nil && !errors.Is(err, driver.ErrNotOwner) {
 				p.owe(debt{Withdrawal: w})
 			}
 		})
@@ -404,9 +404,9 @@ func (e *election) withdraw() {
 }
 
 // conclude decides the election and makes its reply.
-func (e *election) conclude(v verdict) (core.Reply, error) {
+func (e *election) conclude(v verdict) (driver.Reply, error) {
 	e.mu.Lock()
-	rep := core.Reply{Sent: e.sent}
+	rep := driver.Reply{Sent: e.sent}
 	inTime := time.Now().Before(e.sent.Add(e.ask.TTL - drift(e.ask.TTL)))
 	if v == granted && inTime {
 		e.phase = won
@@ -434,7 +434,7 @@ func (e *election) conclude(v verdict) (core.Reply, error) {
 	var err error
 	switch v {
 	case granted:
-		err = fmt.Errorf("%w: a majority granted the lock after the end of its lease", core.ErrUnavailable)
+		err = fmt.Errorf("%w: a majority granted the lock after the end of its lease", driver.ErrUnavailable)
 	case taken, lagging, doubtful:
 		e.describe(&rep, v)
 	case unreachable:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
@@ -207,7 +208,7 @@ func (f *fakeNode) Withdraw(w redisstore.Withdrawal, done func(error)) {
 	}()
 }
 
-func (f *fakeNode) Renew(_ context.Context, batch []core.Renewal, done func(int, bool, error)) {
+func (f *fakeNode) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool, error)) {
 	results := make([]error, len(batch))
 	_, err := f.carry("renew", func() {
 		for i, r := range batch {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
@@ -103,11 +103,11 @@ func (m *members) leftOut(i int, now time.Time) error {
 	// Of two addresses of one server the first has the vote.
 	if j := m.twin(i); j >= 0 && j < i {
 		return fmt.Errorf("%w: it is the same server as %s; each node is a server of its own",
-			core.ErrConfig, m.names[j])
+			driver.ErrConfig, m.names[j])
 	}
 	if now.Before(node.from) {
 		return fmt.Errorf("%w: it was started a short while ago and has no vote for another %v",
-			core.ErrNotReady, node.from.Sub(now).Round(time.Millisecond))
+			driver.ErrNotReady, node.from.Sub(now).Round(time.Millisecond))
 	}
 	return nil
 }

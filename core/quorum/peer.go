@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
@@ -42,7 +42,7 @@ var errSuspect = errors.New("it has not answered lately, and was not asked")
 type node interface {
 	Propose(p redisstore.Proposal, done func(redisstore.Vote, error))
 	Withdraw(w redisstore.Withdrawal, done func(error))
-	Renew(ctx context.Context, batch []core.Renewal, done func(i int, contended bool, err error))
+	Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error))
 	Watch(key string, since time.Time, wake func(owner, next string)) (stop func())
 	Meet(ctx context.Context) error
 	Check(ctx context.Context) ([]string, error)
@@ -112,7 +112,7 @@ func (p *peer) left(k kind, err error, took, bound time.Duration) {
 	switch {
 	case took >= bound:
 		p.judge(true) // it had its time, whatever it said in the end
-	case err == nil, errors.Is(err, core.ErrNotReady), errors.Is(err, core.ErrNotOwner):
+	case err == nil, errors.Is(err, driver.ErrNotReady), errors.Is(err, driver.ErrNotOwner):
 		p.failing = time.Time{}
 		p.judge(false)
 	case p.failing.IsZero():
@@ -149,7 +149,7 @@ func (p *peer) suspected() bool {
 // counts is nil unless the node is the same server as another, whose word then
 // counts already.
 func (p *peer) counts() error {
-	if err := p.store.members.leftOut(p.index, time.Now()); errors.Is(err, core.ErrConfig) {
+	if err := p.store.members.leftOut(p.index, time.Now()); errors.Is(err, driver.ErrConfig) {
 		return err
 	}
 	return nil
@@ -339,7 +339,7 @@ func (p *peer) settle(due []*debt) (answered bool) {
 		w := d.Withdrawal
 		w.Deadline = deadline
 		p.node.Withdraw(w, func(err error) {
-			ok := err == nil || errors.Is(err, core.ErrNotOwner)
+			ok := err == nil || errors.Is(err, driver.ErrNotOwner)
 			p.mu.Lock()
 			switch {
 			case ok && d.again:

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
@@ -30,7 +30,7 @@ const (
 )
 
 // Store keeps each lock on a majority of independent Redis masters. It implements
-// [core.Store] and is safe for concurrent use. [New] makes one; the zero value does
+// [driver.Store] and is safe for concurrent use. [New] makes one; the zero value does
 // not work. Close it after the lockers that use it.
 type Store struct {
 	peers    []*peer
@@ -68,7 +68,7 @@ type settings struct {
 // fail notes the first bad option.
 func (s *settings) fail(format string, args ...any) {
 	if s.err == nil {
-		s.err = fmt.Errorf("%w: %s", core.ErrConfig, fmt.Sprintf(format, args...))
+		s.err = fmt.Errorf("%w: %s", driver.ErrConfig, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -88,7 +88,7 @@ func Logger(l *slog.Logger) Option {
 }
 
 // NodeTimeout sets how long the store waits for the vote of a node. For d below
-// 10 ms, [New] returns [core.ErrConfig]. Default: a hundredth of the lease, but at
+// 10 ms, [New] returns [driver.ErrConfig]. Default: a hundredth of the lease, but at
 // least 50 ms and at most 500 ms. Whatever is set, the store waits for less than a
 // tenth of the lease: the time must be small against the validity, so that a node that
 // is down costs little time (Redlock, "How to do it", step 2).
@@ -103,7 +103,7 @@ func NodeTimeout(d time.Duration) Option {
 }
 
 // MaxTTL sets the longest lease that any process takes from these nodes. For d below
-// 10 ms, [New] returns [core.ErrConfig]. Default: 30 s. A node that was restarted has
+// 10 ms, [New] returns [driver.ErrConfig]. Default: 30 s. A node that was restarted has
 // no vote for this time, because it may have forgotten a lock of that length.
 // Therefore [Store.Acquire] refuses a longer lease. Give all processes the same
 // value.
@@ -141,7 +141,7 @@ func Durable() Option {
 // before a lease ends. New copies the options of the clients and sends nothing;
 // [Store.Check] asks the nodes.
 //
-// It returns [core.ErrConfig] for a bad option, fewer than three clients, an even
+// It returns [driver.ErrConfig] for a bad option, fewer than three clients, an even
 // number of clients, a nil client, a Ring or Cluster client, and for the same client
 // or address twice. An even number tolerates no more failures than one node less: of
 // six nodes two may fail, as of five. New cannot see that two addresses lead to one
@@ -165,17 +165,17 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
 		c, ok := rdb.(*redis.Client)
 		if !ok || c == nil {
 			return nil, fmt.Errorf("%w: node %d is %T; a node is one master: a *redis.Client that is not nil",
-				core.ErrConfig, i, rdb)
+				driver.ErrConfig, i, rdb)
 		}
 		names[i] = c.Options().Addr
 		if j := slices.Index(nodes[:i], rdb); j >= 0 {
 			return nil, fmt.Errorf("%w: nodes %d and %d are one client; each node is a server of its own",
-				core.ErrConfig, j, i)
+				driver.ErrConfig, j, i)
 		}
 		// Behind Sentinel there is no address, but always this in its place.
 		if j := slices.Index(names[:i], names[i]); j >= 0 && names[i] != "FailoverClient" {
 			return nil, fmt.Errorf("%w: nodes %d and %d are both %s; each node is a server of its own",
-				core.ErrConfig, j, i, names[i])
+				driver.ErrConfig, j, i, names[i])
 		}
 	}
 	s := newStore(names, &set)
@@ -201,10 +201,10 @@ func checkNumber(n int) error {
 	switch {
 	case n < 3:
 		return fmt.Errorf("%w: %d nodes; a quorum is of at least 3, better 5: with fewer, no node may fail",
-			core.ErrConfig, n)
+			driver.ErrConfig, n)
 	case n%2 == 0:
 		return fmt.Errorf("%w: %d nodes tolerate no more failures than %d; use an odd number of nodes, at least 3",
-			core.ErrConfig, n, n-1)
+			driver.ErrConfig, n, n-1)
 	}
 	return nil
 }
@@ -234,8 +234,8 @@ func (s *Store) met(i int, id redisstore.Identity) error {
 // sorted list of sentences about what is unsafe, which is empty if all is well. The
 // list has nodes that do not answer, nodes without a vote (after a restart, or because
 // they are the same server as another node), and what [redisstore.Store.Check] finds
-// on each node. The error is [core.ErrConfig] if two nodes are one server, and
-// [core.ErrUnavailable] if fewer than a majority answered. Check is safe for
+// on each node. The error is [driver.ErrConfig] if two nodes are one server, and
+// [driver.ErrUnavailable] if fewer than a majority answered. Check is safe for
 // concurrent use.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	var mu sync.Mutex
@@ -265,7 +265,7 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	for i, p := range s.peers {
 		if err := s.members.leftOut(i, now); err != nil {
 			found = append(found, fmt.Sprintf("%s: %v", p.name, err))
-			if errors.Is(err, core.ErrConfig) {
+			if errors.Is(err, driver.ErrConfig) {
 				twins = errors.Join(twins, fmt.Errorf("%s: %w", p.name, err))
 			}
 		}
@@ -276,7 +276,7 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 		return found, twins
 	case answered < s.majority:
 		return found, fmt.Errorf("%w: %d of %d nodes answered, %d are needed",
-			core.ErrUnavailable, answered, len(s.peers), s.majority)
+			driver.ErrUnavailable, answered, len(s.peers), s.majority)
 	}
 	return found, nil
 }
@@ -439,4 +439,4 @@ func (d *departed) has(owner string) bool {
 	return ok
 }
 
-var _ core.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)

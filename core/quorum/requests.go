@@ -7,16 +7,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
-// Renew implements [core.Store]. A lease is extended when a majority of the nodes has
+// Renew implements [driver.Store]. A lease is extended when a majority of the nodes has
 // extended it (Redlock, "Making the algorithm more reliable: extending the lock"). If
 // a majority answers that the owner does not hold the lock, the lease is lost. If
 // neither has a majority, the renewal has failed, and the caller may try again. Renew
 // does not give the lock back to nodes that have lost it: that would need a new vote.
-func (s *Store) Renew(ctx context.Context, batch []core.Renewal, done func(i int, contended bool, err error)) {
+func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
 	if len(batch) == 0 {
 		return
 	}
@@ -62,7 +62,7 @@ func (s *Store) Renew(ctx context.Context, batch []core.Renewal, done func(i int
 	}
 }
 
-var errClosed = fmt.Errorf("%w: the quorum is closed", core.ErrUnavailable)
+var errClosed = fmt.Errorf("%w: the quorum is closed", driver.ErrUnavailable)
 
 // canvass counts the nodes' answers to a batch of renewals.
 type canvass struct {
@@ -93,7 +93,7 @@ func (c *canvass) count(i int, contended bool, err error) {
 	switch {
 	case err == nil:
 		t.ok++
-	case errors.Is(err, core.ErrNotOwner):
+	case errors.Is(err, driver.ErrNotOwner):
 		t.not++
 	default:
 		t.failed++
@@ -105,12 +105,12 @@ func (c *canvass) count(i int, contended bool, err error) {
 	switch {
 	case t.ok >= most:
 	case t.not >= most:
-		t.verdict = core.ErrNotOwner
+		t.verdict = driver.ErrNotOwner
 	case t.ok+left >= most || t.not+left >= most:
 		return
 	default:
 		t.verdict = fmt.Errorf("%w: %d of %d nodes renewed the lease, %d are needed; %d do not know it, %d failed (%s)",
-			core.ErrUnavailable, t.ok, n, most, t.not, t.failed, t.last)
+			driver.ErrUnavailable, t.ok, n, most, t.not, t.failed, t.last)
 	}
 	t.over = true
 	c.decided <- i
@@ -124,7 +124,7 @@ func (c *canvass) abort(n int, done func(int, bool, error)) {
 		if t := &c.tallies[i]; !t.over {
 			t.over = true
 			t.verdict = fmt.Errorf("%w: %d of %d nodes renewed the lease in time, %d are needed",
-				core.ErrUnavailable, t.ok, len(c.store.peers), c.store.majority)
+				driver.ErrUnavailable, t.ok, len(c.store.peers), c.store.majority)
 			c.decided <- i
 		}
 	}
@@ -135,12 +135,12 @@ func (c *canvass) abort(n int, done func(int, bool, error)) {
 	}
 }
 
-// Release implements [core.Store]. It gives the lock up on all nodes, also on those
+// Release implements [driver.Store]. It gives the lock up on all nodes, also on those
 // that did not answer the acquisition. It succeeds when the lock is gone from a
 // majority. If a majority did not hold the lock for the owner, it returns
-// [core.ErrNotOwner]. In the background the store repeats the request to nodes that do
+// [driver.ErrNotOwner]. In the background the store repeats the request to nodes that do
 // not answer, for as long as the lease lasts.
-func (s *Store) Release(_ context.Context, ask core.ReleaseRequest) error {
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 	s.gone.add(ask.Owner)
 	if ask.Deadline.IsZero() {
 		ask.Deadline = time.Now().Add(s.budget(ask.TTL))
@@ -231,7 +231,7 @@ func (r *returning) overdue() {
 // progress decides the release if that can be done, and sees to what is left on
 // the nodes. Called with r.mu held, after an answer.
 func (r *returning) progress(i int, err error) {
-	failed := err != nil && !errors.Is(err, core.ErrNotOwner)
+	failed := err != nil && !errors.Is(err, driver.ErrNotOwner)
 	if failed {
 		// Whatever the others say, this node still has to give it up, as soon as
 		// it can be reached.
@@ -250,7 +250,7 @@ func (r *returning) decide() bool {
 		switch {
 		case err == nil:
 			yes++
-		case errors.Is(err, core.ErrNotOwner):
+		case errors.Is(err, driver.ErrNotOwner):
 			not++
 		case errors.Is(err, errOpen) && !r.late && !r.store.peers[i].suspected():
 			waiting++
@@ -261,7 +261,7 @@ func (r *returning) decide() bool {
 	case yes >= most:
 		return true
 	case not >= most:
-		r.err = core.ErrNotOwner
+		r.err = driver.ErrNotOwner
 		return true
 	case waiting > 0:
 		return false
@@ -273,6 +273,6 @@ func (r *returning) decide() bool {
 		return false // without those that do not seem to answer it is none
 	}
 	r.err = fmt.Errorf("%w: the lock is gone from %d of %d nodes, %d are needed",
-		core.ErrUnavailable, yes+not, len(r.answers), most)
+		driver.ErrUnavailable, yes+not, len(r.answers), most)
 	return true
 }

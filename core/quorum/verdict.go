@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // verdict is what the answers to a round amount to.
@@ -119,7 +119,7 @@ func (e *election) barred() bool {
 }
 
 // describe fills in the owner that holds the lock instead. Called with e.mu held.
-func (e *election) describe(rep *core.Reply, v verdict) {
+func (e *election) describe(rep *driver.Reply, v verdict) {
 	listed := 0
 	rep.TTL = -1
 	rep.Holder, _ = e.leader()
@@ -151,15 +151,15 @@ func (e *election) complaint() error {
 	n, soon := len(e.seats), 0
 	for i := range e.seats {
 		if err := e.seats[i].err; err != nil {
-			if errors.Is(err, core.ErrNotReady) {
+			if errors.Is(err, driver.ErrNotReady) {
 				soon++
 			}
 			text = append(text, e.store.peers[i].name+": "+err.Error())
 		}
 	}
-	kind := core.ErrUnavailable
+	kind := driver.ErrUnavailable
 	if n-len(text)+soon >= e.store.majority {
-		kind = core.ErrNotReady
+		kind = driver.ErrNotReady
 	}
 	return fmt.Errorf("%w: %d of %d nodes gave no vote, and %d votes are needed (%s)",
 		kind, len(text), n, e.store.majority, strings.Join(text, "; "))
@@ -170,7 +170,7 @@ func (e *election) complaint() error {
 // owners have had the time to give way. The caller should look again when the first of
 // their leases ends, and soon in any case, because owners without a majority give up
 // without an announcement. Called with e.mu held.
-func (e *election) divided(rep *core.Reply) error {
+func (e *election) divided(rep *driver.Reply) error {
 	taken, failed, n := 0, 0, len(e.seats)
 	for i := range e.seats {
 		switch e.seats[i].answer {
@@ -182,7 +182,7 @@ func (e *election) divided(rep *core.Reply) error {
 	}
 	if n-taken >= e.store.majority {
 		return fmt.Errorf("%w: split vote: other owners hold %d of %d nodes, %d gave no vote, and %d votes are needed",
-			core.ErrNotReady, taken, n, failed, e.store.majority)
+			driver.ErrNotReady, taken, n, failed, e.store.majority)
 	}
 	e.describe(rep, split)
 	if rep.TTL < 0 || rep.TTL > maxSplit {

@@ -13,17 +13,18 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
 const lease = 10 * time.Second
 
-func ask(owner string) core.AcquireRequest {
-	return core.AcquireRequest{Key: "k", Owner: owner, TTL: lease, Waiter: "w-" + owner, Late: func(core.Reply, error) {}}
+func ask(owner string) driver.AcquireRequest {
+	return driver.AcquireRequest{Key: "k", Owner: owner, TTL: lease, Waiter: "w-" + owner, Late: func(driver.Reply, error) {}}
 }
 
 // acquire fails the test on an error.
-func acquire(t *testing.T, s *Store, owner string) core.Reply {
+func acquire(t *testing.T, s *Store, owner string) driver.Reply {
 	t.Helper()
 	rep, err := s.Acquire(t.Context(), ask(owner))
 	if err != nil {
@@ -34,7 +35,7 @@ func acquire(t *testing.T, s *Store, owner string) core.Reply {
 
 func free(t *testing.T, s *Store, owner string, token int64) {
 	t.Helper()
-	err := s.Release(t.Context(), core.ReleaseRequest{
+	err := s.Release(t.Context(), driver.ReleaseRequest{
 		Key: "k", Owner: owner, Token: token, TTL: lease, Deadline: time.Now().Add(time.Second),
 	})
 	if err != nil {
@@ -332,12 +333,12 @@ func TestCallersThatLeaveGetTheOutcomeLate(t *testing.T) {
 		for _, f := range nodes {
 			f.latency = 20 * time.Millisecond
 		}
-		late := make(chan core.Reply, 2)
+		late := make(chan driver.Reply, 2)
 		req := ask("a")
-		req.Late = func(rep core.Reply, _ error) { late <- rep }
+		req.Late = func(rep driver.Reply, _ error) { late <- rep }
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := s.Acquire(ctx, req); !errors.Is(err, core.ErrPending) {
+		if _, err := s.Acquire(ctx, req); !errors.Is(err, driver.ErrPending) {
 			t.Fatalf("error is %v, want ErrPending", err)
 		}
 		if rep := <-late; !rep.Granted {
@@ -345,7 +346,7 @@ func TestCallersThatLeaveGetTheOutcomeLate(t *testing.T) {
 		}
 		free(t, s, "a", 0)
 		req.Deadline = time.Now().Add(time.Millisecond)
-		if _, err := s.Acquire(t.Context(), req); !errors.Is(err, core.ErrPending) {
+		if _, err := s.Acquire(t.Context(), req); !errors.Is(err, driver.ErrPending) {
 			t.Fatalf("error is %v, want ErrPending", err)
 		}
 		<-late
@@ -367,8 +368,8 @@ func TestALaggingReleaseIsNotTakenForAHolder(t *testing.T) {
 		for i := 1; i < 5; i++ {
 			nodes[i].set(func(f *fakeNode) { f.latency = 3 * time.Millisecond })
 		}
-		woken := make(chan core.Signal, 9)
-		stop := waiter.Watch("k", time.Now(), func(sig core.Signal) { woken <- sig })
+		woken := make(chan driver.Signal, 9)
+		stop := waiter.Watch("k", time.Now(), func(sig driver.Signal) { woken <- sig })
 		defer stop()
 		go free(t, holder, "x", rep.Token)
 		// Node 0 says so first; the others still are held when they are asked.
@@ -425,7 +426,7 @@ func TestRenewalIsDecidedByTheMajority(t *testing.T) {
 				defer cancel()
 				var got [2]int
 				begin := time.Now()
-				s.Renew(ctx, []core.Renewal{{Key: "k", Owner: "a", TTL: lease}, {Key: "other", Owner: "a", TTL: lease}},
+				s.Renew(ctx, []driver.Renewal{{Key: "k", Owner: "a", TTL: lease}, {Key: "other", Owner: "a", TTL: lease}},
 					func(i int, _ bool, err error) {
 						got[i]++
 						if !errors.Is(err, c.want) || errors.Is(err, core.ErrNotOwner) != (c.want == core.ErrNotOwner) { //nolint:errorlint // which case it is
@@ -470,7 +471,7 @@ func TestReleaseIsDecidedByTheMajority(t *testing.T) {
 						nodes[i].hold("k", "a", 1, lease)
 					}
 				}
-				err := s.Release(t.Context(), core.ReleaseRequest{
+				err := s.Release(t.Context(), driver.ReleaseRequest{
 					Key: "k", Owner: "a", Token: 1, TTL: lease, Deadline: time.Now().Add(time.Second),
 				})
 				if !errors.Is(err, c.want) {
@@ -541,7 +542,7 @@ func TestOneReleaseWakesOnceOrTwice(t *testing.T) {
 		s := storeOn(t, nodes)
 		var got []string
 		var mu sync.Mutex
-		stop := s.Watch("k", time.Now(), func(sig core.Signal) {
+		stop := s.Watch("k", time.Now(), func(sig driver.Signal) {
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, sig.Next)

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 // first announcement may have reached some nodes before the release.
 type watch struct {
 	store *Store
-	wake  func(core.Signal)
+	wake  func(driver.Signal)
 
 	mu    sync.Mutex
 	over  bool
@@ -39,9 +39,9 @@ type announcement struct {
 	count int
 }
 
-// Watch implements [core.Store]. It listens on all nodes: wake is called for the first
+// Watch implements [driver.Store]. It listens on all nodes: wake is called for the first
 // announcement of a release, and once more when a majority has announced it.
-func (s *Store) Watch(key string, since time.Time, wake func(core.Signal)) (stop func()) {
+func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	w := &watch{store: s, wake: wake, pause: minLook}
 	stops := make([]func(), len(s.peers))
 	for i, p := range s.peers {
@@ -94,7 +94,7 @@ func (w *watch) told(owner, list string) {
 	}
 	a.count++
 	news := !w.over && (a.count == 1 || a.count == w.store.majority)
-	signal := core.Signal{Next: a.list}
+	signal := driver.Signal{Next: a.list}
 	w.mu.Unlock()
 	if news {
 		w.wake(signal)
@@ -125,6 +125,6 @@ func (w *watch) look() {
 	w.armed = false
 	w.mu.Unlock()
 	if !over {
-		w.wake(core.Signal{})
+		w.wake(driver.Signal{})
 	}
 }

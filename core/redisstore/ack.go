@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // ack holds how many replicas must acknowledge a write, and within which time.
@@ -24,8 +24,8 @@ type ack struct {
 
 // Replicas makes each acquisition wait until at least n replicas have the lock, for at
 // most the duration within. If fewer acknowledge it, the store releases the lock and
-// returns [core.ErrNotReplicated]. For n below 1 or within below 1 ms, [New] returns
-// [core.ErrConfig]. Default: the store does not ask the replicas, because that costs
+// returns [driver.ErrNotReplicated]. For n below 1 or within below 1 ms, [New] returns
+// [driver.ErrConfig]. Default: the store does not ask the replicas, because that costs
 // the round trip to them. Source: the Redis command WAIT.
 //
 // The option shortens the time in which a failover can lose a lock. It prevents the
@@ -34,7 +34,7 @@ type ack struct {
 func Replicas(n int, within time.Duration) Option {
 	return func(s *settings) {
 		if n < 1 || within < time.Millisecond {
-			s.err = fmt.Errorf("%w: Replicas(%d, %v): at least 1 replica and 1ms", core.ErrConfig, n, within)
+			s.err = fmt.Errorf("%w: Replicas(%d, %v): at least 1 replica and 1ms", driver.ErrConfig, n, within)
 			return
 		}
 		s.ack.replicas, s.ack.within = n, within
@@ -43,7 +43,7 @@ func Replicas(n int, within time.Duration) Option {
 
 // ReplicatedRenewals makes each renewal wait for the replicas of [Replicas] too. A
 // renewal that too few replicas acknowledge has failed; the locker tries again until
-// the lease ends. Without Replicas, [New] returns [core.ErrConfig]. Default: renewals
+// the lease ends. Without Replicas, [New] returns [driver.ErrConfig]. Default: renewals
 // do not wait; a renewal that a failover loses is noticed at the next renewal.
 func ReplicatedRenewals() Option {
 	return func(s *settings) { s.ack.renewals = true }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -23,7 +24,7 @@ func hanging(t *testing.T) (*Store, *redistest.Server) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	if _, err := s.Acquire(t.Context(), core.AcquireRequest{Key: "warm", Owner: "o", TTL: time.Minute}); err != nil {
+	if _, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "warm", Owner: "o", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	srv.ResetStats(t)
@@ -32,7 +33,7 @@ func hanging(t *testing.T) (*Store, *redistest.Server) {
 	t.Cleanup(all.Wait)
 	for i := range maxLanes {
 		all.Go(func() {
-			ask := core.AcquireRequest{Key: fmt.Sprint("lane", i), Owner: "o", TTL: time.Minute}
+			ask := driver.AcquireRequest{Key: fmt.Sprint("lane", i), Owner: "o", TTL: time.Minute}
 			if _, err := s.Acquire(context.Background(), ask); err != nil {
 				t.Error(err)
 			}
@@ -77,18 +78,18 @@ func TestRequestsWhoseCallersHaveLeftAreNotSent(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	type outcome struct {
-		rep core.Reply
+		rep driver.Reply
 		err error
 	}
 	late := make(chan outcome, n)
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			_, err := s.Acquire(ctx, core.AcquireRequest{
+			_, err := s.Acquire(ctx, driver.AcquireRequest{
 				Key: fmt.Sprint("k", i), Owner: "o", TTL: time.Minute,
-				Late: func(rep core.Reply, err error) { late <- outcome{rep, err} },
+				Late: func(rep driver.Reply, err error) { late <- outcome{rep, err} },
 			})
-			if !errors.Is(err, core.ErrPending) {
+			if !errors.Is(err, driver.ErrPending) {
 				t.Errorf("a caller that leaves got %v", err)
 			}
 		})
@@ -129,7 +130,7 @@ func TestAReleaseThatWasNotSentInTimeIsDoneLater(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range maxLanes {
 		all.Go(func() {
-			_, _ = s.Acquire(context.Background(), core.AcquireRequest{Key: fmt.Sprint("again", i), Owner: "o", TTL: time.Minute})
+			_, _ = s.Acquire(context.Background(), driver.AcquireRequest{Key: fmt.Sprint("again", i), Owner: "o", TTL: time.Minute})
 		})
 		underWay(t, s, i+1)
 	}

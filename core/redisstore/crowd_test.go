@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -93,17 +94,17 @@ func TestAReleasingLockerDoesNotGetIntoAFullList(t *testing.T) {
 			}
 			owner, key := strings.Repeat("r", 32), "k "+name
 			heard := make(chan string, 2)
-			defer store.Watch(key, time.Now(), func(s core.Signal) { heard <- s.Next })()
+			defer store.Watch(key, time.Now(), func(s driver.Signal) { heard <- s.Next })()
 			if next := <-heard; next != "" { // the subscription is confirmed
 				t.Fatalf("heard of %q before the release", next)
 			}
-			reply, err := store.Acquire(t.Context(), core.AcquireRequest{
+			reply, err := store.Acquire(t.Context(), driver.AcquireRequest{
 				Key: key, Owner: owner + ":1", TTL: time.Minute, Rest: strings.Join(names, ","),
 			})
 			if err != nil || !reply.Granted {
 				t.Fatal(reply, err)
 			}
-			err = store.Release(t.Context(), core.ReleaseRequest{
+			err = store.Release(t.Context(), driver.ReleaseRequest{
 				Key: key, Owner: owner + ":1", Token: reply.Token, TTL: time.Minute, Waiter: owner,
 				Deadline: time.Now().Add(time.Minute),
 			})

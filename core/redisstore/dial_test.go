@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -38,9 +39,9 @@ var errMaybe = errors.New("the server may have been asked")
 // acquire takes a lock for an owner of its own, with so much time for it. Its error is
 // errMaybe if the lock may have been taken nevertheless.
 func acquire(ctx context.Context, s *Store, key string, within time.Duration) error {
-	rep, err := s.Acquire(ctx, core.AcquireRequest{
+	rep, err := s.Acquire(ctx, driver.AcquireRequest{
 		Key: key, Owner: key + ":1", TTL: 30 * time.Second, Deadline: time.Now().Add(within),
-		Late: func(core.Reply, error) {},
+		Late: func(driver.Reply, error) {},
 	})
 	switch {
 	case err != nil && rep.Ambiguous:
@@ -97,7 +98,7 @@ func TestADialThatHangsIsBoundedByTheStore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			stop := s.Watch("k", time.Now(), func(core.Signal) {}) // a subscription hangs too
+			stop := s.Watch("k", time.Now(), func(driver.Signal) {}) // a subscription hangs too
 			begin := time.Now()
 			err = acquire(t.Context(), s, "k", 8*time.Second)
 			if !errors.Is(err, core.ErrUnavailable) || errors.Is(err, errMaybe) {
@@ -165,11 +166,11 @@ func TestRefusedDialsDoNotMakeThePoolWait(t *testing.T) {
 	renew := func() (failure error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		s.Renew(ctx, []core.Renewal{{Key: "k", Owner: "k:1", TTL: 30 * time.Second}}, func(_ int, _ bool, err error) { failure = err })
+		s.Renew(ctx, []driver.Renewal{{Key: "k", Owner: "k:1", TTL: 30 * time.Second}}, func(_ int, _ bool, err error) { failure = err })
 		return failure
 	}
 	free := func(within time.Duration) error {
-		return s.Release(t.Context(), core.ReleaseRequest{Key: "k", Owner: "x:1", Deadline: time.Now().Add(within)})
+		return s.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "x:1", Deadline: time.Now().Add(within)})
 	}
 	for range 20 {
 		away.Store(true)

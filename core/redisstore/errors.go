@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // fate is what is known of a command that returned an error.
@@ -67,7 +67,7 @@ func fateOf(err error) fate {
 	}
 	var op *net.OpError
 	switch {
-	case errors.Is(err, core.ErrConfig): // of introduce
+	case errors.Is(err, driver.ErrConfig): // of introduce
 		return refused
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout),
 		errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed), errors.Is(err, errShut):
@@ -92,23 +92,23 @@ func wrap(err error) error {
 		return nil
 	}
 	if fateOf(err) == notReady {
-		return fmt.Errorf("%w: %w", core.ErrNotReady, err)
+		return fmt.Errorf("%w: %w", driver.ErrNotReady, err)
 	}
 	text := err.Error()
 	switch right := missing(text); {
 	case strings.HasPrefix(text, "WRONGTYPE "):
-		return fmt.Errorf("%w: the key in Redis is not a lock of this library: %w", core.ErrKeyOccupied, err)
+		return fmt.Errorf("%w: the key in Redis is not a lock of this library: %w", driver.ErrKeyOccupied, err)
 	case right != "":
 		return fmt.Errorf("%w: the Redis user lacks a right: %s (docs/operations.md lists what is needed): %w",
-			core.ErrUnavailable, right, err)
+			driver.ErrUnavailable, right, err)
 	case strings.HasPrefix(text, "ERR bad lua script for redis cluster"): // of the same proxy
 		return fmt.Errorf("%w: this proxy does not accept the library's scripts: set its parameter script_check_enable to 0, "+
-			"or use the direct connection (docs/operations.md): %w", core.ErrUnavailable, err)
+			"or use the direct connection (docs/operations.md): %w", driver.ErrUnavailable, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		// A bound of ours, not the caller's deadline: do not let it look so.
-		return fmt.Errorf("%w: no answer in time: %s", core.ErrUnavailable, text)
+		return fmt.Errorf("%w: no answer in time: %s", driver.ErrUnavailable, text)
 	}
-	return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }
 
 // What servers say when a user may not do something. For a command inside a script

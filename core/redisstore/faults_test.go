@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -340,21 +341,21 @@ func TestLateRequestsFreeReviveAndShortenNothing(t *testing.T) {
 	}
 	defer store.Close()
 	ctx := t.Context()
-	acquire := func(owner string, ttl time.Duration) core.Reply {
+	acquire := func(owner string, ttl time.Duration) driver.Reply {
 		t.Helper()
-		rep, err := store.Acquire(ctx, core.AcquireRequest{Key: "k", Owner: owner, TTL: ttl})
+		rep, err := store.Acquire(ctx, driver.AcquireRequest{Key: "k", Owner: owner, TTL: ttl})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return rep
 	}
 	free := func(owner string) error {
-		return store.Release(ctx, core.ReleaseRequest{
+		return store.Release(ctx, driver.ReleaseRequest{
 			Key: "k", Owner: owner, TTL: time.Minute, Deadline: time.Now().Add(time.Second),
 		})
 	}
 	renew := func(owner string, ttl time.Duration) (got error) {
-		store.Renew(ctx, []core.Renewal{{Key: "k", Owner: owner, TTL: ttl}}, func(_ int, _ bool, err error) { got = err })
+		store.Renew(ctx, []driver.Renewal{{Key: "k", Owner: owner, TTL: ttl}}, func(_ int, _ bool, err error) { got = err })
 		return got
 	}
 	left := func() time.Duration { return rdb.PTTL(ctx, "interlock:{k}").Val() }

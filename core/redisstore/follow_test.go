@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -65,12 +66,12 @@ func hold(t *testing.T, s *Store, key string) {
 	if err := acquire(t.Context(), s, key, 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	s.Renew(t.Context(), []core.Renewal{{Key: key, Owner: key + ":1", TTL: 30 * time.Second}}, func(_ int, _ bool, err error) {
+	s.Renew(t.Context(), []driver.Renewal{{Key: key, Owner: key + ":1", TTL: 30 * time.Second}}, func(_ int, _ bool, err error) {
 		if err != nil {
 			t.Error(err)
 		}
 	})
-	stop := s.Watch(key, time.Now(), func(core.Signal) {})
+	stop := s.Watch(key, time.Now(), func(driver.Signal) {})
 	t.Cleanup(stop)
 }
 

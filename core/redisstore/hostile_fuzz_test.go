@@ -21,7 +21,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -254,12 +254,12 @@ var calls = []struct {
 	call func(*redisstore.Store) (int64, error)
 }{
 	{"Acquire", func(s *redisstore.Store) (int64, error) {
-		late := make(chan core.Reply, 2)
-		rep, err := s.Acquire(context.Background(), core.AcquireRequest{
+		late := make(chan driver.Reply, 2)
+		rep, err := s.Acquire(context.Background(), driver.AcquireRequest{
 			Key: "k", Owner: "a:1", TTL: time.Minute, Waiter: "a", Deadline: soon(),
-			Late: func(r core.Reply, _ error) { late <- r },
+			Late: func(r driver.Reply, _ error) { late <- r },
 		})
-		if errors.Is(err, core.ErrPending) {
+		if errors.Is(err, driver.ErrPending) {
 			rep = <-late
 		}
 		if rep.Granted && rep.Token <= 2 {
@@ -268,7 +268,7 @@ var calls = []struct {
 		return granted(rep.Granted, rep.Token), err
 	}},
 	{"Release", func(s *redisstore.Store) (int64, error) {
-		return 0, s.Release(context.Background(), core.ReleaseRequest{Key: "k", Owner: "a:1", Token: 5, Remember: true, Deadline: soon()})
+		return 0, s.Release(context.Background(), driver.ReleaseRequest{Key: "k", Owner: "a:1", Token: 5, Remember: true, Deadline: soon()})
 	}},
 	{"Renew", func(s *redisstore.Store) (int64, error) { return renewBy(s, false) }},
 	{"Renew asked", func(s *redisstore.Store) (int64, error) { return renewBy(s, true) }},
@@ -278,7 +278,7 @@ var calls = []struct {
 			ID: "id", Token: "t", Lease: time.Minute, Retention: time.Hour, Tombstone: true, Waits: true, Deadline: soon(),
 			Late: func(r idempotency.ClaimReply, _ error) { late <- r },
 		})
-		if errors.Is(err, core.ErrPending) {
+		if errors.Is(err, driver.ErrPending) {
 			rep = <-late
 		}
 		if rep.State == idempotency.StateGranted && rep.Generation < 1 {
@@ -318,7 +318,7 @@ func granted(yes bool, token int64) int64 {
 func renewBy(s *redisstore.Store, asked bool) (n int64, err error) {
 	ctx, cancel := bounded(40 * time.Millisecond)
 	defer cancel()
-	s.Renew(ctx, []core.Renewal{{Key: "k", Owner: "a:1", TTL: time.Minute, Asked: asked}}, func(_ int, contended bool, e error) {
+	s.Renew(ctx, []driver.Renewal{{Key: "k", Owner: "a:1", TTL: time.Minute, Asked: asked}}, func(_ int, contended bool, e error) {
 		if err = e; err == nil {
 			n = 1
 		}
@@ -407,7 +407,7 @@ func FuzzMessages(f *testing.F) {
 			t.Fatal(err)
 		}
 		over := make(chan struct{}, 1)
-		stop := store.Watch("k", time.Now(), func(s core.Signal) {
+		stop := store.Watch("k", time.Now(), func(s driver.Signal) {
 			if s.Next == "over" {
 				select {
 				case over <- struct{}{}:

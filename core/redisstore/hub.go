@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 const (
@@ -51,7 +51,7 @@ type hub struct {
 // telling is a signal for a watcher.
 type telling struct {
 	*watcher
-	signal core.Signal
+	signal driver.Signal
 }
 
 // unlock releases the mutex and then sends the signals that were collected under it.
@@ -77,7 +77,7 @@ type topic struct {
 	last      string    // what it said
 }
 
-type watcher struct{ wake func(core.Signal) }
+type watcher struct{ wake func(driver.Signal) }
 
 // line is a subscription connection to one server.
 type line struct {
@@ -99,7 +99,7 @@ func newHub(s *Store) *hub {
 }
 
 // watch implements Store.Watch for a channel.
-func (h *hub) watch(channel string, since time.Time, wake func(core.Signal)) (stop func()) {
+func (h *hub) watch(channel string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	w := &watcher{wake}
 	h.mu.Lock()
 	defer h.unlock()
@@ -132,7 +132,7 @@ func (h *hub) watch(channel string, since time.Time, wake func(core.Signal)) (st
 
 // tell has watchers woken, all of a topic or only one. Called with h.mu held.
 func (h *hub) tell(t *topic, next string, only *watcher) {
-	signal := core.Signal{Next: next}
+	signal := driver.Signal{Next: next}
 	if only != nil {
 		h.told = append(h.told, telling{only, signal})
 		return

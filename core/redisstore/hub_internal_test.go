@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -32,7 +32,7 @@ func TestContendedKeysAreForgottenWithoutTheRightToSubscribe(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	for i := range n {
-		s.Watch(fmt.Sprint("k", i), time.Now(), func(core.Signal) {})()
+		s.Watch(fmt.Sprint("k", i), time.Now(), func(driver.Signal) {})()
 	}
 	s.hub.mu.Lock()
 	for _, topic := range s.hub.topics {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency"
 )
 
@@ -80,9 +80,9 @@ func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 	r.start()
 	if !r.wait(ctx, ask.Deadline) {
 		if ctx.Err() != nil {
-			return idempotency.ClaimReply{}, fmt.Errorf("%w: %w", core.ErrPending, context.Cause(ctx))
+			return idempotency.ClaimReply{}, fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
 		}
-		return idempotency.ClaimReply{}, core.ErrPending
+		return idempotency.ClaimReply{}, driver.ErrPending
 	}
 	return r.reply()
 }
@@ -168,7 +168,7 @@ func (r *claimRequest) reply() (idempotency.ClaimReply, error) {
 		}
 		if r.unacked {
 			rep.Ambiguous = true // the caller does not have it, the server says otherwise
-			return rep, core.ErrNotReplicated
+			return rep, driver.ErrNotReplicated
 		}
 		rep.State, rep.Generation = idempotency.StateGranted, generation
 	case state == "in-flight" && len(words) == 3:
@@ -229,11 +229,11 @@ func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
 	case err != nil:
 		return err
 	case word == "lost":
-		return core.ErrNotOwner
+		return driver.ErrNotOwner
 	case word != "marked":
 		return wrapRecord(errReply)
 	case r.unacked:
-		return core.ErrNotReplicated
+		return driver.ErrNotReplicated
 	}
 	return nil
 }
@@ -241,7 +241,7 @@ func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
 // word waits for a reply that is one.
 func (r *request) word(ctx context.Context) (string, error) {
 	if !r.wait(ctx, r.deadline) {
-		return "", fmt.Errorf("%w: no answer in time", core.ErrUnavailable)
+		return "", fmt.Errorf("%w: no answer in time", driver.ErrUnavailable)
 	}
 	if r.err != nil {
 		return "", wrapRecord(r.err)
@@ -284,7 +284,7 @@ func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (idem
 	}
 	s.startWith(ctx, &r.request, ask.Release)
 	if !r.wait(ctx, r.deadline) {
-		return idempotency.CommitReply{}, fmt.Errorf("%w: no answer in time", core.ErrUnavailable)
+		return idempotency.CommitReply{}, fmt.Errorf("%w: no answer in time", driver.ErrUnavailable)
 	}
 	if r.err != nil {
 		return idempotency.CommitReply{}, wrapRecord(r.err)
@@ -318,7 +318,7 @@ func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) err
 	case err != nil:
 		return err
 	case word == "lost" && !r.ambiguous:
-		return core.ErrNotOwner
+		return driver.ErrNotOwner
 	case word != "lost" && word != "abandoned":
 		return wrapRecord(errReply)
 	}
@@ -366,7 +366,7 @@ func (s *Store) Forget(ctx context.Context, id string) error {
 
 // Await implements [idempotency.Store].
 func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
-	return s.hub.watch(completionOf(s.names.record(id)), since, func(core.Signal) { wake() })
+	return s.hub.watch(completionOf(s.names.record(id)), since, func(driver.Signal) { wake() })
 }
 
 // Extend implements [idempotency.Store]. As with locks, it renews leases on different
@@ -438,7 +438,7 @@ func (s *Store) extendOn(
 			case err != nil:
 				done(i, wrapRecord(err))
 			case word == "lost":
-				done(i, core.ErrNotOwner)
+				done(i, driver.ErrNotOwner)
 			case word == "renewed", word == "done":
 				done(i, nil)
 			default:
@@ -513,7 +513,7 @@ func wrapRecord(err error) error {
 		return fmt.Errorf("%w: %w", idempotency.ErrDamaged, err)
 	}
 	if errors.Is(err, errReply) {
-		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
 	return wrap(err)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 //go:embed lua/propose.lua
@@ -53,18 +53,18 @@ type Identity struct {
 // nothing. On each new connection the node calls met with the identity of the server,
 // before the connection can carry a vote. If met returns an error, the node does not
 // use the connection. met must be safe for concurrent use. For any other client
-// NewNode returns [core.ErrConfig].
+// NewNode returns [driver.ErrConfig].
 func NewNode(rdb redis.UniversalClient, met func(Identity) error, opts ...Option) (*Node, error) {
 	c, ok := rdb.(*redis.Client)
 	if !ok || c == nil {
 		return nil, fmt.Errorf("%w: a node of a quorum is one server: use a *redis.Client that is not nil, not %T",
-			core.ErrConfig, rdb)
+			driver.ErrConfig, rdb)
 	}
 	n := &Node{met: met}
 	store, err := New(rdb, append(opts[:len(opts):len(opts)], func(s *settings) {
 		s.greet, s.patience = n.greet, nodePatience
 		if s.ack.replicas > 0 {
-			s.err = fmt.Errorf("%w: Replicas: a quorum asks masters, not their replicas", core.ErrConfig)
+			s.err = fmt.Errorf("%w: Replicas: a quorum asks masters, not their replicas", driver.ErrConfig)
 		}
 	})...)
 	if err != nil {
@@ -138,7 +138,7 @@ func identityOf(info string) (Identity, error) {
 	}
 	if id.RunID == "" {
 		// Without it a restart cannot be seen, and then it must not vote.
-		return id, fmt.Errorf("%w: INFO server says no run_id", core.ErrUnavailable)
+		return id, fmt.Errorf("%w: INFO server says no run_id", driver.ErrUnavailable)
 	}
 	return id, nil
 }
@@ -167,14 +167,14 @@ func (n *Node) Check(ctx context.Context) ([]string, error) { return n.store.Che
 func (n *Node) Close() error { return n.store.Close() }
 
 // Renew is [Store.Renew] for the node's server.
-func (n *Node) Renew(ctx context.Context, batch []core.Renewal, done func(i int, contended bool, err error)) {
+func (n *Node) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
 	n.store.Renew(ctx, batch, done)
 }
 
 // Watch is [Store.Watch], except that wake receives the owner that gave the lock up and
 // the list of waiters. Both are empty when the node may have missed a release.
 func (n *Node) Watch(key string, since time.Time, wake func(owner, next string)) (stop func()) {
-	return n.store.Watch(key, since, func(s core.Signal) {
+	return n.store.Watch(key, since, func(s driver.Signal) {
 		owner, next, _ := strings.Cut(s.Next, " ")
 		wake(owner, next)
 	})
@@ -187,7 +187,7 @@ type Proposal struct {
 	// Token must be above every token that the node has seen for the key, also
 	// above an earlier proposal of the same owner, which it replaces.
 	Token int64
-	// Waiter and Rest have the meaning of [core.AcquireRequest].
+	// Waiter and Rest have the meaning of [driver.AcquireRequest].
 	Waiter, Rest string
 	// Deadline is the time after which the node sends nothing.
 	Deadline time.Time
@@ -205,7 +205,7 @@ type Vote struct {
 	Holder string
 	// TTL is the rest of the holder's lease. It is negative if unknown.
 	TTL time.Duration
-	// Listed has the meaning of [core.Reply].
+	// Listed has the meaning of [driver.Reply].
 	Listed bool
 	// Clock is the node's time, in µs since 1970; zero if it did not answer.
 	Clock int64
@@ -285,7 +285,7 @@ type Withdrawal struct {
 	TTL time.Duration
 	// Limit, unless zero, keeps what the owner holds by a proposal above it.
 	Limit int64
-	// Waiter has the meaning of [core.ReleaseRequest].
+	// Waiter has the meaning of [driver.ReleaseRequest].
 	Waiter string
 	// Quiet suppresses the announcement of the release.
 	Quiet bool
@@ -294,7 +294,7 @@ type Withdrawal struct {
 }
 
 // Withdraw gives up a lock. It calls done exactly once, from any goroutine, with nil,
-// [core.ErrNotOwner] or the error of a request that failed.
+// [driver.ErrNotOwner] or the error of a request that failed.
 func (n *Node) Withdraw(w Withdrawal, done func(error)) {
 	r := &withdrawal{ask: w}
 	lock, publish := n.store.names.lock(w.Key), n.store.announce.command()
@@ -334,7 +334,7 @@ func (r *withdrawal) outcome() error {
 	case err != nil:
 		return wrap(err)
 	case n == 0 && !r.ambiguous:
-		return core.ErrNotOwner
+		return driver.ErrNotOwner
 	}
 	// "Not the owner" after a try whose reply was lost: that try gave it up.
 	return nil

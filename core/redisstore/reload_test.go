@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -65,7 +66,7 @@ func TestARefusedNodeOfAClusterIsUnavailableOnlyByATopologyOfAfterTheRefusal(t *
 	addr := after.Addr()
 	cluster.addr.Store(&addr)
 	for _, within := range []time.Duration{10 * time.Second, 0} {
-		ask := core.AcquireRequest{Key: within.String(), Owner: "k:1", TTL: 30 * time.Second, Late: func(core.Reply, error) {}}
+		ask := driver.AcquireRequest{Key: within.String(), Owner: "k:1", TTL: 30 * time.Second, Late: func(driver.Reply, error) {}}
 		if within > 0 {
 			ask.Deadline = time.Now().Add(within)
 		}
@@ -109,7 +110,7 @@ func TestANodeThatStaysDownIsUnavailableOnceTheTopologyWasReadAgain(t *testing.T
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	begin := time.Now()
-	if err := acquire(ctx, s, "k", time.Minute); !errors.Is(err, core.ErrUnavailable) || errors.Is(err, core.ErrPending) {
+	if err := acquire(ctx, s, "k", time.Minute); !errors.Is(err, core.ErrUnavailable) || errors.Is(err, driver.ErrPending) {
 		t.Error(err)
 	}
 	t.Logf("unavailable after %v", time.Since(begin))

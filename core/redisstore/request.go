@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 const (
@@ -250,7 +250,7 @@ var errReply = errors.New("interlock: a script's reply has an unknown form")
 // acquireRequest is a request to take a lock, with room for its arguments.
 type acquireRequest struct {
 	request
-	ask    core.AcquireRequest
+	ask    driver.AcquireRequest
 	keys   [2]string
 	ms     [2]int64 // lease, fence's
 	values [10]any
@@ -271,18 +271,18 @@ func newAcquireRequest() *acquireRequest {
 // releaseRequest is a request to give up a lock, likewise.
 type releaseRequest struct {
 	request
-	ask    core.ReleaseRequest
+	ask    driver.ReleaseRequest
 	names  [2]string // lock, fence
 	ms     int64     // fence's
 	values [10]any
 }
 
 // reply makes the caller's reply of what the script returned.
-func (r *acquireRequest) reply() (core.Reply, error) {
-	rep := core.Reply{Sent: r.first, Ambiguous: r.ambiguous}
+func (r *acquireRequest) reply() (driver.Reply, error) {
+	rep := driver.Reply{Sent: r.first, Ambiguous: r.ambiguous}
 	if r.err != nil {
 		err := wrap(r.err)
-		if errors.Is(err, core.ErrKeyOccupied) {
+		if errors.Is(err, driver.ErrKeyOccupied) {
 			r.store.sayOccupied(r.ask.Key)
 		}
 		return rep, err
@@ -293,7 +293,7 @@ func (r *acquireRequest) reply() (core.Reply, error) {
 		// replies ever get out of step, it must not look like a grant.
 		if v > 2 && r.unacked {
 			rep.Ambiguous = true // the caller does not have it, the server says otherwise
-			return rep, core.ErrNotReplicated
+			return rep, driver.ErrNotReplicated
 		}
 		if v > 2 {
 			rep.Granted, rep.Token = true, v

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // minMajor is the first version of Redis that has all that the scripts use
@@ -102,7 +102,7 @@ func recent(version string) error {
 		return nil
 	}
 	return fmt.Errorf("meeting the server: %w",
-		fmt.Errorf("%w: Redis %s is too old: the scripts need %d.0 or newer", core.ErrConfig, version, minMajor))
+		fmt.Errorf("%w: Redis %s is too old: the scripts need %d.0 or newer", driver.ErrConfig, version, minMajor))
 }
 
 // fieldsOf reads the answer to HELLO: a map, in RESP2 a list of names and values.

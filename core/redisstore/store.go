@@ -15,13 +15,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // fenceTime is how much longer than its lease the last token of a key is
 // remembered. It covers clocks that disagree by that much after a failover.
 const fenceTime = time.Minute
 
-// Store keeps locks and idempotency records in Redis. It implements [core.Store] and
+// Store keeps locks and idempotency records in Redis. It implements [driver.Store] and
 // [idempotency.Store], and is safe for concurrent use. [New] makes one; the zero value
 // does not work. Close it after the lockers and engines that use it.
 type Store struct {
@@ -72,11 +73,11 @@ type settings struct {
 
 // Prefix sets the text with which the names of all keys and channels begin. Lockers
 // exclude each other only under the same prefix. If p is empty or contains a brace,
-// [New] returns [core.ErrConfig]. Default: "interlock".
+// [New] returns [driver.ErrConfig]. Default: "interlock".
 func Prefix(p string) Option {
 	return func(s *settings) {
 		if p == "" || strings.ContainsAny(p, "{}") {
-			s.err = fmt.Errorf("%w: Prefix(%q): must not be empty nor contain braces, which mark the hash tag", core.ErrConfig, p)
+			s.err = fmt.Errorf("%w: Prefix(%q): must not be empty nor contain braces, which mark the hash tag", driver.ErrConfig, p)
 			return
 		}
 		s.prefix = p
@@ -94,11 +95,11 @@ func Logger(l *slog.Logger) Option {
 
 // Timeout limits each try of a request, from writing it to reading its reply. With
 // [Replicas], the time for the replicas is added. Renewals have their own limit, a
-// sixth of the lease. For d below 10 ms, [New] returns [core.ErrConfig]. Default: 1 s.
+// sixth of the lease. For d below 10 ms, [New] returns [driver.ErrConfig]. Default: 1 s.
 func Timeout(d time.Duration) Option {
 	return func(s *settings) {
 		if d < 10*time.Millisecond {
-			s.err = fmt.Errorf("%w: Timeout(%v): must be at least 10ms", core.ErrConfig, d)
+			s.err = fmt.Errorf("%w: Timeout(%v): must be at least 10ms", driver.ErrConfig, d)
 			return
 		}
 		s.timeout = d
@@ -109,7 +110,7 @@ func Timeout(d time.Duration) Option {
 // or for a Cluster. It copies the options of the client to make its own connections,
 // and sends nothing. New ignores an [Option] that is nil.
 //
-// It returns [core.ErrConfig] for a bad option, a nil client, a Ring (which has no
+// It returns [driver.ErrConfig] for a bad option, a nil client, a Ring (which has no
 // master to ask), and a client of an unknown type.
 //
 // New logs one warning for each client that reads from replicas, or whose ReadTimeout
@@ -132,7 +133,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	case set.err != nil:
 		return nil, set.err
 	case set.ack.renewals && set.ack.replicas == 0:
-		return nil, fmt.Errorf("%w: ReplicatedRenewals without Replicas, which says how many", core.ErrConfig)
+		return nil, fmt.Errorf("%w: ReplicatedRenewals without Replicas, which says how many", driver.ErrConfig)
 	}
 	s := &Store{
 		names: names{set.prefix}, log: set.log, ack: set.ack,
@@ -175,18 +176,18 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		s.announce.sharded.Store(true)
 	case *redis.Ring:
 		return nil, fmt.Errorf("%w: a Ring spreads keys over unrelated servers by itself and may move them at any time; "+
-			"use a Client, a FailoverClient or a ClusterClient", core.ErrConfig)
+			"use a Client, a FailoverClient or a ClusterClient", driver.ErrConfig)
 	case nil:
 		return nil, errNil
 	default:
 		return nil, fmt.Errorf("%w: unknown client %T; use *redis.Client (also of NewFailoverClient) or *redis.ClusterClient",
-			core.ErrConfig, rdb)
+			driver.ErrConfig, rdb)
 	}
 	s.hub = newHub(s)
 	return s, nil
 }
 
-var errNil = fmt.Errorf("%w: the redis client is nil; redis.NewUniversalClient makes one", core.ErrConfig)
+var errNil = fmt.Errorf("%w: the redis client is nil; redis.NewUniversalClient makes one", driver.ErrConfig)
 
 // Close closes the store's connections. Requests under way return errors. The client
 // that was given to [New] stays open. A second call returns nil.
@@ -214,8 +215,8 @@ func (s *Store) Close() error {
 	return errors.Join(s.single.Close(), s.renewSingle.Close())
 }
 
-// Acquire implements [core.Store].
-func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Reply, error) {
+// Acquire implements [driver.Store].
+func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
 	r, _ := s.acquires.Get().(*acquireRequest)
 	if r == nil {
 		r = newAcquireRequest()
@@ -228,18 +229,18 @@ func (s *Store) Acquire(ctx context.Context, ask core.AcquireRequest) (core.Repl
 	r.start()
 	if !r.wait(ctx, ask.Deadline) {
 		if ctx.Err() != nil {
-			return core.Reply{}, fmt.Errorf("%w: %w", core.ErrPending, context.Cause(ctx))
+			return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
 		}
-		return core.Reply{}, core.ErrPending
+		return driver.Reply{}, driver.ErrPending
 	}
 	rep, err := r.reply()
-	r.ask = core.AcquireRequest{}
+	r.ask = driver.AcquireRequest{}
 	s.acquires.Put(r)
 	return rep, err
 }
 
-// Release implements [core.Store].
-func (s *Store) Release(ctx context.Context, ask core.ReleaseRequest) error {
+// Release implements [driver.Store].
+func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) error {
 	r, _ := s.releases.Get().(*releaseRequest)
 	if r == nil {
 		r = &releaseRequest{request: request{done: make(chan struct{}, 1)}}
@@ -262,7 +263,7 @@ func (s *Store) Release(ctx context.Context, ask core.ReleaseRequest) error {
 	s.startTogether(ctx, &r.request)
 	r.wait(context.Background(), time.Time{}) // the request ends by its own bounds
 	err := s.released(r)
-	r.ask = core.ReleaseRequest{}
+	r.ask = driver.ReleaseRequest{}
 	s.releases.Put(r)
 	return err
 }
@@ -300,19 +301,19 @@ func (s *Store) sayOccupied(key string) {
 // that does not hold the lock.
 func notOwner(n int64) error {
 	if n < 0 {
-		return core.ErrTakenOver
+		return driver.ErrTakenOver
 	}
-	return core.ErrDeleted
+	return driver.ErrDeleted
 }
 
-// Watch implements [core.Store].
-func (s *Store) Watch(key string, since time.Time, wake func(core.Signal)) (stop func()) {
+// Watch implements [driver.Store].
+func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	return s.hub.watch(channelOf(s.names.lock(key)), since, wake)
 }
 
-// Renew implements [core.Store]. It renews leases on different servers in parallel, and
+// Renew implements [driver.Store]. It renews leases on different servers in parallel, and
 // leases on one server in pipelines.
-func (s *Store) Renew(ctx context.Context, batch []core.Renewal, done func(i int, contended bool, err error)) {
+func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
 	if len(batch) > 0 && batch[0].Asked {
 		s.renewAsked(ctx, batch, done)
 		return
@@ -339,7 +340,7 @@ func (s *Store) Renew(ctx context.Context, batch []core.Renewal, done func(i int
 }
 
 // renewAsked renews for a caller, by the lanes.
-func (s *Store) renewAsked(ctx context.Context, batch []core.Renewal, done func(int, bool, error)) {
+func (s *Store) renewAsked(ctx context.Context, batch []driver.Renewal, done func(int, bool, error)) {
 	requests := make([]*request, len(batch))
 	deadline, _ := ctx.Deadline()
 	for i, b := range batch {
@@ -352,7 +353,7 @@ func (s *Store) renewAsked(ctx context.Context, batch []core.Renewal, done func(
 	}
 	for i, r := range requests {
 		if !r.wait(ctx, time.Time{}) {
-			done(i, false, fmt.Errorf("%w: no answer in time", core.ErrUnavailable))
+			done(i, false, fmt.Errorf("%w: no answer in time", driver.ErrUnavailable))
 			continue
 		}
 		contended, err := s.renewed(r.val, r.err)
@@ -362,7 +363,7 @@ func (s *Store) renewAsked(ctx context.Context, batch []core.Renewal, done func(
 
 // renewOn renews on one server the leases with these indices; nil is all.
 func (s *Store) renewOn(
-	ctx context.Context, node *redis.Client, batch []core.Renewal, indices []int, done func(int, bool, error),
+	ctx context.Context, node *redis.Client, batch []driver.Renewal, indices []int, done func(int, bool, error),
 ) {
 	if indices == nil {
 		indices = make([]int, len(batch))
@@ -381,7 +382,7 @@ func (s *Store) renewOn(
 
 // renewSome renews in one pipeline, with so many leases in a call.
 func (s *Store) renewSome(
-	ctx context.Context, node *redis.Client, batch []core.Renewal, indices []int, share int, done func(int, bool, error),
+	ctx context.Context, node *redis.Client, batch []driver.Renewal, indices []int, share int, done func(int, bool, error),
 ) {
 	pipe := node.Pipeline()
 	locks := make([]string, len(indices))
@@ -424,7 +425,7 @@ func (s *Store) renewSome(
 			}
 			contended, err := s.renewed(own, refusal)
 			if err == nil && lagging {
-				err = core.ErrNotReplicated
+				err = driver.ErrNotReplicated
 			}
 			done(indices[k], contended, err)
 		}
@@ -432,7 +433,7 @@ func (s *Store) renewSome(
 }
 
 // renewal makes the command that renews some leases.
-func renewal(ctx context.Context, full bool, locks []string, batch []core.Renewal, indices []int) command {
+func renewal(ctx context.Context, full bool, locks []string, batch []driver.Renewal, indices []int) command {
 	args := make([]any, callArgs, callArgs+3*len(locks))
 	for k := range locks {
 		args = append(args, &locks[k])
@@ -475,4 +476,4 @@ func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
 
-var _ core.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)

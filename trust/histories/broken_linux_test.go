@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // product is the lock that is to be shown right; its control is a plain lock made by
@@ -99,7 +100,7 @@ func onLocker(locker *core.Locker) func(context.Context, string, how) (grant, er
 // deadWatchdog says that it has renewed, and has not.
 type deadWatchdog struct{ core.Store }
 
-func (deadWatchdog) Renew(_ context.Context, batch []core.Renewal, done func(int, bool, error)) {
+func (deadWatchdog) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool, error)) {
 	for i := range batch {
 		done(i, false, nil)
 	}
@@ -111,11 +112,11 @@ type doubleGrant struct {
 	refused atomic.Int64
 }
 
-func (d *doubleGrant) Acquire(ctx context.Context, req core.AcquireRequest) (core.Reply, error) {
+func (d *doubleGrant) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	sent := time.Now()
 	rep, err := d.Store.Acquire(ctx, req)
 	if err == nil && !rep.Granted && d.refused.Add(1)%5 == 0 {
-		return core.Reply{Granted: true, Token: sent.UnixMicro(), Sent: sent}, nil
+		return driver.Reply{Granted: true, Token: sent.UnixMicro(), Sent: sent}, nil
 	}
 	return rep, err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // Locker returns a locker on such a store. It is closed when the test ends.
@@ -28,20 +29,20 @@ func Locker(tb testing.TB) *core.Locker {
 
 type store struct{ tokens atomic.Int64 }
 
-// Acquire implements core.Store.
-func (s *store) Acquire(context.Context, core.AcquireRequest) (core.Reply, error) {
-	return core.Reply{Granted: true, Token: s.tokens.Add(1), Sent: time.Now()}, nil
+// Acquire implements driver.Store.
+func (s *store) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, error) {
+	return driver.Reply{Granted: true, Token: s.tokens.Add(1), Sent: time.Now()}, nil
 }
 
-// Renew implements core.Store.
-func (s *store) Renew(_ context.Context, batch []core.Renewal, done func(int, bool, error)) {
+// Renew implements driver.Store.
+func (s *store) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool, error)) {
 	for i := range batch {
 		done(i, false, nil)
 	}
 }
 
-// Release implements core.Store.
-func (s *store) Release(context.Context, core.ReleaseRequest) error { return nil }
+// Release implements driver.Store.
+func (s *store) Release(context.Context, driver.ReleaseRequest) error { return nil }
 
-// Watch implements core.Store.
-func (s *store) Watch(string, time.Time, func(core.Signal)) (stop func()) { return func() {} }
+// Watch implements driver.Store.
+func (s *store) Watch(string, time.Time, func(driver.Signal)) (stop func()) { return func() {} }

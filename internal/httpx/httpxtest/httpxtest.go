@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
@@ -371,23 +372,23 @@ func (b *Buffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.b.
 // left is the middleware.
 type FreeStore struct{}
 
-// Acquire implements core.Store.
-func (FreeStore) Acquire(context.Context, core.AcquireRequest) (core.Reply, error) {
-	return core.Reply{Granted: true, Token: 1, Sent: time.Now()}, nil
+// Acquire implements driver.Store.
+func (FreeStore) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, error) {
+	return driver.Reply{Granted: true, Token: 1, Sent: time.Now()}, nil
 }
 
-// Renew implements core.Store.
-func (FreeStore) Renew(_ context.Context, batch []core.Renewal, done func(int, bool, error)) {
+// Renew implements driver.Store.
+func (FreeStore) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool, error)) {
 	for i := range batch {
 		done(i, false, nil)
 	}
 }
 
-// Release implements core.Store.
-func (FreeStore) Release(context.Context, core.ReleaseRequest) error { return nil }
+// Release implements driver.Store.
+func (FreeStore) Release(context.Context, driver.ReleaseRequest) error { return nil }
 
-// Watch implements core.Store.
-func (FreeStore) Watch(string, time.Time, func(core.Signal)) (stop func()) { return func() {} }
+// Watch implements driver.Store.
+func (FreeStore) Watch(string, time.Time, func(driver.Signal)) (stop func()) { return func() {} }
 
 // Deaf is a ResponseWriter that costs nothing either.
 type Deaf struct{ Headers http.Header }
