@@ -38,13 +38,16 @@ func Turns(l *Locker) int64 { return l.turns.Load() }
 // HoldWatchdog keeps the watchdog from looking at anything that is due: a process
 // whose scheduler is late.
 func HoldWatchdog(l *Locker) {
-	l.dog.mu.Lock()
-	defer l.dog.mu.Unlock()
-	for _, e := range l.dog.due {
-		e.ten.index = -1
+	for i := range l.shards {
+		sh := &l.shards[i]
+		sh.mu.Lock()
+		for _, e := range sh.entries {
+			if e.ten != nil {
+				l.dog.forget(e.ten)
+			}
+		}
+		sh.mu.Unlock()
 	}
-	clear(l.dog.due)
-	l.dog.due = l.dog.due[:0]
 }
 
 // SetMostVoids sets how many owners the janitor looks after at the most.

@@ -588,7 +588,7 @@ func (e *entry) settle(now clock.Instant, rep driver.Reply, err error) {
 		ten := &tenure{
 			entry: e, seq: try.seq, lease: try.lease, fixed: try.fixed, ambiguous: rep.Ambiguous,
 			sent: sent, ahead: l.clock.Ahead(rep.Sent, sent), renewAt: sent.Add(try.lease / 3),
-			token: rep.Token, base: rep.Token, replied: now, began: now, contended: rest != "", index: -1,
+			token: rep.Token, base: rep.Token, replied: now, began: now, contended: rest != "",
 		}
 		if try.unwatch == nil {
 			e.forgetTry()

@@ -8,12 +8,15 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/timers"
 )
 
 // tenure is this process's unbroken possession of a key in the store, under one
 // owner. It passes from turn to turn of the local queue without a round trip,
 // for as long as that is fair to other processes. Guarded by the shard's mutex.
 type tenure struct {
+	timers.Place // in the watchdog
+
 	entry *entry
 	cur   *turn  // nil: vacant, kept until a renewal has confirmed it
 	seq   uint64 // of the owner
@@ -36,7 +39,6 @@ type tenure struct {
 	began  clock.Instant
 	grants int32
 
-	index   int32 // the watchdog's, guarded by its mutex
 	renewAt clock.Instant
 	lastErr error
 

@@ -3,36 +3,31 @@ package core
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/timers"
 )
 
 // watchdog looks after all tenures of a locker: it renews them when a third of
 // their lease has passed, and ends those whose deadline has come, whether or not
-// the store answers. It is one goroutine with one timer, which is there only
-// while there is something to watch; what is due together is renewed together.
+// the store answers. What is due together is renewed together.
 //
 // A tenure enters in the same critical section in which its grant becomes
 // visible and leaves in the one in which its release begins, so that no lease is
 // ever without its watchdog and no renewal starts after a release. One that is
 // on its way then finds nothing: a renewal compares the owner.
 //
-// Lock order: a shard's mutex, then this one.
+// Lock order: a shard's mutex, then that of the timers.
 type watchdog struct {
 	locker *Locker
-	mu     sync.Mutex
-	due    agenda
-	wakeAt clock.Instant // what the goroutine sleeps for
-	poke   chan struct{} // something earlier came
-	alive  bool          // the goroutine is there
-	closed bool
+	timers timers.Scheduler[*tenure]
 }
 
 func (d *watchdog) init(l *Locker) {
-	d.locker, d.poke = l, make(chan struct{}, 1)
+	d.locker = l
+	d.timers.Clock, d.timers.Go, d.timers.Serve = &l.clock, l.work.Go, d.serve
 }
 
 // slack is how much earlier than due a renewal may go: fewer, larger batches.
@@ -41,36 +36,14 @@ func slack(lease time.Duration) time.Duration { return min(lease/60, 50*time.Mil
 // watch puts a tenure at the time of its next event: the renewal, the holder's
 // MaxHold or the deadline. Called with the tenure's shard locked.
 func (d *watchdog) watch(ten *tenure) {
-	next := event{at: ten.deadline(), ten: ten}
-	if !ten.fixed && !ten.stopped && ten.renewAt < next.at {
-		next.at, next.soon = ten.renewAt, slack(ten.lease)
+	at, early := ten.deadline(), time.Duration(0)
+	if !ten.fixed && !ten.stopped && ten.renewAt < at {
+		at, early = ten.renewAt, slack(ten.lease)
 	}
-	if t := ten.cur; t != nil && t.cfg.maxHold > 0 && t.err == nil && t.bound() < next.at {
-		next.at, next.soon = t.bound(), 0
+	if t := ten.cur; t != nil && t.cfg.maxHold > 0 && t.err == nil && t.bound() < at {
+		at, early = t.bound(), 0
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return
-	}
-	d.due.put(next)
-	if !d.alive {
-		d.alive = true
-		d.wakeAt = 0
-		d.locker.work.Go(d.run)
-		return
-	}
-	if ten.index == 0 && next.at < d.wakeAt {
-		d.nudge()
-	}
-}
-
-// nudge makes the goroutine look again.
-func (d *watchdog) nudge() {
-	select {
-	case d.poke <- struct{}{}:
-	default:
-	}
+	d.timers.Schedule(ten, at, early)
 }
 
 // renewNow asks for a renewal out of turn. Called with the shard locked.
@@ -83,65 +56,10 @@ func (d *watchdog) renewNow(ten *tenure, now clock.Instant) {
 }
 
 // forget takes a tenure out. Called with the shard locked.
-func (d *watchdog) forget(ten *tenure) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.due.remove(ten)
-}
+func (d *watchdog) forget(ten *tenure) { d.timers.Cancel(ten) }
 
 // stop ends the goroutine; nothing is watched any more.
-func (d *watchdog) stop() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
-	d.due = nil
-	d.nudge()
-}
-
-// watchdogLinger is how long the goroutine stays when there is nothing to watch:
-// the next lock should not have to start it, nor to wake it.
-const watchdogLinger = time.Second
-
-// run is the goroutine. It ends when there was nothing to watch for a while.
-func (d *watchdog) run() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	var batch []*tenure
-	idle := false
-	for {
-		now := d.locker.clock.Now()
-		d.mu.Lock()
-		if d.closed || len(d.due) == 0 && idle {
-			d.alive = false
-			d.mu.Unlock()
-			return
-		}
-		idle = len(d.due) == 0
-		batch = batch[:0]
-		for len(d.due) > 0 && d.due[0].at <= now.Add(d.due[0].soon) {
-			batch = append(batch, d.due[0].ten)
-			d.due.remove(d.due[0].ten)
-		}
-		switch {
-		case len(batch) > 0:
-			d.wakeAt = 0 // what comes now is looked at before the sleep
-			d.mu.Unlock()
-			d.serve(batch, now)
-			clear(batch)
-			continue
-		case idle:
-			d.wakeAt = now.Add(watchdogLinger)
-		default:
-			d.wakeAt = d.due[0].at
-		}
-		timer.Reset(d.wakeAt.Sub(now))
-		d.mu.Unlock()
-		select {
-		case <-timer.C:
-		case <-d.poke:
-		}
-	}
-}
+func (d *watchdog) stop() { d.timers.Stop() }
 
 // serve does what is due. Renewals go out on goroutines of their own, one for
 // each length of lease, since each has its own bound: a store that hangs must
@@ -169,7 +87,7 @@ func (d *watchdog) look(ten *tenure, now clock.Instant) (renew bool) {
 		report()
 	}()
 	if ten.over {
-		return false // released between the agenda and here
+		return false // released after the timers took it out
 	}
 	if now >= ten.deadline() {
 		switch {
