@@ -120,6 +120,10 @@ if [ -n "$race" ]; then
 	export CC CGO_ENABLED=1
 fi
 
+# Beside other work a package can take longer than the ten minutes of go test. What
+# is named in the arguments comes later, and counts.
+set -- -timeout=30m "$@"
+
 if [ -z "$all" ]; then
 	say "go test $race $*"
 	exec go test $race "$@"

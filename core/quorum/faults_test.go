@@ -22,6 +22,9 @@ type breakage struct {
 	do, undo func(t *testing.T, g *group, node int)
 }
 
+// nodeTimeout is the default of [quorum.NodeTimeout] for a lease of 30 s.
+const nodeTimeout = 300 * time.Millisecond
+
 var breakages = []breakage{
 	{
 		"down",
@@ -64,8 +67,10 @@ func TestKeepsGrantingWithAnyTwoNodesGone(t *testing.T) {
 				g.wantAll(t, l)
 			}
 			t.Logf("p50 healthy %v, with two nodes %s %v (%.2f)", healthy, b.name, worst, float64(worst)/float64(healthy))
-			// The aim is 3; what is on top is for a machine that others use.
-			if worst > 3*healthy+3*time.Millisecond {
+			// The aim is 3 times. On a machine that others use the medians of two
+			// minutes differ by more; a lock that waits for the lost nodes takes
+			// the whole time that a node has.
+			if worst > max(3*healthy, nodeTimeout/3) {
 				t.Errorf("p50 with two nodes %s is %v, healthy it is %v", b.name, worst, healthy)
 			}
 			g.wantGone(t)
@@ -134,16 +139,25 @@ func TestTokensGrowOverContendedGrantsWithMessageLoss(t *testing.T) {
 		each = 210 // 5,040 grants, in about a minute
 	}
 	g := newGroup(t, 5)
-	var all []*core.Locker
-	for range lockers {
-		all = append(all, lockerOn(t, g.store(t, quorum.NodeTimeout(150*time.Millisecond)), core.Watchdog(3*time.Second)))
+	within := func(timeout time.Duration) (all []*core.Locker) {
+		for range lockers {
+			all = append(all, lockerOn(t, g.store(t, quorum.NodeTimeout(timeout)), core.Watchdog(10*time.Second)))
+		}
+		return all
 	}
+	// How long a vote takes here, when nothing is lost, says what a slow machine's
+	// nodes need in order not to look lost as well.
+	healthy := time.Now()
+	contend(t, within(900*time.Millisecond), keys, 1, 2)
+	turn := time.Since(healthy) / (2 * lockers)
+	timeout := min(max(150*time.Millisecond, 4*turn), 900*time.Millisecond)
+	all := within(timeout)
 	for _, w := range g.wires {
 		w.lose(0.3)
 	}
 	begin := time.Now()
 	n := contend(t, all, keys, 1, each)
-	t.Logf("%d grants in %v with 30 %% of all requests and of all replies lost", n, time.Since(begin))
+	t.Logf("%d grants in %v with 30 %% of all requests and of all replies lost; a node has %v", n, time.Since(begin), timeout)
 	for _, w := range g.wires {
 		w.lose(0)
 	}

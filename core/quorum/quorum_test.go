@@ -243,7 +243,7 @@ func contend(t *testing.T, lockers []*core.Locker, keys, goroutines, each int) i
 
 // patiently takes a lock although the nodes may be out of reach for a while.
 func patiently(l *core.Locker, key string, failed *atomic.Int64) (*core.Lease, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	for {
 		lease, err := l.Lock(context.WithoutCancel(ctx), key, core.Wait(time.Minute))
