@@ -79,7 +79,7 @@
 //
 //	in the background
 //	  watchdog                   Store.Renew at a third of the lease; ends lost leases
-//	  janitor                    Store.Release for requests of unknown outcome
+//	  reaper                     Store.Release for requests of unknown outcome
 //	  Observer, OnLost           what happened
 //
 // # The lock of one key in this process
@@ -121,7 +121,7 @@
 // locker.go, lease.go, options.go and errors.go are the interface of locks;
 // guard.go, template.go, request.go and refusal.go are the interface of guards.
 // Then read lock.go (how a lock is taken), queue.go (the waiters of a key),
-// tenure.go (hand-off, release and loss), watchdog.go (renewal) and janitor.go (the
+// tenure.go (hand-off, release and loss), watchdog.go (renewal) and reaper.go (the
 // clean-up after requests of unknown outcome). Package core/driver is the interface
 // of stores.
 //

@@ -17,11 +17,11 @@ func Entries(l *Locker) int {
 	return n
 }
 
-// Voids is how many owners the janitor looks after.
-func Voids(l *Locker) int {
-	l.janitor.mu.Lock()
-	defer l.janitor.mu.Unlock()
-	return len(l.janitor.voids)
+// Orphans is how many owners the reaper looks after.
+func Orphans(l *Locker) int {
+	l.reaper.mu.Lock()
+	defer l.reaper.mu.Unlock()
+	return len(l.reaper.orphans)
 }
 
 // Principals is for how many principals a rule's limit keeps counts.
@@ -50,5 +50,5 @@ func HoldWatchdog(l *Locker) {
 	}
 }
 
-// SetMostVoids sets how many owners the janitor looks after at the most.
-func SetMostVoids(l *Locker, n int) { l.janitor.most = n }
+// SetMostOrphans sets how many owners the reaper looks after at the most.
+func SetMostOrphans(l *Locker, n int) { l.reaper.most = n }

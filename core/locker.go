@@ -21,7 +21,7 @@ const (
 	maxKey = 512
 	// releaseWait bounds for how long a release is tried again, so that with
 	// the last try it takes two seconds at most by default. What is not done by
-	// then the janitor does.
+	// then the reaper does.
 	releaseWait = time.Second
 	// shardCount spreads the keys of a locker over mutexes.
 	shardCount = 64
@@ -45,8 +45,8 @@ type Locker struct {
 	shards [shardCount]shard
 	knocks sync.Pool // channels of turns that have slept
 
-	dog     watchdog
-	janitor janitor
+	dog    watchdog
+	reaper reaper
 
 	closed  atomic.Bool
 	turns   atomic.Int64 // granted and not yet released or lost
@@ -81,7 +81,7 @@ func New(store Store, opts ...Option) (*Locker, error) {
 		l.shards[i].locker, l.shards[i].entries = l, make(map[string]*entry)
 	}
 	l.dog.init(l)
-	l.janitor.init(l)
+	l.reaper.init(l)
 	return l, nil
 }
 
@@ -252,7 +252,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.abandonAll()
 	l.dog.stop()
-	l.janitor.stop()
+	l.reaper.stop()
 	l.work.wait(ctx) // else requests on their way end by their own deadlines
 	return err
 }

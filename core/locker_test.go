@@ -426,13 +426,13 @@ func TestAnUnansweredReleaseIsFinishedInTheBackground(t *testing.T) {
 		wantErr(t, lease.Release(t.Context()), core.ErrUnavailable)
 		time.Sleep(time.Second)
 		s.onCall(nil)
-		time.Sleep(11 * time.Second) // the next round of the janitor
+		time.Sleep(11 * time.Second) // the next round of the reaper
 		if h := s.holder("k"); h != "" {
 			t.Errorf("%s still has it", h)
 		}
 		time.Sleep(time.Minute)
-		if n := core.Voids(l); n != 0 {
-			t.Errorf("the janitor still looks after %d owners", n)
+		if n := core.Orphans(l); n != 0 {
+			t.Errorf("the reaper still looks after %d owners", n)
 		}
 	})
 }

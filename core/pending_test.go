@@ -38,7 +38,7 @@ func TestALateAcquireOfALongTTLIsFreedSoonAndNotLookedAfterForEver(t *testing.T)
 			}
 		}
 		time.Sleep(15 * time.Minute)
-		if n := core.Voids(l); n != 0 {
+		if n := core.Orphans(l); n != 0 {
 			t.Errorf("%d owners are looked after still", n)
 		}
 		if n := s.count("release"); n > 50 {
@@ -105,25 +105,25 @@ func TestAServerThatHangsDoesNotHoldUpTheReleasesOfOthers(t *testing.T) {
 	})
 }
 
-func TestTheJanitorLooksAfterABoundedNumberOfOwners(t *testing.T) {
+func TestTheReaperLooksAfterABoundedNumberOfOwners(t *testing.T) {
 	logged(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newFake()
 		s.onCall(away)
 		l := newLocker(t, s)
 		const most = 500
-		core.SetMostVoids(l, most)
+		core.SetMostOrphans(l, most)
 		for i := range most + 100 {
 			_, err := l.Lock(t.Context(), fmt.Sprint("bad", i), core.TTL(10*time.Hour))
 			wantErr(t, err, core.ErrUnavailable)
 		}
-		if n := core.Voids(l); n != most {
+		if n := core.Orphans(l); n != most {
 			t.Errorf("%d owners are looked after, want %d", n, most)
 		}
 		time.Sleep(10 * time.Minute) // all have failed
 		_, err := l.Lock(t.Context(), "bad", core.TTL(10*time.Hour))
 		wantErr(t, err, core.ErrUnavailable)
-		if n := core.Voids(l); n != most {
+		if n := core.Orphans(l); n != most {
 			t.Errorf("%d owners are looked after, want %d", n, most)
 		}
 		s.onCall(nil)

@@ -539,14 +539,14 @@ func (e *entry) settle(now clock.Instant, rep driver.Reply, err error) {
 	defer l.work.done()
 	rest := try.rest
 	try.rest = ""
-	void := func() {
-		l.janitor.void(void{key: e.key, owner: l.owner(try.seq), ttl: try.lease})
+	orphan := func() {
+		l.reaper.add(orphan{key: e.key, owner: l.owner(try.seq), ttl: try.lease})
 		try.seq = 0
 	}
 	if rep.Ambiguous && !rep.Granted {
 		// A try may yet be executed: this owner could become the holder at any
 		// time, and must not be anybody.
-		void()
+		orphan()
 	}
 	switch sent := l.clock.Of(rep.Sent); {
 	case errors.Is(err, ErrNotReady):
@@ -560,7 +560,7 @@ func (e *entry) settle(now clock.Instant, rep driver.Reply, err error) {
 	case !rep.Granted:
 		try.failed, try.backoff = nil, 0
 		try.contended = true
-		if l.janitor.sweep(e.key, rep.Holder) {
+		if l.reaper.reap(e.key, rep.Holder) {
 			// A late try of ours has it. Its release is under way.
 			try.retry(now, fmt.Errorf("%w: a late request of this process holds it", ErrNotReady))
 			break
@@ -582,7 +582,7 @@ func (e *entry) settle(now clock.Instant, rep driver.Reply, err error) {
 		}
 	case now >= sent.Add(try.lease-clock.Drift(try.lease)):
 		// The grant took longer than the lease lasts.
-		void()
+		orphan()
 		try.retry(now, fmt.Errorf("%w: a grant came after the end of its lease", ErrUnavailable))
 	default:
 		ten := &tenure{
@@ -662,7 +662,7 @@ func (e *entry) sendRelease(ctx context.Context, ten *tenure, waiter string) err
 	defer e.shard.mu.Unlock()
 	if ten.ambiguous || err != nil && !errors.Is(err, ErrNotOwner) {
 		// A try of the acquire or of the release may be on its way still.
-		l.janitor.void(ten.void())
+		l.reaper.add(ten.orphan())
 	}
 	e.flight = grounded
 	switch {

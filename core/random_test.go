@@ -156,8 +156,8 @@ func atRandom(t *testing.T, seed uint64) {
 		if n := core.Turns(l); n != 0 {
 			t.Errorf("%d turns are counted", n)
 		}
-		if n := core.Voids(l); n != 0 && i > 0 { // a closed one leaves them to their TTL
-			t.Errorf("%d owners are still void", n)
+		if n := core.Orphans(l); n != 0 && i > 0 { // a closed one leaves them to their TTL
+			t.Errorf("%d owners are still orphans", n)
 		}
 	}
 	s.mu.Lock()

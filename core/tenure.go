@@ -131,9 +131,9 @@ func (ten *tenure) news(now clock.Instant) bool {
 	return ten.token != ten.base || now.Sub(ten.replied) > ten.lease
 }
 
-// void is the tenure's owner for the janitor.
-func (ten *tenure) void() void {
-	return void{
+// orphan is the tenure's owner for the reaper.
+func (ten *tenure) orphan() orphan {
+	return orphan{
 		key: ten.entry.key, owner: ten.owner(), ttl: ten.lease, token: ten.token,
 		news: ten.news(ten.entry.shard.locker.clock.Now()),
 	}
@@ -311,7 +311,7 @@ func (l *Locker) loseLocked(ten *tenure, reason LossReason, cause error) (report
 		// should not have to wait for that. But it is released only after the
 		// holder was told; and when the locker closes, never: the handler may
 		// be at work.
-		v := ten.void()
+		o := ten.orphan()
 		switch {
 		case reason == LossClosed:
 			return
@@ -323,10 +323,10 @@ func (l *Locker) loseLocked(ten *tenure, reason LossReason, cause error) (report
 				return
 			}
 			if !reason.denied() {
-				v.from = l.clock.Time(ten.ends())
+				o.from = ten.ends()
 			}
 		}
-		l.janitor.void(v)
+		l.reaper.add(o)
 	}
 	if e.try != nil {
 		e.try.next = 0

@@ -22,7 +22,7 @@ var (
 // unwanted reports whether a request that waits for a pipeline is to be finished
 // instead of sent. A request that asks for something new is, once its caller has
 // left: what it would take would have to be given up again. A release is, once its
-// time is over: its caller then has it done later (the janitor of package core). All
+// time is over: its caller then has it done later (the reaper of package core). All
 // others are sent, however late: what has been carried out is better known.
 func (r *request) unwanted(now time.Time) bool {
 	switch {

@@ -113,7 +113,7 @@ func TestRequestsWhoseCallersHaveLeftAreNotSent(t *testing.T) {
 }
 
 // A release that could not be sent in time is not dropped: its caller hears of it,
-// and the janitor has it done.
+// and the reaper has it done.
 func TestAReleaseThatWasNotSentInTimeIsDoneLater(t *testing.T) {
 	s, srv := hanging(t)
 	l, err := core.New(s)

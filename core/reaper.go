@@ -1,0 +1,283 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/timers"
+)
+
+const (
+	// reapAtOnce bounds how many orphans are released for the first time at once, so
+	// that an outage does not end in a flood. Those whose release has failed have a
+	// bound of their own: a server that hangs then does not delay the others.
+	reapAtOnce      = 256
+	reapAgainAtOnce = 64
+	// reapMost bounds how many orphans there are: some 10 MB.
+	reapMost = 1 << 15
+	// reapPause is the first pause between two releases of an orphan, unless a
+	// third of its TTL is shorter. Later pauses are a third of the time since the
+	// first release, and at most reapPauseMost.
+	reapPause     = 10 * time.Second
+	reapPauseMost = time.Minute
+	// lateMost is for how long a request is taken to be on its way at the most:
+	// for about as long Linux sends data again that a peer does not acknowledge
+	// (tcp(7), tcp_retries2).
+	lateMost = 15 * time.Minute
+)
+
+// reaper releases what may still become ours: the orphans of a locker. An orphan is
+// the owner of a request whose outcome is unknown. A try that was delayed on the way
+// can be executed long after its caller has gone, and would then hold the lock for a
+// whole TTL. So no other request uses the owner again. The reaper releases it at
+// once, again after pauses that grow, and whenever a try finds it as the holder. To
+// release an owner that holds nothing does nothing.
+//
+// The reaper forgets an orphan after one TTL, or when the store has answered and no
+// request can be on its way any more (lateMost), whichever comes first.
+//
+// Lock order: a shard's mutex, then this one, then that of the timers. Under this
+// one nothing is done that takes longer the more orphans there are.
+type reaper struct {
+	store  driver.Store
+	clock  *clock.Clock
+	start  func(func()) // runs a release
+	timers timers.Scheduler[*orphan]
+
+	mu      sync.Mutex
+	orphans map[string]*orphan // by owner
+	most    int                // how many there may be
+	first   lane               // never released yet, or the last release was answered
+	again   lane               // the last release failed
+	paused  orphanList         // of those that failed, the ones that are not due
+	full    thinned
+	closed  bool
+}
+
+// lane is a part of the releases that has a bound of its own.
+type lane struct {
+	busy int        // releases under way
+	most int        // how many of these there may be
+	due  orphanList // those that wait until fewer are under way
+}
+
+// orphan is an owner that must not hold its lock. It is scheduled, or its release is
+// under way. One that waits in its lane is scheduled for its end.
+type orphan struct {
+	timers.Place
+	links
+
+	key, owner string
+	ttl        time.Duration
+	token      int64         // the last given out under the owner
+	news       bool          // the store may not know the token
+	from       clock.Instant // before it nothing is released; zero is now
+
+	began     clock.Instant // from when it may be released
+	next      clock.Instant // when to release it again
+	until     clock.Instant // when to forget it
+	failed    bool          // its last release did
+	releasing bool          // its release is under way
+}
+
+func (r *reaper) init(l *Locker) {
+	r.store, r.clock, r.start = l.store, &l.clock, l.work.Go
+	r.timers.Clock, r.timers.Go, r.timers.Serve = &l.clock, l.work.Go, r.serve
+	r.orphans, r.most = make(map[string]*orphan), reapMost
+	r.first.most, r.again.most = reapAtOnce, reapAgainAtOnce
+}
+
+// add gives an owner to the reaper.
+func (r *reaper) add(o orphan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return // its TTL will do
+	}
+	now := r.clock.Now()
+	o.began = max(now, o.from)
+	o.next, o.until = o.began, o.began.Add(o.ttl)
+	if old := r.orphans[o.owner]; old != nil {
+		old.began, old.next, old.until = o.began, o.next, o.until
+		r.plan(old)
+		return
+	}
+	if len(r.orphans) >= r.most && !r.makeRoom() {
+		return
+	}
+	r.orphans[o.owner] = &o
+	r.plan(&o)
+}
+
+// reap reports whether a holder is an orphan, and if so releases it now.
+func (r *reaper) reap(key, holder string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o, now := r.orphans[holder], r.clock.Now()
+	if o == nil || o.key != key || o.from > now {
+		return false
+	}
+	if o.list != &r.lane(o).due { // else its turn comes when others are answered
+		o.next = now
+		r.plan(o)
+	}
+	return true
+}
+
+// stop ends the releases, except those under way.
+func (r *reaper) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	r.timers.Stop()
+}
+
+// serve releases what is due, as far as that may be under way at once.
+func (r *reaper) serve(batch []*orphan, now clock.Instant) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range batch {
+		switch l := r.lane(o); {
+		case r.closed || o.releasing || r.orphans[o.owner] != o:
+			// Sent, or forgotten, after the timers took it out.
+		case now >= o.until:
+			r.forget(o)
+		case now < o.next:
+			r.plan(o) // it was put off after the timers took it out
+		case l.busy < l.most:
+			r.send(o, l, now)
+		default:
+			o.moveTo(&l.due)
+			r.timers.Schedule(o, o.until, 0)
+		}
+	}
+}
+
+// release sends one release in a lane. Each is on its own: a server that hangs
+// delays no other.
+func (r *reaper) release(o *orphan, l *lane) {
+	// An error is no news here: it is released again, or its TTL ends.
+	err := r.store.Release(context.Background(), driver.ReleaseRequest{
+		Key: o.key, Owner: o.owner, TTL: o.ttl, Token: o.token, Remember: o.news,
+		Deadline: time.Now().Add(min(o.ttl/3, releaseWait)),
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock.Now()
+	o.releasing, o.failed = false, err != nil && !errors.Is(err, driver.ErrNotOwner)
+	if !o.failed {
+		// What it may have held is free. From here only a request that is late can
+		// take it.
+		o.until = min(o.until, now.Add(lateMost))
+	}
+	r.plan(o)
+	l.busy--
+	for !r.closed && l.busy < l.most && l.due.first != nil {
+		if next := l.due.first; now < next.until {
+			r.send(next, l, now)
+		} else {
+			r.forget(next)
+		}
+	}
+}
+
+// The methods below are called with r.mu held.
+
+// lane is where the next release of an orphan counts.
+func (r *reaper) lane(o *orphan) *lane {
+	if o.failed {
+		return &r.again
+	}
+	return &r.first
+}
+
+// plan schedules the next release of an orphan, unless one is under way, which does
+// that when it is over.
+func (r *reaper) plan(o *orphan) {
+	if o.releasing {
+		return
+	}
+	if o.failed {
+		o.moveTo(&r.paused)
+	} else {
+		o.moveTo(nil)
+	}
+	r.timers.Schedule(o, min(o.next, o.until), 0)
+}
+
+// send begins a release.
+func (r *reaper) send(o *orphan, l *lane, now clock.Instant) {
+	o.moveTo(nil)
+	r.timers.Cancel(o)
+	o.releasing = true
+	pause := max(min(o.ttl/3, reapPause), min(now.Sub(o.began)/3, reapPauseMost), time.Millisecond)
+	o.next = now.Add(pause)
+	l.busy++
+	r.start(func() { r.release(o, l) })
+}
+
+// makeRoom forgets an orphan whose release has failed, in favour of another. It
+// reports whether there was one.
+func (r *reaper) makeRoom() bool {
+	if n := r.full.due(time.Now()); n > 0 {
+		slog.Warn("interlock: too many requests whose outcome is not known: some locks stay until their TTL ends",
+			"requests", n, "most", r.most)
+	}
+	o := r.paused.last // not one of the next to be released
+	if o == nil {
+		o = r.again.due.last
+	}
+	if o == nil {
+		return false
+	}
+	r.forget(o)
+	return true
+}
+
+// forget drops an orphan.
+func (r *reaper) forget(o *orphan) {
+	o.moveTo(nil)
+	r.timers.Cancel(o)
+	delete(r.orphans, o.owner)
+}
+
+// orphanList has orphans in the order in which they came.
+type orphanList struct{ first, last *orphan }
+
+// links are the place of an orphan in a list.
+type links struct {
+	list          *orphanList // nil: in none
+	before, after *orphan
+}
+
+// moveTo takes an orphan out of its list, and puts it at the end of another, which
+// may be nil.
+func (o *orphan) moveTo(to *orphanList) {
+	if from := o.list; from != nil {
+		if o.before == nil {
+			from.first = o.after
+		} else {
+			o.before.after = o.after
+		}
+		if o.after == nil {
+			from.last = o.before
+		} else {
+			o.after.before = o.before
+		}
+	}
+	o.links = links{list: to}
+	if to == nil {
+		return
+	}
+	if o.before = to.last; o.before == nil {
+		to.first = o
+	} else {
+		o.before.after = o
+	}
+	to.last = o
+}
