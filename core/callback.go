@@ -19,16 +19,9 @@ func (l *Locker) told(name string, f func()) {
 		if p == nil {
 			return
 		}
-		if n := l.panics.due(time.Now()); n > 0 {
+		if n := l.panics.Count(time.Now()); n > 0 {
 			slog.Error("interlock: a callback panicked", "callback", name, "panics", n, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	f()
-}
-
-// tellLost calls OnLost on a goroutine of its own.
-func (t *turn) tellLost(loss Loss) {
-	if f := t.cfg.onLost; f != nil {
-		go t.entry.shard.locker.told("OnLost", func() { f(loss) })
-	}
 }

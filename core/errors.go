@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/lock"
 )
 
 // The errors of this package. Each names one situation. Match them with
@@ -13,11 +14,11 @@ import (
 var (
 	// ErrHeld says that another holder had the lock for as long as the caller was
 	// ready to wait ([Wait]). The caller holds nothing.
-	ErrHeld = errors.New("interlock: lock is held elsewhere")
+	ErrHeld = lock.ErrHeld
 
 	// ErrQueueFull says that [MaxWaiters] callers of this process already waited
 	// for the key. It also matches [ErrHeld].
-	ErrQueueFull = errors.New("interlock: too many waiters for the lock")
+	ErrQueueFull = lock.ErrQueueFull
 
 	// ErrUnavailable says that the store could not be reached or did not answer. It
 	// is not known which owner holds the lock; the caller does not hold it.
@@ -41,7 +42,7 @@ var (
 	// ErrLost says that the lease can no longer be trusted: it expired, another
 	// process deleted or took the lock, or no renewal succeeded before the
 	// deadline. Roll back the work that was done under it.
-	ErrLost = errors.New("interlock: lease lost")
+	ErrLost = lock.ErrLost
 
 	// ErrNotOwner says that the store does not know the caller as the holder. A
 	// [Store] returns it. A [Lease] returns [ErrLost] instead, with an error that
@@ -56,15 +57,15 @@ var (
 
 	// ErrMaxHold says that the lease was held for as long as [MaxHold] allows. Its
 	// context has ended, and the locker renews it no longer.
-	ErrMaxHold = errors.New("interlock: maximum hold reached")
+	ErrMaxHold = lock.ErrMaxHold
 
 	// ErrReleased is the cause with which the context of a lease ends after
 	// [Lease.Release].
-	ErrReleased = errors.New("interlock: lease released")
+	ErrReleased = lock.ErrReleased
 
 	// ErrClosed says that the locker is closing and grants no new locks; see
 	// [Locker.Close].
-	ErrClosed = errors.New("interlock: locker closed")
+	ErrClosed = lock.ErrClosed
 
 	// ErrNoLease says that a context or a call needs a lease and has none: [Check],
 	// [Commit], and the methods of a nil [Lease].

@@ -3,26 +3,7 @@ package core
 import "time"
 
 // SetWall replaces the locker's wall clock, to play a suspended machine.
-func SetWall(l *Locker, wall func() time.Time) { l.clock.Played = wall }
-
-// Entries is how many keys the locker knows at the moment.
-func Entries(l *Locker) int {
-	n := 0
-	for i := range l.shards {
-		sh := &l.shards[i]
-		sh.mu.Lock()
-		n += len(sh.entries)
-		sh.mu.Unlock()
-	}
-	return n
-}
-
-// Orphans is how many owners the reaper looks after.
-func Orphans(l *Locker) int {
-	l.reaper.mu.Lock()
-	defer l.reaper.mu.Unlock()
-	return len(l.reaper.orphans)
-}
+func SetWall(l *Locker, wall func() time.Time) { l.locks.Clock.Played = wall }
 
 // Principals is for how many principals a rule's limit keeps counts.
 func Principals(g *Guard) int {
@@ -32,23 +13,18 @@ func Principals(g *Guard) int {
 	return len(l.users)
 }
 
+// Entries is how many keys the locker knows at the moment.
+func Entries(l *Locker) int { return l.locks.Stats().Keys }
+
+// Orphans is how many owners the reaper looks after.
+func Orphans(l *Locker) int { return l.locks.Stats().Orphans }
+
 // Turns is how many grants the locker counts as not over, for which Close waits.
-func Turns(l *Locker) int64 { return l.turns.Load() }
+func Turns(l *Locker) int64 { return l.locks.Stats().Holds }
 
 // HoldWatchdog keeps the watchdog from looking at anything that is due: a process
 // whose scheduler is late.
-func HoldWatchdog(l *Locker) {
-	for i := range l.shards {
-		sh := &l.shards[i]
-		sh.mu.Lock()
-		for _, e := range sh.entries {
-			if e.ten != nil {
-				l.dog.forget(e.ten)
-			}
-		}
-		sh.mu.Unlock()
-	}
-}
+func HoldWatchdog(l *Locker) { l.locks.StopEvents() }
 
 // SetMostOrphans sets how many owners the reaper looks after at the most.
-func SetMostOrphans(l *Locker, n int) { l.reaper.most = n }
+func SetMostOrphans(l *Locker, n int) { l.locks.SetMostOrphans(n) }

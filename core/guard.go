@@ -108,7 +108,7 @@ func NewGuard(l *Locker, template string, opts ...Option) (*Guard, error) {
 		return nil, err
 	}
 	if !c.waitSet {
-		c.wait, c.waitSet = guardWait, true
+		c.terms.Wait, c.waitSet = guardWait, true
 	}
 	g := &Guard{locker: l}
 	texts := append([]string{template}, c.guard.more...)
@@ -476,7 +476,7 @@ func (g *Guard) observe(ctx context.Context, keys []string) Observation {
 	if g.locker.base.observer == nil {
 		return Observation{}
 	}
-	_, o := g.locker.base.observer.Start(ctx, Operation{Rule: g.config.name, Keys: keys, Wait: g.config.wait, Unlocked: true})
+	_, o := g.locker.base.observer.Start(ctx, Operation{Rule: g.config.name, Keys: keys, Wait: g.config.terms.Wait, Unlocked: true})
 	return o
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,11 +32,11 @@ type Lease struct {
 	parent context.Context
 	obs    *Observation
 
-	// The locks. A turn whose lease is this one was taken by it; others were
+	// The locks. A hold whose lease is this one was taken by it; others were
 	// re-entered.
-	one     [1]*turn
-	several *[]*turn // of LockAll, sorted by key
-	own     turn     // the only turn of most leases, saves an allocation
+	one     [1]*hold
+	several *[]*hold // of LockAll, sorted by key
+	own     hold     // the only hold of most leases, saves an allocation
 
 	released sync.Once
 	gone     atomic.Bool
@@ -46,8 +45,8 @@ type Lease struct {
 	// The context. The standard library's cancelCtx below it is made when
 	// a caller first asks for its channel; many handlers never do.
 	ctxMu  sync.Mutex
-	left   int32 // own turns that are not over
-	taking bool  // more turns may come (LockAll)
+	left   int32 // own holds that are not over
+	taking bool  // more holds may come (LockAll)
 	cause  error
 	std    atomic.Pointer[standard]
 }
@@ -59,8 +58,8 @@ type standard struct {
 	cancel context.CancelCauseFunc
 }
 
-// turns are the locks of the lease.
-func (l *Lease) turns() []*turn {
+// holds are the locks of the lease.
+func (l *Lease) holds() []*hold {
 	if l == nil {
 		return nil
 	}
@@ -70,7 +69,7 @@ func (l *Lease) turns() []*turn {
 	return l.one[:]
 }
 
-func (l *Lease) locker() *Locker { return l.turns()[0].entry.shard.locker }
+func (l *Lease) locker() *Locker { return l.holds()[0].locker }
 
 // outer is the lease under which this one was taken, or nil.
 func (l *Lease) outer() *Lease { return LeaseFromContext(l.parent) }
@@ -81,16 +80,16 @@ func (l *Lease) Key() string {
 	if l == nil {
 		return ""
 	}
-	return l.turns()[0].key()
+	return l.holds()[0].Key()
 }
 
 // Keys returns the keys of all locks of the lease, sorted. The caller may change
 // the slice.
 func (l *Lease) Keys() []string {
-	turns := l.turns()
-	keys := make([]string, len(turns))
-	for i, t := range turns {
-		keys[i] = t.key()
+	holds := l.holds()
+	keys := make([]string, len(holds))
+	for i, h := range holds {
+		keys[i] = h.Key()
 	}
 	return keys
 }
@@ -104,15 +103,15 @@ func (l *Lease) Token() int64 {
 	if l == nil {
 		return 0
 	}
-	return l.turns()[0].token
+	return l.holds()[0].Token()
 }
 
 // TokenFor returns the fencing token of one key of the lease, and true. If the
 // lease does not hold the key, it returns 0 and false.
 func (l *Lease) TokenFor(key string) (int64, bool) {
-	for _, t := range l.turns() {
-		if t.key() == key {
-			return t.token, true
+	for _, h := range l.holds() {
+		if h.Key() == key {
+			return h.Token(), true
 		}
 	}
 	return 0, false
@@ -128,13 +127,10 @@ func (l *Lease) Deadline() time.Time {
 		return time.Time{}
 	}
 	first := clock.Never
-	for _, t := range l.turns() {
-		sh := t.entry.shard
-		sh.mu.Lock()
-		first = min(first, t.ten.deadline())
-		sh.mu.Unlock()
+	for _, h := range l.holds() {
+		first = min(first, h.locker.locks.Deadline(&h.Waiter))
 	}
-	return l.locker().clock.Time(first)
+	return l.locker().locks.Clock.Time(first)
 }
 
 // Err returns nil while the lease is valid. It returns an error that matches
@@ -149,9 +145,10 @@ func (l *Lease) Err() error {
 	if l == nil {
 		return ErrNoLease
 	}
-	now, ahead := l.locker().clock.Read()
-	for _, t := range l.turns() {
-		if err := t.check(now, ahead); err != nil {
+	locks := l.locker().locks
+	now, ahead := locks.Clock.Read()
+	for _, h := range l.holds() {
+		if err := locks.Check(&h.Waiter, now, ahead); err != nil {
 			return err
 		}
 	}
@@ -173,8 +170,8 @@ func (l *Lease) Check(ctx context.Context) error {
 	if l == nil {
 		return ErrNoLease
 	}
-	for _, t := range l.turns() {
-		if err := l.locker().confirm(ctx, t); err != nil {
+	for _, h := range l.holds() {
+		if err := l.locker().locks.Confirm(ctx, &h.Waiter); err != nil {
 			return err
 		}
 	}
@@ -213,29 +210,29 @@ func (l *Lease) release(ctx context.Context) {
 		_, _, l.result = l.leave(ctx)
 		return
 	}
-	clock, begin := &l.locker().clock, l.locker().clock.Now()
+	clock := &l.locker().locks.Clock
+	begin := clock.Now()
 	handed, lost, err := l.leave(ctx)
 	l.result = err
 	l.obs.Released(Released{
-		Err: err, Held: begin.Sub(l.turns()[0].since), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
+		Err: err, Held: begin.Sub(l.holds()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
 	})
 }
 
 // leave gives up one hold of each lock of the lease.
 func (l *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) {
-	turns := l.turns()
-	if len(turns) == 0 {
+	holds := l.holds()
+	if len(holds) == 0 {
 		return false, nil, nil // LockAll got none
 	}
-	locker := turns[0].entry.shard.locker
-	if len(turns) == 1 { // no slices, no Join
-		return locker.leave(ctx, turns[0])
+	if len(holds) == 1 { // no slices, no Join
+		return holds[0].release(ctx)
 	}
-	errs := make([]error, len(turns))
-	losses := make([]*Loss, len(turns))
+	errs := make([]error, len(holds))
+	losses := make([]*Loss, len(holds))
 	var wg sync.WaitGroup
-	for i, t := range turns {
-		wg.Go(func() { _, losses[i], errs[i] = locker.leave(ctx, t) })
+	for i, h := range holds {
+		wg.Go(func() { _, losses[i], errs[i] = h.release(ctx) })
 	}
 	wg.Wait()
 	return false, cmp.Or(losses...), errors.Join(errs...)
@@ -345,7 +342,7 @@ func (l *Lease) end(cause error) {
 	}
 }
 
-// over notes that one of the lease's own turns was released; after the last the
+// over notes that one of the lease's own holds is over; after the last the
 // context ends.
 func (l *Lease) over() {
 	l.ctxMu.Lock()
@@ -360,15 +357,4 @@ func (l *Lease) over() {
 	if cancel != nil {
 		cancel(ErrReleased)
 	}
-}
-
-// lostError is what a caller gets for a lost turn.
-func (t *turn) lostError() error {
-	if t.err == ErrMaxHold { //nolint:errorlint // a sentinel of ours, never wrapped here
-		return fmt.Errorf("%w: %q", ErrMaxHold, t.key())
-	}
-	if errors.Is(t.err, ErrNotOwner) {
-		return fmt.Errorf("%w: %q: %w", ErrLost, t.key(), ErrNotOwner)
-	}
-	return fmt.Errorf("%w: %q", ErrLost, t.key())
 }

@@ -161,8 +161,8 @@ func (l *Locker) holdsAll(ctx context.Context, keys []string) bool {
 
 func (l *Locker) holds(ctx context.Context, key string) bool {
 	for lease := LeaseFromContext(ctx); lease != nil; lease = lease.outer() {
-		for _, t := range lease.turns() {
-			if lease.locker() == l && t.key() == key && t.live() {
+		for _, h := range lease.holds() {
+			if h.locker == l && h.Key() == key && l.locks.Live(&h.Waiter) {
 				return true
 			}
 		}

@@ -2,30 +2,17 @@ package core
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"slices"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/lock"
+	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
-const (
-	// maxKey is the length of the longest key, in bytes.
-	maxKey = 512
-	// releaseWait bounds for how long a release is tried again, so that with
-	// the last try it takes two seconds at most by default. What is not done by
-	// then the reaper does.
-	releaseWait = time.Second
-	// shardCount spreads the keys of a locker over mutexes.
-	shardCount = 64
-)
+// maxKey is the length of the longest key, in bytes.
+const maxKey = 512
 
 // Locker takes locks from a [Store]. It keeps the queue of local callers for each
 // key, renews the leases that it has granted, and cleans up after requests whose
@@ -35,24 +22,9 @@ const (
 // queue, re-enter each other's locks and hand locks over in memory. A Locker is
 // safe for concurrent use. Call [Locker.Close] at the end.
 type Locker struct {
-	store Store
-	base  config
-	clock clock.Clock
-	id    string // of 128 random bits: the first half of every owner
-	seq   atomic.Uint64
-
-	seed   maphash.Seed
-	shards [shardCount]shard
-	knocks sync.Pool // channels of turns that have slept
-
-	dog    watchdog
-	reaper reaper
-
-	closed  atomic.Bool
-	turns   atomic.Int64 // granted and not yet released or lost
-	drained drained
-	work    background
-	panics  thinned // of callbacks
+	base   config
+	locks  *lock.Table
+	panics logs.Throttle // of callbacks
 }
 
 // New makes a [Locker] on a store. The options become the defaults of all its locks
@@ -68,21 +40,7 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	var id [16]byte
-	rand.Read(id[:]) // never fails (crypto/rand, Go 1.24)
-	l := &Locker{
-		store: store,
-		base:  base,
-		clock: clock.New(),
-		id:    hex.EncodeToString(id[:]),
-		seed:  maphash.MakeSeed(),
-	}
-	for i := range l.shards {
-		l.shards[i].locker, l.shards[i].entries = l, make(map[string]*entry)
-	}
-	l.dog.init(l)
-	l.reaper.init(l)
-	return l, nil
+	return &Locker{base: base, locks: lock.NewTable(store, base.turnTime, base.turnCount)}, nil
 }
 
 // Lock takes the lock of a key. While the lock is held elsewhere, Lock waits: by
@@ -123,7 +81,7 @@ func (l *Locker) TryLock(ctx context.Context, key string, opts ...Option) (*Leas
 	if err != nil {
 		return nil, err
 	}
-	c.wait = 0
+	c.terms.Wait = 0
 	return l.lockOne(ctx, key, &c)
 }
 
@@ -189,21 +147,12 @@ type Holding struct {
 // decisions.
 func (l *Locker) Held() []Holding {
 	var all []Holding
-	for i := range l.shards {
-		sh := &l.shards[i]
-		sh.mu.Lock()
-		for _, e := range sh.entries {
-			h := Holding{Key: e.key, Waiters: int(e.n)}
-			if e.ten != nil && e.ten.cur != nil {
-				t := e.ten.cur
-				h.Held, h.Since, h.Token = true, l.clock.Time(t.since), t.token
-				h.Rule, h.Holds = t.cfg.name, int(t.holds)
-			}
-			if h.Held || h.Waiters > 0 {
-				all = append(all, h)
-			}
+	for _, s := range l.locks.States() {
+		h := Holding{Key: s.Key, Waiters: s.Waiters}
+		if by, ok := s.Holder.(*hold); ok {
+			h.Held, h.Since, h.Token, h.Holds, h.Rule = true, s.Since, s.Token, s.Holds, by.config.name
 		}
-		sh.mu.Unlock()
+		all = append(all, h)
 	}
 	slices.SortFunc(all, func(a, b Holding) int {
 		if a.Key < b.Key {
@@ -226,140 +175,7 @@ func (l *Locker) Held() []Holding {
 // Close does not close the store. It may be called again, also at the same time:
 // each call waits, and the first of their contexts that ends, ends the wait for all
 // calls.
-func (l *Locker) Close(ctx context.Context) error {
-	l.closed.Store(true)
-	// A caller that saw the locker open has pushed its turn under the shard's
-	// mutex by the time we get that mutex; one that comes later sees it closed.
-	for i := range l.shards {
-		sh := &l.shards[i]
-		sh.mu.Lock()
-		for _, e := range sh.entries {
-			e.failAll(ErrClosed)
-			if e.ten != nil && e.ten.cur == nil {
-				e.giveUp(e.ten) // it was kept for one of those
-			}
-			e.drop()
-		}
-		sh.mu.Unlock()
-	}
-	var err error
-	for l.turns.Load() > 0 && err == nil {
-		select {
-		case <-l.drained.next(&l.turns):
-		case <-ctx.Done():
-			err = fmt.Errorf("interlock: closing with %d locks held: %w", l.turns.Load(), context.Cause(ctx))
-		}
-	}
-	l.abandonAll()
-	l.dog.stop()
-	l.reaper.stop()
-	l.work.wait(ctx) // else requests on their way end by their own deadlines
-	return err
-}
-
-// background counts what a locker has under way: goroutines, and requests to the
-// store. Unlike with sync.WaitGroup, one may begin while another goroutine waits.
-type background struct {
-	mu   sync.Mutex
-	n    int
-	idle chan struct{} // made by the first that waits
-}
-
-// Go runs f on a goroutine of its own.
-func (b *background) Go(f func()) {
-	b.begin()
-	go func() {
-		defer b.done()
-		f()
-	}()
-}
-
-func (b *background) begin() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.n++
-}
-
-func (b *background) done() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.n--
-	if b.n == 0 && b.idle != nil {
-		close(b.idle)
-		b.idle = nil
-	}
-}
-
-// wait returns when none is left or ctx has ended.
-func (b *background) wait(ctx context.Context) {
-	b.mu.Lock()
-	if b.n == 0 {
-		b.mu.Unlock()
-		return
-	}
-	if b.idle == nil {
-		b.idle = make(chan struct{})
-	}
-	idle := b.idle
-	b.mu.Unlock()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
-}
-
-// ended is called for every turn that is over.
-func (l *Locker) ended() {
-	if l.turns.Add(-1) == 0 && l.closed.Load() {
-		l.drained.tell()
-	}
-}
-
-// drained tells every Close that waits when no turn is left.
-type drained struct {
-	mu sync.Mutex
-	ch chan struct{} // nil while none waits
-}
-
-// next returns a channel that is closed when turns is zero, or has become zero.
-func (d *drained) next(turns *atomic.Int64) <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.ch == nil {
-		d.ch = make(chan struct{})
-	}
-	ch := d.ch
-	if turns.Load() <= 0 { // it may have told before there was a channel
-		close(ch)
-		d.ch = nil
-	}
-	return ch
-}
-
-func (d *drained) tell() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.ch != nil {
-		close(d.ch)
-		d.ch = nil
-	}
-}
-
-func (l *Locker) shardOf(key string) *shard {
-	return &l.shards[maphash.String(l.seed, key)%shardCount]
-}
-
-// owner names a tenure: the holder of a lock in the store.
-func (l *Locker) owner(seq uint64) string {
-	var b [64]byte
-	return string(l.appendOwner(b[:0], seq))
-}
-
-func (l *Locker) appendOwner(b []byte, seq uint64) []byte {
-	b = append(b, l.id...)
-	b = append(b, ':')
-	return strconv.AppendUint(b, seq, 10)
-}
+func (l *Locker) Close(ctx context.Context) error { return l.locks.Close(ctx) }
 
 // callConfig is the configuration of a call; without options it is the
 // locker's own, not a copy.

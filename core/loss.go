@@ -3,7 +3,6 @@ package core
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -83,38 +82,6 @@ const (
 	// AnsweredYes: the answer was on its way, and cannot be taken back.
 	AnsweredYes Answered = "yes"
 )
-
-// lossOf is the reason for an error that matches ErrNotOwner.
-func lossOf(err error) LossReason {
-	switch {
-	case errors.Is(err, ErrTakenOver):
-		return LossTakenOver
-	case errors.Is(err, ErrDeleted):
-		return LossDeleted
-	}
-	return LossNotOwner
-}
-
-// denied reports whether it was the store that said so: then there is nothing in
-// it to be cleaned up.
-func (r LossReason) denied() bool {
-	return r == LossNotOwner || r == LossDeleted || r == LossTakenOver
-}
-
-// loss describes the loss of a turn.
-func (t *turn) loss(reason LossReason, err error) Loss {
-	loss := Loss{
-		Key: Hashed(t.key()), Rule: t.cfg.name, Owner: t.ten.owner(), Token: t.token,
-		Held: t.entry.shard.locker.clock.Now().Sub(t.since), Reason: reason, Err: err,
-	}
-	if v := visitOf(t.lease.parent); v != nil {
-		loss.Route, loss.Principal, loss.Answered = v.route, v.principal, AnsweredNo
-		if v.answered.Load() {
-			loss.Answered = AnsweredYes
-		}
-	}
-	return loss
-}
 
 // fields are what there is to say about the loss, without what identifies
 // anybody.

@@ -3,6 +3,8 @@ package core
 import (
 	"fmt"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/lock"
 )
 
 // Option changes how locks are taken. [New], [Serialize] ([NewGuard]) and
@@ -19,14 +21,12 @@ type config struct {
 	scope scope
 	err   error // the first bad option; reported where they are applied
 
-	watchdog   time.Duration // renewed lease; 0 when ttl is set
-	ttl        time.Duration // fixed lease
-	wait       time.Duration // 0: do not wait; negative: until the context ends
-	waitSet    bool
-	maxHold    time.Duration
-	maxWaiters int
-	name       string
-	onLost     func(Loss)
+	terms    lock.Terms
+	watchdog time.Duration // renewed lease; 0 when ttl is set
+	ttl      time.Duration // fixed lease
+	waitSet  bool
+	name     string
+	onLost   func(Loss)
 
 	// For the locker alone.
 	observer  Observer
@@ -67,7 +67,7 @@ const (
 func defaultConfig() config {
 	return config{
 		watchdog:  defaultWatchdog,
-		wait:      waitForever,
+		terms:     lock.Terms{Wait: waitForever},
 		turnTime:  defaultTurnTime,
 		turnCount: defaultTurnCount,
 		heldWait:  defaultHeldWait,
@@ -92,18 +92,9 @@ func (c config) with(at scope, opts []Option) (config, error) {
 	case c.ttl == 0 && c.watchdog == 0:
 		c.ttl, c.watchdog = base.ttl, base.watchdog
 	}
+	c.terms.Fixed, c.terms.Lease = c.ttl > 0, max(c.ttl, c.watchdog)
 	return c, nil
 }
-
-// lease is how long the store keeps the lock without hearing of it.
-func (c *config) lease() time.Duration {
-	if c.ttl > 0 {
-		return c.ttl
-	}
-	return c.watchdog
-}
-
-func (c *config) fixed() bool { return c.ttl > 0 }
 
 func (c *config) fail(format string, args ...any) {
 	if c.err == nil {
@@ -134,7 +125,7 @@ func Wait(d time.Duration) Option {
 			c.fail("Wait(%v): must be at most %v (366 days)", d, maxTime)
 			return
 		}
-		c.wait, c.waitSet = d, true
+		c.terms.Wait, c.waitSet = d, true
 	}
 }
 
@@ -195,7 +186,7 @@ func MaxHold(d time.Duration) Option {
 			c.fail("MaxHold(%v): must be at most %v (366 days); leave it out for no bound", d, maxTime)
 			return
 		}
-		c.maxHold = d
+		c.terms.MaxHold = d
 	}
 }
 
@@ -209,7 +200,7 @@ func MaxWaiters(n int) Option {
 			c.fail("MaxWaiters(%d): must be at least 1; Wait(0) does not wait", n)
 			return
 		}
-		c.maxWaiters = n
+		c.terms.MaxWaiters = n
 	}
 }
 

@@ -108,14 +108,14 @@ func Check(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("interlock: checking the lease: %w", context.Cause(ctx))
 	}
-	var asked []*turn
+	var asked []*hold
 	for ; lease != nil; lease = lease.outer() {
-		for _, t := range lease.turns() {
-			if slices.Contains(asked, t) {
+		for _, h := range lease.holds() {
+			if slices.Contains(asked, h) {
 				continue // re-entered
 			}
-			asked = append(asked, t)
-			if err := lease.locker().confirm(ctx, t); err != nil {
+			asked = append(asked, h)
+			if err := h.locker.locks.Confirm(ctx, &h.Waiter); err != nil {
 				return err
 			}
 		}

@@ -1,4 +1,4 @@
-package core
+package lock
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/timers"
 )
 
@@ -31,7 +32,7 @@ const (
 	lateMost = 15 * time.Minute
 )
 
-// reaper releases what may still become ours: the orphans of a locker. An orphan is
+// reaper releases what may still become ours: the orphans of a Table. An orphan is
 // the owner of a request whose outcome is unknown. A try that was delayed on the way
 // can be executed long after its caller has gone, and would then hold the lock for a
 // whole TTL. So no other request uses the owner again. The reaper releases it at
@@ -55,7 +56,7 @@ type reaper struct {
 	first   lane               // never released yet, or the last release was answered
 	again   lane               // the last release failed
 	paused  orphanList         // of those that failed, the ones that are not due
-	full    thinned
+	full    logs.Throttle
 	closed  bool
 }
 
@@ -85,15 +86,15 @@ type orphan struct {
 	releasing bool          // its release is under way
 }
 
-func (r *reaper) init(l *Locker) {
-	r.store, r.clock, r.start = l.store, &l.clock, l.work.Go
-	r.timers.Clock, r.timers.Go, r.timers.Serve = &l.clock, l.work.Go, r.serve
+func (r *reaper) init(t *Table) {
+	r.store, r.clock, r.start = t.store, &t.Clock, t.work.Go
+	r.timers.Clock, r.timers.Go, r.timers.Serve = &t.Clock, t.work.Go, r.serve
 	r.orphans, r.most = make(map[string]*orphan), reapMost
 	r.first.most, r.again.most = reapAtOnce, reapAgainAtOnce
 }
 
 // add gives an owner to the reaper.
-func (r *reaper) add(o orphan) {
+func (r *reaper) add(o *orphan) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -110,8 +111,8 @@ func (r *reaper) add(o orphan) {
 	if len(r.orphans) >= r.most && !r.makeRoom() {
 		return
 	}
-	r.orphans[o.owner] = &o
-	r.plan(&o)
+	r.orphans[o.owner] = o
+	r.plan(o)
 }
 
 // reap reports whether a holder is an orphan, and if so releases it now.
@@ -224,7 +225,7 @@ func (r *reaper) send(o *orphan, l *lane, now clock.Instant) {
 // makeRoom forgets an orphan whose release has failed, in favour of another. It
 // reports whether there was one.
 func (r *reaper) makeRoom() bool {
-	if n := r.full.due(time.Now()); n > 0 {
+	if n := r.full.Count(time.Now()); n > 0 {
 		slog.Warn("interlock: too many requests whose outcome is not known: some locks stay until their TTL ends",
 			"requests", n, "most", r.most)
 	}

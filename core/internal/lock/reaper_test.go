@@ -1,4 +1,4 @@
-package core
+package lock
 
 import (
 	"context"
@@ -48,10 +48,7 @@ func TestTheReaperReleasesEveryOrphanAndForgetsIt(t *testing.T) {
 	for seed := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &reaped{random: rand.New(rand.NewPCG(seed, 1)), ever: map[string]bool{}}
-			l, err := New(s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := NewTable(s, 20*time.Millisecond, 10_000)
 			r := &l.reaper
 			r.first.most, r.again.most, r.most = 8, 3, 200
 			random := rand.New(rand.NewPCG(seed, 2))
@@ -64,9 +61,9 @@ func TestTheReaperReleasesEveryOrphanAndForgetsIt(t *testing.T) {
 				case 1:
 					time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
 				default:
-					o := orphan{key: "k", owner: owner, ttl: time.Duration(1+random.IntN(60)) * time.Minute}
+					o := &orphan{key: "k", owner: owner, ttl: time.Duration(1+random.IntN(60)) * time.Minute}
 					if random.IntN(4) == 0 {
-						o.from = l.clock.Now().Add(time.Minute)
+						o.from = l.Clock.Now().Add(time.Minute)
 					}
 					r.add(o)
 					added++

@@ -1,0 +1,128 @@
+package lock
+
+import (
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+const (
+	// grace is how long a waiting process leaves to each one that was named before
+	// it in a release: some round trips.
+	grace = 5 * time.Millisecond
+	// courtesy is how long a process that released a lock others wait for does not
+	// ask for it again: the time in which the first of them can.
+	courtesy = grace / 2
+	// answerWait is the least time that a try has for its answer.
+	answerWait = time.Second
+	// minBackoff and maxBackoff bound the pauses between tries while the store is
+	// not ready.
+	minBackoff = 10 * time.Millisecond
+	maxBackoff = time.Second
+	// blindWait is the pause between tries when the holder's TTL is unknown.
+	blindWait = time.Second
+	// fullList is from how many names on a list of waiting lockers counts as full:
+	// the lists of package redisstore have room for 63.
+	fullList = 60
+)
+
+// acquisition is what a lock needs while it is acquired: one try after the other,
+// under one owner. It is apart from the lock, which is held for most of its life.
+type acquisition struct {
+	// The try on its way. It belongs to the queue and not to the waiter that sent
+	// it: if that one leaves, the next takes the grant.
+	lease  time.Duration
+	fixed  bool
+	listed bool // it asked to be listed
+	sent   clock.Instant
+
+	seq  uint64        // of the owner; zero: the next try takes a fresh one
+	next clock.Instant // when the first waiter may try
+	rest string        // the lockers that wait behind us, from the last signal
+	// restUntil is when those in rest have had their time and did not come; zero:
+	// rest has nothing to wait for.
+	restUntil clock.Instant
+	signals   int32 // how many signals have come
+	heard     int32 // and how many when the request under way was sent
+	backoff   time.Duration
+	failed    error // why the last try had no answer
+
+	passed    bool   // next was set by a signal that does not name us
+	releases  int32  // a full list left us out: how many releases until we ask
+	contended bool   // the last try found another process's lock
+	unwatch   func() // ends the watch; nil: there is none
+}
+
+// retry lets the first waiter try again after a pause that doubles.
+func (a *acquisition) retry(now clock.Instant, why error) {
+	a.backoff = min(max(2*a.backoff, minBackoff), maxBackoff)
+	a.failed, a.next = why, now.Add(a.backoff)
+}
+
+// signal plans the next try after a release was announced with a list of waiting
+// lockers, and says whether a try is on its way. The first that is named tries at
+// once; the others leave each before them some time, so that a release does not
+// cost a try of everybody.
+func (a *acquisition) signal(now clock.Instant, list, id string, asking bool) {
+	place, rest, named := placeIn(list, id)
+	a.signals++
+	a.rest, a.restUntil = rest, 0
+	// One that is not named comes last, but it does come: if every release put it
+	// off anew, those of a busy key would do so for ever.
+	switch next := now.Add(time.Duration(place) * grace); {
+	case !named && place >= fullList:
+		a.leftOut(now, next, list, place, asking)
+	case named || !a.passed || next < a.next:
+		a.next = next
+	}
+	a.passed = !named
+}
+
+// leftOut plans the next try of a locker that a full list of n names leaves out.
+// Those in the list have had their time at the instant over.
+//
+// Each release takes one name off a full list, and the releasing locker does not get
+// into it, so there is about one free place in each turn. Each locker that was left
+// out asks for it after a random number of releases, n on average. So each has the
+// same chance, however long the turns are, and the server gets about one try a turn
+// for each n lockers that were left out. With a fixed pause all of them would ask at
+// the same instant, and the same of them would always be the first.
+//
+// It asks after a random time as well: no release comes any more when all lockers in
+// the list have left.
+func (a *acquisition) leftOut(now, over clock.Instant, list string, n int, asking bool) {
+	if a.releases == 0 {
+		a.releases = 1 + rand.Int32N(2*int32(n))
+		next := over.Add(rand.N(blindWait))
+		if !a.passed || asking || next < a.next {
+			a.next = next
+		}
+	}
+	if a.releases--; a.releases == 0 {
+		a.next = now
+	}
+	// Should this locker get the lock before those in the list have had their time,
+	// the others must not lose their places. The first of the list loses its place,
+	// so that names of lockers that have left do not stay for ever.
+	_, a.rest, _ = strings.Cut(list, ",")
+	a.restUntil = over
+}
+
+// placeIn finds a locker in a list of waiting ones: how many are before it, which
+// remain when those have been passed over, and whether it is in the list at all. One
+// that is not comes after all of them. An empty list says nothing of any locker.
+func placeIn(list, id string) (place int, rest string, named bool) {
+	if list == "" {
+		return 0, "", true
+	}
+	for rest = list; rest != ""; place++ {
+		var name string
+		name, rest, _ = strings.Cut(rest, ",")
+		if name == id {
+			return place, rest, true
+		}
+	}
+	return place, "", false
+}

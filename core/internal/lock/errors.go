@@ -1,0 +1,55 @@
+package lock
+
+import (
+	"errors"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// The errors of locks beside those of a store. Package core exports and explains
+// them.
+var (
+	ErrHeld      = errors.New("interlock: lock is held elsewhere")
+	ErrQueueFull = errors.New("interlock: too many waiters for the lock")
+	ErrLost      = errors.New("interlock: lease lost")
+	ErrMaxHold   = errors.New("interlock: maximum hold reached")
+	ErrReleased  = errors.New("interlock: lease released")
+	ErrClosed    = errors.New("interlock: locker closed")
+)
+
+// Reason says why a lease was lost; zero is no loss.
+type Reason int8
+
+// The reasons for a loss. Package core exports and explains them.
+const (
+	Expired Reason = iota + 1
+	Deleted
+	TakenOver
+	NotOwner
+	Unavailable
+	MaxHold
+	Closed
+)
+
+// reasonOf is the reason for an error that matches driver.ErrNotOwner.
+func reasonOf(err error) Reason {
+	switch {
+	case errors.Is(err, driver.ErrTakenOver):
+		return TakenOver
+	case errors.Is(err, driver.ErrDeleted):
+		return Deleted
+	}
+	return NotOwner
+}
+
+// denied reports whether the store itself says that the owner does not hold the
+// lock. Then there is nothing of the owner in the store.
+func (r Reason) denied() bool { return r == NotOwner || r == Deleted || r == TakenOver }
+
+// causeOfLoss is the cause with which the context of a lost lease ends.
+func causeOfLoss(err error) error {
+	if errors.Is(err, driver.ErrNotOwner) {
+		return ErrLost
+	}
+	return err
+}

@@ -1,0 +1,384 @@
+package lock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+// notReadyWait is how long a caller that does not wait gives a store that is not
+// ready.
+const notReadyWait = 250 * time.Millisecond
+
+// lock is what the process knows of one key, for as long as a caller here holds it
+// or waits for it. Waiting is first in, first out: only the first waiter talks to
+// the store, on its own goroutine.
+//
+// The methods of this file are the events of the state machine. They are called
+// with the shard's mutex held, and leave it held.
+type lock struct {
+	shard *shard
+	key   string
+
+	first, last *Waiter
+	own         *ownership   // in the phase held
+	acq         *acquisition // nil while there is nothing to remember of tries
+	n           int32        // waiters
+	phase       phase
+	asking      bool // in the phase acquiring: a try is on its way
+	courteous   bool // kept for the courtesy alone
+}
+
+// phase is where a lock is; see the package comment.
+type phase int8
+
+const (
+	idle phase = iota
+	acquiring
+	held
+	releasing
+)
+
+// proceed finds the phase of a lock that is not held, and of which no request is
+// under way.
+func (l *lock) proceed(fx *effects) {
+	l.phase, fx.look = idle, l.first
+	if l.first != nil {
+		l.phase = acquiring
+	}
+}
+
+// useless reports whether nothing has to be remembered of the lock.
+func (l *lock) useless() bool {
+	return l.phase == idle && (!l.courteous || l.shard.table.closed.Load())
+}
+
+// join is the event that a caller comes. It puts the caller into the queue, or
+// returns why not.
+func (l *lock) join(w *Waiter, now clock.Instant, fx *effects) error {
+	if w.Terms.Wait == 0 && l.phase == held && now >= l.own.deadline() {
+		// A caller that does not wait must not be refused because of a lease that is
+		// over, and that the renewer was only too late to end: in a process that was
+		// stopped, others may have had the lock since.
+		l.own.expire(now, fx)
+	}
+	switch most := w.Terms.MaxWaiters; {
+	case l.shard.table.closed.Load():
+		return fmt.Errorf("%w: %q", ErrClosed, l.key)
+	case l.phase == idle:
+		l.phase = acquiring
+	case w.Terms.Wait == 0:
+		w.waited = true
+		return fmt.Errorf("%w: %q", ErrHeld, l.key)
+	case most > 0 && l.waiters() >= most:
+		w.waited = true
+		return fmt.Errorf("%w: %q has %d: %w", ErrQueueFull, l.key, most, ErrHeld)
+	default:
+		w.waited = true
+	}
+	l.push(w)
+	return nil
+}
+
+// waiters is how many wait for a holder. The first does not as long as it asks the
+// store for a lock that may be free.
+func (l *lock) waiters() int {
+	n := int(l.n)
+	if n > 0 && l.asking && !l.acq.contended {
+		n--
+	}
+	return n
+}
+
+// step is what a waiter has to do.
+type step struct {
+	action  action
+	err     error                 // of finish and leave
+	until   clock.Instant         // of sleep; zero: no bound
+	since   clock.Instant         // of watch
+	request driver.AcquireRequest // of ask
+}
+
+type action int8
+
+const (
+	sleep  action = iota // until it is woken
+	finish               // it has the lock, or err says why it failed
+	leave                // give up, with err
+	ask                  // send the request
+	watch                // hear of releases from now on
+)
+
+// look is the event that a waiter looks at the lock.
+func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
+	s, acq := step{}, l.acq
+	switch {
+	case w.state == granted:
+		return step{action: finish}
+	case w.state == gone:
+		// Granted, and lost again before the waiter woke.
+		return step{action: finish, err: w.lostError()}
+	case w.state == failed:
+		return step{action: finish, err: w.err}
+	case l.first != w || l.phase != acquiring || l.asking:
+		// Not this waiter's to try. What changes that wakes it.
+	case w.Terms.Wait == 0 && w.attempts > 0 && (acq == nil || acq.failed == nil):
+		w.waited = true // for observers: the lock was not free
+		return step{action: leave, err: fmt.Errorf("%w: %q", ErrHeld, l.key)}
+	case acq == nil || now >= acq.next:
+		return step{action: ask, request: l.try(w, now, deadline)}
+	case acq.contended && acq.unwatch == nil:
+		// What happened since the try was sent is the store's to report, so nothing
+		// is missed between.
+		return step{action: watch, since: acq.sent}
+	default:
+		s.until = acq.next
+	}
+	if deadline != 0 && (s.until == 0 || deadline < s.until) {
+		s.until = deadline
+	}
+	if deadline != 0 && now >= deadline {
+		return step{action: leave, err: l.timedOut(w)}
+	}
+	w.waited = true
+	return s
+}
+
+// timedOut says why a wait that is over had no success: because the lock was held,
+// or because the store could not say.
+func (l *lock) timedOut(w *Waiter) error {
+	if l.acq != nil && l.acq.failed != nil && l.first == w {
+		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, l.acq.failed)
+	}
+	return fmt.Errorf("%w: %q", ErrHeld, l.key)
+}
+
+// try begins a try of the first waiter.
+func (l *lock) try(w *Waiter, now, deadline clock.Instant) driver.AcquireRequest {
+	table, acq := l.shard.table, l.acquisition()
+	if acq.seq == 0 {
+		acq.seq = table.seq.Add(1)
+	}
+	l.asking, acq.sent, acq.heard = true, now, acq.signals
+	acq.lease, acq.fixed, acq.listed = w.Terms.Lease, w.Terms.Fixed, w.Terms.Wait != 0
+	acq.releases = 0
+	if acq.restUntil != 0 && now >= acq.restUntil {
+		acq.rest = ""
+	}
+	w.attempts = max(w.attempts, w.attempts+1)
+	req := driver.AcquireRequest{Key: l.key, Owner: table.owner(acq.seq), TTL: acq.lease, Rest: acq.rest}
+	if acq.listed {
+		req.Waiter = table.ID
+	}
+	if deadline != 0 {
+		// A short wait for the holder must not become a short wait for the store's
+		// answer, or it would never see one.
+		req.Deadline = table.Clock.Time(max(deadline, now.Add(answerWait)))
+	}
+	return req
+}
+
+// answer is the outcome of a try.
+type answer struct {
+	driver.Reply
+	err      error
+	late     bool // the waiter that sent it has left
+	orphaned bool // the reaper is releasing the holder
+}
+
+// answered is the event that a try has its outcome. That belongs to the waiter that
+// is the first now.
+func (l *lock) answered(now clock.Instant, a answer, fx *effects) {
+	acq := l.acq
+	l.asking = false
+	rest := acq.rest
+	acq.rest = ""
+	if a.Ambiguous && !a.Granted {
+		// A try may yet be executed: this owner could become the holder at any time,
+		// and must not be anybody.
+		l.abandonOwner(fx)
+	}
+	switch sent := l.shard.table.Clock.Of(a.Sent); {
+	case errors.Is(a.err, driver.ErrNotReady):
+		acq.retry(now, a.err)
+	case a.err != nil:
+		acq.failed, acq.next = nil, 0
+		err := a.err
+		if !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrNotReplicated) &&
+			!errors.Is(err, driver.ErrKeyOccupied) {
+			err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+		}
+		l.fail(err, fx)
+	case !a.Granted:
+		l.refused(now, a, rest)
+	case now >= sent.Add(acq.lease-clock.Drift(acq.lease)) || a.late && acq.fixed:
+		// The grant took longer than the lease lasts; or part of a fixed lease is
+		// over, and the next waiter wants it whole.
+		l.abandonOwner(fx)
+		acq.retry(now, fmt.Errorf("%w: a grant came after the end of its lease", driver.ErrUnavailable))
+	default:
+		l.granted(now, sent, a.Reply, rest != "", fx)
+		return
+	}
+	l.proceed(fx)
+}
+
+// abandonOwner leaves the owner of the last try to the reaper.
+func (l *lock) abandonOwner(fx *effects) {
+	fx.orphan = &orphan{key: l.key, owner: l.shard.table.owner(l.acq.seq), ttl: l.acq.lease}
+	l.acq.seq = 0
+}
+
+// refused plans the next try after another owner was found to hold the lock.
+func (l *lock) refused(now clock.Instant, a answer, rest string) {
+	acq := l.acq
+	acq.failed, acq.backoff = nil, 0
+	acq.contended = true
+	switch {
+	case a.orphaned:
+		acq.retry(now, fmt.Errorf("%w: a late request of this process holds it", driver.ErrNotReady))
+		return
+	case acq.signals != acq.heard:
+		// A release was announced while the try was on its way; what it saw is
+		// older than what the signal said.
+		acq.rest = rest
+		return
+	}
+	acq.next, acq.passed = now.Add(a.TTL+time.Millisecond), false
+	switch {
+	case !acq.listed:
+		// It asked without getting into the list; the next waiter has to.
+		acq.next = 0
+	case a.TTL < 0 || !a.Listed && a.TTL > blindWait:
+		// The release may not be announced to us.
+		acq.next = now.Add(blindWait)
+	}
+}
+
+// granted makes the process the owner, and the first waiter the holder.
+func (l *lock) granted(now, sent clock.Instant, rep driver.Reply, contended bool, fx *effects) {
+	acq, table := l.acq, l.shard.table
+	own := &ownership{
+		lock: l, seq: acq.seq, lease: acq.lease, fixed: acq.fixed, ambiguous: rep.Ambiguous,
+		sent: sent, ahead: table.Clock.Ahead(rep.Sent, sent), renewAt: sent.Add(acq.lease / 3),
+		token: rep.Token, base: rep.Token, replied: now, began: now, contended: contended,
+	}
+	if acq.unwatch == nil {
+		l.forgetAcquisition()
+	} else {
+		*acq = acquisition{contended: true, unwatch: acq.unwatch}
+	}
+	l.own, l.phase = own, held
+	if l.first == nil || !own.suits(l.first.Terms) {
+		l.giveUp(own, fx) // the caller that asked for this lease has left
+		return
+	}
+	own.grant(rep.Token, now, fx)
+	fx.granted, fx.schedule = true, own
+}
+
+// fail gives all waiters the same error: what the store did to the first it would do
+// to each of them, one after the other.
+func (l *lock) fail(err error, fx *effects) {
+	fx.failed = l.first
+	for w := l.first; w != nil; w = w.next {
+		w.prev, w.state = nil, failed
+		w.err = fmt.Errorf("%w: %q", err, l.key)
+	}
+	l.first, l.last, l.n = nil, nil, 0
+}
+
+// close is the event that the Table closes.
+func (l *lock) close(fx *effects) {
+	l.fail(ErrClosed, fx)
+	switch {
+	case l.phase == held && l.own.holder == nil:
+		l.giveUp(l.own, fx) // it was kept for one of those
+	case l.phase == acquiring && !l.asking:
+		l.proceed(fx)
+	}
+}
+
+// abandon is the event that a waiter gives up with err. It returns the error for its
+// caller, and whether the waiter has got the lock meanwhile, and has to release it.
+func (l *lock) abandon(w *Waiter, err error, fx *effects) (hasIt bool, _ error) {
+	switch w.state {
+	case granted:
+		return true, err
+	case failed:
+		return false, w.err
+	case waiting:
+		l.remove(w)
+		w.state = gone
+		if l.phase == acquiring && !l.asking {
+			l.proceed(fx) // with another first waiter, or none
+		}
+	case gone:
+		// Granted and lost before it looked: nothing is held.
+	}
+	return false, err
+}
+
+// signal is the event that the store announces that the lock may be free, with the
+// list of the lockers that wait for it.
+func (l *lock) signal(now clock.Instant, list string, fx *effects) {
+	if l.phase == held || l.phase == idle {
+		return // no caller waits, nor will the request that is under way
+	}
+	l.acquisition().signal(now, list, l.shard.table.ID, l.asking)
+	if l.phase == acquiring && !l.asking {
+		fx.look = l.first
+	}
+}
+
+// retire ends the ownership on this side.
+func (l *lock) retire(own *ownership, fx *effects) {
+	l.own, own.over = nil, true
+	fx.cancel, fx.schedule = own, nil
+}
+
+// beginRelease ends the ownership; the release is to be sent. Until the event
+// released, the first waiter does not ask for the lock: it would not be free yet.
+func (l *lock) beginRelease(own *ownership, fx *effects) {
+	l.retire(own, fx)
+	l.phase = releasing
+	if l.acq != nil {
+		l.acq.heard = l.acq.signals
+	}
+}
+
+// giveUp releases, in the background, an ownership that no waiter can use.
+func (l *lock) giveUp(own *ownership, fx *effects) {
+	l.beginRelease(own, fx)
+	fx.release = own
+}
+
+// released is the event that a release, which was sent at the instant sent, has its
+// outcome. listed says that it has put this process at the end of the list of
+// waiting lockers.
+func (l *lock) released(own *ownership, sent, now clock.Instant, listed bool, err error, fx *effects) {
+	if own.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
+		// A try of the acquire or of the release may be on its way still.
+		fx.orphan = own.orphan(now)
+	}
+	switch {
+	case !listed && own.contended && l.first == nil:
+		// It goes to another process. The next caller here must not be faster than
+		// that one: it has only just been told.
+		l.acquisition().next, l.courteous = now.Add(courtesy), true
+		fx.linger = true
+	case !listed:
+		if l.acq != nil {
+			l.acq.next = 0
+		}
+	case l.acq == nil || l.acq.signals == l.acq.heard:
+		// Others were promised the next turn. Ours will be announced to us, or comes
+		// after a pause.
+		acq := l.acquisition()
+		acq.contended, acq.sent, acq.next = true, sent, now.Add(4*grace)
+	}
+	l.proceed(fx)
+}

@@ -1,0 +1,188 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+// releaseWait bounds for how long a release is tried again, so that with the last
+// try it takes two seconds at most by default. What is not done by then the reaper
+// does.
+const releaseWait = time.Second
+
+// parting is what became of a hold that was given up.
+type parting struct {
+	over      bool       // it was the last one
+	handedOff bool       // a waiter of this process has the lock, or will
+	release   *ownership // to be sent
+	listed    bool       // the release is to put this process at the end of the list
+	expired   bool       // the deadline had come
+	told      bool       // of a loss: before
+	cause     error      // why the lease was lost
+	err       error      // for the caller
+}
+
+// release is the event that a hold is given up.
+func (w *Waiter) release(now clock.Instant, ahead time.Duration, fx *effects) (p parting) {
+	w.holds--
+	p.over = w.holds == 0
+	if w.err != nil && w.state == gone {
+		p.err, p.cause = w.lostError(), causeOfLoss(w.err)
+		return p
+	}
+	if !p.over {
+		return p
+	}
+	// From here the renewals cannot touch the hold, and a loss of the ownership is
+	// the next holder's.
+	l, own := w.lock, w.own
+	w.state = gone
+	if own.handOff(now, ahead, fx) {
+		p.handedOff, fx.ended = true, fx.handed == nil
+		return p
+	}
+	p.told, p.expired = w.err != nil, now >= own.deadline()
+	if p.expired && !p.told {
+		w.err, p.cause = ErrLost, ErrLost // the renewer was about to say so
+	}
+	l.beginRelease(own, fx)
+	p.release = own
+	p.listed = own.contended && l.first != nil && !l.shard.table.closed.Load()
+	return p
+}
+
+// Released says how a hold ended.
+type Released struct {
+	// HandedOff says that the lock stays in the process, for the next waiter.
+	HandedOff bool
+	// Lost, unless zero, says why the lease was lost, if that was not told before.
+	Lost Reason
+	// Err is for the caller.
+	Err error
+}
+
+// Release gives up one hold, and with the last one the lock: to the next waiter of
+// this process, or to the store. It uses only the values of ctx.
+func (t *Table) Release(ctx context.Context, w *Waiter) Released {
+	var fx effects
+	now, ahead := t.Clock.Read() // before the mutex, which many may wait for
+	p := w.lock.shard.release(w, now, ahead, &fx)
+	t.run(w.lock, &fx)
+	if p.over {
+		w.Holder.Over(p.cause)
+	}
+	if p.release == nil {
+		return Released{HandedOff: p.handedOff, Err: p.err}
+	}
+	err := t.sendRelease(context.WithoutCancel(ctx), p.release, p.listed)
+	t.ended()
+	r := released(w, p, err)
+	if p.told {
+		r.Lost = 0 // MaxHold came first
+	}
+	return r
+}
+
+func (sh *shard) release(w *Waiter, now clock.Instant, ahead time.Duration, fx *effects) parting {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	p := w.release(now, ahead, fx)
+	sh.apply(w.lock, fx)
+	return p
+}
+
+// released says what the outcome of a release means for the caller.
+func released(w *Waiter, p parting, err error) Released {
+	key := w.lock.key
+	switch {
+	case errors.Is(err, driver.ErrNotOwner):
+		return Released{Lost: reasonOf(err), Err: fmt.Errorf("%w: %q: %w", ErrLost, key, err)}
+	case p.expired:
+		// By our clock, whether the store still knew us or could not be asked.
+		r := Released{Lost: Unavailable, Err: fmt.Errorf("%w: %q: released after its deadline", ErrLost, key)}
+		if p.release.fixed {
+			r.Lost = Expired
+		}
+		if err != nil {
+			r.Err = fmt.Errorf("%w: %w", r.Err, err)
+		}
+		return r
+	case err != nil:
+		return Released{Err: fmt.Errorf("interlock: releasing %q: %w", key, err)}
+	}
+	return Released{}
+}
+
+// sendRelease gives an ownership that is over back to the store.
+func (t *Table) sendRelease(ctx context.Context, own *ownership, listed bool) error {
+	l := own.lock
+	sent := t.Clock.Now()
+	req := driver.ReleaseRequest{
+		Key: l.key, Owner: own.owner(), Token: own.token, TTL: own.lease, Remember: own.unknown(sent),
+		Deadline: t.Clock.Time(sent.Add(releaseWait)),
+	}
+	if listed {
+		req.Waiter = t.ID
+	}
+	err := t.store.Release(ctx, req)
+	t.answeredRelease(own, sent, listed, err)
+	return err
+}
+
+// answeredRelease takes the outcome of a release.
+func (t *Table) answeredRelease(own *ownership, sent clock.Instant, listed bool, err error) {
+	l := own.lock
+	sh := l.shard
+	now := t.Clock.Now()
+	var fx effects
+	sh.mu.Lock()
+	l.released(own, sent, now, listed, err, &fx)
+	sh.apply(l, &fx)
+	sh.mu.Unlock()
+	t.run(l, &fx)
+}
+
+// Reenter adds a hold to that of w. It reports whether there is a hold to add one
+// to; an error says that there was one, and that it was lost.
+func (t *Table) Reenter(w *Waiter) (bool, error) {
+	now := t.Clock.Now()
+	sh := w.lock.shard
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return w.reenter(now)
+}
+
+// Live reports whether w holds the lock, as far as is known.
+func (t *Table) Live(w *Waiter) bool {
+	sh := w.lock.shard
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return w.state == granted && w.err == nil
+}
+
+// Deadline returns until when the lease of w is good without another renewal.
+func (t *Table) Deadline(w *Waiter) clock.Instant {
+	sh := w.lock.shard
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return w.own.deadline()
+}
+
+// Check returns why the lease of w cannot be trusted at this moment, or nil. It
+// takes what [clock.Clock.Read] returned.
+func (t *Table) Check(w *Waiter, now clock.Instant, ahead time.Duration) error {
+	sh := w.lock.shard
+	var fx effects
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	err := w.check(now, ahead, &fx)
+	if fx.schedule != nil {
+		t.renewer.schedule(fx.schedule)
+	}
+	return err
+}

@@ -1,0 +1,290 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/ident"
+)
+
+// shardCount spreads the keys of a Table over mutexes.
+const shardCount = 64
+
+// Table has the locks of one process on a store. [NewTable] makes one. It is safe
+// for concurrent use.
+type Table struct {
+	// Clock tells the time of all instants.
+	Clock clock.Clock
+	// ID is the name of the process among those that use the store: 128 random bits,
+	// the first half of every owner.
+	ID string
+
+	store     driver.Store
+	turnTime  time.Duration
+	turnCount int
+
+	seq     atomic.Uint64 // of owners
+	seed    maphash.Seed
+	shards  [shardCount]shard
+	wakeups sync.Pool // channels of waiters that have slept
+
+	renewer renewer
+	reaper  reaper
+
+	closed atomic.Bool
+	holds  atomic.Int64 // granted, and not yet released or lost
+	empty  broadcast    // no hold is left
+	work   background
+}
+
+// shard is a part of a Table's keys. Its mutex guards everything of them: locks,
+// waiters, ownerships and acquisitions. It is held for short work in memory only,
+// never over a call of the store or of a Holder.
+type shard struct {
+	table *Table
+	mu    sync.Mutex
+	locks map[string]*lock
+	spare []*acquisition // for the next keys
+}
+
+// NewTable makes a [Table] on a store. The turn of this process among others ends
+// after turnTime, or turnCount grants, if other processes wait.
+func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table {
+	t := &Table{
+		Clock: clock.New(), ID: ident.New(),
+		store: store, turnTime: turnTime, turnCount: turnCount, seed: maphash.MakeSeed(),
+	}
+	for i := range t.shards {
+		t.shards[i].table, t.shards[i].locks = t, make(map[string]*lock)
+	}
+	t.renewer.init(t)
+	t.reaper.init(t)
+	return t
+}
+
+func (t *Table) shardOf(key string) *shard {
+	return &t.shards[maphash.String(t.seed, key)%shardCount]
+}
+
+// owner is the text that identifies an owner in the store.
+func (t *Table) owner(seq uint64) string {
+	var b [64]byte
+	return string(t.appendOwner(b[:0], seq))
+}
+
+func (t *Table) appendOwner(b []byte, seq uint64) []byte {
+	b = append(b, t.ID...)
+	b = append(b, ':')
+	return strconv.AppendUint(b, seq, 10)
+}
+
+// apply does the first part of the effects of an event. Called with the shard's
+// mutex held.
+func (sh *shard) apply(l *lock, fx *effects) {
+	t := sh.table
+	if fx.cancel != nil {
+		t.renewer.cancel(fx.cancel)
+	}
+	if fx.schedule != nil {
+		t.renewer.schedule(fx.schedule)
+	}
+	if fx.granted {
+		t.holds.Add(1)
+	}
+	if fx.handed != nil {
+		fx.wakeup = fx.handed.wakeup // the waiter lets go of it once it is awake
+	}
+	if fx.look != nil {
+		wake(fx.look.wakeup, lookAgain)
+	}
+	for w := fx.failed; w != nil; {
+		next := w.next
+		w.next = nil
+		wake(w.wakeup, lookAgain)
+		w = next
+	}
+	if l.useless() && sh.locks[l.key] == l {
+		delete(sh.locks, l.key)
+		if l.acq != nil {
+			fx.unwatch = l.acq.unwatch
+			l.forgetAcquisition()
+		}
+	}
+}
+
+// run does the second part. Called without the mutex.
+func (t *Table) run(l *lock, fx *effects) {
+	if fx.handed != nil {
+		wake(fx.wakeup, handedOff)
+	}
+	if fx.unwatch != nil {
+		fx.unwatch() // returns at once, waits for no signal
+	}
+	if h := fx.loss.holder; h != nil {
+		h.Lost(fx.loss.reason, fx.loss.cause, fx.loss.err)
+	}
+	if fx.orphan != nil {
+		t.reaper.add(fx.orphan)
+	}
+	if own := fx.release; own != nil {
+		t.work.Go(func() { _ = t.sendRelease(context.Background(), own, false) })
+	}
+	if fx.linger {
+		time.AfterFunc(courtesy, l.endCourtesy)
+	}
+	if fx.ended || fx.loss.ended {
+		t.ended()
+	}
+}
+
+// endCourtesy forgets the lock if it was kept for nothing else.
+func (l *lock) endCourtesy() {
+	sh := l.shard
+	var fx effects
+	sh.mu.Lock()
+	l.courteous = false
+	sh.apply(l, &fx)
+	sh.mu.Unlock()
+	sh.table.run(l, &fx)
+}
+
+// acquisition returns the lock's acquisition, a new one if it has none. Called with
+// the shard's mutex held.
+func (l *lock) acquisition() *acquisition {
+	if l.acq != nil {
+		return l.acq
+	}
+	sh := l.shard
+	if n := len(sh.spare); n > 0 {
+		l.acq = sh.spare[n-1]
+		sh.spare = sh.spare[:n-1]
+	} else {
+		l.acq = new(acquisition)
+	}
+	return l.acq
+}
+
+// maxSpare is how many acquisitions a shard keeps for its next keys.
+const maxSpare = 16
+
+// forgetAcquisition gives the acquisition up. Called with the shard's mutex held.
+func (l *lock) forgetAcquisition() {
+	if sh := l.shard; len(sh.spare) < maxSpare {
+		*l.acq = acquisition{}
+		sh.spare = append(sh.spare, l.acq)
+	}
+	l.acq = nil
+}
+
+// ended is called for every hold that is over.
+func (t *Table) ended() {
+	if t.holds.Add(-1) == 0 && t.closed.Load() {
+		t.empty.tell()
+	}
+}
+
+// State is what the process knows of one key.
+type State struct {
+	// Key is the lock's key.
+	Key string
+	// Holder has the lock; nil if no caller of this process has it.
+	Holder Holder
+	// Since, Token and Holds are when it got the lock, its fencing token, and how
+	// many holds it has.
+	Since time.Time
+	Token int64
+	Holds int
+	// Waiters is how many callers of this process wait.
+	Waiters int
+}
+
+// States lists the keys that a caller of this process holds or waits for.
+func (t *Table) States() []State {
+	var all []State
+	for i := range t.shards {
+		sh := &t.shards[i]
+		sh.mu.Lock()
+		for _, l := range sh.locks {
+			s := State{Key: l.key, Waiters: int(l.n)}
+			if l.phase == held && l.own.holder != nil {
+				w := l.own.holder
+				s.Holder, s.Since, s.Token, s.Holds = w.Holder, t.Clock.Time(w.since), w.token, int(w.holds)
+			}
+			if s.Holder != nil || s.Waiters > 0 {
+				all = append(all, s)
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return all
+}
+
+// Waiters returns how many callers of this process wait for a key.
+func (t *Table) Waiters(key string) int {
+	sh := t.shardOf(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if l := sh.locks[key]; l != nil {
+		return int(l.n)
+	}
+	return 0
+}
+
+// Close ends all waits with [ErrClosed], and waits until no hold is left or ctx has
+// ended. Then it ends the holds that are left, with cause ErrClosed. Their keys
+// stay: their handlers may be at work, and the TTL is what frees them. Close may be
+// called again, also at the same time.
+func (t *Table) Close(ctx context.Context) error {
+	t.closed.Store(true)
+	// A caller that saw the Table open has joined under the shard's mutex by the time
+	// we get that mutex; one that comes later sees it closed.
+	t.each((*lock).close)
+	var err error
+	for t.holds.Load() > 0 && err == nil {
+		select {
+		case <-t.empty.next(&t.holds):
+		case <-ctx.Done():
+			err = fmt.Errorf("interlock: closing with %d locks held: %w", t.holds.Load(), context.Cause(ctx))
+		}
+	}
+	now := t.Clock.Now()
+	t.each(func(l *lock, fx *effects) {
+		if l.own != nil {
+			l.own.lose(Closed, ErrClosed, now, fx)
+		}
+	})
+	t.renewer.stop()
+	t.reaper.stop()
+	t.work.wait(ctx) // else requests on their way end by their own deadlines
+	return err
+}
+
+// each is an event of all locks.
+func (t *Table) each(event func(*lock, *effects)) {
+	type pending struct {
+		l  *lock
+		fx effects
+	}
+	for i := range t.shards {
+		sh := &t.shards[i]
+		var all []*pending
+		sh.mu.Lock()
+		for _, l := range sh.locks {
+			p := &pending{l: l}
+			event(l, &p.fx)
+			sh.apply(l, &p.fx)
+			all = append(all, p)
+		}
+		sh.mu.Unlock()
+		for _, p := range all {
+			t.run(p.l, &p.fx)
+		}
+	}
+}

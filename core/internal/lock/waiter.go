@@ -1,0 +1,133 @@
+package lock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+// Terms are what a caller asks for. They do not change.
+type Terms struct {
+	// Lease is how long the store keeps the lock without a renewal.
+	Lease time.Duration
+	// Fixed says that the lease is not renewed.
+	Fixed bool
+	// Wait is how long the caller waits for the holder: zero not at all, negative
+	// until its context ends.
+	Wait time.Duration
+	// MaxHold, unless zero, is for how long the caller may hold the lock.
+	MaxHold time.Duration
+	// MaxWaiters, unless zero, is how many callers may wait for the key.
+	MaxWaiters int
+}
+
+// Holder is told what becomes of a hold. Its methods are called without a mutex.
+type Holder interface {
+	// Lost says that the lease cannot be trusted any more: cause is [ErrLost],
+	// [ErrMaxHold] or [ErrClosed], and err the error of the last renewal. A reason
+	// of zero says that the loss was told before, as [MaxHold].
+	Lost(reason Reason, cause, err error)
+	// Renewed says how a renewal ended.
+	Renewed(err error, took time.Duration)
+	// Over says that the last hold was given up, before the release is sent. Unless
+	// it is nil, cause says why the lease had been lost by then; Lost may not have
+	// been called yet.
+	Over(cause error)
+}
+
+// Waiter is a caller of a lock: first it waits in the queue of the key, then it
+// holds the lock. Its owner sets the exported fields before [Table.Acquire]. The
+// others are guarded by the mutex of the lock's shard, or are the caller's own until
+// it has the lock.
+type Waiter struct {
+	Terms  *Terms
+	Holder Holder
+
+	lock       *lock
+	prev, next *Waiter
+	wakeup     chan wakeup // made when the waiter has to sleep
+
+	own   *ownership
+	token int64
+	since clock.Instant
+	// err is why the waiter failed. Of a hold it is ErrLost, ErrMaxHold, ErrClosed
+	// or driver.ErrNotOwner when its lease cannot be trusted any more.
+	err      error
+	holds    int32
+	attempts uint16 // as far as it goes
+	state    state
+	waited   bool
+}
+
+// state is where a waiter is.
+type state int8
+
+const (
+	waiting state = iota
+	failed
+	granted
+	gone // it has left the queue, or its hold was released or lost
+)
+
+// Key returns the key of the lock.
+func (w *Waiter) Key() string { return w.lock.key }
+
+// Token returns the fencing token of the hold.
+func (w *Waiter) Token() int64 { return w.token }
+
+// Since returns when the lock was granted.
+func (w *Waiter) Since() clock.Instant { return w.since }
+
+// Owner returns the text that identifies the holder in the store.
+func (w *Waiter) Owner() string { return w.own.owner() }
+
+// Attempts returns how many requests the caller itself sent to the store.
+func (w *Waiter) Attempts() int { return int(w.attempts) }
+
+// Contended reports whether the lock was not free at once.
+func (w *Waiter) Contended() bool { return w.waited }
+
+// bound is when a hold with a MaxHold is over.
+func (w *Waiter) bound() clock.Instant { return w.since.Add(w.Terms.MaxHold) }
+
+// lostError is what a caller gets for a hold that was lost.
+func (w *Waiter) lostError() error {
+	if w.err == ErrMaxHold { //nolint:errorlint // a sentinel of ours, never wrapped here
+		return fmt.Errorf("%w: %q", ErrMaxHold, w.lock.key)
+	}
+	if errors.Is(w.err, driver.ErrNotOwner) {
+		return fmt.Errorf("%w: %q: %w", ErrLost, w.lock.key, driver.ErrNotOwner)
+	}
+	return fmt.Errorf("%w: %q", ErrLost, w.lock.key)
+}
+
+// push puts a waiter at the end of the queue.
+func (l *lock) push(w *Waiter) {
+	w.lock, w.prev = l, l.last
+	if l.last == nil {
+		l.first = w
+	} else {
+		l.last.next = w
+	}
+	l.last = w
+	l.n++
+}
+
+// remove takes a waiter out of the queue.
+func (l *lock) remove(w *Waiter) {
+	if w.prev == nil {
+		l.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.prev, w.next = nil, nil
+	l.n--
+}
