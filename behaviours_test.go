@@ -24,8 +24,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/conformance"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
 	otellock "github.com/interlock-go/interlock/otel"
 )
@@ -59,7 +58,7 @@ func (w *world) locker(opts ...core.Option) *core.Locker {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), conformance.Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), adaptertest.Patience)
 		defer cancel()
 		if err := errors.Join(locker.Close(ctx), store.Close()); err != nil {
 			w.Error(err)
@@ -69,30 +68,30 @@ func (w *world) locker(opts ...core.Option) *core.Locker {
 }
 
 // serve serves a handler under guards, with the parameter id.
-func (w *world) serve(handler func(context.Context, *conformance.Call) error, guards ...*core.Guard) (*conformance.Service, conformance.Client) {
+func (w *world) serve(handler func(context.Context, *adaptertest.Call) error, guards ...*core.Guard) (*adaptertest.Service, adaptertest.Client) {
 	w.Helper()
-	s := &conformance.Service{Guards: guards, Params: []string{"id"}, Handler: handler}
+	s := &adaptertest.Service{Layers: locks(guards...), Handler: handler}
 	return s, w.start(w, s)
 }
 
 // account is a request for an account.
-func account(id string) conformance.Request {
-	return conformance.Request{Values: map[string]string{"id": id}}
+func account(id string) adaptertest.Request {
+	return adaptertest.Request{Values: map[string]string{"id": id}}
 }
 
 // say is a handler that answers.
-func say(text string) func(context.Context, *conformance.Call) error {
-	return func(_ context.Context, call *conformance.Call) error { return call.Send(text) }
+func say(text string) func(context.Context, *adaptertest.Call) error {
+	return func(_ context.Context, call *adaptertest.Call) error { return call.Send(text) }
 }
 
 // flush sends what an HTTP handler has written so far.
-func flush(call *conformance.Call) error {
+func flush(call *adaptertest.Call) error {
 	call.W.(http.Flusher).Flush()
 	return nil
 }
 
 // keysOf answers with the keys of its lease.
-func keysOf(ctx context.Context, call *conformance.Call) error {
+func keysOf(ctx context.Context, call *adaptertest.Call) error {
 	lease := core.LeaseFromContext(ctx)
 	if lease == nil {
 		return call.Send("no lease")
@@ -104,7 +103,7 @@ func keysOf(ctx context.Context, call *conformance.Call) error {
 // returned function is called.
 func (w *world) hold(locker *core.Locker, key string) (leave func()) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), conformance.Patience)
+	ctx, cancel := context.WithTimeout(w.Context(), adaptertest.Patience)
 	defer cancel()
 	lease, err := locker.Lock(ctx, key)
 	if err != nil {
@@ -116,8 +115,8 @@ func (w *world) hold(locker *core.Locker, key string) (leave func()) {
 }
 
 // async makes a call on a goroutine of its own.
-func async(ctx context.Context, client conformance.Client, req conformance.Request) <-chan conformance.Outcome {
-	c := make(chan conformance.Outcome, 1)
+func async(ctx context.Context, client adaptertest.Client, req adaptertest.Request) <-chan adaptertest.Outcome {
+	c := make(chan adaptertest.Outcome, 1)
 	go func() { c <- client.Call(ctx, req) }()
 	return c
 }
@@ -127,7 +126,7 @@ func get[T any](t testing.TB, c <-chan T, what string) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(conformance.Patience):
+	case <-time.After(adaptertest.Patience):
 		t.Fatal("never: " + what)
 	}
 	return v
@@ -141,7 +140,7 @@ func meet[T any](ctx context.Context, c <-chan T) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(conformance.Patience):
+	case <-time.After(adaptertest.Patience):
 		return errors.New("nobody came")
 	}
 }
@@ -151,7 +150,7 @@ func queued(t testing.TB, locker *core.Locker, n int) {
 	t.Helper()
 	tick := time.NewTicker(500 * time.Microsecond)
 	defer tick.Stop()
-	for end := time.Now().Add(conformance.Patience); ; <-tick.C {
+	for end := time.Now().Add(adaptertest.Patience); ; <-tick.C {
 		waiters := 0
 		for _, h := range locker.Held() {
 			waiters += h.Waiters
@@ -174,7 +173,7 @@ func (w *world) wantFree(key string) {
 }
 
 // wantOK fails the test unless the call was answered by its handler.
-func (w *world) wantOK(o conformance.Outcome, text string) {
+func (w *world) wantOK(o adaptertest.Outcome, text string) {
 	w.Helper()
 	if !o.OK || o.Text != text {
 		w.Errorf("%+v; want %q", o, text)
@@ -182,13 +181,13 @@ func (w *world) wantOK(o conformance.Outcome, text string) {
 }
 
 // wantRefused holds an outcome against the table.
-func (w *world) wantRefused(o conformance.Outcome, reason core.Reason, ran bool) {
+func (w *world) wantRefused(o adaptertest.Outcome, reason core.Reason, ran bool) {
 	w.Helper()
 	row, known := answers[reason]
 	if !known {
 		w.Fatalf("%s is not in the table", reason)
 	}
-	want := conformance.Outcome{Ran: ran, Reason: string(reason), Domain: "interlock", Detail: reason.Text()}
+	want := adaptertest.Outcome{Ran: ran, Reason: string(reason), Domain: "interlock", Detail: reason.Text()}
 	if want.Code, want.Retry = row.http, row.httpRetry; !w.http {
 		want.Code, want.Retry, want.Pushback = row.grpc, row.grpcRetry, row.pushback
 	}
@@ -225,7 +224,7 @@ func (w *world) exclusion() {
 	var first sync.WaitGroup
 	first.Add(2)
 	go func() { first.Wait(); close(both) }()
-	_, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+	_, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
 		i := strings.Index("ab", call.Param("id"))
 		if n := inside[i].Add(1); n != 1 {
 			w.Errorf("%d inside", n)
@@ -236,7 +235,7 @@ func (w *world) exclusion() {
 		return meet(ctx, both) // inside both at the same time, or never
 	}, core.Serialize(locker, "account/{id}", core.Wait(time.Minute)))
 	const each = 6
-	var calls []<-chan conformance.Outcome
+	var calls []<-chan adaptertest.Outcome
 	for i := range 2 * each {
 		calls = append(calls, async(w.Context(), client, account("ab"[i%2:][:1])))
 	}
@@ -251,7 +250,7 @@ func (w *world) exclusion() {
 func (w *world) transfers() {
 	locker := w.locker()
 	s, client := w.bank(locker, &ledger{"a": 100, "b": 100})
-	var calls []<-chan conformance.Outcome
+	var calls []<-chan adaptertest.Outcome
 	for i := range 12 {
 		calls = append(calls, async(w.Context(), client, transfer(i)))
 	}
@@ -271,17 +270,17 @@ func (w *world) transfers() {
 type ledger map[string]int
 
 // transfer is one of three: there, back, and to itself.
-func transfer(i int) conformance.Request {
+func transfer(i int) adaptertest.Request {
 	way := [...][2]string{{"a", "b"}, {"b", "a"}, {"a", "a"}}[i%3]
-	return conformance.Request{Values: map[string]string{"from": way[0], "to": way[1]}}
+	return adaptertest.Request{Values: map[string]string{"from": way[0], "to": way[1]}}
 }
 
 // bank serves transfers between accounts, in which both are locked.
-func (w *world) bank(locker *core.Locker, balance *ledger) (*conformance.Service, conformance.Client) {
-	s := &conformance.Service{
-		Guards: []*core.Guard{core.Serialize(locker, "account/{from}", core.And("account/{to}"), core.Wait(time.Minute))},
-		Params: []string{"from", "to"},
-		Handler: func(_ context.Context, call *conformance.Call) error {
+func (w *world) bank(locker *core.Locker, balance *ledger) (*adaptertest.Service, adaptertest.Client) {
+	s := &adaptertest.Service{
+		Layers: locks(core.Serialize(locker, "account/{from}", core.And("account/{to}"), core.Wait(time.Minute))),
+		Route:  "/{from}/{to}/call",
+		Handler: func(_ context.Context, call *adaptertest.Call) error {
 			from, to := call.Param("from"), call.Param("to")
 			if sum := (*balance)["a"] + (*balance)["b"]; sum != 200 {
 				w.Errorf("the sum is %d", sum) // somebody is in the middle of a transfer
@@ -297,7 +296,7 @@ func (w *world) bank(locker *core.Locker, balance *ledger) (*conformance.Service
 func (w *world) reentry() {
 	locker := w.locker()
 	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
-	s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
 		// In code as well as by the same rule twice on one route.
 		return locker.Do(ctx, "account/"+call.Param("id"), func(context.Context) error {
 			if held := locker.Held(); len(held) != 1 || held[0].Holds != 3 {
@@ -314,7 +313,7 @@ func (w *world) reentry() {
 }
 
 // ends makes the behaviour that the lock is free after a handler has ended.
-func ends(ok bool, handler func(context.Context, *conformance.Call) error) func(w *world) {
+func ends(ok bool, handler func(context.Context, *adaptertest.Call) error) func(w *world) {
 	return func(w *world) {
 		s, client := w.serve(handler, core.Serialize(w.locker(), "account/{id}", core.Wait(0)))
 		for range 2 {
@@ -329,7 +328,7 @@ func ends(ok bool, handler func(context.Context, *conformance.Call) error) func(
 
 func panics(value any) func(w *world) {
 	return func(w *world) {
-		s, client := w.serve(func(context.Context, *conformance.Call) error { panic(value) },
+		s, client := w.serve(func(context.Context, *adaptertest.Call) error { panic(value) },
 			core.Serialize(w.locker(), "account/{id}", core.Wait(0)))
 		for range 2 {
 			// The locks make no answer of it: that is for whoever recovers.
@@ -346,7 +345,7 @@ func panics(value any) func(w *world) {
 
 func (w *world) disconnect() {
 	inside := make(chan struct{}, 1)
-	s, client := w.serve(func(ctx context.Context, _ *conformance.Call) error {
+	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
 		if core.LeaseFromContext(ctx).Token() == 0 {
 			w.Error("no token")
 		}
@@ -367,7 +366,7 @@ func (w *world) disconnect() {
 }
 
 // never is a handler that must not run.
-func (w *world) never(context.Context, *conformance.Call) error {
+func (w *world) never(context.Context, *adaptertest.Call) error {
 	w.Error("the handler ran")
 	return nil
 }
@@ -386,9 +385,8 @@ func leaves(how shape, body string) func(w *world) {
 	return func(w *world) {
 		locker := w.locker()
 		w.hold(locker, "account/1")
-		s := &conformance.Service{
-			Guards:   []*core.Guard{core.Serialize(locker, "account/{id}", core.Wait(time.Minute))},
-			Params:   []string{"id"},
+		s := &adaptertest.Service{
+			Layers:   locks(core.Serialize(locker, "account/{id}", core.Wait(time.Minute))),
 			Handler:  w.never,
 			HTTP2:    how == http2,
 			ReadBody: how == bodyRead,
@@ -517,9 +515,8 @@ func (w *world) deadline() {
 	locker := w.locker()
 	w.hold(locker, "account/1")
 	over := make(chan struct{})
-	s := &conformance.Service{
-		Guards:  []*core.Guard{core.Serialize(locker, "account/{id}", core.Wait(time.Minute))},
-		Params:  []string{"id"},
+	s := &adaptertest.Service{
+		Layers:  locks(core.Serialize(locker, "account/{id}", core.Wait(time.Minute))),
 		Handler: w.never,
 		Derive:  func(ctx context.Context) context.Context { return deadlineContext{ctx, over} },
 	}
@@ -662,7 +659,7 @@ func (w *world) wantLoss(losses <-chan core.Loss, answered core.Answered) {
 
 func (w *world) lostBefore() {
 	losses := make(chan core.Loss, 10)
-	s, client := w.serve(func(ctx context.Context, _ *conformance.Call) error {
+	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
 		w.lose(ctx)
 		return ctx.Err()
 	}, core.Serialize(w.locker(), "account/{id}", core.OnLost(func(l core.Loss) { losses <- l })))
@@ -675,10 +672,10 @@ func (w *world) lostBefore() {
 
 // lostAfter makes the behaviour that an answer which has begun stays as it is,
 // and the loss is for the operators.
-func lostAfter(begin func(*conformance.Call) error, text string) func(w *world) {
+func lostAfter(begin func(*adaptertest.Call) error, text string) func(w *world) {
 	return func(w *world) {
 		losses := make(chan core.Loss, 10)
-		s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+		s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
 			err := begin(call)
 			w.lose(ctx)
 			return err
@@ -695,10 +692,10 @@ func lostAfter(begin func(*conformance.Call) error, text string) func(w *world) 
 
 // lostChecked makes the behaviour that a success is held back which a handler
 // gives although its lock is lost, where the rule checks answers.
-func lostChecked(begin func(*conformance.Call) error) func(w *world) {
+func lostChecked(begin func(*adaptertest.Call) error) func(w *world) {
 	return func(w *world) {
 		losses := make(chan core.Loss, 10)
-		s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+		s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
 			lease := core.LeaseFromContext(ctx)
 			if n, err := w.rdb.Del(ctx, w.prefix+":{"+lease.Key()+"}").Result(); n != 1 || err != nil {
 				w.Errorf("deleted %d, %v", n, err)
@@ -722,12 +719,12 @@ func lostChecked(begin func(*conformance.Call) error) func(w *world) {
 // A handler that panics after its answer was held back has answered nothing:
 // whoever recovers can.
 func (w *world) lostCheckedPanic() {
-	s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
 		w.rdb.Del(ctx, w.prefix+":{account/1}")
 		_ = call.Send("done")
 		panic("after all")
 	}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer()))
-	if o := client.Call(w.Context(), account("1")); o.OK || o.Text != "" {
+	if o := client.Call(w.Context(), account("1")); o.Code != "500" || o.Text != "after all" { // as it recovers
 		w.Errorf("%+v", o)
 	}
 	if v := s.Visit(w); v.Panic != "after all" {
@@ -737,7 +734,7 @@ func (w *world) lostCheckedPanic() {
 
 // An empty answer of net/http's is a success too, and checked.
 func (w *world) lostSilent() {
-	s, client := w.serve(func(ctx context.Context, _ *conformance.Call) error {
+	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
 		w.rdb.Del(ctx, w.prefix+":{account/1}")
 		return nil
 	}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer()))
@@ -747,7 +744,7 @@ func (w *world) lostSilent() {
 
 func (w *world) checked() {
 	guard := core.Serialize(w.locker(), "account/{id}", core.CheckAnswer())
-	s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
 		return core.Commit(ctx, func() error { return call.Send("done") })
 	}, guard, guard)
 	w.wantOK(client.Call(w.Context(), account("1")), "done")
@@ -757,7 +754,7 @@ func (w *world) checked() {
 
 // A loss that nobody has noticed is noticed by the commit.
 func (w *world) lostCommit() {
-	s, client := w.serve(func(ctx context.Context, _ *conformance.Call) error {
+	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
 		w.rdb.Del(ctx, w.prefix+":{account/1}")
 		err := core.Commit(ctx, func() error { w.Error("committed"); return nil })
 		if !errors.Is(err, core.ErrLost) {
@@ -775,7 +772,7 @@ func tenant(_ context.Context, req core.Request) (string, error) {
 }
 
 // from is a principal's request for an account.
-func from(principal, id string) conformance.Request {
+func from(principal, id string) adaptertest.Request {
 	req := account(id)
 	req.Header = [][2]string{{"X-Tenant", principal}}
 	return req
@@ -783,7 +780,7 @@ func from(principal, id string) conformance.Request {
 
 func (w *world) principalHolds() {
 	inside, leave := make(chan struct{}, 1), make(chan struct{})
-	s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
 		if call.Param("id") != "1" {
 			return nil
 		}
@@ -816,9 +813,9 @@ func user(_ context.Context, req core.Request) (string, error) {
 }
 
 func (w *world) principalSet() {
-	s := &conformance.Service{Params: []string{"id"}, Handler: keysOf}
-	s.Guards = []*core.Guard{core.Serialize(w.locker(), "user/{ctx.user}/{id}",
-		core.ContextFunc("user", user), core.PerPrincipal(user, 1, 1))}
+	s := &adaptertest.Service{Handler: keysOf}
+	s.Layers = locks(core.Serialize(w.locker(), "user/{ctx.user}/{id}",
+		core.ContextFunc("user", user), core.PerPrincipal(user, 1, 1)))
 	switch w.name {
 	case "gin", "echo":
 		s.User = "alice"
@@ -833,7 +830,7 @@ func (w *world) principalNotFound() {
 		core.Serialize(w.locker(), "user/{ctx.user}", core.ContextFunc("user", core.FromContext(userKey{}))),
 		core.Serialize(w.locker(), "account/{id}", core.PerPrincipal(core.FromContext("user"), 1, 1)),
 	} {
-		logged := httpxtest.LogTo(w)
+		logged := adaptertest.LogTo(w)
 		_, client := w.serve(keysOf, guard)
 		w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonBadKey, false)
 		if !strings.Contains(logged.String(), "finds nothing") {
@@ -860,7 +857,7 @@ func (w *world) principalWaits() {
 }
 
 func (w *world) principalPanics() {
-	s, client := w.serve(func(context.Context, *conformance.Call) error { panic("x") },
+	s, client := w.serve(func(context.Context, *adaptertest.Call) error { panic("x") },
 		core.Serialize(w.locker(), "account/{id}", core.PerPrincipal(tenant, 1, 1)))
 	for _, id := range []string{"1", "2", "3"} {
 		if o := client.Call(w.Context(), from("a", id)); !o.Ran || o.Reason != "" {
@@ -884,7 +881,7 @@ func (w *world) principalLeaves() {
 }
 
 func (w *world) maxHold() {
-	s, client := w.serve(func(ctx context.Context, _ *conformance.Call) error {
+	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
 		w.wantEnd(ctx, core.ErrMaxHold)
 		return ctx.Err()
 	}, core.Serialize(w.locker(), "account/{id}", core.MaxHold(10*time.Millisecond)))
@@ -895,7 +892,7 @@ func (w *world) maxHold() {
 
 // restores makes the behaviour that middleware in front finds the request with
 // its own context, which has not ended.
-func restores(handler func(context.Context, *conformance.Call) error, ok bool) func(w *world) {
+func restores(handler func(context.Context, *adaptertest.Call) error, ok bool) func(w *world) {
 	return func(w *world) {
 		guard := core.Serialize(w.locker(), "account/{id}")
 		s, client := w.serve(handler, guard, guard)
@@ -907,7 +904,7 @@ func restores(handler func(context.Context, *conformance.Call) error, ok bool) f
 }
 
 func (w *world) multipart() {
-	s, client := w.serve(func(_ context.Context, call *conformance.Call) error {
+	s, client := w.serve(func(_ context.Context, call *adaptertest.Call) error {
 		if err := call.R.ParseMultipartForm(1); err != nil {
 			w.Error(err)
 		}
@@ -924,14 +921,14 @@ func (w *world) multipart() {
 
 // streams makes the behaviour that each part of an answer reaches the client
 // while the handler is still inside, and that the lock is held as long.
-func streams(http bool, push func(*conformance.Call) error) func(w *world) {
+func streams(http bool, push func(*adaptertest.Call) error) func(w *world) {
 	return func(w *world) {
 		if w.http != http || !w.parts {
 			return
 		}
 		locker := w.locker()
 		next := make(chan struct{})
-		s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+		s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
 			for i := range 2 {
 				if err := errors.Join(call.Send(fmt.Sprintf("part %d\n", i)), push(call)); err != nil {
 					w.Error(err)
@@ -947,9 +944,9 @@ func streams(http bool, push func(*conformance.Call) error) func(w *world) {
 }
 
 // reads reads an answer part by part; next lets the handler go on.
-func (w *world) reads(s *conformance.Service, client conformance.Client, locker *core.Locker, next chan<- struct{}, parts ...[]string) {
+func (w *world) reads(s *adaptertest.Service, client adaptertest.Client, locker *core.Locker, next chan<- struct{}, parts ...[]string) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), conformance.Patience)
+	ctx, cancel := context.WithTimeout(w.Context(), adaptertest.Patience)
 	defer cancel()
 	stream, err := client.Open(ctx, account("1"))
 	if err != nil {
@@ -981,7 +978,7 @@ func (w *world) reads(s *conformance.Service, client conformance.Client, locker 
 func (w *world) events() {
 	locker := w.locker()
 	next := make(chan struct{})
-	s, client := w.serve(func(ctx context.Context, call *conformance.Call) error {
+	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
 		call.W.Header().Set("Content-Type", "text/event-stream")
 		for i := range 2 {
 			if err := call.Send(fmt.Sprintf("event: tick\ndata: %d\n\n", i)); err != nil {
@@ -1008,10 +1005,9 @@ func (w *world) spans() {
 	}
 	locker := w.locker(core.WithObserver(observer))
 	parents := make(chan trace.SpanContext, 10)
-	s := &conformance.Service{
-		Guards: []*core.Guard{core.Serialize(locker, "tenant/{header.X-Tenant}", core.Wait(0), core.Name("debit"))},
-		Params: []string{"id"},
-		Handler: func(ctx context.Context, call *conformance.Call) error {
+	s := &adaptertest.Service{
+		Layers: locks(core.Serialize(locker, "tenant/{header.X-Tenant}", core.Wait(0), core.Name("debit"))),
+		Handler: func(ctx context.Context, call *adaptertest.Call) error {
 			// What the handler does is not below the lock.
 			span := trace.SpanContextFromContext(ctx)
 			return call.Send(span.SpanID().String())
@@ -1023,7 +1019,7 @@ func (w *world) spans() {
 		},
 	}
 	client := w.start(w, s)
-	call := func(tenant string) (o conformance.Outcome, parent trace.SpanContext, acquire, release tracetest.SpanStubs) {
+	call := func(tenant string) (o adaptertest.Outcome, parent trace.SpanContext, acquire, release tracetest.SpanStubs) {
 		exporter.Reset()
 		req := account("1")
 		req.Header = [][2]string{{"X-Tenant", tenant}}

@@ -112,17 +112,12 @@ var layers = []layer{
 	}, "which SDK and exporters there are is the application's choice: the OpenTelemetry API only"},
 
 	{
-		"./internal/httpx/httpxtest",
-		[]string{"./core", "./core/driver", "./core/redisstore", "github.com/redis/go-redis/v9/..."},
-		"what the tests of the HTTP adapters share serves all of them, and so names none",
-	},
-	{
 		"./internal/capture",
 		[]string{"./core", "./core/idempotency"},
 		"what the HTTP adapters share must not bring one's framework to the others",
 	},
 	{"./internal/idemtest", []string{
-		"./core", "./core/idempotency", "./core/redisstore", "./internal/redistest", "./internal/httpx/httpxtest",
+		"./core", "./core/idempotency", "./core/redisstore", "./internal/redistest", "./internal/adaptertest",
 		"github.com/redis/go-redis/v9",
 	}, "the conformance tests of the adapters name the adapters, what they run on does not"},
 	{
@@ -135,10 +130,11 @@ var layers = []layer{
 		"./core",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "it is a part of grpclock, and nobody else's"},
-	{"./internal/conformance/...", []string{
-		"./core", "./core/driver", "./internal/conformance/...",
+	{"./internal/adaptertest/...", []string{
+		"./core", "./core/driver", "./core/idempotency", "./core/redisstore", "./internal/adaptertest/...", "./internal/redistest",
+		"github.com/redis/go-redis/v9",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
-	}, "the conformance test names the adapters, what it runs on does not"},
+	}, "what the tests of the adapters share serves all of them, and so names none"},
 
 	{
 		"./internal/...",
@@ -153,7 +149,7 @@ var layers = []layer{
 // testOnly are packages that nothing but tests, and each other, may import,
 // whatever the layers say.
 var testOnly = []string{
-	"./internal/redistest", "./internal/httpx/httpxtest", "./internal/conformance/...", "./internal/idemtest",
+	"./internal/redistest", "./internal/adaptertest/...", "./internal/idemtest",
 	"./examples/internal/servicetest",
 }
 

@@ -6,160 +6,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gin-gonic/gin"
-	"github.com/labstack/echo/v4"
-	"google.golang.org/grpc"
-
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/echolock"
-	"github.com/interlock-go/interlock/ginlock"
-	"github.com/interlock-go/interlock/grpclock"
-	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/conformance"
-	"github.com/interlock-go/interlock/internal/conformance/callspb"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // One rule means the same in every framework: the same key, the same waiting,
 // the same refusals, the same spans. This file is one table of behaviours that
-// is run over one list of adapters. To add a framework, write its builder and
-// put it into the list.
-
-func TestMain(m *testing.M) { redistest.Main(m) }
-
-// adapter is a framework with its package of locks.
-type adapter struct {
-	name  string
-	start func(testing.TB, *conformance.Service) conformance.Client
-	http  bool // a framework on net/http
-	parts bool // what the handler sends arrives part by part
-}
-
-var adapters = []adapter{
-	{"net/http", startHTTP, true, true},
-	{"gin", startGin, true, true},
-	{"echo", startEcho, true, true},
-	{"gRPC", startUnary, false, false},
-	{"gRPC stream", startStream, false, true},
-}
-
-func startHTTP(t testing.TB, s *conformance.Service) conformance.Client {
-	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.HandleHTTP(w, r, r.PathValue) != nil {
-			http.Error(w, "refused by the handler", http.StatusConflict)
-		}
-	}))
-	for _, guard := range slices.Backward(s.Guards) {
-		h = httplock.Serialize(guard)(h)
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+s.Pattern("{", "}"), func(w http.ResponseWriter, r *http.Request) {
-		s.Front(r.Context(), func(ctx context.Context) *http.Request {
-			r = r.WithContext(ctx)
-			h.ServeHTTP(w, r)
-			return r
-		})
-	})
-	return s.ServeHTTP(t, mux)
-}
-
-func startGin(t testing.TB, s *conformance.Service) conformance.Client {
-	gin.SetMode(gin.ReleaseMode) // else it prints its routes
-	e := gin.New()
-	// Or a slash in a value, escaped as it may be, ends it. With this gin decodes
-	// the values of such paths as those of forms: a plus beside an escaped slash
-	// is a blank, to its handlers and so to their locks. No case has both.
-	e.UseRawPath = true
-	chain := gin.HandlersChain{func(c *gin.Context) {
-		if s.User != "" {
-			c.Set("user", s.User)
-		}
-		s.Front(c.Request.Context(), func(ctx context.Context) *http.Request {
-			c.Request = c.Request.WithContext(ctx)
-			c.Next()
-			return c.Request
-		})
-	}}
-	for _, guard := range s.Guards {
-		chain = append(chain, ginlock.Serialize(guard))
-	}
-	e.POST(s.Pattern(":", ""), append(chain, func(c *gin.Context) {
-		if s.HandleHTTP(c.Writer, c.Request, c.Param) != nil {
-			c.AbortWithStatus(http.StatusConflict)
-		}
-	})...)
-	return s.ServeHTTP(t, e)
-}
-
-func startEcho(t testing.TB, s *conformance.Service) conformance.Client {
-	e := echo.New()
-	chain := []echo.MiddlewareFunc{func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) (err error) {
-			if s.User != "" {
-				c.Set("user", s.User)
-			}
-			s.Front(c.Request().Context(), func(ctx context.Context) *http.Request {
-				c.SetRequest(c.Request().WithContext(ctx))
-				err = next(c)
-				return c.Request()
-			})
-			return err
-		}
-	}}
-	for _, guard := range s.Guards {
-		chain = append(chain, echolock.Serialize(guard))
-	}
-	e.POST(s.Pattern(":", ""), func(c echo.Context) error {
-		if s.HandleHTTP(c.Response(), c.Request(), c.Param) != nil {
-			return echo.NewHTTPError(http.StatusConflict)
-		}
-		return nil
-	}, chain...)
-	return s.ServeHTTP(t, e)
-}
-
-func startUnary(t testing.TB, s *conformance.Service) conformance.Client {
-	chain := []grpc.UnaryServerInterceptor{func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
-		s.Front(ctx, func(ctx context.Context) *http.Request {
-			reply, err = next(ctx, req)
-			return nil
-		})
-		return reply, err
-	}}
-	for _, guard := range s.Guards {
-		rules := grpclock.Rules{callspb.Calls_Call_FullMethodName: guard}
-		chain = append(chain, grpclock.UnaryServerInterceptor(rules))
-	}
-	return s.ServeGRPC(t, false, chain, nil)
-}
-
-func startStream(t testing.TB, s *conformance.Service) conformance.Client {
-	chain := []grpc.StreamServerInterceptor{func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
-		s.Front(ss.Context(), func(ctx context.Context) *http.Request {
-			err = next(srv, serverStream{ss, ctx})
-			return nil
-		})
-		return err
-	}}
-	for _, guard := range s.Guards {
-		rules := grpclock.Rules{callspb.Calls_Watch_FullMethodName: guard}
-		chain = append(chain, grpclock.StreamServerInterceptor(rules))
-	}
-	return s.ServeGRPC(t, true, nil, chain)
-}
-
-// serverStream is a stream with another context.
-type serverStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (s serverStream) Context() context.Context { return s.ctx }
+// is run over the list of adapters.
 
 // behaviours are what holds in every framework.
 var behaviours = []struct {
@@ -171,9 +29,9 @@ var behaviours = []struct {
 	{"a handler re-enters its own lock", (*world).reentry},
 
 	// However a handler ends, the lock is free when the call comes out of it.
-	{"free after a return", ends(true, func(context.Context, *conformance.Call) error { return nil })},
+	{"free after a return", ends(true, func(context.Context, *adaptertest.Call) error { return nil })},
 	{"free after an answer", ends(true, say("done"))},
-	{"free after an error", ends(false, func(context.Context, *conformance.Call) error { return conformance.ErrHandler })},
+	{"free after an error", ends(false, func(context.Context, *adaptertest.Call) error { return adaptertest.ErrHandler })},
 	{"free after a panic, which passes through", panics("a value")},
 	{"free after a panic with an error, which passes through", panics(io.ErrUnexpectedEOF)},
 	{"free after http.ErrAbortHandler, which passes through", panics(http.ErrAbortHandler)},
@@ -225,9 +83,9 @@ var behaviours = []struct {
 
 	// The handler ran, and its lock was not what it thought.
 	{"lease lost before the answer", (*world).lostBefore},
-	{"lease lost after the answer", lostAfter(func(c *conformance.Call) error { return c.Send("done") }, "done")},
+	{"lease lost after the answer", lostAfter(func(c *adaptertest.Call) error { return c.Send("done") }, "done")},
 	{"lease lost after the header was flushed", onlyHTTP(lostAfter(flush, ""))},
-	{"lease lost before an answer that is checked", lostChecked(func(c *conformance.Call) error { return c.Send("done") })},
+	{"lease lost before an answer that is checked", lostChecked(func(c *adaptertest.Call) error { return c.Send("done") })},
 	{"lease lost before an answer that is checked, and flushed", onlyHTTP(lostChecked(flush))},
 	{"lease lost before an answer that is checked, and panics", onlyHTTP((*world).lostCheckedPanic)},
 	{"lease lost, and the handler returns without an answer", (*world).lostSilent},
@@ -236,12 +94,12 @@ var behaviours = []struct {
 	{"maximum hold before the answer", (*world).maxHold},
 
 	{"request is as it was after an answer", restores(say("done"), true)},
-	{"request is as it was after an error", restores(func(context.Context, *conformance.Call) error { return conformance.ErrHandler }, false)},
+	{"request is as it was after an error", restores(func(context.Context, *adaptertest.Call) error { return adaptertest.ErrHandler }, false)},
 	{"multipart form goes to the request that the server cleans up", onlyHTTP((*world).multipart)},
 
-	{"parts sent by a stream", streams(false, func(*conformance.Call) error { return nil })},
+	{"parts sent by a stream", streams(false, func(*adaptertest.Call) error { return nil })},
 	{"parts flushed by http.Flusher", streams(true, flush)},
-	{"parts flushed by http.ResponseController", streams(true, func(c *conformance.Call) error {
+	{"parts flushed by http.ResponseController", streams(true, func(c *adaptertest.Call) error {
 		rc := http.NewResponseController(c.W)
 		return errors.Join(rc.SetWriteDeadline(time.Now().Add(time.Minute)), rc.Flush())
 	})},
@@ -288,9 +146,9 @@ func TestOneRuleExcludesAcrossFrameworks(t *testing.T) {
 	w := newWorld(t, adapter{}, rdb)
 	lockers := [2]*core.Locker{w.locker(), w.locker()}
 	inside, leave := make(chan struct{}, 1), make(chan struct{})
-	var clients [2][]conformance.Client
-	handlers := [2]func(context.Context, *conformance.Call) error{
-		func(ctx context.Context, _ *conformance.Call) error { // holds
+	var clients [2][]adaptertest.Client
+	handlers := [2]func(context.Context, *adaptertest.Call) error{
+		func(ctx context.Context, _ *adaptertest.Call) error { // holds
 			inside <- struct{}{}
 			return meet(ctx, leave)
 		},
@@ -334,7 +192,7 @@ func TestAllFrameworksShareOneLedger(t *testing.T) {
 	w := newWorld(t, adapter{}, redistest.Shared(t).Client(t))
 	locker := w.locker()
 	balance := &ledger{"a": 100, "b": 100}
-	var calls []<-chan conformance.Outcome
+	var calls []<-chan adaptertest.Outcome
 	for _, a := range adapters {
 		w.adapter = a
 		_, client := w.bank(locker, balance)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/internal/conformance/freestore"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
 // plain is a request without anything that a key could be made of.

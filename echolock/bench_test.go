@@ -10,7 +10,8 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/echolock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
 func answerOK(c echo.Context) error { return c.NoContent(http.StatusNoContent) }
@@ -26,18 +27,14 @@ func answerUnderContext(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-func applications(tb testing.TB, h echo.HandlerFunc) httpxtest.Pair {
+func applications(tb testing.TB, h echo.HandlerFunc) adaptertest.Pair {
 	tb.Helper()
-	locker, err := core.New(httpxtest.FreeStore{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = locker.Close(context.Background()) })
+	locker := freestore.Locker(tb)
 	guard := core.Serialize(locker, "account/{id}")
 	bare, locked := newEcho(), newEcho()
 	bare.POST("/accounts/:id/debit", h)
 	locked.POST("/accounts/:id/debit", h, echolock.Serialize(guard))
-	return httpxtest.Pair{Bare: bare, Locked: locked}
+	return adaptertest.Pair{Bare: bare, Locked: locked}
 }
 
 func BenchmarkEcho(b *testing.B) {

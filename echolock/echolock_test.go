@@ -19,7 +19,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -42,20 +42,20 @@ func never(t *testing.T) echo.HandlerFunc {
 }
 
 func TestRequestsForOneResourceRunOneAfterTheOtherAndOthersBeside(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
-	exclusion := httpxtest.NewExclusion()
+	exclusion := adaptertest.NewExclusion()
 	e := newEcho()
 	e.POST("/accounts/:id/debit", func(c echo.Context) error {
 		exclusion.Enter(t, int(c.Param("id")[0]-'0'))
 		return nil
 	}, echolock.Serialize(guard))
-	exclusion.Run(t, httpxtest.Serve(t, e), [2]string{"/accounts/0/debit", "/accounts/1/debit"})
+	exclusion.Run(t, adaptertest.Serve(t, e), [2]string{"/accounts/0/debit", "/accounts/1/debit"})
 }
 
 func TestRefusalsFollowTheTableAndTheHandlerDoesNotRun(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
-	hold := httpxtest.NewGate()
+	locker := adaptertest.Locker(t)
+	hold := adaptertest.NewGate()
 	e := newEcho()
 	lock := func(pattern, template string, h echo.HandlerFunc, opts ...core.Option) {
 		e.POST(pattern, h, echolock.Serialize(core.Serialize(locker, template, opts...)))
@@ -82,9 +82,9 @@ func TestRefusalsFollowTheTableAndTheHandlerDoesNotRun(t *testing.T) {
 			return next(c)
 		}
 	}, echolock.Serialize(core.Serialize(locker, "account/{id}")))
-	srv := httpxtest.Serve(t, e)
-	post := func(path string, change ...func(*http.Request)) httpxtest.Answer {
-		return httpxtest.Do(t, srv, "POST", path, change...)
+	srv := adaptertest.Serve(t, e)
+	post := func(path string, change ...func(*http.Request)) adaptertest.Answer {
+		return adaptertest.Do(t, srv, "POST", path, change...)
 	}
 	tenant := func(v string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Add("X-Tenant", v) }
@@ -97,15 +97,15 @@ func TestRefusalsFollowTheTableAndTheHandlerDoesNotRun(t *testing.T) {
 	post("/nowait/1?pretty").WantProblem(t, 423, "held", "1") // echo indents then
 	post("/short/1").WantProblem(t, 423, "held", "1")
 	post("/deadline/1").WantProblem(t, 423, "deadline", "")
-	leave := httpxtest.Leave(t, srv, "/full/1")
-	httpxtest.Queued(t, locker, 1)
+	leave := adaptertest.Leave(t, srv, "/full/1")
+	adaptertest.Queued(t, locker, 1)
 	post("/full/1").WantProblem(t, 423, "queue-full", "1")
 	leave()
-	httpxtest.Queued(t, locker, 0)
+	adaptertest.Queued(t, locker, 0)
 	close(hold.Leave)
 	wg.Wait()
 
-	logged := httpxtest.LogTo(t)
+	logged := adaptertest.LogTo(t)
 	post("/header").WantProblem(t, 400, "bad-key", "")
 	post("/header", tenant("")).WantProblem(t, 400, "bad-key", "")
 	post("/header", tenant("a"), tenant("b")).WantProblem(t, 400, "bad-key", "")
@@ -132,19 +132,19 @@ func TestRefusalsFollowTheTableAndTheHandlerDoesNotRun(t *testing.T) {
 
 func TestUnreachableStoreIs503AndTheHandlerDoesNotRun(t *testing.T) {
 	server := redistest.Start(t)
-	locker := httpxtest.Locker(t, server.Client(t))
+	locker := adaptertest.LockerOn(t, server.Client(t))
 	guard := core.Serialize(locker, "account/{id}", core.Wait(50*time.Millisecond))
 	e := newEcho()
 	e.POST("/:id", never(t), echolock.Serialize(guard))
 	server.Kill()
-	httpxtest.Do(t, httpxtest.Serve(t, e), "POST", "/1").WantProblem(t, 503, "unavailable", "1")
+	adaptertest.Do(t, adaptertest.Serve(t, e), "POST", "/1").WantProblem(t, 503, "unavailable", "1")
 }
 
 // However a handler ends, what runs in front of the middleware after it finds
 // the lock released, the original request and writer, and the handler's error.
 func TestLockIsReleasedAndContextRestoredHoweverTheHandlerEnds(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := httpxtest.Locker(t, rdb)
+	locker := adaptertest.LockerOn(t, rdb)
 	guard := core.Serialize(locker, "account/{id}")
 	after := make(chan string, 1)
 	e := newEcho()
@@ -156,7 +156,7 @@ func TestLockIsReleasedAndContextRestoredHoweverTheHandlerEnds(t *testing.T) {
 				if c.Request() != r || r.Context().Err() != nil || c.Response().Writer != w {
 					t.Error("the original request and writer were not restored")
 				}
-				if !httpxtest.Free(t, rdb, "account/1") {
+				if !adaptertest.Free(t, rdb, "account/1") {
 					t.Error("the lock is still held")
 				}
 				after <- fmt.Sprintf("%v %v", v, err)
@@ -169,7 +169,7 @@ func TestLockIsReleasedAndContextRestoredHoweverTheHandlerEnds(t *testing.T) {
 	})
 	lock := func(path string, h echo.HandlerFunc) {
 		e.POST(path, func(c echo.Context) error {
-			if core.LeaseFromContext(c.Request().Context()) == nil || httpxtest.Free(t, rdb, "account/1") {
+			if core.LeaseFromContext(c.Request().Context()) == nil || adaptertest.Free(t, rdb, "account/1") {
 				t.Errorf("%s: no lock", c.Path())
 			}
 			return h(c)
@@ -191,7 +191,7 @@ func TestLockIsReleasedAndContextRestoredHoweverTheHandlerEnds(t *testing.T) {
 	})
 	lock("/panic/:id", func(echo.Context) error { panic("p") })
 	lock("/hangup/:id", func(echo.Context) error { panic(http.ErrAbortHandler) })
-	srv := httpxtest.Serve(t, e)
+	srv := adaptertest.Serve(t, e)
 	for path, want := range map[string]struct {
 		status int
 		body   string
@@ -206,7 +206,7 @@ func TestLockIsReleasedAndContextRestoredHoweverTheHandlerEnds(t *testing.T) {
 		"/early/1":    {200, "account/1", "<nil> <nil>"},
 		"/replaced/1": {200, "", "<nil> <nil>"},
 	} {
-		httpxtest.Do(t, srv, "POST", path).Want(t, want.status, want.body)
+		adaptertest.Do(t, srv, "POST", path).Want(t, want.status, want.body)
 		if got := <-after; got != want.after {
 			t.Errorf("%s: %s; want %s", path, got, want.after)
 		}
@@ -224,7 +224,7 @@ func TestLockIsReleasedAndContextRestoredHoweverTheHandlerEnds(t *testing.T) {
 
 func TestClientThatLeavesFreesItsPlaceOrItsLockAndNothingIsWritten(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := httpxtest.Locker(t, rdb)
+	locker := adaptertest.LockerOn(t, rdb)
 	guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
 	inside, outcome := make(chan struct{}), make(chan string, 2)
 	e := newEcho()
@@ -233,7 +233,7 @@ func TestClientThatLeavesFreesItsPlaceOrItsLockAndNothingIsWritten(t *testing.T)
 		<-c.Request().Context().Done()
 		return c.Request().Context().Err()
 	}, echolock.Serialize(guard))
-	srv := httpxtest.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	srv := adaptertest.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		w := httptest.NewRecorder()
 		w.Code = 0
 		c := e.NewContext(r, w)
@@ -243,26 +243,26 @@ func TestClientThatLeavesFreesItsPlaceOrItsLockAndNothingIsWritten(t *testing.T)
 		var refused *echolock.RefusalError
 		outcome <- fmt.Sprintf("%d %v %q", c.Response().Status, errors.As(err, &refused), w.Body)
 	}))
-	holder := httpxtest.Leave(t, srv, "/1")
+	holder := adaptertest.Leave(t, srv, "/1")
 	<-inside
-	waiter := httpxtest.Leave(t, srv, "/1")
-	httpxtest.Queued(t, locker, 1)
+	waiter := adaptertest.Leave(t, srv, "/1")
+	adaptertest.Queued(t, locker, 1)
 	waiter()
 	if got := <-outcome; got != `499 true ""` {
 		t.Errorf("waiter: %s", got)
 	}
-	httpxtest.Queued(t, locker, 0)
+	adaptertest.Queued(t, locker, 0)
 	holder()
 	if got := <-outcome; !strings.HasPrefix(got, "500 false") {
 		t.Errorf("holder: %s", got)
 	}
-	httpxtest.Until(t, "released", func() bool { return len(locker.Held()) == 0 })
+	adaptertest.Until(t, "released", func() bool { return len(locker.Held()) == 0 })
 }
 
 func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	lost := make(chan core.Loss, 10)
-	locker := httpxtest.Locker(t, rdb, core.Watchdog(900*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
+	locker := adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
 	guard := core.Serialize(locker, "account/{id}")
 	mine := errors.New("mine")
 	e := newEcho()
@@ -274,9 +274,9 @@ func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 	lock := func(pattern string, h func(c echo.Context) error) {
 		e.POST(pattern, h, echolock.Serialize(guard))
 	}
-	lose := func(c echo.Context) { httpxtest.Lose(c.Request().Context(), t, rdb) }
+	lose := func(c echo.Context) { adaptertest.Lose(c.Request().Context(), t, rdb) }
 	lock("/before/:id", func(c echo.Context) error {
-		httpxtest.Describe(c.Response().Header())
+		adaptertest.Describe(c.Response().Header())
 		c.Response().Writer.WriteHeader(http.StatusEarlyHints) // not an answer
 		lose(c)
 		return nil
@@ -286,8 +286,8 @@ func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 	lock("/flushed/:id", func(c echo.Context) error { c.Response().Flush(); lose(c); return nil })
 	lock("/own/:id", func(c echo.Context) error { lose(c); return c.String(409, "rolled back") })
 	lock("/inside/:id", func(c echo.Context) error { lose(c); c.Error(echo.NewHTTPError(409, "rolled back")); return nil })
-	srv := httpxtest.Serve(t, httpxtest.InFront(e))
-	post := func(path string) httpxtest.Answer { return httpxtest.Do(t, srv, "POST", path) }
+	srv := adaptertest.Serve(t, adaptertest.InFront(e))
+	post := func(path string) adaptertest.Answer { return adaptertest.Do(t, srv, "POST", path) }
 
 	a := post("/before/1")
 	a.WantProblem(t, 500, "lost", "")
@@ -309,7 +309,7 @@ func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 
 // One URL is one key, in echo as in net/http.
 func TestKeysAreThoseOfHTTPLock(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}")
 	mux := http.NewServeMux()
 	mux.Handle("/std/{id}/x", httplock.Serialize(guard)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -319,9 +319,9 @@ func TestKeysAreThoseOfHTTPLock(t *testing.T) {
 	e.GET("/echo/:id/x", keyOf, echolock.Serialize(guard))
 	e.Group("/group/:id", echolock.Serialize(guard)).GET("/x", keyOf)
 	mux.Handle("/", e)
-	srv := httpxtest.Serve(t, mux)
-	get := func(path string) httpxtest.Answer { return httpxtest.Do(t, srv, "GET", path) }
-	for _, p := range httpxtest.Paths {
+	srv := adaptertest.Serve(t, mux)
+	get := func(path string) adaptertest.Answer { return adaptertest.Do(t, srv, "GET", path) }
+	for _, p := range adaptertest.Paths {
 		want := get("/std/" + p.Segment + "/x").Body
 		if !strings.HasPrefix(want, "account/") {
 			t.Fatalf("%s: %s", p.Segment, want)
@@ -334,7 +334,7 @@ func TestKeysAreThoseOfHTTPLock(t *testing.T) {
 const notFound = `{"message":"Not Found"}` + "\n"
 
 func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}")
 	for name, register := range map[string]func(e *echo.Echo) *echo.Group{
 		"Use": func(e *echo.Echo) *echo.Group {
@@ -357,11 +357,11 @@ func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
 			group.RouteNotFound("/:id/own", func(c echo.Context) error {
 				return c.String(404, fmt.Sprint(core.LeaseFromContext(c.Request().Context())))
 			})
-			srv := httpxtest.Serve(t, e)
-			do := func(method, path string) httpxtest.Answer {
-				return httpxtest.Do(t, srv, method, path, func(r *http.Request) { r.Host = "example.org" })
+			srv := adaptertest.Serve(t, e)
+			do := func(method, path string) adaptertest.Answer {
+				return adaptertest.Do(t, srv, method, path, func(r *http.Request) { r.Host = "example.org" })
 			}
-			logged := httpxtest.LogTo(t)
+			logged := adaptertest.LogTo(t)
 			for range 2 {
 				do("GET", "/accounts/1/x").Want(t, 200, "account/1")
 				do("GET", "/nowhere").Want(t, 404, notFound)
@@ -385,24 +385,24 @@ func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
 }
 
 func TestInPreRequestsAreRefusedNotLetThroughUnlocked(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	e := newEcho()
 	e.Pre(echolock.Serialize(core.Serialize(locker, "account/{id}")))
 	e.GET("/accounts/:id", never(t))
-	logged := httpxtest.LogTo(t)
-	srv := httpxtest.Serve(t, e)
-	httpxtest.Do(t, srv, "GET", "/accounts/1").WantProblem(t, 500, "misconfigured", "")
+	logged := adaptertest.LogTo(t)
+	srv := adaptertest.Serve(t, e)
+	adaptertest.Do(t, srv, "GET", "/accounts/1").WantProblem(t, 500, "misconfigured", "")
 	if !strings.Contains(logged.String(), "Use, not Pre") {
 		t.Errorf("logged:\n%s", logged)
 	}
-	httpxtest.Do(t, srv, "GET", "/nowhere").Want(t, 404, notFound)
-	if a := httpxtest.Do(t, srv, "POST", "/accounts/1"); a.Status != 405 {
+	adaptertest.Do(t, srv, "GET", "/nowhere").Want(t, 404, notFound)
+	if a := adaptertest.Do(t, srv, "POST", "/accounts/1"); a.Status != 405 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
 
 func TestErrorHandlerSeesTheRefusalAndHasTheLastWord(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	e := newEcho()
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
 		var refused *echolock.RefusalError
@@ -418,21 +418,21 @@ func TestErrorHandlerSeesTheRefusalAndHasTheLastWord(t *testing.T) {
 		}
 	}
 	e.Any("/", never(t), echolock.Serialize(core.Serialize(locker, "t/{header.X}")))
-	srv := httpxtest.Serve(t, e)
-	page := httpxtest.Do(t, srv, "GET", "/?as=page")
+	srv := adaptertest.Serve(t, e)
+	page := adaptertest.Do(t, srv, "GET", "/?as=page")
 	page.Want(t, 403, "<p>no</p>")
 	if got := page.Header.Get("Content-Type"); got != echo.MIMETextHTMLCharsetUTF8 {
 		t.Errorf("Content-Type %q", got)
 	}
-	httpxtest.Do(t, srv, "GET", "/?as=text").Want(t, 400, "The request does not name the resource to lock.")
-	httpxtest.Do(t, srv, "GET", "/").WantProblem(t, 400, "bad-key", "")
-	httpxtest.Do(t, srv, "HEAD", "/").Want(t, 400, "")
+	adaptertest.Do(t, srv, "GET", "/?as=text").Want(t, 400, "The request does not name the resource to lock.")
+	adaptertest.Do(t, srv, "GET", "/").WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "HEAD", "/").Want(t, 400, "")
 	e.Debug = true // here the error must not come out either
-	httpxtest.Do(t, srv, "GET", "/").WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "GET", "/").WantProblem(t, 400, "bad-key", "")
 }
 
 func TestConfigSkipsAndRendersAndMustHaveAGuard(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "t/{header.X}")
 	lock, err := echolock.Config{
 		Guard:   guard,
@@ -452,11 +452,11 @@ func TestConfigSkipsAndRendersAndMustHaveAGuard(t *testing.T) {
 		return c.String(http.StatusOK, fmt.Sprint(core.LeaseFromContext(c.Request().Context())))
 	}, lock)
 	e.GET("/short", never(t), echolock.Serialize(guard, echolock.Render(nil)))
-	srv := httpxtest.Serve(t, e)
-	httpxtest.Do(t, srv, "GET", "/?skip=1").Want(t, 200, "<nil>")
-	httpxtest.Do(t, srv, "GET", "/").Want(t, 403, "say who you are")
-	httpxtest.Do(t, srv, "GET", "/?fallback=1").WantProblem(t, 400, "bad-key", "")
-	httpxtest.Do(t, srv, "GET", "/short").WantProblem(t, 400, "bad-key", "")
+	srv := adaptertest.Serve(t, e)
+	adaptertest.Do(t, srv, "GET", "/?skip=1").Want(t, 200, "<nil>")
+	adaptertest.Do(t, srv, "GET", "/").Want(t, 403, "say who you are")
+	adaptertest.Do(t, srv, "GET", "/?fallback=1").WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "GET", "/short").WantProblem(t, 400, "bad-key", "")
 
 	if _, err := (echolock.Config{}).ToMiddleware(); !errors.Is(err, core.ErrConfig) {
 		t.Errorf("without a guard: %v", err)
@@ -470,18 +470,18 @@ func TestConfigSkipsAndRendersAndMustHaveAGuard(t *testing.T) {
 }
 
 func TestSameRuleTwiceReenters(t *testing.T) {
-	guard := core.Serialize(httpxtest.Locker(t, redistest.Shared(t).Client(t)), "account/{id}", core.Wait(0))
+	guard := core.Serialize(adaptertest.Locker(t), "account/{id}", core.Wait(0))
 	e := newEcho()
 	e.Use(echolock.Serialize(guard))
 	e.GET("/:id", keyOf, echolock.Serialize(guard))
-	srv := httpxtest.Serve(t, e)
+	srv := adaptertest.Serve(t, e)
 	for range 2 {
-		httpxtest.Do(t, srv, "GET", "/1").Want(t, 200, "account/1")
+		adaptertest.Do(t, srv, "GET", "/1").Want(t, 200, "account/1")
 	}
 }
 
 func TestKeyFuncReadsTheBodyAndAWildcardAndTheHandlerReadsTheBodyAgain(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
 		var order struct{ Account string }
 		body, err := req.Body(1 << 20)
@@ -503,7 +503,7 @@ func TestKeyFuncReadsTheBodyAndAWildcardAndTheHandlerReadsTheBodyAgain(t *testin
 		}
 		return keyOf(c)
 	}, echolock.Serialize(guard))
-	a := httpxtest.Do(t, httpxtest.Serve(t, e), "POST", "/files/a/b", func(r *http.Request) {
+	a := adaptertest.Do(t, adaptertest.Serve(t, e), "POST", "/files/a/b", func(r *http.Request) {
 		body := `{"account":"x/1"}`
 		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 		r.Header.Set("Content-Type", "application/json")
@@ -512,7 +512,7 @@ func TestKeyFuncReadsTheBodyAndAWildcardAndTheHandlerReadsTheBodyAgain(t *testin
 }
 
 func TestStreamsAndResponseControllerWork(t *testing.T) {
-	guard := core.Serialize(httpxtest.Locker(t, redistest.Shared(t).Client(t)), "stream")
+	guard := core.Serialize(adaptertest.Locker(t), "stream")
 	next := make(chan bool)
 	e := newEcho()
 	e.Use(echolock.Serialize(guard))
@@ -548,18 +548,18 @@ func TestStreamsAndResponseControllerWork(t *testing.T) {
 	e.GET("/wrapped", echo.WrapHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, core.LeaseFromContext(r.Context()).Key())
 	})))
-	srv := httpxtest.Serve(t, e)
-	httpxtest.Events(t, srv, "/flush", next)
-	httpxtest.Events(t, srv, "/controller", next)
-	httpxtest.Do(t, srv, "GET", "/hijack").Want(t, 200, "raw")
-	httpxtest.Do(t, srv, "GET", "/wrapped").Want(t, 200, "stream")
+	srv := adaptertest.Serve(t, e)
+	adaptertest.Events(t, srv, "/flush", next)
+	adaptertest.Events(t, srv, "/controller", next)
+	adaptertest.Do(t, srv, "GET", "/hijack").Want(t, 200, "raw")
+	adaptertest.Do(t, srv, "GET", "/wrapped").Want(t, 200, "stream")
 }
 
 func TestMultipartFilesAreRemovedAlsoWhereTheRequestWasReplacedAgain(t *testing.T) {
-	guard := core.Serialize(httpxtest.Locker(t, redistest.Shared(t).Client(t)), "upload")
+	guard := core.Serialize(adaptertest.Locker(t), "upload")
 	file := make(chan string, 1)
 	upload := func(c echo.Context) error {
-		name, err := httpxtest.OnDisk(c.Request())
+		name, err := adaptertest.OnDisk(c.Request())
 		file <- name
 		return err
 	}
@@ -573,8 +573,8 @@ func TestMultipartFilesAreRemovedAlsoWhereTheRequestWasReplacedAgain(t *testing.
 		}
 	})
 	for _, path := range []string{"/", "/replaced"} {
-		srv := httpxtest.Serve(t, e)
-		httpxtest.Upload(t, srv, path)
+		srv := adaptertest.Serve(t, e)
+		adaptertest.Upload(t, srv, path)
 		srv.Close() // waits until the server is done with the request
 		name := <-file
 		if _, err := os.Stat(name); name == "" || !errors.Is(err, os.ErrNotExist) {

@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/echolock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
 )
 
 // One line makes the debits of an account run one after the other, whichever
@@ -60,7 +60,7 @@ func Example() {
 // One rule for several routes, and a handler that passes on what the lock gives
 // it: the context, which ends when the lease is lost, and the fencing token.
 func ExampleSerialize() {
-	locker, err := core.New(httpxtest.FreeStore{}) // in earnest: a redisstore
+	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -89,9 +89,9 @@ func ExampleSerialize() {
 		fmt.Println(w.Code)
 	}
 	// Output:
-	// debit 42 with token 1
+	// debit 42 with a token: true
 	// 204
-	// debit 43 with token 1
+	// debit 43 with a token: true
 	// 204
 }
 
@@ -102,13 +102,13 @@ type book struct{}
 var ledger book
 
 func (book) Debit(_ context.Context, account string, token int64) error {
-	fmt.Println("debit", account, "with token", token)
+	fmt.Println("debit", account, "with a token:", token > 0)
 	return nil
 }
 
 // Requests that only read go through without the lock.
 func ExampleConfig() {
-	locker, err := core.New(httpxtest.FreeStore{}) // in earnest: a redisstore
+	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func ExampleConfig() {
 // An application's error handler sees refusals as all other errors, and answers
 // as it likes.
 func ExampleRefusalError() {
-	locker, err := core.New(httpxtest.FreeStore{}) // in earnest: a redisstore
+	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}

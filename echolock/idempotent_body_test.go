@@ -10,7 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/interlock-go/interlock/echolock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/idemtest"
 )
 
@@ -73,11 +73,11 @@ func TestABodyThatMiddlewareInFrontHasReadIsInTheFingerprint(t *testing.T) {
 				}
 				return c.String(http.StatusOK, "paid "+amount+" to "+c.FormValue("to"))
 			}, echolock.Idempotent(idemtest.Engine(t)))
-			srv := httpxtest.Serve(t, e)
+			srv := adaptertest.Serve(t, e)
 			alice, mallory := c.body("alice", "5"), c.body("mallory", "900")
-			idemtest.WantOwn(t, httpxtest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
-			idemtest.WantReplay(t, httpxtest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
-			httpxtest.Do(t, srv, http.MethodPost, "/", mallory).WantProblem(t, 422, "idempotency-key-reused", "")
+			idemtest.WantOwn(t, adaptertest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
+			idemtest.WantReplay(t, adaptertest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
+			adaptertest.Do(t, srv, http.MethodPost, "/", mallory).WantProblem(t, 422, "idempotency-key-reused", "")
 		})
 	}
 }
@@ -93,6 +93,6 @@ func TestABodyThatMiddlewareInFrontHasBoundIsTheServersMistake(t *testing.T) {
 		}
 	})
 	e.POST("/", func(echo.Context) error { t.Error("the handler ran"); return nil }, echolock.Idempotent(idemtest.Engine(t)))
-	httpxtest.Do(t, httpxtest.Serve(t, e), http.MethodPost, "/", idemtest.WithBody("application/json", `{"to":"alice"}`)).
+	adaptertest.Do(t, adaptertest.Serve(t, e), http.MethodPost, "/", idemtest.WithBody("application/json", `{"to":"alice"}`)).
 		WantProblem(t, 500, "misconfigured", "")
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/echolock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/idemtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -44,7 +44,7 @@ func serveRoute(t *testing.T, handler echo.HandlerFunc, front ...echo.Middleware
 	e.Logger.SetOutput(io.Discard)
 	e.Use(front...)
 	e.POST("/", handler, echolock.Idempotent(idemtest.Engine(t)))
-	return e, httpxtest.Serve(t, e)
+	return e, adaptertest.Serve(t, e)
 }
 
 // Rendered behind the capture, the stored answer would be an empty 200.
@@ -129,7 +129,7 @@ func TestHooksFromInFrontRunForEachResponse(t *testing.T) {
 			return next(c)
 		}
 	})
-	for i, want := range []func(testing.TB, httpxtest.Answer, int, string){idemtest.WantOwn, idemtest.WantReplay} {
+	for i, want := range []func(testing.TB, adaptertest.Answer, int, string){idemtest.WantOwn, idemtest.WantReplay} {
 		a := idemtest.Post(t, srv, "/")
 		want(t, a, 201, "done")
 		if a.Header.Get("X-Inside") != "1" || a.Header.Get("X-Outside") != fmt.Sprint(i+1) {
@@ -147,7 +147,7 @@ func TestAnErrorAfterALossIsTheLoss(t *testing.T) {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}, echolock.Idempotent(idemtest.Engine(t, idempotency.Lease(1500*time.Millisecond))))
-	idemtest.Post(t, httpxtest.Serve(t, e), "/").WantProblem(t, 500, "lost", "")
+	idemtest.Post(t, adaptertest.Serve(t, e), "/").WantProblem(t, 500, "lost", "")
 }
 
 func TestIdempotentHasASkipper(t *testing.T) {
@@ -156,9 +156,9 @@ func TestIdempotentHasASkipper(t *testing.T) {
 		func(c *echolock.Config) {
 			c.Skipper = func(c echo.Context) bool { return c.QueryParam("stream") != "" }
 		}))
-	srv := httpxtest.Serve(t, e)
-	httpxtest.Do(t, srv, http.MethodPost, "/").WantProblem(t, 400, "idempotency-key-missing", "")
-	httpxtest.Do(t, srv, http.MethodPost, "/?stream=1").Want(t, 200, "done")
+	srv := adaptertest.Serve(t, e)
+	adaptertest.Do(t, srv, http.MethodPost, "/").WantProblem(t, 400, "idempotency-key-missing", "")
+	adaptertest.Do(t, srv, http.MethodPost, "/?stream=1").Want(t, 200, "done")
 }
 
 func TestIdempotentWithoutAnEnginePanics(t *testing.T) {

@@ -12,15 +12,14 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/echolock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
-	"github.com/interlock-go/interlock/internal/redistest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
 func TestErrorsForEchosLoggersHaveNoKeyAndNoAddress(t *testing.T) {
-	up := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	up := adaptertest.Locker(t)
 	nowhere := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = nowhere.Close() })
-	down := httpxtest.Locker(t, nowhere)
+	down := adaptertest.LockerOn(t, nowhere)
 	lease, err := up.Lock(t.Context(), "account/42")
 	if err != nil {
 		t.Fatal(err)
@@ -36,10 +35,10 @@ func TestErrorsForEchosLoggersHaveNoKeyAndNoAddress(t *testing.T) {
 	never := func(echo.Context) error { t.Error("the handler ran"); return nil }
 	e.POST("/held/:id", never, echolock.Serialize(core.Serialize(up, "account/{id}", core.Wait(0))))
 	e.POST("/down/:id", never, echolock.Serialize(core.Serialize(down, "account/{id}", core.Wait(100*time.Millisecond))))
-	srv := httpxtest.Serve(t, e)
+	srv := adaptertest.Serve(t, e)
 	for path, status := range map[string]int{"/held/42": 423, "/down/42": 503} {
 		logged.Reset()
-		if a := httpxtest.Do(t, srv, "POST", path); a.Status != status {
+		if a := adaptertest.Do(t, srv, "POST", path); a.Status != status {
 			t.Errorf("%s: %d", path, a.Status)
 		}
 		text := logged.String()

@@ -10,7 +10,8 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/ginlock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
 func answerOK(c *gin.Context) { c.Status(http.StatusNoContent) }
@@ -25,18 +26,14 @@ func answerUnderContext(c *gin.Context) {
 	}
 }
 
-func engines(tb testing.TB, h gin.HandlerFunc) httpxtest.Pair {
+func engines(tb testing.TB, h gin.HandlerFunc) adaptertest.Pair {
 	tb.Helper()
-	locker, err := core.New(httpxtest.FreeStore{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = locker.Close(context.Background()) })
+	locker := freestore.Locker(tb)
 	guard := core.Serialize(locker, "account/{id}")
 	bare, locked := gin.New(), gin.New()
 	bare.POST("/accounts/:id/debit", h)
 	locked.POST("/accounts/:id/debit", ginlock.Serialize(guard), h)
-	return httpxtest.Pair{Bare: bare, Locked: locked}
+	return adaptertest.Pair{Bare: bare, Locked: locked}
 }
 
 func BenchmarkGin(b *testing.B) {

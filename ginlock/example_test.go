@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/ginlock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
 )
 
 // One line makes the debits of an account run one after the other, whichever
@@ -57,7 +57,7 @@ func Example() {
 // One rule for several routes, and a handler that passes on what the lock gives
 // it: the context, which ends when the lease is lost, and the fencing token.
 func ExampleSerialize() {
-	locker, err := core.New(httpxtest.FreeStore{}) // in earnest: a redisstore
+	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -86,9 +86,9 @@ func ExampleSerialize() {
 		fmt.Println(w.Code)
 	}
 	// Output:
-	// debit 42 with token 1
+	// debit 42 with a token: true
 	// 200
-	// debit a/b with token 1
+	// debit a/b with a token: true
 	// 200
 }
 
@@ -99,14 +99,14 @@ type book struct{}
 var ledger book
 
 func (book) Debit(_ context.Context, account string, token int64) error {
-	fmt.Println("debit", account, "with token", token)
+	fmt.Println("debit", account, "with a token:", token > 0)
 	return nil
 }
 
 // An application with error answers of its own replaces those of the lock, and
 // leaves to Problem what it has no wish for.
 func ExampleRender() {
-	locker, err := core.New(httpxtest.FreeStore{}) // in earnest: a redisstore
+	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}

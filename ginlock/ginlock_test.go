@@ -18,7 +18,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/ginlock"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -32,22 +32,22 @@ func keyOf(c *gin.Context) {
 	c.String(http.StatusOK, "%s", core.LeaseFromContext(c.Request.Context()).Key())
 }
 
-func at(g httpxtest.Gate) gin.HandlerFunc { return func(*gin.Context) { g.Pass() } }
+func at(g adaptertest.Gate) gin.HandlerFunc { return func(*gin.Context) { g.Pass() } }
 
 func TestRequestsForOneResourceRunOneAfterTheOtherAndOthersBeside(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
-	exclusion := httpxtest.NewExclusion()
+	exclusion := adaptertest.NewExclusion()
 	r := gin.New()
 	r.POST("/accounts/:id/debit", ginlock.Serialize(guard), func(c *gin.Context) {
 		exclusion.Enter(t, int(c.Param("id")[0]-'0'))
 	})
-	exclusion.Run(t, httpxtest.Serve(t, r), [2]string{"/accounts/0/debit", "/accounts/1/debit"})
+	exclusion.Run(t, adaptertest.Serve(t, r), [2]string{"/accounts/0/debit", "/accounts/1/debit"})
 }
 
 func TestRefusalsFollowTheTableAndTheHandlerDoesNotRun(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
-	hold := httpxtest.NewGate()
+	locker := adaptertest.Locker(t)
+	hold := adaptertest.NewGate()
 	r := gin.New()
 	never := func(*gin.Context) { t.Error("the handler ran") }
 	lock := func(pattern, template string, h gin.HandlerFunc, opts ...core.Option) {
@@ -73,9 +73,9 @@ func TestRefusalsFollowTheTableAndTheHandlerDoesNotRun(t *testing.T) {
 		c.Request = c.Request.WithContext(ctx)
 		c.Next()
 	}, ginlock.Serialize(core.Serialize(locker, "account/{id}")), never)
-	srv := httpxtest.Serve(t, r)
-	post := func(path string, change ...func(*http.Request)) httpxtest.Answer {
-		return httpxtest.Do(t, srv, "POST", path, change...)
+	srv := adaptertest.Serve(t, r)
+	post := func(path string, change ...func(*http.Request)) adaptertest.Answer {
+		return adaptertest.Do(t, srv, "POST", path, change...)
 	}
 	tenant := func(v string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Add("X-Tenant", v) }
@@ -87,15 +87,15 @@ func TestRefusalsFollowTheTableAndTheHandlerDoesNotRun(t *testing.T) {
 	post("/nowait/1").WantProblem(t, 423, "held", "1")
 	post("/short/1").WantProblem(t, 423, "held", "1")
 	post("/deadline/1").WantProblem(t, 423, "deadline", "")
-	leave := httpxtest.Leave(t, srv, "/full/1")
-	httpxtest.Queued(t, locker, 1)
+	leave := adaptertest.Leave(t, srv, "/full/1")
+	adaptertest.Queued(t, locker, 1)
 	post("/full/1").WantProblem(t, 423, "queue-full", "1")
 	leave()
-	httpxtest.Queued(t, locker, 0)
+	adaptertest.Queued(t, locker, 0)
 	close(hold.Leave)
 	wg.Wait()
 
-	logged := httpxtest.LogTo(t)
+	logged := adaptertest.LogTo(t)
 	post("/header").WantProblem(t, 400, "bad-key", "")
 	post("/header", tenant("")).WantProblem(t, 400, "bad-key", "")
 	post("/header", tenant("a"), tenant("b")).WantProblem(t, 400, "bad-key", "")
@@ -122,19 +122,19 @@ func TestRefusalsFollowTheTableAndTheHandlerDoesNotRun(t *testing.T) {
 
 func TestUnreachableStoreIs503AndTheHandlerDoesNotRun(t *testing.T) {
 	server := redistest.Start(t)
-	locker := httpxtest.Locker(t, server.Client(t))
+	locker := adaptertest.LockerOn(t, server.Client(t))
 	guard := core.Serialize(locker, "account/{id}", core.Wait(50*time.Millisecond))
 	r := gin.New()
 	r.POST("/:id", ginlock.Serialize(guard), func(*gin.Context) { t.Error("the handler ran") })
 	server.Kill()
-	httpxtest.Do(t, httpxtest.Serve(t, r), "POST", "/1").WantProblem(t, 503, "unavailable", "1")
+	adaptertest.Do(t, adaptertest.Serve(t, r), "POST", "/1").WantProblem(t, 503, "unavailable", "1")
 }
 
 // However a handler ends, what runs in front of the middleware after it finds
 // the lock released, the original request and the handler's answer.
 func TestLockIsReleasedAndRequestRestoredHoweverTheHandlerEnds(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := httpxtest.Locker(t, rdb)
+	locker := adaptertest.LockerOn(t, rdb)
 	guard := core.Serialize(locker, "account/{id}")
 	after := make(chan string, 1)
 	r := gin.New()
@@ -145,7 +145,7 @@ func TestLockIsReleasedAndRequestRestoredHoweverTheHandlerEnds(t *testing.T) {
 			if c.Request != original || c.Request.Context().Err() != nil {
 				t.Error("the original request was not restored")
 			}
-			if !httpxtest.Free(t, rdb, "account/1") {
+			if !adaptertest.Free(t, rdb, "account/1") {
 				t.Error("the lock is still held")
 			}
 			after <- fmt.Sprintf("%v %v", v, c.Errors.Errors())
@@ -171,13 +171,13 @@ func TestLockIsReleasedAndRequestRestoredHoweverTheHandlerEnds(t *testing.T) {
 		"/replaced/:id": func(c *gin.Context) { c.Request = c.Request.WithContext(t.Context()) },
 	} {
 		r.POST(path, ginlock.Serialize(guard), func(c *gin.Context) {
-			if core.LeaseFromContext(c.Request.Context()) == nil || httpxtest.Free(t, rdb, "account/1") {
+			if core.LeaseFromContext(c.Request.Context()) == nil || adaptertest.Free(t, rdb, "account/1") {
 				t.Errorf("%s: no lock", c.FullPath())
 			}
 			c.Next()
 		}, h)
 	}
-	srv := httpxtest.Serve(t, r)
+	srv := adaptertest.Serve(t, r)
 	for path, want := range map[string]struct {
 		status int
 		body   string
@@ -193,7 +193,7 @@ func TestLockIsReleasedAndRequestRestoredHoweverTheHandlerEnds(t *testing.T) {
 		"/early/1":    {200, "account/1", "<nil> []"},
 		"/replaced/1": {200, "", "<nil> []"},
 	} {
-		httpxtest.Do(t, srv, "POST", path).Want(t, want.status, want.body)
+		adaptertest.Do(t, srv, "POST", path).Want(t, want.status, want.body)
 		if got := <-after; got != want.after {
 			t.Errorf("%s: %s; want %s", path, got, want.after)
 		}
@@ -211,18 +211,18 @@ func TestLockIsReleasedAndRequestRestoredHoweverTheHandlerEnds(t *testing.T) {
 
 func TestPanicReachesGinsRecovery(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	guard := core.Serialize(httpxtest.Locker(t, rdb), "account/{id}")
+	guard := core.Serialize(adaptertest.LockerOn(t, rdb), "account/{id}")
 	r := gin.New()
 	r.Use(gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, v any) {
-		c.String(http.StatusInternalServerError, "%v free %v", v, httpxtest.Free(t, rdb, "account/1"))
+		c.String(http.StatusInternalServerError, "%v free %v", v, adaptertest.Free(t, rdb, "account/1"))
 	}))
 	r.GET("/:id", ginlock.Serialize(guard), func(*gin.Context) { panic("p") })
-	httpxtest.Do(t, httpxtest.Serve(t, r), "GET", "/1").Want(t, 500, "p free true")
+	adaptertest.Do(t, adaptertest.Serve(t, r), "GET", "/1").Want(t, 500, "p free true")
 }
 
 func TestClientThatLeavesFreesItsPlaceOrItsLock(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := httpxtest.Locker(t, rdb)
+	locker := adaptertest.LockerOn(t, rdb)
 	guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
 	inside, outcome := make(chan struct{}), make(chan string, 2)
 	r := gin.New()
@@ -238,27 +238,27 @@ func TestClientThatLeavesFreesItsPlaceOrItsLock(t *testing.T) {
 		<-c.Request.Context().Done()
 		_ = c.Error(c.Request.Context().Err()).SetMeta(&core.Refusal{Reason: "handler"})
 	})
-	srv := httpxtest.Serve(t, r)
-	holder := httpxtest.Leave(t, srv, "/1")
+	srv := adaptertest.Serve(t, r)
+	holder := adaptertest.Leave(t, srv, "/1")
 	<-inside
-	waiter := httpxtest.Leave(t, srv, "/1")
-	httpxtest.Queued(t, locker, 1)
+	waiter := adaptertest.Leave(t, srv, "/1")
+	adaptertest.Queued(t, locker, 1)
 	waiter()
 	if got := <-outcome; got != "canceled true 499 -1" { // nothing written by us
 		t.Errorf("waiter: %s", got)
 	}
-	httpxtest.Queued(t, locker, 0)
+	adaptertest.Queued(t, locker, 0)
 	holder()
 	if got := <-outcome; got != "handler false 200 -1" {
 		t.Errorf("holder: %s", got)
 	}
-	httpxtest.Until(t, "released", func() bool { return len(locker.Held()) == 0 })
+	adaptertest.Until(t, "released", func() bool { return len(locker.Held()) == 0 })
 }
 
 func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	lost := make(chan core.Loss, 10)
-	locker := httpxtest.Locker(t, rdb, core.Watchdog(900*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
+	locker := adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
 	guard := core.Serialize(locker, "account/{id}")
 	refused := make(chan string, 10)
 	r := gin.New()
@@ -268,20 +268,20 @@ func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 	})
 	lock := func(pattern string, h gin.HandlerFunc) { r.POST(pattern, ginlock.Serialize(guard), h) }
 	lock("/before/:id", func(c *gin.Context) {
-		httpxtest.Describe(c.Writer.Header())
+		adaptertest.Describe(c.Writer.Header())
 		c.Status(http.StatusAccepted) // not an answer yet, in gin
-		httpxtest.Lose(c.Request.Context(), t, rdb)
+		adaptertest.Lose(c.Request.Context(), t, rdb)
 	})
 	lock("/after/:id", func(c *gin.Context) {
 		c.String(http.StatusOK, "done")
-		httpxtest.Lose(c.Request.Context(), t, rdb)
+		adaptertest.Lose(c.Request.Context(), t, rdb)
 	})
 	lock("/own/:id", func(c *gin.Context) {
-		httpxtest.Lose(c.Request.Context(), t, rdb)
+		adaptertest.Lose(c.Request.Context(), t, rdb)
 		c.AbortWithStatus(http.StatusConflict)
 	})
-	srv := httpxtest.Serve(t, httpxtest.InFront(r))
-	post := func(path string) httpxtest.Answer { return httpxtest.Do(t, srv, "POST", path) }
+	srv := adaptertest.Serve(t, adaptertest.InFront(r))
+	post := func(path string) adaptertest.Answer { return adaptertest.Do(t, srv, "POST", path) }
 
 	a := post("/before/1")
 	a.WantProblem(t, 500, "lost", "")
@@ -309,20 +309,20 @@ type broken struct{ gin.ResponseWriter }
 func (broken) Write([]byte) (int, error) { return 0, errors.New("closed") }
 
 func TestRefusalGoesPastAWriterThatAHandlerLeftInFront(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}", core.MaxHold(20*time.Millisecond))
 	r := gin.New()
 	r.GET("/:id", ginlock.Serialize(guard), func(c *gin.Context) {
 		c.Writer = broken{c.Writer}
 		<-c.Request.Context().Done()
 	})
-	httpxtest.Do(t, httpxtest.Serve(t, r), "GET", "/1").WantProblem(t, 500, "max-hold", "")
+	adaptertest.Do(t, adaptertest.Serve(t, r), "GET", "/1").WantProblem(t, 500, "max-hold", "")
 }
 
 // One URL is one key, in gin as in net/http: %2F with UseRawPath only, since gin
 // routes it as a separator without.
 func TestKeysAreThoseOfHTTPLock(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}")
 	mux := http.NewServeMux()
 	mux.Handle("/std/{id}/x", httplock.Serialize(guard)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -334,9 +334,9 @@ func TestKeysAreThoseOfHTTPLock(t *testing.T) {
 		r.GET(prefix+":id/x", ginlock.Serialize(guard), keyOf)
 		mux.Handle(prefix, r)
 	}
-	srv := httpxtest.Serve(t, mux)
-	get := func(path string) httpxtest.Answer { return httpxtest.Do(t, srv, "GET", path) }
-	for _, p := range httpxtest.Paths {
+	srv := adaptertest.Serve(t, mux)
+	get := func(path string) adaptertest.Answer { return adaptertest.Do(t, srv, "GET", path) }
+	for _, p := range adaptertest.Paths {
 		want := get("/std/" + p.Segment + "/x").Body
 		if !strings.HasPrefix(want, "account/") {
 			t.Fatalf("%s: %s", p.Segment, want)
@@ -352,7 +352,7 @@ func TestKeysAreThoseOfHTTPLock(t *testing.T) {
 }
 
 func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
 	r.Use(ginlock.Serialize(core.Serialize(locker, "all/{header.X-Tenant}")))
@@ -367,28 +367,28 @@ func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
 	r.NoRoute(func(c *gin.Context) {
 		c.String(http.StatusNotFound, "none %v", core.LeaseFromContext(c.Request.Context()) == nil)
 	})
-	srv := httpxtest.Serve(t, r)
+	srv := adaptertest.Serve(t, r)
 	tenant := func(r *http.Request) { r.Header.Set("X-Tenant", "a") }
-	httpxtest.Do(t, srv, "GET", "/accounts/1/x", tenant).Want(t, 200, "2 account/1")
-	httpxtest.Do(t, srv, "GET", "/accounts/1/x").WantProblem(t, 400, "bad-key", "")
-	httpxtest.Do(t, srv, "GET", "/accounts/1/y").Want(t, 404, "none true")
-	if a := httpxtest.Do(t, srv, "POST", "/accounts/1/x"); a.Status != 405 {
+	adaptertest.Do(t, srv, "GET", "/accounts/1/x", tenant).Want(t, 200, "2 account/1")
+	adaptertest.Do(t, srv, "GET", "/accounts/1/x").WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "GET", "/accounts/1/y").Want(t, 404, "none true")
+	if a := adaptertest.Do(t, srv, "POST", "/accounts/1/x"); a.Status != 405 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
 
 func TestSameRuleTwiceReenters(t *testing.T) {
-	guard := core.Serialize(httpxtest.Locker(t, redistest.Shared(t).Client(t)), "account/{id}", core.Wait(0))
+	guard := core.Serialize(adaptertest.Locker(t), "account/{id}", core.Wait(0))
 	r := gin.New()
 	r.GET("/:id", ginlock.Serialize(guard), ginlock.Serialize(guard), keyOf)
-	srv := httpxtest.Serve(t, r)
+	srv := adaptertest.Serve(t, r)
 	for range 2 {
-		httpxtest.Do(t, srv, "GET", "/1").Want(t, 200, "account/1")
+		adaptertest.Do(t, srv, "GET", "/1").Want(t, 200, "account/1")
 	}
 }
 
 func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
-	guard := core.Serialize(httpxtest.Locker(t, redistest.Shared(t).Client(t)), "t/{header.X}")
+	guard := core.Serialize(adaptertest.Locker(t), "t/{header.X}")
 	never := func(*gin.Context) { t.Error("the handler ran") }
 	r := gin.New()
 	r.GET("/", ginlock.Serialize(guard, ginlock.Render(func(c *gin.Context, refusal *core.Refusal) {
@@ -402,10 +402,10 @@ func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
 		c.String(http.StatusForbidden, "say who you are")
 	})), never)
 	r.GET("/nil", ginlock.Serialize(guard, ginlock.Render(nil)), never)
-	srv := httpxtest.Serve(t, r)
-	httpxtest.Do(t, srv, "GET", "/").Want(t, 403, "say who you are")
-	httpxtest.Do(t, srv, "GET", "/?fallback=1").WantProblem(t, 400, "bad-key", "")
-	httpxtest.Do(t, srv, "GET", "/nil").WantProblem(t, 400, "bad-key", "")
+	srv := adaptertest.Serve(t, r)
+	adaptertest.Do(t, srv, "GET", "/").Want(t, 403, "say who you are")
+	adaptertest.Do(t, srv, "GET", "/?fallback=1").WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "GET", "/nil").WantProblem(t, 400, "bad-key", "")
 }
 
 func TestNilGuardPanicsAtRegistration(t *testing.T) {
@@ -418,7 +418,7 @@ func TestNilGuardPanicsAtRegistration(t *testing.T) {
 }
 
 func TestKeyFuncReadsTheBodyAndAWildcardAndTheHandlerReadsTheBodyAgain(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
 		var order struct{ Account string }
 		body, err := req.Body(1 << 20)
@@ -440,7 +440,7 @@ func TestKeyFuncReadsTheBodyAndAWildcardAndTheHandlerReadsTheBodyAgain(t *testin
 		}
 		keyOf(c)
 	})
-	a := httpxtest.Do(t, httpxtest.Serve(t, r), "POST", "/files/a/b", func(r *http.Request) {
+	a := adaptertest.Do(t, adaptertest.Serve(t, r), "POST", "/files/a/b", func(r *http.Request) {
 		body := `{"account":"x/1"}`
 		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 	})
@@ -448,7 +448,7 @@ func TestKeyFuncReadsTheBodyAndAWildcardAndTheHandlerReadsTheBodyAgain(t *testin
 }
 
 func TestStreamsAndResponseControllerWork(t *testing.T) {
-	guard := core.Serialize(httpxtest.Locker(t, redistest.Shared(t).Client(t)), "stream")
+	guard := core.Serialize(adaptertest.Locker(t), "stream")
 	next := make(chan bool)
 	r := gin.New()
 	r.Use(ginlock.Serialize(guard))
@@ -485,18 +485,18 @@ func TestStreamsAndResponseControllerWork(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	srv := httpxtest.Serve(t, r)
+	srv := adaptertest.Serve(t, r)
 	for _, path := range []string{"/sse", "/controller"} {
-		httpxtest.Events(t, srv, path, next)
+		adaptertest.Events(t, srv, path, next)
 	}
-	httpxtest.Do(t, srv, "GET", "/hijack").Want(t, 200, "raw")
+	adaptertest.Do(t, srv, "GET", "/hijack").Want(t, 200, "raw")
 }
 
 func TestMultipartFilesAreRemovedAlsoWhereTheRequestWasReplacedAgain(t *testing.T) {
-	guard := core.Serialize(httpxtest.Locker(t, redistest.Shared(t).Client(t)), "upload")
+	guard := core.Serialize(adaptertest.Locker(t), "upload")
 	file := make(chan string, 1)
 	upload := func(c *gin.Context) {
-		name, err := httpxtest.OnDisk(c.Request)
+		name, err := adaptertest.OnDisk(c.Request)
 		if err != nil {
 			t.Error(err)
 		}
@@ -509,8 +509,8 @@ func TestMultipartFilesAreRemovedAlsoWhereTheRequestWasReplacedAgain(t *testing.
 		c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), key{}, 1))
 	}, upload)
 	for _, path := range []string{"/", "/replaced"} {
-		srv := httpxtest.Serve(t, r)
-		httpxtest.Upload(t, srv, path)
+		srv := adaptertest.Serve(t, r)
+		adaptertest.Upload(t, srv, path)
 		srv.Close() // waits until the server is done with the request
 		if _, err := os.Stat(<-file); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: the temporary file was left behind: %v", path, err)
@@ -520,9 +520,9 @@ func TestMultipartFilesAreRemovedAlsoWhereTheRequestWasReplacedAgain(t *testing.
 
 func TestGinContextEndsWithTheLeaseIfItFallsBack(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	guard := core.Serialize(httpxtest.Locker(t, rdb, core.Watchdog(900*time.Millisecond)), "account/{id}")
+	guard := core.Serialize(adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond)), "account/{id}")
 	r := gin.New()
 	r.ContextWithFallback = true
-	r.GET("/:id", ginlock.Serialize(guard), func(c *gin.Context) { httpxtest.Lose(c, t, rdb) })
-	httpxtest.Do(t, httpxtest.Serve(t, r), "GET", "/1").WantProblem(t, 500, "lost", "")
+	r.GET("/:id", ginlock.Serialize(guard), func(c *gin.Context) { adaptertest.Lose(c, t, rdb) })
+	adaptertest.Do(t, adaptertest.Serve(t, r), "GET", "/1").WantProblem(t, 500, "lost", "")
 }

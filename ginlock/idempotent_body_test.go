@@ -8,7 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/gin-gonic/gin/binding"
 
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/idemtest"
 )
 
@@ -70,9 +70,9 @@ func TestABodyThatAHandlerInFrontHasBoundIsInTheFingerprint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			srv := serveChain(t, []gin.HandlerFunc{c.front}, c.handler)
 			alice, mallory := c.body("alice", "5"), c.body("mallory", "900")
-			idemtest.WantOwn(t, httpxtest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
-			idemtest.WantReplay(t, httpxtest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
-			httpxtest.Do(t, srv, http.MethodPost, "/", mallory).WantProblem(t, 422, "idempotency-key-reused", "")
+			idemtest.WantOwn(t, adaptertest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
+			idemtest.WantReplay(t, adaptertest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
+			adaptertest.Do(t, srv, http.MethodPost, "/", mallory).WantProblem(t, 422, "idempotency-key-reused", "")
 		})
 	}
 }
@@ -81,6 +81,6 @@ func TestABodyThatAHandlerInFrontHasBoundForGoodIsTheServersMistake(t *testing.T
 	idemtest.Logged(t)
 	srv := serveChain(t, []gin.HandlerFunc{func(c *gin.Context) { _ = c.ShouldBindJSON(&payment{}) }},
 		func(*gin.Context) { t.Error("the handler ran") })
-	httpxtest.Do(t, srv, http.MethodPost, "/", idemtest.WithBody("application/json", `{"to":"alice"}`)).
+	adaptertest.Do(t, srv, http.MethodPost, "/", idemtest.WithBody("application/json", `{"to":"alice"}`)).
 		WantProblem(t, 500, "misconfigured", "")
 }

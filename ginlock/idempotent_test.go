@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/ginlock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/idemtest"
 )
 
@@ -42,7 +42,7 @@ func serveChain(t *testing.T, front []gin.HandlerFunc, behind ...gin.HandlerFunc
 	r := gin.New()
 	r.Use(front...)
 	r.POST("/", append([]gin.HandlerFunc{ginlock.Idempotent(idemtest.Engine(t))}, behind...)...)
-	return httpxtest.Serve(t, r)
+	return adaptertest.Serve(t, r)
 }
 
 // Bare gin answers such a handler with an empty 200.
@@ -148,7 +148,7 @@ func TestTheWriterIsLikeGins(t *testing.T) {
 	r := gin.New()
 	r.POST("/bare", handler(&bare))
 	r.POST("/idempotent", ginlock.Idempotent(idemtest.Engine(t)), handler(&idempotent))
-	srv := httpxtest.Serve(t, r)
+	srv := adaptertest.Serve(t, r)
 	idemtest.WantOwn(t, idemtest.Post(t, srv, "/bare"), 201, "abcc")
 	idemtest.WantOwn(t, idemtest.Post(t, srv, "/idempotent"), 201, "abcc")
 	if !slices.Equal(bare, idempotent) {
@@ -177,7 +177,7 @@ func TestIdempotentRefusalsCanBeRendered(t *testing.T) {
 	r.POST("/", ginlock.Idempotent(idemtest.Engine(t), ginlock.Render(func(c *gin.Context, refusal *core.Refusal) {
 		c.String(http.StatusTeapot, "%s", refusal.Reason)
 	})), func(*gin.Context) { t.Error("the handler ran") })
-	httpxtest.Do(t, httpxtest.Serve(t, r), http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing")
+	adaptertest.Do(t, adaptertest.Serve(t, r), http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing")
 }
 
 func TestIdempotentWithoutAnEnginePanics(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/conformance/freestore"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
 // FuzzKeys calls with a message and metadata of any content. A call is refused as

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
 var ok = []byte("ok")
@@ -25,16 +26,12 @@ func answerUnderContext(w http.ResponseWriter, r *http.Request) {
 }
 
 // muxes returns a router without and one with the middleware.
-func muxes(tb testing.TB, h http.HandlerFunc) httpxtest.Pair {
+func muxes(tb testing.TB, h http.HandlerFunc) adaptertest.Pair {
 	tb.Helper()
-	locker, err := core.New(httpxtest.FreeStore{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = locker.Close(context.Background()) })
+	locker := freestore.Locker(tb)
 	bare := http.NewServeMux()
 	bare.Handle("POST /accounts/{id}/debit", h)
-	return httpxtest.Pair{Bare: bare, Locked: route("POST /accounts/{id}/debit", core.Serialize(locker, "account/{id}"), h)}
+	return adaptertest.Pair{Bare: bare, Locked: route("POST /accounts/{id}/debit", core.Serialize(locker, "account/{id}"), h)}
 }
 
 func BenchmarkServeMux(b *testing.B) {

@@ -9,8 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
-	"github.com/interlock-go/interlock/internal/redistest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
 // firstRead tells of the first read of a body.
@@ -26,18 +25,18 @@ func (b *firstRead) Read(p []byte) (int, error) {
 }
 
 func TestASlowBodyDoesNotHoldTheLock(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/1", core.Wait(0), core.ReadBody(10))
 	h := httplock.Serialize(guard)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
 	reading := make(chan struct{}, 10)
-	srv := httpxtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := adaptertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = &firstRead{ReadCloser: r.Body, tell: func() { reading <- struct{}{} }}
 		h.ServeHTTP(w, r)
 	}))
 	body, rest := io.Pipe()
-	slow := make(chan httpxtest.Answer)
+	slow := make(chan adaptertest.Answer)
 	go func() {
-		slow <- httpxtest.Do(t, srv, http.MethodPost, "/", func(r *http.Request) { r.Body, r.ContentLength = body, 4 })
+		slow <- adaptertest.Do(t, srv, http.MethodPost, "/", func(r *http.Request) { r.Body, r.ContentLength = body, 4 })
 	}()
 	if _, err := io.WriteString(rest, "sl"); err != nil {
 		t.Fatal(err)
@@ -46,8 +45,8 @@ func TestASlowBodyDoesNotHoldTheLock(t *testing.T) {
 	with := func(s string) func(*http.Request) {
 		return func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader(s)), int64(len(s)) }
 	}
-	httpxtest.Do(t, srv, http.MethodPost, "/", with("fast")).Want(t, 200, "fast")
-	httpxtest.Do(t, srv, http.MethodPost, "/", with("far too long")).WantProblem(t, 413, "body-too-large", "")
+	adaptertest.Do(t, srv, http.MethodPost, "/", with("fast")).Want(t, 200, "fast")
+	adaptertest.Do(t, srv, http.MethodPost, "/", with("far too long")).WantProblem(t, 413, "body-too-large", "")
 	if _, err := io.WriteString(rest, "ow"); err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
 )
 
 // One line makes the debits of an account run one after the other, whichever
@@ -60,7 +60,7 @@ func Example() {
 // An application with error pages of its own replaces all answers of the lock at
 // once, and leaves to Problem what it has no wish for.
 func ExampleRender() {
-	locker, err := core.New(httpxtest.FreeStore{})
+	locker, err := core.New(memstore.New())
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -21,8 +21,8 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/httplock"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/httpx"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -36,9 +36,9 @@ func route(pattern string, guard *core.Guard, h http.HandlerFunc, opts ...httplo
 }
 
 // gate is a handler that says when it is inside and stays until it is let go.
-type gate struct{ httpxtest.Gate }
+type gate struct{ adaptertest.Gate }
 
-func newGate() gate { return gate{httpxtest.NewGate()} }
+func newGate() gate { return gate{adaptertest.NewGate()} }
 
 func (g gate) ServeHTTP(http.ResponseWriter, *http.Request) { g.Pass() }
 
@@ -51,17 +51,17 @@ func keyOf(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestRequestsForOneResourceRunOneAfterTheOtherAndOthersBeside(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
-	exclusion := httpxtest.NewExclusion()
+	locker := adaptertest.Locker(t)
+	exclusion := adaptertest.NewExclusion()
 	guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
-	srv := httpxtest.Serve(t, route("POST /accounts/{id}/debit", guard, func(_ http.ResponseWriter, r *http.Request) {
+	srv := adaptertest.Serve(t, route("POST /accounts/{id}/debit", guard, func(_ http.ResponseWriter, r *http.Request) {
 		exclusion.Enter(t, int(r.PathValue("id")[0]-'0'))
 	}))
 	exclusion.Run(t, srv, [2]string{"/accounts/0/debit", "/accounts/1/debit"})
 }
 
 func TestRefusalsFollowTheTable(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	hold := newGate()
 	mux := http.NewServeMux()
 	lock := func(pattern, template string, h http.Handler, opts ...core.Option) {
@@ -90,43 +90,43 @@ func TestRefusalsFollowTheTable(t *testing.T) {
 	outer := http.NewServeMux()
 	outer.Handle("/", mux)
 	outer.Handle("/deadline/", deadline)
-	srv := httpxtest.Serve(t, outer)
+	srv := adaptertest.Serve(t, outer)
 
 	var wg sync.WaitGroup
-	wg.Go(func() { httpxtest.Do(t, srv, "POST", "/hold/1") })
+	wg.Go(func() { adaptertest.Do(t, srv, "POST", "/hold/1") })
 	<-hold.Inside
-	logged := httpxtest.LogTo(t)
+	logged := adaptertest.LogTo(t)
 	header := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Add(name, value) }
 	}
 
-	httpxtest.Do(t, srv, "POST", "/nowait/1").WantProblem(t, 423, "held", "1")
-	httpxtest.Do(t, srv, "POST", "/short/1").WantProblem(t, 423, "held", "1")
-	httpxtest.Do(t, srv, "POST", "/deadline/1").WantProblem(t, 423, "deadline", "")
-	leave := httpxtest.Leave(t, srv, "/one/1")
-	httpxtest.Queued(t, locker, 1)
-	httpxtest.Do(t, srv, "POST", "/one/1").WantProblem(t, 423, "queue-full", "1")
+	adaptertest.Do(t, srv, "POST", "/nowait/1").WantProblem(t, 423, "held", "1")
+	adaptertest.Do(t, srv, "POST", "/short/1").WantProblem(t, 423, "held", "1")
+	adaptertest.Do(t, srv, "POST", "/deadline/1").WantProblem(t, 423, "deadline", "")
+	leave := adaptertest.Leave(t, srv, "/one/1")
+	adaptertest.Queued(t, locker, 1)
+	adaptertest.Do(t, srv, "POST", "/one/1").WantProblem(t, 423, "queue-full", "1")
 	leave()
-	httpxtest.Queued(t, locker, 0)
+	adaptertest.Queued(t, locker, 0)
 	close(hold.Leave)
 	wg.Wait()
 
-	httpxtest.Do(t, srv, "POST", "/header").WantProblem(t, 400, "bad-key", "")
-	httpxtest.Do(t, srv, "POST", "/header", header("X-Tenant", "")).WantProblem(t, 400, "bad-key", "")
-	httpxtest.Do(t, srv, "POST", "/header", header("X-Tenant", "a"), header("X-Tenant", "b")).WantProblem(t, 400, "bad-key", "")
-	httpxtest.Do(t, srv, "POST", "/query").WantProblem(t, 400, "bad-key", "")
-	httpxtest.Do(t, srv, "POST", "/query?q=").WantProblem(t, 400, "bad-key", "")
-	httpxtest.Do(t, srv, "POST", "/query?q=%zz").WantProblem(t, 400, "bad-key", "")
-	httpxtest.Do(t, srv, "POST", "/query?q=a&q=b").WantProblem(t, 400, "bad-key", "")
-	httpxtest.Do(t, srv, "POST", "/long/"+strings.Repeat("x", 505)).WantProblem(t, 400, "bad-key", "")
-	httpxtest.Do(t, srv, "POST", "/body", func(r *http.Request) {
+	adaptertest.Do(t, srv, "POST", "/header").WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "POST", "/header", header("X-Tenant", "")).WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "POST", "/header", header("X-Tenant", "a"), header("X-Tenant", "b")).WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "POST", "/query").WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "POST", "/query?q=").WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "POST", "/query?q=%zz").WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "POST", "/query?q=a&q=b").WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "POST", "/long/"+strings.Repeat("x", 505)).WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "POST", "/body", func(r *http.Request) {
 		r.Body, r.ContentLength = io.NopCloser(strings.NewReader("12345")), 5
 	}).WantProblem(t, 413, "body-too-large", "")
 	if logged.String() != "" {
 		t.Errorf("the clients' mistakes were logged:\n%s", logged)
 	}
-	httpxtest.Do(t, srv, "POST", "/typo/1").WantProblem(t, 500, "misconfigured", "")
-	httpxtest.Do(t, srv, "POST", "/rest/a/b").WantProblem(t, 500, "misconfigured", "")
+	adaptertest.Do(t, srv, "POST", "/typo/1").WantProblem(t, 500, "misconfigured", "")
+	adaptertest.Do(t, srv, "POST", "/rest/a/b").WantProblem(t, 500, "misconfigured", "")
 	if !strings.Contains(logged.String(), "{idd}") || !strings.Contains(logged.String(), "/typo/{id}") {
 		t.Errorf("logged:\n%s", logged)
 	}
@@ -134,27 +134,27 @@ func TestRefusalsFollowTheTable(t *testing.T) {
 	if err := locker.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	httpxtest.Do(t, srv, "POST", "/nowait/1").WantProblem(t, 503, "closing", "1")
+	adaptertest.Do(t, srv, "POST", "/nowait/1").WantProblem(t, 503, "closing", "1")
 }
 
 func TestUnreachableStoreIs503AndTheHandlerDoesNotRun(t *testing.T) {
 	server := redistest.Start(t)
-	locker := httpxtest.Locker(t, server.Client(t))
+	locker := adaptertest.LockerOn(t, server.Client(t))
 	guard := core.Serialize(locker, "account/{id}", core.Wait(50*time.Millisecond))
-	srv := httpxtest.Serve(t, route("/{id}", guard, func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }))
+	srv := adaptertest.Serve(t, route("/{id}", guard, func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }))
 	server.Kill()
-	httpxtest.Do(t, srv, "POST", "/1").WantProblem(t, 503, "unavailable", "1")
+	adaptertest.Do(t, srv, "POST", "/1").WantProblem(t, 503, "unavailable", "1")
 }
 
 func TestBodiesAreFixedTextWithoutTheKeyOrTheError(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
 	hold := newGate()
-	srv := httpxtest.Serve(t, route("/{id}", guard, hold.ServeHTTP))
+	srv := adaptertest.Serve(t, route("/{id}", guard, hold.ServeHTTP))
 	var wg sync.WaitGroup
-	wg.Go(func() { httpxtest.Do(t, srv, "POST", "/secret") })
+	wg.Go(func() { adaptertest.Do(t, srv, "POST", "/secret") })
 	<-hold.Inside
-	got := httpxtest.Do(t, srv, "POST", "/secret")
+	got := adaptertest.Do(t, srv, "POST", "/secret")
 	close(hold.Leave)
 	wg.Wait()
 	want := `{"type":"urn:interlock:problem:held","title":"Locked","status":423,` +
@@ -181,12 +181,12 @@ func TestEveryReasonHasAProblem(t *testing.T) {
 
 func TestPanicReleasesTheLockAndPassesThrough(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := httpxtest.Locker(t, rdb)
+	locker := adaptertest.LockerOn(t, rdb)
 	guard := core.Serialize(locker, "account/{id}")
 	for _, thrown := range []any{http.ErrAbortHandler, "a value", errors.New("an error")} {
 		mux := route("/{id}", guard, func(http.ResponseWriter, *http.Request) { panic(thrown) })
 		caught := make(chan any, 1)
-		srv := httpxtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		srv := adaptertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer func() {
 				v := recover()
 				if n := rdb.Exists(r.Context(), "interlock:{account/1}").Val(); n != 0 {
@@ -214,7 +214,7 @@ func TestClientThatLeavesWhileQueuedFreesItsPlaceAndNothingIsWritten(t *testing.
 		"HTTP/2": func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+			locker := adaptertest.Locker(t)
 			guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
 			hold := newGate()
 			mux := route("/{id}", guard, hold.ServeHTTP)
@@ -228,15 +228,15 @@ func TestClientThatLeavesWhileQueuedFreesItsPlaceAndNothingIsWritten(t *testing.
 			defer srv.Close()
 
 			var wg sync.WaitGroup
-			wg.Go(func() { httpxtest.Do(t, srv, "GET", "/1") })
+			wg.Go(func() { adaptertest.Do(t, srv, "GET", "/1") })
 			<-hold.Inside
-			leave := httpxtest.Leave(t, srv, "/1")
-			httpxtest.Queued(t, locker, 1)
+			leave := adaptertest.Leave(t, srv, "/1")
+			adaptertest.Queued(t, locker, 1)
 			leave()
 			if <-answered {
 				t.Error("an answer was written to a client that had gone")
 			}
-			httpxtest.Queued(t, locker, 0)
+			adaptertest.Queued(t, locker, 0)
 			close(hold.Leave)
 			wg.Wait()
 		})
@@ -246,32 +246,32 @@ func TestClientThatLeavesWhileQueuedFreesItsPlaceAndNothingIsWritten(t *testing.
 func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	lost := make(chan core.Loss, 10)
-	locker := httpxtest.Locker(t, rdb, core.Watchdog(900*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
+	locker := adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond), core.OnLost(func(l core.Loss) { lost <- l }))
 	guard := core.Serialize(locker, "account/{id}")
 	mux := http.NewServeMux()
 	lock := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, httplock.Serialize(guard)(h)) }
 	lock("/before/{id}", func(w http.ResponseWriter, r *http.Request) {
-		httpxtest.Describe(w.Header())
+		adaptertest.Describe(w.Header())
 		w.WriteHeader(http.StatusEarlyHints) // not an answer
-		httpxtest.Lose(r.Context(), t, rdb)
+		adaptertest.Lose(r.Context(), t, rdb)
 	})
 	lock("/after/{id}", func(w http.ResponseWriter, r *http.Request) {
 		say(w, "done")
-		httpxtest.Lose(r.Context(), t, rdb)
+		adaptertest.Lose(r.Context(), t, rdb)
 	})
 	lock("/own/{id}", func(w http.ResponseWriter, r *http.Request) {
-		httpxtest.Lose(r.Context(), t, rdb)
+		adaptertest.Lose(r.Context(), t, rdb)
 		http.Error(w, "rolled back", http.StatusConflict)
 	})
-	srv := httpxtest.Serve(t, httpxtest.InFront(mux))
+	srv := adaptertest.Serve(t, adaptertest.InFront(mux))
 
-	a := httpxtest.Do(t, srv, "POST", "/before/1")
+	a := adaptertest.Do(t, srv, "POST", "/before/1")
 	a.WantProblem(t, 500, "lost", "")
 	a.WantUndescribed(t)
-	if a := httpxtest.Do(t, srv, "POST", "/after/1"); a.Status != 200 || a.Body != "done" {
+	if a := adaptertest.Do(t, srv, "POST", "/after/1"); a.Status != 200 || a.Body != "done" {
 		t.Errorf("after: %d %q", a.Status, a.Body)
 	}
-	if a := httpxtest.Do(t, srv, "POST", "/own/1"); a.Status != 409 || a.Body != "rolled back\n" {
+	if a := adaptertest.Do(t, srv, "POST", "/own/1"); a.Status != 409 || a.Body != "rolled back\n" {
 		t.Errorf("own: %d %q", a.Status, a.Body)
 	}
 	for range 3 {
@@ -282,15 +282,15 @@ func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 }
 
 func TestMaximumHoldBeforeTheAnswerIs500(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}", core.MaxHold(20*time.Millisecond))
-	srv := httpxtest.Serve(t, route("/{id}", guard, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	httpxtest.Do(t, srv, "POST", "/1").WantProblem(t, 500, "max-hold", "")
+	srv := adaptertest.Serve(t, route("/{id}", guard, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	adaptertest.Do(t, srv, "POST", "/1").WantProblem(t, 500, "max-hold", "")
 }
 
 // One path is one key, whichever router took it apart.
 func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}")
 	handler := http.HandlerFunc(keyOf)
 	router := chi.NewRouter()
@@ -304,7 +304,7 @@ func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
 	mux := route("/mux/{id}/x", guard, keyOf)
 	mux.Handle("/method/{id}/x", httplock.Serialize(guard)(handler))
 	mux.Handle("/", router)
-	srv := httpxtest.Serve(t, mux)
+	srv := adaptertest.Serve(t, mux)
 	for path, want := range map[string]string{
 		"A":        "account/A",
 		"%41":      "account/A",
@@ -325,7 +325,7 @@ func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
 		"%2e%2e":   "account/..",
 	} {
 		for _, prefix := range []string{"/mux/", "/method/", "/with/", "/func/", "/regexp/", "/sub/"} {
-			if a := httpxtest.Do(t, srv, "GET", prefix+path+"/x"); a.Status != 200 || a.Body != want {
+			if a := adaptertest.Do(t, srv, "GET", prefix+path+"/x"); a.Status != 200 || a.Body != want {
 				t.Errorf("%s%s/x: %d %q; want %q", prefix, path, a.Status, a.Body, want)
 			}
 		}
@@ -334,7 +334,7 @@ func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
 
 // A router below a pattern with a remaining path has parameters of its own.
 func TestParametersOfARouterBelowARemainingPathAreFound(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}")
 	below := func(r *http.Request, name string) string {
 		if id, ok := strings.CutPrefix(r.URL.Path, "/api/accounts/"); ok && name == "id" {
@@ -344,13 +344,13 @@ func TestParametersOfARouterBelowARemainingPathAreFound(t *testing.T) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/api/{rest...}", httplock.Serialize(guard, httplock.ParamFunc(below))(http.HandlerFunc(keyOf)))
-	srv := httpxtest.Serve(t, mux)
-	httpxtest.Do(t, srv, "POST", "/api/accounts/7").Want(t, 200, "account/7")
-	httpxtest.Do(t, srv, "POST", "/api/users/7").WantProblem(t, 500, "misconfigured", "")
+	srv := adaptertest.Serve(t, mux)
+	adaptertest.Do(t, srv, "POST", "/api/accounts/7").Want(t, 200, "account/7")
+	adaptertest.Do(t, srv, "POST", "/api/users/7").WantProblem(t, 500, "misconfigured", "")
 }
 
 func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	lock := func() func(http.Handler) http.Handler { // of its own: a rule's log is thinned out
 		return httplock.Serialize(core.Serialize(locker, "account/{id}"))
 	}
@@ -361,8 +361,8 @@ func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
 	router.Use(lock())
 	router.Get("/{id}", never)
 	for name, h := range map[string]http.Handler{"ServeMux": lock()(mux), "chi Use": router} {
-		logged := httpxtest.LogTo(t)
-		httpxtest.Do(t, httpxtest.Serve(t, h), "GET", "/1").WantProblem(t, 500, "misconfigured", "")
+		logged := adaptertest.LogTo(t)
+		adaptertest.Do(t, adaptertest.Serve(t, h), "GET", "/1").WantProblem(t, 500, "misconfigured", "")
 		if !strings.Contains(logged.String(), "wrap handlers, not the router") {
 			t.Errorf("%s logged:\n%s", name, logged)
 		}
@@ -390,34 +390,34 @@ func TestPatternNamesItsParametersAndNoRemainingPath(t *testing.T) {
 }
 
 func TestRuleWithoutParametersWorksWithoutARouter(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "host/{header.Host}/tenant/{header.x-tenant}/{query.q}")
-	srv := httpxtest.Serve(t, httplock.Serialize(guard)(http.HandlerFunc(keyOf)))
-	a := httpxtest.Do(t, srv, "GET", "/?q=a%26b", func(r *http.Request) { r.Host = "example.org"; r.Header.Set("X-Tenant", "acme") })
+	srv := adaptertest.Serve(t, httplock.Serialize(guard)(http.HandlerFunc(keyOf)))
+	a := adaptertest.Do(t, srv, "GET", "/?q=a%26b", func(r *http.Request) { r.Host = "example.org"; r.Header.Set("X-Tenant", "acme") })
 	if a.Body != "host/example.org/tenant/acme/a%26b" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
 
 func TestSameRuleAroundItselfReenters(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
 	twice := httplock.Serialize(guard)(httplock.Serialize(guard)(http.HandlerFunc(keyOf)))
 	mux := http.NewServeMux()
 	mux.Handle("/{id}", twice)
-	srv := httpxtest.Serve(t, mux)
+	srv := adaptertest.Serve(t, mux)
 	for range 2 {
-		if a := httpxtest.Do(t, srv, "GET", "/1"); a.Status != 200 || a.Body != "account/1" {
+		if a := adaptertest.Do(t, srv, "GET", "/1"); a.Status != 200 || a.Body != "account/1" {
 			t.Fatalf("%d %s", a.Status, a.Body)
 		}
 	}
 }
 
 func TestTransfersInBothDirectionsKeepTheSumAndDoNotDeadlock(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{from}", core.And("account/{to}"), core.Wait(time.Minute))
 	balance := map[string]int{"a": 1000, "b": 1000}
-	srv := httpxtest.Serve(t, route("/{from}/{to}", guard, func(_ http.ResponseWriter, r *http.Request) {
+	srv := adaptertest.Serve(t, route("/{from}/{to}", guard, func(_ http.ResponseWriter, r *http.Request) {
 		// The race detector watches: nothing but the locks guards the map.
 		from, to := r.PathValue("from"), r.PathValue("to")
 		balance[from]--
@@ -428,7 +428,7 @@ func TestTransfersInBothDirectionsKeepTheSumAndDoNotDeadlock(t *testing.T) {
 	for i := range 60 {
 		wg.Go(func() {
 			path := [...]string{"/a/b", "/b/a", "/a/a"}[i%3]
-			if a := httpxtest.Do(t, srv, "POST", path); a.Status != 200 {
+			if a := adaptertest.Do(t, srv, "POST", path); a.Status != 200 {
 				t.Errorf("%s: %d %s", path, a.Status, a.Body)
 			}
 		})
@@ -440,7 +440,7 @@ func TestTransfersInBothDirectionsKeepTheSumAndDoNotDeadlock(t *testing.T) {
 }
 
 func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "t/{header.X}")
 	render := httplock.Render(func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal) {
 		if refusal.Reason != core.ReasonBadKey || !errors.Is(refusal.Err, core.ErrKey) || refusal.Rule != "t/{header.X}" {
@@ -453,13 +453,13 @@ func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
 		http.Error(w, "say who you are", http.StatusForbidden)
 	})
 	never := func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }
-	srv := httpxtest.Serve(t, route("/", guard, never, render))
-	if a := httpxtest.Do(t, srv, "GET", "/"); a.Status != 403 || a.Body != "say who you are\n" {
+	srv := adaptertest.Serve(t, route("/", guard, never, render))
+	if a := adaptertest.Do(t, srv, "GET", "/"); a.Status != 403 || a.Body != "say who you are\n" {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
-	httpxtest.Do(t, srv, "GET", "/?fallback").WantProblem(t, 400, "bad-key", "")
-	none := httpxtest.Serve(t, route("/", guard, never, httplock.Render(nil), httplock.ParamFunc(nil)))
-	httpxtest.Do(t, none, "GET", "/").WantProblem(t, 400, "bad-key", "")
+	adaptertest.Do(t, srv, "GET", "/?fallback").WantProblem(t, 400, "bad-key", "")
+	none := adaptertest.Serve(t, route("/", guard, never, httplock.Render(nil), httplock.ParamFunc(nil)))
+	adaptertest.Do(t, none, "GET", "/").WantProblem(t, 400, "bad-key", "")
 }
 
 func TestNilGuardPanicsAtRegistration(t *testing.T) {
@@ -472,14 +472,14 @@ func TestNilGuardPanicsAtRegistration(t *testing.T) {
 }
 
 func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
 	hold := newGate()
 	locked := httplock.Serialize(guard)(hold)
 	mux := http.NewServeMux()
 	mux.Handle("/{id}", http.TimeoutHandler(locked, 20*time.Millisecond, "too slow"))
-	srv := httpxtest.Serve(t, mux)
-	if a := httpxtest.Do(t, srv, "GET", "/1"); a.Status != 503 || a.Body != "too slow" {
+	srv := adaptertest.Serve(t, mux)
+	if a := adaptertest.Do(t, srv, "GET", "/1"); a.Status != 503 || a.Body != "too slow" {
 		t.Fatalf("%d %q", a.Status, a.Body)
 	}
 	<-hold.Inside
@@ -487,11 +487,11 @@ func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {
 		t.Errorf("the handler still works, held is %+v", held)
 	}
 	close(hold.Leave)
-	httpxtest.Until(t, "released", func() bool { return len(locker.Held()) == 0 })
+	adaptertest.Until(t, "released", func() bool { return len(locker.Held()) == 0 })
 }
 
 func TestWriterKeepsWhatTheOneBelowCanDo(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "stream")
 	mux := http.NewServeMux()
 	lock := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, httplock.Serialize(guard)(h)) }
@@ -531,7 +531,7 @@ func TestWriterKeepsWhatTheOneBelowCanDo(t *testing.T) {
 		}
 		_, _ = io.Copy(w, readerOnly{strings.NewReader("copied")})
 	})
-	srv := httpxtest.Serve(t, mux)
+	srv := adaptertest.Serve(t, mux)
 	for _, path := range []string{"/controller", "/flusher"} {
 		resp, err := srv.Client().Get(srv.URL + path)
 		if err != nil {
@@ -545,10 +545,10 @@ func TestWriterKeepsWhatTheOneBelowCanDo(t *testing.T) {
 		}
 		resp.Body.Close()
 	}
-	if a := httpxtest.Do(t, srv, "GET", "/hijack"); a.Body != "raw" {
+	if a := adaptertest.Do(t, srv, "GET", "/hijack"); a.Body != "raw" {
 		t.Errorf("hijack: %d %q", a.Status, a.Body)
 	}
-	if a := httpxtest.Do(t, srv, "GET", "/copy"); a.Body != "copied" {
+	if a := adaptertest.Do(t, srv, "GET", "/copy"); a.Body != "copied" {
 		t.Errorf("copy: %d %q", a.Status, a.Body)
 	}
 }
@@ -574,7 +574,7 @@ func TestWriterKnowsWhenTheAnswerHasBegun(t *testing.T) {
 		"flush":      {func(w *httpx.Writer) { w.ForHandler().(http.Flusher).Flush() }, true},
 		"controller": {func(w *httpx.Writer) { _ = http.NewResponseController(w).Flush() }, true},
 		"flush that cannot": {func(w *httpx.Writer) {
-			w.ResponseWriter = httpxtest.Deaf{Headers: http.Header{}}
+			w.ResponseWriter = adaptertest.Deaf{Headers: http.Header{}}
 			if err := http.NewResponseController(w).Flush(); !errors.Is(err, http.ErrNotSupported) {
 				t.Error(err)
 			}
@@ -593,17 +593,17 @@ func TestWriterKnowsWhenTheAnswerHasBegun(t *testing.T) {
 }
 
 func TestOriginalRequestIsLeftAsItWasAndGetsTheMultipartForm(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "upload")
 	file := make(chan string, 1)
 	mux := route("/", guard, func(_ http.ResponseWriter, r *http.Request) {
-		name, err := httpxtest.OnDisk(r)
+		name, err := adaptertest.OnDisk(r)
 		if err != nil {
 			t.Error(err)
 		}
 		file <- name
 	})
-	srv := httpxtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := adaptertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		mux.ServeHTTP(w, r)
 		if r.Context() != ctx || ctx.Err() != nil || core.LeaseFromContext(ctx) != nil {
@@ -613,7 +613,7 @@ func TestOriginalRequestIsLeftAsItWasAndGetsTheMultipartForm(t *testing.T) {
 			t.Error("the original knows nothing of the form")
 		}
 	}))
-	httpxtest.Upload(t, srv, "/")
+	adaptertest.Upload(t, srv, "/")
 	srv.Close() // waits until the server is done with the request
 	if _, err := os.Stat(<-file); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the temporary file was left behind: %v", err)
@@ -621,7 +621,7 @@ func TestOriginalRequestIsLeftAsItWasAndGetsTheMultipartForm(t *testing.T) {
 }
 
 func TestKeyFuncReadsTheBodyAndTheHandlerReadsItAgain(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
 		var order struct{ Account string }
 		var last error
@@ -641,15 +641,15 @@ func TestKeyFuncReadsTheBodyAndTheHandlerReadsItAgain(t *testing.T) {
 		key, err := core.Key("account", order.Account)
 		return []string{key}, err
 	}))
-	srv := httpxtest.Serve(t, route("/", guard, func(w http.ResponseWriter, r *http.Request) {
+	srv := adaptertest.Serve(t, route("/", guard, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
 		say(w, "%s %x", core.LeaseFromContext(r.Context()).Key(), sha256.Sum256(body))
 	}))
-	post := func(body string) httpxtest.Answer {
-		return httpxtest.Do(t, srv, "POST", "/", func(r *http.Request) {
+	post := func(body string) adaptertest.Answer {
+		return adaptertest.Do(t, srv, "POST", "/", func(r *http.Request) {
 			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 		})
 	}

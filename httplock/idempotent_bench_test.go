@@ -17,7 +17,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/idemtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -66,11 +66,11 @@ type sender struct {
 	*http.Request
 	body bytes.Reader
 	all  []byte
-	w    httpxtest.Deaf
+	w    adaptertest.Deaf
 }
 
 func newSender(tb testing.TB, body string) *sender {
-	return &sender{Request: request(tb, ""), all: []byte(body), w: httpxtest.Deaf{Headers: http.Header{}}}
+	return &sender{Request: request(tb, ""), all: []byte(body), w: adaptertest.Deaf{Headers: http.Header{}}}
 }
 
 func (s *sender) send(h http.Handler) {
@@ -136,11 +136,11 @@ func BenchmarkReplay4KiB(b *testing.B) {
 		return func() { s.send(h) }
 	}
 	served := func(h http.Handler) func() func() {
-		srv := httpxtest.Serve(b, h)
+		srv := adaptertest.Serve(b, h)
 		srv.Client().Transport.(*http.Transport).MaxIdleConnsPerHost = clients
 		return func() func() {
 			return func() {
-				a := httpxtest.Do(b, srv, http.MethodPost, "/payments", func(r *http.Request) {
+				a := adaptertest.Do(b, srv, http.MethodPost, "/payments", func(r *http.Request) {
 					r.Header.Set("Idempotency-Key", "k")
 					r.Body, r.ContentLength = io.NopCloser(strings.NewReader(`{"amount":1}`)), 12
 				})

@@ -13,9 +13,8 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/idemtest"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 func serveIdempotent(_ testing.TB, e *idemtest.Endpoint) http.Handler {
@@ -37,7 +36,7 @@ func TestIdempotent(t *testing.T) { idemtest.RunHTTP(t, serveIdempotent) }
 
 func TestInformationalResponsesAreNotTheAnswer(t *testing.T) {
 	hinted := false
-	srv := httpxtest.Serve(t, httplock.Idempotent(idemtest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	srv := adaptertest.Serve(t, httplock.Idempotent(idemtest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusCreated)
@@ -49,8 +48,8 @@ func TestInformationalResponsesAreNotTheAnswer(t *testing.T) {
 			Got1xxResponse: func(int, textproto.MIMEHeader) error { hinted = true; return nil },
 		}))
 	}
-	idemtest.WantOwn(t, httpxtest.Do(t, srv, http.MethodPost, "/", hints), 201, "a")
-	idemtest.WantReplay(t, httpxtest.Do(t, srv, http.MethodPost, "/", hints), 201, "a")
+	idemtest.WantOwn(t, adaptertest.Do(t, srv, http.MethodPost, "/", hints), 201, "a")
+	idemtest.WantReplay(t, adaptertest.Do(t, srv, http.MethodPost, "/", hints), 201, "a")
 	if hinted {
 		t.Error("something left before the answer was stored")
 	}
@@ -66,7 +65,7 @@ func TestAStatusThatIsNoneIsNotStored(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "a")
 	}))
-	srv := httpxtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := adaptertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if thrown := recover(); thrown != nil {
 				http.Error(w, fmt.Sprint(thrown), 500)
@@ -82,18 +81,18 @@ func TestIdempotentRefusalsCanBeRendered(t *testing.T) {
 	render := httplock.Render(func(w http.ResponseWriter, _ *http.Request, refusal *core.Refusal) {
 		http.Error(w, string(refusal.Reason), http.StatusTeapot)
 	})
-	srv := httpxtest.Serve(t, httplock.Idempotent(idemtest.Engine(t), render)(http.NotFoundHandler()))
-	httpxtest.Do(t, srv, http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing\n")
+	srv := adaptertest.Serve(t, httplock.Idempotent(idemtest.Engine(t), render)(http.NotFoundHandler()))
+	adaptertest.Do(t, srv, http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing\n")
 }
 
 func TestIdempotentUnderTheLockOfARawParameter(t *testing.T) {
-	locker := httpxtest.Locker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	engine := idemtest.Engine(t, idempotency.Under(core.Serialize(locker, "account/{id}")))
 	r := chi.NewRouter()
 	r.With(httplock.Idempotent(engine, httplock.RawParams())).Post("/accounts/{id}", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, core.LeaseFromContext(r.Context()).Key())
 	})
-	srv := httpxtest.Serve(t, r)
+	srv := adaptertest.Serve(t, r)
 	idemtest.WantOwn(t, idemtest.Post(t, srv, "/accounts/a%2Fb"), 200, "account/a%2Fb")
 	idemtest.WantReplay(t, idemtest.Post(t, srv, "/accounts/a%2Fb"), 200, "account/a%2Fb")
 	idemtest.Post(t, srv, "/accounts/a%252Fb").WantProblem(t, 422, "idempotency-key-reused", "")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/internal/conformance/freestore"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
 // FuzzKeys sends what a client may send. Whatever that is, it is refused as the

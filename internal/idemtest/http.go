@@ -18,7 +18,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -64,7 +64,7 @@ func (f *httpFixture) behind(front http.HandlerFunc, e *idempotency.Engine, h ht
 		s.runs.Add(1)
 		h(w, r)
 	}})
-	s.srv = httpxtest.Serve(f, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.srv = adaptertest.Serve(f, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		front(w, r)
 		build.ServeHTTP(w, r)
 	}))
@@ -73,7 +73,7 @@ func (f *httpFixture) behind(front http.HandlerFunc, e *idempotency.Engine, h ht
 
 // response is an answer with its trailers.
 type response struct {
-	httpxtest.Answer
+	adaptertest.Answer
 	trailer http.Header
 }
 
@@ -100,7 +100,7 @@ func (s *site) send(method, path, body string, change ...func(*http.Request)) re
 	if err != nil {
 		s.f.Error(err)
 	}
-	return response{httpxtest.Answer{Status: resp.StatusCode, Header: resp.Header, Body: string(text)}, resp.Trailer}
+	return response{adaptertest.Answer{Status: resp.StatusCode, Header: resp.Header, Body: string(text)}, resp.Trailer}
 }
 
 const path = "/accounts/42/payments"
@@ -498,13 +498,13 @@ func Engine(tb testing.TB, opts ...idempotency.Option) *idempotency.Engine {
 }
 
 // Post sends a request with the key k to a handler.
-func Post(tb testing.TB, srv *httptest.Server, path string) httpxtest.Answer {
+func Post(tb testing.TB, srv *httptest.Server, path string) adaptertest.Answer {
 	tb.Helper()
-	return httpxtest.Do(tb, srv, http.MethodPost, path, func(r *http.Request) { r.Header.Set("Idempotency-Key", "k") })
+	return adaptertest.Do(tb, srv, http.MethodPost, path, func(r *http.Request) { r.Header.Set("Idempotency-Key", "k") })
 }
 
 // WantReplay holds an answer against what was stored.
-func WantReplay(tb testing.TB, a httpxtest.Answer, status int, body string) {
+func WantReplay(tb testing.TB, a adaptertest.Answer, status int, body string) {
 	tb.Helper()
 	a.Want(tb, status, body)
 	if a.Header.Get(idempotency.ReplayedHeader) != "true" {
@@ -513,7 +513,7 @@ func WantReplay(tb testing.TB, a httpxtest.Answer, status int, body string) {
 }
 
 // WantOwn holds an answer of the handler's own against what is expected.
-func WantOwn(tb testing.TB, a httpxtest.Answer, status int, body string) {
+func WantOwn(tb testing.TB, a adaptertest.Answer, status int, body string) {
 	tb.Helper()
 	a.Want(tb, status, body)
 	if a.Header.Get(idempotency.ReplayedHeader) != "" {

@@ -26,7 +26,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -174,7 +174,7 @@ var retryAfter = map[core.Reason]string{
 func serveHTTP(build HTTPBuilder) Builder {
 	return func(tb testing.TB, e *Endpoint) Client {
 		tb.Helper()
-		srv := httpxtest.Serve(tb, front(e, build(tb, e)))
+		srv := adaptertest.Serve(tb, front(e, build(tb, e)))
 		return &httpClient{tb, srv.URL, srv.Client()}
 	}
 }
@@ -217,7 +217,7 @@ func (c *httpClient) Call(ctx context.Context, p Request) (Answer, error) {
 			c.tb.Errorf("a problem that is no JSON: %q", text)
 		}
 		reason := core.Reason(strings.TrimPrefix(problem.Type, "urn:interlock:problem:"))
-		httpxtest.Answer{Status: resp.StatusCode, Header: resp.Header, Body: string(text)}.
+		adaptertest.Answer{Status: resp.StatusCode, Header: resp.Header, Body: string(text)}.
 			WantProblem(c.tb, httpStatuses[reason], string(reason), retryAfter[reason])
 		return Answer{Refusal: reason}, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/internal/httpx/httpxtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
 // oddHandlers do what few handlers do.
@@ -60,7 +60,7 @@ func odd(f *httpFixture) {
 	n := 0
 	for name, h := range oddHandlers {
 		n++
-		bare, s := &site{f: f, srv: httpxtest.Serve(f, h)}, f.site(f.engine(), h)
+		bare, s := &site{f: f, srv: adaptertest.Serve(f, h)}, f.site(f.engine(), h)
 		send := func(s *site) response {
 			a := s.send(http.MethodPost, path, "", func(r *http.Request) { r.Header.Set("Idempotency-Key", fmt.Sprint(n)) })
 			a.Header.Del(idempotency.ReplayedHeader)

@@ -19,8 +19,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Calls_Call_FullMethodName  = "/interlock.conformance.v1.Calls/Call"
-	Calls_Watch_FullMethodName = "/interlock.conformance.v1.Calls/Watch"
+	Calls_Call_FullMethodName  = "/interlock.adaptertest.v1.Calls/Call"
+	Calls_Watch_FullMethodName = "/interlock.adaptertest.v1.Calls/Watch"
 )
 
 // CallsClient is the client API for Calls service.
@@ -148,7 +148,7 @@ type Calls_WatchServer = grpc.ServerStreamingServer[Reply]
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Calls_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "interlock.conformance.v1.Calls",
+	ServiceName: "interlock.adaptertest.v1.Calls",
 	HandlerType: (*CallsServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{

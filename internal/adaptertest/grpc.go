@@ -1,8 +1,9 @@
-package conformance
+package adaptertest
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -15,8 +16,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/interlock-go/interlock/internal/conformance/callspb"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/internal/adaptertest/callspb"
 )
 
 // ServeGRPC starts a server with interceptors, of which the first calls
@@ -31,7 +34,7 @@ func (s *Service) ServeGRPC(t testing.TB, stream bool, unaries []grpc.UnaryServe
 	l := bufconn.Listen(1 << 16) // nothing but memory between the two
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
-	conn, err := grpc.NewClient("passthrough:///conformance",
+	conn, err := grpc.NewClient("passthrough:///adaptertest",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
@@ -50,21 +53,20 @@ func (s *Service) ServeGRPC(t testing.TB, stream bool, unaries []grpc.UnaryServe
 // A panic would end the process: grpc-go recovers none. Real servers have such
 // an interceptor first, too.
 func recoverUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
-	defer func() {
-		if recover() != nil {
-			err = status.Error(codes.Internal, "panic")
-		}
-	}()
+	defer recovered(&err)
 	return handler(ctx, req)
 }
 
 func recoverStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-	defer func() {
-		if recover() != nil {
-			err = status.Error(codes.Internal, "panic")
-		}
-	}()
+	defer recovered(&err)
 	return handler(srv, ss)
+}
+
+// recovered makes a status of what was thrown.
+func recovered(err *error) {
+	if thrown := recover(); thrown != nil {
+		*err = status.Error(codes.Internal, fmt.Sprint(thrown))
+	}
 }
 
 // calls is the service.
@@ -76,28 +78,35 @@ type calls struct {
 // Call implements callspb.CallsServer: what is sent is one reply.
 func (c calls) Call(ctx context.Context, req *callspb.Request) (*callspb.Reply, error) {
 	var text strings.Builder
-	err := c.service.Handle(ctx, &Call{
-		Param: param(req),
-		Send:  func(s string) error { text.WriteString(s); return nil },
-	})
-	return &callspb.Reply{Text: text.String()}, answer(err)
+	err := c.service.handleGRPC(ctx, req, func(s string) error { text.WriteString(s); return nil })
+	return &callspb.Reply{Text: text.String()}, err
 }
 
 // Watch implements callspb.CallsServer.
 func (c calls) Watch(req *callspb.Request, stream grpc.ServerStreamingServer[callspb.Reply]) error {
-	return answer(c.service.Handle(stream.Context(), &Call{
-		Param: param(req),
-		Send:  func(s string) error { return stream.Send(&callspb.Reply{Text: s}) },
-	}))
+	return c.service.handleGRPC(stream.Context(), req, func(s string) error { return stream.Send(&callspb.Reply{Text: s}) })
 }
 
-func param(req *callspb.Request) func(name string) string {
-	return func(name string) string {
-		return map[string]string{"id": req.GetId(), "from": req.GetFrom(), "to": req.GetTo()}[name]
-	}
-}
-
-func answer(err error) error {
+// handleGRPC runs the handler.
+func (s *Service) handleGRPC(ctx context.Context, req *callspb.Request, send func(text string) error) error {
+	err := s.Handle(ctx, &Call{
+		Param: func(name string) string {
+			return map[string]string{"id": req.GetId(), "from": req.GetFrom(), "to": req.GetTo()}[name]
+		},
+		Amount: func() (int64, error) { return req.GetAmount(), nil },
+		Send:   send,
+		Answer: func(result Result, text string) error {
+			switch result {
+			case Declined:
+				return status.Error(codes.FailedPrecondition, text)
+			case Busy:
+				return status.Error(codes.ResourceExhausted, text)
+			case Failed:
+				return status.Error(codes.Internal, text)
+			}
+			return send(text)
+		},
+	})
 	if errors.Is(err, ErrHandler) {
 		return status.Error(codes.FailedPrecondition, "refused by the handler")
 	}
@@ -114,15 +123,22 @@ func (c *grpcClient) prepare(ctx context.Context, req Request) (context.Context,
 	for _, h := range req.Header {
 		ctx = metadata.AppendToOutgoingContext(ctx, h[0], h[1]) //nolint:fatcontext // of a handful of pairs
 	}
-	return ctx, &callspb.Request{Id: req.Values["id"], From: req.Values["from"], To: req.Values["to"]}
+	msg := &callspb.Request{Id: req.Values["id"], From: req.Values["from"], To: req.Values["to"], Amount: req.Amount}
+	if req.Padding > 0 {
+		b := protowire.AppendTag(nil, 100, protowire.BytesType)
+		msg.ProtoReflect().SetUnknown(protowire.AppendString(b, strings.Repeat(" ", req.Padding)))
+	}
+	return ctx, msg
 }
 
+// Call implements Client.
 func (c *grpcClient) Call(ctx context.Context, req Request) (o Outcome) {
 	before := c.service.Runs()
 	defer func() { o.Ran = c.service.Runs() > before }()
-	text, trailer, err := c.call(ctx, req)
+	text, header, trailer, err := c.call(ctx, req)
 	st, _ := status.FromError(err)
 	o = Outcome{OK: err == nil, Text: text, Code: st.Code().String(), Detail: st.Message()}
+	o.Replayed = header.Get(idempotency.ReplayedHeader) != nil
 	o.Pushback = strings.Join(trailer.Get("grpc-retry-pushback-ms"), ",")
 	for _, d := range st.Details() {
 		switch d := d.(type) {
@@ -132,25 +148,28 @@ func (c *grpcClient) Call(ctx context.Context, req Request) (o Outcome) {
 			o.Retry = d.GetRetryDelay().AsDuration().String()
 		}
 	}
+	if err != nil && o.Reason == "" {
+		o.Text = st.Message()
+	}
 	return o
 }
 
-func (c *grpcClient) call(ctx context.Context, req Request) (text string, trailer metadata.MD, err error) {
+func (c *grpcClient) call(ctx context.Context, req Request) (text string, header, trailer metadata.MD, err error) {
 	if !c.stream {
 		ctx, r := c.prepare(ctx, req)
-		reply, err := c.calls.Call(ctx, r, grpc.Trailer(&trailer))
-		return reply.GetText(), trailer, err
+		reply, err := c.calls.Call(ctx, r, grpc.Header(&header), grpc.Trailer(&trailer))
+		return reply.GetText(), header, trailer, err
 	}
 	s, err := c.open(ctx, req)
 	if err != nil {
-		return "", nil, err
+		return "", nil, nil, err
 	}
 	for {
 		switch reply, err := s.Recv(); {
 		case errors.Is(err, io.EOF):
-			return text, s.Trailer(), nil
+			return text, nil, s.Trailer(), nil
 		case err != nil:
-			return text, s.Trailer(), err
+			return text, nil, s.Trailer(), err
 		default:
 			text += reply.GetText()
 		}
@@ -164,7 +183,7 @@ func (c *grpcClient) open(ctx context.Context, req Request) (grpc.ServerStreamin
 
 func (c *grpcClient) Open(ctx context.Context, req Request) (Stream, error) {
 	if !c.stream {
-		return nil, errors.New("conformance: a unary call has one reply")
+		return nil, errors.New("adaptertest: a unary call has one reply")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s, err := c.open(ctx, req)

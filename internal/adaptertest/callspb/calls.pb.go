@@ -21,12 +21,14 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Request has a field for each parameter that a test puts into a route.
+// Request has a field for each parameter that a test puts into a route, and one
+// for what an HTTP request has in its body.
 type Request struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	From          string                 `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	To            string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	Amount        int64                  `protobuf:"varint,4,opt,name=amount,proto3" json:"amount,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -82,6 +84,13 @@ func (x *Request) GetTo() string {
 	return ""
 }
 
+func (x *Request) GetAmount() int64 {
+	if x != nil {
+		return x.Amount
+	}
+	return 0
+}
+
 type Reply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
@@ -130,16 +139,17 @@ var File_calls_proto protoreflect.FileDescriptor
 
 const file_calls_proto_rawDesc = "" +
 	"\n" +
-	"\vcalls.proto\x12\x18interlock.conformance.v1\"=\n" +
+	"\vcalls.proto\x12\x18interlock.adaptertest.v1\"U\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
-	"\x02to\x18\x03 \x01(\tR\x02to\"\x1b\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x16\n" +
+	"\x06amount\x18\x04 \x01(\x03R\x06amount\"\x1b\n" +
 	"\x05Reply\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text2\xa2\x01\n" +
 	"\x05Calls\x12J\n" +
-	"\x04Call\x12!.interlock.conformance.v1.Request\x1a\x1f.interlock.conformance.v1.Reply\x12M\n" +
-	"\x05Watch\x12!.interlock.conformance.v1.Request\x1a\x1f.interlock.conformance.v1.Reply0\x01B@Z>github.com/interlock-go/interlock/internal/conformance/callspbb\x06proto3"
+	"\x04Call\x12!.interlock.adaptertest.v1.Request\x1a\x1f.interlock.adaptertest.v1.Reply\x12M\n" +
+	"\x05Watch\x12!.interlock.adaptertest.v1.Request\x1a\x1f.interlock.adaptertest.v1.Reply0\x01B@Z>github.com/interlock-go/interlock/internal/adaptertest/callspbb\x06proto3"
 
 var (
 	file_calls_proto_rawDescOnce sync.Once
@@ -155,14 +165,14 @@ func file_calls_proto_rawDescGZIP() []byte {
 
 var file_calls_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
 var file_calls_proto_goTypes = []any{
-	(*Request)(nil), // 0: interlock.conformance.v1.Request
-	(*Reply)(nil),   // 1: interlock.conformance.v1.Reply
+	(*Request)(nil), // 0: interlock.adaptertest.v1.Request
+	(*Reply)(nil),   // 1: interlock.adaptertest.v1.Reply
 }
 var file_calls_proto_depIdxs = []int32{
-	0, // 0: interlock.conformance.v1.Calls.Call:input_type -> interlock.conformance.v1.Request
-	0, // 1: interlock.conformance.v1.Calls.Watch:input_type -> interlock.conformance.v1.Request
-	1, // 2: interlock.conformance.v1.Calls.Call:output_type -> interlock.conformance.v1.Reply
-	1, // 3: interlock.conformance.v1.Calls.Watch:output_type -> interlock.conformance.v1.Reply
+	0, // 0: interlock.adaptertest.v1.Calls.Call:input_type -> interlock.adaptertest.v1.Request
+	0, // 1: interlock.adaptertest.v1.Calls.Watch:input_type -> interlock.adaptertest.v1.Request
+	1, // 2: interlock.adaptertest.v1.Calls.Call:output_type -> interlock.adaptertest.v1.Reply
+	1, // 3: interlock.adaptertest.v1.Calls.Watch:output_type -> interlock.adaptertest.v1.Reply
 	2, // [2:4] is the sub-list for method output_type
 	0, // [0:2] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name

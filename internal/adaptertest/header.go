@@ -1,4 +1,4 @@
-package httpxtest
+package adaptertest
 
 import (
 	"maps"

@@ -1,0 +1,152 @@
+package adaptertest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// Serve starts a server for a handler.
+func Serve(tb testing.TB, h http.Handler) *httptest.Server {
+	tb.Helper()
+	srv := httptest.NewServer(h)
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0) // panics are on purpose
+	tb.Cleanup(srv.Close)
+	return srv
+}
+
+// Answer is a response of HTTP that was read to its end.
+type Answer struct {
+	Status          int
+	Header, Trailer http.Header
+	Body            string
+}
+
+// read reads a response to its end.
+func read(resp *http.Response) (Answer, error) {
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	return Answer{resp.StatusCode, resp.Header, resp.Trailer, string(body)}, err
+}
+
+// Do sends a request without a body, unless change gives it one.
+func Do(tb testing.TB, srv *httptest.Server, method, path string, change ...func(*http.Request)) Answer {
+	tb.Helper()
+	req, err := http.NewRequestWithContext(tb.Context(), method, srv.URL+path, http.NoBody)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, f := range change {
+		f(req)
+	}
+	resp, err := srv.Client().Do(req)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	a, err := read(resp)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return a
+}
+
+// Post sends a request with the idempotency key k.
+func Post(tb testing.TB, srv *httptest.Server, path string, change ...func(*http.Request)) Answer {
+	tb.Helper()
+	return Do(tb, srv, http.MethodPost, path, append([]func(*http.Request){WithHeader("Idempotency-Key", "k")}, change...)...)
+}
+
+// WithHeader sets a field of the header of a request.
+func WithHeader(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+// WithBody gives a request a body.
+func WithBody(contentType, body string) func(*http.Request) {
+	return func(r *http.Request) {
+		r.Header.Set("Content-Type", contentType)
+		r.ContentLength, r.Body = int64(len(body)), io.NopCloser(strings.NewReader(body))
+	}
+}
+
+// Leave sends a request in the background and returns what makes its client
+// leave and waits until it is gone.
+func Leave(tb testing.TB, srv *httptest.Server, path string) (leave func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+path, http.NoBody)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if resp, err := srv.Client().Do(req); err == nil {
+			_ = resp.Body.Close()
+			tb.Errorf("%s was answered %d", path, resp.StatusCode)
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+// problem is a refusal in the body of an answer.
+type problem struct {
+	Type, Title, Detail string
+	Status              int
+	reason              string
+}
+
+// problem returns the refusal that an answer is, with all its marks; one that lacks
+// a mark is none of ours.
+func (a Answer) problem() (p problem, ok bool) {
+	if a.Header.Get("Content-Type") != "application/problem+json" || json.Unmarshal([]byte(a.Body), &p) != nil {
+		return problem{}, false
+	}
+	p.reason, ok = strings.CutPrefix(p.Type, "urn:interlock:problem:")
+	return p, ok && p.Status == a.Status && p.Title == http.StatusText(a.Status) && p.Detail != "" &&
+		a.Header.Get("Cache-Control") == "no-store"
+}
+
+// WantProblem holds a refusal against the table of statuses.
+func (a Answer) WantProblem(tb testing.TB, status int, reason, retryAfter string) {
+	tb.Helper()
+	if p, ok := a.problem(); !ok || a.Status != status || p.reason != reason {
+		tb.Errorf("%d %s, %v; want %d %s", a.Status, a.Body, a.Header, status, reason)
+	}
+	if got := a.Header.Get("Retry-After"); got != retryAfter {
+		tb.Errorf("%s: Retry-After %q; want %q", reason, got, retryAfter)
+	}
+}
+
+// Want holds any other answer against what is expected.
+func (a Answer) Want(tb testing.TB, status int, body string) {
+	tb.Helper()
+	if a.Status != status || a.Body != body {
+		tb.Errorf("%d %q; want %d %q", a.Status, a.Body, status, body)
+	}
+}
+
+// WantOwn holds an answer of the handler's own against what is expected.
+func (a Answer) WantOwn(tb testing.TB, status int, body string) {
+	tb.Helper()
+	a.Want(tb, status, body)
+	if a.Header.Get(idempotency.ReplayedHeader) != "" {
+		tb.Errorf("%d %q is a replay", a.Status, a.Body)
+	}
+}
+
+// WantReplay holds an answer against what was stored.
+func (a Answer) WantReplay(tb testing.TB, status int, body string) {
+	tb.Helper()
+	a.Want(tb, status, body)
+	if a.Header.Get(idempotency.ReplayedHeader) != "true" {
+		tb.Errorf("%d %q is no replay", a.Status, a.Body)
+	}
+}

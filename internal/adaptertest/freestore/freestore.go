@@ -1,0 +1,47 @@
+// Package freestore is a store whose locks are always free and cost nothing: for
+// tests of what a lock is taken for, and of what the middleware alone costs.
+package freestore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// Locker returns a locker on such a store. It is closed when the test ends.
+func Locker(tb testing.TB, opts ...core.Option) *core.Locker {
+	tb.Helper()
+	locker, err := core.New(store{}, opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := locker.Close(context.Background()); err != nil {
+			tb.Error(err)
+		}
+	})
+	return locker
+}
+
+type store struct{}
+
+// Acquire implements driver.Store.
+func (store) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, error) {
+	return driver.Reply{Granted: true, Token: 1, Sent: time.Now()}, nil
+}
+
+// Renew implements driver.Store.
+func (store) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool, error)) {
+	for i := range batch {
+		done(i, false, nil)
+	}
+}
+
+// Release implements driver.Store.
+func (store) Release(context.Context, driver.ReleaseRequest) error { return nil }
+
+// Watch implements driver.Store.
+func (store) Watch(string, time.Time, func(driver.Signal)) (stop func()) { return func() {} }

@@ -1,0 +1,166 @@
+// Package adaptertest lets one test run over the locks and the idempotent
+// endpoints of every framework. A [Service] says what is served, without naming a
+// protocol; an adapter's builder serves it in a few lines; the [Client] that the
+// builder returns calls it, and says in the same words for all protocols what came
+// back. A new framework on net/http ends its builder with [Service.ServeHTTP]; any
+// other protocol implements Client.
+//
+// The rest is for the tests of what only one framework has: lockers and engines on
+// a real Redis, servers, requests and handlers that can be held.
+package adaptertest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// Patience bounds every wait of a test. Nothing takes as long that works; it is
+// not an expectation of how fast anything is.
+const Patience = 20 * time.Second
+
+// Service is a route with its middleware, whatever the protocol. Its fields are set
+// before it is served.
+type Service struct {
+	// Layers are the middleware of this module around the handler, the outermost
+	// first.
+	Layers []Layer
+	// Route is the path in the syntax of http.ServeMux, without a method; empty:
+	// /{id}/call. In gRPC its parameters are fields of the message: id, from, to.
+	Route string
+	// Handler runs behind the layers. Its error, the end of its context excepted,
+	// is answered as [ErrHandler] by HTTP handlers and returned where handlers
+	// return errors.
+	Handler func(ctx context.Context, call *Call) error
+	// Derive is what the middleware in front of the layers does to the context.
+	// Nil: nothing.
+	Derive func(ctx context.Context) context.Context
+	// User is what authentication in front of the layers puts under "user" into
+	// the framework's own context, where there is one (gin, echo).
+	User string
+
+	// InFront is middleware in front of an HTTP framework; nil: none.
+	InFront http.HandlerFunc
+	// Configure changes the server of HTTP before it starts; nil: nothing.
+	Configure func(*http.Server)
+	// HTTP2 serves HTTP/2 instead of HTTP/1.1. gRPC always does.
+	HTTP2 bool
+	// ReadBody has the body of HTTP requests read before anything else runs.
+	ReadBody bool
+
+	runs   atomic.Int64
+	visits chan Visit
+	left   chan struct{}
+}
+
+// Layer is a middleware of this module: that of a lock, or that of an idempotent
+// endpoint.
+type Layer struct {
+	Lock       *core.Guard
+	Idempotent *idempotency.Engine
+}
+
+// Call is what a handler is given.
+type Call struct {
+	// Param returns a parameter as the framework has it.
+	Param func(name string) string
+	// Amount returns the amount in the request's message, or in its body, which
+	// it reads.
+	Amount func() (int64, error)
+	// Send sends a text as the answer, or as its next part. What a stream of
+	// gRPC sends arrives at once, what HTTP handlers write when it is flushed.
+	Send func(text string) error
+	// Answer sends a result with its text. The handler returns its error.
+	Answer func(result Result, text string) error
+	// W and R are what an HTTP handler has; nil in gRPC.
+	W http.ResponseWriter
+	R *http.Request
+}
+
+// ErrHandler is an answer of the handler's own that is a failure: 409 in HTTP,
+// FAILED_PRECONDITION in gRPC.
+var ErrHandler = errors.New("adaptertest: the handler refuses")
+
+// Visit is what the middleware in front of the layers saw of one call.
+type Visit struct {
+	// Panic is what came through the layers; nil for none.
+	Panic any
+	// Restored says that the request has the context again that the middleware
+	// gave to it, and that the layers have not ended it.
+	Restored bool
+	// After is the request as the middleware finds it afterwards; nil in gRPC.
+	After *http.Request
+}
+
+// Front is the middleware in front of the layers: builders call it from one of
+// their framework's. next runs the layers and the handler under a context, and
+// returns the framework's request afterwards, nil where there is none. A panic
+// passes through.
+func (s *Service) Front(ctx context.Context, next func(ctx context.Context) *http.Request) {
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case s.left <- struct{}{}:
+		default:
+		}
+	})()
+	if s.Derive != nil {
+		ctx = s.Derive(ctx)
+	}
+	ended := ctx.Err()
+	visit := Visit{Panic: errors.New("adaptertest: runtime.Goexit")}
+	defer func() {
+		// A recovered nil panic is a *runtime.PanicNilError: nil is a Goexit, or
+		// an ordinary end, which has overwritten what stands there.
+		v := recover()
+		if v != nil {
+			visit.Panic = v
+		}
+		select {
+		case s.visits <- visit:
+		default: // more calls than any test asks for
+		}
+		if v != nil {
+			panic(v)
+		}
+	}()
+	visit.After = next(ctx)
+	visit.Panic = nil
+	visit.Restored = visit.After == nil || visit.After.Context() == ctx && (ended != nil || ctx.Err() == nil)
+}
+
+// Handle runs the handler: builders call it from one of their framework's.
+func (s *Service) Handle(ctx context.Context, call *Call) error {
+	s.runs.Add(1)
+	return s.Handler(ctx, call)
+}
+
+// Runs counts how often the handler was entered.
+func (s *Service) Runs() int64 { return s.runs.Load() }
+
+// Visit waits until a call has left the middleware in front of the layers, and
+// returns what that saw. Calls are returned in the order in which they left.
+func (s *Service) Visit(t testing.TB) Visit {
+	t.Helper()
+	select {
+	case v := <-s.visits:
+		return v
+	case <-time.After(Patience):
+		t.Fatal("no call came back through the layers")
+		return Visit{}
+	}
+}
+
+// Left receives when the context of a call in front of the layers has ended before
+// the call: the server knows that the client has gone.
+func (s *Service) Left() <-chan struct{} { return s.left }
+
+// start makes a service ready for its first call.
+func (s *Service) start() {
+	s.visits, s.left = make(chan Visit, 1000), make(chan struct{}, 1)
+}
