@@ -49,7 +49,7 @@ var layers = []layer{
 	},
 	{
 		"./core/idempotency",
-		[]string{"./core", "./core/driver"},
+		[]string{"./core", "./core/driver", "./core/internal/..."},
 		"idempotency is framework-neutral: whoever reads it reads the core and the standard library",
 	},
 	{

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // guardWait is how long a guard waits unless Wait says otherwise. A request
@@ -27,7 +28,7 @@ type Guard struct {
 	config    config
 	templates []*template
 	visits    bool // an option needs to know the requests
-	warnings  thinned
+	warnings  logs.Throttle
 }
 
 // guardConfig holds the options that only a guard has.
@@ -492,13 +493,13 @@ func (g *Guard) rejected(ctx context.Context, err error) *Refusal {
 	refusal := g.refusal(ctx, err)
 	switch {
 	case errors.Is(err, errNothingFound):
-		if n := g.warnings.due(time.Now()); n > 0 {
+		if n := g.warnings.Count(time.Now()); n > 0 {
 			slog.WarnContext(ctx, "interlock: the rule refuses requests in which a function finds nothing: "+
 				"authentication goes in front of the rule, and core.Request.Value finds what gin and echo keep by c.Set",
 				"rule", g.config.name, "requests", n, "error", err)
 		}
 	case refusal.Reason == ReasonMisconfigured || refusal.Reason == ReasonInternal:
-		if n := g.warnings.due(time.Now()); n > 0 {
+		if n := g.warnings.Count(time.Now()); n > 0 {
 			slog.ErrorContext(ctx, "interlock: the rule cannot make a key, or find the principal, of its requests and refuses them",
 				"rule", g.config.name, "requests", n, "error", err)
 		}
@@ -511,32 +512,10 @@ func (g *Guard) bypassed(ctx context.Context, keys []string, err error) {
 	if o := g.observe(ctx, keys); o.Bypassed != nil {
 		o.Bypassed(err)
 	}
-	if n := g.warnings.due(time.Now()); n > 0 {
+	if n := g.warnings.Count(time.Now()); n > 0 {
 		slog.WarnContext(ctx, "interlock: the lock store is unavailable and the rule fails open: handlers run without their lock",
 			"rule", g.config.name, "requests", n, "error", rootCause(err))
 	}
-}
-
-// thinned thins out the log of a rule: when every request is worth a line, the
-// lines would be a second outage.
-type thinned struct {
-	mu   sync.Mutex
-	last time.Time
-	n    int // since the last line
-}
-
-// due counts one request, and returns for how many a line is to be written now,
-// or 0 when there was one in the last second.
-func (t *thinned) due(now time.Time) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.n++
-	if !t.last.IsZero() && now.Sub(t.last) < time.Second {
-		return 0
-	}
-	n := t.n
-	t.last, t.n = now, 0
-	return n
 }
 
 // rootCause descends to the innermost error. What wraps it names the key, which

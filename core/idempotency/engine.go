@@ -2,8 +2,6 @@ package idempotency
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +11,9 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/ident"
+	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // storeWait bounds how long a request waits for one answer of the store. What has
@@ -30,8 +31,7 @@ type Engine struct {
 	config *config
 	keeper *keeper
 	tokens *tokens
-	warned atomic.Int64 // when the last line was logged, in unix nanoseconds
-	silent atomic.Int64 // requests since
+	lines  logs.Throttle
 
 	nesting nesting
 }
@@ -68,12 +68,10 @@ func New(store Store, opts ...Option) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	var process [16]byte
-	rand.Read(process[:]) // never fails (crypto/rand, Go 1.24)
 	return &Engine{
 		config: &c,
 		keeper: newKeeper(store, c.backlog),
-		tokens: &tokens{process: hex.EncodeToString(process[:])},
+		tokens: &tokens{process: ident.New()},
 	}, nil
 }
 
@@ -255,7 +253,7 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 			}
 		case reply.State == StateGranted:
 			a.generation = reply.Generation
-			if now.Before(a.sent.Add(c.lease - drift(c.lease))) {
+			if now.Before(a.sent.Add(c.lease - clock.Drift(c.lease))) {
 				return reply, nil
 			}
 			a.ambiguous = true // it is ours, and has to be given back
@@ -595,17 +593,7 @@ func (e *Engine) bypassed(ctx context.Context, err error) {
 // log writes a line about a request, at most once a second for an endpoint: when
 // every request is worth a line, the lines would be a second outage.
 func (e *Engine) log(ctx context.Context, level slog.Level, message string, err error) {
-	n := e.silent.Add(1)
-	now, last := time.Now().UnixNano(), e.warned.Load()
-	if now-last < int64(time.Second) || !e.warned.CompareAndSwap(last, now) {
-		return
+	if n := e.lines.Count(time.Now()); n > 0 {
+		slog.Log(ctx, level, message, "rule", e.config.name, "requests", n, "error", err)
 	}
-	e.silent.Add(-n)
-	slog.Log(ctx, level, message, "rule", e.config.name, "requests", n, "error", err)
-}
-
-// drift is what a lease is shortened by on this side: 1 % of it and 2 ms, as for
-// locks.
-func drift(lease time.Duration) time.Duration {
-	return lease/100 + 2*time.Millisecond
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 const (
@@ -131,7 +132,7 @@ func (k *keeper) start(a *Attempt) bool {
 	now := time.Now()
 	w := &a.watch
 	w.running = true
-	w.deadline = a.sent.Add(c.lease - drift(c.lease))
+	w.deadline = a.sent.Add(c.lease - clock.Drift(c.lease))
 	w.renewAt = a.sent.Add(c.lease / 3)
 	w.bound = now.Add(c.maxHold)
 	k.schedule(a)
@@ -412,7 +413,7 @@ func (k *keeper) renewed(a *Attempt, sent time.Time, err error) {
 		w.renewAt = time.Now().Add(max(min(lease/20, time.Second), time.Millisecond))
 	default:
 		// A late success revives no context, but keeps others away.
-		w.deadline = sent.Add(lease - drift(lease))
+		w.deadline = sent.Add(lease - clock.Drift(lease))
 		w.renewAt = sent.Add(lease / 3)
 	}
 	k.schedule(a)

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // Seal encrypts responses before they leave for the store, and decrypts them for a
@@ -52,7 +53,7 @@ var (
 
 type sealing struct {
 	seal, open func([]byte) ([]byte, error)
-	warned     atomic.Int64 // when the last error was logged, in unix nanoseconds
+	lines      logs.Throttle
 }
 
 // seal seals an envelope, if there is one and the engine seals. It returns nil if
@@ -99,8 +100,7 @@ func call(f func([]byte) ([]byte, error), b []byte) (out []byte, err error) {
 
 // log writes at most one line a second.
 func (s *sealing) log(ctx context.Context, rule, text string, err error) {
-	now, last := time.Now().UnixNano(), s.warned.Load()
-	if now-last >= int64(time.Second) && s.warned.CompareAndSwap(last, now) {
+	if s.lines.Count(time.Now()) > 0 {
 		slog.ErrorContext(ctx, text, "rule", rule, "error", err)
 	}
 }

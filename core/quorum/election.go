@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
@@ -407,7 +408,7 @@ func (e *election) withdraw() {
 func (e *election) conclude(v verdict) (driver.Reply, error) {
 	e.mu.Lock()
 	rep := driver.Reply{Sent: e.sent}
-	inTime := time.Now().Before(e.sent.Add(e.ask.TTL - drift(e.ask.TTL)))
+	inTime := time.Now().Before(e.sent.Add(e.ask.TTL - clock.Drift(e.ask.TTL)))
 	if v == granted && inTime {
 		e.phase = won
 		rep.Granted, rep.Token, rep.Ambiguous = true, e.ballot, e.unknown()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
@@ -66,10 +67,10 @@ func (m *members) met(i int, id redisstore.Identity, now time.Time) {
 	case !first:
 		// How long it has been up it could say, but by a wall clock: one that is
 		// set right after the start would make it look old.
-		rest = m.maxTTL + drift(m.maxTTL)
+		rest = m.maxTTL + clock.Drift(m.maxTTL)
 	case !m.young:
 		// All there is to go by. A second more, since it counts whole ones.
-		rest = m.maxTTL + drift(m.maxTTL) + time.Second - id.Uptime
+		rest = m.maxTTL + clock.Drift(m.maxTTL) + time.Second - id.Uptime
 	}
 	if rest > 0 {
 		node.from = now.Add(rest)

@@ -357,10 +357,6 @@ func (s *Store) budget(ttl time.Duration) time.Duration {
 	return min(d, ttl/budgetShare)
 }
 
-// drift is what a lease is shortened by on this side: that of the core, and of
-// Redlock's reference implementations.
-func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
-
 // ballot is a fencing token to propose: the time, in µs, by the clock in the
 // middle of the nodes' clocks, but above least. A wall clock of this machine has
 // no part in it, and neither a minority of the nodes' that are wrong. Zero says

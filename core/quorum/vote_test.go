@@ -14,6 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
@@ -516,7 +517,7 @@ func TestWhoMayVote(t *testing.T) {
 		want(m, 0, core.ErrNotReady)
 		time.Sleep(lease)
 		want(m, 0, core.ErrNotReady)
-		time.Sleep(drift(lease))
+		time.Sleep(clock.Drift(lease))
 		want(m, 0, nil)
 		m.met(2, id("r1", time.Hour), time.Now())
 		want(m, 1, nil)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // fenceTime is how much longer than its lease the last token of a key is
@@ -53,8 +54,8 @@ type Store struct {
 
 	hub      *hub
 	shut     atomic.Bool
-	mute     atomic.Bool  // releases cannot be announced, which was said
-	occupied atomic.Int64 // when that was logged of a key, in unix nanoseconds
+	mute     atomic.Bool   // releases cannot be announced, which was said
+	occupied logs.Throttle // keys with a value that is no lock
 }
 
 // Option configures a [Store]. Options do not change after [New].
@@ -290,8 +291,7 @@ func (s *Store) released(r *releaseRequest) error {
 // sayOccupied logs, at most once a second, that a lock's key holds a value that is no
 // lock. The condition ends only when that value is removed.
 func (s *Store) sayOccupied(key string) {
-	now, last := time.Now().UnixNano(), s.occupied.Load()
-	if now-last >= int64(time.Second) && s.occupied.CompareAndSwap(last, now) {
+	if s.occupied.Count(time.Now()) > 0 {
 		s.log.Error("interlock: a lock cannot be taken, since its key in Redis has a value of another type",
 			"key_hash", core.KeyHash(key))
 	}
