@@ -34,35 +34,35 @@ func (r *request) unwanted(now time.Time) bool {
 	return false
 }
 
-// take moves the next requests from the queue to the batch of a lane. Those that
-// are unwanted it moves to the lane's list of them. Called with q.mu held.
-func (q *lanes) take(ln *lane) {
+// take moves the next requests from the queue to the batch of a pipeline. Those that
+// are unwanted it moves to the pipeline's list of them. Called with q.mu held.
+func (q *pipelines) take(p *pipeline) {
 	now := time.Now()
-	ln.batch = ln.batch[:0]
+	p.batch = p.batch[:0]
 	n := 0
-	for n < len(q.queue) && len(ln.batch) < maxBatch {
+	for n < len(q.queue) && len(p.batch) < maxBatch {
 		r := q.queue[n]
 		n++
 		if r.unwanted(now) {
-			ln.unwanted = append(ln.unwanted, r)
+			p.unwanted = append(p.unwanted, r)
 		} else {
-			ln.batch = append(ln.batch, r)
+			p.batch = append(p.batch, r)
 		}
 	}
 	rest := copy(q.queue, q.queue[n:])
 	clear(q.queue[rest:])
-	if q.queue = q.queue[:rest]; rest == 0 && cap(q.queue) > maxBatch*maxLanes {
+	if q.queue = q.queue[:rest]; rest == 0 && cap(q.queue) > maxBatch*maxPipelines {
 		q.queue = nil // as long as it was while the server hung
 	}
 }
 
-// dismiss finishes the unwanted requests of a lane.
-func (ln *lane) dismiss() {
-	for _, r := range ln.unwanted {
+// dismiss finishes the unwanted requests of a pipeline.
+func (p *pipeline) dismiss() {
+	for _, r := range p.unwanted {
 		r.finish(errUnwanted)
 	}
-	clear(ln.unwanted)
-	if ln.unwanted = ln.unwanted[:0]; cap(ln.unwanted) > maxBatch {
-		ln.unwanted = nil
+	clear(p.unwanted)
+	if p.unwanted = p.unwanted[:0]; cap(p.unwanted) > maxBatch {
+		p.unwanted = nil
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// hanging returns a store whose server hangs, and all of whose lanes are under way.
+// hanging returns a store whose server hangs, and all of whose pipelines are under way.
 // A pipeline of it waits for its answer for a minute.
 func hanging(t *testing.T) (*Store, *redistest.Server) {
 	t.Helper()
@@ -27,7 +27,7 @@ func hanging(t *testing.T) (*Store, *redistest.Server) {
 	if _, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "warm", Owner: "o", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	// The lane that has sent it would otherwise count as the first of those below, and
+	// The pipeline that has sent it would otherwise count as the first of those below, and
 	// then send the first two of their requests together.
 	underWay(t, s, 0)
 	srv.ResetStats(t)
@@ -37,9 +37,9 @@ func hanging(t *testing.T) (*Store, *redistest.Server) {
 		srv.Resume(t) // whatever has failed, nothing waits for a server that hangs
 		all.Wait()
 	})
-	for i := range maxLanes {
+	for i := range maxPipelines {
 		all.Go(func() {
-			ask := driver.AcquireRequest{Key: fmt.Sprint("lane", i), Owner: "o", TTL: time.Minute}
+			ask := driver.AcquireRequest{Key: fmt.Sprint("pipeline", i), Owner: "o", TTL: time.Minute}
 			if _, err := s.Acquire(context.Background(), ask); err != nil {
 				t.Error(err)
 			}
@@ -49,14 +49,14 @@ func hanging(t *testing.T) (*Store, *redistest.Server) {
 	return s, srv
 }
 
-// underWay waits until so many lanes have sent what is queued.
-func underWay(t *testing.T, s *Store, lanes int) {
+// underWay waits until so many pipelines have sent what is queued.
+func underWay(t *testing.T, s *Store, n int) {
 	t.Helper()
 	redistest.Eventually(t, time.Minute, func(context.Context) error {
-		s.direct.mu.Lock()
-		defer s.direct.mu.Unlock()
-		if s.direct.busy != lanes || len(s.direct.queue) != 0 {
-			return fmt.Errorf("%d lanes are under way, %d requests wait", s.direct.busy, len(s.direct.queue))
+		s.requests.direct.mu.Lock()
+		defer s.requests.direct.mu.Unlock()
+		if s.requests.direct.busy != n || len(s.requests.direct.queue) != 0 {
+			return fmt.Errorf("%d pipelines are under way, %d requests wait", s.requests.direct.busy, len(s.requests.direct.queue))
 		}
 		return nil
 	})
@@ -66,10 +66,10 @@ func underWay(t *testing.T, s *Store, lanes int) {
 func queued(t *testing.T, s *Store, n int) {
 	t.Helper()
 	redistest.Eventually(t, time.Minute, func(context.Context) error {
-		s.direct.mu.Lock()
-		defer s.direct.mu.Unlock()
-		if len(s.direct.queue) != n {
-			return fmt.Errorf("%d requests wait, want %d", len(s.direct.queue), n)
+		s.requests.direct.mu.Lock()
+		defer s.requests.direct.mu.Unlock()
+		if len(s.requests.direct.queue) != n {
+			return fmt.Errorf("%d requests wait, want %d", len(s.requests.direct.queue), n)
 		}
 		return nil
 	})
@@ -110,7 +110,7 @@ func TestRequestsWhoseCallersHaveLeftAreNotSent(t *testing.T) {
 		}
 	}
 	underWay(t, s, 0)
-	if calls := srv.Calls(t); calls["evalsha"]+calls["eval"] > maxLanes {
+	if calls := srv.Calls(t); calls["evalsha"]+calls["eval"] > maxPipelines {
 		t.Errorf("the server was asked for what nobody wanted any more: %v", calls)
 	}
 	if keys := srv.Client(t).Keys(t.Context(), "interlock:{k*").Val(); len(keys) != 0 {
@@ -135,7 +135,7 @@ func TestAReleaseThatWasNotSentInTimeIsDoneLater(t *testing.T) {
 	underWay(t, s, 0)
 	srv.Pause(t)
 	var all sync.WaitGroup
-	for i := range maxLanes {
+	for i := range maxPipelines {
 		all.Go(func() {
 			_, _ = s.Acquire(context.Background(), driver.AcquireRequest{Key: fmt.Sprint("again", i), Owner: "o", TTL: time.Minute})
 		})
@@ -172,7 +172,7 @@ func TestTheQueueToAServerThatHangsIsBounded(t *testing.T) {
 	lock, owner, look := "interlock:{k}", "o", int64(0)
 	for range maxQueued + beyond {
 		r := &request{
-			store: s, script: renewScript, nkeys: 1, args: []any{nil, nil, nil, &lock, &owner, &look},
+			store: s, route: &s.requests, script: renewScript, nkeys: 1, args: []any{nil, nil, nil, &lock, &owner, &look},
 			lock: lock, asks: true, detached: true,
 		}
 		r.late = func() {

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -71,6 +72,36 @@ func BenchmarkHotKey(b *testing.B) {
 				})
 			})
 		}
+	}
+}
+
+// BenchmarkRenew10000 renews the leases of 10,000 locks that this process holds, in
+// one call, as the watchdog does with leases that are due at the same time.
+func BenchmarkRenew10000(b *testing.B) {
+	const n = 10_000
+	s := newStore(b, redistest.Shared(b).Client(b))
+	ctx := context.Background()
+	batch := make([]driver.Renewal, n)
+	var wg sync.WaitGroup
+	for i := range batch {
+		batch[i] = driver.Renewal{Key: fmt.Sprint("k", i), Owner: fmt.Sprintf("0123456789abcdef0123456789abcdef:%d", i), TTL: time.Minute}
+		wg.Go(func() {
+			rep, err := s.Acquire(ctx, driver.AcquireRequest{Key: batch[i].Key, Owner: batch[i].Owner, TTL: batch[i].TTL})
+			if err != nil || !rep.Granted {
+				b.Error(rep, err)
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportAllocs()
+	for b.Loop() {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		s.Renew(ctx, batch, func(i int, _ bool, err error) {
+			if err != nil {
+				b.Error(i, err)
+			}
+		})
+		cancel()
 	}
 }
 

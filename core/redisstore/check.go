@@ -27,10 +27,10 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 		return err
 	}
 	var err error
-	if s.cluster != nil {
-		err = s.cluster.ForEachMaster(ctx, look)
+	if s.clustered() {
+		err = s.requests.cluster.ForEachMaster(ctx, look)
 	} else {
-		err = look(ctx, s.single)
+		err = look(ctx, s.requests.single)
 	}
 	slices.Sort(found)
 	return found, wrap(err)

@@ -190,7 +190,7 @@ func TestRefusedDialsDoNotMakeThePoolWait(t *testing.T) {
 		if err := free(5 * time.Second); !errors.Is(err, core.ErrNotOwner) {
 			t.Fatalf("the first release after the outage: %v", err)
 		}
-		for _, c := range []*redis.Client{s.single, s.renewSingle} {
+		for _, c := range []*redis.Client{s.requests.single, s.renewals.single} {
 			if err := c.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "no").Err(); err != nil && isReply(err) {
 				t.Fatal(err)
 			}
@@ -296,9 +296,9 @@ func TestNodesThatLeftAClusterAreForgotten(t *testing.T) {
 	now.Store(a)
 	s := newStore(t, clusterOf(t, &now))
 	met := func() (addrs []string) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for addr := range s.nodes {
+		s.requests.mu.Lock()
+		defer s.requests.mu.Unlock()
+		for addr := range s.requests.nodes {
 			addrs = append(addrs, addr)
 		}
 		return addrs
@@ -316,7 +316,7 @@ func TestNodesThatLeftAClusterAreForgotten(t *testing.T) {
 		return nil
 	})
 	redistest.Eventually(t, 15*time.Second, func(context.Context) error {
-		s.tidy()
+		s.requests.tidy()
 		if list := met(); len(list) != 1 || list[0] == before[0] {
 			return errors.New("the store keeps what it needs for " + list[0])
 		}

@@ -144,13 +144,13 @@ func (h *hub) tell(t *topic, next string, only *watcher) {
 
 // route finds the connection for a topic. Called with h.mu held.
 func (h *hub) route(t *topic) {
-	if h.store.single != nil {
-		h.attach(t, h.store.single)
+	if h.store.requests.single != nil {
+		h.attach(t, h.store.requests.single)
 		return
 	}
 	// Finding the master can take a request of its own.
 	h.work.Go(func() {
-		node, err := h.store.cluster.MasterForKey(context.Background(), t.channel)
+		node, err := h.store.requests.cluster.MasterForKey(context.Background(), t.channel)
 		h.mu.Lock()
 		defer h.unlock()
 		switch {
@@ -263,7 +263,7 @@ func (ln *line) run() {
 			h.unlock()
 			return
 		}
-		if h.store.cluster != nil {
+		if h.store.clustered() {
 			// The slot may have moved, or its master died: look for it anew.
 			ln.scatter()
 			ln.retire()

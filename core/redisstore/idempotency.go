@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,8 +73,8 @@ func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 		r.ask.Fingerprint[:], nil)
 	r.read = [4]any{"hmget", &r.keys[0], "t", "r"}
 	r.request = request{
-		store: s, script: claimScript, nkeys: nkeys, args: args, behind: r.read[:], lock: r.keys[0], write: true, asks: true,
-		deadline: ask.Deadline, done: make(chan struct{}, 1), late: func() { r.ask.Late(r.reply()) },
+		store: s, route: &s.requests, script: claimScript, nkeys: nkeys, args: args, behind: r.read[:], lock: r.keys[0], write: true, asks: true,
+		deadline: ask.Deadline, done: make(chan *request, 1), late: func() { r.ask.Late(r.reply()) },
 	}
 	r.start()
 	if !r.wait(ctx, ask.Deadline) {
@@ -221,8 +220,8 @@ func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
 	record := s.names.record(ask.ID)
 	lease, keep := milliseconds(ask.Lease), milliseconds(ask.Retention)
 	r := &request{
-		store: s, script: markScript, nkeys: 1, args: []any{nil, nil, nil, &record, &ask.Token, &lease, &keep},
-		lock: record, deadline: ask.Deadline, write: true, done: make(chan struct{}, 1),
+		store: s, route: &s.requests, script: markScript, nkeys: 1, args: []any{nil, nil, nil, &record, &ask.Token, &lease, &keep},
+		lock: record, deadline: ask.Deadline, write: true, done: make(chan *request, 1),
 	}
 	r.start()
 	switch word, err := r.word(ctx); {
@@ -279,8 +278,8 @@ func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (idem
 	args = append(args, &r.ask.Token, r.ask.Fingerprint1[:], &r.text[0], state, r.ask.Response, &r.text[1],
 		&r.names[2], s.announce.command(), &r.text[2], r.ask.Fingerprint[:])
 	r.request = request{
-		store: s, script: commitScript, nkeys: nkeys, args: args, lock: record,
-		deadline: ask.Deadline, write: true, done: make(chan struct{}, 1),
+		store: s, route: &s.requests, script: commitScript, nkeys: nkeys, args: args, lock: record,
+		deadline: ask.Deadline, write: true, done: make(chan *request, 1),
 	}
 	s.startWith(ctx, &r.request, ask.Release)
 	if !r.wait(ctx, r.deadline) {
@@ -310,8 +309,8 @@ func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) err
 	record := s.names.record(ask.ID)
 	channel := completionOf(record)
 	r := &request{
-		store: s, script: abandonScript, nkeys: 1, args: []any{nil, nil, nil, &record, &ask.Token, &channel, s.announce.command()},
-		lock: record, deadline: ask.Deadline, done: make(chan struct{}, 1),
+		store: s, route: &s.requests, script: abandonScript, nkeys: 1, args: []any{nil, nil, nil, &record, &ask.Token, &channel, s.announce.command()},
+		lock: record, deadline: ask.Deadline, done: make(chan *request, 1),
 	}
 	s.startWith(ctx, r, ask.Release)
 	switch word, err := r.word(ctx); {
@@ -334,9 +333,9 @@ func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) err
 		nkeys, args = 2, append(args, tombstoneOf(record))
 	}
 	r := &request{
-		store: s, script: resolveScript, nkeys: nkeys,
+		store: s, route: &s.requests, script: resolveScript, nkeys: nkeys,
 		args: append(args, &ask.Token, ask.Response, &keep, flag(ask.Strict), &trace),
-		lock: record, deadline: ask.Deadline, done: make(chan struct{}, 1),
+		lock: record, deadline: ask.Deadline, done: make(chan *request, 1),
 	}
 	r.start()
 	switch word, err := r.word(ctx); {
@@ -356,10 +355,10 @@ func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) err
 func (s *Store) Forget(ctx context.Context, id string) error {
 	record := s.names.record(id)
 	var err error
-	if s.cluster != nil {
-		err = s.cluster.Del(ctx, record, tombstoneOf(record)).Err()
+	if s.clustered() {
+		err = s.requests.cluster.Del(ctx, record, tombstoneOf(record)).Err()
 	} else {
-		err = s.single.Del(ctx, record, tombstoneOf(record)).Err()
+		err = s.requests.single.Del(ctx, record, tombstoneOf(record)).Err()
 	}
 	return wrap(err)
 }
@@ -367,92 +366,6 @@ func (s *Store) Forget(ctx context.Context, id string) error {
 // Await implements [idempotency.Store].
 func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
 	return s.hub.watch(completionOf(s.names.record(id)), since, func(driver.Signal) { wake() })
-}
-
-// Extend implements [idempotency.Store]. As with locks, it renews leases on different
-// servers in parallel and leases on one server in pipelines, on separate connections.
-func (s *Store) Extend(ctx context.Context, batch []idempotency.Extension, done func(i int, err error)) {
-	if s.single != nil {
-		all := make([]int, len(batch))
-		for i := range all {
-			all[i] = i
-		}
-		s.extendOn(ctx, s.renewSingle, batch, all, done)
-		return
-	}
-	byNode := map[*redis.Client][]int{}
-	for i, b := range batch {
-		node, err := s.renewCluster.MasterForKey(ctx, s.names.record(b.ID))
-		if err != nil {
-			done(i, wrapRecord(err))
-			s.reload()
-			continue
-		}
-		byNode[node] = append(byNode[node], i)
-	}
-	var wg sync.WaitGroup
-	for node, indices := range byNode {
-		wg.Go(func() { s.extendOn(ctx, node, batch, indices, done) })
-	}
-	wg.Wait()
-}
-
-// extendOn renews on one server the leases with these indices.
-func (s *Store) extendOn(
-	ctx context.Context, node *redis.Client, batch []idempotency.Extension, indices []int, done func(int, error),
-) {
-	pipe := node.Pipeline()
-	cmds := make([]command, 0, min(len(indices), maxBatch))
-	for len(indices) > 0 {
-		part := indices[:min(len(indices), maxBatch)]
-		indices = indices[len(part):]
-		cmds = cmds[:0]
-		for _, i := range part {
-			cmd := s.extension(ctx, batch[i], false)
-			cmds = append(cmds, cmd)
-			_ = pipe.Process(ctx, cmd)
-		}
-		_, failure := pipe.Exec(ctx)
-		for k, i := range part {
-			cmd, err := cmds[k], cmds[k].Err()
-			if err == nil && failure != nil && cmd.Val() == nil {
-				err = failure // a pipeline that failed before its commands
-			}
-			if err != nil {
-				switch fateOf(err) {
-				case noScript:
-					cmd = s.extension(ctx, batch[i], true)
-					err = node.Process(ctx, cmd)
-				case elsewhere:
-					if s.renewCluster == nil {
-						break // a node of a Cluster, of which the client does not know
-					}
-					cmd = s.extension(ctx, batch[i], true)
-					err = s.renewCluster.Process(ctx, cmd)
-				case unknown, unsent, notReady:
-					s.reload()
-				case refused:
-				}
-			}
-			switch word, _ := cmd.Val().(string); {
-			case err != nil:
-				done(i, wrapRecord(err))
-			case word == "lost":
-				done(i, driver.ErrNotOwner)
-			case word == "renewed", word == "done":
-				done(i, nil)
-			default:
-				done(i, wrapRecord(errReply))
-			}
-		}
-	}
-}
-
-// extension makes the command of one renewal.
-func (s *Store) extension(ctx context.Context, b idempotency.Extension, full bool) command {
-	record := s.names.record(b.ID)
-	lease, keep := milliseconds(b.Lease), milliseconds(b.Retention)
-	return extendScript.evalWith(ctx, full, 1, []any{nil, nil, nil, &record, &b.Token, &lease, &keep})
 }
 
 // rider is a request that waits to be sent together with the release of a lock.
@@ -485,13 +398,13 @@ func (s *Store) startTogether(ctx context.Context, r *request) {
 		r.start()
 		return
 	}
-	if s.cluster != nil && !s.routed.Load() {
+	if r.route.unread() {
 		ride.start() // each finds its server on a goroutine of its own
 		r.start()
 		return
 	}
 	both := [2]*request{ride.request, r}
-	var to [2]*lanes
+	var to [2]*pipelines
 	for i, r := range both {
 		r.first = time.Now()
 		to[i] = r.prepare()

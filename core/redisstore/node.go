@@ -144,12 +144,12 @@ func identityOf(info string) (Identity, error) {
 }
 
 // Addr returns the address of the server, for messages.
-func (n *Node) Addr() string { return n.store.single.Options().Addr }
+func (n *Node) Addr() string { return n.store.requests.single.Options().Addr }
 
 // Meet asks the server for its identity and calls the met function of [NewNode] with
 // it.
 func (n *Node) Meet(ctx context.Context) error {
-	info, err := n.store.single.Info(ctx, "server").Result()
+	info, err := n.store.requests.single.Info(ctx, "server").Result()
 	if err != nil {
 		return wrap(err)
 	}
@@ -227,7 +227,7 @@ func (n *Node) Propose(p Proposal, done func(Vote, error)) {
 		5: &r.ask.Owner, 6: &r.text[2], 7: &r.text[3], 8: &r.text[4], 9: &r.ask.Rest, 10: &r.ask.Waiter,
 	}
 	r.request = request{
-		store: n.store, script: proposeScript, nkeys: 2, args: r.values[:], lock: lock, deadline: p.Deadline,
+		store: n.store, route: &n.store.requests, script: proposeScript, nkeys: 2, args: r.values[:], lock: lock, deadline: p.Deadline,
 		asks: true, detached: true, late: func() { done(r.vote()) },
 	}
 	r.state.Store(stateLeft) // no caller waits: the outcome always goes to late
@@ -310,7 +310,7 @@ func (n *Node) Withdraw(w Withdrawal, done func(error)) {
 		5: &r.ask.Owner, 6: &r.text[2], 7: &r.text[3], 8: &r.text[4], 9: &r.ask.Waiter, 10: &r.text[5], 11: publish,
 	}
 	r.request = request{
-		store: n.store, script: withdrawScript, nkeys: 2, args: r.values[:], lock: lock, deadline: w.Deadline,
+		store: n.store, route: &n.store.requests, script: withdrawScript, nkeys: 2, args: r.values[:], lock: lock, deadline: w.Deadline,
 		stubborn: true, detached: true, late: func() { done(r.outcome()) },
 	}
 	r.state.Store(stateLeft)

@@ -10,10 +10,9 @@ import (
 
 const (
 	// poolSize is how many connections the store has to a server for what
-	// callers ask: the lanes', and some for redirections.
-	poolSize = maxLanes + maxFollowing
-	// renewalPool is how many it has for renewals, which nothing else can take.
-	renewalPool = 2
+	// callers ask: the pipelines', and some for redirections. For renewals it has
+	// maxRenewing, which nothing else can take.
+	poolSize = maxPipelines + maxFollowing
 	// maxFollowing bounds the redirections that are followed at a time.
 	maxFollowing = 4
 	// maxTopologyAge is after how long a Cluster's topology is asked for again while

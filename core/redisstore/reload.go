@@ -77,11 +77,11 @@ func (t *topology) since(when time.Time) bool {
 // reload has the Cluster's topology asked for again, after an error that a change of
 // it may have caused.
 func (s *Store) reload() {
-	if s.cluster == nil || s.shut.Load() {
+	if !s.clustered() || s.shut.Load() {
 		return
 	}
-	s.topology.reload()
-	s.renewTopology.reload()
+	s.requests.topology.reload()
+	s.renewals.topology.reload()
 }
 
 // awaitsTopology reports whether a request that had no answer from its node is sent
@@ -89,7 +89,7 @@ func (s *Store) reload() {
 // its first failure, which may name another node. Where the machine is busy or a node
 // hangs, a reload takes longer than maxTries tries that are refused at once.
 func (r *request) awaitsTopology() bool {
-	if r.store.cluster == nil {
+	if r.route.cluster == nil {
 		return false
 	}
 	if r.failed.IsZero() {

@@ -23,6 +23,7 @@ const (
 // awaited by a caller, which may leave.
 type request struct {
 	store  *Store
+	route  *route
 	script *script
 	nkeys  int
 	full   bool   // send the source, not the name
@@ -31,6 +32,7 @@ type request struct {
 	behind []any  // what goes right behind it, in the same pipeline; see pair
 	second noRetrySlice
 	alone  bool // it goes without that, and in no call with others
+	index  int  // of the lease that it renews, in its batch
 
 	first     time.Time // of the first try
 	tries     int
@@ -39,6 +41,7 @@ type request struct {
 	pause     time.Duration
 	deadline  time.Time // after which nothing is sent again; zero: maxTries decides
 	stubborn  bool      // send again until the deadline, whatever the error says
+	once      bool      // do not send again what failed
 	asks      bool      // it asks for something new: of no use without its caller
 	detached  bool      // it has no caller that waits; its outcome goes to late
 	ambiguous bool      // a try may have been, or may yet be, executed
@@ -48,7 +51,7 @@ type request struct {
 	val   any // the script's reply
 	err   error
 	state atomic.Int32 // of stateWaited, stateDone, stateLeft
-	done  chan struct{}
+	done  chan *request
 	late  func() // called if the caller has left
 }
 
@@ -62,13 +65,13 @@ const (
 // channel and late is as new.
 func (r *request) begin(s *Store, script *script, nkeys int, args []any, lock string) {
 	done, late := r.done, r.late
-	*r = request{store: s, script: script, nkeys: nkeys, args: args, lock: lock, done: done, late: late}
+	*r = request{store: s, route: &s.requests, script: script, nkeys: nkeys, args: args, lock: lock, done: done, late: late}
 }
 
 // start sends the request for the first time.
 func (r *request) start() {
 	r.first = time.Now()
-	if r.store.cluster != nil && !r.store.routed.Load() {
+	if r.route.unread() {
 		go r.send() // finding the server takes requests of its own
 		return
 	}
@@ -82,13 +85,13 @@ func (r *request) send() {
 	}
 }
 
-// prepare begins a try and finds the lanes that it goes by. If there are none,
+// prepare begins a try and finds the pipelines that it goes by. If there are none,
 // the try has failed.
-func (r *request) prepare() *lanes {
+func (r *request) prepare() *pipelines {
 	r.tries++
-	r.stale = !r.failed.IsZero() && !r.store.topology.since(r.failed)
+	r.stale = !r.failed.IsZero() && !r.route.topology.since(r.failed)
 	r.pair()
-	q, err := r.store.lanesFor(r.lock)
+	q, err := r.route.to(r.lock)
 	if err != nil {
 		r.sent(err)
 		return nil
@@ -98,13 +101,13 @@ func (r *request) prepare() *lanes {
 
 // shares reports whether the request may go in one call with others like it.
 func (r *request) shares() bool {
-	return r.script.several != "" && !r.full && !r.alone && r.behind == nil
+	return r.script.several != "" && !r.alone && r.behind == nil
 }
 
 // like reports whether two requests that may share a call may share one with each
 // other.
 func (r *request) like(other *request) bool {
-	return r.script == other.script && r.nkeys == other.nkeys && len(r.args) == len(other.args)
+	return r.script == other.script && r.full == other.full && r.nkeys == other.nkeys && len(r.args) == len(other.args)
 }
 
 // sent takes the outcome of a try.
@@ -132,11 +135,11 @@ func (r *request) sent(err error) {
 		}
 		again = false
 	case elsewhere:
-		if r.store.cluster == nil {
+		if r.route.cluster == nil {
 			r.finish(fmt.Errorf("this server is a node of a Cluster, which needs a redis.ClusterClient: %w", err))
 			return
 		}
-		if r.write && r.store.ack.replicas > 0 {
+		if r.write && r.store.ack.replicas > 0 && !r.route.renews {
 			// The way there has no room for a question to the replicas. It is
 			// tried again when the topology is known.
 			r.store.reload()
@@ -162,7 +165,7 @@ func (r *request) sent(err error) {
 	if again && !r.deadline.IsZero() && time.Now().Add(r.pause).After(r.deadline) {
 		again = false
 	}
-	if !again || r.store.shut.Load() {
+	if !again || r.once || r.store.shut.Load() {
 		r.finish(err)
 		return
 	}
@@ -172,13 +175,18 @@ func (r *request) sent(err error) {
 // follow sends the request through the cluster client, which follows MOVED and
 // ASK.
 func (r *request) follow() {
-	place := r.store.following // the request may be another's once it is over
-	place <- struct{}{}
-	defer func() { <-place }()
+	w := r.route // the request may be another's once it is over
+	w.following <- struct{}{}
+	defer func() { <-w.following }()
 	r.alone = true
 	r.pair()
-	cmd := r.script.evalWith(context.Background(), true, r.nkeys, r.args)
-	err := r.store.cluster.Process(context.Background(), cmd)
+	ctx, cancel := context.Background(), context.CancelFunc(func() {})
+	if w.renews && !r.deadline.IsZero() {
+		ctx, cancel = context.WithDeadline(ctx, r.deadline)
+	}
+	defer cancel()
+	cmd := r.script.evalWith(ctx, true, r.nkeys, r.args)
+	err := w.cluster.Process(ctx, cmd)
 	r.val = cmd.Val()
 	if fateOf(err) == elsewhere && err != nil {
 		// Still on the move after all redirections.
@@ -197,7 +205,7 @@ func (e *movingError) Error() string { return "TRYAGAIN " + e.error.Error() }
 func (r *request) finish(err error) {
 	r.err = err
 	if r.state.CompareAndSwap(stateWaited, stateDone) {
-		r.done <- struct{}{}
+		r.done <- r
 		return
 	}
 	if r.late != nil {
@@ -259,7 +267,7 @@ type acquireRequest struct {
 // newAcquireRequest makes one that can be used again and again: its arguments are
 // pointers into itself, since a string in an interface is an allocation.
 func newAcquireRequest() *acquireRequest {
-	r := &acquireRequest{request: request{done: make(chan struct{}, 1)}}
+	r := &acquireRequest{request: request{done: make(chan *request, 1)}}
 	r.values = [10]any{
 		3: &r.keys[0], 4: &r.keys[1],
 		5: &r.ask.Owner, 6: &r.ms[0], 7: &r.ms[1], 8: &r.ask.Rest, 9: &r.ask.Waiter,

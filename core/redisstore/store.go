@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,25 +31,12 @@ type Store struct {
 	announce announcements
 	ack      ack
 
-	// The store's own connections: one of the two.
-	single  *redis.Client
-	cluster *redis.ClusterClient
-	// The same again, for renewals alone.
-	renewSingle  *redis.Client
-	renewCluster *redis.ClusterClient
-	dialer       *dialer // of them all
-	// On a Cluster, how their topologies are asked for.
-	topology, renewTopology *topology
+	requests route       // of what callers ask
+	renewals route       // of what the watchdogs ask: its connections are taken by nothing else
+	dialer   *dialer     // of all connections
+	together atomic.Bool // several requests share a call of a script: no Cluster
 
-	mu        sync.Mutex
-	nodes     map[string]*lanes // by address
-	tidying   bool              // nodes will be looked through in a while
-	direct    *lanes            // of single
-	together  atomic.Bool       // several requests share a call of a script: no Cluster
-	routed    atomic.Bool       // the cluster's topology has been read once
-	following chan struct{}     // a place for each redirection under way
-
-	acquires, releases sync.Pool // of requests that are over
+	acquires, releases, rounds sync.Pool // of requests that are over
 
 	hub      *hub
 	shut     atomic.Bool
@@ -136,9 +122,13 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	case set.ack.renewals && set.ack.replicas == 0:
 		return nil, fmt.Errorf("%w: ReplicatedRenewals without Replicas, which says how many", driver.ErrConfig)
 	}
-	s := &Store{
-		names: names{set.prefix}, log: set.log, ack: set.ack,
-		following: make(chan struct{}, maxFollowing),
+	s := &Store{names: names{set.prefix}, log: set.log, ack: set.ack}
+	s.requests = route{
+		store: s, ack: set.ack, most: maxPipelines, patience: set.patience, following: make(chan struct{}, maxFollowing),
+	}
+	s.renewals = route{store: s, renews: true, most: maxRenewing, following: make(chan struct{}, 1)}
+	if set.ack.renewals {
+		s.renewals.ack = set.ack
 	}
 	// A question to the replicas takes its time before its answer comes.
 	set.timeout += set.ack.within
@@ -153,10 +143,9 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		if behindSentinel(o) {
 			s.dialer.follow = follow{ask: sentinelMaster(o.Dialer), leave: leaveSentinelOf(o.Dialer)}
 		}
-		s.single = redis.NewClient(private(o, s.dialer, set.timeout, poolSize))
-		s.renewSingle = redis.NewClient(private(o, s.dialer, set.timeout, renewalPool))
+		s.requests.overSingle(redis.NewClient(private(o, s.dialer, set.timeout, poolSize)))
+		s.renewals.overSingle(redis.NewClient(private(o, s.dialer, set.timeout, maxRenewing)))
 		s.together.Store(true)
-		s.direct = &lanes{client: s.single, ack: s.ack, together: &s.together, patience: set.patience}
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, errNil
@@ -165,15 +154,12 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 		o := *c.Options()
 		o.OnConnect = s.introduced(o.OnConnect)
 		s.dialer = newDialer(set.log, o.DialTimeout, set.timeout)
-		s.cluster = redis.NewClusterClient(privateCluster(&o, s.dialer, set.timeout, poolSize))
-		s.renewCluster = redis.NewClusterClient(privateCluster(&o, s.dialer, set.timeout, renewalPool))
+		s.requests.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, set.timeout, poolSize)))
+		s.renewals.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, set.timeout, maxRenewing)))
 		if o.ClusterSlots != nil { // also that of NewFailoverClusterClient, which asks the sentinels
 			leave := func() { _, _ = o.ClusterSlots(inVain) }
-			s.dialer.follow = follow{ask: mastersOf(s.cluster, s.renewCluster), leave: leave, named: true}
+			s.dialer.follow = follow{ask: mastersOf(s.requests.cluster, s.renewals.cluster), leave: leave, named: true}
 		}
-		s.topology = &topology{client: s.cluster, ctx: s.dialer.ctx}
-		s.renewTopology = &topology{client: s.renewCluster, ctx: s.dialer.ctx}
-		s.nodes = make(map[string]*lanes)
 		s.announce.sharded.Store(true)
 	case *redis.Ring:
 		return nil, fmt.Errorf("%w: a Ring spreads keys over unrelated servers by itself and may move them at any time; "+
@@ -198,22 +184,9 @@ func (s *Store) Close() error {
 	}
 	s.dialer.close()
 	s.hub.close()
-	s.mu.Lock()
-	all := []*lanes{}
-	if s.direct != nil {
-		all = append(all, s.direct)
-	}
-	for _, q := range s.nodes {
-		all = append(all, q)
-	}
-	s.mu.Unlock()
-	for _, q := range all {
-		q.close()
-	}
-	if s.cluster != nil {
-		return errors.Join(s.cluster.Close(), s.renewCluster.Close())
-	}
-	return errors.Join(s.single.Close(), s.renewSingle.Close())
+	s.requests.stop()
+	s.renewals.stop()
+	return errors.Join(s.requests.close(), s.renewals.close())
 }
 
 // Acquire implements [driver.Store].
@@ -244,7 +217,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) error {
 	r, _ := s.releases.Get().(*releaseRequest)
 	if r == nil {
-		r = &releaseRequest{request: request{done: make(chan struct{}, 1)}}
+		r = &releaseRequest{request: request{done: make(chan *request, 1)}}
 	}
 	r.ask = ask
 	if ask.Remember {
@@ -309,165 +282,6 @@ func notOwner(n int64) error {
 // Watch implements [driver.Store].
 func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	return s.hub.watch(channelOf(s.names.lock(key)), since, wake)
-}
-
-// Renew implements [driver.Store]. It renews leases on different servers in parallel, and
-// leases on one server in pipelines.
-func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
-	if len(batch) > 0 && batch[0].Asked {
-		s.renewAsked(ctx, batch, done)
-		return
-	}
-	if s.single != nil {
-		s.renewOn(ctx, s.renewSingle, batch, nil, done)
-		return
-	}
-	byNode := map[*redis.Client][]int{}
-	for i, b := range batch {
-		node, err := s.renewCluster.MasterForKey(ctx, s.names.lock(b.Key))
-		if err != nil {
-			done(i, false, wrap(err))
-			s.reload()
-			continue
-		}
-		byNode[node] = append(byNode[node], i)
-	}
-	var wg sync.WaitGroup
-	for node, indices := range byNode {
-		wg.Go(func() { s.renewOn(ctx, node, batch, indices, done) })
-	}
-	wg.Wait()
-}
-
-// renewAsked renews for a caller, by the lanes.
-func (s *Store) renewAsked(ctx context.Context, batch []driver.Renewal, done func(int, bool, error)) {
-	requests := make([]*request, len(batch))
-	deadline, _ := ctx.Deadline()
-	for i, b := range batch {
-		lock, ms := s.names.lock(b.Key), wholeMilliseconds(b.TTL) // 0 only looks
-		requests[i] = &request{
-			store: s, script: renewScript, nkeys: 1, args: []any{nil, nil, nil, &lock, &b.Owner, &ms}, lock: lock,
-			deadline: deadline, asks: true, done: make(chan struct{}, 1),
-		}
-		requests[i].start()
-	}
-	for i, r := range requests {
-		if !r.wait(ctx, time.Time{}) {
-			done(i, false, fmt.Errorf("%w: no answer in time", driver.ErrUnavailable))
-			continue
-		}
-		contended, err := s.renewed(r.val, r.err)
-		done(i, contended, err)
-	}
-}
-
-// renewOn renews on one server the leases with these indices; nil is all.
-func (s *Store) renewOn(
-	ctx context.Context, node *redis.Client, batch []driver.Renewal, indices []int, done func(int, bool, error),
-) {
-	if indices == nil {
-		indices = make([]int, len(batch))
-		for i := range indices {
-			indices[i] = i
-		}
-	}
-	for some := range slices.Chunk(indices, maxBatch) {
-		share := 1
-		if s.together.Load() {
-			share = maxShare
-		}
-		s.renewSome(ctx, node, batch, some, share, done)
-	}
-}
-
-// renewSome renews in one pipeline, with so many leases in a call.
-func (s *Store) renewSome(
-	ctx context.Context, node *redis.Client, batch []driver.Renewal, indices []int, share int, done func(int, bool, error),
-) {
-	pipe := node.Pipeline()
-	locks := make([]string, len(indices))
-	for k, i := range indices {
-		locks[k] = s.names.lock(batch[i].Key)
-	}
-	var cmds []command
-	for from := 0; from < len(indices); from += share {
-		to := min(from+share, len(indices))
-		cmd := renewal(ctx, false, locks[from:to], batch, indices[from:to])
-		cmds = append(cmds, cmd)
-		_ = pipe.Process(ctx, cmd)
-	}
-	var wait *redis.IntCmd
-	if s.ack.renewals {
-		wait = s.ack.ask(ctx, pipe)
-	}
-	_, failure := pipe.Exec(ctx)
-	lagging := s.ack.renewals && !s.ack.given(wait)
-	for c, cmd := range cmds {
-		from := c * share
-		to := min(from+share, len(indices))
-		val, err := outcome(cmd, failure)
-		if to-from > 1 && parted(err, &s.together) {
-			s.renewSome(ctx, node, batch, indices[from:to], 1, done)
-			continue
-		}
-		if err != nil && fateOf(err) == noScript {
-			cmd = renewal(ctx, true, locks[from:to], batch, indices[from:to])
-			val, err = outcome(cmd, node.Process(ctx, cmd))
-		}
-		for k := from; k < to; k++ {
-			own, refusal := any(nil), err
-			if err == nil {
-				own, refusal = renewScript.part(val, k-from, to-from)
-			}
-			if refusal != nil && fateOf(refusal) == elsewhere && s.renewCluster != nil {
-				cmd := renewal(ctx, true, locks[k:k+1], batch, indices[k:k+1])
-				own, refusal = outcome(cmd, s.renewCluster.Process(ctx, cmd))
-			}
-			contended, err := s.renewed(own, refusal)
-			if err == nil && lagging {
-				err = driver.ErrNotReplicated
-			}
-			done(indices[k], contended, err)
-		}
-	}
-}
-
-// renewal makes the command that renews some leases.
-func renewal(ctx context.Context, full bool, locks []string, batch []driver.Renewal, indices []int) command {
-	args := make([]any, callArgs, callArgs+3*len(locks))
-	for k := range locks {
-		args = append(args, &locks[k])
-	}
-	var ttl time.Duration
-	var ms *int64 // most are of one length
-	for _, i := range indices {
-		if b := &batch[i]; ms == nil || b.TTL != ttl {
-			whole := wholeMilliseconds(b.TTL) // 0 only looks
-			ms, ttl = &whole, b.TTL
-		}
-		args = append(args, &batch[i].Owner, ms)
-	}
-	return renewScript.evalWith(ctx, full, len(locks), args)
-}
-
-// renewed reads what the renewal script returned for one lease.
-func (s *Store) renewed(val any, err error) (contended bool, failure error) {
-	if err != nil {
-		switch fateOf(err) {
-		case unknown, unsent, notReady:
-			s.reconsider(err)
-		case refused, noScript, elsewhere:
-		}
-		return false, wrap(err)
-	}
-	switch n, err := verdict(val, 2); {
-	case err != nil:
-		return false, wrap(err)
-	case n <= 0:
-		return false, notOwner(n)
-	default:
-		return n == 2, nil
-	}
 }
 
 // milliseconds is how Redis wants a duration; a part of one counts as a whole,
