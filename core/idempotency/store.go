@@ -170,9 +170,9 @@ type CommitRequest struct {
 	Tombstone time.Duration
 	// Deadline is when to give up.
 	Deadline time.Time
-	// Release, unless nil, is called once before the commit is waited for. The
-	// release of a lock of the same store that it makes under the context it is
-	// given is sent together with the commit.
+	// Release, unless nil, is called once: when the commit has been started, and
+	// before its outcome is awaited. It releases a lock. If that is a lock of the
+	// same store on a single server, the commit goes with it, in one pipeline.
 	Release func(ctx context.Context)
 }
 

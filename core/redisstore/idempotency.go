@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -281,7 +280,7 @@ func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (idem
 		store: s, route: &s.requests, script: commitScript, nkeys: nkeys, args: args, lock: record,
 		deadline: ask.Deadline, write: true, done: make(chan *request, 1),
 	}
-	s.startWith(ctx, &r.request, ask.Release)
+	r.startBefore(ctx, ask.Release)
 	if !r.wait(ctx, r.deadline) {
 		return idempotency.CommitReply{}, fmt.Errorf("%w: no answer in time", driver.ErrUnavailable)
 	}
@@ -312,7 +311,7 @@ func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) err
 		store: s, route: &s.requests, script: abandonScript, nkeys: 1, args: []any{nil, nil, nil, &record, &ask.Token, &channel, s.announce.command()},
 		lock: record, deadline: ask.Deadline, done: make(chan *request, 1),
 	}
-	s.startWith(ctx, r, ask.Release)
+	r.startBefore(ctx, ask.Release)
 	switch word, err := r.word(ctx); {
 	case err != nil:
 		return err
@@ -368,56 +367,25 @@ func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
 	return s.hub.watch(completionOf(s.names.record(id)), since, func(driver.Signal) { wake() })
 }
 
-// rider is a request that waits to be sent together with the release of a lock.
-type rider struct {
-	*request
-	taken atomic.Bool
-}
-
-type riderKey struct{}
-
-// startWith sends a request, together with the release of a lock if it is for
-// this store and goes to it at all: one that is handed over in memory does not.
-func (s *Store) startWith(ctx context.Context, r *request, release func(context.Context)) {
-	if release != nil {
-		ride, begin := &rider{request: r}, time.Now()
-		release(context.WithValue(ctx, riderKey{}, ride))
-		if ride.taken.Swap(true) {
-			return
-		}
-		r.deadline = r.deadline.Add(time.Since(begin)) // it was none of ours
-	}
-	r.start()
-}
-
-// startTogether sends a request, and with it one that rides on its context: in
-// one pipeline where one server has the keys of both, else at the same time.
-func (s *Store) startTogether(ctx context.Context, r *request) {
-	ride, _ := ctx.Value(riderKey{}).(*rider)
-	if ride == nil || ride.store != s || ride.taken.Swap(true) {
+// startBefore sends a request and then makes the release of a lock, which it waits
+// for; release may be nil. One server gets both in one pipeline: the request is only
+// queued, and leaves with the next one of any caller, which is the release unless a
+// lock is handed over in memory. The nodes of a Cluster get them at the same time.
+func (r *request) startBefore(ctx context.Context, release func(context.Context)) {
+	q := r.route.direct
+	if q == nil || release == nil {
 		r.start()
-		return
-	}
-	if r.route.unread() {
-		ride.start() // each finds its server on a goroutine of its own
-		r.start()
-		return
-	}
-	both := [2]*request{ride.request, r}
-	var to [2]*pipelines
-	for i, r := range both {
-		r.first = time.Now()
-		to[i] = r.prepare()
-	}
-	if to[0] == to[1] && to[0] != nil {
-		to[0].submit(both[:]...)
-		return
-	}
-	for i, q := range to {
-		if q != nil {
-			q.submit(both[i])
+		if release != nil {
+			release(ctx)
 		}
+		return
 	}
+	r.first = time.Now()
+	r.prepare()
+	q.add(r)
+	begin := time.Now()
+	release(ctx)
+	q.flush(r, begin)
 }
 
 // wrapRecord is wrap for records.

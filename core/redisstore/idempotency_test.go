@@ -870,6 +870,25 @@ func BenchmarkIdempotent(b *testing.B) {
 		b.ReportAllocs()
 		each(b, 256, func(int) { do(ctx, e, pay("k"), answer) })
 	})
+	store := newStore(b, rdb)
+	locker, err := core.New(store)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer locker.Close(ctx)
+	var n atomic.Int64
+	own := core.KeyFunc(func(context.Context, core.Request) ([]string, error) { return []string{fmt.Sprint(n.Add(1))}, nil })
+	under := newEngine(b, store, idempotency.Under(core.Serialize(locker, "", own)))
+	b.Run("underALock", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			do(ctx, under, pay(fmt.Sprint("u", b.N, "-", n.Add(1))), answer)
+		}
+	})
+	b.Run("underALock/64", func(b *testing.B) {
+		b.ReportAllocs()
+		each(b, 64, func(int) { do(ctx, under, pay(fmt.Sprint("m", b.N, "-", n.Add(1))), answer) })
+	})
 	// What there is to compare with: the response fetched by a plain GET.
 	plain := strings.Repeat("x", 4<<10)
 	if err := rdb.Set(ctx, "plain", plain, 0).Err(); err != nil {

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -70,22 +71,51 @@ type pipeline struct {
 // submit queues requests, those of one call for one pipeline; request.sent is
 // called when the outcome of each is known.
 func (q *pipelines) submit(all ...*request) {
-	q.mu.Lock()
-	if q.closed {
-		q.mu.Unlock()
+	err := q.enqueue(all, true)
+	switch {
+	case err == nil:
+	case errors.Is(err, errFull):
+		all[0].finish(err)
+	default:
 		for _, r := range all {
-			r.sent(errShut)
+			r.sent(err)
 		}
-		return
 	}
-	if len(all) == 1 && all[0].asks && len(q.queue) >= maxQueued {
-		q.mu.Unlock()
-		all[0].finish(errFull)
-		return
+}
+
+// add queues a request that leaves with the next one, or at the call of flush.
+func (q *pipelines) add(r *request) {
+	if err := q.enqueue([]*request{r}, false); err != nil {
+		r.sent(err)
+	}
+}
+
+// flush has a request of add sent that has not left yet. The time since it was
+// added does not count for its deadline.
+func (q *pipelines) flush(r *request, added time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if slices.Contains(q.queue, r) {
+		r.deadline = r.deadline.Add(time.Since(added))
+		q.dispatch()
+	}
+}
+
+// enqueue takes requests into the queue, to be sent now or with later ones.
+func (q *pipelines) enqueue(all []*request, now bool) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return errShut
+	case len(all) == 1 && all[0].asks && len(q.queue) >= maxQueued:
+		return errFull
 	}
 	q.queue = append(q.queue, all...)
-	q.dispatch()
-	q.mu.Unlock()
+	if now {
+		q.dispatch()
+	}
+	return nil
 }
 
 // dispatch opens a pipeline if one may be opened; else the next that is free looks, or

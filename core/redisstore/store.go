@@ -214,7 +214,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) error {
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 	r, _ := s.releases.Get().(*releaseRequest)
 	if r == nil {
 		r = &releaseRequest{request: request{done: make(chan *request, 1)}}
@@ -234,7 +234,7 @@ func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) error {
 		r.begin(s, releaseScript, 1, r.values[:7], r.names[0])
 	}
 	r.deadline, r.stubborn = ask.Deadline, true
-	s.startTogether(ctx, &r.request)
+	r.start()
 	r.wait(context.Background(), time.Time{}) // the request ends by its own bounds
 	err := s.released(r)
 	r.ask = driver.ReleaseRequest{}
