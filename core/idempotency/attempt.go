@@ -39,13 +39,13 @@ type Attempt struct {
 	// mu orders what changes the record on behalf of the handler: its end and a
 	// MarkEffect of a goroutine that it left behind, for one.
 	mu     sync.Mutex
-	ended  bool // the handler has, and its fate is being decided
+	ended  bool // the handler has, and the fate of the record is being decided
 	marked bool
 	large  largeness
 	winner CommitReply // of large == superseded
 
 	inside inside
-	watch  watch // the keeper's
+	lease  claimLease // the renewer's
 }
 
 // largeness is what became of an answer that grew over the limit.
@@ -54,7 +54,7 @@ type largeness int
 const (
 	small      largeness = iota
 	passing              // sent, and nothing was stored
-	stored               // sent after its record was settled
+	stored               // sent after the record was decided
 	superseded           // not sent, since another attempt took over
 	withheld             // not sent, since the lock was lost (core.CheckAnswer)
 )
@@ -102,12 +102,12 @@ func (a *Attempt) mark(ctx context.Context) error {
 	case a.marked:
 		return nil
 	}
-	k := a.engine.keeper
-	if cause := k.lost(a); cause != nil {
+	e := a.engine
+	if cause := e.renewer.lost(a); cause != nil {
 		return fmt.Errorf("interlock: marking the effect: %w", cause)
 	}
-	c := a.engine.config
-	err := k.store.Mark(ctx, MarkRequest{
+	c := e.config
+	err := e.store.Mark(ctx, MarkRequest{
 		ID: a.id, Token: a.token, Lease: c.lease, Retention: c.retention, Deadline: time.Now().Add(storeWait),
 	})
 	switch {
@@ -115,7 +115,7 @@ func (a *Attempt) mark(ctx context.Context) error {
 		a.marked = true
 		return nil
 	case errors.Is(err, core.ErrNotOwner):
-		k.lose(a, core.ErrLost)
+		e.renewer.lose(a, core.ErrLost)
 		return fmt.Errorf("interlock: marking the effect: %w: another attempt has taken over", core.ErrLost)
 	}
 	return fmt.Errorf("interlock: marking the effect: %w", unavailable(err))
@@ -154,8 +154,8 @@ func DownstreamKey(ctx context.Context, step ...string) string {
 func (a *Attempt) Limit() int64 { return a.engine.config.maxResponse }
 
 // TooLarge is for adapters. The capture calls it when an answer with this status
-// has grown over [Attempt.Limit], before any part of it leaves. It settles the
-// record as one whose response is not available, and reports whether the answer may
+// has grown over [Attempt.Limit], before any part of it leaves. It stores that
+// the response is not available, and reports whether the answer may
 // be sent: first what was captured, and then all that follows, as it comes.
 //
 // If TooLarge returns false, another attempt has taken over, or the guard checks
@@ -182,8 +182,8 @@ func (a *Attempt) TooLarge(status int) (send bool) {
 	return a.large != superseded && a.large != withheld
 }
 
-// end says that the handler has ended, and returns what it left.
-func (a *Attempt) end() (marked bool, large largeness) {
+// conclude says that the handler has ended, and returns what it left.
+func (a *Attempt) conclude() (marked bool, large largeness) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true

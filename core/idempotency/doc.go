@@ -98,4 +98,33 @@
 //
 // An adapter is one call of [Engine.Do]: the getters of a [Call], a function that
 // runs the handler and captures its answer, and a [Verdict] to obey.
+//
+// # The way of a request
+//
+// These are the functions in the order in which a request meets them. Indented lines
+// are called by the line above them.
+//
+//	adapter                        httplock, ginlock, echolock, grpclock
+//	  Engine.Do                    one call for each request (request.go)
+//	    ParseKey                   the client's key (key.go)
+//	    Engine.identify            principal, body, guard's keys, fingerprint -> Attempt
+//	    Engine.claim               Store.Claim, until it is decided (claim.go)
+//	      waiter.sleep             a duplicate waits: Store.Await (waiting.go)
+//	    granted: Engine.run        the handler runs (run.go)
+//	      renewer.begin            from here the lease is renewed (renewer.go)
+//	      Engine.lock              the guard of Under
+//	      Handler.Run              the adapter's; under it MarkEffect: Store.Mark
+//	      Engine.conclude          what becomes of the record (conclude.go), one of:
+//	        Engine.commit          Store.Commit, together with the lock's release
+//	        Engine.abandon         Store.Abandon, likewise
+//	        Engine.letGo           neither: the claim ends with its lease
+//	      renewer.end
+//	    else: Engine.replay        the stored answer, or a refusal (replay.go)
+//	  Verdict                      what the client gets
+//
+//	in the background
+//	  renewer                      Store.Extend at a third of the lease; ends the
+//	                               contexts of handlers whose claim was lost
+//	  background                   Store.Commit and Store.Abandon, again, until the
+//	                               store confirms them (background.go)
 package idempotency

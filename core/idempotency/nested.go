@@ -34,13 +34,13 @@ func (i *inside) report(refusal *core.Refusal) {
 	}
 }
 
-// answer returns the refusal that an answer comes from, nil if the answer is the
+// refusal returns the refusal that an answer comes from, nil if the answer is the
 // handler's own. failed says that the answer is none of success.
 //
 // A handler may ask a guard, be refused, and have its effect all the same. So an
 // answer of success is the handler's, and so is one that came after the handler of
 // some guard has run.
-func (i *inside) answer(failed bool) *core.Refusal {
+func (i *inside) refusal(failed bool) *core.Refusal {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {
@@ -52,22 +52,6 @@ func (i *inside) answer(failed bool) *core.Refusal {
 		return nil
 	}
 	return i.refused
-}
-
-// notOurs settles an attempt whose answer is that of a guard inside it. Nothing is
-// stored. The claim is given up, unless the handler has run or the effect is
-// marked: then the outcome is unknown, and the claim is left to lapse.
-func (e *Engine) notOurs(
-	ctx context.Context, a *Attempt, section core.Section, refusal *core.Refusal, marked bool, d *core.Decided,
-) {
-	if refusal.Ran || marked {
-		section.Leave(ctx)
-		e.keeper.finish(a)
-		d.Reason, d.Err = refusal.Reason, refusal.Err
-		return
-	}
-	e.abandon(ctx, a, section.Leave)
-	d.Outcome = core.DecidedReleased
 }
 
 // enclosing returns the attempt that ctx runs under if it is for the same key of
@@ -97,7 +81,7 @@ func (e *Engine) enclosing(ctx context.Context, call Call, key string) *Attempt 
 func (e *Engine) sameRequest(a *Attempt, call Call) bool {
 	method, path, query := call.Target()
 	return a.protocol == call.Protocol() && a.target == [3]string{method, path, query} &&
-		sameStore(e.keeper.store, a.engine.keeper.store)
+		sameStore(e.store, a.engine.store)
 }
 
 func sameStore(a, b Store) bool {
@@ -124,18 +108,4 @@ func (e *Engine) warnShared(ctx context.Context, outer *Attempt, state State) {
 			"in one place, so the inner one is refused: give the Store of each service a Prefix of its own",
 			"rule", e.config.name, "outer", outer.engine.config.name)
 	}
-}
-
-// lockBefore is lock, and gives the claim up if the handler is not to run: the lock
-// refused, or a function of the rule (KeyFunc, PerPrincipal, an observer) panicked.
-func (e *Engine) lockBefore(ctx, inner context.Context, a *Attempt) (section core.Section, refusal *core.Refusal) {
-	locked := false
-	defer func() {
-		if !locked { // the handler did not run, and has marked nothing
-			e.abandon(inner, a, nil)
-		}
-	}()
-	section, refusal = e.lock(ctx, inner, a)
-	locked = refusal == nil
-	return section, refusal
 }

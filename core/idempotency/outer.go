@@ -13,21 +13,21 @@ import (
 // its own. The handler's context does not derive from the lease's, which ends with
 // the client too, so the engine tells the handler of a loss itself.
 type outerLease struct {
-	lease *core.Lease // nil: there is none
-	end   context.CancelCauseFunc
-	stop  func() bool // of the function that is attached to the lease's context
+	lease  *core.Lease             // nil: there is none
+	cancel context.CancelCauseFunc // of the handler's context
+	detach func() bool             // of the function that is attached to the lease's context
 
 	mu    sync.Mutex
 	timer *time.Timer // after the client has gone
 	done  bool
 }
 
-// watchOuter ends the handler's context with end when the lease that ctx runs under
+// watchOuter ends the handler's context with cancel when the lease that ctx runs under
 // is lost, until unwatch.
-func watchOuter(ctx context.Context, end context.CancelCauseFunc) *outerLease {
-	o := &outerLease{lease: core.LeaseFromContext(ctx), end: end}
+func watchOuter(ctx context.Context, cancel context.CancelCauseFunc) *outerLease {
+	o := &outerLease{lease: core.LeaseFromContext(ctx), cancel: cancel}
 	if o.lease != nil {
-		o.stop = context.AfterFunc(o.lease.Context(), o.look)
+		o.detach = context.AfterFunc(o.lease.Context(), o.look)
 	}
 	return o
 }
@@ -36,7 +36,7 @@ func (o *outerLease) unwatch() {
 	if o.lease == nil {
 		return
 	}
-	o.stop()
+	o.detach()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.done = true
@@ -49,7 +49,7 @@ func (o *outerLease) unwatch() {
 // the lease goes on, and only its deadline says when to look again.
 func (o *outerLease) look() {
 	if cause := o.lost(); cause != nil {
-		o.end(cause)
+		o.cancel(cause)
 		return
 	}
 	o.mu.Lock()

@@ -10,8 +10,8 @@ import (
 type class int
 
 const (
-	// settled: it was, or never will be.
-	settled class = iota
+	// final: it was, or never will be.
+	final class = iota
 	// invalid: it never will be as it is, and nothing was done for it.
 	invalid
 	// deferred: it was not, and may be later.
@@ -31,7 +31,7 @@ func classify(protocol string, status int) class {
 		case 8, 10, 16: // RESOURCE_EXHAUSTED, ABORTED, UNAUTHENTICATED
 			return deferred
 		}
-		return settled
+		return final
 	}
 	switch status {
 	case 400, 422:
@@ -42,7 +42,7 @@ func classify(protocol string, status int) class {
 	if status >= 500 {
 		return failed
 	}
-	return settled
+	return final
 }
 
 // success reports whether a status is one of success.
@@ -55,7 +55,7 @@ func success(protocol string, status int) bool {
 
 // stores reports whether an answer is stored; otherwise its claim is released.
 func (c *config) stores(k class, marked bool) bool {
-	return k == settled || k == invalid && !c.releaseInvalid || marked || c.storeAll || c.strict && k == failed
+	return k == final || k == invalid && !c.releaseInvalid || marked || c.storeAll || c.strict && k == failed
 }
 
 // panicked is the answer that is stored for a handler that panicked.
@@ -77,8 +77,8 @@ func passes(protocol, method string) bool {
 	return protocol == HTTP && (method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "QUERY")
 }
 
-// keeper returns which header fields of a response are stored.
-func (c *config) keeper(protocol string, header map[string][]string) func(name string) bool {
+// storedHeader returns which header fields of a response are stored.
+func (c *config) storedHeader(protocol string, header map[string][]string) func(name string) bool {
 	// That the first answer said its length is stored, since then the replay
 	// says its own.
 	isLength := func(name string) bool { return protocol == HTTP && strings.EqualFold(name, "Content-Length") }

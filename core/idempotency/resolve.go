@@ -83,12 +83,12 @@ func (e *Engine) Resolve(ctx context.Context, scope, key string, found Resolutio
 		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(storeWait),
 	}
 	if found.protocol != "" {
-		req.Response = c.seal(ctx, encode(found.protocol, found.answer, c.keeper(found.protocol, found.answer.Header)))
+		req.Response = c.seal(ctx, encode(found.protocol, found.answer, c.storedHeader(found.protocol, found.answer.Header)))
 		if req.Response == nil {
 			return fmt.Errorf("interlock: resolving a record: %w", errSeal)
 		}
 	}
-	if err := e.keeper.store.Resolve(ctx, req); err != nil {
+	if err := e.store.Resolve(ctx, req); err != nil {
 		return fmt.Errorf("interlock: resolving a record: %w", err)
 	}
 	return nil

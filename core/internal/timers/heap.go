@@ -64,12 +64,14 @@ func (h *heap[T]) remove(item T) {
 	}
 }
 
-// clear takes all events out.
-func (h *heap[T]) clear() {
+// clear takes all events out, and returns their items.
+func (h *heap[T]) clear() (items []T) {
 	for _, e := range *h {
 		e.item.place().position = 0
+		items = append(items, e.item)
 	}
 	*h = nil
+	return items
 }
 
 // fix moves the event at i to its place, and returns that.

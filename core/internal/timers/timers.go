@@ -76,16 +76,17 @@ func (s *Scheduler[T]) Cancel(item T) {
 	s.events.remove(item)
 }
 
-// Stop drops all events and ends the goroutine; a call of Serve that is under way
-// goes on. Schedule does nothing from now on.
-func (s *Scheduler[T]) Stop() {
+// Stop drops all events, and returns their items in no order. The goroutine ends; a
+// call of Serve that is about to begin, or under way, takes place. Schedule does
+// nothing from now on.
+func (s *Scheduler[T]) Stop() (dropped []T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
-	s.events.clear()
 	if s.alive {
 		s.wake()
 	}
+	return s.events.clear()
 }
 
 // wake makes the goroutine look at the events. Called with s.mu held.

@@ -305,7 +305,9 @@ func TestStopEndsTheGoroutineAndAllEvents(t *testing.T) {
 		var x, y task
 		o.Schedule(&x, in(time.Hour), 0)
 		synctest.Wait()
-		o.Stop()
+		if dropped := o.Stop(); !slices.Equal(dropped, []*task{&x}) {
+			t.Errorf("dropped %v", dropped)
+		}
 		begin := time.Now()
 		o.work.Wait()
 		o.Schedule(&y, in(time.Second), 0)

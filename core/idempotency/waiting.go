@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/interlock-go/interlock/core"
 )
+
+// pollWait is the pause between looks at a record whose completion may not be
+// announced.
+const pollWait = time.Second
 
 // defaultWaiters bounds the duplicates of one key that wait at a time. Each keeps
 // its connection, its goroutine and its body: 32 bodies of 1 MiB are 32 MiB for a
@@ -35,8 +37,8 @@ type waiters struct {
 	n  map[string]int
 }
 
-// enter counts one in, unless limit are there.
-func (w *waiters) enter(id string, limit int) bool {
+// add counts one more, unless limit are there.
+func (w *waiters) add(id string, limit int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.n[id] >= limit {
@@ -49,7 +51,8 @@ func (w *waiters) enter(id string, limit int) bool {
 	return true
 }
 
-func (w *waiters) leave(id string) {
+// remove counts one less.
+func (w *waiters) remove(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.n[id]--; w.n[id] == 0 {
@@ -57,31 +60,31 @@ func (w *waiters) leave(id string) {
 	}
 }
 
-// replayWait is the wait of one duplicate for the request in flight.
-type replayWait struct {
+// waiter is a duplicate that waits for the request in flight.
+type waiter struct {
 	engine *Engine
 	id     string
-	over   time.Time
+	until  time.Time
 	woken  chan struct{} // nil: it has not begun
-	stop   func()
+	cancel func()        // of Await
 }
 
 // sleep waits until something may have changed: the request in flight is done, its
 // lease is over, or the store could not tell. It returns false when the duplicate
 // is to be answered with what is known: there is no more time, or too many wait. An
 // error says that the client has gone.
-func (r *replayWait) sleep(ctx context.Context, reply ClaimReply, asked time.Time) (again bool, err error) {
-	now, k := time.Now(), r.engine.keeper
-	if !now.Before(r.over) {
+func (w *waiter) sleep(ctx context.Context, reply ClaimReply, asked time.Time) (again bool, err error) {
+	now, e := time.Now(), w.engine
+	if !now.Before(w.until) {
 		return false, nil
 	}
-	if r.woken == nil {
-		if !k.waiters.enter(r.id, r.engine.config.maxWaiters) {
+	if w.woken == nil {
+		if !e.waiters.add(w.id, e.config.maxWaiters) {
 			return false, nil
 		}
 		woken := make(chan struct{}, 1)
-		r.woken = woken
-		r.stop = k.store.Await(r.id, asked, func() {
+		w.woken = woken
+		w.cancel = e.store.Await(w.id, asked, func() {
 			select {
 			case woken <- struct{}{}:
 			default:
@@ -92,10 +95,10 @@ func (r *replayWait) sleep(ctx context.Context, reply ClaimReply, asked time.Tim
 	if !reply.Listed {
 		nap = min(nap, pollWait)
 	}
-	timer := time.NewTimer(min(nap, r.over.Sub(now)))
+	timer := time.NewTimer(min(nap, w.until.Sub(now)))
 	defer timer.Stop()
 	select {
-	case <-r.woken:
+	case <-w.woken:
 	case <-timer.C:
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -107,14 +110,14 @@ func (r *replayWait) sleep(ctx context.Context, reply ClaimReply, asked time.Tim
 	return true, nil
 }
 
-// end ends the wait, if it has begun.
-func (r *replayWait) end() {
-	if r.woken == nil {
+// stop ends the wait, if it has begun.
+func (w *waiter) stop() {
+	if w.woken == nil {
 		return
 	}
-	r.engine.keeper.waiters.leave(r.id)
-	if r.stop != nil { // else Await panicked
-		r.stop()
+	w.engine.waiters.remove(w.id)
+	if w.cancel != nil { // else Await panicked
+		w.cancel()
 	}
 }
 
@@ -122,20 +125,6 @@ func (r *replayWait) end() {
 // the store once more, is told what was known before: that a request is in flight.
 // To tell it that nothing is known would be wrong, and a rule that fails open would
 // run its handler beside the one in flight. A client that has gone is told nothing.
-func (r *replayWait) knows(ctx context.Context) bool {
-	return r.woken != nil && !errors.Is(ctx.Err(), context.Canceled)
-}
-
-// reasonOf is core.ReasonOf, except that here a store that does not answer is one
-// of records, and so is one that did not answer within the request's own time: no
-// lock was waited for.
-func reasonOf(ctx context.Context, err error) core.Reason {
-	if errors.Is(err, ErrDamaged) {
-		return core.ReasonNoRecord
-	}
-	reason := core.ReasonOf(ctx, err)
-	if reason == core.ReasonUnavailable || reason == core.ReasonDeadline {
-		return core.ReasonNoRecord
-	}
-	return reason
+func (w *waiter) knows(ctx context.Context) bool {
+	return w.woken != nil && !errors.Is(ctx.Err(), context.Canceled)
 }

@@ -1,0 +1,315 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/timers"
+)
+
+// renewer keeps the leases of the claims of an engine: it renews them when a third
+// has passed, and ends the contexts of handlers whose claim can no longer be trusted.
+// What is due together is renewed together.
+//
+// A claim is with the renewer from its grant until its record is decided. A renewal
+// that is on its way then finds nothing to do: the store compares token and state.
+type renewer struct {
+	store  Store
+	clock  clock.Clock
+	start  func(func()) // runs a renewal
+	events timers.Scheduler[*claimLease]
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// claimLease is what the renewer knows of a claim; guarded by its mutex.
+type claimLease struct {
+	timers.Place
+	attempt *Attempt
+
+	running  bool          // the handler is
+	deadline clock.Instant // until when the lease is good
+	bound    clock.Instant // of MaxHold; zero once it has passed
+	cause    error         // why the claim cannot be trusted
+	decided  bool          // the fate of the record is, while the handler goes on
+	pending  bool          // a commit of it goes on in the background
+
+	renewAt  clock.Instant
+	renewing bool
+	stopped  bool // no more renewals
+}
+
+var errLapsed = fmt.Errorf("%w: the claim was not renewed in time", core.ErrLost)
+
+func (r *renewer) init(store Store, start func(func())) {
+	r.store, r.clock, r.start = store, clock.New(), start
+	r.events.Clock, r.events.Go, r.events.Serve = &r.clock, start, r.serve
+}
+
+// slack is how much earlier than due a renewal may go: fewer, larger batches.
+func slack(lease time.Duration) time.Duration { return min(lease/60, 50*time.Millisecond) }
+
+// begin takes the claim of an attempt whose handler is about to run. It reports false
+// when the engine is closed.
+func (r *renewer) begin(a *Attempt) bool {
+	c := a.engine.config
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	l, sent := &a.lease, r.clock.Of(a.sent)
+	l.attempt, l.running = a, true
+	l.deadline = sent.Add(c.lease - clock.Drift(c.lease))
+	l.renewAt = sent.Add(c.lease / 3)
+	l.bound = r.clock.Now().Add(c.maxHold)
+	r.schedule(l)
+	return true
+}
+
+// lost returns why a claim cannot be trusted at this moment, or nil. It reads the
+// clock itself, so it is right also where the goroutine was late.
+func (r *renewer) lost(a *Attempt) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := &a.lease
+	if l.cause == nil && l.running && !l.decided && r.clock.Now() >= l.deadline {
+		return errLapsed
+	}
+	return l.cause
+}
+
+// lose ends the context of an attempt.
+func (r *renewer) lose(a *Attempt, cause error) {
+	if r.noteLoss(&a.lease, cause) {
+		a.cancel(cause)
+	}
+}
+
+// noteLoss reports whether the loss is news to a handler that runs.
+func (r *renewer) noteLoss(l *claimLease, cause error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.cause != nil || !l.running {
+		return false
+	}
+	l.cause, l.stopped = cause, true
+	r.schedule(l)
+	return true
+}
+
+// decide says that the fate of the record is decided: it is in the store, or left to
+// the end of the lease. It reports whether a commit of the attempt still goes on in
+// the background.
+func (r *renewer) decide(a *Attempt) (pending bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := &a.lease
+	l.decided, l.stopped = true, l.stopped || !l.pending
+	r.schedule(l)
+	return l.pending
+}
+
+// keep says that the fate of the record is decided, and that a commit goes on in the
+// background. The lease is renewed until finish.
+func (r *renewer) keep(a *Attempt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a.lease.decided, a.lease.pending = true, true
+	r.schedule(&a.lease)
+}
+
+// finish says that nothing goes on in the background any more.
+func (r *renewer) finish(a *Attempt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a.lease.pending, a.lease.stopped = false, true
+	r.schedule(&a.lease)
+}
+
+// end says that the handler is not running any more.
+func (r *renewer) end(a *Attempt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a.lease.running = false
+	r.schedule(&a.lease)
+}
+
+// abandon says that the claim is given up.
+func (r *renewer) abandon(a *Attempt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a.lease.running, a.lease.stopped = false, true
+	r.schedule(&a.lease)
+}
+
+// close ends all renewals, and the contexts of the handlers that still run.
+func (r *renewer) close() {
+	r.mu.Lock()
+	r.closed = true
+	var ended []*Attempt
+	for _, l := range r.events.Stop() {
+		if l.close() {
+			ended = append(ended, l.attempt)
+		}
+	}
+	r.mu.Unlock()
+	for _, a := range ended {
+		a.cancel(core.ErrClosed)
+	}
+}
+
+// serve does what is due. Renewals go out on goroutines of their own, one for each
+// length of lease, since each has its own bound: a store that hangs delays nothing
+// here. A context ends outside of the mutex, for it calls what others have attached
+// to it.
+func (r *renewer) serve(batch []*claimLease, now clock.Instant) {
+	renew, lost := r.sort(batch, now)
+	for _, l := range lost {
+		l.attempt.cancel(l.cause)
+	}
+	for lease, attempts := range renew {
+		r.start(func() { r.renew(lease, attempts) })
+	}
+}
+
+// loss is a claim that was lost, and why.
+type loss struct {
+	attempt *Attempt
+	cause   error
+}
+
+// sort returns which attempts are to be renewed, by the length of their leases, and
+// which have lost their claims. It schedules what comes next for each.
+func (r *renewer) sort(batch []*claimLease, now clock.Instant) (renew map[time.Duration][]*Attempt, lost []loss) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range batch {
+		if r.closed {
+			if l.close() { // it is not in the list that close had
+				lost = append(lost, loss{l.attempt, core.ErrClosed})
+			}
+			continue
+		}
+		if cause := l.expire(now); cause != nil {
+			lost = append(lost, loss{l.attempt, cause})
+		}
+		lease := l.attempt.engine.config.lease
+		if l.renews() && l.renewAt <= now.Add(slack(lease)) {
+			l.renewing = true
+			if renew == nil {
+				renew = make(map[time.Duration][]*Attempt)
+			}
+			renew[lease] = append(renew[lease], l.attempt)
+		}
+		r.schedule(l) // its next event is later than now
+	}
+	return renew, lost
+}
+
+// renew sends one batch, bounded by a sixth of the lease, so that two tries fit
+// between the third of the lease at which it starts and the end.
+func (r *renewer) renew(lease time.Duration, batch []*Attempt) {
+	extensions := make([]Extension, len(batch))
+	for i, a := range batch {
+		extensions[i] = Extension{ID: a.id, Token: a.token, Lease: lease, Retention: a.engine.config.retention}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), max(lease/6, time.Millisecond))
+	defer cancel()
+	sent := r.clock.Now()
+	r.store.Extend(ctx, extensions, func(i int, err error) {
+		if cause := r.renewed(&batch[i].lease, sent, err); cause != nil {
+			batch[i].cancel(cause)
+		}
+	})
+}
+
+// renewed takes the outcome of a renewal. It returns why the handler's context is to
+// end, or nil.
+func (r *renewer) renewed(l *claimLease, sent clock.Instant, err error) (cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lease := l.attempt.engine.config.lease
+	l.renewing = false
+	switch {
+	case errors.Is(err, core.ErrNotOwner):
+		// Taken over, or gone. A commit is tried all the same: it finds out.
+		l.stopped = true
+		if l.running && l.cause == nil && !l.decided {
+			cause = fmt.Errorf("%w: another attempt has taken over", core.ErrLost)
+			l.cause = cause
+		}
+	case err != nil:
+		l.renewAt = r.clock.Now().Add(max(min(lease/20, time.Second), time.Millisecond))
+	default:
+		// A late success revives no context, but keeps others away.
+		l.deadline = sent.Add(lease - clock.Drift(lease))
+		l.renewAt = sent.Add(lease / 3)
+	}
+	r.schedule(l)
+	return cause
+}
+
+// schedule sets the time of a claim's next event. Called with r.mu held.
+func (r *renewer) schedule(l *claimLease) {
+	at, tolerance := clock.Never, time.Duration(0)
+	if l.running && l.cause == nil && !l.decided {
+		at = l.deadline
+	}
+	if l.running && l.bound != 0 && l.bound < at {
+		at = l.bound
+	}
+	if l.renews() && l.renewAt < at {
+		at, tolerance = l.renewAt, slack(l.attempt.engine.config.lease)
+	}
+	if at == clock.Never {
+		r.events.Cancel(l)
+	} else {
+		r.events.Schedule(l, at, tolerance)
+	}
+}
+
+// The methods below are called with the renewer's mutex held.
+
+// renews reports whether the claim is renewed when its time has come.
+func (l *claimLease) renews() bool {
+	return (l.running || l.pending) && !l.renewing && !l.stopped
+}
+
+// expire notes that the lease has ended, or that the claim was held too long.
+func (l *claimLease) expire(now clock.Instant) (cause error) {
+	if !l.running {
+		return nil
+	}
+	if l.cause == nil && !l.decided && now >= l.deadline {
+		// Another may take over from now on. Until one has, renewing goes on:
+		// what the handler has begun may still count.
+		cause = errLapsed
+	}
+	if l.bound != 0 && now >= l.bound {
+		l.bound, l.stopped = 0, true
+		if l.cause == nil && cause == nil {
+			cause = core.ErrMaxHold
+		}
+	}
+	if cause != nil {
+		l.cause = cause
+	}
+	return cause
+}
+
+// close ends the claim as the engine closes. It reports whether that is news to a
+// handler that runs.
+func (l *claimLease) close() bool {
+	if !l.running || l.cause != nil {
+		return false
+	}
+	l.cause = core.ErrClosed
+	return true
+}

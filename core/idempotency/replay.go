@@ -1,0 +1,72 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// What stands behind a refusal, for logs.
+var (
+	errInFlight   = errors.New("interlock: a request with the key is in flight")
+	errNoResponse = errors.New("interlock: the response for the key was not stored")
+	errMismatch   = errors.New("interlock: the key was used for another request")
+	errExpired    = errors.New("interlock: the key was used before its record expired")
+	errUnknown    = errors.New("interlock: the outcome of a request with the key is unknown")
+)
+
+// replay is the verdict for a request whose handler does not run.
+func (e *Engine) replay(ctx context.Context, a *Attempt, reply ClaimReply, begin time.Time) Verdict {
+	v, err := e.verdict(a, reply.State, reply.Response, false)
+	if v.Refusal != nil {
+		return e.refused(ctx, begin, v.Refusal)
+	}
+	e.report(ctx, core.Decided{Outcome: core.DecidedReplayed, Waited: time.Since(begin), Err: err})
+	return v
+}
+
+// superseded is the verdict for a request whose handler ran, and whose record is
+// another attempt's by now: its response, since there is to be one for a key.
+func (e *Engine) superseded(a *Attempt, winner CommitReply, d *core.Decided) Verdict {
+	v, err := e.verdict(a, winner.State, winner.Response, true)
+	if v.Refusal != nil {
+		d.Reason = v.Refusal.Reason
+	} else {
+		d.Outcome = core.DecidedReplayed
+	}
+	d.Err = err
+	return v
+}
+
+// verdict turns the state of a record into what its duplicates get. ran says that the
+// handler ran.
+func (e *Engine) verdict(a *Attempt, state State, response string, ran bool) (Verdict, error) {
+	refusal := &core.Refusal{Ran: ran, Rule: e.config.name}
+	switch state {
+	case StateCompleted:
+		r, err := e.config.open(a.protocol, response)
+		if err == nil {
+			return Verdict{Replay: r}, nil
+		}
+		refusal.Reason, refusal.Err = core.ReasonNoRecord, err
+	case StateInFlight:
+		refusal.Reason, refusal.Err = core.ReasonInFlight, errInFlight
+	case StateUnavailable:
+		refusal.Reason, refusal.Err = core.ReasonResponseUnavailable, errNoResponse
+	case StateMismatch:
+		refusal.Reason, refusal.Err = core.ReasonKeyReused, errMismatch
+		if ran { // the key was given up and used anew: our answer is lost, not wrong
+			refusal.Reason = core.ReasonOutcomeUnknown
+		}
+	case StateExpired:
+		refusal.Reason, refusal.Err = core.ReasonKeyExpired, errExpired
+	case StateUnknown:
+		refusal.Reason, refusal.Err = core.ReasonOutcomeUnknown, errUnknown
+	default:
+		refusal.Reason, refusal.Err = core.ReasonNoRecord, fmt.Errorf("%w: state %d", ErrDamaged, state)
+	}
+	return Verdict{Refusal: refusal}, refusal.Err
+}

@@ -1,0 +1,80 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// refusal makes a refusal of this endpoint.
+func (e *Engine) refusal(reason core.Reason, err error) *core.Refusal {
+	return &core.Refusal{Reason: reason, Rule: e.config.name, Err: err}
+}
+
+// rejection makes the refusal of a request that was not understood. The server's
+// mistakes are logged, since the client is not told what is wrong.
+func (e *Engine) rejection(ctx context.Context, err error) *core.Refusal {
+	reason := reasonOf(ctx, err)
+	if reason == core.ReasonMisconfigured || reason == core.ReasonInternal {
+		e.log(ctx, slog.LevelError, "interlock: an idempotent endpoint refuses requests, since the server is not set up for them", err)
+	}
+	return e.refusal(reason, err)
+}
+
+// refuse refuses a request, and tells the observer.
+func (e *Engine) refuse(ctx context.Context, begin time.Time, reason core.Reason, err error) Verdict {
+	return e.refused(ctx, begin, e.refusal(reason, err))
+}
+
+// refused is the verdict for a refusal, of which it tells the observer.
+func (e *Engine) refused(ctx context.Context, begin time.Time, r *core.Refusal) Verdict {
+	e.report(ctx, core.Decided{Outcome: core.DecidedRefused, Reason: r.Reason, Waited: time.Since(begin), Err: r.Err})
+	return Verdict{Refusal: r}
+}
+
+// report tells the observer what was decided.
+func (e *Engine) report(ctx context.Context, d core.Decided) {
+	if e.config.observer == nil {
+		return
+	}
+	_, o := e.config.observer.Start(ctx, core.Operation{Rule: e.config.name, Unlocked: true})
+	if o.Decided != nil {
+		o.Decided(d)
+	}
+}
+
+// bypassed reports that a handler runs without a record.
+func (e *Engine) bypassed(ctx context.Context, err error) {
+	if e.config.observer != nil {
+		_, o := e.config.observer.Start(ctx, core.Operation{Rule: e.config.name, Unlocked: true})
+		if o.Bypassed != nil {
+			o.Bypassed(err)
+		}
+	}
+	e.log(ctx, slog.LevelWarn, "interlock: the store of idempotency records is unavailable and the endpoint fails open: "+
+		"handlers run without their record", err)
+}
+
+// log writes a line about a request, at most once a second for an endpoint.
+func (e *Engine) log(ctx context.Context, level slog.Level, message string, err error) {
+	if n := e.lines.Count(time.Now()); n > 0 {
+		slog.Log(ctx, level, message, "rule", e.config.name, "requests", n, "error", err)
+	}
+}
+
+// reasonOf is core.ReasonOf, except that here a store that does not answer is one
+// of records, and so is one that did not answer within the request's own time: no
+// lock was waited for.
+func reasonOf(ctx context.Context, err error) core.Reason {
+	if errors.Is(err, ErrDamaged) {
+		return core.ReasonNoRecord
+	}
+	reason := core.ReasonOf(ctx, err)
+	if reason == core.ReasonUnavailable || reason == core.ReasonDeadline {
+		return core.ReasonNoRecord
+	}
+	return reason
+}

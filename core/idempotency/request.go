@@ -1,0 +1,126 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// Do deals with a request. It reads the key, claims its record and lets h run the
+// handler, or finds out what else the client gets. An adapter calls Do once for
+// each request and obeys the [Verdict].
+//
+// The context of the handler has the values of ctx, but neither its cancellation
+// nor its deadline: a client that goes away does not end what it has begun. The
+// context ends when the claim, or the lease that ctx has from a guard around the
+// engine, can no longer be trusted ([core.ErrLost]), after [MaxHold]
+// ([core.ErrMaxHold]), after [Engine.Close], and when the handler has returned.
+//
+// The answer is stored before Do returns, so before its first byte can leave. A
+// panic of the handler passes through, after the claim was released or, if its
+// effect was marked, a status 500 was stored.
+func (e *Engine) Do(ctx context.Context, call Call, h Handler) Verdict {
+	method, _, _ := call.Target()
+	if _, matched := call.Route(); !matched || passes(call.Protocol(), method) {
+		return e.pass(ctx, call, h, &Attempt{})
+	}
+	begin := time.Now()
+	key, err := ParseKey(call.Key())
+	if errors.Is(err, ErrKeyMissing) && e.config.optional {
+		return e.pass(ctx, call, h, &Attempt{})
+	}
+	var outer *Attempt
+	if err == nil {
+		if outer = e.enclosing(ctx, call, key); outer != nil && e.sameRequest(outer, call) {
+			e.warnTwice(ctx)
+			return e.pass(ctx, call, h, outer)
+		}
+	}
+	if !e.drain.admit() {
+		return e.refuse(ctx, begin, core.ReasonClosing, core.ErrClosed)
+	}
+	defer e.drain.done()
+	return e.admitted(ctx, call, h, key, err, outer, begin)
+}
+
+// admitted deals with a request that is counted. Its key is key, unless keyErr says
+// that it has none. outer is the attempt that it is made in, if that has the same key.
+func (e *Engine) admitted(
+	ctx context.Context, call Call, h Handler, key string, keyErr error, outer *Attempt, begin time.Time,
+) (v Verdict) {
+	passed := false
+	defer func() {
+		if !passed { // else the guards that it passed have reported
+			core.ReportOutcome(ctx, v.outcome())
+		}
+	}()
+	a, refusal := e.identify(ctx, call, key, keyErr)
+	if refusal != nil {
+		return e.refused(ctx, begin, refusal)
+	}
+	reply, err := e.claim(ctx, a)
+	if err != nil {
+		reason := reasonOf(ctx, err)
+		if e.config.failOpen && reason == core.ReasonNoRecord && !errors.Is(err, ErrDamaged) && ctx.Err() == nil {
+			e.bypassed(ctx, err)
+			passed = true
+			return e.pass(ctx, call, h, &Attempt{id: a.id})
+		}
+		return e.refuse(ctx, begin, reason, err)
+	}
+	if reply.State == StateGranted {
+		return e.run(ctx, h, a, begin)
+	}
+	e.warnShared(ctx, outer, reply.State)
+	return e.replay(ctx, a, reply, begin)
+}
+
+// identify makes the attempt of a request: whose key it has, and what makes another
+// request the same. Nothing is claimed yet.
+func (e *Engine) identify(ctx context.Context, call Call, key string, keyErr error) (*Attempt, *core.Refusal) {
+	switch {
+	case errors.Is(keyErr, ErrKeyMissing):
+		return nil, e.refusal(core.ReasonKeyMissing, keyErr)
+	case keyErr != nil:
+		return nil, e.refusal(core.ReasonKeyMalformed, keyErr)
+	}
+	scope, err := e.scope(ctx, call)
+	if err != nil {
+		return nil, e.refusal(e.unscoped(ctx, err), err)
+	}
+	body, err := call.Body(e.config.maxRequest)
+	if err != nil {
+		return nil, e.rejection(ctx, err)
+	}
+	method, path, query := call.Target()
+	a := &Attempt{
+		engine: e, id: recordID(scope, key), token: e.tokens.next(), protocol: call.Protocol(), target: [3]string{method, path, query},
+	}
+	if g := e.config.guard; g != nil {
+		// Its keys tell requests apart, and nothing is claimed if there are none.
+		rule, refusal := g.Prepare(ctx, call)
+		if refusal != nil {
+			return nil, refusal
+		}
+		a.rule = rule
+	}
+	if a.print, a.print1, err = e.config.prints(ctx, call, a.rule.Keys(), body); err != nil {
+		return nil, e.rejection(ctx, err)
+	}
+	return a, nil
+}
+
+// pass runs the handler without a record, under the lock if there is a guard.
+func (e *Engine) pass(ctx context.Context, call Call, h Handler, a *Attempt) Verdict {
+	inner := ctx
+	if a != fromContext(ctx) {
+		inner = context.WithValue(ctx, attemptKey{}, a)
+	}
+	if g := e.config.guard; g != nil {
+		return Verdict{Refusal: g.Do(inner, call, h.Pass)}
+	}
+	h.Pass(inner)
+	return Verdict{}
+}
