@@ -92,7 +92,12 @@ func TestAKilledProcessLeavesItsLockForALeaseAndAnUnknownOutcome(t *testing.T) {
 	rdb := server.Client(t)
 	dead := make(chan codes.Code, 1)
 	go func() { _, code, _ := p.debit("1", "killed", time.Minute); dead <- code }()
-	servicetest.Until(t, "the debit is under its lock", func() bool { return rdb.Exists(t.Context(), "interlock:{account/1}").Val() == 1 })
+	// The debit has its lock earlier. Killed between the two, it has no effect, and is
+	// not unknown: the next attempt makes it.
+	servicetest.Until(t, "the effect is marked", func() bool {
+		records := rdb.Keys(t.Context(), "interlock:idem:*").Val()
+		return len(records) == 1 && rdb.HGet(t.Context(), records[0], "m").Val() == "1"
+	})
 	p.Kill()
 	if code := <-dead; code != codes.Unavailable {
 		t.Errorf("the client of the killed process got %v", code)
