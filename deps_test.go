@@ -116,10 +116,6 @@ var layers = []layer{
 		[]string{"./core", "./core/idempotency"},
 		"what the HTTP adapters share must not bring one's framework to the others",
 	},
-	{"./internal/idemtest", []string{
-		"./core", "./core/idempotency", "./core/redisstore", "./internal/redistest", "./internal/adaptertest",
-		"github.com/redis/go-redis/v9",
-	}, "the conformance tests of the adapters name the adapters, what they run on does not"},
 	{
 		"./internal/redistest",
 		[]string{"github.com/redis/go-redis/v9/...", "go.uber.org/goleak"},
@@ -149,7 +145,7 @@ var layers = []layer{
 // testOnly are packages that nothing but tests, and each other, may import,
 // whatever the layers say.
 var testOnly = []string{
-	"./internal/redistest", "./internal/adaptertest/...", "./internal/idemtest",
+	"./internal/redistest", "./internal/adaptertest/...",
 	"./examples/internal/servicetest",
 }
 

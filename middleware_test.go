@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/echolock"
+	"github.com/interlock-go/interlock/ginlock"
+	"github.com/interlock-go/interlock/grpclock"
+	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -136,6 +140,16 @@ var answers = map[core.Reason]struct{ http, httpRetry, grpc, grpcRetry, pushback
 	core.ReasonMaxHold:        {"500", "", "Aborted", "", "-1"},
 	core.ReasonMisconfigured:  {"500", "", "Internal", "", ""},
 	core.ReasonInternal:       {"500", "", "Internal", "", ""},
+
+	core.ReasonKeyMissing:          {"400", "", "InvalidArgument", "", ""},
+	core.ReasonKeyMalformed:        {"400", "", "InvalidArgument", "", ""},
+	core.ReasonNoPrincipal:         {"400", "", "InvalidArgument", "", ""},
+	core.ReasonKeyReused:           {"422", "", "FailedPrecondition", "", ""},
+	core.ReasonInFlight:            {"409", "1s", "Aborted", "100ms", "100"},
+	core.ReasonOutcomeUnknown:      {"409", "", "DataLoss", "", ""},
+	core.ReasonResponseUnavailable: {"409", "", "DataLoss", "", ""},
+	core.ReasonKeyExpired:          {"410", "", "FailedPrecondition", "", ""},
+	core.ReasonNoRecord:            {"503", "1s", "Unavailable", "", ""},
 }
 
 // TestOneRuleExcludesAcrossFrameworks lets a call of each framework wait for one
@@ -208,5 +222,29 @@ func TestAllFrameworksShareOneLedger(t *testing.T) {
 	// There as often as back.
 	if b := *balance; b["a"] != 100 || b["b"] != 100 {
 		t.Errorf("%v", b)
+	}
+}
+
+// A mistake of the program's shows when it starts, not with the first request.
+func TestRegistrationWithoutARuleOrAnEnginePanics(t *testing.T) {
+	for name, register := range map[string]func(){
+		"httplock.Serialize":               func() { httplock.Serialize(nil) },
+		"httplock.Idempotent":              func() { httplock.Idempotent(nil) },
+		"ginlock.Serialize":                func() { ginlock.Serialize(nil) },
+		"ginlock.Idempotent":               func() { ginlock.Idempotent(nil) },
+		"echolock.Serialize":               func() { echolock.Serialize(nil) },
+		"echolock.Idempotent":              func() { echolock.Idempotent(nil) },
+		"grpclock.UnaryServerInterceptor":  func() { grpclock.UnaryServerInterceptor(grpclock.Rules{"/a/b": nil}) },
+		"grpclock.StreamServerInterceptor": func() { grpclock.StreamServerInterceptor(grpclock.Rules{"/a/b": nil}) },
+		"grpclock.Idempotent":              func() { grpclock.Idempotent(grpclock.Methods{"/a/b": nil}) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			register()
+		}()
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/idemtest"
 )
 
 func TestABodyThatMiddlewareInFrontHasReadIsInTheFingerprint(t *testing.T) {
@@ -24,7 +23,7 @@ func TestABodyThatMiddlewareInFrontHasReadIsInTheFingerprint(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		change := idemtest.WithBody(echo.MIMEApplicationForm, b.String())
+		change := adaptertest.WithBody(echo.MIMEApplicationForm, b.String())
 		return func(r *http.Request) {
 			change(r)
 			r.Header.Set(echo.HeaderContentEncoding, "gzip")
@@ -39,16 +38,16 @@ func TestABodyThatMiddlewareInFrontHasReadIsInTheFingerprint(t *testing.T) {
 		front echo.MiddlewareFunc // as package middleware of echo does it
 		body  func(to, amount string) func(*http.Request)
 	}{
-		"CSRF by form":    {front(func(c echo.Context) { c.FormValue("csrf") }), idemtest.Form},
-		"KeyAuth by form": {front(func(c echo.Context) { _, _ = c.MultipartForm(); _, _ = c.FormParams() }), idemtest.Form},
+		"CSRF by form":    {front(func(c echo.Context) { c.FormValue("csrf") }), adaptertest.Form},
+		"KeyAuth by form": {front(func(c echo.Context) { _, _ = c.MultipartForm(); _, _ = c.FormParams() }), adaptertest.Form},
 		"KeyAuth by multipart form": {
 			front(func(c echo.Context) { _, _ = c.MultipartForm(); _, _ = c.FormParams() }),
-			func(to, amount string) func(*http.Request) { return idemtest.Multipart(t, to, amount) },
+			func(to, amount string) func(*http.Request) { return adaptertest.Multipart(t, to, amount) },
 		},
 		"BodyDump": {front(func(c echo.Context) {
 			b, _ := io.ReadAll(c.Request().Body)
 			c.Request().Body = io.NopCloser(bytes.NewBuffer(b))
-		}), idemtest.Form},
+		}), adaptertest.Form},
 		"Decompress": {front(func(c echo.Context) {
 			r, err := gzip.NewReader(c.Request().Body)
 			if err != nil {
@@ -72,18 +71,15 @@ func TestABodyThatMiddlewareInFrontHasReadIsInTheFingerprint(t *testing.T) {
 					amount = string(b)
 				}
 				return c.String(http.StatusOK, "paid "+amount+" to "+c.FormValue("to"))
-			}, echolock.Idempotent(idemtest.Engine(t)))
+			}, echolock.Idempotent(adaptertest.Engine(t)))
 			srv := adaptertest.Serve(t, e)
-			alice, mallory := c.body("alice", "5"), c.body("mallory", "900")
-			idemtest.WantOwn(t, adaptertest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
-			idemtest.WantReplay(t, adaptertest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
-			adaptertest.Do(t, srv, http.MethodPost, "/", mallory).WantProblem(t, 422, "idempotency-key-reused", "")
+			adaptertest.WantFingerprinted(t, srv, c.body)
 		})
 	}
 }
 
 func TestABodyThatMiddlewareInFrontHasBoundIsTheServersMistake(t *testing.T) {
-	idemtest.Logged(t)
+	adaptertest.LogTo(t)
 	e := echo.New()
 	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -92,7 +88,7 @@ func TestABodyThatMiddlewareInFrontHasBoundIsTheServersMistake(t *testing.T) {
 			return next(c)
 		}
 	})
-	e.POST("/", func(echo.Context) error { t.Error("the handler ran"); return nil }, echolock.Idempotent(idemtest.Engine(t)))
-	adaptertest.Do(t, adaptertest.Serve(t, e), http.MethodPost, "/", idemtest.WithBody("application/json", `{"to":"alice"}`)).
+	e.POST("/", func(echo.Context) error { t.Error("the handler ran"); return nil }, echolock.Idempotent(adaptertest.Engine(t)))
+	adaptertest.Post(t, adaptertest.Serve(t, e), "/", adaptertest.WithBody("application/json", `{"to":"alice"}`)).
 		WantProblem(t, 500, "misconfigured", "")
 }

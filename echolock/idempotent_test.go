@@ -15,27 +15,8 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/idemtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
-
-func serveIdempotent(_ testing.TB, e *idemtest.Endpoint) http.Handler {
-	chain := []echo.MiddlewareFunc{echolock.Idempotent(e.Engine)}
-	if e.Again != nil {
-		chain = append(chain, echolock.Idempotent(e.Again))
-	}
-	if e.Lock != nil {
-		chain = append(chain, echolock.Serialize(e.Lock))
-	}
-	r := echo.New()
-	r.Any("/accounts/:id/payments", func(c echo.Context) error {
-		e.ServeHTTP(c.Response(), c.Request(), c.Param("id"))
-		return nil
-	}, chain...)
-	return r
-}
-
-func TestIdempotent(t *testing.T) { idemtest.RunHTTP(t, serveIdempotent) }
 
 // serveRoute serves a handler behind Idempotent, with middleware in front.
 func serveRoute(t *testing.T, handler echo.HandlerFunc, front ...echo.MiddlewareFunc) (*echo.Echo, *httptest.Server) {
@@ -43,7 +24,7 @@ func serveRoute(t *testing.T, handler echo.HandlerFunc, front ...echo.Middleware
 	e := echo.New()
 	e.Logger.SetOutput(io.Discard)
 	e.Use(front...)
-	e.POST("/", handler, echolock.Idempotent(idemtest.Engine(t)))
+	e.POST("/", handler, echolock.Idempotent(adaptertest.Engine(t)))
 	return e, adaptertest.Serve(t, e)
 }
 
@@ -60,8 +41,8 @@ func TestErrorsAreStoredAsTheyAreRendered(t *testing.T) {
 		}
 	})
 	const body = `{"message":"poor"}` + "\n"
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 402, body)
-	idemtest.WantReplay(t, idemtest.Post(t, srv, "/"), 402, body)
+	adaptertest.Post(t, srv, "/").WantOwn(t, 402, body)
+	adaptertest.Post(t, srv, "/").WantReplay(t, 402, body)
 	if fmt.Sprint(seen) != "[code=402, message=poor 402 19 true <nil> 402 19 true]" {
 		t.Errorf("seen in front: %v", seen)
 	}
@@ -74,8 +55,8 @@ func TestAnErrorHandlerOfTheApplicationsIsInsideTheCapture(t *testing.T) {
 			_ = c.String(http.StatusPaymentRequired, "so "+err.Error())
 		}
 	}
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 402, "so poor")
-	idemtest.WantReplay(t, idemtest.Post(t, srv, "/"), 402, "so poor")
+	adaptertest.Post(t, srv, "/").WantOwn(t, 402, "so poor")
+	adaptertest.Post(t, srv, "/").WantReplay(t, 402, "so poor")
 }
 
 func TestAnErrorThatNobodyRendersIsAFailure(t *testing.T) {
@@ -87,8 +68,8 @@ func TestAnErrorThatNobodyRendersIsAFailure(t *testing.T) {
 		return c.String(http.StatusCreated, "done")
 	})
 	e.HTTPErrorHandler = func(error, echo.Context) {}
-	idemtest.Post(t, srv, "/")
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 201, "done")
+	adaptertest.Post(t, srv, "/")
+	adaptertest.Post(t, srv, "/").WantOwn(t, 201, "done")
 }
 
 // A response that counted as committed would keep Recover from answering.
@@ -111,10 +92,10 @@ func TestAPanicIsRecoveredAsWithoutTheMiddleware(t *testing.T) {
 			return next(c)
 		}
 	})
-	if a := idemtest.Post(t, srv, "/"); a.Status != 500 || a.Body != `{"message":"Internal Server Error"}`+"\n" {
+	if a := adaptertest.Post(t, srv, "/"); a.Status != 500 || a.Body != `{"message":"Internal Server Error"}`+"\n" {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 201, "done")
+	adaptertest.Post(t, srv, "/").WantOwn(t, 201, "done")
 }
 
 // What a hook from in front does to the header is done again for a replay.
@@ -129,9 +110,9 @@ func TestHooksFromInFrontRunForEachResponse(t *testing.T) {
 			return next(c)
 		}
 	})
-	for i, want := range []func(testing.TB, adaptertest.Answer, int, string){idemtest.WantOwn, idemtest.WantReplay} {
-		a := idemtest.Post(t, srv, "/")
-		want(t, a, 201, "done")
+	for i, want := range []func(adaptertest.Answer, testing.TB, int, string){adaptertest.Answer.WantOwn, adaptertest.Answer.WantReplay} {
+		a := adaptertest.Post(t, srv, "/")
+		want(a, t, 201, "done")
 		if a.Header.Get("X-Inside") != "1" || a.Header.Get("X-Outside") != fmt.Sprint(i+1) {
 			t.Errorf("%v", a.Header)
 		}
@@ -146,13 +127,13 @@ func TestAnErrorAfterALossIsTheLoss(t *testing.T) {
 		rdb.FlushDB(ctx)
 		<-ctx.Done()
 		return context.Cause(ctx)
-	}, echolock.Idempotent(idemtest.Engine(t, idempotency.Lease(1500*time.Millisecond))))
-	idemtest.Post(t, adaptertest.Serve(t, e), "/").WantProblem(t, 500, "lost", "")
+	}, echolock.Idempotent(adaptertest.Engine(t, idempotency.Lease(1500*time.Millisecond))))
+	adaptertest.Post(t, adaptertest.Serve(t, e), "/").WantProblem(t, 500, "lost", "")
 }
 
 func TestIdempotentHasASkipper(t *testing.T) {
 	e := echo.New()
-	e.POST("/", func(c echo.Context) error { return c.String(200, "done") }, echolock.Idempotent(idemtest.Engine(t),
+	e.POST("/", func(c echo.Context) error { return c.String(200, "done") }, echolock.Idempotent(adaptertest.Engine(t),
 		func(c *echolock.Config) {
 			c.Skipper = func(c echo.Context) bool { return c.QueryParam("stream") != "" }
 		}))
@@ -161,20 +142,11 @@ func TestIdempotentHasASkipper(t *testing.T) {
 	adaptertest.Do(t, srv, http.MethodPost, "/?stream=1").Want(t, 200, "done")
 }
 
-func TestIdempotentWithoutAnEnginePanics(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("it did not")
-		}
-	}()
-	echolock.Idempotent(nil)
-}
-
 func TestARefusalWithANilRenderIsAProblemAndNoPanic(t *testing.T) {
 	e := echo.New()
 	e.Logger.SetOutput(io.Discard)
 	e.POST("/", func(c echo.Context) error { return c.NoContent(http.StatusNoContent) },
-		echolock.Idempotent(idemtest.Engine(t), echolock.Render(nil)))
+		echolock.Idempotent(adaptertest.Engine(t), echolock.Render(nil)))
 	res := httptest.NewRecorder()
 	e.ServeHTTP(res, httptest.NewRequest(http.MethodPost, "/", nil)) // without an Idempotency-Key
 	if res.Code != http.StatusBadRequest {

@@ -408,15 +408,6 @@ func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
 	adaptertest.Do(t, srv, "GET", "/nil").WantProblem(t, 400, "bad-key", "")
 }
 
-func TestNilGuardPanicsAtRegistration(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
-		}
-	}()
-	ginlock.Serialize(nil)
-}
-
 func TestKeyFuncReadsTheBodyAndAWildcardAndTheHandlerReadsTheBodyAgain(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {

@@ -9,7 +9,6 @@ import (
 	"github.com/gin-gonic/gin/binding"
 
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/idemtest"
 )
 
 type payment struct {
@@ -19,7 +18,7 @@ type payment struct {
 
 func TestABodyThatAHandlerInFrontHasBoundIsInTheFingerprint(t *testing.T) {
 	json := func(to, amount string) func(*http.Request) {
-		return idemtest.WithBody("application/json", `{"to":"`+to+`","amount":"`+amount+`"}`)
+		return adaptertest.WithBody("application/json", `{"to":"`+to+`","amount":"`+amount+`"}`)
 	}
 	for name, c := range map[string]struct {
 		front, handler gin.HandlerFunc
@@ -27,7 +26,7 @@ func TestABodyThatAHandlerInFrontHasBoundIsInTheFingerprint(t *testing.T) {
 	}{
 		"PostForm": {
 			func(c *gin.Context) { c.PostForm("to") },
-			func(c *gin.Context) { c.String(http.StatusOK, "paid %s to %s", c.PostForm("amount"), c.PostForm("to")) }, idemtest.Form,
+			func(c *gin.Context) { c.String(http.StatusOK, "paid %s to %s", c.PostForm("amount"), c.PostForm("to")) }, adaptertest.Form,
 		},
 		"PostForm of a multipart form": {
 			func(c *gin.Context) { c.PostForm("to") },
@@ -44,7 +43,7 @@ func TestABodyThatAHandlerInFrontHasBoundIsInTheFingerprint(t *testing.T) {
 				}
 				amount, _ := io.ReadAll(f)
 				c.String(http.StatusOK, "paid %s to %s", amount, c.PostForm("to"))
-			}, func(to, amount string) func(*http.Request) { return idemtest.Multipart(t, to, amount) },
+			}, func(to, amount string) func(*http.Request) { return adaptertest.Multipart(t, to, amount) },
 		},
 		"ShouldBindBodyWith": {
 			func(c *gin.Context) { _ = c.ShouldBindBodyWith(&payment{}, binding.JSON) },
@@ -69,18 +68,15 @@ func TestABodyThatAHandlerInFrontHasBoundIsInTheFingerprint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := serveChain(t, []gin.HandlerFunc{c.front}, c.handler)
-			alice, mallory := c.body("alice", "5"), c.body("mallory", "900")
-			idemtest.WantOwn(t, adaptertest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
-			idemtest.WantReplay(t, adaptertest.Do(t, srv, http.MethodPost, "/", alice), 200, "paid 5 to alice")
-			adaptertest.Do(t, srv, http.MethodPost, "/", mallory).WantProblem(t, 422, "idempotency-key-reused", "")
+			adaptertest.WantFingerprinted(t, srv, c.body)
 		})
 	}
 }
 
 func TestABodyThatAHandlerInFrontHasBoundForGoodIsTheServersMistake(t *testing.T) {
-	idemtest.Logged(t)
+	adaptertest.LogTo(t)
 	srv := serveChain(t, []gin.HandlerFunc{func(c *gin.Context) { _ = c.ShouldBindJSON(&payment{}) }},
 		func(*gin.Context) { t.Error("the handler ran") })
-	adaptertest.Do(t, srv, http.MethodPost, "/", idemtest.WithBody("application/json", `{"to":"alice"}`)).
+	adaptertest.Post(t, srv, "/", adaptertest.WithBody("application/json", `{"to":"alice"}`)).
 		WantProblem(t, 500, "misconfigured", "")
 }

@@ -15,33 +15,14 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/ginlock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/idemtest"
 )
-
-func serveIdempotent(_ testing.TB, e *idemtest.Endpoint) http.Handler {
-	chain := []gin.HandlerFunc{ginlock.Idempotent(e.Engine)}
-	if e.Again != nil {
-		chain = append(chain, ginlock.Idempotent(e.Again))
-	}
-	if e.Lock != nil {
-		chain = append(chain, ginlock.Serialize(e.Lock))
-	}
-	r := gin.New()
-	r.UseRawPath = true
-	r.Any("/accounts/:id/payments", append(chain, func(c *gin.Context) {
-		e.ServeHTTP(c.Writer, c.Request, c.Param("id"))
-	})...)
-	return r
-}
-
-func TestIdempotent(t *testing.T) { idemtest.RunHTTP(t, serveIdempotent) }
 
 // serveChain serves handlers behind Idempotent, with middleware in front.
 func serveChain(t *testing.T, front []gin.HandlerFunc, behind ...gin.HandlerFunc) *httptest.Server {
 	t.Helper()
 	r := gin.New()
 	r.Use(front...)
-	r.POST("/", append([]gin.HandlerFunc{ginlock.Idempotent(idemtest.Engine(t))}, behind...)...)
+	r.POST("/", append([]gin.HandlerFunc{ginlock.Idempotent(adaptertest.Engine(t))}, behind...)...)
 	return adaptertest.Serve(t, r)
 }
 
@@ -59,9 +40,9 @@ func TestAnErrorWithoutAnAnswerIsAFailure(t *testing.T) {
 			}
 			c.String(http.StatusCreated, "done")
 		})
-		idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), status, "")
-		idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 201, "done")
-		idemtest.WantReplay(t, idemtest.Post(t, srv, "/"), 201, "done")
+		adaptertest.Post(t, srv, "/").WantOwn(t, status, "")
+		adaptertest.Post(t, srv, "/").WantOwn(t, 201, "done")
+		adaptertest.Post(t, srv, "/").WantReplay(t, 201, "done")
 	}
 }
 
@@ -72,8 +53,8 @@ func TestAMarkedErrorWithoutAnAnswerIsReplayedAsAFailure(t *testing.T) {
 		}
 		_ = c.Error(errors.New("disk"))
 	})
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 500, "")
-	idemtest.WantReplay(t, idemtest.Post(t, srv, "/"), 500, "")
+	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "")
+	adaptertest.Post(t, srv, "/").WantReplay(t, 500, "")
 }
 
 func TestAMiddlewareInFrontMayAnswerErrors(t *testing.T) {
@@ -83,8 +64,8 @@ func TestAMiddlewareInFrontMayAnswerErrors(t *testing.T) {
 			c.String(-1, "sorry: %v", c.Errors.Last())
 		}
 	}}, func(c *gin.Context) { runs++; _ = c.Error(errors.New("disk")) })
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 500, "sorry: disk")
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 500, "sorry: disk")
+	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "sorry: disk")
+	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "sorry: disk")
 	if runs != 2 {
 		t.Errorf("%d runs", runs)
 	}
@@ -95,8 +76,8 @@ func TestAnAnswerWithAnErrorBesideItIsAnAnswer(t *testing.T) {
 		_ = c.Error(errors.New("poor"))
 		c.AbortWithStatusJSON(http.StatusPaymentRequired, gin.H{"poor": true})
 	})
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 402, `{"poor":true}`)
-	idemtest.WantReplay(t, idemtest.Post(t, srv, "/"), 402, `{"poor":true}`)
+	adaptertest.Post(t, srv, "/").WantOwn(t, 402, `{"poor":true}`)
+	adaptertest.Post(t, srv, "/").WantReplay(t, 402, `{"poor":true}`)
 }
 
 func TestAReplayEndsTheChain(t *testing.T) {
@@ -106,8 +87,8 @@ func TestAReplayEndsTheChain(t *testing.T) {
 		c.Next()
 		seen = append(seen, fmt.Sprint(c.Writer.Status(), c.Writer.Size(), c.Writer.Written(), c.IsAborted()))
 	}}, func(*gin.Context) { runs[0]++ }, func(c *gin.Context) { runs[1]++; c.String(http.StatusCreated, "done") })
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 201, "done")
-	idemtest.WantReplay(t, idemtest.Post(t, srv, "/"), 201, "done")
+	adaptertest.Post(t, srv, "/").WantOwn(t, 201, "done")
+	adaptertest.Post(t, srv, "/").WantReplay(t, 201, "done")
 	if runs != [2]int{1, 1} || fmt.Sprint(seen) != "[201 4 true false 201 4 true true]" {
 		t.Errorf("%v runs; seen in front: %v", runs, seen)
 	}
@@ -122,8 +103,8 @@ func TestAPanicIsRecoveredAsWithoutTheMiddleware(t *testing.T) {
 		}
 		c.String(http.StatusCreated, "done")
 	})
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 500, "")
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 201, "done")
+	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "")
+	adaptertest.Post(t, srv, "/").WantOwn(t, 201, "done")
 }
 
 // What gin's writer says in a handler is what it says without the capture.
@@ -147,10 +128,10 @@ func TestTheWriterIsLikeGins(t *testing.T) {
 	var bare, idempotent []string
 	r := gin.New()
 	r.POST("/bare", handler(&bare))
-	r.POST("/idempotent", ginlock.Idempotent(idemtest.Engine(t)), handler(&idempotent))
+	r.POST("/idempotent", ginlock.Idempotent(adaptertest.Engine(t)), handler(&idempotent))
 	srv := adaptertest.Serve(t, r)
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/bare"), 201, "abcc")
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/idempotent"), 201, "abcc")
+	adaptertest.Post(t, srv, "/bare").WantOwn(t, 201, "abcc")
+	adaptertest.Post(t, srv, "/idempotent").WantOwn(t, 201, "abcc")
 	if !slices.Equal(bare, idempotent) {
 		t.Errorf("%q; want %q", idempotent, bare)
 	}
@@ -167,24 +148,15 @@ func TestAFlushWritesTheStatusThatWasNoted(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 201, "")
-		idemtest.WantReplay(t, idemtest.Post(t, srv, "/"), 201, "")
+		adaptertest.Post(t, srv, "/").WantOwn(t, 201, "")
+		adaptertest.Post(t, srv, "/").WantReplay(t, 201, "")
 	}
 }
 
 func TestIdempotentRefusalsCanBeRendered(t *testing.T) {
 	r := gin.New()
-	r.POST("/", ginlock.Idempotent(idemtest.Engine(t), ginlock.Render(func(c *gin.Context, refusal *core.Refusal) {
+	r.POST("/", ginlock.Idempotent(adaptertest.Engine(t), ginlock.Render(func(c *gin.Context, refusal *core.Refusal) {
 		c.String(http.StatusTeapot, "%s", refusal.Reason)
 	})), func(*gin.Context) { t.Error("the handler ran") })
 	adaptertest.Do(t, adaptertest.Serve(t, r), http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing")
-}
-
-func TestIdempotentWithoutAnEnginePanics(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("it did not")
-		}
-	}()
-	ginlock.Idempotent(nil)
 }

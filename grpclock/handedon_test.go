@@ -14,7 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/idemtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -46,7 +46,7 @@ func TestRefusalThatAServerHandsOnIsTriedAgainByNoClient(t *testing.T) {
 	}
 	ours := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(
-			grpclock.Idempotent(grpclock.Methods{debit: idemtest.Engine(t)}), grpclock.UnaryServerInterceptor(rules)),
+			grpclock.Idempotent(grpclock.Methods{debit: adaptertest.Engine(t)}), grpclock.UnaryServerInterceptor(rules)),
 		grpc.StreamInterceptor(grpclock.StreamServerInterceptor(rules)),
 	}
 	retry := grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry())

@@ -11,11 +11,11 @@ import (
 
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/idemtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
 func TestAnotherAuthorityIsAnotherRequest(t *testing.T) {
-	intercept := grpclock.Idempotent(grpclock.Methods{testpb.Bank_Try_FullMethodName: idemtest.Engine(t)})
+	intercept := grpclock.Idempotent(grpclock.Methods{testpb.Bank_Try_FullMethodName: adaptertest.Engine(t)})
 	info := &grpc.UnaryServerInfo{FullMethod: testpb.Bank_Try_FullMethodName}
 	runs := 0
 	pay := func(authority string) error {

@@ -18,117 +18,12 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/idemtest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
 const debit = "/interlock.test.v1.Bank/Debit"
-
-func serveIdempotent(tb testing.TB, e *idemtest.Endpoint) idemtest.Client {
-	again, rules := grpclock.Methods{}, grpclock.Rules{}
-	if e.Again != nil {
-		again[debit] = e.Again
-	}
-	if e.Lock != nil {
-		rules[debit] = e.Lock
-	}
-	srv := start(tb, bank{}, grpc.ChainUnaryInterceptor(
-		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
-			if thrown := e.Front(ctx, func() { reply, err = handler(e.InFront(ctx), req) }); thrown != nil {
-				return nil, status.Error(codes.Internal, fmt.Sprint(thrown))
-			}
-			return reply, err
-		},
-		grpclock.Idempotent(grpclock.Methods{debit: e.Engine}),
-		grpclock.Idempotent(again),
-		grpclock.UnaryServerInterceptor(rules),
-		// The service is what is behind the interceptors.
-		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
-			r := req.(*testpb.Request)
-			outcome, text := e.Handle(ctx, r.GetId(), r.GetAmount())
-			switch outcome {
-			case idemtest.OK:
-				return &testpb.Reply{Text: text}, nil
-			case idemtest.Nothing:
-				return nil, ctx.Err()
-			}
-			return nil, status.Error(outcomes[outcome], text)
-		}))
-	return &rpcClient{tb, testpb.NewBankClient(dial(tb, srv, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(4<<20))))}
-}
-
-func TestIdempotent(t *testing.T) { idemtest.Run(t, idempotency.GRPC, serveIdempotent) }
-
-var outcomes = map[idemtest.Outcome]codes.Code{
-	idemtest.Declined: codes.FailedPrecondition, idemtest.Busy: codes.ResourceExhausted, idemtest.Failed: codes.Internal,
-}
-
-// refusals is what DESIGN says, independently of the code.
-var refusals = map[core.Reason]refusal{
-	core.ReasonBadKey:              {codes.InvalidArgument, "bad-key", false, ""},
-	core.ReasonKeyMissing:          {codes.InvalidArgument, "idempotency-key-missing", false, ""},
-	core.ReasonKeyMalformed:        {codes.InvalidArgument, "idempotency-key-malformed", false, ""},
-	core.ReasonNoPrincipal:         {codes.InvalidArgument, "idempotency-no-principal", false, ""},
-	core.ReasonKeyReused:           {codes.FailedPrecondition, "idempotency-key-reused", false, ""},
-	core.ReasonInFlight:            {codes.Aborted, "idempotency-in-flight", true, "100"},
-	core.ReasonOutcomeUnknown:      {codes.DataLoss, "idempotency-outcome-unknown", false, ""},
-	core.ReasonResponseUnavailable: {codes.DataLoss, "idempotency-response-unavailable", false, ""},
-	core.ReasonKeyExpired:          {codes.FailedPrecondition, "idempotency-key-expired", false, ""},
-	core.ReasonNoRecord:            {codes.Unavailable, "idempotency-unavailable", false, ""},
-	core.ReasonClosing:             {codes.Unavailable, "closing", true, "100"},
-	core.ReasonBodyTooLarge:        {codes.ResourceExhausted, "body-too-large", false, ""},
-	core.ReasonHeld:                held,
-	core.ReasonLost:                lost,
-}
-
-// rpcClient is a client of Bank.Debit.
-type rpcClient struct {
-	tb   testing.TB
-	bank testpb.BankClient
-}
-
-func (c *rpcClient) Call(ctx context.Context, r idemtest.Request) (idemtest.Answer, error) {
-	msg := &testpb.Request{Id: "42", Amount: r.Amount}
-	if r.Account != "" {
-		msg.Id = r.Account
-	}
-	if r.Padding > 0 { // a field that the service does not know
-		b := protowire.AppendTag(nil, 100, protowire.BytesType)
-		msg.ProtoReflect().SetUnknown(protowire.AppendString(b, strings.Repeat(" ", r.Padding)))
-	}
-	principal := r.Principal
-	if principal == "" {
-		principal = "alice"
-	}
-	md := metadata.Pairs("authorization", principal)
-	md["idempotency-key"] = r.Keys
-	var header, trailer metadata.MD
-	reply, err := c.bank.Debit(metadata.NewOutgoingContext(ctx, md), msg, grpc.Header(&header), grpc.Trailer(&trailer))
-	if ctx.Err() != nil {
-		return idemtest.Answer{}, err
-	}
-	replayed := len(header.Get("idempotent-replayed")) == 1
-	if err == nil {
-		return idemtest.Answer{Text: reply.GetText(), Replayed: replayed}, nil
-	}
-	st := status.Convert(err)
-	for _, d := range st.Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == grpclock.Domain {
-			reason := core.Reason(info.GetReason())
-			refusals[reason].of(c.tb, err, trailer)
-			return idemtest.Answer{Refusal: reason}, nil
-		}
-	}
-	a := idemtest.Answer{Outcome: -1, Text: st.Message(), Replayed: replayed}
-	for outcome, code := range outcomes {
-		if code == st.Code() {
-			a.Outcome = outcome
-		}
-	}
-	return a, nil
-}
 
 // pay is a service that no generated code knows, whose message has a request_id.
 // It answers with how often it ran.
@@ -168,7 +63,7 @@ func pay(t testing.TB, interceptor grpc.UnaryServerInterceptor, method string) (
 }
 
 func TestIdempotentTakesTheRequestIDForTheKey(t *testing.T) {
-	call := pay(t, grpclock.Idempotent(grpclock.Methods{"/bank.v1.Bank/Pay": idemtest.Engine(t)}), "Pay")
+	call := pay(t, grpclock.Idempotent(grpclock.Methods{"/bank.v1.Bank/Pay": adaptertest.Engine(t)}), "Pay")
 	for i, c := range []struct {
 		id, body string
 		metadata []string
@@ -193,7 +88,7 @@ func TestIdempotentTakesTheRequestIDForTheKey(t *testing.T) {
 }
 
 func TestOtherMethodsAreNotIdempotent(t *testing.T) {
-	call := pay(t, grpclock.Idempotent(grpclock.Methods{"/bank.v1.Bank/Pay": idemtest.Engine(t)}), "Get")
+	call := pay(t, grpclock.Idempotent(grpclock.Methods{"/bank.v1.Bank/Pay": adaptertest.Engine(t)}), "Get")
 	for _, want := range []string{"run 1", "run 2"} {
 		if text, replayed, err := call("a", ""); text != want || replayed || err != nil {
 			t.Errorf("%q, replayed %v, %v", text, replayed, err)
@@ -220,7 +115,7 @@ func TestIdempotentReplaysDetailsAndMetadata(t *testing.T) {
 			t.Error(err)
 		}
 		return "", st.Err()
-	}}, grpc.UnaryInterceptor(grpclock.Idempotent(grpclock.Methods{debit: idemtest.Engine(t)})))))
+	}}, grpc.UnaryInterceptor(grpclock.Idempotent(grpclock.Methods{debit: adaptertest.Engine(t)})))))
 	var statuses [2]*status.Status
 	for i := range statuses {
 		var header, trailer metadata.MD
@@ -240,7 +135,7 @@ func TestIdempotentReplaysDetailsAndMetadata(t *testing.T) {
 }
 
 func TestIdempotentStatuses(t *testing.T) {
-	engine := idemtest.Engine(t)
+	engine := adaptertest.Engine(t)
 	released := map[codes.Code]bool{
 		codes.Canceled: true, codes.Unknown: true, codes.DeadlineExceeded: true, codes.ResourceExhausted: true,
 		codes.Aborted: true, codes.Internal: true, codes.Unavailable: true, codes.Unauthenticated: true,
@@ -264,7 +159,7 @@ func TestIdempotentStatuses(t *testing.T) {
 }
 
 func TestStreamsAreRefusedByName(t *testing.T) {
-	engine := idemtest.Engine(t)
+	engine := adaptertest.Engine(t)
 	for _, name := range []string{"Upload", "Export", "Chat"} {
 		func() {
 			defer func() {
@@ -289,22 +184,13 @@ func TestStreamsAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestIdempotentWithoutAnEnginePanics(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("it did not")
-		}
-	}()
-	grpclock.Idempotent(grpclock.Methods{debit: nil})
-}
-
 // The protobuf of a status takes no other text; gRPC sends any.
 func TestStatusWithATextThatIsNotUTF8IsReplayed(t *testing.T) {
 	runs := 0
 	client := testpb.NewBankClient(dial(t, start(t, bank{call: func(context.Context, string) (string, error) {
 		runs++
 		return "", status.Error(codes.NotFound, "caf\xe9 \xff\xfe closed")
-	}}, grpc.UnaryInterceptor(grpclock.Idempotent(grpclock.Methods{debit: idemtest.Engine(t)})))))
+	}}, grpc.UnaryInterceptor(grpclock.Idempotent(grpclock.Methods{debit: adaptertest.Engine(t)})))))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "idempotency-key", "k")
 	var answers []string
 	for range 2 {
@@ -319,7 +205,7 @@ func TestStatusWithATextThatIsNotUTF8IsReplayed(t *testing.T) {
 // During a deployment a field is known to one server and not to another, which
 // keeps it as it came, behind all others.
 func TestCallIsTheSameForServersThatKnowDifferentFields(t *testing.T) {
-	engine := idemtest.Engine(t)
+	engine := adaptertest.Engine(t)
 	runs := 0
 	serve := func(change grpc.UnaryServerInterceptor) testpb.BankClient {
 		return testpb.NewBankClient(dial(t, start(t, bank{call: func(context.Context, string) (string, error) {

@@ -462,15 +462,6 @@ func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
 	adaptertest.Do(t, none, "GET", "/").WantProblem(t, 400, "bad-key", "")
 }
 
-func TestNilGuardPanicsAtRegistration(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
-		}
-	}()
-	httplock.Serialize(nil)
-}
-
 func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}", core.Wait(0))

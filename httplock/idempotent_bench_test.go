@@ -18,7 +18,6 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/idemtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -126,7 +125,7 @@ func BenchmarkReplay4KiB(b *testing.B) {
 		}
 		handler(w, text)
 	})
-	replay := httplock.Idempotent(idemtest.Engine(b))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { handler(w, body) }))
+	replay := httplock.Idempotent(adaptertest.Engine(b))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { handler(w, body) }))
 	if err := rdb.Set(b.Context(), "response", body, 0).Err(); err != nil {
 		b.Fatal(err)
 	}

@@ -14,29 +14,11 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/idemtest"
 )
-
-func serveIdempotent(_ testing.TB, e *idemtest.Endpoint) http.Handler {
-	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		e.ServeHTTP(w, r, r.PathValue("id"))
-	})
-	if e.Lock != nil {
-		h = httplock.Serialize(e.Lock)(h)
-	}
-	if e.Again != nil {
-		h = httplock.Idempotent(e.Again)(h)
-	}
-	mux := http.NewServeMux()
-	mux.Handle(idemtest.Route, httplock.Idempotent(e.Engine)(h))
-	return mux
-}
-
-func TestIdempotent(t *testing.T) { idemtest.RunHTTP(t, serveIdempotent) }
 
 func TestInformationalResponsesAreNotTheAnswer(t *testing.T) {
 	hinted := false
-	srv := adaptertest.Serve(t, httplock.Idempotent(idemtest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	srv := adaptertest.Serve(t, httplock.Idempotent(adaptertest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusCreated)
@@ -48,8 +30,8 @@ func TestInformationalResponsesAreNotTheAnswer(t *testing.T) {
 			Got1xxResponse: func(int, textproto.MIMEHeader) error { hinted = true; return nil },
 		}))
 	}
-	idemtest.WantOwn(t, adaptertest.Do(t, srv, http.MethodPost, "/", hints), 201, "a")
-	idemtest.WantReplay(t, adaptertest.Do(t, srv, http.MethodPost, "/", hints), 201, "a")
+	adaptertest.Do(t, srv, http.MethodPost, "/", hints).WantOwn(t, 201, "a")
+	adaptertest.Do(t, srv, http.MethodPost, "/", hints).WantReplay(t, 201, "a")
 	if hinted {
 		t.Error("something left before the answer was stored")
 	}
@@ -59,7 +41,7 @@ func TestInformationalResponsesAreNotTheAnswer(t *testing.T) {
 // replay would panic as well.
 func TestAStatusThatIsNoneIsNotStored(t *testing.T) {
 	runs := 0
-	h := httplock.Idempotent(idemtest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := httplock.Idempotent(adaptertest.Engine(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if runs++; runs == 1 {
 			w.WriteHeader(0)
 		}
@@ -73,36 +55,27 @@ func TestAStatusThatIsNoneIsNotStored(t *testing.T) {
 		}()
 		h.ServeHTTP(w, r)
 	}))
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 500, "invalid WriteHeader code 0\n")
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/"), 200, "a")
+	adaptertest.Post(t, srv, "/").WantOwn(t, 500, "invalid WriteHeader code 0\n")
+	adaptertest.Post(t, srv, "/").WantOwn(t, 200, "a")
 }
 
 func TestIdempotentRefusalsCanBeRendered(t *testing.T) {
 	render := httplock.Render(func(w http.ResponseWriter, _ *http.Request, refusal *core.Refusal) {
 		http.Error(w, string(refusal.Reason), http.StatusTeapot)
 	})
-	srv := adaptertest.Serve(t, httplock.Idempotent(idemtest.Engine(t), render)(http.NotFoundHandler()))
+	srv := adaptertest.Serve(t, httplock.Idempotent(adaptertest.Engine(t), render)(http.NotFoundHandler()))
 	adaptertest.Do(t, srv, http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing\n")
 }
 
 func TestIdempotentUnderTheLockOfARawParameter(t *testing.T) {
 	locker := adaptertest.Locker(t)
-	engine := idemtest.Engine(t, idempotency.Under(core.Serialize(locker, "account/{id}")))
+	engine := adaptertest.Engine(t, idempotency.Under(core.Serialize(locker, "account/{id}")))
 	r := chi.NewRouter()
 	r.With(httplock.Idempotent(engine, httplock.RawParams())).Post("/accounts/{id}", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, core.LeaseFromContext(r.Context()).Key())
 	})
 	srv := adaptertest.Serve(t, r)
-	idemtest.WantOwn(t, idemtest.Post(t, srv, "/accounts/a%2Fb"), 200, "account/a%2Fb")
-	idemtest.WantReplay(t, idemtest.Post(t, srv, "/accounts/a%2Fb"), 200, "account/a%2Fb")
-	idemtest.Post(t, srv, "/accounts/a%252Fb").WantProblem(t, 422, "idempotency-key-reused", "")
-}
-
-func TestIdempotentWithoutAnEnginePanics(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("it did not")
-		}
-	}()
-	httplock.Idempotent(nil)
+	adaptertest.Post(t, srv, "/accounts/a%2Fb").WantOwn(t, 200, "account/a%2Fb")
+	adaptertest.Post(t, srv, "/accounts/a%2Fb").WantReplay(t, 200, "account/a%2Fb")
+	adaptertest.Post(t, srv, "/accounts/a%252Fb").WantProblem(t, 422, "idempotency-key-reused", "")
 }

@@ -40,7 +40,9 @@ func read(resp *http.Response) (Answer, error) {
 // Do sends a request without a body, unless change gives it one.
 func Do(tb testing.TB, srv *httptest.Server, method, path string, change ...func(*http.Request)) Answer {
 	tb.Helper()
-	req, err := http.NewRequestWithContext(tb.Context(), method, srv.URL+path, http.NoBody)
+	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, srv.URL+path, http.NoBody)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -69,11 +71,18 @@ func WithHeader(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
 }
 
-// WithBody gives a request a body.
+// WithBody gives a request a body of a type; "" for none that is named.
 func WithBody(contentType, body string) func(*http.Request) {
 	return func(r *http.Request) {
-		r.Header.Set("Content-Type", contentType)
-		r.ContentLength, r.Body = int64(len(body)), io.NopCloser(strings.NewReader(body))
+		if contentType != "" {
+			r.Header.Set("Content-Type", contentType)
+		}
+		if body == "" { // a length of 0 beside a body says that the length is unknown
+			return
+		}
+		r.ContentLength = int64(len(body))
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(body)), nil }
+		r.Body, _ = r.GetBody()
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-package idemtest
+package interlock_test
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,12 +22,13 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// childEnv makes a test that calls RunProcesses be one of the processes. It has
-// the orders.
-const childEnv = "INTERLOCK_IDEMTEST_CHILD"
+// childEnv makes TestIdempotentProcesses be one of the processes. It has the
+// orders.
+const childEnv = "INTERLOCK_IDEMPOTENT_CHILD"
 
 // processLease is long enough for what has to come before its end, on a busy
 // machine.
@@ -53,17 +55,17 @@ const (
 // report is what a process says.
 type report struct {
 	Inside bool // the handler waits to be told to go on
-	Answer *Answer
+	Answer *reply
 }
 
-// ledger is the bank of all processes: it makes a payment once for each derived
+// book is the bank of all processes: it makes a payment once for each derived
 // key, and counts how often it was asked.
-type ledger struct {
+type book struct {
 	rdb *redis.Client
 	key string // of the request, which names a case
 }
 
-func (l ledger) pay(ctx context.Context) error {
+func (l book) pay(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	pipe := l.rdb.TxPipeline()
 	pipe.Incr(ctx, "asked:"+l.key)
@@ -73,7 +75,7 @@ func (l ledger) pay(ctx context.Context) error {
 }
 
 // want checks how often the bank was asked and how many payments it has made.
-func (l ledger) want(f *fixture, asked, made int64) {
+func (l book) want(f *fixture, asked, made int64) {
 	f.Helper()
 	n, err := l.rdb.Get(f.Context(), "asked:"+l.key).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -84,42 +86,44 @@ func (l ledger) want(f *fixture, asked, made int64) {
 	}
 }
 
-// RunHTTPProcesses is RunProcesses for frameworks on net/http.
-func RunHTTPProcesses(t *testing.T, build HTTPBuilder) {
-	RunProcesses(t, idempotency.HTTP, serveHTTP(build))
-}
-
-// RunProcesses runs the table of what happens when a process is killed, or stopped
-// for longer than its lease, in the middle of a request. The test that calls it
-// also is these processes, and must not do anything else.
-func RunProcesses(t *testing.T, protocol string, build Builder) {
-	if in := os.Getenv(childEnv); in != "" {
-		serveAsChild(t, protocol, build, in)
-		return
-	}
-	srv := redistest.Start(t)
-	cases := processTable(protocol)
-	for i := range cases { // then all leases lapse together
-		cases[i].begin(newFixture(t, protocol, build, srv))
-	}
-	for i := range cases {
-		t.Run(cases[i].name, func(t *testing.T) {
-			cases[i].f.T = t
-			cases[i].end()
+// TestIdempotentProcesses runs the table of what happens when a process is killed,
+// or stopped for longer than its lease, in the middle of a request. It also is these
+// processes.
+func TestIdempotentProcesses(t *testing.T) {
+	for _, a := range adapters {
+		if !a.idempotent {
+			continue
+		}
+		t.Run(a.name, func(t *testing.T) {
+			if in := os.Getenv(childEnv); in != "" {
+				serveAsChild(t, a, in)
+				return
+			}
+			srv := redistest.Start(t)
+			cases := processTable(a)
+			for i := range cases { // then all leases lapse together
+				cases[i].begin(newFixture(t, a, srv))
+			}
+			for i := range cases {
+				t.Run(cases[i].name, func(t *testing.T) {
+					cases[i].f.T = t
+					cases[i].end()
+				})
+			}
 		})
 	}
 }
 
 // serveAsChild serves an endpoint, sends the payment to it, and ends when it is
 // told to.
-func serveAsChild(t *testing.T, protocol string, build Builder, in string) {
+func serveAsChild(t *testing.T, a adapter, in string) {
 	var o orders
 	if err := json.Unmarshal([]byte(in), &o); err != nil {
 		t.Fatal(err)
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: o.Addr})
 	t.Cleanup(func() { _ = rdb.Close() })
-	f := &fixture{T: t, protocol: protocol, build: build, wire: &wire{}}
+	f := &fixture{world: &world{t, a, nil, "interlock"}, wire: &wire{}}
 	f.connect(rdb)
 	reports, told := os.NewFile(3, "reports"), bufio.NewScanner(os.Stdin)
 	defer func() { _ = reports.Close() }()
@@ -132,13 +136,13 @@ func serveAsChild(t *testing.T, protocol string, build Builder, in string) {
 	if o.Strict {
 		opts = append(opts, idempotency.Strict())
 	}
-	bank := ledger{rdb, o.Key}
+	bank := book{rdb, o.Key}
 	pay := func(ctx context.Context) {
 		if err := bank.pay(ctx); err != nil {
 			f.Error(err)
 		}
 	}
-	e := f.serve(f.engine(opts...), func(ctx context.Context, _ string, _ int64) (Outcome, string) {
+	e := f.serve(f.engine(opts...), func(ctx context.Context) (adaptertest.Result, string) {
 		if o.Mark {
 			if err := idempotency.MarkEffect(ctx); err != nil {
 				f.Error(err)
@@ -154,24 +158,24 @@ func serveAsChild(t *testing.T, protocol string, build Builder, in string) {
 		switch told.Text() {
 		case toPay:
 			pay(ctx)
-			return OK, "paid late"
+			return adaptertest.OK, "paid late"
 		case toMark:
 			if err := idempotency.MarkEffect(ctx); err != nil {
 				if !errors.Is(err, core.ErrLost) {
 					f.Error(err)
 				}
 				<-ctx.Done() // it is about to end
-				return Nothing, ""
+				return adaptertest.None, ""
 			}
 			pay(ctx)
-			return OK, "paid late"
+			return adaptertest.OK, "paid late"
 		case toPanic:
 			panic(toPanic)
 		}
-		return Failed, "failed late"
+		return adaptertest.Failed, "failed late"
 	})
-	a := e.pay(o.Key)
-	say(report{Answer: &a})
+	answer := e.pay(o.Key)
+	say(report{Answer: &answer})
 	for told.Scan() { // until the parent is done
 		f.Errorf("told to %s, after the answer", told.Text())
 	}
@@ -195,8 +199,8 @@ func (f *fixture) startChild(o orders) *child {
 	if err != nil {
 		f.Fatal(err)
 	}
-	test, _, _ := strings.Cut(f.Name(), "/")
-	c := &child{f: f, cmd: exec.CommandContext(context.WithoutCancel(f.Context()), os.Args[0], "-test.run=^"+test+"$")}
+	only := "-test.run=^" + strings.ReplaceAll(regexp.QuoteMeta(f.Name()), "/", "$/^") + "$"
+	c := &child{f: f, cmd: exec.CommandContext(context.WithoutCancel(f.Context()), os.Args[0], only)}
 	// The race detector sleeps for a second at the end of a process.
 	c.cmd.Env = append(os.Environ(), childEnv+"="+string(in), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	c.cmd.Stdout, c.cmd.Stderr = &c.output, &c.output
@@ -255,7 +259,7 @@ func (c *child) kill() {
 
 // wake lets a stopped process go on, tells its handler what to do, and returns
 // what its client was answered, when the process has ended in good order.
-func (c *child) wake(what string) Answer {
+func (c *child) wake(what string) reply {
 	c.f.Helper()
 	if _, err := fmt.Fprintln(c.stdin, what); err != nil {
 		c.f.Fatal(err)
@@ -275,19 +279,19 @@ func (c *child) wake(what string) Answer {
 
 // rival is the endpoint in this process. Its handler pays, and answers with the
 // generation.
-func (f *fixture) rival(bank ledger, opts ...idempotency.Option) *endpoint {
+func (f *fixture) rival(bank book, opts ...idempotency.Option) *endpoint {
 	f.Helper()
-	return f.serve(f.engine(opts...), func(ctx context.Context, _ string, _ int64) (Outcome, string) {
+	return f.serve(f.engine(opts...), func(ctx context.Context) (adaptertest.Result, string) {
 		if err := bank.pay(ctx); err != nil {
 			f.Error(err)
 		}
-		return OK, fmt.Sprint("paid by generation ", idempotency.Generation(ctx))
+		return adaptertest.OK, fmt.Sprint("paid by generation ", idempotency.Generation(ctx))
 	})
 }
 
 // lapsed asks again and again until the lease of a process that does not answer
 // has lapsed, and returns what is answered then.
-func (e *endpoint) lapsed(key string) (a Answer) {
+func (e *endpoint) lapsed(key string) (a reply) {
 	e.f.Helper()
 	e.f.eventually("the lease of the other process has lapsed", func() bool {
 		a = e.pay(key)
@@ -302,28 +306,28 @@ type processRow struct {
 	orders
 	killed bool   // else it is stopped, and
 	wakes  string // to do this
-	first  Answer // after the lapse
-	woken  Answer // of the process that wakes
-	again  Answer // after all that
+	first  reply  // after the lapse
+	woken  reply  // of the process that wakes
+	again  reply  // after all that
 
 	f     *fixture
 	rival *endpoint
 	child *child
 }
 
-func processTable(protocol string) []*processRow {
-	taken := Answer{Text: "paid by generation 2"}
+func processTable(a adapter) []*processRow {
+	taken := reply{Text: "paid by generation 2"}
 	again := taken
 	again.Replayed = true
 	unknown := refused(core.ReasonOutcomeUnknown)
-	late := Answer{Text: "paid late"}
-	lateAgain := Answer{Text: "paid late", Replayed: true}
+	late := reply{Text: "paid late"}
+	lateAgain := reply{Text: "paid late", Replayed: true}
 	// A handler that writes a failure has answered; an RPC that fails has not.
-	failed := Answer{Outcome: Failed, Text: "failed late"}
-	if protocol == idempotency.GRPC {
+	failed := reply{Result: adaptertest.Failed, Text: "failed late"}
+	if !a.http {
 		failed = refused(core.ReasonLost)
 	}
-	panicked := Answer{Outcome: Failed, Text: toPanic}
+	panicked := reply{Result: adaptertest.Failed, Text: toPanic}
 	lost := refused(core.ReasonLost)
 	return []*processRow{
 		{name: "killed before its effect", killed: true, first: taken, again: again},
@@ -350,7 +354,7 @@ func processTable(protocol string) []*processRow {
 // begin has a process killed or stopped in its handler.
 func (r *processRow) begin(f *fixture) {
 	r.f, r.Key = f, strconv.Quote(r.name)
-	r.rival = f.rival(ledger{f.rdb, r.Key})
+	r.rival = f.rival(book{f.rdb, r.Key})
 	r.child = f.startChild(r.orders)
 	if r.killed {
 		r.child.kill()
@@ -363,9 +367,9 @@ func (r *processRow) begin(f *fixture) {
 }
 
 // other sends another payment with the key.
-func (r *processRow) other() Answer {
+func (r *processRow) other() reply {
 	r.f.Helper()
-	return r.rival.call(Request{Keys: []string{r.Key}, Amount: 2})
+	return r.rival.call(payment{keys: []string{r.Key}, amount: 2})
 }
 
 // end waits for the lapse and has the process, if there is one, wake.
@@ -383,5 +387,5 @@ func (r *processRow) end() {
 	}
 	f.want("again", r.rival.pay(r.Key), r.again)
 	f.want("another payment", r.other(), refused(core.ReasonKeyReused))
-	ledger{f.rdb, r.Key}.want(f, asked, made)
+	book{f.rdb, r.Key}.want(f, asked, made)
 }

@@ -1,0 +1,886 @@
+package interlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+)
+
+// foreign is the same request in the other protocol, for the engine.
+type foreign struct {
+	core.Request
+	protocol string
+}
+
+func (q foreign) Protocol() string                 { return q.protocol }
+func (q foreign) Key() []string                    { return []string{"k"} }
+func (q foreign) Target() (string, string, string) { return "POST", "/accounts/42/payments", "" }
+func (q foreign) Origin() (string, string, string) { return "", "/accounts/42/payments", "" }
+func (q foreign) Route() (string, bool)            { return "", true }
+func (q foreign) Header(string) []string           { return []string{"alice"} }
+func (q foreign) Body(int64) ([]byte, error)       { return []byte(`{"amount":0}`), nil }
+
+// endpointCases are the cases of one endpoint.
+var endpointCases = []row{
+	{name: "the answer is replayed", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.pay)
+		f.want("first", e.pay("k"), fresh(1))
+		f.want("again", e.pay("k"), replayed(1))
+		other := f.serve(f.engine(), b.pay) // another process
+		f.want("elsewhere", other.pay("k"), replayed(1))
+		f.want("in quotes", other.pay(`"k"`), replayed(1))
+	}},
+	{name: "no key is refused", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.pay)
+		f.want("without", e.call(payment{}), refused(core.ReasonKeyMissing))
+		if n := b.effects.Load(); n != 0 {
+			f.Errorf("%d effects", n)
+		}
+	}},
+	{name: "a malformed key is refused", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(idempotency.Optional()), b.pay)
+		for _, keys := range [][]string{
+			{""}, {"a", "b"}, {"a", "a"}, {"a,b"}, {"a b"}, {`"a`}, {strings.Repeat("a", 256)},
+		} {
+			f.want(fmt.Sprintf("%q", keys), e.call(payment{keys: keys}), refused(core.ReasonKeyMalformed))
+		}
+		f.want("255", e.pay(strings.Repeat("a", 255)), fresh(1))
+	}},
+	{name: "an optional key that is missing", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(idempotency.Optional()), f.marks(b.pay))
+		f.want("without", e.call(payment{}), fresh(1))
+		f.want("without again", e.call(payment{}), fresh(2))
+		f.want("with", e.pay("k"), fresh(3))
+		f.want("with again", e.pay("k"), replayed(3))
+	}},
+	{name: "in flight", run: func(f *fixture) {
+		var b payments
+		g := adaptertest.NewGate()
+		e := f.serve(f.engine(), held(g, b.pay))
+		first := e.start("k")
+		f.wait("inside", g.Inside)
+		f.want("meanwhile", e.pay("k"), refused(core.ReasonInFlight))
+		f.want("mismatch meanwhile", e.call(payment{keys: []string{"k"}, amount: 2}), refused(core.ReasonKeyReused))
+		close(g.Leave)
+		f.want("first", first(), fresh(1))
+		f.want("afterwards", e.pay("k"), replayed(1))
+	}},
+	{name: "in flight and waited for", run: func(f *fixture) {
+		var b payments
+		g := adaptertest.NewGate()
+		e := f.serve(f.engine(idempotency.WaitReplay(adaptertest.Patience)), held(g, b.pay))
+		first := e.start("k")
+		f.wait("inside", g.Inside)
+		f.srv.ResetStats(f)
+		second := e.start("k")
+		f.eventually("the second has asked", func() bool { return f.srv.Calls(f)["evalsha"] >= 1 })
+		close(g.Leave)
+		f.want("first", first(), fresh(1))
+		f.want("second", second(), replayed(1))
+	}},
+	{name: "twenty at once", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(idempotency.WaitReplay(adaptertest.Patience)), b.pay)
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if a := e.pay("k"); a.Text != "payment 1" || a.Refusal != "" {
+					f.Errorf("%+v", a)
+				}
+			})
+		}
+		wg.Wait()
+		if n := b.effects.Load(); n != 1 {
+			f.Errorf("%d effects", n)
+		}
+	}},
+	{name: "two principals with one key", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.pay)
+		f.want("alice", e.call(payment{keys: []string{"k"}, principal: "alice"}), fresh(1))
+		f.want("bob", e.call(payment{keys: []string{"k"}, principal: "bob"}), fresh(2))
+		f.want("a bc", e.call(payment{keys: []string{"bc"}, principal: "a"}), fresh(3))
+		f.want("ab c", e.call(payment{keys: []string{"c"}, principal: "ab"}), fresh(4))
+		f.want("bob again", e.call(payment{keys: []string{"k"}, principal: "bob"}), replayed(2))
+	}},
+	{name: "nobody's key is refused", run: func(f *fixture) {
+		var b payments
+		nobody := idempotency.Scope(func(context.Context, core.Request) (string, error) { return "", nil })
+		e := f.serve(f.engine(nobody), b.pay)
+		f.want("without a principal", e.pay("k"), refused(core.ReasonNoPrincipal))
+	}},
+	{name: "two keys with one body", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.pay)
+		f.want("k", e.pay("k"), fresh(1))
+		f.want("l", e.pay("l"), fresh(2))
+	}},
+	{name: "another body or target", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.pay)
+		f.want("first", e.pay("k"), fresh(1))
+		f.want("amount", e.call(payment{keys: []string{"k"}, amount: 2}), refused(core.ReasonKeyReused))
+		f.want("account", e.call(payment{keys: []string{"k"}, account: "43"}), refused(core.ReasonKeyReused))
+		f.want("again", e.pay("k"), replayed(1))
+	}},
+	{name: "a key of the other protocol is refused", run: func(f *fixture) {
+		var b payments
+		engine := f.engine()
+		other := idempotency.HTTP
+		if f.protocol() == other {
+			other = idempotency.GRPC
+		}
+		v := engine.Do(f.Context(), foreign{protocol: other}, idempotency.Handler{
+			Run: func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+				return idempotency.Response{}, true
+			},
+		})
+		if v.Refusal != nil || v.Replay != nil {
+			f.Errorf("%+v", v)
+		}
+		f.want("here", f.serve(engine, b.pay).pay("k"), refused(core.ReasonKeyReused))
+	}},
+	{name: "a panic releases the key", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.fails(func(context.Context) (adaptertest.Result, string) { panic("at the disco") }))
+		f.want("first", e.pay("k"), reply{Result: adaptertest.Failed, Text: "at the disco"})
+		f.want("retry", e.pay("k"), fresh(2))
+		f.want("again", e.pay("k"), replayed(2))
+	}},
+	{name: "a failure releases the key", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.fails(says(adaptertest.Failed, "disk")))
+		f.want("first", e.pay("k"), reply{Result: adaptertest.Failed, Text: "disk"})
+		f.want("retry", e.pay("k"), fresh(2))
+	}},
+	{name: "a marked failure is replayed", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.fails(f.marks(says(adaptertest.Failed, "disk"))))
+		f.want("first", e.pay("k"), reply{Result: adaptertest.Failed, Text: "disk"})
+		f.want("retry", e.pay("k"), reply{Result: adaptertest.Failed, Text: "disk", Replayed: true})
+	}},
+	{name: "a marked panic is replayed as a failure", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.fails(f.marks(func(context.Context) (adaptertest.Result, string) { panic("at the disco") })))
+		f.want("first", e.pay("k"), reply{Result: adaptertest.Failed, Text: "at the disco"})
+		if a := e.pay("k"); a.Result != adaptertest.Failed || !a.Replayed || b.effects.Load() != 1 {
+			f.Errorf("retry: %+v, %d effects", a, b.effects.Load())
+		}
+	}},
+	{name: "a strict failure is replayed", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(idempotency.Strict()), b.fails(says(adaptertest.Failed, "disk")))
+		f.want("first", e.pay("k"), reply{Result: adaptertest.Failed, Text: "disk"})
+		f.want("retry", e.pay("k"), reply{Result: adaptertest.Failed, Text: "disk", Replayed: true})
+	}},
+	{name: "what is declined is replayed", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.fails(says(adaptertest.Declined, "poor")))
+		f.want("first", e.pay("k"), reply{Result: adaptertest.Declined, Text: "poor"})
+		f.want("again", e.pay("k"), reply{Result: adaptertest.Declined, Text: "poor", Replayed: true})
+	}},
+	{name: "busy releases the key", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.fails(says(adaptertest.Busy, "later")))
+		f.want("first", e.pay("k"), reply{Result: adaptertest.Busy, Text: "later"})
+		f.want("retry", e.pay("k"), fresh(2))
+	}},
+	{name: "store all stores busy and failures", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(idempotency.StoreAll()), b.fails(says(adaptertest.Busy, "later")))
+		f.want("first", e.pay("k"), reply{Result: adaptertest.Busy, Text: "later"})
+		f.want("again", e.pay("k"), reply{Result: adaptertest.Busy, Text: "later", Replayed: true})
+	}},
+	{name: "the handler's context knows its attempt", run: func(f *fixture) {
+		var b payments
+		var keys []string
+		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
+			keys = append(keys, idempotency.DownstreamKey(ctx))
+			if n := idempotency.Generation(ctx); n != 1 {
+				f.Errorf("generation %d", n)
+			}
+			if _, limited := ctx.Deadline(); limited {
+				f.Error("the client's deadline is the handler's")
+			}
+			if len(keys) == 1 {
+				return adaptertest.Failed, ""
+			}
+			return b.pay(ctx)
+		})
+		e.pay("k")
+		f.want("retry", e.pay("k"), fresh(1))
+		if len(keys) != 2 || keys[0] != keys[1] || len(keys[0]) != 36 {
+			f.Errorf("downstream keys %q", keys)
+		}
+	}},
+	{name: "the client leaves", run: func(f *fixture) {
+		var b payments
+		g := adaptertest.NewGate()
+		engine := f.engine()
+		e := f.serve(engine, func(ctx context.Context) (adaptertest.Result, string) {
+			g.Pass() // a quarter of it
+			if err := ctx.Err(); err != nil {
+				f.Errorf("the handler's context has ended: %v", context.Cause(ctx))
+			}
+			return b.pay(ctx)
+		})
+		waiting := f.serve(engine.With(idempotency.WaitReplay(adaptertest.Patience)), b.pay)
+		ctx, cancel := context.WithCancel(f.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if o := e.send(ctx, payment{keys: []string{"k"}}); o.OK || o.Reason != "" {
+				f.Errorf("answered: %+v", o)
+			}
+		})
+		f.wait("inside", g.Inside)
+		cancel()
+		wg.Wait()
+		f.wait("the server knows", e.Left())
+		f.want("retry meanwhile", e.pay("k"), refused(core.ReasonInFlight))
+		retry := waiting.start("k")
+		close(g.Leave)
+		f.want("retry", retry(), replayed(1))
+	}},
+	{name: "a request over the limit", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.pay)
+		f.want("over", e.call(payment{keys: []string{"k"}, padding: 1 << 20}), refused(core.ReasonBodyTooLarge))
+		f.want("under", e.call(payment{keys: []string{"k"}, padding: 1<<20 - 100}), fresh(1))
+	}},
+	{name: "an answer over the limit", run: func(f *fixture) {
+		var b payments
+		long := strings.Repeat("x", 1<<20+1)
+		e := f.serve(f.engine(), b.fails(says(adaptertest.OK, long)))
+		f.want("first", e.pay("k"), reply{Text: long})
+		f.want("again", e.pay("k"), refused(core.ReasonResponseUnavailable))
+		if n := b.effects.Load(); n != 1 {
+			f.Errorf("%d effects", n)
+		}
+	}},
+	{name: "an answer of just the limit", run: func(f *fixture) {
+		var b payments
+		long := strings.Repeat("x", 1<<10)
+		e := f.serve(f.engine(idempotency.MaxResponse(1<<10+8)), b.fails(says(adaptertest.OK, long)))
+		f.want("first", e.pay("k"), reply{Text: long})
+		f.want("again", e.pay("k"), reply{Text: long, Replayed: true})
+	}},
+	{name: "scripts are flushed between calls", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), f.marks(b.pay))
+		flush := func() {
+			if err := f.rdb.ScriptFlush(f.Context()).Err(); err != nil {
+				f.Error(err)
+			}
+		}
+		flush()
+		f.want("first", e.pay("k"), fresh(1))
+		flush()
+		f.want("again", e.pay("k"), replayed(1))
+	}},
+	{name: "the reply of the claim is lost", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.pay)
+		f.want("warm", e.pay("w"), fresh(1))
+		f.wire.lose("granted")
+		f.want("first", e.pay("k"), fresh(2))
+		f.want("again", e.pay("k"), replayed(2))
+		if n := f.wire.losses(); n != 1 {
+			f.Errorf("%d replies lost", n)
+		}
+	}},
+	{name: "the reply of the commit is lost", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.pay)
+		f.want("warm", e.pay("w"), fresh(1))
+		f.wire.lose("stored")
+		f.want("first", e.pay("k"), fresh(2))
+		f.want("again", e.pay("k"), replayed(2))
+		if n := f.wire.losses(); n != 1 {
+			f.Errorf("%d replies lost", n)
+		}
+	}},
+	{name: "the store dies under the handler", own: true, run: func(f *fixture) {
+		var b payments
+		engine := f.engine()
+		e := f.serve(engine, func(ctx context.Context) (adaptertest.Result, string) {
+			f.srv.Kill()
+			return b.pay(ctx)
+		})
+		f.want("first", e.pay("k"), fresh(1))
+		if n := engine.Pending(); n != 1 {
+			f.Errorf("%d pending", n)
+		}
+		f.srv.Restart(f)
+		f.eventually("the answer is stored", func() bool { return engine.Pending() == 0 })
+		f.want("again", e.pay("k"), replayed(1))
+	}},
+	{name: "the store is down", own: true, run: func(f *fixture) {
+		var b payments
+		// An engine that closes waits for one lease, until claims whose outcome
+		// it does not know can turn up no more.
+		engine := f.engine(idempotency.Lease(time.Second))
+		e := f.serve(engine, b.pay)
+		open := f.serve(engine.With(idempotency.FailOpen()), b.pay)
+		f.want("warm", e.pay("w"), fresh(1))
+		f.srv.Kill()
+		f.want("down", e.pay("k"), refused(core.ReasonNoRecord))
+		f.want("down and open", open.pay("k"), fresh(2))
+		f.want("down and open again", open.pay("k"), fresh(3))
+		f.srv.Restart(f)
+		f.eventually("it is carried out", func() bool { return e.pay("k").Refusal == "" })
+	}},
+	{name: "a damaged record is refused", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(idempotency.FailOpen()), b.pay)
+		f.want("first", e.pay("k"), fresh(1))
+		keys := f.rdb.Keys(f.Context(), "interlock:idem:*").Val()
+		if len(keys) != 1 || f.rdb.Set(f.Context(), keys[0], "x", 0).Err() != nil {
+			f.Fatalf("records %q", keys)
+		}
+		f.want("again", e.pay("k"), refused(core.ReasonNoRecord))
+	}},
+	{name: "under a lock", run: func(f *fixture) {
+		var b payments
+		locker := f.locker()
+		engine := f.engine(idempotency.Under(core.Serialize(locker, "account/{id}", core.Wait(0))))
+		e := f.serve(engine, func(ctx context.Context) (adaptertest.Result, string) {
+			if lease := core.LeaseFromContext(ctx); lease == nil || lease.Key() != "account/42" {
+				f.Error("the handler runs without its lock")
+			}
+			return b.pay(ctx)
+		})
+		lease, err := locker.Lock(f.Context(), "account/42")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.want("locked", e.pay("k"), refused(core.ReasonHeld))
+		if n := f.records(); n != 0 {
+			f.Errorf("%d records", n)
+		}
+		if err := lease.Release(f.Context()); err != nil {
+			f.Error(err)
+		}
+		f.want("free", e.pay("k"), fresh(1))
+		if lease, err = locker.Lock(f.Context(), "account/42"); err != nil {
+			f.Fatal(err)
+		}
+		f.want("a replay takes no lock", e.pay("k"), replayed(1))
+		if err := lease.Release(f.Context()); err != nil {
+			f.Error(err)
+		}
+	}},
+	{name: "a lock that checks answers was lost", run: func(f *fixture) {
+		engine := f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}", core.CheckAnswer())))
+		e := f.serve(engine, func(ctx context.Context) (adaptertest.Result, string) {
+			if n := f.rdb.Del(context.WithoutCancel(ctx), "interlock:{account/42}").Val(); n != 1 {
+				f.Error("the lock is not there")
+			}
+			return adaptertest.OK, "done, so it thinks"
+		})
+		f.want("first", e.pay("k"), refused(core.ReasonLost))
+		f.want("its outcome is not stored", e.pay("k"), refused(core.ReasonInFlight))
+	}},
+	{name: "a panic under a lock", run: func(f *fixture) {
+		var b payments
+		engine := f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}", core.Wait(0))))
+		e := f.serve(engine, b.fails(func(context.Context) (adaptertest.Result, string) { panic("at the disco") }))
+		f.want("first", e.pay("k"), reply{Result: adaptertest.Failed, Text: "at the disco"})
+		f.want("retry", e.pay("k"), fresh(2))
+	}},
+	{name: "the claim is lost under the handler", run: func(f *fixture) {
+		e := f.serve(f.engine(idempotency.Lease(1500*time.Millisecond)), func(ctx context.Context) (adaptertest.Result, string) {
+			f.rdb.FlushDB(context.WithoutCancel(ctx))
+			f.wait("the loss is noticed", ctx.Done())
+			return adaptertest.None, ""
+		})
+		f.want("first", e.pay("k"), refused(core.ReasonLost))
+	}},
+	{name: "another takes over and its answer is replayed", run: func(f *fixture) {
+		var b payments
+		other := f.serve(f.engine(), b.pay)
+		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
+			f.rdb.FlushDB(context.WithoutCancel(ctx))
+			f.want("other", other.pay("k"), fresh(1))
+			return adaptertest.OK, "too late"
+		})
+		f.want("first", e.pay("k"), replayed(1))
+		f.want("again", e.pay("k"), replayed(1))
+	}},
+	{name: "a process dies and another takes over", run: func(f *fixture) {
+		var b payments
+		g := adaptertest.NewGate()
+		dying := f.engine(idempotency.Lease(time.Second))
+		first := f.serve(dying, held(g, says(adaptertest.None, ""))).start("k")
+		f.wait("inside", g.Inside)
+		die(dying)
+		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
+			if n := idempotency.Generation(ctx); n != 2 {
+				f.Errorf("generation %d", n)
+			}
+			return b.pay(ctx)
+		})
+		f.eventually("it is carried out", func() bool { return e.pay("k") == replayed(1) })
+		close(g.Leave)
+		f.want("first", first(), refused(core.ReasonLost))
+	}},
+	{name: "a process dies after the effect", run: func(f *fixture) {
+		var b payments
+		g := adaptertest.NewGate()
+		dying := f.engine(idempotency.Lease(time.Second))
+		first := f.serve(dying, f.marks(held(g, says(adaptertest.None, "")))).start("k")
+		f.wait("inside", g.Inside)
+		die(dying)
+		e := f.serve(f.engine(), b.pay)
+		f.eventually("the outcome is unknown", func() bool { return e.pay("k") == refused(core.ReasonOutcomeUnknown) })
+		f.want("mismatch", e.call(payment{keys: []string{"k"}, amount: 2}), refused(core.ReasonKeyReused))
+		close(g.Leave)
+		f.want("first", first(), refused(core.ReasonLost))
+		if n := b.effects.Load(); n != 0 {
+			f.Errorf("%d effects", n)
+		}
+	}},
+	{name: "an expired key", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(idempotency.Lease(time.Second), idempotency.Retention(time.Second),
+			idempotency.Tombstone(time.Hour)), b.pay)
+		f.want("first", e.pay("k"), fresh(1))
+		f.eventually("it has expired", func() bool { return e.pay("k") == refused(core.ReasonKeyExpired) })
+	}},
+	{name: "a closing engine refuses", run: func(f *fixture) {
+		var b payments
+		engine := f.engine()
+		e := f.serve(engine, b.pay)
+		if err := engine.Close(f.Context()); err != nil {
+			f.Error(err)
+		}
+		f.want("closing", e.pay("k"), refused(core.ReasonClosing))
+	}},
+	{name: "round trips", run: func(f *fixture) {
+		var b payments
+		engine := f.engine()
+		e := f.serve(engine, b.pay)
+		marking := f.serve(engine, f.marks(b.pay))
+		g := adaptertest.NewGate()
+		slow := f.serve(engine, held(g, b.pay))
+		marking.pay("warm")
+		count := func(what string, n int64, run func()) {
+			f.Helper()
+			f.srv.ResetStats(f)
+			run()
+			if calls := f.srv.Calls(f); calls["evalsha"] != n || calls["eval"] != 0 {
+				f.Errorf("%s: %d round trips, %d with a source; want %d", what, calls["evalsha"], calls["eval"], n)
+			}
+		}
+		count("fresh", 2, func() { e.pay("k") })
+		count("marked", 3, func() { marking.pay("m") })
+		count("replay", 1, func() { e.pay("k") })
+		first := slow.start("s")
+		f.wait("inside", g.Inside)
+		count("conflict", 1, func() { f.want("conflict", slow.pay("s"), refused(core.ReasonInFlight)) })
+		close(g.Leave)
+		first()
+	}},
+	{name: "round trips under a lock", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}"))), b.pay)
+		e.pay("warm")
+		f.srv.ResetStats(f)
+		reads := func() int64 { return f.srv.Stat(f, "total_reads_processed") }
+		base := reads()
+		overhead := reads() - base
+		base = reads()
+		e.pay("k")
+		if n := reads() - base - overhead; n != 3 {
+			f.Errorf("%d round trips; want 3 (claim, lock, commit with release)", n)
+		}
+		if n := f.srv.Calls(f)["evalsha"]; n != 4 {
+			f.Errorf("%d scripts; want 4", n)
+		}
+	}},
+	{name: "keys are not stored as they are", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.pay)
+		e.call(payment{keys: []string{"secret-key"}, principal: "secret-principal"})
+		keys := f.rdb.Keys(f.Context(), "*").Val()
+		if len(keys) == 0 || slices.ContainsFunc(keys, func(k string) bool { return strings.Contains(k, "secret") }) {
+			f.Errorf("the store has %q", keys)
+		}
+	}},
+}
+
+// heldLock holds the lock of account 42 until free is called.
+func (f *fixture) heldLock(locker *core.Locker) (free func()) {
+	f.Helper()
+	lease, err := locker.Lock(f.Context(), "account/42")
+	if err != nil {
+		f.Fatal(err)
+	}
+	return func() {
+		f.Helper()
+		if err := lease.Release(f.Context()); err != nil {
+			f.Error(err)
+		}
+	}
+}
+
+// loses is a handler whose lock of account 42 is lost.
+func (f *fixture) loses(b *payments) handler {
+	return func(ctx context.Context) (adaptertest.Result, string) {
+		b.effects.Add(1)
+		f.rdb.Del(context.WithoutCancel(ctx), "interlock:{account/42}")
+		f.wait("the loss is noticed", ctx.Done())
+		return adaptertest.None, ""
+	}
+}
+
+// stackedCases are the cases of middleware that is there more than once.
+var stackedCases = []row{
+	{name: "the refusal of a lock as a middleware of its own is not stored", run: func(f *fixture) {
+		for name, opts := range map[string][]idempotency.Option{
+			"default": nil, "strict": {idempotency.Strict()}, "store-all": {idempotency.StoreAll()},
+		} {
+			var b payments
+			locker := f.locker()
+			e := f.serve(f.engine(opts...), b.pay, locks(core.Serialize(locker, "account/{id}", core.Wait(0)))...)
+			free := f.heldLock(locker)
+			f.want("locked, "+name, e.pay(name), refused(core.ReasonHeld))
+			if n := f.records(); n != 0 {
+				f.Errorf("%s: %d records", name, n)
+			}
+			free()
+			f.want("free, "+name, e.pay(name), fresh(1))
+			f.want("again, "+name, e.pay(name), replayed(1))
+			f.rdb.FlushDB(f.Context())
+		}
+	}},
+	{name: "a bad key of a lock as a middleware of its own is not stored", run: func(f *fixture) {
+		var b payments
+		bad := true
+		rule := core.Serialize(f.locker(), "", core.KeyFunc(func(context.Context, core.Request) ([]string, error) {
+			if bad {
+				return nil, core.ErrKey
+			}
+			return []string{"account/42"}, nil
+		}))
+		e := f.serve(f.engine(), b.pay, locks(rule)...)
+		f.want("bad", e.pay("k"), refused(core.ReasonBadKey))
+		bad = false
+		f.want("good", e.pay("k"), fresh(1))
+	}},
+	{name: "a lock as a middleware of its own that is lost leaves the outcome unknown", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), f.loses(&b), locks(core.Serialize(f.locker(), "account/{id}", core.Watchdog(1500*time.Millisecond)))...)
+		f.want("first", e.pay("k"), refused(core.ReasonLost))
+		f.want("at once again", e.pay("k"), refused(core.ReasonInFlight))
+		if n := b.effects.Load(); n != 1 {
+			f.Errorf("the handler ran %d times", n)
+		}
+	}},
+	{name: "a lock around the endpoint that is lost leaves the outcome unknown", run: func(f *fixture) {
+		var b payments
+		locker := f.locker()
+		var lease *core.Lease
+		e := f.serveUnder(func(ctx context.Context) context.Context {
+			if lease != nil {
+				return ctx
+			}
+			var err error
+			if lease, err = locker.Lock(ctx, "account/42", core.Watchdog(1500*time.Millisecond)); err != nil {
+				f.Error(err)
+			}
+			return lease.Context()
+		}, f.engine(), f.loses(&b))
+		f.want("first", e.pay("k"), refused(core.ReasonLost))
+		f.want("at once again", e.pay("k"), refused(core.ReasonInFlight))
+		_ = lease.Release(f.Context())
+		if n := b.effects.Load(); n != 1 {
+			f.Errorf("the handler ran %d times", n)
+		}
+	}},
+	{name: "an answer after a lock was refused inside the handler is stored", run: func(f *fixture) {
+		var b payments
+		locker := f.locker()
+		inner := core.Serialize(locker, "", core.Wait(0), core.KeyFunc(func(context.Context, core.Request) ([]string, error) {
+			return []string{"account/42"}, nil
+		}))
+		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
+			refusal := inner.Do(ctx, foreign{protocol: f.protocol()}, func(context.Context) bool { return true })
+			if refusal == nil || refusal.Reason != core.ReasonHeld {
+				f.Errorf("refused: %+v", refusal)
+			}
+			return b.pay(ctx)
+		})
+		free := f.heldLock(locker)
+		f.want("first", e.pay("k"), fresh(1))
+		free()
+		f.want("again", e.pay("k"), replayed(1))
+	}},
+	{name: "the middleware is there twice", run: func(f *fixture) {
+		var b payments
+		locker := f.locker()
+		engine := f.engine()
+		again := engine.With(idempotency.Under(core.Serialize(locker, "account/{id}", core.Wait(0))))
+		e := f.serve(engine, f.marks(func(ctx context.Context) (adaptertest.Result, string) {
+			if core.LeaseFromContext(ctx) == nil {
+				f.Error("the inner one's lock is not taken")
+			}
+			return b.pay(ctx)
+		}), adaptertest.Layer{Idempotent: again})
+		free := f.heldLock(locker)
+		f.want("locked", e.pay("k"), refused(core.ReasonHeld))
+		free()
+		f.want("first", e.pay("k"), fresh(1))
+		f.want("again", e.pay("k"), replayed(1))
+		f.want("another request", e.call(payment{keys: []string{"k"}, amount: 2}), refused(core.ReasonKeyReused))
+		if n := f.records(); n != 1 {
+			f.Errorf("%d records", n)
+		}
+	}},
+	{name: "two services in one process keep a record each", run: func(f *fixture) {
+		var b payments
+		own := f.store
+		f.store = adaptertest.Store(f, f.rdb, redisstore.Prefix("bank"))
+		inner := f.engine()
+		f.store = own
+		failures := 0
+		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
+			if failures++; failures == 1 {
+				return adaptertest.Failed, "out of order"
+			}
+			return b.pay(ctx)
+		}, adaptertest.Layer{Idempotent: inner})
+		f.want("failed", e.pay("k"), reply{Result: adaptertest.Failed, Text: "out of order"})
+		f.want("first", e.pay("k"), fresh(1))
+		f.want("again", e.pay("k"), replayed(1))
+		if n := len(f.rdb.Keys(f.Context(), "bank:idem:*").Val()); n != 1 || f.records() != 1 {
+			f.Errorf("%d records inside, %d outside", n, f.records())
+		}
+	}},
+	{name: "a function of a rule that panics before the handler leaves no claim", run: func(f *fixture) {
+		for name, opts := range map[string][]idempotency.Option{"default": nil, "strict": {idempotency.Strict()}} {
+			for _, under := range []bool{true, false} {
+				var b payments
+				broken := true
+				rule := core.Serialize(f.locker(), "account/{id}", core.PerPrincipal(
+					func(context.Context, core.Request) (string, error) {
+						if broken {
+							panic(errors.New("no principal today"))
+						}
+						return "alice", nil
+					}, 10, 10))
+				engine, behind := f.engine(append(opts, idempotency.Under(rule))...), locks()
+				if !under {
+					engine, behind = f.engine(opts...), locks(rule)
+				}
+				e := f.serve(engine, b.pay, behind...)
+				key := fmt.Sprint(name, under)
+				f.want("panic, "+key, e.pay(key), reply{Result: adaptertest.Failed, Text: "no principal today"})
+				broken = false
+				f.want("then, "+key, e.pay(key), fresh(1))
+			}
+		}
+	}},
+}
+
+// channels are those that have subscribers.
+func (f *fixture) channels() []string {
+	f.Helper()
+	names, err := f.rdb.PubSubChannels(f.Context(), "*").Result()
+	if err != nil {
+		f.Error(err)
+	}
+	return names
+}
+
+// waiter starts a duplicate of a request in flight, and returns once it waits: it
+// has been told that the request is in flight, and has subscribed to its end.
+func (e *endpoint) waiter(key string) (answer func() reply) {
+	e.f.Helper()
+	before := e.f.channels()
+	answer = e.start(key)
+	e.f.eventually("the duplicate waits", func() bool {
+		return slices.ContainsFunc(e.f.channels(), func(name string) bool { return !slices.Contains(before, name) })
+	})
+	return answer
+}
+
+// waitingCases are the cases of duplicates that wait for the answer (WaitReplay).
+var waitingCases = []row{
+	{name: "a duplicate that waits is told of the request in flight at its own deadline", run: func(f *fixture) {
+		for name, opts := range map[string][]idempotency.Option{"default": nil, "fails-open": {idempotency.FailOpen()}} {
+			var b payments
+			g, over := adaptertest.NewGate(), make(chan struct{})
+			engine := f.engine(append(opts, idempotency.WaitReplay(adaptertest.Patience))...)
+			first := f.serve(engine, held(g, b.pay)).start(name)
+			f.wait("inside", g.Inside)
+			limited := f.serveUnder(func(ctx context.Context) context.Context { return deadlineContext{ctx, over} }, engine, b.pay)
+			second := limited.waiter(name)
+			close(over)
+			f.want("second, "+name, second(), refused(core.ReasonInFlight))
+			close(g.Leave)
+			f.want("first, "+name, first(), fresh(1))
+		}
+	}},
+	{name: "duplicates that wait are bounded", run: func(f *fixture) {
+		var b payments
+		g := adaptertest.NewGate()
+		e := f.serve(f.engine(idempotency.WaitReplay(adaptertest.Patience), idempotency.MaxWaiters(1)), held(g, b.pay))
+		first := e.start("k")
+		f.wait("inside", g.Inside)
+		second := e.waiter("k")
+		for range 3 {
+			f.want("one more", e.pay("k"), refused(core.ReasonInFlight))
+		}
+		close(g.Leave)
+		f.want("first", first(), fresh(1))
+		f.want("second", second(), replayed(1))
+	}},
+	{name: "the store hangs while a duplicate waits", own: true, run: func(f *fixture) {
+		var b payments
+		g := adaptertest.NewGate()
+		// The duplicate asks again at the end of the lease that it was told of.
+		engine := f.engine(idempotency.WaitReplay(adaptertest.Patience), idempotency.Lease(2*time.Second), idempotency.FailOpen())
+		e := f.serve(engine, held(g, b.pay))
+		first := e.start("k")
+		f.wait("inside", g.Inside)
+		second := e.waiter("k")
+		f.srv.Kill()
+		f.want("second", second(), refused(core.ReasonInFlight))
+		f.srv.Restart(f)
+		close(g.Leave)
+		first()
+		if n := b.effects.Load(); n != 1 {
+			f.Errorf("%d effects", n)
+		}
+	}},
+}
+
+// xor is a Seal that hides the text, and nothing else.
+func xor(b []byte) ([]byte, error) {
+	out := make([]byte, len(b))
+	for i := range b {
+		out[i] = b[i] ^ 0x55
+	}
+	return out, nil
+}
+
+// stored is all that the store has of records.
+func (f *fixture) stored() string {
+	f.Helper()
+	var all strings.Builder
+	for _, key := range f.rdb.Keys(f.Context(), "interlock:idem:*").Val() {
+		fields, err := f.rdb.HGetAll(f.Context(), key).Result()
+		if err != nil {
+			f.Error(err)
+		}
+		for _, value := range fields {
+			all.WriteString(value)
+		}
+	}
+	return all.String()
+}
+
+// sealingCases are the cases of answers that are not stored as they are, or not sent.
+var sealingCases = []row{
+	{name: "a sealed answer is replayed", run: func(f *fixture) {
+		var b payments
+		plain := f.engine()
+		sealed := f.serve(plain.With(idempotency.Seal(xor, xor)), b.pay)
+		f.want("first", sealed.pay("k"), fresh(1))
+		f.want("again", sealed.pay("k"), replayed(1))
+		if strings.Contains(f.stored(), "payment 1") {
+			f.Error("a sealed answer is stored in plain text")
+		}
+		e := f.serve(plain, b.pay)
+		f.want("without Seal", e.pay("k"), refused(core.ReasonNoRecord))
+		f.want("in plain text", e.pay("l"), fresh(2))
+		f.want("stored before Seal", sealed.pay("l"), replayed(2))
+		if !strings.Contains(f.stored(), "payment 2") {
+			f.Error("the test does not see what is stored")
+		}
+	}},
+	{name: "an answer that cannot be sealed is sent and not stored", run: func(f *fixture) {
+		adaptertest.LogTo(f)
+		for name, seal := range map[string]func([]byte) ([]byte, error){
+			"error": func([]byte) ([]byte, error) { return nil, errors.New("no key") },
+			"panic": func([]byte) ([]byte, error) { panic("no key") },
+		} {
+			var b payments
+			e := f.serve(f.engine(idempotency.Seal(seal, xor)), b.pay)
+			f.want(name+": first", e.pay(name), fresh(1))
+			f.want(name+": again", e.pay(name), refused(core.ReasonResponseUnavailable))
+		}
+	}},
+	{name: "an answer that cannot be opened", run: func(f *fixture) {
+		adaptertest.LogTo(f)
+		var b payments
+		e := f.serve(f.engine(idempotency.Seal(xor, func([]byte) ([]byte, error) { return nil, errors.New("no key") })), b.pay)
+		f.want("first", e.pay("k"), fresh(1))
+		f.want("again", e.pay("k"), refused(core.ReasonNoRecord))
+	}},
+	{name: "an answer over the limit whose lock was lost is not sent", run: func(f *fixture) {
+		rule := core.Serialize(f.locker(), "account/{id}", core.CheckAnswer())
+		e := f.serve(f.engine(idempotency.Under(rule), idempotency.MaxResponse(100)),
+			func(ctx context.Context) (adaptertest.Result, string) {
+				if n := f.rdb.Del(context.WithoutCancel(ctx), "interlock:{account/42}").Val(); n != 1 {
+					f.Error("the lock is not there")
+				}
+				return adaptertest.OK, strings.Repeat("done, so it thinks; ", 1000)
+			})
+		f.want("first", e.pay("k"), refused(core.ReasonLost))
+		f.want("its outcome is not stored", e.pay("k"), refused(core.ReasonInFlight))
+	}},
+}
+
+// panicCases are the cases of functions of the application that panic.
+var panicCases = []row{
+	{name: "a function that panics before the handler leaves no claim", run: func(f *fixture) {
+		var fail bool
+		scope := func(context.Context, core.Request) (string, error) {
+			if fail {
+				panic(errors.New("out of order"))
+			}
+			return "alice", nil
+		}
+		keys := func(ctx context.Context, r core.Request) ([]string, error) {
+			name, err := scope(ctx, r)
+			return []string{name}, err
+		}
+		parts := func(ctx context.Context, r core.Request, _ *idempotency.Parts) error {
+			_, err := scope(ctx, r)
+			return err
+		}
+		locker := f.locker()
+		for name, o := range map[string]idempotency.Option{
+			"Scope":        idempotency.Scope(scope),
+			"Fingerprint":  idempotency.Fingerprint(parts),
+			"KeyFunc":      idempotency.Under(core.Serialize(locker, "", core.KeyFunc(keys))),
+			"ContextFunc":  idempotency.Under(core.Serialize(locker, "account/{ctx.user}", core.ContextFunc("user", scope))),
+			"PerPrincipal": idempotency.Under(core.Serialize(locker, "account/{id}", core.PerPrincipal(scope, 10, 10))),
+		} {
+			for mode, engine := range map[string]*idempotency.Engine{"": f.engine(o), ", strict": f.engine(o, idempotency.Strict())} {
+				var b payments
+				key := `"` + name + mode + `"`
+				e := f.serve(engine, b.pay)
+				fail = true
+				f.want(key+": panic", e.pay(key), reply{Result: adaptertest.Failed, Text: "out of order"})
+				fail = false
+				f.want(key+": then", e.pay(key), fresh(1))
+				f.want(key+": again", e.pay(key), replayed(1))
+			}
+		}
+	}},
+}
