@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/lock"
 )
 
 // Lease is a hold on one lock ([Locker.Lock]) or on several ([Locker.LockAll]). It
@@ -29,14 +30,15 @@ import (
 // empty text, [Lease.Keys] no keys, [Lease.Deadline] the zero time and
 // [Lease.Context] returns [context.Background].
 type Lease struct {
+	config *config // with which it was taken
 	parent context.Context
 	obs    *Observation
 
-	// The locks. A hold whose lease is this one was taken by it; others were
+	// The locks. One whose Holder is this lease was taken by it; others were
 	// re-entered.
-	one     [1]*hold
-	several *[]*hold // of LockAll, sorted by key
-	own     hold     // the only hold of most leases, saves an allocation
+	one     [1]*lock.Waiter
+	several *[]*lock.Waiter // of LockAll, sorted by key
+	own     lock.Waiter     // the only lock of most leases, saves an allocation
 
 	released sync.Once
 	gone     atomic.Bool
@@ -58,8 +60,8 @@ type standard struct {
 	cancel context.CancelCauseFunc
 }
 
-// holds are the locks of the lease.
-func (l *Lease) holds() []*hold {
+// locks are the locks of the lease.
+func (l *Lease) locks() []*lock.Waiter {
 	if l == nil {
 		return nil
 	}
@@ -68,8 +70,6 @@ func (l *Lease) holds() []*hold {
 	}
 	return l.one[:]
 }
-
-func (l *Lease) locker() *Locker { return l.holds()[0].locker }
 
 // outer is the lease under which this one was taken, or nil.
 func (l *Lease) outer() *Lease { return LeaseFromContext(l.parent) }
@@ -80,16 +80,16 @@ func (l *Lease) Key() string {
 	if l == nil {
 		return ""
 	}
-	return l.holds()[0].Key()
+	return l.locks()[0].Key()
 }
 
 // Keys returns the keys of all locks of the lease, sorted. The caller may change
 // the slice.
 func (l *Lease) Keys() []string {
-	holds := l.holds()
-	keys := make([]string, len(holds))
-	for i, h := range holds {
-		keys[i] = h.Key()
+	all := l.locks()
+	keys := make([]string, len(all))
+	for i, w := range all {
+		keys[i] = w.Key()
 	}
 	return keys
 }
@@ -103,15 +103,15 @@ func (l *Lease) Token() int64 {
 	if l == nil {
 		return 0
 	}
-	return l.holds()[0].Token()
+	return l.locks()[0].Token()
 }
 
 // TokenFor returns the fencing token of one key of the lease, and true. If the
 // lease does not hold the key, it returns 0 and false.
 func (l *Lease) TokenFor(key string) (int64, bool) {
-	for _, h := range l.holds() {
-		if h.Key() == key {
-			return h.Token(), true
+	for _, w := range l.locks() {
+		if w.Key() == key {
+			return w.Token(), true
 		}
 	}
 	return 0, false
@@ -127,10 +127,10 @@ func (l *Lease) Deadline() time.Time {
 		return time.Time{}
 	}
 	first := clock.Never
-	for _, h := range l.holds() {
-		first = min(first, h.locker.locks.Deadline(&h.Waiter))
+	for _, w := range l.locks() {
+		first = min(first, l.config.locker.locks.Deadline(w))
 	}
-	return l.locker().locks.Clock.Time(first)
+	return l.config.locker.locks.Clock.Time(first)
 }
 
 // Err returns nil while the lease is valid. It returns an error that matches
@@ -145,10 +145,10 @@ func (l *Lease) Err() error {
 	if l == nil {
 		return ErrNoLease
 	}
-	locks := l.locker().locks
+	locks := l.config.locker.locks
 	now, ahead := locks.Clock.Read()
-	for _, h := range l.holds() {
-		if err := locks.Check(&h.Waiter, now, ahead); err != nil {
+	for _, w := range l.locks() {
+		if err := locks.Check(w, now, ahead); err != nil {
 			return err
 		}
 	}
@@ -170,8 +170,8 @@ func (l *Lease) Check(ctx context.Context) error {
 	if l == nil {
 		return ErrNoLease
 	}
-	for _, h := range l.holds() {
-		if err := l.locker().locks.Confirm(ctx, &h.Waiter); err != nil {
+	for _, w := range l.locks() {
+		if err := l.config.locker.locks.Confirm(ctx, w); err != nil {
 			return err
 		}
 	}
@@ -210,29 +210,29 @@ func (l *Lease) release(ctx context.Context) {
 		_, _, l.result = l.leave(ctx)
 		return
 	}
-	clock := &l.locker().locks.Clock
+	clock := &l.config.locker.locks.Clock
 	begin := clock.Now()
 	handed, lost, err := l.leave(ctx)
 	l.result = err
 	l.obs.Released(Released{
-		Err: err, Held: begin.Sub(l.holds()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
+		Err: err, Held: begin.Sub(l.locks()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
 	})
 }
 
 // leave gives up one hold of each lock of the lease.
 func (l *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) {
-	holds := l.holds()
-	if len(holds) == 0 {
+	all := l.locks()
+	if len(all) == 0 {
 		return false, nil, nil // LockAll got none
 	}
-	if len(holds) == 1 { // no slices, no Join
-		return holds[0].release(ctx)
+	if len(all) == 1 { // no slices, no Join
+		return l.releaseOne(ctx, all[0])
 	}
-	errs := make([]error, len(holds))
-	losses := make([]*Loss, len(holds))
+	errs := make([]error, len(all))
+	losses := make([]*Loss, len(all))
 	var wg sync.WaitGroup
-	for i, h := range holds {
-		wg.Go(func() { _, losses[i], errs[i] = h.release(ctx) })
+	for i, w := range all {
+		wg.Go(func() { _, losses[i], errs[i] = l.releaseOne(ctx, w) })
 	}
 	wg.Wait()
 	return false, cmp.Or(losses...), errors.Join(errs...)

@@ -161,8 +161,8 @@ func (l *Locker) holdsAll(ctx context.Context, keys []string) bool {
 
 func (l *Locker) holds(ctx context.Context, key string) bool {
 	for lease := LeaseFromContext(ctx); lease != nil; lease = lease.outer() {
-		for _, h := range lease.holds() {
-			if h.locker == l && h.Key() == key && l.locks.Live(&h.Waiter) {
+		for _, w := range lease.locks() {
+			if lease.config.locker == l && w.Key() == key && l.locks.Live(w) {
 				return true
 			}
 		}

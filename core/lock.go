@@ -15,7 +15,7 @@ func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, er
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	lease := &Lease{parent: ctx}
+	lease := &Lease{config: c, parent: ctx}
 	var start, deadline clock.Instant // where they are not needed, the clock is not read
 	if c.terms.Wait > 0 || l.base.observer != nil {
 		start = l.locks.Clock.Now()
@@ -24,8 +24,8 @@ func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, er
 	if l.base.observer != nil {
 		ctx = lease.observe(ctx, l, c, []string{key})
 	}
-	h, err := l.take(ctx, lease, &lease.own, key, c, start, deadline)
-	lease.one[0] = h
+	w, err := l.take(ctx, lease, &lease.own, key, c, start, deadline)
+	lease.one[0] = w
 	if lease.obs != nil {
 		lease.observedOne(l, err, start)
 	}
@@ -72,8 +72,8 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 	keys = slices.Compact(keys)
 
 	start := l.locks.Clock.Now()
-	taken := make([]*hold, 0, len(keys))
-	lease := &Lease{parent: ctx, several: &taken, taking: true}
+	taken := make([]*lock.Waiter, 0, len(keys))
+	lease := &Lease{config: c, parent: ctx, several: &taken, taking: true}
 	if l.base.observer != nil {
 		ctx = lease.observe(ctx, l, c, keys)
 	}
@@ -85,7 +85,7 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 		copied.terms.Fixed = false
 		renewed = &copied
 	}
-	own := make([]hold, len(keys))
+	own := make([]lock.Waiter, len(keys))
 	var err error
 	held, granted := 0, false
 	defer func() {
@@ -100,9 +100,9 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 		lease.giveUp()
 	}()
 	for i, key := range keys {
-		var h *hold
-		h, err = l.take(ctx, lease, &own[i], key, renewed, start, c.deadline(start))
-		taken = append(taken, h) // also where it failed, for the report
+		var w *lock.Waiter
+		w, err = l.take(ctx, lease, &own[i], key, renewed, start, c.deadline(start))
+		taken = append(taken, w) // also where it failed, for the report
 		if err != nil {
 			break
 		}
@@ -148,16 +148,15 @@ func (c *config) deadline(start clock.Instant) clock.Instant {
 }
 
 // take takes one lock for a lease: a further hold, if a lease on its way up the
-// context has the key, else through the queue. It returns the hold, which is
+// context has the key, else through the queue. It returns the lock, which is
 // that of the other lease if it was re-entered. A start of zero is now.
 func (l *Locker) take(
-	ctx context.Context, lease *Lease, h *hold, key string, c *config, start, deadline clock.Instant,
-) (*hold, error) {
-	h.locker, h.config, h.lease = l, c, lease
-	h.Terms, h.Holder = &c.terms, h
+	ctx context.Context, lease *Lease, w *lock.Waiter, key string, c *config, start, deadline clock.Instant,
+) (*lock.Waiter, error) {
+	w.Terms, w.Holder = &c.terms, (*holder)(lease)
 	nested := false
 	if outer := lease.outer(); outer != nil {
-		var held *hold
+		var held *lock.Waiter
 		var err error
 		if held, nested, err = l.reenter(lease, outer, key); held != nil {
 			return held, err
@@ -179,37 +178,37 @@ func (l *Locker) take(
 	if !lease.taking {
 		lease.left = 1 // no other goroutine has the lease yet
 	}
-	if err := l.locks.Acquire(ctx, &h.Waiter, key, now, deadline); err != nil {
+	if err := l.locks.Acquire(ctx, w, key, now, deadline); err != nil {
 		if nested && errors.Is(err, ErrHeld) {
 			err = fmt.Errorf("%w (other locks are held: release them and start again)", err)
 		}
-		return h, err
+		return w, err
 	}
 	if lease.taking {
 		lease.ctxMu.Lock()
 		lease.left++
 		lease.ctxMu.Unlock()
 	}
-	return h, nil
+	return w, nil
 }
 
 // reenter looks for a key among the locks of the leases that a lease is taken
-// under, from outer on. It returns the hold that has it, with one entry more, or an
+// under, from outer on. It returns the lock, with a hold more, or an
 // error, and otherwise whether another lock is held.
-func (l *Locker) reenter(lease, outer *Lease, key string) (has *hold, nested bool, err error) {
+func (l *Locker) reenter(lease, outer *Lease, key string) (has *lock.Waiter, nested bool, err error) {
 	for ; outer != nil; outer = outer.outer() {
-		holds := outer.holds()
-		if len(holds) == 0 || holds[0].locker != l {
+		all := outer.locks()
+		if len(all) == 0 || outer.config.locker != l {
 			continue
 		}
-		for _, held := range holds {
+		for _, held := range all {
 			if held.Key() == key {
-				if ok, err := l.locks.Reenter(&held.Waiter); ok || err != nil {
+				if ok, err := l.locks.Reenter(held); ok || err != nil {
 					return held, nested, err
 				}
 				continue // released: an ordinary lock
 			}
-			if !l.locks.Live(&held.Waiter) {
+			if !l.locks.Live(held) {
 				continue
 			}
 			nested = true
@@ -225,9 +224,9 @@ func (l *Locker) reenter(lease, outer *Lease, key string) (has *hold, nested boo
 // from now. Locks that were re-entered are left as they are.
 func (l *Lease) fix(ctx context.Context, locker *Locker, c *config) error {
 	var own []*lock.Waiter
-	for _, h := range l.holds() {
-		if h.lease == l {
-			own = append(own, &h.Waiter)
+	for _, w := range l.locks() {
+		if l.took(w) {
+			own = append(own, w)
 		}
 	}
 	errs := locker.locks.Fix(ctx, own, c.ttl)
@@ -258,10 +257,10 @@ func (l *Lease) observed(locker *Locker, err error, start clock.Instant) {
 		return
 	}
 	a := Acquired{Err: err, Waited: locker.locks.Clock.Now().Sub(start), Reentered: true}
-	for _, h := range l.holds() {
-		if h.lease == l { // what another lease spent on a lock is not spent again
-			a.Attempts += h.Attempts()
-			a.Contended = a.Contended || h.Contended()
+	for _, w := range l.locks() {
+		if l.took(w) { // what another lease spent on a lock is not spent again
+			a.Attempts += w.Attempts()
+			a.Contended = a.Contended || w.Contended()
 			a.Reentered = false
 		}
 	}

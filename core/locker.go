@@ -40,7 +40,9 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Locker{base: base, locks: lock.NewTable(store, base.turnTime, base.turnCount)}, nil
+	l := &Locker{base: base, locks: lock.NewTable(store, base.turnTime, base.turnCount)}
+	l.base.locker = l
+	return l, nil
 }
 
 // Lock takes the lock of a key. While the lock is held elsewhere, Lock waits: by
@@ -149,7 +151,7 @@ func (l *Locker) Held() []Holding {
 	var all []Holding
 	for _, s := range l.locks.States() {
 		h := Holding{Key: s.Key, Waiters: s.Waiters}
-		if by, ok := s.Holder.(*hold); ok {
+		if by, ok := s.Holder.(*holder); ok {
 			h.Held, h.Since, h.Token, h.Holds, h.Rule = true, s.Since, s.Token, s.Holds, by.config.name
 		}
 		all = append(all, h)

@@ -21,6 +21,7 @@ type config struct {
 	scope scope
 	err   error // the first bad option; reported where they are applied
 
+	locker   *Locker
 	terms    lock.Terms
 	watchdog time.Duration // renewed lease; 0 when ttl is set
 	ttl      time.Duration // fixed lease

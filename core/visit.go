@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+
+	"github.com/interlock-go/interlock/core/internal/lock"
 )
 
 // visit is a request under a guard, as the context that its leases derive from:
@@ -108,14 +110,14 @@ func Check(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("interlock: checking the lease: %w", context.Cause(ctx))
 	}
-	var asked []*hold
+	var asked []*lock.Waiter
 	for ; lease != nil; lease = lease.outer() {
-		for _, h := range lease.holds() {
-			if slices.Contains(asked, h) {
+		for _, w := range lease.locks() {
+			if slices.Contains(asked, w) {
 				continue // re-entered
 			}
-			asked = append(asked, h)
-			if err := h.locker.locks.Confirm(ctx, &h.Waiter); err != nil {
+			asked = append(asked, w)
+			if err := lease.config.locker.locks.Confirm(ctx, w); err != nil {
 				return err
 			}
 		}

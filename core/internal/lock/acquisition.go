@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
@@ -33,10 +34,11 @@ const (
 type acquisition struct {
 	// The try on its way. It belongs to the queue and not to the waiter that sent
 	// it: if that one leaves, the next takes the grant.
-	lease  time.Duration
-	fixed  bool
-	listed bool // it asked to be listed
-	sent   clock.Instant
+	request driver.AcquireRequest // unchanged while it is on its way
+	lease   time.Duration
+	fixed   bool
+	listed  bool // it asked to be listed
+	sent    clock.Instant
 
 	seq  uint64        // of the owner; zero: the next try takes a fresh one
 	next clock.Instant // when the first waiter may try

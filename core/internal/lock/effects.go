@@ -14,7 +14,7 @@ type effects struct {
 
 	handed  *Waiter     // holds the lock
 	wakeup  chan wakeup // of handed
-	loss    loss
+	loss    *loss
 	orphan  *orphan    // for the reaper
 	release *ownership // to be released in the background
 	unwatch func()
@@ -24,7 +24,7 @@ type effects struct {
 
 // loss is a lease that cannot be trusted any more.
 type loss struct {
-	holder Holder // nil: none
+	holder *Waiter
 	reason Reason // zero: told before
 	cause  error
 	err    error // of the last renewal

@@ -95,11 +95,10 @@ func (l *lock) waiters() int {
 
 // step is what a waiter has to do.
 type step struct {
-	action  action
-	err     error                 // of finish and leave
-	until   clock.Instant         // of sleep; zero: no bound
-	since   clock.Instant         // of watch
-	request driver.AcquireRequest // of ask
+	action action
+	err    error         // of finish and leave
+	until  clock.Instant // of sleep; zero: no bound
+	since  clock.Instant // of watch
 }
 
 type action int8
@@ -108,7 +107,7 @@ const (
 	sleep  action = iota // until it is woken
 	finish               // it has the lock, or err says why it failed
 	leave                // give up, with err
-	ask                  // send the request
+	ask                  // send the acquisition's request
 	watch                // hear of releases from now on
 )
 
@@ -129,7 +128,8 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 		w.waited = true // for observers: the lock was not free
 		return step{action: leave, err: fmt.Errorf("%w: %q", ErrHeld, l.key)}
 	case acq == nil || now >= acq.next:
-		return step{action: ask, request: l.try(w, now, deadline)}
+		l.try(w, now, deadline)
+		return step{action: ask}
 	case acq.contended && acq.unwatch == nil:
 		// What happened since the try was sent is the store's to report, so nothing
 		// is missed between.
@@ -157,7 +157,7 @@ func (l *lock) timedOut(w *Waiter) error {
 }
 
 // try begins a try of the first waiter.
-func (l *lock) try(w *Waiter, now, deadline clock.Instant) driver.AcquireRequest {
+func (l *lock) try(w *Waiter, now, deadline clock.Instant) {
 	table, acq := l.shard.table, l.acquisition()
 	if acq.seq == 0 {
 		acq.seq = table.seq.Add(1)
@@ -169,7 +169,9 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) driver.AcquireRequest
 		acq.rest = ""
 	}
 	w.attempts = max(w.attempts, w.attempts+1)
-	req := driver.AcquireRequest{Key: l.key, Owner: table.owner(acq.seq), TTL: acq.lease, Rest: acq.rest}
+	req := driver.AcquireRequest{
+		Key: l.key, Owner: table.owner(acq.seq), TTL: acq.lease, Rest: acq.rest, Late: l.late,
+	}
 	if acq.listed {
 		req.Waiter = table.ID
 	}
@@ -178,7 +180,7 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) driver.AcquireRequest
 		// answer, or it would never see one.
 		req.Deadline = table.Clock.Time(max(deadline, now.Add(answerWait)))
 	}
-	return req
+	acq.request = req
 }
 
 // answer is the outcome of a try.

@@ -197,7 +197,7 @@ func (own *ownership) look(now clock.Instant, fx *effects) (renew bool) {
 	if w := own.holder; w != nil && w.Terms.MaxHold > 0 && w.err == nil && now >= w.bound() {
 		// No more renewals: the key goes by the holder's release, or by its TTL.
 		w.err, own.stopped = ErrMaxHold, true
-		fx.loss = loss{holder: w.Holder, reason: MaxHold, cause: ErrMaxHold}
+		fx.loss = &loss{holder: w, reason: MaxHold, cause: ErrMaxHold}
 	}
 	if !own.fixed && !own.stopped && own.renewAt <= now.Add(slack(own.lease)) {
 		if renew = !own.renewing; renew {
@@ -310,7 +310,7 @@ func (own *ownership) lose(reason Reason, cause error, now clock.Instant, fx *ef
 		w.err = cause
 	}
 	w.state = gone
-	fx.loss = loss{holder: w.Holder, reason: reason, cause: causeOfLoss(w.err), err: own.lastErr, ended: true}
+	fx.loss = &loss{holder: w, reason: reason, cause: causeOfLoss(w.err), err: own.lastErr, ended: true}
 }
 
 // leftInStore is what the reaper has to release after a loss, if anything. The lock

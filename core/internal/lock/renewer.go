@@ -107,15 +107,15 @@ func (t *Table) renewed(own *ownership, r renewal) {
 	var fx effects
 	sh.mu.Lock()
 	now, ahead := t.Clock.Read() // under the mutex: a success that waited for it past the deadline is late
-	var holder Holder
-	if own.renewed(r, now, ahead, &fx) && own.holder != nil {
-		holder = own.holder.Holder
+	var w *Waiter
+	if own.renewed(r, now, ahead, &fx) {
+		w = own.holder
 	}
 	sh.apply(l, &fx)
 	sh.mu.Unlock()
 	t.run(l, &fx) // a loss comes first
-	if holder != nil {
-		holder.Renewed(r.err, now.Sub(r.sent))
+	if w != nil {
+		w.Holder.Renewed(w, r.err, now.Sub(r.sent))
 	}
 }
 

@@ -127,8 +127,8 @@ func (t *Table) run(l *lock, fx *effects) {
 	if fx.unwatch != nil {
 		fx.unwatch() // returns at once, waits for no signal
 	}
-	if h := fx.loss.holder; h != nil {
-		h.Lost(fx.loss.reason, fx.loss.cause, fx.loss.err)
+	if x := fx.loss; x != nil {
+		x.holder.Holder.Lost(x.holder, x.reason, x.cause, x.err)
 	}
 	if fx.orphan != nil {
 		t.reaper.add(fx.orphan)
@@ -139,7 +139,7 @@ func (t *Table) run(l *lock, fx *effects) {
 	if fx.linger {
 		time.AfterFunc(courtesy, l.endCourtesy)
 	}
-	if fx.ended || fx.loss.ended {
+	if fx.ended || fx.loss != nil && fx.loss.ended {
 		t.ended()
 	}
 }

@@ -24,17 +24,18 @@ type Terms struct {
 	MaxWaiters int
 }
 
-// Holder is told what becomes of a hold. Its methods are called without a mutex.
+// Holder is told what becomes of the holds of its waiters. Its methods are called
+// without a mutex.
 type Holder interface {
-	// Lost says that the lease cannot be trusted any more: cause is [ErrLost],
+	// Lost says that the lease of w cannot be trusted any more: cause is [ErrLost],
 	// [ErrMaxHold] or [ErrClosed], and err the error of the last renewal. A reason
 	// of zero says that the loss was told before, as [MaxHold].
-	Lost(reason Reason, cause, err error)
-	// Renewed says how a renewal ended.
-	Renewed(err error, took time.Duration)
-	// Over says that the last hold was given up, before the release is sent. Unless
-	// it is nil, cause says why the lease had been lost by then; Lost may not have
-	// been called yet.
+	Lost(w *Waiter, reason Reason, cause, err error)
+	// Renewed says how a renewal of w's lease ended.
+	Renewed(w *Waiter, err error, took time.Duration)
+	// Over says that the last hold of a waiter was given up, before the release is
+	// sent. Unless it is nil, cause says why the lease had been lost by then; Lost
+	// may not have been called yet.
 	Over(cause error)
 }
 

@@ -91,23 +91,26 @@ func (t *Table) Acquire(ctx context.Context, w *Waiter, key string, now, deadlin
 // join puts a caller into the queue of a key, and returns what it has to do.
 func (sh *shard) join(w *Waiter, key string, now, deadline clock.Instant) (step, error) {
 	var fx effects
-	l, s, err := sh.joining(w, key, now, deadline, &fx)
-	sh.table.run(l, &fx)
+	s, err := sh.joining(w, key, now, deadline, &fx)
+	if w.Terms.Wait == 0 {
+		sh.table.run(w.lock, &fx)
+	}
 	return s, err
 }
 
-func (sh *shard) joining(
-	w *Waiter, key string, now, deadline clock.Instant, fx *effects,
-) (l *lock, s step, err error) {
+func (sh *shard) joining(w *Waiter, key string, now, deadline clock.Instant, fx *effects) (s step, err error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	l = sh.locks[key]
+	l := sh.locks[key]
 	if l == nil {
 		l = &lock{shard: sh, key: key}
 		sh.locks[key] = l
 	}
+	w.lock = l
 	err = l.join(w, now, fx)
-	sh.apply(l, fx)
+	if err != nil || w.Terms.Wait == 0 {
+		sh.apply(l, fx)
+	}
 	switch {
 	case err != nil:
 	case deadline == 0 && (l.phase != acquiring || l.first != w):
@@ -118,7 +121,7 @@ func (sh *shard) joining(
 		}
 		s = sh.step(l, w, now, deadline)
 	}
-	return l, s, err
+	return s, err
 }
 
 // step looks at a lock for a waiter. Called with the mutex held.
@@ -151,8 +154,7 @@ func (sh *shard) wait(ctx context.Context, w *Waiter, s step, deadline clock.Ins
 		case leave:
 			return sh.abandon(w, s.err)
 		case ask:
-			s.request.Late = l.late
-			rep, err := t.store.Acquire(ctx, s.request)
+			rep, err := t.store.Acquire(ctx, l.acq.request)
 			if errors.Is(err, driver.ErrPending) {
 				// The request goes on for the queue; late gets its outcome.
 				if ctx.Err() != nil {
