@@ -11,6 +11,50 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 )
 
+func TestADuplicateWaitsAndGetsTheAnswer(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine(idempotency.WaitReplay(10 * time.Second))
+		n := 0
+		slow := func(status int, d time.Duration) handler {
+			return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+				<-time.After(d)
+				return answers(status, &n)(ctx, a)
+			}
+		}
+		both := func(key string, first, second handler, wants ...string) time.Duration {
+			t.Helper()
+			var wg sync.WaitGroup
+			wg.Go(func() { w.want(serve(w.Context(), e, post(key), first), wants[0]) })
+			synctest.Wait()
+			begin := time.Now()
+			w.want(serve(w.Context(), e, post(key), second), wants[1])
+			d := time.Since(begin)
+			wg.Wait()
+			return d
+		}
+		if d := both("done", slow(201, 5*time.Second), answers(200, &n), "201 run 1", "replay 201 run 1"); d != 5*time.Second {
+			t.Errorf("woken after %v", d)
+		}
+		both("failed", slow(500, 5*time.Second), answers(200, &n), "500 run 2", "200 run 3")
+		both("slow", slow(201, 20*time.Second), answers(200, &n), "201 run 4", "idempotency-in-flight")
+
+		var wg sync.WaitGroup
+		wg.Go(func() { serve(w.Context(), e, post("gone"), slow(201, 5*time.Second)) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		w.want(serve(ctx, e, post("gone"), answers(200, &n)), "idempotency-in-flight")
+		wg.Wait()
+		if len(w.store.watchers) > 0 {
+			for id, left := range w.store.watchers {
+				if len(left) > 0 {
+					t.Errorf("%s is still watched", id)
+				}
+			}
+		}
+	})
+}
+
 // inFlight runs f while a payment with the key k is being made, which takes 10 s.
 func (w *world) inFlight(e *idempotency.Engine, f func()) {
 	w.Helper()

@@ -1,0 +1,100 @@
+package idempotency_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+func TestAnAnswerThatCannotBeStoredIsSentAndStoredLater(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e, other := w.engine(), w.engine()
+		w.store.down("commit", "extend")
+		n := 0
+		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "201 run 1")
+		if e.Pending() != 1 {
+			t.Errorf("%d pending", e.Pending())
+		}
+		<-time.After(29 * time.Second)
+		w.store.down("commit") // renewals go through again: nobody takes over
+		<-time.After(5 * time.Minute)
+		w.want(serve(w.Context(), other, post("k"), answers(201, &n)), "idempotency-in-flight")
+		w.store.up()
+		<-time.After(3 * time.Second)
+		w.want(serve(w.Context(), other, post("k"), answers(201, &n)), "replay 201 run 1")
+		if e.Pending() != 0 || w.store.count("abandon") != 0 {
+			t.Errorf("%d pending, %d releases", e.Pending(), w.store.count("abandon"))
+		}
+		k := w.store.count("extend")
+		<-time.After(time.Hour)
+		if w.store.count("extend") != k {
+			t.Error("it is renewed still")
+		}
+		if got := w.notes.take(); !slices.Contains(got, "pending 1") {
+			t.Errorf("observed %v", got)
+		}
+	})
+}
+
+func TestAnAnswerIsGivenUpWhenAnotherTookOver(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e, other := w.engine(), w.engine()
+		n := 0
+		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			w.store.down() // cut off for as long as it takes
+			return answers(201, &n)(ctx, a)
+		}), "201 run 1")
+		<-time.After(31 * time.Second)
+		var mended atomic.Bool
+		w.store.onCall(func(c call) fault {
+			if !mended.Load() && c.op != "claim" {
+				return fault{err: core.ErrUnavailable, unsent: true}
+			}
+			return fault{}
+		})
+		w.want(serve(w.Context(), other, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			mended.Store(true)
+			return answers(200, &n)(ctx, a)
+		}), "200 run 2")
+		<-time.After(3 * time.Second)
+		if e.Pending() != 0 {
+			t.Error("it is still tried")
+		}
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "replay 200 run 2")
+	})
+}
+
+func TestTheBacklogIsBounded(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine(idempotency.Backlog(10 << 10))
+		w.store.down("commit")
+		for i := range 20 {
+			serve(w.Context(), e, post(fmt.Sprint("k", i)), func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+				return idempotency.Response{Status: 200, Body: make([]byte, 4<<10)}, true
+			})
+		}
+		w.store.up()
+		<-time.After(5 * time.Second)
+		n, replayed, unavailable := 0, 0, 0
+		for i := range 20 {
+			switch got := serve(w.Context(), e, post(fmt.Sprint("k", i)), answers(200, &n)); {
+			case strings.HasPrefix(got, "replay 200"):
+				replayed++
+			case got == "idempotency-response-unavailable":
+				unavailable++
+			default:
+				t.Error(got)
+			}
+		}
+		if replayed != 1 || unavailable != 19 {
+			t.Errorf("%d replayed, %d unavailable", replayed, unavailable)
+		}
+	})
+}

@@ -1,0 +1,194 @@
+package idempotency_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+func TestATakeOverComparesTheRequestFirst(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine()
+		n := 0
+		crash := func(key string, mark bool) {
+			w.store.onCall(func(c call) fault { // nothing more is heard of it
+				if c.op == "claim" || c.op == "mark" {
+					return fault{}
+				}
+				return fault{err: core.ErrUnavailable, unsent: true}
+			})
+			dead := w.engine()
+			serve(w.Context(), dead, post(key), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+				if mark {
+					if err := idempotency.MarkEffect(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+				<-ctx.Done()
+				return idempotency.Response{}, false
+			})
+			w.store.up()
+		}
+		crash("k", false)
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-in-flight")
+		<-time.After(time.Second) // the margin for clocks
+		other := post("k")
+		other.body = "pay 2"
+		w.want(serve(w.Context(), e, other, answers(200, &n)), "idempotency-key-reused")
+		w.want(serve(w.Context(), e.With(idempotency.Strict()), post("k"), answers(200, &n)), "idempotency-outcome-unknown")
+		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			if g := idempotency.Generation(ctx); g != 2 {
+				t.Errorf("generation %d, want 2", g)
+			}
+			return answers(200, &n)(ctx, a)
+		}), "200 run 1")
+
+		crash("marked", true)
+		<-time.After(time.Hour)
+		w.want(serve(w.Context(), e, post("marked"), answers(200, &n)), "idempotency-outcome-unknown")
+		if err := e.Forget(t.Context(), "alice", "marked"); err != nil {
+			t.Fatal(err)
+		}
+		w.want(serve(w.Context(), e, post("marked"), answers(200, &n)), "200 run 2")
+	})
+}
+
+func TestAClientThatGoesAwayEndsNothing(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine()
+		type key struct{}
+		ctx, cancel := context.WithTimeout(context.WithValue(w.Context(), key{}, "v"), time.Hour)
+		n := 0
+		w.want(serve(ctx, e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			cancel()
+			synctest.Wait()
+			if _, ok := ctx.Deadline(); ok || ctx.Err() != nil || ctx.Value(key{}) != "v" {
+				t.Errorf("the handler's context: %v", ctx)
+			}
+			return answers(201, &n)(ctx, a)
+		}), "201 run 1")
+		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "replay 201 run 1")
+	})
+}
+
+func TestAClientThatGoesAwayBeforeTheClaimLeavesNone(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine()
+		w.store.onCall(func(c call) fault {
+			if c.op == "claim" {
+				return fault{before: time.Second, after: time.Second}
+			}
+			return fault{}
+		})
+		ctx, cancel := context.WithCancel(w.Context())
+		time.AfterFunc(500*time.Millisecond, cancel)
+		n := 0
+		w.want(serve(ctx, e, post("k"), answers(200, &n)), "canceled")
+		<-time.After(3 * time.Second)
+		if r := w.store.only(t); r != nil || n != 0 {
+			t.Errorf("left behind: %+v; the handler ran %d times", r, n)
+		}
+	})
+}
+
+func TestAClaimWhoseTryMayStillComeIsGivenUpMoreThanOnce(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine()
+		lost := idempotency.ClaimRequest{}
+		w.store.onCall(func(c call) fault {
+			if c.op == "claim" {
+				lost = idempotency.ClaimRequest{ID: c.id, Token: c.token, Lease: 30 * time.Second, Retention: time.Hour}
+				return fault{err: core.ErrUnavailable, unsent: true, maybe: true}
+			}
+			return fault{}
+		})
+		n := 0
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-unavailable")
+		<-time.After(5 * time.Second)
+		w.store.mu.Lock()
+		w.store.claim(lost, new(idempotency.ClaimReply)) // here it is
+		w.store.mu.Unlock()
+		<-time.After(6 * time.Second)
+		if r := w.store.only(t); r != nil {
+			t.Errorf("a claim of nobody: %+v", r)
+		}
+		<-time.After(time.Minute)
+		if e.Pending() != 0 {
+			t.Error("it is still given up")
+		}
+	})
+}
+
+func TestAGrantAfterTheEndOfItsLeaseIsNoGrant(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine(idempotency.Lease(time.Second))
+		w.store.onCall(func(c call) fault {
+			if c.op == "claim" {
+				return fault{after: 1500 * time.Millisecond}
+			}
+			return fault{}
+		})
+		n := 0
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-unavailable")
+		synctest.Wait()
+		if r := w.store.only(t); r != nil || n != 0 {
+			t.Errorf("left behind: %+v; the handler ran %d times", r, n)
+		}
+	})
+}
+
+func TestAStoreThatIsDownBeforeRefusesOrFailsOpen(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine()
+		w.store.down()
+		n := 0
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-unavailable")
+		if n != 0 {
+			t.Error("the handler ran")
+		}
+		w.notes.take()
+		open := e.With(idempotency.FailOpen())
+		key := ""
+		w.want(serve(w.Context(), open, post("k"), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+			key = idempotency.DownstreamKey(ctx)
+			if err := idempotency.MarkEffect(ctx); err != nil {
+				t.Error(err)
+			}
+			return answers(200, &n)(ctx, nil)
+		}), "passed 200 run 1")
+		if got := w.notes.take(); !slices.Equal(got, []string{"bypassed"}) {
+			t.Errorf("observed %v", got)
+		}
+		w.store.up()
+		serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			if again := idempotency.DownstreamKey(ctx); again != key || key == "" {
+				t.Errorf("downstream keys %q and %q", key, again)
+			}
+			return answers(200, &n)(ctx, a)
+		})
+		w.store.damage("rubbish")
+		w.want(serve(w.Context(), open, post("k"), answers(200, &n)), "idempotency-unavailable")
+		if n != 2 {
+			t.Errorf("ran %d times", n)
+		}
+	})
+}
+
+func TestTombstonesRefuseKeysThatExpired(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine(idempotency.Retention(time.Hour), idempotency.Tombstone(time.Hour))
+		n := 0
+		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "201 run 1")
+		<-time.After(59 * time.Minute)
+		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "replay 201 run 1")
+		<-time.After(2 * time.Minute) // the replay has not prolonged it
+		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "idempotency-key-expired")
+		<-time.After(time.Hour)
+		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "201 run 2")
+	})
+}

@@ -1,0 +1,151 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+func TestALongHandlerKeepsItsClaim(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e, other := w.engine(), w.engine()
+		n := 0
+		got := serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			for range 28 { // just under five minutes
+				<-time.After(10*time.Second - time.Millisecond)
+				w.want(serve(w.Context(), other, post("k"), answers(200, &n)), "idempotency-in-flight")
+			}
+			if ctx.Err() != nil {
+				t.Error(context.Cause(ctx))
+			}
+			return answers(200, &n)(ctx, a)
+		})
+		w.want(got, "200 run 1")
+		if k := w.store.count("extend"); k != 27 {
+			t.Errorf("%d renewals in 280 s, want one every 10 s", k)
+		}
+		<-time.After(time.Minute)
+		if k := w.store.count("extend"); k != 27 {
+			t.Errorf("renewed after the end: %d", k)
+		}
+	})
+}
+
+func TestManyClaimsAreRenewedTogether(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine()
+		var wg sync.WaitGroup
+		for i := range 500 {
+			wg.Go(func() {
+				serve(w.Context(), e, post(fmt.Sprint("k", i)), func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+					<-time.After(25 * time.Second)
+					return idempotency.Response{Status: 200}, true
+				})
+			})
+		}
+		wg.Wait()
+		if k := w.store.count("extend"); k != 2 {
+			t.Errorf("%d batches, want 2", k)
+		}
+	})
+}
+
+func TestALostClaimEndsTheHandlersContext(t *testing.T) {
+	for name, c := range map[string]struct {
+		lose  func(w *world)
+		after time.Duration
+		cause error
+	}{
+		"store down": {func(w *world) { w.store.down() }, 30*time.Second - 302*time.Millisecond, core.ErrLost},
+		"taken over": {func(w *world) { w.store.steal() }, 10 * time.Second, core.ErrLost},
+		"max hold":   {func(*world) {}, 2 * time.Minute, core.ErrMaxHold},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				e := w.engine(idempotency.MaxHold(2 * time.Minute))
+				got := serve(w.Context(), e, post("k"), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+					begin := time.Now()
+					c.lose(w)
+					<-ctx.Done()
+					if cause := context.Cause(ctx); !errors.Is(cause, c.cause) {
+						t.Errorf("ended with %v", cause)
+					}
+					if d := time.Since(begin); d != c.after {
+						t.Errorf("ended after %v, want %v", d, c.after)
+					}
+					if err := idempotency.MarkEffect(ctx); !errors.Is(err, c.cause) {
+						t.Errorf("MarkEffect: %v", err)
+					}
+					return idempotency.Response{Status: 500}, false
+				})
+				want := "ran, then lost"
+				if c.cause == core.ErrMaxHold { //nolint:errorlint // the test's own
+					want = "ran, then max-hold"
+				}
+				w.want(got, want)
+				w.store.up()
+				r := w.store.only(t)
+				if r == nil || r.state != idempotency.StateInFlight {
+					t.Fatalf("the claim was not kept: %+v", r)
+				}
+				if n := w.store.count("commit") + w.store.count("abandon"); n != 0 {
+					t.Errorf("%d commits and releases", n)
+				}
+			})
+		})
+	}
+}
+
+func TestAHandlerThatEndsAfterTheLapse(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e, other := w.engine(), w.engine()
+		late := func(status int, meanwhile func()) handler {
+			return func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+				w.store.down("extend")
+				<-ctx.Done() // lost
+				<-time.After(time.Second)
+				meanwhile()
+				return idempotency.Response{Status: status, Body: []byte("late")}, true
+			}
+		}
+		n := 0
+		w.want(serve(w.Context(), e, post("nobody"), late(201, func() {})), "201 late")
+		w.want(serve(w.Context(), other, post("nobody"), answers(200, &n)), "replay 201 late")
+
+		takeOver := func(key string) func() {
+			return func() {
+				want := fmt.Sprint("200 run ", n+1)
+				w.want(serve(w.Context(), other, post(key), answers(200, &n)), want)
+			}
+		}
+		w.want(serve(w.Context(), e, post("commit"), late(201, takeOver("commit"))), "replay 200 run 1")
+		w.want(serve(w.Context(), e, post("fail"), late(500, takeOver("fail"))), "500 late")
+		w.want(serve(w.Context(), e, post("fail"), answers(200, &n)), "replay 200 run 2")
+
+		// The one that took over is still at work.
+		release := make(chan struct{})
+		var wg sync.WaitGroup
+		w.want(serve(w.Context(), e, post("busy"), late(201, func() {
+			wg.Go(func() {
+				serve(w.Context(), other, post("busy"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+					if g := idempotency.Generation(ctx); g != 2 {
+						t.Errorf("generation %d", g)
+					}
+					<-release
+					return answers(200, &n)(ctx, a)
+				})
+			})
+			synctest.Wait()
+		})), "ran, then idempotency-in-flight")
+		close(release)
+		wg.Wait()
+		w.want(serve(w.Context(), e, post("busy"), answers(200, &n)), "replay 200 run 3")
+	})
+}

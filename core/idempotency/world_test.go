@@ -1,0 +1,179 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// request is a call of the tests.
+type request struct {
+	protocol, method, path, query string
+	key                           []string
+	scope                         string
+	body                          string
+	unmatched                     bool
+	host, uri                     string
+}
+
+func post(key string) request {
+	return request{
+		protocol: idempotency.HTTP, method: "POST", path: "/payments", key: []string{key}, scope: "alice", body: "pay 1",
+	}
+}
+
+func (q request) Protocol() string                 { return q.protocol }
+func (q request) Key() []string                    { return q.key }
+func (q request) Target() (string, string, string) { return q.method, q.path, q.query }
+func (q request) Origin() (string, string, string) { return q.host, or(q.uri, q.path), q.query }
+func (q request) Route() (string, bool)            { return q.path, !q.unmatched }
+func (q request) Param(string) (string, error)     { return "", core.ErrNoParam }
+func (q request) Header(string) []string           { return []string{q.scope} }
+func (q request) Query(string) []string            { return nil }
+func (q request) Native() any                      { return q }
+func (q request) Value(any) any                    { return nil }
+
+func (q request) Body(limit int64) ([]byte, error) {
+	if int64(len(q.body)) > limit {
+		return nil, core.ErrBodyLimit
+	}
+	return []byte(q.body), nil
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+var errScope = errors.New("the directory is down")
+
+func scope(_ context.Context, req core.Request) (string, error) {
+	s := req.Header("Authorization")[0]
+	switch s {
+	case "broken":
+		return "", errScope
+	case "not a name":
+		return "", fmt.Errorf("%w: not a name", core.ErrKey)
+	}
+	return s, nil
+}
+
+// handler is what runs behind the endpoint.
+type handler func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool)
+
+// answers makes a handler that answers with a status, and counts.
+func answers(status int, n *int) handler {
+	return func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+		*n++
+		return idempotency.Response{
+			Status: status, Header: map[string][]string{"X-Run": {fmt.Sprint(*n)}}, Body: fmt.Appendf(nil, "run %d", *n),
+		}, true
+	}
+}
+
+// result is what a client sees, in one line.
+func serve(ctx context.Context, e *idempotency.Engine, q request, h handler) string {
+	var own idempotency.Response
+	var passed bool
+	v := e.Do(ctx, q, idempotency.Handler{
+		Run: func(ctx context.Context, a *idempotency.Attempt) (r idempotency.Response, answered bool) {
+			own, answered = h(ctx, a)
+			return own, answered
+		},
+		Pass: func(ctx context.Context) bool {
+			passed = true
+			own, _ = h(ctx, nil)
+			return true
+		},
+	})
+	switch {
+	case v.Refusal != nil && v.Refusal.Ran:
+		return "ran, then " + string(v.Refusal.Reason)
+	case v.Refusal != nil:
+		return string(v.Refusal.Reason)
+	case v.Replay != nil:
+		return fmt.Sprintf("replay %d %s", v.Replay.Status, v.Replay.Body)
+	case passed:
+		return fmt.Sprintf("passed %d %s", own.Status, own.Body)
+	}
+	return fmt.Sprintf("%d %s", own.Status, own.Body)
+}
+
+// world is a store and the engines on it.
+type world struct {
+	*testing.T
+	store *fakeStore
+	notes *notes
+}
+
+// inBubble runs a test in fake time, and then checks that nothing is left behind.
+func inBubble(t *testing.T, f func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f(&world{T: t, store: newFake(), notes: &notes{}})
+	})
+}
+
+// engine is what a process has.
+func (w *world) engine(opts ...idempotency.Option) *idempotency.Engine {
+	w.Helper()
+	e, err := idempotency.New(w.store, append([]idempotency.Option{
+		idempotency.Scope(scope), idempotency.WithObserver(w.notes),
+	}, opts...)...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = e.Close(ctx)
+	})
+	return e
+}
+
+func (w *world) want(got, want string) {
+	w.Helper()
+	if got != want {
+		w.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// notes is an observer that writes down the outcomes.
+type notes struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (n *notes) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
+	add := func(format string, args ...any) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.all = append(n.all, fmt.Sprintf(format, args...))
+	}
+	return ctx, core.Observation{
+		Decided: func(d core.Decided) {
+			if op.Keys != nil || !op.Unlocked {
+				add("not an operation without a lock: %+v", op)
+			}
+			add("%s%s %d", d.Outcome, d.Reason, d.Generation)
+		},
+		Bypassed: func(error) { add("bypassed") },
+	}
+}
+
+func (n *notes) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := n.all
+	n.all = nil
+	return all
+}
