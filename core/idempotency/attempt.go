@@ -22,14 +22,14 @@ type Attempt struct {
 	id     string  // empty: it has no key
 	token  string
 
-	protocol   string
-	print      [32]byte
-	print1     [32]byte      // as version 1 made it
-	rule       core.Prepared // of the guard, if there is one
-	target     [3]string     // method, path and query
-	generation int64
-	sent       time.Time // from when the lease counts
-	ambiguous  bool      // a try of the claim may be executed later
+	protocol     string
+	target       [3]string // method, path and query
+	fingerprint  [32]byte
+	fingerprint1 [32]byte      // as version 1 made it
+	prepared     core.Prepared // the guard's half, if there is a guard
+	generation   int64
+	sent         time.Time // from when the lease counts
+	ambiguous    bool      // a try of the claim may be executed later
 
 	ctx     context.Context // the handler's
 	cancel  context.CancelCauseFunc
@@ -53,7 +53,7 @@ type largeness int
 
 const (
 	small      largeness = iota
-	passing              // sent, and nothing was stored
+	unstored             // sent, and nothing was stored
 	stored               // sent after the record was decided
 	superseded           // not sent, since another attempt took over
 	withheld             // not sent, since the lock was lost (core.CheckAnswer)
@@ -169,7 +169,7 @@ func (a *Attempt) TooLarge(status int) (send bool) {
 		a.large = withheld
 	}
 	if a.large == small {
-		a.large = passing
+		a.large = unstored
 		if a.engine.config.stores(classify(a.protocol, status), a.marked) {
 			a.large = stored
 			// Under the lock, which is released when the handler is done.

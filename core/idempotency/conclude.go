@@ -142,7 +142,7 @@ func (e *Engine) letGo(ctx context.Context, a *Attempt) (pending bool) {
 func (e *Engine) commit(ctx context.Context, a *Attempt, envelope []byte, release func(context.Context)) (CommitReply, error) {
 	c := e.config
 	req := CommitRequest{
-		ID: a.id, Token: a.token, Fingerprint: a.print, Fingerprint1: a.print1, Generation: a.generation, Response: envelope,
+		ID: a.id, Token: a.token, Fingerprint: a.fingerprint, Fingerprint1: a.fingerprint1, Generation: a.generation, Response: envelope,
 		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(storeWait), Release: release,
 	}
 	reply, err := e.store.Commit(context.WithoutCancel(ctx), req)

@@ -62,10 +62,10 @@ func Fingerprint(f func(ctx context.Context, req core.Request, parts *Parts) err
 	}
 }
 
-// prints returns the fingerprint of a request, and that of version 1, with which
+// fingerprints returns the fingerprint of a request, and that of version 1, with which
 // records that have no other are compared. Version 1 left out the host, the path
 // in front of a router that strips it, and the lock keys.
-func (c *config) prints(ctx context.Context, call Call, keys []string, body []byte) (now, old [sha256.Size]byte, err error) {
+func (c *config) fingerprints(ctx context.Context, call Call, keys []string, body []byte) (now, old [sha256.Size]byte, err error) {
 	protocol := call.Protocol()
 	method, path, query := call.Target()
 	old = fingerprint(protocol, method, path, query, body)

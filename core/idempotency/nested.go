@@ -20,8 +20,8 @@ type inside struct {
 	lost    *core.Refusal
 }
 
-// report is the function of core.WithOutcome.
-func (i *inside) report(refusal *core.Refusal) {
+// note is the function of core.WithOutcome.
+func (i *inside) note(refusal *core.Refusal) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {

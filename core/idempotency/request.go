@@ -100,13 +100,13 @@ func (e *Engine) identify(ctx context.Context, call Call, key string, keyErr err
 	}
 	if g := e.config.guard; g != nil {
 		// Its keys tell requests apart, and nothing is claimed if there are none.
-		rule, refusal := g.Prepare(ctx, call)
+		prepared, refusal := g.Prepare(ctx, call)
 		if refusal != nil {
 			return nil, refusal
 		}
-		a.rule = rule
+		a.prepared = prepared
 	}
-	if a.print, a.print1, err = e.config.prints(ctx, call, a.rule.Keys(), body); err != nil {
+	if a.fingerprint, a.fingerprint1, err = e.config.fingerprints(ctx, call, a.prepared.Keys(), body); err != nil {
 		return nil, e.rejection(ctx, err)
 	}
 	return a, nil

@@ -11,7 +11,7 @@ import (
 // run runs the handler for a claim that was granted.
 func (e *Engine) run(ctx context.Context, h Handler, a *Attempt, begin time.Time) Verdict {
 	inner, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attemptKey{}, a))
-	inner = core.WithOutcome(inner, a.inside.report)
+	inner = core.WithOutcome(inner, a.inside.note)
 	a.ctx, a.cancel = inner, cancel
 	// Whatever happens, the handler's context ends with it.
 	defer cancel(core.ErrReleased)
@@ -65,7 +65,7 @@ func (e *Engine) lock(ctx, inner context.Context, a *Attempt) (core.Section, *co
 	}
 	inside, cancel := context.WithCancelCause(inner)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	section, refusal := a.rule.Enter(inside)
+	section, refusal := a.prepared.Enter(inside)
 	gone := !stop()
 	if refusal == nil && !gone {
 		return section, nil // inside ends with inner
