@@ -27,20 +27,8 @@ type Guard struct {
 	locker    *Locker
 	config    config
 	templates []*template
-	visits    bool // an option needs to know the requests
+	tracked   bool // an option needs to know the requests
 	warnings  logs.Throttle
-}
-
-// guardConfig holds the options that only a guard has.
-type guardConfig struct {
-	more      []string
-	keyFunc   func(context.Context, Request) ([]string, error)
-	funcs     []namedFunc
-	failOpen  bool
-	readBody  bool // before the lock, at most bodyLimit bytes
-	bodyLimit int64
-	check     bool
-	limit     *limit
 }
 
 // Serialize makes the [Guard] that runs requests with the same key one after the
@@ -130,119 +118,8 @@ func NewGuard(l *Locker, template string, opts ...Option) (*Guard, error) {
 		return nil, fmt.Errorf("%w: PerPrincipal with %d locks, and the rule needs %d", ErrConfig, l.held, len(g.templates))
 	}
 	g.config = c
-	g.visits = c.onLost != nil || l.base.observer != nil || c.guard.check || c.guard.limit != nil
+	g.tracked = c.onLost != nil || l.base.observer != nil || c.guard.check || c.guard.limit != nil
 	return g, nil
-}
-
-// And adds a template to a guard: a request then takes the locks of all its keys or
-// none. A transfer locks both of its accounts with
-//
-//	Serialize(locker, "account/{from}", And("account/{to}"))
-//
-// A transfer in the opposite direction does not deadlock with it, because keys are
-// taken in sorted order, each once ([Locker.LockAll]). For a guard only.
-func And(template string) Option {
-	return func(c *config) {
-		if c.ruleOnly("And") {
-			c.guard.more = append(c.guard.more, template)
-		}
-	}
-}
-
-// KeyFunc makes the keys of a guard in code, in addition to the keys of its
-// templates. The template given to [Serialize] may then be empty; give the guard a
-// [Name]. The guard uses the keys as they are: build them with [Key]. f runs for
-// many requests at the same time.
-//
-// An error of f that matches [ErrKey] refuses the request as a mistake of the
-// client. Any other error is the server's ([ReasonInternal]); the rendering option
-// of the adapter sees it in [Refusal.Err]. If f returns no key, that is ErrKey: a
-// KeyFunc cannot ask for no lock. For a guard only.
-func KeyFunc(f func(ctx context.Context, req Request) ([]string, error)) Option {
-	return func(c *config) {
-		switch {
-		case !c.ruleOnly("KeyFunc"):
-		case f == nil:
-			c.fail("KeyFunc(nil): must not be nil")
-		default:
-			c.guard.keyFunc = f
-		}
-	}
-}
-
-// ContextFunc registers f for {ctx.name} in templates. Use it for a value that
-// earlier middleware has put into the context, such as the principal. [RequestFunc]
-// says what f may return, and where f finds what gin and echo keep in their own
-// contexts. A name has letters, digits, "_", "-" and dots. Of several functions
-// with one name the last one counts. For [New], where it serves all guards, or for
-// a guard.
-func ContextFunc(name string, f RequestFunc) Option {
-	return func(c *config) {
-		bad := func(r rune) bool { return r != '.' && !nameRune(r) }
-		switch {
-		case c.scope == scopeCall:
-			c.fail("ContextFunc is an option of New and of a rule only")
-		case name == "" || strings.ContainsFunc(name, bad):
-			c.fail("ContextFunc(%q): accepted in a name are letters, digits, _, - and dots between them", name)
-		case f == nil:
-			c.fail("ContextFunc(%q, nil): must not be nil", name)
-		default:
-			// A rule must not append into the array that the locker's other
-			// rules share.
-			c.guard.funcs = append(c.guard.funcs[:len(c.guard.funcs):len(c.guard.funcs)], namedFunc{name, f})
-		}
-	}
-}
-
-// FailOpen lets requests through without their lock when the store cannot be
-// reached ([ReasonUnavailable]). Then nothing excludes other requests: use it where
-// a lock saves effort, never where it protects money.
-//
-// Each such request is counted ([Observation.Bypassed]). A warning is logged through
-// [slog.Default], at most once a second for a guard. The handler sees it from
-// [LeaseFromContext], which then has no lease of the guard. Default: off; such
-// requests are refused. For a guard only.
-func FailOpen() Option {
-	return func(c *config) {
-		if c.ruleOnly("FailOpen") {
-			c.guard.failOpen = true
-		}
-	}
-}
-
-// CheckAnswer asks the store whether the lock is still held, just before the answer
-// of a success leaves (in HTTP a status below 400, in gRPC OK). If the lock is not
-// held, the client gets the refusal for a lost lease instead ([ReasonLost]).
-// Without this option the client gets that refusal only if the handler gave no
-// answer. A handler that writes to a database uses [Commit] for the same check on
-// its transaction.
-//
-// CheckAnswer costs one round trip for each request. It does not check the answers
-// of failures. Of an answer in several parts it holds back only the beginning, of a
-// stream in gRPC only the end. If the store cannot be asked, the answer leaves
-// unconfirmed as long as the lease is valid by this process's clock.
-//
-// Default: off; a success that a handler answers after the loss is sent, and
-// [OnLost] and the [Observer] are told of the loss. For [New], where it serves all
-// guards, or for a guard.
-func CheckAnswer() Option {
-	return func(c *config) {
-		if c.scope == scopeCall {
-			c.fail("CheckAnswer is an option of New and of a rule only")
-			return
-		}
-		c.guard.check = true
-	}
-}
-
-// ruleOnly reports whether the option may be given here, and notes the error if
-// not.
-func (c *config) ruleOnly(name string) bool {
-	if c.scope != scopeRule {
-		c.fail("%s is an option of a rule (Serialize, NewGuard) only", name)
-		return false
-	}
-	return true
 }
 
 // Name returns the name of the guard: that of the option [Name], else its
@@ -363,9 +240,9 @@ func (g *Guard) Enter(ctx context.Context, req Request) (Section, *Refusal) {
 
 // take takes the locks of keys.
 func (g *Guard) take(ctx context.Context, req Request, route string, keys []string) (Section, *Refusal) {
-	var v *visit
-	if g.visits {
-		v = &visit{route: route, check: g.config.guard.check}
+	var v *guarded
+	if g.tracked {
+		v = &guarded{route: route, check: g.config.guard.check}
 	}
 	if l := g.config.guard.limit; l != nil {
 		a, err := l.admit(ctx, req, g.locker, keys)
@@ -391,7 +268,7 @@ func (g *Guard) take(ctx context.Context, req Request, route string, keys []stri
 		refusal.keys = keys
 		if refusal.Reason == ReasonUnavailable && g.config.guard.failOpen && ctx.Err() == nil {
 			g.bypassed(ctx, keys, err)
-			return Section{ctx: &visit{Context: ctx, bypassed: true}}, nil
+			return Section{ctx: &guarded{Context: ctx, bypassed: true}}, nil
 		}
 		return Section{}, refusal
 	}
@@ -401,70 +278,7 @@ func (g *Guard) take(ctx context.Context, req Request, route string, keys []stri
 			v.admitted.granted()
 		}
 	}
-	return Section{guard: g, lease: lease, ctx: lease.Context(), visit: v}, nil
-}
-
-// Section is what a handler runs in after [Guard.Enter]: under the lock of the
-// guard, or without a lock where the guard lets the request through. [Guard.Enter]
-// and [NewSection] make one; the zero value has no context.
-type Section struct {
-	guard *Guard
-	lease *Lease // nil: without a lock
-	ctx   context.Context
-	visit *visit // nil: no option needs it
-}
-
-// NewSection returns a Section without a lock, whose handler runs under ctx.
-func NewSection(ctx context.Context) Section { return Section{ctx: ctx} }
-
-// Context returns the context of the handler. It is the context of the lease.
-// Without a lock it derives from the context given to [Guard.Enter].
-func (s Section) Context() context.Context { return s.ctx }
-
-// BeginAnswer is the function [BeginAnswer] for this section.
-func (s Section) BeginAnswer(success bool) bool { return s.visit == nil || s.visit.begin(success) }
-
-// answered notes that the client has its answer, from the handler or from
-// middleware.
-func (s Section) answered() {
-	if s.visit != nil {
-		s.visit.answered.Store(true)
-	}
-}
-
-// Leave releases the lock. It uses only the values of ctx. Errors go to the
-// [Observer]. Leave may be called more than once; later calls do nothing.
-func (s Section) Leave(ctx context.Context) {
-	if s.lease == nil {
-		return
-	}
-	if s.visit != nil && s.visit.admitted != nil {
-		defer s.visit.admitted.leave() // not before the lock has gone
-	}
-	_ = s.lease.Release(ctx)
-}
-
-// Lost returns nil while the lock can be trusted. After a loss it returns the
-// [Refusal] for a client that was not answered before. Call it before
-// [Section.Leave].
-func (s Section) Lost() *Refusal {
-	if s.lease == nil {
-		return nil
-	}
-	// Read before the release, which would make it ErrReleased; that is also
-	// what a handler leaves that released its lease itself, early, by intent.
-	lost := s.lease.Err()
-	if v := s.visit; v != nil && v.check && !v.answered.Load() {
-		lost = v.confirm() // an answer may follow: of net/http's for one
-	}
-	if lost == nil || errors.Is(lost, ErrReleased) {
-		return nil
-	}
-	refusal := &Refusal{Reason: ReasonLost, Ran: true, Rule: s.guard.config.name, Err: lost, keys: s.lease.Keys()}
-	if errors.Is(lost, ErrMaxHold) {
-		refusal.Reason = ReasonMaxHold
-	}
-	return refusal
+	return Section{guard: g, lease: lease, ctx: lease.Context(), request: v}, nil
 }
 
 // refusal is the answer to a request whose handler did not run.

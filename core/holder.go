@@ -74,7 +74,7 @@ func (l *Lease) loss(w *lock.Waiter, reason LossReason, err error) Loss {
 		Key: Hashed(w.Key()), Rule: l.config.name, Owner: w.Owner(), Token: w.Token(),
 		Held: l.config.locker.locks.Clock.Now().Sub(w.Since()), Reason: reason, Err: err,
 	}
-	if v := visitOf(l.parent); v != nil {
+	if v := guardedOf(l.parent); v != nil {
 		loss.Route, loss.Principal, loss.Answered = v.route, v.principal, AnsweredNo
 		if v.answered.Load() {
 			loss.Answered = AnsweredYes

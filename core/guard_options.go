@@ -1,0 +1,129 @@
+package core
+
+import (
+	"context"
+	"strings"
+)
+
+// guardConfig holds the options that only a guard has.
+type guardConfig struct {
+	more      []string
+	keyFunc   func(context.Context, Request) ([]string, error)
+	funcs     []namedFunc
+	failOpen  bool
+	readBody  bool // before the lock, at most bodyLimit bytes
+	bodyLimit int64
+	check     bool
+	limit     *limit
+}
+
+// And adds a template to a guard: a request then takes the locks of all its keys or
+// none. A transfer locks both of its accounts with
+//
+//	Serialize(locker, "account/{from}", And("account/{to}"))
+//
+// A transfer in the opposite direction does not deadlock with it, because keys are
+// taken in sorted order, each once ([Locker.LockAll]). For a guard only.
+func And(template string) Option {
+	return func(c *config) {
+		if c.ruleOnly("And") {
+			c.guard.more = append(c.guard.more, template)
+		}
+	}
+}
+
+// KeyFunc makes the keys of a guard in code, in addition to the keys of its
+// templates. The template given to [Serialize] may then be empty; give the guard a
+// [Name]. The guard uses the keys as they are: build them with [Key]. f runs for
+// many requests at the same time.
+//
+// An error of f that matches [ErrKey] refuses the request as a mistake of the
+// client. Any other error is the server's ([ReasonInternal]); the rendering option
+// of the adapter sees it in [Refusal.Err]. If f returns no key, that is ErrKey: a
+// KeyFunc cannot ask for no lock. For a guard only.
+func KeyFunc(f func(ctx context.Context, req Request) ([]string, error)) Option {
+	return func(c *config) {
+		switch {
+		case !c.ruleOnly("KeyFunc"):
+		case f == nil:
+			c.fail("KeyFunc(nil): must not be nil")
+		default:
+			c.guard.keyFunc = f
+		}
+	}
+}
+
+// ContextFunc registers f for {ctx.name} in templates. Use it for a value that
+// earlier middleware has put into the context, such as the principal. [RequestFunc]
+// says what f may return, and where f finds what gin and echo keep in their own
+// contexts. A name has letters, digits, "_", "-" and dots. Of several functions
+// with one name the last one counts. For [New], where it serves all guards, or for
+// a guard.
+func ContextFunc(name string, f RequestFunc) Option {
+	return func(c *config) {
+		bad := func(r rune) bool { return r != '.' && !nameRune(r) }
+		switch {
+		case c.scope == scopeCall:
+			c.fail("ContextFunc is an option of New and of a rule only")
+		case name == "" || strings.ContainsFunc(name, bad):
+			c.fail("ContextFunc(%q): accepted in a name are letters, digits, _, - and dots between them", name)
+		case f == nil:
+			c.fail("ContextFunc(%q, nil): must not be nil", name)
+		default:
+			// A rule must not append into the array that the locker's other
+			// rules share.
+			c.guard.funcs = append(c.guard.funcs[:len(c.guard.funcs):len(c.guard.funcs)], namedFunc{name, f})
+		}
+	}
+}
+
+// FailOpen lets requests through without their lock when the store cannot be
+// reached ([ReasonUnavailable]). Then nothing excludes other requests: use it where
+// a lock saves effort, never where it protects money.
+//
+// Each such request is counted ([Observation.Bypassed]). A warning is logged through
+// [slog.Default], at most once a second for a guard. The handler sees it from
+// [LeaseFromContext], which then has no lease of the guard. Default: off; such
+// requests are refused. For a guard only.
+func FailOpen() Option {
+	return func(c *config) {
+		if c.ruleOnly("FailOpen") {
+			c.guard.failOpen = true
+		}
+	}
+}
+
+// CheckAnswer asks the store whether the lock is still held, just before the answer
+// of a success leaves (in HTTP a status below 400, in gRPC OK). If the lock is not
+// held, the client gets the refusal for a lost lease instead ([ReasonLost]).
+// Without this option the client gets that refusal only if the handler gave no
+// answer. A handler that writes to a database uses [Commit] for the same check on
+// its transaction.
+//
+// CheckAnswer costs one round trip for each request. It does not check the answers
+// of failures. Of an answer in several parts it holds back only the beginning, of a
+// stream in gRPC only the end. If the store cannot be asked, the answer leaves
+// unconfirmed as long as the lease is valid by this process's clock.
+//
+// Default: off; a success that a handler answers after the loss is sent, and
+// [OnLost] and the [Observer] are told of the loss. For [New], where it serves all
+// guards, or for a guard.
+func CheckAnswer() Option {
+	return func(c *config) {
+		if c.scope == scopeCall {
+			c.fail("CheckAnswer is an option of New and of a rule only")
+			return
+		}
+		c.guard.check = true
+	}
+}
+
+// ruleOnly reports whether the option may be given here, and notes the error if
+// not.
+func (c *config) ruleOnly(name string) bool {
+	if c.scope != scopeRule {
+		c.fail("%s is an option of a rule (Serialize, NewGuard) only", name)
+		return false
+	}
+	return true
+}
