@@ -67,7 +67,8 @@
 //	  Guard.Do                   one call for each request
 //	    Guard.Prepare            Request -> template -> keys
 //	    Prepared.Enter           keys -> locks
-//	      Locker                 re-entry, or the queue of the key
+//	      Locker                 re-entry, or:
+//	      lock.Table             the queue of the key (core/internal/lock)
 //	        Store.Acquire        one try, sent for the first waiter
 //	        Store.Watch          tells the first waiter of a release
 //	      Lease                  the hold; its context is the handler's context
@@ -78,7 +79,7 @@
 //	  Refusal                    what the client gets if the handler did not run
 //
 //	in the background
-//	  watchdog                   Store.Renew at a third of the lease; ends lost leases
+//	  renewer                    Store.Renew at a third of the lease; ends lost leases
 //	  reaper                     Store.Release for requests of unknown outcome
 //	  Observer, OnLost           what happened
 //
@@ -107,7 +108,7 @@
 //     lock, the first waiter sleeps until the store announces a release, the lease
 //     of that holder must be over, or its own wait is over. If the store grants a
 //     lock that no waiter wants any more, the process releases it.
-//   - held: this process holds the lock. The watchdog renews the lease. A hand-off
+//   - held: this process holds the lock. The renewer renews the lease. A hand-off
 //     needs a waiter with the same kind of lease, and time on the lease; the lock is
 //     not handed off at the end of a turn ([Turn]) if other processes wait.
 //   - releasing: the release is on its way to the store. No caller asks for the lock
@@ -119,11 +120,10 @@
 // # Where to read on
 //
 // locker.go, lease.go, options.go and errors.go are the interface of locks;
-// guard.go, template.go, request.go and refusal.go are the interface of guards.
-// Then read lock.go (how a lock is taken), queue.go (the waiters of a key),
-// tenure.go (hand-off, release and loss), watchdog.go (renewal) and reaper.go (the
-// clean-up after requests of unknown outcome). Package core/driver is the interface
-// of stores.
+// guard.go, section.go, template.go, request.go and refusal.go are the interface of
+// guards. Then read lock.go (how a lease is taken) and package core/internal/lock,
+// in the order of its package comment. Package core/driver is the interface of
+// stores.
 //
 // # Glossary
 //
@@ -142,13 +142,15 @@
 //     a request to the store.
 //   - token: the fencing token, a number that grows with each grant of a key.
 //   - renewal: a request that extends a lease.
-//   - watchdog: the goroutine of a locker that renews leases and ends them at their
-//     deadline.
+//   - renewer: the part of a locker that renews leases and ends them at their
+//     deadline. Other libraries call it a watchdog, as the option [Watchdog] does.
+//   - reaper: the part of a locker that releases what a request of unknown outcome
+//     may have taken.
 //   - loss: the end of a lease that its holder did not release ([Loss]).
 //   - guard: the lock that a kind of request needs, and how it is taken ([Guard]).
 //     "Rule" means the same.
-//   - template: the text from which a guard makes keys, account/{id}.
-//   - form: which texts of a placeholder name one resource ([Form]).
+//   - template: the text from which a guard makes keys, account/{id:int}. int is the
+//     form of the placeholder: which texts name one resource ([Form]).
 //   - principal: the user, tenant or API key that a request belongs to.
 //   - refusal: an answer that a client gets in place of the handler's ([Refusal]).
 //   - adapter: a package that connects guards to a framework, such as httplock.

@@ -1,0 +1,448 @@
+package lock
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+// machine plays everything around one lock: callers, the store's answers in any
+// order, its signals, and time. A choice is a number below n.
+type machine struct {
+	t      *testing.T
+	choose func(n int) int
+	now    clock.Instant
+	ahead  time.Duration
+	table  *Table
+	l      *lock
+
+	all    []*player
+	asking *player // whose try is on its way; it may have left
+	token  int64   // the highest that was given out
+
+	release *ownership // on its way
+	listed  bool
+	renewal *ownership // on its way
+	sent    clock.Instant
+
+	owners  map[string]bool // those that the store may hold the lock for
+	orphans map[string]bool
+	closed  bool
+}
+
+// player is a caller.
+type player struct {
+	Waiter
+	deadline clock.Instant
+	asleep   bool
+	until    clock.Instant // of its sleep
+	done     bool          // Acquire has returned
+	has      bool          // the lock
+	lost     bool          // and was told of the loss
+}
+
+func (*player) Lost(*Waiter, Reason, error, error)          {}
+func (*player) Renewed(*Waiter, error, time.Duration)       {}
+func (*player) Over(error)                                  {}
+func (m *machine) player(w *Waiter) *player                 { return w.Holder.(*player) }
+func (m *machine) failf(format string, args ...any)         { m.t.Helper(); m.t.Fatalf(format, args...) }
+func (m *machine) shift() (clock.Instant, time.Duration)    { return m.now, m.ahead }
+func (m *machine) pick(of []*player) (p *player, none bool) { return pick(m, of) }
+
+func pick(m *machine, of []*player) (*player, bool) {
+	if len(of) == 0 {
+		return nil, true
+	}
+	return of[m.choose(len(of))], false
+}
+
+var terms = []*Terms{
+	{Lease: 3 * time.Second, Wait: -1},
+	{Lease: 3 * time.Second, Wait: -1},
+	{Lease: 3 * time.Second, Wait: time.Second},
+	{Lease: 3 * time.Second, Wait: time.Second, MaxHold: 2 * time.Second},
+	{Lease: 3 * time.Second, Wait: 0},
+	{Lease: 2 * time.Second, Fixed: true, Wait: -1},
+	{Lease: 3 * time.Second, Wait: -1, MaxWaiters: 3},
+}
+
+func newMachine(t *testing.T, choose func(int) int) *machine {
+	m := &machine{
+		t: t, choose: choose, now: 1, table: NewTable(nil, 20*time.Millisecond, 5),
+		owners: map[string]bool{}, orphans: map[string]bool{},
+	}
+	m.l = &lock{shard: &m.table.shards[0], key: "k"}
+	return m
+}
+
+// apply does what the Table does with effects.
+func (m *machine) apply(fx *effects) {
+	m.t.Helper()
+	if fx.handed != nil {
+		p := m.player(fx.handed)
+		p.asleep = false
+		if fx.handed.token <= m.token {
+			m.failf("token %d after %d", fx.handed.token, m.token)
+		}
+		m.token = fx.handed.token
+	}
+	if fx.look != nil {
+		m.player(fx.look).asleep = false
+	}
+	for w := fx.failed; w != nil; {
+		next := w.next
+		w.next = nil
+		m.player(w).asleep = false
+		w = next
+	}
+	if fx.loss != nil && fx.loss.ended {
+		m.player(fx.loss.holder).lost = true
+	}
+	if fx.orphan != nil {
+		m.orphans[fx.orphan.owner] = true
+	}
+	if fx.release != nil {
+		m.begin(fx.release, false)
+	}
+	if own := fx.cancel; own != nil && own != m.release && (own.fixed || own.stopped) {
+		delete(m.owners, own.owner()) // its holder relies on it to its end, by the store's expiry
+	}
+	m.check()
+}
+
+func (m *machine) begin(own *ownership, listed bool) {
+	if m.release != nil {
+		m.failf("two releases at once")
+	}
+	m.release, m.listed, m.sent = own, listed, m.now
+}
+
+// check looks for what must hold between two events.
+func (m *machine) check() {
+	m.t.Helper()
+	l, n := m.l, 0
+	for w := l.first; w != nil; w = w.next {
+		if w.state != waiting || w.lock != l || w.next == nil && l.last != w {
+			m.failf("the queue is broken")
+		}
+		n++
+	}
+	switch {
+	case n != int(l.n):
+		m.failf("%d wait, %d are counted", n, l.n)
+	case (l.phase == held) != (l.own != nil):
+		m.failf("phase %d with ownership %v", l.phase, l.own)
+	case l.asking && l.phase != acquiring:
+		m.failf("a try is on its way in phase %d", l.phase)
+	case l.phase == idle && n > 0:
+		m.failf("idle with %d waiters", n)
+	case l.phase == acquiring && n == 0 && !l.asking:
+		m.failf("acquiring for no caller")
+	case (l.phase == releasing) != (m.release != nil):
+		m.failf("phase %d with release %v", l.phase, m.release)
+	}
+	holders := 0
+	for _, p := range m.all {
+		if p.state == granted && p.err == nil {
+			holders++
+			if l.own == nil || l.own.holder != &p.Waiter {
+				m.failf("a caller holds the lock, and is not its holder")
+			}
+		}
+	}
+	if holders > 1 {
+		m.failf("%d callers hold the lock", holders)
+	}
+	// No wake-up is missing: a waiter that sleeps has nothing to do before its
+	// alarm.
+	if w := l.first; w != nil && l.phase == acquiring && !l.asking {
+		if p := m.player(w); p.asleep && (l.acq == nil || p.until == 0 || p.until > l.acq.next && p.until > m.now) {
+			m.failf("the first waiter sleeps until %d, and could try at %v", p.until, l.acq)
+		}
+	}
+	// What the store may hold the lock for is ours, on its way back, or the
+	// reaper's.
+	for owner := range m.owners {
+		own := l.own != nil && l.own.owner() == owner || m.release != nil && m.release.owner() == owner
+		asked := l.asking && l.acq.request.Owner == owner
+		if !own && !asked && !m.orphans[owner] {
+			m.failf("nobody sees to %s", owner)
+		}
+	}
+}
+
+// run lets a waiter do what it has to do, as shard.wait does.
+func (m *machine) run(p *player) {
+	s := m.l.look(&p.Waiter, m.now, p.deadline)
+	switch s.action {
+	case sleep:
+		p.asleep, p.until = true, s.until
+	case finish:
+		p.done, p.has = true, s.err == nil
+	case leave:
+		m.leave(p, s.err)
+	case ask:
+		m.asking = p
+		m.owners[m.l.acq.request.Owner] = true
+	case watch:
+		m.l.acq.unwatch = func() {}
+	}
+	m.check()
+}
+
+// leave makes a waiter give up.
+func (m *machine) leave(p *player, err error) {
+	var fx effects
+	hasIt, _ := m.l.abandon(&p.Waiter, err, &fx)
+	p.done = true
+	m.apply(&fx)
+	if hasIt {
+		m.giveBack(p)
+	}
+}
+
+// giveBack releases a hold, as Table.Release does.
+func (m *machine) giveBack(p *player) {
+	var fx effects
+	now, ahead := m.shift()
+	p.has = false
+	q := p.Waiter.release(now, ahead, &fx)
+	if q.release != nil {
+		m.begin(q.release, q.listed)
+	}
+	m.apply(&fx)
+}
+
+// join is a caller that comes.
+func (m *machine) join() {
+	p := &player{}
+	p.Terms, p.Holder = terms[m.choose(len(terms))], p
+	if w := p.Terms.Wait; w > 0 {
+		p.deadline = m.now.Add(w)
+	} else if w == 0 {
+		p.deadline = m.now.Add(notReadyWait)
+	}
+	var fx effects
+	p.lock = m.l
+	if err := m.l.join(&p.Waiter, m.now, &fx); err != nil {
+		if m.closed != errors.Is(err, ErrClosed) {
+			m.failf("%v", err)
+		}
+		p.done, p.state = true, gone
+	} else {
+		m.all = append(m.all, p)
+	}
+	m.apply(&fx)
+}
+
+// answer is the outcome of the try that is on its way.
+func (m *machine) answer() {
+	req := m.l.acq.request
+	a := answer{late: m.asking == nil}
+	a.Sent = m.table.Clock.Time(m.l.acq.sent)
+	switch m.choose(6) {
+	case 0, 1:
+		a.Granted, a.Token = true, m.token+1+int64(m.choose(2))
+		a.Ambiguous = m.choose(4) == 0
+	case 2:
+		a.Holder, a.TTL, a.Listed = "other:1", time.Duration(m.choose(3000))*time.Millisecond, m.choose(2) == 0
+		a.orphaned = m.choose(8) == 0
+		delete(m.owners, req.Owner)
+	case 3:
+		a.err = driver.ErrNotReady
+		delete(m.owners, req.Owner)
+	case 4:
+		a.err, a.Ambiguous = driver.ErrUnavailable, true
+	case 5:
+		a.err = fmt.Errorf("%w: refused", driver.ErrUnavailable)
+		delete(m.owners, req.Owner)
+	}
+	asked := m.asking
+	m.asking = nil
+	var fx effects
+	m.l.answered(m.now, a, &fx)
+	m.apply(&fx)
+	if asked != nil && !asked.done {
+		m.run(asked)
+	}
+}
+
+// released is the outcome of the release that is on its way.
+func (m *machine) released(err error) {
+	own := m.release
+	m.release = nil
+	if err == nil || errors.Is(err, driver.ErrNotOwner) {
+		delete(m.owners, own.owner())
+	}
+	var fx effects
+	m.l.released(own, m.sent, m.now, m.listed, err, &fx)
+	m.apply(&fx)
+}
+
+// step is one event.
+func (m *machine) step() {
+	var awake, asleep, holding []*player
+	for _, p := range m.all {
+		switch {
+		case p.has:
+			holding = append(holding, p)
+		case p.done || p == m.asking:
+		case p.asleep:
+			asleep = append(asleep, p)
+		default:
+			awake = append(awake, p)
+		}
+	}
+	switch m.choose(12) {
+	case 0, 1:
+		if len(m.all) < 100 {
+			m.join()
+		}
+	case 2, 3, 4:
+		if p, none := m.pick(awake); !none {
+			m.run(p)
+		}
+	case 5:
+		for _, p := range asleep { // alarms
+			if p.until != 0 && p.until <= m.now {
+				p.asleep = false
+			}
+		}
+	case 6:
+		m.now = m.now.Add(time.Duration(m.choose(200)*m.choose(10)) * time.Millisecond)
+		if m.choose(50) == 0 {
+			m.ahead += time.Second // the machine was suspended
+		}
+	case 7:
+		if m.l.asking {
+			m.answer()
+		}
+	case 8:
+		if m.release != nil {
+			m.released([]error{nil, driver.ErrDeleted, driver.ErrUnavailable}[m.choose(3)])
+		}
+	case 9:
+		if p, none := m.pick(holding); !none {
+			m.giveBack(p)
+		}
+	case 10:
+		m.background()
+	case 11:
+		switch p, none := m.pick(append(awake, asleep...)); {
+		case none:
+		case m.choose(3) == 0:
+			m.leave(p, errors.New("the context has ended"))
+		}
+		if p := m.asking; p != nil && m.choose(10) == 0 {
+			m.asking = nil // the try goes on without it
+			m.leave(p, errors.New("the context has ended"))
+		}
+	}
+}
+
+// background is an event of the store or of the renewer.
+func (m *machine) background() {
+	var fx effects
+	own := m.l.own
+	switch m.choose(4) {
+	case 0:
+		list := []string{"", "a,b," + m.table.ID + ",c", "a,b", m.table.ID}[m.choose(4)]
+		m.l.signal(m.now, list, &fx)
+	case 1:
+		if own != nil && own.look(m.now, &fx) {
+			m.renewal = own
+		}
+	case 2:
+		if r := m.renewal; r != nil {
+			m.renewal = nil
+			err := []error{nil, nil, driver.ErrUnavailable, driver.ErrTakenOver}[m.choose(4)]
+			r.renewed(renewal{
+				sent: m.now, ahead: m.ahead, scheduled: true, extended: true, contended: m.choose(2) == 0, err: err,
+			}, m.now, m.ahead, &fx)
+			if errors.Is(err, driver.ErrNotOwner) {
+				delete(m.owners, r.owner())
+			}
+		}
+	case 3:
+		if m.choose(40) == 0 {
+			m.closed = true
+			m.table.closed.Store(true)
+			m.l.close(&fx)
+		}
+	}
+	m.apply(&fx)
+}
+
+func TestAnyOrderOfEventsKeepsTheLockWhole(t *testing.T) {
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		m := newMachine(t, r.IntN)
+		for range 400 {
+			m.step()
+		}
+		m.finish()
+	}
+}
+
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte{0, 0, 2, 0, 7, 0, 9})
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		m := newMachine(t, func(n int) int {
+			if len(choices) == 0 {
+				return 0
+			}
+			c := int(choices[0])
+			choices = choices[1:]
+			return c % n
+		})
+		for len(choices) > 0 {
+			m.step()
+		}
+	})
+}
+
+// finish closes the table, answers what is on its way, and looks whether anything
+// is left.
+func (m *machine) finish() {
+	m.closed = true
+	m.table.closed.Store(true)
+	var fx effects
+	m.l.close(&fx)
+	m.apply(&fx)
+	for range 1000 {
+		switch {
+		case m.l.asking:
+			m.answer()
+		case m.release != nil:
+			m.released(nil)
+		default:
+			busy := false
+			for _, p := range m.all {
+				switch {
+				case p.has:
+					m.giveBack(p)
+				case !p.done && p.asleep:
+					m.failf("a waiter sleeps after the close")
+				case !p.done:
+					m.run(p)
+				default:
+					continue
+				}
+				busy = true
+				break
+			}
+			if !busy {
+				if m.l.phase != idle {
+					m.failf("phase %d at the end", m.l.phase)
+				}
+				return
+			}
+		}
+	}
+	m.failf("it does not end")
+}
