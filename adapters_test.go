@@ -65,7 +65,7 @@ func startHTTP(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 	mux := http.NewServeMux()
 	mux.HandleFunc(s.Pattern("{", "}"), func(w http.ResponseWriter, r *http.Request) {
 		s.Front(r.Context(), func(ctx context.Context) *http.Request {
-			r = r.WithContext(ctx)
+			r = adaptertest.InContext(ctx, r)
 			h.ServeHTTP(w, r)
 			return r
 		})
@@ -85,7 +85,7 @@ func startGin(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 			c.Set("user", s.User)
 		}
 		s.Front(c.Request.Context(), func(ctx context.Context) *http.Request {
-			c.Request = c.Request.WithContext(ctx)
+			c.Request = adaptertest.InContext(ctx, c.Request)
 			c.Next()
 			return c.Request
 		})
@@ -113,7 +113,7 @@ func startEcho(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 				c.Set("user", s.User)
 			}
 			s.Front(c.Request().Context(), func(ctx context.Context) *http.Request {
-				c.SetRequest(c.Request().WithContext(ctx))
+				c.SetRequest(adaptertest.InContext(ctx, c.Request()))
 				err = next(c)
 				return c.Request()
 			})

@@ -2,11 +2,15 @@ package interlock_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -121,49 +125,6 @@ func async(ctx context.Context, client adaptertest.Client, req adaptertest.Reque
 	return c
 }
 
-// get receives from a channel, though not for ever.
-func get[T any](t testing.TB, c <-chan T, what string) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(adaptertest.Patience):
-		t.Fatal("never: " + what)
-	}
-	return v
-}
-
-// meet waits inside a handler. The end of the context lets it go too, so that a
-// failed test does not hang.
-func meet[T any](ctx context.Context, c <-chan T) error {
-	select {
-	case <-c:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(adaptertest.Patience):
-		return errors.New("nobody came")
-	}
-}
-
-// queued waits until n callers wait in the locker, which no event tells of.
-func queued(t testing.TB, locker *core.Locker, n int) {
-	t.Helper()
-	tick := time.NewTicker(500 * time.Microsecond)
-	defer tick.Stop()
-	for end := time.Now().Add(adaptertest.Patience); ; <-tick.C {
-		waiters := 0
-		for _, h := range locker.Held() {
-			waiters += h.Waiters
-		}
-		if waiters == n {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d wait; never %d", waiters, n)
-		}
-	}
-}
-
 // wantFree fails the test if the key of a lock is still in Redis.
 func (w *world) wantFree(key string) {
 	w.Helper()
@@ -232,7 +193,7 @@ func (w *world) exclusion() {
 		defer inside[i].Add(-1)
 		plain[i]++
 		came[i].Do(first.Done)
-		return meet(ctx, both) // inside both at the same time, or never
+		return adaptertest.Meet(ctx, both) // inside both at the same time, or never
 	}, core.Serialize(locker, "account/{id}", core.Wait(time.Minute)))
 	const each = 6
 	var calls []<-chan adaptertest.Outcome
@@ -240,7 +201,7 @@ func (w *world) exclusion() {
 		calls = append(calls, async(w.Context(), client, account("ab"[i%2:][:1])))
 	}
 	for _, c := range calls {
-		w.wantOK(get(w, c, "the end of a call"), "")
+		w.wantOK(adaptertest.Receive(w, c, "the end of a call"), "")
 	}
 	if plain != [2]int{each, each} {
 		w.Errorf("%v ran", plain)
@@ -255,7 +216,7 @@ func (w *world) transfers() {
 		calls = append(calls, async(w.Context(), client, transfer(i)))
 	}
 	for _, c := range calls {
-		if o := get(w, c, "the end of a transfer"); !o.OK {
+		if o := adaptertest.Receive(w, c, "the end of a transfer"); !o.OK {
 			w.Errorf("%+v", o)
 		}
 	}
@@ -318,6 +279,9 @@ func ends(ok bool, handler func(context.Context, *adaptertest.Call) error) func(
 		s, client := w.serve(handler, core.Serialize(w.locker(), "account/{id}", core.Wait(0)))
 		for range 2 {
 			o := client.Call(w.Context(), account("1"))
+			if !ok && o.Code != "409" && o.Code != "FailedPrecondition" {
+				w.Errorf("%+v; want the handler's own error", o)
+			}
 			if v := s.Visit(w); v.Panic != nil || !o.Ran || o.OK != ok || o.Reason != "" {
 				w.Errorf("%+v, %+v", o, v)
 			}
@@ -350,16 +314,16 @@ func (w *world) disconnect() {
 			w.Error("no token")
 		}
 		inside <- struct{}{}
-		return meet[struct{}](ctx, nil)
+		return adaptertest.Meet[struct{}](ctx, nil)
 	}, core.Serialize(w.locker(), "account/{id}", core.Wait(0)))
 	for range 2 {
 		ctx, cancel := context.WithCancel(w.Context())
 		call := async(ctx, client, account("1"))
-		get(w, inside, "the handler")
+		adaptertest.Receive(w, inside, "the handler")
 		cancel()
 		s.Visit(w)
 		w.wantFree("account/1")
-		if o := get(w, call, "the call's end"); o.OK {
+		if o := adaptertest.Receive(w, call, "the call's end"); o.OK {
 			w.Errorf("%+v", o)
 		}
 	}
@@ -396,13 +360,13 @@ func leaves(how shape, body string) func(w *world) {
 		req := account("1")
 		req.Body = body
 		call := async(ctx, client, req)
-		queued(w, locker, 1)
+		adaptertest.Queued(w, locker, 1)
 		cancel()
 		if v := s.Visit(w); v.Panic != nil { // long before the wait is over
 			w.Errorf("%+v", v)
 		}
-		queued(w, locker, 0)
-		if o := get(w, call, "the call's end"); o.OK {
+		adaptertest.Queued(w, locker, 0)
+		if o := adaptertest.Receive(w, call, "the call's end"); o.OK {
 			w.Errorf("%+v", o)
 		}
 	}
@@ -414,16 +378,16 @@ func (w *world) leftBehind() {
 	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute)))
 	ctx, cancel := context.WithCancel(w.Context())
 	gone := async(ctx, client, account("1"))
-	queued(w, locker, 1)
+	adaptertest.Queued(w, locker, 1)
 	stays := async(w.Context(), client, account("1"))
-	queued(w, locker, 2)
+	adaptertest.Queued(w, locker, 2)
 	cancel()
 	leave() // at about the same time
-	w.wantOK(get(w, stays, "the turn of the one that stayed"), "account/1")
-	get(w, gone, "the end of the one that left")
+	w.wantOK(adaptertest.Receive(w, stays, "the turn of the one that stayed"), "account/1")
+	adaptertest.Receive(w, gone, "the end of the one that left")
 	s.Visit(w)
 	s.Visit(w)
-	queued(w, locker, 0)
+	adaptertest.Queued(w, locker, 0)
 	w.wantFree("account/1")
 }
 
@@ -435,9 +399,10 @@ type refusal struct {
 	opts     []core.Option
 	id       string   // default 1
 	header   []string // X-Tenant
-	held     bool     // by somebody else
-	closed   bool     // the locker
-	down     bool     // the store
+	query    string
+	held     bool // by somebody else
+	closed   bool // the locker
+	down     bool // the store
 }
 
 func (r refusal) holds(w *world) {
@@ -475,11 +440,32 @@ func (r refusal) holds(w *world) {
 	for _, v := range r.header {
 		req.Header = append(req.Header, [2]string{"X-Tenant", v})
 	}
+	if r.query != "" {
+		req.Path = id + "/call?" + r.query
+	}
+	logged := adaptertest.LogTo(w)
 	w.wantRefused(client.Call(w.Context(), req), r.want, false)
 	if v := s.Visit(w); v.Panic != nil || !v.Restored {
 		w.Errorf("%+v", v)
 	}
-	queued(w, locker, 0)
+	adaptertest.Queued(w, locker, 0)
+	switch text := logged.String(); r.want {
+	case core.ReasonMisconfigured:
+		route := s.Pattern("{", "}")
+		switch w.name {
+		case "gin", "echo":
+			route = s.Pattern(":", "")
+		case "gRPC", "gRPC stream":
+			route = "id, from, to" // the message's fields
+		}
+		if !strings.Contains(text, template) && !strings.Contains(text, "{nope}") || !strings.Contains(text, route) {
+			w.Errorf("logged:\n%s", text)
+		}
+	case core.ReasonHeld, core.ReasonBadKey, core.ReasonBodyTooLarge:
+		if text != "" && r.opts == nil {
+			w.Errorf("the client's mistake is logged:\n%s", text)
+		}
+	}
 }
 
 func (w *world) queueFull() {
@@ -487,11 +473,11 @@ func (w *world) queueFull() {
 	leave := w.hold(locker, "account/1")
 	_, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.MaxWaiters(1)))
 	waiter := async(w.Context(), client, account("1"))
-	queued(w, locker, 1)
+	adaptertest.Queued(w, locker, 1)
 	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonQueueFull, false)
 	w.wantOK(client.Call(w.Context(), account("2")), "account/2") // a queue of its own
 	leave()
-	w.wantOK(get(w, waiter, "the waiter's turn"), "account/1")
+	w.wantOK(adaptertest.Receive(w, waiter, "the waiter's turn"), "account/1")
 }
 
 // deadlineContext is a context whose deadline is over when the test says so.
@@ -521,10 +507,10 @@ func (w *world) deadline() {
 		Derive:  func(ctx context.Context) context.Context { return deadlineContext{ctx, over} },
 	}
 	call := async(w.Context(), w.start(w, s), account("1"))
-	queued(w, locker, 1)
+	adaptertest.Queued(w, locker, 1)
 	close(over)
-	w.wantRefused(get(w, call, "the answer"), core.ReasonDeadline, false)
-	queued(w, locker, 0)
+	w.wantRefused(adaptertest.Receive(w, call, "the answer"), core.ReasonDeadline, false)
+	adaptertest.Queued(w, locker, 0)
 }
 
 func (w *world) closing() {
@@ -532,12 +518,12 @@ func (w *world) closing() {
 	leave := w.hold(locker, "account/1")
 	_, client := w.serve(w.never, core.Serialize(locker, "account/{id}", core.Wait(time.Minute)))
 	call := async(w.Context(), client, account("1"))
-	queued(w, locker, 1)
+	adaptertest.Queued(w, locker, 1)
 	closed := make(chan error, 1)
 	go func() { closed <- locker.Close(w.Context()) }()
-	w.wantRefused(get(w, call, "the answer"), core.ReasonClosing, false)
+	w.wantRefused(adaptertest.Receive(w, call, "the answer"), core.ReasonClosing, false)
 	leave() // who holds a lock is waited for
-	if err := get(w, closed, "the locker's end"); err != nil {
+	if err := adaptertest.Receive(w, closed, "the locker's end"); err != nil {
 		w.Error(err)
 	}
 }
@@ -596,6 +582,9 @@ func (w *world) keys() {
 		{id: "a b", want: "a%20b"},
 		{id: "a+b", want: "a%2Bb"}, // no blank: this is no form
 		{id: "a+b", path: "a+b", want: "a%2Bb"},
+		{id: "a+b", path: "a%2Bb", want: "a%2Bb"},
+		{id: "2f3a:1", want: "2f3a%3A1"},
+		{id: "", path: "%FF", want: "%FF"}, // no UTF-8, which a message cannot have
 		{id: "a;b=c", want: "a%3Bb%3Dc"},
 		{id: "?x=y", want: "%3Fx%3Dy"},
 		{id: "..", path: "%2e%2e", want: ".."},
@@ -604,6 +593,9 @@ func (w *world) keys() {
 		{id: "*", want: "%2A"},
 		{id: strings.Repeat("x", 504), want: strings.Repeat("x", 504)}, // and no byte more
 	} {
+		if c.id == "" && !w.http {
+			continue
+		}
 		req := account(c.id)
 		if c.path != "" {
 			req.Path = c.path + "/call"
@@ -621,10 +613,50 @@ func (w *world) headerKey() {
 	w.wantOK(client.Call(w.Context(), req), "tenant/a%2F%7Bb%7D/1")
 }
 
+// bodyKey has a KeyFunc read the body twice, to see that it is put back each time.
+func (w *world) bodyKey() {
+	keys := core.KeyFunc(func(_ context.Context, req core.Request) (keys []string, err error) {
+		native := map[string]string{"net/http": "*http.Request", "gin": "*gin.Context", "echo": "*echo.context"}
+		if got := fmt.Sprintf("%T", req.Native()); got != native[w.name] {
+			w.Errorf("the native request is a %s", got)
+		}
+		var order struct{ Account string }
+		for range 2 {
+			body, failed := req.Body(1 << 20)
+			if failed == nil {
+				failed = json.Unmarshal(body, &order)
+			}
+			err = failed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", core.ErrKey, err)
+		}
+		key, err := core.Key("account", order.Account)
+		return []string{key}, err
+	})
+	_, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
+		body, err := io.ReadAll(call.R.Body)
+		if err != nil {
+			w.Error(err)
+		}
+		return call.Send(fmt.Sprintf("%s %x", core.LeaseFromContext(ctx).Key(), sha256.Sum256(body)))
+	}, core.Serialize(w.locker(), "", keys))
+	post := func(body string) adaptertest.Outcome {
+		req := account("1")
+		req.Body = body
+		return client.Call(w.Context(), req)
+	}
+	body := `{"account":"a/1","note":"` + strings.Repeat("x", 1<<16) + `"}`
+	w.wantOK(post(body), fmt.Sprintf("account/a%%2F1 %x", sha256.Sum256([]byte(body))))
+	for _, bad := range []string{`{"account":""}`, `{`, ``, `"` + strings.Repeat("x", 1<<20)} {
+		w.wantRefused(post(bad), core.ReasonBadKey, false) // the KeyFunc makes ErrKey of everything
+	}
+}
+
 // wantEnd waits until a handler's context ends, as it must with its lease.
 func (w *world) wantEnd(ctx context.Context, want error) {
 	w.Helper()
-	_ = meet[struct{}](ctx, nil)
+	_ = adaptertest.Meet[struct{}](ctx, nil)
 	if cause := context.Cause(ctx); !errors.Is(cause, want) {
 		w.Errorf("cause %v; want %v", cause, want)
 	}
@@ -650,7 +682,7 @@ func (w *world) lose(ctx context.Context) {
 // to the lock of account 1.
 func (w *world) wantLoss(losses <-chan core.Loss, answered core.Answered) {
 	w.Helper()
-	l := get(w, losses, "OnLost")
+	l := adaptertest.Receive(w, losses, "OnLost")
 	if l.Key != "account/1" || l.Rule != "account/{id}" || l.Reason != core.LossDeleted || l.Answered != answered ||
 		l.Route == "" || l.Owner == "" || l.Token == 0 || l.Held <= 0 {
 		w.Errorf("%v", l)
@@ -668,6 +700,55 @@ func (w *world) lostBefore() {
 		w.Errorf("%+v", v)
 	}
 	w.wantLoss(losses, core.AnsweredNo)
+}
+
+// The answer is the refusal, of whose header the handler has described nothing.
+func (w *world) lostDescribed() {
+	s := &adaptertest.Service{
+		Layers: locks(core.Serialize(w.locker(), "account/{id}")),
+		InFront: func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Set-Cookie", "csrf=1")
+			rw.Header().Set("Vary", "Origin")
+			rw.Header().Set("X-Front", "1")
+		},
+		Handler: func(ctx context.Context, call *adaptertest.Call) error {
+			h := call.W.Header()
+			for name, value := range map[string]string{
+				"ETag": `"1"`, "Content-Encoding": "br", "Location": "/payments/1", "Last-Modified": "Sun, 01 Nov 2026 00:00:00 GMT",
+				"Cache-Control": "max-age=3600", "Content-Length": "1", "Content-Type": "text/csv", "X-Balance": "100",
+			} {
+				h.Set(name, value)
+			}
+			h.Add("Set-Cookie", "paid=1")
+			h.Add("Vary", "Accept")
+			h.Del("X-Front")
+			w.lose(ctx)
+			return nil
+		},
+	}
+	a := adaptertest.Post(w, w.start(w, s).(*adaptertest.HTTPClient).Server, "/1/call")
+	a.WantProblem(w, 500, "lost", "")
+	a.Header.Del("Date")
+	a.Header.Del("Content-Length") // that of the problem
+	want := http.Header{
+		"Set-Cookie": {"csrf=1"}, "Vary": {"Origin"}, "X-Front": {"1"},
+		"Cache-Control": {"no-store"}, "Content-Type": {"application/problem+json"},
+	}
+	if !maps.EqualFunc(a.Header, want, slices.Equal) {
+		w.Errorf("header %v; want %v", a.Header, want)
+	}
+}
+
+// A handler that has noticed the loss has the last word.
+func (w *world) lostOwn() {
+	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
+		w.lose(ctx)
+		return call.Answer(adaptertest.Declined, "rolled back")
+	}, core.Serialize(w.locker(), "account/{id}"))
+	if o := client.Call(w.Context(), account("1")); o.Code != "402" || o.Text != "rolled back" {
+		w.Errorf("%+v", o)
+	}
+	s.Visit(w)
 }
 
 // lostAfter makes the behaviour that an answer which has begun stays as it is,
@@ -785,14 +866,14 @@ func (w *world) principalHolds() {
 			return nil
 		}
 		inside <- struct{}{}
-		return meet(ctx, leave)
+		return adaptertest.Meet(ctx, leave)
 	}, core.Serialize(w.locker(), "account/{id}", core.PerPrincipal(tenant, 1, 10)))
 	first := async(w.Context(), client, from("a", "1"))
-	get(w, inside, "the holder")
+	adaptertest.Receive(w, inside, "the holder")
 	w.wantRefused(client.Call(w.Context(), from("a", "2")), core.ReasonPrincipalLimit, false)
 	w.wantOK(client.Call(w.Context(), from("b", "2")), "")
 	leave <- struct{}{}
-	w.wantOK(get(w, first, "the holder's end"), "")
+	w.wantOK(adaptertest.Receive(w, first, "the holder's end"), "")
 	for range 3 {
 		s.Visit(w) // by then the share is given back
 	}
@@ -844,12 +925,12 @@ func (w *world) principalWaits() {
 	leave := w.hold(locker, "account/1")
 	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.PerPrincipal(tenant, 10, 1)))
 	waiter := async(w.Context(), client, from("a", "1"))
-	queued(w, locker, 1)
+	adaptertest.Queued(w, locker, 1)
 	w.wantRefused(client.Call(w.Context(), from("a", "1")), core.ReasonPrincipalLimit, false)
 	w.wantRefused(client.Call(w.Context(), from("a", "2")), core.ReasonPrincipalLimit, false)
 	w.wantOK(client.Call(w.Context(), from("b", "2")), "account/2")
 	leave()
-	w.wantOK(get(w, waiter, "the waiter's turn"), "account/1")
+	w.wantOK(adaptertest.Receive(w, waiter, "the waiter's turn"), "account/1")
 	for range 4 {
 		s.Visit(w)
 	}
@@ -873,9 +954,9 @@ func (w *world) principalLeaves() {
 	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.PerPrincipal(tenant, 1, 1)))
 	ctx, cancel := context.WithCancel(w.Context())
 	gone := async(ctx, client, from("a", "1"))
-	queued(w, locker, 1)
+	adaptertest.Queued(w, locker, 1)
 	cancel()
-	get(w, gone, "the end of the one that left")
+	adaptertest.Receive(w, gone, "the end of the one that left")
 	s.Visit(w)
 	w.wantOK(client.Call(w.Context(), from("a", "2")), "account/2")
 }
@@ -903,20 +984,41 @@ func restores(handler func(context.Context, *adaptertest.Call) error, ok bool) f
 	}
 }
 
+// multipart uploads a file that is too long for the server's memory.
 func (w *world) multipart() {
+	file := make(chan string, 1)
 	s, client := w.serve(func(_ context.Context, call *adaptertest.Call) error {
-		if err := call.R.ParseMultipartForm(1); err != nil {
+		name, err := adaptertest.OnDisk(call.R)
+		if err != nil {
 			w.Error(err)
 		}
-		return call.Send(call.R.FormValue("f"))
+		file <- name
+		return nil
 	}, core.Serialize(w.locker(), "account/{id}"))
-	req := account("1")
-	req.Header = [][2]string{{"Content-Type", "multipart/form-data; boundary=x"}}
-	req.Body = "--x\r\nContent-Disposition: form-data; name=\"f\"\r\n\r\nvalue\r\n--x--\r\n"
-	w.wantOK(client.Call(w.Context(), req), "value")
+	adaptertest.Upload(w, client.(*adaptertest.HTTPClient).Server, "/1/call")
 	if v := s.Visit(w); v.After.MultipartForm == nil {
 		w.Error("the original knows nothing of the form")
 	}
+	name := <-file
+	adaptertest.Until(w, "the temporary file is removed", func() bool {
+		_, err := os.Stat(name)
+		return name != "" && errors.Is(err, os.ErrNotExist)
+	})
+}
+
+func (w *world) hijacked() {
+	s, client := w.serve(func(_ context.Context, call *adaptertest.Call) error {
+		conn, rw, err := call.W.(http.Hijacker).Hijack()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		_, err = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nraw")
+		return errors.Join(err, rw.Flush())
+	}, core.Serialize(w.locker(), "account/{id}"))
+	w.wantOK(client.Call(w.Context(), account("1")), "raw")
+	s.Visit(w)
+	w.wantFree("account/1")
 }
 
 // streams makes the behaviour that each part of an answer reaches the client
@@ -933,7 +1035,7 @@ func streams(http bool, push func(*adaptertest.Call) error) func(w *world) {
 				if err := errors.Join(call.Send(fmt.Sprintf("part %d\n", i)), push(call)); err != nil {
 					w.Error(err)
 				}
-				if err := meet(ctx, next); err != nil {
+				if err := adaptertest.Meet(ctx, next); err != nil {
 					return err
 				}
 			}
@@ -985,7 +1087,7 @@ func (w *world) events() {
 				w.Error(err)
 			}
 			_ = flush(call)
-			if err := meet(ctx, next); err != nil {
+			if err := adaptertest.Meet(ctx, next); err != nil {
 				return err
 			}
 		}
@@ -1025,7 +1127,7 @@ func (w *world) spans() {
 		req.Header = [][2]string{{"X-Tenant", tenant}}
 		o = client.Call(w.Context(), req)
 		s.Visit(w) // after the release, and what is told of it
-		parent = get(w, parents, "the server's span")
+		parent = adaptertest.Receive(w, parents, "the server's span")
 		for _, span := range exporter.GetSpans() {
 			if span.Parent.SpanID() != parent.SpanID() || span.SpanContext.TraceID() != parent.TraceID() {
 				w.Errorf("%s: not below the server's span", span.Name)

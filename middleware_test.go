@@ -10,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gin-gonic/gin"
+	"github.com/labstack/echo/v4"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/ginlock"
@@ -36,6 +40,9 @@ var behaviours = []struct {
 	{"free after a return", ends(true, func(context.Context, *adaptertest.Call) error { return nil })},
 	{"free after an answer", ends(true, say("done"))},
 	{"free after an error", ends(false, func(context.Context, *adaptertest.Call) error { return adaptertest.ErrHandler })},
+	{"free after the handler has released it", ends(true, func(ctx context.Context, call *adaptertest.Call) error {
+		return errors.Join(core.LeaseFromContext(ctx).Release(ctx), call.Send("done"))
+	})},
 	{"free after a panic, which passes through", panics("a value")},
 	{"free after a panic with an error, which passes through", panics(io.ErrUnexpectedEOF)},
 	{"free after http.ErrAbortHandler, which passes through", panics(http.ErrAbortHandler)},
@@ -70,6 +77,10 @@ var behaviours = []struct {
 	{"header of the key missing", refusal{want: core.ReasonBadKey, template: "tenant/{header.X-Tenant}"}.holds},
 	{"header of the key empty", refusal{want: core.ReasonBadKey, template: "tenant/{header.X-Tenant}", header: []string{""}}.holds},
 	{"header of the key given twice", refusal{want: core.ReasonBadKey, template: "tenant/{header.X-Tenant}", header: []string{"a", "b"}}.holds},
+	{"query of the key missing", refusal{want: core.ReasonBadKey, template: "query/{query.q}"}.holds},
+	{"query of the key empty", refusal{want: core.ReasonBadKey, template: "query/{query.q}", query: "q="}.holds},
+	{"query of the key malformed", refusal{want: core.ReasonBadKey, template: "query/{query.q}", query: "q=%zz"}.holds},
+	{"query of the key given twice", refusal{want: core.ReasonBadKey, template: "query/{query.q}", query: "q=a&q=b"}.holds},
 	{"parameter empty", (*world).emptyParam},
 	{"key too long", refusal{want: core.ReasonBadKey, id: strings.Repeat("x", 505)}.holds},
 	{"key too long once it is escaped", refusal{want: core.ReasonBadKey, id: strings.Repeat("ö", 85)}.holds},
@@ -84,9 +95,12 @@ var behaviours = []struct {
 
 	{"one value is one key, whatever is in it", (*world).keys},
 	{"header makes the key", (*world).headerKey},
+	{"body makes the key, and reaches the handler", onlyHTTP((*world).bodyKey)},
 
 	// The handler ran, and its lock was not what it thought.
 	{"lease lost before the answer", (*world).lostBefore},
+	{"lease lost before the answer, of which the header was described", onlyHTTP((*world).lostDescribed)},
+	{"lease lost, and the handler answers itself", onlyHTTP((*world).lostOwn)},
 	{"lease lost after the answer", lostAfter(func(c *adaptertest.Call) error { return c.Send("done") }, "done")},
 	{"lease lost after the header was flushed", onlyHTTP(lostAfter(flush, ""))},
 	{"lease lost before an answer that is checked", lostChecked(func(c *adaptertest.Call) error { return c.Send("done") })},
@@ -105,9 +119,10 @@ var behaviours = []struct {
 	{"parts flushed by http.Flusher", streams(true, flush)},
 	{"parts flushed by http.ResponseController", streams(true, func(c *adaptertest.Call) error {
 		rc := http.NewResponseController(c.W)
-		return errors.Join(rc.SetWriteDeadline(time.Now().Add(time.Minute)), rc.Flush())
+		return errors.Join(rc.SetWriteDeadline(time.Now().Add(time.Minute)), rc.EnableFullDuplex(), rc.Flush())
 	})},
 	{"server-sent events", onlyHTTP((*world).events)},
+	{"connection taken over", onlyHTTP((*world).hijacked)},
 
 	{"one acquire span and one release span a call", (*world).spans},
 }
@@ -164,7 +179,7 @@ func TestOneRuleExcludesAcrossFrameworks(t *testing.T) {
 	handlers := [2]func(context.Context, *adaptertest.Call) error{
 		func(ctx context.Context, _ *adaptertest.Call) error { // holds
 			inside <- struct{}{}
-			return meet(ctx, leave)
+			return adaptertest.Meet(ctx, leave)
 		},
 		keysOf, // waits
 	}
@@ -178,21 +193,26 @@ func TestOneRuleExcludesAcrossFrameworks(t *testing.T) {
 	for i, holder := range adapters {
 		for j, waiter := range adapters {
 			t.Run(waiter.name+" waits for "+holder.name, func(t *testing.T) {
-				id := fmt.Sprintf("%d-%d", i, j)
+				// A slash and a percent sign, which a path has to escape and a message not.
+				id := fmt.Sprintf("a/b%%%d-%d", i, j)
+				key, err := core.Key("account", id)
+				if err != nil {
+					t.Fatal(err)
+				}
 				first := async(t.Context(), clients[0][i], account(id))
-				get(t, inside, "the holder")
+				adaptertest.Receive(t, inside, "the holder")
 				second := async(t.Context(), clients[1][j], account(id))
-				queued(t, lockers[1], 1)
+				adaptertest.Queued(t, lockers[1], 1)
 				select {
 				case o := <-second:
 					t.Errorf("%+v, though the lock is held", o)
 				default:
 				}
 				leave <- struct{}{}
-				if o := get(t, first, "the holder's end"); !o.OK {
+				if o := adaptertest.Receive(t, first, "the holder's end"); !o.OK {
 					t.Errorf("%+v", o)
 				}
-				if o := get(t, second, "the waiter's turn"); !o.OK || o.Text != "account/"+id {
+				if o := adaptertest.Receive(t, second, "the waiter's turn"); !o.OK || o.Text != key {
 					t.Errorf("%+v", o)
 				}
 			})
@@ -215,13 +235,80 @@ func TestAllFrameworksShareOneLedger(t *testing.T) {
 		}
 	}
 	for _, c := range calls {
-		if o := get(t, c, "the end of a transfer"); !o.OK {
+		if o := adaptertest.Receive(t, c, "the end of a transfer"); !o.OK {
 			t.Errorf("%+v", o)
 		}
 	}
 	// There as often as back.
 	if b := *balance; b["a"] != 100 || b["b"] != 100 {
 		t.Errorf("%v", b)
+	}
+}
+
+// A parameter is one segment of a path: the rest of one has several spellings.
+func TestTheRestOfAPathIsNoParameter(t *testing.T) {
+	logged := adaptertest.LogTo(t)
+	guard := core.Serialize(adaptertest.Locker(t), "file/{path}")
+	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") })
+	mux, g, e := http.NewServeMux(), gin.New(), echo.New()
+	mux.Handle("/rest/{path...}", httplock.Serialize(guard)(never))
+	g.POST("/rest/*path", ginlock.Serialize(guard), gin.WrapH(never))
+	e.POST("/rest/*", echo.WrapHandler(never), echolock.Serialize(guard))
+	for _, h := range []http.Handler{mux, g, e} {
+		adaptertest.Post(t, adaptertest.Serve(t, h), "/rest/a/b").WantProblem(t, 500, "misconfigured", "")
+	}
+	if !strings.Contains(logged.String(), "{path}") {
+		t.Errorf("logged:\n%s", logged)
+	}
+}
+
+// Frameworks log the errors of requests, and so those of this module.
+func TestWhatFrameworksLogShowsNoKeyAndNoAddress(t *testing.T) {
+	up := adaptertest.Locker(t)
+	nowhere := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = nowhere.Close() })
+	down := adaptertest.LockerOn(t, nowhere)
+	lease, err := up.Lock(t.Context(), "account/42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lease.Release(t.Context()) }()
+	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") })
+
+	for name, build := range map[string]func(logged io.Writer, held, down *core.Guard) http.Handler{
+		"gin's logger": func(logged io.Writer, held, down *core.Guard) http.Handler {
+			r := gin.New()
+			r.Use(gin.LoggerWithWriter(logged))
+			r.POST("/held/:id", ginlock.Serialize(held), gin.WrapH(never))
+			r.POST("/down/:id", ginlock.Serialize(down), gin.WrapH(never))
+			return r
+		},
+		"an error handler of echo's": func(logged io.Writer, held, down *core.Guard) http.Handler {
+			e := echo.New()
+			e.HTTPErrorHandler = func(err error, c echo.Context) {
+				_, _ = fmt.Fprintf(logged, "%v %+v", err, err)
+				e.DefaultHTTPErrorHandler(err, c)
+			}
+			e.POST("/held/:id", echo.WrapHandler(never), echolock.Serialize(held))
+			e.POST("/down/:id", echo.WrapHandler(never), echolock.Serialize(down))
+			return e
+		},
+	} {
+		for path, status := range map[string]int{"/held/42": 423, "/down/42": 503} {
+			logged := new(adaptertest.Buffer)
+			srv := adaptertest.Serve(t, build(logged, core.Serialize(up, "account/{id}", core.Wait(0)),
+				core.Serialize(down, "account/{id}", core.Wait(100*time.Millisecond))))
+			if a := adaptertest.Post(t, srv, path); a.Status != status {
+				t.Errorf("%s, %s: %d", name, path, a.Status)
+			}
+			text := logged.String()
+			if !strings.Contains(text, core.KeyHash("account/42")) {
+				t.Errorf("%s, %s: no hash is logged: %s", name, path, text)
+			}
+			if strings.Contains(text, "account/42") || strings.Contains(text, "127.0.0.1:1") {
+				t.Errorf("%s, %s: a key or an address is logged: %s", name, path, text)
+			}
+		}
 	}
 }
 

@@ -22,7 +22,8 @@ import (
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/grpclock/lockpb"
-	"github.com/interlock-go/interlock/internal/redistest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
 // Every proto that was compiled with another number would lose its locks
@@ -37,7 +38,7 @@ func TestNumberOfTheOptionNeverChanges(t *testing.T) {
 }
 
 func TestAnnotatedMethodsAndNoOthersHaveRules(t *testing.T) {
-	rules, err := grpclock.FromProto(freeLocker(t))
+	rules, err := grpclock.FromProto(freestore.Locker(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestAnnotatedMethodsAndNoOthersHaveRules(t *testing.T) {
 }
 
 func TestAnnotationAndRuleOptionsBecomeTheRulesOptions(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	leases := make(chan time.Duration, 10)
 	client := serve(t, bank{call: func(ctx context.Context, _ string) (string, error) {
 		leases <- time.Until(core.LeaseFromContext(ctx).Deadline())
@@ -81,16 +82,18 @@ func TestAnnotationAndRuleOptionsBecomeTheRulesOptions(t *testing.T) {
 	}
 
 	// The annotation of Debit waits, whatever the options say; Export has none.
-	hold := newGate()
-	client = serve(t, bank{call: hold.call}, annotated(t, locker, core.Wait(0)))
-	leave := hold.hold(t, client.Debit, "1")
+	client = serve(t, never(t), annotated(t, locker, core.Wait(0)))
+	lease, err := locker.Lock(t.Context(), "account/1")
+	if err != nil {
+		t.Fatal(err)
+	}
 	stream, err := client.Export(t.Context(), &testpb.Request{Id: "1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = stream.Recv()
 	held.of(t, err, stream.Trailer())
-	leave()
+	_ = lease.Release(t.Context())
 	if _, err := grpclock.FromProto(locker, grpclock.RuleOptions(core.Wait(-1))); !errors.Is(err, core.ErrConfig) {
 		t.Errorf("a bad option: %v", err)
 	}
@@ -192,7 +195,7 @@ func TestMistakesInAnAnnotationFailAtStartUpAndSayWhatThereIs(t *testing.T) {
 		if c.change != nil {
 			change = append(change, c.change)
 		}
-		rules, err := grpclock.FromProto(freeLocker(t), grpclock.Files(files(t, c.a, change...)))
+		rules, err := grpclock.FromProto(freestore.Locker(t), grpclock.Files(files(t, c.a, change...)))
 		if c.says == nil {
 			if err != nil || len(rules) != 1 || rules["/late.v1.Late/Do"] == nil {
 				t.Errorf("%s: %v, %v", name, rules, err)
@@ -213,7 +216,7 @@ func TestMistakesInAnAnnotationFailAtStartUpAndSayWhatThereIs(t *testing.T) {
 
 func TestRuleOfALateProtoServesDynamicMessages(t *testing.T) {
 	all := files(t, &lockpb.Serialize{Key: "k/{text}"})
-	rules, err := grpclock.FromProto(freeLocker(t), grpclock.Files(all))
+	rules, err := grpclock.FromProto(freestore.Locker(t), grpclock.Files(all))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +242,7 @@ type services map[string]grpc.ServiceInfo
 func (s services) GetServiceInfo() map[string]grpc.ServiceInfo { return s }
 
 func TestValidateFindsWhatCannotWorkBeforeTheServerServes(t *testing.T) {
-	locker := freeLocker(t)
+	locker := freestore.Locker(t)
 	srv := grpc.NewServer()
 	testpb.RegisterBankServer(srv, bank{})
 	other := services{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
 var answer = &testpb.Reply{}
@@ -42,7 +43,7 @@ func call(tb testing.TB, intercept grpc.UnaryServerInterceptor, method string, h
 // BenchmarkUnary is the price of the interceptor: the difference between bare and
 // locked; between bare and looked-up it is that of a method without a rule.
 func BenchmarkUnary(b *testing.B) {
-	lock := grpclock.UnaryServerInterceptor(annotated(b, freeLocker(b)))
+	lock := grpclock.UnaryServerInterceptor(annotated(b, freestore.Locker(b)))
 	for _, c := range []struct {
 		name      string
 		intercept grpc.UnaryServerInterceptor
@@ -66,7 +67,7 @@ func BenchmarkUnary(b *testing.B) {
 }
 
 func TestInterceptorStaysWithinItsAllocations(t *testing.T) {
-	lock := grpclock.UnaryServerInterceptor(annotated(t, freeLocker(t)))
+	lock := grpclock.UnaryServerInterceptor(annotated(t, freestore.Locker(t)))
 	for _, c := range []struct {
 		name   string
 		h      grpc.UnaryHandler

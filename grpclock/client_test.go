@@ -21,6 +21,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -146,7 +147,7 @@ type refusing struct {
 
 func newRefusing(t testing.TB, n int32) refusing {
 	t.Helper()
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	calls, keys := new(atomic.Int32), new([]string)
 	lock := grpclock.UnaryServerInterceptor(annotated(t, locker))
 	return refusing{grpc.UnaryInterceptor(
@@ -218,11 +219,11 @@ func TestGRPCsOwnRetryPolicyHonoursThePushBack(t *testing.T) {
 
 func TestLostLeaseIsTriedAgainByNobody(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := newLocker(t, rdb, core.Watchdog(900*time.Millisecond))
+	locker := adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond))
 	var calls atomic.Int32
 	l := start(t, bank{call: func(ctx context.Context, _ string) (string, error) {
 		calls.Add(1)
-		lose(ctx, t, rdb)
+		adaptertest.Lose(ctx, t, rdb)
 		return "", ctx.Err()
 	}}, grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(annotated(t, locker))))
 	for name, opt := range map[string]grpc.DialOption{

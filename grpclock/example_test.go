@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
@@ -83,7 +84,7 @@ func Example() {
 
 // A mistake in a rule is found before the server serves.
 func ExampleRules_Validate() {
-	locker, err := core.New(free{}) // in earnest: a redisstore
+	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func ExampleRules_Validate() {
 
 // Errors of a guard can be replaced; what is not, Status answers.
 func ExampleRender() {
-	locker, err := core.New(free{}) // in earnest: a redisstore
+	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}

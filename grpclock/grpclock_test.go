@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -26,148 +22,59 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/httplock"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-func TestCallsForOneResourceRunOneAfterTheOtherAndOthersBeside(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
-	inside := map[string]int{}
-	var mu sync.Mutex
-	both := make(chan struct{})
-	met := map[string]bool{}
-	b := bank{call: func(_ context.Context, id string) (string, error) {
-		mu.Lock()
-		inside[id]++
-		if inside[id] != 1 {
-			t.Errorf("%d inside %s", inside[id], id)
-		}
-		if met[id] = true; len(met) == 2 {
-			select {
-			case <-both:
-			default:
-				close(both)
-			}
-		}
-		mu.Unlock()
-		<-both // a handler of each account is inside at the same time
-		mu.Lock()
-		inside[id]--
-		mu.Unlock()
-		return "", nil
-	}}
-	client := serve(t, b, annotated(t, locker))
-	var wg sync.WaitGroup
-	for i := range 40 {
-		wg.Go(func() {
-			if _, err := client.Debit(t.Context(), &testpb.Request{Id: fmt.Sprint(i % 2)}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-func TestRefusalsFollowTheTable(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
-	hold := newGate()
-	holder := serve(t, bank{call: hold.call}, annotated(t, locker))
-	with := func(template string, opts ...core.Option) unary {
-		return serve(t, never(t), grpclock.Rules{
-			testpb.Bank_Get_FullMethodName: core.Serialize(locker, template, opts...),
-		}).Get
-	}
-	header := func(pairs ...string) context.Context {
-		return metadata.AppendToOutgoingContext(t.Context(), pairs...)
-	}
-	logged := logTo(t)
-	leave := hold.hold(t, holder.Debit, "1")
-
-	held.by(t.Context(), t, holder.Try, "1")
-	held.by(t.Context(), t, with("account/{id}", core.Wait(20*time.Millisecond)), "1")
-
-	one := with("account/{id}", core.MaxWaiters(1), core.Wait(time.Minute))
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if _, err := one(ctx, &testpb.Request{Id: "1"}); status.Code(err) != codes.Canceled {
-			t.Error(err)
-		}
-	})
-	queued(t, locker, 1)
-	queueFull.by(t.Context(), t, one, "1")
-	cancel()
-	queued(t, locker, 0)
-	leave()
-	wg.Wait()
-
-	badKey.by(t.Context(), t, with("account/{id}"), "")
-	badKey.by(t.Context(), t, with("account/{id}"), strings.Repeat("x", 505))
-	tenant := with("tenant/{header.X-Tenant}")
-	badKey.by(t.Context(), t, tenant, "1")
-	badKey.by(header("x-tenant", ""), t, tenant, "1")
-	badKey.by(header("x-tenant", "a", "X-Tenant", "b"), t, tenant, "1")
-	read := core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
-		_, err := req.Body(4)
-		return []string{"k"}, err
-	})
-	refusal{codes.ResourceExhausted, "body-too-large", false, ""}.by(t.Context(), t, with("", read), "123")
-	if logged.String() != "" {
-		t.Errorf("the clients' mistakes were logged:\n%s", logged)
-	}
-	wrong.by(t.Context(), t, with("account/{idd}"), "1")
-	for _, part := range []string{"{idd}", testpb.Bank_Get_FullMethodName, "id, amount"} {
-		if !strings.Contains(logged.String(), part) {
-			t.Errorf("not logged: %s\n%s", part, logged)
-		}
-	}
-	fails := core.KeyFunc(func(context.Context, core.Request) ([]string, error) { return nil, errors.New("no") })
-	refusal{codes.Internal, "internal", false, ""}.by(t.Context(), t, with("", fails), "1")
-
-	if err := locker.Close(t.Context()); err != nil {
+// What the server says to a client that has gone only an interceptor sees.
+func TestCallWhoseClientLeavesWhileQueuedIsCanceled(t *testing.T) {
+	locker := adaptertest.Locker(t)
+	lease, err := locker.Lock(t.Context(), "account/1")
+	if err != nil {
 		t.Fatal(err)
 	}
-	refusal{codes.Unavailable, "closing", true, "100"}.by(t.Context(), t, holder.Debit, "1")
-}
-
-// What the server says to a client that has gone only an interceptor sees.
-func TestEndOfTheCallWhileQueuedIsDeadlineExceededOrCanceledAndFreesThePlace(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
-	hold := newGate()
+	defer func() { _ = lease.Release(context.Background()) }()
 	said := make(chan error, 1)
-	client := testpb.NewBankClient(dial(t, start(t, bank{call: hold.call}, grpc.ChainUnaryInterceptor(
+	client := testpb.NewBankClient(dial(t, start(t, never(t), grpc.ChainUnaryInterceptor(
 		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if md, _ := metadata.FromIncomingContext(ctx); md.Get("short") != nil {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, 20*time.Millisecond)
-				defer cancel()
-			}
 			reply, err := next(ctx, req)
-			if status.Code(err) == codes.Canceled {
-				said <- err
-			}
+			said <- err
 			return reply, err
 		}, grpclock.UnaryServerInterceptor(annotated(t, locker))))))
-	leave := hold.hold(t, client.Debit, "1")
-	defer leave()
-
-	short := metadata.AppendToOutgoingContext(t.Context(), "short", "1")
-	refusal{codes.DeadlineExceeded, "deadline", false, ""}.by(short, t, client.Debit, "1")
-	queued(t, locker, 0)
-
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if _, err := client.Debit(ctx, &testpb.Request{Id: "1"}); status.Code(err) != codes.Canceled {
 			t.Error(err)
 		}
 	})
-	queued(t, locker, 1)
+	adaptertest.Queued(t, locker, 1)
 	cancel()
 	refusal{codes.Canceled, "canceled", false, ""}.of(t, <-said, nil)
-	queued(t, locker, 0)
 	wg.Wait()
+}
+
+// The log says what the rule asks for, of which method, and what its message has.
+func TestMisconfigurationIsLoggedWithTheFieldsOfTheMessage(t *testing.T) {
+	logged := adaptertest.LogTo(t)
+	client := serve(t, never(t), grpclock.Rules{testpb.Bank_Get_FullMethodName: core.Serialize(freestore.Locker(t), "account/{idd}")})
+	wrong.by(t.Context(), t, client.Get, "1")
+	for _, part := range []string{"{idd}", testpb.Bank_Get_FullMethodName, "id, amount"} {
+		if !strings.Contains(logged.String(), part) {
+			t.Errorf("not logged: %s\n%s", part, logged)
+		}
+	}
+}
+
+func TestFieldOfAMessageInTheMessageIsPartOfTheKey(t *testing.T) {
+	client := serve(t, bank{call: keyOf}, annotated(t, freestore.Locker(t)))
+	reply, err := client.Transfer(t.Context(), &testpb.TransferRequest{From: "b", To: &testpb.Account{Id: "a"}})
+	if err != nil || reply.GetText() != "[account/a account/b]" {
+		t.Errorf("%v, %v", reply, err)
+	}
+	_, err = client.Transfer(t.Context(), &testpb.TransferRequest{From: "a"}) // no account to transfer to
+	badKey.of(t, err, nil)
 }
 
 func TestEveryReasonHasAStatus(t *testing.T) {
@@ -191,71 +98,13 @@ func TestEveryReasonHasAStatus(t *testing.T) {
 	}
 }
 
-func TestUnreachableStoreIsUnavailableAndTheHandlerDoesNotRun(t *testing.T) {
-	server := redistest.Start(t)
-	locker := newLocker(t, server.Client(t))
-	client := serve(t, never(t), annotated(t, locker))
-	server.Kill()
-	unavailable.by(t.Context(), t, client.Try, "1")
-
-	stream, err := client.Export(t.Context(), &testpb.Request{Id: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = stream.Recv()
-	unavailable.of(t, err, stream.Trailer())
-}
-
-func TestPanicReleasesTheLockAndPassesThrough(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	locker := newLocker(t, rdb)
-	rules := annotated(t, locker)
-	caught := make(chan any, 1)
-	recovered := func(err *error) {
-		if n := rdb.Exists(context.Background(), "interlock:{account/1}").Val(); n != 0 {
-			t.Error("the lock was held when the panic came out")
-		}
-		caught <- recover()
-		*err = status.Error(codes.Internal, "recovered")
-	}
-	b := bank{
-		call:   func(context.Context, string) (string, error) { panic("a value") },
-		export: func(*testpb.Request, testpb.Bank_ExportServer) error { panic("a value") },
-	}
-	client := testpb.NewBankClient(dial(t, start(t, b,
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
-			defer recovered(&err)
-			return next(ctx, req)
-		}, grpclock.UnaryServerInterceptor(rules)),
-		grpc.ChainStreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
-			defer recovered(&err)
-			return next(srv, ss)
-		}, grpclock.StreamServerInterceptor(rules)))))
-	if _, err := client.Debit(t.Context(), &testpb.Request{Id: "1"}); status.Code(err) != codes.Internal {
-		t.Error(err)
-	}
-	if v := <-caught; v != "a value" {
-		t.Errorf("caught %v", v)
-	}
-	stream, err := client.Export(t.Context(), &testpb.Request{Id: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); status.Code(err) != codes.Internal {
-		t.Error(err)
-	}
-	if v := <-caught; v != "a value" {
-		t.Errorf("caught %v", v)
-	}
-}
-
 func TestHandlerThatFailsAfterItsLeaseWasLostIsAbortedAndNotCanceled(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	losses := make(chan core.Loss, 10)
-	locker := newLocker(t, rdb, core.Watchdog(900*time.Millisecond), core.OnLost(func(l core.Loss) { losses <- l }))
+	locker := adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond), core.OnLost(func(l core.Loss) { losses <- l }))
 	var end func(ctx context.Context) error
 	client := serve(t, bank{call: func(ctx context.Context, _ string) (string, error) {
-		lose(ctx, t, rdb)
+		adaptertest.Lose(ctx, t, rdb)
 		return "done", end(ctx)
 	}}, annotated(t, locker))
 
@@ -282,146 +131,8 @@ func TestHandlerThatFailsAfterItsLeaseWasLostIsAbortedAndNotCanceled(t *testing.
 	}
 }
 
-func TestMaximumHoldIsAborted(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
-	client := serve(t, bank{call: func(ctx context.Context, _ string) (string, error) {
-		<-ctx.Done()
-		return "", ctx.Err()
-	}}, annotated(t, locker, core.MaxHold(20*time.Millisecond)))
-	refusal{codes.Aborted, "max-hold", false, "-1"}.by(t.Context(), t, client.Debit, "1")
-}
-
-func TestHandlersOwnErrorPassesWhileTheLeaseIsGood(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
-	client := serve(t, bank{call: func(context.Context, string) (string, error) {
-		return "", status.Error(codes.FailedPrecondition, "no money")
-	}}, annotated(t, locker))
-	_, err := client.Debit(t.Context(), &testpb.Request{Id: "1"})
-	if st, _ := status.FromError(err); st.Code() != codes.FailedPrecondition || st.Message() != "no money" || len(st.Details()) != 0 {
-		t.Error(err)
-	}
-	until(t, "released", func() bool { return len(locker.Held()) == 0 })
-}
-
-func TestCallAndHTTPRequestForOneResourceExcludeEachOther(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
-	debit := core.Serialize(locker, "account/{id}", core.Wait(time.Minute)) // one rule, both protocols
-	now := core.Serialize(locker, "account/{id}", core.Wait(0))
-	// A slash and a percent sign, which a path has to escape and a message not.
-	const id, inPath = "a/b%", "a%2Fb%25"
-
-	hold := newGate()
-	client := serve(t, bank{call: hold.call}, grpclock.Rules{
-		testpb.Bank_Debit_FullMethodName: debit, testpb.Bank_Try_FullMethodName: now,
-	})
-	mux := http.NewServeMux()
-	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text, _ := hold.call(r.Context(), "")
-		_, _ = io.WriteString(w, text)
-	})))
-	mux.Handle("POST /accounts/{id}/try", httplock.Serialize(now)(http.NotFoundHandler()))
-	web := httptest.NewServer(mux)
-	defer web.Close()
-	post := func(path string) int {
-		resp, err := web.Client().Post(web.URL+path, "", nil)
-		if err != nil {
-			t.Error(err)
-			return 0
-		}
-		defer resp.Body.Close()
-		_, _ = io.Copy(io.Discard, resp.Body)
-		return resp.StatusCode
-	}
-
-	var wg sync.WaitGroup
-	call := func() {
-		wg.Go(func() {
-			if _, err := client.Debit(t.Context(), &testpb.Request{Id: id}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	call()
-	<-hold.inside
-	if code := post("/accounts/" + inPath + "/try"); code != http.StatusLocked {
-		t.Errorf("HTTP during the call: %d", code)
-	}
-	wg.Go(func() {
-		if code := post("/accounts/" + inPath + "/debit"); code != 200 {
-			t.Errorf("HTTP after the call: %d", code)
-		}
-	})
-	queued(t, locker, 1) // the request waits for the call
-	hold.leave <- struct{}{}
-	<-hold.inside
-	held.by(t.Context(), t, client.Try, id)
-	call()
-	queued(t, locker, 1) // and a call for the request
-	hold.leave <- struct{}{}
-	hold.leave <- struct{}{}
-	wg.Wait()
-}
-
-func TestTransfersInBothDirectionsKeepTheSumAndDoNotDeadlock(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
-	balance := map[string]int{"a": 1000, "b": 1000}
-	client := serve(t, bank{call: func(_ context.Context, id string) (string, error) {
-		// The race detector watches: nothing but the locks guards the map.
-		from, to, _ := strings.Cut(id, ">")
-		balance[from]--
-		runtime.Gosched()
-		balance[to]++
-		return "", nil
-	}}, annotated(t, locker))
-	var wg sync.WaitGroup
-	for i := range 60 {
-		wg.Go(func() {
-			ids := [...]string{"ab", "ba", "aa"}[i%3]
-			_, err := client.Transfer(t.Context(), &testpb.TransferRequest{From: ids[:1], To: &testpb.Account{Id: ids[1:]}})
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if balance["a"] != 1000 || balance["b"] != 1000 {
-		t.Errorf("balances %v", balance)
-	}
-	_, err := client.Transfer(t.Context(), &testpb.TransferRequest{From: "a"}) // no account to transfer to
-	badKey.of(t, err, nil)
-}
-
-func TestSameRuleAroundItselfReenters(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
-	rules := annotated(t, locker)
-	b := bank{
-		call: keyOf,
-		export: func(_ *testpb.Request, s testpb.Bank_ExportServer) error {
-			return s.Send(&testpb.Reply{Text: core.LeaseFromContext(s.Context()).Key()})
-		},
-	}
-	client := testpb.NewBankClient(dial(t, start(t, b,
-		grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(rules), grpclock.UnaryServerInterceptor(rules)),
-		grpc.ChainStreamInterceptor(grpclock.StreamServerInterceptor(rules), grpclock.StreamServerInterceptor(rules)))))
-	for range 2 {
-		if reply, err := client.Try(t.Context(), &testpb.Request{Id: "1"}); err != nil || reply.GetText() != "[account/1]" {
-			t.Fatalf("%v, %v", reply, err)
-		}
-		stream, err := client.Export(t.Context(), &testpb.Request{Id: "1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if reply, err := stream.Recv(); err != nil || reply.GetText() != "account/1" {
-			t.Fatalf("%v, %v", reply, err)
-		}
-		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-			t.Fatal(err)
-		}
-	}
-}
-
 func TestSelectorChoosesMethodsAndMethodsWithoutARulePassThrough(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	rules := annotated(t, locker)
 	but := selector.MatchFunc(func(_ context.Context, c interceptors.CallMeta) bool {
 		return c.Method != "Try" && c.Method != "Export"
@@ -458,7 +169,7 @@ func TestSelectorChoosesMethodsAndMethodsWithoutARulePassThrough(t *testing.T) {
 }
 
 func TestRenderReplacesTheErrorAndCannotMakeASuccessOfIt(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	rules := annotated(t, locker)
 	own := serve(t, never(t), rules, grpclock.Render(func(ctx context.Context, fullMethod string, r *core.Refusal) error {
 		if r.Reason != core.ReasonBadKey || !errors.Is(r.Err, core.ErrKey) || r.Rule != "account/{id}" {
@@ -488,7 +199,7 @@ func TestRenderReplacesTheErrorAndCannotMakeASuccessOfIt(t *testing.T) {
 }
 
 func TestRulesAreCopiedAndNilGuardsPanicAtRegistration(t *testing.T) {
-	rules := annotated(t, newLocker(t, redistest.Shared(t).Client(t)))
+	rules := annotated(t, adaptertest.Locker(t))
 	client := serve(t, bank{call: keyOf}, rules)
 	delete(rules, testpb.Bank_Debit_FullMethodName)
 	if reply, err := client.Debit(t.Context(), &testpb.Request{Id: "1"}); err != nil || reply.GetText() != "[account/1]" {
@@ -512,7 +223,7 @@ func TestRulesAreCopiedAndNilGuardsPanicAtRegistration(t *testing.T) {
 // on runs a message through the interceptor, for a method that no proto has.
 func on(t testing.TB, template string, msg any, opts ...core.Option) (keys []string, err error) {
 	t.Helper()
-	intercept := grpclock.UnaryServerInterceptor(grpclock.Rules{"/a.B/C": core.Serialize(freeLocker(t), template, opts...)})
+	intercept := grpclock.UnaryServerInterceptor(grpclock.Rules{"/a.B/C": core.Serialize(freestore.Locker(t), template, opts...)})
 	_, err = intercept(t.Context(), msg, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(ctx context.Context, _ any) (any, error) {
 		keys = core.LeaseFromContext(ctx).Keys()
 		return nil, nil
@@ -611,7 +322,7 @@ func TestKeyFuncSeesMessageFieldsMetadataAndBody(t *testing.T) {
 
 func TestHostIsTheAuthorityOverLoopback(t *testing.T) {
 	srv := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(grpclock.Rules{
-		testpb.Bank_Get_FullMethodName: core.Serialize(freeLocker(t), "host/{header.Host}/{header.X-Tenant}/{header.raw-bin}"),
+		testpb.Bank_Get_FullMethodName: core.Serialize(freestore.Locker(t), "host/{header.Host}/{header.X-Tenant}/{header.raw-bin}"),
 	})))
 	testpb.RegisterBankServer(srv, bank{call: keyOf})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

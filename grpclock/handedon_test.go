@@ -15,13 +15,12 @@ import (
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // A service has its effect, calls another one, which refuses, and returns the
 // error as it is. Its client must not take the refusal for one of the first.
 func TestRefusalThatAServerHandsOnIsTriedAgainByNoClient(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	rules := annotated(t, locker)
 	lease, err := locker.Lock(t.Context(), "account/1")
 	if err != nil {

@@ -19,6 +19,8 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -27,43 +29,8 @@ func tenant(t testing.TB) context.Context {
 	return metadata.AppendToOutgoingContext(t.Context(), "x-tenant", "acme")
 }
 
-func TestServerStreamHoldsTheLockUntilItEnds(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
-	next := make(chan struct{})
-	client := serve(t, bank{
-		call: keyOf,
-		export: func(r *testpb.Request, s testpb.Bank_ExportServer) error {
-			for i := range r.GetAmount() {
-				if err := s.Send(&testpb.Reply{Text: fmt.Sprintf("%s%d under %s", r.GetId(), i, core.LeaseFromContext(s.Context()).Key())}); err != nil {
-					return err
-				}
-				<-next
-			}
-			return nil
-		},
-	}, annotated(t, locker))
-	stream, err := client.Export(t.Context(), &testpb.Request{Id: "1", Amount: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 2 {
-		reply, err := stream.Recv()
-		if want := fmt.Sprintf("1%d under account/1", i); err != nil || reply.GetText() != want {
-			t.Fatalf("%v, %v; want %s", reply, err, want)
-		}
-		held.by(t.Context(), t, client.Try, "1")
-		next <- struct{}{}
-	}
-	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-		t.Fatal(err)
-	}
-	if reply, err := client.Debit(t.Context(), &testpb.Request{Id: "1"}); err != nil {
-		t.Errorf("%v, %v", reply, err)
-	}
-}
-
 func TestClientStreamIsKeyedByItsFirstMessageWhichTheHandlerReceivesToo(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	began := make(chan struct{})
 	client := serve(t, bank{
 		call: keyOf,
@@ -102,7 +69,7 @@ func TestClientStreamIsKeyedByItsFirstMessageWhichTheHandlerReceivesToo(t *testi
 }
 
 func TestStreamKeyedByMetadataWaitsForNoMessage(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	client := serve(t, bank{chat: func(s testpb.Bank_ChatServer) error {
 		if err := s.Send(&testpb.Reply{Text: core.LeaseFromContext(s.Context()).Key()}); err != nil {
 			return err
@@ -151,7 +118,7 @@ func TestStreamKeyedByMetadataWaitsForNoMessage(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	queued(t, locker, 1)
+	adaptertest.Queued(t, locker, 1)
 	if err := stream.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +140,7 @@ func TestStreamWithoutARulePassesThrough(t *testing.T) {
 }
 
 func TestKeyFuncOnAStreamReceivesOnlyIfItAsks(t *testing.T) {
-	locker := freeLocker(t)
+	locker := freestore.Locker(t)
 	for name, f := range map[string]func(core.Request) (string, error){
 		"native": func(req core.Request) (string, error) { return req.Native().(*testpb.Request).GetId(), nil },
 		"param":  func(req core.Request) (string, error) { return req.Param("id") },
@@ -210,7 +177,7 @@ func TestKeyFuncOnAStreamReceivesOnlyIfItAsks(t *testing.T) {
 }
 
 func TestStreamWithoutItsFirstMessageIsRefusedInTime(t *testing.T) {
-	client := serve(t, never(t), annotated(t, freeLocker(t)), grpclock.FirstMessageWait(20*time.Millisecond))
+	client := serve(t, never(t), annotated(t, freestore.Locker(t)), grpclock.FirstMessageWait(20*time.Millisecond))
 	for name, c := range map[string]struct {
 		end  func(testpb.Bank_UploadClient)
 		want refusal
@@ -239,7 +206,7 @@ func TestStreamWithoutItsFirstMessageIsRefusedInTime(t *testing.T) {
 // A KeyFunc may go on without the message; the handler must not receive beside
 // the goroutine that still waits for it.
 func TestHandlerCannotReceiveAMessageThatWasGivenUp(t *testing.T) {
-	guard := core.Serialize(freeLocker(t), "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
+	guard := core.Serialize(freestore.Locker(t), "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
 		if req.Native() != nil {
 			t.Error("a message")
 		}
@@ -270,7 +237,7 @@ func TestHandlerCannotReceiveAMessageThatWasGivenUp(t *testing.T) {
 func TestClientThatLeavesBeforeItsFirstMessageIsCanceled(t *testing.T) {
 	reasons := make(chan core.Reason, 1)
 	began := make(chan struct{}, 1)
-	rules := annotated(t, freeLocker(t))
+	rules := annotated(t, freestore.Locker(t))
 	client := testpb.NewBankClient(dial(t, start(t, never(t), grpc.ChainStreamInterceptor(
 		func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			began <- struct{}{}
@@ -292,7 +259,7 @@ func TestClientThatLeavesBeforeItsFirstMessageIsCanceled(t *testing.T) {
 }
 
 func TestFirstMessageThatGRPCRefusesKeepsItsStatus(t *testing.T) {
-	rules := annotated(t, freeLocker(t))
+	rules := annotated(t, freestore.Locker(t))
 	client := testpb.NewBankClient(dial(t, start(t, never(t), grpc.MaxRecvMsgSize(100),
 		grpc.StreamInterceptor(grpclock.StreamServerInterceptor(rules)))))
 	stream, err := client.Upload(t.Context())
@@ -305,28 +272,9 @@ func TestFirstMessageThatGRPCRefusesKeepsItsStatus(t *testing.T) {
 	}
 }
 
-func TestStreamThatWaitsIsCanceledPromptly(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
-	hold := newGate()
-	client := serve(t, bank{call: hold.call}, annotated(t, locker))
-	leave := hold.hold(t, client.Debit, "1")
-	ctx, cancel := context.WithCancel(t.Context())
-	stream, err := client.Export(ctx, &testpb.Request{Id: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	queued(t, locker, 1)
-	cancel()
-	queued(t, locker, 0)
-	if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
-		t.Error(err)
-	}
-	leave()
-}
-
 func TestStreamThatLostItsLeaseReceivesAndSendsNoMore(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := newLocker(t, rdb, core.Watchdog(900*time.Millisecond))
+	locker := adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond))
 	use := map[string]func(testpb.Bank_ChatServer) error{
 		"receive": func(s testpb.Bank_ChatServer) error { _, err := s.Recv(); return err },
 		"send":    func(s testpb.Bank_ChatServer) error { return s.Send(&testpb.Reply{Text: "stale"}) },
@@ -336,7 +284,7 @@ func TestStreamThatLostItsLeaseReceivesAndSendsNoMore(t *testing.T) {
 			if _, err := s.Recv(); err != nil {
 				return err
 			}
-			lose(s.Context(), t, rdb)
+			adaptertest.Lose(s.Context(), t, rdb)
 			err := f(s)
 			if status.Code(err) != codes.Canceled {
 				t.Errorf("%s: %v; want what a stream says whose context has ended", name, err)
@@ -356,7 +304,7 @@ func TestStreamThatLostItsLeaseReceivesAndSendsNoMore(t *testing.T) {
 }
 
 func TestStreamThatReleasedItsLeaseItselfGoesOn(t *testing.T) {
-	locker := newLocker(t, redistest.Shared(t).Client(t))
+	locker := adaptertest.Locker(t)
 	client := serve(t, bank{chat: func(s testpb.Bank_ChatServer) error {
 		if err := core.LeaseFromContext(s.Context()).Release(context.Background()); err != nil {
 			return err
@@ -394,7 +342,7 @@ func (s oneMessage) RecvMsg(m any) error {
 
 func TestStreamThatCannotBeKeyedByItsFirstMessageIsAMisconfiguration(t *testing.T) {
 	intercept := func(method string, handler grpc.StreamHandler) error {
-		rules := grpclock.Rules{method: core.Serialize(freeLocker(t), "account/{id}")}
+		rules := grpclock.Rules{method: core.Serialize(freestore.Locker(t), "account/{id}")}
 		return grpclock.StreamServerInterceptor(rules)(nil, oneMessage{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: method}, handler)
 	}
 	// Nobody knows the type of the message.

@@ -30,6 +30,15 @@ func (s *Service) Pattern(before, after string) string {
 // this can be empty at all.
 func (s *Service) route() string { return cmp.Or(s.Route, "/{id}/call") }
 
+// InContext returns a request under a context: itself if it is its own. The server
+// cleans up after the request that it has made, and not after a copy.
+func InContext(ctx context.Context, r *http.Request) *http.Request {
+	if r.Context() == ctx {
+		return r
+	}
+	return r.WithContext(ctx)
+}
+
 // statuses are those of the results.
 var statuses = map[Result]int{OK: 201, Declined: 402, Busy: 429, Failed: 500}
 
