@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -60,6 +61,48 @@ func TestCodeInTheDocumentsIsCompiled(t *testing.T) {
 	}
 	if lines < 20 {
 		t.Errorf("only %d lines of code found in the documents: the test has gone blind", lines)
+	}
+}
+
+// TestTestsThatTheDocumentsNameExist looks up every test that a document names as
+// the evidence of a promise.
+func TestTestsThatTheDocumentsNameExist(t *testing.T) {
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+	named := regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+`)
+	exists := map[string]bool{}
+	documents := map[string][]string{} // by the name of a test
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != "." {
+			return fs.SkipDir
+		}
+		document := filepath.Ext(path) == ".md"
+		if d.IsDir() || !document && !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, name := range declared.FindAllSubmatch(text, -1) {
+			exists[string(name[1])] = true
+		}
+		for _, name := range named.FindAllString(string(text), -1) {
+			if document {
+				documents[name] = append(documents[name], path)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, paths := range documents {
+		if !exists[name] {
+			t.Errorf("%s: no test has the name %s", strings.Join(paths, ", "), name)
+		}
+	}
+	if len(documents) < 50 {
+		t.Errorf("only %d tests are named in the documents: the test has gone blind", len(documents))
 	}
 }
 
