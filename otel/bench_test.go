@@ -10,6 +10,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 	otellock "github.com/interlock-go/interlock/otel"
 )
 
@@ -63,7 +64,7 @@ func BenchmarkObserver(b *testing.B) {
 // BenchmarkLock is a whole lock and release on a store in memory.
 func BenchmarkLock(b *testing.B) {
 	run := func(b *testing.B, opts ...core.Option) {
-		l, err := core.New(newFake(), opts...)
+		l, err := core.New(memstore.New(), opts...)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 	otellock "github.com/interlock-go/interlock/otel"
 )
 
@@ -27,7 +28,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locker, err := core.New(newFake(), core.WithObserver(observer)) // in earnest: a redisstore
+	locker, err := core.New(memstore.New(), core.WithObserver(observer)) // in production: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}

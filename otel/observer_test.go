@@ -29,6 +29,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 	otellock "github.com/interlock-go/interlock/otel"
@@ -209,12 +211,30 @@ func wantSpan(tb testing.TB, s sdktrace.ReadOnlySpan, parent trace.Span, status 
 	}
 }
 
-// world is a locker on a fake store with a probe, inside a bubble: time is free
+// store is one in memory whose Acquire shows its context.
+type store struct {
+	*memstore.Store
+	acquires func(ctx context.Context) // nil: nothing is shown
+}
+
+func (s *store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	if s.acquires != nil {
+		s.acquires(ctx)
+	}
+	return s.Store.Acquire(ctx, req)
+}
+
+// failing fails each request.
+func failing(err error) func(memstore.Request) memstore.Fault {
+	return func(memstore.Request) memstore.Fault { return memstore.Fault{Err: err} }
+}
+
+// world is a locker on a store in memory with a probe, inside a bubble: time is free
 // and exact.
 type world struct {
 	*testing.T
 	*probe
-	store  *fakeStore
+	store  *store
 	locker *core.Locker
 	ctx    context.Context // with the caller's span
 	caller trace.Span
@@ -223,7 +243,7 @@ type world struct {
 func inWorld(t *testing.T, f func(w *world), opts ...core.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, probe: newProbe(t), store: newFake()}
+		w := &world{T: t, probe: newProbe(t), store: &store{Store: memstore.New()}}
 		var err error
 		w.locker, err = core.New(w.store, append(opts, core.WithObserver(w.observer))...)
 		if err != nil {
@@ -231,7 +251,7 @@ func inWorld(t *testing.T, f func(w *world), opts ...core.Option) {
 		}
 		w.ctx, w.caller = w.tracer.Start(t.Context(), "caller")
 		f(w)
-		w.store.on(nil)
+		w.store.Intercept(nil)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := w.locker.Close(ctx); err != nil {
@@ -264,13 +284,8 @@ const hashOfK = "8254c329a92850f6" // of "k"
 func TestALockIsTwoSpansUnderTheCallersAndTheStoresCommandsAreBelow(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var inStore trace.SpanContext
-		w.store.on(func(ctx context.Context, op, _ string) error {
-			if op == "acquire" {
-				inStore = trace.SpanContextFromContext(ctx)
-			}
-			time.Sleep(2 * time.Second)
-			return nil
-		})
+		w.store.acquires = func(ctx context.Context) { inStore = trace.SpanContextFromContext(ctx) }
+		w.store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Fault{Before: 2 * time.Second} })
 		begin := time.Now()
 		lease := w.lock("k", core.Name("debit"))
 		if got := trace.SpanFromContext(lease.Context()); got != w.caller {
@@ -337,9 +352,9 @@ func TestAWaiterIsCountedWhileItWaitsAndAHolderWhileItHolds(t *testing.T) {
 }
 
 func TestEveryWayNotToGetALockHasItsOutcome(t *testing.T) {
-	failing := func(err error) func(w *world) error {
+	fails := func(err error) func(w *world) error {
 		return func(w *world) error {
-			w.store.on(func(context.Context, string, string) error { return err })
+			w.store.Intercept(failing(err))
 			_, err := w.locker.Lock(w.ctx, "k", core.Name("r"))
 			return err
 		}
@@ -351,17 +366,17 @@ func TestEveryWayNotToGetALockHasItsOutcome(t *testing.T) {
 		waits  time.Duration
 	}{
 		"held elsewhere": {func(w *world) error {
-			w.store.put("k", time.Minute)
+			w.store.Take("k", time.Minute)
 			_, err := w.locker.TryLock(w.ctx, "k", core.Name("r"))
 			return err
 		}, "held", codes.Unset, 0},
 		"held for the whole wait": {func(w *world) error {
-			w.store.put("k", time.Minute)
+			w.store.Take("k", time.Minute)
 			_, err := w.locker.Lock(w.ctx, "k", core.Name("r"), core.Wait(2*time.Second))
 			return err
 		}, "held", codes.Unset, 2 * time.Second},
 		"too many wait": {func(w *world) error {
-			w.store.put("k", 5*time.Second)
+			w.store.Take("k", 5*time.Second)
 			done := make(chan struct{})
 			go func() { defer close(done); w.release(w.lock("k", core.Name("other"))) }()
 			synctest.Wait()
@@ -370,7 +385,7 @@ func TestEveryWayNotToGetALockHasItsOutcome(t *testing.T) {
 			return err
 		}, "queue_full", codes.Unset, 0},
 		"the caller left": {func(w *world) error {
-			w.store.put("k", time.Minute)
+			w.store.Take("k", time.Minute)
 			gone := errors.New("connection closed")
 			ctx, cancel := context.WithCancelCause(w.ctx)
 			time.AfterFunc(time.Second, func() { cancel(gone) })
@@ -378,18 +393,18 @@ func TestEveryWayNotToGetALockHasItsOutcome(t *testing.T) {
 			return err
 		}, "canceled", codes.Unset, time.Second},
 		"the caller's time was over": {func(w *world) error {
-			w.store.put("k", time.Minute)
+			w.store.Take("k", time.Minute)
 			ctx, cancel := context.WithTimeout(w.ctx, time.Second)
 			defer cancel()
 			_, err := w.locker.Lock(ctx, "k", core.Name("r"))
 			return err
 		}, "deadline", codes.Unset, time.Second},
-		"the store is down":    {failing(core.ErrUnavailable), "unavailable", codes.Error, 0},
-		"the store says so":    {failing(errors.New("ERR")), "unavailable", codes.Error, 0},
-		"too few replicas":     {failing(core.ErrNotReplicated), "not_replicated", codes.Error, 0},
+		"the store is down":    {fails(core.ErrUnavailable), "unavailable", codes.Error, 0},
+		"the store says so":    {fails(errors.New("ERR")), "unavailable", codes.Error, 0},
+		"too few replicas":     {fails(core.ErrNotReplicated), "not_replicated", codes.Error, 0},
 		"the lease above lost": {doUnderALostLease, "lost", codes.Error, 0},
 		"the process closes": {func(w *world) error {
-			w.store.put("k", time.Minute)
+			w.store.Take("k", time.Minute)
 			time.AfterFunc(time.Second, func() { _ = w.locker.Close(w.ctx) })
 			_, err := w.locker.Lock(w.ctx, "k", core.Name("r"))
 			return err
@@ -464,12 +479,12 @@ func TestALeaseOfSeveralLocksIsOneLease(t *testing.T) {
 			"outcome=released", "handed_over=false", "reentered=false", "token=yes")
 
 		// All or none: what was taken and given back is nobody's lease.
-		w.store.put("m", time.Minute)
+		w.store.Take("m", time.Minute)
 		if _, err := w.locker.LockAll(w.ctx, []string{"k", "m"}, core.Name("transfer"), core.Wait(time.Second)); !errors.Is(err, core.ErrHeld) {
 			w.Fatal(err)
 		}
 		w.wantCounts("acquire.duration{granted transfer} 1, 0 s", "acquire.duration{held transfer} 1, 1 s",
-			"hold.duration{released transfer} 1, 0 s", "attempts{transfer} 5", "waiters{transfer} 0", "leases{transfer} 0")
+			"hold.duration{released transfer} 1, 0 s", "attempts{transfer} 4", "waiters{transfer} 0", "leases{transfer} 0")
 		if n := strings.Count(fmt.Sprint(w.names()), "release"); n != 1 {
 			w.Errorf("%d release spans: %v", n, w.names())
 		}
@@ -522,10 +537,10 @@ func TestRenewalsAreCountedAndOnlyFailuresAreSpans(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lease := w.lock("k", core.Name("r"), core.Watchdog(30*time.Second))
 		time.Sleep(25 * time.Second) // renewed at 10 and 20
-		w.store.on(func(_ context.Context, op, _ string) error {
-			time.Sleep(100 * time.Millisecond)
-			w.store.on(nil)
-			return fmt.Errorf("%w: %s: connection reset", core.ErrUnavailable, op)
+		w.store.Intercept(func(r memstore.Request) memstore.Fault {
+			w.store.Intercept(nil)
+			err := fmt.Errorf("%w: %s: connection reset", core.ErrUnavailable, r.Op)
+			return memstore.Fault{Before: 100 * time.Millisecond, Err: err}
 		})
 		time.Sleep(10 * time.Second) // fails at 30, succeeds at 31.1
 		w.release(lease)
@@ -559,20 +574,20 @@ func TestALostLeaseIsCountedAndLoggedOnceAndIsNoLongerHeld(t *testing.T) {
 			opts: []core.Option{core.MaxHold(time.Second)}, lose: func(*world) { time.Sleep(time.Second) },
 			how: "max_hold", level: "WARN", err: core.ErrMaxHold,
 		},
-		core.LossNotOwner: { // both locks at once, in one batch
+		core.LossTakenOver: { // both locks at once, in one batch
 			keys: []string{"k", "m"},
 			lose: func(w *world) {
-				w.store.put("k", time.Minute)
-				w.store.put("m", time.Minute)
+				w.store.Take("k", time.Minute)
+				w.store.Take("m", time.Minute)
 				time.Sleep(11 * time.Second)
 			},
 			how: "lost", level: "ERROR", err: core.ErrLost,
 		},
 		core.LossUnavailable: {
 			lose: func(w *world) {
-				w.store.on(func(context.Context, string, string) error { return core.ErrUnavailable })
+				w.store.Intercept(failing(core.ErrUnavailable))
 				time.Sleep(30 * time.Second)
-				w.store.on(nil)
+				w.store.Intercept(nil)
 			},
 			how: "lost", level: "ERROR", err: core.ErrLost,
 		},
@@ -648,14 +663,14 @@ func TestALostLeaseIsCountedAndLoggedOnceAndIsNoLongerHeld(t *testing.T) {
 func TestALossThatOnlyTheReleaseFindsIsCountedAndLogged(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lease := w.lock("k", core.Name("r"))
-		w.store.put("k", time.Minute)
+		w.store.Take("k", time.Minute)
 		if err := lease.Release(w.ctx); !errors.Is(err, core.ErrLost) {
 			w.Fatal(err)
 		}
 		w.wantCounts("acquire.duration{granted r} 1, 0 s", "hold.duration{lost r} 1, 0 s", "attempts{r} 1",
-			"lost{not_owner r} 1", "waiters{r} 0", "leases{r} 0")
+			"lost{taken_over r} 1", "waiters{r} 0", "leases{r} 0")
 		wantSpan(w, w.span("lock release r", 0), w.caller, codes.Error, "rule=r", "key_hash="+hashOfK, "outcome=lost",
-			"handed_over=false", "reentered=false", "token=yes", "loss_reason=not_owner", "error.type=lost")
+			"handed_over=false", "reentered=false", "token=yes", "loss_reason=taken_over", "error.type=lost")
 		if n := strings.Count(w.logs.String(), "lease lost"); n != 1 {
 			w.Errorf("logged %s", w.logs)
 		}
@@ -665,7 +680,7 @@ func TestALossThatOnlyTheReleaseFindsIsCountedAndLogged(t *testing.T) {
 func TestAReleaseThatDoesNotReachTheStoreIsAnErrorAndEndsTheHold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lease := w.lock("k", core.Name("r"))
-		w.store.on(func(context.Context, string, string) error { return core.ErrNotReady })
+		w.store.Intercept(failing(core.ErrNotReady))
 		ctx, cancel := context.WithCancel(w.ctx)
 		cancel() // a client that has gone has nothing to do with it
 		if err := lease.Release(ctx); !errors.Is(err, core.ErrNotReady) {
@@ -701,7 +716,7 @@ func TestARequestThatRunsWithoutItsLockIsCountedAndLoggedOnceASecond(t *testing.
 		slog.SetDefault(slog.New(slog.DiscardHandler)) // where the guard itself warns
 		defer slog.SetDefault(quiet)
 		g := core.Serialize(w.locker, "account/{id}", core.FailOpen())
-		w.store.on(func(context.Context, string, string) error { return core.ErrUnavailable })
+		w.store.Intercept(failing(core.ErrUnavailable))
 		for range 5 {
 			if refusal := g.Do(w.ctx, request{"id": "1"}, func(context.Context) bool { return true }); refusal != nil {
 				w.Fatal(refusal.Err)
@@ -753,18 +768,18 @@ func TestALossUnderAGuardSaysWhoseRequestItWas(t *testing.T) {
 			if refusal := g.Do(ctx, request{"id": "2"}, func(context.Context) bool { return true }); refusal == nil {
 				w.Error("not refused")
 			}
-			w.store.put("account/1", time.Minute)
+			w.store.Take("account/1", time.Minute)
 			return true
 		})
 		w.wantCounts("acquire.duration{granted account/{id}} 1, 0 s", "attempts{account/{id}} 1",
-			"hold.duration{lost account/{id}} 1, 0 s", "leases{account/{id}} 0", "lost{not_owner account/{id}} 1",
+			"hold.duration{lost account/{id}} 1, 0 s", "leases{account/{id}} 0", "lost{taken_over account/{id}} 1",
 			"rejected{principal_limit account/{id}} 1", "waiters{account/{id}} 0")
 		var record map[string]any
 		if err := json.Unmarshal([]byte(w.logs.String()), &record); err != nil {
 			w.Fatalf("want one record: %v in %s", err, w.logs)
 		}
 		for name, want := range map[string]string{
-			"route": "/accounts/{id}", "principal_hash": core.KeyHash("jane"), "answered": "yes", "reason": "not_owner",
+			"route": "/accounts/{id}", "principal_hash": core.KeyHash("jane"), "answered": "yes", "reason": "taken_over",
 			"key_hash": core.KeyHash("account/1"),
 		} {
 			if record[name] != want {
@@ -788,7 +803,7 @@ func TestKeysLeaveTheProcessOnlyByOption(t *testing.T) {
 				if raw {
 					opts = append(opts, otellock.WithRawKeys())
 				}
-				p, s := newProbe(t, opts...), newFake()
+				p, s := newProbe(t, opts...), &store{Store: memstore.New()}
 				l, err := core.New(s, core.WithObserver(p.observer), core.Name("r"))
 				if err != nil {
 					t.Fatal(err)
@@ -801,23 +816,23 @@ func TestKeysLeaveTheProcessOnlyByOption(t *testing.T) {
 					}
 					return lease
 				}
-				fail := func(_ context.Context, op, _ string) error {
+				fail := func(r memstore.Request) memstore.Fault {
 					text := "redis: no route to " + secret
-					if op != "acquire" {
+					if r.Op != memstore.Acquire {
 						text = fmt.Sprintf("redis: no route to %q", secret)
 					}
-					return fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New(text))
+					return memstore.Fault{Err: fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New(text))}
 				}
 				// Every kind of span, metric and record, and each failure with
 				// an error that tells the key.
 				_ = leaseOf().Release(t.Context())
 				lease := leaseOf()
-				s.put(secret, time.Minute)
+				s.Take(secret, time.Minute)
 				_ = lease.Release(t.Context())
 				_, _ = l.TryLock(t.Context(), secret)
 				time.Sleep(time.Minute)
 				lease = leaseOf()
-				s.on(fail)
+				s.Intercept(fail)
 				time.Sleep(time.Minute)
 				_ = lease.Release(t.Context())
 				_, _ = l.Lock(t.Context(), secret)
@@ -833,7 +848,7 @@ func TestKeysLeaveTheProcessOnlyByOption(t *testing.T) {
 					return nil, fmt.Errorf("who is %s", secret)
 				}))
 				g.Do(t.Context(), request{}, func(context.Context) bool { return true })
-				s.on(nil)
+				s.Intercept(nil)
 				synctest.Wait()
 				p.settled()
 
@@ -869,9 +884,7 @@ func TestKeysLeaveTheProcessOnlyByOption(t *testing.T) {
 
 func TestAnErrorsTextIsToldWhereItHoldsNoKey(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.store.on(func(context.Context, string, string) error {
-			return fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("DENIED by the server"))
-		})
+		w.store.Intercept(failing(fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("DENIED by the server"))))
 		_, err := w.locker.Lock(w.ctx, "account/1", core.Name("r"))
 		if err == nil {
 			w.Fatal("granted")
@@ -885,7 +898,7 @@ func TestAnErrorsTextIsToldWhereItHoldsNoKey(t *testing.T) {
 func TestSlowMeasurementsLeadToTheirTraces(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lease := w.lock("k", core.Name("r"))
-		w.store.put("k", time.Minute)
+		w.store.Take("k", time.Minute)
 		_ = lease.Release(w.ctx)
 		all := w.metrics()
 		for name, want := range map[string]sdktrace.ReadOnlySpan{
@@ -955,17 +968,17 @@ func TestNamesMadeOfRequestsDoNotMakeLabelsWithoutEnd(t *testing.T) {
 // Whatever becomes of calls and leases, and in whatever order their ends meet:
 // what was counted up is counted down.
 func TestNothingIsLeftInTheCountersNorOpenWhateverHappens(t *testing.T) {
-	p, s := newProbe(t), newFake()
-	s.on(func(context.Context, string, string) error {
+	p, s := newProbe(t), &store{Store: memstore.New()}
+	s.Intercept(func(memstore.Request) (f memstore.Fault) {
 		switch rand.IntN(40) {
 		case 0:
-			return core.ErrUnavailable
+			f.Err = core.ErrUnavailable
 		case 1:
-			return core.ErrNotReady
+			f.Err = core.ErrNotReady
 		case 2:
-			time.Sleep(time.Millisecond)
+			f.Before = time.Millisecond
 		}
-		return nil
+		return f
 	})
 	l, err := core.New(s, core.WithObserver(p.observer), core.Name("r"), core.MaxWaiters(6))
 	if err != nil {
@@ -1004,7 +1017,7 @@ func TestNothingIsLeftInTheCountersNorOpenWhateverHappens(t *testing.T) {
 					case 1:
 						<-lease.Context().Done() // its loss, MaxHold or the caller's end
 					case 2:
-						s.put(key, time.Millisecond)
+						s.Take(key, time.Millisecond)
 					case 3:
 						time.Sleep(rand.N(3 * time.Millisecond))
 					}
