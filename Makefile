@@ -51,7 +51,7 @@ others: ## The tests of the store, and the contract of a quorum, on those server
 .PHONY: valkey redis
 valkey redis:
 	@./scripts/servers.sh $@ -run=TestTheStoreKeepsItsContract ./core/quorum
-	@./scripts/servers.sh $@ ./core/redisstore
+	@./scripts/servers.sh $@ ./core/internal/rediswire ./core/redisstore
 
 .PHONY: race
 race: ## Some tests only, with the race detector: make race PKG=./core/... RUN=TestName

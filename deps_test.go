@@ -29,12 +29,12 @@ type layer struct {
 var layers = []layer{
 	{
 		"./core/redisstore",
-		[]string{"./core", "./core/driver", "./core/internal/...", "./core/idempotency", "github.com/redis/go-redis/v9/..."},
+		[]string{"./core/driver", "./core/internal/...", "./core/idempotency", "github.com/redis/go-redis/v9/..."},
 		"a store is the core's contract on go-redis, and knows nothing of requests",
 	},
 	{
 		"./core/quorum",
-		[]string{"./core", "./core/driver", "./core/internal/...", "./core/redisstore", "github.com/redis/go-redis/v9/..."},
+		[]string{"./core/driver", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
 		"a store is the core's contract on go-redis, and knows nothing of requests",
 	},
 	{
@@ -55,7 +55,7 @@ var layers = []layer{
 	{
 		"./core/internal/rediswire",
 		[]string{"./core/driver", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
-		"it is what the stores on Redis share, and knows their requests only",
+		"it is what the stores on Redis share, and knows the requests for locks only",
 	},
 	{
 		"./core/internal/...",

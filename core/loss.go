@@ -1,13 +1,13 @@
 package core
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 // Loss describes a lost lease: the lock, the holder, the time and the reason. It
@@ -132,8 +132,7 @@ type Hashed string
 // every process and release, so that a key can be found by its hash. It does not
 // hide the key from a reader who can try out all possible keys.
 func KeyHash(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:8])
+	return ident.Hash(key)
 }
 
 // Hash returns the hash ([KeyHash]). The hash of an empty text is empty.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 const (
@@ -78,7 +78,7 @@ const (
 // seat is a node's part in an election.
 type seat struct {
 	answer answer // to the present round's proposal
-	vote   redisstore.Vote
+	vote   rediswire.Vote
 	err    error
 
 	open    int  // proposals under way, of all rounds
@@ -157,7 +157,7 @@ func (e *election) propose() {
 	round, ballot := e.round, e.ballot
 	for i := range e.seats {
 		seat := &e.seats[i]
-		seat.vote, seat.err = redisstore.Vote{}, e.store.members.leftOut(i, now)
+		seat.vote, seat.err = rediswire.Vote{}, e.store.members.leftOut(i, now)
 		if seat.err != nil {
 			// It is not asked either: what it took now would only have to go again.
 			seat.answer = out
@@ -168,7 +168,7 @@ func (e *election) propose() {
 		e.open++
 	}
 	e.mu.Unlock()
-	ask := redisstore.Proposal{
+	ask := rediswire.Proposal{
 		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Token: ballot, Waiter: e.ask.Waiter, Rest: e.ask.Rest,
 		Deadline: now.Add(e.budget),
 	}
@@ -179,7 +179,7 @@ func (e *election) propose() {
 		if e.isOut(i) {
 			continue
 		}
-		p.propose(ask, e.budget, func(v redisstore.Vote, err error) { e.answered(i, round, ballot, v, err) })
+		p.propose(ask, e.budget, func(v rediswire.Vote, err error) { e.answered(i, round, ballot, v, err) })
 	}
 }
 
@@ -190,7 +190,7 @@ func (e *election) isOut(i int) bool {
 }
 
 // answered takes a node's answer to the proposal of a round.
-func (e *election) answered(i, round int, ballot int64, v redisstore.Vote, err error) {
+func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err error) {
 	e.mu.Lock()
 	seat := &e.seats[i]
 	seat.open--
@@ -236,9 +236,9 @@ func (e *election) answered(i, round int, ballot int64, v redisstore.Vote, err e
 // more. Once the lock was given up, or if it was never won, the vote has to go,
 // whichever of the two came first: the giving up was sent when this proposal may
 // not have been executed. Called with e.mu held.
-func (e *election) straggler(i int, v redisstore.Vote) (after func()) {
+func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
 	p := e.store.peers[i]
-	w := redisstore.Withdrawal{Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Quiet: true}
+	w := rediswire.Withdrawal{Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Quiet: true}
 	if e.phase == lost {
 		w.Limit = e.ballot // the owner may try again, with a higher one
 	}
@@ -390,7 +390,7 @@ func (e *election) withdraw() {
 	}
 	quiet := maybe < e.store.majority
 	e.mu.Unlock()
-	w := redisstore.Withdrawal{
+	w := rediswire.Withdrawal{
 		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Limit: limit, Quiet: quiet,
 		Deadline: time.Now().Add(e.budget),
 	}

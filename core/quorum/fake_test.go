@@ -13,7 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 // fakeNode is a node in memory, by the clock of the test's bubble: what the
@@ -128,20 +128,20 @@ func (f *fakeNode) count(what string) (n int) {
 	return n
 }
 
-func (f *fakeNode) Propose(p redisstore.Proposal, done func(redisstore.Vote, error)) {
+func (f *fakeNode) Propose(p rediswire.Proposal, done func(rediswire.Vote, error)) {
 	go func() {
-		var v redisstore.Vote
+		var v rediswire.Vote
 		executed, err := f.carry("propose", func() { v = f.vote(p) })
 		if err != nil {
-			v = redisstore.Vote{Unknown: executed}
+			v = rediswire.Vote{Unknown: executed}
 		}
 		done(v, err)
 	}()
 }
 
-func (f *fakeNode) vote(p redisstore.Proposal) redisstore.Vote {
+func (f *fakeNode) vote(p rediswire.Proposal) rediswire.Vote {
 	now := time.Now()
-	v := redisstore.Vote{Clock: now.Add(f.ahead).UnixMicro()}
+	v := rediswire.Vote{Clock: now.Add(f.ahead).UnixMicro()}
 	k := f.get(p.Key)
 	switch {
 	case k == nil:
@@ -173,7 +173,7 @@ func (f *fakeNode) vote(p redisstore.Proposal) redisstore.Vote {
 	return v
 }
 
-func (f *fakeNode) Withdraw(w redisstore.Withdrawal, done func(error)) {
+func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(error)) {
 	go func() {
 		for {
 			var result error

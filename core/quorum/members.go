@@ -8,7 +8,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 // members decides which nodes may vote.
@@ -52,7 +52,7 @@ func newMembers(names []string, set *settings) *members {
 // An introduction by the old run that is processed after one by the new (the
 // connection was cut in between) looks like another restart. That leaves the node
 // out for longer than necessary, never for less.
-func (m *members) met(i int, id redisstore.Identity, now time.Time) {
+func (m *members) met(i int, id rediswire.Identity, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	node := &m.list[i]

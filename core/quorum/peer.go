@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 const (
@@ -37,11 +37,11 @@ const (
 // errSuspect says that a node was not asked.
 var errSuspect = errors.New("it has not answered lately, and was not asked")
 
-// node is what a peer needs of redisstore.Node. All of it returns at once but
+// node is what a peer needs of rediswire.Node. All of it returns at once but
 // Renew, Meet and Check; callbacks come from any goroutine, even from within.
 type node interface {
-	Propose(p redisstore.Proposal, done func(redisstore.Vote, error))
-	Withdraw(w redisstore.Withdrawal, done func(error))
+	Propose(p rediswire.Proposal, done func(rediswire.Vote, error))
+	Withdraw(w rediswire.Withdrawal, done func(error))
 	Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error))
 	Watch(key string, since time.Time, wake func(owner, next string)) (stop func())
 	Meet(ctx context.Context) error
@@ -164,20 +164,20 @@ func (p *peer) sawClock(clock int64, sure bool) {
 }
 
 // propose asks for a vote. done may be called before it returns.
-func (p *peer) propose(ask redisstore.Proposal, bound time.Duration, done func(redisstore.Vote, error)) {
+func (p *peer) propose(ask rediswire.Proposal, bound time.Duration, done func(rediswire.Vote, error)) {
 	p.unheard[voting].Add(1) // before the look at leaving, as Close does it after
 	if p.store.leaving.Load() {
-		done(redisstore.Vote{}, errClosed)
+		done(rediswire.Vote{}, errClosed)
 		p.over(voting)
 		return
 	}
 	if !p.enter(voting) {
-		done(redisstore.Vote{}, errSuspect)
+		done(rediswire.Vote{}, errSuspect)
 		p.over(voting)
 		return
 	}
 	begin := time.Now()
-	p.node.Propose(ask, func(v redisstore.Vote, err error) {
+	p.node.Propose(ask, func(v rediswire.Vote, err error) {
 		defer p.over(voting)
 		took := time.Since(begin)
 		p.left(voting, err, took, bound)
@@ -187,7 +187,7 @@ func (p *peer) propose(ask redisstore.Proposal, bound time.Duration, done func(r
 }
 
 // withdraw gives up a lock on the node. done may be called before it returns.
-func (p *peer) withdraw(w redisstore.Withdrawal, done func(error)) {
+func (p *peer) withdraw(w rediswire.Withdrawal, done func(error)) {
 	p.unheard[withdrawing].Add(1)
 	if !p.enter(withdrawing) {
 		done(errSuspect)
@@ -225,7 +225,7 @@ func (p *peer) busy() bool {
 // debt is a lock that has to go from a node: one whose withdrawal has not been
 // confirmed, or a proposal of unknown outcome that may yet be executed.
 type debt struct {
-	redisstore.Withdrawal
+	rediswire.Withdrawal
 	next  time.Time
 	until time.Time // when it has ended by itself
 	again bool      // also after it was confirmed: it may come back

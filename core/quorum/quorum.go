@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 const (
@@ -56,7 +56,7 @@ type Store struct {
 type Option func(*settings)
 
 type settings struct {
-	node    []redisstore.Option
+	node    rediswire.Config
 	log     *slog.Logger
 	timeout time.Duration
 	maxTTL  time.Duration
@@ -73,9 +73,9 @@ func (s *settings) fail(format string, args ...any) {
 }
 
 // Prefix sets the text with which the names of all keys and channels begin (see
-// [redisstore.Prefix]). Default: "interlock".
+// redisstore.Prefix). Default: "interlock".
 func Prefix(p string) Option {
-	return func(s *settings) { s.node = append(s.node, redisstore.Prefix(p)) }
+	return func(s *settings) { s.node.Prefix = p }
 }
 
 // Logger sets the logger for warnings. Default, and if l is nil: [slog.Default].
@@ -148,7 +148,7 @@ func Durable() Option {
 // server. The store sees it at the first connection: the second address then has no
 // vote, and Check reports it. New ignores an [Option] that is nil.
 func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
-	set := settings{log: slog.Default(), maxTTL: defaultMaxTTL}
+	set := settings{node: rediswire.DefaultConfig(), log: slog.Default(), maxTTL: defaultMaxTTL}
 	for _, o := range opts {
 		if o != nil {
 			o(&set)
@@ -184,9 +184,9 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
 		timeout = set.timeout
 	}
 	for i, rdb := range nodes {
-		own := append(slices.Clone(set.node),
-			redisstore.Timeout(timeout), redisstore.Logger(set.log.With("node", names[i])))
-		n, err := redisstore.NewNode(rdb, func(id redisstore.Identity) error { return s.met(i, id) }, own...)
+		own := set.node
+		own.Timeout, own.Log = timeout, set.log.With("node", names[i])
+		n, err := rediswire.NewNode(rdb, func(id rediswire.Identity) error { return s.met(i, id) }, own)
 		if err != nil {
 			_ = s.Close() // the nodes made so far
 			return nil, err
@@ -224,7 +224,7 @@ func newStore(names []string, set *settings) *Store {
 }
 
 // met takes the identity that a server gave on a new connection.
-func (s *Store) met(i int, id redisstore.Identity) error {
+func (s *Store) met(i int, id rediswire.Identity) error {
 	s.members.met(i, id, time.Now())
 	s.peers[i].sawClock(id.Clock, true)
 	return nil
@@ -233,7 +233,7 @@ func (s *Store) met(i int, id redisstore.Identity) error {
 // Check asks all nodes at once for their identity and their settings. It returns a
 // sorted list of sentences about what is unsafe, which is empty if all is well. The
 // list has nodes that do not answer, nodes without a vote (after a restart, or because
-// they are the same server as another node), and what [redisstore.Store.Check] finds
+// they are the same server as another node), and what Check of a redisstore.Store finds
 // on each node. The error is [driver.ErrConfig] if two nodes are one server, and
 // [driver.ErrUnavailable] if fewer than a majority answered. Check is safe for
 // concurrent use.

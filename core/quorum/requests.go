@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 // Renew implements [driver.Store]. A lease is extended when a majority of the nodes has
@@ -149,7 +149,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 	if e := s.recall(ask.Owner); e != nil {
 		doubtful = e.free()
 	}
-	w := redisstore.Withdrawal{
+	w := rediswire.Withdrawal{
 		Key: ask.Key, Owner: ask.Owner, Token: ask.Token, TTL: ask.TTL, Waiter: ask.Waiter, Deadline: ask.Deadline,
 	}
 	r := &returning{store: s, w: w, answers: make([]error, len(s.peers)), open: len(s.peers), over: make(chan struct{})}
@@ -200,7 +200,7 @@ var errOpen = errors.New("no answer yet")
 // returning is a release on its way.
 type returning struct {
 	store *Store
-	w     redisstore.Withdrawal
+	w     rediswire.Withdrawal
 	over  chan struct{} // closed when it is decided
 
 	mu      sync.Mutex

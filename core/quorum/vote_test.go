@@ -15,7 +15,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 const lease = 10 * time.Second
@@ -489,8 +489,8 @@ func TestReleaseIsDecidedByTheMajority(t *testing.T) {
 
 func TestWhoMayVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		id := func(run string, uptime time.Duration) redisstore.Identity {
-			return redisstore.Identity{RunID: run, Uptime: uptime}
+		id := func(run string, uptime time.Duration) rediswire.Identity {
+			return rediswire.Identity{RunID: run, Uptime: uptime}
 		}
 		fresh := func(change func(*settings)) *members {
 			set := &settings{maxTTL: lease, log: storeOn(t, fakes(3)).members.log}

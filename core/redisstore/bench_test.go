@@ -142,7 +142,7 @@ func BenchmarkRawPair(b *testing.B) {
 	rdb := redistest.Shared(b).Client(b, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 	ctx := context.Background()
 	source := func(name string) *redis.Script {
-		text, err := os.ReadFile("lua/" + name + ".lua")
+		text, err := os.ReadFile("../internal/rediswire/lua/" + name + ".lua")
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -442,18 +443,20 @@ func FuzzVotes(f *testing.F) {
 		srv.set(misdeed{reply: reply, then: int(how) % ends})
 		before := runtime.NumGoroutine()
 		rdb := srv.client(t, 2)
-		node, err := redisstore.NewNode(rdb, anybody, redisstore.Timeout(10*time.Millisecond), redisstore.Logger(quiet))
+		set := rediswire.DefaultConfig()
+		set.Timeout, set.Log = 10*time.Millisecond, quiet
+		node, err := rediswire.NewNode(rdb, func(rediswire.Identity) error { return nil }, set)
 		if err != nil {
 			t.Fatal(err)
 		}
 		const token = 1_700_000_000_000_000
-		over := make(chan redisstore.Vote, 2)
+		over := make(chan rediswire.Vote, 2)
 		if int(how)/ends%2 == 0 {
-			node.Propose(redisstore.Proposal{Key: "k", Owner: "a:1", TTL: time.Minute, Token: token, Deadline: soon()},
-				func(v redisstore.Vote, _ error) { over <- v })
+			node.Propose(rediswire.Proposal{Key: "k", Owner: "a:1", TTL: time.Minute, Token: token, Deadline: soon()},
+				func(v rediswire.Vote, _ error) { over <- v })
 		} else {
-			node.Withdraw(redisstore.Withdrawal{Key: "k", Owner: "a:1", TTL: time.Minute, Deadline: soon()},
-				func(error) { over <- redisstore.Vote{} })
+			node.Withdraw(rediswire.Withdrawal{Key: "k", Owner: "a:1", TTL: time.Minute, Deadline: soon()},
+				func(error) { over <- rediswire.Vote{} })
 		}
 		select {
 		case v := <-over:

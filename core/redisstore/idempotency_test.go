@@ -805,7 +805,7 @@ func TestAReplyToAnotherScriptIsNoClaim(t *testing.T) {
 	// Whatever a lock's script answers, none of it is taken for a grant.
 	words := map[string]bool{}
 	for _, name := range []string{"acquire", "renew", "release"} {
-		source, err := os.ReadFile("lua/" + name + ".lua")
+		source, err := os.ReadFile("../internal/rediswire/lua/" + name + ".lua")
 		if err != nil {
 			t.Fatal(err)
 		}

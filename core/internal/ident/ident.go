@@ -4,6 +4,7 @@ package ident
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 )
 
@@ -12,4 +13,11 @@ func New() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails (crypto/rand, Go 1.24)
 	return hex.EncodeToString(b[:])
+}
+
+// Hash returns the first 64 bits of the SHA-256 of a key, in hexadecimal: what logs
+// and traces say of a key that may be secret.
+func Hash(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
 }

@@ -1,0 +1,194 @@
+package rediswire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// hanging returns a store whose server hangs, and all of whose pipelines are under way.
+// A pipeline of it waits for its answer for a minute.
+func hanging(t *testing.T) (*Store, *redistest.Server) {
+	t.Helper()
+	srv := redistest.Start(t)
+	s := open(t, srv.Client(t), func(set *Config) { set.Timeout = time.Minute })
+	t.Cleanup(func() { _ = s.Close() })
+	if _, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "warm", Owner: "o", TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	// The pipeline that has sent it would otherwise count as the first of those below, and
+	// then send the first two of their requests together.
+	underWay(t, s, 0)
+	srv.ResetStats(t)
+	srv.Pause(t)
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		srv.Resume(t) // whatever has failed, nothing waits for a server that hangs
+		all.Wait()
+	})
+	for i := range maxPipelines {
+		all.Go(func() {
+			ask := driver.AcquireRequest{Key: fmt.Sprint("pipeline", i), Owner: "o", TTL: time.Minute}
+			if _, err := s.Acquire(context.Background(), ask); err != nil {
+				t.Error(err)
+			}
+		})
+		underWay(t, s, i+1)
+	}
+	return s, srv
+}
+
+// underWay waits until so many pipelines have sent what is queued.
+func underWay(t *testing.T, s *Store, n int) {
+	t.Helper()
+	redistest.Eventually(t, time.Minute, func(context.Context) error {
+		s.requests.direct.mu.Lock()
+		defer s.requests.direct.mu.Unlock()
+		if s.requests.direct.busy != n || len(s.requests.direct.queue) != 0 {
+			return fmt.Errorf("%d pipelines are under way, %d requests wait", s.requests.direct.busy, len(s.requests.direct.queue))
+		}
+		return nil
+	})
+}
+
+// queued waits until so many requests wait for a pipeline.
+func queued(t *testing.T, s *Store, n int) {
+	t.Helper()
+	redistest.Eventually(t, time.Minute, func(context.Context) error {
+		s.requests.direct.mu.Lock()
+		defer s.requests.direct.mu.Unlock()
+		if len(s.requests.direct.queue) != n {
+			return fmt.Errorf("%d requests wait, want %d", len(s.requests.direct.queue), n)
+		}
+		return nil
+	})
+}
+
+// A server that hung was asked, when it returned, for all that anybody had wanted
+// meanwhile: locks whose callers had long left, which were then given up again one
+// by one, and nobody else got any.
+func TestRequestsWhoseCallersHaveLeftAreNotSent(t *testing.T) {
+	const n = 1000
+	s, srv := hanging(t)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	type outcome struct {
+		rep driver.Reply
+		err error
+	}
+	late := make(chan outcome, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			_, err := s.Acquire(ctx, driver.AcquireRequest{
+				Key: fmt.Sprint("k", i), Owner: "o", TTL: time.Minute,
+				Late: func(rep driver.Reply, err error) { late <- outcome{rep, err} },
+			})
+			if !errors.Is(err, driver.ErrPending) {
+				t.Errorf("a caller that leaves got %v", err)
+			}
+		})
+	}
+	queued(t, s, n)
+	leave()
+	all.Wait()
+	srv.Resume(t)
+	for range n {
+		if o := <-late; !errors.Is(o.err, core.ErrNotReady) || o.rep.Ambiguous || o.rep.Granted {
+			t.Fatalf("a request that was not sent ended with %+v, %v", o.rep, o.err)
+		}
+	}
+	underWay(t, s, 0)
+	if calls := srv.Calls(t); calls["evalsha"]+calls["eval"] > maxPipelines {
+		t.Errorf("the server was asked for what nobody wanted any more: %v", calls)
+	}
+	if keys := srv.Client(t).Keys(t.Context(), "interlock:{k*").Val(); len(keys) != 0 {
+		t.Errorf("%d keys are left of requests without callers", len(keys))
+	}
+}
+
+// A release that could not be sent in time is not dropped: its caller hears of it,
+// and the reaper has it done.
+func TestAReleaseThatWasNotSentInTimeIsDoneLater(t *testing.T) {
+	s, srv := hanging(t)
+	l, err := core.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Resume(t)
+	underWay(t, s, 0)
+	lease, err := l.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	underWay(t, s, 0)
+	srv.Pause(t)
+	var all sync.WaitGroup
+	for i := range maxPipelines {
+		all.Go(func() {
+			_, _ = s.Acquire(context.Background(), driver.AcquireRequest{Key: fmt.Sprint("again", i), Owner: "o", TTL: time.Minute})
+		})
+		underWay(t, s, i+1)
+	}
+	released := make(chan error, 1)
+	begin := time.Now()
+	go func() { released <- lease.Release(context.Background()) }()
+	queued(t, s, 1)
+	time.Sleep(time.Until(begin.Add(1200 * time.Millisecond))) // a release is tried for a second
+	srv.Resume(t)
+	if err := <-released; !errors.Is(err, core.ErrNotReady) {
+		t.Errorf("a release that was not sent ended with %v", err)
+	}
+	all.Wait()
+	redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
+		if n, err := srv.Client(t).Exists(ctx, "interlock:{k}").Result(); n != 0 || err != nil {
+			return fmt.Errorf("the lock is still there: %w", err)
+		}
+		return nil
+	})
+	if err := l.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Callers that wait for long are told to come back rather than queued without end.
+func TestTheQueueToAServerThatHangsIsBounded(t *testing.T) {
+	const beyond = 100
+	s, srv := hanging(t)
+	var full, answered atomic.Int64
+	var all sync.WaitGroup
+	all.Add(maxQueued + beyond)
+	lock, owner, look := "interlock:{k}", "o", int64(0)
+	for range maxQueued + beyond {
+		r := new(Request)
+		r.Make(s, renewScript, lock, make([]any, callArgs+3)).Keys(&lock).Args(&owner, &look)
+		r.Asks = true
+		r.Detach(func() {
+			switch {
+			case r.Err == nil:
+				answered.Add(1)
+			case errors.Is(Wrap(r.Err), core.ErrNotReady) && !r.Ambiguous:
+				full.Add(1)
+			default:
+				t.Error(r.Err)
+			}
+			all.Done()
+		}).Start()
+	}
+	if n := full.Load(); n != beyond {
+		t.Errorf("%d requests were refused by a queue of %d, want %d", n, maxQueued, beyond)
+	}
+	srv.Resume(t)
+	all.Wait()
+	if n := answered.Load(); n != maxQueued {
+		t.Errorf("%d requests of the queue were answered, want %d", n, maxQueued)
+	}
+}

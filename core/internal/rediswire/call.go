@@ -1,0 +1,139 @@
+package rediswire
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// call is a command and the requests that share it.
+type call struct {
+	requests []*Request
+	args     []any // room for the arguments of several
+	cmd      *redis.Cmd
+	first    noRetry // is cmd
+	second   noRetry // the command behind it, if there is one
+}
+
+// add finds a request a call: one that it can share, or a new one.
+func (p *pipeline) add(r *Request, together bool) {
+	if together && r.shares() {
+		for i := p.n - 1; i >= 0; i-- {
+			c := &p.calls[i]
+			if first := c.requests[0]; len(c.requests) < maxShare && first.shares() && first.like(r) {
+				c.requests = append(c.requests, r)
+				return
+			}
+		}
+	}
+	if p.n == len(p.calls) {
+		p.calls = append(p.calls, call{})
+	}
+	p.calls[p.n].requests = append(p.calls[p.n].requests[:0], r)
+	p.n++
+}
+
+// send puts the command of a call into a pipeline.
+func (c *call) send(ctx context.Context, pipe redis.Pipeliner) {
+	c.cmd = c.command(ctx)
+	c.first.Cmder = c.cmd
+	_ = pipe.Process(ctx, &c.first)
+	if second := c.requests[0].second; second != nil {
+		c.second.Cmder = second
+		_ = pipe.Process(ctx, &c.second)
+	}
+}
+
+// command makes the command of a call.
+func (c *call) command(ctx context.Context) *redis.Cmd {
+	first := c.requests[0]
+	if len(c.requests) == 1 {
+		return first.script.evalWith(ctx, first.full, first.nkeys, first.args)
+	}
+	own := callArgs + first.nkeys // where the arguments begin that are not keys
+	c.args = append(c.args[:0], nil, nil, nil)
+	for _, r := range c.requests {
+		c.args = append(c.args, r.args[callArgs:own]...)
+	}
+	for _, r := range c.requests {
+		c.args = append(c.args, r.args[own:]...)
+	}
+	return first.script.evalWith(ctx, first.full, first.nkeys*len(c.requests), c.args)
+}
+
+// over tells the requests of a call what has become of it. err is what became of
+// the whole pipeline.
+func (c *call) over(q *pipelines, err error, acked bool) {
+	val, failure := outcome(c.cmd, err)
+	c.cmd, c.first, c.second = nil, noRetry{}, noRetry{}
+	clear(c.args)
+	n := len(c.requests)
+	apart := n > 1 && parted(failure, q.together)
+	for i, r := range c.requests {
+		c.requests[i] = nil
+		if apart {
+			r.alone = true
+			r.send()
+			continue
+		}
+		r.Unacked = r.Write && !acked
+		own := failure
+		if r.Val = nil; own == nil {
+			r.Val, own = r.script.part(val, i, n)
+		}
+		r.tried(own)
+	}
+}
+
+// parted reports whether a call was refused as a whole, which may be because of one
+// of its keys: its requests then go alone. If it was because its keys are of
+// different slots, all do from now on: a client for one server leads to a node of a
+// Cluster, or to a proxy before several.
+func parted(failure error, together *atomic.Bool) bool {
+	if fateOf(failure) != refused {
+		return false
+	}
+	if ofSeveralSlots(failure) {
+		together.Store(false)
+	}
+	return true
+}
+
+// outcome is what became of a command of a pipeline, of which err is what became
+// as a whole.
+func outcome(cmd *redis.Cmd, err error) (any, error) {
+	switch val, own := cmd.Val(), cmd.Err(); {
+	case own != nil:
+		return nil, own
+	case err != nil && val == nil:
+		return nil, err // a pipeline that failed before its commands
+	default:
+		return val, nil
+	}
+}
+
+// part is the i-th of the n replies that a script returned in one. If the list has
+// another length or comes from another script, the answer is unknown and the reply is
+// nil.
+func (s *Script) part(val any, i, n int) (any, error) {
+	if n == 1 {
+		return val, nil
+	}
+	list, _ := val.([]any)
+	if len(list) != 1+n || list[0] != any(s.several) {
+		return nil, nil //nolint:nilnil // see above
+	}
+	if text, ok := list[1+i].(string); ok {
+		return nil, refusal(text)
+	}
+	return list[1+i], nil
+}
+
+// refusal is an error of one request in a call of several, as a script sends it.
+type refusal string
+
+// RedisError implements redis.Error.
+func (refusal) RedisError() {}
+
+func (r refusal) Error() string { return string(r) }

@@ -1,0 +1,103 @@
+package rediswire
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Check asks all masters for the settings on which the promises of a lock depend. It
+// returns a sorted list of sentences about what is unsafe, which is empty if all is
+// well. Use it at start-up and for alerts. It needs the rights to INFO and CONFIG GET,
+// and reports it if a right is missing. The error is that of a server that did not
+// answer. Check is safe for concurrent use.
+func (s *Store) Check(ctx context.Context) ([]string, error) {
+	var mu sync.Mutex
+	var found []string
+	look := func(ctx context.Context, node *redis.Client) error {
+		list, err := s.inspectServer(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, list...)
+		return err
+	}
+	var err error
+	if s.clustered() {
+		err = s.requests.cluster.ForEachMaster(ctx, look)
+	} else {
+		err = look(ctx, s.requests.single)
+	}
+	slices.Sort(found)
+	return found, Wrap(err)
+}
+
+// inspectServer looks at one master.
+func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found []string, err error) {
+	info, err := node.InfoMap(ctx, "server", "replication").Result()
+	if err != nil {
+		return nil, err
+	}
+	addr := node.Options().Addr
+	if port := info["Server"]["tcp_port"]; port != "" && !strings.Contains(addr, ":") {
+		addr = "the master with port " + port // behind Sentinel there is no fixed address
+	}
+	say := func(format string, args ...any) { found = append(found, addr+": "+fmt.Sprintf(format, args...)) }
+
+	if version := info["Server"]["redis_version"]; older(version, 7) {
+		say("Redis %s is too old: the scripts need 7.0", version)
+	}
+	replicas, _ := strconv.Atoi(info["Replication"]["connected_slaves"])
+	if info["Replication"]["role"] != "master" {
+		say("it is a replica; locks must be asked of the master")
+	}
+	if replicas < s.ack.replicas {
+		say("%d replicas are connected and Replicas asks for %d: no lock can be taken", replicas, s.ack.replicas)
+	}
+
+	settings := map[string]string{}
+	for _, pattern := range []string{"maxmemory*", "append*", "save", "min-replicas-*"} {
+		part, err := node.ConfigGet(ctx, pattern).Result()
+		if err != nil {
+			if !IsReply(err) {
+				return found, err
+			}
+			say("its settings cannot be read (%v): nothing is known of persistence and eviction", err)
+			return found, nil
+		}
+		for k, v := range part {
+			settings[k] = v
+		}
+	}
+	if policy := settings["maxmemory-policy"]; policy != "noeviction" && settings["maxmemory"] != "0" {
+		say("maxmemory-policy is %s: locks are removed when memory is full; use noeviction", policy)
+	}
+	switch {
+	case settings["appendonly"] != "yes" && replicas == 0:
+		say("appendonly is off: a restart forgets all locks, and the next caller gets one that is held")
+	case settings["appendonly"] == "yes" && settings["appendfsync"] == "no":
+		say("appendfsync is no: a crash of the machine forgets the locks of the last half minute; use everysec or always")
+	}
+	if replicas > 0 {
+		if settings["min-replicas-to-write"] == "0" {
+			say("min-replicas-to-write is 0: a master that was cut off goes on granting locks after a failover")
+		}
+		if s.ack.replicas == 0 {
+			say("it has replicas and Replicas is not set: a failover loses the locks that were not replicated yet")
+		} else if s.ack.replicas < replicas {
+			say("Replicas asks for %d of %d: one that does not have a lock may be promoted", s.ack.replicas, replicas)
+		}
+	}
+	return found, nil
+}
+
+// older reports whether a version's first number is below one.
+func older(version string, major int) bool {
+	first, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(first)
+	return err == nil && n < major
+}

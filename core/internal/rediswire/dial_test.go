@@ -1,0 +1,343 @@
+package rediswire
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// newStore makes a store that is closed after the test.
+func newStore(tb testing.TB, rdb redis.UniversalClient) *Store {
+	tb.Helper()
+	s := open(tb, rdb, func(*Config) {})
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+// open makes a store that does not log.
+func open(tb testing.TB, rdb redis.UniversalClient, change func(*Config)) *Store {
+	tb.Helper()
+	set := DefaultConfig()
+	set.Log = newQuiet()
+	change(&set)
+	s, err := Open(rdb, set)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+var errMaybe = errors.New("the server may have been asked")
+
+// acquire takes a lock for an owner of its own, with so much time for it. Its error is
+// errMaybe if the lock may have been taken nevertheless.
+func acquire(ctx context.Context, s *Store, key string, within time.Duration) error {
+	rep, err := s.Acquire(ctx, driver.AcquireRequest{
+		Key: key, Owner: key + ":1", TTL: 30 * time.Second, Deadline: time.Now().Add(within),
+		Late: func(driver.Reply, error) {},
+	})
+	switch {
+	case err != nil && rep.Ambiguous:
+		return fmt.Errorf("%w: %w", errMaybe, err)
+	case err == nil && !rep.Granted:
+		return core.ErrHeld
+	}
+	return err
+}
+
+// silence returns the address of a server that accepts connections and says nothing.
+func silence(tb testing.TB) string {
+	tb.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			cn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			tb.Cleanup(func() { _ = cn.Close() })
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// go-redis dials TLS with a function that knows no context, for as long as the
+// user's DialTimeout says: the handshake of a connection that was cut held a caller
+// for 15 s in place of 3, and Close for 17.5 s.
+func TestADialThatHangsIsBoundedByTheStore(t *testing.T) {
+	forever := make(chan struct{})
+	defer close(forever)
+	addr := silence(t)
+	for name, o := range map[string]*redis.Options{
+		"TLS handshake": {Addr: addr, TLSConfig: &tls.Config{InsecureSkipVerify: true}}, //nolint:gosec // it never comes to it
+		"Dialer without any bound": {Addr: addr, Dialer: func(context.Context, string, string) (net.Conn, error) {
+			<-forever
+			return nil, errors.New("too late")
+		}},
+		"Dialer without any bound, behind Sentinel": {Addr: "FailoverClient", Dialer: func(context.Context, string, string) (net.Conn, error) {
+			<-forever
+			return nil, errors.New("too late")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.DialTimeout = 20 * time.Second
+			rdb := redis.NewClient(o)
+			defer rdb.Close()
+			s := open(t, rdb, func(set *Config) { set.Timeout = 200 * time.Millisecond })
+			stop := s.Watch("k", time.Now(), func(driver.Signal) {}) // a subscription hangs too
+			begin := time.Now()
+			err := acquire(t.Context(), s, "k", 8*time.Second)
+			if !errors.Is(err, core.ErrUnavailable) || errors.Is(err, errMaybe) {
+				t.Errorf("Acquire: %v", err)
+			}
+			stop()
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if d := time.Since(begin); d > 7*time.Second {
+				t.Errorf("an acquire of three tries of 200ms, and Close, took %v", d)
+			}
+		})
+	}
+}
+
+func TestADialerThatNeverReturnsIsCalledABoundedNumberOfTimes(t *testing.T) {
+	var calls atomic.Int64
+	forever := make(chan struct{})
+	defer close(forever)
+	d := newDialer(nil, 0, time.Millisecond)
+	dial := d.through(func(context.Context, string, string) (net.Conn, error) {
+		calls.Add(1)
+		<-forever
+		return nil, errors.New("too late")
+	})
+	for range maxDialing + 10 {
+		cn, err := dial(t.Context(), "tcp", "a:1")
+		if err != nil {
+			t.Fatal("go-redis counts it:", err)
+		}
+		if _, err = cn.Write(nil); fateOf(err) != unsent {
+			t.Fatal(err)
+		}
+	}
+	if n := calls.Load(); n != maxDialing {
+		t.Errorf("%d calls, want %d", n, maxDialing)
+	}
+	other := make(chan struct{})
+	_, _ = d.through(func(context.Context, string, string) (net.Conn, error) {
+		close(other)
+		return nil, errors.New("no")
+	})(t.Context(), "tcp", "b:1")
+	select {
+	case <-other:
+	default:
+		t.Error("another address is not dialed either")
+	}
+}
+
+// After as many refused dials as it has places, go-redis's pool tries once a second
+// only: a lease of 1.5 s was lost though Redis was away for 300 ms.
+func TestRefusedDialsDoNotMakeThePoolWait(t *testing.T) {
+	srv := redistest.Shared(t)
+	var away atomic.Bool
+	rdb := srv.Client(t, func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if away.Load() {
+				return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		}
+	})
+	s := newStore(t, rdb)
+	renew := func() (failure error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		s.Renew(ctx, []driver.Renewal{{Key: "k", Owner: "k:1", TTL: 30 * time.Second}}, func(_ int, _ bool, err error) { failure = err })
+		return failure
+	}
+	free := func(within time.Duration) error {
+		return s.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "x:1", Deadline: time.Now().Add(within)})
+	}
+	for range 20 {
+		away.Store(true)
+		for range 2 * poolSize {
+			if err := renew(); !errors.Is(err, core.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			if err := free(0); err == nil || errors.Is(err, core.ErrNotOwner) {
+				t.Fatal(err)
+			}
+		}
+		away.Store(false)
+		// Not after a pause: at once.
+		if err := renew(); !errors.Is(err, core.ErrNotOwner) {
+			t.Fatalf("the first renewal after the outage: %v", err)
+		}
+		if err := free(5 * time.Second); !errors.Is(err, core.ErrNotOwner) {
+			t.Fatalf("the first release after the outage: %v", err)
+		}
+		for _, c := range []*redis.Client{s.requests.single, s.renewals.single} {
+			if err := c.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "no").Err(); err != nil && IsReply(err) {
+				t.Fatal(err)
+			}
+		}
+		s.dialer.closeAll()
+	}
+}
+
+// A connection that was dialed while the master was another one is not used.
+func TestADialThatOutlivesAFailoverIsGivenUp(t *testing.T) {
+	addr := silence(t)
+	dialed, goOn := make(chan struct{}), make(chan struct{})
+	d := newDialer(newQuiet(), 0, 5*time.Second)
+	d.follow.ask = func(context.Context) ([]string, error) { return []string{"old:1"}, nil }
+	dial := d.through(func(ctx context.Context, network, _ string) (net.Conn, error) {
+		cn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		close(dialed)
+		<-goOn
+		return cn, err
+	})
+	defer d.close()
+	go func() {
+		<-dialed
+		d.learn(2, []string{"new:1"})
+		close(goOn)
+	}()
+	cn, _ := dial(t.Context(), "tcp", "FailoverClient")
+	if _, err := cn.Write([]byte("PING\r\n")); fateOf(err) != unsent {
+		t.Errorf("a connection to the former master is used: %v", err)
+	}
+}
+
+// A sentinel that has not heard of a failover yet has the user's Dialer connect to
+// the former master after the store has heard of it from another.
+func TestAConnectionToAFormerMasterIsNotUsed(t *testing.T) {
+	addr := silence(t)
+	d := newDialer(newQuiet(), 0, 5*time.Second)
+	defer d.close()
+	d.follow.ask = func(context.Context) ([]string, error) { return []string{addr}, nil }
+	dial := d.through(func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	})
+	usable := func() error {
+		cn, _ := dial(t.Context(), "tcp", "FailoverClient")
+		defer cn.Close()
+		_, err := cn.Write([]byte("PING\r\n"))
+		return err
+	}
+	if err := usable(); err != nil {
+		t.Fatal(err)
+	}
+	const later = 1000 // than all questions of this test
+	d.learn(later, []string{"new:1"})
+	if err := usable(); fateOf(err) != unsent {
+		t.Errorf("a connection to the former master is used: %v", err)
+	}
+	d.learn(later-1, []string{addr}) // an answer that was long on its way
+	if err := usable(); fateOf(err) != unsent {
+		t.Errorf("the answer to an earlier question is taken: %v", err)
+	}
+	d.learn(later+1, []string{addr})
+	if err := usable(); err != nil {
+		t.Errorf("it is the master again: %v", err)
+	}
+}
+
+// go-redis looks at an idle connection before it uses it. It must see that we have
+// closed it, TLS or not.
+func TestAClosedConnectionIsSeenBeforeItIsUsed(t *testing.T) {
+	addr := silence(t)
+	for name, hide := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			d := newDialer(newQuiet(), 0, 5*time.Second)
+			made, _ := d.through(func(ctx context.Context, network, addr string) (net.Conn, error) {
+				cn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+				if hide {
+					cn = tls.Client(cn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // no handshake is made
+				}
+				return cn, err
+			})(t.Context(), "tcp", addr)
+			alive := func() error {
+				raw, err := made.(syscall.Conn).SyscallConn()
+				if err != nil {
+					return err
+				}
+				return raw.Read(func(uintptr) bool { return true })
+			}
+			if err := alive(); err != nil {
+				t.Errorf("an open connection: %v", err)
+			}
+			d.closeAll()
+			if alive() == nil {
+				t.Error("a closed connection passes for an open one")
+			}
+			_ = made.Close()
+		})
+	}
+}
+
+func TestNodesThatLeftAClusterAreForgotten(t *testing.T) {
+	a, b := redistest.Start(t), redistest.Start(t)
+	var now atomic.Pointer[redistest.Server]
+	now.Store(a)
+	s := newStore(t, clusterOf(t, &now))
+	met := func() (addrs []string) {
+		s.requests.mu.Lock()
+		defer s.requests.mu.Unlock()
+		for addr := range s.requests.nodes {
+			addrs = append(addrs, addr)
+		}
+		return addrs
+	}
+	if err := acquire(t.Context(), s, "k1", 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	before := met()
+	now.Store(b)
+	redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error {
+		_ = acquire(ctx, s, "k2", time.Second)
+		if slices.Equal(met(), before) {
+			return errors.New("the other node was not met yet")
+		}
+		return nil
+	})
+	redistest.Eventually(t, 15*time.Second, func(context.Context) error {
+		s.requests.tidy()
+		if list := met(); len(list) != 1 || list[0] == before[0] {
+			return errors.New("the store keeps what it needs for " + list[0])
+		}
+		return nil
+	})
+}
+
+func TestAClustersTopologyIsNeverOlderThanTenSeconds(t *testing.T) {
+	for users, want := range map[time.Duration]time.Duration{
+		0: 10 * time.Second, time.Minute: 10 * time.Second, time.Second: time.Second,
+	} {
+		o := privateCluster(&redis.ClusterOptions{ClusterStateReloadInterval: users}, newDialer(nil, 0, time.Second), time.Second, 1, nil)
+		if got := o.ClusterStateReloadInterval; got != want {
+			t.Errorf("%v of the user's becomes %v, want %v", users, got, want)
+		}
+	}
+}

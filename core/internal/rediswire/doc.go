@@ -1,0 +1,20 @@
+// Package rediswire is what the stores on Redis are made of: core/redisstore, and the
+// nodes of core/quorum.
+//
+// A [Store] keeps locks on a server, on servers behind Sentinel or on a Cluster. It
+// has connections of its own (client.go, dial.go, follow.go): one set for what callers
+// ask, one for renewals, and one connection for subscriptions. Each set is a route to
+// the servers (route.go, topology.go).
+//
+// Everything that is sent is a [Request]: one call of a script (script.go, request.go).
+// The request finds its server by the route, and waits in the queue of that server
+// for the next pipeline (pipeline.go, backlog.go). A pipeline sends requests of one
+// kind in calls that they share (call.go). The outcome of a try ends the request, or
+// has it sent again (errors.go). The requests for locks are in locks.go, those of a
+// quorum's node in node.go; core/redisstore makes those for records. A [Round] is a
+// batch of renewals (renew.go).
+//
+// A subscriber hears of releases (subscriber.go). It has a subscription, a connection
+// that is read by a goroutine, to each server with a watched channel
+// (subscription.go).
+package rediswire

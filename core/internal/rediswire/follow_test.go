@@ -1,0 +1,192 @@
+package rediswire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+func newQuiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// failoverOf returns what NewFailoverClient does, with one server after another for
+// a master and nobody to ask.
+func failoverOf(tb testing.TB, now *atomic.Pointer[redistest.Server]) *redis.Client {
+	tb.Helper()
+	rdb := redis.NewClient(&redis.Options{
+		Addr: "FailoverClient",
+		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, now.Load().Addr())
+		},
+	})
+	tb.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// clusterOf is the same for NewFailoverClusterClient.
+func clusterOf(tb testing.TB, now *atomic.Pointer[redistest.Server]) *redis.ClusterClient {
+	tb.Helper()
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: now.Load().Addr()}}}}, nil
+		},
+	})
+	tb.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// connected fails unless a server has from least to most connections besides the one
+// that asks.
+func connected(ctx context.Context, rdb *redis.Client, least, most int) error {
+	list, err := rdb.ClientList(ctx).Result()
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(list, "\n") - 1; n < least || n > most {
+		return fmt.Errorf("%d connections, want %d to %d:\n%s", n, least, most, list)
+	}
+	return nil
+}
+
+// hold takes a lock and keeps a subscription and the connections for renewals open.
+func hold(t *testing.T, s *Store, key string) {
+	t.Helper()
+	if err := acquire(t.Context(), s, key, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	s.Renew(t.Context(), []driver.Renewal{{Key: key, Owner: key + ":1", TTL: 30 * time.Second}}, func(_ int, _ bool, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	stop := s.Watch(key, time.Now(), func(driver.Signal) {})
+	t.Cleanup(stop)
+}
+
+// A former master that the sentinels cannot reach goes on answering. go-redis closes
+// the connections of the user's client; the store's own stayed, and took locks there
+// that others had on the new master.
+func TestAStoreFollowsAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
+	for name, client := range map[string]func(testing.TB, *atomic.Pointer[redistest.Server]) redis.UniversalClient{
+		"FailoverClient": func(tb testing.TB, now *atomic.Pointer[redistest.Server]) redis.UniversalClient {
+			return failoverOf(tb, now)
+		},
+		"FailoverClusterClient": func(tb testing.TB, now *atomic.Pointer[redistest.Server]) redis.UniversalClient {
+			return clusterOf(tb, now)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, after := redistest.Start(t), redistest.Start(t)
+			var now atomic.Pointer[redistest.Server]
+			now.Store(before)
+			s := newStore(t, client(t, &now))
+			hold(t, s, "held")
+			old := before.Client(t, func(o *redis.Options) { o.PoolSize = 1 })
+			redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
+				return connected(ctx, old, 3, 20) // for requests, renewals and messages
+			})
+			now.Store(after)
+			redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error { return connected(ctx, old, 0, 0) })
+			for i := range 20 {
+				key := fmt.Sprint("key", i)
+				if err := acquire(t.Context(), s, key, 5*time.Second); err != nil {
+					t.Error(err)
+				}
+				if n := old.Exists(t.Context(), s.names.lock(key)).Val(); n != 0 {
+					t.Errorf("%s was taken on the former master", key)
+				}
+				if n := after.Client(t).Exists(t.Context(), s.names.lock(key)).Val(); n != 1 {
+					t.Errorf("%s was not taken on the new master", key)
+				}
+			}
+			channel := channelOf(s.names.lock("held"))
+			redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
+				rdb := after.Client(t)
+				n, m := rdb.PubSubNumSub(ctx, channel).Val()[channel], rdb.PubSubShardNumSub(ctx, channel).Val()[channel]
+				if n+m != 1 {
+					return errors.New("the store does not listen to the new master")
+				}
+				return nil
+			})
+			if err := connected(t.Context(), old, 0, 0); err != nil {
+				t.Errorf("the former master again has %v", err)
+			}
+		})
+	}
+}
+
+// Behind an address that leads to another server after a failover, as those of
+// hosted services do, it is the former master that says that it is none any more.
+func TestAnswersOfAFormerMasterMakeTheStoreConnectAnew(t *testing.T) {
+	for name, demote := range map[string][]any{
+		"NOREPLICAS": {"config", "set", "min-replicas-to-write", "1"},
+		"READONLY":   {"replicaof", "127.0.0.1", "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, after := redistest.Start(t), redistest.Start(t)
+			var now atomic.Pointer[redistest.Server]
+			now.Store(before)
+			rdb := after.Client(t, func(o *redis.Options) {
+				o.Addr = "redis.example:6379"
+				o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+					return (&net.Dialer{}).DialContext(ctx, network, now.Load().Addr())
+				}
+			})
+			s := newStore(t, rdb)
+			hold(t, s, "held")
+			old := before.Client(t, func(o *redis.Options) { o.PoolSize = 1 })
+			if err := old.Do(t.Context(), demote...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			now.Store(after)
+			redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error { return acquire(ctx, s, "k", time.Second) })
+			redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error { return connected(ctx, old, 0, 0) })
+		})
+	}
+}
+
+func TestAMasterWithoutReplicasIsNotConnectedToAnewAllTheTime(t *testing.T) {
+	srv := redistest.Start(t, redistest.Args("--min-replicas-to-write", "1"))
+	s := newStore(t, srv.Client(t))
+	begin := time.Now()
+	for i := range 100 {
+		if err := acquire(t.Context(), s, fmt.Sprint("key", i), time.Second); !errors.Is(err, core.ErrNotReady) {
+			t.Fatal(err)
+		}
+	}
+	stats, err := srv.Client(t).InfoMap(t.Context(), "stats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	_, _ = fmt.Sscan(stats["Stats"]["total_connections_received"], &n)
+	if most := 20 + 2*poolSize*int(1+time.Since(begin)/severEvery); n > most {
+		t.Errorf("%d connections were made in %v", n, time.Since(begin))
+	}
+}
+
+// The store reaches the sentinels through the client that it was given, and says so
+// if that is closed.
+func TestAClosedSentinelClientIsNamedAsTheCause(t *testing.T) {
+	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{silence(t)}})
+	s := newStore(t, rdb)
+	if err := rdb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err := acquire(t.Context(), s, "k", time.Second)
+	if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "that was given to redisstore.New is closed") {
+		t.Errorf("Acquire: %v", err)
+	}
+}

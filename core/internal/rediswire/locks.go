@@ -1,0 +1,226 @@
+package rediswire
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/ident"
+)
+
+//go:embed lua/acquire.lua
+var acquireSource string
+
+//go:embed lua/renew.lua
+var renewSource string
+
+//go:embed lua/release.lua
+var releaseSource string
+
+var (
+	acquireScript = NewScript(acquireSource).forSeveral("acquire")
+	renewScript   = NewScript(renewSource).forSeveral("renew")
+	releaseScript = NewScript(releaseSource).forSeveral("release")
+)
+
+// fenceTime is how much longer than its lease the last token of a key is
+// remembered. It covers clocks that disagree by that much after a failover.
+const fenceTime = time.Minute
+
+var _ driver.Store = (*Store)(nil)
+
+// acquisition is a request to take a lock, with room for its arguments. It is used
+// again and again.
+type acquisition struct {
+	Request
+	ask  driver.AcquireRequest
+	keys [2]string
+	ms   [2]int64 // lease, fence's
+	room [10]any
+}
+
+// Acquire implements [driver.Store].
+func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
+	r, _ := s.acquires.Get().(*acquisition)
+	if r == nil {
+		r = &acquisition{}
+		r.Late = func() { r.ask.Late(r.reply()) }
+	}
+	r.ask = ask
+	r.keys[0], r.keys[1] = s.names.with(ask.Key, fenceSuffix)
+	r.ms = [2]int64{Milliseconds(ask.TTL), Milliseconds(ask.TTL + fenceTime)}
+	r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
+		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Rest, &r.ask.Waiter)
+	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
+	r.Start()
+	if !r.Wait(ctx, ask.Deadline) {
+		return driver.Reply{}, Pending(ctx)
+	}
+	rep, err := r.reply()
+	r.ask = driver.AcquireRequest{}
+	s.acquires.Put(r)
+	return rep, err
+}
+
+// Pending is the error for a caller that leaves before the outcome is known.
+func Pending(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
+	}
+	return driver.ErrPending
+}
+
+// reply makes the caller's reply of what the script returned.
+func (r *acquisition) reply() (driver.Reply, error) {
+	rep := driver.Reply{Sent: r.Sent, Ambiguous: r.Ambiguous}
+	if r.Err != nil {
+		err := Wrap(r.Err)
+		if errors.Is(err, driver.ErrKeyOccupied) {
+			r.store.sayOccupied(r.ask.Key)
+		}
+		return rep, err
+	}
+	switch v := r.Val.(type) {
+	case int64:
+		// The other scripts answer 0 to 2, and none of that is a token: should
+		// replies ever get out of step, it must not look like a grant.
+		if v > 2 && r.Unacked {
+			rep.Ambiguous = true // the caller does not have it, the server says otherwise
+			return rep, driver.ErrNotReplicated
+		}
+		if v > 2 {
+			rep.Granted, rep.Token = true, v
+			return rep, nil
+		}
+	case []any:
+		if len(v) == 3 {
+			holder, ok := v[0].(string)
+			left, ok2 := v[1].(int64)
+			listed, ok3 := v[2].(int64)
+			if ok && ok2 && ok3 {
+				rep.Holder, rep.Listed = holder, listed == 1
+				rep.TTL = time.Duration(left) * time.Millisecond // PTTL: -1 for a key without expiry
+				return rep, nil
+			}
+		}
+	}
+	rep.Ambiguous = true // what that server has done is unknown
+	return rep, Wrap(ErrReply)
+}
+
+// sayOccupied logs, at most once a second, that a lock's key holds a value that is no
+// lock. The condition ends only when that value is removed.
+func (s *Store) sayOccupied(key string) {
+	if s.occupied.Count(time.Now()) > 0 {
+		s.log.Error("interlock: a lock cannot be taken, since its key in Redis has a value of another type",
+			"key_hash", ident.Hash(key))
+	}
+}
+
+// release is a request to give up a lock, likewise.
+type release struct {
+	Request
+	ask   driver.ReleaseRequest
+	names [2]string // lock, fence
+	ms    int64     // fence's
+	room  [10]any
+}
+
+// Release implements [driver.Store].
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
+	r, _ := s.releases.Get().(*release)
+	if r == nil {
+		r = &release{}
+	}
+	r.ask = ask
+	if ask.Remember {
+		r.names[0], r.names[1] = s.names.with(ask.Key, fenceSuffix)
+		r.ms = Milliseconds(ask.TTL + fenceTime)
+		r.Make(s, releaseScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).
+			Args(&r.ask.Owner, s.Publish(), &r.ask.Waiter, &r.ask.Token, &r.ms)
+	} else {
+		r.names[0] = s.names.lock(ask.Key)
+		r.Make(s, releaseScript, r.names[0], r.room[:]).Keys(&r.names[0]).
+			Args(&r.ask.Owner, s.Publish(), &r.ask.Waiter)
+	}
+	r.Deadline, r.Stubborn = ask.Deadline, true
+	r.Start()
+	r.Wait(context.Background(), time.Time{}) // the request ends by its own bounds
+	err := s.released(r)
+	r.ask = driver.ReleaseRequest{}
+	s.releases.Put(r)
+	return err
+}
+
+// released reads the script's reply.
+func (s *Store) released(r *release) error {
+	if r.Err != nil {
+		return Wrap(r.Err)
+	}
+	n, err := verdict(r.Val, 3)
+	switch {
+	case err != nil:
+		return Wrap(err)
+	case n <= 0 && !r.Ambiguous:
+		return notOwner(n)
+	case n == 2 && !s.mute.Swap(true):
+		s.log.Warn("interlock: Redis refused to announce a release: waiting processes find it late, by asking; " +
+			"the user of the connection needs PUBLISH (on a Cluster SPUBLISH) on " + s.names.prefix + ":*")
+	}
+	// "Not the owner" after a try whose reply was lost: that try released it.
+	return nil
+}
+
+// notOwner makes the error for the answer of renew.lua and release.lua to an owner
+// that does not hold the lock.
+func notOwner(n int64) error {
+	if n < 0 {
+		return driver.ErrTakenOver
+	}
+	return driver.ErrDeleted
+}
+
+// Watch implements [driver.Store].
+func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	return s.Subscribe(channelOf(s.names.lock(key)), since, wake)
+}
+
+// Renew implements [driver.Store]. It renews leases on different servers in parallel,
+// and leases on one server in pipelines.
+func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
+	if len(batch) == 0 {
+		return
+	}
+	w := &s.renewals
+	if batch[0].Asked {
+		w = &s.requests
+	}
+	b := s.newRound(ctx, w, len(batch))
+	for i := range batch {
+		b.Set(i, renewScript, s.names.lock(batch[i].Key), batch[i].Owner, batch[i].TTL) // 0 only looks
+	}
+	b.Run(ctx, func(i int, r *Request) {
+		contended, err := r.renewed()
+		done(i, contended, err)
+	})
+}
+
+// renewed reads what the script returned for a lease.
+func (r *Request) renewed() (contended bool, err error) {
+	if r.Err != nil {
+		return false, Wrap(r.Err)
+	}
+	switch n, err := verdict(r.Val, 2); {
+	case err != nil:
+		return false, Wrap(err)
+	case n <= 0:
+		return false, notOwner(n)
+	case r.Unacked:
+		return n == 2, driver.ErrNotReplicated
+	default:
+		return n == 2, nil
+	}
+}

@@ -1,0 +1,47 @@
+package rediswire
+
+import "strings"
+
+// names is the one place that knows how keys and channels are called.
+type names struct{ prefix string }
+
+var escaper = strings.NewReplacer(`\`, `\\`, `{`, `\(`, `}`, `\)`)
+
+// lock is the key of the lock's hash. Braces in the lock's key would move the
+// hash tag, so they are escaped, with a backslash that is escaped itself: two
+// keys never get one name, and all names of a key stay in one slot.
+func (n names) lock(key string) string {
+	lock, _ := n.with(key, "")
+	return lock
+}
+
+// Record is the key of an idempotency record's hash. Its id is a hash, and needs
+// no escaping; no lock's name has anything between prefix and brace.
+func (s *Store) Record(id string) string { return s.names.prefix + ":idem:{" + id + "}" }
+
+// TombstoneOf is the key that is left of an expired record.
+func TombstoneOf(record string) string { return record + ":gone" }
+
+// CompletionOf is the channel on which the end of a claim is announced.
+func CompletionOf(record string) string { return record + ":done" }
+
+const (
+	fenceSuffix   = ":fence"
+	channelSuffix = ":free"
+)
+
+// fence is the key of the last fencing token.
+func fenceOf(lock string) string { return lock + fenceSuffix }
+
+// free is the channel on which releases are announced.
+func channelOf(lock string) string { return lock + channelSuffix }
+
+// with returns the name of a lock and that name with a suffix: the same text,
+// which is made once.
+func (n names) with(key, suffix string) (lock, name string) {
+	if strings.ContainsAny(key, `\{}`) {
+		key = escaper.Replace(key)
+	}
+	name = n.prefix + ":{" + key + "}" + suffix
+	return name[:len(name)-len(suffix)], name
+}

@@ -1,0 +1,327 @@
+package rediswire
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+//go:embed lua/propose.lua
+var proposeSource string
+
+//go:embed lua/withdraw.lua
+var withdrawSource string
+
+var (
+	proposeScript  = NewScript(proposeSource)
+	withdrawScript = NewScript(withdrawSource)
+)
+
+// Node is one of several independent servers that vote on locks. It exists for package
+// core/quorum, which asks a majority of them, and is experimental like that package.
+// It differs from a [Store] in three ways. A [Proposal], which names the fencing token,
+// takes a lock. No method waits for an answer: a function receives it. Every connection
+// identifies its server before it carries anything else.
+//
+// A Node is safe for concurrent use.
+type Node struct {
+	store *Store
+	met   func(Identity) error
+}
+
+// Identity is the identity that a server reports.
+type Identity struct {
+	// RunID is a random value that the server chooses at each start (INFO server,
+	// run_id).
+	RunID string
+	// Uptime is how long the server has run, by its own clock, in whole seconds.
+	Uptime time.Duration
+	// Clock is the server's time, in µs since 1970.
+	Clock int64
+}
+
+// NewNode makes a [Node] from a client for a single server, or for a server behind
+// Sentinel. It copies the options of the client to make its own connections, and sends
+// nothing. On each new connection the node calls met with the identity of the server,
+// before the connection can carry a vote. If met returns an error, the node does not
+// use the connection. met must be safe for concurrent use. For any other client
+// NewNode returns [driver.ErrConfig].
+func NewNode(rdb redis.UniversalClient, met func(Identity) error, set Config) (*Node, error) {
+	c, ok := rdb.(*redis.Client)
+	if !ok || c == nil {
+		return nil, fmt.Errorf("%w: a node of a quorum is one server: use a *redis.Client that is not nil, not %T",
+			driver.ErrConfig, rdb)
+	}
+	if set.Replicas > 0 {
+		return nil, fmt.Errorf("%w: Replicas: a quorum asks masters, not their replicas", driver.ErrConfig)
+	}
+	n := &Node{met: met}
+	set.greet, set.patience = n.greet, nodePatience
+	store, err := Open(c, set)
+	if err != nil {
+		return nil, err
+	}
+	n.store = store
+	return n, nil
+}
+
+// greeted returns the options with a greeting that follows the user's own
+// OnConnect; without a greeting the options themselves.
+func (s *Config) greeted(o *redis.Options) *redis.Options {
+	if s.greet == nil {
+		return o
+	}
+	c, users := *o, o.OnConnect
+	c.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+		if users != nil {
+			if err := users(ctx, cn); err != nil {
+				return err
+			}
+		}
+		return s.greet(ctx, cn)
+	}
+	return &c
+}
+
+// greet asks a new connection where it leads, and loads the scripts on the way.
+// A connection that does not say is none: what should have gone over it was
+// never sent, which the error says by looking like that of a dial.
+func (n *Node) greet(ctx context.Context, cn *redis.Conn) error {
+	var info *redis.StringCmd
+	_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
+		info = p.Info(ctx, "server")
+		p.ScriptLoad(ctx, proposeSource)
+		p.ScriptLoad(ctx, withdrawSource)
+		return nil
+	})
+	if err != nil && (info.Err() != nil || !IsReply(err)) {
+		return unmet(err)
+	}
+	id, err := identityOf(info.Val())
+	if err == nil {
+		err = n.met(id)
+	}
+	if err != nil {
+		return unmet(err)
+	}
+	return nil
+}
+
+// unmet wraps twice, since go-redis takes one wrapping off.
+func unmet(err error) error {
+	return fmt.Errorf("meeting the server: %w", &net.OpError{Op: "dial", Err: err})
+}
+
+// identityOf reads the answer to INFO server.
+func identityOf(info string) (Identity, error) {
+	var id Identity
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch name {
+		case "run_id":
+			id.RunID = value
+		case "uptime_in_seconds":
+			n, _ := strconv.ParseInt(value, 10, 64)
+			id.Uptime = time.Duration(n) * time.Second
+		case "server_time_usec":
+			id.Clock, _ = strconv.ParseInt(value, 10, 64)
+		}
+	}
+	if id.RunID == "" {
+		// Without it a restart cannot be seen, and then it must not vote.
+		return id, fmt.Errorf("%w: INFO server says no run_id", driver.ErrUnavailable)
+	}
+	return id, nil
+}
+
+// Addr returns the address of the server, for messages.
+func (n *Node) Addr() string { return n.store.requests.single.Options().Addr }
+
+// Meet asks the server for its identity and calls the met function of [NewNode] with
+// it.
+func (n *Node) Meet(ctx context.Context) error {
+	info, err := n.store.requests.single.Info(ctx, "server").Result()
+	if err != nil {
+		return Wrap(err)
+	}
+	id, err := identityOf(info)
+	if err != nil {
+		return err
+	}
+	return n.met(id)
+}
+
+// Check is [Store.Check] for the node's server.
+func (n *Node) Check(ctx context.Context) ([]string, error) { return n.store.Check(ctx) }
+
+// Close closes the node's connections. Requests under way return errors.
+func (n *Node) Close() error { return n.store.Close() }
+
+// Renew is [Store.Renew] for the node's server.
+func (n *Node) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
+	n.store.Renew(ctx, batch, done)
+}
+
+// Watch is [Store.Watch], except that wake receives the owner that gave the lock up and
+// the list of waiters. Both are empty when the node may have missed a release.
+func (n *Node) Watch(key string, since time.Time, wake func(owner, next string)) (stop func()) {
+	return n.store.Watch(key, since, func(s driver.Signal) {
+		owner, next, _ := strings.Cut(s.Next, " ")
+		wake(owner, next)
+	})
+}
+
+// Proposal asks a node to take a lock for an owner under a fencing token.
+type Proposal struct {
+	Key, Owner string
+	TTL        time.Duration
+	// Token must be above every token that the node has seen for the key, also
+	// above an earlier proposal of the same owner, which it replaces.
+	Token int64
+	// Waiter and Rest have the meaning of [driver.AcquireRequest].
+	Waiter, Rest string
+	// Deadline is the time after which the node sends nothing.
+	Deadline time.Time
+}
+
+// Vote is a node's answer to a [Proposal].
+type Vote struct {
+	// Granted is true if the owner holds the lock on this node.
+	Granted bool
+	// Token is the token of that hold. If Granted is false and Holder is empty, the
+	// lock is free, the proposal was too low, and Token is the highest token that
+	// the node has seen.
+	Token int64
+	// Holder is the owner that holds the lock on this node instead.
+	Holder string
+	// TTL is the rest of the holder's lease. It is negative if unknown.
+	TTL time.Duration
+	// Listed has the meaning of [driver.Reply].
+	Listed bool
+	// Clock is the node's time, in µs since 1970; zero if it did not answer.
+	Clock int64
+	// Unknown is true if the proposal may still be executed later, because its
+	// answer did not arrive.
+	Unknown bool
+}
+
+// Propose asks for a vote. It calls done exactly once, from any goroutine, at the
+// latest when the node's timeout has passed.
+func (n *Node) Propose(p Proposal, done func(Vote, error)) {
+	r := &proposal{ask: p}
+	r.names[0], r.names[1] = n.store.names.with(p.Key, fenceSuffix)
+	r.ms = [2]int64{Milliseconds(p.TTL), Milliseconds(p.TTL + fenceTime)}
+	r.Make(n.store, proposeScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).
+		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Token, &r.ask.Rest, &r.ask.Waiter)
+	r.Deadline, r.Asks = p.Deadline, true
+	r.Detach(func() { done(r.vote()) }).Start()
+}
+
+// proposal is a Proposal on its way, with room for its arguments.
+type proposal struct {
+	Request
+	ask   Proposal
+	names [2]string // lock, fence
+	ms    [2]int64  // lease, fence's
+	room  [callArgs + 8]any
+}
+
+// vote reads the script's reply.
+func (r *proposal) vote() (Vote, error) {
+	v := Vote{Unknown: r.Ambiguous}
+	if r.Err != nil {
+		return v, Wrap(r.Err)
+	}
+	list, _ := r.Val.([]any)
+	switch n := numbers(list); {
+	case len(list) == 3 && (n[0] == 1 || n[0] == 2) && n[2] > 0:
+		v.Granted, v.Token, v.Clock = n[0] == 1, n[1], n[2]
+		return v, nil
+	case len(list) == 5 && n[0] == 0 && n[4] > 0:
+		v.Holder, _ = list[1].(string)
+		v.TTL = time.Duration(n[2]) * time.Millisecond // PTTL: -1 for a key without expiry
+		v.Listed, v.Clock = n[3] == 1, n[4]
+		return v, nil
+	}
+	v.Unknown = true // what that server has done is unknown
+	return v, Wrap(ErrReply)
+}
+
+// numbers are the elements of a reply that are numbers, the others -1.
+func numbers(list []any) (n [5]int64) {
+	for i := range n {
+		n[i] = -1
+		if i < len(list) {
+			if v, ok := list[i].(int64); ok {
+				n[i] = v
+			}
+		}
+	}
+	return n
+}
+
+// Withdrawal is a request to give up what an owner holds on a node.
+type Withdrawal struct {
+	Key, Owner string
+	// Token is the highest fencing token that the owner gave out; zero if none.
+	Token int64
+	// TTL is the length of the lock's lease.
+	TTL time.Duration
+	// Limit, unless zero, keeps what the owner holds by a proposal above it.
+	Limit int64
+	// Waiter has the meaning of [driver.ReleaseRequest].
+	Waiter string
+	// Quiet suppresses the announcement of the release.
+	Quiet bool
+	// Deadline is the time until which the node repeats a withdrawal that failed.
+	Deadline time.Time
+}
+
+// Withdraw gives up a lock. It calls done exactly once, from any goroutine, with nil,
+// [driver.ErrNotOwner] or the error of a request that failed.
+func (n *Node) Withdraw(w Withdrawal, done func(error)) {
+	r := &withdrawal{ask: w, publish: *n.store.Publish()}
+	r.names[0], r.names[1] = n.store.names.with(w.Key, fenceSuffix)
+	r.channel = channelOf(r.names[0])
+	if w.Quiet {
+		r.publish = ""
+	}
+	r.ms = Milliseconds(w.TTL + fenceTime)
+	r.Make(n.store, withdrawScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).
+		Args(&r.ask.Owner, &r.ask.Token, &r.ms, &r.ask.Limit, &r.ask.Waiter, &r.channel, &r.publish)
+	r.Deadline, r.Stubborn = w.Deadline, true
+	r.Detach(func() { done(r.outcome()) }).Start()
+}
+
+// withdrawal is a Withdrawal on its way, with room for its arguments.
+type withdrawal struct {
+	Request
+	ask              Withdrawal
+	names            [2]string // lock, fence
+	channel, publish string
+	ms               int64 // fence's
+	room             [callArgs + 9]any
+}
+
+func (r *withdrawal) outcome() error {
+	if r.Err != nil {
+		return Wrap(r.Err)
+	}
+	n, err := verdict(r.Val, 3)
+	switch {
+	case err != nil:
+		return Wrap(err)
+	case n == 0 && !r.Ambiguous:
+		return driver.ErrNotOwner
+	}
+	// "Not the owner" after a try whose reply was lost: that try gave it up.
+	return nil
+}

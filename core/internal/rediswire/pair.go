@@ -1,0 +1,78 @@
+package rediswire
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Behind puts a command of two strings right behind the request, in the same
+// pipeline. The script gets one argument more, after those of [Request.Args]: "1" if
+// the command is not there. A reply "completed TOKEN" promises that the first string
+// is TOKEN.
+func (r *Request) Behind(command []any) *Request {
+	r.behind = command
+	return r.Args(nil)
+}
+
+// pair prepares a try of a request that has a command behind it: that command,
+// and the script's last argument, which says whether there is one. The way of a
+// redirection has room for the script alone.
+func (r *Request) pair() {
+	if r.behind == nil {
+		return
+	}
+	r.args[len(r.args)-1] = Flag(r.alone)
+	r.second = nil
+	if !r.alone {
+		r.second = redis.NewStringSliceCmd(context.Background(), r.behind...)
+	}
+}
+
+// fits reports whether what came behind the script's reply is what that has
+// promised. It is not if the connection broke between the two, or if the record
+// was replaced there: a pipeline is no transaction. A token belongs to one
+// request alone, so a response that came with the right one is the right one.
+func (r *Request) fits() bool {
+	token, completed := r.Completed()
+	if !completed {
+		return true
+	}
+	read := r.second.Val()
+	return r.second.Err() == nil && len(read) == 2 && read[0] == token
+}
+
+// Completed returns whose the response is that comes behind the script's reply.
+func (r *Request) Completed() (token string, completed bool) {
+	if r.second == nil {
+		return "", false
+	}
+	reply, _ := r.Val.(string)
+	return strings.CutPrefix(reply, "completed ")
+}
+
+// Second returns the second string of the command that came behind.
+func (r *Request) Second() string { return r.second.Val()[1] }
+
+// StartBefore sends a request and then makes the release of a lock, which it waits
+// for; release may be nil. One server gets both in one pipeline: the request is only
+// queued, and leaves with the next one of any caller, which is the release unless a
+// lock is handed over in memory. The nodes of a Cluster get them at the same time.
+func (r *Request) StartBefore(ctx context.Context, release func(context.Context)) {
+	q := r.route.direct
+	if q == nil || release == nil {
+		r.Start()
+		if release != nil {
+			release(ctx)
+		}
+		return
+	}
+	r.begin()
+	r.prepare()
+	q.add(r)
+	begin := time.Now()
+	release(ctx)
+	q.flush(r, begin)
+}

@@ -1,0 +1,280 @@
+package rediswire
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// maxTries is how often a request is sent that failed on the way; on a Cluster
+	// more often until the topology was read again.
+	maxTries = 3
+	// firstPause is the pause before the second try; it doubles.
+	firstPause = 10 * time.Millisecond
+	maxPause   = 200 * time.Millisecond
+)
+
+// Request is one script call on its way: sent, sent again where that helps, and
+// awaited by a caller, which may leave. [Request.Make] begins one.
+type Request struct {
+	// Deadline is when nothing is sent again; zero: maxTries decides.
+	Deadline time.Time
+	// Asks says that it asks for something new: of no use without its caller.
+	Asks bool
+	// Stubborn says to send it again until the deadline, whatever the error says.
+	Stubborn bool
+	// Write says that replicas have to acknowledge it, if that is asked for.
+	Write bool
+	// Late is called with the outcome if the caller has left.
+	Late func()
+
+	// Val is the script's reply, and Err the error in its place.
+	Val any
+	Err error
+	// Sent is the time of the first try.
+	Sent time.Time
+	// Ambiguous says that a try may have been, or may yet be, executed.
+	Ambiguous bool
+	// Unacked says that too few replicas acknowledged it.
+	Unacked bool
+
+	store  *Store
+	route  *route
+	script *Script
+	nkeys  int
+	full   bool                  // send the source, not the name
+	args   []any                 // the first callArgs are left for the command
+	lock   string                // the key that says which server
+	behind []any                 // what goes right behind it, in the same pipeline; see pair
+	second *redis.StringSliceCmd // nil: nothing
+	alone  bool                  // it goes without that, and in no call with others
+	index  int                   // of the lease that it renews, in its batch
+
+	tries    int
+	failed   time.Time // when the first try did, on a Cluster; zero: none
+	stale    bool      // the last try went by a topology of before that
+	pause    time.Duration
+	once     bool // do not send again what failed
+	detached bool // it has no caller that waits; its outcome goes to Late
+
+	state atomic.Int32 // of stateWaited, stateDone, stateLeft
+	done  chan *Request
+}
+
+const (
+	stateWaited int32 = iota
+	stateDone
+	stateLeft
+)
+
+// Make begins a request to the server that has the key. A request that is over can
+// begin anew: all but its channel and Late is as new. The arguments of the script
+// follow by [Request.Keys] and [Request.Args]; room is for them, so that they cost
+// no allocation.
+func (r *Request) Make(s *Store, script *Script, key string, room []any) *Request {
+	done, late := r.done, r.Late
+	*r = Request{store: s, route: &s.requests, script: script, lock: key, args: room[:callArgs], done: done, Late: late}
+	return r
+}
+
+// Keys appends keys. Keys and arguments are pointers to strings and numbers, since a
+// string or a number in an interface is an allocation.
+func (r *Request) Keys(keys ...any) *Request {
+	r.args = append(r.args, keys...)
+	r.nkeys += len(keys)
+	return r
+}
+
+// Args appends arguments. They follow the keys.
+func (r *Request) Args(args ...any) *Request {
+	r.args = append(r.args, args...)
+	return r
+}
+
+// Detach makes it a request for which no caller waits: the outcome goes to Late.
+func (r *Request) Detach(late func()) *Request {
+	r.Late, r.detached = late, true
+	r.state.Store(stateLeft)
+	return r
+}
+
+// Start sends the request for the first time.
+func (r *Request) Start() {
+	r.begin()
+	if r.route.unread() {
+		go r.send() // finding the server takes requests of its own
+		return
+	}
+	r.send()
+}
+
+// begin notes the time of the first try, and makes what the caller waits for.
+func (r *Request) begin() {
+	r.Sent = time.Now()
+	if r.done == nil && !r.detached {
+		r.done = make(chan *Request, 1)
+	}
+}
+
+// send sends it to the server that has the key.
+func (r *Request) send() {
+	if q := r.prepare(); q != nil {
+		q.submit(r)
+	}
+}
+
+// prepare begins a try and finds the pipelines that it goes by. If there are none,
+// the try has failed.
+func (r *Request) prepare() *pipelines {
+	r.tries++
+	r.stale = !r.failed.IsZero() && !r.route.topology.since(r.failed)
+	r.pair()
+	q, err := r.route.to(r.lock)
+	if err != nil {
+		r.tried(err)
+		return nil
+	}
+	return q
+}
+
+// shares reports whether the request may go in one call with others like it.
+func (r *Request) shares() bool {
+	return r.script.several != "" && !r.alone && r.behind == nil
+}
+
+// like reports whether two requests that may share a call may share one with each
+// other.
+func (r *Request) like(other *Request) bool {
+	return r.script == other.script && r.full == other.full && r.nkeys == other.nkeys && len(r.args) == len(other.args)
+}
+
+// tried takes the outcome of a try.
+func (r *Request) tried(err error) {
+	if err == nil {
+		if !r.fits() {
+			r.alone = true
+			r.send()
+			return
+		}
+		r.finish(nil)
+		return
+	}
+	again := r.tries < maxTries || r.Stubborn
+	switch fate := fateOf(err); fate {
+	case noScript:
+		// It was not executed, and will be found from now on.
+		if !r.full {
+			r.full = true
+			r.send()
+			return
+		}
+		again = false
+	case elsewhere:
+		if r.route.cluster == nil {
+			r.finish(fmt.Errorf("this server is a node of a Cluster, which needs a redis.ClusterClient: %w", err))
+			return
+		}
+		if r.Write && r.store.ack.replicas > 0 && !r.route.renews {
+			// The way there has no room for a question to the replicas. It is
+			// tried again when the topology is known.
+			r.store.reload()
+			r.finish(&movingError{err})
+			return
+		}
+		// The cluster client knows where, or learns it.
+		go r.follow()
+		return
+	case refused:
+		again = false
+	case notReady:
+		// Only a stubborn request waits for the server; others let their caller
+		// decide.
+		again = r.Stubborn
+		r.store.reconsider(err)
+	case unsent, unknown:
+		r.Ambiguous = r.Ambiguous || fate == unknown
+		again = r.awaitsTopology() || again
+		r.store.reload()
+	}
+	r.pause = min(max(2*r.pause, firstPause), maxPause)
+	if again && !r.Deadline.IsZero() && time.Now().Add(r.pause).After(r.Deadline) {
+		again = false
+	}
+	if !again || r.once || r.store.shut.Load() {
+		r.finish(err)
+		return
+	}
+	time.AfterFunc(r.pause, r.send)
+}
+
+// follow sends the request through the cluster client, which follows MOVED and
+// ASK.
+func (r *Request) follow() {
+	w := r.route // the request may be another's once it is over
+	w.following <- struct{}{}
+	defer func() { <-w.following }()
+	r.alone = true
+	r.pair()
+	ctx, cancel := context.Background(), context.CancelFunc(func() {})
+	if w.renews && !r.Deadline.IsZero() {
+		ctx, cancel = context.WithDeadline(ctx, r.Deadline)
+	}
+	defer cancel()
+	cmd := r.script.evalWith(ctx, true, r.nkeys, r.args)
+	err := w.cluster.Process(ctx, &noRetry{cmd})
+	r.Val = cmd.Val()
+	if fateOf(err) == elsewhere && err != nil {
+		// Still on the move after all redirections.
+		err = &movingError{err}
+	}
+	r.tried(err)
+}
+
+// movingError makes a redirection that led nowhere a server that is not ready.
+type movingError struct{ error }
+
+func (e *movingError) RedisError()   {}
+func (e *movingError) Error() string { return "TRYAGAIN " + e.error.Error() }
+
+// finish ends the request: it wakes the caller or, if the caller has left, calls late.
+func (r *Request) finish(err error) {
+	r.Err = err
+	if r.state.CompareAndSwap(stateWaited, stateDone) {
+		r.done <- r
+		return
+	}
+	if r.Late != nil {
+		r.Late()
+	}
+}
+
+// Wait waits for the outcome, but not longer than ctx or the deadline allow. It
+// reports false when the caller has to leave; the request goes on.
+func (r *Request) Wait(ctx context.Context, deadline time.Time) bool {
+	if deadline.IsZero() {
+		select {
+		case <-r.done:
+			return true
+		case <-ctx.Done():
+		}
+	} else {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		select {
+		case <-r.done:
+			return true
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	if r.state.CompareAndSwap(stateWaited, stateLeft) {
+		// finish sees that we left, and sends no token.
+		return false
+	}
+	<-r.done // it was finished just now
+	return true
+}

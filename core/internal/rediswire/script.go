@@ -1,0 +1,77 @@
+package rediswire
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // the name by which Redis knows a script (EVALSHA)
+	"encoding/hex"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Script is a Lua script and its name. redis.Script falls back from EVALSHA to
+// EVAL outside pipelines only, and so is of no use here.
+type Script struct {
+	source string
+	sha    string
+	// The name with which it begins what it answers to several requests in one call;
+	// empty: it takes one.
+	several string
+}
+
+// scripts are all that there are: an error can name any of them.
+var scripts []*Script
+
+// NewScript makes a script. Only variables of packages are made with it: it is not
+// safe for concurrent use.
+func NewScript(source string) *Script {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
+	s := &Script{source: source, sha: hex.EncodeToString(sum[:])}
+	scripts = append(scripts, s)
+	return s
+}
+
+// forSeveral marks a script that takes several requests in one call.
+func (s *Script) forSeveral(name string) *Script {
+	s.several = name
+	return s
+}
+
+// loadScripts makes the scripts known to the server of a new connection, so
+// that EVALSHA finds them, after a restart or a failover too. An error that the
+// server answered is not one: a request that finds its script missing sends it
+// along. Any other means that replies may still come, and would be taken for
+// those of the next commands: such a connection must not be used.
+func loadScripts(ctx context.Context, cn *redis.Conn, all []*Script) error {
+	_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, s := range all {
+			p.ScriptLoad(ctx, s.source)
+		}
+		return nil
+	})
+	if IsReply(err) {
+		return nil
+	}
+	return err
+}
+
+// noRetry is a command that go-redis must not send a second time by itself. All
+// commands of the store are such: in a pipeline that mixes both kinds go-redis would
+// send each kind alone.
+type noRetry struct{ redis.Cmder }
+
+// NoRetry implements redis.Cmder.
+func (*noRetry) NoRetry() bool { return true }
+
+// callArgs is how many arguments of a command come before a script's own: its
+// name, the script and the number of keys.
+const callArgs = 3
+
+// evalWith makes the command that runs a script; the first callArgs of args are
+// left for it.
+func (s *Script) evalWith(ctx context.Context, full bool, nkeys int, args []any) *redis.Cmd {
+	args[0], args[1], args[2] = "evalsha", &s.sha, nkeys
+	if full {
+		args[0], args[1] = "eval", &s.source
+	}
+	return redis.NewCmd(ctx, args...)
+}

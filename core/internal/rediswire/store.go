@@ -1,0 +1,183 @@
+package rediswire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/logs"
+)
+
+// Store keeps locks in Redis. It implements [driver.Store] and is safe for concurrent
+// use. [Open] makes one.
+type Store struct {
+	names    names
+	log      *slog.Logger
+	announce announcements
+	ack      ack
+
+	requests route       // of what callers ask
+	renewals route       // of what the watchdogs ask: its connections are taken by nothing else
+	dialer   *dialer     // of all connections
+	together atomic.Bool // several requests share a call of a script: no Cluster
+
+	acquires, releases, rounds sync.Pool // of requests that are over
+
+	subscriber *subscriber
+	shut       atomic.Bool
+	mute       atomic.Bool   // releases cannot be announced, which was said
+	occupied   logs.Throttle // keys with a value that is no lock
+}
+
+// Config says how a [Store] is made. [DefaultConfig] has the defaults.
+type Config struct {
+	// Prefix begins the names of all keys and channels.
+	Prefix string
+	// Log gets warnings.
+	Log *slog.Logger
+	// Timeout bounds a try of a request.
+	Timeout time.Duration
+	// Replicas is how many replicas must acknowledge a lock; zero is none. They
+	// have the time Within.
+	Replicas int
+	Within   time.Duration
+	// ReplicatedRenewals asks the replicas about renewals too.
+	ReplicatedRenewals bool
+	// Scripts are loaded on each connection, besides those of locks.
+	Scripts []*Script
+
+	greet    func(context.Context, *redis.Conn) error // of a Node
+	patience time.Duration                            // of its pipelines
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{Prefix: "interlock", Log: slog.Default(), Timeout: time.Second}
+}
+
+// check returns an error for a value that cannot work.
+func (c *Config) check() error {
+	switch {
+	case c.Prefix == "" || strings.ContainsAny(c.Prefix, "{}"):
+		return fmt.Errorf("%w: Prefix(%q): must not be empty nor contain braces, which mark the hash tag",
+			driver.ErrConfig, c.Prefix)
+	case c.Timeout < 10*time.Millisecond:
+		return fmt.Errorf("%w: Timeout(%v): must be at least 10ms", driver.ErrConfig, c.Timeout)
+	case c.ReplicatedRenewals && c.Replicas == 0:
+		return fmt.Errorf("%w: ReplicatedRenewals without Replicas, which says how many", driver.ErrConfig)
+	}
+	return nil
+}
+
+// Open makes a [Store] with connections of its own, which have the options of a client
+// for a single server, for a server behind Sentinel, or for a Cluster. It sends
+// nothing. It returns [driver.ErrConfig] for a bad value and any other client.
+func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
+	if err := set.check(); err != nil {
+		return nil, err
+	}
+	s := &Store{names: names{set.Prefix}, log: set.Log, ack: ack{set.Replicas, set.Within}}
+	s.requests = route{
+		store: s, ack: s.ack, most: maxPipelines, patience: set.patience, following: make(chan struct{}, maxFollowing),
+	}
+	s.renewals = route{store: s, renews: true, most: maxRenewing, following: make(chan struct{}, 1)}
+	if set.ReplicatedRenewals {
+		s.renewals.ack = s.ack
+	}
+	// A question to the replicas takes its time before its answer comes.
+	timeout := set.Timeout + set.Within
+	scripts := append([]*Script{acquireScript, renewScript, releaseScript}, set.Scripts...)
+	switch c := rdb.(type) {
+	case *redis.Client:
+		if c == nil {
+			return nil, errNil
+		}
+		inspect(set.Log, c, optionsOf(c.Options()))
+		o := set.greeted(s.introducing(c.Options()))
+		s.dialer = newDialer(set.Log, o.DialTimeout, timeout)
+		if behindSentinel(o) {
+			s.dialer.follow = follow{ask: sentinelMaster(o.Dialer), leave: leaveSentinelOf(o.Dialer)}
+		}
+		s.requests.overSingle(redis.NewClient(private(o, s.dialer, timeout, poolSize, scripts)))
+		s.renewals.overSingle(redis.NewClient(private(o, s.dialer, timeout, maxRenewing, scripts)))
+		s.together.Store(true)
+	case *redis.ClusterClient:
+		if c == nil {
+			return nil, errNil
+		}
+		inspect(set.Log, c, optionsOfCluster(c.Options()))
+		o := *c.Options()
+		o.OnConnect = s.introduced(o.OnConnect)
+		s.dialer = newDialer(set.Log, o.DialTimeout, timeout)
+		s.requests.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, timeout, poolSize, scripts)))
+		s.renewals.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, timeout, maxRenewing, scripts)))
+		if o.ClusterSlots != nil { // also that of NewFailoverClusterClient, which asks the sentinels
+			leave := func() { _, _ = o.ClusterSlots(inVain) }
+			s.dialer.follow = follow{ask: mastersOf(s.requests.cluster, s.renewals.cluster), leave: leave, named: true}
+		}
+		s.announce.sharded.Store(true)
+	case *redis.Ring:
+		return nil, fmt.Errorf("%w: a Ring spreads keys over unrelated servers by itself and may move them at any time; "+
+			"use a Client, a FailoverClient or a ClusterClient", driver.ErrConfig)
+	case nil:
+		return nil, errNil
+	default:
+		return nil, fmt.Errorf("%w: unknown client %T; use *redis.Client (also of NewFailoverClient) or *redis.ClusterClient",
+			driver.ErrConfig, rdb)
+	}
+	s.subscriber = newSubscriber(s)
+	return s, nil
+}
+
+var errNil = fmt.Errorf("%w: the redis client is nil; redis.NewUniversalClient makes one", driver.ErrConfig)
+
+// Close closes the store's connections. Requests under way return errors. A second
+// call returns nil.
+func (s *Store) Close() error {
+	if s.shut.Swap(true) {
+		return nil
+	}
+	s.dialer.close()
+	s.subscriber.close()
+	s.requests.stop()
+	s.renewals.stop()
+	return errors.Join(s.requests.close(), s.renewals.close())
+}
+
+// Delete deletes keys of one slot.
+func (s *Store) Delete(ctx context.Context, keys ...string) error {
+	if s.clustered() {
+		return Wrap(s.requests.cluster.Del(ctx, keys...).Err())
+	}
+	return Wrap(s.requests.single.Del(ctx, keys...).Err())
+}
+
+// Publish returns the command that announces something, as an argument of a script.
+func (s *Store) Publish() *string { return s.announce.command() }
+
+// Subscribe calls wake for what is announced on a channel, as [Store.Watch] does.
+func (s *Store) Subscribe(channel string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	return s.subscriber.watch(channel, since, wake)
+}
+
+// Milliseconds is how Redis wants a duration. It rounds up: a lease is never shorter
+// than its holder thinks.
+func Milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// Flag is an argument of a script: a constant, since those take no allocation.
+func Flag(set bool) any {
+	if set {
+		return "1"
+	}
+	return "0"
+}

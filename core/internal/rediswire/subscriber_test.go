@@ -1,0 +1,68 @@
+package rediswire
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// Without the right to subscribe no connection ever came to the silence in which
+// channels were forgotten: each key that was ever contended stayed in memory.
+func TestContendedKeysAreForgottenWithoutTheRightToSubscribe(t *testing.T) {
+	const n = 200
+	srv := redistest.Start(t)
+	err := srv.Client(t).Do(t.Context(), "ACL", "SETUSER", "app", "on", ">p", "~*", "&*", "+@all", "-subscribe").Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log lines
+	rdb := srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "p" })
+	s := open(t, rdb, func(set *Config) { set.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	t.Cleanup(func() { _ = s.Close() })
+	for i := range n {
+		s.Watch(fmt.Sprint("k", i), time.Now(), func(driver.Signal) {})()
+	}
+	s.subscriber.mu.Lock()
+	for _, topic := range s.subscriber.topics {
+		topic.idle = topic.idle.Add(-linger) // as if so much time had gone by
+	}
+	s.subscriber.mu.Unlock()
+	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+		s.subscriber.mu.Lock()
+		defer s.subscriber.mu.Unlock()
+		if len(s.subscriber.topics)+len(s.subscriber.subs) != 0 {
+			return fmt.Errorf("%d of %d channels and %d connections are left", len(s.subscriber.topics), n, len(s.subscriber.subs))
+		}
+		return nil
+	})
+	if got := log.count("SUBSCRIBE; the rule is +subscribe"); got != 1 {
+		t.Errorf("the missing right was said %d times, want once", got)
+	}
+}
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(s string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), s)
+}

@@ -1,0 +1,195 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
+)
+
+// Mark implements [idempotency.Store].
+func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
+	r := &settling{token: ask.Token}
+	r.names[0] = s.wire.Record(ask.ID)
+	r.ms = [2]int64{rediswire.Milliseconds(ask.Lease), rediswire.Milliseconds(ask.Retention)}
+	r.Make(s.wire, markScript, r.names[0], r.room[:]).Keys(&r.names[0]).Args(&r.token, &r.ms[0], &r.ms[1])
+	r.Deadline, r.Write = ask.Deadline, true
+	r.Start()
+	switch word, err := r.word(ctx); {
+	case err != nil:
+		return err
+	case word == "lost":
+		return driver.ErrNotOwner
+	case word != "marked":
+		return wrapRecord(rediswire.ErrReply)
+	case r.Unacked:
+		return driver.ErrNotReplicated
+	}
+	return nil
+}
+
+// settling is a request about a claim that is the caller's, with room for its
+// arguments.
+type settling struct {
+	rediswire.Request
+	token string
+	names [2]string // record, and tombstone or channel
+	ms    [2]int64
+	room  [10]any
+}
+
+// word waits for a reply that is one.
+func (r *settling) word(ctx context.Context) (string, error) {
+	if !r.Wait(ctx, r.Deadline) {
+		return "", wrapRecord(rediswire.ErrNoAnswer)
+	}
+	if r.Err != nil {
+		return "", wrapRecord(r.Err)
+	}
+	word, _ := r.Val.(string)
+	return word, nil
+}
+
+// commit is a commit on its way, with room for its arguments.
+type commit struct {
+	rediswire.Request
+	ask   idempotency.CommitRequest
+	names [3]string // record, tombstone, channel
+	ms    [2]int64  // retention, tombstone's
+	room  [15]any
+}
+
+// Commit implements [idempotency.Store].
+func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (idempotency.CommitReply, error) {
+	r := &commit{ask: ask}
+	record := s.wire.Record(ask.ID)
+	r.names = [3]string{record, rediswire.TombstoneOf(record), rediswire.CompletionOf(record)}
+	r.ms = [2]int64{rediswire.Milliseconds(ask.Retention), rediswire.Milliseconds(ask.Retention + ask.Tombstone)}
+	r.Make(s.wire, commitScript, record, r.room[:]).Keys(&r.names[0])
+	if ask.Tombstone > 0 {
+		r.Keys(&r.names[1])
+	}
+	state := any("d")
+	if ask.Response == nil {
+		state = "x"
+	}
+	r.Args(&r.ask.Token, r.ask.Fingerprint1[:], &r.ask.Generation, state, r.ask.Response, &r.ms[0],
+		&r.names[2], s.wire.Publish(), &r.ms[1], r.ask.Fingerprint[:])
+	r.Deadline, r.Write = ask.Deadline, true
+	r.StartBefore(ctx, ask.Release)
+	if !r.Wait(ctx, r.Deadline) {
+		return idempotency.CommitReply{}, wrapRecord(rediswire.ErrNoAnswer)
+	}
+	if r.Err != nil {
+		return idempotency.CommitReply{}, wrapRecord(r.Err)
+	}
+	words := r.Words("commit")
+	if words == nil {
+		return idempotency.CommitReply{}, wrapRecord(rediswire.ErrReply)
+	}
+	// Too few replicas are no reason to keep the answer back: it is stored, and
+	// nothing that could be done now would make it safer.
+	if words[0] == any("stored") {
+		return idempotency.CommitReply{State: idempotency.StateGranted}, nil
+	}
+	rep := idempotency.CommitReply{}
+	if rep.State, rep.Response = stateOf(words); rep.State == 0 {
+		return rep, wrapRecord(rediswire.ErrReply)
+	}
+	return rep, nil
+}
+
+// Abandon implements [idempotency.Store].
+func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) error {
+	r := &settling{token: ask.Token}
+	record := s.wire.Record(ask.ID)
+	r.names = [2]string{record, rediswire.CompletionOf(record)}
+	r.Make(s.wire, abandonScript, record, r.room[:]).Keys(&r.names[0]).Args(&r.token, &r.names[1], s.wire.Publish())
+	r.Deadline = ask.Deadline
+	r.StartBefore(ctx, ask.Release)
+	switch word, err := r.word(ctx); {
+	case err != nil:
+		return err
+	case word == "lost" && !r.Ambiguous:
+		return driver.ErrNotOwner
+	case word != "lost" && word != "abandoned":
+		return wrapRecord(rediswire.ErrReply)
+	}
+	return nil
+}
+
+// Resolve implements [idempotency.Store].
+func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) error {
+	r := &settling{token: ask.Token}
+	record := s.wire.Record(ask.ID)
+	r.names = [2]string{record, rediswire.TombstoneOf(record)}
+	r.ms = [2]int64{rediswire.Milliseconds(ask.Retention), rediswire.Milliseconds(ask.Retention + ask.Tombstone)}
+	r.Make(s.wire, resolveScript, record, r.room[:]).Keys(&r.names[0])
+	if ask.Tombstone > 0 {
+		r.Keys(&r.names[1])
+	}
+	r.Args(&r.token, ask.Response, &r.ms[0], rediswire.Flag(ask.Strict), &r.ms[1])
+	r.Deadline = ask.Deadline
+	r.Start()
+	switch word, err := r.word(ctx); {
+	case err != nil:
+		return err
+	case word == "known" && r.Ambiguous && ask.Response == nil, word == "resolved":
+		return nil
+	case word == "known":
+		return idempotency.ErrNotUnknown
+	case word == "damaged":
+		return idempotency.ErrDamaged
+	}
+	return wrapRecord(rediswire.ErrReply)
+}
+
+// Forget implements [idempotency.Store].
+func (s *Store) Forget(ctx context.Context, id string) error {
+	record := s.wire.Record(id)
+	return s.wire.Delete(ctx, record, rediswire.TombstoneOf(record))
+}
+
+// Await implements [idempotency.Store].
+func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
+	return s.wire.Subscribe(rediswire.CompletionOf(s.wire.Record(id)), since, func(driver.Signal) { wake() })
+}
+
+// Extend implements [idempotency.Store]. As with locks, it renews leases on different
+// servers in parallel and leases on one server in pipelines, on separate connections.
+func (s *Store) Extend(ctx context.Context, batch []idempotency.Extension, done func(i int, err error)) {
+	if len(batch) == 0 {
+		return
+	}
+	b := s.wire.NewRound(ctx, len(batch))
+	for i, e := range batch {
+		b.Set(i, extendScript, s.wire.Record(e.ID), e.Token, e.Lease, e.Retention)
+	}
+	b.Run(ctx, func(i int, r *rediswire.Request) { done(i, extended(r)) })
+}
+
+// extended reads what the script returned for a claim.
+func extended(r *rediswire.Request) error {
+	if r.Err != nil {
+		return wrapRecord(r.Err)
+	}
+	switch r.Val {
+	case "lost":
+		return driver.ErrNotOwner
+	case "renewed", "done":
+		return nil
+	}
+	return wrapRecord(rediswire.ErrReply)
+}
+
+// wrapRecord is wrap for records.
+func wrapRecord(err error) error {
+	if rediswire.IsReply(err) && strings.HasPrefix(err.Error(), "WRONGTYPE ") {
+		return fmt.Errorf("%w: %w", idempotency.ErrDamaged, err)
+	}
+	return rediswire.Wrap(err)
+}
