@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +18,8 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/labstack/echo/v4"
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/echolock"
@@ -149,7 +156,10 @@ var answers = map[core.Reason]struct{ http, httpRetry, grpc, grpcRetry, pushback
 	core.ReasonQueueFull:      {"423", "1s", "Aborted", "100ms", "100"},
 	core.ReasonPrincipalLimit: {"429", "1s", "ResourceExhausted", "100ms", "100"},
 	core.ReasonDeadline:       {"423", "", "DeadlineExceeded", "", ""},
+	core.ReasonCanceled:       {"", "", "Canceled", "", ""},
 	core.ReasonUnavailable:    {"503", "1s", "Unavailable", "", ""},
+	core.ReasonNotReplicated:  {"503", "1s", "Unavailable", "100ms", "100"},
+	core.ReasonKeyOccupied:    {"500", "", "Internal", "", ""},
 	core.ReasonClosing:        {"503", "1s", "Unavailable", "100ms", "100"},
 	core.ReasonLost:           {"500", "", "Aborted", "", "-1"},
 	core.ReasonMaxHold:        {"500", "", "Aborted", "", "-1"},
@@ -165,6 +175,83 @@ var answers = map[core.Reason]struct{ http, httpRetry, grpc, grpcRetry, pushback
 	core.ReasonResponseUnavailable: {"409", "", "DataLoss", "", ""},
 	core.ReasonKeyExpired:          {"410", "", "FailedPrecondition", "", ""},
 	core.ReasonNoRecord:            {"503", "1s", "Unavailable", "", ""},
+}
+
+func TestEveryReasonHasItsAnswer(t *testing.T) {
+	ctx := t.Context()
+	for _, reason := range reasons(t) {
+		want, known := answers[reason]
+		if !known {
+			t.Errorf("%s is not in the table", reason)
+			continue
+		}
+		for _, ran := range []bool{false, true} {
+			if ran {
+				want.httpRetry, want.grpcRetry = "", ""
+			}
+			refusal := &core.Refusal{Reason: reason, Ran: ran}
+			for name, write := range map[string]func(w *httptest.ResponseRecorder){
+				"net/http": func(w *httptest.ResponseRecorder) { httplock.Problem(w, nil, refusal) },
+				"gin":      func(w *httptest.ResponseRecorder) { c, _ := gin.CreateTestContext(w); ginlock.Problem(c, refusal) },
+				"echo": func(w *httptest.ResponseRecorder) {
+					e := echo.New()
+					c := e.NewContext(httptest.NewRequestWithContext(ctx, http.MethodPost, "/", http.NoBody), w)
+					if err := echolock.Problem(c, refusal); err != nil {
+						e.DefaultHTTPErrorHandler(err, c)
+					}
+				},
+			} {
+				w := httptest.NewRecorder()
+				write(w)
+				code, retry := strconv.Itoa(w.Code), w.Header().Get("Retry-After")
+				if w.Body.Len() == 0 {
+					code = "" // the client has gone
+				} else if !strings.Contains(w.Body.String(), `"urn:interlock:problem:`+string(reason)+`"`) {
+					t.Errorf("%s, %s: %s", reason, name, w.Body)
+				}
+				if code != want.http || retry != strings.TrimSuffix(want.httpRetry, "s") {
+					t.Errorf("%s, %s, ran %v: %q, Retry-After %q; want %+v", reason, name, ran, code, retry, want)
+				}
+			}
+			st := status.Convert(grpclock.Status(ctx, "/a/b", refusal))
+			said, retry := "", ""
+			for _, d := range st.Details() {
+				switch d := d.(type) {
+				case *errdetails.ErrorInfo:
+					said = d.GetReason()
+				case *errdetails.RetryInfo:
+					retry = d.GetRetryDelay().AsDuration().String()
+				}
+			}
+			if st.Code().String() != want.grpc || retry != want.grpcRetry || said != string(reason) {
+				t.Errorf("%s, gRPC, ran %v: %v, retry %q; want %+v", reason, ran, st, retry, want)
+			}
+		}
+	}
+}
+
+// reasons are all that package core has.
+func reasons(t *testing.T) (all []core.Reason) {
+	file, err := parser.ParseFile(token.NewFileSet(), "core/refusal.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") {
+			return true
+		}
+		reason, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, core.Reason(reason))
+		return true
+	})
+	if len(all) < 20 {
+		t.Errorf("%d reasons found: the test has gone blind", len(all))
+	}
+	return all
 }
 
 // TestOneRuleExcludesAcrossFrameworks lets a call of each framework wait for one

@@ -77,22 +77,7 @@ func TestFieldOfAMessageInTheMessageIsPartOfTheKey(t *testing.T) {
 	badKey.of(t, err, nil)
 }
 
-func TestEveryReasonHasAStatus(t *testing.T) {
-	for reason, want := range map[core.Reason]codes.Code{
-		core.ReasonBadKey: codes.InvalidArgument, core.ReasonBodyTooLarge: codes.ResourceExhausted,
-		core.ReasonBodyIncomplete: codes.InvalidArgument, core.ReasonBodyTimeout: codes.DeadlineExceeded,
-		core.ReasonHeld: codes.Aborted, core.ReasonQueueFull: codes.Aborted, core.ReasonPrincipalLimit: codes.ResourceExhausted,
-		core.ReasonDeadline: codes.DeadlineExceeded, core.ReasonCanceled: codes.Canceled,
-		core.ReasonUnavailable: codes.Unavailable, core.ReasonNotReplicated: codes.Unavailable,
-		core.ReasonClosing: codes.Unavailable, core.ReasonLost: codes.Aborted, core.ReasonMaxHold: codes.Aborted,
-		core.ReasonMisconfigured: codes.Internal, core.ReasonKeyOccupied: codes.Internal, core.ReasonInternal: codes.Internal,
-	} {
-		r := &core.Refusal{Reason: reason}
-		retry := r.Retryable() && reason != core.ReasonUnavailable
-		refusal{want, string(reason), retry, ""}.of(t, grpclock.Status(t.Context(), "/a/b", r), nil)
-		r.Ran = true
-		refusal{want, string(reason), false, ""}.of(t, grpclock.Status(t.Context(), "/a/b", r), nil)
-	}
+func TestUnknownReasonIsInternal(t *testing.T) {
 	if code := status.Code(grpclock.Status(t.Context(), "/a/b", &core.Refusal{Reason: "new"})); code != codes.Internal {
 		t.Errorf("an unknown reason is %v", code)
 	}

@@ -62,21 +62,6 @@ func TestBodiesAreFixedTextWithoutTheKeyOrTheError(t *testing.T) {
 	}
 }
 
-func TestEveryReasonHasAProblem(t *testing.T) {
-	for _, reason := range []core.Reason{
-		core.ReasonBadKey, core.ReasonBodyTooLarge, core.ReasonBodyIncomplete, core.ReasonBodyTimeout,
-		core.ReasonHeld, core.ReasonQueueFull, core.ReasonPrincipalLimit, core.ReasonDeadline,
-		core.ReasonUnavailable, core.ReasonNotReplicated, core.ReasonClosing, core.ReasonLost, core.ReasonMaxHold,
-		core.ReasonMisconfigured, core.ReasonKeyOccupied, core.ReasonInternal,
-	} {
-		w := httptest.NewRecorder()
-		httplock.Problem(w, nil, &core.Refusal{Reason: reason})
-		if w.Code < 400 || !strings.Contains(w.Body.String(), string(reason)) {
-			t.Errorf("%s: %d %s", reason, w.Code, w.Body)
-		}
-	}
-}
-
 func TestClientThatLeavesWhileQueuedFreesItsPlaceAndNothingIsWritten(t *testing.T) {
 	for name, config := range map[string]func(*httptest.Server){
 		"HTTP/1": func(s *httptest.Server) { s.Start() },
@@ -193,26 +178,6 @@ func TestWrappingARouterFromOutsideIs500AndSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestPatternNamesItsParametersAndNoRemainingPath(t *testing.T) {
-	for _, c := range []struct {
-		pattern, name string
-		want          bool
-	}{
-		{"POST /accounts/{id}/debit", "id", true},
-		{"/{idx}/{id}", "id", true},
-		{"/{id:[0-9]{3}}", "id", true}, // chi
-		{"/{idx}", "id", false},
-		{"/{path...}", "path", false},
-		{"/{path...}", "pat", false},
-		{"/{id", "id", false},
-		{"", "id", false},
-	} {
-		if got := httpx.Names(c.pattern, c.name); got != c.want {
-			t.Errorf("Names(%q, %q) = %v", c.pattern, c.name, got)
-		}
-	}
-}
-
 func TestRuleWithoutParametersWorksWithoutARouter(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "host/{header.Host}/tenant/{header.x-tenant}/{query.q}")
@@ -276,79 +241,5 @@ func TestWriterKeepsWhatTheOneBelowCanDo(t *testing.T) {
 	adaptertest.Do(t, srv, "GET", "/copy").Want(t, 200, "copied")
 }
 
-func TestWriterKnowsWhenTheAnswerHasBegun(t *testing.T) {
-	for name, c := range map[string]struct {
-		f    func(w *httpx.Writer)
-		want bool
-	}{
-		"nothing":     {func(*httpx.Writer) {}, false},
-		"headers":     {func(w *httpx.Writer) { w.Header().Set("X", "y") }, false},
-		"early hints": {func(w *httpx.Writer) { w.WriteHeader(http.StatusEarlyHints) }, false},
-		"status":      {func(w *httpx.Writer) { w.WriteHeader(http.StatusNoContent) }, true},
-		"upgrade":     {func(w *httpx.Writer) { w.WriteHeader(http.StatusSwitchingProtocols) }, true},
-		"body":        {func(w *httpx.Writer) { say(w, "x") }, true},
-		"string":      {func(w *httpx.Writer) { _, _ = io.WriteString(w, "x") }, true},
-		"copy":        {func(w *httpx.Writer) { _, _ = io.Copy(w, readerOnly{strings.NewReader("x")}) }, true},
-		"copy of nothing": {func(w *httpx.Writer) {
-			if _, err := io.Copy(w, errReader{io.ErrUnexpectedEOF}); !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Error(err)
-			}
-		}, false},
-		"flush":      {func(w *httpx.Writer) { w.ForHandler().(http.Flusher).Flush() }, true},
-		"controller": {func(w *httpx.Writer) { _ = http.NewResponseController(w).Flush() }, true},
-		"flush that cannot": {func(w *httpx.Writer) {
-			w.ResponseWriter = adaptertest.Deaf{Headers: http.Header{}}
-			if err := http.NewResponseController(w).Flush(); !errors.Is(err, http.ErrNotSupported) {
-				t.Error(err)
-			}
-		}, false},
-		"hijack that fails": {func(w *httpx.Writer) {
-			if _, _, err := http.NewResponseController(w.ForHandler()).Hijack(); !errors.Is(err, http.ErrNotSupported) {
-				t.Error(err)
-			}
-		}, false},
-	} {
-		w := &httpx.Writer{ResponseWriter: httptest.NewRecorder()}
-		if c.f(w); w.Answered != c.want {
-			t.Errorf("%s: answered %v; want %v", name, w.Answered, c.want)
-		}
-	}
-}
-
-func TestBodyIsReadWithinItsLimitAndPutBack(t *testing.T) {
-	broken := errors.New("broken")
-	for name, c := range map[string]struct {
-		body  io.Reader
-		limit int64
-		want  string
-		err   error
-		again string
-	}{
-		"none":            {nil, 10, "", nil, ""},
-		"shorter":         {strings.NewReader("abc"), 10, "abc", nil, "abc"},
-		"just as long":    {strings.NewReader("abc"), 3, "abc", nil, "abc"},
-		"longer":          {strings.NewReader("abcd"), 3, "", core.ErrBodyLimit, "abcd"},
-		"no limit":        {strings.NewReader("abc"), 1<<63 - 1, "abc", nil, "abc"},
-		"limit of others": {http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("abcd")), 3), 10, "", core.ErrBodyLimit, "abc"},
-		"broken":          {io.MultiReader(strings.NewReader("ab"), errReader{broken}), 10, "", core.ErrBody, "ab"},
-	} {
-		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", c.body)
-		got, err := httpx.Request{Request: r}.Body(c.limit)
-		if string(got) != c.want || !errors.Is(err, c.err) {
-			t.Errorf("%s: %q, %v; want %q, %v", name, got, err, c.want, c.err)
-		}
-		if again, _ := io.ReadAll(r.Body); string(again) != c.again {
-			t.Errorf("%s: the handler reads %q; want %q", name, again, c.again)
-		}
-		if err := r.Body.Close(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // readerOnly hides WriterTo, which io.Copy prefers to io.ReaderFrom.
 type readerOnly struct{ io.Reader }
-
-type errReader struct{ err error }
-
-func (r errReader) Read([]byte) (int, error) { return 0, r.err }

@@ -2,11 +2,15 @@ package httpx_test
 
 import (
 	"bufio"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
@@ -73,3 +77,45 @@ type both struct {
 func (b both) Header() http.Header         { return b.ResponseRecorder.Header() }
 func (b both) Write(p []byte) (int, error) { return b.ResponseRecorder.Write(p) }
 func (b both) WriteHeader(status int)      { b.ResponseRecorder.WriteHeader(status) }
+
+func TestWriterKnowsWhenTheAnswerHasBegun(t *testing.T) {
+	for name, c := range map[string]struct {
+		f    func(w *httpx.Writer)
+		want bool
+	}{
+		"nothing":     {func(*httpx.Writer) {}, false},
+		"headers":     {func(w *httpx.Writer) { w.Header().Set("X", "y") }, false},
+		"early hints": {func(w *httpx.Writer) { w.WriteHeader(http.StatusEarlyHints) }, false},
+		"status":      {func(w *httpx.Writer) { w.WriteHeader(http.StatusNoContent) }, true},
+		"upgrade":     {func(w *httpx.Writer) { w.WriteHeader(http.StatusSwitchingProtocols) }, true},
+		"body":        {func(w *httpx.Writer) { _, _ = w.Write([]byte("x")) }, true},
+		"string":      {func(w *httpx.Writer) { _, _ = io.WriteString(w, "x") }, true},
+		"copy":        {func(w *httpx.Writer) { _, _ = io.Copy(w, readerOnly{strings.NewReader("x")}) }, true},
+		"copy of nothing": {func(w *httpx.Writer) {
+			if _, err := io.Copy(w, errReader{io.ErrUnexpectedEOF}); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Error(err)
+			}
+		}, false},
+		"flush":      {func(w *httpx.Writer) { w.ForHandler().(http.Flusher).Flush() }, true},
+		"controller": {func(w *httpx.Writer) { _ = http.NewResponseController(w).Flush() }, true},
+		"flush that cannot": {func(w *httpx.Writer) {
+			w.ResponseWriter = adaptertest.Deaf{Headers: http.Header{}}
+			if err := http.NewResponseController(w).Flush(); !errors.Is(err, http.ErrNotSupported) {
+				t.Error(err)
+			}
+		}, false},
+		"hijack that fails": {func(w *httpx.Writer) {
+			if _, _, err := http.NewResponseController(w.ForHandler()).Hijack(); !errors.Is(err, http.ErrNotSupported) {
+				t.Error(err)
+			}
+		}, false},
+	} {
+		w := &httpx.Writer{ResponseWriter: httptest.NewRecorder()}
+		if c.f(w); w.Answered != c.want {
+			t.Errorf("%s: answered %v; want %v", name, w.Answered, c.want)
+		}
+	}
+}
+
+// readerOnly hides WriterTo, which io.Copy prefers to io.ReaderFrom.
+type readerOnly struct{ io.Reader }

@@ -1,0 +1,68 @@
+package httpx_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/httpx"
+)
+
+func TestPatternNamesItsParametersAndNoRemainingPath(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"POST /accounts/{id}/debit", "id", true},
+		{"/{idx}/{id}", "id", true},
+		{"/{id:[0-9]{3}}", "id", true}, // chi
+		{"/{idx}", "id", false},
+		{"/{path...}", "path", false},
+		{"/{path...}", "pat", false},
+		{"/{id", "id", false},
+		{"", "id", false},
+	} {
+		if got := httpx.Names(c.pattern, c.name); got != c.want {
+			t.Errorf("Names(%q, %q) = %v", c.pattern, c.name, got)
+		}
+	}
+}
+
+func TestBodyIsReadWithinItsLimitAndPutBack(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		body  io.Reader
+		limit int64
+		want  string
+		err   error
+		again string
+	}{
+		"none":            {nil, 10, "", nil, ""},
+		"shorter":         {strings.NewReader("abc"), 10, "abc", nil, "abc"},
+		"just as long":    {strings.NewReader("abc"), 3, "abc", nil, "abc"},
+		"longer":          {strings.NewReader("abcd"), 3, "", core.ErrBodyLimit, "abcd"},
+		"no limit":        {strings.NewReader("abc"), 1<<63 - 1, "abc", nil, "abc"},
+		"limit of others": {http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("abcd")), 3), 10, "", core.ErrBodyLimit, "abc"},
+		"broken":          {io.MultiReader(strings.NewReader("ab"), errReader{broken}), 10, "", core.ErrBody, "ab"},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", c.body)
+		got, err := httpx.Request{Request: r}.Body(c.limit)
+		if string(got) != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s: %q, %v; want %q, %v", name, got, err, c.want, c.err)
+		}
+		if again, _ := io.ReadAll(r.Body); string(again) != c.again {
+			t.Errorf("%s: the handler reads %q; want %q", name, again, c.again)
+		}
+		if err := r.Body.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
