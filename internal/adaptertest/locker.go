@@ -40,7 +40,11 @@ func Store(tb testing.TB, rdb *redis.Client, opts ...redisstore.Option) *redisst
 	if err != nil {
 		tb.Fatal(err)
 	}
-	closeAfter(tb, func(context.Context) error { return store.Close() })
+	tb.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
 	return store
 }
 
