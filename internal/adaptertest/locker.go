@@ -24,7 +24,12 @@ func Locker(tb testing.TB, opts ...core.Option) *core.Locker {
 // it if a lock is still held then.
 func LockerOn(tb testing.TB, rdb *redis.Client, opts ...core.Option) *core.Locker {
 	tb.Helper()
-	store := Store(tb, rdb)
+	return LockerOf(tb, Store(tb, rdb), opts...)
+}
+
+// LockerOf is LockerOn on a store.
+func LockerOf(tb testing.TB, store core.Store, opts ...core.Option) *core.Locker {
+	tb.Helper()
 	locker, err := core.New(store, opts...)
 	if err != nil {
 		tb.Fatal(err)

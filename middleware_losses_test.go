@@ -1,0 +1,192 @@
+package interlock_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+)
+
+// wantLoss waits until OnLost is told, and looks whether that says what happened
+// to the lock of account 1.
+func (w *world) wantLoss(losses <-chan core.Loss, answered core.Answered) {
+	w.Helper()
+	l := adaptertest.Receive(w, losses, "OnLost")
+	if l.Key != "account/1" || l.Rule != "account/{id}" || l.Reason != core.LossDeleted || l.Answered != answered ||
+		l.Route == "" || l.Owner == "" || l.Token == 0 || l.Held <= 0 {
+		w.Errorf("%v", l)
+	}
+}
+
+func (w *world) lostBefore() {
+	losses := make(chan core.Loss, 10)
+	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
+		w.lose(ctx)
+		return ctx.Err()
+	}, core.Serialize(w.locker(), "account/{id}", core.OnLost(func(l core.Loss) { losses <- l })))
+	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonLost, true)
+	if v := s.Visit(w); v.Panic != nil || !v.Restored {
+		w.Errorf("%+v", v)
+	}
+	w.wantLoss(losses, core.AnsweredNo)
+}
+
+// The answer is the refusal, of whose header the handler has described nothing.
+func (w *world) lostDescribed() {
+	s := &adaptertest.Service{
+		Layers: locks(core.Serialize(w.locker(), "account/{id}")),
+		InFront: func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Set-Cookie", "csrf=1")
+			rw.Header().Set("Vary", "Origin")
+			rw.Header().Set("X-Front", "1")
+		},
+		Handler: func(ctx context.Context, call *adaptertest.Call) error {
+			h := call.W.Header()
+			for name, value := range map[string]string{
+				"ETag": `"1"`, "Content-Encoding": "br", "Location": "/payments/1", "Last-Modified": "Sun, 01 Nov 2026 00:00:00 GMT",
+				"Cache-Control": "max-age=3600", "Content-Length": "1", "Content-Type": "text/csv", "X-Balance": "100",
+			} {
+				h.Set(name, value)
+			}
+			h.Add("Set-Cookie", "paid=1")
+			h.Add("Vary", "Accept")
+			h.Del("X-Front")
+			w.lose(ctx)
+			return nil
+		},
+	}
+	a := adaptertest.Post(w, w.start(w, s).(*adaptertest.HTTPClient).Server, "/1/call")
+	a.WantProblem(w, 500, "lost", "")
+	a.Header.Del("Date")
+	a.Header.Del("Content-Length") // that of the problem
+	want := http.Header{
+		"Set-Cookie": {"csrf=1"}, "Vary": {"Origin"}, "X-Front": {"1"},
+		"Cache-Control": {"no-store"}, "Content-Type": {"application/problem+json"},
+	}
+	if !maps.EqualFunc(a.Header, want, slices.Equal) {
+		w.Errorf("header %v; want %v", a.Header, want)
+	}
+}
+
+// A handler that has noticed the loss has the last word.
+func (w *world) lostOwn() {
+	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
+		w.lose(ctx)
+		return call.Answer(adaptertest.Declined, "rolled back")
+	}, core.Serialize(w.locker(), "account/{id}"))
+	if o := client.Call(w.Context(), account("1")); o.Code != "402" || o.Text != "rolled back" {
+		w.Errorf("%+v", o)
+	}
+	s.Visit(w)
+}
+
+// lostAfter makes the behaviour that an answer which has begun stays as it is,
+// and the loss is for the operators.
+func lostAfter(begin func(*adaptertest.Call) error, text string) func(w *world) {
+	return func(w *world) {
+		losses := make(chan core.Loss, 10)
+		s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
+			err := begin(call)
+			w.lose(ctx)
+			return err
+		}, core.Serialize(w.locker(), "account/{id}", core.OnLost(func(l core.Loss) { losses <- l })))
+		w.wantOK(client.Call(w.Context(), account("1")), text)
+		s.Visit(w)
+		if w.http {
+			w.wantLoss(losses, core.AnsweredYes)
+		} else { // where the handler's return is the answer
+			w.wantLoss(losses, core.AnsweredNo)
+		}
+	}
+}
+
+// lostChecked makes the behaviour that a success is held back which a handler
+// gives although its lock is lost, where the rule checks answers.
+func lostChecked(begin func(*adaptertest.Call) error) func(w *world) {
+	return func(w *world) {
+		losses := make(chan core.Loss, 10)
+		s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
+			lease := core.LeaseFromContext(ctx)
+			if n, err := w.rdb.Del(ctx, w.prefix+":{"+lease.Key()+"}").Result(); n != 1 || err != nil {
+				w.Errorf("deleted %d, %v", n, err)
+			}
+			_ = begin(call) // nobody has noticed yet
+			_ = begin(call)
+			return nil
+		}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer(), core.OnLost(func(l core.Loss) { losses <- l })))
+		o := client.Call(w.Context(), account("1"))
+		if w.parts && !w.http { // what a stream has sent has left, its end is held back
+			o.Text = ""
+		}
+		w.wantRefused(o, core.ReasonLost, true)
+		if v := s.Visit(w); v.Panic != nil || !v.Restored {
+			w.Errorf("%+v", v)
+		}
+		w.wantLoss(losses, core.AnsweredNo)
+	}
+}
+
+// A handler that panics after its answer was held back has answered nothing:
+// whoever recovers can.
+func (w *world) lostCheckedPanic() {
+	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
+		w.rdb.Del(ctx, w.prefix+":{account/1}")
+		_ = call.Send("done")
+		panic("after all")
+	}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer()))
+	if o := client.Call(w.Context(), account("1")); o.Code != "500" || o.Text != "after all" { // as it recovers
+		w.Errorf("%+v", o)
+	}
+	if v := s.Visit(w); v.Panic != "after all" {
+		w.Errorf("%+v", v)
+	}
+}
+
+// An empty answer of net/http's is a success too, and checked.
+func (w *world) lostSilent() {
+	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
+		w.rdb.Del(ctx, w.prefix+":{account/1}")
+		return nil
+	}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer()))
+	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonLost, true)
+	s.Visit(w)
+}
+
+func (w *world) checked() {
+	guard := core.Serialize(w.locker(), "account/{id}", core.CheckAnswer())
+	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
+		return core.Commit(ctx, func() error { return call.Send("done") })
+	}, guard, guard)
+	w.wantOK(client.Call(w.Context(), account("1")), "done")
+	s.Visit(w)
+	w.wantFree("account/1")
+}
+
+// A loss that nobody has noticed is noticed by the commit.
+func (w *world) lostCommit() {
+	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
+		w.rdb.Del(ctx, w.prefix+":{account/1}")
+		err := core.Commit(ctx, func() error { w.Error("committed"); return nil })
+		if !errors.Is(err, core.ErrLost) {
+			w.Errorf("%v; want ErrLost", err)
+		}
+		return err
+	}, core.Serialize(w.locker(), "account/{id}"))
+	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonLost, true)
+	s.Visit(w)
+}
+
+func (w *world) maxHold() {
+	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
+		w.wantEnd(ctx, core.ErrMaxHold)
+		return ctx.Err()
+	}, core.Serialize(w.locker(), "account/{id}", core.MaxHold(10*time.Millisecond)))
+	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonMaxHold, true)
+	s.Visit(w)
+	w.wantFree("account/1")
+}

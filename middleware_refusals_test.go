@@ -1,0 +1,273 @@
+package interlock_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// refusal is a behaviour: a call that is refused before its handler runs.
+type refusal struct {
+	want     core.Reason
+	template string // default account/{id}
+	keyFunc  func(context.Context, core.Request) ([]string, error)
+	opts     []core.Option
+	id       string   // default 1
+	header   []string // X-Tenant
+	query    string
+	held     bool // by somebody else
+	closed   bool // the locker
+	down     bool // the store
+}
+
+func (r refusal) holds(w *world) {
+	var server *redistest.Server
+	if r.down {
+		server = redistest.Start(w)
+		w.rdb = server.Client(w)
+	}
+	locker := w.locker()
+	template := r.template
+	switch {
+	case r.keyFunc != nil:
+		r.opts = append(r.opts, core.KeyFunc(r.keyFunc))
+	case template == "":
+		template = "account/{id}"
+	}
+	s, client := w.serve(w.never, core.Serialize(locker, template, r.opts...))
+	if r.held {
+		w.hold(locker, "account/1")
+	}
+	if r.closed {
+		if err := locker.Close(w.Context()); err != nil {
+			w.Fatal(err)
+		}
+	}
+	if r.down {
+		server.Kill()
+	}
+	id := r.id
+	if id == "" {
+		id = "1"
+	}
+	req := account(id)
+	req.Body = id
+	for _, v := range r.header {
+		req.Header = append(req.Header, [2]string{"X-Tenant", v})
+	}
+	if r.query != "" {
+		req.Path = id + "/call?" + r.query
+	}
+	logged := adaptertest.LogTo(w)
+	w.wantRefused(client.Call(w.Context(), req), r.want, false)
+	if v := s.Visit(w); v.Panic != nil || !v.Restored {
+		w.Errorf("%+v", v)
+	}
+	adaptertest.Queued(w, locker, 0)
+	switch text := logged.String(); r.want {
+	case core.ReasonMisconfigured:
+		route := s.Pattern("{", "}")
+		switch w.name {
+		case "gin", "echo":
+			route = s.Pattern(":", "")
+		case "gRPC", "gRPC stream":
+			route = "id, from, to" // the message's fields
+		}
+		if !strings.Contains(text, template) && !strings.Contains(text, "{nope}") || !strings.Contains(text, route) {
+			w.Errorf("logged:\n%s", text)
+		}
+	case core.ReasonHeld, core.ReasonBadKey, core.ReasonBodyTooLarge:
+		if text != "" && r.opts == nil {
+			w.Errorf("the client's mistake is logged:\n%s", text)
+		}
+	}
+}
+
+func (w *world) queueFull() {
+	locker := w.locker()
+	leave := w.hold(locker, "account/1")
+	_, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.MaxWaiters(1)))
+	waiter := async(w.Context(), client, account("1"))
+	adaptertest.Queued(w, locker, 1)
+	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonQueueFull, false)
+	w.wantOK(client.Call(w.Context(), account("2")), "account/2") // a queue of its own
+	leave()
+	w.wantOK(adaptertest.Receive(w, waiter, "the waiter's turn"), "account/1")
+}
+
+func (w *world) deadline() {
+	locker := w.locker()
+	w.hold(locker, "account/1")
+	over := make(chan struct{})
+	s := &adaptertest.Service{
+		Layers:  locks(core.Serialize(locker, "account/{id}", core.Wait(time.Minute))),
+		Handler: w.never,
+		Derive:  func(ctx context.Context) context.Context { return deadlineContext{ctx, over} },
+	}
+	call := async(w.Context(), w.start(w, s), account("1"))
+	adaptertest.Queued(w, locker, 1)
+	close(over)
+	w.wantRefused(adaptertest.Receive(w, call, "the answer"), core.ReasonDeadline, false)
+	adaptertest.Queued(w, locker, 0)
+}
+
+func (w *world) closing() {
+	locker := w.locker()
+	leave := w.hold(locker, "account/1")
+	_, client := w.serve(w.never, core.Serialize(locker, "account/{id}", core.Wait(time.Minute)))
+	call := async(w.Context(), client, account("1"))
+	adaptertest.Queued(w, locker, 1)
+	closed := make(chan error, 1)
+	go func() { closed <- locker.Close(w.Context()) }()
+	w.wantRefused(adaptertest.Receive(w, call, "the answer"), core.ReasonClosing, false)
+	leave() // who holds a lock is waited for
+	if err := adaptertest.Receive(w, closed, "the locker's end"); err != nil {
+		w.Error(err)
+	}
+}
+
+func (w *world) failOpen() {
+	server := redistest.Start(w)
+	w.rdb = server.Client(w)
+	locker := w.locker()
+	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(10*time.Millisecond), core.FailOpen()))
+	server.Kill()
+	w.wantOK(client.Call(w.Context(), account("1")), "no lease")
+	if v := s.Visit(w); !v.Restored {
+		w.Errorf("%+v", v)
+	}
+}
+
+// An empty segment of a path never reaches a handler. Some routers know no such
+// route, which is as good; a message always has its fields.
+func (w *world) emptyParam() {
+	s, client := w.serve(w.never, core.Serialize(w.locker(), "account/{id}"))
+	o := client.Call(w.Context(), account(""))
+	if !w.http || o.Reason != "" {
+		w.wantRefused(o, core.ReasonBadKey, false)
+	} else if !slices.Contains([]string{"301", "307", "404"}, o.Code) {
+		w.Errorf("%+v", o)
+	}
+	if s.Runs() != 0 {
+		w.Error("the handler ran")
+	}
+}
+
+// tenant is the principal of a request.
+func tenant(_ context.Context, req core.Request) (string, error) {
+	return strings.Join(req.Header("X-Tenant"), ","), nil
+}
+
+// from is a principal's request for an account.
+func from(principal, id string) adaptertest.Request {
+	req := account(id)
+	req.Header = [][2]string{{"X-Tenant", principal}}
+	return req
+}
+
+func (w *world) principalHolds() {
+	inside, leave := make(chan struct{}, 1), make(chan struct{})
+	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
+		if call.Param("id") != "1" {
+			return nil
+		}
+		inside <- struct{}{}
+		return adaptertest.Meet(ctx, leave)
+	}, core.Serialize(w.locker(), "account/{id}", core.PerPrincipal(tenant, 1, 10)))
+	first := async(w.Context(), client, from("a", "1"))
+	adaptertest.Receive(w, inside, "the holder")
+	w.wantRefused(client.Call(w.Context(), from("a", "2")), core.ReasonPrincipalLimit, false)
+	w.wantOK(client.Call(w.Context(), from("b", "2")), "")
+	leave <- struct{}{}
+	w.wantOK(adaptertest.Receive(w, first, "the holder's end"), "")
+	for range 3 {
+		s.Visit(w) // by then the share is given back
+	}
+	w.wantOK(client.Call(w.Context(), from("a", "2")), "")
+}
+
+// userKey is where authentication leaves the user that has no framework's own
+// context to put it into.
+type userKey struct{}
+
+// user is one function for all frameworks.
+func user(_ context.Context, req core.Request) (string, error) {
+	if name, ok := req.Value("user").(string); ok {
+		return name, nil
+	}
+	name, _ := req.Value(userKey{}).(string)
+	return name, nil
+}
+
+func (w *world) principalSet() {
+	s := &adaptertest.Service{Handler: keysOf}
+	s.Layers = locks(core.Serialize(w.locker(), "user/{ctx.user}/{id}",
+		core.ContextFunc("user", user), core.PerPrincipal(user, 1, 1)))
+	switch w.name {
+	case "gin", "echo":
+		s.User = "alice"
+	default:
+		s.Derive = func(ctx context.Context) context.Context { return context.WithValue(ctx, userKey{}, "alice") }
+	}
+	w.wantOK(w.start(w, s).Call(w.Context(), account("1")), "user/alice/1")
+}
+
+func (w *world) principalNotFound() {
+	for i, guard := range []*core.Guard{
+		core.Serialize(w.locker(), "user/{ctx.user}", core.ContextFunc("user", core.FromContext(userKey{}))),
+		core.Serialize(w.locker(), "account/{id}", core.PerPrincipal(core.FromContext("user"), 1, 1)),
+	} {
+		logged := adaptertest.LogTo(w)
+		_, client := w.serve(keysOf, guard)
+		w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonBadKey, false)
+		if !strings.Contains(logged.String(), "finds nothing") {
+			w.Errorf("rule %d: logged %q", i, logged)
+		}
+	}
+}
+
+func (w *world) principalWaits() {
+	locker := w.locker()
+	leave := w.hold(locker, "account/1")
+	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.PerPrincipal(tenant, 10, 1)))
+	waiter := async(w.Context(), client, from("a", "1"))
+	adaptertest.Queued(w, locker, 1)
+	w.wantRefused(client.Call(w.Context(), from("a", "1")), core.ReasonPrincipalLimit, false)
+	w.wantRefused(client.Call(w.Context(), from("a", "2")), core.ReasonPrincipalLimit, false)
+	w.wantOK(client.Call(w.Context(), from("b", "2")), "account/2")
+	leave()
+	w.wantOK(adaptertest.Receive(w, waiter, "the waiter's turn"), "account/1")
+	for range 4 {
+		s.Visit(w)
+	}
+	w.wantOK(client.Call(w.Context(), from("a", "1")), "account/1")
+}
+
+func (w *world) principalPanics() {
+	s, client := w.serve(func(context.Context, *adaptertest.Call) error { panic("x") },
+		core.Serialize(w.locker(), "account/{id}", core.PerPrincipal(tenant, 1, 1)))
+	for _, id := range []string{"1", "2", "3"} {
+		if o := client.Call(w.Context(), from("a", id)); !o.Ran || o.Reason != "" {
+			w.Errorf("%+v", o)
+		}
+		s.Visit(w)
+	}
+}
+
+func (w *world) principalLeaves() {
+	locker := w.locker()
+	w.hold(locker, "account/1")
+	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.PerPrincipal(tenant, 1, 1)))
+	ctx, cancel := context.WithCancel(w.Context())
+	gone := async(ctx, client, from("a", "1"))
+	adaptertest.Queued(w, locker, 1)
+	cancel()
+	adaptertest.Receive(w, gone, "the end of the one that left")
+	s.Visit(w)
+	w.wantOK(client.Call(w.Context(), from("a", "2")), "account/2")
+}

@@ -1,0 +1,193 @@
+package interlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+)
+
+// world is what one behaviour of one adapter is tried in. Its keys in Redis are
+// its own.
+type world struct {
+	*testing.T
+	adapter
+	rdb    *redis.Client
+	prefix string
+}
+
+var worlds atomic.Int64
+
+func newWorld(t *testing.T, a adapter, rdb *redis.Client) *world {
+	return &world{t, a, rdb, fmt.Sprintf("w%d", worlds.Add(1))}
+}
+
+// locker returns a locker, each as of a process of its own.
+func (w *world) locker(opts ...core.Option) *core.Locker {
+	w.Helper()
+	return adaptertest.LockerOf(w, adaptertest.Store(w, w.rdb, redisstore.Prefix(w.prefix)), opts...)
+}
+
+// serve serves a handler under guards, with the parameter id.
+func (w *world) serve(handler func(context.Context, *adaptertest.Call) error, guards ...*core.Guard) (*adaptertest.Service, adaptertest.Client) {
+	w.Helper()
+	s := &adaptertest.Service{Layers: locks(guards...), Handler: handler}
+	return s, w.start(w, s)
+}
+
+// account is a request for an account.
+func account(id string) adaptertest.Request {
+	return adaptertest.Request{Values: map[string]string{"id": id}}
+}
+
+// say is a handler that answers.
+func say(text string) func(context.Context, *adaptertest.Call) error {
+	return func(_ context.Context, call *adaptertest.Call) error { return call.Send(text) }
+}
+
+// flush sends what an HTTP handler has written so far.
+func flush(call *adaptertest.Call) error {
+	call.W.(http.Flusher).Flush()
+	return nil
+}
+
+// keysOf answers with the keys of its lease.
+func keysOf(ctx context.Context, call *adaptertest.Call) error {
+	lease := core.LeaseFromContext(ctx)
+	if lease == nil {
+		return call.Send("no lease")
+	}
+	return call.Send(strings.Join(lease.Keys(), " "))
+}
+
+// hold takes a lock as a batch job would, for the rest of the test or until the
+// returned function is called.
+func (w *world) hold(locker *core.Locker, key string) (leave func()) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), adaptertest.Patience)
+	defer cancel()
+	lease, err := locker.Lock(ctx, key)
+	if err != nil {
+		w.Fatal(err)
+	}
+	leave = func() { _ = lease.Release(context.Background()) }
+	w.Cleanup(leave)
+	return leave
+}
+
+// async makes a call on a goroutine of its own.
+func async(ctx context.Context, client adaptertest.Client, req adaptertest.Request) <-chan adaptertest.Outcome {
+	c := make(chan adaptertest.Outcome, 1)
+	go func() { c <- client.Call(ctx, req) }()
+	return c
+}
+
+// wantFree fails the test if the key of a lock is still in Redis.
+func (w *world) wantFree(key string) {
+	w.Helper()
+	if n, err := w.rdb.Exists(w.Context(), w.prefix+":{"+key+"}").Result(); n != 0 || err != nil {
+		w.Errorf("%s: the lock is still there (%d, %v)", key, n, err)
+	}
+}
+
+// wantOK fails the test unless the call was answered by its handler.
+func (w *world) wantOK(o adaptertest.Outcome, text string) {
+	w.Helper()
+	if !o.OK || o.Text != text {
+		w.Errorf("%+v; want %q", o, text)
+	}
+}
+
+// wantRefused holds an outcome against the table.
+func (w *world) wantRefused(o adaptertest.Outcome, reason core.Reason, ran bool) {
+	w.Helper()
+	row, known := answers[reason]
+	if !known {
+		w.Fatalf("%s is not in the table", reason)
+	}
+	want := adaptertest.Outcome{Ran: ran, Reason: string(reason), Domain: "interlock", Detail: reason.Text()}
+	if want.Code, want.Retry = row.http, row.httpRetry; !w.http {
+		want.Code, want.Retry, want.Pushback = row.grpc, row.grpcRetry, row.pushback
+	}
+	if o != want {
+		w.Errorf("\n%+v; want\n%+v", o, want)
+	}
+}
+
+// quiet silences what guards log about rules that cannot work, and go-redis
+// about servers that are down.
+func quiet(t *testing.T) {
+	logging.Disable()
+	t.Cleanup(logging.Enable)
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { slog.SetDefault(old) })
+}
+
+// onlyHTTP is for what no other protocol has.
+func onlyHTTP(holds func(w *world)) func(w *world) {
+	return func(w *world) {
+		if w.http {
+			holds(w)
+		}
+	}
+}
+
+// never is a handler that must not run.
+func (w *world) never(context.Context, *adaptertest.Call) error {
+	w.Error("the handler ran")
+	return nil
+}
+
+// deadlineContext is a context whose deadline is over when the test says so.
+type deadlineContext struct {
+	context.Context
+	over chan struct{}
+}
+
+func (c deadlineContext) Done() <-chan struct{} { return c.over }
+
+func (c deadlineContext) Err() error {
+	select {
+	case <-c.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// wantEnd waits until a handler's context ends, as it must with its lease.
+func (w *world) wantEnd(ctx context.Context, want error) {
+	w.Helper()
+	_ = adaptertest.Meet[struct{}](ctx, nil)
+	if cause := context.Cause(ctx); !errors.Is(cause, want) {
+		w.Errorf("cause %v; want %v", cause, want)
+	}
+}
+
+// lose takes the lease away from the handler.
+func (w *world) lose(ctx context.Context) {
+	lease := core.LeaseFromContext(ctx)
+	if lease == nil {
+		w.Error("the handler has no lease")
+		return
+	}
+	if n, err := w.rdb.Del(ctx, w.prefix+":{"+lease.Key()+"}").Result(); n != 1 || err != nil {
+		w.Errorf("deleted %d, %v", n, err)
+	}
+	if err := lease.Check(ctx); !errors.Is(err, core.ErrLost) { // asks now, as the watchdog does later
+		w.Errorf("check: %v; want ErrLost", err)
+	}
+	w.wantEnd(ctx, core.ErrLost)
+}
