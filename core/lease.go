@@ -49,8 +49,35 @@ type Lease struct {
 	ctxMu  sync.Mutex
 	left   int32 // own holds that are not over
 	taking bool  // more holds may come (LockAll)
-	cause  error
+	ended  ending
 	std    atomic.Pointer[standard]
+}
+
+// ending says how the context of a lease has ended. It is a number because there is
+// one in each lease.
+type ending int8
+
+const (
+	notEnded ending = iota
+	endedByRelease
+	endedByLoss
+	endedByMaxHold
+	endedByClose
+)
+
+// causes are the causes of the context by its ending.
+var causes = [...]error{
+	endedByRelease: ErrReleased, endedByLoss: ErrLost, endedByMaxHold: ErrMaxHold, endedByClose: ErrClosed,
+}
+
+// endingBy is the ending with a cause.
+func endingBy(cause error) ending {
+	for how, err := range causes {
+		if err == cause { //nolint:errorlint // they are never wrapped here
+			return ending(how) //nolint:gosec // there are five
+		}
+	}
+	return endedByLoss
 }
 
 // standard is a context of the standard library, and what ends it, if it is the
@@ -278,9 +305,9 @@ func (c *leaseContext) Err() error {
 	}
 	l := (*Lease)(c)
 	l.ctxMu.Lock()
-	cause := l.cause
+	ended := l.ended
 	l.ctxMu.Unlock()
-	if cause == nil {
+	if ended == notEnded {
 		return c.parent.Err()
 	}
 	return l.standard().Err() // made only now, already ended with the cause
@@ -309,11 +336,11 @@ func (l *Lease) standard() context.Context {
 		return std.Context
 	}
 	std := &standard{Context: l.parent}
-	if l.taking || l.left > 0 || l.cause != nil {
+	if l.taking || l.left > 0 || l.ended != notEnded {
 		std.Context, std.cancel = context.WithCancelCause(l.parent)
 	} // else nothing was taken, only re-entered: it ends with the outer lease's
-	if l.cause != nil {
-		std.cancel(l.cause)
+	if l.ended != notEnded {
+		std.cancel(causes[l.ended])
 	}
 	l.std.Store(std)
 	return std.Context
@@ -331,9 +358,9 @@ func (l *Lease) canceller() context.CancelCauseFunc {
 // end ends the context with a cause; the first cause stays.
 func (l *Lease) end(cause error) {
 	l.ctxMu.Lock()
-	first := l.cause == nil
+	first := l.ended == notEnded
 	if first {
-		l.cause = cause
+		l.ended = endingBy(cause)
 	}
 	cancel := l.canceller()
 	l.ctxMu.Unlock()
@@ -347,11 +374,11 @@ func (l *Lease) end(cause error) {
 func (l *Lease) over() {
 	l.ctxMu.Lock()
 	l.left--
-	if l.left != 0 || l.cause != nil {
+	if l.left != 0 || l.ended != notEnded {
 		l.ctxMu.Unlock()
 		return
 	}
-	l.cause = ErrReleased
+	l.ended = endedByRelease
 	cancel := l.canceller()
 	l.ctxMu.Unlock()
 	if cancel != nil {

@@ -131,8 +131,8 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 func (l *Lease) lostCause() error {
 	l.ctxMu.Lock()
 	defer l.ctxMu.Unlock()
-	if l.cause != nil {
-		return l.cause
+	if l.ended != notEnded {
+		return causes[l.ended]
 	}
 	return errNever
 }

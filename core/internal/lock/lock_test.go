@@ -51,7 +51,6 @@ func (*player) Renewed(*Waiter, error, time.Duration)       {}
 func (*player) Over(error)                                  {}
 func (m *machine) player(w *Waiter) *player                 { return w.Holder.(*player) }
 func (m *machine) failf(format string, args ...any)         { m.t.Helper(); m.t.Fatalf(format, args...) }
-func (m *machine) shift() (clock.Instant, time.Duration)    { return m.now, m.ahead }
 func (m *machine) pick(of []*player) (p *player, none bool) { return pick(m, of) }
 
 func pick(m *machine, of []*player) (*player, bool) {
@@ -208,14 +207,13 @@ func (m *machine) leave(p *player, err error) {
 
 // giveBack releases a hold, as Table.Release does.
 func (m *machine) giveBack(p *player) {
-	var fx effects
-	now, ahead := m.shift()
+	var q parting
 	p.has = false
-	q := p.Waiter.release(now, ahead, &fx)
-	if q.release != nil {
-		m.begin(q.release, q.listed)
+	p.Waiter.release(m.now, m.ahead, &q)
+	if q.unsent != nil {
+		m.begin(q.unsent, q.listed)
 	}
-	m.apply(&fx)
+	m.apply(&q.effects)
 }
 
 // join is a caller that comes.

@@ -17,9 +17,10 @@ const releaseWait = time.Second
 
 // parting is what became of a hold that was given up.
 type parting struct {
+	effects
 	over      bool       // it was the last one
 	handedOff bool       // a waiter of this process has the lock, or will
-	release   *ownership // to be sent
+	unsent    *ownership // its release is to be sent
 	listed    bool       // the release is to put this process at the end of the list
 	expired   bool       // the deadline had come
 	told      bool       // of a loss: before
@@ -28,32 +29,31 @@ type parting struct {
 }
 
 // release is the event that a hold is given up.
-func (w *Waiter) release(now clock.Instant, ahead time.Duration, fx *effects) (p parting) {
+func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting) {
 	w.holds--
 	p.over = w.holds == 0
 	if w.err != nil && w.state == gone {
 		p.err, p.cause = w.lostError(), causeOfLoss(w.err)
-		return p
+		return
 	}
 	if !p.over {
-		return p
+		return
 	}
 	// From here the renewals cannot touch the hold, and a loss of the ownership is
 	// the next holder's.
 	l, own := w.lock, w.own
 	w.state = gone
-	if own.handOff(now, ahead, fx) {
-		p.handedOff, fx.ended = true, fx.handed == nil
-		return p
+	if own.handOff(now, ahead, &p.effects) {
+		p.handedOff, p.ended = true, p.handed == nil
+		return
 	}
 	p.told, p.expired = w.err != nil, now >= own.deadline()
 	if p.expired && !p.told {
 		w.err, p.cause = ErrLost, ErrLost // the renewer was about to say so
 	}
-	l.beginRelease(own, fx)
-	p.release = own
+	l.beginRelease(own, &p.effects)
+	p.unsent = own
 	p.listed = own.contended && l.first != nil && !l.shard.table.closed.Load()
-	return p
 }
 
 // Released says how a hold ended.
@@ -69,35 +69,34 @@ type Released struct {
 // Release gives up one hold, and with the last one the lock: to the next waiter of
 // this process, or to the store. It uses only the values of ctx.
 func (t *Table) Release(ctx context.Context, w *Waiter) Released {
-	var fx effects
+	var p parting
 	now, ahead := t.Clock.Read() // before the mutex, which many may wait for
-	p := w.lock.shard.release(w, now, ahead, &fx)
-	t.run(w.lock, &fx)
+	w.lock.shard.release(w, now, ahead, &p)
+	t.run(w.lock, &p.effects)
 	if p.over {
 		w.Holder.Over(p.cause)
 	}
-	if p.release == nil {
+	if p.unsent == nil {
 		return Released{HandedOff: p.handedOff, Err: p.err}
 	}
-	err := t.sendRelease(context.WithoutCancel(ctx), p.release, p.listed)
+	err := t.sendRelease(context.WithoutCancel(ctx), p.unsent, p.listed)
 	t.ended()
-	r := released(w, p, err)
+	r := p.released(w, err)
 	if p.told {
 		r.Lost = 0 // MaxHold came first
 	}
 	return r
 }
 
-func (sh *shard) release(w *Waiter, now clock.Instant, ahead time.Duration, fx *effects) parting {
+func (sh *shard) release(w *Waiter, now clock.Instant, ahead time.Duration, p *parting) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	p := w.release(now, ahead, fx)
-	sh.apply(w.lock, fx)
-	return p
+	w.release(now, ahead, p)
+	sh.apply(w.lock, &p.effects)
 }
 
 // released says what the outcome of a release means for the caller.
-func released(w *Waiter, p parting, err error) Released {
+func (p *parting) released(w *Waiter, err error) Released {
 	key := w.lock.key
 	switch {
 	case errors.Is(err, driver.ErrNotOwner):
@@ -105,7 +104,7 @@ func released(w *Waiter, p parting, err error) Released {
 	case p.expired:
 		// By our clock, whether the store still knew us or could not be asked.
 		r := Released{Lost: Unavailable, Err: fmt.Errorf("%w: %q: released after its deadline", ErrLost, key)}
-		if p.release.fixed {
+		if p.unsent.fixed {
 			r.Lost = Expired
 		}
 		if err != nil {
