@@ -11,6 +11,9 @@ import (
 	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
+//go:embed lua/several.lua
+var severalSource string
+
 //go:embed lua/acquire.lua
 var acquireSource string
 
@@ -21,9 +24,9 @@ var renewSource string
 var releaseSource string
 
 var (
-	acquireScript = NewScript(acquireSource).forSeveral("acquire")
-	renewScript   = NewScript(renewSource).forSeveral("renew")
-	releaseScript = NewScript(releaseSource).forSeveral("release")
+	acquireScript = forSeveral("acquire", acquireSource)
+	renewScript   = forSeveral("renew", renewSource)
+	releaseScript = forSeveral("release", releaseSource)
 )
 
 // fenceTime is how much longer than its lease the last token of a key is

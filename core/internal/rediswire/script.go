@@ -30,8 +30,9 @@ func NewScript(source string) *Script {
 	return s
 }
 
-// forSeveral marks a script that takes several requests in one call.
-func (s *Script) forSeveral(name string) *Script {
+// forSeveral makes a script that takes several requests in one call.
+func forSeveral(name, source string) *Script {
+	s := NewScript(source + severalSource)
 	s.several = name
 	return s
 }

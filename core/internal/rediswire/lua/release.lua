@@ -14,8 +14,7 @@
 -- Returns 1, 2 if the release could not be announced, or where the owner does not
 -- hold the lock 0 if nobody does and -1 if somebody else does. It frees by deleting
 -- only, which works when memory is full; what may fail comes after, and does not
--- undo it. For several locks it returns a list of these, or of the texts of errors,
--- behind its name: inside of a list go-redis would take an error for the end of it.
+-- undo it. For several locks it returns a list; see several.lua.
 local KEYS, ARGV, call, pcall_ = KEYS, ARGV, redis.call, redis.pcall
 local limit = 2048 -- from how many bytes the list is full, as in acquire.lua
 
@@ -44,22 +43,12 @@ elseif #ARGV == 5 then
 	return release(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 end
 local fenced = 2 * #ARGV == 5 * #KEYS
-local replies = {'release'}
-for i = 1, fenced and #KEYS / 2 or #KEYS do
-	local ok, reply
+local name, count = 'release', fenced and #KEYS / 2 or #KEYS
+local function one(i)
 	if fenced then
 		local k, a = 2 * i, 5 * i
-		ok, reply = pcall(release, KEYS[k - 1], KEYS[k], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
-	else
-		local a = 3 * i
-		ok, reply = pcall(release, KEYS[i], nil, ARGV[a - 2], ARGV[a - 1], ARGV[a])
+		return release(KEYS[k - 1], KEYS[k], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
 	end
-	if not ok then
-		reply = reply.err or reply -- of this lock alone
-		if string.find(reply, '^READONLY') then
-			return {err = reply} -- of the server: go-redis has to see it, and connects anew
-		end
-	end
-	replies[i + 1] = reply
+	local a = 3 * i
+	return release(KEYS[i], nil, ARGV[a - 2], ARGV[a - 1], ARGV[a])
 end
-return replies

@@ -8,8 +8,7 @@
 --
 -- Returns 0 if nobody holds the lock, -1 if somebody else does, 1 if the owner
 -- does, 2 if it does and others wait.
--- For several locks it returns a list of these, or of the texts of errors, behind its
--- name: inside of a list go-redis would take an error for the end of it.
+-- For several locks it returns a list; see several.lua.
 local KEYS, ARGV, call = KEYS, ARGV, redis.call
 
 local function renew(lock, owner, lease)
@@ -26,15 +25,7 @@ end
 if #KEYS == 1 then
 	return renew(KEYS[1], ARGV[1], ARGV[2])
 end
-local replies = {'renew'}
-for i = 1, #KEYS do
-	local ok, reply = pcall(renew, KEYS[i], ARGV[2 * i - 1], ARGV[2 * i])
-	if not ok then
-		reply = reply.err or reply -- of this lock alone
-		if string.find(reply, '^READONLY') then
-			return {err = reply} -- of the server: go-redis has to see it, and connects anew
-		end
-	end
-	replies[i + 1] = reply
+local name, count = 'renew', #KEYS
+local function one(i)
+	return renew(KEYS[i], ARGV[2 * i - 1], ARGV[2 * i])
 end
-return replies
