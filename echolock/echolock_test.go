@@ -92,11 +92,7 @@ func TestLockIsReleasedAndContextRestoredHoweverTheHandlerEnds(t *testing.T) {
 	lock("/panic/:id", func(echo.Context) error { panic("p") })
 	lock("/hangup/:id", func(echo.Context) error { panic(http.ErrAbortHandler) })
 	srv := adaptertest.Serve(t, e)
-	for path, want := range map[string]struct {
-		status int
-		body   string
-		after  string
-	}{
+	adaptertest.WantEndings(t, srv, after, map[string]adaptertest.Ending{
 		"/nothing/1":  {200, "", "<nil> <nil>"},
 		"/return/1":   {200, "account/1", "<nil> <nil>"},
 		"/status/1":   {202, "", "<nil> <nil>"},
@@ -105,21 +101,9 @@ func TestLockIsReleasedAndContextRestoredHoweverTheHandlerEnds(t *testing.T) {
 		"/inside/1":   {418, `{"message":"I'm a teapot"}` + "\n", "<nil> <nil>"},
 		"/early/1":    {200, "account/1", "<nil> <nil>"},
 		"/replaced/1": {200, "", "<nil> <nil>"},
-	} {
-		adaptertest.Do(t, srv, "POST", path).Want(t, want.status, want.body)
-		if got := <-after; got != want.after {
-			t.Errorf("%s: %s; want %s", path, got, want.after)
-		}
-	}
-	for path, want := range map[string]string{"/panic/1": "p <nil>", "/hangup/1": "net/http: abort Handler <nil>"} {
-		if resp, err := srv.Client().Post(srv.URL+path, "", nil); err == nil {
-			resp.Body.Close()
-			t.Errorf("%s: answered %d", path, resp.StatusCode)
-		}
-		if got := <-after; got != want {
-			t.Errorf("%s: %s; want %s", path, got, want)
-		}
-	}
+		"/panic/1":    {0, "", "p <nil>"},
+		"/hangup/1":   {0, "", "net/http: abort Handler <nil>"},
+	})
 }
 
 func TestClientThatLeavesFreesItsPlaceOrItsLockAndNothingIsWritten(t *testing.T) {

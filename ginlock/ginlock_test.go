@@ -81,11 +81,7 @@ func TestLockIsReleasedAndRequestRestoredHoweverTheHandlerEnds(t *testing.T) {
 		}, h)
 	}
 	srv := adaptertest.Serve(t, r)
-	for path, want := range map[string]struct {
-		status int
-		body   string
-		after  string
-	}{
+	adaptertest.WantEndings(t, srv, after, map[string]adaptertest.Ending{
 		"/nothing/1":  {200, "", "<nil> []"},
 		"/return/1":   {200, "account/1", "<nil> []"},
 		"/status/1":   {202, "", "<nil> []"},
@@ -95,21 +91,9 @@ func TestLockIsReleasedAndRequestRestoredHoweverTheHandlerEnds(t *testing.T) {
 		"/next/1":     {200, "account/1", "<nil> []"},
 		"/early/1":    {200, "account/1", "<nil> []"},
 		"/replaced/1": {200, "", "<nil> []"},
-	} {
-		adaptertest.Do(t, srv, "POST", path).Want(t, want.status, want.body)
-		if got := <-after; got != want.after {
-			t.Errorf("%s: %s; want %s", path, got, want.after)
-		}
-	}
-	for path, want := range map[string]string{"/panic/1": "p []", "/hangup/1": "net/http: abort Handler []"} {
-		if resp, err := srv.Client().Post(srv.URL+path, "", nil); err == nil {
-			resp.Body.Close()
-			t.Errorf("%s: answered %d", path, resp.StatusCode)
-		}
-		if got := <-after; got != want {
-			t.Errorf("%s: %s; want %s", path, got, want)
-		}
-	}
+		"/panic/1":    {0, "", "p []"},
+		"/hangup/1":   {0, "", "net/http: abort Handler []"},
+	})
 }
 
 func TestPanicReachesGinsRecovery(t *testing.T) {

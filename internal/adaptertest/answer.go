@@ -159,3 +159,29 @@ func (a Answer) WantReplay(tb testing.TB, status int, body string) {
 		tb.Errorf("%d %q is no replay", a.Status, a.Body)
 	}
 }
+
+// Ending is how a handler's request ended: the answer, of status 0 for none at all,
+// and what middleware in front saw after it.
+type Ending struct {
+	Status      int
+	Body, After string
+}
+
+// WantEndings posts to each path, and holds the answer, and what comes on after,
+// against the endings.
+func WantEndings(tb testing.TB, srv *httptest.Server, after <-chan string, endings map[string]Ending) {
+	tb.Helper()
+	for path, want := range endings {
+		got := Ending{}
+		if resp, err := srv.Client().Post(srv.URL+path, "", nil); err == nil {
+			a, err := read(resp)
+			if err != nil {
+				tb.Error(err)
+			}
+			got.Status, got.Body = a.Status, a.Body
+		}
+		if got.After = Receive(tb, after, "the end of "+path); got != want {
+			tb.Errorf("%s: %+v; want %+v", path, got, want)
+		}
+	}
+}
