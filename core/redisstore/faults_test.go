@@ -503,14 +503,7 @@ func TestAWaiterHearsOfTheReleaseAfterItsSubscriptionWasKilled(t *testing.T) {
 	rdb := srv.Client(t)
 	holder, waiter := newLocker(t, rdb), newLocker(t, rdb)
 	lease := lock(t, holder, "k")
-	got := make(chan error, 1)
-	go func() {
-		l, err := waiter.Lock(t.Context(), "k")
-		if err == nil {
-			err = l.Release(t.Context())
-		}
-		got <- err
-	}()
+	got := lockLater(t, waiter, "k")
 	subscribed := func(ctx context.Context) error {
 		n, err := rdb.PubSubNumSub(ctx, "interlock:{k}:free").Result()
 		if err != nil || n["interlock:{k}:free"] == 0 {

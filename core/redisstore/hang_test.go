@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,23 +26,8 @@ type sentinel struct {
 
 func newSentinel(tb testing.TB, master *atomic.Pointer[redistest.Server]) *sentinel {
 	tb.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	s := &sentinel{addr: listener.Addr().String(), master: master}
-	var all sync.WaitGroup
-	tb.Cleanup(all.Wait)
-	tb.Cleanup(func() { _ = listener.Close() })
-	all.Go(func() {
-		for {
-			cn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { s.serve(cn) })
-		}
-	})
+	s := &sentinel{master: master}
+	s.addr = listen(tb, s.serve)
 	return s
 }
 

@@ -47,6 +47,19 @@ func newLocker(tb testing.TB, rdb redis.UniversalClient, opts ...core.Option) *c
 	return locker
 }
 
+// lockLater locks and releases a key in the background, and tells how that ended.
+func lockLater(t *testing.T, l *core.Locker, key string) <-chan error {
+	got := make(chan error, 1)
+	go func() {
+		lease, err := l.Lock(t.Context(), key)
+		if err == nil {
+			err = lease.Release(t.Context())
+		}
+		got <- err
+	}()
+	return got
+}
+
 func TestLockExcludesAndReleases(t *testing.T) {
 	srv := redistest.Shared(t)
 	rdb := srv.Client(t)

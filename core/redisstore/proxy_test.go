@@ -31,34 +31,21 @@ type proxy struct {
 
 func startProxy(t *testing.T, srv *redistest.Server, checks bool) *proxy {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{addr: listener.Addr().String(), checks: checks}
-	var all sync.WaitGroup
-	t.Cleanup(all.Wait)
-	t.Cleanup(func() { _ = listener.Close() })
-	all.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", srv.Addr())
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			all.Go(func() {
-				_, _ = io.Copy(client, server)
-				_ = client.Close()
-			})
-			all.Go(func() {
-				p.forward(server, client)
-				_ = server.Close()
-			})
+	p := &proxy{checks: checks}
+	p.addr = listen(t, func(client net.Conn) {
+		server, err := net.Dial("tcp", srv.Addr())
+		if err != nil {
+			_ = client.Close()
+			return
 		}
+		var back sync.WaitGroup
+		back.Go(func() {
+			_, _ = io.Copy(client, server)
+			_ = client.Close()
+		})
+		p.forward(server, client)
+		_ = server.Close()
+		back.Wait()
 	})
 	return p
 }
@@ -146,17 +133,15 @@ func TestAProxyThatWantsOneSlotInACallIsSentNoSharedCallsAnyMore(t *testing.T) {
 	}
 }
 
-// takeTogether has many callers ask for locks of different slots at once, waits until
-// the watchdog has renewed the locks, and releases them.
-func takeTogether(t *testing.T, srv *redistest.Server, l *core.Locker) {
+// lockTogether has n callers ask for the locks k0, k1 and so on while the server is
+// paused, and returns what they got.
+func lockTogether(t *testing.T, srv *redistest.Server, l *core.Locker, n int) (leases []*core.Lease, errs []error) {
 	t.Helper()
-	release(t, lock(t, l, "warm"))
-	const n = 50
 	srv.Pause(t)
-	leases, errs := make([]*core.Lease, n), make([]error, n)
+	leases, errs = make([]*core.Lease, n), make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {
-		all.Go(func() { leases[i], errs[i] = l.Lock(t.Context(), fmt.Sprint("k", i)) })
+		all.Go(func() { leases[i], errs[i] = l.Lock(t.Context(), fmt.Sprint("k", i), core.Wait(10*time.Second)) })
 	}
 	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
 		if asked := len(l.Held()); asked != n {
@@ -166,12 +151,23 @@ func takeTogether(t *testing.T, srv *redistest.Server, l *core.Locker) {
 	})
 	srv.Resume(t)
 	all.Wait()
+	return leases, errs
+}
+
+// takeTogether has many callers ask for locks of different slots at once, waits until
+// the watchdog has renewed the locks, and releases them.
+func takeTogether(t *testing.T, srv *redistest.Server, l *core.Locker) {
+	t.Helper()
+	release(t, lock(t, l, "warm"))
+	const n = 50
+	leases, errs := lockTogether(t, srv, l, n)
 	for i, err := range errs {
 		if err != nil {
 			t.Fatalf("k%d: %v", i, err)
 		}
 	}
 	awaitRenewal(t, leases)
+	var all sync.WaitGroup
 	for _, lease := range leases {
 		all.Go(func() { release(t, lease) })
 	}

@@ -140,14 +140,7 @@ func TestAWaiterThatCouldNotBeListedAsksFromTimeToTime(t *testing.T) {
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	got := make(chan error, 1)
-	go func() {
-		l, err := waiter.Lock(t.Context(), "k")
-		if err == nil {
-			err = l.Release(t.Context())
-		}
-		got <- err
-	}()
+	got := lockLater(t, waiter, "k")
 	redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
 		if rdb.PubSubNumSub(ctx, "interlock:{k}:free").Val()["interlock:{k}:free"] == 0 {
 			return errors.New("nobody waits")
@@ -173,14 +166,7 @@ func TestAChannelWatchedAgainWhileItIsGivenUpIsHeard(t *testing.T) {
 	holder, waiter := newLocker(t, rdb), newLocker(t, rdb)
 	contend := func() {
 		lease := lock(t, holder, "k")
-		got := make(chan error, 1)
-		go func() {
-			l, err := waiter.Lock(t.Context(), "k")
-			if err == nil {
-				err = l.Release(t.Context())
-			}
-			got <- err
-		}()
+		got := lockLater(t, waiter, "k")
 		redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
 			if !rdb.HExists(ctx, "interlock:{k}", "q").Val() {
 				return errors.New("nobody waits")

@@ -144,24 +144,32 @@ func (p *pretender) count(prefix string) (n int) {
 // by the command alone.
 func pretend(t *testing.T, answers map[string]string) *pretender {
 	t.Helper()
+	p := new(pretender)
+	p.addr = listen(t, func(conn net.Conn) { p.serve(conn, answers) })
+	return p
+}
+
+// listen starts a server that serves each connection on a goroutine of its own, and
+// returns its address. It ends with the test.
+func listen(tb testing.TB, serve func(net.Conn)) (addr string) {
+	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	p := &pretender{addr: listener.Addr().String()}
 	var all sync.WaitGroup
-	t.Cleanup(all.Wait)
-	t.Cleanup(func() { _ = listener.Close() })
+	tb.Cleanup(all.Wait)
+	tb.Cleanup(func() { _ = listener.Close() })
 	all.Go(func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			all.Go(func() { p.serve(conn, answers) })
+			all.Go(func() { serve(conn) })
 		}
 	})
-	return p
+	return listener.Addr().String()
 }
 
 func (p *pretender) serve(conn net.Conn, answers map[string]string) {

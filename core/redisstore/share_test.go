@@ -86,27 +86,13 @@ func TestCallersThatWaitTogetherShareCalls(t *testing.T) {
 			c.before(t, srv)
 			srv.ResetStats(t)
 
-			srv.Pause(t)
-			leases, errs := make([]*core.Lease, n), make([]error, n)
-			var all sync.WaitGroup
-			for i := range n {
-				all.Go(func() {
-					leases[i], errs[i] = l.Lock(t.Context(), fmt.Sprint("k", i), core.Wait(10*time.Second))
-				})
-			}
-			redistest.Eventually(t, 10*time.Second, func(context.Context) error {
-				if asked := len(l.Held()); asked != n {
-					return fmt.Errorf("%d of %d have asked", asked, n)
-				}
-				return nil
-			})
-			srv.Resume(t)
-			all.Wait()
+			leases, errs := lockTogether(t, srv, l, n)
 
 			calls := srv.Calls(t)
 			if sent := calls["evalsha"] + calls["eval"]; sent > c.calls {
 				t.Errorf("%d locks took %d calls of a script, want at most %d: %v", n, sent, c.calls, calls)
 			}
+			var all sync.WaitGroup
 			for i := range n {
 				if i == odd && c.odd != nil {
 					if !errors.Is(errs[i], c.odd) || !strings.Contains(errs[i].Error(), c.reason) {
