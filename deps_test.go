@@ -105,7 +105,7 @@ var layers = []layer{
 	}, "an adapter imports the core, internal packages and its own framework"},
 
 	{"./otel", []string{
-		"./core",
+		"./core", "./core/driver", // the error of a renewal can be the store's
 		"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
 		"go.opentelemetry.io/otel/log/...", "go.opentelemetry.io/otel/metric/...", "go.opentelemetry.io/otel/propagation",
 		"go.opentelemetry.io/otel/semconv/...", "go.opentelemetry.io/otel/trace/...",

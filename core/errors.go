@@ -10,7 +10,9 @@ import (
 // The errors of this package. Each names one situation. Match them with
 // [errors.Is], because a returned error also carries the key and the cause. If the
 // caller's own context has ended, the error matches [context.Cause] of that context
-// instead.
+// instead. An error that began in the store also matches what the store returned;
+// see the errors of package core/driver. A caller seldom needs these: [Loss.Reason]
+// says what the store said.
 var (
 	// ErrHeld says that another holder had the lock for as long as the caller was
 	// ready to wait ([Wait]). The caller holds nothing.
@@ -23,12 +25,6 @@ var (
 	// ErrUnavailable says that the store could not be reached or did not answer. It
 	// is not known which owner holds the lock; the caller does not hold it.
 	ErrUnavailable = driver.ErrUnavailable
-
-	// ErrNotReady says that the store answered that it cannot serve the key at this
-	// moment (Redis: LOADING, TRYAGAIN, CLUSTERDOWN and the like). A [Store]
-	// returns it, and the locker tries again. An error that reaches a caller in the
-	// end also matches [ErrUnavailable].
-	ErrNotReady = driver.ErrNotReady
 
 	// ErrKeyOccupied says that the key of the lock has a value in the store that is
 	// not a lock: another program uses the same prefix. To try again does not help;
@@ -43,17 +39,6 @@ var (
 	// process deleted or took the lock, or no renewal succeeded before the
 	// deadline. Roll back the work that was done under it.
 	ErrLost = lock.ErrLost
-
-	// ErrNotOwner says that the store does not know the caller as the holder. A
-	// [Store] returns it. A [Lease] returns [ErrLost] instead, with an error that
-	// matches both where the store said so.
-	ErrNotOwner = driver.ErrNotOwner
-
-	// ErrDeleted and ErrTakenOver both match [ErrNotOwner]. A store that can tell
-	// them apart returns one of them: no owner holds the lock, or another owner
-	// holds it.
-	ErrDeleted   = driver.ErrDeleted
-	ErrTakenOver = driver.ErrTakenOver
 
 	// ErrMaxHold says that the lease was held for as long as [MaxHold] allows. Its
 	// context has ended, and the locker renews it no longer.

@@ -245,7 +245,7 @@ func (s *fakeStore) renew(r driver.Renewal) (bool, error) {
 	defer s.mu.Unlock()
 	k := s.get(r.Key)
 	if k == nil || k.owner != r.Owner {
-		return false, core.ErrNotOwner
+		return false, driver.ErrNotOwner
 	}
 	if until := time.Now().Add(r.TTL); until.After(k.expires) {
 		k.expires = until
@@ -272,7 +272,7 @@ func (s *fakeStore) release(req driver.ReleaseRequest) error {
 	k := s.get(req.Key)
 	if k == nil || k.owner != req.Owner {
 		s.mu.Unlock()
-		return core.ErrNotOwner
+		return driver.ErrNotOwner
 	}
 	delete(s.locks, req.Key)
 	s.last[req.Key] = max(s.last[req.Key], req.Token)

@@ -621,8 +621,8 @@ func TestEachErrorHasItsReason(t *testing.T) {
 		{t.Context(), fmt.Errorf("x: %w", core.ErrQueueFull), core.ReasonQueueFull},
 		{t.Context(), fmt.Errorf("%w: %w", core.ErrQueueFull, core.ErrHeld), core.ReasonQueueFull},
 		{t.Context(), core.ErrMaxHold, core.ReasonMaxHold},
-		{t.Context(), fmt.Errorf("%w: %w", core.ErrLost, core.ErrNotOwner), core.ReasonLost},
-		{t.Context(), fmt.Errorf("%w: %w", core.ErrUnavailable, core.ErrNotReady), core.ReasonUnavailable},
+		{t.Context(), fmt.Errorf("%w: %w", core.ErrLost, driver.ErrNotOwner), core.ReasonLost},
+		{t.Context(), fmt.Errorf("%w: %w", core.ErrUnavailable, driver.ErrNotReady), core.ReasonUnavailable},
 		{t.Context(), errors.New("x"), core.ReasonInternal},
 		{t.Context(), context.DeadlineExceeded, core.ReasonInternal}, // not this request's
 		{late, fmt.Errorf("waiting: %w", context.DeadlineExceeded), core.ReasonDeadline},

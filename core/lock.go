@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/lock"
 )
@@ -232,7 +233,7 @@ func (l *Lease) fix(ctx context.Context, locker *Locker, c *config) error {
 	errs := locker.locks.Fix(ctx, own, c.ttl)
 	for i, err := range errs {
 		switch {
-		case errors.Is(err, ErrNotOwner):
+		case errors.Is(err, driver.ErrNotOwner):
 			return fmt.Errorf("%w: %q: %w", ErrLost, own[i].Key(), err)
 		case ctx.Err() != nil:
 			return fmt.Errorf("interlock: waiting for %q: %w", own[i].Key(), context.Cause(ctx))

@@ -76,7 +76,7 @@ func (l *Locker) Lock(ctx context.Context, key string, opts ...Option) (*Lease, 
 // TryLock is [Locker.Lock] without waiting for the holder; an option [Wait] has no
 // effect. It returns [ErrHeld] at once if the lock is held, or if another caller of
 // this process waits for it, asks for it or is releasing it. It does wait for the
-// store's answer. If the store answers that it is not ready ([ErrNotReady]),
+// store's answer. If the store answers that it is not ready ([driver.ErrNotReady]),
 // TryLock tries again for 250 ms.
 func (l *Locker) TryLock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	c, err := l.base.with(scopeCall, opts)

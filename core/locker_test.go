@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -345,7 +346,7 @@ func TestLosingTheLockIsNoticedAtTheNextRenewal(t *testing.T) {
 			t.Errorf("noticed after %v, want a third of the lease", d)
 		}
 		wantErr(t, lease.Err(), core.ErrLost)
-		wantErr(t, lease.Err(), core.ErrNotOwner)
+		wantErr(t, lease.Err(), driver.ErrNotOwner)
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		if s.holder("k") != "somebody" {
 			t.Error("the loser freed somebody else's lock")
@@ -366,7 +367,7 @@ func TestReleaseOfALockTakenOverSaysLost(t *testing.T) {
 		s.steal("k", "somebody", time.Hour)
 		err := lease.Release(t.Context())
 		wantErr(t, err, core.ErrLost)
-		wantErr(t, err, core.ErrNotOwner)
+		wantErr(t, err, driver.ErrNotOwner)
 		if again := lease.Release(t.Context()); !errors.Is(again, core.ErrLost) {
 			t.Errorf("the second Release says %v, want what the first said", again)
 		}
@@ -564,13 +565,13 @@ func TestANotReadyStoreIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFake()
 		l := newLocker(t, s)
-		notReady := func(call) fault { return fault{err: core.ErrNotReady, unsent: true} }
+		notReady := func(call) fault { return fault{err: driver.ErrNotReady, unsent: true} }
 		s.onCall(notReady)
 		_, err := l.TryLock(t.Context(), "k")
 		wantErr(t, err, core.ErrUnavailable)
 		_, err = l.Lock(t.Context(), "k", core.Wait(3*time.Second))
 		wantErr(t, err, core.ErrUnavailable)
-		wantErr(t, err, core.ErrNotReady)
+		wantErr(t, err, driver.ErrNotReady)
 		time.AfterFunc(10*time.Second, func() { s.onCall(nil) })
 		release(t, held(t, l, t.Context(), "k"))
 		if n := s.count("acquire"); n > 40 {

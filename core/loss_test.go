@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // losses notes what is told of lost leases: as OnLost, or as an Observer.
@@ -65,13 +66,13 @@ func TestALossSaysWhoHeldWhatForHowLongAndWhy(t *testing.T) {
 		err    error
 	}{
 		"expired":              {opts: []core.Option{core.TTL(10 * time.Second)}, work: ends, want: core.LossExpired, held: 9898 * time.Millisecond},
-		"deleted":              {happen: denies(core.ErrDeleted), work: ends, want: core.LossDeleted, held: 10 * time.Second, err: core.ErrDeleted},
-		"taken over":           {happen: denies(core.ErrTakenOver), work: ends, want: core.LossTakenOver, held: 10 * time.Second, err: core.ErrTakenOver},
-		"one or the other":     {happen: denies(core.ErrNotOwner), work: ends, want: core.LossNotOwner, held: 10 * time.Second, err: core.ErrNotOwner},
+		"deleted":              {happen: denies(driver.ErrDeleted), work: ends, want: core.LossDeleted, held: 10 * time.Second, err: driver.ErrDeleted},
+		"taken over":           {happen: denies(driver.ErrTakenOver), work: ends, want: core.LossTakenOver, held: 10 * time.Second, err: driver.ErrTakenOver},
+		"one or the other":     {happen: denies(driver.ErrNotOwner), work: ends, want: core.LossNotOwner, held: 10 * time.Second, err: driver.ErrNotOwner},
 		"unreachable":          {happen: denies(core.ErrUnavailable), work: ends, want: core.LossUnavailable, held: 29698 * time.Millisecond, err: core.ErrUnavailable},
 		"maximum hold":         {opts: []core.Option{core.MaxHold(20 * time.Second)}, work: ends, want: core.LossMaxHold, held: 20 * time.Second},
-		"answered before":      {happen: denies(core.ErrDeleted), work: ends, answer: true, want: core.LossDeleted, held: 10 * time.Second, err: core.ErrDeleted},
-		"found by the release": {happen: denies(core.ErrTakenOver), work: quick, want: core.LossTakenOver, held: time.Second},
+		"answered before":      {happen: denies(driver.ErrDeleted), work: ends, answer: true, want: core.LossDeleted, held: 10 * time.Second, err: driver.ErrDeleted},
+		"found by the release": {happen: denies(driver.ErrTakenOver), work: quick, want: core.LossTakenOver, held: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -153,7 +154,7 @@ func TestHoweverALossIsWrittenItShowsHashesOnly(t *testing.T) {
 	loss := core.Loss{
 		Key: "account/secret", Principal: "alice", Rule: "account/{id}", Route: "/accounts/{id}", Owner: "f00:1", Token: 7,
 		Held: time.Second, Reason: core.LossDeleted, Answered: core.AnsweredNo,
-		Err: fmt.Errorf("renewing %q: %w", "account/secret", core.ErrDeleted),
+		Err: fmt.Errorf("renewing %q: %w", "account/secret", driver.ErrDeleted),
 	}
 	var out bytes.Buffer
 	for _, verb := range []string{"%v", "%+v", "%s", "%q", "%x", "%d"} {
@@ -282,10 +283,10 @@ func TestAnAnswerIsCheckedBeforeItLeaves(t *testing.T) {
 	}{
 		"held":                         {opts: []core.Option{core.CheckAnswer()}, renews: 1},
 		"held, no answer":              {opts: []core.Option{core.CheckAnswer()}, silent: true, renews: 1},
-		"taken over":                   {opts: []core.Option{core.CheckAnswer()}, happen: denies(core.ErrTakenOver), want: core.ReasonLost, renews: 1},
-		"taken over, no answer":        {opts: []core.Option{core.CheckAnswer()}, happen: denies(core.ErrTakenOver), silent: true, want: core.ReasonLost, renews: 1},
-		"taken over, answer a failure": {opts: []core.Option{core.CheckAnswer()}, happen: denies(core.ErrTakenOver), failure: true},
-		"taken over, not checked":      {happen: denies(core.ErrTakenOver)},
+		"taken over":                   {opts: []core.Option{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), want: core.ReasonLost, renews: 1},
+		"taken over, no answer":        {opts: []core.Option{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), silent: true, want: core.ReasonLost, renews: 1},
+		"taken over, answer a failure": {opts: []core.Option{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), failure: true},
+		"taken over, not checked":      {happen: denies(driver.ErrTakenOver)},
 		"unreachable, lease good":      {opts: []core.Option{core.CheckAnswer()}, happen: denies(core.ErrUnavailable), renews: 1},
 	} {
 		t.Run(name, func(t *testing.T) {

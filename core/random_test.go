@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // TestLocksExcludeWhateverBecomesOfRequests has callers of three lockers use a few
@@ -50,7 +51,7 @@ func atRandom(t *testing.T, seed uint64) {
 		if one(20) {
 			f.err, f.unsent, f.unknown = core.ErrUnavailable, one(3), true
 			if one(2) {
-				f.err, f.unknown = core.ErrNotReady, !f.unsent
+				f.err, f.unknown = driver.ErrNotReady, !f.unsent
 			}
 		}
 		return f

@@ -680,10 +680,10 @@ func TestALossThatOnlyTheReleaseFindsIsCountedAndLogged(t *testing.T) {
 func TestAReleaseThatDoesNotReachTheStoreIsAnErrorAndEndsTheHold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lease := w.lock("k", core.Name("r"))
-		w.store.Intercept(failing(core.ErrNotReady))
+		w.store.Intercept(failing(driver.ErrNotReady))
 		ctx, cancel := context.WithCancel(w.ctx)
 		cancel() // a client that has gone has nothing to do with it
-		if err := lease.Release(ctx); !errors.Is(err, core.ErrNotReady) {
+		if err := lease.Release(ctx); !errors.Is(err, driver.ErrNotReady) {
 			w.Fatal(err)
 		}
 		wantSpan(w, w.span("lock release r", 0), w.caller, codes.Error, "rule=r", "key_hash="+hashOfK, "outcome=unavailable",
@@ -974,7 +974,7 @@ func TestNothingIsLeftInTheCountersNorOpenWhateverHappens(t *testing.T) {
 		case 0:
 			f.Err = core.ErrUnavailable
 		case 1:
-			f.Err = core.ErrNotReady
+			f.Err = driver.ErrNotReady
 		case 2:
 			f.Before = time.Millisecond
 		}

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // The attributes; doc.go explains them.
@@ -135,7 +136,7 @@ func storeOutcomeOf(err error, success outcome) outcome {
 		return success
 	case errors.Is(err, core.ErrMaxHold):
 		return maxHold
-	case errors.Is(err, core.ErrLost), errors.Is(err, core.ErrNotOwner):
+	case errors.Is(err, core.ErrLost), errors.Is(err, driver.ErrNotOwner):
 		return lost
 	}
 	return unavailable

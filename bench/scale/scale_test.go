@@ -124,11 +124,11 @@ func request(ctx context.Context, s core.Store, what int, key, owner, id string,
 			Key: key, Owner: owner, Token: time.Now().UnixMicro(), TTL: ttl, Remember: remember, Waiter: id,
 			Deadline: time.Now().Add(10 * time.Second),
 		})
-		return fmt.Sprint("released ", errors.Is(err, core.ErrNotOwner), err == nil)
+		return fmt.Sprint("released ", errors.Is(err, driver.ErrNotOwner), err == nil)
 	default:
 		var answer string
 		s.Renew(ctx, []driver.Renewal{{Key: key, Owner: owner, TTL: ttl, Asked: true}}, func(_ int, contended bool, err error) {
-			answer = fmt.Sprint("renewed ", contended, errors.Is(err, core.ErrNotOwner), err == nil)
+			answer = fmt.Sprint("renewed ", contended, errors.Is(err, driver.ErrNotOwner), err == nil)
 		})
 		return answer
 	}

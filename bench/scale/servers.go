@@ -178,7 +178,7 @@ func (m *memory) release(ask driver.ReleaseRequest, now time.Time) error {
 	h := m.lock(ask.Key, now)
 	m.run(cmdRelease)
 	if h == nil || h.owner != ask.Owner {
-		return core.ErrNotOwner
+		return driver.ErrNotOwner
 	}
 	delete(m.locks, ask.Key)
 	m.count.releases++
@@ -235,7 +235,7 @@ func (m *memory) renew(b driver.Renewal, now time.Time) (contended bool, err err
 	m.run(cmdRenew)
 	h := m.lock(b.Key, now)
 	if h == nil || h.owner != b.Owner {
-		return false, core.ErrNotOwner
+		return false, driver.ErrNotOwner
 	}
 	if until := now.Add(b.TTL); until.After(h.until) {
 		h.until = until

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fencing"
 )
 
@@ -184,7 +185,7 @@ func TestWhatEndsATransactionWithoutACommit(t *testing.T) {
 		},
 		"a lock that is gone just before the commit": {
 			fn: func(s *fakeStore, _ *core.Lease) func(context.Context, *sql.Tx) error {
-				return func(context.Context, *sql.Tx) error { s.breaks(core.ErrNotOwner); return nil }
+				return func(context.Context, *sql.Tx) error { s.breaks(driver.ErrNotOwner); return nil }
 			},
 			want: core.ErrLost, said: []string{"begin", "INSERT", "INSERT", "rollback"},
 		},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // ErrNoAttempt says that a context does not belong to a request to an idempotent
@@ -114,7 +115,7 @@ func (a *Attempt) mark(ctx context.Context) error {
 	case err == nil:
 		a.marked = true
 		return nil
-	case errors.Is(err, core.ErrNotOwner):
+	case errors.Is(err, driver.ErrNotOwner):
 		e.renewer.lose(a, core.ErrLost)
 		return fmt.Errorf("interlock: marking the effect: %w: another attempt has taken over", core.ErrLost)
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/timers"
 )
@@ -182,7 +182,7 @@ func (b *background) send(j *job) error {
 		return err
 	}
 	err := b.store.Abandon(ctx, AbandonRequest{ID: j.attempt.id, Token: j.attempt.token, Deadline: deadline})
-	if errors.Is(err, core.ErrNotOwner) {
+	if errors.Is(err, driver.ErrNotOwner) {
 		return nil
 	}
 	return err

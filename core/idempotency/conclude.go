@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // conclude decides what becomes of the record, and what the client gets, when the
@@ -161,7 +162,7 @@ func (e *Engine) abandon(ctx context.Context, a *Attempt, release func(context.C
 	err := e.store.Abandon(context.WithoutCancel(ctx), AbandonRequest{
 		ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait), Release: release,
 	})
-	if a.ambiguous || err != nil && !errors.Is(err, core.ErrNotOwner) {
+	if a.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
 		e.background.abandon(a, a.ambiguous)
 		return
 	}

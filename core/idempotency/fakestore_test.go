@@ -263,7 +263,7 @@ func (s *fakeStore) Extend(ctx context.Context, batch []idempotency.Extension, d
 			r := s.get(q.ID)
 			switch {
 			case r == nil || r.token != q.Token:
-				errs[i] = core.ErrNotOwner
+				errs[i] = driver.ErrNotOwner
 			case r.state == idempotency.StateInFlight:
 				r.ends = later(r.ends, time.Now().Add(q.Lease))
 				r.expires = later(r.expires, time.Now().Add(q.Retention))
@@ -287,7 +287,7 @@ func (s *fakeStore) Mark(ctx context.Context, q idempotency.MarkRequest) error {
 	f, here := s.send(ctx, call{op: "mark", id: q.ID, token: q.Token}, q.Deadline, func() {
 		r := s.get(q.ID)
 		if r == nil || r.token != q.Token {
-			err = core.ErrNotOwner
+			err = driver.ErrNotOwner
 			return
 		}
 		r.marked, r.ends = true, later(r.ends, time.Now().Add(q.Lease))
@@ -356,7 +356,7 @@ func (s *fakeStore) Abandon(ctx context.Context, q idempotency.AbandonRequest) e
 	f, here := s.send(ctx, call{op: "abandon", id: q.ID, token: q.Token}, q.Deadline, func() {
 		r := s.get(q.ID)
 		if r == nil || r.token != q.Token || r.state != idempotency.StateInFlight {
-			err = core.ErrNotOwner
+			err = driver.ErrNotOwner
 			return
 		}
 		delete(s.records, q.ID)

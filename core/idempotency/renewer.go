@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/timers"
 )
@@ -238,7 +239,7 @@ func (r *renewer) renewed(l *claimLease, sent clock.Instant, err error) (cause e
 	lease := l.attempt.engine.config.lease
 	l.renewing = false
 	switch {
-	case errors.Is(err, core.ErrNotOwner):
+	case errors.Is(err, driver.ErrNotOwner):
 		// Taken over, or gone. A commit is tried all the same: it finds out.
 		l.stopped = true
 		if l.running && l.cause == nil && !l.decided {

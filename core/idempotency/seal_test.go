@@ -94,11 +94,11 @@ func (lossy) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, erro
 
 func (lossy) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool, error)) {
 	for i := range batch {
-		done(i, false, core.ErrNotOwner)
+		done(i, false, driver.ErrNotOwner)
 	}
 }
 
-func (lossy) Release(context.Context, driver.ReleaseRequest) error { return core.ErrNotOwner }
+func (lossy) Release(context.Context, driver.ReleaseRequest) error { return driver.ErrNotOwner }
 
 // losing returns a rule that checks answers and whose lock is always lost.
 func (w *world) losing() *core.Guard {

@@ -12,7 +12,7 @@ import (
 // nothing. Time is that of the store. All methods are safe for concurrent use.
 //
 // The store may repeat a request that failed on the way, within the Deadline of the
-// request. Errors match [core.ErrUnavailable], [core.ErrNotReady] or [ErrDamaged].
+// request. Errors match [core.ErrUnavailable], [driver.ErrNotReady] or [ErrDamaged].
 // Package core/redisstore has the Store on Redis, which keeps locks as well.
 type Store interface {
 	// Claim takes the record for a token, or tells why not. It takes a record that
@@ -28,12 +28,12 @@ type Store interface {
 
 	// Extend renews leases. It calls done exactly once for each lease, in any
 	// order, from any goroutine, with its index and its outcome: nil (also if the
-	// response is stored already), [core.ErrNotOwner], or a failure on the way. It
+	// response is stored already), [driver.ErrNotOwner], or a failure on the way. It
 	// returns when all have been reported; after ctx ends, that is soon.
 	Extend(ctx context.Context, batch []Extension, done func(i int, err error))
 
 	// Mark notes on the record that the effect is about to happen, and renews the
-	// lease. It returns [core.ErrNotOwner] if the record is not the token's.
+	// lease. It returns [driver.ErrNotOwner] if the record is not the token's.
 	Mark(ctx context.Context, req MarkRequest) error
 
 	// Commit stores the response for good and wakes the requests that wait for it.
@@ -43,7 +43,7 @@ type Store interface {
 	Commit(ctx context.Context, req CommitRequest) (CommitReply, error)
 
 	// Abandon gives up the claim, as if it had never been made, and wakes the
-	// requests that wait. It returns [core.ErrNotOwner] if the token has no claim;
+	// requests that wait. It returns [driver.ErrNotOwner] if the token has no claim;
 	// after a try of unknown outcome that counts as success.
 	Abandon(ctx context.Context, req AbandonRequest) error
 

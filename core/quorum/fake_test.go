@@ -183,7 +183,7 @@ func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(error)) {
 				k := f.get(w.Key)
 				switch {
 				case k == nil || k.owner != w.Owner:
-					result = core.ErrNotOwner
+					result = driver.ErrNotOwner
 				case w.Limit == 0 || k.token <= w.Limit:
 					delete(f.locks, w.Key)
 					f.fences[w.Key] = fakeFence{token: max(k.token, w.Token)}
@@ -214,7 +214,7 @@ func (f *fakeNode) Renew(_ context.Context, batch []driver.Renewal, done func(in
 		for i, r := range batch {
 			k := f.get(r.Key)
 			if k == nil || k.owner != r.Owner {
-				results[i] = core.ErrNotOwner
+				results[i] = driver.ErrNotOwner
 				continue
 			}
 			if until := time.Now().Add(r.TTL); until.After(k.expires) {

@@ -165,7 +165,7 @@ func TestACallerThatDoesNotWaitHearsThatASplitVoteIsHeld(t *testing.T) {
 	}{
 		"two owners, two nodes each": {[]string{"x", "x", "y", "y", ""}, 0, core.ErrHeld},
 		"one owner, half of four":    {[]string{"x", "x", "", ""}, 0, core.ErrHeld},
-		"one node is held, one down": {[]string{"x", "", "", ""}, 1, core.ErrNotReady},
+		"one node is held, one down": {[]string{"x", "", "", ""}, 1, driver.ErrNotReady},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, len(c.owners), func(t *testing.T, nodes []*fakeNode) {
@@ -240,7 +240,7 @@ func TestSplitVotesResolve(t *testing.T) {
 						for {
 							rep, err := s.Acquire(t.Context(), ask(owner))
 							switch {
-							case errors.Is(err, core.ErrNotReady):
+							case errors.Is(err, driver.ErrNotReady):
 							case err != nil:
 								t.Error(err)
 								return
@@ -406,8 +406,8 @@ func TestRenewalIsDecidedByTheMajority(t *testing.T) {
 		{[5]int{own, own, own, own, own}, nil},
 		{[5]int{own, own, own, silent, silent}, nil},
 		{[5]int{own, own, own, not, down}, nil},
-		{[5]int{own, own, not, not, not}, core.ErrNotOwner},
-		{[5]int{not, not, not, silent, silent}, core.ErrNotOwner},
+		{[5]int{own, own, not, not, not}, driver.ErrNotOwner},
+		{[5]int{not, not, not, silent, silent}, driver.ErrNotOwner},
 		{[5]int{own, own, not, not, down}, core.ErrUnavailable},
 		{[5]int{own, own, down, down, down}, core.ErrUnavailable},
 		{[5]int{own, own, silent, silent, silent}, core.ErrUnavailable},
@@ -430,7 +430,7 @@ func TestRenewalIsDecidedByTheMajority(t *testing.T) {
 				s.Renew(ctx, []driver.Renewal{{Key: "k", Owner: "a", TTL: lease}, {Key: "other", Owner: "a", TTL: lease}},
 					func(i int, _ bool, err error) {
 						got[i]++
-						if !errors.Is(err, c.want) || errors.Is(err, core.ErrNotOwner) != (c.want == core.ErrNotOwner) { //nolint:errorlint // which case it is
+						if !errors.Is(err, c.want) || errors.Is(err, driver.ErrNotOwner) != (c.want == driver.ErrNotOwner) { //nolint:errorlint // which case it is
 							t.Errorf("renewal %d: %v, want %v", i, err, c.want)
 						}
 					})
@@ -459,8 +459,8 @@ func TestReleaseIsDecidedByTheMajority(t *testing.T) {
 		{[5]int{own, own, own, down, down}, nil},
 		{[5]int{own, own, own, not, not}, nil},
 		{[5]int{own, own, not, not, down}, nil}, // gone from a majority, and it was ours
-		{[5]int{own, own, not, not, not}, core.ErrNotOwner},
-		{[5]int{not, not, not, down, down}, core.ErrNotOwner},
+		{[5]int{own, own, not, not, not}, driver.ErrNotOwner},
+		{[5]int{not, not, not, down, down}, driver.ErrNotOwner},
 		{[5]int{own, own, down, down, down}, core.ErrUnavailable},
 	} {
 		t.Run(fmt.Sprint(c.nodes), func(t *testing.T) {
@@ -508,15 +508,15 @@ func TestWhoMayVote(t *testing.T) {
 		m.met(0, id("r0", time.Hour), time.Now())
 		want(m, 0, nil)
 		m.met(1, id("r1", lease/2), time.Now())
-		want(m, 1, core.ErrNotReady)
+		want(m, 1, driver.ErrNotReady)
 		time.Sleep(lease/2 + 2*time.Second)
 		want(m, 1, nil)
 		m.met(0, id("r0", time.Hour), time.Now()) // another connection
 		want(m, 0, nil)
 		m.met(0, id("again", time.Hour), time.Now()) // a wall clock that was set
-		want(m, 0, core.ErrNotReady)
+		want(m, 0, driver.ErrNotReady)
 		time.Sleep(lease)
-		want(m, 0, core.ErrNotReady)
+		want(m, 0, driver.ErrNotReady)
 		time.Sleep(clock.Drift(lease))
 		want(m, 0, nil)
 		m.met(2, id("r1", time.Hour), time.Now())
@@ -529,7 +529,7 @@ func TestWhoMayVote(t *testing.T) {
 		m.met(0, id("r0", 0), time.Now())
 		want(m, 0, nil)
 		m.met(0, id("r1", 0), time.Now())
-		want(m, 0, core.ErrNotReady)
+		want(m, 0, driver.ErrNotReady)
 
 		m = fresh(func(set *settings) { set.durable = true })
 		m.met(0, id("r0", 0), time.Now())

@@ -369,8 +369,8 @@ func TestLateRequestsFreeReviveAndShortenNothing(t *testing.T) {
 		t.Fatalf("second grant: %+v after %+v", second, first)
 	}
 	// A late compensating release, a late TTL command and a late acquire of a:1.
-	wantErr(t, free("a:1"), core.ErrNotOwner)
-	wantErr(t, renew("a:1", time.Hour), core.ErrNotOwner)
+	wantErr(t, free("a:1"), driver.ErrNotOwner)
+	wantErr(t, renew("a:1", time.Hour), driver.ErrNotOwner)
 	if rep := acquire("a:1", time.Hour); rep.Granted || rep.Holder != "b:1" {
 		t.Errorf("a late acquire got %+v", rep)
 	}
@@ -388,12 +388,12 @@ func TestLateRequestsFreeReviveAndShortenNothing(t *testing.T) {
 		t.Errorf("a late command shortened the lease to %v", d)
 	}
 	// An owner is the whole name, not a prefix.
-	wantErr(t, free("b:"), core.ErrNotOwner)
-	wantErr(t, free("b:12"), core.ErrNotOwner)
+	wantErr(t, free("b:"), driver.ErrNotOwner)
+	wantErr(t, free("b:12"), driver.ErrNotOwner)
 	if err := free("b:1"); err != nil {
 		t.Error(err)
 	}
-	wantErr(t, free("b:1"), core.ErrNotOwner)
+	wantErr(t, free("b:1"), driver.ErrNotOwner)
 }
 
 func TestOurOwnLateAcquireIsSweptAway(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -160,7 +161,7 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 
 			// Held: nobody else gets it, its holder keeps it.
 			before := kept.Deadline()
-			if _, err := b.TryLock(t.Context(), held); !errors.Is(err, core.ErrHeld) && !errors.Is(err, core.ErrNotReady) {
+			if _, err := b.TryLock(t.Context(), held); !errors.Is(err, core.ErrHeld) && !errors.Is(err, driver.ErrNotReady) {
 				t.Errorf("TryLock of a held lock: %v", err)
 			}
 			if err := kept.Check(t.Context()); err != nil {
@@ -184,7 +185,7 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 				switch {
 				case err == nil:
 					release(t, lease)
-				case !errors.Is(err, core.ErrNotReady):
+				case !errors.Is(err, driver.ErrNotReady):
 					t.Errorf("TryLock of a free lock: %v", err)
 				}
 				if d := time.Since(begin); d > refusedWithin {
@@ -211,7 +212,7 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 				ID: held, Token: "first", Lease: time.Minute, Retention: time.Hour, Tombstone: true,
 				Deadline: time.Now().Add(servedWithin),
 			}
-			if _, err := store.Claim(t.Context(), entombed); err != nil && !errors.Is(err, core.ErrNotReady) {
+			if _, err := store.Claim(t.Context(), entombed); err != nil && !errors.Is(err, driver.ErrNotReady) {
 				t.Errorf("claim of a record that may have a tombstone: %v", err)
 			}
 
@@ -220,7 +221,7 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 			within(t, "a lock that was released meanwhile", servedWithin, heard)
 			within(t, "a record that was completed meanwhile", servedWithin, woken)
 			within(t, "several that exclude each other", 20*time.Second, shared)
-			if err := <-handedBack; err != nil && !errors.Is(err, core.ErrNotReady) {
+			if err := <-handedBack; err != nil && !errors.Is(err, driver.ErrNotReady) {
 				t.Errorf("releasing a lock that was handed over: %v", err)
 			}
 			within(t, "a lock that was handed over", servedWithin, pass(t, b, handed, heir.Token()))
@@ -373,7 +374,7 @@ func (l *load) run(worker int) {
 			l.t.Errorf("the lease of %s: %v", key, err)
 		}
 		l.leave(key)
-		if err := lease.Release(l.t.Context()); err != nil && !errors.Is(err, core.ErrNotReady) {
+		if err := lease.Release(l.t.Context()); err != nil && !errors.Is(err, driver.ErrNotReady) {
 			l.t.Errorf("Release(%s): %v", key, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/faultnet"
@@ -119,7 +120,7 @@ func TestMasterCutOffWithMinReplicasToWrite(t *testing.T) {
 		lease, err := l.Lock(t.Context(), "k", core.Wait(100*time.Millisecond))
 		if err != nil {
 			// Held: what was granted at the last moment is refused its release, too.
-			if !errors.Is(err, core.ErrNotReady) && !errors.Is(err, core.ErrHeld) {
+			if !errors.Is(err, driver.ErrNotReady) && !errors.Is(err, core.ErrHeld) {
 				t.Errorf("error is %v, want ErrNotReady", err)
 			}
 			return false

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -295,7 +296,7 @@ func (s *scene) refused(l *core.Locker, key string, want error, texts ...string)
 			return nil
 		case !errors.Is(err, want):
 			return fmt.Errorf("error is %w, want %w", err, want)
-		case errors.Is(want, core.ErrNotReady) && !errors.Is(err, core.ErrUnavailable):
+		case errors.Is(want, driver.ErrNotReady) && !errors.Is(err, core.ErrUnavailable):
 			return fmt.Errorf("error is %w, want ErrUnavailable too", err)
 		}
 		for _, text := range texts {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/faultnet"
 )
@@ -89,7 +90,7 @@ func TestREADONLY(t *testing.T) {
 	held := s.must(a, "k")
 	// It becomes the replica of a master that is not there, and keeps its data.
 	replicaOf(t, rdb, "127.0.0.1", "1")
-	s.refused(b, "other", core.ErrNotReady, "READONLY")
+	s.refused(b, "other", driver.ErrNotReady, "READONLY")
 	got := later(func() error { return pass(b, "other") }) // waits for a server that is ready
 	s.lost(held)
 	replicaOf(t, rdb, "NO", "ONE")
@@ -125,7 +126,7 @@ func TestLOADING(t *testing.T) {
 		for over := time.Now().Add(2 * soon); time.Now().Before(over); {
 			err := try(b, "k", 0)
 			switch {
-			case errors.Is(err, core.ErrNotReady) && strings.Contains(err.Error(), "LOADING"):
+			case errors.Is(err, driver.ErrNotReady) && strings.Contains(err.Error(), "LOADING"):
 				if !errors.Is(err, core.ErrUnavailable) {
 					return fmt.Errorf("LOADING is %w, want ErrUnavailable too", err)
 				}
@@ -172,7 +173,7 @@ func TestCLUSTERDOWN(t *testing.T) {
 		}
 		return err
 	})
-	s.refused(b, elsewhere, core.ErrNotReady, "CLUSTERDOWN")
+	s.refused(b, elsewhere, driver.ErrNotReady, "CLUSTERDOWN")
 	s.refused(b, "k", core.ErrUnavailable)
 	got := later(func() error { return pass(b, elsewhere) })
 	gone.Restart(t)

@@ -102,7 +102,7 @@ func TestRequestsWhoseCallersHaveLeftAreNotSent(t *testing.T) {
 	all.Wait()
 	srv.Resume(t)
 	for range n {
-		if o := <-late; !errors.Is(o.err, core.ErrNotReady) || o.rep.Ambiguous || o.rep.Granted {
+		if o := <-late; !errors.Is(o.err, driver.ErrNotReady) || o.rep.Ambiguous || o.rep.Granted {
 			t.Fatalf("a request that was not sent ended with %+v, %v", o.rep, o.err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestAReleaseThatWasNotSentInTimeIsDoneLater(t *testing.T) {
 	queued(t, s, 1)
 	time.Sleep(time.Until(begin.Add(1200 * time.Millisecond))) // a release is tried for a second
 	srv.Resume(t)
-	if err := <-released; !errors.Is(err, core.ErrNotReady) {
+	if err := <-released; !errors.Is(err, driver.ErrNotReady) {
 		t.Errorf("a release that was not sent ended with %v", err)
 	}
 	all.Wait()
@@ -175,7 +175,7 @@ func TestTheQueueToAServerThatHangsIsBounded(t *testing.T) {
 			switch {
 			case r.Err == nil:
 				answered.Add(1)
-			case errors.Is(Wrap(r.Err), core.ErrNotReady) && !r.Ambiguous:
+			case errors.Is(Wrap(r.Err), driver.ErrNotReady) && !r.Ambiguous:
 				full.Add(1)
 			default:
 				t.Error(r.Err)

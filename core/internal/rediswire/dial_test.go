@@ -185,16 +185,16 @@ func TestRefusedDialsDoNotMakeThePoolWait(t *testing.T) {
 			if err := renew(); !errors.Is(err, core.ErrUnavailable) {
 				t.Fatal(err)
 			}
-			if err := free(0); err == nil || errors.Is(err, core.ErrNotOwner) {
+			if err := free(0); err == nil || errors.Is(err, driver.ErrNotOwner) {
 				t.Fatal(err)
 			}
 		}
 		away.Store(false)
 		// Not after a pause: at once.
-		if err := renew(); !errors.Is(err, core.ErrNotOwner) {
+		if err := renew(); !errors.Is(err, driver.ErrNotOwner) {
 			t.Fatalf("the first renewal after the outage: %v", err)
 		}
-		if err := free(5 * time.Second); !errors.Is(err, core.ErrNotOwner) {
+		if err := free(5 * time.Second); !errors.Is(err, driver.ErrNotOwner) {
 			t.Fatalf("the first release after the outage: %v", err)
 		}
 		for _, c := range []*redis.Client{s.requests.single, s.renewals.single} {

@@ -162,7 +162,7 @@ func TestAMasterWithoutReplicasIsNotConnectedToAnewAllTheTime(t *testing.T) {
 	s := newStore(t, srv.Client(t))
 	begin := time.Now()
 	for i := range 100 {
-		if err := acquire(t.Context(), s, fmt.Sprint("key", i), time.Second); !errors.Is(err, core.ErrNotReady) {
+		if err := acquire(t.Context(), s, fmt.Sprint("key", i), time.Second); !errors.Is(err, driver.ErrNotReady) {
 			t.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -111,7 +112,7 @@ func TestANodeTakesOnlyTokensAboveAllThatItHasSeen(t *testing.T) {
 	if err := v.withdraw(Withdrawal{Owner: "a", Token: 1500}); err != nil {
 		t.Error(err)
 	}
-	wantErr(t, v.withdraw(Withdrawal{Owner: "a"}), core.ErrNotOwner)
+	wantErr(t, v.withdraw(Withdrawal{Owner: "a"}), driver.ErrNotOwner)
 	if vote := v.vote("b", 1500); vote.Granted || vote.Holder != "" || vote.Token != 1500 {
 		t.Errorf("the token that was given out last, again: %+v", vote)
 	}
