@@ -2,14 +2,11 @@ package quorum
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -55,7 +52,7 @@ type election struct {
 	pause  time.Duration
 
 	mu     sync.Mutex
-	seats  []seat
+	nodes  []part
 	round  int
 	ballot int64
 	sent   time.Time // before the first proposal of the round left
@@ -75,8 +72,8 @@ const (
 	lost
 )
 
-// seat is a node's part in an election.
-type seat struct {
+// part is a node's part in an election.
+type part struct {
 	answer answer // to the present round's proposal
 	vote   rediswire.Vote
 	err    error
@@ -112,7 +109,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	}
 	e := &election{
 		store: s, ask: ask, budget: s.budget(ask.TTL), pause: minSplit,
-		seats: make([]seat, len(s.peers)), poke: make(chan struct{}, 1),
+		nodes: make([]part, len(s.nodes)), poke: make(chan struct{}, 1),
 	}
 	s.remember(e)
 	for {
@@ -155,16 +152,16 @@ func (e *election) propose() {
 	e.ballot = e.store.ballot(least)
 	e.sent = now
 	round, ballot := e.round, e.ballot
-	for i := range e.seats {
-		seat := &e.seats[i]
-		seat.vote, seat.err = rediswire.Vote{}, e.store.members.leftOut(i, now)
-		if seat.err != nil {
+	for i := range e.nodes {
+		part := &e.nodes[i]
+		part.vote, part.err = rediswire.Vote{}, e.store.admission.leftOut(i, now)
+		if part.err != nil {
 			// It is not asked either: what it took now would only have to go again.
-			seat.answer = out
+			part.answer = out
 			continue
 		}
-		seat.answer = pending
-		seat.open++
+		part.answer = pending
+		part.open++
 		e.open++
 	}
 	e.mu.Unlock()
@@ -172,31 +169,31 @@ func (e *election) propose() {
 		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Token: ballot, Waiter: e.ask.Waiter, Rest: e.ask.Rest,
 		Deadline: now.Add(e.budget),
 	}
-	for i, p := range e.store.peers {
+	for i, n := range e.store.nodes {
 		// The answers of this round are written by answered alone, which may be
 		// at work already. Which nodes have no vote was decided above and does not
 		// change.
 		if e.isOut(i) {
 			continue
 		}
-		p.propose(ask, e.budget, func(v rediswire.Vote, err error) { e.answered(i, round, ballot, v, err) })
+		n.propose(ask, e.budget, func(v rediswire.Vote, err error) { e.answered(i, round, ballot, v, err) })
 	}
 }
 
 func (e *election) isOut(i int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.seats[i].answer == out
+	return e.nodes[i].answer == out
 }
 
 // answered takes a node's answer to the proposal of a round.
 func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err error) {
 	e.mu.Lock()
-	seat := &e.seats[i]
-	seat.open--
+	part := &e.nodes[i]
+	part.open--
 	e.open--
-	seat.unknown = seat.unknown || v.Unknown
-	seat.holds = seat.holds || v.Granted
+	part.unknown = part.unknown || v.Unknown
+	part.holds = part.holds || v.Granted
 	if err == nil && v.Holder == "" {
 		e.least = max(e.least, v.Token)
 	}
@@ -208,20 +205,20 @@ func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err er
 	}
 	// Whether it may vote is asked now and not when it was asked: over a new
 	// connection it has introduced itself before it answered.
-	barred := e.store.members.leftOut(i, time.Now())
-	if round == e.round && seat.answer == pending {
-		seat.vote, seat.err = v, err
+	barred := e.store.admission.leftOut(i, time.Now())
+	if round == e.round && part.answer == pending {
+		part.vote, part.err = v, err
 		switch {
 		case barred != nil:
-			seat.answer, seat.err = out, barred
+			part.answer, part.err = out, barred
 		case err != nil:
-			seat.answer = dead
+			part.answer = dead
 		case v.Granted && v.Token == ballot:
-			seat.answer = yes
+			part.answer = yes
 		case v.Holder == "":
-			seat.answer = low // or ours by another ballot, which a higher one replaces
+			part.answer = low // or ours by another ballot, which a higher one replaces
 		default:
-			seat.answer = held
+			part.answer = held
 		}
 	}
 	e.mu.Unlock()
@@ -237,7 +234,7 @@ func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err er
 // whichever of the two came first: the giving up was sent when this proposal may
 // not have been executed. Called with e.mu held.
 func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
-	p := e.store.peers[i]
+	n := e.store.nodes[i]
 	w := rediswire.Withdrawal{Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Quiet: true}
 	if e.phase == lost {
 		w.Limit = e.ballot // the owner may try again, with a higher one
@@ -245,12 +242,12 @@ func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
 	gone := e.phase == lost || e.freed
 	switch {
 	case gone && (v.Granted || v.Unknown && !e.doubt):
-		return func() { p.owe(debt{Withdrawal: w, again: v.Unknown}) }
+		return func() { n.owe(debt{Withdrawal: w, again: v.Unknown}) }
 	case !gone && v.Unknown && !e.doubt:
 		// While the lock is held it may be executed, but not afterwards. The
 		// release looks here, for as long as anything can be on the way.
 		time.AfterFunc(e.ask.TTL, func() { e.store.forget(e) })
-	case e.settled():
+	case e.finished():
 		return func() { e.store.forget(e) }
 	}
 	return func() {}
@@ -259,18 +256,18 @@ func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
 // unknown reports whether a proposal may yet be executed whose answer was lost.
 // Called with e.mu held.
 func (e *election) unknown() bool {
-	for i := range e.seats {
-		if e.seats[i].unknown {
+	for i := range e.nodes {
+		if e.nodes[i].unknown {
 			return true
 		}
 	}
 	return false
 }
 
-// settled reports whether a release needs nothing from the election: all answers have
+// finished reports whether a release needs nothing from the election: all answers have
 // come, and the caller was told of the lost ones and takes care of them. Called with
 // e.mu held.
-func (e *election) settled() bool { return e.open == 0 && (e.doubt || !e.unknown()) }
+func (e *election) finished() bool { return e.open == 0 && (e.doubt || !e.unknown()) }
 
 // await waits until the round is decided, at most for the nodes' budget. It
 // reports false when ctx ended or the deadline, unless zero, passed before.
@@ -299,152 +296,4 @@ func (e *election) await(ctx context.Context, deadline time.Time) (verdict, bool
 			return wait, false
 		}
 	}
-}
-
-// again reports whether there is another round, after the pause that it takes.
-func (e *election) again(ctx context.Context, v verdict) bool {
-	var pause time.Duration
-	if e.chases++; v != higher {
-		e.chases = 0
-	}
-	switch v {
-	case higher:
-		// At once, above what the nodes have told. What they hold stays, and
-		// takes the higher ballot.
-	case lagging:
-		// The votes stay too: the waiter that learned of the release first is the
-		// next holder, and the release is about to reach the remaining nodes.
-		if e.lags++; e.lags > maxLags {
-			return false
-		}
-		pause = time.Millisecond * time.Duration(e.lags)
-	case doubtful:
-		// Another candidate that cannot reach these nodes either gives way, as this
-		// election does. An owner that is met in every round holds the lock.
-		e.mu.Lock()
-		rival, _ := e.leader()
-		e.mu.Unlock()
-		if rival != e.rival {
-			e.rival, e.doubts = rival, 0
-		}
-		if e.doubts++; e.doubts > maxDoubts {
-			return false
-		}
-		fallthrough
-	case split, unreachable:
-		if v == unreachable {
-			if e.fails++; e.fails > maxFails || e.barred() {
-				return false
-			}
-		} else {
-			e.fails = 0
-		}
-		// All candidates give way, and each returns after its own random pause
-		// (Redlock, "Retry on failure").
-		e.withdraw()
-		pause = e.pause/2 + rand.N(e.pause)
-		e.pause = min(2*e.pause, maxSplit)
-	default:
-		return false
-	}
-	if e.rounds >= maxRounds {
-		return false
-	}
-	if pause > 0 {
-		if !e.ask.Deadline.IsZero() && time.Now().Add(pause).After(e.ask.Deadline) {
-			return false
-		}
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return false
-		case <-e.store.shut:
-			return false
-		}
-	}
-	return true
-}
-
-// withdraw gives up what the nodes have granted so far.
-//
-// It announces that to waiters only if the owner may have had a majority without
-// knowing it: then others saw the lock held and wait for its release. In every other
-// case no waiter waits for this owner. An announcement would wake the waiters of the
-// real holder, and they would take and give up the free nodes in turns.
-func (e *election) withdraw() {
-	e.mu.Lock()
-	limit := e.ballot
-	var nodes []int
-	maybe := 0
-	for i := range e.seats {
-		seat := &e.seats[i]
-		if seat.holds || seat.unknown || seat.open > 0 {
-			maybe++
-		}
-		if seat.holds {
-			seat.holds = false
-			nodes = append(nodes, i)
-		}
-	}
-	quiet := maybe < e.store.majority
-	e.mu.Unlock()
-	w := rediswire.Withdrawal{
-		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Limit: limit, Quiet: quiet,
-		Deadline: time.Now().Add(e.budget),
-	}
-	for _, i := range nodes {
-		p := e.store.peers[i]
-		p.withdraw(w, func(err error) {
-			if err != nil && !errors.Is(err, driver.ErrNotOwner) {
-				p.owe(debt{Withdrawal: w})
-			}
-		})
-	}
-}
-
-// conclude decides the election and makes its reply.
-func (e *election) conclude(v verdict) (driver.Reply, error) {
-	e.mu.Lock()
-	rep := driver.Reply{Sent: e.sent}
-	inTime := time.Now().Before(e.sent.Add(e.ask.TTL - clock.Drift(e.ask.TTL)))
-	if v == granted && inTime {
-		e.phase = won
-		rep.Granted, rep.Token, rep.Ambiguous = true, e.ballot, e.unknown()
-		e.doubt = rep.Ambiguous
-		settled := e.settled()
-		e.mu.Unlock()
-		if settled {
-			e.store.forget(e) // a release has nothing to know
-		}
-		return rep, nil
-	}
-	e.phase = lost
-	for i := range e.seats {
-		seat := &e.seats[i]
-		// Of nodes that did not answer in their time the caller is told that they
-		// may yet do what they were asked. Others that are still out are cared
-		// for here, by straggler.
-		if seat.unknown || seat.answer == dead && seat.open > 0 {
-			rep.Ambiguous = true
-		}
-	}
-	rep.Ambiguous = rep.Ambiguous || v == granted
-	e.doubt = rep.Ambiguous
-	var err error
-	switch v {
-	case granted:
-		err = fmt.Errorf("%w: a majority granted the lock after the end of its lease", driver.ErrUnavailable)
-	case taken, lagging, doubtful:
-		e.describe(&rep, v)
-	case unreachable:
-		err = e.complaint()
-	case wait, higher, split:
-		err = e.divided(&rep)
-	}
-	e.mu.Unlock()
-	e.store.forget(e)
-	e.withdraw()
-	return rep, err
 }

@@ -257,8 +257,8 @@ func storeOn(tb testing.TB, nodes []*fakeNode) *Store {
 	}
 	s := newStore(names, &settings{log: slog.New(slog.NewTextHandler(io.Discard, nil)), maxTTL: time.Minute})
 	for i, f := range nodes {
-		s.peers[i].node = f
-		s.peers[i].sawClock(time.Now().Add(f.ahead).UnixMicro(), true)
+		s.nodes[i].server = f
+		s.nodes[i].sawClock(time.Now().Add(f.ahead).UnixMicro(), true)
 	}
 	tb.Cleanup(func() { _ = s.Close() })
 	return s

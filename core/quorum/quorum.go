@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,12 +32,12 @@ const (
 // [driver.Store] and is safe for concurrent use. [New] makes one; the zero value does
 // not work. Close it after the lockers that use it.
 type Store struct {
-	peers    []*peer
-	members  *members
-	majority int
-	maxTTL   time.Duration
-	timeout  time.Duration // of a node; zero: by the lease
-	epoch    time.Time     // from which the nodes' clocks are followed
+	nodes     []*node
+	admission *admission
+	majority  int
+	maxTTL    time.Duration
+	timeout   time.Duration // of a node; zero: by the lease
+	epoch     time.Time     // from which the nodes' clocks are followed
 
 	gone     departed
 	suspects atomic.Int32  // nodes that do not seem to answer
@@ -50,89 +49,6 @@ type Store struct {
 	mu     sync.Mutex
 	live   map[string]*election // by owner: those that a release has to know of
 	closed bool
-}
-
-// Option configures a [Store]. Options do not change after [New].
-type Option func(*settings)
-
-type settings struct {
-	node    rediswire.Config
-	log     *slog.Logger
-	timeout time.Duration
-	maxTTL  time.Duration
-	young   bool
-	durable bool
-	err     error
-}
-
-// fail notes the first bad option.
-func (s *settings) fail(format string, args ...any) {
-	if s.err == nil {
-		s.err = fmt.Errorf("%w: %s", driver.ErrConfig, fmt.Sprintf(format, args...))
-	}
-}
-
-// Prefix sets the text with which the names of all keys and channels begin (see
-// redisstore.Prefix). Default: "interlock".
-func Prefix(p string) Option {
-	return func(s *settings) { s.node.Prefix = p }
-}
-
-// Logger sets the logger for warnings. Default, and if l is nil: [slog.Default].
-func Logger(l *slog.Logger) Option {
-	return func(s *settings) {
-		if l != nil {
-			s.log = l
-		}
-	}
-}
-
-// NodeTimeout sets how long the store waits for the vote of a node. For d below
-// 10 ms, [New] returns [driver.ErrConfig]. Default: a hundredth of the lease, but at
-// least 50 ms and at most 500 ms. Whatever is set, the store waits for less than a
-// tenth of the lease: the time must be small against the validity, so that a node that
-// is down costs little time (Redlock, "How to do it", step 2).
-func NodeTimeout(d time.Duration) Option {
-	return func(s *settings) {
-		if d < 10*time.Millisecond {
-			s.fail("NodeTimeout(%v): must be at least 10ms", d)
-			return
-		}
-		s.timeout = d
-	}
-}
-
-// MaxTTL sets the longest lease that any process takes from these nodes. For d below
-// 10 ms, [New] returns [driver.ErrConfig]. Default: 30 s. A node that was restarted has
-// no vote for this time, because it may have forgotten a lock of that length.
-// Therefore [Store.Acquire] refuses a longer lease. Give all processes the same
-// value.
-func MaxTTL(d time.Duration) Option {
-	return func(s *settings) {
-		if d < 10*time.Millisecond {
-			s.fail("MaxTTL(%v): must be at least 10ms", d)
-			return
-		}
-		s.maxTTL = d
-	}
-}
-
-// AdmitYoung lets a node vote at once even if its uptime is below [MaxTTL] when this
-// process first connects to it. Use it for the first start of a quorum and for tests.
-// Default: such a node has no vote until its uptime reaches MaxTTL, because it may
-// have been restarted and have forgotten a lock. So a new quorum grants nothing for
-// MaxTTL. After a restart that this process sees itself, the node has no vote for
-// MaxTTL in any case.
-func AdmitYoung() Option {
-	return func(s *settings) { s.young = true }
-}
-
-// Durable declares that the nodes forget nothing in a restart: they run with
-// appendonly yes and appendfsync always, on disks that keep what they acknowledge. A
-// restarted node then votes at once. The store does not verify the declaration.
-// Default: not assumed.
-func Durable() Option {
-	return func(s *settings) { s.durable = true }
 }
 
 // New makes a [Store] over independent masters: an odd number of them, at least
@@ -191,7 +107,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Store, error) {
 			_ = s.Close() // the nodes made so far
 			return nil, err
 		}
-		s.peers[i].node = n
+		s.nodes[i].server = n
 	}
 	return s, nil
 }
@@ -209,76 +125,25 @@ func checkNumber(n int) error {
 	return nil
 }
 
-// newStore makes a store whose peers have no connections yet.
+// newStore makes a store whose nodes have no connections yet.
 func newStore(names []string, set *settings) *Store {
 	n := len(names)
 	s := &Store{
-		members: newMembers(names, set), majority: n/2 + 1, maxTTL: set.maxTTL, timeout: set.timeout,
+		admission: newAdmission(names, set), majority: n/2 + 1, maxTTL: set.maxTTL, timeout: set.timeout,
 		epoch: time.Now(), live: make(map[string]*election),
 		stir: make(chan struct{}, 1), shut: make(chan struct{}),
 	}
 	for i, name := range names {
-		s.peers = append(s.peers, &peer{store: s, index: i, name: name, poke: make(chan struct{}, 1)})
+		s.nodes = append(s.nodes, &node{store: s, index: i, name: name, poke: make(chan struct{}, 1)})
 	}
 	return s
 }
 
 // met takes the identity that a server gave on a new connection.
 func (s *Store) met(i int, id rediswire.Identity) error {
-	s.members.met(i, id, time.Now())
-	s.peers[i].sawClock(id.Clock, true)
+	s.admission.met(i, id, time.Now())
+	s.nodes[i].sawClock(id.Clock, true)
 	return nil
-}
-
-// Check asks all nodes at once for their identity and their settings. It returns a
-// sorted list of sentences about what is unsafe, which is empty if all is well. The
-// list has nodes that do not answer, nodes without a vote (after a restart, or because
-// they are the same server as another node), and what Check of a redisstore.Store finds
-// on each node. The error is [driver.ErrConfig] if two nodes are one server, and
-// [driver.ErrUnavailable] if fewer than a majority answered. Check is safe for
-// concurrent use.
-func (s *Store) Check(ctx context.Context) ([]string, error) {
-	var mu sync.Mutex
-	var found []string
-	answered := 0
-	var wg sync.WaitGroup
-	for _, p := range s.peers {
-		wg.Go(func() {
-			err := p.node.Meet(ctx)
-			var list []string
-			if err == nil {
-				list, err = p.node.Check(ctx)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			found = append(found, list...)
-			if err != nil {
-				found = append(found, fmt.Sprintf("%s: %v", p.name, err))
-				return
-			}
-			answered++
-		})
-	}
-	wg.Wait()
-	var twins error
-	now := time.Now()
-	for i, p := range s.peers {
-		if err := s.members.leftOut(i, now); err != nil {
-			found = append(found, fmt.Sprintf("%s: %v", p.name, err))
-			if errors.Is(err, driver.ErrConfig) {
-				twins = errors.Join(twins, fmt.Errorf("%s: %w", p.name, err))
-			}
-		}
-	}
-	slices.Sort(found)
-	switch {
-	case twins != nil:
-		return found, twins
-	case answered < s.majority:
-		return found, fmt.Errorf("%w: %d of %d nodes answered, %d are needed",
-			driver.ErrUnavailable, answered, len(s.peers), s.majority)
-	}
-	return found, nil
 }
 
 // Close ends the store. The store takes no more requests. Close waits for requests
@@ -298,9 +163,9 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	close(s.shut)
 	var err error
-	for _, p := range s.peers {
-		if p.node != nil {
-			err = errors.Join(err, p.node.Close())
+	for _, n := range s.nodes {
+		if n.server != nil {
+			err = errors.Join(err, n.server.Close())
 		}
 	}
 	s.work.Wait()
@@ -321,16 +186,16 @@ func (s *Store) farewell() {
 	}
 	var wg sync.WaitGroup
 	end := time.Now().Add(budget)
-	for _, p := range s.peers {
-		wg.Go(func() { p.settleAll(end) })
+	for _, n := range s.nodes {
+		wg.Go(func() { n.settleAll(end) })
 	}
 	wg.Wait()
 }
 
 // busy reports whether requests are under way that may change something on a node.
 func (s *Store) busy() bool {
-	for _, p := range s.peers {
-		if p.busy() {
+	for _, n := range s.nodes {
+		if n.busy() {
 			return true
 		}
 	}
@@ -363,9 +228,9 @@ func (s *Store) budget(ttl time.Duration) time.Duration {
 // that too few clocks are known: a node takes no lock for zero, but tells its
 // own.
 func (s *Store) ballot(least int64) int64 {
-	offsets := make([]int64, 0, len(s.peers))
-	for _, p := range s.peers {
-		if o := p.offset.Load(); o != 0 {
+	offsets := make([]int64, 0, len(s.nodes))
+	for _, n := range s.nodes {
+		if o := n.offset.Load(); o != 0 {
 			offsets = append(offsets, o)
 		}
 	}

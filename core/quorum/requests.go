@@ -28,13 +28,13 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 	// for as long as it can.
 	behind := context.WithoutCancel(ctx)
 	deadline, bounded := ctx.Deadline()
-	for _, p := range s.peers {
+	for _, n := range s.nodes {
 		fail := func(err error) {
 			for i := range batch {
 				c.count(i, false, err)
 			}
 		}
-		if err := p.counts(); err != nil {
+		if err := n.counts(); err != nil {
 			fail(err)
 			continue
 		}
@@ -44,7 +44,7 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 				ctx, cancel = context.WithDeadline(behind, deadline)
 			}
 			defer cancel()
-			p.node.Renew(ctx, batch, c.count)
+			n.server.Renew(ctx, batch, c.count)
 		}) {
 			fail(errClosed)
 		}
@@ -54,7 +54,7 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 		select {
 		case i := <-c.decided:
 			t := &c.tallies[i] // no longer changed
-			done(i, t.contended, t.verdict)
+			done(i, t.contended, t.outcome)
 		case <-ctx.Done():
 			c.abort(n, done)
 			return
@@ -77,8 +77,8 @@ type canvass struct {
 type tally struct {
 	ok, not, failed int
 	contended       bool
-	over            bool
-	verdict         error
+	decided         bool
+	outcome         error
 	last            string // what failed
 }
 
@@ -87,7 +87,7 @@ func (c *canvass) count(i int, contended bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := &c.tallies[i]
-	if t.over {
+	if t.decided {
 		return // a node that is late changes nothing: the caller has its answer
 	}
 	switch {
@@ -100,19 +100,19 @@ func (c *canvass) count(i int, contended bool, err error) {
 		t.last = err.Error()
 	}
 	t.contended = t.contended || contended
-	n, most := len(c.store.peers), c.store.majority
+	n, most := len(c.store.nodes), c.store.majority
 	left := n - t.ok - t.not - t.failed
 	switch {
 	case t.ok >= most:
 	case t.not >= most:
-		t.verdict = driver.ErrNotOwner
+		t.outcome = driver.ErrNotOwner
 	case t.ok+left >= most || t.not+left >= most:
 		return
 	default:
-		t.verdict = fmt.Errorf("%w: %d of %d nodes renewed the lease, %d are needed; %d do not know it, %d failed (%s)",
+		t.outcome = fmt.Errorf("%w: %d of %d nodes renewed the lease, %d are needed; %d do not know it, %d failed (%s)",
 			driver.ErrUnavailable, t.ok, n, most, t.not, t.failed, t.last)
 	}
-	t.over = true
+	t.decided = true
 	c.decided <- i
 }
 
@@ -121,17 +121,17 @@ func (c *canvass) count(i int, contended bool, err error) {
 func (c *canvass) abort(n int, done func(int, bool, error)) {
 	c.mu.Lock()
 	for i := range c.tallies {
-		if t := &c.tallies[i]; !t.over {
-			t.over = true
-			t.verdict = fmt.Errorf("%w: %d of %d nodes renewed the lease in time, %d are needed",
-				driver.ErrUnavailable, t.ok, len(c.store.peers), c.store.majority)
+		if t := &c.tallies[i]; !t.decided {
+			t.decided = true
+			t.outcome = fmt.Errorf("%w: %d of %d nodes renewed the lease in time, %d are needed",
+				driver.ErrUnavailable, t.ok, len(c.store.nodes), c.store.majority)
 			c.decided <- i
 		}
 	}
 	c.mu.Unlock()
 	for range len(c.tallies) - n {
 		i := <-c.decided
-		done(i, c.tallies[i].contended, c.tallies[i].verdict)
+		done(i, c.tallies[i].contended, c.tallies[i].outcome)
 	}
 }
 
@@ -152,30 +152,30 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 	w := rediswire.Withdrawal{
 		Key: ask.Key, Owner: ask.Owner, Token: ask.Token, TTL: ask.TTL, Waiter: ask.Waiter, Deadline: ask.Deadline,
 	}
-	r := &returning{store: s, w: w, answers: make([]error, len(s.peers)), open: len(s.peers), over: make(chan struct{})}
+	r := &returning{store: s, w: w, answers: make([]error, len(s.nodes)), open: len(s.nodes), decided: make(chan struct{})}
 	for i := range r.answers {
 		r.answers[i] = errOpen
 	}
-	for i, p := range s.peers {
-		if err := p.counts(); err != nil {
+	for i, n := range s.nodes {
+		if err := n.counts(); err != nil {
 			r.answered(i, err)
 			continue
 		}
-		p.withdraw(w, func(err error) { r.answered(i, err) })
+		n.withdraw(w, func(err error) { r.answered(i, err) })
 	}
 	// A node that is slow is waited for only if it is needed. What is open then
 	// ends by the nodes' deadline and timeout.
 	timer := time.NewTimer(s.budget(ask.TTL))
 	defer timer.Stop()
 	select {
-	case <-r.over:
+	case <-r.decided:
 	case <-timer.C:
 		r.overdue()
-		<-r.over
+		<-r.decided
 	}
 	if r.err == nil {
 		for _, i := range doubtful {
-			s.peers[i].owe(debt{Withdrawal: w, again: true})
+			s.nodes[i].owe(debt{Withdrawal: w, again: true})
 		}
 	}
 	return r.err
@@ -187,8 +187,8 @@ func (e *election) free() (doubtful []int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.freed = true
-	for i := range e.seats {
-		if e.seats[i].unknown && !e.doubt {
+	for i := range e.nodes {
+		if e.nodes[i].unknown && !e.doubt {
 			doubtful = append(doubtful, i)
 		}
 	}
@@ -199,9 +199,9 @@ var errOpen = errors.New("no answer yet")
 
 // returning is a release on its way.
 type returning struct {
-	store *Store
-	w     rediswire.Withdrawal
-	over  chan struct{} // closed when it is decided
+	store   *Store
+	w       rediswire.Withdrawal
+	decided chan struct{} // closed when it is decided
 
 	mu      sync.Mutex
 	answers []error // by node
@@ -235,11 +235,11 @@ func (r *returning) progress(i int, err error) {
 	if failed {
 		// Whatever the others say, this node still has to give it up, as soon as
 		// it can be reached.
-		r.store.peers[i].owe(debt{Withdrawal: r.w})
+		r.store.nodes[i].owe(debt{Withdrawal: r.w})
 	}
 	if !r.done && r.decide() {
 		r.done = true
-		close(r.over)
+		close(r.decided)
 	}
 }
 
@@ -252,7 +252,7 @@ func (r *returning) decide() bool {
 			yes++
 		case errors.Is(err, driver.ErrNotOwner):
 			not++
-		case errors.Is(err, errOpen) && !r.late && !r.store.peers[i].suspected():
+		case errors.Is(err, errOpen) && !r.late && !r.store.nodes[i].suspected():
 			waiting++
 		}
 	}

@@ -30,20 +30,20 @@ func (e *election) judge(over bool) verdict {
 	most := e.store.majority
 	var n [out + 1]int
 	slow, waiting := 0, 0 // nodes to wait for if need be, and in any case
-	for i := range e.seats {
-		seat := &e.seats[i]
-		if seat.answer == pending {
+	for i := range e.nodes {
+		part := &e.nodes[i]
+		if part.answer == pending {
 			switch {
 			case over:
-				e.store.peers[i].mistrust()
-				seat.answer, seat.err = dead, fmt.Errorf("no answer within %v", e.budget)
-			case e.store.peers[i].suspected():
+				e.store.nodes[i].mistrust()
+				part.answer, part.err = dead, fmt.Errorf("no answer within %v", e.budget)
+			case e.store.nodes[i].suspected():
 				slow++
 			default:
 				waiting++
 			}
 		}
-		n[seat.answer]++
+		n[part.answer]++
 	}
 	answered := n[yes] + n[low] + n[held]
 	if answered+waiting < most {
@@ -87,18 +87,18 @@ func (e *election) judge(over bool) verdict {
 
 // leader is the other owner that holds most nodes. Called with e.mu held.
 func (e *election) leader() (holder string, votes int) {
-	for i := range e.seats {
-		if e.seats[i].answer != held {
+	for i := range e.nodes {
+		if e.nodes[i].answer != held {
 			continue
 		}
 		n := 0
-		for j := range e.seats {
-			if e.seats[j].answer == held && e.seats[j].vote.Holder == e.seats[i].vote.Holder {
+		for j := range e.nodes {
+			if e.nodes[j].answer == held && e.nodes[j].vote.Holder == e.nodes[i].vote.Holder {
 				n++
 			}
 		}
 		if n > votes {
-			holder, votes = e.seats[i].vote.Holder, n
+			holder, votes = e.nodes[i].vote.Holder, n
 		}
 	}
 	return holder, votes
@@ -109,9 +109,9 @@ func (e *election) leader() (holder string, votes int) {
 func (e *election) barred() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := len(e.seats)
-	for i := range e.seats {
-		if e.seats[i].answer == out {
+	n := len(e.nodes)
+	for i := range e.nodes {
+		if e.nodes[i].answer == out {
 			n--
 		}
 	}
@@ -123,9 +123,9 @@ func (e *election) describe(rep *driver.Reply, v verdict) {
 	listed := 0
 	rep.TTL = -1
 	rep.Holder, _ = e.leader()
-	for i := range e.seats {
-		vote := &e.seats[i].vote
-		if e.seats[i].answer != held || vote.Holder != rep.Holder {
+	for i := range e.nodes {
+		vote := &e.nodes[i].vote
+		if e.nodes[i].answer != held || vote.Holder != rep.Holder {
 			continue
 		}
 		if vote.Listed {
@@ -148,13 +148,13 @@ func (e *election) describe(rep *driver.Reply, v verdict) {
 // could match another situation. Called with e.mu held.
 func (e *election) complaint() error {
 	var text []string
-	n, soon := len(e.seats), 0
-	for i := range e.seats {
-		if err := e.seats[i].err; err != nil {
+	n, soon := len(e.nodes), 0
+	for i := range e.nodes {
+		if err := e.nodes[i].err; err != nil {
 			if errors.Is(err, driver.ErrNotReady) {
 				soon++
 			}
-			text = append(text, e.store.peers[i].name+": "+err.Error())
+			text = append(text, e.store.nodes[i].name+": "+err.Error())
 		}
 	}
 	kind := driver.ErrUnavailable
@@ -171,9 +171,9 @@ func (e *election) complaint() error {
 // their leases ends, and soon in any case, because owners without a majority give up
 // without an announcement. Called with e.mu held.
 func (e *election) divided(rep *driver.Reply) error {
-	taken, failed, n := 0, 0, len(e.seats)
-	for i := range e.seats {
-		switch e.seats[i].answer {
+	taken, failed, n := 0, 0, len(e.nodes)
+	for i := range e.nodes {
+		switch e.nodes[i].answer {
 		case held:
 			taken++
 		case dead, out:

@@ -492,12 +492,12 @@ func TestWhoMayVote(t *testing.T) {
 		id := func(run string, uptime time.Duration) rediswire.Identity {
 			return rediswire.Identity{RunID: run, Uptime: uptime}
 		}
-		fresh := func(change func(*settings)) *members {
-			set := &settings{maxTTL: lease, log: storeOn(t, fakes(3)).members.log}
+		fresh := func(change func(*settings)) *admission {
+			set := &settings{maxTTL: lease, log: storeOn(t, fakes(3)).admission.log}
 			change(set)
-			return newMembers([]string{"a", "b", "c"}, set)
+			return newAdmission([]string{"a", "b", "c"}, set)
 		}
-		want := func(m *members, i int, kind error) {
+		want := func(m *admission, i int, kind error) {
 			t.Helper()
 			if err := m.leftOut(i, time.Now()); !errors.Is(err, kind) || kind == nil && err != nil {
 				t.Errorf("node %d: %v, want %v", i, err, kind)

@@ -23,13 +23,13 @@ type watch struct {
 	store *Store
 	wake  func(driver.Signal)
 
-	mu    sync.Mutex
-	over  bool
-	heard [8]announcement // the last ones
-	next  int
-	timer *time.Timer
-	armed bool
-	pause time.Duration
+	mu      sync.Mutex
+	stopped bool
+	heard   [8]announcement // the last ones
+	next    int
+	timer   *time.Timer
+	armed   bool
+	pause   time.Duration
 }
 
 // announcement is one release, by the owner that gave the lock up.
@@ -43,13 +43,13 @@ type announcement struct {
 // announcement of a release, and once more when a majority has announced it.
 func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	w := &watch{store: s, wake: wake, pause: minLook}
-	stops := make([]func(), len(s.peers))
-	for i, p := range s.peers {
-		stops[i] = p.node.Watch(key, since, w.told)
+	stops := make([]func(), len(s.nodes))
+	for i, n := range s.nodes {
+		stops[i] = n.server.Watch(key, since, w.told)
 	}
 	return func() {
 		w.mu.Lock()
-		w.over = true
+		w.stopped = true
 		if w.timer != nil {
 			w.timer.Stop()
 		}
@@ -93,7 +93,7 @@ func (w *watch) told(owner, list string) {
 		}
 	}
 	a.count++
-	news := !w.over && (a.count == 1 || a.count == w.store.majority)
+	news := !w.stopped && (a.count == 1 || a.count == w.store.majority)
 	signal := driver.Signal{Next: a.list}
 	w.mu.Unlock()
 	if news {
@@ -107,7 +107,7 @@ func (w *watch) told(owner, list string) {
 func (w *watch) unsure() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over || w.armed {
+	if w.stopped || w.armed {
 		return // the look that is due will see it
 	}
 	w.armed = true
@@ -121,10 +121,10 @@ func (w *watch) unsure() {
 
 func (w *watch) look() {
 	w.mu.Lock()
-	over := w.over
+	stopped := w.stopped
 	w.armed = false
 	w.mu.Unlock()
-	if !over {
+	if !stopped {
 		w.wake(driver.Signal{})
 	}
 }

@@ -173,9 +173,9 @@ var errShut = errors.New("interlock: redisstore is closed")
 // ErrNoAnswer is the outcome of a request whose caller has left.
 var ErrNoAnswer = errors.New("no answer in time")
 
-// verdict reads what the scripts that renew, release and withdraw return: -1 to 2
+// code reads the number that the scripts that renew, release and withdraw return: -1 to 2
 // or 3. A token is none, should replies ever get out of step.
-func verdict(val any, most int64) (int64, error) {
+func code(val any, most int64) (int64, error) {
 	n, ok := val.(int64)
 	if !ok || n < -1 || n > most {
 		return 0, ErrReply

@@ -163,7 +163,7 @@ func (s *Store) released(r *release) error {
 	if r.Err != nil {
 		return Wrap(r.Err)
 	}
-	n, err := verdict(r.Val, 3)
+	n, err := code(r.Val, 3)
 	switch {
 	case err != nil:
 		return Wrap(err)
@@ -216,7 +216,7 @@ func (r *Request) renewed() (contended bool, err error) {
 	if r.Err != nil {
 		return false, Wrap(r.Err)
 	}
-	switch n, err := verdict(r.Val, 2); {
+	switch n, err := code(r.Val, 2); {
 	case err != nil:
 		return false, Wrap(err)
 	case n <= 0:

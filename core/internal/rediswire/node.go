@@ -315,7 +315,7 @@ func (r *withdrawal) outcome() error {
 	if r.Err != nil {
 		return Wrap(r.Err)
 	}
-	n, err := verdict(r.Val, 3)
+	n, err := code(r.Val, 3)
 	switch {
 	case err != nil:
 		return Wrap(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
-// members decides which nodes may vote.
+// admission decides which nodes may vote.
 //
 // A node that was restarted without its data does not know the locks for which
 // it has voted, and could vote for a second holder. It is therefore left out until
@@ -23,7 +23,7 @@ import (
 // server answers to us comes over a connection that has introduced it, and a vote
 // is judged when its answer has come. If no connection to a node exists, the next
 // connection shows its restart.
-type members struct {
+type admission struct {
 	names   []string
 	log     *slog.Logger
 	maxTTL  time.Duration
@@ -31,18 +31,18 @@ type members struct {
 	durable bool
 
 	mu   sync.Mutex
-	list []member
+	list []start
 }
 
-type member struct {
+type start struct {
 	runID string    // empty: not met yet
 	from  time.Time // since when it may vote
 }
 
-func newMembers(names []string, set *settings) *members {
-	return &members{
+func newAdmission(names []string, set *settings) *admission {
+	return &admission{
 		names: names, log: set.log, maxTTL: set.maxTTL, young: set.young, durable: set.durable,
-		list: make([]member, len(names)),
+		list: make([]start, len(names)),
 	}
 }
 
@@ -52,7 +52,7 @@ func newMembers(names []string, set *settings) *members {
 // An introduction by the old run that is processed after one by the new (the
 // connection was cut in between) looks like another restart. That leaves the node
 // out for longer than necessary, never for less.
-func (m *members) met(i int, id rediswire.Identity, now time.Time) {
+func (m *admission) met(i int, id rediswire.Identity, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	node := &m.list[i]
@@ -84,7 +84,7 @@ func (m *members) met(i int, id rediswire.Identity, now time.Time) {
 }
 
 // twin finds another node that is the same server. Called with m.mu held.
-func (m *members) twin(i int) int {
+func (m *admission) twin(i int) int {
 	for j, other := range m.list {
 		if j != i && other.runID == m.list[i].runID {
 			return j
@@ -94,7 +94,7 @@ func (m *members) twin(i int) int {
 }
 
 // leftOut is nil if a node may vote now, as far as it is known.
-func (m *members) leftOut(i int, now time.Time) error {
+func (m *admission) leftOut(i int, now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	node := &m.list[i]

@@ -37,9 +37,9 @@ const (
 // errSuspect says that a node was not asked.
 var errSuspect = errors.New("it has not answered lately, and was not asked")
 
-// node is what a peer needs of rediswire.Node. All of it returns at once but
+// server is what a node needs of rediswire.Node. All of it returns at once but
 // Renew, Meet and Check; callbacks come from any goroutine, even from within.
-type node interface {
+type server interface {
 	Propose(p rediswire.Proposal, done func(rediswire.Vote, error))
 	Withdraw(w rediswire.Withdrawal, done func(error))
 	Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error))
@@ -49,14 +49,14 @@ type node interface {
 	Close() error
 }
 
-// peer is a node and what is known of its condition. It keeps a node that is slow,
+// node is one of the servers and what is known of its condition. It keeps a node that is slow,
 // paused or cut off from delaying the others: requests to it do not pile up, and no
 // caller waits for it unless its vote is needed.
-type peer struct {
-	node  node
-	store *Store
-	index int
-	name  string
+type node struct {
+	server server
+	store  *Store
+	index  int
+	name   string
 
 	// offset is the node's clock in µs less the time since the store's epoch;
 	// zero while unknown.
@@ -85,71 +85,71 @@ const (
 	withdrawing
 )
 
-// enter reports whether a request may be sent.
-func (p *peer) enter(k kind) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// admit reports whether a request may be sent.
+func (n *node) admit(k kind) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	limit := maxOpen
-	if p.suspect {
+	if n.suspect {
 		limit = maxProbes
-		if len(p.store.peers)-int(p.store.suspects.Load()) < p.store.majority {
+		if len(n.store.nodes)-int(n.store.suspects.Load()) < n.store.majority {
 			limit = manyProbes
 		}
 	}
-	if p.open[k] >= limit {
+	if n.open[k] >= limit {
 		return false
 	}
-	p.open[k]++
+	n.open[k]++
 	return true
 }
 
-// left is called when a request is over, with how long it took and the bound it
+// ended is called when a request is over, with how long it took and the bound it
 // had.
-func (p *peer) left(k kind, err error, took, bound time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.open[k]--
+func (n *node) ended(k kind, err error, took, bound time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.open[k]--
 	switch {
 	case took >= bound:
-		p.judge(true) // it had its time, whatever it said in the end
+		n.judge(true) // it had its time, whatever it said in the end
 	case err == nil, errors.Is(err, driver.ErrNotReady), errors.Is(err, driver.ErrNotOwner):
-		p.failing = time.Time{}
-		p.judge(false)
-	case p.failing.IsZero():
-		p.failing = time.Now() // refused, cut off or lost: once is nothing
-	case time.Since(p.failing) >= suspectAfter:
-		p.judge(true)
+		n.failing = time.Time{}
+		n.judge(false)
+	case n.failing.IsZero():
+		n.failing = time.Now() // refused, cut off or lost: once is nothing
+	case time.Since(n.failing) >= suspectAfter:
+		n.judge(true)
 	}
 }
 
-// judge sets whether the node is suspect. Called with p.mu held.
-func (p *peer) judge(suspect bool) {
+// judge sets whether the node is suspect. Called with n.mu held.
+func (n *node) judge(suspect bool) {
 	switch {
-	case suspect && !p.suspect:
-		p.store.suspects.Add(1)
-	case !suspect && p.suspect:
-		p.store.suspects.Add(-1)
+	case suspect && !n.suspect:
+		n.store.suspects.Add(1)
+	case !suspect && n.suspect:
+		n.store.suspects.Add(-1)
 	}
-	p.suspect = suspect
+	n.suspect = suspect
 }
 
 // mistrust marks a node that is overdue.
-func (p *peer) mistrust() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.judge(true)
+func (n *node) mistrust() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.judge(true)
 }
 
-func (p *peer) suspected() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.suspect
+func (n *node) suspected() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.suspect
 }
 
 // counts is nil unless the node is the same server as another, whose word then
 // counts already.
-func (p *peer) counts() error {
-	if err := p.store.members.leftOut(p.index, time.Now()); errors.Is(err, driver.ErrConfig) {
+func (n *node) counts() error {
+	if err := n.store.admission.leftOut(n.index, time.Now()); errors.Is(err, driver.ErrConfig) {
 		return err
 	}
 	return nil
@@ -157,59 +157,59 @@ func (p *peer) counts() error {
 
 // sawClock takes the node's time. The answer was on its way for a while, so that
 // what is noted is behind the node's clock, never ahead: tokens do not run away.
-func (p *peer) sawClock(clock int64, sure bool) {
-	if clock > 0 && (sure || p.offset.Load() == 0) {
-		p.offset.Store(clock - time.Since(p.store.epoch).Microseconds())
+func (n *node) sawClock(clock int64, sure bool) {
+	if clock > 0 && (sure || n.offset.Load() == 0) {
+		n.offset.Store(clock - time.Since(n.store.epoch).Microseconds())
 	}
 }
 
 // propose asks for a vote. done may be called before it returns.
-func (p *peer) propose(ask rediswire.Proposal, bound time.Duration, done func(rediswire.Vote, error)) {
-	p.unheard[voting].Add(1) // before the look at leaving, as Close does it after
-	if p.store.leaving.Load() {
+func (n *node) propose(ask rediswire.Proposal, bound time.Duration, done func(rediswire.Vote, error)) {
+	n.unheard[voting].Add(1) // before the look at leaving, as Close does it after
+	if n.store.leaving.Load() {
 		done(rediswire.Vote{}, errClosed)
-		p.over(voting)
+		n.told(voting)
 		return
 	}
-	if !p.enter(voting) {
+	if !n.admit(voting) {
 		done(rediswire.Vote{}, errSuspect)
-		p.over(voting)
+		n.told(voting)
 		return
 	}
 	begin := time.Now()
-	p.node.Propose(ask, func(v rediswire.Vote, err error) {
-		defer p.over(voting)
+	n.server.Propose(ask, func(v rediswire.Vote, err error) {
+		defer n.told(voting)
 		took := time.Since(begin)
-		p.left(voting, err, took, bound)
-		p.sawClock(v.Clock, took < plausible)
+		n.ended(voting, err, took, bound)
+		n.sawClock(v.Clock, took < plausible)
 		done(v, err)
 	})
 }
 
 // withdraw gives up a lock on the node. done may be called before it returns.
-func (p *peer) withdraw(w rediswire.Withdrawal, done func(error)) {
-	p.unheard[withdrawing].Add(1)
-	if !p.enter(withdrawing) {
+func (n *node) withdraw(w rediswire.Withdrawal, done func(error)) {
+	n.unheard[withdrawing].Add(1)
+	if !n.admit(withdrawing) {
 		done(errSuspect)
-		p.over(withdrawing)
+		n.told(withdrawing)
 		return
 	}
 	begin := time.Now()
-	p.node.Withdraw(w, func(err error) {
-		defer p.over(withdrawing)
-		p.left(withdrawing, err, time.Since(begin), time.Until(w.Deadline)+time.Since(begin))
+	n.server.Withdraw(w, func(err error) {
+		defer n.told(withdrawing)
+		n.ended(withdrawing, err, time.Since(begin), time.Until(w.Deadline)+time.Since(begin))
 		done(err)
 	})
 }
 
-// over notes that the sender of a request has heard of its outcome, after it has:
+// told notes that the sender of a request has heard of its outcome, after it has:
 // what it then owes is there when Close settles. It counts first and looks at leaving
 // then, Close the other way round, so that one of the two sees the other.
-func (p *peer) over(k kind) {
-	p.unheard[k].Add(-1)
-	if p.store.leaving.Load() {
+func (n *node) told(k kind) {
+	n.unheard[k].Add(-1)
+	if n.store.leaving.Load() {
 		select {
-		case p.store.stir <- struct{}{}:
+		case n.store.stir <- struct{}{}:
 		default:
 		}
 	}
@@ -218,8 +218,8 @@ func (p *peer) over(k kind) {
 // busy reports whether the node may yet do something that it was asked for. Giving
 // up a lock is asked for again and again where it fails, which is of no use while
 // the node does not answer.
-func (p *peer) busy() bool {
-	return p.unheard[voting].Load() > 0 || p.unheard[withdrawing].Load() > 0 && !p.suspected()
+func (n *node) busy() bool {
+	return n.unheard[voting].Load() > 0 || n.unheard[withdrawing].Load() > 0 && !n.suspected()
 }
 
 // debt is a lock that has to go from a node: one whose withdrawal has not been
@@ -234,12 +234,12 @@ type debt struct {
 // owe notes a debt for the background. No caller needs to wait for it: an owner without
 // a majority does not hold the lock. But a node that keeps the vote cannot vote for
 // another owner.
-func (p *peer) owe(d debt) {
+func (n *node) owe(d debt) {
 	now := time.Now()
 	d.next, d.until = now, now.Add(d.TTL)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if old := p.debts[d.Owner]; old != nil {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if old := n.debts[d.Owner]; old != nil {
 		// The stricter of the two. An owner without a limit is over for good, and
 		// of two limits the higher includes the lower.
 		if old.Limit == 0 {
@@ -248,38 +248,38 @@ func (p *peer) owe(d debt) {
 			d.Limit = max(d.Limit, old.Limit)
 		}
 		d.Token, d.again = max(d.Token, old.Token), d.again || old.again
-	} else if len(p.debts) >= maxDebts {
+	} else if len(n.debts) >= maxDebts {
 		return
 	}
-	if p.debts == nil {
-		p.debts = make(map[string]*debt)
+	if n.debts == nil {
+		n.debts = make(map[string]*debt)
 	}
-	p.debts[d.Owner] = &d
-	if !p.sweeping {
-		p.sweeping = p.store.spawn(p.sweep)
+	n.debts[d.Owner] = &d
+	if !n.sweeping {
+		n.sweeping = n.store.spawn(n.sweep)
 		return
 	}
 	select {
-	case p.poke <- struct{}{}:
+	case n.poke <- struct{}{}:
 	default:
 	}
 }
 
 // sweep settles debts until there are none.
-func (p *peer) sweep() {
+func (n *node) sweep() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	pause := debtPause
 	for {
 		select {
 		case <-timer.C:
-		case <-p.poke:
-		case <-p.store.shut:
+		case <-n.poke:
+		case <-n.store.shut:
 			return
 		}
-		due, next := p.due(time.Now())
+		due, next := n.due(time.Now())
 		if len(due) > 0 {
-			if p.settle(due) {
+			if n.settle(due) {
 				pause, next = debtPause, time.Now()
 			} else {
 				// The node does not answer. All others wait with these.
@@ -295,13 +295,13 @@ func (p *peer) sweep() {
 
 // due takes some debts whose time has come, drops those that have ended, and
 // returns when the next is.
-func (p *peer) due(now time.Time) (due []*debt, next time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for owner, d := range p.debts {
+func (n *node) due(now time.Time) (due []*debt, next time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for owner, d := range n.debts {
 		switch {
 		case !now.Before(d.until):
-			delete(p.debts, owner)
+			delete(n.debts, owner)
 		case d.next.After(now):
 			if next.IsZero() || d.next.Before(next) {
 				next = d.next
@@ -310,8 +310,8 @@ func (p *peer) due(now time.Time) (due []*debt, next time.Time) {
 			due = append(due, d)
 		}
 	}
-	if len(p.debts) == 0 {
-		p.sweeping = false
+	if len(n.debts) == 0 {
+		n.sweeping = false
 	}
 	return due, next
 }
@@ -319,12 +319,12 @@ func (p *peer) due(now time.Time) (due []*debt, next time.Time) {
 // settleAll asks once for all debts, whether due or not, and begins nothing after
 // end. The sweep may ask for the same at the same time, which does no harm: giving
 // up what is not held does nothing.
-func (p *peer) settleAll(end time.Time) {
-	p.mu.Lock()
-	all := slices.Collect(maps.Values(p.debts))
-	p.mu.Unlock()
+func (n *node) settleAll(end time.Time) {
+	n.mu.Lock()
+	all := slices.Collect(maps.Values(n.debts))
+	n.mu.Unlock()
 	for batch := range slices.Chunk(all, debtBatch) {
-		if !p.settle(batch) || time.Now().After(end) {
+		if !n.settle(batch) || time.Now().After(end) {
 			return // the node does not answer, or is too slow for so many
 		}
 	}
@@ -332,15 +332,15 @@ func (p *peer) settleAll(end time.Time) {
 
 // settle sends withdrawals and reports whether the node answered. Once the store is
 // shut it waits no longer: Close would wait for it as long again as a node has.
-func (p *peer) settle(due []*debt) (answered bool) {
+func (n *node) settle(due []*debt) (answered bool) {
 	results := make(chan bool, len(due))
 	deadline := time.Now().Add(time.Millisecond) // once; the sweep tries again
 	for _, d := range due {
 		w := d.Withdrawal
 		w.Deadline = deadline
-		p.node.Withdraw(w, func(err error) {
+		n.server.Withdraw(w, func(err error) {
 			ok := err == nil || errors.Is(err, driver.ErrNotOwner)
-			p.mu.Lock()
+			n.mu.Lock()
 			switch {
 			case ok && d.again:
 				d.next = time.Now().Add(max(d.TTL/3, time.Millisecond))
@@ -348,10 +348,10 @@ func (p *peer) settle(due []*debt) (answered bool) {
 				d.until = time.Time{}
 			}
 			if ok {
-				p.failing = time.Time{}
-				p.judge(false)
+				n.failing = time.Time{}
+				n.judge(false)
 			}
-			p.mu.Unlock()
+			n.mu.Unlock()
 			results <- ok
 		})
 	}
@@ -359,7 +359,7 @@ func (p *peer) settle(due []*debt) (answered bool) {
 		select {
 		case ok := <-results: // there is room for all, so that none is held up
 			answered = ok || answered
-		case <-p.store.shut:
+		case <-n.store.shut:
 			return answered
 		}
 	}

@@ -1,0 +1,63 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// Check asks all nodes at once for their identity and their settings. It returns a
+// sorted list of sentences about what is unsafe, which is empty if all is well. The
+// list has nodes that do not answer, nodes without a vote (after a restart, or because
+// they are the same server as another node), and what Check of a redisstore.Store finds
+// on each node. The error is [driver.ErrConfig] if two nodes are one server, and
+// [driver.ErrUnavailable] if fewer than a majority answered. Check is safe for
+// concurrent use.
+func (s *Store) Check(ctx context.Context) ([]string, error) {
+	var mu sync.Mutex
+	var found []string
+	answered := 0
+	var wg sync.WaitGroup
+	for _, n := range s.nodes {
+		wg.Go(func() {
+			err := n.server.Meet(ctx)
+			var list []string
+			if err == nil {
+				list, err = n.server.Check(ctx)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, list...)
+			if err != nil {
+				found = append(found, fmt.Sprintf("%s: %v", n.name, err))
+				return
+			}
+			answered++
+		})
+	}
+	wg.Wait()
+	var twins error
+	now := time.Now()
+	for i, n := range s.nodes {
+		if err := s.admission.leftOut(i, now); err != nil {
+			found = append(found, fmt.Sprintf("%s: %v", n.name, err))
+			if errors.Is(err, driver.ErrConfig) {
+				twins = errors.Join(twins, fmt.Errorf("%s: %w", n.name, err))
+			}
+		}
+	}
+	slices.Sort(found)
+	switch {
+	case twins != nil:
+		return found, twins
+	case answered < s.majority:
+		return found, fmt.Errorf("%w: %d of %d nodes answered, %d are needed",
+			driver.ErrUnavailable, answered, len(s.nodes), s.majority)
+	}
+	return found, nil
+}

@@ -1,0 +1,93 @@
+package quorum
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
+)
+
+// Option configures a [Store]. Options do not change after [New].
+type Option func(*settings)
+
+type settings struct {
+	node    rediswire.Config
+	log     *slog.Logger
+	timeout time.Duration
+	maxTTL  time.Duration
+	young   bool
+	durable bool
+	err     error
+}
+
+// fail notes the first bad option.
+func (s *settings) fail(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf("%w: %s", driver.ErrConfig, fmt.Sprintf(format, args...))
+	}
+}
+
+// Prefix sets the text with which the names of all keys and channels begin (see
+// redisstore.Prefix). Default: "interlock".
+func Prefix(p string) Option {
+	return func(s *settings) { s.node.Prefix = p }
+}
+
+// Logger sets the logger for warnings. Default, and if l is nil: [slog.Default].
+func Logger(l *slog.Logger) Option {
+	return func(s *settings) {
+		if l != nil {
+			s.log = l
+		}
+	}
+}
+
+// NodeTimeout sets how long the store waits for the vote of a node. For d below
+// 10 ms, [New] returns [driver.ErrConfig]. Default: a hundredth of the lease, but at
+// least 50 ms and at most 500 ms. Whatever is set, the store waits for less than a
+// tenth of the lease: the time must be small against the validity, so that a node that
+// is down costs little time (Redlock, "How to do it", step 2).
+func NodeTimeout(d time.Duration) Option {
+	return func(s *settings) {
+		if d < 10*time.Millisecond {
+			s.fail("NodeTimeout(%v): must be at least 10ms", d)
+			return
+		}
+		s.timeout = d
+	}
+}
+
+// MaxTTL sets the longest lease that any process takes from these nodes. For d below
+// 10 ms, [New] returns [driver.ErrConfig]. Default: 30 s. A node that was restarted has
+// no vote for this time, because it may have forgotten a lock of that length.
+// Therefore [Store.Acquire] refuses a longer lease. Give all processes the same
+// value.
+func MaxTTL(d time.Duration) Option {
+	return func(s *settings) {
+		if d < 10*time.Millisecond {
+			s.fail("MaxTTL(%v): must be at least 10ms", d)
+			return
+		}
+		s.maxTTL = d
+	}
+}
+
+// AdmitYoung lets a node vote at once even if its uptime is below [MaxTTL] when this
+// process first connects to it. Use it for the first start of a quorum and for tests.
+// Default: such a node has no vote until its uptime reaches MaxTTL, because it may
+// have been restarted and have forgotten a lock. So a new quorum grants nothing for
+// MaxTTL. After a restart that this process sees itself, the node has no vote for
+// MaxTTL in any case.
+func AdmitYoung() Option {
+	return func(s *settings) { s.young = true }
+}
+
+// Durable declares that the nodes forget nothing in a restart: they run with
+// appendonly yes and appendfsync always, on disks that keep what they acknowledge. A
+// restarted node then votes at once. The store does not verify the declaration.
+// Default: not assumed.
+func Durable() Option {
+	return func(s *settings) { s.durable = true }
+}
