@@ -93,16 +93,16 @@ func TestLockIsReleasedAndContextRestoredHoweverTheHandlerEnds(t *testing.T) {
 	lock("/hangup/:id", func(echo.Context) error { panic(http.ErrAbortHandler) })
 	srv := adaptertest.Serve(t, e)
 	adaptertest.WantEndings(t, srv, after, map[string]adaptertest.Ending{
-		"/nothing/1":  {200, "", "<nil> <nil>"},
-		"/return/1":   {200, "account/1", "<nil> <nil>"},
-		"/status/1":   {202, "", "<nil> <nil>"},
-		"/error/1":    {409, `{"message":"e"}` + "\n", "<nil> code=409, message=e"},
-		"/both/1":     {200, "account/1", "<nil> e"},
-		"/inside/1":   {418, `{"message":"I'm a teapot"}` + "\n", "<nil> <nil>"},
-		"/early/1":    {200, "account/1", "<nil> <nil>"},
-		"/replaced/1": {200, "", "<nil> <nil>"},
-		"/panic/1":    {0, "", "p <nil>"},
-		"/hangup/1":   {0, "", "net/http: abort Handler <nil>"},
+		"/nothing/1":  {Status: 200, After: "<nil> <nil>"},
+		"/return/1":   {Status: 200, Body: "account/1", After: "<nil> <nil>"},
+		"/status/1":   {Status: 202, After: "<nil> <nil>"},
+		"/error/1":    {Status: 409, Body: `{"message":"e"}` + "\n", After: "<nil> code=409, message=e"},
+		"/both/1":     {Status: 200, Body: "account/1", After: "<nil> e"},
+		"/inside/1":   {Status: 418, Body: `{"message":"I'm a teapot"}` + "\n", After: "<nil> <nil>"},
+		"/early/1":    {Status: 200, Body: "account/1", After: "<nil> <nil>"},
+		"/replaced/1": {Status: 200, After: "<nil> <nil>"},
+		"/panic/1":    {After: "p <nil>"},
+		"/hangup/1":   {After: "net/http: abort Handler <nil>"},
 	})
 }
 

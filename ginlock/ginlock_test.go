@@ -82,17 +82,17 @@ func TestLockIsReleasedAndRequestRestoredHoweverTheHandlerEnds(t *testing.T) {
 	}
 	srv := adaptertest.Serve(t, r)
 	adaptertest.WantEndings(t, srv, after, map[string]adaptertest.Ending{
-		"/nothing/1":  {200, "", "<nil> []"},
-		"/return/1":   {200, "account/1", "<nil> []"},
-		"/status/1":   {202, "", "<nil> []"},
-		"/abort/1":    {418, "", "<nil> []"},
-		"/json/1":     {409, `{"a":1}`, "<nil> []"},
-		"/error/1":    {502, "", "<nil> [e]"},
-		"/next/1":     {200, "account/1", "<nil> []"},
-		"/early/1":    {200, "account/1", "<nil> []"},
-		"/replaced/1": {200, "", "<nil> []"},
-		"/panic/1":    {0, "", "p []"},
-		"/hangup/1":   {0, "", "net/http: abort Handler []"},
+		"/nothing/1":  {Status: 200, After: "<nil> []"},
+		"/return/1":   {Status: 200, Body: "account/1", After: "<nil> []"},
+		"/status/1":   {Status: 202, After: "<nil> []"},
+		"/abort/1":    {Status: 418, After: "<nil> []"},
+		"/json/1":     {Status: 409, Body: `{"a":1}`, After: "<nil> []"},
+		"/error/1":    {Status: 502, After: "<nil> [e]"},
+		"/next/1":     {Status: 200, Body: "account/1", After: "<nil> []"},
+		"/early/1":    {Status: 200, Body: "account/1", After: "<nil> []"},
+		"/replaced/1": {Status: 200, After: "<nil> []"},
+		"/panic/1":    {After: "p []"},
+		"/hangup/1":   {After: "net/http: abort Handler []"},
 	})
 }
 

@@ -32,6 +32,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
 	otellock "github.com/interlock-go/interlock/otel"
 )
@@ -45,30 +46,12 @@ type probe struct {
 	tracer   trace.Tracer
 	spans    *tracetest.SpanRecorder
 	reader   *sdkmetric.ManualReader
-	logs     *buffer
-}
-
-// buffer is a bytes.Buffer for several goroutines.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
+	logs     *adaptertest.Buffer
 }
 
 func newProbe(tb testing.TB, opts ...otellock.Option) *probe {
 	tb.Helper()
-	p := &probe{tb: tb, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader(), logs: &buffer{}}
+	p := &probe{tb: tb, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader(), logs: new(adaptertest.Buffer)}
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(p.spans))
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(p.reader))
 	p.tracer = tracers.Tracer("test")

@@ -1,12 +1,17 @@
 package adaptertest
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
-// Deaf is a ResponseWriter that costs nothing either.
+// Deaf is a ResponseWriter that costs nothing.
 type Deaf struct{ Headers http.Header }
 
 // Header implements http.ResponseWriter.
@@ -18,40 +23,66 @@ func (d Deaf) Write(b []byte) (int, error) { return len(b), nil }
 // WriteHeader implements http.ResponseWriter.
 func (d Deaf) WriteHeader(int) {}
 
-// Pair is a router without and one with the middleware.
-type Pair struct{ Bare, Locked http.Handler }
+// Router is what a framework makes of a handler at POST /accounts/{id}/debit, which
+// answers with nothing unless it returns an error: behind a lock, or bare where that
+// is nil.
+type Router func(lock *core.Guard, handle func(ctx context.Context) error) http.Handler
 
-// Benchmark runs both routers of a pair; the difference is the price of the
-// middleware.
-func (p Pair) Benchmark(b *testing.B, suffix string) {
+// handlers are those that a router is measured with.
+var handlers = []struct {
+	suffix string
+	handle func(ctx context.Context) error
+	budget float64 // of the middleware's allocations
+}{
+	{"", func(context.Context) error { return nil }, 16},
+	// One that also uses its context, as one that asks a database does: the
+	// lease's context is then made in full, and a child of it costs the standard
+	// library's machinery.
+	{"-context", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		return ctx.Err()
+	}, 20},
+}
+
+// Benchmark runs a router bare and with the middleware; the difference is the price
+// of the middleware.
+func (router Router) Benchmark(b *testing.B) {
 	b.Helper()
-	for _, c := range []struct {
-		name string
-		h    http.Handler
-	}{{"bare", p.Bare}, {"locked", p.Locked}} {
-		b.Run(c.name+suffix, func(b *testing.B) {
-			r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "/accounts/42/debit", http.NoBody)
-			w := Deaf{http.Header{}}
-			b.ReportAllocs()
-			for b.Loop() {
-				c.h.ServeHTTP(w, r)
-			}
-		})
+	lock := core.Serialize(freestore.Locker(b), "account/{id}")
+	for _, h := range handlers {
+		for _, c := range []struct {
+			name string
+			lock *core.Guard
+		}{{"bare", nil}, {"locked", lock}} {
+			b.Run(c.name+h.suffix, func(b *testing.B) {
+				serve := once(b, router(c.lock, h.handle))
+				b.ReportAllocs()
+				for b.Loop() {
+					serve()
+				}
+			})
+		}
 	}
 }
 
-// AtMost fails the test if the middleware costs more allocations a request than
-// the budget.
-func (p Pair) AtMost(tb testing.TB, budget float64) {
+// WantAllocations fails the test if the middleware costs more allocations a request
+// than its budget.
+func (router Router) WantAllocations(tb testing.TB) {
 	tb.Helper()
-	allocs := func(h http.Handler) float64 {
-		r := httptest.NewRequestWithContext(tb.Context(), http.MethodPost, "/accounts/42/debit", http.NoBody)
-		w := Deaf{http.Header{}}
-		return testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) })
+	lock := core.Serialize(freestore.Locker(tb), "account/{id}")
+	for _, h := range handlers {
+		above := testing.AllocsPerRun(1000, once(tb, router(lock, h.handle))) - testing.AllocsPerRun(1000, once(tb, router(nil, h.handle)))
+		tb.Logf("%v allocations above the bare framework", above)
+		if above > h.budget {
+			tb.Errorf("%v allocations above the bare framework; budget %v", above, h.budget)
+		}
 	}
-	above := allocs(p.Locked) - allocs(p.Bare)
-	tb.Logf("%v allocations above the bare framework", above)
-	if above > budget {
-		tb.Errorf("%v allocations above the bare framework; budget %v", above, budget)
-	}
+}
+
+// once serves one request, the same each time.
+func once(tb testing.TB, h http.Handler) func() {
+	r := httptest.NewRequestWithContext(tb.Context(), http.MethodPost, "/accounts/42/debit", http.NoBody)
+	w := Deaf{http.Header{}}
+	return func() { h.ServeHTTP(w, r) }
 }
