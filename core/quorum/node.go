@@ -3,14 +3,13 @@ package quorum
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
+	"github.com/interlock-go/interlock/core/internal/timers"
 )
 
 const (
@@ -24,12 +23,6 @@ const (
 	manyProbes = 512
 	// suspectAfter is for how long nothing else than failures may come.
 	suspectAfter = leastBudget
-	// maxDebts is how many locks a node may owe; what is beyond ends by its TTL.
-	maxDebts = 4096
-	// debtBatch is how many are asked for at a time.
-	debtBatch = 32
-	// debtPause is the pause after one that failed; it doubles up to a second.
-	debtPause = 50 * time.Millisecond
 	// plausible is how long an answer may take for its clock to be believed.
 	plausible = 20 * time.Millisecond
 )
@@ -53,6 +46,8 @@ type server interface {
 // paused or cut off from delaying the others: requests to it do not pile up, and no
 // caller waits for it unless its vote is needed.
 type node struct {
+	timers.Place // of the sweep of its debts
+
 	server server
 	store  *Store
 	index  int
@@ -72,8 +67,9 @@ type node struct {
 	suspect bool
 
 	debts    map[string]*debt // by owner
-	sweeping bool
-	poke     chan struct{}
+	sweeping bool             // some are being settled
+	more     bool             // one was added meanwhile
+	pause    time.Duration    // after the last ones; zero: the node answered
 }
 
 // kind is what a request is for. Withdrawals are tried for longer, and must not
@@ -220,148 +216,4 @@ func (n *node) told(k kind) {
 // the node does not answer.
 func (n *node) busy() bool {
 	return n.unheard[voting].Load() > 0 || n.unheard[withdrawing].Load() > 0 && !n.suspected()
-}
-
-// debt is a lock that has to go from a node: one whose withdrawal has not been
-// confirmed, or a proposal of unknown outcome that may yet be executed.
-type debt struct {
-	rediswire.Withdrawal
-	next  time.Time
-	until time.Time // when it has ended by itself
-	again bool      // also after it was confirmed: it may come back
-}
-
-// owe notes a debt for the background. No caller needs to wait for it: an owner without
-// a majority does not hold the lock. But a node that keeps the vote cannot vote for
-// another owner.
-func (n *node) owe(d debt) {
-	now := time.Now()
-	d.next, d.until = now, now.Add(d.TTL)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if old := n.debts[d.Owner]; old != nil {
-		// The stricter of the two. An owner without a limit is over for good, and
-		// of two limits the higher includes the lower.
-		if old.Limit == 0 {
-			d.Limit = 0
-		} else if d.Limit > 0 {
-			d.Limit = max(d.Limit, old.Limit)
-		}
-		d.Token, d.again = max(d.Token, old.Token), d.again || old.again
-	} else if len(n.debts) >= maxDebts {
-		return
-	}
-	if n.debts == nil {
-		n.debts = make(map[string]*debt)
-	}
-	n.debts[d.Owner] = &d
-	if !n.sweeping {
-		n.sweeping = n.store.spawn(n.sweep)
-		return
-	}
-	select {
-	case n.poke <- struct{}{}:
-	default:
-	}
-}
-
-// sweep settles debts until there are none.
-func (n *node) sweep() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	pause := debtPause
-	for {
-		select {
-		case <-timer.C:
-		case <-n.poke:
-		case <-n.store.shut:
-			return
-		}
-		due, next := n.due(time.Now())
-		if len(due) > 0 {
-			if n.settle(due) {
-				pause, next = debtPause, time.Now()
-			} else {
-				// The node does not answer. All others wait with these.
-				next = time.Now().Add(pause)
-				pause = min(2*pause, time.Second)
-			}
-		} else if next.IsZero() {
-			return // sweeping was cleared with the list seen empty, in one section
-		}
-		timer.Reset(max(time.Until(next), 0))
-	}
-}
-
-// due takes some debts whose time has come, drops those that have ended, and
-// returns when the next is.
-func (n *node) due(now time.Time) (due []*debt, next time.Time) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for owner, d := range n.debts {
-		switch {
-		case !now.Before(d.until):
-			delete(n.debts, owner)
-		case d.next.After(now):
-			if next.IsZero() || d.next.Before(next) {
-				next = d.next
-			}
-		case len(due) < debtBatch:
-			due = append(due, d)
-		}
-	}
-	if len(n.debts) == 0 {
-		n.sweeping = false
-	}
-	return due, next
-}
-
-// settleAll asks once for all debts, whether due or not, and begins nothing after
-// end. The sweep may ask for the same at the same time, which does no harm: giving
-// up what is not held does nothing.
-func (n *node) settleAll(end time.Time) {
-	n.mu.Lock()
-	all := slices.Collect(maps.Values(n.debts))
-	n.mu.Unlock()
-	for batch := range slices.Chunk(all, debtBatch) {
-		if !n.settle(batch) || time.Now().After(end) {
-			return // the node does not answer, or is too slow for so many
-		}
-	}
-}
-
-// settle sends withdrawals and reports whether the node answered. Once the store is
-// shut it waits no longer: Close would wait for it as long again as a node has.
-func (n *node) settle(due []*debt) (answered bool) {
-	results := make(chan bool, len(due))
-	deadline := time.Now().Add(time.Millisecond) // once; the sweep tries again
-	for _, d := range due {
-		w := d.Withdrawal
-		w.Deadline = deadline
-		n.server.Withdraw(w, func(err error) {
-			ok := err == nil || errors.Is(err, driver.ErrNotOwner)
-			n.mu.Lock()
-			switch {
-			case ok && d.again:
-				d.next = time.Now().Add(max(d.TTL/3, time.Millisecond))
-			case ok:
-				d.until = time.Time{}
-			}
-			if ok {
-				n.failing = time.Time{}
-				n.judge(false)
-			}
-			n.mu.Unlock()
-			results <- ok
-		})
-	}
-	for range due {
-		select {
-		case ok := <-results: // there is room for all, so that none is held up
-			answered = ok || answered
-		case <-n.store.shut:
-			return answered
-		}
-	}
-	return answered
 }

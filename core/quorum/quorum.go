@@ -13,7 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
+	"github.com/interlock-go/interlock/core/internal/timers"
 )
 
 const (
@@ -44,6 +46,8 @@ type Store struct {
 	leaving  atomic.Bool   // Close was called
 	stir     chan struct{} // a request was over while leaving
 	shut     chan struct{} // closed by Close
+	clock    clock.Clock
+	sweeps   timers.Scheduler[*node] // of the nodes' debts
 	work     sync.WaitGroup
 
 	mu     sync.Mutex
@@ -130,11 +134,13 @@ func newStore(names []string, set *settings) *Store {
 	n := len(names)
 	s := &Store{
 		admission: newAdmission(names, set), majority: n/2 + 1, maxTTL: set.maxTTL, timeout: set.timeout,
-		epoch: time.Now(), live: make(map[string]*election),
+		epoch: time.Now(), clock: clock.New(), live: make(map[string]*election),
 		stir: make(chan struct{}, 1), shut: make(chan struct{}),
 	}
+	s.sweeps.Clock, s.sweeps.Serve = &s.clock, s.sweep
+	s.sweeps.Go = func(run func()) { s.spawn(run) }
 	for i, name := range names {
-		s.nodes = append(s.nodes, &node{store: s, index: i, name: name, poke: make(chan struct{}, 1)})
+		s.nodes = append(s.nodes, &node{store: s, index: i, name: name})
 	}
 	return s
 }
@@ -162,6 +168,7 @@ func (s *Store) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	close(s.shut)
+	s.sweeps.Stop()
 	var err error
 	for _, n := range s.nodes {
 		if n.server != nil {
