@@ -63,6 +63,11 @@ var layers = []layer{
 		"parts of the core are below it: the standard library only",
 	},
 	{
+		"./core/adapter",
+		[]string{"./core/internal/answer"},
+		"what the author of an adapter reads is below the core: the standard library only",
+	},
+	{
 		"./core/driver", nil,
 		"the contract of a store can be read, and imported, on its own: the standard library only",
 	},
@@ -78,7 +83,7 @@ var layers = []layer{
 	},
 	{
 		"./core",
-		[]string{"./core/driver", "./core/internal/..."},
+		[]string{"./core/adapter", "./core/driver", "./core/internal/..."},
 		"the core can be read, and imported, on its own: the standard library only",
 	},
 
@@ -86,26 +91,26 @@ var layers = []layer{
 	// compiles no gRPC. Nor does it bring a store: that is the application's.
 	{
 		"./httplock/...",
-		[]string{"./core", "./core/idempotency", "./internal/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./internal/..."},
 		"httplock serves net/http, of which the standard library is all",
 	},
 	{
 		"./ginlock/...",
-		[]string{"./core", "./core/idempotency", "./internal/...", "github.com/gin-gonic/gin/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./internal/...", "github.com/gin-gonic/gin/..."},
 		"an adapter imports the core, internal packages and its own framework",
 	},
 	{
 		"./echolock/...",
-		[]string{"./core", "./core/idempotency", "./internal/...", "github.com/labstack/echo/v4/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./internal/...", "github.com/labstack/echo/v4/..."},
 		"an adapter imports the core, internal packages and its own framework",
 	},
 	{"./grpclock/...", []string{
-		"./core", "./core/idempotency", "./internal/...", "./grpclock/...",
+		"./core", "./core/adapter", "./core/idempotency", "./internal/...", "./grpclock/...",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "an adapter imports the core, internal packages and its own framework"},
 
 	{"./otel", []string{
-		"./core", "./core/driver", // the error of a renewal can be the store's
+		"./core", "./core/driver", "./core/idempotency", // their errors and outcomes
 		"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
 		"go.opentelemetry.io/otel/log/...", "go.opentelemetry.io/otel/metric/...", "go.opentelemetry.io/otel/propagation",
 		"go.opentelemetry.io/otel/semconv/...", "go.opentelemetry.io/otel/trace/...",
@@ -123,7 +128,7 @@ var layers = []layer{
 	},
 	{"./internal/echox", []string{"github.com/labstack/echo/v4/..."}, "it is a part of echolock, and nobody else's"},
 	{"./internal/grpcx", []string{
-		"./core",
+		"./core", "./core/adapter", "./core/idempotency", // the status table has the reasons of both
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "it is a part of grpclock, and nobody else's"},
 	{"./internal/adaptertest/...", []string{
@@ -134,7 +139,7 @@ var layers = []layer{
 
 	{
 		"./internal/...",
-		[]string{"./core", "./core/idempotency", "./internal/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./internal/..."},
 		"what adapters share must not bring the framework of one to the others",
 	},
 
@@ -246,6 +251,7 @@ func TestForbiddenImportsAreFoundInAMadeUpModule(t *testing.T) {
 		"core looks like the standard":    {"./core", "iox/y", "the standard library only"},
 		"core imports the library":        {"./core", "net/http", ""},
 		"core imports the contract":       {"./core", "./core/driver", ""},
+		"adapters' room imports the core": {"./core/adapter", "./core", "the standard library only"},
 		"contract imports the core":       {"./core/driver", "./core", "the standard library only"},
 		"store imports go-redis":          {"./core/redisstore", "github.com/redis/go-redis/v9/maintnotifications", ""},
 		"store imports another go-redis":  {"./core/redisstore", "github.com/redis/go-redis/v90", "on go-redis"},

@@ -47,7 +47,7 @@ var endpointCases = []row{
 	{name: "no key is refused", run: func(f *fixture) {
 		var b payments
 		e := f.serve(f.engine(), b.pay)
-		f.want("without", e.call(payment{}), refused(core.ReasonKeyMissing))
+		f.want("without", e.call(payment{}), refused(idempotency.ReasonKeyMissing))
 		if n := b.effects.Load(); n != 0 {
 			f.Errorf("%d effects", n)
 		}
@@ -58,7 +58,7 @@ var endpointCases = []row{
 		for _, keys := range [][]string{
 			{""}, {"a", "b"}, {"a", "a"}, {"a,b"}, {"a b"}, {`"a`}, {strings.Repeat("a", 256)},
 		} {
-			f.want(fmt.Sprintf("%q", keys), e.call(payment{keys: keys}), refused(core.ReasonKeyMalformed))
+			f.want(fmt.Sprintf("%q", keys), e.call(payment{keys: keys}), refused(idempotency.ReasonKeyMalformed))
 		}
 		f.want("255", e.pay(strings.Repeat("a", 255)), fresh(1))
 	}},
@@ -76,8 +76,8 @@ var endpointCases = []row{
 		e := f.serve(f.engine(), held(g, b.pay))
 		first := e.start("k")
 		f.wait("inside", g.Inside)
-		f.want("meanwhile", e.pay("k"), refused(core.ReasonInFlight))
-		f.want("mismatch meanwhile", e.call(payment{keys: []string{"k"}, amount: 2}), refused(core.ReasonKeyReused))
+		f.want("meanwhile", e.pay("k"), refused(idempotency.ReasonInFlight))
+		f.want("mismatch meanwhile", e.call(payment{keys: []string{"k"}, amount: 2}), refused(idempotency.ReasonKeyReused))
 		close(g.Leave)
 		f.want("first", first(), fresh(1))
 		f.want("afterwards", e.pay("k"), replayed(1))
@@ -124,7 +124,7 @@ var endpointCases = []row{
 		var b payments
 		nobody := idempotency.Scope(func(context.Context, core.Request) (string, error) { return "", nil })
 		e := f.serve(f.engine(nobody), b.pay)
-		f.want("without a principal", e.pay("k"), refused(core.ReasonNoPrincipal))
+		f.want("without a principal", e.pay("k"), refused(idempotency.ReasonNoPrincipal))
 	}},
 	{name: "two keys with one body", run: func(f *fixture) {
 		var b payments
@@ -136,8 +136,8 @@ var endpointCases = []row{
 		var b payments
 		e := f.serve(f.engine(), b.pay)
 		f.want("first", e.pay("k"), fresh(1))
-		f.want("amount", e.call(payment{keys: []string{"k"}, amount: 2}), refused(core.ReasonKeyReused))
-		f.want("account", e.call(payment{keys: []string{"k"}, account: "43"}), refused(core.ReasonKeyReused))
+		f.want("amount", e.call(payment{keys: []string{"k"}, amount: 2}), refused(idempotency.ReasonKeyReused))
+		f.want("account", e.call(payment{keys: []string{"k"}, account: "43"}), refused(idempotency.ReasonKeyReused))
 		f.want("again", e.pay("k"), replayed(1))
 	}},
 	{name: "a key of the other protocol is refused", run: func(f *fixture) {
@@ -155,7 +155,7 @@ var endpointCases = []row{
 		if v.Refusal != nil || v.Replay != nil {
 			f.Errorf("%+v", v)
 		}
-		f.want("here", f.serve(engine, b.pay).pay("k"), refused(core.ReasonKeyReused))
+		f.want("here", f.serve(engine, b.pay).pay("k"), refused(idempotency.ReasonKeyReused))
 	}},
 	{name: "a panic releases the key", run: func(f *fixture) {
 		var b payments
@@ -253,7 +253,7 @@ var endpointCases = []row{
 		cancel()
 		wg.Wait()
 		f.wait("the server knows", e.Left())
-		f.want("retry meanwhile", e.pay("k"), refused(core.ReasonInFlight))
+		f.want("retry meanwhile", e.pay("k"), refused(idempotency.ReasonInFlight))
 		retry := waiting.start("k")
 		close(g.Leave)
 		f.want("retry", retry(), replayed(1))
@@ -269,7 +269,7 @@ var endpointCases = []row{
 		long := strings.Repeat("x", 1<<20+1)
 		e := f.serve(f.engine(), b.fails(says(adaptertest.OK, long)))
 		f.want("first", e.pay("k"), reply{Text: long})
-		f.want("again", e.pay("k"), refused(core.ReasonResponseUnavailable))
+		f.want("again", e.pay("k"), refused(idempotency.ReasonResponseUnavailable))
 		if n := b.effects.Load(); n != 1 {
 			f.Errorf("%d effects", n)
 		}
@@ -340,7 +340,7 @@ var endpointCases = []row{
 		open := f.serve(engine.With(idempotency.FailOpen()), b.pay)
 		f.want("warm", e.pay("w"), fresh(1))
 		f.srv.Kill()
-		f.want("down", e.pay("k"), refused(core.ReasonNoRecord))
+		f.want("down", e.pay("k"), refused(idempotency.ReasonNoRecord))
 		f.want("down and open", open.pay("k"), fresh(2))
 		f.want("down and open again", open.pay("k"), fresh(3))
 		f.srv.Restart(f)
@@ -354,7 +354,7 @@ var endpointCases = []row{
 		if len(keys) != 1 || f.rdb.Set(f.Context(), keys[0], "x", 0).Err() != nil {
 			f.Fatalf("records %q", keys)
 		}
-		f.want("again", e.pay("k"), refused(core.ReasonNoRecord))
+		f.want("again", e.pay("k"), refused(idempotency.ReasonNoRecord))
 	}},
 	{name: "under a lock", run: func(f *fixture) {
 		var b payments
@@ -395,7 +395,7 @@ var endpointCases = []row{
 			return adaptertest.OK, "done, so it thinks"
 		})
 		f.want("first", e.pay("k"), refused(core.ReasonLost))
-		f.want("its outcome is not stored", e.pay("k"), refused(core.ReasonInFlight))
+		f.want("its outcome is not stored", e.pay("k"), refused(idempotency.ReasonInFlight))
 	}},
 	{name: "a panic under a lock", run: func(f *fixture) {
 		var b payments
@@ -448,8 +448,8 @@ var endpointCases = []row{
 		f.wait("inside", g.Inside)
 		die(dying)
 		e := f.serve(f.engine(), b.pay)
-		f.eventually("the outcome is unknown", func() bool { return e.pay("k") == refused(core.ReasonOutcomeUnknown) })
-		f.want("mismatch", e.call(payment{keys: []string{"k"}, amount: 2}), refused(core.ReasonKeyReused))
+		f.eventually("the outcome is unknown", func() bool { return e.pay("k") == refused(idempotency.ReasonOutcomeUnknown) })
+		f.want("mismatch", e.call(payment{keys: []string{"k"}, amount: 2}), refused(idempotency.ReasonKeyReused))
 		close(g.Leave)
 		f.want("first", first(), refused(core.ReasonLost))
 		if n := b.effects.Load(); n != 0 {
@@ -461,7 +461,7 @@ var endpointCases = []row{
 		e := f.serve(f.engine(idempotency.Lease(time.Second), idempotency.Retention(time.Second),
 			idempotency.Tombstone(time.Hour)), b.pay)
 		f.want("first", e.pay("k"), fresh(1))
-		f.eventually("it has expired", func() bool { return e.pay("k") == refused(core.ReasonKeyExpired) })
+		f.eventually("it has expired", func() bool { return e.pay("k") == refused(idempotency.ReasonKeyExpired) })
 	}},
 	{name: "a closing engine refuses", run: func(f *fixture) {
 		var b payments
@@ -493,7 +493,7 @@ var endpointCases = []row{
 		count("replay", 1, func() { e.pay("k") })
 		first := slow.start("s")
 		f.wait("inside", g.Inside)
-		count("conflict", 1, func() { f.want("conflict", slow.pay("s"), refused(core.ReasonInFlight)) })
+		count("conflict", 1, func() { f.want("conflict", slow.pay("s"), refused(idempotency.ReasonInFlight)) })
 		close(g.Leave)
 		first()
 	}},

@@ -153,7 +153,7 @@ var responseCases = []row{
 			f.Error("answered before the handler was done")
 		default:
 		}
-		s.post().WantProblem(f, 409, string(core.ReasonInFlight), "1")
+		s.post().WantProblem(f, 409, string(idempotency.ReasonInFlight), "1")
 		close(g.Leave)
 		f.wait("answered", answered)
 		s.twiceMore(http.StatusCreated)
@@ -248,7 +248,7 @@ var responseCases = []row{
 		if a.Trailer.Get("X-Sum") != "1" {
 			f.Errorf("trailers %v", a.Trailer)
 		}
-		s.post().WantProblem(f, 409, string(core.ReasonResponseUnavailable), "")
+		s.post().WantProblem(f, 409, string(idempotency.ReasonResponseUnavailable), "")
 	}},
 	{name: "no content", http: true, run: func(f *fixture) {
 		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
@@ -312,7 +312,7 @@ var responseCases = []row{
 			{http.MethodPost, "/accounts/A/payments?dry=1", "c"},
 			{http.MethodPost, "/accounts/A/payments?dry=1", ""},
 		} {
-			s.send(other[0], other[1], other[2]).WantProblem(f, 422, string(core.ReasonKeyReused), "")
+			s.send(other[0], other[1], other[2]).WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
 		}
 		s.send(http.MethodPost, "/accounts/%41/payments?dry=1", "b").Want(f, 200, "a")
 		if n := s.Runs(); n != 1 {

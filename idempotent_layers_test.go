@@ -77,7 +77,7 @@ var stackedCases = []row{
 		var b payments
 		e := f.serve(f.engine(), f.loses(&b), locks(core.Serialize(f.locker(), "account/{id}", core.Watchdog(1500*time.Millisecond)))...)
 		f.want("first", e.pay("k"), refused(core.ReasonLost))
-		f.want("at once again", e.pay("k"), refused(core.ReasonInFlight))
+		f.want("at once again", e.pay("k"), refused(idempotency.ReasonInFlight))
 		if n := b.effects.Load(); n != 1 {
 			f.Errorf("the handler ran %d times", n)
 		}
@@ -97,7 +97,7 @@ var stackedCases = []row{
 			return lease.Context()
 		}, f.engine(), f.loses(&b))
 		f.want("first", e.pay("k"), refused(core.ReasonLost))
-		f.want("at once again", e.pay("k"), refused(core.ReasonInFlight))
+		f.want("at once again", e.pay("k"), refused(idempotency.ReasonInFlight))
 		_ = lease.Release(f.Context())
 		if n := b.effects.Load(); n != 1 {
 			f.Errorf("the handler ran %d times", n)
@@ -137,7 +137,7 @@ var stackedCases = []row{
 		free()
 		f.want("first", e.pay("k"), fresh(1))
 		f.want("again", e.pay("k"), replayed(1))
-		f.want("another request", e.call(payment{keys: []string{"k"}, amount: 2}), refused(core.ReasonKeyReused))
+		f.want("another request", e.call(payment{keys: []string{"k"}, amount: 2}), refused(idempotency.ReasonKeyReused))
 		if n := f.records(); n != 1 {
 			f.Errorf("%d records", n)
 		}
@@ -222,7 +222,7 @@ var waitingCases = []row{
 			limited := f.serveUnder(func(ctx context.Context) context.Context { return deadlineContext{ctx, over} }, engine, b.pay)
 			second := limited.waiter(name)
 			close(over)
-			f.want("second, "+name, second(), refused(core.ReasonInFlight))
+			f.want("second, "+name, second(), refused(idempotency.ReasonInFlight))
 			close(g.Leave)
 			f.want("first, "+name, first(), fresh(1))
 		}
@@ -235,7 +235,7 @@ var waitingCases = []row{
 		f.wait("inside", g.Inside)
 		second := e.waiter("k")
 		for range 3 {
-			f.want("one more", e.pay("k"), refused(core.ReasonInFlight))
+			f.want("one more", e.pay("k"), refused(idempotency.ReasonInFlight))
 		}
 		close(g.Leave)
 		f.want("first", first(), fresh(1))
@@ -251,7 +251,7 @@ var waitingCases = []row{
 		f.wait("inside", g.Inside)
 		second := e.waiter("k")
 		f.srv.Kill()
-		f.want("second", second(), refused(core.ReasonInFlight))
+		f.want("second", second(), refused(idempotency.ReasonInFlight))
 		f.srv.Restart(f)
 		close(g.Leave)
 		first()
@@ -298,7 +298,7 @@ var sealingCases = []row{
 			f.Error("a sealed answer is stored in plain text")
 		}
 		e := f.serve(plain, b.pay)
-		f.want("without Seal", e.pay("k"), refused(core.ReasonNoRecord))
+		f.want("without Seal", e.pay("k"), refused(idempotency.ReasonNoRecord))
 		f.want("in plain text", e.pay("l"), fresh(2))
 		f.want("stored before Seal", sealed.pay("l"), replayed(2))
 		if !strings.Contains(f.stored(), "payment 2") {
@@ -314,7 +314,7 @@ var sealingCases = []row{
 			var b payments
 			e := f.serve(f.engine(idempotency.Seal(seal, xor)), b.pay)
 			f.want(name+": first", e.pay(name), fresh(1))
-			f.want(name+": again", e.pay(name), refused(core.ReasonResponseUnavailable))
+			f.want(name+": again", e.pay(name), refused(idempotency.ReasonResponseUnavailable))
 		}
 	}},
 	{name: "an answer that cannot be opened", run: func(f *fixture) {
@@ -322,7 +322,7 @@ var sealingCases = []row{
 		var b payments
 		e := f.serve(f.engine(idempotency.Seal(xor, func([]byte) ([]byte, error) { return nil, errors.New("no key") })), b.pay)
 		f.want("first", e.pay("k"), fresh(1))
-		f.want("again", e.pay("k"), refused(core.ReasonNoRecord))
+		f.want("again", e.pay("k"), refused(idempotency.ReasonNoRecord))
 	}},
 	{name: "an answer over the limit whose lock was lost is not sent", run: func(f *fixture) {
 		rule := core.Serialize(f.locker(), "account/{id}", core.CheckAnswer())
@@ -334,7 +334,7 @@ var sealingCases = []row{
 				return adaptertest.OK, strings.Repeat("done, so it thinks; ", 1000)
 			})
 		f.want("first", e.pay("k"), refused(core.ReasonLost))
-		f.want("its outcome is not stored", e.pay("k"), refused(core.ReasonInFlight))
+		f.want("its outcome is not stored", e.pay("k"), refused(idempotency.ReasonInFlight))
 	}},
 }
 

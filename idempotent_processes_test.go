@@ -295,7 +295,7 @@ func (e *endpoint) lapsed(key string) (a reply) {
 	e.f.Helper()
 	e.f.eventually("the lease of the other process has lapsed", func() bool {
 		a = e.pay(key)
-		return a != refused(core.ReasonInFlight)
+		return a != refused(idempotency.ReasonInFlight)
 	})
 	return a
 }
@@ -319,7 +319,7 @@ func processTable(a adapter) []*processRow {
 	taken := reply{Text: "paid by generation 2"}
 	again := taken
 	again.Replayed = true
-	unknown := refused(core.ReasonOutcomeUnknown)
+	unknown := refused(idempotency.ReasonOutcomeUnknown)
 	late := reply{Text: "paid late"}
 	lateAgain := reply{Text: "paid late", Replayed: true}
 	// A handler that writes a failure has answered; an RPC that fails has not.
@@ -362,8 +362,8 @@ func (r *processRow) begin(f *fixture) {
 		r.child.signal(syscall.SIGSTOP)
 	}
 	// What became of it is not known before its lease is over.
-	f.want(r.name+": before the lapse", r.rival.pay(r.Key), refused(core.ReasonInFlight))
-	f.want(r.name+": another payment", r.other(), refused(core.ReasonKeyReused))
+	f.want(r.name+": before the lapse", r.rival.pay(r.Key), refused(idempotency.ReasonInFlight))
+	f.want(r.name+": another payment", r.other(), refused(idempotency.ReasonKeyReused))
 }
 
 // other sends another payment with the key.
@@ -386,6 +386,6 @@ func (r *processRow) end() {
 		f.want("the one that wakes", r.child.wake(r.wakes), r.woken)
 	}
 	f.want("again", r.rival.pay(r.Key), r.again)
-	f.want("another payment", r.other(), refused(core.ReasonKeyReused))
+	f.want("another payment", r.other(), refused(idempotency.ReasonKeyReused))
 	book{f.rdb, r.Key}.want(f, asked, made)
 }

@@ -50,7 +50,7 @@ var bodyCases = []row{
 				for _, other := range [][2]string{{"mallory", "900"}, {"alice", "900"}, {"mallory", "5"}} {
 					for _, how := range []func(*http.Request){func(*http.Request) {}, chunked} {
 						s.send(http.MethodPost, path, "", form(other[0], other[1]), key, how).
-							WantProblem(f, 422, string(core.ReasonKeyReused), "")
+							WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
 					}
 				}
 				if n := s.Runs(); n != 1 {
@@ -66,7 +66,7 @@ var bodyCases = []row{
 		}, f.engine(), func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 		for _, how := range []func(*http.Request){func(*http.Request) {}, chunked} {
 			s.send(http.MethodPost, path, "5 to alice", how).Want(f, 200, "5 to alice")
-			s.send(http.MethodPost, path, "900 to mallory", how).WantProblem(f, 422, string(core.ReasonKeyReused), "")
+			s.send(http.MethodPost, path, "900 to mallory", how).WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
 		}
 	}},
 	{name: "a body that was read in front and is gone is the server's mistake", http: true, run: func(f *fixture) {
@@ -142,7 +142,7 @@ var selectCases = []row{
 			r.URL.Path, r.URL.RawPath = r.URL.Path[len("/eu"):], ""
 		}, f.engine(), func(w http.ResponseWriter, r *http.Request) { text(w, r.RequestURI[:3]) })
 		s.send(http.MethodPost, "/eu"+path, "").Want(f, 200, "/eu")
-		s.send(http.MethodPost, "/us"+path, "").WantProblem(f, 422, string(core.ReasonKeyReused), "")
+		s.send(http.MethodPost, "/us"+path, "").WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
 		s.send(http.MethodPost, "/%65u"+path, "").Want(f, 200, "/eu")
 		if n := s.Runs(); n != 1 {
 			f.Errorf("%d runs", n)
@@ -153,7 +153,7 @@ var selectCases = []row{
 		s.send(http.MethodPost, path, "", onHost("eu.bank.example")).Want(f, 200, "eu.bank.example")
 		s.send(http.MethodPost, path, "", onHost("EU.bank.example")).Want(f, 200, "eu.bank.example")
 		for _, other := range []string{"us.bank.example", "eu.bank.example:8080", "127.0.0.1"} {
-			s.send(http.MethodPost, path, "", onHost(other)).WantProblem(f, 422, string(core.ReasonKeyReused), "")
+			s.send(http.MethodPost, path, "", onHost(other)).WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
 		}
 	}},
 	{name: "an address selects a server and no resource", http: true, run: func(f *fixture) {
@@ -170,7 +170,7 @@ var selectCases = []row{
 		for range 2 {
 			s.send(http.MethodPost, path, "", adaptertest.WithHeader("X-Tenant", "a")).Want(f, 200, "tenant/a/account/42")
 		}
-		s.send(http.MethodPost, path, "", adaptertest.WithHeader("X-Tenant", "b")).WantProblem(f, 422, string(core.ReasonKeyReused), "")
+		s.send(http.MethodPost, path, "", adaptertest.WithHeader("X-Tenant", "b")).WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
 		s.post().WantProblem(f, 400, string(core.ReasonBadKey), "")
 		if n := s.Runs(); n != 1 {
 			f.Errorf("%d runs", n)
@@ -199,7 +199,7 @@ var selectCases = []row{
 			s.send(http.MethodPost, path, "body"),
 			s.send(http.MethodPost, path, "other", adaptertest.WithHeader("Api-Version", "1")),
 		} {
-			other.WantProblem(f, 422, string(core.ReasonKeyReused), "")
+			other.WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
 		}
 		s.send(http.MethodPost, path, "body", adaptertest.WithHeader("Api-Version", "bad")).WantProblem(f, 400, string(core.ReasonBadKey), "")
 		s.send(http.MethodPost, path, "body", adaptertest.WithHeader("Api-Version", "broken")).WantProblem(f, 500, string(core.ReasonInternal), "")

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/ginlock"
 	"github.com/interlock-go/interlock/grpclock"
@@ -166,15 +167,15 @@ var answers = map[core.Reason]struct{ http, httpRetry, grpc, grpcRetry, pushback
 	core.ReasonMisconfigured:  {"500", "", "Internal", "", ""},
 	core.ReasonInternal:       {"500", "", "Internal", "", ""},
 
-	core.ReasonKeyMissing:          {"400", "", "InvalidArgument", "", ""},
-	core.ReasonKeyMalformed:        {"400", "", "InvalidArgument", "", ""},
-	core.ReasonNoPrincipal:         {"400", "", "InvalidArgument", "", ""},
-	core.ReasonKeyReused:           {"422", "", "FailedPrecondition", "", ""},
-	core.ReasonInFlight:            {"409", "1s", "Aborted", "100ms", "100"},
-	core.ReasonOutcomeUnknown:      {"409", "", "DataLoss", "", ""},
-	core.ReasonResponseUnavailable: {"409", "", "DataLoss", "", ""},
-	core.ReasonKeyExpired:          {"410", "", "FailedPrecondition", "", ""},
-	core.ReasonNoRecord:            {"503", "1s", "Unavailable", "", ""},
+	idempotency.ReasonKeyMissing:          {"400", "", "InvalidArgument", "", ""},
+	idempotency.ReasonKeyMalformed:        {"400", "", "InvalidArgument", "", ""},
+	idempotency.ReasonNoPrincipal:         {"400", "", "InvalidArgument", "", ""},
+	idempotency.ReasonKeyReused:           {"422", "", "FailedPrecondition", "", ""},
+	idempotency.ReasonInFlight:            {"409", "1s", "Aborted", "100ms", "100"},
+	idempotency.ReasonOutcomeUnknown:      {"409", "", "DataLoss", "", ""},
+	idempotency.ReasonResponseUnavailable: {"409", "", "DataLoss", "", ""},
+	idempotency.ReasonKeyExpired:          {"410", "", "FailedPrecondition", "", ""},
+	idempotency.ReasonNoRecord:            {"503", "1s", "Unavailable", "", ""},
 }
 
 func TestEveryReasonHasItsAnswer(t *testing.T) {

@@ -1,19 +1,5 @@
 package core
 
-import "errors"
-
-// The errors of a request's body, beside its length ([ErrBodyLimit]).
-var (
-	// ErrBody says that the body of a request did not come whole, or cannot be
-	// read: the client broke off, or did not keep to the encoding that it had
-	// announced.
-	ErrBody = errors.New("interlock: body broken off or malformed")
-
-	// ErrBodyTimeout says that the body did not come within the time that the
-	// server gives it (for example http.Server.ReadTimeout).
-	ErrBodyTimeout = errors.New("interlock: body did not come in time")
-)
-
 // ReadBody reads the body of a request, of at most limit bytes, before the guard
 // asks for the lock. Without it a handler reads the body under the lock. A client
 // that sends slowly, or stops, then holds the lock for as long as the server

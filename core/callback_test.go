@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 )
 
 // bad is an observer with one function that panics.
@@ -235,7 +236,7 @@ func TestAPanicBeforeTheLockKeepsNoShareOfAPrincipal(t *testing.T) {
 type noRequest struct{}
 
 func (noRequest) Route() (string, bool)        { return "/", true }
-func (noRequest) Param(string) (string, error) { return "", core.ErrNoParam }
+func (noRequest) Param(string) (string, error) { return "", adapter.ErrNoParam }
 func (noRequest) Header(string) []string       { return nil }
 func (noRequest) Query(string) []string        { return nil }
 func (noRequest) Body(int64) ([]byte, error)   { return nil, nil }

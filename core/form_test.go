@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 )
 
 // A handler that parses numbers takes all of these for one account, and four of
@@ -71,7 +72,7 @@ func TestAFormIsForEverySource(t *testing.T) {
 		if err != nil || keys[0] != "7/f81d4fae-7dec-11d0-a765-00a0c91e6bf6/alice" {
 			w.Errorf("%q, %v", keys, err)
 		}
-		if p := guard.Placeholders()[1]; p != (core.Placeholder{Source: core.SourceParam, Name: "id", Form: core.FormUUID}) {
+		if p := guard.Placeholders()[1]; p != (adapter.Placeholder{Source: adapter.SourceParam, Name: "id", Form: string(core.FormUUID)}) {
 			w.Errorf("%+v", p)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
@@ -129,8 +130,8 @@ func (g *Guard) Name() string { return g.config.name }
 // Placeholders lists what the templates of the guard take from a request. An
 // adapter that knows its routes at start-up can check them then. The list does not
 // contain what a [KeyFunc] reads.
-func (g *Guard) Placeholders() []Placeholder {
-	var all []Placeholder
+func (g *Guard) Placeholders() []adapter.Placeholder {
+	var all []adapter.Placeholder
 	for _, t := range g.templates {
 		for _, p := range t.vars {
 			all = append(all, p.Placeholder)
@@ -213,7 +214,7 @@ func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Conte
 }
 
 // enter is Enter, which reports a panic of a function that runs before the handler.
-func (g *Guard) enter(ctx context.Context, req Request, report outcome) (Section, *Refusal) {
+func (g *Guard) enter(ctx context.Context, req Request, report outcomeReport) (Section, *Refusal) {
 	returned := false
 	defer func() {
 		if !returned {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
 )
 
@@ -45,7 +46,7 @@ func (q request) Param(name string) (string, error) {
 	if v, ok := q[name]; ok {
 		return v, nil
 	}
-	return "", core.ErrNoParam
+	return "", adapter.ErrNoParam
 }
 
 // ledger notes what an Observer is told.
@@ -184,9 +185,9 @@ func TestRequestWithoutAKeyIsRejectedBeforeTheStoreIsAsked(t *testing.T) {
 	}{
 		"empty value":                  {template: "account/{empty}", want: core.ReasonBadKey, is: core.ErrKey},
 		"missing header":               {template: "t/{header.X-Tenant}", want: core.ReasonBadKey, is: core.ErrKey},
-		"no such parameter":            {template: "account/{nope}", want: core.ReasonMisconfigured, is: core.ErrNoParam},
+		"no such parameter":            {template: "account/{nope}", want: core.ReasonMisconfigured, is: adapter.ErrNoParam},
 		"KeyFunc: client's mistake":    {opts: []core.Option{keys(nil, fmt.Errorf("x: %w", core.ErrKey))}, want: core.ReasonBadKey},
-		"KeyFunc: body too large":      {opts: []core.Option{keys(nil, core.ErrBodyLimit)}, want: core.ReasonBodyTooLarge},
+		"KeyFunc: body too large":      {opts: []core.Option{keys(nil, adapter.ErrBodyLimit)}, want: core.ReasonBodyTooLarge},
 		"KeyFunc: own error":           {opts: []core.Option{keys(nil, own)}, want: core.ReasonInternal, is: own},
 		"KeyFunc: its own time limit":  {opts: []core.Option{keys(nil, context.DeadlineExceeded)}, want: core.ReasonInternal},
 		"KeyFunc: no keys":             {opts: []core.Option{keys(nil, nil)}, want: core.ReasonBadKey, is: core.ErrKey},
@@ -535,7 +536,7 @@ func TestKeysAreThoseOfTheTemplatesAndTheKeyFunc(t *testing.T) {
 		if want := []string{"account/a%2Fb", "account/c", "audit/a/b"}; err != nil || !slices.Equal(keys, want) {
 			w.Errorf("%q, %v; want %q", keys, err, want)
 		}
-		want := []core.Placeholder{{Source: core.SourceParam, Name: "from"}, {Source: core.SourceParam, Name: "to"}}
+		want := []adapter.Placeholder{{Source: adapter.SourceParam, Name: "from"}, {Source: adapter.SourceParam, Name: "to"}}
 		if got := g.Placeholders(); !slices.Equal(got, want) {
 			w.Errorf("placeholders %v", got)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+
+	"github.com/interlock-go/interlock/core/internal/answer"
 )
 
 // guarded is a request under a guard, as the context that its leases derive from:
@@ -22,11 +24,9 @@ type guarded struct {
 	lost     error     // why CheckAnswer held the answer back
 }
 
-type guardedKey struct{}
-
 // Value implements context.Context.
 func (v *guarded) Value(key any) any {
-	if _, ok := key.(guardedKey); ok {
+	if _, ok := key.(answer.Key); ok {
 		return v
 	}
 	return v.Context.Value(key)
@@ -34,25 +34,12 @@ func (v *guarded) Value(key any) any {
 
 // guardedOf returns the innermost guarded request that ctx belongs to, or nil.
 func guardedOf(ctx context.Context) *guarded {
-	v, _ := ctx.Value(guardedKey{}).(*guarded)
+	v, _ := ctx.Value(answer.Key{}).(*guarded)
 	return v
 }
 
-// BeginAnswer is for adapters. An adapter calls it once, with the context that
-// [Guard.Do] gave to its handler, when the handler begins an answer that cannot be
-// taken back, and before any part of it leaves. success says whether the answer is
-// one of success (in HTTP a status below 400).
-//
-// BeginAnswer returns false if the answer must not leave, because the guard checks
-// answers ([CheckAnswer]) and the lock was lost. The adapter then drops what the
-// handler writes, and reports to Guard.Do that nothing was answered. Without a
-// guard in ctx it returns true.
-func BeginAnswer(ctx context.Context, success bool) bool {
-	v := guardedOf(ctx)
-	return v == nil || v.begin(success)
-}
-
-func (v *guarded) begin(success bool) bool {
+// Begin implements [answer.Guard].
+func (v *guarded) Begin(success bool) bool {
 	if success && v.check && v.confirm() != nil {
 		return false
 	}

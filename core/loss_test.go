@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
 )
 
@@ -83,7 +84,7 @@ func TestALossSaysWhoHeldWhatForHowLongAndWhy(t *testing.T) {
 				var token int64
 				g.Do(t.Context(), of("a", "1"), func(ctx context.Context) bool {
 					owner, token = s.holder("account/1"), core.LeaseFromContext(ctx).Token()
-					if c.answer && !core.BeginAnswer(ctx, true) {
+					if c.answer && !adapter.BeginAnswer(ctx, true) {
 						t.Error("the answer was held back, though nobody asked for that")
 					}
 					if c.happen != nil {
@@ -299,8 +300,8 @@ func TestAnAnswerIsCheckedBeforeItLeaves(t *testing.T) {
 					if c.silent {
 						return false
 					}
-					left := core.BeginAnswer(ctx, !c.failure)
-					if left != (c.want == "") || core.BeginAnswer(ctx, !c.failure) != left {
+					left := adapter.BeginAnswer(ctx, !c.failure)
+					if left != (c.want == "") || adapter.BeginAnswer(ctx, !c.failure) != left {
 						w.Errorf("left: %v", left)
 					}
 					// An answer that was held back stays so, whatever is
@@ -324,7 +325,7 @@ func TestAnAnswerIsCheckedBeforeItLeaves(t *testing.T) {
 			g := core.Serialize(w.locker, "account/{id}", core.CheckAnswer(), core.MaxHold(time.Second))
 			refusal := g.Do(w.Context(), one, func(ctx context.Context) bool {
 				<-ctx.Done()
-				return core.BeginAnswer(ctx, true)
+				return adapter.BeginAnswer(ctx, true)
 			})
 			if refusal == nil || refusal.Reason != core.ReasonMaxHold {
 				w.Errorf("%+v", refusal)
@@ -336,7 +337,7 @@ func TestAnAnswerIsCheckedBeforeItLeaves(t *testing.T) {
 			g := core.Serialize(w.locker, "account/{id}", core.CheckAnswer())
 			refusal := g.Do(w.Context(), one, func(ctx context.Context) bool {
 				release(w.T, core.LeaseFromContext(ctx))
-				return core.BeginAnswer(ctx, true)
+				return adapter.BeginAnswer(ctx, true)
 			})
 			if refusal != nil {
 				w.Errorf("%+v", refusal)
@@ -362,7 +363,7 @@ func TestAnAnswerAndALossAtTheSameMoment(t *testing.T) {
 					left := false
 					refusal := g.Do(w.Context(), request{"id": fmt.Sprint(i)}, func(ctx context.Context) bool {
 						time.Sleep(lease - lease/100 - 2*time.Millisecond) // at which the lease ends
-						left = core.BeginAnswer(ctx, true)
+						left = adapter.BeginAnswer(ctx, true)
 						return left
 					})
 					if left != (refusal == nil) {

@@ -80,8 +80,9 @@ type Observation struct {
 
 // Decided says how an idempotent endpoint dealt with a request.
 type Decided struct {
-	// Outcome says in one word what happened: a text with few different values.
-	Outcome DecidedOutcome
+	// Outcome says in one word what happened. It is one of the constants of package
+	// idempotency that begin with Decided.
+	Outcome string
 	// Reason says why the request was refused; empty if it was not.
 	Reason Reason
 	// Generation is 1 when the handler ran for the first time. It is more when the
@@ -96,28 +97,6 @@ type Decided struct {
 	// the idempotency key.
 	Err error
 }
-
-// DecidedOutcome says what became of a request to an idempotent endpoint.
-type DecidedOutcome string
-
-// The outcomes of a request to an idempotent endpoint.
-const (
-	// DecidedStored: the handler ran and its response was stored.
-	DecidedStored DecidedOutcome = "stored"
-	// DecidedPending: the handler ran and its response was sent, but the store did
-	// not confirm that it has the response. The engine goes on storing it in the
-	// background.
-	DecidedPending DecidedOutcome = "pending"
-	// DecidedReleased: the handler ran and failed; the next request runs it again.
-	DecidedReleased DecidedOutcome = "released"
-	// DecidedReplayed: the stored response was sent.
-	DecidedReplayed DecidedOutcome = "replayed"
-	// DecidedRefused: the request was refused.
-	DecidedRefused DecidedOutcome = "refused"
-	// DecidedUnknown: the handler ran and failed after its claim or its lock was
-	// lost. Nothing was stored, and the claim ends with its lease.
-	DecidedUnknown DecidedOutcome = "unknown"
-)
 
 // Acquired says how an acquisition ended.
 type Acquired struct {

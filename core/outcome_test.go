@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/internal/outcome"
 	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
@@ -48,7 +49,7 @@ func TestGuardsReportOutcomesFromTheInside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			ctx := core.WithOutcome(t.Context(), func(refusal *core.Refusal) {
+			ctx := outcome.With(t.Context(), func(refusal *core.Refusal) {
 				if refusal == nil {
 					got = append(got, "ran")
 				} else {

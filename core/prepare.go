@@ -36,10 +36,10 @@ func (g *Guard) Prepare(ctx context.Context, req Request) (Prepared, *Refusal) {
 func (p Prepared) Keys() []string { return p.keys }
 
 // Enter is the second half of [Guard.Enter]: it takes the locks. Call it at most
-// once.
+// once. The zero Prepared takes no lock: its handler runs under ctx.
 func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 	if p.guard == nil {
-		return NewSection(ctx), nil
+		return Section{ctx: ctx}, nil
 	}
 	return p.guard.take(ctx, p.req, p.route, p.keys)
 }

@@ -3,6 +3,9 @@ package core
 import (
 	"context"
 	"errors"
+
+	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/internal/reason"
 )
 
 // Refusal says that a request gets an answer of the guard's in place of the
@@ -31,14 +34,15 @@ func (r *Refusal) Retryable() bool {
 	}
 	switch r.Reason {
 	case ReasonHeld, ReasonQueueFull, ReasonPrincipalLimit, ReasonUnavailable, ReasonClosing, ReasonNotReplicated,
-		ReasonInFlight, ReasonNoRecord:
+		reason.InFlight, reason.NoRecord:
 		return true
 	}
 	return false
 }
 
 // Reason says why a request was refused. The strings are stable: clients see them
-// in urn:interlock:problem:<reason> and in the ErrorInfo of gRPC.
+// in urn:interlock:problem:<reason> and in the ErrorInfo of gRPC. Package
+// idempotency has more reasons, for requests to idempotent endpoints.
 type Reason string
 
 // The reasons, with the HTTP status and the gRPC code that the adapters give them.
@@ -96,37 +100,6 @@ const (
 	ReasonInternal Reason = "internal"
 )
 
-// The reasons of package idempotency, which also uses those above.
-const (
-	// ReasonKeyMissing (400, INVALID_ARGUMENT): the request has no idempotency key,
-	// and the endpoint wants one.
-	ReasonKeyMissing Reason = "idempotency-key-missing"
-	// ReasonKeyMalformed (400, INVALID_ARGUMENT): the request has an empty or
-	// malformed idempotency key, a key of more than 255 characters, or two keys.
-	ReasonKeyMalformed Reason = "idempotency-key-malformed"
-	// ReasonNoPrincipal (400, INVALID_ARGUMENT): the Scope function of the endpoint
-	// found no principal that the key could belong to.
-	ReasonNoPrincipal Reason = "idempotency-no-principal"
-	// ReasonKeyReused (422, FAILED_PRECONDITION): the key was used for another
-	// request.
-	ReasonKeyReused Reason = "idempotency-key-reused"
-	// ReasonInFlight (409, ABORTED): a request with the key is being carried out at
-	// this moment.
-	ReasonInFlight Reason = "idempotency-in-flight"
-	// ReasonOutcomeUnknown (409, DATA_LOSS): a request with the key was begun, and
-	// it is not known how it ended. It is not carried out again.
-	ReasonOutcomeUnknown Reason = "idempotency-outcome-unknown"
-	// ReasonResponseUnavailable (409, DATA_LOSS): a request with the key was
-	// carried out, and its response could not be stored.
-	ReasonResponseUnavailable Reason = "idempotency-response-unavailable"
-	// ReasonKeyExpired (410, FAILED_PRECONDITION): the key was used so long ago
-	// that the response is gone. The endpoint still remembers that it was used.
-	ReasonKeyExpired Reason = "idempotency-key-expired"
-	// ReasonNoRecord (503, UNAVAILABLE): the server cannot find out whether the
-	// request was carried out before.
-	ReasonNoRecord Reason = "idempotency-unavailable"
-)
-
 // ReasonOf returns the reason for an error of a [Guard] or a [Locker]. ctx is the
 // context of the request; its own end counts only if it has ended. ReasonOf returns
 // "" for nil, and [ReasonInternal] for an error that is not one of this package.
@@ -134,17 +107,17 @@ func ReasonOf(ctx context.Context, err error) Reason {
 	switch {
 	case err == nil:
 		return ""
-	case errors.Is(err, ErrBodyTimeout): // before ErrKey, in which a KeyFunc may wrap it
+	case errors.Is(err, adapter.ErrBodyTimeout): // before ErrKey, in which a KeyFunc may wrap it
 		return ReasonBodyTimeout
-	case errors.Is(err, ErrBody):
+	case errors.Is(err, adapter.ErrBody):
 		return ReasonBodyIncomplete
 	case errors.Is(err, ErrKey):
 		return ReasonBadKey
 	case errors.Is(err, ErrPrincipalLimit):
 		return ReasonPrincipalLimit
-	case errors.Is(err, ErrBodyLimit):
+	case errors.Is(err, adapter.ErrBodyLimit):
 		return ReasonBodyTooLarge
-	case errors.Is(err, ErrNoParam), errors.Is(err, ErrConfig):
+	case errors.Is(err, adapter.ErrNoParam), errors.Is(err, ErrConfig):
 		return ReasonMisconfigured
 	case errors.Is(err, ErrQueueFull): // before ErrHeld, which it matches too
 		return ReasonQueueFull
@@ -206,25 +179,25 @@ func (r Reason) Text() string {
 		return "The resource cannot be locked. Nothing was done."
 	case ReasonClosing:
 		return "The server is shutting down. Nothing was done."
-	case ReasonKeyMissing:
+	case reason.KeyMissing:
 		return "The request needs an idempotency key. Nothing was done."
-	case ReasonKeyMalformed:
+	case reason.KeyMalformed:
 		return "The idempotency key is malformed. Accepted is one key of 1 to 255 characters: " +
 			"letters, digits and !#$%&'*+-.^_`|~:/=@ as they are, or any visible ASCII and spaces in double quotes, " +
 			"with a backslash before a quote or a backslash. Nothing was done."
-	case ReasonNoPrincipal:
+	case reason.NoPrincipal:
 		return "The request does not say whose idempotency key it has. Nothing was done."
-	case ReasonKeyReused:
+	case reason.KeyReused:
 		return "The idempotency key was used for another request. Nothing was done."
-	case ReasonInFlight:
+	case reason.InFlight:
 		return "A request with the same idempotency key is being carried out."
-	case ReasonOutcomeUnknown:
+	case reason.OutcomeUnknown:
 		return "A request with the same idempotency key was begun, and its outcome is unknown."
-	case ReasonResponseUnavailable:
+	case reason.ResponseUnavailable:
 		return "A request with the same idempotency key was carried out, and its response was not kept."
-	case ReasonKeyExpired:
+	case reason.KeyExpired:
 		return "The idempotency key was used before, and its response is no longer kept. Nothing was done."
-	case ReasonNoRecord:
+	case reason.NoRecord:
 		return "It cannot be found out at the moment whether the request was carried out before. Nothing was done."
 	case ReasonLost, ReasonMaxHold:
 		return "The lock on the resource was lost while the request was carried out. Its outcome is unknown."

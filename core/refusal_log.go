@@ -7,6 +7,8 @@ import (
 	"net"
 	"regexp"
 	"strings"
+
+	"github.com/interlock-go/interlock/core/internal/reason"
 )
 
 // LogError returns an error for loggers. Its text contains the reason, the name of
@@ -43,7 +45,7 @@ func (r *Refusal) LogValue() slog.Value { return slog.StringValue(r.String()) }
 // cause is the text of the error without what identifies a user or a server.
 func (r *Refusal) cause() string {
 	switch r.Reason {
-	case ReasonBadKey, ReasonBodyTooLarge, ReasonMisconfigured, ReasonKeyMissing, ReasonKeyMalformed, ReasonNoPrincipal:
+	case ReasonBadKey, ReasonBodyTooLarge, ReasonMisconfigured, reason.KeyMissing, reason.KeyMalformed, reason.NoPrincipal:
 		// Of a key that was not made, and of nothing that a server said: the
 		// text names the part of the template that is to blame.
 		if r.Err != nil {

@@ -6,8 +6,9 @@ import (
 )
 
 // Section is what a handler runs in after [Guard.Enter]: under the lock of the
-// guard, or without a lock where the guard lets the request through. [Guard.Enter]
-// and [NewSection] make one; the zero value has no context.
+// guard, or without a lock where there is no guard or the guard lets the request
+// through. [Guard.Enter] and [Prepared.Enter] make one; the zero value has no
+// context.
 type Section struct {
 	guard   *Guard
 	lease   *Lease // nil: without a lock
@@ -15,15 +16,12 @@ type Section struct {
 	request *guarded // nil: no option needs it
 }
 
-// NewSection returns a Section without a lock, whose handler runs under ctx.
-func NewSection(ctx context.Context) Section { return Section{ctx: ctx} }
-
 // Context returns the context of the handler. It is the context of the lease.
 // Without a lock it derives from the context given to [Guard.Enter].
 func (s Section) Context() context.Context { return s.ctx }
 
-// BeginAnswer is the function [BeginAnswer] for this section.
-func (s Section) BeginAnswer(success bool) bool { return s.request == nil || s.request.begin(success) }
+// BeginAnswer is the function [adapter.BeginAnswer] for this section.
+func (s Section) BeginAnswer(success bool) bool { return s.request == nil || s.request.Begin(success) }
 
 // answered notes that the client has its answer, from the handler or from
 // middleware.

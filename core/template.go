@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/interlock-go/interlock/core/adapter"
 )
 
 // Key builds a lock key from its segments, as the template of a guard does.
@@ -59,7 +61,8 @@ type template struct {
 
 // placeholder is one {...} of a template.
 type placeholder struct {
-	Placeholder
+	adapter.Placeholder
+	form    Form        // Placeholder.Form
 	text    string      // as written, for messages
 	literal string      // what stands before it
 	find    RequestFunc // of {ctx.name}
@@ -70,35 +73,6 @@ type namedFunc struct {
 	name string
 	f    RequestFunc
 }
-
-// Placeholder is one value that a template takes from a request. An adapter that
-// knows its routes at start-up checks them then; see [Guard.Placeholders].
-type Placeholder struct {
-	// Source says where the value comes from.
-	Source Source
-	// Name is the name within the source, without the prefix of the source. The
-	// name of a header is in canonical form.
-	Name string
-	// Form says which texts are one value, {id:int}. Empty means that each text is
-	// a value of its own.
-	Form Form
-}
-
-// Source says where the value of a placeholder comes from.
-type Source string
-
-// The sources of a template.
-const (
-	// SourceParam is a route parameter, in gRPC a message field: {id}. If its name
-	// begins like another source, write {msg.header.id}.
-	SourceParam Source = "msg"
-	// SourceHeader is a header, in gRPC metadata: {header.X-Tenant}.
-	SourceHeader Source = "header"
-	// SourceQuery is a query parameter: {query.q}.
-	SourceQuery Source = "query"
-	// SourceContext is a function registered with [ContextFunc]: {ctx.tenant}.
-	SourceContext Source = "ctx"
-)
 
 // What a template may hold, for error messages.
 const (
@@ -173,17 +147,17 @@ func parseTemplate(text string, funcs []namedFunc) (*template, error) {
 // parsePlaceholder reads what is between the braces.
 func parsePlaceholder(inside string, funcs []namedFunc) (placeholder, error) {
 	p := placeholder{text: "{" + inside + "}"}
-	p.Source, p.Name = SourceParam, inside
+	p.Source, p.Name = adapter.SourceParam, inside
 	if before, after, ok := strings.Cut(inside, "."); ok {
-		switch s := Source(before); s {
-		case SourceParam, SourceHeader, SourceQuery, SourceContext:
+		switch s := adapter.Source(before); s {
+		case adapter.SourceParam, adapter.SourceHeader, adapter.SourceQuery, adapter.SourceContext:
 			p.Source, p.Name = s, after
 		}
 	}
 	if i := strings.LastIndexByte(p.Name, ':'); i >= 0 { // no name has a colon
-		p.Name, p.Form = p.Name[:i], Form(p.Name[i+1:])
-		if !p.Form.known() {
-			return p, fmt.Errorf("no form %q; %s", string(p.Form), acceptedForms)
+		p.Name, p.Form = p.Name[:i], p.Name[i+1:]
+		if p.form = Form(p.Form); !p.form.known() {
+			return p, fmt.Errorf("no form %q; %s", p.Form, acceptedForms)
 		}
 	}
 	switch {
@@ -193,12 +167,12 @@ func parsePlaceholder(inside string, funcs []namedFunc) (placeholder, error) {
 		return p, fmt.Errorf("a wildcard holds something else in every framework; use KeyFunc")
 	}
 	switch p.Source {
-	case SourceHeader:
+	case adapter.SourceHeader:
 		if i := strings.IndexFunc(p.Name, func(r rune) bool { return !tokenRune(r) }); i >= 0 {
 			return p, fmt.Errorf("no header has such a name; accepted are letters, digits and !#$%%&'*+-.^_`|~")
 		}
 		p.Name = textproto.CanonicalMIMEHeaderKey(p.Name)
-	case SourceQuery:
+	case adapter.SourceQuery:
 		if strings.ContainsFunc(p.Name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
 			return p, fmt.Errorf("blanks and control characters are not accepted in a name")
 		}
@@ -212,7 +186,7 @@ func parsePlaceholder(inside string, funcs []namedFunc) (placeholder, error) {
 			}
 		}
 	}
-	if p.Source == SourceContext {
+	if p.Source == adapter.SourceContext {
 		var names []string
 		for _, f := range slices.Backward(funcs) { // the last given counts, as with every option
 			if f.name == p.Name {
@@ -235,7 +209,7 @@ func tokenRune(r rune) bool {
 	return r < utf8.RuneSelf && (unreserved(byte(r)) || strings.ContainsRune("!#$%&'*+^`|", r))
 }
 
-// key builds the key that the template makes of a request: ErrKey, ErrNoParam,
+// key builds the key that the template makes of a request: ErrKey, adapter.ErrNoParam,
 // or what a context function returned. Messages name the placeholder, never the
 // value: they end up in logs.
 func (t *template) key(ctx context.Context, req Request) (string, error) {
@@ -266,10 +240,10 @@ func (t *template) key(ctx context.Context, req Request) (string, error) {
 // placeholder with a form, in its canonical form.
 func (p *placeholder) value(ctx context.Context, req Request) (string, error) {
 	v, err := p.fetch(ctx, req)
-	if err != nil || p.Form == "" {
+	if err != nil || p.form == "" {
 		return v, err
 	}
-	if v, err = p.Form.Canonical(v); err != nil {
+	if v, err = p.form.Canonical(v); err != nil {
 		return "", fmt.Errorf("%w, of %s", err, p.text)
 	}
 	return v, nil
@@ -280,11 +254,11 @@ func (p *placeholder) value(ctx context.Context, req Request) (string, error) {
 // about which of two headers counts, proxies and frameworks do not agree.
 func (p *placeholder) fetch(ctx context.Context, req Request) (string, error) {
 	switch p.Source {
-	case SourceHeader:
+	case adapter.SourceHeader:
 		return p.single(req.Header(p.Name))
-	case SourceQuery:
+	case adapter.SourceQuery:
 		return p.single(req.Query(p.Name))
-	case SourceContext:
+	case adapter.SourceContext:
 		v, err := p.find(ctx, req)
 		if err == nil && v == "" {
 			err = errNothingFound
@@ -296,7 +270,7 @@ func (p *placeholder) fetch(ctx context.Context, req Request) (string, error) {
 	}
 	v, err := req.Param(p.Name)
 	switch {
-	case errors.Is(err, ErrNoParam):
+	case errors.Is(err, adapter.ErrNoParam):
 		route, _ := req.Route()
 		return "", fmt.Errorf("%w: %s, route %q", err, p.text, route)
 	case err != nil && ctx.Err() != nil:

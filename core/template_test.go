@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/interlock-go/interlock/core/adapter"
 )
 
 // values is a request made of maps. A parameter that is not in params is one
@@ -30,7 +32,7 @@ func (v *values) Param(name string) (string, error) {
 	}
 	s, ok := v.params[name]
 	if !ok {
-		return "", ErrNoParam
+		return "", adapter.ErrNoParam
 	}
 	return s, nil
 }
@@ -170,8 +172,8 @@ func TestValueThatDidNotComeBeforeTheEndOfTheCallIsNobodysFault(t *testing.T) {
 
 func TestParameterThatTheRouteDoesNotHaveIsTheServersFault(t *testing.T) {
 	_, err := parse(t, "a/{id}").key(t.Context(), &values{})
-	if !errors.Is(err, ErrNoParam) || ReasonOf(t.Context(), err) != ReasonMisconfigured {
-		t.Errorf("%v; want ErrNoParam", err)
+	if !errors.Is(err, adapter.ErrNoParam) || ReasonOf(t.Context(), err) != ReasonMisconfigured {
+		t.Errorf("%v; want adapter.ErrNoParam", err)
 	}
 	for _, part := range []string{"{id}", "/some/route"} {
 		if !strings.Contains(err.Error(), part) {

@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/internal/echox"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
@@ -154,9 +155,9 @@ func (q request) Param(name string) (string, error) {
 	i := slices.Index(q.c.ParamNames(), name)
 	switch {
 	case i < 0 && q.c.Path() == "":
-		return "", fmt.Errorf("%w: echo has not matched the request yet: Use, not Pre", core.ErrNoParam)
+		return "", fmt.Errorf("%w: echo has not matched the request yet: Use, not Pre", adapter.ErrNoParam)
 	case i < 0:
-		return "", core.ErrNoParam
+		return "", adapter.ErrNoParam
 	}
 	return httpx.Unescape(q.URL, q.c.ParamValues()[i])
 }

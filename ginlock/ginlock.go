@@ -7,6 +7,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
@@ -84,7 +85,7 @@ func (q request) Route() (string, bool) { return q.c.FullPath(), q.c.FullPath() 
 func (q request) Param(name string) (string, error) {
 	v, ok := q.c.Params.Get(name)
 	if !ok || strings.HasSuffix(q.c.FullPath(), "/*"+name) {
-		return "", core.ErrNoParam
+		return "", adapter.ErrNoParam
 	}
 	return v, nil
 }

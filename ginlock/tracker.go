@@ -9,11 +9,12 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
 // tracker is a [gin.ResponseWriter] that asks the guard before an answer begins
-// ([core.BeginAnswer]). If the guard refuses, it drops the answer.
+// ([adapter.BeginAnswer]). If the guard refuses, it drops the answer.
 type tracker struct {
 	gin.ResponseWriter
 	ctx      context.Context
@@ -27,7 +28,7 @@ func (w *tracker) Header() http.Header { return w.original.Note(w.ResponseWriter
 // begin reports whether an answer may begin or has begun.
 func (w *tracker) begin() bool {
 	if !w.Written() && !w.refused {
-		w.refused = !core.BeginAnswer(w.ctx, w.Status() < http.StatusBadRequest)
+		w.refused = !adapter.BeginAnswer(w.ctx, w.Status() < http.StatusBadRequest)
 	}
 	return !w.refused
 }

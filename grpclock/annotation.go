@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/grpclock/lockpb"
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
@@ -201,15 +202,15 @@ func (o *protoOptions) check(services map[string]grpc.ServiceInfo, fullMethod st
 func checkFields(guard *core.Guard, input protoreflect.MessageDescriptor) error {
 	for _, p := range guard.Placeholders() {
 		switch p.Source {
-		case core.SourceParam:
+		case adapter.SourceParam:
 			field, err := grpcx.Resolve(input, p.Name)
 			if err == nil {
-				err = field.Fits(p.Form)
+				err = field.Fits(core.Form(p.Form))
 			}
 			if err != nil {
 				return fmt.Errorf("{%s}: %w", p.Name, err)
 			}
-		case core.SourceQuery:
+		case adapter.SourceQuery:
 			return fmt.Errorf("{query.%s}: a call has no query parameters; accepted are {field}, {header.Name} and {ctx.name}", p.Name)
 		}
 	}

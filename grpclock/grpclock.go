@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
@@ -36,7 +37,7 @@ func UnaryServerInterceptor(rules Rules, opts ...Option) grpc.UnaryServerInterce
 		q := &grpcx.Request{Method: m, Ctx: ctx, Msg: req}
 		refusal := m.Guard.Do(ctx, q, func(ctx context.Context) bool {
 			reply, err = handler(ctx, req)
-			return err == nil && core.BeginAnswer(ctx, true)
+			return err == nil && adapter.BeginAnswer(ctx, true)
 		})
 		if refusal != nil {
 			return nil, o.refuse(ctx, m.Name, refusal)
@@ -66,7 +67,7 @@ func StreamServerInterceptor(rules Rules, opts ...Option) grpc.StreamServerInter
 		refusal := m.Guard.Do(ctx, &grpcx.Request{Method: m, Ctx: ctx, Stream: s}, func(ctx context.Context) bool {
 			s.Ctx = ctx
 			err = handler(srv, s)
-			return err == nil && core.BeginAnswer(ctx, true)
+			return err == nil && adapter.BeginAnswer(ctx, true)
 		})
 		if refusal != nil {
 			return o.refuse(ctx, m.Name, refusal)

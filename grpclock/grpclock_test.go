@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/internal/adaptertest"
@@ -288,7 +289,7 @@ func TestKeyFuncSeesMessageFieldsMetadataAndBody(t *testing.T) {
 		if string(body) != string(wire) || err != nil {
 			t.Errorf("body %x, %v; want %x", body, err, wire)
 		}
-		if _, err := req.Body(int64(len(wire)) - 1); !errors.Is(err, core.ErrBodyLimit) {
+		if _, err := req.Body(int64(len(wire)) - 1); !errors.Is(err, adapter.ErrBodyLimit) {
 			t.Errorf("a byte less: %v", err)
 		}
 		v, err := req.Param("i32")

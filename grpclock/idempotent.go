@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
@@ -76,7 +76,7 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 			Pass: func(ctx context.Context) bool {
 				reply, err = handler(ctx, req)
 				err = grpcx.HandedOn(ctx, err)
-				return err == nil && core.BeginAnswer(ctx, true)
+				return err == nil && adapter.BeginAnswer(ctx, true)
 			},
 		})
 		switch {

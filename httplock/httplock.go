@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
@@ -68,9 +69,9 @@ func (q request) Param(name string) (string, error) {
 	}
 	switch doubt := v == "" || q.param == nil && strings.Contains(q.Pattern, "...}"); {
 	case doubt && q.Pattern == "":
-		return "", fmt.Errorf("%w: no router has matched the request yet: wrap handlers, not the router", core.ErrNoParam)
+		return "", fmt.Errorf("%w: no router has matched the request yet: wrap handlers, not the router", adapter.ErrNoParam)
 	case doubt && !httpx.Names(q.Pattern, name):
-		return "", core.ErrNoParam
+		return "", adapter.ErrNoParam
 	case q.raw:
 		return httpx.Unescape(q.URL, v)
 	}

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 )
 
 // maxKeys limits the keys of one span; a LockAll may have any number.
@@ -243,12 +244,12 @@ func (c *call) rejected(err error) {
 // its handler.
 func (c *call) decided(d core.Decided) {
 	in, how := &c.observer.instruments, string(d.Outcome)
-	if d.Outcome == core.DecidedRefused {
+	if d.Outcome == idempotency.DecidedRefused {
 		how = string(d.Reason)
 	}
 	label := c.rule.decidedAs(how)
 	in.decided.Add(c.caller, 1, label.add...)
-	if d.Outcome == core.DecidedReplayed {
+	if d.Outcome == idempotency.DecidedReplayed {
 		in.replays.Add(c.caller, 1, c.rule.add...)
 	}
 	if span := trace.SpanFromContext(c.caller); span.IsRecording() {

@@ -29,6 +29,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/redisstore"
@@ -690,7 +691,7 @@ func (q request) Param(name string) (string, error) {
 	if v, ok := q[name]; ok {
 		return v, nil
 	}
-	return "", core.ErrNoParam
+	return "", adapter.ErrNoParam
 }
 
 func TestARequestThatRunsWithoutItsLockIsCountedAndLoggedOnceASecond(t *testing.T) {

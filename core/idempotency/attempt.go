@@ -73,7 +73,7 @@ func fromContext(ctx context.Context) *Attempt {
 // know of this one.
 //
 // It costs one round trip. After it no attempt carries out the request a second
-// time. If the process dies, duplicates are refused ([core.ReasonOutcomeUnknown]).
+// time. If the process dies, duplicates are refused ([ReasonOutcomeUnknown]).
 // A failure of the handler is stored and replayed. Calling MarkEffect again does
 // nothing. It is safe for concurrent use.
 //

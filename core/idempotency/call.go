@@ -96,7 +96,7 @@ type Verdict struct {
 	inside *core.Refusal // of a guard in the handler, which has answered it
 }
 
-// outcome is what core.ReportOutcome is told.
+// outcome is what outcome.Report is told.
 func (v Verdict) outcome() *core.Refusal {
 	if v.Refusal != nil {
 		return v.Refusal

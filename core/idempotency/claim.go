@@ -46,7 +46,7 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 		switch {
 		case err != nil:
 			err = unavailable(err)
-			if w.knows(ctx) && !errors.Is(err, ErrDamaged) && reasonOf(ctx, err) == core.ReasonNoRecord {
+			if w.knows(ctx) && !errors.Is(err, ErrDamaged) && reasonOf(ctx, err) == ReasonNoRecord {
 				reply, err = ClaimReply{State: StateInFlight}, nil
 			}
 		case reply.State == StateGranted:

@@ -22,9 +22,9 @@ func (e *Engine) conclude(ctx context.Context, a *Attempt, answer Response, answ
 		e.letGo(ctx, a)
 		return e.superseded(a, a.winner, d)
 	case large == stored:
-		d.Outcome = core.DecidedStored
+		d.Outcome = DecidedStored
 		if e.letGo(ctx, a) {
-			d.Outcome = core.DecidedPending
+			d.Outcome = DecidedPending
 		}
 		return Verdict{}
 	case lost != nil && (large == withheld || !answered && large == small):
@@ -44,7 +44,7 @@ func (e *Engine) conclude(ctx context.Context, a *Attempt, answer Response, answ
 		return Verdict{}
 	}
 	e.abandon(ctx, a, a.section.Leave)
-	d.Outcome = core.DecidedReleased
+	d.Outcome = DecidedReleased
 	return Verdict{}
 }
 
@@ -75,9 +75,9 @@ func (e *Engine) storeAnswer(ctx context.Context, a *Attempt, answer Response, l
 	reply, err := e.commit(ctx, a, envelope, a.section.Leave)
 	switch {
 	case err != nil:
-		d.Outcome, d.Err = core.DecidedPending, err
+		d.Outcome, d.Err = DecidedPending, err
 	case reply.State == StateGranted:
-		d.Outcome = core.DecidedStored
+		d.Outcome = DecidedStored
 	case large == small: // else it has left already, when nothing was to be stored
 		return e.superseded(a, reply, d)
 	}
@@ -93,7 +93,7 @@ func (e *Engine) concludePanic(ctx context.Context, a *Attempt, d *core.Decided)
 	switch {
 	case large == stored || large == superseded:
 		e.letGo(ctx, a)
-		d.Outcome = core.DecidedStored
+		d.Outcome = DecidedStored
 	case refused != nil && !refused.Ran && !marked && large == small:
 		e.concludeRefused(ctx, a, refused, marked, d)
 	case e.config.stores(failed, marked):
@@ -102,17 +102,17 @@ func (e *Engine) concludePanic(ctx context.Context, a *Attempt, d *core.Decided)
 			answer := panicked(a.protocol)
 			envelope = e.config.seal(ctx, encode(a.protocol, answer, func(string) bool { return true }))
 		}
-		d.Outcome = core.DecidedStored
+		d.Outcome = DecidedStored
 		if reply, err := e.commit(ctx, a, envelope, a.section.Leave); err != nil {
-			d.Outcome, d.Err = core.DecidedPending, err
+			d.Outcome, d.Err = DecidedPending, err
 		} else if reply.State != StateGranted {
-			d.Outcome = core.DecidedUnknown
+			d.Outcome = DecidedUnknown
 		}
 	case lost:
 		e.letGo(ctx, a)
 	default:
 		e.abandon(ctx, a, a.section.Leave)
-		d.Outcome = core.DecidedReleased
+		d.Outcome = DecidedReleased
 	}
 }
 
@@ -127,7 +127,7 @@ func (e *Engine) concludeRefused(ctx context.Context, a *Attempt, refusal *core.
 		return
 	}
 	e.abandon(ctx, a, a.section.Leave)
-	d.Outcome = core.DecidedReleased
+	d.Outcome = DecidedReleased
 }
 
 // letGo releases the lock and leaves the record as it is. It reports whether a commit

@@ -59,7 +59,7 @@ func (t *tokens) next() string {
 // Then give the store of each service a prefix of its own (redisstore.Prefix). With
 // one prefix for both, the gateway's record has the key, and the service refuses
 // the gateway's request as another request with a used key
-// ([core.ReasonKeyReused]). The same holds for a handler that calls another
+// ([ReasonKeyReused]). The same holds for a handler that calls another
 // idempotent endpoint with the key of its own request, in this process or
 // elsewhere. A key of [DownstreamKey] is another key and needs no prefix.
 func New(store Store, opts ...Option) (*Engine, error) {

@@ -20,7 +20,7 @@ type inside struct {
 	lost    *core.Refusal
 }
 
-// note is the function of core.WithOutcome.
+// note is the function of outcome.With.
 func (i *inside) note(refusal *core.Refusal) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

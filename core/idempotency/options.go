@@ -96,7 +96,7 @@ func (c *config) fail(format string, args ...any) {
 // authentication in front has left it. [core.FromContext] makes such a function;
 // [core.RequestFunc] says what f may return, and how f finds what gin and echo keep
 // in their own contexts. The store keeps only a hash of the principal. A request
-// without a principal is refused ([core.ReasonNoPrincipal]). Required, unless
+// without a principal is refused ([ReasonNoPrincipal]). Required, unless
 // [Global] is given.
 //
 //	idempotency.New(store, idempotency.Scope(core.FromContext("user")))
@@ -150,7 +150,7 @@ func Retention(d time.Duration) Option {
 }
 
 // Tombstone sets for how long after its [Retention] a key is remembered as used. A
-// request with the key that comes then is refused ([core.ReasonKeyExpired]) and not
+// request with the key that comes then is refused ([ReasonKeyExpired]) and not
 // carried out a second time. It costs a small key in the store for each record. d
 // must not be negative. Default: 0, the key may be used again.
 func Tombstone(d time.Duration) Option {
@@ -180,7 +180,7 @@ func MaxHold(d time.Duration) Option {
 // Strict never carries out a request a second time if it may have had an effect the
 // first time: every request counts as marked ([MarkEffect]) from its start. If the
 // process of a request died, later requests with the key get
-// [core.ReasonOutcomeUnknown]. A failure of the handler is stored. Default: off;
+// [ReasonOutcomeUnknown]. A failure of the handler is stored. Default: off;
 // such a request is carried out again.
 func Strict() Option {
 	return func(c *config) { c.strict = true }
@@ -195,7 +195,7 @@ func StoreAll() Option {
 
 // WaitReplay lets a duplicate of a request in flight wait for up to d, and then
 // replays the response to it. At the end of d, or of its own deadline, the
-// duplicate is refused ([core.ReasonInFlight]). [MaxWaiters] bounds how many
+// duplicate is refused ([ReasonInFlight]). [MaxWaiters] bounds how many
 // duplicates wait. d must not be negative. Default: 0, the duplicate is refused at
 // once.
 func WaitReplay(d time.Duration) Option {
@@ -222,7 +222,7 @@ func MaxRequest(n int64) Option {
 
 // MaxResponse sets the length of the longest response body that is stored, in
 // bytes. A longer response is sent in full, and a duplicate is refused
-// ([core.ReasonResponseUnavailable]). Default: 1 MiB.
+// ([ReasonResponseUnavailable]). Default: 1 MiB.
 func MaxResponse(n int64) Option {
 	return func(c *config) {
 		if n < 0 {
@@ -252,14 +252,14 @@ func Backlog(n int64) Option {
 // never where money moves. Each such request is counted
 // ([core.Observation.Bypassed]), and logged through [slog.Default] at most once a
 // second. A damaged record ([ErrDamaged]) is always refused. Default: off; such
-// requests are refused ([core.ReasonNoRecord]).
+// requests are refused ([ReasonNoRecord]).
 func FailOpen() Option {
 	return func(c *config) { c.failOpen = true }
 }
 
 // Optional lets requests without a key through, as if the endpoint were not
 // idempotent. A malformed key is refused nevertheless. Default: off; requests
-// without a key are refused ([core.ReasonKeyMissing]).
+// without a key are refused ([ReasonKeyMissing]).
 func Optional() Option {
 	return func(c *config) { c.optional = true }
 }

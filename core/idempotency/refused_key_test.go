@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 )
 
@@ -22,7 +21,7 @@ func TestARefusedKeySaysWhatIsAccepted(t *testing.T) {
 	}
 	// The text is the detail of the problem in HTTP and the message of the status in gRPC.
 	for _, want := range []string{"255", "letters", "double quotes", "backslash"} {
-		if text := core.ReasonKeyMalformed.Text(); !strings.Contains(text, want) {
+		if text := idempotency.ReasonKeyMalformed.Text(); !strings.Contains(text, want) {
 			t.Errorf("%q does not say %q", text, want)
 		}
 	}

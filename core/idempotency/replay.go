@@ -24,7 +24,7 @@ func (e *Engine) replay(ctx context.Context, a *Attempt, reply ClaimReply, begin
 	if v.Refusal != nil {
 		return e.refused(ctx, begin, v.Refusal)
 	}
-	e.report(ctx, core.Decided{Outcome: core.DecidedReplayed, Waited: time.Since(begin), Err: err})
+	e.report(ctx, core.Decided{Outcome: DecidedReplayed, Waited: time.Since(begin), Err: err})
 	return v
 }
 
@@ -35,7 +35,7 @@ func (e *Engine) superseded(a *Attempt, winner CommitReply, d *core.Decided) Ver
 	if v.Refusal != nil {
 		d.Reason = v.Refusal.Reason
 	} else {
-		d.Outcome = core.DecidedReplayed
+		d.Outcome = DecidedReplayed
 	}
 	d.Err = err
 	return v
@@ -51,22 +51,22 @@ func (e *Engine) verdict(a *Attempt, state State, response string, ran bool) (Ve
 		if err == nil {
 			return Verdict{Replay: r}, nil
 		}
-		refusal.Reason, refusal.Err = core.ReasonNoRecord, err
+		refusal.Reason, refusal.Err = ReasonNoRecord, err
 	case StateInFlight:
-		refusal.Reason, refusal.Err = core.ReasonInFlight, errInFlight
+		refusal.Reason, refusal.Err = ReasonInFlight, errInFlight
 	case StateUnavailable:
-		refusal.Reason, refusal.Err = core.ReasonResponseUnavailable, errNoResponse
+		refusal.Reason, refusal.Err = ReasonResponseUnavailable, errNoResponse
 	case StateMismatch:
-		refusal.Reason, refusal.Err = core.ReasonKeyReused, errMismatch
+		refusal.Reason, refusal.Err = ReasonKeyReused, errMismatch
 		if ran { // the key was given up and used anew: our answer is lost, not wrong
-			refusal.Reason = core.ReasonOutcomeUnknown
+			refusal.Reason = ReasonOutcomeUnknown
 		}
 	case StateExpired:
-		refusal.Reason, refusal.Err = core.ReasonKeyExpired, errExpired
+		refusal.Reason, refusal.Err = ReasonKeyExpired, errExpired
 	case StateUnknown:
-		refusal.Reason, refusal.Err = core.ReasonOutcomeUnknown, errUnknown
+		refusal.Reason, refusal.Err = ReasonOutcomeUnknown, errUnknown
 	default:
-		refusal.Reason, refusal.Err = core.ReasonNoRecord, fmt.Errorf("%w: state %d", ErrDamaged, state)
+		refusal.Reason, refusal.Err = ReasonNoRecord, fmt.Errorf("%w: state %d", ErrDamaged, state)
 	}
 	return Verdict{Refusal: refusal}, refusal.Err
 }

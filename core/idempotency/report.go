@@ -31,7 +31,7 @@ func (e *Engine) refuse(ctx context.Context, begin time.Time, reason core.Reason
 
 // refused is the verdict for a refusal, of which it tells the observer.
 func (e *Engine) refused(ctx context.Context, begin time.Time, r *core.Refusal) Verdict {
-	e.report(ctx, core.Decided{Outcome: core.DecidedRefused, Reason: r.Reason, Waited: time.Since(begin), Err: r.Err})
+	e.report(ctx, core.Decided{Outcome: DecidedRefused, Reason: r.Reason, Waited: time.Since(begin), Err: r.Err})
 	return Verdict{Refusal: r}
 }
 
@@ -70,11 +70,11 @@ func (e *Engine) log(ctx context.Context, level slog.Level, message string, err 
 // lock was waited for.
 func reasonOf(ctx context.Context, err error) core.Reason {
 	if errors.Is(err, ErrDamaged) {
-		return core.ReasonNoRecord
+		return ReasonNoRecord
 	}
 	reason := core.ReasonOf(ctx, err)
 	if reason == core.ReasonUnavailable || reason == core.ReasonDeadline {
-		return core.ReasonNoRecord
+		return ReasonNoRecord
 	}
 	return reason
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/internal/outcome"
 )
 
 // Do deals with a request. It reads the key, claims its record and lets h run the
@@ -53,7 +54,7 @@ func (e *Engine) admitted(
 	passed := false
 	defer func() {
 		if !passed { // else the guards that it passed have reported
-			core.ReportOutcome(ctx, v.outcome())
+			outcome.Report(ctx, v.outcome())
 		}
 	}()
 	a, refusal := e.identify(ctx, call, key, keyErr)
@@ -63,7 +64,7 @@ func (e *Engine) admitted(
 	reply, err := e.claim(ctx, a)
 	if err != nil {
 		reason := reasonOf(ctx, err)
-		if e.config.failOpen && reason == core.ReasonNoRecord && !errors.Is(err, ErrDamaged) && ctx.Err() == nil {
+		if e.config.failOpen && reason == ReasonNoRecord && !errors.Is(err, ErrDamaged) && ctx.Err() == nil {
 			e.bypassed(ctx, err)
 			passed = true
 			return e.pass(ctx, call, h, &Attempt{id: a.id})
@@ -82,9 +83,9 @@ func (e *Engine) admitted(
 func (e *Engine) identify(ctx context.Context, call Call, key string, keyErr error) (*Attempt, *core.Refusal) {
 	switch {
 	case errors.Is(keyErr, ErrKeyMissing):
-		return nil, e.refusal(core.ReasonKeyMissing, keyErr)
+		return nil, e.refusal(ReasonKeyMissing, keyErr)
 	case keyErr != nil:
-		return nil, e.refusal(core.ReasonKeyMalformed, keyErr)
+		return nil, e.refusal(ReasonKeyMalformed, keyErr)
 	}
 	scope, err := e.scope(ctx, call)
 	if err != nil {

@@ -27,7 +27,7 @@ type Resolution struct {
 // key get this answer. For [HTTP] it has status, header and body. For [GRPC] it has
 // the code, and the bytes of the message if the code is OK, else those of a
 // google.rpc.Status. The protocol is that of the request; an answer of the other
-// protocol is never sent ([core.ReasonNoRecord]).
+// protocol is never sent ([ReasonNoRecord]).
 func CarriedOut(protocol string, answer Response) Resolution {
 	return Resolution{true, protocol, answer}
 }
@@ -58,7 +58,7 @@ func (r Resolution) check(limit int64) error {
 }
 
 // Resolve settles a request whose duplicates are refused with
-// [core.ReasonOutcomeUnknown], with what an operator, or a job that asks the bank,
+// [ReasonOutcomeUnknown], with what an operator, or a job that asks the bank,
 // has found out. Call it on an [Engine] with the options of the endpoint. scope is
 // the principal; key is the key without quotes.
 //

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/internal/outcome"
 )
 
 // run runs the handler for a claim that was granted.
 func (e *Engine) run(ctx context.Context, h Handler, a *Attempt, begin time.Time) Verdict {
 	inner, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attemptKey{}, a))
-	inner = core.WithOutcome(inner, a.inside.note)
+	inner = outcome.With(inner, a.inside.note)
 	a.ctx, a.cancel = inner, cancel
 	// Whatever happens, the handler's context ends with it.
 	defer cancel(core.ErrReleased)
@@ -27,7 +28,7 @@ func (e *Engine) run(ctx context.Context, h Handler, a *Attempt, begin time.Time
 	a.section = section
 	a.outer = watchOuter(ctx, cancel)
 	defer a.outer.unwatch()
-	decided := core.Decided{Outcome: core.DecidedUnknown, Generation: a.generation, Waited: time.Since(begin)}
+	decided := core.Decided{Outcome: DecidedUnknown, Generation: a.generation, Waited: time.Since(begin)}
 	defer func() { e.report(ctx, decided) }()
 	returned := false
 	defer func() {
@@ -61,7 +62,7 @@ func (e *Engine) lockOrAbandon(ctx, inner context.Context, a *Attempt) (section 
 func (e *Engine) lock(ctx, inner context.Context, a *Attempt) (core.Section, *core.Refusal) {
 	g := e.config.guard
 	if g == nil {
-		return core.NewSection(inner), nil
+		return a.prepared.Enter(inner) // it is empty, and takes no lock
 	}
 	inside, cancel := context.WithCancelCause(inner)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -84,7 +85,7 @@ func (e *Engine) lock(ctx, inner context.Context, a *Attempt) (core.Section, *co
 		refusal.Reason = core.ReasonOf(ctx, refusal.Err)
 	case core.ReasonLost, core.ReasonMaxHold:
 		// The claim, not the lock: it was lost while the lock was waited for.
-		refusal.Reason = core.ReasonNoRecord
+		refusal.Reason = ReasonNoRecord
 	}
 	return section, refusal
 }

@@ -29,13 +29,13 @@ func (e *Engine) unscoped(ctx context.Context, err error) core.Reason {
 	case errors.Is(err, errNobody):
 		e.log(ctx, slog.LevelWarn, "interlock: idempotent requests are refused, since the Scope function finds no principal: "+
 			"authentication goes in front, and core.Request.Value finds what gin and echo keep by c.Set", err)
-		return core.ReasonNoPrincipal
+		return ReasonNoPrincipal
 	case errors.Is(err, core.ErrKey):
-		return core.ReasonNoPrincipal
+		return ReasonNoPrincipal
 	case errors.Is(ctx.Err(), context.Canceled):
 		return core.ReasonCanceled
 	case ctx.Err() != nil:
-		return core.ReasonNoRecord // no lock was waited for
+		return ReasonNoRecord // no lock was waited for
 	}
 	e.log(ctx, slog.LevelError, "interlock: idempotent requests are refused, since the Scope function fails", err)
 	return core.ReasonInternal

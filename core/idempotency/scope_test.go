@@ -19,8 +19,8 @@ func TestAScopeThatFailsOrFindsNothingIsLogged(t *testing.T) {
 		want   core.Reason
 		logged string
 	}{
-		"":           {core.ReasonNoPrincipal, "level=WARN msg=\"interlock: idempotent requests are refused, since the Scope function finds no principal"},
-		"not a name": {core.ReasonNoPrincipal, ""},
+		"":           {idempotency.ReasonNoPrincipal, "level=WARN msg=\"interlock: idempotent requests are refused, since the Scope function finds no principal"},
+		"not a name": {idempotency.ReasonNoPrincipal, ""},
 		"broken":     {core.ReasonInternal, "level=ERROR msg=\"interlock: idempotent requests are refused, since the Scope function fails"},
 	} {
 		t.Run(string(c.want)+" "+principal, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestAScopeThatTheRequestsEndInterrupts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
 		n := 0
-		w.want(serve(ctx, e, post("k"), answers(200, &n)), string(core.ReasonNoRecord))
+		w.want(serve(ctx, e, post("k"), answers(200, &n)), string(idempotency.ReasonNoRecord))
 		ctx, cancel = context.WithCancel(w.Context())
 		cancel()
 		w.want(serve(ctx, e, post("k"), answers(200, &n)), string(core.ReasonCanceled))

@@ -131,7 +131,7 @@ func simulate(t *testing.T, seed uint64, mark bool, opts ...idempotency.Option) 
 				}
 				told[i][answer] = true
 			}
-			if got == string(core.ReasonOutcomeUnknown) {
+			if got == string(idempotency.ReasonOutcomeUnknown) {
 				stats[3]++
 			}
 			return got

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
 )
 
@@ -34,7 +35,7 @@ func (q request) Key() []string                    { return q.key }
 func (q request) Target() (string, string, string) { return q.method, q.path, q.query }
 func (q request) Origin() (string, string, string) { return q.host, or(q.uri, q.path), q.query }
 func (q request) Route() (string, bool)            { return q.path, !q.unmatched }
-func (q request) Param(string) (string, error)     { return "", core.ErrNoParam }
+func (q request) Param(string) (string, error)     { return "", adapter.ErrNoParam }
 func (q request) Header(string) []string           { return []string{q.scope} }
 func (q request) Query(string) []string            { return nil }
 func (q request) Native() any                      { return q }
@@ -42,7 +43,7 @@ func (q request) Value(any) any                    { return nil }
 
 func (q request) Body(limit int64) ([]byte, error) {
 	if int64(len(q.body)) > limit {
-		return nil, core.ErrBodyLimit
+		return nil, adapter.ErrBodyLimit
 	}
 	return []byte(q.body), nil
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -75,7 +74,7 @@ func TestAnUnknownOutcomeIsResolved(t *testing.T) {
 				t.Errorf("in flight: %v", err)
 			}
 			expire(t, rdb)
-			want(t, "before", do(t.Context(), b, pay("k"), bank.run), refused(core.ReasonOutcomeUnknown))
+			want(t, "before", do(t.Context(), b, pay("k"), bank.run), refused(idempotency.ReasonOutcomeUnknown))
 			if err := resolve(b, c.found); err != nil {
 				t.Error(err)
 			}
@@ -87,7 +86,7 @@ func TestAnUnknownOutcomeIsResolved(t *testing.T) {
 			want(t, "the holder", <-got, c.woken)
 			p := pay("k")
 			p.body = "other"
-			want(t, "another request", do(t.Context(), b, p, bank.run), refused(core.ReasonKeyReused))
+			want(t, "another request", do(t.Context(), b, p, bank.run), refused(idempotency.ReasonKeyReused))
 			for _, key := range rdb.Keys(t.Context(), "*").Val() {
 				if ttl := rdb.TTL(t.Context(), key).Val(); ttl < 23*time.Hour {
 					t.Errorf("%s is kept for %v", key, ttl)

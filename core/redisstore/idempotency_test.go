@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -41,7 +42,7 @@ func (p payment) Key() []string                    { return p.keys }
 func (p payment) Target() (string, string, string) { return "POST", p.path, p.query }
 func (p payment) Origin() (string, string, string) { return p.host, p.path, p.query }
 func (p payment) Route() (string, bool)            { return "POST /payments", true }
-func (p payment) Param(string) (string, error)     { return "", core.ErrNoParam }
+func (p payment) Param(string) (string, error)     { return "", adapter.ErrNoParam }
 func (p payment) Header(string) []string           { return []string{p.scope} }
 func (p payment) Query(string) []string            { return nil }
 func (p payment) Native() any                      { return p }
@@ -49,7 +50,7 @@ func (p payment) Value(any) any                    { return nil }
 
 func (p payment) Body(limit int64) ([]byte, error) {
 	if int64(len(p.body)) > limit {
-		return nil, core.ErrBodyLimit
+		return nil, adapter.ErrBodyLimit
 	}
 	return []byte(p.body), nil
 }
@@ -166,7 +167,7 @@ func TestAPaymentSentAgainIsReplayed(t *testing.T) {
 	} {
 		p := pay("k")
 		other(&p)
-		want(t, name, do(t.Context(), b, p, bank.run), refused(core.ReasonKeyReused))
+		want(t, name, do(t.Context(), b, p, bank.run), refused(idempotency.ReasonKeyReused))
 	}
 	bob := pay("k")
 	bob.scope = "bob"
@@ -235,7 +236,7 @@ func TestRoundTripsAreAsFewAsPromised(t *testing.T) {
 	count("mismatch", 1, func() {
 		p := pay("k")
 		p.body = ""
-		want(t, "mismatch", do(t.Context(), e, p, bank.run), refused(core.ReasonKeyReused))
+		want(t, "mismatch", do(t.Context(), e, p, bank.run), refused(idempotency.ReasonKeyReused))
 	})
 	count("marked", 3, func() { do(t.Context(), e, pay("m"), marking) })
 	failing := func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
@@ -249,7 +250,7 @@ func TestRoundTripsAreAsFewAsPromised(t *testing.T) {
 			return bank.run(ctx, a)
 		})
 	})
-	want(t, "conflict", inside, refused(core.ReasonInFlight))
+	want(t, "conflict", inside, refused(idempotency.ReasonInFlight))
 }
 
 func TestUnderALockCommitAndReleaseGoTogether(t *testing.T) {
@@ -319,10 +320,10 @@ func TestARequestInFlightRefusesItsDuplicatesAndOthers(t *testing.T) {
 	got := make(chan result, 1)
 	go func() { got <- do(t.Context(), a, pay("k"), run) }()
 	<-running
-	want(t, "duplicate", do(t.Context(), b, pay("k"), bank.run), refused(core.ReasonInFlight))
+	want(t, "duplicate", do(t.Context(), b, pay("k"), bank.run), refused(idempotency.ReasonInFlight))
 	p := pay("k")
 	p.body = "other"
-	want(t, "another request", do(t.Context(), b, p, bank.run), refused(core.ReasonKeyReused))
+	want(t, "another request", do(t.Context(), b, p, bank.run), refused(idempotency.ReasonKeyReused))
 	close(release)
 	want(t, "the first", <-got, fresh(1))
 	want(t, "duplicate", do(t.Context(), b, pay("k"), bank.run), replayed(1))
@@ -431,7 +432,7 @@ func TestAHolderThatWasCutOff(t *testing.T) {
 			lapse(t, rdb)
 			p := pay(key)
 			p.body = "other"
-			want(t, "another request", do(t.Context(), other, p, bank.run), refused(core.ReasonKeyReused))
+			want(t, "another request", do(t.Context(), other, p, bank.run), refused(idempotency.ReasonKeyReused))
 			switch {
 			case c.meanOver:
 				want(t, "take-over", do(t.Context(), other, pay(key), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
@@ -441,7 +442,7 @@ func TestAHolderThatWasCutOff(t *testing.T) {
 					return bank.run(ctx, a)
 				}), fresh(1))
 			case c.mark || c.strict:
-				want(t, "marked", do(t.Context(), other, pay(key), bank.run), refused(core.ReasonOutcomeUnknown))
+				want(t, "marked", do(t.Context(), other, pay(key), bank.run), refused(idempotency.ReasonOutcomeUnknown))
 			}
 			w.mend()
 			close(release)
@@ -505,7 +506,7 @@ func TestRedisKilledDuringTheHandler(t *testing.T) {
 				}
 				return bank.run(ctx, a)
 			}), fresh(1))
-			want(t, "while it is down", do(t.Context(), other, pay("k"), bank.run), refused(core.ReasonNoRecord))
+			want(t, "while it is down", do(t.Context(), other, pay("k"), bank.run), refused(idempotency.ReasonNoRecord))
 			if e.Pending() != 1 {
 				t.Errorf("%d pending", e.Pending())
 			}
@@ -587,7 +588,7 @@ func TestADamagedRecordIsNeverExecuted(t *testing.T) {
 		if err := damage(keys[0]); err != nil || len(keys) != 1 {
 			t.Fatal(name, keys, err)
 		}
-		want(t, name, do(ctx, e, pay("k"), bank.run), refused(core.ReasonNoRecord))
+		want(t, name, do(ctx, e, pay("k"), bank.run), refused(idempotency.ReasonNoRecord))
 		if bank.effects.Load() != n+1 {
 			t.Errorf("%s: it was carried out again", name)
 		}
@@ -615,7 +616,7 @@ func TestAFullServerKeepsAnswersAndReleasesClaims(t *testing.T) {
 	if n := rdb.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d records are left of a release", n)
 	}
-	want(t, "while it is full", do(t.Context(), e, pay("x"), bank.run), refused(core.ReasonNoRecord))
+	want(t, "while it is full", do(t.Context(), e, pay("x"), bank.run), refused(idempotency.ReasonNoRecord))
 	memory("0")
 	want(t, "committed", do(t.Context(), e, pay("k"), full(bank.run)), fresh(1))
 	memory("0")
@@ -657,7 +658,7 @@ func TestRetentionIsCountedFromTheCommitAndNeverShortened(t *testing.T) {
 	for _, key := range rdb.Keys(t.Context(), "interlock:idem:*}").Val() {
 		rdb.Del(t.Context(), key) // as if it had expired
 	}
-	want(t, "expired", do(t.Context(), short, pay("k"), bank.run), refused(core.ReasonKeyExpired))
+	want(t, "expired", do(t.Context(), short, pay("k"), bank.run), refused(idempotency.ReasonKeyExpired))
 	want(t, "without tombstones", do(t.Context(), long, pay("l"), bank.run), fresh(3))
 }
 
@@ -796,7 +797,7 @@ func TestALostLockKeepsTheClaim(t *testing.T) {
 		}
 	}
 	want(t, "no answer", do(t.Context(), e, pay("k"), lose(false)), result{reason: core.ReasonLost, ran: true})
-	want(t, "then", do(t.Context(), e, pay("k"), bank.run), refused(core.ReasonInFlight))
+	want(t, "then", do(t.Context(), e, pay("k"), bank.run), refused(idempotency.ReasonInFlight))
 	want(t, "an answer", do(t.Context(), e, pay("l"), lose(true)), fresh(1))
 	want(t, "then", do(t.Context(), e, pay("l"), bank.run), replayed(1))
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -61,7 +60,7 @@ func TestARecordOfTheFirstVersionIsReplayedForItsRequest(t *testing.T) {
 	}
 	other := p
 	other.host = "us.bank.example"
-	if v := engine.Do(t.Context(), other, handler); v.Refusal == nil || v.Refusal.Reason != core.ReasonKeyReused {
+	if v := engine.Do(t.Context(), other, handler); v.Refusal == nil || v.Refusal.Reason != idempotency.ReasonKeyReused {
 		t.Errorf("another host: %+v", v)
 	}
 	// A record of the first version has no f2.
@@ -73,7 +72,7 @@ func TestARecordOfTheFirstVersionIsReplayedForItsRequest(t *testing.T) {
 	}
 	other = p
 	other.body = `{"amount":2}`
-	if v := engine.Do(t.Context(), other, handler); v.Refusal == nil || v.Refusal.Reason != core.ReasonKeyReused {
+	if v := engine.Do(t.Context(), other, handler); v.Refusal == nil || v.Refusal.Reason != idempotency.ReasonKeyReused {
 		t.Errorf("an old record, another body: %+v", v)
 	}
 	if ran != 1 {

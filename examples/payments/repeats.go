@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 )
 
 // paid is how many payments are sent, three times each.
@@ -85,7 +86,7 @@ func (d *demonstration) paymentsThreeTimes(ctx context.Context) (repeats, error)
 			continue // never made, so its key is still new
 		}
 		switch a := rpc.pay(ctx, p); {
-		case a.reason == string(core.ReasonKeyReused):
+		case a.reason == string(idempotency.ReasonKeyReused):
 			r.crossed++
 		case !a.done():
 			r.failed = fmt.Errorf("a key of HTTP was answered over gRPC: %w", a.failure())
@@ -103,7 +104,7 @@ func (d *demonstration) paymentsThreeTimes(ctx context.Context) (repeats, error)
 // (503), as on a machine that is busy: the key makes that safe.
 func persist(ctx context.Context, c client, p payment) (r reply) {
 	for range 5 {
-		if r = c.pay(ctx, p); r.reason != string(core.ReasonNoRecord) {
+		if r = c.pay(ctx, p); r.reason != string(idempotency.ReasonNoRecord) {
 			break
 		}
 	}
@@ -122,7 +123,7 @@ func (r *repeats) note(answers []reply) {
 		case a.done():
 			made++
 			ids[a.payment] = true
-		case a.reason == string(core.ReasonInFlight):
+		case a.reason == string(idempotency.ReasonInFlight):
 			r.inFlight++
 		case a.reason == string(core.ReasonHeld):
 			busy++

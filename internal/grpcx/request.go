@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 )
 
 // Method is what is known of a method before it is called.
@@ -35,7 +36,7 @@ func NewMethod(name string, guard *core.Guard) *Method {
 	}
 	m.input, m.fields = input, make(map[string]Path)
 	for _, p := range guard.Placeholders() {
-		if p.Source != core.SourceParam {
+		if p.Source != adapter.SourceParam {
 			continue
 		}
 		// What cannot be found is refused by the calls, and by Validate earlier.
@@ -57,7 +58,7 @@ type Request struct {
 
 // errNoProto is the server's mistake: its codec is another, or the method's
 // generated code is not linked in.
-var errNoProto = fmt.Errorf("%w: the request is no generated protobuf message", core.ErrNoParam)
+var errNoProto = fmt.Errorf("%w: the request is no generated protobuf message", adapter.ErrNoParam)
 
 // Message returns the request message, of a stream the first one.
 func (q *Request) Message() (proto.Message, error) {
@@ -85,7 +86,7 @@ func (q *Request) Param(name string) (string, error) {
 	// a KeyFunc may ask for any field.
 	if !known || m.Descriptor() != q.input.Descriptor() {
 		if fields, err = Resolve(m.Descriptor(), name); err != nil {
-			return "", fmt.Errorf("%w: %w", core.ErrNoParam, err)
+			return "", fmt.Errorf("%w: %w", adapter.ErrNoParam, err)
 		}
 	}
 	return fields.Text(m), nil
@@ -110,11 +111,11 @@ func (q *Request) Body(limit int64) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case int64(proto.Size(m)) > limit:
-		return nil, core.ErrBodyLimit
+		return nil, adapter.ErrBodyLimit
 	}
 	b, err := Canonical(m)
 	if err != nil { // a required field of proto2 is missing
-		return nil, fmt.Errorf("%w: %w", core.ErrBody, err)
+		return nil, fmt.Errorf("%w: %w", adapter.ErrBody, err)
 	}
 	return b, nil
 }

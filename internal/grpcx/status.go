@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 )
 
 const (
@@ -60,15 +61,15 @@ var statuses = map[core.Reason]struct {
 	core.ReasonInternal:       {codes.Internal, false},
 
 	// Of idempotent methods.
-	core.ReasonKeyMissing:          {codes.InvalidArgument, false},
-	core.ReasonKeyMalformed:        {codes.InvalidArgument, false},
-	core.ReasonNoPrincipal:         {codes.InvalidArgument, false},
-	core.ReasonKeyReused:           {codes.FailedPrecondition, false},
-	core.ReasonInFlight:            {codes.Aborted, true},
-	core.ReasonOutcomeUnknown:      {codes.DataLoss, false},
-	core.ReasonResponseUnavailable: {codes.DataLoss, false},
-	core.ReasonKeyExpired:          {codes.FailedPrecondition, false},
-	core.ReasonNoRecord:            {codes.Unavailable, false},
+	idempotency.ReasonKeyMissing:          {codes.InvalidArgument, false},
+	idempotency.ReasonKeyMalformed:        {codes.InvalidArgument, false},
+	idempotency.ReasonNoPrincipal:         {codes.InvalidArgument, false},
+	idempotency.ReasonKeyReused:           {codes.FailedPrecondition, false},
+	idempotency.ReasonInFlight:            {codes.Aborted, true},
+	idempotency.ReasonOutcomeUnknown:      {codes.DataLoss, false},
+	idempotency.ReasonResponseUnavailable: {codes.DataLoss, false},
+	idempotency.ReasonKeyExpired:          {codes.FailedPrecondition, false},
+	idempotency.ReasonNoRecord:            {codes.Unavailable, false},
 }
 
 // Status is how refusals are answered by default: the status of the table in the

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 )
 
 // Stream is a server's stream under a lease, with its first message if that was
@@ -50,9 +51,9 @@ func (s *Stream) receive(t protoreflect.MessageType) (proto.Message, error) {
 		}
 	}
 	if s.err != nil && s.ServerStream.Context().Err() == nil {
-		reason := core.ErrBody
+		reason := adapter.ErrBody
 		if status.Code(s.err) == codes.DeadlineExceeded {
-			reason = core.ErrBodyTimeout
+			reason = adapter.ErrBodyTimeout
 		}
 		return nil, fmt.Errorf("%w: first message: %w", reason, s.err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 )
 
 // errRead is the server's mistake: what is left of a body is not the body. Taken
@@ -31,12 +32,12 @@ func (q Request) BodyOr(limit int64, kept []byte) ([]byte, error) {
 	r := q.Request
 	if w, ok := r.Body.(*whole); ok { // ours: all of it is there, whatever was read since
 		if int64(len(w.all)) > limit {
-			return nil, core.ErrBodyLimit
+			return nil, adapter.ErrBodyLimit
 		}
 		return w.all, nil
 	}
 	if r.ContentLength > limit {
-		return nil, core.ErrBodyLimit // not a byte of it need be waited for
+		return nil, adapter.ErrBodyLimit // not a byte of it need be waited for
 	}
 	b, err := q.rest(limit)
 	if err == nil && !isWhole(r, b) {
@@ -74,11 +75,11 @@ func (q Request) rest(limit int64) ([]byte, error) {
 	var slow interface{ Timeout() bool }
 	switch {
 	case err == nil, errors.As(err, &outer):
-		return nil, core.ErrBodyLimit
+		return nil, adapter.ErrBodyLimit
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &slow) && slow.Timeout():
-		return nil, fmt.Errorf("%w: %w", core.ErrBodyTimeout, err)
+		return nil, fmt.Errorf("%w: %w", adapter.ErrBodyTimeout, err)
 	}
-	return nil, fmt.Errorf("%w: %w", core.ErrBody, err)
+	return nil, fmt.Errorf("%w: %w", adapter.ErrBody, err)
 }
 
 // isWhole reports whether what was left of a body can be all of it. The length

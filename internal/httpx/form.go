@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 )
 
 // parsed reports whether there is a form that was read from the body.
@@ -35,7 +35,7 @@ func restored(r *http.Request, limit int64, kept []byte) ([]byte, error) {
 		err = errRead
 	}
 	if err == nil && int64(len(b)) > limit {
-		b, err = nil, core.ErrBodyLimit
+		b, err = nil, adapter.ErrBodyLimit
 	}
 	return b, err
 }
@@ -95,7 +95,7 @@ type bounded struct {
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if int64(b.Len()+len(p)) > b.limit {
-		return 0, core.ErrBodyLimit
+		return 0, adapter.ErrBodyLimit
 	}
 	return b.Buffer.Write(p)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 )
 
 // ContentType is the media type of a problem (RFC 9457, 3).
@@ -48,15 +49,15 @@ var statuses = map[core.Reason]int{
 
 	// Of idempotent endpoints (the IETF draft "The Idempotency-Key HTTP Header
 	// Field", 2.6 and 2.7).
-	core.ReasonKeyMissing:          http.StatusBadRequest,
-	core.ReasonKeyMalformed:        http.StatusBadRequest,
-	core.ReasonNoPrincipal:         http.StatusBadRequest,
-	core.ReasonKeyReused:           http.StatusUnprocessableEntity,
-	core.ReasonInFlight:            http.StatusConflict,
-	core.ReasonOutcomeUnknown:      http.StatusConflict,
-	core.ReasonResponseUnavailable: http.StatusConflict,
-	core.ReasonKeyExpired:          http.StatusGone,
-	core.ReasonNoRecord:            http.StatusServiceUnavailable,
+	idempotency.ReasonKeyMissing:          http.StatusBadRequest,
+	idempotency.ReasonKeyMalformed:        http.StatusBadRequest,
+	idempotency.ReasonNoPrincipal:         http.StatusBadRequest,
+	idempotency.ReasonKeyReused:           http.StatusUnprocessableEntity,
+	idempotency.ReasonInFlight:            http.StatusConflict,
+	idempotency.ReasonOutcomeUnknown:      http.StatusConflict,
+	idempotency.ReasonResponseUnavailable: http.StatusConflict,
+	idempotency.ReasonKeyExpired:          http.StatusGone,
+	idempotency.ReasonNoRecord:            http.StatusServiceUnavailable,
 }
 
 // bodies are the problems, encoded once: their text is fixed.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
@@ -44,10 +44,10 @@ func TestBodyIsReadWithinItsLimitAndPutBack(t *testing.T) {
 		"none":            {nil, 10, "", nil, ""},
 		"shorter":         {strings.NewReader("abc"), 10, "abc", nil, "abc"},
 		"just as long":    {strings.NewReader("abc"), 3, "abc", nil, "abc"},
-		"longer":          {strings.NewReader("abcd"), 3, "", core.ErrBodyLimit, "abcd"},
+		"longer":          {strings.NewReader("abcd"), 3, "", adapter.ErrBodyLimit, "abcd"},
 		"no limit":        {strings.NewReader("abc"), 1<<63 - 1, "abc", nil, "abc"},
-		"limit of others": {http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("abcd")), 3), 10, "", core.ErrBodyLimit, "abc"},
-		"broken":          {io.MultiReader(strings.NewReader("ab"), errReader{broken}), 10, "", core.ErrBody, "ab"},
+		"limit of others": {http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("abcd")), 3), 10, "", adapter.ErrBodyLimit, "abc"},
+		"broken":          {io.MultiReader(strings.NewReader("ab"), errReader{broken}), 10, "", adapter.ErrBody, "ab"},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", c.body)
 		got, err := httpx.Request{Request: r}.Body(c.limit)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
 )
 
 // Writer notes whether a response was begun, and asks the guard before it is. It
@@ -23,7 +24,7 @@ type Writer struct {
 	// Answered says that the header is on its way, or that the connection was
 	// taken over: the answer can no longer be replaced.
 	Answered bool
-	// Refused says that the guard held the answer back (core.BeginAnswer): what
+	// Refused says that the guard held the answer back (adapter.BeginAnswer): what
 	// the handler writes is dropped.
 	Refused bool
 
@@ -45,7 +46,7 @@ func (w *Writer) Restore() {
 // reports whether it may.
 func (w *Writer) begin(status int) bool {
 	if !w.Answered && !w.Refused {
-		w.Refused = w.Ctx != nil && !core.BeginAnswer(w.Ctx, status < http.StatusBadRequest)
+		w.Refused = w.Ctx != nil && !adapter.BeginAnswer(w.Ctx, status < http.StatusBadRequest)
 		w.Answered = !w.Refused
 	}
 	return w.Answered

@@ -1,0 +1,21 @@
+package adapter
+
+import (
+	"context"
+
+	"github.com/interlock-go/interlock/core/internal/answer"
+)
+
+// BeginAnswer asks whether an answer may leave. An adapter calls it once, with the
+// context that Guard.Do of package core gave to its handler, when the handler begins
+// an answer that cannot be taken back, and before any part of it leaves. success
+// says whether the answer is one of success (in HTTP a status below 400).
+//
+// BeginAnswer returns false if the answer must not leave, because the guard checks
+// answers (core.CheckAnswer) and the lock was lost. The adapter then drops what the
+// handler writes, and reports to Guard.Do that nothing was answered. Without a
+// guard in ctx it returns true.
+func BeginAnswer(ctx context.Context, success bool) bool {
+	guard, ok := ctx.Value(answer.Key{}).(answer.Guard)
+	return !ok || guard.Begin(success)
+}

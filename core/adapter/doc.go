@@ -1,0 +1,21 @@
+// Package adapter is what the author of an adapter reads: of a package that connects
+// guards to a framework, such as httplock or grpclock. Users of locks and guards
+// need only package core.
+//
+// An adapter is a [Request] and one call of Guard.Do of package core. The function
+// that it gives to Do runs the handler. It calls [BeginAnswer] before any part of an
+// answer leaves, and returns whether an answer has left. If Do returns a refusal,
+// the adapter answers with it: its Reason decides the status.
+//
+//	refusal := guard.Do(r.Context(), request{r}, func(ctx context.Context) (answered bool) {
+//		tracked := &writer{ResponseWriter: w, ctx: ctx}
+//		next.ServeHTTP(tracked, r.WithContext(ctx))
+//		return tracked.answered
+//	})
+//	if refusal != nil {
+//		http.Error(w, refusal.Reason.Text(), http.StatusServiceUnavailable)
+//	}
+//
+// Idempotent endpoints are one call of Engine.Do of package idempotency in the same
+// way.
+package adapter

@@ -1,0 +1,17 @@
+// Package reason holds the reasons for a refusal that package idempotency gives and
+// explains. Package core has the texts and the rules of all reasons, and cannot
+// import idempotency.
+package reason
+
+// The reasons; see the constants of package idempotency.
+const (
+	KeyMissing          = "idempotency-key-missing"
+	KeyMalformed        = "idempotency-key-malformed"
+	NoPrincipal         = "idempotency-no-principal"
+	KeyReused           = "idempotency-key-reused"
+	InFlight            = "idempotency-in-flight"
+	OutcomeUnknown      = "idempotency-outcome-unknown"
+	ResponseUnavailable = "idempotency-response-unavailable"
+	KeyExpired          = "idempotency-key-expired"
+	NoRecord            = "idempotency-unavailable"
+)
