@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -47,6 +48,7 @@ type payment struct {
 type reply struct {
 	reason  string // why it failed: from the problem, or from the ErrorInfo
 	err     error  // the error with that reason, or in place of an answer
+	silent  bool   // there was no answer
 	account bank.Account
 	to      bank.Account // of a transfer, whose debited account is account
 	token   int64
@@ -72,7 +74,10 @@ func dial(frontend, addr string) (c client, hangUp func(), err error) {
 		}
 		return rpcClient{paymentspb.NewPaymentsClient(conn)}, func() { _ = conn.Close() }, nil
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: clients}
+	// A client that sends many requests at once opens connections that it then does not
+	// need, and keeps them as idle. It drops them before the server closes them: a
+	// request that is sent while the server closes its connection gets no answer.
+	transport := &http.Transport{MaxIdleConnsPerHost: clients, IdleConnTimeout: readHeaderTimeout / 4}
 	return &restClient{frontend, "http://" + addr, http.Client{Transport: transport}}, transport.CloseIdleConnections, nil
 }
 
@@ -151,11 +156,11 @@ func (c *restClient) call(ctx context.Context, method, path string) reply {
 func (c *restClient) send(req *http.Request) reply {
 	resp, err := c.client.Do(req)
 	if err != nil {
-		return reply{err: err}
+		return reply{err: err, silent: true}
 	}
 	body, err := io.ReadAll(resp.Body)
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
-		return reply{err: err}
+		return reply{err: err, silent: true}
 	}
 	r := reply{replayed: resp.Header.Get(idempotency.ReplayedHeader) == "true", cookies: len(resp.Cookies())}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated {
@@ -240,6 +245,8 @@ func rpcReply(err error, account accountMessage, to *paymentspb.Account, token i
 				r.reason = info.GetReason()
 			}
 		}
+		// The bank's own refusals have a reason.
+		r.silent = r.reason == "" && status.Code(err) == codes.Unavailable
 		return r
 	}
 	return reply{

@@ -28,6 +28,8 @@ type demonstration struct {
 	clients  []client // one for each front end
 	commands *commandCounter
 	waits    *waits
+	// retention is for how long a payment's key is good.
+	retention time.Duration
 
 	alice, bob string
 }
@@ -59,12 +61,13 @@ func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer
 		return nil, repeated, err
 	}
 	defer func() { err = errors.Join(err, tel.shutdown(context.WithoutCancel(ctx))) }()
-	d := &demonstration{commands: &commandCounter{}, waits: &waits{next: tel.observer}}
+	d := &demonstration{commands: &commandCounter{}, waits: &waits{next: tel.observer}, retention: cfg.retention}
 	tel.observer = d.waits
 	s, err := open(ctx, cfg, tel, d.commands, log)
 	if err != nil {
 		return nil, repeated, err
 	}
+	s.bound = max(s.bound, patience)
 	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
 	fronts, err := s.listen(ctx, cfg)
 	if err != nil {
@@ -107,6 +110,7 @@ type result struct {
 	done     int
 	by       map[string]int // done, by front end
 	refused  int            // the lock was busy: not done, and the client was told
+	unknown  int            // Redis did not answer the bank in time: done or not
 	failed   error          // one of any other answers
 
 	balances []int64 // of the accounts, afterwards
@@ -118,10 +122,11 @@ type result struct {
 }
 
 // missing returns how many updates are absent from the balances, or are in them
-// without an answer. All amounts are 1, so it is the sum of the differences.
+// without an answer. All amounts are 1, so it is the sum of the differences. Requests
+// whose outcome is unknown explain as many of them in each balance.
 func (r result) missing() (n int64) {
 	for i := range r.balances {
-		n += max(r.balances[i]-r.expected[i], r.expected[i]-r.balances[i])
+		n += max(0, max(r.balances[i]-r.expected[i], r.expected[i]-r.balances[i])-int64(r.unknown))
 	}
 	return n
 }
@@ -169,7 +174,7 @@ func (d *demonstration) debits(ctx context.Context, r result, through []client) 
 	if err := d.openAccounts(ctx, d.alice); err != nil {
 		return r, err
 	}
-	replies := d.hammer(&r, through, func(_ int, c client) reply { return c.debit(ctx, d.alice, 1) })
+	replies := d.hammer(ctx, &r, through, func(_ int, c client) reply { return c.debit(ctx, d.alice, 1) })
 	tokens := make(map[int64]bool)
 	for _, a := range replies {
 		if r.locked && a.done() && tokens[a.token] {
@@ -190,7 +195,7 @@ func (d *demonstration) transfersBothWays(ctx context.Context) (result, error) {
 	// two orders in which the accounts are named meet all the time, and each
 	// front end sees both.
 	back := func(i int) bool { return i%2 == 1 && i < 2*backwards }
-	replies := d.hammer(&r, d.clients, func(i int, c client) reply {
+	replies := d.hammer(ctx, &r, d.clients, func(i int, c client) reply {
 		if back(i) {
 			return c.transfer(ctx, d.bob, d.alice, 1)
 		}
@@ -212,7 +217,7 @@ func (d *demonstration) transfersBothWays(ctx context.Context) (result, error) {
 
 // hammer sends all requests at once, distributed over the clients in turn. It notes in
 // r the answers, the waiting times and the number of commands.
-func (d *demonstration) hammer(r *result, through []client, send func(i int, c client) reply) []reply {
+func (d *demonstration) hammer(ctx context.Context, r *result, through []client, send func(i int, c client) reply) []reply {
 	d.waits.reset()
 	before := d.commands.count()
 
@@ -224,7 +229,7 @@ func (d *demonstration) hammer(r *result, through []client, send func(i int, c c
 	for i := range clients {
 		wg.Go(func() {
 			<-start
-			replies[i] = send(i, by(i))
+			replies[i] = settled(ctx, func() reply { return send(i, by(i)) })
 		})
 	}
 	close(start)
@@ -241,6 +246,8 @@ func (d *demonstration) hammer(r *result, through []client, send func(i int, c c
 			r.by[by(i).frontend()]++
 		case a.reason == string(core.ReasonHeld):
 			r.refused++
+		case a.reason == "outcome-unknown":
+			r.unknown++
 		default:
 			r.failed = fmt.Errorf("a request was answered: %w", a.failure())
 		}
@@ -253,7 +260,7 @@ func (d *demonstration) hammer(r *result, through []client, send func(i int, c c
 
 func (d *demonstration) openAccounts(ctx context.Context, ids ...string) error {
 	for i, id := range ids {
-		if a := d.clients[i].put(ctx, id, openingBalance); !a.done() {
+		if a := settled(ctx, func() reply { return d.clients[i].put(ctx, id, openingBalance) }); !a.done() {
 			return fmt.Errorf("open an account: %w", a.failure())
 		}
 	}
@@ -262,7 +269,7 @@ func (d *demonstration) openAccounts(ctx context.Context, ids ...string) error {
 
 func (d *demonstration) finish(ctx context.Context, r result, ids ...string) (result, error) {
 	for i, id := range ids {
-		a := d.clients[len(d.clients)-1-i].get(ctx, id)
+		a := settled(ctx, func() reply { return d.clients[len(d.clients)-1-i].get(ctx, id) })
 		if !a.done() {
 			return r, fmt.Errorf("read an account: %w", a.failure())
 		}

@@ -9,7 +9,7 @@
 // once, first without a lock and then with it. It transfers money between two accounts
 // in both directions at once, through all front ends. It sends each payment three
 // times. At the end it prints the balances. It exits with status 1 if an update was
-// lost under the lock, or if a payment was not made exactly once.
+// lost under the lock, or if a payment was made twice or lost.
 //
 //	go run ./examples/payments -serve -redis localhost:6379 \
 //		-gin localhost:8081 -echo localhost:8082 -grpc localhost:8083

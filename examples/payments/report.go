@@ -83,6 +83,9 @@ func printReport(out io.Writer, cfg config, results []result) error {
 	row("  done", func(r result) string { return strconv.Itoa(r.done) })
 	row("    by http, gin, echo, grpc", func(r result) string { return shares(r.by) })
 	row("  refused, lock busy", func(r result) string { return strconv.Itoa(r.refused) })
+	if slices.ContainsFunc(results, func(r result) bool { return r.unknown > 0 }) {
+		row("  outcome unknown", func(r result) string { return strconv.Itoa(r.unknown) })
+	}
 	row("final balance", func(r result) string { return sums(r.balances) })
 	row("expected balance", func(r result) string { return sums(r.expected) })
 	row("lost updates", func(r result) string { return strconv.FormatInt(r.missing(), 10) })
@@ -111,18 +114,23 @@ func printRepeats(out io.Writer, r repeats) error {
 	for _, row := range []struct {
 		name  string
 		value string
+		shown bool
 	}{
-		{"requests", strconv.Itoa(r.requests)},
-		{"  carried out", strconv.Itoa(r.made)},
-		{"  replayed", strconv.Itoa(r.replayed)},
-		{"  refused, in flight", strconv.Itoa(r.inFlight)},
-		{"  refused, lock busy", strconv.Itoa(r.busy)},
-		{"keys refused over gRPC", strconv.Itoa(r.crossed)},
-		{"final balance", grouped(r.balance)},
-		{"expected balance", grouped(r.expected())},
-		{"payments made twice, or lost", strconv.Itoa(r.wrong)},
+		{"requests", strconv.Itoa(r.requests), true},
+		{"  carried out", strconv.Itoa(r.made), true},
+		{"  replayed", strconv.Itoa(r.replayed), true},
+		{"  refused, in flight", strconv.Itoa(r.inFlight), true},
+		{"  refused, lock busy", strconv.Itoa(r.busy), true},
+		{"  unavailable, or no answer", strconv.Itoa(r.unclear), r.unclear > 0},
+		{"keys refused over gRPC", strconv.Itoa(r.crossed), true},
+		{"final balance", grouped(r.balance), true},
+		{"expected balance", grouped(r.expected()), true},
+		{"payments never confirmed", strconv.Itoa(r.payments - r.confirmed), r.payments > r.confirmed},
+		{"payments made twice, or lost", strconv.Itoa(r.wrong), true},
 	} {
-		fmt.Fprintf(&b, "%-31s%10s\n", row.name, row.value)
+		if row.shown {
+			fmt.Fprintf(&b, "%-31s%10s\n", row.name, row.value)
+		}
 	}
 	_, err := io.WriteString(out, b.String())
 	return err

@@ -51,6 +51,13 @@ func TestABrokenInvariantIsReported(t *testing.T) {
 			t.Errorf("%s: not noticed", name)
 		}
 	}
+	slow := result{locked: true, requests: 5, done: 3, unknown: 2, balances: []int64{5}, expected: []int64{7}}
+	if err := slow.broken(); err != nil {
+		t.Errorf("updates whose outcome is unknown are not lost: %v", err)
+	}
+	if slow.balances[0]--; slow.broken() == nil {
+		t.Error("an update is missing beside those whose outcome is unknown: not noticed")
+	}
 	unlocked := result{requests: 2, done: 2, balances: []int64{9}, expected: []int64{8}}
 	if err := unlocked.broken(); err != nil {
 		t.Errorf("updates lost without a lock break nothing that was promised: %v", err)
@@ -114,6 +121,29 @@ func TestRepeatsThatAreNotExactlyOnceAreReported(t *testing.T) {
 		spoil(&r)
 		if r.broken() == nil {
 			t.Errorf("%s: not noticed", name)
+		}
+	}
+	for name, answers := range map[string][]reply{
+		"the record was out of reach, and then the payment was made": {busy, {reason: "idempotency-unavailable", err: errors.New("503")}, made},
+		"the answer that it was made did not arrive":                 {{err: errors.New("reset"), silent: true}, busy, again},
+		"never answered": {held, {reason: "ledger-unavailable", err: errors.New("503")}, busy},
+	} {
+		r := good
+		r.note(answers)
+		if r.confirmed > good.confirmed {
+			r.balance, r.crossed = r.balance-1, r.crossed+1
+		}
+		if err := r.broken(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if r.open > 0 {
+			r.balance-- // it was made all the same
+			if err := r.broken(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if r.balance--; r.broken() == nil {
+			t.Errorf("%s, and money is missing: not noticed", name)
 		}
 	}
 	var out strings.Builder

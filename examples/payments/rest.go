@@ -170,6 +170,11 @@ func writeJSON(w http.ResponseWriter, status int, contentType string, body any) 
 	_ = json.NewEncoder(w).Encode(body) // it fails if the client has left
 }
 
+// readHeaderTimeout bounds the headers of a request, and for how long a new connection
+// may stay without its first request. The server closes the connection then, so a
+// client must stop using such a connection earlier (see dial).
+const readHeaderTimeout = 20 * time.Second
+
 // restFrontend serves a framework's routes, over HTTP/1 and HTTP/2 without TLS:
 // curl --http2-prior-knowledge.
 func (s *service) restFrontend(ctx context.Context, name, addr string, routes http.Handler) (*frontend, error) {
@@ -177,7 +182,7 @@ func (s *service) restFrontend(ctx context.Context, name, addr string, routes ht
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: s.recovering(routes), ReadHeaderTimeout: 5 * time.Second, Protocols: new(http.Protocols)}
+	server := &http.Server{Handler: s.recovering(routes), ReadHeaderTimeout: readHeaderTimeout, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	// gin's Run and echo's Start would do the same; with a server of our own,

@@ -55,7 +55,7 @@ func Start(t *testing.T, redisAddr, args string) *Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Process{T: t, Addr: l.Addr().String(), client: &http.Client{Transport: new(http.Transport)}, over: make(chan error, 1)}
+	p := &Process{T: t, Addr: l.Addr().String(), client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, over: make(chan error, 1)}
 	_ = l.Close()
 	p.cmd = exec.Command(os.Args[0])
 	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=-addr %s -redis %s %s", argsEnv, p.Addr, redisAddr, args))
