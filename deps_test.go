@@ -50,7 +50,7 @@ var layers = []layer{
 	{
 		"./core/idempotency",
 		[]string{"./core", "./core/driver", "./core/internal/..."},
-		"idempotency is framework-neutral: whoever reads it reads the core and the standard library",
+		"idempotency is framework-neutral: it can be read with the core and the standard library only",
 	},
 	{
 		"./core/internal/rediswire",
@@ -87,7 +87,7 @@ var layers = []layer{
 		"the core can be read, and imported, on its own: the standard library only",
 	},
 
-	// An adapter brings its own framework along and no other: who serves REST
+	// An adapter brings its own framework along and no other: a server of REST
 	// compiles no gRPC. Nor does it bring a store: that is the application's.
 	{
 		"./httplock/...",
@@ -126,11 +126,11 @@ var layers = []layer{
 		[]string{"github.com/redis/go-redis/v9/...", "go.uber.org/goleak"},
 		"the servers of the tests serve the core's tests too, which could not import what imports the core",
 	},
-	{"./internal/echox", []string{"github.com/labstack/echo/v4/..."}, "it is a part of echolock, and nobody else's"},
+	{"./internal/echox", []string{"github.com/labstack/echo/v4/..."}, "it is a part of echolock, and of no other package"},
 	{"./internal/grpcx", []string{
 		"./core", "./core/adapter", "./core/idempotency", // the status table has the reasons of both
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
-	}, "it is a part of grpclock, and nobody else's"},
+	}, "it is a part of grpclock, and of no other package"},
 	{"./internal/adaptertest/...", []string{
 		"./core", "./core/driver", "./core/idempotency", "./core/redisstore", "./internal/adaptertest/...", "./internal/redistest",
 		"github.com/redis/go-redis/v9",
@@ -280,8 +280,8 @@ func TestForbiddenImportsAreFoundInAMadeUpModule(t *testing.T) {
 		"new internal package":            {"./internal/x", "./core", ""},
 		"root imports the core":           {".", "./core", "overview"},
 		"example imports everything":      {"./examples/payments", "./ginlock", ""},
-		"package that nobody thought of":  {"./corex", "fmt", "in no layer"},
-		"somebody else's package":         {"github.com/interlock-go/interlockx", "./core", ""},
+		"package without a layer":         {"./corex", "fmt", "in no layer"},
+		"package of another module":       {"github.com/interlock-go/interlockx", "./core", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			graph := []pkg{

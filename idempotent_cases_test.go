@@ -120,10 +120,10 @@ var endpointCases = []row{
 		f.want("ab c", e.call(payment{keys: []string{"c"}, principal: "ab"}), fresh(4))
 		f.want("bob again", e.call(payment{keys: []string{"k"}, principal: "bob"}), replayed(2))
 	}},
-	{name: "nobody's key is refused", run: func(f *fixture) {
+	{name: "a request without a principal is refused", run: func(f *fixture) {
 		var b payments
-		nobody := idempotency.Scope(func(context.Context, core.Request) (string, error) { return "", nil })
-		e := f.serve(f.engine(nobody), b.pay)
+		scope := idempotency.Scope(func(context.Context, core.Request) (string, error) { return "", nil })
+		e := f.serve(f.engine(scope), b.pay)
 		f.want("without a principal", e.pay("k"), refused(idempotency.ReasonNoPrincipal))
 	}},
 	{name: "two keys with one body", run: func(f *fixture) {

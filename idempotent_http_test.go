@@ -376,7 +376,7 @@ var responseCases = []row{
 		})
 		s.twice(http.StatusOK, "a")
 	}},
-	{name: "statuses that are kept for nobody", http: true, run: func(f *fixture) {
+	{name: "statuses that are stored, and those that are not", http: true, run: func(f *fixture) {
 		for _, status := range []int{401, 408, 409, 425, 429, 500, 503} {
 			s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 			key := key(status)
@@ -407,7 +407,7 @@ var responseCases = []row{
 			f.Errorf("%d runs", n)
 		}
 	}},
-	{name: "an answer over the limit of one who was overtaken", http: true, run: func(f *fixture) {
+	{name: "an answer over the limit of a handler that was overtaken", http: true, run: func(f *fixture) {
 		other := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { text(w, "theirs") })
 		s := f.site(f.engine(idempotency.MaxResponse(3)), func(w http.ResponseWriter, r *http.Request) {
 			f.rdb.FlushDB(r.Context())

@@ -345,7 +345,7 @@ func processTable(a adapter) []*processRow {
 		{name: "wakes to fail", wakes: toFail, first: taken, woken: failed, again: again},
 		{name: "wakes to panic", wakes: toPanic, first: taken, woken: panicked, again: again},
 		{name: "wakes to mark its effect", wakes: toMark, first: taken, woken: lost, again: again},
-		// Nobody does, so an answer counts that comes after the lease.
+		// No other process does, so an answer counts that comes after the lease.
 		{name: "wakes after marking its effect", orders: orders{Mark: true}, wakes: toPay, first: unknown, woken: late, again: lateAgain},
 		{name: "wakes, and strict", orders: orders{Strict: true}, wakes: toPay, first: unknown, woken: late, again: lateAgain},
 	}

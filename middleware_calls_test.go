@@ -83,7 +83,7 @@ func (w *world) bank(locker *core.Locker, balance *ledger) (*adaptertest.Service
 		Handler: func(_ context.Context, call *adaptertest.Call) error {
 			from, to := call.Param("from"), call.Param("to")
 			if sum := (*balance)["a"] + (*balance)["b"]; sum != 200 {
-				w.Errorf("the sum is %d", sum) // somebody is in the middle of a transfer
+				w.Errorf("the sum is %d", sum) // another handler is in the middle of a transfer
 			}
 			(*balance)[from]--
 			(*balance)[to]++
@@ -134,7 +134,7 @@ func panics(value any) func(w *world) {
 		s, client := w.serve(func(context.Context, *adaptertest.Call) error { panic(value) },
 			core.Serialize(w.locker(), "account/{id}", core.Wait(0)))
 		for range 2 {
-			// The locks make no answer of it: that is for whoever recovers.
+			// The locks make no answer of it: the middleware that recovers does.
 			if o := client.Call(w.Context(), account("1")); o.OK || o.Reason != "" || !o.Ran {
 				w.Errorf("%+v", o)
 			}
@@ -169,7 +169,7 @@ func (w *world) disconnect() {
 }
 
 // The shapes of an HTTP request whose client may leave. Of one over HTTP/1 with
-// a body that nobody has read, the server does not learn that.
+// a body that was not read, the server does not learn that.
 type shape int
 
 const (

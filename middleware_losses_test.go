@@ -115,7 +115,7 @@ func lostChecked(begin func(*adaptertest.Call) error) func(w *world) {
 			if n, err := w.rdb.Del(ctx, w.prefix+":{"+lease.Key()+"}").Result(); n != 1 || err != nil {
 				w.Errorf("deleted %d, %v", n, err)
 			}
-			_ = begin(call) // nobody has noticed yet
+			_ = begin(call) // the loss was not noticed yet
 			_ = begin(call)
 			return nil
 		}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer(), core.OnLost(func(l core.Loss) { losses <- l })))
@@ -132,14 +132,14 @@ func lostChecked(begin func(*adaptertest.Call) error) func(w *world) {
 }
 
 // A handler that panics after its answer was held back has answered nothing:
-// whoever recovers can.
+// the middleware that recovers can.
 func (w *world) lostCheckedPanic() {
 	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
 		w.rdb.Del(ctx, w.prefix+":{account/1}")
 		_ = call.Send("done")
 		panic("after all")
 	}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer()))
-	if o := client.Call(w.Context(), account("1")); o.Code != "500" || o.Text != "after all" { // as it recovers
+	if o := client.Call(w.Context(), account("1")); o.Code != "500" || o.Text != "after all" { // the harness recovers
 		w.Errorf("%+v", o)
 	}
 	if v := s.Visit(w); v.Panic != "after all" {
@@ -167,7 +167,7 @@ func (w *world) checked() {
 	w.wantFree("account/1")
 }
 
-// A loss that nobody has noticed is noticed by the commit.
+// A loss that was not noticed before is noticed by the commit.
 func (w *world) lostCommit() {
 	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
 		w.rdb.Del(ctx, w.prefix+":{account/1}")

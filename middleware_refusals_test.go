@@ -20,7 +20,7 @@ type refusal struct {
 	id       string   // default 1
 	header   []string // X-Tenant
 	query    string
-	held     bool // by somebody else
+	held     bool // by another caller
 	closed   bool // the locker
 	down     bool // the store
 }
@@ -125,7 +125,7 @@ func (w *world) closing() {
 	closed := make(chan error, 1)
 	go func() { closed <- locker.Close(w.Context()) }()
 	w.wantRefused(adaptertest.Receive(w, call, "the answer"), core.ReasonClosing, false)
-	leave() // who holds a lock is waited for
+	leave() // Close waits for the holder
 	if err := adaptertest.Receive(w, closed, "the locker's end"); err != nil {
 		w.Error(err)
 	}

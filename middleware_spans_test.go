@@ -118,7 +118,7 @@ func (w *world) spans() {
 	if len(acquire) != 1 {
 		w.Fatalf("closing: %d acquire spans", len(acquire))
 	}
-	w.wantSpan(acquire[0], codes.Error, // somebody should look at that one
+	w.wantSpan(acquire[0], codes.Error, // an operator should look at that one
 		attribute.String("interlock.outcome", "closing"),
 		attribute.String("error.type", "closing"))
 }

@@ -136,7 +136,7 @@ func _(
 	_ = grpclock.Methods{"/bank.v1.Bank/Pay": pay}
 }
 
-// bank is the API of somebody else that the documents pay through.
+// bank is the API of another company that the documents pay through.
 var bank interface {
 	Transfer(ctx context.Context, amount int64, reference string) error
 }

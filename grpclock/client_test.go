@@ -59,10 +59,10 @@ func TestOnlyRefusalsOfOursThatSaySoAreRetriedAfterTheHintAndARandomPartOfIt(t *
 		"Tries(0)":           {failing(t, codes.Aborted, ours, retry(1)), []grpclock.RetryOption{grpclock.Tries(0)}, 8, 1},
 		"once":               {failing(t, codes.Aborted, ours, retry(1)), []grpclock.RetryOption{grpclock.Tries(1)}, 1, 0},
 		"without RetryInfo":  {failing(t, codes.Aborted, ours), nil, 1, 0},
-		"of somebody else's": {failing(t, codes.Aborted, of("example.org", "/a.B/C"), retry(1)), nil, 1, 0},
+		"of another service": {failing(t, codes.Aborted, of("example.org", "/a.B/C"), retry(1)), nil, 1, 0},
 		"of another method":  {failing(t, codes.Aborted, of("interlock", "/a.B/D"), retry(1)), nil, 1, 0},
 		"of no method":       {failing(t, codes.Aborted, &errdetails.ErrorInfo{Domain: "interlock"}, retry(1)), nil, 1, 0},
-		"of nobody's":        {failing(t, codes.Aborted, retry(1)), nil, 1, 0},
+		"of no known server": {failing(t, codes.Aborted, retry(1)), nil, 1, 0},
 		"no status":          {errors.New("no"), nil, 1, 0},
 		"success":            {nil, nil, 1, 0},
 	} {
@@ -118,7 +118,7 @@ func TestRetriesStayWithinTheCallsDeadlineAndEndWithIt(t *testing.T) {
 	})
 }
 
-// A rule waits for 5 s by default, and a lock that nobody renews is free after 30 s.
+// A rule waits for 5 s by default, and a lock that is not renewed is free after 30 s.
 func TestRetriesLastLongerThanTheWaitAndTheLeaseOfTheDefaults(t *testing.T) {
 	info := &errdetails.ErrorInfo{Domain: "interlock", Metadata: map[string]string{"method": "/a.B/C"}}
 	refused := failing(t, codes.Aborted, info, &errdetails.RetryInfo{RetryDelay: durationpb.New(100 * time.Millisecond)})
@@ -191,7 +191,7 @@ func TestRefusedCallSucceedsWhenItIsTriedAgainWithTheSameIdempotencyKey(t *testi
 	}
 }
 
-// policy is a retry policy whose own back-off nobody would wait for.
+// policy is a retry policy whose own back-off is longer than the test.
 const policy = `{"methodConfig": [{
 	"name": [{"service": "interlock.test.v1.Bank"}],
 	"retryPolicy": {

@@ -345,7 +345,7 @@ func TestStreamThatCannotBeKeyedByItsFirstMessageIsAMisconfiguration(t *testing.
 		rules := grpclock.Rules{method: core.Serialize(freestore.Locker(t), "account/{id}")}
 		return grpclock.StreamServerInterceptor(rules)(nil, oneMessage{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: method}, handler)
 	}
-	// Nobody knows the type of the message.
+	// The type of the message is not known.
 	wrong.of(t, intercept("/a.B/C", func(any, grpc.ServerStream) error { t.Error("the handler ran"); return nil }), nil)
 	// The handler receives something else than its proto says.
 	err := intercept(testpb.Bank_Chat_FullMethodName, func(_ any, ss grpc.ServerStream) error { return ss.RecvMsg(new(emptypb.Empty)) })

@@ -327,7 +327,7 @@ func TestAWaiterIsCountedWhileItWaitsAndAHolderWhileItHolds(t *testing.T) {
 		w.release(first)
 		<-done
 		w.wantCounts("acquire.duration{granted r} 2, 3 s", "hold.duration{released r} 2, 4 s",
-			"attempts{r} 1", "renewals{renewed r} 1", "waiters{r} 0", "leases{r} 0") // renewed to ask who else waits
+			"attempts{r} 1", "renewals{renewed r} 1", "waiters{r} 0", "leases{r} 0") // renewed to ask whether others wait
 		wantSpan(w, w.span("lock acquire r", 1), w.caller, codes.Unset, "rule=r", "key_hash="+hashOfK,
 			"outcome=granted", "contended=true", "attempts=0", "reentered=false", "token=yes")
 		wantSpan(w, w.span("lock release r", 0), w.caller, codes.Unset, "rule=r", "key_hash="+hashOfK,
@@ -462,7 +462,7 @@ func TestALeaseOfSeveralLocksIsOneLease(t *testing.T) {
 		wantSpan(w, w.span("lock release transfer", 0), w.caller, codes.Unset, "rule=transfer", "key_count=2", "key_hashes="+both,
 			"outcome=released", "handed_over=false", "reentered=false", "token=yes")
 
-		// All or none: what was taken and given back is nobody's lease.
+		// All or none: what was taken and given back is no lease.
 		w.store.Take("m", time.Minute)
 		if _, err := w.locker.LockAll(w.ctx, []string{"k", "m"}, core.Name("transfer"), core.Wait(time.Second)); !errors.Is(err, core.ErrHeld) {
 			w.Fatal(err)

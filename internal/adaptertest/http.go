@@ -43,7 +43,7 @@ func InContext(ctx context.Context, r *http.Request) *http.Request {
 var statuses = map[Result]int{OK: 201, Declined: 402, Busy: 429, Failed: 500}
 
 // HandleHTTP runs the handler of a framework on net/http. It returns ErrHandler
-// for the framework to answer; where the context has ended there is nobody, or
+// for the framework to answer; where the context has ended the client has gone, or
 // the layers will answer.
 func (s *Service) HandleHTTP(w http.ResponseWriter, r *http.Request, param func(name string) string) error {
 	send := func(text string) error { _, err := io.WriteString(w, text); return err }

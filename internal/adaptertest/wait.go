@@ -37,7 +37,7 @@ func Queued(tb testing.TB, locker *core.Locker, n int) {
 	})
 }
 
-// Receive receives from a channel, though not for ever.
+// Receive receives from a channel, and waits for that no longer than Patience.
 func Receive[T any](tb testing.TB, c <-chan T, what string) (v T) {
 	tb.Helper()
 	select {

@@ -72,7 +72,7 @@ func (m *Migration) begin(tb testing.TB) {
 	if m.toID, err = m.target.ClusterMyID(ctx).Result(); err != nil {
 		tb.Fatalf("redistest: migrate slot %d: %v", m.slot, err)
 	}
-	// In this order: an owner that redirects must find somebody who accepts.
+	// In this order: an owner that redirects must find a node that accepts.
 	m.must(tb, m.setslot(ctx, m.target, "importing", m.fromID))
 	m.must(tb, m.setslot(ctx, m.source, "migrating", m.toID))
 }
@@ -118,7 +118,7 @@ func (m *Migration) Accept(tb testing.TB) {
 	m.must(tb, m.setslot(tb.Context(), m.target, "node", m.toID))
 }
 
-// Finish moves what is left and tells all masters who has the slot now.
+// Finish moves what is left and tells all masters which node has the slot now.
 func (m *Migration) Finish(tb testing.TB) {
 	tb.Helper()
 	m.MoveAll(tb)
@@ -135,7 +135,7 @@ func (m *Migration) Finish(tb testing.TB) {
 	}
 }
 
-// Settle waits until all masters agree on who has which slot, and since which
+// Settle waits until all masters agree on which node has which slot, and since which
 // epoch. To be called before the slots of another target move: a node that has
 // not heard of an epoch can take the same one for itself, and when the Cluster
 // tells the two apart, a slot that was just given away may come back to a node

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sentinelConf watches a master as nobody would in production: seconds instead
+// sentinelConf watches a master as none is watched in production: seconds instead
 // of minutes, so that a test can wait for a failover. %s is the name, %d the port.
 const sentinelConf = `sentinel monitor %[1]s 127.0.0.1 %[2]d 2
 sentinel down-after-milliseconds %[1]s 1000

@@ -122,7 +122,7 @@ func startAll(tb testing.TB, cfgs ...config) []*Server {
 	return servers
 }
 
-// start starts a server on a port nobody else has.
+// start starts a server on a port that no other server has.
 func start(ctx context.Context, cfg config) (*Server, error) {
 	var err error
 	for range startAttempts {
@@ -141,7 +141,7 @@ func start(ctx context.Context, cfg config) (*Server, error) {
 		if err = s.run(ctx); err == nil {
 			return s, nil
 		}
-		// Between choosing a port and binding it somebody may have been faster,
+		// Between choosing a port and binding it another process may have been faster,
 		// most likely another test binary: only then another try helps.
 		if !errors.Is(err, errPortTaken) {
 			return nil, err
@@ -170,7 +170,7 @@ func freePort() (int, error) {
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // run starts the process at the server's port and waits until it answers. The
-// error is errPortTaken when the port is somebody else's.
+// error is errPortTaken when the port is another server's.
 func (s *Server) run(ctx context.Context) error {
 	prog, err := findProgram()
 	if err != nil {
