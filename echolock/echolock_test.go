@@ -2,7 +2,6 @@ package echolock_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -315,19 +314,9 @@ func TestConfigSkipsAndRendersAndMustHaveAGuard(t *testing.T) {
 	}
 }
 
-func TestKeyFuncReadsTheBodyAndAWildcardAndTheHandlerReadsTheBodyAgain(t *testing.T) {
-	locker := adaptertest.Locker(t)
-	guard := core.Serialize(locker, "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
-		var order struct{ Account string }
-		body, err := req.Body(1 << 20)
-		if err == nil {
-			err = json.Unmarshal(body, &order)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", core.ErrKey, err)
-		}
-		c := req.Native().(echo.Context)
-		key, err := core.Key(c.Param("*"), order.Account)
+func TestKeyFuncFindsAWildcardAndTheHandlerBindsTheBody(t *testing.T) {
+	guard := core.Serialize(freestore.Locker(t), "", core.ReadBody(100), core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
+		key, err := core.Key("file", req.Native().(echo.Context).Param("*"))
 		return []string{key}, err
 	}))
 	e := newEcho()
@@ -338,12 +327,8 @@ func TestKeyFuncReadsTheBodyAndAWildcardAndTheHandlerReadsTheBodyAgain(t *testin
 		}
 		return keyOf(c)
 	}, echolock.Serialize(guard))
-	a := adaptertest.Do(t, adaptertest.Serve(t, e), "POST", "/files/a/b", func(r *http.Request) {
-		body := `{"account":"x/1"}`
-		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
-		r.Header.Set("Content-Type", "application/json")
-	})
-	a.Want(t, 200, "a%2Fb/x%2F1")
+	order := adaptertest.WithBody("application/json", `{"account":"x/1"}`)
+	adaptertest.Do(t, adaptertest.Serve(t, e), "POST", "/files/a/b", order).Want(t, 200, "file/a%2Fb")
 }
 
 func TestHandlerOfHTTPFindsTheLease(t *testing.T) {
