@@ -65,7 +65,7 @@ func Replicas(n int, within time.Duration) Option {
 			s.err = fmt.Errorf("%w: Replicas(%d, %v): at least 1 replica and 1ms", driver.ErrConfig, n, within)
 			return
 		}
-		s.Config.Replicas, s.Within = n, within
+		s.Replicas, s.Within = n, within
 	}
 }
 
@@ -74,7 +74,7 @@ func Replicas(n int, within time.Duration) Option {
 // the lease ends. Without Replicas, [New] returns [driver.ErrConfig]. Default: renewals
 // do not wait; a renewal that a failover loses is noticed at the next renewal.
 func ReplicatedRenewals() Option {
-	return func(s *settings) { s.Config.ReplicatedRenewals = true }
+	return func(s *settings) { s.ReplicatedRenewals = true }
 }
 
 // New makes a [Store] from a client for a single server, for a server behind Sentinel,

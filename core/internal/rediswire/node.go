@@ -75,20 +75,20 @@ func NewNode(rdb redis.UniversalClient, met func(Identity) error, set Config) (*
 
 // greeted returns the options with a greeting that follows the user's own
 // OnConnect; without a greeting the options themselves.
-func (s *Config) greeted(o *redis.Options) *redis.Options {
-	if s.greet == nil {
+func (c *Config) greeted(o *redis.Options) *redis.Options {
+	if c.greet == nil {
 		return o
 	}
-	c, users := *o, o.OnConnect
-	c.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+	changed, users := *o, o.OnConnect
+	changed.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
 		if users != nil {
 			if err := users(ctx, cn); err != nil {
 				return err
 			}
 		}
-		return s.greet(ctx, cn)
+		return c.greet(ctx, cn)
 	}
-	return &c
+	return &changed
 }
 
 // greet asks a new connection where it leads, and loads the scripts on the way.
