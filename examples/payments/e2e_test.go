@@ -161,7 +161,7 @@ func (p *process) debitsInWork(rdb *redis.Client) map[string]<-chan reply {
 		before[id] = token(p.t.Context(), id)
 		under[id] = later(func() reply { return c.debit(p.t.Context(), id, 10) })
 	}
-	redistest.Eventually(p.t, 10*time.Second, func(ctx context.Context) error {
+	redistest.Eventually(p.t, time.Minute, func(ctx context.Context) error {
 		for id := range under {
 			if token(ctx, id) == before[id] {
 				return fmt.Errorf("the debit through %s has not read its account", id)

@@ -262,7 +262,7 @@ func TestAClientThatLeavesAndComesAgain(t *testing.T) {
 			t.Errorf("%s: who left was answered: %+v", c.frontend(), a)
 		}
 		proceed <- struct{}{}
-		redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error {
+		redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
 			a := c.pay(ctx, p)
 			if !a.replayed || a.account.Balance != 90 {
 				return fmt.Errorf("%s: %+v", c.frontend(), a)
@@ -278,7 +278,7 @@ func TestAfterItsRetentionAKeyIsNew(t *testing.T) {
 	for _, c := range b.clients {
 		b.put(t, "alice")
 		first := c.pay(t.Context(), order10("alice", c.frontend()))
-		redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error {
+		redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
 			switch a := c.pay(ctx, order10("alice", c.frontend())); {
 			case !a.done() || a.payment == first.payment:
 				return errors.New("it is still known")
