@@ -62,9 +62,9 @@ func (c *call) command(ctx context.Context) *redis.Cmd {
 	return first.script.evalWith(ctx, first.full, first.nkeys*len(c.requests), c.args)
 }
 
-// over tells the requests of a call what has become of it. err is what became of
+// ended tells the requests of a call what has become of it. err is what became of
 // the whole pipeline.
-func (c *call) over(q *pipelines, err error, acked bool) {
+func (c *call) ended(q *pipelines, err error, acked bool) {
 	val, failure := outcome(c.cmd, err)
 	c.cmd, c.first, c.second = nil, noRetry{}, noRetry{}
 	clear(c.args)
@@ -86,10 +86,10 @@ func (c *call) over(q *pipelines, err error, acked bool) {
 	}
 }
 
-// parted reports whether a call was refused as a whole, which may be because of one
-// of its keys: its requests then go alone. If it was because its keys are of
-// different slots, all do from now on: a client for one server leads to a node of a
-// Cluster, or to a proxy before several.
+// parted reports whether the server refused a call as a whole, perhaps because of one
+// of its keys. The requests of the call then go alone. If the keys are of different
+// slots, all requests go alone from now on: the client leads to a node of a Cluster,
+// or to a proxy in front of several servers.
 func parted(failure error, together *atomic.Bool) bool {
 	if fateOf(failure) != refused {
 		return false
@@ -100,8 +100,8 @@ func parted(failure error, together *atomic.Bool) bool {
 	return true
 }
 
-// outcome is what became of a command of a pipeline, of which err is what became
-// as a whole.
+// outcome returns the reply of a command in a pipeline, or its error. err is the error
+// of the whole pipeline.
 func outcome(cmd *redis.Cmd, err error) (any, error) {
 	switch val, own := cmd.Val(), cmd.Err(); {
 	case own != nil:

@@ -38,7 +38,7 @@ type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error
 type dialer struct {
 	log     *slog.Logger
 	timeout time.Duration
-	follow  follow // zero unless the user's client asks who the master is
+	follow  follow // zero unless the user's client asks for the master
 
 	ctx    context.Context // ends when the store is closed
 	cancel context.CancelFunc

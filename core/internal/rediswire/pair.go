@@ -44,7 +44,8 @@ func (r *Request) fits() bool {
 	return r.second.Err() == nil && len(read) == 2 && read[0] == token
 }
 
-// Completed returns whose the response is that comes behind the script's reply.
+// Completed returns the token of the claim to which the response belongs that comes
+// behind the script's reply.
 func (r *Request) Completed() (token string, completed bool) {
 	if r.second == nil {
 		return "", false

@@ -34,11 +34,10 @@ const (
 	maxShare = 32
 )
 
-// pipelines sends the requests of many goroutines to one server in shared
-// pipelines: those that come while all pipelines are under way go together with
-// the next one, so that connections and system calls are shared when there is
-// load, and a lone request leaves at once. There is no goroutine when there was nothing
-// to send for a while.
+// pipelines sends the requests of many goroutines to one server. Requests that come
+// while all pipelines are under way wait in the queue, and go together with the next
+// one. So under load requests share connections and system calls, and a lone request
+// leaves at once. The goroutines end when there was nothing to send for a while.
 type pipelines struct {
 	client   *redis.Client
 	ack      ack
@@ -57,7 +56,7 @@ type pipelines struct {
 	closed bool
 }
 
-// pipeline is what it takes to send a pipeline.
+// pipeline is one of them: a goroutine, and what it needs to send a batch.
 type pipeline struct {
 	pipe  redis.Pipeliner
 	batch []*Request
@@ -267,7 +266,7 @@ func (p *pipeline) exec(q *pipelines) {
 	}
 	acked := q.ack.given(wait)
 	for i := range p.calls[:p.n] {
-		p.calls[i].over(q, err, acked)
+		p.calls[i].ended(q, err, acked)
 	}
 	clear(p.batch)
 }

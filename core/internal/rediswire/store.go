@@ -24,8 +24,8 @@ type Store struct {
 	announce announcements
 	ack      ack
 
-	requests route       // of what callers ask
-	renewals route       // of what the watchdogs ask: its connections are taken by nothing else
+	requests route       // of callers
+	renewals route       // of renewers: no other request can take its connections
 	dialer   *dialer     // of all connections
 	together atomic.Bool // several requests share a call of a script: no Cluster
 

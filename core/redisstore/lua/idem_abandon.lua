@@ -1,4 +1,4 @@
--- Gives up a claim as if it had never been made, and tells those who wait. It
+-- Gives up a claim as if it had never been made, and tells the waiting requests. It
 -- deletes only, which works when memory is full.
 --
 -- KEYS[1] record

@@ -3,7 +3,7 @@
 -- KEYS[1] record  hash: v version, t token, f fingerprint as the first version of
 --                 the library made it, f2 as it is made now, g generation, s state
 --                 (c claimed, d done, x done without its response), u end of the
---                 lease in ms, m the effect may have happened, w somebody waits,
+--                 lease in ms, m the effect may have happened, w a request waits,
 --                 r response
 -- KEYS[2] tombstone, only where there may be one
 -- ARGV[1] token
@@ -11,7 +11,7 @@
 -- ARGV[3] lease, in ms
 -- ARGV[4] how long the record is kept, in ms
 -- ARGV[5] 1: mark from the start, and take over nothing that lapsed
--- ARGV[6] 1: whoever asks will wait, and wants to hear of the end
+-- ARGV[6] 1: the request will wait, and wants to hear of the end
 -- ARGV[7] fingerprint; a record without one is compared by that of the first
 --         version, and new records have both, for processes of that version
 --
@@ -28,7 +28,7 @@ local r = redis.call('HMGET', KEYS[1], 'v', 't', 'f', 's', 'g', 'f2')
 local version, token, state, generation = r[1], r[2], r[4], tonumber(r[5])
 
 if version == '1' and token and r[3] and generation then
-	-- Before all else: what is here is nobody's business who asks for something
+	-- Before all else: what is here does not concern a request for something
 	-- else.
 	if r[6] and r[6] ~= ARGV[7] or not r[6] and r[3] ~= ARGV[2] then
 		return {'claim', 'mismatch'}
@@ -84,7 +84,7 @@ elseif time < ends then
 	end
 	return {'claim', 'in-flight', ends - time, listed}
 end
--- The lease has lapsed. Where the effect may have happened, nobody knows if it
+-- The lease has lapsed. Where the effect may have happened, it is not known if it
 -- did; else the claim is free for the same request.
 if r[2] or ARGV[5] == '1' then
 	return {'claim', 'unknown'}

@@ -1,4 +1,4 @@
--- Stores the response of a claim for good, and tells those who wait.
+-- Stores the response of a claim for good, and tells the waiting requests.
 --
 -- KEYS[1] record
 -- KEYS[2] tombstone, only if one is wanted
@@ -15,8 +15,8 @@
 --
 -- Returns {'commit', state, ...}: stored, or what there is of another token:
 -- in-flight | completed, response | unavailable | mismatch. The lease does not
--- matter: as long as nobody has taken over, the answer counts. Nor does it matter
--- that the record is gone (the server lost it, or who took over gave up): then
+-- matter: as long as no other request has taken over, the answer counts. Nor does it matter
+-- that the record is gone (the server lost it, or the request that took over gave up): then
 -- this is the only answer there is.
 local r = redis.call('HMGET', KEYS[1], 't', 's', 'f', 'w', 'f2')
 local token, state = r[1], r[2]

@@ -2,12 +2,12 @@
 -- Or does so for several locks, each on its own, where one server has them all:
 -- their keys and arguments then follow one another.
 --
--- KEYS[1] lock    hash: the owner's field holds its token, q who waits
+-- KEYS[1] lock    hash: the owner's field holds its token, q the waiting lockers
 -- KEYS[2] fence   string: the last token of the key
 -- ARGV[1] owner
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long the fence is kept, in ms
--- ARGV[4] who waits already, kept with the lock when it is granted; may be empty
+-- ARGV[4] the lockers that wait already, kept with the lock when it is granted; may be empty
 -- ARGV[5] the locker that will wait if the lock is held; empty for none
 --
 -- Returns the token when the owner holds the lock, else {holder, its ms left, 1

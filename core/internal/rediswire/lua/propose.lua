@@ -1,14 +1,14 @@
 -- Votes on a proposal: takes a lock together with its fencing token, if the token
 -- is above every one that this server has seen for the key.
 --
--- KEYS[1] lock    hash: the owner's field holds its token, q who waits
+-- KEYS[1] lock    hash: the owner's field holds its token, q the waiting lockers
 -- KEYS[2] fence   string: the highest token of the key, "token@time" while its
 --                 holder may be counting on from it, "token" once it cannot
 -- ARGV[1] owner
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long the fence is kept, in ms
 -- ARGV[4] the token proposed
--- ARGV[5] who waits already, kept with the lock when it is taken; may be empty
+-- ARGV[5] the lockers that wait already, kept with the lock when it is taken; may be empty
 -- ARGV[6] the locker that will wait if the lock is held; empty for none
 --
 -- Returns {1, token, time in µs} when the owner holds the lock, {2, highest

@@ -1,4 +1,4 @@
--- Gives up the lock of an owner and tells those who wait, in their order. Or does
+-- Gives up the lock of an owner and tells the waiting lockers. Or does
 -- so for several locks, each on its own, where one server has them all: their keys
 -- and arguments then follow one another, for all with a fence or for all without.
 --
@@ -12,7 +12,7 @@
 -- ARGV[5] how long the fence is kept, in ms
 --
 -- Returns 1, 2 if the release could not be announced, or where the owner does not
--- hold the lock 0 if nobody does and -1 if somebody else does. It frees by deleting
+-- hold the lock 0 if no owner does and -1 if another owner does. It frees by deleting
 -- only, which works when memory is full; what may fail comes after, and does not
 -- undo it. For several locks it returns a list; see several.lua.
 local KEYS, ARGV, call, pcall_ = KEYS, ARGV, redis.call, redis.pcall

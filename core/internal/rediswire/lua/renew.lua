@@ -6,7 +6,7 @@
 -- ARGV[1] owner
 -- ARGV[2] lease, in ms; 0 only looks
 --
--- Returns 0 if nobody holds the lock, -1 if somebody else does, 1 if the owner
+-- Returns 0 if no owner holds the lock, -1 if another owner does, 1 if the owner
 -- does, 2 if it does and others wait.
 -- For several locks it returns a list; see several.lua.
 local KEYS, ARGV, call = KEYS, ARGV, redis.call

@@ -1,4 +1,4 @@
--- Gives up what an owner holds by vote, and tells those who wait.
+-- Gives up what an owner holds by vote, and tells the waiting lockers.
 --
 -- KEYS[1] lock
 -- KEYS[2] fence
@@ -9,11 +9,11 @@
 -- ARGV[5] a locker that wants the lock again, after the others; empty for none. It
 --         does not get into a full list
 -- ARGV[6] channel
--- ARGV[7] PUBLISH, or empty to tell nobody
+-- ARGV[7] PUBLISH, or empty to announce nothing
 --
 -- Returns 1, 2 if it could not be announced, 3 if the owner holds the lock by a
 -- higher proposal, which stays, or 0 if it does not hold it. What is announced is
--- the owner, a space, and who waits; with a limit, after which the owner may try
+-- the owner, a space, and the waiting lockers; with a limit, after which the owner may try
 -- again, it is not the owner but "owner#limit".
 local held = redis.call('HMGET', KEYS[1], ARGV[1], 'q')
 if not held[1] then
@@ -32,8 +32,8 @@ end
 -- cannot be written does, which only asks more of the next proposal.
 token = string.format('%.0f', math.max(token, tonumber(ARGV[2])))
 redis.pcall('SET', KEYS[2], token, 'PX', ARGV[3])
-local who = limit > 0 and ARGV[1] .. '#' .. ARGV[4] or ARGV[1]
-if q ~= '' and ARGV[7] ~= '' and type(redis.pcall(ARGV[7], ARGV[6], who .. ' ' .. q)) ~= 'number' then
+local giver = limit > 0 and ARGV[1] .. '#' .. ARGV[4] or ARGV[1]
+if q ~= '' and ARGV[7] ~= '' and type(redis.pcall(ARGV[7], ARGV[6], giver .. ' ' .. q)) ~= 'number' then
 	return 2
 end
 return 1
