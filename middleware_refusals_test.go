@@ -16,7 +16,7 @@ type refusal struct {
 	want     core.Reason
 	template string // default account/{id}
 	keyFunc  func(context.Context, core.Request) ([]string, error)
-	opts     []core.Option
+	opts     []core.GuardOption
 	id       string   // default 1
 	header   []string // X-Tenant
 	query    string

@@ -63,8 +63,8 @@ var behaviours = []struct {
 	{"waiter that left is not granted the lock", (*world).leftBehind},
 
 	// Refusals: the handler does not run, and the answer is that of the table.
-	{"held, no wait", refusal{want: core.ReasonHeld, held: true, opts: []core.Option{core.Wait(0)}}.holds},
-	{"held until the wait is over", refusal{want: core.ReasonHeld, held: true, opts: []core.Option{core.Wait(10 * time.Millisecond)}}.holds},
+	{"held, no wait", refusal{want: core.ReasonHeld, held: true, opts: []core.GuardOption{core.Wait(0)}}.holds},
+	{"held until the wait is over", refusal{want: core.ReasonHeld, held: true, opts: []core.GuardOption{core.Wait(10 * time.Millisecond)}}.holds},
 	{"queue full", (*world).queueFull},
 	{"principal holds as many locks as it may", (*world).principalHolds},
 	{"principal waits as often as it may", (*world).principalWaits},
@@ -72,15 +72,15 @@ var behaviours = []struct {
 	{"principal has its share back after it left the queue", (*world).principalLeaves},
 	{"principal where authentication leaves it in the framework", (*world).principalSet},
 	{"principal that is not found is logged", (*world).principalNotFound},
-	{"principal missing", refusal{want: core.ReasonBadKey, opts: []core.Option{core.PerPrincipal(tenant, 1, 1)}}.holds},
-	{"principal cannot be found", refusal{want: core.ReasonInternal, opts: []core.Option{
+	{"principal missing", refusal{want: core.ReasonBadKey, opts: []core.GuardOption{core.PerPrincipal(tenant, 1, 1)}}.holds},
+	{"principal cannot be found", refusal{want: core.ReasonInternal, opts: []core.GuardOption{
 		core.PerPrincipal(func(context.Context, core.Request) (string, error) { return "", io.ErrUnexpectedEOF }, 1, 1),
 	}}.holds},
 	{"own deadline over while queued", (*world).deadline},
 	{"locker closed", refusal{want: core.ReasonClosing, closed: true}.holds},
 	{"locker closes while the call is queued", (*world).closing},
-	{"store down", refusal{want: core.ReasonUnavailable, down: true, opts: []core.Option{core.Wait(10 * time.Millisecond)}}.holds},
-	{"store down, no wait", refusal{want: core.ReasonUnavailable, down: true, opts: []core.Option{core.Wait(0)}}.holds},
+	{"store down", refusal{want: core.ReasonUnavailable, down: true, opts: []core.GuardOption{core.Wait(10 * time.Millisecond)}}.holds},
+	{"store down, no wait", refusal{want: core.ReasonUnavailable, down: true, opts: []core.GuardOption{core.Wait(0)}}.holds},
 	{"store down, and the rule fails open", (*world).failOpen},
 	{"header of the key missing", refusal{want: core.ReasonBadKey, template: "tenant/{header.X-Tenant}"}.holds},
 	{"header of the key empty", refusal{want: core.ReasonBadKey, template: "tenant/{header.X-Tenant}", header: []string{""}}.holds},

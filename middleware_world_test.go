@@ -34,7 +34,7 @@ func newWorld(t *testing.T, a adapter, rdb *redis.Client) *world {
 }
 
 // locker returns a locker, each as of a process of its own.
-func (w *world) locker(opts ...core.Option) *core.Locker {
+func (w *world) locker(opts ...core.LockerOption) *core.Locker {
 	w.Helper()
 	return adaptertest.LockerOf(w, adaptertest.Store(w, w.rdb, redisstore.Prefix(w.prefix)), opts...)
 }

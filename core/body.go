@@ -10,15 +10,13 @@ package core
 // of a unary call is there already; of a stream the first message is received. An
 // idempotent endpoint (idempotency.Under) reads the body before the lock without
 // this option. limit must not be negative. Default: the body is left to the
-// handler. For a guard only.
-func ReadBody(limit int64) Option {
-	return func(c *config) {
-		switch {
-		case !c.ruleOnly("ReadBody"):
-		case limit < 0:
+// handler.
+func ReadBody(limit int64) GuardOption {
+	return guardOption(func(c *config) {
+		if limit < 0 {
 			c.fail("ReadBody(%d): must not be negative", limit)
-		default:
-			c.guard.readBody, c.guard.bodyLimit = true, limit
+			return
 		}
-	}
+		c.guard.readBody, c.guard.bodyLimit = true, limit
+	})
 }

@@ -186,23 +186,23 @@ func TestAPanicBeforeTheLockKeepsNoShareOfAPrincipal(t *testing.T) {
 		want  string
 		which string
 		fault func(call) fault
-		opts  []core.Option
+		opts  []core.GuardOption
 	}{
-		"KeyFunc": {want: "no key", opts: []core.Option{core.KeyFunc(func(context.Context, core.Request) ([]string, error) {
+		"KeyFunc": {want: "no key", opts: []core.GuardOption{core.KeyFunc(func(context.Context, core.Request) ([]string, error) {
 			panic("no key")
 		})}},
-		"principal": {want: "nobody", opts: []core.Option{core.PerPrincipal(func(context.Context, core.Request) (string, error) {
+		"principal": {want: "nobody", opts: []core.GuardOption{core.PerPrincipal(func(context.Context, core.Request) (string, error) {
 			panic("nobody")
 		}, 1, 1)}},
-		"Start":    {want: "at Start", which: "Start", opts: []core.Option{core.PerPrincipal(who, 1, 1)}},
-		"Acquired": {want: "at Acquired", which: "Acquired", opts: []core.Option{core.PerPrincipal(who, 1, 1)}},
-		"Rejected": {want: "at Rejected", which: "Rejected", opts: []core.Option{core.KeyFunc(
+		"Start":    {want: "at Start", which: "Start", opts: []core.GuardOption{core.PerPrincipal(who, 1, 1)}},
+		"Acquired": {want: "at Acquired", which: "Acquired", opts: []core.GuardOption{core.PerPrincipal(who, 1, 1)}},
+		"Rejected": {want: "at Rejected", which: "Rejected", opts: []core.GuardOption{core.KeyFunc(
 			func(context.Context, core.Request) ([]string, error) { return nil, nil },
 		)}},
 		"Bypassed": {
 			want: "at Bypassed", which: "Bypassed",
 			fault: func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} },
-			opts:  []core.Option{core.PerPrincipal(who, 1, 1), core.FailOpen()},
+			opts:  []core.GuardOption{core.PerPrincipal(who, 1, 1), core.FailOpen()},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestCloseTwiceAtOnceEndsBoth(t *testing.T) {
 }
 
 func TestALossFoundByAReleaseIsToldWhileTheStoreIsAway(t *testing.T) {
-	for name, opts := range map[string][]core.Option{
+	for name, opts := range map[string][]core.LockerOption{
 		"renewed": {core.Watchdog(9 * time.Second)},
 		"fixed":   {core.TTL(9 * time.Second)},
 	} {

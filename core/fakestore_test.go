@@ -307,7 +307,7 @@ func (s *fakeStore) Watch(key string, _ time.Time, wake func(driver.Signal)) fun
 }
 
 // newLocker makes a locker on a store and closes it at the end of the test.
-func newLocker(tb testing.TB, store core.Store, opts ...core.Option) *core.Locker {
+func newLocker(tb testing.TB, store core.Store, opts ...core.LockerOption) *core.Locker {
 	tb.Helper()
 	l, err := core.New(store, opts...)
 	if err != nil {

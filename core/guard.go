@@ -71,13 +71,13 @@ type Guard struct {
 // client takes to send it. Give http.Server a ReadTimeout and the guard a
 // [MaxHold], or read the body before the lock ([ReadBody]).
 //
-// Serialize accepts the options of [Locker.Lock], and [And], [KeyFunc],
-// [ContextFunc], [FailOpen], [CheckAnswer], [PerPrincipal] and [ReadBody]. A guard
-// waits for the lock for at most 5 s unless [Wait] says otherwise.
+// Serialize accepts the options of [Locker.Lock] ([Option]), those that [New] takes
+// for all guards ([RequestOption]), and [And], [KeyFunc], [FailOpen] and [ReadBody].
+// A guard waits for the lock for at most 5 s unless [Wait] says otherwise.
 //
 // Serialize panics on a bad template or option, as [net/http.ServeMux] does on a
 // bad pattern. [NewGuard] returns the error.
-func Serialize(l *Locker, template string, opts ...Option) *Guard {
+func Serialize(l *Locker, template string, opts ...GuardOption) *Guard {
 	g, err := NewGuard(l, template, opts...)
 	if err != nil {
 		panic(err)
@@ -89,11 +89,11 @@ func Serialize(l *Locker, template string, opts ...Option) *Guard {
 // panics, NewGuard returns an error that matches [ErrConfig], with the position in
 // the template and with what is accepted. The template may be empty only if the
 // options have a [KeyFunc] that makes the keys.
-func NewGuard(l *Locker, template string, opts ...Option) (*Guard, error) {
+func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 	if l == nil {
 		return nil, fmt.Errorf("%w: locker is nil; New makes one", ErrConfig)
 	}
-	c, err := l.base.with(scopeRule, opts)
+	c, err := l.base.forGuard(opts)
 	if err != nil {
 		return nil, err
 	}

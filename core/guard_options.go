@@ -23,13 +23,9 @@ type guardConfig struct {
 //	Serialize(locker, "account/{from}", And("account/{to}"))
 //
 // A transfer in the opposite direction does not deadlock with it, because keys are
-// taken in sorted order, each once ([Locker.LockAll]). For a guard only.
-func And(template string) Option {
-	return func(c *config) {
-		if c.ruleOnly("And") {
-			c.guard.more = append(c.guard.more, template)
-		}
-	}
+// taken in sorted order, each once ([Locker.LockAll]).
+func And(template string) GuardOption {
+	return guardOption(func(c *config) { c.guard.more = append(c.guard.more, template) })
 }
 
 // KeyFunc makes the keys of a guard in code, in addition to the keys of its
@@ -40,17 +36,15 @@ func And(template string) Option {
 // An error of f that matches [ErrKey] refuses the request as a mistake of the
 // client. Any other error is the server's ([ReasonInternal]); the rendering option
 // of the adapter sees it in [Refusal.Err]. If f returns no key, that is ErrKey: a
-// KeyFunc cannot ask for no lock. For a guard only.
-func KeyFunc(f func(ctx context.Context, req Request) ([]string, error)) Option {
-	return func(c *config) {
-		switch {
-		case !c.ruleOnly("KeyFunc"):
-		case f == nil:
+// KeyFunc cannot ask for no lock.
+func KeyFunc(f func(ctx context.Context, req Request) ([]string, error)) GuardOption {
+	return guardOption(func(c *config) {
+		if f == nil {
 			c.fail("KeyFunc(nil): must not be nil")
-		default:
-			c.guard.keyFunc = f
+			return
 		}
-	}
+		c.guard.keyFunc = f
+	})
 }
 
 // ContextFunc registers f for {ctx.name} in templates. Use it for a value that
@@ -59,12 +53,10 @@ func KeyFunc(f func(ctx context.Context, req Request) ([]string, error)) Option 
 // contexts. A name has letters, digits, "_", "-" and dots. Of several functions
 // with one name the last one counts. For [New], where it serves all guards, or for
 // a guard.
-func ContextFunc(name string, f RequestFunc) Option {
-	return func(c *config) {
+func ContextFunc(name string, f RequestFunc) RequestOption {
+	return requestOption(func(c *config) {
 		bad := func(r rune) bool { return r != '.' && !nameRune(r) }
 		switch {
-		case c.scope == scopeCall:
-			c.fail("ContextFunc is an option of New and of a rule only")
 		case name == "" || strings.ContainsFunc(name, bad):
 			c.fail("ContextFunc(%q): accepted in a name are letters, digits, _, - and dots between them", name)
 		case f == nil:
@@ -74,7 +66,7 @@ func ContextFunc(name string, f RequestFunc) Option {
 			// rules share.
 			c.guard.funcs = append(c.guard.funcs[:len(c.guard.funcs):len(c.guard.funcs)], namedFunc{name, f})
 		}
-	}
+	})
 }
 
 // FailOpen lets requests through without their lock when the store cannot be
@@ -84,13 +76,9 @@ func ContextFunc(name string, f RequestFunc) Option {
 // Each such request is counted ([Observation.Bypassed]). A warning is logged through
 // [slog.Default], at most once a second for a guard. The handler sees it from
 // [LeaseFromContext], which then has no lease of the guard. Default: off; such
-// requests are refused. For a guard only.
-func FailOpen() Option {
-	return func(c *config) {
-		if c.ruleOnly("FailOpen") {
-			c.guard.failOpen = true
-		}
-	}
+// requests are refused.
+func FailOpen() GuardOption {
+	return guardOption(func(c *config) { c.guard.failOpen = true })
 }
 
 // CheckAnswer asks the store whether the lock is still held, just before the answer
@@ -108,22 +96,6 @@ func FailOpen() Option {
 // Default: off; a success that a handler answers after the loss is sent, and
 // [OnLost] and the [Observer] are told of the loss. For [New], where it serves all
 // guards, or for a guard.
-func CheckAnswer() Option {
-	return func(c *config) {
-		if c.scope == scopeCall {
-			c.fail("CheckAnswer is an option of New and of a rule only")
-			return
-		}
-		c.guard.check = true
-	}
-}
-
-// ruleOnly reports whether the option may be given here, and notes the error if
-// not.
-func (c *config) ruleOnly(name string) bool {
-	if c.scope != scopeRule {
-		c.fail("%s is an option of a rule (Serialize, NewGuard) only", name)
-		return false
-	}
-	return true
+func CheckAnswer() RequestOption {
+	return requestOption(func(c *config) { c.guard.check = true })
 }

@@ -20,17 +20,15 @@ import (
 // ends. One more request is refused at once, before the store is asked, with
 // [ReasonPrincipalLimit] (429, RESOURCE_EXHAUSTED) and an invitation to come back.
 //
-// The requests of all guards that are given the same Option value are counted
-// together. An Option value given to [New] counts the requests of all its guards
+// The requests of all guards that are given the same option value are counted
+// together. An option value given to [New] counts the requests of all its guards
 // that have none of their own. The counts are of this process alone. They take
 // memory only for principals that have a request under way. Default: no bound. For
 // [New] or a guard.
-func PerPrincipal(who RequestFunc, maxHeld, maxWaiting int) Option {
+func PerPrincipal(who RequestFunc, maxHeld, maxWaiting int) RequestOption {
 	l := &limit{who: who, held: maxHeld, waiting: maxWaiting, users: make(map[string]*usage)}
-	return func(c *config) {
+	return requestOption(func(c *config) {
 		switch {
-		case c.scope == scopeCall:
-			c.fail("PerPrincipal is an option of New and of a rule only")
 		case who == nil:
 			c.fail("PerPrincipal(nil, ...): the function must not be nil")
 		case maxHeld < 1 || maxWaiting < 1:
@@ -38,7 +36,7 @@ func PerPrincipal(who RequestFunc, maxHeld, maxWaiting int) Option {
 		default:
 			c.guard.limit = l
 		}
-	}
+	})
 }
 
 // limit counts what principals have. A lock is held once at a time, so it is

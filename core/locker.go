@@ -28,15 +28,15 @@ type Locker struct {
 }
 
 // New makes a [Locker] on a store. The options become the defaults of all its locks
-// and of the guards made with it; see [Option].
+// and of the guards made with it; see [Option] and [LockerOption].
 //
 // New returns an error that matches [ErrConfig] for a nil store or an option that
 // cannot work. It does not contact the store.
-func New(store Store, opts ...Option) (*Locker, error) {
+func New(store Store, opts ...LockerOption) (*Locker, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w: store is nil; redisstore.New makes one", ErrConfig)
 	}
-	base, err := defaultConfig().with(scopeLocker, opts)
+	base, err := defaultConfig().forLocker(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (l *Locker) Lock(ctx context.Context, key string, opts ...Option) (*Lease, 
 // store's answer. If the store answers that it is not ready ([driver.ErrNotReady]),
 // TryLock tries again for 250 ms.
 func (l *Locker) TryLock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
-	c, err := l.base.with(scopeCall, opts)
+	c, err := l.base.forCall(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (l *Locker) callConfig(opts []Option) (*config, error) {
 	if len(opts) == 0 {
 		return &l.base, nil
 	}
-	c, err := l.base.with(scopeCall, opts)
+	c, err := l.base.forCall(opts)
 	if err != nil {
 		return nil, err
 	}

@@ -966,7 +966,6 @@ func TestBadConfigurationIsRefusedWithWhatIsAccepted(t *testing.T) {
 		{"negative wait", func() error { _, err := l.Lock(t.Context(), "k", core.Wait(-1)); return err }, core.ErrConfig, "not be negative"},
 		{"no waiters", func() error { _, err := l.Lock(t.Context(), "k", core.MaxWaiters(0)); return err }, core.ErrConfig, "at least 1"},
 		{"max hold", func() error { _, err := l.Lock(t.Context(), "k", core.MaxHold(0)); return err }, core.ErrConfig, "positive"},
-		{"locker option in a call", func() error { _, err := l.Lock(t.Context(), "k", core.Turn(1, 1)); return err }, core.ErrConfig, "option of New"},
 		{"empty key", func() error { _, err := l.Lock(t.Context(), ""); return err }, core.ErrKey, "empty"},
 		{"long key", func() error { _, err := l.Lock(t.Context(), string(long)); return err }, core.ErrKey, "at most 512"},
 		{"no keys", func() error { _, err := l.LockAll(t.Context(), nil); return err }, core.ErrKey, "no key"},

@@ -58,7 +58,7 @@ func TestALossSaysWhoHeldWhatForHowLongAndWhy(t *testing.T) {
 	ends := func(ctx context.Context) { <-ctx.Done() }
 	quick := func(context.Context) { time.Sleep(time.Second) } // before the first renewal
 	for name, c := range map[string]struct {
-		opts   []core.Option
+		opts   []core.GuardOption
 		happen func(*fakeStore)
 		work   func(context.Context)
 		answer bool
@@ -66,12 +66,12 @@ func TestALossSaysWhoHeldWhatForHowLongAndWhy(t *testing.T) {
 		held   time.Duration
 		err    error
 	}{
-		"expired":              {opts: []core.Option{core.TTL(10 * time.Second)}, work: ends, want: core.LossExpired, held: 9898 * time.Millisecond},
+		"expired":              {opts: []core.GuardOption{core.TTL(10 * time.Second)}, work: ends, want: core.LossExpired, held: 9898 * time.Millisecond},
 		"deleted":              {happen: denies(driver.ErrDeleted), work: ends, want: core.LossDeleted, held: 10 * time.Second, err: driver.ErrDeleted},
 		"taken over":           {happen: denies(driver.ErrTakenOver), work: ends, want: core.LossTakenOver, held: 10 * time.Second, err: driver.ErrTakenOver},
 		"one or the other":     {happen: denies(driver.ErrNotOwner), work: ends, want: core.LossNotOwner, held: 10 * time.Second, err: driver.ErrNotOwner},
 		"unreachable":          {happen: denies(core.ErrUnavailable), work: ends, want: core.LossUnavailable, held: 29698 * time.Millisecond, err: core.ErrUnavailable},
-		"maximum hold":         {opts: []core.Option{core.MaxHold(20 * time.Second)}, work: ends, want: core.LossMaxHold, held: 20 * time.Second},
+		"maximum hold":         {opts: []core.GuardOption{core.MaxHold(20 * time.Second)}, work: ends, want: core.LossMaxHold, held: 20 * time.Second},
 		"answered before":      {happen: denies(driver.ErrDeleted), work: ends, answer: true, want: core.LossDeleted, held: 10 * time.Second, err: driver.ErrDeleted},
 		"found by the release": {happen: denies(driver.ErrTakenOver), work: quick, want: core.LossTakenOver, held: time.Second},
 	} {
@@ -275,20 +275,20 @@ func TestThereIsNothingToCheckWithoutALease(t *testing.T) {
 
 func TestAnAnswerIsCheckedBeforeItLeaves(t *testing.T) {
 	for name, c := range map[string]struct {
-		opts    []core.Option
+		opts    []core.GuardOption
 		happen  func(*fakeStore)
 		failure bool // the answer is one
 		silent  bool // the handler gives none
 		want    core.Reason
 		renews  int
 	}{
-		"held":                         {opts: []core.Option{core.CheckAnswer()}, renews: 1},
-		"held, no answer":              {opts: []core.Option{core.CheckAnswer()}, silent: true, renews: 1},
-		"taken over":                   {opts: []core.Option{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), want: core.ReasonLost, renews: 1},
-		"taken over, no answer":        {opts: []core.Option{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), silent: true, want: core.ReasonLost, renews: 1},
-		"taken over, answer a failure": {opts: []core.Option{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), failure: true},
+		"held":                         {opts: []core.GuardOption{core.CheckAnswer()}, renews: 1},
+		"held, no answer":              {opts: []core.GuardOption{core.CheckAnswer()}, silent: true, renews: 1},
+		"taken over":                   {opts: []core.GuardOption{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), want: core.ReasonLost, renews: 1},
+		"taken over, no answer":        {opts: []core.GuardOption{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), silent: true, want: core.ReasonLost, renews: 1},
+		"taken over, answer a failure": {opts: []core.GuardOption{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), failure: true},
 		"taken over, not checked":      {happen: denies(driver.ErrTakenOver)},
-		"unreachable, lease good":      {opts: []core.Option{core.CheckAnswer()}, happen: denies(core.ErrUnavailable), renews: 1},
+		"unreachable, lease good":      {opts: []core.GuardOption{core.CheckAnswer()}, happen: denies(core.ErrUnavailable), renews: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -352,7 +352,7 @@ func TestAnAnswerAndALossAtTheSameMoment(t *testing.T) {
 	for _, checked := range []bool{true, false} {
 		inWorld(t, func(w *world) {
 			const lease = 100 * time.Millisecond
-			opts := []core.Option{core.TTL(lease), core.Wait(time.Minute), core.OnLost(func(core.Loss) {})}
+			opts := []core.GuardOption{core.TTL(lease), core.Wait(time.Minute), core.OnLost(func(core.Loss) {})}
 			if checked {
 				opts = append(opts, core.CheckAnswer())
 			}

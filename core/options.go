@@ -7,19 +7,53 @@ import (
 	"github.com/interlock-go/interlock/core/internal/lock"
 )
 
-// Option changes how locks are taken. [New], [Serialize] ([NewGuard]) and
-// [Locker.Lock] take the same options. An option of a call overrides that of its
-// guard, and an option of a guard overrides that of the locker. If an option cannot
-// work, or may not be given in that place, the function that gets it returns an
-// error that matches [ErrConfig]. A nil Option has no effect. Each option states
-// its default.
-type Option func(*config)
+// Option changes how locks are taken. Every function of this package that takes
+// options takes these: [New], [Serialize] ([NewGuard]) and [Locker.Lock]. An option
+// of a call overrides that of its guard, and an option of a guard overrides that of
+// the locker.
+//
+// If an option cannot work, the function that gets it returns an error that matches
+// [ErrConfig]. A nil option has no effect. Each option states its default. An option
+// that has no meaning in a place has another type, and does not compile there.
+type Option interface {
+	RequestOption
+	applyToCall(*config)
+}
+
+// RequestOption is an option for [New], where it serves all guards, and for a guard
+// ([Serialize], [NewGuard]).
+type RequestOption interface {
+	LockerOption
+	GuardOption
+}
+
+// LockerOption is an option for [New]. Every [Option] and [RequestOption] is one.
+type LockerOption interface{ applyToLocker(*config) }
+
+// GuardOption is an option for a guard ([Serialize], [NewGuard]). Every [Option] and
+// [RequestOption] is one.
+type GuardOption interface{ applyToGuard(*config) }
+
+// The four kinds of options, by the places that they have a meaning in.
+type (
+	option        func(*config)
+	requestOption func(*config)
+	lockerOption  func(*config)
+	guardOption   func(*config)
+)
+
+func (o option) applyToLocker(c *config)        { o(c) }
+func (o option) applyToGuard(c *config)         { o(c) }
+func (o option) applyToCall(c *config)          { o(c) }
+func (o requestOption) applyToLocker(c *config) { o(c) }
+func (o requestOption) applyToGuard(c *config)  { o(c) }
+func (o lockerOption) applyToLocker(c *config)  { o(c) }
+func (o guardOption) applyToGuard(c *config)    { o(c) }
 
 // config is the sum of the options that apply to a lock. It is immutable once
 // made, and shared by all the calls that give no options of their own.
 type config struct {
-	scope scope
-	err   error // the first bad option; reported where they are applied
+	err error // the first bad option; reported where they are applied
 
 	locker   *Locker
 	terms    lock.Terms
@@ -37,15 +71,6 @@ type config struct {
 
 	guard guardConfig // for a rule alone; see guard.go
 }
-
-// scope is where an option list was given.
-type scope int
-
-const (
-	scopeLocker scope = iota
-	scopeRule
-	scopeCall
-)
 
 const (
 	// minTTL is the shortest lease. Below it, scheduling alone makes a lease
@@ -75,26 +100,60 @@ func defaultConfig() config {
 	}
 }
 
-// with returns c changed by the options, or the first error among them.
-func (c config) with(at scope, opts []Option) (config, error) {
+// forLocker, forGuard and forCall return c changed by the options of a place, or the
+// first error among them.
+func (c config) forLocker(opts []LockerOption) (config, error) {
 	base := c
-	c.scope, c.err = at, nil
-	c.ttl, c.watchdog = 0, 0
+	c.begin()
 	for _, o := range opts {
 		if o != nil {
-			o(&c)
+			o.applyToLocker(&c)
 		}
 	}
+	return c, c.finish(&base)
+}
+
+func (c config) forGuard(opts []GuardOption) (config, error) {
+	base := c
+	c.begin()
+	for _, o := range opts {
+		if o != nil {
+			o.applyToGuard(&c)
+		}
+	}
+	return c, c.finish(&base)
+}
+
+func (c config) forCall(opts []Option) (config, error) {
+	base := c
+	c.begin()
+	for _, o := range opts {
+		if o != nil {
+			o.applyToCall(&c)
+		}
+	}
+	return c, c.finish(&base)
+}
+
+// begin makes ready for a list of options.
+func (c *config) begin() {
+	c.err = nil
+	c.ttl, c.watchdog = 0, 0
+}
+
+// finish settles what several options decide together, after all of a list are
+// applied. base is what they were applied to.
+func (c *config) finish(base *config) error {
 	switch {
 	case c.err != nil:
-		return c, c.err
+		return c.err
 	case c.ttl > 0 && c.watchdog > 0:
-		return c, fmt.Errorf("%w: TTL and Watchdog together: a fixed lease is not renewed; give one of them", ErrConfig)
+		return fmt.Errorf("%w: TTL and Watchdog together: a fixed lease is not renewed; give one of them", ErrConfig)
 	case c.ttl == 0 && c.watchdog == 0:
 		c.ttl, c.watchdog = base.ttl, base.watchdog
 	}
 	c.terms.Fixed, c.terms.Lease = c.ttl > 0, max(c.ttl, c.watchdog)
-	return c, nil
+	return nil
 }
 
 func (c *config) fail(format string, args ...any) {
@@ -103,21 +162,11 @@ func (c *config) fail(format string, args ...any) {
 	}
 }
 
-// lockerOnly reports whether the option may be given here, and notes the error
-// if not.
-func (c *config) lockerOnly(name string) bool {
-	if c.scope != scopeLocker {
-		c.fail("%s is an option of New only", name)
-		return false
-	}
-	return true
-}
-
 // Wait bounds how long [Locker.Lock] waits for a lock that is held: it returns
 // [ErrHeld] after d. d is at most 366 days. Zero does not wait at all, as
 // [Locker.TryLock]. Default: Lock waits until the context ends, a guard waits 5 s.
 func Wait(d time.Duration) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		if d < 0 {
 			c.fail("Wait(%v): must not be negative; 0 does not wait", d)
 			return
@@ -127,7 +176,7 @@ func Wait(d time.Duration) Option {
 			return
 		}
 		c.terms.Wait, c.waitSet = d, true
-	}
+	})
 }
 
 // TTL asks for a fixed lease, which is never renewed: the lock ends after d, even
@@ -146,13 +195,13 @@ func Wait(d time.Duration) Option {
 // lock back for as long as requests can be late: up to 15 minutes after the store
 // has answered again. A request that arrives even later keeps the lock for d.
 func TTL(d time.Duration) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		if d < minTTL || d > maxTTL {
 			c.fail("TTL(%v): must be at least %v and at most %v (31 days)", d, minTTL, maxTTL)
 			return
 		}
 		c.ttl = d
-	}
+	})
 }
 
 // Watchdog sets the length of a renewed lease. The locker renews it each time a
@@ -162,13 +211,13 @@ func TTL(d time.Duration) Option {
 // A lock outlives a process that died by at most d. Other libraries call this the
 // TTL or the expiry of a lock.
 func Watchdog(d time.Duration) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		if d < minTTL || d > maxTTL {
 			c.fail("Watchdog(%v): must be at least %v and at most %v (31 days)", d, minTTL, maxTTL)
 			return
 		}
 		c.watchdog = d
-	}
+	})
 }
 
 // MaxHold bounds how long a lock is held, so that a handler that hangs cannot keep
@@ -178,7 +227,7 @@ func Watchdog(d time.Duration) Option {
 // positive and at most 366 days. A fixed lease ([TTL]) that is shorter than d ends
 // first. Default: no bound.
 func MaxHold(d time.Duration) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		if d <= 0 {
 			c.fail("MaxHold(%v): must be positive; leave it out for no bound", d)
 			return
@@ -188,7 +237,7 @@ func MaxHold(d time.Duration) Option {
 			return
 		}
 		c.terms.MaxHold = d
-	}
+	})
 }
 
 // MaxWaiters bounds how many callers of this process wait for one key, behind its
@@ -196,20 +245,20 @@ func MaxHold(d time.Duration) Option {
 // store at the moment does not count, unless the store has said that another
 // process holds the lock. n is at least 1. Default: no bound.
 func MaxWaiters(n int) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		if n < 1 {
 			c.fail("MaxWaiters(%d): must be at least 1; Wait(0) does not wait", n)
 			return
 		}
 		c.terms.MaxWaiters = n
-	}
+	})
 }
 
 // Name names the guard or the lock for observers, in [Operation] and [Loss]. Use a
 // text with few different values, never a key. Default: the templates of a guard,
 // joined with commas; else empty.
 func Name(s string) Option {
-	return func(c *config) { c.name = s }
+	return option(func(c *config) { c.name = s })
 }
 
 // OnLost sets a function that the locker calls, on a goroutine of its own, whenever
@@ -219,50 +268,39 @@ func Name(s string) Option {
 // stack, at most once a second, and ends there. f must be safe for concurrent use.
 // Default: none.
 func OnLost(f func(Loss)) Option {
-	return func(c *config) { c.onLost = f }
+	return option(func(c *config) { c.onLost = f })
 }
 
 // WithObserver sets the [Observer] that is told what happens to locks. Default:
-// none. For [New] only.
-func WithObserver(o Observer) Option {
-	return func(c *config) {
-		if c.lockerOnly("WithObserver") {
-			c.observer = o
-		}
-	}
+// none.
+func WithObserver(o Observer) LockerOption {
+	return lockerOption(func(c *config) { c.observer = o })
 }
 
 // Turn bounds how long, and for how many grants, one process passes a lock among
 // its own waiters. After that the process lets other processes have the lock if
 // they wait for it. A longer turn gives more throughput on a hot key, a shorter
 // turn gives other processes a shorter wait. Both values are positive. Default: 20
-// ms, 10,000 grants. For [New] only.
-func Turn(d time.Duration, grants int) Option {
-	return func(c *config) {
-		if !c.lockerOnly("Turn") {
-			return
-		}
+// ms, 10,000 grants.
+func Turn(d time.Duration, grants int) LockerOption {
+	return lockerOption(func(c *config) {
 		if d <= 0 || grants < 1 {
 			c.fail("Turn(%v, %d): both must be positive", d, grants)
 			return
 		}
 		c.turnTime, c.turnCount = d, grants
-	}
+	})
 }
 
 // NestedWait bounds the wait for a further lock while the context already holds a
 // lock, whatever [Wait] says. Two callers that each want the other's lock then end
-// with [ErrHeld] and do not wait for ever. d is positive. Default: 5 s. For [New]
-// only.
-func NestedWait(d time.Duration) Option {
-	return func(c *config) {
-		if !c.lockerOnly("NestedWait") {
-			return
-		}
+// with [ErrHeld] and do not wait for ever. d is positive. Default: 5 s.
+func NestedWait(d time.Duration) LockerOption {
+	return lockerOption(func(c *config) {
 		if d <= 0 {
 			c.fail("NestedWait(%v): must be positive", d)
 			return
 		}
 		c.heldWait = d
-	}
+	})
 }

@@ -25,7 +25,7 @@ type ProtoOption func(*protoOptions)
 
 type protoOptions struct {
 	files *protoregistry.Files
-	rule  []core.Option
+	rule  []core.GuardOption
 }
 
 func newProtoOptions(opts []ProtoOption) protoOptions {
@@ -50,7 +50,7 @@ func Files(files *protoregistry.Files) ProtoOption {
 // annotation cannot express, such as [core.MaxHold] or [core.FailOpen], and give
 // defaults for what it can: a value in the annotation takes precedence.
 // [Rules.Validate] ignores them. Default: no options.
-func RuleOptions(opts ...core.Option) ProtoOption {
+func RuleOptions(opts ...core.GuardOption) ProtoOption {
 	return func(o *protoOptions) { o.rule = append(o.rule, opts...) }
 }
 

@@ -207,7 +207,7 @@ func TestRulesAreCopiedAndNilGuardsPanicAtRegistration(t *testing.T) {
 }
 
 // on runs a message through the interceptor, for a method that no proto has.
-func on(t testing.TB, template string, msg any, opts ...core.Option) (keys []string, err error) {
+func on(t testing.TB, template string, msg any, opts ...core.GuardOption) (keys []string, err error) {
 	t.Helper()
 	intercept := grpclock.UnaryServerInterceptor(grpclock.Rules{"/a.B/C": core.Serialize(freestore.Locker(t), template, opts...)})
 	_, err = intercept(t.Context(), msg, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(ctx context.Context, _ any) (any, error) {

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // annotated returns the rules of the test service's proto.
-func annotated(t testing.TB, locker *core.Locker, opts ...core.Option) grpclock.Rules {
+func annotated(t testing.TB, locker *core.Locker, opts ...core.GuardOption) grpclock.Rules {
 	t.Helper()
 	rules, err := grpclock.FromProto(locker, grpclock.RuleOptions(opts...))
 	if err != nil {

@@ -63,7 +63,7 @@ func BenchmarkObserver(b *testing.B) {
 
 // BenchmarkLock is a whole lock and release on a store in memory.
 func BenchmarkLock(b *testing.B) {
-	run := func(b *testing.B, opts ...core.Option) {
+	run := func(b *testing.B, opts ...core.LockerOption) {
 		l, err := core.New(memstore.New(), opts...)
 		if err != nil {
 			b.Fatal(err)

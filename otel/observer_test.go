@@ -224,7 +224,7 @@ type world struct {
 	caller trace.Span
 }
 
-func inWorld(t *testing.T, f func(w *world), opts ...core.Option) {
+func inWorld(t *testing.T, f func(w *world), opts ...core.LockerOption) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, probe: newProbe(t), store: &store{Store: memstore.New()}}

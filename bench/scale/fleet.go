@@ -85,7 +85,7 @@ func parallel(n int, do func(i int) error) error {
 }
 
 // newFleet makes n lockers; open makes a store for each.
-func newFleet(ctx context.Context, n int, open func() (core.Store, func() error, error), opts ...core.Option) (*fleet, error) {
+func newFleet(ctx context.Context, n int, open func() (core.Store, func() error, error), opts ...core.LockerOption) (*fleet, error) {
 	f := &fleet{}
 	for range n {
 		s, end, err := open()

@@ -14,7 +14,7 @@ import (
 // around serves a request behind a rule that is a middleware of its own around the
 // engine, and returns what the engine answers, and what the rule does.
 func (w *world) around(
-	ctx context.Context, locks *memstore.Store, e *idempotency.Engine, h handler, opts ...core.Option,
+	ctx context.Context, locks *memstore.Store, e *idempotency.Engine, h handler, opts ...core.GuardOption,
 ) (inside string, refusal *core.Refusal) {
 	w.Helper()
 	locker, err := core.New(locks)

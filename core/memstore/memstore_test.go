@@ -28,7 +28,7 @@ func TestASlowStoreKeepsItsContract(t *testing.T) {
 }
 
 // newLocker makes a locker that is closed at the end of the test.
-func newLocker(t *testing.T, store core.Store, opts ...core.Option) *core.Locker {
+func newLocker(t *testing.T, store core.Store, opts ...core.LockerOption) *core.Locker {
 	t.Helper()
 	locker, err := core.New(store, opts...)
 	if err != nil {

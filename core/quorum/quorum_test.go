@@ -66,12 +66,12 @@ func (g *group) store(tb testing.TB, opts ...quorum.Option) *quorum.Store {
 	return s
 }
 
-func (g *group) locker(tb testing.TB, opts ...core.Option) *core.Locker {
+func (g *group) locker(tb testing.TB, opts ...core.LockerOption) *core.Locker {
 	tb.Helper()
 	return lockerOn(tb, g.store(tb), opts...)
 }
 
-func lockerOn(tb testing.TB, s core.Store, opts ...core.Option) *core.Locker {
+func lockerOn(tb testing.TB, s core.Store, opts ...core.LockerOption) *core.Locker {
 	tb.Helper()
 	l, err := core.New(s, opts...)
 	if err != nil {

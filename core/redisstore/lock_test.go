@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 }
 
 // newLocker makes what a process has: a client, a store and a locker.
-func newLocker(tb testing.TB, rdb redis.UniversalClient, opts ...core.Option) *core.Locker {
+func newLocker(tb testing.TB, rdb redis.UniversalClient, opts ...core.LockerOption) *core.Locker {
 	tb.Helper()
 	store, err := redisstore.New(rdb)
 	if err != nil {

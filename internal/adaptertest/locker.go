@@ -15,20 +15,20 @@ import (
 )
 
 // Locker returns a locker on the shared server, with an empty database.
-func Locker(tb testing.TB, opts ...core.Option) *core.Locker {
+func Locker(tb testing.TB, opts ...core.LockerOption) *core.Locker {
 	tb.Helper()
 	return LockerOn(tb, redistest.Shared(tb).Client(tb), opts...)
 }
 
 // LockerOn returns a locker on a server. It is closed when the test ends, and fails
 // it if a lock is still held then.
-func LockerOn(tb testing.TB, rdb *redis.Client, opts ...core.Option) *core.Locker {
+func LockerOn(tb testing.TB, rdb *redis.Client, opts ...core.LockerOption) *core.Locker {
 	tb.Helper()
 	return LockerOf(tb, Store(tb, rdb), opts...)
 }
 
 // LockerOf is LockerOn on a store.
-func LockerOf(tb testing.TB, store core.Store, opts ...core.Option) *core.Locker {
+func LockerOf(tb testing.TB, store core.Store, opts ...core.LockerOption) *core.Locker {
 	tb.Helper()
 	locker, err := core.New(store, opts...)
 	if err != nil {

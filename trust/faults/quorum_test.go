@@ -62,7 +62,7 @@ func (q *five) store(opts ...quorum.Option) *quorum.Store {
 	return store
 }
 
-func (q *five) locker(store *quorum.Store, opts ...core.Option) *core.Locker {
+func (q *five) locker(store *quorum.Store, opts ...core.LockerOption) *core.Locker {
 	q.Helper()
 	return q.lockerOn(store, store.Close, opts...)
 }

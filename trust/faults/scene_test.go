@@ -103,12 +103,12 @@ func (s *scene) atEnd(f func()) {
 }
 
 // locker makes what a process has: a store and a locker.
-func (s *scene) locker(rdb redis.UniversalClient, opts ...core.Option) *core.Locker {
+func (s *scene) locker(rdb redis.UniversalClient, opts ...core.LockerOption) *core.Locker {
 	s.Helper()
 	return s.lockerWith(rdb, nil, opts...)
 }
 
-func (s *scene) lockerWith(rdb redis.UniversalClient, how []redisstore.Option, opts ...core.Option) *core.Locker {
+func (s *scene) lockerWith(rdb redis.UniversalClient, how []redisstore.Option, opts ...core.LockerOption) *core.Locker {
 	s.Helper()
 	store, err := redisstore.New(rdb, append([]redisstore.Option{quiet}, how...)...)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *scene) lockerWith(rdb redis.UniversalClient, how []redisstore.Option, o
 	return s.lockerOn(store, store.Close, opts...)
 }
 
-func (s *scene) lockerOn(store core.Store, done func() error, opts ...core.Option) *core.Locker {
+func (s *scene) lockerOn(store core.Store, done func() error, opts ...core.LockerOption) *core.Locker {
 	s.Helper()
 	l, err := core.New(store, opts...)
 	if err != nil {

@@ -119,7 +119,7 @@ func wantStale(t *testing.T, err error, token, latest int64) {
 }
 
 // newLocker returns a locker of its own, as another process has one.
-func newLocker(t *testing.T, srv *redistest.Server, opts ...core.Option) *core.Locker {
+func newLocker(t *testing.T, srv *redistest.Server, opts ...core.LockerOption) *core.Locker {
 	t.Helper()
 	store, err := redisstore.New(srv.Client(t), redisstore.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Locker returns a locker on such a store. It is closed when the test ends.
-func Locker(tb testing.TB, opts ...core.Option) *core.Locker {
+func Locker(tb testing.TB, opts ...core.LockerOption) *core.Locker {
 	tb.Helper()
 	locker, err := core.New(store{}, opts...)
 	if err != nil {
