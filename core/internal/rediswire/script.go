@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1" //nolint:gosec // the name by which Redis knows a script (EVALSHA)
 	"encoding/hex"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -30,9 +31,11 @@ func NewScript(source string) *Script {
 	return s
 }
 
-// forSeveral makes a script that takes several requests in one call.
+// forSeveral makes a script that takes several requests in one call. The comment of
+// its end, which is the same for all, is not sent.
 func forSeveral(name, source string) *Script {
-	s := NewScript(source + severalSource)
+	_, end, _ := strings.Cut(severalSource, "\n\n")
+	s := NewScript(source + end)
 	s.several = name
 	return s
 }

@@ -7,6 +7,7 @@
 --
 -- Returns the replies, or the texts of errors, in a list behind the name: inside of a
 -- list go-redis would take an error for the end of it.
+
 local replies = {name}
 for i = 1, count do
 	local ok, reply = pcall(one, i)
