@@ -81,7 +81,8 @@ var bodies = func() map[core.Reason][]byte {
 // Problem is a refusal as an HTTP response: its status (0 for none at all), the
 // headers it sets and its body.
 func Problem(refusal *core.Refusal, header http.Header) (status int, body []byte) {
-	status = statuses[refusal.Reason]
+	reason := known(refusal.Reason)
+	status = statuses[reason]
 	if status == 0 {
 		return 0, nil
 	}
@@ -92,7 +93,16 @@ func Problem(refusal *core.Refusal, header http.Header) (status int, body []byte
 	if refusal.Retryable() {
 		header.Set("Retry-After", retryAfter)
 	}
-	return status, bodies[refusal.Reason]
+	return status, bodies[reason]
+}
+
+// known returns the reason, or [core.ReasonInternal] for one that the table does not
+// have: an empty answer would look like a success.
+func known(reason core.Reason) core.Reason {
+	if _, ok := statuses[reason]; !ok {
+		return core.ReasonInternal
+	}
+	return reason
 }
 
 // Write writes a refusal. A client that has gone gets nothing.
@@ -117,7 +127,7 @@ type Message struct {
 // MarshalJSON returns the body that Problem returns.
 func (m Message) MarshalJSON() ([]byte, error) {
 	m.Header.Set("Content-Type", ContentType)
-	return bodies[m.Reason], nil
+	return bodies[known(m.Reason)], nil
 }
 
 // String is the text for clients, for those who print the message instead.
