@@ -123,7 +123,7 @@
 // guard.go, section.go, template.go, request.go and refusal.go are the interface of
 // guards. Then read lock.go (how a lease is taken) and package core/internal/lock,
 // in the order of its package comment. Package core/driver is the interface of
-// stores.
+// stores, and package core/adapter that of adapters.
 //
 // # Glossary
 //

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"testing"
+	"testing/synctest"
 
 	"github.com/interlock-go/interlock/core"
 )
@@ -55,18 +56,17 @@ func TestAnOptionIsAcceptedOnlyWhereItHasAMeaning(t *testing.T) {
 }
 
 func TestANilOptionHasNoEffect(t *testing.T) {
-	l, err := core.New(newFake(), nil, core.Name("l"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if g := core.Serialize(l, "k", nil); g.Name() != "l" {
-		t.Errorf("the guard has the name %q", g.Name())
-	}
-	lease, err := l.Lock(t.Context(), "k", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, newFake(), nil, core.Name("l"), nil)
+		if g := core.Serialize(l, "k", nil); g.Name() != "l" {
+			t.Errorf("the guard has the name %q", g.Name())
+		}
+		lease, err := l.Lock(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
