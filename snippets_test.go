@@ -15,6 +15,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/examples/grpc/bankpb"
@@ -59,6 +60,14 @@ func _(ctx context.Context, locker *core.Locker) error {
 func _(locker *core.Locker, mux *http.ServeMux, handler http.Handler) {
 	debit := core.Serialize(locker, "account/{id:int}")
 	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(handler))
+}
+
+func _() error {
+	store := memstore.New()
+	locker, err := core.New(store)
+	store.Take("account/42", time.Minute)
+	_ = locker
+	return err
 }
 
 func _(locker *core.Locker) {
@@ -108,6 +117,10 @@ func _(
 	bankpb.RegisterBankServer(server, bank)
 	err = rules.Validate(server)
 	_ = grpclock.Rules{"/vendor.v1.Bank/Debit": core.Serialize(locker, "account/{account_id}")}
+	{
+		rules := grpclock.Rules{"/vendor.v1.Bank/Debit": core.Serialize(locker, "account/{account_id}")}
+		_ = rules
+	}
 	_ = grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry())
 	_ = grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(rules)))
 	return err

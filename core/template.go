@@ -130,6 +130,8 @@ func parseTemplate(text string, funcs []namedFunc) (*template, error) {
 				return fail(i, "an empty segment: a / stands between two parts, neither first nor last nor doubled")
 			}
 			segment, taken = i+1, false
+		case b == ':':
+			return fail(i, "':' in literal text; a placeholder is written {name} for every framework; %s", acceptedLiteral)
 		case !unreserved(b):
 			r, _ := utf8.DecodeRuneInString(text[i:])
 			return fail(i, "%q in literal text; %s", r, acceptedLiteral)
@@ -195,7 +197,7 @@ func parsePlaceholder(inside string, funcs []namedFunc) (placeholder, error) {
 			}
 			names = append(names, f.name)
 		}
-		return p, fmt.Errorf("no ContextFunc of this name; registered are %q", names)
+		return p, fmt.Errorf("no ContextFunc of this name; give the rule core.ContextFunc(%q, f); registered are %q", p.Name, names)
 	}
 	return p, nil
 }

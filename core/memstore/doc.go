@@ -14,7 +14,11 @@
 //		return memstore.Unreachable // the server is gone
 //	})
 //
+// The store keeps locks only. A test of idempotent endpoints needs package
+// redisstore, for example on github.com/alicebob/miniredis/v2.
+//
 // The store reads the time with [time.Now] and starts no goroutine while it is
 // idle, so that it works inside a bubble of testing/synctest, where a lease of
-// 30 s is over at once.
+// 30 s is over at once. Call the Close of the locker in the bubble: a locker has
+// goroutines, and a bubble must not end before them.
 package memstore
