@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -60,6 +61,11 @@ func _(ctx context.Context, locker *core.Locker) error {
 func _(locker *core.Locker, mux *http.ServeMux, handler http.Handler) {
 	debit := core.Serialize(locker, "account/{id:int}")
 	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(handler))
+	report := httplock.Render(func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal) {
+		slog.WarnContext(r.Context(), "refused", "refusal", refusal)
+		httplock.Problem(w, r, refusal)
+	})
+	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit, report)(handler))
 }
 
 func _() error {
