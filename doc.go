@@ -11,6 +11,7 @@
 //	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit)(handler))
 //	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), handler)
 //	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
+//	rules, err := grpclock.FromProto(locker)        // an option in the proto
 //	grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(rules)))
 //
 // Values are compared as they come. Where a handler takes several texts for one
@@ -26,6 +27,7 @@
 //
 //   - core: the lock (Locker, Lease) and the rule (Guard); start here
 //   - core/redisstore: locks in Redis, on github.com/redis/go-redis/v9
+//   - core/memstore: locks in memory, for unit tests
 //   - core/quorum: locks on a majority of independent masters (Redlock)
 //   - core/idempotency: one stored answer for each idempotency key
 //   - httplock, ginlock, echolock, grpclock: one thin middleware per framework
