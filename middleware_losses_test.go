@@ -14,7 +14,7 @@ import (
 
 // wantLoss waits until OnLost is told, and looks whether that says what happened
 // to the lock of account 1.
-func (w *world) wantLoss(losses <-chan core.Loss, answered core.Answered) {
+func (w *world) wantLoss(losses <-chan core.Loss, answered string) {
 	w.Helper()
 	l := adaptertest.Receive(w, losses, "OnLost")
 	if l.Key != "account/1" || l.Rule != "account/{id}" || l.Reason != core.LossDeleted || l.Answered != answered ||
@@ -33,7 +33,7 @@ func (w *world) lostBefore() {
 	if v := s.Visit(w); v.Panic != nil || !v.Restored {
 		w.Errorf("%+v", v)
 	}
-	w.wantLoss(losses, core.AnsweredNo)
+	w.wantLoss(losses, "no")
 }
 
 // The answer is the refusal, of whose header the handler has described nothing.
@@ -98,9 +98,9 @@ func lostAfter(begin func(*adaptertest.Call) error, text string) func(w *world) 
 		w.wantOK(client.Call(w.Context(), account("1")), text)
 		s.Visit(w)
 		if w.http {
-			w.wantLoss(losses, core.AnsweredYes)
+			w.wantLoss(losses, "yes")
 		} else { // where the handler's return is the answer
-			w.wantLoss(losses, core.AnsweredNo)
+			w.wantLoss(losses, "no")
 		}
 	}
 }
@@ -127,7 +127,7 @@ func lostChecked(begin func(*adaptertest.Call) error) func(w *world) {
 		if v := s.Visit(w); v.Panic != nil || !v.Restored {
 			w.Errorf("%+v", v)
 		}
-		w.wantLoss(losses, core.AnsweredNo)
+		w.wantLoss(losses, "no")
 	}
 }
 

@@ -68,7 +68,7 @@ func (w *world) spans() {
 	if len(acquire) != 1 || len(release) != 1 {
 		w.Fatalf("granted: %d acquire spans, %d release spans", len(acquire), len(release))
 	}
-	hash := core.KeyHash("tenant/acme")
+	hash := core.Hashed("tenant/acme").Hash()
 	token := value(acquire[0], "interlock.token")
 	if token.AsInt64() == 0 || token != value(release[0], "interlock.token") {
 		w.Errorf("tokens %v and %v", token, value(release[0], "interlock.token"))
@@ -95,7 +95,7 @@ func (w *world) spans() {
 	}
 	w.wantSpan(acquire[0], codes.Unset,
 		attribute.String("interlock.rule", "debit"),
-		attribute.String("interlock.key_hash", core.KeyHash("tenant/other")),
+		attribute.String("interlock.key_hash", core.Hashed("tenant/other").Hash()),
 		attribute.String("interlock.outcome", "held"),
 		attribute.Bool("interlock.contended", true),
 		attribute.String("error.type", "held"))

@@ -392,7 +392,7 @@ func TestWhatFrameworksLogShowsNoKeyAndNoAddress(t *testing.T) {
 				t.Errorf("%s, %s: %d", name, path, a.Status)
 			}
 			text := logged.String()
-			if !strings.Contains(text, core.KeyHash("account/42")) {
+			if !strings.Contains(text, core.Hashed("account/42").Hash()) {
 				t.Errorf("%s, %s: no hash is logged: %s", name, path, text)
 			}
 			if strings.Contains(text, "account/42") || strings.Contains(text, "127.0.0.1:1") {

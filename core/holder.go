@@ -75,9 +75,9 @@ func (l *Lease) loss(w *lock.Waiter, reason LossReason, err error) Loss {
 		Held: l.config.locker.locks.Clock.Now().Sub(w.Since()), Reason: reason, Err: err,
 	}
 	if v := guardedOf(l.parent); v != nil {
-		loss.Route, loss.Principal, loss.Answered = v.route, v.principal, AnsweredNo
+		loss.Route, loss.Principal, loss.Answered = v.route, v.principal, "no"
 		if v.answered.Load() {
-			loss.Answered = AnsweredYes
+			loss.Answered = "yes"
 		}
 	}
 	return loss

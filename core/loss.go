@@ -35,8 +35,11 @@ type Loss struct {
 	// Reason says why the lease was lost.
 	Reason LossReason
 	// Answered says whether the client of the request had its answer when the loss
-	// was noticed.
-	Answered Answered
+	// was noticed. "yes": the answer was on its way, and cannot be taken back. "no":
+	// no part of it had left yet; unless the handler answers nevertheless, the client
+	// gets the refusal for a lost lease (see also [CheckAnswer]). Empty: the lock was
+	// not taken by a guard.
+	Answered string
 	// Err is the error of the last renewal; nil if there was none. Its text may
 	// contain the key and addresses of servers. [Loss.String] and [Loss.LogValue]
 	// show only its innermost error, and not that if it contains the key.
@@ -68,21 +71,6 @@ const (
 	LossClosed LossReason = "closed"
 )
 
-// Answered says what is known of the answer to a request.
-type Answered string
-
-// The values of Answered.
-const (
-	// AnsweredUnknown: the lock was not taken for a request (no guard).
-	AnsweredUnknown Answered = ""
-	// AnsweredNo: no part of the answer had left yet. Unless the handler answers
-	// nevertheless, the client gets the refusal for a lost lease (see also
-	// [CheckAnswer]).
-	AnsweredNo Answered = "no"
-	// AnsweredYes: the answer was on its way, and cannot be taken back.
-	AnsweredYes Answered = "yes"
-)
-
 // fields are what there is to say about the loss, without what identifies
 // anybody.
 func (l Loss) fields() []slog.Attr {
@@ -98,7 +86,7 @@ func (l Loss) fields() []slog.Attr {
 	more("rule", l.Rule)
 	more("route", l.Route)
 	more("principal_hash", l.Principal.Hash())
-	more("answered", string(l.Answered))
+	more("answered", l.Answered)
 	if l.Err != nil {
 		// What wraps the innermost error names the key, and that one may.
 		if text := rootCause(l.Err).Error(); !strings.Contains(text, string(l.Key)) {
@@ -122,25 +110,21 @@ func (l Loss) String() string {
 }
 
 // Hashed is a text that identifies a user: a key, a principal. Printed, logged by
-// log/slog or marshaled, it shows its hash ([KeyHash]). string(h) is the text
+// log/slog or marshaled, it shows its hash ([Hashed.Hash]). string(h) is the text
 // itself. Do not use a Hashed as the key of a map that encoding/json marshals: that
 // shows the text itself.
 type Hashed string
 
-// KeyHash returns what stands for a key where the key itself would tell too much:
-// the first 64 bits of its SHA-256, as 16 hexadecimal digits. It is the same in
-// every process and release, so that a key can be found by its hash. It does not
-// hide the key from a reader who can try out all possible keys.
-func KeyHash(key string) string {
-	return ident.Hash(key)
-}
-
-// Hash returns the hash ([KeyHash]). The hash of an empty text is empty.
+// Hash returns what stands for a key where the key itself would tell too much: the
+// first 64 bits of its SHA-256, as 16 hexadecimal digits. It is the same in every
+// process and release, so that a key can be found by its hash:
+// core.Hashed("account/42").Hash(). It does not hide the key from a reader who can
+// try out all possible keys. The hash of an empty text is empty.
 func (h Hashed) Hash() string {
 	if h == "" {
 		return ""
 	}
-	return KeyHash(string(h))
+	return ident.Hash(string(h))
 }
 
 // String returns the hash; see [Hashed.Hash].

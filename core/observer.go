@@ -29,7 +29,7 @@ type Operation struct {
 	// name.
 	Rule string
 	// Keys are the keys that the caller asks for. They identify users: hash them
-	// ([KeyHash]) before they leave the process.
+	// ([Hashed.Hash]) before they leave the process.
 	Keys []string
 	// Wait is how long the caller is ready to wait: 0 is not at all, a negative
 	// value is until its context ends.

@@ -12,7 +12,7 @@ import (
 )
 
 // LogError returns an error for loggers. Its text contains the reason, the name of
-// the guard and the hashes of the keys ([KeyHash]), but no key and no address of a
+// the guard and the hashes of the keys ([Hashed.Hash]), but no key and no address of a
 // server. The error unwraps to [Refusal.Err], which [errors.Is] finds; the text of
 // that error does contain them.
 func (r *Refusal) LogError() error { return &loggedRefusal{r} }
@@ -31,7 +31,7 @@ func (r *Refusal) String() string {
 		if i == 0 {
 			name = " key_hash="
 		}
-		b.WriteString(name + KeyHash(key))
+		b.WriteString(name + Hashed(key).Hash())
 	}
 	if text := r.cause(); text != "" {
 		b.WriteString(" error=" + text)

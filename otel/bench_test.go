@@ -94,6 +94,6 @@ func BenchmarkLock(b *testing.B) {
 func BenchmarkKeyHash(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = core.KeyHash("account/4711")
+		_ = core.Hashed("account/4711").Hash()
 	}
 }

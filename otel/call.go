@@ -271,7 +271,7 @@ func (c *call) finish(span trace.Span, attrs []attribute.KeyValue, how outcome, 
 // appendKeys adds the attributes of keys, for a span that is recorded.
 func (o *Observer) appendKeys(attrs []attribute.KeyValue, keys []string) []attribute.KeyValue {
 	if len(keys) == 1 {
-		attrs = append(attrs, attrKeyHash.String(core.KeyHash(keys[0])))
+		attrs = append(attrs, attrKeyHash.String(core.Hashed(keys[0]).Hash()))
 		if o.rawKeys {
 			attrs = append(attrs, attrKey.String(keys[0]))
 		}
@@ -281,7 +281,7 @@ func (o *Observer) appendKeys(attrs []attribute.KeyValue, keys []string) []attri
 	keys = keys[:min(len(keys), maxKeys)]
 	hashes := make([]string, len(keys))
 	for i, key := range keys {
-		hashes[i] = core.KeyHash(key)
+		hashes[i] = core.Hashed(key).Hash()
 	}
 	attrs = append(attrs, attrKeyHashes.StringSlice(hashes))
 	if o.rawKeys {

@@ -26,7 +26,7 @@
 // the lock middleware; otherwise that context has no span.
 //
 //	interlock.rule         the rule's name (core.Name), else its templates
-//	interlock.key_hash     core.KeyHash of the key; for several keys
+//	interlock.key_hash     core.Hashed.Hash of the key; for several keys
 //	                       interlock.key_hashes (at most 16) and
 //	                       interlock.key_count; with WithRawKeys also
 //	                       interlock.key or interlock.keys
@@ -118,7 +118,7 @@
 //
 // Keys name users and accounts. The observer never uses a key as a label. Spans and
 // log records contain the hash of a key, unless [WithRawKeys] is given. To look for
-// one resource, compute its hash with [core.KeyHash]. A hash hides a key from a
+// one resource, compute its hash with [core.Hashed.Hash]. A hash hides a key from a
 // reader, but not from an attacker that can try all possible keys. The observer
 // leaves out the text of an error that contains a key.
 //

@@ -50,7 +50,7 @@ func Example() {
 			}
 		}
 	}
-	fmt.Println("account/42 is", core.KeyHash("account/42"))
+	fmt.Println("account/42 is", core.Hashed("account/42").Hash())
 
 	var measured metricdata.ResourceMetrics
 	if err := reader.Collect(context.Background(), &measured); err != nil {

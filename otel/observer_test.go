@@ -295,7 +295,7 @@ func TestALockIsTwoSpansUnderTheCallersAndTheStoresCommandsAreBelow(t *testing.T
 		}
 		w.wantCounts("acquire.duration{granted debit} 1, 2 s", "hold.duration{released debit} 1, 3 s",
 			"attempts{debit} 1", "waiters{debit} 0", "leases{debit} 0")
-		if core.KeyHash("k") != hashOfK {
+		if core.Hashed("k").Hash() != hashOfK {
 			w.Error("the hash of a key has changed: what was recorded is not found by it any more")
 		}
 	})
@@ -456,7 +456,7 @@ func TestALeaseOfSeveralLocksIsOneLease(t *testing.T) {
 		w.wantCounts("acquire.duration{granted transfer} 1, 0 s", "attempts{transfer} 2",
 			"waiters{transfer} 0", "leases{transfer} 1")
 		w.release(lease)
-		both := `["` + hashOfK + `","` + core.KeyHash("m") + `"]`
+		both := `["` + hashOfK + `","` + core.Hashed("m").Hash() + `"]`
 		wantSpan(w, w.span("lock acquire transfer", 0), w.caller, codes.Unset, "rule=transfer", "key_count=2", "key_hashes="+both,
 			"outcome=granted", "contended=false", "attempts=2", "reentered=false", "token=yes")
 		wantSpan(w, w.span("lock release transfer", 0), w.caller, codes.Unset, "rule=transfer", "key_count=2", "key_hashes="+both,
@@ -763,8 +763,8 @@ func TestALossUnderAGuardSaysWhoseRequestItWas(t *testing.T) {
 			w.Fatalf("want one record: %v in %s", err, w.logs)
 		}
 		for name, want := range map[string]string{
-			"route": "/accounts/{id}", "principal_hash": core.KeyHash("jane"), "answered": "yes", "reason": "taken_over",
-			"key_hash": core.KeyHash("account/1"),
+			"route": "/accounts/{id}", "principal_hash": core.Hashed("jane").Hash(), "answered": "yes", "reason": "taken_over",
+			"key_hash": core.Hashed("account/1").Hash(),
 		} {
 			if record[name] != want {
 				w.Errorf("%s is %v; want %s", name, record[name], want)
@@ -858,7 +858,7 @@ func TestKeysLeaveTheProcessOnlyByOption(t *testing.T) {
 						t.Errorf("%s hold the key: %v, want %v:\n%s", what, !c.raw, c.raw, c.text)
 					}
 				}
-				if !strings.Contains(spans.String(), core.KeyHash(secret)) || !strings.Contains(p.logs.String(), core.KeyHash(secret)) {
+				if !strings.Contains(spans.String(), core.Hashed(secret).Hash()) || !strings.Contains(p.logs.String(), core.Hashed(secret).Hash()) {
 					t.Error("the hash is not there")
 				}
 			})
