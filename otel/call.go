@@ -243,7 +243,7 @@ func (c *call) rejected(err error) {
 // there is no span of the observer, because the request did not wait, or only for
 // its handler.
 func (c *call) decided(d core.Decided) {
-	in, how := &c.observer.instruments, string(d.Outcome)
+	in, how := &c.observer.instruments, d.Outcome
 	if d.Outcome == idempotency.DecidedRefused {
 		how = string(d.Reason)
 	}

@@ -29,7 +29,7 @@ func (q request) Param(name string) (string, error) {
 	return "", adapter.ErrNoParam
 }
 
-func (q request) Body(limit int64) ([]byte, error) {
+func (q request) Body(_ int64) ([]byte, error) {
 	return nil, errors.New("this adapter leaves the body to the handler")
 }
 
@@ -83,7 +83,7 @@ func Example() {
 	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
 	mux := http.NewServeMux()
 	mux.Handle("POST /accounts/{id}", serialize(guard, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, "locked: ", core.LeaseFromContext(r.Context()).Key())
+		_, _ = fmt.Fprint(w, "locked: ", core.LeaseFromContext(r.Context()).Key())
 	})))
 	post := func() {
 		w := httptest.NewRecorder()

@@ -209,7 +209,7 @@ func (m *machine) leave(p *player, err error) {
 func (m *machine) giveBack(p *player) {
 	var q parting
 	p.has = false
-	p.Waiter.release(m.now, m.ahead, &q)
+	p.release(m.now, m.ahead, &q)
 	if q.unsent != nil {
 		m.begin(q.unsent, q.listed)
 	}
