@@ -200,7 +200,7 @@ func (c *call) loss(ctx context.Context, l core.Loss, err error) {
 	if o.rawKeys {
 		more("principal", string(l.Principal))
 	}
-	more("answered", string(l.Answered))
+	more("answered", l.Answered)
 	if token := c.token.Load(); token != 0 {
 		attrs = append(attrs, slog.Int64("token", token))
 	}
