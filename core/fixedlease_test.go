@@ -31,8 +31,9 @@ func TestAFixedLeaseThatExpiresIsLeftToTheStore(t *testing.T) {
 				for by, l := range map[string]*core.Locker{"same process": l, "other process": other} {
 					go func() {
 						next := held(t, l, t.Context(), "k")
-						grants <- grant{by, time.Since(begin)}
+						g := grant{by, time.Since(begin)}
 						release(t, next)
+						grants <- g
 					}()
 				}
 				for range 2 {
