@@ -62,6 +62,10 @@ func TestLocksLongAfterAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 			}
 			promoted := set.AwaitFailover(t, set.Master)
 			failover := time.Now()
+			// The new master refuses writes too, until the other replica has found it.
+			redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
+				return ask(promoted, func(rdb *redis.Client) error { return rdb.Del(ctx, "probe").Err() })
+			})
 			after := process()
 
 			var two, refused int
