@@ -98,6 +98,9 @@ func (sh *shard) apply(l *lock, fx *effects) {
 	if fx.granted {
 		t.holds.Add(1)
 	}
+	if fx.release != nil {
+		t.work.begin() // here, so that Close waits for it
+	}
 	if fx.handed != nil {
 		fx.wakeup = fx.handed.wakeup // the waiter lets go of it once it is awake
 	}
@@ -134,7 +137,10 @@ func (t *Table) run(l *lock, fx *effects) {
 		t.reaper.add(fx.orphan)
 	}
 	if own := fx.release; own != nil {
-		t.work.Go(func() { _ = t.sendRelease(context.Background(), own, false) })
+		go func() {
+			defer t.work.done()
+			_ = t.sendRelease(context.Background(), own, false) // the reaper does it again
+		}()
 	}
 	if fx.linger {
 		time.AfterFunc(courtesy, l.endCourtesy)
