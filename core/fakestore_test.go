@@ -86,6 +86,13 @@ func (s *fakeStore) count(op string) int {
 	return n
 }
 
+// seen returns the requests so far.
+func (s *fakeStore) seen() []call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls)
+}
+
 // forget begins counting anew.
 func (s *fakeStore) forget() {
 	s.mu.Lock()

@@ -497,9 +497,7 @@ func TestALateAcquireOfALostRequestIsReleased(t *testing.T) {
 		})
 		_, err := l.Lock(t.Context(), "k")
 		wantErr(t, err, core.ErrUnavailable)
-		s.mu.Lock()
-		owner := s.calls[0].owner
-		s.mu.Unlock()
+		owner := s.seen()[0].owner
 		s.onCall(nil)
 		time.Sleep(time.Second)
 		s.steal("k", owner, 30*time.Second) // it is executed only now
@@ -508,7 +506,7 @@ func TestALateAcquireOfALostRequestIsReleased(t *testing.T) {
 		if d := time.Since(begin); d > time.Second {
 			t.Errorf("our own late acquire kept us out for %v", d)
 		}
-		for _, c := range s.calls[1:] {
+		for _, c := range s.seen()[1:] {
 			if c.op == "acquire" && c.owner == owner {
 				t.Error("an owner of unknown fate was used again")
 			}

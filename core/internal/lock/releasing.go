@@ -71,8 +71,12 @@ type Released struct {
 func (t *Table) Release(ctx context.Context, w *Waiter) Released {
 	var p parting
 	now, ahead := t.Clock.Read() // before the mutex, which many may wait for
-	w.lock.shard.release(w, now, ahead, &p)
-	t.run(w.lock, &p.effects)
+	l := w.lock
+	l.shard.mu.Lock()
+	w.release(now, ahead, &p)
+	l.shard.apply(l, &p.effects)
+	l.shard.mu.Unlock()
+	t.run(l, &p.effects)
 	if p.over {
 		w.Holder.Over(p.cause)
 	}
@@ -86,13 +90,6 @@ func (t *Table) Release(ctx context.Context, w *Waiter) Released {
 		r.Lost = 0 // MaxHold came first
 	}
 	return r
-}
-
-func (sh *shard) release(w *Waiter, now clock.Instant, ahead time.Duration, p *parting) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	w.release(now, ahead, p)
-	sh.apply(w.lock, &p.effects)
 }
 
 // released says what the outcome of a release means for the caller.

@@ -89,27 +89,18 @@ func (t *Table) Acquire(ctx context.Context, w *Waiter, key string, now, deadlin
 }
 
 // join puts a caller into the queue of a key, and returns what it has to do.
-func (sh *shard) join(w *Waiter, key string, now, deadline clock.Instant) (step, error) {
+func (sh *shard) join(w *Waiter, key string, now, deadline clock.Instant) (s step, err error) {
 	var fx effects
-	s, err := sh.joining(w, key, now, deadline, &fx)
-	if w.Terms.Wait == 0 {
-		sh.table.run(w.lock, &fx)
-	}
-	return s, err
-}
-
-func (sh *shard) joining(w *Waiter, key string, now, deadline clock.Instant, fx *effects) (s step, err error) {
 	sh.mu.Lock()
-	defer sh.mu.Unlock()
 	l := sh.locks[key]
 	if l == nil {
 		l = &lock{shard: sh, key: key}
 		sh.locks[key] = l
 	}
 	w.lock = l
-	err = l.join(w, now, fx)
+	err = l.join(w, now, &fx)
 	if err != nil || w.Terms.Wait == 0 {
-		sh.apply(l, fx)
+		sh.apply(l, &fx)
 	}
 	switch {
 	case err != nil:
@@ -120,6 +111,10 @@ func (sh *shard) joining(w *Waiter, key string, now, deadline clock.Instant, fx 
 			now = sh.table.Clock.Now()
 		}
 		s = sh.step(l, w, now, deadline)
+	}
+	sh.mu.Unlock()
+	if w.Terms.Wait == 0 {
+		sh.table.run(l, &fx)
 	}
 	return s, err
 }
