@@ -245,7 +245,7 @@ func HTTP(t *testing.T, gzip bool) {
 	})
 	t.Run("a slow payment is made once, and its retry gets the answer", func(t *testing.T) {
 		before := number(t, rdb, "paid:alice")
-		p := Start(t, redisAddr, "-work 5s -limit 500ms")
+		p := Start(t, redisAddr, "-work 5s -limit 1s")
 		p.want(p.post("/payments", "slow"), http.StatusServiceUnavailable, "too slow")
 		p.want(p.post("/payments", "slow"), http.StatusConflict, "idempotency-in-flight")
 		var last answer
@@ -257,7 +257,7 @@ func HTTP(t *testing.T, gzip bool) {
 	})
 	t.Run("a process that is told to end stores what is under way", func(t *testing.T) {
 		before := number(t, rdb, "paid:alice")
-		p := Start(t, redisAddr, "-work 3s -limit 500ms")
+		p := Start(t, redisAddr, "-work 3s -limit 1s")
 		go p.post("/payments", "last")
 		Until(t, "the payment is made", func() bool { return number(t, rdb, "paid:alice") == before+1 })
 		p.Stop()
