@@ -49,7 +49,7 @@ var layers = []layer{
 	},
 	{
 		"./core/idempotency",
-		[]string{"./core", "./core/driver", "./core/internal/..."},
+		[]string{"./core", "./core/driver", "./core/observe", "./core/internal/..."},
 		"idempotency is framework-neutral: it can be read with the core and the standard library only",
 	},
 	{
@@ -68,6 +68,11 @@ var layers = []layer{
 		"what the author of an adapter reads is below the core: the standard library only",
 	},
 	{
+		"./core/observe",
+		[]string{"./core/internal/ident"},
+		"what the author of an observer reads is below the core: the standard library only",
+	},
+	{
 		"./core/driver", nil,
 		"the contract of a store can be read, and imported, on its own: the standard library only",
 	},
@@ -83,7 +88,7 @@ var layers = []layer{
 	},
 	{
 		"./core",
-		[]string{"./core/adapter", "./core/driver", "./core/internal/..."},
+		[]string{"./core/adapter", "./core/driver", "./core/observe", "./core/internal/..."},
 		"the core can be read, and imported, on its own: the standard library only",
 	},
 
@@ -110,7 +115,8 @@ var layers = []layer{
 	}, "an adapter imports the core, internal packages and its own framework"},
 
 	{"./otel", []string{
-		"./core", "./core/driver", "./core/idempotency", // their errors and outcomes
+		"./core", "./core/observe",
+		"./core/driver", "./core/idempotency", // their errors and outcomes
 		"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
 		"go.opentelemetry.io/otel/log/...", "go.opentelemetry.io/otel/metric/...", "go.opentelemetry.io/otel/propagation",
 		"go.opentelemetry.io/otel/semconv/...", "go.opentelemetry.io/otel/trace/...",
@@ -252,6 +258,7 @@ func TestForbiddenImportsAreFoundInAMadeUpModule(t *testing.T) {
 		"core imports the library":        {"./core", "net/http", ""},
 		"core imports the contract":       {"./core", "./core/driver", ""},
 		"adapters' room imports the core": {"./core/adapter", "./core", "the standard library only"},
+		"observers import the core":       {"./core/observe", "./core", "the standard library only"},
 		"contract imports the core":       {"./core/driver", "./core", "the standard library only"},
 		"store imports go-redis":          {"./core/redisstore", "github.com/redis/go-redis/v9/maintnotifications", ""},
 		"store imports another go-redis":  {"./core/redisstore", "github.com/redis/go-redis/v90", "on go-redis"},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
@@ -17,7 +18,7 @@ import (
 func (w *world) wantLoss(losses <-chan core.Loss, answered string) {
 	w.Helper()
 	l := adaptertest.Receive(w, losses, "OnLost")
-	if l.Key != "account/1" || l.Rule != "account/{id}" || l.Reason != core.LossDeleted || l.Answered != answered ||
+	if l.Key != "account/1" || l.Rule != "account/{id}" || l.Reason != observe.LossDeleted || l.Answered != answered ||
 		l.Route == "" || l.Owner == "" || l.Token == 0 || l.Held <= 0 {
 		w.Errorf("%v", l)
 	}

@@ -13,17 +13,18 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // bad is an observer with one function that panics.
 type bad struct{ which string }
 
-func (b bad) Start(ctx context.Context, _ core.Operation) (context.Context, core.Observation) {
+func (b bad) Start(ctx context.Context, _ observe.Operation) (context.Context, observe.Observation) {
 	b.panics("Start")
-	return ctx, core.Observation{
-		Acquired:   func(core.Acquired) { b.panics("Acquired") },
-		Released:   func(core.Released) { b.panics("Released") },
-		Renewed:    func(core.Renewed) { b.panics("Renewed") },
+	return ctx, observe.Observation{
+		Acquired:   func(observe.Acquired) { b.panics("Acquired") },
+		Released:   func(observe.Released) { b.panics("Released") },
+		Renewed:    func(observe.Renewed) { b.panics("Renewed") },
 		Lost:       func(core.Loss) { b.panics("Lost") },
 		Disordered: func(string, string) { b.panics("Disordered") },
 		Rejected:   func(error) { b.panics("Rejected") },
@@ -291,9 +292,9 @@ func TestALossFoundByAReleaseIsToldWhileTheStoreIsAway(t *testing.T) {
 				synctest.Wait()
 				mu.Lock()
 				defer mu.Unlock()
-				want := core.LossUnavailable
+				want := observe.LossUnavailable
 				if name == "fixed" {
-					want = core.LossExpired
+					want = observe.LossExpired
 				}
 				if len(heard) != 1 || heard[0].Reason != want {
 					t.Errorf("OnLost was told %v, want one loss because of %q", heard, want)

@@ -81,7 +81,7 @@
 //	in the background
 //	  renewer                    Store.Renew at a third of the lease; ends lost leases
 //	  reaper                     Store.Release for requests of unknown outcome
-//	  Observer, OnLost           what happened
+//	  observe.Observer, OnLost   what happened
 //
 // # The lock of one key in this process
 //
@@ -123,7 +123,8 @@
 // guard.go, section.go, template.go, request.go and refusal.go are the interface of
 // guards. Then read lock.go (how a lease is taken) and package core/internal/lock,
 // in the order of its package comment. Package core/driver is the interface of
-// stores, and package core/adapter that of adapters.
+// stores, package core/adapter that of adapters, and package core/observe that of
+// observers.
 //
 // # Glossary
 //

@@ -11,8 +11,8 @@ import (
 // [errors.Is], because a returned error also carries the key and the cause. If the
 // caller's own context has ended, the error matches [context.Cause] of that context
 // instead. An error that began in the store also matches what the store returned;
-// see the errors of package core/driver. A caller seldom needs these: [Loss.Reason]
-// says what the store said.
+// see the errors of package core/driver. A caller seldom needs these: the reason of a
+// [Loss] says what the store said.
 var (
 	// ErrHeld says that another holder had the lock for as long as the caller was
 	// ready to wait ([Wait]). The caller holds nothing.

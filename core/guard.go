@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/internal/logs"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // guardWait is how long a guard waits unless Wait says otherwise. A request
@@ -184,8 +185,8 @@ func (g *Guard) Keys(ctx context.Context, req Request) ([]string, error) {
 //
 // Do returns nil if the answer is the handler's own. Else it returns what to answer
 // instead: next was not called, or (if [Refusal.Ran] is true) the lease was lost
-// before the handler had answered. Only the [Observer] and [OnLost] learn of a loss
-// after the answer, and only the Observer of an error of the release.
+// before the handler had answered. Only the [observe.Observer] and [OnLost] learn of
+// a loss after the answer, and only the Observer of an error of the release.
 func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Context) (answered bool)) (refusal *Refusal) {
 	report := outcomeOf(ctx)
 	section, refusal := g.enter(ctx, req, report)
@@ -288,11 +289,11 @@ func (g *Guard) refusal(ctx context.Context, err error) *Refusal {
 }
 
 // observe starts an observation for what happens outside an acquisition.
-func (g *Guard) observe(ctx context.Context, keys []string) Observation {
+func (g *Guard) observe(ctx context.Context, keys []string) observe.Observation {
 	if g.locker.base.observer == nil {
-		return Observation{}
+		return observe.Observation{}
 	}
-	_, o := g.locker.base.observer.Start(ctx, Operation{Rule: g.config.name, Keys: keys, Wait: g.config.terms.Wait, Unlocked: true})
+	_, o := g.locker.base.observer.Start(ctx, observe.Operation{Rule: g.config.name, Keys: keys, Wait: g.config.terms.Wait, Unlocked: true})
 	return o
 }
 
@@ -329,26 +330,6 @@ func (g *Guard) bypassed(ctx context.Context, keys []string, err error) {
 	}
 	if n := g.warnings.Count(time.Now()); n > 0 {
 		slog.WarnContext(ctx, "interlock: the lock store is unavailable and the rule fails open: handlers run without their lock",
-			"rule", g.config.name, "requests", n, "error", rootCause(err))
-	}
-}
-
-// rootCause descends to the innermost error. What wraps it names the key, which
-// identifies a user and is not for a log that leaves the machine.
-func rootCause(err error) error {
-	for {
-		var inner error
-		switch e := err.(type) { //nolint:errorlint // this walks the tree itself
-		case interface{ Unwrap() error }:
-			inner = e.Unwrap()
-		case interface{ Unwrap() []error }:
-			if all := e.Unwrap(); len(all) > 0 {
-				inner = all[len(all)-1]
-			}
-		}
-		if inner == nil {
-			return err
-		}
-		err = inner
+			"rule", g.config.name, "requests", n, "error", observe.RootCause(err)) // what wraps it names the key
 	}
 }

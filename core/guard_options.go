@@ -73,9 +73,9 @@ func ContextFunc(name string, f RequestFunc) RequestOption {
 // reached ([ReasonUnavailable]). Then nothing excludes other requests: use it where
 // a lock saves effort, never where it protects money.
 //
-// Each such request is counted ([Observation.Bypassed]). A warning is logged through
-// [slog.Default], at most once a second for a guard. The handler sees it from
-// [LeaseFromContext], which then has no lease of the guard. Default: off; such
+// Each such request is counted ([observe.Observation.Bypassed]). A warning is logged
+// through [slog.Default], at most once a second for a guard. The handler sees it
+// from [LeaseFromContext], which then has no lease of the guard. Default: off; such
 // requests are refused.
 func FailOpen() GuardOption {
 	return guardOption(func(c *config) { c.guard.failOpen = true })
@@ -94,8 +94,8 @@ func FailOpen() GuardOption {
 // unconfirmed as long as the lease is valid by this process's clock.
 //
 // Default: off; a success that a handler answers after the loss is sent, and
-// [OnLost] and the [Observer] are told of the loss. For [New], where it serves all
-// guards, or for a guard.
+// [OnLost] and the [observe.Observer] are told of the loss. For [New], where it
+// serves all guards, or for a guard.
 func CheckAnswer() RequestOption {
 	return requestOption(func(c *config) { c.guard.check = true })
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // request is a core.Request with the parameters and headers of a map, and no
@@ -67,10 +68,10 @@ func (l *ledger) String() string {
 	return strings.Join(l.lines, "; ")
 }
 
-func (l *ledger) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
-	return ctx, core.Observation{
-		Acquired: func(a core.Acquired) { l.add("%s acquired %v", op.Rule, a.Err == nil) },
-		Released: func(r core.Released) { l.add("%s released %v", op.Rule, r.Err == nil) },
+func (l *ledger) Start(ctx context.Context, op observe.Operation) (context.Context, observe.Observation) {
+	return ctx, observe.Observation{
+		Acquired: func(a observe.Acquired) { l.add("%s acquired %v", op.Rule, a.Err == nil) },
+		Released: func(r observe.Released) { l.add("%s released %v", op.Rule, r.Err == nil) },
 		Lost:     func(x core.Loss) { l.add("%s lost %s", op.Rule, x.Reason) },
 		Bypassed: func(err error) { l.add("%s bypassed %v", op.Rule, errors.Is(err, core.ErrUnavailable)) },
 		Rejected: func(err error) { l.add("%s rejected %v", op.Rule, core.ReasonOf(ctx, err)) },

@@ -5,17 +5,18 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/lock"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // reasons are the reasons of a loss by those of package lock.
-var reasons = [...]LossReason{
-	lock.Expired:     LossExpired,
-	lock.Deleted:     LossDeleted,
-	lock.TakenOver:   LossTakenOver,
-	lock.NotOwner:    LossNotOwner,
-	lock.Unavailable: LossUnavailable,
-	lock.MaxHold:     LossMaxHold,
-	lock.Closed:      LossClosed,
+var reasons = [...]observe.LossReason{
+	lock.Expired:     observe.LossExpired,
+	lock.Deleted:     observe.LossDeleted,
+	lock.TakenOver:   observe.LossTakenOver,
+	lock.NotOwner:    observe.LossNotOwner,
+	lock.Unavailable: observe.LossUnavailable,
+	lock.MaxHold:     observe.LossMaxHold,
+	lock.Closed:      observe.LossClosed,
 }
 
 // holder is the Lease as the [lock.Holder] of the locks that it took.
@@ -39,7 +40,7 @@ func (h *holder) Lost(w *lock.Waiter, reason lock.Reason, cause, err error) {
 // Renewed implements [lock.Holder].
 func (h *holder) Renewed(w *lock.Waiter, err error, took time.Duration) {
 	if o := h.obs; o != nil && o.Renewed != nil {
-		h.config.locker.told("Observation.Renewed", func() { o.Renewed(Renewed{Key: w.Key(), Err: err, Took: took}) })
+		h.config.locker.told("Observation.Renewed", func() { o.Renewed(observe.Renewed{Key: w.Key(), Err: err, Took: took}) })
 	}
 }
 
@@ -69,7 +70,7 @@ func (l *Lease) releaseOne(ctx context.Context, w *lock.Waiter) (handed bool, lo
 }
 
 // loss describes the loss of a lock that the lease took.
-func (l *Lease) loss(w *lock.Waiter, reason LossReason, err error) Loss {
+func (l *Lease) loss(w *lock.Waiter, reason observe.LossReason, err error) Loss {
 	loss := Loss{
 		Key: Hashed(w.Key()), Rule: l.config.name, Owner: w.Owner(), Token: w.Token(),
 		Held: l.config.locker.locks.Clock.Now().Sub(w.Since()), Reason: reason, Err: err,

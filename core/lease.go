@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/lock"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // Lease is a hold on one lock ([Locker.Lock]) or on several ([Locker.LockAll]). It
@@ -32,7 +33,7 @@ import (
 type Lease struct {
 	config *config // with which it was taken
 	parent context.Context
-	obs    *Observation
+	obs    *observe.Observation
 
 	// The locks. One whose Holder is this lease was taken by it; others were
 	// re-entered.
@@ -241,7 +242,7 @@ func (l *Lease) release(ctx context.Context) {
 	begin := clock.Now()
 	handed, lost, err := l.leave(ctx)
 	l.result = err
-	l.obs.Released(Released{
+	l.obs.Released(observe.Released{
 		Err: err, Held: begin.Sub(l.locks()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // tenant is the principal of a request: its header.
@@ -219,7 +220,7 @@ func TestAPanicBeforeTheLockGivesTheShareBack(t *testing.T) {
 // bomb is an Observer that panics.
 type bomb struct{}
 
-func (bomb) Start(context.Context, core.Operation) (context.Context, core.Observation) {
+func (bomb) Start(context.Context, observe.Operation) (context.Context, observe.Observation) {
 	panic("observer")
 }
 

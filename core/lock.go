@@ -9,6 +9,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/lock"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // lockOne takes the lock of one key.
@@ -246,7 +247,7 @@ func (l *Lease) fix(ctx context.Context, locker *Locker, c *config) error {
 
 // observe starts the observation of an acquisition.
 func (l *Lease) observe(ctx context.Context, locker *Locker, c *config, keys []string) context.Context {
-	op := Operation{Rule: c.name, Keys: keys, Wait: c.terms.Wait, Waiters: locker.locks.Waiters(keys[0])}
+	op := observe.Operation{Rule: c.name, Keys: keys, Wait: c.terms.Wait, Waiters: locker.locks.Waiters(keys[0])}
 	ctx, o := locker.base.observer.Start(ctx, op)
 	l.obs = &o
 	return ctx
@@ -257,7 +258,7 @@ func (l *Lease) observed(locker *Locker, err error, start clock.Instant) {
 	if l.obs == nil || l.obs.Acquired == nil {
 		return
 	}
-	a := Acquired{Err: err, Waited: locker.locks.Clock.Now().Sub(start), Reentered: true}
+	a := observe.Acquired{Err: err, Waited: locker.locks.Clock.Now().Sub(start), Reentered: true}
 	for _, w := range l.locks() {
 		if l.took(w) { // what another lease spent on a lock is not spent again
 			a.Attempts += w.Attempts()

@@ -110,7 +110,7 @@ func (l *Locker) LockAll(ctx context.Context, keys []string, opts ...Option) (*L
 // also when fn panics. It returns the error of [Locker.Lock] or the error of fn. If
 // the lease was lost before fn returned, [ErrLost] (or [ErrMaxHold]) is joined to
 // it: what fn did may overlap with another holder. An error of the release goes to
-// the [Observer] only.
+// the [observe.Observer] only.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...Option) error {
 	lease, err := l.Lock(ctx, key, opts...)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -133,7 +134,7 @@ func TestFixedLeaseIsNotRenewedAndEndsByItself(t *testing.T) {
 		if n := s.count("renew"); n != 0 {
 			t.Errorf("%d renewals", n)
 		}
-		if x := loss.Load(); x == nil || x.Reason != core.LossExpired || x.Key != "k" {
+		if x := loss.Load(); x == nil || x.Reason != observe.LossExpired || x.Key != "k" {
 			t.Errorf("OnLost got %+v", x)
 		}
 		if h := s.holder("k"); h == "" {
@@ -352,7 +353,7 @@ func TestLosingTheLockIsNoticedAtTheNextRenewal(t *testing.T) {
 			t.Error("the loser freed somebody else's lock")
 		}
 		synctest.Wait()
-		if x := loss.Load(); x == nil || x.Reason != core.LossNotOwner || x.Rule != "rule" || x.Held != time.Since(begin) {
+		if x := loss.Load(); x == nil || x.Reason != observe.LossNotOwner || x.Rule != "rule" || x.Held != time.Since(begin) {
 			t.Errorf("OnLost got %+v", x)
 		}
 	})
@@ -371,7 +372,7 @@ func TestReleaseOfALockTakenOverSaysLost(t *testing.T) {
 		if again := lease.Release(t.Context()); !errors.Is(again, core.ErrLost) {
 			t.Errorf("the second Release says %v, want what the first said", again)
 		}
-		if x := <-losses; x.Reason != core.LossNotOwner || x.Token != lease.Token() {
+		if x := <-losses; x.Reason != observe.LossNotOwner || x.Token != lease.Token() {
 			t.Errorf("OnLost got %+v", x)
 		}
 		if s.holder("k") != "somebody" {
@@ -620,7 +621,7 @@ func TestMaxHoldEndsTheContextAndTheRenewals(t *testing.T) {
 		}
 		wantErr(t, lease.Release(t.Context()), core.ErrMaxHold)
 		release(t, next)
-		if x := loss.Load(); x == nil || x.Reason != core.LossMaxHold {
+		if x := loss.Load(); x == nil || x.Reason != observe.LossMaxHold {
 			t.Errorf("OnLost got %+v", x)
 		}
 	})

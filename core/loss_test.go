@@ -1,13 +1,9 @@
 package core_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // losses notes what is told of lost leases: as OnLost, or as an Observer.
@@ -38,10 +35,10 @@ func (l *losses) all() []core.Loss {
 	return l.told
 }
 
-func (l *losses) Start(ctx context.Context, _ core.Operation) (context.Context, core.Observation) {
-	return ctx, core.Observation{
+func (l *losses) Start(ctx context.Context, _ observe.Operation) (context.Context, observe.Observation) {
+	return ctx, observe.Observation{
 		Lost: l.add,
-		Released: func(r core.Released) {
+		Released: func(r observe.Released) {
 			if r.Lost != nil {
 				l.add(*r.Lost)
 			}
@@ -62,18 +59,18 @@ func TestALossSaysWhoHeldWhatForHowLongAndWhy(t *testing.T) {
 		happen func(*fakeStore)
 		work   func(context.Context)
 		answer bool
-		want   core.LossReason
+		want   observe.LossReason
 		held   time.Duration
 		err    error
 	}{
-		"expired":              {opts: []core.GuardOption{core.TTL(10 * time.Second)}, work: ends, want: core.LossExpired, held: 9898 * time.Millisecond},
-		"deleted":              {happen: denies(driver.ErrDeleted), work: ends, want: core.LossDeleted, held: 10 * time.Second, err: driver.ErrDeleted},
-		"taken over":           {happen: denies(driver.ErrTakenOver), work: ends, want: core.LossTakenOver, held: 10 * time.Second, err: driver.ErrTakenOver},
-		"one or the other":     {happen: denies(driver.ErrNotOwner), work: ends, want: core.LossNotOwner, held: 10 * time.Second, err: driver.ErrNotOwner},
-		"unreachable":          {happen: denies(core.ErrUnavailable), work: ends, want: core.LossUnavailable, held: 29698 * time.Millisecond, err: core.ErrUnavailable},
-		"maximum hold":         {opts: []core.GuardOption{core.MaxHold(20 * time.Second)}, work: ends, want: core.LossMaxHold, held: 20 * time.Second},
-		"answered before":      {happen: denies(driver.ErrDeleted), work: ends, answer: true, want: core.LossDeleted, held: 10 * time.Second, err: driver.ErrDeleted},
-		"found by the release": {happen: denies(driver.ErrTakenOver), work: quick, want: core.LossTakenOver, held: time.Second},
+		"expired":              {opts: []core.GuardOption{core.TTL(10 * time.Second)}, work: ends, want: observe.LossExpired, held: 9898 * time.Millisecond},
+		"deleted":              {happen: denies(driver.ErrDeleted), work: ends, want: observe.LossDeleted, held: 10 * time.Second, err: driver.ErrDeleted},
+		"taken over":           {happen: denies(driver.ErrTakenOver), work: ends, want: observe.LossTakenOver, held: 10 * time.Second, err: driver.ErrTakenOver},
+		"one or the other":     {happen: denies(driver.ErrNotOwner), work: ends, want: observe.LossNotOwner, held: 10 * time.Second, err: driver.ErrNotOwner},
+		"unreachable":          {happen: denies(core.ErrUnavailable), work: ends, want: observe.LossUnavailable, held: 29698 * time.Millisecond, err: core.ErrUnavailable},
+		"maximum hold":         {opts: []core.GuardOption{core.MaxHold(20 * time.Second)}, work: ends, want: observe.LossMaxHold, held: 20 * time.Second},
+		"answered before":      {happen: denies(driver.ErrDeleted), work: ends, answer: true, want: observe.LossDeleted, held: 10 * time.Second, err: driver.ErrDeleted},
+		"found by the release": {happen: denies(driver.ErrTakenOver), work: quick, want: observe.LossTakenOver, held: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -149,45 +146,6 @@ func TestAnAnswerOfAnAdapterThatSaysItOnlyAtTheEndCountsFromThere(t *testing.T) 
 			t.Errorf("%v", told)
 		}
 	})
-}
-
-func TestHoweverALossIsWrittenItShowsHashesOnly(t *testing.T) {
-	loss := core.Loss{
-		Key: "account/secret", Principal: "alice", Rule: "account/{id}", Route: "/accounts/{id}", Owner: "f00:1", Token: 7,
-		Held: time.Second, Reason: core.LossDeleted, Answered: "no",
-		Err: fmt.Errorf("renewing %q: %w", "account/secret", driver.ErrDeleted),
-	}
-	var out bytes.Buffer
-	for _, verb := range []string{"%v", "%+v", "%s", "%q", "%x", "%d"} {
-		fmt.Fprintf(&out, verb+"\n", loss.Key)
-		fmt.Fprintf(&out, verb+"\n", []core.Hashed{loss.Key})
-		fmt.Fprintf(&out, verb+"\n", struct{ K core.Hashed }{loss.Principal})
-	}
-	fmt.Fprintf(&out, "%#v %v %+v %s\n", loss.Key, loss, loss, loss)
-	slog.New(slog.NewTextHandler(&out, nil)).Error("lost", "loss", loss, "key", loss.Key)
-	slog.New(slog.NewJSONHandler(&out, nil)).Error("lost", "loss", loss, "key", loss.Key)
-	if err := json.NewEncoder(&out).Encode([]any{loss, loss.Key, &loss.Principal}); err != nil {
-		t.Fatal(err)
-	}
-	text := out.String()
-	for _, secret := range []string{"secret", "alice", fmt.Sprintf("%x", "secret"), fmt.Sprintf("%x", "alice")} {
-		if strings.Contains(text, secret) {
-			t.Errorf("shows %q:\n%s", secret, text)
-		}
-	}
-	want := "lease lost: reason=deleted key_hash=" + core.Hashed("account/secret").Hash() +
-		" held=1s token=7 owner=f00:1 rule=account/{id} route=/accounts/{id} principal_hash=" + core.Hashed("alice").Hash() +
-		" answered=no error=interlock: not the owner of the lock"
-	if got := loss.String(); got != want {
-		t.Errorf("\n%s; want\n%s", got, want)
-	}
-	if !strings.Contains(text, "loss.key_hash="+core.Hashed("account/secret").Hash()) || string(loss.Key) != "account/secret" {
-		t.Errorf("the hash is missing:\n%s", text)
-	}
-	loss.Err = errors.New("WRONGTYPE of account/secret") // the server's own words
-	if got := loss.String(); strings.Contains(got, "secret") {
-		t.Errorf("shows the key: %s", got)
-	}
 }
 
 func TestCommitHappensOnlyWhileEveryLockIsHeld(t *testing.T) {

@@ -10,28 +10,29 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // diary is an Observer that writes down everything it is told, with the name
 // under which the lock was asked for.
 type diary struct{ ledger }
 
-func (d *diary) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
+func (d *diary) Start(ctx context.Context, op observe.Operation) (context.Context, observe.Observation) {
 	if op.Unlocked {
 		d.add("%s unlocked", op.Rule)
 	}
-	return ctx, core.Observation{
-		Acquired: func(a core.Acquired) {
+	return ctx, observe.Observation{
+		Acquired: func(a observe.Acquired) {
 			d.add("%s acquired %v, attempts %d, contended %v, reentered %v", op.Rule, a.Err == nil, a.Attempts, a.Contended, a.Reentered)
 		},
-		Released: func(r core.Released) {
-			var lost core.LossReason
+		Released: func(r observe.Released) {
+			var lost observe.LossReason
 			if r.Lost != nil {
 				lost = r.Lost.Reason
 			}
 			d.add("%s released %v, lost %q", op.Rule, r.Err == nil, lost)
 		},
-		Renewed:  func(r core.Renewed) { d.add("%s renewed %s in %v: %v", op.Rule, r.Key, r.Took, r.Err == nil) },
+		Renewed:  func(r observe.Renewed) { d.add("%s renewed %s in %v: %v", op.Rule, r.Key, r.Took, r.Err == nil) },
 		Lost:     func(x core.Loss) { d.add("%s lost %s", op.Rule, x.Reason) },
 		Bypassed: func(error) { d.add("%s bypassed", op.Rule) },
 		Rejected: func(error) { d.add("%s rejected", op.Rule) },
@@ -93,10 +94,10 @@ func TestALossFoundByTheReleaseIsObservedWithTheRelease(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts   []core.Option
 		happen func(*fakeStore)
-		want   core.LossReason
+		want   observe.LossReason
 	}{
-		"deleted":    {nil, func(s *fakeStore) { s.remove("a") }, core.LossNotOwner},
-		"taken over": {nil, func(s *fakeStore) { s.steal("a", "another", time.Minute) }, core.LossNotOwner},
+		"deleted":    {nil, func(s *fakeStore) { s.remove("a") }, observe.LossNotOwner},
+		"taken over": {nil, func(s *fakeStore) { s.steal("a", "another", time.Minute) }, observe.LossNotOwner},
 		"a reply that came past the end of the lease": {
 			[]core.Option{core.TTL(time.Second)},
 			func(s *fakeStore) { s.onCall(func(call) fault { return fault{after: 2 * time.Second} }) },

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/lock"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // Option changes how locks are taken. Every function of this package that takes
@@ -64,7 +65,7 @@ type config struct {
 	onLost   func(Loss)
 
 	// For the locker alone.
-	observer  Observer
+	observer  observe.Observer
 	turnTime  time.Duration
 	turnCount int
 	heldWait  time.Duration
@@ -254,9 +255,9 @@ func MaxWaiters(n int) Option {
 	})
 }
 
-// Name names the guard or the lock for observers, in [Operation] and [Loss]. Use a
-// text with few different values, never a key. Default: the templates of a guard,
-// joined with commas; else empty.
+// Name names the guard or the lock for observers, in [observe.Operation] and [Loss].
+// Use a text with few different values, never a key. Default: the templates of a
+// guard, joined with commas; else empty.
 func Name(s string) Option {
 	return option(func(c *config) { c.name = s })
 }
@@ -271,9 +272,9 @@ func OnLost(f func(Loss)) Option {
 	return option(func(c *config) { c.onLost = f })
 }
 
-// WithObserver sets the [Observer] that is told what happens to locks. Default:
-// none.
-func WithObserver(o Observer) LockerOption {
+// WithObserver sets the observer that is told what happens to locks. Package otellock
+// has one; [observe.Observer] says how another is written. Default: none.
+func WithObserver(o observe.Observer) LockerOption {
 	return lockerOption(func(c *config) { c.observer = o })
 }
 

@@ -9,10 +9,11 @@ import (
 	"strings"
 
 	"github.com/interlock-go/interlock/core/internal/reason"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // LogError returns an error for loggers. Its text contains the reason, the name of
-// the guard and the hashes of the keys ([Hashed.Hash]), but no key and no address of a
+// the guard and the hashes of the keys ([Hashed]), but no key and no address of a
 // server. The error unwraps to [Refusal.Err], which [errors.Is] finds; the text of
 // that error does contain them.
 func (r *Refusal) LogError() error { return &loggedRefusal{r} }
@@ -55,7 +56,7 @@ func (r *Refusal) cause() string {
 	if r.Err == nil {
 		return ""
 	}
-	text := rootCause(r.Err).Error() // what wraps it names the key
+	text := observe.RootCause(r.Err).Error() // what wraps it names the key
 	if dns := (*net.DNSError)(nil); errors.As(r.Err, &dns) {
 		text = dns.Err // without the name that was looked up
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // A test for each way in which a lock of this library once went wrong, or nearly.
@@ -221,9 +222,9 @@ func TestAnObserverThatTakesItsTimeDoesNotLengthenTheWait(t *testing.T) {
 // slow is an observer that takes its time.
 type slow struct{}
 
-func (slow) Start(ctx context.Context, _ core.Operation) (context.Context, core.Observation) {
+func (slow) Start(ctx context.Context, _ observe.Operation) (context.Context, observe.Observation) {
 	time.Sleep(900 * time.Millisecond)
-	return ctx, core.Observation{}
+	return ctx, observe.Observation{}
 }
 
 func TestChecksThatFailDoNotPutTheRenewalOff(t *testing.T) {

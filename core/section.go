@@ -32,7 +32,7 @@ func (s Section) answered() {
 }
 
 // Leave releases the lock. It uses only the values of ctx. Errors go to the
-// [Observer]. Leave may be called more than once; later calls do nothing.
+// [observe.Observer]. Leave may be called more than once; later calls do nothing.
 func (s Section) Leave(ctx context.Context) {
 	if s.lease == nil {
 		return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/observe"
 	otellock "github.com/interlock-go/interlock/otel"
 )
 
@@ -49,13 +50,13 @@ func BenchmarkObserver(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			op := core.Operation{Rule: "account/{id}", Keys: []string{"account/4711"}}
+			op := observe.Operation{Rule: "account/{id}", Keys: []string{"account/4711"}}
 			ctx := context.Background()
 			b.ReportAllocs()
 			for b.Loop() {
 				_, observation := o.Start(ctx, op)
-				observation.Acquired(core.Acquired{Attempts: 1, Token: 1})
-				observation.Released(core.Released{})
+				observation.Acquired(observe.Acquired{Attempts: 1, Token: 1})
+				observation.Released(observe.Released{})
 			}
 		})
 	}

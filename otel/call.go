@@ -16,6 +16,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // maxKeys limits the keys of one span; a LockAll may have any number.
@@ -40,7 +41,7 @@ type call struct {
 
 	token     atomic.Int64
 	reentered atomic.Bool
-	reason    atomic.Pointer[core.LossReason]
+	reason    atomic.Pointer[observe.LossReason]
 	state     atomic.Uint32
 }
 
@@ -52,11 +53,11 @@ const (
 	mourned                    // counted and logged as lost
 )
 
-// disordered implements core.Observation. core calls it during the acquisition.
+// disordered implements observe.Observation. core calls it during the acquisition.
 func (c *call) disordered(string, string) { c.disorder = true }
 
-// acquired implements core.Observation.
-func (c *call) acquired(a core.Acquired) {
+// acquired implements observe.Observation.
+func (c *call) acquired(a observe.Acquired) {
 	o, in := c.observer, &c.observer.instruments
 	how := outcomeOf(c.caller, a.Err, granted)
 	if c.span.IsRecording() {
@@ -98,8 +99,8 @@ func (c *call) acquired(a core.Acquired) {
 	c.ctx, c.span = nil, nil // a lease may be held for long
 }
 
-// released implements core.Observation.
-func (c *call) released(r core.Released) {
+// released implements observe.Observation.
+func (c *call) released(r observe.Released) {
 	o := c.observer
 	how := storeOutcomeOf(r.Err, released)
 	ctx, span := c.past(c.rule.release, r.Took)
@@ -123,8 +124,8 @@ func (c *call) released(r core.Released) {
 	span.End()
 }
 
-// renewed implements core.Observation.
-func (c *call) renewed(r core.Renewed) {
+// renewed implements observe.Observation.
+func (c *call) renewed(r observe.Renewed) {
 	o := c.observer
 	how := storeOutcomeOf(r.Err, renewed)
 	ctx := c.caller
@@ -140,11 +141,11 @@ func (c *call) renewed(r core.Renewed) {
 	o.instruments.renewals.Add(ctx, 1, c.rule.byOutcome[how].add...)
 }
 
-// lost implements core.Observation.
+// lost implements observe.Observation.
 func (c *call) lost(l core.Loss) {
 	c.loss(c.caller, l, l.Err)
 	how := lost
-	if l.Reason == core.LossMaxHold {
+	if l.Reason == observe.LossMaxHold {
 		how = maxHold
 	}
 	c.end(c.caller, l.Held, how)
@@ -181,7 +182,7 @@ func (c *call) loss(ctx context.Context, l core.Loss, err error) {
 	// store forgot the lease or was unreachable, another holder may have had the lock.
 	level := slog.LevelError
 	switch l.Reason {
-	case core.LossExpired, core.LossMaxHold, core.LossClosed:
+	case observe.LossExpired, observe.LossMaxHold, observe.LossClosed:
 		level = slog.LevelWarn
 	}
 	log := o.logger()
@@ -208,7 +209,7 @@ func (c *call) loss(ctx context.Context, l core.Loss, err error) {
 	log.LogAttrs(ctx, level, "interlock: lease lost", attrs...)
 }
 
-// bypassed implements core.Observation.
+// bypassed implements observe.Observation.
 func (c *call) bypassed(err error) {
 	o := c.observer
 	o.instruments.bypassed.Add(c.caller, 1, c.rule.add...)
@@ -224,8 +225,8 @@ func (c *call) bypassed(err error) {
 	}
 }
 
-// rejected implements core.Observation. The span has no duration: its purpose is to
-// show in the trace why the handler did not run.
+// rejected implements observe.Observation. The span has no duration: its purpose is
+// to show in the trace why the handler did not run.
 func (c *call) rejected(err error) {
 	o := c.observer
 	how := outcomeOf(c.caller, err, internal)
@@ -239,13 +240,13 @@ func (c *call) rejected(err error) {
 	span.End()
 }
 
-// decided implements core.Observation. It adds attributes to the request's own span:
-// there is no span of the observer, because the request did not wait, or only for
-// its handler.
-func (c *call) decided(d core.Decided) {
+// decided implements observe.Observation. It adds attributes to the request's own
+// span: there is no span of the observer, because the request did not wait, or only
+// for its handler.
+func (c *call) decided(d observe.Decided) {
 	in, how := &c.observer.instruments, d.Outcome
 	if d.Outcome == idempotency.DecidedRefused {
-		how = string(d.Reason)
+		how = d.Reason
 	}
 	label := c.rule.decidedAs(how)
 	in.decided.Add(c.caller, 1, label.add...)

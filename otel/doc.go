@@ -118,9 +118,9 @@
 //
 // Keys name users and accounts. The observer never uses a key as a label. Spans and
 // log records contain the hash of a key, unless [WithRawKeys] is given. To look for
-// one resource, compute its hash with [core.Hashed.Hash]. A hash hides a key from a
-// reader, but not from an attacker that can try all possible keys. The observer
-// leaves out the text of an error that contains a key.
+// one resource, compute core.Hashed(key).Hash(). A hash hides a key from a reader, but
+// not from an attacker that can try all possible keys. The observer leaves out the
+// text of an error that contains a key.
 //
 // # Logs
 //

@@ -14,12 +14,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // scope is the name of the instrumentation that backends show.
 const scope = "github.com/interlock-go/interlock/otel"
 
-// Observer is a [core.Observer] that writes spans, metrics and log records. [New]
+// Observer is an [observe.Observer] that writes spans, metrics and log records. [New]
 // makes one; the zero value does not work. An Observer serves any number of lockers
 // and is safe for concurrent use.
 type Observer struct {
@@ -34,7 +35,7 @@ type Observer struct {
 	other func() *rule // for the names beyond maxRules
 }
 
-var _ core.Observer = (*Observer)(nil)
+var _ observe.Observer = (*Observer)(nil)
 
 // instruments are made once: the SDK would have to look each up by its name.
 type instruments struct {
@@ -173,17 +174,17 @@ func (o *Observer) logger() *slog.Logger {
 	return o.log
 }
 
-// Start implements [core.Observer]. The context that it returns carries the span of
-// the acquisition.
-func (o *Observer) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
+// Start implements [observe.Observer]. The context that it returns carries the span
+// of the acquisition.
+func (o *Observer) Start(ctx context.Context, op observe.Operation) (context.Context, observe.Observation) {
 	c := &call{observer: o, rule: o.rule(op.Rule), caller: ctx, keys: op.Keys}
 	if op.Unlocked {
 		// There is no acquisition, so no span or count stays open.
-		return ctx, core.Observation{Bypassed: c.bypassed, Rejected: c.rejected, Decided: c.decided}
+		return ctx, observe.Observation{Bypassed: c.bypassed, Rejected: c.rejected, Decided: c.decided}
 	}
 	c.ctx, c.span = o.tracer.Start(ctx, c.rule.acquire, c.rule.start...)
 	o.instruments.waiters.Add(c.ctx, 1, c.rule.add...)
-	observation := core.Observation{
+	observation := observe.Observation{
 		Acquired: c.acquired, Released: c.released, Renewed: c.renewed, Lost: c.lost,
 	}
 	if core.LeaseFromContext(ctx) != nil { // else there is no order to break

@@ -32,6 +32,7 @@ import (
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -542,7 +543,7 @@ func TestRenewalsAreCountedAndOnlyFailuresAreSpans(t *testing.T) {
 }
 
 func TestALostLeaseIsCountedAndLoggedOnceAndIsNoLongerHeld(t *testing.T) {
-	for reason, c := range map[core.LossReason]struct {
+	for reason, c := range map[observe.LossReason]struct {
 		opts  []core.Option
 		keys  []string
 		lose  func(w *world)
@@ -550,15 +551,15 @@ func TestALostLeaseIsCountedAndLoggedOnceAndIsNoLongerHeld(t *testing.T) {
 		level string
 		err   error // of the release
 	}{
-		core.LossExpired: {
+		observe.LossExpired: {
 			opts: []core.Option{core.TTL(time.Second)}, lose: func(*world) { time.Sleep(time.Second) },
 			how: "lost", level: "WARN", err: core.ErrLost,
 		},
-		core.LossMaxHold: {
+		observe.LossMaxHold: {
 			opts: []core.Option{core.MaxHold(time.Second)}, lose: func(*world) { time.Sleep(time.Second) },
 			how: "max_hold", level: "WARN", err: core.ErrMaxHold,
 		},
-		core.LossTakenOver: { // both locks at once, in one batch
+		observe.LossTakenOver: { // both locks at once, in one batch
 			keys: []string{"k", "m"},
 			lose: func(w *world) {
 				w.store.Take("k", time.Minute)
@@ -567,7 +568,7 @@ func TestALostLeaseIsCountedAndLoggedOnceAndIsNoLongerHeld(t *testing.T) {
 			},
 			how: "lost", level: "ERROR", err: core.ErrLost,
 		},
-		core.LossUnavailable: {
+		observe.LossUnavailable: {
 			lose: func(w *world) {
 				w.store.Intercept(failing(core.ErrUnavailable))
 				time.Sleep(30 * time.Second)
@@ -575,7 +576,7 @@ func TestALostLeaseIsCountedAndLoggedOnceAndIsNoLongerHeld(t *testing.T) {
 			},
 			how: "lost", level: "ERROR", err: core.ErrLost,
 		},
-		core.LossClosed: {
+		observe.LossClosed: {
 			lose: func(w *world) {
 				ctx, cancel := context.WithTimeout(w.ctx, time.Second)
 				defer cancel()
@@ -634,7 +635,7 @@ func TestALostLeaseIsCountedAndLoggedOnceAndIsNoLongerHeld(t *testing.T) {
 						w.Fatalf("want one record: %v in %s", err, w.logs)
 					}
 					if record.Level != c.level || record.Rule != "r" || record.Reason != string(reason) || record.Token == 0 ||
-						record.Owner == "" || record.Held != lostAt.Nanoseconds() && reason == core.LossMaxHold ||
+						record.Owner == "" || record.Held != lostAt.Nanoseconds() && reason == observe.LossMaxHold ||
 						len(keys) == 1 && record.Hash != hashOfK {
 						w.Errorf("logged %s", w.logs)
 					}
@@ -1107,9 +1108,9 @@ func TestTheGlobalProvidersAreUsedAlsoWhenTheyComeLater(t *testing.T) {
 		otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(global.reader)))
 	})
 	before := len(global.spans.Ended())
-	_, observation := o.Start(t.Context(), core.Operation{Rule: "r", Keys: []string{"k"}})
-	observation.Acquired(core.Acquired{Token: 1})
-	observation.Released(core.Released{})
+	_, observation := o.Start(t.Context(), observe.Operation{Rule: "r", Keys: []string{"k"}})
+	observation.Acquired(observe.Acquired{Token: 1})
+	observation.Released(observe.Released{})
 	p := &probe{tb: t, spans: global.spans, reader: global.reader}
 	p.settled()
 	s := p.span("lock acquire r", before/2)
@@ -1126,10 +1127,10 @@ func TestTheGlobalProvidersAreUsedAlsoWhenTheyComeLater(t *testing.T) {
 // of the loss first.
 func TestALossBeforeTheGrantIsReportedLeavesNothingBehind(t *testing.T) {
 	p := newProbe(t)
-	_, observation := p.observer.Start(t.Context(), core.Operation{Rule: "r", Keys: []string{"k"}})
-	observation.Lost(core.Loss{Key: "k", Rule: "r", Reason: core.LossNotOwner})
-	observation.Acquired(core.Acquired{Token: 1})
-	observation.Released(core.Released{Err: core.ErrLost})
+	_, observation := p.observer.Start(t.Context(), observe.Operation{Rule: "r", Keys: []string{"k"}})
+	observation.Lost(core.Loss{Key: "k", Rule: "r", Reason: observe.LossNotOwner})
+	observation.Acquired(observe.Acquired{Token: 1})
+	observation.Released(observe.Released{Err: core.ErrLost})
 	p.settled()
 	if got := p.counts("interlock.lost"); !slices.Equal(got, []string{"lost{not_owner r} 1"}) {
 		t.Errorf("measured %q", got)

@@ -7,11 +7,12 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // conclude decides what becomes of the record, and what the client gets, when the
 // handler has returned.
-func (e *Engine) conclude(ctx context.Context, a *Attempt, answer Response, answered bool, d *core.Decided) Verdict {
+func (e *Engine) conclude(ctx context.Context, a *Attempt, answer Response, answered bool, d *observe.Decided) Verdict {
 	// A rule that checks answers may hold a success back (core.CheckAnswer).
 	answered = answered && a.section.BeginAnswer(success(a.protocol, answer.Status))
 	lost := e.lost(a) // before the lock is released
@@ -31,7 +32,7 @@ func (e *Engine) conclude(ctx context.Context, a *Attempt, answer Response, answ
 		// The handler gave up since its context ended, or for reasons of its
 		// own: what it did is not known. The claim is left to the end of its lease.
 		e.letGo(ctx, a)
-		d.Reason, d.Err = lost.Reason, lost.Err
+		d.Reason, d.Err = string(lost.Reason), lost.Err
 		return Verdict{Refusal: lost}
 	case refused != nil && large == small:
 		e.concludeRefused(ctx, a, refused, marked, d)
@@ -67,7 +68,7 @@ func (e *Engine) lost(a *Attempt) *core.Refusal {
 }
 
 // storeAnswer stores the handler's answer.
-func (e *Engine) storeAnswer(ctx context.Context, a *Attempt, answer Response, large largeness, d *core.Decided) Verdict {
+func (e *Engine) storeAnswer(ctx context.Context, a *Attempt, answer Response, large largeness, d *observe.Decided) Verdict {
 	var envelope []byte
 	if large == small && int64(len(answer.Body)) <= e.config.maxResponse {
 		envelope = e.config.seal(ctx, encode(a.protocol, answer, e.config.storedHeader(a.protocol, answer.Header)))
@@ -85,7 +86,7 @@ func (e *Engine) storeAnswer(ctx context.Context, a *Attempt, answer Response, l
 }
 
 // concludePanic decides what becomes of the record when the handler did not return.
-func (e *Engine) concludePanic(ctx context.Context, a *Attempt, d *core.Decided) {
+func (e *Engine) concludePanic(ctx context.Context, a *Attempt, d *observe.Decided) {
 	lost := e.lost(a) != nil
 	marked, large := a.conclude()
 	refused := a.inside.refusal(true)
@@ -120,10 +121,10 @@ func (e *Engine) concludePanic(ctx context.Context, a *Attempt, d *core.Decided)
 // guard inside the handler. Nothing is stored. The claim is given up, unless the
 // handler has run or the effect is marked: then the outcome is unknown, and the claim
 // is left to the end of its lease.
-func (e *Engine) concludeRefused(ctx context.Context, a *Attempt, refusal *core.Refusal, marked bool, d *core.Decided) {
+func (e *Engine) concludeRefused(ctx context.Context, a *Attempt, refusal *core.Refusal, marked bool, d *observe.Decided) {
 	if refusal.Ran || marked {
 		e.letGo(ctx, a)
-		d.Reason, d.Err = refusal.Reason, refusal.Err
+		d.Reason, d.Err = string(refusal.Reason), refusal.Err
 		return
 	}
 	e.abandon(ctx, a, a.section.Leave)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // Option changes an [Engine]. [New] and [Engine.With] take the same options; an
@@ -45,7 +46,7 @@ type config struct {
 	fingerprint func(context.Context, core.Request, *Parts) error // nil: the default
 
 	guard    *core.Guard
-	observer core.Observer
+	observer observe.Observer
 }
 
 const (
@@ -250,7 +251,7 @@ func Backlog(n int64) Option {
 // FailOpen lets requests through without a record when the store cannot be reached.
 // Duplicates are then carried out again. Use it where idempotency saves effort,
 // never where money moves. Each such request is counted
-// ([core.Observation.Bypassed]), and logged through [slog.Default] at most once a
+// ([observe.Observation.Bypassed]), and logged through [slog.Default] at most once a
 // second. A damaged record ([ErrDamaged]) is always refused. Default: off; such
 // requests are refused ([ReasonNoRecord]).
 func FailOpen() Option {
@@ -286,8 +287,8 @@ func Under(guard *core.Guard) Option {
 	return func(c *config) { c.guard = guard }
 }
 
-// WithObserver sets the [core.Observer] that is told what happens to requests.
+// WithObserver sets the [observe.Observer] that is told what happens to requests.
 // Default: none.
-func WithObserver(o core.Observer) Option {
+func WithObserver(o observe.Observer) Option {
 	return func(c *config) { c.observer = o }
 }

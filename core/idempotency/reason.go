@@ -38,7 +38,7 @@ const (
 	ReasonNoRecord core.Reason = reason.NoRecord
 )
 
-// The outcomes of a request to an idempotent endpoint ([core.Decided.Outcome]).
+// The outcomes of a request to an idempotent endpoint ([observe.Decided.Outcome]).
 const (
 	// DecidedStored: the handler ran and its response was stored.
 	DecidedStored = "stored"

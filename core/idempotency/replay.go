@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // What stands behind a refusal, for logs.
@@ -24,16 +25,16 @@ func (e *Engine) replay(ctx context.Context, a *Attempt, reply ClaimReply, begin
 	if v.Refusal != nil {
 		return e.refused(ctx, begin, v.Refusal)
 	}
-	e.report(ctx, core.Decided{Outcome: DecidedReplayed, Waited: time.Since(begin), Err: err})
+	e.report(ctx, observe.Decided{Outcome: DecidedReplayed, Waited: time.Since(begin), Err: err})
 	return v
 }
 
 // superseded is the verdict for a request whose handler ran, and whose record is
 // another attempt's by now: its response, since there is to be one for a key.
-func (e *Engine) superseded(a *Attempt, winner CommitReply, d *core.Decided) Verdict {
+func (e *Engine) superseded(a *Attempt, winner CommitReply, d *observe.Decided) Verdict {
 	v, err := e.verdict(a, winner.State, winner.Response, true)
 	if v.Refusal != nil {
-		d.Reason = v.Refusal.Reason
+		d.Reason = string(v.Refusal.Reason)
 	} else {
 		d.Outcome = DecidedReplayed
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // refusal makes a refusal of this endpoint.
@@ -31,16 +32,16 @@ func (e *Engine) refuse(ctx context.Context, begin time.Time, reason core.Reason
 
 // refused is the verdict for a refusal, of which it tells the observer.
 func (e *Engine) refused(ctx context.Context, begin time.Time, r *core.Refusal) Verdict {
-	e.report(ctx, core.Decided{Outcome: DecidedRefused, Reason: r.Reason, Waited: time.Since(begin), Err: r.Err})
+	e.report(ctx, observe.Decided{Outcome: DecidedRefused, Reason: string(r.Reason), Waited: time.Since(begin), Err: r.Err})
 	return Verdict{Refusal: r}
 }
 
 // report tells the observer what was decided.
-func (e *Engine) report(ctx context.Context, d core.Decided) {
+func (e *Engine) report(ctx context.Context, d observe.Decided) {
 	if e.config.observer == nil {
 		return
 	}
-	_, o := e.config.observer.Start(ctx, core.Operation{Rule: e.config.name, Unlocked: true})
+	_, o := e.config.observer.Start(ctx, observe.Operation{Rule: e.config.name, Unlocked: true})
 	if o.Decided != nil {
 		o.Decided(d)
 	}
@@ -49,7 +50,7 @@ func (e *Engine) report(ctx context.Context, d core.Decided) {
 // bypassed reports that a handler runs without a record.
 func (e *Engine) bypassed(ctx context.Context, err error) {
 	if e.config.observer != nil {
-		_, o := e.config.observer.Start(ctx, core.Operation{Rule: e.config.name, Unlocked: true})
+		_, o := e.config.observer.Start(ctx, observe.Operation{Rule: e.config.name, Unlocked: true})
 		if o.Bypassed != nil {
 			o.Bypassed(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/internal/outcome"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // run runs the handler for a claim that was granted.
@@ -28,7 +29,7 @@ func (e *Engine) run(ctx context.Context, h Handler, a *Attempt, begin time.Time
 	a.section = section
 	a.outer = watchOuter(ctx, cancel)
 	defer a.outer.unwatch()
-	decided := core.Decided{Outcome: DecidedUnknown, Generation: a.generation, Waited: time.Since(begin)}
+	decided := observe.Decided{Outcome: DecidedUnknown, Generation: a.generation, Waited: time.Since(begin)}
 	defer func() { e.report(ctx, decided) }()
 	returned := false
 	defer func() {

@@ -12,6 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // request is a call of the tests.
@@ -154,14 +155,14 @@ type notes struct {
 	all []string
 }
 
-func (n *notes) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
+func (n *notes) Start(ctx context.Context, op observe.Operation) (context.Context, observe.Observation) {
 	add := func(format string, args ...any) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.all = append(n.all, fmt.Sprintf(format, args...))
 	}
-	return ctx, core.Observation{
-		Decided: func(d core.Decided) {
+	return ctx, observe.Observation{
+		Decided: func(d observe.Decided) {
 			if op.Keys != nil || !op.Unlocked {
 				add("not an operation without a lock: %+v", op)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -83,7 +84,7 @@ func TestALockThatAFailoverLostIsReportedAtTheNextRenewal(t *testing.T) {
 				case x := <-losses:
 					t.Logf("%s: reported %v after the promotion", x.Reason, time.Since(promoted).Round(time.Millisecond))
 					if x.Token != lost.Token() && x.Token != taken.Token() ||
-						x.Reason != core.LossDeleted && x.Reason != core.LossTakenOver {
+						x.Reason != observe.LossDeleted && x.Reason != observe.LossTakenOver {
 						t.Errorf("OnLost got %v", x)
 					}
 				case <-time.After(lease):

@@ -12,6 +12,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -232,10 +233,10 @@ func TestScriptFlushGoesUnnoticed(t *testing.T) {
 func TestLosingTheKeyIsNoticedAndReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose func(context.Context, *redis.Client) error
-		want core.LossReason
+		want observe.LossReason
 	}{
-		"DEL":      {func(ctx context.Context, rdb *redis.Client) error { return rdb.Del(ctx, "interlock:{k}").Err() }, core.LossDeleted},
-		"FLUSHALL": {func(ctx context.Context, rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() }, core.LossDeleted},
+		"DEL":      {func(ctx context.Context, rdb *redis.Client) error { return rdb.Del(ctx, "interlock:{k}").Err() }, observe.LossDeleted},
+		"FLUSHALL": {func(ctx context.Context, rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() }, observe.LossDeleted},
 		"taken over": {func(ctx context.Context, rdb *redis.Client) error {
 			_, err := rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
 				tx.Del(ctx, "interlock:{k}")
@@ -244,7 +245,7 @@ func TestLosingTheKeyIsNoticedAndReported(t *testing.T) {
 				return nil
 			})
 			return err
-		}, core.LossTakenOver},
+		}, observe.LossTakenOver},
 	} {
 		for _, found := range []string{"by the watchdog", "by the release"} {
 			t.Run(name+", found "+found, func(t *testing.T) {

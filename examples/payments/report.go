@@ -11,23 +11,23 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
-// waits is a core.Observer that notes how long each request waited for its lock. It
-// passes all events to another observer.
+// waits is an observe.Observer that notes how long each request waited for its lock.
+// It passes all events to another observer.
 type waits struct {
-	next core.Observer
+	next observe.Observer
 
 	mu  sync.Mutex
 	all []time.Duration
 }
 
-// Start implements core.Observer.
-func (w *waits) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
+// Start implements observe.Observer.
+func (w *waits) Start(ctx context.Context, op observe.Operation) (context.Context, observe.Observation) {
 	ctx, observation := w.next.Start(ctx, op)
 	next := observation.Acquired
-	observation.Acquired = func(a core.Acquired) {
+	observation.Acquired = func(a observe.Acquired) {
 		if next != nil {
 			next(a)
 		}

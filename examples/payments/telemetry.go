@@ -15,13 +15,14 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/observe"
 	otellock "github.com/interlock-go/interlock/otel"
 )
 
 // telemetry holds the observer of the locks and the tracer of the requests.
 type telemetry struct {
-	observer core.Observer // of the locks
-	tracer   trace.Tracer  // of the requests
+	observer observe.Observer // of the locks
+	tracer   trace.Tracer     // of the requests
 	shutdown func(context.Context) error
 }
 
@@ -67,9 +68,9 @@ func (t *telemetry) request(ctx context.Context, frontend, name string) (context
 // lost leases.
 type watcher struct{ log *slog.Logger }
 
-// Start implements core.Observer.
-func (w *watcher) Start(ctx context.Context, op core.Operation) (context.Context, core.Observation) {
-	return ctx, core.Observation{
+// Start implements observe.Observer.
+func (w *watcher) Start(ctx context.Context, op observe.Operation) (context.Context, observe.Observation) {
+	return ctx, observe.Observation{
 		Lost: func(l core.Loss) {
 			w.log.Warn("lease lost", "rule", op.Rule, "reason", l.Reason, "held", l.Held, "token", l.Token, "error", l.Err)
 		},

@@ -1,4 +1,4 @@
-package core
+package observe
 
 import (
 	"context"
@@ -6,7 +6,8 @@ import (
 )
 
 // Observer is told what happens to locks, for traces, metrics and alerts. Set it
-// with [WithObserver]. Package otellock is the Observer for OpenTelemetry. Its
+// with core.WithObserver, and for idempotent endpoints with
+// idempotency.WithObserver. Package otellock is the Observer for OpenTelemetry. Its
 // method, and the functions of its observations, are called from many goroutines at
 // the same time and must return quickly.
 //
@@ -24,7 +25,7 @@ type Observer interface {
 
 // Operation says what is about to happen.
 type Operation struct {
-	// Rule is the name of the guard, or of the lock ([Name]): a text with few
+	// Rule is the name of the guard, or of the lock (core.Name): a text with few
 	// different values. It is empty for a lock that was taken without a guard and a
 	// name.
 	Rule string
@@ -62,15 +63,15 @@ type Observation struct {
 	Lost func(Loss)
 	// Disordered is called when a caller asks for a key that sorts before a key
 	// that its context already holds: two such callers can wait for each other. See
-	// [Locker.LockAll].
+	// Locker.LockAll of package core.
 	Disordered func(key, held string)
 	// Bypassed is called when a guard lets a handler run without its lock, or an
-	// idempotent endpoint lets it run without its record, because it has [FailOpen]
-	// (idempotency.FailOpen). Nothing else is called then.
+	// idempotent endpoint lets it run without its record, because it has
+	// core.FailOpen (idempotency.FailOpen). Nothing else is called then.
 	Bypassed func(err error)
 	// Rejected is called when a guard refuses a request before it asks for the
 	// lock: no key could be made of the request, or its principal is over its limit
-	// ([PerPrincipal]). Nothing else is called then.
+	// (core.PerPrincipal). Nothing else is called then.
 	Rejected func(err error)
 	// Decided is called by package idempotency when it is known how a request to an
 	// idempotent endpoint is answered: once for each request that is not passed
@@ -83,8 +84,9 @@ type Decided struct {
 	// Outcome says in one word what happened. It is one of the constants of package
 	// idempotency that begin with Decided.
 	Outcome string
-	// Reason says why the request was refused; empty if it was not.
-	Reason Reason
+	// Reason is the text of the core.Reason for which the request was refused;
+	// empty if it was not.
+	Reason string
 	// Generation is 1 when the handler ran for the first time. It is more when the
 	// handler ran again after the process that had begun the request fell silent.
 	// It is 0 when the handler did not run.
