@@ -311,31 +311,11 @@ func (o *Observer) text(err error, keys []string) string {
 	if o.rawKeys {
 		return err.Error()
 	}
-	text := innermost(err).Error()
+	text := observe.RootCause(err).Error()
 	for _, key := range keys {
 		if quoted := strconv.Quote(key); strings.Contains(text, key) || strings.Contains(text, quoted[1:len(quoted)-1]) {
 			return ""
 		}
 	}
 	return text
-}
-
-// innermost returns the error that all others wrap. If an error wraps several, it
-// follows the last.
-func innermost(err error) error {
-	for {
-		var inner error
-		switch e := err.(type) { //nolint:errorlint // this walks the tree itself
-		case interface{ Unwrap() error }:
-			inner = e.Unwrap()
-		case interface{ Unwrap() []error }:
-			if all := e.Unwrap(); len(all) > 0 {
-				inner = all[len(all)-1]
-			}
-		}
-		if inner == nil {
-			return err
-		}
-		err = inner
-	}
 }
