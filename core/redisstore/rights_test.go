@@ -100,7 +100,7 @@ func exercise(t *testing.T, stores ...core.Store) {
 	t.Helper()
 	var lockers []*core.Locker
 	for i, store := range stores {
-		l, err := core.New(store, core.Watchdog(time.Duration(i+1)*2*time.Second))
+		l, err := core.New(store, core.Watchdog(time.Duration(i+1)*5*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
