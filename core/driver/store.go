@@ -5,8 +5,33 @@ import (
 	"time"
 )
 
-// Store keeps locks: one lock for each key, held by an owner, for the time of a
-// lease. All methods are safe for concurrent use.
+// Kind says with whom an owner holds a lock at the same time.
+type Kind uint8
+
+const (
+	// Exclusive is a holder that is alone.
+	Exclusive Kind = iota
+	// Shared is one of any number of holders. All of them keep an exclusive holder
+	// out, and an exclusive holder keeps them out.
+	Shared
+	// Permit is one of a limited number of holders ([AcquireRequest.AtMost]). An
+	// exclusive holder keeps them out, too.
+	Permit
+)
+
+// Tokens is how many fencing tokens come with the grant of a [Permit]: its own, which
+// is [Reply.Token], and those that follow. The lock hands the permit on in the
+// process under the others.
+const Tokens = 16
+
+// Place reports whether the kind leaves room for other holders. The documents call
+// such a hold a place.
+func (k Kind) Place() bool { return k != Exclusive }
+
+// Store keeps locks: one lock for each key, for the time of a lease. One exclusive
+// owner holds it, or several owners that have places ([Kind]). All methods are safe
+// for concurrent use. A store that has no places answers requests for them with
+// [ErrConfig].
 type Store interface {
 	// Acquire makes one try to take a lock. It never waits for the holder.
 	//
@@ -54,12 +79,22 @@ type AcquireRequest struct {
 	// Owner is the holder to be. It is unique, and never used again after its
 	// release.
 	Owner string
+	// Kind says with whom the owner can hold the lock at the same time.
+	Kind Kind
+	// AtMost is how many owners may have places, with this one: for a [Permit], at
+	// least 1. A request is compared with all places of the key, whatever number
+	// they were asked for with.
+	AtMost int
 	// TTL is the lease. The store counts it from the moment of the grant.
 	TTL time.Duration
 	// Waiter, unless empty, is the name of a waiting locker. The store enters
-	// it into the lock's list of waiting lockers if another owner holds the
-	// lock.
+	// it into the lock's list of waiting lockers if the try is refused. A locker is
+	// in the list once, with the kind of its last request.
 	Waiter string
+	// Left is for how long the caller of an exclusive request still waits. For as
+	// long, but at most for 1.5 s from each request, the store grants no new place
+	// to a locker that is not before it in the list. Zero keeps nobody out.
+	Left time.Duration
 	// Rest is a list of waiting lockers (see [Signal]). The store keeps it with
 	// the lock that it grants.
 	Rest string
@@ -76,11 +111,19 @@ type Reply struct {
 	// Granted says that the owner holds the lock.
 	Granted bool
 	// Token is the fencing token of the grant. It is greater than every earlier
-	// token of the key.
+	// token of the key that a holder of its own kind, or an exclusive holder, got.
+	// The token of an exclusive holder is greater than all before it. For a
+	// [Permit] it is the first of [Tokens].
 	Token int64
-	// Holder is the owner that holds the lock instead, if known.
+	// Holder is the owner that holds the lock instead, if known. Of several it
+	// lists all or some, separated by commas.
 	Holder string
-	// TTL is what remains of the holder's lease, negative if unknown.
+	// Full says that the request was refused because [AcquireRequest.AtMost] owners
+	// have places.
+	Full bool
+	// TTL is after what time it makes sense to ask again: what remains of the
+	// holder's lease, negative if unknown. Where owners have places it is at most
+	// 1 s.
 	TTL time.Duration
 	// Listed says that [AcquireRequest.Waiter] is in the lock's list, so that the
 	// store will announce the release to it.
@@ -98,6 +141,8 @@ type Reply struct {
 type Renewal struct {
 	Key   string
 	Owner string
+	// Kind is that of the grant.
+	Kind Kind
 	// TTL is what remains of the lease afterwards, at least: a renewal never
 	// shortens it. Zero only checks that the owner still holds the lock.
 	TTL time.Duration
@@ -110,6 +155,9 @@ type Renewal struct {
 type ReleaseRequest struct {
 	Key   string
 	Owner string
+	// Kind and AtMost are those of the grant.
+	Kind   Kind
+	AtMost int
 	// Token is the highest fencing token that was given out under this owner.
 	Token int64
 	// TTL is the lease that the lock had. It bounds how long the store
@@ -130,7 +178,13 @@ type ReleaseRequest struct {
 // Signal tells a waiting locker that a lock may be free.
 type Signal struct {
 	// Next names the waiting lockers in the order of their turns, separated by
-	// commas. The first may try at once, each other one after a pause. Empty
-	// means that the store does not know the list: every locker tries at once.
+	// commas. A name that begins with + wants a place. The first may try at once,
+	// each other one after a pause; those that want places and stand together may
+	// try together. Empty means that the store does not know the list: every locker
+	// tries at once.
 	Next string
+	// Now, unless zero, says that the lock is not free, but that so many of its
+	// places are. Only the first lockers of the list can have them, as far as those
+	// want places.
+	Now int
 }
