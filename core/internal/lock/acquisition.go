@@ -35,6 +35,8 @@ type acquisition struct {
 	// The try on its way. It belongs to the queue and not to the waiter that sent
 	// it: if that one leaves, the next takes the grant.
 	request driver.AcquireRequest // unchanged while it is on its way
+	kind    driver.Kind
+	atMost  int32
 	lease   time.Duration
 	fixed   bool
 	listed  bool // it asked to be listed
@@ -54,6 +56,7 @@ type acquisition struct {
 	passed    bool   // next was set by a signal that does not name us
 	releases  int32  // a full list left us out: how many releases until we ask
 	contended bool   // the last try found another process's lock
+	full      bool   // it found all permits taken
 	unwatch   func() // ends the watch; nil: there is none
 }
 
@@ -67,15 +70,18 @@ func (a *acquisition) retry(now clock.Instant, why error) {
 // lockers, and says whether a try is on its way. The first that is named tries at
 // once; the others leave each before them some time, so that a release does not
 // cost a try of everybody.
-func (a *acquisition) signal(now clock.Instant, list, id string, asking bool) {
-	place, rest, named := placeIn(list, id)
+func (a *acquisition) signal(now clock.Instant, s driver.Signal, id string, kind driver.Kind, asking bool) {
+	place, rest, named := placeIn(s.Next, id, kind)
+	if s.Now != 0 && s.Next != "" && !mayHave(s, id) {
+		return // the places that became free are others'
+	}
 	a.signals++
 	a.rest, a.restUntil = rest, 0
 	// One that is not named comes last, but it does come: if every release put it
 	// off anew, those of a busy key would do so for ever.
 	switch next := now.Add(time.Duration(place) * grace); {
 	case !named && place >= fullList:
-		a.leftOut(now, next, list, place, asking)
+		a.leftOut(now, next, s.Next, place, asking)
 	case named || !a.passed || next < a.next:
 		a.next = next
 	}
@@ -112,19 +118,63 @@ func (a *acquisition) leftOut(now, over clock.Instant, list string, n int, askin
 	a.restUntil = over
 }
 
-// placeIn finds a locker in a list of waiting ones: how many are before it, which
-// remain when those have been passed over, and whether it is in the list at all. One
-// that is not comes after all of them. An empty list says nothing of any locker.
-func placeIn(list, id string) (place int, rest string, named bool) {
+// placeIn finds a locker in a list of waiting ones: how many turns are before its own,
+// which lockers remain when those have been passed over, and whether it is in the list
+// at all. One that is not comes after all of them. An empty list says nothing of any
+// locker.
+//
+// Lockers that want places, and stand together, have one turn. So for one that wants a
+// place nobody is passed over.
+func placeIn(list, id string, kind driver.Kind) (turn int, rest string, named bool) {
 	if list == "" {
 		return 0, "", true
 	}
-	for rest = list; rest != ""; place++ {
+	together := false // the one before wants a place
+	for rest = list; rest != ""; {
 		var name string
 		name, rest, _ = strings.Cut(rest, ",")
+		name, place := strings.CutPrefix(name, "+")
 		if name == id {
-			return place, rest, true
+			if place && together {
+				turn--
+			}
+			if kind.Place() {
+				rest = without(list, id)
+			}
+			return turn, rest, true
+		}
+		if !place || !together {
+			turn++
+		}
+		together = place
+	}
+	return turn, "", false
+}
+
+// without returns a list of waiting lockers without one of them.
+func without(list, id string) string {
+	var left []string
+	for name := range strings.SplitSeq(list, ",") {
+		if strings.TrimPrefix(name, "+") != id {
+			left = append(left, name)
 		}
 	}
-	return place, "", false
+	return strings.Join(left, ",")
+}
+
+// mayHave reports whether one of the places that became free is for this locker: it is
+// among the first of the list, and all of those want places.
+func mayHave(s driver.Signal, id string) bool {
+	left := s.Now
+	for name := range strings.SplitSeq(s.Next, ",") {
+		name, place := strings.CutPrefix(name, "+")
+		if !place || left == 0 {
+			return false
+		}
+		if name == id {
+			return true
+		}
+		left--
+	}
+	return false
 }

@@ -10,7 +10,8 @@ type effects struct {
 	cancel   *ownership // it has none any more
 	look     *Waiter    // has to look again
 	failed   *Waiter    // this and all that follow it have failed
-	granted  bool       // there is one hold more
+	joined   []*Waiter  // hold the lock, together with handed
+	more     int64      // so many holds more
 
 	handed  *Waiter     // holds the lock
 	wakeup  chan wakeup // of handed
@@ -29,7 +30,11 @@ type loss struct {
 	cause  error
 	err    error // of the last renewal
 	ended  bool  // there is one hold less
+	next   *loss // of another holder
 }
+
+// lost adds a loss.
+func (fx *effects) lost(x *loss) { x.next, fx.loss = fx.loss, x }
 
 // renewNow asks for a renewal out of turn.
 func (fx *effects) renewNow(own *ownership, now clock.Instant) {

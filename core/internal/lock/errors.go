@@ -2,6 +2,7 @@ package lock
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/interlock-go/interlock/core/driver"
 )
@@ -10,6 +11,7 @@ import (
 // them.
 var (
 	ErrHeld      = errors.New("interlock: lock is held elsewhere")
+	ErrFull      = fmt.Errorf("%w: all permits are taken", ErrHeld)
 	ErrQueueFull = errors.New("interlock: too many waiters for the lock")
 	ErrLost      = errors.New("interlock: lease lost")
 	ErrMaxHold   = errors.New("interlock: maximum hold reached")

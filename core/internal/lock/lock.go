@@ -13,6 +13,10 @@ import (
 // ready.
 const notReadyWait = 250 * time.Millisecond
 
+// longWait is longer than a store keeps new places from others for an exclusive
+// waiter, unless that asks again.
+const longWait = 2 * time.Second
+
 // lock is what the process knows of one key, for as long as a caller here holds it
 // or waits for it. Waiting is first in, first out: only the first waiter talks to
 // the store, on its own goroutine.
@@ -25,11 +29,13 @@ type lock struct {
 
 	first, last *Waiter
 	own         *ownership   // in the phase held
+	places      *places      // nil while the process has none, and releases none
 	acq         *acquisition // nil while there is nothing to remember of tries
 	n           int32        // waiters
 	phase       phase
 	asking      bool // in the phase acquiring: a try is on its way
 	courteous   bool // kept for the courtesy alone
+	tries       bool // a caller that does not wait may stand behind the first
 }
 
 // phase is where a lock is; see the package comment.
@@ -46,19 +52,25 @@ const (
 // under way.
 func (l *lock) proceed(fx *effects) {
 	l.phase, fx.look = idle, l.first
-	if l.first != nil {
+	switch {
+	case l.first != nil:
 		l.phase = acquiring
+	case l.acq != nil && l.places != nil && !l.courteous:
+		// Nobody listens to the signals from here, so what the last try found must
+		// not keep the next caller from asking.
+		*l.acq = acquisition{unwatch: l.acq.unwatch}
 	}
 }
 
 // useless reports whether nothing has to be remembered of the lock.
 func (l *lock) useless() bool {
-	return l.phase == idle && (!l.courteous || l.shard.table.closed.Load())
+	return l.phase == idle && l.places == nil && (!l.courteous || l.shard.table.closed.Load())
 }
 
-// join is the event that a caller comes. It puts the caller into the queue, or
-// returns why not.
-func (l *lock) join(w *Waiter, now clock.Instant, fx *effects) error {
+// join is the event that a caller comes. It puts the caller into the queue, or lets it
+// share what the process has already, or returns why not. For an exclusive caller that
+// waits now may be zero, and ahead always.
+func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effects) error {
 	if w.Terms.Wait == 0 && l.phase == held && now >= l.own.deadline() {
 		// A caller that does not wait must not be refused because of a lease that is
 		// over, and that the renewer was only too late to end: in a process that was
@@ -68,11 +80,15 @@ func (l *lock) join(w *Waiter, now clock.Instant, fx *effects) error {
 	switch most := w.Terms.MaxWaiters; {
 	case l.shard.table.closed.Load():
 		return fmt.Errorf("%w: %q", ErrClosed, l.key)
+	case l.joinsOpen(w, now, ahead, fx):
+		return nil
 	case l.phase == idle:
 		l.phase = acquiring
+	case w.Terms.Wait == 0 && l.mayTryNext(w, now):
+		l.tries = true
 	case w.Terms.Wait == 0:
 		w.waited = true
-		return fmt.Errorf("%w: %q", ErrHeld, l.key)
+		return l.isHeld(w)
 	case most > 0 && l.waiters() >= most:
 		w.waited = true
 		return fmt.Errorf("%w: %q has %d: %w", ErrQueueFull, l.key, most, ErrHeld)
@@ -124,9 +140,9 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 		return step{action: finish, err: w.err}
 	case l.first != w || l.phase != acquiring || l.asking:
 		// Not this waiter's to try. What changes that wakes it.
-	case w.Terms.Wait == 0 && w.attempts > 0 && (acq == nil || acq.failed == nil):
+	case w.Terms.Wait == 0 && (w.attempts > 0 && (acq == nil || acq.failed == nil) || l.refusedNow(w, now)):
 		w.waited = true // for observers: the lock was not free
-		return step{action: leave, err: fmt.Errorf("%w: %q", ErrHeld, l.key)}
+		return step{action: leave, err: l.isHeld(w)}
 	case acq == nil || now >= acq.next:
 		l.try(w, now, deadline)
 		return step{action: ask}
@@ -153,6 +169,15 @@ func (l *lock) timedOut(w *Waiter) error {
 	if l.acq != nil && l.acq.failed != nil && l.first == w {
 		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, l.acq.failed)
 	}
+	return l.isHeld(w)
+}
+
+// isHeld says what keeps a waiter out: an exclusive holder, or the holders of places.
+func (l *lock) isHeld(w *Waiter) error {
+	if w.Terms.Kind == driver.Permit && l.phase != held && l.phase != releasing &&
+		(l.acq == nil || l.acq.full || !l.acq.contended) {
+		return fmt.Errorf("%w: %q has %d", ErrFull, l.key, w.Terms.AtMost)
+	}
 	return fmt.Errorf("%w: %q", ErrHeld, l.key)
 }
 
@@ -163,6 +188,7 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) {
 		acq.seq = table.seq.Add(1)
 	}
 	l.asking, acq.sent, acq.heard = true, now, acq.signals
+	acq.kind, acq.atMost = w.Terms.Kind, int32(w.Terms.AtMost)
 	acq.lease, acq.fixed, acq.listed = w.Terms.Lease, w.Terms.Fixed, w.Terms.Wait != 0
 	acq.releases = 0
 	if acq.restUntil != 0 && now >= acq.restUntil {
@@ -170,10 +196,17 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) {
 	}
 	w.attempts = max(w.attempts, w.attempts+1)
 	req := driver.AcquireRequest{
-		Key: l.key, Owner: table.owner(acq.seq), TTL: acq.lease, Rest: acq.rest, Late: l.late,
+		Key: l.key, Owner: table.owner(acq.seq), Kind: acq.kind, AtMost: w.Terms.AtMost,
+		TTL: acq.lease, Rest: acq.rest, Late: l.late,
 	}
 	if acq.listed {
 		req.Waiter = table.ID
+	}
+	if acq.listed && acq.kind == driver.Exclusive {
+		req.Left = longWait
+		if deadline != 0 {
+			req.Left = min(deadline.Sub(now), longWait)
+		}
 	}
 	if deadline != 0 {
 		// A short wait for the holder must not become a short wait for the store's
@@ -216,13 +249,14 @@ func (l *lock) answered(now clock.Instant, a answer, fx *effects) {
 		l.fail(err, fx)
 	case !a.Granted:
 		l.refused(now, a, rest)
+		l.failTries(fx)
 	case now >= sent.Add(acq.lease-clock.Drift(acq.lease)) || a.late && acq.fixed:
 		// The grant took longer than the lease lasts; or part of a fixed lease is
 		// over, and the next waiter wants it whole.
 		l.abandonOwner(fx)
 		acq.retry(now, fmt.Errorf("%w: a grant came after the end of its lease", driver.ErrUnavailable))
 	default:
-		l.granted(now, sent, a.Reply, rest != "", fx)
+		l.granted(now, sent, a.Reply, rest, fx)
 		return
 	}
 	l.proceed(fx)
@@ -230,7 +264,10 @@ func (l *lock) answered(now clock.Instant, a answer, fx *effects) {
 
 // abandonOwner leaves the owner of the last try to the reaper.
 func (l *lock) abandonOwner(fx *effects) {
-	fx.orphan = &orphan{key: l.key, owner: l.shard.table.owner(l.acq.seq), ttl: l.acq.lease}
+	acq := l.acq
+	fx.orphan = &orphan{
+		key: l.key, owner: l.shard.table.owner(acq.seq), kind: acq.kind, atMost: int(acq.atMost), ttl: acq.lease,
+	}
 	l.acq.seq = 0
 }
 
@@ -238,7 +275,7 @@ func (l *lock) abandonOwner(fx *effects) {
 func (l *lock) refused(now clock.Instant, a answer, rest string) {
 	acq := l.acq
 	acq.failed, acq.backoff = nil, 0
-	acq.contended = true
+	acq.contended, acq.full = true, a.Full
 	switch {
 	case a.orphaned:
 		acq.retry(now, fmt.Errorf("%w: a late request of this process holds it", driver.ErrNotReady))
@@ -261,25 +298,30 @@ func (l *lock) refused(now clock.Instant, a answer, rest string) {
 }
 
 // granted makes the process the owner, and the first waiter the holder.
-func (l *lock) granted(now, sent clock.Instant, rep driver.Reply, contended bool, fx *effects) {
+func (l *lock) granted(now, sent clock.Instant, rep driver.Reply, rest string, fx *effects) {
 	acq, table := l.acq, l.shard.table
 	own := &ownership{
-		lock: l, seq: acq.seq, lease: acq.lease, fixed: acq.fixed, ambiguous: rep.Ambiguous,
+		lock: l, seq: acq.seq, kind: acq.kind, atMost: acq.atMost,
+		lease: acq.lease, fixed: acq.fixed, ambiguous: rep.Ambiguous,
 		sent: sent, ahead: table.Clock.Ahead(rep.Sent, sent), renewAt: sent.Add(acq.lease / 3),
-		token: rep.Token, base: rep.Token, replied: now, began: now, contended: contended,
+		token: rep.Token, base: rep.Token, replied: now, began: now, contended: rest != "",
 	}
 	if acq.unwatch == nil {
 		l.forgetAcquisition()
 	} else {
 		*acq = acquisition{contended: true, unwatch: acq.unwatch}
 	}
+	if own.kind.Place() {
+		l.placed(own, rest, now, fx)
+		return
+	}
 	l.own, l.phase = own, held
 	if l.first == nil || !own.suits(l.first.Terms) {
 		l.giveUp(own, fx) // the caller that asked for this lease has left
 		return
 	}
-	own.grant(rep.Token, now, fx)
-	fx.granted, fx.schedule = true, own
+	own.grant(l.first, rep.Token, now, fx)
+	fx.more, fx.schedule = 1, own
 }
 
 // fail gives all waiters the same error: what the store did to the first it would do
@@ -326,11 +368,15 @@ func (l *lock) abandon(w *Waiter, err error, fx *effects) (hasIt bool, _ error) 
 
 // signal is the event that the store announces that the lock may be free, with the
 // list of the lockers that wait for it.
-func (l *lock) signal(now clock.Instant, list string, fx *effects) {
+func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
 	if l.phase == held || l.phase == idle {
 		return // no caller waits, nor will the request that is under way
 	}
-	l.acquisition().signal(now, list, l.shard.table.ID, l.asking)
+	kind := driver.Exclusive
+	if l.first != nil {
+		kind = l.first.Terms.Kind
+	}
+	l.acquisition().signal(now, s, l.shard.table.ID, kind, l.asking)
 	if l.phase == acquiring && !l.asking {
 		fx.look = l.first
 	}
@@ -338,13 +384,37 @@ func (l *lock) signal(now clock.Instant, list string, fx *effects) {
 
 // retire ends the ownership on this side.
 func (l *lock) retire(own *ownership, fx *effects) {
-	l.own, own.over = nil, true
+	if own.kind.Place() {
+		l.places.remove(own)
+		l.forgetPlaces()
+	} else {
+		l.own = nil
+	}
+	own.over = true
 	fx.cancel, fx.schedule = own, nil
+}
+
+// tryAgain lets the first waiter ask after an ownership was lost.
+func (l *lock) tryAgain(own *ownership, fx *effects) {
+	if l.acq != nil {
+		l.acq.next = 0
+	}
+	switch {
+	case !own.kind.Place():
+		l.proceed(fx)
+	case l.phase == acquiring && !l.asking:
+		fx.look = l.first
+	}
 }
 
 // beginRelease ends the ownership; the release is to be sent. Until the event
 // released, the first waiter does not ask for the lock: it would not be free yet.
 func (l *lock) beginRelease(own *ownership, fx *effects) {
+	if own.kind.Place() {
+		l.places.releases++
+		l.retire(own, fx)
+		return
+	}
 	l.retire(own, fx)
 	l.phase = releasing
 	if l.acq != nil {
@@ -365,6 +435,10 @@ func (l *lock) released(own *ownership, sent, now clock.Instant, listed bool, er
 	if own.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
 		// A try of the acquire or of the release may be on its way still.
 		fx.orphan = own.orphan(now)
+	}
+	if own.kind.Place() {
+		l.left(own, sent, now, listed, fx)
+		return
 	}
 	switch {
 	case !listed && own.contended && l.first == nil:

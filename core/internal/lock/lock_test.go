@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,18 +22,26 @@ type machine struct {
 	table  *Table
 	l      *lock
 
+	terms  []*Terms
 	all    []*player
-	asking *player // whose try is on its way; it may have left
-	token  int64   // the highest that was given out
+	asking *player        // whose try is on its way; it may have left
+	minted int64          // the highest token of the store
+	token  int64          // the highest that a holder got
+	had    map[int64]bool // tokens of permits that were given out
 
-	release *ownership // on its way
-	listed  bool
-	renewal *ownership // on its way
-	sent    clock.Instant
+	releases []underway // in the order in which they were sent
+	renewal  *ownership // on its way
 
 	owners  map[string]bool // those that the store may hold the lock for
 	orphans map[string]bool
 	closed  bool
+}
+
+// underway is a release on its way.
+type underway struct {
+	own    *ownership
+	listed bool
+	sent   clock.Instant
 }
 
 // player is a caller.
@@ -70,9 +79,22 @@ var terms = []*Terms{
 	{Lease: 3 * time.Second, Wait: -1, MaxWaiters: 3},
 }
 
-func newMachine(t *testing.T, choose func(int) int) *machine {
+// placeTerms are those of callers that can hold the lock together with others.
+var placeTerms = []*Terms{
+	{Kind: driver.Shared, Lease: 3 * time.Second, Wait: -1},
+	{Kind: driver.Shared, Lease: 3 * time.Second, Wait: -1, MaxHold: 2 * time.Second},
+	{Kind: driver.Shared, Lease: 3 * time.Second, Wait: 0},
+	{Kind: driver.Shared, Lease: 2 * time.Second, Fixed: true, Wait: time.Second},
+	{Kind: driver.Permit, AtMost: 2, Lease: 3 * time.Second, Wait: -1},
+	{Kind: driver.Permit, AtMost: 2, Lease: 3 * time.Second, Wait: -1, MaxHold: 2 * time.Second},
+	{Kind: driver.Permit, AtMost: 2, Lease: 3 * time.Second, Wait: 0},
+	{Kind: driver.Permit, AtMost: 3, Lease: 3 * time.Second, Wait: time.Second},
+	{Lease: 3 * time.Second, Wait: time.Second},
+}
+
+func newMachine(t *testing.T, terms []*Terms, choose func(int) int) *machine {
 	m := &machine{
-		t: t, choose: choose, now: 1, table: NewTable(nil, 20*time.Millisecond, 5),
+		t: t, choose: choose, now: 1, table: NewTable(nil, 20*time.Millisecond, 5), terms: terms, had: map[int64]bool{},
 		owners: map[string]bool{}, orphans: map[string]bool{},
 	}
 	m.l = &lock{shard: &m.table.shards[0], key: "k"}
@@ -82,13 +104,22 @@ func newMachine(t *testing.T, choose func(int) int) *machine {
 // apply does what the Table does with effects.
 func (m *machine) apply(fx *effects) {
 	m.t.Helper()
-	if fx.handed != nil {
-		p := m.player(fx.handed)
-		p.asleep = false
-		if fx.handed.token <= m.token {
-			m.failf("token %d after %d", fx.handed.token, m.token)
+	if w := fx.handed; w != nil {
+		m.player(w).asleep = false
+		switch {
+		case w.Terms.Kind == driver.Exclusive && w.token <= m.token:
+			m.failf("token %d after %d", w.token, m.token)
+		case w.Terms.Kind == driver.Permit && (m.had[w.token] || w.token > m.minted):
+			m.failf("token %d twice, or not minted", w.token)
 		}
-		m.token = fx.handed.token
+		m.had[w.token] = w.Terms.Kind == driver.Permit
+		m.token = max(m.token, w.token)
+	}
+	for _, w := range fx.joined {
+		m.player(w).asleep = false
+		if w.own != fx.handed.own || w.token != fx.handed.token {
+			m.failf("two that were let in together do not share a hold")
+		}
 	}
 	if fx.look != nil {
 		m.player(fx.look).asleep = false
@@ -99,8 +130,10 @@ func (m *machine) apply(fx *effects) {
 		m.player(w).asleep = false
 		w = next
 	}
-	if fx.loss != nil && fx.loss.ended {
-		m.player(fx.loss.holder).lost = true
+	for x := fx.loss; x != nil; x = x.next {
+		if x.ended {
+			m.player(x.holder).lost = true
+		}
 	}
 	if fx.orphan != nil {
 		m.orphans[fx.orphan.owner] = true
@@ -108,17 +141,40 @@ func (m *machine) apply(fx *effects) {
 	if fx.release != nil {
 		m.begin(fx.release, false)
 	}
-	if own := fx.cancel; own != nil && own != m.release && (own.fixed || own.stopped) {
+	if own := fx.cancel; own != nil && !m.isReleasing(own) && (own.fixed || own.stopped) {
 		delete(m.owners, own.owner()) // its holder relies on it to its end, by the store's expiry
 	}
 	m.check()
 }
 
 func (m *machine) begin(own *ownership, listed bool) {
-	if m.release != nil {
+	if own.kind == driver.Exclusive && m.exclusive(m.releases) > 0 {
 		m.failf("two releases at once")
 	}
-	m.release, m.listed, m.sent = own, listed, m.now
+	m.releases = append(m.releases, underway{own, listed, m.now})
+}
+
+// exclusive counts the releases of the lock for one.
+func (m *machine) exclusive(of []underway) (n int) {
+	for _, r := range of {
+		if r.own.kind == driver.Exclusive {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *machine) isReleasing(own *ownership) bool {
+	return slices.ContainsFunc(m.releases, func(r underway) bool { return r.own == own })
+}
+
+// mine lists what the process holds.
+func (m *machine) mine() []*ownership {
+	all := slices.Clone(m.l.places.held())
+	if m.l.own != nil {
+		all = append(all, m.l.own)
+	}
+	return all
 }
 
 // check looks for what must hold between two events.
@@ -142,20 +198,32 @@ func (m *machine) check() {
 		m.failf("idle with %d waiters", n)
 	case l.phase == acquiring && n == 0 && !l.asking:
 		m.failf("acquiring for no caller")
-	case (l.phase == releasing) != (m.release != nil):
-		m.failf("phase %d with release %v", l.phase, m.release)
+	case (l.phase == releasing) != (m.exclusive(m.releases) > 0):
+		m.failf("phase %d with releases %v", l.phase, m.releases)
+	case l.places != nil && l.places.releases != len(m.releases)-m.exclusive(m.releases):
+		m.failf("%d releases of places are counted, of %v", l.places.releases, m.releases)
+	case l.places != nil && len(l.places.all) == 0 && l.places.releases == 0:
+		m.failf("places of which there are none")
 	}
-	holders := 0
-	for _, p := range m.all {
-		if p.state == granted && p.err == nil {
-			holders++
-			if l.own == nil || l.own.holder != &p.Waiter {
-				m.failf("a caller holds the lock, and is not its holder")
-			}
+	holders := map[*Waiter]*ownership{}
+	for _, own := range m.mine() {
+		if own.kind != driver.Shared && own.holder != nil && own.holder.next != nil {
+			m.failf("two holders of what is for one")
+		}
+		if own.kind.Place() && own.holder == nil {
+			m.failf("a place without a holder")
+		}
+		for w := own.holder; w != nil; w = w.next {
+			holders[w] = own
 		}
 	}
-	if holders > 1 {
-		m.failf("%d callers hold the lock", holders)
+	for _, p := range m.all {
+		if own := holders[&p.Waiter]; p.state == granted && (own == nil || own != p.own || own.over) {
+			m.failf("a caller holds the lock, and is not its holder")
+		}
+		if p.state != granted && holders[&p.Waiter] != nil {
+			m.failf("a caller in state %d is a holder", p.state)
+		}
 	}
 	// No wake-up is missing: a waiter that sleeps has nothing to do before its
 	// alarm.
@@ -167,7 +235,9 @@ func (m *machine) check() {
 	// What the store may hold the lock for is ours, on its way back, or the
 	// reaper's.
 	for owner := range m.owners {
-		own := l.own != nil && l.own.owner() == owner || m.release != nil && m.release.owner() == owner
+		is := func(own *ownership) bool { return own.owner() == owner }
+		own := slices.ContainsFunc(m.mine(), is) ||
+			slices.ContainsFunc(m.releases, func(r underway) bool { return is(r.own) })
 		asked := l.asking && l.acq.request.Owner == owner
 		if !own && !asked && !m.orphans[owner] {
 			m.failf("nobody sees to %s", owner)
@@ -211,7 +281,7 @@ func (m *machine) giveBack(p *player) {
 	p.has = false
 	p.release(m.now, m.ahead, &q)
 	if q.unsent != nil {
-		m.begin(q.unsent, q.listed)
+		m.begin(q.unsent, q.waiter != "")
 	}
 	m.apply(&q.effects)
 }
@@ -219,7 +289,7 @@ func (m *machine) giveBack(p *player) {
 // join is a caller that comes.
 func (m *machine) join() {
 	p := &player{}
-	p.Terms, p.Holder = terms[m.choose(len(terms))], p
+	p.Terms, p.Holder = m.terms[m.choose(len(m.terms))], p
 	if w := p.Terms.Wait; w > 0 {
 		p.deadline = m.now.Add(w)
 	} else if w == 0 {
@@ -227,7 +297,7 @@ func (m *machine) join() {
 	}
 	var fx effects
 	p.lock = m.l
-	if err := m.l.join(&p.Waiter, m.now, &fx); err != nil {
+	if err := m.l.join(&p.Waiter, m.now, m.ahead, &fx); err != nil {
 		if m.closed != errors.Is(err, ErrClosed) {
 			m.failf("%v", err)
 		}
@@ -243,13 +313,22 @@ func (m *machine) answer() {
 	req := m.l.acq.request
 	a := answer{late: m.asking == nil}
 	a.Sent = m.table.Clock.Time(m.l.acq.sent)
-	switch m.choose(6) {
+	how := m.choose(6)
+	if how <= 1 && m.keptOut(req) {
+		how = 2
+	}
+	switch how {
 	case 0, 1:
-		a.Granted, a.Token = true, m.token+1+int64(m.choose(2))
+		a.Granted, a.Token = true, max(m.minted, m.token)+1+int64(m.choose(2))
+		m.minted = a.Token
+		if req.Kind == driver.Permit {
+			m.minted += driver.Tokens - 1
+		}
 		a.Ambiguous = m.choose(4) == 0
 	case 2:
 		a.Holder, a.TTL, a.Listed = "other:1", time.Duration(m.choose(3000))*time.Millisecond, m.choose(2) == 0
 		a.orphaned = m.choose(8) == 0
+		a.Full = req.Kind == driver.Permit && m.choose(2) == 0
 		delete(m.owners, req.Owner)
 	case 3:
 		a.err = driver.ErrNotReady
@@ -270,15 +349,28 @@ func (m *machine) answer() {
 	}
 }
 
-// released is the outcome of the release that is on its way.
-func (m *machine) released(err error) {
-	own := m.release
-	m.release = nil
+// keptOut reports whether what this process holds keeps the store from granting a
+// request.
+func (m *machine) keptOut(req driver.AcquireRequest) bool {
+	places := len(m.releases)
+	for _, own := range m.mine() {
+		if m.now < own.deadline() {
+			places++
+		}
+	}
+	return req.Kind == driver.Exclusive && places > 0 || req.Kind == driver.Permit && places >= req.AtMost
+}
+
+// released is the outcome of a release that is on its way.
+func (m *machine) released(i int, err error) {
+	r := m.releases[i]
+	m.releases = slices.Delete(m.releases, i, i+1)
+	own := r.own
 	if err == nil || errors.Is(err, driver.ErrNotOwner) {
 		delete(m.owners, own.owner())
 	}
 	var fx effects
-	m.l.released(own, m.sent, m.now, m.listed, err, &fx)
+	m.l.released(own, r.sent, m.now, r.listed, err, &fx)
 	m.apply(&fx)
 }
 
@@ -321,8 +413,8 @@ func (m *machine) step() {
 			m.answer()
 		}
 	case 8:
-		if m.release != nil {
-			m.released([]error{nil, driver.ErrDeleted, driver.ErrUnavailable}[m.choose(3)])
+		if n := len(m.releases); n > 0 {
+			m.released(m.choose(n), []error{nil, driver.ErrDeleted, driver.ErrUnavailable}[m.choose(3)])
 		}
 	case 9:
 		if p, none := m.pick(holding); !none {
@@ -346,14 +438,16 @@ func (m *machine) step() {
 // background is an event of the store or of the renewer.
 func (m *machine) background() {
 	var fx effects
-	own := m.l.own
 	switch m.choose(4) {
 	case 0:
-		list := []string{"", "a,b," + m.table.ID + ",c", "a,b", m.table.ID}[m.choose(4)]
-		m.l.signal(m.now, list, &fx)
+		id := m.table.ID
+		lists := []string{"", "a,b," + id + ",c", "a,b", id, "+a,b,+c,+" + id, "+" + id, "+a,+b"}
+		m.l.signal(m.now, driver.Signal{Next: lists[m.choose(len(lists))], Now: m.choose(3)}, &fx)
 	case 1:
-		if own != nil && own.look(m.now, &fx) {
-			m.renewal = own
+		if all := m.mine(); len(all) > 0 {
+			if own := all[m.choose(len(all))]; own.look(m.now, &fx) {
+				m.renewal = own
+			}
 		}
 	case 2:
 		if r := m.renewal; r != nil {
@@ -376,10 +470,14 @@ func (m *machine) background() {
 	m.apply(&fx)
 }
 
-func TestAnyOrderOfEventsKeepsTheLockWhole(t *testing.T) {
+func TestAnyOrderOfEventsKeepsTheLockWhole(t *testing.T) { anyOrder(t, terms) }
+
+func TestAnyOrderOfEventsKeepsPlacesWhole(t *testing.T) { anyOrder(t, placeTerms) }
+
+func anyOrder(t *testing.T, terms []*Terms) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		m := newMachine(t, r.IntN)
+		m := newMachine(t, terms, r.IntN)
 		for range 400 {
 			m.step()
 		}
@@ -390,7 +488,7 @@ func TestAnyOrderOfEventsKeepsTheLockWhole(t *testing.T) {
 func FuzzEvents(f *testing.F) {
 	f.Add([]byte{0, 0, 2, 0, 7, 0, 9})
 	f.Fuzz(func(t *testing.T, choices []byte) {
-		m := newMachine(t, func(n int) int {
+		m := newMachine(t, append(slices.Clone(terms), placeTerms...), func(n int) int {
 			if len(choices) == 0 {
 				return 0
 			}
@@ -416,8 +514,8 @@ func (m *machine) finish() {
 		switch {
 		case m.l.asking:
 			m.answer()
-		case m.release != nil:
-			m.released(nil)
+		case len(m.releases) > 0:
+			m.released(0, nil)
 		default:
 			busy := false
 			for _, p := range m.all {
@@ -435,8 +533,8 @@ func (m *machine) finish() {
 				break
 			}
 			if !busy {
-				if m.l.phase != idle {
-					m.failf("phase %d at the end", m.l.phase)
+				if m.l.phase != idle || m.l.places != nil {
+					m.failf("phase %d and places %v at the end", m.l.phase, m.l.places)
 				}
 				return
 			}

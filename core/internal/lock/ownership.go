@@ -16,9 +16,11 @@ import (
 type ownership struct {
 	timers.Place // in the renewer's events
 
-	lock   *lock
-	holder *Waiter // nil: vacant, until a renewal has confirmed the lease
-	seq    uint64  // of the owner
+	lock *lock
+	// holder has the lock. Those that share an ownership of the kind Shared follow
+	// it. nil: vacant, until a renewal has confirmed the lease.
+	holder *Waiter
+	seq    uint64 // of the owner
 	lease  time.Duration
 
 	// sent is when the last confirmed acquire or renewal was sent, from which the
@@ -37,10 +39,16 @@ type ownership struct {
 	// said that no other process waits, and how often the lock was given since.
 	began  clock.Instant
 	grants int32
+	atMost int32 // of a permit
+
+	// bound is when the first of those that share it has held for its MaxHold, or
+	// earlier; zero: none has a bound.
+	bound clock.Instant
 
 	renewAt clock.Instant
 	lastErr error // of the last renewal
 
+	kind      driver.Kind
 	fixed     bool // not renewed
 	over      bool // released or lost
 	stopped   bool // MaxHold: no more renewals
@@ -67,7 +75,8 @@ func (own *ownership) ends() clock.Instant {
 
 // suits reports whether a waiter with these terms can have the lock by a hand-off.
 func (own *ownership) suits(t *Terms) bool {
-	return own.lease == t.Lease && own.fixed == t.Fixed && !own.stopped
+	return own.kind == t.Kind && int(own.atMost) == t.AtMost &&
+		own.lease == t.Lease && own.fixed == t.Fixed && !own.stopped
 }
 
 // suspended reports whether the machine may have slept since the lease was last
@@ -77,15 +86,17 @@ func (own *ownership) suspended(ahead time.Duration) bool {
 }
 
 // unknown reports whether the store has to be told the last token: the store did
-// not mint it, or so long ago that it may have forgotten it.
+// not mint it, or so long ago that it may have forgotten it. It minted all that a
+// permit can have ([driver.Tokens]).
 func (own *ownership) unknown(now clock.Instant) bool {
-	return own.token != own.base || now.Sub(own.replied) > own.lease
+	return own.token != own.base && own.kind != driver.Permit || now.Sub(own.replied) > own.lease
 }
 
 // orphan is the owner for the reaper.
 func (own *ownership) orphan(now clock.Instant) *orphan {
 	return &orphan{
-		key: own.lock.key, owner: own.owner(), ttl: own.lease, token: own.token, news: own.unknown(now),
+		key: own.lock.key, owner: own.owner(), kind: own.kind, atMost: int(own.atMost),
+		ttl: own.lease, token: own.token, news: own.unknown(now),
 	}
 }
 
@@ -96,18 +107,29 @@ func (own *ownership) nextEvent() (at clock.Instant, tolerance time.Duration) {
 	if !own.fixed && !own.stopped && own.renewAt < at {
 		at, tolerance = own.renewAt, slack(own.lease)
 	}
-	if w := own.holder; w != nil && w.Terms.MaxHold > 0 && w.err == nil && w.bound() < at {
-		at, tolerance = w.bound(), 0
+	if bound := own.earliest(); bound != 0 && bound < at {
+		at, tolerance = bound, 0
 	}
 	return at, tolerance
+}
+
+// earliest is when the first holder has held for its MaxHold; zero: none has one, or
+// all have.
+func (own *ownership) earliest() clock.Instant {
+	if own.kind == driver.Shared {
+		return own.bound
+	}
+	if w := own.holder; w != nil && w.Terms.MaxHold > 0 && w.err == nil {
+		return w.bound()
+	}
+	return 0
 }
 
 // slack is how much earlier than due a renewal may go: fewer, larger batches.
 func slack(lease time.Duration) time.Duration { return min(lease/60, 50*time.Millisecond) }
 
-// grant makes the first waiter the holder.
-func (own *ownership) grant(token int64, now clock.Instant, fx *effects) {
-	w := own.lock.first
+// grant makes a waiter the holder.
+func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effects) {
 	own.lock.remove(w)
 	own.holder, own.token = w, token
 	own.grants++
@@ -124,19 +146,12 @@ func (own *ownership) grant(token int64, now clock.Instant, fx *effects) {
 // next grant, as long as that clock was not set back to before the acquire: a lock
 // is not handed off more than once a microsecond.
 func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effects) (kept bool) {
-	w, table := own.lock.first, own.lock.shard.table
-	if w == nil || own.fixed || !own.suits(w.Terms) || table.closed.Load() || now >= own.deadline() {
+	w := own.lock.first
+	if w == nil || own.fixed || !own.suits(w.Terms) || own.lock.shard.table.closed.Load() || now >= own.deadline() {
 		return false
 	}
-	turn, grants := now.Sub(own.began), int(own.grants)
-	if own.contended && (turn >= table.turnTime || grants >= table.turnCount) {
+	if own.turnOver(now, fx) {
 		return false
-	}
-	if !own.asked && !own.contended && (turn >= table.turnTime/2 || grants >= table.turnCount/2) {
-		// The turn is half over: ask who waits, so that the answer is here at its
-		// end. Until it is, no other process is known to wait.
-		own.asked = true
-		fx.renewNow(own, now)
 	}
 	if now.Sub(own.sent) > own.lease/3 || own.suspended(ahead) {
 		// Less than two thirds are left, or the clocks disagree: no waiter gets it
@@ -145,11 +160,27 @@ func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effect
 		fx.renewNow(own, now)
 		return true
 	}
-	own.grant(own.token+1, now, fx)
+	own.grant(w, own.token+1, now, fx)
 	if w.Terms.MaxHold > 0 {
 		fx.schedule = own // it has an end of its own
 	}
 	return true
+}
+
+// turnOver reports whether the turn of this process is over, and other processes
+// wait. When the turn is half over it has the renewer ask who waits, so that the
+// answer is here at its end. Until it is, no other process is known to wait.
+func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
+	table := own.lock.shard.table
+	turn, grants := now.Sub(own.began), int(own.grants)
+	if own.contended && (turn >= table.turnTime || grants >= table.turnCount) {
+		return true
+	}
+	if !own.asked && !own.contended && (turn >= table.turnTime/2 || grants >= table.turnCount/2) {
+		own.asked = true
+		fx.renewNow(own, now)
+	}
+	return false
 }
 
 // check returns why a hold cannot be trusted at this moment, or nil.
@@ -194,10 +225,8 @@ func (own *ownership) look(now clock.Instant, fx *effects) (renew bool) {
 		own.expire(now, fx)
 		return false
 	}
-	if w := own.holder; w != nil && w.Terms.MaxHold > 0 && w.err == nil && now >= w.bound() {
-		// No more renewals: the key goes by the holder's release, or by its TTL.
-		w.err, own.stopped = ErrMaxHold, true
-		fx.loss = &loss{holder: w, reason: MaxHold, cause: ErrMaxHold}
+	if bound := own.earliest(); bound != 0 && now >= bound {
+		own.endBounded(now, fx)
 	}
 	if !own.fixed && !own.stopped && own.renewAt <= now.Add(slack(own.lease)) {
 		if renew = !own.renewing; renew {
@@ -209,6 +238,23 @@ func (own *ownership) look(now clock.Instant, fx *effects) (renew bool) {
 	}
 	fx.schedule = own
 	return renew
+}
+
+// endBounded ends the holds that have reached their MaxHold. If no other is left,
+// there are no more renewals: the key goes by the holder's release, or by its TTL.
+func (own *ownership) endBounded(now clock.Instant, fx *effects) {
+	own.bound, own.stopped = 0, true
+	for w := own.holder; w != nil; w = w.next {
+		switch {
+		case w.err != nil:
+		case w.Terms.MaxHold > 0 && now >= w.bound():
+			w.err = ErrMaxHold
+			fx.lost(&loss{holder: w, reason: MaxHold, cause: ErrMaxHold})
+		default:
+			own.stopped = false
+			own.noteBound(w)
+		}
+	}
 }
 
 // renewal is the outcome of a renewal, or of a question whether the lock is held.
@@ -274,7 +320,9 @@ func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duratio
 	if !own.handOff(now, ahead, fx) {
 		own.lock.giveUp(own, fx)
 	}
-	fx.granted = fx.handed != nil
+	if fx.handed != nil {
+		fx.more++
+	}
 }
 
 // expire ends a lease at its deadline.
@@ -296,21 +344,20 @@ func (own *ownership) lose(reason Reason, cause error, now clock.Instant, fx *ef
 	l := own.lock
 	l.retire(own, fx)
 	fx.orphan = own.leftInStore(reason, now)
-	if l.acq != nil {
-		l.acq.next = 0
+	l.tryAgain(own, fx)
+	for w := own.holder; w != nil; {
+		next := w.next
+		w.prev, w.next = nil, nil
+		why := reason
+		if w.err != nil {
+			why = 0 // MaxHold, which was told
+		} else {
+			w.err = cause
+		}
+		w.state = gone
+		fx.lost(&loss{holder: w, reason: why, cause: causeOfLoss(w.err), err: own.lastErr, ended: true})
+		w = next
 	}
-	l.proceed(fx)
-	w := own.holder
-	if w == nil {
-		return
-	}
-	if w.err != nil {
-		reason = 0 // MaxHold, which was told
-	} else {
-		w.err = cause
-	}
-	w.state = gone
-	fx.loss = &loss{holder: w, reason: reason, cause: causeOfLoss(w.err), err: own.lastErr, ended: true}
 }
 
 // leftInStore is what the reaper has to release after a loss, if anything. The lock

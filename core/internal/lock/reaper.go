@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,6 +75,8 @@ type orphan struct {
 	links
 
 	key, owner string
+	kind       driver.Kind
+	atMost     int
 	ttl        time.Duration
 	token      int64         // the last given out under the owner
 	news       bool          // the store may not know the token
@@ -115,19 +118,26 @@ func (r *reaper) add(o *orphan) {
 	r.plan(o)
 }
 
-// reap reports whether a holder is an orphan, and if so releases it now.
-func (r *reaper) reap(key, holder string) bool {
+// reap reports whether one of some holders, whose names are separated by commas, is an
+// orphan, and if so releases it now.
+func (r *reaper) reap(key, holders string) (found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	o, now := r.orphans[holder], r.clock.Now()
-	if o == nil || o.key != key || o.from > now {
-		return false
+	now := r.clock.Now()
+	for holders != "" {
+		var holder string
+		holder, holders, _ = strings.Cut(holders, ",")
+		o := r.orphans[holder]
+		if o == nil || o.key != key || o.from > now {
+			continue
+		}
+		if o.list != &r.lane(o).due { // else its turn comes when others are answered
+			o.next = now
+			r.plan(o)
+		}
+		found = true
 	}
-	if o.list != &r.lane(o).due { // else its turn comes when others are answered
-		o.next = now
-		r.plan(o)
-	}
-	return true
+	return found
 }
 
 // stop ends the releases, except those under way.
@@ -164,7 +174,7 @@ func (r *reaper) serve(batch []*orphan, now clock.Instant) {
 func (r *reaper) release(o *orphan, l *lane) {
 	// An error is no news here: it is released again, or its TTL ends.
 	err := r.store.Release(context.Background(), driver.ReleaseRequest{
-		Key: o.key, Owner: o.owner, TTL: o.ttl, Token: o.token, Remember: o.news,
+		Key: o.key, Owner: o.owner, Kind: o.kind, AtMost: o.atMost, TTL: o.ttl, Token: o.token, Remember: o.news,
 		Deadline: time.Now().Add(min(o.ttl/3, releaseWait)),
 	})
 	r.mu.Lock()

@@ -21,7 +21,7 @@ type parting struct {
 	over      bool       // it was the last one
 	handedOff bool       // a waiter of this process has the lock, or will
 	unsent    *ownership // its release is to be sent
-	listed    bool       // the release is to put this process at the end of the list
+	waiter    string     // the name that the release is to put at the end of the list
 	expired   bool       // the deadline had come
 	told      bool       // of a loss: before
 	cause     error      // why the lease was lost
@@ -43,7 +43,12 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting) {
 	// the next holder's.
 	l, own := w.lock, w.own
 	w.state = gone
-	if own.handOff(now, ahead, &p.effects) {
+	switch {
+	case own.kind.Place():
+		if own.passOn(w, now, ahead, p) {
+			return
+		}
+	case own.handOff(now, ahead, &p.effects):
 		p.handedOff, p.ended = true, p.handed == nil
 		return
 	}
@@ -53,7 +58,9 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting) {
 	}
 	l.beginRelease(own, &p.effects)
 	p.unsent = own
-	p.listed = own.contended && l.first != nil && !l.shard.table.closed.Load()
+	if own.contended && l.first != nil && !l.shard.table.closed.Load() {
+		p.waiter = l.shard.table.names[l.first.Terms.Kind]
+	}
 }
 
 // Released says how a hold ended.
@@ -83,7 +90,7 @@ func (t *Table) Release(ctx context.Context, w *Waiter) Released {
 	if p.unsent == nil {
 		return Released{HandedOff: p.handedOff, Err: p.err}
 	}
-	err := t.sendRelease(context.WithoutCancel(ctx), p.unsent, p.listed)
+	err := t.sendRelease(context.WithoutCancel(ctx), p.unsent, p.waiter)
 	t.ended()
 	r := p.released(w, err)
 	if p.told {
@@ -114,19 +121,18 @@ func (p *parting) released(w *Waiter, err error) Released {
 	return Released{}
 }
 
-// sendRelease gives an ownership that is over back to the store.
-func (t *Table) sendRelease(ctx context.Context, own *ownership, listed bool) error {
+// sendRelease gives an ownership that is over back to the store. Unless it is empty,
+// waiter is for the end of the list of waiting lockers.
+func (t *Table) sendRelease(ctx context.Context, own *ownership, waiter string) error {
 	l := own.lock
 	sent := t.Clock.Now()
 	req := driver.ReleaseRequest{
-		Key: l.key, Owner: own.owner(), Token: own.token, TTL: own.lease, Remember: own.unknown(sent),
+		Key: l.key, Owner: own.owner(), Kind: own.kind, AtMost: int(own.atMost),
+		Token: own.token, TTL: own.lease, Remember: own.unknown(sent), Waiter: waiter,
 		Deadline: t.Clock.Time(sent.Add(releaseWait)),
 	}
-	if listed {
-		req.Waiter = t.ID
-	}
 	err := t.store.Release(ctx, req)
-	t.answeredRelease(own, sent, listed, err)
+	t.answeredRelease(own, sent, waiter != "", err)
 	return err
 }
 

@@ -87,7 +87,7 @@ func (r *renewer) renew(lease time.Duration, some []*ownership) {
 	}
 	owners, from := string(names), 0
 	for i, own := range some {
-		batch[i] = driver.Renewal{Key: own.lock.key, Owner: owners[from:ends[i]], TTL: own.lease}
+		batch[i] = driver.Renewal{Key: own.lock.key, Owner: owners[from:ends[i]], Kind: own.kind, TTL: own.lease}
 		from = ends[i]
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lease/6)
@@ -157,7 +157,7 @@ func (t *Table) question(w *Waiter) (req driver.Renewal, r renewal, err error) {
 		return req, r, ErrReleased
 	}
 	own := w.own
-	req = driver.Renewal{Key: w.lock.key, Owner: own.owner(), Asked: true}
+	req = driver.Renewal{Key: w.lock.key, Owner: own.owner(), Kind: own.kind, Asked: true}
 	if !own.fixed && !own.stopped {
 		req.TTL = own.lease
 	}
@@ -171,7 +171,7 @@ func (t *Table) question(w *Waiter) (req driver.Renewal, r renewal, err error) {
 func (t *Table) Fix(ctx context.Context, holders []*Waiter, ttl time.Duration) []error {
 	batch := make([]driver.Renewal, len(holders))
 	for i, w := range holders {
-		batch[i] = driver.Renewal{Key: w.lock.key, Owner: w.own.owner(), TTL: ttl, Asked: true}
+		batch[i] = driver.Renewal{Key: w.lock.key, Owner: w.own.owner(), Kind: w.own.kind, TTL: ttl, Asked: true}
 	}
 	ctx, cancel := context.WithTimeout(ctx, ttl/6)
 	defer cancel()

@@ -35,6 +35,9 @@ func (t *Table) StopEvents() {
 			if l.own != nil {
 				t.renewer.cancel(l.own)
 			}
+			for _, own := range l.places.held() {
+				t.renewer.cancel(own)
+			}
 		}
 		sh.mu.Unlock()
 	}

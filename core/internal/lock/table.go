@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ type Table struct {
 	// the first half of every owner.
 	ID string
 
+	names     [driver.Permit + 1]string // of the process in lists of waiting lockers
 	store     driver.Store
 	turnTime  time.Duration
 	turnCount int
@@ -64,6 +66,7 @@ func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table 
 	for i := range t.shards {
 		t.shards[i].table, t.shards[i].locks = t, make(map[string]*lock)
 	}
+	t.names = [...]string{driver.Exclusive: t.ID, driver.Shared: "+" + t.ID, driver.Permit: "+" + t.ID}
 	t.renewer.init(t)
 	t.reaper.init(t)
 	return t
@@ -95,14 +98,17 @@ func (sh *shard) apply(l *lock, fx *effects) {
 	if fx.schedule != nil {
 		t.renewer.schedule(fx.schedule)
 	}
-	if fx.granted {
-		t.holds.Add(1)
+	if fx.more != 0 {
+		t.holds.Add(fx.more)
 	}
 	if fx.release != nil {
 		t.work.begin() // here, so that Close waits for it
 	}
 	if fx.handed != nil {
 		fx.wakeup = fx.handed.wakeup // the waiter lets go of it once it is awake
+	}
+	for _, w := range fx.joined {
+		wake(w.wakeup, handedOff)
 	}
 	if fx.look != nil {
 		wake(fx.look.wakeup, lookAgain)
@@ -130,7 +136,7 @@ func (t *Table) run(l *lock, fx *effects) {
 	if fx.unwatch != nil {
 		fx.unwatch() // returns at once, waits for no signal
 	}
-	if x := fx.loss; x != nil {
+	for x := fx.loss; x != nil; x = x.next {
 		x.holder.Holder.Lost(x.holder, x.reason, x.cause, x.err)
 	}
 	if fx.orphan != nil {
@@ -139,14 +145,19 @@ func (t *Table) run(l *lock, fx *effects) {
 	if own := fx.release; own != nil {
 		go func() {
 			defer t.work.done()
-			_ = t.sendRelease(context.Background(), own, false) // the reaper does it again
+			_ = t.sendRelease(context.Background(), own, "") // the reaper does it again
 		}()
 	}
 	if fx.linger {
 		time.AfterFunc(courtesy, l.endCourtesy)
 	}
-	if fx.ended || fx.loss != nil && fx.loss.ended {
+	if fx.ended {
 		t.ended()
+	}
+	for x := fx.loss; x != nil; x = x.next {
+		if x.ended {
+			t.ended()
+		}
 	}
 }
 
@@ -200,10 +211,13 @@ func (t *Table) ended() {
 type State struct {
 	// Key is the lock's key.
 	Key string
-	// Holder has the lock; nil if no caller of this process has it.
+	// Holder has the lock; nil if no caller of this process has it. Of several that
+	// share one hold in the store it is one.
 	Holder Holder
+	// Terms are those of Holder.
+	Terms *Terms
 	// Since, Token and Holds are when it got the lock, its fencing token, and how
-	// many holds it has.
+	// many holds it has, together with those that share it.
 	Since time.Time
 	Token int64
 	Holds int
@@ -211,7 +225,9 @@ type State struct {
 	Waiters int
 }
 
-// States lists the keys that a caller of this process holds or waits for.
+// States lists the keys that a caller of this process holds or waits for. A key of
+// which the process has several places is there as often; the first of these has the
+// number of the waiters.
 func (t *Table) States() []State {
 	var all []State
 	for i := range t.shards {
@@ -220,16 +236,30 @@ func (t *Table) States() []State {
 		for _, l := range sh.locks {
 			s := State{Key: l.key, Waiters: int(l.n)}
 			if l.phase == held && l.own.holder != nil {
-				w := l.own.holder
-				s.Holder, s.Since, s.Token, s.Holds = w.Holder, t.Clock.Time(w.since), w.token, int(w.holds)
+				all = append(all, l.own.state(s))
+				continue
 			}
-			if s.Holder != nil || s.Waiters > 0 {
+			for _, own := range l.places.held() {
+				all = append(all, own.state(s))
+				s.Waiters = 0
+			}
+			if s.Waiters > 0 {
 				all = append(all, s)
 			}
 		}
 		sh.mu.Unlock()
 	}
 	return all
+}
+
+// state describes the ownership, which has a holder.
+func (own *ownership) state(s State) State {
+	w := own.holder
+	s.Holder, s.Terms, s.Since, s.Token = w.Holder, w.Terms, own.lock.shard.table.Clock.Time(w.since), w.token
+	for ; w != nil; w = w.next {
+		s.Holds += int(w.holds)
+	}
+	return s
 }
 
 // Waiters returns how many callers of this process wait for a key.
@@ -264,6 +294,9 @@ func (t *Table) Close(ctx context.Context) error {
 	t.each(func(l *lock, fx *effects) {
 		if l.own != nil {
 			l.own.lose(Closed, ErrClosed, now, fx)
+		}
+		for _, own := range slices.Clone(l.places.held()) {
+			own.lose(Closed, ErrClosed, now, fx)
 		}
 	})
 	t.renewer.stop()

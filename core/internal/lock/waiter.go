@@ -11,6 +11,10 @@ import (
 
 // Terms are what a caller asks for. They do not change.
 type Terms struct {
+	// Kind says with whom the caller can hold the lock at the same time.
+	Kind driver.Kind
+	// AtMost is how many permits there are, for the kind Permit.
+	AtMost int
 	// Lease is how long the store keeps the lock without a renewal.
 	Lease time.Duration
 	// Fixed says that the lease is not renewed.

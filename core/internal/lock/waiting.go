@@ -98,12 +98,18 @@ func (sh *shard) join(w *Waiter, key string, now, deadline clock.Instant) (s ste
 		sh.locks[key] = l
 	}
 	w.lock = l
-	err = l.join(w, now, &fx)
-	if err != nil || w.Terms.Wait == 0 {
+	var ahead time.Duration
+	if w.Terms.Kind.Place() {
+		now, ahead = sh.table.Clock.Read() // an exclusive caller that waits needs neither
+	}
+	err = l.join(w, now, ahead, &fx)
+	if err != nil || w.Terms.Wait == 0 || w.state == granted {
 		sh.apply(l, &fx)
 	}
 	switch {
 	case err != nil:
+	case w.state == granted:
+		s.action = finish
 	case deadline == 0 && (l.phase != acquiring || l.first != w):
 		w.wakeup = sh.table.newWakeup() // it sleeps; the clock need not be read
 	default:
@@ -229,7 +235,7 @@ func (l *lock) signalled(s driver.Signal) {
 	now := sh.table.Clock.Now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	l.signal(now, s.Next, &fx)
+	l.signal(now, s, &fx)
 	sh.apply(l, &fx)
 }
 

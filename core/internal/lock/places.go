@@ -1,0 +1,272 @@
+package lock
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+// minQuestion is the least time after which the renewer asks whether an exclusive
+// caller of another process waits for those who share a lock here.
+const minQuestion = 10 * time.Millisecond
+
+// places are what a process has of the places of one key: permits, each an ownership
+// of its own, and shared holds, each for any number of callers. They exist beside the
+// phases of the lock, which are those of the first waiter: while callers have places,
+// it may ask for another.
+type places struct {
+	all      []*ownership
+	open     *ownership // shared, and callers may join
+	releases int        // under way
+}
+
+// held lists the ownerships.
+func (p *places) held() []*ownership {
+	if p == nil {
+		return nil
+	}
+	return p.all
+}
+
+func (p *places) remove(own *ownership) {
+	if i := slices.Index(p.all, own); i >= 0 {
+		last := len(p.all) - 1
+		p.all[i], p.all[last] = p.all[last], nil
+		p.all = p.all[:last]
+	}
+	if p.open == own {
+		p.open = nil
+	}
+}
+
+// forgetPlaces drops the record of places once there is nothing in it.
+func (l *lock) forgetPlaces() {
+	if p := l.places; p != nil && len(p.all) == 0 && p.releases == 0 {
+		l.places = nil
+	}
+}
+
+// placed takes the grant of a place: the first waiter has it, and if it is a shared
+// one, those behind that share, too. The others go on asking.
+func (l *lock) placed(own *ownership, rest string, now clock.Instant, fx *effects) {
+	if l.places == nil {
+		l.places = &places{}
+	}
+	p := l.places
+	p.all = append(p.all, own)
+	fx.schedule = own
+	switch {
+	case l.first == nil || !own.suits(l.first.Terms):
+		l.giveUp(own, fx) // the caller that asked for it has left
+	case own.kind == driver.Permit:
+		own.grant(l.first, own.token, now, fx)
+		fx.more = 1
+	default:
+		own.contended = exclusiveIn(rest)
+		if !own.fixed && !own.contended {
+			p.open = own
+		}
+		own.admit(now, fx)
+	}
+	l.proceed(fx)
+}
+
+// exclusiveIn reports whether a locker of a list wants the lock for itself.
+func exclusiveIn(list string) bool {
+	for name := range strings.SplitSeq(list, ",") {
+		if name != "" && name[0] != '+' {
+			return true
+		}
+	}
+	return false
+}
+
+// admit gives a shared hold to the first waiter, and to those behind it that want the
+// same.
+func (own *ownership) admit(now clock.Instant, fx *effects) {
+	l := own.lock
+	for w := l.first; w != nil && own.suits(w.Terms); w = l.first {
+		l.remove(w)
+		own.share(w, now, fx)
+		if fx.handed == nil {
+			fx.handed = w
+		} else {
+			fx.joined = append(fx.joined, w)
+		}
+		if own.fixed {
+			return // such a lease is one caller's alone
+		}
+	}
+}
+
+// share makes a waiter one of those that share a hold.
+func (own *ownership) share(w *Waiter, now clock.Instant, fx *effects) {
+	w.prev, w.next = nil, own.holder
+	if w.next != nil {
+		w.next.prev = w
+	}
+	own.holder = w
+	own.grants++
+	w.lock, w.state, w.own, w.token, w.holds, w.since = own.lock, granted, own, own.token, 1, now
+	fx.more++
+	if own.noteBound(w) {
+		fx.schedule = own
+	}
+}
+
+// noteBound notes when a holder has held for its MaxHold. It reports whether that is
+// earlier than what was noted.
+func (own *ownership) noteBound(w *Waiter) bool {
+	if w.Terms.MaxHold <= 0 || own.bound != 0 && own.bound <= w.bound() {
+		return false
+	}
+	own.bound = w.bound()
+	return true
+}
+
+// joinsOpen lets a caller join a shared hold of this process without a request, if
+// that is fair to the waiters here and in other processes, and the lease is good for
+// long enough.
+func (l *lock) joinsOpen(w *Waiter, now clock.Instant, ahead time.Duration, fx *effects) bool {
+	if w.Terms.Kind != driver.Shared || l.places == nil || l.first != nil {
+		return false
+	}
+	own := l.places.open
+	if own == nil || !own.suits(w.Terms) || now >= own.deadline() || own.suspended(ahead) {
+		return false
+	}
+	if now.Sub(own.sent) > own.lease/2 {
+		// The renewal that was due is late. A hold of its own is the safer one.
+		return false
+	}
+	if own.contended {
+		l.places.open = nil // those who wait elsewhere come first
+		return false
+	}
+	if !own.asked && now.Sub(own.began) >= max(l.shard.table.turnTime/2, minQuestion) {
+		own.asked = true
+		fx.renewNow(own, now)
+	}
+	own.share(w, now, fx)
+	return true
+}
+
+// passOn is the release of a place by a holder. It reports whether the process keeps
+// the place: others share it, or the next waiter has the permit.
+func (own *ownership) passOn(w *Waiter, now clock.Instant, ahead time.Duration, p *parting) (kept bool) {
+	if own.kind == driver.Permit {
+		p.handedOff = own.handOn(now, ahead, &p.effects)
+		return p.handedOff
+	}
+	if now >= own.deadline() {
+		own.expire(now, &p.effects) // the renewer is only too late to say so, to all
+		p.err, p.cause = w.lostError(), ErrLost
+		return true
+	}
+	own.unshare(w)
+	if own.holder == nil {
+		return false
+	}
+	p.handedOff, p.ended = true, true
+	return true
+}
+
+// unshare takes a holder out of those that share a hold. If all that are left have
+// reached their MaxHold, the hold is not renewed any more.
+func (own *ownership) unshare(w *Waiter) {
+	if w.prev == nil {
+		own.holder = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	}
+	w.prev, w.next = nil, nil
+	for other := own.holder; other != nil; other = other.next {
+		if other.err == nil {
+			return
+		}
+	}
+	own.stopped = own.holder != nil
+}
+
+// handOn gives a permit to the next waiter that may have it. The store has minted
+// tokens for some of them; after those the permit goes back.
+func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects) bool {
+	l := own.lock
+	w := l.first
+	if l.asking && w != nil {
+		w = w.next // the first waits for its own answer
+	}
+	if w == nil || own.fixed || !own.suits(w.Terms) || l.shard.table.closed.Load() ||
+		own.token-own.base >= driver.Tokens-1 || now.Sub(own.sent) > own.lease/3 || own.suspended(ahead) {
+		return false
+	}
+	if own.turnOver(now, fx) {
+		return false
+	}
+	own.grant(w, own.token+1, now, fx)
+	if w.Terms.MaxHold > 0 {
+		fx.schedule = own // it has an end of its own
+	}
+	if l.phase == acquiring && !l.asking {
+		l.proceed(fx) // with another first waiter, or none
+	}
+	return true
+}
+
+// left is the event that the release of a place has its outcome.
+func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *effects) {
+	l.places.releases--
+	l.forgetPlaces()
+	if l.phase != acquiring || l.asking {
+		return
+	}
+	acq := l.acq
+	switch {
+	case acq == nil:
+	case listed && acq.signals == acq.heard:
+		// Others were promised the next turn; ours will be announced, or comes after
+		// a pause.
+		acq.contended, acq.sent, acq.next = true, sent, min(acq.next, now.Add(4*grace))
+	case !own.contended:
+		acq.next = 0 // the place is free, and no other process is known to want it
+	}
+	fx.look = l.first
+}
+
+// mayTryNext reports whether a caller that does not wait may stand in the queue until
+// the try of the callers before it is answered: they want places, too, and have not
+// been refused one.
+func (l *lock) mayTryNext(w *Waiter, now clock.Instant) bool {
+	return w.Terms.Kind.Place() && l.phase == acquiring && l.last != nil && l.last.Terms.Kind.Place() &&
+		(l.acq == nil || l.acq.next <= now)
+}
+
+// refusedNow reports whether the first waiter, which does not wait for the holders, was
+// refused already: by what the store answered to the one before it.
+func (l *lock) refusedNow(w *Waiter, now clock.Instant) bool {
+	return w.Terms.Kind.Place() && l.acq != nil && l.acq.contended && l.acq.failed == nil && now < l.acq.next
+}
+
+// failTries refuses the callers that do not wait, since the first was refused.
+func (l *lock) failTries(fx *effects) {
+	if !l.tries {
+		return
+	}
+	l.tries = false
+	var next *Waiter
+	for w := l.first; w != nil; w = next {
+		next = w.next
+		if w == l.first || w.Terms.Wait != 0 {
+			continue
+		}
+		l.remove(w)
+		w.waited, w.state, w.err = true, failed, l.isHeld(w)
+		w.next, fx.failed = fx.failed, w
+	}
+}
