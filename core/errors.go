@@ -52,6 +52,14 @@ var (
 	// [Locker.Close].
 	ErrClosed = lock.ErrClosed
 
+	// ErrFull says that all permits of a key were taken for as long as the caller
+	// waited ([Permits]). It matches ErrHeld.
+	ErrFull = lock.ErrFull
+
+	// ErrUpgrade says that the context holds the key as a shared hold or a permit,
+	// and that the caller asked for it in another way. Release it first.
+	ErrUpgrade = errors.New("interlock: the context holds the key in another way, which cannot be changed")
+
 	// ErrNoLease says that a context or a call needs a lease and has none: [Check],
 	// [Commit], and the methods of a nil [Lease].
 	ErrNoLease = errors.New("interlock: no lease in the context")

@@ -160,7 +160,7 @@ func (l *Locker) take(
 	if outer := lease.outer(); outer != nil {
 		var held *lock.Waiter
 		var err error
-		if held, nested, err = l.reenter(lease, outer, key); held != nil {
+		if held, nested, err = l.reenter(lease, outer, key, c.terms.Kind); held != nil {
 			return held, err
 		}
 	}
@@ -197,7 +197,7 @@ func (l *Locker) take(
 // reenter looks for a key among the locks of the leases that a lease is taken
 // under, from outer on. It returns the lock, with a hold more, or an
 // error, and otherwise whether another lock is held.
-func (l *Locker) reenter(lease, outer *Lease, key string) (has *lock.Waiter, nested bool, err error) {
+func (l *Locker) reenter(lease, outer *Lease, key string, kind driver.Kind) (has *lock.Waiter, nested bool, err error) {
 	for ; outer != nil; outer = outer.outer() {
 		all := outer.locks()
 		if len(all) == 0 || outer.config.locker != l {
@@ -205,6 +205,11 @@ func (l *Locker) reenter(lease, outer *Lease, key string) (has *lock.Waiter, nes
 		}
 		for _, held := range all {
 			if held.Key() == key {
+				if err := mayReenter(key, held.Terms.Kind, kind); err != nil && l.locks.Live(held) {
+					return held, nested, err
+				} else if err != nil {
+					continue
+				}
 				if ok, err := l.locks.Reenter(held); ok || err != nil {
 					return held, nested, err
 				}

@@ -111,6 +111,9 @@ func (c config) forLocker(opts []LockerOption) (config, error) {
 			o.applyToLocker(&c)
 		}
 	}
+	if c.terms.Kind.Place() {
+		c.fail("Shared and Permits are for a guard or for a call: a locker has no use for them")
+	}
 	return c, c.finish(&base)
 }
 

@@ -33,7 +33,7 @@ func (r *Refusal) Retryable() bool {
 		return false
 	}
 	switch r.Reason {
-	case ReasonHeld, ReasonQueueFull, ReasonPrincipalLimit, ReasonUnavailable, ReasonClosing, ReasonNotReplicated,
+	case ReasonHeld, ReasonFull, ReasonQueueFull, ReasonPrincipalLimit, ReasonUnavailable, ReasonClosing, ReasonNotReplicated,
 		reason.InFlight, reason.NoRecord:
 		return true
 	}
@@ -64,6 +64,9 @@ const (
 	// ReasonHeld (423, ABORTED): the lock was held elsewhere for as long as the
 	// guard waits ([Wait]).
 	ReasonHeld Reason = "held"
+	// ReasonFull (429, RESOURCE_EXHAUSTED): all permits were taken for as long as the
+	// guard waits ([AtMost]).
+	ReasonFull Reason = "full"
 	// ReasonQueueFull (423, ABORTED): too many requests wait for the lock already
 	// ([MaxWaiters]).
 	ReasonQueueFull Reason = "queue-full"
@@ -117,10 +120,12 @@ func ReasonOf(ctx context.Context, err error) Reason {
 		return ReasonPrincipalLimit
 	case errors.Is(err, adapter.ErrBodyLimit):
 		return ReasonBodyTooLarge
-	case errors.Is(err, adapter.ErrNoParam), errors.Is(err, ErrConfig):
+	case errors.Is(err, adapter.ErrNoParam), errors.Is(err, ErrConfig), errors.Is(err, ErrUpgrade):
 		return ReasonMisconfigured
 	case errors.Is(err, ErrQueueFull): // before ErrHeld, which it matches too
 		return ReasonQueueFull
+	case errors.Is(err, ErrFull): // likewise
+		return ReasonFull
 	case errors.Is(err, ErrHeld):
 		return ReasonHeld
 	case errors.Is(err, ErrMaxHold):
@@ -169,6 +174,8 @@ func (r Reason) Text() string {
 		return "The resource is locked by another request. Nothing was done."
 	case ReasonQueueFull:
 		return "Too many requests wait for the resource. Nothing was done."
+	case ReasonFull:
+		return "As many requests as may are using the resource. Nothing was done."
 	case ReasonPrincipalLimit:
 		return "Too many requests of the same caller hold or wait for locks. Nothing was done."
 	case ReasonCanceled:

@@ -54,6 +54,7 @@ const (
 	renewed
 	released
 	held
+	full
 	queueFull
 	principalLimit
 	deadline
@@ -74,7 +75,7 @@ const (
 )
 
 var outcomeNames = [outcomes]string{
-	"granted", "renewed", "released", "held", "queue_full", "principal_limit", "deadline", "canceled", "unavailable",
+	"granted", "renewed", "released", "held", "full", "queue_full", "principal_limit", "deadline", "canceled", "unavailable",
 	"not_replicated", "key_occupied", "closing", "lost", "max_hold", "bad_key", "body_too_large",
 	"body_incomplete", "body_timeout", "misconfigured", "internal",
 }
@@ -101,6 +102,7 @@ var byReason = map[core.Reason]outcome{
 	core.ReasonBodyIncomplete: bodyIncomplete,
 	core.ReasonBodyTimeout:    bodyTimeout,
 	core.ReasonHeld:           held,
+	core.ReasonFull:           full,
 	core.ReasonQueueFull:      queueFull,
 	core.ReasonPrincipalLimit: principalLimit,
 	core.ReasonDeadline:       deadline,

@@ -47,6 +47,7 @@ var statuses = map[core.Reason]struct {
 	core.ReasonBodyIncomplete: {codes.InvalidArgument, false},
 	core.ReasonBodyTimeout:    {codes.DeadlineExceeded, false},
 	core.ReasonHeld:           {codes.Aborted, true},
+	core.ReasonFull:           {codes.ResourceExhausted, true},
 	core.ReasonQueueFull:      {codes.Aborted, true},
 	core.ReasonPrincipalLimit: {codes.ResourceExhausted, true},
 	core.ReasonDeadline:       {codes.DeadlineExceeded, false},

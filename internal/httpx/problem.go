@@ -34,6 +34,7 @@ var statuses = map[core.Reason]int{
 	core.ReasonBodyIncomplete: http.StatusBadRequest,
 	core.ReasonBodyTimeout:    http.StatusRequestTimeout,
 	core.ReasonHeld:           http.StatusLocked,
+	core.ReasonFull:           http.StatusTooManyRequests,
 	core.ReasonQueueFull:      http.StatusLocked,
 	core.ReasonPrincipalLimit: http.StatusTooManyRequests,
 	core.ReasonDeadline:       http.StatusLocked,

@@ -1,0 +1,122 @@
+package core
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// maxPermits is the largest number of permits of a key. The store keeps an entry for
+// each permit that is taken.
+const maxPermits = 1024
+
+// Shared asks for a shared hold: any number of callers, in all processes, hold the lock
+// of the key at the same time, as readers do. They exclude the callers that ask for it
+// without Shared, and these exclude them. For [Locker.Lock], its relatives, and
+// [NewGuard]; not for [New].
+//
+// A caller that waits for the lock for itself keeps later callers from sharing it, so
+// that readers cannot keep a writer out for ever. If several callers of one process
+// share a lock, the store sees one hold of that process: to share it once more costs no
+// round trip.
+//
+// The fencing token of a shared hold is greater than that of each exclusive holder
+// before it, and smaller than that of each one after it. Callers that share can have
+// the same token. A shared hold cannot become an exclusive one ([ErrUpgrade]).
+func Shared() Option {
+	return option(func(c *config) { c.terms.Kind, c.terms.AtMost = driver.Shared, 0 })
+}
+
+// Permits asks for one of n permits: at most n callers, in all processes, hold the key
+// at the same time. n is at least 1 and at most 1024. For [Locker.Lock], its relatives,
+// and [NewGuard]; not for [New].
+//
+// A permit is a lease: it is renewed, lost, told of and released as a lock is, and the
+// permit of a process that died is free when its lease is over. If all permits are
+// taken for as long as the caller waits, it gets [ErrFull].
+//
+// n counts for the caller that gives it: it gets no permit while n others are taken.
+// Give one number for a key everywhere. Where numbers differ, callers with the smaller
+// one can wait for ever; where a number was lowered, those permits that are too many
+// stay until they are released. A caller that asks for the key without Permits waits
+// until no permit is taken, and gets no other caller in meanwhile.
+//
+// The fencing tokens of permits are different from each other. They do not order the
+// holders, and a fence must not compare them. Permits and [Shared] on one key do not
+// make sense together: a process that shares counts as one.
+func Permits(n int) Option {
+	return option(func(c *config) {
+		if n < 1 || n > maxPermits {
+			c.fail("Permits(%d): must be at least 1 and at most %d", n, maxPermits)
+			return
+		}
+		c.terms.Kind, c.terms.AtMost = driver.Permit, n
+	})
+}
+
+// Share makes the [Guard] under which requests with the same key run at the same time,
+// but not while a request of a guard made by [Serialize] has that key: readers share,
+// and a writer excludes them. It is Serialize with the option [Shared].
+func Share(l *Locker, template string, opts ...GuardOption) *Guard {
+	return mustGuard(l, template, Shared(), opts)
+}
+
+// AtMost makes the [Guard] under which at most n requests with the same key run at the
+// same time, in all processes. It is [Serialize] with the option [Permits]. A request
+// that gets no permit within its wait is refused with [ReasonFull]. It is no rate
+// limit: it bounds how many requests run, not how many come in a second.
+func AtMost(l *Locker, n int, template string, opts ...GuardOption) *Guard {
+	return mustGuard(l, template, Permits(n), opts)
+}
+
+func mustGuard(l *Locker, template string, kind Option, opts []GuardOption) *Guard {
+	g, err := NewGuard(l, template, append([]GuardOption{kind}, opts...)...)
+	if err != nil {
+		panic(err)
+	}
+	return g
+}
+
+// LockShared is [Locker.Lock] with the option [Shared].
+func (l *Locker) LockShared(ctx context.Context, key string, opts ...Option) (*Lease, error) {
+	return l.lockAs(ctx, key, Shared(), opts, false)
+}
+
+// TryLockShared is [Locker.TryLock] with the option [Shared]. It does not count as
+// held elsewhere that other callers of this process ask for the same at the moment.
+func (l *Locker) TryLockShared(ctx context.Context, key string, opts ...Option) (*Lease, error) {
+	return l.lockAs(ctx, key, Shared(), opts, true)
+}
+
+// Permit is [Locker.Lock] with the option [Permits].
+func (l *Locker) Permit(ctx context.Context, key string, n int, opts ...Option) (*Lease, error) {
+	return l.lockAs(ctx, key, Permits(n), opts, false)
+}
+
+// TryPermit is [Locker.TryLock] with the option [Permits]. It returns [ErrFull] if all
+// permits are taken.
+func (l *Locker) TryPermit(ctx context.Context, key string, n int, opts ...Option) (*Lease, error) {
+	return l.lockAs(ctx, key, Permits(n), opts, true)
+}
+
+func (l *Locker) lockAs(ctx context.Context, key string, kind Option, opts []Option, try bool) (*Lease, error) {
+	c, err := l.base.forCall(append([]Option{kind}, opts...))
+	if err != nil {
+		return nil, err
+	}
+	if try {
+		c.terms.Wait = 0
+	}
+	return l.lockOne(ctx, key, &c)
+}
+
+// mayReenter returns an error if a caller that holds a key in one way cannot have it in
+// another way under the same context: two callers that both did that would wait for
+// each other for ever.
+func mayReenter(key string, held, wanted driver.Kind) error {
+	if held == driver.Exclusive || held == wanted {
+		return nil
+	}
+	return fmt.Errorf("%w: %q", ErrUpgrade, key)
+}
