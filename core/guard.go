@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/observe"
 )
@@ -28,6 +29,7 @@ const guardWait = 5 * time.Second
 type Guard struct {
 	locker    *Locker
 	config    config
+	reads     *config // of requests that only read; nil: as the others
 	templates []*template
 	tracked   bool // an option needs to know the requests
 	warnings  logs.Throttle
@@ -118,6 +120,14 @@ func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 	}
 	if l := c.guard.limit; l != nil && len(g.templates) > l.held {
 		return nil, fmt.Errorf("%w: PerPrincipal with %d locks, and the rule needs %d", ErrConfig, l.held, len(g.templates))
+	}
+	if c.guard.shareReads {
+		if c.terms.Kind.Place() {
+			return nil, fmt.Errorf("%w: ShareReads with Shared or Permits: it is for a rule under which requests that write run alone", ErrConfig)
+		}
+		reads := c
+		reads.terms.Kind = driver.Shared
+		g.reads = &reads
 	}
 	g.config = c
 	g.tracked = c.onLost != nil || l.base.observer != nil || c.guard.check || c.guard.limit != nil
@@ -264,8 +274,9 @@ func (g *Guard) take(ctx context.Context, req Request, route string, keys []stri
 	if v != nil {
 		v.Context, inner = ctx, v
 	}
-	lease, err := g.locker.lockWith(inner, keys, &g.config)
+	lease, err := g.locker.lockWith(inner, keys, g.configFor(req))
 	if err != nil {
+		g.logUpgrade(ctx, err)
 		refusal := g.refusal(ctx, err)
 		refusal.keys = keys
 		if refusal.Reason == ReasonUnavailable && g.config.guard.failOpen && ctx.Err() == nil {
@@ -281,6 +292,16 @@ func (g *Guard) take(ctx context.Context, req Request, route string, keys []stri
 		}
 	}
 	return Section{guard: g, lease: lease, ctx: lease.Context(), request: v}, nil
+}
+
+// configFor is how the locks of a request are taken.
+func (g *Guard) configFor(req Request) *config {
+	if g.reads != nil {
+		if r, ok := req.(adapter.Reader); ok && r.ReadsOnly() {
+			return g.reads
+		}
+	}
+	return &g.config
 }
 
 // refusal is the answer to a request whose handler did not run.
@@ -321,6 +342,17 @@ func (g *Guard) rejected(ctx context.Context, err error) *Refusal {
 		}
 	}
 	return refusal
+}
+
+// logUpgrade logs a mistake of the server that only its requests show.
+func (g *Guard) logUpgrade(ctx context.Context, err error) {
+	if !errors.Is(err, ErrUpgrade) {
+		return
+	}
+	if n := g.warnings.Count(time.Now()); n > 0 {
+		slog.ErrorContext(ctx, "interlock: the rule wants a lock that its requests hold in another way already, and refuses them",
+			"rule", g.config.name, "requests", n, "error", observe.RootCause(err))
+	}
 }
 
 // bypassed reports that a handler runs without its lock.

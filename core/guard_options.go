@@ -7,14 +7,15 @@ import (
 
 // guardConfig holds the options that only a guard has.
 type guardConfig struct {
-	more      []string
-	keyFunc   func(context.Context, Request) ([]string, error)
-	funcs     []namedFunc
-	failOpen  bool
-	readBody  bool // before the lock, at most bodyLimit bytes
-	bodyLimit int64
-	check     bool
-	limit     *limit
+	more       []string
+	keyFunc    func(context.Context, Request) ([]string, error)
+	funcs      []namedFunc
+	failOpen   bool
+	readBody   bool // before the lock, at most bodyLimit bytes
+	bodyLimit  int64
+	check      bool
+	shareReads bool
+	limit      *limit
 }
 
 // And adds a template to a guard: a request then takes the locks of all its keys or
@@ -26,6 +27,14 @@ type guardConfig struct {
 // taken in sorted order, each once ([Locker.LockAll]).
 func And(template string) GuardOption {
 	return guardOption(func(c *config) { c.guard.more = append(c.guard.more, template) })
+}
+
+// ShareReads lets requests that only read share the lock ([Shared]), while all others
+// hold it alone: one rule covers a resource. In HTTP those are the safe methods (RFC
+// 9110, 9.2.1): GET, HEAD, OPTIONS, TRACE and QUERY. In gRPC no request says it; give
+// its method a rule made by [Share], or an annotation with mode: SHARED.
+func ShareReads() GuardOption {
+	return guardOption(func(c *config) { c.guard.shareReads = true })
 }
 
 // KeyFunc makes the keys of a guard in code, in addition to the keys of its

@@ -16,14 +16,19 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// Serialize returns a middleware that runs the handler under the lock of guard. Put
-// it in Use, on a group, or on a route (see the package comment). It is safe for
-// concurrent use.
+// Serialize is [Guard], for a rule that lets one request run at a time
+// ([core.Serialize]).
+func Serialize(rule *core.Guard, opts ...Option) echo.MiddlewareFunc { return Guard(rule, opts...) }
+
+// Guard returns a middleware that runs the handler under a rule: alone
+// ([core.Serialize]), together with those that share ([core.Share]), or as one of a
+// limited number ([core.AtMost]). Put it in Use, on a group, or on a route (see the
+// package comment). It is safe for concurrent use.
 //
-// Serialize is the short form of [Config.ToMiddleware]. It panics if ToMiddleware
-// returns an error: if guard is nil.
-func Serialize(guard *core.Guard, opts ...Option) echo.MiddlewareFunc {
-	c := Config{Guard: guard}
+// Guard is the short form of [Config.ToMiddleware]. It panics if ToMiddleware returns
+// an error: if rule is nil.
+func Guard(rule *core.Guard, opts ...Option) echo.MiddlewareFunc {
+	c := Config{Guard: rule}
 	for _, opt := range opts {
 		opt(&c)
 	}
@@ -34,8 +39,8 @@ func Serialize(guard *core.Guard, opts ...Option) echo.MiddlewareFunc {
 	return m
 }
 
-// Option sets a field of [Config] for the short forms, [Serialize] and
-// [Idempotent]. A function literal can set any field.
+// Option sets a field of [Config] for the short forms, [Guard], [Serialize]
+// and [Idempotent]. A function literal can set any field.
 type Option func(*Config)
 
 // Render sets the field Render of [Config]. Default, and if f is nil: [Problem].

@@ -11,25 +11,30 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// Serialize returns a middleware that runs the handlers after it under the lock of
-// guard. Put it on a route, on a group, or in Use (see the package comment). It is
-// safe for concurrent use.
+// Serialize is [Guard], for a rule that lets one request run at a time
+// ([core.Serialize]).
+func Serialize(rule *core.Guard, opts ...Option) gin.HandlerFunc { return Guard(rule, opts...) }
+
+// Guard returns a middleware that runs the handlers after it under a rule: alone
+// ([core.Serialize]), together with those that share ([core.Share]), or as one of a
+// limited number ([core.AtMost]). Put it on a route, on a group, or in Use (see the
+// package comment). It is safe for concurrent use.
 //
 // While the handlers run, c.Request carries the lease's context. Afterwards
 // c.Request is the original request again. If the middleware answers with a
 // refusal, because the handlers did not run or gave no answer before the lease was
 // lost, it aborts the chain and adds the reason to c.Errors.
 //
-// Serialize panics if guard is nil, as gin does on a nil handler.
-func Serialize(guard *core.Guard, opts ...Option) gin.HandlerFunc {
-	if guard == nil {
-		panic("ginlock: Serialize with a nil guard; core.Serialize makes one")
+// Guard panics if rule is nil, as gin does on a nil handler.
+func Guard(rule *core.Guard, opts ...Option) gin.HandlerFunc {
+	if rule == nil {
+		panic("ginlock: Guard with a nil rule; core.Serialize makes one")
 	}
 	o := newOptions(opts)
 	return func(c *gin.Context) {
 		r, w := c.Request, c.Writer
 		var tracked *tracker
-		refusal := guard.Do(r.Context(), request{httpx.Request{Request: r}, c}, func(ctx context.Context) bool {
+		refusal := rule.Do(r.Context(), request{httpx.Request{Request: r}, c}, func(ctx context.Context) bool {
 			tracked = track(ctx, c)
 			return w.Written()
 		})

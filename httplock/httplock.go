@@ -11,21 +11,29 @@ import (
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
-// Serialize returns a middleware that runs the handler under the lock of guard.
-// Put the middleware around a handler, inside the router (see the package
-// comment). It is safe for concurrent use and may wrap any number of handlers.
+// Serialize is [Guard], for a rule that lets one request run at a time
+// ([core.Serialize]).
+func Serialize(rule *core.Guard, opts ...Option) func(http.Handler) http.Handler {
+	return Guard(rule, opts...)
+}
+
+// Guard returns a middleware that runs the handler under a rule: alone
+// ([core.Serialize]), together with those that share ([core.Share]), or as one of a
+// limited number ([core.AtMost]). Put the middleware around a handler, inside the
+// router (see the package comment). It is safe for concurrent use and may wrap any
+// number of handlers.
 //
-// Serialize panics if guard is nil, as [http.ServeMux] does on a nil handler.
-func Serialize(guard *core.Guard, opts ...Option) func(http.Handler) http.Handler {
-	if guard == nil {
-		panic("httplock: Serialize with a nil guard; core.Serialize makes one")
+// Guard panics if rule is nil, as [http.ServeMux] does on a nil handler.
+func Guard(rule *core.Guard, opts ...Option) func(http.Handler) http.Handler {
+	if rule == nil {
+		panic("httplock: Guard with a nil rule; core.Serialize makes one")
 	}
 	o := newOptions(opts)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			q := request{httpx.Request{Request: r}, o}
 			var tracked *httpx.Writer
-			refusal := guard.Do(r.Context(), q, func(ctx context.Context) bool {
+			refusal := rule.Do(r.Context(), q, func(ctx context.Context) bool {
 				tracked = &httpx.Writer{ResponseWriter: w, Ctx: ctx}
 				serve(ctx, next, tracked.ForHandler(), r)
 				return tracked.Answered

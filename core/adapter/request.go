@@ -46,3 +46,8 @@ type Request interface {
 	// echo.Context, or the gRPC request message.
 	Native() any
 }
+
+// Reader is a [Request] that can say whether it only reads, so that a guard with
+// core.ShareReads lets it run together with others. A request that is no Reader counts
+// as one that writes.
+type Reader interface{ ReadsOnly() bool }

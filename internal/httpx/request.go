@@ -30,6 +30,16 @@ func (q Request) Query(name string) []string { return q.URL.Query()[name] }
 // Value returns what the request's context holds.
 func (q Request) Value(key any) any { return q.Context().Value(key) }
 
+// ReadsOnly reports whether the method is safe (RFC 9110, 9.2.1), also QUERY
+// (draft-ietf-httpbis-safe-method-w-body).
+func (q Request) ReadsOnly() bool {
+	switch q.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
+		return true
+	}
+	return false
+}
+
 // Native returns the *http.Request.
 func (q Request) Native() any { return q.Request }
 
