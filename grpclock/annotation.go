@@ -110,8 +110,14 @@ func (o *protoOptions) guard(l *core.Locker, method protoreflect.MethodDescripto
 	}
 	rule := slices.Clip(o.rule) // every method appends to it
 	switch {
-	case options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS:
-		return nil, errors.New("idempotency_level is NO_SIDE_EFFECTS: what changes nothing needs no lock; drop one of the two")
+	case options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS &&
+		a.GetMode() == lockpb.Serialize_EXCLUSIVE && a.GetAtMost() == 0:
+		return nil, errors.New("idempotency_level is NO_SIDE_EFFECTS: what changes nothing needs no lock of its own; " +
+			"drop one of the two, or share the lock by mode: SHARED")
+	case a.GetMode() != lockpb.Serialize_EXCLUSIVE && a.GetMode() != lockpb.Serialize_SHARED:
+		return nil, fmt.Errorf("mode %v is not known: accepted are EXCLUSIVE and SHARED", a.GetMode())
+	case a.GetMode() == lockpb.Serialize_SHARED && a.GetAtMost() > 0:
+		return nil, errors.New("mode and at_most together: give one of them")
 	case len(keys) == 0:
 		return nil, errors.New("neither key nor keys is given: write the key of what is locked, such as account/{id}")
 	case a.GetKey() != "" && len(keys) > 1:
@@ -131,6 +137,12 @@ func (o *protoOptions) guard(l *core.Locker, method protoreflect.MethodDescripto
 			return nil, fmt.Errorf("ttl: %w", err)
 		}
 		rule = append(rule, core.TTL(a.Ttl.AsDuration()))
+	}
+	switch {
+	case a.GetMode() == lockpb.Serialize_SHARED:
+		rule = append(rule, core.Shared())
+	case a.GetAtMost() > 0:
+		rule = append(rule, core.Permits(int(a.GetAtMost())))
 	}
 	for _, key := range keys[1:] {
 		rule = append(rule, core.And(key))

@@ -23,6 +23,55 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Serialize_Mode int32
+
+const (
+	// Alone.
+	Serialize_EXCLUSIVE Serialize_Mode = 0
+	// With all other calls that share. A call of mode EXCLUSIVE with the same key
+	// excludes them, and they exclude it.
+	Serialize_SHARED Serialize_Mode = 1
+)
+
+// Enum value maps for Serialize_Mode.
+var (
+	Serialize_Mode_name = map[int32]string{
+		0: "EXCLUSIVE",
+		1: "SHARED",
+	}
+	Serialize_Mode_value = map[string]int32{
+		"EXCLUSIVE": 0,
+		"SHARED":    1,
+	}
+)
+
+func (x Serialize_Mode) Enum() *Serialize_Mode {
+	p := new(Serialize_Mode)
+	*p = x
+	return p
+}
+
+func (x Serialize_Mode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Serialize_Mode) Descriptor() protoreflect.EnumDescriptor {
+	return file_interlock_v1_serialize_proto_enumTypes[0].Descriptor()
+}
+
+func (Serialize_Mode) Type() protoreflect.EnumType {
+	return &file_interlock_v1_serialize_proto_enumTypes[0]
+}
+
+func (x Serialize_Mode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Serialize_Mode.Descriptor instead.
+func (Serialize_Mode) EnumDescriptor() ([]byte, []int) {
+	return file_interlock_v1_serialize_proto_rawDescGZIP(), []int{0, 0}
+}
+
 // Serialize makes the calls of a method with the same key run one after the other,
 // on all servers that share a lock store:
 //
@@ -51,7 +100,12 @@ type Serialize struct {
 	NoWait bool `protobuf:"varint,4,opt,name=no_wait,json=noWait,proto3" json:"no_wait,omitempty"`
 	// A fixed lease: the locks are not renewed, and end by themselves after this
 	// time even if the method still runs. Default: renewed for as long as it runs.
-	Ttl           *durationpb.Duration `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Ttl *durationpb.Duration `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// With whom a call can hold its locks at the same time. Default: with no other.
+	Mode Serialize_Mode `protobuf:"varint,6,opt,name=mode,proto3,enum=interlock.v1.Serialize_Mode" json:"mode,omitempty"`
+	// How many calls with the same key may run at the same time, from 1 to 1024, in
+	// place of one. Not together with mode.
+	AtMost        uint32 `protobuf:"varint,7,opt,name=at_most,json=atMost,proto3" json:"at_most,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -121,6 +175,20 @@ func (x *Serialize) GetTtl() *durationpb.Duration {
 	return nil
 }
 
+func (x *Serialize) GetMode() Serialize_Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Serialize_EXCLUSIVE
+}
+
+func (x *Serialize) GetAtMost() uint32 {
+	if x != nil {
+		return x.AtMost
+	}
+	return 0
+}
+
 var file_interlock_v1_serialize_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
@@ -147,13 +215,19 @@ var File_interlock_v1_serialize_proto protoreflect.FileDescriptor
 
 const file_interlock_v1_serialize_proto_rawDesc = "" +
 	"\n" +
-	"\x1cinterlock/v1/serialize.proto\x12\finterlock.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\"\xa6\x01\n" +
+	"\x1cinterlock/v1/serialize.proto\x12\finterlock.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\"\x94\x02\n" +
 	"\tSerialize\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04keys\x18\x02 \x03(\tR\x04keys\x12-\n" +
 	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x17\n" +
 	"\ano_wait\x18\x04 \x01(\bR\x06noWait\x12+\n" +
-	"\x03ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ttl:X\n" +
+	"\x03ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x120\n" +
+	"\x04mode\x18\x06 \x01(\x0e2\x1c.interlock.v1.Serialize.ModeR\x04mode\x12\x17\n" +
+	"\aat_most\x18\a \x01(\rR\x06atMost\"!\n" +
+	"\x04Mode\x12\r\n" +
+	"\tEXCLUSIVE\x10\x00\x12\n" +
+	"\n" +
+	"\x06SHARED\x10\x01:X\n" +
 	"\tserialize\x12\x1e.google.protobuf.MethodOptions\x18\xff\x99\xde[ \x01(\v2\x17.interlock.v1.SerializeR\tserializeB3Z1github.com/interlock-go/interlock/grpclock/lockpbb\x06proto3"
 
 var (
@@ -168,22 +242,25 @@ func file_interlock_v1_serialize_proto_rawDescGZIP() []byte {
 	return file_interlock_v1_serialize_proto_rawDescData
 }
 
+var file_interlock_v1_serialize_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_interlock_v1_serialize_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
 var file_interlock_v1_serialize_proto_goTypes = []any{
-	(*Serialize)(nil),                  // 0: interlock.v1.Serialize
-	(*durationpb.Duration)(nil),        // 1: google.protobuf.Duration
-	(*descriptorpb.MethodOptions)(nil), // 2: google.protobuf.MethodOptions
+	(Serialize_Mode)(0),                // 0: interlock.v1.Serialize.Mode
+	(*Serialize)(nil),                  // 1: interlock.v1.Serialize
+	(*durationpb.Duration)(nil),        // 2: google.protobuf.Duration
+	(*descriptorpb.MethodOptions)(nil), // 3: google.protobuf.MethodOptions
 }
 var file_interlock_v1_serialize_proto_depIdxs = []int32{
-	1, // 0: interlock.v1.Serialize.wait:type_name -> google.protobuf.Duration
-	1, // 1: interlock.v1.Serialize.ttl:type_name -> google.protobuf.Duration
-	2, // 2: interlock.v1.serialize:extendee -> google.protobuf.MethodOptions
-	0, // 3: interlock.v1.serialize:type_name -> interlock.v1.Serialize
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	3, // [3:4] is the sub-list for extension type_name
-	2, // [2:3] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	2, // 0: interlock.v1.Serialize.wait:type_name -> google.protobuf.Duration
+	2, // 1: interlock.v1.Serialize.ttl:type_name -> google.protobuf.Duration
+	0, // 2: interlock.v1.Serialize.mode:type_name -> interlock.v1.Serialize.Mode
+	3, // 3: interlock.v1.serialize:extendee -> google.protobuf.MethodOptions
+	1, // 4: interlock.v1.serialize:type_name -> interlock.v1.Serialize
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	4, // [4:5] is the sub-list for extension type_name
+	3, // [3:4] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_interlock_v1_serialize_proto_init() }
@@ -196,13 +273,14 @@ func file_interlock_v1_serialize_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_interlock_v1_serialize_proto_rawDesc), len(file_interlock_v1_serialize_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   1,
 			NumExtensions: 1,
 			NumServices:   0,
 		},
 		GoTypes:           file_interlock_v1_serialize_proto_goTypes,
 		DependencyIndexes: file_interlock_v1_serialize_proto_depIdxs,
+		EnumInfos:         file_interlock_v1_serialize_proto_enumTypes,
 		MessageInfos:      file_interlock_v1_serialize_proto_msgTypes,
 		ExtensionInfos:    file_interlock_v1_serialize_proto_extTypes,
 	}.Build()
