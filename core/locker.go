@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/lock"
@@ -130,6 +131,11 @@ type Holding struct {
 	Key string
 	// Held says that a caller of this process holds the lock.
 	Held bool
+	// Kind says with whom the holder can hold it at the same time: "exclusive",
+	// "shared" ([Shared]) or "permit" ([Permits]). It is empty if Held is false.
+	Kind string
+	// AtMost is how many permits there are, for the kind "permit".
+	AtMost int
 	// Since is when the present holder got the lock; the zero time if Held is
 	// false.
 	Since time.Time
@@ -138,13 +144,15 @@ type Holding struct {
 	// Rule is the name under which the lock was taken ([Name], or the guard's); it
 	// may be empty.
 	Rule string
-	// Holds is how many holds the lock has: 1, and one more for each re-entry.
+	// Holds is how many holds the lock has: 1, and one more for each re-entry, and of
+	// a lock that callers of this process share, one for each of them.
 	Holds int
 	// Waiters is how many callers of this process wait for the lock.
 	Waiters int
 }
 
-// Held lists the locks that this process holds or waits for, sorted by key. The
+// Held lists the locks that this process holds or waits for, sorted by key. A key of
+// which the process has several permits is there once for each. The
 // list can be out of date when it is returned: use it for debugging, not for
 // decisions.
 func (l *Locker) Held() []Holding {
@@ -153,15 +161,11 @@ func (l *Locker) Held() []Holding {
 		h := Holding{Key: s.Key, Waiters: s.Waiters}
 		if by, ok := s.Holder.(*holder); ok {
 			h.Held, h.Since, h.Token, h.Holds, h.Rule = true, s.Since, s.Token, s.Holds, by.config.name
+			h.Kind, h.AtMost = kinds[s.Terms.Kind], s.Terms.AtMost
 		}
 		all = append(all, h)
 	}
-	slices.SortFunc(all, func(a, b Holding) int {
-		if a.Key < b.Key {
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(all, func(a, b Holding) int { return strings.Compare(a.Key, b.Key) })
 	return all
 }
 

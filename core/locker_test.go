@@ -906,7 +906,7 @@ func TestHeldListsHoldersAndWaiters(t *testing.T) {
 		go func() { _, _ = l.Lock(t.Context(), "k", core.Wait(time.Second)) }()
 		synctest.Wait()
 		want := core.Holding{
-			Key: "k", Held: true, Since: time.Now(), Token: lease.Token(), Rule: "rule", Holds: 2, Waiters: 1,
+			Key: "k", Held: true, Kind: "exclusive", Since: time.Now(), Token: lease.Token(), Rule: "rule", Holds: 2, Waiters: 1,
 		}
 		if got := l.Held(); len(got) != 1 || got[0] != want {
 			t.Errorf("Held: %+v, want %+v", got, want)

@@ -111,6 +111,9 @@ func (l *Locker) lockAs(ctx context.Context, key string, kind Option, opts []Opt
 	return l.lockOne(ctx, key, &c)
 }
 
+// kinds are the names of the kinds of holds.
+var kinds = [...]string{driver.Exclusive: "exclusive", driver.Shared: "shared", driver.Permit: "permit"}
+
 // mayReenter returns an error if a caller that holds a key in one way cannot have it in
 // another way under the same context: two callers that both did that would wait for
 // each other for ever.

@@ -26,6 +26,7 @@
 // the lock middleware; otherwise that context has no span.
 //
 //	interlock.rule         the rule's name (core.Name), else its templates
+//	interlock.kind         shared or permit; without it the lock is exclusive
 //	interlock.key_hash     core.Hashed.Hash of the key; for several keys
 //	                       interlock.key_hashes (at most 16) and
 //	                       interlock.key_count; with WithRawKeys also
@@ -66,6 +67,8 @@
 //	interlock.rejected             counter         rule, outcome
 //	interlock.replays              counter         rule
 //	interlock.idempotent.requests  counter         rule, outcome
+//
+// A rule whose holds are shared or permits has the label kind (interlock.kind) as well.
 //
 // Waiters are callers that have asked for a lock and have no outcome yet. Leases are
 // those that were granted and are neither released nor lost. A re-entered lock is

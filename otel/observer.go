@@ -119,7 +119,7 @@ func New(opts ...Option) (*Observer, error) {
 		tracer:  s.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
 		log:     s.log,
 		rawKeys: s.rawKeys,
-		other:   sync.OnceValue(func() *rule { return newRule(otherRule) }),
+		other:   sync.OnceValue(func() *rule { return newRule(otherRule, "") }),
 	}
 	if err := o.instruments.init(s.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))); err != nil {
 		return nil, fmt.Errorf("interlock: otellock: %w", err)
@@ -177,7 +177,7 @@ func (o *Observer) logger() *slog.Logger {
 // Start implements [observe.Observer]. The context that it returns carries the span
 // of the acquisition.
 func (o *Observer) Start(ctx context.Context, op observe.Operation) (context.Context, observe.Observation) {
-	c := &call{observer: o, rule: o.rule(op.Rule), caller: ctx, keys: op.Keys}
+	c := &call{observer: o, rule: o.rule(op.Rule, op.Kind), caller: ctx, keys: op.Keys}
 	if op.Unlocked {
 		// There is no acquisition, so no span or count stays open.
 		return ctx, observe.Observation{Bypassed: c.bypassed, Rejected: c.rejected, Decided: c.decided}

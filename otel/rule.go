@@ -18,6 +18,7 @@ import (
 // The attributes; doc.go explains them.
 const (
 	attrRule       = attribute.Key("interlock.rule")
+	attrKind       = attribute.Key("interlock.kind")
 	attrOutcome    = attribute.Key("interlock.outcome")
 	attrLossReason = attribute.Key("interlock.loss_reason")
 	attrKey        = attribute.Key("interlock.key")
@@ -162,13 +163,18 @@ type rule struct {
 	bypasses thinned
 }
 
-func newRule(name string) *rule {
+func newRule(name, kind string) *rule {
 	r := &rule{acquire: "lock acquire", release: "lock release", renew: "lock renew"}
 	if name != "" {
 		r.acquire += " " + name
 		r.release += " " + name
 		r.renew += " " + name
 		r.label = []attribute.KeyValue{attrRule.String(name)}
+	}
+	if kind != "" {
+		r.label = append(r.label, attrKind.String(kind))
+	}
+	if len(r.label) > 0 {
 		// Set at the start, so that a sampler sees them.
 		r.start = []trace.SpanStartOption{trace.WithAttributes(r.label...)}
 	}
@@ -204,15 +210,23 @@ func (r *rule) decidedAs(how string) decidedLabel {
 	return l.(decidedLabel)
 }
 
-// rule returns the rule of a name.
-func (o *Observer) rule(name string) *rule {
-	if r, ok := o.rules.Load(name); ok {
+// rule returns the rule of a name, for a kind of hold. An exclusive lock has no label
+// for its kind.
+func (o *Observer) rule(name, kind string) *rule {
+	known := name
+	switch kind {
+	case "shared", "permit":
+		known += "\x00" + kind // only here: the texts are joined
+	default:
+		kind = ""
+	}
+	if r, ok := o.rules.Load(known); ok {
 		return r.(*rule)
 	}
 	if o.known.Load() >= maxRules {
 		return o.other()
 	}
-	r, loaded := o.rules.LoadOrStore(name, newRule(name))
+	r, loaded := o.rules.LoadOrStore(known, newRule(name, kind))
 	if !loaded && o.known.Add(1) == maxRules {
 		o.logger().Warn("interlock: too many names of rules, further ones are called _OTHER in telemetry; a name must not hold values of a request",
 			"names", maxRules)

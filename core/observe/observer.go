@@ -29,6 +29,12 @@ type Operation struct {
 	// different values. It is empty for a lock that was taken without a guard and a
 	// name.
 	Rule string
+	// Kind says with whom the caller can hold the lock at the same time: "exclusive",
+	// "shared" (core.Shared) or "permit" (core.Permits). It is empty where no lock is
+	// asked for.
+	Kind string
+	// AtMost is how many permits the key has, for the kind "permit".
+	AtMost int
 	// Keys are the keys that the caller asks for. They identify users: hash them
 	// ([Hashed.Hash]) before they leave the process.
 	Keys []string
