@@ -42,11 +42,18 @@ type acquisition struct {
 	ask  driver.AcquireRequest
 	keys [2]string
 	ms   [2]int64 // lease, fence's
-	room [10]any
+	// Of a place: how many owners may have one, and how many tokens a grant makes.
+	atMost, tokens int64
+	waiter         string
+	room           [callArgs + 9]any
 }
 
 // Acquire implements [driver.Store].
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
+	atMost, tokens, err := placesOf(&ask)
+	if err != nil {
+		return driver.Reply{}, err
+	}
 	r, _ := s.acquires.Get().(*acquisition)
 	if r == nil {
 		r = &acquisition{}
@@ -55,15 +62,22 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	r.ask = ask
 	r.keys[0], r.keys[1] = s.names.with(ask.Key, fenceSuffix)
 	r.ms = [2]int64{Milliseconds(ask.TTL), Milliseconds(ask.TTL + fenceTime)}
-	r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
-		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Rest, &r.ask.Waiter)
+	if ask.Kind.Place() {
+		r.atMost, r.tokens = atMost, tokens
+		r.Make(s, enterScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
+			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.atMost, &r.ask.Rest, &r.ask.Waiter, &r.tokens)
+	} else {
+		r.waiter = waiterOf(&ask)
+		r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
+			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Rest, &r.waiter)
+	}
 	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
 	r.Start()
 	if !r.Wait(ctx, ask.Deadline) {
 		return driver.Reply{}, Pending(ctx)
 	}
 	rep, err := r.reply()
-	r.ask = driver.AcquireRequest{}
+	r.ask, r.waiter = driver.AcquireRequest{}, ""
 	s.acquires.Put(r)
 	return rep, err
 }
@@ -99,19 +113,30 @@ func (r *acquisition) reply() (driver.Reply, error) {
 			return rep, nil
 		}
 	case []any:
-		if len(v) == 3 {
-			holder, ok := v[0].(string)
-			left, ok2 := v[1].(int64)
-			listed, ok3 := v[2].(int64)
-			if ok && ok2 && ok3 {
-				rep.Holder, rep.Listed = holder, listed == 1
-				rep.TTL = time.Duration(left) * time.Millisecond // PTTL: -1 for a key without expiry
-				return rep, nil
-			}
+		if r.refused(v, &rep) {
+			return rep, nil
 		}
 	}
 	rep.Ambiguous = true // what that server has done is unknown
 	return rep, Wrap(ErrReply)
+}
+
+// refused reads the list that a script returned for a refusal; that of places has one
+// element more. It reports whether the list is one.
+func (r *acquisition) refused(list []any, rep *driver.Reply) bool {
+	n := numbers(list)
+	holder, ok := "", false
+	if len(list) == 3 || len(list) == 4 {
+		holder, ok = list[0].(string)
+	}
+	place := r.ask.Kind.Place()
+	if !ok || place != (len(list) == 4) || place && n[3] != 0 && n[3] != 1 || n[2] != 0 && n[2] != 1 {
+		return false
+	}
+	left, ok := list[1].(int64)
+	rep.Holder, rep.Listed, rep.Full = holder, n[2] == 1, place && n[3] == 1
+	rep.TTL = time.Duration(left) * time.Millisecond // PTTL: -1 for a key without expiry
+	return ok
 }
 
 // sayOccupied logs, at most once a second, that a lock's key holds a value that is no
@@ -126,10 +151,11 @@ func (s *Store) sayOccupied(key string) {
 // release is a request to give up a lock, likewise.
 type release struct {
 	Request
-	ask   driver.ReleaseRequest
-	names [2]string // lock, fence
-	ms    int64     // fence's
-	room  [10]any
+	ask    driver.ReleaseRequest
+	names  [2]string // lock, fence
+	ms     int64     // fence's
+	atMost int64     // of a place
+	room   [callArgs + 8]any
 }
 
 // Release implements [driver.Store].
@@ -139,15 +165,23 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 		r = &release{}
 	}
 	r.ask = ask
+	script := releaseScript
+	if ask.Kind.Place() {
+		script = leaveScript
+	}
+	r.names[0], r.names[1] = s.names.with(ask.Key, fenceSuffix)
+	r.Make(s, script, r.names[0], r.room[:]).Keys(&r.names[0])
 	if ask.Remember {
-		r.names[0], r.names[1] = s.names.with(ask.Key, fenceSuffix)
+		r.Keys(&r.names[1])
+	}
+	r.Args(&r.ask.Owner, s.Publish(), &r.ask.Waiter)
+	if ask.Kind.Place() {
+		r.atMost = int64(ask.AtMost)
+		r.Args(&r.atMost)
+	}
+	if ask.Remember {
 		r.ms = Milliseconds(ask.TTL + fenceTime)
-		r.Make(s, releaseScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).
-			Args(&r.ask.Owner, s.Publish(), &r.ask.Waiter, &r.ask.Token, &r.ms)
-	} else {
-		r.names[0] = s.names.lock(ask.Key)
-		r.Make(s, releaseScript, r.names[0], r.room[:]).Keys(&r.names[0]).
-			Args(&r.ask.Owner, s.Publish(), &r.ask.Waiter)
+		r.Args(&r.ask.Token, &r.ms)
 	}
 	r.Deadline, r.Stubborn = ask.Deadline, true
 	r.Start()
@@ -177,8 +211,8 @@ func (s *Store) released(r *release) error {
 	return nil
 }
 
-// notOwner makes the error for the answer of renew.lua and release.lua to an owner
-// that does not hold the lock.
+// notOwner makes the error for the answer of renew.lua and release.lua, and of stay.lua
+// and leave.lua, to an owner that does not hold the lock.
 func notOwner(n int64) error {
 	if n < 0 {
 		return driver.ErrTakenOver
@@ -203,7 +237,11 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 	}
 	b := s.newRound(ctx, w, len(batch))
 	for i := range batch {
-		b.Set(i, renewScript, s.names.lock(batch[i].Key), batch[i].Owner, batch[i].TTL) // 0 only looks
+		script := renewScript
+		if batch[i].Kind.Place() {
+			script = stayScript
+		}
+		b.Set(i, script, s.names.lock(batch[i].Key), batch[i].Owner, batch[i].TTL) // 0 only looks
 	}
 	b.Run(ctx, func(i int, r *Request) {
 		contended, err := r.renewed()

@@ -45,7 +45,7 @@ func (s *Store) newRound(ctx context.Context, w *route, n int) *Round {
 func (b *Round) Set(i int, script *Script, key, owner string, times ...time.Duration) {
 	r := &b.all[i]
 	r.script, r.lock, r.names = script, key, [2]string{key, owner}
-	r.Write = script == renewScript && r.route.renews && r.route.ack.replicas > 0
+	r.Write = (script == renewScript || script == stayScript) && r.route.renews && r.route.ack.replicas > 0
 	r.Keys(&r.names[0]).Args(&r.names[1])
 	for j, d := range times {
 		r.ms[j] = Milliseconds(d)

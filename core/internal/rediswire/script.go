@@ -31,11 +31,23 @@ func NewScript(source string) *Script {
 	return s
 }
 
-// forSeveral makes a script that takes several requests in one call. The comment of
-// its end, which is the same for all, is not sent.
+// complete returns the source of a script with the parts that it shares with others: those
+// that a line of it includes, and the end that lets it take several requests. The
+// comments with which the parts begin are not sent.
+func complete(source string) string {
+	code := func(part string) string {
+		_, code, _ := strings.Cut(part, "\n\n")
+		return code
+	}
+	return strings.NewReplacer(
+		"-- include tokens.lua\n", code(tokensSource),
+		"-- include places.lua\n", code(placesSource),
+	).Replace(source) + code(severalSource)
+}
+
+// forSeveral makes a script that takes several requests in one call.
 func forSeveral(name, source string) *Script {
-	_, end, _ := strings.Cut(severalSource, "\n\n")
-	s := NewScript(source + end)
+	s := NewScript(complete(source))
 	s.several = name
 	return s
 }

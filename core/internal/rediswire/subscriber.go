@@ -115,17 +115,20 @@ func (s *subscriber) join(channel string, since time.Time, w *watcher) *topic {
 		s.route(t)
 	case t.confirmed.IsZero():
 		// It will be confirmed, and then all watchers look.
-	case t.heard.After(since):
+	case t.heard.After(since) && !partial(t.last):
 		s.tell(t, t.last, w) // it was said while the caller was on its way
+	case t.heard.After(since):
+		s.tell(t, "", w) // before it, the lock may have become free
 	case t.confirmed.After(since):
 		s.tell(t, "", w)
 	}
 	return t
 }
 
-// tell has watchers woken, all of a topic or only one. Called with s.mu held.
-func (s *subscriber) tell(t *topic, next string, only *watcher) {
-	signal := driver.Signal{Next: next}
+// tell has watchers woken by a message, all of a topic or only one; an empty message says
+// that nothing is known. Called with s.mu held.
+func (s *subscriber) tell(t *topic, message string, only *watcher) {
+	signal := signalOf(message)
 	if only != nil {
 		s.told = append(s.told, telling{only, signal})
 		return

@@ -1,5 +1,5 @@
--- The end of the scripts that take several requests in one call (acquire, renew and
--- release). What stands before it has set
+-- The end of the scripts that take several requests in one call: acquire, renew and
+-- release, enter, stay and leave. What stands before it has set
 --
 -- name    of the script
 -- count   of the requests

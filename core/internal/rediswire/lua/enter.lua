@@ -1,0 +1,84 @@
+-- Gives an owner a place, which it has beside other owners, or enters a locker into the
+-- list of those waiting. Or does so for several locks, each on its own, where one server
+-- has them all: their keys and arguments then follow one another. See places.lua for
+-- the layout.
+--
+-- KEYS[1] lock
+-- KEYS[2] fence   string: the last token of the key
+-- ARGV[1] owner
+-- ARGV[2] lease, in ms
+-- ARGV[3] how long the fence is kept, in ms
+-- ARGV[4] how many owners may have places, with this one; 0 for any number
+-- ARGV[5] the lockers that wait already, kept with the lock if it has no list; may be empty
+-- ARGV[6] the locker that will wait if it is refused; empty for none
+-- ARGV[7] how many tokens are made
+--
+-- Returns the first token when the owner has a place, else {holders, after how many ms
+-- to ask again, 1 if the locker is in the list, 1 if too many have places}; for several
+-- locks a list, see several.lua. The second and the holders are as in acquire.lua.
+-- A second run for an owner whose place is not over returns the same token and leaves
+-- the lease alone. A place that is over is not revived: its owner is a new one.
+local KEYS, ARGV = KEYS, ARGV
+-- include tokens.lua
+-- include places.lua
+
+-- ahead reports whether a locker is in the list, and no other one that wants the lock before it.
+local function ahead(q, id)
+	local first = entry(q, id)
+	return first and not find(',' .. sub(q, 1, first - 1), ',[^+-]')
+end
+
+local function enter(lock, fence, owner, lease, keep, atmost, rest, id, tokens)
+	local held = call('HMGET', lock, owner, 'q', 'm', 'b')
+	local mine, q, m, b = held[1], held[2] or '', held[3], tonumber(held[4]) or 0
+	local fresh = not m and call('EXISTS', lock) == 0
+	if not m and not fresh then
+		return {holders(lock, 1), call('PTTL', lock), enlist(lock, q, id, '+'), 0}
+	end
+
+	local now, earliest = clock(), nil
+	if m then
+		local token, ends = match(mine or '', '^(%d+)@(%d+)$')
+		if token and tonumber(ends) > now then
+			return tonumber(token)
+		end
+		local n
+		n, earliest = sweep(lock, held, now)
+		local full = atmost > 0 and n >= atmost
+		if full or b > now and not ahead(q, id) then
+			local ms = (full and earliest or b) - now
+			return {holders(lock, n), max(1, min(poll, ms)), enlist(lock, q, id, '+'), full and 1 or 0}
+		end
+	end
+
+	local token, text = mint(fence, keep, tokens)
+	if not fresh then
+		call('PEXPIRE', lock, lease + linger, 'GT')
+	end
+	local ends = ceil(time / 1000) + lease
+	local place, bound = format('%s@%.0f', text, ends), format('%.0f', min(ends, earliest or ends))
+	local left = q == '' and rest or without(q, id)
+	if left == q then
+		call('HSET', lock, owner, place, 'm', bound)
+	elseif left == '' then
+		call('HSET', lock, owner, place, 'm', bound)
+		call('HDEL', lock, 'q')
+	else
+		call('HSET', lock, owner, place, 'm', bound, 'q', left)
+	end
+	if fresh and type(pcall_('PEXPIRE', lock, lease + linger)) ~= 'number' then
+		call('DEL', lock) -- as in acquire.lua
+		call('PEXPIRE', lock, lease + linger)
+	end
+	return token
+end
+
+if #KEYS == 2 then
+	return enter(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], tonumber(ARGV[7]))
+end
+local name, count = 'enter', #KEYS / 2
+local function one(i)
+	local k, a = 2 * i, 7 * i
+	return enter(KEYS[k - 1], KEYS[k], ARGV[a - 6], tonumber(ARGV[a - 5]), ARGV[a - 4], tonumber(ARGV[a - 3]), ARGV[a - 2],
+		ARGV[a - 1], tonumber(ARGV[a]))
+end

@@ -1,0 +1,119 @@
+-- Gives up an owner's place and tells the waiting lockers. Or does so for several
+-- places, each on its own, where one server has them all: their keys and arguments then
+-- follow one another, for all with a fence or for all without. See places.lua for the
+-- layout.
+--
+-- KEYS[1] lock
+-- KEYS[2] fence, only when the store has to be told the last token
+-- ARGV[1] owner
+-- ARGV[2] PUBLISH or SPUBLISH, to the channel with the name of the lock and ":free"
+-- ARGV[3] a locker that wants a place again, after the others; empty for none. It does
+--         not get into a full list
+-- ARGV[4] how many owners may have places, as the owner asked for; 0 for any number
+-- ARGV[5] the last token given out under this owner
+-- ARGV[6] how long the fence is kept, in ms
+--
+-- Returns 1, 2 if it could not be announced, or where the owner has no place 0, or -1 if
+-- another owner holds the lock exclusively. A place that is over is none, but is
+-- deleted and announced. The first write is a deletion, which works when memory is
+-- full. For several places it returns a list; see several.lua.
+-- What is announced is the list if the lock is free, else "*k,list" if the first k of a
+-- list may have places.
+local KEYS, ARGV = KEYS, ARGV
+-- include tokens.lua
+-- include places.lua
+
+-- invite calls lockers to so many free places, or to one at least. It returns the list
+-- that stays, how many were called, and the list to announce, in which these are first.
+-- While no barrier stands, a locker that was called before and has not come has left or
+-- died, and loses its place in the list; once a barrier is over, so do those that want
+-- the lock. barrier is 0 where there was none.
+local function invite(q, free, barrier, now)
+	local stays, called, n, from = {}, {}, 0, 1
+	for sign, id, after in string.gmatch(q, '([+-]?)([^,]+),?()') do
+		if n >= free and #called > 0 or sign == '' and barrier > now then
+			break
+		end
+		from = after
+		if sign == '+' then
+			n = n + 1
+			called[#called + 1] = '+' .. id
+			stays[#stays + 1] = '-' .. id
+		elseif sign == '-' then
+			n = n + 1 -- it may be on its way
+			if barrier > now then
+				stays[#stays + 1] = '-' .. id
+			end
+		elseif barrier == 0 then
+			stays[#stays + 1] = id
+		end
+	end
+	n = #called
+	if from <= #q then
+		stays[#stays + 1] = sub(q, from)
+		called[#called + 1] = uncalled(sub(q, from))
+	end
+	return table.concat(stays, ','), n, table.concat(called, ',')
+end
+
+local function leave(lock, fence, owner, publish, waiter, atmost, token, keep)
+	local held = call('HMGET', lock, owner, 'q', 'm', 'b')
+	local mine, q, barrier = held[1], held[2] or '', tonumber(held[4]) or 0
+	if not held[3] then
+		return -call('EXISTS', lock)
+	elseif not mine then
+		return 0
+	end
+	call('HDEL', lock, owner)
+	local now = clock()
+	local n = sweep(lock, held, now)
+	if waiter ~= '' and #q < limit and not find(q, waiter, 1, true) then
+		q = q == '' and '+' .. waiter or q .. ',+' .. waiter
+	end
+	local message = ''
+	if n == 0 then
+		call('DEL', lock)
+		message = uncalled(q)
+	else
+		local stays, k, list = invite(q, atmost - n, barrier, now)
+		if k > 0 then
+			message = format('*%d,%s', k, list)
+		end
+		if stays == '' and held[2] then
+			call('HDEL', lock, 'q')
+		elseif stays ~= '' and stays ~= held[2] then
+			pcall_('HSET', lock, 'q', stays)
+		end
+		if barrier > 0 and barrier <= now then
+			call('HDEL', lock, 'b')
+		end
+	end
+	if fence then
+		-- Others may have got tokens since.
+		local last = pcall_('SET', fence, token, 'PX', keep, 'GET')
+		if type(last) == 'string' and (#last > #token or #last == #token and last > token) then -- as numbers
+			pcall_('SET', fence, last, 'PX', keep)
+		end
+	end
+	local told = message == '' or type(pcall_(publish, lock .. ':free', message)) == 'number'
+	if tonumber(match(mine, '@(%d+)$') or 0) <= now then
+		return 0
+	end
+	return told and 1 or 2
+end
+
+if #ARGV == 4 then
+	return leave(KEYS[1], nil, ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]))
+elseif #ARGV == 6 then
+	return leave(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6])
+end
+local fenced = #ARGV == 3 * #KEYS
+local name, count = 'leave', fenced and #KEYS / 2 or #KEYS
+local function one(i)
+	if fenced then
+		local k, a = 2 * i, 6 * i
+		return leave(KEYS[k - 1], KEYS[k], ARGV[a - 5], ARGV[a - 4], ARGV[a - 3], tonumber(ARGV[a - 2]), ARGV[a - 1], ARGV[a])
+	end
+	local a = 4 * i
+	return leave(KEYS[i], nil, ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], tonumber(ARGV[a]))
+end

@@ -1,0 +1,109 @@
+-- What the scripts share that know places (acquire, enter, stay and leave). A place is
+-- what an owner has that shares a lock with others. The lock's hash then holds
+--
+-- owner   "token@end" for each place; end is an instant of the server's clock, in ms.
+--         The field of an exclusive owner is "token"
+-- m       a lower bound of the earliest end. Its presence says that owners have places.
+--         Before that instant every place is live, and HLEN counts them
+-- q       the lockers that wait, in order. A plain id wants the lock, "+id" wants a
+--         place, and "-id" was called to a place and has not come yet
+-- b       barrier: until this instant a locker gets a new place only if no plain id is
+--         before it in q. An exclusive request moves it on, so that one whose process
+--         has died keeps others out for a short time only
+--
+-- The key stays for at least linger after the last end, so that q is still there when
+-- the holders have crashed. All ids are of one length, so that none is found inside
+-- another.
+
+local find, sub, gsub, match, ceil, max, min = string.find, string.sub, string.gsub, string.match, math.ceil, math.max, math.min
+local limit = 2048 -- from how many bytes the list is full: 63 lockers
+local linger = 1000 -- ms
+local poll = 1000 -- after how many ms a locker asks again at the latest where owners have places
+local few = 16 -- up to how many holders are named
+
+-- uncalled returns a list in which none has been called to a place.
+local function uncalled(q)
+	return sub((gsub(',' .. q, ',%-', ',+')), 2)
+end
+
+-- entry returns where a locker's entry in the list begins, and where its id does; nil if
+-- it is not there.
+local function entry(q, id)
+	local at = id ~= '' and find(q, id, 1, true)
+	if at then
+		return find(sub(q, at - 1, at - 1), '^[+-]') and at - 1 or at, at
+	end
+end
+
+-- enlist enters a locker at the end of the list, or changes what it wants. When memory
+-- is full, or the list long, it does not grow. Returns 1 if the locker is in the list.
+local function enlist(lock, q, id, sign)
+	local first, at = entry(q, id)
+	local new
+	if first then
+		new = sub(q, 1, first - 1) .. sign .. sub(q, at)
+	elseif id ~= '' and #q < limit then
+		new = q == '' and sign .. id or q .. ',' .. sign .. id
+	else
+		return 0
+	end
+	return (new == q or type(pcall_('HSET', lock, 'q', new)) == 'number') and 1 or 0
+end
+
+-- without returns a list that lacks a locker.
+local function without(q, id)
+	local first, at = entry(q, id)
+	if not first then
+		return q
+	elseif first == 1 then
+		return sub(q, at + #id + 1)
+	end
+	return sub(q, 1, first - 2) .. sub(q, at + #id)
+end
+
+-- sweep deletes the places that are over, if there may be any, and returns how many
+-- are left and a lower bound of their ends. held has the fields q, m and b behind
+-- another one.
+local function sweep(lock, held, now)
+	local m = tonumber(held[3])
+	if now < m then
+		return call('HLEN', lock) - (held[2] and 2 or 1) - (held[4] and 1 or 0), m
+	end
+	local fields = call('HGETALL', lock)
+	local live, over, earliest = 0, {}, nil
+	for i = 1, #fields, 2 do
+		local name = fields[i]
+		if name ~= 'q' and name ~= 'm' and name ~= 'b' then
+			local ends = tonumber(match(fields[i + 1], '@(%d+)$')) or 0
+			if ends <= now then
+				over[#over + 1] = name
+			else
+				live = live + 1
+				earliest = min(earliest or ends, ends)
+			end
+		end
+	end
+	for i = 1, #over, 1000 do -- unpack has a limit
+		call('HDEL', lock, unpack(over, i, min(i + 999, #over)))
+	end
+	if live > 0 then
+		pcall_('HSET', lock, 'm', format('%.0f', earliest)) -- a lower one only costs time
+	end
+	return live, earliest
+end
+
+-- holders names the owners that hold a lock, if they are few.
+local function holders(lock, n)
+	if n > few then
+		return ''
+	end
+	local fields = call('HGETALL', lock)
+	local names = {}
+	for i = 1, #fields, 2 do
+		local name = fields[i]
+		if name ~= 'q' and name ~= 'm' and name ~= 'b' then
+			names[#names + 1] = name
+		end
+	end
+	return table.concat(names, ',')
+end

@@ -1,0 +1,75 @@
+package rediswire
+
+import (
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+//go:embed lua/tokens.lua
+var tokensSource string
+
+//go:embed lua/places.lua
+var placesSource string
+
+//go:embed lua/enter.lua
+var enterSource string
+
+//go:embed lua/stay.lua
+var staySource string
+
+//go:embed lua/leave.lua
+var leaveSource string
+
+var (
+	enterScript = forSeveral("enter", enterSource)
+	stayScript  = forSeveral("stay", staySource)
+	leaveScript = forSeveral("leave", leaveSource)
+)
+
+// placesOf returns what enter.lua is told of a request for a place: how many owners may
+// have places (0 is any number), and how many tokens a grant makes. A request for the
+// lock has neither.
+func placesOf(ask *driver.AcquireRequest) (atMost, tokens int64, err error) {
+	switch {
+	case ask.Kind == driver.Exclusive:
+		return 0, 0, nil
+	case ask.Kind == driver.Shared:
+		return 0, 1, nil
+	case ask.Kind == driver.Permit && ask.AtMost >= 1:
+		return int64(ask.AtMost), driver.Tokens, nil
+	case ask.Kind == driver.Permit:
+		return 0, 0, fmt.Errorf("%w: AtMost is %d: at least 1 owner must be allowed a permit", driver.ErrConfig, ask.AtMost)
+	default:
+		return 0, 0, fmt.Errorf("%w: unknown Kind %d", driver.ErrConfig, ask.Kind)
+	}
+}
+
+// waiterOf returns what acquire.lua is told of the locker that waits.
+func waiterOf(ask *driver.AcquireRequest) string {
+	if ask.Waiter == "" || ask.Left <= 0 {
+		return ask.Waiter
+	}
+	return ask.Waiter + "@" + strconv.FormatInt(Milliseconds(ask.Left), 10)
+}
+
+// signalOf reads what a script has announced: the list of the waiting lockers when a
+// lock is free, "*k,list" when k places are. Of anything else it makes the signal that
+// has every locker look.
+func signalOf(message string) driver.Signal {
+	if !partial(message) {
+		return driver.Signal{Next: message}
+	}
+	number, list, _ := strings.Cut(message[1:], ",")
+	n, err := strconv.ParseUint(number, 10, 31)
+	if err != nil || n == 0 || list == "" {
+		return driver.Signal{}
+	}
+	return driver.Signal{Next: list, Now: int(n)}
+}
+
+// partial reports whether a message says that places are free, and the lock is not.
+func partial(message string) bool { return strings.HasPrefix(message, "*") }
