@@ -1,0 +1,251 @@
+package rediswire
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// library is the sources of the scripts under test, by name.
+type library map[string]string
+
+func theLibrary() library {
+	return library{
+		"acquire": acquireScript.source, "renew": renewScript.source, "release": releaseScript.source,
+		"enter": enterScript.source, "stay": stayScript.source, "leave": leaveScript.source,
+	}
+}
+
+// look tells what is there right after a call. Messages are kept in a list in place of
+// the channel: the scripts call the command that they are given.
+var look = redis.NewScript(`
+local m = redis.call('LPOP', KEYS[1] .. ':free')
+local q = redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HGET', KEYS[1], 'q')
+local lock, fence = redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2])
+local t = redis.call('TIME') -- last: all of it is from before
+return {t[1] * 1000000 + t[2], m or '', q or '', lock, fence}`)
+
+// arguments returns what a script is called with.
+func (c asked) arguments(key string) (keys []string, args []any) {
+	lock, fence := key, key+":fence"
+	switch c.script {
+	case "acquire":
+		waiter := c.id
+		if c.id != "" && c.left > 0 {
+			waiter += fmt.Sprint("@", c.left)
+		}
+		return []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, c.rest, waiter}
+	case "enter":
+		return []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, c.atMost, c.rest, c.id, c.tokens}
+	case "stay", "renew":
+		return []string{lock}, []any{c.owner, c.lease}
+	case "leave":
+		keys, args = []string{lock}, []any{c.owner, "RPUSH", c.id, c.atMost}
+	default:
+		keys, args = []string{lock}, []any{c.owner, "RPUSH", c.id}
+	}
+	if c.token > 0 {
+		keys, args = append(keys, fence), append(args, c.token, 60_000)
+	}
+	return keys, args
+}
+
+// locker is one that takes part in a world. It does what a locker does, but also loses
+// its memory, gives up, and has its requests repeated or executed late.
+type locker struct {
+	id     string
+	want   asked // its try; no owner: it wants nothing
+	holds  bool
+	token  int64
+	before []asked // its requests, for those that come late
+}
+
+// world is a key, those that want it, and the model of what they may get.
+type world struct {
+	model
+	key     string
+	rand    *rand.Rand
+	lockers []*locker
+	owners  int
+	limits  []int64 // of its permits; 0 is a shared lock
+	writers int     // of ten tries so many are exclusive
+	freed   string  // the last list that was announced when it became free
+	calls   []string
+}
+
+func newWorld(key string, seed uint64) *world {
+	w := &world{key: key, rand: rand.New(rand.NewPCG(seed, 1))}
+	w.model.places = map[string]*tenure{}
+	for i := range 6 {
+		w.lockers = append(w.lockers, &locker{id: fmt.Sprintf("%08x", 0xa0000000+i)})
+	}
+	w.limits = [][]int64{{0}, {1}, {2}, {3}, {1, 2, 4}, {0, 2}}[w.rand.IntN(6)]
+	w.writers = []int{0, 1, 3, 9}[w.rand.IntN(4)]
+	return w
+}
+
+// lease is a lease in ms: most end during the test, many at once.
+func (w *world) lease() int64 {
+	most := []int64{4, 40, 300, 1500}[w.rand.IntN(4)]
+	return 1 + w.rand.Int64N(most)
+}
+
+func (w *world) once(in int) bool { return w.rand.IntN(in) == 0 }
+
+// next chooses a call.
+func (w *world) next() (*locker, asked) {
+	l := w.lockers[w.rand.IntN(len(w.lockers))]
+	if len(l.before) > 0 && w.once(20) {
+		return nil, l.before[w.rand.IntN(len(l.before))] // late
+	}
+	if l.want.owner != "" && w.once(25) {
+		l.want, l.holds = asked{}, false // crashed, or gave up
+	}
+	c := l.want
+	switch {
+	case c.owner == "":
+		w.owners++
+		c = asked{script: "enter", owner: fmt.Sprint("o:", w.owners), lease: w.lease(), tokens: 1, id: l.id}
+		if w.rand.IntN(10) < w.writers {
+			c.script, c.left = "acquire", []int64{0, 50, 700, 5000}[w.rand.IntN(4)]
+		} else if c.atMost = w.limits[w.rand.IntN(len(w.limits))]; c.atMost > 0 {
+			c.tokens = 16
+		}
+		if w.once(8) {
+			c.id = ""
+		}
+		if w.freed != "" && w.once(2) {
+			c.rest = remove(w.freed, l.id)
+		}
+		l.want = c
+	case !l.holds: // again, as it was
+	default:
+		exclusive := c.script == "acquire"
+		switch n := w.rand.IntN(10); {
+		case n < 1: // repeated
+		case n < 6:
+			c.script, c.rest, c.lease = "stay", "", w.lease()
+			if exclusive {
+				c.script = "renew"
+			}
+			if n == 5 {
+				c.lease = 0
+			}
+		default:
+			c.script, c.rest = "leave", ""
+			if exclusive {
+				c.script = "release"
+			}
+			if w.once(2) {
+				c.id = ""
+			}
+			if w.once(3) {
+				c.token = l.token + c.tokens - 1
+				if exclusive {
+					c.token = l.token + 1 + w.rand.Int64N(3) // handed on
+				}
+			}
+		}
+	}
+	if l.before = append(l.before, c); len(l.before) > 8 {
+		l.before = l.before[1:]
+	}
+	return l, c
+}
+
+// answered takes the answer to a call.
+func (w *world) answered(l *locker, c asked, reply any, a, b int64, s seen) error {
+	was := w.q
+	err := w.check(c, reply, a, b, s)
+	if w.calls = append(w.calls, fmt.Sprintf("[%d,%d] %+v: %v; %+v", a, b, c, reply, s)); len(w.calls) > 12 {
+		w.calls = w.calls[1:]
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w\nlist before: %q\nbarrier %+v, exclusive %q %+v\ncalls:\n%s",
+			w.key, err, was, w.barrier, w.holder, w.exclusive, strings.Join(w.calls, "\n"))
+	}
+	if s.message != "" && !partial(s.message) {
+		w.freed = s.message
+	}
+	if l == nil {
+		return nil
+	}
+	switch n, ok := reply.(int64); {
+	case c.script == "acquire" || c.script == "enter":
+		if l.holds = ok; ok {
+			l.token = n
+		}
+	case c.script == "leave" || c.script == "release" || n <= 0:
+		l.want, l.holds = asked{}, false
+	}
+	return nil
+}
+
+// explore makes so many calls in worlds of 500 calls, many at a time, and returns the
+// first violation of a promise.
+func explore(ctx context.Context, rdb *redis.Client, scripts library, calls int, seed uint64) error {
+	shas := map[string]string{}
+	for name, source := range scripts {
+		sha, err := rdb.ScriptLoad(ctx, source).Result()
+		if err != nil {
+			return fmt.Errorf("%s does not compile: %w", name, err)
+		}
+		shas[name] = sha
+	}
+	if err := look.Load(ctx, rdb).Err(); err != nil {
+		return err
+	}
+	cn := rdb.Conn()
+	defer cn.Close()
+	const lives, beside = 500, 64
+	worlds := make([]*world, min(beside, 1+calls/lives))
+	for round, made := 0, uint64(0); calls > 0; round++ {
+		type step struct {
+			*world
+			l     *locker
+			c     asked
+			reply *redis.Cmd
+			seen  *redis.Cmd
+		}
+		steps := make([]step, len(worlds))
+		pipe := cn.Pipeline()
+		begin := pipe.Time(ctx)
+		for i := range worlds {
+			if (round+i*lives/len(worlds))%lives == 0 || worlds[i] == nil {
+				made++
+				worlds[i] = newWorld(fmt.Sprintf("{%d/%d}", seed, made), seed+made)
+			}
+			s := step{world: worlds[i]}
+			s.l, s.c = s.next()
+			keys, args := s.c.arguments(s.key)
+			s.reply = pipe.EvalSha(ctx, shas[s.c.script], keys, args...)
+			s.seen = pipe.EvalSha(ctx, look.Hash(), []string{s.key, s.key + ":fence"})
+			steps[i] = s
+		}
+		calls -= len(steps)
+		_, _ = pipe.Exec(ctx) // each has its own error
+		a := begin.Val().UnixMicro()
+		for _, s := range steps {
+			there, err := s.seen.Slice()
+			if err == nil {
+				err = s.reply.Err()
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %+v: %w", s.key, s.c, err)
+			}
+			b := there[0].(int64)
+			found := seen{
+				message: there[1].(string), q: there[2].(string),
+				lockMS: there[3].(int64), fence: there[4].(int64), exists: there[3].(int64) != -2,
+			}
+			if err := s.answered(s.l, s.c, s.reply.Val(), a, b, found); err != nil {
+				return err
+			}
+			a = b
+		}
+	}
+	return nil
+}
