@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -45,6 +46,8 @@ type acquisition struct {
 	// Of a place: how many owners may have one, and how many tokens a grant makes.
 	atMost, tokens int64
 	waiter         string
+	// The last locker that waits long, and what acquire.lua is told of it.
+	patient, patiently string
 	room           [callArgs + 9]any
 }
 
@@ -67,7 +70,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 		r.Make(s, enterScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
 			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.atMost, &r.ask.Rest, &r.ask.Waiter, &r.tokens)
 	} else {
-		r.waiter = waiterOf(&ask)
+		r.waiter = r.waiterOf(&ask)
 		r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
 			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Rest, &r.waiter)
 	}
@@ -168,6 +171,9 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 	script := releaseScript
 	if ask.Kind.Place() {
 		script = leaveScript
+		// That takes every locker for one that wants a place; it says otherwise when
+		// it asks.
+		r.ask.Waiter = strings.TrimPrefix(ask.Waiter, "+")
 	}
 	r.names[0], r.names[1] = s.names.with(ask.Key, fenceSuffix)
 	r.Make(s, script, r.names[0], r.room[:]).Keys(&r.names[0])

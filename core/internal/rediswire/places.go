@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 )
@@ -48,12 +49,23 @@ func placesOf(ask *driver.AcquireRequest) (atMost, tokens int64, err error) {
 	}
 }
 
-// waiterOf returns what acquire.lua is told of the locker that waits.
-func waiterOf(ask *driver.AcquireRequest) string {
-	if ask.Waiter == "" || ask.Left <= 0 {
+// longest is from how long on it makes no difference to acquire.lua for how long a
+// caller still waits: its barrier is shorter.
+const longest = 1500 * time.Millisecond
+
+// waiterOf returns what acquire.lua is told of the locker that waits. A request is used
+// again, mostly for the same locker and a long wait: it keeps that text.
+func (r *acquisition) waiterOf(ask *driver.AcquireRequest) string {
+	switch {
+	case ask.Waiter == "" || ask.Left <= 0:
 		return ask.Waiter
+	case ask.Left < longest:
+		return ask.Waiter + "@" + strconv.FormatInt(Milliseconds(ask.Left), 10)
+	case r.patient != ask.Waiter:
+		r.patient = ask.Waiter
+		r.patiently = ask.Waiter + "@" + strconv.FormatInt(Milliseconds(longest), 10)
 	}
-	return ask.Waiter + "@" + strconv.FormatInt(Milliseconds(ask.Left), 10)
+	return r.patiently
 }
 
 // signalOf reads what a script has announced: the list of the waiting lockers when a
