@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/lock"
@@ -26,6 +27,7 @@ type Locker struct {
 	base   config
 	locks  *lock.Table
 	panics logs.Throttle // of callbacks
+	places sync.Map      // place -> *config, for calls without options
 }
 
 // New makes a [Locker] on a store. The options become the defaults of all its locks

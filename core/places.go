@@ -80,35 +80,54 @@ func mustGuard(l *Locker, template string, kind Option, opts []GuardOption) *Gua
 
 // LockShared is [Locker.Lock] with the option [Shared].
 func (l *Locker) LockShared(ctx context.Context, key string, opts ...Option) (*Lease, error) {
-	return l.lockAs(ctx, key, Shared(), opts, false)
+	return l.lockPlace(ctx, key, place{shared: true}, opts)
 }
 
 // TryLockShared is [Locker.TryLock] with the option [Shared]. It does not count as
 // held elsewhere that other callers of this process ask for the same at the moment.
 func (l *Locker) TryLockShared(ctx context.Context, key string, opts ...Option) (*Lease, error) {
-	return l.lockAs(ctx, key, Shared(), opts, true)
+	return l.lockPlace(ctx, key, place{shared: true, try: true}, opts)
 }
 
 // Permit is [Locker.Lock] with the option [Permits].
 func (l *Locker) Permit(ctx context.Context, key string, n int, opts ...Option) (*Lease, error) {
-	return l.lockAs(ctx, key, Permits(n), opts, false)
+	return l.lockPlace(ctx, key, place{atMost: n}, opts)
 }
 
 // TryPermit is [Locker.TryLock] with the option [Permits]. It returns [ErrFull] if all
 // permits are taken.
 func (l *Locker) TryPermit(ctx context.Context, key string, n int, opts ...Option) (*Lease, error) {
-	return l.lockAs(ctx, key, Permits(n), opts, true)
+	return l.lockPlace(ctx, key, place{atMost: n, try: true}, opts)
 }
 
-func (l *Locker) lockAs(ctx context.Context, key string, kind Option, opts []Option, try bool) (*Lease, error) {
+// lockPlace takes a place. What it makes of the options it keeps, if there are none.
+func (l *Locker) lockPlace(ctx context.Context, key string, place place, opts []Option) (*Lease, error) {
+	if len(opts) == 0 {
+		if c, ok := l.places.Load(place); ok {
+			return l.lockOne(ctx, key, c.(*config)) //nolint:forcetypeassert // there is no other
+		}
+	}
+	kind := Shared()
+	if !place.shared {
+		kind = Permits(place.atMost)
+	}
 	c, err := l.base.forCall(append([]Option{kind}, opts...))
 	if err != nil {
 		return nil, err
 	}
-	if try {
+	if place.try {
 		c.terms.Wait = 0
 	}
+	if len(opts) == 0 {
+		l.places.Store(place, &c) // there are few: numbers of permits
+	}
 	return l.lockOne(ctx, key, &c)
+}
+
+// place is what a method asks for, without options.
+type place struct {
+	shared, try bool
+	atMost      int
 }
 
 // kinds are the names of the kinds of holds.

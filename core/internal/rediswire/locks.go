@@ -48,7 +48,7 @@ type acquisition struct {
 	waiter         string
 	// The last locker that waits long, and what acquire.lua is told of it.
 	patient, patiently string
-	room           [callArgs + 9]any
+	room               [callArgs + 9]any
 }
 
 // Acquire implements [driver.Store].
