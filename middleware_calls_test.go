@@ -130,9 +130,12 @@ func ends(ok bool, handler func(context.Context, *adaptertest.Call) error) func(
 }
 
 func panics(value any) func(w *world) {
+	return panicsUnder(value, func(l *core.Locker) *core.Guard { return core.Serialize(l, "account/{id}", core.Wait(0)) })
+}
+
+func panicsUnder(value any, rule func(*core.Locker) *core.Guard) func(w *world) {
 	return func(w *world) {
-		s, client := w.serve(func(context.Context, *adaptertest.Call) error { panic(value) },
-			core.Serialize(w.locker(), "account/{id}", core.Wait(0)))
+		s, client := w.serve(func(context.Context, *adaptertest.Call) error { panic(value) }, rule(w.locker()))
 		for range 2 {
 			// The locks make no answer of it: the middleware that recovers does.
 			if o := client.Call(w.Context(), account("1")); o.OK || o.Reason != "" || !o.Ran {

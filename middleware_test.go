@@ -44,6 +44,17 @@ var behaviours = []struct {
 	{"transfers in opposite directions end and keep the sum", (*world).transfers},
 	{"a handler re-enters its own lock", (*world).reentry},
 
+	{"calls that share run together, and a writer alone", (*world).sharing},
+	{"a writer that waits comes before calls that share later", (*world).writerFirst},
+	{"at most n calls run at once, over all processes", (*world).permits},
+	{"all permits taken, no wait", (*world).full},
+	{"a permit that an exclusive holder keeps out", (*world).permitHeldOut},
+	{"a handler re-enters its shared lock and its permit", (*world).reenterPlaces},
+	{"a handler that shares cannot have the lock for itself", (*world).upgrade},
+	{"requests that read share, others run alone", onlyHTTP((*world).shareReads)},
+	{"a shared lock is free after a panic", panicsUnder("a value", func(l *core.Locker) *core.Guard { return core.Share(l, "account/{id}", core.Wait(0)) })},
+	{"a permit is free after a panic", panicsUnder("a value", func(l *core.Locker) *core.Guard { return core.AtMost(l, 1, "account/{id}", core.Wait(0)) })},
+
 	// However a handler ends, the lock is free when the call comes out of it.
 	{"free after a return", ends(true, func(context.Context, *adaptertest.Call) error { return nil })},
 	{"free after an answer", ends(true, say("done"))},
@@ -154,6 +165,7 @@ var answers = map[core.Reason]struct{ http, httpRetry, grpc, grpcRetry, pushback
 	core.ReasonBodyIncomplete: {"400", "", "InvalidArgument", "", ""},
 	core.ReasonBodyTimeout:    {"408", "", "DeadlineExceeded", "", ""},
 	core.ReasonHeld:           {"423", "1s", "Aborted", "100ms", "100"},
+	core.ReasonFull:           {"429", "1s", "ResourceExhausted", "100ms", "100"},
 	core.ReasonQueueFull:      {"423", "1s", "Aborted", "100ms", "100"},
 	core.ReasonPrincipalLimit: {"429", "1s", "ResourceExhausted", "100ms", "100"},
 	core.ReasonDeadline:       {"423", "", "DeadlineExceeded", "", ""},

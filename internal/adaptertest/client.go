@@ -27,6 +27,8 @@ type Request struct {
 	// Path is used instead of Values by HTTP clients: already escaped, without
 	// the first slash.
 	Path string
+	// Method is that of an HTTP request; empty is POST.
+	Method string
 	// Header are further headers, in gRPC metadata.
 	Header [][2]string
 	// Body is the body of an HTTP request.

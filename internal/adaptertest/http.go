@@ -128,7 +128,7 @@ func (c *HTTPClient) send(ctx context.Context, req Request) (*http.Response, err
 		path = strings.Join(segments, "/")
 	}
 	// An empty strings.Reader is sent as no body at all.
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Server.URL+path, strings.NewReader(req.Body))
+	r, err := http.NewRequestWithContext(ctx, cmp.Or(req.Method, http.MethodPost), c.Server.URL+path, strings.NewReader(req.Body))
 	if err != nil {
 		return nil, err
 	}
