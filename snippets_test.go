@@ -49,6 +49,44 @@ func _() {
 		})))
 }
 
+// Of docs/sharing.md, and of the README's first screen.
+func _(locker *core.Locker, mux *http.ServeMux, reports, handler, app http.Handler) {
+	core.Serialize(locker, "account/{id:int}", core.ShareReads()) // GET together, the others alone
+	core.AtMost(locker, 10, "tenant/{header.X-Tenant}")           // at most ten at once for each tenant
+
+	perTenant := core.AtMost(locker, 10, "tenant/{header.X-Tenant}", core.Wait(time.Second))
+	mux.Handle("POST /reports", httplock.Guard(perTenant)(reports))
+
+	account := core.Serialize(locker, "account/{id}", core.ShareReads())
+	mux.Handle("/accounts/{id}", httplock.Guard(account)(handler))
+
+	mux.Handle("/", httplock.Guard(core.Share(locker, "schema"))(app))
+}
+
+func _(ctx context.Context, locker *core.Locker, migrate func(context.Context) error) error {
+	err := locker.Do(ctx, "schema", migrate)
+	return err
+}
+
+func _(locker *core.Locker, mux *http.ServeMux, debit http.Handler) {
+	inTenant := httplock.Guard(core.Share(locker, "tenant/{t}"))
+	account := httplock.Guard(core.Serialize(locker, "tenant/{t}/account/{id}"))
+	mux.Handle("POST /tenants/{t}/accounts/{id}/debit", inTenant(account(debit)))
+}
+
+type partner interface {
+	Call(ctx context.Context, order string) error
+}
+
+func _(ctx context.Context, locker *core.Locker, client partner, order string) error {
+	lease, err := locker.Permit(ctx, "partner/acme", 3, core.Wait(5*time.Second))
+	if err != nil {
+		return err // core.ErrFull: three calls are under way
+	}
+	defer lease.Release(ctx)
+	return client.Call(lease.Context(), order)
+}
+
 func _(ctx context.Context, locker *core.Locker) error {
 	lease, err := locker.Lock(ctx, "account/42")
 	if err != nil {

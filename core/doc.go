@@ -114,6 +114,12 @@
 //   - releasing: the release is on its way to the store. No caller asks for the lock
 //     until the store has answered.
 //
+// Callers that share the lock ([Shared]), and those that have a permit ([Permits]),
+// have places. Places exist beside the phases: while callers of the process have
+// places, the lock is idle or acquiring, and its first waiter may ask for another
+// place or for the lock itself. A caller joins a shared hold of its process without
+// a request, as long as no caller waits for the lock alone.
+//
 // Loss leads from held to acquiring at once if there are waiters, else to idle. The
 // waiters do not wait for the handler that lost the lock.
 //
@@ -138,6 +144,8 @@
 //   - holder: the caller, and its process, that has the lock.
 //   - hold: one entry into a lock. A lock can have several holds (re-entry); it is
 //     released with the last one.
+//   - place: a hold beside other holds, shared or one of a number of permits
+//     ([Shared], [Permits]). The other kind of hold is exclusive.
 //   - waiter: a caller that waits for a lock.
 //   - hand-off: the lock goes from a holder to a waiter of the same process, without
 //     a request to the store.
@@ -152,7 +160,6 @@
 //     "Rule" means the same.
 //   - template: the text from which a guard makes keys, account/{id:int}. int is the
 //     form of the placeholder: which texts name one resource ([Form]).
-//   - principal: the user, tenant or API key that a request belongs to.
 //   - refusal: an answer that a client gets in place of the handler's ([Refusal]).
 //   - adapter: a package that connects guards to a framework, such as httplock.
 package core

@@ -9,6 +9,7 @@
 // outside ([effects]). The Table calls it with the mutex of the lock's shard held,
 // applies the effects, and does everything else after unlocking (table.go):
 //
+//	places.go     the events of places: permits, and shared holds
 //	waiting.go    waits for the lock, and sends the first waiter's requests
 //	releasing.go  gives up holds, and sends releases
 //	renewer.go    renews leases, and ends them at their deadlines
