@@ -84,7 +84,7 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 	renewed := c
 	if c.terms.Fixed {
 		copied := *c
-		copied.terms.Fixed = false
+		copied.terms.Fixed, copied.terms.WillFix = false, true
 		renewed = &copied
 	}
 	own := make([]lock.Waiter, len(keys))

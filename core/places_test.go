@@ -342,6 +342,20 @@ func TestAFixedLeaseIsNotSharedInMemory(t *testing.T) {
 		}
 		release(t, a)
 		release(t, b)
+
+		renewed := shared(t, l, "x")
+		both, err := l.LockAll(t.Context(), []string{"x", "y"}, core.Shared(), core.TTL(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := shared(t, l, "y")
+		time.Sleep(2 * time.Minute)
+		wantErr(t, both.Err(), core.ErrLost)
+		wantErr(t, renewed.Err(), nil)
+		wantErr(t, again.Err(), nil)
+		_ = both.Release(t.Context())
+		release(t, renewed)
+		release(t, again)
 	})
 }
 

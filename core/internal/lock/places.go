@@ -66,7 +66,7 @@ func (l *lock) placed(own *ownership, rest string, now clock.Instant, fx *effect
 		fx.more = 1
 	default:
 		own.contended = exclusiveIn(rest)
-		if !own.fixed && !own.contended {
+		if own.joinable(l.first) && !own.contended {
 			p.open = own
 		}
 		own.admit(now, fx)
@@ -88,7 +88,7 @@ func exclusiveIn(list string) bool {
 // same.
 func (own *ownership) admit(now clock.Instant, fx *effects) {
 	l := own.lock
-	for w := l.first; w != nil && own.suits(w.Terms); w = l.first {
+	for w := l.first; w != nil && own.suits(w.Terms) && (fx.handed == nil || own.joinable(w)); w = l.first {
 		l.remove(w)
 		own.share(w, now, fx)
 		if fx.handed == nil {
@@ -96,11 +96,15 @@ func (own *ownership) admit(now clock.Instant, fx *effects) {
 		} else {
 			fx.joined = append(fx.joined, w)
 		}
-		if own.fixed {
-			return // such a lease is one caller's alone
+		if !own.joinable(w) {
+			return
 		}
 	}
 }
+
+// joinable reports whether others may share the hold of a waiter: a fixed lease is one
+// caller's alone.
+func (own *ownership) joinable(w *Waiter) bool { return !own.fixed && !w.Terms.WillFix }
 
 // share makes a waiter one of those that share a hold.
 func (own *ownership) share(w *Waiter, now clock.Instant, fx *effects) {
@@ -135,7 +139,7 @@ func (l *lock) joinsOpen(w *Waiter, now clock.Instant, ahead time.Duration, fx *
 		return false
 	}
 	own := l.places.open
-	if own == nil || !own.suits(w.Terms) || now >= own.deadline() || own.suspended(ahead) {
+	if own == nil || !own.suits(w.Terms) || !own.joinable(w) || now >= own.deadline() || own.suspended(ahead) {
 		return false
 	}
 	if now.Sub(own.sent) > own.lease/2 {

@@ -19,6 +19,9 @@ type Terms struct {
 	Lease time.Duration
 	// Fixed says that the lease is not renewed.
 	Fixed bool
+	// WillFix says that [Table.Fix] is going to make the lease a fixed one: then it is
+	// one caller's alone.
+	WillFix bool
 	// Wait is how long the caller waits for the holder: zero not at all, negative
 	// until its context ends.
 	Wait time.Duration
