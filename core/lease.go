@@ -127,6 +127,10 @@ func (l *Lease) Keys() []string {
 // greatest token it has seen and refuses smaller ones; see package core/fencing. A
 // re-entry keeps the token. Of several locks it is the token of [Lease.Key]; see
 // [Lease.TokenFor].
+//
+// The token of a shared hold lies between those of the exclusive holders before and
+// after it ([Shared]). Tokens of permits are different, and no more: give them to no
+// fence ([Permits]).
 func (l *Lease) Token() int64 {
 	if l == nil {
 		return 0
