@@ -68,6 +68,10 @@ fuzz: ## Each fuzz test of all modules for FUZZTIME; what fails is left in the p
 		(cd $$dir && $(GO) test -run='^$$' -fuzz="^$$name$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=10x .); \
 	done
 
+.PHONY: places
+places: ## Shared locks and permits against their model, 400,000 random calls, half a minute: make places ARGS='-places 4000000'
+	$(GO) test -v -count=1 -timeout 0 -run='^TestPlacesKeepTheirPromises$$' ./core/internal/rediswire -args -places 400000 $(ARGS)
+
 .PHONY: soak
 soak: ## Locks of each topology under faults for DURATION each, judged, as a table; twelve minutes: make soak DURATION=20s ARGS='-seed 1'
 	cd trust && $(GO) test -v -count=1 -timeout 0 ./histories -args -duration $(DURATION) $(ARGS)

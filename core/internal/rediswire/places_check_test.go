@@ -2,6 +2,8 @@ package rediswire
 
 import (
 	"flag"
+	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,17 +14,84 @@ import (
 
 var placesCalls = flag.Int("places", 20_000, "how many calls TestPlacesKeepTheirPromises makes")
 
+// checked returns a client of a server that no other test flushes.
+func checked(t *testing.T) *redis.Client {
+	return redistest.Start(t).Client(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
+}
+
 func TestPlacesKeepTheirPromises(t *testing.T) {
-	rdb := checked(t)
-	seed := uint64(time.Now().UnixNano())
-	began := time.Now()
+	rdb, seed, began := checked(t), uint64(time.Now().UnixNano()), time.Now()
 	if err := explore(t.Context(), rdb, theLibrary(), *placesCalls, seed); err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
 	}
 	t.Logf("%d calls in %v", *placesCalls, time.Since(began))
 }
 
-// checked is a server of its own, since other tests flush the one that is shared.
-func checked(t *testing.T) *redis.Client {
-	return redistest.Start(t).Client(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
+// mutations are mistakes that the check must find: each replaces a text that is in one
+// script once, or in a part that several scripts include.
+var mutations = []struct{ name, old, broken string }{
+	{"one place too many", "n >= atmost", "n > atmost"},
+	{"one place too few", "n >= atmost", "n + 1 >= atmost"},
+	{"no barrier", "or b > now and not ahead(q, id)", ""},
+	{"a barrier that lasts", "min(tonumber(left) or 0, barrier)", "barrier"},
+	{"a barrier against those before the exclusive locker", "b > now and not ahead(q, id)", "b > now"},
+	{"a barrier that lets all in the list pass", "return first and not find(',' .. sub(q, 1, first - 1), ',[^+-]')", "return first"},
+	{"a stale entry blocks its own locker", "sub(q, 1, first - 1), ',[^+-]'", "sub(q, 1, first), ',[^+-]'"},
+	{"a place is revived by enter", "if token and tonumber(ends) > now then", "if token then"},
+	{"a place is revived by stay", "if not token or tonumber(ends) <= now then", "if not token then"},
+	{"a place that was over is released", "if tonumber(match(mine, '@(%d+)$') or 0) <= now then", "if false then"},
+	{"places that are over are counted", "if ends <= now then", "if ends <= now - 60 then"},
+	{"live places are swept away", "if ends <= now then", "if ends <= now + 10 then"},
+	{"the list is counted as a place", "(held[2] and 2 or 1)", "1"},
+	{"the barrier is counted as a place", "(held[4] and 1 or 0)", "0"},
+	{"the earliest end is not kept", "min(ends, earliest or ends)", "earliest or ends"},
+	{"tokens are not reserved", "tokens == 1 and text or format('%.0f', token + tokens - 1)", "text"},
+	{"tokens are not reserved after the clock was passed", "call('SET', fence, format('%.0f', token + tokens - 1), 'PX', keep)", "call('SET', fence, text, 'PX', keep)"},
+	{"the fence is lowered", "pcall_('SET', fence, last, 'PX', keep)", "last = nil"},
+	{"exclusive beside a place", "if n == 0 then\n\t\t-- The", "if n <= 1 then\n\t\t-- The"},
+	{"a place beside an exclusive holder", "local fresh = not m and call('EXISTS', lock) == 0", "local fresh = not m"},
+	{"an exclusive grant forgets who waits", "q == '' and rest or uncalled(q)", "rest"},
+	{"a grant leaves its locker in the list", "rest or without(q, id)", "rest or q"},
+	{"a locker is listed as what it was", "sub(q, 1, first - 1) .. sign .. sub(q, at)", "q"},
+	{"the key is cut short by a short lease", "call('PEXPIRE', lock, lease + linger, 'GT')\n\tend", "call('PEXPIRE', lock, lease + linger)\n\tend"},
+	{"the key ends with its last place", "pcall_('PEXPIRE', lock, lease + linger)", "pcall_('PEXPIRE', lock, lease)"},
+	{"a renewal does not keep the key", "call('PEXPIRE', lock, lease + linger, 'GT')\n\t\tcall", "call"},
+	{"a key without expiry", "if fresh and type(pcall_('PEXPIRE', lock, lease + linger)) ~= 'number' then", "if false then"},
+	{"to ask again at the last end", "min(poll, call('PTTL', lock) - linger)", "call('PTTL', lock)"},
+	{"nothing is announced while others have places", "if k > 0 then", "if k < 0 then"},
+	{"no locker is called by a low number", "if n >= free and #called > 0 or", "if n >= free or"},
+	{"too many are called", "if n >= free and #called > 0 or", "if"},
+	{"a locker is called past a barrier", "or sign == '' and barrier > now then", "then"},
+	{"one that was called loses its place at once", "\t\t\tstays[#stays + 1] = '-' .. id\n\t\telseif", "\t\telseif"},
+	{"the key is left after the last release", "call('DEL', lock)\n\t\tmessage", "message"},
+	{"a call is announced as it is kept", "message = uncalled(q)", "message = q"},
+}
+
+func TestTheCheckOfPlacesFindsMistakes(t *testing.T) {
+	rdb := checked(t)
+	for i, m := range mutations {
+		t.Run(m.name, func(t *testing.T) {
+			broken := maps.Clone(theLibrary())
+			applied := 0
+			for name, source := range broken {
+				switch strings.Count(source, m.old) {
+				case 0:
+				case 1:
+					broken[name] = strings.Replace(source, m.old, m.broken, 1)
+					applied++
+				default:
+					t.Fatalf("%s has the text several times", name)
+				}
+			}
+			if applied == 0 {
+				t.Fatal("no script has the text")
+			}
+			began := time.Now()
+			err := explore(t.Context(), rdb, broken, 60_000, uint64(1000*i)+uint64(began.UnixNano()))
+			if err == nil {
+				t.Fatal("not found")
+			}
+			t.Logf("found in %v: %v", time.Since(began), err)
+		})
+	}
 }

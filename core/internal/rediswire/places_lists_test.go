@@ -1,9 +1,55 @@
 package rediswire
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
+
+// invited checks what was announced when a place became free and others did not.
+func (m *model) invited(c asked, q string, a, b int64, s seen) error {
+	stands, over := m.barrier.certain(b), !m.barrier.possible(a)
+	var eligible []string // that could have been called
+	for e := range strings.SplitSeq(q, ",") {
+		if e != "" && isLocker(e) && stands {
+			break
+		}
+		if strings.HasPrefix(e, "+") {
+			eligible = append(eligible, e)
+		}
+	}
+	signal := signalOf(s.message)
+	if signal.Now == 0 {
+		switch {
+		case s.message != "":
+			return fmt.Errorf("announced %q, and others have places", s.message)
+		case len(eligible) > 0 && (stands || over):
+			return fmt.Errorf("a place became free, and nothing was announced to %q", q)
+		}
+	}
+	if most := c.atMost - int64(m.live(b, "")); int64(signal.Now) > max(1, most) {
+		return fmt.Errorf("%q announced, with at most %d places free", s.message, most)
+	}
+	names := strings.Split(signal.Next, ",")[:signal.Now]
+	if least := min(len(eligible), int(c.atMost)-m.maybe(a, "")-strings.Count(","+q, ",-")); (stands || over) && signal.Now < least {
+		return fmt.Errorf("%q announced to %q, with %d places free", s.message, q, least)
+	}
+	for i, e := range names {
+		if (stands || over) && (i >= len(eligible) || e != eligible[i]) {
+			return fmt.Errorf("%q announced to %q", s.message, q)
+		}
+		if !slices.Contains(strings.Split(s.q, ","), "-"+e[1:]) {
+			return fmt.Errorf("%q was called, and the list is %q", e, s.q)
+		}
+	}
+	for e := range strings.SplitSeq(q, ",") {
+		kept := slices.Contains(ids(s.q), strings.TrimLeft(e, "+-"))
+		if e != "" && !kept && (strings.HasPrefix(e, "+") || stands) {
+			return fmt.Errorf("%q lost its place in %q", e, q)
+		}
+	}
+	return nil
+}
 
 // What follows are lists of waiting lockers.
 

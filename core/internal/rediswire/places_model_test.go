@@ -33,6 +33,7 @@ type model struct {
 	holder    string // of exclusive
 	places    map[string]*tenure
 	last      int64  // the greatest token
+	fence     int64  // what the fence is at least
 	barrier   tenure // its end
 	q         string // as it was read last
 	keyLo     int64  // until when the key is certainly kept for the list's sake
@@ -54,10 +55,11 @@ type asked struct {
 
 // seen is what was found right after a call.
 type seen struct {
-	message       string
-	q             string
-	exists        bool
-	lockMS, fence int64 // as PTTL tells
+	message         string
+	q               string
+	exists          bool
+	lockMS, fenceMS int64 // as PTTL tells
+	fence           int64 // the token
 }
 
 func (m *model) live(b int64, but string) (n int) {
@@ -97,8 +99,11 @@ func (m *model) check(c asked, reply any, a, b int64, s seen) error {
 		return err
 	}
 	m.q = s.q
-	if s.exists && s.lockMS == -1 || s.fence == -1 {
+	if s.exists && s.lockMS == -1 || s.fenceMS == -1 {
 		return fmt.Errorf("a key has no expiry")
+	}
+	if s.fence < m.fence {
+		return fmt.Errorf("the fence is %d, below the token %d", s.fence, m.fence)
 	}
 	// What waits must still be known a second after the holders have crashed.
 	m.keyLo, m.keyHi = 0, b+(s.lockMS+2)*1000
@@ -120,6 +125,7 @@ func (m *model) minted(token, tokens int64) error {
 		return fmt.Errorf("token %d follows %d", token, m.last)
 	}
 	m.last = token + tokens - 1
+	m.fence = m.last
 	return nil
 }
 
@@ -141,13 +147,14 @@ func (m *model) acquired(c asked, reply any, a, b int64, s seen) error {
 	if err := m.minted(token, 1); err != nil {
 		return err
 	}
-	if err := m.listIs(s, a, b, func(q string) string {
+	err := m.listIs(s, a, b, func(q string) string {
 		if left := remove(q, c.id); left != "" {
 			return uncalled(left)
 		}
 		return c.rest
-	}); err != nil {
-		return err
+	})
+	if err != nil && (s.exists || b < a+(c.lease-1)*1000) {
+		return err // not one of which even the new lease is over
 	}
 	m.exclusive, m.holder, m.places, m.barrier = &tenure{token: token}, c.owner, map[string]*tenure{}, tenure{}
 	m.exclusive.extend(a, b, c.lease)
@@ -268,7 +275,7 @@ func (m *model) renewed(c asked, reply any, a, b int64, s seen) error {
 		return fmt.Errorf("answer %d; exclusive holder %q", n, m.holder)
 	case n > 0 && !h.possible(a):
 		return fmt.Errorf("a hold that is over is renewed")
-	case n > 0 && (n == 2) != (s.q != ""):
+	case n > 0 && (n == 2) != (s.q != "") && s.exists:
 		return fmt.Errorf("answer %d with the list %q", n, s.q)
 	case n > 0 && c.lease > 0:
 		h.extend(a, b, c.lease)
@@ -304,6 +311,9 @@ func (m *model) left(c asked, reply any, a, b int64, s seen) error {
 	}
 	if n > 0 && c.token > 0 {
 		m.last = max(m.last, c.token)
+		if m.fence = m.last; c.script == "release" {
+			m.fence = c.token // no other owner has got one since
+		}
 	}
 	q := m.q
 	if c.id != "" && !slices.Contains(ids(q), c.id) {
@@ -329,51 +339,6 @@ func (m *model) left(c asked, reply any, a, b int64, s seen) error {
 		return nil // either is right
 	}
 	return m.invited(c, q, a, b, s)
-}
-
-// invited checks what was announced when a place became free and others did not.
-func (m *model) invited(c asked, q string, a, b int64, s seen) error {
-	stands, over := m.barrier.certain(b), !m.barrier.possible(a)
-	var eligible []string // that could have been called
-	for e := range strings.SplitSeq(q, ",") {
-		if e != "" && isLocker(e) && stands {
-			break
-		}
-		if strings.HasPrefix(e, "+") {
-			eligible = append(eligible, e)
-		}
-	}
-	signal := signalOf(s.message)
-	if signal.Now == 0 {
-		switch {
-		case s.message != "":
-			return fmt.Errorf("announced %q, and others have places", s.message)
-		case len(eligible) > 0 && (stands || over):
-			return fmt.Errorf("a place became free, and nothing was announced to %q", q)
-		}
-	}
-	if most := c.atMost - int64(m.live(b, "")); int64(signal.Now) > max(1, most) {
-		return fmt.Errorf("%q announced, with at most %d places free", s.message, most)
-	}
-	names := strings.Split(signal.Next, ",")[:signal.Now]
-	if least := min(len(eligible), int(c.atMost)-m.maybe(a, "")-strings.Count(","+q, ",-")); (stands || over) && signal.Now < least {
-		return fmt.Errorf("%q announced to %q, with %d places free", s.message, q, least)
-	}
-	for i, e := range names {
-		if (stands || over) && e != eligible[i] {
-			return fmt.Errorf("%q announced to %q", s.message, q)
-		}
-		if !slices.Contains(strings.Split(s.q, ","), "-"+e[1:]) {
-			return fmt.Errorf("%q was called, and the list is %q", e, s.q)
-		}
-	}
-	for e := range strings.SplitSeq(q, ",") {
-		kept := slices.Contains(ids(s.q), strings.TrimLeft(e, "+-"))
-		if e != "" && !kept && (strings.HasPrefix(e, "+") || stands) {
-			return fmt.Errorf("%q lost its place in %q", e, q)
-		}
-	}
-	return nil
 }
 
 // same checks that the list is what it was.

@@ -25,8 +25,9 @@ var look = redis.NewScript(`
 local m = redis.call('LPOP', KEYS[1] .. ':free')
 local q = redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HGET', KEYS[1], 'q')
 local lock, fence = redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2])
+local token = tonumber(redis.call('GET', KEYS[2]) or 0)
 local t = redis.call('TIME') -- last: all of it is from before
-return {t[1] * 1000000 + t[2], m or '', q or '', lock, fence}`)
+return {t[1] * 1000000 + t[2], m or '', q or '', lock, fence, token}`)
 
 // arguments returns what a script is called with.
 func (c asked) arguments(key string) (keys []string, args []any) {
@@ -99,7 +100,11 @@ func (w *world) once(in int) bool { return w.rand.IntN(in) == 0 }
 func (w *world) next() (*locker, asked) {
 	l := w.lockers[w.rand.IntN(len(w.lockers))]
 	if len(l.before) > 0 && w.once(20) {
-		return nil, l.before[w.rand.IntN(len(l.before))] // late
+		late := l.before[w.rand.IntN(len(l.before))]
+		if late.script == "release" && late.token < w.last {
+			late.token = 0 // it would lower the fence, as it always could
+		}
+		return nil, late
 	}
 	if l.want.owner != "" && w.once(25) {
 		l.want, l.holds = asked{}, false // crashed, or gave up
@@ -145,7 +150,7 @@ func (w *world) next() (*locker, asked) {
 			if w.once(3) {
 				c.token = l.token + c.tokens - 1
 				if exclusive {
-					c.token = l.token + 1 + w.rand.Int64N(3) // handed on
+					c.token = w.last + w.rand.Int64N(1_000_000) // handed on, faster than a clock
 				}
 			}
 		}
@@ -239,7 +244,7 @@ func explore(ctx context.Context, rdb *redis.Client, scripts library, calls int,
 			b := there[0].(int64)
 			found := seen{
 				message: there[1].(string), q: there[2].(string),
-				lockMS: there[3].(int64), fence: there[4].(int64), exists: there[3].(int64) != -2,
+				lockMS: there[3].(int64), fenceMS: there[4].(int64), fence: there[5].(int64), exists: there[3].(int64) != -2,
 			}
 			if err := s.answered(s.l, s.c, s.reply.Val(), a, b, found); err != nil {
 				return err

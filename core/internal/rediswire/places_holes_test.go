@@ -1,0 +1,267 @@
+package rediswire
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// scripted calls the scripts of places on one key. What they announce it keeps in a
+// list.
+type scripted struct {
+	*testing.T
+	rdb *redis.Client
+	key string
+}
+
+func newScripted(t *testing.T) *scripted {
+	return &scripted{t, redistest.Start(t).Client(t), "{k}"}
+}
+
+func (s *scripted) call(c asked) any {
+	s.Helper()
+	if c.tokens == 0 {
+		c.tokens = 1
+	}
+	if c.lease == 0 && c.script != "stay" {
+		c.lease = 60_000
+	}
+	keys, args := c.arguments(s.key)
+	reply, err := s.rdb.Eval(s.Context(), theLibrary()[c.script], keys, args...).Result()
+	if err != nil {
+		s.Fatalf("%+v: %v", c, err)
+	}
+	return reply
+}
+
+// granted makes a call that must return a token.
+func (s *scripted) granted(c asked) int64 {
+	s.Helper()
+	reply := s.call(c)
+	token, ok := reply.(int64)
+	if !ok {
+		s.Fatalf("%+v is refused: %v", c, reply)
+	}
+	return token
+}
+
+// refused makes a call that must be refused, and returns after how many ms to ask again.
+func (s *scripted) refused(c asked) int64 {
+	s.Helper()
+	list, ok := s.call(c).([]any)
+	if !ok {
+		s.Fatalf("%+v is granted", c)
+	}
+	return list[1].(int64)
+}
+
+// want compares what is there with what shall be.
+func (s *scripted) want(what string, got, want any) {
+	s.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		s.Errorf("%s: %v; want %v", what, got, want)
+	}
+}
+
+func (s *scripted) announced() string { return s.rdb.LPop(s.Context(), s.key+":free").Val() }
+func (s *scripted) list() string      { return s.rdb.HGet(s.Context(), s.key, "q").Val() }
+
+// eventually waits until a call is granted, and returns after what time it was.
+func (s *scripted) eventually(c asked) time.Duration {
+	s.Helper()
+	began := time.Now()
+	redistest.Eventually(s, 10*time.Second, func(context.Context) error {
+		if _, ok := s.call(c).(int64); !ok {
+			return errors.New("refused")
+		}
+		return nil
+	})
+	return time.Since(began)
+}
+
+// Hole 1: what takes memory is refused as the first write of a script.
+func TestAPlaceIsRenewedAndLeftWhenMemoryIsFull(t *testing.T) {
+	s := newScripted(t)
+	s.granted(asked{script: "enter", owner: "a", lease: 10_000})
+	s.granted(asked{script: "enter", owner: "o2"})
+	s.refused(asked{script: "acquire", owner: "x", id: "aa", left: 5000})
+	for _, set := range [][2]string{{"maxmemory-policy", "noeviction"}, {"maxmemory", "1"}} {
+		if err := s.rdb.ConfigSet(t.Context(), set[0], set[1]).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.want("a renewal", s.call(asked{script: "stay", owner: "a", lease: 100_000}), 2)
+	end := s.rdb.HGet(t.Context(), s.key, "a").Val()
+	_, end, _ = strings.Cut(end, "@")
+	s.want("the new lease", end > fmt.Sprint(time.Now().Add(50*time.Second).UnixMilli()), true)
+	if list := s.call(asked{script: "enter", owner: "c", id: "bb", atMost: 2}).([]any); list[2] != int64(0) || list[3] != int64(1) {
+		t.Errorf("a refusal that cannot be listed: %v", list)
+	}
+	s.want("a release", s.call(asked{script: "leave", owner: "a", atMost: 2}), 1)
+	s.want("the last release", s.call(asked{script: "leave", owner: "o2", atMost: 2}), 1)
+	s.want("what was announced", s.announced(), "aa")
+}
+
+// Hole 2: an exclusive waiter keeps new sharers out, but not when it is dead.
+func TestADeadExclusiveWaiterKeepsOthersOutForAShortTimeOnly(t *testing.T) {
+	for name, c := range map[string]struct{ left, least, most time.Duration }{
+		"its wait was long":  {time.Hour, time.Second, 3 * time.Second},
+		"its wait was short": {200 * time.Millisecond, 0, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScripted(t)
+			s.granted(asked{script: "enter", owner: "a"})
+			s.refused(asked{script: "acquire", owner: "x", id: "aa", left: c.left.Milliseconds()})
+			s.refused(asked{script: "enter", owner: "o2", id: "bb"})
+			if d := s.eventually(asked{script: "enter", owner: "o2", id: "bb"}); d < c.least || d > c.most {
+				t.Errorf("a place after %v", d)
+			}
+		})
+	}
+}
+
+// Hole 3: a locker that wanted the lock, and wants a place now, is not behind itself.
+func TestAnOwnEntryOfAnotherKindDoesNotBlockItsLocker(t *testing.T) {
+	s := newScripted(t)
+	s.granted(asked{script: "enter", owner: "a"})
+	s.refused(asked{script: "acquire", owner: "x", id: "aa", left: 5000})
+	s.granted(asked{script: "enter", owner: "y", id: "aa"})
+	s.want("the list", s.list(), "")
+	s.refused(asked{script: "acquire", owner: "x2", id: "aa", left: 5000})
+	s.refused(asked{script: "enter", owner: "z", id: "bb"})
+	s.refused(asked{script: "acquire", owner: "z2", id: "bb"})
+	s.want("the list", s.list(), "aa,bb")
+	s.refused(asked{script: "enter", owner: "z3", id: "bb"})
+	s.want("the list", s.list(), "aa,+bb")
+}
+
+// Hole 4: the last holder crashes, and those that wait are still known.
+func TestTheListOutlivesHoldersThatCrashed(t *testing.T) {
+	for name, next := range map[string]asked{
+		"an exclusive locker is next": {script: "acquire", owner: "x", id: "aa"},
+		"a place is next":             {script: "enter", owner: "x", id: "aa"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScripted(t)
+			s.granted(asked{script: "enter", owner: "a", lease: 50, atMost: 1})
+			s.refused(next1(next))
+			s.refused(asked{script: "enter", owner: "o2", id: "bb", atMost: 1})
+			s.refused(asked{script: "acquire", owner: "c", id: "cc"})
+			s.eventually(next1(next))
+			s.want("the list", s.list(), "+bb,cc")
+			over := "release"
+			if next.script == "enter" {
+				over = "leave"
+			}
+			s.want("a release", s.call(asked{script: over, owner: "x", atMost: 1}), 1)
+			s.want("what was announced", s.announced(), "+bb,cc")
+		})
+	}
+}
+
+// next1 is a request for one place at most, where it is for a place.
+func next1(c asked) asked {
+	if c.script == "enter" {
+		c.atMost = 1
+	}
+	return c
+}
+
+// Hole 5: others have left since, and the end that was known is not the next one.
+func TestALockerAsksAgainWithinASecondWhereOwnersHavePlaces(t *testing.T) {
+	s := newScripted(t)
+	s.granted(asked{script: "enter", owner: "a", lease: 600_000})
+	s.granted(asked{script: "enter", owner: "o2", lease: 500_000})
+	for name, ms := range map[string]int64{
+		"exclusive": s.refused(asked{script: "acquire", owner: "x", id: "aa", left: 600_000}),
+		"barred":    s.refused(asked{script: "enter", owner: "y"}),
+		"full":      s.refused(asked{script: "enter", owner: "z", atMost: 2}),
+	} {
+		if ms < 1 || ms > 1000 {
+			t.Errorf("%s: to ask again in %d ms", name, ms)
+		}
+	}
+	s.granted(asked{script: "enter", owner: "c", lease: 300, id: "aa"})
+	if ms := s.refused(asked{script: "enter", owner: "z", atMost: 3}); ms > 301 {
+		t.Errorf("a place ends in 300 ms; to ask again in %d ms", ms)
+	}
+}
+
+// Hole 6.
+func TestAPlaceThatIsOverIsNotRevived(t *testing.T) {
+	s := newScripted(t)
+	s.granted(asked{script: "enter", owner: "o2"})
+	first := s.granted(asked{script: "enter", owner: "a", lease: 30})
+	s.want("a repeated request", s.granted(asked{script: "enter", owner: "a", lease: 60_000}), first)
+	redistest.Eventually(t, 5*time.Second, func(context.Context) error {
+		if s.call(asked{script: "stay", owner: "a"}) != int64(0) {
+			return errors.New("not over")
+		}
+		return nil
+	})
+	s.want("a renewal", s.call(asked{script: "stay", owner: "a", lease: 60_000}), 0)
+	s.want("a release", s.call(asked{script: "leave", owner: "a"}), 0)
+	if again := s.granted(asked{script: "enter", owner: "a"}); again <= first {
+		t.Errorf("token %d after %d", again, first)
+	}
+}
+
+// Hole 7: a process that asked for fewer holders does not see the place that it leaves.
+func TestAReleaseCallsOneLockerUnderALowerNumberToo(t *testing.T) {
+	s := newScripted(t)
+	for i := range 5 {
+		s.granted(asked{script: "enter", owner: fmt.Sprint("o", i), atMost: 5, tokens: 16})
+	}
+	s.refused(asked{script: "enter", owner: "w", id: "aa", atMost: 5, tokens: 16})
+	s.refused(asked{script: "enter", owner: "w2", id: "bb", atMost: 5, tokens: 16})
+	s.want("a release", s.call(asked{script: "leave", owner: "o0", atMost: 2}), 1)
+	s.want("what was announced", s.announced(), "*1,+aa,+bb")
+	s.granted(asked{script: "enter", owner: "w", id: "aa", atMost: 5, tokens: 16})
+}
+
+// Hole 8: permits are handed on in their processes, each under a token of its own.
+func TestTokensOfPermitsDoNotCollide(t *testing.T) {
+	s := newScripted(t)
+	s.rdb.Set(t.Context(), s.key+":fence", time.Now().Add(time.Hour).UnixMicro(), 0) // the clock is behind
+	last := int64(0)
+	for i := range 20 {
+		token := s.granted(asked{script: "enter", owner: fmt.Sprint("o", i), tokens: 16})
+		if token <= last {
+			t.Fatalf("token %d; %d was given out", token, last)
+		}
+		last = token + 15
+		s.want("the fence", s.rdb.Get(t.Context(), s.key+":fence").Val(), last)
+	}
+}
+
+// Hole 9.
+func TestAReleasedPlaceDoesNotLowerTheFence(t *testing.T) {
+	s := newScripted(t)
+	first := s.granted(asked{script: "enter", owner: "a"})
+	last := s.granted(asked{script: "enter", owner: "o2"})
+	s.want("a release", s.call(asked{script: "leave", owner: "a", token: first}), 1)
+	s.want("the fence", s.rdb.Get(t.Context(), s.key+":fence").Val(), last)
+	s.want("a release", s.call(asked{script: "leave", owner: "o2", token: last + 100}), 1)
+	s.want("the fence", s.rdb.Get(t.Context(), s.key+":fence").Val(), last+100)
+}
+
+// Hole 10: what one command takes is limited.
+func TestThousandsOfPlacesThatAreOverAreSweptAway(t *testing.T) {
+	const n = 20_000
+	s := newScripted(t)
+	over := make([]any, 0, 2*n)
+	for i := range n {
+		over = append(over, fmt.Sprint("o", i), "5@1000")
+	}
+	s.rdb.HSet(t.Context(), s.key, append(over, "m", 1000)...)
+	s.granted(asked{script: "enter", owner: "a", atMost: 1})
+	s.want("the fields that are left", s.rdb.HLen(t.Context(), s.key).Val(), 2)
+}
