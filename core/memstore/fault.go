@@ -82,20 +82,28 @@ func (s *Store) Requests(op Op) int {
 }
 
 // Holder returns the owner that holds the lock of a key, and its fencing token.
-// ok is false if the lock is free.
+// ok is false if the lock is free. Where several owners have places, it returns that of
+// them which has had its place for the longest time.
 func (s *Store) Holder(key string) (owner string, token int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.records[key]
-	if r == nil || r.owner == "" || !time.Now().Before(r.expires) {
+	if s.records[key] == nil {
 		return "", 0, false
 	}
-	return r.owner, r.token, true
+	switch r := s.record(key, time.Now()); {
+	case r.owner != "":
+		return r.owner, r.token, true
+	case len(r.places) > 0:
+		return r.places[0].owner, r.places[0].token, true
+	default:
+		return "", 0, false
+	}
 }
 
 // Take gives the lock of a key to another process for the time of lease, also if
 // it is held: then its holder has lost it, and learns that at its next renewal,
-// as after a failover that lost the lock. release gives the lock up again, if
+// as after a failover that lost the lock. The other process holds it exclusively, and
+// all owners that had places have lost them. release gives the lock up again, if
 // the other process still has it.
 func (s *Store) Take(key string, lease time.Duration) (release func()) {
 	s.mu.Lock()
@@ -104,8 +112,8 @@ func (s *Store) Take(key string, lease time.Duration) (release func()) {
 	owner := "another-process:" + strconv.Itoa(s.taken)
 	now := time.Now()
 	r := s.record(key, now)
-	r.owner, r.expires = owner, now.Add(lease)
-	r.token = max(r.token+1, now.UnixMicro())
+	r.owner, r.places, r.expires, r.barrier = owner, nil, now.Add(lease), time.Time{}
+	r.mint(now, 1)
 	return func() {
 		s.mu.Lock()
 		r := s.record(key, time.Now())
@@ -120,13 +128,13 @@ func (s *Store) Take(key string, lease time.Duration) (release func()) {
 }
 
 // Expire ends the lease of a lock now, as when Redis evicted the key. Its holder
-// learns it at its next renewal, or when it releases the lock. Expire returns
-// false if the lock was free.
+// learns it at its next renewal, or when it releases the lock. So do all owners that
+// have places: Expire ends every place of the key. It returns false if the lock was free.
 func (s *Store) Expire(key string) bool {
 	s.mu.Lock()
 	now := time.Now()
 	r := s.record(key, now)
-	if r.owner == "" {
+	if r.free() {
 		s.mu.Unlock()
 		return false
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,12 +29,17 @@ type Store struct {
 
 // record is what the store knows of a key.
 type record struct {
-	owner   string // empty: the lock is free
-	token   int64  // the last that was given out
-	expires time.Time
-	waiting []string
-	freed   time.Time // when it was last released
+	owner   string    // the exclusive holder; empty: there is none
+	places  []place   // of the other holders
+	token   int64     // the last that was given out
+	expires time.Time // when the last lease ends
+	waiting []waiting
+	barrier time.Time // until when an exclusive request keeps new places out
+	freed   time.Time // when the lock or a place was last released
 }
+
+// free reports whether there is no holder.
+func (r *record) free() bool { return r.owner == "" && len(r.places) == 0 }
 
 type watcher struct{ wake func(driver.Signal) }
 
@@ -50,6 +54,9 @@ var _ driver.Store = (*Store)(nil)
 
 // Acquire implements [driver.Store].
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	if err := checkKind(&req); err != nil {
+		return driver.Reply{}, err
+	}
 	sent := time.Now()
 	fault := s.arrive(Request{Op: Acquire, Key: req.Key, Owner: req.Owner, TTL: req.TTL})
 	if fault == (Fault{}) {
@@ -132,21 +139,24 @@ func (s *Store) acquire(req driver.AcquireRequest) driver.Reply {
 	defer s.mu.Unlock()
 	now := time.Now()
 	r := s.record(req.Key, now)
-	switch r.owner {
-	case req.Owner:
-		return driver.Reply{Granted: true, Token: r.token}
-	case "":
-		r.owner, r.expires = req.Owner, now.Add(req.TTL)
-		r.token = max(r.token+1, now.UnixMicro())
-		r.waiting = nil
-		if req.Rest != "" {
-			r.waiting = strings.Split(req.Rest, ",")
-		}
-		return driver.Reply{Granted: true, Token: r.token}
-	default:
-		r.list(req.Waiter)
-		return driver.Reply{Holder: r.owner, TTL: r.expires.Sub(now), Listed: req.Waiter != ""}
+	if req.Kind.Place() {
+		return r.enter(req, now)
 	}
+	switch {
+	case r.owner == req.Owner:
+		return driver.Reply{Granted: true, Token: r.token}
+	case r.owner != "":
+		return driver.Reply{Holder: r.owner, TTL: r.expires.Sub(now), Listed: r.list(req.Waiter, false)}
+	case len(r.places) > 0:
+		listed := r.list(req.Waiter, false)
+		if until := now.Add(min(req.Left, barrier)); listed && req.Left > 0 && until.After(r.barrier) {
+			r.barrier = until
+		}
+		return driver.Reply{Holder: r.holders(), TTL: min(r.expires.Sub(now), linger), Listed: listed}
+	}
+	r.waits(req)
+	r.owner, r.expires, r.barrier = req.Owner, now.Add(req.TTL), time.Time{}
+	return driver.Reply{Granted: true, Token: r.mint(now, 1)}
 }
 
 // Renew implements [driver.Store].
@@ -185,6 +195,10 @@ func (s *Store) renew(renewal driver.Renewal) (contended bool, err error) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	r := s.record(renewal.Key, now)
+	if renewal.Kind.Place() {
+		err := r.stay(renewal, now)
+		return err == nil && len(r.waiting) > 0, err
+	}
 	if err := r.denied(renewal.Owner); err != nil {
 		return false, err
 	}
@@ -210,26 +224,55 @@ func (s *Store) Release(_ context.Context, req driver.ReleaseRequest) error {
 }
 
 func (s *Store) release(req driver.ReleaseRequest) error {
+	tell, err := s.giveUp(req)
+	if tell != nil {
+		tell()
+	}
+	return err
+}
+
+// giveUp ends what an owner holds. The function that it returns wakes the waiting
+// lockers.
+func (s *Store) giveUp(req driver.ReleaseRequest) (tell func(), err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
 	r := s.record(req.Key, now)
+	if req.Kind.Place() {
+		free, signal, err := r.leave(req, now)
+		if err != nil {
+			return nil, err
+		}
+		r.token = max(r.token, req.Token)
+		if free {
+			return s.free(req.Key, r, now), nil
+		}
+		if r.freed = now; signal.Now == 0 {
+			return nil, nil //nolint:nilnil // no locker is waiting
+		}
+		return s.telling(req.Key, signal), nil
+	}
 	if err := r.denied(req.Owner); err != nil {
-		s.mu.Unlock()
-		return err
+		return nil, err
 	}
 	r.token = max(r.token, req.Token)
-	r.list(req.Waiter)
-	tell := s.free(req.Key, r, now)
-	s.mu.Unlock()
-	tell()
-	return nil
+	if req.Waiter != "" && !slices.ContainsFunc(r.waiting, func(w waiting) bool { return w.id == req.Waiter }) {
+		r.list(req.Waiter, false)
+	}
+	return s.free(req.Key, r, now), nil
 }
 
 // free ends the possession of a lock. The caller holds s.mu, and calls what free
 // returns after it has given s.mu back: it wakes the waiting lockers.
 func (s *Store) free(key string, r *record, now time.Time) (tell func()) {
-	signal := driver.Signal{Next: strings.Join(r.waiting, ",")}
-	r.owner, r.waiting, r.freed, r.expires = "", nil, now, now
+	signal := driver.Signal{Next: names(r.waiting)}
+	r.owner, r.places, r.waiting, r.barrier = "", nil, nil, time.Time{}
+	r.freed, r.expires = now, now
+	return s.telling(key, signal)
+}
+
+// telling returns what wakes the watchers of a key. The caller holds s.mu.
+func (s *Store) telling(key string, signal driver.Signal) func() {
 	watchers := slices.Clone(s.watchers[key])
 	return func() {
 		for _, w := range watchers {
@@ -244,7 +287,7 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	s.mu.Lock()
 	s.watchers[key] = append(s.watchers[key], w)
 	r := s.records[key]
-	missed := r == nil || r.owner == "" || r.freed.After(since)
+	missed := r == nil || r.free() || r.freed.After(since)
 	s.mu.Unlock()
 	if missed {
 		wake(driver.Signal{})
@@ -259,8 +302,8 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	}
 }
 
-// record returns what is known of a key; a lock whose lease is over is free. The
-// caller holds s.mu.
+// record returns what is known of a key; a lock whose lease is over is free, and so is a
+// place. The caller holds s.mu.
 func (s *Store) record(key string, now time.Time) *record {
 	r := s.records[key]
 	if r == nil {
@@ -272,6 +315,10 @@ func (s *Store) record(key string, now time.Time) *record {
 	}
 	if r.owner != "" && !now.Before(r.expires) {
 		r.owner, r.waiting = "", nil
+	}
+	r.places = slices.DeleteFunc(r.places, func(p place) bool { return !now.Before(p.ends) })
+	if r.free() && now.Sub(r.expires) >= linger {
+		r.waiting, r.barrier = nil, time.Time{}
 	}
 	return r
 }
@@ -287,19 +334,15 @@ func (s *Store) sweep(now time.Time) {
 	s.sweepAt = max(1024, 2*len(s.records))
 }
 
-// list enters a waiting locker at the end of the list, once.
-func (r *record) list(waiter string) {
-	if waiter != "" && !slices.Contains(r.waiting, waiter) {
-		r.waiting = append(r.waiting, waiter)
-	}
-}
-
 // denied says why an owner does not hold the lock, or returns nil.
 func (r *record) denied(owner string) error {
 	switch r.owner {
 	case owner:
 		return nil
 	case "":
+		if len(r.places) > 0 {
+			return driver.ErrTakenOver
+		}
 		return driver.ErrDeleted
 	default:
 		return driver.ErrTakenOver
