@@ -18,13 +18,19 @@ func TestTheStoreKeepsItsContract(t *testing.T) {
 	drivertest.Run(t, func(*testing.T) driver.Store { return memstore.New() })
 }
 
+func TestTheStoreKeepsTheContractOfPlaces(t *testing.T) {
+	drivertest.RunPlaces(t, func(*testing.T) driver.Store { return memstore.New() })
+}
+
 // A store whose requests take time goes another way, and keeps the contract too.
 func TestASlowStoreKeepsItsContract(t *testing.T) {
-	drivertest.Run(t, func(*testing.T) driver.Store {
+	open := func(*testing.T) driver.Store {
 		store := memstore.New()
 		store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(time.Millisecond) })
 		return store
-	})
+	}
+	drivertest.Run(t, open)
+	drivertest.RunPlaces(t, open)
 }
 
 // newLocker makes a locker that is closed at the end of the test.

@@ -12,15 +12,22 @@ import (
 )
 
 func TestTheStoreKeepsItsContract(t *testing.T) {
-	contract(t, redistest.Shared(t).Client(t))
+	drivertest.Run(t, opener(redistest.Shared(t).Client(t)))
 }
 
 func TestTheStoreKeepsItsContractOnACluster(t *testing.T) {
-	contract(t, redistest.Cluster(t, 3, 0).Client(t))
+	open := opener(redistest.Cluster(t, 3, 0).Client(t))
+	drivertest.Run(t, open)
+	drivertest.RunPlaces(t, open)
 }
 
-func contract(t *testing.T, rdb redis.UniversalClient) {
-	drivertest.Run(t, func(t *testing.T) driver.Store {
+func TestTheStoreKeepsTheContractOfPlaces(t *testing.T) {
+	drivertest.RunPlaces(t, opener(redistest.Shared(t).Client(t)))
+}
+
+// opener returns what opens a store over a client.
+func opener(rdb redis.UniversalClient) func(t *testing.T) driver.Store {
+	return func(t *testing.T) driver.Store {
 		store, err := redisstore.New(rdb)
 		if err != nil {
 			t.Fatal(err)
@@ -31,5 +38,5 @@ func contract(t *testing.T, rdb redis.UniversalClient) {
 			}
 		})
 		return store
-	})
+	}
 }

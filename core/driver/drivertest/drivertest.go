@@ -5,6 +5,8 @@
 //		drivertest.Run(t, func(t *testing.T) driver.Store { return open(t) })
 //	}
 //
+// [RunPlaces] is the part about shared locks and permits, for stores that have them.
+//
 // It uses leases of a second or less and real time, so it takes some seconds. It
 // shows that a store answers as the lock expects. It cannot show what happens
 // when a server dies or the network breaks: that needs tests of the store's own.

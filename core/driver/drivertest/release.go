@@ -35,18 +35,18 @@ func (s *suite) releaseDetached() {
 
 // watch watches a key and waits until the watch hears the releases of the key,
 // for which a store may need some time.
-func (s *suite) watch(key string) (lists <-chan string, stop func()) {
+func (s *suite) watch(key string) (heard <-chan driver.Signal, stop func()) {
 	s.Helper()
-	signals := make(chan string, 1000)
-	stop = s.store.Watch(key, time.Now(), func(signal driver.Signal) { signals <- signal.Next })
+	signals := make(chan driver.Signal, 1000)
+	stop = s.store.Watch(key, time.Now(), func(signal driver.Signal) { signals <- signal })
 	s.until("the watch hears a release", func() bool {
 		owner, token := s.take(key, lease)
 		s.refuse(driver.AcquireRequest{Key: key, Owner: s.owner(), Waiter: "probe"})
 		s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token}, nil)
 		for wait := time.After(200 * time.Millisecond); ; {
 			select {
-			case list := <-signals:
-				if list == "probe" {
+			case signal := <-signals:
+				if signal.Next == "probe" {
 					return true
 				}
 			case <-wait:
@@ -58,17 +58,17 @@ func (s *suite) watch(key string) (lists <-chan string, stop func()) {
 }
 
 // announced waits for a signal with a list. Empty signals may come at any time.
-func (s *suite) announced(lists <-chan string, want string) {
+func (s *suite) announced(signals <-chan driver.Signal, want string) {
 	s.Helper()
 	for end := time.After(patience); ; {
 		select {
-		case got := <-lists:
-			switch got {
-			case want:
+		case got := <-signals:
+			switch {
+			case got == driver.Signal{Next: want}:
 				return
-			case "", "probe": // a late one of watch
+			case got.Next == "", got.Next == "probe": // a late one of watch
 			default:
-				s.Fatalf("the release names %q; want %q", got, want)
+				s.Fatalf("the release announces %+v; want %q", got, want)
 			}
 		case <-end:
 			s.Fatalf("no release was announced that names %q", want)
@@ -154,7 +154,7 @@ func (s *suite) watchEnds() {
 	s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token}, nil)
 	s.announced(other, "w1")
 	for len(lists) > 0 { // what was on the way when it ended may come
-		if list := <-lists; list == "w1" {
+		if signal := <-lists; signal.Next == "w1" {
 			s.Error("a watch that has ended heard a later release")
 		}
 	}
