@@ -120,7 +120,7 @@ func TestAPermitThatIsNotToBeHadIsFull(t *testing.T) {
 func TestTryPermitIsNotRefusedWhileOthersAskAndPermitsAreFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
-		s.Intercept(func(r memstore.Request) memstore.Fault { return memstore.Delay(5 * time.Millisecond) })
+		s.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(5 * time.Millisecond) })
 		l := newLocker(t, s)
 		var leases, full atomic.Int64
 		var wg sync.WaitGroup

@@ -79,7 +79,7 @@ type world struct {
 
 func newWorld(key string, seed uint64) *world {
 	w := &world{key: key, rand: rand.New(rand.NewPCG(seed, 1))}
-	w.model.places = map[string]*tenure{}
+	w.places = map[string]*tenure{}
 	for i := range 6 {
 		w.lockers = append(w.lockers, &locker{id: fmt.Sprintf("%08x", 0xa0000000+i)})
 	}
