@@ -2,14 +2,14 @@
 // waiters, the process's ownership of the key, and the requests between the two. A
 // [Table] is what package core makes its Locker of.
 //
-// The lock of one key is a state machine (lock.go, ownership.go, acquisition.go).
+// The lock of one key is a state machine (lock.go, trying.go, places.go, ownership.go,
+// acquisition.go).
 // Its methods are the events: a waiter joins, looks or leaves; the store has
 // answered, or signals a release; a hold is released; time has passed. An event
 // changes only memory, takes the present instant, and writes down what is to be done
 // outside ([effects]). The Table calls it with the mutex of the lock's shard held,
 // applies the effects, and does everything else after unlocking (table.go):
 //
-//	places.go     the events of places: permits, and shared holds
 //	waiting.go    waits for the lock, and sends the first waiter's requests
 //	releasing.go  gives up holds, and sends releases
 //	renewer.go    renews leases, and ends them at their deadlines
