@@ -64,6 +64,10 @@ type election struct {
 	poke   chan struct{} // an answer has come
 }
 
+// errPlaces is the answer to a request for a place: what the nodes agree on is one holder.
+var errPlaces = fmt.Errorf("%w: a quorum keeps exclusive locks only: for shared locks and permits use package redisstore",
+	driver.ErrConfig)
+
 type phase int
 
 const (
@@ -98,9 +102,12 @@ const (
 // all nodes at once. The lock is granted when a majority has granted it within the
 // validity. Otherwise the store gives it up on all nodes; after a split vote it tries
 // again after a random pause. Acquire returns as soon as the outcome is certain, and
-// does not wait for slower nodes. For a lease longer than [MaxTTL] it returns an
-// error at once.
+// does not wait for slower nodes. For a lease longer than [MaxTTL], and for a place
+// ([driver.Kind]), it returns an error at once.
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
+	if ask.Kind.Place() {
+		return driver.Reply{}, errPlaces
+	}
 	if ask.TTL > s.maxTTL {
 		return driver.Reply{}, s.tooLong(ask.TTL)
 	}
