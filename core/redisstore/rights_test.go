@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/quorum"
 	"github.com/interlock-go/interlock/core/redisstore"
@@ -129,6 +130,42 @@ func exercise(t *testing.T, stores ...core.Store) {
 	release(t, all)
 }
 
+// exercisePlaces does with places what there is to do.
+func exercisePlaces(t *testing.T, s driver.Store) {
+	t.Helper()
+	ask := func(kind driver.Kind, owner string, ttl time.Duration) bool {
+		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{
+			Key: "k", Owner: owner, Kind: kind, AtMost: 2, TTL: ttl, Waiter: "w" + owner, Left: 100 * time.Millisecond,
+		})
+		wantErr(t, err, nil)
+		return rep.Granted
+	}
+	leave := func(owner string) {
+		wantErr(t, s.Release(t.Context(), driver.ReleaseRequest{
+			Key: "k", Owner: owner, Kind: driver.Permit, AtMost: 2, TTL: time.Minute, Token: 1, Remember: true,
+			Deadline: time.Now().Add(10 * time.Second),
+		}), nil)
+	}
+	soon := func(kind driver.Kind, owner string, ttl time.Duration) {
+		redistest.Eventually(t, 5*time.Second, func(context.Context) error {
+			if !ask(kind, owner, ttl) {
+				return errors.New(owner + " is refused")
+			}
+			return nil
+		})
+	}
+	got := []bool{ask(driver.Permit, "1", time.Minute), ask(driver.Permit, "2", 50*time.Millisecond), ask(driver.Permit, "3", time.Minute), ask(driver.Exclusive, "4", time.Minute)}
+	if !slices.Equal(got, []bool{true, true, false, false}) {
+		t.Errorf("granted: %v", got)
+	}
+	s.Renew(t.Context(), []driver.Renewal{{Key: "k", Owner: "1", Kind: driver.Permit, TTL: time.Hour}}, func(_ int, _ bool, err error) { wantErr(t, err, nil) })
+	soon(driver.Permit, "3", time.Minute) // in the place of the second, which has ended
+	leave("1")
+	leave("3")
+	soon(driver.Shared, "5", 50*time.Millisecond)
+	soon(driver.Exclusive, "6", time.Minute) // as soon as that has ended
+}
+
 // exerciseRecords does with idempotency records what there is to do.
 func exerciseRecords(t *testing.T, s idempotency.Store) {
 	t.Helper()
@@ -186,6 +223,12 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 			srv := redistest.Start(t)
 			user(srv)
 			exercise(t, newStore(t, srv.Client(t, as)), newStore(t, srv.Client(t, as)))
+			return []*redistest.Server{srv}
+		}},
+		"places": {"shared locks", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
+			srv := redistest.Start(t)
+			user(srv)
+			exercisePlaces(t, newStore(t, srv.Client(t, as)))
 			return []*redistest.Server{srv}
 		}},
 		"another database": {"a database", func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server {
