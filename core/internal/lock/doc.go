@@ -3,12 +3,11 @@
 // [Table] is what package core makes its Locker of.
 //
 // The lock of one key is a state machine (lock.go, trying.go, places.go, ownership.go,
-// acquisition.go).
-// Its methods are the events: a waiter joins, looks or leaves; the store has
-// answered, or signals a release; a hold is released; time has passed. An event
-// changes only memory, takes the present instant, and writes down what is to be done
-// outside ([effects]). The Table calls it with the mutex of the lock's shard held,
-// applies the effects, and does everything else after unlocking (table.go):
+// acquisition.go). Its methods are the events: a waiter joins, looks or leaves; the
+// store has answered, or signals a release; a hold is released; time has passed. An
+// event changes only memory, takes the present instant, and writes down what is to be
+// done outside ([effects]). The Table calls it with the mutex of the lock's shard
+// held, applies the effects, and does everything else after unlocking (table.go):
 //
 //	waiting.go    waits for the lock, and sends the first waiter's requests
 //	releasing.go  gives up holds, and sends releases

@@ -18,8 +18,8 @@ const notReadyWait = 250 * time.Millisecond
 // the store, on its own goroutine.
 //
 // The methods of this file, and of those that the package comment names with it, are
-// the events of the state machine. They are called
-// with the shard's mutex held, and leave it held.
+// the events of the state machine. They are called with the shard's mutex held, and
+// leave it held.
 type lock struct {
 	shard *shard
 	key   string
