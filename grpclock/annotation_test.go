@@ -189,7 +189,15 @@ func TestMistakesInAnAnnotationFailAtStartUpAndSayWhatThereIs(t *testing.T) {
 		"form of a bool":    {a: pureKey("k/{flag:int}"), says: []string{"Kinds.flag is of type bool", "strings, integers and enums"}},
 		"UUID of a number":  {a: pureKey("k/{i32:uuid}"), says: []string{"{i32}", "Kinds.i32 is of type int32", "the form uuid is for strings"}},
 		"case of a number":  {a: pureKey("k/{i32:lower}"), says: []string{"Kinds.i32 is of type int32", "the form lower is for strings"}},
-		"unknown context":   {a: pureKey("k/{ctx.user}"), says: []string{"{ctx.user}", "no ContextFunc"}},
+		"shared":            {a: &lockpb.Serialize{Key: "a", Mode: lockpb.Serialize_SHARED}},
+		"shared, pure":      {a: &lockpb.Serialize{Key: "a", Mode: lockpb.Serialize_SHARED}, change: pure},
+		"permits":           {a: &lockpb.Serialize{Key: "a", AtMost: 1024}},
+		"many permits":      {a: &lockpb.Serialize{Key: "a", AtMost: 1025}, says: []string{"Permits(1025)", "at most 1024"}},
+		"shared permits": {
+			a: &lockpb.Serialize{Key: "a", AtMost: 1, Mode: lockpb.Serialize_SHARED}, says: []string{"mode and at_most together"},
+		},
+		"unknown mode":    {a: &lockpb.Serialize{Key: "a", Mode: 7}, says: []string{"mode 7", "EXCLUSIVE and SHARED"}},
+		"unknown context": {a: pureKey("k/{ctx.user}"), says: []string{"{ctx.user}", "no ContextFunc"}},
 	} {
 		var change []func(*descriptorpb.MethodOptions)
 		if c.change != nil {
