@@ -91,6 +91,7 @@
 //
 //	granted, renewed, released   success
 //	held, queue_full             another request has the lock, or too many wait
+//	full                         all permits are taken (core.Permits)
 //	principal_limit              the principal has too many locks (core.PerPrincipal)
 //	deadline, canceled           the caller's own context ended
 //	unavailable, not_replicated  the store is unreachable; too few replicas
