@@ -146,6 +146,36 @@ func TestTryPermitIsNotRefusedWhileOthersAskAndPermitsAreFree(t *testing.T) {
 	})
 }
 
+// The store mints 16 tokens for a permit, so that it passes through 16 callers of a
+// process before it goes back.
+func TestAPermitIsHandedOnAsOftenAsItHasTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		l := newLocker(t, s)
+		var mu sync.Mutex
+		var tokens []int64
+		var wg sync.WaitGroup
+		for range 40 {
+			wg.Go(func() {
+				lease := permit(t, l, "k", 1)
+				mu.Lock()
+				tokens = append(tokens, lease.Token())
+				mu.Unlock()
+				time.Sleep(time.Microsecond)
+				release(t, lease)
+			})
+		}
+		wg.Wait()
+		slices.Sort(tokens)
+		if n := len(slices.Compact(tokens)); n != 40 {
+			t.Errorf("%d tokens for 40 permits", n)
+		}
+		if a, r := s.Requests(memstore.Acquire), s.Requests(memstore.Release); a < 3 || a > 7 || r != 3 {
+			t.Errorf("%d acquires and %d releases; want 3 of each, and some acquires that are refused", a, r)
+		}
+	})
+}
+
 // Redisson #2045, #3046, #1604: permits that no watchdog renews, and that are gone for
 // ever after a crash.
 func TestAPermitIsRenewedAndTheOneOfADeadProcessIsFreeAgain(t *testing.T) {

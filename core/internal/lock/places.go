@@ -114,7 +114,7 @@ func (own *ownership) share(w *Waiter, now clock.Instant, fx *effects) {
 	}
 	own.holder = w
 	own.grants++
-	w.lock, w.state, w.own, w.token, w.holds, w.since = own.lock, granted, own, own.token, 1, now
+	w.state, w.own, w.token, w.holds, w.since = granted, own, own.token, 1, now
 	fx.more++
 	if own.noteBound(w) {
 		fx.schedule = own

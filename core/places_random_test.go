@@ -1,0 +1,196 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/memstore"
+)
+
+// TestPlacesKeepTheirNumberWhateverBecomesOfRequests is
+// [TestLocksExcludeWhateverBecomesOfRequests] with callers that share, take permits, or
+// want the lock for themselves.
+func TestPlacesKeepTheirNumberWhateverBecomesOfRequests(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &places{T: t, random: rand.New(rand.NewPCG(seed, 2)), trusted: map[*core.Lease]string{}, had: map[int64]bool{}}
+				p.run()
+			})
+		})
+	}
+}
+
+const (
+	placesLease = 3 * time.Second
+	placesMost  = 2 // permits
+)
+
+// places is one run.
+type places struct {
+	*testing.T
+	mu      sync.Mutex
+	random  *rand.Rand
+	trusted map[*core.Lease]string // how it is held
+	last    map[string]int64       // by key, the token of the last exclusive holder
+	had     map[int64]bool         // tokens of permits
+	grants  map[string]int         // by how it was held
+}
+
+func (p *places) upTo(d time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Duration(p.random.Int64N(int64(d)))
+}
+
+func (p *places) one(of int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.random.IntN(of) == 0
+}
+
+func (p *places) some(d time.Duration, of int) time.Duration {
+	if p.one(of) {
+		return p.upTo(d)
+	}
+	return p.upTo(time.Millisecond)
+}
+
+func (p *places) run() {
+	p.last, p.grants = map[string]int64{}, map[string]int{}
+	s := memstore.New()
+	s.Intercept(func(memstore.Request) memstore.Fault {
+		f := memstore.Fault{Before: p.some(2*placesLease, 30), After: p.some(2*placesLease, 30)}
+		if p.one(20) {
+			f.Err, f.Executed = core.ErrUnavailable, p.one(2)
+			if p.one(2) {
+				f.Err, f.Executed = driver.ErrNotReady, false
+			}
+		}
+		return f
+	})
+	var lockers []*core.Locker
+	var all sync.WaitGroup
+	for range 3 {
+		l := newLocker(p, s, core.Watchdog(placesLease))
+		lockers = append(lockers, l)
+		for range 6 {
+			all.Go(func() {
+				for range 30 {
+					p.use(l)
+				}
+			})
+		}
+	}
+	if p.one(2) {
+		time.Sleep(p.upTo(10 * placesLease))
+		ctx, cancel := context.WithTimeout(p.Context(), p.upTo(2*placesLease))
+		defer cancel()
+		_ = lockers[0].Close(ctx)
+	}
+	all.Wait()
+	s.Intercept(nil)
+	time.Sleep(8 * placesLease) // what was late is done, and cleaned up after
+	for i, l := range lockers {
+		if n := core.Entries(l); n != 0 {
+			p.Errorf("%d entries are left", n)
+		}
+		if n := core.Turns(l); n != 0 {
+			p.Errorf("%d turns are counted", n)
+		}
+		if n := core.Orphans(l); n != 0 && i > 0 { // a closed one leaves them to their TTL
+			p.Errorf("%d owners are still orphans", n)
+		}
+	}
+	for _, how := range []string{"exclusive", "shared", "permit"} {
+		if p.grants[how] < 5 {
+			p.Errorf("%d holds are %s: the test shows little", p.grants[how], how)
+		}
+	}
+}
+
+// use takes a key in one of the ways that its callers take it.
+func (p *places) use(l *core.Locker) {
+	ctx, cancel := context.WithTimeout(p.Context(), time.Millisecond+p.upTo(4*placesLease))
+	defer cancel()
+	if p.one(3) {
+		ctx = p.Context()
+	}
+	how, key, kind := "exclusive", "shared", core.Name("")
+	if p.one(2) {
+		key = "permits"
+	}
+	switch {
+	case p.one(4):
+	case key == "shared":
+		how, kind = "shared", core.Shared()
+	default:
+		how, kind = "permit", core.Permits(placesMost)
+	}
+	opts := []core.Option{kind, core.Wait(time.Millisecond + p.upTo(2*placesLease))}
+	if p.one(5) {
+		opts = append(opts, core.TTL(placesLease))
+	}
+	if p.one(6) {
+		opts = append(opts, core.MaxHold(time.Millisecond+p.upTo(placesLease)))
+	}
+	take := func() (*core.Lease, error) { return l.Lock(ctx, key, opts...) }
+	if p.one(4) {
+		take = func() (*core.Lease, error) { return l.TryLock(ctx, key, kind) }
+	}
+	held, err := take()
+	if err != nil {
+		return
+	}
+	p.granted(held, how)
+	time.Sleep(p.some(2*placesLease, 5))
+	if p.one(4) {
+		if again, err := l.Lock(held.Context(), key, kind); err == nil {
+			defer again.Release(ctx)
+		}
+	}
+	if p.one(4) {
+		_ = held.Check(ctx)
+	}
+	p.mu.Lock()
+	delete(p.trusted, held)
+	p.mu.Unlock()
+	_ = held.Release(ctx)
+}
+
+// granted looks who else trusts a lease of the key.
+func (p *places) granted(held *core.Lease, how string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key, token, permits := held.Key(), held.Token(), 0
+	for other, kind := range p.trusted {
+		if other.Key() != key || other.Err() != nil || held.Err() != nil {
+			continue
+		}
+		if how == "exclusive" || kind == "exclusive" {
+			p.Errorf("%s: %s beside %s", key, how, kind)
+		}
+		if permits++; how == "permit" && permits >= placesMost {
+			p.Errorf("%s: %d permits of %d", key, permits+1, placesMost)
+		}
+	}
+	switch {
+	case token <= p.last[key]:
+		p.Errorf("%s: token %d of a %s hold, after %d", key, token, how, p.last[key])
+	case how == "permit" && p.had[token]:
+		p.Errorf("%s: token %d twice", key, token)
+	case how == "permit":
+		p.had[token] = true
+	case how == "exclusive":
+		p.last[key] = token
+	}
+	p.trusted[held] = how
+	p.grants[how]++
+}
