@@ -217,12 +217,12 @@ func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {
 	hold := newGate()
 	locked := httplock.Serialize(guard)(hold)
 	mux := http.NewServeMux()
-	mux.Handle("/{id}", http.TimeoutHandler(locked, 20*time.Millisecond, "too slow"))
+	mux.Handle("/{id}", http.TimeoutHandler(locked, time.Second, "too slow"))
 	srv := adaptertest.Serve(t, mux)
 	if a := adaptertest.Do(t, srv, "GET", "/1"); a.Status != 503 || a.Body != "too slow" {
 		t.Fatalf("%d %q", a.Status, a.Body)
 	}
-	<-hold.Inside
+	adaptertest.Receive(t, hold.Inside, "the handler")
 	if held := locker.Held(); len(held) != 1 || !held[0].Held {
 		t.Errorf("the handler still works, held is %+v", held)
 	}
