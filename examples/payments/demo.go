@@ -43,7 +43,7 @@ func demonstrate(ctx context.Context, cfg config, log *slog.Logger, stdout io.Wr
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(printReport(stdout, cfg, results), printRepeats(stdout, repeated)); err != nil {
+	if err := errors.Join(printTable(stdout, cfg, results), printRepeats(stdout, repeated)); err != nil {
 		return err
 	}
 	broken := repeated.broken()

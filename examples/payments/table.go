@@ -56,9 +56,9 @@ func percentile(sorted []time.Duration, p int) time.Duration {
 	return sorted[max(0, (len(sorted)*p+99)/100-1)]
 }
 
-// printReport prints the table: a row for each quantity, a column for each
+// printTable prints the table: a row for each quantity, a column for each
 // result.
-func printReport(out io.Writer, cfg config, results []result) error {
+func printTable(out io.Writer, cfg config, results []result) error {
 	where := "a server inside this process"
 	if len(cfg.redis) > 0 {
 		where = strings.Join(cfg.redis, ",")

@@ -64,7 +64,7 @@ func TestABrokenInvariantIsReported(t *testing.T) {
 	}
 }
 
-func TestReport(t *testing.T) {
+func TestTable(t *testing.T) {
 	results := []result{
 		{title: "debits without lock", requests: 200, done: 200, by: map[string]int{"http": 68, "gin": 66, "echo": 66}, balances: []int64{9990}, expected: []int64{9800}, commands: 2},
 		{
@@ -74,7 +74,7 @@ func TestReport(t *testing.T) {
 		},
 	}
 	var out strings.Builder
-	if err := printReport(&out, config{work: 2 * time.Millisecond}, results); err != nil {
+	if err := printTable(&out, config{work: 2 * time.Millisecond}, results); err != nil {
 		t.Fatal(err)
 	}
 	var cells []string
@@ -88,7 +88,7 @@ func TestReport(t *testing.T) {
 		"wait for the lock, p99 - 300ms", "Redis commands per request 2.00 2.25", "money lost exact",
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the report lacks %q:\n%s", want, out.String())
+			t.Errorf("the table lacks %q:\n%s", want, out.String())
 		}
 	}
 	for line := range strings.Lines(out.String()) {
