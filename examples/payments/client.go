@@ -32,6 +32,8 @@ type client interface {
 	get(ctx context.Context, id string) reply
 	debit(ctx context.Context, id string, amount int64) reply
 	transfer(ctx context.Context, from, to string, amount int64) reply
+	report(ctx context.Context, first, second string) reply
+	rate(ctx context.Context, id string) reply
 	pay(ctx context.Context, p payment) reply
 }
 
@@ -52,6 +54,8 @@ type reply struct {
 	account bank.Account
 	to      bank.Account // of a transfer, whose debited account is account
 	token   int64
+	sum     int64  // of a report
+	rating  string // of an account
 
 	payment  string // its id
 	amount   int64
@@ -106,11 +110,28 @@ func (c *restClient) transfer(ctx context.Context, from, to string, amount int64
 	return c.call(ctx, http.MethodPost, "/transfers/"+from+"/"+to+"?amount="+strconv.FormatInt(amount, 10))
 }
 
-// unlocked debits without the lock, for which only REST has a route.
+func (c *restClient) report(ctx context.Context, first, second string) reply {
+	return c.call(ctx, http.MethodGet, "/reports/"+first+"/"+second)
+}
+
+func (c *restClient) rate(ctx context.Context, id string) reply {
+	return c.call(ctx, http.MethodGet, "/accounts/"+id+"/rating")
+}
+
+// unlocked debits, reports and asks the partner without the lock or the permit, for
+// which only REST has routes.
 type unlocked struct{ *restClient }
 
 func (c unlocked) debit(ctx context.Context, id string, amount int64) reply {
 	return c.call(ctx, http.MethodPost, "/accounts/"+id+"/debit-unsafe?amount="+strconv.FormatInt(amount, 10))
+}
+
+func (c unlocked) report(ctx context.Context, first, second string) reply {
+	return c.call(ctx, http.MethodGet, "/reports-unsafe/"+first+"/"+second)
+}
+
+func (c unlocked) rate(ctx context.Context, id string) reply {
+	return c.call(ctx, http.MethodGet, "/accounts/"+id+"/rating-unsafe")
 }
 
 func (c *restClient) pay(ctx context.Context, p payment) reply {
@@ -177,6 +198,8 @@ func (c *restClient) send(req *http.Request) reply {
 		From         bank.Account `json:"from"`
 		To           bank.Account `json:"to"`
 		Token        int64        `json:"token"`
+		Sum          int64        `json:"sum"`
+		Rating       string       `json:"rating"`
 		PaymentID    string       `json:"payment_id"`
 		Amount       int64        `json:"amount"`
 		Padding      string       `json:"padding"`
@@ -189,6 +212,7 @@ func (c *restClient) send(req *http.Request) reply {
 		ok.Account = ok.From
 	}
 	r.account, r.to, r.token = ok.Account, ok.To, ok.Token
+	r.sum, r.rating = ok.Sum, ok.Rating
 	r.payment, r.amount, r.padding = ok.PaymentID, ok.Amount, len(ok.Padding)
 	return r
 }
@@ -217,6 +241,20 @@ func (c rpcClient) debit(ctx context.Context, id string, amount int64) reply {
 func (c rpcClient) transfer(ctx context.Context, from, to string, amount int64) reply {
 	r, err := c.Transfer(ctx, &paymentspb.TransferRequest{From: from, To: to, Amount: amount})
 	return rpcReply(err, r.GetFrom(), r.GetTo(), r.GetToken())
+}
+
+func (c rpcClient) report(ctx context.Context, first, second string) reply {
+	m, err := c.Report(ctx, &paymentspb.ReportRequest{First: first, Second: second})
+	r := rpcReply(err, (*paymentspb.Account)(nil), nil, 0)
+	r.sum = m.GetSum()
+	return r
+}
+
+func (c rpcClient) rate(ctx context.Context, id string) reply {
+	m, err := c.Rate(ctx, &paymentspb.RateRequest{Account: id})
+	r := rpcReply(err, &paymentspb.Account{Account: m.GetAccount()}, nil, 0)
+	r.rating = m.GetRating()
+	return r
 }
 
 func (c rpcClient) pay(ctx context.Context, p payment) reply {

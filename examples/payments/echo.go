@@ -16,6 +16,8 @@ import (
 func echoRoutes(s *service) http.Handler {
 	account := echolock.Serialize(s.account)
 	transfer := echolock.Serialize(s.transfer)
+	reports := echolock.Guard(s.reports)
+	ratings := echolock.Guard(s.ratings)
 	once := echolock.Idempotent(s.payments)
 
 	// check refuses an invalid request before it waits for a lock.
@@ -72,6 +74,10 @@ func echoRoutes(s *service) http.Handler {
 	e.POST("/accounts/:id/debit", do(s.restDebit), check(checkDebit), account)
 	e.POST("/accounts/:id/debit-unsafe", do(s.restDebitUnsafe), check(checkDebit))
 	e.POST("/transfers/:from/:to", do(s.restTransfer), check(checkTransfer), transfer)
+	e.Match(reading, "/reports/:first/:second", do(s.restReport), check(checkReport), reports)
+	e.Match(reading, "/reports-unsafe/:first/:second", do(s.restReport), check(checkReport))
+	e.Match(reading, "/accounts/:id/rating", do(s.restRate), check(checkRate), ratings)
+	e.Match(reading, "/accounts/:id/rating-unsafe", do(s.restRate), check(checkRate))
 	e.POST("/payments", do(s.restPay), admit, once)
 	return e
 }

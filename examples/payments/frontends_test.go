@@ -188,6 +188,18 @@ func TestTheShapeOfAnswers(t *testing.T) {
 				from["account"] != "alice" || from["balance"] != 99. || to["account"] != "bob" || to["balance"] != 6. {
 				t.Errorf("transfer: %d %s", a.status, a.raw)
 			}
+			for _, path := range []string{"/reports/alice/bob", "/reports-unsafe/alice/bob"} {
+				a := request(t, "GET", url+path)
+				if a.status != http.StatusOK || !slices.Equal(keys(a.body), []string{"first", "second", "sum"}) || a.body["sum"] != 105. {
+					t.Errorf("%s: %d %s", path, a.status, a.raw)
+				}
+			}
+			for _, path := range []string{"/accounts/alice/rating", "/accounts/alice/rating-unsafe"} {
+				a := request(t, "GET", url+path)
+				if a.status != http.StatusOK || a.body["account"] != "alice" || a.body["rating"] != "AA" {
+					t.Errorf("%s: %d %s", path, a.status, a.raw)
+				}
+			}
 			if a := request(t, "HEAD", url+"/accounts/alice"); a.status != http.StatusOK || a.raw != "" {
 				t.Errorf("HEAD: %d %q", a.status, a.raw)
 			}
@@ -201,6 +213,8 @@ func TestTheProtoNamesWhatJSONNames(t *testing.T) {
 		&paymentspb.Account{}:          bank.Account{},
 		&paymentspb.ChangedAccount{}:   changed{},
 		&paymentspb.TransferResponse{}: moved{},
+		&paymentspb.ReportResponse{}:   reported{},
+		&paymentspb.Rating{}:           rating{},
 		&paymentspb.Payment{}:          receipt{Padding: "it is left out where it is empty"},
 	} {
 		raw, err := json.Marshal(value)
@@ -277,6 +291,9 @@ func TestRefusedRequests(t *testing.T) {
 		"POST /transfers/alice/alice?amount=1":                    400,
 		"POST /transfers/alice/b%2Fb?amount=1":                    400,
 		"POST /transfers/alice/bob?amount=x":                      400,
+		"GET /reports/alice/alice":                                400,
+		"GET /reports/alice/b%2Fb":                                400,
+		"GET /accounts/a%20b/rating":                              400,
 		"POST /accounts/alice/debit?amount=101":                   402,
 		"POST /accounts/alice/debit-unsafe?amount=101":            402,
 		"POST /transfers/alice/bob?amount=101":                    402,
@@ -285,6 +302,8 @@ func TestRefusedRequests(t *testing.T) {
 		"POST /accounts/nobody/debit-unsafe?amount=1":             404,
 		"POST /transfers/alice/nobody?amount=1":                   404,
 		"POST /transfers/nobody/alice?amount=1":                   404,
+		"GET /reports/alice/nobody":                               404,
+		"GET /reports/nobody/alice":                               404,
 		"GET /nowhere":                                            404,
 		"GET /accounts/alice/":                                    404,
 		"DELETE /accounts/alice":                                  405,
@@ -343,6 +362,9 @@ func TestRefusedCalls(t *testing.T) {
 		{"malformed", codes.InvalidArgument, "invalid-request", func(c client) reply { return c.get(ctx, strings.Repeat("a", 65)) }},
 		{"debit of nobody", codes.NotFound, "unknown-account", func(c client) reply { return c.debit(ctx, "nobody", 1) }},
 		{"transfer to nobody", codes.NotFound, "unknown-account", func(c client) reply { return c.transfer(ctx, "alice", "nobody", 1) }},
+		{"report of one account", codes.InvalidArgument, "invalid-request", func(c client) reply { return c.report(ctx, "alice", "alice") }},
+		{"rating of a malformed one", codes.InvalidArgument, "invalid-request", func(c client) reply { return c.rate(ctx, "a%20b") }},
+		{"report of nobody", codes.NotFound, "unknown-account", func(c client) reply { return c.report(ctx, "alice", "nobody") }},
 		{"get nobody", codes.NotFound, "unknown-account", func(c client) reply { return c.get(ctx, "nobody") }},
 		{"too much", codes.FailedPrecondition, "insufficient-funds", func(c client) reply { return c.debit(ctx, "alice", 101) }},
 		{"transfer of too much", codes.FailedPrecondition, "insufficient-funds", func(c client) reply { return c.transfer(ctx, "alice", "bob", 101) }},
@@ -422,6 +444,7 @@ func TestOnlyChangesWaitForTheLock(t *testing.T) {
 			"POST /transfers/alice/carol?amount=1": 423,
 			"POST /accounts/alice/debit?amount=0":  400,
 			"POST /transfers/alice/alice?amount=1": 400,
+			"GET /reports/alice/carol":             423,
 			"GET /accounts/alice":                  200,
 			"PUT /accounts/carol?balance=1":        200,
 		} {

@@ -17,6 +17,8 @@ func init() { gin.SetMode(gin.ReleaseMode) }
 func ginRoutes(s *service) http.Handler {
 	account := ginlock.Serialize(s.account)
 	transfer := ginlock.Serialize(s.transfer)
+	reports := ginlock.Guard(s.reports)
+	ratings := ginlock.Guard(s.ratings)
 	once := ginlock.Idempotent(s.payments)
 
 	// gin has decoded the parameters.
@@ -67,6 +69,10 @@ func ginRoutes(s *service) http.Handler {
 	r.POST("/accounts/:id/debit", check(checkDebit), account, do(s.restDebit))
 	r.POST("/accounts/:id/debit-unsafe", check(checkDebit), do(s.restDebitUnsafe))
 	r.POST("/transfers/:from/:to", check(checkTransfer), transfer, do(s.restTransfer))
+	r.Match(reading, "/reports/:first/:second", check(checkReport), reports, do(s.restReport))
+	r.Match(reading, "/reports-unsafe/:first/:second", check(checkReport), do(s.restReport))
+	r.Match(reading, "/accounts/:id/rating", check(checkRate), ratings, do(s.restRate))
+	r.Match(reading, "/accounts/:id/rating-unsafe", check(checkRate), do(s.restRate))
 	r.POST("/payments", admit, once, do(s.restPay))
 	return r
 }

@@ -113,6 +113,22 @@ func (p payments) Transfer(ctx context.Context, r *paymentspb.TransferRequest) (
 	return &paymentspb.TransferResponse{From: account(m.From), To: account(m.To), Token: m.Token}, nil
 }
 
+func (p payments) Report(ctx context.Context, r *paymentspb.ReportRequest) (*paymentspb.ReportResponse, error) {
+	s, err := p.s.report(ctx, r.GetFirst(), r.GetSecond())
+	if err != nil {
+		return nil, err
+	}
+	return &paymentspb.ReportResponse{First: account(s.First), Second: account(s.Second), Sum: s.Sum}, nil
+}
+
+func (p payments) Rate(ctx context.Context, r *paymentspb.RateRequest) (*paymentspb.Rating, error) {
+	rated, err := p.s.rate(ctx, r.GetAccount())
+	if err != nil {
+		return nil, err
+	}
+	return &paymentspb.Rating{Account: rated.Account, Rating: rated.Rating}, nil
+}
+
 func (p payments) Pay(ctx context.Context, _ *paymentspb.PayRequest) (*paymentspb.Payment, error) {
 	if ordered(ctx).behaviour.cookie {
 		// There is no Connection in HTTP/2.
@@ -163,6 +179,10 @@ func checkCall(request any) error {
 		return cmp.Or(bank.CheckID(r.GetAccount()), bank.CheckAmount(r.GetAmount()))
 	case *paymentspb.TransferRequest:
 		return cmp.Or(bank.CheckPair(r.GetFrom(), r.GetTo()), bank.CheckAmount(r.GetAmount()))
+	case *paymentspb.ReportRequest:
+		return bank.CheckPair(r.GetFirst(), r.GetSecond())
+	case *paymentspb.RateRequest:
+		return bank.CheckID(r.GetAccount())
 	}
 	return nil
 }

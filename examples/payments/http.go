@@ -11,6 +11,8 @@ import (
 func httpRoutes(s *service) http.Handler {
 	account := httplock.Serialize(s.account)
 	transfer := httplock.Serialize(s.transfer)
+	reports := httplock.Guard(s.reports)
+	ratings := httplock.Guard(s.ratings)
 	once := httplock.Idempotent(s.payments)
 
 	// The mux has decoded the parameters.
@@ -50,6 +52,10 @@ func httpRoutes(s *service) http.Handler {
 	mux.Handle("POST /accounts/{id}/debit", checked(checkDebit, account(do(s.restDebit))))
 	mux.Handle("POST /accounts/{id}/debit-unsafe", checked(checkDebit, do(s.restDebitUnsafe)))
 	mux.Handle("POST /transfers/{from}/{to}", checked(checkTransfer, transfer(do(s.restTransfer))))
+	mux.Handle("GET /reports/{first}/{second}", checked(checkReport, reports(do(s.restReport))))
+	mux.Handle("GET /reports-unsafe/{first}/{second}", checked(checkReport, do(s.restReport)))
+	mux.Handle("GET /accounts/{id}/rating", checked(checkRate, ratings(do(s.restRate))))
+	mux.Handle("GET /accounts/{id}/rating-unsafe", checked(checkRate, do(s.restRate)))
 	mux.Handle("POST /payments", admitted(once(do(s.restPay))))
 	return s.routed(mux)
 }

@@ -25,6 +25,8 @@
 //	curl -X POST 'localhost:8082/accounts/alice/debit?amount=30'
 //	curl -X POST 'localhost:8080/accounts/alice/debit-unsafe?amount=30'
 //	curl -X POST 'localhost:8081/transfers/alice/bob?amount=30'
+//	curl         'localhost:8082/reports/alice/bob'
+//	curl         'localhost:8080/accounts/alice/rating'
 //
 //	curl -X POST 'localhost:8081/payments' -H 'Authorization: Bearer carol' \
 //		-H 'Idempotency-Key: 7c3a' -d '{"account":"alice","amount":30}'
@@ -46,7 +48,7 @@
 // The files: service.go opens the locker and the idempotency engine, and declares the
 // rules. http.go, gin.go and echo.go put the rules in front of the routes; grpc.go gets
 // them from the proto. rest.go has what the first three share, and payment.go what all
-// four do with a payment. Package bank has the accounts; of locks it knows only the
+// four do with a payment. partner.go asks the partner. Package bank has the accounts; of locks it knows only the
 // fencing tokens.
 package main
 
@@ -85,6 +87,7 @@ type config struct {
 	lease                 time.Duration // of a payment's record
 	retention             time.Duration
 	faults                bool
+	partner               string // empty: embedded
 	otel                  string // where spans go: "" or "stdout"
 }
 
@@ -131,6 +134,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.DurationVar(&cfg.retention, "retention", 0, "how long a payment's answer is kept, and its idempotency key good for it (default 24h with -serve, else 1m)")
 	fs.DurationVar(&cfg.lease, "lease", 0, "lease of a payment under way: how long its key is refused after its process died (default 30s, or -retention if that is less)")
 	fs.BoolVar(&cfg.faults, "faults", false, "let clients steer the bank by the header (in gRPC metadata) "+behaviourHeader+", as in \"delay=800ms,effect,status=500\"")
+	fs.StringVar(&cfg.partner, "partner", "", "`URL` of the partner that rates accounts (default a server inside this process)")
 	fs.StringVar(&cfg.otel, "otel", "", "where OpenTelemetry spans are printed: stdout (default nowhere)")
 	if err := fs.Parse(args); err != nil {
 		return cfg, err

@@ -18,7 +18,7 @@ type refusal struct {
 	explain bool   // the client may read the error's text
 }
 
-// refusals has the bank's errors and those of admission. Any other error is internal.
+// refusals has the bank's errors, those of admission and the partner's. Any other error is internal.
 var refusals = []refusal{
 	{errTooLarge, http.StatusRequestEntityTooLarge, codes.ResourceExhausted, "body-too-large", false},
 	{errUnauthenticated, http.StatusUnauthorized, codes.Unauthenticated, "unauthenticated", false},
@@ -27,6 +27,7 @@ var refusals = []refusal{
 	{bank.ErrInsufficientFunds, http.StatusPaymentRequired, codes.FailedPrecondition, "insufficient-funds", false},
 	{bank.ErrReferenceReused, http.StatusUnprocessableEntity, codes.FailedPrecondition, "reference-reused", false},
 	{bank.ErrStaleToken, http.StatusConflict, codes.Aborted, "stale-token", false},
+	{errPartner, http.StatusBadGateway, codes.Unavailable, "partner-unavailable", false},
 	{bank.ErrUnavailable, http.StatusServiceUnavailable, codes.Unavailable, "ledger-unavailable", false},
 	{bank.ErrOutcomeUnknown, http.StatusInternalServerError, codes.Internal, "outcome-unknown", false},
 }

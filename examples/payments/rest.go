@@ -25,8 +25,8 @@ type input struct {
 	answer http.Header              // of the response
 }
 
-// The operations. All except restGet and restDebitUnsafe must run under their lock,
-// whose token they find in the request's context. Without the token they fail.
+// The operations. Those that change an account under a lock find its token in the
+// request's context, and fail without it.
 
 func (s *service) restGet(in input) (any, error) {
 	return s.bank.Get(in.Context(), in.param("id"))
@@ -64,6 +64,14 @@ func (s *service) restTransfer(in input) (any, error) {
 	return s.move(in.Context(), in.param("from"), in.param("to"), n)
 }
 
+func (s *service) restReport(in input) (any, error) {
+	return s.report(in.Context(), in.param("first"), in.param("second"))
+}
+
+func (s *service) restRate(in input) (any, error) {
+	return s.rate(in.Context(), in.param("id"))
+}
+
 // The checks refuse requests that the bank would refuse in any case, before they wait
 // for the lock.
 
@@ -81,6 +89,10 @@ func checkTransfer(in input) error {
 	_, err := in.amount()
 	return cmp.Or(bank.CheckPair(in.param("from"), in.param("to")), err)
 }
+
+func checkReport(in input) error { return bank.CheckPair(in.param("first"), in.param("second")) }
+
+func checkRate(in input) error { return bank.CheckID(in.param("id")) }
 
 // amount and balance are the numbers that the operations take.
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"slices"
 	"time"
 
@@ -25,11 +26,21 @@ type service struct {
 	log       *slog.Logger
 	telemetry *telemetry
 
-	// The two rules of REST, each declared once for all frameworks. The rules of gRPC
-	// are in its proto. Both make the same keys, so a debit in one protocol waits for
+	// The rules of REST, each declared once for all frameworks. The rules of gRPC
+	// are in its proto. They make the same keys, so a debit in one protocol waits for
 	// a transfer in another.
 	account  *core.Guard // one account, as {id}
 	transfer *core.Guard // both accounts of a transfer, {from} and {to}
+
+	// Two rules for requests that run together. Reports share the locks of their accounts
+	// with each other, and exclude what changes them. Of ratings at most a few run at
+	// once, in all processes.
+	reports   *core.Guard // both accounts of a report, {first} and {second}
+	ratings   *core.Guard
+	reporting *gauge // the reports under way
+
+	partner       string // the base of its URLs
+	partnerClient *http.Client
 
 	// Payments are carried out once for each key, under the lock of the account
 	// that their body names.
@@ -50,7 +61,7 @@ const accountTemplate = "account/{id}"
 func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCounter, log *slog.Logger) (*service, error) {
 	s := &service{
 		log: log, telemetry: tel, wait: cfg.wait, retention: cfg.retention, faults: cfg.faults,
-		bound: cfg.wait + cfg.work + stepMargin,
+		bound: cfg.wait + cfg.work + stepMargin, reporting: &gauge{},
 	}
 	rdb, disconnect, err := connect(ctx, cfg.redis, commands, log)
 	if err != nil {
@@ -59,6 +70,9 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	s.connection = append(s.connection, disconnect)
 	s.rdb = rdb
 	s.bank = bank.New(rdb, bank.Work(cfg.work))
+	if err := s.connectPartner(ctx, cfg.partner); err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
 
 	store, err := redisstore.New(rdb, redisstore.Logger(log)) //nolint:contextcheck // what it does in the background outlives ctx
 	if err != nil {
@@ -72,6 +86,8 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	}
 	s.account = core.Serialize(s.locker, accountTemplate, core.Wait(cfg.wait))
 	s.transfer = core.Serialize(s.locker, "account/{from}", core.And("account/{to}"), core.Wait(cfg.wait))
+	s.reports = core.Share(s.locker, "account/{first}", core.And("account/{second}"), core.Wait(cfg.wait))
+	s.ratings = core.AtMost(s.locker, partnerLimit, "partner/ratings", core.Wait(cfg.wait))
 
 	// A process that dies in a payment leaves a claim and a lock. The process that
 	// takes over the claim should not have to wait for the lock.
@@ -162,6 +178,14 @@ func (s *service) move(ctx context.Context, from, to string, amount int64) (move
 	return moved{debited, credited, f.Token}, err
 }
 
+// report needs no token, because it writes nothing. The front ends call it under the
+// shared locks of both accounts, and without them to show what happens then.
+func (s *service) report(ctx context.Context, first, second string) (reported, error) {
+	defer s.reporting.enter()()
+	one, other, err := s.bank.Report(ctx, first, second)
+	return reported{one, other, one.Balance + other.Balance}, err
+}
+
 // changed is the answer to a change of one account.
 type changed struct {
 	bank.Account
@@ -173,6 +197,13 @@ type moved struct {
 	From  bank.Account `json:"from"`
 	To    bank.Account `json:"to"`
 	Token int64        `json:"token"`
+}
+
+// reported is the answer to a report.
+type reported struct {
+	First  bank.Account `json:"first"`
+	Second bank.Account `json:"second"`
+	Sum    int64        `json:"sum"`
 }
 
 // frontend is one protocol at one address.

@@ -170,6 +170,25 @@ func (b *Bank) DebitUnsafe(ctx context.Context, id string, amount int64) (Accoun
 	return e.account(), nil
 }
 
+// Report reads two accounts, one after the other, and works in between. Of a transfer
+// between them that is made meanwhile it sees one half, unless the caller shares the
+// locks of both. It takes no tokens, because it writes nothing.
+func (b *Bank) Report(ctx context.Context, first, second string) (one, other Account, err error) {
+	if err := CheckPair(first, second); err != nil {
+		return Account{}, Account{}, err
+	}
+	if one, err = b.Get(ctx, first); err != nil {
+		return Account{}, Account{}, err
+	}
+	if err := b.work(ctx); err != nil {
+		return Account{}, Account{}, err
+	}
+	if other, err = b.Get(ctx, second); err != nil {
+		return Account{}, Account{}, err
+	}
+	return one, other, nil
+}
+
 // Forget removes accounts.
 func (b *Bank) Forget(ctx context.Context, ids ...string) error {
 	keys := make([]string, len(ids))
@@ -227,13 +246,13 @@ func CheckID(id string) error {
 	return nil
 }
 
-// CheckPair is [CheckID] for both sides of a transfer, which must differ.
+// CheckPair is [CheckID] for both accounts of a transfer or a report, which must differ.
 func CheckPair(from, to string) error {
 	if err := cmp.Or(CheckID(from), CheckID(to)); err != nil {
 		return err
 	}
 	if from == to {
-		return fmt.Errorf("%w: the accounts of a transfer must differ", ErrInvalid)
+		return fmt.Errorf("%w: the two accounts must differ", ErrInvalid)
 	}
 	return nil
 }

@@ -404,6 +404,214 @@ func (x *TransferResponse) GetToken() int64 {
 	return 0
 }
 
+type ReportRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         string                 `protobuf:"bytes,1,opt,name=first,proto3" json:"first,omitempty"`
+	Second        string                 `protobuf:"bytes,2,opt,name=second,proto3" json:"second,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRequest) Reset() {
+	*x = ReportRequest{}
+	mi := &file_payments_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRequest) ProtoMessage() {}
+
+func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_payments_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
+func (*ReportRequest) Descriptor() ([]byte, []int) {
+	return file_payments_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ReportRequest) GetFirst() string {
+	if x != nil {
+		return x.First
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetSecond() string {
+	if x != nil {
+		return x.Second
+	}
+	return ""
+}
+
+type ReportResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         *Account               `protobuf:"bytes,1,opt,name=first,proto3" json:"first,omitempty"`
+	Second        *Account               `protobuf:"bytes,2,opt,name=second,proto3" json:"second,omitempty"`
+	Sum           int64                  `protobuf:"varint,3,opt,name=sum,proto3" json:"sum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportResponse) Reset() {
+	*x = ReportResponse{}
+	mi := &file_payments_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportResponse) ProtoMessage() {}
+
+func (x *ReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_payments_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
+func (*ReportResponse) Descriptor() ([]byte, []int) {
+	return file_payments_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReportResponse) GetFirst() *Account {
+	if x != nil {
+		return x.First
+	}
+	return nil
+}
+
+func (x *ReportResponse) GetSecond() *Account {
+	if x != nil {
+		return x.Second
+	}
+	return nil
+}
+
+func (x *ReportResponse) GetSum() int64 {
+	if x != nil {
+		return x.Sum
+	}
+	return 0
+}
+
+type RateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Account       string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RateRequest) Reset() {
+	*x = RateRequest{}
+	mi := &file_payments_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RateRequest) ProtoMessage() {}
+
+func (x *RateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_payments_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RateRequest.ProtoReflect.Descriptor instead.
+func (*RateRequest) Descriptor() ([]byte, []int) {
+	return file_payments_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RateRequest) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+type Rating struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Account       string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
+	Rating        string                 `protobuf:"bytes,2,opt,name=rating,proto3" json:"rating,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rating) Reset() {
+	*x = Rating{}
+	mi := &file_payments_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rating) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rating) ProtoMessage() {}
+
+func (x *Rating) ProtoReflect() protoreflect.Message {
+	mi := &file_payments_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rating.ProtoReflect.Descriptor instead.
+func (*Rating) Descriptor() ([]byte, []int) {
+	return file_payments_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Rating) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *Rating) GetRating() string {
+	if x != nil {
+		return x.Rating
+	}
+	return ""
+}
+
 type PayRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Account       string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
@@ -414,7 +622,7 @@ type PayRequest struct {
 
 func (x *PayRequest) Reset() {
 	*x = PayRequest{}
-	mi := &file_payments_proto_msgTypes[7]
+	mi := &file_payments_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +634,7 @@ func (x *PayRequest) String() string {
 func (*PayRequest) ProtoMessage() {}
 
 func (x *PayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_payments_proto_msgTypes[7]
+	mi := &file_payments_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +647,7 @@ func (x *PayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PayRequest.ProtoReflect.Descriptor instead.
 func (*PayRequest) Descriptor() ([]byte, []int) {
-	return file_payments_proto_rawDescGZIP(), []int{7}
+	return file_payments_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PayRequest) GetAccount() string {
@@ -471,7 +679,7 @@ type Payment struct {
 
 func (x *Payment) Reset() {
 	*x = Payment{}
-	mi := &file_payments_proto_msgTypes[8]
+	mi := &file_payments_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -483,7 +691,7 @@ func (x *Payment) String() string {
 func (*Payment) ProtoMessage() {}
 
 func (x *Payment) ProtoReflect() protoreflect.Message {
-	mi := &file_payments_proto_msgTypes[8]
+	mi := &file_payments_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -496,7 +704,7 @@ func (x *Payment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Payment.ProtoReflect.Descriptor instead.
 func (*Payment) Descriptor() ([]byte, []int) {
-	return file_payments_proto_rawDescGZIP(), []int{8}
+	return file_payments_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Payment) GetPaymentId() string {
@@ -561,7 +769,19 @@ const file_payments_proto_rawDesc = "" +
 	"\x10TransferResponse\x12;\n" +
 	"\x04from\x18\x01 \x01(\v2'.interlock.examples.payments.v1.AccountR\x04from\x127\n" +
 	"\x02to\x18\x02 \x01(\v2'.interlock.examples.payments.v1.AccountR\x02to\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\x03R\x05token\">\n" +
+	"\x05token\x18\x03 \x01(\x03R\x05token\"=\n" +
+	"\rReportRequest\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\tR\x05first\x12\x16\n" +
+	"\x06second\x18\x02 \x01(\tR\x06second\"\xa2\x01\n" +
+	"\x0eReportResponse\x12=\n" +
+	"\x05first\x18\x01 \x01(\v2'.interlock.examples.payments.v1.AccountR\x05first\x12?\n" +
+	"\x06second\x18\x02 \x01(\v2'.interlock.examples.payments.v1.AccountR\x06second\x12\x10\n" +
+	"\x03sum\x18\x03 \x01(\x03R\x03sum\"'\n" +
+	"\vRateRequest\x12\x18\n" +
+	"\aaccount\x18\x01 \x01(\tR\aaccount\":\n" +
+	"\x06Rating\x12\x18\n" +
+	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x16\n" +
+	"\x06rating\x18\x02 \x01(\tR\x06rating\">\n" +
 	"\n" +
 	"PayRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x16\n" +
@@ -572,7 +792,7 @@ const file_payments_proto_rawDesc = "" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x16\n" +
 	"\x06amount\x18\x03 \x01(\x03R\x06amount\x12\x18\n" +
 	"\abalance\x18\x04 \x01(\x03R\abalance\x12\x18\n" +
-	"\apadding\x18\x05 \x01(\tR\apadding2\xfb\x04\n" +
+	"\apadding\x18\x05 \x01(\tR\apadding2\x90\a\n" +
 	"\bPayments\x12\x8a\x01\n" +
 	"\n" +
 	"PutAccount\x121.interlock.examples.payments.v1.PutAccountRequest\x1a..interlock.examples.payments.v1.ChangedAccount\"\x19\xfa\xcf\xf1\xdd\x05\x13\n" +
@@ -581,7 +801,10 @@ const file_payments_proto_rawDesc = "" +
 	"GetAccount\x121.interlock.examples.payments.v1.GetAccountRequest\x1a'.interlock.examples.payments.v1.Account\"\x03\x90\x02\x01\x12\x80\x01\n" +
 	"\x05Debit\x12,.interlock.examples.payments.v1.DebitRequest\x1a..interlock.examples.payments.v1.ChangedAccount\"\x19\xfa\xcf\xf1\xdd\x05\x13\n" +
 	"\x11account/{account}\x12\x93\x01\n" +
-	"\bTransfer\x12/.interlock.examples.payments.v1.TransferRequest\x1a0.interlock.examples.payments.v1.TransferResponse\"$\xfa\xcf\xf1\xdd\x05\x1e\x12\x0eaccount/{from}\x12\faccount/{to}\x12Z\n" +
+	"\bTransfer\x12/.interlock.examples.payments.v1.TransferRequest\x1a0.interlock.examples.payments.v1.TransferResponse\"$\xfa\xcf\xf1\xdd\x05\x1e\x12\x0eaccount/{from}\x12\faccount/{to}\x12\x97\x01\n" +
+	"\x06Report\x12-.interlock.examples.payments.v1.ReportRequest\x1a..interlock.examples.payments.v1.ReportResponse\".\xfa\xcf\xf1\xdd\x05%\x12\x0faccount/{first}\x12\x10account/{second}0\x01\x90\x02\x01\x12y\n" +
+	"\x04Rate\x12+.interlock.examples.payments.v1.RateRequest\x1a&.interlock.examples.payments.v1.Rating\"\x1c\xfa\xcf\xf1\xdd\x05\x13\n" +
+	"\x0fpartner/ratings8\x03\x90\x02\x01\x12Z\n" +
 	"\x03Pay\x12*.interlock.examples.payments.v1.PayRequest\x1a'.interlock.examples.payments.v1.PaymentB@Z>github.com/interlock-go/interlock/examples/payments/paymentspbb\x06proto3"
 
 var (
@@ -596,7 +819,7 @@ func file_payments_proto_rawDescGZIP() []byte {
 	return file_payments_proto_rawDescData
 }
 
-var file_payments_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_payments_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_payments_proto_goTypes = []any{
 	(*PutAccountRequest)(nil), // 0: interlock.examples.payments.v1.PutAccountRequest
 	(*GetAccountRequest)(nil), // 1: interlock.examples.payments.v1.GetAccountRequest
@@ -605,27 +828,37 @@ var file_payments_proto_goTypes = []any{
 	(*Account)(nil),           // 4: interlock.examples.payments.v1.Account
 	(*ChangedAccount)(nil),    // 5: interlock.examples.payments.v1.ChangedAccount
 	(*TransferResponse)(nil),  // 6: interlock.examples.payments.v1.TransferResponse
-	(*PayRequest)(nil),        // 7: interlock.examples.payments.v1.PayRequest
-	(*Payment)(nil),           // 8: interlock.examples.payments.v1.Payment
+	(*ReportRequest)(nil),     // 7: interlock.examples.payments.v1.ReportRequest
+	(*ReportResponse)(nil),    // 8: interlock.examples.payments.v1.ReportResponse
+	(*RateRequest)(nil),       // 9: interlock.examples.payments.v1.RateRequest
+	(*Rating)(nil),            // 10: interlock.examples.payments.v1.Rating
+	(*PayRequest)(nil),        // 11: interlock.examples.payments.v1.PayRequest
+	(*Payment)(nil),           // 12: interlock.examples.payments.v1.Payment
 }
 var file_payments_proto_depIdxs = []int32{
-	4, // 0: interlock.examples.payments.v1.TransferResponse.from:type_name -> interlock.examples.payments.v1.Account
-	4, // 1: interlock.examples.payments.v1.TransferResponse.to:type_name -> interlock.examples.payments.v1.Account
-	0, // 2: interlock.examples.payments.v1.Payments.PutAccount:input_type -> interlock.examples.payments.v1.PutAccountRequest
-	1, // 3: interlock.examples.payments.v1.Payments.GetAccount:input_type -> interlock.examples.payments.v1.GetAccountRequest
-	2, // 4: interlock.examples.payments.v1.Payments.Debit:input_type -> interlock.examples.payments.v1.DebitRequest
-	3, // 5: interlock.examples.payments.v1.Payments.Transfer:input_type -> interlock.examples.payments.v1.TransferRequest
-	7, // 6: interlock.examples.payments.v1.Payments.Pay:input_type -> interlock.examples.payments.v1.PayRequest
-	5, // 7: interlock.examples.payments.v1.Payments.PutAccount:output_type -> interlock.examples.payments.v1.ChangedAccount
-	4, // 8: interlock.examples.payments.v1.Payments.GetAccount:output_type -> interlock.examples.payments.v1.Account
-	5, // 9: interlock.examples.payments.v1.Payments.Debit:output_type -> interlock.examples.payments.v1.ChangedAccount
-	6, // 10: interlock.examples.payments.v1.Payments.Transfer:output_type -> interlock.examples.payments.v1.TransferResponse
-	8, // 11: interlock.examples.payments.v1.Payments.Pay:output_type -> interlock.examples.payments.v1.Payment
-	7, // [7:12] is the sub-list for method output_type
-	2, // [2:7] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	4,  // 0: interlock.examples.payments.v1.TransferResponse.from:type_name -> interlock.examples.payments.v1.Account
+	4,  // 1: interlock.examples.payments.v1.TransferResponse.to:type_name -> interlock.examples.payments.v1.Account
+	4,  // 2: interlock.examples.payments.v1.ReportResponse.first:type_name -> interlock.examples.payments.v1.Account
+	4,  // 3: interlock.examples.payments.v1.ReportResponse.second:type_name -> interlock.examples.payments.v1.Account
+	0,  // 4: interlock.examples.payments.v1.Payments.PutAccount:input_type -> interlock.examples.payments.v1.PutAccountRequest
+	1,  // 5: interlock.examples.payments.v1.Payments.GetAccount:input_type -> interlock.examples.payments.v1.GetAccountRequest
+	2,  // 6: interlock.examples.payments.v1.Payments.Debit:input_type -> interlock.examples.payments.v1.DebitRequest
+	3,  // 7: interlock.examples.payments.v1.Payments.Transfer:input_type -> interlock.examples.payments.v1.TransferRequest
+	7,  // 8: interlock.examples.payments.v1.Payments.Report:input_type -> interlock.examples.payments.v1.ReportRequest
+	9,  // 9: interlock.examples.payments.v1.Payments.Rate:input_type -> interlock.examples.payments.v1.RateRequest
+	11, // 10: interlock.examples.payments.v1.Payments.Pay:input_type -> interlock.examples.payments.v1.PayRequest
+	5,  // 11: interlock.examples.payments.v1.Payments.PutAccount:output_type -> interlock.examples.payments.v1.ChangedAccount
+	4,  // 12: interlock.examples.payments.v1.Payments.GetAccount:output_type -> interlock.examples.payments.v1.Account
+	5,  // 13: interlock.examples.payments.v1.Payments.Debit:output_type -> interlock.examples.payments.v1.ChangedAccount
+	6,  // 14: interlock.examples.payments.v1.Payments.Transfer:output_type -> interlock.examples.payments.v1.TransferResponse
+	8,  // 15: interlock.examples.payments.v1.Payments.Report:output_type -> interlock.examples.payments.v1.ReportResponse
+	10, // 16: interlock.examples.payments.v1.Payments.Rate:output_type -> interlock.examples.payments.v1.Rating
+	12, // 17: interlock.examples.payments.v1.Payments.Pay:output_type -> interlock.examples.payments.v1.Payment
+	11, // [11:18] is the sub-list for method output_type
+	4,  // [4:11] is the sub-list for method input_type
+	4,  // [4:4] is the sub-list for extension type_name
+	4,  // [4:4] is the sub-list for extension extendee
+	0,  // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_payments_proto_init() }
@@ -639,7 +872,7 @@ func file_payments_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_payments_proto_rawDesc), len(file_payments_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,8 @@ const (
 	Payments_GetAccount_FullMethodName = "/interlock.examples.payments.v1.Payments/GetAccount"
 	Payments_Debit_FullMethodName      = "/interlock.examples.payments.v1.Payments/Debit"
 	Payments_Transfer_FullMethodName   = "/interlock.examples.payments.v1.Payments/Transfer"
+	Payments_Report_FullMethodName     = "/interlock.examples.payments.v1.Payments/Report"
+	Payments_Rate_FullMethodName       = "/interlock.examples.payments.v1.Payments/Rate"
 	Payments_Pay_FullMethodName        = "/interlock.examples.payments.v1.Payments/Pay"
 )
 
@@ -43,6 +45,12 @@ type PaymentsClient interface {
 	Debit(ctx context.Context, in *DebitRequest, opts ...grpc.CallOption) (*ChangedAccount, error)
 	// Moves an amount from one account to another, under the locks of both.
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error)
+	// Reads two accounts, one after the other, and adds them up. Reports share the locks
+	// of their accounts with each other; changes exclude them: GET /reports/{first}/{second}.
+	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
+	// Asks the partner for the rating of an account. The partner's contract allows three
+	// calls at once, from all servers together: GET /accounts/{id}/rating.
+	Rate(ctx context.Context, in *RateRequest, opts ...grpc.CallOption) (*Rating, error)
 	// Takes an amount from an account, once for each idempotency key, even if the
 	// client sends it several times: POST /payments. The metadata names the payer
 	// (authorization, a bearer token) and the payment (idempotency-key). The server
@@ -98,6 +106,26 @@ func (c *paymentsClient) Transfer(ctx context.Context, in *TransferRequest, opts
 	return out, nil
 }
 
+func (c *paymentsClient) Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportResponse)
+	err := c.cc.Invoke(ctx, Payments_Report_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *paymentsClient) Rate(ctx context.Context, in *RateRequest, opts ...grpc.CallOption) (*Rating, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Rating)
+	err := c.cc.Invoke(ctx, Payments_Rate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *paymentsClient) Pay(ctx context.Context, in *PayRequest, opts ...grpc.CallOption) (*Payment, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Payment)
@@ -125,6 +153,12 @@ type PaymentsServer interface {
 	Debit(context.Context, *DebitRequest) (*ChangedAccount, error)
 	// Moves an amount from one account to another, under the locks of both.
 	Transfer(context.Context, *TransferRequest) (*TransferResponse, error)
+	// Reads two accounts, one after the other, and adds them up. Reports share the locks
+	// of their accounts with each other; changes exclude them: GET /reports/{first}/{second}.
+	Report(context.Context, *ReportRequest) (*ReportResponse, error)
+	// Asks the partner for the rating of an account. The partner's contract allows three
+	// calls at once, from all servers together: GET /accounts/{id}/rating.
+	Rate(context.Context, *RateRequest) (*Rating, error)
 	// Takes an amount from an account, once for each idempotency key, even if the
 	// client sends it several times: POST /payments. The metadata names the payer
 	// (authorization, a bearer token) and the payment (idempotency-key). The server
@@ -151,6 +185,12 @@ func (UnimplementedPaymentsServer) Debit(context.Context, *DebitRequest) (*Chang
 }
 func (UnimplementedPaymentsServer) Transfer(context.Context, *TransferRequest) (*TransferResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Transfer not implemented")
+}
+func (UnimplementedPaymentsServer) Report(context.Context, *ReportRequest) (*ReportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
+}
+func (UnimplementedPaymentsServer) Rate(context.Context, *RateRequest) (*Rating, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rate not implemented")
 }
 func (UnimplementedPaymentsServer) Pay(context.Context, *PayRequest) (*Payment, error) {
 	return nil, status.Error(codes.Unimplemented, "method Pay not implemented")
@@ -248,6 +288,42 @@ func _Payments_Transfer_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Payments_Report_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PaymentsServer).Report(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Payments_Report_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PaymentsServer).Report(ctx, req.(*ReportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Payments_Rate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PaymentsServer).Rate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Payments_Rate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PaymentsServer).Rate(ctx, req.(*RateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Payments_Pay_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PayRequest)
 	if err := dec(in); err != nil {
@@ -288,6 +364,14 @@ var Payments_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Transfer",
 			Handler:    _Payments_Transfer_Handler,
+		},
+		{
+			MethodName: "Report",
+			Handler:    _Payments_Report_Handler,
+		},
+		{
+			MethodName: "Rate",
+			Handler:    _Payments_Rate_Handler,
 		},
 		{
 			MethodName: "Pay",
