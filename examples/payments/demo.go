@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/examples/payments/bank"
 )
 
 const (
@@ -25,9 +27,12 @@ const (
 
 // demonstration sends many requests at once to the bank, through its front ends.
 type demonstration struct {
-	clients  []client // one for each front end
-	commands *commandCounter
-	waits    *waits
+	clients    []client // one for each front end of one process
+	everywhere []client // one for each front end of every process
+	partner    *partner
+	reporting  *gauge // the reports under way in all processes
+	commands   *commandCounter
+	waits      *waits
 	// retention is for how long a payment's key is good.
 	retention time.Duration
 
@@ -39,67 +44,121 @@ type demonstration struct {
 func demonstrate(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
-	results, repeated, err := measure(ctx, cfg, log, stdout)
+	m, err := measure(ctx, cfg, log, stdout)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(printTable(stdout, cfg, results), printRepeats(stdout, repeated)); err != nil {
+	if err := errors.Join(printTable(stdout, cfg, m.results), printTogether(stdout, m.reports, m.ratings), printRepeats(stdout, m.repeated)); err != nil {
 		return err
 	}
-	broken := repeated.broken()
-	for _, r := range results {
+	broken := m.repeated.broken()
+	for _, r := range m.results {
+		broken = errors.Join(broken, r.broken())
+	}
+	for _, r := range slices.Concat(m.reports, m.ratings) {
 		broken = errors.Join(broken, r.broken())
 	}
 	return broken
 }
 
+// measured is what the demonstration prints.
+type measured struct {
+	results          []result
+	reports, ratings []together // without and with the lock, or the permits
+	repeated         repeats
+}
+
 // measure serves the bank on the loopback interface while the demonstration runs. It
 // writes all spans to stdout before it returns.
-func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) (results []result, repeated repeats, err error) {
+func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) (m measured, err error) {
 	tel, err := newTelemetry(cfg, log, stdout)
 	if err != nil {
-		return nil, repeated, err
+		return m, err
 	}
 	defer func() { err = errors.Join(err, tel.shutdown(context.WithoutCancel(ctx))) }()
-	d := &demonstration{commands: &commandCounter{}, waits: &waits{next: tel.observer}, retention: cfg.retention}
+	d := &demonstration{
+		commands: &commandCounter{}, waits: &waits{next: tel.observer}, retention: cfg.retention,
+		partner: newPartner(bank.Work(partnerWork)), reporting: &gauge{},
+	}
 	tel.observer = d.waits
-	s, err := open(ctx, cfg, tel, d.commands, log)
-	if err != nil {
-		return nil, repeated, err
+	// All processes have one Redis and one partner.
+	if len(cfg.redis) == 0 {
+		addr, stop, err := embed()
+		if err != nil {
+			return m, err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		cfg.redis = []string{addr}
 	}
-	s.bound = max(s.bound, patience)
-	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
-	fronts, err := s.listen(ctx, cfg)
+	base, end, err := d.partner.listen(ctx)
 	if err != nil {
-		return nil, repeated, err
+		return m, err
 	}
-	defer func() { err = errors.Join(err, drain(context.WithoutCancel(ctx), fronts)) }()
-	start(fronts)
-
+	defer func() { err = errors.Join(err, end()) }()
+	cfg.partner = base
 	// The accounts belong to this run only: a bank in use may share the Redis.
 	run := rand.Text()[:8]
 	d.alice, d.bob = "alice-"+run, "bob-"+run
-	defer func() { err = errors.Join(err, s.bank.Forget(context.WithoutCancel(ctx), d.alice, d.bob)) }()
+
+	for range processes {
+		stop, err := d.begin(ctx, cfg, tel, log)
+		if err != nil {
+			return m, err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+	}
+	return d.run(ctx)
+}
+
+// begin serves the bank by one process more, which is one in all but its name: it shares
+// nothing with the others but Redis and the partner.
+func (d *demonstration) begin(ctx context.Context, cfg config, tel *telemetry, log *slog.Logger) (stop func() error, err error) {
+	s, err := open(ctx, cfg, tel, d.commands, log)
+	if err != nil {
+		return nil, err
+	}
+	s.bound, s.reporting = max(s.bound, patience), d.reporting
+	fronts, err := s.listen(ctx, cfg)
+	if err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
+	start(fronts)
+	var connections []func()
+	stop = func() error {
+		for _, hangUp := range connections {
+			hangUp()
+		}
+		ctx := context.WithoutCancel(ctx)
+		return errors.Join(drain(ctx, fronts), s.bank.Forget(ctx, d.alice, d.bob), s.close(ctx))
+	}
 	for _, f := range fronts {
 		c, hangUp, err := dial(f.name, f.addr.String())
 		if err != nil {
-			return nil, repeated, err
+			return nil, errors.Join(err, stop())
 		}
-		defer hangUp()
-		d.clients = append(d.clients, c)
+		connections = append(connections, hangUp)
+		d.everywhere = append(d.everywhere, c)
 	}
+	d.clients = d.everywhere[:len(fronts)]
+	return stop, nil
+}
 
+// run makes all that the demonstration shows.
+func (d *demonstration) run(ctx context.Context) (m measured, err error) {
 	for _, show := range []func(context.Context) (result, error){
 		d.debitsWithoutLock, d.debitsWithLock, d.transfersBothWays,
 	} {
 		r, err := show(ctx)
 		if err != nil {
-			return nil, repeated, err
+			return m, err
 		}
-		results = append(results, r)
+		m.results = append(m.results, r)
 	}
-	repeated, err = d.paymentsThreeTimes(ctx)
-	return results, repeated, err
+	if m.reports, m.ratings, err = d.runTogether(ctx); err != nil {
+		return m, err
+	}
+	m.repeated, err = d.paymentsThreeTimes(ctx)
+	return m, err
 }
 
 // result is the outcome of one run: a column of the table.
@@ -155,15 +214,7 @@ func (r result) broken() error {
 // The three runs, each a column of the table.
 
 func (d *demonstration) debitsWithoutLock(ctx context.Context) (result, error) {
-	// The proto has no such method: a lock that belongs to the interface cannot be
-	// forgotten.
-	var unsafe []client
-	for _, c := range d.clients {
-		if rest, ok := c.(*restClient); ok {
-			unsafe = append(unsafe, unlocked{rest})
-		}
-	}
-	return d.debits(ctx, result{title: "debits, no lock"}, unsafe)
+	return d.debits(ctx, result{title: "debits, no lock"}, withoutGuard(d.clients))
 }
 
 func (d *demonstration) debitsWithLock(ctx context.Context) (result, error) {
@@ -237,7 +288,7 @@ func (d *demonstration) hammer(ctx context.Context, r *result, through []client,
 
 	r.requests = clients
 	r.commands = float64(d.commands.count()-before) / clients
-	r.waits = d.waits.sorted()
+	r.waits = d.waits.sorted("exclusive")
 	r.by = make(map[string]int)
 	for i, a := range replies {
 		switch {

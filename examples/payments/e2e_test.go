@@ -201,7 +201,7 @@ func TestDemonstrationWithoutFlags(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s%s", err, stdout.String(), stderr.String())
 	}
-	for _, want := range []string{"lost updates", "expected balance", "p50", "p99", "Redis commands per request", "money lost", "exact", "carried out", "keys refused over gRPC"} {
+	for _, want := range []string{"lost updates", "expected balance", "p50", "p99", "Redis commands per request", "money lost", "exact", "carried out", "3 permits", "wrong", "keys refused over gRPC"} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("the table lacks %q", want)
 		}

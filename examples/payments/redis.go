@@ -17,20 +17,29 @@ const (
 	pingTimeout = 5 * time.Second
 )
 
+// embed starts a Redis-compatible server inside this process.
+func embed() (addr string, stop func() error, err error) {
+	embedded := miniredis.NewMiniRedis()
+	if err := embedded.Start(); err != nil {
+		return "", nil, fmt.Errorf("embedded server: %w", err)
+	}
+	// Without this call no key expires, not even the lock of a dead process.
+	embedded.ClockTTL(true)
+	return embedded.Addr(), func() error { embedded.Close(); return nil }, nil
+}
+
 // connect returns a client of the Redis at the given addresses, or of one that
 // it starts inside this process if there are none. commands, unless nil, counts
 // what is sent.
 func connect(ctx context.Context, addrs []string, commands *commandCounter, log *slog.Logger) (rdb redis.UniversalClient, disconnect func() error, err error) {
 	redis.SetLogger(redisLogger{log})
-	stop := func() {}
+	stop := func() error { return nil }
 	if len(addrs) == 0 {
-		embedded := miniredis.NewMiniRedis()
-		if err := embedded.Start(); err != nil {
-			return nil, nil, fmt.Errorf("embedded server: %w", err)
+		var addr string
+		if addr, stop, err = embed(); err != nil {
+			return nil, nil, err
 		}
-		// Without this call no key expires, not even the lock of a dead process.
-		embedded.ClockTTL(true)
-		addrs, stop = []string{embedded.Addr()}, embedded.Close
+		addrs = []string{addr}
 	}
 
 	// A handler's commands must not outlast its lease: they end with its
@@ -48,10 +57,7 @@ func connect(ctx context.Context, addrs []string, commands *commandCounter, log 
 		}
 		rdb = redis.NewClient(o)
 	}
-	disconnect = func() error {
-		defer stop()
-		return rdb.Close()
-	}
+	disconnect = func() error { return errors.Join(rdb.Close(), stop()) }
 
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()

@@ -14,13 +14,14 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// waits is an observe.Observer that notes how long each request waited for its lock.
+// waits is an observe.Observer that notes how long each request waited for its lock, by
+// the lock's kind.
 // It passes all events to another observer.
 type waits struct {
 	next observe.Observer
 
 	mu  sync.Mutex
-	all []time.Duration
+	all map[string][]time.Duration
 }
 
 // Start implements observe.Observer.
@@ -33,7 +34,10 @@ func (w *waits) Start(ctx context.Context, op observe.Operation) (context.Contex
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.all = append(w.all, a.Waited)
+		if w.all == nil {
+			w.all = make(map[string][]time.Duration)
+		}
+		w.all[op.Kind] = append(w.all[op.Kind], a.Waited)
 	}
 	return ctx, observation
 }
@@ -44,10 +48,10 @@ func (w *waits) reset() {
 	w.all = nil
 }
 
-func (w *waits) sorted() []time.Duration {
+func (w *waits) sorted(kind string) []time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Sorted(slices.Values(w.all))
+	return slices.Sorted(slices.Values(w.all[kind]))
 }
 
 // percentile returns the smallest of the sorted values that p percent of them
@@ -89,8 +93,8 @@ func printTable(out io.Writer, cfg config, results []result) error {
 	row("final balance", func(r result) string { return sums(r.balances) })
 	row("expected balance", func(r result) string { return sums(r.expected) })
 	row("lost updates", func(r result) string { return strconv.FormatInt(r.missing(), 10) })
-	row("wait for the lock, p50", func(r result) string { return wait(r, 50) })
-	row("wait for the lock, p99", func(r result) string { return wait(r, 99) })
+	row("wait for the lock, p50", func(r result) string { return waited(r.waits, 50) })
+	row("wait for the lock, p99", func(r result) string { return waited(r.waits, 99) })
 	row("Redis commands per request", func(r result) string { return fmt.Sprintf("%.2f", r.commands) })
 	row("", verdict)
 	table := tabwriter.NewWriter(&b, 0, 0, 3, ' ', tabwriter.AlignRight)
@@ -104,6 +108,60 @@ func printTable(out io.Writer, cfg config, results []result) error {
 	b.WriteString("gRPC has no debit without the lock: its lock is in the proto.\n")
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// printTogether prints what ran together: a column without and one with the lock, or
+// the permits.
+func printTogether(out io.Writer, reports, ratings []together) error {
+	var b strings.Builder
+	row := func(name string, results []together, value func(together) string) {
+		fmt.Fprintf(&b, "%-33s", name)
+		for _, r := range results {
+			fmt.Fprintf(&b, "%16s", value(r))
+		}
+		b.WriteString("\n")
+	}
+	common := func(what string, results []together) {
+		row("", results, func(r together) string { return r.title })
+		row(what, results, func(r together) string { return strconv.Itoa(r.asked) })
+		row("  done by http, gin, echo, grpc", results, func(r together) string { return shares(r.by) })
+	}
+	last := func(results []together) {
+		row("", results, func(r together) string { return r.verdict() })
+	}
+
+	fmt.Fprintf(&b, "\nNow %d processes serve the bank, which share nothing but the Redis. %d clients ask for\n", processes, readers)
+	fmt.Fprintf(&b, "%d reports each: the sum of two accounts. %d clients move money between the two. A\n", each, writers)
+	b.WriteString("report reads one balance, works, and reads the other. It shares the locks of both\n")
+	b.WriteString("with other reports; a transfer waits for them, and keeps new ones out.\n\n")
+	common("reports", reports)
+	row("  refused, lock busy", reports, func(r together) string { return strconv.Itoa(r.refused) })
+	row("transfers meanwhile", reports, func(r together) string { return strconv.Itoa(r.meanwhile) })
+	row("reports at once, at most", reports, func(r together) string { return strconv.Itoa(r.most) })
+	row("sums with half a transfer", reports, func(r together) string { return strconv.Itoa(r.wrong) })
+	row("wait for the shared lock, p99", reports, func(r together) string { return waited(r.waits, 99) })
+	last(reports)
+
+	fmt.Fprintf(&b, "\nA partner rates accounts; the contract allows %d calls at once. %d clients ask the\n", partnerLimit, rated)
+	fmt.Fprintf(&b, "%d processes for a rating, and the partner counts.\n\n", processes)
+	common("ratings", ratings)
+	row("  refused, no permit", ratings, func(r together) string { return strconv.Itoa(r.refused) })
+	row("calls at once, at most", ratings, func(r together) string { return strconv.Itoa(r.most) })
+	row("calls above the contract", ratings, func(r together) string { return strconv.Itoa(r.wrong) })
+	row("wait for a permit, p99", ratings, func(r together) string { return waited(r.waits, 99) })
+	last(ratings)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func (r together) verdict() string {
+	switch {
+	case r.broken() != nil:
+		return "BROKEN"
+	case r.wrong > 0:
+		return "wrong"
+	}
+	return "exact"
 }
 
 // printRepeats prints the outcome of the payments.
@@ -146,11 +204,12 @@ func verdict(r result) string {
 	return "exact"
 }
 
-func wait(r result, p int) string {
-	if len(r.waits) == 0 {
+// waited writes a percentile of waiting times.
+func waited(sorted []time.Duration, p int) string {
+	if len(sorted) == 0 {
 		return "-"
 	}
-	return percentile(r.waits, p).Round(100 * time.Microsecond).String()
+	return percentile(sorted, p).Round(100 * time.Microsecond).String()
 }
 
 // shares writes how many requests each front end completed.

@@ -98,6 +98,52 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestWhatRunsTogetherMustKeepItsPromises(t *testing.T) {
+	c := &restClient{name: "gin"}
+	good := together{title: "shared lock", guarded: true, most: 4, meanwhile: 7, by: make(map[string]int), waits: []time.Duration{3 * time.Millisecond}}
+	good.note(c, reply{sum: 5})
+	good.note(c, reply{reason: "held", err: errors.New("423")})
+	good.note(c, reply{reason: "full", err: errors.New("429")})
+	if err := good.broken(); err != nil || good.asked != 3 || good.done != 1 || good.refused != 2 || good.verdict() != "exact" {
+		t.Errorf("an exact result: %+v, %v", good, err)
+	}
+	for name, spoil := range map[string]func(*together){
+		"a sum is wrong":       func(r *together) { r.wrong++ },
+		"an unexpected answer": func(r *together) { r.note(c, reply{reason: "lost", err: errors.New("500")}) },
+		"nothing was served":   func(r *together) { r.done = 0 },
+	} {
+		r := good
+		if spoil(&r); r.broken() == nil || r.verdict() != "BROKEN" {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+	without := good
+	without.title, without.guarded, without.wrong, without.waits = "no lock", false, 9, nil
+	if err := without.broken(); err != nil || without.verdict() != "wrong" {
+		t.Errorf("wrong sums without a lock break nothing that was promised: %v", err)
+	}
+
+	both := []together{without, good}
+	var out strings.Builder
+	if err := printTogether(&out, both, both); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if len(line) > 100 {
+			t.Errorf("line of %d characters: %s", len(line), line)
+		}
+	}
+	text := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{
+		"no lock shared lock reports 3 3", "refused, lock busy 2 2", "transfers meanwhile 7 7", "sums with half a transfer 9 0",
+		"p99 - 3ms wrong exact", "refused, no permit 2 2", "at most 4 4 calls above the contract 9 0",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the table lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
 func TestRepeatsThatAreNotExactlyOnceAreReported(t *testing.T) {
 	made, again := reply{payment: "a"}, reply{payment: "a", replayed: true}
 	busy := reply{reason: "idempotency-in-flight", err: errors.New("409")}

@@ -201,6 +201,34 @@ func TestTwoUnsafeDebitsLoseOne(t *testing.T) {
 	wantBalance(t, quick, "alice", 90) // and not 80
 }
 
+// A transfer that is made between the reads of a report.
+func TestAReportWithoutALockSeesHalfATransfer(t *testing.T) {
+	work, begun, proceed := paused()
+	slow, rdb := open(t, work)
+	quick := bank.New(rdb, noWork)
+	put(t, quick, 1, map[string]int64{"alice": 100, "bob": 100})
+
+	var one, other bank.Account
+	result := make(chan error, 1)
+	go func() {
+		var err error
+		one, other, err = slow.Report(t.Context(), "alice", "bob")
+		result <- err
+	}()
+	<-begun
+	_, _, quickErr := quick.Transfer(t.Context(), bank.Held{ID: "alice", Token: 2}, bank.Held{ID: "bob", Token: 2}, 10)
+	proceed()
+	if err := errors.Join(quickErr, <-result); err != nil {
+		t.Fatal(err)
+	}
+	if one.Balance != 100 || other.Balance != 110 { // and not 100 or 90
+		t.Errorf("%+v, %+v", one, other)
+	}
+	if one, other, err := quick.Report(t.Context(), "alice", "bob"); err != nil || one.Balance+other.Balance != 200 {
+		t.Errorf("after it: %+v, %+v, %v", one, other, err)
+	}
+}
+
 func TestRefusalsThatAreTheClientsFault(t *testing.T) {
 	b, _ := open(t, noWork)
 	put(t, b, 1, map[string]int64{"alice": 100, "rich": bank.MaxBalance, "bob": 0})
