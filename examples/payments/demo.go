@@ -110,8 +110,8 @@ func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer
 	return d.run(ctx)
 }
 
-// begin serves the bank by one process more, which is one in all but its name: it shares
-// nothing with the others but Redis and the partner.
+// begin runs the bank once more, as another process would: it shares nothing with the
+// others but Redis and the partner, and the means to count.
 func (d *demonstration) begin(ctx context.Context, cfg config, tel *telemetry, log *slog.Logger) (stop func() error, err error) {
 	s, err := open(ctx, cfg, tel, d.commands, log)
 	if err != nil {

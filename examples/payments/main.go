@@ -7,11 +7,13 @@
 // This command needs only Go. It starts a Redis-compatible server inside the process
 // and serves the bank on the loopback interface. It debits one account 200 times at
 // once, first without a lock and then with it. It transfers money between two accounts
-// in both directions at once, through all front ends. It asks three processes for
-// reports, which share the accounts while transfers change them, and for ratings by a
-// partner that allows three calls at once. It sends each payment three times. At the end it prints the balances. It exits with status 1 if an update was
-// lost under the lock, if a report saw half a transfer, if the partner got too many calls,
-// or if a payment was made twice or lost.
+// in both directions at once, through all front ends. Then it runs the bank three times,
+// as three processes would. It asks for reports, which share the accounts while
+// transfers change them, and for ratings by a partner that allows three calls at once;
+// both without and with the lock or the permit. It sends each payment three times. At
+// the end it prints the balances. It exits with status 1 if an update was lost under the
+// lock, if a report under the lock saw half a transfer, if the partner got more calls
+// than there are permits, or if a payment was made twice or lost.
 //
 //	go run ./examples/payments -serve -redis localhost:6379 \
 //		-gin localhost:8081 -echo localhost:8082 -grpc localhost:8083

@@ -130,10 +130,10 @@ func printTogether(out io.Writer, reports, ratings []together) error {
 		row("", results, func(r together) string { return r.verdict() })
 	}
 
-	fmt.Fprintf(&b, "\nNow %d processes serve the bank, which share nothing but the Redis. %d clients ask for\n", processes, readers)
-	fmt.Fprintf(&b, "%d reports each: the sum of two accounts. %d clients move money between the two. A\n", each, writers)
-	b.WriteString("report reads one balance, works, and reads the other. It shares the locks of both\n")
-	b.WriteString("with other reports; a transfer waits for them, and keeps new ones out.\n\n")
+	fmt.Fprintf(&b, "\nNow the bank runs %d times. As processes do, they share nothing but the Redis. %d clients\n", processes, readers)
+	fmt.Fprintf(&b, "ask for %d reports each, the sum of two accounts, while %d move money between the two. A\n", each, writers)
+	b.WriteString("report reads one balance, works, and reads the other. It shares the locks of both with\n")
+	b.WriteString("other reports; a transfer waits for them, and keeps new ones out.\n\n")
 	common("reports", reports)
 	row("  refused, lock busy", reports, func(r together) string { return strconv.Itoa(r.refused) })
 	row("transfers meanwhile", reports, func(r together) string { return strconv.Itoa(r.meanwhile) })
@@ -142,8 +142,8 @@ func printTogether(out io.Writer, reports, ratings []together) error {
 	row("wait for the shared lock, p99", reports, func(r together) string { return waited(r.waits, 99) })
 	last(reports)
 
-	fmt.Fprintf(&b, "\nA partner rates accounts; the contract allows %d calls at once. %d clients ask the\n", partnerLimit, rated)
-	fmt.Fprintf(&b, "%d processes for a rating, and the partner counts.\n\n", processes)
+	fmt.Fprintf(&b, "\nA partner rates accounts. Its contract allows %d calls at once, from all of them together.\n", partnerLimit)
+	fmt.Fprintf(&b, "%d clients ask for a rating at once, and the partner counts.\n\n", rated)
 	common("ratings", ratings)
 	row("  refused, no permit", ratings, func(r together) string { return strconv.Itoa(r.refused) })
 	row("calls at once, at most", ratings, func(r together) string { return strconv.Itoa(r.most) })

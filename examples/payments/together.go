@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	processes = 3 // the bank as often, each with its own locker and its own connections
+	processes = 3 // how often the bank runs, each time with a locker and connections of its own
 
 	readers = 30 // clients that ask for reports, one after another
-	writers = 10 // clients that transfer meanwhile
-	each    = 10 // reports of each reader
+	writers = 5  // clients that transfer meanwhile
+	each    = 5  // reports of each reader
 
 	rated = 60 // clients that ask for a rating at once
 )
