@@ -86,7 +86,7 @@ func (s *service) rate(ctx context.Context, id string) (rating, error) {
 		}
 		return rating{}, fmt.Errorf("%w: %w", errPartner, err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }() // what was read is complete, or an error
 	if resp.StatusCode != http.StatusOK {
 		return rating{}, fmt.Errorf("%w: %s", errPartner, resp.Status)
 	}
