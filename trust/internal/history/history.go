@@ -1,7 +1,8 @@
 // Package history records what the users of a lock did and saw, over several
 // processes that may be stopped or killed at any moment, and judges it: overlaps
 // of holds (Overlaps), the lock as an object with leases and tokens (CheckMutex),
-// and what became of the writes made under it (CheckRegister).
+// the lock as one that several can hold (CheckPlaces), and what became of the writes
+// made under it (CheckRegister).
 package history
 
 import (
@@ -47,6 +48,19 @@ const (
 	Lost
 )
 
+// Way is with whom a lock is held.
+type Way uint32
+
+// The ways to hold a lock.
+const (
+	// Alone is an exclusive hold.
+	Alone Way = iota
+	// Share is one of any number of holds that keep the exclusive ones out.
+	Share
+	// Permit is one of a limited number.
+	Permit
+)
+
 // Record is one operation. Times are those of Now, in nanoseconds. It is written
 // into shared memory as it is: fixed in size, without pointers.
 type Record struct {
@@ -69,7 +83,8 @@ type Record struct {
 	Trusted int64
 	// Settled says that Trusted is that end.
 	Settled uint32
-	_       uint32
+	// Way is how the hold is to be held.
+	Way Way
 }
 
 // Run is what one process recorded from its start to its end.
@@ -84,6 +99,7 @@ type Run struct {
 // Hold is a lock's possession, as its holder could know it.
 type Hold struct {
 	ID    uint64
+	Way   Way
 	Token int64
 	// Call and From are when the acquire was called and had returned.
 	Call, From int64
@@ -210,7 +226,7 @@ func (run Run) over(r *Record) int64 {
 }
 
 func (run Run) hold(r, release *Record, slack int64) Hold {
-	h := Hold{ID: r.Hold, Token: r.Token, Call: r.Call, From: r.Return, Until: r.Trusted, Release: release}
+	h := Hold{ID: r.Hold, Way: r.Way, Token: r.Token, Call: r.Call, From: r.Return, Until: r.Trusted, Release: release}
 	// A process that was killed could not say when its trust ended: at the
 	// latest with its life.
 	if r.Settled == 0 && run.Killed > 0 {
