@@ -173,7 +173,7 @@ func holding(lease *core.Lease) answer {
 
 // childHolds holds the lock and answers each line by what it knows of its lease.
 func childHolds(l *core.Locker, next func() bool) {
-	lease, err := l.Lock(context.Background(), "k")
+	lease, err := l.Lock(context.Background(), "k", kindOf(os.Getenv(kindEnv))...)
 	if err != nil {
 		reply(answer{Problem: err.Error()})
 		return

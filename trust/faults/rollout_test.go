@@ -1,0 +1,287 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// The scripts of the release that knew no places.
+var (
+	//go:embed testdata/before_places/acquire.lua
+	oldAcquireSource string
+	//go:embed testdata/before_places/release.lua
+	oldReleaseSource string
+
+	oldAcquire = redis.NewScript(oldAcquireSource)
+	oldRelease = redis.NewScript(oldReleaseSource)
+)
+
+// oldProcess is a process of that release: it locks by the scripts that it had, and
+// waits as it did.
+type oldProcess struct {
+	rdb    *redis.Client
+	id     string // by which it waits
+	owners atomic.Int64
+}
+
+func newOldProcess(rdb *redis.Client) *oldProcess {
+	return &oldProcess{rdb: rdb, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())}
+}
+
+// oldLease is what it holds.
+type oldLease struct {
+	process    *oldProcess
+	key, owner string
+	token      int64
+}
+
+const oldLeaseTime = 10 * time.Second
+
+// try makes one try, and returns nil if the lock is held. Then after is what remains of
+// the holder's lease, as the script says.
+func (o *oldProcess) try(ctx context.Context, key, rest, waiter string) (held *oldLease, after time.Duration, err error) {
+	owner := fmt.Sprint(o.id, ".", o.owners.Add(1))
+	lock := "interlock:{" + key + "}"
+	reply, err := oldAcquire.Run(ctx, o.rdb, []string{lock, lock + ":fence"},
+		owner, oldLeaseTime.Milliseconds(), (oldLeaseTime + time.Minute).Milliseconds(), rest, waiter).Result()
+	switch got := reply.(type) {
+	case int64:
+		return &oldLease{o, key, owner, got}, 0, nil
+	case []any:
+		if len(got) == 3 {
+			if ms, ok := got[1].(int64); ok {
+				return nil, time.Duration(max(ms, 1)) * time.Millisecond, nil
+			}
+		}
+	}
+	return nil, 0, errors.Join(err, fmt.Errorf("the old script answers %v", reply))
+}
+
+// lock waits for a lock: for the message of a release, and its turn in the list of it,
+// or the end of the holder's lease.
+func (o *oldProcess) lock(ctx context.Context, key string) (*oldLease, error) {
+	sub := o.rdb.Subscribe(ctx, "interlock:{"+key+"}:free")
+	defer func() { _ = sub.Close() }() // it is not used again
+	if _, err := sub.Receive(ctx); err != nil {
+		return nil, err
+	}
+	messages := sub.Channel()
+	for rest := ""; ; {
+		held, after, err := o.try(ctx, key, rest, o.id)
+		if err != nil || held != nil {
+			return held, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(after):
+			rest = ""
+		case m := <-messages:
+			before, behind, named := strings.Cut(m.Payload, o.id)
+			if rest = strings.TrimPrefix(behind, ","); !named {
+				rest = ""
+			}
+			time.Sleep(time.Duration(strings.Count(before, ",")) * 5 * time.Millisecond)
+		}
+	}
+}
+
+func (l *oldLease) release(ctx context.Context) error {
+	n, err := oldRelease.Run(ctx, l.process.rdb, []string{"interlock:{" + l.key + "}"}, l.owner, "PUBLISH", "").Int64()
+	if err == nil && n != 1 {
+		err = fmt.Errorf("the old release answers %d", n)
+	}
+	return err
+}
+
+// A process of the release before waits for those that have places, and these wait for
+// it.
+func TestRollingDeployWithPlaces(t *testing.T) {
+	for name, kind := range map[string]core.Option{"shared": core.Shared(), "permits": core.Permits(2)} {
+		t.Run(name, func(t *testing.T) {
+			s := stage(t)
+			srv := redistest.Start(t)
+			rdb := srv.Client(t)
+			a, b := s.locker(rdb), s.locker(rdb)
+			old := newOldProcess(rdb)
+			held := []*core.Lease{s.must(a, "k", kind), s.must(b, "k", kind)}
+			if got, _, err := old.try(t.Context(), "k", "", ""); err != nil || got != nil {
+				t.Fatalf("the old process got %+v beside two places, %v", got, err)
+			}
+			var mine *oldLease
+			got := later(func() (err error) { mine, err = old.lock(t.Context(), "k"); return err })
+			redistest.Eventually(t, soon, func(ctx context.Context) error {
+				if q := rdb.HGet(ctx, "interlock:{k}", "q").Val(); q != old.id {
+					return fmt.Errorf("in the list: %q", q)
+				}
+				return nil
+			})
+			for _, lease := range held {
+				select {
+				case err := <-got:
+					t.Fatalf("the old process has the lock beside a place, %v", err)
+				default:
+				}
+				if err := lease.Check(t.Context()); err != nil {
+					t.Error(err)
+				}
+				s.release(lease)
+			}
+			begin := time.Now()
+			s.want(got, nil)
+			if took := time.Since(begin); took > oldLeaseTime/2 {
+				t.Errorf("the old process heard of the last release after %v", took)
+			}
+			for _, lease := range held {
+				if mine.token <= lease.Token() {
+					t.Errorf("token %d after %d", mine.token, lease.Token())
+				}
+			}
+			// And the other way round.
+			s.barred(a, core.ErrHeld, "k", kind)
+			s.barred(a, core.ErrHeld, "k")
+			both := []<-chan error{
+				later(func() error { return passes(a, "k", kind) }),
+				later(func() error { return passes(b, "k", kind) }),
+			}
+			s.waits(rdb, "k")
+			if err := mine.release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			for _, done := range both {
+				s.want(done, nil)
+			}
+			s.clean(srv)
+		})
+	}
+}
+
+// hall is who is in a key's section, outside of Redis.
+type hall struct {
+	mu                    sync.Mutex
+	alone, permits        int
+	sharers               int
+	byOld, byNew, atPlace int // how many came
+}
+
+// visit enters and leaves, and says what is wrong.
+func (h *hall) visit(kind string, old bool) error {
+	alone, place := kind == "", 0
+	enter := func(by int) (err error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		switch kind {
+		case "":
+			h.alone += by
+		case "shared":
+			h.sharers += by
+		default:
+			h.permits += by
+		}
+		if h.alone > 1 || h.alone == 1 && h.sharers+h.permits > 0 || h.permits > 2 {
+			err = fmt.Errorf("together: %d alone, %d sharers, %d permits", h.alone, h.sharers, h.permits)
+		}
+		return err
+	}
+	err := enter(1)
+	time.Sleep(rand.N(2 * time.Millisecond))
+	if alone && !old {
+		h.mu.Lock()
+		h.byNew++
+		h.mu.Unlock()
+	} else if alone {
+		h.mu.Lock()
+		h.byOld++
+		h.mu.Unlock()
+	} else {
+		place = 1
+	}
+	return errors.Join(err, enter(-1), h.count(place))
+}
+
+func (h *hall) count(place int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.atPlace += place
+	return nil
+}
+
+// Processes of both releases use the same keys for as long as a rollout lasts. What is
+// exclusive is alone, there are at most two permits, and no process is forgotten.
+func TestRollingDeployUnderLoad(t *testing.T) {
+	long := 5 * time.Second
+	if testing.Short() {
+		long = time.Second
+	}
+	s := stage(t)
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	halls := map[string]*hall{"shared": {}, "permit": {}}
+	ctx, stop := context.WithTimeout(t.Context(), long)
+	defer stop()
+	var wg sync.WaitGroup
+	section := func(key string, old bool, kind string, take func() (func() error, error)) {
+		release, err := take()
+		if err == nil {
+			err = errors.Join(halls[key].visit(kind, old), release())
+		}
+		if err != nil {
+			t.Errorf("%s, kind %q, old %v: %v", key, kind, old, err)
+		}
+	}
+	for range 2 {
+		l, old := s.locker(rdb), newOldProcess(srv.Client(t))
+		for key := range halls {
+			for i := range 4 {
+				kind, opts := key, []core.Option{core.Shared()}
+				switch {
+				case i == 0:
+					kind, opts = "", nil
+				case key == "permit":
+					opts = []core.Option{core.Permits(2)}
+				}
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						section(key, false, kind, func() (func() error, error) {
+							lease, err := patiently(l, key, new(atomic.Int64), opts...)
+							return func() error { return lease.Release(context.Background()) }, err
+						})
+						time.Sleep(rand.N(10 * time.Millisecond))
+					}
+				})
+			}
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					section(key, true, "", func() (func() error, error) {
+						lease, err := old.lock(t.Context(), key)
+						return func() error { return lease.release(t.Context()) }, err
+					})
+					time.Sleep(rand.N(10 * time.Millisecond))
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for key, h := range halls {
+		t.Logf("%s: %d exclusive holds of the old release, %d of today's, %d places", key, h.byOld, h.byNew, h.atPlace)
+		if h.byOld == 0 || h.byNew == 0 || h.atPlace == 0 {
+			t.Errorf("%s: that is no test of a rollout", key)
+		}
+	}
+	s.clean(srv)
+}
