@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/trust/internal/history"
 )
 
 // product is the lock that is to be shown right; its control is a plain lock made by
@@ -41,6 +42,9 @@ func (w *worker) subject(name string, store core.Store, locker *core.Locker, rdb
 	s := &subject{name: name, lease: shortLease, overrun: 0.2, careless: true}
 	plain := &plainLock{rdb: rdb, owner: fmt.Sprintf("%d-", w.Run), short: 1}
 	s.lock = plain.lock
+	if s.places = hasPlaces(name); s.places {
+		return s, w.placesOf(s, store, locker, rdb)
+	}
 	switch name {
 	case product:
 		s.lock, s.lease, s.overrun, s.careless = onLocker(locker), lease, 0.003, false
@@ -81,7 +85,14 @@ func (s *subject) on(store core.Store) error {
 
 func onLocker(locker *core.Locker) func(context.Context, string, how) (grant, error) {
 	return func(ctx context.Context, key string, how how) (grant, error) {
-		opts := []core.Option{core.Wait(2 * lease)}
+		opts := []core.Option{core.Wait(how.patience())}
+		switch how.way {
+		case history.Share:
+			opts = append(opts, core.Shared())
+		case history.Permit:
+			opts = append(opts, core.Permits(permits))
+		case history.Alone:
+		}
 		if how.fixed {
 			opts = append(opts, core.TTL(lease/2))
 		}

@@ -3,6 +3,7 @@ package histories
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -40,11 +41,14 @@ func TestMain(m *testing.M) {
 // TestHistories has processes take locks of each topology under faults, and judges
 // what they did.
 func TestHistories(t *testing.T) {
-	var rows []row
+	var rows, placesRows []row
 	for _, top := range topologies {
 		t.Run(top.name, func(t *testing.T) {
 			where, faults := top.start(t)
 			crew := orders{Servers: where, Subjects: []string{product}, Goroutines: 24, Keys: 96}
+			if top.name != quorumOfFive { // which has no places
+				crew.Subjects = append(crew.Subjects, productPlaces)
+			}
 			verdicts, injected := play(t, crew, faults, span(20*time.Second, 5*time.Second))
 			v := verdicts[0]
 			rows = append(rows, row{top.name, injected, v})
@@ -66,9 +70,13 @@ func TestHistories(t *testing.T) {
 			if v.undecided > 0 {
 				t.Errorf("%d locks were not judged within %v each", v.undecided, searchTime)
 			}
+			if len(verdicts) > 1 {
+				wantPlaces(t, top, verdicts[1])
+				placesRows = append(placesRows, row{top.name, nil, verdicts[1]})
+			}
 		})
 	}
-	if err := report(os.Stdout, rows); err != nil {
+	if err := errors.Join(report(os.Stdout, rows), reportPlaces(os.Stdout, placesRows)); err != nil {
 		t.Error(err)
 	}
 }
@@ -76,7 +84,13 @@ func TestHistories(t *testing.T) {
 // TestBrokenLocksAreCaught has the same done to locks with a defect, and beside
 // them to two without.
 func TestBrokenLocksAreCaught(t *testing.T) {
-	subjects := append([]string{product, control}, broken...)
+	wantCaught(t, append([]string{product, control}, broken...), broken)
+}
+
+// wantCaught has processes use some locks, and wants the checkers to object to those
+// that are broken, and to no other.
+func wantCaught(t *testing.T, subjects, broken []string) {
+	t.Helper()
 	s := redistest.Start(t, durable)
 	crew := orders{Servers: servers{Kind: single, Addrs: []string{s.Addr()}}, Subjects: subjects, Goroutines: 4, Keys: 2}
 	verdicts, _ := play(t, crew, nil, min(span(20*time.Second, 6*time.Second), 20*time.Second))
@@ -121,7 +135,13 @@ func play(t *testing.T, o orders, faults []fault, d time.Duration) ([]*verdict, 
 	// A long run is to see more of the locks than of the servers' absence.
 	gap := min(max(lease, d/20), 3*lease)
 	c := newCrew(t, o)
-	ctx, stop := context.WithTimeout(t.Context(), d)
+	// At the end of a long run nothing happens for longer than doubts last, so that each
+	// refusal must have its reason.
+	quiet := time.Duration(0)
+	if d >= time.Minute {
+		quiet = time.Duration(slack) + 4*lease
+	}
+	ctx, stop := context.WithTimeout(t.Context(), d-quiet)
 	defer stop()
 	c.work(ctx, processes)
 	rng := rand.New(rand.NewPCG(o.Seed, serverFaults))
@@ -139,6 +159,12 @@ func play(t *testing.T, o orders, faults []fault, d time.Duration) ([]*verdict, 
 		}
 	}
 	<-ctx.Done()
-	runs, injected := c.end()
-	return judge(t, runs, o, registers.Client(t)), injected
+	pause(t.Context(), quiet)
+	runs, injected, crashed := c.end()
+	vacant := vacancies(t, o, c.next+1, crashed)
+	verdicts := judge(t, runs, o, registers.Client(t))
+	for i, v := range verdicts {
+		v.vacancy = vacant[i]
+	}
+	return verdicts, injected
 }

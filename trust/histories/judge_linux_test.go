@@ -32,6 +32,13 @@ type verdict struct {
 	fencedLost, fencedStale, plainLost  int
 	modelled, impossible, undecided     int // operations and locks of the model
 
+	ways            [3]int // the grants by how they are held
+	beside, crowded int    // holds next to an exclusive one, permits above their number
+	tokens          int    // of places, misplaced
+	judged, wrongly int    // refusals of places
+	left            int    // places whose process was killed
+	vacancy                // after the end
+
 	why string // of the first that is impossible
 
 	overlapTime, modelTime, registerTime time.Duration
@@ -47,6 +54,12 @@ func (v *verdict) caughtBy() []string {
 	}
 	if v.regressions+v.impossible > 0 {
 		by = append(by, fmt.Sprintf("mutex (%d locks, %d tokens)", v.impossible, v.regressions))
+	}
+	if v.beside+v.crowded+v.tokens+v.wrongly > 0 {
+		by = append(by, fmt.Sprintf("places (%d not alone, %d too many, %d tokens, %d refused)", v.beside, v.crowded, v.tokens, v.wrongly))
+	}
+	if v.stuck+v.surplus > 0 {
+		by = append(by, fmt.Sprintf("vacancy (%d keys stuck, %d with too many places)", v.stuck, v.surplus))
 	}
 	if n := v.fencedLost + v.fencedStale + v.overlapsFenced; n > 0 {
 		by = append(by, fmt.Sprintf("register (%d lost, %d stale)", v.fencedLost, v.fencedStale))
@@ -76,31 +89,25 @@ func judge(t *testing.T, runs []history.Run, o orders, registers *redis.Client) 
 			}
 		}
 		begin := time.Now()
-		v.overlaps += history.Overlaps(l)
-		fenced, plain := history.OverlappingWrites(l)
-		v.overlapsFenced, v.overlapsPlain = v.overlapsFenced+fenced, v.overlapsPlain+plain
-		v.overlapTime += time.Since(begin)
-
-		begin = time.Now()
-		v.regressions += history.Regressions(l)
 		if o.Servers.Kind != single {
 			// A release that a failover lost gives the lock its lease back, and a
 			// vote that was split refuses what nobody holds.
 			l.Refusals = nil
 		}
-		m := history.CheckMutex(l, searchTime)
-		v.modelled += m.Operations
-		switch m.Result {
-		case porcupine.Ok:
-		case porcupine.Illegal:
-			v.impossible++
-			if v.why == "" {
-				v.why = fmt.Sprintf("%s: %s", keyName(subjects[l.Subject], l.Key), m.Why)
-			}
-		case porcupine.Unknown:
-			v.undecided++
+		if hasPlaces(subjects[l.Subject]) {
+			v.placesOf(l, keyName(subjects[l.Subject], l.Key))
+		} else {
+			v.overlaps += history.Overlaps(l)
 		}
-		v.modelTime += time.Since(begin)
+		fenced, plain := history.OverlappingWrites(l)
+		v.overlapsFenced, v.overlapsPlain = v.overlapsFenced+fenced, v.overlapsPlain+plain
+		v.overlapTime += time.Since(begin)
+
+		if !hasPlaces(subjects[l.Subject]) {
+			begin = time.Now()
+			v.mutexOf(l, keyName(subjects[l.Subject], l.Key))
+			v.modelTime += time.Since(begin)
+		}
 
 		lastFenced, lastPlain, err := lastValues(t.Context(), registers, keyName(subjects[l.Subject], l.Key))
 		if err != nil {
@@ -115,6 +122,23 @@ func judge(t *testing.T, runs []history.Run, o orders, registers *redis.Client) 
 	return all
 }
 
+// mutexOf has the model look at a lock.
+func (v *verdict) mutexOf(l *history.Lock, name string) {
+	v.regressions += history.Regressions(l)
+	m := history.CheckMutex(l, searchTime)
+	v.modelled += m.Operations
+	switch m.Result {
+	case porcupine.Ok:
+	case porcupine.Illegal:
+		v.impossible++
+		if v.why == "" {
+			v.why = fmt.Sprintf("%s: %s", name, m.Why)
+		}
+	case porcupine.Unknown:
+		v.undecided++
+	}
+}
+
 // count counts an operation.
 func (v *verdict) count(r history.Record) {
 	switch r.Kind {
@@ -123,6 +147,7 @@ func (v *verdict) count(r history.Record) {
 		switch r.Outcome {
 		case history.Done:
 			v.granted++
+			v.ways[r.Way]++
 		case history.Refused:
 			v.refused++
 		case history.Unknown, history.Lost:

@@ -186,21 +186,28 @@ func (c *crew) disturb(ctx context.Context, p *process, rng *rand.Rand) *process
 	return p
 }
 
-// end has the processes end and returns what all have recorded.
-func (c *crew) end() (runs []history.Run, faults map[string]int) {
+// end has the processes end and returns what all have recorded. The last of them is
+// killed, when the others have ended.
+func (c *crew) end() (runs []history.Run, faults map[string]int, crashed time.Time) {
 	c.t.Helper()
 	c.places.Wait()
 	if c.err != nil {
 		c.t.Fatal(c.err)
 	}
+	var last *process
 	for _, p := range c.all {
-		if p.killed == 0 {
+		if p.killed == 0 && last == nil {
+			last = p
+		} else if p.killed == 0 {
 			_ = p.input.Close() // it has ended already, or it ends now
 		}
 	}
 	bound := time.NewTimer(time.Minute)
 	defer bound.Stop()
 	for _, p := range c.all {
+		if p == last {
+			continue
+		}
 		select {
 		case <-p.done:
 		case <-bound.C:
@@ -208,6 +215,12 @@ func (c *crew) end() (runs []history.Run, faults map[string]int) {
 			p.kill()
 			c.t.Errorf("process %d did not end within a minute", p.orders.Run)
 		}
+	}
+	if last != nil {
+		crashed = time.Now() // before: it is not credited with what it takes
+		last.kill()
+	}
+	for _, p := range c.all {
 		if p.killed == 0 && !p.cmd.ProcessState.Success() {
 			said, _ := os.ReadFile(p.said) // only to explain
 			c.t.Errorf("process %d: %v\n%s", p.orders.Run, p.cmd.ProcessState, said)
@@ -218,5 +231,5 @@ func (c *crew) end() (runs []history.Run, faults map[string]int) {
 		}
 		runs = append(runs, run)
 	}
-	return runs, maps.Clone(c.faults)
+	return runs, maps.Clone(c.faults), crashed
 }

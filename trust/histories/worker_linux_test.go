@@ -2,6 +2,7 @@ package histories
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,8 @@ type worker struct {
 	network   network // to the locks
 	replies   network // from the registers: never cut, but replies may be lost
 	registers *redis.Client
-	claim     string // SHA-1 of the registers' scripts
+	clients   []redis.UniversalClient // of the locks
+	claim     string                  // SHA-1 of the registers' scripts
 	write     string
 	late      string
 	values    atomic.Uint64
@@ -140,6 +142,7 @@ func (w *worker) open() (*redis.Client, closer, error) {
 	switch s := w.Servers; s.Kind {
 	case single:
 		c := redis.NewClient(&redis.Options{Addr: s.Addrs[0], Dialer: dial, MaxRetries: -1, ContextTimeoutEnabled: true})
+		w.clients = append(w.clients, c)
 		store, err := redisstore.New(c, redisstore.Prefix(prefix))
 		return c, store, err
 	case acknowledged, replicated:
@@ -148,6 +151,7 @@ func (w *worker) open() (*redis.Client, closer, error) {
 			return string(addr)
 		})
 		c := redis.NewClient(&redis.Options{Addr: "master", Dialer: follow})
+		w.clients = append(w.clients, c)
 		opts := []redisstore.Option{redisstore.Prefix(prefix)}
 		if s.Kind == acknowledged {
 			opts = append(opts, redisstore.Replicas(1, lease/4), redisstore.ReplicatedRenewals())
@@ -156,18 +160,19 @@ func (w *worker) open() (*redis.Client, closer, error) {
 		return nil, store, err
 	case sentinel:
 		c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "interlock", SentinelAddrs: s.Addrs, Dialer: dial})
+		w.clients = append(w.clients, c)
 		store, err := redisstore.New(c, redisstore.Prefix(prefix))
 		return nil, store, err
 	case cluster:
 		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs, Dialer: dial})
+		w.clients = append(w.clients, c)
 		store, err := redisstore.New(c, redisstore.Prefix(prefix))
 		return nil, store, err
 	case quorumOfFive:
-		var nodes []redis.UniversalClient
 		for _, addr := range s.Addrs {
-			nodes = append(nodes, redis.NewClient(&redis.Options{Addr: addr, Dialer: dial}))
+			w.clients = append(w.clients, redis.NewClient(&redis.Options{Addr: addr, Dialer: dial}))
 		}
-		store, err := quorum.New(nodes, quorum.Prefix(prefix), quorum.MaxTTL(lease))
+		store, err := quorum.New(w.clients, quorum.Prefix(prefix), quorum.MaxTTL(lease))
 		return nil, store, err
 	}
 	return nil, nil, fmt.Errorf("no such topology: %q", w.Servers.Kind)
@@ -192,21 +197,29 @@ type subject struct {
 	overrun float64
 	// careless holders go on when the lease is over.
 	careless bool
+	// places is set where several can hold the lock.
+	places bool
 }
 
 // how says how a lock is asked for.
 type how struct {
 	try   bool
 	fixed bool // a lease of half the length that is not renewed
+	way   history.Way
+	wait  time.Duration // for how long; zero: two leases
 }
+
+// patience is for how long a caller waits.
+func (h how) patience() time.Duration { return cmp.Or(h.wait, 2*lease) }
 
 // loop takes locks and writes under them until ctx ends.
 func (w *worker) loop(ctx context.Context, s *subject, index uint32, rng *rand.Rand) {
 	for ctx.Err() == nil {
 		// A few keys are hot, most are not.
-		key := rng.IntN(w.Keys)
+		keys := w.keys(s.name)
+		key := rng.IntN(keys)
 		if rng.IntN(2) == 0 {
-			key = rng.IntN(max(1, w.Keys/8))
+			key = rng.IntN(hot(s.name, keys))
 		}
 		w.section(ctx, s, history.Record{Subject: index, Key: uint32(key), Hold: w.id(&w.holds)}, rng)
 	}
@@ -219,9 +232,13 @@ func (w *worker) id(n *atomic.Uint64) uint64 { return uint64(w.Run)<<40 | n.Add(
 func (w *worker) section(ctx context.Context, s *subject, about history.Record, rng *rand.Rand) {
 	name := keyName(s.name, about.Key)
 	how := how{try: rng.IntN(6) == 0, fixed: rng.IntN(20) == 0}
+	if s.places {
+		how.way = wayOf(about.Key, rng)
+	}
+	about.Way = how.way
 	waiting, leave := ctx, context.CancelFunc(func() {})
 	// Who leaves in the middle leaves doubt behind, so only at half of the keys.
-	if about.Key%2 == 1 && rng.IntN(30) == 0 {
+	if s.doubtful(about.Key) && rng.IntN(30) == 0 {
 		waiting, leave = context.WithTimeout(ctx, time.Duration(rng.IntN(int(lease/20))))
 	}
 	defer leave()
@@ -248,7 +265,11 @@ func (w *worker) section(ctx context.Context, s *subject, about history.Record, 
 	acquire.End(history.Done)
 	about.Token = acquire.Token
 
-	value, other, ok := w.read(ctx, s, name, about)
+	var value, other uint64
+	ok := how.way == history.Alone // the others only read, and not these registers
+	if ok {
+		value, other, ok = w.read(ctx, s, name, about)
+	}
 	noticed := w.dwell(g, acquire, s, rng)
 	if ok {
 		// Whether the lease is still good is not looked at: between the look and
