@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -173,51 +174,34 @@ func TestRollingDeployWithPlaces(t *testing.T) {
 
 // hall is who is in a key's section, outside of Redis.
 type hall struct {
-	mu                    sync.Mutex
-	alone, permits        int
-	sharers               int
-	byOld, byNew, atPlace int // how many came
+	mu                   sync.Mutex
+	alone, beside        int // holders that exclude all others, and those with places
+	most                 int // of those with places
+	byOld, byNew, places int // how many came
 }
 
 // visit enters and leaves, and says what is wrong.
-func (h *hall) visit(kind string, old bool) error {
-	alone, place := kind == "", 0
-	enter := func(by int) (err error) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		switch kind {
-		case "":
-			h.alone += by
-		case "shared":
-			h.sharers += by
-		default:
-			h.permits += by
-		}
-		if h.alone > 1 || h.alone == 1 && h.sharers+h.permits > 0 || h.permits > 2 {
-			err = fmt.Errorf("together: %d alone, %d sharers, %d permits", h.alone, h.sharers, h.permits)
-		}
-		return err
-	}
-	err := enter(1)
+func (h *hall) visit(alone, old bool) error {
+	err := h.pass(1, alone, old)
 	time.Sleep(rand.N(2 * time.Millisecond))
-	if alone && !old {
-		h.mu.Lock()
-		h.byNew++
-		h.mu.Unlock()
-	} else if alone {
-		h.mu.Lock()
-		h.byOld++
-		h.mu.Unlock()
-	} else {
-		place = 1
-	}
-	return errors.Join(err, enter(-1), h.count(place))
+	return errors.Join(err, h.pass(-1, alone, old))
 }
 
-func (h *hall) count(place int) error {
+func (h *hall) pass(by int, alone, old bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.atPlace += place
+	came := max(by, 0)
+	switch {
+	case !alone:
+		h.beside, h.places = h.beside+by, h.places+came
+	case old:
+		h.alone, h.byOld = h.alone+by, h.byOld+came
+	default:
+		h.alone, h.byNew = h.alone+by, h.byNew+came
+	}
+	if h.alone > 1 || h.alone == 1 && h.beside > 0 || h.beside > h.most {
+		return fmt.Errorf("together: %d that are to be alone, %d with places", h.alone, h.beside)
+	}
 	return nil
 }
 
@@ -231,33 +215,33 @@ func TestRollingDeployUnderLoad(t *testing.T) {
 	s := stage(t)
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
-	halls := map[string]*hall{"shared": {}, "permit": {}}
+	halls := map[string]*hall{"shared": {most: math.MaxInt}, "permit": {most: 2}}
 	ctx, stop := context.WithTimeout(t.Context(), long)
 	defer stop()
 	var wg sync.WaitGroup
-	section := func(key string, old bool, kind string, take func() (func() error, error)) {
+	section := func(key string, alone, old bool, take func() (func() error, error)) {
 		release, err := take()
 		if err == nil {
-			err = errors.Join(halls[key].visit(kind, old), release())
+			err = errors.Join(halls[key].visit(alone, old), release())
 		}
 		if err != nil {
-			t.Errorf("%s, kind %q, old %v: %v", key, kind, old, err)
+			t.Errorf("%s, alone %v, old %v: %v", key, alone, old, err)
 		}
 	}
 	for range 2 {
 		l, old := s.locker(rdb), newOldProcess(srv.Client(t))
 		for key := range halls {
 			for i := range 4 {
-				kind, opts := key, []core.Option{core.Shared()}
+				opts := []core.Option{core.Shared()}
 				switch {
 				case i == 0:
-					kind, opts = "", nil
+					opts = nil
 				case key == "permit":
 					opts = []core.Option{core.Permits(2)}
 				}
 				wg.Go(func() {
 					for ctx.Err() == nil {
-						section(key, false, kind, func() (func() error, error) {
+						section(key, i == 0, false, func() (func() error, error) {
 							lease, err := patiently(l, key, new(atomic.Int64), opts...)
 							return func() error { return lease.Release(context.Background()) }, err
 						})
@@ -267,7 +251,7 @@ func TestRollingDeployUnderLoad(t *testing.T) {
 			}
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					section(key, true, "", func() (func() error, error) {
+					section(key, true, true, func() (func() error, error) {
 						lease, err := old.lock(t.Context(), key)
 						return func() error { return lease.release(t.Context()) }, err
 					})
@@ -278,8 +262,8 @@ func TestRollingDeployUnderLoad(t *testing.T) {
 	}
 	wg.Wait()
 	for key, h := range halls {
-		t.Logf("%s: %d exclusive holds of the old release, %d of today's, %d places", key, h.byOld, h.byNew, h.atPlace)
-		if h.byOld == 0 || h.byNew == 0 || h.atPlace == 0 {
+		t.Logf("%s: %d exclusive holds of the old release, %d of today's, %d places", key, h.byOld, h.byNew, h.places)
+		if h.byOld == 0 || h.byNew == 0 || h.places == 0 {
 			t.Errorf("%s: that is no test of a rollout", key)
 		}
 	}
