@@ -1,0 +1,55 @@
+package lock
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// slow is a store that grants what it is asked for when the test wants it to.
+type slow struct {
+	driver.Store
+	grant chan struct{}
+}
+
+func (s *slow) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, error) {
+	sent := time.Now()
+	<-s.grant
+	return driver.Reply{Granted: true, Token: 1, Sent: sent}, nil
+}
+
+func (*slow) Release(context.Context, driver.ReleaseRequest) error { return nil }
+
+// Callers that share what the first of them asks for are made holders by its
+// goroutine, while they go to sleep on their own. The race detector must have nothing
+// to say of that.
+func TestSharersThatWaitForTheFirstOnesAnswerShareNoMemoryWithIt(t *testing.T) {
+	const callers = 50
+	s := &slow{grant: make(chan struct{})}
+	table := NewTable(s, 20*time.Millisecond, 10_000)
+	terms := &Terms{Kind: driver.Shared, Lease: time.Minute, Wait: time.Minute}
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			w := &Waiter{Terms: terms, Holder: &player{}}
+			soon := table.Clock.Now().Add(terms.Wait)
+			if err := table.Acquire(context.Background(), w, "k", 0, soon); err != nil {
+				t.Error(err)
+				return
+			}
+			table.Release(context.Background(), w)
+		})
+	}
+	for table.Waiters("k") < callers {
+		runtime.Gosched()
+	}
+	close(s.grant)
+	wg.Wait()
+	if err := table.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
