@@ -69,6 +69,23 @@ func TestOverlapAndMutex(t *testing.T) {
 			runs:  [][]Record{{held(1, 0, 10, 50), released(1, 50, 60)}, {event(TryAcquire, 2, 70, 80, Refused)}},
 			mutex: porcupine.Illegal,
 		},
+		"refused while the process keeps the lock for another of its callers": {
+			runs: [][]Record{
+				{held(1, 0, 10, 20), released(1, 20, 30), held(3, 15, 210, 220), released(3, 220, 230)},
+				{event(TryAcquire, 4, 70, 80, Refused)},
+				{held(2, 90, 95, 120), released(2, 120, 130)},
+			},
+			mutex: porcupine.Ok,
+		},
+		"refused after another has had it": {
+			runs: [][]Record{
+				{held(1, 0, 10, 20), released(1, 20, 30), held(4, 15, 210, 220), released(4, 220, 230)},
+				{event(TryAcquire, 5, 150, 160, Refused)},
+				{held(2, 90, 95, 120), released(2, 120, 130)},
+				{held(3, 165, 170, 180), released(3, 180, 185)},
+			},
+			mutex: porcupine.Illegal,
+		},
 		"refused for a lease that nobody ended": {
 			runs:   [][]Record{{held(1, 0, 10, 110)}, {event(TryAcquire, 2, 150, 160, Refused)}},
 			killed: 50, mutex: porcupine.Ok,

@@ -110,15 +110,19 @@ func CheckMutex(l *Lock, timeout time.Duration) MutexVerdict {
 func (l *Lock) around(r Record) string {
 	at := func(t int64) time.Duration { return time.Duration(t - r.Call) }
 	var before, after string
+	waiting := 0
 	for _, h := range l.Holds { // by the time of the grant
 		text := fmt.Sprintf("granted %v to %v, trusted until %v, gone %v", at(h.Call), at(h.From), at(h.Until), at(h.Gone))
+		if h.Call < r.Call && h.From > r.Return {
+			waiting++
+		}
 		if h.From < r.Return {
 			before = text
 		} else if after == "" {
 			after = text
 		}
 	}
-	return "before: " + before + "; after: " + after
+	return fmt.Sprintf("before: %s; after: %s; %d that get it later wait", before, after, waiting)
 }
 
 // operations is the history of a lock for the model.
