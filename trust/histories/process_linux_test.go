@@ -217,6 +217,8 @@ func (c *crew) end() (runs []history.Run, faults map[string]int, crashed time.Ti
 		}
 	}
 	if last != nil {
+		_, _ = fmt.Fprintln(last.input, cling) // it has ended already, or it obeys
+		pause(c.t.Context(), lease/4)
 		crashed = time.Now() // before: it is not credited with what it takes
 		last.kill()
 	}

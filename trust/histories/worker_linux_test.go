@@ -66,6 +66,7 @@ type worker struct {
 	late      string
 	values    atomic.Uint64
 	holds     atomic.Uint64
+	clings    atomic.Bool // to what it has: it is to be killed
 }
 
 // work is the life of a process: until its input ends, which is when its parent
@@ -115,8 +116,14 @@ func work(o orders, input io.Reader) (err error) {
 	return errors.Join(w.registers.Close(), store.Close())
 }
 
+// cling is the order to hold on to every lock for long from now on.
+const cling = "cling"
+
 // obey executes an order of the parent.
 func (w *worker) obey(order string) {
+	if order == cling {
+		w.clings.Store(true)
+	}
 	var ms, n int64
 	if _, err := fmt.Sscanf(order, "cut %d", &ms); err == nil {
 		w.network.cut(time.Duration(ms) * time.Millisecond)
@@ -287,7 +294,7 @@ func keyName(subject string, key uint32) string {
 // dwell spends some time under the lock, now and then more than its lease. It
 // returns when it noticed that the lease was over.
 func (w *worker) dwell(g grant, acquire *history.Record, s *subject, rng *rand.Rand) (noticed int64) {
-	if rng.Float64() >= s.overrun {
+	if rng.Float64() >= s.overrun && !w.clings.Load() {
 		if rng.IntN(4) == 0 {
 			pause(g.Context(), time.Duration(rng.IntN(2000))*time.Microsecond)
 		}
