@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -186,6 +187,34 @@ func (c *crew) disturb(ctx context.Context, p *process, rng *rand.Rand) *process
 	return p
 }
 
+// awaitPlaces has a process hold on to what it gets until it has a place of every
+// subject that has them. It may be cut off for some more time.
+func (c *crew) awaitPlaces(p *process) {
+	_, _ = fmt.Fprintln(p.input, cling) // it has ended already, or it obeys
+	for until := time.Now().Add(5 * lease); time.Now().Before(until); pause(c.t.Context(), lease/20) {
+		records, err := history.Load(p.orders.Log)
+		if err != nil {
+			return // it was at its very beginning
+		}
+		released := make(map[uint64]bool)
+		for _, r := range records {
+			released[r.Hold] = released[r.Hold] || r.Kind == history.Release
+		}
+		has := make(map[uint32]bool)
+		for _, r := range records {
+			if r.Outcome == history.Done && r.Way != history.Alone && !released[r.Hold] {
+				has[r.Subject] = true
+			}
+		}
+		missing := slices.ContainsFunc(p.orders.Subjects, func(name string) bool {
+			return hasPlaces(name) && !has[uint32(slices.Index(p.orders.Subjects, name))]
+		})
+		if !missing {
+			return
+		}
+	}
+}
+
 // end has the processes end and returns what all have recorded. The last of them is
 // killed, when the others have ended.
 func (c *crew) end() (runs []history.Run, faults map[string]int, crashed time.Time) {
@@ -217,8 +246,7 @@ func (c *crew) end() (runs []history.Run, faults map[string]int, crashed time.Ti
 		}
 	}
 	if last != nil {
-		_, _ = fmt.Fprintln(last.input, cling) // it has ended already, or it obeys
-		pause(c.t.Context(), lease/4)
+		c.awaitPlaces(last)
 		crashed = time.Now() // before: it is not credited with what it takes
 		last.kill()
 	}

@@ -305,6 +305,9 @@ func (w *worker) dwell(g grant, acquire *history.Record, s *subject, rng *rand.R
 		ctx = context.WithoutCancel(ctx)
 	}
 	end := time.Now().Add(part(rng, s.lease/2, 2*s.lease))
+	if w.clings.Load() {
+		end = end.Add(5 * lease)
+	}
 	for time.Now().Before(end) && ctx.Err() == nil {
 		pause(ctx, s.lease/20)
 		acquire.Trust(deadline(g), false) // it may have been renewed

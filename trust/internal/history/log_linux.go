@@ -88,7 +88,7 @@ func (r *Record) Trust(until int64, settled bool) {
 	}
 }
 
-// Load reads the log of a process that has ended.
+// Load reads the log of a process that has ended, or what there is of it so far.
 func Load(path string) ([]Record, error) {
 	f, err := os.Open(path)
 	if err != nil {
