@@ -491,3 +491,57 @@ func TestPermitsAndSharedAreRefusedWhereTheyHaveNoMeaning(t *testing.T) {
 		t.Errorf("ShareReads of a shared rule: %v", err)
 	}
 }
+
+// Redisson #1542: those that wait to share come together after the writer, from all
+// processes.
+func TestSharersComeTogetherAfterAWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := processes(t, memstore.New(), 3)
+		writer := held(t, all[0], t.Context(), "k")
+		var inside atomic.Int64
+		var wg sync.WaitGroup
+		for _, l := range all {
+			for range 4 {
+				wg.Go(func() {
+					lease := shared(t, l, "k")
+					inside.Add(1)
+					time.Sleep(time.Second)
+					release(t, lease)
+				})
+			}
+		}
+		synctest.Wait()
+		release(t, writer)
+		time.Sleep(500 * time.Millisecond)
+		if n := inside.Load(); n != 12 {
+			t.Errorf("%d of 12 share after half a second", n)
+		}
+		wg.Wait()
+	})
+}
+
+// etcd #16221: the request of a waiter that has gone is executed late. It must not keep
+// a permit for nobody.
+func TestARequestThatIsLateKeepsNoPlaceForAWaiterThatHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		l, other := newLocker(t, s, core.Watchdog(time.Minute)), newLocker(t, s)
+		s.Intercept(func(r memstore.Request) memstore.Fault {
+			if r.Op == memstore.Acquire {
+				return memstore.Fault{Before: 5 * time.Second}
+			}
+			return memstore.Fault{}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := l.Permit(ctx, "k", 1)
+		wantErr(t, err, context.DeadlineExceeded)
+		s.Intercept(nil)
+		time.Sleep(6 * time.Second)
+		lease, err := other.TryPermit(t.Context(), "k", 1)
+		if err != nil {
+			t.Fatalf("the permit is kept for nobody: %v", err)
+		}
+		release(t, lease)
+	})
+}

@@ -167,7 +167,73 @@ func TestAThousandSharersOfOneProcessAreOneHold(t *testing.T) {
 	wantGone(t, srv.Client(t))
 }
 
-// The place of a holder that is gone without a trace is free at the end of its lease,
+// Redisson #4100, #6302: keys that never expire.
+func TestEveryKeyOfAPlaceHasAnEnd(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	l, other := newLocker(t, rdb), newLocker(t, srv.Client(t))
+	held := []*core.Lease{shared(t, l, "s"), shared(t, other, "s"), permit(t, l, "p", 2), permit(t, other, "p", 2)}
+	ctx, cancel := bounded(300 * time.Millisecond)
+	defer cancel()
+	if _, err := l.Permit(ctx, "p", 2); err == nil { // lists itself as waiting
+		t.Error("three permits of two")
+	}
+	if _, err := other.Lock(ctx, "s"); err == nil {
+		t.Error("a writer beside readers")
+	}
+	for i := -1; i < len(held); i++ {
+		if i >= 0 {
+			release(t, held[i])
+		}
+		for _, key := range rdb.Keys(t.Context(), "*").Val() {
+			if ttl, err := rdb.PTTL(t.Context(), key).Result(); ttl == -1 || err != nil {
+				t.Errorf("after %d releases %s never ends (%v)", i+1, key, err)
+			}
+		}
+	}
+}
+
+// Redisson #5762, #3891: the message of a release that was missed.
+func TestAWaiterForAPlaceThatMissedTheMessageFindsItWithinASecondOrSo(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	l, other := newLocker(t, rdb), newLocker(t, srv.Client(t))
+	for name, take := range map[string][2]func(*core.Locker) *core.Lease{
+		"permit": {
+			func(l *core.Locker) *core.Lease { return permit(t, l, "permit", 1) },
+			func(l *core.Locker) *core.Lease { return permit(t, l, "permit", 1) },
+		},
+		"lock": {
+			func(l *core.Locker) *core.Lease { return shared(t, l, "lock") },
+			func(l *core.Locker) *core.Lease { return lock(t, l, "lock") },
+		},
+	} {
+		first := take[0](other)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			release(t, take[1](l))
+		}()
+		redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
+			if n, err := rdb.HExists(ctx, "interlock:{"+name+"}", "q").Result(); err != nil || !n {
+				return fmt.Errorf("not listed: %w", err)
+			}
+			return nil
+		})
+		// Freed without a message, as if it were lost on the way.
+		if err := rdb.Del(t.Context(), "interlock:{"+name+"}").Err(); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		<-done
+		if took := time.Since(begin); took > 5*time.Second { // the margin is for a machine that has other work
+			t.Errorf("%s: found after %v", name, took)
+		}
+		_ = first.Release(t.Context()) // it was deleted
+	}
+}
+
+// Redisson #4462: the place of a holder that is gone without a trace is free at the end of its lease,
 // and those that wait are there soon after.
 func TestThePlacesOfADeadProcessAreFreeAgain(t *testing.T) {
 	const ttl = time.Second
