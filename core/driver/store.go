@@ -167,9 +167,9 @@ type ReleaseRequest struct {
 	// or so long ago that it may have forgotten it.
 	Remember bool
 	// Waiter, unless empty, goes to the end of the list of waiting lockers: the
-	// releasing locker wants the lock again, or a place if the name begins with +. A
-	// store that bounds its lists does not
-	// enter it into a full one, or those in the list would keep it for themselves.
+	// releasing locker wants the lock again. It wants a place if the name begins with +,
+	// and after a place in any case. A store that bounds its lists does not enter it
+	// into a full one, or those in the list would keep it for themselves.
 	Waiter string
 	// Deadline is when the store stops sending the request again. A request that
 	// has not been sent until then may stay unsent, which is an error.

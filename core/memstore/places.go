@@ -120,9 +120,7 @@ func (r *record) leave(req driver.ReleaseRequest, now time.Time) (free bool, sig
 		return false, driver.Signal{}, r.noPlace()
 	}
 	r.places = slices.Delete(r.places, i, i+1)
-	if !slices.ContainsFunc(r.waiting, func(w waiting) bool { return w.id == req.Waiter }) {
-		r.list(req.Waiter, true)
-	}
+	r.again(req.Waiter, true)
 	if len(r.places) == 0 {
 		return true, driver.Signal{}, nil
 	}
@@ -203,6 +201,14 @@ func (r *record) list(id string, wantsPlace bool) (listed bool) {
 		r.waiting = append(r.waiting, entry)
 	}
 	return true
+}
+
+// again enters the locker of a release at the end of the list, unless it is there.
+func (r *record) again(name string, place bool) {
+	id, wantsPlace := strings.CutPrefix(name, "+")
+	if !slices.ContainsFunc(r.waiting, func(w waiting) bool { return w.id == id }) {
+		r.list(id, place || wantsPlace)
+	}
 }
 
 // mint makes so many tokens and returns the first.

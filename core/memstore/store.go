@@ -256,9 +256,7 @@ func (s *Store) giveUp(req driver.ReleaseRequest) (tell func(), err error) {
 		return nil, err
 	}
 	r.token = max(r.token, req.Token)
-	if req.Waiter != "" && !slices.ContainsFunc(r.waiting, func(w waiting) bool { return w.id == req.Waiter }) {
-		r.list(req.Waiter, false)
-	}
+	r.again(req.Waiter, false)
 	return s.free(req.Key, r, now), nil
 }
 

@@ -42,6 +42,7 @@ var places = []struct {
 	{"a refusal where places are asks back within a second", (*suite).placeTTL},
 	{"the last release names all that wait, places first among them", (*suite).lastReleaseAnnounces},
 	{"a release of one of several says how many may come", (*suite).placeAnnounced},
+	{"a release enters its own locker as one that wants a place", (*suite).releaseReentersForAPlace},
 	{"a locker is in the list once, as what it wants now", (*suite).listedAsWanted},
 	{"a grant takes its locker out of the list", (*suite).placeKeepsRest},
 	{"an exclusive locker that waits keeps new places out", (*suite).barrierStands},

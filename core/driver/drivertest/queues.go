@@ -160,3 +160,18 @@ func (s *suite) crashedHolders() {
 	s.release(driver.ReleaseRequest{Key: key, Owner: next.Owner}, nil)
 	s.announced(signals, "+w1,+w3")
 }
+
+func (s *suite) releaseReentersForAPlace() {
+	key := s.key("again")
+	lists, stop := s.watch(key)
+	defer stop()
+	owner, token := s.take(key, lease)
+	s.wait(key, "w1")
+	s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token, Waiter: "+own"}, nil)
+	s.announced(lists, "w1,+own")
+	for _, name := range []string{"own", "+own"} {
+		req, _ := s.enter(s.place(key, 0))
+		s.leave(req, name, nil)
+		s.announced(lists, "+own")
+	}
+}
