@@ -73,7 +73,7 @@ places: ## Shared locks and permits against their model, 400,000 random calls, h
 	$(GO) test -v -count=1 -timeout 0 -run='^TestPlacesKeepTheirPromises$$' ./core/internal/rediswire -args -places 400000 $(ARGS)
 
 .PHONY: soak
-soak: ## Locks of each topology under faults for DURATION each, judged, as a table; twelve minutes: make soak DURATION=20s ARGS='-seed 1'
+soak: ## Locks of each topology under faults for DURATION each, judged, as a table; twelve minutes: make soak DURATION=20s ARGS='-seed 1 -processes 8'
 	cd trust && $(GO) test -v -count=1 -timeout 0 ./histories -args -duration $(DURATION) $(ARGS)
 
 .PHONY: bench

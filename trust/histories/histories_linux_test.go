@@ -19,6 +19,7 @@ import (
 var (
 	duration = flag.Duration("duration", 0, "for how long each topology is at work; default 20s, 5s with -short")
 	seedFlag = flag.Uint64("seed", 0, "of the faults and the processes' choices; default a new one")
+	crewSize = flag.Int("processes", 3, "how many processes take locks at a time")
 )
 
 // TestMain also is the beginning of the processes that take locks.
@@ -117,9 +118,6 @@ func span(long, short time.Duration) time.Duration {
 	return long
 }
 
-// processes is how many there are at a time.
-const processes = 3
-
 // play has processes take the locks for a time, while they and the servers suffer
 // faults, and returns a verdict for each subject and how often each fault was
 // injected.
@@ -143,7 +141,7 @@ func play(t *testing.T, o orders, faults []fault, d time.Duration) ([]*verdict, 
 	}
 	ctx, stop := context.WithTimeout(t.Context(), d-quiet)
 	defer stop()
-	c.work(ctx, processes)
+	c.work(ctx, *crewSize)
 	rng := rand.New(rand.NewPCG(o.Seed, serverFaults))
 	order := rng.Perm(len(faults)) // each of them once, and then at random
 	for n := 0; len(faults) > 0 && ctx.Err() == nil; n++ {
