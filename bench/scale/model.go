@@ -20,8 +20,8 @@ const (
 // Commands of each script when it is sent alone, with its own EVALSHA.
 const (
 	cmdGrant   = 6 // EVALSHA EXISTS TIME SET HSET PEXPIRE
-	cmdRefuse  = 4 // EVALSHA EXISTS HGETALL PTTL
-	cmdEnlist  = 5 // the same and HSET
+	cmdRefuse  = 5 // EVALSHA EXISTS HMGET HGETALL PTTL
+	cmdEnlist  = 6 // the same and HSET
 	cmdRelease = 3 // EVALSHA HMGET DEL
 	cmdTell    = 1 // PUBLISH
 	cmdFence   = 1 // SET: the last token of a hand-off
