@@ -151,7 +151,7 @@ func (m *memory) acquire(ask driver.AcquireRequest, sent, now time.Time) (driver
 		return driver.Reply{Granted: true, Token: token, Sent: sent}, nil
 	}
 	if h.owner == ask.Owner {
-		m.run(cmdRefuse - 1)
+		m.run(cmdRefuse - 2)
 		return driver.Reply{Granted: true, Token: h.token, Sent: sent}, nil
 	}
 	m.count.refused++
