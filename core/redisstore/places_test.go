@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -273,7 +274,17 @@ func TestPlacesAreRenewedWhileMemoryIsFull(t *testing.T) {
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(4 * time.Second)
+	for _, lease := range held {
+		for range 2 { // two renewals while memory is full
+			deadline := lease.Deadline()
+			redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+				if !lease.Deadline().After(deadline) {
+					return errors.New("not renewed")
+				}
+				return nil
+			})
+		}
+	}
 	for _, lease := range held {
 		wantErr(t, lease.Check(t.Context()), nil)
 		release(t, lease)

@@ -4,11 +4,12 @@ package faults
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,16 +22,16 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// The scripts of the release that knew no places.
-var (
-	//go:embed testdata/before_places/acquire.lua
-	oldAcquireSource string
-	//go:embed testdata/before_places/release.lua
-	oldReleaseSource string
-
-	oldAcquire = redis.NewScript(oldAcquireSource)
-	oldRelease = redis.NewScript(oldReleaseSource)
-)
+// oldScript reads a script of the release that knew no places. The tests of the scripts
+// have the same files.
+func oldScript(t *testing.T, name string) *redis.Script {
+	t.Helper()
+	source, err := os.ReadFile(filepath.Join("../../core/internal/rediswire/testdata", name+"-before-places.lua"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return redis.NewScript(string(source))
+}
 
 // oldProcess is a process of that release: it locks by the scripts that it had, and
 // waits as it did.
@@ -38,10 +39,13 @@ type oldProcess struct {
 	rdb    *redis.Client
 	id     string // by which it waits
 	owners atomic.Int64
+
+	acquire, release *redis.Script
 }
 
-func newOldProcess(rdb *redis.Client) *oldProcess {
-	return &oldProcess{rdb: rdb, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())}
+func newOldProcess(t *testing.T, rdb *redis.Client) *oldProcess {
+	t.Helper()
+	return &oldProcess{acquire: oldScript(t, "acquire"), release: oldScript(t, "release"), rdb: rdb, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())}
 }
 
 // oldLease is what it holds.
@@ -58,7 +62,7 @@ const oldLeaseTime = 10 * time.Second
 func (o *oldProcess) try(ctx context.Context, key, rest, waiter string) (held *oldLease, after time.Duration, err error) {
 	owner := fmt.Sprint(o.id, ".", o.owners.Add(1))
 	lock := "interlock:{" + key + "}"
-	reply, err := oldAcquire.Run(ctx, o.rdb, []string{lock, lock + ":fence"},
+	reply, err := o.acquire.Run(ctx, o.rdb, []string{lock, lock + ":fence"},
 		owner, oldLeaseTime.Milliseconds(), (oldLeaseTime + time.Minute).Milliseconds(), rest, waiter).Result()
 	switch got := reply.(type) {
 	case int64:
@@ -103,7 +107,7 @@ func (o *oldProcess) lock(ctx context.Context, key string) (*oldLease, error) {
 }
 
 func (l *oldLease) release(ctx context.Context) error {
-	n, err := oldRelease.Run(ctx, l.process.rdb, []string{"interlock:{" + l.key + "}"}, l.owner, "PUBLISH", "").Int64()
+	n, err := l.process.release.Run(ctx, l.process.rdb, []string{"interlock:{" + l.key + "}"}, l.owner, "PUBLISH", "").Int64()
 	if err == nil && n != 1 {
 		err = fmt.Errorf("the old release answers %d", n)
 	}
@@ -119,7 +123,7 @@ func TestRollingDeployWithPlaces(t *testing.T) {
 			srv := redistest.Start(t)
 			rdb := srv.Client(t)
 			a, b := s.locker(rdb), s.locker(rdb)
-			old := newOldProcess(rdb)
+			old := newOldProcess(t, rdb)
 			held := []*core.Lease{s.must(a, "k", kind), s.must(b, "k", kind)}
 			if got, _, err := old.try(t.Context(), "k", "", ""); err != nil || got != nil {
 				t.Fatalf("the old process got %+v beside two places, %v", got, err)
@@ -229,7 +233,7 @@ func TestRollingDeployUnderLoad(t *testing.T) {
 		}
 	}
 	for range 2 {
-		l, old := s.locker(rdb), newOldProcess(srv.Client(t))
+		l, old := s.locker(rdb), newOldProcess(t, srv.Client(t))
 		for key := range halls {
 			for i := range 4 {
 				opts := []core.Option{core.Shared()}

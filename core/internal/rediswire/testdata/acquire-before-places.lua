@@ -2,16 +2,18 @@
 -- Or does so for several locks, each on its own, where one server has them all:
 -- their keys and arguments then follow one another.
 --
--- KEYS[1] lock    hash: the owner's field holds its token, q the waiting lockers
+-- KEYS[1] lock    hash: the owner's field holds its token, q who waits
 -- KEYS[2] fence   string: the last token of the key
 -- ARGV[1] owner
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long the fence is kept, in ms
--- ARGV[4] the lockers that wait already, kept with the lock when it is granted; may be empty
+-- ARGV[4] who waits already, kept with the lock when it is granted; may be empty
 -- ARGV[5] the locker that will wait if the lock is held; empty for none
 --
 -- Returns the token when the owner holds the lock, else {holder, its ms left, 1
--- if the locker is in the list}; for several locks a list, see several.lua.
+-- if the locker is in the list}; for several locks a list of these, or of the texts
+-- of errors, behind the script's name: inside of a list go-redis would take an error
+-- for the end of it.
 -- A second run for the same owner returns the same token and leaves the lease
 -- alone, so that a repeated request neither fails nor revives anything.
 local KEYS, ARGV, call, pcall_, format = KEYS, ARGV, redis.call, redis.pcall, string.format
@@ -77,8 +79,16 @@ end
 if #KEYS == 2 then
 	return acquire(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 end
-local name, count = 'acquire', #KEYS / 2
-local function one(i)
+local replies = {'acquire'}
+for i = 1, #KEYS / 2 do
 	local k, a = 2 * i, 5 * i
-	return acquire(KEYS[k - 1], KEYS[k], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
+	local ok, reply = pcall(acquire, KEYS[k - 1], KEYS[k], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
+	if not ok then
+		reply = reply.err or reply -- of this lock alone
+		if string.find(reply, '^READONLY') then
+			return {err = reply} -- of the server: go-redis has to see it, and connects anew
+		end
+	end
+	replies[i + 1] = reply
 end
+return replies
