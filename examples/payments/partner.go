@@ -20,6 +20,9 @@ const partnerLimit = 3
 // partnerWork is how long the partner inside this process takes for a rating.
 const partnerWork = 10 * time.Millisecond
 
+// partnerPatience bounds a call: a partner that hangs must not keep a permit for ever.
+const partnerPatience = 10 * time.Second
+
 // partner is the API of another company, which rates accounts. It serves all calls, and
 // counts those above the contract.
 type partner struct {
@@ -109,7 +112,7 @@ func (s *service) connectPartner(ctx context.Context, base string) error {
 		s.connection = append(s.connection, end)
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: partnerLimit, IdleConnTimeout: readHeaderTimeout / 4}
-	s.partner, s.partnerClient = base, &http.Client{Transport: transport}
+	s.partner, s.partnerClient = base, &http.Client{Transport: transport, Timeout: partnerPatience}
 	s.connection = append(s.connection, func() error { transport.CloseIdleConnections(); return nil })
 	return nil
 }
