@@ -85,26 +85,43 @@ func TestHistories(t *testing.T) {
 // TestBrokenLocksAreCaught has the same done to locks with a defect, and beside
 // them to two without.
 func TestBrokenLocksAreCaught(t *testing.T) {
-	wantCaught(t, append([]string{product, control}, broken...), broken)
+	wantCaught(t, []string{product, control}, broken)
 }
 
-// wantCaught has processes use some locks, and wants the checkers to object to those
-// that are broken, and to no other.
-func wantCaught(t *testing.T, subjects, broken []string) {
+// wantCaught has processes use locks that are whole and locks that are broken, and wants
+// the checkers to object to the broken ones, and to no other. A defect shows only when
+// calls overlap. On a busy machine few do, so what was missed is played again, with fewer
+// locks beside it.
+func wantCaught(t *testing.T, whole, broken []string) {
+	t.Helper()
+	const plays = 5
+	missed := broken
+	for n := 0; n < plays && len(missed) > 0; n++ {
+		missed = playBroken(t, whole, missed)
+	}
+	for _, name := range missed {
+		t.Errorf("%s: not caught in %d plays", name, plays)
+	}
+}
+
+// playBroken plays once, and returns the broken locks that were missed.
+func playBroken(t *testing.T, whole, broken []string) (missed []string) {
 	t.Helper()
 	s := redistest.Start(t, durable)
+	subjects := slices.Concat(whole, broken)
 	crew := orders{Servers: servers{Kind: single, Addrs: []string{s.Addr()}}, Subjects: subjects, Goroutines: 4, Keys: 2}
 	verdicts, _ := play(t, crew, nil, min(span(20*time.Second, 6*time.Second), 20*time.Second))
 	for i, v := range verdicts {
 		by := v.caughtBy()
 		t.Logf("%-32s %5d holds: %s", subjects[i], v.granted, strings.Join(by, ", "))
-		switch isBroken := slices.Contains(broken, subjects[i]); {
+		switch isBroken := i >= len(whole); {
 		case isBroken && len(by) == 0:
-			t.Errorf("%s: not caught", subjects[i])
+			missed = append(missed, subjects[i])
 		case !isBroken && len(by) > 0:
 			t.Errorf("%s: objected to by %v: %s", subjects[i], by, v.why)
 		}
 	}
+	return missed
 }
 
 // span is for how long to go on.
