@@ -34,7 +34,7 @@ func (r *Refusal) Retryable() bool {
 	}
 	switch r.Reason {
 	case ReasonHeld, ReasonFull, ReasonQueueFull, ReasonPrincipalLimit, ReasonUnavailable, ReasonClosing, ReasonNotReplicated,
-		reason.InFlight, reason.NoRecord:
+		reason.InFlight, reason.NoRecord, reason.RolledBack:
 		return true
 	}
 	return false
@@ -202,6 +202,10 @@ func (r Reason) Text() string {
 		return "A request with the same idempotency key was begun, and its outcome is unknown."
 	case reason.ResponseUnavailable:
 		return "A request with the same idempotency key was carried out, and its response was not kept."
+	case reason.RolledBack:
+		return "The transaction of the request was rolled back. Nothing was done; the request can be sent again."
+	case reason.ResponseTooLarge:
+		return "The response is longer than the server can store, and the transaction of the request was rolled back. Nothing was done."
 	case reason.KeyExpired:
 		return "The idempotency key was used before, and its response is no longer kept. Nothing was done."
 	case reason.NoRecord:

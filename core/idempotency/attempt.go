@@ -42,6 +42,7 @@ type Attempt struct {
 	mu     sync.Mutex
 	ended  bool // the handler has, and the fate of the record is being decided
 	marked bool
+	unit   Unit // nil: the handler has no transaction
 	large  largeness
 	winner CommitReply // of large == superseded
 
@@ -58,6 +59,7 @@ const (
 	stored               // sent after the record was decided
 	superseded           // not sent, since another attempt took over
 	withheld             // not sent, since the lock was lost (core.CheckAnswer)
+	oversized            // not sent, since the handler's transaction is not committed
 )
 
 type attemptKey struct{}
@@ -97,16 +99,13 @@ func (a *Attempt) mark(ctx context.Context) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case a.ended:
-		return fmt.Errorf("%w: the handler has returned", core.ErrLost)
-	case a.marked:
+	if a.marked && !a.ended {
 		return nil
 	}
-	e := a.engine
-	if cause := e.renewer.lost(a); cause != nil {
-		return fmt.Errorf("interlock: marking the effect: %w", cause)
+	if err := a.live(); err != nil {
+		return fmt.Errorf("interlock: marking the effect: %w", err)
 	}
+	e := a.engine
 	c := e.config
 	err := e.store.Mark(ctx, MarkRequest{
 		ID: a.id, Token: a.token, Lease: c.lease, Retention: c.retention, Deadline: time.Now().Add(storeWait),
@@ -159,13 +158,16 @@ func (a *Attempt) Limit() int64 { return a.engine.config.maxResponse }
 // the response is not available, and reports whether the answer may
 // be sent: first what was captured, and then all that follows, as it comes.
 //
-// If TooLarge returns false, another attempt has taken over, or the guard checks
-// answers ([core.CheckAnswer]) and the lock was lost. The adapter drops the answer,
-// and the [Verdict] has the other attempt's answer, or the refusal. Later calls
-// return the same.
+// If TooLarge returns false, another attempt has taken over, the guard checks answers
+// ([core.CheckAnswer]) and the lock was lost, or the handler has a transaction
+// ([Enlist]). The adapter drops the answer, and the [Verdict] has the other attempt's
+// answer, or the refusal. Later calls return the same.
 func (a *Attempt) TooLarge(status int) (send bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.large == small && a.unit != nil {
+		a.large = oversized
+	}
 	if a.large == small && !a.section.BeginAnswer(success(a.protocol, status)) {
 		a.large = withheld
 	}
@@ -180,13 +182,13 @@ func (a *Attempt) TooLarge(status int) (send bool) {
 			}
 		}
 	}
-	return a.large != superseded && a.large != withheld
+	return a.large != superseded && a.large != withheld && a.large != oversized
 }
 
 // conclude says that the handler has ended, and returns what it left.
-func (a *Attempt) conclude() (marked bool, large largeness) {
+func (a *Attempt) conclude() (marked bool, large largeness, unit Unit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true
-	return a.marked, a.large
+	return a.marked, a.large, a.unit
 }

@@ -24,7 +24,7 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 		sent := time.Now()
 		reply, err = e.store.Claim(ctx, ClaimRequest{
 			ID: a.id, Token: a.token, Fingerprint: a.fingerprint, Fingerprint1: a.fingerprint1,
-			Lease: c.lease, Retention: c.retention, Strict: c.strict, Tombstone: c.tombstone > 0,
+			Lease: c.lease, Retention: c.retention, Strict: c.strict, Transactional: c.transactional, Tombstone: c.tombstone > 0,
 			Waits: c.wait > 0, Deadline: sent.Add(storeWait), Late: a.claimedLate,
 		})
 		if errors.Is(err, driver.ErrPending) {

@@ -16,8 +16,13 @@ func (e *Engine) conclude(ctx context.Context, a *Attempt, answer Response, answ
 	// A rule that checks answers may hold a success back (core.CheckAnswer).
 	answered = answered && a.section.BeginAnswer(success(a.protocol, answer.Status))
 	lost := e.lost(a) // before the lock is released
-	marked, large := a.conclude()
+	marked, large, unit := a.conclude()
 	refused := a.inside.refusal(!answered || !success(a.protocol, answer.Status))
+	if unit != nil {
+		if v, done := e.concludeUnit(ctx, a, unit, end{answer, marked, large, lost, refused}, answered, d); done {
+			return v
+		}
+	}
 	switch {
 	case large == superseded:
 		e.letGo(ctx, a)
@@ -88,7 +93,10 @@ func (e *Engine) storeAnswer(ctx context.Context, a *Attempt, answer Response, l
 // concludePanic decides what becomes of the record when the handler did not return.
 func (e *Engine) concludePanic(ctx context.Context, a *Attempt, d *observe.Decided) {
 	lost := e.lost(a) != nil
-	marked, large := a.conclude()
+	marked, large, unit := a.conclude()
+	if unit != nil {
+		unit.Rollback(ctx)
+	}
 	refused := a.inside.refusal(true)
 	lost = lost || refused != nil && refused.Ran
 	switch {
@@ -142,11 +150,7 @@ func (e *Engine) letGo(ctx context.Context, a *Attempt) (pending bool) {
 // If the store does not confirm it, that goes on in the background: the effect
 // has happened, so the claim is never given up. Of ctx only the values are used.
 func (e *Engine) commit(ctx context.Context, a *Attempt, envelope []byte, release func(context.Context)) (CommitReply, error) {
-	c := e.config
-	req := CommitRequest{
-		ID: a.id, Token: a.token, Fingerprint: a.fingerprint, Fingerprint1: a.fingerprint1, Generation: a.generation, Response: envelope,
-		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(storeWait), Release: release,
-	}
+	req := e.commitRequest(a, envelope, release, storeWait)
 	reply, err := e.store.Commit(context.WithoutCancel(ctx), req)
 	if err == nil {
 		e.renewer.decide(a)
@@ -155,6 +159,15 @@ func (e *Engine) commit(ctx context.Context, a *Attempt, envelope []byte, releas
 	req.Release = nil // it was called
 	e.background.commit(a, req)
 	return reply, unavailable(err)
+}
+
+// commitRequest is the request that stores an answer within the given time.
+func (e *Engine) commitRequest(a *Attempt, envelope []byte, release func(context.Context), within time.Duration) CommitRequest {
+	c := e.config
+	return CommitRequest{
+		ID: a.id, Token: a.token, Fingerprint: a.fingerprint, Fingerprint1: a.fingerprint1, Generation: a.generation, Response: envelope,
+		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(within), Release: release,
+	}
 }
 
 // abandon gives the claim up, in the background if it must be. Of ctx only the

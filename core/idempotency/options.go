@@ -32,8 +32,9 @@ type config struct {
 	maxResponse int64
 	backlog     int64
 
-	strict   bool
-	storeAll bool
+	strict        bool
+	transactional bool
+	storeAll      bool
 
 	releaseInvalid bool
 	failOpen       bool
@@ -80,6 +81,8 @@ func (c config) with(opts []Option) (config, error) {
 	case c.scope == nil && !c.global:
 		return c, fmt.Errorf("%w: no Scope: without one, two clients that choose the same key get each other's responses; "+
 			"Global says that keys are unique by themselves", core.ErrConfig)
+	case c.strict && c.transactional:
+		return c, fmt.Errorf("%w: Strict and Transactional: effects in a transaction are never of unknown outcome; give one of the two", core.ErrConfig)
 	case c.retention < c.lease:
 		return c, fmt.Errorf("%w: Retention %v is less than Lease %v", core.ErrConfig, c.retention, c.lease)
 	}
@@ -185,6 +188,15 @@ func MaxHold(d time.Duration) Option {
 // such a request is carried out again.
 func Strict() Option {
 	return func(c *config) { c.strict = true }
+}
+
+// Transactional says that the handler makes all its effects in the transaction of its
+// attempt ([Enlist], pgstore.Tx). The store then need not flush the claim to disk
+// before the handler runs: if a crash of the database loses the claim, the effects are
+// lost with it. Without it the transaction works as well, and the request takes one
+// flush longer. It cannot be given together with [Strict]. Default: off.
+func Transactional() Option {
+	return func(c *config) { c.transactional = true }
 }
 
 // StoreAll stores every answer of the handler: also failures, which otherwise

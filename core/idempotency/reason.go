@@ -30,6 +30,14 @@ const (
 	// ReasonResponseUnavailable (409, DATA_LOSS): a request with the key was
 	// carried out, and its response could not be stored.
 	ReasonResponseUnavailable core.Reason = reason.ResponseUnavailable
+	// ReasonResponseTooLarge (500, INTERNAL): the response is longer than
+	// [MaxResponse], and the handler has a transaction ([Enlist]), which was rolled
+	// back. Every retry ends the same way: raise the limit.
+	ReasonResponseTooLarge core.Reason = reason.ResponseTooLarge
+	// ReasonRolledBack (503, UNAVAILABLE): the database did not commit the
+	// transaction of the handler (a serialization failure, a lock that was lost). It
+	// has had no effect, and the client may try again with the same key.
+	ReasonRolledBack core.Reason = reason.RolledBack
 	// ReasonKeyExpired (410, FAILED_PRECONDITION): the key was used so long ago
 	// that the response is gone. The endpoint still remembers that it was used.
 	ReasonKeyExpired core.Reason = reason.KeyExpired

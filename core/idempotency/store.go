@@ -111,6 +111,10 @@ type ClaimRequest struct {
 	// Strict asks never to take over a claim that lapsed, and to mark this one
 	// from its start.
 	Strict bool
+	// Transactional says that all effects of the request are made in a [Unit]. A
+	// store that keeps the claim and the effects in one database need not flush the
+	// claim: if it is lost, so are the effects.
+	Transactional bool
 	// Tombstone says that an expired record may have left a trace to look for.
 	Tombstone bool
 	// Waits asks the store to announce the completion, if the record is in flight.
@@ -170,9 +174,9 @@ type CommitRequest struct {
 	Tombstone time.Duration
 	// Deadline is when to give up.
 	Deadline time.Time
-	// Release, unless nil, is called once: when the commit has been started, and
-	// before its outcome is awaited. It releases a lock. If that is a lock of the
-	// same store on a single server, the commit goes with it, in one pipeline.
+	// Release, unless nil, is called once, at the earliest when the commit has been
+	// started, and at the latest before Commit returns. It releases a lock. If that
+	// is a lock of the same Redis, the commit goes with it, in one pipeline.
 	Release func(ctx context.Context)
 }
 

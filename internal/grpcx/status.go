@@ -69,6 +69,8 @@ var statuses = map[core.Reason]struct {
 	idempotency.ReasonInFlight:            {codes.Aborted, true},
 	idempotency.ReasonOutcomeUnknown:      {codes.DataLoss, false},
 	idempotency.ReasonResponseUnavailable: {codes.DataLoss, false},
+	idempotency.ReasonResponseTooLarge:    {codes.Internal, false},
+	idempotency.ReasonRolledBack:          {codes.Unavailable, true},
 	idempotency.ReasonKeyExpired:          {codes.FailedPrecondition, false},
 	idempotency.ReasonNoRecord:            {codes.Unavailable, false},
 }

@@ -57,6 +57,8 @@ var statuses = map[core.Reason]int{
 	idempotency.ReasonInFlight:            http.StatusConflict,
 	idempotency.ReasonOutcomeUnknown:      http.StatusConflict,
 	idempotency.ReasonResponseUnavailable: http.StatusConflict,
+	idempotency.ReasonResponseTooLarge:    http.StatusInternalServerError,
+	idempotency.ReasonRolledBack:          http.StatusServiceUnavailable,
 	idempotency.ReasonKeyExpired:          http.StatusGone,
 	idempotency.ReasonNoRecord:            http.StatusServiceUnavailable,
 }

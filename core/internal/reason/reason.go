@@ -12,6 +12,8 @@ const (
 	InFlight            = "idempotency-in-flight"
 	OutcomeUnknown      = "idempotency-outcome-unknown"
 	ResponseUnavailable = "idempotency-response-unavailable"
+	ResponseTooLarge    = "idempotency-response-too-large"
+	RolledBack          = "idempotency-rolled-back"
 	KeyExpired          = "idempotency-key-expired"
 	NoRecord            = "idempotency-unavailable"
 )

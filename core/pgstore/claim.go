@@ -1,0 +1,159 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// errChanging says that a row changes faster than it can be read.
+var errChanging = errors.New("the record changes all the time")
+
+// rereads is how often a statement runs again because the row was changed between its
+// snapshot and its update.
+const rereads = 20
+
+// claiming is a claim under way; its caller may leave before its end.
+type claiming struct {
+	reply idempotency.ClaimReply
+	err   error
+}
+
+// Claim implements [idempotency.Store].
+func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
+	if ctx.Err() != nil {
+		// Nothing was sent. The contract wants one call of Late after ErrPending.
+		s.work.Go(func() { ask.Late(idempotency.ClaimReply{}, driver.ErrNotReady) })
+		return idempotency.ClaimReply{}, pending(ctx)
+	}
+	done := make(chan claiming) // without room: either the caller takes it, or Late does
+	left := make(chan struct{})
+	s.work.Go(func() {
+		var c claiming
+		c.reply, c.err = s.claim(ctx, ask)
+		select {
+		case done <- c:
+		case <-left:
+			ask.Late(c.reply, c.err)
+		}
+	})
+	timer := time.NewTimer(time.Until(ask.Deadline))
+	defer timer.Stop()
+	select {
+	case c := <-done:
+		return c.reply, c.err
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	close(left)
+	return idempotency.ClaimReply{}, pending(ctx)
+}
+
+// pending is the error for a caller that leaves before the outcome is known.
+func pending(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
+	}
+	return fmt.Errorf("%w: no answer in time", driver.ErrPending)
+}
+
+// row is what a claim finds.
+type row struct {
+	granted             sql.NullInt64
+	token, state        sql.NullString
+	same, marked        sql.NullBool
+	generation, left    sql.NullInt64
+	expired, remembered sql.NullBool
+	response            []byte
+	synchronous         string
+}
+
+// claim makes a claim, and tries again as long as there is time.
+func (s *Store) claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
+	rep := idempotency.ClaimReply{Sent: time.Now()}
+	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context) error {
+		for range rereads {
+			var r row
+			err := s.records.QueryRowContext(ctx, s.text.claim, ask.ID, ask.Token, ask.Fingerprint[:],
+				microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Tombstone, ask.Transactional,
+			).Scan(&r.granted, &r.token, &r.state, &r.same, &r.generation, &r.marked, &r.left, &r.expired, &r.remembered,
+				&r.response, &r.synchronous)
+			if err != nil {
+				return err
+			}
+			rep.State = r.found(ask)
+			if rep.State == idempotency.StateInFlight && ask.Waits {
+				if err := s.announce(ctx, ask.ID, &rep); err != nil {
+					return err
+				}
+			}
+			switch rep.State {
+			case 0:
+				continue
+			case idempotency.StateGranted: // now, or before to the same token
+				rep.Generation = max(r.granted.Int64, r.generation.Int64)
+			case idempotency.StateInFlight:
+				rep.Left = time.Duration(r.left.Int64) * time.Microsecond
+			case idempotency.StateCompleted:
+				rep.Response = string(r.response)
+			}
+			return nil
+		}
+		return errChanging
+	})
+	rep.Ambiguous = ambiguous
+	if err == nil && rep.State == idempotency.StateCompleted && rep.Response == "" {
+		err = idempotency.ErrDamaged
+	}
+	return rep, err
+}
+
+// found is the state of a record for a claim; zero if the row was changed between the
+// statement's snapshot and its update.
+func (r *row) found(ask idempotency.ClaimRequest) idempotency.State {
+	switch {
+	case r.granted.Valid:
+		return idempotency.StateGranted
+	case !r.token.Valid:
+		return 0
+	case r.expired.Bool && ask.Tombstone && r.remembered.Bool:
+		return idempotency.StateExpired
+	case r.expired.Bool:
+		return 0
+	case !r.same.Bool:
+		return idempotency.StateMismatch
+	case r.state.String == "d":
+		return idempotency.StateCompleted
+	case r.state.String == "x":
+		return idempotency.StateUnavailable
+	case r.token.String == ask.Token:
+		return idempotency.StateGranted
+	case r.left.Int64 > 0:
+		return idempotency.StateInFlight
+	case r.marked.Bool || ask.Strict:
+		return idempotency.StateUnknown
+	}
+	return 0
+}
+
+// announce asks for an announcement when the claim in flight is done. If it is done
+// already, the state is 0 again.
+func (s *Store) announce(ctx context.Context, id string, rep *idempotency.ClaimReply) error {
+	if !s.awaited.listens() {
+		return nil // the caller looks again by itself
+	}
+	var noted bool
+	err := s.records.QueryRowContext(ctx, s.text.announce, id).Scan(&noted)
+	if err != nil {
+		return err
+	}
+	if rep.Listed = noted; !noted {
+		rep.State = 0
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+-- The tables of idempotency records and of fences. pgstore.Store.Migrate runs this
+-- file; a migration tool can run it instead.
+
+-- One row for each idempotency key.
+CREATE TABLE interlock_record (
+	id          text        NOT NULL PRIMARY KEY, -- a hash of principal and key
+	token       text        NOT NULL, -- of the claim
+	fingerprint bytea       NOT NULL, -- tells requests with one key apart
+	generation  bigint      NOT NULL, -- 1, and one more with each take-over
+	state       text        NOT NULL CHECK (state IN ('c', 'd', 'x')), -- claimed, done, done without its response
+	marked      boolean     NOT NULL, -- an effect outside of the transaction may have happened
+	waits       boolean     NOT NULL, -- a duplicate waits for the response
+	lease_until timestamptz NOT NULL, -- of the claim
+	keep_until  timestamptz NOT NULL, -- after it the record does not count
+	stone_until timestamptz,          -- until when it is remembered that there was a response
+	sweep_hour  integer     NOT NULL, -- the hour since 1970 in which the row can be deleted
+	response    bytea
+) WITH (fillfactor = 70); -- room for the commit's version of a row on the same page
+
+-- The only index that is not the key. Its column keeps its value when a record is
+-- claimed and committed within an hour, so these updates touch no index.
+CREATE INDEX ON interlock_record (sweep_hour);
+
+-- The greatest fencing token of each lock key; see package core/fencing.
+CREATE TABLE interlock_fence (
+	key   text   NOT NULL PRIMARY KEY,
+	token bigint NOT NULL
+) WITH (fillfactor = 70);

@@ -1,0 +1,157 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// Option configures a [Store]. Options do not change after [New]. An Option that is nil
+// has no effect.
+type Option func(*settings)
+
+type settings struct {
+	err       error
+	schema    string
+	prefix    string
+	records   *sql.DB
+	isolation sql.IsolationLevel
+	idle      time.Duration
+	lockWait  time.Duration
+	timeout   time.Duration
+	listener  Listener
+	log       *slog.Logger
+}
+
+func defaults() settings {
+	return settings{prefix: "interlock_", timeout: time.Second, log: slog.Default()}
+}
+
+// named is what a name may be: it becomes part of statements.
+var named = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,40}$`)
+
+func (s *settings) fail(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf("%w: %s", driver.ErrConfig, fmt.Sprintf(format, args...))
+	}
+}
+
+// Schema sets the schema of the tables, which must exist. name has up to 41 lower case
+// letters, digits and underscores. Default: the first schema of the connection's
+// search_path.
+func Schema(name string) Option {
+	return func(s *settings) {
+		if !named.MatchString(name) {
+			s.fail("Schema(%q): up to 41 lower case letters, digits and underscores, and no digit first", name)
+			return
+		}
+		s.schema = name + "."
+	}
+}
+
+// Prefix sets the text with which the names of all tables begin. p has up to 41 lower
+// case letters, digits and underscores. Default: "interlock_".
+func Prefix(p string) Option {
+	return func(s *settings) {
+		if !named.MatchString(p) {
+			s.fail("Prefix(%q): up to 41 lower case letters, digits and underscores, and no digit first", p)
+			return
+		}
+		s.prefix = p
+	}
+}
+
+// Records sets another pool of the same database for all but the transactions of
+// handlers. It keeps renewals and claims from waiting behind handlers that have all
+// connections of the first pool. Default: one pool for all.
+func Records(db *sql.DB) Option {
+	return func(s *settings) {
+		if db == nil {
+			s.fail("Records(nil): a pool of the same database, or leave the option out")
+			return
+		}
+		s.records = db
+	}
+}
+
+// Isolation sets the isolation level of the transactions of handlers; see the package's
+// documentation for what to expect above READ COMMITTED. Default: that of the database.
+func Isolation(level sql.IsolationLevel) Option {
+	return func(s *settings) { s.isolation = level }
+}
+
+// IdleTimeout limits how long the transaction of a handler may be idle between two
+// statements (idle_in_transaction_session_timeout). After it PostgreSQL ends the
+// connection, so that a process that was stopped does not keep its row locks from the one
+// that takes over. d is at least 1 ms. Default: two thirds of the lease of the claim.
+func IdleTimeout(d time.Duration) Option {
+	return func(s *settings) {
+		if d < time.Millisecond {
+			s.fail("IdleTimeout(%v): at least 1ms", d)
+			return
+		}
+		s.idle = d
+	}
+}
+
+// LockTimeout limits how long a statement of a handler's transaction waits for the lock
+// of a row (lock_timeout). d is at least 1 ms. Default: a third of the lease of the
+// claim.
+func LockTimeout(d time.Duration) Option {
+	return func(s *settings) {
+		if d < time.Millisecond {
+			s.fail("LockTimeout(%v): at least 1ms", d)
+			return
+		}
+		s.lockWait = d
+	}
+}
+
+// Timeout limits each try of a request. d is at least 10 ms. Default: 1 s.
+func Timeout(d time.Duration) Option {
+	return func(s *settings) {
+		if d < 10*time.Millisecond {
+			s.fail("Timeout(%v): at least 10ms", d)
+			return
+		}
+		s.timeout = d
+	}
+}
+
+// Logger sets the logger for warnings. Default, and if l is nil: [slog.Default].
+func Logger(l *slog.Logger) Option {
+	return func(s *settings) {
+		if l != nil {
+			s.log = l
+		}
+	}
+}
+
+// Listener hears the notifications of a database (LISTEN) on a connection of its own.
+// Module pgxstore has one.
+type Listener interface {
+	// Listen calls hear with the payload of each notification on the channel, until
+	// ctx ends, and then returns. It calls state(true) when it has begun to hear, also
+	// after a reconnect: the store then looks for what it may have missed. It calls
+	// state(false) when it does not hear, and the store looks once a second. Both
+	// functions return soon, and may be called from any goroutine.
+	Listen(ctx context.Context, channel string, hear func(payload string), state func(listening bool)) error
+}
+
+// Listen wakes duplicates that wait in other processes by NOTIFY. A notification is
+// sent only where a duplicate waits: it takes a lock of the whole database. Default: such
+// duplicates look once a second.
+func Listen(l Listener) Option {
+	return func(s *settings) {
+		if l == nil {
+			s.fail("Listen(nil): a Listener, or leave the option out")
+			return
+		}
+		s.listener = l
+	}
+}

@@ -1,0 +1,216 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// Extend implements [idempotency.Store]. It renews all leases in one statement.
+func (s *Store) Extend(ctx context.Context, batch []idempotency.Extension, done func(i int, err error)) {
+	if len(batch) == 0 {
+		return
+	}
+	outcomes, err := s.extend(ctx, batch)
+	for i := range batch {
+		switch outcome := outcomes[i+1]; {
+		case err != nil:
+			done(i, fmt.Errorf("%w: %w", driver.ErrUnavailable, explain(err)))
+		case outcome == "o", outcome == "d":
+			done(i, nil)
+		case outcome == "n":
+			done(i, driver.ErrNotOwner)
+		default: // its row is locked: it is being committed, or taken over
+			done(i, fmt.Errorf("%w: the record is being changed", driver.ErrUnavailable))
+		}
+	}
+}
+
+// extend returns the outcome of each renewal by its number, which counts from 1.
+func (s *Store) extend(ctx context.Context, batch []idempotency.Extension) (map[int]string, error) {
+	// Arrays go as texts, since drivers differ in how they take slices.
+	var ids, tokens, leases, retentions array
+	for _, e := range batch {
+		ids.add(e.ID)
+		tokens.add(e.Token)
+		leases.add(strconv.FormatInt(microseconds(e.Lease), 10))
+		retentions.add(strconv.FormatInt(microseconds(e.Retention), 10))
+	}
+	rows, err := s.records.QueryContext(ctx, s.text.extend, ids.text(), tokens.text(), leases.text(), retentions.text())
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	outcomes := make(map[int]string, len(batch))
+	for rows.Next() {
+		var number int
+		var outcome string
+		if err := rows.Scan(&number, &outcome); err != nil {
+			return nil, err
+		}
+		outcomes[number] = outcome
+	}
+	return outcomes, rows.Err()
+}
+
+// array is an array of PostgreSQL as a text. Its elements have neither quotes nor
+// backslashes.
+type array struct{ strings.Builder }
+
+func (a *array) add(element string) {
+	sep := byte(',')
+	if a.Len() == 0 {
+		sep = '{'
+	}
+	a.WriteByte(sep)
+	a.WriteString(`"` + element + `"`)
+}
+
+func (a *array) text() string { return a.String() + "}" }
+
+// Mark implements [idempotency.Store].
+func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, context.Cause(ctx))
+	}
+	var marked, done bool
+	_, err := s.try(ctx, ask.Deadline, func(ctx context.Context) error {
+		return s.records.QueryRowContext(ctx, s.text.mark, ask.ID, ask.Token, microseconds(ask.Lease), microseconds(ask.Retention)).
+			Scan(&marked, &done)
+	})
+	if err == nil && !marked && !done {
+		return driver.ErrNotOwner
+	}
+	return err
+}
+
+// Commit implements [idempotency.Store].
+func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (rep idempotency.CommitReply, err error) {
+	if ask.Release != nil {
+		defer ask.Release(context.WithoutCancel(ctx)) // when the response is stored
+	}
+	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context) error {
+		rep, err = s.store(ctx, s.records, ask, true)
+		return err
+	})
+	if err == nil && rep.State == idempotency.StateGranted {
+		s.awaited.wake(ask.ID)
+	}
+	return rep, err
+}
+
+// store stores a response. anew says that a record that is gone is written anew; if it
+// is not, a record that is gone is errGone.
+func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequest, anew bool) (rep idempotency.CommitReply, err error) {
+	state := "d"
+	if ask.Response == nil {
+		state = "x"
+	}
+	for range rereads {
+		var stored, same sql.NullBool
+		var told int64
+		var token, found sql.NullString
+		var response []byte
+		err := q.QueryRowContext(ctx, s.text.commit, ask.ID, ask.Token, ask.Fingerprint[:], ask.Generation, state, ask.Response,
+			microseconds(ask.Retention), microseconds(ask.Tombstone), s.channel, anew,
+		).Scan(&stored, &told, &token, &found, &same, &response)
+		switch {
+		case err != nil:
+			return rep, err
+		case stored.Bool, token.String == ask.Token && found.String != "c": // the latter by an earlier try
+			rep.State = idempotency.StateGranted
+			return rep, nil
+		case !token.Valid && !anew:
+			return rep, errGone
+		case !token.Valid, token.String == ask.Token: // it has just been changed
+			continue
+		case !same.Bool:
+			rep.State = idempotency.StateMismatch
+		case found.String == "d":
+			rep.State, rep.Response = idempotency.StateCompleted, string(response)
+		case found.String == "x":
+			rep.State = idempotency.StateUnavailable
+		default:
+			rep.State = idempotency.StateInFlight
+		}
+		return rep, nil
+	}
+	return rep, errChanging
+}
+
+// Abandon implements [idempotency.Store].
+func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) error {
+	if ask.Release != nil {
+		defer ask.Release(context.WithoutCancel(ctx))
+	}
+	var gone, told int64
+	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context) error {
+		return s.records.QueryRowContext(ctx, s.text.abandon, ask.ID, ask.Token, s.channel).Scan(&gone, &told)
+	})
+	switch {
+	case err != nil:
+		return err
+	case gone == 0 && !ambiguous:
+		return driver.ErrNotOwner
+	}
+	s.awaited.wake(ask.ID)
+	return nil
+}
+
+// Resolve implements [idempotency.Store].
+func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) error {
+	var resolved bool
+	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context) error {
+		return s.records.QueryRowContext(ctx, s.text.resolve, ask.ID, ask.Token, ask.Response, ask.Strict,
+			microseconds(ask.Retention), microseconds(ask.Tombstone)).Scan(&resolved)
+	})
+	if err == nil && !resolved && !(ambiguous && ask.Response == nil) {
+		return idempotency.ErrNotUnknown
+	}
+	return err
+}
+
+// Forget implements [idempotency.Store].
+func (s *Store) Forget(ctx context.Context, id string) error {
+	if _, err := s.records.ExecContext(ctx, s.text.forget, id); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, explain(err))
+	}
+	return nil
+}
+
+const (
+	// sweepEvery is the pause between two looks for rows whose time is over.
+	sweepEvery = time.Minute
+	// sweepBatch is how many of them are deleted in one statement, and sweepPause the
+	// pause after a full one: up to 1,000 rows a second.
+	sweepBatch = 500
+	sweepPause = 500 * time.Millisecond
+)
+
+// deleteExpired deletes rows whose time is over until the store is closed. What fails is tried
+// again at the next look.
+func (s *Store) deleteExpired() {
+	for pause := sweepEvery; ; {
+		select {
+		case <-s.life.Done():
+			return
+		case <-time.After(pause):
+		}
+		pause = sweepEvery
+		ctx, cancel := context.WithTimeout(s.life, 10*time.Second)
+		result, err := s.records.ExecContext(ctx, s.text.sweep, sweepBatch)
+		cancel()
+		if err != nil {
+			continue
+		}
+		if n, err := result.RowsAffected(); err == nil && n == sweepBatch {
+			pause = sweepPause
+		}
+	}
+}

@@ -1,0 +1,45 @@
+-- Claims the record of an idempotency key, or tells what there is. One statement; it
+-- waits for no other claim.
+--
+-- $1 id  $2 token  $3 fingerprint  $4 lease, $5 retention, in µs
+-- $6 mark from the start, and take over nothing that lapsed
+-- $7 an expired record may have left a trace to look for
+-- $8 the claim need not be flushed
+WITH taken AS (
+	-- A row whose time is over, or a claim that lapsed. Every condition is checked
+	-- again on the newest version of a row that another claim has just changed.
+	UPDATE interlock_record AS r SET
+		token = $2::text, fingerprint = $3::bytea, state = 'c', marked = $6::boolean, waits = false,
+		response = NULL, stone_until = NULL,
+		generation = CASE WHEN r.keep_until > clock_timestamp() THEN r.generation + 1 ELSE 1 END,
+		lease_until = clock_timestamp() + $4::bigint * interval '1 microsecond',
+		keep_until = greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond'),
+		sweep_hour = floor(extract(epoch FROM
+			greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond')) / 3600)::integer + 1
+	WHERE r.id = $1::text AND (
+		r.keep_until <= clock_timestamp()
+			AND NOT ($7::boolean AND coalesce(r.stone_until > clock_timestamp(), false))
+		OR r.keep_until > clock_timestamp() AND r.lease_until <= clock_timestamp() AND r.state = 'c'
+			AND r.token <> $2::text AND r.fingerprint = $3::bytea AND NOT r.marked AND NOT $6::boolean)
+	RETURNING r.generation
+), made AS (
+	INSERT INTO interlock_record
+		(id, token, fingerprint, generation, state, marked, waits, lease_until, keep_until, sweep_hour)
+	SELECT $1::text, $2::text, $3::bytea, 1, 'c', $6::boolean, false,
+		clock_timestamp() + $4::bigint * interval '1 microsecond',
+		clock_timestamp() + $5::bigint * interval '1 microsecond',
+		floor(extract(epoch FROM clock_timestamp() + $5::bigint * interval '1 microsecond') / 3600)::integer + 1
+	WHERE NOT EXISTS (SELECT FROM taken) AND NOT EXISTS (SELECT FROM interlock_record WHERE id = $1::text)
+	ON CONFLICT (id) DO NOTHING
+	RETURNING generation
+), granted AS (
+	SELECT generation FROM taken UNION ALL SELECT generation FROM made
+)
+-- generation is that of a grant. The rest is what was there before, without one.
+SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, r.marked,
+	(extract(epoch FROM r.lease_until - clock_timestamp()) * 1000000)::bigint,
+	r.keep_until <= clock_timestamp(), coalesce(r.stone_until > clock_timestamp(), false),
+	CASE WHEN r.state = 'd' AND r.fingerprint = $3::bytea THEN r.response END,
+	set_config('synchronous_commit', CASE WHEN $8::boolean THEN 'off' ELSE current_setting('synchronous_commit') END, true)
+FROM (SELECT (SELECT generation FROM granted) AS generation) AS g
+LEFT JOIN interlock_record AS r ON g.generation IS NULL AND r.id = $1::text

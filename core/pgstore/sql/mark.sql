@@ -1,0 +1,15 @@
+-- Notes that the effect of a claim is about to happen, and extends its lease.
+--
+-- $1 id  $2 token  $3 lease, $4 retention, in µs
+-- Returns whether it was marked; else whether the record is the token's, and done.
+WITH marked AS (
+	UPDATE interlock_record AS r SET marked = true,
+		lease_until = greatest(r.lease_until, clock_timestamp() + $3::bigint * interval '1 microsecond'),
+		keep_until = greatest(r.keep_until, clock_timestamp() + $4::bigint * interval '1 microsecond'),
+		sweep_hour = greatest(r.sweep_hour,
+			floor(extract(epoch FROM clock_timestamp() + $4::bigint * interval '1 microsecond') / 3600)::integer + 1)
+	WHERE r.id = $1::text AND r.token = $2::text AND r.state = 'c' AND r.keep_until > clock_timestamp()
+	RETURNING r.id
+)
+SELECT EXISTS (SELECT FROM marked),
+	EXISTS (SELECT FROM interlock_record WHERE id = $1::text AND token = $2::text AND state <> 'c' AND keep_until > clock_timestamp())

@@ -1,0 +1,25 @@
+-- Settles a record whose outcome is unknown, by what an operator has found out.
+--
+-- $1 id  $2 token, a new one: the request that had the claim can change nothing any more
+-- $3 response; NULL: there was no effect, and the record goes
+-- $4 a claim that lapsed is unknown also if it is not marked
+-- $5 retention, $6 for how much longer the key is remembered, in µs
+WITH gone AS (
+	DELETE FROM interlock_record AS r WHERE $3::bytea IS NULL AND r.id = $1::text AND r.state = 'c'
+		AND r.keep_until > clock_timestamp() AND r.lease_until <= clock_timestamp() AND (r.marked OR $4::boolean)
+	RETURNING r.id
+), answered AS (
+	UPDATE interlock_record AS r SET token = $2::text, state = 'd', response = $3::bytea,
+		keep_until = greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond'),
+		stone_until = CASE WHEN $6::bigint > 0
+			THEN greatest(r.stone_until, clock_timestamp() + ($5::bigint + $6::bigint) * interval '1 microsecond')
+			ELSE r.stone_until END,
+		sweep_hour = greatest(r.sweep_hour,
+			floor(extract(epoch FROM clock_timestamp() + ($5::bigint + $6::bigint) * interval '1 microsecond') / 3600)::integer + 1)
+	WHERE $3::bytea IS NOT NULL AND r.id = $1::text AND r.state = 'c'
+		AND r.keep_until > clock_timestamp() AND r.lease_until <= clock_timestamp() AND (r.marked OR $4::boolean)
+	RETURNING r.id
+)
+-- Whether it was resolved: now, or by an earlier try with the same token.
+SELECT EXISTS (SELECT FROM gone) OR EXISTS (SELECT FROM answered)
+	OR EXISTS (SELECT FROM interlock_record WHERE id = $1::text AND token = $2::text AND state = 'd')

@@ -1,0 +1,109 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/fencing"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// Store keeps idempotency records in PostgreSQL. It implements [idempotency.Store], and
+// is safe for concurrent use. [New] makes one; the zero value does not work. Close it
+// after the engines that use it.
+type Store struct {
+	settings
+	db      *sql.DB // for the transactions of handlers
+	fences  fencing.Table
+	channel string
+	text    statements
+	awaited awaited
+
+	life context.Context // until Close
+	stop context.CancelFunc
+	work sync.WaitGroup
+}
+
+var _ idempotency.Store = (*Store)(nil)
+
+// statements are the texts of the store's statements.
+type statements struct {
+	claim, announce, extend, mark, commit, settle, abandon, resolve, forget, sweep string
+}
+
+//go:embed sql/*.sql
+var sources embed.FS
+
+// New makes a [Store] on a pool of connections to PostgreSQL 12 or later. It sends
+// nothing: the tables are made by [Store.Migrate]. It returns an error that matches
+// [driver.ErrConfig] for a nil db and for an option that cannot work.
+//
+// The store deletes records whose time is over in the background, until [Store.Close].
+func New(db *sql.DB, opts ...Option) (*Store, error) {
+	set := defaults()
+	for _, o := range opts {
+		if o != nil {
+			o(&set)
+		}
+	}
+	switch {
+	case set.err != nil:
+		return nil, set.err
+	case db == nil:
+		return nil, fmt.Errorf("%w: db is nil; sql.Open makes one", driver.ErrConfig)
+	}
+	if set.records == nil {
+		set.records = db
+	}
+	s := &Store{settings: set, db: db}
+	s.fences.Name = set.schema + set.prefix + "fence"
+	if set.listener != nil {
+		s.channel = set.prefix + "record"
+	}
+	s.text = statements{
+		claim: s.statement("claim"), extend: s.statement("extend"), mark: s.statement("mark"),
+		commit: s.statement("commit"), abandon: s.statement("abandon"), resolve: s.statement("resolve"),
+		sweep: s.statement("sweep"),
+		// A row that is being committed is waited for.
+		announce: s.named("WITH noted AS (UPDATE interlock_record SET waits = true WHERE id = $1::text AND state = 'c' RETURNING id) " +
+			"SELECT EXISTS (SELECT FROM noted)"),
+		settle: s.named("SELECT token, state FROM interlock_record WHERE id = $1::text FOR UPDATE"),
+		forget: s.named("DELETE FROM interlock_record WHERE id = $1::text"),
+	}
+	s.life, s.stop = context.WithCancel(context.Background())
+	s.awaited.init()
+	s.work.Go(s.deleteExpired)
+	return s, nil
+}
+
+// statement returns the statement of a file, on the store's tables. The comment at its
+// head stays here.
+func (s *Store) statement(name string) string {
+	text, err := sources.ReadFile("sql/" + name + ".sql")
+	if err != nil {
+		panic(err) // it is built in
+	}
+	lines := strings.Split(string(text), "\n")
+	for len(lines) > 0 && strings.HasPrefix(lines[0], "--") {
+		lines = lines[1:]
+	}
+	return s.named(strings.Join(lines, "\n"))
+}
+
+// named puts the names of the store's tables into a text.
+func (s *Store) named(text string) string {
+	return strings.ReplaceAll(text, "interlock_", s.schema+s.prefix)
+}
+
+// Close ends what the store does in the background, and waits for it. It does not close
+// the pools. A second call does nothing. The error is nil.
+func (s *Store) Close() error {
+	s.stop()
+	s.work.Wait()
+	return nil
+}

@@ -1,0 +1,99 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// querier is a pool or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+const (
+	// minPause and maxPause bound the pauses between tries of a request.
+	minPause = 5 * time.Millisecond
+	maxPause = 200 * time.Millisecond
+)
+
+// try runs a statement until the database has answered, at the latest until the
+// deadline. do may run several times. ambiguous says that a try may have been executed
+// whose answer did not come, or may be executed later.
+func (s *Store) try(ctx context.Context, deadline time.Time, do func(context.Context) error) (ambiguous bool, err error) {
+	ctx = context.WithoutCancel(ctx)
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		err = s.once(ctx, deadline, do)
+		switch {
+		case err == nil:
+			return ambiguous, nil
+		case !executed(err):
+		default:
+			ambiguous = true
+		}
+		if !passes(err) || time.Until(deadline) < pause {
+			return ambiguous, fmt.Errorf("%w: %w", driver.ErrUnavailable, explain(err))
+		}
+		time.Sleep(pause)
+	}
+}
+
+// once runs a statement once, for at most the timeout.
+func (s *Store) once(ctx context.Context, deadline time.Time, do func(context.Context) error) error {
+	if bound := time.Now().Add(s.timeout); bound.Before(deadline) {
+		deadline = bound
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	return do(ctx)
+}
+
+// sqlState returns the code of an error that PostgreSQL has sent, or "". The errors of
+// pgx and of lib/pq have the method.
+func sqlState(err error) string {
+	var coded interface{ SQLState() string }
+	if errors.As(err, &coded) {
+		return coded.SQLState()
+	}
+	return ""
+}
+
+// executed reports whether a statement that ended in err may have been executed. A
+// server that ends a connection (class 08, 57P01 to 57P05) can do so after a commit.
+func executed(err error) bool {
+	if errors.Is(err, sqldriver.ErrBadConn) {
+		return false // database/sql returns it only for what was not sent
+	}
+	code := sqlState(err)
+	return code == "" || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P")
+}
+
+// passes reports whether it makes sense to try again what ended in err.
+func passes(err error) bool {
+	switch code := sqlState(err); {
+	case code == "":
+		// The connection broke, or the answer did not come in time.
+		return !errors.Is(err, sql.ErrConnDone) && !errors.Is(err, sql.ErrTxDone)
+	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "40"), strings.HasPrefix(code, "53"), strings.HasPrefix(code, "57P"):
+		return true // connections, rollbacks, resources, shutdowns
+	default:
+		return code == "55P03" || code == "57014" || code == "25006" // a lock, a time limit, a standby
+	}
+}
+
+// explain says what to do about an error where that is known.
+func explain(err error) error {
+	if sqlState(err) == "42P01" { // undefined_table
+		return fmt.Errorf("the tables are missing, Store.Migrate makes them: %w", err)
+	}
+	return err
+}
+
+// microseconds is the unit of durations in statements.
+func microseconds(d time.Duration) int64 { return d.Microseconds() }

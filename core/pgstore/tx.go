@@ -1,0 +1,206 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// errGone says that the record of a transaction is gone.
+var errGone = errors.New("the record is gone: another attempt had the claim, or the record was deleted")
+
+// errEnded says that a handler ended a transaction that is the engine's.
+var errEnded = errors.New("interlock: the handler has ended the transaction of its request, which the engine does: " +
+	"neither commit nor roll back what Transaction.SQL returns")
+
+// settleWait is how much of the time for a commit is kept for finding out its outcome.
+const settleWait = 3 * time.Second
+
+// Transaction is the transaction of a request. Its statements are those of [sql.Tx]; the
+// engine commits it or rolls it back. Like a [sql.Tx] it is safe for concurrent use, and
+// runs one statement at a time.
+type Transaction struct{ tx *sql.Tx }
+
+// Tx returns the transaction of the request that ctx belongs to. The first call begins it
+// and claims the fences of all locks that ctx runs under; later calls return the same.
+//
+// The error matches [idempotency.ErrNoAttempt] if ctx does not belong to an idempotent
+// endpoint or the request has no record, [core.ErrConfig] if the records of the endpoint
+// are not in a [Store], [core.ErrLost] if the claim is lost or the handler has returned,
+// and fencing.ErrStale if a later holder of a lock has begun. Any other error is that of
+// the database. Tx is safe for concurrent use.
+func Tx(ctx context.Context) (*Transaction, error) {
+	unit, err := idempotency.Enlist(ctx, begin)
+	if err != nil {
+		return nil, err
+	}
+	own, ok := unit.(*work)
+	if !ok {
+		return nil, fmt.Errorf("%w: pgstore.Tx: the request has a transaction of another package already", core.ErrConfig)
+	}
+	return &own.Transaction, nil
+}
+
+// ExecContext is that of [sql.Tx].
+func (t *Transaction) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return t.tx.ExecContext(ctx, query, args...)
+}
+
+// QueryContext is that of [sql.Tx].
+func (t *Transaction) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return t.tx.QueryContext(ctx, query, args...)
+}
+
+// QueryRowContext is that of [sql.Tx].
+func (t *Transaction) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	return t.tx.QueryRowContext(ctx, query, args...)
+}
+
+// PrepareContext is that of [sql.Tx].
+func (t *Transaction) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	return t.tx.PrepareContext(ctx, query)
+}
+
+// SQL returns the transaction for packages that want a [sql.Tx]. Neither commit it nor
+// roll it back: the request is then refused, whatever its handler answers.
+func (t *Transaction) SQL() *sql.Tx { return t.tx }
+
+// work is a transaction as a [idempotency.Unit].
+type work struct {
+	Transaction
+	store  *Store
+	cancel context.CancelFunc // ends the transaction, whatever it does
+}
+
+// begin begins the transaction of an attempt.
+func begin(ctx context.Context, claim idempotency.Claim) (_ idempotency.Unit, err error) {
+	s, ok := claim.Store.(*Store)
+	if !ok {
+		return nil, fmt.Errorf("%w: pgstore.Tx: the records of the endpoint are in a %T, and not in a *pgstore.Store", core.ErrConfig, claim.Store)
+	}
+	// ctx ends the waiting for a connection, and not the transaction: after an
+	// interrupted commit its outcome would be unknown.
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	attached := context.AfterFunc(ctx, cancel)
+	tx, err := s.db.BeginTx(life, &sql.TxOptions{Isolation: s.isolation})
+	attached()
+	w := &work{Transaction{tx}, s, cancel}
+	if err != nil {
+		cancel()
+		return nil, beginning(ctx, err)
+	}
+	defer func() {
+		if err != nil {
+			w.Rollback(ctx)
+		}
+	}()
+	idle, wait := s.idle, s.lockWait
+	if idle == 0 {
+		idle = claim.Lease * 2 / 3
+	}
+	if wait == 0 {
+		wait = claim.Lease / 3
+	}
+	var set [2]string
+	err = tx.QueryRowContext(ctx, "SELECT set_config('idle_in_transaction_session_timeout', $1::text, true), "+
+		"set_config('lock_timeout', $2::text, true)", milliseconds(idle), milliseconds(wait)).Scan(&set[0], &set[1])
+	if err != nil {
+		return nil, beginning(ctx, err)
+	}
+	for _, f := range core.Fences(ctx) {
+		if err = s.fences.Claim(ctx, tx, f.Key, f.Token); err != nil {
+			return nil, beginning(ctx, err)
+		}
+	}
+	return w, nil
+}
+
+// beginning is the error of a transaction that could not be begun.
+func beginning(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return fmt.Errorf("interlock: beginning the transaction of the request: %w", explain(err))
+}
+
+// milliseconds is a duration as a setting of PostgreSQL, where 0 would be no limit.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(max(d.Milliseconds(), 1), 10)
+}
+
+// Commit implements [idempotency.Unit].
+func (w *work) Commit(ctx context.Context, ask idempotency.CommitRequest) (idempotency.CommitReply, error) {
+	defer w.cancel()
+	deadline := ask.Deadline.Add(-settleWait)
+	// Until the commit is sent, everything that fails ends in a rollback.
+	bound, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	rep, err := w.store.store(bound, w.tx, ask, false)
+	cancel()
+	switch {
+	case errors.Is(err, sql.ErrTxDone):
+		return rep, errEnded
+	case err != nil:
+		w.Rollback(ctx)
+		if sqlState(err) == "25P02" { // in_failed_sql_transaction
+			return rep, idempotency.ErrAborted
+		}
+		return rep, fmt.Errorf("%w: %w", idempotency.ErrRolledBack, explain(err))
+	case rep.State != idempotency.StateGranted:
+		w.Rollback(ctx)
+		return rep, nil
+	}
+	timer := time.AfterFunc(time.Until(deadline), w.cancel)
+	err = w.tx.Commit()
+	timer.Stop()
+	switch {
+	case err == nil:
+		w.store.awaited.wake(ask.ID)
+		return rep, nil
+	case !executed(err):
+		return rep, fmt.Errorf("%w: %w", idempotency.ErrRolledBack, err)
+	}
+	w.cancel()
+	committed, asking := w.store.settle(ctx, ask)
+	switch {
+	case asking != nil:
+		return rep, fmt.Errorf("%w: commit: %w", asking, err)
+	case !committed:
+		return rep, fmt.Errorf("%w: %w", idempotency.ErrRolledBack, err)
+	}
+	w.store.awaited.wake(ask.ID)
+	return rep, nil
+}
+
+// settle finds out, on another connection, whether a transaction was committed whose
+// commit was not answered. Before its commit it changed the row of the record, so the
+// row is locked until the transaction has ended; then the row tells.
+func (s *Store) settle(ctx context.Context, ask idempotency.CommitRequest) (committed bool, err error) {
+	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context) error {
+		var token, state string
+		err := s.records.QueryRowContext(ctx, s.text.settle, ask.ID).Scan(&token, &state)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		committed = err == nil && token == ask.Token && state != "c"
+		return nil
+	})
+	return committed, err
+}
+
+// rollbackWait bounds a rollback. After it the connection is closed, which rolls back as
+// well.
+const rollbackWait = 2 * time.Second
+
+// Rollback implements [idempotency.Unit].
+func (w *work) Rollback(context.Context) {
+	defer w.cancel()
+	defer time.AfterFunc(rollbackWait, w.cancel).Stop()
+	// If it fails, the connection is broken, and the server rolls back by itself.
+	_ = w.tx.Rollback()
+}
