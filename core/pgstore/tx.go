@@ -32,7 +32,8 @@ type Transaction struct{ tx *sql.Tx }
 //
 // The error matches [idempotency.ErrNoAttempt] if ctx does not belong to an idempotent
 // endpoint or the request has no record, [core.ErrConfig] if the records of the endpoint
-// are not in a [Store], [core.ErrLost] if the claim is lost or the handler has returned,
+// are not in a [Store] (or in one that wraps it and has a method Unwrap() of an
+// [idempotency.Store]), [core.ErrLost] if the claim is lost or the handler has returned,
 // and fencing.ErrStale if a later holder of a lock has begun. Any other error is that of
 // the database. Tx is safe for concurrent use.
 func Tx(ctx context.Context) (*Transaction, error) {
@@ -80,8 +81,8 @@ type work struct {
 
 // begin begins the transaction of an attempt.
 func begin(ctx context.Context, claim idempotency.Claim) (_ idempotency.Unit, err error) {
-	s, ok := claim.Store.(*Store)
-	if !ok {
+	s := unwrap(claim.Store)
+	if s == nil {
 		return nil, fmt.Errorf("%w: pgstore.Tx: the records of the endpoint are in a %T, and not in a *pgstore.Store", core.ErrConfig, claim.Store)
 	}
 	// ctx ends the waiting for a connection, and not the transaction: after an
@@ -119,6 +120,21 @@ func begin(ctx context.Context, claim idempotency.Claim) (_ idempotency.Unit, er
 		}
 	}
 	return w, nil
+}
+
+// unwrap returns the Store in a store, which may be one that wraps it and has a method
+// Unwrap; nil if there is none.
+func unwrap(store idempotency.Store) *Store {
+	for {
+		switch s := store.(type) {
+		case *Store:
+			return s
+		case interface{ Unwrap() idempotency.Store }:
+			store = s.Unwrap()
+		default:
+			return nil
+		}
+	}
 }
 
 // beginning is the error of a transaction that could not be begun.

@@ -3,13 +3,21 @@ package transactions
 import (
 	"context"
 	"database/sql"
+	"flag"
 	"testing"
 
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+// paymentsFlag is how many payments TestKills makes of each variant.
+var paymentsFlag = flag.Int("payments", 0, "`number` of payments of each variant; 0: a short run")
+
+func TestMain(m *testing.M) {
+	work()
+	flag.Parse()
+	pgtest.Main(m)
+}
 
 // open returns an empty database and a store in it.
 func open(t *testing.T, opts ...pgstore.Option) (*sql.DB, *pgstore.Store) {

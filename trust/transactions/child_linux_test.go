@@ -1,0 +1,222 @@
+package transactions
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/httplock"
+)
+
+// ordersEnv holds the orders of a process of the service; see TestMain.
+const ordersEnv = "TRANSACTIONS_ORDERS"
+
+// orders are what a process is told.
+type orders struct {
+	Variant string
+	DSN     string
+	Redis   string
+	Crash   float64 // how probable a crash is at each step
+}
+
+// The variants.
+const (
+	inTransaction  = "PostgreSQL, in the transaction"
+	ownTransaction = "PostgreSQL, a commit of its own"
+	onRedis        = "Redis"
+	onRedisMarked  = "Redis, marked"
+	bare           = "no record"
+)
+
+// process is a running service.
+type process struct {
+	cmd  *exec.Cmd
+	addr string
+	done chan struct{}
+}
+
+// launch starts a service: this program again. It dies with the thread that starts it
+// (prctl(2), PR_SET_PDEATHSIG), which is kept until it has ended.
+func launch(o orders) (*process, error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{done: make(chan struct{})}
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), ordersEnv+"="+string(text))
+	p.cmd.Stderr = os.Stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(p.done)
+		err := p.cmd.Start()
+		if err == nil {
+			// Its only line is its address.
+			line, reading := bufio.NewReader(out).ReadString('\n')
+			p.addr, err = strings.TrimSpace(line), reading
+			if errors.Is(err, io.EOF) {
+				err = errors.New("the service has said nothing")
+			}
+			started <- err
+			_ = p.cmd.Wait() // it is killed
+			return
+		}
+		started <- err
+	}()
+	return p, <-started
+}
+
+// signal sends a signal; the process may be gone.
+func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// service in a process.
+type payer struct{ orders }
+
+// step is a step of a payment, at which the process may die.
+func (p payer) step() bool {
+	if rand.Float64() < p.Crash {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {} // until it arrives
+	}
+	return false
+}
+
+// serve runs the service. It does not return unless it fails.
+func serve(text string) error {
+	var p payer
+	if err := json.Unmarshal([]byte(text), &p.orders); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	// The commits of claims are no "commit": they have no transaction of their own.
+	db, err := dial(p.DSN+" application_name=payments", &commits{sent: p.step, answered: p.step})
+	if err != nil {
+		return err
+	}
+	db.SetMaxOpenConns(12)
+	handler, err := p.endpoint(db)
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(listener.Addr())
+	return (&http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}).Serve(listener)
+}
+
+// endpoint is what the variant makes of a payment.
+func (p payer) endpoint(db *sql.DB) (http.Handler, error) {
+	var store idempotency.Store
+	var err error
+	options := []idempotency.Option{idempotency.Global(), idempotency.Lease(claimLease)}
+	switch p.Variant {
+	case inTransaction:
+		store, err = pgstore.New(db)
+		options = append(options, idempotency.Transactional())
+	case ownTransaction:
+		store, err = pgstore.New(db)
+	case onRedis, onRedisMarked:
+		store, err = redisstore.New(redis.NewClient(&redis.Options{Addr: p.Redis}))
+	}
+	if err != nil {
+		return nil, err
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := r.Header.Get("Idempotency-Key")
+		if err := p.pay(r.Context(), db, key); err != nil {
+			http.Error(w, "failed", http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprintf(w, "paid %s", key)
+	})
+	if store == nil {
+		return handler, nil
+	}
+	engine, err := idempotency.New(crashing{store, p}, options...)
+	if err != nil {
+		return nil, err
+	}
+	return httplock.Idempotent(engine)(handler), nil
+}
+
+// pay makes a payment.
+func (p payer) pay(ctx context.Context, db *sql.DB, key string) error {
+	const text = "INSERT INTO ledger (payment) VALUES ($1::text)"
+	switch p.Variant {
+	case inTransaction:
+		tx, err := pgstore.Tx(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, text, key); err != nil {
+			return err
+		}
+		p.step()
+		return nil
+	case onRedisMarked:
+		if err := idempotency.MarkEffect(ctx); err != nil {
+			return err
+		}
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, text, key); err != nil {
+		return err
+	}
+	p.step()
+	return tx.Commit()
+}
+
+// crashing is a store beside whose claims the process may die.
+type crashing struct {
+	idempotency.Store
+	payer
+}
+
+func (c crashing) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
+	c.step()
+	rep, err := c.Store.Claim(ctx, ask)
+	c.step()
+	return rep, err
+}
+
+// Unwrap lets pgstore find its store.
+func (c crashing) Unwrap() idempotency.Store { return c.Store }
+
+// work makes this program a service if it was told to be one.
+func work() {
+	if text := os.Getenv(ordersEnv); text != "" {
+		fmt.Fprintln(os.Stderr, serve(text)) // it returns only if it fails
+		os.Exit(1)
+	}
+}

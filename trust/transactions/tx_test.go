@@ -1,0 +1,410 @@
+package transactions
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/httplock"
+)
+
+// service is an endpoint that makes payments.
+type service struct {
+	*testing.T
+	db      *sql.DB
+	store   *pgstore.Store
+	handler http.Handler
+	runs    int
+}
+
+// newService makes an endpoint of a handler that gets the transaction of its request.
+func newService(t *testing.T, db *sql.DB, store *pgstore.Store, h func(http.ResponseWriter, *http.Request, *pgstore.Transaction), opts ...idempotency.Option) *service {
+	t.Helper()
+	s := &service{T: t, db: db, store: store}
+	if _, err := db.ExecContext(t.Context(), "CREATE TABLE IF NOT EXISTS ledger (payment text, amount bigint)"); err != nil {
+		t.Fatal(err)
+	}
+	engine, err := idempotency.New(store, append([]idempotency.Option{idempotency.Global(), idempotency.Transactional()}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := engine.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	s.handler = httplock.Idempotent(engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.runs++
+		tx, err := pgstore.Tx(r.Context())
+		if err != nil {
+			t.Logf("Tx: %v", err)
+			http.Error(w, "no transaction", http.StatusInternalServerError)
+			return
+		}
+		h(w, r, tx)
+	}))
+	return s
+}
+
+// pay makes a payment in a transaction.
+func pay(t *testing.T, r *http.Request, tx *pgstore.Transaction) {
+	t.Helper()
+	_, err := tx.ExecContext(r.Context(), "INSERT INTO ledger VALUES ($1::text, 1)", r.Header.Get("Idempotency-Key"))
+	if err != nil {
+		t.Errorf("paying: %v", err)
+	}
+}
+
+// send sends a request with a key.
+func (s *service) send(key string) *http.Response {
+	s.Helper()
+	r := httptest.NewRequestWithContext(s.Context(), http.MethodPost, "/payments", strings.NewReader("{}"))
+	r.Header.Set("Idempotency-Key", key)
+	w := httptest.NewRecorder()
+	func() {
+		defer func() { _ = recover() }() // net/http does so
+		s.handler.ServeHTTP(w, r)
+	}()
+	return w.Result()
+}
+
+// want sends a request, and wants a status and a text in the body.
+func (s *service) want(key string, status int, text string) *http.Response {
+	s.Helper()
+	resp := s.send(key)
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if resp.StatusCode != status || !strings.Contains(string(body), text) {
+		s.Errorf("answer %d %.200q; want %d %q", resp.StatusCode, body, status, text)
+	}
+	return resp
+}
+
+// paid wants so many payments in the ledger.
+func (s *service) paid(want int) {
+	s.Helper()
+	var n int
+	if err := s.db.QueryRowContext(s.Context(), "SELECT count(*) FROM ledger").Scan(&n); err != nil {
+		s.Fatal(err)
+	}
+	if n != want {
+		s.Errorf("%d payments in the ledger; want %d", n, want)
+	}
+}
+
+// state returns the state of the only record, or "".
+func (s *service) state() string {
+	s.Helper()
+	var state string
+	err := s.db.QueryRowContext(s.Context(), "SELECT state FROM interlock_record").Scan(&state)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		s.Fatal(err)
+	}
+	return state
+}
+
+const (
+	rolledBack = "urn:interlock:problem:idempotency-rolled-back"
+	tooLarge   = "urn:interlock:problem:idempotency-response-too-large"
+)
+
+func TestEffectAndAnswerAreCommittedTogether(t *testing.T) {
+	db, store := open(t)
+	s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		pay(t, r, tx)
+		var unseen int
+		if err := db.QueryRowContext(r.Context(), "SELECT count(*) FROM ledger WHERE payment = $1::text", r.Header.Get("Idempotency-Key")).Scan(&unseen); err != nil || unseen != 0 {
+			t.Errorf("others see %d payments before the commit, %v", unseen, err)
+		}
+		io.WriteString(w, "paid")
+	})
+	s.want("a", 200, "paid")
+	s.paid(1)
+	if resp := s.want("a", 200, "paid"); resp.Header.Get("Idempotent-Replayed") != "true" {
+		t.Error("the duplicate got no replay")
+	}
+	s.paid(1)
+	s.want("b", 200, "paid")
+	s.paid(2)
+	if s.runs != 2 {
+		t.Errorf("the handler ran %d times; want 2", s.runs)
+	}
+}
+
+// TestHandlersThatRollBack has each end of a handler that is not to be committed, twice:
+// the second attempt is carried out, since the first one had no effect.
+func TestHandlersThatRollBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		end    func(s *service, w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction)
+		status int
+		text   string
+	}{
+		"failure": {func(_ *service, w http.ResponseWriter, _ *http.Request, _ *pgstore.Transaction) {
+			http.Error(w, "no", 500)
+		}, 500, "no"},
+		"not now": {func(_ *service, w http.ResponseWriter, _ *http.Request, _ *pgstore.Transaction) {
+			http.Error(w, "no", 429)
+		}, 429, "no"},
+		"panic": {func(*service, http.ResponseWriter, *http.Request, *pgstore.Transaction) { panic("no") }, 200, ""},
+		"oversize": {func(_ *service, w http.ResponseWriter, _ *http.Request, _ *pgstore.Transaction) {
+			w.Write(make([]byte, 200))
+		}, 500, tooLarge},
+		"a failed statement that is not told": {func(_ *service, w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+			tx.ExecContext(r.Context(), "SELECT 1/0")
+			io.WriteString(w, "paid")
+		}, 503, rolledBack},
+		"a connection that breaks": {func(s *service, w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+			s.terminate(tx)
+			io.WriteString(w, "paid")
+		}, 503, rolledBack},
+		"a deferred constraint": {func(s *service, w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+			for range 2 {
+				if _, err := tx.ExecContext(r.Context(), "INSERT INTO once VALUES (1)"); err != nil {
+					s.Error(err)
+				}
+			}
+			io.WriteString(w, "paid")
+		}, 503, rolledBack},
+		"a record that was deleted": {func(s *service, w http.ResponseWriter, r *http.Request, _ *pgstore.Transaction) {
+			if _, err := s.db.ExecContext(r.Context(), "DELETE FROM interlock_record"); err != nil {
+				s.Error(err)
+			}
+			io.WriteString(w, "paid")
+		}, 503, rolledBack},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, store := open(t)
+			if _, err := db.ExecContext(t.Context(), "CREATE TABLE once (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)"); err != nil {
+				t.Fatal(err)
+			}
+			var s *service
+			s = newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+				pay(t, r, tx)
+				if s.runs < 3 {
+					c.end(s, w, r, tx)
+				} else {
+					io.WriteString(w, "paid")
+				}
+			}, idempotency.MaxResponse(100))
+			for range 2 {
+				resp := s.want("a", c.status, c.text)
+				if retry := resp.Header.Get("Retry-After"); c.text == rolledBack && retry == "" {
+					t.Error("the client is not told to try again")
+				}
+				s.paid(0)
+				if state := s.state(); state != "" {
+					t.Errorf("the record is left in state %q", state)
+				}
+			}
+			s.want("a", 200, "paid")
+			s.paid(1)
+			if s.runs != 3 {
+				t.Errorf("the handler ran %d times; want 3", s.runs)
+			}
+		})
+	}
+}
+
+// terminate ends the connection of a transaction, as a fault of the network does.
+func (s *service) terminate(tx *pgstore.Transaction) {
+	s.Helper()
+	var pid int
+	if err := tx.QueryRowContext(s.Context(), "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+		s.Fatal(err)
+	}
+	if _, err := s.db.ExecContext(s.Context(), "SELECT pg_terminate_backend($1::int)", pid); err != nil {
+		s.Fatal(err)
+	}
+	for alive := true; alive; {
+		if err := s.db.QueryRowContext(s.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1::int)", pid).Scan(&alive); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// TestAnswersThatCommit are refusals of the handler that are stored.
+func TestAnswersThatCommit(t *testing.T) {
+	db, store := open(t)
+	s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		pay(t, r, tx)
+		if r.Header.Get("Idempotency-Key") == "b" {
+			if _, err := tx.ExecContext(r.Context(), "SELECT 1/0"); err == nil {
+				t.Error("a division by zero succeeds")
+			}
+		}
+		http.Error(w, "declined", http.StatusUnprocessableEntity)
+	})
+	for range 2 {
+		s.want("a", 422, "declined")
+		s.paid(1) // what the handler wrote stays, with the answer
+	}
+	for range 2 {
+		s.want("b", 422, "declined") // the statement failed, so only the answer stays
+		s.paid(1)
+	}
+	if s.runs != 2 {
+		t.Errorf("the handler ran %d times; want 2", s.runs)
+	}
+}
+
+// TestAnAttemptThatWasTakenOverCommitsNothing has another attempt answer first.
+func TestAnAttemptThatWasTakenOverCommitsNothing(t *testing.T) {
+	db, store := open(t)
+	var s *service
+	s = newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		run := s.runs
+		pay(t, r, tx)
+		if run == 1 {
+			// Its lease ends, as far as the database knows: the process was stopped.
+			if _, err := db.ExecContext(r.Context(), "UPDATE interlock_record SET lease_until = now() - interval '1 second'"); err != nil {
+				t.Error(err)
+			}
+			s.want("a", 200, "paid by run 2")
+		}
+		io.WriteString(w, "paid by run "+string(rune('0'+run)))
+	})
+	if resp := s.want("a", 200, "paid by run 2"); resp.Header.Get("Idempotent-Replayed") != "true" {
+		t.Error("the attempt that was taken over answers by itself")
+	}
+	s.paid(1)
+}
+
+// TestSerializationFailures has a transaction conflict with another one.
+func TestSerializationFailures(t *testing.T) {
+	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
+		t.Run(level.String(), func(t *testing.T) {
+			db, store := open(t, pgstore.Isolation(level))
+			if _, err := db.ExecContext(t.Context(), "CREATE TABLE account AS SELECT 0 AS balance"); err != nil {
+				t.Fatal(err)
+			}
+			var s *service
+			s = newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+				var balance int
+				if err := tx.QueryRowContext(r.Context(), "SELECT balance FROM account").Scan(&balance); err != nil {
+					t.Error(err)
+				}
+				if s.runs == 1 { // another transaction comes between
+					if _, err := db.ExecContext(r.Context(), "UPDATE account SET balance = balance + 1"); err != nil {
+						t.Error(err)
+					}
+				}
+				pay(t, r, tx)
+				tx.ExecContext(r.Context(), "UPDATE account SET balance = $1::int + 1", balance)
+				io.WriteString(w, "paid")
+			})
+			s.want("a", 503, rolledBack)
+			s.paid(0)
+			s.want("a", 200, "paid")
+			s.paid(1)
+		})
+	}
+}
+
+// TestAHandlerThatEndsTheTransactionIsRefused has handlers do what the engine does.
+func TestAHandlerThatEndsTheTransactionIsRefused(t *testing.T) {
+	db, store := open(t)
+	s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		pay(t, r, tx)
+		if err := tx.SQL().Rollback(); err != nil {
+			t.Error(err)
+		}
+		io.WriteString(w, "paid")
+	})
+	s.want("a", 409, "idempotency-in-flight")
+	s.paid(0)
+}
+
+// TestAStoppedHandlerKeepsNoRowLock has a handler fall silent in its transaction.
+func TestAStoppedHandlerKeepsNoRowLock(t *testing.T) {
+	db, store := open(t, pgstore.IdleTimeout(100*time.Millisecond))
+	var s *service
+	s = newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		pay(t, r, tx)
+		if s.runs == 1 {
+			if _, err := tx.ExecContext(r.Context(), "LOCK TABLE ledger"); err != nil {
+				t.Error(err)
+			}
+			// It waits for the lock, until PostgreSQL has ended the connection.
+			if _, err := db.ExecContext(r.Context(), "INSERT INTO ledger VALUES ('other', 1)"); err != nil {
+				t.Error(err)
+			}
+		}
+		io.WriteString(w, "paid")
+	})
+	s.want("a", 503, rolledBack)
+	s.paid(1)
+	s.want("a", 200, "paid")
+	s.paid(2)
+}
+
+func TestTxWithoutARecord(t *testing.T) {
+	if _, err := pgstore.Tx(t.Context()); !errors.Is(err, idempotency.ErrNoAttempt) {
+		t.Errorf("outside of a request: %v", err)
+	}
+	db, store := open(t)
+	memory, err := idempotency.New(store, idempotency.Global(), idempotency.Optional())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close(context.Background())
+	var kept context.Context
+	h := httplock.Idempotent(memory)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		kept = r.Context()
+		if _, err := pgstore.Tx(kept); (err == nil) != (r.Header.Get("Idempotency-Key") != "") {
+			t.Errorf("key %q: Tx returns %v", r.Header.Get("Idempotency-Key"), err)
+		}
+	}))
+	for _, key := range []string{"", "a"} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	if _, err := pgstore.Tx(kept); !errors.Is(err, core.ErrLost) {
+		t.Errorf("after the end of the handler: %v", err)
+	}
+	_ = db
+}
+
+// TestFencesAreClaimedInTheTransaction has the holder of a lock come after its successor.
+func TestFencesAreClaimedInTheTransaction(t *testing.T) {
+	db, store := open(t)
+	locker, err := core.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard := core.Serialize(locker, "account")
+	s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		pay(t, r, tx)
+		io.WriteString(w, "paid")
+	}, idempotency.Under(guard))
+	s.want("a", 200, "paid")
+	s.paid(1)
+	var token int64
+	if err := db.QueryRowContext(t.Context(), "SELECT token FROM interlock_fence WHERE key = 'account'").Scan(&token); err != nil {
+		t.Fatal(err)
+	}
+	if token < 1 {
+		t.Errorf("the fence has token %d", token)
+	}
+	if _, err := db.ExecContext(t.Context(), "UPDATE interlock_fence SET token = token + 3600000000"); err != nil {
+		t.Fatal(err)
+	}
+	s.want("b", 500, "no transaction")
+	s.paid(1)
+}
