@@ -127,8 +127,8 @@ func (e *Engine) concludeUnit(ctx context.Context, a *Attempt, unit Unit, by end
 		unit.Rollback(ctx)
 		e.giveUp(ctx, a, by.marked)
 		return e.unitRefused(a, by.marked, ReasonResponseTooLarge, errOversized, d), true
-	case answered && by.large == small && by.refused == nil && by.lost != nil:
-		// The answer tells of effects that there will not be.
+	case by.large == small && by.refused == nil && by.lost != nil:
+		// Whatever the handler answered, there will be no effect.
 		unit.Rollback(ctx)
 		e.giveUp(ctx, a, by.marked)
 		return e.unitRefused(a, by.marked, ReasonRolledBack, fmt.Errorf("%w: %w", ErrRolledBack, by.lost.Err), d), true

@@ -1,0 +1,267 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// ledger has effects of transactions, in the database of the fake store.
+type ledger struct {
+	store  *fakeStore
+	effect []string
+	ended  []string
+	commit error // what a commit ends in
+}
+
+// unit is a transaction of a ledger.
+type unit struct {
+	*ledger
+	pending []string
+}
+
+func (u *unit) Commit(ctx context.Context, req idempotency.CommitRequest) (idempotency.CommitReply, error) {
+	if req.Release != nil {
+		return idempotency.CommitReply{}, errors.New("the lock is released with the commit")
+	}
+	if u.commit != nil {
+		u.ended = append(u.ended, "failed")
+		return idempotency.CommitReply{}, u.commit
+	}
+	rep, err := u.store.Commit(ctx, req)
+	if err != nil || rep.State != idempotency.StateGranted {
+		u.ended = append(u.ended, "rolled back")
+		return rep, err
+	}
+	u.ended = append(u.ended, "committed")
+	u.effect = append(u.effect, u.pending...)
+	return rep, nil
+}
+
+func (u *unit) Rollback(context.Context) { u.ended = append(u.ended, "rolled back") }
+
+// begin is what a package of a database gives its handlers.
+func (l *ledger) begin(ctx context.Context) (*unit, error) {
+	u, err := idempotency.Enlist(ctx, func(_ context.Context, c idempotency.Claim) (idempotency.Unit, error) {
+		if c.Store != l.store || c.ID == "" || c.Token == "" || c.Lease != 30*time.Second {
+			return nil, fmt.Errorf("not the claim of the attempt: %+v", c)
+		}
+		return &unit{ledger: l}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return u.(*unit), nil
+}
+
+// pays makes a handler that has an effect in the transaction, and goes on as h.
+func (l *ledger) pays(tb testing.TB, h handler) handler {
+	return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		u, err := l.begin(ctx)
+		if err != nil {
+			tb.Error(err)
+			return idempotency.Response{Status: 500}, true
+		}
+		u.pending = append(u.pending, "paid")
+		if again, err := l.begin(ctx); again != u || err != nil {
+			tb.Errorf("the second call returns another transaction, or %v", err)
+		}
+		return h(ctx, a)
+	}
+}
+
+// TestHowATransactionEnds has each end of a handler that has one.
+func TestHowATransactionEnds(t *testing.T) {
+	marks := func(h handler) handler {
+		return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			if err := idempotency.MarkEffect(ctx); err != nil {
+				t.Error(err)
+			}
+			return h(ctx, a)
+		}
+	}
+	does := func(f func(*idempotency.Attempt), status int) handler {
+		return func(_ context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			f(a)
+			return idempotency.Response{Status: status, Body: []byte("done")}, true
+		}
+	}
+	nothing := func(*idempotency.Attempt) {}
+	storeAll := []idempotency.Option{idempotency.StoreAll()}
+	rolledBack := fmt.Errorf("%w: by the test", idempotency.ErrRolledBack)
+	unknown := errors.New("the connection broke")
+	for name, c := range map[string]struct {
+		handler handler
+		opts    []idempotency.Option
+		commit  error
+		first   string // what the client gets
+		ended   string // what the transaction is
+		again   string // what its duplicate gets, after a while
+		notes   string
+	}{
+		"success":            {does(nothing, 200), nil, nil, "200 done", "committed", "replay 200 done", "stored 1"},
+		"declined":           {does(nothing, 402), nil, nil, "402 done", "committed", "replay 402 done", "stored 1"},
+		"not now":            {does(nothing, 429), nil, nil, "429 done", "rolled back", "200 again", "released 1"},
+		"failure":            {does(nothing, 500), nil, nil, "500 done", "rolled back", "200 again", "released 1"},
+		"failure, store all": {does(nothing, 500), storeAll, nil, "500 done", "rolled back", "replay 500 done", "stored 1"},
+		"failure, marked":    {marks(does(nothing, 500)), nil, nil, "500 done", "rolled back", "replay 500 done", "stored 1"},
+		"success, marked":    {marks(does(nothing, 200)), nil, nil, "200 done", "committed", "replay 200 done", "stored 1"},
+		"not committed":      {does(nothing, 200), nil, rolledBack, "idempotency-rolled-back", "failed", "200 again", "releasedidempotency-rolled-back 1"},
+		"not committed, marked": {marks(does(nothing, 200)), nil, rolledBack, "ran, then idempotency-outcome-unknown", "failed",
+			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1"},
+		"not known": {does(nothing, 200), nil, unknown, "idempotency-in-flight", "failed", "200 again", "releasedidempotency-in-flight 1"},
+		"not known, marked": {marks(does(nothing, 200)), nil, unknown, "ran, then idempotency-outcome-unknown", "failed",
+			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1"},
+		"a statement failed, declined": {does(nothing, 402), nil, idempotency.ErrAborted, "402 done", "failed", "replay 402 done", "stored 1"},
+		"a statement failed, success": {does(nothing, 200), nil, idempotency.ErrAborted, "idempotency-rolled-back", "failed", "200 again",
+			"releasedidempotency-rolled-back 1"},
+		"too large": {does(func(a *idempotency.Attempt) {
+			if a.TooLarge(200) || a.TooLarge(200) {
+				t.Error("an answer is sent ahead of its transaction")
+			}
+		}, 200), nil, nil, "idempotency-response-too-large", "rolled back", "200 again", "releasedidempotency-response-too-large 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				l := &ledger{store: w.store, commit: c.commit}
+				e := w.engine(c.opts...)
+				w.want(serve(w.Context(), e, post("k"), l.pays(t, c.handler)), c.first)
+				w.want(fmt.Sprint(l.ended), fmt.Sprint([]string{c.ended}))
+				w.want(fmt.Sprint(w.notes.take()), fmt.Sprint([]string{c.notes}))
+				effects := 0
+				if c.ended == "committed" {
+					effects = 1
+				}
+				if len(l.effect) != effects {
+					w.Errorf("%d effects; want %d", len(l.effect), effects)
+				}
+				time.Sleep(time.Minute) // longer than a lease
+				w.want(serve(w.Context(), e, post("k"), func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+					return idempotency.Response{Status: 200, Body: []byte("again")}, true
+				}), c.again)
+			})
+		})
+	}
+}
+
+func TestAPanicRollsBack(t *testing.T) {
+	inBubble(t, func(w *world) {
+		l, n := &ledger{store: w.store}, 0
+		e := w.engine()
+		func() {
+			defer func() {
+				if recover() == nil {
+					w.Error("the panic is gone")
+				}
+			}()
+			serve(w.Context(), e, post("k"), l.pays(t, func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) { panic("no") }))
+		}()
+		w.want(fmt.Sprint(l.ended), "[rolled back]")
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "200 run 1")
+	})
+}
+
+// TestATransactionOfAClaimThatAnotherAttemptHas rolls back, and its client gets what the
+// other attempt has.
+func TestATransactionOfAClaimThatAnotherAttemptHas(t *testing.T) {
+	inBubble(t, func(w *world) {
+		l, n := &ledger{store: w.store}, 0
+		got := serve(w.Context(), w.engine(), post("k"), l.pays(t, func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			w.store.lapse()
+			w.want(serve(w.Context(), w.engine(), post("k"), answers(200, &n)), "200 run 1")
+			return idempotency.Response{Status: 200, Body: []byte("late")}, true
+		}))
+		w.want(got, "replay 200 run 1")
+		if !slices.Equal(l.ended, []string{"rolled back"}) || len(l.effect) > 0 {
+			w.Errorf("the transaction: %v, effects %v", l.ended, l.effect)
+		}
+	})
+}
+
+// TestALapsedClaimThatNobodyHasCommits has no renewal arrive, and no other attempt.
+func TestALapsedClaimThatNobodyHasCommits(t *testing.T) {
+	inBubble(t, func(w *world) {
+		l := &ledger{store: w.store}
+		w.store.down("extend")
+		got := serve(w.Context(), w.engine(), post("k"), l.pays(t, func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+			<-ctx.Done() // the lease is over
+			return idempotency.Response{Status: 200, Body: []byte("late")}, true
+		}))
+		w.want(got, "200 late")
+		w.want(fmt.Sprint(l.ended), "[committed]")
+	})
+}
+
+// TestATransactionUnderALostLockRollsBack has the lock end before the answer.
+func TestATransactionUnderALostLockRollsBack(t *testing.T) {
+	inBubble(t, func(w *world) {
+		l := &ledger{store: w.store}
+		e := w.engine(idempotency.Under(w.losing()))
+		got := serve(w.Context(), e, post("k"), l.pays(t, func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+			<-ctx.Done()
+			return idempotency.Response{Status: 200, Body: []byte("late")}, true
+		}))
+		w.want(got, "idempotency-rolled-back")
+		w.want(fmt.Sprint(l.ended), "[rolled back]")
+		if r := w.store.only(w); r != nil {
+			w.Errorf("the claim is left: %+v", r)
+		}
+	})
+}
+
+func TestEnlist(t *testing.T) {
+	inBubble(t, func(w *world) {
+		l := &ledger{store: w.store}
+		begin := func(context.Context, idempotency.Claim) (idempotency.Unit, error) { return &unit{ledger: l}, nil }
+		if _, err := idempotency.Enlist(w.Context(), begin); !errors.Is(err, idempotency.ErrNoAttempt) {
+			w.Errorf("outside of a request: %v", err)
+		}
+		var kept context.Context
+		failed := errors.New("no connection")
+		w.want(serve(w.Context(), w.engine(), post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			kept = ctx
+			_, err := idempotency.Enlist(ctx, func(context.Context, idempotency.Claim) (idempotency.Unit, error) { return nil, failed })
+			if !errors.Is(err, failed) {
+				w.Errorf("the error of begin is %v", err)
+			}
+			if _, err := l.begin(ctx); err != nil {
+				w.Errorf("after a failure: %v", err)
+			}
+			return idempotency.Response{Status: 200, Body: []byte("paid")}, true
+		}), "200 paid")
+		if _, err := idempotency.Enlist(kept, begin); !errors.Is(err, core.ErrLost) {
+			w.Errorf("after the handler: %v", err)
+		}
+		w.want(serve(w.Context(), w.engine(idempotency.Optional()), request{
+			protocol: idempotency.HTTP, method: "POST", path: "/payments", scope: "alice",
+		}, func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+			if _, err := idempotency.Enlist(ctx, begin); !errors.Is(err, idempotency.ErrNoAttempt) {
+				w.Errorf("without a record: %v", err)
+			}
+			return idempotency.Response{Status: 200}, true
+		}), "passed 200 ")
+		// An answer that is on its way cannot wait for a commit.
+		serve(w.Context(), w.engine(), post("large"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			if !a.TooLarge(200) {
+				w.Error("an answer without a transaction is not sent")
+			}
+			if _, err := l.begin(ctx); err == nil {
+				w.Error("a transaction begins behind an answer")
+			}
+			return idempotency.Response{Status: 200}, true
+		})
+	})
+}
+
+func TestStrictAndTransactionalExcludeEachOther(t *testing.T) {
+	_, err := idempotency.New(newFake(), idempotency.Global(), idempotency.Strict(), idempotency.Transactional())
+	if !errors.Is(err, core.ErrConfig) {
+		t.Errorf("New returns %v", err)
+	}
+}
