@@ -113,20 +113,23 @@ func theServer() (*server, error) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.server == nil && shared.err == nil { // else it was tried
-		shared.server, shared.err = start()
+		shared.server, shared.err = start("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 	}
 	return shared.server, shared.err
 }
 
 // server is one PostgreSQL.
 type server struct {
-	dir  string // its files, its socket and its log
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
+	bin      string // the directory of its programs
+	who      *syscall.Credential
+	settings []string
+	dir      string // its files, its socket and its log
+	cmd      *exec.Cmd
+	done     chan struct{} // closed when the process has ended
 }
 
 // start makes a new database cluster, and serves it.
-func start() (*server, error) {
+func start(settings ...string) (*server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
@@ -140,18 +143,18 @@ func start() (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{dir: dir, done: make(chan struct{})}
-	if err := s.run(bin, who); err != nil {
+	s := &server{bin: bin, who: who, settings: settings, dir: dir}
+	if err := s.run(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w\n%s", err, s.tail()), os.RemoveAll(dir))
 	}
 	return s, nil
 }
 
-func (s *server) run(bin string, who *syscall.Credential) error {
+func (s *server) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	if who != nil {
-		if err := os.Chown(s.dir, int(who.Uid), int(who.Gid)); err != nil {
+	if s.who != nil {
+		if err := os.Chown(s.dir, int(s.who.Uid), int(s.who.Gid)); err != nil {
 			return err
 		}
 	}
@@ -161,22 +164,34 @@ func (s *server) run(bin string, who *syscall.Credential) error {
 	}
 	defer func() { _ = log.Close() }() // the child has its own copy, ours was never written to
 
-	data := filepath.Join(s.dir, "data")
-	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"),
-		"-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-	s.cmd = exec.Command(filepath.Join(bin, "postgres"),
-		"-D", data, "-k", s.dir, "-c", "listen_addresses=",
-		"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "deadlock_timeout=100ms")
-	for _, cmd := range []*exec.Cmd{initdb, s.cmd} {
-		cmd.Dir = s.dir
-		// An *os.File is handed to the child as it is; any other writer would cost
-		// a copying goroutine that the leak check sees.
-		cmd.Stdout, cmd.Stderr = log, log
-		cmd.SysProcAttr = attributes(who)
-	}
+	initdb := exec.CommandContext(ctx, filepath.Join(s.bin, "initdb"),
+		"-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	s.prepare(initdb, log)
 	if err := initdb.Run(); err != nil {
 		return fmt.Errorf("initdb: %w", err)
 	}
+	return s.launch(ctx, log)
+}
+
+func (s *server) data() string { return filepath.Join(s.dir, "data") }
+
+// prepare says how a program of the server runs.
+func (s *server) prepare(cmd *exec.Cmd, log *os.File) {
+	cmd.Dir = s.dir
+	// An *os.File is handed to the child as it is; any other writer would cost
+	// a copying goroutine that the leak check sees.
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = attributes(s.who)
+}
+
+// launch serves the database cluster that there is.
+func (s *server) launch(ctx context.Context, log *os.File) error {
+	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "deadlock_timeout=100ms"}
+	for _, set := range s.settings {
+		args = append(args, "-c", set)
+	}
+	s.cmd, s.done = exec.Command(filepath.Join(s.bin, "postgres"), args...), make(chan struct{})
+	s.prepare(s.cmd, log)
 	started := make(chan error, 1)
 	go s.serve(started)
 	if err := <-started; err != nil {
@@ -227,12 +242,15 @@ func (s *server) ready(ctx context.Context) error {
 
 // open returns a pool of connections to which a schema is the only one.
 func (s *server) open(schema string) *sql.DB {
-	dsn := fmt.Sprintf("host=%s user=postgres dbname=postgres sslmode=disable search_path=%s", s.dir, schema)
-	db, err := sql.Open("pgx", dsn)
+	db, err := sql.Open("pgx", s.dsn(schema))
 	if err != nil {
 		panic(err) // the driver is imported
 	}
 	return db
+}
+
+func (s *server) dsn(schema string) string {
+	return fmt.Sprintf("host=%s user=postgres dbname=postgres sslmode=disable search_path=%s", s.dir, schema)
 }
 
 // stop ends the server in good order and removes its files.

@@ -1,0 +1,70 @@
+//go:build unix
+
+package pgtest
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"syscall"
+	"testing"
+)
+
+// Server is the PostgreSQL of one test, which the test can kill and start again. Unlike
+// the one that tests share, it writes through to the disk.
+type Server struct{ *server }
+
+// Start starts a server; the test's cleanup ends it. settings are more of its parameters,
+// as "name=value".
+func Start(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	s, err := start(settings...)
+	if err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("PostgreSQL said:\n%s", s.tail())
+		}
+		if err := s.stop(); err != nil {
+			tb.Errorf("pgtest: %v", err)
+		}
+	})
+	return &Server{s}
+}
+
+// DSN says how to connect to the server, for the driver pgx.
+func (s *Server) DSN() string { return s.dsn("public") }
+
+// Open returns a pool of connections to the server. The test's cleanup closes it.
+func (s *Server) Open(tb testing.TB) *sql.DB {
+	tb.Helper()
+	db := s.open("public")
+	tb.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// Abort ends the server at once, without a checkpoint: it has to recover when it starts
+// again ("immediate shutdown").
+func (s *Server) Abort(tb testing.TB) {
+	tb.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGQUIT); err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	<-s.done
+}
+
+// Restart starts the server again after [Server.Abort], and waits until it answers.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	log, err := os.OpenFile(s.logFile(), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	defer func() { _ = log.Close() }()
+	if err := s.launch(ctx, log); err != nil {
+		tb.Fatalf("pgtest: %v\n%s", err, s.tail())
+	}
+}
