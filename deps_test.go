@@ -43,6 +43,11 @@ var layers = []layer{
 		"fenced values are go-redis and the fencing that databases have too, and know no store of locks",
 	},
 	{
+		"./core/pgstore",
+		[]string{"./core", "./core/driver", "./core/fencing", "./core/idempotency", "./core/internal/..."},
+		"a store in PostgreSQL takes any driver of database/sql, and so brings none",
+	},
+	{
 		"./core/fencing",
 		[]string{"./core"},
 		"a fence takes any driver of database/sql, and so brings none",

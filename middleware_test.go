@@ -186,6 +186,8 @@ var answers = map[core.Reason]struct{ http, httpRetry, grpc, grpcRetry, pushback
 	idempotency.ReasonInFlight:            {"409", "1s", "Aborted", "100ms", "100"},
 	idempotency.ReasonOutcomeUnknown:      {"409", "", "DataLoss", "", ""},
 	idempotency.ReasonResponseUnavailable: {"409", "", "DataLoss", "", ""},
+	idempotency.ReasonResponseTooLarge:    {"500", "", "Internal", "", ""},
+	idempotency.ReasonRolledBack:          {"503", "1s", "Unavailable", "100ms", "100"},
 	idempotency.ReasonKeyExpired:          {"410", "", "FailedPrecondition", "", ""},
 	idempotency.ReasonNoRecord:            {"503", "1s", "Unavailable", "", ""},
 }

@@ -126,12 +126,12 @@ func (e *Engine) concludeUnit(ctx context.Context, a *Attempt, unit Unit, by end
 	case by.large == oversized:
 		unit.Rollback(ctx)
 		e.giveUp(ctx, a, by.marked)
-		return e.unitRefused(a, by.marked, ReasonResponseTooLarge, errOversized, d), true
+		return e.unitRefused(by.marked, ReasonResponseTooLarge, errOversized, d), true
 	case by.large == small && by.refused == nil && by.lost != nil:
 		// Whatever the handler answered, there will be no effect.
 		unit.Rollback(ctx)
 		e.giveUp(ctx, a, by.marked)
-		return e.unitRefused(a, by.marked, ReasonRolledBack, fmt.Errorf("%w: %w", ErrRolledBack, by.lost.Err), d), true
+		return e.unitRefused(by.marked, ReasonRolledBack, fmt.Errorf("%w: %w", ErrRolledBack, by.lost.Err), d), true
 	}
 	unit.Rollback(ctx)
 	return Verdict{}, false
@@ -146,7 +146,7 @@ func (e *Engine) commitUnit(ctx context.Context, a *Attempt, unit Unit, by end, 
 		return e.storeAnswer(ctx, a, by.answer, small, d)
 	case errors.Is(err, ErrRolledBack):
 		e.giveUp(ctx, a, by.marked)
-		return e.unitRefused(a, by.marked, ReasonRolledBack, err, d)
+		return e.unitRefused(by.marked, ReasonRolledBack, err, d)
 	case err != nil:
 		// The database decides when it is back: the claim is given up if the
 		// transaction was rolled back, and is found completed if not. Until then the
@@ -157,7 +157,7 @@ func (e *Engine) commitUnit(ctx context.Context, a *Attempt, unit Unit, by end, 
 		} else {
 			e.background.abandon(a, a.ambiguous)
 		}
-		return e.unitRefused(a, by.marked, ReasonInFlight, unavailable(err), d)
+		return e.unitRefused(by.marked, ReasonInFlight, unavailable(err), d)
 	}
 	a.section.Leave(ctx) // after the commit, and not with it
 	e.renewer.decide(a)
@@ -182,7 +182,7 @@ func (e *Engine) giveUp(ctx context.Context, a *Attempt, marked bool) {
 // unitRefused is the verdict for an attempt whose transaction was not committed, or is
 // not known to be. The client may try again: the record tells the two apart. It may
 // not if an effect elsewhere was marked.
-func (e *Engine) unitRefused(a *Attempt, marked bool, reason core.Reason, err error, d *observe.Decided) Verdict {
+func (e *Engine) unitRefused(marked bool, reason core.Reason, err error, d *observe.Decided) Verdict {
 	refusal := e.refusal(reason, err)
 	d.Outcome = DecidedReleased
 	if marked {

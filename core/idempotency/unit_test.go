@@ -113,16 +113,22 @@ func TestHowATransactionEnds(t *testing.T) {
 		"failure, marked":    {marks(does(nothing, 500)), nil, nil, "500 done", "rolled back", "replay 500 done", "stored 1"},
 		"success, marked":    {marks(does(nothing, 200)), nil, nil, "200 done", "committed", "replay 200 done", "stored 1"},
 		"not committed":      {does(nothing, 200), nil, rolledBack, "idempotency-rolled-back", "failed", "200 again", "releasedidempotency-rolled-back 1"},
-		"not committed, marked": {marks(does(nothing, 200)), nil, rolledBack, "ran, then idempotency-outcome-unknown", "failed",
-			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1"},
+		"not committed, marked": {
+			marks(does(nothing, 200)), nil, rolledBack, "ran, then idempotency-outcome-unknown", "failed",
+			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1",
+		},
 		"not known": {does(nothing, 200), nil, unknown, "idempotency-in-flight", "failed", "200 again", "releasedidempotency-in-flight 1"},
-		"not known, marked": {marks(does(nothing, 200)), nil, unknown, "ran, then idempotency-outcome-unknown", "failed",
-			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1"},
+		"not known, marked": {
+			marks(does(nothing, 200)), nil, unknown, "ran, then idempotency-outcome-unknown", "failed",
+			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1",
+		},
 		"a statement failed, declined": {does(nothing, 402), nil, idempotency.ErrAborted, "402 done", "failed", "replay 402 done", "stored 1"},
-		"a statement failed, success": {does(nothing, 200), nil, idempotency.ErrAborted, "idempotency-rolled-back", "failed", "200 again",
-			"releasedidempotency-rolled-back 1"},
+		"a statement failed, success": {
+			does(nothing, 200), nil, idempotency.ErrAborted, "idempotency-rolled-back", "failed",
+			"200 again", "releasedidempotency-rolled-back 1",
+		},
 		"too large": {does(func(a *idempotency.Attempt) {
-			if a.TooLarge(200) || a.TooLarge(200) {
+			if first, second := a.TooLarge(200), a.TooLarge(200); first || second {
 				t.Error("an answer is sent ahead of its transaction")
 			}
 		}, 200), nil, nil, "idempotency-response-too-large", "rolled back", "200 again", "releasedidempotency-response-too-large 1"},
@@ -172,7 +178,7 @@ func TestAPanicRollsBack(t *testing.T) {
 func TestATransactionOfAClaimThatAnotherAttemptHas(t *testing.T) {
 	inBubble(t, func(w *world) {
 		l, n := &ledger{store: w.store}, 0
-		got := serve(w.Context(), w.engine(), post("k"), l.pays(t, func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		got := serve(w.Context(), w.engine(), post("k"), l.pays(t, func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
 			w.store.lapse()
 			w.want(serve(w.Context(), w.engine(), post("k"), answers(200, &n)), "200 run 1")
 			return idempotency.Response{Status: 200, Body: []byte("late")}, true
@@ -224,8 +230,8 @@ func TestEnlist(t *testing.T) {
 		}
 		var kept context.Context
 		failed := errors.New("no connection")
-		w.want(serve(w.Context(), w.engine(), post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
-			kept = ctx
+		w.want(serve(w.Context(), w.engine(), post("k"), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+			kept = ctx //nolint:fatcontext // it is looked at after the handler
 			_, err := idempotency.Enlist(ctx, func(context.Context, idempotency.Claim) (idempotency.Unit, error) { return nil, failed })
 			if !errors.Is(err, failed) {
 				w.Errorf("the error of begin is %v", err)

@@ -46,7 +46,7 @@ func (s *Store) extend(ctx context.Context, batch []idempotency.Extension) (map[
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	outcomes := make(map[int]string, len(batch))
 	for rows.Next() {
 		var number int
@@ -170,7 +170,7 @@ func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) err
 		return s.records.QueryRowContext(ctx, s.text.resolve, ask.ID, ask.Token, ask.Response, ask.Strict,
 			microseconds(ask.Retention), microseconds(ask.Tombstone)).Scan(&resolved)
 	})
-	if err == nil && !resolved && !(ambiguous && ask.Response == nil) {
+	if err == nil && !resolved && (!ambiguous || ask.Response != nil) {
 		return idempotency.ErrNotUnknown
 	}
 	return err

@@ -46,7 +46,6 @@ type tally struct {
 	answered, unknown, givenUp int
 	twice, missing             int // of those that were answered, in the ledger
 	kills, aborts, cuts, stops int
-	failed                     []string
 	took                       time.Duration
 }
 

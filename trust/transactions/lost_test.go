@@ -1,7 +1,6 @@
 package transactions
 
 import (
-	"io"
 	"net/http"
 	"strconv"
 	"testing"
@@ -40,7 +39,7 @@ func TestACommitWhoseReplyIsLost(t *testing.T) {
 			store := on(t, db)
 			s := newService(t, plain, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 				pay(t, r, tx)
-				io.WriteString(w, "paid")
+				say(w, "paid")
 			})
 			armed = true
 			s.want("a", c.first, "")
@@ -68,7 +67,7 @@ func TestADatabaseThatDiesInACommit(t *testing.T) {
 	store := on(t, db)
 	s := newService(t, server.Open(t), store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 		pay(t, r, tx)
-		io.WriteString(w, "paid")
+		say(w, "paid")
 	}, idempotency.Lease(time.Second))
 	for n := range 3 { // executed or not: it is a race of the commit with the end
 		die = true

@@ -106,6 +106,11 @@ func (s *service) paid(want int) {
 	}
 }
 
+// say writes an answer.
+func say(w io.Writer, text string) {
+	_, _ = io.WriteString(w, text) // the recorder takes everything
+}
+
 // state returns the state of the only record, or "".
 func (s *service) state() string {
 	s.Helper()
@@ -130,7 +135,7 @@ func TestEffectAndAnswerAreCommittedTogether(t *testing.T) {
 		if err := db.QueryRowContext(r.Context(), "SELECT count(*) FROM ledger WHERE payment = $1::text", r.Header.Get("Idempotency-Key")).Scan(&unseen); err != nil || unseen != 0 {
 			t.Errorf("others see %d payments before the commit, %v", unseen, err)
 		}
-		io.WriteString(w, "paid")
+		say(w, "paid")
 	})
 	s.want("a", 200, "paid")
 	s.paid(1)
@@ -154,22 +159,24 @@ func TestHandlersThatRollBack(t *testing.T) {
 		text   string
 	}{
 		"failure": {func(_ *service, w http.ResponseWriter, _ *http.Request, _ *pgstore.Transaction) {
-			http.Error(w, "no", 500)
+			http.Error(w, "no", http.StatusInternalServerError)
 		}, 500, "no"},
 		"not now": {func(_ *service, w http.ResponseWriter, _ *http.Request, _ *pgstore.Transaction) {
-			http.Error(w, "no", 429)
+			http.Error(w, "no", http.StatusTooManyRequests)
 		}, 429, "no"},
 		"panic": {func(*service, http.ResponseWriter, *http.Request, *pgstore.Transaction) { panic("no") }, 200, ""},
 		"oversize": {func(_ *service, w http.ResponseWriter, _ *http.Request, _ *pgstore.Transaction) {
-			w.Write(make([]byte, 200))
+			say(w, strings.Repeat("x", 200))
 		}, 500, tooLarge},
 		"a failed statement that is not told": {func(_ *service, w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
-			tx.ExecContext(r.Context(), "SELECT 1/0")
-			io.WriteString(w, "paid")
+			if _, err := tx.ExecContext(r.Context(), "SELECT 1/0"); err == nil {
+				t.Error("a division by zero succeeds")
+			}
+			say(w, "paid")
 		}, 503, rolledBack},
-		"a connection that breaks": {func(s *service, w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		"a connection that breaks": {func(s *service, w http.ResponseWriter, _ *http.Request, tx *pgstore.Transaction) {
 			s.terminate(tx)
-			io.WriteString(w, "paid")
+			say(w, "paid")
 		}, 503, rolledBack},
 		"a deferred constraint": {func(s *service, w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 			for range 2 {
@@ -177,13 +184,13 @@ func TestHandlersThatRollBack(t *testing.T) {
 					s.Error(err)
 				}
 			}
-			io.WriteString(w, "paid")
+			say(w, "paid")
 		}, 503, rolledBack},
 		"a record that was deleted": {func(s *service, w http.ResponseWriter, r *http.Request, _ *pgstore.Transaction) {
 			if _, err := s.db.ExecContext(r.Context(), "DELETE FROM interlock_record"); err != nil {
 				s.Error(err)
 			}
-			io.WriteString(w, "paid")
+			say(w, "paid")
 		}, 503, rolledBack},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +204,7 @@ func TestHandlersThatRollBack(t *testing.T) {
 				if s.runs < 3 {
 					c.end(s, w, r, tx)
 				} else {
-					io.WriteString(w, "paid")
+					say(w, "paid")
 				}
 			}, idempotency.MaxResponse(100))
 			for range 2 {
@@ -275,7 +282,7 @@ func TestAnAttemptThatWasTakenOverCommitsNothing(t *testing.T) {
 			}
 			s.want("a", 200, "paid by run 2")
 		}
-		io.WriteString(w, "paid by run "+string(rune('0'+run)))
+		say(w, "paid by run "+string(rune('0'+run)))
 	})
 	if resp := s.want("a", 200, "paid by run 2"); resp.Header.Get("Idempotent-Replayed") != "true" {
 		t.Error("the attempt that was taken over answers by itself")
@@ -303,8 +310,10 @@ func TestSerializationFailures(t *testing.T) {
 					}
 				}
 				pay(t, r, tx)
-				tx.ExecContext(r.Context(), "UPDATE account SET balance = $1::int + 1", balance)
-				io.WriteString(w, "paid")
+				if _, err := tx.ExecContext(r.Context(), "UPDATE account SET balance = $1::int + 1", balance); (err != nil) != (s.runs == 1) {
+					t.Errorf("run %d: %v", s.runs, err)
+				}
+				say(w, "paid")
 			})
 			s.want("a", 503, rolledBack)
 			s.paid(0)
@@ -322,7 +331,7 @@ func TestAHandlerThatEndsTheTransactionIsRefused(t *testing.T) {
 		if err := tx.SQL().Rollback(); err != nil {
 			t.Error(err)
 		}
-		io.WriteString(w, "paid")
+		say(w, "paid")
 	})
 	s.want("a", 409, "idempotency-in-flight")
 	s.paid(0)
@@ -343,7 +352,7 @@ func TestAStoppedHandlerKeepsNoRowLock(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		io.WriteString(w, "paid")
+		say(w, "paid")
 	})
 	s.want("a", 503, rolledBack)
 	s.paid(1)
@@ -355,15 +364,15 @@ func TestTxWithoutARecord(t *testing.T) {
 	if _, err := pgstore.Tx(t.Context()); !errors.Is(err, idempotency.ErrNoAttempt) {
 		t.Errorf("outside of a request: %v", err)
 	}
-	db, store := open(t)
-	memory, err := idempotency.New(store, idempotency.Global(), idempotency.Optional())
+	_, store := open(t)
+	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Optional())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer memory.Close(context.Background())
+	defer func() { _ = engine.Close(context.Background()) }()
 	var kept context.Context
-	h := httplock.Idempotent(memory)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		kept = r.Context()
+	h := httplock.Idempotent(engine)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		kept = r.Context() //nolint:fatcontext // it is looked at after the handler
 		if _, err := pgstore.Tx(kept); (err == nil) != (r.Header.Get("Idempotency-Key") != "") {
 			t.Errorf("key %q: Tx returns %v", r.Header.Get("Idempotency-Key"), err)
 		}
@@ -378,7 +387,6 @@ func TestTxWithoutARecord(t *testing.T) {
 	if _, err := pgstore.Tx(kept); !errors.Is(err, core.ErrLost) {
 		t.Errorf("after the end of the handler: %v", err)
 	}
-	_ = db
 }
 
 // TestFencesAreClaimedInTheTransaction has the holder of a lock come after its successor.
@@ -388,10 +396,11 @@ func TestFencesAreClaimedInTheTransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = locker.Close(context.Background()) }()
 	guard := core.Serialize(locker, "account")
 	s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 		pay(t, r, tx)
-		io.WriteString(w, "paid")
+		say(w, "paid")
 	}, idempotency.Under(guard))
 	s.want("a", 200, "paid")
 	s.paid(1)

@@ -49,12 +49,12 @@ func (w *wire) Write(b []byte) (int, error) {
 	}
 	w.committing.Store(true)
 	if w.at.sending != nil && w.at.sending() {
-		_ = w.Conn.Close()
+		_ = w.Close()
 		return 0, net.ErrClosed
 	}
 	n, err := w.Conn.Write(b)
 	if err == nil && w.at.sent != nil && w.at.sent() {
-		_ = w.Conn.Close()
+		_ = w.Close()
 	}
 	return n, err
 }
@@ -62,7 +62,7 @@ func (w *wire) Write(b []byte) (int, error) {
 func (w *wire) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
 	if err == nil && n > 0 && w.committing.CompareAndSwap(true, false) && w.at.answered != nil && w.at.answered() {
-		_ = w.Conn.Close()
+		_ = w.Close()
 		return 0, net.ErrClosed
 	}
 	return n, err
