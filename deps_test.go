@@ -58,6 +58,11 @@ var layers = []layer{
 		"idempotency is framework-neutral: it can be read with the core and the standard library only",
 	},
 	{
+		"./core/idempotency/storetest",
+		[]string{"./core/driver", "./core/idempotency"},
+		"the test suite of the contract serves the authors of stores: the contract and the standard library only",
+	},
+	{
 		"./core/internal/rediswire",
 		[]string{"./core/driver", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
 		"it is what the stores on Redis share, and knows the requests for locks only",

@@ -291,6 +291,7 @@ func (s *fakeStore) Mark(ctx context.Context, q idempotency.MarkRequest) error {
 			return
 		}
 		r.marked, r.ends = true, later(r.ends, time.Now().Add(q.Lease))
+		r.expires = later(r.expires, time.Now().Add(q.Retention))
 	}, nil)
 	if !here {
 		return errSlow
@@ -383,6 +384,9 @@ func (s *fakeStore) Resolve(ctx context.Context, q idempotency.ResolveRequest) e
 		default:
 			r.token, r.state, r.response = q.Token, idempotency.StateCompleted, string(q.Response)
 			r.expires = later(r.expires, time.Now().Add(q.Retention))
+			if q.Tombstone > 0 {
+				s.gone[q.ID] = r.expires.Add(q.Tombstone)
+			}
 		}
 	}, nil)
 	if !here {

@@ -13,7 +13,8 @@ import (
 //
 // The store may repeat a request that failed on the way, within the Deadline of the
 // request. Errors match [core.ErrUnavailable], [driver.ErrNotReady] or [ErrDamaged].
-// Package core/redisstore has the Store on Redis, which keeps locks as well.
+// Package core/redisstore has the Store on Redis, which keeps locks as well. Package
+// core/idempotency/storetest is this contract as a test suite.
 type Store interface {
 	// Claim takes the record for a token, or tells why not. It takes a record that
 	// has no claim. It also takes a record whose lease has ended, if its

@@ -7,6 +7,8 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/drivertest"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/storetest"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -16,13 +18,19 @@ func TestTheStoreKeepsItsContract(t *testing.T) {
 }
 
 func TestTheStoreKeepsItsContractOnACluster(t *testing.T) {
-	open := opener(redistest.Cluster(t, 3, 0).Client(t))
-	drivertest.Run(t, open)
-	drivertest.RunPlaces(t, open)
+	rdb := redistest.Cluster(t, 3, 0).Client(t)
+	drivertest.Run(t, opener(rdb))
+	drivertest.RunPlaces(t, opener(rdb))
+	storetest.Run(t, func(t *testing.T) idempotency.Store { return newStore(t, rdb) })
 }
 
 func TestTheStoreKeepsTheContractOfPlaces(t *testing.T) {
 	drivertest.RunPlaces(t, opener(redistest.Shared(t).Client(t)))
+}
+
+func TestTheStoreKeepsTheContractOfRecords(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	storetest.Run(t, func(t *testing.T) idempotency.Store { return newStore(t, rdb) })
 }
 
 // opener returns what opens a store over a client.

@@ -96,54 +96,21 @@ func TestAnUnknownOutcomeIsResolved(t *testing.T) {
 	}
 }
 
-func TestOnlyAnUnknownOutcomeIsResolved(t *testing.T) {
+func TestADamagedRecordIsNotResolved(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	e := newEngine(t, newStore(t, rdb))
 	var bank bank
-	for name, c := range map[string]struct {
-		before func()
-		want   error
-	}{
-		"no record":  {func() {}, idempotency.ErrNotUnknown},
-		"completed":  {func() { do(t.Context(), e, pay("k"), bank.run) }, idempotency.ErrNotUnknown},
-		"not stored": {func() { do(t.Context(), e.With(idempotency.MaxResponse(1)), pay("k"), bank.run) }, idempotency.ErrNotUnknown},
-		"damaged": {func() {
-			do(t.Context(), e, pay("k"), bank.run)
-			for _, key := range rdb.Keys(t.Context(), "*").Val() {
-				rdb.HSet(t.Context(), key, "v", "2", "s", "c", "m", "1")
-			}
-			expire(t, rdb)
-		}, idempotency.ErrDamaged},
-	} {
-		rdb.FlushDB(t.Context())
-		c.before()
-		before := do(t.Context(), e, pay("k"), status(418))
-		for _, found := range []idempotency.Resolution{foundOut, idempotency.NotCarriedOut()} {
-			if err := e.Resolve(t.Context(), "alice", "k", found); !errors.Is(err, c.want) {
-				t.Errorf("%s: %v, want %v", name, err, c.want)
-			}
-		}
-		if name != "no record" { // which there is by now
-			want(t, name, do(t.Context(), e, pay("k"), status(418)), before)
-		}
+	do(t.Context(), e, pay("k"), bank.run)
+	for _, key := range rdb.Keys(t.Context(), "*").Val() {
+		rdb.HSet(t.Context(), key, "v", "2", "s", "c", "m", "1")
 	}
-}
-
-func TestALapsedClaimThatIsFreeIsNotUnknown(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	e := newEngine(t, newStore(t, rdb))
-	var bank bank
-	run, running, release := hold(status(201))
-	got := make(chan result, 1)
-	go func() { got <- do(t.Context(), e, pay("k"), run) }()
-	<-running
 	expire(t, rdb)
-	if err := e.Resolve(t.Context(), "alice", "k", idempotency.NotCarriedOut()); !errors.Is(err, idempotency.ErrNotUnknown) {
-		t.Error(err)
+	for _, found := range []idempotency.Resolution{foundOut, idempotency.NotCarriedOut()} {
+		if err := e.Resolve(t.Context(), "alice", "k", found); !errors.Is(err, idempotency.ErrDamaged) {
+			t.Errorf("%v, want %v", err, idempotency.ErrDamaged)
+		}
 	}
-	want(t, "another", do(t.Context(), e, pay("k"), bank.run), fresh(1))
-	close(release)
-	want(t, "the holder", <-got, replayed(1))
+	want(t, "after", do(t.Context(), e, pay("k"), bank.run), refused(idempotency.ReasonNoRecord))
 }
 
 func TestAResolutionWhoseReplyIsLostCountsOnce(t *testing.T) {

@@ -629,39 +629,6 @@ func TestAFullServerKeepsAnswersAndReleasesClaims(t *testing.T) {
 	want(t, "again", do(t.Context(), e, pay("k"), bank.run), replayed(1))
 }
 
-func TestRetentionIsCountedFromTheCommitAndNeverShortened(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	store := newStore(t, rdb)
-	long := newEngine(t, store, idempotency.Retention(time.Hour))
-	short := long.With(idempotency.Retention(time.Minute), idempotency.Tombstone(time.Hour))
-	var bank bank
-	ttl := func() time.Duration {
-		for _, key := range rdb.Keys(t.Context(), "interlock:idem:*").Val() {
-			if !strings.HasSuffix(key, ":gone") {
-				return rdb.TTL(t.Context(), key).Val().Round(time.Minute)
-			}
-		}
-		return 0
-	}
-	do(t.Context(), long, pay("k"), bank.run)
-	for range 2 {
-		want(t, "replay", do(t.Context(), short, pay("k"), bank.run), replayed(1))
-	}
-	if d := ttl(); d != time.Hour {
-		t.Errorf("kept for %v, want an hour", d)
-	}
-	rdb.FlushDB(t.Context())
-	do(t.Context(), short, pay("k"), bank.run)
-	if d := ttl(); d != time.Minute {
-		t.Errorf("kept for %v, want a minute", d)
-	}
-	for _, key := range rdb.Keys(t.Context(), "interlock:idem:*}").Val() {
-		rdb.Del(t.Context(), key) // as if it had expired
-	}
-	want(t, "expired", do(t.Context(), short, pay("k"), bank.run), refused(idempotency.ReasonKeyExpired))
-	want(t, "without tombstones", do(t.Context(), long, pay("l"), bank.run), fresh(3))
-}
-
 func TestClusterKeepsRecordsAndLocksOnDifferentNodes(t *testing.T) {
 	set := redistest.Cluster(t, 3, 0)
 	rdb := set.Client(t)

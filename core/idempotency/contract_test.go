@@ -1,0 +1,22 @@
+package idempotency_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/storetest"
+)
+
+func TestTheStoreOfTheseTestsKeepsTheContract(t *testing.T) {
+	storetest.Run(t, func(*testing.T) idempotency.Store { return newFake() })
+}
+
+// A store whose requests take time goes another way, and keeps the contract too.
+func TestTheStoreOfTheseTestsKeepsTheContractWhenItIsSlow(t *testing.T) {
+	storetest.Run(t, func(*testing.T) idempotency.Store {
+		store := newFake()
+		store.onCall(func(call) fault { return fault{before: time.Millisecond / 2, after: time.Millisecond / 2} })
+		return store
+	})
+}

@@ -1,0 +1,246 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+func (s *suite) grantsFree() {
+	a := s.claimed()
+	s.claimed() // of another record
+	if rep := s.find(a.again(), idempotency.StateInFlight); rep.Generation != 0 || rep.Response != "" {
+		s.Errorf("a claim in flight has generation %d and a response of %d bytes for others", rep.Generation, len(rep.Response))
+	}
+}
+
+func (s *suite) repeatedClaim() {
+	a := s.claimed(leased(short))
+	s.grant(a, 1) // its lease is not the long one of this claim
+	s.lapse(a)
+	s.grant(a, 1)
+	s.grant(a.again(), 2)
+
+	shortened, marked := s.claimed(), s.claimed(strict)
+	s.grant(shortened, 1, leased(short))
+	s.grant(marked, 1, strict)
+	time.Sleep(2 * short) // past the end that a shortened lease would have
+	s.find(shortened.again(), idempotency.StateInFlight)
+
+	b := first()
+	var all sync.WaitGroup
+	for range many {
+		all.Go(func() {
+			if rep := s.ask(b); rep.State != idempotency.StateGranted || rep.Generation != 1 {
+				s.Errorf("claims of one token at the same time: %s with generation %d", name(rep.State), rep.Generation)
+			}
+		})
+	}
+	all.Wait()
+	s.abandon(b, nil) // one ends what all took
+	s.grant(b.again(), 1)
+}
+
+func (s *suite) wholeTokens() {
+	a := first()
+	a.token += "a"
+	s.grant(a, 1)
+	for what, token := range map[string]string{
+		"a prefix": a.token[:len(a.token)-1], "an extension": a.token + "2", "the case": strings.ToUpper(a.token),
+	} {
+		b := a
+		b.token = token
+		if rep := s.ask(b); rep.State != idempotency.StateInFlight {
+			s.Errorf("%s of the token: %s", what, name(rep.State))
+		}
+		s.powerless(b)
+		s.late(b, idempotency.StateInFlight, "")
+	}
+	s.stored(a.commit([]byte("whole")))
+}
+
+func (s *suite) recordsApart() {
+	a := first()
+	a.id = "aB-" + a.id[3:] // of 43 characters, as every id
+	ids := []string{
+		a.id, "AB-" + a.id[3:], "ab-" + a.id[3:], "aB_" + a.id[3:], "a--" + a.id[3:], a.id[:42] + "-", a.id[:42] + "_",
+	}
+	seen := map[string]bool{}
+	for _, id := range ids {
+		if seen[id] {
+			continue // the last character is chance
+		}
+		seen[id] = true
+		b := a.again()
+		b.id = id
+		s.grant(b, 1)
+	}
+}
+
+func (s *suite) oneOfMany() {
+	a := first()
+	b := a.other()
+	counts := s.rush(func(i int) attempt {
+		if i%2 == 0 {
+			return a.again()
+		}
+		return b.again()
+	})
+	half := many / 2
+	if counts[idempotency.StateGranted] != 1 || counts[idempotency.StateInFlight] != half-1 || counts[idempotency.StateMismatch] != half {
+		s.Errorf("of two requests %d times each at once: %d granted, %d in flight, %d mismatches",
+			half, counts[idempotency.StateGranted], counts[idempotency.StateInFlight], counts[idempotency.StateMismatch])
+	}
+}
+
+// rush makes many claims at the same time, and counts what they find.
+func (s *suite) rush(attempt func(i int) attempt) map[idempotency.State]int {
+	var mu sync.Mutex
+	counts := map[idempotency.State]int{}
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for i := range many {
+		a := attempt(i)
+		all.Go(func() {
+			<-start
+			rep := s.ask(a)
+			mu.Lock()
+			defer mu.Unlock()
+			counts[rep.State]++
+		})
+	}
+	close(start)
+	all.Wait()
+	return counts
+}
+
+func (s *suite) inFlight() {
+	a := s.claimed()
+	for _, opts := range [][]option{nil, {waits}, {strict}, {tombstone}} {
+		rep := s.find(a.again(), idempotency.StateInFlight, opts...)
+		if rep.Left <= 0 || rep.Left > long {
+			s.Errorf("%v remain of a lease of %v", rep.Left, long)
+		}
+	}
+	b := s.claimed(leased(short))
+	s.until("the lease is over", func() bool {
+		rep := s.ask(b.again(), strict)
+		if rep.State == idempotency.StateInFlight && (rep.Left <= 0 || rep.Left > short) {
+			s.Errorf("%v remain of a lease of %v", rep.Left, short)
+		}
+		return rep.State == idempotency.StateUnknown
+	})
+}
+
+func (s *suite) mismatch() {
+	completed, nothing := s.claimed(), s.claimed()
+	s.stored(completed.commit([]byte("answer")))
+	s.stored(nothing.commit(nil))
+	for _, c := range []struct {
+		what  string
+		a     attempt
+		state idempotency.State
+	}{
+		{"in flight", s.claimed(), idempotency.StateInFlight},
+		{"completed", completed, idempotency.StateCompleted},
+		{"unavailable", nothing, idempotency.StateUnavailable},
+		{"unknown", s.unknown(), idempotency.StateUnknown},
+		{"lapsed", s.lapsed(), idempotency.StateGranted}, // it is free, for the same request
+	} {
+		for _, opts := range [][]option{nil, {strict}, {tombstone, waits}} {
+			rep := s.ask(c.a.other(), opts...)
+			if rep.State != idempotency.StateMismatch || rep.Response != "" {
+				s.Errorf("%s: another request finds: %s, with a response of %d bytes", c.what, name(rep.State), len(rep.Response))
+			}
+		}
+		if rep := s.ask(c.a.again()); rep.State != c.state {
+			s.Errorf("%s: after another request: %s; want %s", c.what, name(rep.State), name(c.state))
+		}
+	}
+}
+
+func (s *suite) firstFingerprint() {
+	claimed, completed := s.claimed(), s.claimed()
+	s.stored(completed.commit([]byte("answer")))
+	for a, state := range map[attempt]idempotency.State{
+		claimed: idempotency.StateInFlight, completed: idempotency.StateCompleted,
+	} {
+		b := a.again()
+		b.print1 = first().print1
+		s.find(b, state)
+		s.late(b, state, map[idempotency.State]string{idempotency.StateCompleted: "answer"}[state])
+		c := a.other()
+		c.print1 = a.print1
+		s.find(c, idempotency.StateMismatch)
+		s.late(c, idempotency.StateMismatch, "")
+	}
+}
+
+func (s *suite) endedContext() {
+	ctx, cancel := context.WithCancel(s.Context())
+	cancel()
+	a := first()
+	s.leaves(ctx, a)
+	s.settles(a)
+}
+
+// leaves makes a claim whose context ends, and checks that its outcome is told once,
+// by Claim or by Late.
+func (s *suite) leaves(ctx context.Context, a attempt) {
+	s.Helper()
+	late := make(chan idempotency.ClaimReply, 2)
+	rep, err := s.store.Claim(ctx, s.request(a, func(req *idempotency.ClaimRequest) {
+		req.Late = func(rep idempotency.ClaimReply, _ error) { late <- rep }
+	}))
+	switch {
+	case errors.Is(err, driver.ErrPending):
+		select {
+		case <-late:
+		case <-time.After(patience):
+			s.Fatal("Claim returned ErrPending, and Late was not called")
+		}
+	case err != nil:
+		s.Errorf("Claim: %v; want its outcome, or %v", err, driver.ErrPending)
+	case rep.State != idempotency.StateGranted:
+		s.Errorf("Claim of a free record: %s", name(rep.State))
+	}
+	select {
+	case <-late:
+		s.Error("Late was called although Claim had returned the outcome, or was called twice")
+	case <-time.After(10 * time.Millisecond):
+	}
+}
+
+// settles checks that an abandon makes the record free, however a claim ended.
+func (s *suite) settles(a attempt) {
+	s.Helper()
+	next := a.again()
+	s.until("the record is free after its token has given up a claim that it left", func() bool {
+		err := s.store.Abandon(s.Context(), idempotency.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(patience)})
+		if err != nil && !errors.Is(err, driver.ErrNotOwner) {
+			s.Fatalf("Abandon: %v", err)
+		}
+		return s.ask(next).State == idempotency.StateGranted
+	})
+}
+
+func (s *suite) callerLeaves() {
+	for i := range many {
+		ctx, cancel := context.WithCancel(s.Context())
+		a := first()
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			time.Sleep(time.Duration(i) * 20 * time.Microsecond)
+			cancel()
+		}()
+		s.leaves(ctx, a)
+		<-left
+		s.settles(a)
+	}
+}

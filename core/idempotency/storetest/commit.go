@@ -1,0 +1,163 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// An envelope is never empty: it begins with a version.
+func (s *suite) byteForByte() {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	large := make([]byte, 1<<20)
+	rand.Read(large)
+	for _, envelope := range [][]byte{
+		{0}, {0, 0, 0}, {'\n'}, all, bytes.Repeat(all, 100), []byte(`\x00 \000 "'` + "\u0000\u2028\xc0\xaf\xff"),
+		[]byte("{1,2}"), []byte("null"), large, make([]byte, 1<<20),
+	} {
+		a := s.claimed()
+		s.stored(a.commit(envelope))
+		same(s, s.find(a, idempotency.StateCompleted).Response, string(envelope)) // to its own token, too
+		same(s, s.find(a.again(), idempotency.StateCompleted, strict, tombstone, waits).Response, string(envelope))
+		s.late(a.again(), idempotency.StateCompleted, string(envelope))
+	}
+}
+
+func (s *suite) unavailable() {
+	a := s.claimed()
+	s.stored(a.commit(nil))
+	for _, b := range []attempt{a, a.again()} {
+		same(s, s.find(b, idempotency.StateUnavailable).Response, "")
+	}
+	s.late(a.again(), idempotency.StateUnavailable, "")
+	b := s.unknown()
+	s.stored(b.commit(nil))
+	s.find(b.again(), idempotency.StateUnavailable)
+}
+
+func (s *suite) repeatedCommit() {
+	for _, envelope := range [][]byte{[]byte("answer"), nil} {
+		a := s.claimed()
+		for range 3 {
+			s.stored(a.commit(envelope))
+		}
+		if err := s.extend(a, long, kept); err != nil {
+			s.Errorf("Extend of a claim whose response is stored: %v", err)
+		}
+		s.abandon(a, driver.ErrNotOwner)
+		rep := s.ask(a.again())
+		if done := rep.State == idempotency.StateCompleted || rep.State == idempotency.StateUnavailable; !done {
+			s.Errorf("after commits of one token: %s", name(rep.State))
+		}
+		same(s, rep.Response, string(envelope))
+	}
+	a := s.claimed()
+	var all sync.WaitGroup
+	for range many {
+		all.Go(func() {
+			if rep := s.commit(a.commit([]byte("answer"))); rep.State != idempotency.StateGranted {
+				s.Errorf("commits of one token at the same time: %s", name(rep.State))
+			}
+		})
+	}
+	all.Wait()
+	s.replayed(a, "answer")
+}
+
+func (s *suite) commitGone() {
+	a := s.claimed()
+	s.forget(a)
+	s.stored(a.commit([]byte("answer")))
+	s.stored(a.commit([]byte("answer")))
+	s.replayed(a, "answer")
+	s.find(a.other(), idempotency.StateMismatch)
+	b := s.claimed()
+	s.forget(b)
+	s.stored(b.commit(nil))
+	s.find(b.again(), idempotency.StateUnavailable)
+}
+
+func (s *suite) commitOthers() {
+	a := s.claimed()
+	s.forget(a)
+	b := s.grant(a.other(), 1) // another request with the same key
+	s.late(a, idempotency.StateMismatch, "")
+	s.powerless(a)
+	s.find(b.again(), idempotency.StateInFlight)
+	s.stored(b.commit([]byte("theirs")))
+	s.late(a, idempotency.StateMismatch, "")
+	s.replayed(b, "theirs")
+
+	c := s.claimed()
+	s.forget(c)
+	d := s.grant(c.again(), 1)
+	s.late(c, idempotency.StateInFlight, "")
+	s.stored(d.commit([]byte("second")))
+	s.late(c, idempotency.StateCompleted, "second")
+
+	e := s.unknown()
+	s.late(e.again(), idempotency.StateInFlight, "") // of another token, lapsed or not
+	s.stored(e.commit([]byte("answer")))
+}
+
+func (s *suite) releaseOnce() {
+	a, b := s.claimed(), s.claimed()
+	for what, request := range map[string]func(release func(context.Context)){
+		"a commit that is stored":       func(release func(context.Context)) { s.releasing(a, release) },
+		"a commit that is too late":     func(release func(context.Context)) { s.releasing(b.again(), release) },
+		"an abandon":                    func(release func(context.Context)) { s.abandoning(s.claimed(), release) },
+		"an abandon of no claim":        func(release func(context.Context)) { s.abandoning(first(), release) },
+		"an abandon of another's claim": func(release func(context.Context)) { s.abandoning(b.again(), release) },
+	} {
+		calls := 0
+		request(func(ctx context.Context) {
+			if ctx == nil {
+				s.Errorf("%s: Release is called without a context", what)
+			}
+			calls++
+		})
+		if calls != 1 {
+			s.Errorf("%s: Release was called %d times before it returned", what, calls)
+		}
+	}
+	s.replayed(a, "answer")
+}
+
+func (s *suite) releasing(a attempt, release func(context.Context)) {
+	req := a.commit([]byte("answer"))
+	req.Release = release
+	s.commit(req)
+}
+
+func (s *suite) abandoning(a attempt, release func(context.Context)) {
+	_ = s.store.Abandon(s.Context(), idempotency.AbandonRequest{
+		ID: a.id, Token: a.token, Deadline: time.Now().Add(patience), Release: release,
+	})
+}
+
+func (s *suite) abandonFrees() {
+	s.abandon(first(), driver.ErrNotOwner)
+	a := s.claimed()
+	s.abandon(a.again(), driver.ErrNotOwner)
+	s.find(a.again(), idempotency.StateInFlight)
+	s.abandon(a, nil)
+	s.powerless(a)
+	b := s.grant(a.other(), 1, tombstone) // as if there had been nothing
+	s.powerless(a)
+	s.find(b.again(), idempotency.StateInFlight)
+	s.stored(b.commit([]byte("answer")))
+	s.abandon(b, driver.ErrNotOwner) // it is no claim any more
+	s.replayed(b, "answer")
+	for _, c := range []attempt{s.unknown(), s.lapsed(strict)} {
+		s.abandon(c, nil)
+		s.grant(c.again(), 1)
+	}
+}

@@ -1,0 +1,154 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// expired is an attempt whose response is over, and has left a tombstone.
+func (s *suite) expired() attempt {
+	s.Helper()
+	a := s.claimed(leased(tiny), retained(brief))
+	req := a.commit([]byte("answer"))
+	req.Retention, req.Tombstone = brief, kept
+	s.stored(req)
+	s.expires(a)
+	return a
+}
+
+// prompt makes a claim and does something with it before its retention has ended. On a
+// busy machine it may take more than one try.
+func (s *suite) prompt(retention time.Duration, opts []option, f func(a attempt) error) attempt {
+	s.Helper()
+	for end := time.Now().Add(patience); ; {
+		begin := time.Now()
+		a := s.claimed(append([]option{leased(tiny), retained(retention)}, opts...)...)
+		err := f(a)
+		if err == nil {
+			return a
+		}
+		if now := time.Now(); now.Before(begin.Add(retention)) || now.After(end) {
+			s.Fatalf("%v after a claim that is kept for %v: %v", now.Sub(begin), retention, err)
+		}
+	}
+}
+
+// resolved is an attempt whose outcome was unknown, and was found out.
+func (s *suite) resolved(claimed, retention, tombstone time.Duration) attempt {
+	s.Helper()
+	return s.prompt(claimed, []option{strict}, func(a attempt) error {
+		time.Sleep(2 * tiny)
+		req := a.again().resolution([]byte("answer"))
+		req.Retention, req.Tombstone = retention, tombstone
+		return s.store.Resolve(s.Context(), req)
+	})
+}
+
+// expires waits until the response of a record is over.
+func (s *suite) expires(a attempt) {
+	s.Helper()
+	s.until("a claim finds that the record is over", func() bool {
+		switch rep := s.ask(a.again(), tombstone); rep.State {
+		case idempotency.StateExpired:
+			return true
+		case idempotency.StateCompleted, idempotency.StateUnavailable:
+		default:
+			s.Fatalf("a record before its end: %s", name(rep.State))
+		}
+		return false
+	})
+}
+
+func (s *suite) retentionEnds() {
+	a := s.claimed(leased(tiny), retained(brief))
+	s.until("a claim of which nothing is heard is forgotten", func() bool {
+		rep := s.ask(a.again(), strict) // takes nothing over
+		if rep.State == idempotency.StateGranted && rep.Generation != 1 {
+			s.Fatalf("a record that is free again begins with generation %d", rep.Generation)
+		}
+		return rep.State == idempotency.StateGranted
+	})
+	s.powerless(a)
+	for _, response := range [][]byte{[]byte("answer"), nil} {
+		b := s.claimed(leased(tiny), retained(brief))
+		req := b.commit(response)
+		req.Retention = brief
+		s.stored(req)
+		c := b.other()
+		s.until("a record is free for another request", func() bool {
+			rep := s.ask(c)
+			if rep.State != idempotency.StateGranted && rep.State != idempotency.StateMismatch {
+				s.Fatalf("another request, before and after the end of a record: %s", name(rep.State))
+			}
+			return rep.State == idempotency.StateGranted
+		})
+		s.powerless(b)
+		s.late(b, idempotency.StateMismatch, "")
+	}
+}
+
+func (s *suite) retentionKept() {
+	claimed := func(retention time.Duration) attempt { return s.claimed(leased(tiny), retained(retention)) }
+	committed := func(claim, commit time.Duration) attempt {
+		a := claimed(claim)
+		req := a.commit([]byte("answer"))
+		req.Retention = commit
+		s.stored(req)
+		return a
+	}
+	completed := map[string]attempt{
+		"lengthened by Commit": committed(brief, kept), "shortened by Commit": committed(kept, brief),
+	}
+	open := map[string]attempt{}
+	for what, retention := range map[string][2]time.Duration{"lengthened": {brief, kept}, "shortened": {kept, brief}} {
+		open[what+" by Extend"] = s.prompt(retention[0], nil, func(a attempt) error { return s.extend(a, short, retention[1]) })
+		open[what+" by Mark"] = s.prompt(retention[0], nil, func(a attempt) error {
+			return s.store.Mark(s.Context(), idempotency.MarkRequest{
+				ID: a.id, Token: a.token, Lease: short, Retention: retention[1], Deadline: time.Now().Add(patience),
+			})
+		})
+		completed[what+" by Resolve"] = s.resolved(retention[0], retention[1], 0)
+	}
+	over := claimed(kept)
+	s.lapse(over)
+	open["shortened by a take-over"] = s.grant(over.again(), 2, leased(tiny), retained(brief))
+	time.Sleep(2 * brief) // past the end that a shortened retention would have
+	for what, a := range completed {
+		if rep := s.ask(a.again()); rep.State != idempotency.StateCompleted || rep.Response != "answer" {
+			s.Errorf("%s: %s, %.60q", what, name(rep.State), rep.Response)
+		}
+	}
+	for what, a := range open {
+		if rep := s.ask(a.other()); rep.State != idempotency.StateMismatch {
+			s.Errorf("%s: another request finds: %s", what, name(rep.State))
+		}
+	}
+}
+
+func (s *suite) tombstones() {
+	s.grant(first(), 1, tombstone) // there may be one, and there is none
+	a := s.expired()
+	for _, b := range []attempt{a, a.again(), a.other()} {
+		if rep := s.find(b, idempotency.StateExpired, tombstone); rep.Response != "" {
+			s.Errorf("an expired record has a response of %d bytes", len(rep.Response))
+		}
+	}
+	s.powerless(a)
+	s.grant(a.other(), 1) // of a rule that has no tombstones
+
+	nothing := s.claimed(leased(tiny), retained(brief))
+	req := nothing.commit(nil)
+	req.Retention, req.Tombstone = brief, kept
+	s.stored(req)
+	s.expires(nothing)
+
+	s.expires(s.resolved(brief, brief, kept))
+
+	b := s.claimed(leased(tiny), retained(brief))
+	req = b.commit([]byte("answer"))
+	req.Retention, req.Tombstone = brief, brief
+	s.stored(req)
+	c := b.other()
+	s.until("a tombstone ends", func() bool { return s.ask(c, tombstone).State == idempotency.StateGranted })
+}

@@ -1,0 +1,97 @@
+// Package storetest is the contract of an [idempotency.Store] as a test suite. The
+// author of a store runs it in a test of that store:
+//
+//	func TestContract(t *testing.T) {
+//		storetest.Run(t, func(t *testing.T) idempotency.Store { return open(t) })
+//	}
+//
+// It uses short leases and real time, so it takes some seconds. It shows that a store
+// answers as the engine expects. It cannot show what happens when a server dies, when
+// the network breaks or when a record is damaged: that needs tests of the store's own.
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+const (
+	// long is the lease of claims that shall not lapse during a test, short that of
+	// claims that shall, and tiny that of claims that shall at once.
+	long  = 30 * time.Second
+	short = 200 * time.Millisecond
+	tiny  = 10 * time.Millisecond
+	// kept is the retention of records that shall not expire during a test, brief
+	// that of records that shall.
+	kept  = 10 * time.Minute
+	brief = 300 * time.Millisecond
+	// patience bounds how long a test waits for what must happen.
+	patience = 15 * time.Second
+	// many is how many requests come at the same time.
+	many = 32
+)
+
+// Run tests a store. It calls open once for each part of the contract; open closes
+// what it opened in t.Cleanup. The stores may share a server: every test uses records
+// of its own.
+//
+// The promises of [idempotency.Store.Await] are tested where the store says that it
+// will announce a completion ([idempotency.ClaimReply.Listed]).
+func Run(t *testing.T, open func(t *testing.T) idempotency.Store) {
+	t.Helper()
+	for _, part := range contract {
+		t.Run(part.name, func(t *testing.T) {
+			part.test(&suite{T: t, store: open(t)})
+		})
+	}
+}
+
+// contract lists the parts in the order of the methods of a store.
+var contract = []struct {
+	name string
+	test func(s *suite)
+}{
+	{"claim grants a free record", (*suite).grantsFree},
+	{"claim is idempotent for its token", (*suite).repeatedClaim},
+	{"claim compares whole tokens", (*suite).wholeTokens},
+	{"claim keeps records apart", (*suite).recordsApart},
+	{"claim grants one of many", (*suite).oneOfMany},
+	{"claim tells how long a claim in flight is protected", (*suite).inFlight},
+	{"claim refuses another request in each state", (*suite).mismatch},
+	{"claim compares the first version's fingerprint only where there is no other", (*suite).firstFingerprint},
+	{"claim with an ended context", (*suite).endedContext},
+	{"claim whose caller leaves", (*suite).callerLeaves},
+	{"a claim that lapsed is taken over", (*suite).takenOver},
+	{"a claim that lapsed is taken over by one of many", (*suite).takenOverByOne},
+	{"a claim that lapsed is still the token's", (*suite).lapsedIsOwn},
+	{"a marked claim that lapsed is unknown", (*suite).markedIsUnknown},
+	{"a strict claim takes nothing over and is never taken over", (*suite).strictIsUnknown},
+	{"extend lengthens and never shortens", (*suite).extendLengthens},
+	{"extend reports each lease once", (*suite).extendReportsOnce},
+	{"extend with an ended context", (*suite).extendEnded},
+	{"mark renews and is idempotent", (*suite).markRenews},
+	{"mark is the token's alone", (*suite).markOwn},
+	{"a mark excludes a take-over", (*suite).markOrTakeOver},
+	{"commit stores the envelope byte for byte", (*suite).byteForByte},
+	{"commit without an envelope", (*suite).unavailable},
+	{"commit is idempotent", (*suite).repeatedCommit},
+	{"commit of a record that is gone writes it anew", (*suite).commitGone},
+	{"commit tells what another token has", (*suite).commitOthers},
+	{"a commit excludes a take-over", (*suite).commitOrTakeOver},
+	{"commit of a record that is gone stores one of two", (*suite).commitGoneOnce},
+	{"commit and abandon release once", (*suite).releaseOnce},
+	{"abandon frees the record for its token alone", (*suite).abandonFrees},
+	{"resolve settles only what is unknown", (*suite).resolvesUnknown},
+	{"resolve with an envelope", (*suite).resolveStored},
+	{"resolve without an envelope", (*suite).resolveFreed},
+	{"a resolution excludes a commit, and another", (*suite).resolveOrCommit},
+	{"forget deletes in each state", (*suite).forgets},
+	{"retention ends", (*suite).retentionEnds},
+	{"retention is never shortened", (*suite).retentionKept},
+	{"a tombstone outlives the record", (*suite).tombstones},
+	{"await hears of a commit and of an abandon", (*suite).awaitHears},
+	{"await hears what happened before it began", (*suite).awaitLate},
+	{"await ends", (*suite).awaitEnds},
+}
