@@ -20,7 +20,10 @@ func (s *suite) byteForByte() {
 	large := make([]byte, 1<<20)
 	rand.Read(large)
 	for _, envelope := range [][]byte{
-		{0}, {0, 0, 0}, {'\n'}, all, bytes.Repeat(all, 100), []byte(`\x00 \000 "'` + "\u0000\u2028\xc0\xaf\xff"),
+		{0},
+		{0, 0, 0},
+		{'\n'},
+		all, bytes.Repeat(all, 100), []byte(`\x00 \000 "'` + "\u0000\u2028\xc0\xaf\xff"),
 		[]byte("{1,2}"), []byte("null"), large, make([]byte, 1<<20),
 	} {
 		a := s.claimed()
