@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs all tests under the race detector, or without it (RACE=0), after installing
 # what they need and this machine lacks: a redis-server (or valkey-server), a C
-# compiler, and for the nested modules PostgreSQL.
+# compiler, and for the nested modules PostgreSQL and PgBouncer.
 #
 #   scripts/test.sh                            everything
 #   scripts/test.sh -run=TestLock ./core/...   arguments go to go test
@@ -12,10 +12,11 @@
 #
 # Without a package (an argument that begins with a dot) the packages of all
 # modules are tested, those of nested modules with -short. On Debian the packages
-# redis-server and postgresql also start services, on ports 6379 and 5432; the
-# tests never use them, and `systemctl disable --now redis-server postgresql` ends
-# them. INTERLOCK_REDIS_SERVER names another redis-server to be used, and
-# INTERLOCK_POSTGRES_BIN another directory of initdb and postgres.
+# redis-server, postgresql and pgbouncer also start services, on ports 6379, 5432
+# and 6432; the tests never use them, and `systemctl disable --now redis-server
+# postgresql pgbouncer` ends them. INTERLOCK_REDIS_SERVER names another redis-server
+# to be used, INTERLOCK_POSTGRES_BIN another directory of initdb and postgres, and
+# INTERLOCK_PGBOUNCER another pgbouncer.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -48,7 +49,12 @@ have_postgres() {
 	return 1
 }
 
-# install needs some of redis, cc and postgresql, and installs the packages that
+# have_pgbouncer looks on PATH, and where Debian puts what only root runs.
+have_pgbouncer() {
+	[ -n "${INTERLOCK_PGBOUNCER:-}" ] || have pgbouncer || [ -x /usr/sbin/pgbouncer ]
+}
+
+# install needs some of redis, cc, postgresql and pgbouncer, and installs the packages that
 # bring them; without the rights it prints the command to type.
 install() {
 	postgresql=postgresql
@@ -61,7 +67,7 @@ install() {
 	elif have brew; then
 		cmd="brew install" redis=redis cc=llvm
 	else
-		say "missing: $*. Install redis-server (or valkey-server), a C compiler and PostgreSQL, then try again."
+		say "missing: $*. Install redis-server (or valkey-server), a C compiler, PostgreSQL and PgBouncer, then try again."
 		exit 1
 	fi
 	for name in "$@"; do
@@ -69,6 +75,7 @@ install() {
 		redis) cmd="$cmd $redis" ;;
 		cc) cmd="$cmd $cc" ;;
 		postgresql) cmd="$cmd $postgresql" ;;
+		pgbouncer) cmd="$cmd pgbouncer" ;;
 		esac
 	done
 	# A fresh machine has no package lists yet.
@@ -109,6 +116,7 @@ if [ "${RACE:-1}" != 0 ]; then
 fi
 if [ -n "$all" ]; then
 	have_postgres || missing="$missing postgresql"
+	have_pgbouncer || missing="$missing pgbouncer"
 fi
 if [ -n "$missing" ]; then
 	# shellcheck disable=SC2086 # a list of words
