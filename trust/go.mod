@@ -4,10 +4,13 @@ go 1.26.0
 
 replace github.com/interlock-go/interlock => ../
 
+replace github.com/interlock-go/interlock/pgxstore => ../pgxstore
+
 require (
 	github.com/Shopify/toxiproxy/v2 v2.12.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/interlock-go/interlock v0.0.0
+	github.com/interlock-go/interlock/pgxstore v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rs/zerolog v1.33.0

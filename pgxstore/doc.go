@@ -1,0 +1,8 @@
+// Package pgxstore is for services that use PostgreSQL through pgx. It is a module of
+// its own, so that other users of Interlock do not get pgx.
+//
+// A [Listener] hears notifications (LISTEN) on a connection of its own, and finds out
+// whether it does: behind a pooler in transaction mode the statement succeeds and
+// nothing is heard. [DB] gives the store its connections from the service's pool.
+// [TxOn] shows a transaction of database/sql as a [pgx.Tx].
+package pgxstore

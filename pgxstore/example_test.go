@@ -1,0 +1,35 @@
+package pgxstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/interlock-go/interlock/pgxstore"
+)
+
+// The listener has a pool of its own, to the server itself: the service's may go
+// through a pooler, on which nothing is heard.
+func ExampleNewListener() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	pool, err := pgxpool.New(ctx, os.Getenv("DIRECT_DATABASE_URL"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer pool.Close()
+	listener, err := pgxstore.NewListener(pool, pgxstore.CheckEvery(10*time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = listener.Listen(ctx, "orders",
+		func(payload string) { fmt.Println("order", payload) },
+		func(listening bool) { fmt.Println("listening:", listening) })
+	fmt.Println(errors.Is(err, context.DeadlineExceeded))
+}
