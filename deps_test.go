@@ -54,7 +54,7 @@ var layers = []layer{
 	},
 	{
 		"./core/idempotency",
-		[]string{"./core", "./core/driver", "./core/observe", "./core/internal/..."},
+		[]string{"./core", "./core/adapter", "./core/driver", "./core/observe", "./core/internal/..."},
 		"idempotency is framework-neutral: it can be read with the core and the standard library only",
 	},
 	{

@@ -18,4 +18,6 @@
 //
 // Idempotent endpoints are one call of Engine.Do of package idempotency in the same
 // way.
+//
+// A consumer of messages or jobs has no routes. [Message] is the Request for it.
 package adapter

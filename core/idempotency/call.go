@@ -14,6 +14,17 @@ const (
 	// GRPC is what an adapter for gRPC returns from [Call.Protocol]. A status is a
 	// gRPC code.
 	GRPC = "grpc"
+	// Func is the protocol of a function ([Do]). A status is 0 for a result, 1 for an
+	// error that the function gave as its answer ([Final]), and 2 for another error.
+	// The body is the encoded result, or the text of the error.
+	Func = "func"
+)
+
+// The statuses of [Func].
+const (
+	funcDone = iota
+	funcFinal
+	funcFailed
 )
 
 const (
@@ -31,8 +42,8 @@ const (
 type Call interface {
 	core.Request
 
-	// Protocol returns [HTTP] or [GRPC]. A key that was used in one protocol is
-	// refused in the other.
+	// Protocol returns [HTTP] or [GRPC], and for a function [Func]. A key that was
+	// used in one protocol is refused in the others.
 	Protocol() string
 
 	// Key returns all values that the request gives as the idempotency key: none if

@@ -94,6 +94,11 @@
 // that calls another endpoint with its own context and key, in the same process,
 // makes a separate request; see [New].
 //
+// # Functions
+//
+// [Do] does the same for a function and a key, without a request: for consumers of
+// messages and jobs. [OncePer] runs a job once in each period, over all processes.
+//
 // # For adapters
 //
 // An adapter is one call of [Engine.Do]: the getters of a [Call], a function that

@@ -135,6 +135,7 @@ func (e *Engine) Close(ctx context.Context) error {
 
 // Forget deletes the record of a key, whatever its state, so that the next request
 // with the key is carried out. scope is the principal, key the key without quotes.
+// For the key of a function ([Do]) [FuncScope] makes the scope.
 // If the outcome of a request was unknown, and an operator found it out,
 // [Engine.Resolve] is safer. Its errors are those of the store.
 func (e *Engine) Forget(ctx context.Context, scope, key string) error {

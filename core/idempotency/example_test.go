@@ -2,8 +2,10 @@ package idempotency_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency"
 )
@@ -47,6 +49,76 @@ func ExampleEngine_Do() {
 	// carried out: 201 balance 70
 	// replayed: 201 balance 70
 	// refused: idempotency-key-reused
+}
+
+// A consumer that gets the same message again has the result of the first time.
+func ExampleDo() {
+	engine, err := idempotency.New(newFake(), idempotency.Global())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer engine.Close(context.Background())
+
+	type Order struct {
+		Account string
+		Amount  int
+	}
+	type Receipt struct{ ID, Reference string }
+	var errClosed = errors.New("the account is closed")
+	charge := func(ctx context.Context, order Order) (Receipt, error) {
+		fmt.Println("charging", order.Account)
+		if order.Account == "closed" {
+			return Receipt{}, idempotency.Final(errClosed) // stored: no later try changes it
+		}
+		return Receipt{ID: "r-1", Reference: idempotency.DownstreamKey(ctx)}, nil
+	}
+
+	for _, message := range []struct {
+		ID    string
+		Order Order
+	}{{"m1", Order{"a", 30}}, {"m1", Order{"a", 30}}, {"m1", Order{"a", 99}}, {"m2", Order{"closed", 1}}, {"m2", Order{"closed", 1}}} {
+		receipt, err := idempotency.Do(context.Background(), engine, "charge/"+message.ID, message.Order, charge)
+		switch {
+		case errors.Is(err, idempotency.ErrInFlight): // another process is at it: ask again
+			fmt.Println("later")
+		case idempotency.Permanent(err): // put the message aside
+			fmt.Println(err)
+		default:
+			fmt.Println(receipt.ID, err)
+		}
+	}
+	// Output:
+	// charging a
+	// r-1 <nil>
+	// r-1 <nil>
+	// interlock: request refused: idempotency-key-reused, rule=idempotency error=interlock: the key was used for another request
+	// charging closed
+	// the account is closed
+	// the account is closed
+}
+
+// Every process calls it once a minute; the report is sent once a day.
+func ExampleOncePer() {
+	engine, err := idempotency.New(newFake(), idempotency.Global())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer engine.Close(context.Background())
+
+	sendReports := func(context.Context) error {
+		fmt.Println("sending")
+		return nil
+	}
+	ctx := context.Background()
+	for range 3 {
+		err := idempotency.OncePer(ctx, engine, "send-reports", 366*24*time.Hour, sendReports)
+		if err != nil && !errors.Is(err, idempotency.ErrInFlight) {
+			fmt.Println(err) // it is tried again with the next call
+		}
+	}
+	// Output: sending
 }
 
 func ExampleParseKey() {

@@ -33,6 +33,12 @@ func classify(protocol string, status int) class {
 		}
 		return final
 	}
+	if protocol == Func {
+		if status == funcFailed {
+			return failed
+		}
+		return final
+	}
 	switch status {
 	case 400, 422:
 		return invalid
@@ -50,6 +56,9 @@ func success(protocol string, status int) bool {
 	if protocol == GRPC {
 		return status == 0
 	}
+	if protocol == Func { // an answer that the function stands by
+		return status != funcFailed
+	}
 	return status < 400
 }
 
@@ -62,6 +71,9 @@ func (c *config) stores(k class, marked bool) bool {
 func panicked(protocol string) Response {
 	if protocol == GRPC {
 		return Response{Status: 13} // INTERNAL
+	}
+	if protocol == Func {
+		return Response{Status: funcFailed, Body: []byte("interlock: the function panicked")}
 	}
 	return Response{
 		Status: 500,

@@ -10,14 +10,29 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// What stands behind a refusal, for logs.
+// The errors behind refusals that come of the record of a key ([core.Refusal.Err]). The
+// error that [Do] returns matches them.
 var (
-	errInFlight   = errors.New("interlock: a request with the key is in flight")
-	errNoResponse = errors.New("interlock: the response for the key was not stored")
-	errMismatch   = errors.New("interlock: the key was used for another request")
-	errExpired    = errors.New("interlock: the key was used before its record expired")
-	errUnknown    = errors.New("interlock: the outcome of a request with the key is unknown")
+	// ErrInFlight says that the work of the key is being carried out at this moment,
+	// here or elsewhere. It passes by itself.
+	ErrInFlight = errors.New("interlock: a request with the key is in flight")
+	// ErrResponseUnavailable says that the work of the key was carried out, and that
+	// its response was not stored, or cannot be read.
+	ErrResponseUnavailable = errors.New("interlock: the response for the key was not stored")
+	// ErrKeyReused says that the key was used for other work: its input differs.
+	ErrKeyReused = errors.New("interlock: the key was used for another request")
+	// ErrKeyExpired says that the key was used, and that its record is no longer kept
+	// ([Tombstone]).
+	ErrKeyExpired = errors.New("interlock: the key was used before its record expired")
+	// ErrOutcomeUnknown says that the work of the key was begun, and that it is not
+	// known how it ended. It is not begun again until an operator calls
+	// [Engine.Resolve] or [Engine.Forget], or its record has expired.
+	ErrOutcomeUnknown = errors.New("interlock: the outcome of a request with the key is unknown")
 )
+
+// errGivenUp is behind a refusal of a request whose record was given up while its
+// handler ran.
+var errGivenUp = fmt.Errorf("%w: the key was given up, and used for another request", ErrOutcomeUnknown)
 
 // replay is the verdict for a request whose handler does not run.
 func (e *Engine) replay(ctx context.Context, a *Attempt, reply ClaimReply, begin time.Time) Verdict {
@@ -54,18 +69,18 @@ func (e *Engine) verdict(a *Attempt, state State, response string, ran bool) (Ve
 		}
 		refusal.Reason, refusal.Err = ReasonNoRecord, err
 	case StateInFlight:
-		refusal.Reason, refusal.Err = ReasonInFlight, errInFlight
+		refusal.Reason, refusal.Err = ReasonInFlight, ErrInFlight
 	case StateUnavailable:
-		refusal.Reason, refusal.Err = ReasonResponseUnavailable, errNoResponse
+		refusal.Reason, refusal.Err = ReasonResponseUnavailable, ErrResponseUnavailable
 	case StateMismatch:
-		refusal.Reason, refusal.Err = ReasonKeyReused, errMismatch
+		refusal.Reason, refusal.Err = ReasonKeyReused, ErrKeyReused
 		if ran { // the key was given up and used anew: our answer is lost, not wrong
-			refusal.Reason = ReasonOutcomeUnknown
+			refusal.Reason, refusal.Err = ReasonOutcomeUnknown, errGivenUp
 		}
 	case StateExpired:
-		refusal.Reason, refusal.Err = ReasonKeyExpired, errExpired
+		refusal.Reason, refusal.Err = ReasonKeyExpired, ErrKeyExpired
 	case StateUnknown:
-		refusal.Reason, refusal.Err = ReasonOutcomeUnknown, errUnknown
+		refusal.Reason, refusal.Err = ReasonOutcomeUnknown, ErrOutcomeUnknown
 	default:
 		refusal.Reason, refusal.Err = ReasonNoRecord, fmt.Errorf("%w: state %d", ErrDamaged, state)
 	}

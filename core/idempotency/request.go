@@ -28,7 +28,7 @@ func (e *Engine) Do(ctx context.Context, call Call, h Handler) Verdict {
 		return e.pass(ctx, call, h, &Attempt{})
 	}
 	begin := time.Now()
-	key, err := ParseKey(call.Key())
+	key, err := keyOf(call)
 	if errors.Is(err, ErrKeyMissing) && e.config.optional {
 		return e.pass(ctx, call, h, &Attempt{})
 	}

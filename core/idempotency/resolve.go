@@ -26,8 +26,9 @@ type Resolution struct {
 // CarriedOut says that the request had its effect. From now on requests with its
 // key get this answer. For [HTTP] it has status, header and body. For [GRPC] it has
 // the code, and the bytes of the message if the code is OK, else those of a
-// google.rpc.Status. The protocol is that of the request; an answer of the other
-// protocol is never sent ([ReasonNoRecord]).
+// google.rpc.Status. For [Func] it has status 0 and the encoded result. The protocol
+// is that of the request; an answer of another protocol is never sent
+// ([ReasonNoRecord]).
 func CarriedOut(protocol string, answer Response) Resolution {
 	return Resolution{true, protocol, answer}
 }
@@ -39,16 +40,19 @@ func NotCarriedOut() Resolution { return Resolution{found: true} }
 // check returns core.ErrConfig for an answer that no client could be given.
 func (r Resolution) check(limit int64) error {
 	low, high := 200, 999
-	if r.protocol == GRPC {
+	switch r.protocol {
+	case GRPC:
 		low, high = 0, 16
+	case Func:
+		low, high = funcDone, funcFailed
 	}
 	switch {
 	case !r.found:
 		return fmt.Errorf("%w: an empty Resolution; CarriedOut and NotCarriedOut make one", core.ErrConfig)
 	case r.protocol == "":
 		return nil
-	case r.protocol != HTTP && r.protocol != GRPC:
-		return fmt.Errorf("%w: CarriedOut(%q): the protocol is HTTP or GRPC", core.ErrConfig, r.protocol)
+	case r.protocol != HTTP && r.protocol != GRPC && r.protocol != Func:
+		return fmt.Errorf("%w: CarriedOut(%q): the protocol is HTTP, GRPC or Func", core.ErrConfig, r.protocol)
 	case r.answer.Status < low || r.answer.Status > high:
 		return fmt.Errorf("%w: CarriedOut: status %d", core.ErrConfig, r.answer.Status)
 	case int64(len(r.answer.Body)) > limit:
@@ -60,7 +64,8 @@ func (r Resolution) check(limit int64) error {
 // Resolve settles a request whose duplicates are refused with
 // [ReasonOutcomeUnknown], with what an operator, or a job that asks the bank,
 // has found out. Call it on an [Engine] with the options of the endpoint. scope is
-// the principal; key is the key without quotes.
+// the principal; key is the key without quotes. For the key of a function ([Do])
+// [FuncScope] makes the scope.
 //
 // Resolve changes a record only if its outcome is unknown at that moment; otherwise
 // it returns [ErrNotUnknown]. It is therefore safe beside clients that retry. If

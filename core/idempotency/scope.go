@@ -3,15 +3,43 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/interlock-go/interlock/core"
 )
 
-var errNobody = errors.New("interlock: the Scope function found no principal")
+var (
+	errNobody = errors.New("interlock: the Scope function found no principal")
+	// errUnscoped is errNobody for a function: its caller sees the error.
+	errUnscoped = fmt.Errorf("%w: the function has no principal: Scoped gives it one that is not empty, "+
+		"and an engine with Global needs none", core.ErrKey)
+)
 
-// scope finds out whose key it is.
+// scope finds out whose key it is, and in which space. Functions have one of their own.
 func (e *Engine) scope(ctx context.Context, call Call) (string, error) {
+	f, ok := call.(*function)
+	if !ok {
+		return e.principal(ctx, call)
+	}
+	principal := f.scope
+	if !f.scoped {
+		var err error
+		if principal, err = e.principal(ctx, call); err != nil && !errors.Is(err, errNobody) {
+			return "", err
+		}
+		if err == nil && principal == "" { // Global
+			return FuncScope(""), nil
+		}
+	}
+	if principal == "" {
+		return "", errUnscoped
+	}
+	return FuncScope(principal), nil
+}
+
+// principal finds out whose key it is.
+func (e *Engine) principal(ctx context.Context, call Call) (string, error) {
 	if e.config.global {
 		return "", nil
 	}

@@ -1,0 +1,137 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+func TestATickRunsOnceOverAllProcesses(t *testing.T) {
+	inBubble(t, func(w *world) {
+		runs := 0
+		job := func(context.Context) error {
+			runs++
+			return nil
+		}
+		fleet := []*idempotency.Engine{w.functions(), w.engine(), w.functions()} // with a Scope too
+		hours := func(n int) {
+			t.Helper()
+			for range 60 * n {
+				for _, e := range fleet {
+					if err := idempotency.OncePer(w.Context(), e, "report", time.Hour, job); err != nil {
+						t.Fatal(err)
+					}
+				}
+				<-time.After(time.Minute)
+			}
+		}
+		hours(3)
+		if runs != 3 {
+			t.Errorf("%d runs in 3 h, want 3", runs)
+		}
+		if err := idempotency.OncePer(w.Context(), fleet[0], "cleanup", time.Hour, job); err != nil || runs != 4 {
+			t.Errorf("another job: %v, %d runs", err, runs)
+		}
+		if err := idempotency.OncePer(w.Context(), fleet[0], "report", 2*time.Hour, job); err != nil || runs != 5 {
+			t.Errorf("another period: %v, %d runs", err, runs)
+		}
+	})
+}
+
+// The retention of the engine is a day.
+func TestATickIsRememberedForAsLongAsItLasts(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.functions()
+		week, runs := 7*24*time.Hour, 0
+		<-time.After(time.Until(time.Now().Truncate(week).Add(week))) // Monday
+		if day := time.Now().UTC().Weekday(); day != time.Monday {
+			t.Errorf("a week begins on %v", day)
+		}
+		for range 14 {
+			if err := idempotency.OncePer(w.Context(), e, "report", week, func(context.Context) error {
+				runs++
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(24 * time.Hour)
+		}
+		if runs != 2 {
+			t.Errorf("%d runs in two weeks, want 2", runs)
+		}
+	})
+}
+
+func TestATickThatFailsIsTriedAgain(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e, runs := w.functions(), 0
+		broken := errors.New("broken")
+		tick := func(err error) error {
+			return idempotency.OncePer(w.Context(), e, "report", time.Hour, func(context.Context) error {
+				runs++
+				return err
+			})
+		}
+		if err := tick(broken); !errors.Is(err, broken) {
+			t.Errorf("%v", err)
+		}
+		if err := tick(nil); err != nil || runs != 2 {
+			t.Errorf("%v after %d runs", err, runs)
+		}
+		<-time.After(time.Hour)
+		if err := tick(idempotency.Final(broken)); !errors.Is(err, broken) {
+			t.Errorf("%v", err)
+		}
+		if err := tick(nil); !idempotency.Permanent(err) || runs != 3 {
+			t.Errorf("a tick that failed for good: %v after %d runs", err, runs)
+		}
+		<-time.After(time.Hour)
+		if err := tick(nil); err != nil || runs != 4 {
+			t.Errorf("the next tick: %v after %d runs", err, runs)
+		}
+	})
+}
+
+func TestATickThatIsRunElsewhere(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			err := idempotency.OncePer(w.Context(), w.functions(), "report", time.Hour, func(context.Context) error {
+				<-time.After(time.Minute)
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		never := func(context.Context) error {
+			t.Error("it ran twice")
+			return nil
+		}
+		if err := idempotency.OncePer(w.Context(), w.functions(), "report", time.Hour, never); !errors.Is(err, idempotency.ErrInFlight) {
+			t.Errorf("%v", err)
+		}
+		if err := idempotency.OncePer(w.Context(), w.functions(idempotency.WaitReplay(time.Hour)), "report", time.Hour, never); err != nil {
+			t.Errorf("the one that waited: %v", err)
+		}
+		wg.Wait()
+	})
+}
+
+func TestAPeriodThatIsNone(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for name, period := range map[string]time.Duration{"report": 0, "minus": -time.Hour, "long": 367 * 24 * time.Hour, "": time.Hour} {
+			err := idempotency.OncePer(w.Context(), w.functions(), name, period, func(context.Context) error { return nil })
+			if !errors.Is(err, core.ErrConfig) {
+				t.Errorf("%q, %v: %v", name, period, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,140 @@
+package idempotency
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// retryAfter is when a consumer may try again: as soon as a client over HTTP. When the
+// holder will be done nobody knows.
+const retryAfter = time.Second
+
+// Final marks an error of a function ([Do]) as its answer: it is stored and replayed,
+// and the function does not run again for its key. Use it for what no later try
+// changes: the account is closed, the message cannot be parsed. An error that wraps
+// the returned one is marked too, and so is a [StoredError] of a function inside.
+// Final(nil) is nil.
+//
+// The store keeps the text of the error, in plain text unless there is a [Seal].
+func Final(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &finalError{err}
+}
+
+type finalError struct{ error }
+
+func (e *finalError) Unwrap() error { return e.error }
+
+func isFinal(err error) bool {
+	var final *finalError
+	var stored *StoredError
+	return errors.As(err, &final) || errors.As(err, &stored)
+}
+
+// StoredError is an error of a function that is the stored answer of its key ([Do]).
+// A further call with the key gets the same text and does not run the function.
+//
+// In the call that ran the function it wraps the error that the function returned. A
+// replay has the text alone: values of errors do not cross processes, so [errors.Is]
+// finds no error of the application in it. A caller that has to tell such errors
+// apart puts that into the result, and returns no error.
+type StoredError struct {
+	// Text is the text of the error.
+	Text string
+	// Replayed says that an earlier call ran the function.
+	Replayed bool
+
+	err error // nil in a replay
+}
+
+// Error returns the text.
+func (e *StoredError) Error() string { return e.Text }
+
+// Unwrap returns the error that the function returned; nil in a replay.
+func (e *StoredError) Unwrap() error { return e.err }
+
+// returned is an error of the function for the call that ran it.
+func returned(failure error) error {
+	if isFinal(failure) {
+		return &StoredError{Text: failure.Error(), err: failure}
+	}
+	return failure
+}
+
+// RefusedError says that there is no result of a function ([Do]). The function did not
+// run, or ran ([core.Refusal.Ran]) and what became of it is not known. Its text names
+// neither a key nor an address of a server.
+type RefusedError struct {
+	// Refusal has the reason.
+	Refusal *core.Refusal
+	// RetryAfter is when to try again: a second later if the reason passes by itself,
+	// the [Lease] later if the function ran and lost its claim. 0 says that it is not
+	// known, or that there is no use in it ([Permanent]).
+	RetryAfter time.Duration
+
+	failure error // of the function; nil if it did not run, or returned none
+}
+
+// Refused returns a refusal as the error that [Do] returns for it, a [*RefusedError].
+// It is for consumers that use a guard alone ([core.Guard.Do]). Refused(nil) is nil.
+func Refused(refusal *core.Refusal) error {
+	if refusal == nil {
+		return nil
+	}
+	return newRefused(refusal)
+}
+
+func newRefused(r *core.Refusal) *RefusedError {
+	e := &RefusedError{Refusal: r}
+	if r.Retryable() || r.Reason == ReasonInFlight {
+		e.RetryAfter = retryAfter
+	}
+	return e
+}
+
+// Error returns the text of [core.Refusal.LogError], and what the function returned.
+func (e *RefusedError) Error() string {
+	if e.failure == nil {
+		return e.Refusal.String()
+	}
+	return fmt.Sprintf("%v; the function returned: %v", e.Refusal, e.failure)
+}
+
+// Unwrap returns the error behind the refusal, and what the function returned.
+func (e *RefusedError) Unwrap() []error {
+	var all []error
+	for _, err := range []error{e.Refusal.Err, e.failure} {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	return all
+}
+
+// Permanent reports whether an error of [Do] stays as it is, however often the call is
+// repeated: the consumer puts the message aside. That is so for a [*StoredError] and for
+// an error marked with [Final], and for a refusal with one of these reasons:
+// [ReasonOutcomeUnknown], [ReasonKeyReused], [ReasonResponseUnavailable],
+// [ReasonKeyExpired], [ReasonKeyMissing], [ReasonKeyMalformed], [core.ReasonBadKey] and
+// [core.ReasonBodyTooLarge]. An unknown outcome ends when an operator calls
+// [Engine.Resolve]: then the message can be consumed again.
+func Permanent(err error) bool {
+	if isFinal(err) {
+		return true
+	}
+	var refused *RefusedError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.Refusal.Reason {
+	case ReasonOutcomeUnknown, ReasonKeyReused, ReasonResponseUnavailable, ReasonKeyExpired,
+		ReasonKeyMissing, ReasonKeyMalformed, core.ReasonBadKey, core.ReasonBodyTooLarge:
+		return true
+	}
+	return false
+}
