@@ -109,6 +109,29 @@ func ExampleLocker_Do() {
 	// <nil>
 }
 
+// Of all processes that do this, one delivers the mail.
+func ExampleLead() {
+	locker, done := exampleLocker()
+	defer done()
+	ctx, shutdown := context.WithCancel(context.Background())
+	defer shutdown()
+
+	deliver := func(ctx context.Context, token int64) error {
+		fmt.Println("delivering, fenced:", token > 0)
+		shutdown() // as SIGTERM does
+		<-ctx.Done()
+		return nil
+	}
+	err := core.Lead(ctx, locker, "leader/mailer", func(ctx context.Context) error {
+		token := core.LeaseFromContext(ctx).Token() // fences what the leader writes
+		return deliver(ctx, token)                  // until ctx ends
+	})
+	fmt.Println(err)
+	// Output:
+	// delivering, fenced: true
+	// <nil>
+}
+
 func ExampleLeaseFromContext() {
 	locker, done := exampleLocker()
 	defer done()

@@ -1,0 +1,84 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// minLeadPause and maxLeadPause bound the pauses of Lead after an error of the store.
+const (
+	minLeadPause = 100 * time.Millisecond
+	maxLeadPause = 5 * time.Second
+)
+
+// Lead runs fn on one process at a time: on the one that holds the lock of key. All
+// processes call it, and all but one wait. When the process that leads dies, another
+// one leads as soon as the lease is over ([Watchdog]).
+//
+//	err := core.Lead(ctx, locker, "leader/mailer", func(ctx context.Context) error {
+//		token := core.LeaseFromContext(ctx).Token() // fences what the leader writes
+//		return deliver(ctx, token)                  // until ctx ends
+//	})
+//
+// fn runs under [Lease.Context]. When the lock is lost, that context ends, and fn has to
+// return. Another process may lead before it does: what fn writes needs the fencing
+// token ([Lease.Token]). Lead then waits for the lock again, and runs fn once more when
+// it holds the lock anew. So it does after [MaxHold], which makes leaders take turns.
+// What fn returned after a loss does not count.
+//
+// Lead returns
+//
+//   - what fn returns while the lock is held, nil too: fn is done. It also is done when
+//     ctx has ended. The lock is released first, and the next process leads.
+//   - an error that matches [context.Cause] of ctx, if ctx ends while Lead waits.
+//   - [ErrClosed] if the locker is closing. End ctx before [Locker.Close], which waits
+//     for fn.
+//   - an error that does not pass by itself: [ErrKey], [ErrConfig], [ErrKeyOccupied],
+//     [ErrUpgrade].
+//
+// While the store cannot be reached, Lead tries again, after pauses of 0.1 s that grow to
+// 5 s. A panic of fn passes through, after the release. The options are those of
+// [Locker.Lock]; an option [Wait] has no effect.
+func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Context) error, opts ...Option) error {
+	c, err := l.base.forCall(opts)
+	if err != nil {
+		return err
+	}
+	c.terms.Wait = waitForever
+	var pause time.Duration
+	for {
+		lease, err := l.lockOne(ctx, key, &c)
+		switch {
+		case err == nil:
+			pause = 0
+			var lost bool
+			if lost, err = lead(ctx, lease, fn); !lost || ctx.Err() != nil {
+				return err
+			}
+		case ctx.Err() != nil || !passes(err):
+			return err
+		}
+		pause = min(max(2*pause, minLeadPause), maxLeadPause)
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)): // not all processes at once
+		case <-ctx.Done():
+			return fmt.Errorf("interlock: waiting to lead by %q: %w", key, context.Cause(ctx))
+		}
+	}
+}
+
+// lead runs fn under a lease, and reports whether the lock was lost meanwhile.
+func lead(ctx context.Context, lease *Lease, fn func(context.Context) error) (lost bool, err error) {
+	defer lease.Release(ctx) //nolint:errcheck // a loss is read from Err; the rest is told to the observer
+	err = fn(lease.Context())
+	lostBy := lease.Err()
+	return lostBy != nil && !errors.Is(lostBy, ErrReleased), err
+}
+
+// passes reports whether the reason that a lock was not granted passes by itself.
+func passes(err error) bool {
+	return errors.Is(err, ErrHeld) || errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotReplicated)
+}
