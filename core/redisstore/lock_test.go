@@ -20,6 +20,10 @@ func TestMain(m *testing.M) {
 		child(addr) // one of the processes of a test, see processes_test.go
 		return
 	}
+	if env := os.Getenv(jobEnv); env != "" {
+		job(jobOf(env)) // see jobs_test.go
+		return
+	}
 	redistest.Main(m)
 }
 
