@@ -27,10 +27,10 @@ import (
 const jobEnv = "INTERLOCK_TEST_JOB"
 
 const (
-	// jobLease is the lease of these processes.
+	// jobLease is the lease of a leader.
 	jobLease = time.Second
-	// tickPeriod is the period of the ticks.
-	tickPeriod = 250 * time.Millisecond
+	// tickLease is short enough for a tick to be taken over before it is over.
+	tickLease, tickPeriod = 100 * time.Millisecond, 500 * time.Millisecond
 )
 
 // job is the main function of such a process.
@@ -105,7 +105,7 @@ func leads(ctx context.Context, rdb *redis.Client, store *redisstore.Store) erro
 
 // ticks runs what is due. The work of a tick is counted under its key downstream.
 func ticks(ctx context.Context, rdb *redis.Client, store *redisstore.Store) error {
-	e, err := idempotency.New(store, idempotency.Global(), idempotency.Lease(jobLease))
+	e, err := idempotency.New(store, idempotency.Global(), idempotency.Lease(tickLease))
 	if err != nil {
 		return err
 	}
