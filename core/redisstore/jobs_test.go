@@ -117,7 +117,7 @@ func ticks(ctx context.Context, rdb *redis.Client, store *redisstore.Store) erro
 						return err
 					}
 				}
-				mayBeKilled := func() { time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond) }
+				mayBeKilled := func() { time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond) }
 				mayBeKilled()
 				defer mayBeKilled()
 				tick := idempotency.DownstreamKey(ctx)

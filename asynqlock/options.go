@@ -1,0 +1,56 @@
+package asynqlock
+
+import (
+	"context"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// Option changes [Idempotent]. A nil Option has no effect.
+type Option func(*options)
+
+type options struct {
+	key  func(ctx context.Context, task *asynq.Task) string
+	with []idempotency.DoOption
+}
+
+func newOptions(opts []Option) *options {
+	o := &options{key: typeAndID}
+	for _, option := range opts {
+		if option != nil {
+			option(o)
+		}
+	}
+	return o
+}
+
+// typeAndID is the key of a task unless Key says otherwise. It is empty, which no record
+// is made for, outside of a server.
+func typeAndID(ctx context.Context, task *asynq.Task) string {
+	id, _ := asynq.GetTaskID(ctx)
+	if id == "" {
+		return ""
+	}
+	return task.Type() + "/" + id
+}
+
+// Key says which tasks are the same work: those with the same key. The key names the work
+// and not only its object ("charge/order-7"), since two types of tasks with one key are
+// refused. A task with an empty key, or with one of more than 512 bytes, is archived.
+// Default: the type and the ID of the task.
+func Key(f func(ctx context.Context, task *asynq.Task) string) Option {
+	return func(o *options) {
+		if f != nil {
+			o.key = f
+		}
+	}
+}
+
+// With passes options to [idempotency.Do]. Default: none.
+//
+//	asynqlock.Idempotent(engine, asynqlock.With(idempotency.Cancelable()))
+func With(opts ...idempotency.DoOption) Option {
+	return func(o *options) { o.with = append(o.with, opts...) }
+}

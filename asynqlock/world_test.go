@@ -1,0 +1,141 @@
+package asynqlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/asynqlock"
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// patience is for what takes no time on an idle machine.
+const patience = 30 * time.Second
+
+// world is a Redis with queues and records on it.
+type world struct {
+	*testing.T
+	addr      asynq.RedisClientOpt
+	rdb       *redis.Client
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	store     *redisstore.Store
+	locker    *core.Locker
+	engine    *idempotency.Engine
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	srv := redistest.Start(t)
+	w := &world{T: t, addr: asynq.RedisClientOpt{Addr: srv.Addr()}, rdb: srv.Client(t)}
+	var err error
+	if w.store, err = redisstore.New(w.rdb); err != nil {
+		t.Fatal(err)
+	}
+	if w.locker, err = core.New(w.store); err != nil {
+		t.Fatal(err)
+	}
+	if w.engine, err = idempotency.New(w.store, idempotency.Global()); err != nil {
+		t.Fatal(err)
+	}
+	w.client, w.inspector = asynq.NewClient(w.addr), asynq.NewInspector(w.addr)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		err := errors.Join(w.engine.Close(ctx), w.locker.Close(ctx), w.store.Close(), w.client.Close(), w.inspector.Close())
+		if err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	})
+	return w
+}
+
+// server is what a process has. It ends with the test, if not before.
+type server struct {
+	*asynq.Server
+	once sync.Once
+
+	mu      sync.Mutex
+	refused []error // what the middleware returned, in order
+}
+
+// serve starts a server with one kind of task.
+func (w *world) serve(wrap asynq.MiddlewareFunc, handle asynq.HandlerFunc, change ...func(*asynq.Config)) *server {
+	w.Helper()
+	s := &server{}
+	config := asynq.Config{
+		Concurrency: 4, TaskCheckInterval: 20 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond,
+		RetryDelayFunc: asynqlock.RetryDelay(func(int, error, *asynq.Task) time.Duration { return 0 }),
+		IsFailure:      asynqlock.IsFailure,
+		LogLevel:       asynq.FatalLevel, // errors are on purpose
+		ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.refused = append(s.refused, err)
+		}),
+	}
+	for _, f := range change {
+		f(&config)
+	}
+	mux := asynq.NewServeMux()
+	mux.Use(wrap)
+	mux.Handle("charge", handle)
+	s.Server = asynq.NewServer(w.addr, config)
+	if err := s.Start(mux); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(s.shutdown)
+	return s
+}
+
+func (s *server) shutdown() { s.once.Do(s.Shutdown) }
+
+// errors returns the errors that Asynq was told.
+func (s *server) errors() []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]error(nil), s.refused...)
+}
+
+// enqueue enqueues a task with an ID that is kept when it is done.
+func (w *world) enqueue(id, payload string, headers map[string]string) {
+	w.Helper()
+	task := asynq.NewTaskWithHeaders("charge", []byte(payload), headers)
+	if _, err := w.client.Enqueue(task, asynq.TaskID(id), asynq.Retention(time.Hour), asynq.MaxRetry(5)); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// await waits for a state of a task.
+func (w *world) await(id string, state asynq.TaskState) *asynq.TaskInfo {
+	w.Helper()
+	var info *asynq.TaskInfo
+	redistest.Eventually(w, patience, func(context.Context) (err error) {
+		if info, err = w.inspector.GetTaskInfo("default", id); err == nil && info.State != state {
+			err = fmt.Errorf("the task is %v; want %v (%s)", info.State, state, info.LastErr)
+		}
+		return err
+	})
+	return info
+}
+
+// again enqueues the task once more, as a producer does that does not know of the first.
+func (w *world) again(id, payload string) {
+	w.Helper()
+	err := w.inspector.DeleteTask("default", id)
+	if err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
+		w.Fatal(err)
+	}
+	w.enqueue(id, payload, nil)
+}

@@ -1,0 +1,64 @@
+// Package watermilllock is middleware for Watermill
+// (github.com/ThreeDotsLabs/watermill): it consumes a message once, and the messages for
+// one resource one after the other, in all processes on the same store.
+//
+//	poison, err := middleware.PoisonQueueWithFilter(publisher, "orders.poison", idempotency.Permanent)
+//	if err != nil {
+//		return err
+//	}
+//	router.AddMiddleware(poison, watermilllock.Idempotent(engine.With(idempotency.Under(perAccount))))
+//
+// A Pub/Sub delivers a message at least once. It delivers it again after a crash, and also
+// while a handler still works: the one on Redis streams after MaxIdleTime, a minute.
+// [Idempotent] keeps one record for each handler and message: what is delivered again is
+// acknowledged and not consumed again.
+//
+// # What becomes of a message
+//
+//	the handler returns nil         stored with the messages that it produced: ack; a
+//	                                duplicate publishes the same messages again, with the
+//	                                same UUIDs, since the first may have died before it did
+//	an error                        not stored: nack, and the handler runs again
+//	idempotency.Final               stored: the error, also for a duplicate
+//	a panic                         not stored, after MarkEffect stored as an error
+//
+//	another process consumes it     nack after a second
+//	the lock of the rule is held    nack after a second
+//	the store is unreachable        nack after a second; the handler does not run
+//	the claim or the lock was lost  nack after the lease
+//	the outcome is unknown          an error; an operator calls Engine.Resolve
+//	the UUID is empty, or was used  an error
+//	with another payload; the
+//	result is not to be had; the
+//	metadata makes no key
+//
+// Watermill has no nack with a delay: the Pub/Sub delivers the message again at once, or
+// after a time of its own (NackResendSleep). So the middleware waits before it returns,
+// until the context of the message ends; meanwhile the subscriber gets no other message.
+// [NoDelay] leaves that to the Pub/Sub.
+//
+// An error of the last kinds, and a stored error, stays the same however often the message
+// is delivered ([idempotency.Permanent]). Without a poison queue it is delivered for ever.
+// Put middleware.PoisonQueueWithFilter in front, as above, and middleware.Retry behind: a
+// try of Retry in front of Idempotent asks the store each time.
+//
+// # The record of a message
+//
+// The key is the name of the handler and the UUID of the message ([Key] changes that). A
+// publisher that sends a message again must give it the same UUID. A handler that gets
+// another name consumes everything anew. The payload counts
+// ([idempotency.ErrKeyReused]), the metadata does not, since middleware changes it.
+//
+// An engine with [idempotency.Global] fits messages. A function given to
+// [idempotency.Scope] reads the metadata by core.Request.Header.
+//
+// The context of the message is that of a request under the engine while the handler runs:
+// it does not end with the subscriber, so a handler that was begun comes to its end within
+// [idempotency.MaxHold]. [With] and [idempotency.Cancelable] change that.
+//
+// # Locks
+//
+// [Guard] runs handlers under a rule, and keeps no record. A rule reads the metadata, by
+// {account} and by {header.Account}, so that one rule serves HTTP and messages. A
+// [core.KeyFunc] finds the *message.Message by core.Request.Native.
+package watermilllock

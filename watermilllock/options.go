@@ -1,0 +1,63 @@
+package watermilllock
+
+import (
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// Option changes a middleware. A nil Option has no effect.
+type Option func(*options)
+
+type options struct {
+	key     func(msg *message.Message) string
+	with    []idempotency.DoOption
+	noDelay bool
+}
+
+func newOptions(opts []Option) *options {
+	o := &options{key: handlerAndUUID}
+	for _, option := range opts {
+		if option != nil {
+			option(o)
+		}
+	}
+	return o
+}
+
+// handlerAndUUID is the key of a message unless Key says otherwise. It is empty, which no
+// record is made for, if the message has no UUID.
+func handlerAndUUID(msg *message.Message) string {
+	if msg.UUID == "" {
+		return ""
+	}
+	return message.HandlerNameFromCtx(msg.Context()) + "/" + msg.UUID
+}
+
+// Key says which messages are the same for [Idempotent]: those with the same key. The key
+// names the work and not only its object ("charge/order-7"): with one key for two
+// handlers, the second one gets the result of the first. A message with an empty key, or
+// with one of more than 512 bytes, is refused ([idempotency.ReasonKeyMalformed]). Default:
+// the name of the handler in the router and the UUID of the message.
+func Key(f func(msg *message.Message) string) Option {
+	return func(o *options) {
+		if f != nil {
+			o.key = f
+		}
+	}
+}
+
+// With passes options to [idempotency.Do]. Default: none.
+//
+//	watermilllock.Idempotent(engine, watermilllock.With(idempotency.Cancelable()))
+func With(opts ...idempotency.DoOption) Option {
+	return func(o *options) { o.with = append(o.with, opts...) }
+}
+
+// NoDelay returns the error of a message that was refused for the time being at once. Use
+// it where the Pub/Sub delays what was not acknowledged, or where a middleware in front
+// does. [idempotency.RefusedError.RetryAfter] says for how long. Default: the middleware
+// waits.
+func NoDelay() Option {
+	return func(o *options) { o.noDelay = true }
+}
