@@ -22,8 +22,11 @@ func TestReleaseScript(t *testing.T) {
 		check   string
 		want    string
 		tagged  bool
+		nested  string // the version of the root that a nested module requires
 	}{
 		"a good release":         {version: "v0.2.0", check: "true", want: "git push origin main v0.2.0", tagged: true},
+		"a nested module":        {version: "v0.2.0", check: "true", want: "git push origin main v0.2.0 nested/v0.2.0", tagged: true, nested: "v0.2.0"},
+		"nested is behind":       {version: "v0.2.0", check: "true", want: "go -C nested mod edit -require=github.com/interlock-go/interlock@v0.2.0", nested: "v0.1.0"},
 		"no version":             {version: "", check: "true", want: "usage"},
 		"not a version":          {version: "v0.02.0", check: "true", want: "is not a version"},
 		"not in the changelog":   {version: "v0.3.0", check: "true", want: "CHANGELOG.md has no line"},
@@ -49,7 +52,17 @@ func TestReleaseScript(t *testing.T) {
 			if err := os.Mkdir("scripts", 0o700); err != nil {
 				t.Fatal(err)
 			}
-			for path, text := range map[string][]byte{filepath.Join("scripts", "release.sh"): script, "CHANGELOG.md": []byte(changelog)} {
+			files := map[string][]byte{filepath.Join("scripts", "release.sh"): script, "CHANGELOG.md": []byte(changelog)}
+			if c.nested != "" {
+				for _, dir := range []string{"nested", "trust"} {
+					if err := os.Mkdir(dir, 0o700); err != nil {
+						t.Fatal(err)
+					}
+				}
+				files[filepath.Join("trust", "go.mod")] = []byte("module trust\n")
+				files[filepath.Join("nested", "go.mod")] = []byte("module nested\n\nrequire (\n\tgithub.com/interlock-go/interlock " + c.nested + "\n)\n")
+			}
+			for path, text := range files {
 				if err := os.WriteFile(path, text, 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -71,9 +84,12 @@ func TestReleaseScript(t *testing.T) {
 			if good := strings.HasPrefix(c.want, "git push"); good != (err == nil) {
 				t.Errorf("it ended with %v", err)
 			}
-			tags, _ := exec.CommandContext(t.Context(), "git", "tag", "--list", "v0.2.0").Output()
-			if tagged := len(tags) > 0; tagged != c.tagged {
-				t.Errorf("tagged %v; want %v", tagged, c.tagged)
+			for _, tag := range []string{"v0.2.0", "nested/v0.2.0"} {
+				tags, _ := exec.CommandContext(t.Context(), "git", "tag", "--list", tag).Output()
+				want := c.tagged && (tag == "v0.2.0" || c.nested != "")
+				if tagged := len(tags) > 0; tagged != want {
+					t.Errorf("tagged %s: %v; want %v", tag, tagged, want)
+				}
 			}
 		})
 	}

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checks that a release can be made and tags it; pushes nothing.
+# Checks that a release can be made and tags it, the nested modules that users import
+# too; pushes nothing.
 #
 #   scripts/release.sh v0.4.0
 #
@@ -34,7 +35,20 @@ fi
 grep -Eq "^## \[${version#v}\] - [0-9]{4}-[0-9]{2}-[0-9]{2}\$" CHANGELOG.md ||
 	fail "CHANGELOG.md has no line '## [${version#v}] - YYYY-MM-DD'"
 
+tags=$version
+for mod in */go.mod; do
+	dir=${mod%/go.mod}
+	case $dir in
+	bench | tools | trust | '*') continue ;; # not for users
+	esac
+	grep -Eq "^(require)?[[:space:]]*github.com/interlock-go/interlock $version\$" "$mod" ||
+		fail "$mod does not require this version: go -C $dir mod edit -require=github.com/interlock-go/interlock@$version"
+	tags="$tags $dir/$version"
+done
+
 ${CHECK:-make check} || fail "the check failed"
 
-git tag -a "$version" -m "Release $version"
-echo "tagged $version; publish it with: git push origin main $version"
+for tag in $tags; do
+	git tag -a "$tag" -m "Release $version"
+done
+echo "tagged $version; publish it with: git push origin main $tags"
