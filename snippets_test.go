@@ -2,6 +2,7 @@ package interlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -203,6 +204,31 @@ func pay(ctx context.Context, amount int64) error {
 		return err // the effect must not happen: answer 503
 	}
 	return bank.Transfer(ctx, amount, idempotency.DownstreamKey(ctx))
+}
+
+// Of docs/idempotency.md: functions.
+func _(
+	ctx context.Context, engine *idempotency.Engine, retryIn func(time.Duration) error, sendReports func(context.Context) error,
+	charge func(ctx context.Context, order string) (string, error),
+) error {
+	var message struct{ ID, Order string }
+	receipt, err := idempotency.Do(ctx, engine, "charge/"+message.ID, message.Order, charge)
+	_ = receipt
+	var stored *idempotency.StoredError
+	var refused *idempotency.RefusedError
+	switch {
+	case err == nil: // the result, of this call or of an earlier one
+	case errors.As(err, &stored): // the answer is an error, and stays one
+	case idempotency.Permanent(err): // put the message aside: the outcome is unknown, the key was used for other work
+	case errors.As(err, &refused): // not now: another process is at it, the lock is held, the store is down
+		return retryIn(refused.RetryAfter)
+	default: // the function failed; the next call runs it again
+	}
+	{
+		err := idempotency.OncePer(ctx, engine, "send-reports", 24*time.Hour, sendReports)
+		_ = err
+	}
+	return nil
 }
 
 func _(ctx context.Context, amount int64) error {
