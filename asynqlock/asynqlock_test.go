@@ -276,7 +276,9 @@ func TestTheOptionsOfACall(t *testing.T) {
 			return ctx.Err()
 		})
 	w.enqueue("t1", "", nil)
-	<-canceled
+	if err := <-canceled; err != nil {
+		t.Error(err)
+	}
 	if err := w.inspector.CancelProcessing("t1"); err != nil {
 		t.Fatal(err)
 	}

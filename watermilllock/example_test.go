@@ -78,7 +78,7 @@ func example(rdb *redis.Client, client func() redis.UniversalClient) error {
 	}
 	router.AddMiddleware(poison, watermilllock.Idempotent(engine.With(idempotency.Under(perAccount))))
 	router.AddConsumerHandler("charge", "orders", subscriber, charge)
-	go router.Run(context.Background())
+	go func() { _ = router.Run(context.Background()) }()
 	<-router.Running()
 	defer router.Close()
 

@@ -122,7 +122,7 @@ func Scoped(principal string) DoOption {
 // function by [core.Request.Header]. It is not part of the fingerprint. Do does not
 // change the map. Default: none.
 func Metadata(m map[string]string) DoOption {
-	return func(f *function) { f.Message.Metadata = m }
+	return func(f *function) { f.Metadata = m }
 }
 
 // Codec says how input and result are encoded. marshal gets the input, and later the

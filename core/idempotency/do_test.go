@@ -55,6 +55,14 @@ func (w *world) wantRun(e *idempotency.Engine, key string, f *function, run int,
 
 // wantRefused calls the function and wants a refusal.
 func (w *world) wantRefused(
+	e *idempotency.Engine, key string, f *function, want error, reason core.Reason, opts ...idempotency.DoOption,
+) {
+	w.Helper()
+	_ = w.refusal(e, key, order{"a", 1}, f, want, reason, opts...)
+}
+
+// refusal calls the function and wants a refusal, which it returns.
+func (w *world) refusal(
 	e *idempotency.Engine, key string, in order, f *function, want error, reason core.Reason, opts ...idempotency.DoOption,
 ) *idempotency.RefusedError {
 	w.Helper()
@@ -78,7 +86,7 @@ func TestAFunctionRunsOnceForAKey(t *testing.T) {
 		w.wantRun(first, "m1", &f, 1)
 		w.wantRun(second, "m1", &f, 1)
 		w.wantRun(second, "m2", &f, 2)
-		refused := w.wantRefused(first, "m1", order{"a", 2}, &f, idempotency.ErrKeyReused, idempotency.ReasonKeyReused)
+		refused := w.refusal(first, "m1", order{"a", 2}, &f, idempotency.ErrKeyReused, idempotency.ReasonKeyReused)
 		if !idempotency.Permanent(refused) || refused.RetryAfter != 0 {
 			t.Errorf("%+v: it never passes", refused)
 		}
@@ -202,7 +210,7 @@ func TestACallWhileTheFunctionRuns(t *testing.T) {
 		wg.Go(func() { w.wantRun(w.functions(), "k", &slow, 1) })
 		synctest.Wait()
 		var f function
-		refused := w.wantRefused(w.functions(), "k", order{"a", 1}, &f, idempotency.ErrInFlight, idempotency.ReasonInFlight)
+		refused := w.refusal(w.functions(), "k", order{"a", 1}, &f, idempotency.ErrInFlight, idempotency.ReasonInFlight)
 		if idempotency.Permanent(refused) || refused.RetryAfter != time.Second {
 			t.Errorf("in flight: %+v; it passes", refused)
 		}
@@ -261,7 +269,7 @@ func TestAFunctionWhoseProcessDied(t *testing.T) {
 			}
 		}
 		w.diesIn("marked", mark)
-		unknown := w.wantRefused(e, "marked", order{"a", 1}, &f, idempotency.ErrOutcomeUnknown, idempotency.ReasonOutcomeUnknown)
+		unknown := w.refusal(e, "marked", order{"a", 1}, &f, idempotency.ErrOutcomeUnknown, idempotency.ReasonOutcomeUnknown)
 		if !idempotency.Permanent(unknown) {
 			t.Errorf("%+v: it does not pass by itself", unknown)
 		}
@@ -301,9 +309,9 @@ func TestTheSpacesOfKeysOfFunctions(t *testing.T) {
 		w.wantRun(global, "k", &f, 3)
 		w.wantRun(global, "k", &f, 1, idempotency.Scoped("alice"))
 		nobody := idempotency.Metadata(map[string]string{"Authorization": ""})
-		w.wantRefused(http, "k", order{}, &f, core.ErrKey, idempotency.ReasonNoPrincipal, nobody)
-		w.wantRefused(global, "k", order{}, &f, core.ErrKey, idempotency.ReasonNoPrincipal, idempotency.Scoped(""))
-		w.wantRefused(http, "k", order{}, &f, errScope, core.ReasonInternal,
+		w.wantRefused(http, "k", &f, core.ErrKey, idempotency.ReasonNoPrincipal, nobody)
+		w.wantRefused(global, "k", &f, core.ErrKey, idempotency.ReasonNoPrincipal, idempotency.Scoped(""))
+		w.wantRefused(http, "k", &f, errScope, core.ReasonInternal,
 			idempotency.Metadata(map[string]string{"Authorization": "broken"}))
 	})
 }
@@ -317,7 +325,7 @@ func TestTheKeysOfFunctions(t *testing.T) {
 			w.wantRun(e, key, &f, i+1)
 		}
 		for _, key := range []string{"", strings.Repeat("k", 513)} {
-			refused := w.wantRefused(e, key, order{}, &f, idempotency.ErrKeyMalformed, idempotency.ReasonKeyMalformed)
+			refused := w.refusal(e, key, order{}, &f, idempotency.ErrKeyMalformed, idempotency.ReasonKeyMalformed)
 			if !idempotency.Permanent(refused) || !strings.Contains(refused.Error(), "malformed idempotency key: ") {
 				t.Errorf("%v", refused)
 			}
@@ -346,7 +354,7 @@ func TestAFunctionUnderALock(t *testing.T) {
 			return nil
 		}}
 		free := s.Take("account/42", time.Hour)
-		refused := w.wantRefused(e, "k", order{"a", 1}, &f, core.ErrHeld, core.ReasonHeld, meta)
+		refused := w.refusal(e, "k", order{"a", 1}, &f, core.ErrHeld, core.ReasonHeld, meta)
 		if idempotency.Permanent(refused) || refused.RetryAfter != time.Second || strings.Contains(refused.Error(), "account/42") {
 			t.Errorf("held: %+v %v", refused, refused)
 		}
@@ -354,7 +362,7 @@ func TestAFunctionUnderALock(t *testing.T) {
 		w.wantRun(e, "k", &f, 1, meta)
 		s.Take("account/42", time.Hour)
 		w.wantRun(e, "k", &f, 1, meta) // a replay takes no lock
-		bad := w.wantRefused(e, "other", order{"a", 1}, &f, core.ErrKey, core.ReasonBadKey)
+		bad := w.refusal(e, "other", order{"a", 1}, &f, core.ErrKey, core.ReasonBadKey)
 		if !idempotency.Permanent(bad) {
 			t.Errorf("without metadata: %v", bad)
 		}
@@ -448,9 +456,9 @@ func TestTheContextOfAFunction(t *testing.T) {
 			_, err := idempotency.Do(ctx, e, name, order{"a", 1}, f.charge, opts...)
 			return err
 		}
-		var left context.Context
+		var left []context.Context
 		f := function{then: func(ctx context.Context) error {
-			left = ctx
+			left = append(left, ctx)
 			_, limited := ctx.Deadline()
 			select {
 			case <-ctx.Done():
@@ -468,10 +476,12 @@ func TestTheContextOfAFunction(t *testing.T) {
 		if err := call("ends", &f, idempotency.Cancelable()); !errors.Is(err, shutdown) {
 			t.Errorf("Cancelable: %v", err)
 		}
-		if left.Err() == nil {
-			t.Error("the context of a function that has returned has not ended")
+		for _, ctx := range left {
+			if ctx.Err() == nil {
+				t.Error("the context of a function that has returned has not ended")
+			}
 		}
-		if at, ok := left.Deadline(); !ok || time.Until(at) > time.Hour {
+		if at, ok := left[1].Deadline(); !ok || time.Until(at) > time.Hour {
 			t.Errorf("Cancelable: deadline %v, %v", at, ok)
 		}
 		f.then = nil
@@ -484,7 +494,7 @@ func TestAFunctionWithoutAStore(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.store.down()
 		var f function
-		refused := w.wantRefused(w.functions(), "k", order{}, &f, core.ErrUnavailable, idempotency.ReasonNoRecord)
+		refused := w.refusal(w.functions(), "k", order{}, &f, core.ErrUnavailable, idempotency.ReasonNoRecord)
 		if idempotency.Permanent(refused) || refused.RetryAfter == 0 {
 			t.Errorf("%+v: it passes", refused)
 		}
@@ -499,7 +509,7 @@ func TestAFunctionWithoutAStore(t *testing.T) {
 		if err := closed.Close(w.Context()); err != nil {
 			t.Fatal(err)
 		}
-		w.wantRefused(closed, "k", order{}, &f, core.ErrClosed, core.ReasonClosing)
+		w.wantRefused(closed, "k", &f, core.ErrClosed, core.ReasonClosing)
 	})
 }
 

@@ -65,7 +65,7 @@ func ExampleDo() {
 		Amount  int
 	}
 	type Receipt struct{ ID, Reference string }
-	var errClosed = errors.New("the account is closed")
+	errClosed := errors.New("the account is closed")
 	charge := func(ctx context.Context, order Order) (Receipt, error) {
 		fmt.Println("charging", order.Account)
 		if order.Account == "closed" {
