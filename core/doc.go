@@ -6,7 +6,8 @@
 //
 // A [Locker] takes locks by key. [Locker.Lock] waits while another holder has the
 // key. [Locker.TryLock] does not wait. [Locker.LockAll] takes several keys without
-// a deadlock. [Locker.Do] locks, runs a function and releases:
+// a deadlock. [Locker.Do] locks, runs a function and releases. [Lead] runs a function
+// on one process at a time, for as long as it lasts:
 //
 //	lease, err := locker.Lock(ctx, "account/42", core.Wait(time.Second))
 //	if err != nil {

@@ -12,7 +12,8 @@ import (
 )
 
 // Parts is what a fingerprint is made of. Two requests with one key are the same if
-// all their Parts are the same. See [Fingerprint].
+// all their Parts are the same. See [Fingerprint]. Of a function ([Do]) only Body, its
+// encoded input, and Keys are set.
 type Parts struct {
 	// Method is the HTTP method, empty in gRPC.
 	Method string
