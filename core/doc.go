@@ -6,8 +6,7 @@
 //
 // A [Locker] takes locks by key. [Locker.Lock] waits while another holder has the
 // key. [Locker.TryLock] does not wait. [Locker.LockAll] takes several keys without
-// a deadlock. [Locker.Do] locks, runs a function and releases. [Lead] runs a function
-// on one process at a time, for as long as it lasts:
+// a deadlock. [Locker.Do] locks, runs a function and releases:
 //
 //	lease, err := locker.Lock(ctx, "account/42", core.Wait(time.Second))
 //	if err != nil {
@@ -15,6 +14,9 @@
 //	}
 //	defer lease.Release(ctx)
 //	return debit(lease.Context(), lease.Token())
+//
+// [Lead] runs a function on one process at a time, and on another one when the first
+// is lost.
 //
 // A [Lease] has an end. The locker renews it in the background, each time a third
 // of it has passed, until the caller releases it. A process that dies stops
