@@ -25,7 +25,10 @@ const settleWait = 3 * time.Second
 // Transaction is the transaction of a request. Its statements are those of [sql.Tx]; the
 // engine commits it or rolls it back. Like a [sql.Tx] it is safe for concurrent use, and
 // runs one statement at a time.
-type Transaction struct{ tx *sql.Tx }
+type Transaction struct {
+	tx   *sql.Tx
+	conn *sql.Conn
+}
 
 // Tx returns the transaction of the request that ctx belongs to. The first call begins it
 // and claims the fences of all locks that ctx runs under; later calls return the same.
@@ -72,6 +75,10 @@ func (t *Transaction) PrepareContext(ctx context.Context, query string) (*sql.St
 // roll it back: the request is then refused, whatever its handler answers.
 func (t *Transaction) SQL() *sql.Tx { return t.tx }
 
+// Conn returns the connection of the transaction, for packages that show it in the way of
+// their driver (pgxstore.Tx). Do not close it, and begin nothing on it.
+func (t *Transaction) Conn() *sql.Conn { return t.conn }
+
 // work is a transaction as a [idempotency.Unit].
 type work struct {
 	Transaction
@@ -89,13 +96,20 @@ func begin(ctx context.Context, claim idempotency.Claim) (_ idempotency.Unit, er
 	// interrupted commit its outcome would be unknown.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	attached := context.AfterFunc(ctx, cancel)
-	tx, err := s.db.BeginTx(life, &sql.TxOptions{Isolation: s.isolation})
-	attached()
-	w := &work{Transaction{tx}, s, cancel}
+	defer attached()
+	conn, err := s.db.Conn(life)
 	if err != nil {
 		cancel()
 		return nil, beginning(ctx, err)
 	}
+	tx, err := conn.BeginTx(life, &sql.TxOptions{Isolation: s.isolation})
+	if err != nil {
+		cancel()
+		_ = conn.Close() // back to the pool
+		return nil, beginning(ctx, err)
+	}
+	attached()
+	w := &work{Transaction{tx, conn}, s, cancel}
 	defer func() {
 		if err != nil {
 			w.Rollback(ctx)
@@ -152,7 +166,7 @@ func milliseconds(d time.Duration) string {
 
 // Commit implements [idempotency.Unit].
 func (w *work) Commit(ctx context.Context, ask idempotency.CommitRequest) (idempotency.CommitReply, error) {
-	defer w.cancel()
+	defer w.close()
 	deadline := ask.Deadline.Add(-settleWait)
 	// Until the commit is sent, everything that fails ends in a rollback.
 	bound, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
@@ -181,7 +195,7 @@ func (w *work) Commit(ctx context.Context, ask idempotency.CommitRequest) (idemp
 	case !executed(err):
 		return rep, fmt.Errorf("%w: %w", idempotency.ErrRolledBack, err)
 	}
-	w.cancel()
+	w.close() // one connection at a time
 	committed, asking := w.store.settle(ctx, ask)
 	switch {
 	case asking != nil:
@@ -191,6 +205,12 @@ func (w *work) Commit(ctx context.Context, ask idempotency.CommitRequest) (idemp
 	}
 	w.store.awaited.wake(ask.ID)
 	return rep, nil
+}
+
+// close gives the connection back to the pool. The transaction has ended.
+func (w *work) close() {
+	w.cancel()
+	_ = w.conn.Close() // an error says that it is closed already
 }
 
 // settle finds out, on another connection, whether a transaction was committed whose
@@ -215,7 +235,7 @@ const rollbackWait = 2 * time.Second
 
 // Rollback implements [idempotency.Unit].
 func (w *work) Rollback(context.Context) {
-	defer w.cancel()
+	defer w.close()
 	defer time.AfterFunc(rollbackWait, w.cancel).Stop()
 	// If it fails, the connection is broken, and the server rolls back by itself.
 	_ = w.tx.Rollback()
