@@ -53,6 +53,7 @@ func TestAMessageThatIsPublishedAgainIsConsumedOnce(t *testing.T) {
 // The message goes to another process as soon as it is not acknowledged for a while.
 func TestAMessageThatIsClaimedWhileItIsConsumedIsConsumedOnce(t *testing.T) {
 	w := newWorld(t)
+	w.claimAfter = 100 * time.Millisecond
 	var runs, refused atomic.Int32
 	running, finish := make(chan struct{}), make(chan struct{})
 	counted := func(next message.HandlerFunc) message.HandlerFunc {
@@ -61,7 +62,7 @@ func TestAMessageThatIsClaimedWhileItIsConsumedIsConsumedOnce(t *testing.T) {
 			produced, err := h(msg)
 			if errors.Is(err, idempotency.ErrInFlight) {
 				refused.Add(1)
-				time.Sleep(claimAfter / 10) // as a delay of the Pub/Sub
+				time.Sleep(10 * time.Millisecond) // as a delay of the Pub/Sub
 			}
 			return produced, err
 		}

@@ -29,9 +29,6 @@ func TestMain(m *testing.M) {
 // patience is for what takes no time on an idle machine.
 const patience = 30 * time.Second
 
-// claimAfter is when a message that is not acknowledged goes to another consumer.
-const claimAfter = 100 * time.Millisecond
-
 // world is a Redis with streams and records on it.
 type world struct {
 	*testing.T
@@ -41,11 +38,14 @@ type world struct {
 	store     *redisstore.Store
 	locker    *core.Locker
 	engine    *idempotency.Engine
+
+	// claimAfter is when a message that is not acknowledged goes to another consumer.
+	claimAfter time.Duration
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, srv: redistest.Start(t)}
+	w := &world{T: t, srv: redistest.Start(t), claimAfter: time.Hour}
 	w.rdb = w.srv.Client(t)
 	var err error
 	w.publisher, err = redisstream.NewPublisher(redisstream.PublisherConfig{Client: w.client()}, nil)
@@ -81,7 +81,7 @@ func (w *world) client() redis.UniversalClient {
 func (w *world) process(wrap message.HandlerMiddleware, handle message.HandlerFunc) {
 	w.Helper()
 	subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
-		Client: w.client(), ConsumerGroup: "payments", MaxIdleTime: claimAfter, ClaimInterval: 20 * time.Millisecond,
+		Client: w.client(), ConsumerGroup: "payments", MaxIdleTime: w.claimAfter, ClaimInterval: 20 * time.Millisecond,
 		BlockTime: 20 * time.Millisecond, DisableIndefiniteInitialBlock: true,
 	}, nil)
 	if err != nil {
