@@ -8,7 +8,6 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/pgstore"
-	"github.com/interlock-go/interlock/httplock"
 )
 
 // A service has its accounts in PostgreSQL, and its records beside them.
@@ -18,32 +17,33 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	if err := serve(ctx, db, http.DefaultServeMux); err != nil {
+	if _, err := newEngine(ctx, db); err != nil {
 		panic(err)
 	}
 }
 
-func serve(ctx context.Context, db *sql.DB, mux *http.ServeMux) error {
+func newEngine(ctx context.Context, db *sql.DB) (*idempotency.Engine, error) {
 	store, err := pgstore.New(db) // a *sql.DB, of any driver for PostgreSQL
 	if err != nil {
-		return err
+		return nil, err
 	}
 	err = store.Migrate(ctx) // or the files of Migrations, by a migration tool
 	if err != nil {
-		return err
+		return nil, err
 	}
 	engine, err := idempotency.New(store, idempotency.Transactional(),
 		idempotency.Scope(core.FromContext("user")))
-	if err != nil {
-		return err
-	}
+	return engine, err
+}
+
+// The handler of a request makes its effect in the transaction of that request.
+func ExampleTx() {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := debit(r.Context(), 25, "alice"); err != nil {
 			http.Error(w, "try again", http.StatusInternalServerError) // and the engine rolls back
 		}
 	})
-	mux.Handle("POST /payments", httplock.Idempotent(engine)(handler))
-	return nil
+	http.Handle("POST /payments", handler) // behind httplock.Idempotent
 }
 
 func debit(ctx context.Context, amount int64, id string) error {

@@ -417,3 +417,65 @@ func TestFencesAreClaimedInTheTransaction(t *testing.T) {
 	s.want("b", 500, "no transaction")
 	s.paid(1)
 }
+
+// TestAConsumersEffectAndItsRecord has the effect of a message, and that the message is
+// done, in one transaction.
+func TestAConsumersEffectAndItsRecord(t *testing.T) {
+	db, store := open(t)
+	if _, err := db.ExecContext(t.Context(), "CREATE TABLE inbox (message text, amount bigint)"); err != nil {
+		t.Fatal(err)
+	}
+	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Transactional())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = engine.Close(context.Background()) }()
+	fails := errors.New("not today")
+	runs := 0
+	consume := func(id string, amount int64) (string, error) {
+		return idempotency.Do(t.Context(), engine, id, amount, func(ctx context.Context, amount int64) (string, error) {
+			runs++
+			tx, err := pgstore.Tx(ctx)
+			if err != nil {
+				return "", err
+			}
+			if _, err := tx.ExecContext(ctx, "INSERT INTO inbox VALUES ($1::text, $2::bigint)", id, amount); err != nil {
+				return "", err
+			}
+			switch {
+			case runs == 1:
+				return "", fails
+			case amount < 0:
+				return "", idempotency.Final(errors.New("negative"))
+			}
+			return "done " + id, nil
+		})
+	}
+	count := func(want int) {
+		t.Helper()
+		var n int
+		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM inbox").Scan(&n); err != nil || n != want {
+			t.Errorf("%d effects, %v; want %d", n, err, want)
+		}
+	}
+	if _, err := consume("a", 1); !errors.Is(err, fails) {
+		t.Errorf("the first delivery: %v", err)
+	}
+	count(0)
+	for range 2 {
+		if out, err := consume("a", 1); out != "done a" || err != nil {
+			t.Errorf("a later delivery: %q, %v", out, err)
+		}
+		count(1)
+	}
+	for range 2 {
+		var stored *idempotency.StoredError
+		if _, err := consume("b", -1); !errors.As(err, &stored) && runs != 3 {
+			t.Errorf("a final error: %v", err)
+		}
+		count(2) // as a declined payment, it is an answer
+	}
+	if runs != 3 {
+		t.Errorf("the function ran %d times; want 3", runs)
+	}
+}
