@@ -33,3 +33,28 @@ func ExampleNewListener() {
 		func(listening bool) { fmt.Println("listening:", listening) })
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))
 }
+
+// The store is on the service's pool, and a handler gets the transaction of its request.
+func ExampleNew() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer pool.Close()
+	store, err := pgxstore.New(pool)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = store.Close() }()
+	_ = func(ctx context.Context) error {
+		tx, err := pgxstore.Tx(ctx) // in a handler
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "UPDATE account SET balance = balance - 25 WHERE id = 'alice'")
+		return err
+	}
+}
