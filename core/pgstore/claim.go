@@ -77,6 +77,13 @@ type row struct {
 func (s *Store) claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
 	rep := idempotency.ClaimReply{Sent: time.Now()}
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context) error {
+		var flush string
+		err := s.records.QueryRowContext(ctx, s.text.begin, ask.ID, ask.Token, ask.Fingerprint[:],
+			microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Transactional).Scan(&flush)
+		if !errors.Is(err, sql.ErrNoRows) {
+			rep.State, rep.Generation = idempotency.StateGranted, 1
+			return err
+		}
 		for range rereads {
 			var r row
 			err := s.records.QueryRowContext(ctx, s.text.claim, ask.ID, ask.Token, ask.Fingerprint[:],

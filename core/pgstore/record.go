@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -111,6 +112,17 @@ func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequ
 	state := "d"
 	if ask.Response == nil {
 		state = "x"
+	}
+	var waits bool
+	err = q.QueryRowContext(ctx, s.text.store, ask.ID, ask.Token, state, ask.Response,
+		microseconds(ask.Retention), microseconds(ask.Tombstone)).Scan(&waits)
+	if err == nil && waits && s.channel != "" {
+		var told string
+		err = q.QueryRowContext(ctx, s.text.notify, s.channel, ask.ID).Scan(&told)
+	}
+	if !errors.Is(err, sql.ErrNoRows) {
+		rep.State = idempotency.StateGranted
+		return rep, err
 	}
 	for range rereads {
 		var stored, same sql.NullBool

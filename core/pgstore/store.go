@@ -33,7 +33,7 @@ var _ idempotency.Store = (*Store)(nil)
 
 // statements are the texts of the store's statements.
 type statements struct {
-	claim, announce, extend, mark, commit, settle, abandon, resolve, forget, sweep string
+	begin, claim, announce, extend, mark, store, commit, notify, settle, abandon, resolve, forget, sweep string
 }
 
 //go:embed sql/*.sql
@@ -66,12 +66,13 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 		s.channel = set.prefix + "record"
 	}
 	s.text = statements{
-		claim: s.statement("claim"), extend: s.statement("extend"), mark: s.statement("mark"),
+		begin: s.statement("begin"), claim: s.statement("claim"), store: s.statement("store"), extend: s.statement("extend"), mark: s.statement("mark"),
 		commit: s.statement("commit"), abandon: s.statement("abandon"), resolve: s.statement("resolve"),
 		sweep: s.statement("sweep"),
 		// A row that is being committed is waited for.
 		announce: s.named("WITH noted AS (UPDATE interlock_record SET waits = true WHERE id = $1::text AND state = 'c' RETURNING id) " +
 			"SELECT EXISTS (SELECT FROM noted)"),
+		notify: "SELECT pg_notify($1::text, $2::text)::text",
 		settle: s.named("SELECT token, state FROM interlock_record WHERE id = $1::text FOR UPDATE"),
 		forget: s.named("DELETE FROM interlock_record WHERE id = $1::text"),
 	}

@@ -1,0 +1,15 @@
+-- Stores the response of a claim that is the token's. Most are, so this is the only
+-- statement of most commits; if it changes no row, commit.sql finds out the rest.
+--
+-- $1 id  $2 token  $3 d, or x if there is no response to store  $4 response
+-- $5 retention, $6 for how much longer the key is remembered, in µs
+-- Returns whether a duplicate waits.
+UPDATE interlock_record AS r SET state = $3::text, response = $4::bytea,
+	keep_until = greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond'),
+	stone_until = CASE WHEN $6::bigint > 0
+		THEN greatest(r.stone_until, clock_timestamp() + ($5::bigint + $6::bigint) * interval '1 microsecond')
+		ELSE r.stone_until END,
+	sweep_hour = greatest(r.sweep_hour,
+		floor(extract(epoch FROM clock_timestamp() + ($5::bigint + $6::bigint) * interval '1 microsecond') / 3600)::integer + 1)
+WHERE r.id = $1::text AND r.token = $2::text AND r.state = 'c'
+RETURNING r.waits
