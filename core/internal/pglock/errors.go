@@ -1,0 +1,109 @@
+package pglock
+
+import (
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+var (
+	// errCollided is what becomes of a try that another transaction was in the way of.
+	errCollided = errors.New("interlock: another transaction changed the row of the lock")
+	// errShut is what becomes of a request to a store that was closed.
+	errShut = fmt.Errorf("%w: the store is closed", driver.ErrUnavailable)
+	// errFull is what becomes of a request that finds the queue full.
+	errFull = fmt.Errorf("%w: too many requests wait for PostgreSQL", driver.ErrUnavailable)
+	// errUnwanted is what becomes of a request that no caller waits for any more when
+	// its turn comes.
+	errUnwanted = fmt.Errorf("%w: not sent, since its caller had left", driver.ErrNotReady)
+	// errNoAnswer is what a caller is told that leaves a renewal.
+	errNoAnswer = fmt.Errorf("%w: no answer in time", driver.ErrUnavailable)
+)
+
+// fate is what has become of a try.
+type fate int
+
+const (
+	unknown  fate = iota // it may have been, or may yet be, executed
+	unsent               // there was no connection
+	notReady             // not executed: the server cannot at this moment
+	collided             // not executed: because of another transaction
+	refused              // not executed, nor will it be
+)
+
+// sqlState returns the error code of the server, empty if the error is not the server's.
+// The errors of pgx and of lib/pq have the method.
+func sqlState(err error) string {
+	var e interface{ SQLState() string }
+	if errors.As(err, &e) {
+		return e.SQLState()
+	}
+	return ""
+}
+
+// fateOf tells what has become of a try that has ended with an error. sent says that its
+// statement has left for the server.
+//
+// A transaction that ends with an error is rolled back. The exceptions are errors with
+// which the server ends the connection, or itself: they may come after the commit.
+func fateOf(err error, sent bool) fate {
+	state := sqlState(err)
+	class := state
+	if len(state) == 5 {
+		class = state[:2]
+	}
+	switch {
+	case errors.Is(err, errCollided):
+		return collided
+	case !sent && (state == "57P03" || class == "53"): // it starts or shuts down; too many connections
+		return notReady
+	case !sent, errors.Is(err, sqldriver.ErrBadConn): // which says that it is safe to try again
+		return unsent
+	case state == "40001", state == "40P01", state == "55P03": // serialization failure, deadlock, lock timeout
+		return collided
+	case state == "25006", state == "57014": // a standby; cancelled by the server's own timeout, or by hand
+		return notReady
+	}
+	switch class {
+	case "", "08", "53", "57", "58", "XX":
+		return unknown
+	}
+	return refused
+}
+
+// isLockTimeout reports whether a row was locked by another transaction for too long.
+func isLockTimeout(err error) bool { return sqlState(err) == "55P03" }
+
+// mayBeOnes reports whether a statement of several requests may have been refused because
+// of what one of them has: a bad value (class 22), or one that is too long (54).
+func mayBeOnes(err error) bool {
+	state := sqlState(err)
+	return len(state) == 5 && (state[:2] == "22" || state[:2] == "54")
+}
+
+// spoilt reports whether a connection is of no more use after an error: it is broken, or
+// the server at its other end does not serve writes any more.
+func spoilt(err error) bool {
+	switch f := fateOf(err, true); f {
+	case unknown, unsent:
+		return true
+	default:
+		return sqlState(err) == "25006"
+	}
+}
+
+// wrap makes the error for the caller of a request.
+func wrap(err error, f fate) error {
+	if errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrNotReady) {
+		return err
+	}
+	switch state := sqlState(err); {
+	case f == collided, f == notReady:
+		return fmt.Errorf("%w: %w", driver.ErrNotReady, err)
+	case state == "42P01", state == "42703", state == "3F000":
+		return fmt.Errorf("%w: the table of the locks is missing, or not of this version; its schema creates it: %w", driver.ErrUnavailable, err)
+	}
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+}

@@ -1,0 +1,352 @@
+package pglock
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxBatch is the greatest number of requests in one statement.
+	maxBatch = 512
+	// maxLook is how many requests of the queue a worker looks at for one statement.
+	maxLook = 4 * maxBatch
+	// maxQueued is how many requests wait for a statement at most. Only a server that
+	// hangs has so many; a request beyond it would have its answer long after its caller
+	// has left.
+	maxQueued = 16384
+	// workerLinger is how long a worker stays when there is nothing to send.
+	workerLinger = time.Second
+	// borrowed is for how long a worker keeps a connection: the pool, which may want to
+	// close it because of its age, must see it from time to time.
+	borrowed = time.Second
+)
+
+// lane sends the requests of many goroutines. Requests that come while all workers have a
+// statement under way wait in the queue, and go together with the next one. So under load
+// requests share statements, and flushes of the server, and a lone request leaves at
+// once.
+//
+// One statement has requests of one kind, and at most one for each key: those for one key
+// are executed one after the other.
+type lane struct {
+	store *Store
+	most  int // workers
+
+	mu     sync.Mutex
+	queue  []*request
+	idle   []*worker // whose goroutines wait
+	busy   int       // workers that are not idle
+	closed bool
+	ended  sync.WaitGroup
+}
+
+// worker is a goroutine that sends statements, and what it needs for that.
+type worker struct {
+	lane  *lane
+	wake  chan struct{} // holds a token once the worker was taken out of idle
+	conn  *sql.Conn     // nil: none
+	since time.Time     // when it got that
+
+	batch    []*request
+	keys     map[string]struct{} // of batch
+	unwanted []*request          // that were taken out of the queue and are not sent
+}
+
+// submit queues requests; request.tried is called when the outcome of each is known.
+func (l *lane) submit(all ...*request) {
+	if err := l.enqueue(all); err != nil {
+		for _, r := range all {
+			r.finish(err)
+		}
+	}
+}
+
+// enqueue takes requests into the queue, and has a worker look at it if one is free.
+func (l *lane) enqueue(all []*request) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		return errShut
+	case len(all) == 1 && all[0].asks && len(l.queue) >= maxQueued:
+		return errFull
+	}
+	l.queue = append(l.queue, all...)
+	l.dispatch()
+	return nil
+}
+
+// dispatch starts a worker if there is something to send and one may be started. Called
+// with l.mu held.
+func (l *lane) dispatch() {
+	if len(l.queue) == 0 || l.busy >= l.most {
+		return
+	}
+	l.busy++
+	if n := len(l.idle); n > 0 {
+		w := l.idle[n-1]
+		l.idle = l.idle[:n-1]
+		w.wake <- struct{}{}
+		return
+	}
+	w := &worker{lane: l, wake: make(chan struct{}, 1), keys: make(map[string]struct{})}
+	l.ended.Go(w.run)
+}
+
+// run sends what is queued until nothing is for a while.
+func (w *worker) run() {
+	defer func() { w.giveBack(nil) }()
+	timer := time.NewTimer(workerLinger)
+	defer timer.Stop()
+	for {
+		switch w.lane.next(w) {
+		case ends:
+			return
+		case rests:
+			if !w.lane.rest(w, timer) {
+				return
+			}
+		case sends:
+			for _, r := range w.unwanted {
+				r.dismiss()
+			}
+			w.unwanted = w.unwanted[:0]
+			if len(w.batch) > 0 {
+				w.exec()
+			}
+		}
+	}
+}
+
+// step is what a worker does next.
+type step int
+
+const (
+	sends step = iota // what it has taken from the queue
+	rests             // there is nothing to send
+	ends              // nor will there be
+)
+
+// next gives a worker what is queued.
+func (l *lane) next(w *worker) step {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) > 0 {
+		l.take(w)
+		l.dispatch() // what did not fit goes with another worker
+		return sends
+	}
+	l.busy--
+	if l.closed {
+		return ends
+	}
+	l.idle = append(l.idle, w)
+	return rests
+}
+
+// take moves requests that fit together from the queue to a worker's batch, and those
+// that are unwanted to its list of them. The oldest decides what fits. Called with l.mu
+// held.
+func (l *lane) take(w *worker) {
+	now := time.Now()
+	stay := l.queue[:0]
+	n := 0
+	for ; n < len(l.queue) && n < maxLook && len(w.batch) < maxBatch; n++ {
+		switch r := l.queue[n]; {
+		case r.unwanted(now):
+			w.unwanted = append(w.unwanted, r)
+		case w.fits(r):
+			w.batch = append(w.batch, r)
+			w.keys[r.key] = struct{}{}
+		default:
+			stay = append(stay, r)
+		}
+	}
+	stay = append(stay, l.queue[n:]...)
+	clear(l.queue[len(stay):])
+	if l.queue = stay; len(stay) == 0 && cap(stay) > maxLook {
+		l.queue = nil // as long as it was while the server hung
+	}
+}
+
+// fits reports whether a request can go with those of the batch.
+func (w *worker) fits(r *request) bool {
+	if len(w.batch) == 0 {
+		return true
+	}
+	first := w.batch[0]
+	if _, taken := w.keys[r.key]; taken {
+		return false
+	}
+	return r.kind == first.kind && !r.alone && !first.alone
+}
+
+// rest has an idle worker wait for more to send. It reports false when the worker is to
+// end.
+func (l *lane) rest(w *worker, timer *time.Timer) bool {
+	timer.Reset(workerLinger)
+	select {
+	case <-w.wake:
+		return true
+	case <-timer.C:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.idle, w); i >= 0 {
+		l.idle = slices.Delete(l.idle, i, i+1)
+		return false
+	}
+	<-w.wake // taken just now: the token is there
+	return true
+}
+
+// exec sends the batch and tells each request what has become of it.
+func (w *worker) exec() {
+	sent, err := w.send()
+	for i, r := range w.batch {
+		w.batch[i] = nil
+		if err != nil {
+			r.answer = answer{}
+		}
+		r.tried(err, sent)
+	}
+	w.batch = w.batch[:0]
+	clear(w.keys)
+}
+
+// send sends the batch as one statement, and gives each request its answer. sent says that
+// the statement has left for the server, as far as is known.
+//
+// Its context is its own. If a caller's ended it, database/sql would close the connection.
+func (w *worker) send() (sent bool, err error) {
+	s := w.lane.store
+	ctx, cancel := context.WithTimeout(context.Background(), s.set.Timeout)
+	defer cancel()
+	if err := w.connect(ctx); err != nil {
+		return false, err
+	}
+	now := time.Now()
+	for _, r := range w.batch {
+		if r.sent.IsZero() {
+			r.sent = now
+		}
+		r.answer = answer{}
+	}
+	if err := w.query(ctx); err != nil {
+		w.giveBack(err)
+		return true, err
+	}
+	if !s.ample() || time.Since(w.since) > borrowed {
+		w.giveBack(nil)
+	}
+	return true, nil
+}
+
+// connect gets the worker a connection unless it has one.
+func (w *worker) connect(ctx context.Context) (err error) {
+	if w.conn != nil {
+		return nil
+	}
+	w.conn, err = w.lane.store.db.Conn(ctx)
+	w.since = time.Now()
+	return err
+}
+
+// giveBack gives the worker's connection back to the pool; one that is of no more use
+// after an error is closed there.
+func (w *worker) giveBack(err error) {
+	if w.conn == nil || err != nil && !spoilt(err) {
+		return
+	}
+	if err != nil {
+		_ = w.conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // it returns that
+	}
+	_ = w.conn.Close() // ErrConnDone after the above
+	w.conn = nil
+}
+
+// ample reports whether the pool has connections enough that the workers may keep some
+// between their statements.
+func (s *Store) ample() bool {
+	limit := s.db.Stats().MaxOpenConnections
+	if limit <= 0 || limit >= amplePool {
+		return true
+	}
+	s.small.Do(func() {
+		s.set.Log.Warn("interlock: the pool of connections for the locks is small: callers that hold some of them can keep "+
+			"the locks from being renewed and released; give the locks a pool of their own",
+			"max_open_connections", limit, "ample", amplePool)
+	})
+	return false
+}
+
+// query executes the statement and reads its rows. Only when all are read, and the
+// end of the answer too, is it known that the server has committed.
+func (w *worker) query(ctx context.Context) (err error) {
+	s := w.lane.store
+	rows, err := w.conn.QueryContext(ctx, s.text.of[w.batch[0].kind], s.arguments(w.batch)...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := w.scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// scan reads one row.
+func (w *worker) scan(rows *sql.Rows) error {
+	var i int
+	var remains int64
+	var told sql.NullString
+	a := answer{there: true}
+	var err error
+	switch w.batch[0].kind {
+	case acquires:
+		granted := false
+		err = rows.Scan(&i, &granted, &a.token, &a.holder, &remains, &a.listed)
+		a.remains = time.Duration(remains) * time.Microsecond
+		if granted {
+			a.code = 1
+		}
+	case renews:
+		err = rows.Scan(&i, &a.code)
+	case releases:
+		err = rows.Scan(&i, &a.code, &a.list, &a.called, &told)
+	}
+	if err != nil {
+		return err
+	}
+	if i < 1 || i > len(w.batch) {
+		return errors.New("interlock: PostgreSQL answered for a lock that was not asked for")
+	}
+	w.batch[i-1].answer = a
+	return nil
+}
+
+// close lets requests that come now fail. Those in the queue fail, too; it waits for those
+// under way.
+func (l *lane) close() {
+	l.mu.Lock()
+	l.closed = true
+	queued := l.queue
+	l.queue = nil
+	for _, w := range l.idle {
+		l.busy++ // the worker gives it back when it sees that it is to end
+		w.wake <- struct{}{}
+	}
+	l.idle = nil
+	l.mu.Unlock()
+	for _, r := range queued {
+		r.finish(errShut)
+	}
+	l.ended.Wait()
+}

@@ -1,0 +1,158 @@
+package pglock
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/internal/ident"
+)
+
+// Listener hears what is announced by NOTIFY, over a connection of its own.
+type Listener interface {
+	// Listen calls hear with the payload of each notification on the channel, until ctx
+	// ends, and then returns. It calls state(true) when it has begun to hear, also after a
+	// reconnect: the store then takes it that messages were missed. It calls state(false)
+	// when it does not hear. It may also return an error then, and is called again. Both
+	// functions return soon, and may be called from any goroutine.
+	Listen(ctx context.Context, channel string, hear func(payload string), state func(listening bool)) error
+}
+
+const (
+	// proveEvery is how often a message of this process itself has to prove that
+	// announcements are heard, while lockers wait; proveWithin is in what time. Behind a
+	// pooler that gives each transaction another connection, LISTEN succeeds and hears
+	// nothing.
+	proveEvery  = 10 * time.Second
+	proveWithin = 2 * time.Second
+
+	// minRelisten and maxRelisten bound the pauses between two calls of a Listener.
+	minRelisten = 100 * time.Millisecond
+	maxRelisten = 10 * time.Second
+
+	// proofWord begins a proof; no hash of a key has that form.
+	proofWord = "proof"
+)
+
+// proof is what is known of whether announcements are heard.
+type proof struct {
+	listens bool      // the Listener says that it hears
+	holds   bool      // the last proof was heard
+	nonce   string    // of the proof that was sent last; empty: it was heard
+	sent    time.Time // when
+	warned  bool      // that none was heard
+}
+
+// listen keeps the Listener at work.
+func (w *watches) listen() {
+	s := w.store
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s.background(func() {
+		select {
+		case <-s.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	pause := minRelisten
+	for {
+		begin := time.Now()
+		err := s.set.Listen.Listen(ctx, w.channel, w.hear, w.listens)
+		w.deaf()
+		if s.closed() {
+			return
+		}
+		s.failed("releases of locks in other processes are not heard, and found by looking", err)
+		if time.Since(begin) > maxRelisten {
+			pause = minRelisten
+		}
+		if !s.sleep(pause, nil) {
+			return
+		}
+		pause = min(2*pause, maxRelisten)
+	}
+}
+
+// listens takes the state of the Listener.
+func (w *watches) listens(listening bool) {
+	if !listening {
+		w.deaf()
+		return
+	}
+	w.do(func() {
+		w.proof.listens, w.proof.sent = true, time.Time{}
+		w.prove(time.Now())
+		for _, t := range w.topics {
+			w.tellAll(t)
+		}
+	})
+}
+
+// deaf notes that nothing is heard any more.
+func (w *watches) deaf() {
+	w.do(func() {
+		w.proof.listens, w.proof.holds, w.proof.nonce = false, false, ""
+		w.lookAll()
+	})
+}
+
+// lookAll has the poller look at all topics soon. Called with w.mu held.
+func (w *watches) lookAll() {
+	now := time.Now()
+	for _, t := range w.topics {
+		t.soon(now)
+	}
+	w.hurry()
+}
+
+// prove sends a proof if it is time for one, and draws its conclusion from one that was not
+// heard. Called with w.mu held.
+func (w *watches) prove(now time.Time) {
+	p := &w.proof
+	if !p.listens {
+		return
+	}
+	age := now.Sub(p.sent)
+	if p.nonce != "" && age > proveWithin && !p.sent.IsZero() {
+		p.nonce = ""
+		if p.holds = false; !p.warned {
+			p.warned = true
+			w.store.set.Log.Warn("interlock: LISTEN has succeeded, but announcements are not heard: is there a connection pooler " +
+				"in transaction mode in between? Waiting lockers find by looking what is released in other processes")
+		}
+		w.lookAll()
+	}
+	if age < proveEvery {
+		return
+	}
+	p.nonce, p.sent = ident.New(), now
+	nonce := p.nonce
+	w.store.background(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), w.store.set.Timeout)
+		defer cancel()
+		if _, err := w.store.db.ExecContext(ctx, "SELECT pg_notify($1::text, $2::text)", w.channel, proofWord+" "+nonce); err != nil {
+			w.store.failed("the proof that announcements are heard was not sent", err)
+		}
+	})
+}
+
+// hear takes a message: a proof, or the hash of a key, when its lock was released, and the
+// list of the lockers that wait, unless that is too long.
+func (w *watches) hear(payload string) {
+	word, rest, _ := strings.Cut(payload, " ")
+	number, list, _ := strings.Cut(rest, " ")
+	w.do(func() {
+		if word == proofWord {
+			if rest != "" && rest == w.proof.nonce {
+				w.proof.nonce, w.proof.holds, w.proof.warned = "", true, false
+			}
+			return
+		}
+		called, err := strconv.ParseInt(number, 10, 64)
+		if t := w.hashed[word]; t != nil && err == nil {
+			w.announced(t, called, list)
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package pglock
+
+import (
+	"context"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// maxLooked is how many locks one statement looks at.
+const maxLooked = 1000
+
+// look is the poller: it looks at the watched locks, all that are due in one statement,
+// for as long as there are any. It takes a fifth of the time of one connection at most.
+func (w *watches) look() {
+	for {
+		due, wait := w.due(time.Now())
+		switch {
+		case wait < 0:
+			return
+		case len(due) == 0:
+			if !w.store.sleep(wait, w.sooner) {
+				return
+			}
+			continue
+		}
+		begin := time.Now()
+		rows, err := w.store.look(due)
+		now := time.Now()
+		if err != nil {
+			w.store.failed("looking for locks that were released has failed: waiting lockers find them late", err)
+		}
+		w.looked(due, rows, now)
+		if !w.store.sleep(max(4*now.Sub(begin), lookSoonest/2), nil) {
+			return
+		}
+	}
+}
+
+// due returns the topics to look at now, or how long to wait for the next; a negative time
+// if there are none, with which the poller ends.
+func (w *watches) due(now time.Time) (due []*topic, wait time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.topics) == 0 {
+		w.looking = false
+		return nil, -1
+	}
+	w.prove(now)
+	wait = heardLatest
+	for _, t := range w.topics {
+		// What is due a moment later goes with it.
+		if left := t.due.Sub(now); left > lookSoonest/4 {
+			wait = min(wait, left)
+		} else if len(due) < maxLooked {
+			due = append(due, t)
+		}
+	}
+	return due, wait
+}
+
+// row is what a look says of a lock.
+type row struct {
+	token        int64 // 0: there is no row
+	lapsed, free bool
+	called       int64         // when lockers were last to look; 0: never
+	age          time.Duration // how long ago that was
+	list         string
+}
+
+// look reads the rows of some locks.
+func (s *Store) look(due []*topic) (rows []row, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.set.Timeout)
+	defer cancel()
+	batch := make([]*request, len(due))
+	for i, t := range due {
+		batch[i] = &request{key: t.key}
+	}
+	found, err := s.db.QueryContext(ctx, s.text.look, bytesArray(batch, func(r *request) string { return r.key }))
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close() //nolint:errcheck // nothing was written, and Err says how the reading ended
+	rows = make([]row, len(due))
+	for found.Next() {
+		var i int
+		var r row
+		var age int64
+		if err := found.Scan(&i, &r.token, &r.lapsed, &r.free, &r.called, &age, &r.list); err != nil {
+			return nil, err
+		}
+		r.age = time.Duration(age) * time.Microsecond
+		if i >= 1 && i <= len(rows) {
+			rows[i-1] = r
+		}
+	}
+	return rows, found.Err()
+}
+
+// looked tells the watchers what a look has found; rows is nil if it has failed.
+func (w *watches) looked(due []*topic, rows []row, now time.Time) {
+	w.do(func() {
+		soonest, latest := lookSoonest, lookLatest
+		if w.proof.holds {
+			soonest, latest = heardSoonest, heardLatest
+		}
+		for i, t := range due {
+			if i < len(rows) {
+				w.found(t, rows[i], now)
+			} else {
+				t.quiet = time.Time{} // as late as may be
+			}
+			t.due = now.Add(min(max(now.Sub(t.quiet)/4, soonest), latest))
+		}
+	})
+}
+
+// found tells the watchers of a topic what its row says. Called with w.mu held.
+func (w *watches) found(t *topic, r row, now time.Time) {
+	if t.token != r.token || t.called != r.called {
+		t.token, t.called, t.quiet = r.token, r.called, now
+	}
+	for x := range t.watchers {
+		switch {
+		case r.token == 0:
+			if !x.missing {
+				x.missing = true
+				w.tell(x, driver.Signal{})
+			}
+		case r.called != 0 && r.called != x.called && r.age < now.Sub(x.since):
+			x.called = r.called
+			if r.free {
+				w.tell(x, driver.Signal{Next: r.list})
+			} else {
+				// The lock has its next owner already, and it is no more in the list
+				// whose turn was before that one's.
+				w.tell(x, driver.Signal{})
+			}
+		case r.lapsed && r.token != x.lapsed:
+			x.lapsed = r.token
+			w.tell(x, driver.Signal{Next: r.list})
+		}
+		x.missing = x.missing && r.token == 0
+	}
+}

@@ -1,0 +1,187 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxTries is how often a request is sent whose try failed, unless it is stubborn.
+	maxTries = 3
+	// maxCollisions is how often it is sent again because another transaction was in the
+	// way, or had locked the row for too long.
+	maxCollisions = 20
+	// firstPause is the pause before the second try; it doubles.
+	firstPause = 10 * time.Millisecond
+	maxPause   = 200 * time.Millisecond
+)
+
+// kind is what a request is for. The requests of one statement are of one kind.
+type kind uint8
+
+const (
+	acquires kind = iota
+	renews
+	releases
+)
+
+// request is one request on its way: sent, sent again where that helps, and awaited by a
+// caller, which may leave.
+type request struct {
+	store *Store
+	lane  *lane
+	kind  kind
+	index int // of the lease that it renews, in its batch
+
+	key, owner, waiter, rest string
+	ttl                      time.Duration
+	token                    int64
+
+	deadline time.Time // when nothing is sent again; zero: maxTries decides
+	asks     bool      // for something new: of no use without its caller
+	stubborn bool      // to be sent again until the deadline
+	once     bool      // not to be sent again when it has failed
+	late     func()    // called with the outcome if the caller has left; may be nil
+
+	alone      bool // it shares no statement
+	tries      int
+	collisions int
+	pause      time.Duration
+
+	answer    answer
+	err       error     // in place of the answer
+	sent      time.Time // the first try
+	ambiguous bool      // a try may have been, or may yet be, executed
+
+	state atomic.Int32 // of stateWaited, stateDone, stateLeft
+	done  chan *request
+}
+
+// answer is the row that a statement returned for a request.
+type answer struct {
+	code    int // of acquire.sql 1 if granted, 0 if not; of the others as they say
+	token   int64
+	holder  string
+	remains time.Duration // after which to ask again
+	listed  bool
+	list    string // of a release: the lockers that wait
+	called  int64  // and when it was
+	there   bool   // the statement returned a row
+}
+
+const (
+	stateWaited int32 = iota
+	stateDone
+	stateLeft
+)
+
+// send has the request sent with the next statement.
+func (r *request) send() { r.lane.submit(r) }
+
+// tried takes the outcome of a try. sent says that the statement has left for the server.
+func (r *request) tried(err error, sent bool) {
+	if err == nil && r.answer.there {
+		r.finish(nil)
+		return
+	}
+	if err == nil {
+		err = errCollided // with a transaction that the statement could not see
+	}
+	f := fateOf(err, sent)
+	again := false
+	switch f {
+	case refused:
+		// One request can be the reason for which a statement of many is refused.
+		again = !r.alone && mayBeOnes(err)
+		r.alone = true
+	case collided:
+		r.alone = r.alone || isLockTimeout(err) // whose row it was is not known
+		r.collisions++
+		again = r.collisions < maxCollisions || r.stubborn && !r.deadline.IsZero()
+	case notReady:
+		// Only a stubborn request waits for the server; others let their caller decide.
+		again = r.stubborn && !r.once
+		r.tries++
+	case unsent, unknown:
+		r.ambiguous = r.ambiguous || f == unknown
+		r.tries++
+		again = (r.stubborn && !r.deadline.IsZero() || r.tries < maxTries) && !r.once
+	}
+	pause := r.pauseAfter(f, err)
+	if !again || !r.deadline.IsZero() && time.Now().Add(pause).After(r.deadline) || r.store.closed() {
+		r.finish(wrap(err, f))
+		return
+	}
+	if pause == 0 {
+		r.send()
+		return
+	}
+	time.AfterFunc(pause, r.send)
+}
+
+// pauseAfter is for how long a request that is sent again waits.
+func (r *request) pauseAfter(f fate, err error) time.Duration {
+	if f == refused || errors.Is(err, errCollided) && r.collisions < maxTries {
+		return 0
+	}
+	r.pause = min(max(2*r.pause, firstPause), maxPause)
+	return r.pause/2 + rand.N(r.pause) // two that have collided must not do so again
+}
+
+// finish ends the request: it wakes the caller or, if the caller has left, calls late.
+func (r *request) finish(err error) {
+	r.err = err
+	if r.state.CompareAndSwap(stateWaited, stateDone) {
+		r.done <- r
+		return
+	}
+	if r.late != nil {
+		r.late()
+	}
+}
+
+// leave is for a caller that does not wait any more. It reports false if the outcome is
+// there, in the channel.
+func (r *request) leave() bool { return r.state.CompareAndSwap(stateWaited, stateLeft) }
+
+// wait waits for the outcome, but not longer than ctx or the deadline allow. It reports
+// false when the caller has to leave; the request goes on.
+func (r *request) wait(ctx context.Context, deadline time.Time) bool {
+	var alarm <-chan time.Time
+	if !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		alarm = timer.C
+	}
+	select {
+	case <-r.done:
+		return true
+	case <-alarm:
+	case <-ctx.Done():
+	}
+	if r.leave() {
+		return false // finish sees that, and sends nothing
+	}
+	<-r.done // it was finished just now
+	return true
+}
+
+// unwanted reports whether a request that waits for a statement is to be finished instead
+// of sent. A request that asks for something new is, once its caller has left: what it
+// would take would have to be given up again. A release is, once its time is over: its
+// caller then has it done later.
+func (r *request) unwanted(now time.Time) bool {
+	return r.asks && r.state.Load() == stateLeft || !r.deadline.IsZero() && now.After(r.deadline)
+}
+
+// dismiss finishes a request that is unwanted.
+func (r *request) dismiss() {
+	if r.ambiguous {
+		r.finish(errNoAnswer)
+		return
+	}
+	r.finish(errUnwanted)
+}

@@ -1,0 +1,106 @@
+-- Takes locks that are free, each for one owner. Enters lockers into the lists of those
+-- waiting where the lock is held.
+--
+-- $1 keys, each once      $2 owners      $3 leases, in µs
+-- $4 the lockers that will wait if the lock is held; '' for none
+-- $5 lists of lockers that wait already, joined by commas, kept with the lock if the row
+--    does not know better; may be ''
+-- $6 lock_timeout: for how many ms the statement waits for the lock of one row
+-- $7 for how many µs at the most a lock that was released is kept for the first in its list
+--
+-- Returns a row for each key: its index, from 1; whether the owner holds the lock; the
+-- token; else the holder, '' where there is none; after how many µs to ask again; whether
+-- the locker is in the list. A key without a row was in a change of another transaction
+-- that this one could not see: ask again.
+--
+-- What one sees first (seen) decides which rows are locked, in the order of their keys,
+-- so that two of these do not wait for each other. What they hold once they are locked
+-- (pick) decides everything else. A row that has nothing to change is only read, and the
+-- transaction then writes nothing.
+--
+-- A lock that was released is its list's for a short time: at first the first locker's
+-- alone, then also that of the others, in their order. Lockers hear of a release at
+-- different times, some only when they look. Without that time the one that released
+-- would always be the first to ask. A request without a locker does not wait, and takes
+-- what is free.
+WITH conf AS MATERIALIZED (
+	SELECT set_config('lock_timeout', $6::text, true) AS bound,
+		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
+), req AS MATERIALIZED (
+	SELECT r.*, clock_timestamp() AS now
+	FROM conf, unnest($1::bytea[], $2::text[], $3::bigint[], $4::text[], $5::text[])
+		WITH ORDINALITY AS r (key, owner, ttl, waiter, rest, i)
+), seen AS MATERIALIZED (
+	SELECT r.*, l.key IS NOT NULL AS there, l.owner AS holder, l.token, l.lease_until, l.waiters,
+		l.owner IS NULL OR l.lease_until <= r.now OR l.owner <> r.owner AND r.waiter <> ''
+			AND cardinality(l.waiters) < 63 AND array_position(l.waiters, r.waiter) IS NULL AS wants
+	FROM req r LEFT JOIN interlock_lock l ON l.key = r.key
+), pick AS MATERIALIZED (
+	SELECT s.i, s.owner, s.ttl, s.waiter, s.rest, l.key, l.owner AS holder, l.token, l.lease_until, l.waiters, l.called_at,
+		clock_timestamp() AS now
+	FROM seen s JOIN interlock_lock l ON l.key = s.key
+	WHERE s.there AND s.wants
+	ORDER BY l.key
+	FOR NO KEY UPDATE OF l
+), place AS MATERIALIZED (
+	SELECT p.*, p.holder IS NULL OR p.lease_until <= p.now AS free,
+		array_position(p.waiters, p.waiter) AS place, cardinality(p.waiters) AS n
+	FROM pick p
+), turn AS MATERIALIZED (
+	-- opens is when this request may have the lock. The time of the first in the list
+	-- grows with the time for which the lock was held: lockers look the less often the
+	-- longer they wait.
+	SELECT p.*, NOT p.free AND p.holder = p.owner AS mine,
+		CASE WHEN p.holder IS NOT NULL OR p.waiter = '' OR p.n = 0 OR p.place = 1 THEN p.now
+			ELSE p.lease_until + interval '1 microsecond' * (
+				least($7::bigint, greatest(60000, ((extract(epoch FROM p.lease_until) * 1000000)::bigint - p.token) / 2))
+				+ 10000 * least(coalesce(p.place, p.n + 1) - 2, 20))
+			END AS opens
+	FROM place p
+), verdict AS MATERIALIZED (
+	SELECT t.*, t.mine OR t.free AND t.opens <= t.now AS granted,
+		t.waiter <> '' AND t.place IS NULL AND t.n < 63 AS enters
+	FROM turn t
+), changed AS (
+	-- Whoever was before the new owner in the list loses its place there. called_at
+	-- says that such lockers have to look.
+	UPDATE interlock_lock l SET
+		owner = CASE WHEN v.granted THEN v.owner ELSE v.holder END,
+		token = CASE WHEN v.granted THEN greatest(v.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) ELSE v.token END,
+		lease_until = CASE WHEN v.granted THEN clock_timestamp() + v.ttl * interval '1 microsecond' ELSE v.lease_until END,
+		waiters = CASE WHEN NOT v.granted THEN array_append(v.waiters, v.waiter)
+			WHEN v.place IS NOT NULL THEN v.waiters[v.place + 1:]
+			WHEN v.rest <> '' THEN string_to_array(v.rest, ',')
+			ELSE '{}' END,
+		called_at = CASE WHEN NOT v.granted THEN v.called_at
+			WHEN v.n > 0 AND v.place IS DISTINCT FROM 1 THEN clock_timestamp() END
+	FROM verdict v
+	WHERE l.key = v.key AND CASE WHEN v.granted THEN NOT v.mine ELSE v.enters END
+	RETURNING v.i, l.token
+), added AS (
+	-- After the rows are locked, and in the order of the keys, for the reason above.
+	INSERT INTO interlock_lock (key, owner, token, lease_until, waiters)
+	SELECT s.key, s.owner, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+		clock_timestamp() + s.ttl * interval '1 microsecond',
+		CASE WHEN s.rest <> '' THEN string_to_array(s.rest, ',') ELSE '{}' END
+	FROM seen s
+	WHERE NOT s.there AND (SELECT count(*) FROM pick) >= 0
+	ORDER BY s.key
+	ON CONFLICT (key) DO NOTHING
+	RETURNING key, token
+)
+SELECT v.i, v.granted, CASE WHEN v.mine THEN v.token ELSE coalesce(c.token, 0) END AS token,
+	CASE WHEN v.free THEN '' ELSE v.holder END AS holder,
+	(extract(epoch FROM CASE WHEN v.free THEN v.opens ELSE v.lease_until END - v.now) * 1000000)::bigint AS remains,
+	v.waiter <> '' AND (v.place IS NOT NULL OR c.i IS NOT NULL) AS listed
+FROM verdict v LEFT JOIN changed c ON c.i = v.i
+WHERE v.mine OR NOT v.granted OR c.i IS NOT NULL
+UNION ALL
+SELECT s.i, true, a.token, '', 0, false
+FROM added a JOIN seen s ON s.key = a.key
+UNION ALL
+SELECT s.i, s.holder = s.owner, s.token, s.holder,
+	(extract(epoch FROM s.lease_until - s.now) * 1000000)::bigint,
+	s.waiter <> '' AND array_position(s.waiters, s.waiter) IS NOT NULL
+FROM seen s
+WHERE s.there AND NOT s.wants

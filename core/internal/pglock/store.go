@@ -1,0 +1,363 @@
+package pglock
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/logs"
+)
+
+const (
+	// DefaultTable is the name of the table.
+	DefaultTable = "interlock_lock"
+
+	defaultTimeout = time.Second
+	defaultKeep    = time.Hour
+	defaultSweep   = time.Minute
+
+	// maxWorkers is how many statements for requests of callers are under way at most,
+	// maxRenewing the same for the renewals of watchdogs, which no other request delays.
+	maxWorkers  = 4
+	maxRenewing = 2
+	// amplePool is from how many connections of a limited pool on the store keeps
+	// those that it needs while it is busy.
+	amplePool = 2 * (maxWorkers + maxRenewing)
+)
+
+// Config says how a [Store] is made. The zero value has the defaults.
+type Config struct {
+	// Table is the name of the table, interlock_lock if empty. It becomes part of the
+	// statements as it is. It may therefore be qualified and quoted, and must not come
+	// from a request.
+	Table string
+	// Timeout bounds one try of a request, with the wait for a connection; the default is
+	// one second.
+	Timeout time.Duration
+	// Log gets warnings; the default is [slog.Default].
+	Log *slog.Logger
+	// Listen, unless nil, hears the releases of other processes. All processes that use
+	// the table should have one, or none.
+	Listen Listener
+	// Keep is for how long the row of a lock stays that no owner holds; the default is one
+	// hour. The server's clock may be set back by less than that without a token going
+	// back.
+	Keep time.Duration
+	// Sweep is how often such rows are deleted, by one of the processes that use the
+	// table; the default is once a minute, a negative value is never.
+	Sweep time.Duration
+}
+
+// withDefaults replaces what is not set.
+func (c Config) withDefaults() Config {
+	if c.Table == "" {
+		c.Table = DefaultTable
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.Keep <= 0 {
+		c.Keep = defaultKeep
+	}
+	if c.Sweep == 0 {
+		c.Sweep = defaultSweep
+	}
+	return c
+}
+
+// Schema returns the statements that create the table unless it exists; table is the name
+// as in [Config].
+//
+// A page is filled to a half only: the other half is for new versions of its rows. An
+// update that finds room on its page, and changes no column that has an index, touches no
+// index and leaves nothing for VACUUM.
+func Schema(table string) []string {
+	if table == "" {
+		table = DefaultTable
+	}
+	return []string{
+		"CREATE TABLE IF NOT EXISTS " + table + ` (
+	key bytea NOT NULL PRIMARY KEY,
+	owner text,
+	token bigint NOT NULL,
+	lease_until timestamptz NOT NULL,
+	waiters text[] NOT NULL DEFAULT '{}',
+	called_at timestamptz
+) WITH (fillfactor = 50)`,
+	}
+}
+
+// Store keeps locks in a table of PostgreSQL. It implements [driver.Store] and is safe for
+// concurrent use. [New] makes one.
+//
+// It has no shared locks and permits: it answers requests for them with
+// [driver.ErrConfig].
+type Store struct {
+	db   *sql.DB
+	set  Config
+	text statements
+
+	requests lane // of callers
+	renewals lane // of watchdogs
+	watches  watches
+
+	mu       sync.Mutex
+	over     bool           // no more work
+	work     sync.WaitGroup // the goroutines that are no workers
+	stop     chan struct{}  // closed by Close
+	sweeping sync.Once
+	failing  logs.Throttle // background statements
+	small    sync.Once     // the pool is, which was said
+}
+
+var _ driver.Store = (*Store)(nil)
+
+// New makes a [Store] on the connections of a database. It sends nothing. The table must
+// be there by the first request; see [Schema].
+//
+// The store uses up to six connections while it is busy, and two more from time to time.
+// Callers that hold connections of the same pool while they wait for a lock can keep them
+// from it: give the store a pool of its own, or one without a limit.
+func New(db *sql.DB, cfg Config) *Store {
+	s := &Store{db: db, set: cfg.withDefaults(), stop: make(chan struct{})}
+	s.text = statementsFor(s.set.Table)
+	s.requests = lane{store: s, most: maxWorkers}
+	s.renewals = lane{store: s, most: maxRenewing}
+	s.watches.init(s)
+	return s
+}
+
+// Close ends what the store does in the background. Requests under way get their
+// answers, within [Config.Timeout]; requests that come later get an error that matches
+// [driver.ErrUnavailable]. It does not close the database. A second call returns nil, too.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if !s.over {
+		s.over = true
+		close(s.stop)
+	}
+	s.mu.Unlock()
+	s.requests.close()
+	s.renewals.close()
+	s.work.Wait()
+	return nil
+}
+
+// background runs f on a goroutine that Close waits for, unless the store is closed.
+func (s *Store) background(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		s.work.Go(f)
+	}
+}
+
+// sleep waits for d, or until the channel says that there is something to do. It reports
+// false once the store is closed.
+func (s *Store) sleep(d time.Duration, sooner <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-s.stop:
+		return false
+	case <-timer.C:
+	case <-sooner:
+	}
+	return !s.closed()
+}
+
+// failed logs, at most once a second, that something in the background did not succeed.
+func (s *Store) failed(what string, err error) {
+	if n := s.failing.Count(time.Now()); n > 0 && !s.closed() {
+		s.set.Log.Warn("interlock: "+what, "error", err, "times", n)
+	}
+}
+
+// closed reports whether Close was called.
+func (s *Store) closed() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// Acquire implements [driver.Store].
+func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
+	if ask.Kind != driver.Exclusive {
+		return driver.Reply{}, fmt.Errorf("%w: the store on PostgreSQL has exclusive locks only, no shared locks and no permits (kind %d)",
+			driver.ErrConfig, ask.Kind)
+	}
+	if err := checkTexts(ask.Owner, ask.Waiter, ask.Rest); err != nil {
+		return driver.Reply{}, err
+	}
+	s.sweeping.Do(s.startSweep)
+	r := &request{
+		store: s, lane: &s.requests, kind: acquires, asks: true, deadline: ask.Deadline, done: make(chan *request, 1),
+		key: ask.Key, owner: ask.Owner, ttl: ask.TTL, waiter: ask.Waiter, rest: firstNames(ask.Rest),
+	}
+	r.late = func() { ask.Late(r.reply()) }
+	r.send()
+	if !r.wait(ctx, ask.Deadline) {
+		return driver.Reply{}, pending(ctx)
+	}
+	return r.reply()
+}
+
+// pending is the error for a caller that leaves before the outcome is known.
+func pending(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
+	}
+	return driver.ErrPending
+}
+
+// reply makes the caller's reply of what the statement returned.
+func (r *request) reply() (driver.Reply, error) {
+	rep := driver.Reply{Sent: r.sent, Ambiguous: r.ambiguous}
+	a := r.answer
+	switch {
+	case r.err != nil:
+		return rep, r.err
+	case a.code == 1:
+		rep.Granted, rep.Token = true, a.token
+	default:
+		rep.Holder, rep.TTL, rep.Listed = a.holder, max(a.remains, 0), a.listed
+	}
+	return rep, nil
+}
+
+// Release implements [driver.Store].
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
+	if err := checkTexts(ask.Owner, ask.Waiter); err != nil {
+		return err
+	}
+	r := &request{
+		store: s, lane: &s.requests, kind: releases, stubborn: true, deadline: ask.Deadline, done: make(chan *request, 1),
+		key: ask.Key, owner: ask.Owner, token: ask.Token, waiter: ask.Waiter,
+	}
+	r.send()
+	<-r.done // the request ends by its own bounds
+	switch {
+	case r.err != nil:
+		return r.err
+	case r.answer.code == 1:
+		s.watches.released(ask.Key, r.answer)
+		return nil
+	case r.ambiguous:
+		// "Not the owner" after a try whose reply was lost: that try released it.
+		s.watches.uncertain(ask.Key)
+		return nil
+	}
+	return notOwner(r.answer.code)
+}
+
+// notOwner makes the error for the answer to an owner that does not hold the lock.
+func notOwner(code int) error {
+	if code < 0 {
+		return driver.ErrTakenOver
+	}
+	return driver.ErrDeleted
+}
+
+// Watch implements [driver.Store].
+func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	return s.watches.watch(key, since, wake)
+}
+
+// Renew implements [driver.Store].
+func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
+	if len(batch) == 0 {
+		return
+	}
+	to := &s.renewals
+	if batch[0].Asked {
+		to = &s.requests
+	}
+	deadline, _ := ctx.Deadline()
+	round := make(chan *request, len(batch)) // has room for all outcomes
+	all := make([]*request, 0, len(batch))
+	for i := range batch {
+		b := &batch[i]
+		err := checkTexts(b.Owner)
+		if b.Kind != driver.Exclusive {
+			err = driver.ErrDeleted // it never granted one
+		}
+		if err != nil {
+			done(i, false, err)
+			continue
+		}
+		all = append(all, &request{
+			store: s, lane: to, kind: renews, asks: true, once: !b.Asked, deadline: deadline, done: round, index: i,
+			key: b.Key, owner: b.Owner, ttl: b.TTL,
+		})
+	}
+	to.submit(all...)
+	for left := len(all); left > 0; left-- {
+		select {
+		case r := <-round:
+			r.tell(done)
+			continue
+		case <-ctx.Done():
+		}
+		for _, r := range all {
+			if r.leave() {
+				done(r.index, false, errNoAnswer)
+				left--
+			}
+		}
+		for range left { // these have their outcomes, which come at once
+			(<-round).tell(done)
+		}
+		return
+	}
+}
+
+// tell tells the outcome of a renewal.
+func (r *request) tell(done func(i int, contended bool, err error)) {
+	switch {
+	case r.err != nil:
+		done(r.index, false, r.err)
+	case r.answer.code <= 0:
+		done(r.index, false, notOwner(r.answer.code))
+	default:
+		done(r.index, r.answer.code == 2, nil)
+	}
+}
+
+// checkTexts returns an error for a text that PostgreSQL cannot have. Other requests would
+// fail together with this one.
+func checkTexts(all ...string) error {
+	for _, s := range all {
+		if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
+			return fmt.Errorf("%w: owner or waiting locker %q: PostgreSQL takes valid UTF-8 without zero bytes", driver.ErrConfig, s)
+		}
+	}
+	return nil
+}
+
+// maxNames is how many names a list of waiting lockers has room for.
+const maxNames = 63
+
+// firstNames bounds a list of waiting lockers.
+func firstNames(list string) string {
+	at := 0
+	for range maxNames {
+		next := strings.IndexByte(list[at:], ',')
+		if next < 0 {
+			return list
+		}
+		at += next + 1
+	}
+	return list[:at-1]
+}

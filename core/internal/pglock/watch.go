@@ -1,0 +1,200 @@
+package pglock
+
+import (
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/ident"
+)
+
+const (
+	// lookSoonest and lookLatest bound the pauses between two looks at a lock for which a
+	// locker of this process waits. Each is a quarter of the time for which nothing has
+	// happened: what took long may be noticed late.
+	lookSoonest = 20 * time.Millisecond
+	lookLatest  = 200 * time.Millisecond
+	// heardSoonest and heardLatest are the same where releases are heard: only for a
+	// message that was lost.
+	heardSoonest = time.Second
+	heardLatest  = 2 * time.Second
+
+	// turnLooking and turnHearing are for how long a lock that was released is kept for
+	// the first locker in its list at the most: a pause between two looks, or the way of
+	// a message, and a round trip.
+	turnLooking = lookLatest + 50*time.Millisecond
+	turnHearing = 50 * time.Millisecond
+)
+
+// watches wakes the lockers of this process that wait for locks. A release through this
+// store wakes them directly. Those of other processes are heard ([Listener]), or seen by a
+// look (poll.go): the row says when waiting lockers were last to look, and it stays. So
+// nothing is lost over a failure. A watcher is told of one release once.
+type watches struct {
+	store   *Store
+	channel string        // of the announcements; empty: there are none
+	sooner  chan struct{} // holds a token if a topic is due earlier than the poller thinks
+
+	mu      sync.Mutex
+	topics  map[string]*topic // by key
+	hashed  map[string]*topic // by the hash of the key
+	told    []telling         // to be carried out by do
+	looking bool              // the poller is at work
+	started bool              // so is the listener
+	proof   proof
+}
+
+// topic is a key that is watched.
+type topic struct {
+	key, hash string
+	watchers  map[*watcher]struct{}
+
+	token, called int64     // as of the last look
+	quiet         time.Time // since when nothing has happened
+	due           time.Time // when to look again
+}
+
+// watcher is what it takes to tell a locker of each event once.
+type watcher struct {
+	wake    func(driver.Signal)
+	since   time.Time // earlier events are known
+	called  int64     // the last release that it was told of
+	lapsed  int64     // the last token whose lease was over that it was told of
+	missing bool      // it was told that there is no row
+}
+
+// telling is a signal for a watcher.
+type telling struct {
+	*watcher
+	signal driver.Signal
+}
+
+func (w *watches) init(s *Store) {
+	w.store, w.sooner = s, make(chan struct{}, 1)
+	w.topics, w.hashed = make(map[string]*topic), make(map[string]*topic)
+	if s.set.Listen != nil {
+		w.channel = "interlock_" + ident.Hash(s.set.Table)
+	}
+}
+
+// hashOf is what announcements say of a key, which may be secret, and long.
+func hashOf(key string) string { return ident.Hash(key) }
+
+// do calls f with the mutex held, and sends the signals that f has collected when the
+// mutex is free again. The watchers take locks of their own, under which they may call
+// watches.
+func (w *watches) do(f func()) {
+	w.mu.Lock()
+	f()
+	told := w.told
+	w.told = nil
+	w.mu.Unlock()
+	for _, t := range told {
+		t.wake(t.signal)
+	}
+}
+
+// tell has a watcher woken. Called with w.mu held.
+func (w *watches) tell(x *watcher, signal driver.Signal) {
+	w.told = append(w.told, telling{x, signal})
+}
+
+// watch implements Store.Watch.
+func (w *watches) watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	x := &watcher{wake: wake, since: since}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	t := w.topics[key]
+	if t == nil {
+		t = &topic{key: key, hash: hashOf(key), watchers: make(map[*watcher]struct{})}
+		w.topics[key], w.hashed[t.hash] = t, t
+	}
+	t.watchers[x] = struct{}{}
+	// With what was on its way before it began, it may have missed a message.
+	t.soon(now)
+	if !w.looking {
+		w.looking = true
+		w.store.background(w.look)
+	} else {
+		w.hurry()
+	}
+	if w.channel != "" && !w.started {
+		w.started = true
+		w.store.background(w.listen)
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(t.watchers, x)
+		if len(t.watchers) == 0 && w.topics[key] == t {
+			delete(w.topics, key)
+			delete(w.hashed, t.hash)
+		}
+	}
+}
+
+// soon has the poller look at a topic soon, since something has happened.
+func (t *topic) soon(now time.Time) {
+	t.quiet = now
+	if due := now.Add(lookSoonest); t.due.IsZero() || due.Before(t.due) {
+		t.due = due
+	}
+}
+
+// hurry tells the poller that a topic is due earlier than it thinks.
+func (w *watches) hurry() {
+	select {
+	case w.sooner <- struct{}{}:
+	default:
+	}
+}
+
+// released wakes the watchers of a lock that was released through this store.
+func (w *watches) released(key string, a answer) {
+	w.do(func() {
+		if t := w.topics[key]; t != nil {
+			w.announced(t, a.called, a.list)
+		}
+	})
+}
+
+// uncertain wakes the watchers of a lock that was released, it is not known when.
+func (w *watches) uncertain(key string) {
+	w.do(func() {
+		if t := w.topics[key]; t != nil {
+			w.tellAll(t)
+		}
+	})
+}
+
+// announced wakes the watchers of a topic that have not been told of a release yet. Called
+// with w.mu held.
+func (w *watches) announced(t *topic, called int64, list string) {
+	for x := range t.watchers {
+		if x.called != called {
+			x.called = called
+			w.tell(x, driver.Signal{Next: list})
+		}
+	}
+	t.soon(time.Now())
+	w.hurry()
+}
+
+// tellAll wakes the watchers of a topic, since it is not known what has happened. Called
+// with w.mu held.
+func (w *watches) tellAll(t *topic) {
+	for x := range t.watchers {
+		w.tell(x, driver.Signal{})
+	}
+}
+
+// turn is for how long a released lock is kept for the first in its list at the most.
+func (w *watches) turn() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.proof.holds {
+		return turnHearing
+	}
+	return turnLooking
+}
