@@ -1,0 +1,130 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/trust/internal/pgtest"
+)
+
+// durable returns a store on a server that writes through to the disk.
+func durable(b *testing.B) driver.Store {
+	b.Helper()
+	db := pgtest.Start(b).Open(b)
+	makeLocks(b, db, "")
+	return newLocks(b, db)
+}
+
+// BenchmarkLocks takes and releases locks: one goroutine, several with a key each, and
+// several with one key in common.
+func BenchmarkLocks(b *testing.B) {
+	l := newLocker(b, durable(b))
+	for _, c := range []struct {
+		name             string
+		goroutines, keys int
+	}{{"lone", 1, 1}, {"keys=16", 16, 16}, {"keys=256", 256, 256}, {"hot=16", 16, 1}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			inParallel(b, c.goroutines, func(g int) error {
+				lease, err := l.Lock(context.Background(), fmt.Sprint(c.name, g%c.keys))
+				if err != nil {
+					return err
+				}
+				return lease.Release(context.Background())
+			})
+		})
+	}
+}
+
+// BenchmarkHotKeyOfTwoProcesses has two processes take turns on one key.
+func BenchmarkHotKeyOfTwoProcesses(b *testing.B) {
+	srv := pgtest.Start(b)
+	makeLocks(b, srv.Open(b), "")
+	var lockers [2]*core.Locker
+	for i := range lockers {
+		lockers[i] = newLocker(b, newLocks(b, srv.Open(b)))
+	}
+	inParallel(b, 16, func(g int) error {
+		lease, err := lockers[g%2].Lock(context.Background(), "hot")
+		if err != nil {
+			return err
+		}
+		return lease.Release(context.Background())
+	})
+}
+
+// BenchmarkRefused asks for a lock that another owner holds.
+func BenchmarkRefused(b *testing.B) {
+	s := durable(b)
+	ask := func(owner string) error {
+		_, err := s.Acquire(context.Background(), driver.AcquireRequest{Key: "k", Owner: owner, Waiter: "w", TTL: time.Hour})
+		return err
+	}
+	for _, owner := range []string{"holder", "other"} {
+		if err := ask(owner); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := ask("other"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkRenew1000Locks renews the leases of 1,000 locks in one call.
+func BenchmarkRenew1000Locks(b *testing.B) {
+	s := durable(b)
+	batch := make([]driver.Renewal, 1000)
+	var all sync.WaitGroup
+	for i := range batch {
+		batch[i] = driver.Renewal{Key: fmt.Sprint("k", i), Owner: "o", TTL: time.Hour}
+		all.Go(func() {
+			rep, err := s.Acquire(context.Background(), driver.AcquireRequest{Key: batch[i].Key, Owner: "o", TTL: time.Minute})
+			if err != nil || !rep.Granted {
+				b.Error(rep, err)
+			}
+		})
+	}
+	all.Wait()
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range batch {
+			batch[i].TTL += time.Second // else there is nothing to write
+		}
+		s.Renew(context.Background(), batch, func(i int, _ bool, err error) {
+			if err != nil {
+				b.Error(i, err)
+			}
+		})
+	}
+}
+
+// inParallel spreads b.N calls over goroutines.
+func inParallel(b *testing.B, goroutines int, f func(g int) error) {
+	b.Helper()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var all sync.WaitGroup
+	b.ResetTimer()
+	for g := range goroutines {
+		all.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := f(g); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}

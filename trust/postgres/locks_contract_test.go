@@ -1,0 +1,116 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/driver/drivertest"
+	"github.com/interlock-go/interlock/core/pgdraft"
+	"github.com/interlock-go/interlock/trust/internal/pgtest"
+)
+
+func TestLocksKeepTheContract(t *testing.T) {
+	db := lockTable(t)
+	drivertest.Run(t, func(t *testing.T) driver.Store { return newLocks(t, db) })
+}
+
+func TestLocksKeepTheContractWithAListener(t *testing.T) {
+	db := lockTable(t)
+	hears := listener{dsnOf(t, db)}
+	drivertest.Run(t, func(t *testing.T) driver.Store {
+		return newLocks(t, db, func(c *pgdraft.Config) { c.Listen = hears })
+	})
+}
+
+// A pooler in transaction mode gives each transaction another session, so drivers must not
+// name prepared statements there.
+func TestLocksNeedNoPreparedStatements(t *testing.T) {
+	db := lockTable(t)
+	for _, mode := range []string{"exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			unprepared := pool(t, dsnOf(t, db)+" default_query_exec_mode="+mode)
+			drivertest.Run(t, func(t *testing.T) driver.Store { return newLocks(t, unprepared) })
+		})
+	}
+}
+
+func TestLocksNeedOneConnection(t *testing.T) {
+	db := lockTable(t)
+	one := pool(t, dsnOf(t, db))
+	one.SetMaxOpenConns(1)
+	var log said
+	drivertest.Run(t, func(t *testing.T) driver.Store {
+		return newLocks(t, one, func(c *pgdraft.Config) { c.Log = log.logger() })
+	})
+	if log.count("the pool of connections for the locks is small") == 0 {
+		t.Error("a pool of one connection is not worth a warning")
+	}
+}
+
+func TestLocksInATableOfAnotherName(t *testing.T) {
+	db := pgtest.Open(t)
+	schema := ""
+	if err := db.QueryRowContext(t.Context(), "SELECT current_schema()").Scan(&schema); err != nil {
+		t.Fatal(err)
+	}
+	table := schema + `."the locks"`
+	makeLocks(t, db, table)
+	s := newLocks(t, db, func(c *pgdraft.Config) { c.Table, c.Sweep = table, 50*time.Millisecond })
+	rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o", TTL: time.Minute})
+	if err != nil || !rep.Granted {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	rows := 0
+	eventually(t, "the sweep takes its lock there", func() bool {
+		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM "+table).Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows == 2
+	})
+}
+
+func TestLocksWithoutATableSaySo(t *testing.T) {
+	s := newLocks(t, pgtest.Open(t))
+	_, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o", TTL: time.Minute})
+	if !errors.Is(err, driver.ErrUnavailable) || !containsText(err, "the table of the locks is missing") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLocksAreExclusive(t *testing.T) {
+	s := newLocks(t, lockTable(t))
+	for _, kind := range []driver.Kind{driver.Shared, driver.Permit, 77} {
+		_, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o", Kind: kind, AtMost: 3, TTL: time.Minute})
+		if !errors.Is(err, driver.ErrConfig) || !containsText(err, "exclusive locks only") {
+			t.Errorf("kind %d: %v", kind, err)
+		}
+	}
+}
+
+// One request with a text that PostgreSQL cannot have must not fail those that share its
+// statement.
+func TestLocksRefuseTextsThatPostgreSQLCannotHave(t *testing.T) {
+	s := newLocks(t, lockTable(t))
+	for _, owner := range []string{"a\x00b", "\xff"} {
+		_, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: owner, TTL: time.Minute})
+		if !errors.Is(err, driver.ErrConfig) {
+			t.Errorf("Acquire by %q: %v", owner, err)
+		}
+		if err := s.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: owner}); !errors.Is(err, driver.ErrConfig) {
+			t.Errorf("Release by %q: %v", owner, err)
+		}
+	}
+	for _, owner := range []string{`"`, `\`, `{}`, `,`, ` `, `NULL`, ``, `ключ`} {
+		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "of " + owner, Owner: owner, TTL: time.Minute})
+		if err != nil || !rep.Granted {
+			t.Errorf("Acquire by %q: %+v, %v", owner, rep, err)
+		}
+		if err := s.Release(t.Context(), driver.ReleaseRequest{Key: "of " + owner, Owner: owner}); err != nil {
+			t.Errorf("Release by %q: %v", owner, err)
+		}
+	}
+}

@@ -1,0 +1,294 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/pgdraft"
+	"github.com/interlock-go/interlock/trust/internal/pgtest"
+)
+
+// outcome is what a request has ended with.
+type outcome struct {
+	rep driver.Reply
+	err error
+}
+
+func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
+	db := lockTable(t)
+	net, dsn := newRelay(t, db)
+	s := newLocks(t, pool(t, dsn), func(c *pgdraft.Config) { c.Timeout = 2 * time.Second })
+	take := func(ctx context.Context, key string, deadline time.Time, late chan<- outcome) (driver.Reply, error) {
+		return s.Acquire(ctx, driver.AcquireRequest{
+			Key: key, Owner: "owner of " + key, TTL: time.Minute, Deadline: deadline,
+			Late: func(rep driver.Reply, err error) { late <- outcome{rep, err} },
+		})
+	}
+	if rep, err := take(t.Context(), "warm", time.Time{}, nil); err != nil || !rep.Granted {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+
+	net.gate.Lock() // nothing passes
+	const n = 12
+	ctx, cancel := context.WithCancel(t.Context())
+	late, left := make(chan outcome, 2*n), make(chan error, n)
+	begin := time.Now()
+	for i := range n {
+		var deadline time.Time
+		if i%2 == 0 {
+			deadline = begin.Add(100 * time.Millisecond)
+		}
+		go func() {
+			_, err := take(ctx, fmt.Sprint("k", i), deadline, late)
+			left <- err
+		}()
+		time.Sleep(5 * time.Millisecond) // so that the workers have requests under way, and the others wait
+	}
+	time.AfterFunc(200*time.Millisecond, cancel)
+	for range n {
+		if err := <-left; !errors.Is(err, driver.ErrPending) {
+			t.Errorf("a caller that leaves gets %v; want ErrPending", err)
+		}
+	}
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("the callers left after %v", took)
+	}
+	release := make(chan error)
+	go func() {
+		release <- s.Release(ctx, driver.ReleaseRequest{Key: "warm", Owner: "owner of warm", Deadline: time.Now().Add(patience)})
+	}()
+	time.Sleep(100 * time.Millisecond)
+	net.gate.Unlock()
+
+	granted, unsent := 0, 0
+	for range n {
+		select {
+		case out := <-late:
+			switch {
+			case out.rep.Granted:
+				granted++
+			case errors.Is(out.err, driver.ErrNotReady) && !out.rep.Ambiguous:
+				unsent++
+			default:
+				t.Errorf("late: %+v, %v", out.rep, out.err)
+			}
+		case <-time.After(patience):
+			t.Fatal("Late was not called")
+		}
+	}
+	if granted == 0 || unsent == 0 {
+		t.Errorf("%d were granted late and %d not sent; want some of both", granted, unsent)
+	}
+	if err := <-release; err != nil {
+		t.Errorf("the release: %v", err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if len(late) > 0 {
+		t.Error("Late was called twice")
+	}
+	held := 0
+	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM interlock_lock WHERE owner IS NOT NULL").Scan(&held); err != nil {
+		t.Fatal(err)
+	}
+	if held != granted {
+		t.Errorf("%d locks are held, and %d requests were granted: one that was said to be unsent was sent", held, granted)
+	}
+}
+
+func TestALostReplyDoesNotLoseTheLock(t *testing.T) {
+	db := lockTable(t)
+	net, dsn := newRelay(t, db)
+	s := newLocks(t, pool(t, dsn))
+	never := func(rep driver.Reply, err error) { t.Errorf("late: %+v, %v", rep, err) }
+	take := func(owner string) (driver.Reply, error) {
+		return s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: owner, TTL: time.Minute, Late: never})
+	}
+	if rep, err := take("first"); err != nil || !rep.Granted || rep.Ambiguous {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	free := func(owner string) error {
+		return s.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: owner, TTL: time.Minute, Deadline: time.Now().Add(patience)})
+	}
+	net.lose.Store(true)
+	if err := free("first"); err != nil {
+		t.Errorf("a release whose first reply was lost: %v", err)
+	}
+	net.lose.Store(true)
+	before := time.Now()
+	rep, err := take("second")
+	if err != nil || !rep.Granted || !rep.Ambiguous {
+		t.Errorf("a grant whose first reply was lost: %+v, %v; want it granted, and ambiguous", rep, err)
+	}
+	if rep.Sent.Before(before) || time.Since(rep.Sent) > patience {
+		t.Errorf("sent at %v", rep.Sent)
+	}
+	if rep, err := take("third"); err != nil || rep.Granted || rep.Holder != "second" {
+		t.Errorf("%+v, %v; want it held by the second", rep, err)
+	}
+	if err := free("second"); err != nil {
+		t.Error(err)
+	}
+	if rep, err := take("third"); err != nil || !rep.Granted || rep.Ambiguous {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+// One row that another transaction has locked must not cost the other leases of a batch
+// their renewals, nor the other callers their locks.
+func TestARowLockedByOthersDelaysItsOwnRequestsOnly(t *testing.T) {
+	db := lockTable(t)
+	s := newLocks(t, db)
+	const n = 50
+	var batch []driver.Renewal
+	for i := range n {
+		key := fmt.Sprint("k", i)
+		if rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: "o", TTL: time.Minute}); err != nil || !rep.Granted {
+			t.Fatalf("%+v, %v", rep, err)
+		}
+		batch = append(batch, driver.Renewal{Key: key, Owner: "o", TTL: time.Hour})
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(t.Context(), "SELECT FROM interlock_lock WHERE key = 'k7' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	s.Renew(ctx, batch, func(i int, _ bool, err error) {
+		if blocked := i == 7; blocked != errors.Is(err, driver.ErrUnavailable) && blocked != errors.Is(err, driver.ErrNotReady) || !blocked && err != nil {
+			t.Errorf("lease %d: %v", i, err)
+		}
+	})
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	s.Renew(t.Context(), batch[7:8], func(_ int, _ bool, err error) {
+		if err != nil {
+			t.Errorf("when the row is free again: %v", err)
+		}
+	})
+}
+
+func TestSessionsThatAreCutOverlapNoLocks(t *testing.T) {
+	srv := pgtest.Start(t)
+	db := srv.Open(t)
+	makeLocks(t, db, "")
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	var j judge
+	var all sync.WaitGroup
+	for range 2 {
+		process := pool(t, srv.DSN()+" application_name=locker")
+		j.compete(ctx, t, &all, newLocker(t, newLocks(t, process), core.Watchdog(3*time.Second)), 8, 4)
+	}
+	cuts, sessions := 0, 0
+	for ctx.Err() == nil {
+		var n int
+		if err := db.QueryRowContext(t.Context(), "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "+
+			"WHERE application_name = 'locker'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		cuts++
+		sessions += n
+		time.Sleep(150 * time.Millisecond)
+	}
+	all.Wait()
+	t.Logf("%d sessions in %d cuts", sessions, cuts)
+	j.verdict(t, 200)
+	if sessions < cuts {
+		t.Errorf("%d sessions were cut in %d cuts", sessions, cuts)
+	}
+}
+
+func TestTokensSurviveCrashesOfTheServer(t *testing.T) {
+	restarts := 6
+	if testing.Short() {
+		restarts = 2
+	}
+	srv := pgtest.Start(t)
+	db := srv.Open(t)
+	makeLocks(t, db, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var j judge
+	var all sync.WaitGroup
+	for range 2 {
+		process := pool(t, srv.DSN())
+		j.compete(ctx, t, &all, newLocker(t, newLocks(t, process), core.Watchdog(3*time.Second)), 8, 4)
+	}
+	for range restarts {
+		before := j.sections.Load()
+		eventually(t, "the locks go on after a restart", func() bool { return j.sections.Load() > before+100 })
+		srv.Abort(t)
+		time.Sleep(50 * time.Millisecond)
+		srv.Restart(t)
+	}
+	before := j.sections.Load()
+	eventually(t, "the locks go on after the last restart", func() bool { return j.sections.Load() > before+100 })
+	cancel()
+	all.Wait()
+	j.verdict(t, 100*int64(restarts))
+}
+
+// A grant is on the disk before its holder knows of it, whatever the session's default
+// says. A release need not be.
+func TestGrantsAreFlushed(t *testing.T) {
+	srv := pgtest.Start(t, "synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=0")
+	db := srv.Open(t)
+	makeLocks(t, db, "")
+	s := newLocks(t, srv.Open(t), func(c *pgdraft.Config) { c.Sweep = -1 })
+	for round := range 3 {
+		key := fmt.Sprint("k", round)
+		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: "o", TTL: time.Hour})
+		if err != nil || !rep.Granted {
+			t.Fatalf("%+v, %v", rep, err)
+		}
+		srv.Abort(t)
+		srv.Restart(t)
+		s.Renew(t.Context(), []driver.Renewal{{Key: key, Owner: "o", Asked: true}}, func(_ int, _ bool, err error) {
+			if err != nil {
+				t.Errorf("after the restart: %v", err)
+			}
+		})
+	}
+}
+
+// A server that takes no writes is not ready: it is a standby, or one that was demoted.
+func TestAServerThatTakesNoWritesIsNotReady(t *testing.T) {
+	db := lockTable(t)
+	s := newLocks(t, pool(t, dsnOf(t, db)+" default_transaction_read_only=on"))
+	rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o", TTL: time.Minute})
+	if !errors.Is(err, driver.ErrNotReady) || rep.Ambiguous {
+		t.Errorf("%+v, %v; want ErrNotReady, and certain", rep, err)
+	}
+}
+
+func TestLocksAtOtherIsolationLevels(t *testing.T) {
+	db := lockTable(t)
+	for _, level := range []string{"repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			strict := pool(t, dsnOf(t, db)+" default_transaction_isolation='"+strings.ReplaceAll(level, " ", `\ `)+"'")
+			var j judge
+			var all sync.WaitGroup
+			for range 2 {
+				j.compete(ctx, t, &all, newLocker(t, newLocks(t, strict)), 4, 2)
+			}
+			all.Wait()
+			j.verdict(t, 20)
+		})
+	}
+}
