@@ -3,7 +3,10 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +19,35 @@ import (
 func TestLocksKeepTheContract(t *testing.T) {
 	db := lockTable(t)
 	drivertest.Run(t, func(t *testing.T) driver.Store { return newLocks(t, db) })
+}
+
+// Statements of many requests must answer as those of one do.
+func TestLocksKeepTheContractInACrowd(t *testing.T) {
+	db := lockTable(t)
+	drivertest.Run(t, func(t *testing.T) driver.Store {
+		s := newLocks(t, db)
+		ctx, cancel := context.WithCancel(t.Context())
+		var crowd sync.WaitGroup
+		t.Cleanup(func() {
+			cancel()
+			crowd.Wait()
+		})
+		for g := range 32 {
+			crowd.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					owner := fmt.Sprint("crowd:", g, ":", n)
+					_, err := s.Acquire(context.Background(), driver.AcquireRequest{Key: fmt.Sprint("crowd", g), Owner: owner, TTL: time.Minute})
+					if err == nil {
+						err = s.Release(ctx, driver.ReleaseRequest{Key: fmt.Sprint("crowd", g), Owner: owner, Deadline: time.Now().Add(patience)})
+					}
+					if err != nil && ctx.Err() == nil {
+						t.Errorf("the crowd: %v", err)
+					}
+				}
+			})
+		}
+		return s
+	})
 }
 
 func TestLocksKeepTheContractWithAListener(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,15 +78,12 @@ func updates(t *testing.T, db *sql.DB) (all, hot int64) {
 func TestUpdatesTouchNoIndex(t *testing.T) {
 	db := lockTable(t)
 	s := newLocks(t, db)
-	const pairs, keys = 5000, 8
+	const pairs, keys, goroutines = 5000, 1000, 8
 	var all sync.WaitGroup
-	var left atomic.Int64
-	left.Store(pairs)
-	for g := range keys {
-		key := fmt.Sprint("k", g)
+	for g := range goroutines {
 		all.Go(func() {
-			for n := left.Add(-1); n >= 0; n = left.Add(-1) {
-				owner := fmt.Sprint("owner:", n)
+			for n := g; n < pairs; n += goroutines {
+				key, owner := fmt.Sprint("k", n%keys), fmt.Sprint("owner:", n)
 				rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: owner, TTL: time.Minute})
 				if err != nil || !rep.Granted {
 					t.Errorf("%+v, %v", rep, err)
@@ -204,5 +200,66 @@ func TestOldRowsAreDeletedAndTheirTokensAreNotReached(t *testing.T) {
 		if token := take(i, "second", time.Minute); token <= tokens[i] {
 			t.Errorf("token %d follows %d", token, tokens[i])
 		}
+	}
+}
+
+// Drivers keep statements prepared, and PostgreSQL keeps their plans. One that was made
+// for a small table reads all of it.
+func TestAGrowingTableIsReadByItsKeys(t *testing.T) {
+	db := lockTable(t)
+	session := pool(t, dsnOf(t, db))
+	session.SetMaxOpenConns(1)
+	s := newLocks(t, session)
+	pairs := func(goroutines, each int, key func(g, n int) string) {
+		var all sync.WaitGroup
+		for g := range goroutines {
+			all.Go(func() {
+				for n := range each {
+					k := key(g, n)
+					if _, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: k, Owner: "o", TTL: time.Minute}); err != nil {
+						t.Errorf("Acquire: %v", err)
+					}
+					if err := s.Release(t.Context(), driver.ReleaseRequest{Key: k, Owner: "o", Deadline: time.Now().Add(patience)}); err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	// read is how many rows were read by going through the table. The statistics are the
+	// session's own.
+	read := func() (n int64) {
+		for _, text := range []string{"SELECT pg_stat_force_next_flush()", "SELECT 1"} {
+			if _, err := session.ExecContext(t.Context(), text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := session.QueryRowContext(t.Context(), "SELECT seq_tup_read FROM pg_stat_user_tables "+
+			"WHERE relid = 'interlock_lock'::regclass").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	few := func(g, _ int) string { return fmt.Sprint("few", g) }
+	for range 2 {
+		pairs(32, 10, few)
+		pairs(1, 20, few)
+		if _, err := db.ExecContext(t.Context(), "VACUUM ANALYZE interlock_lock"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	small := read()
+	if small == 0 {
+		t.Error("a small table is read by its keys too: the test has gone blind")
+	}
+	pairs(64, 300, func(g, n int) string { return fmt.Sprint("many", g, ":", n) })
+	time.Sleep(time.Second) // the size is looked at once a second
+	pairs(1, 1, few)
+	grown := read()
+	pairs(64, 20, few)
+	pairs(1, 20, few)
+	if n := read() - grown; n != 0 {
+		t.Errorf("%d rows were read by going through a table of 20,000", n)
 	}
 }

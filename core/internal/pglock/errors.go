@@ -16,8 +16,8 @@ var (
 	// errFull is what becomes of a request that finds the queue full.
 	errFull = fmt.Errorf("%w: too many requests wait for PostgreSQL", driver.ErrUnavailable)
 	// errUnwanted is what becomes of a request that no caller waits for any more when
-	// its turn comes.
-	errUnwanted = fmt.Errorf("%w: not sent, since its caller had left", driver.ErrNotReady)
+	// its turn comes, or whose time is over.
+	errUnwanted = fmt.Errorf("%w: not sent in time", driver.ErrNotReady)
 	// errNoAnswer is what a caller is told that leaves a renewal.
 	errNoAnswer = fmt.Errorf("%w: no answer in time", driver.ErrUnavailable)
 )

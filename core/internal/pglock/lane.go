@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -217,6 +216,13 @@ func (w *worker) exec() {
 	}
 	w.batch = w.batch[:0]
 	clear(w.keys)
+	switch {
+	case err != nil:
+	case w.conn != nil:
+		w.lane.store.measure(w.conn)
+	default:
+		w.lane.store.measure(w.lane.store.db)
+	}
 }
 
 // send sends the batch as one statement, and gives each request its answer. sent says that
@@ -237,7 +243,11 @@ func (w *worker) send() (sent bool, err error) {
 		}
 		r.answer = answer{}
 	}
-	if err := w.query(ctx); err != nil {
+	decided, err := w.lone(ctx)
+	if err == nil && !decided {
+		err = w.query(ctx)
+	}
+	if err != nil {
 		w.giveBack(err)
 		return true, err
 	}
@@ -283,53 +293,6 @@ func (s *Store) ample() bool {
 			"max_open_connections", limit, "ample", amplePool)
 	})
 	return false
-}
-
-// query executes the statement and reads its rows. Only when all are read, and the
-// end of the answer too, is it known that the server has committed.
-func (w *worker) query(ctx context.Context) (err error) {
-	s := w.lane.store
-	rows, err := w.conn.QueryContext(ctx, s.text.of[w.batch[0].kind], s.arguments(w.batch)...)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		if err := w.scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
-}
-
-// scan reads one row.
-func (w *worker) scan(rows *sql.Rows) error {
-	var i int
-	var remains int64
-	var told sql.NullString
-	a := answer{there: true}
-	var err error
-	switch w.batch[0].kind {
-	case acquires:
-		granted := false
-		err = rows.Scan(&i, &granted, &a.token, &a.holder, &remains, &a.listed)
-		a.remains = time.Duration(remains) * time.Microsecond
-		if granted {
-			a.code = 1
-		}
-	case renews:
-		err = rows.Scan(&i, &a.code)
-	case releases:
-		err = rows.Scan(&i, &a.code, &a.list, &a.called, &told)
-	}
-	if err != nil {
-		return err
-	}
-	if i < 1 || i > len(w.batch) {
-		return errors.New("interlock: PostgreSQL answered for a lock that was not asked for")
-	}
-	w.batch[i-1].answer = a
-	return nil
 }
 
 // close lets requests that come now fail. Those in the queue fail, too; it waits for those

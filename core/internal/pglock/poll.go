@@ -76,7 +76,7 @@ func (s *Store) look(due []*topic) (rows []row, err error) {
 	for i, t := range due {
 		batch[i] = &request{key: t.key}
 	}
-	found, err := s.db.QueryContext(ctx, s.text.look, bytesArray(batch, func(r *request) string { return r.key }))
+	found, err := s.db.QueryContext(ctx, s.text.Load().look, bytesArray(batch, func(r *request) string { return r.key }))
 	if err != nil {
 		return nil, err
 	}

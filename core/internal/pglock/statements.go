@@ -1,7 +1,10 @@
 package pglock
 
 import (
+	"context"
+	"database/sql"
 	_ "embed"
+	"math/bits"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +19,12 @@ var renewText string
 //go:embed sql/release.sql
 var releaseText string
 
+//go:embed sql/take.sql
+var takeText string
+
+//go:embed sql/free.sql
+var freeText string
+
 //go:embed sql/look.sql
 var lookText string
 
@@ -24,11 +33,19 @@ var sweepText string
 
 // statements are the texts that a store sends.
 type statements struct {
+	size        int                  // the class of the table's size
 	of          [releases + 1]string // by the kind of the requests
+	take, free  string               // of one request
 	look, sweep string
 }
 
-func statementsFor(table string) statements {
+// statementsFor makes the texts for a table of a size.
+//
+// A driver, or a pooler, keeps statements prepared, and PostgreSQL keeps their plans until
+// the statistics of the table change. A plan that was made while the table had a few rows
+// reads all of them, and goes on to do so when there are a hundred thousand. So a table of
+// another size gets other texts: they differ in a comment.
+func statementsFor(table string, size int) *statements {
 	text := func(source string) string {
 		var b strings.Builder
 		for line := range strings.Lines(source) {
@@ -37,12 +54,50 @@ func statementsFor(table string) statements {
 				b.WriteByte('\n')
 			}
 		}
-		return strings.ReplaceAll(b.String(), DefaultTable, table)
+		return strings.ReplaceAll(b.String(), DefaultTable, table) + "/* size " + strconv.Itoa(size) + " */"
 	}
-	return statements{
+	return &statements{
+		size: size,
 		of:   [...]string{acquires: text(acquireText), renews: text(renewText), releases: text(releaseText)},
-		look: text(lookText), sweep: text(sweepText),
+		take: text(takeText), free: text(freeText), look: text(lookText), sweep: text(sweepText),
 	}
+}
+
+// largest is the greatest class of a table's size. Its rows are found by their keys at any
+// size beyond.
+const largest = 4
+
+// sizeOf is the class of a table's size: less than 8, 32, 128 or 512 pages, or more.
+func sizeOf(pages int64) int { return min((bits.Len64(uint64(pages)/8)+1)/2, largest) }
+
+// rowQuerier is a pool of connections, or one.
+type rowQuerier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// measure notes the size of the table, once a second at most.
+func (s *Store) measure(q rowQuerier) {
+	now := time.Now().UnixNano()
+	if last := s.measured.Load(); now-last < int64(time.Second) || !s.measured.CompareAndSwap(last, now) {
+		return
+	}
+	pages, err := s.pages(q)
+	if err != nil {
+		s.failed("the size of the table of locks is not known", err)
+		return
+	}
+	if size := sizeOf(pages); size != s.text.Load().size {
+		s.text.Store(statementsFor(s.set.Table, size))
+	}
+}
+
+// pages is how many pages the table has.
+func (s *Store) pages(q rowQuerier) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.set.Timeout)
+	defer cancel()
+	err = q.QueryRowContext(ctx,
+		"SELECT pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint", s.set.Table).Scan(&n)
+	return n, err
 }
 
 // arguments are those of the statement for some requests of one kind, which have a key
@@ -53,7 +108,7 @@ func (s *Store) arguments(batch []*request) []any {
 	key := bytesArray(batch, func(r *request) string { return r.key })
 	owner := column(func(r *request) string { return r.owner })
 	waiter := func() string { return column(func(r *request) string { return r.waiter }) }
-	bound := strconv.FormatInt(max(s.set.Timeout.Milliseconds()/4, 1), 10)
+	bound := s.rowTimeout()
 	switch batch[0].kind {
 	case acquires:
 		return []any{
@@ -69,6 +124,11 @@ func (s *Store) arguments(batch []*request) []any {
 		}
 		return []any{key, owner, numberArray(batch, func(r *request) int64 { return r.token }), waiter(), hash, bound, channel}
 	}
+}
+
+// rowTimeout is for how many ms a statement waits for the lock of one row.
+func (s *Store) rowTimeout() string {
+	return strconv.FormatInt(max(s.set.Timeout.Milliseconds()/4, 1), 10)
 }
 
 // ttl is the lease in µs. It rounds up: a lease is never shorter than its holder thinks.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -102,9 +103,10 @@ func Schema(table string) []string {
 // It has no shared locks and permits: it answers requests for them with
 // [driver.ErrConfig].
 type Store struct {
-	db   *sql.DB
-	set  Config
-	text statements
+	db       *sql.DB
+	set      Config
+	text     atomic.Pointer[statements]
+	measured atomic.Int64 // when the size of the table was, in ns since 1970
 
 	requests lane // of callers
 	renewals lane // of watchdogs
@@ -129,7 +131,7 @@ var _ driver.Store = (*Store)(nil)
 // from it: give the store a pool of its own, or one without a limit.
 func New(db *sql.DB, cfg Config) *Store {
 	s := &Store{db: db, set: cfg.withDefaults(), stop: make(chan struct{})}
-	s.text = statementsFor(s.set.Table)
+	s.text.Store(statementsFor(s.set.Table, 0))
 	s.requests = lane{store: s, most: maxWorkers}
 	s.renewals = lane{store: s, most: maxRenewing}
 	s.watches.init(s)

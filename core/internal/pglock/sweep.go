@@ -49,7 +49,7 @@ func (s *Store) sweep() {
 // all of it or the time is over. There is no index to find old rows by: their times change
 // with every request, and an index on them would have to change, too.
 func (s *Store) sweepUntil(end time.Time) error {
-	pages, err := s.pages()
+	pages, err := s.pages(s.db)
 	if err != nil {
 		return err
 	}
@@ -75,20 +75,11 @@ func (s *Store) sweepUntil(end time.Time) error {
 	return nil
 }
 
-// pages is how many pages the table has.
-func (s *Store) pages() (n int64, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.set.Timeout)
-	defer cancel()
-	err = s.db.QueryRowContext(ctx,
-		"SELECT pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint", s.set.Table).Scan(&n)
-	return n, err
-}
-
 // sweepPart deletes the old rows of some pages, and returns how many those were.
 func (s *Store) sweepPart(first, end int64) (deleted int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.set.Timeout)
 	defer cancel()
-	result, err := s.db.ExecContext(ctx, s.text.sweep,
+	result, err := s.db.ExecContext(ctx, s.text.Load().sweep,
 		fmt.Sprintf("(%d,0)", first), fmt.Sprintf("(%d,0)", end), s.set.Keep.Microseconds(), sweepRows)
 	if err != nil {
 		return 0, err

@@ -8,7 +8,7 @@
 -- $6 lock_timeout: for how many ms the statement waits for the lock of one row
 -- $7 for how many µs at the most a lock that was released is kept for the first in its list
 --
--- Returns a row for each key: its index, from 1; whether the owner holds the lock; the
+-- Returns a row for each key: its index, from 1; 1 if the owner holds the lock, else 0; the
 -- token; else the holder, '' where there is none; after how many µs to ask again; whether
 -- the locker is in the list. A key without a row was in a change of another transaction
 -- that this one could not see: ask again.
@@ -89,17 +89,17 @@ WITH conf AS MATERIALIZED (
 	ON CONFLICT (key) DO NOTHING
 	RETURNING key, token
 )
-SELECT v.i, v.granted, CASE WHEN v.mine THEN v.token ELSE coalesce(c.token, 0) END AS token,
+SELECT v.i, v.granted::int AS code, CASE WHEN v.mine THEN v.token ELSE coalesce(c.token, 0) END AS token,
 	CASE WHEN v.free THEN '' ELSE v.holder END AS holder,
 	(extract(epoch FROM CASE WHEN v.free THEN v.opens ELSE v.lease_until END - v.now) * 1000000)::bigint AS remains,
 	v.waiter <> '' AND (v.place IS NOT NULL OR c.i IS NOT NULL) AS listed
 FROM verdict v LEFT JOIN changed c ON c.i = v.i
 WHERE v.mine OR NOT v.granted OR c.i IS NOT NULL
 UNION ALL
-SELECT s.i, true, a.token, '', 0, false
+SELECT s.i, 1, a.token, '', 0, false
 FROM added a JOIN seen s ON s.key = a.key
 UNION ALL
-SELECT s.i, s.holder = s.owner, s.token, s.holder,
+SELECT s.i, (s.holder = s.owner)::int, s.token, s.holder,
 	(extract(epoch FROM s.lease_until - s.now) * 1000000)::bigint,
 	s.waiter <> '' AND array_position(s.waiters, s.waiter) IS NOT NULL
 FROM seen s

@@ -1,0 +1,45 @@
+-- Takes one lock where that is simple: it is free, and no locker waits for it. Refuses it
+-- where nothing is to be noted. It does what acquire.sql does, for a part of its price.
+--
+-- $1 key      $2 owner      $3 lease, in µs
+-- $4 the locker that will wait if the lock is held; '' for none
+-- $5 the list of lockers that wait already, joined by commas, or ''
+-- $6 lock_timeout: for how many ms the statement waits for the lock of the row
+--
+-- Returns 1 if the owner holds the lock, 0 if it does not, 2 to ask acquire.sql, as no row
+-- does; then the other columns of acquire.sql.
+WITH conf AS MATERIALIZED (
+	SELECT set_config('lock_timeout', $6::text, true) AS bound,
+		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
+), taken AS (
+	UPDATE interlock_lock l SET
+		owner = $2::text,
+		token = greatest(l.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+		lease_until = clock_timestamp() + $3::bigint * interval '1 microsecond',
+		waiters = CASE WHEN $5::text <> '' THEN string_to_array($5::text, ',') ELSE '{}' END,
+		called_at = NULL
+	FROM conf
+	WHERE l.key = $1::bytea AND (l.owner IS NULL OR l.lease_until <= clock_timestamp()) AND l.waiters = '{}'
+	RETURNING l.token
+), added AS (
+	INSERT INTO interlock_lock (key, owner, token, lease_until, waiters)
+	SELECT $1::bytea, $2::text, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+		clock_timestamp() + $3::bigint * interval '1 microsecond',
+		CASE WHEN $5::text <> '' THEN string_to_array($5::text, ',') ELSE '{}' END
+	FROM conf
+	WHERE NOT EXISTS (SELECT FROM taken)
+	ON CONFLICT (key) DO NOTHING
+	RETURNING token
+)
+SELECT 1 AS code, token, '' AS holder, 0::bigint AS remains, false AS listed FROM taken
+UNION ALL
+SELECT 1, token, '', 0, false FROM added
+UNION ALL
+SELECT CASE WHEN l.owner IS NULL OR l.lease_until <= clock_timestamp() THEN 2
+		WHEN l.owner = $2::text THEN 1
+		WHEN $4::text <> '' AND cardinality(l.waiters) < 63 AND array_position(l.waiters, $4::text) IS NULL THEN 2
+		ELSE 0 END,
+	l.token, coalesce(l.owner, ''), (extract(epoch FROM l.lease_until - clock_timestamp()) * 1000000)::bigint,
+	$4::text <> '' AND array_position(l.waiters, $4::text) IS NOT NULL
+FROM interlock_lock l
+WHERE l.key = $1::bytea AND NOT EXISTS (SELECT FROM taken) AND NOT EXISTS (SELECT FROM added)
