@@ -36,6 +36,7 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	if rep, err := take(t.Context(), "warm", time.Time{}, nil); err != nil || !rep.Granted {
 		t.Fatalf("%+v, %v", rep, err)
 	}
+	time.Sleep(100 * time.Millisecond) // what the store looks at besides is behind it
 
 	net.gate.Lock() // nothing passes
 	const n = 12
@@ -44,7 +45,7 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	begin := time.Now()
 	for i := range n {
 		var deadline time.Time
-		if i%2 == 0 {
+		if i < 4 { // those of which a statement is under way
 			deadline = begin.Add(100 * time.Millisecond)
 		}
 		go func() {
@@ -85,8 +86,8 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 			t.Fatal("Late was not called")
 		}
 	}
-	if granted == 0 || unsent == 0 {
-		t.Errorf("%d were granted late and %d not sent; want some of both", granted, unsent)
+	if granted == 0 || unsent < n-4 {
+		t.Errorf("%d were granted late and %d not sent; want one granted at least, and %d not sent", granted, unsent, n-4)
 	}
 	if err := <-release; err != nil {
 		t.Errorf("the release: %v", err)

@@ -111,10 +111,7 @@ func (w *worker) run() {
 				return
 			}
 		case sends:
-			for _, r := range w.unwanted {
-				r.dismiss()
-			}
-			w.unwanted = w.unwanted[:0]
+			w.dismiss()
 			if len(w.batch) > 0 {
 				w.exec()
 			}
@@ -205,36 +202,65 @@ func (l *lane) rest(w *worker, timer *time.Timer) bool {
 }
 
 // exec sends the batch and tells each request what has become of it.
+//
+// The context is the statement's own. If a caller's ended it, database/sql would close the
+// connection.
 func (w *worker) exec() {
-	sent, err := w.send()
+	s := w.lane.store
+	ctx, cancel := context.WithTimeout(context.Background(), s.set.Timeout)
+	defer cancel()
+	err := w.connect(ctx)
+	connected := err == nil
+	if connected {
+		w.reconsider()
+		err = w.send(ctx)
+	}
 	for i, r := range w.batch {
 		w.batch[i] = nil
 		if err != nil {
 			r.answer = answer{}
 		}
-		r.tried(err, sent)
+		r.tried(err, connected)
 	}
 	w.batch = w.batch[:0]
 	clear(w.keys)
 	switch {
 	case err != nil:
 	case w.conn != nil:
-		w.lane.store.measure(w.conn)
+		s.measure(w.conn)
 	default:
-		w.lane.store.measure(w.lane.store.db)
+		s.measure(s.db)
 	}
 }
 
-// send sends the batch as one statement, and gives each request its answer. sent says that
-// the statement has left for the server, as far as is known.
-//
-// Its context is its own. If a caller's ended it, database/sql would close the connection.
-func (w *worker) send() (sent bool, err error) {
-	s := w.lane.store
-	ctx, cancel := context.WithTimeout(context.Background(), s.set.Timeout)
-	defer cancel()
-	if err := w.connect(ctx); err != nil {
-		return false, err
+// reconsider takes the requests out of the batch that are unwanted by now: a connection may
+// have taken its time.
+func (w *worker) reconsider() {
+	now := time.Now()
+	w.batch = slices.DeleteFunc(w.batch, func(r *request) bool {
+		if r.unwanted(now) {
+			w.unwanted = append(w.unwanted, r)
+			return true
+		}
+		return false
+	})
+	w.dismiss()
+}
+
+// dismiss finishes the requests that are not sent.
+func (w *worker) dismiss() {
+	for i, r := range w.unwanted {
+		w.unwanted[i] = nil
+		r.dismiss()
+	}
+	w.unwanted = w.unwanted[:0]
+}
+
+// send sends the batch, as one statement if it is not a simple one, and gives each request
+// its answer.
+func (w *worker) send(ctx context.Context) error {
+	if len(w.batch) == 0 {
+		return nil
 	}
 	now := time.Now()
 	for _, r := range w.batch {
@@ -247,14 +273,13 @@ func (w *worker) send() (sent bool, err error) {
 	if err == nil && !decided {
 		err = w.query(ctx)
 	}
-	if err != nil {
+	switch s := w.lane.store; {
+	case err != nil:
 		w.giveBack(err)
-		return true, err
-	}
-	if !s.ample() || time.Since(w.since) > borrowed {
+	case !s.ample() || time.Since(w.since) > borrowed:
 		w.giveBack(nil)
 	}
-	return true, nil
+	return err
 }
 
 // connect gets the worker a connection unless it has one.

@@ -1,0 +1,140 @@
+package pglock
+
+import (
+	"context"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// state is an error of the server, as pgx and lib/pq have it.
+type state string
+
+func (s state) Error() string    { return "ERROR: (SQLSTATE " + string(s) + ")" }
+func (s state) SQLState() string { return string(s) }
+
+func TestFates(t *testing.T) {
+	broken := errors.New("broken pipe")
+	for _, c := range []struct {
+		err  error
+		sent bool
+		want fate
+		as   error // what the caller gets
+	}{
+		{broken, false, unsent, driver.ErrUnavailable},
+		{broken, true, unknown, driver.ErrUnavailable},
+		{context.DeadlineExceeded, false, unsent, driver.ErrUnavailable},
+		{context.DeadlineExceeded, true, unknown, driver.ErrUnavailable},
+		{sqldriver.ErrBadConn, true, unsent, driver.ErrUnavailable},
+		{state("57P03"), false, notReady, driver.ErrNotReady},
+		{state("53300"), false, notReady, driver.ErrNotReady},
+		{state("28P01"), false, unsent, driver.ErrUnavailable},
+		{state("08006"), true, unknown, driver.ErrUnavailable},
+		{state("57P01"), true, unknown, driver.ErrUnavailable},
+		{state("53100"), true, unknown, driver.ErrUnavailable},
+		{state("XX000"), true, unknown, driver.ErrUnavailable},
+		{state("40001"), true, collided, driver.ErrNotReady},
+		{state("40P01"), true, collided, driver.ErrNotReady},
+		{state("55P03"), true, collided, driver.ErrNotReady},
+		{state("25006"), true, notReady, driver.ErrNotReady},
+		{state("57014"), true, notReady, driver.ErrNotReady},
+		{state("42P01"), true, refused, driver.ErrUnavailable},
+		{state("22021"), true, refused, driver.ErrUnavailable},
+	} {
+		wrapped := fmt.Errorf("some layer: %w", c.err)
+		if got := fateOf(wrapped, c.sent); got != c.want {
+			t.Errorf("%v, sent %v: fate %d; want %d", c.err, c.sent, got, c.want)
+		}
+		if got := wrap(wrapped, c.want); !errors.Is(got, c.as) || !errors.Is(got, c.err) {
+			t.Errorf("%v, sent %v: the caller gets %v", c.err, c.sent, got)
+		}
+	}
+}
+
+func TestArrays(t *testing.T) {
+	batch := []*request{
+		{key: "", owner: "", ttl: 1},
+		{key: "\x00\xff\"", owner: `a"b\c,{}`, ttl: time.Microsecond},
+		{key: "k", owner: "NULL", ttl: 1500},
+	}
+	for got, want := range map[string]string{
+		bytesArray(batch, func(r *request) string { return r.key }):  `{"\\x","\\x00ff22","\\x6b"}`,
+		textArray(batch, func(r *request) string { return r.owner }): `{"","a\"b\\c,{}","NULL"}`,
+		numberArray(batch, ttl): "{1,1,2}",
+	} {
+		if got != want {
+			t.Errorf("%s; want %s", got, want)
+		}
+	}
+}
+
+func TestListsAreBounded(t *testing.T) {
+	long := strings.Repeat("w,", 100) + "w"
+	for list, want := range map[string]int{"": 1, "w": 1, "v,w": 2, long: maxNames} {
+		if got := firstNames(list); !strings.HasPrefix(list, got) || strings.Count(got, ",")+1 != want {
+			t.Errorf("%q has become %q", list, got)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for pages, want := range map[int64]int{0: 0, 7: 0, 8: 1, 31: 1, 32: 2, 127: 2, 128: 3, 511: 3, 512: 4, 1 << 40: 4} {
+		if got := sizeOf(pages); got != want {
+			t.Errorf("a table of %d pages is of size %d; want %d", pages, got, want)
+		}
+	}
+}
+
+func TestStatementsNameTheTable(t *testing.T) {
+	s := statementsFor("other.locks", 3)
+	for _, text := range append(s.of[:], s.take, s.free, s.look, s.sweep) {
+		if strings.Contains(text, DefaultTable) || !strings.Contains(text, "other.locks") || strings.Contains(text, "--") {
+			t.Errorf("not the table's name, or a comment, in\n%s", text)
+		}
+	}
+}
+
+// What one statement has is of one kind, with one request for a key; a request that is to
+// go alone goes alone; and those that nobody waits for are not sent.
+func TestBatches(t *testing.T) {
+	l := &lane{}
+	w := &worker{lane: l, keys: map[string]struct{}{}}
+	add := func(k kind, key string, change ...func(*request)) {
+		r := &request{kind: k, key: key, asks: k == acquires}
+		for _, f := range change {
+			f(r)
+		}
+		l.queue = append(l.queue, r)
+	}
+	add(acquires, "a")
+	add(releases, "b")
+	add(acquires, "a")
+	add(acquires, "left", func(r *request) { r.state.Store(stateLeft) })
+	add(acquires, "late", func(r *request) { r.deadline = time.Now().Add(-time.Second) })
+	add(acquires, "alone", func(r *request) { r.alone = true })
+	add(acquires, "c")
+	add(releases, "left", func(r *request) { r.state.Store(stateLeft) }) // it releases, whoever waits
+	var got []string
+	for len(l.queue) > 0 {
+		l.take(w)
+		text := ""
+		for _, r := range w.batch {
+			text += fmt.Sprint(r.kind, r.key, " ")
+		}
+		got = append(got, text)
+		w.batch = nil
+		clear(w.keys)
+	}
+	if want := []string{"0a 0c ", "2b 2left ", "0a ", "0alone "}; !slices.Equal(got, want) {
+		t.Errorf("batches %q; want %q", got, want)
+	}
+	if len(w.unwanted) != 2 {
+		t.Errorf("%d requests are not sent; want 2", len(w.unwanted))
+	}
+}
