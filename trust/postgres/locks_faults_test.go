@@ -186,7 +186,7 @@ func TestSessionsThatAreCutOverlapNoLocks(t *testing.T) {
 	srv := pgtest.Start(t)
 	db := srv.Open(t)
 	makeLocks(t, db, "")
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	var j judge
 	var all sync.WaitGroup
@@ -214,7 +214,7 @@ func TestSessionsThatAreCutOverlapNoLocks(t *testing.T) {
 }
 
 func TestTokensSurviveCrashesOfTheServer(t *testing.T) {
-	restarts := 6
+	restarts := 4
 	if testing.Short() {
 		restarts = 2
 	}
@@ -291,5 +291,81 @@ func TestLocksAtOtherIsolationLevels(t *testing.T) {
 			all.Wait()
 			j.verdict(t, 20)
 		})
+	}
+}
+
+func TestAClosedStoreSaysSo(t *testing.T) {
+	db := lockTable(t)
+	s := newLocks(t, db)
+	ask := func(key string) (driver.Reply, error) {
+		return s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: "o", TTL: time.Minute})
+	}
+	if rep, err := ask("k"); err != nil || !rep.Granted {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	defer s.Watch("k", time.Now(), func(driver.Signal) {})()
+	var all sync.WaitGroup
+	for i := range 100 { // under way when the store closes
+		all.Go(func() {
+			rep, err := ask(fmt.Sprint(i))
+			if (err == nil) != rep.Granted || err != nil && !errors.Is(err, driver.ErrUnavailable) {
+				t.Errorf("%+v, %v", rep, err)
+			}
+		})
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	all.Wait()
+	if rep, err := ask("k"); !errors.Is(err, driver.ErrUnavailable) || rep.Ambiguous {
+		t.Errorf("Acquire: %+v, %v", rep, err)
+	}
+	release := driver.ReleaseRequest{Key: "k", Owner: "o", Deadline: time.Now().Add(patience)}
+	if err := s.Release(t.Context(), release); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("Release: %v", err)
+	}
+	s.Renew(t.Context(), []driver.Renewal{{Key: "k", Owner: "o", TTL: time.Minute}}, func(_ int, _ bool, err error) {
+		if !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("Renew: %v", err)
+		}
+	})
+	s.Watch("k", time.Now(), func(driver.Signal) {})()
+	if err := db.PingContext(t.Context()); err != nil {
+		t.Errorf("the pool was closed, too: %v", err)
+	}
+}
+
+// A caller that holds the connections of the pool must not make the store lose a request
+// that it could still send.
+func TestAnExhaustedPoolIsWaitedFor(t *testing.T) {
+	db := lockTable(t)
+	small := pool(t, dsnOf(t, db))
+	small.SetMaxOpenConns(2)
+	s := newLocks(t, small, func(c *pgdraft.Config) { c.Timeout = 200 * time.Millisecond })
+	var taken []func() error
+	for range 2 {
+		conn, err := small.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = append(taken, conn.Close)
+	}
+	time.AfterFunc(500*time.Millisecond, func() {
+		for _, giveBack := range taken {
+			if err := giveBack(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	rep, err := s.Acquire(t.Context(), driver.AcquireRequest{
+		Key: "k", Owner: "o", TTL: time.Minute, Deadline: time.Now().Add(patience), Late: func(driver.Reply, error) {},
+	})
+	if err != nil || !rep.Granted || rep.Ambiguous {
+		t.Errorf("%+v, %v; want it granted, and certain: nothing was sent before", rep, err)
+	}
+	if got := time.Since(rep.Sent); got > 400*time.Millisecond {
+		t.Errorf("it is said to be sent %v ago, when there was no connection", got)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 func TestManyGoroutinesShareStatements(t *testing.T) {
 	db := lockTable(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	var j judge
 	var all sync.WaitGroup
@@ -35,7 +35,7 @@ func TestRequestsForTheSameKeysMeet(t *testing.T) {
 	for range 2 {
 		stores = append(stores, newLocks(t, pool(t, dsnOf(t, db))))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	var j judge
 	var all sync.WaitGroup

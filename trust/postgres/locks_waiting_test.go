@@ -92,7 +92,7 @@ func TestProcessesTakeTurns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const processes = 3
 			db := lockTable(t)
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			var all sync.WaitGroup
 			var j judge
