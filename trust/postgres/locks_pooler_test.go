@@ -32,7 +32,7 @@ func pooler(t *testing.T, db *sql.DB) (dsn string) {
 		t.Skip("there is no pgbouncer: apt-get install pgbouncer")
 	}
 	to := strings.TrimPrefix(strings.Fields(dsnOf(t, db))[0], "host=")
-	dir, err := os.MkdirTemp("", "pooler-")
+	dir, err := os.MkdirTemp("", "pooler-") //nolint:usetesting // into which another user can look
 	if err != nil {
 		t.Fatal(err)
 	}

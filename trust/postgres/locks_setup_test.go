@@ -217,7 +217,7 @@ func newRelay(tb testing.TB, db *sql.DB) (r *relay, dsn string) {
 	tb.Helper()
 	dsn = dsnOf(tb, db)
 	to := strings.TrimPrefix(strings.Fields(dsn)[0], "host=")
-	dir, err := os.MkdirTemp("", "relay-") // short: it is part of a socket's name
+	dir, err := os.MkdirTemp("", "relay-") //nolint:usetesting // a short one: it is part of the name of a socket
 	if err != nil {
 		tb.Fatal(err)
 	}
