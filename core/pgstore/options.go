@@ -25,11 +25,13 @@ type settings struct {
 	lockWait  time.Duration
 	timeout   time.Duration
 	listener  Listener
+	sweep     time.Duration
+	keep      time.Duration
 	log       *slog.Logger
 }
 
 func defaults() settings {
-	return settings{prefix: "interlock_", timeout: time.Second, log: slog.Default()}
+	return settings{prefix: "interlock_", timeout: time.Second, sweep: time.Minute, keep: time.Hour, log: slog.Default()}
 }
 
 // named is what a name may be: it becomes part of statements.
@@ -143,9 +145,10 @@ type Listener interface {
 	Listen(ctx context.Context, channel string, hear func(payload string), state func(listening bool)) error
 }
 
-// Listen wakes duplicates that wait in other processes by NOTIFY. A notification is
-// sent only where a duplicate waits: it takes a lock of the whole database. Default: such
-// duplicates look once a second.
+// Listen wakes duplicates and lockers that wait in other processes by NOTIFY. A
+// notification is sent only where one waits: it takes a lock of the whole database. All
+// processes that use the tables should have a Listener, or none. Default: such duplicates
+// look once a second, and lockers every 20 to 200 ms.
 func Listen(l Listener) Option {
 	return func(s *settings) {
 		if l == nil {
@@ -153,5 +156,31 @@ func Listen(l Listener) Option {
 			return
 		}
 		s.listener = l
+	}
+}
+
+// SweepEvery sets how often the store looks for rows that are not needed any more: records
+// whose time is over, and locks that have been free for a while ([KeepTokens]). Several
+// processes may do so. A negative d is never. Default: 1 min.
+func SweepEvery(d time.Duration) Option {
+	return func(s *settings) {
+		if d == 0 {
+			s.fail("SweepEvery(0): above 0, or negative for never")
+			return
+		}
+		s.sweep = d
+	}
+}
+
+// KeepTokens sets for how long the row of a free lock is kept. It remembers the last
+// fencing token: the clock of the server may be set back by less than d without a token
+// going back. d is above 0. Default: 1 h.
+func KeepTokens(d time.Duration) Option {
+	return func(s *settings) {
+		if d <= 0 {
+			s.fail("KeepTokens(%v): must be above 0", d)
+			return
+		}
+		s.keep = d
 	}
 }

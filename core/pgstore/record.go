@@ -197,8 +197,6 @@ func (s *Store) Forget(ctx context.Context, id string) error {
 }
 
 const (
-	// sweepEvery is the pause between two looks for rows whose time is over.
-	sweepEvery = time.Minute
 	// sweepBatch is how many of them are deleted in one statement, and sweepPause the
 	// pause after a full one: up to 1,000 rows a second.
 	sweepBatch = 500
@@ -208,13 +206,13 @@ const (
 // deleteExpired deletes rows whose time is over until the store is closed. What fails is tried
 // again at the next look.
 func (s *Store) deleteExpired() {
-	for pause := sweepEvery; ; {
+	for pause := s.sweep; ; {
 		select {
 		case <-s.life.Done():
 			return
 		case <-time.After(pause):
 		}
-		pause = sweepEvery
+		pause = s.sweep
 		ctx, cancel := context.WithTimeout(s.life, 10*time.Second)
 		result, err := s.records.ExecContext(ctx, s.text.sweep, sweepBatch)
 		cancel()

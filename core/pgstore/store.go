@@ -13,9 +13,9 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 )
 
-// Store keeps idempotency records in PostgreSQL. It implements [idempotency.Store], and
-// is safe for concurrent use. [New] makes one; the zero value does not work. Close it
-// after the engines that use it.
+// Store keeps locks and idempotency records in PostgreSQL. It implements [driver.Store]
+// and [idempotency.Store], and is safe for concurrent use. [New] makes one; the zero value
+// does not work. Close it after the lockers and engines that use it.
 type Store struct {
 	settings
 	db      *sql.DB // for the transactions of handlers
@@ -23,6 +23,7 @@ type Store struct {
 	channel string
 	text    statements
 	awaited awaited
+	locks   locks
 
 	life context.Context // until Close
 	stop context.CancelFunc
@@ -43,7 +44,7 @@ var sources embed.FS
 // nothing: the tables are made by [Store.Migrate]. It returns an error that matches
 // [driver.ErrConfig] for a nil db and for an option that cannot work.
 //
-// The store deletes records whose time is over in the background, until [Store.Close].
+// The store deletes rows that are not needed any more in the background, until [Store.Close].
 func New(db *sql.DB, opts ...Option) (*Store, error) {
 	set := defaults()
 	for _, o := range opts {
@@ -78,7 +79,9 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.awaited.init()
-	s.work.Go(s.deleteExpired)
+	if s.sweep > 0 {
+		s.work.Go(s.deleteExpired)
+	}
 	return s, nil
 }
 
@@ -102,9 +105,9 @@ func (s *Store) named(text string) string {
 }
 
 // Close ends what the store does in the background, and waits for it. It does not close
-// the pools. A second call does nothing. The error is nil.
+// the pools. A second call does nothing. It returns nil.
 func (s *Store) Close() error {
 	s.stop()
 	s.work.Wait()
-	return nil
+	return s.locks.close()
 }

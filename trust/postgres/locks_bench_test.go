@@ -19,7 +19,7 @@ import (
 func durable(b *testing.B) driver.Store {
 	b.Helper()
 	db := pgtest.Start(b).Open(b)
-	makeLocks(b, db, "")
+	makeLocks(b, newLocks(b, db))
 	return newLocks(b, db)
 }
 
@@ -47,7 +47,7 @@ func BenchmarkLocks(b *testing.B) {
 // BenchmarkHotKeyOfTwoProcesses has two processes take turns on one key.
 func BenchmarkHotKeyOfTwoProcesses(b *testing.B) {
 	srv := pgtest.Start(b)
-	makeLocks(b, srv.Open(b), "")
+	makeLocks(b, newLocks(b, srv.Open(b)))
 	var lockers [2]*core.Locker
 	for i := range lockers {
 		lockers[i] = newLocker(b, newLocks(b, srv.Open(b)))

@@ -12,7 +12,6 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/drivertest"
-	"github.com/interlock-go/interlock/core/pgdraft"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -54,7 +53,7 @@ func TestLocksKeepTheContractWithAListener(t *testing.T) {
 	db := lockTable(t)
 	hears := listener{dsnOf(t, db)}
 	drivertest.Run(t, func(t *testing.T) driver.Store {
-		return newLocks(t, db, func(c *pgdraft.Config) { c.Listen = hears })
+		return newLocks(t, db, func(c *config) { c.Listen = hears })
 	})
 }
 
@@ -76,7 +75,7 @@ func TestLocksNeedOneConnection(t *testing.T) {
 	one.SetMaxOpenConns(1)
 	var log said
 	drivertest.Run(t, func(t *testing.T) driver.Store {
-		return newLocks(t, one, func(c *pgdraft.Config) { c.Log = log.logger() })
+		return newLocks(t, one, func(c *config) { c.Log = log.logger() })
 	})
 	if log.count("the pool of connections for the locks is small") == 0 {
 		t.Error("a pool of one connection is not worth a warning")
@@ -85,20 +84,15 @@ func TestLocksNeedOneConnection(t *testing.T) {
 
 func TestLocksInATableOfAnotherName(t *testing.T) {
 	db := pgtest.Open(t)
-	schema := ""
-	if err := db.QueryRowContext(t.Context(), "SELECT current_schema()").Scan(&schema); err != nil {
-		t.Fatal(err)
-	}
-	table := schema + `."the locks"`
-	makeLocks(t, db, table)
-	s := newLocks(t, db, func(c *pgdraft.Config) { c.Table, c.Sweep = table, 50*time.Millisecond })
+	s := newLocks(t, db, func(c *config) { c.Schema, c.Prefix, c.Sweep = schemaOf(t, db), "the_", 50*time.Millisecond })
+	makeLocks(t, s)
 	rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o", TTL: time.Minute})
 	if err != nil || !rep.Granted {
 		t.Fatalf("%+v, %v", rep, err)
 	}
 	rows := 0
 	eventually(t, "the sweep takes its lock there", func() bool {
-		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM "+table).Scan(&rows); err != nil {
+		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM the_lock").Scan(&rows); err != nil {
 			t.Fatal(err)
 		}
 		return rows == 2

@@ -13,7 +13,6 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/pgdraft"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -26,7 +25,7 @@ type outcome struct {
 func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	db := lockTable(t)
 	net, dsn := newRelay(t, db)
-	s := newLocks(t, pool(t, dsn), func(c *pgdraft.Config) { c.Timeout = 2 * time.Second })
+	s := newLocks(t, pool(t, dsn), func(c *config) { c.Timeout = 2 * time.Second })
 	take := func(ctx context.Context, key string, deadline time.Time, late chan<- outcome) (driver.Reply, error) {
 		return s.Acquire(ctx, driver.AcquireRequest{
 			Key: key, Owner: "owner of " + key, TTL: time.Minute, Deadline: deadline,
@@ -185,7 +184,7 @@ func TestARowLockedByOthersDelaysItsOwnRequestsOnly(t *testing.T) {
 func TestSessionsThatAreCutOverlapNoLocks(t *testing.T) {
 	srv := pgtest.Start(t)
 	db := srv.Open(t)
-	makeLocks(t, db, "")
+	makeLocks(t, newLocks(t, db))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	var j judge
@@ -220,7 +219,7 @@ func TestTokensSurviveCrashesOfTheServer(t *testing.T) {
 	}
 	srv := pgtest.Start(t)
 	db := srv.Open(t)
-	makeLocks(t, db, "")
+	makeLocks(t, newLocks(t, db))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var j judge
@@ -248,8 +247,8 @@ func TestTokensSurviveCrashesOfTheServer(t *testing.T) {
 func TestGrantsAreFlushed(t *testing.T) {
 	srv := pgtest.Start(t, "synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=0")
 	db := srv.Open(t)
-	makeLocks(t, db, "")
-	s := newLocks(t, srv.Open(t), func(c *pgdraft.Config) { c.Sweep = -1 })
+	makeLocks(t, newLocks(t, db))
+	s := newLocks(t, srv.Open(t), func(c *config) { c.Sweep = -1 })
 	for round := range 3 {
 		key := fmt.Sprint("k", round)
 		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: "o", TTL: time.Hour})
@@ -343,7 +342,7 @@ func TestAnExhaustedPoolIsWaitedFor(t *testing.T) {
 	db := lockTable(t)
 	small := pool(t, dsnOf(t, db))
 	small.SetMaxOpenConns(2)
-	s := newLocks(t, small, func(c *pgdraft.Config) { c.Timeout = 200 * time.Millisecond })
+	s := newLocks(t, small, func(c *config) { c.Timeout = 200 * time.Millisecond })
 	var taken []func() error
 	for range 2 {
 		conn, err := small.Conn(t.Context())

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/pgdraft"
+	"github.com/interlock-go/interlock/core/pgstore"
 )
 
 func TestManyGoroutinesShareStatements(t *testing.T) {
@@ -31,7 +31,7 @@ func TestManyGoroutinesShareStatements(t *testing.T) {
 // several workers meet on the same rows.
 func TestRequestsForTheSameKeysMeet(t *testing.T) {
 	db := lockTable(t)
-	var stores []*pgdraft.Store
+	var stores []*pgstore.Store
 	for range 2 {
 		stores = append(stores, newLocks(t, pool(t, dsnOf(t, db))))
 	}
@@ -155,7 +155,7 @@ func TestARefusedTryWritesNothing(t *testing.T) {
 
 func TestOldRowsAreDeletedAndTheirTokensAreNotReached(t *testing.T) {
 	db := lockTable(t)
-	s := newLocks(t, db, func(c *pgdraft.Config) { c.Keep, c.Sweep = 100*time.Millisecond, 50*time.Millisecond })
+	s := newLocks(t, db, func(c *config) { c.Keep, c.Sweep = 100*time.Millisecond, 50*time.Millisecond })
 	const n = 3000
 	tokens := make([]int64, n)
 	var all sync.WaitGroup

@@ -17,7 +17,6 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/drivertest"
-	"github.com/interlock-go/interlock/core/pgdraft"
 )
 
 // pooler starts PgBouncer in transaction mode in front of a server, and returns how to
@@ -89,24 +88,23 @@ default_pool_size = 4
 	return dsn
 }
 
-// qualified returns the whole name of the table of the locks: a search path does not go
-// through a pooler.
-func qualified(t *testing.T, db *sql.DB) (table string) {
+// schemaOf returns the schema of the tables: a search path does not go through a pooler.
+func schemaOf(t *testing.T, db *sql.DB) (schema string) {
 	t.Helper()
-	if err := db.QueryRowContext(t.Context(), "SELECT current_schema() || '.interlock_lock'").Scan(&table); err != nil {
+	if err := db.QueryRowContext(t.Context(), "SELECT current_schema()").Scan(&schema); err != nil {
 		t.Fatal(err)
 	}
-	return table
+	return schema
 }
 
 func TestLocksKeepTheContractBehindAPooler(t *testing.T) {
 	db := lockTable(t)
-	dsn, table := pooler(t, db), qualified(t, db)
+	dsn, schema := pooler(t, db), schemaOf(t, db)
 	through := pool(t, dsn)
-	for name, change := range map[string]func(*pgdraft.Config){
-		"looking": func(c *pgdraft.Config) { c.Table = table },
+	for name, change := range map[string]func(*config){
+		"looking": func(c *config) { c.Schema = schema },
 		// LISTEN succeeds behind a pooler, and hears nothing.
-		"listening": func(c *pgdraft.Config) { c.Table, c.Listen = table, listener{dsn} },
+		"listening": func(c *config) { c.Schema, c.Listen = schema, listener{dsn} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			drivertest.Run(t, func(t *testing.T) driver.Store { return newLocks(t, through, change) })
@@ -116,11 +114,11 @@ func TestLocksKeepTheContractBehindAPooler(t *testing.T) {
 
 func TestAWaitEndsSoonBehindAPooler(t *testing.T) {
 	db := lockTable(t)
-	dsn, table := pooler(t, db), qualified(t, db)
+	dsn, schema := pooler(t, db), schemaOf(t, db)
 	var log said
-	holder := newLocker(t, newLocks(t, pool(t, dsn), func(c *pgdraft.Config) { c.Table = table }))
-	other := newLocker(t, newLocks(t, pool(t, dsn), func(c *pgdraft.Config) {
-		c.Table, c.Listen, c.Log = table, listener{dsn}, log.logger()
+	holder := newLocker(t, newLocks(t, pool(t, dsn), func(c *config) { c.Schema = schema }))
+	other := newLocker(t, newLocks(t, pool(t, dsn), func(c *config) {
+		c.Schema, c.Listen, c.Log = schema, listener{dsn}, log.logger()
 	}))
 	lease, err := holder.Lock(t.Context(), "k")
 	if err != nil {

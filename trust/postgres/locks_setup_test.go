@@ -23,21 +23,19 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/pgdraft"
+	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
 // patience bounds how long a test waits for what must happen.
 const patience = 20 * time.Second
 
-// makeLocks makes the table of the locks.
-func makeLocks(tb testing.TB, db *sql.DB, table string) {
+// makeLocks makes the tables of a store.
+func makeLocks(tb testing.TB, s *pgstore.Store) {
 	tb.Helper()
-	for range 2 { // the second finds it
-		for _, text := range pgdraft.Schema(table) {
-			if _, err := db.ExecContext(tb.Context(), text); err != nil {
-				tb.Fatalf("%s: %v", text, err)
-			}
+	for range 2 { // the second finds them
+		if err := s.Migrate(tb.Context()); err != nil {
+			tb.Fatal(err)
 		}
 	}
 }
@@ -46,7 +44,7 @@ func makeLocks(tb testing.TB, db *sql.DB, table string) {
 func lockTable(tb testing.TB) *sql.DB {
 	tb.Helper()
 	db := pgtest.Open(tb)
-	makeLocks(tb, db, "")
+	makeLocks(tb, newLocks(tb, db))
 	return db
 }
 
@@ -72,14 +70,48 @@ func pool(tb testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// newLocks returns a store on a pool, with the defaults that a test does not change.
-func newLocks(tb testing.TB, db *sql.DB, change ...func(*pgdraft.Config)) *pgdraft.Store {
-	tb.Helper()
-	cfg := pgdraft.Config{Log: slog.New(slog.DiscardHandler)}
-	for _, f := range change {
-		f(&cfg)
+// config is what a test changes of a store; what is zero has its default.
+type config struct {
+	Schema, Prefix       string
+	Timeout, Keep, Sweep time.Duration
+	Listen               pgstore.Listener
+	Log                  *slog.Logger
+}
+
+// options are the options of the store.
+func (c config) options() (opts []pgstore.Option) {
+	if c.Schema != "" {
+		opts = append(opts, pgstore.Schema(c.Schema))
 	}
-	s := pgdraft.New(db, cfg)
+	if c.Prefix != "" {
+		opts = append(opts, pgstore.Prefix(c.Prefix))
+	}
+	if c.Timeout != 0 {
+		opts = append(opts, pgstore.Timeout(c.Timeout))
+	}
+	if c.Keep != 0 {
+		opts = append(opts, pgstore.KeepTokens(c.Keep))
+	}
+	if c.Sweep != 0 {
+		opts = append(opts, pgstore.SweepEvery(c.Sweep))
+	}
+	if c.Listen != nil {
+		opts = append(opts, pgstore.Listen(c.Listen))
+	}
+	return append(opts, pgstore.Logger(c.Log))
+}
+
+// newLocks returns a store on a pool, with the defaults that a test does not change.
+func newLocks(tb testing.TB, db *sql.DB, change ...func(*config)) *pgstore.Store {
+	tb.Helper()
+	c := config{Log: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&c)
+	}
+	s, err := pgstore.New(db, c.options()...)
+	if err != nil {
+		tb.Fatal(err)
+	}
 	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			tb.Errorf("Close: %v", err)

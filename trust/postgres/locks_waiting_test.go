@@ -13,17 +13,16 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/pgdraft"
 )
 
 // waits are the ways in which the processes of a test hear of a release.
-var waits = map[string]func(dsn string) func(*pgdraft.Config){
-	"looking": func(string) func(*pgdraft.Config) { return func(*pgdraft.Config) {} },
-	"hearing": func(dsn string) func(*pgdraft.Config) {
-		return func(c *pgdraft.Config) { c.Listen = listener{dsn} }
+var waits = map[string]func(dsn string) func(*config){
+	"looking": func(string) func(*config) { return func(*config) {} },
+	"hearing": func(dsn string) func(*config) {
+		return func(c *config) { c.Listen = listener{dsn} }
 	},
 	// As behind a pooler in transaction mode.
-	"deaf": func(string) func(*pgdraft.Config) { return func(c *pgdraft.Config) { c.Listen = deaf{} } },
+	"deaf": func(string) func(*config) { return func(c *config) { c.Listen = deaf{} } },
 }
 
 // deaf listens, and hears nothing.
@@ -227,7 +226,7 @@ func TestALostLeaseWakesTheWaiting(t *testing.T) {
 func TestADeafListenerIsNoticed(t *testing.T) {
 	db := lockTable(t)
 	var log said
-	s := newLocks(t, db, func(c *pgdraft.Config) { c.Listen, c.Log = deaf{}, log.logger() })
+	s := newLocks(t, db, func(c *config) { c.Listen, c.Log = deaf{}, log.logger() })
 	defer s.Watch("k", time.Now(), func(driver.Signal) {})()
 	eventually(t, "the log says that nothing is heard", func() bool { return log.count("announcements are not heard") == 1 })
 }

@@ -75,28 +75,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Schema returns the statements that create the table unless it exists; table is the name
-// as in [Config].
-//
-// A page is filled to a half only: the other half is for new versions of its rows. An
-// update that finds room on its page, and changes no column that has an index, touches no
-// index and leaves nothing for VACUUM.
-func Schema(table string) []string {
-	if table == "" {
-		table = DefaultTable
-	}
-	return []string{
-		"CREATE TABLE IF NOT EXISTS " + table + ` (
-	key bytea NOT NULL PRIMARY KEY,
-	owner text,
-	token bigint NOT NULL,
-	lease_until timestamptz NOT NULL,
-	waiters text[] NOT NULL DEFAULT '{}',
-	called_at timestamptz
-) WITH (fillfactor = 50)`,
-	}
-}
-
 // Store keeps locks in a table of PostgreSQL. It implements [driver.Store] and is safe for
 // concurrent use. [New] makes one.
 //
@@ -124,7 +102,7 @@ type Store struct {
 var _ driver.Store = (*Store)(nil)
 
 // New makes a [Store] on the connections of a database. It sends nothing. The table must
-// be there by the first request; see [Schema].
+// be there by the first request.
 //
 // The store uses up to six connections while it is busy, and two more from time to time.
 // Callers that hold connections of the same pool while they wait for a lock can keep them

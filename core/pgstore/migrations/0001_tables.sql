@@ -1,4 +1,4 @@
--- The tables of idempotency records and of fences. pgstore.Store.Migrate runs this
+-- The tables of idempotency records, of fences and of locks. pgstore.Store.Migrate runs this
 -- file; a migration tool can run it instead.
 
 -- One row for each idempotency key.
@@ -26,3 +26,15 @@ CREATE TABLE interlock_fence (
 	key   text   NOT NULL PRIMARY KEY,
 	token bigint NOT NULL
 ) WITH (fillfactor = 70);
+
+-- One row for each lock. A page is filled to a half only: the other half is for new
+-- versions of its rows. An update that finds room on its page, and changes no column that
+-- has an index, touches no index and leaves nothing for VACUUM.
+CREATE TABLE interlock_lock (
+	key         bytea       NOT NULL PRIMARY KEY,
+	owner       text,                 -- NULL: the lock is free
+	token       bigint      NOT NULL, -- the last fencing token
+	lease_until timestamptz NOT NULL,
+	waiters     text[]      NOT NULL DEFAULT '{}', -- the waiting lockers, in order
+	called_at   timestamptz           -- when the first of them was called
+) WITH (fillfactor = 50);

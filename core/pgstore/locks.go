@@ -1,0 +1,66 @@
+package pgstore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/pglock"
+)
+
+var _ driver.Store = (*Store)(nil)
+
+// locks is the part of a store that keeps locks. It begins with the first of them.
+type locks struct {
+	mu     sync.Mutex
+	store  *pglock.Store
+	closed bool
+}
+
+// lock returns the part of the store that keeps locks.
+func (s *Store) lock() *pglock.Store {
+	l := &s.locks
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.store == nil {
+		l.store = pglock.New(s.records, pglock.Config{
+			Table: s.schema + s.prefix + "lock", Timeout: s.timeout, Log: s.log, Listen: s.listener, Keep: s.keep, Sweep: s.sweep,
+		})
+		if l.closed {
+			_ = l.store.Close()
+		}
+	}
+	return l.store
+}
+
+func (l *locks) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	if l.store == nil {
+		return nil
+	}
+	return l.store.Close()
+}
+
+// Acquire implements [driver.Store]. The store has exclusive locks only: a request for
+// another [driver.Kind] returns [driver.ErrConfig].
+func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
+	return s.lock().Acquire(ctx, ask)
+}
+
+// Renew implements [driver.Store]. It renews leases in one statement.
+func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
+	s.lock().Renew(ctx, batch, done)
+}
+
+// Release implements [driver.Store].
+func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) error {
+	return s.lock().Release(ctx, ask)
+}
+
+// Watch implements [driver.Store].
+func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	return s.lock().Watch(key, since, wake)
+}
