@@ -122,10 +122,9 @@ func begin(ctx context.Context, claim idempotency.Claim) (_ idempotency.Unit, er
 	if wait == 0 {
 		wait = claim.Lease / 3
 	}
-	var set [2]string
-	err = tx.QueryRowContext(ctx, "SELECT set_config('idle_in_transaction_session_timeout', $1::text, true), "+
-		"set_config('lock_timeout', $2::text, true)", milliseconds(idle), milliseconds(wait)).Scan(&set[0], &set[1])
-	if err != nil {
+	// Without arguments these are one round trip, in the simple protocol.
+	if _, err = tx.ExecContext(ctx, "SET LOCAL idle_in_transaction_session_timeout = "+milliseconds(idle)+
+		"; SET LOCAL lock_timeout = "+milliseconds(wait)); err != nil {
 		return nil, beginning(ctx, err)
 	}
 	for _, f := range core.Fences(ctx) {
