@@ -63,7 +63,7 @@ import (
 //     matches what is behind the refusal: [ErrInFlight], [ErrKeyReused],
 //     [ErrOutcomeUnknown], [ErrResponseUnavailable], [ErrKeyExpired], [ErrDamaged],
 //     [core.ErrUnavailable], [core.ErrHeld], [core.ErrLost], [core.ErrMaxHold],
-//     [core.ErrClosed], [core.ErrKey] or [context.Cause] of ctx.
+//     [core.ErrClosed], [core.ErrKey], [ErrRolledBack] or [context.Cause] of ctx.
 //   - an error that matches [core.ErrConfig]: an option cannot work, or the input
 //     cannot be encoded.
 //
