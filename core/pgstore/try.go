@@ -28,6 +28,7 @@ const (
 // whose answer did not come, or may be executed later.
 func (s *Store) try(ctx context.Context, deadline time.Time, do func(context.Context) error) (ambiguous bool, err error) {
 	ctx = context.WithoutCancel(ctx)
+	var cause error // the last that tells more than that there was no more time
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err = s.once(ctx, deadline, do)
 		switch {
@@ -37,8 +38,11 @@ func (s *Store) try(ctx context.Context, deadline time.Time, do func(context.Con
 		default:
 			ambiguous = true
 		}
+		if cause == nil || !errors.Is(err, context.DeadlineExceeded) {
+			cause = err
+		}
 		if !passes(err) || time.Until(deadline) < pause {
-			return ambiguous, fmt.Errorf("%w: %w", driver.ErrUnavailable, explain(err))
+			return ambiguous, fmt.Errorf("%w: %w", driver.ErrUnavailable, explain(cause))
 		}
 		time.Sleep(pause)
 	}

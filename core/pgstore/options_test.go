@@ -1,0 +1,106 @@
+package pgstore_test
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/pgstore"
+)
+
+// nowhere is a database that cannot be reached.
+type nowhere struct{}
+
+var errNowhere = errors.New("no route to the database")
+
+func (nowhere) Connect(context.Context) (sqldriver.Conn, error) { return nil, errNowhere }
+func (nowhere) Driver() sqldriver.Driver                        { return nil }
+
+func TestBadOptionsSayWhatIsAccepted(t *testing.T) {
+	db := sql.OpenDB(nowhere{})
+	defer func() { _ = db.Close() }()
+	for text, opt := range map[string]pgstore.Option{
+		"Schema":      pgstore.Schema("Mine"),
+		"Prefix":      pgstore.Prefix("a;drop table"),
+		"Records":     pgstore.Records(nil),
+		"IdleTimeout": pgstore.IdleTimeout(0),
+		"LockTimeout": pgstore.LockTimeout(-time.Second),
+		"Timeout":     pgstore.Timeout(time.Millisecond),
+		"Listen":      pgstore.Listen(nil),
+		"SweepEvery":  pgstore.SweepEvery(0),
+		"KeepTokens":  pgstore.KeepTokens(0),
+	} {
+		_, err := pgstore.New(db, nil, opt)
+		if !errors.Is(err, driver.ErrConfig) || !strings.Contains(err.Error(), text+"(") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if _, err := pgstore.New(nil); !errors.Is(err, driver.ErrConfig) {
+		t.Errorf("New(nil): %v", err)
+	}
+}
+
+// TestADatabaseThatCannotBeReached fails each request within its time, as unavailable.
+func TestADatabaseThatCannotBeReached(t *testing.T) {
+	db := sql.OpenDB(nowhere{})
+	defer func() { _ = db.Close() }()
+	store, err := pgstore.New(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	soon := func() time.Time { return time.Now().Add(200 * time.Millisecond) }
+	late := make(chan error, 1)
+	_, err = store.Claim(ctx, idempotency.ClaimRequest{
+		ID: "id", Token: "t", Deadline: soon(), Late: func(_ idempotency.ClaimReply, err error) { late <- err },
+	})
+	if errors.Is(err, driver.ErrPending) {
+		err = <-late
+	}
+	errs := map[string]error{
+		"Claim":   err,
+		"Mark":    store.Mark(ctx, idempotency.MarkRequest{Deadline: soon()}),
+		"Abandon": store.Abandon(ctx, idempotency.AbandonRequest{Deadline: soon()}),
+		"Resolve": store.Resolve(ctx, idempotency.ResolveRequest{Deadline: soon()}),
+		"Forget":  store.Forget(ctx, "id"),
+	}
+	released := 0
+	_, errs["Commit"] = store.Commit(ctx, idempotency.CommitRequest{Deadline: soon(), Release: func(context.Context) { released++ }})
+	store.Extend(ctx, make([]idempotency.Extension, 1), func(_ int, err error) { errs["Extend"] = err })
+	for what, err := range errs {
+		if !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, errNowhere) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if released != 1 {
+		t.Errorf("a commit that failed released the lock %d times; want once", released)
+	}
+	for range 2 {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMigrationsAreNumbered(t *testing.T) {
+	files, err := fs.Glob(pgstore.Migrations(), "*.sql")
+	if err != nil || len(files) == 0 || !strings.HasPrefix(files[0], "0001_") {
+		t.Fatalf("%v, %v", files, err)
+	}
+	text, err := fs.ReadFile(pgstore.Migrations(), files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"interlock_record", "interlock_fence", "interlock_lock"} {
+		if !strings.Contains(string(text), "CREATE TABLE "+table) {
+			t.Errorf("%s does not make the table %s", files[0], table)
+		}
+	}
+}
