@@ -31,13 +31,10 @@ func (s *Store) try(ctx context.Context, deadline time.Time, do func(context.Con
 	var cause error // the last that tells more than that there was no more time
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err = s.once(ctx, deadline, do)
-		switch {
-		case err == nil:
+		if err == nil {
 			return ambiguous, nil
-		case !executed(err):
-		default:
-			ambiguous = true
 		}
+		ambiguous = ambiguous || executed(err)
 		if cause == nil || !errors.Is(err, context.DeadlineExceeded) {
 			cause = err
 		}

@@ -3,6 +3,7 @@ package transactions
 import (
 	"context"
 	"database/sql"
+	"flag"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -22,6 +23,9 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
+
+// keptFlag is how many records there are already in BenchmarkPayment.
+var keptFlag = flag.Int("kept", 0, "`number` of records that are kept, each with a response of 300 bytes")
 
 // BenchmarkPayment is a request with a new key to an endpoint that inserts one row, with
 // fsync, by the way of its record and the number of clients. The metric p50-us is the
@@ -71,6 +75,7 @@ func BenchmarkPayment(b *testing.B) {
 	if err := records.Migrate(b.Context()); err != nil {
 		b.Fatal(err)
 	}
+	keep(b, db)
 	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr()})
 	defer func() { _ = client.Close() }()
 	inRedis, err := redisstore.New(client)
@@ -100,6 +105,32 @@ func BenchmarkPayment(b *testing.B) {
 			b.Run(way.name+"/"+strconv.Itoa(clients), func(b *testing.B) { payments(b, way.h, clients) })
 		}
 	}
+}
+
+// keep makes the records that there are already.
+func keep(b *testing.B, db *sql.DB) {
+	b.Helper()
+	const batch = 500_000
+	for first := 0; first < *keptFlag; first += batch {
+		if _, err := db.ExecContext(b.Context(), "INSERT INTO interlock_record "+
+			"SELECT translate(encode(sha256(n::text::bytea), 'base64'), '+/=', '-_'), 'token:' || n, sha256(n::text::bytea), 1, 'd', false, false, "+
+			"now(), now() + interval '1 day', NULL, (extract(epoch FROM now()) / 3600)::integer + 25, convert_to(repeat(md5(n::text), 9), 'UTF8') "+
+			"FROM generate_series($1::int, $2::int) AS n", first, min(first+batch, *keptFlag)-1); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if *keptFlag == 0 {
+		return
+	}
+	if _, err := db.ExecContext(b.Context(), "VACUUM ANALYZE interlock_record"); err != nil {
+		b.Fatal(err)
+	}
+	var table, index int64
+	if err := db.QueryRowContext(b.Context(), "SELECT pg_table_size('interlock_record'), pg_indexes_size('interlock_record')").
+		Scan(&table, &index); err != nil {
+		b.Fatal(err)
+	}
+	b.Logf("%d records: table %d MB, indexes %d MB", *keptFlag, table>>20, index>>20)
 }
 
 var benchKeys atomic.Int64
