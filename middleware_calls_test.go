@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
 func (w *world) exclusion() {
@@ -78,7 +79,7 @@ func transfer(i int) adaptertest.Request {
 // bank serves transfers between accounts, in which both are locked.
 func (w *world) bank(locker *core.Locker, balance *ledger) (*adaptertest.Service, adaptertest.Client) {
 	s := &adaptertest.Service{
-		Layers: locks(core.Serialize(locker, "account/{from}", core.And("account/{to}"), core.Wait(time.Minute))),
+		Layers: frameworks.Locks(core.Serialize(locker, "account/{from}", core.And("account/{to}"), core.Wait(time.Minute))),
 		Route:  "/{from}/{to}/call",
 		Handler: func(_ context.Context, call *adaptertest.Call) error {
 			from, to := call.Param("from"), call.Param("to")
@@ -90,7 +91,7 @@ func (w *world) bank(locker *core.Locker, balance *ledger) (*adaptertest.Service
 			return nil
 		},
 	}
-	return s, w.start(w, s)
+	return s, w.Start(w, s)
 }
 
 func (w *world) reentry() {
@@ -186,12 +187,12 @@ func leaves(how shape, body string) func(w *world) {
 		locker := w.locker()
 		w.hold(locker, "account/1")
 		s := &adaptertest.Service{
-			Layers:   locks(core.Serialize(locker, "account/{id}", core.Wait(time.Minute))),
+			Layers:   frameworks.Locks(core.Serialize(locker, "account/{id}", core.Wait(time.Minute))),
 			Handler:  w.never,
 			HTTP2:    how == http2,
 			ReadBody: how == bodyRead,
 		}
-		client := w.start(w, s)
+		client := w.Start(w, s)
 		ctx, cancel := context.WithCancel(w.Context())
 		req := account("1")
 		req.Body = body
@@ -265,7 +266,7 @@ func (w *world) keys() {
 		{id: "*", want: "%2A"},
 		{id: strings.Repeat("x", 504), want: strings.Repeat("x", 504)}, // and no byte more
 	} {
-		if c.id == "" && !w.http {
+		if c.id == "" && !w.HTTP {
 			continue
 		}
 		req := account(c.id)
@@ -289,7 +290,7 @@ func (w *world) headerKey() {
 func (w *world) bodyKey() {
 	keys := core.KeyFunc(func(_ context.Context, req core.Request) (keys []string, err error) {
 		native := map[string]string{"net/http": "*http.Request", "gin": "*gin.Context", "echo": "*echo.context"}
-		if got := fmt.Sprintf("%T", req.Native()); got != native[w.name] {
+		if got := fmt.Sprintf("%T", req.Native()); got != native[w.Label] {
 			w.Errorf("the native request is a %s", got)
 		}
 		var order struct{ Account string }

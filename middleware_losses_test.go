@@ -11,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
 // wantLoss waits until OnLost is told, and looks whether that says what happened
@@ -40,7 +41,7 @@ func (w *world) lostBefore() {
 // The answer is the refusal, of whose header the handler has described nothing.
 func (w *world) lostDescribed() {
 	s := &adaptertest.Service{
-		Layers: locks(core.Serialize(w.locker(), "account/{id}")),
+		Layers: frameworks.Locks(core.Serialize(w.locker(), "account/{id}")),
 		InFront: func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Set-Cookie", "csrf=1")
 			rw.Header().Set("Vary", "Origin")
@@ -61,7 +62,7 @@ func (w *world) lostDescribed() {
 			return nil
 		},
 	}
-	a := adaptertest.Post(w, w.start(w, s).(*adaptertest.HTTPClient).Server, "/1/call")
+	a := adaptertest.Post(w, w.Start(w, s).(*adaptertest.HTTPClient).Server, "/1/call")
 	a.WantProblem(w, 500, "lost", "")
 	a.Header.Del("Date")
 	a.Header.Del("Content-Length") // that of the problem
@@ -98,7 +99,7 @@ func lostAfter(begin func(*adaptertest.Call) error, text string) func(w *world) 
 		}, core.Serialize(w.locker(), "account/{id}", core.OnLost(func(l core.Loss) { losses <- l })))
 		w.wantOK(client.Call(w.Context(), account("1")), text)
 		s.Visit(w)
-		if w.http {
+		if w.HTTP {
 			w.wantLoss(losses, "yes")
 		} else { // where the handler's return is the answer
 			w.wantLoss(losses, "no")
@@ -121,7 +122,7 @@ func lostChecked(begin func(*adaptertest.Call) error) func(w *world) {
 			return nil
 		}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer(), core.OnLost(func(l core.Loss) { losses <- l })))
 		o := client.Call(w.Context(), account("1"))
-		if w.parts && !w.http { // what a stream has sent has left, its end is held back
+		if w.Parts && !w.HTTP { // what a stream has sent has left, its end is held back
 			o.Text = ""
 		}
 		w.wantRefused(o, core.ReasonLost, true)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/frameworks"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -72,7 +73,7 @@ func (r refusal) holds(w *world) {
 	switch text := logged.String(); r.want {
 	case core.ReasonMisconfigured:
 		route := s.Pattern("{", "}")
-		switch w.name {
+		switch w.Label {
 		case "gin", "echo":
 			route = s.Pattern(":", "")
 		case "gRPC", "gRPC stream":
@@ -105,11 +106,13 @@ func (w *world) deadline() {
 	w.hold(locker, "account/1")
 	over := make(chan struct{})
 	s := &adaptertest.Service{
-		Layers:  locks(core.Serialize(locker, "account/{id}", core.Wait(time.Minute))),
+		Layers:  frameworks.Locks(core.Serialize(locker, "account/{id}", core.Wait(time.Minute))),
 		Handler: w.never,
-		Derive:  func(ctx context.Context) context.Context { return deadlineContext{ctx, over} },
+		Derive: func(ctx context.Context) context.Context {
+			return adaptertest.DeadlineContext{Context: ctx, Over: over}
+		},
 	}
-	call := async(w.Context(), w.start(w, s), account("1"))
+	call := async(w.Context(), w.Start(w, s), account("1"))
 	adaptertest.Queued(w, locker, 1)
 	close(over)
 	w.wantRefused(adaptertest.Receive(w, call, "the answer"), core.ReasonDeadline, false)
@@ -148,7 +151,7 @@ func (w *world) failOpen() {
 func (w *world) emptyParam() {
 	s, client := w.serve(w.never, core.Serialize(w.locker(), "account/{id}"))
 	o := client.Call(w.Context(), account(""))
-	if !w.http || o.Reason != "" {
+	if !w.HTTP || o.Reason != "" {
 		w.wantRefused(o, core.ReasonBadKey, false)
 	} else if !slices.Contains([]string{"301", "307", "404"}, o.Code) {
 		w.Errorf("%+v", o)
@@ -206,15 +209,15 @@ func user(_ context.Context, req core.Request) (string, error) {
 
 func (w *world) principalSet() {
 	s := &adaptertest.Service{Handler: keysOf}
-	s.Layers = locks(core.Serialize(w.locker(), "user/{ctx.user}/{id}",
+	s.Layers = frameworks.Locks(core.Serialize(w.locker(), "user/{ctx.user}/{id}",
 		core.ContextFunc("user", user), core.PerPrincipal(user, 1, 1)))
-	switch w.name {
+	switch w.Label {
 	case "gin", "echo":
 		s.User = "alice"
 	default:
 		s.Derive = func(ctx context.Context) context.Context { return context.WithValue(ctx, userKey{}, "alice") }
 	}
-	w.wantOK(w.start(w, s).Call(w.Context(), account("1")), "user/alice/1")
+	w.wantOK(w.Start(w, s).Call(w.Context(), account("1")), "user/alice/1")
 }
 
 func (w *world) principalNotFound() {

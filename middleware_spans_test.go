@@ -12,6 +12,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/frameworks"
 	otellock "github.com/interlock-go/interlock/otel"
 )
 
@@ -27,7 +28,7 @@ func (w *world) spans() {
 	locker := w.locker(core.WithObserver(observer))
 	parents := make(chan trace.SpanContext, 10)
 	s := &adaptertest.Service{
-		Layers: locks(core.Serialize(locker, "tenant/{header.X-Tenant}", core.Wait(0), core.Name("debit"))),
+		Layers: frameworks.Locks(core.Serialize(locker, "tenant/{header.X-Tenant}", core.Wait(0), core.Name("debit"))),
 		Handler: func(ctx context.Context, call *adaptertest.Call) error {
 			// What the handler does is not below the lock.
 			span := trace.SpanContextFromContext(ctx)
@@ -39,7 +40,7 @@ func (w *world) spans() {
 			return ctx
 		},
 	}
-	client := w.start(w, s)
+	client := w.Start(w, s)
 	call := func(tenant string) (o adaptertest.Outcome, parent trace.SpanContext, acquire, release tracetest.SpanStubs) {
 		exporter.Reset()
 		req := account("1")

@@ -53,7 +53,7 @@ func (w *world) hijacked() {
 // while the handler is still inside, and that the lock is held as long.
 func streams(http bool, push func(*adaptertest.Call) error) func(w *world) {
 	return func(w *world) {
-		if w.http != http || !w.parts {
+		if w.HTTP != http || !w.Parts {
 			return
 		}
 		locker := w.locker()

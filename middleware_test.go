@@ -22,18 +22,18 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/ginlock"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/frameworks"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // One rule means the same in every framework: the same key, the same waiting,
 // the same refusals, the same spans. This file is one table of behaviours that
-// is run over the list of adapters.
+// is run over the list of frameworks.
 
 // behaviours are what holds in every framework.
 var behaviours = []struct {
@@ -151,58 +151,24 @@ func TestEveryFrameworkBehavesTheSame(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	for _, b := range behaviours {
 		t.Run(b.name, func(t *testing.T) {
-			for _, a := range adapters {
-				t.Run(a.name, func(t *testing.T) { b.holds(newWorld(t, a, rdb)) })
+			for _, a := range frameworks.All {
+				t.Run(a.Label, func(t *testing.T) { b.holds(newWorld(t, a, rdb)) })
 			}
 		})
 	}
 }
 
-// answers is the table of the design: what a client is told, by protocol.
-var answers = map[core.Reason]struct{ http, httpRetry, grpc, grpcRetry, pushback string }{
-	core.ReasonBadKey:         {"400", "", "InvalidArgument", "", ""},
-	core.ReasonBodyTooLarge:   {"413", "", "ResourceExhausted", "", ""},
-	core.ReasonBodyIncomplete: {"400", "", "InvalidArgument", "", ""},
-	core.ReasonBodyTimeout:    {"408", "", "DeadlineExceeded", "", ""},
-	core.ReasonHeld:           {"423", "1s", "Aborted", "100ms", "100"},
-	core.ReasonFull:           {"429", "1s", "ResourceExhausted", "100ms", "100"},
-	core.ReasonQueueFull:      {"423", "1s", "Aborted", "100ms", "100"},
-	core.ReasonPrincipalLimit: {"429", "1s", "ResourceExhausted", "100ms", "100"},
-	core.ReasonDeadline:       {"423", "", "DeadlineExceeded", "", ""},
-	core.ReasonCanceled:       {"", "", "Canceled", "", ""},
-	core.ReasonUnavailable:    {"503", "1s", "Unavailable", "", ""},
-	core.ReasonNotReplicated:  {"503", "1s", "Unavailable", "100ms", "100"},
-	core.ReasonKeyOccupied:    {"500", "", "Internal", "", ""},
-	core.ReasonClosing:        {"503", "1s", "Unavailable", "100ms", "100"},
-	core.ReasonLost:           {"500", "", "Aborted", "", "-1"},
-	core.ReasonMaxHold:        {"500", "", "Aborted", "", "-1"},
-	core.ReasonMisconfigured:  {"500", "", "Internal", "", ""},
-	core.ReasonInternal:       {"500", "", "Internal", "", ""},
-
-	idempotency.ReasonKeyMissing:          {"400", "", "InvalidArgument", "", ""},
-	idempotency.ReasonKeyMalformed:        {"400", "", "InvalidArgument", "", ""},
-	idempotency.ReasonNoPrincipal:         {"400", "", "InvalidArgument", "", ""},
-	idempotency.ReasonKeyReused:           {"422", "", "FailedPrecondition", "", ""},
-	idempotency.ReasonInFlight:            {"409", "1s", "Aborted", "100ms", "100"},
-	idempotency.ReasonOutcomeUnknown:      {"409", "", "DataLoss", "", ""},
-	idempotency.ReasonResponseUnavailable: {"409", "", "DataLoss", "", ""},
-	idempotency.ReasonResponseTooLarge:    {"500", "", "Internal", "", ""},
-	idempotency.ReasonRolledBack:          {"503", "1s", "Unavailable", "100ms", "100"},
-	idempotency.ReasonKeyExpired:          {"410", "", "FailedPrecondition", "", ""},
-	idempotency.ReasonNoRecord:            {"503", "1s", "Unavailable", "", ""},
-}
-
 func TestEveryReasonHasItsAnswer(t *testing.T) {
 	ctx := t.Context()
 	for _, reason := range reasons(t) {
-		want, known := answers[reason]
+		want, known := frameworks.Answers[reason]
 		if !known {
 			t.Errorf("%s is not in the table", reason)
 			continue
 		}
 		for _, ran := range []bool{false, true} {
 			if ran {
-				want.httpRetry, want.grpcRetry = "", ""
+				want.HTTPRetry, want.GRPCRetry = "", ""
 			}
 			refusal := &core.Refusal{Reason: reason, Ran: ran}
 			for name, write := range map[string]func(w *httptest.ResponseRecorder){
@@ -224,7 +190,7 @@ func TestEveryReasonHasItsAnswer(t *testing.T) {
 				} else if !strings.Contains(w.Body.String(), `"urn:interlock:problem:`+string(reason)+`"`) {
 					t.Errorf("%s, %s: %s", reason, name, w.Body)
 				}
-				if code != want.http || retry != strings.TrimSuffix(want.httpRetry, "s") {
+				if code != want.HTTP || retry != strings.TrimSuffix(want.HTTPRetry, "s") {
 					t.Errorf("%s, %s, ran %v: %q, Retry-After %q; want %+v", reason, name, ran, code, retry, want)
 				}
 			}
@@ -238,7 +204,7 @@ func TestEveryReasonHasItsAnswer(t *testing.T) {
 					retry = d.GetRetryDelay().AsDuration().String()
 				}
 			}
-			if st.Code().String() != want.grpc || retry != want.grpcRetry || said != string(reason) {
+			if st.Code().String() != want.GRPC || retry != want.GRPCRetry || said != string(reason) {
 				t.Errorf("%s, gRPC, ran %v: %v, retry %q; want %+v", reason, ran, st, retry, want)
 			}
 		}
@@ -265,8 +231,8 @@ func reasons(t *testing.T) (all []core.Reason) {
 			return true
 		})
 	}
-	if len(all) != len(answers) {
-		t.Errorf("%d reasons found, and %d answers in the table", len(all), len(answers))
+	if len(all) != len(frameworks.Answers) {
+		t.Errorf("%d reasons found, and %d answers in the table", len(all), len(frameworks.Answers))
 	}
 	return all
 }
@@ -276,7 +242,7 @@ func reasons(t *testing.T) (all []core.Reason) {
 // their own, as far as locks go: nothing but the key in Redis connects them.
 func TestOneRuleExcludesAcrossFrameworks(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	w := newWorld(t, adapter{}, rdb)
+	w := newWorld(t, frameworks.Framework{}, rdb)
 	lockers := [2]*core.Locker{w.locker(), w.locker()}
 	inside, leave := make(chan struct{}, 1), make(chan struct{})
 	var clients [2][]adaptertest.Client
@@ -288,15 +254,15 @@ func TestOneRuleExcludesAcrossFrameworks(t *testing.T) {
 		keysOf, // waits
 	}
 	for i, handler := range handlers {
-		for _, a := range adapters {
-			w.adapter = a
+		for _, a := range frameworks.All {
+			w.Framework = a
 			_, client := w.serve(handler, core.Serialize(lockers[i], "account/{id}", core.Wait(time.Minute)))
 			clients[i] = append(clients[i], client)
 		}
 	}
-	for i, holder := range adapters {
-		for j, waiter := range adapters {
-			t.Run(waiter.name+" waits for "+holder.name, func(t *testing.T) {
+	for i, holder := range frameworks.All {
+		for j, waiter := range frameworks.All {
+			t.Run(waiter.Label+" waits for "+holder.Label, func(t *testing.T) {
 				// A slash and a percent sign, which a path has to escape and a message not.
 				id := fmt.Sprintf("a/b%%%d-%d", i, j)
 				key, err := core.Key("account", id)
@@ -327,12 +293,12 @@ func TestOneRuleExcludesAcrossFrameworks(t *testing.T) {
 // TestAllFrameworksShareOneLedger transfers there and back in all frameworks at
 // once. Nothing but the locks protects the balances, as the race detector sees.
 func TestAllFrameworksShareOneLedger(t *testing.T) {
-	w := newWorld(t, adapter{}, redistest.Shared(t).Client(t))
+	w := newWorld(t, frameworks.Framework{}, redistest.Shared(t).Client(t))
 	locker := w.locker()
 	balance := &ledger{"a": 100, "b": 100}
 	var calls []<-chan adaptertest.Outcome
-	for _, a := range adapters {
-		w.adapter = a
+	for _, a := range frameworks.All {
+		w.Framework = a
 		_, client := w.bank(locker, balance)
 		for i := range 9 {
 			calls = append(calls, async(t.Context(), client, transfer(i)))

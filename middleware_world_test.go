@@ -16,20 +16,21 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
 // world is what one behaviour of one adapter is tried in. Its keys in Redis are
 // its own.
 type world struct {
 	*testing.T
-	adapter
+	frameworks.Framework
 	rdb    *redis.Client
 	prefix string
 }
 
 var worlds atomic.Int64
 
-func newWorld(t *testing.T, a adapter, rdb *redis.Client) *world {
+func newWorld(t *testing.T, a frameworks.Framework, rdb *redis.Client) *world {
 	return &world{t, a, rdb, fmt.Sprintf("w%d", worlds.Add(1))}
 }
 
@@ -42,8 +43,8 @@ func (w *world) locker(opts ...core.LockerOption) *core.Locker {
 // serve serves a handler under guards, with the parameter id.
 func (w *world) serve(handler func(context.Context, *adaptertest.Call) error, guards ...*core.Guard) (*adaptertest.Service, adaptertest.Client) {
 	w.Helper()
-	s := &adaptertest.Service{Layers: locks(guards...), Handler: handler}
-	return s, w.start(w, s)
+	s := &adaptertest.Service{Layers: frameworks.Locks(guards...), Handler: handler}
+	return s, w.Start(w, s)
 }
 
 // account is a request for an account.
@@ -112,17 +113,7 @@ func (w *world) wantOK(o adaptertest.Outcome, text string) {
 // wantRefused holds an outcome against the table.
 func (w *world) wantRefused(o adaptertest.Outcome, reason core.Reason, ran bool) {
 	w.Helper()
-	row, known := answers[reason]
-	if !known {
-		w.Fatalf("%s is not in the table", reason)
-	}
-	want := adaptertest.Outcome{Ran: ran, Reason: string(reason), Domain: "interlock", Detail: reason.Text()}
-	if want.Code, want.Retry = row.http, row.httpRetry; !w.http {
-		want.Code, want.Retry, want.Pushback = row.grpc, row.grpcRetry, row.pushback
-	}
-	if o != want {
-		w.Errorf("\n%+v; want\n%+v", o, want)
-	}
+	w.WantRefused(w, o, reason, ran)
 }
 
 // quiet silences what guards log about rules that cannot work, and go-redis
@@ -138,7 +129,7 @@ func quiet(t *testing.T) {
 // onlyHTTP is for what no other protocol has.
 func onlyHTTP(holds func(w *world)) func(w *world) {
 	return func(w *world) {
-		if w.http {
+		if w.HTTP {
 			holds(w)
 		}
 	}
@@ -148,23 +139,6 @@ func onlyHTTP(holds func(w *world)) func(w *world) {
 func (w *world) never(context.Context, *adaptertest.Call) error {
 	w.Error("the handler ran")
 	return nil
-}
-
-// deadlineContext is a context whose deadline is over when the test says so.
-type deadlineContext struct {
-	context.Context
-	over chan struct{}
-}
-
-func (c deadlineContext) Done() <-chan struct{} { return c.over }
-
-func (c deadlineContext) Err() error {
-	select {
-	case <-c.over:
-		return context.DeadlineExceeded
-	default:
-		return nil
-	}
 }
 
 // wantEnd waits until a handler's context ends, as it must with its lease.

@@ -76,6 +76,25 @@ func (g Gate) Pass() {
 	_ = Meet(context.Background(), g.Leave)
 }
 
+// DeadlineContext is a context whose deadline is over when the test closes Over.
+type DeadlineContext struct {
+	context.Context
+	Over chan struct{}
+}
+
+// Done implements context.Context.
+func (c DeadlineContext) Done() <-chan struct{} { return c.Over }
+
+// Err implements context.Context.
+func (c DeadlineContext) Err() error {
+	select {
+	case <-c.Over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // LogTo collects what is logged until the test ends.
 func LogTo(tb testing.TB) *Buffer {
 	tb.Helper()

@@ -1,12 +1,10 @@
-package interlock_test
+package idemcases
 
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
@@ -88,9 +86,7 @@ var endpointCases = []row{
 		e := f.serve(f.engine(idempotency.WaitReplay(adaptertest.Patience)), held(g, b.pay))
 		first := e.start("k")
 		f.wait("inside", g.Inside)
-		f.srv.ResetStats(f)
-		second := e.start("k")
-		f.eventually("the second has asked", func() bool { return f.srv.Calls(f)["evalsha"] >= 1 })
+		second := e.waiter("k")
 		close(g.Leave)
 		f.want("first", first(), fresh(1))
 		f.want("second", second(), replayed(1))
@@ -258,7 +254,7 @@ var endpointCases = []row{
 		close(g.Leave)
 		f.want("retry", retry(), replayed(1))
 	}},
-	{name: "a request over the limit", run: func(f *fixture) {
+	{name: "a request over the limit", slow: true, run: func(f *fixture) {
 		var b payments
 		e := f.serve(f.engine(), b.pay)
 		f.want("over", e.call(payment{keys: []string{"k"}, padding: 1 << 20}), refused(core.ReasonBodyTooLarge))
@@ -281,188 +277,6 @@ var endpointCases = []row{
 		f.want("first", e.pay("k"), reply{Text: long})
 		f.want("again", e.pay("k"), reply{Text: long, Replayed: true})
 	}},
-	{name: "scripts are flushed between calls", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(), f.marks(b.pay))
-		flush := func() {
-			if err := f.rdb.ScriptFlush(f.Context()).Err(); err != nil {
-				f.Error(err)
-			}
-		}
-		flush()
-		f.want("first", e.pay("k"), fresh(1))
-		flush()
-		f.want("again", e.pay("k"), replayed(1))
-	}},
-	{name: "the reply of the claim is lost", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(), b.pay)
-		f.want("warm", e.pay("w"), fresh(1))
-		f.wire.lose("granted")
-		f.want("first", e.pay("k"), fresh(2))
-		f.want("again", e.pay("k"), replayed(2))
-		if n := f.wire.losses(); n != 1 {
-			f.Errorf("%d replies lost", n)
-		}
-	}},
-	{name: "the reply of the commit is lost", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(), b.pay)
-		f.want("warm", e.pay("w"), fresh(1))
-		f.wire.lose("stored")
-		f.want("first", e.pay("k"), fresh(2))
-		f.want("again", e.pay("k"), replayed(2))
-		if n := f.wire.losses(); n != 1 {
-			f.Errorf("%d replies lost", n)
-		}
-	}},
-	{name: "the store dies under the handler", own: true, run: func(f *fixture) {
-		var b payments
-		engine := f.engine()
-		e := f.serve(engine, func(ctx context.Context) (adaptertest.Result, string) {
-			f.srv.Kill()
-			return b.pay(ctx)
-		})
-		f.want("first", e.pay("k"), fresh(1))
-		if n := engine.Pending(); n != 1 {
-			f.Errorf("%d pending", n)
-		}
-		f.srv.Restart(f)
-		f.eventually("the answer is stored", func() bool { return engine.Pending() == 0 })
-		f.want("again", e.pay("k"), replayed(1))
-	}},
-	{name: "the store is down", own: true, run: func(f *fixture) {
-		var b payments
-		// An engine that closes waits for one lease, until claims whose outcome
-		// it does not know can turn up no more.
-		engine := f.engine(idempotency.Lease(time.Second))
-		e := f.serve(engine, b.pay)
-		open := f.serve(engine.With(idempotency.FailOpen()), b.pay)
-		f.want("warm", e.pay("w"), fresh(1))
-		f.srv.Kill()
-		f.want("down", e.pay("k"), refused(idempotency.ReasonNoRecord))
-		f.want("down and open", open.pay("k"), fresh(2))
-		f.want("down and open again", open.pay("k"), fresh(3))
-		f.srv.Restart(f)
-		f.eventually("it is carried out", func() bool { return e.pay("k").Refusal == "" })
-	}},
-	{name: "a damaged record is refused", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(idempotency.FailOpen()), b.pay)
-		f.want("first", e.pay("k"), fresh(1))
-		keys := f.rdb.Keys(f.Context(), "interlock:idem:*").Val()
-		if len(keys) != 1 || f.rdb.Set(f.Context(), keys[0], "x", 0).Err() != nil {
-			f.Fatalf("records %q", keys)
-		}
-		f.want("again", e.pay("k"), refused(idempotency.ReasonNoRecord))
-	}},
-	{name: "under a lock", run: func(f *fixture) {
-		var b payments
-		locker := f.locker()
-		engine := f.engine(idempotency.Under(core.Serialize(locker, "account/{id}", core.Wait(0))))
-		e := f.serve(engine, func(ctx context.Context) (adaptertest.Result, string) {
-			if lease := core.LeaseFromContext(ctx); lease == nil || lease.Key() != "account/42" {
-				f.Error("the handler runs without its lock")
-			}
-			return b.pay(ctx)
-		})
-		lease, err := locker.Lock(f.Context(), "account/42")
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.want("locked", e.pay("k"), refused(core.ReasonHeld))
-		if n := f.records(); n != 0 {
-			f.Errorf("%d records", n)
-		}
-		if err := lease.Release(f.Context()); err != nil {
-			f.Error(err)
-		}
-		f.want("free", e.pay("k"), fresh(1))
-		if lease, err = locker.Lock(f.Context(), "account/42"); err != nil {
-			f.Fatal(err)
-		}
-		f.want("a replay takes no lock", e.pay("k"), replayed(1))
-		if err := lease.Release(f.Context()); err != nil {
-			f.Error(err)
-		}
-	}},
-	{name: "a lock that checks answers was lost", run: func(f *fixture) {
-		engine := f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}", core.CheckAnswer())))
-		e := f.serve(engine, func(ctx context.Context) (adaptertest.Result, string) {
-			if n := f.rdb.Del(context.WithoutCancel(ctx), "interlock:{account/42}").Val(); n != 1 {
-				f.Error("the lock is not there")
-			}
-			return adaptertest.OK, "done, so it thinks"
-		})
-		f.want("first", e.pay("k"), refused(core.ReasonLost))
-		f.want("its outcome is not stored", e.pay("k"), refused(idempotency.ReasonInFlight))
-	}},
-	{name: "a panic under a lock", run: func(f *fixture) {
-		var b payments
-		engine := f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}", core.Wait(0))))
-		e := f.serve(engine, b.fails(func(context.Context) (adaptertest.Result, string) { panic("at the disco") }))
-		f.want("first", e.pay("k"), reply{Result: adaptertest.Failed, Text: "at the disco"})
-		f.want("retry", e.pay("k"), fresh(2))
-	}},
-	{name: "the claim is lost under the handler", run: func(f *fixture) {
-		e := f.serve(f.engine(idempotency.Lease(1500*time.Millisecond)), func(ctx context.Context) (adaptertest.Result, string) {
-			f.rdb.FlushDB(context.WithoutCancel(ctx))
-			f.wait("the loss is noticed", ctx.Done())
-			return adaptertest.None, ""
-		})
-		f.want("first", e.pay("k"), refused(core.ReasonLost))
-	}},
-	{name: "another takes over and its answer is replayed", run: func(f *fixture) {
-		var b payments
-		other := f.serve(f.engine(), b.pay)
-		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
-			f.rdb.FlushDB(context.WithoutCancel(ctx))
-			f.want("other", other.pay("k"), fresh(1))
-			return adaptertest.OK, "too late"
-		})
-		f.want("first", e.pay("k"), replayed(1))
-		f.want("again", e.pay("k"), replayed(1))
-	}},
-	{name: "a process dies and another takes over", run: func(f *fixture) {
-		var b payments
-		g := adaptertest.NewGate()
-		dying := f.engine(idempotency.Lease(time.Second))
-		first := f.serve(dying, held(g, says(adaptertest.None, ""))).start("k")
-		f.wait("inside", g.Inside)
-		die(dying)
-		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
-			if n := idempotency.Generation(ctx); n != 2 {
-				f.Errorf("generation %d", n)
-			}
-			return b.pay(ctx)
-		})
-		f.eventually("it is carried out", func() bool { return e.pay("k") == replayed(1) })
-		close(g.Leave)
-		f.want("first", first(), refused(core.ReasonLost))
-	}},
-	{name: "a process dies after the effect", run: func(f *fixture) {
-		var b payments
-		g := adaptertest.NewGate()
-		dying := f.engine(idempotency.Lease(time.Second))
-		first := f.serve(dying, f.marks(held(g, says(adaptertest.None, "")))).start("k")
-		f.wait("inside", g.Inside)
-		die(dying)
-		e := f.serve(f.engine(), b.pay)
-		f.eventually("the outcome is unknown", func() bool { return e.pay("k") == refused(idempotency.ReasonOutcomeUnknown) })
-		f.want("mismatch", e.call(payment{keys: []string{"k"}, amount: 2}), refused(idempotency.ReasonKeyReused))
-		close(g.Leave)
-		f.want("first", first(), refused(core.ReasonLost))
-		if n := b.effects.Load(); n != 0 {
-			f.Errorf("%d effects", n)
-		}
-	}},
-	{name: "an expired key", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(idempotency.Lease(time.Second), idempotency.Retention(time.Second),
-			idempotency.Tombstone(time.Hour)), b.pay)
-		f.want("first", e.pay("k"), fresh(1))
-		f.eventually("it has expired", func() bool { return e.pay("k") == refused(idempotency.ReasonKeyExpired) })
-	}},
 	{name: "a closing engine refuses", run: func(f *fixture) {
 		var b payments
 		engine := f.engine()
@@ -477,50 +291,34 @@ var endpointCases = []row{
 		engine := f.engine()
 		e := f.serve(engine, b.pay)
 		marking := f.serve(engine, f.marks(b.pay))
+		locking := f.serve(f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}"))), b.pay)
 		g := adaptertest.NewGate()
 		slow := f.serve(engine, held(g, b.pay))
 		marking.pay("warm")
-		count := func(what string, n int64, run func()) {
+		locking.pay("warm too")
+		count := func(what string, want Cost, run func()) {
 			f.Helper()
-			f.srv.ResetStats(f)
-			run()
-			if calls := f.srv.Calls(f); calls["evalsha"] != n || calls["eval"] != 0 {
-				f.Errorf("%s: %d round trips, %d with a source; want %d", what, calls["evalsha"], calls["eval"], n)
+			if got := f.Measure(f, run); got != want {
+				f.Errorf("%s: %+v; want %+v", what, got, want)
 			}
 		}
-		count("fresh", 2, func() { e.pay("k") })
-		count("marked", 3, func() { marking.pay("m") })
-		count("replay", 1, func() { e.pay("k") })
+		costs := f.Costs()
+		count("fresh", costs.Fresh, func() { e.pay("k") })
+		count("marked", costs.Marked, func() { marking.pay("m") })
+		count("replay", costs.Replay, func() { e.pay("k") })
+		count("under a lock", costs.Locked, func() { locking.pay("l") })
 		first := slow.start("s")
 		f.wait("inside", g.Inside)
-		count("conflict", 1, func() { f.want("conflict", slow.pay("s"), refused(idempotency.ReasonInFlight)) })
+		count("conflict", costs.Conflict, func() { f.want("conflict", slow.pay("s"), refused(idempotency.ReasonInFlight)) })
 		close(g.Leave)
 		first()
-	}},
-	{name: "round trips under a lock", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}"))), b.pay)
-		e.pay("warm")
-		f.srv.ResetStats(f)
-		reads := func() int64 { return f.srv.Stat(f, "total_reads_processed") }
-		base := reads()
-		overhead := reads() - base
-		base = reads()
-		e.pay("k")
-		if n := reads() - base - overhead; n != 3 {
-			f.Errorf("%d round trips; want 3 (claim, lock, commit with release)", n)
-		}
-		if n := f.srv.Calls(f)["evalsha"]; n != 4 {
-			f.Errorf("%d scripts; want 4", n)
-		}
 	}},
 	{name: "keys are not stored as they are", run: func(f *fixture) {
 		var b payments
 		e := f.serve(f.engine(), b.pay)
 		e.call(payment{keys: []string{"secret-key"}, principal: "secret-principal"})
-		keys := f.rdb.Keys(f.Context(), "*").Val()
-		if len(keys) == 0 || slices.ContainsFunc(keys, func(k string) bool { return strings.Contains(k, "secret") }) {
-			f.Errorf("the store has %q", keys)
+		if all := f.Dump(f); all == "" || strings.Contains(all, "secret") {
+			f.Errorf("the store has %q", all)
 		}
 	}},
 }

@@ -1,14 +1,10 @@
-package interlock_test
+package idemcases
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,100 +12,6 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
-
-// site is an endpoint whose cases see the whole of requests and responses.
-type site struct {
-	f   *fixture
-	srv *httptest.Server
-	*adaptertest.Service
-}
-
-// site serves a handler. in front is what middleware in front does to the
-// header.
-func (f *fixture) site(e *idempotency.Engine, h http.HandlerFunc, inFront ...func(http.Header)) *site {
-	f.Helper()
-	return f.behind(func(w http.ResponseWriter, _ *http.Request) {
-		for _, set := range inFront {
-			set(w.Header())
-		}
-	}, e, h)
-}
-
-// behind serves a handler behind middleware of net/http.
-func (f *fixture) behind(front http.HandlerFunc, e *idempotency.Engine, h http.HandlerFunc) *site {
-	f.Helper()
-	return f.siteOf(&adaptertest.Service{InFront: front}, e, h)
-}
-
-// siteOf serves a handler as a service says.
-func (f *fixture) siteOf(s *adaptertest.Service, e *idempotency.Engine, h http.HandlerFunc) *site {
-	f.Helper()
-	s.Route, s.Layers = "/accounts/{id}/payments", []adaptertest.Layer{{Idempotent: e}}
-	s.Handler = func(_ context.Context, call *adaptertest.Call) error { h(call.W, call.R); return nil }
-	return &site{f, f.start(f, s).(*adaptertest.HTTPClient).Server, s}
-}
-
-// send sends a request with the key k, if change does not say otherwise.
-func (s *site) send(method, path, body string, change ...func(*http.Request)) adaptertest.Answer {
-	s.f.Helper()
-	return adaptertest.Do(s.f, s.srv, method, path, append([]func(*http.Request){
-		adaptertest.WithHeader("Idempotency-Key", "k"), adaptertest.WithHeader("Authorization", "alice"), adaptertest.WithBody("", body),
-	}, change...)...)
-}
-
-// key gives a request another key.
-func key(of ...any) func(*http.Request) {
-	return adaptertest.WithHeader("Idempotency-Key", fmt.Sprint(of...))
-}
-
-const path = "/accounts/42/payments"
-
-func (s *site) post() adaptertest.Answer { s.f.Helper(); return s.send(http.MethodPost, path, "") }
-
-// twice sends the same request twice, holds status, body and trailers of the
-// replay against the first, and returns both. Of the handler there is one run.
-func (s *site) twice(status int, body string) (first, second adaptertest.Answer) {
-	s.f.Helper()
-	first, second = s.post(), s.post()
-	first.Want(s.f, status, body)
-	second.Want(s.f, status, body)
-	if first.Header.Get("Idempotent-Replayed") != "" || second.Header.Get("Idempotent-Replayed") != "true" {
-		s.f.Errorf("Idempotent-Replayed %q and %q", first.Header.Get("Idempotent-Replayed"), second.Header.Get("Idempotent-Replayed"))
-	}
-	if fmt.Sprint(first.Trailer) != fmt.Sprint(second.Trailer) {
-		s.f.Errorf("trailers %v and %v", first.Trailer, second.Trailer)
-	}
-	if n := s.Runs(); n != 1 {
-		s.f.Errorf("the handler ran %d times", n)
-	}
-	return first, second
-}
-
-// differ lists the header fields that two responses do not share.
-func differ(a, b http.Header) (names []string) {
-	for name := range maps.Keys(a) {
-		if !slices.Equal(a[name], b[name]) {
-			names = append(names, name)
-		}
-	}
-	for name := range b {
-		if _, has := a[name]; !has {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return slices.DeleteFunc(names, func(n string) bool { return n == "Date" })
-}
-
-func (f *fixture) wantNames(what string, got []string, want ...string) {
-	f.Helper()
-	if !slices.Equal(got, want) {
-		f.Errorf("%s: %q; want %q", what, got, want)
-	}
-}
-
-// text writes a body, whatever the framework has made of the writer.
-func text(w io.Writer, s string) { _, _ = io.WriteString(w, s) }
 
 // responseCases are those of answers of HTTP and their replays.
 var responseCases = []row{
@@ -297,7 +199,7 @@ var responseCases = []row{
 		if n := s.Runs(); n != 6 {
 			f.Errorf("%d runs", n)
 		}
-		if n := f.records(); n != 0 {
+		if n := f.Count(f, "interlock"); n != 0 {
 			f.Errorf("%d records", n)
 		}
 	}},
@@ -410,7 +312,7 @@ var responseCases = []row{
 	{name: "an answer over the limit of a handler that was overtaken", http: true, run: func(f *fixture) {
 		other := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { text(w, "theirs") })
 		s := f.site(f.engine(idempotency.MaxResponse(3)), func(w http.ResponseWriter, r *http.Request) {
-			f.rdb.FlushDB(r.Context())
+			f.Empty(f)
 			other.post().Want(f, 200, "theirs")
 			if _, err := w.Write([]byte("ours")); err == nil {
 				f.Error("the handler may write on")
@@ -422,12 +324,4 @@ var responseCases = []row{
 			f.Error("it is no replay")
 		}
 	}},
-}
-
-// twiceMore sends the request again, which has been answered.
-func (s *site) twiceMore(status int) {
-	s.f.Helper()
-	if a := s.post(); a.Status != status || a.Header.Get("Idempotent-Replayed") != "true" {
-		s.f.Errorf("%d %v", a.Status, a.Header)
-	}
 }

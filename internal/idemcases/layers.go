@@ -1,17 +1,16 @@
-package interlock_test
+package idemcases
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
 // heldLock holds the lock of account 42 until free is called.
@@ -33,7 +32,7 @@ func (f *fixture) heldLock(locker *core.Locker) (free func()) {
 func (f *fixture) loses(b *payments) handler {
 	return func(ctx context.Context) (adaptertest.Result, string) {
 		b.effects.Add(1)
-		f.rdb.Del(context.WithoutCancel(ctx), "interlock:{account/42}")
+		f.loseLock()
 		f.wait("the loss is noticed", ctx.Done())
 		return adaptertest.None, ""
 	}
@@ -47,16 +46,16 @@ var stackedCases = []row{
 		} {
 			var b payments
 			locker := f.locker()
-			e := f.serve(f.engine(opts...), b.pay, locks(core.Serialize(locker, "account/{id}", core.Wait(0)))...)
+			e := f.serve(f.engine(opts...), b.pay, frameworks.Locks(core.Serialize(locker, "account/{id}", core.Wait(0)))...)
 			free := f.heldLock(locker)
 			f.want("locked, "+name, e.pay(name), refused(core.ReasonHeld))
-			if n := f.records(); n != 0 {
+			if n := f.Count(f, "interlock"); n != 0 {
 				f.Errorf("%s: %d records", name, n)
 			}
 			free()
 			f.want("free, "+name, e.pay(name), fresh(1))
 			f.want("again, "+name, e.pay(name), replayed(1))
-			f.rdb.FlushDB(f.Context())
+			f.Empty(f)
 		}
 	}},
 	{name: "a bad key of a lock as a middleware of its own is not stored", run: func(f *fixture) {
@@ -68,21 +67,21 @@ var stackedCases = []row{
 			}
 			return []string{"account/42"}, nil
 		}))
-		e := f.serve(f.engine(), b.pay, locks(rule)...)
+		e := f.serve(f.engine(), b.pay, frameworks.Locks(rule)...)
 		f.want("bad", e.pay("k"), refused(core.ReasonBadKey))
 		bad = false
 		f.want("good", e.pay("k"), fresh(1))
 	}},
-	{name: "a lock as a middleware of its own that is lost leaves the outcome unknown", run: func(f *fixture) {
+	{name: "a lock as a middleware of its own that is lost leaves the outcome unknown", slow: true, run: func(f *fixture) {
 		var b payments
-		e := f.serve(f.engine(), f.loses(&b), locks(core.Serialize(f.locker(), "account/{id}", core.Watchdog(1500*time.Millisecond)))...)
+		e := f.serve(f.engine(), f.loses(&b), frameworks.Locks(core.Serialize(f.locker(), "account/{id}", core.Watchdog(1500*time.Millisecond)))...)
 		f.want("first", e.pay("k"), refused(core.ReasonLost))
 		f.want("at once again", e.pay("k"), refused(idempotency.ReasonInFlight))
 		if n := b.effects.Load(); n != 1 {
 			f.Errorf("the handler ran %d times", n)
 		}
 	}},
-	{name: "a lock around the endpoint that is lost leaves the outcome unknown", run: func(f *fixture) {
+	{name: "a lock around the endpoint that is lost leaves the outcome unknown", slow: true, run: func(f *fixture) {
 		var b payments
 		locker := f.locker()
 		var lease *core.Lease
@@ -138,16 +137,13 @@ var stackedCases = []row{
 		f.want("first", e.pay("k"), fresh(1))
 		f.want("again", e.pay("k"), replayed(1))
 		f.want("another request", e.call(payment{keys: []string{"k"}, amount: 2}), refused(idempotency.ReasonKeyReused))
-		if n := f.records(); n != 1 {
+		if n := f.Count(f, "interlock"); n != 1 {
 			f.Errorf("%d records", n)
 		}
 	}},
 	{name: "two services in one process keep a record each", run: func(f *fixture) {
 		var b payments
-		own := f.store
-		f.store = adaptertest.Store(f, f.rdb, redisstore.Prefix("bank"))
-		inner := f.engine()
-		f.store = own
+		inner := f.engineOn(f.Store(f, "bank"))
 		failures := 0
 		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
 			if failures++; failures == 1 {
@@ -158,8 +154,8 @@ var stackedCases = []row{
 		f.want("failed", e.pay("k"), reply{Result: adaptertest.Failed, Text: "out of order"})
 		f.want("first", e.pay("k"), fresh(1))
 		f.want("again", e.pay("k"), replayed(1))
-		if n := len(f.rdb.Keys(f.Context(), "bank:idem:*").Val()); n != 1 || f.records() != 1 {
-			f.Errorf("%d records inside, %d outside", n, f.records())
+		if n := f.Count(f, "bank"); n != 1 || f.Count(f, "interlock") != 1 {
+			f.Errorf("%d records inside, %d outside", n, f.Count(f, "interlock"))
 		}
 	}},
 	{name: "a function of a rule that panics before the handler leaves no claim", run: func(f *fixture) {
@@ -174,9 +170,9 @@ var stackedCases = []row{
 						}
 						return "alice", nil
 					}, 10, 10))
-				engine, behind := f.engine(append(opts, idempotency.Under(rule))...), locks()
+				engine, behind := f.engine(append(opts, idempotency.Under(rule))...), frameworks.Locks()
 				if !under {
-					engine, behind = f.engine(opts...), locks(rule)
+					engine, behind = f.engine(opts...), frameworks.Locks(rule)
 				}
 				e := f.serve(engine, b.pay, behind...)
 				key := fmt.Sprint(name, under)
@@ -188,28 +184,6 @@ var stackedCases = []row{
 	}},
 }
 
-// channels are those that have subscribers.
-func (f *fixture) channels() []string {
-	f.Helper()
-	names, err := f.rdb.PubSubChannels(f.Context(), "*").Result()
-	if err != nil {
-		f.Error(err)
-	}
-	return names
-}
-
-// waiter starts a duplicate of a request in flight, and returns once it waits: it
-// has been told that the request is in flight, and has subscribed to its end.
-func (e *endpoint) waiter(key string) (answer func() reply) {
-	e.f.Helper()
-	before := e.f.channels()
-	answer = e.start(key)
-	e.f.eventually("the duplicate waits", func() bool {
-		return slices.ContainsFunc(e.f.channels(), func(name string) bool { return !slices.Contains(before, name) })
-	})
-	return answer
-}
-
 // waitingCases are the cases of duplicates that wait for the answer (WaitReplay).
 var waitingCases = []row{
 	{name: "a duplicate that waits is told of the request in flight at its own deadline", run: func(f *fixture) {
@@ -219,7 +193,9 @@ var waitingCases = []row{
 			engine := f.engine(append(opts, idempotency.WaitReplay(adaptertest.Patience))...)
 			first := f.serve(engine, held(g, b.pay)).start(name)
 			f.wait("inside", g.Inside)
-			limited := f.serveUnder(func(ctx context.Context) context.Context { return deadlineContext{ctx, over} }, engine, b.pay)
+			limited := f.serveUnder(func(ctx context.Context) context.Context {
+				return adaptertest.DeadlineContext{Context: ctx, Over: over}
+			}, engine, b.pay)
 			second := limited.waiter(name)
 			close(over)
 			f.want("second, "+name, second(), refused(idempotency.ReasonInFlight))
@@ -250,9 +226,9 @@ var waitingCases = []row{
 		first := e.start("k")
 		f.wait("inside", g.Inside)
 		second := e.waiter("k")
-		f.srv.Kill()
+		f.Kill(f)
 		f.want("second", second(), refused(idempotency.ReasonInFlight))
-		f.srv.Restart(f)
+		f.Restart(f)
 		close(g.Leave)
 		first()
 		if n := b.effects.Load(); n != 1 {
@@ -270,22 +246,6 @@ func xor(b []byte) ([]byte, error) {
 	return out, nil
 }
 
-// stored is all that the store has of records.
-func (f *fixture) stored() string {
-	f.Helper()
-	var all strings.Builder
-	for _, key := range f.rdb.Keys(f.Context(), "interlock:idem:*").Val() {
-		fields, err := f.rdb.HGetAll(f.Context(), key).Result()
-		if err != nil {
-			f.Error(err)
-		}
-		for _, value := range fields {
-			all.WriteString(value)
-		}
-	}
-	return all.String()
-}
-
 // sealingCases are the cases of answers that are not stored as they are, or not sent.
 var sealingCases = []row{
 	{name: "a sealed answer is replayed", run: func(f *fixture) {
@@ -294,14 +254,14 @@ var sealingCases = []row{
 		sealed := f.serve(plain.With(idempotency.Seal(xor, xor)), b.pay)
 		f.want("first", sealed.pay("k"), fresh(1))
 		f.want("again", sealed.pay("k"), replayed(1))
-		if strings.Contains(f.stored(), "payment 1") {
+		if strings.Contains(f.Dump(f), "payment 1") {
 			f.Error("a sealed answer is stored in plain text")
 		}
 		e := f.serve(plain, b.pay)
 		f.want("without Seal", e.pay("k"), refused(idempotency.ReasonNoRecord))
 		f.want("in plain text", e.pay("l"), fresh(2))
 		f.want("stored before Seal", sealed.pay("l"), replayed(2))
-		if !strings.Contains(f.stored(), "payment 2") {
+		if !strings.Contains(f.Dump(f), "payment 2") {
 			f.Error("the test does not see what is stored")
 		}
 	}},
@@ -328,9 +288,7 @@ var sealingCases = []row{
 		rule := core.Serialize(f.locker(), "account/{id}", core.CheckAnswer())
 		e := f.serve(f.engine(idempotency.Under(rule), idempotency.MaxResponse(100)),
 			func(ctx context.Context) (adaptertest.Result, string) {
-				if n := f.rdb.Del(context.WithoutCancel(ctx), "interlock:{account/42}").Val(); n != 1 {
-					f.Error("the lock is not there")
-				}
+				f.loseLock()
 				return adaptertest.OK, strings.Repeat("done, so it thinks; ", 1000)
 			})
 		f.want("first", e.pay("k"), refused(core.ReasonLost))

@@ -1,0 +1,140 @@
+package idemcases
+
+import (
+	"context"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+)
+
+// disturbedCases are the cases of servers that fail, and of claims that are lost.
+var disturbedCases = []row{
+	{name: "the server forgets its clients between calls", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), f.marks(b.pay))
+		f.Forget(f)
+		f.want("first", e.pay("k"), fresh(1))
+		f.Forget(f)
+		f.want("again", e.pay("k"), replayed(1))
+	}},
+	{name: "the reply of the claim is lost", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.pay)
+		f.want("warm", e.pay("w"), fresh(1))
+		f.LoseClaim()
+		f.want("first", e.pay("k"), fresh(2))
+		f.want("again", e.pay("k"), replayed(2))
+		if n := f.Lost(); n != 1 {
+			f.Errorf("%d replies lost", n)
+		}
+	}},
+	{name: "the reply of the commit is lost", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(), b.pay)
+		f.want("warm", e.pay("w"), fresh(1))
+		f.LoseCommit()
+		f.want("first", e.pay("k"), fresh(2))
+		f.want("again", e.pay("k"), replayed(2))
+		if n := f.Lost(); n != 1 {
+			f.Errorf("%d replies lost", n)
+		}
+	}},
+	{name: "the store dies under the handler", own: true, run: func(f *fixture) {
+		var b payments
+		engine := f.engine()
+		e := f.serve(engine, func(ctx context.Context) (adaptertest.Result, string) {
+			f.Kill(f)
+			return b.pay(ctx)
+		})
+		f.want("first", e.pay("k"), fresh(1))
+		if n := engine.Pending(); n != 1 {
+			f.Errorf("%d pending", n)
+		}
+		f.Restart(f)
+		f.eventually("the answer is stored", func() bool { return engine.Pending() == 0 })
+		f.want("again", e.pay("k"), replayed(1))
+	}},
+	{name: "the store is down", own: true, run: func(f *fixture) {
+		var b payments
+		// An engine that closes waits for one lease, until claims whose outcome
+		// it does not know can turn up no more.
+		engine := f.engine(idempotency.Lease(time.Second))
+		e := f.serve(engine, b.pay)
+		open := f.serve(engine.With(idempotency.FailOpen()), b.pay)
+		f.want("warm", e.pay("w"), fresh(1))
+		f.Kill(f)
+		f.want("down", e.pay("k"), refused(idempotency.ReasonNoRecord))
+		f.want("down and open", open.pay("k"), fresh(2))
+		f.want("down and open again", open.pay("k"), fresh(3))
+		f.Restart(f)
+		f.eventually("it is carried out", func() bool { return e.pay("k").Refusal == "" })
+	}},
+	{name: "a damaged record is refused", run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(idempotency.FailOpen()), b.pay)
+		f.want("first", e.pay("k"), fresh(1))
+		f.Damage(f)
+		f.want("again", e.pay("k"), refused(idempotency.ReasonNoRecord))
+	}},
+	{name: "the claim is lost under the handler", slow: true, run: func(f *fixture) {
+		e := f.serve(f.engine(idempotency.Lease(1500*time.Millisecond)), func(ctx context.Context) (adaptertest.Result, string) {
+			f.Empty(f)
+			f.wait("the loss is noticed", ctx.Done())
+			return adaptertest.None, ""
+		})
+		f.want("first", e.pay("k"), refused(core.ReasonLost))
+	}},
+	{name: "another takes over and its answer is replayed", run: func(f *fixture) {
+		var b payments
+		other := f.serve(f.engine(), b.pay)
+		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
+			f.Empty(f)
+			f.want("other", other.pay("k"), fresh(1))
+			return adaptertest.OK, "too late"
+		})
+		f.want("first", e.pay("k"), replayed(1))
+		f.want("again", e.pay("k"), replayed(1))
+	}},
+	{name: "a process dies and another takes over", slow: true, run: func(f *fixture) {
+		var b payments
+		g := adaptertest.NewGate()
+		dying := f.engine(idempotency.Lease(time.Second))
+		first := f.serve(dying, held(g, says(adaptertest.None, ""))).start("k")
+		f.wait("inside", g.Inside)
+		die(dying)
+		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
+			if n := idempotency.Generation(ctx); n != 2 {
+				f.Errorf("generation %d", n)
+			}
+			return b.pay(ctx)
+		})
+		f.eventually("it is carried out", func() bool { return e.pay("k") == replayed(1) })
+		close(g.Leave)
+		f.want("first", first(), refused(core.ReasonLost))
+	}},
+	{name: "a process dies after the effect", slow: true, run: func(f *fixture) {
+		var b payments
+		g := adaptertest.NewGate()
+		dying := f.engine(idempotency.Lease(time.Second))
+		first := f.serve(dying, f.marks(held(g, says(adaptertest.None, "")))).start("k")
+		f.wait("inside", g.Inside)
+		die(dying)
+		e := f.serve(f.engine(), b.pay)
+		f.eventually("the outcome is unknown", func() bool { return e.pay("k") == refused(idempotency.ReasonOutcomeUnknown) })
+		f.want("mismatch", e.call(payment{keys: []string{"k"}, amount: 2}), refused(idempotency.ReasonKeyReused))
+		close(g.Leave)
+		f.want("first", first(), refused(core.ReasonLost))
+		if n := b.effects.Load(); n != 0 {
+			f.Errorf("%d effects", n)
+		}
+	}},
+	{name: "an expired key", slow: true, run: func(f *fixture) {
+		var b payments
+		e := f.serve(f.engine(idempotency.Lease(time.Second), idempotency.Retention(time.Second),
+			idempotency.Tombstone(time.Hour)), b.pay)
+		f.want("first", e.pay("k"), fresh(1))
+		f.eventually("it has expired", func() bool { return e.pay("k") == refused(idempotency.ReasonKeyExpired) })
+	}},
+}

@@ -1,0 +1,238 @@
+package idemcases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/frameworks"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// payment is a request to an endpoint.
+type payment struct {
+	keys      []string // the values of the key: none, one, or what is malformed
+	principal string   // "" is alice
+	account   string   // "" is 42
+	amount    int64
+	padding   int // how many bytes more the request has
+}
+
+// reply is what came back.
+type reply struct {
+	Result   adaptertest.Result
+	Text     string
+	Replayed bool
+	Refusal  core.Reason // of the middleware's own; then nothing else is set
+}
+
+func fresh(n int) reply { return reply{Text: fmt.Sprint("payment ", n)} }
+
+func replayed(n int) reply { return reply{Text: fmt.Sprint("payment ", n), Replayed: true} }
+
+func refused(r core.Reason) reply { return reply{Refusal: r} }
+
+// fixture is what one case of one framework runs on.
+type fixture struct {
+	*testing.T
+	frameworks.Framework
+	Records
+	store  idempotency.Store
+	ledger *ledger // nil: effects are not in the transaction of the request
+}
+
+func newFixture(t *testing.T, a frameworks.Framework, records Records) *fixture {
+	return &fixture{T: t, Framework: a, Records: records, store: records.Store(t, "interlock")}
+}
+
+// engine returns an engine whose keys belong to principals.
+func (f *fixture) engine(opts ...idempotency.Option) *idempotency.Engine {
+	f.Helper()
+	return f.engineOn(f.store, opts...)
+}
+
+// engineOn returns an engine on another store.
+func (f *fixture) engineOn(store idempotency.Store, opts ...idempotency.Option) *idempotency.Engine {
+	f.Helper()
+	scope := idempotency.Scope(func(_ context.Context, r core.Request) (string, error) {
+		return strings.Join(r.Header("Authorization"), ","), nil
+	})
+	return adaptertest.EngineOn(f, store, append([]idempotency.Option{scope}, opts...)...)
+}
+
+// locker returns a locker on the locks that go with the records.
+func (f *fixture) locker() *core.Locker {
+	f.Helper()
+	l, err := core.New(f.Locks(f))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = l.Close(context.Background()) })
+	return l
+}
+
+// loseLock deletes the lock of account 42.
+func (f *fixture) loseLock() {
+	f.Helper()
+	if !f.LoseLock(f, "account/42") {
+		f.Error("the lock is not there")
+	}
+}
+
+// protocol is that of the framework.
+func (f *fixture) protocol() string {
+	if f.HTTP {
+		return idempotency.HTTP
+	}
+	return idempotency.GRPC
+}
+
+// endpoint is an endpoint that is served.
+type endpoint struct {
+	f *fixture
+	*adaptertest.Service
+	client adaptertest.Client
+}
+
+// serve serves a handler behind an engine and more layers.
+func (f *fixture) serve(e *idempotency.Engine, h handler, behind ...adaptertest.Layer) *endpoint {
+	f.Helper()
+	return f.serveUnder(nil, e, h, behind...)
+}
+
+// serveUnder serves a handler as serve does, in contexts that are derived from
+// those of the requests.
+func (f *fixture) serveUnder(derive func(context.Context) context.Context, e *idempotency.Engine, h handler, behind ...adaptertest.Layer) *endpoint {
+	f.Helper()
+	s := &adaptertest.Service{
+		Route:  "/accounts/{id}/payments",
+		Layers: append([]adaptertest.Layer{{Idempotent: e}}, behind...),
+		Derive: derive,
+		Handler: func(ctx context.Context, call *adaptertest.Call) error {
+			if _, err := call.Amount(); err != nil {
+				f.Errorf("the handler does not read its request: %v", err)
+			}
+			number, err := f.ledger.enter(ctx)
+			if err != nil {
+				f.Errorf("the handler cannot have its effect: %v", err)
+				return call.Answer(adaptertest.Failed, "no effect")
+			}
+			result, text := h(ctx)
+			f.ledger.answer(number, kept(result, text))
+			if result == adaptertest.None {
+				return ctx.Err()
+			}
+			return call.Answer(result, text)
+		},
+	}
+	return &endpoint{f, s, f.Start(f, s)}
+}
+
+// send sends a request.
+func (e *endpoint) send(ctx context.Context, p payment) adaptertest.Outcome {
+	r := adaptertest.Request{
+		Values: map[string]string{"id": or(p.account, "42")},
+		Header: [][2]string{{"authorization", or(p.principal, "alice")}},
+		Body:   fmt.Sprintf(`{"amount":%d}%s`, p.amount, strings.Repeat(" ", p.padding)),
+		Amount: p.amount, Padding: p.padding,
+	}
+	for _, key := range p.keys {
+		r.Header = append(r.Header, [2]string{"idempotency-key", key})
+	}
+	return e.client.Call(ctx, r)
+}
+
+// call sends a request that is to be answered. It holds a refusal against the
+// table of answers.
+func (e *endpoint) call(p payment) reply {
+	e.f.Helper()
+	ctx, cancel := context.WithTimeout(e.f.Context(), adaptertest.Patience)
+	defer cancel()
+	o := e.send(ctx, p)
+	switch {
+	case o.Code == "" || ctx.Err() != nil:
+		e.f.Errorf("no answer: %+v", o)
+	case o.Reason != "":
+		o.Ran = false // others may have begun
+		e.f.WantRefused(e.f, o, core.Reason(o.Reason), false)
+		return refused(core.Reason(o.Reason))
+	case o.Result() == adaptertest.None:
+		e.f.Errorf("%+v", o)
+	}
+	if len(p.keys) == 1 {
+		e.f.ledger.tell(p.keys[0], p.principal, kept(o.Result(), o.Text))
+	}
+	return reply{Result: o.Result(), Text: o.Text, Replayed: o.Replayed}
+}
+
+// waiter starts a duplicate of a request in flight, and returns once it waits: it
+// has been told that the request is in flight, and has asked for its end.
+func (e *endpoint) waiter(key string) (answer func() reply) {
+	e.f.Helper()
+	before := e.f.Waiting(e.f)
+	answer = e.start(key)
+	e.f.eventually("the duplicate waits", func() bool { return e.f.Waiting(e.f) > before })
+	return answer
+}
+
+// pay sends the payment with a key.
+func (e *endpoint) pay(key string) reply {
+	e.f.Helper()
+	return e.call(payment{keys: []string{key}})
+}
+
+// start sends the payment with a key in the background, and returns what waits
+// for its answer.
+func (e *endpoint) start(key string) (answer func() reply) {
+	var a reply
+	var wg sync.WaitGroup
+	wg.Go(func() { a = e.pay(key) })
+	return func() reply { wg.Wait(); return a }
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func (f *fixture) want(what string, got, want reply) {
+	f.Helper()
+	if got != want {
+		f.Errorf("%s: %+v; want %+v", what, shortened(got), shortened(want))
+	}
+}
+
+func shortened(a reply) reply {
+	if len(a.Text) > 100 {
+		a.Text = fmt.Sprintf("%d bytes", len(a.Text))
+	}
+	return a
+}
+
+// eventually waits for what only the server knows.
+func (f *fixture) eventually(what string, try func() bool) {
+	f.Helper()
+	redistest.Eventually(f, adaptertest.Patience, func(context.Context) error {
+		if !try() {
+			return errors.New(what)
+		}
+		return nil
+	})
+}
+
+// wait bounds the wait for an event. It fails the test and goes on, since handlers
+// wait as well.
+func (f *fixture) wait(what string, event <-chan struct{}) {
+	f.Helper()
+	if err := adaptertest.Meet(context.Background(), event); err != nil {
+		f.Error("never: " + what)
+	}
+}

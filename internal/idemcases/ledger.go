@@ -1,0 +1,100 @@
+package idemcases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+)
+
+// ledger holds the effects that handlers have in their transactions against the answers
+// that clients get. A ledger that is nil does nothing: the effects are elsewhere.
+type ledger struct {
+	Transactions
+	mu      sync.Mutex
+	answers []string // of each run of a handler: what it answers, "" for nothing that is kept
+	told    map[told]bool
+}
+
+// told is an answer of a handler that a client has got: the first one, or its replay.
+type told struct{ key, principal, answer string }
+
+// enter makes the effect of a run, and returns its number.
+func (l *ledger) enter(ctx context.Context) (int, error) {
+	if l == nil {
+		return 0, nil
+	}
+	l.mu.Lock()
+	number := len(l.answers)
+	l.answers = append(l.answers, "")
+	l.mu.Unlock()
+	err := l.Enter(ctx, number)
+	if errors.Is(err, idempotency.ErrNoAttempt) { // it has no key
+		return number, nil
+	}
+	return number, err
+}
+
+// answer notes what a run answers.
+func (l *ledger) answer(number int, answer string) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answers[number] = answer
+}
+
+// tell notes an answer that a client has got. "" is none that is kept.
+func (l *ledger) tell(key, principal, answer string) {
+	if l == nil || key == "" || answer == "" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told[told{strings.Trim(key, `"`), principal, answer}] = true
+}
+
+// kept is a result with its text, if the two are kept together with the effect.
+func kept(result adaptertest.Result, text string) string {
+	if result == adaptertest.OK || result == adaptertest.Declined {
+		return fmt.Sprint(result, " ", text)
+	}
+	return ""
+}
+
+// keptStatus is a status as the answer to a key, if it is kept together with the effect.
+func keptStatus(status int, key string) string {
+	switch status {
+	case 401, 408, 409, 425, 429:
+		return ""
+	}
+	if status >= 500 {
+		return ""
+	}
+	return "of " + key
+}
+
+// wantEntered fails the test unless each answer that a client got stands for one effect,
+// and each effect for such an answer.
+func (f *fixture) wantEntered() {
+	f.Helper()
+	if f.ledger == nil {
+		return
+	}
+	entered, want := make(map[string]int), make(map[string]int)
+	for _, number := range f.ledger.Entered(f) {
+		entered[f.ledger.answers[number]]++
+	}
+	for answer := range f.ledger.told {
+		want[answer.answer]++
+	}
+	if !maps.Equal(entered, want) {
+		f.Errorf("committed are the effects of the answers %v; clients were told %v", entered, want)
+	}
+}

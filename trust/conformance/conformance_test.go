@@ -1,0 +1,33 @@
+//go:build unix
+
+package conformance
+
+import (
+	"testing"
+
+	"github.com/interlock-go/interlock/internal/idemcases"
+	"github.com/interlock-go/interlock/trust/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// TestIdempotentOnPostgreSQL has the effects of handlers outside of PostgreSQL.
+func TestIdempotentOnPostgreSQL(t *testing.T) {
+	server := start(t)
+	idemcases.Run(t, func(t *testing.T, _ bool) idemcases.Records { return server.open(t) })
+}
+
+// TestIdempotentInTransactions has them in the transaction that stores the answer.
+func TestIdempotentInTransactions(t *testing.T) {
+	server := start(t)
+	idemcases.RunInTransactions(t, func(t *testing.T, _ bool) idemcases.Transactions { return server.openTransactions(t) })
+}
+
+// TestIdempotentProcessesOnPostgreSQL kills and stops processes. It also is these
+// processes.
+func TestIdempotentProcessesOnPostgreSQL(t *testing.T) {
+	idemcases.RunProcesses(t, func(t *testing.T) (idemcases.Records, string) {
+		dsn := pgtest.DSN(t)
+		return connect(t, dsn), dsn
+	}, func(t *testing.T, dsn string) idemcases.Records { return connect(t, dsn) })
+}

@@ -1,0 +1,263 @@
+//go:build unix
+
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/internal/idemcases"
+	"github.com/interlock-go/interlock/trust/internal/pgtest"
+)
+
+// server is a PostgreSQL that cases can kill. Each case has a schema in it.
+type server struct {
+	*pgtest.Server
+	schemas atomic.Int64
+}
+
+// start starts a server.
+func start(t *testing.T) *server {
+	t.Helper()
+	// The files survive the end of the processes, which is all that cases cause.
+	return &server{Server: pgtest.Start(t, "fsync=off", "full_page_writes=off")}
+}
+
+// open returns records in a schema of their own.
+func (s *server) open(t *testing.T) *records {
+	t.Helper()
+	schema := fmt.Sprint("case", s.schemas.Add(1))
+	if _, err := s.Open(t).ExecContext(t.Context(), "CREATE SCHEMA "+schema); err != nil {
+		t.Fatal(err)
+	}
+	r := connect(t, strings.Replace(s.DSN(), "search_path=public", "search_path="+schema, 1))
+	r.server = s
+	return r
+}
+
+// records are records in PostgreSQL, over a wire that can lose replies. Locks are those
+// of a store in memory, since pgstore has none.
+type records struct {
+	wire
+	server *server
+	db     *sql.DB
+	locks  *memstore.Store
+	stores map[string]*watched
+}
+
+// watched is a store that counts the duplicates that wait. pgstore.Tx finds the store in it.
+type watched struct {
+	*pgstore.Store
+	waiting atomic.Int64
+}
+
+// Unwrap returns the store.
+func (w *watched) Unwrap() idempotency.Store { return w.Store }
+
+// connect returns the records of a schema.
+func connect(t *testing.T, dsn string) *records {
+	t.Helper()
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The text of each statement is on the wire, and is sent in one round trip.
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	r := &records{locks: memstore.New(), stores: make(map[string]*watched)}
+	config.DialFunc = r.dial
+	r.db = stdlib.OpenDB(*config)
+	t.Cleanup(func() { _ = r.db.Close() })
+	return r
+}
+
+func (r *records) Store(tb testing.TB, service string) idempotency.Store {
+	tb.Helper()
+	if w := r.stores[service]; w != nil {
+		return w
+	}
+	store, err := pgstore.New(r.db, pgstore.Prefix(service+"_"), pgstore.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = store.Close() })
+	if err := store.Migrate(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	r.stores[service] = &watched{Store: store}
+	return r.stores[service]
+}
+
+// Await implements idempotency.Store.
+func (w *watched) Await(id string, since time.Time, wake func()) (stop func()) {
+	stop = w.Store.Await(id, since, wake)
+	w.waiting.Add(1)
+	return func() { stop(); w.waiting.Add(-1) }
+}
+
+func (r *records) Waiting(testing.TB) int {
+	var n int64
+	for _, w := range r.stores {
+		n += w.waiting.Load()
+	}
+	return int(n)
+}
+
+func (r *records) Locks(testing.TB) core.Store { return r.locks }
+
+func (r *records) LoseLock(_ testing.TB, key string) bool { return r.locks.Expire(key) }
+
+// exec runs a statement and returns how many rows it has changed.
+func (r *records) exec(tb testing.TB, text string) int64 {
+	tb.Helper()
+	result, err := r.db.ExecContext(tb.Context(), text)
+	if err != nil {
+		tb.Error(err)
+		return 0
+	}
+	n, err := result.RowsAffected()
+	if err != nil {
+		tb.Error(err)
+	}
+	return n
+}
+
+func (r *records) Count(tb testing.TB, service string) (n int) {
+	tb.Helper()
+	err := r.db.QueryRowContext(tb.Context(), "SELECT count(*) FROM "+service+"_record WHERE keep_until > clock_timestamp()").Scan(&n)
+	if err != nil {
+		tb.Error(err)
+	}
+	return n
+}
+
+func (r *records) Dump(tb testing.TB) string {
+	tb.Helper()
+	var all strings.Builder
+	for service := range r.stores {
+		rows, err := r.db.QueryContext(tb.Context(), "SELECT r::text, fingerprint, response FROM "+service+"_record AS r")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for rows.Next() {
+			var text string
+			var fingerprint, response []byte
+			if err := rows.Scan(&text, &fingerprint, &response); err != nil {
+				tb.Error(err)
+			}
+			all.WriteString(text + string(fingerprint) + string(response))
+		}
+		if err := rows.Err(); err != nil {
+			tb.Error(err)
+		}
+	}
+	return all.String()
+}
+
+func (r *records) Empty(tb testing.TB) {
+	tb.Helper()
+	for service := range r.stores {
+		r.exec(tb, "DELETE FROM "+service+"_record")
+	}
+}
+
+func (r *records) Damage(tb testing.TB) {
+	tb.Helper()
+	if n := r.exec(tb, "UPDATE interlock_record SET response = 'x'"); n != 1 {
+		tb.Fatalf("%d records", n)
+	}
+}
+
+// Forget ends the sessions.
+func (r *records) Forget(tb testing.TB) {
+	tb.Helper()
+	_, err := r.server.Open(tb).ExecContext(tb.Context(), "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "+
+		"WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+	if err != nil {
+		tb.Error(err)
+	}
+}
+
+func (r *records) Kill(tb testing.TB) { tb.Helper(); r.server.Abort(tb) }
+
+func (r *records) Restart(tb testing.TB) { tb.Helper(); r.server.Restart(tb) }
+
+func (r *records) LoseClaim() { r.lose("WITH taken AS") }
+
+func (r *records) LoseCommit() { r.lose("WITH done AS") }
+
+func (r *records) Lost() int { return r.losses() }
+
+// Measure counts what is sent to PostgreSQL.
+func (r *records) Measure(_ testing.TB, run func()) idemcases.Cost {
+	before := r.sent.Load()
+	run()
+	n := r.sent.Load() - before
+	return idemcases.Cost{Trips: n, Requests: n}
+}
+
+// cost is that of requests one by one.
+func cost(n int64) idemcases.Cost { return idemcases.Cost{Trips: n, Requests: n} }
+
+// Costs are claim and commit, and between them the mark. The lock is elsewhere.
+func (r *records) Costs() idemcases.Costs {
+	return idemcases.Costs{Fresh: cost(2), Marked: cost(3), Locked: cost(2), Replay: cost(1), Conflict: cost(1)}
+}
+
+// transactions are records with effects in the same database.
+type transactions struct{ *records }
+
+func (s *server) openTransactions(t *testing.T) transactions {
+	t.Helper()
+	r := s.open(t)
+	r.exec(t, "CREATE TABLE effect (number bigint NOT NULL)")
+	return transactions{r}
+}
+
+func (r transactions) Enter(ctx context.Context, number int) error {
+	tx, err := pgstore.Tx(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO effect VALUES ($1::bigint)", number)
+	return err
+}
+
+func (r transactions) Entered(tb testing.TB) (numbers []int) {
+	tb.Helper()
+	rows, err := r.db.QueryContext(tb.Context(), "SELECT number FROM effect ORDER BY number")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for rows.Next() {
+		var n int
+		if err := rows.Scan(&n); err != nil {
+			tb.Error(err)
+		}
+		numbers = append(numbers, n)
+	}
+	if err := rows.Err(); err != nil {
+		tb.Error(err)
+	}
+	return numbers
+}
+
+// LoseCommit loses the reply to the commit itself.
+func (r transactions) LoseCommit() { r.lose("commit\x00") }
+
+// Costs are claim, begin, settings, effect, answer and commit. A lock costs a fence.
+func (r transactions) Costs() idemcases.Costs {
+	return idemcases.Costs{Fresh: cost(6), Marked: cost(7), Locked: cost(7), Replay: cost(1), Conflict: cost(1)}
+}
