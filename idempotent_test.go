@@ -24,11 +24,11 @@ import (
 func TestIdempotent(t *testing.T) { idemcases.Run(t, openRedis) }
 
 // openRedis returns records on a server of Redis.
-func openRedis(t *testing.T, own bool) idemcases.Records {
-	if own {
-		return newRedis(t, redistest.Start(t))
+func openRedis(t *testing.T, server idemcases.Server) idemcases.Records {
+	if server == idemcases.Shared { // which is emptied
+		return newRedis(t, redistest.Shared(t))
 	}
-	return newRedis(t, redistest.Shared(t))
+	return newRedis(t, redistest.Start(t))
 }
 
 // redisRecords are records in Redis, over a wire that can lose replies.

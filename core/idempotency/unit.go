@@ -119,9 +119,13 @@ func (e *Engine) concludeUnit(ctx context.Context, a *Attempt, unit Unit, by end
 	// A claim that was only not renewed still counts if no other attempt has taken
 	// over: the commit compares its token. A lock that was lost does not.
 	lockLost := a.section.Lost() != nil || a.outer.lost() != nil
+	commits := by.large == small && by.refused == nil && !lockLost && (by.lost == nil || answered) &&
+		(class == final || class == invalid) && e.config.stores(class, by.marked)
+	if commits && int64(len(by.answer.Body)) > e.config.maxResponse { // of a protocol whose answers come whole
+		by.large = oversized
+	}
 	switch {
-	case by.large == small && by.refused == nil && !lockLost && (by.lost == nil || answered) &&
-		(class == final || class == invalid) && e.config.stores(class, by.marked):
+	case commits && by.large == small:
 		return e.commitUnit(ctx, a, unit, by, d), true
 	case by.large == oversized:
 		unit.Rollback(ctx)

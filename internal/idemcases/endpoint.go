@@ -260,7 +260,7 @@ var endpointCases = []row{
 		f.want("over", e.call(payment{keys: []string{"k"}, padding: 1 << 20}), refused(core.ReasonBodyTooLarge))
 		f.want("under", e.call(payment{keys: []string{"k"}, padding: 1<<20 - 100}), fresh(1))
 	}},
-	{name: "an answer over the limit", run: func(f *fixture) {
+	{name: "an answer over the limit", where: outside, run: func(f *fixture) {
 		var b payments
 		long := strings.Repeat("x", 1<<20+1)
 		e := f.serve(f.engine(), b.fails(says(adaptertest.OK, long)))
@@ -269,6 +269,13 @@ var endpointCases = []row{
 		if n := b.effects.Load(); n != 1 {
 			f.Errorf("%d effects", n)
 		}
+	}},
+	{name: "an answer over the limit is not sent ahead of the transaction", where: inside, run: func(f *fixture) {
+		var b payments
+		long := strings.Repeat("x", 1<<10+1)
+		e := f.serve(f.engine(idempotency.MaxResponse(1<<10)), b.fails(says(adaptertest.OK, long)))
+		f.want("first", e.pay("k"), refused(idempotency.ReasonResponseTooLarge))
+		f.want("again", e.pay("k"), fresh(2)) // the answer is short enough now
 	}},
 	{name: "an answer of just the limit", run: func(f *fixture) {
 		var b payments

@@ -85,6 +85,24 @@ func (f *fixture) loseLock() {
 	}
 }
 
+// lost is what a client gets whose handler has lost its claim or its lock: nothing is
+// known of what it did, unless that was in its transaction.
+func (f *fixture) lost() reply {
+	if f.ledger == nil {
+		return refused(core.ReasonLost)
+	}
+	return refused(idempotency.ReasonRolledBack)
+}
+
+// afterLoss is what the client then gets at once: answer if its transaction was rolled
+// back, so that the handler runs again.
+func (f *fixture) afterLoss(answer reply) reply {
+	if f.ledger == nil {
+		return refused(idempotency.ReasonInFlight)
+	}
+	return answer
+}
+
 // protocol is that of the framework.
 func (f *fixture) protocol() string {
 	if f.HTTP {

@@ -135,7 +135,7 @@ var responseCases = []row{
 			f.Errorf("trailers %v", first.Trailer)
 		}
 	}},
-	{name: "trailers of an answer over the limit", http: true, run: func(f *fixture) {
+	{name: "trailers of an answer over the limit", http: true, where: outside, run: func(f *fixture) {
 		s := f.site(f.engine(idempotency.MaxResponse(3)), func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Trailer", "X-Sum")
 			w.WriteHeader(http.StatusCreated)
@@ -298,7 +298,7 @@ var responseCases = []row{
 			}
 		}
 	}},
-	{name: "a failure over the limit is sent and not stored", http: true, run: func(f *fixture) {
+	{name: "a failure over the limit is sent and not stored", http: true, where: outside, run: func(f *fixture) {
 		s := f.site(f.engine(idempotency.MaxResponse(3)), func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
 			text(w, "long")
@@ -309,7 +309,7 @@ var responseCases = []row{
 			f.Errorf("%d runs", n)
 		}
 	}},
-	{name: "an answer over the limit of a handler that was overtaken", http: true, run: func(f *fixture) {
+	{name: "an answer over the limit of a handler that was overtaken", http: true, where: outside, run: func(f *fixture) {
 		other := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { text(w, "theirs") })
 		s := f.site(f.engine(idempotency.MaxResponse(3)), func(w http.ResponseWriter, r *http.Request) {
 			f.Empty(f)

@@ -13,14 +13,14 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // TestIdempotentOnPostgreSQL has the effects of handlers outside of PostgreSQL.
 func TestIdempotentOnPostgreSQL(t *testing.T) {
-	server := start(t)
-	idemcases.Run(t, func(t *testing.T, _ bool) idemcases.Records { return server.open(t) })
+	idemcases.Run(t, func(t *testing.T, s idemcases.Server) idemcases.Records { return open(t, s) })
 }
 
 // TestIdempotentInTransactions has them in the transaction that stores the answer.
 func TestIdempotentInTransactions(t *testing.T) {
-	server := start(t)
-	idemcases.RunInTransactions(t, func(t *testing.T, _ bool) idemcases.Transactions { return server.openTransactions(t) })
+	idemcases.RunInTransactions(t, func(t *testing.T, s idemcases.Server) idemcases.Transactions {
+		return inTransactions(t, open(t, s))
+	})
 }
 
 // TestIdempotentProcessesOnPostgreSQL kills and stops processes. It also is these

@@ -5,7 +5,6 @@ package conformance
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -23,28 +22,16 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// server is a PostgreSQL that cases can kill. Each case has a schema in it.
-type server struct {
-	*pgtest.Server
-	schemas atomic.Int64
-}
-
-// start starts a server.
-func start(t *testing.T) *server {
+// open returns records in an empty schema.
+func open(t *testing.T, server idemcases.Server) *records {
 	t.Helper()
-	// The files survive the end of the processes, which is all that cases cause.
-	return &server{Server: pgtest.Start(t, "fsync=off", "full_page_writes=off")}
-}
-
-// open returns records in a schema of their own.
-func (s *server) open(t *testing.T) *records {
-	t.Helper()
-	schema := fmt.Sprint("case", s.schemas.Add(1))
-	if _, err := s.Open(t).ExecContext(t.Context(), "CREATE SCHEMA "+schema); err != nil {
-		t.Fatal(err)
+	if server != idemcases.Own {
+		return connect(t, pgtest.DSN(t))
 	}
-	r := connect(t, strings.Replace(s.DSN(), "search_path=public", "search_path="+schema, 1))
-	r.server = s
+	// The files survive the end of the processes, which is all that cases cause.
+	own := pgtest.Start(t, "fsync=off", "full_page_writes=off")
+	r := connect(t, own.DSN())
+	r.server = own
 	return r
 }
 
@@ -52,7 +39,7 @@ func (s *server) open(t *testing.T) *records {
 // of a store in memory, since pgstore has none.
 type records struct {
 	wire
-	server *server
+	server *pgtest.Server // if the case has it for itself
 	db     *sql.DB
 	locks  *memstore.Store
 	stores map[string]*watched
@@ -77,6 +64,7 @@ func connect(t *testing.T, dsn string) *records {
 	// The text of each statement is on the wire, and is sent in one round trip.
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	r := &records{locks: memstore.New(), stores: make(map[string]*watched)}
+	config.RuntimeParams["application_name"] = t.Name() // for Forget
 	config.DialFunc = r.dial
 	r.db = stdlib.OpenDB(*config)
 	t.Cleanup(func() { _ = r.db.Close() })
@@ -101,8 +89,8 @@ func (r *records) Store(tb testing.TB, service string) idempotency.Store {
 }
 
 // Await implements idempotency.Store.
-func (w *watched) Await(id string, since time.Time, wake func()) (stop func()) {
-	stop = w.Store.Await(id, since, wake)
+func (w *watched) Await(id string, since time.Time, wake func()) func() {
+	stop := w.Store.Await(id, since, wake)
 	w.waiting.Add(1)
 	return func() { stop(); w.waiting.Add(-1) }
 }
@@ -183,10 +171,11 @@ func (r *records) Damage(tb testing.TB) {
 // Forget ends the sessions.
 func (r *records) Forget(tb testing.TB) {
 	tb.Helper()
-	_, err := r.server.Open(tb).ExecContext(tb.Context(), "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "+
-		"WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
-	if err != nil {
-		tb.Error(err)
+	var n int
+	err := pgtest.Open(tb).QueryRowContext(tb.Context(), "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity "+
+		"WHERE application_name = left($1::text, 63)", tb.Name()).Scan(&n)
+	if err != nil || n == 0 {
+		tb.Errorf("%d sessions ended, %v", n, err)
 	}
 }
 
@@ -219,9 +208,8 @@ func (r *records) Costs() idemcases.Costs {
 // transactions are records with effects in the same database.
 type transactions struct{ *records }
 
-func (s *server) openTransactions(t *testing.T) transactions {
+func inTransactions(t *testing.T, r *records) transactions {
 	t.Helper()
-	r := s.open(t)
 	r.exec(t, "CREATE TABLE effect (number bigint NOT NULL)")
 	return transactions{r}
 }

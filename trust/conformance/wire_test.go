@@ -48,9 +48,12 @@ type lossy struct {
 	deaf atomic.Bool // the next reply is lost
 }
 
+// ping is what the driver sends to find out whether a connection is alive.
+const ping = "-- ping\x00"
+
 // Write sends a request, or the start of a session, which begins with its length.
 func (c *lossy) Write(b []byte) (int, error) {
-	if len(b) > 0 && b[0] != 0 {
+	if len(b) > 0 && b[0] != 0 && !bytes.HasSuffix(b, []byte(ping)) {
 		c.wire.sent.Add(1)
 	}
 	c.wire.mu.Lock()
