@@ -1,0 +1,21 @@
+module github.com/interlock-go/interlock/examples/ledger
+
+go 1.26.0
+
+replace github.com/interlock-go/interlock => ../../
+
+replace github.com/interlock-go/interlock/pgxstore => ../../pgxstore
+
+require (
+	github.com/interlock-go/interlock v0.0.0
+	github.com/interlock-go/interlock/pgxstore v0.0.0
+	github.com/jackc/pgx/v5 v5.12.0
+)
+
+require (
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	golang.org/x/sync v0.23.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
+)

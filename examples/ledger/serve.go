@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+var (
+	addr     = flag.String("addr", "localhost:8080", "where to listen")
+	postgres = flag.String("postgres", os.Getenv("DATABASE_URL"), "`URL` of the database; without it DATABASE_URL")
+	lease    = flag.Duration("lease", 30*time.Second, "how long a process that died keeps a retry waiting")
+)
+
+func main() {
+	flag.Parse()
+	if *postgres == "" {
+		log.Fatal("no database: give -postgres, or set DATABASE_URL, as postgres://user@localhost:5432/name")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// serve listens until ctx ends, and then answers the requests that are under way.
+func serve(ctx context.Context, handler http.Handler) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: handler, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	fmt.Printf("curl -u alice:secret http://%s/payments -H 'Idempotency-Key: k1' -d '{\"to\": \"bob\", \"amount\": 5}'\n", listener.Addr())
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	return errors.Join(err, within(20*time.Second, server.Shutdown))
+}
+
+// within calls f with a context that ends after that time.
+func within(d time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return f(ctx)
+}
+
+// userKey is the context key under which authentication stores the user, whose name is
+// that of an account.
+type userKey struct{}
+
+func authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		if user == "" || subtle.ConstantTimeCompare([]byte(password), []byte("secret")) == 0 {
+			w.Header().Set("WWW-Authenticate", "Basic")
+			http.Error(w, "log in", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
+	})
+}

@@ -1,0 +1,204 @@
+//go:build unix
+
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/trust/internal/pgbouncertest"
+	"github.com/interlock-go/interlock/trust/internal/pgtest"
+)
+
+// database is the ledger that the processes have in common.
+type database struct {
+	*testing.T
+	*sql.DB
+}
+
+// connect returns the database of a connection string.
+func connect(t *testing.T, dsn string) database {
+	t.Helper()
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return database{t, db}
+}
+
+// number returns what a statement finds.
+func (d database) number(query string) (n int) {
+	d.Helper()
+	if err := d.QueryRowContext(d.Context(), query).Scan(&n); err != nil {
+		d.Fatal(err)
+	}
+	return n
+}
+
+// holds checks how many payments there are, what alice has left, and that the books
+// balance.
+func (d database) holds(payments, alice int) {
+	d.Helper()
+	for query, want := range map[string]int{
+		"SELECT count(*) FROM payment":                          payments,
+		"SELECT count(*) FROM entry":                            2 * payments,
+		"SELECT coalesce(sum(amount), 0)::bigint FROM entry":    0,
+		"SELECT balance FROM account WHERE id = 'alice'":        alice,
+		"SELECT sum(balance)::bigint FROM account":              200,
+		"SELECT count(*) FROM interlock_record WHERE state='c'": 0,
+	} {
+		if n := d.number(query); n != want {
+			d.Errorf("%s: %d; want %d", query, n, want)
+		}
+	}
+}
+
+// block locks the entries, so that a payment waits between its first row and its last
+// one. The function ends that; a second call does nothing.
+func (d database) block() (unblock func()) {
+	d.Helper()
+	tx, err := d.BeginTx(context.Background(), nil)
+	if err != nil {
+		d.Fatal(err)
+	}
+	unblock = func() { _ = tx.Rollback() }
+	d.Cleanup(unblock)
+	if _, err := tx.ExecContext(d.Context(), "LOCK TABLE entry IN SHARE MODE"); err != nil {
+		d.Fatal(err)
+	}
+	return unblock
+}
+
+// waiting waits until so many statements on entries wait for the lock.
+func (d database) waiting(n int) {
+	d.Helper()
+	d.becomes("a payment waits for the entries", "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'entry'::regclass", n)
+}
+
+// becomes waits until a statement finds a number.
+func (d database) becomes(what, query string, n int) {
+	d.Helper()
+	for end := time.Now().Add(patience); d.number(query) != n; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			d.Fatal("never: " + what)
+		}
+	}
+}
+
+const five = `{"to": "bob", "amount": 5}`
+
+func TestLedger(t *testing.T) {
+	path := build(t)
+	for name, test := range map[string]func(t *testing.T, path, dsn string){
+		"what a client may ask for":                             asks,
+		"a payment that failed is made by its retry":            fails,
+		"a retry waits for the answer of another process":       waits,
+		"a payment of a killed process is made once by another": dies,
+		"a process that is told to end finishes its payments":   ends,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, path, pgtest.DSN(t)) })
+	}
+	t.Run("behind PgBouncer in transaction mode", func(t *testing.T) {
+		asks(t, path, pgbouncertest.Start(t, pgtest.DSN(t), pgbouncertest.Transaction))
+	})
+}
+
+func asks(t *testing.T, path, dsn string) {
+	p, db := start(t, path, dsn), connect(t, dsn)
+	first := p.pay("a", five, http.StatusCreated, "payment ", false)
+	if again := p.pay("a", five, http.StatusCreated, "payment ", true); again.body != first.body {
+		t.Errorf("the replay says %q; the answer was %q", again.body, first.body)
+	}
+	db.holds(1, 95)
+	p.pay("a", `{"to": "bob", "amount": 6}`, http.StatusUnprocessableEntity, "idempotency-key-reused", false)
+	p.pay("", five, http.StatusBadRequest, "idempotency-key-missing", false)
+	p.pay("b", `{"to": "bob", "amount": 0}`, http.StatusBadRequest, "want", false)
+	p.pay("c", `{"to": "mallory", "amount": 1}`, http.StatusNotFound, "no such account", false)
+	p.pay("d", `{"to": "bob", "amount": 96}`, http.StatusPaymentRequired, "insufficient funds", false)
+	db.holds(1, 95)
+	if _, err := db.ExecContext(t.Context(), "UPDATE account SET balance = 100 WHERE id <> 'carol'"); err != nil {
+		t.Fatal(err)
+	}
+	// There would be enough now. But the client has been told that there was not.
+	p.pay("d", `{"to": "bob", "amount": 96}`, http.StatusPaymentRequired, "insufficient funds", true)
+	db.holds(1, 100)
+	p.pay("e", `{"to": "bob", "amount": 96}`, http.StatusCreated, "payment ", false)
+	db.holds(2, 4)
+	p.stop()
+}
+
+func fails(t *testing.T, path, dsn string) {
+	// A statement waits for a lock for a third of the lease at most.
+	p, db := start(t, path, dsn, "-lease", "1s"), connect(t, dsn)
+	unblock := db.block()
+	p.pay("a", five, http.StatusInternalServerError, "not made", false)
+	db.holds(0, 100)
+	unblock()
+	p.pay("a", five, http.StatusCreated, "payment ", false)
+	p.pay("a", five, http.StatusCreated, "payment ", true)
+	db.holds(1, 95)
+}
+
+func waits(t *testing.T, path, dsn string) {
+	p, other, db := start(t, path, dsn), start(t, path, dsn), connect(t, dsn)
+	unblock := db.block()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer unblock()
+	answers := make(chan answer, 2)
+	wg.Go(func() { answers <- p.post("a", five) })
+	db.waiting(1)
+	wg.Go(func() { answers <- other.retry("a", five) })
+	db.becomes("the retry has asked to be told", "SELECT count(*) FROM interlock_record WHERE waits", 1)
+	unblock()
+	wg.Wait()
+	first, second := <-answers, <-answers
+	if first.status != http.StatusCreated || second.status != http.StatusCreated || first.body != second.body || first.replayed == second.replayed {
+		t.Errorf("the answers are %+v and %+v", first, second)
+	}
+	db.holds(1, 95)
+}
+
+func dies(t *testing.T, path, dsn string) {
+	p, other, db := start(t, path, dsn, "-lease", "6s"), start(t, path, dsn), connect(t, dsn)
+	p.pay("before", five, http.StatusCreated, "payment ", false)
+	unblock := db.block()
+	dead := make(chan answer, 1)
+	go func() { dead <- p.post("a", five) }()
+	db.waiting(1) // the accounts are changed, the entries are not written
+	p.kill()
+	if a := <-dead; a.err == nil {
+		t.Errorf("the client of the killed process got %+v", a)
+	}
+	unblock()
+	last := other.retry("a", five) // until the claim of the killed process lapses
+	if last.err != nil || last.status != http.StatusCreated || last.replayed {
+		t.Errorf("the retry got %+v", last)
+	}
+	db.holds(2, 90)
+	if again := other.pay("a", five, http.StatusCreated, "payment ", true); again.body != last.body {
+		t.Errorf("the replay says %q; the answer was %q", again.body, last.body)
+	}
+	other.pay("before", five, http.StatusCreated, "payment ", true)
+	db.holds(2, 90)
+}
+
+func ends(t *testing.T, path, dsn string) {
+	p, db := start(t, path, dsn), connect(t, dsn)
+	unblock := db.block()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer unblock()
+	wg.Go(func() { p.pay("a", five, http.StatusCreated, "payment ", false) })
+	db.waiting(1)
+	wg.Go(p.stop)
+	p.refuses()
+	unblock()
+	wg.Wait()
+	db.holds(1, 95)
+}

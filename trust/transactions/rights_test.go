@@ -1,0 +1,153 @@
+package transactions
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/httplock"
+	"github.com/interlock-go/interlock/trust/internal/pgtest"
+)
+
+// granted are the rights of a service on the tables of a store.
+const granted = `GRANT SELECT, INSERT, UPDATE, DELETE ON interlock_record TO %[1]s;
+GRANT SELECT, INSERT, UPDATE ON interlock_fence TO %[1]s`
+
+// asService returns a database as a role sees it that owns nothing, has these rights,
+// and may insert into the ledger. There are a store's tables.
+func asService(t *testing.T, rights string) (owner, limited *sql.DB) {
+	t.Helper()
+	dsn := pgtest.DSN(t)
+	owner, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = owner.Close() })
+	on(t, owner)
+	_, schema, _ := strings.Cut(dsn, "search_path=")
+	role := schema + "_service"
+	for _, text := range []string{
+		"CREATE ROLE %[1]s LOGIN", "GRANT USAGE ON SCHEMA %[2]s TO %[1]s",
+		"CREATE TABLE ledger (payment text, amount bigint)", "GRANT INSERT ON ledger TO %[1]s",
+		rights,
+	} {
+		text = strings.NewReplacer("%[1]s", role, "%[2]s", schema).Replace(text)
+		if _, err := owner.ExecContext(t.Context(), text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	limited, err = sql.Open("pgx", strings.Replace(dsn, "user=postgres", "user="+role, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = limited.Close() })
+	return owner, limited
+}
+
+// denied reports whether PostgreSQL denied a right (insufficient_privilege).
+func denied(err error) bool {
+	var said *pgconn.PgError
+	return errors.As(err, &said) && said.Code == "42501"
+}
+
+// limitedService makes an endpoint under a lock. Its first payment with the key "fails"
+// fails.
+func limitedService(t *testing.T, owner *sql.DB, store *pgstore.Store) *service {
+	t.Helper()
+	locker, err := core.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locker.Close(context.Background()) })
+	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Transactional(),
+		idempotency.Under(core.Serialize(locker, "account")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close(context.Background()) })
+	s := &service{T: t, db: owner, store: store}
+	failed := false
+	s.handler = httplock.Idempotent(engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tx, err := pgstore.Tx(r.Context())
+		if err != nil {
+			if !denied(err) {
+				t.Errorf("Tx: %v", err)
+			}
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		pay(t, r, tx)
+		if r.Header.Get("Idempotency-Key") == "fails" && !failed {
+			failed = true
+			http.Error(w, "failed", http.StatusInternalServerError)
+			return
+		}
+		say(w, "paid")
+	}))
+	return s
+}
+
+// TestRightsOfAService takes each right of the service away once.
+func TestRightsOfAService(t *testing.T) {
+	for name, c := range map[string]struct {
+		revoked string
+		paid    int    // the status of a payment
+		text    string // of its answer
+		again   int    // the status of the retry of a payment that failed
+	}{
+		"all":                {"", 200, "paid", 200},
+		"no SELECT":          {"SELECT ON interlock_record", 503, "idempotency-unavailable", 503},
+		"no INSERT":          {"INSERT ON interlock_record", 503, "idempotency-unavailable", 503},
+		"no UPDATE":          {"UPDATE ON interlock_record", 503, "idempotency-unavailable", 503},
+		"no DELETE":          {"DELETE ON interlock_record", 200, "paid", 409},
+		"no SELECT of fence": {"SELECT ON interlock_fence", 500, "permission denied for table interlock_fence", 500},
+		"no INSERT of fence": {"INSERT ON interlock_fence", 500, "permission denied for table interlock_fence", 500},
+		"no UPDATE of fence": {"UPDATE ON interlock_fence", 500, "permission denied for table interlock_fence", 500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rights := granted
+			if c.revoked != "" {
+				rights += "; REVOKE " + c.revoked + " FROM %[1]s"
+			}
+			owner, limited := asService(t, rights)
+			store, err := pgstore.New(limited)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = store.Close() })
+			s := limitedService(t, owner, store)
+			s.want("a", c.paid, c.text)
+			if c.paid == 200 {
+				s.want("a", 200, "paid")
+				s.paid(1)
+				s.want("fails", 500, "failed")
+			}
+			s.want("fails", c.again, "")
+		})
+	}
+}
+
+// TestOnlyTheOwnerMigrates has a service without the right to create tables.
+func TestOnlyTheOwnerMigrates(t *testing.T) {
+	owner, limited := asService(t, granted)
+	on(t, owner) // there is nothing to do
+	store, err := pgstore.New(limited)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	err = store.Migrate(t.Context())
+	if !denied(err) {
+		t.Errorf("Migrate: %v; want that the right is missing", err)
+	}
+	t.Log(err)
+}
