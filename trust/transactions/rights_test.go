@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -73,7 +74,11 @@ func limitedService(t *testing.T, owner *sql.DB, store *pgstore.Store) *service 
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = engine.Close(context.Background()) })
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_ = engine.Close(ctx) // without DELETE there is a claim that it cannot give up
+	})
 	s := &service{T: t, db: owner, store: store}
 	failed := false
 	s.handler = httplock.Idempotent(engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
