@@ -8,7 +8,7 @@ LINTER  := $(CURDIR)/.bin/golangci-lint-$(LINT)-$(shell $(GO) env GOVERSION)
 SCAN    := $(shell sed -n 's|.*golang.org/x/vuln \(v[0-9.]*\).*|\1|p' tools/go.mod)
 SCANNER := $(CURDIR)/.bin/govulncheck-$(SCAN)-$(shell $(GO) env GOVERSION)
 # Nested modules keep others' dependencies out of ours; the tools' has no code.
-NESTED  := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod)))
+NESTED  := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod examples/*/go.mod)))
 MODULES := . $(NESTED)
 
 # To be set on the command line, for the targets that name them.

@@ -140,7 +140,7 @@ fi
 say "go test $race $* ./..."
 go test $race "$@" ./...
 # tools is the linter's module and has no tests.
-for mod in */go.mod; do
+for mod in */go.mod examples/*/go.mod; do
 	dir=${mod%/go.mod}
 	if [ "$dir" != tools ] && [ -f "$mod" ]; then
 		say "cd $dir && go test $race -short $* ./..."

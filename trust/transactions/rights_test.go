@@ -69,7 +69,7 @@ func limitedService(t *testing.T, owner *sql.DB, store *pgstore.Store) *service 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = locker.Close(context.Background()) })
-	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Transactional(),
+	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Transactional(), idempotency.Lease(time.Second),
 		idempotency.Under(core.Serialize(locker, "account")))
 	if err != nil {
 		t.Fatal(err)
@@ -137,6 +137,16 @@ func TestRightsOfAService(t *testing.T) {
 				s.want("fails", 500, "failed")
 			}
 			s.want("fails", c.again, "")
+			if c.again != http.StatusConflict {
+				return
+			}
+			// The claim cannot be given up. It lapses.
+			for end := time.Now().Add(30 * time.Second); s.send("fails").StatusCode != http.StatusOK; time.Sleep(20 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("never: the claim has lapsed")
+				}
+			}
+			s.paid(2)
 		})
 	}
 }
@@ -155,4 +165,34 @@ func TestOnlyTheOwnerMigrates(t *testing.T) {
 		t.Errorf("Migrate: %v; want that the right is missing", err)
 	}
 	t.Log(err)
+}
+
+// TestTimeLimitsOfATransaction looks at the limits that a transaction has set, and at one
+// that the role has from elsewhere.
+func TestTimeLimitsOfATransaction(t *testing.T) {
+	owner, limited := asService(t, granted+"; ALTER ROLE %[1]s SET statement_timeout = '300ms'")
+	store, err := pgstore.New(limited)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	s := newService(t, owner, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		for name, want := range map[string]string{
+			"idle_in_transaction_session_timeout": "6s", "lock_timeout": "3s", "statement_timeout": "300ms",
+		} {
+			var set string
+			if err := tx.QueryRowContext(r.Context(), "SELECT current_setting($1::text)", name).Scan(&set); err != nil || set != want {
+				t.Errorf("%s is %s, %v; want %s", name, set, err, want)
+			}
+		}
+		pay(t, r, tx)
+		_, err := tx.ExecContext(r.Context(), "SELECT pg_sleep(60)")
+		var said *pgconn.PgError
+		if !errors.As(err, &said) || said.Code != "57014" { // query_canceled
+			t.Errorf("a long statement: %v", err)
+		}
+		say(w, "paid")
+	}, idempotency.Lease(9*time.Second))
+	s.want("a", 503, rolledBack)
+	s.paid(0)
 }
