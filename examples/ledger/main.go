@@ -67,7 +67,7 @@ func run(ctx context.Context) error {
 	mux.Handle("POST /payments", httplock.Idempotent(engine)(http.HandlerFunc(pay)))
 
 	return errors.Join(serve(ctx, authenticated(mux)), // until the last request is answered
-		within(time.Minute, engine.Close),
+		within(ctx, time.Minute, engine.Close),
 		store.Close())
 }
 

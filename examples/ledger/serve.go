@@ -47,12 +47,12 @@ func serve(ctx context.Context, handler http.Handler) error {
 	case err = <-failed:
 	case <-ctx.Done():
 	}
-	return errors.Join(err, within(20*time.Second, server.Shutdown))
+	return errors.Join(err, within(ctx, 20*time.Second, server.Shutdown))
 }
 
-// within calls f with a context that ends after that time.
-func within(d time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+// within calls f with a context that ends after that time, and not with ctx.
+func within(ctx context.Context, d time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
 	defer cancel()
 	return f(ctx)
 }

@@ -151,8 +151,9 @@ func TestRightsOfAService(t *testing.T) {
 	}
 }
 
-// TestOnlyTheOwnerMigrates has a service without the right to create tables.
-func TestOnlyTheOwnerMigrates(t *testing.T) {
+// TestWhoMigrates has a service without the right to create tables migrate, and then the
+// owner, as if a migration tool had made the tables.
+func TestWhoMigrates(t *testing.T) {
 	owner, limited := asService(t, granted)
 	on(t, owner) // there is nothing to do
 	store, err := pgstore.New(limited)
@@ -164,7 +165,17 @@ func TestOnlyTheOwnerMigrates(t *testing.T) {
 	if !denied(err) {
 		t.Errorf("Migrate: %v; want that the right is missing", err)
 	}
-	t.Log(err)
+	if _, err := owner.ExecContext(t.Context(), "DROP TABLE interlock_version"); err != nil {
+		t.Fatal(err)
+	}
+	again, err := pgstore.New(owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = again.Close() }()
+	if err := again.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "already exists") {
+		t.Errorf("Migrate over the tables of a migration tool: %v", err)
+	}
 }
 
 // TestTimeLimitsOfATransaction looks at the limits that a transaction has set, and at one
