@@ -147,6 +147,15 @@ var layers = []layer{
 		"./core", "./core/adapter", "./core/idempotency", // the status table has the reasons of both
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "it is a part of grpclock, and of no other package"},
+	{"./internal/frameworks", []string{
+		"./core", "./core/idempotency", "./httplock", "./ginlock", "./echolock", "./grpclock",
+		"./internal/adaptertest/...", "github.com/gin-gonic/gin", "github.com/labstack/echo/v4", "google.golang.org/grpc",
+	}, "it is where the frameworks meet, for tests in more than one module, and knows no store"},
+	{
+		"./internal/idemcases",
+		[]string{"./core", "./core/idempotency", "./internal/adaptertest", "./internal/frameworks", "./internal/redistest"},
+		"the cases of idempotent endpoints run on each store, in more than one module, and so name none",
+	},
 	{"./internal/adaptertest/...", []string{
 		"./core", "./core/driver", "./core/idempotency", "./core/redisstore", "./internal/adaptertest/...", "./internal/redistest",
 		"github.com/redis/go-redis/v9",
@@ -166,7 +175,7 @@ var layers = []layer{
 // testOnly are packages that nothing but tests, and each other, may import,
 // whatever the layers say.
 var testOnly = []string{
-	"./internal/redistest", "./internal/adaptertest/...",
+	"./internal/redistest", "./internal/adaptertest/...", "./internal/frameworks", "./internal/idemcases",
 	"./examples/internal/servicetest",
 }
 
@@ -285,6 +294,8 @@ func TestForbiddenImportsAreFoundInAMadeUpModule(t *testing.T) {
 		"adapter imports a store":         {"./httplock", "./core/redisstore", "net/http"},
 		"adapter imports idempotency":     {"./httplock", "./core/idempotency", ""},
 		"adapter imports httpx":           {"./ginlock", "./internal/httpx", ""},
+		"cases import a store":            {"./internal/idemcases", "./core/pgstore", "name none"},
+		"adapter imports all frameworks":  {"./httplock", "./internal/frameworks", "for tests"},
 		"adapter imports a test server":   {"./ginlock", "./internal/redistest", "for tests"},
 		"program imports a test server":   {"./examples/payments", "./internal/redistest", "for tests"},
 		"annotation is part of grpclock":  {"./grpclock", "./grpclock/lockpb/interlock/v1", ""},

@@ -87,6 +87,7 @@ var disturbedCases = []row{
 		f.Kill(f)
 		f.want("down", open.pay("k"), fresh(2))
 		f.want("down again", open.pay("k"), fresh(3))
+		f.Restart(f)
 	}},
 	{name: "a damaged record is refused", run: func(f *fixture) {
 		var b payments

@@ -178,6 +178,9 @@ func (e *endpoint) call(p payment) reply {
 		e.f.Errorf("no answer: %+v", o)
 	case o.Reason != "":
 		o.Ran = false // others may have begun
+		if e.f.ledger != nil && o.Reason == string(idempotency.ReasonOutcomeUnknown) && o.Pushback == "-1" {
+			o.Pushback = "" // the table's is that of a duplicate, and this one has run
+		}
 		e.f.WantRefused(e.f, o, core.Reason(o.Reason), false)
 		return refused(core.Reason(o.Reason))
 	case o.Result() == adaptertest.None:

@@ -13,11 +13,13 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // TestIdempotentOnPostgreSQL has the effects of handlers outside of PostgreSQL.
 func TestIdempotentOnPostgreSQL(t *testing.T) {
+	open := opener(t)
 	idemcases.Run(t, func(t *testing.T, s idemcases.Server) idemcases.Records { return open(t, s) })
 }
 
 // TestIdempotentInTransactions has them in the transaction that stores the answer.
 func TestIdempotentInTransactions(t *testing.T) {
+	open := opener(t)
 	idemcases.RunInTransactions(t, func(t *testing.T, s idemcases.Server) idemcases.Transactions {
 		return inTransactions(t, open(t, s))
 	})

@@ -22,24 +22,36 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// open returns records in an empty schema.
-func open(t *testing.T, server idemcases.Server) *records {
+// opener returns what opens records. Cases that run one after the other share a schema,
+// and the connections to it.
+func opener(t *testing.T) func(*testing.T, idemcases.Server) *records {
 	t.Helper()
-	if server != idemcases.Own {
-		return connect(t, pgtest.DSN(t))
+	shared := connect(t, pgtest.DSN(t))
+	shared.owner = t
+	return func(t *testing.T, server idemcases.Server) *records {
+		t.Helper()
+		switch server {
+		case idemcases.Shared:
+			shared.reset(t)
+			return shared
+		case idemcases.Beside:
+			return connect(t, pgtest.DSN(t))
+		}
+		// The files survive the end of the processes, which is all that cases cause.
+		own := pgtest.Start(t, "fsync=off", "full_page_writes=off")
+		r := connect(t, own.DSN())
+		r.server = own
+		return r
 	}
-	// The files survive the end of the processes, which is all that cases cause.
-	own := pgtest.Start(t, "fsync=off", "full_page_writes=off")
-	r := connect(t, own.DSN())
-	r.server = own
-	return r
 }
 
 // records are records in PostgreSQL, over a wire that can lose replies. Locks are those
 // of a store in memory, since pgstore has none.
 type records struct {
 	wire
+	owner  *testing.T     // of the stores; nil: the case
 	server *pgtest.Server // if the case has it for itself
+	name   string         // of the connections
 	db     *sql.DB
 	locks  *memstore.Store
 	stores map[string]*watched
@@ -63,18 +75,33 @@ func connect(t *testing.T, dsn string) *records {
 	}
 	// The text of each statement is on the wire, and is sent in one round trip.
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
-	r := &records{locks: memstore.New(), stores: make(map[string]*watched)}
-	config.RuntimeParams["application_name"] = t.Name() // for Forget
+	r := &records{name: t.Name(), locks: memstore.New(), stores: make(map[string]*watched)}
+	config.RuntimeParams["application_name"] = r.name // for Forget
 	config.DialFunc = r.dial
 	r.db = stdlib.OpenDB(*config)
 	t.Cleanup(func() { _ = r.db.Close() })
 	return r
 }
 
+// reset makes the schema empty for the next case.
+func (r *records) reset(tb testing.TB) {
+	tb.Helper()
+	r.lose("")
+	r.locks = memstore.New()
+	for service := range r.stores {
+		r.exec(tb, "DELETE FROM "+service+"_record")
+		r.exec(tb, "DELETE FROM "+service+"_fence")
+	}
+	r.exec(tb, "DROP TABLE IF EXISTS effect")
+}
+
 func (r *records) Store(tb testing.TB, service string) idempotency.Store {
 	tb.Helper()
 	if w := r.stores[service]; w != nil {
 		return w
+	}
+	if r.owner != nil {
+		tb = r.owner
 	}
 	store, err := pgstore.New(r.db, pgstore.Prefix(service+"_"), pgstore.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -173,7 +200,7 @@ func (r *records) Forget(tb testing.TB) {
 	tb.Helper()
 	var n int
 	err := pgtest.Open(tb).QueryRowContext(tb.Context(), "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity "+
-		"WHERE application_name = left($1::text, 63)", tb.Name()).Scan(&n)
+		"WHERE application_name = left($1::text, 63)", r.name).Scan(&n)
 	if err != nil || n == 0 {
 		tb.Errorf("%d sessions ended, %v", n, err)
 	}
