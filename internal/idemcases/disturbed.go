@@ -107,7 +107,7 @@ var disturbedCases = []row{
 	{name: "another takes over and its answer is replayed", run: func(f *fixture) {
 		var b payments
 		other := f.serve(f.engine(), b.pay)
-		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
+		e := f.serve(f.engine(), func(context.Context) (adaptertest.Result, string) {
 			f.Empty(f)
 			f.want("other", other.pay("k"), fresh(1))
 			return adaptertest.OK, "too late"

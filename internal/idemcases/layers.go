@@ -289,7 +289,7 @@ var sealingCases = []row{
 	{name: "an answer over the limit whose lock was lost is not sent", where: outside, run: func(f *fixture) {
 		rule := core.Serialize(f.locker(), "account/{id}", core.CheckAnswer())
 		e := f.serve(f.engine(idempotency.Under(rule), idempotency.MaxResponse(100)),
-			func(ctx context.Context) (adaptertest.Result, string) {
+			func(context.Context) (adaptertest.Result, string) {
 				f.loseLock()
 				return adaptertest.OK, strings.Repeat("done, so it thinks; ", 1000)
 			})

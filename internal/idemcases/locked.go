@@ -43,7 +43,7 @@ var lockedCases = []row{
 	{name: "a lock that checks answers was lost", run: func(f *fixture) {
 		runs := 0
 		engine := f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}", core.CheckAnswer())))
-		e := f.serve(engine, func(ctx context.Context) (adaptertest.Result, string) {
+		e := f.serve(engine, func(context.Context) (adaptertest.Result, string) {
 			if runs++; runs == 1 {
 				f.loseLock()
 			}

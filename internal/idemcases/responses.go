@@ -311,7 +311,7 @@ var responseCases = []row{
 	}},
 	{name: "an answer over the limit of a handler that was overtaken", http: true, where: outside, run: func(f *fixture) {
 		other := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { text(w, "theirs") })
-		s := f.site(f.engine(idempotency.MaxResponse(3)), func(w http.ResponseWriter, r *http.Request) {
+		s := f.site(f.engine(idempotency.MaxResponse(3)), func(w http.ResponseWriter, _ *http.Request) {
 			f.Empty(f)
 			other.post().Want(f, 200, "theirs")
 			if _, err := w.Write([]byte("ours")); err == nil {
