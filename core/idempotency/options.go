@@ -235,7 +235,8 @@ func MaxRequest(n int64) Option {
 
 // MaxResponse sets the length of the longest response body that is stored, in
 // bytes. A longer response is sent in full, and a duplicate is refused
-// ([ReasonResponseUnavailable]). Default: 1 MiB.
+// ([ReasonResponseUnavailable]); in a transaction ([Enlist]) it is refused, and the
+// transaction rolled back ([ReasonResponseTooLarge]). Default: 1 MiB.
 func MaxResponse(n int64) Option {
 	return func(c *config) {
 		if n < 0 {
