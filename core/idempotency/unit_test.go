@@ -132,6 +132,10 @@ func TestHowATransactionEnds(t *testing.T) {
 				t.Error("an answer is sent ahead of its transaction")
 			}
 		}, 200), nil, nil, "idempotency-response-too-large", "rolled back", "200 again", "releasedidempotency-response-too-large 1"},
+		"too large, of a protocol whose answers come whole": {
+			does(nothing, 200), []idempotency.Option{idempotency.MaxResponse(3)}, nil,
+			"idempotency-response-too-large", "rolled back", "200 again", "releasedidempotency-response-too-large 1",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
