@@ -5,7 +5,6 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"strconv"
 	"strings"
 )
 
@@ -24,56 +23,62 @@ func Migrations() fs.FS {
 	return sub
 }
 
-// Migrate makes the tables, and brings those of an earlier version up to date. It keeps
-// the version in a table (interlock_version). Several processes may call it at the same
-// time: one does the work, the others wait for it. Its error is that of the database; then
-// nothing was changed.
+// Migrate makes the tables, and brings those of an earlier version up to date. The version
+// is in the table interlock_version, where the files of [Migrations] note it too. If there
+// is nothing to do, Migrate only reads that table, so a service without the right to
+// create tables can call it. Several processes may call it at the same time: one does the
+// work, the others wait for it. Its error is that of the database; then nothing was
+// changed.
 func (s *Store) Migrate(ctx context.Context) error {
-	tx, err := s.records.BeginTx(ctx, nil)
-	if err != nil {
+	if err := s.migrate(ctx); err != nil {
 		return fmt.Errorf("interlock: migrate: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	version := s.named("interlock_version")
-	for _, text := range []string{
-		// Two processes that create a table at the same time may both find none.
-		"SELECT pg_advisory_xact_lock(hashtext('" + version + "'))",
-		"CREATE TABLE IF NOT EXISTS " + version + " (version integer NOT NULL PRIMARY KEY, made timestamptz NOT NULL DEFAULT now())",
-	} {
-		if _, err := tx.ExecContext(ctx, text); err != nil {
-			return fmt.Errorf("interlock: migrate: %w", err)
-		}
-	}
-	var has int
-	if err := tx.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM "+version).Scan(&has); err != nil {
-		return fmt.Errorf("interlock: migrate: %w", err)
-	}
+	return nil
+}
+
+func (s *Store) migrate(ctx context.Context) error {
 	files, err := fs.Glob(migrations, "migrations/*.sql") // sorted
 	if err != nil {
-		return fmt.Errorf("interlock: migrate: %w", err)
+		return err
 	}
-	for _, file := range files {
-		digits, _, _ := strings.Cut(strings.TrimPrefix(file, "migrations/"), "_")
-		number, err := strconv.Atoi(digits)
-		if err != nil {
-			return fmt.Errorf("interlock: migrate: %w", err)
-		}
-		if number <= has {
+	if has, err := s.version(ctx, s.records); err != nil || has >= len(files) {
+		return err
+	}
+	tx, err := s.records.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	// Two processes that create a table at the same time may both find none.
+	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtext('"+s.named("interlock_version")+"'))"); err != nil {
+		return err
+	}
+	has, err := s.version(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for i, file := range files {
+		if i < has { // the files are numbered from 1, without a gap
 			continue
 		}
 		text, err := migrations.ReadFile(file)
 		if err != nil {
-			return fmt.Errorf("interlock: migrate: %w", err)
+			return err
 		}
 		if _, err := tx.ExecContext(ctx, s.named(string(text))); err != nil {
-			return fmt.Errorf("interlock: migrate to version %d: %w", number, err)
-		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO "+version+" (version) VALUES ($1::integer)", number); err != nil {
-			return fmt.Errorf("interlock: migrate to version %d: %w", number, err)
+			return fmt.Errorf("%s: %w", strings.TrimPrefix(file, "migrations/"), err)
 		}
 	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("interlock: migrate: %w", err)
+	return tx.Commit()
+}
+
+// version returns the version of the tables, 0 if there are none.
+func (s *Store) version(ctx context.Context, q querier) (has int, err error) {
+	name := s.named("interlock_version")
+	var there bool
+	if err := q.QueryRowContext(ctx, "SELECT to_regclass('"+name+"') IS NOT NULL").Scan(&there); err != nil || !there {
+		return 0, err
 	}
-	return nil
+	err = q.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM "+name).Scan(&has)
+	return has, err
 }

@@ -1,6 +1,13 @@
 -- The tables of idempotency records, of fences and of locks. pgstore.Store.Migrate runs this
 -- file; a migration tool can run it instead.
 
+-- The versions of the tables. Each file notes its own.
+CREATE TABLE interlock_version (
+	version integer     NOT NULL PRIMARY KEY,
+	made    timestamptz NOT NULL DEFAULT now()
+);
+INSERT INTO interlock_version (version) VALUES (1);
+
 -- One row for each idempotency key.
 CREATE TABLE interlock_record (
 	id          text        NOT NULL PRIMARY KEY, -- a hash of principal and key
