@@ -130,6 +130,11 @@ type server struct {
 
 // start makes a new database cluster, and serves it.
 func start(settings ...string) (*server, error) {
+	return create(settings, "initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+}
+
+// create has a program make the files of a server, and serves them.
+func create(settings []string, program string, args ...string) (*server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
@@ -144,13 +149,13 @@ func start(settings ...string) (*server, error) {
 		return nil, err
 	}
 	s := &server{bin: bin, who: who, settings: settings, dir: dir}
-	if err := s.run(); err != nil {
+	if err := s.run(program, args); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w\n%s", err, s.tail()), os.RemoveAll(dir))
 	}
 	return s, nil
 }
 
-func (s *server) run() error {
+func (s *server) run(program string, args []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	if s.who != nil {
@@ -164,11 +169,14 @@ func (s *server) run() error {
 	}
 	defer func() { _ = log.Close() }() // the child has its own copy, ours was never written to
 
-	initdb := exec.CommandContext(ctx, filepath.Join(s.bin, "initdb"),
-		"-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-	s.prepare(initdb, log)
-	if err := initdb.Run(); err != nil {
-		return fmt.Errorf("initdb: %w", err)
+	path := filepath.Join(s.bin, program)
+	if server, err := filepath.EvalSymlinks(filepath.Join(s.bin, "postgres")); err == nil && program != "initdb" {
+		path = filepath.Join(filepath.Dir(server), program) // bin may have links to some programs only
+	}
+	cmd := exec.CommandContext(ctx, path, append([]string{"-D", s.data()}, args...)...)
+	s.prepare(cmd, log)
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", program, err)
 	}
 	return s.launch(ctx, log)
 }

@@ -19,6 +19,12 @@ type Server struct{ *server }
 func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
 	s, err := start(settings...)
+	return keep(tb, s, err)
+}
+
+// keep makes a server that was started the one of a test.
+func keep(tb testing.TB, s *server, err error) *Server {
+	tb.Helper()
 	if err != nil {
 		tb.Fatalf("pgtest: %v", err)
 	}

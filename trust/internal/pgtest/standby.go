@@ -1,0 +1,101 @@
+//go:build unix
+
+package pgtest
+
+import (
+	"context"
+	"database/sql"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// Standby starts a standby of the server, and waits until the server streams to it. The
+// test's cleanup ends it. settings are its parameters, as of [Start]: those of the server
+// are not copied.
+//
+// A server with synchronous_standby_names=* answers no commit before it has a standby.
+func (s *Server) Standby(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	made, err := create(settings, "pg_basebackup",
+		"-R", "-X", "stream", "-c", "fast", "--no-sync", "-h", s.dir, "-U", "postgres")
+	standby := keep(tb, made, err)
+	s.wait(tb, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
+	return standby
+}
+
+// Detach has a standby of the server get nothing more of what is committed. The standby
+// goes on without it, and can be promoted.
+func (s *Server) Detach(tb testing.TB, standby *Server) {
+	tb.Helper()
+	db := standby.open("public")
+	defer func() { _ = db.Close() }()
+	for _, text := range []string{"ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"} {
+		if _, err := db.ExecContext(tb.Context(), text); err != nil {
+			tb.Fatalf("pgtest: %v", err)
+		}
+	}
+	s.wait(tb, "SELECT NOT EXISTS (SELECT FROM pg_stat_replication)")
+}
+
+// Promote makes a standby a server of its own, and waits until it takes writes. End the
+// server whose standby it was before that ([Server.Abort]): nothing else keeps it from
+// taking writes, too.
+func (s *Server) Promote(tb testing.TB) {
+	tb.Helper()
+	s.wait(tb, "SELECT pg_promote(true, 60)")
+}
+
+// wait asks the server until it answers true.
+func (s *Server) wait(tb testing.TB, query string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
+	defer cancel()
+	db := s.open("public")
+	defer func() { _ = db.Close() }()
+	for {
+		var met bool
+		if err := db.QueryRowContext(ctx, query).Scan(&met); err != nil {
+			tb.Fatalf("pgtest: %s: %v", query, err)
+		}
+		if met {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Route leads the connections of pools to one server, as a name in the DNS or a proxy
+// does. [Route.To] changes it for connections that are made later. A Route is safe for
+// concurrent use.
+type Route struct{ to atomic.Pointer[Server] }
+
+// NewRoute returns a route to a server.
+func NewRoute(s *Server) *Route {
+	r := new(Route)
+	r.To(s)
+	return r
+}
+
+// To leads new connections to a server.
+func (r *Route) To(s *Server) { r.to.Store(s) }
+
+// Open returns a pool of connections over the route. The test's cleanup closes it.
+func (r *Route) Open(tb testing.TB) *sql.DB {
+	tb.Helper()
+	config, err := pgx.ParseConfig(r.to.Load().DSN())
+	if err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, filepath.Join(r.to.Load().dir, filepath.Base(addr)))
+	}
+	db := stdlib.OpenDB(*config)
+	tb.Cleanup(func() { _ = db.Close() })
+	return db
+}

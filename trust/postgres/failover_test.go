@@ -1,0 +1,245 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/trust/internal/pgtest"
+)
+
+// stay is a section that takes its time.
+func (j *judge) stay(key int, token int64, d time.Duration) {
+	if j.inside[key].Add(1) != 1 {
+		j.overlaps.Add(1)
+	}
+	if last := j.last[key].Swap(token); last >= token {
+		j.regress.Add(1)
+	}
+	time.Sleep(d)
+	j.sections.Add(1)
+	j.inside[key].Add(-1)
+}
+
+// row is what a server knows of the lock of a key.
+type row struct {
+	held  bool // and its lease is not over
+	token int64
+}
+
+// lockRow reads the row of a lock; zero if there is none.
+func lockRow(tb testing.TB, db *sql.DB, key string) (r row) {
+	tb.Helper()
+	err := db.QueryRowContext(tb.Context(), "SELECT owner IS NOT NULL AND lease_until > clock_timestamp(), token "+
+		"FROM interlock_lock WHERE key = $1::bytea", []byte(key)).Scan(&r.held, &r.token)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) && !containsText(err, "42P01") { // a standby may not have the table yet
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// Lockers of two processes work over a failover. Before they reach the promoted server it
+// knows every grant.
+func TestAFailoverWithSynchronousReplicationLosesNoLock(t *testing.T) {
+	rounds := 3
+	if testing.Short() {
+		rounds = 1
+	}
+	for range rounds {
+		synchronousFailover(t)
+	}
+}
+
+func synchronousFailover(t *testing.T) {
+	const (
+		keys  = 4
+		lease = 6 * time.Second
+	)
+	primary := pgtest.Start(t, "synchronous_standby_names=*")
+	standby := primary.Standby(t)
+	route := pgtest.NewRoute(primary)
+	makeLocks(t, newLocks(t, route.Open(t)))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	lost := core.OnLost(func(loss core.Loss) { t.Errorf("lost: %v", loss) })
+	var lockers [2]*core.Locker
+	for i := range lockers {
+		lockers[i] = newLocker(t, newLocks(t, route.Open(t)), core.Watchdog(lease), lost)
+	}
+	var j judge
+	var all sync.WaitGroup
+	for i, l := range lockers {
+		for g := range 8 {
+			all.Go(func() {
+				for n := i + g; ctx.Err() == nil; n++ {
+					held, err := l.Lock(ctx, fmt.Sprint("key", n%keys))
+					if err != nil {
+						if ctx.Err() == nil && !errors.Is(err, core.ErrUnavailable) {
+							t.Errorf("Lock: %v", err)
+						}
+						continue
+					}
+					j.stay(n%keys, held.Token(), time.Millisecond)
+					if err := held.Release(ctx); errors.Is(err, core.ErrLost) {
+						t.Errorf("Release: %v", err)
+					}
+				}
+			})
+		}
+	}
+	// Each process takes locks that it keeps, up to the crash.
+	var crashed atomic.Bool
+	var kept [2][]*core.Lease
+	var keeping sync.WaitGroup
+	for i, l := range lockers {
+		keeping.Go(func() {
+			for n := 0; n < 500 && !crashed.Load(); n++ {
+				held, err := l.Lock(ctx, fmt.Sprint("kept", i, "-", n))
+				if err == nil {
+					kept[i] = append(kept[i], held)
+				} else if !errors.Is(err, core.ErrUnavailable) {
+					t.Errorf("Lock: %v", err)
+				}
+			}
+		})
+	}
+	eventually(t, "the locks are used", func() bool { return j.sections.Load() > 200 })
+	primary.Abort(t)
+	begin := time.Now()
+	crashed.Store(true)
+	standby.Promote(t)
+	time.Sleep(50 * time.Millisecond) // answers that were on their way have arrived
+
+	route.To(standby)
+	keeping.Wait() // those that were asking when the server crashed have an answer, too
+	promoted := standby.Open(t)
+	holds := slices.Concat(kept[0], kept[1])
+	t.Logf("%d locks are held over the failover", len(holds))
+	if len(holds) < 20 {
+		t.Errorf("%d locks are held over the failover; want 20 at least", len(holds))
+	}
+	for _, held := range holds {
+		if got := lockRow(t, promoted, held.Key()); !got.held || got.token != held.Token() {
+			t.Errorf("%s: the promoted server has %+v; want it held with token %d", held.Key(), got, held.Token())
+		}
+	}
+	before := j.sections.Load()
+	eventually(t, "the locks go on after the failover", func() bool { return j.sections.Load() > before+200 })
+	t.Logf("200 sections on the promoted server %v after the crash", time.Since(begin).Round(time.Millisecond))
+	for i, l := range lockers {
+		for _, held := range kept[1-i] {
+			if err := held.Check(ctx); err != nil {
+				t.Errorf("%s after the failover: %v", held.Key(), err)
+			}
+			if _, err := l.TryLock(ctx, held.Key()); !errors.Is(err, core.ErrHeld) {
+				t.Errorf("%s for another process: %v; want ErrHeld", held.Key(), err)
+			}
+		}
+	}
+	renewed := time.Now().Add(lease) // a deadline after this one is of the promoted server
+	for _, held := range holds {
+		eventually(t, "the lease is renewed", func() bool { return held.Deadline().After(renewed) })
+		if err := held.Release(ctx); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}
+	cancel()
+	all.Wait()
+	j.verdict(t, 400)
+}
+
+// What the standby did not get is lost. The holder is told, and the next token is greater
+// as long as the clock of the promoted server is not behind.
+func TestALockThatAFailoverLostIsTold(t *testing.T) {
+	const lease = 3 * time.Second
+	primary := pgtest.Start(t)
+	standby := primary.Standby(t)
+	route := pgtest.NewRoute(primary)
+	makeLocks(t, newLocks(t, route.Open(t)))
+	told := make(chan core.Loss, 10)
+	first := newLocker(t, newLocks(t, route.Open(t)), core.Watchdog(lease), core.OnLost(func(loss core.Loss) { told <- loss }))
+	second := newLocker(t, newLocks(t, route.Open(t)), core.Watchdog(lease))
+	take := func(l *core.Locker, key string) *core.Lease {
+		held, err := l.Lock(t.Context(), key)
+		if err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+		return held
+	}
+	early, used := take(first, "early"), take(first, "used")
+	if err := used.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	replica := standby.Open(t)
+	eventually(t, "the standby has the first grants", func() bool {
+		return lockRow(t, replica, "early").token == early.Token() && lockRow(t, replica, "used").token == used.Token() && !lockRow(t, replica, "used").held
+	})
+	primary.Detach(t, standby)
+	late := []*core.Lease{take(first, "new"), take(first, "used")}
+	primary.Abort(t)
+	standby.Promote(t)
+	for _, held := range late {
+		if got := lockRow(t, replica, held.Key()); got.held || got.token >= held.Token() {
+			t.Fatalf("%s: the standby has %+v; the grant is not lost", held.Key(), got)
+		}
+	}
+
+	route.To(standby)
+	switched := time.Now()
+	taken := []*core.Lease{early} // which the standby had
+	for _, held := range late {
+		next := take(second, held.Key())
+		if next.Token() <= held.Token() {
+			t.Errorf("%s: token %d after %d that was lost", held.Key(), next.Token(), held.Token())
+		}
+		t.Logf("%s: taken again after %v, while the first holder's error is %v", held.Key(), time.Since(switched).Round(time.Millisecond), held.Err())
+		taken = append(taken, next)
+	}
+	for _, held := range late {
+		select {
+		case <-held.Context().Done():
+		case <-time.After(time.Until(held.Deadline()) + patience):
+			t.Fatalf("%s: the holder is not told", held.Key())
+		}
+		if err := context.Cause(held.Context()); !errors.Is(err, core.ErrLost) {
+			t.Errorf("%s: the context ended with %v", held.Key(), err)
+		}
+		if err := held.Release(t.Context()); !errors.Is(err, core.ErrLost) {
+			t.Errorf("%s: Release: %v", held.Key(), err)
+		}
+	}
+	t.Logf("the holder was told after %v", time.Since(switched).Round(time.Millisecond))
+	if took := time.Since(switched); took > lease {
+		t.Errorf("the holder was told after %v; want it within the lease of %v", took, lease)
+	}
+	heard := make(map[string]bool)
+	for range late {
+		select {
+		case loss := <-told:
+			heard[string(loss.Key)] = true
+		case <-time.After(patience):
+			t.Fatal("OnLost was not called")
+		}
+	}
+	if !heard["new"] || !heard["used"] || len(told) > 0 {
+		t.Errorf("OnLost was told of %v, and %d more", heard, len(told))
+	}
+	for _, held := range taken {
+		if err := held.Check(t.Context()); err != nil {
+			t.Errorf("%s: %v", held.Key(), err)
+		}
+		if err := held.Release(t.Context()); err != nil {
+			t.Errorf("%s: %v", held.Key(), err)
+		}
+	}
+}
