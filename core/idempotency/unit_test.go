@@ -133,7 +133,9 @@ func TestHowATransactionEnds(t *testing.T) {
 			}
 		}, 200), nil, nil, "idempotency-response-too-large", "rolled back", "200 again", "releasedidempotency-response-too-large 1"},
 		"too large, of a protocol whose answers come whole": {
-			does(nothing, 200), []idempotency.Option{idempotency.MaxResponse(3)}, nil,
+			does(nothing, 200),
+			[]idempotency.Option{idempotency.MaxResponse(3)},
+			nil,
 			"idempotency-response-too-large", "rolled back", "200 again", "releasedidempotency-response-too-large 1",
 		},
 	} {
