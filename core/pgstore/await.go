@@ -68,8 +68,8 @@ const relisten = time.Second
 // Await implements [idempotency.Store]. The function wake must return at once.
 func (s *Store) Await(id string, _ time.Time, wake func()) (stop func()) {
 	s.awaited.begin.Do(func() {
-		if s.listener != nil && s.life.Err() == nil {
-			s.work.Go(s.listen)
+		if s.listener != nil {
+			s.background(s.listen)
 		}
 	})
 	stop = s.awaited.add(id, wake)

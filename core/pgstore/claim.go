@@ -26,22 +26,27 @@ type claiming struct {
 
 // Claim implements [idempotency.Store].
 func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
-	if ctx.Err() != nil {
-		// Nothing was sent. The contract wants one call of Late after ErrPending.
-		s.work.Go(func() { ask.Late(idempotency.ClaimReply{}, driver.ErrNotReady) })
-		return idempotency.ClaimReply{}, pending(ctx)
-	}
 	done := make(chan claiming) // without room: either the caller takes it, or Late does
 	left := make(chan struct{})
-	s.work.Go(func() {
-		var c claiming
-		c.reply, c.err = s.claim(ctx, ask)
+	gone := ctx.Err() != nil // then nothing is sent
+	begun := s.background(func() {
+		c := claiming{err: driver.ErrNotReady}
+		if !gone {
+			c.reply, c.err = s.claim(ctx, ask)
+		}
 		select {
 		case done <- c:
 		case <-left:
 			ask.Late(c.reply, c.err)
 		}
 	})
+	switch {
+	case !begun:
+		return idempotency.ClaimReply{}, fmt.Errorf("%w: the store is closed", driver.ErrUnavailable)
+	case gone:
+		close(left)
+		return idempotency.ClaimReply{}, pending(ctx)
+	}
 	timer := time.NewTimer(time.Until(ask.Deadline))
 	defer timer.Stop()
 	select {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -85,6 +86,37 @@ func TestADatabaseThatCannotBeReached(t *testing.T) {
 	for range 2 {
 		if err := store.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestCloseBesideClaims has claims begin while the store is closed: each ends, and none
+// begins that Close does not wait for.
+func TestCloseBesideClaims(t *testing.T) {
+	db := sql.OpenDB(nowhere{})
+	defer func() { _ = db.Close() }()
+	for range 50 {
+		store, err := pgstore.New(db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := idempotency.ClaimRequest{ID: "id", Token: "t", Deadline: time.Now(), Late: func(idempotency.ClaimReply, error) {}}
+		var claims sync.WaitGroup
+		for range 8 {
+			claims.Go(func() {
+				for range 20 {
+					if _, err := store.Claim(t.Context(), ask); err == nil {
+						t.Error("a claim is granted by no database")
+					}
+				}
+			})
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+		claims.Wait()
+		if _, err := store.Claim(t.Context(), ask); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("a claim after Close: %v", err)
 		}
 	}
 }

@@ -28,6 +28,9 @@ type Store struct {
 	life context.Context // until Close
 	stop context.CancelFunc
 	work sync.WaitGroup
+
+	mu     sync.Mutex // orders the beginning of work, and Close, which waits for it
+	closed bool
 }
 
 var _ idempotency.Store = (*Store)(nil)
@@ -104,9 +107,25 @@ func (s *Store) named(text string) string {
 	return strings.ReplaceAll(text, "interlock_", s.schema+s.prefix)
 }
 
+// background runs f on a goroutine that Close waits for. It reports false if the store is
+// closed.
+func (s *Store) background(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.work.Go(f)
+	return true
+}
+
 // Close ends what the store does in the background, and waits for it. It does not close
-// the pools. A second call does nothing. It returns nil.
+// the pools. A claim that comes later is refused with [driver.ErrUnavailable]. A second
+// call does nothing. It returns nil.
 func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	s.stop()
 	s.work.Wait()
 	return s.locks.close()

@@ -4,88 +4,19 @@ package postgres_test
 
 import (
 	"database/sql"
-	"fmt"
-	"os"
-	"os/exec"
-	"os/user"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/drivertest"
+	"github.com/interlock-go/interlock/trust/internal/pgbouncertest"
 )
 
 // pooler starts PgBouncer in transaction mode in front of a server, and returns how to
 // connect through it.
 func pooler(t *testing.T, db *sql.DB) (dsn string) {
 	t.Helper()
-	path, err := exec.LookPath("pgbouncer")
-	if err != nil {
-		path = "/usr/sbin/pgbouncer" // where Debian has it, which is not on every PATH
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Skip("there is no pgbouncer: apt-get install pgbouncer")
-	}
-	to := strings.TrimPrefix(strings.Fields(dsnOf(t, db))[0], "host=")
-	dir, err := os.MkdirTemp("", "pooler-") //nolint:usetesting // into which another user can look
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("users", `"postgres" ""`)
-	write("ini", fmt.Sprintf(`[databases]
-* = host=%s port=5432
-[pgbouncer]
-listen_addr =
-listen_port = 5432
-unix_socket_dir = %s
-auth_type = trust
-auth_file = %s
-pool_mode = transaction
-default_pool_size = 4
-`, to, dir, filepath.Join(dir, "users")))
-	cmd := exec.Command(path, filepath.Join(dir, "ini"))
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout, cmd.Stderr = log, log
-	if os.Geteuid() == 0 { // as which it refuses to run
-		u, err := user.Lookup("postgres")
-		if err != nil {
-			t.Fatal(err)
-		}
-		uid, _ := strconv.ParseUint(u.Uid, 10, 32) // they are numbers
-		gid, _ := strconv.ParseUint(u.Gid, 10, 32)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-		if err := os.Chown(dir, int(uid), int(gid)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // "signal: killed"
-		if said, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
-			t.Logf("PgBouncer said:\n%s", said[max(0, len(said)-3000):])
-		}
-		_ = log.Close()
-		_ = os.RemoveAll(dir)
-	})
-	dsn = fmt.Sprintf("host=%s user=postgres dbname=postgres sslmode=disable default_query_exec_mode=exec", dir)
-	through := pool(t, dsn)
-	eventually(t, "PgBouncer answers", func() bool { return through.PingContext(t.Context()) == nil })
-	return dsn
+	return pgbouncertest.Start(t, dsnOf(t, db), pgbouncertest.Transaction, "default_pool_size = 4")
 }
 
 // schemaOf returns the schema of the tables: a search path does not go through a pooler.
