@@ -58,6 +58,7 @@ func TestHistories(t *testing.T) {
 					t.Errorf("%q was never injected", f.name)
 				}
 			}
+			t.Logf("%d refusals judged", v.tries)
 			if v.granted < 100 {
 				t.Errorf("%d grants are no test of a lock", v.granted)
 			}

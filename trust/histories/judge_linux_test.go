@@ -31,6 +31,7 @@ type verdict struct {
 	overlapsFenced, overlapsPlain       int
 	fencedLost, fencedStale, plainLost  int
 	modelled, impossible, undecided     int // operations and locks of the model
+	tries                               int // the refused among the operations
 
 	ways            [3]int // the grants by how they are held
 	beside, crowded int    // holds next to an exclusive one, permits above their number
@@ -125,6 +126,7 @@ func judge(t *testing.T, runs []history.Run, o orders, registers *redis.Client) 
 // mutexOf has the model look at a lock.
 func (v *verdict) mutexOf(l *history.Lock, name string) {
 	v.regressions += history.Regressions(l)
+	v.tries += len(l.Refusals)
 	m := history.CheckMutex(l, searchTime)
 	v.modelled += m.Operations
 	switch m.Result {

@@ -7,7 +7,6 @@ package history
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"sort"
 )
@@ -132,7 +131,7 @@ type Lock struct {
 func Locks(runs []Run, slack int64) []*Lock {
 	type name struct{ subject, key uint32 }
 	locks := make(map[name]*Lock)
-	doubts, kept := make(map[*Lock][]span), make(map[*Lock][]span)
+	doubts := make(map[*Lock][]span)
 	for _, run := range runs {
 		releases := make(map[uint64]*Record)
 		for i := range run.Records {
@@ -154,6 +153,14 @@ func Locks(runs []Run, slack int64) []*Lock {
 				switch {
 				case r.Outcome == Done:
 					l.Holds = append(l.Holds, run.hold(r, releases[r.Hold], slack))
+					// The lock may have been its before: the process was stopped until the
+					// lease was over, or a reply was lost, or a hand-over not confirmed, and
+					// it asked again.
+					doubts[l] = append(doubts[l], span{r.Call, r.Return})
+				case r.Outcome == Refused && r.Kind == TryAcquire && run.over(r)-r.Call >= run.Lease/2:
+					// The same of one that was refused when it asked again. Half is the
+					// lease of some.
+					doubts[l] = append(doubts[l], span{r.Call, run.over(r)})
 				case r.Kind == Acquire || r.Outcome != Refused:
 					// A grant may be on its way to somebody who has left.
 					doubts[l] = append(doubts[l], span{r.Call, run.over(r) + run.Lease + slack})
@@ -171,19 +178,11 @@ func Locks(runs []Run, slack int64) []*Lock {
 		}
 		for l, acquires := range asked {
 			l.Refusals = append(l.Refusals, refusals(acquires)...)
-			kept[l] = append(kept[l], handOffs(acquires, releases, run.Lease+slack)...)
 		}
 	}
 	list := make([]*Lock, 0, len(locks))
 	for _, l := range locks {
 		slices.SortFunc(l.Holds, func(a, b Hold) int { return cmp.Compare(a.From, b.From) })
-		for _, s := range kept[l] {
-			next := sort.Search(len(l.Holds), func(i int) bool { return l.Holds[i].From > s.from })
-			if next < len(l.Holds) {
-				s.until = min(s.until, l.Holds[next].From)
-			}
-			doubts[l] = append(doubts[l], s)
-		}
 		l.Refusals = outside(l.Refusals, doubts[l])
 		list = append(list, l)
 	}
@@ -211,31 +210,6 @@ func refusals(asked []*Record) []Record {
 		latest = max(latest, r.Return)
 	}
 	return alone
-}
-
-// handOffs are the times from a release on, at the most for so long, of a process in
-// which another caller waited: it may keep the lock for that one, until a renewal has
-// confirmed the lease or the lease is over. asked is in the order of the calls.
-func handOffs(asked []*Record, releases map[uint64]*Record, most int64) []span {
-	latest := make([]int64, len(asked)+1) // until when one of the first i waited
-	for i, r := range asked {
-		latest[i+1] = max(latest[i], r.Return)
-		if r.Return == 0 {
-			latest[i+1] = math.MaxInt64 // killed
-		}
-	}
-	var spans []span
-	for _, r := range asked {
-		release := releases[r.Hold]
-		if release == nil || release.Outcome != Done {
-			continue // in doubt for so long in any case
-		}
-		n := sort.Search(len(asked), func(i int) bool { return asked[i].Call > release.Return })
-		if latest[n] > release.Call {
-			spans = append(spans, span{release.Call, release.Return + most})
-		}
-	}
-	return spans
 }
 
 // outside leaves out the records that touch one of the spans.

@@ -77,12 +77,29 @@ func TestOverlapAndMutex(t *testing.T) {
 			},
 			mutex: porcupine.Ok,
 		},
-		"refused after another has had it": {
+		"refused for a waiter that was stopped until the lease of its first grant was over": {
 			runs: [][]Record{
-				{held(1, 0, 10, 20), released(1, 20, 30), held(4, 15, 210, 220), released(4, 220, 230)},
-				{event(TryAcquire, 5, 150, 160, Refused)},
-				{held(2, 90, 95, 120), released(2, 120, 130)},
-				{held(3, 165, 170, 180), released(3, 180, 185)},
+				{held(1, 0, 10, 20), released(1, 20, 30)},
+				{held(4, 40, 260, 270), released(4, 270, 280)},
+				{event(TryAcquire, 3, 100, 110, Refused)},
+				{held(2, 145, 150, 160), released(2, 160, 165)},
+			},
+			mutex: porcupine.Ok,
+		},
+		"refused for a try that was stopped like that, and refused at last": {
+			runs: [][]Record{
+				{held(1, 0, 10, 20), released(1, 20, 30)},
+				{event(TryAcquire, 4, 40, 163, Refused)},
+				{event(TryAcquire, 3, 100, 110, Refused)},
+				{held(2, 145, 150, 160), released(2, 160, 165)},
+			},
+			mutex: porcupine.Ok,
+		},
+		"refused before anybody asks": {
+			runs: [][]Record{
+				{held(1, 0, 10, 20), released(1, 20, 30)},
+				{event(TryAcquire, 3, 100, 110, Refused)},
+				{held(2, 145, 150, 160), released(2, 160, 165)},
 			},
 			mutex: porcupine.Illegal,
 		},
