@@ -128,9 +128,11 @@ if [ -n "$race" ]; then
 	export CC CGO_ENABLED=1
 fi
 
-# Beside other work a package can take longer than the ten minutes of go test. What
-# is named in the arguments comes later, and counts.
-set -- -timeout=30m "$@"
+# Beside other work a package can take longer than the ten minutes of go test. Tests
+# wait more than they work, so twice as many packages run at once as there are cores.
+# What is named in the arguments comes later, and counts.
+cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+set -- -timeout=30m -p=$((2 * cores)) "$@"
 
 if [ -z "$all" ]; then
 	say "go test $race $*"

@@ -66,6 +66,7 @@ func TestALockIsTakenOnlyWhenItsReplicasHaveIt(t *testing.T) {
 }
 
 func TestARenewalWithoutItsReplicasCountsAsFailed(t *testing.T) {
+	t.Parallel()
 	set := redistest.Replicated(t, 1)
 	l := replicated(t, set.Master, 1, 3*time.Second, redisstore.ReplicatedRenewals())
 	lease := lock(t, l, "k")

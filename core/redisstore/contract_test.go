@@ -18,6 +18,7 @@ func TestTheStoreKeepsItsContract(t *testing.T) {
 }
 
 func TestTheStoreKeepsItsContractOnACluster(t *testing.T) {
+	t.Parallel()
 	rdb := redistest.Cluster(t, 3, 0).Client(t)
 	drivertest.Run(t, opener(rdb))
 	drivertest.RunPlaces(t, opener(rdb))
@@ -25,11 +26,13 @@ func TestTheStoreKeepsItsContractOnACluster(t *testing.T) {
 }
 
 func TestTheStoreKeepsTheContractOfPlaces(t *testing.T) {
-	drivertest.RunPlaces(t, opener(redistest.Shared(t).Client(t)))
+	t.Parallel()
+	drivertest.RunPlaces(t, opener(redistest.Start(t).Client(t)))
 }
 
 func TestTheStoreKeepsTheContractOfRecords(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
 	storetest.Run(t, func(t *testing.T) idempotency.Store { return newStore(t, rdb) })
 }
 

@@ -19,6 +19,7 @@ import (
 // ten lockers have had theirs. TestEachOfTwoHundredProcessesGetsItsTurn of bench/scale
 // measures the shares in fake time.
 func TestTwoHundredLockersShareOneKey(t *testing.T) {
+	t.Parallel()
 	const lockers, rounds = 200, 12
 	for name, callers := range map[string]int{"one caller each": 1, "two callers each": 2} {
 		t.Run(name, func(t *testing.T) {

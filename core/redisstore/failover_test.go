@@ -44,6 +44,7 @@ var failovers = map[string]func(t *testing.T) failover{
 // A replica that never heard of a lock is what an asynchronous failover can
 // promote. Here it is made to forget.
 func TestALockThatAFailoverLostIsReportedAtTheNextRenewal(t *testing.T) {
+	t.Parallel()
 	const lease = 12 * time.Second
 	for name, start := range failovers {
 		t.Run(name, func(t *testing.T) {

@@ -417,6 +417,7 @@ func TestOurOwnLateAcquireIsSweptAway(t *testing.T) {
 }
 
 func TestRedisUnreachableEndsTheContextBeforeTheTTL(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	const ttl = 2 * time.Second
 	l := newLocker(t, srv.Client(t), core.Watchdog(ttl))
@@ -436,6 +437,7 @@ func TestRedisUnreachableEndsTheContextBeforeTheTTL(t *testing.T) {
 }
 
 func TestRedisBackWithinTheTTLLosesNothing(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	w := newWire()
 	l := newLocker(t, srv.Client(t, w.through), core.Watchdog(6*time.Second))

@@ -69,6 +69,7 @@ func (s *sentinel) serve(cn net.Conn) {
 // A client asks one sentinel until that fails. go-redis tries one that hangs several
 // times, for its ReadTimeout each: a failover was noticed 21 s late.
 func TestAFailoverIsNoticedWhileASentinelHangs(t *testing.T) {
+	t.Parallel()
 	before, after := redistest.Start(t), redistest.Start(t)
 	var master atomic.Pointer[redistest.Server]
 	master.Store(before)

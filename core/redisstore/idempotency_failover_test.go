@@ -14,6 +14,7 @@ import (
 // What a replica has acknowledged outlives the master: the answer that was stored,
 // and the mark of a request whose process dies with it.
 func TestRecordsOutliveAFailover(t *testing.T) {
+	t.Parallel()
 	set := redistest.Sentinel(t, 1)
 	rdb := set.Client(t)
 	short := idempotency.Lease(time.Second)

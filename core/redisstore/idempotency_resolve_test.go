@@ -144,6 +144,7 @@ func TestAResolutionWhoseReplyIsLostCountsOnce(t *testing.T) {
 }
 
 func TestAResolutionOnACluster(t *testing.T) {
+	t.Parallel()
 	rdb := redistest.Cluster(t, 2, 0).Client(t)
 	e := newEngine(t, newStore(t, rdb), idempotency.Strict(), idempotency.Tombstone(time.Hour))
 	run, running, release := hold(status(201))

@@ -630,6 +630,7 @@ func TestAFullServerKeepsAnswersAndReleasesClaims(t *testing.T) {
 }
 
 func TestClusterKeepsRecordsAndLocksOnDifferentNodes(t *testing.T) {
+	t.Parallel()
 	set := redistest.Cluster(t, 3, 0)
 	rdb := set.Client(t)
 	// On a busy machine the first connections to three nodes take longer than the

@@ -184,6 +184,7 @@ func (w *worker) end(t *testing.T) {
 }
 
 func TestALeaderThatIsKilledIsFollowedWithinItsLease(t *testing.T) {
+	t.Parallel()
 	kills := 6
 	if testing.Short() {
 		kills = 2
@@ -244,6 +245,7 @@ func TestALeaderThatIsKilledIsFollowedWithinItsLease(t *testing.T) {
 }
 
 func TestATickNeverRunsTwiceThoughProcessesAreKilled(t *testing.T) {
+	t.Parallel()
 	span := 8 * time.Second
 	if testing.Short() {
 		span = 3 * time.Second

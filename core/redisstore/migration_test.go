@@ -103,6 +103,7 @@ func within(t *testing.T, what string, d time.Duration, done <-chan error) {
 // refused by whoever has only some of them. Whatever that delays, it gives no
 // lock to two, takes none away, and leaves nothing behind.
 func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
+	t.Parallel()
 	set := redistest.Cluster(t, 3, 0)
 	rdb := set.Client(t)
 	store := newStore(t, rdb)
@@ -248,6 +249,7 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 // All channels of a server share a connection. When the slot of one moves, the
 // others keep it, or each slot of a busy server that moves would silence all.
 func TestASlotThatMovesLeavesTheConnectionToTheOthers(t *testing.T) {
+	t.Parallel()
 	set := redistest.Cluster(t, 3, 0)
 	rdb := set.Client(t)
 	a, b := newLocker(t, rdb), newLocker(t, rdb)
@@ -415,6 +417,7 @@ func (l *load) end() (total int) {
 }
 
 func TestReshardingUnderLoadDisturbsNobody(t *testing.T) {
+	t.Parallel()
 	set := redistest.Cluster(t, 3, 0)
 	rdb := set.Client(t)
 	var lockers []*core.Locker
@@ -516,6 +519,7 @@ func wantUnheard(t *testing.T, rdb *redis.Client) {
 }
 
 func TestAClientForOneServerThatMeetsAClusterSaysSo(t *testing.T) {
+	t.Parallel()
 	set := redistest.Cluster(t, 2, 0)
 	l := newLocker(t, set.Shards[0][0].Client(t))
 	for _, key := range someKeys(10) {
@@ -538,6 +542,7 @@ func TestAClientForOneServerThatMeetsAClusterSaysSo(t *testing.T) {
 // On a Cluster that moves slots go-redis asks for the new owner's leave (ASKING),
 // and looks up where commands have their keys (COMMAND).
 func TestRightsForAMigration(t *testing.T) {
+	t.Parallel()
 	set := redistest.Cluster(t, 2, 0)
 	admins := []*redis.Client{set.Shards[0][0].Client(t), set.Shards[1][0].Client(t)}
 	for _, admin := range admins {

@@ -267,6 +267,7 @@ func TestThePlacesOfADeadProcessAreFreeAgain(t *testing.T) {
 }
 
 func TestPlacesAreRenewedWhileMemoryIsFull(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	l := newLocker(t, rdb, core.Watchdog(1500*time.Millisecond))

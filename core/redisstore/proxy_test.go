@@ -119,6 +119,7 @@ func TestAProxyThatRefusesTheScriptsIsToldWithWhatToSet(t *testing.T) {
 // The proxy has words of its own for CROSSSLOT. Calls that are refused cost a round
 // trip each: after the first no more are shared.
 func TestAProxyThatWantsOneSlotInACallIsSentNoSharedCallsAnyMore(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	p := startProxy(t, srv, false)
 	l := newLocker(t, srv.Client(t, p.through), core.Watchdog(3*time.Second))

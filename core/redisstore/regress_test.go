@@ -61,6 +61,7 @@ func TestAnswersOfASetUpThatTimedOutAreNotTakenForGrants(t *testing.T) {
 }
 
 func TestClusterWaitersOfSeveralSlotsHearAgainAfterAReconnect(t *testing.T) {
+	t.Parallel()
 	set := redistest.Cluster(t, 3, 0)
 	rdb := set.Client(t)
 	holder, waiter := newLocker(t, rdb), newLocker(t, rdb)
@@ -161,7 +162,8 @@ func TestAWaiterThatCouldNotBeListedAsksFromTimeToTime(t *testing.T) {
 // A channel is given up after a while without watchers, just when somebody
 // watches it again: it must end up subscribed.
 func TestAChannelWatchedAgainWhileItIsGivenUpIsHeard(t *testing.T) {
-	srv := redistest.Shared(t)
+	t.Parallel()
+	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	holder, waiter := newLocker(t, rdb), newLocker(t, rdb)
 	contend := func() {
@@ -198,6 +200,7 @@ func TestAChannelWatchedAgainWhileItIsGivenUpIsHeard(t *testing.T) {
 // who connects anew. go-redis does when a command is refused as READONLY, and
 // has to see that also of a call in which it is told of each lock.
 func TestRenewalsThatShareCallsLeaveADemotedServer(t *testing.T) {
+	t.Parallel()
 	set := redistest.Replicated(t, 1)
 	var addr atomic.Value
 	addr.Store(set.Master.Addr())
@@ -232,6 +235,7 @@ func TestRenewalsThatShareCallsLeaveADemotedServer(t *testing.T) {
 // A client for one server may lead to one of a Cluster that has all slots, or to
 // a proxy before several: keys of different slots cannot be in one call there.
 func TestLocksOfDifferentSlotsBehindOneAddress(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Cluster(t, 1, 0).Nodes()[0]
 	l := newLocker(t, srv.Client(t), core.Watchdog(3*time.Second))
 	takeTogether(t, srv, l)
@@ -262,6 +266,7 @@ func awaitRenewal(t *testing.T, leases []*core.Lease) {
 // An error inside of a list leaves the rest of the list to the next reply, as
 // go-redis reads it: a call that shares must bring none.
 func TestCallersThatShareCallsWhileMemoryIsFull(t *testing.T) {
+	t.Parallel()
 	const n = 100
 	srv := redistest.Start(t, redistest.Args("--maxmemory-policy", "noeviction"))
 	rdb := srv.Client(t)

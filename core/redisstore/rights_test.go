@@ -215,6 +215,7 @@ func exerciseRecords(t *testing.T, s idempotency.Store) {
 }
 
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		also string // the row of the table
 		run  func(t *testing.T, user func(...*redistest.Server)) []*redistest.Server

@@ -80,6 +80,7 @@ func awaitSubscriber(t *testing.T, rdb *redis.Client) {
 // 20 of 20 locks had two holders that trusted them: one on the former master, over
 // connections that had stayed, and one on the new.
 func TestNoLockHasTwoHoldersAfterAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
+	t.Parallel()
 	set := newIsolated(t, 1)
 	before := newLocker(t, set.client()) // with connections to the former master
 	release(t, lock(t, before, "warm"))
@@ -126,6 +127,7 @@ func TestNoLockHasTwoHoldersAfterAFailoverWhoseOldMasterStillAnswers(t *testing.
 }
 
 func TestALockIsTakenSoonAfterAFailoverWhoseOldMasterRefusesWrites(t *testing.T) {
+	t.Parallel()
 	set := newIsolated(t, 2, redistest.Args("--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"))
 	l := newLocker(t, set.client())
 	again(t, l, "warm", 20*time.Second)

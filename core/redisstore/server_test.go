@@ -21,6 +21,7 @@ import (
 // A client for one server announced releases by PUBLISH and one for a Cluster by
 // SPUBLISH, also where both led to the same server: neither heard the other.
 func TestClientsOfTwoKindsHearEachOthersReleases(t *testing.T) {
+	t.Parallel()
 	for name, start := range map[string]func(*testing.T) [2]redis.UniversalClient{
 		"a Cluster of one shard": func(t *testing.T) [2]redis.UniversalClient {
 			set := redistest.Cluster(t, 1, 0)

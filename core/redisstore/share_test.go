@@ -20,6 +20,7 @@ import (
 // server is silent, so that their requests meet in few calls of the script. Each
 // gets what it would have got alone.
 func TestCallersThatWaitTogetherShareCalls(t *testing.T) {
+	t.Parallel()
 	const n, odd = 100, 50
 	for name, c := range map[string]struct {
 		before func(t *testing.T, srv *redistest.Server)
@@ -124,6 +125,7 @@ func TestCallersThatWaitTogetherShareCalls(t *testing.T) {
 // TestRenewalsShareCallsAndFailAlone keeps many leases, two of whose locks are
 // spoilt in Redis: the others do not notice.
 func TestRenewalsShareCallsAndFailAlone(t *testing.T) {
+	t.Parallel()
 	const n = 100
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)

@@ -74,6 +74,7 @@ func again(t *testing.T, l *core.Locker, key string, within time.Duration) time.
 }
 
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	set := redistest.Cluster(t, 3, 1)
 	rdb := set.Client(t)
 	lockers := []*core.Locker{newLocker(t, rdb), newLocker(t, rdb, core.Watchdog(3*time.Second)), newLocker(t, rdb)}
@@ -139,6 +140,7 @@ func TestCluster(t *testing.T) {
 }
 
 func TestSentinel(t *testing.T) {
+	t.Parallel()
 	set := redistest.Sentinel(t, 1)
 	rdb := set.Client(t)
 	lockers := []*core.Locker{newLocker(t, rdb), newLocker(t, rdb, core.Watchdog(2*time.Second))}
