@@ -276,13 +276,13 @@ func (g *Guard) take(ctx context.Context, req Request, route string, keys []stri
 	}
 	lease, err := g.locker.lockWith(inner, keys, g.configFor(req))
 	if err != nil {
-		g.logUpgrade(ctx, err)
 		refusal := g.refusal(ctx, err)
 		refusal.keys = keys
 		if refusal.Reason == ReasonUnavailable && g.config.guard.failOpen && ctx.Err() == nil {
 			g.bypassed(ctx, keys, err)
 			return Section{ctx: &guarded{Context: ctx, bypassed: true}}, nil
 		}
+		g.logRefusal(ctx, refusal)
 		return Section{}, refusal
 	}
 	if v != nil {
@@ -344,14 +344,21 @@ func (g *Guard) rejected(ctx context.Context, err error) *Refusal {
 	return refusal
 }
 
-// logUpgrade logs a mistake of the server that only its requests show.
-func (g *Guard) logUpgrade(ctx context.Context, err error) {
-	if !errors.Is(err, ErrUpgrade) {
+// logRefusal logs what the operator of the server has to know: a mistake that only
+// requests show, and a store that fails.
+func (g *Guard) logRefusal(ctx context.Context, r *Refusal) {
+	var level slog.Level
+	var text string
+	switch {
+	case errors.Is(r.Err, ErrUpgrade):
+		level, text = slog.LevelError, "interlock: the rule wants a lock that its requests hold in another way already, and refuses them"
+	case r.Reason == ReasonUnavailable && ctx.Err() == nil, r.Reason == ReasonNotReplicated:
+		level, text = slog.LevelWarn, "interlock: the lock store fails and the rule refuses requests"
+	default:
 		return
 	}
 	if n := g.warnings.Count(time.Now()); n > 0 {
-		slog.ErrorContext(ctx, "interlock: the rule wants a lock that its requests hold in another way already, and refuses them",
-			"rule", g.config.name, "requests", n, "error", observe.RootCause(err))
+		slog.Log(ctx, level, text, "rule", g.config.name, "requests", n, "error", r.cause())
 	}
 }
 

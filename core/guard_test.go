@@ -183,10 +183,12 @@ func TestRequestWithoutAKeyIsRejectedBeforeTheStoreIsAsked(t *testing.T) {
 		opts     []core.GuardOption
 		want     core.Reason
 		is       error
+		logs     string
 	}{
 		"empty value":                  {template: "account/{empty}", want: core.ReasonBadKey, is: core.ErrKey},
 		"missing header":               {template: "t/{header.X-Tenant}", want: core.ReasonBadKey, is: core.ErrKey},
 		"no such parameter":            {template: "account/{nope}", want: core.ReasonMisconfigured, is: adapter.ErrNoParam},
+		"a source that there is not":   {template: "account/{body.id}", want: core.ReasonMisconfigured, is: adapter.ErrNoParam, logs: "KeyFunc takes a value from the body"},
 		"KeyFunc: client's mistake":    {opts: []core.GuardOption{keys(nil, fmt.Errorf("x: %w", core.ErrKey))}, want: core.ReasonBadKey},
 		"KeyFunc: body too large":      {opts: []core.GuardOption{keys(nil, adapter.ErrBodyLimit)}, want: core.ReasonBodyTooLarge},
 		"KeyFunc: own error":           {opts: []core.GuardOption{keys(nil, own)}, want: core.ReasonInternal, is: own},
@@ -211,7 +213,7 @@ func TestRequestWithoutAKeyIsRejectedBeforeTheStoreIsAsked(t *testing.T) {
 				}
 				// The client is told nothing of the server's mistakes, so the log is.
 				servers := c.want == core.ReasonMisconfigured || c.want == core.ReasonInternal || name == "ContextFunc: nobody"
-				if (logged.Len() > 0) != servers {
+				if (logged.Len() > 0) != servers || !strings.Contains(logged.String(), c.logs) {
 					w.Errorf("logged %q", logged)
 				}
 			})
@@ -329,10 +331,22 @@ func TestStoreThatFailsRefusesRatherThanRunsUnlocked(t *testing.T) {
 	} {
 		t.Run(string(want), func(t *testing.T) {
 			inWorld(t, func(w *world) {
+				logged := logTo(w.T)
 				w.down(down)
-				refusal := w.refused(w.Context(), core.Serialize(w.locker, "account/{id}"), one, want)
-				if !refusal.Retryable() {
-					w.Errorf("refusal %+v", refusal)
+				g := core.Serialize(w.locker, "account/{id}", core.Name("debit"))
+				for range 3 {
+					if refusal := w.refused(w.Context(), g, one, want); !refusal.Retryable() {
+						w.Errorf("refusal %+v", refusal)
+					}
+				}
+				// The operator learns it, at most once a second.
+				if got := strings.Count(logged.String(), "rule=debit"); got != 1 || strings.Contains(logged.String(), "account/1") {
+					w.Errorf("logged, want one line and no key:\n%s", logged)
+				}
+				time.Sleep(time.Second)
+				w.refused(w.Context(), g, one, want)
+				if !strings.Contains(logged.String(), "requests=3") { // two left out, and this one
+					w.Errorf("logged:\n%s", logged)
 				}
 			})
 		})

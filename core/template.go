@@ -274,7 +274,11 @@ func (p *placeholder) fetch(ctx context.Context, req Request) (string, error) {
 	switch {
 	case errors.Is(err, adapter.ErrNoParam):
 		route, _ := req.Route()
-		return "", fmt.Errorf("%w: %s, route %q", err, p.text, route)
+		hint := ""
+		if strings.Contains(p.Name, ".") {
+			hint = "; the sources are header, query and ctx, and a KeyFunc takes a value from the body or a cookie"
+		}
+		return "", fmt.Errorf("%w: %s, route %q%s", err, p.text, route, hint)
 	case err != nil && ctx.Err() != nil:
 		// A value that has to be received first does not come any more when the
 		// client has gone: that is no mistake of the client's.
