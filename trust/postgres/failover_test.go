@@ -13,7 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/stdlib"
+
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -241,5 +247,72 @@ func TestALockThatAFailoverLostIsTold(t *testing.T) {
 		if err := held.Release(t.Context()); err != nil {
 			t.Errorf("%s: %v", held.Key(), err)
 		}
+	}
+}
+
+// asking returns a pool whose driver, when a time limit is over, asks the server to cancel
+// the statement, and takes the answer that then comes. The default of pgx closes the
+// connection as well.
+func asking(t *testing.T, server *pgtest.Server) *sql.DB {
+	t.Helper()
+	config, err := pgx.ParseConfig(server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: patience}
+	}
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// A commit that waits for the standby is cancelled at the time limit of its try. PostgreSQL
+// then keeps it on the primary alone, which shows it. The standby may be promoted while the
+// primary still runs, so a grant or a renewal that the standby lacks must not be answered.
+func TestWithoutTheSynchronousStandbyNothingIsGranted(t *testing.T) {
+	primary := pgtest.Start(t, "synchronous_standby_names=*")
+	standby := primary.Standby(t)
+	plain := primary.Open(t)
+	makeLocks(t, newLocks(t, plain))
+	for name, db := range map[string]*sql.DB{"closing": primary.Open(t), "cancelling": asking(t, primary)} {
+		t.Run(name, func(t *testing.T) {
+			s := newLocks(t, db, func(c *config) { c.Timeout, c.Sweep = 300*time.Millisecond, -1 })
+			take := func() (driver.Reply, error) {
+				return s.Acquire(t.Context(), driver.AcquireRequest{Key: name, Owner: "o", TTL: time.Minute})
+			}
+			renew := func(ttl time.Duration) (err error) {
+				s.Renew(t.Context(), []driver.Renewal{{Key: name, Owner: "o", TTL: ttl}}, func(_ int, _ bool, outcome error) { err = outcome })
+				return err
+			}
+			primary.Detach(t, standby)
+			for range 2 {
+				if rep, err := take(); rep.Granted || !errors.Is(err, driver.ErrUnavailable) || !rep.Ambiguous {
+					t.Errorf("without the standby: %+v, %v; want it unknown", rep, err)
+				}
+				if got := lockRow(t, plain, name); !got.held {
+					t.Error("the primary has no lock, so there was nothing to be granted")
+				}
+			}
+			primary.Attach(t, standby)
+			rep, err := take()
+			if err != nil || !rep.Granted {
+				t.Fatalf("with the standby: %+v, %v", rep, err)
+			}
+			if got := lockRow(t, standby.Open(t), name); got.token != rep.Token {
+				t.Errorf("the standby has %+v; want token %d", got, rep.Token)
+			}
+
+			primary.Detach(t, standby)
+			for _, ttl := range []time.Duration{time.Hour, time.Minute} { // the second finds the lease of the first
+				if err := renew(ttl); !errors.Is(err, driver.ErrUnavailable) {
+					t.Errorf("a renewal by %v without the standby: %v", ttl, err)
+				}
+			}
+			primary.Attach(t, standby)
+			if err := renew(time.Minute); err != nil {
+				t.Errorf("a renewal with the standby: %v", err)
+			}
+		})
 	}
 }

@@ -273,6 +273,12 @@ func (w *worker) send(ctx context.Context) error {
 	if err == nil && !decided {
 		err = w.query(ctx)
 	}
+	if err == nil && ctx.Err() != nil {
+		// A driver may ask the server to cancel a statement whose time is over, and take
+		// the answer that then comes. PostgreSQL gives a success for a transaction whose
+		// wait for a synchronous standby was cancelled.
+		err = ctx.Err()
+	}
 	switch s := w.lane.store; {
 	case err != nil:
 		w.giveBack(err)

@@ -43,6 +43,20 @@ func (s *Server) Detach(tb testing.TB, standby *Server) {
 	s.wait(tb, "SELECT NOT EXISTS (SELECT FROM pg_stat_replication)")
 }
 
+// Attach has a standby of the server stream again after [Server.Detach], and waits until it
+// does.
+func (s *Server) Attach(tb testing.TB, standby *Server) {
+	tb.Helper()
+	db := standby.open("public")
+	defer func() { _ = db.Close() }()
+	for _, text := range []string{"ALTER SYSTEM SET primary_conninfo = 'host=" + s.dir + " user=postgres'", "SELECT pg_reload_conf()"} {
+		if _, err := db.ExecContext(tb.Context(), text); err != nil {
+			tb.Fatalf("pgtest: %v", err)
+		}
+	}
+	s.wait(tb, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
+}
+
 // Promote makes a standby a server of its own, and waits until it takes writes. End the
 // server whose standby it was before that ([Server.Abort]): nothing else keeps it from
 // taking writes, too.

@@ -16,7 +16,9 @@
 -- What one sees first (seen) decides which rows are locked, in the order of their keys,
 -- so that two of these do not wait for each other. What they hold once they are locked
 -- (pick) decides everything else. A row that has nothing to change is only read, and the
--- transaction then writes nothing.
+-- transaction then writes nothing. The row of a lock that the owner has already is locked
+-- nevertheless: an earlier try may have ended its wait for a synchronous standby without
+-- the standby, and a transaction that locks a row waits for the standby as well.
 --
 -- A lock that was released is its list's for a short time: at first the first locker's
 -- alone, then also that of the others, in their order. Lockers hear of a release at
@@ -32,7 +34,7 @@ WITH conf AS MATERIALIZED (
 		WITH ORDINALITY AS r (key, owner, ttl, waiter, rest, i)
 ), seen AS MATERIALIZED (
 	SELECT r.*, l.key IS NOT NULL AS there, l.owner AS holder, l.token, l.lease_until, l.waiters,
-		l.owner IS NULL OR l.lease_until <= r.now OR l.owner <> r.owner AND r.waiter <> ''
+		l.owner IS NULL OR l.lease_until <= r.now OR l.owner = r.owner OR r.waiter <> ''
 			AND cardinality(l.waiters) < 63 AND array_position(l.waiters, r.waiter) IS NULL AS wants
 	FROM req r LEFT JOIN interlock_lock l ON l.key = r.key
 ), pick AS MATERIALIZED (
@@ -99,7 +101,7 @@ UNION ALL
 SELECT s.i, 1, a.token, '', 0, false
 FROM added a JOIN seen s ON s.key = a.key
 UNION ALL
-SELECT s.i, (s.holder = s.owner)::int, s.token, s.holder,
+SELECT s.i, 0, s.token, s.holder,
 	(extract(epoch FROM s.lease_until - s.now) * 1000000)::bigint,
 	s.waiter <> '' AND array_position(s.waiters, s.waiter) IS NOT NULL
 FROM seen s

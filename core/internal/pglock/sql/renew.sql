@@ -5,6 +5,10 @@
 --
 -- Returns a row for each key: its index, from 1; 0 if no owner holds the lock, -1 if
 -- another one does, 1 if the owner does, 2 if it does and others wait.
+--
+-- A lease that is long enough already is written as well: an earlier renewal may have
+-- ended its wait for a synchronous standby without the standby, and this one waits for
+-- it.
 WITH conf AS MATERIALIZED (
 	SELECT set_config('lock_timeout', $4::text, true) AS bound,
 		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
@@ -13,7 +17,7 @@ WITH conf AS MATERIALIZED (
 	FROM conf, unnest($1::bytea[], $2::text[], $3::bigint[]) WITH ORDINALITY AS r (key, owner, ttl, i)
 ), seen AS MATERIALIZED (
 	SELECT r.*, l.owner AS holder, l.waiters, l.owner IS NULL OR l.lease_until <= r.now AS free,
-		l.owner = r.owner AND l.lease_until > r.now AND l.lease_until < r.now + r.ttl * interval '1 microsecond' AS wants
+		l.owner = r.owner AND l.lease_until > r.now AND r.ttl > 0 AS wants
 	FROM req r LEFT JOIN interlock_lock l ON l.key = r.key
 ), pick AS MATERIALIZED (
 	SELECT s.i, s.owner, s.ttl, l.key, l.owner AS holder, l.lease_until, l.waiters

@@ -35,8 +35,7 @@ SELECT 1 AS code, token, '' AS holder, 0::bigint AS remains, false AS listed FRO
 UNION ALL
 SELECT 1, token, '', 0, false FROM added
 UNION ALL
-SELECT CASE WHEN l.owner IS NULL OR l.lease_until <= clock_timestamp() THEN 2
-		WHEN l.owner = $2::text THEN 1
+SELECT CASE WHEN l.owner IS NULL OR l.lease_until <= clock_timestamp() OR l.owner = $2::text THEN 2
 		WHEN $4::text <> '' AND cardinality(l.waiters) < 63 AND array_position(l.waiters, $4::text) IS NULL THEN 2
 		ELSE 0 END,
 	l.token, coalesce(l.owner, ''), (extract(epoch FROM l.lease_until - clock_timestamp()) * 1000000)::bigint,
