@@ -75,15 +75,16 @@ type row struct {
 	generation, left    sql.NullInt64
 	expired, remembered sql.NullBool
 	response            []byte
+	standby             bool // there are synchronous standbys
 	synchronous         string
 }
 
 // claim makes a claim, and tries again as long as there is time.
 func (s *Store) claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
 	rep := idempotency.ClaimReply{Sent: time.Now()}
-	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context) error {
+	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		var flush string
-		err := s.records.QueryRowContext(ctx, s.text.begin, ask.ID, ask.Token, ask.Fingerprint[:],
+		err := q.QueryRowContext(ctx, s.text.begin, ask.ID, ask.Token, ask.Fingerprint[:],
 			microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Transactional).Scan(&flush)
 		if !errors.Is(err, sql.ErrNoRows) {
 			rep.State, rep.Generation = idempotency.StateGranted, 1
@@ -91,17 +92,24 @@ func (s *Store) claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 		}
 		for range rereads {
 			var r row
-			err := s.records.QueryRowContext(ctx, s.text.claim, ask.ID, ask.Token, ask.Fingerprint[:],
+			err := q.QueryRowContext(ctx, s.text.claim, ask.ID, ask.Token, ask.Fingerprint[:],
 				microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Tombstone, ask.Transactional,
 			).Scan(&r.granted, &r.token, &r.state, &r.same, &r.generation, &r.marked, &r.left, &r.expired, &r.remembered,
-				&r.response, &r.synchronous)
+				&r.response, &r.standby, &r.synchronous)
 			if err != nil {
 				return err
 			}
 			rep.State = r.found(ask)
 			if rep.State == idempotency.StateInFlight && ask.Waits {
-				if err := s.announce(ctx, ask.ID, &rep); err != nil {
+				if err := s.announce(ctx, q, ask.ID, &rep); err != nil {
 					return err
+				}
+			}
+			if r.unconfirmed(rep.State, ask) {
+				if there, err := s.confirm(ctx, q, ask.ID); err != nil {
+					return err
+				} else if !there {
+					continue
 				}
 			}
 			switch rep.State {
@@ -153,14 +161,43 @@ func (r *row) found(ask idempotency.ClaimRequest) idempotency.State {
 	return 0
 }
 
+// unconfirmed reports whether what was found must be confirmed by the synchronous standbys,
+// because the caller acts on it and the statement has only read it: a claim that an
+// earlier try made, or what is to be replayed. A transactional claim need not be.
+func (r *row) unconfirmed(state idempotency.State, ask idempotency.ClaimRequest) bool {
+	switch state {
+	case idempotency.StateGranted:
+		return !r.granted.Valid && !ask.Transactional
+	case idempotency.StateCompleted, idempotency.StateUnavailable:
+		return r.standby
+	}
+	return false
+}
+
+// confirm returns when the synchronous standbys have the record as it was read before on
+// the same connection or another one. It reports whether the record is there.
+//
+// PostgreSQL shows a transaction when its wait for the standbys is over, also where the
+// wait was cancelled, by a driver at its time limit or by hand. A transaction that locks a
+// row waits for the standbys itself, and they get its end after that of all that it has
+// seen.
+func (s *Store) confirm(ctx context.Context, q querier, id string) (there bool, err error) {
+	var token, state string
+	err = q.QueryRowContext(ctx, s.text.settle, id).Scan(&token, &state)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return true, err
+}
+
 // announce asks for an announcement when the claim in flight is done. If it is done
 // already, the state is 0 again.
-func (s *Store) announce(ctx context.Context, id string, rep *idempotency.ClaimReply) error {
+func (s *Store) announce(ctx context.Context, q querier, id string, rep *idempotency.ClaimReply) error {
 	if !s.awaited.listens() {
 		return nil // the caller looks again by itself
 	}
 	var noted bool
-	err := s.records.QueryRowContext(ctx, s.text.announce, id).Scan(&noted)
+	err := q.QueryRowContext(ctx, s.text.announce, id).Scan(&noted)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,10 @@ func (s *Store) extend(ctx context.Context, batch []idempotency.Extension) (map[
 		}
 		outcomes[number] = outcome
 	}
-	return outcomes, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return outcomes, ended(ctx)
 }
 
 // array is an array of PostgreSQL as a text. Its elements have neither quotes nor
@@ -81,8 +84,8 @@ func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, context.Cause(ctx))
 	}
 	var marked, done bool
-	_, err := s.try(ctx, ask.Deadline, func(ctx context.Context) error {
-		return s.records.QueryRowContext(ctx, s.text.mark, ask.ID, ask.Token, microseconds(ask.Lease), microseconds(ask.Retention)).
+	_, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
+		return q.QueryRowContext(ctx, s.text.mark, ask.ID, ask.Token, microseconds(ask.Lease), microseconds(ask.Retention)).
 			Scan(&marked, &done)
 	})
 	if err == nil && !marked && !done {
@@ -96,8 +99,11 @@ func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (rep 
 	if ask.Release != nil {
 		defer ask.Release(context.WithoutCancel(ctx)) // when the response is stored
 	}
-	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context) error {
-		rep, err = s.store(ctx, s.records, ask, true)
+	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
+		var read bool
+		if rep, read, err = s.store(ctx, q, ask, true); read && err == nil {
+			_, err = s.confirm(ctx, q, ask.ID)
+		}
 		return err
 	})
 	if err == nil && rep.State == idempotency.StateGranted {
@@ -107,8 +113,9 @@ func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (rep 
 }
 
 // store stores a response. anew says that a record that is gone is written anew; if it
-// is not, a record that is gone is errGone.
-func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequest, anew bool) (rep idempotency.CommitReply, err error) {
+// is not, a record that is gone is errGone. read says that there is a response already,
+// by an earlier try or by another attempt, which was only read.
+func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequest, anew bool) (rep idempotency.CommitReply, read bool, err error) {
 	state := "d"
 	if ask.Response == nil {
 		state = "x"
@@ -122,7 +129,7 @@ func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequ
 	}
 	if !errors.Is(err, sql.ErrNoRows) {
 		rep.State = idempotency.StateGranted
-		return rep, err
+		return rep, false, err
 	}
 	for range rereads {
 		var stored, same sql.NullBool
@@ -134,12 +141,12 @@ func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequ
 		).Scan(&stored, &told, &token, &found, &same, &response)
 		switch {
 		case err != nil:
-			return rep, err
+			return rep, false, err
 		case stored.Bool, token.String == ask.Token && found.String != "c": // the latter by an earlier try
 			rep.State = idempotency.StateGranted
-			return rep, nil
+			return rep, !stored.Bool, nil
 		case !token.Valid && !anew:
-			return rep, errGone
+			return rep, false, errGone
 		case !token.Valid, token.String == ask.Token: // it has just been changed
 			continue
 		case !same.Bool:
@@ -151,9 +158,9 @@ func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequ
 		default:
 			rep.State = idempotency.StateInFlight
 		}
-		return rep, nil
+		return rep, rep.State == idempotency.StateCompleted || rep.State == idempotency.StateUnavailable, nil
 	}
-	return rep, errChanging
+	return rep, false, errChanging
 }
 
 // Abandon implements [idempotency.Store].
@@ -162,8 +169,8 @@ func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) err
 		defer ask.Release(context.WithoutCancel(ctx))
 	}
 	var gone, told int64
-	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context) error {
-		return s.records.QueryRowContext(ctx, s.text.abandon, ask.ID, ask.Token, s.channel).Scan(&gone, &told)
+	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
+		return q.QueryRowContext(ctx, s.text.abandon, ask.ID, ask.Token, s.channel).Scan(&gone, &told)
 	})
 	switch {
 	case err != nil:
@@ -177,10 +184,15 @@ func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) err
 
 // Resolve implements [idempotency.Store].
 func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) error {
-	var resolved bool
-	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context) error {
-		return s.records.QueryRowContext(ctx, s.text.resolve, ask.ID, ask.Token, ask.Response, ask.Strict,
+	var resolved, again bool
+	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
+		err := q.QueryRowContext(ctx, s.text.resolve, ask.ID, ask.Token, ask.Response, ask.Strict,
 			microseconds(ask.Retention), microseconds(ask.Tombstone)).Scan(&resolved)
+		if again && resolved && err == nil { // perhaps by the try before
+			_, err = s.confirm(ctx, q, ask.ID)
+		}
+		again = true
+		return err
 	})
 	if err == nil && !resolved && (!ambiguous || ask.Response != nil) {
 		return idempotency.ErrNotUnknown

@@ -12,7 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// querier is a pool or a transaction.
+// querier is a pool, a connection or a transaction.
 type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
@@ -23,10 +23,15 @@ const (
 	maxPause = 200 * time.Millisecond
 )
 
-// try runs a statement until the database has answered, at the latest until the
-// deadline. do may run several times. ambiguous says that a try may have been executed
+// unsentError is the error of a try that found no connection.
+type unsentError struct{ error }
+
+func (e unsentError) Unwrap() error { return e.error }
+
+// try runs statements on a connection until the database has answered, at the latest until
+// the deadline. do may run several times. ambiguous says that a try may have been executed
 // whose answer did not come, or may be executed later.
-func (s *Store) try(ctx context.Context, deadline time.Time, do func(context.Context) error) (ambiguous bool, err error) {
+func (s *Store) try(ctx context.Context, deadline time.Time, do func(context.Context, querier) error) (ambiguous bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	var cause error // the last that tells more than that there was no more time
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
@@ -45,15 +50,29 @@ func (s *Store) try(ctx context.Context, deadline time.Time, do func(context.Con
 	}
 }
 
-// once runs a statement once, for at most the timeout.
-func (s *Store) once(ctx context.Context, deadline time.Time, do func(context.Context) error) error {
+// once runs statements once, for at most the timeout.
+func (s *Store) once(ctx context.Context, deadline time.Time, do func(context.Context, querier) error) error {
 	if bound := time.Now().Add(s.timeout); bound.Before(deadline) {
 		deadline = bound
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	return do(ctx)
+	conn, err := s.records.Conn(ctx)
+	if err != nil {
+		return unsentError{err}
+	}
+	defer func() { _ = conn.Close() }() // back to the pool
+	if err := do(ctx, conn); err != nil {
+		return err
+	}
+	return ended(ctx)
 }
+
+// ended is the error of a statement that has succeeded after the end of its time. A driver
+// may ask the server to cancel a statement then, and take the answer that comes.
+// PostgreSQL gives a success for a transaction whose wait for a synchronous standby was
+// cancelled, and which that standby may therefore lack.
+func ended(ctx context.Context) error { return ctx.Err() }
 
 // sqlState returns the code of an error that PostgreSQL has sent, or "". The errors of
 // pgx and of lib/pq have the method.
@@ -68,8 +87,8 @@ func sqlState(err error) string {
 // executed reports whether a statement that ended in err may have been executed. A
 // server that ends a connection (class 08, 57P01 to 57P05) can do so after a commit.
 func executed(err error) bool {
-	if errors.Is(err, sqldriver.ErrBadConn) {
-		return false // database/sql returns it only for what was not sent
+	if errors.Is(err, sqldriver.ErrBadConn) || errors.As(err, new(unsentError)) {
+		return false // database/sql returns the first only for what was not sent
 	}
 	code := sqlState(err)
 	return code == "" || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P")

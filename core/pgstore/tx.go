@@ -169,7 +169,7 @@ func (w *work) Commit(ctx context.Context, ask idempotency.CommitRequest) (idemp
 	deadline := ask.Deadline.Add(-settleWait)
 	// Until the commit is sent, everything that fails ends in a rollback.
 	bound, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
-	rep, err := w.store.store(bound, w.tx, ask, false)
+	rep, read, err := w.store.store(bound, w.tx, ask, false)
 	cancel()
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
@@ -182,11 +182,22 @@ func (w *work) Commit(ctx context.Context, ask idempotency.CommitRequest) (idemp
 		return rep, fmt.Errorf("%w: %w", idempotency.ErrRolledBack, explain(err))
 	case rep.State != idempotency.StateGranted:
 		w.Rollback(ctx)
-		return rep, nil
+		if read { // and is to be replayed
+			_, err = w.store.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
+				_, err := w.store.confirm(ctx, q, ask.ID)
+				return err
+			})
+			if err != nil {
+				err = fmt.Errorf("%w: %w", idempotency.ErrRolledBack, err)
+			}
+		}
+		return rep, err
 	}
 	timer := time.AfterFunc(time.Until(deadline), w.cancel)
 	err = w.tx.Commit()
-	timer.Stop()
+	if !timer.Stop() && err == nil {
+		err = context.DeadlineExceeded // as ended says
+	}
 	switch {
 	case err == nil:
 		w.store.awaited.wake(ask.ID)
@@ -214,11 +225,12 @@ func (w *work) close() {
 
 // settle finds out, on another connection, whether a transaction was committed whose
 // commit was not answered. Before its commit it changed the row of the record, so the
-// row is locked until the transaction has ended; then the row tells.
+// row is locked until the transaction has ended; then the row tells. The answer comes when
+// the synchronous standbys have the transaction, too ([Store.confirm]).
 func (s *Store) settle(ctx context.Context, ask idempotency.CommitRequest) (committed bool, err error) {
-	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context) error {
+	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		var token, state string
-		err := s.records.QueryRowContext(ctx, s.text.settle, ask.ID).Scan(&token, &state)
+		err := q.QueryRowContext(ctx, s.text.settle, ask.ID).Scan(&token, &state)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}

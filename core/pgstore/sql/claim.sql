@@ -35,11 +35,13 @@ WITH taken AS (
 ), granted AS (
 	SELECT generation FROM taken UNION ALL SELECT generation FROM made
 )
--- generation is that of a grant. The rest is what was there before, without one.
+-- generation is that of a grant. The rest is what was there before, without one; and
+-- whether there are synchronous standbys.
 SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, r.marked,
 	(extract(epoch FROM r.lease_until - clock_timestamp()) * 1000000)::bigint,
 	r.keep_until <= clock_timestamp(), coalesce(r.stone_until > clock_timestamp(), false),
 	CASE WHEN r.state = 'd' AND r.fingerprint = $3::bytea THEN r.response END,
+	current_setting('synchronous_standby_names') <> '',
 	set_config('synchronous_commit', CASE WHEN $8::boolean THEN 'off' ELSE current_setting('synchronous_commit') END, true)
 FROM (SELECT (SELECT generation FROM granted) AS generation) AS g
 LEFT JOIN interlock_record AS r ON g.generation IS NULL AND r.id = $1::text

@@ -1,0 +1,153 @@
+package transactions
+
+import (
+	"database/sql"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/trust/internal/pgtest"
+)
+
+// drivers are pools whose drivers do at a time limit what drivers do: they close the
+// connection, as pgx does by default, or take the answer that comes when they have asked
+// the server to cancel. Both ask it.
+func drivers(t *testing.T, server *pgtest.Server) map[string]*sql.DB {
+	t.Helper()
+	config, err := pgx.ParseConfig(server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Minute}
+	}
+	asking := stdlib.OpenDB(*config)
+	t.Cleanup(func() { _ = asking.Close() })
+	return map[string]*sql.DB{"closing": server.Open(t), "cancelling": asking}
+}
+
+// stateOf is the state of a record on a server, empty if it has none.
+func stateOf(t *testing.T, db *sql.DB, id string) (state string) {
+	t.Helper()
+	err := db.QueryRowContext(t.Context(), "SELECT state FROM interlock_record WHERE id = $1::text", id).Scan(&state)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// TestRecordsThatTheSynchronousStandbyLacks has statements cancelled that wait for the
+// standby. PostgreSQL then keeps what they did on the primary alone, which shows it. The
+// standby may be promoted at any time, so none of it may be answered.
+func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
+	primary := pgtest.Start(t, "synchronous_standby_names=*")
+	standby := primary.Standby(t)
+	plain, replica := primary.Open(t), standby.Open(t)
+	for name, db := range drivers(t, primary) {
+		t.Run(name, func(t *testing.T) {
+			s := on(t, db, pgstore.Timeout(300*time.Millisecond), pgstore.SweepEvery(-1))
+			claim := func(id, token string, transactional bool) (idempotency.ClaimReply, error) {
+				return s.Claim(t.Context(), idempotency.ClaimRequest{
+					ID: name + id, Token: token, Lease: time.Minute, Retention: time.Hour, Transactional: transactional,
+					Deadline: time.Now().Add(700 * time.Millisecond), Late: func(idempotency.ClaimReply, error) {},
+				})
+			}
+			commit := func(id, token string) (idempotency.CommitReply, error) {
+				return s.Commit(t.Context(), idempotency.CommitRequest{
+					ID: name + id, Token: token, Generation: 1, Response: []byte("paid"), Retention: time.Hour, Deadline: time.Now().Add(700 * time.Millisecond),
+				})
+			}
+			unknown := func(what string, err error) {
+				t.Helper()
+				if !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrPending) {
+					t.Errorf("%s without the standby: %v; want that it is not known", what, err)
+				}
+			}
+			for _, id := range []string{"done", "unknown"} {
+				if rep, err := claim(id, "first", false); err != nil || rep.State != idempotency.StateGranted {
+					t.Fatalf("%s: %+v, %v", id, rep, err)
+				}
+			}
+			if _, err := plain.ExecContext(t.Context(), "UPDATE interlock_record SET lease_until = clock_timestamp(), marked = true WHERE id = $1::text", name+"unknown"); err != nil {
+				t.Fatal(err)
+			}
+
+			primary.Detach(t, standby)
+			for range 2 {
+				_, err := commit("done", "first")
+				unknown("a commit", err)
+				_, err = claim("done", "second", false)
+				unknown("a replay", err)
+				_, err = commit("done", "second")
+				unknown("a commit of one that lost its claim", err)
+				_, err = claim("new", "first", false)
+				unknown("a claim", err)
+			}
+			unknown("a resolution", s.Resolve(t.Context(), idempotency.ResolveRequest{
+				ID: name + "unknown", Token: "second", Response: []byte("paid"), Retention: time.Hour, Deadline: time.Now().Add(700 * time.Millisecond),
+			}))
+			for range 2 { // which need not be flushed
+				if rep, err := claim("transactional", "first", true); err != nil || rep.State != idempotency.StateGranted {
+					t.Errorf("a transactional claim: %+v, %v; want it granted", rep, err)
+				}
+			}
+			for id, want := range map[string]string{"done": "d", "new": "c", "unknown": "d"} {
+				if got := stateOf(t, plain, name+id); got != want {
+					t.Errorf("the primary has %s in state %q; want %q, or nothing was to be answered", id, got, want)
+				}
+				if got := stateOf(t, replica, name+id); got == want {
+					t.Errorf("the standby has %s in state %q", id, got)
+				}
+			}
+
+			primary.Attach(t, standby)
+			if rep, err := claim("done", "second", false); err != nil || rep.State != idempotency.StateCompleted || rep.Response != "paid" {
+				t.Errorf("a replay with the standby: %+v, %v", rep, err)
+			}
+			if rep, err := commit("done", "first"); err != nil || rep.State != idempotency.StateGranted {
+				t.Errorf("a commit with the standby: %+v, %v", rep, err)
+			}
+			if rep, err := claim("new", "first", false); err != nil || rep.State != idempotency.StateGranted {
+				t.Errorf("a claim with the standby: %+v, %v", rep, err)
+			}
+		})
+	}
+}
+
+// TestAPaymentThatTheSynchronousStandbyLacks commits while the standby is away. No client
+// gets the answer before the standby has it.
+func TestAPaymentThatTheSynchronousStandbyLacks(t *testing.T) {
+	primary := pgtest.Start(t, "synchronous_standby_names=*")
+	standby := primary.Standby(t)
+	plain := primary.Open(t)
+	for name, db := range drivers(t, primary) {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, plain, on(t, db), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+				pay(t, r, tx)
+				primary.Detach(t, standby)
+				say(w, "paid")
+			})
+			s.want(name, http.StatusConflict, "idempotency-in-flight")
+			var visible int
+			if err := plain.QueryRowContext(t.Context(), "SELECT count(*) FROM ledger WHERE payment = $1::text", name).Scan(&visible); err != nil || visible != 1 {
+				t.Errorf("the primary shows %d payments, %v; want 1, or nothing was to be answered", visible, err)
+			}
+			s.want(name, http.StatusServiceUnavailable, "idempotency-unavailable")
+			primary.Attach(t, standby)
+			s.want(name, http.StatusOK, "paid")
+			if s.runs != 1 {
+				t.Errorf("the handler ran %d times", s.runs)
+			}
+			kept(t, standby.Open(t), map[string]int{name: 1})
+		})
+	}
+}
