@@ -1,5 +1,4 @@
--- The ledger. What a payment takes from one account it gives to another one: the
--- entries of each payment add up to 0.
+-- The ledger: what each account has, and the payments that were made.
 
 -- Processes that start at the same time run this file one after the other.
 SELECT pg_advisory_xact_lock(hashtext('examples/ledger'));
@@ -11,15 +10,11 @@ CREATE TABLE IF NOT EXISTS account (
 
 -- No constraint keeps a payment from being made twice. The record does.
 CREATE TABLE IF NOT EXISTS payment (
-	id   bigint      NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-	made timestamptz NOT NULL DEFAULT now()
-);
-
-CREATE TABLE IF NOT EXISTS entry (
-	payment bigint NOT NULL REFERENCES payment,
-	account text   NOT NULL REFERENCES account,
-	amount  bigint NOT NULL, -- below 0: taken from the account
-	PRIMARY KEY (payment, account)
+	id       bigint      NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	sender   text        NOT NULL REFERENCES account,
+	receiver text        NOT NULL REFERENCES account,
+	amount   bigint      NOT NULL CHECK (amount > 0),
+	made     timestamptz NOT NULL DEFAULT now()
 );
 
 INSERT INTO account (id, balance) VALUES ('alice', 100), ('bob', 100), ('carol', 0) ON CONFLICT DO NOTHING;

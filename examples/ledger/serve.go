@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/subtle"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,8 +14,18 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// The database is one in which the program may create tables. To start a server of your
+// own, with the programs of the package postgresql (on Debian they are in
+// /usr/lib/postgresql/15/bin, and do not run as root):
+//
+//	initdb -D /tmp/ledger -U postgres -A trust
+//	postgres -D /tmp/ledger -p 5433 -k /tmp
+//
+// Several processes, with different -addr, serve one ledger.
 var (
 	addr     = flag.String("addr", "localhost:8080", "where to listen")
 	postgres = flag.String("postgres", os.Getenv("DATABASE_URL"), "`URL` of the database; without it DATABASE_URL")
@@ -28,9 +39,25 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := connect(ctx); err != nil {
 		log.Fatal(err)
 	}
+}
+
+//go:embed schema.sql
+var schema string
+
+// connect runs the service on the database, in which it makes the tables of the ledger.
+func connect(ctx context.Context) error {
+	pool, err := pgxpool.New(ctx, *postgres)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(ctx, schema); err != nil {
+		return err
+	}
+	return run(ctx, pool)
 }
 
 // serve listens until ctx ends, and then answers the requests that are under way.

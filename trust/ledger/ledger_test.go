@@ -40,14 +40,12 @@ func (d database) number(query string) (n int) {
 	return n
 }
 
-// holds checks how many payments there are, what alice has left, and that the books
-// balance.
+// holds checks how many payments there are, what alice has left, and that the accounts
+// have together what they had.
 func (d database) holds(payments, alice int) {
 	d.Helper()
 	for query, want := range map[string]int{
 		"SELECT count(*) FROM payment":                          payments,
-		"SELECT count(*) FROM entry":                            2 * payments,
-		"SELECT coalesce(sum(amount), 0)::bigint FROM entry":    0,
 		"SELECT balance FROM account WHERE id = 'alice'":        alice,
 		"SELECT sum(balance)::bigint FROM account":              200,
 		"SELECT count(*) FROM interlock_record WHERE state='c'": 0,
@@ -58,7 +56,7 @@ func (d database) holds(payments, alice int) {
 	}
 }
 
-// block locks the entries, so that a payment waits between its first row and its last
+// block locks the payments, so that a payment waits between its first row and its last
 // one. The function ends that; a second call does nothing.
 func (d database) block() (unblock func()) {
 	d.Helper()
@@ -68,16 +66,16 @@ func (d database) block() (unblock func()) {
 	}
 	unblock = func() { _ = tx.Rollback() }
 	d.Cleanup(unblock)
-	if _, err := tx.ExecContext(d.Context(), "LOCK TABLE entry IN SHARE MODE"); err != nil {
+	if _, err := tx.ExecContext(d.Context(), "LOCK TABLE payment IN SHARE MODE"); err != nil {
 		d.Fatal(err)
 	}
 	return unblock
 }
 
-// waiting waits until so many statements on entries wait for the lock.
+// waiting waits until so many statements on payments wait for the lock.
 func (d database) waiting(n int) {
 	d.Helper()
-	d.becomes("a payment waits for the entries", "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'entry'::regclass", n)
+	d.becomes("a payment waits for the table", "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'payment'::regclass", n)
 }
 
 // becomes waits until a statement finds a number.
@@ -170,7 +168,7 @@ func dies(t *testing.T, path, dsn string) {
 	unblock := db.block()
 	dead := make(chan answer, 1)
 	go func() { dead <- p.post("a", five) }()
-	db.waiting(1) // the accounts are changed, the entries are not written
+	db.waiting(1) // the accounts are changed, the payment is not written
 	p.kill()
 	if a := <-dead; a.err == nil {
 		t.Errorf("the client of the killed process got %+v", a)
