@@ -25,7 +25,7 @@ type outcome struct {
 func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	db := lockTable(t)
 	net, dsn := newRelay(t, db)
-	s := newLocks(t, pool(t, dsn), func(c *config) { c.Timeout = 2 * time.Second })
+	s := newLocks(t, pool(t, dsn+" application_name=hangs"), func(c *config) { c.Timeout = 2 * time.Second })
 	take := func(ctx context.Context, key string, deadline time.Time, late chan<- outcome) (driver.Reply, error) {
 		return s.Acquire(ctx, driver.AcquireRequest{
 			Key: key, Owner: "owner of " + key, TTL: time.Minute, Deadline: deadline,
@@ -35,26 +35,37 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	if rep, err := take(t.Context(), "warm", time.Time{}, nil); err != nil || !rep.Granted {
 		t.Fatalf("%+v, %v", rep, err)
 	}
-	time.Sleep(100 * time.Millisecond) // what the store looks at besides is behind it
+	eventually(t, "the store has looked at the size of the table", func() (looked bool) {
+		if err := db.QueryRowContext(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity "+
+			"WHERE application_name = 'hangs' AND state = 'idle' AND query LIKE '%pg_relation_size%')").Scan(&looked); err != nil {
+			t.Fatal(err)
+		}
+		return looked
+	})
 
 	net.gate.Lock() // nothing passes
-	const n = 12
+	const n, workers = 12, 4
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	late, left := make(chan outcome, 2*n), make(chan error, n)
 	begin := time.Now()
 	for i := range n {
 		var deadline time.Time
-		if i < 4 { // those of which a statement is under way
-			deadline = begin.Add(100 * time.Millisecond)
+		if i < workers { // those of which a statement is under way
+			deadline = time.Now().Add(200 * time.Millisecond)
 		}
 		go func() {
 			_, err := take(ctx, fmt.Sprint("k", i), deadline, late)
 			left <- err
 		}()
-		time.Sleep(5 * time.Millisecond) // so that the workers have requests under way, and the others wait
+		if i < workers { // each has one under way, and the others wait
+			eventually(t, "a worker waits for the server", func() bool { return net.held.Load() > int64(i) })
+		}
 	}
-	time.AfterFunc(200*time.Millisecond, cancel)
-	for range n {
+	for i := range n {
+		if i == workers {
+			cancel() // the first have left at their deadline
+		}
 		if err := <-left; !errors.Is(err, driver.ErrPending) {
 			t.Errorf("a caller that leaves gets %v; want ErrPending", err)
 		}
@@ -66,7 +77,7 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	go func() {
 		release <- s.Release(ctx, driver.ReleaseRequest{Key: "warm", Owner: "owner of warm", Deadline: time.Now().Add(patience)})
 	}()
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // the release has come behind them, which nothing shows
 	net.gate.Unlock()
 
 	granted, unsent := 0, 0
@@ -85,13 +96,15 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 			t.Fatal("Late was not called")
 		}
 	}
-	if granted == 0 || unsent < n-4 {
-		t.Errorf("%d were granted late and %d not sent; want one granted at least, and %d not sent", granted, unsent, n-4)
+	if granted == 0 || unsent < n-workers {
+		t.Errorf("%d were granted late and %d not sent; want one granted at least, and %d not sent", granted, unsent, n-workers)
 	}
 	if err := <-release; err != nil {
 		t.Errorf("the release: %v", err)
 	}
-	time.Sleep(50 * time.Millisecond)
+	if err := s.Close(); err != nil { // waits for all that could call Late
+		t.Error(err)
+	}
 	if len(late) > 0 {
 		t.Error("Late was called twice")
 	}
@@ -202,7 +215,8 @@ func TestSessionsThatAreCutOverlapNoLocks(t *testing.T) {
 		}
 		cuts++
 		sessions += n
-		time.Sleep(150 * time.Millisecond)
+		before := j.sections.Load()
+		eventually(t, "the locks go on after a cut", func() bool { return ctx.Err() != nil || j.sections.Load() > before+50 })
 	}
 	all.Wait()
 	t.Logf("%d sessions in %d cuts", sessions, cuts)
@@ -232,7 +246,6 @@ func TestTokensSurviveCrashesOfTheServer(t *testing.T) {
 		before := j.sections.Load()
 		eventually(t, "the locks go on after a restart", func() bool { return j.sections.Load() > before+100 })
 		srv.Abort(t)
-		time.Sleep(50 * time.Millisecond)
 		srv.Restart(t)
 	}
 	before := j.sections.Load()

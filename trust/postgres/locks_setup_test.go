@@ -236,6 +236,7 @@ func (l listener) Listen(ctx context.Context, channel string, hear func(string),
 type relay struct {
 	dir  string
 	gate sync.RWMutex // held for writing while nothing passes
+	held atomic.Int64 // what the gate keeps from passing
 	lose atomic.Bool  // break the connection with the next reply
 
 	mu    sync.Mutex
@@ -305,7 +306,9 @@ func (r *relay) pass(from, to net.Conn, replies bool) {
 			if replies && r.lose.CompareAndSwap(true, false) {
 				return
 			}
+			r.held.Add(1)
 			r.gate.RLock()
+			r.held.Add(-1)
 			_, err2 := to.Write(buf[:n])
 			r.gate.RUnlock()
 			err = errors.Join(err, err2)
