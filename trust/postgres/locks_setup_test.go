@@ -3,6 +3,7 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -237,7 +238,8 @@ type relay struct {
 	dir  string
 	gate sync.RWMutex // held for writing while nothing passes
 	held atomic.Int64 // what the gate keeps from passing
-	lose atomic.Bool  // break the connection with the next reply
+	owed atomic.Int64 // requests whose whole reply has not passed
+	lose atomic.Bool  // break the connection with the reply to the next statement that changes a lock
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -272,8 +274,9 @@ func newRelay(tb testing.TB, db *sql.DB) (r *relay, dsn string) {
 				continue
 			}
 			r.keep(client, server)
-			r.work.Go(func() { r.pass(client, server, false) })
-			r.work.Go(func() { r.pass(server, client, true) })
+			var deaf atomic.Bool
+			r.work.Go(func() { r.pass(client, server, &deaf, false) })
+			r.work.Go(func() { r.pass(server, client, &deaf, true) })
 		}
 	})
 	tb.Cleanup(func() {
@@ -286,7 +289,7 @@ func newRelay(tb testing.TB, db *sql.DB) (r *relay, dsn string) {
 		r.work.Wait()
 		_ = os.RemoveAll(dir)
 	})
-	return r, strings.Replace(dsn, to, dir, 1)
+	return r, strings.Replace(dsn, to, dir, 1) + " default_query_exec_mode=exec"
 }
 
 func (r *relay) keep(all ...net.Conn) {
@@ -295,22 +298,32 @@ func (r *relay) keep(all ...net.Conn) {
 	r.conns = append(r.conns, all...)
 }
 
-// pass copies what comes from one side to the other.
-func (r *relay) pass(from, to net.Conn, replies bool) {
+// pass copies what comes from one side to the other. Statements are to be sent with their
+// texts, in one piece (default_query_exec_mode=exec).
+func (r *relay) pass(from, to net.Conn, deaf *atomic.Bool, replies bool) {
 	defer from.Close()
 	defer to.Close()
 	buf := make([]byte, 1<<16)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if replies && r.lose.CompareAndSwap(true, false) {
+			switch {
+			case replies && deaf.Load():
 				return
+			case !replies:
+				r.owed.Add(1)
+				if bytes.Contains(buf[:n], []byte("UPDATE ")) && r.lose.CompareAndSwap(true, false) {
+					deaf.Store(true)
+				}
 			}
 			r.held.Add(1)
 			r.gate.RLock()
 			r.held.Add(-1)
 			_, err2 := to.Write(buf[:n])
 			r.gate.RUnlock()
+			if replies && bytes.HasSuffix(buf[:n], []byte("Z\x00\x00\x00\x05I")) { // ready for a query
+				r.owed.Add(-1)
+			}
 			err = errors.Join(err, err2)
 		}
 		if err != nil {
