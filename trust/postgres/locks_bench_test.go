@@ -4,6 +4,8 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -23,14 +25,17 @@ func durable(b *testing.B) driver.Store {
 	return newLocks(b, db)
 }
 
+// callers are the goroutines of a benchmark, and the keys that they have between them.
+var callers = []struct {
+	name             string
+	goroutines, keys int
+}{{"lone", 1, 1}, {"keys=16", 16, 16}, {"keys=64", 64, 64}, {"keys=256", 256, 256}, {"hot=16", 16, 1}}
+
 // BenchmarkLocks takes and releases locks: one goroutine, several with a key each, and
 // several with one key in common.
 func BenchmarkLocks(b *testing.B) {
 	l := newLocker(b, durable(b))
-	for _, c := range []struct {
-		name             string
-		goroutines, keys int
-	}{{"lone", 1, 1}, {"keys=16", 16, 16}, {"keys=256", 256, 256}, {"hot=16", 16, 1}} {
+	for _, c := range callers {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			inParallel(b, c.goroutines, func(g int) error {
@@ -42,6 +47,60 @@ func BenchmarkLocks(b *testing.B) {
 			})
 		})
 	}
+}
+
+// BenchmarkAdvisoryLocks does what BenchmarkLocks does with PostgreSQL's advisory locks:
+// those of a session, and those of a transaction. They have no lease and no token, and
+// write nothing. Each goroutine has a connection of its own, as each holder needs one.
+func BenchmarkAdvisoryLocks(b *testing.B) {
+	server := pgtest.Start(b, "max_connections=300")
+	const of = "(hashtextextended($1, 0))"
+	session := func(ctx context.Context, conn *sql.Conn, key string) error {
+		if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock"+of, key); err != nil {
+			return err
+		}
+		_, err := conn.ExecContext(ctx, "SELECT pg_advisory_unlock"+of, key)
+		return err
+	}
+	transaction := func(ctx context.Context, conn *sql.Conn, key string) error {
+		tx, err := conn.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock"+of, key); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		return tx.Commit()
+	}
+	for _, way := range []struct {
+		name string
+		pair func(ctx context.Context, conn *sql.Conn, key string) error
+	}{{"session", session}, {"transaction", transaction}} {
+		for _, c := range callers {
+			b.Run(way.name+"/"+c.name, func(b *testing.B) {
+				conns := connections(b, server.Open(b), c.goroutines)
+				b.ReportAllocs()
+				inParallel(b, c.goroutines, func(g int) error {
+					return way.pair(context.Background(), conns[g], fmt.Sprint(c.name, g%c.keys))
+				})
+			})
+		}
+	}
+}
+
+// connections takes that many connections of a pool, until the benchmark ends.
+func connections(b *testing.B, db *sql.DB, n int) []*sql.Conn {
+	b.Helper()
+	conns := make([]*sql.Conn, n)
+	for i := range conns {
+		conn, err := db.Conn(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = conn.Close() })
+		conns[i] = conn
+	}
+	return conns
 }
 
 // BenchmarkHotKeyOfTwoProcesses has two processes take turns on one key.
