@@ -24,7 +24,7 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// keptFlag is how many records there are already in BenchmarkPayment.
+// keptFlag is how many records there are already for one more way of BenchmarkPayment.
 var keptFlag = flag.Int("kept", 0, "`number` of records that are kept, each with a response of 300 bytes")
 
 // BenchmarkPayment is a request with a new key to an endpoint that inserts one row, with
@@ -32,6 +32,11 @@ var keptFlag = flag.Int("kept", 0, "`number` of records that are kept, each with
 // median of the requests, in microseconds.
 //
 //	go test -run '^$' -bench Payment -benchtime 5s -count 5 ./transactions
+//
+// To compare a table that is empty at first with one of ten million records, which takes
+// ten minutes and 7 GB:
+//
+//	go test -v -run '^$' -bench 'Payment/transaction' -count 3 -timeout 0 ./transactions -args -kept 10000000
 func BenchmarkPayment(b *testing.B) {
 	server := pgtest.Start(b)
 	redisServer := redistest.Start(b, redistest.Args("--appendonly", "yes", "--appendfsync", "always"))
@@ -67,15 +72,7 @@ func BenchmarkPayment(b *testing.B) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
 	}
-	records, err := pgstore.New(db)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = records.Close() }()
-	if err := records.Migrate(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	keep(b, db)
+	records := benchRecords(b, db)
 	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr()})
 	defer func() { _ = client.Close() }()
 	inRedis, err := redisstore.New(client)
@@ -91,46 +88,65 @@ func BenchmarkPayment(b *testing.B) {
 		b.Cleanup(func() { _ = engine.Close(context.Background()) })
 		return httplock.Idempotent(engine)(h)
 	}
+	type way struct {
+		name string
+		h    http.Handler
+	}
+	ways := []way{
+		{"bare", http.HandlerFunc(own)},
+		{"transaction", behind(records, joined, idempotency.Transactional())},
+		{"transaction, claim flushed", behind(records, joined)},
+		{"PostgreSQL", behind(records, own)},
+		{"Redis", behind(inRedis, own)},
+	}
+	if *keptFlag > 0 {
+		kept := benchRecords(b, db, pgstore.Prefix("kept_"))
+		keep(b, db)
+		ways = append(ways, way{"transaction, many kept", behind(kept, joined, idempotency.Transactional())})
+	}
 	for _, clients := range []int{1, 16, 64} {
-		for _, way := range []struct {
-			name string
-			h    http.Handler
-		}{
-			{"bare", http.HandlerFunc(own)},
-			{"transaction", behind(records, joined, idempotency.Transactional())},
-			{"transaction, claim flushed", behind(records, joined)},
-			{"PostgreSQL", behind(records, own)},
-			{"Redis", behind(inRedis, own)},
-		} {
+		for _, way := range ways {
 			b.Run(way.name+"/"+strconv.Itoa(clients), func(b *testing.B) { payments(b, way.h, clients) })
 		}
 	}
 }
 
-// keep makes the records that there are already.
+// benchRecords returns a store on tables that it makes.
+func benchRecords(b *testing.B, db *sql.DB, opts ...pgstore.Option) *pgstore.Store {
+	b.Helper()
+	store, err := pgstore.New(db, opts...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = store.Close() })
+	if err := store.Migrate(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	return store
+}
+
+// keep makes the records that there are already: as many in each hour of the retention.
 func keep(b *testing.B, db *sql.DB) {
 	b.Helper()
-	const batch = 500_000
-	for first := 0; first < *keptFlag; first += batch {
-		if _, err := db.ExecContext(b.Context(), "INSERT INTO interlock_record "+
-			"SELECT translate(encode(sha256(n::text::bytea), 'base64'), '+/=', '-_'), 'token:' || n, sha256(n::text::bytea), 1, 'd', false, false, "+
-			"now(), now() + interval '1 day', NULL, (extract(epoch FROM now()) / 3600)::integer + 25, convert_to(repeat(md5(n::text), 9), 'UTF8') "+
-			"FROM generate_series($1::int, $2::int) AS n", first, min(first+batch, *keptFlag)-1); err != nil {
+	begin := time.Now()
+	if _, err := db.ExecContext(b.Context(), "INSERT INTO kept_record "+
+		"SELECT translate(encode(sha256(n::text::bytea), 'base64'), '+/=', '-_'), 'token:' || n, sha256(n::text::bytea), 1, 'd', false, false, "+
+		"now(), until, NULL, ceil(extract(epoch FROM until) / 3600)::integer, convert_to(repeat(md5(n::text), 9), 'UTF8') "+
+		"FROM generate_series(1, $1::int) AS n, LATERAL (SELECT now() + n::float8 / $1::int * interval '1 day') AS kept(until)", *keptFlag); err != nil {
+		b.Fatal(err)
+	}
+	for _, step := range []string{"VACUUM ANALYZE kept_record", "CHECKPOINT"} { // else they disturb what is measured
+		if _, err := db.ExecContext(b.Context(), step); err != nil {
 			b.Fatal(err)
 		}
 	}
-	if *keptFlag == 0 {
-		return
-	}
-	if _, err := db.ExecContext(b.Context(), "VACUUM ANALYZE interlock_record"); err != nil {
-		b.Fatal(err)
-	}
 	var table, index int64
-	if err := db.QueryRowContext(b.Context(), "SELECT pg_table_size('interlock_record'), pg_indexes_size('interlock_record')").
+	if err := db.QueryRowContext(b.Context(), "SELECT pg_table_size('kept_record'), pg_indexes_size('kept_record')").
 		Scan(&table, &index); err != nil {
 		b.Fatal(err)
 	}
-	b.Logf("%d records: table %d MB, indexes %d MB", *keptFlag, table>>20, index>>20)
+	n := int64(*keptFlag)
+	b.Logf("%d records in %v: %d bytes each in the table, %d in its indexes", n, time.Since(begin).Round(time.Second), table/n, index/n)
 }
 
 var benchKeys atomic.Int64
