@@ -1,11 +1,7 @@
 package interlock_test
 
 import (
-	"context"
-	"io"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -33,7 +29,7 @@ func openRedis(t *testing.T, server idemcases.Server) idemcases.Records {
 
 // redisRecords are records in Redis, over a wire that can lose replies.
 type redisRecords struct {
-	wire
+	idemcases.Wire
 	srv    *redistest.Server
 	rdb    *redis.Client
 	stores map[string]*redisstore.Store
@@ -41,7 +37,7 @@ type redisRecords struct {
 
 func newRedis(t *testing.T, srv *redistest.Server) *redisRecords {
 	r := &redisRecords{srv: srv}
-	r.rdb = srv.Client(t, func(o *redis.Options) { o.Dialer = r.dial })
+	r.rdb = srv.Client(t, func(o *redis.Options) { o.Dialer = r.Dial })
 	return r
 }
 
@@ -143,11 +139,9 @@ func (r *redisRecords) Kill(testing.TB) { r.srv.Kill() }
 
 func (r *redisRecords) Restart(tb testing.TB) { tb.Helper(); r.srv.Restart(tb) }
 
-func (r *redisRecords) LoseClaim() { r.lose("granted") }
+func (r *redisRecords) LoseClaim() { r.LoseReply("granted") }
 
-func (r *redisRecords) LoseCommit() { r.lose("stored") }
-
-func (r *redisRecords) Lost() int { return r.losses() }
+func (r *redisRecords) LoseCommit() { r.LoseReply("stored") }
 
 // Measure counts the scripts, none of which may be sent as a source, and how often the
 // server has read: a pipeline is read at once.
@@ -177,50 +171,4 @@ func (r *redisRecords) Costs() idemcases.Costs {
 		Replay:   idemcases.Cost{Trips: 1, Requests: 1},
 		Conflict: idemcases.Cost{Trips: 1, Requests: 1},
 	}
-}
-
-// wire loses replies of the server on command.
-type wire struct {
-	mu     sync.Mutex
-	marker string
-	lost   int
-}
-
-// lose loses the next reply that has a text, and breaks its connection.
-func (w *wire) lose(marker string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.marker, w.lost = marker, 0
-}
-
-func (w *wire) losses() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.lost
-}
-
-func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	return &lossy{conn, w}, nil
-}
-
-type lossy struct {
-	net.Conn
-	wire *wire
-}
-
-func (c *lossy) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.wire.mu.Lock()
-	defer c.wire.mu.Unlock()
-	if c.wire.marker != "" && strings.Contains(string(b[:n]), c.wire.marker) {
-		c.wire.marker = ""
-		c.wire.lost++
-		_ = c.Close()
-		return 0, io.ErrUnexpectedEOF
-	}
-	return n, err
 }

@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"log/slog"
@@ -48,7 +49,7 @@ func opener(t *testing.T) func(*testing.T, idemcases.Server) *records {
 // records are records in PostgreSQL, over a wire that can lose replies. Locks are those
 // of a store in memory, since pgstore has none.
 type records struct {
-	wire
+	idemcases.Wire
 	owner  *testing.T     // of the stores; nil: the case
 	server *pgtest.Server // if the case has it for itself
 	name   string         // of the connections
@@ -77,16 +78,22 @@ func connect(t *testing.T, dsn string) *records {
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	r := &records{name: t.Name(), locks: memstore.New(), stores: make(map[string]*watched)}
 	config.RuntimeParams["application_name"] = r.name // for Forget
-	config.DialFunc = r.dial
+	config.DialFunc, r.Counts = r.Dial, isStatement
 	r.db = stdlib.OpenDB(*config)
 	t.Cleanup(func() { _ = r.db.Close() })
 	return r
 }
 
+// isStatement reports whether the driver writes statements, and neither the start of a
+// session, which begins with its length, nor what tells it whether a connection is alive.
+func isStatement(written []byte) bool {
+	return len(written) > 0 && written[0] != 0 && !bytes.HasSuffix(written, []byte("-- ping\x00"))
+}
+
 // reset makes the schema empty for the next case.
 func (r *records) reset(tb testing.TB) {
 	tb.Helper()
-	r.lose("")
+	r.LoseReplyTo("")
 	r.locks = memstore.New()
 	for service := range r.stores {
 		r.exec(tb, "DELETE FROM "+service+"_record")
@@ -210,17 +217,15 @@ func (r *records) Kill(tb testing.TB) { tb.Helper(); r.server.Abort(tb) }
 
 func (r *records) Restart(tb testing.TB) { tb.Helper(); r.server.Restart(tb) }
 
-func (r *records) LoseClaim() { r.lose("INSERT INTO interlock_record") }
+func (r *records) LoseClaim() { r.LoseReplyTo("INSERT INTO interlock_record") }
 
-func (r *records) LoseCommit() { r.lose("SET state = $3::text") }
-
-func (r *records) Lost() int { return r.losses() }
+func (r *records) LoseCommit() { r.LoseReplyTo("SET state = $3::text") }
 
 // Measure counts what is sent to PostgreSQL.
 func (r *records) Measure(_ testing.TB, run func()) idemcases.Cost {
-	before := r.sent.Load()
+	before := r.Sent()
 	run()
-	n := r.sent.Load() - before
+	n := r.Sent() - before
 	return idemcases.Cost{Trips: n, Requests: n}
 }
 
@@ -271,7 +276,7 @@ func (r transactions) Entered(tb testing.TB) (numbers []int) {
 }
 
 // LoseCommit loses the reply to the commit itself.
-func (r transactions) LoseCommit() { r.lose("commit\x00") }
+func (r transactions) LoseCommit() { r.LoseReplyTo("commit\x00") }
 
 // Costs are claim, begin, settings, effect, answer and commit. A lock costs a fence.
 func (r transactions) Costs() idemcases.Costs {
