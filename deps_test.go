@@ -168,6 +168,11 @@ var layers = []layer{
 		"what adapters share must not bring the framework of one to the others",
 	},
 
+	{
+		"./cmd/interlock/...",
+		[]string{"./core/...", "./cmd/interlock/internal/...", "github.com/redis/go-redis/v9/..."},
+		"the tool is go-redis and the core: who installs it compiles no framework",
+	},
 	{"./examples/...", []string{"..."}, ""}, // programs
 	{".", nil, "the root is the overview; only its tests, and examples, import everything"},
 }

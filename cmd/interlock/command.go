@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// command is one of the tool's commands.
+type command struct {
+	name  string
+	args  string // how its arguments are named in the help: "KEY"
+	short string // one line, for the list of commands
+	long  string // what it does, and its exit codes where they are its own
+	// examples are command lines, without the tool's name, each with a line that says
+	// what it does.
+	examples [][2]string
+	// dashed says that what follows "--" is no argument of the command, but goes into
+	// call.after.
+	dashed bool
+	// ownSignals says that the command handles SIGINT and SIGTERM itself. The context
+	// of other commands ends with them.
+	ownSignals bool
+	// offline says that the command needs no Redis, and takes no flags for it.
+	offline bool
+	// words are what completion offers as first argument.
+	words []string
+	// setup defines the command's own flags, and returns what carries it out.
+	setup func(fs *flag.FlagSet) action
+}
+
+// action carries a command out. Its error may be an exitError.
+type action func(ctx context.Context, c *call) error
+
+// call is one call of the tool.
+type call struct {
+	cmd    *command
+	args   []string // of the command
+	after  []string // what followed "--", for a command that is dashed
+	conn   *connection
+	json   bool
+	action action
+
+	stdout, stderr io.Writer
+}
+
+// parse reads a command line. It returns no command if help was asked for, which it has
+// printed then. Flags may stand before and behind arguments; the flags of the connection
+// before the command, too.
+func (c *call) parse(args []string) (*command, error) {
+	global := c.flags("interlock")
+	c.conn.define(global)
+	global.BoolVar(&c.json, "json", false, "print JSON")
+	switch err := global.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		c.help(c.stdout, global)
+		return nil, nil
+	case err != nil:
+		return nil, usageError("%w; interlock -h lists what there is", err)
+	}
+	args = global.Args()
+	if len(args) == 0 {
+		c.help(c.stderr, global)
+		return nil, &exitError{code: exitUsage}
+	}
+	if args[0] == "help" {
+		if len(args) == 1 {
+			c.help(c.stdout, global)
+			return nil, nil
+		}
+		args = []string{args[1], "-h"}
+	}
+	for _, cmd := range commands {
+		if cmd.name == args[0] {
+			return c.parseCommand(cmd, args[1:])
+		}
+	}
+	return nil, usageError("unknown command %q; interlock -h lists the commands", args[0])
+}
+
+// parseCommand reads what follows the name of a command.
+func (c *call) parseCommand(cmd *command, args []string) (*command, error) {
+	own := c.flags(cmd.name)
+	c.cmd, c.action = cmd, cmd.setup(own)
+	if !cmd.offline && own.Lookup("json") == nil {
+		own.BoolVar(&c.json, "json", c.json, "print JSON")
+	}
+	all := c.flags(cmd.name)
+	own.VisitAll(func(f *flag.Flag) { all.Var(f.Value, f.Name, f.Usage) })
+	if !cmd.offline {
+		c.conn.define(all)
+	}
+	for {
+		switch err := all.Parse(args); {
+		case errors.Is(err, flag.ErrHelp):
+			cmd.help(c.stdout, own)
+			return nil, nil
+		case err != nil:
+			return nil, usageError("%s: %w; interlock %s -h lists its flags", cmd.name, err, cmd.name)
+		}
+		rest := all.Args()
+		if parsed := len(args) - len(rest); parsed > 0 && args[parsed-1] == "--" {
+			if cmd.dashed {
+				c.after = rest
+			} else {
+				c.args = append(c.args, rest...)
+			}
+			return cmd, nil
+		}
+		if len(rest) == 0 {
+			return cmd, nil
+		}
+		c.args, args = append(c.args, rest[0]), rest[1:]
+	}
+}
+
+// flags returns a set of flags that prints nothing by itself.
+func (c *call) flags(name string) *flag.FlagSet {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	return fs
+}
+
+// want returns an error unless the command has between least and most arguments.
+func (c *call) want(least, most int) error {
+	if n := len(c.args); n < least || n > most {
+		return usageError("%s: %d arguments; usage: interlock %s [flags] %s", c.cmd.name, n, c.cmd.name, c.cmd.args)
+	}
+	return nil
+}
+
+// help prints the list of commands, and the flags of the connection.
+func (c *call) help(w io.Writer, global *flag.FlagSet) {
+	fmt.Fprint(w, "interlock shows and repairs locks in Redis.\n\nusage: interlock [flags] COMMAND [flags] [arguments]\n\ncommands:\n")
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, cmd := range commands {
+		fmt.Fprintf(tab, "  %s\t%s\n", strings.TrimSpace(cmd.name+" "+cmd.args), cmd.short)
+	}
+	_ = tab.Flush()
+	fmt.Fprint(w, "\nflags, before or behind the command:\n")
+	printFlags(w, global)
+	fmt.Fprint(w, "\n"+connectionHelp+"\nexit codes: 0 done, 1 failed, 2 wrong command line, 3 the answer is no, "+
+		"75 the lock was not to be had in time, 130 stopped by a signal.\n"+
+		"interlock COMMAND -h describes a command, with examples.\n")
+}
+
+// help prints what there is to know of a command.
+func (cmd *command) help(w io.Writer, own *flag.FlagSet) {
+	fmt.Fprintf(w, "usage: interlock %s\n\n%s\n", strings.TrimSpace(cmd.name+" [flags] "+cmd.args), strings.TrimSpace(cmd.long))
+	any := false
+	own.VisitAll(func(*flag.Flag) { any = true })
+	if any {
+		fmt.Fprint(w, "\nflags:\n")
+		printFlags(w, own)
+	}
+	if len(cmd.examples) > 0 {
+		fmt.Fprint(w, "\nexamples:\n")
+		for _, e := range cmd.examples {
+			fmt.Fprintf(w, "  # %s\n  interlock %s\n", e[1], e[0])
+		}
+	}
+	if !cmd.offline {
+		fmt.Fprint(w, "\ninterlock -h lists the flags of the connection.\n")
+	}
+}
+
+// printFlags lists flags, one in a line.
+func printFlags(w io.Writer, fs *flag.FlagSet) {
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fs.VisitAll(func(f *flag.Flag) {
+		value, usage := flag.UnquoteUsage(f)
+		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" && f.DefValue != "0s" {
+			usage += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(tab, "  %s\t%s\n", strings.TrimSpace("-"+f.Name+" "+value), usage)
+	})
+	_ = tab.Flush()
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// connection is how the tool reaches Redis.
+type connection struct {
+	url, addr, sentinel, user, prefix string
+	cluster                           bool
+	db                                int
+	tls                               bool
+	caCert, cert, key                 string
+
+	password, sentinelPassword string // of the environment alone
+}
+
+const connectionHelp = `Passwords come from the environment, where other users of the machine cannot read them:
+INTERLOCK_PASSWORD, and INTERLOCK_SENTINEL_PASSWORD for the sentinels. INTERLOCK_URL, INTERLOCK_ADDR,
+INTERLOCK_USER and INTERLOCK_PREFIX are the defaults of their flags; INTERLOCK_URL may have a password in it.
+`
+
+// fromEnvironment returns the defaults.
+func fromEnvironment(env func(string) string) *connection {
+	c := &connection{
+		url: env("INTERLOCK_URL"), addr: env("INTERLOCK_ADDR"), user: env("INTERLOCK_USER"), prefix: env("INTERLOCK_PREFIX"),
+		password: env("INTERLOCK_PASSWORD"), sentinelPassword: env("INTERLOCK_SENTINEL_PASSWORD"),
+	}
+	if c.prefix == "" {
+		c.prefix = "interlock"
+	}
+	return c
+}
+
+// define defines the flags, with what is known so far as defaults. The URL is shown by
+// none of them: it may hold a password.
+func (c *connection) define(fs *flag.FlagSet) {
+	fs.Func("url", "`redis://[user@]host:port[/db]` or rediss://, with the parameters of go-redis's ParseURL",
+		func(s string) error { c.url = s; return nil })
+	fs.StringVar(&c.addr, "addr", c.addr, "`host:port`, or several with commas: nodes of a Cluster, or sentinels; 127.0.0.1:6379 if neither it nor -url is given")
+	fs.BoolVar(&c.cluster, "cluster", c.cluster, "the addresses are nodes of a Redis Cluster")
+	fs.StringVar(&c.sentinel, "sentinel", c.sentinel, "the addresses are sentinels, and the master has this `name`")
+	fs.StringVar(&c.user, "user", c.user, "`name` of the Redis user")
+	fs.IntVar(&c.db, "db", c.db, "`number` of the database")
+	fs.StringVar(&c.prefix, "prefix", c.prefix, "`text` with which the names of keys begin (redisstore.Prefix)")
+	fs.BoolVar(&c.tls, "tls", c.tls, "connect with TLS")
+	fs.StringVar(&c.caCert, "cacert", c.caCert, "`file` with the certificates that sign the servers'; implies -tls")
+	fs.StringVar(&c.cert, "cert", c.cert, "`file` with the client's certificate; implies -tls")
+	fs.StringVar(&c.key, "key", c.key, "`file` with the key of -cert")
+}
+
+// open makes a client. It sends nothing.
+func (c *connection) open() (redis.UniversalClient, error) {
+	o, err := c.options()
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	return redis.NewUniversalClient(o), nil
+}
+
+// options returns the options of the client.
+func (c *connection) options() (*redis.UniversalOptions, error) {
+	o := &redis.UniversalOptions{}
+	if c.url != "" {
+		if err := c.fromURL(o); err != nil {
+			return nil, err
+		}
+	}
+	if c.addr != "" {
+		o.Addrs = strings.Split(c.addr, ",")
+	}
+	if len(o.Addrs) == 0 {
+		o.Addrs = []string{"127.0.0.1:6379"}
+	}
+	if c.user != "" {
+		o.Username = c.user
+	}
+	if c.password != "" {
+		o.Password = c.password
+	}
+	if c.db != 0 {
+		o.DB = c.db
+	}
+	switch {
+	case c.cluster && c.sentinel != "":
+		return nil, errors.New("-cluster and -sentinel together: give the one that the servers are")
+	case c.cluster && o.DB != 0:
+		return nil, errors.New("-cluster and -db together: a Cluster has database 0 only")
+	case c.sentinel == "" && !c.cluster && len(o.Addrs) > 1:
+		return nil, errors.New("several addresses: say with -cluster or -sentinel NAME what they are")
+	}
+	o.IsClusterMode, o.MasterName, o.SentinelPassword = c.cluster, c.sentinel, c.sentinelPassword
+	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
+	return o, c.secure(o)
+}
+
+// fromURL takes over what a URL says. No error shows the URL, which may have a password.
+func (c *connection) fromURL(o *redis.UniversalOptions) error {
+	if c.cluster {
+		u, err := redis.ParseClusterURL(c.url)
+		if err != nil {
+			return errURL
+		}
+		o.Addrs, o.Username, o.Password, o.TLSConfig = u.Addrs, u.Username, u.Password, u.TLSConfig
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.Protocol = u.DialTimeout, u.ReadTimeout, u.WriteTimeout, u.Protocol
+		return nil
+	}
+	u, err := redis.ParseURL(c.url)
+	if err != nil {
+		return errURL
+	}
+	o.Addrs, o.Username, o.Password, o.DB, o.TLSConfig = []string{u.Addr}, u.Username, u.Password, u.DB, u.TLSConfig
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.Protocol = u.DialTimeout, u.ReadTimeout, u.WriteTimeout, u.Protocol
+	if u.Network == "unix" && c.sentinel == "" {
+		o.Addrs = []string{u.Addr}
+	}
+	return nil
+}
+
+var errURL = errors.New("-url cannot be read; it is redis://[user[:password]@]host:port[/db], rediss:// for TLS, " +
+	"with a percent sign before the hexadecimal number of a special character")
+
+// secure adds what there is of TLS.
+func (c *connection) secure(o *redis.UniversalOptions) error {
+	if (c.cert == "") != (c.key == "") {
+		return errors.New("-cert and -key go together")
+	}
+	if !c.tls && c.caCert == "" && c.cert == "" {
+		return nil
+	}
+	if o.TLSConfig == nil {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if c.caCert != "" {
+		pem, err := os.ReadFile(c.caCert)
+		if err != nil {
+			return fmt.Errorf("-cacert: %w", err)
+		}
+		o.TLSConfig.RootCAs = x509.NewCertPool()
+		if !o.TLSConfig.RootCAs.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("-cacert: %s has no certificate in PEM form", c.caCert)
+		}
+	}
+	if c.cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+		if err != nil {
+			return fmt.Errorf("-cert: %w", err)
+		}
+		o.TLSConfig.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+// Command interlock shows and repairs the locks of a fleet: it reads from Redis which
+// process holds which lock, and which wait. docs/tool.md describes its commands, their
+// JSON and their exit codes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// The exit codes. docs/tool.md has them too.
+const (
+	exitDone    = 0
+	exitFailed  = 1  // Redis was not reached, or refused; the message says why
+	exitUsage   = 2  // the command line is wrong; nothing was sent
+	exitNo      = 3  // the answer is no: not held, no such grant, unsafe settings
+	exitHeld    = 75 // the lock was not to be had in time (EX_TEMPFAIL of sysexits.h)
+	exitStopped = 130
+)
+
+// commands are all that there are, in the order of the help.
+var commands []*command
+
+// init is where the table is filled, since completion and help read it too.
+func init() {
+	commands = []*command{
+		completionCommand,
+	}
+}
+
+func main() {
+	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute carries out a command line and returns the exit code.
+func execute(args []string, stdout, stderr io.Writer) int {
+	c := &call{stdout: stdout, stderr: stderr, conn: fromEnvironment(os.Getenv)}
+	cmd, err := c.parse(args)
+	if err == nil && cmd != nil {
+		ctx := context.Background()
+		if !cmd.ownSignals {
+			var stop context.CancelFunc
+			ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+			defer stop()
+		}
+		if err = c.action(ctx, c); err != nil && ctx.Err() != nil {
+			err = &exitError{exitStopped, errors.New("stopped by a signal")}
+		}
+	}
+	return c.exit(err)
+}
+
+// exitError is an error with an exit code of its own. If err is nil, nothing is printed.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usageError is a wrong command line.
+func usageError(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// exit prints an error and returns the exit code for it.
+func (c *call) exit(err error) int {
+	if err == nil {
+		return exitDone
+	}
+	code := exitFailed
+	var own *exitError
+	if errors.As(err, &own) {
+		if code = own.code; own.err == nil {
+			return code
+		}
+	}
+	fmt.Fprintln(c.stderr, "interlock:", printable(err.Error()))
+	return code
+}
