@@ -44,6 +44,9 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 		return nil, err
 	}
 	l := &Locker{base: base, locks: lock.NewTable(store, base.turnTime, base.turnCount)}
+	if !base.unlisted {
+		l.locks.Announce(base.service[0], base.service[1])
+	}
 	l.base.locker = l
 	return l, nil
 }

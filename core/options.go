@@ -69,6 +69,8 @@ type config struct {
 	turnTime  time.Duration
 	turnCount int
 	heldWait  time.Duration
+	unlisted  bool
+	service   [2]string // name, version
 
 	guard guardConfig // for a rule alone; see guard.go
 }
@@ -307,4 +309,31 @@ func NestedWait(d time.Duration) LockerOption {
 		}
 		c.heldWait = d
 	})
+}
+
+// maxService is the length of the longest name or version of a service, in bytes.
+const maxService = 128
+
+// Service says to which service, in which version, the locker belongs. If the store can
+// keep entries about lockers (redisstore can), operators see both beside the host and
+// the process number of each holder and waiter; [Unlisted] has more. Both texts have at
+// most 128 bytes, and may be empty. Default: both are empty.
+func Service(name, version string) LockerOption {
+	return lockerOption(func(c *config) {
+		if len(name) > maxService || len(version) > maxService {
+			c.fail("Service: a name of %d and a version of %d bytes; at most %d are accepted", len(name), len(version), maxService)
+			return
+		}
+		c.service = [2]string{name, version}
+	})
+}
+
+// Unlisted keeps the locker out of the store's list of lockers. Default: a locker that is
+// used writes an entry about itself, if the store can keep one ([driver.Registry]): its
+// random id, host name, process number, [Service], and when it was made. It does so in
+// the background, once in 20 s while locks are held or awaited; the entry ends a minute
+// after the last time, or with [Locker.Close]. No lock depends on it, and no caller waits
+// for it. The command interlock shows it.
+func Unlisted() LockerOption {
+	return lockerOption(func(c *config) { c.unlisted = true })
 }

@@ -37,6 +37,8 @@ func TestAnOptionIsAcceptedOnlyWhereItHasAMeaning(t *testing.T) {
 		"WithObserver": {core.WithObserver, "[New]"},
 		"Turn":         {core.Turn, "[New]"},
 		"NestedWait":   {core.NestedWait, "[New]"},
+		"Service":      {core.Service, "[New]"},
+		"Unlisted":     {core.Unlisted, "[New]"},
 		"And":          {core.And, "[a guard]"},
 		"KeyFunc":      {core.KeyFunc, "[a guard]"},
 		"FailOpen":     {core.FailOpen, "[a guard]"},

@@ -17,7 +17,10 @@ import (
 // does not work. Close it after the lockers and engines that use it.
 type Store struct{ wire *rediswire.Store }
 
-var _ driver.Store = (*Store)(nil)
+var (
+	_ driver.Store    = (*Store)(nil)
+	_ driver.Registry = (*Store)(nil)
+)
 
 // Option configures a [Store]. Options do not change after [New].
 type Option func(*settings)
@@ -135,6 +138,13 @@ func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) error {
 func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	return s.wire.Watch(key, since, wake)
 }
+
+// Announce implements [driver.Registry]. The entry is a hash under a key of its own,
+// with an expiry.
+func (s *Store) Announce(ctx context.Context, a driver.Announcement) error { return s.wire.Announce(ctx, a) }
+
+// Withdraw implements [driver.Registry].
+func (s *Store) Withdraw(ctx context.Context, id string) error { return s.wire.Withdraw(ctx, id) }
 
 // Check asks all masters for the settings on which the promises of a lock depend. It
 // returns a sorted list of sentences about what is unsafe, which is empty if all is

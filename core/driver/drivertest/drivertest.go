@@ -74,6 +74,7 @@ var contract = []struct {
 	{"a grant keeps the rest of the list", (*suite).grantKeepsRest},
 	{"watch hears what happened before it began", (*suite).watchLate},
 	{"watch ends", (*suite).watchEnds},
+	{"a registry lists lockers", (*suite).listsLockers},
 }
 
 // suite is one part of the contract on one store.

@@ -37,8 +37,9 @@ type Table struct {
 	shards  [shardCount]shard
 	wakeups sync.Pool // channels of waiters that have slept
 
-	renewer renewer
-	reaper  reaper
+	renewer  renewer
+	reaper   reaper
+	registry registry
 
 	closed atomic.Bool
 	holds  atomic.Int64 // granted, and not yet released or lost
@@ -69,6 +70,7 @@ func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table 
 	t.names = [...]string{driver.Exclusive: t.ID, driver.Shared: "+" + t.ID, driver.Permit: "+" + t.ID}
 	t.renewer.init(t)
 	t.reaper.init(t)
+	t.registry.init(t)
 	return t
 }
 
@@ -301,7 +303,11 @@ func (t *Table) Close(ctx context.Context) error {
 	})
 	t.renewer.stop()
 	t.reaper.stop()
+	t.registry.stop()
 	t.work.wait(ctx) // else requests on their way end by their own deadlines
+	if err == nil {
+		t.registry.withdraw(ctx) // with holds left, the entry says whose they are
+	}
 	return err
 }
 

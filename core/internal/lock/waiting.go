@@ -70,6 +70,7 @@ func (t *Table) Acquire(ctx context.Context, w *Waiter, key string, now, deadlin
 	if err != nil {
 		return err
 	}
+	t.registry.use()
 	if s.action == sleep && s.until == 0 {
 		// Most waiters of a hot key see nothing but this. It is apart from wait
 		// because what a goroutine has on its stack while it sleeps has to come back

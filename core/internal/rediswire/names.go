@@ -19,6 +19,9 @@ func (n names) lock(key string) string {
 // no escaping; no lock's name has anything between prefix and brace.
 func (s *Store) Record(id string) string { return s.names.prefix + ":idem:{" + id + "}" }
 
+// locker is the key of a locker's entry. Its id is random, and needs no escaping.
+func (n names) locker(id string) string { return n.prefix + ":locker:{" + id + "}" }
+
 // TombstoneOf is the key that is left of an expired record.
 func TombstoneOf(record string) string { return record + ":gone" }
 
