@@ -38,6 +38,11 @@ var layers = []layer{
 		"a store is the core's contract on go-redis, and knows nothing of requests",
 	},
 	{
+		"./core/fleet",
+		[]string{"./core/driver", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
+		"what tools read is the store's layout in Redis, and knows nothing of requests",
+	},
+	{
 		"./core/fencing/redisfence",
 		[]string{"./core", "./core/fencing", "github.com/redis/go-redis/v9/..."},
 		"fenced values are go-redis and the fencing that databases have too, and know no store of locks",

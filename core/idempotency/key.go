@@ -2,13 +2,13 @@ package idempotency
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"strings"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 // MaxKey is the length of the longest idempotency key, in characters. Quotes and
@@ -102,19 +102,8 @@ var bare = func() (set [256]bool) {
 	return set
 }()
 
-// recordID is the name of a key's record: a hash, since principals and keys are
-// secrets and may hold anything. Lengths stand before the parts, or ("a", "bc")
-// and ("ab", "c") would be one.
-func recordID(scope, key string) string {
-	buf := make([]byte, 0, 512)
-	buf = binary.BigEndian.AppendUint64(buf, uint64(len(scope)))
-	buf = append(buf, scope...)
-	buf = append(buf, key...)
-	sum := sha256.Sum256(buf)
-	var name [43]byte
-	base64.RawURLEncoding.Encode(name[:], sum[:])
-	return string(name[:])
-}
+// recordID is the name of a key's record.
+func recordID(scope, key string) string { return ident.Record(scope, key) }
 
 // downstreamKey derives a key for another service from a record's name. It has
 // the form of a UUID (version 8, RFC 9562), which every such service takes.

@@ -1,0 +1,158 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/internal/rediswire"
+)
+
+// pings is how many round trips [Fleet.Check] measures to each server.
+const pings = 9
+
+// Report is what [Fleet.Check] has found.
+type Report struct {
+	// Servers are the servers, of a Cluster with its replicas, sorted by address.
+	Servers []Server
+	// ClockSpread is the greatest difference between the clocks of two servers, and
+	// of the servers and this machine; it includes half a round trip.
+	ClockSpread time.Duration
+	// Unsafe are the sentences of Store.Check (package redisstore) about settings on
+	// which the promises of a lock depend.
+	Unsafe []string
+	// User is the Redis user whose rights were looked at; empty if the server does
+	// not tell.
+	User string
+	// Tried says that the server does not let this user ask for rights (ACL DRYRUN), so
+	// that a lock, a place and an entry were taken and given back instead. That finds
+	// the first right that is missing for each.
+	Tried bool
+	// Missing are the rights that the user lacks, in the order of docs/operations.md.
+	Missing []MissingRight
+}
+
+// Server is one server of a [Report].
+type Server struct {
+	// Addr is its address.
+	Addr string
+	// Role is "master" or "replica".
+	Role string
+	// Name and Version are those of the server: redis, or valkey. Version is empty if
+	// the user may not ask (INFO).
+	Name, Version string
+	// Policy is its maxmemory-policy; empty if the user may not ask.
+	Policy string
+	// Ahead is by how much its clock is ahead of this machine's.
+	Ahead time.Duration
+	// RoundTrip is the median of some round trips, and Slowest the longest.
+	RoundTrip, Slowest time.Duration
+	// Err is why it did not answer; else nil. The other fields are empty then.
+	Err error
+}
+
+// Safe reports whether nothing was found that is wrong.
+func (r *Report) Safe() bool {
+	return len(r.Unsafe) == 0 && len(r.Missing) == 0 &&
+		!slices.ContainsFunc(r.Servers, func(s Server) bool { return s.Err != nil })
+}
+
+// MissingRight is a right that a user lacks.
+type MissingRight struct {
+	// For is what it is needed for, as docs/operations.md says it.
+	For string
+	// Right is the rule that gives it, such as "+evalsha".
+	Right string
+}
+
+// Check looks at the servers: their settings, versions and clocks, how long a round trip
+// takes, and which rights a Redis user lacks. user is that user; empty is the one of the
+// client, for which Check may take a lock of its own (see [Report.Tried]). The error is
+// that of a server that did not answer, or that user cannot be looked at.
+func (f *Fleet) Check(ctx context.Context, user string) (Report, error) {
+	var r Report
+	var err error
+	if r.Servers, err = f.servers(ctx); err != nil {
+		return r, err
+	}
+	least, most := time.Duration(0), time.Duration(0)
+	for _, s := range r.Servers {
+		least, most = min(least, s.Ahead), max(most, s.Ahead)
+	}
+	r.ClockSpread = most - least
+	if r.Unsafe, err = f.wire.Check(ctx); err != nil {
+		if !rediswire.IsReply(err) {
+			return r, err
+		}
+		r.Unsafe = append(r.Unsafe, "the settings cannot be read: "+err.Error())
+	}
+	return r, f.rights(ctx, user, &r)
+}
+
+// servers looks at all servers at the same time.
+func (f *Fleet) servers(ctx context.Context) ([]Server, error) {
+	var mu sync.Mutex
+	var all []Server
+	look := func(ctx context.Context, node *redis.Client) error {
+		s := lookAt(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, s)
+		return nil
+	}
+	var err error
+	switch c := f.rdb.(type) {
+	case *redis.Client:
+		err = look(ctx, c)
+	case *redis.ClusterClient:
+		err = c.ForEachShard(ctx, look)
+	}
+	slices.SortFunc(all, func(a, b Server) int { return cmp.Compare(a.Addr, b.Addr) })
+	return all, rediswire.Wrap(err)
+}
+
+// lookAt looks at one server.
+func lookAt(ctx context.Context, node *redis.Client) Server {
+	s := Server{Addr: node.Options().Addr}
+	if s.Err = node.Ping(ctx).Err(); s.Err != nil { // this one may connect
+		s.Err = rediswire.Wrap(s.Err)
+		return s
+	}
+	var took []time.Duration
+	for range pings {
+		began := time.Now()
+		now, err := node.Time(ctx).Result()
+		if err != nil {
+			s.Err = rediswire.Wrap(err)
+			return s
+		}
+		d := time.Since(began)
+		if len(took) == 0 || d < slices.Min(took) { // the shorter, the more exact
+			s.Ahead = now.Sub(began.Add(d / 2))
+		}
+		took = append(took, d)
+	}
+	slices.Sort(took)
+	s.RoundTrip, s.Slowest = took[pings/2], took[pings-1]
+	info, err := node.InfoMap(ctx, "server", "replication", "memory").Result()
+	if err != nil {
+		return s
+	}
+	s.Name, s.Version = "redis", info["Server"]["redis_version"]
+	if v := info["Server"]["valkey_version"]; v != "" {
+		s.Name, s.Version = "valkey", v
+	}
+	if port := info["Server"]["tcp_port"]; port != "" && !strings.Contains(s.Addr, ":") {
+		s.Addr = "port " + port // behind Sentinel there is no fixed address
+	}
+	s.Policy, s.Role = info["Memory"]["maxmemory_policy"], "master"
+	if info["Replication"]["role"] != "master" {
+		s.Role = "replica"
+	}
+	return s
+}

@@ -1,0 +1,133 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/interlock-go/interlock/core/internal/rediswire"
+)
+
+// The kinds of holders.
+const (
+	// Exclusive is a holder that is alone.
+	Exclusive = "exclusive"
+	// Places are holders that have the lock beside each other: shared locks or
+	// permits. Redis does not know which of the two.
+	Places = "places"
+)
+
+// Lock is what Redis has of one lock.
+type Lock struct {
+	// Key is the lock's key.
+	Key string
+	// Kind is [Exclusive] or [Places]; empty if the lock is free.
+	Kind string
+	// Held is how many holders there are.
+	Held int
+	// Holders are the holders: of very many places only some.
+	Holders []Holder
+	// Waiters are the lockers that wait, in the order of their turns. A locker is
+	// there once, for all callers of its process.
+	Waiters []Waiter
+	// Fence is the last fencing token that Redis remembers; 0 if none. A process that
+	// passes the lock among its own callers may have given out greater ones.
+	Fence int64
+
+	voted    bool  // it is a quorum's
+	occupied error // the key has a value that is no lock
+}
+
+// Holder is an owner that holds a lock.
+type Holder struct {
+	// Owner is the text that identifies the owner: the locker's id, a colon, and a
+	// number.
+	Owner string
+	// Locker says which process it is.
+	Locker Locker
+	// Token is the fencing token of the grant, which [Fleet.Release] takes.
+	Token int64
+	// Since is when the lock was granted to the process, by the server's clock; zero
+	// if the token does not tell. The process may have passed the lock among its own
+	// callers since.
+	Since time.Time
+	// Age is the time since then.
+	Age time.Duration
+	// Left is what remains of the lease; negative if it never ends, which no locker
+	// leaves behind.
+	Left time.Duration
+}
+
+// Waiter is a locker that waits for a lock.
+type Waiter struct {
+	// Locker says which process it is.
+	Locker Locker
+	// Place says that it wants a place beside other holders (shared, or a permit), and
+	// Called that it was told of a free one, and has not come yet.
+	Place, Called bool
+}
+
+// Locker is what Redis knows of a process that takes locks (core.Service,
+// core.Unlisted).
+type Locker struct {
+	// ID is the random id of the locker, with which its owners begin.
+	ID string
+	// Listed says that there is an entry about it. Without one all other fields are
+	// empty: the process is of an older version or unlisted, uses no locks, has
+	// begun less than a second ago, or has ended without closing its locker more
+	// than a minute ago.
+	Listed bool
+	// Host and PID are those of its process.
+	Host string
+	PID  int
+	// Service and Version are what it calls itself; they may be empty.
+	Service, Version string
+	// Started is when the locker was made, by the clock of its host.
+	Started time.Time
+	// Seen is when the entry was written, by the server's clock, and Quiet the time
+	// since. A process that uses locks writes it each 20 s.
+	Seen  time.Time
+	Quiet time.Duration
+	// Protocol is driver.Protocol of its version.
+	Protocol int
+}
+
+// overdue is how long a locker may be quiet: one announcement was missed, and half the
+// time to the next is over.
+const overdue = 30 * time.Second
+
+// Renews reports whether the process of the locker was alive a short while ago: "yes"
+// if it wrote its entry in time, "no" if it did not, "unknown" if it has none.
+func (l *Locker) Renews() string {
+	switch {
+	case !l.Listed:
+		return "unknown"
+	case l.Quiet > overdue:
+		return "no"
+	}
+	return "yes"
+}
+
+// Oldest returns how long the lock has been held: the age of its oldest grant that is
+// known.
+func (l *Lock) Oldest() (age time.Duration) {
+	for i := range l.Holders {
+		age = max(age, l.Holders[i].Age)
+	}
+	return age
+}
+
+// oldestToken is before all that the library has made of a clock.
+var oldestToken = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+// holderOf makes the Holder of what was read at the server's time now.
+func holderOf(v rediswire.HolderView, left time.Duration, now time.Time) Holder {
+	h := Holder{Owner: v.Owner, Token: v.Token, Left: left}
+	if v.Place {
+		h.Left = v.Ends.Sub(now)
+	}
+	// A token is the time of the grant in µs, or a little more.
+	if v.Token >= oldestToken && v.Token <= now.Add(time.Minute).UnixMicro() {
+		h.Since = time.UnixMicro(v.Token)
+		h.Age = max(0, now.Sub(h.Since))
+	}
+	return h
+}

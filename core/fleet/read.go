@@ -1,0 +1,277 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
+)
+
+const (
+	// readAtATime is how many locks one pipeline reads.
+	readAtATime = 16
+	// someHolders is about how many holders Locks names of a lock, and manyHolders how
+	// many Inspect does.
+	someHolders, manyHolders = 64, 10_000
+	// manyLockers is how many entries are kept while locks are listed.
+	manyLockers = 1000
+)
+
+// Inspect reads one lock, with all its holders unless it has more than 10,000. It
+// returns a Lock without holders if the lock is free, and an error that matches
+// [driver.ErrKeyOccupied] if the key has a value in Redis that is no lock.
+func (f *Fleet) Inspect(ctx context.Context, key string) (Lock, error) {
+	known := directory{fleet: f}
+	locks, err := f.read(ctx, []string{key}, &known)
+	if err != nil {
+		return Lock{}, err
+	}
+	l := locks[0]
+	if l.occupied != nil {
+		return Lock{}, l.occupied
+	}
+	if l.Held <= len(l.Holders) {
+		return l, nil
+	}
+	if err := f.readAll(ctx, &l, manyHolders); err != nil {
+		return Lock{}, err
+	}
+	return l, known.name(ctx, &l)
+}
+
+// reading is what is asked of one lock.
+type reading struct {
+	size   *redis.IntCmd
+	left   *redis.DurationCmd
+	meta   *redis.SliceCmd
+	fields *redis.ScanCmd
+	fence  *redis.StringCmd
+	now    *redis.TimeCmd
+}
+
+// read reads some locks in one pipeline; each is read at one instant, or nearly so.
+func (f *Fleet) read(ctx context.Context, keys []string, known *directory) ([]Lock, error) {
+	all := make([]reading, len(keys))
+	_, _ = f.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
+		for i, key := range keys {
+			name := f.wire.LockName(key)
+			all[i] = reading{
+				size: p.HLen(ctx, name), left: p.PTTL(ctx, name),
+				meta:   p.HMGet(ctx, name, rediswire.FieldWaiters, rediswire.FieldBound, rediswire.FieldBarrier),
+				fields: p.HScan(ctx, name, 0, "", someHolders), fence: p.Get(ctx, f.wire.FenceName(key)),
+			}
+		}
+		return nil
+	})
+	now, err := f.time(ctx)
+	if err != nil {
+		return nil, err
+	}
+	locks, named := make([]Lock, len(keys)), make([]*Lock, len(keys))
+	for i, key := range keys {
+		locks[i], named[i] = Lock{Key: key}, &locks[i]
+		switch err := all[i].err(); {
+		case errors.Is(err, driver.ErrKeyOccupied):
+			locks[i].occupied = err // it was a lock a moment ago
+		case err != nil:
+			return nil, err
+		default:
+			locks[i] = all[i].lock(key, now)
+		}
+	}
+	return locks, known.name(ctx, named...)
+}
+
+// err is the first error of what was asked.
+func (r *reading) err() error {
+	for _, cmd := range []redis.Cmder{r.size, r.left, r.meta, r.fields, r.fence} {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return rediswire.Wrap(err)
+		}
+	}
+	return nil
+}
+
+// time returns the time of a server.
+func (f *Fleet) time(ctx context.Context) (time.Time, error) {
+	now, err := f.rdb.Time(ctx).Result()
+	return now, rediswire.Wrap(err)
+}
+
+// lock makes the Lock of what was read.
+func (r *reading) lock(key string, now time.Time) Lock {
+	l := Lock{Key: key}
+	meta := r.meta.Val()
+	text := func(i int) string {
+		if i < len(meta) {
+			s, _ := meta[i].(string)
+			return s
+		}
+		return ""
+	}
+	l.Fence, l.voted = rediswire.ReadFence(r.fence.Val())
+	for _, w := range rediswire.ReadWaiters(text(0)) {
+		l.Waiters = append(l.Waiters, Waiter{Locker: Locker{ID: w.ID}, Place: w.Place, Called: w.Called})
+	}
+	total := int(r.size.Val())
+	for i := range meta {
+		if meta[i] != nil {
+			total--
+		}
+	}
+	fields, cursor := r.fields.Val()
+	l.add(fields, r.left.Val(), now)
+	l.Held = len(l.Holders)
+	if cursor != 0 { // it has more, of which some may be over
+		l.Held = max(l.Held, total)
+	}
+	return l
+}
+
+// add adds the holders of some fields of a lock's hash that are not over.
+func (l *Lock) add(fields []string, left time.Duration, now time.Time) {
+	for i := 0; i+1 < len(fields); i += 2 {
+		v, ok := rediswire.ReadHolder(fields[i], fields[i+1])
+		if !ok || v.Place && !v.Ends.After(now) {
+			continue
+		}
+		l.Kind = Exclusive
+		if v.Place {
+			l.Kind = Places
+		}
+		l.Holders = append(l.Holders, holderOf(v, left, now))
+	}
+}
+
+// readAll reads the holders of a lock that has many, at most so many.
+func (f *Fleet) readAll(ctx context.Context, l *Lock, most int) error {
+	now, err := f.time(ctx)
+	if err != nil {
+		return err
+	}
+	l.Holders = nil
+	seen := map[string]bool{}
+	var fields []string
+	for cursor := uint64(0); ; {
+		page, next, err := f.rdb.HScan(ctx, f.wire.LockName(l.Key), cursor, "", 10*someHolders).Result()
+		if err != nil {
+			return rediswire.Wrap(err)
+		}
+		fields = fields[:0]
+		for i := 0; i+1 < len(page); i += 2 {
+			if !seen[page[i]] { // HSCAN may return a field twice
+				seen[page[i]] = true
+				fields = append(fields, page[i], page[i+1])
+			}
+		}
+		l.add(fields, 0, now)
+		if cursor = next; cursor == 0 {
+			l.Held = len(l.Holders)
+			return nil
+		}
+		if len(l.Holders) >= most {
+			return nil
+		}
+	}
+}
+
+// directory has the entries of lockers, of the last ones that were asked for.
+type directory struct {
+	fleet   *Fleet
+	entries map[string]Locker
+}
+
+// name puts the entries of all lockers into locks.
+func (d *directory) name(ctx context.Context, locks ...*Lock) error {
+	d.trim()
+	var ids []string
+	each := func(visit func(l *Locker, owner string)) {
+		for _, l := range locks {
+			for i := range l.Holders {
+				visit(&l.Holders[i].Locker, l.Holders[i].Owner)
+			}
+			for i := range l.Waiters {
+				visit(&l.Waiters[i].Locker, "")
+			}
+		}
+	}
+	each(func(l *Locker, owner string) {
+		if l.ID == "" {
+			l.ID, _, _ = strings.Cut(owner, ":")
+		}
+		if _, known := d.entries[l.ID]; !known {
+			ids = append(ids, l.ID)
+		}
+	})
+	if err := d.learn(ctx, ids); err != nil {
+		return err
+	}
+	each(func(l *Locker, _ string) { *l = d.locker(l.ID) })
+	return nil
+}
+
+// trim forgets what was learnt if that has become much.
+func (d *directory) trim() {
+	if d.entries == nil || len(d.entries) > manyLockers {
+		d.entries = map[string]Locker{}
+	}
+}
+
+// locker returns what is known of a locker.
+func (d *directory) locker(id string) Locker {
+	if l, ok := d.entries[id]; ok {
+		return l
+	}
+	return Locker{ID: id}
+}
+
+// learn reads entries. A lock's own text decides which ids are asked for: what cannot be
+// an id is not.
+func (d *directory) learn(ctx context.Context, ids []string) error {
+	f := d.fleet
+	for len(ids) > 0 {
+		some := ids[:min(len(ids), 4*readAtATime)]
+		ids = ids[len(some):]
+		replies := make([]*redis.MapStringStringCmd, len(some))
+		_, err := f.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, id := range some {
+				if !strings.ContainsAny(id, "{}") {
+					replies[i] = p.HGetAll(ctx, f.wire.LockerName(id))
+				}
+			}
+			return nil
+		})
+		if err != nil && !strings.HasPrefix(err.Error(), "WRONGTYPE ") {
+			return rediswire.Wrap(err)
+		}
+		now, err := f.time(ctx)
+		if err != nil {
+			return err
+		}
+		for i, id := range some {
+			d.entries[id] = Locker{ID: id}
+			if replies[i] != nil {
+				d.entries[id] = lockerOf(id, replies[i].Val(), now)
+			}
+		}
+	}
+	return nil
+}
+
+// lockerOf makes the Locker of an entry.
+func lockerOf(id string, fields map[string]string, now time.Time) Locker {
+	a, seen, ok := rediswire.ReadEntry(id, fields)
+	l := Locker{
+		ID: id, Listed: ok, Host: a.Host, PID: a.PID, Service: a.Service, Version: a.Version,
+		Started: a.Started, Seen: seen, Protocol: a.Protocol,
+	}
+	if !seen.IsZero() {
+		l.Quiet = max(0, now.Sub(seen))
+	}
+	return l
+}

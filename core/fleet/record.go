@@ -1,0 +1,161 @@
+package fleet
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/internal/ident"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
+)
+
+// The states of an idempotency record.
+const (
+	// RecordNone: there is no record; the next request with the key is carried out.
+	RecordNone = "none"
+	// RecordInFlight: a request is at work, and its lease has not ended.
+	RecordInFlight = "in-flight"
+	// RecordLapsed: the lease of the request has ended before its effect. The next
+	// request with the key, if it is the same one, is carried out, unless the endpoint
+	// is strict (idempotency.Strict): then the outcome is unknown.
+	RecordLapsed = "lapsed"
+	// RecordUnknown: the lease has ended after the effect may have happened. Requests
+	// with the key are refused until an operator resolves the record.
+	RecordUnknown = "unknown"
+	// RecordCompleted: the answer is stored.
+	RecordCompleted = "completed"
+	// RecordUnavailable: the request was carried out, and its answer is not stored.
+	RecordUnavailable = "unavailable"
+	// RecordExpired: there was a record, and its retention is over.
+	RecordExpired = "expired"
+	// RecordDamaged: what is there is no record, or one of an unknown version.
+	RecordDamaged = "damaged"
+)
+
+// Record is what Redis has of one idempotency key. It shows nothing of the answer but
+// its status and size.
+type Record struct {
+	// ID is the hash of principal and key with which the record is named.
+	ID string
+	// State is one of the constants.
+	State string
+	// Generation is 1, and one more for each time the claim was taken over.
+	Generation int64
+	// Marked says that the effect may have happened.
+	Marked bool
+	// Lease is what remains of the claim's lease.
+	Lease time.Duration
+	// Kept is for how long the record is kept.
+	Kept time.Duration
+	// Protocol and Status are those of the stored answer; empty and 0 if there is none
+	// or it is sealed.
+	Protocol string
+	Status   int
+	// Size is the length of the stored answer in bytes, with its header; Sealed says
+	// that it is encrypted (idempotency.Seal).
+	Size   int
+	Sealed bool
+}
+
+// Record reads the record of an idempotency key. principal is the scope
+// (idempotency.Scope; empty under idempotency.Global), key the key without quotes. For
+// the key of a function, idempotency.FuncScope makes the scope.
+func (f *Fleet) Record(ctx context.Context, principal, key string) (Record, error) {
+	r := Record{ID: ident.Record(principal, key), State: RecordNone}
+	name := f.wire.Record(r.ID)
+	var fields *redis.SliceCmd
+	var kept *redis.DurationCmd
+	var gone *redis.IntCmd
+	_, _ = f.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
+		fields = p.HMGet(ctx, name, "v", "t", "s", "g", "u", "m", "r")
+		kept, gone = p.PTTL(ctx, name), p.Exists(ctx, rediswire.TombstoneOf(name))
+		return nil
+	})
+	now, err := f.time(ctx)
+	switch {
+	case fields.Err() != nil && rediswire.IsReply(fields.Err()) && hasPrefix(fields.Err(), "WRONGTYPE "):
+		r.State = RecordDamaged
+		return r, nil
+	case errors.Join(fields.Err(), kept.Err(), gone.Err()) != nil:
+		for _, err := range []error{fields.Err(), kept.Err(), gone.Err()} {
+			if err != nil {
+				return r, rediswire.Wrap(err)
+			}
+		}
+	case err != nil:
+		return r, err
+	}
+	if kept.Val() == -2 {
+		if gone.Val() == 1 {
+			r.State = RecordExpired
+		}
+		return r, nil
+	}
+	r.Kept = kept.Val()
+	r.read(fields.Val(), now)
+	return r, nil
+}
+
+// read reads the fields of a record.
+func (r *Record) read(all []any, now time.Time) {
+	text := func(i int) string {
+		if i < len(all) {
+			s, _ := all[i].(string)
+			return s
+		}
+		return ""
+	}
+	var err error
+	r.Generation, err = strconv.ParseInt(text(3), 10, 64)
+	r.Marked = text(5) != ""
+	state := text(2)
+	ends, endsErr := strconv.ParseInt(text(4), 10, 64)
+	switch {
+	case text(0) != "1" || text(1) == "" || err != nil:
+		r.State = RecordDamaged
+	case state == "d":
+		r.State = RecordCompleted
+		r.answer(text(6))
+	case state == "x":
+		r.State = RecordUnavailable
+	case state != "c" || endsErr != nil:
+		r.State = RecordDamaged
+	case now.UnixMilli() < ends:
+		r.State, r.Lease = RecordInFlight, time.UnixMilli(ends).Sub(now)
+	case r.Marked:
+		r.State = RecordUnknown
+	default:
+		r.State = RecordLapsed
+	}
+}
+
+// answer reads the beginning of a stored answer, as far as it can be read: its version,
+// the protocol and the status (core/idempotency/envelope.go).
+func (r *Record) answer(envelope string) {
+	r.Size = len(envelope)
+	if envelope == "" {
+		r.State = RecordDamaged
+		return
+	}
+	if r.Sealed = envelope[0] == 'S'; r.Sealed || envelope[0] != 1 {
+		return
+	}
+	rest := []byte(envelope[1:min(len(envelope), 100)])
+	length, n := binary.Uvarint(rest)
+	if n <= 0 || length > uint64(len(rest)-n) {
+		return
+	}
+	protocol, rest := rest[n:n+int(length)], rest[n+int(length):] //nolint:gosec // not more than rest has
+	if status, n := binary.Uvarint(rest); n > 0 && status <= 999 {
+		r.Protocol, r.Status = string(protocol), int(status) //nolint:gosec // at most 999
+	}
+}
+
+func hasPrefix(err error, prefix string) bool {
+	text := err.Error()
+	return len(text) >= len(prefix) && text[:len(prefix)] == prefix
+}

@@ -1,0 +1,126 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/ident"
+)
+
+// releaseWithin bounds a release, with all its tries.
+const releaseWithin = 10 * time.Second
+
+// Release takes a lock, or one place of it, from the holder whose grant has the token,
+// and wakes the processes that wait, in their order, as a release by the holder does. It
+// returns that holder. No other grant is touched: the token leads to an owner, which no
+// other grant ever has, and the script that releases compares it.
+//
+// The holder is not asked. It learns of the loss (core.OnLost) at its next renewal, which
+// with the default lease is up to 10 s later, or when it asks the store (core.Commit,
+// core.Lease.Check). Until then its handler works on, beside the next holder. Use it for
+// a process that is known to be dead or stuck, or whose writes are fenced. Tokens
+// still grow: the fence stays.
+//
+// The errors are [ErrNoGrant], [ErrVoted], and those of the store: [driver.ErrUnavailable],
+// which also says which right is missing, and [driver.ErrNotReady]. After those it is not
+// known whether the lock was released.
+func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, error) {
+	l, err := f.Inspect(ctx, key)
+	if err != nil {
+		return Holder{}, err
+	}
+	h, ok := l.grant(token)
+	switch {
+	case !ok:
+		return Holder{}, fmt.Errorf("%w: %q, token %d", ErrNoGrant, key, token)
+	case l.voted:
+		return Holder{}, fmt.Errorf("%w: %q", ErrVoted, key)
+	}
+	// How many places there may be is not in Redis. With 0 the script calls one of
+	// the waiting lockers to the place that is free.
+	ask := driver.ReleaseRequest{
+		Key: key, Owner: h.Owner, Token: max(token, l.Fence), TTL: max(h.Left, 0), Remember: true,
+		Deadline: time.Now().Add(releaseWithin),
+	}
+	if l.Kind == Places {
+		ask.Kind, ask.Token = driver.Permit, token // the script compares it with the fence
+	}
+	switch err := f.wire.Release(ctx, ask); {
+	case errors.Is(err, driver.ErrNotOwner):
+		return Holder{}, fmt.Errorf("%w: %q, token %d", ErrNoGrant, key, token)
+	case err != nil:
+		return Holder{}, err
+	}
+	f.log.InfoContext(ctx, "interlock: an operator has released a lock", "key_hash", ident.Hash(key), "kind", l.Kind,
+		"token", token, "owner", h.Owner, "host", h.Locker.Host, "pid", h.Locker.PID, "service", h.Locker.Service)
+	return h, nil
+}
+
+// grant finds the holder with a token.
+func (l *Lock) grant(token int64) (Holder, bool) {
+	for _, h := range l.Holders {
+		if h.Token == token {
+			return h, true
+		}
+	}
+	return Holder{}, false
+}
+
+// Wait returns when the lock is free, or with the cause of ctx when that ends. It takes
+// nothing: another caller may have the lock when Wait returns. It hears of the release
+// by a subscription, and looks once a second besides, so that it needs no right to
+// subscribe.
+func (f *Fleet) Wait(ctx context.Context, key string) error {
+	woken := make(chan struct{}, 1)
+	stop := f.wire.Watch(key, time.Now(), func(driver.Signal) {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	})
+	defer stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-woken:
+		case <-timer.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		left, err := f.left(ctx, key)
+		if err != nil {
+			return err
+		}
+		if left == 0 {
+			return nil
+		}
+		timer.Reset(max(time.Millisecond, min(left, time.Second)))
+	}
+}
+
+// left returns for how long a lock is held at most, and 0 if it is free.
+func (f *Fleet) left(ctx context.Context, key string) (left time.Duration, err error) {
+	known := directory{fleet: f, entries: map[string]Locker{}}
+	locks, err := f.read(ctx, []string{key}, &known)
+	if err != nil {
+		return 0, err
+	}
+	if locks[0].occupied != nil {
+		return 0, locks[0].occupied
+	}
+	if locks[0].Held == 0 {
+		return 0, nil
+	}
+	for _, h := range locks[0].Holders {
+		left = max(left, h.Left)
+	}
+	if left <= 0 { // it never ends, or none of the holders was read
+		left = time.Second
+	}
+	return left, nil
+}
+

@@ -1,0 +1,164 @@
+package rediswire
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// This file reads, for tools, what the scripts write; lua/places.lua and lua/acquire.lua
+// have the layout. It takes whatever there is in Redis: what does not read as it should
+// is left out.
+
+// LockName returns the name of a lock's hash, and FenceName that of its last token.
+func (s *Store) LockName(key string) string { return s.names.lock(key) }
+
+// FenceName returns the name under which the last token of a lock is kept.
+func (s *Store) FenceName(key string) string { return fenceOf(s.names.lock(key)) }
+
+// LockerName returns the name of a locker's entry.
+func (s *Store) LockerName(id string) string { return s.names.locker(id) }
+
+// LockPattern and LockerPattern are for SCAN. Names that begin and end as they say may
+// be those of something else: [Store.KeyOf] and [Store.LockerOf] decide. begin is how
+// the keys begin that are looked for.
+func (s *Store) LockPattern(begin string) string {
+	name := s.names.lock(begin)
+	return globbed(name[:len(name)-1]) + "*}"
+}
+
+// LockerPattern is the pattern of all entries of lockers.
+func (s *Store) LockerPattern() string { return globbed(s.names.prefix) + ":locker:{*}" }
+
+// globbed escapes what has a meaning in a pattern of Redis.
+func globbed(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`, `-`, `\-`).Replace(s)
+}
+
+// KeyOf returns the key of the lock whose hash has a name.
+func (s *Store) KeyOf(name string) (key string, ok bool) {
+	rest, begins := strings.CutPrefix(name, s.names.prefix+":{")
+	rest, ends := strings.CutSuffix(rest, "}")
+	if !begins || !ends || strings.ContainsAny(rest, "{}") {
+		return "", false
+	}
+	if !strings.Contains(rest, `\`) {
+		return rest, rest != ""
+	}
+	var b strings.Builder
+	for i := 0; i < len(rest); i++ {
+		c := rest[i]
+		if c == '\\' {
+			if i++; i == len(rest) {
+				return "", false
+			}
+			at := strings.IndexByte(`\()`, rest[i])
+			if at < 0 {
+				return "", false
+			}
+			c = `\{}`[at]
+		}
+		b.WriteByte(c)
+	}
+	return b.String(), true
+}
+
+// LockerOf returns the id of the locker whose entry has a name.
+func (s *Store) LockerOf(name string) (id string, ok bool) {
+	rest, begins := strings.CutPrefix(name, s.names.prefix+":locker:{")
+	id, ends := strings.CutSuffix(rest, "}")
+	return id, begins && ends && id != ""
+}
+
+// The fields of a lock's hash that are no owners.
+const (
+	FieldWaiters = "q"
+	FieldBound   = "m"
+	FieldBarrier = "b"
+)
+
+// HolderView is an owner in a lock's hash.
+type HolderView struct {
+	Owner string
+	Token int64
+	// Place says that it has a place, which ends at Ends by the server's clock.
+	Place bool
+	Ends  time.Time
+}
+
+// ReadHolder reads one field of a lock's hash. ok is false for one that is no owner's.
+func ReadHolder(field, value string) (h HolderView, ok bool) {
+	switch field {
+	case FieldWaiters, FieldBound, FieldBarrier:
+		return h, false
+	}
+	token, ends, place := strings.Cut(value, "@")
+	h = HolderView{Owner: field, Place: place}
+	var err error
+	if h.Token, err = strconv.ParseInt(token, 10, 64); err != nil {
+		return h, false
+	}
+	if place {
+		ms, err := strconv.ParseInt(ends, 10, 64)
+		if err != nil {
+			return h, false
+		}
+		h.Ends = time.UnixMilli(ms)
+	}
+	return h, true
+}
+
+// WaiterView is a locker in a lock's list.
+type WaiterView struct {
+	ID string
+	// Place says that it wants a place, and Called that it was called to one.
+	Place, Called bool
+}
+
+// ReadWaiters reads the list of waiting lockers.
+func ReadWaiters(q string) (all []WaiterView) {
+	for entry := range strings.SplitSeq(q, ",") {
+		w := WaiterView{ID: strings.TrimLeft(entry, "+-")}
+		if w.ID == "" {
+			continue
+		}
+		w.Place, w.Called = w.ID != entry, entry[0] == '-'
+		all = append(all, w)
+	}
+	return all
+}
+
+// ReadFence reads the last token of a lock. Those of a quorum have a time behind them
+// while their holder may be counting on (lua/propose.lua).
+func ReadFence(value string) (token int64, voted bool) {
+	text, _, voted := strings.Cut(value, "@")
+	token, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, false
+	}
+	return token, voted
+}
+
+// ReadEntry reads the entry of a locker. seen is when it was written, by the server's
+// clock. ok is false if there is none.
+func ReadEntry(id string, fields map[string]string) (a driver.Announcement, seen time.Time, ok bool) {
+	if len(fields) == 0 {
+		return driver.Announcement{ID: id}, seen, false
+	}
+	number := func(name string) int64 {
+		n, _ := strconv.ParseInt(fields[name], 10, 64)
+		return n
+	}
+	at := func(name string) (t time.Time) {
+		if ms := number(name); ms > 0 {
+			t = time.UnixMilli(ms)
+		}
+		return t
+	}
+	return driver.Announcement{
+		ID: id, Host: fields[entryHost], PID: int(number(entryPID)), Service: fields[entryService],
+		Version: fields[entryVersion], Started: at(entryStarted), Protocol: int(number(entryProtocol)),
+	}, at(entrySeen), true
+}
