@@ -252,7 +252,10 @@ func (l *Lease) fix(ctx context.Context, locker *Locker, c *config) error {
 
 // observe starts the observation of an acquisition.
 func (l *Lease) observe(ctx context.Context, locker *Locker, c *config, keys []string) context.Context {
-	op := observe.Operation{Rule: c.name, Kind: kinds[c.terms.Kind], AtMost: c.terms.AtMost, Keys: keys, Wait: c.terms.Wait, Waiters: locker.locks.Waiters(keys[0])}
+	op := observe.Operation{
+		Rule: c.name, Kind: kinds[c.terms.Kind], AtMost: c.terms.AtMost, Keys: keys,
+		Wait: c.terms.Wait, MaxHold: c.terms.MaxHold, Waiters: locker.locks.Waiters(keys[0]),
+	}
 	ctx, o := locker.base.observer.Start(ctx, op)
 	l.obs = &o
 	return ctx

@@ -67,6 +67,10 @@
 //	interlock.rejected             counter         rule, outcome
 //	interlock.replays              counter         rule
 //	interlock.idempotent.requests  counter         rule, outcome
+//	interlock.rule.wait            gauge, s        rule
+//	interlock.rule.max_hold        gauge, s        rule
+//	interlock.hold.oldest          gauge, s        rule
+//	interlock.queue.longest        gauge           -
 //
 // A rule whose holds are shared or permits has the label kind (interlock.kind) as well.
 //
@@ -79,6 +83,15 @@
 // valid key, and those whose principal is over its limit. For idempotent endpoints
 // the observer counts all requests that have a key, and counts replays a second time
 // on their own; there the rule is the name of the engine (idempotency.Name).
+//
+// The gauges are computed when metrics are collected, and cost a lock nothing. The
+// times of a rule are the latest [core.Wait] and [core.MaxHold] that a caller asked
+// with, so that a dashboard can compare durations with them; a rule without such a
+// bound has no such gauge. The oldest hold and the longest queue of one key are those
+// of the lockers that the application gives to [Observer.Watch]; without that they are
+// missing.
+//
+//	observer.Watch(locker)
 //
 // The observer records each measurement under the span that it belongs to, so that
 // exemplars lead from a slow bucket to a trace. Labels are names of rules and

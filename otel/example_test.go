@@ -33,6 +33,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer locker.Close(context.Background())
+	observer.Watch(locker)
 
 	// What the tracing middleware of a framework does for each request.
 	ctx, request := tracers.Tracer("app").Start(context.Background(), "POST /accounts/{id}/debit")
@@ -73,4 +74,5 @@ func Example() {
 	// interlock.waiters {caller}
 	// interlock.leases {lease}
 	// interlock.attempts {attempt}
+	// interlock.queue.longest {caller}
 }

@@ -33,6 +33,10 @@ type Observer struct {
 	rules sync.Map // string -> *rule
 	known atomic.Int64
 	other func() *rule // for the names beyond maxRules
+
+	// watched are the lockers of Watch.
+	watchMu sync.Mutex
+	watched map[*watch]struct{}
 }
 
 var _ observe.Observer = (*Observer)(nil)
@@ -43,6 +47,8 @@ type instruments struct {
 	waiters, leases                              metric.Int64UpDownCounter
 	attempts, renewals, lost, bypassed, rejected metric.Int64Counter
 	replays, decided                             metric.Int64Counter
+	wait, maxHold, oldest                        metric.Float64ObservableGauge
+	longest                                      metric.Int64ObservableGauge
 }
 
 // Option configures an [Observer]. Options do not change after construction.
@@ -120,8 +126,10 @@ func New(opts ...Option) (*Observer, error) {
 		log:     s.log,
 		rawKeys: s.rawKeys,
 		other:   sync.OnceValue(func() *rule { return newRule(otherRule, "") }),
+		watched: make(map[*watch]struct{}),
 	}
-	if err := o.instruments.init(s.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))); err != nil {
+	meter := s.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
+	if err := errors.Join(o.instruments.init(meter), o.instruments.initGauges(meter, o.collect)); err != nil {
 		return nil, fmt.Errorf("interlock: otellock: %w", err)
 	}
 	return o, nil
@@ -182,6 +190,7 @@ func (o *Observer) Start(ctx context.Context, op observe.Operation) (context.Con
 		// There is no acquisition, so no span or count stays open.
 		return ctx, observe.Observation{Bypassed: c.bypassed, Rejected: c.rejected, Decided: c.decided}
 	}
+	c.rule.asked(op)
 	c.ctx, c.span = o.tracer.Start(ctx, c.rule.acquire, c.rule.start...)
 	o.instruments.waiters.Add(c.ctx, 1, c.rule.add...)
 	observation := observe.Observation{

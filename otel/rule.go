@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -146,13 +147,14 @@ func storeOutcomeOf(err error, success outcome) outcome {
 }
 
 // rule holds what is computed once for the name of a rule, so that a call neither
-// joins strings nor sorts attributes. Only decided and bypasses change.
+// joins strings nor sorts attributes. Only decided, bypasses and the times change.
 type rule struct {
 	acquire, release, renew string // names of spans
 
 	// The options are slices, so that a call passes them without a copy.
 	start     []trace.SpanStartOption
 	add       []metric.AddOption
+	observe   []metric.ObserveOption
 	byOutcome [outcomes]struct {
 		add    []metric.AddOption
 		record []metric.RecordOption
@@ -161,6 +163,9 @@ type rule struct {
 
 	decided  sync.Map // string -> decidedLabel, made at first use
 	bypasses thinned
+
+	// The times that callers last asked with, in nanoseconds; 0: none did.
+	wait, maxHold atomic.Int64
 }
 
 func newRule(name, kind string) *rule {
@@ -179,6 +184,7 @@ func newRule(name, kind string) *rule {
 		r.start = []trace.SpanStartOption{trace.WithAttributes(r.label...)}
 	}
 	r.add = []metric.AddOption{r.with()}
+	r.observe = []metric.ObserveOption{r.with()}
 	for o := range outcomes {
 		set := r.with(attrOutcome.String(o.String()))
 		r.byOutcome[o].add = []metric.AddOption{set}

@@ -41,6 +41,9 @@ type Operation struct {
 	// Wait is how long the caller is ready to wait: 0 is not at all, a negative
 	// value is until its context ends.
 	Wait time.Duration
+	// MaxHold is for how long the caller may hold the lock (core.MaxHold): 0 is
+	// without a bound.
+	MaxHold time.Duration
 	// Waiters is how many callers of this process wait for the first key.
 	Waiters int
 	// Unlocked says that no lock is asked for. A guard tells of a request that it
