@@ -245,7 +245,8 @@ func (c *call) rejected(err error) {
 // for its handler.
 func (c *call) decided(d observe.Decided) {
 	in, how := &c.observer.instruments, d.Outcome
-	if d.Outcome == idempotency.DecidedRefused {
+	// A release with a reason: the transaction of the handler was rolled back.
+	if d.Outcome == idempotency.DecidedRefused || d.Outcome == idempotency.DecidedReleased && d.Reason != "" {
 		how = d.Reason
 	}
 	label := c.rule.decidedAs(how)

@@ -121,6 +121,7 @@
 //	stored                       the handler ran, its response is stored
 //	pending                      the same, but the store has not confirmed it yet
 //	released                     the handler failed; the next request runs it again
+//	idempotency_rolled_back      the same, because its transaction was rolled back
 //	replayed                     the stored response was sent
 //	unknown                      the handler ran, and lost its claim or its lock
 //	idempotency_in_flight, ...   the request was refused, for this reason

@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -113,4 +114,17 @@ type down struct{ idempotency.Store }
 
 func (down) Claim(context.Context, idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
 	return idempotency.ClaimReply{}, fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("connection refused"))
+}
+
+// A transaction that was rolled back is a release for the engine. The client gets a
+// refusal, and an operator wants to tell it from a handler that failed.
+func TestAReleaseWithAReasonIsCountedByItsReason(t *testing.T) {
+	p := newProbe(t)
+	ctx, span := p.tracer.Start(t.Context(), "POST /payments")
+	for _, reason := range []core.Reason{idempotency.ReasonRolledBack, ""} {
+		_, observation := p.observer.Start(ctx, observe.Operation{Rule: "payment", Unlocked: true})
+		observation.Decided(observe.Decided{Outcome: idempotency.DecidedReleased, Reason: string(reason), Generation: 1})
+	}
+	span.End()
+	p.wantCounts("idempotent.requests{idempotency_rolled_back payment} 1", "idempotent.requests{released payment} 1")
 }
