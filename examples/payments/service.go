@@ -58,6 +58,10 @@ type service struct {
 // from other parameters, so it excludes the debits of both accounts.
 const accountTemplate = "account/{id}"
 
+// maxHold bounds a handler that hangs. It is the bound that the engine of the payments
+// has by default, and far above the time of any handler here.
+const maxHold = 5 * time.Minute
+
 func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCounter, log *slog.Logger) (*service, error) {
 	s := &service{
 		log: log, telemetry: tel, wait: cfg.wait, retention: cfg.retention, faults: cfg.faults,
@@ -80,10 +84,12 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	}
 	s.connection = append(s.connection, store.Close)
 
-	s.locker, err = core.New(store, core.Watchdog(cfg.ttl), core.WithObserver(tel.observer))
+	s.locker, err = core.New(store, core.Watchdog(cfg.ttl), core.MaxHold(maxHold), core.WithObserver(tel.observer))
 	if err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}
+	unwatch := tel.watch(s.locker)
+	s.connection = append(s.connection, func() error { unwatch(); return nil })
 	s.account = core.Serialize(s.locker, accountTemplate, core.Wait(cfg.wait))
 	s.transfer = core.Serialize(s.locker, "account/{from}", core.And("account/{to}"), core.Wait(cfg.wait))
 	s.reports = core.Share(s.locker, "account/{first}", core.And("account/{second}"), core.Wait(cfg.wait))

@@ -23,6 +23,7 @@ import (
 type telemetry struct {
 	observer observe.Observer // of the locks
 	tracer   trace.Tracer     // of the requests
+	watch    func(l *core.Locker) (stop func())
 	shutdown func(context.Context) error
 }
 
@@ -33,6 +34,7 @@ func newTelemetry(cfg config, log *slog.Logger, stdout io.Writer) (*telemetry, e
 		return &telemetry{
 			observer: &watcher{log},
 			tracer:   noop.NewTracerProvider().Tracer(""),
+			watch:    func(*core.Locker) (stop func()) { return func() {} },
 			shutdown: func(context.Context) error { return nil },
 		}, nil
 	}
@@ -46,12 +48,14 @@ func newTelemetry(cfg config, log *slog.Logger, stdout io.Writer) (*telemetry, e
 		sdktrace.WithSyncer(exporter),
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "payments"))),
 	)
-	// Metrics go to the global provider, which discards them: no flag prints them.
+	// Metrics go to the global provider, which discards them unless the program sets
+	// another: no flag prints them. trust/observability adds one to this program, for a
+	// real Prometheus.
 	observer, err := otellock.New(otellock.WithTracerProvider(provider), otellock.WithLogger(log))
 	if err != nil {
 		return nil, fmt.Errorf("spans: %w", err)
 	}
-	return &telemetry{observer, provider.Tracer("payments"), provider.Shutdown}, nil
+	return &telemetry{observer, provider.Tracer("payments"), observer.Watch, provider.Shutdown}, nil
 }
 
 // request starts the span of a request. It replaces the instrumentation that exists for
