@@ -25,6 +25,9 @@ type command struct {
 	// ownSignals says that the command handles SIGINT and SIGTERM itself. The context
 	// of other commands ends with them.
 	ownSignals bool
+	// wrongLine, unless zero, is the exit code for a wrong command line in place of
+	// exitUsage.
+	wrongLine int
 	// offline says that the command needs no Redis, and takes no flags for it.
 	offline bool
 	// words are what completion offers as first argument.

@@ -29,6 +29,7 @@ var commands []*command
 // init is where the table is filled, since completion and help read it too.
 func init() {
 	commands = []*command{
+		runCommand,
 		completionCommand,
 	}
 }
@@ -85,6 +86,9 @@ func (c *call) exit(err error) int {
 	if errors.As(err, &own) {
 		if code = own.code; own.err == nil {
 			return code
+		}
+		if code == exitUsage && c.cmd != nil && c.cmd.wrongLine != 0 {
+			code = c.cmd.wrongLine
 		}
 	}
 	fmt.Fprintln(c.stderr, "interlock:", printable(err.Error()))

@@ -1,0 +1,116 @@
+package run
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The exit statuses of the wrapper. Any other is the command's own: its exit
+// status, or 128+n if signal n ended it. 64, 69, 70 and 75 are those of sysexits.h.
+const (
+	// StatusUsage says that the command line was wrong.
+	StatusUsage = 64
+	// StatusUnavailable says that the servers could not be reached, or did not
+	// answer. The command was not started.
+	StatusUnavailable = 69
+	// StatusInternal says that the lock could not be taken for another reason, such
+	// as a key of another program in its place. The command was not started.
+	StatusInternal = 70
+	// StatusBusy says that the lock was not to be had in time. The command was not
+	// started.
+	StatusBusy = 75
+	// StatusLost says that the lock was lost while the command ran, or could not be
+	// renewed for so long that the command had to be ended. It stands for whatever
+	// the command's own status was.
+	StatusLost = 79
+	// StatusNotExecutable says that the command was found, and cannot be run.
+	StatusNotExecutable = 126
+	// StatusNotFound says that the command was not found.
+	StatusNotFound = 127
+	// statusSignal is added to the number of the signal that ended the command, or
+	// the wait for the lock.
+	statusSignal = 128
+)
+
+const (
+	defaultTTL = 30 * time.Second
+	// minTTL leaves room for a grace and for a machine that is busy.
+	minTTL  = time.Second
+	maxTTL  = 31 * 24 * time.Hour
+	maxWait = 366 * 24 * time.Hour
+
+	forever = time.Duration(-1)
+)
+
+// Command is a command to run under a lock. [Flags.Command] makes one.
+type Command struct {
+	key              string
+	wait, ttl, grace time.Duration // a negative wait is for ever
+	args             []string
+}
+
+// Flags are the flags of `interlock run`.
+type Flags struct {
+	wait, ttl, grace time.Duration // negative: not given
+	shell            bool
+}
+
+// Define defines the flags.
+func (f *Flags) Define(fs *flag.FlagSet) {
+	f.wait, f.ttl, f.grace = forever, defaultTTL, -1
+	fs.Func("wait", "how long to wait for the lock: a `duration` such as 30s; 0 tries once (default: for ever)",
+		func(s string) error { return duration(s, 0, maxWait, &f.wait) })
+	fs.Func("ttl", "lease of the lock, a `duration` from 1s, renewed while COMMAND runs: how long the lock outlives a machine that died (default 30s)",
+		func(s string) error { return duration(s, minTTL, maxTTL, &f.ttl) })
+	fs.Func("grace", "`duration` from SIGTERM to SIGKILL when the lock is lost, half of the ttl at most (default: a sixth of the ttl)",
+		func(s string) error { return duration(s, 0, maxTTL, &f.grace) })
+	fs.BoolVar(&f.shell, "shell", false, "COMMAND is one string for /bin/sh -c")
+}
+
+// Command returns what there is to run: args are the arguments before "--", and
+// command is what follows it. Its error says what is wrong and what is accepted.
+func (f *Flags) Command(args, command []string) (*Command, error) {
+	c := &Command{wait: f.wait, ttl: f.ttl, grace: f.grace, args: command}
+	if c.grace < 0 {
+		c.grace = c.ttl / 6
+	}
+	switch {
+	case len(args) != 1:
+		return nil, fmt.Errorf("%d arguments before \"--\"; usage: interlock run KEY -- COMMAND [ARGS...]", len(args))
+	case args[0] == "":
+		return nil, errors.New("the key is empty: all commands would share one lock")
+	case strings.ContainsRune(args[0], 0):
+		return nil, errors.New("the key has a zero byte, which no environment can hold")
+	case len(command) == 0:
+		return nil, errors.New("no command after \"--\"; usage: interlock run KEY -- COMMAND [ARGS...]")
+	case f.shell && len(command) != 1:
+		return nil, fmt.Errorf("-shell takes one string, and got %d: quote the command", len(command))
+	case c.grace > c.ttl/2:
+		return nil, fmt.Errorf("-grace %v: at most half of the ttl, %v, or a renewal that fails is never tried again", c.grace, c.ttl/2)
+	}
+	if c.key = args[0]; f.shell {
+		c.args = append(shellArgs(), command[0])
+	}
+	return c, nil
+}
+
+// duration reads a duration between two.
+func duration(s string, least, most time.Duration, d *time.Duration) error {
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return errors.New("a duration such as 500ms, 30s or 5m is accepted")
+	}
+	if v < least || v > most {
+		return fmt.Errorf("at least %v and at most %v are accepted", least, most)
+	}
+	*d = v
+	return nil
+}
+
+// margin is how long before the deadline of the lease SIGKILL goes out.
+func (c *Command) margin() time.Duration {
+	return min(max(c.ttl/20, 50*time.Millisecond), 2*time.Second)
+}

@@ -1,0 +1,20 @@
+// Package run runs a command while it holds a lock: `interlock run`.
+//
+// The lock is a renewed lease of one process, the wrapper. The command must have
+// ended before the server can give the lock to another process, also where the
+// wrapper cannot reach the server any more. So the wrapper ends the command while
+// the lease is still good:
+//
+//	|<------------------------------ ttl ------------------------------->|
+//	last confirmed                    SIGTERM         SIGKILL  deadline  the server
+//	renewal, sent                     |<--- grace --->|<-margin->|       lets go
+//
+// The deadline is that of core.Lease.Deadline, which is 1 % of the ttl and 2 ms
+// before the earliest moment at which the server can let the lock go. The margin is
+// for a wrapper that the scheduler wakes late, and for the time that a process needs
+// to die. A renewal that succeeds before SIGTERM moves all of it.
+//
+// If the server says that the lock was deleted, or that another owner holds it,
+// another command may be running already. SIGTERM goes out at once, and SIGKILL
+// after the grace.
+package run

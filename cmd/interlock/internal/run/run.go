@@ -1,0 +1,134 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// closeWait bounds what is left to do when the command has ended and the lock is
+// released.
+const closeWait = 2 * time.Second
+
+// Streams are what the command reads and writes, and what the wrapper has to tell.
+type Streams struct {
+	Stdin, Stdout, Stderr *os.File
+	// Log is told what went wrong, in one line without its end.
+	Log func(line string)
+}
+
+// Run takes the lock, runs the command and releases the lock. It returns the exit
+// status. Run uses only the values of ctx: signals end it, not the end of a context.
+// It takes over the signals that it passes on, so call it once in a process.
+func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) int {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	log := logger{streams.Log, c.key}
+	path, err := exec.LookPath(c.args[0])
+	if err != nil {
+		return log.notStarted(err)
+	}
+	incoming := receive()
+	defer signal.Stop(incoming)
+
+	loss := make(chan core.Loss, 1)
+	locker, err := core.New(store, core.Watchdog(c.ttl), core.Name("interlock run"), core.OnLost(func(l core.Loss) { loss <- l }))
+	if err != nil {
+		log.printf("%v", err)
+		return StatusInternal
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
+		defer cancel()
+		_ = locker.Close(ctx) // what is left of the lock ends with its lease
+	}()
+	lease, status := c.lock(ctx, cancel, locker, incoming, log)
+	if lease == nil {
+		return status
+	}
+	child, err := start(path, c.args, append(os.Environ(),
+		"INTERLOCK_KEY="+c.key, fmt.Sprintf("INTERLOCK_TOKEN=%d", lease.Token())), streams)
+	if err != nil {
+		_ = lease.Release(ctx) // nothing ran under it
+		return log.notStarted(err)
+	}
+	w := watch{command: c, lease: lease, child: child, log: log}
+	w.until(incoming)
+	return w.status(lease.Release(ctx), loss)
+}
+
+// lock takes the lock. If it returns no lease, it returns the exit status. The lease
+// lasts no longer than ctx.
+func (c *Command) lock(
+	ctx context.Context, cancel context.CancelFunc, locker *core.Locker, incoming <-chan os.Signal, log logger,
+) (*core.Lease, int) {
+	var lease *core.Lease
+	taken := make(chan error, 1)
+	go func() {
+		var opts []core.Option
+		if c.wait >= 0 {
+			opts = append(opts, core.Wait(c.wait))
+		}
+		var err error
+		lease, err = locker.Lock(ctx, c.key, opts...)
+		taken <- err
+	}()
+	for {
+		select {
+		case err := <-taken:
+			return lease, log.notTaken(err)
+		case sig := <-incoming:
+			if !ends(sig) {
+				continue // it is for the command, which there is not
+			}
+			cancel()
+			if err := <-taken; err == nil {
+				_ = lease.Release(ctx) // it came at the last moment
+			}
+			return nil, statusSignal + number(sig)
+		}
+	}
+}
+
+// logger tells the user of the command what to know.
+type logger struct {
+	log func(string)
+	key string
+}
+
+func (l logger) printf(format string, args ...any) { l.log(fmt.Sprintf(format, args...)) }
+
+// notTaken says why there is no lock, and returns the exit status.
+func (l logger) notTaken(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, core.ErrHeld):
+		l.printf("the lock %q was not to be had in time: another process holds it", l.key)
+		return StatusBusy
+	case errors.Is(err, core.ErrKey):
+		l.printf("%v", err)
+		return StatusUsage
+	case errors.Is(err, core.ErrUnavailable), errors.Is(err, core.ErrNotReplicated):
+		l.printf("the lock %q could not be taken: %v", l.key, err)
+		return StatusUnavailable
+	}
+	l.printf("the lock %q could not be taken: %v", l.key, err)
+	return StatusInternal
+}
+
+// notStarted says why there is no command, and returns the exit status that shells
+// have for it.
+func (l logger) notStarted(err error) int {
+	l.printf("%v", err)
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return StatusNotFound
+	}
+	return StatusNotExecutable
+}

@@ -1,0 +1,107 @@
+package run
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+// look is how often the watch looks at the lease at least: after a machine was
+// suspended, Lease.Err notices it and has the lease confirmed at once.
+const look = time.Second
+
+// watch ends a command whose lock is lost, or is about to be.
+type watch struct {
+	command *Command
+	lease   *core.Lease
+	child   *child
+	log     logger
+
+	ending bool      // SIGTERM is out
+	kill   time.Time // when SIGKILL goes out
+	killed bool
+}
+
+// until passes signals on, and returns when the command has ended.
+func (w *watch) until(incoming <-chan os.Signal) {
+	lost := w.lease.Context().Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.child.done:
+			if w.ending {
+				w.child.killGroup() // what the command has left behind
+			}
+			return
+		case sig := <-incoming:
+			w.child.pass(sig)
+			continue
+		case <-lost:
+			lost = nil
+			w.end("was lost")
+		case <-timer.C:
+		}
+		timer.Reset(w.tick())
+	}
+}
+
+// tick does what is due, and returns when to look again.
+func (w *watch) tick() time.Duration {
+	now, deadline := time.Now(), w.lease.Deadline()
+	last := deadline.Add(-w.command.margin())
+	if first := last.Add(-w.command.grace); !w.ending && now.Before(first) {
+		_ = w.lease.Err() // see look; if the lease is lost, its context ends
+		return min(first.Sub(now), look)
+	}
+	w.end("could not be renewed in time")
+	if left := time.Until(w.kill); left > 0 {
+		return left
+	}
+	if !w.killed {
+		w.killed = true
+		w.child.killGroup()
+	}
+	return look
+}
+
+// end begins to end the command. The time for SIGKILL is never put off: a renewal
+// that succeeds now comes too late for the command.
+func (w *watch) end(why string) {
+	if w.ending {
+		return
+	}
+	w.ending = true
+	w.kill = time.Now().Add(w.command.grace)
+	if last := w.lease.Deadline().Add(-w.command.margin()); last.Before(w.kill) {
+		w.kill = last
+	}
+	w.log.printf("the lock %q %s: the command is ended", w.log.key, why)
+	w.child.terminate()
+}
+
+// status is the exit status, when the lock was released with an error or none.
+func (w *watch) status(released error, loss <-chan core.Loss) int {
+	own := w.child.status()
+	switch {
+	case errors.Is(released, core.ErrLost):
+		// A loss that the release has found is told on a goroutine, a little later.
+		why := "unknown"
+		select {
+		case l := <-loss:
+			why = string(l.Reason)
+		case <-time.After(closeWait):
+		}
+		w.log.printf("the lock %q was lost while the command ran (reason: %s); the command ended with status %d", w.log.key, why, own)
+		return StatusLost
+	case released != nil:
+		w.log.printf("the lock %q could not be released, and ends with its lease of %v: %v", w.log.key, w.command.ttl, released)
+	}
+	if w.ending {
+		w.log.printf("the command ended with status %d", own)
+		return StatusLost
+	}
+	return own
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
+	"github.com/interlock-go/interlock/core/redisstore"
+)
+
+var runCommand = &command{
+	name:  "run",
+	args:  "KEY -- COMMAND [ARGS...]",
+	short: "run a command while holding a lock",
+	long: `Runs COMMAND while this process holds the lock KEY. While another process holds it,
+run waits. COMMAND has INTERLOCK_KEY and INTERLOCK_TOKEN (the fencing token) in its
+environment, and a process group of its own. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1
+and SIGUSR2 are passed on to the group.
+
+If the lock is lost, or cannot be renewed for so long that it is about to be lost, the
+group gets SIGTERM, and SIGKILL after the grace: COMMAND has ended before another
+process can get the lock. The more grace, the fewer failed renewals it survives.
+
+Exit status: that of COMMAND, 128+n if signal n ended it, or
+   64  the command line is wrong
+   69  Redis could not be reached; COMMAND was not started
+   70  the lock could not be taken for another reason; COMMAND was not started
+   75  the lock was not to be had in time; COMMAND was not started
+   79  the lock was lost, or not renewed in time; COMMAND was ended
+  126  COMMAND cannot be run
+  127  COMMAND was not found`,
+	examples: [][2]string{
+		{"run -wait 0 nightly-report -- /usr/local/bin/report --all", "from the cron of several hosts: one runs, the others end with 75"},
+		{"run -wait 10m -ttl 1m deploy/web -- ./deploy.sh production", "wait for another deploy, and give this one 10s to clean up"},
+		{"run migrations -shell -- 'migrate up && migrate status'", "a string for the shell"},
+	},
+	dashed:     true,
+	ownSignals: true,
+	wrongLine:  run.StatusUsage,
+	setup: func(fs *flag.FlagSet) action {
+		var flags run.Flags
+		flags.Define(fs)
+		return func(ctx context.Context, c *call) error { return c.run(ctx, &flags) }
+	},
+}
+
+// run runs a command under a lock.
+func (c *call) run(ctx context.Context, flags *run.Flags) error {
+	cmd, err := flags.Command(c.args, c.after)
+	if err != nil {
+		return usageError("run: %w", err)
+	}
+	rdb, err := c.conn.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }() // the process ends
+	store, err := redisstore.New(rdb, redisstore.Prefix(c.conn.prefix))
+	if err != nil {
+		return usageError("run: %w", err)
+	}
+	defer func() { _ = store.Close() }()
+	status := cmd.Run(ctx, store, run.Streams{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Log: func(line string) { fmt.Fprintln(c.stderr, "interlock:", printable(line)) },
+	})
+	if status != 0 {
+		return &exitError{code: status}
+	}
+	return nil
+}
