@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -30,7 +32,10 @@ func TestMain(m *testing.M) {
 		witness(file)
 		return
 	}
-	redistest.Main(m)
+	redistest.Main(m, goleak.Cleanup(func(status int) {
+		_ = os.RemoveAll(toolDir) // empty if no test has built it
+		os.Exit(status)
+	}))
 }
 
 // witness notes the time, over and over, until it is killed. It ignores SIGTERM.
@@ -47,13 +52,16 @@ func witness(file string) {
 	}
 }
 
+// toolDir is where the tool is.
+var toolDir string
+
 // tool is the path of the tool, which is built once.
 var tool = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "interlock-run-")
-	if err != nil {
+	var err error
+	if toolDir, err = os.MkdirTemp("", "interlock-run-"); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "interlock")
+	path := filepath.Join(toolDir, "interlock")
 	out, err := exec.Command("go", "build", "-o", path, "github.com/interlock-go/interlock/cmd/interlock").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
