@@ -152,6 +152,15 @@ type Holding struct {
 	// Holds is how many holds the lock has: 1, and one more for each re-entry, and of
 	// a lock that callers of this process share, one for each of them.
 	Holds int
+	// Deadline is until when the lease is valid without another renewal, as
+	// [Lease.Deadline]; the zero time if Held is false.
+	Deadline time.Time
+	// Renewals is how many renewals the store has confirmed since it granted the lock
+	// to this process. A hand-off to another caller of the process does not reset it.
+	Renewals int
+	// LastError is the error of the last renewal; nil if that succeeded, or if there
+	// was none. Its text may contain the key and addresses of servers.
+	LastError error
 	// Waiters is how many callers of this process wait for the lock.
 	Waiters int
 }
@@ -167,6 +176,7 @@ func (l *Locker) Held() []Holding {
 		if by, ok := s.Holder.(*holder); ok {
 			h.Held, h.Since, h.Token, h.Holds, h.Rule = true, s.Since, s.Token, s.Holds, by.config.name
 			h.Kind, h.AtMost = kinds[s.Terms.Kind], s.Terms.AtMost
+			h.Deadline, h.Renewals, h.LastError = s.Deadline, s.Renewals, s.LastError
 		}
 		all = append(all, h)
 	}

@@ -907,6 +907,7 @@ func TestHeldListsHoldersAndWaiters(t *testing.T) {
 		synctest.Wait()
 		want := core.Holding{
 			Key: "k", Held: true, Kind: "exclusive", Since: time.Now(), Token: lease.Token(), Rule: "rule", Holds: 2, Waiters: 1,
+			Deadline: lease.Deadline(),
 		}
 		if got := l.Held(); len(got) != 1 || got[0] != want {
 			t.Errorf("Held: %+v, want %+v", got, want)
@@ -917,6 +918,37 @@ func TestHeldListsHoldersAndWaiters(t *testing.T) {
 		if got := l.Held(); len(got) != 0 {
 			t.Errorf("Held: %+v", got)
 		}
+	})
+}
+
+func TestHeldKnowsTheRenewalsOfEachLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		one := held(t, l, t.Context(), "one")
+		place := held(t, l, t.Context(), "place", core.Shared())
+		time.Sleep(25 * time.Second) // two renewals of each
+		for i, lease := range []*core.Lease{one, place} {
+			if h := l.Held()[i]; h.Renewals != 2 || h.LastError != nil || !h.Deadline.Equal(lease.Deadline()) || time.Until(h.Deadline) < 20*time.Second {
+				t.Errorf("%+v; the lease is good until %v", h, lease.Deadline())
+			}
+		}
+		s.onCall(func(c call) fault { return fault{err: core.ErrUnavailable, unsent: c.op == "renew"} })
+		time.Sleep(10 * time.Second)
+		for _, h := range l.Held() {
+			if h.Renewals != 2 || !errors.Is(h.LastError, core.ErrUnavailable) {
+				t.Errorf("%+v", h)
+			}
+		}
+		s.onCall(nil)
+		time.Sleep(2 * time.Second)
+		for _, h := range l.Held() {
+			if h.Renewals != 3 || h.LastError != nil {
+				t.Errorf("%+v", h)
+			}
+		}
+		release(t, one)
+		release(t, place)
 	})
 }
 

@@ -16,6 +16,8 @@ import (
 type ownership struct {
 	timers.Place // in the renewer's events
 
+	renewals uint32 // that were confirmed; it stands where there is room
+
 	lock *lock
 	// holder has the lock. Those that share an ownership of the kind Shared follow
 	// it. nil: vacant, until a renewal has confirmed the lease.
@@ -302,6 +304,9 @@ func (own *ownership) renewed(r renewal, now clock.Instant, ahead time.Duration,
 func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duration, fx *effects) {
 	if r.extended && r.sent > own.sent {
 		own.sent = r.sent
+	}
+	if r.extended {
+		own.renewals++
 	}
 	own.lastErr, own.ahead = nil, r.ahead
 	own.asked, own.contended = false, r.contended

@@ -223,6 +223,12 @@ type State struct {
 	Since time.Time
 	Token int64
 	Holds int
+	// Deadline is until when its lease is good without another renewal. Renewals is
+	// how many renewals the store has confirmed, and LastError the error of the last
+	// one; nil if that succeeded.
+	Deadline  time.Time
+	Renewals  int
+	LastError error
 	// Waiters is how many callers of this process wait.
 	Waiters int
 }
@@ -257,7 +263,9 @@ func (t *Table) States() []State {
 // state describes the ownership, which has a holder.
 func (own *ownership) state(s State) State {
 	w := own.holder
-	s.Holder, s.Terms, s.Since, s.Token = w.Holder, w.Terms, own.lock.shard.table.Clock.Time(w.since), w.token
+	clock := &own.lock.shard.table.Clock
+	s.Holder, s.Terms, s.Since, s.Token = w.Holder, w.Terms, clock.Time(w.since), w.token
+	s.Deadline, s.Renewals, s.LastError = clock.Time(own.deadline()), int(own.renewals), own.lastErr
 	for ; w != nil; w = w.next {
 		s.Holds += int(w.holds)
 	}

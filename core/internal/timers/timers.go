@@ -89,6 +89,18 @@ func (s *Scheduler[T]) Stop() (dropped []T) {
 	return s.events.clear()
 }
 
+// Items returns the items that have an event, in no order. One that Serve has got at
+// this moment is not among them.
+func (s *Scheduler[T]) Items() []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	items := make([]T, len(s.events))
+	for i, e := range s.events {
+		items[i] = e.item
+	}
+	return items
+}
+
 // wake makes the goroutine look at the events. Called with s.mu held.
 func (s *Scheduler[T]) wake() {
 	select {

@@ -1,0 +1,78 @@
+package idempotency_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+func TestPendingClaimsListsWhatIsNotSettledYet(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine(idempotency.Name("payment"))
+		begin := time.Now()
+		n := 0
+		var inside []idempotency.PendingClaim
+		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			<-time.After(25 * time.Second) // two renewals
+			inside = e.With(idempotency.Name("other")).PendingClaims()
+			w.store.down("commit")
+			return answers(201, &n)(ctx, a)
+		}), "201 run 1")
+		if len(inside) != 1 {
+			t.Fatalf("inside: %+v", inside)
+		}
+		want := idempotency.PendingClaim{
+			Rule: "payment", Record: inside[0].Record, State: idempotency.PendingRunning, Generation: 1, Since: begin, Deadline: inside[0].Deadline,
+		}
+		if inside[0] != want || len(want.Record) != 43 {
+			t.Errorf("inside: %+v, want %+v", inside[0], want)
+		}
+		if left := inside[0].Deadline.Sub(begin); left < 40*time.Second || left > 55*time.Second {
+			t.Errorf("renewed until %v after the beginning", left)
+		}
+		want.State = idempotency.PendingStoring
+		want.Deadline = e.PendingClaims()[0].Deadline
+		if got := e.PendingClaims(); len(got) != 1 || got[0] != want {
+			t.Errorf("afterwards: %+v, want %+v", got, want)
+		}
+		w.store.up()
+		<-time.After(3 * time.Second)
+		if got := e.PendingClaims(); len(got) != 0 {
+			t.Errorf("at the end: %+v", got)
+		}
+	})
+}
+
+func TestPendingClaimsListsWhatIsGivenUp(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engine()
+		w.store.down("abandon")
+		w.store.onCall(func(c call) fault {
+			if c.op == "claim" {
+				return fault{err: core.ErrUnavailable, maybe: true} // granted, and not known
+			}
+			return fault{err: core.ErrUnavailable, unsent: true}
+		})
+		n := 0
+		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "idempotency-unavailable")
+		states := func() (all []idempotency.PendingState) {
+			for _, c := range e.PendingClaims() {
+				all = append(all, c.State)
+			}
+			return all
+		}
+		if got := states(); !slices.Equal(got, []idempotency.PendingState{idempotency.PendingReleasing}) {
+			t.Errorf("states %v", got)
+		}
+		w.store.up()
+		w.store.onCall(func(call) fault { return fault{} })
+		<-time.After(time.Minute)
+		if got := states(); len(got) != 0 {
+			t.Errorf("at the end: %v", got)
+		}
+	})
+}
