@@ -85,7 +85,7 @@ func (s *Store) claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		var flush string
 		err := q.QueryRowContext(ctx, s.text.begin, ask.ID, ask.Token, ask.Fingerprint[:],
-			microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Transactional).Scan(&flush)
+			microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Transactional, s.rowWait()).Scan(&flush)
 		if !errors.Is(err, sql.ErrNoRows) {
 			rep.State, rep.Generation = idempotency.StateGranted, 1
 			return err
@@ -93,7 +93,7 @@ func (s *Store) claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 		for range rereads {
 			var r row
 			err := q.QueryRowContext(ctx, s.text.claim, ask.ID, ask.Token, ask.Fingerprint[:],
-				microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Tombstone, ask.Transactional,
+				microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Tombstone, ask.Transactional, s.rowWait(),
 			).Scan(&r.granted, &r.token, &r.state, &r.same, &r.generation, &r.marked, &r.left, &r.expired, &r.remembered,
 				&r.response, &r.standby, &r.synchronous)
 			if err != nil {
@@ -183,7 +183,7 @@ func (r *row) unconfirmed(state idempotency.State, ask idempotency.ClaimRequest)
 // seen.
 func (s *Store) confirm(ctx context.Context, q querier, id string) (there bool, err error) {
 	var token, state string
-	err = q.QueryRowContext(ctx, s.text.settle, id).Scan(&token, &state)
+	err = q.QueryRowContext(ctx, s.text.settle, id, s.rowWait()).Scan(&token, &state)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -197,7 +197,7 @@ func (s *Store) announce(ctx context.Context, q querier, id string, rep *idempot
 		return nil // the caller looks again by itself
 	}
 	var noted bool
-	err := q.QueryRowContext(ctx, s.text.announce, id).Scan(&noted)
+	err := q.QueryRowContext(ctx, s.text.announce, id, s.rowWait()).Scan(&noted)
 	if err != nil {
 		return err
 	}

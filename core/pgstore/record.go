@@ -85,7 +85,7 @@ func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
 	}
 	var marked, done bool
 	_, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
-		return q.QueryRowContext(ctx, s.text.mark, ask.ID, ask.Token, microseconds(ask.Lease), microseconds(ask.Retention)).
+		return q.QueryRowContext(ctx, s.text.mark, ask.ID, ask.Token, microseconds(ask.Lease), microseconds(ask.Retention), s.rowWait()).
 			Scan(&marked, &done)
 	})
 	if err == nil && !marked && !done {
@@ -120,9 +120,13 @@ func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequ
 	if ask.Response == nil {
 		state = "x"
 	}
+	wait := s.rowWait()
+	if !anew {
+		wait = "" // the transaction has its own
+	}
 	var waits bool
 	err = q.QueryRowContext(ctx, s.text.store, ask.ID, ask.Token, state, ask.Response,
-		microseconds(ask.Retention), microseconds(ask.Tombstone)).Scan(&waits)
+		microseconds(ask.Retention), microseconds(ask.Tombstone), wait).Scan(&waits)
 	if err == nil && waits && s.channel != "" {
 		var told string
 		err = q.QueryRowContext(ctx, s.text.notify, s.channel, ask.ID).Scan(&told)
@@ -137,7 +141,7 @@ func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequ
 		var token, found sql.NullString
 		var response []byte
 		err := q.QueryRowContext(ctx, s.text.commit, ask.ID, ask.Token, ask.Fingerprint[:], ask.Generation, state, ask.Response,
-			microseconds(ask.Retention), microseconds(ask.Tombstone), s.channel, anew,
+			microseconds(ask.Retention), microseconds(ask.Tombstone), s.channel, anew, wait,
 		).Scan(&stored, &told, &token, &found, &same, &response)
 		switch {
 		case err != nil:
@@ -170,7 +174,7 @@ func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) err
 	}
 	var gone, told int64
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
-		return q.QueryRowContext(ctx, s.text.abandon, ask.ID, ask.Token, s.channel).Scan(&gone, &told)
+		return q.QueryRowContext(ctx, s.text.abandon, ask.ID, ask.Token, s.channel, s.rowWait()).Scan(&gone, &told)
 	})
 	switch {
 	case err != nil:
@@ -187,7 +191,7 @@ func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) err
 	var resolved, again bool
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		err := q.QueryRowContext(ctx, s.text.resolve, ask.ID, ask.Token, ask.Response, ask.Strict,
-			microseconds(ask.Retention), microseconds(ask.Tombstone)).Scan(&resolved)
+			microseconds(ask.Retention), microseconds(ask.Tombstone), s.rowWait()).Scan(&resolved)
 		if again && resolved && err == nil { // perhaps by the try before
 			_, err = s.confirm(ctx, q, ask.ID)
 		}
@@ -202,7 +206,7 @@ func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) err
 
 // Forget implements [idempotency.Store].
 func (s *Store) Forget(ctx context.Context, id string) error {
-	if _, err := s.records.ExecContext(ctx, s.text.forget, id); err != nil {
+	if _, err := s.records.ExecContext(ctx, s.text.forget, id, s.rowWait()); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, explain(err))
 	}
 	return nil

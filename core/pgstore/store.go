@@ -40,6 +40,10 @@ type statements struct {
 	begin, claim, announce, extend, mark, store, commit, notify, settle, abandon, resolve, forget, sweep string
 }
 
+// bound is a table that limits the wait of its statement for the lock of a row, to $2 ms.
+// The limit ends with the transaction.
+const bound = "(SELECT set_config('lock_timeout', $2::text, true) AS bound) AS conf"
+
 //go:embed sql/*.sql
 var sources embed.FS
 
@@ -74,11 +78,11 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 		commit: s.statement("commit"), abandon: s.statement("abandon"), resolve: s.statement("resolve"),
 		sweep: s.statement("sweep"),
 		// A row that is being committed is waited for.
-		announce: s.named("WITH noted AS (UPDATE interlock_record SET waits = true WHERE id = $1::text AND state = 'c' RETURNING id) " +
-			"SELECT EXISTS (SELECT FROM noted)"),
+		announce: s.named("WITH noted AS (UPDATE interlock_record SET waits = true FROM " + bound +
+			" WHERE id = $1::text AND state = 'c' RETURNING id) SELECT EXISTS (SELECT FROM noted)"),
 		notify: "SELECT pg_notify($1::text, $2::text)::text",
-		settle: s.named("SELECT token, state FROM interlock_record WHERE id = $1::text FOR UPDATE"),
-		forget: s.named("DELETE FROM interlock_record WHERE id = $1::text"),
+		settle: s.named("SELECT token, state FROM interlock_record AS r, " + bound + " WHERE id = $1::text FOR UPDATE OF r"),
+		forget: s.named("DELETE FROM interlock_record USING " + bound + " WHERE id = $1::text"),
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.awaited.init()

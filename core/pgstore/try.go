@@ -68,6 +68,11 @@ func (s *Store) once(ctx context.Context, deadline time.Time, do func(context.Co
 	return ended(ctx)
 }
 
+// rowWait is for how many ms a statement waits for the lock of a row: less than a try has. A
+// driver that gives a statement up closes its connection, and if the server does not hear
+// of that, the statement waits on, and is executed when the row is free.
+func (s *Store) rowWait() string { return milliseconds(s.timeout * 3 / 4) }
+
 // ended is the error of a statement that has succeeded after the end of its time. A driver
 // may ask the server to cancel a statement then, and take the answer that comes.
 // PostgreSQL gives a success for a transaction whose wait for a synchronous standby was

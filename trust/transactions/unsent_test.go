@@ -52,7 +52,7 @@ func TestAClaimThatFoundNoConnectionIsCertain(t *testing.T) {
 		}
 		return rep, err
 	}
-	certain := func(what string, id string, granted bool) {
+	certain := func(what, id string, granted bool) {
 		t.Helper()
 		rep, err := claim(id)
 		if granted != (err == nil && rep.State == idempotency.StateGranted) || err != nil && !errors.Is(err, driver.ErrUnavailable) {

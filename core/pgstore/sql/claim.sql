@@ -5,7 +5,10 @@
 -- $6 mark from the start, and take over nothing that lapsed
 -- $7 an expired record may have left a trace to look for
 -- $8 the claim need not be flushed
-WITH taken AS (
+-- $9 lock_timeout: for how many ms the statement waits for the lock of a row
+WITH conf AS MATERIALIZED (
+	SELECT set_config('lock_timeout', $9::text, true) AS bound
+), taken AS (
 	-- A row whose time is over, or a claim that lapsed. Every condition is checked
 	-- again on the newest version of a row that another claim has just changed.
 	UPDATE interlock_record AS r SET
@@ -16,6 +19,7 @@ WITH taken AS (
 		keep_until = greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond'),
 		sweep_hour = floor(extract(epoch FROM
 			greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond')) / 3600)::integer + 1
+	FROM conf
 	WHERE r.id = $1::text AND (
 		r.keep_until <= clock_timestamp()
 			AND NOT ($7::boolean AND coalesce(r.stone_until > clock_timestamp(), false))
@@ -29,6 +33,7 @@ WITH taken AS (
 		clock_timestamp() + $4::bigint * interval '1 microsecond',
 		clock_timestamp() + $5::bigint * interval '1 microsecond',
 		floor(extract(epoch FROM clock_timestamp() + $5::bigint * interval '1 microsecond') / 3600)::integer + 1
+	FROM conf
 	WHERE NOT EXISTS (SELECT FROM taken) AND NOT EXISTS (SELECT FROM interlock_record WHERE id = $1::text)
 	ON CONFLICT (id) DO NOTHING
 	RETURNING generation

@@ -7,7 +7,11 @@
 -- $8 for how much longer the key is remembered, in µs; 0 is not
 -- $9 channel of the announcement, or empty
 -- $10 a record that is gone is written anew
-WITH done AS (
+-- $11 lock_timeout: for how many ms the statement waits for the lock of a row; empty leaves
+--     it as it is
+WITH conf AS MATERIALIZED (
+	SELECT CASE WHEN $11::text <> '' THEN set_config('lock_timeout', $11::text, true) END AS bound
+), done AS (
 	UPDATE interlock_record AS r SET
 		token = $2::text, fingerprint = $3::bytea, generation = $4::bigint, state = $5::text, response = $6::bytea,
 		keep_until = greatest(r.keep_until, clock_timestamp() + $7::bigint * interval '1 microsecond'),
@@ -16,6 +20,7 @@ WITH done AS (
 			ELSE r.stone_until END,
 		sweep_hour = greatest(r.sweep_hour,
 			floor(extract(epoch FROM clock_timestamp() + ($7::bigint + $8::bigint) * interval '1 microsecond') / 3600)::integer + 1)
+	FROM conf
 	WHERE r.id = $1::text AND (r.token = $2::text AND r.state = 'c'
 		OR r.token <> $2::text AND r.keep_until <= clock_timestamp() AND $10::boolean)
 	RETURNING r.waits
@@ -27,6 +32,7 @@ WITH done AS (
 		CASE WHEN $8::bigint > 0 THEN clock_timestamp() + ($7::bigint + $8::bigint) * interval '1 microsecond' END,
 		floor(extract(epoch FROM clock_timestamp() + ($7::bigint + $8::bigint) * interval '1 microsecond') / 3600)::integer + 1,
 		$6::bytea
+	FROM conf
 	WHERE $10::boolean AND NOT EXISTS (SELECT FROM done) AND NOT EXISTS (SELECT FROM interlock_record WHERE id = $1::text)
 	ON CONFLICT (id) DO NOTHING
 	RETURNING waits

@@ -1,13 +1,17 @@
 -- Notes that the effect of a claim is about to happen, and extends its lease.
 --
 -- $1 id  $2 token  $3 lease, $4 retention, in µs
+-- $5 lock_timeout: for how many ms the statement waits for the lock of a row
 -- Returns whether it was marked; else whether the record is the token's, and done.
-WITH marked AS (
+WITH conf AS MATERIALIZED (
+	SELECT set_config('lock_timeout', $5::text, true) AS bound
+), marked AS (
 	UPDATE interlock_record AS r SET marked = true,
 		lease_until = greatest(r.lease_until, clock_timestamp() + $3::bigint * interval '1 microsecond'),
 		keep_until = greatest(r.keep_until, clock_timestamp() + $4::bigint * interval '1 microsecond'),
 		sweep_hour = greatest(r.sweep_hour,
 			floor(extract(epoch FROM clock_timestamp() + $4::bigint * interval '1 microsecond') / 3600)::integer + 1)
+	FROM conf
 	WHERE r.id = $1::text AND r.token = $2::text AND r.state = 'c' AND r.keep_until > clock_timestamp()
 	RETURNING r.id
 )

@@ -4,8 +4,11 @@
 -- $3 response; NULL: there was no effect, and the record goes
 -- $4 a claim that lapsed is unknown also if it is not marked
 -- $5 retention, $6 for how much longer the key is remembered, in µs
-WITH gone AS (
-	DELETE FROM interlock_record AS r WHERE $3::bytea IS NULL AND r.id = $1::text AND r.state = 'c'
+-- $7 lock_timeout: for how many ms the statement waits for the lock of a row
+WITH conf AS MATERIALIZED (
+	SELECT set_config('lock_timeout', $7::text, true) AS bound
+), gone AS (
+	DELETE FROM interlock_record AS r USING conf WHERE $3::bytea IS NULL AND r.id = $1::text AND r.state = 'c'
 		AND r.keep_until > clock_timestamp() AND r.lease_until <= clock_timestamp() AND (r.marked OR $4::boolean)
 	RETURNING r.id
 ), answered AS (
@@ -16,6 +19,7 @@ WITH gone AS (
 			ELSE r.stone_until END,
 		sweep_hour = greatest(r.sweep_hour,
 			floor(extract(epoch FROM clock_timestamp() + ($5::bigint + $6::bigint) * interval '1 microsecond') / 3600)::integer + 1)
+	FROM conf
 	WHERE $3::bytea IS NOT NULL AND r.id = $1::text AND r.state = 'c'
 		AND r.keep_until > clock_timestamp() AND r.lease_until <= clock_timestamp() AND (r.marked OR $4::boolean)
 	RETURNING r.id
