@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,17 @@ func (a *awaited) wake(id string) {
 	}
 }
 
+// announcement begins the announcement of a record, before its id. Those of locks are on
+// the same channel, and begin with a hash.
+const announcement = "record "
+
+// hear takes an announcement.
+func (a *awaited) hear(payload string) {
+	if id, ok := strings.CutPrefix(payload, announcement); ok {
+		a.wake(id)
+	}
+}
+
 // state notes whether announcements are heard. Those who wait look again: if they are
 // heard now, some may have been missed, and if not, more may be.
 func (a *awaited) state(listening bool) {
@@ -81,7 +93,7 @@ func (s *Store) Await(id string, _ time.Time, wake func()) (stop func()) {
 // listen hears the announcements of other processes until the store is closed.
 func (s *Store) listen() {
 	for s.life.Err() == nil {
-		err := s.listener.Listen(s.life, s.channel, s.awaited.wake, s.awaited.state)
+		err := s.ears.Listen(s.life, s.channel, s.awaited.hear, s.awaited.state)
 		s.awaited.state(false)
 		if s.life.Err() != nil {
 			return

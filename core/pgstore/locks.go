@@ -24,9 +24,13 @@ func (s *Store) lock() *pglock.Store {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.store == nil {
-		l.store = pglock.New(s.records, pglock.Config{
-			Table: s.schema + s.prefix + "lock", Timeout: s.timeout, Log: s.log, Listen: s.listener, Keep: s.keep, Sweep: s.sweep,
-		})
+		config := pglock.Config{
+			Table: s.schema + s.prefix + "lock", Timeout: s.timeout, Log: s.log, Keep: s.keep, Sweep: s.sweep,
+		}
+		if s.listener != nil {
+			config.Listen, config.Channel = s.ears, s.channel
+		}
+		l.store = pglock.New(s.records, config)
 		if l.closed {
 			_ = l.store.Close()
 		}

@@ -134,8 +134,8 @@ func Logger(l *slog.Logger) Option {
 	}
 }
 
-// Listener hears the notifications of a database (LISTEN) on a connection of its own.
-// Module pgxstore has one.
+// Listener hears the notifications of a database (LISTEN) on a connection of its own. A
+// [Store] calls it once, for its locks and its records together. Module pgxstore has one.
 type Listener interface {
 	// Listen calls hear with the payload of each notification on the channel, until
 	// ctx ends, and then returns. It calls state(true) when it has begun to hear, also

@@ -129,7 +129,7 @@ func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequ
 		microseconds(ask.Retention), microseconds(ask.Tombstone), wait).Scan(&waits)
 	if err == nil && waits && s.channel != "" {
 		var told string
-		err = q.QueryRowContext(ctx, s.text.notify, s.channel, ask.ID).Scan(&told)
+		err = q.QueryRowContext(ctx, s.text.notify, s.channel, announcement+ask.ID).Scan(&told)
 	}
 	if !errors.Is(err, sql.ErrNoRows) {
 		rep.State = idempotency.StateGranted

@@ -11,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fencing"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 // Store keeps locks and idempotency records in PostgreSQL. It implements [driver.Store]
@@ -23,6 +24,7 @@ type Store struct {
 	channel string
 	text    statements
 	awaited awaited
+	ears    *ears
 	locks   locks
 
 	life context.Context // until Close
@@ -71,7 +73,8 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 	s := &Store{settings: set, db: db}
 	s.fences.Name = set.schema + set.prefix + "fence"
 	if set.listener != nil {
-		s.channel = set.prefix + "record"
+		s.channel = "interlock_" + ident.Hash(set.schema+set.prefix)
+		s.ears = &ears{listener: set.listener}
 	}
 	s.text = statements{
 		begin: s.statement("begin"), claim: s.statement("claim"), store: s.statement("store"), extend: s.statement("extend"), mark: s.statement("mark"),

@@ -46,6 +46,10 @@ type Config struct {
 	// Listen, unless nil, hears the releases of other processes. All processes that use
 	// the table should have one, or none.
 	Listen Listener
+	// Channel is the channel of the announcements, with Listen. It may have other
+	// messages as well: the store takes no notice of them if they begin with a word that
+	// is neither a hash nor "proof".
+	Channel string
 	// Keep is for how long the row of a lock stays that no owner holds; the default is one
 	// hour. The server's clock may be set back by less than that without a token going
 	// back.

@@ -73,7 +73,7 @@ func (w *watches) init(s *Store) {
 	w.store, w.sooner = s, make(chan struct{}, 1)
 	w.topics, w.hashed = make(map[string]*topic), make(map[string]*topic)
 	if s.set.Listen != nil {
-		w.channel = "interlock_" + ident.Hash(s.set.Table)
+		w.channel = s.set.Channel
 	}
 }
 

@@ -9,4 +9,4 @@ WITH conf AS MATERIALIZED (
 	DELETE FROM interlock_record USING conf WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp()
 	RETURNING waits
 )
-SELECT count(*), (SELECT count(pg_notify($3::text, $1::text)::text) FROM gone WHERE waits AND $3::text <> '') FROM gone
+SELECT count(*), (SELECT count(pg_notify($3::text, 'record ' || $1::text)::text) FROM gone WHERE waits AND $3::text <> '') FROM gone

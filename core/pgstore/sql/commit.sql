@@ -43,5 +43,5 @@ WITH conf AS MATERIALIZED (
 SELECT s.stored, s.told, r.token, r.state, r.fingerprint = $3::bytea,
 	CASE WHEN r.state = 'd' AND r.fingerprint = $3::bytea THEN r.response END
 FROM (SELECT EXISTS (SELECT FROM stored) AS stored,
-	(SELECT count(pg_notify($9::text, $1::text)::text) FROM stored WHERE waits AND $9::text <> '') AS told) AS s
+	(SELECT count(pg_notify($9::text, 'record ' || $1::text)::text) FROM stored WHERE waits AND $9::text <> '') AS told) AS s
 LEFT JOIN interlock_record AS r ON NOT s.stored AND r.id = $1::text
