@@ -98,7 +98,9 @@ func TestEarsShareOneCallOfTheListener(t *testing.T) {
 			t.Error("the listener ends with one of two parts")
 		}
 		first.stop()
-		<-first.ended
+		if err := <-first.ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the last part gets %v", err)
+		}
 		if l.ctx.Err() == nil {
 			t.Error("the listener goes on without a part")
 		}
@@ -108,6 +110,8 @@ func TestEarsShareOneCallOfTheListener(t *testing.T) {
 			t.Errorf("the listener was called %d times; want 3", n)
 		}
 		first.stop()
-		<-first.ended
+		if err := <-first.ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the last part gets %v", err)
+		}
 	})
 }
