@@ -34,7 +34,7 @@ var keptFlag = flag.Int("kept", 0, "`number` of records that are kept, each with
 //	go test -run '^$' -bench Payment -benchtime 5s -count 5 ./transactions
 //
 // To compare a table that is empty at first with one of ten million records, which takes
-// ten minutes and 7 GB:
+// ten minutes and 9 GB of disk:
 //
 //	go test -v -run '^$' -bench 'Payment/transaction' -count 3 -timeout 0 ./transactions -args -kept 10000000
 func BenchmarkPayment(b *testing.B) {
