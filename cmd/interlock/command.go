@@ -6,8 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/core/fleet"
 )
 
 // command is one of the tool's commands.
@@ -134,6 +138,33 @@ func (c *call) want(least, most int) error {
 		return usageError("%s: %d arguments; usage: interlock %s [flags] %s", c.cmd.name, n, c.cmd.name, c.cmd.args)
 	}
 	return nil
+}
+
+// key returns the key that the first argument names, as the tool shows it.
+func (c *call) key() (string, error) {
+	key, err := show.Parse(c.args[0])
+	if err == nil && key == "" {
+		err = errors.New("the key is empty")
+	}
+	if err != nil {
+		return "", usageError("%s: %w", c.cmd.name, err)
+	}
+	return key, nil
+}
+
+// fleet opens what reads and repairs the locks. close ends its connections.
+func (c *call) fleet(opts ...fleet.Option) (f *fleet.Fleet, close func(), err error) {
+	rdb, err := c.conn.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	log := slog.New(slog.NewTextHandler(c.stderr, nil))
+	f, err = fleet.New(rdb, append([]fleet.Option{fleet.Prefix(c.conn.prefix), fleet.Logger(log)}, opts...)...)
+	if err != nil {
+		_ = rdb.Close()
+		return nil, nil, &exitError{exitUsage, err}
+	}
+	return f, func() { _, _ = f.Close(), rdb.Close() }, nil
 }
 
 // help prints the list of commands, and the flags of the connection.

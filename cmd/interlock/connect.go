@@ -98,7 +98,7 @@ func (c *connection) options() (*redis.UniversalOptions, error) {
 		return nil, errors.New("several addresses: say with -cluster or -sentinel NAME what they are")
 	}
 	o.IsClusterMode, o.MasterName, o.SentinelPassword = c.cluster, c.sentinel, c.sentinelPassword
-	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
+	o.ContextTimeoutEnabled, o.DisableIdentity, o.DialerRetries = true, true, 1
 	return o, c.secure(o)
 }
 

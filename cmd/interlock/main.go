@@ -11,6 +11,10 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 )
 
 // The exit codes. docs/tool.md has them too.
@@ -29,12 +33,20 @@ var commands []*command
 // init is where the table is filled, since completion and help read it too.
 func init() {
 	commands = []*command{
-		runCommand,
+		lsCommand, inspectCommand, lockersCommand, waitCommand, releaseCommand, runCommand, doctorCommand, idemCommand,
 		completionCommand,
 	}
 }
 
+// silent keeps go-redis from writing to the terminal: what goes wrong comes back as an
+// error too.
+type silent struct{}
+
+// Printf implements the interface that redis.SetLogger takes.
+func (silent) Printf(context.Context, string, ...any) {}
+
 func main() {
+	redis.SetLogger(silent{})
 	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -91,6 +103,6 @@ func (c *call) exit(err error) int {
 			code = c.cmd.wrongLine
 		}
 	}
-	fmt.Fprintln(c.stderr, "interlock:", printable(err.Error()))
+	fmt.Fprintln(c.stderr, "interlock:", show.Text(err.Error()))
 	return code
 }

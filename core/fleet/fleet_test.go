@@ -42,7 +42,7 @@ func TestLocksAreShownWithTheProcessesThatHoldThemAndWait(t *testing.T) {
 		if l.Kind != fleet.Exclusive || l.Held != 1 || h.Token != lease.Token() || l.Fence != lease.Token() {
 			t.Errorf("%+v; want token %d", l, lease.Token())
 		}
-		if h.Left <= 10*time.Second || h.Left > 30*time.Second || h.Age <= 0 || h.Age > time.Minute || l.Oldest() != h.Age {
+		if h.Left <= 10*time.Second || h.Left > 30*time.Second || h.Age <= 0 || h.Age > time.Minute || !l.Oldest().Equal(h.Since) {
 			t.Errorf("%v left of a lease of 30 s, age %v", h.Left, h.Age)
 		}
 		if !strings.HasPrefix(h.Owner, h.Locker.ID+":") || h.Locker.Host != host || h.Locker.PID != os.Getpid() ||

@@ -106,13 +106,15 @@ func (l *Locker) Renews() string {
 	return "yes"
 }
 
-// Oldest returns how long the lock has been held: the age of its oldest grant that is
-// known.
-func (l *Lock) Oldest() (age time.Duration) {
+// Oldest returns when the oldest grant was made of those that are known, by the server's
+// clock; the zero time if none tells.
+func (l *Lock) Oldest() (since time.Time) {
 	for i := range l.Holders {
-		age = max(age, l.Holders[i].Age)
+		if s := l.Holders[i].Since; since.IsZero() || !s.IsZero() && s.Before(since) {
+			since = s
+		}
 	}
-	return age
+	return since
 }
 
 // oldestToken is before all that the library has made of a clock.

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+)
+
+var doctorCommand = &command{
+	name:  "doctor",
+	short: "look for what makes locks unsafe",
+	long: `Looks at the servers: versions, eviction policy, persistence and replication as
+Store.Check of package redisstore judges them, the difference between the clocks, the
+time of a round trip, and the rights that the Redis user lacks. Exit code 3 if
+something is unsafe or missing.
+
+It asks with ACL DRYRUN which rights the user has. If the user may not ask, it takes a
+lock of its own, with a random key, and gives it back.`,
+	examples: [][2]string{
+		{"doctor", "with the rights of this connection"},
+		{"doctor -rights-of payments", "with the rights of another Redis user, whom a service connects as"},
+	},
+	setup: func(fs *flag.FlagSet) action {
+		user := fs.String("rights-of", "", "Redis `user` whose rights are looked at; that of the connection if empty")
+		return func(ctx context.Context, c *call) error { return doctor(ctx, c, *user) }
+	},
+}
+
+func doctor(ctx context.Context, c *call, user string) error {
+	if err := c.want(0, 0); err != nil {
+		return err
+	}
+	f, done, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer done()
+	r, err := f.Check(ctx, user)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		err = show.JSON(c.stdout, show.ReportOf(r))
+	} else {
+		t := newTable(c.stdout, "SERVER", "ROLE", "VERSION", "EVICTION", "CLOCK", "ROUND TRIP", "SLOWEST")
+		for _, s := range r.Servers {
+			if s.Err != nil {
+				t.row(show.Text(s.Addr), show.Text(s.Err.Error()))
+				continue
+			}
+			t.row(show.Text(s.Addr), or(s.Role), or(s.Name+" "+show.Text(s.Version)), or(show.Text(s.Policy)),
+				fmt.Sprintf("%+.1fms", float64(s.Ahead)/float64(time.Millisecond)), brief(s.RoundTrip), brief(s.Slowest))
+		}
+		if err = t.flush(); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stdout, "\nclocks: %s apart at most, this machine's included\n", brief(r.ClockSpread))
+		for _, text := range r.Unsafe {
+			fmt.Fprintf(c.stdout, "unsafe: %s\n", show.Text(text))
+		}
+		for _, m := range r.Missing {
+			fmt.Fprintf(c.stdout, "missing right of %s: %s, for %s\n", show.Text(r.User), show.Text(m.Right), m.For)
+		}
+		if r.Tried {
+			fmt.Fprintf(c.stdout, "rights: %s may not ask (ACL DRYRUN); a lock was taken and released instead\n", show.Text(r.User))
+		}
+		if r.Safe() {
+			fmt.Fprintln(c.stdout, "nothing unsafe was found")
+		}
+	}
+	if err == nil && !r.Safe() {
+		err = &exitError{code: exitNo}
+	}
+	return err
+}
+
+// or shows what is not known.
+func or(s string) string {
+	if s == "" || s == " " {
+		return "unknown"
+	}
+	return s
+}
+
+func brief(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/redisstore"
+)
+
+var idemCommand = &command{
+	name:  "idem",
+	args:  "show|resolve|forget PRINCIPAL KEY",
+	short: "show and settle the record of an idempotency key",
+	long: `PRINCIPAL is what the endpoint's Scope returns, '' under Global; KEY is the key without
+quotes. With -function they are those of a function (idempotency.Do).
+
+show     the state of the record: in-flight, lapsed, unknown, completed, unavailable,
+         expired, damaged or none (exit code 3). Of an answer it shows status and size.
+resolve  settles a record in the state unknown, and no other (exit code 3). Find out
+         first whether the request had its effect. -not-carried-out: it had none, and
+         the next request is carried out. -status: it had, and from now on requests get
+         this answer, which is stored as it is given, without idempotency.Seal.
+forget   deletes the record, so that the next request is carried out, whatever was
+         before. -state must name the state that the record has.
+
+` + quoting,
+	examples: [][2]string{
+		{"idem show tenant-7 8e03978e-40d5-43e8-bc93-6894a57f9324", "the state of a payment"},
+		{"idem resolve tenant-7 8e03978e -not-carried-out", "the bank has not heard of it"},
+		{"idem resolve tenant-7 8e03978e -status 201 -header 'Content-Type: application/json' -body answer.json", "it was made; answer so"},
+		{"idem forget tenant-7 8e03978e -state completed", "have it carried out again"},
+	},
+	words: []string{"show", "resolve", "forget"},
+	setup: func(fs *flag.FlagSet) action {
+		o := &settling{header: map[string][]string{}}
+		fs.BoolVar(&o.function, "function", false, "the key is that of a function")
+		fs.BoolVar(&o.not, "not-carried-out", false, "resolve: the request had no effect")
+		fs.IntVar(&o.status, "status", -1, "resolve: the request had its effect; `number` of the answer: an HTTP status, or the code of -protocol grpc")
+		fs.StringVar(&o.protocol, "protocol", idempotency.HTTP, "resolve: `protocol` of the answer: http, grpc or func")
+		fs.Func("header", "resolve: `'Name: value'` of the answer; may be given again", o.addHeader)
+		fs.StringVar(&o.body, "body", "", "resolve: `file` with the body of the answer; - is standard input")
+		fs.BoolVar(&o.strict, "strict", false, "resolve: the endpoint is Strict, so that a lapsed record is unknown too")
+		fs.DurationVar(&o.retention, "retention", 24*time.Hour, "resolve: for how `long` the answer is kept, as the endpoint's Retention")
+		fs.StringVar(&o.state, "state", "", "forget: the `state` that the record has")
+		return o.run
+	},
+}
+
+// settling is a call of idem.
+type settling struct {
+	function, not, strict bool
+	status                int
+	protocol, body, state string
+	header                map[string][]string
+	retention             time.Duration
+}
+
+func (o *settling) addHeader(s string) error {
+	name, value, ok := strings.Cut(s, ":")
+	if !ok || strings.TrimSpace(name) == "" {
+		return errors.New("it is 'Name: value'")
+	}
+	name = strings.TrimSpace(name)
+	o.header[name] = append(o.header[name], strings.TrimSpace(value))
+	return nil
+}
+
+func (o *settling) run(ctx context.Context, c *call) error {
+	if err := c.want(3, 3); err != nil {
+		return err
+	}
+	principal, err := show.Parse(c.args[1])
+	if err != nil {
+		return usageError("idem: PRINCIPAL: %w", err)
+	}
+	key, err := show.Parse(c.args[2])
+	if err != nil {
+		return usageError("idem: KEY: %w", err)
+	}
+	if o.function {
+		principal = idempotency.FuncScope(principal)
+	}
+	f, done, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer done()
+	switch c.args[0] {
+	case "show":
+		return o.show(ctx, c, f, principal, key)
+	case "resolve":
+		found, err := o.resolution()
+		if err != nil {
+			return err
+		}
+		return o.change(ctx, c, key, "resolved", func(e *idempotency.Engine) error { return e.Resolve(ctx, principal, key, found) })
+	case "forget":
+		r, err := f.Record(ctx, principal, key)
+		if err != nil {
+			return err
+		}
+		if r.State != o.state {
+			return usageError("idem forget: the state of the record is %s; give it with -state %s to forget it", r.State, r.State)
+		}
+		return o.change(ctx, c, key, "forgotten", func(e *idempotency.Engine) error { return e.Forget(ctx, principal, key) })
+	}
+	return usageError("idem: %q; show, resolve and forget are known", c.args[0])
+}
+
+// resolution is what the flags say that was found out.
+func (o *settling) resolution() (idempotency.Resolution, error) {
+	switch {
+	case o.not == (o.status >= 0):
+		return idempotency.Resolution{}, usageError("idem resolve: give one of -not-carried-out and -status")
+	case o.not:
+		return idempotency.NotCarriedOut(), nil
+	}
+	header := map[string][]string{}
+	for name, values := range o.header {
+		if o.protocol == idempotency.HTTP {
+			name = http.CanonicalHeaderKey(name)
+		}
+		header[name] = append(header[name], values...)
+	}
+	answer := idempotency.Response{Status: o.status, Header: header}
+	var err error
+	switch o.body {
+	case "":
+	case "-":
+		answer.Body, err = io.ReadAll(os.Stdin)
+	default:
+		answer.Body, err = os.ReadFile(o.body)
+	}
+	if err != nil {
+		return idempotency.Resolution{}, usageError("idem resolve: -body: %w", err)
+	}
+	return idempotency.CarriedOut(o.protocol, answer), nil
+}
+
+// change changes the record through an engine.
+func (o *settling) change(ctx context.Context, c *call, key, result string, change func(*idempotency.Engine) error) error {
+	rdb, err := c.conn.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }()
+	store, err := redisstore.New(rdb, redisstore.Prefix(c.conn.prefix))
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	defer func() { _ = store.Close() }()
+	opts := []idempotency.Option{idempotency.Global(), idempotency.Retention(o.retention)}
+	if o.strict {
+		opts = append(opts, idempotency.Strict())
+	}
+	e, err := idempotency.New(store, opts...)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	defer func() { _ = e.Close(ctx) }()
+	switch err := change(e); {
+	case errors.Is(err, idempotency.ErrNotUnknown):
+		return &exitError{exitNo, err}
+	case err != nil:
+		return err
+	}
+	if c.json {
+		return show.JSON(c.stdout, show.Result{Key: show.Text(key), Result: result})
+	}
+	_, err = fmt.Fprintln(c.stdout, result)
+	return err
+}
+
+// show prints the record.
+func (o *settling) show(ctx context.Context, c *call, f *fleet.Fleet, principal, key string) error {
+	r, err := f.Record(ctx, principal, key)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		err = show.JSON(c.stdout, show.RecordOf(r))
+	} else {
+		t := newTable(c.stdout)
+		t.row("record", r.ID)
+		t.row("state", r.State)
+		if r.Generation > 0 {
+			t.row("generation", fmt.Sprint(r.Generation))
+			t.row("effect marked", fmt.Sprint(r.Marked))
+			t.row("kept for", left(r.Kept))
+		}
+		if r.State == fleet.RecordInFlight {
+			t.row("lease left", span(r.Lease))
+		}
+		switch {
+		case r.Sealed:
+			t.row("answer", fmt.Sprintf("%d bytes, sealed", r.Size))
+		case r.Protocol != "":
+			t.row("answer", fmt.Sprintf("%s %d, %d bytes", show.Text(r.Protocol), r.Status, r.Size))
+		}
+		err = t.flush()
+	}
+	if err == nil && r.State == fleet.RecordNone {
+		err = &exitError{code: exitNo}
+	}
+	return err
+}

@@ -1,0 +1,184 @@
+package show
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/interlock-go/interlock/core/fleet"
+)
+
+// The types of this file are the tool's JSON. docs/tool.md describes them: names are not
+// changed, and none is taken away. All texts from Redis are as [Text] shows them. Times
+// are in UTC, and null where they are not known.
+
+// Lock is a lock.
+type Lock struct {
+	Key     string   `json:"key"`
+	Kind    string   `json:"kind"`
+	Held    int      `json:"held"`
+	Holders []Holder `json:"holders"`
+	Waiters []Waiter `json:"waiters"`
+	Fence   int64    `json:"fence"`
+}
+
+// Holder is a holder of a lock.
+type Holder struct {
+	Owner       string     `json:"owner"`
+	Token       int64      `json:"token"`
+	Since       *time.Time `json:"since"`
+	AgeMS       int64      `json:"age_ms"`
+	LeaseLeftMS int64      `json:"lease_left_ms"`
+	Locker      Locker     `json:"locker"`
+}
+
+// Waiter is a locker that waits for a lock.
+type Waiter struct {
+	Place  bool   `json:"place"`
+	Called bool   `json:"called"`
+	Locker Locker `json:"locker"`
+}
+
+// Locker is a process that takes locks.
+type Locker struct {
+	ID       string     `json:"id"`
+	Listed   bool       `json:"listed"`
+	Host     string     `json:"host"`
+	PID      int        `json:"pid"`
+	Service  string     `json:"service"`
+	Version  string     `json:"version"`
+	Started  *time.Time `json:"started"`
+	Seen     *time.Time `json:"seen"`
+	QuietMS  int64      `json:"quiet_ms"`
+	Renews   string     `json:"renews"`
+	Protocol int        `json:"protocol"`
+}
+
+// Report is what doctor has found.
+type Report struct {
+	Safe          bool           `json:"safe"`
+	Servers       []Server       `json:"servers"`
+	ClockSpreadMS float64        `json:"clock_spread_ms"`
+	Unsafe        []string       `json:"unsafe"`
+	User          string         `json:"user"`
+	Tried         bool           `json:"tried"`
+	Missing       []MissingRight `json:"missing"`
+}
+
+// Server is one server of a report.
+type Server struct {
+	Addr        string  `json:"addr"`
+	Role        string  `json:"role"`
+	Name        string  `json:"name"`
+	Version     string  `json:"version"`
+	Policy      string  `json:"policy"`
+	AheadMS     float64 `json:"ahead_ms"`
+	RoundTripMS float64 `json:"round_trip_ms"`
+	SlowestMS   float64 `json:"slowest_ms"`
+	Error       string  `json:"error"`
+}
+
+// MissingRight is a right that a Redis user lacks.
+type MissingRight struct {
+	For   string `json:"for"`
+	Right string `json:"right"`
+}
+
+// Record is an idempotency record.
+type Record struct {
+	ID         string `json:"id"`
+	State      string `json:"state"`
+	Generation int64  `json:"generation"`
+	Marked     bool   `json:"marked"`
+	LeaseMS    int64  `json:"lease_left_ms"`
+	KeptMS     int64  `json:"kept_ms"`
+	Protocol   string `json:"protocol"`
+	Status     int    `json:"status"`
+	Size       int    `json:"size"`
+	Sealed     bool   `json:"sealed"`
+}
+
+// Result is what has become of release, wait and idem resolve and forget.
+type Result struct {
+	Key    string  `json:"key"`
+	Result string  `json:"result"`
+	Holder *Holder `json:"holder,omitempty"`
+}
+
+// LockOf makes the JSON of a lock.
+func LockOf(l fleet.Lock) Lock {
+	j := Lock{Key: Text(l.Key), Kind: l.Kind, Held: l.Held, Holders: []Holder{}, Waiters: []Waiter{}, Fence: l.Fence}
+	for _, h := range l.Holders {
+		j.Holders = append(j.Holders, HolderOf(h))
+	}
+	for _, w := range l.Waiters {
+		j.Waiters = append(j.Waiters, Waiter{w.Place, w.Called, LockerOf(w.Locker)})
+	}
+	return j
+}
+
+// HolderOf makes the JSON of a holder.
+func HolderOf(h fleet.Holder) Holder {
+	left := h.Left.Milliseconds()
+	if h.Left < 0 {
+		left = -1
+	}
+	return Holder{
+		Owner: Text(h.Owner), Token: h.Token, Since: timeOf(h.Since), AgeMS: h.Age.Milliseconds(), LeaseLeftMS: left,
+		Locker: LockerOf(h.Locker),
+	}
+}
+
+// LockerOf makes the JSON of a locker.
+func LockerOf(l fleet.Locker) Locker {
+	return Locker{
+		ID: Text(l.ID), Listed: l.Listed, Host: Text(l.Host), PID: l.PID, Service: Text(l.Service), Version: Text(l.Version),
+		Started: timeOf(l.Started), Seen: timeOf(l.Seen), QuietMS: l.Quiet.Milliseconds(), Renews: l.Renews(), Protocol: l.Protocol,
+	}
+}
+
+// ReportOf makes the JSON of a report.
+func ReportOf(r fleet.Report) Report {
+	j := Report{
+		Safe: r.Safe(), Servers: []Server{}, ClockSpreadMS: ms(r.ClockSpread), Unsafe: []string{}, User: Text(r.User),
+		Tried: r.Tried, Missing: []MissingRight{},
+	}
+	for _, s := range r.Servers {
+		server := Server{
+			Addr: Text(s.Addr), Role: s.Role, Name: s.Name, Version: Text(s.Version), Policy: Text(s.Policy),
+			AheadMS: ms(s.Ahead), RoundTripMS: ms(s.RoundTrip), SlowestMS: ms(s.Slowest),
+		}
+		if s.Err != nil {
+			server.Error = Text(s.Err.Error())
+		}
+		j.Servers = append(j.Servers, server)
+	}
+	for _, text := range r.Unsafe {
+		j.Unsafe = append(j.Unsafe, Text(text))
+	}
+	for _, m := range r.Missing {
+		j.Missing = append(j.Missing, MissingRight{m.For, Text(m.Right)})
+	}
+	return j
+}
+
+// RecordOf makes the JSON of a record.
+func RecordOf(r fleet.Record) Record {
+	return Record{
+		ID: r.ID, State: r.State, Generation: r.Generation, Marked: r.Marked, LeaseMS: r.Lease.Milliseconds(),
+		KeptMS: r.Kept.Milliseconds(), Protocol: Text(r.Protocol), Status: r.Status, Size: r.Size, Sealed: r.Sealed,
+	}
+}
+
+func timeOf(t time.Time) *time.Time {
+	if t.IsZero() || t.Year() > 9999 { // JSON has no later year
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// JSON writes a value in one line.
+func JSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/core/fleet"
+)
+
+// quoting says how keys are written.
+const quoting = `A key is written as the tool shows it: a backslash begins an escape (\x1b, \u202e), and
+is itself written \\.`
+
+var inspectCommand = &command{
+	name:  "inspect",
+	args:  "KEY",
+	short: "show all that Redis has of one lock",
+	long: `Shows one lock: its holders, with the token and the lease of each and whether its
+process still renews, the processes that wait in the order of their turns, and the
+fence. Exit code 3 if the lock is free. ` + quoting,
+	examples: [][2]string{
+		{"inspect account/42", "the lock of an account"},
+		{"inspect -json account/42 | jq .holders[].token", "the tokens of its holders"},
+	},
+	setup: func(*flag.FlagSet) action { return inspect },
+}
+
+func inspect(ctx context.Context, c *call) error {
+	if err := c.want(1, 1); err != nil {
+		return err
+	}
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
+	f, done, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer done()
+	l, err := f.Inspect(ctx, key)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		err = show.JSON(c.stdout, show.LockOf(l))
+	} else {
+		err = printLock(c.stdout, &l)
+	}
+	if err == nil && l.Held == 0 {
+		err = &exitError{code: exitNo}
+	}
+	return err
+}
+
+// printLock prints one lock.
+func printLock(w io.Writer, l *fleet.Lock) error {
+	t := newTable(w)
+	t.row("key", show.Text(l.Key))
+	if l.Held == 0 {
+		t.row("free", "no process holds it")
+	} else {
+		t.row("kind", l.Kind)
+	}
+	if l.Fence != 0 {
+		t.row("fence", strconv.FormatInt(l.Fence, 10))
+	}
+	for _, h := range l.Holders {
+		t.row("held by", details(h.Locker))
+		t.row("  owner", show.Text(h.Owner))
+		t.row("  token", strconv.FormatInt(h.Token, 10))
+		held := age(h)
+		if !h.Since.IsZero() {
+			held += ", since " + h.Since.UTC().Format(time.RFC3339)
+		}
+		t.row("  held for", held)
+		t.row("  lease left", left(h.Left))
+		renews := h.Locker.Renews()
+		if h.Locker.Listed {
+			renews += ", heard of " + span(h.Locker.Quiet) + " ago"
+		}
+		t.row("  renews", renews)
+	}
+	if more := l.Held - len(l.Holders); more > 0 {
+		t.row("", fmt.Sprintf("and %d more", more))
+	}
+	for i, waiter := range l.Waiters {
+		name := details(waiter.Locker)
+		switch {
+		case waiter.Called:
+			name += ", called to a place"
+		case waiter.Place:
+			name += ", for a place"
+		}
+		t.row(fmt.Sprintf("waits %d", i+1), name)
+	}
+	return t.flush()
+}
+
+// details names the process of a locker with its version.
+func details(l fleet.Locker) string {
+	name := process(l)
+	if !l.Listed {
+		return name + " (not listed)"
+	}
+	if l.Version != "" {
+		name += " " + show.Text(l.Version)
+	}
+	return name
+}
+
+var lockersCommand = &command{
+	name:  "lockers",
+	short: "list the processes that take locks",
+	long: `Lists the processes that take locks, and use them now or did a minute ago. A process
+says once in 20 s that it is there; one that says so no longer is shown as quiet, and
+is gone from the list after a minute. With -json each line is the object of one.`,
+	examples: [][2]string{{"lockers", "all of them"}},
+	setup:    func(*flag.FlagSet) action { return lockers },
+}
+
+func lockers(ctx context.Context, c *call) error {
+	if err := c.want(0, 0); err != nil {
+		return err
+	}
+	f, done, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer done()
+	t := newTable(c.stdout, "HOST", "PID", "SERVICE", "VERSION", "STARTED", "HEARD OF", "LOCKER")
+	for l, err := range f.Lockers(ctx) {
+		switch {
+		case err != nil:
+			return err
+		case c.json:
+			if err := show.JSON(c.stdout, show.LockerOf(l)); err != nil {
+				return err
+			}
+		default:
+			t.row(show.Text(l.Host), strconv.Itoa(l.PID), show.Text(l.Service), show.Text(l.Version),
+				l.Started.UTC().Format(time.RFC3339), span(l.Quiet)+" ago", show.Text(l.ID))
+		}
+	}
+	if c.json {
+		return nil
+	}
+	return t.flush()
+}
+
+var waitCommand = &command{
+	name:  "wait",
+	args:  "KEY",
+	short: "wait until a lock is free",
+	long: `Returns when no process holds the lock. It takes nothing: another process may have the
+lock at that moment. Exit code 75 if -timeout is over first. ` + quoting,
+	examples: [][2]string{{"wait -timeout 5m deploy", "until the deployment is over, for five minutes at most"}},
+	setup: func(fs *flag.FlagSet) action {
+		timeout := fs.Duration("timeout", 0, "wait no longer than this `time`; 0 is for ever")
+		return func(ctx context.Context, c *call) error { return wait(ctx, c, *timeout) }
+	},
+}
+
+var errTimeout = errors.New("the time is over")
+
+func wait(ctx context.Context, c *call, timeout time.Duration) error {
+	if err := c.want(1, 1); err != nil {
+		return err
+	}
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
+	if timeout < 0 {
+		return usageError("wait: -timeout %v: must not be negative", timeout)
+	}
+	f, done, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer done()
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
+		defer cancel()
+	}
+	err = f.Wait(ctx, key)
+	result := "free"
+	if err != nil {
+		if context.Cause(ctx) != errTimeout { //nolint:errorlint // the cause is this value
+			return err
+		}
+		result, err = "held", &exitError{exitHeld, fmt.Errorf("%s is still held after %v", show.Text(key), timeout)}
+	}
+	if c.json {
+		return errors.Join(show.JSON(c.stdout, show.Result{Key: show.Text(key), Result: result}), err)
+	}
+	return err
+}
+
+var releaseCommand = &command{
+	name:  "release",
+	args:  "KEY",
+	short: "take a lock from a holder, by the token of its grant",
+	long: `Releases one grant of a lock: the one that has the token, and no other. For a holder of
+a shared lock or of a permit that is its place alone. The processes that wait get
+their turns, and tokens still grow. Without -token it changes nothing, shows the tokens
+there are, and ends with exit code 2. Exit code 3 if no holder has the token.
+
+The process that had the lock learns of it as a loss at its next renewal, with the
+default lease within 10 s. Until then it works on, beside the next holder. Release the
+lock of a process that is known to be dead or stuck, or whose writes are fenced. What
+was released is logged on standard error. ` + quoting,
+	examples: [][2]string{
+		{"release account/42", "show the token to give"},
+		{"release account/42 -token 1790000000000000", "release that grant"},
+	},
+	setup: func(fs *flag.FlagSet) action {
+		token := fs.Int64("token", 0, "`number` of the grant to release, as ls and inspect show it")
+		return func(ctx context.Context, c *call) error { return release(ctx, c, *token) }
+	},
+}
+
+func release(ctx context.Context, c *call, token int64) error {
+	if err := c.want(1, 1); err != nil {
+		return err
+	}
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
+	f, done, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	defer done()
+	if token == 0 {
+		return c.offer(ctx, f, key, &exitError{exitUsage, errors.New("release: -token is missing: it says which grant is meant")})
+	}
+	h, err := f.Release(ctx, key, token)
+	if errors.Is(err, fleet.ErrNoGrant) {
+		return c.offer(ctx, f, key, &exitError{exitNo, fmt.Errorf("no holder of %s has the token %d", show.Text(key), token)})
+	}
+	if err != nil {
+		return err
+	}
+	if c.json {
+		holder := show.HolderOf(h)
+		return show.JSON(c.stdout, show.Result{Key: show.Text(key), Result: "released", Holder: &holder})
+	}
+	_, err = fmt.Fprintf(c.stdout, "released %s: token %d, held for %s by %s, which learns of it when it renews\n",
+		show.Text(key), token, age(h), details(h.Locker))
+	return err
+}
+
+// offer shows the tokens that can be given, and returns why nothing was done.
+func (c *call) offer(ctx context.Context, f *fleet.Fleet, key string, why error) error {
+	l, err := f.Inspect(ctx, key)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return errors.Join(show.JSON(c.stdout, show.LockOf(l)), why)
+	}
+	if l.Held == 0 {
+		fmt.Fprintf(c.stderr, "%s is free\n", show.Text(key))
+	}
+	t := newTable(c.stderr)
+	for _, h := range l.Holders {
+		t.row("interlock release -token "+strconv.FormatInt(h.Token, 10)+" "+shellQuoted(show.Text(key)),
+			"# "+details(h.Locker)+", held for "+age(h))
+	}
+	return errors.Join(t.flush(), why)
+}

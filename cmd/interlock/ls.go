@@ -1,0 +1,328 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/core/fleet"
+)
+
+var lsCommand = &command{
+	name:  "ls",
+	args:  "[PATTERN]",
+	short: "list the locks that are held",
+	long: `Lists the locks that are held, with the process that holds each (host/pid/service),
+the token of its grant, what remains of its lease, how long it has had the lock, and
+how many processes wait. Of several holders it names the one that has held longest.
+PATTERN chooses keys: * stands for any text, ? for one byte.
+
+It reads with SCAN, not faster than -rate, so that other clients of Redis do not
+notice. The list is in no order, and begins at once; with -sort and with -watch it is
+complete before it is shown, and keeps no more than -limit locks. With -json each line
+is the object of one lock.`,
+	examples: [][2]string{
+		{"ls", "all locks"},
+		{"ls -sort waiters 'account/*'", "those of accounts, the most wanted first"},
+		{"ls -watch -sort age -limit 20", "the oldest twenty, refreshed until Ctrl-C"},
+		{"ls -json | jq 'select(.holders[0].locker.renews == \"no\") | .key'", "locks of processes that have not been heard of for 30 s"},
+	},
+	setup: func(fs *flag.FlagSet) action {
+		var o listing
+		fs.StringVar(&o.sort, "sort", "", "`order`: waiters, age or key")
+		fs.BoolVar(&o.watch, "watch", false, "refresh the list in place until it is interrupted")
+		fs.DurationVar(&o.every, "every", 2*time.Second, "`pause` between two refreshes")
+		fs.IntVar(&o.limit, "limit", 0, "show at most this `number` of locks; 0 is all, with -sort 1000, with -watch 40")
+		fs.IntVar(&o.rate, "rate", 20_000, "look at no more than this `number` of keys a second, at least 100")
+		return o.run
+	},
+}
+
+// listing is a call of ls.
+type listing struct {
+	sort        string
+	watch       bool
+	every       time.Duration
+	limit, rate int
+}
+
+// orders are the values of -sort, first things first.
+var orders = map[string]func(a, b *fleet.Lock) int{
+	"waiters": func(a, b *fleet.Lock) int { return cmp.Compare(len(b.Waiters), len(a.Waiters)) },
+	"age": func(a, b *fleet.Lock) int {
+		x, y := a.Oldest(), b.Oldest()
+		if x.IsZero() || y.IsZero() { // unknown ones are last
+			return -cmp.Compare(x.Unix(), y.Unix())
+		}
+		return x.Compare(y)
+	},
+	"key":     func(a, b *fleet.Lock) int { return cmp.Compare(a.Key, b.Key) },
+}
+
+func (o *listing) run(ctx context.Context, c *call) error {
+	if err := c.want(0, 1); err != nil {
+		return err
+	}
+	pattern := ""
+	if len(c.args) == 1 {
+		var err error
+		if pattern, err = c.key(); err != nil {
+			return err
+		}
+	}
+	if o.sort == "" && o.watch {
+		o.sort = "key"
+	}
+	switch {
+	case o.sort != "" && orders[o.sort] == nil:
+		return usageError("ls: -sort %q: must be waiters, age or key", o.sort)
+	case o.limit < 0:
+		return usageError("ls: -limit %d: must not be negative", o.limit)
+	case o.watch && c.json:
+		return usageError("ls: -watch and -json together: call ls -json again and again instead")
+	case o.watch && o.every <= 0:
+		return usageError("ls: -every %v: must be positive", o.every)
+	case o.limit == 0 && o.watch:
+		o.limit = 40
+	case o.limit == 0 && o.sort != "":
+		o.limit = 1000
+	}
+	f, done, err := c.fleet(fleet.Rate(o.rate))
+	if err != nil {
+		return err
+	}
+	defer done()
+	switch {
+	case o.watch:
+		return o.refresh(ctx, f, pattern, c.stdout)
+	case o.sort != "":
+		locks, more, err := o.collect(ctx, f, pattern)
+		if err != nil {
+			return err
+		}
+		return o.print(c, locks, more)
+	}
+	return o.stream(ctx, f, pattern, c)
+}
+
+// stream prints the locks as they come.
+func (o *listing) stream(ctx context.Context, f *fleet.Fleet, pattern string, c *call) error {
+	const block = 200 // in which columns stand below each other
+	table := newTable(c.stdout, "KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS")
+	n := 0
+	for l, err := range f.Locks(ctx, pattern) {
+		switch {
+		case err != nil:
+			return errors.Join(table.flush(), err)
+		case o.limit > 0 && n == o.limit:
+			fmt.Fprintf(c.stderr, "interlock: there are more than %d\n", o.limit)
+			return table.flush()
+		case c.json:
+			if err := show.JSON(c.stdout, show.LockOf(l)); err != nil {
+				return err
+			}
+		default:
+			table.row(rowOf(&l)...)
+			if n%block == block-1 {
+				if err := table.flush(); err != nil {
+					return err
+				}
+			}
+		}
+		n++
+	}
+	if c.json {
+		return nil
+	}
+	return table.flush()
+}
+
+// collect returns the first locks in the order, and whether there are more.
+func (o *listing) collect(ctx context.Context, f *fleet.Fleet, pattern string) (locks []fleet.Lock, more bool, err error) {
+	order := func(a, b fleet.Lock) int { return cmp.Or(orders[o.sort](&a, &b), cmp.Compare(a.Key, b.Key)) }
+	keep := func() {
+		slices.SortFunc(locks, order)
+		if len(locks) > o.limit {
+			more = true
+			clear(locks[o.limit:])
+			locks = locks[:o.limit]
+		}
+	}
+	for l, err := range f.Locks(ctx, pattern) {
+		if err != nil {
+			return nil, false, err
+		}
+		if locks = append(locks, l); len(locks) >= 2*o.limit+100 {
+			keep()
+		}
+	}
+	slices.SortFunc(locks, order)
+	locks = slices.CompactFunc(locks, func(a, b fleet.Lock) bool { return a.Key == b.Key }) // SCAN may return one twice
+	keep()
+	return locks, more, nil
+}
+
+// print prints collected locks.
+func (o *listing) print(c *call, locks []fleet.Lock, more bool) error {
+	if c.json {
+		for _, l := range locks {
+			if err := show.JSON(c.stdout, show.LockOf(l)); err != nil {
+				return err
+			}
+		}
+	} else if err := tableOf(c.stdout, locks); err != nil {
+		return err
+	}
+	if more {
+		fmt.Fprintf(c.stderr, "interlock: there are more than %d\n", o.limit)
+	}
+	return nil
+}
+
+// refresh shows the list again and again. On a terminal it is shown in place.
+func (o *listing) refresh(ctx context.Context, f *fleet.Fleet, pattern string, w io.Writer) error {
+	place := terminal(w)
+	for {
+		locks, more, err := o.collect(ctx, f, pattern)
+		if ctx.Err() != nil {
+			return nil // which is how it ends
+		}
+		if err != nil {
+			return err
+		}
+		var b bytes.Buffer
+		_ = tableOf(&b, locks)
+		note := ""
+		if more {
+			note = fmt.Sprintf(", of more than %d", o.limit)
+		}
+		fmt.Fprintf(&b, "\n%s  %d locks%s\n", time.Now().Format(time.TimeOnly), len(locks), note)
+		text := b.Bytes()
+		if place { // home, each line to its end, and what is below
+			text = append([]byte("\x1b[H"), bytes.ReplaceAll(text, []byte("\n"), []byte("\x1b[K\n"))...)
+			text = append(text, "\x1b[J"...)
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(o.every):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// terminal reports whether what is written is shown at once.
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// tableOf prints locks as a table.
+func tableOf(w io.Writer, locks []fleet.Lock) error {
+	table := newTable(w, "KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS")
+	for i := range locks {
+		table.row(rowOf(&locks[i])...)
+	}
+	return table.flush()
+}
+
+// rowOf returns the columns of a lock.
+func rowOf(l *fleet.Lock) []string {
+	first := fleet.Holder{}
+	for i, h := range l.Holders {
+		if i == 0 || h.Age > first.Age {
+			first = h
+		}
+	}
+	holder := process(first.Locker)
+	if l.Held > 1 {
+		holder += fmt.Sprintf(" and %d more", l.Held-1)
+	}
+	return []string{
+		show.Text(l.Key), holder, strconv.FormatInt(first.Token, 10), left(first.Left), age(first), strconv.Itoa(len(l.Waiters)),
+	}
+}
+
+// process names the process of a locker: host/pid/service, or its id if that is all.
+func process(l fleet.Locker) string {
+	switch {
+	case !l.Listed && len(l.ID) > 8:
+		return "locker " + show.Text(l.ID[:8])
+	case !l.Listed:
+		return "locker " + show.Text(l.ID)
+	}
+	name := show.Text(l.Host) + "/" + strconv.Itoa(l.PID)
+	if l.Service != "" {
+		name += "/" + show.Text(l.Service)
+	}
+	return name
+}
+
+// left shows what remains of a lease, and age how long a lock is held.
+func left(d time.Duration) string {
+	if d < 0 {
+		return "never ends"
+	}
+	return span(d)
+}
+
+func age(h fleet.Holder) string {
+	if h.Since.IsZero() {
+		return "unknown"
+	}
+	return span(h.Age)
+}
+
+// span rounds a time to what a reader looks at.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// table prints columns below each other.
+type table struct {
+	tab *tabwriter.Writer
+}
+
+func newTable(w io.Writer, heads ...string) *table {
+	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	if len(heads) > 0 {
+		t.row(heads...)
+	}
+	return t
+}
+
+// row adds a row. Its cells have no tabs and no line ends: they are as show.Text makes
+// them.
+func (t *table) row(cells ...string) {
+	for i, cell := range cells {
+		if i > 0 {
+			fmt.Fprint(t.tab, "\t")
+		}
+		fmt.Fprint(t.tab, cell)
+	}
+	fmt.Fprintln(t.tab)
+}
+
+func (t *table) flush() error { return t.tab.Flush() }

@@ -1,0 +1,558 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+func text(n int64) string { return strconv.FormatInt(n, 10) }
+
+func TestLsShowsTheLocksAndTheirProcesses(t *testing.T) {
+	topologies(t, func(s *servers) {
+		t := s.t
+		if r := s.want(0, "ls"); strings.Count(r.out, "\n") != 1 || !strings.HasPrefix(r.out, "KEY  ") {
+			t.Errorf("without locks:\n%s", r.out)
+		}
+		a, b := s.process(core.Service("bank", "v1")), s.process(core.Service("cron", "v2"))
+		lease := s.lock(a, "account/1")
+		s.lock(b, "account/2", core.Shared())
+		s.lock(a, "account/2", core.Shared())
+		s.lock(b, "job")
+		ctx, cancel := context.WithCancel(t.Context())
+		waited := make(chan error, 1)
+		go func() {
+			_, err := b.Lock(ctx, "account/1")
+			waited <- err
+		}()
+		defer func() { cancel(); <-waited }()
+
+		host, _ := os.Hostname()
+		holder := fmt.Sprintf("%s/%d/bank", host, os.Getpid())
+		r := s.until(func(r ran) bool {
+			return strings.Contains(r.out, holder) && strings.Contains(r.out, "/cron") && strings.Contains(r.out, " 1\n")
+		}, "ls", "-sort", "waiters", "account/*")
+		lines := strings.Split(strings.TrimSpace(r.out), "\n")
+		if len(lines) != 3 {
+			t.Fatalf("\n%s", r.out)
+		}
+		first := strings.Fields(lines[1])
+		if len(first) != 6 || first[0] != "account/1" || first[1] != holder || first[2] != text(lease.Token()) || first[5] != "1" {
+			t.Errorf("%q", first)
+		}
+		if left, err := time.ParseDuration(first[3]); err != nil || left <= 0 || left > 30*time.Second {
+			t.Errorf("lease left: %q", first[3])
+		}
+		if !strings.Contains(lines[2], " and 1 more ") {
+			t.Errorf("%q", lines[2])
+		}
+
+		all := decode[show.Lock](t, s.want(0, "ls", "-json"))
+		keys := map[string]show.Lock{}
+		for _, l := range all {
+			keys[l.Key] = l
+		}
+		l := keys["account/1"]
+		if len(all) != 3 || len(keys) != 3 || l.Kind != "exclusive" || l.Held != 1 || l.Fence != lease.Token() || len(l.Waiters) != 1 {
+			t.Fatalf("%+v", all)
+		}
+		h, w := l.Holders[0], l.Waiters[0]
+		if h.Token != lease.Token() || h.Locker.Host != host || h.Locker.PID != os.Getpid() || h.Locker.Service != "bank" ||
+			h.Locker.Version != "v1" || h.Locker.Renews != "yes" || h.Since == nil || h.AgeMS <= 0 || h.LeaseLeftMS <= 0 ||
+			!h.Locker.Listed || h.Owner[:33] != h.Locker.ID+":" || h.Locker.Seen == nil || h.Locker.Started == nil {
+			t.Errorf("holder %+v", h)
+		}
+		if w.Locker.Service != "cron" || w.Place || w.Called {
+			t.Errorf("waiter %+v", w)
+		}
+		if l := keys["account/2"]; l.Kind != "places" || l.Held != 2 || len(l.Holders) != 2 || len(l.Waiters) != 0 || l.Waiters == nil {
+			t.Errorf("%+v", l)
+		}
+		var ages []string
+		for _, l := range decode[show.Lock](t, s.want(0, "ls", "-json", "--sort", "age")) {
+			ages = append(ages, l.Key)
+		}
+		if !slices.Equal(ages, []string{"account/1", "account/2", "job"}) {
+			t.Errorf("by age: %q", ages)
+		}
+		for _, args := range [][]string{{"ls", "-limit", "2"}, {"ls", "-limit", "2", "-sort", "key"}} {
+			if r := s.want(0, args...); strings.Count(r.out, "\n") != 3 || !strings.Contains(r.stderr, "more than 2") {
+				t.Errorf("%q:\n%s%s", args, r.out, r.stderr)
+			}
+		}
+		lockers := decode[show.Locker](t, s.want(0, "lockers", "-json"))
+		if len(lockers) != 2 || lockers[0].PID != os.Getpid() || !lockers[0].Listed {
+			t.Errorf("%+v", lockers)
+		}
+		if r := s.want(0, "lockers"); strings.Count(r.out, "\n") != 3 || !strings.Contains(r.out, h.Locker.ID) {
+			t.Errorf("\n%s", r.out)
+		}
+	})
+}
+
+func TestInspectShowsOneLock(t *testing.T) {
+	s := alone(t)
+	l := s.process(core.Service("bank", "v1"))
+	lease := s.lock(l, "k")
+	r := s.until(func(r ran) bool { return strings.Contains(r.out, "/bank v1") }, "inspect", "k")
+	for _, want := range []string{"exclusive", text(lease.Token()), "lease left", "yes, heard of ", ", since 20"} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("without %q:\n%s", want, r.out)
+		}
+	}
+	j := decode[show.Lock](t, s.want(0, "-json", "inspect", "k"))
+	if len(j) != 1 || j[0].Key != "k" || j[0].Holders[0].Token != lease.Token() {
+		t.Errorf("%+v", j)
+	}
+	if r := s.want(exitNo, "inspect", "free"); !strings.Contains(r.out, "no process holds it") || r.stderr != "" {
+		t.Errorf("%+v", r)
+	}
+	if j := decode[show.Lock](t, s.want(exitNo, "inspect", "free", "-json")); len(j) != 1 || j[0].Held != 0 || j[0].Holders == nil {
+		t.Errorf("%+v", j)
+	}
+	s.rdb.Set(t.Context(), "interlock:{string}", "x", 0)
+	if r := s.want(exitFailed, "inspect", "string"); !strings.Contains(r.stderr, "not a lock") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestReleaseTakesTheGrantThatIsNamedAndNoOther(t *testing.T) {
+	topologies(t, func(s *servers) {
+		t := s.t
+		lost := make(chan observe.Loss, 1)
+		a, b := s.process(core.Watchdog(3*time.Second), core.OnLost(func(l core.Loss) { lost <- l })), s.process()
+		lease := s.lock(a, "it's")
+		next := make(chan *core.Lease, 1)
+		go func() {
+			lease, err := b.Lock(t.Context(), "it's")
+			if err != nil {
+				t.Error(err)
+			}
+			next <- lease
+		}()
+		s.until(func(r ran) bool { return strings.Contains(r.out, "waits 1") }, "inspect", "it's")
+
+		line := "interlock release -token " + text(lease.Token()) + ` 'it'\''s'`
+		if r := s.want(exitUsage, "release", "it's"); !strings.Contains(r.stderr, line) || r.out != "" {
+			t.Errorf("%+v; want one that shows %s", r, line)
+		}
+		j := decode[show.Lock](t, s.want(exitUsage, "release", "it's", "-json"))
+		if len(j) != 1 || j[0].Holders[0].Token != lease.Token() {
+			t.Errorf("%+v", j)
+		}
+		wrong := lease.Token() + 1
+		if r := s.want(exitNo, "release", "it's", "--token", text(wrong)); !strings.Contains(r.stderr, line) {
+			t.Errorf("%+v", r)
+		}
+		if err := lease.Check(t.Context()); err != nil {
+			t.Fatalf("lost before it was released: %v", err)
+		}
+
+		// What was shown can be typed.
+		shell := exec.Command("sh", "-c", strings.Replace(line, "interlock", tool(t)+" "+strings.Join(s.args, " "), 1))
+		out, err := shell.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "released it's: token "+text(lease.Token())) ||
+			!strings.Contains(string(out), "an operator has released a lock") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		if loss := <-lost; loss.Token != lease.Token() {
+			t.Errorf("%+v", loss)
+		}
+		second := <-next
+		if second.Token() <= lease.Token() {
+			t.Errorf("token %d after %d", second.Token(), lease.Token())
+		}
+		r := decode[show.Result](t, s.want(0, "release", "-json", "it's", "-token", text(second.Token())))
+		if len(r) != 1 || r[0].Result != "released" || r[0].Holder.Token != second.Token() {
+			t.Errorf("%+v", r)
+		}
+		if r := s.want(exitNo, "release", "it's", "-token", text(second.Token())); !strings.Contains(r.stderr, "is free") {
+			t.Errorf("%+v", r)
+		}
+		wantErr(t, second.Check(t.Context()), core.ErrLost)
+	})
+}
+
+func wantErr(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("error is %v, want %v", err, want)
+	}
+}
+
+func TestWaitReturnsWhenTheLockIsFree(t *testing.T) {
+	s := alone(t)
+	lease := s.lock(s.process(), "k")
+	s.want(0, "wait", "free")
+	if r := s.want(exitHeld, "wait", "k", "-timeout", "100ms"); !strings.Contains(r.stderr, "still held") {
+		t.Errorf("%+v", r)
+	}
+	if r := decode[show.Result](t, s.want(exitHeld, "wait", "k", "-timeout", "100ms", "-json")); r[0].Result != "held" {
+		t.Errorf("%+v", r)
+	}
+	done := make(chan ran, 1)
+	go func() { done <- s.run("wait", "k", "-json") }()
+	select {
+	case r := <-done:
+		t.Fatalf("returned while the lock is held: %+v", r)
+	case <-time.After(300 * time.Millisecond):
+	}
+	wantErr(t, lease.Release(t.Context()), nil)
+	if r := <-done; r.code != 0 || decode[show.Result](t, r)[0].Result != "free" {
+		t.Errorf("%+v", r)
+	}
+
+	s.lock(s.process(), "k")
+	cmd := s.command(t.Context(), "wait", "k")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitHandler(t, cmd)
+	_ = cmd.Process.Signal(os.Interrupt)
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitStopped {
+		t.Errorf("exit code %d after SIGINT", code)
+	}
+}
+
+// awaitHandler waits until a process handles SIGINT.
+func awaitHandler(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(status)) {
+			if caught, ok := strings.CutPrefix(line, "SigCgt:"); ok {
+				set, err := strconv.ParseUint(strings.TrimSpace(caught), 16, 64)
+				if err == nil && set&(1<<(syscall.SIGINT-1)) != 0 {
+					return nil
+				}
+			}
+		}
+		return errors.New("SIGINT is not handled")
+	})
+	time.Sleep(100 * time.Millisecond) // Go handles it before it is notified of it
+}
+
+func TestWatchShowsTheListAgainAndAgain(t *testing.T) {
+	s := alone(t)
+	s.lock(s.process(), "first")
+	cmd := s.command(t.Context(), "ls", "-watch", "-every", "50ms", "-limit", "1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	var seen strings.Builder
+	read := func(want string) {
+		t.Helper()
+		seen.Reset()
+		for buf := make([]byte, 4096); !strings.Contains(seen.String(), want); {
+			n, err := out.Read(buf)
+			seen.Write(buf[:n])
+			if err != nil {
+				t.Fatalf("%v after\n%s", err, &seen)
+			}
+		}
+	}
+	read("  1 locks\n")
+	s.lock(s.process(), "second")
+	read("of more than 1\n")
+	if strings.Contains(seen.String(), "\x1b") {
+		t.Errorf("escapes where no terminal is: %q", seen.String())
+	}
+	_ = cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+func TestDoctorSaysWhatIsUnsafe(t *testing.T) {
+	topologies(t, func(s *servers) {
+		r := s.want(exitNo, "doctor")
+		if !strings.Contains(r.out, "unsafe: ") || !strings.Contains(r.out, "noeviction") || strings.Contains(r.out, "missing right") {
+			s.t.Errorf("\n%s", r.out)
+		}
+		j := decode[show.Report](s.t, s.want(exitNo, "doctor", "-json"))
+		if len(j) != 1 || j[0].Safe || len(j[0].Unsafe) == 0 || len(j[0].Servers) == 0 || j[0].User != "default" || j[0].Missing == nil {
+			s.t.Errorf("%+v", j)
+		}
+	})
+}
+
+func TestDoctorOfASafeServer(t *testing.T) {
+	srv := redistest.Start(t, redistest.Args("--appendonly", "yes"))
+	s := of(t, srv)
+	if r := s.want(0, "doctor"); !strings.Contains(r.out, "nothing unsafe was found") {
+		t.Errorf("\n%s", r.out)
+	}
+	if err := srv.Client(t).Do(t.Context(), "ACL", "SETUSER", "service", "on", "nopass", "~interlock:*", "+evalsha").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r := s.want(exitNo, "doctor", "-rights-of", "service")
+	if !strings.Contains(r.out, "missing right of service: +hset, for locks") || strings.Contains(r.out, "+evalsha") {
+		t.Errorf("\n%s", r.out)
+	}
+	if r := s.want(exitFailed, "doctor", "-rights-of", "nobody"); !strings.Contains(r.stderr, "nobody") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAUserThatMayOnlyReadReads(t *testing.T) {
+	srv := redistest.Start(t)
+	s := of(t, srv)
+	lease := s.lock(s.process(), "k")
+	rule := []any{"ACL", "SETUSER", "reader", "on", ">p-w", "%R~interlock:*", "+@connection"}
+	for _, command := range strings.Fields("scan hlen pttl hmget hscan get hgetall time") {
+		rule = append(rule, "+"+command)
+	}
+	if err := srv.Client(t).Do(t.Context(), rule...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.env = []string{"INTERLOCK_USER=reader", "INTERLOCK_PASSWORD=p-w"}
+	if j := decode[show.Lock](t, s.want(0, "ls", "-json")); len(j) != 1 || j[0].Key != "k" {
+		t.Errorf("%+v", j)
+	}
+	s.want(0, "inspect", "k")
+	s.want(0, "lockers")
+	s.want(exitHeld, "wait", "k", "-timeout", "50ms")
+	r := s.want(exitFailed, "release", "k", "-token", text(lease.Token()))
+	if !strings.Contains(r.stderr, "the Redis user lacks a right") || !strings.Contains(r.stderr, "+evalsha") {
+		t.Errorf("%+v", r)
+	}
+	if r := s.want(exitNo, "doctor"); !strings.Contains(r.out, "missing right of reader: +evalsha") {
+		t.Errorf("\n%s%s", r.out, r.stderr)
+	}
+	wantErr(t, lease.Check(t.Context()), nil)
+
+	// A password in the URL does the same, and is shown by nothing.
+	s.args, s.env = nil, []string{"INTERLOCK_URL=redis://reader:p%2Dw@" + srv.Addr()}
+	s.want(0, "inspect", "k")
+	s.env = []string{"INTERLOCK_URL=redis://reader:secret@" + srv.Addr()}
+	if r := s.want(exitFailed, "inspect", "k"); strings.Contains(r.stderr, "secret") || !strings.Contains(r.stderr, "AUTH") {
+		t.Errorf("%+v", r)
+	}
+	s.env = []string{"INTERLOCK_URL=redis://reader:sec%ret@" + srv.Addr()}
+	if r := s.want(exitUsage, "inspect", "k"); strings.Contains(r.stderr, "sec%ret") {
+		t.Errorf("%+v", r)
+	}
+	if r := s.want(0, "-h"); strings.Contains(r.out, "sec%ret") {
+		t.Errorf("the help shows the URL of the environment:\n%s", r.out)
+	}
+}
+
+func TestHostileTextsAreShownEscapedAndCanBeTyped(t *testing.T) {
+	s := alone(t)
+	l := s.process(core.Service("\x1b]0;title\a", "\u202ev1"))
+	keys := []string{
+		"\x1b[2J\x00\n\t\r", "\u202eevil\u2066", "\xff\xfe\xc3", "<script>alert(1)</script>", `back\slash\x41`, "{}", "\u200b", "a b",
+		"\U000e0041", "\u2028",
+	}
+	for _, key := range keys {
+		s.lock(l, key)
+	}
+	harmless := func(r ran) {
+		t.Helper()
+		for _, r := range r.out + r.stderr {
+			if r != '\n' && (r < ' ' || r > '~') {
+				t.Errorf("%U is shown", r)
+			}
+		}
+	}
+	r := s.until(func(r ran) bool { return strings.Contains(r.out, `\x1b]0;title`) }, "ls")
+	harmless(r)
+	if n := strings.Count(r.out, "\n"); n != len(keys)+1 {
+		t.Errorf("%d lines for %d locks:\n%s", n, len(keys), r.out)
+	}
+	r = s.want(0, "ls", "-json")
+	harmless(r)
+	if strings.Contains(r.out, "<script>") {
+		t.Errorf("\n%s", r.out)
+	}
+	shown := map[string]bool{}
+	for _, j := range decode[show.Lock](t, r) {
+		shown[j.Key] = true
+		r := s.want(0, "inspect", "--", j.Key)
+		harmless(r)
+		again := decode[show.Lock](t, s.want(0, "inspect", "-json", "--", j.Key))
+		if again[0].Key != j.Key || again[0].Holders[0].Token != j.Holders[0].Token {
+			t.Errorf("%q is typed, and %q is found", j.Key, again[0].Key)
+		}
+		harmless(s.want(exitUsage, "release", "--", j.Key))
+		harmless(s.want(exitNo, "release", "-token", "1", "--", j.Key))
+	}
+	for _, key := range keys {
+		if !shown[show.Text(key)] {
+			t.Errorf("%q is not listed", key)
+		}
+	}
+	harmless(s.want(0, "lockers"))
+	harmless(s.want(exitUsage, "\x1b[2J\u202e"))
+	harmless(s.want(exitUsage, "inspect", `\q`))
+	harmless(s.want(exitUsage, "ls", "-sort", "\x1b"))
+}
+
+func TestIdemShowsAndSettlesARecord(t *testing.T) {
+	topologies(t, func(s *servers) {
+		t := s.t
+		show1 := func(code int, principal, key string) show.Record {
+			t.Helper()
+			return decode[show.Record](t, s.want(code, "idem", "show", principal, key, "-json"))[0]
+		}
+		if r := show1(exitNo, "p", "k"); r.State != "none" {
+			t.Errorf("%+v", r)
+		}
+		id := show1(exitNo, "p", "k").ID
+		unknown := func(id string) { // of a process that died in its effect
+			s.rdb.HSet(t.Context(), "interlock:idem:{"+id+"}", "v", "1", "t", "x:1", "f", "f", "f2", "f", "g", "2", "s", "c", "u", "1", "m", "1")
+			s.rdb.PExpire(t.Context(), "interlock:idem:{"+id+"}", time.Hour)
+		}
+		unknown(id)
+		if r := show1(0, "p", "k"); r.State != "unknown" || !r.Marked || r.Generation != 2 || r.KeptMS <= 0 {
+			t.Errorf("%+v", r)
+		}
+		for _, args := range [][]string{
+			{"idem", "resolve", "p", "k"},
+			{"idem", "resolve", "p", "k", "-not-carried-out", "-status", "200"},
+			{"idem", "resolve", "p", "k", "-status", "200", "-body", "/does/not/exist"},
+			{"idem", "forget", "p", "k"},
+			{"idem", "forget", "p", "k", "-state", "completed"},
+			{"idem", "show", "p"},
+			{"idem", "settle", "p", "k"},
+			{"idem", "resolve", "p", "k", "-status", "200", "-header", "nothing"},
+		} {
+			if r := s.want(exitUsage, args...); r.stderr == "" {
+				t.Errorf("%q says nothing", args)
+			}
+		}
+		if r := s.input("made", "idem", "resolve", "p", "k", "-status", "201", "-header", "x-a: b", "-body", "-"); r.code != 0 || r.out != "resolved\n" {
+			t.Fatalf("%+v", r)
+		}
+		if r := show1(0, "p", "k"); r.State != "completed" || r.Protocol != "http" || r.Status != 201 || r.Size < 4 || r.Sealed {
+			t.Errorf("%+v", r)
+		}
+		if r := s.want(0, "idem", "show", "p", "k"); !strings.Contains(r.out, "http 201, ") || strings.Contains(r.out, "made") {
+			t.Errorf("\n%s", r.out)
+		}
+		s.want(exitNo, "idem", "resolve", "p", "k", "-not-carried-out")
+		if r := decode[show.Result](t, s.want(0, "idem", "forget", "p", "k", "-state", "completed", "-json")); r[0].Result != "forgotten" {
+			t.Errorf("%+v", r)
+		}
+		show1(exitNo, "p", "k")
+
+		function := decode[show.Record](t, s.want(exitNo, "idem", "show", "-function", "p", "k", "-json"))[0]
+		if function.ID == id {
+			t.Error("-function makes no difference")
+		}
+		unknown(function.ID)
+		s.want(0, "idem", "resolve", "-function", "p", "k", "-not-carried-out")
+		s.want(exitNo, "idem", "show", "-function", "p", "k")
+	})
+}
+
+func TestACommandLineThatIsWrongSendsNothing(t *testing.T) {
+	s := &servers{t: t, args: []string{"-addr", "127.0.0.1:1"}}
+	for _, args := range [][]string{
+		{}, {"nothing"}, {"ls", "a", "b"}, {"ls", "-nothing"}, {"ls", "-sort", "size"}, {"ls", "-limit", "-1"}, {"ls", "-watch", "-json"},
+		{"ls", "-watch", "-every", "0s"}, {"ls", "-rate", "1"}, {"inspect"}, {"inspect", ""}, {"inspect", "a", "b"}, {"wait"},
+		{"wait", "k", "-timeout", "-1s"}, {"release"}, {"release", "k", "-token", "x"}, {"doctor", "k"}, {"lockers", "k"},
+		{"completion"}, {"completion", "tcsh"}, {"-cluster", "-sentinel", "m", "ls"}, {"-cluster", "-db", "1", "ls"},
+		{"-addr", "a:1,b:2", "ls"}, {"-cert", "f", "ls"}, {"-cacert", "/does/not/exist", "ls"}, {"-prefix", "a{", "ls"}, {"-url", "http://x", "ls"},
+	} {
+		if r := s.run(args...); r.code != exitUsage || r.out != "" || !strings.Contains(r.stderr, "interlock") {
+			t.Errorf("interlock %q: %+v", args, r)
+		}
+	}
+	for _, args := range [][]string{{"ls"}, {"inspect", "k"}, {"release", "k", "-token", "1"}, {"doctor"}, {"lockers"}, {"wait", "k"}, {"idem", "show", "p", "k"}} {
+		if r := s.run(args...); r.code != exitFailed || r.out != "" && args[0] != "ls" && args[0] != "lockers" || !strings.Contains(r.stderr, "refused") ||
+			strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("interlock %q: %+v", args, r)
+		}
+	}
+}
+
+func TestHelpDescribesEachCommand(t *testing.T) {
+	s := &servers{t: t}
+	r := s.want(0, "-h")
+	if again := s.want(0, "help"); again != r {
+		t.Errorf("help differs from -h")
+	}
+	for _, cmd := range commands {
+		if !strings.Contains(r.out, cmd.name) || !strings.Contains(r.out, cmd.short) {
+			t.Errorf("the list of commands lacks %s", cmd.name)
+		}
+		one := s.want(0, cmd.name, "-h")
+		if one.out != s.want(0, "help", cmd.name).out || !strings.Contains(one.out, "usage: interlock "+cmd.name) ||
+			!strings.Contains(one.out, "examples:") || len(cmd.examples) == 0 {
+			t.Errorf("%s:\n%s", cmd.name, one.out)
+		}
+		// The examples are command lines that are read.
+		for _, e := range cmd.examples {
+			line, _, _ := strings.Cut(e[0], " |")
+			line, _, _ = strings.Cut(line, " >")
+			words, err := exec.Command("sh", "-c", `for w in "$@"; do :; done; printf '%s\n' `+line).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &call{conn: fromEnvironment(func(string) string { return "" })}
+			if parsed, err := c.parse(strings.Split(strings.TrimSuffix(string(words), "\n"), "\n")); err != nil || parsed != cmd {
+				t.Errorf("%s: %v", e[0], err)
+			}
+		}
+	}
+}
+
+func TestCompletionIsOfTheCommandsAndTheirFlags(t *testing.T) {
+	s := &servers{t: t}
+	complete := func(words ...string) string {
+		t.Helper()
+		script := s.want(0, "completion", "bash").out + fmt.Sprintf("\nCOMP_WORDS=(interlock %s); COMP_CWORD=%d; _interlock; echo \"${COMPREPLY[*]}\"",
+			strings.Join(words, " "), len(words))
+		out, err := exec.Command("bash", "-c", script).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	for line, want := range map[string]string{
+		"ins": "inspect", "idem re": "resolve", "ls -wa": "-watch", "-addr x rel": "release", "release -tok": "-token", "completion f": "fish",
+		"ls -sen": "-sentinel",
+	} {
+		if got := complete(strings.Fields(line)...); got != want {
+			t.Errorf("%q is completed to %q; want %q", line, got, want)
+		}
+	}
+	for _, shell := range []string{"zsh", "fish"} {
+		r := s.want(0, "completion", shell)
+		for _, cmd := range commands {
+			if !strings.Contains(r.out, cmd.name) {
+				t.Errorf("%s: no %s", shell, cmd.name)
+			}
+		}
+		if path, err := exec.LookPath(shell); err == nil {
+			cmd := exec.Command(path, "-n")
+			cmd.Stdin = strings.NewReader(r.out)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", shell, err, out)
+			}
+		}
+	}
+}
