@@ -66,7 +66,7 @@ var orders = map[string]func(a, b *fleet.Lock) int{
 		}
 		return x.Compare(y)
 	},
-	"key":     func(a, b *fleet.Lock) int { return cmp.Compare(a.Key, b.Key) },
+	"key": func(a, b *fleet.Lock) int { return cmp.Compare(a.Key, b.Key) },
 }
 
 func (o *listing) run(ctx context.Context, c *call) error {

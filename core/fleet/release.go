@@ -123,4 +123,3 @@ func (f *Fleet) left(ctx context.Context, key string) (left time.Duration, err e
 	}
 	return left, nil
 }
-
