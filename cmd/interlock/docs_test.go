@@ -116,6 +116,28 @@ func TestTheExamplesOfTheDocumentAreWhatTheToolPrints(t *testing.T) {
 	}
 }
 
+// README shows a part of what docs/tool.md shows.
+func TestTheExamplesOfREADMEAreThoseOfTheDocument(t *testing.T) {
+	tool, err := os.ReadFile("../../docs/tool.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(readme), "```console\n")
+	block, _, _ := strings.Cut(rest, "```")
+	if strings.Count(block, "$ interlock ") < 2 {
+		t.Errorf("README shows\n%s", block)
+	}
+	for line := range strings.Lines(block) {
+		if !strings.Contains(string(tool), line) {
+			t.Errorf("not in docs/tool.md: %s", line)
+		}
+	}
+}
+
 func sorted(text string) string {
 	lines := strings.Split(text, "\n")
 	slices.Sort(lines)

@@ -47,7 +47,7 @@ func BenchmarkLs(b *testing.B) {
 		var lines int
 		began := time.Now()
 		beside := p99(b, rdb, func(context.Context) {
-			cmd := exec.CommandContext(b.Context(), tool(b), "-addr", srv.Addr(), "ls")
+			cmd := exec.CommandContext(b.Context(), "chrt", "--idle", "0", tool(b), "-addr", srv.Addr(), "ls")
 			out, err := os.Create(b.TempDir() + "/out")
 			if err != nil {
 				b.Error(err)

@@ -51,13 +51,14 @@ type reading struct {
 	meta   *redis.SliceCmd
 	fields *redis.ScanCmd
 	fence  *redis.StringCmd
-	now    *redis.TimeCmd
 }
 
 // read reads some locks in one pipeline; each is read at one instant, or nearly so.
 func (f *Fleet) read(ctx context.Context, keys []string, known *directory) ([]Lock, error) {
 	all := make([]reading, len(keys))
+	var clock *redis.TimeCmd
 	_, _ = f.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
+		clock = p.Time(ctx)
 		for i, key := range keys {
 			name := f.wire.LockName(key)
 			all[i] = reading{
@@ -68,9 +69,9 @@ func (f *Fleet) read(ctx context.Context, keys []string, known *directory) ([]Lo
 		}
 		return nil
 	})
-	now, err := f.time(ctx)
+	now, err := clock.Result()
 	if err != nil {
-		return nil, err
+		return nil, rediswire.Wrap(err)
 	}
 	locks, named := make([]Lock, len(keys)), make([]*Lock, len(keys))
 	for i, key := range keys {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -166,4 +167,59 @@ func BenchmarkRawPair(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkPairListed is a pair without contention, of a locker that keeps its entry and
+// of one that does not. Both take turns, so that both meet the same machine. The first
+// entry is written before the measurement; one more comes each 20 s.
+func BenchmarkPairListed(b *testing.B) {
+	rdb := redistest.Shared(b).Client(b)
+	type side struct {
+		name string
+		l    *core.Locker
+		took time.Duration
+	}
+	sides := []*side{{name: "listed"}, {name: "unlisted"}}
+	for i, s := range sides {
+		store, err := redisstore.New(rdb)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer store.Close()
+		var opts []core.LockerOption
+		if i == 1 {
+			opts = append(opts, core.Unlisted())
+		}
+		if s.l, err = core.New(store, opts...); err != nil {
+			b.Fatal(err)
+		}
+		defer s.l.Close(context.Background())
+		lease, err := s.l.Lock(b.Context(), s.name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		lease.Release(b.Context())
+	}
+	time.Sleep(1200 * time.Millisecond)
+	const turn = 200
+	turns := 0
+	for b.Loop() {
+		for i := range sides {
+			s := sides[(i+turns)%2]
+			began := time.Now()
+			for range turn {
+				lease, err := s.l.Lock(b.Context(), s.name)
+				if err != nil {
+					b.Fatal(err)
+				}
+				lease.Release(b.Context())
+			}
+			s.took += time.Since(began)
+		}
+		turns++
+	}
+	for _, s := range sides {
+		b.ReportMetric(float64(s.took.Nanoseconds())/float64(turns*turn), "ns/"+s.name)
+	}
+	b.ReportMetric(100*float64(sides[0].took-sides[1].took)/float64(sides[1].took), "%-cost")
 }
