@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
+	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
@@ -64,7 +65,7 @@ func (c *call) run(ctx context.Context, flags *run.Flags) error {
 	defer func() { _ = store.Close() }()
 	status := cmd.Run(ctx, store, run.Streams{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Log: func(line string) { fmt.Fprintln(c.stderr, "interlock:", printable(line)) },
+		Log: func(line string) { fmt.Fprintln(c.stderr, "interlock:", show.Text(line)) },
 	})
 	if status != 0 {
 		return &exitError{code: status}
