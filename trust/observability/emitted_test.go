@@ -3,7 +3,6 @@ package observability
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -46,13 +45,18 @@ func newObserver(t *testing.T) (*otellock.Observer, *prometheus.Registry) {
 		t.Fatal(err)
 	}
 	o.Watch(l)
+	t.Cleanup(func() {
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	for key, opt := range map[string]core.Option{"a": nil, "b": core.Shared(), "c": core.Permits(1)} {
 		lease, err := l.Lock(t.Context(), key, core.Name("rare"), opt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := errors.Join(lease.Release(context.Background()), l.Close(context.Background())); err != nil {
+			if err := lease.Release(context.Background()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -215,6 +219,6 @@ func TestTheExporterGivesTheMetricsTheseNames(t *testing.T) {
 		}
 	}
 	if n := len(all["interlock_idempotent_requests_total"]["interlock_outcome"]); n != len(decisions)+len(lockReasons)+len(keyReasons) {
-		t.Error(fmt.Sprint(n, " outcomes of idempotent endpoints"))
+		t.Errorf("%d outcomes of idempotent endpoints", n)
 	}
 }
