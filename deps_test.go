@@ -174,6 +174,11 @@ var layers = []layer{
 	},
 
 	{
+		"./interlockdebug",
+		[]string{"./core", "./core/idempotency", "./core/observe"},
+		"the page serves any application: the core and the standard library only",
+	},
+	{
 		"./cmd/interlock/...",
 		[]string{"./core/...", "./cmd/interlock/internal/...", "github.com/redis/go-redis/v9/..."},
 		"the tool is go-redis and the core: who installs it compiles no framework",

@@ -1,0 +1,580 @@
+package interlockdebug_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/interlockdebug"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// ask asks a page.
+func ask(h http.Handler, method, target, accept string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// asJSON asks for JSON.
+func asJSON(t *testing.T, h http.Handler) (s interlockdebug.Snapshot) {
+	t.Helper()
+	w := ask(h, http.MethodGet, "/", "application/json")
+	if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" {
+		t.Fatalf("%d, %v", w.Code, w.Header())
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil {
+		t.Fatalf("%v\n%s", err, w.Body)
+	}
+	return s
+}
+
+// newLocker makes a locker that is closed at the end.
+func newLocker(t *testing.T, store core.Store, opts ...core.LockerOption) *core.Locker {
+	t.Helper()
+	l, err := core.New(store, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = l.Close(ctx) // a test may leave locks
+	})
+	return l
+}
+
+func lock(t *testing.T, l *core.Locker, key string, opts ...core.Option) *core.Lease {
+	t.Helper()
+	lease, err := l.Lock(t.Context(), key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func release(t *testing.T, lease *core.Lease) {
+	t.Helper()
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// until waits for what happens on another goroutine.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func TestThePageShowsWhatIsHeldAndCountsWhatHappened(t *testing.T) {
+	o := interlockdebug.NewObserver()
+	l := newLocker(t, memstore.New(), core.WithObserver(o))
+	h := interlockdebug.Handler(l, interlockdebug.Observed(o))
+	rule := core.Name("account/{id}")
+	for range 3 {
+		release(t, lock(t, l, "account/1", rule))
+	}
+	held := lock(t, l, "account/1", rule, core.Watchdog(time.Minute))
+	inner, err := l.Lock(held.Context(), "account/1", rule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := lock(t, l, "partner", core.Permits(3))
+	if _, err := l.TryLock(t.Context(), "account/1", rule); !errors.Is(err, core.ErrHeld) {
+		t.Fatal(err)
+	}
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if lease, err := l.Lock(t.Context(), "account/1", rule, core.Watchdog(time.Minute)); err == nil {
+			_ = lease.Release(t.Context())
+		}
+	})
+	until(t, "a waiter", func() bool { return asJSON(t, h).Waiting == 1 })
+	time.Sleep(5 * time.Millisecond) // so that there is an age
+
+	s := asJSON(t, h)
+	if s.Held != 2 || s.Waiting != 1 || len(s.Locks) != 2 || !s.Observed || s.KeysShown || s.Host == "" || s.Process == 0 {
+		t.Fatalf("%+v", s)
+	}
+	account, partner := s.Locks[0], s.Locks[1] // the older first
+	if account.KeyHash != core.Hashed("account/1").Hash() || account.Key != "" || account.Kind != "exclusive" || account.Rule != "account/{id}" ||
+		account.Token != held.Token() || account.Holds != 2 || account.Waiters != 1 || account.AgeSeconds <= 0 || account.OldestWaitSeconds <= 0 ||
+		account.LeftSeconds < 50 || account.LeftSeconds > 60 {
+		t.Errorf("%+v", account)
+	}
+	if partner.Kind != "permit" || partner.AtMost != 3 || partner.Waiters != 0 || partner.OldestWaitSeconds != 0 || partner.LeftSeconds > 30 {
+		t.Errorf("%+v", partner)
+	}
+	release(t, inner)
+	release(t, held)
+	release(t, place)
+	waiting.Wait()
+
+	s = asJSON(t, h)
+	if s.Held != 0 || s.Waiting != 0 || len(s.Locks) != 0 || len(s.Rules) != 2 {
+		t.Fatalf("%+v", s)
+	}
+	r := s.Rules[1]
+	if r.Rule != "account/{id}" || r.Granted != 5 || r.Reentered != 1 || r.Contended != 2 || r.HandedOver != 1 || r.Waiting != 0 || r.Holding != 0 ||
+		len(r.Refused) != 1 || r.Refused[string(core.ReasonHeld)] != 1 || len(r.Lost) != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r.Wait.Count != 5 || r.Hold.Count != 5 || len(r.Wait.Buckets) != 8 || r.Hold.SumSeconds <= 0 {
+		t.Errorf("wait %+v, hold %+v", r.Wait, r.Hold)
+	}
+	sum := int64(0)
+	for _, b := range r.Hold.Buckets {
+		sum += b.Count
+	}
+	if sum != 5 {
+		t.Errorf("%d holds in %+v", sum, r.Hold.Buckets)
+	}
+	if s.Rules[0].Rule != "" || s.Rules[0].Granted != 1 {
+		t.Errorf("%+v", s.Rules[0])
+	}
+}
+
+// failing is a store whose renewals fail, or find no lock.
+type failing struct {
+	core.Store
+	mu  sync.Mutex
+	err error
+}
+
+func (f *failing) set(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func (f *failing) Renew(ctx context.Context, batch []driver.Renewal, done func(int, bool, error)) {
+	f.mu.Lock()
+	err := f.err
+	f.mu.Unlock()
+	if err == nil {
+		f.Store.Renew(ctx, batch, done)
+		return
+	}
+	for i := range batch {
+		done(i, false, err)
+	}
+}
+
+func TestThePageShowsFailedRenewalsAndLosses(t *testing.T) {
+	store := &failing{Store: memstore.New()}
+	o := interlockdebug.NewObserver()
+	l := newLocker(t, store, core.WithObserver(o))
+	h := interlockdebug.Handler(l, interlockdebug.Observed(o))
+	shown := interlockdebug.Handler(l, interlockdebug.Observed(o), interlockdebug.ShowKeys())
+	lease := lock(t, l, "account/secret", core.Name("rule"), core.Watchdog(3*time.Second))
+	until(t, "a renewal", func() bool { return asJSON(t, h).Rules[0].Renewals == 1 })
+	if got := asJSON(t, h).Locks[0]; got.Renewals != 1 || got.LastError != "" {
+		t.Errorf("%+v", got)
+	}
+	store.set(fmt.Errorf("%w: reading account/secret", core.ErrUnavailable))
+	until(t, "a failed renewal", func() bool { return asJSON(t, h).Rules[0].RenewalsFailed > 0 })
+	if got := asJSON(t, h).Locks[0]; got.LastError == "" {
+		t.Errorf("%+v", got)
+	}
+	store.set(errors.New("down: account/secret")) // the key in the root cause
+	until(t, "an error with the key", func() bool { return strings.Contains(asJSON(t, h).Locks[0].LastError, "has the key") })
+	until(t, "the same where keys are shown", func() bool { return asJSON(t, shown).Locks[0].LastError == "down: account/secret" })
+	if body := ask(h, http.MethodGet, "/", "").Body.String(); strings.Contains(body, "secret") || !strings.Contains(body, "Renewals fail") {
+		t.Errorf("%s", body)
+	}
+	store.set(driver.ErrDeleted)
+	until(t, "the loss", func() bool { return len(asJSON(t, h).Losses) == 1 })
+	s := asJSON(t, h)
+	if got := s.Losses[0]; got.KeyHash != core.Hashed("account/secret").Hash() || got.Key != "" || got.Rule != "rule" ||
+		got.Reason != string(observe.LossDeleted) || got.Token != lease.Token() || got.HeldSeconds <= 0 || got.Time.IsZero() {
+		t.Errorf("%+v", got)
+	}
+	if got := s.Rules[0]; got.Lost["deleted"] != 1 || got.Holding != 0 || s.Held != 0 {
+		t.Errorf("%+v", s)
+	}
+	_ = lease.Release(t.Context()) // ErrLost
+	if got := asJSON(t, shown); len(got.Losses) != 1 || got.Losses[0].Key != "account/secret" || got.Rules[0].Hold.Count != 1 {
+		t.Errorf("%+v", got)
+	}
+	if body := ask(shown, http.MethodGet, "/", "").Body.String(); !strings.Contains(body, "Last losses") || !strings.Contains(body, "account/secret") {
+		t.Errorf("%s", body)
+	}
+}
+
+// call is a request to an idempotent endpoint.
+type call struct{ key string }
+
+func (c call) Protocol() string                 { return idempotency.HTTP }
+func (c call) Key() []string                    { return []string{c.key} }
+func (c call) Target() (string, string, string) { return "POST", "/payments", "" }
+func (c call) Origin() (string, string, string) { return "", "/payments", "" }
+func (c call) Route() (string, bool)            { return "/payments", true }
+func (c call) Param(string) (string, error)     { return "", nil }
+func (c call) Header(string) []string           { return nil }
+func (c call) Query(string) []string            { return nil }
+func (c call) Native() any                      { return c }
+func (c call) Value(any) any                    { return nil }
+func (c call) Body(int64) ([]byte, error)       { return nil, nil }
+
+func TestThePageShowsClaimsThatArePending(t *testing.T) {
+	o := interlockdebug.NewObserver()
+	l := newLocker(t, memstore.New())
+	store, err := redisstore.New(redistest.Shared(t).Client(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	engine, err := idempotency.New(store, idempotency.Name("payment"), idempotency.Global(), idempotency.WithObserver(o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = engine.Close(t.Context()) }()
+	h := interlockdebug.Handler(l, interlockdebug.Engines(nil, engine), interlockdebug.Observed(o))
+	engine.Do(t.Context(), call{"customer-key"}, idempotency.Handler{
+		Run: func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+			s := asJSON(t, h)
+			if s.Pending != 1 || len(s.Claims) != 1 {
+				t.Errorf("%+v", s)
+				return idempotency.Response{Status: 201}, true
+			}
+			c := s.Claims[0]
+			if c.Rule != "payment" || c.State != "running" || c.Generation != 1 || c.AgeSeconds <= 0 || c.LeftSeconds <= 0 || len(c.Record) != 43 {
+				t.Errorf("%+v", c)
+			}
+			if body := ask(h, http.MethodGet, "/", "").Body.String(); !strings.Contains(body, c.Record) || strings.Contains(body, "customer-key") {
+				t.Errorf("%s", body)
+			}
+			return idempotency.Response{Status: 201}, true
+		},
+	})
+	s := asJSON(t, h)
+	if s.Pending != 0 || len(s.Rules) != 1 || s.Rules[0].Rule != "payment" || s.Rules[0].Decided[idempotency.DecidedStored] != 1 {
+		t.Errorf("%+v", s)
+	}
+	if body := ask(h, http.MethodGet, "/", "").Body.String(); !strings.Contains(body, "1 stored") {
+		t.Errorf("%s", body)
+	}
+}
+
+// hostile are names that could do harm where they are not escaped.
+var hostile = []string{
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "\x1b[31mred\x07", "back\u202eward", "a\x00b\r\n", "\xff\xfe", `{{.Secret}}`, "'`&amp;",
+}
+
+func TestHostileNamesAreShownEscaped(t *testing.T) {
+	o := interlockdebug.NewObserver()
+	l := newLocker(t, memstore.New(), core.WithObserver(o))
+	h := interlockdebug.Handler(l, interlockdebug.Observed(o), interlockdebug.ShowKeys())
+	for _, name := range hostile {
+		defer release(t, lock(t, l, name, core.Name(name)))
+	}
+	body := ask(h, http.MethodGet, "/?refresh=%3Cscript%3E", "text/html").Body.String()
+	doc := parse(t, body)
+	for _, n := range elements(doc) {
+		if n.Data == "script" || n.Data == "img" {
+			t.Errorf("an element %s", n.Data)
+		}
+	}
+	for _, text := range []string{body, ask(h, http.MethodGet, "/", "application/json").Body.String()} {
+		for _, bad := range []string{"\x1b", "\x07", "\u202e", "\x00", "\xff", "<script>", "<img"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%q is shown as it is:\n%s", bad, text)
+			}
+		}
+	}
+	for _, want := range []string{`\u202e`, `\x1b[31mred\a`, `a\x00b\r\n`, `\xff\xfe`, `&lt;script&gt;`, `{{.Secret}}`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%q is not shown", want)
+		}
+	}
+	var keys []string
+	for _, l := range asJSON(t, h).Locks {
+		keys = append(keys, l.Key)
+	}
+	for _, name := range hostile {
+		if name != "\xff\xfe" && !slices.Contains(keys, name) { // JSON has no such text
+			t.Errorf("%q is not in %q", name, keys)
+		}
+	}
+}
+
+func parse(t *testing.T, body string) *html.Node {
+	t.Helper()
+	doc, err := html.Parse(strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func elements(n *html.Node) (all []*html.Node) {
+	for d := range n.Descendants() {
+		if d.Type == html.ElementNode {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+func attribute(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+// Each column has a header, each table a name, and each can be scrolled by keys.
+func TestThePageIsAccessibleHTML(t *testing.T) {
+	o := interlockdebug.NewObserver()
+	l := newLocker(t, memstore.New(), core.WithObserver(o))
+	defer release(t, lock(t, l, "k"))
+	w := ask(interlockdebug.Handler(l, interlockdebug.Observed(o)), http.MethodGet, "/", "")
+	// What a browser opens and closes by itself was forgotten.
+	open := []string{}
+	void := []string{"meta", "rect", "br"}
+	for z := html.NewTokenizer(strings.NewReader(w.Body.String())); ; {
+		kind := z.Next()
+		if kind == html.ErrorToken {
+			break
+		}
+		name, _ := z.TagName()
+		switch {
+		case kind == html.StartTagToken && !slices.Contains(void, string(name)):
+			open = append(open, string(name))
+		case kind == html.EndTagToken && (len(open) == 0 || open[len(open)-1] != string(name)):
+			t.Fatalf("</%s> closes %v", name, open)
+		case kind == html.EndTagToken:
+			open = open[:len(open)-1]
+		}
+	}
+	if len(open) > 0 {
+		t.Errorf("%v are never closed", open)
+	}
+	doc := parse(t, w.Body.String())
+	ids, tables := map[string]bool{}, 0
+	for _, n := range elements(doc) {
+		if id := attribute(n, "id"); id != "" {
+			if ids[id] {
+				t.Errorf("two elements have the id %q", id)
+			}
+			ids[id] = true
+		}
+		if attribute(n, "style") != "" || attribute(n, "onclick") != "" {
+			t.Errorf("<%s> has what the policy forbids", n.Data)
+		}
+		switch n.Data {
+		case "html":
+			if attribute(n, "lang") == "" {
+				t.Error("no language")
+			}
+		case "th":
+			if s := attribute(n, "scope"); s != "col" && s != "row" {
+				t.Errorf("a header with scope %q", s)
+			}
+		case "table":
+			tables++
+			around := n.Parent
+			if attribute(around, "tabindex") != "0" || attribute(around, "role") != "region" || !ids[attribute(around, "aria-labelledby")] {
+				t.Errorf("a table in %+v", around.Attr)
+			}
+			rows, columns := 0, 0
+			for _, d := range elements(n) {
+				if d.Data != "tr" {
+					continue
+				}
+				rows++
+				cells := 0
+				for range d.ChildNodes() {
+					cells++
+				}
+				if columns == 0 {
+					columns = cells
+				}
+				if cells != columns {
+					t.Errorf("a row of %d cells under %d headers", cells, columns)
+				}
+			}
+			if rows < 2 {
+				t.Errorf("a table of %d rows", rows)
+			}
+		case "svg":
+			if attribute(n, "role") != "img" || attribute(n, "aria-label") == "" {
+				t.Errorf("a picture without a text: %+v", n.Attr)
+			}
+		}
+	}
+	if tables != 2 {
+		t.Errorf("%d tables", tables)
+	}
+}
+
+func TestRequestsAreAnsweredAsHTTPWants(t *testing.T) {
+	l := newLocker(t, memstore.New())
+	h := interlockdebug.Handler(l, nil)
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions} {
+		if w := ask(h, method, "/", ""); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
+			t.Errorf("%s: %d, %v", method, w.Code, w.Header())
+		}
+	}
+	w := ask(h, http.MethodHead, "/", "")
+	if w.Code != http.StatusOK {
+		t.Errorf("HEAD: %d", w.Code)
+	}
+	for name, want := range map[string]string{
+		"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Vary": "Accept", "Refresh": "",
+	} {
+		if got := w.Header().Get(name); got != want {
+			t.Errorf("%s: %q; want %q", name, got, want)
+		}
+	}
+	policy := w.Header().Get("Content-Security-Policy")
+	if !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") || strings.Contains(policy, "unsafe") {
+		t.Errorf("policy %q", policy)
+	}
+	for accept, want := range map[string]string{
+		"":                 "text/html; charset=utf-8",
+		"*/*":              "text/html; charset=utf-8",
+		"application/json": "application/json",
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": "text/html; charset=utf-8",
+		"text/html;q=0.5, application/json":                               "application/json",
+		"application/json;q=0.5, text/html":                               "text/html; charset=utf-8",
+		"application/*":                                                   "application/json",
+		"nonsense; ;":                                                     "text/html; charset=utf-8",
+	} {
+		if got := ask(h, http.MethodGet, "/", accept).Header().Get("Content-Type"); got != want {
+			t.Errorf("Accept: %s: %s; want %s", accept, got, want)
+		}
+	}
+	for query, want := range map[string]string{"refresh=5": "5", "refresh=0": "", "refresh=-1": "", "refresh=4000": "", "refresh=x": "", "": ""} {
+		if got := ask(h, http.MethodGet, "/?"+query, "").Header().Get("Refresh"); got != want {
+			t.Errorf("%s: %q; want %q", query, got, want)
+		}
+	}
+	if s := asJSON(t, h); s.Observed || s.Locks == nil || s.Rules == nil || s.Losses == nil || s.Claims == nil {
+		t.Errorf("%+v", s)
+	}
+	if body := ask(h, http.MethodGet, "/", "").Body.String(); !strings.Contains(body, "There are no counts") {
+		t.Errorf("%s", body)
+	}
+	defer func() {
+		if err, ok := recover().(error); !ok || !errors.Is(err, core.ErrConfig) {
+			t.Errorf("a nil locker: %v", err)
+		}
+	}()
+	interlockdebug.Handler(nil)
+}
+
+// The names of the fields are a promise.
+func TestTheFieldsOfTheJSON(t *testing.T) {
+	o := interlockdebug.NewObserver()
+	l := newLocker(t, memstore.New(), core.WithObserver(o))
+	defer release(t, lock(t, l, "k", core.Name("rule")))
+	var got map[string]any
+	if err := json.Unmarshal(ask(interlockdebug.Handler(l, interlockdebug.Observed(o)), http.MethodGet, "/", "application/json").Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	fields := func(v any) []string {
+		var names []string
+		for name := range v.(map[string]any) {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	for _, c := range []struct {
+		of   any
+		want string
+	}{
+		{got, "claims held host keys_shown locks losses observed pending pid rules time waiting"},
+		{got["locks"].([]any)[0], "age_seconds held holds key_hash kind left_seconds rule token waiters"},
+		{got["rules"].([]any)[0], "bypassed contended decided granted handed_over hold holding lost reentered refused rejected renewals renewals_failed rule wait waiting"},
+		{got["rules"].([]any)[0].(map[string]any)["wait"], "buckets count sum_seconds"},
+	} {
+		if names := strings.Join(fields(c.of), " "); names != c.want {
+			t.Errorf("%s; want %s", names, c.want)
+		}
+	}
+}
+
+func TestManyLocksAndRulesAreBounded(t *testing.T) {
+	o := interlockdebug.NewObserver()
+	l := newLocker(t, memstore.New(), core.WithObserver(o))
+	h := interlockdebug.Handler(l, interlockdebug.Observed(o))
+	for i := range 1100 {
+		defer release(t, lock(t, l, fmt.Sprint("k", i), core.Name(fmt.Sprint("rule", i))))
+	}
+	s := asJSON(t, h)
+	if s.Held != 1100 || len(s.Locks) != 1000 || len(s.Rules) != 201 || s.Rules[0].Rule != "(other rules)" || s.Rules[0].Granted != 900 {
+		t.Errorf("%d held, %d shown, %d rules, first %+v", s.Held, len(s.Locks), len(s.Rules), s.Rules[0])
+	}
+	if body := ask(h, http.MethodGet, "/", "").Body.String(); !strings.Contains(body, "The first 1000 are shown") || !strings.Contains(body, "1,100") {
+		t.Error("the page does not say how many there are")
+	}
+}
+
+func TestThePageCanBeReadBesideWork(t *testing.T) {
+	o := interlockdebug.NewObserver()
+	l := newLocker(t, memstore.New(), core.WithObserver(o))
+	h := interlockdebug.Handler(l, interlockdebug.Observed(o), interlockdebug.ShowKeys())
+	done := make(chan struct{})
+	var work sync.WaitGroup
+	total := make([]int64, 4)
+	for i := range total {
+		work.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				lease, err := l.Lock(t.Context(), fmt.Sprint("k", i%2), core.Name("rule"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				total[i]++
+				if err := lease.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 1000 {
+		if w := ask(h, http.MethodGet, "/", []string{"text/html", "application/json"}[i%2]); w.Code != http.StatusOK {
+			t.Fatalf("%d", w.Code)
+		}
+	}
+	close(done)
+	work.Wait()
+	s := asJSON(t, h)
+	want := total[0] + total[1] + total[2] + total[3]
+	if r := s.Rules[0]; r.Granted != want || r.Hold.Count != want || r.Waiting != 0 || r.Holding != 0 || s.Held != 0 {
+		t.Errorf("%+v; want %d", r, want)
+	}
+}
