@@ -41,6 +41,13 @@ func (v view) Failing() bool {
 	return slices.ContainsFunc(v.Locks, func(l Lock) bool { return l.LastError != "" })
 }
 
+// Locking are the rules of locks.
+func (v view) Locking() []Rule {
+	return slices.DeleteFunc(slices.Clone(v.Rules), func(r Rule) bool {
+		return len(r.Decided) > 0 && r.Waiting == 0 && r.Granted+r.Reentered+r.Rejected+r.Bypassed == 0 && len(r.Refused) == 0
+	})
+}
+
 // Endpoints are the rules of idempotent endpoints.
 func (v view) Endpoints() []Rule {
 	return slices.DeleteFunc(slices.Clone(v.Rules), func(r Rule) bool { return len(r.Decided) == 0 })

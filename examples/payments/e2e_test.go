@@ -49,6 +49,7 @@ type process struct {
 	cmd     *exec.Cmd
 	clients []client // of its front ends, in their order
 	addrs   []string
+	debug   string // where its debug page is
 	stdout  *bufio.Reader
 	stderr  strings.Builder
 	exited  chan struct{} // closed once waited for; err is then set
@@ -101,6 +102,13 @@ func startServing(t *testing.T, redisAddr string, args ...string) *process {
 		}
 		t.Cleanup(hangUp)
 		p.clients, p.addrs = append(p.clients, c), append(p.addrs, addr)
+	}
+	line, err := p.stdout.ReadString('\n')
+	if err != nil {
+		t.Fatalf("no line of the debug page on stdout: %v", err)
+	}
+	if n, err := fmt.Sscanf(line, "listening debug %s\n", &p.debug); n != 1 || err != nil {
+		t.Fatalf("line %q, want \"listening debug URL\"", line)
 	}
 	return p
 }

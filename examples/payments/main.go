@@ -21,8 +21,9 @@
 // This command serves the bank until it is stopped, on the given Redis, with net/http
 // on port 8080. Start it several times with different addresses, and the processes
 // share one bank. It prints a line for each front end, "listening <http|gin|echo|grpc>
-// <host:port>". A front end without an address gets a free port. The first three serve
-// the same routes:
+// <host:port>", and one for the debug page, "listening debug http://<host:port>/debug/interlock",
+// which shows the locks of the process. A front end without an address gets a free port. The
+// first three serve the same routes:
 //
 //	curl -X PUT  'localhost:8080/accounts/alice?balance=100'
 //	curl         'localhost:8081/accounts/alice'
@@ -84,6 +85,7 @@ func main() {
 type config struct {
 	serve                 bool
 	addr, gin, echo, grpc string
+	debug                 string
 	redis                 []string // empty: embedded
 	work                  time.Duration
 	ttl                   time.Duration
@@ -131,6 +133,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.StringVar(&cfg.gin, "gin", anyPort, "`host:port` of gin; port 0 picks one")
 	fs.StringVar(&cfg.echo, "echo", anyPort, "`host:port` of echo; port 0 picks one")
 	fs.StringVar(&cfg.grpc, "grpc", anyPort, "`host:port` of gRPC; port 0 picks one")
+	fs.StringVar(&cfg.debug, "debug", anyPort, "`host:port` of the debug page, with -serve; port 0 picks one")
 	fs.StringVar(&addrs, "redis", "", "`host:port[,...]` of Redis, several for a Cluster (default a server inside this process)")
 	fs.DurationVar(&cfg.work, "work", 2*time.Millisecond, "time that the bank works between reading and writing a balance")
 	fs.DurationVar(&cfg.ttl, "ttl", 30*time.Second, "lease of a lock; renewed while the handler runs, it is how long a lock outlives its process")

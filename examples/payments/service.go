@@ -15,8 +15,10 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/examples/payments/bank"
+	"github.com/interlock-go/interlock/interlockdebug"
 )
 
 // service is the bank with its locks. Every front end serves it.
@@ -216,6 +218,7 @@ type reported struct {
 type frontend struct {
 	name  string
 	addr  net.Addr
+	path  string                      // of a page for browsers; else empty
 	serve func() error                // until drain
 	drain func(context.Context) error // answers the requests that have arrived, then ends
 }
@@ -228,6 +231,8 @@ func serve(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) 
 		return err
 	}
 	defer func() { err = errors.Join(err, tel.shutdown(context.WithoutCancel(ctx))) }()
+	seen := interlockdebug.NewObserver()
+	tel.observer = observe.Join(tel.observer, seen)
 	s, err := open(ctx, cfg, tel, nil, log)
 	if err != nil {
 		return err
@@ -236,10 +241,19 @@ func serve(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) 
 	if err != nil {
 		return errors.Join(err, s.close(ctx))
 	}
+	debug, err := s.debugFrontend(ctx, cfg.debug, seen) //nolint:contextcheck // handlers have those of their requests
+	if err != nil {
+		return errors.Join(err, drain(ctx, fronts), s.close(ctx))
+	}
+	fronts = append(fronts, debug)
 	// Connections are accepted already. Requests are not served before all the
 	// lines are out, so that no span comes between them.
 	for _, f := range fronts {
-		if _, err := fmt.Fprintf(stdout, "listening %s %s\n", f.name, f.addr); err != nil {
+		where := f.addr.String()
+		if f.path != "" {
+			where = "http://" + where + f.path
+		}
+		if _, err := fmt.Fprintf(stdout, "listening %s %s\n", f.name, where); err != nil {
 			log.Warn("write to stdout", "error", err)
 		}
 	}
