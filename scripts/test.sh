@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs all tests under the race detector, or without it (RACE=0), after installing
 # what they need and this machine lacks: a redis-server (or valkey-server), a C
-# compiler, and for the nested modules PostgreSQL and PgBouncer.
+# compiler, and for the nested modules PostgreSQL, PgBouncer and Prometheus.
 #
 #   scripts/test.sh                            everything
 #   scripts/test.sh -run=TestLock ./core/...   arguments go to go test
@@ -12,11 +12,12 @@
 #
 # Without a package (an argument that begins with a dot) the packages of all
 # modules are tested, those of nested modules with -short. On Debian the packages
-# redis-server, postgresql and pgbouncer also start services, on ports 6379, 5432
-# and 6432; the tests never use them, and `systemctl disable --now redis-server
-# postgresql pgbouncer` ends them. INTERLOCK_REDIS_SERVER names another redis-server
-# to be used, INTERLOCK_POSTGRES_BIN another directory of initdb and postgres, and
-# INTERLOCK_PGBOUNCER another pgbouncer.
+# redis-server, postgresql, pgbouncer and prometheus also start services, on ports
+# 6379, 5432, 6432 and 9090; the tests never use them, and `systemctl disable --now
+# redis-server postgresql pgbouncer prometheus` ends them. INTERLOCK_REDIS_SERVER names
+# another redis-server to be used, INTERLOCK_POSTGRES_BIN another directory of initdb
+# and postgres, INTERLOCK_PGBOUNCER another pgbouncer, and INTERLOCK_PROMETHEUS_BIN
+# another directory of prometheus and promtool.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -54,20 +55,25 @@ have_pgbouncer() {
 	[ -n "${INTERLOCK_PGBOUNCER:-}" ] || have pgbouncer || [ -x /usr/sbin/pgbouncer ]
 }
 
-# install needs some of redis, cc, postgresql and pgbouncer, and installs the packages that
-# bring them; without the rights it prints the command to type.
+# have_prometheus looks where the tests do.
+have_prometheus() {
+	[ -n "${INTERLOCK_PROMETHEUS_BIN:-}" ] || { have prometheus && have promtool; }
+}
+
+# install needs some of redis, cc, postgresql, pgbouncer and prometheus, and installs the
+# packages that bring them; without the rights it prints the command to type.
 install() {
-	postgresql=postgresql
+	postgresql=postgresql prometheus=prometheus
 	if have apt-get; then
 		cmd="apt-get install -y --no-install-recommends" redis=redis-server cc="gcc libc6-dev"
 	elif have apk; then
 		cmd="apk add" redis=redis cc="gcc musl-dev"
 	elif have dnf; then
-		cmd="dnf install -y" redis=redis cc="gcc glibc-devel" postgresql=postgresql-server
+		cmd="dnf install -y" redis=redis cc="gcc glibc-devel" postgresql=postgresql-server prometheus=golang-github-prometheus
 	elif have brew; then
 		cmd="brew install" redis=redis cc=llvm
 	else
-		say "missing: $*. Install redis-server (or valkey-server), a C compiler, PostgreSQL and PgBouncer, then try again."
+		say "missing: $*. Install redis-server (or valkey-server), a C compiler, PostgreSQL, PgBouncer and Prometheus, then try again."
 		exit 1
 	fi
 	for name in "$@"; do
@@ -76,6 +82,7 @@ install() {
 		cc) cmd="$cmd $cc" ;;
 		postgresql) cmd="$cmd $postgresql" ;;
 		pgbouncer) cmd="$cmd pgbouncer" ;;
+		prometheus) cmd="$cmd $prometheus" ;;
 		esac
 	done
 	# A fresh machine has no package lists yet.
@@ -117,6 +124,7 @@ fi
 if [ -n "$all" ]; then
 	have_postgres || missing="$missing postgresql"
 	have_pgbouncer || missing="$missing pgbouncer"
+	have_prometheus || missing="$missing prometheus"
 fi
 if [ -n "$missing" ]; then
 	# shellcheck disable=SC2086 # a list of words

@@ -115,7 +115,9 @@ func (l *load) start(ctx context.Context) {
 	})
 	l.repeat(ctx, 1, func(n int, base string) *http.Request { return pay(base, fmt.Sprint("slow-", n/20), "hot", 2, "") })
 	l.repeat(ctx, 1, func(n int, base string) *http.Request { return pay(base, fmt.Sprint("quick-", n/3), "a3", 1, "") })
-	l.repeat(ctx, 2, func(n int, base string) *http.Request { return pay(base, fmt.Sprint("cut-", n), "cut", 1, "delay=500ms") })
+	l.repeat(ctx, 2, func(n int, base string) *http.Request {
+		return pay(base, fmt.Sprint("cut-", n), "cut", 1, "delay=500ms")
+	})
 }
 
 func pay(base, key, account string, amount int, behaviour string) *http.Request {

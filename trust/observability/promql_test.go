@@ -17,6 +17,9 @@ import (
 // accepted: the oldest Prometheus that users have does not know them.
 var queryParser = parser.NewParser(parser.Options{})
 
+// nameLabel is the label that Prometheus keeps a metric's name in.
+const nameLabel = "__name__"
+
 // checker infers which labels the result of a query has, and notes each metric, label and
 // value in it that is not among the known ones.
 type checker struct {
@@ -77,7 +80,7 @@ func (c *checker) selector(s *parser.VectorSelector) metricLabels {
 		}
 	}
 	for _, m := range s.LabelMatchers {
-		if m.Name == labels.MetricName {
+		if m.Name == nameLabel {
 			continue
 		}
 		if !all.has(m.Name) {
@@ -99,7 +102,7 @@ func (c *checker) selector(s *parser.VectorSelector) metricLabels {
 // names returns the names of a selector's metrics.
 func (c *checker) names(s *parser.VectorSelector) []string {
 	for _, m := range s.LabelMatchers {
-		if m.Name == labels.MetricName {
+		if m.Name == nameLabel {
 			return c.alternatives(m)
 		}
 	}

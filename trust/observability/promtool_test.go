@@ -13,8 +13,8 @@ import (
 // binEnv names a directory with prometheus and promtool.
 const binEnv = "INTERLOCK_PROMETHEUS_BIN"
 
-// program returns the path of prometheus or promtool. Without it the test fails: alerts
-// that nobody has tried are no alerts.
+// program returns the path of prometheus or promtool. Without it the test fails: an
+// alert that was not tried cannot be relied on.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
