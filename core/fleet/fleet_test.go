@@ -347,6 +347,11 @@ func TestWaitReturnsWhenTheLockIsFree(t *testing.T) {
 		f := open(t, rdb)
 		a := process(t, rdb)
 		wantErr(t, f.Wait(t.Context(), "k"), nil)
+		over, end := context.WithCancelCause(t.Context())
+		end(errors.New("over"))
+		for range 20 { // it ends before, or while, the lock is read
+			wantErr(t, f.Wait(over, "k"), context.Cause(over))
+		}
 		for _, opts := range [][]core.Option{nil, {core.Shared()}} {
 			lease := lock(t, a, "k", opts...)
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("enough"))

@@ -92,7 +92,10 @@ func (f *Fleet) Wait(ctx context.Context, key string) error {
 			return context.Cause(ctx)
 		}
 		left, err := f.left(ctx, key)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx) // which is why it could not be read
+		case err != nil:
 			return err
 		}
 		if left == 0 {
