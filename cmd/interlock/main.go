@@ -34,6 +34,7 @@ var commands []*command
 func init() {
 	commands = []*command{
 		lsCommand, inspectCommand, lockersCommand, waitCommand, releaseCommand, runCommand, doctorCommand, idemCommand,
+		uiCommand,
 		completionCommand,
 	}
 }

@@ -1,0 +1,12 @@
+// Package ui is the web page of the tool: the locks of all processes that share a Redis,
+// live, with their waiters, and a way to release one. docs/ui.md describes it to its
+// users.
+//
+// A [UI] reads while a page is open, and only then: one goroutine goes through the locks
+// for all pages (loop.go), and each page gets by server-sent events what has changed for
+// it (events.go). The pages work without JavaScript too, by reloading.
+//
+// What comes from Redis is hostile. Package show escapes what is not printable,
+// html/template the rest, and the Content-Security-Policy lets nothing run that is not
+// embedded here (guard.go).
+package ui
