@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs all tests under the race detector, or without it (RACE=0), after installing
 # what they need and this machine lacks: a redis-server (or valkey-server), a C
-# compiler, and for the nested modules PostgreSQL, PgBouncer and Prometheus.
+# compiler, and for the nested modules PostgreSQL, PgBouncer, Prometheus and Chromium.
+# It also has scripts/axe.sh fetch axe-core for them.
 #
 #   scripts/test.sh                            everything
 #   scripts/test.sh -run=TestLock ./core/...   arguments go to go test
@@ -16,8 +17,8 @@
 # 6379, 5432, 6432 and 9090; the tests never use them, and `systemctl disable --now
 # redis-server postgresql pgbouncer prometheus` ends them. INTERLOCK_REDIS_SERVER names
 # another redis-server to be used, INTERLOCK_POSTGRES_BIN another directory of initdb
-# and postgres, INTERLOCK_PGBOUNCER another pgbouncer, and INTERLOCK_PROMETHEUS_BIN
-# another directory of prometheus and promtool.
+# and postgres, INTERLOCK_PGBOUNCER another pgbouncer, INTERLOCK_PROMETHEUS_BIN another
+# directory of prometheus and promtool, and INTERLOCK_CHROMIUM another browser of its kind.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -60,8 +61,17 @@ have_prometheus() {
 	[ -n "${INTERLOCK_PROMETHEUS_BIN:-}" ] || { have prometheus && have promtool; }
 }
 
-# install needs some of redis, cc, postgresql, pgbouncer and prometheus, and installs the
-# packages that bring them; without the rights it prints the command to type.
+# have_chromium looks for the names that the browser test looks for.
+have_chromium() {
+	if [ -n "${INTERLOCK_CHROMIUM:-}" ]; then return 0; fi
+	for name in chromium chromium-browser google-chrome google-chrome-stable chrome; do
+		if have "$name"; then return 0; fi
+	done
+	return 1
+}
+
+# install needs some of redis, cc, postgresql, pgbouncer, prometheus and chromium, and
+# installs the packages that bring them; without the rights it prints the command to type.
 install() {
 	postgresql=postgresql prometheus=prometheus
 	if have apt-get; then
@@ -73,7 +83,7 @@ install() {
 	elif have brew; then
 		cmd="brew install" redis=redis cc=llvm
 	else
-		say "missing: $*. Install redis-server (or valkey-server), a C compiler, PostgreSQL, PgBouncer and Prometheus, then try again."
+		say "missing: $*. Install redis-server (or valkey-server), a C compiler, PostgreSQL, PgBouncer, Prometheus and Chromium, then try again."
 		exit 1
 	fi
 	for name in "$@"; do
@@ -83,6 +93,7 @@ install() {
 		postgresql) cmd="$cmd $postgresql" ;;
 		pgbouncer) cmd="$cmd pgbouncer" ;;
 		prometheus) cmd="$cmd $prometheus" ;;
+		chromium) cmd="$cmd chromium" ;;
 		esac
 	done
 	# A fresh machine has no package lists yet.
@@ -125,6 +136,7 @@ if [ -n "$all" ]; then
 	have_postgres || missing="$missing postgresql"
 	have_pgbouncer || missing="$missing pgbouncer"
 	have_prometheus || missing="$missing prometheus"
+	have_chromium || missing="$missing chromium"
 fi
 if [ -n "$missing" ]; then
 	# shellcheck disable=SC2086 # a list of words
@@ -146,6 +158,8 @@ if [ -z "$all" ]; then
 	say "go test $race $*"
 	exec go test $race "$@"
 fi
+
+./scripts/axe.sh
 
 say "go test $race $* ./..."
 go test $race "$@" ./...

@@ -1,7 +1,8 @@
 // Package trust proves the promises of the locks on real servers under faults:
 // one test for each fault in faults/, recorded and judged histories in
 // histories/, tokens that databases check in fencing/. It tests the module pgxstore
-// in pgx/, the program examples/ledger in ledger/, and the dashboard and the alerts of
-// docs/observability in observability/. It is a module of its own, so that
+// in pgx/, the program examples/ledger in ledger/, the dashboard and the alerts of
+// docs/observability in observability/, and the page of `interlock ui` in a real browser
+// in browser/. It is a module of its own, so that
 // proxies, checkers and database drivers are nobody's dependency.
 package trust

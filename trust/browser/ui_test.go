@@ -242,12 +242,13 @@ func TestThePageInABrowser(t *testing.T) {
 	// Redis has gone, and the tool ends while its page is open.
 	srv.Kill()
 	b.until("the page says so", `!document.getElementById('problem').hidden && document.getElementById('problem').textContent.startsWith('Redis')`)
+	b.until("and that it is out of date", `document.getElementById('live').textContent === 'out of date'`)
 	if n := is[int](b, `document.querySelectorAll('#locks tr').length`); n != 8 {
 		t.Errorf("the table has %d rows; want the 8 that were read last", n)
 	}
 	b.looks("problem")
 	u.end()
-	b.until("the page says that it is not live", `document.getElementById('live').classList.contains('off')`)
+	b.until("the page says that it is not connected", `document.getElementById('live').textContent.startsWith('not connected')`)
 
 	t.Run("axe-core", func(t *testing.T) {
 		if b.axe == "" {

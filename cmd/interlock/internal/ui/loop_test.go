@@ -219,7 +219,8 @@ func TestAPageIsToldOnlyWhatHasChanged(t *testing.T) {
 		p.next()
 		f.fail(errors.New("no"))
 		up = p.next()
-		if len(up.Lists["locks"].Order) != 1 || up.Hidden["problem"] || up.Texts["problem"] == "" {
+		if len(up.Lists["locks"].Order) != 1 || up.Hidden["problem"] || up.Texts["problem"] == "" ||
+			up.Texts["summary"] != "When they were read last: 1 lock is held." {
 			t.Fatalf("%+v", up)
 		}
 		f.fail(nil)

@@ -138,7 +138,14 @@ func (u *UI) listContent(_ query, s *state) content {
 
 // summary says how many locks there are.
 func summary(s *state) string {
-	text := counted(s.total, "lock is held", "locks are held")
+	text := ""
+	switch {
+	case !s.read:
+		return ""
+	case s.problem != "":
+		text = "When they were read last: "
+	}
+	text += counted(s.total, "lock is held", "locks are held")
 	if s.waited > 0 {
 		text += ", " + strconv.Itoa(s.waited) + " waited for"
 	}

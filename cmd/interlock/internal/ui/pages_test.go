@@ -195,7 +195,7 @@ func TestErrorsOfRedisAreShownInPlainWords(t *testing.T) {
 	} {
 		f.fail(c.err)
 		contains(t, status(t, get(u, "/lock?key=a"), http.StatusOK), c.says...)
-		contains(t, status(t, get(u, "/?q="+url.QueryEscape(c.err.Error())), http.StatusOK), c.says[0])
+		contains(t, status(t, get(u, "/?q="+url.QueryEscape(c.err.Error())), http.StatusOK), c.says[0], "!0 locks")
 		contains(t, status(t, do(u, request("POST", "/release?key=a&token=5", url.Values{"confirm": {"a"}})), http.StatusConflict), c.says[0])
 	}
 }

@@ -38,6 +38,7 @@ type state struct {
 	// those are waited for.
 	rows          []lockRow
 	total, waited int
+	read          bool // these are from a reading, if not the last one
 
 	// Of the page of one lock, and when it was read.
 	lock fleet.Lock
@@ -84,7 +85,7 @@ func (u *UI) readList(ctx context.Context, pattern string, views []*view) {
 		}
 		if s.problem = words(failed); failed == nil {
 			tops[i].cut()
-			s.rows, s.total, s.waited = tops[i].rows, tops[i].seen, len(waited)
+			s.rows, s.total, s.waited, s.read = tops[i].rows, tops[i].seen, len(waited), true
 		}
 		u.lists.publish(ctx, v, s)
 	}

@@ -81,6 +81,8 @@
       const part = document.getElementById(id);
       if (part) part.hidden = hidden;
     }
+    if (update.hidden.problem) state('on', 'live');
+    else state('off', 'out of date');
     tick();
   }
 
