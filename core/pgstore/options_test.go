@@ -90,6 +90,42 @@ func TestADatabaseThatCannotBeReached(t *testing.T) {
 	}
 }
 
+// broken is a database whose connections break under each statement. Its driver says that
+// nothing was executed, which it cannot know.
+type broken struct{ nowhere }
+
+func (b broken) Connect(context.Context) (sqldriver.Conn, error) { return b, nil }
+func (broken) Prepare(string) (sqldriver.Stmt, error)            { return nil, sqldriver.ErrBadConn }
+func (broken) Begin() (sqldriver.Tx, error)                      { return nil, sqldriver.ErrBadConn }
+func (broken) Close() error                                      { return nil }
+
+// TestABrokenConnectionMayHaveMadeAClaim looks at what is known of a claim to which no answer
+// came. lib/pq returns ErrBadConn then.
+func TestABrokenConnectionMayHaveMadeAClaim(t *testing.T) {
+	for name, c := range map[string]struct {
+		db        sqldriver.Connector
+		ambiguous bool
+	}{"no connection": {nowhere{}, false}, "a connection that breaks": {broken{}, true}} {
+		db := sql.OpenDB(c.db)
+		defer func() { _ = db.Close() }()
+		store, err := pgstore.New(db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = store.Close() }()
+		late := make(chan idempotency.ClaimReply, 1)
+		rep, err := store.Claim(t.Context(), idempotency.ClaimRequest{
+			ID: "id", Token: "t", Deadline: time.Now().Add(100 * time.Millisecond), Late: func(rep idempotency.ClaimReply, _ error) { late <- rep },
+		})
+		if errors.Is(err, driver.ErrPending) {
+			rep = <-late
+		}
+		if rep.Ambiguous != c.ambiguous {
+			t.Errorf("%s: ambiguous %v; want %v", name, rep.Ambiguous, c.ambiguous)
+		}
+	}
+}
+
 // TestCloseBesideClaims has claims begin while the store is closed: each ends, and none
 // begins that Close does not wait for.
 func TestCloseBesideClaims(t *testing.T) {

@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"database/sql"
-	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -90,10 +89,11 @@ func sqlState(err error) string {
 }
 
 // executed reports whether a statement that ended in err may have been executed. A
-// server that ends a connection (class 08, 57P01 to 57P05) can do so after a commit.
+// server that ends a connection (class 08, 57P01 to 57P05) can do so after a commit. An
+// ErrBadConn proves nothing: lib/pq returns it also where the answer did not come.
 func executed(err error) bool {
-	if errors.Is(err, sqldriver.ErrBadConn) || errors.As(err, new(unsentError)) {
-		return false // database/sql returns the first only for what was not sent
+	if errors.As(err, new(unsentError)) {
+		return false
 	}
 	code := sqlState(err)
 	return code == "" || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P")

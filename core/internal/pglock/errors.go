@@ -1,7 +1,6 @@
 package pglock
 
 import (
-	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 
@@ -47,7 +46,9 @@ func sqlState(err error) string {
 // statement has left for the server.
 //
 // A transaction that ends with an error is rolled back. The exceptions are errors with
-// which the server ends the connection, or itself: they may come after the commit.
+// which the server ends the connection, or itself: they may come after the commit. An
+// ErrBadConn should say that nothing was executed, but lib/pq returns it also where the
+// answer did not come.
 func fateOf(err error, sent bool) fate {
 	state := sqlState(err)
 	class := state
@@ -59,7 +60,7 @@ func fateOf(err error, sent bool) fate {
 		return collided
 	case !sent && (state == "57P03" || class == "53"): // it starts or shuts down; too many connections
 		return notReady
-	case !sent, errors.Is(err, sqldriver.ErrBadConn): // which says that it is safe to try again
+	case !sent:
 		return unsent
 	case state == "40001", state == "40P01", state == "55P03": // serialization failure, deadlock, lock timeout
 		return collided
