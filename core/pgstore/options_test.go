@@ -96,8 +96,9 @@ type broken struct{ nowhere }
 
 func (b broken) Connect(context.Context) (sqldriver.Conn, error) { return b, nil }
 func (broken) Prepare(string) (sqldriver.Stmt, error)            { return nil, sqldriver.ErrBadConn }
-func (broken) Begin() (sqldriver.Tx, error)                      { return nil, sqldriver.ErrBadConn }
-func (broken) Close() error                                      { return nil }
+
+func (broken) Begin() (sqldriver.Tx, error) { return nil, sqldriver.ErrBadConn }
+func (broken) Close() error                 { return nil }
 
 // TestABrokenConnectionMayHaveMadeAClaim looks at what is known of a claim to which no answer
 // came. lib/pq returns ErrBadConn then.
