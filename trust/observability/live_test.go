@@ -83,11 +83,18 @@ func (l *load) repeat(ctx context.Context, clients int, request func(n int, base
 				// A refusal is what some of the requests are for.
 				if resp, err := httpClient.Do(request(n, l.bases[n%len(l.bases)]).WithContext(ctx)); err == nil {
 					_ = resp.Body.Close()
-				} else {
-					time.Sleep(50 * time.Millisecond) // the end of the test, or of a server
 				}
+				pause(ctx, 20*time.Millisecond) // the machine has other work
 			}
 		})
+	}
+}
+
+// pause waits, but not beyond the end of the test.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }
 
@@ -145,10 +152,7 @@ var onlyRare = []string{"interlock_bypassed_total", "interlock_rejected_total", 
 func TestARealPrometheusAnswersEveryPanel(t *testing.T) {
 	redis := redistest.Start(t)
 	partner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select { // slower than the ratings wait for a permit
-		case <-time.After(600 * time.Millisecond):
-		case <-r.Context().Done():
-		}
+		pause(r.Context(), 600*time.Millisecond) // longer than the ratings wait for a permit
 		_, _ = w.Write([]byte(`{"account":"a1","rating":"AA"}`))
 	}))
 	t.Cleanup(partner.Close)
@@ -162,11 +166,7 @@ func TestARealPrometheusAnswersEveryPanel(t *testing.T) {
 		l.bases = append(l.bases, "http://"+c.address(t, "http"))
 	}
 	observer, registry := newObserver(t)
-	exported := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-	rare := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		everything(r.Context(), observer)
-		exported.ServeHTTP(w, r)
-	}))
+	rare := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 1}))
 	t.Cleanup(rare.Close)
 	since := time.Now()
 	server := startPrometheus(t, metrics, strings.TrimPrefix(rare.URL, "http://"))
@@ -174,17 +174,20 @@ func TestARealPrometheusAnswersEveryPanel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); l.wg.Wait() })
 	l.start(ctx)
+	l.wg.Go(func() {
+		for ctx.Err() == nil {
+			everything(ctx, observer)
+			pause(ctx, time.Second)
+		}
+	})
 	l.wg.Go(func() { // locks are deleted, and the server hangs, now and then
 		rdb := redis.Client(t)
 		for n := 1; ctx.Err() == nil; n++ {
-			select {
-			case <-ctx.Done():
-			case <-time.After(200 * time.Millisecond):
-			}
+			pause(ctx, 200*time.Millisecond)
 			_ = rdb.Del(ctx, "interlock:{account/cut}").Err()
 			if n%25 == 0 {
 				redis.Pause(t)
-				time.Sleep(1500 * time.Millisecond) // longer than a lease
+				pause(ctx, 1500*time.Millisecond) // longer than a lease
 				redis.Resume(t)
 			}
 		}
@@ -226,7 +229,7 @@ func TestARealPrometheusAnswersEveryPanel(t *testing.T) {
 
 // expand puts in what Grafana would: a job, and all processes and rules.
 func expand(query, job string) string {
-	return variables{"job": job, "instance": ".*", "rule": ".*", "__rate_interval": "5s", "__range": "1h"}.expand(query)
+	return variables{"job": job, "instance": ".*", "rule": ".*", "__rate_interval": "30s", "__range": "1h"}.expand(query)
 }
 
 // rulesWork waits until all rules have been evaluated without an error, and the alerts of

@@ -130,8 +130,9 @@ type prom struct{ base string }
 
 const promConfig = `
 global:
-  scrape_interval: 500ms
-  evaluation_interval: 500ms
+  scrape_interval: 2s
+  scrape_timeout: 2s
+  evaluation_interval: 1s
 rule_files: [%q]
 scrape_configs:
   - job_name: payments
