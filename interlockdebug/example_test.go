@@ -13,9 +13,9 @@ import (
 
 // The page stands on a mux of its own, for operators alone.
 func Example() {
-	debug := http.NewServeMux()
+	debug, store := http.NewServeMux(), memstore.New()
 	observer := interlockdebug.NewObserver()
-	locker, err := core.New(memstore.New(), core.WithObserver(observer))
+	locker, err := core.New(store, core.WithObserver(observer))
 	if err != nil {
 		fmt.Println(err)
 		return

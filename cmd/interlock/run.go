@@ -65,7 +65,9 @@ func (c *call) run(ctx context.Context, flags *run.Flags) error {
 	defer func() { _ = store.Close() }()
 	status := cmd.Run(ctx, store, run.Streams{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Log: func(line string) { fmt.Fprintln(c.stderr, "interlock:", show.Text(line)) },
+		Log: func(line string) {
+			_, _ = fmt.Fprintln(c.stderr, "interlock:", show.Text(line)) // there is nothing else to tell it to
+		},
 	})
 	if status != 0 {
 		return &exitError{code: status}

@@ -29,7 +29,7 @@ func (j joined) Start(ctx context.Context, op Operation) (context.Context, Obser
 	var all Observation
 	for _, o := range j {
 		var next Observation
-		ctx, next = o.Start(ctx, op)
+		ctx, next = o.Start(ctx, op) //nolint:fatcontext // one for each observer, of which there are few
 		all = Observation{
 			Acquired:   both(all.Acquired, next.Acquired),
 			Released:   both(all.Released, next.Released),

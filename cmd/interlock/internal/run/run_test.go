@@ -111,8 +111,11 @@ func TestSignalsReachTheCommand(t *testing.T) {
 		sig  syscall.Signal
 		name string
 	}{
-		{syscall.SIGHUP, "HUP"}, {syscall.SIGINT, "INT"}, {syscall.SIGQUIT, "QUIT"},
-		{syscall.SIGUSR1, "USR1"}, {syscall.SIGUSR2, "USR2"},
+		{syscall.SIGHUP, "HUP"},
+		{syscall.SIGINT, "INT"},
+		{syscall.SIGQUIT, "QUIT"},
+		{syscall.SIGUSR1, "USR1"},
+		{syscall.SIGUSR2, "USR2"},
 	} {
 		w.send(s.sig)
 		w.says(s.name)
@@ -124,8 +127,10 @@ func TestSignalsReachTheCommand(t *testing.T) {
 
 // A signal is for what the command has started, too.
 func TestSignalsReachTheWholeGroup(t *testing.T) {
-	w := begin(t, redistest.Shared(t).Addr(), []string{"k", "-shell", "--",
-		`(trap 'echo inner; exit' TERM; echo ready; while :; do sleep 0.01; done) & trap 'wait; echo outer; exit 5' TERM; wait`})
+	w := begin(t, redistest.Shared(t).Addr(), []string{
+		"k", "-shell", "--",
+		`(trap 'echo inner; exit' TERM; echo ready; while :; do sleep 0.01; done) & trap 'wait; echo outer; exit 5' TERM; wait`,
+	})
 	w.says("ready")
 	w.send(syscall.SIGTERM)
 	w.says("inner")
