@@ -27,8 +27,10 @@ func (u *UI) guarded(next http.Handler) http.Handler {
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		// Not "no-referrer": a form would then come without its origin, which is all that
+		// tells it from other sites' where a browser sends no Sec-Fetch-Site, as over plain
+		// HTTP to another machine.
+		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 		switch {

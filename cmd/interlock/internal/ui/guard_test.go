@@ -40,7 +40,7 @@ func TestEachResponseHasTheHeadersThatProtectAPage(t *testing.T) {
 		for header, want := range map[string]string{
 			"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; " +
 				"form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
 		} {
 			if got := h.Get(header); got != want {
 				t.Errorf("%s: %s is %q; want %q", name, header, got, want)
@@ -110,14 +110,24 @@ func TestRequestsOfOtherSitesAreRefused(t *testing.T) {
 			t.Errorf("a link of %s: status %d", site, w.Code)
 		}
 	}
-	// Browsers from before Sec-Fetch-Site say where a form comes from.
+	// Over plain HTTP to another machine browsers send no Sec-Fetch-Site, but say where a
+	// form comes from.
 	old := func(r *http.Request) { r.Header.Del("Sec-Fetch-Site"); r.Header.Set("Origin", "http://evil.example") }
 	if code := post(old); code != http.StatusForbidden {
 		t.Errorf("a release from another origin: status %d", code)
 	}
+	null := func(r *http.Request) { r.Header.Del("Sec-Fetch-Site"); r.Header.Set("Origin", "null") }
+	if code := post(null); code != http.StatusForbidden {
+		t.Errorf("a release from no origin: status %d", code)
+	}
 	if len(f.released) > 0 {
 		t.Errorf("released: %q", f.released)
 	}
+	own := func(r *http.Request) { r.Header.Del("Sec-Fetch-Site"); r.Header.Set("Origin", "http://127.0.0.1:7070") }
+	if code := post(own); code != http.StatusSeeOther || len(f.released) != 1 {
+		t.Errorf("the page's own release over plain HTTP: status %d, released %q", code, f.released)
+	}
+	f.released = nil
 	if code := post(); code != http.StatusSeeOther || len(f.released) != 1 {
 		t.Errorf("the page's own release: status %d, released %q", code, f.released)
 	}

@@ -14,6 +14,9 @@ const (
 	// linger is how long a view is read on after its last listener has left, so that
 	// a page that is loaded again has it at once.
 	linger = 3 * time.Second
+	// lingerFirst is the same for a view that has not been read yet, for a page that does
+	// not wait so long for it (firstWithin) and is loaded again.
+	lingerFirst = 30 * time.Second
 	// manyListeners is how many pages may be open.
 	manyListeners = 64
 )
@@ -92,9 +95,12 @@ func (l *loop) leave(v *view) {
 	defer l.mu.Unlock()
 	v.listeners--
 	l.listeners--
-	v.until = time.Now().Add(linger)
-	if l.listeners == 0 && !l.isClosed() {
-		time.AfterFunc(linger, l.rest)
+	keep := linger
+	if v.last == nil {
+		keep = lingerFirst
+	}
+	if v.until = time.Now().Add(keep); v.listeners == 0 && !l.isClosed() {
+		time.AfterFunc(keep, l.rest)
 	}
 }
 
@@ -137,15 +143,20 @@ func (l *loop) run(ctx context.Context) {
 		case <-l.wake: // by one of the views that are read now
 		default:
 		}
+		if len(l.views) == 0 && ctx.Err() == nil {
+			l.stop()
+			l.stop = nil
+		}
 		views := make([]*view, 0, len(l.views))
 		for _, v := range l.views {
 			views = append(views, v)
 		}
 		l.mu.Unlock()
-		began := time.Now()
-		if len(views) > 0 {
-			l.read(ctx, views)
+		if ctx.Err() != nil {
+			return
 		}
+		began := time.Now()
+		l.read(ctx, views)
 		timer.Reset(min(max(time.Since(began), pause), longPause))
 	}
 }
