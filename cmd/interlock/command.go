@@ -152,8 +152,8 @@ func (c *call) key() (string, error) {
 	return key, nil
 }
 
-// fleet opens what reads and repairs the locks. close ends its connections.
-func (c *call) fleet(opts ...fleet.Option) (f *fleet.Fleet, close func(), err error) {
+// fleet opens what reads and repairs the locks. done ends its connections.
+func (c *call) fleet(opts ...fleet.Option) (f *fleet.Fleet, done func(), err error) {
 	rdb, err := c.conn.open()
 	if err != nil {
 		return nil, nil, err
@@ -169,36 +169,36 @@ func (c *call) fleet(opts ...fleet.Option) (f *fleet.Fleet, close func(), err er
 
 // help prints the list of commands, and the flags of the connection.
 func (c *call) help(w io.Writer, global *flag.FlagSet) {
-	fmt.Fprint(w, "interlock shows and repairs locks in Redis.\n\nusage: interlock [flags] COMMAND [flags] [arguments]\n\ncommands:\n")
+	_, _ = fmt.Fprint(w, "interlock shows and repairs locks in Redis.\n\nusage: interlock [flags] COMMAND [flags] [arguments]\n\ncommands:\n")
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, cmd := range commands {
-		fmt.Fprintf(tab, "  %s\t%s\n", strings.TrimSpace(cmd.name+" "+cmd.args), cmd.short)
+		_, _ = fmt.Fprintf(tab, "  %s\t%s\n", strings.TrimSpace(cmd.name+" "+cmd.args), cmd.short)
 	}
 	_ = tab.Flush()
-	fmt.Fprint(w, "\nflags, before or behind the command:\n")
+	_, _ = fmt.Fprint(w, "\nflags, before or behind the command:\n")
 	printFlags(w, global)
-	fmt.Fprint(w, "\n"+connectionHelp+"\nexit codes: 0 done, 1 failed, 2 wrong command line, 3 the answer is no, "+
+	_, _ = fmt.Fprint(w, "\n"+connectionHelp+"\nexit codes: 0 done, 1 failed, 2 wrong command line, 3 the answer is no, "+
 		"75 the lock was not to be had in time, 130 stopped by a signal.\n"+
 		"interlock COMMAND -h describes a command, with examples.\n")
 }
 
 // help prints what there is to know of a command.
 func (cmd *command) help(w io.Writer, own *flag.FlagSet) {
-	fmt.Fprintf(w, "usage: interlock %s\n\n%s\n", strings.TrimSpace(cmd.name+" [flags] "+cmd.args), strings.TrimSpace(cmd.long))
-	any := false
-	own.VisitAll(func(*flag.Flag) { any = true })
-	if any {
-		fmt.Fprint(w, "\nflags:\n")
+	_, _ = fmt.Fprintf(w, "usage: interlock %s\n\n%s\n", strings.TrimSpace(cmd.name+" [flags] "+cmd.args), strings.TrimSpace(cmd.long))
+	flags := 0
+	own.VisitAll(func(*flag.Flag) { flags++ })
+	if flags > 0 {
+		_, _ = fmt.Fprint(w, "\nflags:\n")
 		printFlags(w, own)
 	}
 	if len(cmd.examples) > 0 {
-		fmt.Fprint(w, "\nexamples:\n")
+		_, _ = fmt.Fprint(w, "\nexamples:\n")
 		for _, e := range cmd.examples {
-			fmt.Fprintf(w, "  # %s\n  interlock %s\n", e[1], e[0])
+			_, _ = fmt.Fprintf(w, "  # %s\n  interlock %s\n", e[1], e[0])
 		}
 	}
 	if !cmd.offline {
-		fmt.Fprint(w, "\ninterlock -h lists the flags of the connection.\n")
+		_, _ = fmt.Fprint(w, "\ninterlock -h lists the flags of the connection.\n")
 	}
 }
 
@@ -210,7 +210,7 @@ func printFlags(w io.Writer, fs *flag.FlagSet) {
 		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" && f.DefValue != "0s" {
 			usage += " (default " + f.DefValue + ")"
 		}
-		fmt.Fprintf(tab, "  %s\t%s\n", strings.TrimSpace("-"+f.Name+" "+value), usage)
+		_, _ = fmt.Fprintf(tab, "  %s\t%s\n", strings.TrimSpace("-"+f.Name+" "+value), usage)
 	})
 	_ = tab.Flush()
 }

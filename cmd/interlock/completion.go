@@ -35,7 +35,7 @@ func (c *call) complete() error {
 	case "bash":
 		c.completeBash(c.stdout)
 	case "zsh":
-		fmt.Fprint(c.stdout, "#compdef interlock\nautoload -U +X bashcompinit && bashcompinit\n")
+		_, _ = fmt.Fprint(c.stdout, "#compdef interlock\nautoload -U +X bashcompinit && bashcompinit\n")
 		c.completeBash(c.stdout)
 	case "fish":
 		c.completeFish(c.stdout)
@@ -64,7 +64,7 @@ func (c *call) completeBash(w io.Writer) {
 	for _, cmd := range commands {
 		names = append(names, cmd.name)
 	}
-	fmt.Fprint(w, "_interlock() {\n"+
+	_, _ = fmt.Fprint(w, "_interlock() {\n"+
 		"\tlocal cur=${COMP_WORDS[COMP_CWORD]} i cmd=\n"+
 		"\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"+
 		"\t\tcase ${COMP_WORDS[i]} in\n"+
@@ -75,19 +75,19 @@ func (c *call) completeBash(w io.Writer) {
 	for _, cmd := range commands {
 		words := append([]string(nil), cmd.words...)
 		c.flagsOf(cmd).VisitAll(func(f *flag.Flag) { words = append(words, "-"+f.Name) })
-		fmt.Fprintf(w, "\t%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")) ;;\n", cmd.name, strings.Join(words, " "))
+		_, _ = fmt.Fprintf(w, "\t%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")) ;;\n", cmd.name, strings.Join(words, " "))
 	}
-	fmt.Fprintf(w, "\t*) COMPREPLY=($(compgen -W '%s' -- \"$cur\")) ;;\n", strings.Join(names, " "))
-	fmt.Fprint(w, "\tesac\n}\ncomplete -o default -F _interlock interlock\n")
+	_, _ = fmt.Fprintf(w, "\t*) COMPREPLY=($(compgen -W '%s' -- \"$cur\")) ;;\n", strings.Join(names, " "))
+	_, _ = fmt.Fprint(w, "\tesac\n}\ncomplete -o default -F _interlock interlock\n")
 }
 
 func (c *call) completeFish(w io.Writer) {
 	quote := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
 	for _, cmd := range commands {
-		fmt.Fprintf(w, "complete -c interlock -n __fish_use_subcommand -f -a %s -d '%s'\n", cmd.name, quote.Replace(cmd.short))
+		_, _ = fmt.Fprintf(w, "complete -c interlock -n __fish_use_subcommand -f -a %s -d '%s'\n", cmd.name, quote.Replace(cmd.short))
 		seen := "-n '__fish_seen_subcommand_from " + cmd.name + "'"
 		for _, word := range cmd.words {
-			fmt.Fprintf(w, "complete -c interlock %s -f -a %s\n", seen, word)
+			_, _ = fmt.Fprintf(w, "complete -c interlock %s -f -a %s\n", seen, word)
 		}
 		c.flagsOf(cmd).VisitAll(func(f *flag.Flag) {
 			value, usage := flag.UnquoteUsage(f)
@@ -95,7 +95,7 @@ func (c *call) completeFish(w io.Writer) {
 			if value != "" {
 				takes = "-r "
 			}
-			fmt.Fprintf(w, "complete -c interlock %s -o %s %s-d '%s'\n", seen, f.Name, takes, quote.Replace(usage))
+			_, _ = fmt.Fprintf(w, "complete -c interlock %s -o %s %s-d '%s'\n", seen, f.Name, takes, quote.Replace(usage))
 		})
 	}
 }

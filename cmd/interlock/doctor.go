@@ -57,18 +57,18 @@ func doctor(ctx context.Context, c *call, user string) error {
 		if err = t.flush(); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.stdout, "\nclocks: %s apart at most, this machine's included\n", brief(r.ClockSpread))
+		_, _ = fmt.Fprintf(c.stdout, "\nclocks: %s apart at most, this machine's included\n", brief(r.ClockSpread))
 		for _, text := range r.Unsafe {
-			fmt.Fprintf(c.stdout, "unsafe: %s\n", show.Text(text))
+			_, _ = fmt.Fprintf(c.stdout, "unsafe: %s\n", show.Text(text))
 		}
 		for _, m := range r.Missing {
-			fmt.Fprintf(c.stdout, "missing right of %s: %s, for %s\n", show.Text(r.User), show.Text(m.Right), m.For)
+			_, _ = fmt.Fprintf(c.stdout, "missing right of %s: %s, for %s\n", show.Text(r.User), show.Text(m.Right), m.For)
 		}
 		if r.Tried {
-			fmt.Fprintf(c.stdout, "rights: %s may not ask (ACL DRYRUN); a lock was taken and released instead\n", show.Text(r.User))
+			_, _ = fmt.Fprintf(c.stdout, "rights: %s may not ask (ACL DRYRUN); a lock was taken and released instead\n", show.Text(r.User))
 		}
 		if r.Safe() {
-			fmt.Fprintln(c.stdout, "nothing unsafe was found")
+			_, _ = fmt.Fprintln(c.stdout, "nothing unsafe was found")
 		}
 	}
 	if err == nil && !r.Safe() {

@@ -269,7 +269,7 @@ func (c *call) offer(ctx context.Context, f *fleet.Fleet, key string, why error)
 		return errors.Join(show.JSON(c.stdout, show.LockOf(l)), why)
 	}
 	if l.Held == 0 {
-		fmt.Fprintf(c.stderr, "%s is free\n", show.Text(key))
+		_, _ = fmt.Fprintf(c.stderr, "%s is free\n", show.Text(key))
 	}
 	t := newTable(c.stderr)
 	for _, h := range l.Holders {

@@ -125,7 +125,7 @@ func (o *listing) stream(ctx context.Context, f *fleet.Fleet, pattern string, c 
 		case err != nil:
 			return errors.Join(table.flush(), err)
 		case o.limit > 0 && n == o.limit:
-			fmt.Fprintf(c.stderr, "interlock: there are more than %d\n", o.limit)
+			_, _ = fmt.Fprintf(c.stderr, "interlock: there are more than %d\n", o.limit)
 			return table.flush()
 		case c.json:
 			if err := show.JSON(c.stdout, show.LockOf(l)); err != nil {
@@ -184,7 +184,7 @@ func (o *listing) print(c *call, locks []fleet.Lock, more bool) error {
 		return err
 	}
 	if more {
-		fmt.Fprintf(c.stderr, "interlock: there are more than %d\n", o.limit)
+		_, _ = fmt.Fprintf(c.stderr, "interlock: there are more than %d\n", o.limit)
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (o *listing) refresh(ctx context.Context, f *fleet.Fleet, pattern string, w
 		if more {
 			note = fmt.Sprintf(", of more than %d", o.limit)
 		}
-		fmt.Fprintf(&b, "\n%s  %d locks%s\n", time.Now().Format(time.TimeOnly), len(locks), note)
+		_, _ = fmt.Fprintf(&b, "\n%s  %d locks%s\n", time.Now().Format(time.TimeOnly), len(locks), note)
 		text := b.Bytes()
 		if place { // home, each line to its end, and what is below
 			text = append([]byte("\x1b[H"), bytes.ReplaceAll(text, []byte("\n"), []byte("\x1b[K\n"))...)
@@ -318,11 +318,11 @@ func newTable(w io.Writer, heads ...string) *table {
 func (t *table) row(cells ...string) {
 	for i, cell := range cells {
 		if i > 0 {
-			fmt.Fprint(t.tab, "\t")
+			_, _ = fmt.Fprint(t.tab, "\t")
 		}
-		fmt.Fprint(t.tab, cell)
+		_, _ = fmt.Fprint(t.tab, cell)
 	}
-	fmt.Fprintln(t.tab)
+	_, _ = fmt.Fprintln(t.tab)
 }
 
 func (t *table) flush() error { return t.tab.Flush() }

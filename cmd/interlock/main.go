@@ -104,6 +104,6 @@ func (c *call) exit(err error) int {
 			code = c.cmd.wrongLine
 		}
 	}
-	fmt.Fprintln(c.stderr, "interlock:", show.Text(err.Error()))
+	_, _ = fmt.Fprintln(c.stderr, "interlock:", show.Text(err.Error()))
 	return code
 }

@@ -38,7 +38,10 @@ func TestLsShowsTheLocksAndTheirProcesses(t *testing.T) {
 			_, err := b.Lock(ctx, "account/1")
 			waited <- err
 		}()
-		defer func() { cancel(); <-waited }()
+		defer func() {
+			cancel()
+			<-waited
+		}()
 
 		host, _ := os.Hostname()
 		holder := fmt.Sprintf("%s/%d/bank", host, os.Getpid())
@@ -471,11 +474,33 @@ func TestIdemShowsAndSettlesARecord(t *testing.T) {
 func TestACommandLineThatIsWrongSendsNothing(t *testing.T) {
 	s := &servers{t: t, args: []string{"-addr", "127.0.0.1:1"}}
 	for _, args := range [][]string{
-		{}, {"nothing"}, {"ls", "a", "b"}, {"ls", "-nothing"}, {"ls", "-sort", "size"}, {"ls", "-limit", "-1"}, {"ls", "-watch", "-json"},
-		{"ls", "-watch", "-every", "0s"}, {"ls", "-rate", "1"}, {"inspect"}, {"inspect", ""}, {"inspect", "a", "b"}, {"wait"},
-		{"wait", "k", "-timeout", "-1s"}, {"release"}, {"release", "k", "-token", "x"}, {"doctor", "k"}, {"lockers", "k"},
-		{"completion"}, {"completion", "tcsh"}, {"-cluster", "-sentinel", "m", "ls"}, {"-cluster", "-db", "1", "ls"},
-		{"-addr", "a:1,b:2", "ls"}, {"-cert", "f", "ls"}, {"-cacert", "/does/not/exist", "ls"}, {"-prefix", "a{", "ls"}, {"-url", "http://x", "ls"},
+		{},
+		{"nothing"},
+		{"ls", "a", "b"},
+		{"ls", "-nothing"},
+		{"ls", "-sort", "size"},
+		{"ls", "-limit", "-1"},
+		{"ls", "-watch", "-json"},
+		{"ls", "-watch", "-every", "0s"},
+		{"ls", "-rate", "1"},
+		{"inspect"},
+		{"inspect", ""},
+		{"inspect", "a", "b"},
+		{"wait"},
+		{"wait", "k", "-timeout", "-1s"},
+		{"release"},
+		{"release", "k", "-token", "x"},
+		{"doctor", "k"},
+		{"lockers", "k"},
+		{"completion"},
+		{"completion", "tcsh"},
+		{"-cluster", "-sentinel", "m", "ls"},
+		{"-cluster", "-db", "1", "ls"},
+		{"-addr", "a:1,b:2", "ls"},
+		{"-cert", "f", "ls"},
+		{"-cacert", "/does/not/exist", "ls"},
+		{"-prefix", "a{", "ls"},
+		{"-url", "http://x", "ls"},
 	} {
 		if r := s.run(args...); r.code != exitUsage || r.out != "" || !strings.Contains(r.stderr, "interlock") {
 			t.Errorf("interlock %q: %+v", args, r)

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 func tool(tb testing.TB) string {
 	tb.Helper()
 	binary.once.Do(func() {
-		if binary.dir, binary.err = os.MkdirTemp("", "interlock-tool-"); binary.err != nil {
+		if binary.dir, binary.err = os.MkdirTemp("", "interlock-tool-"); binary.err != nil { //nolint:usetesting // it outlives the test
 			return
 		}
 		out, err := exec.Command("go", "build", "-o", binary.dir, ".").CombinedOutput()

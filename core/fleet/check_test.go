@@ -186,12 +186,46 @@ func TestCheckSaysWhatTheServersAre(t *testing.T) {
 	})
 }
 
-func TestCheckOfAServerThatIsGone(t *testing.T) {
-	srv := redistest.Start(t)
-	f := open(t, srv.Client(t))
-	srv.Kill()
-	_, err := f.Check(t.Context(), "")
-	wantErr(t, err, driver.ErrUnavailable)
+// A connection that cannot be made is an error, and never a lock that is free.
+func TestAServerThatCannotBeAskedIsAnError(t *testing.T) {
+	gone := redistest.Start(t)
+	goneClient := gone.Client(t)
+	gone.Kill()
+	denies := redistest.Start(t)
+	user(t, denies, "+@all", "~*", "&*")
+	for name, rdb := range map[string]*redis.Client{
+		"gone": goneClient,
+		"denies": denies.Client(t, func(o *redis.Options) {
+			o.Username, o.Password, o.DisableIdentity = "tested", "another", true
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := open(t, rdb)
+			_, err := f.Inspect(t.Context(), "k")
+			wantErr(t, err, driver.ErrUnavailable)
+			_, err = f.Release(t.Context(), "k", 1)
+			wantErr(t, err, driver.ErrUnavailable)
+			_, err = f.Record(t.Context(), "p", "k")
+			wantErr(t, err, driver.ErrUnavailable)
+			_, err = f.Check(t.Context(), "")
+			if r, _ := f.Check(t.Context(), ""); err == nil && r.Safe() {
+				t.Errorf("safe: %+v", r)
+			}
+			wantErr(t, f.Wait(t.Context(), "k"), driver.ErrUnavailable)
+			n := 0
+			for _, err := range f.Locks(t.Context(), "") {
+				wantErr(t, err, driver.ErrUnavailable)
+				n++
+			}
+			for _, err := range f.Lockers(t.Context()) {
+				wantErr(t, err, driver.ErrUnavailable)
+				n++
+			}
+			if n != 2 {
+				t.Errorf("%d errors of two iterations", n)
+			}
+		})
+	}
 }
 
 func TestRecordsAreShownInEachState(t *testing.T) {

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,7 @@ type reading struct {
 func (f *Fleet) read(ctx context.Context, keys []string, known *directory) ([]Lock, error) {
 	all := make([]reading, len(keys))
 	var clock *redis.TimeCmd
-	_, _ = f.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
+	err := pipelined(ctx, f.rdb, func(p redis.Pipeliner) {
 		clock = p.Time(ctx)
 		for i, key := range keys {
 			name := f.wire.LockName(key)
@@ -67,8 +68,10 @@ func (f *Fleet) read(ctx context.Context, keys []string, known *directory) ([]Lo
 				fields: p.HScan(ctx, name, 0, "", someHolders), fence: p.Get(ctx, f.wire.FenceName(key)),
 			}
 		}
-		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
 	now, err := clock.Result()
 	if err != nil {
 		return nil, rediswire.Wrap(err)
@@ -86,6 +89,20 @@ func (f *Fleet) read(ctx context.Context, keys []string, known *directory) ([]Lo
 		}
 	}
 	return locks, known.name(ctx, named...)
+}
+
+// pipelined sends commands in one pipeline. Each has its own error then; the one that is
+// returned is that of the pipeline, which no command has: go-redis gives the commands
+// none if it has no connection.
+func pipelined(ctx context.Context, rdb redis.Cmdable, add func(p redis.Pipeliner)) error {
+	cmds, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		add(p)
+		return nil
+	})
+	if err == nil || slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
+		return nil
+	}
+	return rediswire.Wrap(err)
 }
 
 // err is the first error of what was asked.
@@ -239,26 +256,32 @@ func (d *directory) learn(ctx context.Context, ids []string) error {
 		some := ids[:min(len(ids), 4*readAtATime)]
 		ids = ids[len(some):]
 		replies := make([]*redis.MapStringStringCmd, len(some))
-		_, err := f.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		var clock *redis.TimeCmd
+		err := pipelined(ctx, f.rdb, func(p redis.Pipeliner) {
+			clock = p.Time(ctx)
 			for i, id := range some {
 				if !strings.ContainsAny(id, "{}") {
 					replies[i] = p.HGetAll(ctx, f.wire.LockerName(id))
 				}
 			}
-			return nil
 		})
-		if err != nil && !strings.HasPrefix(err.Error(), "WRONGTYPE ") {
-			return rediswire.Wrap(err)
-		}
-		now, err := f.time(ctx)
 		if err != nil {
 			return err
 		}
+		now, err := clock.Result()
+		if err != nil {
+			return rediswire.Wrap(err)
+		}
 		for i, id := range some {
 			d.entries[id] = Locker{ID: id}
-			if replies[i] != nil {
-				d.entries[id] = lockerOf(id, replies[i].Val(), now)
+			if replies[i] == nil {
+				continue
 			}
+			fields, err := replies[i].Result()
+			if err = rediswire.Wrap(err); err != nil && !errors.Is(err, driver.ErrKeyOccupied) {
+				return err
+			}
+			d.entries[id] = lockerOf(id, fields, now)
 		}
 	}
 	return nil

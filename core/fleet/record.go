@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
@@ -70,24 +71,23 @@ func (f *Fleet) Record(ctx context.Context, principal, key string) (Record, erro
 	var fields *redis.SliceCmd
 	var kept *redis.DurationCmd
 	var gone *redis.IntCmd
-	_, _ = f.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
-		fields = p.HMGet(ctx, name, "v", "t", "s", "g", "u", "m", "r")
+	var clock *redis.TimeCmd
+	err := pipelined(ctx, f.rdb, func(p redis.Pipeliner) {
+		clock, fields = p.Time(ctx), p.HMGet(ctx, name, "v", "t", "s", "g", "u", "m", "r")
 		kept, gone = p.PTTL(ctx, name), p.Exists(ctx, rediswire.TombstoneOf(name))
-		return nil
 	})
-	now, err := f.time(ctx)
-	switch {
-	case fields.Err() != nil && rediswire.IsReply(fields.Err()) && hasPrefix(fields.Err(), "WRONGTYPE "):
-		r.State = RecordDamaged
-		return r, nil
-	case errors.Join(fields.Err(), kept.Err(), gone.Err()) != nil:
-		for _, err := range []error{fields.Err(), kept.Err(), gone.Err()} {
-			if err != nil {
-				return r, rediswire.Wrap(err)
-			}
-		}
-	case err != nil:
+	if err != nil {
 		return r, err
+	}
+	for _, cmd := range []redis.Cmder{clock, fields, kept, gone} {
+		err := rediswire.Wrap(cmd.Err())
+		if errors.Is(err, driver.ErrKeyOccupied) {
+			r.State = RecordDamaged
+			return r, nil
+		}
+		if err != nil {
+			return r, err
+		}
 	}
 	if kept.Val() == -2 {
 		if gone.Val() == 1 {
@@ -96,7 +96,7 @@ func (f *Fleet) Record(ctx context.Context, principal, key string) (Record, erro
 		return r, nil
 	}
 	r.Kept = kept.Val()
-	r.read(fields.Val(), now)
+	r.read(fields.Val(), clock.Val())
 	return r, nil
 }
 
@@ -153,9 +153,4 @@ func (r *Record) answer(envelope string) {
 	if status, n := binary.Uvarint(rest); n > 0 && status <= 999 {
 		r.Protocol, r.Status = string(protocol), int(status) //nolint:gosec // at most 999
 	}
-}
-
-func hasPrefix(err error, prefix string) bool {
-	text := err.Error()
-	return len(text) >= len(prefix) && text[:len(prefix)] == prefix
 }

@@ -82,7 +82,7 @@ func (f *Fleet) rights(ctx context.Context, user string, r *Report) error {
 	if err != nil || len(node) == 0 {
 		return rediswire.Wrap(err)
 	}
-	_, _ = node[0].Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
+	err = pipelined(ctx, node[0], func(p redis.Pipeliner) {
 		for i, n := range needs {
 			args := []any{"ACL", "DRYRUN", user}
 			for word := range strings.FieldsSeq(n.command) {
@@ -99,8 +99,10 @@ func (f *Fleet) rights(ctx context.Context, user string, r *Report) error {
 			}
 			cmds[i] = p.Do(ctx, args...)
 		}
-		return nil
 	})
+	if err != nil {
+		return err
+	}
 	for i, n := range needs {
 		text, err := cmds[i].Text()
 		switch {

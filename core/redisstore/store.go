@@ -141,7 +141,9 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 
 // Announce implements [driver.Registry]. The entry is a hash under a key of its own,
 // with an expiry.
-func (s *Store) Announce(ctx context.Context, a driver.Announcement) error { return s.wire.Announce(ctx, a) }
+func (s *Store) Announce(ctx context.Context, a driver.Announcement) error {
+	return s.wire.Announce(ctx, a)
+}
 
 // Withdraw implements [driver.Registry].
 func (s *Store) Withdraw(ctx context.Context, id string) error { return s.wire.Withdraw(ctx, id) }
