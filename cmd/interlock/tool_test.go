@@ -40,7 +40,7 @@ func TestLsShowsTheLocksAndTheirProcesses(t *testing.T) {
 		}()
 		defer func() {
 			cancel()
-			<-waited
+			wantErr(t, <-waited, context.Canceled)
 		}()
 
 		host, _ := os.Hostname()
