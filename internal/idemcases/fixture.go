@@ -57,11 +57,16 @@ func (f *fixture) engine(opts ...idempotency.Option) *idempotency.Engine {
 	return f.engineOn(f.store, opts...)
 }
 
-// engineOn returns an engine on another store.
+// engineOn returns an engine on another store. The principals of the frameworks are
+// different: a claim of the case before, whose caller has left, may still be under way.
 func (f *fixture) engineOn(store idempotency.Store, opts ...idempotency.Option) *idempotency.Engine {
 	f.Helper()
 	scope := idempotency.Scope(func(_ context.Context, r core.Request) (string, error) {
-		return strings.Join(r.Header("Authorization"), ","), nil
+		who := strings.Join(r.Header("Authorization"), ",")
+		if who != "" {
+			who = f.Label + "/" + who
+		}
+		return who, nil
 	})
 	return adaptertest.EngineOn(f, store, append([]idempotency.Option{scope}, opts...)...)
 }
