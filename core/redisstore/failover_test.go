@@ -50,8 +50,8 @@ func TestALockThatAFailoverLostIsReportedAtTheNextRenewal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := start(t)
 			losses := make(chan core.Loss, 10)
-			a := newLocker(t, f.rdb, core.Watchdog(lease), core.OnLost(func(x core.Loss) { losses <- x }))
-			b := newLocker(t, f.rdb, core.Watchdog(lease))
+			a := newLocker(t, f.rdb, core.Watchdog(lease), core.OnLost(func(x core.Loss) { losses <- x }), core.Unlisted())
+			b := newLocker(t, f.rdb, core.Watchdog(lease), core.Unlisted())
 			lost, taken := lock(t, a, f.keys[0]), lock(t, a, f.keys[1])
 			replica := f.replica.Client(t)
 			awaitKeys := func(n int64) {

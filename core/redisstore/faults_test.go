@@ -71,7 +71,7 @@ func ended(t *testing.T, lease *core.Lease, within time.Duration) error {
 
 func TestUncontendedLockAndReleaseAreTwoRoundTrips(t *testing.T) {
 	srv := redistest.Shared(t)
-	l := newLocker(t, srv.Client(t))
+	l := newLocker(t, srv.Client(t), core.Unlisted())
 	release(t, lock(t, l, "warm")) // connections and scripts
 	srv.ResetStats(t)
 	const n = 100

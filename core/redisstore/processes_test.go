@@ -221,7 +221,7 @@ func TestFourProcessesShareAHotKeyFairlyAndAlone(t *testing.T) {
 
 func TestAThousandWaitersOfOneProcessCostRedisNextToNothing(t *testing.T) {
 	srv := redistest.Shared(t)
-	l := newLocker(t, srv.Client(t))
+	l := newLocker(t, srv.Client(t), core.Unlisted())
 	const n = 1000
 	first := lock(t, l, "k")
 	var order []int

@@ -26,14 +26,14 @@ func TestAThousandWaitersAndOneRelease(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	const processes, each = 4, 250
-	held := s.must(s.locker(rdb), "k")
+	held := s.must(s.locker(rdb, core.Unlisted()), "k")
 	ctx, cancel := context.WithCancel(t.Context())
 	granted := make(chan *core.Lease, processes*each)
 	var others atomic.Int64
 	var wg sync.WaitGroup
 	var lockers []*core.Locker
 	for range processes {
-		l := s.locker(rdb)
+		l := s.locker(rdb, core.Unlisted())
 		lockers = append(lockers, l)
 		for range each {
 			wg.Go(func() {
