@@ -96,7 +96,7 @@ func (c *call) ui(ctx context.Context, f *uiFlags) error {
 	}
 	if f.open {
 		if err := openBrowser(address); err != nil {
-			fmt.Fprintln(c.stderr, "interlock: no browser was opened:", show.Text(err.Error()))
+			_, _ = fmt.Fprintln(c.stderr, "interlock: no browser was opened:", show.Text(err.Error()))
 		}
 	}
 	return pages.Serve(ctx, ln)

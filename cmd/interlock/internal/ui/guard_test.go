@@ -136,9 +136,9 @@ func TestRequestsOfOtherSitesAreRefused(t *testing.T) {
 func TestNothingIsShownWithoutTheToken(t *testing.T) {
 	f := &fakeFleet{}
 	f.put(heldLock("secret/1", 5, 0))
-	u := newUI(t, Config{Fleet: f, Token: aToken, Source: "redis-of-secrets"})
+	u := newUI(t, Config{Fleet: f, Token: aToken, Source: "redis-of-secrets", ReadOnly: true})
 	for _, target := range []string{"/", "/lock?key=secret/1", "/release?key=secret/1&token=5", "/nothing"} {
-		contains(t, status(t, get(u, target), http.StatusUnauthorized), `type="password"`, "!web-1", "!payments")
+		contains(t, status(t, get(u, target), http.StatusUnauthorized), `type="password"`, "!web-1", "!payments", "!redis-of-secrets", "!read only")
 	}
 	status(t, get(u, "/events"), http.StatusUnauthorized)
 	status(t, do(u, request("POST", "/release?key=secret/1&token=5", url.Values{"confirm": {"secret/1"}})), http.StatusUnauthorized)

@@ -51,7 +51,9 @@ type sortLink struct {
 
 // render writes a page.
 func (u *UI) render(w http.ResponseWriter, status int, name string, p page) {
-	p.Source, p.ReadOnly, p.Now = u.config.Source, u.config.ReadOnly, now()
+	if p.Now = now(); name != "login" { // which anyone may see
+		p.Source, p.ReadOnly = u.config.Source, u.config.ReadOnly
+	}
 	var html bytes.Buffer
 	if err := templates.ExecuteTemplate(&html, name, p); err != nil {
 		http.Error(w, "This page cannot be shown.", http.StatusInternalServerError)
@@ -84,7 +86,7 @@ func listQuery(r *http.Request) query {
 // list shows the table of locks.
 func (u *UI) list(w http.ResponseWriter, r *http.Request) {
 	q := listQuery(r)
-	v, err := u.lists.join(q)
+	v, err := u.lists.join(q) //nolint:contextcheck // the reading is for all pages, and outlives this one
 	if err != nil {
 		u.render(w, http.StatusServiceUnavailable, "list", u.listPage(q, &state{problem: words(err)}))
 		return
@@ -192,20 +194,20 @@ func (u *UI) lockContent(q query, s *state) content {
 	}
 	for i := range l.Waiters {
 		wait := &l.Waiters[i]
-		holder := waiterRow{ID: identOf(wait.Locker.ID), Position: i + 1, Process: processOf(&wait.Locker), Wants: "the lock alone"}
+		next := waiterRow{ID: identOf(wait.Locker.ID), Position: i + 1, Process: processOf(&wait.Locker), Wants: "the lock alone"}
 		switch {
 		case wait.Called:
-			holder.Wants = "a place, called to a free one"
+			next.Wants = "a place, called to a free one"
 		case wait.Place:
-			holder.Wants = "a place beside others"
+			next.Wants = "a place beside others"
 		}
-		waiters = append(waiters, holder)
+		waiters = append(waiters, next)
 	}
 	held := "free"
-	switch {
-	case l.Kind == fleet.Exclusive:
+	switch l.Kind {
+	case fleet.Exclusive:
 		held = "held by one, exclusively"
-	case l.Kind == fleet.Places:
+	case fleet.Places:
 		held = "held at " + kindOf(l) + " beside each other"
 	}
 	if len(l.Holders) > manyRows {
