@@ -20,8 +20,8 @@ say "fetching axe-core $version: npm pack, into $dir"
 part=.bin/part.axe.$$
 mkdir -p "$part"
 trap 'rm -rf "$part"' EXIT
-if ! why=$(npm pack --silent --pack-destination "$part" "axe-core@$version" 2>&1); then
-	say "axe-core is left out: $(printf '%s\n' "$why" | tail -n 1)"
+if ! why=$(npm pack --loglevel=error --pack-destination "$part" "axe-core@$version" 2>&1); then
+	say "axe-core is left out: $(printf '%s\n' "$why" | head -n 1)"
 	exit 0
 fi
 tar -xzf "$part/axe-core-$version.tgz" -C "$part"
