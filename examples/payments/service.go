@@ -241,7 +241,7 @@ func serve(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) 
 	if err != nil {
 		return errors.Join(err, s.close(ctx))
 	}
-	debug, err := s.debugFrontend(ctx, cfg.debug, seen) //nolint:contextcheck // handlers have those of their requests
+	debug, err := s.debugFrontend(ctx, cfg.debug, seen)
 	if err != nil {
 		return errors.Join(err, drain(ctx, fronts), s.close(ctx))
 	}
