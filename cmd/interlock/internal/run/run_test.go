@@ -129,7 +129,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 func TestSignalsReachTheWholeGroup(t *testing.T) {
 	w := begin(t, redistest.Shared(t).Addr(), []string{
 		"k", "-shell", "--",
-		`(trap 'echo inner; exit' TERM; echo ready; while :; do sleep 0.01; done) & trap 'wait; echo outer; exit 5' TERM; wait`,
+		`trap 'wait; echo outer; exit 5' TERM; (trap 'echo inner; exit' TERM; echo ready; while :; do sleep 0.01; done) & wait`,
 	})
 	w.says("ready")
 	w.send(syscall.SIGTERM)
