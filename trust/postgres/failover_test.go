@@ -286,8 +286,12 @@ func TestWithoutTheSynchronousStandbyNothingIsGranted(t *testing.T) {
 			}
 			primary.Detach(t, standby)
 			for range 2 {
-				if rep, err := take(); rep.Granted || !errors.Is(err, driver.ErrUnavailable) || !rep.Ambiguous {
-					t.Errorf("without the standby: %+v, %v; want it unknown", rep, err)
+				// The second may find the row locked by the first, which still waits for the
+				// standby: then it was not carried out.
+				rep, err := take()
+				unknown := errors.Is(err, driver.ErrUnavailable) && rep.Ambiguous
+				if rep.Granted || !unknown && !errors.Is(err, driver.ErrNotReady) {
+					t.Errorf("without the standby: %+v, %v; want it unknown, or not carried out", rep, err)
 				}
 				if got := lockRow(t, plain, name); !got.held {
 					t.Error("the primary has no lock, so there was nothing to be granted")
@@ -304,7 +308,7 @@ func TestWithoutTheSynchronousStandbyNothingIsGranted(t *testing.T) {
 
 			primary.Detach(t, standby)
 			for _, ttl := range []time.Duration{time.Hour, time.Minute} { // the second finds the lease of the first
-				if err := renew(ttl); !errors.Is(err, driver.ErrUnavailable) {
+				if err := renew(ttl); !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrNotReady) {
 					t.Errorf("a renewal by %v without the standby: %v", ttl, err)
 				}
 			}
