@@ -115,6 +115,7 @@ func Wrap(err error) error {
 // Redis 7.0 names neither the command nor, as later ones do, the user, but says on
 // which line of which script it is.
 var (
+	denial        = regexp.MustCompile(`NOPERM |The user executing the script|ACL failure in script: `)
 	deniedCommand = regexp.MustCompile(`the '([^']+)' command`)
 	deniedLine    = regexp.MustCompile(`script: ([0-9a-f]{40}), on @user_script:(\d+)`)
 	calledCommand = regexp.MustCompile(`call_?\('(\w+)'`)
@@ -129,7 +130,7 @@ func missing(text string) string {
 		strings.Contains(text, "unauthenticated "): // as a request of many words is refused before AUTH
 		return "AUTH does not succeed with the client's Username and Password; " +
 			"the rule is ACL SETUSER <user> on ><password>, or requirepass"
-	case !strings.Contains(text, "NOPERM ") && !strings.Contains(text, "The user executing the script"):
+	case !denial.MatchString(text):
 		return ""
 	case deniedCommand.MatchString(text): // what else the text holds is the user's name
 		return command + "; the rule is +" + strings.ToLower(command)
