@@ -15,7 +15,7 @@ import (
 
 const (
 	// readAtATime is how many locks one pipeline reads.
-	readAtATime = 16
+	readAtATime = 8
 	// someHolders is about how many holders Locks names of a lock, and manyHolders how
 	// many Inspect does.
 	someHolders, manyHolders = 64, 10_000
