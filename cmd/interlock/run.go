@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
@@ -65,12 +67,21 @@ func (c *call) run(ctx context.Context, flags *run.Flags) error {
 	defer func() { _ = store.Close() }()
 	status := cmd.Run(ctx, store, run.Streams{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Log: func(line string) {
-			_, _ = fmt.Fprintln(c.stderr, "interlock:", show.Text(line)) // there is nothing else to tell it to
-		},
+		Log: c.tell,
 	})
 	if status != 0 {
 		return &exitError{code: status}
 	}
 	return nil
+}
+
+// tell tells the user of a command that runs what went wrong. Standard output is the
+// command's.
+func (c *call) tell(line string) {
+	// There is nothing else to tell an error to.
+	if c.json {
+		_ = json.NewEncoder(c.stderr).Encode(show.Message{Time: time.Now().UTC(), Key: c.args[0], Message: show.Text(line)})
+		return
+	}
+	_, _ = fmt.Fprintln(c.stderr, "interlock:", show.Text(line))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -319,18 +320,24 @@ func TestDoctorOfASafeServer(t *testing.T) {
 	}
 }
 
-func TestAUserThatMayOnlyReadReads(t *testing.T) {
-	srv := redistest.Start(t)
-	s := of(t, srv)
-	lease := s.lock(s.process(), "k")
+// reader makes a user that may only read, and has the tool log in as that user.
+func (s *servers) reader(srv *redistest.Server) {
+	s.t.Helper()
 	rule := []any{"ACL", "SETUSER", "reader", "on", ">p-w", "%R~interlock:*", "+@connection"}
 	for _, command := range strings.Fields("scan hlen pttl hmget hscan get hgetall time") {
 		rule = append(rule, "+"+command)
 	}
-	if err := srv.Client(t).Do(t.Context(), rule...).Err(); err != nil {
-		t.Fatal(err)
+	if err := srv.Client(s.t).Do(s.t.Context(), rule...).Err(); err != nil {
+		s.t.Fatal(err)
 	}
 	s.env = []string{"INTERLOCK_USER=reader", "INTERLOCK_PASSWORD=p-w"}
+}
+
+func TestAUserThatMayOnlyReadReads(t *testing.T) {
+	srv := redistest.Start(t)
+	s := of(t, srv)
+	lease := s.lock(s.process(), "k")
+	s.reader(srv)
 	if j := decode[show.Lock](t, s.want(0, "ls", "-json")); len(j) != 1 || j[0].Key != "k" {
 		t.Errorf("%+v", j)
 	}
@@ -360,6 +367,35 @@ func TestAUserThatMayOnlyReadReads(t *testing.T) {
 	if r := s.want(0, "-h"); strings.Contains(r.out, "sec%ret") {
 		t.Errorf("the help shows the URL of the environment:\n%s", r.out)
 	}
+}
+
+// What run promises of its command has tests in internal/run; these are for the connection.
+func TestRunOnEachTopology(t *testing.T) {
+	topologies(t, func(s *servers) {
+		lease := s.lock(s.process(), "held")
+		if r := s.want(exitHeld, "run", "held", "-wait", "0", "--", "echo", "both"); strings.Contains(r.out, "both") {
+			s.t.Errorf("%+v", r)
+		}
+		r := s.want(exitHeld, "run", "-json", "held", "-wait", "50ms", "--", "echo", "both")
+		var m show.Message
+		if err := json.Unmarshal([]byte(r.stderr), &m); err != nil || m.Key != "held" || m.Message == "" || m.Time.IsZero() || r.out != "" {
+			s.t.Errorf("%+v: %+v, %v", r, m, err)
+		}
+		r = s.want(7, "run", "free", "-shell", "--", "echo $INTERLOCK_KEY $INTERLOCK_TOKEN; exit 7")
+		if words := strings.Fields(r.out); len(words) != 2 || words[0] != "free" || len(words[1]) < 10 {
+			s.t.Errorf("the command saw %q", r.out)
+		}
+		s.want(exitNo, "inspect", "free")
+		wantErr(s.t, lease.Check(s.t.Context()), nil)
+
+		done := make(chan ran, 1)
+		go func() { done <- s.run("run", "lost", "-ttl", "1s", "--", "sleep", "60") }()
+		holder := decode[show.Lock](s.t, s.until(func(r ran) bool { return strings.Contains(r.out, `"held":1`) }, "inspect", "-json", "lost"))[0]
+		s.want(0, "release", "lost", "-token", text(holder.Holders[0].Token))
+		if r := <-done; r.code != 79 || !strings.Contains(r.stderr, "interlock: ") {
+			s.t.Errorf("%+v", r)
+		}
+	})
 }
 
 func TestHostileTextsAreShownEscapedAndCanBeTyped(t *testing.T) {

@@ -27,7 +27,7 @@ func (r reply) unreached() bool {
 // unclear reports whether the answer to a payment does not say what became of it, or
 // whether there was no answer. The idempotency key makes it safe to send it again.
 func (r reply) unclear() bool {
-	return r.silent || r.unreached() || r.reason == string(idempotency.ReasonNoRecord)
+	return r.silent || r.unreached() || r.reason == string(idempotency.ReasonNoRecord) || r.reason == string(idempotency.ReasonRolledBack)
 }
 
 // refused reports whether the request was not carried out, since another one was.

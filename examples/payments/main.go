@@ -43,6 +43,11 @@
 //	grpcurl -plaintext -d '{"account":"alice","amount":30}' \
 //		localhost:8083 interlock.examples.payments.v1.Payments/Debit
 //
+// With -postgres URL the accounts and the records of payments are in PostgreSQL. A payment
+// and its record are committed in one transaction. No crash leaves a payment of unknown
+// outcome then, and the bank needs no references by which it recognizes payments. The
+// locks stay in Redis.
+//
 // With -otel stdout the command also prints the OpenTelemetry spans of all requests and
 // locks, each as one line of JSON (it begins with a brace). The spans come after the
 // "listening" lines, and before the table of the demonstration.
@@ -53,8 +58,8 @@
 // The files: service.go opens the locker and the idempotency engine, and declares the
 // rules. http.go, gin.go and echo.go put the rules in front of the routes; grpc.go gets
 // them from the proto. rest.go has what the first three share, and payment.go what all
-// four do with a payment. partner.go asks the partner. Package bank has the accounts; of locks it knows only the
-// fencing tokens.
+// four do with a payment. postgres.go puts both into PostgreSQL. partner.go asks the
+// partner. Package bank has the accounts; of locks it knows only the fencing tokens.
 package main
 
 import (
@@ -87,6 +92,7 @@ type config struct {
 	addr, gin, echo, grpc string
 	debug                 string
 	redis                 []string // empty: embedded
+	postgres              string   // empty: the ledger is in Redis
 	work                  time.Duration
 	ttl                   time.Duration
 	wait                  time.Duration
@@ -135,6 +141,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.StringVar(&cfg.grpc, "grpc", anyPort, "`host:port` of gRPC; port 0 picks one")
 	fs.StringVar(&cfg.debug, "debug", anyPort, "`host:port` of the debug page, with -serve; port 0 picks one")
 	fs.StringVar(&addrs, "redis", "", "`host:port[,...]` of Redis, several for a Cluster (default a server inside this process)")
+	fs.StringVar(&cfg.postgres, "postgres", "", "`URL` of a PostgreSQL for the accounts and the records of payments, as postgres://user@host:5432/name (default both are in Redis)")
 	fs.DurationVar(&cfg.work, "work", 2*time.Millisecond, "time that the bank works between reading and writing a balance")
 	fs.DurationVar(&cfg.ttl, "ttl", 30*time.Second, "lease of a lock; renewed while the handler runs, it is how long a lock outlives its process")
 	fs.DurationVar(&cfg.wait, "wait", 5*time.Second, "how long a request waits for its lock before it is refused (423, in gRPC ABORTED); 0 does not wait")

@@ -151,7 +151,7 @@ func (s *service) pay(ctx context.Context) (receipt, error) {
 	made, err := s.bank.Pay(ctx, bank.Order{
 		Account: h, Amount: o.amount,
 		Reference: idempotency.DownstreamKey(ctx), Remember: s.retention,
-	}, mark)
+	}, s.begin)
 	if err != nil {
 		return receipt{}, err
 	}

@@ -47,8 +47,9 @@ type service struct {
 	// Payments are carried out once for each key, under the lock of the account
 	// that their body names.
 	payments  *idempotency.Engine
-	retention time.Duration // of a payment's record, and of its reference in the bank
-	faults    bool          // clients may ask for them
+	begin     func(context.Context) error // called before a payment takes effect
+	retention time.Duration               // of a payment's record, and of its reference in the bank
+	faults    bool                        // clients may ask for them
 
 	locker     *core.Locker
 	wait       time.Duration  // for a lock, in all rules
@@ -75,7 +76,6 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	}
 	s.connection = append(s.connection, disconnect)
 	s.rdb = rdb
-	s.bank = bank.New(rdb, bank.Work(cfg.work))
 	if err := s.connectPartner(ctx, cfg.partner); err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}
@@ -85,6 +85,16 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 		return nil, errors.Join(err, s.close(ctx))
 	}
 	s.connection = append(s.connection, store.Close)
+	work, records := bank.Work(cfg.work), idempotency.Store(store)
+	var inTransaction idempotency.Option
+	if s.begin = mark; cfg.postgres == "" {
+		s.bank = bank.New(rdb, work)
+	} else {
+		s.begin, inTransaction = noMark, idempotency.Transactional()
+		if records, err = s.openPostgres(ctx, cfg.postgres, work); err != nil {
+			return nil, errors.Join(err, s.close(ctx))
+		}
+	}
 
 	s.locker, err = core.New(store, core.Watchdog(cfg.ttl), core.MaxHold(maxHold), core.WithObserver(tel.observer))
 	if err != nil {
@@ -101,7 +111,7 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	// takes over the claim should not have to wait for the lock.
 	ordered := core.Serialize(s.locker, "account/{ctx.account}", core.ContextFunc("account", orderedAccount),
 		core.Wait(cfg.wait), core.Watchdog(min(cfg.ttl, cfg.lease)))
-	s.payments, err = idempotency.New(store, idempotency.Name("payment"), idempotency.Scope(payer),
+	s.payments, err = idempotency.New(records, inTransaction, idempotency.Name("payment"), idempotency.Scope(payer),
 		idempotency.Under(ordered), idempotency.Lease(cfg.lease), idempotency.Retention(cfg.retention),
 		idempotency.WithObserver(tel.observer))
 	if err != nil {

@@ -71,7 +71,11 @@ func printTable(out io.Writer, cfg config, results []result) error {
 	fmt.Fprintf(&b, "A bank that reads a balance, works for %v, and writes it back.\n", cfg.work)
 	b.WriteString("It is served by net/http, gin, echo and gRPC; the locks are the same in all four.\n")
 	fmt.Fprintf(&b, "%d clients at once, each moves 1; every account opens with %s.\n", clients, grouped(openingBalance))
-	fmt.Fprintf(&b, "Redis: %s.\n\n", where)
+	fmt.Fprintf(&b, "Redis: %s.\n", where)
+	if cfg.postgres != "" {
+		b.WriteString("The accounts, and the records of payments, are in PostgreSQL.\n")
+	}
+	b.WriteByte('\n')
 
 	var cells strings.Builder
 	row := func(name string, value func(result) string) {
@@ -104,7 +108,11 @@ func printTable(out io.Writer, cfg config, results []result) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	b.WriteString("\nOf the commands, two are the bank's own: one reads, one writes.\n")
+	if cfg.postgres == "" {
+		b.WriteString("\nOf the commands, two are the bank's own: one reads, one writes.\n")
+	} else {
+		b.WriteString("\nAll commands are the lock's: the bank asks PostgreSQL.\n")
+	}
 	b.WriteString("gRPC has no debit without the lock: its lock is in the proto.\n")
 	_, err := io.WriteString(out, b.String())
 	return err

@@ -62,8 +62,8 @@ type Held struct {
 	Token int64
 }
 
-// Bank keeps accounts in Redis. It is safe for concurrent use, and several processes
-// may share one Redis.
+// Bank keeps accounts, in Redis or in PostgreSQL. It is safe for concurrent use, and
+// several processes may share one server.
 type Bank struct {
 	ledger ledger
 	work   func(context.Context) error
@@ -72,7 +72,7 @@ type Bank struct {
 // New returns a bank whose accounts are in rdb. A change calls work between reading and
 // writing. If work returns an error, the change writes nothing.
 func New(rdb redis.UniversalClient, work func(context.Context) error) *Bank {
-	return &Bank{ledger: ledger{rdb, redisfence.New(rdb)}, work: work}
+	return &Bank{ledger: &redisLedger{rdb, redisfence.New(rdb)}, work: work}
 }
 
 // Work returns a function that takes the given time. If the context ends earlier, the
@@ -191,11 +191,7 @@ func (b *Bank) Report(ctx context.Context, first, second string) (one, other Acc
 
 // Forget removes accounts.
 func (b *Bank) Forget(ctx context.Context, ids ...string) error {
-	keys := make([]string, len(ids))
-	for i, id := range ids {
-		keys[i] = accountKey(id)
-	}
-	return b.ledger.rdb.Del(ctx, keys...).Err()
+	return b.ledger.forget(ctx, ids)
 }
 
 // change reads the entries, computes their new balances, works, and writes.

@@ -12,14 +12,34 @@ import (
 	"github.com/interlock-go/interlock/core/fencing/redisfence"
 )
 
-// ledger keeps the accounts in Redis, each as a fenced value with its balance.
+// ledger keeps the accounts.
 //
 // It has no operation that changes a balance in place. It guarantees that a holder with
 // an outdated token writes nothing. Therefore it claims the account together with the
 // read. If only the write compared tokens, a paused holder could still write after its
 // successor has read and before the successor writes, and the successor would overwrite
 // that update.
-type ledger struct {
+type ledger interface {
+	// read returns a balance and claims nothing.
+	read(ctx context.Context, id string) (int64, error)
+	// claim fills in the balances and claims the accounts, all or none.
+	claim(ctx context.Context, entries []entry) error
+	// write stores the balances of claimed accounts, all or none.
+	write(ctx context.Context, entries []entry) error
+	// put creates or overwrites an account.
+	put(ctx context.Context, e entry) error
+	// overwrite stores a balance without a token.
+	overwrite(ctx context.Context, id string, balance int64) error
+	// made looks for the payment of a reference.
+	made(ctx context.Context, o Order) (Payment, error)
+	// pay writes a payment, and the balance of the claimed account.
+	pay(ctx context.Context, o Order, entries []entry) (Payment, error)
+	// forget removes accounts.
+	forget(ctx context.Context, ids []string) error
+}
+
+// redisLedger keeps the accounts in Redis, each as a fenced value with its balance.
+type redisLedger struct {
 	rdb    redis.UniversalClient
 	values *redisfence.Values
 }
@@ -49,8 +69,7 @@ func (e entry) change() redisfence.Change {
 	return redisfence.Change{Hold: e.hold(), Set: map[string]string{balanceField: strconv.FormatInt(e.balance, 10)}}
 }
 
-// read returns a balance and claims nothing.
-func (l *ledger) read(ctx context.Context, id string) (int64, error) {
+func (l *redisLedger) read(ctx context.Context, id string) (int64, error) {
 	balance, err := l.rdb.HGet(ctx, accountKey(id), balanceField).Int64()
 	switch {
 	case errors.Is(err, redis.Nil):
@@ -61,8 +80,7 @@ func (l *ledger) read(ctx context.Context, id string) (int64, error) {
 	return balance, nil
 }
 
-// claim fills in the balances and claims the accounts, all or none.
-func (l *ledger) claim(ctx context.Context, entries []entry) error {
+func (l *redisLedger) claim(ctx context.Context, entries []entry) error {
 	holds := make([]redisfence.Hold, len(entries))
 	for i, e := range entries {
 		holds[i] = e.hold()
@@ -83,8 +101,7 @@ func (l *ledger) claim(ctx context.Context, entries []entry) error {
 	return nil
 }
 
-// write stores the balances of claimed accounts, all or none.
-func (l *ledger) write(ctx context.Context, entries []entry) error {
+func (l *redisLedger) write(ctx context.Context, entries []entry) error {
 	changes := make([]redisfence.Change, len(entries))
 	for i, e := range entries {
 		changes[i] = e.change()
@@ -92,17 +109,23 @@ func (l *ledger) write(ctx context.Context, entries []entry) error {
 	return refused(l.values.Write(ctx, changes...))
 }
 
-// put creates or overwrites an account.
-func (l *ledger) put(ctx context.Context, e entry) error {
+func (l *redisLedger) put(ctx context.Context, e entry) error {
 	return refused(l.values.Set(ctx, e.change()))
 }
 
-// overwrite stores a balance without a token.
-func (l *ledger) overwrite(ctx context.Context, id string, balance int64) error {
+func (l *redisLedger) overwrite(ctx context.Context, id string, balance int64) error {
 	if err := l.rdb.HSet(ctx, accountKey(id), balanceField, balance).Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
 	return nil
+}
+
+func (l *redisLedger) forget(ctx context.Context, ids []string) error {
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = accountKey(id)
+	}
+	return l.rdb.Del(ctx, keys...).Err()
 }
 
 // refused returns the bank's error for an error of a fenced value.

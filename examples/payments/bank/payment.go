@@ -81,8 +81,7 @@ func (b *Bank) Pay(ctx context.Context, o Order, begin func(context.Context) err
 	return b.ledger.pay(ctx, o, entries)
 }
 
-// made looks for the payment of a reference.
-func (l *ledger) made(ctx context.Context, o Order) (Payment, error) {
+func (l *redisLedger) made(ctx context.Context, o Order) (Payment, error) {
 	var made struct {
 		ID      string `redis:"id"`
 		Account string `redis:"account"` // its key
@@ -100,7 +99,7 @@ func (l *ledger) made(ctx context.Context, o Order) (Payment, error) {
 
 // pay writes a payment and what it leaves. Unlike the other writes it is sent
 // again if its reply is lost: the reference tells whether it was executed.
-func (l *ledger) pay(ctx context.Context, o Order, entries []entry) (Payment, error) {
+func (l *redisLedger) pay(ctx context.Context, o Order, entries []entry) (Payment, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), payTimeout)
 	defer cancel()
 

@@ -54,6 +54,13 @@ type Locker struct {
 	Protocol int        `json:"protocol"`
 }
 
+// Message is what run tells while it runs a command.
+type Message struct {
+	Time    time.Time `json:"time"`
+	Key     string    `json:"key"`
+	Message string    `json:"message"`
+}
+
 // Report is what doctor has found.
 type Report struct {
 	Safe          bool           `json:"safe"`

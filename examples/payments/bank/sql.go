@@ -1,0 +1,189 @@
+package bank
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/interlock-go/interlock/core/fencing"
+)
+
+// sqlLedger keeps the accounts in PostgreSQL, each as a row with its balance and its
+// fence. It makes the same promises as [redisLedger]. A payment is part of the
+// transaction of its request, so it needs no reference.
+type sqlLedger struct {
+	db      *sql.DB
+	request func(context.Context) (*sql.Tx, error)
+}
+
+// NewSQL returns a bank whose accounts are in PostgreSQL; [Migrate] makes its tables.
+// request returns the transaction of the request that a context belongs to. [Bank.Pay]
+// makes payments in it, and neither commits nor rolls back. For work see [New].
+func NewSQL(db *sql.DB, work func(context.Context) error, request func(context.Context) (*sql.Tx, error)) *Bank {
+	return &Bank{ledger: &sqlLedger{db, request}, work: work}
+}
+
+//go:embed schema.sql
+var schema string
+
+// Migrate makes the tables of the bank unless they exist.
+func Migrate(ctx context.Context, db *sql.DB) error {
+	_, err := db.ExecContext(ctx, schema)
+	return err
+}
+
+// fence is the token of an account. A claim locks the row until its transaction ends.
+var fence = fencing.Column{Table: "payments_account", ID: "id", Fence: "token"}
+
+// querier is a [sql.DB] or a [sql.Tx].
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func (l *sqlLedger) read(ctx context.Context, id string) (int64, error) {
+	balance, err := balanceOf(ctx, l.db, id)
+	return balance, failed(ctx, unknown(err, id))
+}
+
+func balanceOf(ctx context.Context, q querier, id string) (balance int64, err error) {
+	err = q.QueryRowContext(ctx, "SELECT balance FROM payments_account WHERE id = $1", id).Scan(&balance)
+	return balance, err
+}
+
+// unknown returns [ErrUnknownAccount] for the error of a statement that found no row.
+func unknown(err error, id string) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("%w: %s", ErrUnknownAccount, id)
+	}
+	return err
+}
+
+func (l *sqlLedger) claim(ctx context.Context, entries []entry) error {
+	return l.inTx(ctx, func(tx *sql.Tx) error {
+		for _, e := range ordered(entries) {
+			err := fence.Claim(ctx, tx, e.id, e.token)
+			if err == nil {
+				e.balance, err = balanceOf(ctx, tx, e.id)
+			}
+			if err != nil {
+				return unknown(err, e.id)
+			}
+		}
+		return nil
+	})
+}
+
+func (l *sqlLedger) write(ctx context.Context, entries []entry) error {
+	return l.inTx(ctx, func(tx *sql.Tx) error { return writeIn(ctx, tx, entries) })
+}
+
+// writeIn stores the balances of claimed accounts.
+func writeIn(ctx context.Context, tx *sql.Tx, entries []entry) error {
+	for _, e := range ordered(entries) {
+		result, err := tx.ExecContext(ctx, "UPDATE payments_account SET balance = $1 WHERE id = $2 AND token = $3", e.balance, e.id, e.token)
+		if err := changed(result, err, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *sqlLedger) put(ctx context.Context, e entry) error {
+	return l.inTx(ctx, func(tx *sql.Tx) error {
+		result, err := tx.ExecContext(ctx, "INSERT INTO payments_account AS a (id, balance, token) VALUES ($1, $2, $3)"+
+			" ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, token = excluded.token WHERE a.token <= excluded.token",
+			e.id, e.balance, e.token)
+		return changed(result, err, &e)
+	})
+}
+
+func (l *sqlLedger) overwrite(ctx context.Context, id string, balance int64) error {
+	return l.inTx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE payments_account SET balance = $1 WHERE id = $2", balance, id)
+		return err
+	})
+}
+
+// made finds nothing: a request whose transaction was committed does not run again.
+func (l *sqlLedger) made(context.Context, Order) (Payment, error) { return Payment{}, nil }
+
+func (l *sqlLedger) pay(ctx context.Context, o Order, entries []entry) (Payment, error) {
+	tx, err := l.request(ctx)
+	if err != nil {
+		return Payment{}, failed(ctx, err)
+	}
+	if err := writeIn(ctx, tx, entries); err != nil {
+		return Payment{}, failed(ctx, err)
+	}
+	p := Payment{rand.Text(), o.Account.ID, o.Amount, entries[0].balance}
+	_, err = tx.ExecContext(ctx, "INSERT INTO payments_payment (id, account, amount) VALUES ($1, $2, $3)", p.ID, p.Account, p.Amount)
+	return p, failed(ctx, err)
+}
+
+func (l *sqlLedger) forget(ctx context.Context, ids []string) error {
+	return l.inTx(ctx, func(tx *sql.Tx) error {
+		for _, id := range ids {
+			for _, of := range []string{"payments_payment WHERE account", "payments_account WHERE id"} {
+				if _, err := tx.ExecContext(ctx, "DELETE FROM "+of+" = $1", id); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// inTx runs fn in a transaction of its own.
+func (l *sqlLedger) inTx(ctx context.Context, fn func(*sql.Tx) error) error {
+	tx, err := l.db.BeginTx(ctx, nil)
+	if err != nil {
+		return failed(ctx, err)
+	}
+	defer func() { _ = tx.Rollback() }() // where it fails, the connection is broken
+	if err := fn(tx); err != nil {
+		return failed(ctx, err)
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	return nil
+}
+
+// ordered returns the entries in the order of their accounts, in which all transactions
+// lock rows: two of them do not wait for each other.
+func ordered(entries []entry) []*entry {
+	all := make([]*entry, len(entries))
+	for i := range entries {
+		all[i] = &entries[i]
+	}
+	slices.SortFunc(all, func(a, b *entry) int { return cmp.Compare(a.id, b.id) })
+	return all
+}
+
+// changed returns [ErrStaleToken] for a statement that found no row of that token.
+func changed(result sql.Result, err error, e *entry) error {
+	if err != nil {
+		return err
+	}
+	n, err := result.RowsAffected()
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%w: %s has another one than %d", ErrStaleToken, e.id, e.token)
+	}
+	return err
+}
+
+// failed returns the bank's error for an error of a transaction that was not committed.
+func failed(ctx context.Context, err error) error {
+	switch {
+	case err == nil, errors.Is(err, ErrUnknownAccount), errors.Is(err, ErrStaleToken):
+		return err
+	case ctx.Err() != nil: // drivers do not say why
+		err = context.Cause(ctx)
+	}
+	return refused(err)
+}
