@@ -68,8 +68,7 @@ func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 		r.ask.Fingerprint[:]).Behind(r.read[:])
 	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
 	r.Late = func() { r.ask.Late(r.reply()) }
-	r.Start()
-	if !r.Wait(ctx, ask.Deadline) {
+	if !r.Do(ctx, ask.Deadline) {
 		return idempotency.ClaimReply{}, rediswire.Pending(ctx)
 	}
 	return r.reply()

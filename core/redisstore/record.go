@@ -18,8 +18,7 @@ func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
 	r.ms = [2]int64{rediswire.Milliseconds(ask.Lease), rediswire.Milliseconds(ask.Retention)}
 	r.Make(s.wire, markScript, r.names[0], r.room[:]).Keys(&r.names[0]).Args(&r.token, &r.ms[0], &r.ms[1])
 	r.Deadline, r.Write = ask.Deadline, true
-	r.Start()
-	switch word, err := r.word(ctx); {
+	switch word, err := r.word(r.Do(ctx, r.Deadline)); {
 	case err != nil:
 		return err
 	case word == "lost":
@@ -42,9 +41,9 @@ type settling struct {
 	room  [10]any
 }
 
-// word waits for a reply that is one.
-func (r *settling) word(ctx context.Context) (string, error) {
-	if !r.Wait(ctx, r.Deadline) {
+// word returns a reply that is one.
+func (r *settling) word(answered bool) (string, error) {
+	if !answered {
 		return "", wrapRecord(rediswire.ErrNoAnswer)
 	}
 	if r.Err != nil {
@@ -80,8 +79,7 @@ func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (idem
 	r.Args(&r.ask.Token, r.ask.Fingerprint1[:], &r.ask.Generation, state, r.ask.Response, &r.ms[0],
 		&r.names[2], s.wire.Publish(), &r.ms[1], r.ask.Fingerprint[:])
 	r.Deadline, r.Write = ask.Deadline, true
-	r.StartBefore(ctx, ask.Release)
-	if !r.Wait(ctx, r.Deadline) {
+	if !r.DoBefore(ctx, ask.Release) {
 		return idempotency.CommitReply{}, wrapRecord(rediswire.ErrNoAnswer)
 	}
 	if r.Err != nil {
@@ -110,8 +108,7 @@ func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) err
 	r.names = [2]string{record, rediswire.CompletionOf(record)}
 	r.Make(s.wire, abandonScript, record, r.room[:]).Keys(&r.names[0]).Args(&r.token, &r.names[1], s.wire.Publish())
 	r.Deadline = ask.Deadline
-	r.StartBefore(ctx, ask.Release)
-	switch word, err := r.word(ctx); {
+	switch word, err := r.word(r.DoBefore(ctx, ask.Release)); {
 	case err != nil:
 		return err
 	case word == "lost" && !r.Ambiguous:
@@ -134,8 +131,7 @@ func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) err
 	}
 	r.Args(&r.token, ask.Response, &r.ms[0], rediswire.Flag(ask.Strict), &r.ms[1])
 	r.Deadline = ask.Deadline
-	r.Start()
-	switch word, err := r.word(ctx); {
+	switch word, err := r.word(r.Do(ctx, r.Deadline)); {
 	case err != nil:
 		return err
 	case word == "known" && r.Ambiguous && ask.Response == nil, word == "resolved":

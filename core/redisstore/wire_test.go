@@ -44,7 +44,7 @@ func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &wireConn{Conn: cn, wire: w}
+	c := &wireConn{Conn: cn, wire: w, closed: make(chan struct{})}
 	w.mu.Lock()
 	w.conns[c] = struct{}{}
 	w.mu.Unlock()
@@ -77,8 +77,9 @@ func (w *wire) replies(f func(reply []byte) error) {
 
 type wireConn struct {
 	net.Conn
-	wire  *wire
-	stall atomic.Int64 // how long the next read waits before it looks
+	wire   *wire
+	stall  atomic.Int64 // how long the next read waits before it looks
+	closed chan struct{}
 }
 
 // stallAfter has the reading of the answers to what contains a text begin only
@@ -106,9 +107,16 @@ func (c *wireConn) Read(p []byte) (int, error) {
 	hook := c.wire.onRead
 	c.wire.mu.Unlock()
 	if err == nil && hook != nil {
-		if lost := hook(p[:n]); lost != nil {
-			_ = c.Conn.Close()
-			return 0, lost
+		told, reply := make(chan error, 1), bytes.Clone(p[:n])
+		go func() { told <- hook(reply) }()
+		select {
+		case lost := <-told:
+			if lost != nil {
+				_ = c.Conn.Close()
+				return 0, lost
+			}
+		case <-c.closed: // a read ends when its connection is closed
+			return 0, net.ErrClosed
 		}
 	}
 	return n, err
@@ -116,6 +124,9 @@ func (c *wireConn) Read(p []byte) (int, error) {
 
 func (c *wireConn) Close() error {
 	c.wire.mu.Lock()
+	if _, open := c.wire.conns[c]; open {
+		close(c.closed)
+	}
 	delete(c.wire.conns, c)
 	c.wire.mu.Unlock()
 	return c.Conn.Close()

@@ -75,8 +75,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Rest, &r.waiter)
 	}
 	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
-	r.Start()
-	if !r.Wait(ctx, ask.Deadline) {
+	if !r.Do(ctx, ask.Deadline) {
 		return driver.Reply{}, Pending(ctx)
 	}
 	rep, err := r.reply()
@@ -190,8 +189,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 		r.Args(&r.ask.Token, &r.ms)
 	}
 	r.Deadline, r.Stubborn = ask.Deadline, true
-	r.Start()
-	r.Wait(context.Background(), time.Time{}) // the request ends by its own bounds
+	r.Do(context.Background(), time.Time{}) // the request ends by its own bounds
 	err := s.released(r)
 	r.ask = driver.ReleaseRequest{}
 	s.releases.Put(r)

@@ -57,18 +57,20 @@ func (r *Request) Completed() (token string, completed bool) {
 // Second returns the second string of the command that came behind.
 func (r *Request) Second() string { return r.second.Val()[1] }
 
-// StartBefore sends a request and then makes the release of a lock, which it waits
-// for; release may be nil. One server gets both in one pipeline: the request is only
+// DoBefore sends a request, makes the release of a lock, and waits for the outcome of both;
+// release may be nil. One server gets both in one pipeline: the request is only
 // queued, and leaves with the next one of any caller, which is the release unless a
-// lock is handed over in memory. The nodes of a Cluster get them at the same time.
-func (r *Request) StartBefore(ctx context.Context, release func(context.Context)) {
+// lock is handed over in memory. The nodes of a Cluster get them at the same time. It
+// reports false if the caller has to leave before, as [Request.Wait] does.
+func (r *Request) DoBefore(ctx context.Context, release func(context.Context)) bool {
+	if release == nil {
+		return r.Do(ctx, r.Deadline)
+	}
 	q := r.route.direct
-	if q == nil || release == nil {
+	if q == nil {
 		r.Start()
-		if release != nil {
-			release(ctx)
-		}
-		return
+		release(ctx)
+		return r.Wait(ctx, r.Deadline)
 	}
 	r.begin()
 	r.prepare()
@@ -76,4 +78,5 @@ func (r *Request) StartBefore(ctx context.Context, release func(context.Context)
 	begin := time.Now()
 	release(ctx)
 	q.flush(r, begin)
+	return r.Wait(ctx, r.Deadline)
 }

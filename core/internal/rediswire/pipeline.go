@@ -23,7 +23,7 @@ const (
 	// a node before it has its vote; the two should arrive in that order, or the
 	// vote stays until a later request finds it.
 	nodePatience = time.Millisecond
-	// pipelineLinger is how long the goroutine of a pipeline stays when there is nothing
+	// pipelineLinger is how long a goroutine that sends stays when there is nothing
 	// to send. A fresh one for each request would spend a third of the time on
 	// growing its stack.
 	pipelineLinger = time.Second
@@ -37,7 +37,9 @@ const (
 // pipelines sends the requests of many goroutines to one server. Requests that come
 // while all pipelines are under way wait in the queue, and go together with the next
 // one. So under load requests share connections and system calls, and a lone request
-// leaves at once. The goroutines end when there was nothing to send for a while.
+// leaves at once, on the goroutine of its caller if that waits for it
+// ([pipelines.sendHere]). Goroutines send the others. They end when there was nothing
+// to send for a while.
 type pipelines struct {
 	client   *redis.Client
 	ack      ack
@@ -48,21 +50,28 @@ type pipelines struct {
 
 	mu     sync.Mutex
 	queue  []*Request
-	idle   []*pipeline // whose goroutines wait
-	busy   int         // pipelines under way
-	begun  time.Time   // when the last one sent its pipeline; kept for patience only
+	busy   int              // pipelines under way
+	free   []*pipeline      // the others, the last used one last
+	links  []*link          // of all
+	idle   []chan *pipeline // goroutines that wait for a pipeline; nil ends one
+	begun  time.Time        // when the last pipeline was sent; kept for patience only
 	timer  *time.Timer
 	armed  bool
 	closed bool
+	// retired says that the node has other pipelines now. The connections are closed
+	// when no pipeline is under way any more.
+	retired   bool
+	restUntil time.Time // no caller sends by itself before; zero: they may
 }
 
-// pipeline is one of them: a goroutine, and what it needs to send a batch.
+// pipeline is one of them: a connection, and what is needed to send a batch.
 type pipeline struct {
+	link  *link
 	pipe  redis.Pipeliner
 	batch []*Request
 	calls []call // the first n are those of this batch
 	n     int
-	wake  chan struct{} // holds a token once the pipeline was taken out of idle
+	works bool // the last batch had its answers
 
 	unwanted []*Request // that were taken out of the queue and are not sent
 }
@@ -125,13 +134,36 @@ func (q *pipelines) dispatch() {
 	}
 	q.busy++
 	q.begin()
-	if n := len(q.idle); n > 0 {
-		p := q.idle[n-1]
-		q.idle = q.idle[:n-1]
-		p.wake <- struct{}{}
+	if n := len(q.free); n > 0 {
+		p := q.free[n-1]
+		q.free = q.free[:n-1]
+		q.hand(p)
 		return
 	}
-	go q.run(&pipeline{pipe: q.client.Pipeline(), wake: make(chan struct{}, 1)})
+	l := newLink(q.client)
+	q.links = append(q.links, l)
+	q.hand(&pipeline{link: l, pipe: l.client.Pipeline()})
+}
+
+// hand gives a pipeline to a goroutine, which sends what is queued. Called with q.mu
+// held.
+func (q *pipelines) hand(p *pipeline) {
+	if n := len(q.idle); n > 0 {
+		wake := q.idle[n-1]
+		q.idle = q.idle[:n-1]
+		wake <- p
+		return
+	}
+	go q.run(p)
+}
+
+// rests takes back a pipeline that has nothing to send. Called with q.mu held.
+func (q *pipelines) rests(p *pipeline) {
+	q.busy--
+	q.free = append(q.free, p)
+	if q.busy == 0 && q.retired {
+		go q.disconnect()
+	}
 }
 
 // begin notes that a pipeline leaves. Called with q.mu held.
@@ -170,38 +202,26 @@ func (q *pipelines) late() {
 	q.dispatch()
 }
 
-// run is a pipeline: it sends what is queued until nothing is for a while.
+// run sends what is queued by a pipeline, and by the next that it is handed, until it
+// is handed none for a while.
 func (q *pipelines) run(p *pipeline) {
+	wake := make(chan *pipeline, 1) // holds the next once it is taken out of idle
 	timer := time.NewTimer(pipelineLinger)
 	defer timer.Stop()
-	for {
-		switch q.next(p) {
-		case ends:
-			return
-		case rests:
-			if !q.rest(p, timer) {
-				return
-			}
-		case sends:
+	for p != nil {
+		for q.next(p, wake) {
 			p.dismiss()
 			if len(p.batch) > 0 {
-				p.exec(q)
+				p.exec(context.Background(), q)
 			}
 		}
+		p = q.rest(wake, timer)
 	}
 }
 
-// step is what a pipeline does next.
-type step int
-
-const (
-	sends step = iota // what it has taken from the queue
-	rests             // there is nothing to send
-	ends              // nor will there be
-)
-
-// next gives a pipeline what is queued.
-func (q *pipelines) next(p *pipeline) step {
+// next gives a pipeline what is queued. If there is nothing, it takes the pipeline back,
+// and the goroutine waits for the next.
+func (q *pipelines) next(p *pipeline, wake chan *pipeline) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.queue) > 0 {
@@ -210,38 +230,37 @@ func (q *pipelines) next(p *pipeline) step {
 			q.begin()
 		}
 		q.dispatch() // what did not fit goes by another pipeline
-		return sends
+		return true
 	}
-	q.busy--
+	q.rests(p)
 	if q.closed {
-		return ends
+		wake <- nil
+	} else {
+		q.idle = append(q.idle, wake)
 	}
-	q.idle = append(q.idle, p)
-	return rests
+	return false
 }
 
-// rest has an idle pipeline wait for more to send. It reports false when the
-// pipeline is to end.
-func (q *pipelines) rest(p *pipeline, timer *time.Timer) bool {
+// rest waits for a pipeline to send by. It returns nil when the goroutine is to end.
+func (q *pipelines) rest(wake chan *pipeline, timer *time.Timer) *pipeline {
 	timer.Reset(pipelineLinger)
 	select {
-	case <-p.wake:
-		return true
+	case p := <-wake:
+		return p
 	case <-timer.C:
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if i := slices.Index(q.idle, p); i >= 0 {
+	if i := slices.Index(q.idle, wake); i >= 0 {
 		q.idle = slices.Delete(q.idle, i, i+1)
-		return false
+		return nil
 	}
-	<-p.wake // taken just now: the token is there, or close put it there
-	return true
+	return <-wake // taken just now: the pipeline is there
 }
 
 // exec sends the batch and tells each request what has become of it.
-func (p *pipeline) exec(q *pipelines) {
-	ctx, cancel := q.bound(p.batch)
+func (p *pipeline) exec(ctx context.Context, q *pipelines) {
+	ctx, cancel := q.bound(ctx, p.batch)
 	defer cancel()
 	write := false
 	p.n = 0
@@ -260,10 +279,11 @@ func (p *pipeline) exec(q *pipelines) {
 	if p.pipe.Len() == 1 {
 		// A pipeline of one is a command, and allocates more.
 		p.pipe.Discard()
-		err = q.client.Process(ctx, &p.calls[0].first)
+		err = p.link.client.Process(ctx, &p.calls[0].first)
 	} else {
 		_, err = p.pipe.Exec(ctx)
 	}
+	p.works = err == nil || IsReply(err)
 	acked := q.ack.given(wait)
 	for i := range p.calls[:p.n] {
 		p.calls[i].ended(q, err, acked)
@@ -273,17 +293,17 @@ func (p *pipeline) exec(q *pipelines) {
 
 // bound returns the context of a pipeline. The client's timeouts bound it, and for
 // renewals the last of their deadlines.
-func (q *pipelines) bound(batch []*Request) (context.Context, context.CancelFunc) {
+func (q *pipelines) bound(ctx context.Context, batch []*Request) (context.Context, context.CancelFunc) {
 	var last time.Time
 	for _, r := range batch {
 		if !q.bounded || r.Deadline.IsZero() {
-			return context.Background(), func() {}
+			return ctx, func() {}
 		}
 		if r.Deadline.After(last) {
 			last = r.Deadline
 		}
 	}
-	return context.WithDeadline(context.Background(), last)
+	return context.WithDeadline(ctx, last)
 }
 
 // quiet reports whether there is nothing to send and no goroutine.
@@ -301,14 +321,33 @@ func (q *pipelines) close() {
 	if q.timer != nil {
 		q.timer.Stop()
 	}
-	for _, p := range q.idle {
-		q.busy++ // the pipeline gives it back when it sees that it is to end
-		p.wake <- struct{}{}
+	for _, wake := range q.idle {
+		wake <- nil
 	}
 	q.idle = nil
 	queued := q.queue
 	q.queue = nil
 	for _, r := range queued {
 		go r.tried(errShut)
+	}
+}
+
+// retire has the connections closed when they are no longer used.
+func (q *pipelines) retire() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.retired = true
+	if q.busy == 0 {
+		go q.disconnect()
+	}
+}
+
+// disconnect closes the connections. What is under way fails.
+func (q *pipelines) disconnect() {
+	q.mu.Lock()
+	links := q.links
+	q.mu.Unlock()
+	for _, l := range links {
+		_ = l.client.Close() // one that is closed already says so
 	}
 }

@@ -36,8 +36,7 @@ func (s *Store) Announce(ctx context.Context, a driver.Announcement) error {
 	)
 	r.Asks, r.once = true, true
 	r.Deadline, _ = ctx.Deadline()
-	r.Start()
-	if !r.Wait(ctx, r.Deadline) {
+	if !r.Do(ctx, r.Deadline) {
 		return Pending(ctx)
 	}
 	if r.Err != nil {

@@ -255,6 +255,11 @@ func (r *Request) finish(err error) {
 // Wait waits for the outcome, but not longer than ctx or the deadline allow. It
 // reports false when the caller has to leave; the request goes on.
 func (r *Request) Wait(ctx context.Context, deadline time.Time) bool {
+	select {
+	case <-r.done: // no timer is needed
+		return true
+	default:
+	}
 	if deadline.IsZero() {
 		select {
 		case <-r.done:

@@ -72,6 +72,9 @@ func (w *route) to(lock string) (*pipelines, error) {
 	defer w.mu.Unlock()
 	q := w.nodes[addr]
 	if q == nil || q.client != node { // new, or forgotten and found again by go-redis
+		if q != nil {
+			q.retire()
+		}
 		q = w.newPipelines(node)
 		w.nodes[addr] = q
 		if len(w.nodes) > 1 && !w.tidying {
@@ -98,28 +101,36 @@ func (w *route) tidy() {
 	for addr, q := range w.nodes {
 		if !slices.Contains(masters, addr) && q.quiet() {
 			delete(w.nodes, addr)
+			q.retire()
 		}
 	}
 }
 
 // stop lets requests that come now fail.
 func (w *route) stop() {
+	for _, q := range w.all() {
+		q.close()
+	}
+}
+
+// all returns the pipelines to all servers.
+func (w *route) all() (all []*pipelines) {
 	w.mu.Lock()
-	all := []*pipelines{}
+	defer w.mu.Unlock()
 	if w.direct != nil {
 		all = append(all, w.direct)
 	}
 	for _, q := range w.nodes {
 		all = append(all, q)
 	}
-	w.mu.Unlock()
-	for _, q := range all {
-		q.close()
-	}
+	return all
 }
 
 // close closes the connections.
 func (w *route) close() error {
+	for _, q := range w.all() {
+		q.disconnect()
+	}
 	if w.cluster != nil {
 		return w.cluster.Close()
 	}

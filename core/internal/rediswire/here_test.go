@@ -1,0 +1,246 @@
+package rediswire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// cancelsFlag is how often TestCallersThatLeaveAtRandomLeaveNothing cancels.
+var cancelsFlag = flag.Int("cancels", 300, "`number` of acquires whose context is cancelled while they are under way")
+
+// writes is a Dialer that sees which goroutine writes.
+type writes struct {
+	deaf      bool // its connections ignore deadlines, as those through SSH do
+	here      atomic.Int64
+	elsewhere atomic.Int64
+}
+
+func (w *writes) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	cn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &writesConn{Conn: cn, writes: w}, nil
+}
+
+type writesConn struct {
+	net.Conn
+	writes *writes
+}
+
+func (c *writesConn) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("evalsha")) {
+		stack := make([]byte, 16<<10)
+		if bytes.Contains(stack[:runtime.Stack(stack, false)], []byte("sendHere")) {
+			c.writes.here.Add(1)
+		} else {
+			c.writes.elsewhere.Add(1)
+		}
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *writesConn) SetDeadline(t time.Time) error {
+	if c.writes.deaf {
+		return nil
+	}
+	return c.Conn.SetDeadline(t)
+}
+func (c *writesConn) SetReadDeadline(t time.Time) error  { return c.SetDeadline(t) }
+func (c *writesConn) SetWriteDeadline(t time.Time) error { return c.SetDeadline(t) }
+
+// take takes a lock and releases it.
+func take(t *testing.T, s *Store, key string) {
+	t.Helper()
+	ask := driver.AcquireRequest{Key: key, Owner: "o", TTL: time.Minute, Deadline: time.Now().Add(time.Minute)}
+	if rep, err := s.Acquire(t.Context(), ask); err != nil || !rep.Granted {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	if err := s.Release(t.Context(), driver.ReleaseRequest{Key: key, Owner: "o", TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestALoneCallerSendsByItself(t *testing.T) {
+	for name, client := range map[string]func(w *writes) redis.UniversalClient{
+		"single": func(w *writes) redis.UniversalClient {
+			return redistest.Shared(t).Client(t, func(o *redis.Options) { o.Dialer = w.dial })
+		},
+		"cluster": func(w *writes) redis.UniversalClient {
+			return redistest.Cluster(t, 3, 0).Client(t, func(o *redis.ClusterOptions) { o.Dialer = w.dial })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &writes{}
+			s := open(t, client(w), func(*Config) {})
+			defer func() { _ = s.Close() }()
+			for i := range 20 { // of each server
+				take(t, s, fmt.Sprint("key", i))
+			}
+			w.here.Store(0)
+			w.elsewhere.Store(0)
+			for i := range 20 {
+				take(t, s, fmt.Sprint("key", i))
+			}
+			if here, elsewhere := w.here.Load(), w.elsewhere.Load(); here != 40 || elsewhere != 0 {
+				t.Errorf("%d requests were sent by their callers, %d by other goroutines", here, elsewhere)
+			}
+		})
+	}
+}
+
+func TestAServerThatNeverAnswersHoldsNoCallerPastItsContext(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		for name, end := range map[string]func(ctx context.Context, ask *driver.AcquireRequest) (context.Context, func()){
+			"cancelled": func(ctx context.Context, _ *driver.AcquireRequest) (context.Context, func()) {
+				return context.WithCancel(ctx)
+			},
+			"deadline of the context": func(ctx context.Context, _ *driver.AcquireRequest) (context.Context, func()) {
+				ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+				t.Cleanup(cancel)
+				return ctx, func() {}
+			},
+			"deadline of the request": func(ctx context.Context, ask *driver.AcquireRequest) (context.Context, func()) {
+				ask.Deadline = time.Now().Add(200 * time.Millisecond)
+				return ctx, func() {}
+			},
+		} {
+			t.Run(fmt.Sprintf("%s, connections without deadlines: %v", name, deaf), func(t *testing.T) {
+				srv, w := redistest.Start(t), &writes{deaf: deaf}
+				s := open(t, srv.Client(t, func(o *redis.Options) { o.Dialer = w.dial }), func(set *Config) { set.Timeout = 10 * time.Minute })
+				defer func() { _ = s.Close() }()
+				take(t, s, "warm")
+				srv.Pause(t)
+				defer srv.Resume(t)
+				late := make(chan driver.Reply, 1)
+				ask := driver.AcquireRequest{Key: "k", Owner: "o", TTL: time.Minute, Late: func(rep driver.Reply, _ error) { late <- rep }}
+				ctx, cancel := end(t.Context(), &ask)
+				defer cancel()
+				before := w.here.Load()
+				type answer struct {
+					rep driver.Reply
+					err error
+				}
+				got := make(chan answer, 1)
+				go func() {
+					rep, err := s.Acquire(ctx, ask)
+					got <- answer{rep, err}
+				}()
+				redistest.Eventually(t, time.Minute, func(context.Context) error {
+					if w.here.Load() == before {
+						return errors.New("the caller has not sent the request")
+					}
+					return nil
+				})
+				cancel()
+				select {
+				case a := <-got:
+					if a.err == nil {
+						t.Errorf("got %+v", a.rep)
+					}
+					if rep := a.rep; errors.Is(a.err, driver.ErrPending) {
+						rep = <-late
+						a.rep = rep
+					}
+					if !a.rep.Ambiguous {
+						t.Errorf("the outcome counts as known: %+v, %v", a.rep, a.err)
+					}
+				case <-time.After(time.Minute):
+					t.Fatal("the caller is held")
+				}
+			})
+		}
+	}
+}
+
+// A request may be interrupted before the connection has it, under way, while its reply is
+// read, and after that.
+func TestCallersThatLeaveAtRandomLeaveNothing(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	s := open(t, rdb, func(*Config) {})
+	defer func() { _ = s.Close() }()
+	l, err := core.New(s, core.Unlisted())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := s.requests.direct
+	var most int64
+	var granted, cancelled int
+	for i := range *cancelsFlag {
+		q.mu.Lock()
+		q.restUntil = time.Time{} // each has its chance to be interrupted
+		q.mu.Unlock()
+		ctx, cancel := context.WithCancel(t.Context())
+		var both sync.WaitGroup
+		both.Go(func() {
+			for end := time.Now().Add(rand.N(300 * time.Microsecond)); time.Now().Before(end); {
+				runtime.Gosched() // a sleep would take longer
+			}
+			cancel()
+		})
+		switch lease, err := l.Lock(ctx, fmt.Sprint("k", i%7)); {
+		case err == nil:
+			granted++
+			if err := lease.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		case errors.Is(err, context.Canceled):
+			cancelled++
+		default:
+			t.Fatal(err)
+		}
+		both.Wait()
+		if i%100 == 0 {
+			most = max(most, connections(t, rdb))
+		}
+	}
+	t.Logf("%d granted, %d cancelled, at most %d connections", granted, cancelled, most)
+	if granted == 0 || cancelled == 0 {
+		t.Errorf("%d granted, %d cancelled", granted, cancelled)
+	}
+	// Those of the pipelines, of renewals, of subscriptions and of this test; and of each
+	// pipeline one that the server has not seen closed yet.
+	if most > 2*maxPipelines+maxRenewing+4 {
+		t.Errorf("%d connections", most)
+	}
+	if err := l.Close(t.Context()); err != nil { // it settles what is left
+		t.Error(err)
+	}
+	redistest.Eventually(t, time.Minute, func(context.Context) error {
+		keys, err := rdb.Keys(t.Context(), "interlock:*").Result()
+		for _, key := range keys {
+			if !strings.HasSuffix(key, fenceSuffix) {
+				err = errors.Join(err, fmt.Errorf("%s is left", key))
+			}
+		}
+		return err
+	})
+}
+
+// connections counts those of the server.
+func connections(t *testing.T, rdb *redis.Client) int64 {
+	t.Helper()
+	list, err := rdb.ClientList(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(strings.Count(list, "\n"))
+}
