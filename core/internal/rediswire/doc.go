@@ -7,9 +7,10 @@
 // the servers (route.go, topology.go).
 //
 // Everything that is sent is a [Request]: one call of a script (script.go, request.go).
-// The request finds its server by the route, and waits in the queue of that server
-// for the next pipeline (pipeline.go, backlog.go). A pipeline sends requests of one
-// kind in calls that they share (call.go). The outcome of a try ends the request, or
+// The request finds its server by the route. If a pipeline to that server is free, the
+// goroutine of the caller sends the request by it (here.go). Else the request waits in the
+// queue of that server for the next pipeline (pipeline.go, backlog.go). A pipeline has a
+// connection (link.go), and sends requests of one kind in calls that they share (call.go). The outcome of a try ends the request, or
 // has it sent again (errors.go). The requests for locks are in locks.go, those of a
 // quorum's node in node.go; core/redisstore makes those for records. A [Round] is a
 // batch of renewals (renew.go).
