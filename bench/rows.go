@@ -36,6 +36,7 @@ type row struct {
 	lease     time.Duration
 	least     time.Duration // the shortest window that shows anything
 	once      bool          // too long for every round
+	busy      bool          // beside a process that keeps the cores awake; see spin
 	columns   []column
 	brief     func(*result) string
 }
@@ -52,7 +53,9 @@ const defaultLease = 30 * time.Second
 // rows are all workloads, in the order of the report.
 var rows = []row{
 	free("free-1", 1),
+	busy("free-1-busy", 1),
 	free("free-16", 16),
+	busy("free-16-busy", 16),
 	free("free-256", 256),
 	hot("one-key-128", 128, 0, 0),
 	hot("one-key-1000", 1000, 0, 0),
@@ -75,13 +78,9 @@ var rows = []row{
 	},
 	held("held-10000", 10_000, 3*time.Second, 6*time.Second, with(peers, rawPooled, rawAuto), false),
 	held("held-100000", 100_000, 30*time.Second, 0, []string{interlock}, true),
-	{
-		name: "hand-over", title: "release in one process to grant in another, 8 keys between two processes",
-		kind: (*child).handOver, libraries: with(peers, rawPooled, rawAuto),
-		processes: 2, workers: 8, keys: 8, lease: defaultLease, least: 3 * time.Second,
-		columns: handOverColumns,
-		brief:   func(r *result) string { return fmt.Sprint("p50 ", short(r.wait(0.5))) },
-	},
+	// One key changes hands eight times a second, so a window needs more of them.
+	handOver("hand-over-1", 1, 5*time.Second, with(peers, rawPooled)),
+	handOver("hand-over", 8, 3*time.Second, with(peers, rawPooled, rawAuto)),
 	{
 		name: "idle", title: "1,000 goroutines of one process wait for a key that another process holds",
 		kind: (*child).idle, libraries: with(peers),
@@ -103,6 +102,15 @@ func free(name string, n int) row {
 		processes: 1, workers: n, keys: n, lease: defaultLease,
 		columns: sectionColumns, brief: briefSections,
 	}
+}
+
+// busy is free on cores that do not go to sleep between two requests.
+func busy(name string, n int) row {
+	r := free(name, n)
+	r.title += ", on busy cores"
+	r.libraries = with(peers, rawPooled)
+	r.busy = true
+	return r
 }
 
 // hot is everybody at one key.
@@ -129,6 +137,21 @@ func held(name string, n int, lease, least time.Duration, libraries []string, on
 		brief: func(r *result) string {
 			return fmt.Sprintf("CPU %.1f %%, %d B, %d lost", cpuShare(r), r.Heap/int64(r.Held), r.Lost)
 		},
+	}
+}
+
+// handOver is two processes that take turns: one waiter for each key.
+func handOver(name string, keys int, least time.Duration, libraries []string) row {
+	which := fmt.Sprintf("%d keys between two processes", keys)
+	if keys == 1 {
+		which = "one key between two processes, one waiter"
+	}
+	return row{
+		name: name, title: "release in one process to grant in another, " + which,
+		kind: (*child).handOver, libraries: libraries,
+		processes: 2, workers: keys, keys: keys, lease: defaultLease, least: least,
+		columns: handOverColumns,
+		brief:   func(r *result) string { return fmt.Sprint("p50 ", short(r.wait(0.5))) },
 	}
 }
 

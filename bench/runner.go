@@ -45,20 +45,30 @@ func runCell(ctx context.Context, c cell) (*result, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var procs []*process
+	var all, procs []*process
 	defer func() {
 		cancel()
-		for _, p := range procs {
+		for _, p := range all {
 			_ = p.cmd.Wait() // how it ended was said by its result
 		}
 	}()
+	if row.busy {
+		p, err := startProcess(ctx, cell{Row: c.Row, Spin: true})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+		if err := p.expect(ctx, "ready", setupTime); err != nil {
+			return nil, err
+		}
+	}
 	for i := range row.processes {
 		c.Proc = i
 		p, err := startProcess(ctx, c)
 		if err != nil {
 			return nil, err
 		}
-		procs = append(procs, p)
+		all, procs = append(all, p), append(procs, p)
 		// One after the other: in the idle workload the first takes the lock.
 		if err := p.expect(ctx, "ready", setupTime); err != nil {
 			return nil, err
