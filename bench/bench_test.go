@@ -91,9 +91,9 @@ func TestEveryWorkloadMeasuresInterlock(t *testing.T) {
 			case strings.HasPrefix(row.name, "free") && commandsEach(res) < 2:
 				t.Errorf("%.1f commands for a lock and a release?", commandsEach(res))
 			}
-			r := newReport()
+			r := newReport("")
 			r.add(row.name, interlock, res)
-			text := r.markdown(1, smoke)
+			text := r.markdown()
 			for _, want := range []string{"| interlock |", "`" + row.name + "`", "exclusion, all cells and rounds: 0"} {
 				if !strings.Contains(text, want) {
 					t.Errorf("the report lacks %q:\n%s", want, text)
@@ -158,7 +158,7 @@ func of(sections int64) *result {
 }
 
 func TestTargetsAreMeasuredAgainstTheBestOfTheOthers(t *testing.T) {
-	r := newReport()
+	r := newReport("")
 	r.add("free-256", interlock, of(300))
 	r.add("free-256", redsync, of(100))
 	r.add("free-256", redislock, of(150))

@@ -22,6 +22,7 @@ const cellEnv = "INTERLOCK_BENCH_CELL"
 // cell is a workload under a library.
 type cell struct {
 	Row, Library string
+	Round        int
 	Window       time.Duration
 	Profile      string // a directory; empty for none
 
@@ -32,30 +33,35 @@ type cell struct {
 	Spin  bool   // only keep the cores busy
 }
 
+func (c *cell) name() string { return c.Row + "/" + c.Library }
+
+// warmUp is the time before the window.
+func (c *cell) warmUp() time.Duration { return min(c.Window/5, time.Second) }
+
 // result is what a process measured, and after merge what a cell did.
 type result struct {
-	Elapsed    time.Duration
-	Shares     []int64 // sections of each goroutine
-	Waits      *hist   // of the sections that were granted in the window
-	Max        time.Duration
-	Violations int64 // of mutual exclusion
-	Errors     int64
-	Error      string // the first
-	Stuck      int    // calls that did not return within 5 s of their cancellation
-	CPU        time.Duration
-	Mallocs    uint64
-	Goroutines int // beyond the workload's own
+	Elapsed    time.Duration `json:",omitzero"`
+	Shares     []int64 `json:",omitzero"` // sections of each goroutine
+	Waits      *hist `json:",omitzero"`   // of the sections that were granted in the window
+	Max        time.Duration `json:",omitzero"`
+	Violations int64 `json:",omitzero"` // of mutual exclusion
+	Errors     int64 `json:",omitzero"`
+	Error      string `json:",omitzero"` // the first
+	Stuck      int `json:",omitzero"`    // calls that did not return within 5 s of their cancellation
+	CPU        time.Duration `json:",omitzero"`
+	Mallocs    uint64 `json:",omitzero"`
+	Goroutines int `json:",omitzero"` // beyond the workload's own
 
-	Held  int   // locks that were held
-	Heap  int64 // and what they take
-	Stack int64
-	Lost  int
+	Held  int `json:",omitzero"`   // locks that were held
+	Heap  int64 `json:",omitzero"` // and what they take
+	Stack int64 `json:",omitzero"`
+	Lost  int `json:",omitzero"`
 
 	// Added by the parent.
-	ByProcess []int64       // sections
-	Window    time.Duration // between the two looks at Redis
-	Commands  int64         // Redis commands between them, those of scripts too
-	RedisCPU  time.Duration
+	ByProcess []int64 `json:",omitzero"`       // sections
+	Window    time.Duration `json:",omitzero"` // between the two looks at Redis
+	Commands  int64 `json:",omitzero"`         // Redis commands between them, those of scripts too
+	RedisCPU  time.Duration `json:",omitzero"`
 }
 
 func (r *result) sections() (n int64) {

@@ -1,10 +1,11 @@
 // Command bench runs the same workloads over Interlock, over the lock libraries
 // that people use instead, and over raw baselines that say what there is to
-// reach, and prints what it measured as Markdown.
+// reach, and prints what it measured as Markdown, and draws it.
 //
 //	go run . -rounds 1 -time 1s                a first look
 //	go run . -only '^one-key-128/'             one row
 //	go run . -only interlock -profile /tmp     where the time goes
+//	go run . -from results.json                the last report again, and its pictures
 //
 // Every cell (a workload under a library) has a redis-server of its own and runs
 // in processes of its own, and the libraries take turns in every round, so that
@@ -14,13 +15,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"io"
-	"log"
 	"os"
 	"os/signal"
 	"regexp"
-	"strings"
 	"time"
 )
 
@@ -39,66 +40,137 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the parent: it plans the cells, runs them and prints the report.
-func run(args []string, out, errs io.Writer) int {
+// options are what the command line says.
+type options struct {
+	rounds     int
+	span, hold time.Duration
+	only       *regexp.Regexp
+	list       bool
+	profile    string
+	pictures   string
+	save, from string
+}
+
+// parse reads the command line; false if it cannot be carried out, which has been
+// said then.
+func parse(args []string, errs io.Writer) (o options, ok bool) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	rounds := flags.Int("rounds", 5, "how often each cell runs; the report has medians")
-	span := flags.Duration("time", 3*time.Second, "for how long a cell is measured; some workloads need longer and take it")
-	hold := flags.Duration("hold", 2*time.Minute, "for how long 100,000 locks are held, in the first round only")
+	flags.IntVar(&o.rounds, "rounds", 5, "how often each cell runs; the report has medians")
+	flags.DurationVar(&o.span, "time", 1500*time.Millisecond, "for how long a cell is measured; some workloads need longer and take it")
+	flags.DurationVar(&o.hold, "hold", 2*time.Minute, "for how long 100,000 locks are held, in the first round only")
 	only := flags.String("only", "", "a regular expression; cells whose workload/library matches are run")
-	list := flags.Bool("list", false, "list the cells and end")
-	profile := flags.String("profile", "", "a directory for the CPU and allocation profile of each cell")
+	flags.BoolVar(&o.list, "list", false, "list the cells and end")
+	flags.StringVar(&o.profile, "profile", "", "a directory for the CPU and allocation profile of each cell")
+	flags.StringVar(&o.pictures, "pictures", "../docs/pictures", "a directory for the pictures of the report, bench-*.svg; with -only they are drawn if this is set")
+	flags.StringVar(&o.save, "save", "results.json", "a file for all that was measured; with -only it is written if this is set")
+	flags.StringVar(&o.from, "from", "", "a file that -save wrote: nothing is run, and its report and pictures are made again")
 	if flags.Parse(args) != nil {
-		return exitUsage
+		return o, false
 	}
-	said := log.New(errs, "", 0)
-	match, err := regexp.Compile(*only)
-	if err != nil || *rounds < 1 || *span <= 0 || *hold <= 0 || flags.NArg() > 0 {
-		said.Print("bench: rounds, time and hold are positive, only is a regular expression, and there is nothing else; -h says more")
-		return exitUsage
+	var err error
+	o.only, err = regexp.Compile(*only)
+	if err != nil || o.rounds < 1 || o.span <= 0 || o.hold <= 0 || flags.NArg() > 0 {
+		_, _ = fmt.Fprintln(errs, "bench: rounds, time and hold are positive, only is a regular expression, and there is nothing else; -h says more")
+		return o, false
 	}
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer cancel()
-
-	r := newReport()
-	var names strings.Builder
-	for round := range *rounds {
-		for _, c := range plan(round, match, *span, *hold) {
-			name := c.Row + "/" + c.Library
-			if *list {
-				names.WriteString(name + "\n")
-				continue
-			}
-			if ctx.Err() != nil {
-				break // the report of what there is so far
-			}
-			c.Profile = *profile
-			res, err := runCell(ctx, c)
-			r.add(c.Row, c.Library, res)
-			if err != nil {
-				said.Printf("round %d  %s: %v", round+1, name, err)
-				continue
-			}
-			said.Printf("round %d  %s: %s", round+1, name, rowOf(c.Row).brief(res))
+	if *only != "" {
+		// A part of the cells must not take the place of all.
+		set := map[string]bool{}
+		flags.Visit(func(f *flag.Flag) { set[f.Name] = true })
+		if !set["pictures"] {
+			o.pictures = ""
 		}
-		if *list {
+		if !set["save"] {
+			o.save = ""
+		}
+	}
+	return o, true
+}
+
+// run is the parent: it plans the cells, runs them and makes the report.
+func run(args []string, out, errs io.Writer) int {
+	o, ok := parse(args, errs)
+	if !ok {
+		return exitUsage
+	}
+	if err := o.run(out, errs); err != nil {
+		_, _ = fmt.Fprintln(errs, "bench:", err)
+		if errors.Is(err, errViolation) {
+			return exitViolation
+		}
+		return exitUsage
+	}
+	return 0
+}
+
+var errViolation = errors.New("a lock let two in at once; see the report")
+
+func (o *options) run(out, errs io.Writer) error {
+	var cells []cell
+	for round := range o.rounds {
+		cells = append(cells, plan(round, o.only, o.span, o.hold)...)
+		if o.list {
 			break
 		}
 	}
-	text := names.String()
-	if !*list {
-		text = r.markdown(*rounds, *span)
+	if o.list {
+		for _, c := range cells {
+			if _, err := fmt.Fprintln(out, c.name()); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	if _, err := io.WriteString(out, text); err != nil {
-		said.Print("bench: ", err)
-		return exitUsage
+	var r *report
+	var err error
+	if o.from != "" {
+		if r, err = loadReport(o.from); err != nil {
+			return err
+		}
+	} else {
+		var whole bool
+		if r, whole = o.measure(cells, errs); !whole {
+			o.save, o.pictures = "", "" // the report of what there is so far
+		}
+		if err := r.save(o.save); err != nil {
+			return err
+		}
+	}
+	if _, err := io.WriteString(out, r.markdown()); err != nil {
+		return err
+	}
+	if err := r.drawAll(o.pictures, errs); err != nil {
+		return err
 	}
 	if r.violations() > 0 {
-		said.Print("bench: a lock let two in at once; see the report")
-		return exitViolation
+		return errViolation
 	}
-	return 0
+	return nil
+}
+
+// measure runs the cells; false if it was interrupted.
+func (o *options) measure(cells []cell, errs io.Writer) (r *report, whole bool) {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer cancel()
+	r = newReport(about(o.rounds, o.span))
+	shown := startProgress(errs, cells)
+	defer shown.end()
+	for i, c := range cells {
+		if ctx.Err() != nil {
+			return r, false
+		}
+		shown.begin(i)
+		c.Profile = o.profile
+		res, err := runCell(ctx, c)
+		r.add(c.Row, c.Library, res)
+		if err != nil {
+			shown.say(fmt.Sprintf("round %d  %s: %v", c.Round+1, c.name(), err))
+			continue
+		}
+		shown.say(fmt.Sprintf("round %d  %s: %s", c.Round+1, c.name(), rowOf(c.Row).brief(res)))
+	}
+	return r, ctx.Err() == nil
 }
 
 // plan lists the cells of a round. With which library a row begins changes with
@@ -115,7 +187,7 @@ func plan(round int, match *regexp.Regexp, span, hold time.Duration) (cells []ce
 		for turn := range row.libraries {
 			name := row.libraries[(turn+round+i)%len(row.libraries)]
 			if match.MatchString(row.name + "/" + name) {
-				cells = append(cells, cell{Row: row.name, Library: name, Window: window})
+				cells = append(cells, cell{Row: row.name, Library: name, Round: round, Window: window})
 			}
 		}
 	}

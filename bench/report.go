@@ -188,6 +188,7 @@ func short(d time.Duration) string {
 
 // report is what all rounds measured, by row and library.
 type report struct {
+	about string // how it was measured, and where
 	cells map[string]map[string]*outcome
 }
 
@@ -197,7 +198,15 @@ type outcome struct {
 	failed int
 }
 
-func newReport() *report { return &report{map[string]map[string]*outcome{}} }
+func newReport(about string) *report {
+	return &report{about, map[string]map[string]*outcome{}}
+}
+
+// about says how and where a run measures.
+func about(rounds int, span time.Duration) string {
+	return fmt.Sprintf("Rounds: %d of %v; %s, %s/%s, GOMAXPROCS %d.",
+		rounds, span, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
+}
 
 // add takes what came of a cell in a round; a nil result is a failure.
 func (r *report) add(row, library string, res *result) {
@@ -251,11 +260,10 @@ func (r *report) value(row, library string, m metric, greatest bool) (float64, b
 }
 
 // markdown is the report: the targets first, then a table for each workload.
-func (r *report) markdown(rounds int, span time.Duration) string {
+func (r *report) markdown() string {
 	out := new(strings.Builder)
-	fmt.Fprintf(out, "Rounds: %d of %v; %s, %s/%s, GOMAXPROCS %d.\n",
-		rounds, span, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
-	fmt.Fprint(out, `
+	fmt.Fprint(out, r.about, `
+
 Figures are medians; of starved, lost, errors and violations the worst round. A
 section is a lock, the work and an unlock; Redis commands, CPU and allocations are
 for one. Waits are those of the calls that got the lock, except that max counts the

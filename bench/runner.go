@@ -82,7 +82,7 @@ func runCell(ctx context.Context, c cell) (*result, error) {
 		}
 	}
 	tell("go")
-	if !pause(ctx, min(c.Window/5, time.Second)) { // to warm up
+	if !pause(ctx, c.warmUp()) {
 		return nil, ctx.Err()
 	}
 	before, err := srv.load(ctx)

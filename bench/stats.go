@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"math/bits"
 	"slices"
 	"time"
@@ -43,6 +46,36 @@ func (h *hist) merge(o *hist) {
 	for i, n := range o {
 		h[i] += n
 	}
+}
+
+// MarshalJSON writes the buckets that are not empty: number, count, number, count.
+func (h *hist) MarshalJSON() ([]byte, error) {
+	list := []uint32{}
+	for i, n := range h {
+		if n > 0 {
+			list = append(list, uint32(i), n)
+		}
+	}
+	return json.Marshal(list)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (h *hist) UnmarshalJSON(text []byte) error {
+	var list []uint32
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	*h = hist{}
+	if len(list)%2 != 0 {
+		return errors.New("waits are pairs of a bucket and a count")
+	}
+	for i := 0; i < len(list); i += 2 {
+		if list[i] >= histSize {
+			return fmt.Errorf("waits have no bucket %d", list[i])
+		}
+		h[list[i]] = list[i+1]
+	}
+	return nil
 }
 
 // quantile returns the duration below which the share q of all lies; 0 for none.
