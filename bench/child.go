@@ -41,26 +41,26 @@ func (c *cell) warmUp() time.Duration { return min(c.Window/5, time.Second) }
 // result is what a process measured, and after merge what a cell did.
 type result struct {
 	Elapsed    time.Duration `json:",omitzero"`
-	Shares     []int64 `json:",omitzero"` // sections of each goroutine
-	Waits      *hist `json:",omitzero"`   // of the sections that were granted in the window
+	Shares     []int64       `json:",omitzero"` // sections of each goroutine
+	Waits      *hist         `json:",omitzero"` // of the sections that were granted in the window
 	Max        time.Duration `json:",omitzero"`
-	Violations int64 `json:",omitzero"` // of mutual exclusion
-	Errors     int64 `json:",omitzero"`
-	Error      string `json:",omitzero"` // the first
-	Stuck      int `json:",omitzero"`    // calls that did not return within 5 s of their cancellation
+	Violations int64         `json:",omitzero"` // of mutual exclusion
+	Errors     int64         `json:",omitzero"`
+	Error      string        `json:",omitzero"` // the first
+	Stuck      int           `json:",omitzero"` // calls that did not return within 5 s of their cancellation
 	CPU        time.Duration `json:",omitzero"`
-	Mallocs    uint64 `json:",omitzero"`
-	Goroutines int `json:",omitzero"` // beyond the workload's own
+	Mallocs    uint64        `json:",omitzero"`
+	Goroutines int           `json:",omitzero"` // beyond the workload's own
 
-	Held  int `json:",omitzero"`   // locks that were held
+	Held  int   `json:",omitzero"` // locks that were held
 	Heap  int64 `json:",omitzero"` // and what they take
 	Stack int64 `json:",omitzero"`
-	Lost  int `json:",omitzero"`
+	Lost  int   `json:",omitzero"`
 
 	// Added by the parent.
-	ByProcess []int64 `json:",omitzero"`       // sections
+	ByProcess []int64       `json:",omitzero"` // sections
 	Window    time.Duration `json:",omitzero"` // between the two looks at Redis
-	Commands  int64 `json:",omitzero"`         // Redis commands between them, those of scripts too
+	Commands  int64         `json:",omitzero"` // Redis commands between them, those of scripts too
 	RedisCPU  time.Duration `json:",omitzero"`
 }
 
@@ -199,7 +199,7 @@ func (c *child) spin() {
 				quit(err)
 			}
 			started.Done()
-			for !stop.Load() {
+			for !stop.Load() { //nolint:revive // it spins, and that is all
 			}
 		}()
 	}

@@ -8,7 +8,7 @@ require (
 	github.com/interlock-go/interlock v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
-	golang.org/x/image v0.30.0
+	golang.org/x/image v0.46.0
 	gonum.org/v1/plot v0.17.0
 )
 

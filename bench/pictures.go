@@ -81,11 +81,11 @@ func (r *report) latencyChart() *chart.Figure {
 	}
 	libraries := r.measured(with(peers, rawPooled), "free-1", "free-1-busy")
 	longest := 0.0
-	for i, at := range []struct{ row, head string }{
+	for _, at := range []struct{ row, head string }{
 		{"free-1", "one goroutine, idle cores"},
 		{"free-1-busy", "one goroutine, busy cores"},
 	} {
-		bars := &chart.Bars{Head: at.head, Axis: "µs from the call to the lock", Nameless: i > 0, Ticks: plain}
+		bars := &chart.Bars{Head: at.head, Axis: "µs from the call to the lock", Nameless: len(f.Panels) > 0, Ticks: plain}
 		for _, library := range libraries {
 			bar := chart.Bar{Name: library, Strong: library == interlock}
 			if v, ok := r.value(at.row, library, p50, false); ok && v > 0 {
@@ -98,7 +98,9 @@ func (r *report) latencyChart() *chart.Figure {
 			}
 			bars.Bars = append(bars.Bars, bar)
 		}
-		f.Panels = append(f.Panels, bars)
+		if bars.Any() {
+			f.Panels = append(f.Panels, bars)
+		}
 	}
 	for _, p := range f.Panels {
 		p.(*chart.Bars).Max = longest
@@ -217,7 +219,7 @@ func (r *report) fairnessChart() *chart.Figure {
 			bar.Parts = append(bar.Parts, chart.Segment{Value: v / rounds, Tone: lucky[i].tone})
 		}
 		speed, _ := r.value(row, library, throughput, false)
-		none, _ := r.value(row, library, starved, false)
+		none, _ := r.value(row, library, starved, true)
 		bar.Label = fmt.Sprintf("%s/s, %.0f starved", rate(speed), none)
 		bars.Bars = append(bars.Bars, bar)
 	}
@@ -248,7 +250,7 @@ func (r *report) handOverChart() *chart.Figure {
 	order := append(slices.Clone(peers), interlock)
 	low, high := math.Inf(1), math.Inf(-1)
 	shown := map[string]bool{}
-	for i, at := range []struct{ row, head string }{
+	for _, at := range []struct{ row, head string }{
 		{"hand-over-1", "one key, one waiter"},
 		{"hand-over", "eight keys, a waiter each"},
 	} {
@@ -257,7 +259,7 @@ func (r *report) handOverChart() *chart.Figure {
 			X: chart.Scale{Log: true, Text: nanos},
 			Y: chart.Scale{Min: 0, Max: 100, At: []float64{0, 25, 50, 75, 100}, Text: func(v float64) string { return plain(v) + " %" }},
 		}
-		if i > 0 {
+		if len(f.Panels) > 0 {
 			lines.Y.Text = func(float64) string { return " " } // as on the left
 		}
 		for _, library := range order {
@@ -324,7 +326,7 @@ func (r *report) heldChart() *chart.Figure {
 		Height: 310,
 	}
 	libraries := r.measured(with(peers, rawAuto), row)
-	for i, at := range []struct {
+	for _, at := range []struct {
 		head, axis string
 		first      metric
 		second     metric
@@ -334,7 +336,7 @@ func (r *report) heldChart() *chart.Figure {
 		{"CPU of the process", "% of a core", cpuShare, nil, ratio1},
 		{"CPU of Redis", "% of a core", redisCPUShare, nil, ratio1},
 	} {
-		bars := &chart.Bars{Head: at.head, Axis: at.axis, Nameless: i > 0, Ticks: plain}
+		bars := &chart.Bars{Head: at.head, Axis: at.axis, Nameless: len(f.Panels) > 0, Ticks: plain}
 		for _, library := range libraries {
 			bar := chart.Bar{Name: library, Strong: library == interlock}
 			var labels []string
@@ -355,7 +357,9 @@ func (r *report) heldChart() *chart.Figure {
 			bar.Label = strings.Join(labels, " + ")
 			bars.Bars = append(bars.Bars, bar)
 		}
-		f.Panels = append(f.Panels, bars)
+		if bars.Any() {
+			f.Panels = append(f.Panels, bars)
+		}
 	}
 	return f
 }
@@ -367,6 +371,7 @@ func plain(v float64) string {
 	}
 	return fmt.Sprintf("%.3g", v)
 }
+
 func kilo(v float64) string {
 	if v >= 1000 {
 		return plain(v/1000) + " k"

@@ -34,7 +34,11 @@ type progress struct {
 }
 
 func startProgress(out io.Writer, cells []cell) *progress {
-	p := &progress{out: out, terminal: isTerminal(out), stop: make(chan struct{}), stopped: make(chan struct{})}
+	return newProgress(out, cells, isTerminal(out))
+}
+
+func newProgress(out io.Writer, cells []cell, terminal bool) *progress {
+	p := &progress{out: out, terminal: terminal, stop: make(chan struct{}), stopped: make(chan struct{})}
 	for _, c := range cells {
 		p.planned = append(p.planned, c.warmUp()+c.Window)
 	}
@@ -121,14 +125,14 @@ func roughly(d time.Duration) string {
 	return fmt.Sprintf("%d min", int(d.Round(time.Minute).Minutes()))
 }
 
-// clear goes to the begin of a terminal's line and empties it.
-const clear = "\r\x1b[K"
+// clearLine goes to the begin of a terminal's line and empties it.
+const clearLine = "\r\x1b[K"
 
 // show writes the status; on a terminal over the one before.
 func (p *progress) show(now time.Time) {
 	text := p.status(now) + "\n"
 	if p.terminal {
-		text = clear + p.status(now)
+		text = clearLine + p.status(now)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +143,7 @@ func (p *progress) show(now time.Time) {
 func (p *progress) say(line string) {
 	text := line + "\n"
 	if p.terminal {
-		text = clear + text
+		text = clearLine + text
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,6 +155,6 @@ func (p *progress) end() {
 	close(p.stop)
 	<-p.stopped
 	if p.terminal {
-		_, _ = io.WriteString(p.out, clear)
+		_, _ = io.WriteString(p.out, clearLine)
 	}
 }

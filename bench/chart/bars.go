@@ -48,17 +48,26 @@ func (b *Bar) length() (sum float64) {
 	return sum
 }
 
+// Any reports whether there is a bar to draw.
+func (b *Bars) Any() bool {
+	for i := range b.Bars {
+		if b.Bars[i].length() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (b *Bars) head() string { return b.Head }
 
 func (b *Bars) plot() (*plot.Plot, error) {
-	longest := 0.0
+	if !b.Any() {
+		return nil, ErrNothing
+	}
+	longest := b.Max
 	for i := range b.Bars {
 		longest = max(longest, b.Bars[i].length())
 	}
-	if longest == 0 {
-		return nil, ErrNothing
-	}
-	longest = max(longest, b.Max)
 	p := blank()
 	p.X.Min, p.X.Max = 0, longest
 	p.Y.Min, p.Y.Max = -0.5, float64(len(b.Bars))-0.5
@@ -155,7 +164,7 @@ func blank() *plot.Plot {
 	p.BackgroundColor = nil
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.Color = faint
-		axis.LineStyle.Width = 0
+		axis.Width = 0
 		axis.Padding = 4
 		axis.Label.TextStyle = write(tickSize, faint)
 		axis.Label.TextStyle.XAlign, axis.Label.TextStyle.YAlign = draw.XCenter, draw.YBottom
