@@ -77,7 +77,7 @@ soak: ## Locks of each topology under faults for DURATION each, judged, as a tab
 	cd trust && $(GO) test -v -count=1 -timeout 0 ./histories -args -duration $(DURATION) $(ARGS)
 
 .PHONY: bench
-bench: ## Interlock beside other libraries as a table, takes half an hour: make bench ARGS='-rounds 1 -time 1s -hold 10s' takes three minutes
+bench: ## Interlock beside other libraries as tables, and docs/pictures/bench-*.svg, takes half an hour: make bench ARGS='-rounds 1 -time 1s -hold 10s' takes four minutes and draws nothing
 	cd bench && $(GO) run . $(ARGS)
 
 .PHONY: scale

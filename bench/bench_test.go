@@ -103,6 +103,26 @@ func TestEveryWorkloadMeasuresInterlock(t *testing.T) {
 	}
 }
 
+func TestTheProcessThatSpinsDoesSoUntilTheParentEnds(t *testing.T) {
+	p, err := startProcess(t.Context(), cell{Row: "free-1-busy", Spin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.expect(t.Context(), "ready", setupTime); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * smoke) // also on a machine that is busy with others it spins then
+	if err := p.in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Wait(); err != nil { // t.Context would kill it in the end
+		t.Errorf("it ends with %v: %s", err, p.said())
+	}
+	if cpu := p.cmd.ProcessState.UserTime(); cpu < smoke/2 {
+		t.Errorf("it used %v in %v", cpu, 10*smoke)
+	}
+}
+
 func TestProfilesAreWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -185,25 +185,17 @@ func usage() (cpu time.Duration, mallocs uint64) {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), m.Mallocs
 }
 
-// spin keeps every core awake until the parent ends, or ends this process. It has
-// the lowest priority, so it takes a core from nobody that wants it: what differs
-// beside it is that no core has to wake up.
+// spin keeps all cores but one busy until the parent ends, or ends this process:
+// the machine of a service that has other things to do. No core has to be woken
+// for the next request then, and there are fewer cores to go round.
 func (c *child) spin() {
 	var stop atomic.Bool
-	var started sync.WaitGroup
-	for range runtime.NumCPU() {
-		started.Add(1)
+	for range max(1, runtime.NumCPU()-1) {
 		go func() {
-			runtime.LockOSThread() // the priority is that of a thread on Linux
-			if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19); err != nil {
-				quit(err)
-			}
-			started.Done()
 			for !stop.Load() { //nolint:revive // it spins, and that is all
 			}
 		}()
 	}
-	started.Wait()
 	fmt.Println("ready")
 	_, _ = io.Copy(io.Discard, c.in) // until the parent closes it
 	stop.Store(true)

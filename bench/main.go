@@ -62,8 +62,8 @@ func parse(args []string, errs io.Writer) (o options, ok bool) {
 	only := flags.String("only", "", "a regular expression; cells whose workload/library matches are run")
 	flags.BoolVar(&o.list, "list", false, "list the cells and end")
 	flags.StringVar(&o.profile, "profile", "", "a directory for the CPU and allocation profile of each cell")
-	flags.StringVar(&o.pictures, "pictures", "../docs/pictures", "a directory for the pictures of the report, bench-*.svg; with -only they are drawn if this is set")
-	flags.StringVar(&o.save, "save", "results.json", "a file for all that was measured; with -only it is written if this is set")
+	flags.StringVar(&o.pictures, "pictures", "../docs/pictures", "a directory for the pictures of the report, bench-*.svg; with -only or one round they are drawn if this is set")
+	flags.StringVar(&o.save, "save", "results.json", "a file for all that was measured; with -only or one round it is written if this is set")
 	flags.StringVar(&o.from, "from", "", "a file that -save wrote: nothing is run, and its report and pictures are made again")
 	if flags.Parse(args) != nil {
 		return o, false
@@ -74,8 +74,8 @@ func parse(args []string, errs io.Writer) (o options, ok bool) {
 		_, _ = fmt.Fprintln(errs, "bench: rounds, time and hold are positive, only is a regular expression, and there is nothing else; -h says more")
 		return o, false
 	}
-	if *only != "" {
-		// A part of the cells must not take the place of all.
+	if (*only != "" || o.rounds == 1) && o.from == "" {
+		// A part of the cells, or a first look, must not take the place of a whole run.
 		set := map[string]bool{}
 		flags.Visit(func(f *flag.Flag) { set[f.Name] = true })
 		if !set["pictures"] {

@@ -76,7 +76,7 @@ func (r *report) measured(libraries []string, workloads ...string) (list []strin
 func (r *report) latencyChart() *chart.Figure {
 	f := &chart.Figure{
 		Title:  "A lone caller waits this long for a lock that is free",
-		Note:   "Median, in brackets p99. Idle cores sleep between requests, busy ones are kept awake. Shorter is better.",
+		Note:   "Median, in brackets p99. Idle cores sleep between requests; a process that spins keeps busy ones awake.",
 		Height: 290,
 	}
 	libraries := r.measured(with(peers, rawPooled), "free-1", "free-1-busy")
@@ -247,7 +247,6 @@ func (r *report) handOverChart() *chart.Figure {
 		Note:   "Share of the hand-overs that took at most so long. Further left is better.",
 		Height: 360,
 	}
-	order := append(slices.Clone(peers), interlock)
 	low, high := math.Inf(1), math.Inf(-1)
 	shown := map[string]bool{}
 	for _, at := range []struct{ row, head string }{
@@ -262,7 +261,7 @@ func (r *report) handOverChart() *chart.Figure {
 		if len(f.Panels) > 0 {
 			lines.Y.Text = func(float64) string { return " " } // as on the left
 		}
-		for _, library := range order {
+		for _, library := range with(peers) { // the thick line below the others
 			points := r.spread(at.row, library)
 			if len(points) == 0 {
 				continue

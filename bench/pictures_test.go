@@ -202,14 +202,20 @@ func TestAReportIsTheSameFromItsFile(t *testing.T) {
 	}
 }
 
-// What -only runs is no replacement for the pictures of all cells.
-func TestAPartOfTheCellsReplacesNothingUnlessAsked(t *testing.T) {
+// What -only runs, or a first look, is no replacement for the pictures of a whole run.
+func TestAPartOfARunReplacesNothingUnlessAsked(t *testing.T) {
 	var said bytes.Buffer
 	if o, ok := parse(nil, &said); !ok || o.save == "" || o.pictures == "" {
 		t.Errorf("a run of all cells keeps nothing: %+v", o)
 	}
 	if o, ok := parse([]string{"-only", "zipf"}, &said); !ok || o.save != "" || o.pictures != "" {
 		t.Errorf("a run of some cells keeps %q and %q", o.save, o.pictures)
+	}
+	if o, ok := parse([]string{"-rounds", "1"}, &said); !ok || o.save != "" || o.pictures != "" {
+		t.Errorf("a first look keeps %q and %q", o.save, o.pictures)
+	}
+	if o, ok := parse([]string{"-rounds", "1", "-from", "x"}, &said); !ok || o.pictures == "" {
+		t.Error("-from draws nothing")
 	}
 	if o, ok := parse([]string{"-only", "zipf", "-save", "x", "-pictures", "y"}, &said); !ok || o.save != "x" || o.pictures != "y" {
 		t.Errorf("what was asked for is %q and %q", o.save, o.pictures)

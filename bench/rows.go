@@ -36,7 +36,7 @@ type row struct {
 	lease     time.Duration
 	least     time.Duration // the shortest window that shows anything
 	once      bool          // too long for every round
-	busy      bool          // beside a process that keeps the cores awake; see spin
+	busy      bool          // beside a process that spins; see spin
 	columns   []column
 	brief     func(*result) string
 }
@@ -104,10 +104,11 @@ func free(name string, n int) row {
 	}
 }
 
-// busy is free on cores that do not go to sleep between two requests.
+// busy is free where another process keeps the cores from going to sleep between
+// two requests, and takes its share of them.
 func busy(name string, n int) row {
 	r := free(name, n)
-	r.title += ", on busy cores"
+	r.title += ", beside a process that spins"
 	r.libraries = with(peers, rawPooled)
 	r.busy = true
 	return r

@@ -151,9 +151,9 @@ const fromEnd = 10 // pixels between a line's end and its name
 func (l *linePlot) Plot(c draw.Canvas, p *plot.Plot) {
 	tx, ty := p.Transforms(&c)
 	for _, s := range l.series {
-		line := draw.LineStyle{Color: s.Tone, Width: 1.75}
+		line := draw.LineStyle{Color: s.Tone, Width: 1.5}
 		if s.Strong {
-			line.Width = 3.25
+			line.Width = 4
 		}
 		if s.Dashed {
 			line.Dashes = []vg.Length{5, 4}
@@ -165,7 +165,7 @@ func (l *linePlot) Plot(c draw.Canvas, p *plot.Plot) {
 		c.StrokeLines(line, points)
 		for _, at := range points {
 			if s.Marks {
-				c.DrawGlyph(draw.GlyphStyle{Color: s.Tone, Radius: line.Width + 1.25, Shape: draw.CircleGlyph{}}, at)
+				c.DrawGlyph(draw.GlyphStyle{Color: s.Tone, Radius: line.Width/2 + 2.5, Shape: draw.CircleGlyph{}}, at)
 			}
 		}
 	}
