@@ -17,14 +17,24 @@ type link struct {
 
 	mu   sync.Mutex
 	conn *conn // the last that was dialed; nil: none yet
-	// use counts the uses of the link, so that what is to end one ends no other.
-	use int64
-	cut bool // this use was broken off
+	cut  bool  // what is under way was broken off
+
+	sever   func()        // breaks it off
+	severed chan struct{} // has a token when sever is over
 }
 
 // newLink makes a link to the server of a client. It dials with the first command.
 func newLink(of *redis.Client) *link {
-	l := &link{}
+	l := &link{severed: make(chan struct{}, 2)}
+	l.sever = func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.cut = true
+		if l.conn != nil {
+			l.conn.sever()
+		}
+		l.severed <- struct{}{}
+	}
 	o := *of.Options()
 	o.PoolSize, o.MaxConcurrentDials, o.PipelinePoolSize = 1, 0, -1
 	o.MaxRetries = -1 // go-redis takes the zero that it made of that for its default
@@ -50,55 +60,35 @@ func (l *link) has(c *conn) {
 	}
 }
 
-// guard has the connection closed if ctx ends, or the limit is over, before the use of the
-// link ends. A limit of zero is none. Closing works with every connection; a deadline does
-// not, for example with one through SSH.
-func (l *link) guard(ctx context.Context, limit time.Time) (g guard) {
-	if ctx.Done() == nil && limit.IsZero() {
-		return g
-	}
-	l.mu.Lock()
-	use := l.use
-	l.mu.Unlock()
-	sever := func() { l.sever(use) }
-	if ctx.Done() != nil {
-		g.stop = context.AfterFunc(ctx, sever)
-	}
-	if !limit.IsZero() {
-		g.timer = time.AfterFunc(time.Until(limit), sever)
-	}
-	return g
-}
-
-// guard is what may end a use of a link.
+// guard is what may break off the use of a link.
 type guard struct {
 	stop  func() bool // nil: no context does
 	timer *time.Timer // nil: no limit does
 }
 
-// end ends a use of the link, and what guards it.
-func (l *link) end(g guard) {
-	if g.stop != nil {
-		g.stop()
+// guard has the connection closed if ctx ends, or the limit is over, before [link.end]. A
+// limit of zero is none. Closing works with every connection; a deadline does not, for
+// example with one through SSH.
+func (l *link) guard(ctx context.Context, limit time.Time) (g guard) {
+	if ctx.Done() != nil {
+		g.stop = context.AfterFunc(ctx, l.sever)
 	}
-	if g.timer != nil {
-		g.timer.Stop()
+	if !limit.IsZero() {
+		g.timer = time.AfterFunc(time.Until(limit), l.sever)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.use++
-	l.cut = false
+	return g
 }
 
-// sever closes the connection during one use.
-func (l *link) sever(use int64) {
+// end ends a use of the link. When it returns, nothing is left that could break off the
+// next use.
+func (l *link) end(g guard) {
+	if g.stop != nil && !g.stop() {
+		<-l.severed
+	}
+	if g.timer != nil && !g.timer.Stop() {
+		<-l.severed
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.use != use {
-		return
-	}
-	l.cut = true
-	if l.conn != nil {
-		l.conn.sever()
-	}
+	l.cut = false
 }
