@@ -155,9 +155,8 @@ func TestAServerThatNeverAnswersHoldsNoCallerPastItsContext(t *testing.T) {
 					if a.err == nil {
 						t.Errorf("got %+v", a.rep)
 					}
-					if rep := a.rep; errors.Is(a.err, driver.ErrPending) {
-						rep = <-late
-						a.rep = rep
+					if errors.Is(a.err, driver.ErrPending) {
+						a.rep = <-late
 					}
 					if !a.rep.Ambiguous {
 						t.Errorf("the outcome counts as known: %+v, %v", a.rep, a.err)
