@@ -9,10 +9,11 @@ import (
 )
 
 const (
-	// poolSize is how many connections the store has to a server for what
-	// callers ask: the pipelines', and some for redirections. For renewals it has
-	// maxRenewing, which nothing else can take.
-	poolSize = maxPipelines + maxFollowing
+	// poolSize is how many connections the store has to a server besides those of its
+	// pipelines: for redirections, and for what is rare. renewalPool is the same for
+	// renewals, whose connections nothing else can take.
+	poolSize    = maxFollowing
+	renewalPool = 1
 	// maxFollowing bounds the redirections that are followed at a time.
 	maxFollowing = 4
 	// maxTopologyAge is after how long a Cluster's topology is asked for again while

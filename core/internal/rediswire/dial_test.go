@@ -181,7 +181,7 @@ func TestRefusedDialsDoNotMakeThePoolWait(t *testing.T) {
 	}
 	for range 20 {
 		away.Store(true)
-		for range 2 * poolSize {
+		for range 2 * maxPipelines {
 			if err := renew(); !errors.Is(err, core.ErrUnavailable) {
 				t.Fatal(err)
 			}

@@ -88,7 +88,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 	s.requests = route{
 		store: s, ack: s.ack, most: maxPipelines, patience: set.patience, following: make(chan struct{}, maxFollowing),
 	}
-	s.renewals = route{store: s, renews: true, most: maxRenewing, following: make(chan struct{}, 1)}
+	s.renewals = route{store: s, renews: true, most: maxRenewing, following: make(chan struct{}, renewalPool)}
 	if set.ReplicatedRenewals {
 		s.renewals.ack = s.ack
 	}
@@ -107,7 +107,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 			s.dialer.follow = follow{ask: sentinelMaster(o.Dialer), leave: leaveSentinelOf(o.Dialer)}
 		}
 		s.requests.overSingle(redis.NewClient(private(o, s.dialer, timeout, poolSize, scripts)))
-		s.renewals.overSingle(redis.NewClient(private(o, s.dialer, timeout, maxRenewing, scripts)))
+		s.renewals.overSingle(redis.NewClient(private(o, s.dialer, timeout, renewalPool, scripts)))
 		s.together.Store(true)
 	case *redis.ClusterClient:
 		if c == nil {
@@ -118,7 +118,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 		o.OnConnect = s.introduced(o.OnConnect)
 		s.dialer = newDialer(set.Log, o.DialTimeout, timeout)
 		s.requests.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, timeout, poolSize, scripts)))
-		s.renewals.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, timeout, maxRenewing, scripts)))
+		s.renewals.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, timeout, renewalPool, scripts)))
 		if o.ClusterSlots != nil { // also that of NewFailoverClusterClient, which asks the sentinels
 			leave := func() { _, _ = o.ClusterSlots(inVain) }
 			s.dialer.follow = follow{ask: mastersOf(s.requests.cluster, s.renewals.cluster), leave: leave, named: true}
