@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// restAfter is for how long no caller sends by itself after a pipeline has failed, or
+// hereAgain is for how long no caller sends by itself after a pipeline has failed or
 // was interrupted: an interruption costs a connection, and a server that hangs would
 // cost one for each caller that leaves.
-const restAfter = time.Second
+const hereAgain = time.Second
 
 // Do sends the request for the first time and waits for the outcome, as [Request.Start]
 // and [Request.Wait] do. Where a pipeline is free, the caller's own goroutine sends the
@@ -32,18 +32,21 @@ func (q *pipelines) sendHere(ctx context.Context, limit time.Time, r *Request) b
 	if p == nil {
 		return false
 	}
+	// Deferred: a panic would come out of the caller's Lock, whose server may recover it.
+	defer q.giveBack(p)
 	p.dismiss()
 	if len(p.batch) > 0 {
-		g := p.link.guard(ctx, limit)
+		p.works = false // until its answers have come
+		defer p.link.end(p.link.guard(ctx, limit))
 		p.exec(ctx, q)
-		p.link.end(g)
 	}
-	q.giveBack(p)
 	return true
 }
 
 // lend gives a caller a pipeline whose connection stands, with the caller's request to
-// send. If nothing ends the sending early, what pipelines.add has queued goes along.
+// send. If nothing ends the sending early, what pipelines.add has queued goes along. It
+// returns nil if there is none. The pipelines to the nodes of a quorum are not lent: they
+// leave in an order in time (pipelines.patience).
 func (q *pipelines) lend(r *Request, whole bool) *pipeline {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -51,11 +54,11 @@ func (q *pipelines) lend(r *Request, whole bool) *pipeline {
 	if q.closed || q.patience > 0 || q.busy >= q.most || last < 0 || !q.free[last].works || len(q.queue) > 0 && !whole {
 		return nil
 	}
-	if !q.restUntil.IsZero() {
-		if time.Now().Before(q.restUntil) {
+	if !q.notHere.IsZero() {
+		if time.Now().Before(q.notHere) {
 			return nil
 		}
-		q.restUntil = time.Time{}
+		q.notHere = time.Time{}
 	}
 	p := q.free[last]
 	q.free = q.free[:last]
@@ -71,7 +74,7 @@ func (q *pipelines) giveBack(p *pipeline) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !p.works {
-		q.restUntil = time.Now().Add(restAfter)
+		q.notHere = time.Now().Add(hereAgain)
 	}
 	if len(q.queue) > 0 {
 		q.hand(p)

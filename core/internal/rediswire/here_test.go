@@ -185,7 +185,7 @@ func TestCallersThatLeaveAtRandomLeaveNothing(t *testing.T) {
 	var granted, cancelled int
 	for i := range *cancelsFlag {
 		q.mu.Lock()
-		q.restUntil = time.Time{} // each has its chance to be interrupted
+		q.notHere = time.Time{} // each has its chance to be interrupted
 		q.mu.Unlock()
 		ctx, cancel := context.WithCancel(t.Context())
 		var both sync.WaitGroup

@@ -60,8 +60,8 @@ type pipelines struct {
 	closed bool
 	// retired says that the node has other pipelines now. The connections are closed
 	// when no pipeline is under way any more.
-	retired   bool
-	restUntil time.Time // no caller sends by itself before; zero: they may
+	retired bool
+	notHere time.Time // no caller sends by itself before; zero: they may
 }
 
 // pipeline is one of them: a connection, and what is needed to send a batch.
