@@ -32,10 +32,22 @@ func TestMain(m *testing.M) {
 		witness(file)
 		return
 	}
+	unignore()
 	redistest.Main(m, goleak.Cleanup(func(status int) {
 		_ = os.RemoveAll(toolDir) // empty if no test has built it
 		os.Exit(status)
 	}))
+}
+
+// unignore lets the commands of the tests get the signals that are ignored in this process,
+// as SIGHUP is under nohup, and SIGINT in the background of a script: a command inherits
+// that a signal is ignored, but not that it is caught.
+func unignore() {
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
 }
 
 // witness notes the time, over and over, until it is killed. It ignores SIGTERM.
@@ -73,6 +85,7 @@ var tool = sync.OnceValues(func() (string, error) {
 type wrapper struct {
 	t    *testing.T
 	cmd  *exec.Cmd
+	pipe *os.File
 	out  *bufio.Reader
 	errs bytes.Buffer
 	done chan struct{}
@@ -92,7 +105,7 @@ func begin(t *testing.T, addr string, args []string, change ...func(*exec.Cmd)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.cmd.Stdout, w.cmd.Stderr, w.out = out, &w.errs, bufio.NewReader(r)
+	w.cmd.Stdout, w.cmd.Stderr, w.pipe, w.out = out, &w.errs, r, bufio.NewReader(r)
 	w.cmd.WaitDelay = 10 * time.Second // a command that was left behind has standard error
 	for _, f := range change {
 		f(w.cmd)
@@ -124,6 +137,9 @@ func (w *wrapper) says(want string) {
 // line is the next line of the command.
 func (w *wrapper) line() string {
 	w.t.Helper()
+	if err := w.pipe.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		w.t.Fatal(err)
+	}
 	line, err := w.out.ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		w.t.Fatal(err)
