@@ -10,10 +10,10 @@ import (
 // call is a command and the requests that share it.
 type call struct {
 	requests []*Request
-	args     []any // room for the arguments of several
-	cmd      *redis.Cmd
-	first    noRetry // is cmd
-	second   noRetry // the command behind it, if there is one
+	args     []any     // room for the arguments of several
+	cmd      redis.Cmd // in place, so that it costs no allocation
+	first    noRetry   // is cmd
+	second   noRetry   // the command behind it, if there is one
 }
 
 // add finds a request a call: one that it can share, or a new one.
@@ -36,8 +36,8 @@ func (p *pipeline) add(r *Request, together bool) {
 
 // send puts the command of a call into a pipeline.
 func (c *call) send(ctx context.Context, pipe redis.Pipeliner) {
-	c.cmd = c.command(ctx)
-	c.first.Cmder = c.cmd
+	c.command(ctx)
+	c.first.Cmder = &c.cmd
 	_ = pipe.Process(ctx, &c.first)
 	if second := c.requests[0].second; second != nil {
 		c.second.Cmder = second
@@ -46,10 +46,11 @@ func (c *call) send(ctx context.Context, pipe redis.Pipeliner) {
 }
 
 // command makes the command of a call.
-func (c *call) command(ctx context.Context) *redis.Cmd {
+func (c *call) command(ctx context.Context) {
 	first := c.requests[0]
 	if len(c.requests) == 1 {
-		return first.script.evalWith(ctx, first.full, first.nkeys, first.args)
+		c.cmd = *first.script.evalWith(ctx, first.full, first.nkeys, first.args)
+		return
 	}
 	own := callArgs + first.nkeys // where the arguments begin that are not keys
 	c.args = append(c.args[:0], nil, nil, nil)
@@ -59,14 +60,14 @@ func (c *call) command(ctx context.Context) *redis.Cmd {
 	for _, r := range c.requests {
 		c.args = append(c.args, r.args[own:]...)
 	}
-	return first.script.evalWith(ctx, first.full, first.nkeys*len(c.requests), c.args)
+	c.cmd = *first.script.evalWith(ctx, first.full, first.nkeys*len(c.requests), c.args)
 }
 
 // ended tells the requests of a call what has become of it. err is what became of
 // the whole pipeline.
 func (c *call) ended(q *pipelines, err error, acked bool) {
-	val, failure := outcome(c.cmd, err)
-	c.cmd, c.first, c.second = nil, noRetry{}, noRetry{}
+	val, failure := outcome(&c.cmd, err)
+	c.cmd, c.first, c.second = redis.Cmd{}, noRetry{}, noRetry{}
 	clear(c.args)
 	n := len(c.requests)
 	apart := n > 1 && parted(failure, q.together)

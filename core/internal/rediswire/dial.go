@@ -155,6 +155,9 @@ func (d *dialer) dial(ctx context.Context, dial dialFunc, network, addr string) 
 // track begins to look after a connection.
 func (d *dialer) track(cn net.Conn, epoch int) (net.Conn, error) {
 	c := &conn{Conn: cn, dialer: d}
+	if s, ok := cn.(syscall.Conn); ok {
+		c.raw, _ = s.SyscallConn()
+	}
 	d.mu.Lock()
 	err := d.refuses(cn, epoch)
 	if err == nil {
@@ -226,6 +229,7 @@ func (d *dialer) close() { d.cancel() }
 type conn struct {
 	net.Conn
 	dialer *dialer
+	raw    syscall.RawConn // nil where there is none, as in TLS
 }
 
 // Close implements net.Conn.
@@ -250,8 +254,8 @@ func (c *conn) sever() {
 // lives. Nothing can be read there of TLS, where it asks only whether the dialer
 // has closed it.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
-	if s, ok := c.Conn.(syscall.Conn); ok {
-		return s.SyscallConn()
+	if c.raw != nil {
+		return c.raw, nil
 	}
 	c.dialer.mu.Lock()
 	_, open := c.dialer.open[c]
