@@ -35,7 +35,7 @@ const (
 
 // job is the main function of such a process.
 func job(kind, addr string) {
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1}) // what is counted is counted once
 	store, err := redisstore.New(rdb)
 	if err != nil {
 		fail(err)
@@ -126,10 +126,14 @@ func ticks(ctx context.Context, rdb *redis.Client, store *redisstore.Store) erro
 				if idempotency.Generation(ctx) == 1 {
 					pipe.HIncrBy(ctx, "first:"+name, tick, 1)
 				}
-				_, err := pipe.Exec(ctx)
+				// A count that is broken off may have been made: as an error it would be
+				// the work of nobody, and the tick would run again, as its first time.
+				_, err := pipe.Exec(context.WithoutCancel(ctx))
 				return err
 			})
-			expected := errors.Is(err, idempotency.ErrInFlight) || errors.Is(err, idempotency.ErrOutcomeUnknown)
+			expected := errors.Is(err, idempotency.ErrInFlight) || errors.Is(err, idempotency.ErrOutcomeUnknown) ||
+				// The process was not scheduled for a lease, which is as long as a request may take.
+				errors.Is(err, core.ErrLost) || errors.Is(err, core.ErrUnavailable)
 			if err != nil && !expected && ctx.Err() == nil {
 				return err
 			}
