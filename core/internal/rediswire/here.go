@@ -32,7 +32,6 @@ func (q *pipelines) sendHere(ctx context.Context, limit time.Time, r *Request) b
 	if p == nil {
 		return false
 	}
-	// Deferred: a panic would come out of the caller's Lock, whose server may recover it.
 	defer q.giveBack(p)
 	p.dismiss()
 	if len(p.batch) > 0 {

@@ -169,6 +169,72 @@ func TestAServerThatNeverAnswersHoldsNoCallerPastItsContext(t *testing.T) {
 	}
 }
 
+// startling is a Dialer whose connections panic at the first read after a script was sent,
+// as go-redis does where the form of a reply is unknown to it.
+type startling struct{ left atomic.Int32 }
+
+func (d *startling) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	cn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	return &startlingConn{Conn: cn, dialer: d}, err
+}
+
+type startlingConn struct {
+	net.Conn
+	dialer *startling
+	sent   atomic.Bool
+}
+
+func (c *startlingConn) Write(p []byte) (int, error) {
+	c.sent.Store(bytes.Contains(p, []byte("evalsha")))
+	return c.Conn.Write(p)
+}
+
+func (c *startlingConn) Read(p []byte) (int, error) {
+	if c.sent.Load() && c.dialer.left.Add(-1) >= 0 {
+		panic("startled")
+	}
+	return c.Conn.Read(p)
+}
+
+func TestAPanicOfTheClientIsAnUnknownOutcome(t *testing.T) {
+	for name, acquire := range map[string]func(s *Store, ask driver.AcquireRequest) (driver.Reply, error){
+		"sent by the caller": func(s *Store, ask driver.AcquireRequest) (driver.Reply, error) {
+			return s.Acquire(t.Context(), ask)
+		},
+		"sent by a goroutine": func(s *Store, ask driver.AcquireRequest) (driver.Reply, error) {
+			q := s.requests.direct
+			q.mu.Lock()
+			q.notHere = time.Now().Add(time.Hour)
+			q.mu.Unlock()
+			return s.Acquire(t.Context(), ask)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &startling{}
+			s := open(t, redistest.Start(t).Client(t, func(o *redis.Options) { o.Dialer = d.dial }), func(*Config) {})
+			defer func() { _ = s.Close() }()
+			take(t, s, "warm")
+			d.left.Store(maxTries)
+			rep, err := acquire(s, driver.AcquireRequest{Key: "k", Owner: "o", TTL: time.Minute})
+			if err == nil || !rep.Ambiguous || !strings.Contains(err.Error(), "startled") {
+				t.Fatalf("got %+v, %v", rep, err)
+			}
+			for i := range 2 * maxPipelines { // by each pipeline, and with its own reply
+				key := fmt.Sprint("key", i)
+				d.left.Store(1)
+				rep, err := acquire(s, driver.AcquireRequest{Key: key, Owner: "o", TTL: time.Minute})
+				if err != nil || !rep.Granted {
+					t.Fatalf("with a panic at the first try: %+v, %v", rep, err)
+				}
+				rep, err = s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: "other", TTL: time.Minute})
+				if err != nil || rep.Granted || rep.Holder != "o" {
+					t.Errorf("another owner got %+v, %v", rep, err)
+				}
+			}
+		})
+	}
+}
+
 // A request may be interrupted before the connection has it, under way, while its reply is
 // read, and after that.
 func TestCallersThatLeaveAtRandomLeaveNothing(t *testing.T) {

@@ -3,6 +3,7 @@ package rediswire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -275,20 +276,32 @@ func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 	if write {
 		wait = q.ack.ask(ctx, p.pipe)
 	}
-	var err error
-	if p.pipe.Len() == 1 {
-		// A pipeline of one is a command, and allocates more.
-		p.pipe.Discard()
-		err = p.link.client.Process(ctx, &p.calls[0].first)
-	} else {
-		_, err = p.pipe.Exec(ctx)
-	}
+	err := p.roundTrip(ctx)
 	p.works = err == nil || IsReply(err)
 	acked := q.ack.given(wait)
 	for i := range p.calls[:p.n] {
 		p.calls[i].ended(q, err, acked)
 	}
 	clear(p.batch)
+}
+
+// roundTrip sends the commands and reads their replies. go-redis takes the form of a reply
+// for granted: another one makes it panic, and is an error here. It would otherwise come
+// out of a caller's Lock, whose server may recover it, and leave the other requests of the
+// batch without an outcome. go-redis has given the connection up by then.
+func (p *pipeline) roundTrip(ctx context.Context) (err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("%w: go-redis panicked: %v", ErrReply, why)
+		}
+	}()
+	if p.pipe.Len() == 1 {
+		// A pipeline of one is a command, and allocates more.
+		p.pipe.Discard()
+		return p.link.client.Process(ctx, &p.calls[0].first)
+	}
+	_, err = p.pipe.Exec(ctx)
+	return err
 }
 
 // bound returns the context of a pipeline. The client's timeouts bound it, and for
