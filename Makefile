@@ -32,7 +32,7 @@ help: ## List the targets
 check: deps vet lint known test plain others ## All that CI runs; nothing else is needed before a commit
 
 .PHONY: test
-test: ## All tests of all modules, with the race detector; installs redis-server, PostgreSQL, PgBouncer and Prometheus if they are missing
+test: ## All tests of all modules, with the race detector; installs redis-server, PostgreSQL, PgBouncer, Prometheus and Chromium if they are missing
 	./scripts/test.sh
 
 .PHONY: plain
