@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -154,13 +155,10 @@ func scene(s *servers) (token int64) {
 	s.lock(bank2, "export", core.Shared())
 	s.lock(cron, "nightly")
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{}, 2)
-	t.Cleanup(func() { cancel(); <-done; <-done })
+	var waiting sync.WaitGroup
+	t.Cleanup(func() { cancel(); waiting.Wait() })
 	for i, l := range []*core.Locker{bank2, cron} {
-		go func() {
-			_, _ = l.Lock(ctx, "account/42") // one gets it, the other waits to the end
-			done <- struct{}{}
-		}()
+		waiting.Go(func() { _, _ = l.Lock(ctx, "account/42") }) // one gets it, the other waits to the end
 		s.until(func(r ran) bool { return strings.Contains(r.out, "waits "+strconv.Itoa(i+1)) }, "inspect", "account/42")
 	}
 

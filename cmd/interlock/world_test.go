@@ -104,6 +104,7 @@ func (s *servers) run(args ...string) ran {
 // input is run with a standard input.
 func (s *servers) input(stdin string, args ...string) ran {
 	s.t.Helper()
+	tool(s.t) // the first call builds it, which may take longer than what follows
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
 	cmd := s.command(ctx, args...)
@@ -185,6 +186,7 @@ func (s *servers) lock(l *core.Locker, key string, opts ...core.Option) *core.Le
 // until calls the tool again and again, until what it prints is right.
 func (s *servers) until(right func(r ran) bool, args ...string) (r ran) {
 	s.t.Helper()
+	tool(s.t) // as in input
 	redistest.Eventually(s.t, 20*time.Second, func(context.Context) error {
 		if r = s.run(args...); !right(r) {
 			return fmt.Errorf("interlock %q: %+v", args, r)
