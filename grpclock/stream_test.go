@@ -177,22 +177,25 @@ func TestKeyFuncOnAStreamReceivesOnlyIfItAsks(t *testing.T) {
 }
 
 func TestStreamWithoutItsFirstMessageIsRefusedInTime(t *testing.T) {
-	client := serve(t, never(t), annotated(t, freestore.Locker(t)), grpclock.FirstMessageWait(20*time.Millisecond))
 	for name, c := range map[string]struct {
+		wait time.Duration
 		end  func(testpb.Bank_UploadClient)
 		want refusal
 	}{
 		"ended": {
+			time.Minute,
 			func(s testpb.Bank_UploadClient) { _ = s.CloseSend() },
 			refusal{codes.InvalidArgument, "body-incomplete", false, ""},
 		},
 		"silent": {
+			20 * time.Millisecond,
 			func(testpb.Bank_UploadClient) {},
 			refusal{codes.DeadlineExceeded, "body-timeout", false, ""},
 		},
-		"no value": {func(s testpb.Bank_UploadClient) { _ = s.Send(&testpb.Request{}) }, badKey},
+		"no value": {time.Minute, func(s testpb.Bank_UploadClient) { _ = s.Send(&testpb.Request{}) }, badKey},
 	} {
 		t.Log(name)
+		client := serve(t, never(t), annotated(t, freestore.Locker(t)), grpclock.FirstMessageWait(c.wait))
 		stream, err := client.Upload(t.Context())
 		if err != nil {
 			t.Fatal(err)
