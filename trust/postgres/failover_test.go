@@ -298,7 +298,8 @@ func TestWithoutTheSynchronousStandbyNothingIsGranted(t *testing.T) {
 				}
 			}
 			primary.Attach(t, standby)
-			rep, err := take()
+			var rep driver.Reply
+			err := soon(func() (err error) { rep, err = take(); return err })
 			if err != nil || !rep.Granted {
 				t.Fatalf("with the standby: %+v, %v", rep, err)
 			}
@@ -313,9 +314,19 @@ func TestWithoutTheSynchronousStandbyNothingIsGranted(t *testing.T) {
 				}
 			}
 			primary.Attach(t, standby)
-			if err := renew(time.Minute); err != nil {
+			if err := soon(func() error { return renew(time.Minute) }); err != nil {
 				t.Errorf("a renewal with the standby: %v", err)
 			}
 		})
+	}
+}
+
+// soon tries again until there is no error, for a minute at most: a standby that has just
+// come back, or a row that an earlier statement has locked, can take longer than a request.
+func soon(try func() error) error {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if err := try(); err == nil || time.Now().After(end) {
+			return err
+		}
 	}
 }
