@@ -218,6 +218,7 @@ func TestRequestsForPlacesShareCalls(t *testing.T) {
 	enter(-1) // of another key; now there is a connection
 	together := func(what string, request func(i int)) {
 		t.Helper()
+		underWay(t, s, 0) // else the pipeline of the requests before takes some of these
 		srv.ResetStats(t)
 		q := s.requests.direct
 		do := func(f func()) { q.mu.Lock(); defer q.mu.Unlock(); f() }
