@@ -113,8 +113,10 @@ func TestThePageShowsWhatIsHeldAndCountsWhatHappened(t *testing.T) {
 			_ = lease.Release(t.Context())
 		}
 	})
-	until(t, "a waiter", func() bool { return asJSON(t, h).Waiting == 1 })
-	time.Sleep(5 * time.Millisecond) // so that there is an age
+	until(t, "a waiter, and ages", func() bool {
+		s := asJSON(t, h)
+		return s.Waiting == 1 && len(s.Locks) == 2 && s.Locks[0].AgeSeconds > 0 && s.Locks[0].OldestWaitSeconds > 0
+	})
 
 	s := asJSON(t, h)
 	if s.Held != 2 || s.Waiting != 1 || len(s.Locks) != 2 || !s.Observed || s.KeysShown || s.Host == "" || s.Process == 0 {

@@ -102,7 +102,8 @@ type AcquireRequest struct {
 	Deadline time.Time
 	// Late receives an outcome that came too late for Acquire to return; it is
 	// [ErrNotReady] for a request that the store had not sent when its caller left,
-	// and then did not send.
+	// and then did not send. It must not be nil, unless the caller waits until the end:
+	// without a Deadline, and with a context that does not end.
 	Late func(Reply, error)
 }
 

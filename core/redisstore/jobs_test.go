@@ -126,8 +126,8 @@ func ticks(ctx context.Context, rdb *redis.Client, store *redisstore.Store) erro
 				if idempotency.Generation(ctx) == 1 {
 					pipe.HIncrBy(ctx, "first:"+name, tick, 1)
 				}
-				// A count that is broken off may have been made: as an error it would be
-				// the work of nobody, and the tick would run again, as its first time.
+				// A count that is broken off may have been made. With its error the tick
+				// would count as not carried out, and would run again as a first run.
 				_, err := pipe.Exec(context.WithoutCancel(ctx))
 				return err
 			})

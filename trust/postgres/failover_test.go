@@ -20,6 +20,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -299,9 +300,11 @@ func TestWithoutTheSynchronousStandbyNothingIsGranted(t *testing.T) {
 			}
 			primary.Attach(t, standby)
 			var rep driver.Reply
-			err := soon(func() (err error) { rep, err = take(); return err })
-			if err != nil || !rep.Granted {
-				t.Fatalf("with the standby: %+v, %v", rep, err)
+			// A standby that has just come back, or a row that an earlier statement has
+			// locked, can take longer than a request.
+			redistest.Eventually(t, time.Minute, func(context.Context) (err error) { rep, err = take(); return err })
+			if !rep.Granted {
+				t.Fatalf("with the standby: %+v", rep)
 			}
 			if got := lockRow(t, standby.Open(t), name); got.token != rep.Token {
 				t.Errorf("the standby has %+v; want token %d", got, rep.Token)
@@ -314,19 +317,7 @@ func TestWithoutTheSynchronousStandbyNothingIsGranted(t *testing.T) {
 				}
 			}
 			primary.Attach(t, standby)
-			if err := soon(func() error { return renew(time.Minute) }); err != nil {
-				t.Errorf("a renewal with the standby: %v", err)
-			}
+			redistest.Eventually(t, time.Minute, func(context.Context) error { return renew(time.Minute) })
 		})
-	}
-}
-
-// soon tries again until there is no error, for a minute at most: a standby that has just
-// come back, or a row that an earlier statement has locked, can take longer than a request.
-func soon(try func() error) error {
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if err := try(); err == nil || time.Now().After(end) {
-			return err
-		}
 	}
 }

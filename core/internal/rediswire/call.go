@@ -11,7 +11,7 @@ import (
 type call struct {
 	requests []*Request
 	args     []any     // room for the arguments of several
-	cmd      redis.Cmd // in place, so that it costs no allocation
+	cmd      redis.Cmd // in place, so that it costs no allocation; go-redis has let go of it when it returns
 	first    noRetry   // is cmd
 	second   noRetry   // the command behind it, if there is one
 }

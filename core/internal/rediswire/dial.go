@@ -156,7 +156,7 @@ func (d *dialer) dial(ctx context.Context, dial dialFunc, network, addr string) 
 func (d *dialer) track(cn net.Conn, epoch int) (net.Conn, error) {
 	c := &conn{Conn: cn, dialer: d}
 	if s, ok := cn.(syscall.Conn); ok {
-		c.raw, _ = s.SyscallConn()
+		c.raw, _ = s.SyscallConn() // one that has none is looked at as TLS is
 	}
 	d.mu.Lock()
 	err := d.refuses(cn, epoch)

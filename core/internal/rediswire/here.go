@@ -32,7 +32,7 @@ func (q *pipelines) sendHere(ctx context.Context, limit time.Time, r *Request) b
 	if p == nil {
 		return false
 	}
-	defer q.giveBack(p)
+	defer q.giveBack(p) // after link.end: nothing may break off the next use
 	p.dismiss()
 	if len(p.batch) > 0 {
 		p.works = false // until its answers have come
