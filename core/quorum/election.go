@@ -156,7 +156,7 @@ func (e *election) propose() {
 		// and has passed what it said by the time that we are back.
 		least += now.Sub(e.sent).Microseconds() << min(e.chases, 8)
 	}
-	e.ballot = e.store.ballot(least)
+	e.ballot = e.store.ballot(e.ask.Key, least)
 	e.sent = now
 	round, ballot := e.round, e.ballot
 	for i := range e.nodes {
@@ -248,6 +248,10 @@ func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
 	}
 	gone := e.phase == lost || e.freed
 	switch {
+	case e.phase == lost && e.ballot == 0:
+		// No node takes a lock for zero: a vote is that of another election of the
+		// owner. And a limit of zero would be none.
+		return func() {}
 	case gone && (v.Granted || v.Unknown && !e.doubt):
 		return func() { n.owe(debt{Withdrawal: w, again: v.Unknown}) }
 	case !gone && v.Unknown && !e.doubt:

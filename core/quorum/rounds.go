@@ -101,6 +101,9 @@ func (e *election) withdraw() {
 	}
 	quiet := maybe < e.store.majority
 	e.mu.Unlock()
+	if limit == 0 {
+		return // as in straggler
+	}
 	w := rediswire.Withdrawal{
 		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Limit: limit, Quiet: quiet,
 		Deadline: time.Now().Add(e.budget),
