@@ -42,6 +42,8 @@ type Server struct {
 	bus  int // the Cluster bus port; 0 outside Cluster
 	dir  string
 
+	claims []net.PacketConn // of its ports; see claimPort
+
 	mu   sync.Mutex
 	proc *process // the current run, or the last one when the server is down
 }
@@ -113,7 +115,7 @@ func startAll(tb testing.TB, cfgs ...config) []*Server {
 	// Registered before the failure is reported: those that did start must go.
 	for _, s := range servers {
 		if s != nil {
-			tb.Cleanup(s.Kill)
+			tb.Cleanup(s.remove)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -130,19 +132,15 @@ func start(ctx context.Context, cfg config) (*Server, error) {
 		if s.dir, err = os.MkdirTemp(cfg.base, "redis-"); err != nil {
 			return nil, err
 		}
-		if s.port, err = freePort(); err != nil {
-			return nil, err
+		if err = s.claimPorts(); err == nil {
+			err = s.run(ctx)
 		}
-		if cfg.cluster {
-			if s.bus, err = freePort(); err != nil {
-				return nil, err
-			}
-		}
-		if err = s.run(ctx); err == nil {
+		if err == nil {
 			return s, nil
 		}
-		// Between choosing a port and binding it another process may have been faster,
-		// most likely another test binary: only then another try helps.
+		s.release()
+		// Between choosing a port and binding it another program may have been faster:
+		// only then another try helps.
 		if !errors.Is(err, errPortTaken) {
 			return nil, err
 		}
@@ -150,21 +148,52 @@ func start(ctx context.Context, cfg config) (*Server, error) {
 	return nil, err
 }
 
-// freePort finds a free port below the range from which systems take the local
+func (s *Server) claimPorts() (err error) {
+	if s.port, err = s.claimPort(); err == nil && s.cfg.cluster {
+		s.bus, err = s.claimPort()
+	}
+	return err
+}
+
+// claimPort finds a free port below the range from which systems take the local
 // port of outgoing connections (32768 up on Linux). Inside that range a client
 // that redials a stopped server can be given the server's own port, and Restart
 // would find it taken.
-func freePort() (int, error) {
+//
+// The port stays the server's also while the server is down, since a test of that
+// would else meet the server of another test. So it is claimed with the UDP port of
+// the same number, which each process can see, and which ends with ours.
+func (s *Server) claimPort() (int, error) {
 	const low, high = 15000, 32000
 	var err error
 	for range 100 {
-		var l net.Listener
 		port := low + rand.IntN(high-low)
+		var claim net.PacketConn
+		if claim, err = net.ListenPacket("udp", address(port)); err != nil {
+			continue
+		}
+		var l net.Listener
 		if l, err = net.Listen("tcp", address(port)); err == nil {
+			s.claims = append(s.claims, claim)
 			return port, l.Close()
 		}
+		_ = claim.Close() // err says why
 	}
 	return 0, fmt.Errorf("no free port: %w", err)
+}
+
+// release gives the ports up.
+func (s *Server) release() {
+	for _, claim := range s.claims {
+		_ = claim.Close() // nothing was sent
+	}
+	s.claims = nil
+}
+
+// remove kills the server and gives its ports up.
+func (s *Server) remove() {
+	s.Kill()
+	s.release()
 }
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

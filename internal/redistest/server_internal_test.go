@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"errors"
+	"net"
 	"strings"
 	"testing"
 )
@@ -14,6 +15,21 @@ func TestServerOnATakenPortIsNotMistakenForOurs(t *testing.T) {
 	if err := s.run(t.Context()); !errors.Is(err, errPortTaken) {
 		t.Fatalf("started on the port of another server: %v, want %v", err, errPortTaken)
 	}
+}
+
+func TestAServerThatIsDownKeepsItsPort(t *testing.T) {
+	s := Start(t)
+	s.Kill()
+	if claim, err := net.ListenPacket("udp", s.Addr()); err == nil {
+		_ = claim.Close()
+		t.Fatalf("another server could claim %s", s.Addr())
+	}
+	s.remove()
+	claim, err := net.ListenPacket("udp", s.Addr())
+	if err != nil {
+		t.Fatalf("removed, and still claimed: %v", err)
+	}
+	_ = claim.Close()
 }
 
 func TestServerThatRefusesItsSettingsSaysWhy(t *testing.T) {

@@ -106,7 +106,7 @@ func stopShared() error {
 	if shared.example != nil {
 		err = shared.example.Close()
 	}
-	shared.server.Kill()
+	shared.server.remove()
 	err = errors.Join(err, os.RemoveAll(shared.dir))
 	shared.server, shared.example = nil, nil
 	return err
