@@ -69,7 +69,7 @@ func TestAFailoverWithSynchronousReplicationLosesNoLock(t *testing.T) {
 func synchronousFailover(t *testing.T) {
 	const (
 		keys  = 4
-		lease = 6 * time.Second
+		lease = 20 * time.Second // on a busy machine a promotion takes several seconds
 	)
 	primary := pgtest.Start(t, "synchronous_standby_names=*")
 	standby := primary.Standby(t)
@@ -167,7 +167,7 @@ func synchronousFailover(t *testing.T) {
 // What the standby did not get is lost. The holder is told, and the next token is greater
 // as long as the clock of the promoted server is not behind.
 func TestALockThatAFailoverLostIsTold(t *testing.T) {
-	const lease = 3 * time.Second
+	const lease = 20 * time.Second // as above
 	primary := pgtest.Start(t)
 	standby := primary.Standby(t)
 	route := pgtest.NewRoute(primary)
