@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -59,6 +60,7 @@ type election struct {
 	least  int64     // the highest token that any node has told
 	phase  phase
 	freed  bool          // won, and given up since
+	last   int64         // the highest token that was given out; known once it is freed
 	doubt  bool          // the caller was told that outcomes are unknown
 	open   int           // proposals under way, of all rounds
 	poke   chan struct{} // an answer has come
@@ -85,6 +87,7 @@ type part struct {
 	open    int  // proposals under way, of all rounds
 	holds   bool // it has granted a proposal that was not withdrawn since
 	unknown bool // a proposal may yet be executed
+	settled bool // granted, and its late vote is being given up beside the release
 }
 
 type answer int
@@ -156,7 +159,7 @@ func (e *election) propose() {
 		// and has passed what it said by the time that we are back.
 		least += now.Sub(e.sent).Microseconds() << min(e.chases, 8)
 	}
-	e.ballot = e.store.ballot(e.ask.Key, least)
+	e.ballot = e.store.ballot(e.ask.Owner, least)
 	e.sent = now
 	round, ballot := e.round, e.ballot
 	for i := range e.nodes {
@@ -242,7 +245,7 @@ func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err er
 // not have been executed. Called with e.mu held.
 func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
 	n := e.store.nodes[i]
-	w := rediswire.Withdrawal{Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Quiet: true}
+	w := rediswire.Withdrawal{Key: e.ask.Key, Owner: e.ask.Owner, Token: e.last, TTL: e.ask.TTL, Quiet: true}
 	if e.phase == lost {
 		w.Limit = e.ballot // the owner may try again, with a higher one
 	}
@@ -250,14 +253,15 @@ func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
 	switch {
 	case e.phase == lost && e.ballot == 0:
 		// No node takes a lock for zero: a vote is that of another election of the
-		// owner. And a limit of zero would be none.
+		// owner. And a limit of zero would mean no limit.
 		return func() {}
 	case gone && (v.Granted || v.Unknown && !e.doubt):
+		e.nodes[i].settled = e.freed && e.nodes[i].holds
 		return func() { n.owe(debt{Withdrawal: w, again: v.Unknown}) }
 	case !gone && v.Unknown && !e.doubt:
 		// While the lock is held it may be executed, but not afterwards. The
 		// release looks here, for as long as anything can be on the way.
-		time.AfterFunc(e.ask.TTL, func() { e.store.forget(e) })
+		time.AfterFunc(e.ask.TTL+cmp.Or(e.store.timeout, mostBudget), func() { e.store.forget(e) })
 	case e.finished():
 		return func() { e.store.forget(e) }
 	}

@@ -208,7 +208,7 @@ func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(error)) {
 	}()
 }
 
-func (f *fakeNode) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool, error)) {
+func (f *fakeNode) Confirm(_ context.Context, batch []rediswire.Confirmation, done func(int, bool, error)) {
 	results := make([]error, len(batch))
 	_, err := f.carry("renew", func() {
 		for i, r := range batch {
@@ -217,6 +217,7 @@ func (f *fakeNode) Renew(_ context.Context, batch []driver.Renewal, done func(in
 				results[i] = driver.ErrNotOwner
 				continue
 			}
+			k.token = max(k.token, r.Ballot)
 			if until := time.Now().Add(r.TTL); until.After(k.expires) {
 				k.expires = until
 			}

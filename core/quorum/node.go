@@ -31,11 +31,11 @@ const (
 var errSuspect = errors.New("it has not answered lately, and was not asked")
 
 // server is what a node needs of rediswire.Node. All of it returns at once but
-// Renew, Meet and Check; callbacks come from any goroutine, even from within.
+// Confirm, Meet and Check; callbacks come from any goroutine, even from within.
 type server interface {
 	Propose(p rediswire.Proposal, done func(rediswire.Vote, error))
 	Withdraw(w rediswire.Withdrawal, done func(error))
-	Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error))
+	Confirm(ctx context.Context, batch []rediswire.Confirmation, done func(i int, contended bool, err error))
 	Watch(key string, since time.Time, wake func(owner, next string)) (stop func())
 	Meet(ctx context.Context) error
 	Check(ctx context.Context) ([]string, error)

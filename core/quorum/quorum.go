@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"slices"
 	"sync"
@@ -42,10 +41,7 @@ type Store struct {
 	timeout   time.Duration // of a node; zero: by the lease
 	epoch     time.Time     // from which the nodes' clocks are followed
 
-	// proposed is the last ballot for a key, by the key's hash.
-	proposed [256]atomic.Int64
-	seed     maphash.Seed
-
+	ballots  ballots
 	gone     departed
 	suspects atomic.Int32  // nodes that do not seem to answer
 	leaving  atomic.Bool   // Close was called
@@ -139,9 +135,10 @@ func newStore(names []string, set *settings) *Store {
 	n := len(names)
 	s := &Store{
 		admission: newAdmission(names, set), majority: n/2 + 1, maxTTL: set.maxTTL, timeout: set.timeout,
-		epoch: time.Now(), seed: maphash.MakeSeed(), clock: clock.New(), live: make(map[string]*election),
+		epoch: time.Now(), clock: clock.New(), live: make(map[string]*election),
 		stir: make(chan struct{}, 1), shut: make(chan struct{}),
 	}
+	s.ballots.kept = set.maxTTL
 	s.sweeps.Clock, s.sweeps.Serve = &s.clock, s.sweep
 	s.sweeps.Go = func(run func()) { s.spawn(run) }
 	for i, name := range names {
@@ -232,37 +229,6 @@ func (s *Store) budget(ttl time.Duration) time.Duration {
 		d = min(max(ttl/100, leastBudget), mostBudget)
 	}
 	return min(d, ttl/budgetShare)
-}
-
-// ballot is a fencing token to propose: the time, in µs, by the clock in the
-// middle of the nodes' clocks, but above least. A wall clock of this machine has
-// no part in it, and neither a minority of the nodes' that are wrong. Zero says
-// that too few clocks are known: a node takes no lock for zero, but tells its
-// own.
-//
-// The ballots for a key never go back, also where an answer that took long lets the
-// clocks seem to: a proposal of an earlier election of the same owner may still be on
-// its way. It must come too late for the present one's votes, and its withdrawal must not
-// reach them. Keys that share a slot only get ballots that are greater than needed.
-func (s *Store) ballot(key string, least int64) int64 {
-	offsets := make([]int64, 0, len(s.nodes))
-	for _, n := range s.nodes {
-		if o := n.offset.Load(); o != 0 {
-			offsets = append(offsets, o)
-		}
-	}
-	if len(offsets) < s.majority {
-		return 0
-	}
-	slices.Sort(offsets)
-	ballot := max(offsets[(len(offsets)-1)/2]+time.Since(s.epoch).Microseconds(), least+1)
-	for last := &s.proposed[maphash.String(s.seed, key)%uint64(len(s.proposed))]; ; {
-		old := last.Load()
-		ballot = max(ballot, old+1)
-		if last.CompareAndSwap(old, ballot) {
-			return ballot
-		}
-	}
 }
 
 // remember keeps an election for a later release of its owner.

@@ -14,7 +14,9 @@ import (
 // Renew implements [driver.Store]. A lease is extended when a majority of the nodes has
 // extended it (Redlock, "Making the algorithm more reliable: extending the lock"). If
 // a majority answers that the owner does not hold the lock, the lease is lost. If
-// neither has a majority, the renewal has failed, and the caller may try again. Renew
+// neither has a majority, the renewal has failed, and the caller may try again. A vote
+// that is left of an earlier proposal becomes one for the proposal that won, before it
+// counts: else that proposal's withdrawal could take it away after it was counted. Renew
 // does not give the lock back to nodes that have lost it: that would need a new vote.
 func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
 	if len(batch) == 0 {
@@ -22,6 +24,10 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 	}
 	c := &canvass{
 		store: s, tallies: make([]tally, len(batch)), decided: make(chan int, len(batch)),
+	}
+	asks := make([]rediswire.Confirmation, len(batch))
+	for i := range batch {
+		asks[i] = rediswire.Confirmation{Renewal: batch[i], Ballot: s.ballots.of(batch[i].Owner)}
 	}
 	// The nodes that are slower than a majority go on behind it, also when the
 	// caller ends its context on return: what has been sent anyway should count
@@ -44,7 +50,7 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 				ctx, cancel = context.WithDeadline(behind, deadline)
 			}
 			defer cancel()
-			n.server.Renew(ctx, batch, c.count)
+			n.server.Confirm(ctx, asks, c.count)
 		}) {
 			fail(errClosed)
 		}
@@ -145,14 +151,16 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 	if ask.Deadline.IsZero() {
 		ask.Deadline = time.Now().Add(s.budget(ask.TTL))
 	}
+	s.ballots.forget(ask.Owner)
 	var doubtful []int
-	if e := s.recall(ask.Owner); e != nil {
-		doubtful = e.free()
+	e := s.recall(ask.Owner)
+	if e != nil {
+		doubtful = e.free(ask.Token)
 	}
 	w := rediswire.Withdrawal{
 		Key: ask.Key, Owner: ask.Owner, Token: ask.Token, TTL: ask.TTL, Waiter: ask.Waiter, Deadline: ask.Deadline,
 	}
-	r := &returning{store: s, w: w, answers: make([]error, len(s.nodes)), open: len(s.nodes), decided: make(chan struct{})}
+	r := &returning{store: s, e: e, w: w, answers: make([]error, len(s.nodes)), open: len(s.nodes), decided: make(chan struct{})}
 	for i := range r.answers {
 		r.answers[i] = errOpen
 	}
@@ -181,12 +189,13 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 	return r.err
 }
 
-// free marks a won election as given up, and returns the nodes where a proposal
-// may yet be executed. Those whose answer is still out see to it when it comes.
-func (e *election) free() (doubtful []int) {
+// free marks a won election as given up, with the highest token that was given out, and
+// returns the nodes where a proposal may yet be executed. Those whose answer is still out
+// see to it when it comes.
+func (e *election) free(last int64) (doubtful []int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.freed = true
+	e.freed, e.last = true, last
 	for i := range e.nodes {
 		if e.nodes[i].unknown && !e.doubt {
 			doubtful = append(doubtful, i)
@@ -195,11 +204,23 @@ func (e *election) free() (doubtful []int) {
 	return doubtful
 }
 
+// gaveUp reports whether a late vote of the node is being given up beside the release,
+// which may then find nothing. e may be nil.
+func (e *election) gaveUp(i int) bool {
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.nodes[i].settled
+}
+
 var errOpen = errors.New("no answer yet")
 
 // returning is a release on its way.
 type returning struct {
 	store   *Store
+	e       *election // that the owner won; may be nil
 	w       rediswire.Withdrawal
 	decided chan struct{} // closed when it is decided
 
@@ -214,6 +235,9 @@ type returning struct {
 func (r *returning) answered(i int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if errors.Is(err, driver.ErrNotOwner) && r.e.gaveUp(i) {
+		err = nil
+	}
 	r.answers[i] = err
 	r.open--
 	r.progress(i, err)

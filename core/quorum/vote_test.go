@@ -316,53 +316,6 @@ func TestTokensStayAboveThoseOfAHolderThatDied(t *testing.T) {
 	})
 }
 
-// An owner that tries again after a refusal: its old proposal must not replace the vote
-// that counts, nor its withdrawal take that away.
-func TestALateProposalOfTheSameOwnerTakesNoVoteAway(t *testing.T) {
-	for name, clocks := range map[string]struct{ before, after func(n *node) }{
-		"whose clock was told of late": {
-			func(*node) {}, func(n *node) { n.offset.Add(-20_000) },
-		},
-		"that did not know the clocks": {
-			func(n *node) { n.offset.Store(0) }, func(n *node) { n.sawClock(time.Now().UnixMicro(), true) },
-		},
-	} {
-		t.Run(name, func(t *testing.T) { lateProposal(t, clocks.before, clocks.after) })
-	}
-}
-
-func lateProposal(t *testing.T, before, after func(n *node)) {
-	t.Helper()
-	bubble(t, 3, func(t *testing.T, nodes []*fakeNode) {
-		s := storeOn(t, nodes)
-		for _, n := range s.nodes {
-			before(n)
-		}
-		nodes[0].hold("k", "x", 1, lease)
-		nodes[2].hold("k", "x", 1, lease)
-		nodes[1].set(func(f *fakeNode) { f.latency = 40 * time.Millisecond })
-		if rep := acquire(t, s, "a"); rep.Granted || rep.Ambiguous {
-			t.Fatalf("got %+v", rep)
-		}
-		nodes[0].set(func(f *fakeNode) { delete(f.locks, "k"); delete(f.fences, "k") })
-		nodes[1].set(func(f *fakeNode) { f.latency = 100 * time.Microsecond }) // the first proposal still takes its time
-		for _, n := range s.nodes {
-			after(n)
-		}
-		rep := acquire(t, s, "a")
-		if !rep.Granted {
-			t.Fatalf("got %+v", rep)
-		}
-		time.Sleep(time.Second)
-		for i, f := range nodes[:2] {
-			if owner := f.holder("k"); owner != "a" {
-				t.Errorf("node %d has voted for a, and is held by %q", i, owner)
-			}
-		}
-		free(t, s, "a", rep.Token)
-	})
-}
-
 func TestTokensFollowTheMiddleClock(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {
 		nodes[0].ahead, nodes[4].ahead = 1000*time.Hour, -1000*time.Hour

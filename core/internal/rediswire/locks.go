@@ -235,11 +235,7 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 	if len(batch) == 0 {
 		return
 	}
-	w := &s.renewals
-	if batch[0].Asked {
-		w = &s.requests
-	}
-	b := s.newRound(ctx, w, len(batch))
+	b := s.renewing(ctx, batch[0].Asked, len(batch))
 	for i := range batch {
 		script := renewScript
 		if batch[i].Kind.Place() {
@@ -247,6 +243,21 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 		}
 		b.Set(i, script, s.names.lock(batch[i].Key), batch[i].Owner, batch[i].TTL) // 0 only looks
 	}
+	b.tell(ctx, done)
+}
+
+// renewing makes a round for leases of locks. Renewals that a caller waits for are
+// among the other requests.
+func (s *Store) renewing(ctx context.Context, asked bool, n int) *Round {
+	w := &s.renewals
+	if asked {
+		w = &s.requests
+	}
+	return s.newRound(ctx, w, n)
+}
+
+// tell runs the round and says of each lease what came of it.
+func (b *Round) tell(ctx context.Context, done func(i int, contended bool, err error)) {
 	b.Run(ctx, func(i int, r *Request) {
 		contended, err := r.renewed()
 		done(i, contended, err)

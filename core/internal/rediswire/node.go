@@ -20,9 +20,13 @@ var proposeSource string
 //go:embed lua/withdraw.lua
 var withdrawSource string
 
+//go:embed lua/confirm.lua
+var confirmSource string
+
 var (
 	proposeScript  = NewScript(proposeSource)
 	withdrawScript = NewScript(withdrawSource)
+	confirmScript  = forSeveral("confirm", confirmSource)
 )
 
 // Node is one of several independent servers that vote on locks. It exists for package
@@ -65,6 +69,7 @@ func NewNode(rdb redis.UniversalClient, met func(Identity) error, set Config) (*
 	}
 	n := &Node{met: met}
 	set.greet, set.patience = n.greet, nodePatience
+	set.Scripts = append(set.Scripts, confirmScript)
 	store, err := Open(c, set)
 	if err != nil {
 		return nil, err
@@ -165,9 +170,26 @@ func (n *Node) Check(ctx context.Context) ([]string, error) { return n.store.Che
 // Close closes the node's connections. Requests under way return errors.
 func (n *Node) Close() error { return n.store.Close() }
 
-// Renew is [Store.Renew] for the node's server.
-func (n *Node) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
-	n.store.Renew(ctx, batch, done)
+// Confirmation asks a node to extend one lease.
+type Confirmation struct {
+	driver.Renewal
+	// Ballot is the Token of the [Proposal] that won; zero if that is unknown. The node
+	// raises its vote to it.
+	Ballot int64
+}
+
+// Confirm is [Store.Renew] for the leases that owners have by vote.
+func (n *Node) Confirm(ctx context.Context, batch []Confirmation, done func(i int, contended bool, err error)) {
+	if len(batch) == 0 {
+		return
+	}
+	b := n.store.renewing(ctx, batch[0].Asked, len(batch))
+	for i := range batch {
+		c := &batch[i]
+		b.Set(i, confirmScript, n.store.names.lock(c.Key), c.Owner, c.TTL)
+		b.all[i].number(c.Ballot)
+	}
+	b.tell(ctx, done)
 }
 
 // Watch is [Store.Watch], except that wake receives the owner that gave the lock up and

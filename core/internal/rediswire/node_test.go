@@ -3,6 +3,7 @@ package rediswire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -118,6 +119,59 @@ func TestANodeTakesOnlyTokensAboveAllThatItHasSeen(t *testing.T) {
 	}
 	if vote := v.vote("b", 1501); !vote.Granted {
 		t.Errorf("the next: %+v", vote)
+	}
+}
+
+func TestAConfirmationRaisesAVoteThatIsTooOld(t *testing.T) {
+	srv := redistest.Shared(t)
+	rdb := srv.Client(t)
+	v := newVoter(t, rdb, anybody)
+	// One, and several in one call.
+	for _, keys := range [][]string{{"k"}, {"k1", "k2", "k3", "k"}} {
+		rdb.FlushAll(t.Context())
+		batch := make([]Confirmation, len(keys))
+		for i, key := range keys {
+			if vote, err := v.propose(Proposal{Key: key, Owner: "a", Token: 1000 + int64(i)}); err != nil || !vote.Granted {
+				t.Fatalf("%s: %+v, %v", key, vote, err)
+			}
+			rdb.PExpire(t.Context(), "interlock:{"+key+"}", 10*time.Second)
+			batch[i] = Confirmation{driver.Renewal{Key: key, Owner: "a", TTL: time.Minute}, 2000 + int64(i)}
+		}
+		confirm := func() map[int]error {
+			got := make(map[int]error)
+			v.Confirm(t.Context(), batch, func(i int, _ bool, err error) { got[i] = err })
+			return got
+		}
+		for i, err := range confirm() {
+			if err != nil {
+				t.Errorf("%s: %v", keys[i], err)
+			}
+		}
+		for i, key := range keys {
+			key, want := "interlock:{"+key+"}", fmt.Sprint(2000+i)
+			if token := rdb.HGet(t.Context(), key, "a").Val(); token != want {
+				t.Errorf("%s: the vote is for %s, want %s", key, token, want)
+			}
+			if ttl := rdb.PTTL(t.Context(), key).Val(); ttl < 50*time.Second {
+				t.Errorf("%s: a lease of %v", key, ttl)
+			}
+		}
+		if err := v.withdraw(Withdrawal{Owner: "a", Limit: 1999}); err != nil {
+			t.Error(err)
+		}
+		for i := range batch {
+			batch[i].Ballot = 0
+		}
+		last := len(keys) - 1
+		if err := confirm()[last]; err != nil {
+			t.Errorf("after the withdrawal of an earlier proposal: %v", err)
+		}
+		if err := v.withdraw(Withdrawal{Owner: "a", Limit: 2000 + int64(last)}); err != nil {
+			t.Errorf("a confirmation without a ballot has changed the vote: %v", err)
+		}
+		if got := confirm(); !errors.Is(got[last], driver.ErrDeleted) || len(got) != len(keys) {
+			t.Errorf("after its withdrawal: %v", got)
+		}
 	}
 }
 

@@ -53,6 +53,12 @@ func (b *Round) Set(i int, script *Script, key, owner string, times ...time.Dura
 	}
 }
 
+// number gives the script another argument; there is one time before it.
+func (r *renewal) number(n int64) {
+	r.ms[1] = n
+	r.Args(&r.ms[1])
+}
+
 // Run sends the requests and tells the outcome of each as soon as it is known. When
 // ctx ends, the outcome of the others is [ErrNoAnswer]. The round is not to be used
 // any more.
