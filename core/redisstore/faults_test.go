@@ -208,7 +208,7 @@ func TestCancelledAcquireLeavesNoOrphan(t *testing.T) {
 func TestScriptFlushGoesUnnoticed(t *testing.T) {
 	srv := redistest.Shared(t)
 	rdb := srv.Client(t)
-	l := newLocker(t, rdb, core.Watchdog(300*time.Millisecond))
+	l := newLocker(t, rdb, core.Watchdog(6*time.Second))
 	flush := func() {
 		if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)
@@ -217,7 +217,7 @@ func TestScriptFlushGoesUnnoticed(t *testing.T) {
 	lease := lock(t, l, "k")
 	flush()
 	deadline := lease.Deadline()
-	redistest.Eventually(t, 5*time.Second, func(context.Context) error {
+	redistest.Eventually(t, 20*time.Second, func(context.Context) error {
 		if !lease.Deadline().After(deadline) {
 			return errors.New("not renewed")
 		}
@@ -241,7 +241,7 @@ func TestLosingTheKeyIsNoticedAndReported(t *testing.T) {
 			_, err := rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
 				tx.Del(ctx, "interlock:{k}")
 				tx.HSet(ctx, "interlock:{k}", "another:1", 1)
-				tx.PExpire(ctx, "interlock:{k}", time.Second)
+				tx.PExpire(ctx, "interlock:{k}", time.Minute) // it is there when the loss is found
 				return nil
 			})
 			return err
@@ -252,7 +252,7 @@ func TestLosingTheKeyIsNoticedAndReported(t *testing.T) {
 				srv := redistest.Shared(t)
 				rdb := srv.Client(t)
 				losses := make(chan core.Loss, 1)
-				watchdog := 600 * time.Millisecond
+				watchdog := 3 * time.Second
 				if found == "by the release" {
 					watchdog = time.Minute
 				}
@@ -266,12 +266,15 @@ func TestLosingTheKeyIsNoticedAndReported(t *testing.T) {
 					t.Fatal(err)
 				}
 				if found == "by the watchdog" {
-					wantErr(t, ended(t, lease, 5*time.Second), core.ErrLost)
+					wantErr(t, ended(t, lease, 20*time.Second), core.ErrLost)
 					wantErr(t, lease.Err(), core.ErrLost)
 				}
 				wantErr(t, lease.Release(t.Context()), core.ErrLost)
 				if x := <-losses; x.Reason != c.want || x.Key != "k" || x.Token != lease.Token() || x.Owner != owners[0] || x.Held <= 0 {
 					t.Errorf("OnLost got %v", x)
+				}
+				if err := rdb.Del(t.Context(), "interlock:{k}").Err(); err != nil {
+					t.Fatal(err)
 				}
 				next := lock(t, l, "k")
 				if next.Token() <= lease.Token() {

@@ -249,7 +249,7 @@ func awaitRenewal(t *testing.T, leases []*core.Lease) {
 		for i, lease := range leases {
 			before[i] = lease.Deadline()
 		}
-		redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+		redistest.Eventually(t, 20*time.Second, func(context.Context) error {
 			for i, lease := range leases {
 				if err := lease.Err(); err != nil {
 					t.Fatal(err)

@@ -147,14 +147,14 @@ func exercisePlaces(t *testing.T, s driver.Store) {
 		}), nil)
 	}
 	soon := func(kind driver.Kind, owner string, ttl time.Duration) {
-		redistest.Eventually(t, 5*time.Second, func(context.Context) error {
+		redistest.Eventually(t, 20*time.Second, func(context.Context) error {
 			if !ask(kind, owner, ttl) {
 				return errors.New(owner + " is refused")
 			}
 			return nil
 		})
 	}
-	got := []bool{ask(driver.Permit, "1", time.Minute), ask(driver.Permit, "2", 50*time.Millisecond), ask(driver.Permit, "3", time.Minute), ask(driver.Exclusive, "4", time.Minute)}
+	got := []bool{ask(driver.Permit, "1", time.Minute), ask(driver.Permit, "2", 2*time.Second), ask(driver.Permit, "3", time.Minute), ask(driver.Exclusive, "4", time.Minute)}
 	if !slices.Equal(got, []bool{true, true, false, false}) {
 		t.Errorf("granted: %v", got)
 	}
