@@ -79,7 +79,7 @@ func TestAFailoverIsNoticedWhileASentinelHangs(t *testing.T) {
 		ReadTimeout: 5 * time.Second,
 	})
 	defer rdb.Close()
-	l := newLocker(t, rdb)
+	l := newLockerWithin(t, rdb, time.Second) // the default, which bounds how late it is noticed
 	release(t, lock(t, l, "warm"))
 	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
 		for _, s := range sentinels {

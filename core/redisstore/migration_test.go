@@ -107,7 +107,7 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 	set := redistest.Cluster(t, 3, 0)
 	rdb := set.Client(t)
 	store := newStore(t, rdb)
-	a, b := newLocker(t, rdb, core.Watchdog(3*time.Second)), newLocker(t, rdb, core.Watchdog(3*time.Second))
+	a, b := newLocker(t, rdb, core.Watchdog(6*time.Second)), newLocker(t, rdb, core.Watchdog(6*time.Second))
 
 	for name, halfway := range map[string]func(t *testing.T, m *redistest.Migration, keys []string){
 		"NothingHasMoved": func(*testing.T, *redistest.Migration, []string) {},
