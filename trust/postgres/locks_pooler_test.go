@@ -72,7 +72,7 @@ func TestAWaitEndsSoonBehindAPooler(t *testing.T) {
 	}
 	took := (<-got).Sub(released)
 	t.Logf("the wait ended after %v", took)
-	if took > 2*time.Second {
+	if took > 10*time.Second { // by its end alone the lease takes 30 s
 		t.Errorf("the wait ended %v after the release", took)
 	}
 }

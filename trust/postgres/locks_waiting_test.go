@@ -66,7 +66,7 @@ func TestAWaitEndsSoonAfterTheRelease(t *testing.T) {
 				}
 				took := (<-got).Sub(released)
 				t.Logf("held for %v: the wait ended after %v", hold, took)
-				if took > 2*time.Second {
+				if took > 10*time.Second { // by its end alone the lease takes 30 s
 					t.Errorf("held for %v: the wait ended %v after the release", hold, took)
 				}
 			}
