@@ -45,7 +45,7 @@ var failovers = map[string]func(t *testing.T) failover{
 // promote. Here it is made to forget.
 func TestALockThatAFailoverLostIsReportedAtTheNextRenewal(t *testing.T) {
 	t.Parallel()
-	const lease = 12 * time.Second
+	const lease = 24 * time.Second
 	for name, start := range failovers {
 		t.Run(name, func(t *testing.T) {
 			f := start(t)

@@ -122,7 +122,7 @@ func TestAProxyThatWantsOneSlotInACallIsSentNoSharedCallsAnyMore(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	p := startProxy(t, srv, false)
-	l := newLocker(t, srv.Client(t, p.through), core.Watchdog(3*time.Second))
+	l := newLocker(t, srv.Client(t, p.through), core.Watchdog(6*time.Second))
 	takeTogether(t, srv, l)
 	first := p.refused.Load()
 	if first == 0 {

@@ -209,7 +209,7 @@ func TestRenewalsThatShareCallsLeaveADemotedServer(t *testing.T) {
 			return (&net.Dialer{}).DialContext(ctx, network, addr.Load().(string))
 		}
 	})
-	l := newLocker(t, rdb, core.Watchdog(3*time.Second))
+	l := newLocker(t, rdb, core.Watchdog(6*time.Second))
 	var leases []*core.Lease
 	for _, key := range someKeys(20) {
 		leases = append(leases, lock(t, l, key))
@@ -237,7 +237,7 @@ func TestRenewalsThatShareCallsLeaveADemotedServer(t *testing.T) {
 func TestLocksOfDifferentSlotsBehindOneAddress(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Cluster(t, 1, 0).Nodes()[0]
-	l := newLocker(t, srv.Client(t), core.Watchdog(3*time.Second))
+	l := newLocker(t, srv.Client(t), core.Watchdog(6*time.Second))
 	takeTogether(t, srv, l)
 }
 
@@ -270,7 +270,7 @@ func TestCallersThatShareCallsWhileMemoryIsFull(t *testing.T) {
 	const n = 100
 	srv := redistest.Start(t, redistest.Args("--maxmemory-policy", "noeviction"))
 	rdb := srv.Client(t)
-	other, l := newLocker(t, rdb), newLocker(t, rdb)
+	other, l := newLocker(t, rdb), newLockerWithin(t, rdb, time.Minute)
 	release(t, lock(t, l, "warm"))
 	for i := range n / 2 { // every second is held
 		defer release(t, lock(t, other, fmt.Sprint("k", 2*i)))
@@ -282,7 +282,11 @@ func TestCallersThatShareCallsWhileMemoryIsFull(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			lease, err := l.Lock(t.Context(), fmt.Sprint("k", i), core.Wait(2*time.Second))
+			wait := time.Minute // of which an error takes nothing
+			if i%2 == 0 {
+				wait = 6 * time.Second
+			}
+			lease, err := l.Lock(t.Context(), fmt.Sprint("k", i), core.Wait(wait))
 			switch {
 			case err == nil:
 				t.Errorf("k%d is granted: %d", i, lease.Token())
