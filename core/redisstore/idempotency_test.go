@@ -404,10 +404,13 @@ func TestAHolderThatWasCutOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			key, w := `"`+name+`"`, newWire()
 			opts := []idempotency.Option{short}
+			if c.mark {
+				opts = []idempotency.Option{idempotency.Lease(2 * time.Second)} // within which it has to be marked
+			}
 			if c.strict {
 				opts = append(opts, idempotency.Strict())
 			}
-			cut := newEngine(t, newStore(t, srv.Client(t, w.through), soonCut), opts...)
+			cut := newEngine(t, newStore(t, srv.Client(t, w.through)), opts...)
 			var bank bank
 			got := make(chan result, 1)
 			held, release := make(chan struct{}), make(chan struct{})
@@ -455,9 +458,6 @@ func TestAHolderThatWasCutOff(t *testing.T) {
 		})
 	}
 }
-
-// soonCut makes a store that is cut off notice soon.
-var soonCut = redisstore.Timeout(200 * time.Millisecond)
 
 func TestAReplyThatIsLostChangesNothing(t *testing.T) {
 	srv := redistest.Shared(t)
