@@ -141,10 +141,15 @@ func (s *suite) endedContext() {
 }
 
 func (s *suite) leaseEnds() {
-	key := s.key("ends")
-	_, first := s.take(key, short)
-	sent := time.Now()
-	rep := s.refuse(driver.AcquireRequest{Key: key, Owner: s.owner()})
+	var first int64
+	var sent time.Time
+	var rep driver.Reply
+	key := s.prompt("ends", func(key string) (err error) {
+		sent = time.Now()
+		_, first = s.take(key, short)
+		rep, err = s.refused(driver.AcquireRequest{Key: key, Owner: s.owner()})
+		return err
+	})
 	if rep.TTL > short {
 		s.Errorf("%v remain of a lease of %v", rep.TTL, short)
 	}

@@ -148,11 +148,38 @@ func (s *suite) take(key string, ttl time.Duration) (owner string, token int64) 
 // refuse makes a try that must be refused.
 func (s *suite) refuse(req driver.AcquireRequest) driver.Reply {
 	s.Helper()
-	rep := s.try(req)
-	if rep.Granted {
-		s.Fatalf("Acquire(%q) by %q is granted although the lock is held", req.Key, req.Owner)
+	rep, err := s.refused(req)
+	if err != nil {
+		s.Fatal(err)
 	}
 	return rep
+}
+
+// refused makes a try that must be refused, for prompt.
+func (s *suite) refused(req driver.AcquireRequest) (driver.Reply, error) {
+	s.Helper()
+	rep := s.try(req)
+	if rep.Granted {
+		return rep, fmt.Errorf("Acquire(%q) by %q is granted although the lock is held", req.Key, req.Owner)
+	}
+	return rep, nil
+}
+
+// prompt makes leases that are short and does something before they end. On a busy
+// machine it may take more than one try, each with a key of its own. It returns the last
+// key.
+func (s *suite) prompt(name string, f func(key string) error) string {
+	s.Helper()
+	for n, end := 0, time.Now().Add(patience); ; n++ {
+		key, begin := s.key(fmt.Sprint(name, n)), time.Now()
+		err := f(key)
+		if err == nil {
+			return key
+		}
+		if now := time.Now(); now.Before(begin.Add(short)) || now.After(end) {
+			s.Fatalf("%v after the begin of a lease of %v: %v", now.Sub(begin), short, err)
+		}
+	}
 }
 
 // release gives a lock up; want is nil or what the error must match.

@@ -211,12 +211,15 @@ func (s *suite) placeTokens() {
 }
 
 func (s *suite) placeEnds() {
-	key := s.key("place ends")
-	stays, _ := s.enter(s.place(key, 2))
-	crashed := s.place(key, 2)
-	crashed.TTL = short
-	s.enter(crashed)
-	s.refuse(s.place(key, 2))
+	var stays driver.AcquireRequest
+	key := s.prompt("place ends", func(key string) error {
+		stays, _ = s.enter(s.place(key, 2))
+		crashed := s.place(key, 2)
+		crashed.TTL = short
+		s.enter(crashed)
+		_, err := s.refused(s.place(key, 2))
+		return err
+	})
 	next := s.place(key, 2)
 	s.until("a place is free after its lease", func() bool { return s.try(next).Granted })
 	if known, _ := s.stays(stays, 0); !known {
@@ -263,15 +266,18 @@ func (s *suite) shortPlace() {
 }
 
 func (s *suite) placeRenewed() {
-	key := s.key("place renewed")
-	reqs := []driver.AcquireRequest{s.place(key, 0), s.place(key, 0)}
-	for i := range reqs {
-		reqs[i].TTL = short
-		s.enter(reqs[i])
-	}
-	if known, _ := s.stays(reqs[0], lease); !known {
-		s.Error("a live place is not renewed")
-	}
+	var reqs []driver.AcquireRequest
+	s.prompt("place renewed", func(key string) error {
+		reqs = []driver.AcquireRequest{s.place(key, 0), s.place(key, 0)}
+		for i := range reqs {
+			reqs[i].TTL = short
+			s.enter(reqs[i])
+		}
+		if known, _ := s.stays(reqs[0], lease); !known {
+			return errors.New("a live place is not renewed")
+		}
+		return nil
+	})
 	if known, _ := s.stays(reqs[0], 10*time.Millisecond); !known {
 		s.Error("a live place is not renewed")
 	}

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -129,36 +130,49 @@ func (s *suite) barrierEnds() {
 	s.enter(s.place(key, 0))
 	s.refuse(s.exclusive(key, "x0", 0))
 	s.enter(s.place(key, 0))
+	const longest = 1500 * time.Millisecond
 	for _, left := range []time.Duration{short, lease} {
-		sent := time.Now()
-		s.refuse(s.exclusive(key, "x1", left))
-		next := s.place(key, 0)
-		s.until("a locker that has left keeps places out no more", func() bool { return s.try(next).Granted })
-		switch kept := time.Since(sent); {
-		case kept < min(left, 1500*time.Millisecond)/2:
-			s.Errorf("with %v left places were kept out for %v", left, kept)
-		case left == short && kept > 2*time.Second:
-			s.Errorf("with %v left places were kept out for %v", left, kept)
-		}
+		// On a busy machine it may take more than one try.
+		s.until("a locker that has left keeps places out for no longer than it said", func() bool {
+			sent := time.Now()
+			s.refuse(s.exclusive(key, "x1", left))
+			next := s.place(key, 0)
+			s.until("a locker that has left keeps places out no more", func() bool { return s.try(next).Granted })
+			kept := time.Since(sent)
+			if kept < min(left, longest)/2 {
+				s.Errorf("with %v left places were kept out for %v", left, kept)
+			}
+			return left > longest || kept < longest
+		})
 	}
 }
 
 func (s *suite) crashedHolders() {
-	key := s.key("crashed")
-	signals, stop := s.watch(key)
-	defer stop()
-	for range 2 {
-		req := s.place(key, 2)
-		req.TTL = short
-		s.enter(req)
-	}
-	s.refuse(with("w1", s.place(key, 2)))
-	s.refuse(s.exclusive(key, "w2", short))
-	s.refuse(with("w3", s.place(key, 2)))
-	next := s.exclusive(key, "w2", short)
-	s.until("the lock is free when all places have ended", func() bool { return s.try(next).Granted })
-	s.release(driver.ReleaseRequest{Key: key, Owner: next.Owner}, nil)
-	s.announced(signals, "+w1,+w3")
+	s.prompt("crashed", func(key string) error {
+		signals, stop := s.watch(key)
+		defer stop()
+		begin := time.Now()
+		for range 2 {
+			req := s.place(key, 2)
+			req.TTL = short
+			s.enter(req)
+		}
+		for _, req := range []driver.AcquireRequest{
+			with("w1", s.place(key, 2)), s.exclusive(key, "w2", short), with("w3", s.place(key, 2)),
+		} {
+			if _, err := s.refused(req); err != nil {
+				return err
+			}
+		}
+		next := s.exclusive(key, "w2", short)
+		s.until("the lock is free when all places have ended", func() bool { return s.try(next).Granted })
+		if took := time.Since(begin); took > short+time.Second {
+			return fmt.Errorf("free after %v, when a store may have forgotten the list", took)
+		}
+		s.release(driver.ReleaseRequest{Key: key, Owner: next.Owner}, nil)
+		s.announced(signals, "+w1,+w3")
+		return nil
+	})
 }
 
 func (s *suite) releaseReentersForAPlace() {

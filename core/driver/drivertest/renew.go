@@ -10,11 +10,11 @@ import (
 )
 
 func (s *suite) renewExtends() {
-	key := s.key("extended")
-	owner, _ := s.take(key, short)
-	if _, err := s.renew(driver.Renewal{Key: key, Owner: owner, TTL: lease}); err != nil {
-		s.Fatalf("Renew: %v", err)
-	}
+	key := s.prompt("extended", func(key string) error {
+		owner, _ := s.take(key, short)
+		_, err := s.renew(driver.Renewal{Key: key, Owner: owner, TTL: lease})
+		return err
+	})
 	// A store on several servers may answer once most of them have renewed: until the
 	// others have, they tell the end from before.
 	s.until("the time that remains is that of the renewal", func() bool {
@@ -34,11 +34,12 @@ func (s *suite) renewNeverShortens() {
 }
 
 func (s *suite) renewChecks() {
-	key := s.key("checked")
-	owner, _ := s.take(key, short)
-	if _, err := s.renew(driver.Renewal{Key: key, Owner: owner}); err != nil {
-		s.Fatalf("a check of the holder: %v", err)
-	}
+	var owner string
+	key := s.prompt("checked", func(key string) error {
+		owner, _ = s.take(key, short)
+		_, err := s.renew(driver.Renewal{Key: key, Owner: owner})
+		return err
+	})
 	other := s.owner()
 	s.until("a check does not extend the lease", func() bool {
 		return s.try(driver.AcquireRequest{Key: key, Owner: other}).Granted
