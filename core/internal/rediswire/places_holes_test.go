@@ -74,17 +74,18 @@ func (s *scripted) want(what string, got, want any) {
 func (s *scripted) announced() string { return s.rdb.LPop(s.Context(), s.key+":free").Val() }
 func (s *scripted) list() string      { return s.rdb.HGet(s.Context(), s.key, "q").Val() }
 
-// eventually waits until a call is granted, and returns after what time it was.
-func (s *scripted) eventually(c asked) time.Duration {
+// now is the server's clock, in ms.
+func (s *scripted) now() int64 { return s.rdb.Time(s.Context()).Val().UnixMilli() }
+
+// eventually waits until a call is granted.
+func (s *scripted) eventually(c asked) {
 	s.Helper()
-	began := time.Now()
 	redistest.Eventually(s, 10*time.Second, func(context.Context) error {
 		if _, ok := s.call(c).(int64); !ok {
 			return errors.New("refused")
 		}
 		return nil
 	})
-	return time.Since(began)
 }
 
 // Hole 1: what takes memory is refused as the first write of a script.
@@ -112,17 +113,24 @@ func TestAPlaceIsRenewedAndLeftWhenMemoryIsFull(t *testing.T) {
 
 // Hole 2: an exclusive waiter keeps new sharers out, but not when it is dead.
 func TestADeadExclusiveWaiterKeepsOthersOutForAShortTimeOnly(t *testing.T) {
-	for name, c := range map[string]struct{ left, least, most time.Duration }{
-		"its wait was long":  {time.Hour, time.Second, 3 * time.Second},
-		"its wait was short": {200 * time.Millisecond, 0, time.Second},
+	for name, c := range map[string]struct{ left, barred int64 }{ // in ms
+		"its wait was long":  {3_600_000, 1500},
+		"its wait was short": {1000, 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScripted(t)
 			s.granted(asked{script: "enter", owner: "a"})
-			s.refused(asked{script: "acquire", owner: "x", id: "aa", left: c.left.Milliseconds()})
+			before := s.now()
+			s.refused(asked{script: "acquire", owner: "x", id: "aa", left: c.left})
+			after := s.now()
 			s.refused(asked{script: "enter", owner: "o2", id: "bb"})
-			if d := s.eventually(asked{script: "enter", owner: "o2", id: "bb"}); d < c.least || d > c.most {
-				t.Errorf("a place after %v", d)
+			barrier, err := s.rdb.HGet(t.Context(), s.key, "b").Int64()
+			if err != nil || barrier < before+c.barred || barrier > after+c.barred {
+				t.Errorf("a request between %d and %d keeps others out until %d, %v", before, after, barrier, err)
+			}
+			s.eventually(asked{script: "enter", owner: "o2", id: "bb"})
+			if now := s.now(); now < barrier {
+				t.Errorf("a place at %d, and others are kept out until %d", now, barrier)
 			}
 		})
 	}
@@ -151,7 +159,7 @@ func TestTheListOutlivesHoldersThatCrashed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScripted(t)
-			s.granted(asked{script: "enter", owner: "a", lease: 50, atMost: 1})
+			s.granted(asked{script: "enter", owner: "a", lease: 1000, atMost: 1})
 			s.refused(next1(next))
 			s.refused(asked{script: "enter", owner: "o2", id: "bb", atMost: 1})
 			s.refused(asked{script: "acquire", owner: "c", id: "cc"})
@@ -189,9 +197,9 @@ func TestALockerAsksAgainWithinASecondWhereOwnersHavePlaces(t *testing.T) {
 			t.Errorf("%s: to ask again in %d ms", name, ms)
 		}
 	}
-	s.granted(asked{script: "enter", owner: "c", lease: 300, id: "aa"})
-	if ms := s.refused(asked{script: "enter", owner: "z", atMost: 3}); ms > 301 {
-		t.Errorf("a place ends in 300 ms; to ask again in %d ms", ms)
+	s.granted(asked{script: "enter", owner: "c", lease: 900, id: "aa"})
+	if ms := s.refused(asked{script: "enter", owner: "z", atMost: 3}); ms > 901 {
+		t.Errorf("a place ends in 900 ms; to ask again in %d ms", ms)
 	}
 }
 
@@ -199,9 +207,9 @@ func TestALockerAsksAgainWithinASecondWhereOwnersHavePlaces(t *testing.T) {
 func TestAPlaceThatIsOverIsNotRevived(t *testing.T) {
 	s := newScripted(t)
 	s.granted(asked{script: "enter", owner: "o2"})
-	first := s.granted(asked{script: "enter", owner: "a", lease: 30})
+	first := s.granted(asked{script: "enter", owner: "a", lease: 1000})
 	s.want("a repeated request", s.granted(asked{script: "enter", owner: "a", lease: 60_000}), first)
-	redistest.Eventually(t, 5*time.Second, func(context.Context) error {
+	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
 		if s.call(asked{script: "stay", owner: "a"}) != int64(0) {
 			return errors.New("not over")
 		}

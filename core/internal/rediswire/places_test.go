@@ -54,7 +54,7 @@ func TestAnExclusiveLockerWhoseBarrierIsOverLosesItsPlace(t *testing.T) {
 	for i := range 3 {
 		s.granted(asked{script: "enter", owner: fmt.Sprint("o", i)})
 	}
-	s.refused(asked{script: "acquire", owner: "x", id: "dd", left: 60})
+	s.refused(asked{script: "acquire", owner: "x", id: "dd", left: 1000})
 	s.want("while it waits", s.call(asked{script: "leave", owner: "o0", id: "aa"}), 1)
 	s.want("the list", s.list(), "dd,+aa")
 	s.want("what was announced", s.announced(), "")
@@ -81,7 +81,7 @@ func TestAllThatWaitForPlacesAreNamedTogether(t *testing.T) {
 // During a rollout processes of the version before share the server.
 func TestAProcessOfTheVersionBeforeSeesPlacesAsAHeldLock(t *testing.T) {
 	s := newScripted(t)
-	s.granted(asked{script: "enter", owner: "a", lease: 300})
+	s.granted(asked{script: "enter", owner: "a"})
 	old := asked{script: "acquire", owner: "x", lease: 60_000, id: "aa"}
 	keys, args := old.arguments(s.key)
 	ask := func() any { return s.rdb.Eval(t.Context(), acquireBefore, keys, args...).Val() }
