@@ -116,7 +116,7 @@ func TestGrantsNothingWithThreeNodesGone(t *testing.T) {
 				if err == nil {
 					release(t, lease)
 				}
-				if d := time.Since(begin); d > 3*time.Second {
+				if d := time.Since(begin); d > 10*time.Second {
 					t.Errorf("it took %v to say so", d)
 				}
 			}
@@ -342,7 +342,7 @@ func TestManyWhoAskAtOnceFindOneHolder(t *testing.T) {
 	const n = 12
 	var lockers []*core.Locker
 	for range n {
-		l := g.locker(t)
+		l := lockerOn(t, g.store(t, quorum.NodeTimeout(2*time.Second)))
 		release(t, lock(t, l, "warm"))
 		lockers = append(lockers, l)
 	}
@@ -353,7 +353,7 @@ func TestManyWhoAskAtOnceFindOneHolder(t *testing.T) {
 		for _, l := range lockers {
 			wg.Go(func() {
 				<-start
-				lease, err := l.Lock(t.Context(), fmt.Sprint("k", round), core.Wait(2*time.Second))
+				lease, err := l.Lock(t.Context(), fmt.Sprint("k", round), core.Wait(3*time.Second))
 				switch {
 				case err == nil:
 					grants <- lease
