@@ -185,7 +185,7 @@ func TestACommitThatAFailoverLost(t *testing.T) {
 		}
 		pay(t, r, tx)
 		say(w, "paid")
-	}, idempotency.Lease(time.Second))
+	}, idempotency.Lease(5*time.Second))
 	s.want("kept", 200, "paid")
 	replicated("the payment", "SELECT count(*) = 1 FROM ledger")
 	s.want("claimed", 200, "paid") // the standby has its claim, and not its commit

@@ -70,7 +70,7 @@ func limitedService(t *testing.T, owner *sql.DB, store *pgstore.Store) *service 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = locker.Close(context.Background()) })
-	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Transactional(), idempotency.Lease(time.Second),
+	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Transactional(), idempotency.Lease(5*time.Second),
 		idempotency.Under(core.Serialize(locker, "account")))
 	if err != nil {
 		t.Fatal(err)

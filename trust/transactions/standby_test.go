@@ -1,6 +1,7 @@
 package transactions
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -55,15 +57,16 @@ func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 	for name, db := range drivers(t, primary) {
 		t.Run(name, func(t *testing.T) {
 			s := on(t, db, pgstore.Timeout(300*time.Millisecond), pgstore.SweepEvery(-1))
-			claim := func(id, token string, transactional bool) (idempotency.ClaimReply, error) {
+			const short, patience = 700 * time.Millisecond, time.Minute
+			claim := func(id, token string, transactional bool, within time.Duration) (idempotency.ClaimReply, error) {
 				return s.Claim(t.Context(), idempotency.ClaimRequest{
 					ID: name + id, Token: token, Lease: time.Minute, Retention: time.Hour, Transactional: transactional,
-					Deadline: time.Now().Add(700 * time.Millisecond), Late: func(idempotency.ClaimReply, error) {},
+					Deadline: time.Now().Add(within), Late: func(idempotency.ClaimReply, error) {},
 				})
 			}
-			commit := func(id, token string) (idempotency.CommitReply, error) {
+			commit := func(id, token string, within time.Duration) (idempotency.CommitReply, error) {
 				return s.Commit(t.Context(), idempotency.CommitRequest{
-					ID: name + id, Token: token, Generation: 1, Response: []byte("paid"), Retention: time.Hour, Deadline: time.Now().Add(700 * time.Millisecond),
+					ID: name + id, Token: token, Generation: 1, Response: []byte("paid"), Retention: time.Hour, Deadline: time.Now().Add(within),
 				})
 			}
 			unknown := func(what string, err error) {
@@ -73,7 +76,7 @@ func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 				}
 			}
 			for _, id := range []string{"done", "unknown"} {
-				if rep, err := claim(id, "first", false); err != nil || rep.State != idempotency.StateGranted {
+				if rep, err := claim(id, "first", false, patience); err != nil || rep.State != idempotency.StateGranted {
 					t.Fatalf("%s: %+v, %v", id, rep, err)
 				}
 			}
@@ -83,20 +86,20 @@ func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 
 			primary.Detach(t, standby)
 			for range 2 {
-				_, err := commit("done", "first")
+				_, err := commit("done", "first", short)
 				unknown("a commit", err)
-				_, err = claim("done", "second", false)
+				_, err = claim("done", "second", false, short)
 				unknown("a replay", err)
-				_, err = commit("done", "second")
+				_, err = commit("done", "second", short)
 				unknown("a commit of one that lost its claim", err)
-				_, err = claim("new", "first", false)
+				_, err = claim("new", "first", false, short)
 				unknown("a claim", err)
 			}
 			unknown("a resolution", s.Resolve(t.Context(), idempotency.ResolveRequest{
-				ID: name + "unknown", Token: "second", Response: []byte("paid"), Retention: time.Hour, Deadline: time.Now().Add(700 * time.Millisecond),
+				ID: name + "unknown", Token: "second", Response: []byte("paid"), Retention: time.Hour, Deadline: time.Now().Add(short),
 			}))
 			for range 2 { // which need not be flushed
-				if rep, err := claim("transactional", "first", true); err != nil || rep.State != idempotency.StateGranted {
+				if rep, err := claim("transactional", "first", true, patience); err != nil || rep.State != idempotency.StateGranted {
 					t.Errorf("a transactional claim: %+v, %v; want it granted", rep, err)
 				}
 			}
@@ -110,13 +113,13 @@ func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 			}
 
 			primary.Attach(t, standby)
-			if rep, err := claim("done", "second", false); err != nil || rep.State != idempotency.StateCompleted || rep.Response != "paid" {
+			if rep, err := claim("done", "second", false, patience); err != nil || rep.State != idempotency.StateCompleted || rep.Response != "paid" {
 				t.Errorf("a replay with the standby: %+v, %v", rep, err)
 			}
-			if rep, err := commit("done", "first"); err != nil || rep.State != idempotency.StateGranted {
+			if rep, err := commit("done", "first", patience); err != nil || rep.State != idempotency.StateGranted {
 				t.Errorf("a commit with the standby: %+v, %v", rep, err)
 			}
-			if rep, err := claim("new", "first", false); err != nil || rep.State != idempotency.StateGranted {
+			if rep, err := claim("new", "first", false, patience); err != nil || rep.State != idempotency.StateGranted {
 				t.Errorf("a claim with the standby: %+v, %v", rep, err)
 			}
 		})
@@ -143,7 +146,14 @@ func TestAPaymentThatTheSynchronousStandbyLacks(t *testing.T) {
 			}
 			s.want(name, http.StatusServiceUnavailable, "idempotency-unavailable")
 			primary.Attach(t, standby)
-			s.want(name, http.StatusOK, "paid")
+			var resp *http.Response
+			redistest.Eventually(t, time.Minute, func(context.Context) error {
+				if resp = s.send(name); resp.StatusCode == http.StatusServiceUnavailable {
+					return errors.New("the standby has not confirmed it yet")
+				}
+				return nil
+			})
+			s.wantOf(resp, http.StatusOK, "paid")
 			if s.runs != 1 {
 				t.Errorf("the handler ran %d times", s.runs)
 			}

@@ -83,7 +83,12 @@ func (s *service) send(key string) *http.Response {
 // want sends a request, and wants a status and a text in the body.
 func (s *service) want(key string, status int, text string) *http.Response {
 	s.Helper()
-	resp := s.send(key)
+	return s.wantOf(s.send(key), status, text)
+}
+
+// wantOf wants a status and a text in the body of an answer.
+func (s *service) wantOf(resp *http.Response, status int, text string) *http.Response {
+	s.Helper()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		s.Fatal(err)
@@ -339,7 +344,7 @@ func TestAHandlerThatEndsTheTransactionIsRefused(t *testing.T) {
 
 // TestAStoppedHandlerKeepsNoRowLock has a handler fall silent in its transaction.
 func TestAStoppedHandlerKeepsNoRowLock(t *testing.T) {
-	db, store := open(t, pgstore.IdleTimeout(100*time.Millisecond))
+	db, store := open(t, pgstore.IdleTimeout(2*time.Second))
 	var s *service
 	s = newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 		pay(t, r, tx)
