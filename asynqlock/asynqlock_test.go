@@ -126,7 +126,8 @@ func TestATaskThatIsRevoked(t *testing.T) {
 func TestATaskWhoseOutcomeIsUnknownIsArchivedUntilItIsResolved(t *testing.T) {
 	w := newWorld(t)
 	one := asynqlock.Key(func(context.Context, *asynq.Task) string { return "charge/order-7" })
-	dying, err := idempotency.New(w.store, idempotency.Global(), idempotency.Lease(50*time.Millisecond))
+	const lease = 2 * time.Second
+	dying, err := idempotency.New(w.store, idempotency.Global(), idempotency.Lease(lease))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestATaskWhoseOutcomeIsUnknownIsArchivedUntilItIsResolved(t *testing.T) {
 	if !errors.Is(err, core.ErrClosed) || errors.Is(err, asynq.SkipRetry) {
 		t.Errorf("the one that died: %v", err)
 	}
-	if d := asynqlock.RetryDelay(nil)(0, err, task); d != 50*time.Millisecond || asynqlock.IsFailure(err) {
+	if d := asynqlock.RetryDelay(nil)(0, err, task); d != lease || asynqlock.IsFailure(err) {
 		t.Errorf("retried after %v, a failure %v; want the lease", d, asynqlock.IsFailure(err))
 	}
 	var runs atomic.Int32

@@ -274,13 +274,16 @@ func TestAClientThatLeavesAndComesAgain(t *testing.T) {
 }
 
 func TestAfterItsRetentionAKeyIsNew(t *testing.T) {
-	b := serveTest(t, config{wait: time.Second, retention: 200 * time.Millisecond, lease: 100 * time.Millisecond}, nil)
+	b := serveTest(t, config{wait: time.Second, retention: 2 * time.Second, lease: 2 * time.Second}, nil)
+	first := make(map[string]reply)
 	for _, c := range b.clients {
-		b.put(t, "alice")
-		first := c.pay(t.Context(), order10("alice", c.frontend()))
+		b.put(t, c.frontend())
+		first[c.frontend()] = c.pay(t.Context(), order10(c.frontend(), c.frontend()))
+	}
+	for _, c := range b.clients { // their keys are forgotten at about the same time
 		redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
-			switch a := c.pay(ctx, order10("alice", c.frontend())); {
-			case !a.done() || a.payment == first.payment:
+			switch a := c.pay(ctx, order10(c.frontend(), c.frontend())); {
+			case !a.done() || a.payment == first[c.frontend()].payment:
 				return errors.New("it is still known")
 			case a.replayed || a.account.Balance != 80:
 				t.Errorf("%s: %+v", c.frontend(), a)

@@ -38,6 +38,9 @@ func (b *plainBank) times(key string) int {
 	return b.paid[key]
 }
 
+// instanceLease is that of an instance, for their locks and their records.
+const instanceLease = 5 * time.Second
+
 // instance is one process of a service behind a http.TimeoutHandler.
 type instance struct {
 	srv    *httptest.Server
@@ -52,11 +55,11 @@ func startInstance(t *testing.T, rdb *redis.Client, limit time.Duration, pay fun
 	if err != nil {
 		t.Fatal(err)
 	}
-	locker, err := core.New(store, core.Watchdog(time.Second))
+	locker, err := core.New(store, core.Watchdog(instanceLease))
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Lease(time.Second),
+	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Lease(instanceLease),
 		idempotency.Under(core.Serialize(locker, "account/{header.Idempotency-Key}")))
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +101,7 @@ func TestAShutdownUnderLoadPaysOnceAndLosesNoAnswer(t *testing.T) {
 			inside, proceed := make(chan struct{}, payments), make(chan struct{})
 			var handlers sync.WaitGroup
 			handlers.Add(payments)
-			old := startInstance(t, server.Client(t), 2*time.Second, func(key string) {
+			old := startInstance(t, server.Client(t), 4*time.Second, func(key string) {
 				defer handlers.Done()
 				inside <- struct{}{}
 				<-proceed
@@ -121,7 +124,11 @@ func TestAShutdownUnderLoadPaysOnceAndLosesNoAnswer(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			bound, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			patience := 100 * time.Millisecond // with locks that are held
+			if drained {
+				patience = 20 * time.Second
+			}
+			bound, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if err := old.locker.Close(bound); err != nil && drained {
 				t.Error(err)
