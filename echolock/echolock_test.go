@@ -144,7 +144,7 @@ func TestClientThatLeavesFreesItsPlaceOrItsLockAndNothingIsWritten(t *testing.T)
 
 func TestLeaseLostBeforeTheAnswerIs500AndAfterItOnlyReported(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond))
+	locker := adaptertest.LockerOn(t, rdb)
 	guard := core.Serialize(locker, "account/{id}")
 	mine := errors.New("mine")
 	e := newEcho()

@@ -143,7 +143,7 @@ func TestClientThatLeavesFreesItsPlaceOrItsLock(t *testing.T) {
 // The status that a handler has noted is no answer yet, in gin.
 func TestLeaseLostBeforeTheAnswerIs500AndInTheErrors(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	guard := core.Serialize(adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond)), "account/{id}")
+	guard := core.Serialize(adaptertest.LockerOn(t, rdb), "account/{id}")
 	refused := make(chan string, 10)
 	r := gin.New()
 	r.Use(func(c *gin.Context) {
@@ -339,7 +339,7 @@ func TestMultipartFilesAreRemovedWhereTheRequestWasReplacedAgain(t *testing.T) {
 
 func TestGinContextEndsWithTheLeaseIfItFallsBack(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	guard := core.Serialize(adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond)), "account/{id}")
+	guard := core.Serialize(adaptertest.LockerOn(t, rdb), "account/{id}")
 	r := gin.New()
 	r.ContextWithFallback = true
 	r.GET("/:id", ginlock.Serialize(guard), func(c *gin.Context) { adaptertest.Lose(c, t, rdb) })

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/internal/adaptertest"
@@ -219,7 +218,7 @@ func TestGRPCsOwnRetryPolicyHonoursThePushBack(t *testing.T) {
 
 func TestLostLeaseIsTriedAgainByNobody(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond))
+	locker := adaptertest.LockerOn(t, rdb)
 	var calls atomic.Int32
 	l := start(t, bank{call: func(ctx context.Context, _ string) (string, error) {
 		calls.Add(1)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/selector"
@@ -87,7 +86,7 @@ func TestUnknownReasonIsInternal(t *testing.T) {
 func TestHandlerThatFailsAfterItsLeaseWasLostIsAbortedAndNotCanceled(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	losses := make(chan core.Loss, 10)
-	locker := adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond), core.OnLost(func(l core.Loss) { losses <- l }))
+	locker := adaptertest.LockerOn(t, rdb, core.OnLost(func(l core.Loss) { losses <- l }))
 	var end func(ctx context.Context) error
 	client := serve(t, bank{call: func(ctx context.Context, _ string) (string, error) {
 		adaptertest.Lose(ctx, t, rdb)

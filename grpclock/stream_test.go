@@ -277,7 +277,7 @@ func TestFirstMessageThatGRPCRefusesKeepsItsStatus(t *testing.T) {
 
 func TestStreamThatLostItsLeaseReceivesAndSendsNoMore(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	locker := adaptertest.LockerOn(t, rdb, core.Watchdog(900*time.Millisecond))
+	locker := adaptertest.LockerOn(t, rdb)
 	use := map[string]func(testpb.Bank_ChatServer) error{
 		"receive": func(s testpb.Bank_ChatServer) error { _, err := s.Recv(); return err },
 		"send":    func(s testpb.Bank_ChatServer) error { return s.Send(&testpb.Reply{Text: "stale"}) },

@@ -217,7 +217,7 @@ func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {
 	hold := newGate()
 	locked := httplock.Serialize(guard)(hold)
 	mux := http.NewServeMux()
-	mux.Handle("/{id}", http.TimeoutHandler(locked, time.Second, "too slow"))
+	mux.Handle("/{id}", http.TimeoutHandler(locked, 4*time.Second, "too slow"))
 	srv := adaptertest.Serve(t, mux)
 	if a := adaptertest.Do(t, srv, "GET", "/1"); a.Status != 503 || a.Body != "too slow" {
 		t.Fatalf("%d %q", a.Status, a.Body)

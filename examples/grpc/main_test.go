@@ -109,9 +109,9 @@ func TestAKilledProcessLeavesItsLockForALeaseAndAnUnknownOutcome(t *testing.T) {
 
 func TestASlowDebitIsMadeOnceAndItsRetryGetsTheAnswer(t *testing.T) {
 	server := redistest.Shared(t)
-	p := start(t, server, "-work 6s")
-	if _, code, _ := p.debit("1", "slow", 2*time.Second); code != codes.DeadlineExceeded {
-		t.Errorf("within two seconds: %v", code)
+	p := start(t, server, "-work 10s")
+	if _, code, _ := p.debit("1", "slow", 4*time.Second); code != codes.DeadlineExceeded {
+		t.Errorf("within four seconds: %v", code)
 	}
 	p.want("1", "slow", 0, codes.Aborted, false) // in flight
 	servicetest.Until(t, "the debit is over", func() bool { _, code, _ := p.debit("1", "slow", time.Minute); return code == codes.OK })
@@ -120,10 +120,10 @@ func TestASlowDebitIsMadeOnceAndItsRetryGetsTheAnswer(t *testing.T) {
 
 func TestAProcessThatIsToldToEndStoresWhatIsUnderWay(t *testing.T) {
 	server := redistest.Shared(t)
-	p := start(t, server, "-work 3s")
+	p := start(t, server, "-work 6s")
 	rdb := server.Client(t)
 	left := make(chan struct{})
-	go func() { defer close(left); p.debit("1", "last", 2*time.Second) }()
+	go func() { defer close(left); p.debit("1", "last", 4*time.Second) }()
 	servicetest.Until(t, "the debit is under its lock", func() bool { return rdb.Exists(t.Context(), "interlock:{account/1}").Val() == 1 })
 	p.Stop()
 	<-left

@@ -93,8 +93,12 @@ func Free(tb testing.TB, rdb *redis.Client, key string) bool {
 
 // Lose takes the lease of a context away and waits until the context ends.
 func Lose(ctx context.Context, tb testing.TB, rdb *redis.Client) {
-	if n, err := rdb.Del(ctx, "interlock:{"+core.LeaseFromContext(ctx).Key()+"}").Result(); n != 1 || err != nil {
+	lease := core.LeaseFromContext(ctx)
+	if n, err := rdb.Del(ctx, "interlock:{"+lease.Key()+"}").Result(); n != 1 || err != nil {
 		tb.Errorf("deleted %d, %v", n, err)
+	}
+	if err := lease.Check(ctx); !errors.Is(err, core.ErrLost) { // asks now, as the watchdog does later
+		tb.Errorf("check: %v; want ErrLost", err)
 	}
 	<-ctx.Done()
 	if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {

@@ -51,6 +51,20 @@ type Process struct {
 // Start runs a service, which is killed at the end of the test.
 func Start(t *testing.T, redisAddr, args string) *Process {
 	t.Helper()
+	// Another process may take the free port before the service does: then it ends, and
+	// the next try has another port.
+	for range 5 {
+		if p := start(t, redisAddr, args); p.listens() {
+			return p
+		}
+	}
+	t.Fatal("the service ended five times")
+	return nil
+}
+
+// start runs a service on a port that is free.
+func start(t *testing.T, redisAddr, args string) *Process {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -65,14 +79,24 @@ func Start(t *testing.T, redisAddr, args string) *Process {
 	}
 	go func() { p.over <- p.cmd.Wait() }()
 	t.Cleanup(p.Kill)
-	Until(t, "listens", func() bool {
+	return p
+}
+
+// listens waits until the service listens or has ended, and reports whether it listens.
+func (p *Process) listens() (listens bool) {
+	p.Helper()
+	Until(p.T, "listens", func() bool {
+		if len(p.over) > 0 {
+			return true
+		}
 		conn, err := net.Dial("tcp", p.Addr)
 		if err == nil {
 			_ = conn.Close()
 		}
-		return err == nil
+		listens = err == nil
+		return listens
 	})
-	return p
+	return listens
 }
 
 // Kill ends the process at once, as a crash does.
@@ -245,7 +269,7 @@ func HTTP(t *testing.T, gzip bool) {
 	})
 	t.Run("a slow payment is made once, and its retry gets the answer", func(t *testing.T) {
 		before := number(t, rdb, "paid:alice")
-		p := Start(t, redisAddr, "-work 5s -limit 1s")
+		p := Start(t, redisAddr, "-work 9s -limit 4s")
 		p.want(p.post("/payments", "slow"), http.StatusServiceUnavailable, "too slow")
 		p.want(p.post("/payments", "slow"), http.StatusConflict, "idempotency-in-flight")
 		var last answer
@@ -257,7 +281,7 @@ func HTTP(t *testing.T, gzip bool) {
 	})
 	t.Run("a process that is told to end stores what is under way", func(t *testing.T) {
 		before := number(t, rdb, "paid:alice")
-		p := Start(t, redisAddr, "-work 3s -limit 1s")
+		p := Start(t, redisAddr, "-work 6s -limit 4s")
 		go p.post("/payments", "last")
 		Until(t, "the payment is made", func() bool { return number(t, rdb, "paid:alice") == before+1 })
 		p.Stop()
