@@ -46,7 +46,7 @@ func TestLocksLongAfterAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 			}
 			process := func() *core.Locker {
 				return s.locker(set.Client(t, func(o *redis.FailoverOptions) { o.Username, o.Password = "app", "secret" }),
-					core.Watchdog(3*time.Second))
+					core.Watchdog(9*time.Second))
 			}
 			// With connections to the former master, for renewals and messages too.
 			before := process()
