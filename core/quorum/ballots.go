@@ -30,9 +30,9 @@ func (s *Store) ballot(owner string, least int64) int64 {
 	return s.ballots.next(owner, max(now, least+1))
 }
 
-// ballots are the last ballots of owners. It forgets an owner that was released, or that
-// neither proposed nor renewed for the time kept: by then its lease has ended, and the
-// clocks are beyond its ballots.
+// ballots are the last ballots of owners. It forgets an owner that was released or got no
+// vote at all, and one that neither proposed nor renewed for the time kept: by then its
+// lease has ended, and the clocks are beyond its ballots.
 type ballots struct {
 	kept time.Duration
 
@@ -65,6 +65,16 @@ func (b *ballots) of(owner string) int64 {
 }
 
 func (b *ballots) seen(owner string) int64 { return max(b.young[owner], b.old[owner]) }
+
+// drop forgets the owner unless it has had another ballot since.
+func (b *ballots) drop(owner string, last int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.seen(owner) == last {
+		delete(b.young, owner)
+		delete(b.old, owner)
+	}
+}
 
 func (b *ballots) forget(owner string) {
 	b.mu.Lock()

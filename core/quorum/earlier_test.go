@@ -178,6 +178,35 @@ func TestOwnersHaveBallotsOfTheirOwn(t *testing.T) {
 	})
 }
 
+func TestARefusalLeavesNoBallot(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes []*fakeNode) {
+		s := storeOn(t, nodes)
+		known := func() int {
+			time.Sleep(time.Second) // the last answers have come
+			s.ballots.mu.Lock()
+			defer s.ballots.mu.Unlock()
+			return len(s.ballots.young) + len(s.ballots.old)
+		}
+		nodes[2].set(func(f *fakeNode) { f.latency = 10 * time.Millisecond }) // after the decision
+		for _, f := range nodes {
+			f.hold("k", "x", 1, lease)
+		}
+		if rep := acquire(t, s, "a"); rep.Granted {
+			t.Fatalf("got %+v", rep)
+		}
+		if n := known(); n != 0 {
+			t.Errorf("%d owners are known after a refusal by all nodes", n)
+		}
+		nodes[2].set(func(f *fakeNode) { delete(f.locks, "k"); delete(f.fences, "k") })
+		if rep := acquire(t, s, "a"); rep.Granted {
+			t.Fatalf("got %+v", rep)
+		}
+		if n := known(); n != 1 {
+			t.Errorf("%d owners are known after a refusal with one vote, which is withdrawn", n)
+		}
+	})
+}
+
 // Of three clocks that are known first, two may be those that are wrong.
 func TestAMinorityOfClocksThatAnswersFirstLeadsNoTokenAhead(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {

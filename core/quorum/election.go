@@ -61,6 +61,7 @@ type election struct {
 	phase  phase
 	freed  bool          // won, and given up since
 	last   int64         // the highest token that was given out; known once it is freed
+	voted  bool          // a node has granted a proposal, or may do so yet
 	doubt  bool          // the caller was told that outcomes are unknown
 	open   int           // proposals under way, of all rounds
 	poke   chan struct{} // an answer has come
@@ -204,11 +205,13 @@ func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err er
 	e.open--
 	part.unknown = part.unknown || v.Unknown
 	part.holds = part.holds || v.Granted
+	e.voted = e.voted || v.Granted || v.Unknown
 	if err == nil && v.Holder == "" {
 		e.least = max(e.least, v.Token)
 	}
 	if e.phase != undecided {
 		late := e.straggler(i, v)
+		e.forgetBallot()
 		e.mu.Unlock()
 		late()
 		return
@@ -266,6 +269,14 @@ func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
 		return func() { e.store.forget(e) }
 	}
 	return func() {}
+}
+
+// forgetBallot forgets the ballot of an election that was lost without a vote: nothing of
+// it is on its way. Called with e.mu held.
+func (e *election) forgetBallot() {
+	if e.phase == lost && e.open == 0 && !e.voted {
+		e.store.ballots.drop(e.ask.Owner, e.ballot)
+	}
 }
 
 // unknown reports whether a proposal may yet be executed whose answer was lost.

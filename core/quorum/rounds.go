@@ -135,6 +135,7 @@ func (e *election) conclude(v verdict) (driver.Reply, error) {
 		return rep, nil
 	}
 	e.phase = lost
+	e.forgetBallot()
 	for i := range e.nodes {
 		part := &e.nodes[i]
 		// Of nodes that did not answer in their time the caller is told that they
