@@ -154,7 +154,7 @@ var disturbedCases = []row{
 	}},
 	{name: "an expired key", slow: true, run: func(f *fixture) {
 		var b payments
-		e := f.serve(f.engine(idempotency.Lease(time.Second), idempotency.Retention(time.Second),
+		e := f.serve(f.engine(idempotency.Lease(3*time.Second), idempotency.Retention(3*time.Second),
 			idempotency.Tombstone(time.Hour)), b.pay)
 		f.want("first", e.pay("k"), fresh(1))
 		f.eventually("it has expired", func() bool { return e.pay("k") == refused(idempotency.ReasonKeyExpired) })

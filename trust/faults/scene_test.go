@@ -27,7 +27,7 @@ import (
 )
 
 // soon is how long something may take that takes no time on an idle machine.
-const soon = 15 * time.Second
+const soon = 20 * time.Second
 
 // nowhere is where warnings go, which the faults bring about on purpose.
 var (

@@ -110,16 +110,19 @@ func instant(file string) (time.Time, error) {
 // it dies. Then its wrapper is cut off from the server, while another wrapper waits
 // there, whose command notes when it begins.
 func TestACommandThatIsCutOffHasEndedBeforeTheNextBegins(t *testing.T) {
-	rounds := 20
+	rounds, atOnce := 50, 10
 	if testing.Short() {
 		rounds = 10
 	}
 	srv := redistest.Start(t)
 	gaps := make([]time.Duration, rounds)
 	var work sync.WaitGroup
+	turns := make(chan struct{}, atOnce)
 	for round := range rounds {
+		turns <- struct{}{}
 		work.Go(func() {
 			t.Run(strconv.Itoa(round), func(t *testing.T) { gaps[round] = cutOff(t, srv.Addr(), round) })
+			<-turns
 		})
 	}
 	work.Wait()
@@ -143,7 +146,7 @@ func cutOff(t *testing.T, addr string, round int) (gap time.Duration) {
 	holder := begin(t, p.addr, append([]string{"-ttl", "10s", key, "--"}, command...), change)
 	redistest.Eventually(t, 20*time.Second, func(context.Context) error { _, err := instant(beats); return err })
 	next := begin(t, addr, []string{key, "-shell", "--", "date +%s%N > " + began})
-	time.Sleep(time.Duration(round) * 170 * time.Millisecond) // renewals are at another point each time
+	time.Sleep(time.Duration(round%10) * 340 * time.Millisecond) // renewals are at another point each time
 	p.setCut(true)
 	holder.ends(79, "could not be renewed in time")
 	next.ends(0, "")
