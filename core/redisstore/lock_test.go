@@ -3,7 +3,10 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +27,9 @@ func TestMain(m *testing.M) {
 		job(jobOf(env)) // see jobs_test.go
 		return
 	}
+	// Tests that run beside each other wait more than they work. The flag of the caller
+	// counts, which is read later.
+	_ = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0)))
 	redistest.Main(m)
 }
 
