@@ -32,7 +32,8 @@ func (s *Store) ballot(owner string, least int64) int64 {
 
 // ballots are the last ballots of owners. It forgets an owner that was released or got no
 // vote at all, and one that neither proposed nor renewed for the time kept: by then its
-// lease has ended, and the clocks are beyond its ballots.
+// lease has ended, and the clocks are beyond its ballots. Its mutex may be taken under
+// that of an election, and takes no other.
 type ballots struct {
 	kept time.Duration
 
@@ -71,14 +72,17 @@ func (b *ballots) drop(owner string, last int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.seen(owner) == last {
-		delete(b.young, owner)
-		delete(b.old, owner)
+		b.remove(owner)
 	}
 }
 
 func (b *ballots) forget(owner string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.remove(owner)
+}
+
+func (b *ballots) remove(owner string) {
 	delete(b.young, owner)
 	delete(b.old, owner)
 }

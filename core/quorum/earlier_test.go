@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 // An owner that tries again after a refusal: its old proposal must not replace the vote
@@ -138,6 +139,52 @@ func TestAReleaseThatALateAnswerOvertakesIsOne(t *testing.T) {
 				}
 			})
 		}
+	})
+}
+
+// slowNode is a node that answers proposals in its own way.
+type slowNode struct {
+	*fakeNode
+	propose func(p rediswire.Proposal, done func(rediswire.Vote, error))
+}
+
+func (n slowNode) Propose(p rediswire.Proposal, done func(rediswire.Vote, error)) {
+	go n.propose(p, done)
+}
+
+// A lost answer is remembered for as long as its proposal may be executed, which is for a
+// lease. Others may be on their way for longer, as long as a node's timeout.
+func TestAReleaseKnowsOfProposalsThatAreSlowerThanTheLease(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {
+		const ttl = 300 * time.Millisecond
+		s := storeOn(t, nodes)
+		s.nodes[3].server = slowNode{nodes[3], func(_ rediswire.Proposal, done func(rediswire.Vote, error)) {
+			time.Sleep(10 * time.Millisecond)
+			done(rediswire.Vote{Unknown: true}, errDown)
+		}}
+		s.nodes[4].server = slowNode{nodes[4], func(p rediswire.Proposal, done func(rediswire.Vote, error)) {
+			time.Sleep(400 * time.Millisecond)
+			var v rediswire.Vote
+			nodes[4].set(func(f *fakeNode) { v = f.vote(p) })
+			time.Sleep(time.Millisecond)
+			done(v, nil)
+		}}
+		begin := time.Now()
+		req := ask("a")
+		req.TTL = ttl
+		rep, err := s.Acquire(t.Context(), req)
+		if err != nil || !rep.Granted || rep.Ambiguous {
+			t.Fatalf("got %+v, %v", rep, err)
+		}
+		s.Renew(t.Context(), []driver.Renewal{{Key: "k", Owner: "a", TTL: lease}}, func(_ int, _ bool, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(time.Until(begin.Add(350 * time.Millisecond))) // a lease after the lost answer, before the late vote
+		free(t, s, "a", rep.Token)
+		time.Sleep(time.Until(begin.Add(500 * time.Millisecond))) // before that vote would end by itself
+		wantFree(t, nodes, 0)
 	})
 }
 

@@ -205,7 +205,8 @@ func (e *election) free(last int64) (doubtful []int) {
 }
 
 // gaveUp reports whether a late vote of the node is being given up beside the release,
-// which may then find nothing. e may be nil.
+// which may then find nothing: that was noted before it was sent. e may be nil. It is
+// called under the mutex of a returning, which no election takes.
 func (e *election) gaveUp(i int) bool {
 	if e == nil {
 		return false

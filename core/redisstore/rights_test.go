@@ -277,7 +277,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 				for _, srv := range servers {
 					nodes = append(nodes, srv.Client(t, as))
 				}
-				s, err := quorum.New(nodes, quorum.AdmitYoung())
+				s, err := quorum.New(nodes, quorum.AdmitYoung(), quorum.NodeTimeout(500*time.Millisecond))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -342,7 +342,7 @@ func TestALockThatGetsNoExpiryIsNoLock(t *testing.T) {
 		}
 		nodes = append(nodes, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "p" }))
 	}
-	votes, err := quorum.New(nodes, quorum.AdmitYoung())
+	votes, err := quorum.New(nodes, quorum.AdmitYoung(), quorum.NodeTimeout(500*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,13 +20,9 @@ var proposeSource string
 //go:embed lua/withdraw.lua
 var withdrawSource string
 
-//go:embed lua/confirm.lua
-var confirmSource string
-
 var (
 	proposeScript  = NewScript(proposeSource)
 	withdrawScript = NewScript(withdrawSource)
-	confirmScript  = forSeveral("confirm", confirmSource)
 )
 
 // Node is one of several independent servers that vote on locks. It exists for package
@@ -69,7 +65,6 @@ func NewNode(rdb redis.UniversalClient, met func(Identity) error, set Config) (*
 	}
 	n := &Node{met: met}
 	set.greet, set.patience = n.greet, nodePatience
-	set.Scripts = append(set.Scripts, confirmScript)
 	store, err := Open(c, set)
 	if err != nil {
 		return nil, err
@@ -178,7 +173,8 @@ type Confirmation struct {
 	Ballot int64
 }
 
-// Confirm is [Store.Renew] for the leases that owners have by vote.
+// Confirm is [Store.Renew] for the leases that owners have by vote. All leases of a node
+// are such: what shares a call of the script has the same number of arguments.
 func (n *Node) Confirm(ctx context.Context, batch []Confirmation, done func(i int, contended bool, err error)) {
 	if len(batch) == 0 {
 		return
@@ -186,7 +182,7 @@ func (n *Node) Confirm(ctx context.Context, batch []Confirmation, done func(i in
 	b := n.store.renewing(ctx, batch[0].Asked, len(batch))
 	for i := range batch {
 		c := &batch[i]
-		b.Set(i, confirmScript, n.store.names.lock(c.Key), c.Owner, c.TTL)
+		b.Set(i, renewScript, n.store.names.lock(c.Key), c.Owner, c.TTL)
 		b.all[i].number(c.Ballot)
 	}
 	b.tell(ctx, done)

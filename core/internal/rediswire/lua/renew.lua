@@ -2,19 +2,26 @@
 -- each on its own, where one server has them all: keys and arguments follow one
 -- another.
 --
+-- Where the owner has the lock by vote, it raises the vote to the proposal that won: a
+-- withdrawal of an earlier one, which may be on its way, then leaves it alone.
+--
 -- KEYS[1] lock   (alone: a script of two keys cannot run while their slot moves)
 -- ARGV[1] owner
 -- ARGV[2] lease, in ms; 0 only looks
+-- ARGV[3] the proposal that won, 0 if that is unknown; not there if there was no vote
 --
 -- Returns 0 if no owner holds the lock, -1 if another owner does, 1 if the owner
 -- does, 2 if it does and others wait.
 -- For several locks it returns a list; see several.lua.
 local KEYS, ARGV, call = KEYS, ARGV, redis.call
 
-local function renew(lock, owner, lease)
+local function renew(lock, owner, lease, won)
 	local held = call('HMGET', lock, owner, 'q')
 	if not held[1] then
 		return -call('EXISTS', lock)
+	end
+	if won and tonumber(held[1]) < tonumber(won) then
+		call('HSET', lock, owner, won)
 	end
 	if lease ~= '0' then
 		call('PEXPIRE', lock, lease, 'GT')
@@ -23,9 +30,10 @@ local function renew(lock, owner, lease)
 end
 
 if #KEYS == 1 then
-	return renew(KEYS[1], ARGV[1], ARGV[2])
+	return renew(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
 end
-local name, count = 'renew', #KEYS
+local name, count, each = 'renew', #KEYS, #ARGV / #KEYS
 local function one(i)
-	return renew(KEYS[i], ARGV[2 * i - 1], ARGV[2 * i])
+	local first = each * (i - 1)
+	return renew(KEYS[i], ARGV[first + 1], ARGV[first + 2], each > 2 and ARGV[first + 3])
 end
