@@ -162,7 +162,7 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 
 			// Held: nobody else gets it, its holder keeps it.
 			before := kept.Deadline()
-			if _, err := b.TryLock(t.Context(), held); !errors.Is(err, core.ErrHeld) && !errors.Is(err, driver.ErrNotReady) {
+			if _, err := tryLock(t, b, held); !errors.Is(err, core.ErrHeld) && !errors.Is(err, driver.ErrNotReady) {
 				t.Errorf("TryLock of a held lock: %v", err)
 			}
 			if err := kept.Check(t.Context()); err != nil {
@@ -182,7 +182,7 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 			// Free: who does not wait is told soon, who waits gets it at the end.
 			for _, key := range []string{used, fresh} {
 				begin = time.Now()
-				lease, err := a.TryLock(t.Context(), key)
+				lease, err := tryLock(t, a, key)
 				switch {
 				case err == nil:
 					release(t, lease)

@@ -115,7 +115,7 @@ func TestNoLockHasTwoHoldersAfterAFailoverWhoseOldMasterStillAnswers(t *testing.
 	for i := range 20 {
 		key := fmt.Sprint("key", i)
 		first := lock(t, before, key)
-		if other, err := after.TryLock(t.Context(), key); !errors.Is(err, core.ErrHeld) {
+		if other, err := tryLock(t, after, key); !errors.Is(err, core.ErrHeld) {
 			t.Errorf("%s has two holders: %v, %v", key, other, err)
 		}
 		release(t, first)

@@ -120,7 +120,7 @@ func TestCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := lockers[1].TryLock(t.Context(), keys[3]); !errors.Is(err, core.ErrHeld) {
+		if _, err := tryLock(t, lockers[1], keys[3]); !errors.Is(err, core.ErrHeld) {
 			t.Errorf("TryLock: %v", err)
 		}
 		release(t, lease)
