@@ -31,13 +31,18 @@ func TestAPaymentOfAStoppedProcessIsMadeOnceByAnother(t *testing.T) {
 		slow.behaviour = "delay=1h"
 		under[front] = later(func() reply { return c.pay(t.Context(), slow) })
 	}
-	redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error {
-		for id := range pays { // the lock is taken after the claim
-			if rdb.Exists(ctx, "interlock:{account/"+id+"}").Val() == 0 {
-				return fmt.Errorf("the payment through %s is not under way", id)
+	// The lock is taken after the claim. Its first renewal shows that the process has read
+	// the grant: one that was stopped before has lost nothing.
+	left, renewed := make(map[string]time.Duration), make(map[string]bool)
+	redistest.Eventually(t, 10*time.Second, func(ctx context.Context) (err error) {
+		for id := range pays {
+			before, now := left[id], rdb.PTTL(ctx, "interlock:{account/"+id+"}").Val()
+			left[id] = now
+			if renewed[id] = renewed[id] || before > 0 && now > before; !renewed[id] {
+				err = fmt.Errorf("the payment through %s is not under way", id)
 			}
 		}
-		return nil
+		return err
 	})
 	stopped.signal(syscall.SIGSTOP)
 	made := make(map[string]reply)

@@ -292,6 +292,7 @@ func asksForItsToken(b *browser, program string, args ...string) {
 	b.until("the page is live", `document.getElementById('live').classList.contains('on')`)
 	b.do(chromedp.Click(chromedp.CSS(`#locks a`)))
 	b.until("the lock has no link to release it", `document.querySelectorAll('#holders tr').length === 1 && !document.querySelector('[href^="/release"]')`)
+	b.until("its page is live", `document.getElementById('live').classList.contains('on')`)
 	b.console("status of 401", "status of 401")
 	u.end()
 	b.until("the page says that it is not connected", `document.getElementById('live').textContent.startsWith('not connected')`)

@@ -225,7 +225,14 @@ func TestConnectionPoolExhaustedByOthers(t *testing.T) {
 	defer cancel()
 	var blocked []<-chan error
 	for range 2 {
-		blocked = append(blocked, later(func() error { return rdb.BLPop(ctx, time.Minute, "nothing").Err() }))
+		blocked = append(blocked, later(func() error {
+			for {
+				err := rdb.BLPop(ctx, time.Minute, "nothing").Err()
+				if !errors.Is(err, redis.ErrPoolTimeout) { // else a ping had the connection
+					return err
+				}
+			}
+		}))
 	}
 	redistest.Eventually(t, soon, func(ctx context.Context) error {
 		if err := rdb.Ping(ctx).Err(); !errors.Is(err, redis.ErrPoolTimeout) {
