@@ -94,13 +94,15 @@ func (t *SentinelSet) Client(tb testing.TB, change ...func(*redis.FailoverOption
 	return rdb
 }
 
-// AwaitFailover waits until all running sentinels name another master than old
-// and that one accepts writes, and returns it. It takes about two seconds from
+// AwaitFailover waits until all running sentinels name the same other master than old
+// and that one accepts writes, and returns it. Two sentinels can promote two servers; in
+// the end the later one is the master. It takes about two seconds from
 // the moment old was killed or paused.
 func (t *SentinelSet) AwaitFailover(tb testing.TB, old *Server) *Server {
 	tb.Helper()
 	var promoted *Server
 	Eventually(tb, topologyTimeout, func(ctx context.Context) error {
+		promoted = nil
 		for _, s := range t.Sentinels {
 			if s.current().dead() {
 				continue
@@ -117,11 +119,29 @@ func (t *SentinelSet) AwaitFailover(tb testing.TB, old *Server) *Server {
 			if i < 0 {
 				return fmt.Errorf("sentinel %s names a stranger: %s", s.Addr(), addr)
 			}
-			promoted = t.all()[i]
+			if other := t.all()[i]; promoted == nil {
+				promoted = other
+			} else if promoted != other {
+				return fmt.Errorf("sentinel %s names %s, another %s", s.Addr(), addr, promoted.Addr())
+			}
 		}
 		return promoted.isMaster(ctx)
 	})
 	return promoted
+}
+
+// NoMoreFailovers has the sentinels take no server for down for a minute: on a busy
+// machine one can be silent for a second, and a second failover would take away what
+// a test has written to the new master.
+func (t *SentinelSet) NoMoreFailovers(tb testing.TB) {
+	tb.Helper()
+	for _, s := range t.Sentinels {
+		Eventually(tb, topologyTimeout, func(ctx context.Context) error {
+			return s.admin(ctx, func(rdb *redis.Client) error {
+				return rdb.Do(ctx, "sentinel", "set", t.Name, "down-after-milliseconds", 60_000).Err()
+			})
+		})
+	}
 }
 
 func (r *ReplicaSet) all() []*Server { return append([]*Server{r.Master}, r.Replicas...) }

@@ -164,7 +164,8 @@ func noLocks(ctx context.Context, srv *redistest.Server) error {
 		for keys.Next(ctx) {
 			entry := strings.HasPrefix(keys.Val(), "interlock:locker:{") // of a locker, which may have died
 			if !entry && !strings.HasSuffix(keys.Val(), "}:fence") {
-				return fmt.Errorf("%s: orphaned key %q", srv.Addr(), keys.Val())
+				return fmt.Errorf("%s: orphaned key %q with %v for %v", srv.Addr(), keys.Val(),
+					rdb.HGetAll(ctx, keys.Val()).Val(), rdb.PTTL(ctx, keys.Val()).Val())
 			}
 			if ttl := rdb.PTTL(ctx, keys.Val()).Val(); ttl < 0 && ttl != -2 {
 				return fmt.Errorf("%s: %q does not expire", srv.Addr(), keys.Val())
