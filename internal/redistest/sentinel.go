@@ -10,19 +10,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sentinelConf watches a master as none is watched in production: seconds instead
-// of minutes, so that a test can wait for a failover. %s is the name, %d the port.
+// sentinelConf has a failover take seconds instead of minutes, so that a test can wait
+// for it. %s is the name, %d the port, %d how long a server may be silent, in ms.
 const sentinelConf = `sentinel monitor %[1]s 127.0.0.1 %[2]d 2
-sentinel down-after-milliseconds %[1]s 1000
+sentinel down-after-milliseconds %[1]s %[3]d
 sentinel failover-timeout %[1]s 4000
 sentinel parallel-syncs %[1]s 1
 `
+
+// How long a server may be silent until the sentinels take it for down, in ms. On a busy
+// machine one that works can be silent for a second. Only a test that waits for a
+// failover has the sentinels be impatient.
+const (
+	patient   = 60_000
+	impatient = 1_000
+)
 
 // sentinels is how many there are; with a quorum of 2 one may be lost.
 const sentinels = 3
 
 // SentinelSet is a master with replicas, watched by three sentinels that agree
-// by two that it is down when it was silent for a second.
+// by two that it is down.
 type SentinelSet struct {
 	// Name is the master's name among the sentinels.
 	Name string
@@ -40,7 +48,7 @@ func Sentinel(tb testing.TB, replicas int, opts ...Option) *SentinelSet {
 	tb.Helper()
 	set := &SentinelSet{Name: "interlock", ReplicaSet: *Replicated(tb, replicas, opts...)}
 	cfg := newConfig(tb.TempDir(), nil)
-	cfg.sentinel = fmt.Sprintf(sentinelConf, set.Name, set.Master.port)
+	cfg.sentinel = fmt.Sprintf(sentinelConf, set.Name, set.Master.port, patient)
 	set.Sentinels = startAll(tb, slices.Repeat([]config{cfg}, sentinels)...)
 	for _, s := range set.Sentinels {
 		Eventually(tb, topologyTimeout, func(ctx context.Context) error {
@@ -94,11 +102,38 @@ func (t *SentinelSet) Client(tb testing.TB, change ...func(*redis.FailoverOption
 	return rdb
 }
 
-// AwaitFailover waits until all running sentinels name the same other master than old
-// and that one accepts writes, and returns it. Two sentinels can promote two servers; in
-// the end the later one is the master. It takes about two seconds from
-// the moment old was killed or paused.
+// AwaitFailover has the sentinels replace old, which was killed, paused or cut off from
+// them, and waits until all that run name the same other master and that one accepts
+// writes. It returns that one. It takes about two seconds. Before and after it there is no
+// failover: a second one would take away what a test has written to the new master.
 func (t *SentinelSet) AwaitFailover(tb testing.TB, old *Server) *Server {
+	tb.Helper()
+	t.silence(tb, impatient)
+	t.awaitMaster(tb, old)
+	t.silence(tb, patient)
+	// While they were impatient, one may have begun to replace the new master as well.
+	return t.awaitMaster(tb, old)
+}
+
+// silence sets after how many ms the sentinels take a silent server for down.
+func (t *SentinelSet) silence(tb testing.TB, ms int) {
+	tb.Helper()
+	for _, s := range t.Sentinels {
+		if s.current().dead() {
+			continue
+		}
+		Eventually(tb, topologyTimeout, func(ctx context.Context) error {
+			return s.admin(ctx, func(rdb *redis.Client) error {
+				return rdb.Do(ctx, "sentinel", "set", t.Name, "down-after-milliseconds", ms).Err()
+			})
+		})
+	}
+}
+
+// awaitMaster waits until all running sentinels name the same other master than old, none
+// is about to replace it, and it accepts writes. Two sentinels can promote two servers; in
+// the end the later one is the master.
+func (t *SentinelSet) awaitMaster(tb testing.TB, old *Server) *Server {
 	tb.Helper()
 	var promoted *Server
 	Eventually(tb, topologyTimeout, func(ctx context.Context) error {
@@ -115,6 +150,9 @@ func (t *SentinelSet) AwaitFailover(tb testing.TB, old *Server) *Server {
 			if addr == old.Addr() {
 				return fmt.Errorf("sentinel %s still names %s", s.Addr(), addr)
 			}
+			if flags := state["flags"]; flags != "master" {
+				return fmt.Errorf("sentinel %s: %s is %q", s.Addr(), addr, flags)
+			}
 			i := slices.Index(addrs(t.all()), addr)
 			if i < 0 {
 				return fmt.Errorf("sentinel %s names a stranger: %s", s.Addr(), addr)
@@ -128,20 +166,6 @@ func (t *SentinelSet) AwaitFailover(tb testing.TB, old *Server) *Server {
 		return promoted.isMaster(ctx)
 	})
 	return promoted
-}
-
-// NoMoreFailovers has the sentinels take no server for down for a minute: on a busy
-// machine one can be silent for a second, and a second failover would take away what
-// a test has written to the new master.
-func (t *SentinelSet) NoMoreFailovers(tb testing.TB) {
-	tb.Helper()
-	for _, s := range t.Sentinels {
-		Eventually(tb, topologyTimeout, func(ctx context.Context) error {
-			return s.admin(ctx, func(rdb *redis.Client) error {
-				return rdb.Do(ctx, "sentinel", "set", t.Name, "down-after-milliseconds", 60_000).Err()
-			})
-		})
-	}
 }
 
 func (r *ReplicaSet) all() []*Server { return append([]*Server{r.Master}, r.Replicas...) }

@@ -62,7 +62,6 @@ func TestLocksLongAfterAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 			}
 			promoted := set.AwaitFailover(t, set.Master)
 			failover := time.Now()
-			set.NoMoreFailovers(t)
 			// The new master refuses writes too, until the other replica has found it, and
 			// while that is late.
 			probe := func(ctx context.Context) error {
