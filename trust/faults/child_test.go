@@ -114,8 +114,12 @@ func (p *process) finish() {
 	}
 }
 
-// childLease is the lease of all children.
-const childLease = time.Second
+// childLease is the lease of all children but one that starves: that one has as much as a
+// thousand goroutines keep a core from the renewals.
+const (
+	childLease   = 5 * time.Second
+	starvedLease = time.Second
+)
 
 // child is the main function of such a process.
 func child(mode string) {
@@ -124,7 +128,11 @@ func child(mode string) {
 	if err != nil {
 		panic(err)
 	}
-	l, err := core.New(store, core.Watchdog(childLease))
+	lease := childLease
+	if mode == "starve" {
+		lease = starvedLease
+	}
+	l, err := core.New(store, core.Watchdog(lease))
 	if err != nil {
 		panic(err)
 	}

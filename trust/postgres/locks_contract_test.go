@@ -17,14 +17,14 @@ import (
 
 func TestLocksKeepTheContract(t *testing.T) {
 	db := lockTable(t)
-	drivertest.Run(t, func(t *testing.T) driver.Store { return newLocks(t, db) })
+	drivertest.Run(t, func(t *testing.T) driver.Store { return newLocks(t, db, slowly) })
 }
 
 // Statements of many requests must answer as those of one do.
 func TestLocksKeepTheContractInACrowd(t *testing.T) {
 	db := lockTable(t)
 	drivertest.Run(t, func(t *testing.T) driver.Store {
-		s := newLocks(t, db)
+		s := newLocks(t, db, slowly)
 		ctx, cancel := context.WithCancel(t.Context())
 		var crowd sync.WaitGroup
 		t.Cleanup(func() {
@@ -53,7 +53,7 @@ func TestLocksKeepTheContractWithAListener(t *testing.T) {
 	db := lockTable(t)
 	hears := listener{dsnOf(t, db)}
 	drivertest.Run(t, func(t *testing.T) driver.Store {
-		return newLocks(t, db, func(c *config) { c.Listen = hears })
+		return newLocks(t, db, slowly, func(c *config) { c.Listen = hears })
 	})
 }
 
@@ -64,7 +64,7 @@ func TestLocksNeedNoPreparedStatements(t *testing.T) {
 	for _, mode := range []string{"exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			unprepared := pool(t, dsnOf(t, db)+" default_query_exec_mode="+mode)
-			drivertest.Run(t, func(t *testing.T) driver.Store { return newLocks(t, unprepared) })
+			drivertest.Run(t, func(t *testing.T) driver.Store { return newLocks(t, unprepared, slowly) })
 		})
 	}
 }
@@ -75,7 +75,7 @@ func TestLocksNeedOneConnection(t *testing.T) {
 	one.SetMaxOpenConns(1)
 	var log said
 	drivertest.Run(t, func(t *testing.T) driver.Store {
-		return newLocks(t, one, func(c *config) { c.Log = log.logger() })
+		return newLocks(t, one, slowly, func(c *config) { c.Log = log.logger() })
 	})
 	if log.count("the pool of connections for the locks is small") == 0 {
 		t.Error("a pool of one connection is not worth a warning")

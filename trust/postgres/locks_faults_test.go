@@ -25,7 +25,7 @@ type outcome struct {
 func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	db := lockTable(t)
 	net, dsn := newRelay(t, db)
-	s := newLocks(t, pool(t, dsn+" application_name=hangs"), func(c *config) { c.Timeout = 5 * time.Second })
+	s := newLocks(t, pool(t, dsn+" application_name=hangs"), func(c *config) { c.Timeout = 20 * time.Second })
 	take := func(ctx context.Context, key string, deadline time.Time, late chan<- outcome) (driver.Reply, error) {
 		return s.Acquire(ctx, driver.AcquireRequest{
 			Key: key, Owner: "owner of " + key, TTL: time.Minute, Deadline: deadline,
@@ -52,7 +52,7 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	for i := range n {
 		var deadline time.Time
 		if i < workers { // those of which a statement is under way
-			deadline = time.Now().Add(500 * time.Millisecond)
+			deadline = time.Now().Add(3 * time.Second)
 		}
 		go func() {
 			_, err := take(ctx, fmt.Sprint("k", i), deadline, late)
@@ -70,7 +70,7 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 			t.Errorf("a caller that leaves gets %v; want ErrPending", err)
 		}
 	}
-	if took := time.Since(begin); took > 3*time.Second {
+	if took := time.Since(begin); took > 15*time.Second {
 		t.Errorf("the callers left after %v", took)
 	}
 	release := make(chan error)
@@ -159,7 +159,7 @@ func TestALostReplyDoesNotLoseTheLock(t *testing.T) {
 // their renewals, nor the other callers their locks.
 func TestARowLockedByOthersDelaysItsOwnRequestsOnly(t *testing.T) {
 	db := lockTable(t)
-	s := newLocks(t, db)
+	s := newLocks(t, db, func(c *config) { c.Timeout = 4 * time.Second })
 	const n = 50
 	var batch []driver.Renewal
 	for i := range n {
@@ -177,7 +177,7 @@ func TestARowLockedByOthersDelaysItsOwnRequestsOnly(t *testing.T) {
 	if _, err := tx.ExecContext(t.Context(), "SELECT FROM interlock_lock WHERE key = 'k7' FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	s.Renew(ctx, batch, func(i int, _ bool, err error) {
 		if blocked := i == 7; blocked != errors.Is(err, driver.ErrUnavailable) && blocked != errors.Is(err, driver.ErrNotReady) || !blocked && err != nil {
@@ -198,9 +198,8 @@ func TestSessionsThatAreCutOverlapNoLocks(t *testing.T) {
 	srv := pgtest.Start(t)
 	db := srv.Open(t)
 	makeLocks(t, newLocks(t, db))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
 	var j judge
+	ctx := j.span(t, 5*time.Second, 200)
 	var all sync.WaitGroup
 	for range 2 {
 		process := pool(t, srv.DSN()+" application_name=locker")
@@ -292,10 +291,9 @@ func TestLocksAtOtherIsolationLevels(t *testing.T) {
 	db := lockTable(t)
 	for _, level := range []string{"repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			defer cancel()
 			strict := pool(t, dsnOf(t, db)+" default_transaction_isolation='"+strings.ReplaceAll(level, " ", `\ `)+"'")
 			var j judge
+			ctx := j.span(t, 2*time.Second, 20)
 			var all sync.WaitGroup
 			for range 2 {
 				j.compete(ctx, t, &all, newLocker(t, newLocks(t, strict)), 4, 2)
@@ -355,7 +353,7 @@ func TestAnExhaustedPoolIsWaitedFor(t *testing.T) {
 	db := lockTable(t)
 	small := pool(t, dsnOf(t, db))
 	small.SetMaxOpenConns(2)
-	s := newLocks(t, small, func(c *config) { c.Timeout = time.Second })
+	s := newLocks(t, small, func(c *config) { c.Timeout = 4 * time.Second })
 	var taken []func() error
 	for range 2 {
 		conn, err := small.Conn(t.Context())
@@ -365,7 +363,7 @@ func TestAnExhaustedPoolIsWaitedFor(t *testing.T) {
 		taken = append(taken, conn.Close)
 	}
 	given := make(chan time.Time, 1)
-	time.AfterFunc(1200*time.Millisecond, func() {
+	time.AfterFunc(4800*time.Millisecond, func() {
 		given <- time.Now()
 		for _, giveBack := range taken {
 			if err := giveBack(); err != nil {

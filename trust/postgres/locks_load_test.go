@@ -3,7 +3,6 @@
 package postgres_test
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"sync"
@@ -16,9 +15,8 @@ import (
 
 func TestManyGoroutinesShareStatements(t *testing.T) {
 	db := lockTable(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
 	var j judge
+	ctx := j.span(t, 3*time.Second, 1000)
 	var all sync.WaitGroup
 	for range 2 { // processes
 		j.compete(ctx, t, &all, newLocker(t, newLocks(t, pool(t, dsnOf(t, db)))), 128, 64)
@@ -33,11 +31,10 @@ func TestRequestsForTheSameKeysMeet(t *testing.T) {
 	db := lockTable(t)
 	var stores []*pgstore.Store
 	for range 2 {
-		stores = append(stores, newLocks(t, pool(t, dsnOf(t, db))))
+		stores = append(stores, newLocks(t, pool(t, dsnOf(t, db)), slowly))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
 	var j judge
+	ctx := j.span(t, 2*time.Second, 100)
 	var all sync.WaitGroup
 	for g := range 256 {
 		s := stores[g%2]

@@ -38,7 +38,7 @@ func TestLocksKeepTheContractBehindAPooler(t *testing.T) {
 		"listening": func(c *config) { c.Schema, c.Listen = schema, listener{dsn} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			drivertest.Run(t, func(t *testing.T) driver.Store { return newLocks(t, through, change) })
+			drivertest.Run(t, func(t *testing.T) driver.Store { return newLocks(t, through, slowly, change) })
 		})
 	}
 }

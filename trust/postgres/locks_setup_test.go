@@ -102,6 +102,10 @@ func (c config) options() (opts []pgstore.Option) {
 	return append(opts, pgstore.Logger(c.Log))
 }
 
+// slowly gives a request more time than the default: one that is tried again has an answer
+// that is called ambiguous, which is no answer of the contract.
+func slowly(c *config) { c.Timeout = 10 * time.Second }
+
 // newLocks returns a store on a pool, with the defaults that a test does not change.
 func newLocks(tb testing.TB, db *sql.DB, change ...func(*config)) *pgstore.Store {
 	tb.Helper()
@@ -188,6 +192,22 @@ func (j *judge) verdict(tb testing.TB, least int64) {
 	if n < least {
 		tb.Errorf("%d sections; want %d at least", n, least)
 	}
+}
+
+// span returns a context that ends after a time, but not before there were so many
+// sections: on a busy machine a process may sleep through a second of it.
+func (j *judge) span(t *testing.T, d time.Duration, least int64) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	t.Cleanup(cancel)
+	begin := time.Now()
+	go func() {
+		defer cancel()
+		for ctx.Err() == nil && (time.Since(begin) < d || j.sections.Load() < least) {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	return ctx
 }
 
 // compete has goroutines of a locker enter sections of some keys until the context ends.

@@ -91,10 +91,9 @@ func TestProcessesTakeTurns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const processes = 3
 			db := lockTable(t)
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			defer cancel()
 			var all sync.WaitGroup
 			var j judge
+			ctx := j.span(t, 3*time.Second, 100)
 			var shares [processes]atomic.Int64
 			for p := range processes {
 				l := newLocker(t, newLocks(t, pool(t, dsnOf(t, db)), way(dsnOf(t, db))))

@@ -185,7 +185,7 @@ func TestACommitThatAFailoverLost(t *testing.T) {
 		}
 		pay(t, r, tx)
 		say(w, "paid")
-	}, idempotency.Lease(5*time.Second))
+	}, idempotency.Lease(15*time.Second))
 	s.want("kept", 200, "paid")
 	replicated("the payment", "SELECT count(*) = 1 FROM ledger")
 	s.want("claimed", 200, "paid") // the standby has its claim, and not its commit
@@ -197,7 +197,7 @@ func TestACommitThatAFailoverLost(t *testing.T) {
 
 	route.To(standby)
 	for _, key := range []string{"kept", "claimed", "lost"} {
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/payments", strings.NewReader("{}"))
 			r.Header.Set("Idempotency-Key", key)
 			r.Header.Set("Again", "yes")

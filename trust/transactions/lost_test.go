@@ -68,7 +68,7 @@ func TestADatabaseThatDiesInACommit(t *testing.T) {
 	s := newService(t, server.Open(t), store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 		pay(t, r, tx)
 		say(w, "paid")
-	}, idempotency.Lease(time.Second))
+	}, idempotency.Lease(5*time.Second))
 	for n := range 3 { // executed or not: it is a race of the commit with the end
 		die = true
 		key := "payment-" + strconv.Itoa(n)
@@ -77,7 +77,7 @@ func TestADatabaseThatDiesInACommit(t *testing.T) {
 		}
 		server.Restart(t)
 		status := 0
-		for end := time.Now().Add(30 * time.Second); status != 200 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); status != 200 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 			status = s.send(key).StatusCode
 		}
 		var made int

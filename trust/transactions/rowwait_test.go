@@ -50,17 +50,18 @@ func TestAStatementThatWasGivenUpDoesNotWaitOn(t *testing.T) {
 	s := on(t, db, pgstore.Timeout(400*time.Millisecond), pgstore.SweepEvery(-1), pgstore.Listen(hears))
 	s.Await("any", time.Now(), func() {})()
 	<-hears
-	claim := func(id, token string, lease time.Duration) error {
+	claimBy := func(id, token string, lease, within time.Duration) error {
 		late := make(chan error, 1)
 		_, err := s.Claim(t.Context(), idempotency.ClaimRequest{
 			ID: id, Token: token, Lease: lease, Retention: time.Hour, Waits: true,
-			Deadline: time.Now().Add(time.Second), Late: func(_ idempotency.ClaimReply, err error) { late <- err },
+			Deadline: time.Now().Add(within), Late: func(_ idempotency.ClaimReply, err error) { late <- err },
 		})
 		if errors.Is(err, driver.ErrPending) {
 			err = <-late
 		}
 		return err
 	}
+	claim := func(id, token string, lease time.Duration) error { return claimBy(id, token, lease, time.Second) }
 	deadline := func() time.Time { return time.Now().Add(time.Second) }
 	for name, c := range map[string]struct {
 		lapsed bool
@@ -97,7 +98,7 @@ func TestAStatementThatWasGivenUpDoesNotWaitOn(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := claim(name, "first", time.Minute); err != nil {
+			if err := claimBy(name, "first", time.Minute, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 			if c.lapsed {

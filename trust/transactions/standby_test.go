@@ -157,7 +157,17 @@ func TestAPaymentThatTheSynchronousStandbyLacks(t *testing.T) {
 			if s.runs != 1 {
 				t.Errorf("the handler ran %d times", s.runs)
 			}
-			kept(t, standby.Open(t), map[string]int{name: 1})
+			// A commit waits until the standby has it on disk, and not until it shows it.
+			there := standby.Open(t)
+			redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
+				var n int
+				err := there.QueryRowContext(ctx, "SELECT count(*) FROM ledger WHERE payment = $1::text", name).Scan(&n)
+				if err == nil && n == 0 {
+					err = errors.New("the standby does not show the payment")
+				}
+				return err
+			})
+			kept(t, there, map[string]int{name: 1})
 		})
 	}
 }
