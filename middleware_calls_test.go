@@ -96,7 +96,7 @@ func (w *world) bank(locker *core.Locker, balance *ledger) (*adaptertest.Service
 
 func (w *world) reentry() {
 	locker := w.locker()
-	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
+	guard := core.Serialize(locker, "account/{id}", core.Wait(adaptertest.Patience))
 	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
 		// In code as well as by the same rule twice on one route.
 		return locker.Do(ctx, "account/"+call.Param("id"), func(context.Context) error {
@@ -116,7 +116,7 @@ func (w *world) reentry() {
 // ends makes the behaviour that the lock is free after a handler has ended.
 func ends(ok bool, handler func(context.Context, *adaptertest.Call) error) func(w *world) {
 	return func(w *world) {
-		s, client := w.serve(handler, core.Serialize(w.locker(), "account/{id}", core.Wait(0)))
+		s, client := w.serve(handler, core.Serialize(w.locker(), "account/{id}", core.Wait(adaptertest.Patience)))
 		for range 2 {
 			o := client.Call(w.Context(), account("1"))
 			if !ok && o.Code != "409" && o.Code != "FailedPrecondition" {
@@ -131,7 +131,9 @@ func ends(ok bool, handler func(context.Context, *adaptertest.Call) error) func(
 }
 
 func panics(value any) func(w *world) {
-	return panicsUnder(value, func(l *core.Locker) *core.Guard { return core.Serialize(l, "account/{id}", core.Wait(0)) })
+	return panicsUnder(value, func(l *core.Locker) *core.Guard {
+		return core.Serialize(l, "account/{id}", core.Wait(adaptertest.Patience))
+	})
 }
 
 func panicsUnder(value any, rule func(*core.Locker) *core.Guard) func(w *world) {
@@ -158,7 +160,7 @@ func (w *world) disconnect() {
 		}
 		inside <- struct{}{}
 		return adaptertest.Meet[struct{}](ctx, nil)
-	}, core.Serialize(w.locker(), "account/{id}", core.Wait(0)))
+	}, core.Serialize(w.locker(), "account/{id}", core.Wait(adaptertest.Patience)))
 	for range 2 {
 		ctx, cancel := context.WithCancel(w.Context())
 		call := async(ctx, client, account("1"))

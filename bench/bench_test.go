@@ -59,7 +59,11 @@ func TestAViolationIsSeenInAProcessAndBetweenProcesses(t *testing.T) {
 	for _, row := range []string{"one-key-128-1ms", "hand-over"} {
 		t.Run(row, func(t *testing.T) {
 			t.Parallel()
-			if res := runShort(t, row, none); res.Violations == 0 {
+			res := runShort(t, row, none)
+			for window := 4 * smoke; res.Violations == 0 && window < time.Minute; window *= 4 {
+				res = runFor(t, window, row, none) // a busy machine's processes may sleep through one
+			}
+			if res.Violations == 0 {
 				t.Error("a lock that lets everybody in was not noticed")
 			}
 		})

@@ -192,7 +192,7 @@ func TestThePageShowsFailedRenewalsAndLosses(t *testing.T) {
 	l := newLocker(t, store, core.WithObserver(o))
 	h := interlockdebug.Handler(l, interlockdebug.Observed(o))
 	shown := interlockdebug.Handler(l, interlockdebug.Observed(o), interlockdebug.ShowKeys())
-	lease := lock(t, l, "account/secret", core.Name("rule"), core.Watchdog(3*time.Second))
+	lease := lock(t, l, "account/secret", core.Name("rule"), core.Watchdog(9*time.Second))
 	until(t, "a renewal", func() bool { return asJSON(t, h).Rules[0].Renewals == 1 })
 	if got := asJSON(t, h).Locks[0]; got.Renewals != 1 || got.LastError != "" {
 		t.Errorf("%+v", got)

@@ -136,7 +136,7 @@ func TestReleaseTakesTheGrantThatIsNamedAndNoOther(t *testing.T) {
 	topologies(t, func(s *servers) {
 		t := s.t
 		lost := make(chan observe.Loss, 1)
-		a, b := s.process(core.Watchdog(3*time.Second), core.OnLost(func(l core.Loss) { lost <- l })), s.process()
+		a, b := s.process(core.Watchdog(9*time.Second), core.OnLost(func(l core.Loss) { lost <- l })), s.process()
 		lease := s.lock(a, "it's")
 		next := make(chan *core.Lease, 1)
 		go func() {

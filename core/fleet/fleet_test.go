@@ -88,7 +88,7 @@ func TestALockThatIsReleasedByAnOperatorIsALossOfItsHolder(t *testing.T) {
 	topologies(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := open(t, rdb)
 		lost := make(chan observe.Loss, 1)
-		a := process(t, rdb, core.Watchdog(3*time.Second), core.OnLost(func(l core.Loss) { lost <- l }))
+		a := process(t, rdb, core.Watchdog(9*time.Second), core.OnLost(func(l core.Loss) { lost <- l }))
 		b, c := process(t, rdb), process(t, rdb)
 		lease := lock(t, a, "k")
 		turns := make(chan *core.Lease, 2)
@@ -178,7 +178,7 @@ func TestAnOperatorReleasesOnePlaceOfMany(t *testing.T) {
 	topologies(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := open(t, rdb)
 		lost := make(chan observe.Loss, 3)
-		a := process(t, rdb, core.Watchdog(3*time.Second), core.OnLost(func(l core.Loss) { lost <- l }))
+		a := process(t, rdb, core.Watchdog(9*time.Second), core.OnLost(func(l core.Loss) { lost <- l }))
 		first, second := lock(t, a, "k", core.Permits(2)), lock(t, a, "k", core.Permits(2))
 		got := make(chan *core.Lease, 1)
 		b := process(t, rdb)

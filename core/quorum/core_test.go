@@ -123,6 +123,7 @@ func TestAWaiterFindsACrashedHoldersLockWithItsLease(t *testing.T) {
 func TestAReleaseIsHeardFromAnyNode(t *testing.T) {
 	g := newGroup(t, 5)
 	holder, waiter := g.locker(t), g.locker(t)
+	g.wantAll(t, holder)
 	for i := range 5 {
 		key := fmt.Sprint("k", i)
 		lease := lock(t, holder, key)

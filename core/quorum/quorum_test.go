@@ -170,6 +170,7 @@ func (g *group) wantAll(t *testing.T, l *core.Locker) {
 func TestALockIsOnAllNodesAndGoesFromAll(t *testing.T) {
 	g := newGroup(t, 5)
 	a, b := g.locker(t), g.locker(t)
+	g.wantAll(t, a)
 	lease := lock(t, a, "k")
 	g.wantHeld(t, "k")
 	if _, err := b.TryLock(t.Context(), "k"); !errors.Is(err, core.ErrHeld) {

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -22,7 +23,7 @@ func TestTheStoreKeepsItsContractOnACluster(t *testing.T) {
 	rdb := redistest.Cluster(t, 3, 0).Client(t)
 	drivertest.Run(t, opener(rdb))
 	drivertest.RunPlaces(t, opener(rdb))
-	storetest.Run(t, func(t *testing.T) idempotency.Store { return newStore(t, rdb) })
+	storetest.Run(t, func(t *testing.T) idempotency.Store { return newStore(t, rdb, redisstore.Timeout(10*time.Second)) })
 }
 
 func TestTheStoreKeepsTheContractOfPlaces(t *testing.T) {
@@ -33,13 +34,13 @@ func TestTheStoreKeepsTheContractOfPlaces(t *testing.T) {
 func TestTheStoreKeepsTheContractOfRecords(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
-	storetest.Run(t, func(t *testing.T) idempotency.Store { return newStore(t, rdb) })
+	storetest.Run(t, func(t *testing.T) idempotency.Store { return newStore(t, rdb, redisstore.Timeout(10*time.Second)) })
 }
 
 // opener returns what opens a store over a client.
 func opener(rdb redis.UniversalClient) func(t *testing.T) driver.Store {
 	return func(t *testing.T) driver.Store {
-		store, err := redisstore.New(rdb)
+		store, err := redisstore.New(rdb, redisstore.Timeout(10*time.Second)) // with a second try, an answer is called ambiguous
 		if err != nil {
 			t.Fatal(err)
 		}

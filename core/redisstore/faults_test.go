@@ -309,7 +309,7 @@ func TestAKeyThatIsNoLockIsRefusedWithAReason(t *testing.T) {
 	if err := rdb.Set(t.Context(), "interlock:{k}", "mine", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := l.TryLock(t.Context(), "k")
+	_, err := tryLock(t, l, "k")
 	wantErr(t, err, core.ErrKeyOccupied)
 	if errors.Is(err, core.ErrUnavailable) {
 		t.Errorf("a key that is no lock is said to pass: %v", err)
@@ -585,7 +585,7 @@ func TestReleaseWorksWhenMemoryIsFull(t *testing.T) {
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := l.TryLock(t.Context(), "other")
+	_, err := tryLock(t, l, "other")
 	wantErr(t, err, core.ErrUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("the error does not say that memory is full: %v", err)
@@ -608,7 +608,7 @@ func TestHostileKeysNeitherCollideNorLeaveTheirSlot(t *testing.T) {
 	}
 	var leases []*core.Lease
 	for _, key := range keys {
-		lease, err := l.TryLock(t.Context(), key)
+		lease, err := tryLock(t, l, key)
 		if err != nil {
 			t.Errorf("%q collides or fails: %v", key, err)
 			continue

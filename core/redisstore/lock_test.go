@@ -87,7 +87,7 @@ func TestLockExcludesAndReleases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.TryLock(ctx, "k"); !errors.Is(err, core.ErrHeld) {
+	if _, err := tryLock(t, b, "k"); !errors.Is(err, core.ErrHeld) {
 		t.Fatalf("TryLock of a held lock: %v, want ErrHeld", err)
 	}
 	got := make(chan error, 1)

@@ -523,7 +523,7 @@ func TestAClientForOneServerThatMeetsAClusterSaysSo(t *testing.T) {
 	set := redistest.Cluster(t, 2, 0)
 	l := newLocker(t, set.Shards[0][0].Client(t))
 	for _, key := range someKeys(10) {
-		lease, err := l.TryLock(t.Context(), key)
+		lease, err := tryLock(t, l, key)
 		if set.Shard(t, key) == 0 {
 			if err != nil {
 				t.Errorf("a key of this node: %v", err)

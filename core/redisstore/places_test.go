@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -249,7 +248,7 @@ func TestThePlacesOfADeadProcessAreFreeAgain(t *testing.T) {
 	w.cut(true)
 	t.Cleanup(w.mend)
 	cut := time.Now()
-	live := newLocker(t, srv.Client(t), core.Watchdog(ttl))
+	live := newLocker(t, srv.Client(t))
 	var wg sync.WaitGroup
 	for name, take := range map[string]func() *core.Lease{
 		"permit": func() *core.Lease { return permit(t, live, "p", 2) },
@@ -257,7 +256,7 @@ func TestThePlacesOfADeadProcessAreFreeAgain(t *testing.T) {
 	} {
 		wg.Go(func() {
 			lease := take()
-			if took := time.Since(cut); took > 2*(ttl+time.Second) {
+			if took := time.Since(cut); took > ttl+10*time.Second { // the margin is for a machine that has other work
 				t.Errorf("%s: %v after the cut", name, took)
 			}
 			release(t, lease)
@@ -270,21 +269,24 @@ func TestPlacesAreRenewedWhileMemoryIsFull(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
-	l := newLocker(t, rdb, core.Watchdog(1500*time.Millisecond))
+	l := newLocker(t, rdb, core.Watchdog(6*time.Second))
 	held := []*core.Lease{shared(t, l, "s"), permit(t, l, "p", 3), permit(t, l, "p", 3)}
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	for _, lease := range held {
-		for range 2 { // two renewals while memory is full
-			deadline := lease.Deadline()
-			redistest.Eventually(t, 10*time.Second, func(context.Context) error {
-				if !lease.Deadline().After(deadline) {
-					return errors.New("not renewed")
-				}
-				return nil
-			})
+	for range 2 { // two renewals while memory is full
+		var deadlines []time.Time
+		for _, lease := range held {
+			deadlines = append(deadlines, lease.Deadline())
 		}
+		redistest.Eventually(t, 20*time.Second, func(context.Context) error {
+			for i, lease := range held {
+				if !lease.Deadline().After(deadlines[i]) {
+					return fmt.Errorf("%s was not renewed", lease.Key())
+				}
+			}
+			return nil
+		})
 	}
 	for _, lease := range held {
 		wantErr(t, lease.Check(t.Context()), nil)

@@ -109,7 +109,7 @@ func (p *proxy) refusal(cmd []string) string {
 func TestAProxyThatRefusesTheScriptsIsToldWithWhatToSet(t *testing.T) {
 	srv := redistest.Start(t)
 	l := newLocker(t, srv.Client(t, startProxy(t, srv, true).through))
-	_, err := l.TryLock(t.Context(), "k")
+	_, err := tryLock(t, l, "k")
 	wantErr(t, err, core.ErrUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "script_check_enable") {
 		t.Errorf("the error does not say what to set: %v", err)

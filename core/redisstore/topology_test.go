@@ -77,7 +77,7 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	set := redistest.Cluster(t, 3, 1)
 	rdb := set.Client(t)
-	lockers := []*core.Locker{newLocker(t, rdb), newLocker(t, rdb, core.Watchdog(3*time.Second)), newLocker(t, rdb)}
+	lockers := []*core.Locker{newLocker(t, rdb), newLocker(t, rdb, core.Watchdog(9*time.Second)), newLocker(t, rdb)}
 	share(t, lockers, someKeys(6), 100)
 
 	t.Run("AWaiterHearsOfAReleaseOnItsShard", func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestSentinel(t *testing.T) {
 	t.Parallel()
 	set := redistest.Sentinel(t, 1)
 	rdb := set.Client(t)
-	lockers := []*core.Locker{newLocker(t, rdb), newLocker(t, rdb, core.Watchdog(2*time.Second))}
+	lockers := []*core.Locker{newLocker(t, rdb), newLocker(t, rdb, core.Watchdog(6*time.Second))}
 	share(t, lockers, someKeys(3), 100)
 
 	lease := lock(t, lockers[1], "held")

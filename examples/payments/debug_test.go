@@ -38,12 +38,12 @@ func (p *process) read(accept string) (string, error) {
 
 func TestTheDebugPageShowsPaymentsUnderWay(t *testing.T) {
 	server := redistest.Shared(t)
-	p := startServing(t, server.Addr(), "-faults", "-work", "0")
+	p := startServing(t, server.Addr(), "-faults", "-work", "0", "-wait", "1m")
 	defer http.DefaultClient.CloseIdleConnections()
 	p.putAll()
 	var under []<-chan reply
 	for _, c := range p.clients {
-		slow := payment{payer: "carol", key: rand.Text(), account: c.frontend(), amount: 10, behaviour: "delay=3s"}
+		slow := payment{payer: "carol", key: rand.Text(), account: c.frontend(), amount: 10, behaviour: "delay=10s"}
 		under = append(under, later(func() reply { return c.pay(t.Context(), slow) }))
 	}
 	var s interlockdebug.Snapshot

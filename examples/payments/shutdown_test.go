@@ -101,15 +101,25 @@ func TestAShutdownUnderLoadPaysOnceAndLosesNoAnswer(t *testing.T) {
 			inside, proceed := make(chan struct{}, payments), make(chan struct{})
 			var handlers sync.WaitGroup
 			handlers.Add(payments)
+			var began sync.Map // keys
 			old := startInstance(t, server.Client(t), 4*time.Second, func(key string) {
 				defer handlers.Done()
+				began.Store(key, true)
 				inside <- struct{}{}
 				<-proceed
 				bank.pay(key)
 			})
 			var clients sync.WaitGroup
 			for n := range payments {
-				clients.Go(func() { old.post(t, fmt.Sprint("key-", n)) })
+				clients.Go(func() {
+					key := fmt.Sprint("key-", n)
+					for t.Context().Err() == nil {
+						old.post(t, key)
+						if _, ok := began.Load(key); ok {
+							return // else the store was too slow for its claim or its lock
+						}
+					}
+				})
 			}
 			for range payments {
 				<-inside

@@ -102,7 +102,7 @@ func TestPausedServerIsSilentUntilResumed(t *testing.T) {
 		o.ReadTimeout = 50 * time.Millisecond
 		o.MaxRetries = -1
 	})
-	set(t, rdb, "k", "v")
+	set(t, s.Client(t), "k", "v") // with more patience
 	s.Pause(t)
 	if err := rdb.Get(t.Context(), "k").Err(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("GET from a paused server: %v, want a timeout", err)

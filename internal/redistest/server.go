@@ -244,11 +244,19 @@ func (s *Server) ready(ctx context.Context, pid int) error {
 }
 
 // admin runs fn with a client on a connection that lives for this call: it works
-// after a restart and leaves nothing behind for a test to stumble over.
+// after a restart and leaves nothing behind for a test to stumble over. What polls gives
+// an answer a second.
 func (s *Server) admin(ctx context.Context, fn func(*redis.Client) error) error {
+	return s.adminWithin(ctx, time.Second, fn)
+}
+
+// once is how long a request that is made once waits for its answer.
+const once = 30 * time.Second
+
+func (s *Server) adminWithin(ctx context.Context, wait time.Duration, fn func(*redis.Client) error) error {
 	// Dialled here and not by go-redis, which logs every refusal: while a
 	// server starts, being refused is nothing to report.
-	dialer := net.Dialer{Timeout: time.Second}
+	dialer := net.Dialer{Timeout: wait}
 	conn, err := dialer.DialContext(ctx, "tcp", s.Addr())
 	if err != nil {
 		return err
@@ -260,7 +268,7 @@ func (s *Server) admin(ctx context.Context, fn func(*redis.Client) error) error 
 		PoolSize:              1,
 		MaxRetries:            -1, // poll tries again, and there is but one connection
 		DialerRetries:         1,
-		ReadTimeout:           time.Second,
+		ReadTimeout:           wait,
 		ContextTimeoutEnabled: true,
 	})
 	err = errors.Join(fn(rdb), rdb.Close())

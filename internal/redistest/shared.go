@@ -93,7 +93,7 @@ func sharedServer() (*Server, error) {
 		shared.dir, shared.server = dir, s
 	}
 	s := shared.server
-	return s, s.admin(ctx, func(rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() })
+	return s, s.adminWithin(ctx, once, func(rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() })
 }
 
 func stopShared() error {

@@ -66,7 +66,7 @@ func (s *Server) info(tb testing.TB, section string) (info string) {
 func (s *Server) must(tb testing.TB, fn func(context.Context, *redis.Client) error) {
 	tb.Helper()
 	ctx := tb.Context()
-	if err := s.admin(ctx, func(rdb *redis.Client) error { return fn(ctx, rdb) }); err != nil {
+	if err := s.adminWithin(ctx, once, func(rdb *redis.Client) error { return fn(ctx, rdb) }); err != nil {
 		tb.Fatalf("redistest: %s: %v", s.Addr(), err)
 	}
 }

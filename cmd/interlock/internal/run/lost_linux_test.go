@@ -142,11 +142,11 @@ func cutOff(t *testing.T, addr string, round int) (gap time.Duration) {
 	if round%2 == 1 { // one that the command itself has started
 		command = []string{"sh", "-c", program + " & wait"}
 	}
-	// The margin of 10s, half a second, is one for a busy machine too.
-	holder := begin(t, p.addr, append([]string{"-ttl", "10s", key, "--"}, command...), change)
+	// The margin of 20s, a second, is one for a busy machine too.
+	holder := begin(t, p.addr, append([]string{"-ttl", "20s", key, "--"}, command...), change)
 	redistest.Eventually(t, 20*time.Second, func(context.Context) error { _, err := instant(beats); return err })
 	next := begin(t, addr, []string{key, "-shell", "--", "date +%s%N > " + began})
-	time.Sleep(time.Duration(round%10) * 340 * time.Millisecond) // renewals are at another point each time
+	time.Sleep(time.Duration(round%10) * 680 * time.Millisecond) // renewals are at another point each time
 	p.setCut(true)
 	holder.ends(79, "could not be renewed in time")
 	next.ends(0, "")
