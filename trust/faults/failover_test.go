@@ -48,7 +48,7 @@ func (r *replicas) client(t *testing.T) *redis.Client { return r.Master.Client(t
 // acknowledged is a process that wants n replicas to have each of its locks.
 func (r *replicas) acknowledged(t *testing.T, n int, within time.Duration) *core.Locker {
 	t.Helper()
-	return r.s.lockerWith(r.client(t), []redisstore.Option{redisstore.Replicas(n, within)}, core.Watchdog(9*time.Second))
+	return r.s.lockerWith(r.client(t), []redisstore.Option{redisstore.Replicas(n, within)}, core.Watchdog(30*time.Second))
 }
 
 // promote kills the master and has the last replica take its place.

@@ -164,7 +164,7 @@ func TestPlacesInAFailover(t *testing.T) {
 func TestPlacesOutliveASlotMigration(t *testing.T) {
 	s := stage(t)
 	set := redistest.Cluster(t, 3, 0)
-	const lease = 5 * time.Second
+	const lease = 15 * time.Second
 	lock := func(key string) string { return "interlock:{" + key + "}" }
 	keys := []string{"s", "p"} // of different slots
 	at := make(map[string]int) // the master that has it

@@ -340,7 +340,7 @@ func TestQuorumTokensGrowWithMessageLoss(t *testing.T) {
 	const processes, keys = 3, 8
 	each := 210 // 5,040 grants
 	if testing.Short() {
-		each = 15
+		each = 10
 	}
 	var lockers []*core.Locker
 	for range processes {

@@ -240,7 +240,7 @@ func labelled(label string) string {
 // patiently takes a lock although the store may not answer for a while, and counts
 // how often that was so: on a machine that others use, a second can be too short.
 func patiently(l *core.Locker, key string, failed *atomic.Int64, opts ...core.Option) (*core.Lease, error) {
-	for over := time.Now().Add(4 * soon); ; failed.Add(1) {
+	for over := time.Now().Add(10 * soon); ; failed.Add(1) {
 		lease, err := l.Lock(context.Background(), key, append([]core.Option{core.Wait(2 * soon)}, opts...)...)
 		if !errors.Is(err, core.ErrUnavailable) || time.Now().After(over) {
 			return lease, err

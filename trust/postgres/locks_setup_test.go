@@ -198,12 +198,19 @@ func (j *judge) verdict(tb testing.TB, least int64) {
 // sections: on a busy machine a process may sleep through a second of it.
 func (j *judge) span(t *testing.T, d time.Duration, least int64) context.Context {
 	t.Helper()
+	return span(t, d, func() bool { return j.sections.Load() >= least })
+}
+
+// span returns a context that ends after a time, but not before something is so,
+// unless that takes a minute.
+func span(t *testing.T, d time.Duration, met func() bool) context.Context {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	t.Cleanup(cancel)
 	begin := time.Now()
 	go func() {
 		defer cancel()
-		for ctx.Err() == nil && (time.Since(begin) < d || j.sections.Load() < least) {
+		for ctx.Err() == nil && (time.Since(begin) < d || !met()) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}()
