@@ -114,10 +114,11 @@ func (p *process) finish() {
 	}
 }
 
-// childLease is the lease of all children but one that starves: that one has as much as a
-// thousand goroutines keep a core from the renewals.
 const (
-	childLease   = 5 * time.Second
+	// childLease is the lease of a child.
+	childLease = 5 * time.Second
+	// starvedLease is that of a child whose renewals starve. It is short: a thousand
+	// goroutines have to keep the core for as long.
 	starvedLease = time.Second
 )
 
