@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -162,6 +163,9 @@ func (t *SentinelSet) awaitMaster(tb testing.TB, old *Server) *Server {
 			} else if promoted != other {
 				return fmt.Errorf("sentinel %s names %s, another %s", s.Addr(), addr, promoted.Addr())
 			}
+		}
+		if promoted == nil {
+			return errors.New("no sentinel runs")
 		}
 		return promoted.isMaster(ctx)
 	})

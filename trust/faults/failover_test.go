@@ -122,6 +122,7 @@ func TestMasterCutOffWithMinReplicasToWrite(t *testing.T) {
 		lease, err := l.Lock(t.Context(), "k", core.Wait(100*time.Millisecond))
 		if err != nil {
 			// Held: what was granted at the last moment is refused its release, too.
+			// Late: on a busy machine an answer may take longer than a try waits for it.
 			late := time.Since(begin) > 900*time.Millisecond && errors.Is(err, core.ErrUnavailable)
 			if !errors.Is(err, driver.ErrNotReady) && !errors.Is(err, core.ErrHeld) && !late {
 				t.Errorf("error is %v, want ErrNotReady", err)

@@ -208,7 +208,7 @@ func span(t *testing.T, d time.Duration, met func() bool) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	t.Cleanup(cancel)
 	begin := time.Now()
-	go func() {
+	go func() { // it ends with ctx, which the test's clean-up ends at the latest
 		defer cancel()
 		for ctx.Err() == nil && (time.Since(begin) < d || !met()) {
 			time.Sleep(10 * time.Millisecond)
