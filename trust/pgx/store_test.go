@@ -161,13 +161,16 @@ func TestADuplicateInAnotherProcessIsWoken(t *testing.T) {
 		if !waiting {
 			t.Fatal("no duplicate has asked for a notification")
 		}
+		// It looks once more when it has begun to wait, which nothing shows. One that finds
+		// the answer then needs no notification.
+		time.Sleep(200 * time.Millisecond)
 		finish <- struct{}{}
 		work.Wait()
 	}
 	slices.Sort(waits)
-	// Without notifications none would be much faster than a second. On a busy machine some
-	// of those that are woken are as slow.
-	if third := waits[2]; third > 700*time.Millisecond {
+	// Who hears nothing looks again a second later, or when the lease ends. On a busy machine
+	// some of those that are woken are slow as well.
+	if third := waits[2]; third > 600*time.Millisecond {
 		t.Errorf("all but two of the duplicates waited for %v and more after the end of their requests", third)
 	}
 }
