@@ -52,15 +52,47 @@ func (c *call) command(ctx context.Context) {
 		c.cmd = *first.script.evalWith(ctx, first.full, first.nkeys, first.args)
 		return
 	}
-	own := callArgs + first.nkeys // where the arguments begin that are not keys
+	own, end := callArgs+first.nkeys, len(first.args) // the arguments of each that are not keys
+	if c.common() {
+		end -= first.common
+	}
 	c.args = append(c.args[:0], nil, nil, nil)
 	for _, r := range c.requests {
 		c.args = append(c.args, r.args[callArgs:own]...)
 	}
 	for _, r := range c.requests {
-		c.args = append(c.args, r.args[own:]...)
+		c.args = append(c.args, r.args[own:end]...)
 	}
+	c.args = append(c.args, first.args[end:]...)
 	c.cmd = *first.script.evalWith(ctx, first.full, first.nkeys*len(c.requests), c.args)
+}
+
+// common reports whether all requests have the same arguments behind their own.
+func (c *call) common() bool {
+	first := c.requests[0]
+	begin := len(first.args) - first.common
+	for _, r := range c.requests[1:] {
+		for i, arg := range first.args[begin:] {
+			if !equal(arg, r.args[begin+i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// equal reports whether two arguments, which are pointers, mean the same. Of other types
+// than these it does not know.
+func equal(a, b any) bool {
+	switch a := a.(type) {
+	case *string:
+		b, ok := b.(*string)
+		return ok && *a == *b
+	case *int64:
+		b, ok := b.(*int64)
+		return ok && *a == *b
+	}
+	return false
 }
 
 // ended tells the requests of a call what has become of it. err is what became of

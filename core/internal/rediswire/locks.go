@@ -72,7 +72,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	} else {
 		r.waiter = r.waiterOf(&ask)
 		r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
-			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Rest, &r.waiter)
+			Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.ask.Rest, &r.waiter)
 	}
 	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
 	if !r.Do(ctx, ask.Deadline) {
@@ -179,7 +179,12 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 	if ask.Remember {
 		r.Keys(&r.names[1])
 	}
-	r.Args(&r.ask.Owner, s.Publish(), &r.ask.Waiter)
+	r.Args(&r.ask.Owner)
+	if script == releaseScript && !ask.Remember {
+		r.Common(s.Publish(), &r.ask.Waiter)
+	} else {
+		r.Args(s.Publish(), &r.ask.Waiter)
+	}
 	if ask.Kind.Place() {
 		r.atMost = int64(ask.AtMost)
 		r.Args(&r.atMost)

@@ -51,12 +51,16 @@ func (b *Round) Set(i int, script *Script, key, owner string, times ...time.Dura
 		r.ms[j] = Milliseconds(d)
 		r.Args(&r.ms[j])
 	}
+	if script == renewScript {
+		r.common = len(times)
+	}
 }
 
 // number gives the script another argument; there is one time before it.
 func (r *renewal) number(n int64) {
 	r.ms[1] = n
 	r.Args(&r.ms[1])
+	r.common = 0
 }
 
 // Run sends the requests and tells the outcome of each as soon as it is known. When

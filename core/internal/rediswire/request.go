@@ -47,6 +47,7 @@ type Request struct {
 	script *Script
 	nkeys  int
 	full   bool                  // send the source, not the name
+	common int                   // so many of the last arguments others may have as well
 	args   []any                 // the first callArgs are left for the command
 	lock   string                // the key that says which server
 	behind []any                 // what goes right behind it, in the same pipeline; see pair
@@ -93,6 +94,13 @@ func (r *Request) Keys(keys ...any) *Request {
 func (r *Request) Args(args ...any) *Request {
 	r.args = append(r.args, args...)
 	return r
+}
+
+// Common appends arguments that most requests have in common, as the last ones. In a call
+// of several requests they are sent once, if all have the same.
+func (r *Request) Common(args ...any) *Request {
+	r.common = len(args)
+	return r.Args(args...)
 }
 
 // Detach makes it a request for which no caller waits: the outcome goes to Late.
@@ -149,7 +157,8 @@ func (r *Request) shares() bool {
 // like reports whether two requests that may share a call may share one with each
 // other.
 func (r *Request) like(other *Request) bool {
-	return r.script == other.script && r.full == other.full && r.nkeys == other.nkeys && len(r.args) == len(other.args)
+	return r.script == other.script && r.full == other.full && r.nkeys == other.nkeys &&
+		len(r.args) == len(other.args) && r.common == other.common
 }
 
 // tried takes the outcome of a try.
@@ -259,6 +268,10 @@ func (r *Request) Wait(ctx context.Context, deadline time.Time) bool {
 	case <-r.done: // no timer is needed
 		return true
 	default:
+	}
+	if deadline.IsZero() && ctx.Done() == nil {
+		<-r.done
+		return true
 	}
 	if deadline.IsZero() {
 		select {

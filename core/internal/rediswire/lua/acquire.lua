@@ -1,6 +1,7 @@
 -- Takes a lock for an exclusive owner, or enters a locker into the list of those
 -- waiting. Or does so for several locks, each on its own, where one server has them all:
--- their keys and arguments then follow one another. See places.lua for the layout.
+-- their keys and arguments then follow one another; what they have in common, all but the
+-- owners, may be there once, behind the owners. See places.lua for the layout.
 --
 -- KEYS[1] lock    hash: the owner's field holds its token, q the waiting lockers
 -- KEYS[2] fence   string: the last token of the key
@@ -39,15 +40,13 @@ local function grant(lock, fence, owner, lease, keep, rest)
 	return token
 end
 
--- What follows is not needed to take one free lock, and would cost it time.
-if #KEYS == 2 and call('EXISTS', KEYS[1]) == 0 then
-	return grant(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
-end
+-- contended returns the function that tries to take a lock that has a holder, or had one
+-- a moment ago. Free locks do not need it, and making it would cost them time.
+local function contended()
 -- include places.lua
 local barrier = 1500 -- ms; a live locker asks again after 1 s at most
 
--- held is the try to take a lock that has a holder, or had one a moment ago.
-local function held(lock, fence, owner, lease, keep, rest, waiter)
+return function(lock, fence, owner, lease, keep, rest, waiter)
 	local has = call('HMGET', lock, owner, 'q', 'm', 'b')
 	local mine, q, m = has[1], has[2] or '', has[3]
 	local id, left = match(waiter, '^(.*)@(%d+)$')
@@ -75,13 +74,26 @@ local function held(lock, fence, owner, lease, keep, rest, waiter)
 	end
 	return {holders(lock, n), max(1, min(poll, call('PTTL', lock) - linger)), listed}
 end
+end
+
+local held
+local function acquire(lock, fence, owner, lease, keep, rest, waiter)
+	if call('EXISTS', lock) == 0 then
+		return grant(lock, fence, owner, lease, keep, rest)
+	end
+	held = held or contended()
+	return held(lock, fence, owner, lease, keep, rest, waiter)
+end
 
 if #KEYS == 2 then
-	return held(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+	return acquire(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 end
 local name, count = 'acquire', #KEYS / 2
+local common = #ARGV == count + 4
 local function one(i)
 	local k, a = 2 * i, 5 * i
-	local take = call('EXISTS', KEYS[k - 1]) == 0 and grant or held
-	return take(KEYS[k - 1], KEYS[k], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
+	if common then
+		return acquire(KEYS[k - 1], KEYS[k], ARGV[i], ARGV[count + 1], ARGV[count + 2], ARGV[count + 3], ARGV[count + 4])
+	end
+	return acquire(KEYS[k - 1], KEYS[k], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
 end

@@ -1,6 +1,8 @@
 -- Gives up the lock of an owner and tells the waiting lockers. Or does
 -- so for several locks, each on its own, where one server has them all: their keys
--- and arguments then follow one another, for all with a fence or for all without.
+-- and arguments then follow one another, for all with a fence or for all without. What
+-- they have in common, without a fence all but the owners, may be there once, behind the
+-- owners.
 --
 -- KEYS[1] lock
 -- KEYS[2] fence, only when the store has to be told the last token
@@ -37,15 +39,18 @@ local function release(lock, fence, owner, publish, waiter, token, keep)
 	return 1
 end
 
-if #ARGV == 3 then
+if #KEYS == 1 then
 	return release(KEYS[1], nil, ARGV[1], ARGV[2], ARGV[3])
-elseif #ARGV == 5 then
+elseif #KEYS == 2 and #ARGV == 5 then
 	return release(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 end
 local fenced = 2 * #ARGV == 5 * #KEYS
 local name, count = 'release', fenced and #KEYS / 2 or #KEYS
+local common = #ARGV == count + 2
 local function one(i)
-	if fenced then
+	if common then
+		return release(KEYS[i], nil, ARGV[i], ARGV[count + 1], ARGV[count + 2])
+	elseif fenced then
 		local k, a = 2 * i, 5 * i
 		return release(KEYS[k - 1], KEYS[k], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
 	end

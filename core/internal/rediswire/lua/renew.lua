@@ -1,6 +1,6 @@
 -- Extends the lease of an owner, never shortens it. Or does so for several locks,
 -- each on its own, where one server has them all: keys and arguments follow one
--- another.
+-- another. If all have one lease and no vote, it may be there once, behind the owners.
 --
 -- Where the owner has the lock by vote, it raises the vote to the proposal that won: a
 -- withdrawal of an earlier one, which may be on its way, then leaves it alone.
@@ -33,7 +33,11 @@ if #KEYS == 1 then
 	return renew(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
 end
 local name, count, each = 'renew', #KEYS, #ARGV / #KEYS
+local common = #ARGV == count + 1
 local function one(i)
+	if common then
+		return renew(KEYS[i], ARGV[i], ARGV[count + 1])
+	end
 	local first = each * (i - 1)
 	return renew(KEYS[i], ARGV[first + 1], ARGV[first + 2], each > 2 and ARGV[first + 3])
 end

@@ -1,0 +1,116 @@
+package rediswire
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// Requests of one call do the same whether the arguments that they have in common are
+// sent once or with each of them, as they have to be once one differs.
+func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
+	const n = 3 // with two arguments in common so many are as many as a fenced release has
+	for odd := -1; odd < n; odd++ {
+		t.Run(fmt.Sprint("odd one ", odd), func(t *testing.T) {
+			s := newStore(t, redistest.Start(t).Client(t))
+			rdb := s.requests.single
+			key := func(i int) string { return fmt.Sprint("k", i) }
+			// do sends the requests in one call, and returns it and their replies.
+			do := func(arguments int, of func(i int) *Request) []any {
+				t.Helper()
+				c := &call{}
+				for i := range n {
+					c.requests = append(c.requests, of(i))
+				}
+				c.command(t.Context())
+				if odd < 0 && len(c.cmd.Args()) != arguments {
+					t.Errorf("%d arguments, want %d: %v", len(c.cmd.Args()), arguments, c.cmd.Args())
+				}
+				if err := rdb.Process(t.Context(), &c.cmd); err != nil {
+					t.Fatal(err)
+				}
+				replies := make([]any, n)
+				for i := range n {
+					var err error
+					if replies[i], err = c.requests[i].script.part(c.cmd.Val(), i, n); err != nil || replies[i] == nil {
+						t.Fatalf("reply %d: %v, %v", i, replies[i], err)
+					}
+				}
+				return replies
+			}
+			lease := func(i int) time.Duration {
+				if i == odd {
+					return 2 * time.Minute
+				}
+				return time.Minute
+			}
+			// hasLease checks that every lock has a lease of so many times its own.
+			hasLease := func(times int) {
+				t.Helper()
+				for i := range n {
+					want := time.Duration(times) * lease(i)
+					if left := rdb.PTTL(t.Context(), s.names.lock(key(i))).Val(); left > want || left < want-30*time.Second {
+						t.Errorf("%s has %v left, want about %v", key(i), left, want)
+					}
+				}
+			}
+
+			var acquires [n]acquisition
+			for i, token := range do(callArgs+2*n+n+4, func(i int) *Request {
+				r := &acquires[i]
+				r.ask = driver.AcquireRequest{Owner: fmt.Sprint("owner:", i)}
+				r.keys[0], r.keys[1] = s.names.with(key(i), fenceSuffix)
+				r.ms = [2]int64{Milliseconds(lease(i)), Milliseconds(lease(i) + fenceTime)}
+				if i == odd {
+					r.ask.Rest = "another"
+				}
+				return r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
+					Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.ask.Rest, &r.waiter)
+			}) {
+				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), fmt.Sprint("owner:", i)).Val(); got != fmt.Sprint(token) {
+					t.Errorf("%s: its token is %q, want %v", key(i), got, token)
+				}
+				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), "q").Val(); (got == "another") != (i == odd) {
+					t.Errorf("%s: %q waits", key(i), got)
+				}
+			}
+			hasLease(1)
+
+			b := s.newRound(t.Context(), &s.requests, n)
+			for i, reply := range do(callArgs+n+n+1, func(i int) *Request {
+				b.Set(i, renewScript, s.names.lock(key(i)), fmt.Sprint("owner:", i), 2*lease(i))
+				return &b.all[i].Request
+			}) {
+				if want := int64(1); i == odd && reply != 2*want || i != odd && reply != want {
+					t.Errorf("renewing %s: %v", key(i), reply)
+				}
+			}
+			hasLease(2)
+
+			var releases [n]release
+			for i, reply := range do(callArgs+n+n+2, func(i int) *Request {
+				r := &releases[i]
+				r.names[0] = s.names.lock(key(i))
+				r.ask.Owner = fmt.Sprint("owner:", i)
+				if i == odd {
+					r.ask.Waiter = "a third"
+				}
+				return r.Make(s, releaseScript, r.names[0], r.room[:]).Keys(&r.names[0]).
+					Args(&r.ask.Owner).Common(s.Publish(), &r.ask.Waiter)
+			}) {
+				if reply != int64(1) {
+					t.Errorf("releasing %s: %v", key(i), reply)
+				}
+			}
+			for _, left := range rdb.Keys(t.Context(), "*").Val() {
+				if !strings.HasSuffix(left, fenceSuffix) {
+					t.Errorf("%s is left", left)
+				}
+			}
+		})
+	}
+}
