@@ -23,7 +23,9 @@ type voter struct {
 
 func newVoter(t *testing.T, rdb *redis.Client, met func(Identity) error) voter {
 	t.Helper()
-	n, err := NewNode(rdb, met, DefaultConfig())
+	set := DefaultConfig()
+	set.Timeout = 10 * time.Second // for what a busy machine does in more than a second
+	n, err := NewNode(rdb, met, set)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +48,7 @@ func (v voter) propose(p Proposal) (Vote, error) {
 	if p.TTL == 0 {
 		p.TTL = time.Minute
 	}
-	p.Deadline = time.Now().Add(time.Second)
+	p.Deadline = time.Now().Add(30 * time.Second)
 	v.Propose(p, func(vote Vote, err error) { got <- outcome{vote, err} })
 	o := <-got
 	return o.vote, o.err
@@ -65,7 +67,7 @@ func (v voter) vote(owner string, token int64) Vote {
 func (v voter) withdraw(w Withdrawal) error {
 	v.t.Helper()
 	got := make(chan error, 2)
-	w.Key, w.TTL, w.Deadline = "k", time.Minute, time.Now().Add(time.Second)
+	w.Key, w.TTL, w.Deadline = "k", time.Minute, time.Now().Add(30*time.Second)
 	v.Withdraw(w, func(err error) { got <- err })
 	return <-got
 }

@@ -95,3 +95,26 @@ func TestTheCheckOfPlacesFindsMistakes(t *testing.T) {
 		})
 	}
 }
+
+// A lock that became free has no barrier any more, even if the last place but one ended
+// at about that instant.
+func TestTheModelForgetsABarrierThatWentWithItsKey(t *testing.T) {
+	w := newWorld("k", 1)
+	for i, step := range []struct {
+		asked
+		reply any
+		at    int64 // ms
+		seen
+	}{
+		{asked{script: "enter", owner: "x", lease: 100, tokens: 1}, int64(1), 0, seen{exists: true, lockMS: 1100, fence: 1}},
+		{asked{script: "enter", owner: "y", lease: 900, tokens: 1}, int64(2), 0, seen{exists: true, lockMS: 1900, fence: 2}},
+		{asked{script: "acquire", owner: "z", lease: 9, id: "a", left: 700}, []any{"x,y", int64(900), int64(1)}, 10, seen{exists: true, q: "a", lockMS: 1890, fence: 2}},
+		{asked{script: "leave", owner: "y"}, int64(1), 100, seen{message: "a", lockMS: -2, fence: 2}},
+		{asked{script: "enter", owner: "v", lease: 900, tokens: 1}, int64(3), 101, seen{exists: true, lockMS: 1900, fence: 3}},
+		{asked{script: "enter", owner: "w", lease: 900, tokens: 1}, int64(4), 102, seen{exists: true, lockMS: 1900, fence: 4}},
+	} {
+		if err := w.answered(nil, step.asked, step.reply, step.at*1000, step.at*1000+10, step.seen); err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+	}
+}

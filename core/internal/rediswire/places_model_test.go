@@ -99,6 +99,9 @@ func (m *model) check(c asked, reply any, a, b int64, s seen) error {
 		return err
 	}
 	m.q = s.q
+	if !s.exists {
+		m.barrier = tenure{} // it went with the key
+	}
 	if s.exists && s.lockMS == -1 || s.fenceMS == -1 {
 		return fmt.Errorf("a key has no expiry")
 	}

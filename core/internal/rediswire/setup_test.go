@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // set-up does not: late answers would then be those of the next commands.
 func TestASetUpWithoutItsAnswersIsAnError(t *testing.T) {
 	srv := redistest.Start(t)
-	rdb := srv.Client(t, func(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond })
+	rdb := srv.Client(t, func(o *redis.Options) { o.ReadTimeout = 3 * time.Second })
 	cn := rdb.Conn()
 	defer cn.Close()
 	if err := loadScripts(t.Context(), cn, scripts); err != nil {
