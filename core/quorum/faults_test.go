@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,8 +90,8 @@ func TestProcessesShareAKeyWithTwoNodesGone(t *testing.T) {
 			b.do(t, g, 1)
 			b.do(t, g, 2)
 			begin := time.Now()
-			n := contend(t, lockers, 1, 1, 50)
-			t.Logf("%d contended grants in %v", n, time.Since(begin))
+			n, failed := contend(t, lockers, make([]atomic.Int64, 1), 1, 50)
+			t.Logf("%d contended grants in %v; %d times too few nodes could be reached", n, time.Since(begin), failed)
 			b.undo(t, g, 1)
 			b.undo(t, g, 2)
 			g.wantGone(t)
@@ -133,10 +134,10 @@ func TestGrantsNothingWithThreeNodesGone(t *testing.T) {
 func TestTokensGrowOverContendedGrantsWithMessageLoss(t *testing.T) {
 	// One goroutine of each process for a key: nothing is handed on, every grant
 	// is a vote.
-	const lockers, keys = 3, 8
-	each := 10
+	const lockers, keys, each = 3, 8, 2 // in a round
+	rounds := 5
 	if os.Getenv("INTERLOCK_SOAK") != "" {
-		each = 210 // 5,040 grants, in about a minute
+		rounds = 105 // 5,040 grants, in about a minute
 	}
 	g := newGroup(t, 5)
 	within := func(timeout time.Duration) (all []*core.Locker) {
@@ -145,19 +146,22 @@ func TestTokensGrowOverContendedGrantsWithMessageLoss(t *testing.T) {
 		}
 		return all
 	}
-	// How long a vote takes here, when nothing is lost, says what a slow machine's
-	// nodes need in order not to look lost as well.
-	healthy := time.Now()
-	contend(t, within(900*time.Millisecond), keys, 1, 2)
-	turn := time.Since(healthy) / (2 * lockers)
-	timeout := min(max(150*time.Millisecond, 4*turn), 900*time.Millisecond)
-	all := within(timeout)
 	for _, w := range g.wires {
 		w.lose(0.3)
 	}
-	begin := time.Now()
-	n := contend(t, all, keys, 1, each)
-	t.Logf("%d grants in %v with 30 %% of all requests and of all replies lost; a node has %v", n, time.Since(begin), timeout)
+	// A slow machine's nodes need more time, in order not to look lost as well.
+	timeout := 150 * time.Millisecond
+	all, last := within(timeout), make([]atomic.Int64, keys)
+	for range rounds {
+		begin := time.Now()
+		n, failed := contend(t, all, last, 1, each)
+		t.Logf("%d grants in %v with 30 %% of all requests and of all replies lost; a node had %v, and %d times too few could be reached",
+			n, time.Since(begin), timeout, failed)
+		if failed > n && timeout < 900*time.Millisecond {
+			timeout = min(2*timeout, 900*time.Millisecond)
+			all = within(timeout)
+		}
+	}
 	for _, w := range g.wires {
 		w.lose(0)
 	}
@@ -193,7 +197,7 @@ func TestARestartedNodeIsLeftOutForTheLongestLease(t *testing.T) {
 			if lease.Err() == nil {
 				t.Fatalf("two holders: tokens %d and %d", lease.Token(), second.Token())
 			}
-			release(t, second)
+			_ = second.Release(context.Background()) // its lease of two seconds may be over
 		}
 	}
 	second := lock(t, b, "k")
@@ -205,7 +209,7 @@ func TestARestartedNodeIsLeftOutForTheLongestLease(t *testing.T) {
 		t.Errorf("restarted nodes voted again after %v, before a lease of %v can have ended", since, longest)
 	}
 	t.Logf("the nodes voted again %v after their restart", since)
-	release(t, second)
+	_ = second.Release(context.Background()) // its lease of two seconds may be over
 	_ = lease.Release(context.Background())
 	g.wantGone(t)
 }
@@ -356,7 +360,14 @@ func TestManyWhoAskAtOnceFindOneHolder(t *testing.T) {
 		for _, l := range lockers {
 			wg.Go(func() {
 				<-start
-				lease, err := l.Lock(t.Context(), fmt.Sprint("k", round), core.Wait(3*time.Second))
+				var lease *core.Lease
+				var err error
+				for end := time.Now().Add(30 * time.Second); ; { // too few nodes may answer in their time
+					lease, err = l.Lock(t.Context(), fmt.Sprint("k", round), core.Wait(3*time.Second))
+					if !errors.Is(err, core.ErrUnavailable) || time.Now().After(end) {
+						break
+					}
+				}
 				switch {
 				case err == nil:
 					grants <- lease

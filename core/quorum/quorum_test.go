@@ -100,7 +100,7 @@ func (g *group) holders(ctx context.Context, key string) (nodes []int) {
 // wantHeld waits until a key is held on all nodes: a lock comes with a majority.
 func (g *group) wantHeld(tb testing.TB, key string) {
 	tb.Helper()
-	redistest.Eventually(tb, 5*time.Second, func(ctx context.Context) error {
+	redistest.Eventually(tb, 20*time.Second, func(ctx context.Context) error {
 		if n := g.holders(ctx, key); len(n) != len(g.servers) {
 			return fmt.Errorf("held on %v", n)
 		}
@@ -144,9 +144,14 @@ func lock(tb testing.TB, l *core.Locker, key string, opts ...core.Option) *core.
 	}
 }
 
+// release gives a lock back. One whose nodes do not answer in their time is given back in
+// the background, for which wantGone waits.
 func release(tb testing.TB, lease *core.Lease) {
 	tb.Helper()
-	if err := lease.Release(context.Background()); err != nil {
+	switch err := lease.Release(context.Background()); {
+	case errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost):
+		tb.Logf("Release(%q): %v", lease.Key(), err)
+	case err != nil:
 		tb.Errorf("Release(%q): %v", lease.Key(), err)
 	}
 }
@@ -208,14 +213,15 @@ func TestALockIsOnAllNodesAndGoesFromAll(t *testing.T) {
 
 // contend has some lockers take some keys, many times over, each of them on each
 // key by some goroutines, and checks that they exclude each other and that tokens
-// grow. It returns the grants.
-func contend(t *testing.T, lockers []*core.Locker, keys, goroutines, each int) int64 {
+// grow. last are the last tokens of the keys. It returns how many grants there were, and how often too few nodes could be
+// reached.
+func contend(t *testing.T, lockers []*core.Locker, last []atomic.Int64, goroutines, each int) (grants, failures int64) {
 	t.Helper()
 	var total, failed atomic.Int64
 	var wg sync.WaitGroup
-	for k := range keys {
+	for k := range last {
 		key := fmt.Sprint("k", k)
-		var inside, last atomic.Int64
+		var inside atomic.Int64
 		work := func(l *core.Locker) {
 			for range each {
 				lease, err := patiently(l, key, &failed)
@@ -226,7 +232,7 @@ func contend(t *testing.T, lockers []*core.Locker, keys, goroutines, each int) i
 				if n := inside.Add(1); n != 1 {
 					t.Errorf("%s: %d inside", key, n)
 				}
-				if before := last.Swap(lease.Token()); lease.Token() <= before {
+				if before := last[k].Swap(lease.Token()); lease.Token() <= before {
 					t.Errorf("%s: token %d after %d", key, lease.Token(), before)
 				}
 				if err := lease.Err(); err != nil {
@@ -244,15 +250,12 @@ func contend(t *testing.T, lockers []*core.Locker, keys, goroutines, each int) i
 		}
 	}
 	wg.Wait()
-	if n := failed.Load(); n > 0 {
-		t.Logf("%d times too few nodes could be reached", n)
-	}
-	return total.Load()
+	return total.Load(), failed.Load()
 }
 
 // patiently takes a lock although the nodes may be out of reach for a while.
 func patiently(l *core.Locker, key string, failed *atomic.Int64) (*core.Lease, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	for {
 		lease, err := l.Lock(context.WithoutCancel(ctx), key, core.Wait(time.Minute))
@@ -270,8 +273,8 @@ func TestSeveralProcessesExcludeEachOther(t *testing.T) {
 		lockers = append(lockers, g.locker(t))
 	}
 	begin := time.Now()
-	n := contend(t, lockers, 1, 4, 100)
-	t.Logf("%d grants in %v", n, time.Since(begin))
+	n, failed := contend(t, lockers, make([]atomic.Int64, 1), 4, 100)
+	t.Logf("%d grants in %v; %d times too few nodes could be reached", n, time.Since(begin), failed)
 	g.wantGone(t)
 }
 

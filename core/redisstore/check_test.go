@@ -16,7 +16,7 @@ import (
 
 func check(t *testing.T, rdb redis.UniversalClient, opts ...redisstore.Option) []string {
 	t.Helper()
-	store, err := redisstore.New(rdb, opts...)
+	store, err := redisstore.New(rdb, append([]redisstore.Option{redisstore.Timeout(10 * time.Second)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestTwoHundredLockersShareOneKey(t *testing.T) {
 			srv := redistest.Start(t)
 			var stores [4]*redisstore.Store
 			for i := range stores {
-				s, err := redisstore.New(srv.Client(t))
+				s, err := redisstore.New(srv.Client(t), redisstore.Timeout(10*time.Second))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -355,7 +355,7 @@ func TestReleaseWorksOnADeadContextAndTwice(t *testing.T) {
 func TestLateRequestsFreeReviveAndShortenNothing(t *testing.T) {
 	srv := redistest.Shared(t)
 	rdb := srv.Client(t)
-	store, err := redisstore.New(rdb)
+	store, err := redisstore.New(rdb, redisstore.Timeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +371,7 @@ func TestLateRequestsFreeReviveAndShortenNothing(t *testing.T) {
 	}
 	free := func(owner string) error {
 		return store.Release(ctx, driver.ReleaseRequest{
-			Key: "k", Owner: owner, TTL: time.Minute, Deadline: time.Now().Add(time.Second),
+			Key: "k", Owner: owner, TTL: time.Minute, Deadline: time.Now().Add(time.Minute),
 		})
 	}
 	renew := func(owner string, ttl time.Duration) (got error) {
