@@ -73,7 +73,7 @@ var disturbedCases = []row{
 		var b payments
 		// An engine that closes waits for one lease, until claims whose outcome
 		// it does not know can turn up no more.
-		e := f.serve(f.engine(idempotency.Lease(time.Second)), b.pay)
+		e := f.serve(f.engine(idempotency.Lease(4*time.Second)), b.pay)
 		f.want("warm", e.pay("w"), fresh(1))
 		f.Kill(f)
 		f.want("down", e.pay("k"), refused(idempotency.ReasonNoRecord))
@@ -82,7 +82,7 @@ var disturbedCases = []row{
 	}},
 	{name: "the store is down and the endpoint open", own: true, where: outside, run: func(f *fixture) {
 		var b payments
-		open := f.serve(f.engine(idempotency.Lease(time.Second), idempotency.FailOpen()), b.pay)
+		open := f.serve(f.engine(idempotency.Lease(4*time.Second), idempotency.FailOpen()), b.pay)
 		f.want("warm", open.pay("w"), fresh(1))
 		f.Kill(f)
 		f.want("down", open.pay("k"), fresh(2))
@@ -118,7 +118,7 @@ var disturbedCases = []row{
 	{name: "a process dies and another takes over", slow: true, run: func(f *fixture) {
 		var b payments
 		g := adaptertest.NewGate()
-		dying := f.engine(idempotency.Lease(time.Second))
+		dying := f.engine(idempotency.Lease(4 * time.Second))
 		first := f.serve(dying, held(g, says(adaptertest.None, ""))).start("k")
 		f.wait("inside", g.Inside)
 		die(dying)
@@ -135,7 +135,7 @@ var disturbedCases = []row{
 	{name: "a process dies after the effect", slow: true, run: func(f *fixture) {
 		var b payments
 		g := adaptertest.NewGate()
-		dying := f.engine(idempotency.Lease(time.Second))
+		dying := f.engine(idempotency.Lease(4 * time.Second))
 		first := f.serve(dying, f.marks(held(g, says(adaptertest.None, "")))).start("k")
 		f.wait("inside", g.Inside)
 		die(dying)

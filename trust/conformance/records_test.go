@@ -110,7 +110,8 @@ func (r *records) Store(tb testing.TB, service string) idempotency.Store {
 	if r.owner != nil {
 		tb = r.owner
 	}
-	store, err := pgstore.New(r.db, pgstore.Prefix(service+"_"), pgstore.Logger(slog.New(slog.DiscardHandler)))
+	store, err := pgstore.New(r.db, pgstore.Prefix(service+"_"), pgstore.Logger(slog.New(slog.DiscardHandler)),
+		pgstore.SweepEvery(-1)) // its statements would be counted
 	if err != nil {
 		tb.Fatal(err)
 	}

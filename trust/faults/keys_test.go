@@ -71,7 +71,7 @@ func slotted(t *testing.T, rdb *redis.ClusterClient, l *core.Locker, a, b string
 		if second.Token() == 0 {
 			t.Errorf("%q has no token", b)
 		}
-		if err := second.Release(ctx); err != nil {
+		if err := release(second); err != nil {
 			t.Errorf("%q: %v", b, err)
 		}
 		// Its release was not the other's.
@@ -79,7 +79,7 @@ func slotted(t *testing.T, rdb *redis.ClusterClient, l *core.Locker, a, b string
 			t.Errorf("the release of %q took %q along: %v", b, a, err)
 		}
 	}
-	if err := first.Release(ctx); err != nil {
+	if err := release(first); err != nil {
 		t.Errorf("%q: %v", a, err)
 	}
 	if err := rdb.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.FlushAll(ctx).Err() }); err != nil {

@@ -71,7 +71,7 @@ func TestPartitionOfTheHolder(t *testing.T) {
 		}
 		mu.Unlock()
 		s.wantErr(held.Release(context.Background()), core.ErrLost)
-		return theirs.Release(context.Background())
+		return release(theirs)
 	}
 	enough := func() bool {
 		mu.Lock()

@@ -247,7 +247,7 @@ func TestRollingDeployUnderLoad(t *testing.T) {
 					for ctx.Err() == nil {
 						section(key, i == 0, false, func() (func() error, error) {
 							lease, err := patiently(l, key, new(atomic.Int64), opts...)
-							return func() error { return lease.Release(context.Background()) }, err
+							return func() error { return release(lease) }, err
 						})
 						time.Sleep(rand.N(10 * time.Millisecond))
 					}

@@ -43,7 +43,7 @@ func TestRedisKilledWithoutAOF(t *testing.T) {
 func TestRedisKilledWithAOF(t *testing.T) {
 	s := stage(t)
 	srv := redistest.Start(t, redistest.Args("--appendonly", "yes", "--appendfsync", "always"))
-	a, b := s.locker(srv.Client(t), core.Watchdog(9*time.Second)), s.locker(srv.Client(t))
+	a, b := s.locker(srv.Client(t), core.Watchdog(27*time.Second)), s.locker(srv.Client(t))
 	held := s.must(a, "k")
 	srv.Kill()
 	s.refused(b, "k", core.ErrUnavailable)
@@ -109,12 +109,14 @@ func replicaOf(t *testing.T, rdb *redis.Client, host, port string) {
 
 func TestLOADING(t *testing.T) {
 	s := stage(t)
-	// It takes 4000 x 400 µs to load, and looks after clients meanwhile.
-	srv := redistest.Start(t, redistest.Args("--key-load-delay", "400", "--loading-process-events-interval-bytes", "1024"))
+	// It takes 200 x 8 ms to load, and looks after clients meanwhile. Many short sleeps
+	// would take far longer on a busy machine.
+	srv := redistest.Start(t, redistest.Args("--key-load-delay", "8000", "--rdbcompression", "no",
+		"--loading-process-events-interval-bytes", "1024"))
 	rdb := srv.Client(t)
 	a, b := s.locker(rdb, core.Watchdog(20*time.Second)), s.locker(rdb)
 	s.release(s.must(b, "warm"))
-	if err := rdb.Eval(t.Context(), "for i = 1, 4000 do redis.call('SET', 'filler' .. i, i) end return 1", nil).Err(); err != nil {
+	if err := rdb.Eval(t.Context(), "for i = 1, 200 do redis.call('SET', 'filler' .. i, string.rep('x', 2000)) end return 1", nil).Err(); err != nil {
 		t.Fatal(err)
 	}
 	held := s.must(a, "k")
@@ -420,7 +422,7 @@ func TestACLDenied(t *testing.T) {
 			}
 			all := []any{"on", ">p", "~interlock:*", "&interlock:*", "+@all"}
 			set(all...)
-			l := s.locker(srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "p" }), core.TTL(2*time.Second))
+			l := s.locker(srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "p" }), core.TTL(10*time.Second))
 			s.release(s.must(l, "warm"))
 			says := []string{c.command, "the rule is " + c.rule}
 			switch c.in {

@@ -120,7 +120,7 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 func TestALostReplyDoesNotLoseTheLock(t *testing.T) {
 	db := lockTable(t)
 	net, dsn := newRelay(t, db)
-	s := newLocks(t, pool(t, dsn))
+	s := newLocks(t, pool(t, dsn), slowly)
 	never := func(rep driver.Reply, err error) { t.Errorf("late: %+v, %v", rep, err) }
 	take := func(owner string) (driver.Reply, error) {
 		return s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: owner, TTL: time.Minute, Late: never})
@@ -280,7 +280,7 @@ func TestGrantsAreFlushed(t *testing.T) {
 // A server that takes no writes is not ready: it is a standby, or one that was demoted.
 func TestAServerThatTakesNoWritesIsNotReady(t *testing.T) {
 	db := lockTable(t)
-	s := newLocks(t, pool(t, dsnOf(t, db)+" default_transaction_read_only=on"))
+	s := newLocks(t, pool(t, dsnOf(t, db)+" default_transaction_read_only=on"), slowly)
 	rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o", TTL: time.Minute})
 	if !errors.Is(err, driver.ErrNotReady) || rep.Ambiguous {
 		t.Errorf("%+v, %v; want ErrNotReady, and certain", rep, err)

@@ -47,8 +47,8 @@ func TestAWaitEndsSoonBehindAPooler(t *testing.T) {
 	db := lockTable(t)
 	dsn, schema := pooler(t, db), schemaOf(t, db)
 	var log said
-	holder := newLocker(t, newLocks(t, pool(t, dsn), func(c *config) { c.Schema = schema }))
-	other := newLocker(t, newLocks(t, pool(t, dsn), func(c *config) {
+	holder := newLocker(t, newLocks(t, pool(t, dsn), slowly, func(c *config) { c.Schema = schema }))
+	other := newLocker(t, newLocks(t, pool(t, dsn), slowly, func(c *config) {
 		c.Schema, c.Listen, c.Log = schema, listener{dsn}, log.logger()
 	}))
 	lease, err := holder.Lock(t.Context(), "k")

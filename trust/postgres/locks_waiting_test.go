@@ -40,7 +40,7 @@ func TestAWaitEndsSoonAfterTheRelease(t *testing.T) {
 			db := lockTable(t)
 			var lockers []*core.Locker
 			for range 2 {
-				lockers = append(lockers, newLocker(t, newLocks(t, pool(t, dsnOf(t, db)), way(dsnOf(t, db)))))
+				lockers = append(lockers, newLocker(t, newLocks(t, pool(t, dsnOf(t, db)), slowly, way(dsnOf(t, db)))))
 			}
 			for _, hold := range []time.Duration{0, 30 * time.Millisecond, 700 * time.Millisecond} {
 				key := fmt.Sprint("held for ", hold)
@@ -105,7 +105,7 @@ func TestProcessesTakeTurns(t *testing.T) {
 			// share after a minute either.
 			ctx := span(t, 3*time.Second, func() bool { return j.sections.Load() >= 100 && !starving(counts()) })
 			for p := range processes {
-				l := newLocker(t, newLocks(t, pool(t, dsnOf(t, db)), way(dsnOf(t, db))))
+				l := newLocker(t, newLocks(t, pool(t, dsnOf(t, db)), slowly, way(dsnOf(t, db))))
 				for range 4 {
 					all.Go(func() {
 						for ctx.Err() == nil {
@@ -223,8 +223,8 @@ func TestAFullListTakesNoMore(t *testing.T) {
 
 func TestALostLeaseWakesTheWaiting(t *testing.T) {
 	db := lockTable(t)
-	s := newLocks(t, db)
-	if rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "crashed", TTL: 2 * time.Second}); err != nil || !rep.Granted {
+	s := newLocks(t, db, slowly)
+	if rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "crashed", TTL: 10 * time.Second}); err != nil || !rep.Granted {
 		t.Fatalf("%+v, %v", rep, err)
 	}
 	if rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o", Waiter: "w", TTL: time.Minute}); err != nil || rep.Granted {
