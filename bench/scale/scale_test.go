@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // brief is a small version of what the program does.
-var brief = size{processes: 160, servers: 4, warm: 200 * time.Millisecond, window: 400 * time.Millisecond}
+var brief = size{processes: 160, servers: 4, warm: 3 * time.Second, window: 3 * time.Second}
 
 // check demands what does not depend on how busy the machine is, and of the rest
 // that it is of the right order.
@@ -69,7 +69,7 @@ func TestTheModelHoldsOnARealServer(t *testing.T) {
 // compares what they answer and how many commands they have run.
 func TestAServerInMemoryDoesWhatTheScriptsDo(t *testing.T) {
 	srv := redistest.Start(t)
-	onRedis, err := redisstore.New(srv.Client(t))
+	onRedis, err := redisstore.New(srv.Client(t), redisstore.Timeout(30*time.Second)) // nothing is sent twice
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,10 +163,10 @@ func cutOff(t *testing.T, addr string, round int) (gap time.Duration) {
 
 func TestAShortInterruptionDoesNotEndTheCommand(t *testing.T) {
 	p := startProxy(t, redistest.Shared(t).Addr())
-	w := begin(t, p.addr, []string{"-ttl", "9s", "k", "-shell", "--", "echo ready; sleep 8; exit 4"})
+	w := begin(t, p.addr, []string{"-ttl", "18s", "-grace", "1s", "k", "-shell", "--", "echo ready; sleep 16; exit 4"})
 	w.says("ready")
 	p.setCut(true)
-	time.Sleep(3500 * time.Millisecond) // one renewal fails
+	time.Sleep(7 * time.Second) // one renewal fails
 	p.setCut(false)
 	w.ends(4, "")
 }
@@ -191,7 +191,7 @@ func TestACommandWhoseLockWasDeletedIsEnded(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := begin(t, srv.Addr(), []string{"-ttl", "3s", "k", "-shell", "--", c.script})
+			w := begin(t, srv.Addr(), []string{"-ttl", "9s", "-grace", "4s", "k", "-shell", "--", c.script})
 			w.says("ready")
 			if err := c.change(t.Context(), "interlock:{k}"); err != nil {
 				t.Fatal(err)
