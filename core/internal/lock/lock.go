@@ -24,15 +24,15 @@ type lock struct {
 	shard *shard
 	key   string
 
-	first, last *Waiter
-	own         *ownership   // in the phase held
-	places      *places      // nil while the process has none, and releases none
-	acq         *acquisition // nil while there is nothing to remember of tries
-	n           int32        // waiters
-	phase       phase
-	asking      bool // in the phase acquiring: a try is on its way
-	courteous   bool // kept for the courtesy alone
-	tries       bool // a caller that does not wait may stand behind the first
+	first     *Waiter      // of the queue; its prev is the last
+	own       *ownership   // in the phase held
+	places    *places      // nil while the process has none, and releases none
+	acq       *acquisition // nil while there is nothing to remember of tries
+	n         int32        // waiters
+	phase     phase
+	asking    bool // in the phase acquiring: a try is on its way
+	courteous bool // kept for the courtesy alone
+	tries     bool // a caller that does not wait may stand behind the first
 }
 
 // phase is where a lock is; see the package comment.
@@ -186,7 +186,7 @@ func (l *lock) fail(err error, fx *effects) {
 		w.prev, w.state = nil, failed
 		w.err = fmt.Errorf("%w: %q", err, l.key)
 	}
-	l.first, l.last, l.n = nil, nil, 0
+	l.first, l.n = nil, 0
 }
 
 // close is the event that the Table closes.

@@ -182,7 +182,7 @@ func (m *machine) check() {
 	m.t.Helper()
 	l, n := m.l, 0
 	for w := l.first; w != nil; w = w.next {
-		if w.state != waiting || w.lock != l || w.next == nil && l.last != w {
+		if w.state != waiting || w.lock != l || w.next == nil && l.last() != w || w.next != nil && w.next.prev != w {
 			m.failf("the queue is broken")
 		}
 		n++

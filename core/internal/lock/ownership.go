@@ -48,7 +48,7 @@ type ownership struct {
 	bound clock.Instant
 
 	renewAt clock.Instant
-	lastErr error // of the last renewal
+	lastErr *error // of the last renewal; nil: it was confirmed, as nearly all are
 
 	kind      driver.Kind
 	fixed     bool // not renewed
@@ -284,20 +284,31 @@ func (own *ownership) renewed(r renewal, now clock.Instant, ahead time.Duration,
 	}
 	switch {
 	case errors.Is(r.err, driver.ErrNotOwner):
-		own.lastErr = r.err
+		own.failed(r.err)
 		own.lose(reasonOf(r.err), driver.ErrNotOwner, now, fx)
 	case now >= own.deadline():
 		own.expire(now, fx)
 	case r.err != nil:
 		// Not a loss: the lease is good until its deadline. Again soon, but not later
 		// than it was to be: a caller that asks again and again must not put it off.
-		own.lastErr = r.err
+		own.failed(r.err)
 		own.renewAt = min(own.renewAt, now.Add(min(own.lease/20, time.Second)))
 		fx.schedule = own
 	default:
 		own.confirmed(r, now, ahead, fx)
 	}
 	return true
+}
+
+// failed notes why a renewal failed.
+func (own *ownership) failed(err error) { own.lastErr = &err }
+
+// lastError is why the last renewal failed; nil if it did not.
+func (own *ownership) lastError() error {
+	if own.lastErr == nil {
+		return nil
+	}
+	return *own.lastErr
 }
 
 // confirmed notes that the store has said that the lock is ours.
@@ -360,7 +371,7 @@ func (own *ownership) lose(reason Reason, cause error, now clock.Instant, fx *ef
 			w.err = cause
 		}
 		w.state = gone
-		fx.lost(&loss{holder: w, reason: why, cause: causeOfLoss(w.err), err: own.lastErr, ended: true})
+		fx.lost(&loss{holder: w, reason: why, cause: causeOfLoss(w.err), err: own.lastError(), ended: true})
 		w = next
 	}
 }

@@ -247,7 +247,7 @@ func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *ef
 // the try of the callers before it is answered: they want places, too, and have not
 // been refused one.
 func (l *lock) mayTryNext(w *Waiter, now clock.Instant) bool {
-	return w.Terms.Kind.Place() && l.phase == acquiring && l.last != nil && l.last.Terms.Kind.Place() &&
+	return w.Terms.Kind.Place() && l.phase == acquiring && l.first != nil && l.last().Terms.Kind.Place() &&
 		(l.acq == nil || l.acq.next <= now)
 }
 

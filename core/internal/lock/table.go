@@ -265,7 +265,7 @@ func (own *ownership) state(s State) State {
 	w := own.holder
 	clock := &own.lock.shard.table.Clock
 	s.Holder, s.Terms, s.Since, s.Token = w.Holder, w.Terms, clock.Time(w.since), w.token
-	s.Deadline, s.Renewals, s.LastError = clock.Time(own.deadline()), int(own.renewals), own.lastErr
+	s.Deadline, s.Renewals, s.LastError = clock.Time(own.deadline()), int(own.renewals), own.lastError()
 	for ; w != nil; w = w.next {
 		s.Holds += int(w.holds)
 	}

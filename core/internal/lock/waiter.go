@@ -112,29 +112,33 @@ func (w *Waiter) lostError() error {
 	return fmt.Errorf("%w: %q", ErrLost, w.lock.key)
 }
 
+// last is the last waiter of a queue that is not empty.
+func (l *lock) last() *Waiter { return l.first.prev }
+
 // push puts a waiter at the end of the queue.
 func (l *lock) push(w *Waiter) {
-	w.lock, w.prev = l, l.last
-	if l.last == nil {
+	w.lock = l
+	if l.first == nil {
 		l.first = w
 	} else {
-		l.last.next = w
+		w.prev = l.last()
+		w.prev.next = w
 	}
-	l.last = w
+	l.first.prev = w
 	l.n++
 }
 
 // remove takes a waiter out of the queue.
 func (l *lock) remove(w *Waiter) {
-	if w.prev == nil {
+	if w == l.first {
 		l.first = w.next
 	} else {
 		w.prev.next = w.next
 	}
-	if w.next == nil {
-		l.last = w.prev
-	} else {
+	if w.next != nil {
 		w.next.prev = w.prev
+	} else if l.first != nil {
+		l.first.prev = w.prev
 	}
 	w.prev, w.next = nil, nil
 	l.n--
