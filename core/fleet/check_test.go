@@ -231,7 +231,7 @@ func TestAServerThatCannotBeAskedIsAnError(t *testing.T) {
 func TestRecordsAreShownInEachState(t *testing.T) {
 	topologies(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := open(t, rdb)
-		store, err := redisstore.New(rdb)
+		store, err := redisstore.New(rdb, redisstore.Timeout(10*time.Second))
 		wantErr(t, err, nil)
 		defer store.Close()
 		n := 0
@@ -243,7 +243,7 @@ func TestRecordsAreShownInEachState(t *testing.T) {
 			n++
 			token := fmt.Sprintf("token:%d", n)
 			rep, err := store.Claim(t.Context(), idempotency.ClaimRequest{
-				ID: r.ID, Token: token, Lease: lease, Retention: time.Hour, Deadline: time.Now().Add(5 * time.Second),
+				ID: r.ID, Token: token, Lease: lease, Retention: time.Hour, Deadline: time.Now().Add(time.Minute),
 			})
 			if err != nil || rep.State != idempotency.StateGranted {
 				t.Fatalf("%+v, %v", rep, err)
@@ -252,7 +252,7 @@ func TestRecordsAreShownInEachState(t *testing.T) {
 		}
 		is := func(key, state string) (r fleet.Record) {
 			t.Helper()
-			redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
+			redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
 				var err error
 				if r, err = f.Record(ctx, "tenant", key); err == nil && r.State != state {
 					err = fmt.Errorf("%+v; want %s", r, state)
@@ -268,7 +268,7 @@ func TestRecordsAreShownInEachState(t *testing.T) {
 		}
 		r, token := claim("lapsed", time.Millisecond)
 		is("lapsed", fleet.RecordLapsed)
-		mark := idempotency.MarkRequest{ID: r.ID, Token: token, Lease: time.Millisecond, Retention: time.Hour, Deadline: time.Now().Add(5 * time.Second)}
+		mark := idempotency.MarkRequest{ID: r.ID, Token: token, Lease: time.Millisecond, Retention: time.Hour, Deadline: time.Now().Add(time.Minute)}
 		wantErr(t, store.Mark(t.Context(), mark), nil)
 		if r := is("lapsed", fleet.RecordUnknown); !r.Marked {
 			t.Errorf("%+v", r)
@@ -288,7 +288,7 @@ func TestRecordsAreShownInEachState(t *testing.T) {
 
 		r, token = claim("unavailable", time.Minute)
 		_, err = store.Commit(t.Context(), idempotency.CommitRequest{
-			ID: r.ID, Token: token, Generation: 1, Retention: 100 * time.Millisecond, Tombstone: time.Minute, Deadline: time.Now().Add(5 * time.Second),
+			ID: r.ID, Token: token, Generation: 1, Retention: 100 * time.Millisecond, Tombstone: time.Minute, Deadline: time.Now().Add(time.Minute),
 		})
 		wantErr(t, err, nil)
 		is("unavailable", fleet.RecordUnavailable)

@@ -51,7 +51,7 @@ func open(t *testing.T, rdb redis.UniversalClient, opts ...fleet.Option) *fleet.
 // process makes a locker with a store of its own, as another process has.
 func process(t *testing.T, rdb redis.UniversalClient, opts ...core.LockerOption) *core.Locker {
 	t.Helper()
-	store, err := redisstore.New(rdb)
+	store, err := redisstore.New(rdb, redisstore.Timeout(10*time.Second)) // a busy machine may need more than a second
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func lock(t *testing.T, l *core.Locker, key string, opts ...core.Option) *core.L
 // eventually waits until a lock in Redis is as it should be.
 func eventually(t *testing.T, f *fleet.Fleet, key string, right func(l fleet.Lock) bool) (l fleet.Lock) {
 	t.Helper()
-	redistest.Eventually(t, 15*time.Second, func(ctx context.Context) error {
+	redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
 		var err error
 		if l, err = f.Inspect(ctx, key); err == nil && !right(l) {
 			err = fmt.Errorf("%+v", l)

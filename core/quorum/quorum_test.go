@@ -156,6 +156,16 @@ func release(tb testing.TB, lease *core.Lease) {
 	}
 }
 
+// checked asks whether a lease is good, again while too few nodes answer in their time.
+func checked(lease *core.Lease) (err error) {
+	for end := time.Now().Add(20 * time.Second); ; {
+		err = lease.Check(context.Background())
+		if !errors.Is(err, core.ErrUnavailable) || errors.Is(err, core.ErrLost) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
 // wantAll waits until a locker reaches all nodes, or all that have a vote: go-redis
 // dials a server that refused it once a second.
 func (g *group) wantAll(t *testing.T, l *core.Locker) {

@@ -43,6 +43,26 @@ func tryLock(t *testing.T, l *core.Locker, key string) (lease *core.Lease, err e
 	return lease, err
 }
 
+// confirm is Check, tried again if a busy machine needs longer for the answer than
+// that waits: a sixth of the lease.
+func confirm(t *testing.T, lease *core.Lease) (err error) {
+	t.Helper()
+	for range 5 {
+		begin := time.Now()
+		err = lease.Check(t.Context())
+		if time.Since(begin) < 500*time.Millisecond || !errors.Is(err, core.ErrUnavailable) {
+			break
+		}
+	}
+	return err
+}
+
+// stalled reports whether a busy machine may be why a release that began then could
+// not be answered: the locker goes on with it.
+func stalled(err error, begin time.Time) bool {
+	return time.Since(begin) >= time.Second && errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost)
+}
+
 func release(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	if err := lease.Release(context.Background()); err != nil {
@@ -172,7 +192,7 @@ func TestLostReplyOfAnAcquireTakesTheLockOnce(t *testing.T) {
 	srv := redistest.Shared(t)
 	rdb := srv.Client(t)
 	w := newWire()
-	l := newLocker(t, srv.Client(t, w.through), core.Watchdog(3*time.Second))
+	l := newLocker(t, srv.Client(t, w.through), core.Watchdog(15*time.Second))
 	release(t, lock(t, l, "warm"))
 	w.replies(once())
 	lease := lock(t, l, "k")
@@ -328,7 +348,7 @@ func TestAKeyThatIsNoLockIsRefusedWithAReason(t *testing.T) {
 	if err := rdb.Set(t.Context(), "interlock:{k}", "mine", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, ended(t, lease, 5*time.Second), core.ErrLost)
+	wantErr(t, ended(t, lease, 30*time.Second), core.ErrLost)
 	_ = lease.Release(t.Context())
 }
 
@@ -461,17 +481,18 @@ func TestRedisBackWithinTheTTLLosesNothing(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	w := newWire()
-	l := newLocker(t, srv.Client(t, w.through), core.Watchdog(6*time.Second))
+	// What is left after the cut is for a machine that stands still.
+	l := newLocker(t, srv.Client(t, w.through), core.Watchdog(9*time.Second))
 	lease := lock(t, l, "k")
 	deadline := lease.Deadline()
 	w.cut(true) // every connection broken, new ones refused
 	select {
 	case <-lease.Context().Done():
 		t.Fatal("lost at once")
-	case <-time.After(3 * time.Second): // the first renewals fail
+	case <-time.After(4 * time.Second): // the first renewals fail, from a third of the lease
 	}
 	w.mend()
-	redistest.Eventually(t, 5*time.Second, func(context.Context) error {
+	redistest.Eventually(t, 30*time.Second, func(context.Context) error {
 		if !lease.Deadline().After(deadline) {
 			return errors.New("not renewed yet")
 		}
@@ -495,7 +516,7 @@ func TestStoreDownIsSaidSoon(t *testing.T) {
 		t.Errorf("it took %v", d)
 	}
 	srv.Restart(t)
-	redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
+	redistest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
 		lease, err := l.TryLock(ctx, "k")
 		if err != nil {
 			return err
@@ -535,12 +556,12 @@ func TestAWaiterHearsOfTheReleaseAfterItsSubscriptionWasKilled(t *testing.T) {
 		}
 		return nil
 	}
-	redistest.Eventually(t, 5*time.Second, subscribed)
+	redistest.Eventually(t, 30*time.Second, subscribed)
 	for range 3 {
 		if err := rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err(); err != nil {
 			t.Fatal(err)
 		}
-		redistest.Eventually(t, 5*time.Second, subscribed)
+		redistest.Eventually(t, 30*time.Second, subscribed)
 	}
 	// Killed and released in one breath: the message is lost for certain.
 	if _, err := rdb.TxPipelined(t.Context(), func(p redis.Pipeliner) error {

@@ -113,7 +113,20 @@ type result struct {
 	ran      bool
 }
 
-func do(ctx context.Context, e *idempotency.Engine, p payment, run runFunc) result {
+// do is doOnce, done again if a busy machine needs longer for the answer to the claim
+// than a request waits.
+func do(ctx context.Context, e *idempotency.Engine, p payment, run runFunc) (r result) {
+	for range 5 {
+		begin := time.Now()
+		r = doOnce(ctx, e, p, run)
+		if r.reason != idempotency.ReasonNoRecord || r.ran || time.Since(begin) < time.Second {
+			break
+		}
+	}
+	return r
+}
+
+func doOnce(ctx context.Context, e *idempotency.Engine, p payment, run runFunc) result {
 	var own idempotency.Response
 	v := e.Do(ctx, p, idempotency.Handler{
 		Run: func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
@@ -508,7 +521,7 @@ func TestRedisKilledDuringTheHandler(t *testing.T) {
 				}
 				return bank.run(ctx, a)
 			}), fresh(1))
-			want(t, "while it is down", do(t.Context(), other, pay("k"), bank.run), refused(idempotency.ReasonNoRecord))
+			want(t, "while it is down", doOnce(t.Context(), other, pay("k"), bank.run), refused(idempotency.ReasonNoRecord))
 			if e.Pending() != 1 {
 				t.Errorf("%d pending", e.Pending())
 			}
@@ -527,7 +540,7 @@ func TestRedisKilledDuringTheHandler(t *testing.T) {
 func TestScriptsMayBeFlushedBetweenAnyTwoCalls(t *testing.T) {
 	srv := redistest.Shared(t)
 	rdb := srv.Client(t)
-	e := newEngine(t, newStore(t, rdb), idempotency.Lease(3*time.Second))
+	e := newEngine(t, newStore(t, rdb), idempotency.Lease(6*time.Second))
 	flush := func() {
 		if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
 			t.Error(err)
@@ -650,7 +663,7 @@ func TestClusterKeepsRecordsAndLocksOnDifferentNodes(t *testing.T) {
 	account := core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
 		return []string{req.Native().(payment).path}, nil
 	})
-	e := newEngine(t, store, idempotency.Lease(3*time.Second), idempotency.WaitReplay(30*time.Second),
+	e := newEngine(t, store, idempotency.Lease(6*time.Second), idempotency.WaitReplay(30*time.Second),
 		idempotency.Under(core.Serialize(locker, "", account, core.Wait(time.Minute))))
 	var bank bank
 	var wg sync.WaitGroup
@@ -661,7 +674,7 @@ func TestClusterKeepsRecordsAndLocksOnDifferentNodes(t *testing.T) {
 				p.path = fmt.Sprint("/accounts/", i%7)
 				got := do(t.Context(), e, p, func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
 					if i%20 == 0 { // over a lease
-						timer := time.NewTimer(4 * time.Second)
+						timer := time.NewTimer(7 * time.Second)
 						defer timer.Stop()
 						<-timer.C
 					}
@@ -700,8 +713,13 @@ func TestARefusalOfTheLockGivesTheKeyBack(t *testing.T) {
 	e := newEngine(t, store, idempotency.Under(core.Serialize(locker, "payments", core.Wait(50*time.Millisecond))))
 	bad := newEngine(t, store, idempotency.Under(core.Serialize(locker, "a/{header.X-Missing}/{id}")))
 	var bank bank
+	release(t, lock(t, locker, "payments")) // connections and scripts
 	lease := lock(t, other, "payments")
-	want(t, "held", do(t.Context(), e, pay("k"), bank.run), refused(core.ReasonHeld))
+	held := do(t.Context(), e, pay("k"), bank.run)
+	for i := 0; i < 5 && held.reason == core.ReasonUnavailable; i++ { // no answer in so short a time
+		held = do(t.Context(), e, pay("k"), bank.run)
+	}
+	want(t, "held", held, refused(core.ReasonHeld))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	want(t, "gone", do(ctx, e, pay("k"), bank.run), refused(core.ReasonCanceled))

@@ -35,11 +35,15 @@ const (
 
 // job is the main function of such a process.
 func job(kind, addr string) {
-	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1}) // what is counted is counted once
+	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 	store, err := redisstore.New(rdb)
 	if err != nil {
 		fail(err)
 	}
+	// What is counted is counted once. Of a count whose answer is late nobody would know whether it was made.
+	counts := redis.NewClient(&redis.Options{
+		Addr: addr, MaxRetries: -1, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -47,9 +51,9 @@ func job(kind, addr string) {
 	}()
 	switch kind {
 	case "lead":
-		err = leads(ctx, rdb, store)
+		err = leads(ctx, counts, store)
 	case "ticks":
-		err = ticks(ctx, rdb, store)
+		err = ticks(ctx, counts, store)
 	}
 	if err != nil {
 		fail(err)

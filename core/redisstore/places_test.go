@@ -289,7 +289,7 @@ func TestPlacesAreRenewedWhileMemoryIsFull(t *testing.T) {
 		})
 	}
 	for _, lease := range held {
-		wantErr(t, lease.Check(t.Context()), nil)
+		wantErr(t, confirm(t, lease), nil)
 		release(t, lease)
 	}
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {

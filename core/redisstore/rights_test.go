@@ -101,7 +101,7 @@ func exercise(t *testing.T, stores ...core.Store) {
 	t.Helper()
 	var lockers []*core.Locker
 	for i, store := range stores {
-		l, err := core.New(store, core.Watchdog(time.Duration(i+1)*5*time.Second))
+		l, err := core.New(store, core.Watchdog(time.Duration(i+1)*15*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,20 +110,20 @@ func exercise(t *testing.T, stores ...core.Store) {
 	}
 	share(t, lockers, someKeys(4), 30)
 	l := lockers[0]
-	lease := lock(t, l, "renewed")
+	lease := lock(t, l, "renewed", core.Watchdog(5*time.Second)) // so that it is renewed soon
 	deadline := lease.Deadline()
-	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+	redistest.Eventually(t, 30*time.Second, func(context.Context) error {
 		if !lease.Deadline().After(deadline) {
 			return errors.New("not renewed")
 		}
 		return nil
 	})
-	wantErr(t, lease.Check(t.Context()), nil)
+	wantErr(t, confirm(t, lease), nil)
 	if err := core.Commit(lease.Context(), func() error { return nil }); err != nil {
 		t.Error(err)
 	}
 	release(t, lease)
-	all, err := l.LockAll(t.Context(), someKeys(3), core.TTL(5*time.Second))
+	all, err := l.LockAll(t.Context(), someKeys(3), core.TTL(20*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func exercisePlaces(t *testing.T, s driver.Store) {
 	leave := func(owner string) {
 		wantErr(t, s.Release(t.Context(), driver.ReleaseRequest{
 			Key: "k", Owner: owner, Kind: driver.Permit, AtMost: 2, TTL: time.Minute, Token: 1, Remember: true,
-			Deadline: time.Now().Add(10 * time.Second),
+			Deadline: time.Now().Add(30 * time.Second),
 		}), nil)
 	}
 	soon := func(kind driver.Kind, owner string, ttl time.Duration) {
@@ -169,7 +169,7 @@ func exercisePlaces(t *testing.T, s driver.Store) {
 // exerciseRecords does with idempotency records what there is to do.
 func exerciseRecords(t *testing.T, s idempotency.Store) {
 	t.Helper()
-	ctx, soon := t.Context(), time.Now().Add(10*time.Second)
+	ctx, soon := t.Context(), time.Now().Add(30*time.Second)
 	claim := func(id, token string, lease time.Duration, strict bool) idempotency.State {
 		reply, err := s.Claim(ctx, idempotency.ClaimRequest{
 			ID: id, Token: token, Lease: lease, Retention: time.Minute, Strict: strict, Tombstone: true, Waits: true,
@@ -197,7 +197,7 @@ func exerciseRecords(t *testing.T, s idempotency.Store) {
 	got = append(got, claim("b", "1", time.Minute, false))
 	wantErr(t, s.Abandon(ctx, idempotency.AbandonRequest{ID: "b", Token: "1", Deadline: soon}), nil)
 	got = append(got, claim("c", "1", time.Millisecond, true))
-	redistest.Eventually(t, 5*time.Second, func(context.Context) error {
+	redistest.Eventually(t, 30*time.Second, func(context.Context) error {
 		if state := claim("c", "2", time.Minute, true); state != idempotency.StateUnknown {
 			return fmt.Errorf("state %d", state)
 		}
@@ -277,7 +277,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 				for _, srv := range servers {
 					nodes = append(nodes, srv.Client(t, as))
 				}
-				s, err := quorum.New(nodes, quorum.AdmitYoung(), quorum.NodeTimeout(500*time.Millisecond))
+				s, err := quorum.New(nodes, quorum.AdmitYoung(), quorum.NodeTimeout(2*time.Second))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -342,7 +342,7 @@ func TestALockThatGetsNoExpiryIsNoLock(t *testing.T) {
 		}
 		nodes = append(nodes, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "p" }))
 	}
-	votes, err := quorum.New(nodes, quorum.AdmitYoung(), quorum.NodeTimeout(500*time.Millisecond))
+	votes, err := quorum.New(nodes, quorum.AdmitYoung(), quorum.NodeTimeout(2*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

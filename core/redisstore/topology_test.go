@@ -92,7 +92,7 @@ func TestCluster(t *testing.T) {
 				got <- err
 			}()
 			channel := "interlock:{" + key + "}:free"
-			redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
+			redistest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
 				node, err := rdb.MasterForKey(ctx, channel)
 				if err != nil {
 					return err
@@ -108,7 +108,7 @@ func TestCluster(t *testing.T) {
 			if err := <-got; err != nil {
 				t.Error(err)
 			}
-			if d := time.Since(begin); d > 5*time.Second {
+			if d := time.Since(begin); d > 10*time.Second { // by asking alone it takes the 30 s of the lease
 				t.Errorf("it heard of it after %v", d)
 			}
 		}
@@ -130,9 +130,9 @@ func TestCluster(t *testing.T) {
 		old := set.Master(t, "interlock:{key0}")
 		old.Kill()
 		set.AwaitFailover(t, old)
-		took := again(t, lockers[1], "key0", 20*time.Second)
+		took := again(t, lockers[1], "key0", 30*time.Second)
 		t.Logf("taken again %v after the promotion", took)
-		if took > 5*time.Second {
+		if took > 15*time.Second {
 			t.Errorf("it took %v after the promotion", took)
 		}
 		share(t, lockers, someKeys(6), 20)
@@ -150,13 +150,13 @@ func TestSentinel(t *testing.T) {
 	old := set.Master
 	old.Kill()
 	set.AwaitFailover(t, old)
-	took := again(t, lockers[0], "k", 20*time.Second)
+	took := again(t, lockers[0], "k", 30*time.Second)
 	t.Logf("taken again %v after the promotion", took)
-	if took > 5*time.Second {
+	if took > 15*time.Second {
 		t.Errorf("it took %v after the promotion", took)
 	}
 	// The held lock was replicated or not; its holder must know which.
-	if err := lease.Check(t.Context()); err == nil {
+	if err := confirm(t, lease); err == nil {
 		release(t, lease)
 	} else if !errors.Is(err, core.ErrLost) {
 		t.Errorf("Check after the failover: %v", err)
@@ -177,9 +177,10 @@ func TestALocksExpiryIsItsLease(t *testing.T) {
 		{"watchdog", []core.Option{core.Watchdog(7 * time.Second)}, 7 * time.Second},
 		{"fixed", []core.Option{core.TTL(11 * time.Second)}, 11 * time.Second},
 	} {
+		begin := time.Now()
 		lease := lock(t, l, c.key, c.opts...)
 		left := rdb.PTTL(t.Context(), "interlock:{"+c.key+"}").Val()
-		if left > c.want || left < c.want-2*time.Second {
+		if least := c.want - time.Since(begin) - 2*time.Second; left > c.want || left < least {
 			t.Errorf("%s: %v are left in Redis, want %v", c.key, left, c.want)
 		}
 		fields := rdb.HGetAll(t.Context(), "interlock:{"+c.key+"}").Val()

@@ -17,6 +17,11 @@ const (
 	// others call it failed: short for tests that wait for a failover, yet not
 	// so short that a busy machine makes healthy nodes fail.
 	nodeTimeout = "2000"
+	// patientNodeTimeout is the same for a Cluster without replicas, which has
+	// nobody to promote: its nodes do not fail when the machine stands still for
+	// some seconds. It is set after the start, which it would make longer.
+	patientNodeTimeout = "10000"
+	nodeTimeoutArg     = "--cluster-node-timeout"
 )
 
 // ClusterSet is a Redis Cluster.
@@ -32,7 +37,9 @@ type ClusterSet struct {
 // Cluster starts a Cluster, with cluster-require-full-coverage at its default
 // and the given number of replicas for each master, and returns once every node
 // finds it healthy and every replica is in sync. It takes over two seconds: for
-// as long a node that has just started refuses to be called healthy.
+// as long a node that has just started refuses to be called healthy. Without
+// replicas the nodes then allow one another 10 s of silence, unless opts set
+// cluster-node-timeout, as a test does that wants a node to fail.
 func Cluster(tb testing.TB, masters, replicasPerMaster int, opts ...Option) *ClusterSet {
 	tb.Helper()
 	cfg := newConfig(tb.TempDir(), opts)
@@ -40,8 +47,9 @@ func Cluster(tb testing.TB, masters, replicasPerMaster int, opts ...Option) *Clu
 		tb.Fatalf("redistest: Cluster needs Redis 7 (cluster-port, sharded pub/sub), %s is version %d", prog.path, prog.major)
 	}
 	cfg.cluster = true
+	patient := replicasPerMaster == 0 && !slices.Contains(cfg.args, nodeTimeoutArg)
 	cfg = cfg.with(
-		"--cluster-node-timeout", nodeTimeout,
+		nodeTimeoutArg, nodeTimeout,
 		"--cluster-announce-ip", "127.0.0.1",
 		"--cluster-allow-replica-migration", "no",
 	)
@@ -62,6 +70,13 @@ func Cluster(tb testing.TB, masters, replicasPerMaster int, opts ...Option) *Clu
 	}
 	for _, s := range nodes {
 		Eventually(tb, topologyTimeout, func(ctx context.Context) error { return s.healthy(ctx, masters, masters*replicasPerMaster) })
+	}
+	if patient {
+		for _, s := range nodes {
+			s.must(tb, func(ctx context.Context, rdb *redis.Client) error {
+				return rdb.ConfigSet(ctx, strings.TrimPrefix(nodeTimeoutArg, "--"), patientNodeTimeout).Err()
+			})
+		}
 	}
 	return set
 }

@@ -154,7 +154,7 @@ func TestLOADING(t *testing.T) {
 
 func TestCLUSTERDOWN(t *testing.T) {
 	s := stage(t)
-	set := redistest.Cluster(t, 3, 0)
+	set := redistest.Cluster(t, 3, 0, redistest.Args("--cluster-node-timeout", "2000"))
 	rdb := set.Client(t)
 	a, b := s.locker(rdb, core.Watchdog(30*time.Second)), s.locker(rdb)
 	gone := set.Master(t, "interlock:{k}")

@@ -63,7 +63,7 @@ func connected(ctx context.Context, rdb *redis.Client, least, most int) error {
 // hold takes a lock and keeps a subscription and the connections for renewals open.
 func hold(t *testing.T, s *Store, key string) {
 	t.Helper()
-	if err := acquire(t.Context(), s, key, 5*time.Second); err != nil {
+	if err := acquire(t.Context(), s, key, 30*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	s.Renew(t.Context(), []driver.Renewal{{Key: key, Owner: key + ":1", TTL: 30 * time.Second}}, func(_ int, _ bool, err error) {
@@ -94,14 +94,14 @@ func TestAStoreFollowsAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 			s := newStore(t, client(t, &now))
 			hold(t, s, "held")
 			old := before.Client(t, func(o *redis.Options) { o.PoolSize = 1 })
-			redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
+			redistest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
 				return connected(ctx, old, 3, 20) // for requests, renewals and messages
 			})
 			now.Store(after)
-			redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error { return connected(ctx, old, 0, 0) })
+			redistest.Eventually(t, 30*time.Second, func(ctx context.Context) error { return connected(ctx, old, 0, 0) })
 			for i := range 20 {
 				key := fmt.Sprint("key", i)
-				if err := acquire(t.Context(), s, key, 5*time.Second); err != nil {
+				if err := acquire(t.Context(), s, key, 30*time.Second); err != nil {
 					t.Error(err)
 				}
 				if n := old.Exists(t.Context(), s.names.lock(key)).Val(); n != 0 {
@@ -112,7 +112,7 @@ func TestAStoreFollowsAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 				}
 			}
 			channel := channelOf(s.names.lock("held"))
-			redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
+			redistest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
 				rdb := after.Client(t)
 				n, m := rdb.PubSubNumSub(ctx, channel).Val()[channel], rdb.PubSubShardNumSub(ctx, channel).Val()[channel]
 				if n+m != 1 {
@@ -148,13 +148,13 @@ func TestAnswersOfAFormerMasterMakeTheStoreConnectAnew(t *testing.T) {
 			hold(t, s, "held")
 			// Else the next request may go by a connection that is made for it, and leads
 			// to the new master.
-			redistest.Eventually(t, 10*time.Second, func(context.Context) error { return resting(s) })
+			redistest.Eventually(t, 30*time.Second, func(context.Context) error { return resting(s) })
 			old := before.Client(t, func(o *redis.Options) { o.PoolSize = 1 })
 			if err := old.Do(t.Context(), demote...).Err(); err != nil {
 				t.Fatal(err)
 			}
 			now.Store(after)
-			redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error { return acquire(ctx, s, "k", time.Second) })
+			redistest.Eventually(t, 30*time.Second, func(ctx context.Context) error { return acquire(ctx, s, "k", time.Second) })
 			redistest.Eventually(t, 30*time.Second, func(ctx context.Context) error { return connected(ctx, old, 0, 0) })
 		})
 	}
