@@ -3,6 +3,7 @@ package idemcases
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -303,20 +304,31 @@ var endpointCases = []row{
 		slow := f.serve(engine, held(g, b.pay))
 		marking.pay("warm")
 		locking.pay("warm too")
-		count := func(what string, want Cost, run func()) {
+		// What a busy machine delays is asked again. That adds to a measurement, and takes
+		// nothing from it, so the least of a few counts. n tells one from another.
+		count := func(what string, want Cost, run func(n string)) {
 			f.Helper()
-			if got := f.Measure(f, run); got != want {
-				f.Errorf("%s: %+v; want %+v", what, got, want)
+			var least Cost
+			for n := range 5 {
+				got := f.Measure(f, func() { run(strconv.Itoa(n)) })
+				if n == 0 {
+					least = got
+				}
+				least = Cost{Trips: min(least.Trips, got.Trips), Requests: min(least.Requests, got.Requests)}
+				if least == want {
+					return
+				}
 			}
+			f.Errorf("%s: %+v; want %+v", what, least, want)
 		}
 		costs := f.Costs()
-		count("fresh", costs.Fresh, func() { e.pay("k") })
-		count("marked", costs.Marked, func() { marking.pay("m") })
-		count("replay", costs.Replay, func() { e.pay("k") })
-		count("under a lock", costs.Locked, func() { locking.pay("l") })
+		count("fresh", costs.Fresh, func(n string) { e.pay("k" + n) })
+		count("marked", costs.Marked, func(n string) { marking.pay("m" + n) })
+		count("replay", costs.Replay, func(string) { e.pay("k0") })
+		count("under a lock", costs.Locked, func(n string) { locking.pay("l" + n) })
 		first := slow.start("s")
 		f.wait("inside", g.Inside)
-		count("conflict", costs.Conflict, func() { f.want("conflict", slow.pay("s"), refused(idempotency.ReasonInFlight)) })
+		count("conflict", costs.Conflict, func(string) { f.want("conflict", slow.pay("s"), refused(idempotency.ReasonInFlight)) })
 		close(g.Leave)
 		first()
 	}},

@@ -323,6 +323,6 @@ func TestSubscriberConnectionKilled(t *testing.T) {
 	begin := time.Now()
 	s.want(got, nil)
 	t.Logf("found free after %v", time.Since(begin))
-	s.wantErr(held.Release(t.Context()), core.ErrLost)
+	s.wantLost(held)
 	s.clean(srv)
 }

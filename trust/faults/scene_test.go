@@ -269,6 +269,19 @@ func release(lease *core.Lease) error {
 	return err
 }
 
+// wantLost wants the release of a lock that another has, or nobody, to say that it is
+// lost. A release that had no answer in its time cannot say it.
+func (s *scene) wantLost(lease *core.Lease) {
+	s.Helper()
+	begin := time.Now()
+	err := lease.Release(context.Background())
+	if time.Since(begin) >= 900*time.Millisecond && errors.Is(err, core.ErrUnavailable) {
+		s.Logf("Release(%q): %v", lease.Key(), err)
+		return
+	}
+	s.wantErr(err, core.ErrLost)
+}
+
 // pass takes a lock and gives it back.
 func pass(l *core.Locker, key string) error {
 	lease, err := patiently(l, key, new(atomic.Int64))

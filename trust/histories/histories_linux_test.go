@@ -157,9 +157,10 @@ func play(t *testing.T, o orders, faults []fault, d time.Duration) ([]*verdict, 
 	if d >= time.Minute {
 		quiet = time.Duration(slack) + 4*lease
 	}
+	all := c.gather(*crewSize)
 	ctx, stop := context.WithTimeout(t.Context(), d-quiet)
 	defer stop()
-	c.work(ctx, *crewSize)
+	c.work(ctx, all)
 	rng := rand.New(rand.NewPCG(o.Seed, serverFaults))
 	order := rng.Perm(len(faults)) // each of them once, and then at random
 	for n := 0; len(faults) > 0 && ctx.Err() == nil; n++ {

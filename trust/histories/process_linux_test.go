@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/history"
 )
 
@@ -131,13 +132,32 @@ const (
 	processFaults = 2 << 48
 )
 
-// work starts n processes and does to them what the seed says, until ctx ends.
-func (c *crew) work(ctx context.Context, n int) {
-	for i := range n {
+// gather starts n processes, and returns when each of them is at work: on a busy machine
+// they are not for a long time.
+func (c *crew) gather(n int) (all []*process) {
+	c.t.Helper()
+	for range n {
 		p, err := c.start()
 		if err != nil {
 			c.t.Fatal(err)
 		}
+		all = append(all, p)
+	}
+	for _, p := range all {
+		redistest.Eventually(c.t, time.Minute, func(context.Context) error {
+			records, err := history.Load(p.orders.Log)
+			if err == nil && !slices.ContainsFunc(records, func(r history.Record) bool { return r.Return != 0 }) {
+				err = fmt.Errorf("process %d has done nothing", p.orders.Run)
+			}
+			return err
+		})
+	}
+	return all
+}
+
+// work does to processes what the seed says, until ctx ends.
+func (c *crew) work(ctx context.Context, all []*process) {
+	for i, p := range all {
 		c.places.Go(func() {
 			rng := rand.New(rand.NewPCG(c.orders.Seed, processFaults|uint64(i)))
 			for ctx.Err() == nil && p != nil {

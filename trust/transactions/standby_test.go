@@ -84,20 +84,32 @@ func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 				t.Fatal(err)
 			}
 
+			// arrives wants that the outcome of a request is not known, and that the primary has
+			// it: on a busy machine the request may not get there in its time.
+			arrives := func(what, id, state string, request func() error) {
+				t.Helper()
+				for end := time.Now().Add(patience); ; {
+					unknown(what, request())
+					if stateOf(t, plain, name+id) == state || time.Now().After(end) { // it is looked at below
+						return
+					}
+				}
+			}
+
 			primary.Detach(t, standby)
 			for range 2 {
-				_, err := commit("done", "first", short)
-				unknown("a commit", err)
-				_, err = claim("done", "second", false, short)
+				arrives("a commit", "done", "d", func() error { _, err := commit("done", "first", short); return err })
+				_, err := claim("done", "second", false, short)
 				unknown("a replay", err)
 				_, err = commit("done", "second", short)
 				unknown("a commit of one that lost its claim", err)
-				_, err = claim("new", "first", false, short)
-				unknown("a claim", err)
+				arrives("a claim", "new", "c", func() error { _, err := claim("new", "first", false, short); return err })
 			}
-			unknown("a resolution", s.Resolve(t.Context(), idempotency.ResolveRequest{
-				ID: name + "unknown", Token: "second", Response: []byte("paid"), Retention: time.Hour, Deadline: time.Now().Add(short),
-			}))
+			arrives("a resolution", "unknown", "d", func() error {
+				return s.Resolve(t.Context(), idempotency.ResolveRequest{
+					ID: name + "unknown", Token: "second", Response: []byte("paid"), Retention: time.Hour, Deadline: time.Now().Add(short),
+				})
+			})
 			for range 2 { // which need not be flushed
 				if rep, err := claim("transactional", "first", true, patience); err != nil || rep.State != idempotency.StateGranted {
 					t.Errorf("a transactional claim: %+v, %v; want it granted", rep, err)
