@@ -39,7 +39,7 @@ func (w *world) sharing() {
 		adaptertest.Receive(w, in.came, "a call that shares")
 	}
 	_, writer := w.serve(w.never, core.Serialize(other, "account/{id}", core.Wait(0)))
-	w.wantRefused(writer.Call(w.Context(), account("1")), core.ReasonHeld, false)
+	w.wantRefused(w.asked(writer, account("1")), core.ReasonHeld, false)
 	close(in.leave)
 	for _, c := range calls {
 		w.wantOK(adaptertest.Receive(w, c, "the end of a call"), "")
@@ -47,7 +47,7 @@ func (w *world) sharing() {
 	w.wantFree("account/1")
 	w.hold(other, "account/1")
 	_, reader := w.serve(w.never, core.Share(locker, "account/{id}", core.Wait(0)))
-	w.wantRefused(reader.Call(w.Context(), account("1")), core.ReasonHeld, false)
+	w.wantRefused(w.asked(reader, account("1")), core.ReasonHeld, false)
 }
 
 func (w *world) writerFirst() {
@@ -107,14 +107,13 @@ func (w *world) permits() {
 func (w *world) full() {
 	in := newInside()
 	locker := w.locker()
-	rule := core.AtMost(locker, 1, "account/{id}", core.Wait(0))
-	_, client := w.serve(in.handler, rule)
+	_, client := w.serve(in.handler, core.AtMost(locker, 1, "account/{id}", core.Wait(time.Minute)))
 	first := async(w.Context(), client, account("1"))
 	adaptertest.Receive(w, in.came, "the holder")
-	_, refused := w.serve(w.never, rule)
-	w.wantRefused(refused.Call(w.Context(), account("1")), core.ReasonFull, false)
+	_, refused := w.serve(w.never, core.AtMost(locker, 1, "account/{id}", core.Wait(0)))
+	w.wantRefused(w.asked(refused, account("1")), core.ReasonFull, false)
 	_, elsewhere := w.serve(w.never, core.AtMost(w.locker(), 1, "account/{id}", core.Wait(10*time.Millisecond)))
-	w.wantRefused(elsewhere.Call(w.Context(), account("1")), core.ReasonFull, false)
+	w.wantRefused(w.asked(elsewhere, account("1")), core.ReasonFull, false)
 	close(in.leave)
 	w.wantOK(adaptertest.Receive(w, first, "the holder's end"), "")
 }
@@ -123,13 +122,13 @@ func (w *world) permitHeldOut() {
 	locker := w.locker()
 	w.hold(locker, "account/1")
 	_, client := w.serve(w.never, core.AtMost(locker, 5, "account/{id}", core.Wait(0)))
-	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonHeld, false)
+	w.wantRefused(w.asked(client, account("1")), core.ReasonHeld, false)
 }
 
 func (w *world) reenterPlaces() {
 	locker := w.locker()
 	for _, rule := range []*core.Guard{
-		core.Share(locker, "account/{id}", core.Wait(0)), core.AtMost(locker, 1, "account/{id}", core.Wait(0)),
+		core.Share(locker, "account/{id}", core.Wait(time.Minute)), core.AtMost(locker, 1, "account/{id}", core.Wait(time.Minute)),
 	} {
 		_, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
 			lease, err := locker.TryLockShared(ctx, "account/"+call.Param("id"))
@@ -148,7 +147,7 @@ func (w *world) reenterPlaces() {
 
 func (w *world) upgrade() {
 	locker := w.locker()
-	_, client := w.serve(w.never, core.Share(locker, "account/{id}", core.Wait(0)), core.Serialize(locker, "account/{id}", core.Wait(0)))
+	_, client := w.serve(w.never, core.Share(locker, "account/{id}", core.Wait(time.Minute)), core.Serialize(locker, "account/{id}", core.Wait(0)))
 	logged := adaptertest.LogTo(w)
 	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonMisconfigured, false)
 	if logged.String() == "" {
@@ -159,16 +158,16 @@ func (w *world) upgrade() {
 
 func (w *world) shareReads() {
 	in := newInside()
-	rule := core.Serialize(w.locker(), "account/{id}", core.ShareReads(), core.Wait(0))
-	_, client := w.serve(in.handler, rule)
+	locker := w.locker()
+	_, client := w.serve(in.handler, core.Serialize(locker, "account/{id}", core.ShareReads(), core.Wait(time.Minute)))
 	read, write := account("1"), account("1")
 	read.Method, write.Method = http.MethodGet, http.MethodPut
 	calls := []<-chan adaptertest.Outcome{async(w.Context(), client, read), async(w.Context(), client, read)}
 	for range calls {
 		adaptertest.Receive(w, in.came, "a read")
 	}
-	_, other := w.serve(w.never, rule)
-	w.wantRefused(other.Call(w.Context(), write), core.ReasonHeld, false)
+	_, other := w.serve(w.never, core.Serialize(locker, "account/{id}", core.ShareReads(), core.Wait(0)))
+	w.wantRefused(w.asked(other, write), core.ReasonHeld, false)
 	close(in.leave)
 	for _, c := range calls {
 		w.wantOK(adaptertest.Receive(w, c, "the end of a read"), "")

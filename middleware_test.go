@@ -52,8 +52,8 @@ var behaviours = []struct {
 	{"a handler re-enters its shared lock and its permit", (*world).reenterPlaces},
 	{"a handler that shares cannot have the lock for itself", (*world).upgrade},
 	{"requests that read share, others run alone", onlyHTTP((*world).shareReads)},
-	{"a shared lock is free after a panic", panicsUnder("a value", func(l *core.Locker) *core.Guard { return core.Share(l, "account/{id}", core.Wait(0)) })},
-	{"a permit is free after a panic", panicsUnder("a value", func(l *core.Locker) *core.Guard { return core.AtMost(l, 1, "account/{id}", core.Wait(0)) })},
+	{"a shared lock is free after a panic", panicsUnder("a value", func(l *core.Locker) *core.Guard { return core.Share(l, "account/{id}", core.Wait(time.Minute)) })},
+	{"a permit is free after a panic", panicsUnder("a value", func(l *core.Locker) *core.Guard { return core.AtMost(l, 1, "account/{id}", core.Wait(time.Minute)) })},
 
 	// However a handler ends, the lock is free when the call comes out of it.
 	{"free after a return", ends(true, func(context.Context, *adaptertest.Call) error { return nil })},

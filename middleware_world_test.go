@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
@@ -85,6 +86,17 @@ func (w *world) hold(locker *core.Locker, key string) (leave func()) {
 	leave = func() { _ = lease.Release(context.Background()) }
 	w.Cleanup(leave)
 	return leave
+}
+
+// asked makes a call again until Redis has answered in the time that a call has which
+// does not wait: a busy machine may take longer.
+func (w *world) asked(client adaptertest.Client, req adaptertest.Request) adaptertest.Outcome {
+	for end := time.Now().Add(adaptertest.Patience); ; {
+		o := client.Call(w.Context(), req)
+		if o.Reason != string(core.ReasonUnavailable) || time.Now().After(end) {
+			return o
+		}
+	}
 }
 
 // async makes a call on a goroutine of its own.

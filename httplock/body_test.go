@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/httplock"
@@ -26,9 +27,12 @@ func (b *firstRead) Read(p []byte) (int, error) {
 
 func TestASlowBodyDoesNotHoldTheLock(t *testing.T) {
 	locker := adaptertest.Locker(t)
-	guard := core.Serialize(locker, "account/1", core.Wait(0), core.ReadBody(10))
-	h := httplock.Serialize(guard)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
-	reading := make(chan struct{}, 10)
+	h := http.NewServeMux()
+	for path, wait := range map[string]time.Duration{"/": 0, "/slow": time.Minute} {
+		guard := core.Serialize(locker, "account/1", core.Wait(wait), core.ReadBody(10))
+		h.Handle(path, httplock.Serialize(guard)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })))
+	}
+	reading := make(chan struct{}, 1000)
 	srv := adaptertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = &firstRead{ReadCloser: r.Body, tell: func() { reading <- struct{}{} }}
 		h.ServeHTTP(w, r)
@@ -36,7 +40,7 @@ func TestASlowBodyDoesNotHoldTheLock(t *testing.T) {
 	body, rest := io.Pipe()
 	slow := make(chan adaptertest.Answer)
 	go func() {
-		slow <- adaptertest.Do(t, srv, http.MethodPost, "/", func(r *http.Request) { r.Body, r.ContentLength = body, 4 })
+		slow <- adaptertest.Do(t, srv, http.MethodPost, "/slow", func(r *http.Request) { r.Body, r.ContentLength = body, 4 })
 	}()
 	if _, err := io.WriteString(rest, "sl"); err != nil {
 		t.Fatal(err)
@@ -45,7 +49,11 @@ func TestASlowBodyDoesNotHoldTheLock(t *testing.T) {
 	with := func(s string) func(*http.Request) {
 		return func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader(s)), int64(len(s)) }
 	}
-	adaptertest.Do(t, srv, http.MethodPost, "/", with("fast")).Want(t, 200, "fast")
+	fast := adaptertest.Do(t, srv, http.MethodPost, "/", with("fast"))
+	for end := time.Now().Add(adaptertest.Patience); fast.Status == 503 && time.Now().Before(end); {
+		fast = adaptertest.Do(t, srv, http.MethodPost, "/", with("fast")) // Redis had no time for it
+	}
+	fast.Want(t, 200, "fast")
 	adaptertest.Do(t, srv, http.MethodPost, "/", with("far too long")).WantProblem(t, 413, "body-too-large", "")
 	if _, err := io.WriteString(rest, "ow"); err != nil {
 		t.Fatal(err)

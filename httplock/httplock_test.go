@@ -46,13 +46,15 @@ func keyOf(w http.ResponseWriter, r *http.Request) {
 
 func TestBodiesAreFixedTextWithoutTheKeyOrTheError(t *testing.T) {
 	locker := adaptertest.Locker(t)
-	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
 	hold := newGate()
-	srv := adaptertest.Serve(t, route("/{id}", guard, hold.ServeHTTP))
+	serve := func(wait time.Duration) *httptest.Server {
+		return adaptertest.Serve(t, route("/{id}", core.Serialize(locker, "account/{id}", core.Wait(wait)), hold.ServeHTTP))
+	}
+	srv, impatient := serve(time.Minute), serve(0)
 	var wg sync.WaitGroup
 	wg.Go(func() { adaptertest.Do(t, srv, "POST", "/secret") })
 	<-hold.Inside
-	got := adaptertest.Do(t, srv, "POST", "/secret")
+	got := adaptertest.Do(t, impatient, "POST", "/secret")
 	close(hold.Leave)
 	wg.Wait()
 	want := `{"type":"urn:interlock:problem:held","title":"Locked","status":423,` +
@@ -213,7 +215,15 @@ func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
 
 func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {
 	locker := adaptertest.Locker(t)
-	guard := core.Serialize(locker, "account/{id}", core.Wait(0))
+	// The connection is made before the time of the handler begins.
+	warm, err := locker.Lock(t.Context(), "warm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := warm.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
 	hold := newGate()
 	locked := httplock.Serialize(guard)(hold)
 	mux := http.NewServeMux()

@@ -318,20 +318,33 @@ func TestTheNextWaiterGetsTheLockOfAKilledProcess(t *testing.T) {
 	const ttl = 2 * time.Second
 	server := redistest.Shared(t)
 	rdb := server.Client(t)
-	victim := startServing(t, server.Addr(), "-ttl", ttl.String(), "-work", "1h")
-	other := startServing(t, server.Addr(), "-ttl", ttl.String(), "-wait", "1m", "-work", "0")
+	other := startServing(t, server.Addr(), "-wait", "1m", "-work", "0")
 	other.putAll()
 
-	dead := victim.debitsInWork(rdb)
-	victim.signal(syscall.SIGKILL)
-	killed := time.Now()
+	dead := make(map[string]reply)
+	var killed time.Time
+	for range 5 {
+		victim := startServing(t, server.Addr(), "-ttl", ttl.String(), "-wait", "1m", "-work", "1h")
+		under := victim.debitsInWork(rdb)
+		victim.signal(syscall.SIGKILL)
+		killed = time.Now()
+		lost := false
+		for id, d := range under {
+			dead[id] = <-d
+			lost = lost || dead[id].reason == "lost"
+		}
+		if !lost {
+			break
+		}
+		// A busy machine let a lease end before the kill: another victim.
+	}
 	other.debitOthers()
 	// Within the lease and a second; the margin is for a machine that has other work.
 	if took := time.Since(killed); took > ttl+15*time.Second {
 		t.Errorf("took %v, want success soon after the lease of %v", took, ttl)
 	}
-	for id, d := range dead {
-		if a := <-d; a.reason != "" || a.err == nil {
+	for id, a := range dead {
+		if a.reason != "" || a.err == nil {
 			t.Errorf("the killed process answered through %s: %+v", id, a)
 		}
 		other.wantBalance(id, 99)
@@ -342,7 +355,7 @@ func TestAStoppedProcessHasLostItsLease(t *testing.T) {
 	server := redistest.Shared(t)
 	rdb := server.Client(t)
 	stopped := startServing(t, server.Addr(), "-ttl", "1s", "-work", "1m")
-	other := startServing(t, server.Addr(), "-ttl", "1s", "-wait", "1m", "-work", "0")
+	other := startServing(t, server.Addr(), "-wait", "1m", "-work", "0")
 	other.putAll()
 
 	late := stopped.debitsInWork(rdb)

@@ -30,8 +30,8 @@ func TestReportsOfProcessesShareAnAccountAndExcludeDebits(t *testing.T) {
 	const ttl = 6 * time.Second
 	addr := redistest.Shared(t).Addr()
 	endless := startServing(t, addr, "-ttl", ttl.String(), "-work", "1h")
-	second := startServing(t, addr, "-ttl", ttl.String(), "-work", "0", "-wait", "1m")
-	third := startServing(t, addr, "-ttl", ttl.String(), "-work", "0", "-wait", "0")
+	second := startServing(t, addr, "-work", "0", "-wait", "1m")
+	third := startServing(t, addr, "-work", "0", "-wait", "0")
 	second.put("alice", 100)
 	second.put("bob", 100)
 
@@ -136,8 +136,8 @@ func TestThePermitsOfAKilledProcessComeBack(t *testing.T) {
 	p, base, open := gated(t)
 	addr := redistest.Shared(t).Addr()
 	var ps []*process
-	for range 3 {
-		ps = append(ps, startServing(t, addr, "-ttl", ttl.String(), "-wait", "1m", "-partner", base))
+	for _, lease := range []time.Duration{ttl, time.Minute, time.Minute} { // only the first one's is waited for
+		ps = append(ps, startServing(t, addr, "-ttl", lease.String(), "-wait", "1m", "-partner", base))
 	}
 	victim, others := ps[0], ps[1:]
 	var dead, served []<-chan reply

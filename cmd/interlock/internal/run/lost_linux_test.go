@@ -232,13 +232,21 @@ func TestACommandThatEndsBeforeTheLossIsNoticedIsToldOfIt(t *testing.T) {
 // The wrapper cannot end its command when it is killed itself: the kernel does.
 func TestAWrapperThatIsKilledLeavesNeitherCommandNorLock(t *testing.T) {
 	srv := redistest.Shared(t)
-	w := begin(t, srv.Addr(), []string{"-ttl", "3s", "k", "-shell", "--", "echo $$; exec sleep 1000"})
-	pid, err := strconv.Atoi(w.line())
-	if err != nil {
-		t.Fatal(err)
+	var next *wrapper
+	pid := 0
+	for range 5 {
+		w := begin(t, srv.Addr(), []string{"-ttl", "3s", "k", "-shell", "--", "echo $$; exec sleep 1000"})
+		var err error
+		if pid, err = strconv.Atoi(w.line()); err != nil {
+			t.Fatal(err)
+		}
+		next = begin(t, srv.Addr(), []string{"k", "--", "echo", "next"})
+		_ = w.cmd.Process.Signal(syscall.SIGKILL) // it may have ended
+		if w.status() != 79 {
+			break
+		}
+		// A busy machine let its lease end before.
 	}
-	next := begin(t, srv.Addr(), []string{"k", "--", "echo", "next"})
-	w.send(syscall.SIGKILL)
 	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || bytes.Contains(stat, []byte(") Z ")) {

@@ -67,7 +67,11 @@ func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 			if addr == "" {
 				addr = srv.Addr()
 			}
-			begin(t, addr, c.args).ends(c.want, c.says)
+			w := begin(t, addr, c.args)
+			for end := time.Now().Add(time.Minute); c.addr == "" && w.status() == 69 && time.Now().Before(end); {
+				w = begin(t, addr, c.args) // a busy server had not answered in time
+			}
+			w.ends(c.want, c.says)
 		})
 	}
 }
@@ -167,5 +171,9 @@ func TestASignalEndsTheWaitAndLeavesNothingBehind(t *testing.T) {
 	}
 	holder.send(syscall.SIGTERM)
 	holder.ends(128+int(syscall.SIGTERM), "")
-	begin(t, srv.Addr(), []string{"k", "-wait", "1s", "--", "true"}).ends(0, "")
+	last := begin(t, srv.Addr(), []string{"k", "-wait", "1s", "--", "true"})
+	for end := time.Now().Add(time.Minute); last.status() == 69 && time.Now().Before(end); {
+		last = begin(t, srv.Addr(), []string{"k", "-wait", "1s", "--", "true"}) // a busy server had not answered in time
+	}
+	last.ends(0, "")
 }
