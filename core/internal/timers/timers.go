@@ -48,14 +48,14 @@ type Scheduler[T Item] struct {
 // Schedule sets the time of the item's event, in place of an earlier one.
 //
 // When another event is served, the event is served with it up to tolerance before
-// its time. It does not wake the goroutine earlier.
+// its time, and two seconds at most. It does not wake the goroutine earlier.
 func (s *Scheduler[T]) Schedule(item T, at clock.Instant, tolerance time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return
 	}
-	place := s.events.put(event[T]{at: at, tolerance: tolerance, item: item})
+	place := s.events.put(item, at, tolerance)
 	switch {
 	case !s.alive:
 		s.alive, s.idle, s.wakeAt = true, false, 0
@@ -94,11 +94,7 @@ func (s *Scheduler[T]) Stop() (dropped []T) {
 func (s *Scheduler[T]) Items() []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	items := make([]T, len(s.events))
-	for i, e := range s.events {
-		items[i] = e.item
-	}
-	return items
+	return s.events.all()
 }
 
 // wake makes the goroutine look at the events. Called with s.mu held.
@@ -139,23 +135,27 @@ func (s *Scheduler[T]) run() {
 func (s *Scheduler[T]) take(batch []T, now clock.Instant) (due []T, pause time.Duration, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped || len(s.events) == 0 && s.idle {
+	if s.stopped || s.events.len() == 0 && s.idle {
 		s.alive = false
 		return batch, 0, true
 	}
-	for len(s.events) > 0 && s.events[0].at <= now.Add(s.events[0].tolerance) {
-		item := s.events[0].item
+	for s.events.len() > 0 {
+		at, tolerance := s.events.first()
+		if at > now.Add(tolerance) {
+			break
+		}
+		item := s.events.next()
 		s.events.remove(item)
 		batch = append(batch, item)
 	}
-	s.idle = len(batch) == 0 && len(s.events) == 0
+	s.idle = len(batch) == 0 && s.events.len() == 0
 	switch {
 	case len(batch) > 0:
 		s.wakeAt = 0 // what is scheduled now is looked at before the sleep
 	case s.idle:
 		s.wakeAt = now.Add(Linger)
 	default:
-		s.wakeAt = s.events[0].at
+		s.wakeAt, _ = s.events.first()
 	}
 	return batch, s.wakeAt.Sub(now), false
 }

@@ -96,8 +96,8 @@ func TestTheHeapGivesTheNextEventFirst(t *testing.T) {
 	}
 	m.drain()
 	for _, x := range tasks {
-		if x.position != 0 {
-			t.Errorf("an item that was taken out has place %d", x.position)
+		if x.slot != 0 {
+			t.Errorf("an item that was taken out has slot %d", x.slot)
 		}
 	}
 }
@@ -130,7 +130,7 @@ type model struct {
 
 func (m *model) put(x *task, at clock.Instant) {
 	m.at[x] = at
-	if i := m.h.put(event[*task]{at: at, item: x}); m.h[i].item != x {
+	if i := m.h.put(x, at, 0); m.h.items[m.h.events[i].slot] != x {
 		m.t.Fatalf("at the place %d that put returned is another item", i)
 	}
 	m.compare()
@@ -144,16 +144,28 @@ func (m *model) remove(x *task) {
 
 func (m *model) compare() {
 	m.t.Helper()
-	if len(m.h) != len(m.at) {
-		m.t.Fatalf("%d events, want %d", len(m.h), len(m.at))
+	h := &m.h
+	if h.len() != len(m.at) {
+		m.t.Fatalf("%d events, want %d", h.len(), len(m.at))
 	}
-	for i, e := range m.h {
-		if int(e.item.position) != i+1 || e.at != m.at[e.item] {
-			m.t.Fatalf("at %d is an event of %v for an item with place %d, want %v", i, e.at, e.item.position, m.at[e.item])
+	for i, e := range h.events {
+		item := h.items[e.slot]
+		if item.slot != e.slot+1 || int(h.places[e.slot]) != i || e.at != m.at[item] {
+			m.t.Fatalf("at %d is an event of %v, of slot %d and an item with slot %d, want %v", i, e.at, e.slot, item.slot, m.at[item])
 		}
-		if parent := (i - 1) / children; i > 0 && m.h[parent].at > e.at {
+		if parent := (i - 1) / children; i > 0 && h.events[parent].at > e.at {
 			m.t.Fatalf("the event at %d is before the one at %d", i, parent)
 		}
+	}
+	free := 0
+	for slot := h.free; slot != 0; slot = h.places[slot-1] {
+		if h.items[slot-1] != nil {
+			m.t.Fatalf("the free slot %d has an item", slot)
+		}
+		free++
+	}
+	if free+h.len() != len(h.items) || len(h.places) != len(h.items) {
+		m.t.Fatalf("%d slots for %d items, and %d are free", len(h.items), h.len(), free)
 	}
 }
 
@@ -166,9 +178,10 @@ func (m *model) drain() {
 	}
 	slices.Sort(want)
 	got := make([]clock.Instant, 0, len(want))
-	for len(m.h) > 0 {
-		got = append(got, m.h[0].at)
-		m.remove(m.h[0].item)
+	for m.h.len() > 0 {
+		at, _ := m.h.first()
+		got = append(got, at)
+		m.remove(m.h.next())
 	}
 	if !slices.Equal(got, want) {
 		m.t.Fatalf("events at %v, want %v", got, want)
@@ -314,8 +327,8 @@ func TestStopEndsTheGoroutineAndAllEvents(t *testing.T) {
 		o.Cancel(&x)
 		o.Stop()
 		o.work.Wait()
-		if d := time.Since(begin); d != 0 || o.started != 1 || x.position+y.position != 0 {
-			t.Errorf("it took %v to end, %d goroutines, places %d and %d", d, o.started, x.position, y.position)
+		if d := time.Since(begin); d != 0 || o.started != 1 || x.slot+y.slot != 0 {
+			t.Errorf("it took %v to end, %d goroutines, slots %d and %d", d, o.started, x.slot, y.slot)
 		}
 	})
 }
