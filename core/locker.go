@@ -44,6 +44,7 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 		return nil, err
 	}
 	l := &Locker{base: base, locks: lock.NewTable(store, base.turnTime, base.turnCount)}
+	l.locks.Observed = base.observer != nil
 	if !base.unlisted {
 		l.locks.Announce(base.service[0], base.service[1])
 	}

@@ -43,8 +43,8 @@ type ownership struct {
 	grants int32
 	atMost int32 // of a permit
 
-	// bound is when the first of those that share it has held for its MaxHold, or
-	// earlier; zero: none has a bound.
+	// bound is when the holder has held for its MaxHold, of those that share it the
+	// first, or earlier; zero: none has a bound.
 	bound clock.Instant
 
 	renewAt clock.Instant
@@ -109,22 +109,10 @@ func (own *ownership) nextEvent() (at clock.Instant, tolerance time.Duration) {
 	if !own.fixed && !own.stopped && own.renewAt < at {
 		at, tolerance = own.renewAt, slack(own.lease)
 	}
-	if bound := own.earliest(); bound != 0 && bound < at {
-		at, tolerance = bound, 0
+	if own.bound != 0 && own.bound < at {
+		at, tolerance = own.bound, 0
 	}
 	return at, tolerance
-}
-
-// earliest is when the first holder has held for its MaxHold; zero: none has one, or
-// all have.
-func (own *ownership) earliest() clock.Instant {
-	if own.kind == driver.Shared {
-		return own.bound
-	}
-	if w := own.holder; w != nil && w.Terms.MaxHold > 0 && w.err == nil {
-		return w.bound()
-	}
-	return 0
 }
 
 // slack is how much earlier than due a renewal may go: fewer, larger batches.
@@ -136,6 +124,8 @@ func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effec
 	own.holder, own.token = w, token
 	own.grants++
 	w.state, w.own, w.token, w.holds, w.since = granted, own, token, 1, now
+	own.bound = 0
+	own.noteBound(w)
 	fx.handed = w
 }
 
@@ -158,7 +148,7 @@ func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effect
 	if now.Sub(own.sent) > own.lease/3 || own.suspended(ahead) {
 		// Less than two thirds are left, or the clocks disagree: no waiter gets it
 		// before a renewal has confirmed it.
-		own.holder = nil
+		own.holder, own.bound = nil, 0
 		fx.renewNow(own, now)
 		return true
 	}
@@ -227,7 +217,7 @@ func (own *ownership) look(now clock.Instant, fx *effects) (renew bool) {
 		own.expire(now, fx)
 		return false
 	}
-	if bound := own.earliest(); bound != 0 && now >= bound {
+	if own.bound != 0 && now >= own.bound {
 		own.endBounded(now, fx)
 	}
 	if !own.fixed && !own.stopped && own.renewAt <= now.Add(slack(own.lease)) {

@@ -106,9 +106,13 @@ func (t *Table) renewed(own *ownership, r renewal) {
 	sh := l.shard
 	var fx effects
 	sh.mu.Lock()
-	now, ahead := t.Clock.Read() // under the mutex: a success that waited for it past the deadline is late
+	// Under the mutex: a success that waited for it past the deadline is late.
+	now, ahead := t.Clock.Now(), time.Duration(0)
+	if own.holder == nil {
+		now, ahead = t.Clock.Read() // for a hand-off
+	}
 	var w *Waiter
-	if own.renewed(r, now, ahead, &fx) {
+	if own.renewed(r, now, ahead, &fx) && t.Observed {
 		w = own.holder
 	}
 	sh.apply(l, &fx)

@@ -26,6 +26,9 @@ type Table struct {
 	// ID is the name of the process among those that use the store: 128 random bits,
 	// the first half of every owner.
 	ID string
+	// Observed says to tell holders of renewals. The owner of the Table sets it before
+	// the first call.
+	Observed bool
 
 	names     [driver.Permit + 1]string // of the process in lists of waiting lockers
 	store     driver.Store
