@@ -161,11 +161,10 @@ func (s *Store) Extend(ctx context.Context, batch []idempotency.Extension, done 
 	if len(batch) == 0 {
 		return
 	}
-	b := s.wire.NewRound(ctx, len(batch))
-	for i, e := range batch {
-		b.Set(i, extendScript, s.wire.Record(e.ID), e.Token, e.Lease, e.Retention)
-	}
-	b.Run(ctx, func(i int, r *rediswire.Request) { done(i, extended(r)) })
+	s.wire.Round(ctx, len(batch), func(i int, r *rediswire.Renewal) {
+		e := batch[i]
+		r.Ask(extendScript, s.wire.Record(e.ID), e.Token, e.Lease, e.Retention)
+	}, func(i int, r *rediswire.Request) { done(i, extended(r)) })
 }
 
 // extended reads what the script returned for a claim.

@@ -80,10 +80,12 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 			}
 			hasLease(1)
 
-			b := s.newRound(t.Context(), &s.requests, n)
+			var renewals [n]Renewal
 			for i, reply := range do(callArgs+n+n+1, func(i int) *Request {
-				b.Set(i, renewScript, s.names.lock(key(i)), fmt.Sprint("owner:", i), 2*lease(i))
-				return &b.all[i].Request
+				r := &renewals[i]
+				r.Make(s, nil, "", r.room[:])
+				r.Ask(renewScript, s.names.lock(key(i)), fmt.Sprint("owner:", i), 2*lease(i))
+				return &r.Request
 			}) {
 				if want := int64(1); i == odd && reply != 2*want || i != odd && reply != want {
 					t.Errorf("renewing %s: %v", key(i), reply)

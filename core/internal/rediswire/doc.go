@@ -10,10 +10,10 @@
 // The request finds its server by the route. If a pipeline to that server is free, the
 // goroutine of the caller sends the request by it (here.go). Else the request waits in the
 // queue of that server for the next pipeline (pipeline.go, backlog.go). A pipeline has a
-// connection (link.go), and sends requests of one kind in calls that they share (call.go). The outcome of a try ends the request, or
-// has it sent again (errors.go). The requests for locks are in locks.go, those of a
-// quorum's node in node.go; core/redisstore makes those for records. A [Round] is a
-// batch of renewals (renew.go).
+// connection (link.go), and sends requests of one kind in calls that they share
+// (call.go). The outcome of a try ends the request, or has it sent again (errors.go). The
+// requests for locks are in locks.go, those of a quorum's node in node.go;
+// core/redisstore makes those for records. A round renews many leases (renew.go).
 //
 // A subscriber hears of releases (subscriber.go). It has a subscription, a connection
 // that is read by a goroutine, to each server with a watched channel

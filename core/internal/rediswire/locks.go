@@ -240,30 +240,25 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 	if len(batch) == 0 {
 		return
 	}
-	b := s.renewing(ctx, batch[0].Asked, len(batch))
-	for i := range batch {
+	s.renew(ctx, batch[0].Asked, len(batch), func(i int, r *Renewal) {
 		script := renewScript
 		if batch[i].Kind.Place() {
 			script = stayScript
 		}
-		b.Set(i, script, s.names.lock(batch[i].Key), batch[i].Owner, batch[i].TTL) // 0 only looks
-	}
-	b.tell(ctx, done)
+		r.Ask(script, s.names.lock(batch[i].Key), batch[i].Owner, batch[i].TTL) // 0 only looks
+	}, done)
 }
 
-// renewing makes a round for leases of locks. Renewals that a caller waits for are
-// among the other requests.
-func (s *Store) renewing(ctx context.Context, asked bool, n int) *Round {
+// renew is [Store.Round] for leases of locks. Renewals that a caller waits for, asked,
+// are among the other requests.
+func (s *Store) renew(
+	ctx context.Context, asked bool, n int, ask func(i int, r *Renewal), done func(i int, contended bool, err error),
+) {
 	w := &s.renewals
 	if asked {
 		w = &s.requests
 	}
-	return s.newRound(ctx, w, n)
-}
-
-// tell runs the round and says of each lease what came of it.
-func (b *Round) tell(ctx context.Context, done func(i int, contended bool, err error)) {
-	b.Run(ctx, func(i int, r *Request) {
+	s.round(ctx, w, n, ask, func(i int, r *Request) {
 		contended, err := r.renewed()
 		done(i, contended, err)
 	})

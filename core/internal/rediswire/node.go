@@ -179,13 +179,11 @@ func (n *Node) Confirm(ctx context.Context, batch []Confirmation, done func(i in
 	if len(batch) == 0 {
 		return
 	}
-	b := n.store.renewing(ctx, batch[0].Asked, len(batch))
-	for i := range batch {
+	n.store.renew(ctx, batch[0].Asked, len(batch), func(i int, r *Renewal) {
 		c := &batch[i]
-		b.Set(i, renewScript, n.store.names.lock(c.Key), c.Owner, c.TTL)
-		b.all[i].number(c.Ballot)
-	}
-	b.tell(ctx, done)
+		r.Ask(renewScript, n.store.names.lock(c.Key), c.Owner, c.TTL)
+		r.number(c.Ballot)
+	}, done)
 }
 
 // Watch is [Store.Watch], except that wake receives the owner that gave the lock up and

@@ -42,18 +42,18 @@ type Request struct {
 	// Unacked says that too few replicas acknowledged it.
 	Unacked bool
 
-	store  *Store
-	route  *route
-	script *Script
-	nkeys  int
-	full   bool                  // send the source, not the name
-	common int                   // so many of the last arguments others may have as well
-	args   []any                 // the first callArgs are left for the command
-	lock   string                // the key that says which server
-	behind []any                 // what goes right behind it, in the same pipeline; see pair
-	second *redis.StringSliceCmd // nil: nothing
-	alone  bool                  // it goes without that, and in no call with others
-	index  int                   // of the lease that it renews, in its batch
+	store   *Store
+	route   *route
+	script  *Script
+	nkeys   int
+	full    bool                  // send the source, not the name
+	common  int                   // so many of the last arguments others may have as well
+	args    []any                 // the first callArgs are left for the command
+	lock    string                // the key that says which server
+	behind  []any                 // what goes right behind it, in the same pipeline; see pair
+	second  *redis.StringSliceCmd // nil: nothing
+	alone   bool                  // it goes without that, and in no call with others
+	renewal *Renewal              // that it is part of, in a round; nil: of none
 
 	tries    int
 	failed   time.Time // when the first try did, on a Cluster; zero: none
