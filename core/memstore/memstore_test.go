@@ -12,6 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/drivertest"
 	"github.com/interlock-go/interlock/core/memstore"
+	_ "github.com/interlock-go/interlock/internal/bubble"
 )
 
 func TestTheStoreKeepsItsContract(t *testing.T) {

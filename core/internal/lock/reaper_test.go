@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	_ "github.com/interlock-go/interlock/internal/bubble"
 )
 
 // reaped is a store whose releases take and end as it likes.

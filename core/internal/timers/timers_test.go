@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/clock"
+	_ "github.com/interlock-go/interlock/internal/bubble"
 )
 
 // in is the instant that comes a while after the clock was made.
