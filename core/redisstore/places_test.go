@@ -269,7 +269,7 @@ func TestPlacesAreRenewedWhileMemoryIsFull(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
-	l := newLocker(t, rdb, core.Watchdog(6*time.Second))
+	l := newLocker(t, rdb, core.Watchdog(12*time.Second))
 	held := []*core.Lease{shared(t, l, "s"), permit(t, l, "p", 3), permit(t, l, "p", 3)}
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)

@@ -209,7 +209,7 @@ func TestRenewalsThatShareCallsLeaveADemotedServer(t *testing.T) {
 			return (&net.Dialer{}).DialContext(ctx, network, addr.Load().(string))
 		}
 	})
-	l := newLocker(t, rdb, core.Watchdog(6*time.Second))
+	l := newLocker(t, rdb, core.Watchdog(12*time.Second))
 	var leases []*core.Lease
 	for _, key := range someKeys(20) {
 		leases = append(leases, lock(t, l, key))

@@ -129,7 +129,7 @@ func TestCallersThatWaitTogetherShareCalls(t *testing.T) {
 // spoilt in Redis: the others do not notice.
 func TestRenewalsShareCallsAndFailAlone(t *testing.T) {
 	t.Parallel()
-	const n, watchdog = 100, 6 * time.Second
+	const n, watchdog = 100, 12 * time.Second
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	l := newLocker(t, rdb, core.Watchdog(watchdog))
