@@ -26,6 +26,9 @@ const (
 	// minSplit and maxSplit bound the random pause after a split vote.
 	minSplit = 2 * time.Millisecond
 	maxSplit = 100 * time.Millisecond
+	// roundSlack is what a round before a caller's deadline is given on a busy
+	// machine, beyond the time that the rounds before it took.
+	roundSlack = 50 * time.Millisecond
 )
 
 // election is one Acquire: rounds of proposals to all nodes, until a majority has
@@ -51,6 +54,9 @@ type election struct {
 	doubts int    // rounds in a row in which one owner may have had a majority
 	rival  string // that owner
 	pause  time.Duration
+	// longest is the time from the first proposal of a round until its verdict, of
+	// the slowest round so far.
+	longest time.Duration
 
 	mu     sync.Mutex
 	nodes  []part
@@ -124,8 +130,10 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	}
 	s.remember(e)
 	for {
+		begin := time.Now()
 		e.propose()
 		v, ok := e.await(ctx, ask.Deadline)
+		e.longest = max(e.longest, time.Since(begin))
 		if !ok {
 			// The caller leaves while votes are out. Their outcome goes to Late;
 			// nothing is proposed any more.

@@ -62,7 +62,7 @@ func (e *election) again(ctx context.Context, v verdict) bool {
 		return false
 	}
 	if pause > 0 {
-		if !e.ask.Deadline.IsZero() && time.Now().Add(pause).After(e.ask.Deadline) {
+		if !e.fits(pause) {
 			return false
 		}
 		timer := time.NewTimer(pause)
@@ -76,6 +76,16 @@ func (e *election) again(ctx context.Context, v verdict) bool {
 		}
 	}
 	return true
+}
+
+// fits reports whether a round that begins after a pause can be decided before the
+// caller leaves. A round that was cut off there would leave the caller without an
+// outcome, though that of this round is known.
+func (e *election) fits(pause time.Duration) bool {
+	if e.ask.Deadline.IsZero() {
+		return true
+	}
+	return time.Now().Add(pause + 2*e.longest + roundSlack).Before(e.ask.Deadline)
 }
 
 // withdraw gives up what the nodes have granted so far.

@@ -197,6 +197,61 @@ func TestACallerThatDoesNotWaitHearsThatASplitVoteIsHeld(t *testing.T) {
 	}
 }
 
+// The pauses between rounds are random, and the last one may end just before the caller
+// leaves. What the rounds before it have shown is the outcome then: a round that is cut
+// off has none.
+func TestNoRoundBeginsThatTheCallerWouldNotSeeTheEndOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		n     int
+		nodes func(nodes []*fakeNode)
+		want  func(rep driver.Reply, err error) bool
+	}{
+		"two owners, two nodes each": {
+			5,
+			func(nodes []*fakeNode) {
+				for i, owner := range []string{"x", "x", "y", "y"} {
+					nodes[i].hold("k", owner, 1, lease)
+				}
+			},
+			func(rep driver.Reply, err error) bool { return err == nil && !rep.Granted && rep.Holder != "" },
+		},
+		"one node is held, one down": {
+			4,
+			func(nodes []*fakeNode) {
+				nodes[0].hold("k", "x", 1, lease)
+				nodes[3].down = true
+			},
+			func(_ driver.Reply, err error) bool { return errors.Is(err, driver.ErrNotReady) },
+		},
+		"three do not answer": {
+			5,
+			func(nodes []*fakeNode) {
+				for _, f := range nodes[:3] {
+					f.silent = true
+				}
+			},
+			func(_ driver.Reply, err error) bool { return errors.Is(err, driver.ErrUnavailable) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for wait := 200 * time.Millisecond; wait < time.Second; wait += 7 * time.Millisecond {
+				bubble(t, c.n, func(t *testing.T, nodes []*fakeNode) {
+					s := storeOn(t, nodes)
+					for _, f := range nodes {
+						f.latency = 5 * time.Millisecond
+					}
+					c.nodes(nodes)
+					req := ask("a")
+					req.Deadline = time.Now().Add(wait)
+					if rep, err := s.Acquire(t.Context(), req); !c.want(rep, err) {
+						t.Errorf("within %v: %+v, %v", wait, rep, err)
+					}
+				})
+			}
+		})
+	}
+}
+
 func TestHeldByOneOwnerOnAMajority(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {
 		s := storeOn(t, nodes)
