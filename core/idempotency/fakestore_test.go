@@ -321,9 +321,9 @@ func (s *fakeStore) commit(q idempotency.CommitRequest) idempotency.CommitReply 
 	case r == nil:
 		r = &record{token: q.Token, print: q.Fingerprint, generation: q.Generation, state: idempotency.StateInFlight}
 		s.records[q.ID] = r
-	case r.token != q.Token && r.print != q.Fingerprint:
+	case r.token != q.Token && r.token != "-" && r.print != q.Fingerprint:
 		return idempotency.CommitReply{State: idempotency.StateMismatch}
-	case r.token != q.Token:
+	case r.token != q.Token && r.token != "-":
 		return idempotency.CommitReply{State: r.state, Response: r.response}
 	}
 	if r.state == idempotency.StateInFlight {
@@ -360,7 +360,12 @@ func (s *fakeStore) Abandon(ctx context.Context, q idempotency.AbandonRequest) e
 			err = driver.ErrNotOwner
 			return
 		}
-		delete(s.records, q.ID)
+		if r.generation > 1 {
+			r.token, r.marked, r.ends = "-", false, time.Now()
+			r.generation--
+		} else {
+			delete(s.records, q.ID)
+		}
 		s.announce(q.ID, r.waits)
 	}, nil)
 	if !here {

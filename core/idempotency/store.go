@@ -44,7 +44,10 @@ type Store interface {
 	Commit(ctx context.Context, req CommitRequest) (CommitReply, error)
 
 	// Abandon gives up the claim, as if it had never been made, and wakes the
-	// requests that wait. It returns [driver.ErrNotOwner] if the token has no claim;
+	// requests that wait. If the claim had taken over from an earlier one, the record
+	// stays as that one had left it: it lapsed, and the next claim takes over with the
+	// same generation. Nothing but a Commit of that earlier token can change it otherwise.
+	// Abandon returns [driver.ErrNotOwner] if the token has no claim;
 	// after a try of unknown outcome that counts as success.
 	Abandon(ctx context.Context, req AbandonRequest) error
 

@@ -648,6 +648,44 @@ func TestAFullServerKeepsAnswersAndReleasesClaims(t *testing.T) {
 	want(t, "again", do(t.Context(), e, pay("k"), bank.run), replayed(1))
 }
 
+func TestAFullServerGivesUpATakeOver(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	store := newStore(t, rdb)
+	claim := func(token string, lease time.Duration) idempotency.ClaimReply {
+		t.Helper()
+		rep, err := store.Claim(t.Context(), idempotency.ClaimRequest{
+			ID: "id", Token: token, Lease: lease, Retention: time.Hour, Deadline: time.Now().Add(20 * time.Second),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rep
+	}
+	memory := func(limit string) {
+		t.Helper()
+		if err := rdb.ConfigSet(t.Context(), "maxmemory", limit).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claim("first", time.Millisecond)
+	redistest.Eventually(t, 20*time.Second, func(context.Context) error {
+		if rep := claim("second", time.Hour); rep.State != idempotency.StateGranted || rep.Generation != 2 {
+			return fmt.Errorf("not taken over yet: %+v", rep)
+		}
+		return nil
+	})
+	memory("1")
+	err := store.Abandon(t.Context(), idempotency.AbandonRequest{ID: "id", Token: "second", Deadline: time.Now().Add(20 * time.Second)})
+	memory("0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep := claim("third", time.Hour); rep.State != idempotency.StateGranted || rep.Generation != 2 {
+		t.Errorf("the next claim: %+v; want a grant of generation 2", rep)
+	}
+}
+
 func TestClusterKeepsRecordsAndLocksOnDifferentNodes(t *testing.T) {
 	t.Parallel()
 	set := redistest.Cluster(t, 3, 0)

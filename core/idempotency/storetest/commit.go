@@ -146,6 +146,28 @@ func (s *suite) abandoning(a attempt, release func(context.Context)) {
 	})
 }
 
+func (s *suite) abandonTakeOver() {
+	a := s.lapsed()
+	b := s.grant(a.again(), 2)
+	s.abandon(b, nil)
+	s.abandon(b, driver.ErrNotOwner)
+	s.powerless(b)
+	s.find(a.other(), idempotency.StateMismatch)
+	c := s.grant(a.again(), 2) // not 1: the first attempt has been begun
+	s.abandon(c, nil)
+	s.stored(a.commit([]byte("late, and the only one")))
+	s.replayed(a, "late, and the only one")
+
+	d := s.lapsed()
+	e := s.grant(d.again(), 2, leased(tiny))
+	s.lapse(e)
+	f := s.grant(d.again(), 3)
+	s.abandon(f, nil)
+	s.powerless(d)
+	s.powerless(e)
+	s.grant(d.again(), 3)
+}
+
 func (s *suite) abandonFrees() {
 	s.abandon(first(), driver.ErrNotOwner)
 	a := s.claimed()

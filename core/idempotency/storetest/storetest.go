@@ -83,6 +83,7 @@ var contract = []struct {
 	{"commit of a record that is gone stores one of two", (*suite).commitGoneOnce},
 	{"commit and abandon release once", (*suite).releaseOnce},
 	{"abandon frees the record for its token alone", (*suite).abandonFrees},
+	{"abandon of a take-over leaves the earlier claim", (*suite).abandonTakeOver},
 	{"resolve settles only what is unknown", (*suite).resolvesUnknown},
 	{"resolve with an envelope", (*suite).resolveStored},
 	{"resolve without an envelope", (*suite).resolveFreed},

@@ -6,7 +6,8 @@
 -- $7 retention, in µs: what was promised before is not shortened
 -- $8 for how much longer the key is remembered, in µs; 0 is not
 -- $9 channel of the announcement, or empty
--- $10 a record that is gone is written anew
+-- $10 a record that is gone is written anew, and so is one that is nobody's, since the
+--     claim that took over was given up
 -- $11 lock_timeout: for how many ms the statement waits for the lock of a row; empty leaves
 --     it as it is
 WITH conf AS MATERIALIZED (
@@ -22,7 +23,7 @@ WITH conf AS MATERIALIZED (
 			floor(extract(epoch FROM clock_timestamp() + ($7::bigint + $8::bigint) * interval '1 microsecond') / 3600)::integer + 1)
 	FROM conf
 	WHERE r.id = $1::text AND (r.token = $2::text AND r.state = 'c'
-		OR r.token <> $2::text AND r.keep_until <= clock_timestamp() AND $10::boolean)
+		OR r.token <> $2::text AND (r.keep_until <= clock_timestamp() OR r.token = '-') AND $10::boolean)
 	RETURNING r.waits
 ), made AS (
 	INSERT INTO interlock_record

@@ -1,5 +1,7 @@
--- Gives up a claim as if it had never been made, and tells the waiting requests. It
--- deletes only, which works when memory is full.
+-- Gives up a claim as if it had never been made, and tells the waiting requests. If it
+-- had taken over from an earlier claim, that one is left, as one that lapsed: a request
+-- was begun before, and the next claim has to know. It deletes first, which works when
+-- memory is full, and after which a script may write as well.
 --
 -- KEYS[1] record
 -- ARGV[1] token
@@ -7,11 +9,17 @@
 -- ARGV[3] PUBLISH or SPUBLISH
 --
 -- Returns 'abandoned', or 'lost' if there is no claim of the token.
-local r = redis.call('HMGET', KEYS[1], 't', 's', 'w')
+local r = redis.call('HMGET', KEYS[1], 't', 's', 'w', 'g')
 if r[1] ~= ARGV[1] or r[2] ~= 'c' then
 	return 'lost'
 end
-redis.call('DEL', KEYS[1])
+local generation = tonumber(r[4]) or 1
+if generation > 1 then
+	redis.call('HDEL', KEYS[1], 'm', 'w')
+	redis.call('HSET', KEYS[1], 't', '-', 'g', string.format('%.0f', generation - 1), 'u', '0')
+else
+	redis.call('DEL', KEYS[1])
+end
 if r[3] then
 	redis.pcall(ARGV[3], ARGV[2], '')
 end

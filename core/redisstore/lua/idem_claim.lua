@@ -1,6 +1,7 @@
 -- Claims the record of an idempotency key, or tells what there is.
 --
--- KEYS[1] record  hash: v version, t token, f fingerprint as the first version of
+-- KEYS[1] record  hash: v version, t token (- after the claim that took over was given
+--                 up; the one before it lapsed), f fingerprint as the first version of
 --                 the library made it, f2 as it is made now, g generation, s state
 --                 (c claimed, d done, x done without its response), u end of the
 --                 lease in ms, m the effect may have happened, w a request waits,

@@ -16,11 +16,11 @@
 -- Returns {'commit', state, ...}: stored, or what there is of another token:
 -- in-flight | completed, response | unavailable | mismatch. The lease does not
 -- matter: as long as no other request has taken over, the answer counts. Nor does it matter
--- that the record is gone (the server lost it, or the request that took over gave up): then
--- this is the only answer there is.
+-- that the record is gone (the server lost it) or nobody's (the request that took over gave
+-- up): then this is the only answer there is.
 local r = redis.call('HMGET', KEYS[1], 't', 's', 'f', 'w', 'f2')
 local token, state = r[1], r[2]
-if token and token ~= ARGV[1] then
+if token and token ~= ARGV[1] and token ~= '-' then
 	if r[5] and r[5] ~= ARGV[10] or not r[5] and r[3] ~= ARGV[2] then
 		return {'commit', 'mismatch'}
 	elseif state == 'd' then
