@@ -59,7 +59,7 @@ var layers = []layer{
 	},
 	{
 		"./core/idempotency",
-		[]string{"./core", "./core/adapter", "./core/driver", "./core/observe", "./core/internal/..."},
+		[]string{"./core", "./core/adapter", "./core/driver", "./core/observe", "./core/reason", "./core/internal/..."},
 		"idempotency is framework-neutral: it can be read with the core and the standard library only",
 	},
 	{
@@ -83,6 +83,10 @@ var layers = []layer{
 		"what the author of an adapter reads is below the core: the standard library only",
 	},
 	{
+		"./core/reason", nil,
+		"the reasons can be read, and imported, on their own: the standard library only",
+	},
+	{
 		"./core/observe",
 		[]string{"./core/internal/ident"},
 		"what the author of an observer reads is below the core: the standard library only",
@@ -103,7 +107,7 @@ var layers = []layer{
 	},
 	{
 		"./core",
-		[]string{"./core/adapter", "./core/driver", "./core/observe", "./core/internal/..."},
+		[]string{"./core/adapter", "./core/driver", "./core/observe", "./core/reason", "./core/internal/..."},
 		"the core can be read, and imported, on its own: the standard library only",
 	},
 
@@ -111,27 +115,27 @@ var layers = []layer{
 	// compiles no gRPC. Nor does it bring a store: that is the application's.
 	{
 		"./httplock/...",
-		[]string{"./core", "./core/adapter", "./core/idempotency", "./internal/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/reason", "./internal/..."},
 		"httplock serves net/http, of which the standard library is all",
 	},
 	{
 		"./ginlock/...",
-		[]string{"./core", "./core/adapter", "./core/idempotency", "./internal/...", "github.com/gin-gonic/gin/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/reason", "./internal/...", "github.com/gin-gonic/gin/..."},
 		"an adapter imports the core, internal packages and its own framework",
 	},
 	{
 		"./echolock/...",
-		[]string{"./core", "./core/adapter", "./core/idempotency", "./internal/...", "github.com/labstack/echo/v4/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/reason", "./internal/...", "github.com/labstack/echo/v4/..."},
 		"an adapter imports the core, internal packages and its own framework",
 	},
 	{"./grpclock/...", []string{
-		"./core", "./core/adapter", "./core/idempotency", "./internal/...", "./grpclock/...",
+		"./core", "./core/adapter", "./core/idempotency", "./core/reason", "./internal/...", "./grpclock/...",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "an adapter imports the core, internal packages and its own framework"},
 
 	{"./otel", []string{
 		"./core", "./core/observe",
-		"./core/driver", "./core/idempotency", // their errors and outcomes
+		"./core/driver", "./core/idempotency", "./core/reason", // their errors and outcomes
 		"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
 		"go.opentelemetry.io/otel/log/...", "go.opentelemetry.io/otel/metric/...", "go.opentelemetry.io/otel/propagation",
 		"go.opentelemetry.io/otel/semconv/...", "go.opentelemetry.io/otel/trace/...",
@@ -149,16 +153,16 @@ var layers = []layer{
 	},
 	{"./internal/echox", []string{"github.com/labstack/echo/v4/..."}, "it is a part of echolock, and of no other package"},
 	{"./internal/grpcx", []string{
-		"./core", "./core/adapter", "./core/idempotency", // the status table has the reasons of both
+		"./core", "./core/adapter", "./core/idempotency", "./core/reason",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "it is a part of grpclock, and of no other package"},
 	{"./internal/frameworks", []string{
-		"./core", "./core/idempotency", "./httplock", "./ginlock", "./echolock", "./grpclock",
+		"./core", "./core/reason", "./httplock", "./ginlock", "./echolock", "./grpclock",
 		"./internal/adaptertest/...", "github.com/gin-gonic/gin", "github.com/labstack/echo/v4", "google.golang.org/grpc",
 	}, "it is where the frameworks meet, for tests in more than one module, and knows no store"},
 	{
 		"./internal/idemcases",
-		[]string{"./core", "./core/idempotency", "./internal/adaptertest", "./internal/frameworks", "./internal/redistest"},
+		[]string{"./core", "./core/idempotency", "./core/reason", "./internal/adaptertest", "./internal/frameworks", "./internal/redistest"},
 		"the cases of idempotent endpoints run on each store, in more than one module, and so name none",
 	},
 	{"./internal/adaptertest/...", []string{
@@ -169,13 +173,13 @@ var layers = []layer{
 
 	{
 		"./internal/...",
-		[]string{"./core", "./core/adapter", "./core/idempotency", "./internal/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/reason", "./internal/..."},
 		"what adapters share must not bring the framework of one to the others",
 	},
 
 	{
 		"./interlockdebug",
-		[]string{"./core", "./core/idempotency", "./core/observe"},
+		[]string{"./core", "./core/idempotency", "./core/observe", "./core/reason"},
 		"the page serves any application: the core and the standard library only",
 	},
 	{

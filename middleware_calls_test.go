@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
@@ -324,7 +325,7 @@ func (w *world) bodyKey() {
 	body := `{"account":"a/1","note":"` + strings.Repeat("x", 1<<16) + `"}`
 	w.wantOK(post(body), fmt.Sprintf("account/a%%2F1 %x", sha256.Sum256([]byte(body))))
 	for _, bad := range []string{`{"account":""}`, `{`, ``, `"` + strings.Repeat("x", 1<<20)} {
-		w.wantRefused(post(bad), core.ReasonBadKey, false) // the KeyFunc makes ErrKey of everything
+		w.wantRefused(post(bad), reason.BadKey, false) // the KeyFunc makes ErrKey of everything
 	}
 }
 

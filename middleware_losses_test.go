@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
@@ -31,7 +32,7 @@ func (w *world) lostBefore() {
 		w.lose(ctx)
 		return ctx.Err()
 	}, core.Serialize(w.locker(), "account/{id}", core.OnLost(func(l core.Loss) { losses <- l })))
-	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonLost, true)
+	w.wantRefused(client.Call(w.Context(), account("1")), reason.Lost, true)
 	if v := s.Visit(w); v.Panic != nil || !v.Restored {
 		w.Errorf("%+v", v)
 	}
@@ -125,7 +126,7 @@ func lostChecked(begin func(*adaptertest.Call) error) func(w *world) {
 		if w.Parts && !w.HTTP { // what a stream has sent has left, its end is held back
 			o.Text = ""
 		}
-		w.wantRefused(o, core.ReasonLost, true)
+		w.wantRefused(o, reason.Lost, true)
 		if v := s.Visit(w); v.Panic != nil || !v.Restored {
 			w.Errorf("%+v", v)
 		}
@@ -155,7 +156,7 @@ func (w *world) lostSilent() {
 		w.rdb.Del(ctx, w.prefix+":{account/1}")
 		return nil
 	}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer()))
-	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonLost, true)
+	w.wantRefused(client.Call(w.Context(), account("1")), reason.Lost, true)
 	s.Visit(w)
 }
 
@@ -179,7 +180,7 @@ func (w *world) lostCommit() {
 		}
 		return err
 	}, core.Serialize(w.locker(), "account/{id}"))
-	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonLost, true)
+	w.wantRefused(client.Call(w.Context(), account("1")), reason.Lost, true)
 	s.Visit(w)
 }
 
@@ -188,7 +189,7 @@ func (w *world) maxHold() {
 		w.wantEnd(ctx, core.ErrMaxHold)
 		return ctx.Err()
 	}, core.Serialize(w.locker(), "account/{id}", core.MaxHold(10*time.Millisecond)))
-	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonMaxHold, true)
+	w.wantRefused(client.Call(w.Context(), account("1")), reason.MaxHold, true)
 	s.Visit(w)
 	w.wantFree("account/1")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
@@ -39,7 +40,7 @@ func (w *world) sharing() {
 		adaptertest.Receive(w, in.came, "a call that shares")
 	}
 	_, writer := w.serve(w.never, core.Serialize(other, "account/{id}", core.Wait(0)))
-	w.wantRefused(w.asked(writer, account("1")), core.ReasonHeld, false)
+	w.wantRefused(w.asked(writer, account("1")), reason.Held, false)
 	close(in.leave)
 	for _, c := range calls {
 		w.wantOK(adaptertest.Receive(w, c, "the end of a call"), "")
@@ -47,7 +48,7 @@ func (w *world) sharing() {
 	w.wantFree("account/1")
 	w.hold(other, "account/1")
 	_, reader := w.serve(w.never, core.Share(locker, "account/{id}", core.Wait(0)))
-	w.wantRefused(w.asked(reader, account("1")), core.ReasonHeld, false)
+	w.wantRefused(w.asked(reader, account("1")), reason.Held, false)
 }
 
 func (w *world) writerFirst() {
@@ -111,9 +112,9 @@ func (w *world) full() {
 	first := async(w.Context(), client, account("1"))
 	adaptertest.Receive(w, in.came, "the holder")
 	_, refused := w.serve(w.never, core.AtMost(locker, 1, "account/{id}", core.Wait(0)))
-	w.wantRefused(w.asked(refused, account("1")), core.ReasonFull, false)
+	w.wantRefused(w.asked(refused, account("1")), reason.Full, false)
 	_, elsewhere := w.serve(w.never, core.AtMost(w.locker(), 1, "account/{id}", core.Wait(10*time.Millisecond)))
-	w.wantRefused(w.asked(elsewhere, account("1")), core.ReasonFull, false)
+	w.wantRefused(w.asked(elsewhere, account("1")), reason.Full, false)
 	close(in.leave)
 	w.wantOK(adaptertest.Receive(w, first, "the holder's end"), "")
 }
@@ -122,7 +123,7 @@ func (w *world) permitHeldOut() {
 	locker := w.locker()
 	w.hold(locker, "account/1")
 	_, client := w.serve(w.never, core.AtMost(locker, 5, "account/{id}", core.Wait(0)))
-	w.wantRefused(w.asked(client, account("1")), core.ReasonHeld, false)
+	w.wantRefused(w.asked(client, account("1")), reason.Held, false)
 }
 
 func (w *world) reenterPlaces() {
@@ -149,7 +150,7 @@ func (w *world) upgrade() {
 	locker := w.locker()
 	_, client := w.serve(w.never, core.Share(locker, "account/{id}", core.Wait(time.Minute)), core.Serialize(locker, "account/{id}", core.Wait(0)))
 	logged := adaptertest.LogTo(w)
-	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonMisconfigured, false)
+	w.wantRefused(client.Call(w.Context(), account("1")), reason.Misconfigured, false)
 	if logged.String() == "" {
 		w.Error("a mistake of the server is not logged")
 	}
@@ -167,7 +168,7 @@ func (w *world) shareReads() {
 		adaptertest.Receive(w, in.came, "a read")
 	}
 	_, other := w.serve(w.never, core.Serialize(locker, "account/{id}", core.ShareReads(), core.Wait(0)))
-	w.wantRefused(w.asked(other, write), core.ReasonHeld, false)
+	w.wantRefused(w.asked(other, write), reason.Held, false)
 	close(in.leave)
 	for _, c := range calls {
 		w.wantOK(adaptertest.Receive(w, c, "the end of a read"), "")

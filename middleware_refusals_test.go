@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -14,7 +15,7 @@ import (
 
 // refusal is a behaviour: a call that is refused before its handler runs.
 type refusal struct {
-	want     core.Reason
+	want     reason.Reason
 	template string // default account/{id}
 	keyFunc  func(context.Context, core.Request) ([]string, error)
 	opts     []core.GuardOption
@@ -71,7 +72,7 @@ func (r refusal) holds(w *world) {
 	}
 	adaptertest.Queued(w, locker, 0)
 	switch text := logged.String(); r.want {
-	case core.ReasonMisconfigured:
+	case reason.Misconfigured:
 		route := s.Pattern("{", "}")
 		switch w.Label {
 		case "gin", "echo":
@@ -82,7 +83,7 @@ func (r refusal) holds(w *world) {
 		if !strings.Contains(text, template) && !strings.Contains(text, "{nope}") || !strings.Contains(text, route) {
 			w.Errorf("logged:\n%s", text)
 		}
-	case core.ReasonHeld, core.ReasonBadKey, core.ReasonBodyTooLarge:
+	case reason.Held, reason.BadKey, reason.BodyTooLarge:
 		if text != "" && r.opts == nil {
 			w.Errorf("the client's mistake is logged:\n%s", text)
 		}
@@ -95,7 +96,7 @@ func (w *world) queueFull() {
 	_, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.MaxWaiters(1)))
 	waiter := async(w.Context(), client, account("1"))
 	adaptertest.Queued(w, locker, 1)
-	w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonQueueFull, false)
+	w.wantRefused(client.Call(w.Context(), account("1")), reason.QueueFull, false)
 	w.wantOK(client.Call(w.Context(), account("2")), "account/2") // a queue of its own
 	leave()
 	w.wantOK(adaptertest.Receive(w, waiter, "the waiter's turn"), "account/1")
@@ -115,7 +116,7 @@ func (w *world) deadline() {
 	call := async(w.Context(), w.Start(w, s), account("1"))
 	adaptertest.Queued(w, locker, 1)
 	close(over)
-	w.wantRefused(adaptertest.Receive(w, call, "the answer"), core.ReasonDeadline, false)
+	w.wantRefused(adaptertest.Receive(w, call, "the answer"), reason.Deadline, false)
 	adaptertest.Queued(w, locker, 0)
 }
 
@@ -127,7 +128,7 @@ func (w *world) closing() {
 	adaptertest.Queued(w, locker, 1)
 	closed := make(chan error, 1)
 	go func() { closed <- locker.Close(w.Context()) }()
-	w.wantRefused(adaptertest.Receive(w, call, "the answer"), core.ReasonClosing, false)
+	w.wantRefused(adaptertest.Receive(w, call, "the answer"), reason.Closing, false)
 	leave() // Close waits for the holder
 	if err := adaptertest.Receive(w, closed, "the locker's end"); err != nil {
 		w.Error(err)
@@ -152,7 +153,7 @@ func (w *world) emptyParam() {
 	s, client := w.serve(w.never, core.Serialize(w.locker(), "account/{id}"))
 	o := client.Call(w.Context(), account(""))
 	if !w.HTTP || o.Reason != "" {
-		w.wantRefused(o, core.ReasonBadKey, false)
+		w.wantRefused(o, reason.BadKey, false)
 	} else if !slices.Contains([]string{"301", "307", "404"}, o.Code) {
 		w.Errorf("%+v", o)
 	}
@@ -184,7 +185,7 @@ func (w *world) principalHolds() {
 	}, core.Serialize(w.locker(), "account/{id}", core.PerPrincipal(tenant, 1, 10)))
 	first := async(w.Context(), client, from("a", "1"))
 	adaptertest.Receive(w, inside, "the holder")
-	w.wantRefused(client.Call(w.Context(), from("a", "2")), core.ReasonPrincipalLimit, false)
+	w.wantRefused(client.Call(w.Context(), from("a", "2")), reason.PrincipalLimit, false)
 	w.wantOK(client.Call(w.Context(), from("b", "2")), "")
 	leave <- struct{}{}
 	w.wantOK(adaptertest.Receive(w, first, "the holder's end"), "")
@@ -227,7 +228,7 @@ func (w *world) principalNotFound() {
 	} {
 		logged := adaptertest.LogTo(w)
 		_, client := w.serve(keysOf, guard)
-		w.wantRefused(client.Call(w.Context(), account("1")), core.ReasonBadKey, false)
+		w.wantRefused(client.Call(w.Context(), account("1")), reason.BadKey, false)
 		if !strings.Contains(logged.String(), "finds nothing") {
 			w.Errorf("rule %d: logged %q", i, logged)
 		}
@@ -240,8 +241,8 @@ func (w *world) principalWaits() {
 	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.PerPrincipal(tenant, 10, 1)))
 	waiter := async(w.Context(), client, from("a", "1"))
 	adaptertest.Queued(w, locker, 1)
-	w.wantRefused(client.Call(w.Context(), from("a", "1")), core.ReasonPrincipalLimit, false)
-	w.wantRefused(client.Call(w.Context(), from("a", "2")), core.ReasonPrincipalLimit, false)
+	w.wantRefused(client.Call(w.Context(), from("a", "1")), reason.PrincipalLimit, false)
+	w.wantRefused(client.Call(w.Context(), from("a", "2")), reason.PrincipalLimit, false)
 	w.wantOK(client.Call(w.Context(), from("b", "2")), "account/2")
 	leave()
 	w.wantOK(adaptertest.Receive(w, waiter, "the waiter's turn"), "account/1")

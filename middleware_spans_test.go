@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
 	otellock "github.com/interlock-go/interlock/otel"
@@ -90,7 +91,7 @@ func (w *world) spans() {
 	// By a locker of its own: an observer would see it as well.
 	w.hold(w.locker(), "tenant/other")
 	o, _, acquire, release = call("other")
-	w.wantRefused(o, core.ReasonHeld, false)
+	w.wantRefused(o, reason.Held, false)
 	if len(acquire) != 1 || len(release) != 0 {
 		w.Fatalf("held: %d acquire spans, %d release spans", len(acquire), len(release))
 	}
@@ -102,7 +103,7 @@ func (w *world) spans() {
 		attribute.String("error.type", "held"))
 
 	o, _, acquire, release = call("")
-	w.wantRefused(o, core.ReasonBadKey, false)
+	w.wantRefused(o, reason.BadKey, false)
 	if len(acquire) != 1 || len(release) != 0 {
 		w.Fatalf("bad key: %d acquire spans, %d release spans", len(acquire), len(release))
 	}
@@ -115,7 +116,7 @@ func (w *world) spans() {
 		w.Fatal(err)
 	}
 	o, _, acquire, _ = call("acme")
-	w.wantRefused(o, core.ReasonClosing, false)
+	w.wantRefused(o, reason.Closing, false)
 	if len(acquire) != 1 {
 		w.Fatalf("closing: %d acquire spans", len(acquire))
 	}

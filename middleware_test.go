@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/ginlock"
 	"github.com/interlock-go/interlock/grpclock"
@@ -74,8 +75,8 @@ var behaviours = []struct {
 	{"waiter that left is not granted the lock", (*world).leftBehind},
 
 	// Refusals: the handler does not run, and the answer is that of the table.
-	{"held, no wait", refusal{want: core.ReasonHeld, held: true, opts: []core.GuardOption{core.Wait(0)}}.holds},
-	{"held until the wait is over", refusal{want: core.ReasonHeld, held: true, opts: []core.GuardOption{core.Wait(10 * time.Millisecond)}}.holds},
+	{"held, no wait", refusal{want: reason.Held, held: true, opts: []core.GuardOption{core.Wait(0)}}.holds},
+	{"held until the wait is over", refusal{want: reason.Held, held: true, opts: []core.GuardOption{core.Wait(10 * time.Millisecond)}}.holds},
 	{"queue full", (*world).queueFull},
 	{"principal holds as many locks as it may", (*world).principalHolds},
 	{"principal waits as often as it may", (*world).principalWaits},
@@ -83,32 +84,32 @@ var behaviours = []struct {
 	{"principal has its share back after it left the queue", (*world).principalLeaves},
 	{"principal where authentication leaves it in the framework", (*world).principalSet},
 	{"principal that is not found is logged", (*world).principalNotFound},
-	{"principal missing", refusal{want: core.ReasonBadKey, opts: []core.GuardOption{core.PerPrincipal(tenant, 1, 1)}}.holds},
-	{"principal cannot be found", refusal{want: core.ReasonInternal, opts: []core.GuardOption{
+	{"principal missing", refusal{want: reason.BadKey, opts: []core.GuardOption{core.PerPrincipal(tenant, 1, 1)}}.holds},
+	{"principal cannot be found", refusal{want: reason.Internal, opts: []core.GuardOption{
 		core.PerPrincipal(func(context.Context, core.Request) (string, error) { return "", io.ErrUnexpectedEOF }, 1, 1),
 	}}.holds},
 	{"own deadline over while queued", (*world).deadline},
-	{"locker closed", refusal{want: core.ReasonClosing, closed: true}.holds},
+	{"locker closed", refusal{want: reason.Closing, closed: true}.holds},
 	{"locker closes while the call is queued", (*world).closing},
-	{"store down", refusal{want: core.ReasonUnavailable, down: true, opts: []core.GuardOption{core.Wait(10 * time.Millisecond)}}.holds},
-	{"store down, no wait", refusal{want: core.ReasonUnavailable, down: true, opts: []core.GuardOption{core.Wait(0)}}.holds},
+	{"store down", refusal{want: reason.Unavailable, down: true, opts: []core.GuardOption{core.Wait(10 * time.Millisecond)}}.holds},
+	{"store down, no wait", refusal{want: reason.Unavailable, down: true, opts: []core.GuardOption{core.Wait(0)}}.holds},
 	{"store down, and the rule fails open", (*world).failOpen},
-	{"header of the key missing", refusal{want: core.ReasonBadKey, template: "tenant/{header.X-Tenant}"}.holds},
-	{"header of the key empty", refusal{want: core.ReasonBadKey, template: "tenant/{header.X-Tenant}", header: []string{""}}.holds},
-	{"header of the key given twice", refusal{want: core.ReasonBadKey, template: "tenant/{header.X-Tenant}", header: []string{"a", "b"}}.holds},
-	{"query of the key missing", refusal{want: core.ReasonBadKey, template: "query/{query.q}"}.holds},
-	{"query of the key empty", refusal{want: core.ReasonBadKey, template: "query/{query.q}", query: "q="}.holds},
-	{"query of the key malformed", refusal{want: core.ReasonBadKey, template: "query/{query.q}", query: "q=%zz"}.holds},
-	{"query of the key given twice", refusal{want: core.ReasonBadKey, template: "query/{query.q}", query: "q=a&q=b"}.holds},
+	{"header of the key missing", refusal{want: reason.BadKey, template: "tenant/{header.X-Tenant}"}.holds},
+	{"header of the key empty", refusal{want: reason.BadKey, template: "tenant/{header.X-Tenant}", header: []string{""}}.holds},
+	{"header of the key given twice", refusal{want: reason.BadKey, template: "tenant/{header.X-Tenant}", header: []string{"a", "b"}}.holds},
+	{"query of the key missing", refusal{want: reason.BadKey, template: "query/{query.q}"}.holds},
+	{"query of the key empty", refusal{want: reason.BadKey, template: "query/{query.q}", query: "q="}.holds},
+	{"query of the key malformed", refusal{want: reason.BadKey, template: "query/{query.q}", query: "q=%zz"}.holds},
+	{"query of the key given twice", refusal{want: reason.BadKey, template: "query/{query.q}", query: "q=a&q=b"}.holds},
 	{"parameter empty", (*world).emptyParam},
-	{"key too long", refusal{want: core.ReasonBadKey, id: strings.Repeat("x", 505)}.holds},
-	{"key too long once it is escaped", refusal{want: core.ReasonBadKey, id: strings.Repeat("ö", 85)}.holds},
-	{"parameter that the route does not have", refusal{want: core.ReasonMisconfigured, template: "account/{nope}"}.holds},
-	{"body too large for the KeyFunc", refusal{want: core.ReasonBodyTooLarge, id: "12345", keyFunc: func(_ context.Context, req core.Request) ([]string, error) {
+	{"key too long", refusal{want: reason.BadKey, id: strings.Repeat("x", 505)}.holds},
+	{"key too long once it is escaped", refusal{want: reason.BadKey, id: strings.Repeat("ö", 85)}.holds},
+	{"parameter that the route does not have", refusal{want: reason.Misconfigured, template: "account/{nope}"}.holds},
+	{"body too large for the KeyFunc", refusal{want: reason.BodyTooLarge, id: "12345", keyFunc: func(_ context.Context, req core.Request) ([]string, error) {
 		_, err := req.Body(4)
 		return nil, err
 	}}.holds},
-	{"KeyFunc fails", refusal{want: core.ReasonInternal, keyFunc: func(context.Context, core.Request) ([]string, error) {
+	{"KeyFunc fails", refusal{want: reason.Internal, keyFunc: func(context.Context, core.Request) ([]string, error) {
 		return nil, io.ErrUnexpectedEOF
 	}}.holds},
 
@@ -211,26 +212,24 @@ func TestEveryReasonHasItsAnswer(t *testing.T) {
 	}
 }
 
-// reasons are all that the packages core and idempotency have.
-func reasons(t *testing.T) (all []core.Reason) {
-	for path, prefix := range map[string]string{"core/refusal.go": "Reason", "core/internal/reason/reason.go": ""} {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+// reasons are all that package reason has.
+func reasons(t *testing.T) (all []reason.Reason) {
+	file, err := parser.ParseFile(token.NewFileSet(), "core/reason/reason.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok || !strings.HasPrefix(spec.Names[0].Name, prefix) {
-				return true
-			}
-			reason, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, core.Reason(reason))
-			return true
-		})
-	}
+		all = append(all, reason.Reason(text))
+		return true
+	})
 	if len(all) != len(frameworks.Answers) {
 		t.Errorf("%d reasons found, and %d answers in the table", len(all), len(frameworks.Answers))
 	}

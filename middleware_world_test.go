@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
@@ -93,7 +94,7 @@ func (w *world) hold(locker *core.Locker, key string) (leave func()) {
 func (w *world) asked(client adaptertest.Client, req adaptertest.Request) adaptertest.Outcome {
 	for end := time.Now().Add(adaptertest.Patience); ; {
 		o := client.Call(w.Context(), req)
-		if o.Reason != string(core.ReasonUnavailable) || time.Now().After(end) {
+		if o.Reason != string(reason.Unavailable) || time.Now().After(end) {
 			return o
 		}
 	}
@@ -123,7 +124,7 @@ func (w *world) wantOK(o adaptertest.Outcome, text string) {
 }
 
 // wantRefused holds an outcome against the table.
-func (w *world) wantRefused(o adaptertest.Outcome, reason core.Reason, ran bool) {
+func (w *world) wantRefused(o adaptertest.Outcome, reason reason.Reason, ran bool) {
 	w.Helper()
 	w.WantRefused(w, o, reason, ran)
 }

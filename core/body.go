@@ -5,8 +5,8 @@ package core
 // that sends slowly, or stops, then holds the lock for as long as the server
 // permits. Give http.Server a ReadTimeout, and the guard a [MaxHold], in any case.
 //
-// A longer body is refused ([ReasonBodyTooLarge]). So is a body that breaks off or
-// comes too late ([ReasonBodyIncomplete], [ReasonBodyTimeout]). In gRPC the message
+// A longer body is refused ([reason.BodyTooLarge]). So is a body that breaks off or
+// comes too late ([reason.BodyIncomplete], [reason.BodyTimeout]). In gRPC the message
 // of a unary call is there already; of a stream the first message is received. An
 // idempotent endpoint (idempotency.Under) reads the body before the lock without
 // this option. limit must not be negative. Default: the body is left to the

@@ -13,7 +13,7 @@ import (
 // handler that parses numbers takes both for one account.
 //
 // A value that is not of the form refuses the request as a mistake of the client
-// ([ReasonBadKey]). The handler gets the value as it came.
+// ([reason.BadKey]). The handler gets the value as it came.
 type Form string
 
 // The forms of a placeholder.

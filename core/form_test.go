@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // A handler that parses numbers takes all of these for one account, and four of
@@ -23,7 +24,7 @@ func TestTextsOfOneNumberAreOneKey(t *testing.T) {
 			}
 		}
 		for _, id := range []string{"", "4 2", " 42", "0x2a", "4_2", "42.0", "4e1", "--42", "+", "-", "٤٢", "42\x00"} {
-			w.refused(w.Context(), guard, request{"id": id}, core.ReasonBadKey)
+			w.refused(w.Context(), guard, request{"id": id}, reason.BadKey)
 		}
 	})
 }

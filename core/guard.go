@@ -12,6 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // guardWait is how long a guard waits unless Wait says otherwise. A request
@@ -62,9 +63,9 @@ type Guard struct {
 // percent-escaped as in [Key], so that two different values never give one key.
 //
 // A value that is missing, empty, malformed, not of its form, or given twice
-// refuses the request ([ReasonBadKey]). So does a key of more than 512 bytes. A
+// refuses the request ([reason.BadKey]). So does a key of more than 512 bytes. A
 // template that names a parameter which its route does not have refuses every
-// request ([ReasonMisconfigured]), and logs an error through [slog.Default], at
+// request ([reason.Misconfigured]), and logs an error through [slog.Default], at
 // most once a second.
 //
 // A client that chooses the key can lock out other clients. Put the guard behind
@@ -229,7 +230,7 @@ func (g *Guard) enter(ctx context.Context, req Request, report outcomeReport) (S
 	returned := false
 	defer func() {
 		if !returned {
-			report.refused(&Refusal{Reason: ReasonInternal, Rule: g.config.name})
+			report.refused(&Refusal{Reason: reason.Internal, Rule: g.config.name})
 		}
 	}()
 	section, refusal := g.Enter(ctx, req)
@@ -278,7 +279,7 @@ func (g *Guard) take(ctx context.Context, req Request, route string, keys []stri
 	if err != nil {
 		refusal := g.refusal(ctx, err)
 		refusal.keys = keys
-		if refusal.Reason == ReasonUnavailable && g.config.guard.failOpen && ctx.Err() == nil {
+		if refusal.Reason == reason.Unavailable && g.config.guard.failOpen && ctx.Err() == nil {
 			g.bypassed(ctx, keys, err)
 			return Section{ctx: &guarded{Context: ctx, bypassed: true}}, nil
 		}
@@ -335,7 +336,7 @@ func (g *Guard) rejected(ctx context.Context, err error) *Refusal {
 				"authentication goes in front of the rule, and core.Request.Value finds what gin and echo keep by c.Set",
 				"rule", g.config.name, "requests", n, "error", err)
 		}
-	case refusal.Reason == ReasonMisconfigured || refusal.Reason == ReasonInternal:
+	case refusal.Reason == reason.Misconfigured || refusal.Reason == reason.Internal:
 		if n := g.warnings.Count(time.Now()); n > 0 {
 			slog.ErrorContext(ctx, "interlock: the rule cannot make a key, or find the principal, of its requests and refuses them",
 				"rule", g.config.name, "requests", n, "error", err)
@@ -352,7 +353,7 @@ func (g *Guard) logRefusal(ctx context.Context, r *Refusal) {
 	switch {
 	case errors.Is(r.Err, ErrUpgrade):
 		level, text = slog.LevelError, "interlock: the rule wants a lock that its requests hold in another way already, and refuses them"
-	case r.Reason == ReasonUnavailable && ctx.Err() == nil, r.Reason == ReasonNotReplicated:
+	case r.Reason == reason.Unavailable && ctx.Err() == nil, r.Reason == reason.NotReplicated:
 		level, text = slog.LevelWarn, "interlock: the lock store fails and the rule refuses requests"
 	default:
 		return

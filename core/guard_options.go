@@ -43,7 +43,7 @@ func ShareReads() GuardOption {
 // many requests at the same time.
 //
 // An error of f that matches [ErrKey] refuses the request as a mistake of the
-// client. Any other error is the server's ([ReasonInternal]); the rendering option
+// client. Any other error is the server's ([reason.Internal]); the rendering option
 // of the adapter sees it in [Refusal.Err]. If f returns no key, that is ErrKey: a
 // KeyFunc cannot ask for no lock.
 func KeyFunc(f func(ctx context.Context, req Request) ([]string, error)) GuardOption {
@@ -79,7 +79,7 @@ func ContextFunc(name string, f RequestFunc) RequestOption {
 }
 
 // FailOpen lets requests through without their lock when the store cannot be
-// reached ([ReasonUnavailable]). Then nothing excludes other requests: use it where
+// reached ([reason.Unavailable]). Then nothing excludes other requests: use it where
 // a lock saves effort, never where it protects money.
 //
 // Each such request is counted ([observe.Observation.Bypassed]). A warning is logged
@@ -92,7 +92,7 @@ func FailOpen() GuardOption {
 
 // CheckAnswer asks the store whether the lock is still held, just before the answer
 // of a success leaves (in HTTP a status below 400, in gRPC OK). If the lock is not
-// held, the client gets the refusal for a lost lease instead ([ReasonLost]).
+// held, the client gets the refusal for a lost lease instead ([reason.Lost]).
 // Without this option the client gets that refusal only if the handler gave no
 // answer. A handler that writes to a database uses [Commit] for the same check on
 // its transaction.

@@ -19,6 +19,7 @@ import (
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // request is a core.Request with the parameters and headers of a map, and no
@@ -111,7 +112,7 @@ func (w *world) down(err error) {
 }
 
 // refused runs a request that must not reach its handler.
-func (w *world) refused(ctx context.Context, g *core.Guard, req core.Request, want core.Reason) *core.Refusal {
+func (w *world) refused(ctx context.Context, g *core.Guard, req core.Request, want reason.Reason) *core.Refusal {
 	w.Helper()
 	refusal := g.Do(ctx, req, func(context.Context) bool {
 		w.Error("the handler ran")
@@ -181,24 +182,24 @@ func TestRequestWithoutAKeyIsRejectedBeforeTheStoreIsAsked(t *testing.T) {
 	for name, c := range map[string]struct {
 		template string
 		opts     []core.GuardOption
-		want     core.Reason
+		want     reason.Reason
 		is       error
 		logs     string
 	}{
-		"empty value":                  {template: "account/{empty}", want: core.ReasonBadKey, is: core.ErrKey},
-		"missing header":               {template: "t/{header.X-Tenant}", want: core.ReasonBadKey, is: core.ErrKey},
-		"no such parameter":            {template: "account/{nope}", want: core.ReasonMisconfigured, is: adapter.ErrNoParam},
-		"a source that there is not":   {template: "account/{body.id}", want: core.ReasonMisconfigured, is: adapter.ErrNoParam, logs: "KeyFunc takes a value from the body"},
-		"KeyFunc: client's mistake":    {opts: []core.GuardOption{keys(nil, fmt.Errorf("x: %w", core.ErrKey))}, want: core.ReasonBadKey},
-		"KeyFunc: body too large":      {opts: []core.GuardOption{keys(nil, adapter.ErrBodyLimit)}, want: core.ReasonBodyTooLarge},
-		"KeyFunc: own error":           {opts: []core.GuardOption{keys(nil, own)}, want: core.ReasonInternal, is: own},
-		"KeyFunc: its own time limit":  {opts: []core.GuardOption{keys(nil, context.DeadlineExceeded)}, want: core.ReasonInternal},
-		"KeyFunc: no keys":             {opts: []core.GuardOption{keys(nil, nil)}, want: core.ReasonBadKey, is: core.ErrKey},
-		"KeyFunc: empty key":           {opts: []core.GuardOption{keys([]string{"a", ""}, nil)}, want: core.ReasonBadKey, is: core.ErrKey},
-		"KeyFunc: key of 513 bytes":    {opts: []core.GuardOption{keys([]string{strings.Repeat("k", 513)}, nil)}, want: core.ReasonBadKey},
-		"ContextFunc: nobody":          {template: "u/{ctx.user}", opts: []core.GuardOption{user("", nil)}, want: core.ReasonBadKey},
-		"ContextFunc: client's fault":  {template: "u/{ctx.user}", opts: []core.GuardOption{user("", core.ErrKey)}, want: core.ReasonBadKey},
-		"ContextFunc: its own failure": {template: "u/{ctx.user}", opts: []core.GuardOption{user("x", own)}, want: core.ReasonInternal, is: own},
+		"empty value":                  {template: "account/{empty}", want: reason.BadKey, is: core.ErrKey},
+		"missing header":               {template: "t/{header.X-Tenant}", want: reason.BadKey, is: core.ErrKey},
+		"no such parameter":            {template: "account/{nope}", want: reason.Misconfigured, is: adapter.ErrNoParam},
+		"a source that there is not":   {template: "account/{body.id}", want: reason.Misconfigured, is: adapter.ErrNoParam, logs: "KeyFunc takes a value from the body"},
+		"KeyFunc: client's mistake":    {opts: []core.GuardOption{keys(nil, fmt.Errorf("x: %w", core.ErrKey))}, want: reason.BadKey},
+		"KeyFunc: body too large":      {opts: []core.GuardOption{keys(nil, adapter.ErrBodyLimit)}, want: reason.BodyTooLarge},
+		"KeyFunc: own error":           {opts: []core.GuardOption{keys(nil, own)}, want: reason.Internal, is: own},
+		"KeyFunc: its own time limit":  {opts: []core.GuardOption{keys(nil, context.DeadlineExceeded)}, want: reason.Internal},
+		"KeyFunc: no keys":             {opts: []core.GuardOption{keys(nil, nil)}, want: reason.BadKey, is: core.ErrKey},
+		"KeyFunc: empty key":           {opts: []core.GuardOption{keys([]string{"a", ""}, nil)}, want: reason.BadKey, is: core.ErrKey},
+		"KeyFunc: key of 513 bytes":    {opts: []core.GuardOption{keys([]string{strings.Repeat("k", 513)}, nil)}, want: reason.BadKey},
+		"ContextFunc: nobody":          {template: "u/{ctx.user}", opts: []core.GuardOption{user("", nil)}, want: reason.BadKey},
+		"ContextFunc: client's fault":  {template: "u/{ctx.user}", opts: []core.GuardOption{user("", core.ErrKey)}, want: reason.BadKey},
+		"ContextFunc: its own failure": {template: "u/{ctx.user}", opts: []core.GuardOption{user("x", own)}, want: reason.Internal, is: own},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -212,7 +213,7 @@ func TestRequestWithoutAKeyIsRejectedBeforeTheStoreIsAsked(t *testing.T) {
 					w.Errorf("observed %q after %d acquires; want %q", got, w.acquires(), want)
 				}
 				// The client is told nothing of the server's mistakes, so the log is.
-				servers := c.want == core.ReasonMisconfigured || c.want == core.ReasonInternal || name == "ContextFunc: nobody"
+				servers := c.want == reason.Misconfigured || c.want == reason.Internal || name == "ContextFunc: nobody"
 				if (logged.Len() > 0) != servers || !strings.Contains(logged.String(), c.logs) {
 					w.Errorf("logged %q", logged)
 				}
@@ -235,7 +236,7 @@ func TestLockHeldElsewhereIsRefusedWhenTheWaitIsOver(t *testing.T) {
 				g := core.Serialize(w.locker, "account/{id}", c.opts...)
 				w.holding(g, one, func() {
 					begin := time.Now()
-					refusal := w.refused(w.Context(), g, one, core.ReasonHeld)
+					refusal := w.refused(w.Context(), g, one, reason.Held)
 					if waited := time.Since(begin); waited != c.wait {
 						w.Errorf("refused after %v; want %v", waited, c.wait)
 					}
@@ -255,7 +256,7 @@ func TestWaitOfTheLockerIsTheDefaultOfItsRules(t *testing.T) {
 		g := core.Serialize(w.locker, "account/{id}")
 		w.holding(g, one, func() {
 			begin := time.Now()
-			w.refused(w.Context(), g, one, core.ReasonHeld)
+			w.refused(w.Context(), g, one, reason.Held)
 			if waited := time.Since(begin); waited != 3*time.Second {
 				w.Errorf("waited %v", waited)
 			}
@@ -270,7 +271,7 @@ func TestFullQueueIsRefusedAtOnce(t *testing.T) {
 			go g.Do(w.Context(), one, func(context.Context) bool { return true })
 			synctest.Wait()
 			begin := time.Now()
-			refusal := w.refused(w.Context(), g, one, core.ReasonQueueFull)
+			refusal := w.refused(w.Context(), g, one, reason.QueueFull)
 			if time.Since(begin) != 0 || !refusal.Retryable() {
 				w.Errorf("after %v: %+v", time.Since(begin), refusal)
 			}
@@ -283,24 +284,24 @@ func TestRequestThatEndsWhileQueuedLeavesTheQueue(t *testing.T) {
 	shutdown := errors.New("shutdown")
 	for name, c := range map[string]struct {
 		with func(context.Context) (context.Context, context.CancelFunc)
-		want core.Reason
+		want reason.Reason
 	}{
 		"client gone": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
 			time.AfterFunc(time.Second, cancel)
 			return ctx, cancel
-		}, core.ReasonCanceled},
+		}, reason.Canceled},
 		"canceled with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancelCause(ctx)
 			time.AfterFunc(time.Second, func() { cancel(shutdown) })
 			return ctx, func() { cancel(nil) }
-		}, core.ReasonCanceled},
+		}, reason.Canceled},
 		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
-		}, core.ReasonDeadline},
+		}, reason.Deadline},
 		"deadline with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeoutCause(ctx, time.Second, shutdown)
-		}, core.ReasonDeadline},
+		}, reason.Deadline},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -325,9 +326,9 @@ func TestRequestThatEndsWhileQueuedLeavesTheQueue(t *testing.T) {
 }
 
 func TestStoreThatFailsRefusesRatherThanRunsUnlocked(t *testing.T) {
-	for want, down := range map[core.Reason]error{
-		core.ReasonUnavailable:   fmt.Errorf("%w: dial: refused", core.ErrUnavailable),
-		core.ReasonNotReplicated: core.ErrNotReplicated,
+	for want, down := range map[reason.Reason]error{
+		reason.Unavailable:   fmt.Errorf("%w: dial: refused", core.ErrUnavailable),
+		reason.NotReplicated: core.ErrNotReplicated,
 	} {
 		t.Run(string(want), func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -359,7 +360,7 @@ func TestClosingLockerRefuses(t *testing.T) {
 		if err := w.locker.Close(w.Context()); err != nil {
 			w.Fatal(err)
 		}
-		if refusal := w.refused(w.Context(), g, one, core.ReasonClosing); !refusal.Retryable() {
+		if refusal := w.refused(w.Context(), g, one, reason.Closing); !refusal.Retryable() {
 			w.Errorf("refusal %+v", refusal)
 		}
 	})
@@ -398,7 +399,7 @@ func TestFailOpenRunsWithoutALeaseCountsEachAndLogsOnceASecond(t *testing.T) {
 func TestFailOpenDoesNotOpenAHeldLock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		g := core.Serialize(w.locker, "account/{id}", core.FailOpen(), core.Wait(0))
-		w.holding(g, one, func() { w.refused(w.Context(), g, one, core.ReasonHeld) })
+		w.holding(g, one, func() { w.refused(w.Context(), g, one, reason.Held) })
 	})
 }
 
@@ -438,20 +439,20 @@ func TestLossCountsOnlyBeforeTheAnswer(t *testing.T) {
 		opts     []core.GuardOption
 		run      func(w *world, ctx context.Context)
 		answered bool
-		want     core.Reason
+		want     reason.Reason
 		cause    error
 	}{
-		"lost before": {run: func(w *world, ctx context.Context) { lose(w); <-ctx.Done() }, want: core.ReasonLost, cause: core.ErrLost},
+		"lost before": {run: func(w *world, ctx context.Context) { lose(w); <-ctx.Done() }, want: reason.Lost, cause: core.ErrLost},
 		"lost after":  {run: func(w *world, ctx context.Context) { lose(w); <-ctx.Done() }, answered: true, cause: core.ErrLost},
 		"fixed lease over": {
 			opts: []core.GuardOption{core.TTL(time.Second)},
 			run:  func(_ *world, ctx context.Context) { <-ctx.Done() },
-			want: core.ReasonLost, cause: core.ErrLost,
+			want: reason.Lost, cause: core.ErrLost,
 		},
 		"maximum hold": {
 			opts: []core.GuardOption{core.MaxHold(time.Second)},
 			run:  func(_ *world, ctx context.Context) { <-ctx.Done() },
-			want: core.ReasonMaxHold, cause: core.ErrMaxHold,
+			want: reason.MaxHold, cause: core.ErrMaxHold,
 		},
 		"not lost, no answer": {run: func(*world, context.Context) {}},
 		"released by the handler itself": {run: func(w *world, ctx context.Context) {
@@ -618,22 +619,22 @@ func TestEachErrorHasItsReason(t *testing.T) {
 	for _, c := range []struct {
 		ctx  context.Context
 		err  error
-		want core.Reason
+		want reason.Reason
 	}{
 		{t.Context(), nil, ""},
-		{t.Context(), fmt.Errorf("x: %w", core.ErrQueueFull), core.ReasonQueueFull},
-		{t.Context(), fmt.Errorf("%w: %w", core.ErrQueueFull, core.ErrHeld), core.ReasonQueueFull},
-		{t.Context(), core.ErrMaxHold, core.ReasonMaxHold},
-		{t.Context(), fmt.Errorf("%w: %w", core.ErrLost, driver.ErrNotOwner), core.ReasonLost},
-		{t.Context(), fmt.Errorf("%w: %w", core.ErrUnavailable, driver.ErrNotReady), core.ReasonUnavailable},
-		{t.Context(), errors.New("x"), core.ReasonInternal},
-		{t.Context(), context.DeadlineExceeded, core.ReasonInternal}, // not this request's
-		{late, fmt.Errorf("waiting: %w", context.DeadlineExceeded), core.ReasonDeadline},
-		{canceled, fmt.Errorf("waiting: %w", context.Canceled), core.ReasonCanceled},
+		{t.Context(), fmt.Errorf("x: %w", core.ErrQueueFull), reason.QueueFull},
+		{t.Context(), fmt.Errorf("%w: %w", core.ErrQueueFull, core.ErrHeld), reason.QueueFull},
+		{t.Context(), core.ErrMaxHold, reason.MaxHold},
+		{t.Context(), fmt.Errorf("%w: %w", core.ErrLost, driver.ErrNotOwner), reason.Lost},
+		{t.Context(), fmt.Errorf("%w: %w", core.ErrUnavailable, driver.ErrNotReady), reason.Unavailable},
+		{t.Context(), errors.New("x"), reason.Internal},
+		{t.Context(), context.DeadlineExceeded, reason.Internal}, // not this request's
+		{late, fmt.Errorf("waiting: %w", context.DeadlineExceeded), reason.Deadline},
+		{canceled, fmt.Errorf("waiting: %w", context.Canceled), reason.Canceled},
 		// The store failed, which is why nothing came of it, though the request
 		// is over by now as well.
-		{late, fmt.Errorf("%w: %w", core.ErrUnavailable, context.DeadlineExceeded), core.ReasonUnavailable},
-		{canceled, core.ErrHeld, core.ReasonHeld},
+		{late, fmt.Errorf("%w: %w", core.ErrUnavailable, context.DeadlineExceeded), reason.Unavailable},
+		{canceled, core.ErrHeld, reason.Held},
 	} {
 		if got := core.ReasonOf(c.ctx, c.err); got != c.want {
 			t.Errorf("%v: %q; want %q", c.err, got, c.want)

@@ -18,7 +18,7 @@ import (
 // until it has them, however short that is; a request that re-enters a lock of its
 // context does not wait. A request counts until its handler has ended, however it
 // ends. One more request is refused at once, before the store is asked, with
-// [ReasonPrincipalLimit] (429, RESOURCE_EXHAUSTED) and an invitation to come back.
+// [reason.PrincipalLimit] (429, RESOURCE_EXHAUSTED) and an invitation to come back.
 //
 // The requests of all guards that are given the same option value are counted
 // together. An option value given to [New] counts the requests of all its guards

@@ -15,6 +15,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // tenant is the principal of a request: its header.
@@ -57,7 +58,7 @@ func TestAPrincipalHoldsAndWaitsForSoManyLocksAtMost(t *testing.T) {
 
 		// A third lock is one too many, before the store hears of it.
 		asked := w.acquires()
-		refusal := w.refused(w.Context(), g, of("a", "3"), core.ReasonPrincipalLimit)
+		refusal := w.refused(w.Context(), g, of("a", "3"), reason.PrincipalLimit)
 		if !refusal.Retryable() || !errors.Is(refusal.Err, core.ErrPrincipalLimit) || refusal.Rule != "r" || w.acquires() != asked {
 			w.Errorf("%+v after %d requests to the store; want %d", refusal, w.acquires(), asked)
 		}
@@ -72,7 +73,7 @@ func TestAPrincipalHoldsAndWaitsForSoManyLocksAtMost(t *testing.T) {
 		third := w.enter(w.Context(), g, of("a", "1"))
 		fourth := w.enter(w.Context(), g, of("a", "2"))
 		asked = w.acquires()
-		w.refused(w.Context(), g, of("a", "1"), core.ReasonPrincipalLimit) // two wait
+		w.refused(w.Context(), g, of("a", "1"), reason.PrincipalLimit) // two wait
 		if w.acquires() != asked {
 			w.Error("the store was asked")
 		}
@@ -94,9 +95,9 @@ func TestAWaiterForSomebodyElsesLockCountsAsOneThatWillHoldIt(t *testing.T) {
 		theirs := w.enter(w.Context(), g, of("b", "1"))
 		mine := w.enter(w.Context(), g, of("a", "1"))
 		// Or it would hold two when the other is released.
-		w.refused(w.Context(), g, of("a", "2"), core.ReasonPrincipalLimit)
+		w.refused(w.Context(), g, of("a", "2"), reason.PrincipalLimit)
 		theirs()
-		w.refused(w.Context(), g, of("a", "2"), core.ReasonPrincipalLimit)
+		w.refused(w.Context(), g, of("a", "2"), reason.PrincipalLimit)
 		mine()
 		w.holding(g, of("a", "2"), func() {})
 		w.forgotten(g)
@@ -128,21 +129,21 @@ func TestHoweverARequestEndsItsPrincipalGetsItsShareBack(t *testing.T) {
 			w.enter(ctx, g, of("a", "1"))
 			cancel()
 			synctest.Wait()
-			w.refused(w.Context(), g, of("a", "1"), core.ReasonHeld) // not for the limit
+			w.refused(w.Context(), g, of("a", "1"), reason.Held) // not for the limit
 			other()
 			return g
 		},
 		"wait over": func(w *world) *core.Guard {
 			g := full(w, core.Wait(time.Second))
 			other := w.enter(w.Context(), g, of("b", "1"))
-			w.refused(w.Context(), g, of("a", "1"), core.ReasonHeld)
+			w.refused(w.Context(), g, of("a", "1"), reason.Held)
 			other()
 			return g
 		},
 		"store down": func(w *world) *core.Guard {
 			g := full(w)
 			w.down(core.ErrUnavailable)
-			w.refused(w.Context(), g, of("a", "1"), core.ReasonUnavailable)
+			w.refused(w.Context(), g, of("a", "1"), reason.Unavailable)
 			w.store.onCall(nil)
 			return g
 		},
@@ -159,7 +160,7 @@ func TestHoweverARequestEndsItsPrincipalGetsItsShareBack(t *testing.T) {
 				w.store.remove("account/1")
 				<-ctx.Done()
 				// The handler is at work still.
-				w.refused(w.Context(), g, of("a", "2"), core.ReasonPrincipalLimit)
+				w.refused(w.Context(), g, of("a", "2"), reason.PrincipalLimit)
 				return true
 			})
 			return g
@@ -246,10 +247,10 @@ func TestRulesThatAreGivenOneLimitShareIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		locker        []core.LockerOption
 		first, second []core.GuardOption
-		want          core.Reason
+		want          reason.Reason
 	}{
-		"one option":          {first: []core.GuardOption{shared}, second: []core.GuardOption{shared}, want: core.ReasonPrincipalLimit},
-		"of the locker":       {locker: []core.LockerOption{shared}, want: core.ReasonPrincipalLimit},
+		"one option":          {first: []core.GuardOption{shared}, second: []core.GuardOption{shared}, want: reason.PrincipalLimit},
+		"of the locker":       {locker: []core.LockerOption{shared}, want: reason.PrincipalLimit},
 		"one of its own each": {first: []core.GuardOption{core.PerPrincipal(tenant, 1, 1)}, second: []core.GuardOption{core.PerPrincipal(tenant, 1, 1)}},
 		"one has its own":     {locker: []core.LockerOption{shared}, second: []core.GuardOption{core.PerPrincipal(tenant, 1, 1)}},
 		"only one has any":    {first: []core.GuardOption{shared}},
@@ -275,11 +276,11 @@ func TestWithoutAPrincipalNoRequestRuns(t *testing.T) {
 	for name, c := range map[string]struct {
 		principal string
 		err       error
-		want      core.Reason
+		want      reason.Reason
 	}{
-		"empty":            {want: core.ReasonBadKey},
-		"client's mistake": {err: fmt.Errorf("x: %w", core.ErrKey), want: core.ReasonBadKey},
-		"its own failure":  {principal: "a", err: own, want: core.ReasonInternal},
+		"empty":            {want: reason.BadKey},
+		"client's mistake": {err: fmt.Errorf("x: %w", core.ErrKey), want: reason.BadKey},
+		"its own failure":  {principal: "a", err: own, want: reason.Internal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -335,7 +336,7 @@ func TestExactlyTheLimitIsAdmittedWhenAllComeAtOnce(t *testing.T) {
 				})
 				switch {
 				case refusal == nil:
-				case refusal.Reason == core.ReasonPrincipalLimit:
+				case refusal.Reason == reason.PrincipalLimit:
 					refused[kind].Add(1)
 				default:
 					w.Error(refusal.Err)
@@ -393,7 +394,7 @@ func TestNoMoreLocksThanAllowedAreEverHeldAndNoCountIsLeft(t *testing.T) {
 						}
 						return how == 1
 					})
-					if refusal != nil && refusal.Reason == core.ReasonPrincipalLimit {
+					if refusal != nil && refusal.Reason == reason.PrincipalLimit {
 						refused.Add(1)
 					}
 				}()

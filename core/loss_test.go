@@ -13,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // losses notes what is told of lost leases: as OnLost, or as an Observer.
@@ -237,13 +238,13 @@ func TestAnAnswerIsCheckedBeforeItLeaves(t *testing.T) {
 		happen  func(*fakeStore)
 		failure bool // the answer is one
 		silent  bool // the handler gives none
-		want    core.Reason
+		want    reason.Reason
 		renews  int
 	}{
 		"held":                         {opts: []core.GuardOption{core.CheckAnswer()}, renews: 1},
 		"held, no answer":              {opts: []core.GuardOption{core.CheckAnswer()}, silent: true, renews: 1},
-		"taken over":                   {opts: []core.GuardOption{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), want: core.ReasonLost, renews: 1},
-		"taken over, no answer":        {opts: []core.GuardOption{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), silent: true, want: core.ReasonLost, renews: 1},
+		"taken over":                   {opts: []core.GuardOption{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), want: reason.Lost, renews: 1},
+		"taken over, no answer":        {opts: []core.GuardOption{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), silent: true, want: reason.Lost, renews: 1},
 		"taken over, answer a failure": {opts: []core.GuardOption{core.CheckAnswer()}, happen: denies(driver.ErrTakenOver), failure: true},
 		"taken over, not checked":      {happen: denies(driver.ErrTakenOver)},
 		"unreachable, lease good":      {opts: []core.GuardOption{core.CheckAnswer()}, happen: denies(core.ErrUnavailable), renews: 1},
@@ -285,7 +286,7 @@ func TestAnAnswerIsCheckedBeforeItLeaves(t *testing.T) {
 				<-ctx.Done()
 				return adapter.BeginAnswer(ctx, true)
 			})
-			if refusal == nil || refusal.Reason != core.ReasonMaxHold {
+			if refusal == nil || refusal.Reason != reason.MaxHold {
 				w.Errorf("%+v", refusal)
 			}
 		})

@@ -64,7 +64,7 @@ func Share(l *Locker, template string, opts ...GuardOption) *Guard {
 
 // AtMost makes the [Guard] under which at most n requests with the same key run at the
 // same time, in all processes. It is [Serialize] with the option [Permits]. A request
-// that gets no permit within its wait is refused with [ReasonFull]. It is no rate
+// that gets no permit within its wait is refused with [reason.Full]. It is no rate
 // limit: it bounds how many requests run, not how many come in a second.
 func AtMost(l *Locker, n int, template string, opts ...GuardOption) *Guard {
 	return mustGuard(l, template, Permits(n), opts)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // processes makes lockers on one store, as processes of a service.
@@ -396,7 +397,7 @@ func TestHoldsOfAnotherKindUnderAHold(t *testing.T) {
 		outer := shared(t, all[0], "k")
 		_, err := all[0].Lock(outer.Context(), "k")
 		wantErr(t, err, core.ErrUpgrade)
-		if r := core.ReasonOf(t.Context(), err); r != core.ReasonMisconfigured {
+		if r := core.ReasonOf(t.Context(), err); r != reason.Misconfigured {
 			t.Errorf("reason %q", r)
 		}
 		_, err = all[0].Permit(outer.Context(), "k", 2)

@@ -8,8 +8,8 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/interlock-go/interlock/core/internal/reason"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // LogError returns an error for loggers. Its text contains the reason, the name of
@@ -46,7 +46,7 @@ func (r *Refusal) LogValue() slog.Value { return slog.StringValue(r.String()) }
 // cause is the text of the error without what identifies a user or a server.
 func (r *Refusal) cause() string {
 	switch r.Reason {
-	case ReasonBadKey, ReasonBodyTooLarge, ReasonMisconfigured, reason.KeyMissing, reason.KeyMalformed, reason.NoPrincipal:
+	case reason.BadKey, reason.BodyTooLarge, reason.Misconfigured, reason.KeyMissing, reason.KeyMalformed, reason.NoPrincipal:
 		// Of a key that was not made, and of nothing that a server said: the
 		// text names the part of the template that is to blame.
 		if r.Err != nil {

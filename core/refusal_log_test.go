@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 func TestRefusalIsLoggedWithoutAddresses(t *testing.T) {
@@ -25,7 +26,7 @@ func TestRefusalIsLoggedWithoutAddresses(t *testing.T) {
 		"MOVED 1 (address)":            fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("MOVED 1 10.0.0.7:6379")),
 		"dial (address) and (address)": fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("dial [fe80::7]:6379 and redis.internal:6379")),
 	} {
-		r := &core.Refusal{Reason: core.ReasonUnavailable, Rule: "account/{id}", Err: err}
+		r := &core.Refusal{Reason: reason.Unavailable, Rule: "account/{id}", Err: err}
 		var logged bytes.Buffer
 		slog.New(slog.NewTextHandler(&logged, nil)).Info("x", "refusal", r)
 		encoded, _ := json.Marshal(r)

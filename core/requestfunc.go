@@ -30,7 +30,7 @@ import (
 // through [slog.Default] at most once a second: most often the function looks
 // in the wrong place, or authentication does not stand in front. If the mistake is
 // really the client's, the function returns an error that matches [ErrKey], which
-// is not logged. Any other error is the server's ([ReasonInternal]), and is logged.
+// is not logged. Any other error is the server's ([reason.Internal]), and is logged.
 //
 // Many requests call a RequestFunc at the same time.
 type RequestFunc func(ctx context.Context, req Request) (string, error)

@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"errors"
+
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // Section is what a handler runs in after [Guard.Enter]: under the lock of the
@@ -59,9 +61,9 @@ func (s Section) Lost() *Refusal {
 	if lost == nil || errors.Is(lost, ErrReleased) {
 		return nil
 	}
-	refusal := &Refusal{Reason: ReasonLost, Ran: true, Rule: s.guard.config.name, Err: lost, keys: s.lease.Keys()}
+	refusal := &Refusal{Reason: reason.Lost, Ran: true, Rule: s.guard.config.name, Err: lost, keys: s.lease.Keys()}
 	if errors.Is(lost, ErrMaxHold) {
-		refusal.Reason = ReasonMaxHold
+		refusal.Reason = reason.MaxHold
 	}
 	return refusal
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // values is a request made of maps. A parameter that is not in params is one
@@ -153,7 +154,7 @@ func TestMissingEmptyDoubledAndMalformedValuesAreTheClientsFault(t *testing.T) {
 	} {
 		none := namedFunc{"none", func(context.Context, Request) (string, error) { return "", nil }}
 		key, err := parse(t, c.text, none).key(t.Context(), &c.req)
-		if key != "" || !errors.Is(err, ErrKey) || ReasonOf(t.Context(), err) != ReasonBadKey {
+		if key != "" || !errors.Is(err, ErrKey) || ReasonOf(t.Context(), err) != reason.BadKey {
 			t.Errorf("%s: %q, %v; want ErrKey", name, key, err)
 		}
 		if err != nil && strings.Contains(err.Error(), "xxx") {
@@ -166,14 +167,14 @@ func TestValueThatDidNotComeBeforeTheEndOfTheCallIsNobodysFault(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := parse(t, "a/{id}").key(ctx, &values{bad: errors.New("connection reset")})
-	if err == nil || errors.Is(err, ErrKey) || ReasonOf(ctx, err) != ReasonCanceled {
+	if err == nil || errors.Is(err, ErrKey) || ReasonOf(ctx, err) != reason.Canceled {
 		t.Errorf("%v; want an error that is no ErrKey", err)
 	}
 }
 
 func TestParameterThatTheRouteDoesNotHaveIsTheServersFault(t *testing.T) {
 	_, err := parse(t, "a/{id}").key(t.Context(), &values{})
-	if !errors.Is(err, adapter.ErrNoParam) || ReasonOf(t.Context(), err) != ReasonMisconfigured {
+	if !errors.Is(err, adapter.ErrNoParam) || ReasonOf(t.Context(), err) != reason.Misconfigured {
 		t.Errorf("%v; want adapter.ErrNoParam", err)
 	}
 	for _, part := range []string{"{id}", "/some/route"} {

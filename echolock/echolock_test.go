@@ -15,6 +15,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
@@ -257,7 +258,7 @@ func TestErrorHandlerSeesTheRefusalAndHasTheLastWord(t *testing.T) {
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
 		var refused *echolock.RefusalError
 		switch {
-		case !errors.As(err, &refused) || !errors.Is(err, core.ErrKey) || refused.Reason != core.ReasonBadKey:
+		case !errors.As(err, &refused) || !errors.Is(err, core.ErrKey) || refused.Reason != reason.BadKey:
 			t.Errorf("error %v", err)
 		case c.QueryParam("as") == "page":
 			_ = c.HTML(http.StatusForbidden, "<p>no</p>")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/echolock"
 )
@@ -150,7 +151,7 @@ func ExampleRefusalError() {
 	e := echo.New()
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
 		var refused *echolock.RefusalError
-		if errors.As(err, &refused) && refused.Reason == core.ReasonBadKey {
+		if errors.As(err, &refused) && refused.Reason == reason.BadKey {
 			_ = c.HTML(http.StatusForbidden, "<p>Please say for which tenant.</p>")
 			return
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/ginlock"
 )
@@ -114,7 +115,7 @@ func ExampleRender() {
 
 	report := core.Serialize(locker, "tenant/{header.X-Tenant}/report")
 	render := ginlock.Render(func(c *gin.Context, refusal *core.Refusal) {
-		if refusal.Reason == core.ReasonBadKey {
+		if refusal.Reason == reason.BadKey {
 			c.JSON(http.StatusForbidden, gin.H{"error": "Please say for which tenant."})
 			return
 		}

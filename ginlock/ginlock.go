@@ -8,6 +8,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
@@ -117,11 +118,11 @@ func (q request) Native() any { return q.c }
 // Problem writes a refusal as problem details (RFC 9457) of type
 // urn:interlock:problem:<reason> with fixed text. It sets Retry-After, in seconds,
 // if [core.Refusal.Retryable] returns true. If the client has left
-// ([core.ReasonCanceled]), it only sets status 499, which access logs show: gin
+// ([reason.Canceled]), it only sets status 499, which access logs show: gin
 // writes a header for every request. Problem is the default of [Render]; a function
 // for Render can call it.
 func Problem(c *gin.Context, refusal *core.Refusal) {
-	if refusal.Reason == core.ReasonCanceled {
+	if refusal.Reason == reason.Canceled {
 		c.Status(httpx.ClientClosedRequest)
 	}
 	httpx.Write(c.Writer, refusal)
@@ -152,7 +153,7 @@ func (o *options) refuse(c *gin.Context, refusal *core.Refusal) {
 }
 
 // Render sets the function that writes all refusals. The middleware has aborted the
-// chain before it calls f. It calls f also for [core.ReasonCanceled], when the
+// chain before it calls f. It calls f also for [reason.Canceled], when the
 // client has left and reads no response. f must be safe for concurrent use.
 // Default, and if f is nil: [Problem].
 func Render(f func(c *gin.Context, refusal *core.Refusal)) Option {

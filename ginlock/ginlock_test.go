@@ -15,6 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/ginlock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
@@ -250,7 +251,7 @@ func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
 	never := func(*gin.Context) { t.Error("the handler ran") }
 	r := gin.New()
 	r.GET("/", ginlock.Serialize(guard, ginlock.Render(func(c *gin.Context, refusal *core.Refusal) {
-		if refusal.Reason != core.ReasonBadKey || !errors.Is(refusal.Err, core.ErrKey) || !c.IsAborted() {
+		if refusal.Reason != reason.BadKey || !errors.Is(refusal.Err, core.ErrKey) || !c.IsAborted() {
 			t.Errorf("refusal %+v", refusal)
 		}
 		if c.Query("fallback") != "" {

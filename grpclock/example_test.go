@@ -15,6 +15,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
@@ -110,7 +111,7 @@ func ExampleRender() {
 	intercept := grpclock.UnaryServerInterceptor(
 		grpclock.Rules{method: core.Serialize(locker, "tenant/{header.x-tenant}")},
 		grpclock.Render(func(ctx context.Context, fullMethod string, refusal *core.Refusal) error {
-			if refusal.Reason == core.ReasonBadKey {
+			if refusal.Reason == reason.BadKey {
 				return fmt.Errorf("%s: who are you?", fullMethod)
 			}
 			return grpclock.Status(ctx, fullMethod, refusal)

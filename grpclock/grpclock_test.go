@@ -20,6 +20,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/internal/adaptertest"
@@ -157,7 +158,7 @@ func TestRenderReplacesTheErrorAndCannotMakeASuccessOfIt(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	rules := annotated(t, locker)
 	own := serve(t, never(t), rules, grpclock.Render(func(ctx context.Context, fullMethod string, r *core.Refusal) error {
-		if r.Reason != core.ReasonBadKey || !errors.Is(r.Err, core.ErrKey) || r.Rule != "account/{id}" {
+		if r.Reason != reason.BadKey || !errors.Is(r.Err, core.ErrKey) || r.Rule != "account/{id}" {
 			t.Errorf("refusal %+v", r)
 		}
 		if md, _ := metadata.FromIncomingContext(ctx); md.Get("fallback") != nil {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -163,7 +164,7 @@ func (want refusal) of(t testing.TB, err error, trailer metadata.MD) {
 	if got != want || domain != "interlock" {
 		t.Errorf("%+v (domain %q, %v); want %+v", got, domain, err, want)
 	}
-	if text := core.Reason(want.reason).Text(); st.Message() != text {
+	if text := reason.Reason(want.reason).Text(); st.Message() != text {
 		t.Errorf("message %q; want %q", st.Message(), text)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/internal/adaptertest"
@@ -238,7 +239,7 @@ func TestHandlerCannotReceiveAMessageThatWasGivenUp(t *testing.T) {
 }
 
 func TestClientThatLeavesBeforeItsFirstMessageIsCanceled(t *testing.T) {
-	reasons := make(chan core.Reason, 1)
+	reasons := make(chan reason.Reason, 1)
 	began := make(chan struct{}, 1)
 	rules := annotated(t, freestore.Locker(t))
 	client := testpb.NewBankClient(dial(t, start(t, never(t), grpc.ChainStreamInterceptor(
@@ -256,7 +257,7 @@ func TestClientThatLeavesBeforeItsFirstMessageIsCanceled(t *testing.T) {
 	}
 	<-began
 	cancel()
-	if r := <-reasons; r != core.ReasonCanceled {
+	if r := <-reasons; r != reason.Canceled {
 		t.Errorf("%s; want canceled", r)
 	}
 }

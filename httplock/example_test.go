@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/httplock"
 )
@@ -69,7 +70,7 @@ func ExampleRender() {
 	report := core.Serialize(locker, "tenant/{header.X-Tenant}/report")
 	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	render := httplock.Render(func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal) {
-		if refusal.Reason == core.ReasonBadKey {
+		if refusal.Reason == reason.BadKey {
 			http.Error(w, "Please say for which tenant.", http.StatusForbidden)
 			return
 		}

@@ -89,7 +89,7 @@ func (q request) Param(name string) (string, error) {
 // Problem writes a refusal as problem details (RFC 9457) of type
 // urn:interlock:problem:<reason> with fixed text. It sets Retry-After, in seconds,
 // if [core.Refusal.Retryable] returns true. If the client has left
-// ([core.ReasonCanceled]), it writes nothing. Problem is the default of [Render];
+// ([reason.Canceled]), it writes nothing. Problem is the default of [Render];
 // a function for Render can call it.
 func Problem(w http.ResponseWriter, _ *http.Request, refusal *core.Refusal) {
 	httpx.Write(w, refusal)
@@ -114,7 +114,7 @@ func newOptions(opts []Option) *options {
 }
 
 // Render sets the function that writes all refusals. The middleware calls it also
-// for [core.ReasonCanceled], when the client has left and reads no response. f must
+// for [reason.Canceled], when the client has left and reads no response. f must
 // be safe for concurrent use. Default, and if f is nil: [Problem].
 func Render(f func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal)) Option {
 	return func(o *options) {

@@ -14,6 +14,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/httpx"
@@ -194,7 +195,7 @@ func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "t/{header.X}")
 	render := httplock.Render(func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal) {
-		if refusal.Reason != core.ReasonBadKey || !errors.Is(refusal.Err, core.ErrKey) || refusal.Rule != "t/{header.X}" {
+		if refusal.Reason != reason.BadKey || !errors.Is(refusal.Err, core.ErrKey) || refusal.Rule != "t/{header.X}" {
 			t.Errorf("refusal %+v", refusal)
 		}
 		if r.URL.Query().Has("fallback") {

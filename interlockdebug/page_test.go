@@ -20,6 +20,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/interlockdebug"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -142,7 +143,7 @@ func TestThePageShowsWhatIsHeldAndCountsWhatHappened(t *testing.T) {
 	}
 	r := s.Rules[1]
 	if r.Rule != "account/{id}" || r.Granted != 5 || r.Reentered != 1 || r.Contended != 2 || r.HandedOver != 1 || r.Waiting != 0 || r.Holding != 0 ||
-		len(r.Refused) != 1 || r.Refused[string(core.ReasonHeld)] != 1 || len(r.Lost) != 0 {
+		len(r.Refused) != 1 || r.Refused[string(reason.Held)] != 1 || len(r.Lost) != 0 {
 		t.Errorf("%+v", r)
 	}
 	if r.Wait.Count != 5 || r.Hold.Count != 5 || len(r.Wait.Buckets) != 8 || r.Hold.SumSeconds <= 0 {

@@ -75,7 +75,7 @@ type Rule struct {
 	Reentered      int64            `json:"reentered"`
 	Contended      int64            `json:"contended"`
 	HandedOver     int64            `json:"handed_over"`
-	Refused        map[string]int64 `json:"refused"` // by reason (core.Reason)
+	Refused        map[string]int64 `json:"refused"` // by reason (reason.Reason)
 	Lost           map[string]int64 `json:"lost"`    // by reason (observe.LossReason)
 	Renewals       int64            `json:"renewals"`
 	RenewalsFailed int64            `json:"renewals_failed"`

@@ -10,6 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -121,7 +122,7 @@ func (down) Claim(context.Context, idempotency.ClaimRequest) (idempotency.ClaimR
 func TestAReleaseWithAReasonIsCountedByItsReason(t *testing.T) {
 	p := newProbe(t)
 	ctx, span := p.tracer.Start(t.Context(), "POST /payments")
-	for _, reason := range []core.Reason{idempotency.ReasonRolledBack, ""} {
+	for _, reason := range []reason.Reason{reason.RolledBack, ""} {
 		_, observation := p.observer.Start(ctx, observe.Operation{Rule: "payment", Unlocked: true})
 		observation.Decided(observe.Decided{Outcome: idempotency.DecidedReleased, Reason: string(reason), Generation: 1})
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // The attributes; doc.go explains them.
@@ -98,25 +99,25 @@ func (o outcome) fault() bool {
 }
 
 // byReason maps the reason of an error to its outcome.
-var byReason = map[core.Reason]outcome{
-	core.ReasonBadKey:         badKey,
-	core.ReasonBodyTooLarge:   bodyTooLarge,
-	core.ReasonBodyIncomplete: bodyIncomplete,
-	core.ReasonBodyTimeout:    bodyTimeout,
-	core.ReasonHeld:           held,
-	core.ReasonFull:           full,
-	core.ReasonQueueFull:      queueFull,
-	core.ReasonPrincipalLimit: principalLimit,
-	core.ReasonDeadline:       deadline,
-	core.ReasonCanceled:       canceled,
-	core.ReasonUnavailable:    unavailable,
-	core.ReasonNotReplicated:  notReplicated,
-	core.ReasonKeyOccupied:    keyOccupied,
-	core.ReasonClosing:        closing,
-	core.ReasonLost:           lost,
-	core.ReasonMaxHold:        maxHold,
-	core.ReasonMisconfigured:  misconfigured,
-	core.ReasonInternal:       internal,
+var byReason = map[reason.Reason]outcome{
+	reason.BadKey:         badKey,
+	reason.BodyTooLarge:   bodyTooLarge,
+	reason.BodyIncomplete: bodyIncomplete,
+	reason.BodyTimeout:    bodyTimeout,
+	reason.Held:           held,
+	reason.Full:           full,
+	reason.QueueFull:      queueFull,
+	reason.PrincipalLimit: principalLimit,
+	reason.Deadline:       deadline,
+	reason.Canceled:       canceled,
+	reason.Unavailable:    unavailable,
+	reason.NotReplicated:  notReplicated,
+	reason.KeyOccupied:    keyOccupied,
+	reason.Closing:        closing,
+	reason.Lost:           lost,
+	reason.MaxHold:        maxHold,
+	reason.Misconfigured:  misconfigured,
+	reason.Internal:       internal,
 }
 
 // outcomeOf returns the outcome of an error, and success for nil. ctx is the caller's

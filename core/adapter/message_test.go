@@ -8,6 +8,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // The keys of a message are those of a request for the same resource.
@@ -44,7 +45,7 @@ func TestAGuardMakesItsKeysOfTheMetadataOfAMessage(t *testing.T) {
 		}
 		keys, err := guard.Keys(ctx, m)
 		switch {
-		case want == "" && core.ReasonOf(ctx, err) != core.ReasonBadKey:
+		case want == "" && core.ReasonOf(ctx, err) != reason.BadKey:
 			t.Errorf("%s: keys %q, %v; want a refusal for a bad key", template, keys, err)
 		case want != "" && (err != nil || len(keys) != 1 || keys[0] != want):
 			t.Errorf("%s: keys %q, %v; want %s", template, keys, err, want)

@@ -75,7 +75,7 @@ func fromContext(ctx context.Context) *Attempt {
 // know of this one.
 //
 // It costs one round trip. After it no attempt carries out the request a second
-// time. If the process dies, duplicates are refused ([ReasonOutcomeUnknown]).
+// time. If the process dies, duplicates are refused ([reason.OutcomeUnknown]).
 // A failure of the handler is stored and replayed. Calling MarkEffect again does
 // nothing. It is safe for concurrent use.
 //

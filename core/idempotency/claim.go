@@ -9,6 +9,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // claim asks for the record until it is granted, or it is clear that it will not
@@ -46,7 +47,7 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 		switch {
 		case err != nil:
 			err = unavailable(err)
-			if w.knows(ctx) && !errors.Is(err, ErrDamaged) && reasonOf(ctx, err) == ReasonNoRecord {
+			if w.knows(ctx) && !errors.Is(err, ErrDamaged) && reasonOf(ctx, err) == reason.NoRecord {
 				reply, err = ClaimReply{State: StateInFlight}, nil
 			}
 		case reply.State == StateGranted:

@@ -8,6 +8,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // conclude decides what becomes of the record, and what the client gets, when the
@@ -64,9 +65,9 @@ func (e *Engine) lost(a *Attempt) *core.Refusal {
 	}
 	if lost == nil && cause != nil {
 		// Whatever the cause (the engine was closed, say): the handler ran.
-		lost = &core.Refusal{Reason: core.ReasonLost, Ran: true, Rule: e.config.name, Err: cause}
+		lost = &core.Refusal{Reason: reason.Lost, Ran: true, Rule: e.config.name, Err: cause}
 		if errors.Is(cause, core.ErrMaxHold) {
-			lost.Reason = core.ReasonMaxHold
+			lost.Reason = reason.MaxHold
 		}
 	}
 	return lost

@@ -24,7 +24,7 @@ import (
 // A function has no principal of its own. With [Global] all functions of the store
 // share one space of keys. With [Scope] the engine asks its function, which sees ctx
 // ([core.Request.Value]) and the [Metadata] of the call. [Scoped] gives the principal
-// to the call. If none is found, the call is refused ([ReasonNoPrincipal]).
+// to the call. If none is found, the call is refused ([reason.NoPrincipal]).
 //
 // A call whose encoded input differs is refused ([ErrKeyReused]). An input that is
 // not the same in each try (it has the time in it) belongs into the closure, or out
@@ -111,7 +111,7 @@ type DoOption func(*function)
 
 // Scoped says whose key it is: a tenant, a user. Calls with the same key and different
 // principals are independent. It takes the place of the engine's [Scope] or [Global].
-// An empty principal refuses the call ([ReasonNoPrincipal]), since all messages that
+// An empty principal refuses the call ([reason.NoPrincipal]), since all messages that
 // lack one would share a space of keys. Default: as the engine has it.
 func Scoped(principal string) DoOption {
 	return func(f *function) { f.scope, f.scoped = principal, true }

@@ -13,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 type order struct {
@@ -55,7 +56,7 @@ func (w *world) wantRun(e *idempotency.Engine, key string, f *function, run int,
 
 // wantRefused calls the function and wants a refusal.
 func (w *world) wantRefused(
-	e *idempotency.Engine, key string, f *function, want error, reason core.Reason, opts ...idempotency.DoOption,
+	e *idempotency.Engine, key string, f *function, want error, reason reason.Reason, opts ...idempotency.DoOption,
 ) {
 	w.Helper()
 	_ = w.refusal(e, key, order{"a", 1}, f, want, reason, opts...)
@@ -63,7 +64,7 @@ func (w *world) wantRefused(
 
 // refusal calls the function and wants a refusal, which it returns.
 func (w *world) refusal(
-	e *idempotency.Engine, key string, in order, f *function, want error, reason core.Reason, opts ...idempotency.DoOption,
+	e *idempotency.Engine, key string, in order, f *function, want error, reason reason.Reason, opts ...idempotency.DoOption,
 ) *idempotency.RefusedError {
 	w.Helper()
 	runs := f.runs
@@ -86,7 +87,7 @@ func TestAFunctionRunsOnceForAKey(t *testing.T) {
 		w.wantRun(first, "m1", &f, 1)
 		w.wantRun(second, "m1", &f, 1)
 		w.wantRun(second, "m2", &f, 2)
-		refused := w.refusal(first, "m1", order{"a", 2}, &f, idempotency.ErrKeyReused, idempotency.ReasonKeyReused)
+		refused := w.refusal(first, "m1", order{"a", 2}, &f, idempotency.ErrKeyReused, reason.KeyReused)
 		if !idempotency.Permanent(refused) || refused.RetryAfter != 0 {
 			t.Errorf("%+v: it never passes", refused)
 		}
@@ -210,7 +211,7 @@ func TestACallWhileTheFunctionRuns(t *testing.T) {
 		wg.Go(func() { w.wantRun(w.functions(), "k", &slow, 1) })
 		synctest.Wait()
 		var f function
-		refused := w.refusal(w.functions(), "k", order{"a", 1}, &f, idempotency.ErrInFlight, idempotency.ReasonInFlight)
+		refused := w.refusal(w.functions(), "k", order{"a", 1}, &f, idempotency.ErrInFlight, reason.InFlight)
 		if idempotency.Permanent(refused) || refused.RetryAfter != time.Second {
 			t.Errorf("in flight: %+v; it passes", refused)
 		}
@@ -269,7 +270,7 @@ func TestAFunctionWhoseProcessDied(t *testing.T) {
 			}
 		}
 		w.diesIn("marked", mark)
-		unknown := w.refusal(e, "marked", order{"a", 1}, &f, idempotency.ErrOutcomeUnknown, idempotency.ReasonOutcomeUnknown)
+		unknown := w.refusal(e, "marked", order{"a", 1}, &f, idempotency.ErrOutcomeUnknown, reason.OutcomeUnknown)
 		if !idempotency.Permanent(unknown) {
 			t.Errorf("%+v: it does not pass by itself", unknown)
 		}
@@ -309,9 +310,9 @@ func TestTheSpacesOfKeysOfFunctions(t *testing.T) {
 		w.wantRun(global, "k", &f, 3)
 		w.wantRun(global, "k", &f, 1, idempotency.Scoped("alice"))
 		nobody := idempotency.Metadata(map[string]string{"Authorization": ""})
-		w.wantRefused(http, "k", &f, core.ErrKey, idempotency.ReasonNoPrincipal, nobody)
-		w.wantRefused(global, "k", &f, core.ErrKey, idempotency.ReasonNoPrincipal, idempotency.Scoped(""))
-		w.wantRefused(http, "k", &f, errScope, core.ReasonInternal,
+		w.wantRefused(http, "k", &f, core.ErrKey, reason.NoPrincipal, nobody)
+		w.wantRefused(global, "k", &f, core.ErrKey, reason.NoPrincipal, idempotency.Scoped(""))
+		w.wantRefused(http, "k", &f, errScope, reason.Internal,
 			idempotency.Metadata(map[string]string{"Authorization": "broken"}))
 	})
 }
@@ -325,7 +326,7 @@ func TestTheKeysOfFunctions(t *testing.T) {
 			w.wantRun(e, key, &f, i+1)
 		}
 		for _, key := range []string{"", strings.Repeat("k", 513)} {
-			refused := w.refusal(e, key, order{}, &f, idempotency.ErrKeyMalformed, idempotency.ReasonKeyMalformed)
+			refused := w.refusal(e, key, order{}, &f, idempotency.ErrKeyMalformed, reason.KeyMalformed)
 			if !idempotency.Permanent(refused) || !strings.Contains(refused.Error(), "malformed idempotency key: ") {
 				t.Errorf("%v", refused)
 			}
@@ -354,7 +355,7 @@ func TestAFunctionUnderALock(t *testing.T) {
 			return nil
 		}}
 		free := s.Take("account/42", time.Hour)
-		refused := w.refusal(e, "k", order{"a", 1}, &f, core.ErrHeld, core.ReasonHeld, meta)
+		refused := w.refusal(e, "k", order{"a", 1}, &f, core.ErrHeld, reason.Held, meta)
 		if idempotency.Permanent(refused) || refused.RetryAfter != time.Second || strings.Contains(refused.Error(), "account/42") {
 			t.Errorf("held: %+v %v", refused, refused)
 		}
@@ -362,7 +363,7 @@ func TestAFunctionUnderALock(t *testing.T) {
 		w.wantRun(e, "k", &f, 1, meta)
 		s.Take("account/42", time.Hour)
 		w.wantRun(e, "k", &f, 1, meta) // a replay takes no lock
-		bad := w.refusal(e, "other", order{"a", 1}, &f, core.ErrKey, core.ReasonBadKey)
+		bad := w.refusal(e, "other", order{"a", 1}, &f, core.ErrKey, reason.BadKey)
 		if !idempotency.Permanent(bad) {
 			t.Errorf("without metadata: %v", bad)
 		}
@@ -494,7 +495,7 @@ func TestAFunctionWithoutAStore(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.store.down()
 		var f function
-		refused := w.refusal(w.functions(), "k", order{}, &f, core.ErrUnavailable, idempotency.ReasonNoRecord)
+		refused := w.refusal(w.functions(), "k", order{}, &f, core.ErrUnavailable, reason.NoRecord)
 		if idempotency.Permanent(refused) || refused.RetryAfter == 0 {
 			t.Errorf("%+v: it passes", refused)
 		}
@@ -509,7 +510,7 @@ func TestAFunctionWithoutAStore(t *testing.T) {
 		if err := closed.Close(w.Context()); err != nil {
 			t.Fatal(err)
 		}
-		w.wantRefused(closed, "k", &f, core.ErrClosed, core.ReasonClosing)
+		w.wantRefused(closed, "k", &f, core.ErrClosed, reason.Closing)
 	})
 }
 

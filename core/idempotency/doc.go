@@ -16,9 +16,9 @@
 // not get.
 //
 // A duplicate gets the stored answer. A duplicate that comes while the first
-// request is still being carried out is refused ([ReasonInFlight]), or with
+// request is still being carried out is refused ([reason.InFlight]), or with
 // [WaitReplay] waits for the answer. A different request with the same key is
-// refused, whatever the outcome of the first one ([ReasonKeyReused]).
+// refused, whatever the outcome of the first one ([reason.KeyReused]).
 //
 // A client that goes away ends nothing: the context of the handler goes on without
 // the client, and the answer waits for the duplicate. [MaxHold] bounds the handler.
@@ -47,7 +47,7 @@
 //
 // [MarkEffect] writes to the record that the effect is about to happen. After that
 // no attempt takes the record over. If the process dies, duplicates are refused
-// ([ReasonOutcomeUnknown]) until the retention of the record is over, or until
+// ([reason.OutcomeUnknown]) until the retention of the record is over, or until
 // an operator has found out the outcome and calls [Engine.Resolve].
 //
 // [DownstreamKey] is a key for the service that has the effect, the same in every
@@ -67,7 +67,7 @@
 //
 // # When the store is down
 //
-// Before the handler: the request is refused ([ReasonNoRecord]) and not
+// Before the handler: the request is refused ([reason.NoRecord]) and not
 // carried out. [FailOpen] is for endpoints where that is worse.
 //
 // After the handler: its answer is sent, because the effect has happened. The

@@ -59,7 +59,7 @@ func (t *tokens) next() string {
 // Then give the store of each service a prefix of its own (redisstore.Prefix). With
 // one prefix for both, the gateway's record has the key, and the service refuses
 // the gateway's request as another request with a used key
-// ([ReasonKeyReused]). The same holds for a handler that calls another
+// ([reason.KeyReused]). The same holds for a handler that calls another
 // idempotent endpoint with the key of its own request, in this process or
 // elsewhere. A key of [DownstreamKey] is another key and needs no prefix.
 func New(store Store, opts ...Option) (*Engine, error) {
@@ -94,7 +94,7 @@ func (e *Engine) MaxResponse() int64 { return e.config.maxResponse }
 // The engine tries them again in the background.
 func (e *Engine) Pending() int { return e.background.pending() }
 
-// Close drains the engine. It refuses new requests ([core.ReasonClosing]). Requests
+// Close drains the engine. It refuses new requests ([reason.Closing]). Requests
 // under way go on, and so does what is still to be stored, until all is done or ctx
 // ends. If ctx ends first, the contexts of handlers that still run end with cause
 // [core.ErrClosed], their claims end with their leases, and Close returns the cause

@@ -51,7 +51,7 @@ type Parts struct {
 //
 // An error of f refuses the request, as an error of a [core.KeyFunc] does. Records
 // made without the option, or with another function, count as records of other
-// requests ([ReasonKeyReused]). f must be safe for concurrent use. Default:
+// requests ([reason.KeyReused]). f must be safe for concurrent use. Default:
 // all fields of [Parts] as they are.
 func Fingerprint(f func(ctx context.Context, req core.Request, parts *Parts) error) Option {
 	return func(c *config) {

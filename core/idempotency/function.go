@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // maxFuncKey is the length of the longest key of a function, in bytes: that of a
@@ -139,7 +140,7 @@ func (f *function) replay(r *Response, out any) error {
 	// A copy, since the codec may keep it, or write to it.
 	if err := f.unmarshal(bytes.Clone(r.Body), out); err != nil {
 		err = fmt.Errorf("%w: decoding it: %w", ErrResponseUnavailable, err)
-		return f.refused(f.engine.refusal(ReasonResponseUnavailable, err), nil)
+		return f.refused(f.engine.refusal(reason.ResponseUnavailable, err), nil)
 	}
 	return nil
 }
@@ -149,7 +150,7 @@ func (f *function) replay(r *Response, out any) error {
 func (f *function) refused(r *core.Refusal, failure error) error {
 	e := newRefused(r)
 	e.failure = failure
-	if r.Ran && (r.Reason == core.ReasonLost || r.Reason == core.ReasonMaxHold) {
+	if r.Ran && (r.Reason == reason.Lost || r.Reason == reason.MaxHold) {
 		e.RetryAfter = f.engine.config.lease // until then it is in flight
 	}
 	return e

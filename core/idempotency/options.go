@@ -100,7 +100,7 @@ func (c *config) fail(format string, args ...any) {
 // authentication in front has left it. [core.FromContext] makes such a function;
 // [core.RequestFunc] says what f may return, and how f finds what gin and echo keep
 // in their own contexts. The store keeps only a hash of the principal. A request
-// without a principal is refused ([ReasonNoPrincipal]). Required, unless
+// without a principal is refused ([reason.NoPrincipal]). Required, unless
 // [Global] is given.
 //
 //	idempotency.New(store, idempotency.Scope(core.FromContext("user")))
@@ -154,7 +154,7 @@ func Retention(d time.Duration) Option {
 }
 
 // Tombstone sets for how long after its [Retention] a key is remembered as used. A
-// request with the key that comes then is refused ([ReasonKeyExpired]) and not
+// request with the key that comes then is refused ([reason.KeyExpired]) and not
 // carried out a second time. It costs a small key in the store for each record. d
 // must not be negative. Default: 0, the key may be used again.
 func Tombstone(d time.Duration) Option {
@@ -184,7 +184,7 @@ func MaxHold(d time.Duration) Option {
 // Strict never carries out a request a second time if it may have had an effect the
 // first time: every request counts as marked ([MarkEffect]) from its start. If the
 // process of a request died, later requests with the key get
-// [ReasonOutcomeUnknown]. A failure of the handler is stored. Default: off;
+// [reason.OutcomeUnknown]. A failure of the handler is stored. Default: off;
 // such a request is carried out again.
 func Strict() Option {
 	return func(c *config) { c.strict = true }
@@ -208,7 +208,7 @@ func StoreAll() Option {
 
 // WaitReplay lets a duplicate of a request in flight wait for up to d, and then
 // replays the response to it. At the end of d, or of its own deadline, the
-// duplicate is refused ([ReasonInFlight]). [MaxWaiters] bounds how many
+// duplicate is refused ([reason.InFlight]). [MaxWaiters] bounds how many
 // duplicates wait. d must not be negative. Default: 0, the duplicate is refused at
 // once.
 func WaitReplay(d time.Duration) Option {
@@ -222,7 +222,7 @@ func WaitReplay(d time.Duration) Option {
 }
 
 // MaxRequest sets the length of the longest request body that the engine reads, in
-// bytes. A longer body is refused ([core.ReasonBodyTooLarge]). Default: 1 MiB.
+// bytes. A longer body is refused ([reason.BodyTooLarge]). Default: 1 MiB.
 func MaxRequest(n int64) Option {
 	return func(c *config) {
 		if n < 0 {
@@ -235,8 +235,8 @@ func MaxRequest(n int64) Option {
 
 // MaxResponse sets the length of the longest response body that is stored, in
 // bytes. A longer response is sent in full, and a duplicate is refused
-// ([ReasonResponseUnavailable]); in a transaction ([Enlist]) it is refused, and the
-// transaction rolled back ([ReasonResponseTooLarge]). Default: 1 MiB.
+// ([reason.ResponseUnavailable]); in a transaction ([Enlist]) it is refused, and the
+// transaction rolled back ([reason.ResponseTooLarge]). Default: 1 MiB.
 func MaxResponse(n int64) Option {
 	return func(c *config) {
 		if n < 0 {
@@ -266,14 +266,14 @@ func Backlog(n int64) Option {
 // never where money moves. Each such request is counted
 // ([observe.Observation.Bypassed]), and logged through [slog.Default] at most once a
 // second. A damaged record ([ErrDamaged]) is always refused. Default: off; such
-// requests are refused ([ReasonNoRecord]).
+// requests are refused ([reason.NoRecord]).
 func FailOpen() Option {
 	return func(c *config) { c.failOpen = true }
 }
 
 // Optional lets requests without a key through, as if the endpoint were not
 // idempotent. A malformed key is refused nevertheless. Default: off; requests
-// without a key are refused ([ReasonKeyMissing]).
+// without a key are refused ([reason.KeyMissing]).
 func Optional() Option {
 	return func(c *config) { c.optional = true }
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // retryAfter is when a consumer may try again: as soon as a client over HTTP. When the
@@ -91,7 +92,7 @@ func Refused(refusal *core.Refusal) error {
 
 func newRefused(r *core.Refusal) *RefusedError {
 	e := &RefusedError{Refusal: r}
-	if r.Retryable() || r.Reason == ReasonInFlight {
+	if r.Retryable() || r.Reason == reason.InFlight {
 		e.RetryAfter = retryAfter
 	}
 	return e
@@ -119,9 +120,9 @@ func (e *RefusedError) Unwrap() []error {
 // Permanent reports whether an error of [Do] stays as it is, however often the call is
 // repeated: the consumer puts the message aside. That is so for a [*StoredError] and for
 // an error marked with [Final], and for a refusal with one of these reasons:
-// [ReasonOutcomeUnknown], [ReasonKeyReused], [ReasonResponseUnavailable],
-// [ReasonKeyExpired], [ReasonKeyMissing], [ReasonKeyMalformed], [core.ReasonBadKey] and
-// [core.ReasonBodyTooLarge]. An unknown outcome ends when an operator calls
+// [reason.OutcomeUnknown], [reason.KeyReused], [reason.ResponseUnavailable],
+// [reason.KeyExpired], [reason.KeyMissing], [reason.KeyMalformed], [reason.BadKey] and
+// [reason.BodyTooLarge]. An unknown outcome ends when an operator calls
 // [Engine.Resolve]: then the message can be consumed again.
 func Permanent(err error) bool {
 	if isFinal(err) {
@@ -132,8 +133,8 @@ func Permanent(err error) bool {
 		return false
 	}
 	switch refused.Refusal.Reason {
-	case ReasonOutcomeUnknown, ReasonKeyReused, ReasonResponseUnavailable, ReasonKeyExpired,
-		ReasonKeyMissing, ReasonKeyMalformed, core.ReasonBadKey, core.ReasonBodyTooLarge:
+	case reason.OutcomeUnknown, reason.KeyReused, reason.ResponseUnavailable, reason.KeyExpired,
+		reason.KeyMissing, reason.KeyMalformed, reason.BadKey, reason.BodyTooLarge:
 		return true
 	}
 	return false

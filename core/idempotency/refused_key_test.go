@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 func TestARefusedKeySaysWhatIsAccepted(t *testing.T) {
@@ -21,7 +22,7 @@ func TestARefusedKeySaysWhatIsAccepted(t *testing.T) {
 	}
 	// The text is the detail of the problem in HTTP and the message of the status in gRPC.
 	for _, want := range []string{"255", "letters", "double quotes", "backslash"} {
-		if text := idempotency.ReasonKeyMalformed.Text(); !strings.Contains(text, want) {
+		if text := reason.KeyMalformed.Text(); !strings.Contains(text, want) {
 			t.Errorf("%q does not say %q", text, want)
 		}
 	}

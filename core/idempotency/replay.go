@@ -8,6 +8,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // The errors behind refusals that come of the record of a key ([core.Refusal.Err]). The
@@ -67,22 +68,22 @@ func (e *Engine) verdict(a *Attempt, state State, response string, ran bool) (Ve
 		if err == nil {
 			return Verdict{Replay: r}, nil
 		}
-		refusal.Reason, refusal.Err = ReasonNoRecord, err
+		refusal.Reason, refusal.Err = reason.NoRecord, err
 	case StateInFlight:
-		refusal.Reason, refusal.Err = ReasonInFlight, ErrInFlight
+		refusal.Reason, refusal.Err = reason.InFlight, ErrInFlight
 	case StateUnavailable:
-		refusal.Reason, refusal.Err = ReasonResponseUnavailable, ErrResponseUnavailable
+		refusal.Reason, refusal.Err = reason.ResponseUnavailable, ErrResponseUnavailable
 	case StateMismatch:
-		refusal.Reason, refusal.Err = ReasonKeyReused, ErrKeyReused
+		refusal.Reason, refusal.Err = reason.KeyReused, ErrKeyReused
 		if ran { // the key was given up and used anew: our answer is lost, not wrong
-			refusal.Reason, refusal.Err = ReasonOutcomeUnknown, errGivenUp
+			refusal.Reason, refusal.Err = reason.OutcomeUnknown, errGivenUp
 		}
 	case StateExpired:
-		refusal.Reason, refusal.Err = ReasonKeyExpired, ErrKeyExpired
+		refusal.Reason, refusal.Err = reason.KeyExpired, ErrKeyExpired
 	case StateUnknown:
-		refusal.Reason, refusal.Err = ReasonOutcomeUnknown, ErrOutcomeUnknown
+		refusal.Reason, refusal.Err = reason.OutcomeUnknown, ErrOutcomeUnknown
 	default:
-		refusal.Reason, refusal.Err = ReasonNoRecord, fmt.Errorf("%w: state %d", ErrDamaged, state)
+		refusal.Reason, refusal.Err = reason.NoRecord, fmt.Errorf("%w: state %d", ErrDamaged, state)
 	}
 	return Verdict{Refusal: refusal}, refusal.Err
 }

@@ -8,26 +8,27 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // refusal makes a refusal of this endpoint.
-func (e *Engine) refusal(reason core.Reason, err error) *core.Refusal {
-	return &core.Refusal{Reason: reason, Rule: e.config.name, Err: err}
+func (e *Engine) refusal(why reason.Reason, err error) *core.Refusal {
+	return &core.Refusal{Reason: why, Rule: e.config.name, Err: err}
 }
 
 // rejection makes the refusal of a request that was not understood. The server's
 // mistakes are logged, since the client is not told what is wrong.
 func (e *Engine) rejection(ctx context.Context, err error) *core.Refusal {
-	reason := reasonOf(ctx, err)
-	if reason == core.ReasonMisconfigured || reason == core.ReasonInternal {
+	why := reasonOf(ctx, err)
+	if why == reason.Misconfigured || why == reason.Internal {
 		e.log(ctx, slog.LevelError, "interlock: an idempotent endpoint refuses requests, since the server is not set up for them", err)
 	}
-	return e.refusal(reason, err)
+	return e.refusal(why, err)
 }
 
 // refuse refuses a request, and tells the observer.
-func (e *Engine) refuse(ctx context.Context, begin time.Time, reason core.Reason, err error) Verdict {
-	return e.refused(ctx, begin, e.refusal(reason, err))
+func (e *Engine) refuse(ctx context.Context, begin time.Time, why reason.Reason, err error) Verdict {
+	return e.refused(ctx, begin, e.refusal(why, err))
 }
 
 // refused is the verdict for a refusal, of which it tells the observer.
@@ -69,13 +70,13 @@ func (e *Engine) log(ctx context.Context, level slog.Level, message string, err 
 // reasonOf is core.ReasonOf, except that here a store that does not answer is one
 // of records, and so is one that did not answer within the request's own time: no
 // lock was waited for.
-func reasonOf(ctx context.Context, err error) core.Reason {
+func reasonOf(ctx context.Context, err error) reason.Reason {
 	if errors.Is(err, ErrDamaged) {
-		return ReasonNoRecord
+		return reason.NoRecord
 	}
-	reason := core.ReasonOf(ctx, err)
-	if reason == core.ReasonUnavailable || reason == core.ReasonDeadline {
-		return ReasonNoRecord
+	why := core.ReasonOf(ctx, err)
+	if why == reason.Unavailable || why == reason.Deadline {
+		return reason.NoRecord
 	}
-	return reason
+	return why
 }

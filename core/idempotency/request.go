@@ -7,6 +7,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/internal/outcome"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // Do deals with a request. It reads the key, claims its record and lets h run the
@@ -40,7 +41,7 @@ func (e *Engine) Do(ctx context.Context, call Call, h Handler) Verdict {
 		}
 	}
 	if !e.drain.admit() {
-		return e.refuse(ctx, begin, core.ReasonClosing, core.ErrClosed)
+		return e.refuse(ctx, begin, reason.Closing, core.ErrClosed)
 	}
 	defer e.drain.done()
 	return e.admitted(ctx, call, h, key, err, outer, begin)
@@ -63,13 +64,13 @@ func (e *Engine) admitted(
 	}
 	reply, err := e.claim(ctx, a)
 	if err != nil {
-		reason := reasonOf(ctx, err)
-		if e.config.failOpen && reason == ReasonNoRecord && !errors.Is(err, ErrDamaged) && ctx.Err() == nil {
+		why := reasonOf(ctx, err)
+		if e.config.failOpen && why == reason.NoRecord && !errors.Is(err, ErrDamaged) && ctx.Err() == nil {
 			e.bypassed(ctx, err)
 			passed = true
 			return e.pass(ctx, call, h, &Attempt{id: a.id})
 		}
-		return e.refuse(ctx, begin, reason, err)
+		return e.refuse(ctx, begin, why, err)
 	}
 	if reply.State == StateGranted {
 		return e.run(ctx, h, a, begin)
@@ -83,9 +84,9 @@ func (e *Engine) admitted(
 func (e *Engine) identify(ctx context.Context, call Call, key string, keyErr error) (*Attempt, *core.Refusal) {
 	switch {
 	case errors.Is(keyErr, ErrKeyMissing):
-		return nil, e.refusal(ReasonKeyMissing, keyErr)
+		return nil, e.refusal(reason.KeyMissing, keyErr)
 	case keyErr != nil:
-		return nil, e.refusal(ReasonKeyMalformed, keyErr)
+		return nil, e.refusal(reason.KeyMalformed, keyErr)
 	}
 	scope, err := e.scope(ctx, call)
 	if err != nil {

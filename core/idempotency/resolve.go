@@ -28,7 +28,7 @@ type Resolution struct {
 // the code, and the bytes of the message if the code is OK, else those of a
 // google.rpc.Status. For [Func] it has status 0 and the encoded result. The protocol
 // is that of the request; an answer of another protocol is never sent
-// ([ReasonNoRecord]).
+// ([reason.NoRecord]).
 func CarriedOut(protocol string, answer Response) Resolution {
 	return Resolution{true, protocol, answer}
 }
@@ -62,7 +62,7 @@ func (r Resolution) check(limit int64) error {
 }
 
 // Resolve settles a request whose duplicates are refused with
-// [ReasonOutcomeUnknown], with what an operator, or a job that asks the bank,
+// [reason.OutcomeUnknown], with what an operator, or a job that asks the bank,
 // has found out. Call it on an [Engine] with the options of the endpoint. scope is
 // the principal; key is the key without quotes. For the key of a function ([Do])
 // [FuncScope] makes the scope.

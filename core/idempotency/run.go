@@ -8,6 +8,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/internal/outcome"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // run runs the handler for a claim that was granted.
@@ -19,7 +20,7 @@ func (e *Engine) run(ctx context.Context, h Handler, a *Attempt, begin time.Time
 	defer cancel(core.ErrReleased)
 	if !e.renewer.begin(a) {
 		_ = e.store.Abandon(inner, AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait)})
-		return e.refuse(ctx, begin, core.ReasonClosing, core.ErrClosed)
+		return e.refuse(ctx, begin, reason.Closing, core.ErrClosed)
 	}
 	defer e.renewer.end(a)
 	section, refusal := e.lockOrAbandon(ctx, inner, a)
@@ -81,12 +82,12 @@ func (e *Engine) lock(ctx, inner context.Context, a *Attempt) (core.Section, *co
 	}
 	cancel(core.ErrReleased)
 	switch refusal.Reason {
-	case core.ReasonCanceled:
+	case reason.Canceled:
 		// The wait was ended by our own context; why, the request's knows.
 		refusal.Reason = core.ReasonOf(ctx, refusal.Err)
-	case core.ReasonLost, core.ReasonMaxHold:
+	case reason.Lost, reason.MaxHold:
 		// The claim, not the lock: it was lost while the lock was waited for.
-		refusal.Reason = ReasonNoRecord
+		refusal.Reason = reason.NoRecord
 	}
 	return section, refusal
 }

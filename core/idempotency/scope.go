@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 var (
@@ -52,19 +53,19 @@ func (e *Engine) principal(ctx context.Context, call Call) (string, error) {
 
 // unscoped is why a request is refused whose principal was not found. What is
 // most often a mistake of the server is logged, since the client is not told.
-func (e *Engine) unscoped(ctx context.Context, err error) core.Reason {
+func (e *Engine) unscoped(ctx context.Context, err error) reason.Reason {
 	switch {
 	case errors.Is(err, errNobody):
 		e.log(ctx, slog.LevelWarn, "interlock: idempotent requests are refused, since the Scope function finds no principal: "+
 			"authentication goes in front, and core.Request.Value finds what gin and echo keep by c.Set", err)
-		return ReasonNoPrincipal
+		return reason.NoPrincipal
 	case errors.Is(err, core.ErrKey):
-		return ReasonNoPrincipal
+		return reason.NoPrincipal
 	case errors.Is(ctx.Err(), context.Canceled):
-		return core.ReasonCanceled
+		return reason.Canceled
 	case ctx.Err() != nil:
-		return ReasonNoRecord // no lock was waited for
+		return reason.NoRecord // no lock was waited for
 	}
 	e.log(ctx, slog.LevelError, "interlock: idempotent requests are refused, since the Scope function fails", err)
-	return core.ReasonInternal
+	return reason.Internal
 }

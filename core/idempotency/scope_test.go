@@ -10,18 +10,19 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // A client is told neither which function failed nor how, so the log is; and what
 // the client is told does not speak of locks, of which there is none.
 func TestAScopeThatFailsOrFindsNothingIsLogged(t *testing.T) {
 	for principal, c := range map[string]struct {
-		want   core.Reason
+		want   reason.Reason
 		logged string
 	}{
-		"":           {idempotency.ReasonNoPrincipal, "level=WARN msg=\"interlock: idempotent requests are refused, since the Scope function finds no principal"},
-		"not a name": {idempotency.ReasonNoPrincipal, ""},
-		"broken":     {core.ReasonInternal, "level=ERROR msg=\"interlock: idempotent requests are refused, since the Scope function fails"},
+		"":           {reason.NoPrincipal, "level=WARN msg=\"interlock: idempotent requests are refused, since the Scope function finds no principal"},
+		"not a name": {reason.NoPrincipal, ""},
+		"broken":     {reason.Internal, "level=ERROR msg=\"interlock: idempotent requests are refused, since the Scope function fails"},
 	} {
 		t.Run(string(c.want)+" "+principal, func(t *testing.T) {
 			inBubble(t, func(w *world) {
@@ -60,9 +61,9 @@ func TestAScopeThatTheRequestsEndInterrupts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
 		n := 0
-		w.want(serve(ctx, e, post("k"), answers(200, &n)), string(idempotency.ReasonNoRecord))
+		w.want(serve(ctx, e, post("k"), answers(200, &n)), string(reason.NoRecord))
 		ctx, cancel = context.WithCancel(w.Context())
 		cancel()
-		w.want(serve(ctx, e, post("k"), answers(200, &n)), string(core.ReasonCanceled))
+		w.want(serve(ctx, e, post("k"), answers(200, &n)), string(reason.Canceled))
 	})
 }

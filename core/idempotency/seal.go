@@ -23,15 +23,15 @@ import (
 // that also knows the old key for one retention.
 //
 // If seal fails or panics, the response is sent and not stored: a duplicate is
-// refused ([ReasonResponseUnavailable]), as for a response over [MaxResponse].
+// refused ([reason.ResponseUnavailable]), as for a response over [MaxResponse].
 // If open fails or panics, the duplicate is refused as for a damaged record
-// ([ReasonNoRecord]). Both are logged through [slog.Default] at most once a
+// ([reason.NoRecord]). Both are logged through [slog.Default] at most once a
 // second.
 //
 // Responses that were stored before the option was set are replayed as they are,
 // until their retention is over. The option hides responses from readers of the
 // store. It does not protect against a party that can write to the store. An engine
-// without the option refuses sealed responses ([ReasonNoRecord]), so a process
+// without the option refuses sealed responses ([reason.NoRecord]), so a process
 // that is not yet replaced refuses what its successors have stored. Default: none.
 func Seal(seal, open func([]byte) ([]byte, error)) Option {
 	return func(c *config) {

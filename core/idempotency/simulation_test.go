@@ -12,6 +12,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // trouble is a store that loses requests and replies and delays both, and cuts
@@ -131,7 +132,7 @@ func simulate(t *testing.T, seed uint64, mark bool, opts ...idempotency.Option) 
 				}
 				told[i][answer] = true
 			}
-			if got == string(idempotency.ReasonOutcomeUnknown) {
+			if got == string(reason.OutcomeUnknown) {
 				stats[3]++
 			}
 			return got

@@ -8,6 +8,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // unitWait bounds the end of a [Unit]. Once the commit has been sent, there is nothing
@@ -130,12 +131,12 @@ func (e *Engine) concludeUnit(ctx context.Context, a *Attempt, unit Unit, by end
 	case by.large == oversized:
 		unit.Rollback(ctx)
 		e.giveUp(ctx, a, by.marked)
-		return e.unitRefused(by.marked, ReasonResponseTooLarge, errOversized, d), true
+		return e.unitRefused(by.marked, reason.ResponseTooLarge, errOversized, d), true
 	case by.large == small && by.refused == nil && by.lost != nil:
 		// Whatever the handler answered, there will be no effect.
 		unit.Rollback(ctx)
 		e.giveUp(ctx, a, by.marked)
-		return e.unitRefused(by.marked, ReasonRolledBack, fmt.Errorf("%w: %w", ErrRolledBack, by.lost.Err), d), true
+		return e.unitRefused(by.marked, reason.RolledBack, fmt.Errorf("%w: %w", ErrRolledBack, by.lost.Err), d), true
 	}
 	unit.Rollback(ctx)
 	return Verdict{}, false
@@ -150,7 +151,7 @@ func (e *Engine) commitUnit(ctx context.Context, a *Attempt, unit Unit, by end, 
 		return e.storeAnswer(ctx, a, by.answer, small, d)
 	case errors.Is(err, ErrRolledBack):
 		e.giveUp(ctx, a, by.marked)
-		return e.unitRefused(by.marked, ReasonRolledBack, err, d)
+		return e.unitRefused(by.marked, reason.RolledBack, err, d)
 	case err != nil:
 		// The database decides when it is back: the claim is given up if the
 		// transaction was rolled back, and is found completed if not. Until then the
@@ -161,7 +162,7 @@ func (e *Engine) commitUnit(ctx context.Context, a *Attempt, unit Unit, by end, 
 		} else {
 			e.background.abandon(a, a.ambiguous)
 		}
-		return e.unitRefused(by.marked, ReasonInFlight, unavailable(err), d)
+		return e.unitRefused(by.marked, reason.InFlight, unavailable(err), d)
 	}
 	a.section.Leave(ctx) // after the commit, and not with it
 	e.renewer.decide(a)
@@ -186,11 +187,11 @@ func (e *Engine) giveUp(ctx context.Context, a *Attempt, marked bool) {
 // unitRefused is the verdict for an attempt whose transaction was not committed, or is
 // not known to be. The client may try again: the record tells the two apart. It may
 // not if an effect elsewhere was marked.
-func (e *Engine) unitRefused(marked bool, reason core.Reason, err error, d *observe.Decided) Verdict {
-	refusal := e.refusal(reason, err)
+func (e *Engine) unitRefused(marked bool, why reason.Reason, err error, d *observe.Decided) Verdict {
+	refusal := e.refusal(why, err)
 	d.Outcome = DecidedReleased
 	if marked {
-		refusal.Reason, refusal.Ran = ReasonOutcomeUnknown, true
+		refusal.Reason, refusal.Ran = reason.OutcomeUnknown, true
 		d.Outcome = DecidedUnknown
 	}
 	d.Reason, d.Err = string(refusal.Reason), err

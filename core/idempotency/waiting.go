@@ -19,7 +19,7 @@ const defaultWaiters = 32
 
 // MaxWaiters bounds how many duplicates of one request wait for its answer at a
 // time ([WaitReplay]), in this process. One more is refused at once
-// ([ReasonInFlight]). A duplicate that waits keeps its body in memory, up to
+// ([reason.InFlight]). A duplicate that waits keeps its body in memory, up to
 // [MaxRequest]. n is at least 1. Default: 32.
 func MaxWaiters(n int) Option {
 	return func(c *config) {

@@ -93,7 +93,7 @@ type Decided struct {
 	// Outcome says in one word what happened. It is one of the constants of package
 	// idempotency that begin with Decided.
 	Outcome string
-	// Reason is the text of the core.Reason for which the request was refused;
+	// Reason is the text of the reason.Reason for which the request was refused;
 	// empty if it was not.
 	Reason string
 	// Generation is 1 when the handler ran for the first time. It is more when the

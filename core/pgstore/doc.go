@@ -34,7 +34,7 @@
 // free key.
 //
 // A transaction that the database rolls back (a serialization failure, a deadlock, a
-// deferred constraint) is refused with [idempotency.ReasonRolledBack], a 503 that invites
+// deferred constraint) is refused with [reason.RolledBack], a 503 that invites
 // the client to try again. The handler is not run a second time by itself: it may have
 // read its body, and called other services.
 //

@@ -13,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -334,8 +335,8 @@ func TestAKeyThatIsNoLockIsRefusedWithAReason(t *testing.T) {
 	if errors.Is(err, core.ErrUnavailable) {
 		t.Errorf("a key that is no lock is said to pass: %v", err)
 	}
-	if reason := core.ReasonOf(t.Context(), err); reason != core.ReasonKeyOccupied || (&core.Refusal{Reason: reason}).Retryable() {
-		t.Errorf("the reason is %q, want one that does not invite to try again", reason)
+	if why := core.ReasonOf(t.Context(), err); why != reason.KeyOccupied || (&core.Refusal{Reason: why}).Retryable() {
+		t.Errorf("the reason is %q, want one that does not invite to try again", why)
 	}
 	if err == nil || !strings.Contains(err.Error(), "not a lock") || !strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Errorf("the error does not say what is wrong: %v", err)

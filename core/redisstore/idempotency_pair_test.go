@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -83,7 +83,7 @@ func TestAResponseIsTheOneThatTheClaimHasFound(t *testing.T) {
 			err := forget()
 			do(t.Context(), other, changed, bank.run)
 			return err
-		}, func(int) result { return refused(idempotency.ReasonKeyReused) }},
+		}, func(int) result { return refused(reason.KeyReused) }},
 		"the connection breaks": {func() error { return net.ErrClosed }, replayed},
 	} {
 		rdb.FlushDB(t.Context())

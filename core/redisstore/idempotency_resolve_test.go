@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -74,7 +75,7 @@ func TestAnUnknownOutcomeIsResolved(t *testing.T) {
 				t.Errorf("in flight: %v", err)
 			}
 			expire(t, rdb)
-			want(t, "before", do(t.Context(), b, pay("k"), bank.run), refused(idempotency.ReasonOutcomeUnknown))
+			want(t, "before", do(t.Context(), b, pay("k"), bank.run), refused(reason.OutcomeUnknown))
 			if err := resolve(b, c.found); err != nil {
 				t.Error(err)
 			}
@@ -86,7 +87,7 @@ func TestAnUnknownOutcomeIsResolved(t *testing.T) {
 			want(t, "the holder", <-got, c.woken)
 			p := pay("k")
 			p.body = "other"
-			want(t, "another request", do(t.Context(), b, p, bank.run), refused(idempotency.ReasonKeyReused))
+			want(t, "another request", do(t.Context(), b, p, bank.run), refused(reason.KeyReused))
 			for _, key := range rdb.Keys(t.Context(), "*").Val() {
 				if ttl := rdb.TTL(t.Context(), key).Val(); ttl < 23*time.Hour {
 					t.Errorf("%s is kept for %v", key, ttl)
@@ -110,7 +111,7 @@ func TestADamagedRecordIsNotResolved(t *testing.T) {
 			t.Errorf("%v, want %v", err, idempotency.ErrDamaged)
 		}
 	}
-	want(t, "after", do(t.Context(), e, pay("k"), bank.run), refused(idempotency.ReasonNoRecord))
+	want(t, "after", do(t.Context(), e, pay("k"), bank.run), refused(reason.NoRecord))
 }
 
 func TestAResolutionWhoseReplyIsLostCountsOnce(t *testing.T) {

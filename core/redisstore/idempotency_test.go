@@ -18,6 +18,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -109,7 +110,7 @@ type result struct {
 	status   int // of the answer, whoever gave it
 	body     string
 	replayed bool
-	reason   core.Reason
+	reason   reason.Reason
 	ran      bool
 }
 
@@ -119,7 +120,7 @@ func do(ctx context.Context, e *idempotency.Engine, p payment, run runFunc) (r r
 	for range 5 {
 		begin := time.Now()
 		r = doOnce(ctx, e, p, run)
-		if r.reason != idempotency.ReasonNoRecord || r.ran || time.Since(begin) < time.Second {
+		if r.reason != reason.NoRecord || r.ran || time.Since(begin) < time.Second {
 			break
 		}
 	}
@@ -161,7 +162,7 @@ func replayed(n int) result {
 	return result{status: 201, body: fmt.Sprint("payment ", n), replayed: true}
 }
 
-func refused(r core.Reason) result { return result{reason: r} }
+func refused(r reason.Reason) result { return result{reason: r} }
 
 func TestAPaymentSentAgainIsReplayed(t *testing.T) {
 	srv := redistest.Shared(t)
@@ -181,7 +182,7 @@ func TestAPaymentSentAgainIsReplayed(t *testing.T) {
 	} {
 		p := pay("k")
 		other(&p)
-		want(t, name, do(t.Context(), b, p, bank.run), refused(idempotency.ReasonKeyReused))
+		want(t, name, do(t.Context(), b, p, bank.run), refused(reason.KeyReused))
 	}
 	bob := pay("k")
 	bob.scope = "bob"
@@ -250,7 +251,7 @@ func TestRoundTripsAreAsFewAsPromised(t *testing.T) {
 	count("mismatch", 1, func() {
 		p := pay("k")
 		p.body = ""
-		want(t, "mismatch", do(t.Context(), e, p, bank.run), refused(idempotency.ReasonKeyReused))
+		want(t, "mismatch", do(t.Context(), e, p, bank.run), refused(reason.KeyReused))
 	})
 	count("marked", 3, func() { do(t.Context(), e, pay("m"), marking) })
 	failing := func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
@@ -264,7 +265,7 @@ func TestRoundTripsAreAsFewAsPromised(t *testing.T) {
 			return bank.run(ctx, a)
 		})
 	})
-	want(t, "conflict", inside, refused(idempotency.ReasonInFlight))
+	want(t, "conflict", inside, refused(reason.InFlight))
 }
 
 func TestUnderALockCommitAndReleaseGoTogether(t *testing.T) {
@@ -334,10 +335,10 @@ func TestARequestInFlightRefusesItsDuplicatesAndOthers(t *testing.T) {
 	got := make(chan result, 1)
 	go func() { got <- do(t.Context(), a, pay("k"), run) }()
 	<-running
-	want(t, "duplicate", do(t.Context(), b, pay("k"), bank.run), refused(idempotency.ReasonInFlight))
+	want(t, "duplicate", do(t.Context(), b, pay("k"), bank.run), refused(reason.InFlight))
 	p := pay("k")
 	p.body = "other"
-	want(t, "another request", do(t.Context(), b, p, bank.run), refused(idempotency.ReasonKeyReused))
+	want(t, "another request", do(t.Context(), b, p, bank.run), refused(reason.KeyReused))
 	close(release)
 	want(t, "the first", <-got, fresh(1))
 	want(t, "duplicate", do(t.Context(), b, pay("k"), bank.run), replayed(1))
@@ -450,7 +451,7 @@ func TestAHolderThatWasCutOff(t *testing.T) {
 			lapse(t, rdb)
 			p := pay(key)
 			p.body = "other"
-			want(t, "another request", do(t.Context(), other, p, bank.run), refused(idempotency.ReasonKeyReused))
+			want(t, "another request", do(t.Context(), other, p, bank.run), refused(reason.KeyReused))
 			switch {
 			case c.meanOver:
 				want(t, "take-over", do(t.Context(), other, pay(key), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
@@ -460,7 +461,7 @@ func TestAHolderThatWasCutOff(t *testing.T) {
 					return bank.run(ctx, a)
 				}), fresh(1))
 			case c.mark || c.strict:
-				want(t, "marked", do(t.Context(), other, pay(key), bank.run), refused(idempotency.ReasonOutcomeUnknown))
+				want(t, "marked", do(t.Context(), other, pay(key), bank.run), refused(reason.OutcomeUnknown))
 			}
 			w.mend()
 			close(release)
@@ -521,7 +522,7 @@ func TestRedisKilledDuringTheHandler(t *testing.T) {
 				}
 				return bank.run(ctx, a)
 			}), fresh(1))
-			want(t, "while it is down", doOnce(t.Context(), other, pay("k"), bank.run), refused(idempotency.ReasonNoRecord))
+			want(t, "while it is down", doOnce(t.Context(), other, pay("k"), bank.run), refused(reason.NoRecord))
 			if e.Pending() != 1 {
 				t.Errorf("%d pending", e.Pending())
 			}
@@ -607,7 +608,7 @@ func TestADamagedRecordIsNeverExecuted(t *testing.T) {
 		if err := damage(keys[0]); err != nil || len(keys) != 1 {
 			t.Fatal(name, keys, err)
 		}
-		want(t, name, do(ctx, e, pay("k"), bank.run), refused(idempotency.ReasonNoRecord))
+		want(t, name, do(ctx, e, pay("k"), bank.run), refused(reason.NoRecord))
 		if bank.effects.Load() != n+1 {
 			t.Errorf("%s: it was carried out again", name)
 		}
@@ -635,7 +636,7 @@ func TestAFullServerKeepsAnswersAndReleasesClaims(t *testing.T) {
 	if n := rdb.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d records are left of a release", n)
 	}
-	want(t, "while it is full", do(t.Context(), e, pay("x"), bank.run), refused(idempotency.ReasonNoRecord))
+	want(t, "while it is full", do(t.Context(), e, pay("x"), bank.run), refused(reason.NoRecord))
 	memory("0")
 	want(t, "committed", do(t.Context(), e, pay("k"), full(bank.run)), fresh(1))
 	memory("0")
@@ -754,15 +755,15 @@ func TestARefusalOfTheLockGivesTheKeyBack(t *testing.T) {
 	release(t, lock(t, locker, "payments")) // connections and scripts
 	lease := lock(t, other, "payments")
 	held := do(t.Context(), e, pay("k"), bank.run)
-	for i := 0; i < 5 && held.reason == core.ReasonUnavailable; i++ { // no answer in so short a time
+	for i := 0; i < 5 && held.reason == reason.Unavailable; i++ { // no answer in so short a time
 		held = do(t.Context(), e, pay("k"), bank.run)
 	}
-	want(t, "held", held, refused(core.ReasonHeld))
+	want(t, "held", held, refused(reason.Held))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	want(t, "gone", do(ctx, e, pay("k"), bank.run), refused(core.ReasonCanceled))
+	want(t, "gone", do(ctx, e, pay("k"), bank.run), refused(reason.Canceled))
 	release(t, lease)
-	want(t, "misconfigured", do(t.Context(), bad, pay("k"), bank.run), refused(core.ReasonMisconfigured))
+	want(t, "misconfigured", do(t.Context(), bad, pay("k"), bank.run), refused(reason.Misconfigured))
 	if keys := rdb.Keys(t.Context(), "interlock:idem:*").Val(); len(keys) > 0 {
 		t.Errorf("records are left: %v", keys)
 	}
@@ -786,7 +787,7 @@ func TestAClientThatLeavesTheLocksQueueLeavesNothing(t *testing.T) {
 		return nil
 	})
 	cancel()
-	want(t, "left", <-got, refused(core.ReasonCanceled))
+	want(t, "left", <-got, refused(reason.Canceled))
 	release(t, lease)
 	wantGone(t, rdb)
 	want(t, "again", do(t.Context(), e, pay("k"), bank.run), fresh(1))
@@ -826,8 +827,8 @@ func TestALostLockKeepsTheClaim(t *testing.T) {
 			return bank.run(ctx, a)
 		}
 	}
-	want(t, "no answer", do(t.Context(), e, pay("k"), lose(false)), result{reason: core.ReasonLost, ran: true})
-	want(t, "then", do(t.Context(), e, pay("k"), bank.run), refused(idempotency.ReasonInFlight))
+	want(t, "no answer", do(t.Context(), e, pay("k"), lose(false)), result{reason: reason.Lost, ran: true})
+	want(t, "then", do(t.Context(), e, pay("k"), bank.run), refused(reason.InFlight))
 	want(t, "an answer", do(t.Context(), e, pay("l"), lose(true)), fresh(1))
 	want(t, "then", do(t.Context(), e, pay("l"), bank.run), replayed(1))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -60,7 +61,7 @@ func TestARecordOfTheFirstVersionIsReplayedForItsRequest(t *testing.T) {
 	}
 	other := p
 	other.host = "us.bank.example"
-	if v := engine.Do(t.Context(), other, handler); v.Refusal == nil || v.Refusal.Reason != idempotency.ReasonKeyReused {
+	if v := engine.Do(t.Context(), other, handler); v.Refusal == nil || v.Refusal.Reason != reason.KeyReused {
 		t.Errorf("another host: %+v", v)
 	}
 	// A record of the first version has no f2.
@@ -72,7 +73,7 @@ func TestARecordOfTheFirstVersionIsReplayedForItsRequest(t *testing.T) {
 	}
 	other = p
 	other.body = `{"amount":2}`
-	if v := engine.Do(t.Context(), other, handler); v.Refusal == nil || v.Refusal.Reason != idempotency.ReasonKeyReused {
+	if v := engine.Do(t.Context(), other, handler); v.Refusal == nil || v.Refusal.Reason != reason.KeyReused {
 		t.Errorf("an old record, another body: %+v", v)
 	}
 	if ran != 1 {

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -111,8 +112,8 @@ func TestARedisThatIsTooOldIsRefusedOnConnecting(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), version) {
 				t.Errorf("the error does not name %s: %v", version, err)
 			}
-			if reason := core.ReasonOf(t.Context(), err); reason != core.ReasonMisconfigured {
-				t.Errorf("the reason is %q", reason)
+			if why := core.ReasonOf(t.Context(), err); why != reason.Misconfigured {
+				t.Errorf("the reason is %q", why)
 			}
 			if n := srv.count("EVAL"); n != 0 {
 				t.Errorf("%d scripts were sent to it", n)

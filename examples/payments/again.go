@@ -6,8 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 const (
@@ -21,18 +20,18 @@ const (
 // unreached reports whether the bank could not reach its Redis in time. The request had
 // no effect: the client may send it again.
 func (r reply) unreached() bool {
-	return r.reason == string(core.ReasonUnavailable) || r.reason == "ledger-unavailable"
+	return r.reason == string(reason.Unavailable) || r.reason == "ledger-unavailable"
 }
 
 // unclear reports whether the answer to a payment does not say what became of it, or
 // whether there was no answer. The idempotency key makes it safe to send it again.
 func (r reply) unclear() bool {
-	return r.silent || r.unreached() || r.reason == string(idempotency.ReasonNoRecord) || r.reason == string(idempotency.ReasonRolledBack)
+	return r.silent || r.unreached() || r.reason == string(reason.NoRecord) || r.reason == string(reason.RolledBack)
 }
 
 // refused reports whether the request was not carried out, since another one was.
 func (r reply) refused() bool {
-	return r.reason == string(core.ReasonHeld) || r.reason == string(idempotency.ReasonInFlight)
+	return r.reason == string(reason.Held) || r.reason == string(reason.InFlight)
 }
 
 var errLate = errors.New("not sent: it is too late")

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/examples/payments/bank"
 )
 
@@ -295,7 +295,7 @@ func (d *demonstration) hammer(ctx context.Context, r *result, through []client,
 		case a.done():
 			r.done++
 			r.by[by(i).frontend()]++
-		case a.reason == string(core.ReasonHeld):
+		case a.reason == string(reason.Held):
 			r.refused++
 		case a.reason == "outcome-unknown":
 			r.unknown++

@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // paid is how many payments are sent, three times each.
@@ -160,9 +159,9 @@ func (r *repeats) note(answers []reply) (confirmed bool) {
 		case a.done():
 			made++
 			ids[a.payment] = true
-		case a.reason == string(idempotency.ReasonInFlight):
+		case a.reason == string(reason.InFlight):
 			r.inFlight++
-		case a.reason == string(core.ReasonHeld):
+		case a.reason == string(reason.Held):
 			busy++
 		case a.unclear() || a.reason == "outcome-unknown":
 			unclear++
@@ -191,7 +190,7 @@ func (r *repeats) note(answers []reply) (confirmed bool) {
 // cross counts the answers over gRPC to the key of a payment that was made over HTTP.
 func (r *repeats) cross(a reply) {
 	switch {
-	case a.reason == string(idempotency.ReasonKeyReused):
+	case a.reason == string(reason.KeyReused):
 		r.crossed++
 	case a.unclear():
 		r.uncrossed++

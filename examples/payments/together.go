@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 const (
@@ -58,7 +58,7 @@ func (r *together) note(c client, a reply) {
 	case a.done():
 		r.done++
 		r.by[c.frontend()]++
-	case a.reason == string(core.ReasonHeld) || a.reason == string(core.ReasonFull):
+	case a.reason == string(reason.Held) || a.reason == string(reason.Full):
 		r.refused++
 	default:
 		r.failed = fmt.Errorf("a request was answered: %w", a.failure())
@@ -118,7 +118,7 @@ func (d *demonstration) reports(ctx context.Context, r together, through []clien
 				switch {
 				case a.done():
 					r.meanwhile++
-				case a.reason != string(core.ReasonHeld) && a.reason != "outcome-unknown":
+				case a.reason != string(reason.Held) && a.reason != "outcome-unknown":
 					r.failed = fmt.Errorf("a transfer was answered: %w", a.failure())
 				}
 				mu.Unlock()

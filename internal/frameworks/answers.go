@@ -3,8 +3,7 @@ package frameworks
 import (
 	"testing"
 
-	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
@@ -13,41 +12,41 @@ import (
 type Answer struct{ HTTP, HTTPRetry, GRPC, GRPCRetry, Pushback string }
 
 // Answers is the table of the design: what a client is told.
-var Answers = map[core.Reason]Answer{
-	core.ReasonBadKey:         {"400", "", "InvalidArgument", "", ""},
-	core.ReasonBodyTooLarge:   {"413", "", "ResourceExhausted", "", ""},
-	core.ReasonBodyIncomplete: {"400", "", "InvalidArgument", "", ""},
-	core.ReasonBodyTimeout:    {"408", "", "DeadlineExceeded", "", ""},
-	core.ReasonHeld:           {"423", "1s", "Aborted", "100ms", "100"},
-	core.ReasonFull:           {"429", "1s", "ResourceExhausted", "100ms", "100"},
-	core.ReasonQueueFull:      {"423", "1s", "Aborted", "100ms", "100"},
-	core.ReasonPrincipalLimit: {"429", "1s", "ResourceExhausted", "100ms", "100"},
-	core.ReasonDeadline:       {"423", "", "DeadlineExceeded", "", ""},
-	core.ReasonCanceled:       {"", "", "Canceled", "", ""},
-	core.ReasonUnavailable:    {"503", "1s", "Unavailable", "", ""},
-	core.ReasonNotReplicated:  {"503", "1s", "Unavailable", "100ms", "100"},
-	core.ReasonKeyOccupied:    {"500", "", "Internal", "", ""},
-	core.ReasonClosing:        {"503", "1s", "Unavailable", "100ms", "100"},
-	core.ReasonLost:           {"500", "", "Aborted", "", "-1"},
-	core.ReasonMaxHold:        {"500", "", "Aborted", "", "-1"},
-	core.ReasonMisconfigured:  {"500", "", "Internal", "", ""},
-	core.ReasonInternal:       {"500", "", "Internal", "", ""},
+var Answers = map[reason.Reason]Answer{
+	reason.BadKey:         {"400", "", "InvalidArgument", "", ""},
+	reason.BodyTooLarge:   {"413", "", "ResourceExhausted", "", ""},
+	reason.BodyIncomplete: {"400", "", "InvalidArgument", "", ""},
+	reason.BodyTimeout:    {"408", "", "DeadlineExceeded", "", ""},
+	reason.Held:           {"423", "1s", "Aborted", "100ms", "100"},
+	reason.Full:           {"429", "1s", "ResourceExhausted", "100ms", "100"},
+	reason.QueueFull:      {"423", "1s", "Aborted", "100ms", "100"},
+	reason.PrincipalLimit: {"429", "1s", "ResourceExhausted", "100ms", "100"},
+	reason.Deadline:       {"423", "", "DeadlineExceeded", "", ""},
+	reason.Canceled:       {"", "", "Canceled", "", ""},
+	reason.Unavailable:    {"503", "1s", "Unavailable", "", ""},
+	reason.NotReplicated:  {"503", "1s", "Unavailable", "100ms", "100"},
+	reason.KeyOccupied:    {"500", "", "Internal", "", ""},
+	reason.Closing:        {"503", "1s", "Unavailable", "100ms", "100"},
+	reason.Lost:           {"500", "", "Aborted", "", "-1"},
+	reason.MaxHold:        {"500", "", "Aborted", "", "-1"},
+	reason.Misconfigured:  {"500", "", "Internal", "", ""},
+	reason.Internal:       {"500", "", "Internal", "", ""},
 
-	idempotency.ReasonKeyMissing:          {"400", "", "InvalidArgument", "", ""},
-	idempotency.ReasonKeyMalformed:        {"400", "", "InvalidArgument", "", ""},
-	idempotency.ReasonNoPrincipal:         {"400", "", "InvalidArgument", "", ""},
-	idempotency.ReasonKeyReused:           {"422", "", "FailedPrecondition", "", ""},
-	idempotency.ReasonInFlight:            {"409", "1s", "Aborted", "100ms", "100"},
-	idempotency.ReasonOutcomeUnknown:      {"409", "", "DataLoss", "", ""},
-	idempotency.ReasonResponseUnavailable: {"409", "", "DataLoss", "", ""},
-	idempotency.ReasonResponseTooLarge:    {"500", "", "Internal", "", ""},
-	idempotency.ReasonRolledBack:          {"503", "1s", "Unavailable", "100ms", "100"},
-	idempotency.ReasonKeyExpired:          {"410", "", "FailedPrecondition", "", ""},
-	idempotency.ReasonNoRecord:            {"503", "1s", "Unavailable", "", ""},
+	reason.KeyMissing:          {"400", "", "InvalidArgument", "", ""},
+	reason.KeyMalformed:        {"400", "", "InvalidArgument", "", ""},
+	reason.NoPrincipal:         {"400", "", "InvalidArgument", "", ""},
+	reason.KeyReused:           {"422", "", "FailedPrecondition", "", ""},
+	reason.InFlight:            {"409", "1s", "Aborted", "100ms", "100"},
+	reason.OutcomeUnknown:      {"409", "", "DataLoss", "", ""},
+	reason.ResponseUnavailable: {"409", "", "DataLoss", "", ""},
+	reason.ResponseTooLarge:    {"500", "", "Internal", "", ""},
+	reason.RolledBack:          {"503", "1s", "Unavailable", "100ms", "100"},
+	reason.KeyExpired:          {"410", "", "FailedPrecondition", "", ""},
+	reason.NoRecord:            {"503", "1s", "Unavailable", "", ""},
 }
 
 // WantRefused holds an outcome against the table. ran says that a handler ran.
-func (f Framework) WantRefused(tb testing.TB, o adaptertest.Outcome, reason core.Reason, ran bool) {
+func (f Framework) WantRefused(tb testing.TB, o adaptertest.Outcome, reason reason.Reason, ran bool) {
 	tb.Helper()
 	row, known := Answers[reason]
 	if !known {

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 const (
@@ -38,41 +38,41 @@ const (
 // statuses is the one table of statuses for gRPC. retry says that the client is
 // told when to come back; to a store that is down it comes back on its own terms,
 // with a growing back-off.
-var statuses = map[core.Reason]struct {
+var statuses = map[reason.Reason]struct {
 	code  codes.Code
 	retry bool
 }{
-	core.ReasonBadKey:         {codes.InvalidArgument, false},
-	core.ReasonBodyTooLarge:   {codes.ResourceExhausted, false},
-	core.ReasonBodyIncomplete: {codes.InvalidArgument, false},
-	core.ReasonBodyTimeout:    {codes.DeadlineExceeded, false},
-	core.ReasonHeld:           {codes.Aborted, true},
-	core.ReasonFull:           {codes.ResourceExhausted, true},
-	core.ReasonQueueFull:      {codes.Aborted, true},
-	core.ReasonPrincipalLimit: {codes.ResourceExhausted, true},
-	core.ReasonDeadline:       {codes.DeadlineExceeded, false},
-	core.ReasonCanceled:       {codes.Canceled, false},
-	core.ReasonUnavailable:    {codes.Unavailable, false},
-	core.ReasonNotReplicated:  {codes.Unavailable, true},
-	core.ReasonKeyOccupied:    {codes.Internal, false},
-	core.ReasonClosing:        {codes.Unavailable, true},
-	core.ReasonLost:           {codes.Aborted, false},
-	core.ReasonMaxHold:        {codes.Aborted, false},
-	core.ReasonMisconfigured:  {codes.Internal, false},
-	core.ReasonInternal:       {codes.Internal, false},
+	reason.BadKey:         {codes.InvalidArgument, false},
+	reason.BodyTooLarge:   {codes.ResourceExhausted, false},
+	reason.BodyIncomplete: {codes.InvalidArgument, false},
+	reason.BodyTimeout:    {codes.DeadlineExceeded, false},
+	reason.Held:           {codes.Aborted, true},
+	reason.Full:           {codes.ResourceExhausted, true},
+	reason.QueueFull:      {codes.Aborted, true},
+	reason.PrincipalLimit: {codes.ResourceExhausted, true},
+	reason.Deadline:       {codes.DeadlineExceeded, false},
+	reason.Canceled:       {codes.Canceled, false},
+	reason.Unavailable:    {codes.Unavailable, false},
+	reason.NotReplicated:  {codes.Unavailable, true},
+	reason.KeyOccupied:    {codes.Internal, false},
+	reason.Closing:        {codes.Unavailable, true},
+	reason.Lost:           {codes.Aborted, false},
+	reason.MaxHold:        {codes.Aborted, false},
+	reason.Misconfigured:  {codes.Internal, false},
+	reason.Internal:       {codes.Internal, false},
 
 	// Of idempotent methods.
-	idempotency.ReasonKeyMissing:          {codes.InvalidArgument, false},
-	idempotency.ReasonKeyMalformed:        {codes.InvalidArgument, false},
-	idempotency.ReasonNoPrincipal:         {codes.InvalidArgument, false},
-	idempotency.ReasonKeyReused:           {codes.FailedPrecondition, false},
-	idempotency.ReasonInFlight:            {codes.Aborted, true},
-	idempotency.ReasonOutcomeUnknown:      {codes.DataLoss, false},
-	idempotency.ReasonResponseUnavailable: {codes.DataLoss, false},
-	idempotency.ReasonResponseTooLarge:    {codes.Internal, false},
-	idempotency.ReasonRolledBack:          {codes.Unavailable, true},
-	idempotency.ReasonKeyExpired:          {codes.FailedPrecondition, false},
-	idempotency.ReasonNoRecord:            {codes.Unavailable, false},
+	reason.KeyMissing:          {codes.InvalidArgument, false},
+	reason.KeyMalformed:        {codes.InvalidArgument, false},
+	reason.NoPrincipal:         {codes.InvalidArgument, false},
+	reason.KeyReused:           {codes.FailedPrecondition, false},
+	reason.InFlight:            {codes.Aborted, true},
+	reason.OutcomeUnknown:      {codes.DataLoss, false},
+	reason.ResponseUnavailable: {codes.DataLoss, false},
+	reason.ResponseTooLarge:    {codes.Internal, false},
+	reason.RolledBack:          {codes.Unavailable, true},
+	reason.KeyExpired:          {codes.FailedPrecondition, false},
+	reason.NoRecord:            {codes.Unavailable, false},
 }
 
 // Status is how refusals are answered by default: the status of the table in the

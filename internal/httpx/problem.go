@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // ContentType is the media type of a problem (RFC 9457, 3).
@@ -28,44 +28,44 @@ var retryAfter = strconv.Itoa(int(RetryAfter / time.Second))
 
 // statuses is the one table of statuses for HTTP. A reason without a status has
 // no answer: the client has gone.
-var statuses = map[core.Reason]int{
-	core.ReasonBadKey:         http.StatusBadRequest,
-	core.ReasonBodyTooLarge:   http.StatusRequestEntityTooLarge,
-	core.ReasonBodyIncomplete: http.StatusBadRequest,
-	core.ReasonBodyTimeout:    http.StatusRequestTimeout,
-	core.ReasonHeld:           http.StatusLocked,
-	core.ReasonFull:           http.StatusTooManyRequests,
-	core.ReasonQueueFull:      http.StatusLocked,
-	core.ReasonPrincipalLimit: http.StatusTooManyRequests,
-	core.ReasonDeadline:       http.StatusLocked,
-	core.ReasonCanceled:       0,
-	core.ReasonUnavailable:    http.StatusServiceUnavailable,
-	core.ReasonNotReplicated:  http.StatusServiceUnavailable,
-	core.ReasonKeyOccupied:    http.StatusInternalServerError,
-	core.ReasonClosing:        http.StatusServiceUnavailable,
-	core.ReasonLost:           http.StatusInternalServerError,
-	core.ReasonMaxHold:        http.StatusInternalServerError,
-	core.ReasonMisconfigured:  http.StatusInternalServerError,
-	core.ReasonInternal:       http.StatusInternalServerError,
+var statuses = map[reason.Reason]int{
+	reason.BadKey:         http.StatusBadRequest,
+	reason.BodyTooLarge:   http.StatusRequestEntityTooLarge,
+	reason.BodyIncomplete: http.StatusBadRequest,
+	reason.BodyTimeout:    http.StatusRequestTimeout,
+	reason.Held:           http.StatusLocked,
+	reason.Full:           http.StatusTooManyRequests,
+	reason.QueueFull:      http.StatusLocked,
+	reason.PrincipalLimit: http.StatusTooManyRequests,
+	reason.Deadline:       http.StatusLocked,
+	reason.Canceled:       0,
+	reason.Unavailable:    http.StatusServiceUnavailable,
+	reason.NotReplicated:  http.StatusServiceUnavailable,
+	reason.KeyOccupied:    http.StatusInternalServerError,
+	reason.Closing:        http.StatusServiceUnavailable,
+	reason.Lost:           http.StatusInternalServerError,
+	reason.MaxHold:        http.StatusInternalServerError,
+	reason.Misconfigured:  http.StatusInternalServerError,
+	reason.Internal:       http.StatusInternalServerError,
 
 	// Of idempotent endpoints (the IETF draft "The Idempotency-Key HTTP Header
 	// Field", 2.6 and 2.7).
-	idempotency.ReasonKeyMissing:          http.StatusBadRequest,
-	idempotency.ReasonKeyMalformed:        http.StatusBadRequest,
-	idempotency.ReasonNoPrincipal:         http.StatusBadRequest,
-	idempotency.ReasonKeyReused:           http.StatusUnprocessableEntity,
-	idempotency.ReasonInFlight:            http.StatusConflict,
-	idempotency.ReasonOutcomeUnknown:      http.StatusConflict,
-	idempotency.ReasonResponseUnavailable: http.StatusConflict,
-	idempotency.ReasonResponseTooLarge:    http.StatusInternalServerError,
-	idempotency.ReasonRolledBack:          http.StatusServiceUnavailable,
-	idempotency.ReasonKeyExpired:          http.StatusGone,
-	idempotency.ReasonNoRecord:            http.StatusServiceUnavailable,
+	reason.KeyMissing:          http.StatusBadRequest,
+	reason.KeyMalformed:        http.StatusBadRequest,
+	reason.NoPrincipal:         http.StatusBadRequest,
+	reason.KeyReused:           http.StatusUnprocessableEntity,
+	reason.InFlight:            http.StatusConflict,
+	reason.OutcomeUnknown:      http.StatusConflict,
+	reason.ResponseUnavailable: http.StatusConflict,
+	reason.ResponseTooLarge:    http.StatusInternalServerError,
+	reason.RolledBack:          http.StatusServiceUnavailable,
+	reason.KeyExpired:          http.StatusGone,
+	reason.NoRecord:            http.StatusServiceUnavailable,
 }
 
 // bodies are the problems, encoded once: their text is fixed.
-var bodies = func() map[core.Reason][]byte {
-	all := make(map[core.Reason][]byte, len(statuses))
+var bodies = func() map[reason.Reason][]byte {
+	all := make(map[reason.Reason][]byte, len(statuses))
 	for reason, status := range statuses {
 		b, err := json.Marshal(struct {
 			Type   string `json:"type"`
@@ -84,8 +84,8 @@ var bodies = func() map[core.Reason][]byte {
 // Problem is a refusal as an HTTP response: its status (0 for none at all), the
 // headers it sets and its body.
 func Problem(refusal *core.Refusal, header http.Header) (status int, body []byte) {
-	reason := known(refusal.Reason)
-	status = statuses[reason]
+	why := known(refusal.Reason)
+	status = statuses[why]
 	if status == 0 {
 		return 0, nil
 	}
@@ -96,16 +96,16 @@ func Problem(refusal *core.Refusal, header http.Header) (status int, body []byte
 	if refusal.Retryable() {
 		header.Set("Retry-After", retryAfter)
 	}
-	return status, bodies[reason]
+	return status, bodies[why]
 }
 
-// known returns the reason, or [core.ReasonInternal] for one that the table does not
+// known returns the reason, or [reason.Internal] for one that the table does not
 // have: an empty answer would look like a success.
-func known(reason core.Reason) core.Reason {
-	if _, ok := statuses[reason]; !ok {
-		return core.ReasonInternal
+func known(why reason.Reason) reason.Reason {
+	if _, ok := statuses[why]; !ok {
+		return reason.Internal
 	}
-	return reason
+	return why
 }
 
 // Write writes a refusal. A client that has gone gets nothing.
@@ -123,7 +123,7 @@ func Write(w http.ResponseWriter, refusal *core.Refusal) {
 // framework has chosen its own and before the first byte: only then is it known
 // that this document, and no error page of the application, is the answer.
 type Message struct {
-	Reason core.Reason
+	Reason reason.Reason
 	Header http.Header // of the response
 }
 

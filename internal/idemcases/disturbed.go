@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
@@ -64,7 +64,7 @@ var disturbedCases = []row{
 			}
 			return b.pay(ctx)
 		})
-		f.want("first", e.pay("k"), refused(idempotency.ReasonRolledBack))
+		f.want("first", e.pay("k"), refused(reason.RolledBack))
 		f.Restart(f)
 		f.eventually("the claim is given up", func() bool { return e.pay("k").Refusal == "" })
 		f.want("again", e.pay("k"), replayed(2))
@@ -76,7 +76,7 @@ var disturbedCases = []row{
 		e := f.serve(f.engine(idempotency.Lease(4*time.Second)), b.pay)
 		f.want("warm", e.pay("w"), fresh(1))
 		f.Kill(f)
-		f.want("down", e.pay("k"), refused(idempotency.ReasonNoRecord))
+		f.want("down", e.pay("k"), refused(reason.NoRecord))
 		f.Restart(f)
 		f.eventually("it is carried out", func() bool { return e.pay("k").Refusal == "" })
 	}},
@@ -94,7 +94,7 @@ var disturbedCases = []row{
 		e := f.serve(f.engine(idempotency.FailOpen()), b.pay)
 		f.want("first", e.pay("k"), fresh(1))
 		f.Damage(f)
-		f.want("again", e.pay("k"), refused(idempotency.ReasonNoRecord))
+		f.want("again", e.pay("k"), refused(reason.NoRecord))
 	}},
 	{name: "the claim is lost under the handler", slow: true, run: func(f *fixture) {
 		e := f.serve(f.engine(idempotency.Lease(1500*time.Millisecond)), func(ctx context.Context) (adaptertest.Result, string) {
@@ -140,12 +140,12 @@ var disturbedCases = []row{
 		f.wait("inside", g.Inside)
 		die(dying)
 		e := f.serve(f.engine(), b.pay)
-		f.eventually("the outcome is unknown", func() bool { return e.pay("k") == refused(idempotency.ReasonOutcomeUnknown) })
-		f.want("mismatch", e.call(payment{keys: []string{"k"}, amount: 2}), refused(idempotency.ReasonKeyReused))
+		f.eventually("the outcome is unknown", func() bool { return e.pay("k") == refused(reason.OutcomeUnknown) })
+		f.want("mismatch", e.call(payment{keys: []string{"k"}, amount: 2}), refused(reason.KeyReused))
 		close(g.Leave)
-		want := refused(core.ReasonLost)
+		want := refused(reason.Lost)
 		if f.ledger != nil { // what was marked is elsewhere
-			want = refused(idempotency.ReasonOutcomeUnknown)
+			want = refused(reason.OutcomeUnknown)
 		}
 		f.want("first", first(), want)
 		if n := b.effects.Load(); n != 0 {
@@ -157,6 +157,6 @@ var disturbedCases = []row{
 		e := f.serve(f.engine(idempotency.Lease(3*time.Second), idempotency.Retention(3*time.Second),
 			idempotency.Tombstone(time.Hour)), b.pay)
 		f.want("first", e.pay("k"), fresh(1))
-		f.eventually("it has expired", func() bool { return e.pay("k") == refused(idempotency.ReasonKeyExpired) })
+		f.eventually("it has expired", func() bool { return e.pay("k") == refused(reason.KeyExpired) })
 	}},
 }

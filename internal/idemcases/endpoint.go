@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
@@ -46,7 +47,7 @@ var endpointCases = []row{
 	{name: "no key is refused", run: func(f *fixture) {
 		var b payments
 		e := f.serve(f.engine(), b.pay)
-		f.want("without", e.call(payment{}), refused(idempotency.ReasonKeyMissing))
+		f.want("without", e.call(payment{}), refused(reason.KeyMissing))
 		if n := b.effects.Load(); n != 0 {
 			f.Errorf("%d effects", n)
 		}
@@ -57,7 +58,7 @@ var endpointCases = []row{
 		for _, keys := range [][]string{
 			{""}, {"a", "b"}, {"a", "a"}, {"a,b"}, {"a b"}, {`"a`}, {strings.Repeat("a", 256)},
 		} {
-			f.want(fmt.Sprintf("%q", keys), e.call(payment{keys: keys}), refused(idempotency.ReasonKeyMalformed))
+			f.want(fmt.Sprintf("%q", keys), e.call(payment{keys: keys}), refused(reason.KeyMalformed))
 		}
 		f.want("255", e.pay(strings.Repeat("a", 255)), fresh(1))
 	}},
@@ -75,8 +76,8 @@ var endpointCases = []row{
 		e := f.serve(f.engine(), held(g, b.pay))
 		first := e.start("k")
 		f.wait("inside", g.Inside)
-		f.want("meanwhile", e.pay("k"), refused(idempotency.ReasonInFlight))
-		f.want("mismatch meanwhile", e.call(payment{keys: []string{"k"}, amount: 2}), refused(idempotency.ReasonKeyReused))
+		f.want("meanwhile", e.pay("k"), refused(reason.InFlight))
+		f.want("mismatch meanwhile", e.call(payment{keys: []string{"k"}, amount: 2}), refused(reason.KeyReused))
 		close(g.Leave)
 		f.want("first", first(), fresh(1))
 		f.want("afterwards", e.pay("k"), replayed(1))
@@ -121,7 +122,7 @@ var endpointCases = []row{
 		var b payments
 		scope := idempotency.Scope(func(context.Context, core.Request) (string, error) { return "", nil })
 		e := f.serve(f.engine(scope), b.pay)
-		f.want("without a principal", e.pay("k"), refused(idempotency.ReasonNoPrincipal))
+		f.want("without a principal", e.pay("k"), refused(reason.NoPrincipal))
 	}},
 	{name: "two keys with one body", run: func(f *fixture) {
 		var b payments
@@ -133,8 +134,8 @@ var endpointCases = []row{
 		var b payments
 		e := f.serve(f.engine(), b.pay)
 		f.want("first", e.pay("k"), fresh(1))
-		f.want("amount", e.call(payment{keys: []string{"k"}, amount: 2}), refused(idempotency.ReasonKeyReused))
-		f.want("account", e.call(payment{keys: []string{"k"}, account: "43"}), refused(idempotency.ReasonKeyReused))
+		f.want("amount", e.call(payment{keys: []string{"k"}, amount: 2}), refused(reason.KeyReused))
+		f.want("account", e.call(payment{keys: []string{"k"}, account: "43"}), refused(reason.KeyReused))
 		f.want("again", e.pay("k"), replayed(1))
 	}},
 	{name: "a key of the other protocol is refused", run: func(f *fixture) {
@@ -152,7 +153,7 @@ var endpointCases = []row{
 		if v.Refusal != nil || v.Replay != nil {
 			f.Errorf("%+v", v)
 		}
-		f.want("here", f.serve(engine, b.pay).pay("k"), refused(idempotency.ReasonKeyReused))
+		f.want("here", f.serve(engine, b.pay).pay("k"), refused(reason.KeyReused))
 	}},
 	{name: "a panic releases the key", run: func(f *fixture) {
 		var b payments
@@ -250,7 +251,7 @@ var endpointCases = []row{
 		cancel()
 		wg.Wait()
 		f.wait("the server knows", e.Left())
-		f.want("retry meanwhile", e.pay("k"), refused(idempotency.ReasonInFlight))
+		f.want("retry meanwhile", e.pay("k"), refused(reason.InFlight))
 		retry := waiting.start("k")
 		close(g.Leave)
 		f.want("retry", retry(), replayed(1))
@@ -258,7 +259,7 @@ var endpointCases = []row{
 	{name: "a request over the limit", slow: true, run: func(f *fixture) {
 		var b payments
 		e := f.serve(f.engine(), b.pay)
-		f.want("over", e.call(payment{keys: []string{"k"}, padding: 1 << 20}), refused(core.ReasonBodyTooLarge))
+		f.want("over", e.call(payment{keys: []string{"k"}, padding: 1 << 20}), refused(reason.BodyTooLarge))
 		f.want("under", e.call(payment{keys: []string{"k"}, padding: 1<<20 - 100}), fresh(1))
 	}},
 	{name: "an answer over the limit", where: outside, run: func(f *fixture) {
@@ -266,7 +267,7 @@ var endpointCases = []row{
 		long := strings.Repeat("x", 1<<20+1)
 		e := f.serve(f.engine(), b.fails(says(adaptertest.OK, long)))
 		f.want("first", e.pay("k"), reply{Text: long})
-		f.want("again", e.pay("k"), refused(idempotency.ReasonResponseUnavailable))
+		f.want("again", e.pay("k"), refused(reason.ResponseUnavailable))
 		if n := b.effects.Load(); n != 1 {
 			f.Errorf("%d effects", n)
 		}
@@ -275,7 +276,7 @@ var endpointCases = []row{
 		var b payments
 		long := strings.Repeat("x", 1<<10+1)
 		e := f.serve(f.engine(idempotency.MaxResponse(1<<10)), b.fails(says(adaptertest.OK, long)))
-		f.want("first", e.pay("k"), refused(idempotency.ReasonResponseTooLarge))
+		f.want("first", e.pay("k"), refused(reason.ResponseTooLarge))
 		f.want("again", e.pay("k"), fresh(2)) // the answer is short enough now
 	}},
 	{name: "an answer of just the limit", run: func(f *fixture) {
@@ -292,7 +293,7 @@ var endpointCases = []row{
 		if err := engine.Close(f.Context()); err != nil {
 			f.Error(err)
 		}
-		f.want("closing", e.pay("k"), refused(core.ReasonClosing))
+		f.want("closing", e.pay("k"), refused(reason.Closing))
 	}},
 	{name: "round trips", run: func(f *fixture) {
 		var b payments
@@ -328,7 +329,7 @@ var endpointCases = []row{
 		count("under a lock", costs.Locked, func(n string) { locking.pay("l" + n) })
 		first := slow.start("s")
 		f.wait("inside", g.Inside)
-		count("conflict", costs.Conflict, func(string) { f.want("conflict", slow.pay("s"), refused(idempotency.ReasonInFlight)) })
+		count("conflict", costs.Conflict, func(string) { f.want("conflict", slow.pay("s"), refused(reason.InFlight)) })
 		close(g.Leave)
 		first()
 	}},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -31,14 +32,14 @@ type reply struct {
 	Result   adaptertest.Result
 	Text     string
 	Replayed bool
-	Refusal  core.Reason // of the middleware's own; then nothing else is set
+	Refusal  reason.Reason // of the middleware's own; then nothing else is set
 }
 
 func fresh(n int) reply { return reply{Text: fmt.Sprint("payment ", n)} }
 
 func replayed(n int) reply { return reply{Text: fmt.Sprint("payment ", n), Replayed: true} }
 
-func refused(r core.Reason) reply { return reply{Refusal: r} }
+func refused(r reason.Reason) reply { return reply{Refusal: r} }
 
 // fixture is what one case of one framework runs on.
 type fixture struct {
@@ -96,16 +97,16 @@ func (f *fixture) loseLock() {
 // known of what it did, unless that was in its transaction.
 func (f *fixture) lost() reply {
 	if f.ledger == nil {
-		return refused(core.ReasonLost)
+		return refused(reason.Lost)
 	}
-	return refused(idempotency.ReasonRolledBack)
+	return refused(reason.RolledBack)
 }
 
 // afterLoss is what the client then gets at once: answer if its transaction was rolled
 // back, so that the handler runs again.
 func (f *fixture) afterLoss(answer reply) reply {
 	if f.ledger == nil {
-		return refused(idempotency.ReasonInFlight)
+		return refused(reason.InFlight)
 	}
 	return answer
 }
@@ -189,11 +190,11 @@ func (e *endpoint) call(p payment) reply {
 		e.f.Errorf("no answer: %+v", o)
 	case o.Reason != "":
 		o.Ran = false // others may have begun
-		if e.f.ledger != nil && o.Reason == string(idempotency.ReasonOutcomeUnknown) && o.Pushback == "-1" {
+		if e.f.ledger != nil && o.Reason == string(reason.OutcomeUnknown) && o.Pushback == "-1" {
 			o.Pushback = "" // the table's is that of a duplicate, and this one has run
 		}
-		e.f.WantRefused(e.f, o, core.Reason(o.Reason), false)
-		return refused(core.Reason(o.Reason))
+		e.f.WantRefused(e.f, o, reason.Reason(o.Reason), false)
+		return refused(reason.Reason(o.Reason))
 	case o.Result() == adaptertest.None:
 		e.f.Errorf("%+v", o)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
@@ -50,7 +51,7 @@ var stackedCases = []row{
 			locker := f.locker()
 			e := f.serve(f.engine(opts...), b.pay, frameworks.Locks(core.Serialize(locker, "account/{id}", core.Wait(0)))...)
 			free := f.heldLock(locker)
-			f.want("locked, "+name, e.pay(name), refused(core.ReasonHeld))
+			f.want("locked, "+name, e.pay(name), refused(reason.Held))
 			if n := f.Count(f, "interlock"); n != 0 {
 				f.Errorf("%s: %d records", name, n)
 			}
@@ -70,15 +71,15 @@ var stackedCases = []row{
 			return []string{"account/42"}, nil
 		}))
 		e := f.serve(f.engine(), b.pay, frameworks.Locks(rule)...)
-		f.want("bad", e.pay("k"), refused(core.ReasonBadKey))
+		f.want("bad", e.pay("k"), refused(reason.BadKey))
 		bad = false
 		f.want("good", e.pay("k"), fresh(1))
 	}},
 	{name: "a lock as a middleware of its own that is lost leaves the outcome unknown", slow: true, run: func(f *fixture) {
 		var b payments
 		e := f.serve(f.engine(), f.loses(&b), frameworks.Locks(core.Serialize(f.locker(), "account/{id}", core.Watchdog(1500*time.Millisecond)))...)
-		f.want("first", e.pay("k"), refused(core.ReasonLost))
-		f.want("at once again", e.pay("k"), refused(idempotency.ReasonInFlight))
+		f.want("first", e.pay("k"), refused(reason.Lost))
+		f.want("at once again", e.pay("k"), refused(reason.InFlight))
 		if n := b.effects.Load(); n != 1 {
 			f.Errorf("the handler ran %d times", n)
 		}
@@ -112,7 +113,7 @@ var stackedCases = []row{
 		}))
 		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
 			refusal := inner.Do(ctx, foreign{protocol: f.protocol()}, func(context.Context) bool { return true })
-			if refusal == nil || refusal.Reason != core.ReasonHeld {
+			if refusal == nil || refusal.Reason != reason.Held {
 				f.Errorf("refused: %+v", refusal)
 			}
 			return b.pay(ctx)
@@ -134,11 +135,11 @@ var stackedCases = []row{
 			return b.pay(ctx)
 		}), adaptertest.Layer{Idempotent: again})
 		free := f.heldLock(locker)
-		f.want("locked", e.pay("k"), refused(core.ReasonHeld))
+		f.want("locked", e.pay("k"), refused(reason.Held))
 		free()
 		f.want("first", e.pay("k"), fresh(1))
 		f.want("again", e.pay("k"), replayed(1))
-		f.want("another request", e.call(payment{keys: []string{"k"}, amount: 2}), refused(idempotency.ReasonKeyReused))
+		f.want("another request", e.call(payment{keys: []string{"k"}, amount: 2}), refused(reason.KeyReused))
 		if n := f.Count(f, "interlock"); n != 1 {
 			f.Errorf("%d records", n)
 		}
@@ -200,7 +201,7 @@ var waitingCases = []row{
 			}, engine, b.pay)
 			second := limited.waiter(name)
 			close(over)
-			f.want("second, "+name, second(), refused(idempotency.ReasonInFlight))
+			f.want("second, "+name, second(), refused(reason.InFlight))
 			close(g.Leave)
 			f.want("first, "+name, first(), fresh(1))
 		}
@@ -213,7 +214,7 @@ var waitingCases = []row{
 		f.wait("inside", g.Inside)
 		second := e.waiter("k")
 		for range 3 {
-			f.want("one more", e.pay("k"), refused(idempotency.ReasonInFlight))
+			f.want("one more", e.pay("k"), refused(reason.InFlight))
 		}
 		close(g.Leave)
 		f.want("first", first(), fresh(1))
@@ -229,7 +230,7 @@ var waitingCases = []row{
 		f.wait("inside", g.Inside)
 		second := e.waiter("k")
 		f.Kill(f)
-		f.want("second", second(), refused(idempotency.ReasonInFlight))
+		f.want("second", second(), refused(reason.InFlight))
 		f.Restart(f)
 		close(g.Leave)
 		first()
@@ -260,7 +261,7 @@ var sealingCases = []row{
 			f.Error("a sealed answer is stored in plain text")
 		}
 		e := f.serve(plain, b.pay)
-		f.want("without Seal", e.pay("k"), refused(idempotency.ReasonNoRecord))
+		f.want("without Seal", e.pay("k"), refused(reason.NoRecord))
 		f.want("in plain text", e.pay("l"), fresh(2))
 		f.want("stored before Seal", sealed.pay("l"), replayed(2))
 		if !strings.Contains(f.Dump(f), "payment 2") {
@@ -276,7 +277,7 @@ var sealingCases = []row{
 			var b payments
 			e := f.serve(f.engine(idempotency.Seal(seal, xor)), b.pay)
 			f.want(name+": first", e.pay(name), fresh(1))
-			f.want(name+": again", e.pay(name), refused(idempotency.ReasonResponseUnavailable))
+			f.want(name+": again", e.pay(name), refused(reason.ResponseUnavailable))
 		}
 	}},
 	{name: "an answer that cannot be opened", run: func(f *fixture) {
@@ -284,7 +285,7 @@ var sealingCases = []row{
 		var b payments
 		e := f.serve(f.engine(idempotency.Seal(xor, func([]byte) ([]byte, error) { return nil, errors.New("no key") })), b.pay)
 		f.want("first", e.pay("k"), fresh(1))
-		f.want("again", e.pay("k"), refused(idempotency.ReasonNoRecord))
+		f.want("again", e.pay("k"), refused(reason.NoRecord))
 	}},
 	{name: "an answer over the limit whose lock was lost is not sent", where: outside, run: func(f *fixture) {
 		rule := core.Serialize(f.locker(), "account/{id}", core.CheckAnswer())
@@ -293,8 +294,8 @@ var sealingCases = []row{
 				f.loseLock()
 				return adaptertest.OK, strings.Repeat("done, so it thinks; ", 1000)
 			})
-		f.want("first", e.pay("k"), refused(core.ReasonLost))
-		f.want("its outcome is not stored", e.pay("k"), refused(idempotency.ReasonInFlight))
+		f.want("first", e.pay("k"), refused(reason.Lost))
+		f.want("its outcome is not stored", e.pay("k"), refused(reason.InFlight))
 	}},
 }
 

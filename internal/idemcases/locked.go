@@ -5,6 +5,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
@@ -24,7 +25,7 @@ var lockedCases = []row{
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.want("locked", e.pay("k"), refused(core.ReasonHeld))
+		f.want("locked", e.pay("k"), refused(reason.Held))
 		if n := f.Count(f, "interlock"); n != 0 {
 			f.Errorf("%d records", n)
 		}

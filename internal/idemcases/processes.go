@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
@@ -136,7 +136,7 @@ func (e *endpoint) lapsed(key string) (a reply) {
 	e.f.Helper()
 	e.f.eventually("the lease of the other process has lapsed", func() bool {
 		a = e.pay(key)
-		return a != refused(idempotency.ReasonInFlight)
+		return a != refused(reason.InFlight)
 	})
 	return a
 }
@@ -160,16 +160,16 @@ func processTable(a frameworks.Framework) []*processRow {
 	taken := reply{Text: "paid by generation 2"}
 	again := taken
 	again.Replayed = true
-	unknown := refused(idempotency.ReasonOutcomeUnknown)
+	unknown := refused(reason.OutcomeUnknown)
 	late := reply{Text: "paid late"}
 	lateAgain := reply{Text: "paid late", Replayed: true}
 	// A handler that writes a failure has answered; an RPC that fails has not.
 	failed := reply{Result: adaptertest.Failed, Text: "failed late"}
 	if !a.HTTP {
-		failed = refused(core.ReasonLost)
+		failed = refused(reason.Lost)
 	}
 	panicked := reply{Result: adaptertest.Failed, Text: toPanic}
-	lost := refused(core.ReasonLost)
+	lost := refused(reason.Lost)
 	return []*processRow{
 		{name: "killed before its effect", killed: true, first: taken, again: again},
 		{name: "killed after its effect", killed: true, orders: orders{Effect: true}, first: taken, again: again},
@@ -203,8 +203,8 @@ func (r *processRow) begin(f *fixture) {
 		r.child.signal(syscall.SIGSTOP)
 	}
 	// What became of it is not known before its lease is over.
-	f.want(r.name+": before the lapse", r.rival.pay(r.Key), refused(idempotency.ReasonInFlight))
-	f.want(r.name+": another payment", r.other(), refused(idempotency.ReasonKeyReused))
+	f.want(r.name+": before the lapse", r.rival.pay(r.Key), refused(reason.InFlight))
+	f.want(r.name+": another payment", r.other(), refused(reason.KeyReused))
 }
 
 // other sends another payment with the key.
@@ -227,6 +227,6 @@ func (r *processRow) end() {
 		f.want("the one that wakes", r.child.wake(r.wakes), r.woken)
 	}
 	f.want("again", r.rival.pay(r.Key), r.again)
-	f.want("another payment", r.other(), refused(idempotency.ReasonKeyReused))
+	f.want("another payment", r.other(), refused(reason.KeyReused))
 	book(r.Bank).want(f, asked, made)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
@@ -50,7 +51,7 @@ var bodyCases = []row{
 				for _, other := range [][2]string{{"mallory", "900"}, {"alice", "900"}, {"mallory", "5"}} {
 					for _, how := range []func(*http.Request){func(*http.Request) {}, chunked} {
 						s.send(http.MethodPost, path, "", form(other[0], other[1]), key, how).
-							WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
+							WantProblem(f, 422, string(reason.KeyReused), "")
 					}
 				}
 				if n := s.Runs(); n != 1 {
@@ -66,7 +67,7 @@ var bodyCases = []row{
 		}, f.engine(), func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 		for _, how := range []func(*http.Request){func(*http.Request) {}, chunked} {
 			s.send(http.MethodPost, path, "5 to alice", how).Want(f, 200, "5 to alice")
-			s.send(http.MethodPost, path, "900 to mallory", how).WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
+			s.send(http.MethodPost, path, "900 to mallory", how).WantProblem(f, 422, string(reason.KeyReused), "")
 		}
 	}},
 	{name: "a body that was read in front and is gone is the server's mistake", http: true, run: func(f *fixture) {
@@ -79,10 +80,10 @@ var bodyCases = []row{
 		} {
 			logged := adaptertest.LogTo(f)
 			s := f.behind(func(_ http.ResponseWriter, r *http.Request) { read(r) }, f.engine(), paid)
-			s.send(http.MethodPost, path, "", adaptertest.Multipart(f, "alice", "5")).WantProblem(f, 500, string(core.ReasonMisconfigured), "")
+			s.send(http.MethodPost, path, "", adaptertest.Multipart(f, "alice", "5")).WantProblem(f, 500, string(reason.Misconfigured), "")
 			if what != "some" { // of a body without a length nothing says that its beginning is gone
 				s.send(http.MethodPost, path, "", adaptertest.Multipart(f, "alice", "5"), chunked).
-					WantProblem(f, 500, string(core.ReasonMisconfigured), "")
+					WantProblem(f, 500, string(reason.Misconfigured), "")
 			}
 			if n := s.Runs() + int64(f.Count(f, "interlock")); n != 0 {
 				f.Errorf("%s: %d runs and records", what, n)
@@ -97,10 +98,10 @@ var bodyCases = []row{
 		s := f.siteOf(slow, f.engine(), func(http.ResponseWriter, *http.Request) { f.Error("the handler ran") })
 		for what, want := range map[string]struct {
 			status int
-			reason core.Reason
+			reason reason.Reason
 		}{
-			"slow":   {408, core.ReasonBodyTimeout},
-			"broken": {400, core.ReasonBodyIncomplete},
+			"slow":   {408, reason.BodyTimeout},
+			"broken": {400, reason.BodyIncomplete},
 		} {
 			conn, err := (&net.Dialer{}).DialContext(f.Context(), "tcp", s.srv.Listener.Addr().String())
 			if err != nil {
@@ -142,7 +143,7 @@ var selectCases = []row{
 			r.URL.Path, r.URL.RawPath = r.URL.Path[len("/eu"):], ""
 		}, f.engine(), func(w http.ResponseWriter, r *http.Request) { text(w, r.RequestURI[:3]) })
 		s.send(http.MethodPost, "/eu"+path, "").Want(f, 200, "/eu")
-		s.send(http.MethodPost, "/us"+path, "").WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
+		s.send(http.MethodPost, "/us"+path, "").WantProblem(f, 422, string(reason.KeyReused), "")
 		s.send(http.MethodPost, "/%65u"+path, "").Want(f, 200, "/eu")
 		if n := s.Runs(); n != 1 {
 			f.Errorf("%d runs", n)
@@ -153,7 +154,7 @@ var selectCases = []row{
 		s.send(http.MethodPost, path, "", onHost("eu.bank.example")).Want(f, 200, "eu.bank.example")
 		s.send(http.MethodPost, path, "", onHost("EU.bank.example")).Want(f, 200, "eu.bank.example")
 		for _, other := range []string{"us.bank.example", "eu.bank.example:8080", "127.0.0.1"} {
-			s.send(http.MethodPost, path, "", onHost(other)).WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
+			s.send(http.MethodPost, path, "", onHost(other)).WantProblem(f, 422, string(reason.KeyReused), "")
 		}
 	}},
 	{name: "an address selects a server and no resource", http: true, run: func(f *fixture) {
@@ -170,8 +171,8 @@ var selectCases = []row{
 		for range 2 {
 			s.send(http.MethodPost, path, "", adaptertest.WithHeader("X-Tenant", "a")).Want(f, 200, "tenant/a/account/42")
 		}
-		s.send(http.MethodPost, path, "", adaptertest.WithHeader("X-Tenant", "b")).WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
-		s.post().WantProblem(f, 400, string(core.ReasonBadKey), "")
+		s.send(http.MethodPost, path, "", adaptertest.WithHeader("X-Tenant", "b")).WantProblem(f, 422, string(reason.KeyReused), "")
+		s.post().WantProblem(f, 400, string(reason.BadKey), "")
 		if n := s.Runs(); n != 1 {
 			f.Errorf("%d runs", n)
 		}
@@ -199,10 +200,10 @@ var selectCases = []row{
 			s.send(http.MethodPost, path, "body"),
 			s.send(http.MethodPost, path, "other", adaptertest.WithHeader("Api-Version", "1")),
 		} {
-			other.WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
+			other.WantProblem(f, 422, string(reason.KeyReused), "")
 		}
-		s.send(http.MethodPost, path, "body", adaptertest.WithHeader("Api-Version", "bad")).WantProblem(f, 400, string(core.ReasonBadKey), "")
-		s.send(http.MethodPost, path, "body", adaptertest.WithHeader("Api-Version", "broken")).WantProblem(f, 500, string(core.ReasonInternal), "")
+		s.send(http.MethodPost, path, "body", adaptertest.WithHeader("Api-Version", "bad")).WantProblem(f, 400, string(reason.BadKey), "")
+		s.send(http.MethodPost, path, "body", adaptertest.WithHeader("Api-Version", "broken")).WantProblem(f, 500, string(reason.Internal), "")
 		if n := s.Runs(); n != 1 {
 			f.Errorf("%d runs", n)
 		}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
@@ -55,7 +55,7 @@ var responseCases = []row{
 			f.Error("answered before the handler was done")
 		default:
 		}
-		s.post().WantProblem(f, 409, string(idempotency.ReasonInFlight), "1")
+		s.post().WantProblem(f, 409, string(reason.InFlight), "1")
 		close(g.Leave)
 		f.wait("answered", answered)
 		s.twiceMore(http.StatusCreated)
@@ -150,7 +150,7 @@ var responseCases = []row{
 		if a.Trailer.Get("X-Sum") != "1" {
 			f.Errorf("trailers %v", a.Trailer)
 		}
-		s.post().WantProblem(f, 409, string(idempotency.ReasonResponseUnavailable), "")
+		s.post().WantProblem(f, 409, string(reason.ResponseUnavailable), "")
 	}},
 	{name: "no content", http: true, run: func(f *fixture) {
 		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
@@ -214,7 +214,7 @@ var responseCases = []row{
 			{http.MethodPost, "/accounts/A/payments?dry=1", "c"},
 			{http.MethodPost, "/accounts/A/payments?dry=1", ""},
 		} {
-			s.send(other[0], other[1], other[2]).WantProblem(f, 422, string(idempotency.ReasonKeyReused), "")
+			s.send(other[0], other[1], other[2]).WantProblem(f, 422, string(reason.KeyReused), "")
 		}
 		s.send(http.MethodPost, "/accounts/%41/payments?dry=1", "b").Want(f, 200, "a")
 		if n := s.Runs(); n != 1 {
@@ -252,7 +252,7 @@ var responseCases = []row{
 	{name: "a chunked body over the limit", http: true, run: func(f *fixture) {
 		s := f.site(f.engine(idempotency.MaxRequest(10)), func(w http.ResponseWriter, _ *http.Request) { text(w, "a") })
 		chunked := func(r *http.Request) { r.ContentLength = -1 }
-		s.send(http.MethodPost, path, "01234567890", chunked).WantProblem(f, 413, string(core.ReasonBodyTooLarge), "")
+		s.send(http.MethodPost, path, "01234567890", chunked).WantProblem(f, 413, string(reason.BodyTooLarge), "")
 		s.send(http.MethodPost, path, "0123456789", chunked).Want(f, 200, "a")
 	}},
 	{name: "no connection is handed over", http: true, run: func(f *fixture) {

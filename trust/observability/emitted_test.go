@@ -18,6 +18,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/redistest"
 	otellock "github.com/interlock-go/interlock/otel"
 )
@@ -77,18 +78,18 @@ var (
 		observe.LossUnavailable, observe.LossMaxHold, observe.LossClosed,
 	}
 	// lockReasons are why a guard refuses a request.
-	lockReasons = []core.Reason{
-		core.ReasonBadKey, core.ReasonBodyTooLarge, core.ReasonBodyIncomplete, core.ReasonBodyTimeout, core.ReasonHeld,
-		core.ReasonFull, core.ReasonQueueFull, core.ReasonPrincipalLimit, core.ReasonDeadline, core.ReasonCanceled,
-		core.ReasonUnavailable, core.ReasonNotReplicated, core.ReasonKeyOccupied, core.ReasonClosing, core.ReasonLost,
-		core.ReasonMaxHold, core.ReasonMisconfigured, core.ReasonInternal,
+	lockReasons = []reason.Reason{
+		reason.BadKey, reason.BodyTooLarge, reason.BodyIncomplete, reason.BodyTimeout, reason.Held,
+		reason.Full, reason.QueueFull, reason.PrincipalLimit, reason.Deadline, reason.Canceled,
+		reason.Unavailable, reason.NotReplicated, reason.KeyOccupied, reason.Closing, reason.Lost,
+		reason.MaxHold, reason.Misconfigured, reason.Internal,
 	}
 	// keyReasons are why an idempotent endpoint refuses one, beside these.
-	keyReasons = []core.Reason{
-		idempotency.ReasonKeyMissing, idempotency.ReasonKeyMalformed, idempotency.ReasonNoPrincipal,
-		idempotency.ReasonKeyReused, idempotency.ReasonInFlight, idempotency.ReasonOutcomeUnknown,
-		idempotency.ReasonResponseUnavailable, idempotency.ReasonResponseTooLarge, idempotency.ReasonRolledBack,
-		idempotency.ReasonKeyExpired, idempotency.ReasonNoRecord,
+	keyReasons = []reason.Reason{
+		reason.KeyMissing, reason.KeyMalformed, reason.NoPrincipal,
+		reason.KeyReused, reason.InFlight, reason.OutcomeUnknown,
+		reason.ResponseUnavailable, reason.ResponseTooLarge, reason.RolledBack,
+		reason.KeyExpired, reason.NoRecord,
 	}
 	decisions = []string{
 		idempotency.DecidedStored, idempotency.DecidedPending, idempotency.DecidedReleased,
@@ -133,8 +134,8 @@ func everything(ctx context.Context, o *otellock.Observer) {
 	for _, outcome := range decisions {
 		endpoint.Decided(observe.Decided{Outcome: outcome})
 	}
-	for _, reason := range slices.Concat(lockReasons, keyReasons) {
-		endpoint.Decided(observe.Decided{Outcome: idempotency.DecidedRefused, Reason: string(reason)})
+	for _, why := range slices.Concat(lockReasons, keyReasons) {
+		endpoint.Decided(observe.Decided{Outcome: idempotency.DecidedRefused, Reason: string(why)})
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
@@ -169,14 +170,14 @@ func TestTheRulesGiveAnOutcomeTheStatusThatClientsSee(t *testing.T) {
 	if len(in) != 3 {
 		t.Fatalf("statuses %v in\n%s", in, mapped)
 	}
-	for _, reason := range slices.Concat(lockReasons, keyReasons) {
-		outcome := strings.ReplaceAll(string(reason), "-", "_")
+	for _, why := range slices.Concat(lockReasons, keyReasons) {
+		outcome := strings.ReplaceAll(string(why), "-", "_")
 		status := 0
-		if reason != core.ReasonCanceled { // no client is left to answer
-			status, _ = httpx.Problem(&core.Refusal{Reason: reason}, make(map[string][]string))
+		if why != reason.Canceled { // no client is left to answer
+			status, _ = httpx.Problem(&core.Refusal{Reason: why}, make(map[string][]string))
 		}
 		want := strconv.Itoa(status)
-		if reason == core.ReasonClosing {
+		if why == reason.Closing {
 			want = "" // no alert at each deployment
 		}
 		for mappedTo, outcomes := range in {
