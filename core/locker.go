@@ -82,9 +82,10 @@ func (l *Locker) Lock(ctx context.Context, key string, opts ...Option) (*Lease, 
 
 // TryLock is [Locker.Lock] without waiting for the holder; an option [Wait] has no
 // effect. It returns [ErrHeld] at once if the lock is held, or if another caller of
-// this process waits for it, asks for it or is releasing it. It does wait for the
-// store's answer. If the store answers that it is not ready ([driver.ErrNotReady]),
-// TryLock tries again for 250 ms.
+// this process waits for it or asks for it. It does wait for the store's answer, also
+// for the answer to a release of this process that is on its way: at most 250 ms, then
+// it returns [ErrUnavailable]. If the store answers that it is not ready
+// ([driver.ErrNotReady]), TryLock tries again for 250 ms.
 func (l *Locker) TryLock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	c, err := l.base.forCall(opts)
 	if err != nil {

@@ -117,6 +117,71 @@ func TestTryLockIsNotRefusedForALeaseThatIsOver(t *testing.T) {
 	})
 }
 
+// A release that gets no answer keeps no caller of the process out once the lease that it
+// gives up is over, whenever that was.
+func TestTryLockIsNotRefusedForAReleaseOfALeaseThatIsOver(t *testing.T) {
+	for name, early := range map[string]time.Duration{"released in time": time.Second, "released too late": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFake()
+				l := newLocker(t, s)
+				over := held(t, l, t.Context(), "k", core.TTL(10*time.Second))
+				time.Sleep(time.Until(over.Deadline()) - early)
+				s.onCall(func(c call) fault {
+					if c.op == "release" {
+						return fault{before: time.Minute}
+					}
+					return fault{}
+				})
+				go func() { _ = over.Release(t.Context()) }()
+				synctest.Wait()
+				if early > 0 {
+					_, err := l.TryLock(t.Context(), "k")
+					wantErr(t, err, core.ErrUnavailable) // whether it is free nobody can say
+				}
+				time.Sleep(time.Until(over.Deadline()))
+				s.remove("k") // as if the server's TTL were over too
+				next, err := l.TryLock(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Minute) // the answer to that release must not touch the next hold
+				s.onCall(nil)
+				if err := next.Err(); err != nil {
+					t.Error(err)
+				}
+				release(t, next)
+			})
+		})
+	}
+}
+
+// The store may have carried out a release, and have given the lock to others, who have
+// released it, before the answer to that release is here.
+func TestTryLockWaitsForTheAnswerToARelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		l := newLocker(t, s)
+		lease := held(t, l, t.Context(), "k")
+		s.onCall(func(c call) fault {
+			if c.op == "release" {
+				return fault{after: 100 * time.Millisecond}
+			}
+			return fault{}
+		})
+		released := make(chan error)
+		go func() { released <- lease.Release(t.Context()) }()
+		synctest.Wait()
+		next, err := l.TryLock(t.Context(), "k")
+		if err != nil {
+			t.Fatalf("the lock is free: %v", err)
+		}
+		wantErr(t, <-released, nil)
+		s.onCall(nil)
+		release(t, next)
+	})
+}
+
 func TestFixedLeaseIsNotRenewedAndEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFake()

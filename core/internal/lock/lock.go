@@ -25,7 +25,7 @@ type lock struct {
 	key   string
 
 	first     *Waiter      // of the queue; its prev is the last
-	own       *ownership   // in the phase held
+	own       *ownership   // in the phases held and releasing
 	places    *places      // nil while the process has none, and releases none
 	acq       *acquisition // nil while there is nothing to remember of tries
 	n         int32        // waiters
@@ -68,11 +68,11 @@ func (l *lock) useless() bool {
 // share what the process has already, or returns why not. For an exclusive caller that
 // waits now may be zero, and ahead always.
 func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effects) error {
-	if w.Terms.Wait == 0 && l.phase == held && now >= l.own.deadline() {
+	if w.Terms.Wait == 0 && l.own != nil && now >= l.own.deadline() {
 		// A caller that does not wait must not be refused because of a lease that is
-		// over, and that the renewer was only too late to end: in a process that was
-		// stopped, others may have had the lock since.
-		l.own.expire(now, fx)
+		// over: in a process that was stopped, or whose release gets no answer, others
+		// may have had the lock since.
+		l.outlive(now, fx)
 	}
 	switch most := w.Terms.MaxWaiters; {
 	case l.shard.table.closed.Load():
@@ -83,6 +83,10 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 		l.phase = acquiring
 	case w.Terms.Wait == 0 && l.mayTryNext(w, now):
 		l.tries = true
+	case w.Terms.Wait == 0 && l.phase == releasing && l.first == nil:
+		// The answer to the release comes first. Without it this caller would be refused
+		// although the store may have let others have the lock meanwhile.
+		w.waited = true
 	case w.Terms.Wait == 0:
 		w.waited = true
 		return l.isHeld(w)
@@ -163,8 +167,11 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 // timedOut says why a wait that is over had no success: because the lock was held,
 // or because the store could not say.
 func (l *lock) timedOut(w *Waiter) error {
-	if l.acq != nil && l.acq.failed != nil && l.first == w {
+	switch {
+	case l.acq != nil && l.acq.failed != nil && l.first == w:
 		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, l.acq.failed)
+	case l.phase == releasing && w.Terms.Wait == 0:
+		return fmt.Errorf("%w: %q: no answer to the release of this process", driver.ErrUnavailable, l.key)
 	}
 	return l.isHeld(w)
 }
@@ -236,6 +243,18 @@ func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
 	}
 }
 
+// outlive ends an ownership whose lease is over: the renewer was too late to end it, or
+// its release has no answer yet, for which no caller waits any more.
+func (l *lock) outlive(now clock.Instant, fx *effects) {
+	if l.phase == held {
+		l.own.expire(now, fx)
+		return
+	}
+	own := l.own
+	l.own = nil
+	l.tryAgain(own, fx)
+}
+
 // retire ends the ownership on this side.
 func (l *lock) retire(own *ownership, fx *effects) {
 	if own.kind.Place() {
@@ -270,7 +289,7 @@ func (l *lock) beginRelease(own *ownership, fx *effects) {
 		return
 	}
 	l.retire(own, fx)
-	l.phase = releasing
+	l.own, l.phase = own, releasing
 	if l.acq != nil {
 		l.acq.heard = l.acq.signals
 	}
@@ -294,8 +313,12 @@ func (l *lock) released(own *ownership, sent, now clock.Instant, listed bool, er
 		l.left(own, sent, now, listed, fx)
 		return
 	}
+	if l.own != own {
+		return // its lease was over before: it has been outlived
+	}
+	l.own = nil
 	switch {
-	case !listed && own.contended && l.first == nil:
+	case !listed && own.contended && (l.first == nil || l.first.Terms.Wait == 0):
 		// It goes to another process. The next caller here must not be faster than
 		// that one: it has only just been told.
 		l.acquisition().next, l.courteous = now.Add(courtesy), true

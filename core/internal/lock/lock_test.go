@@ -148,8 +148,8 @@ func (m *machine) apply(fx *effects) {
 }
 
 func (m *machine) begin(own *ownership, listed bool) {
-	if own.kind == driver.Exclusive && m.exclusive(m.releases) > 0 {
-		m.failf("two releases at once")
+	if m.isReleasing(own) {
+		m.failf("two releases of one ownership")
 	}
 	m.releases = append(m.releases, underway{own, listed, m.now})
 }
@@ -171,7 +171,7 @@ func (m *machine) isReleasing(own *ownership) bool {
 // mine lists what the process holds.
 func (m *machine) mine() []*ownership {
 	all := slices.Clone(m.l.places.held())
-	if m.l.own != nil {
+	if m.l.phase == held {
 		all = append(all, m.l.own)
 	}
 	return all
@@ -190,7 +190,7 @@ func (m *machine) check() {
 	switch {
 	case n != int(l.n):
 		m.failf("%d wait, %d are counted", n, l.n)
-	case (l.phase == held) != (l.own != nil):
+	case (l.phase == held || l.phase == releasing) != (l.own != nil):
 		m.failf("phase %d with ownership %v", l.phase, l.own)
 	case l.asking && l.phase != acquiring:
 		m.failf("a try is on its way in phase %d", l.phase)
@@ -198,7 +198,7 @@ func (m *machine) check() {
 		m.failf("idle with %d waiters", n)
 	case l.phase == acquiring && n == 0 && !l.asking:
 		m.failf("acquiring for no caller")
-	case (l.phase == releasing) != (m.exclusive(m.releases) > 0):
+	case (l.phase == releasing) != (l.own != nil && m.isReleasing(l.own)):
 		m.failf("phase %d with releases %v", l.phase, m.releases)
 	case l.places != nil && l.places.releases != len(m.releases)-m.exclusive(m.releases):
 		m.failf("%d releases of places are counted, of %v", l.places.releases, m.releases)
@@ -301,6 +301,12 @@ func (m *machine) join() {
 		if m.closed != errors.Is(err, ErrClosed) {
 			m.failf("%v", err)
 		}
+		if own := m.l.own; own != nil && errors.Is(err, ErrHeld) && p.Terms.Wait == 0 && m.now >= own.deadline() {
+			m.failf("refused for a lease that is over, in phase %d", m.l.phase)
+		}
+		if p.Terms.Wait == 0 && errors.Is(err, ErrHeld) && m.l.phase == releasing && m.l.first == nil {
+			m.failf("refused before the release is answered")
+		}
 		p.done, p.state = true, gone
 	} else {
 		m.all = append(m.all, p)
@@ -352,7 +358,12 @@ func (m *machine) answer() {
 // keptOut reports whether what this process holds keeps the store from granting a
 // request.
 func (m *machine) keptOut(req driver.AcquireRequest) bool {
-	places := len(m.releases)
+	places := 0
+	for _, r := range m.releases {
+		if m.now < r.own.deadline() {
+			places++
+		}
+	}
 	for _, own := range m.mine() {
 		if m.now < own.deadline() {
 			places++

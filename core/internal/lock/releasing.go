@@ -58,6 +58,10 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting) {
 	}
 	l.beginRelease(own, &p.effects)
 	p.unsent = own
+	if p.expired && !own.kind.Place() {
+		l.outlive(now, &p.effects)
+		return
+	}
 	if own.contended && l.first != nil && !l.shard.table.closed.Load() {
 		p.waiter = l.shard.table.names[l.first.Terms.Kind]
 	}

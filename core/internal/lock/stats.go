@@ -32,7 +32,7 @@ func (t *Table) StopEvents() {
 		sh := &t.shards[i]
 		sh.mu.Lock()
 		for _, l := range sh.locks {
-			if l.own != nil {
+			if l.phase == held {
 				t.renewer.cancel(l.own)
 			}
 			for _, own := range l.places.held() {
