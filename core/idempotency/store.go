@@ -45,10 +45,10 @@ type Store interface {
 
 	// Abandon gives up the claim, as if it had never been made, and wakes the
 	// requests that wait. If the claim had taken over from an earlier one, the record
-	// stays as that one had left it: it lapsed, and the next claim takes over with the
-	// same generation. Nothing but a Commit of that earlier token can change it otherwise.
-	// Abandon returns [driver.ErrNotOwner] if the token has no claim;
-	// after a try of unknown outcome that counts as success.
+	// stays as that one had left it: lapsed. The next claim takes over with the same
+	// generation, and a Commit of the earlier token still counts. Abandon returns
+	// [driver.ErrNotOwner] if the token has no claim; after a try of unknown outcome
+	// that counts as success.
 	Abandon(ctx context.Context, req AbandonRequest) error
 
 	// Resolve settles a record that a claim would find in [StateUnknown]: it stores
