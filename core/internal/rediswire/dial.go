@@ -228,8 +228,20 @@ func (d *dialer) close() { d.cancel() }
 // conn is a connection that its dialer can close.
 type conn struct {
 	net.Conn
-	dialer *dialer
-	raw    syscall.RawConn // nil where there is none, as in TLS
+	dialer  *dialer
+	raw     syscall.RawConn // nil where there is none, as in TLS
+	poll    *polling        // of its link; nil: it has none
+	severed atomic.Bool
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(b []byte) (int, error) {
+	if c.poll != nil && c.poll.on && c.raw != nil {
+		if n := c.poll.read(c.raw, b); n > 0 {
+			return n, nil
+		}
+	}
+	return c.Conn.Read(b)
 }
 
 // Close implements net.Conn.
@@ -243,6 +255,7 @@ func (c *conn) Close() error {
 // sever closes the connection without a word to the server: TLS would say goodbye,
 // which can take seconds when nothing gets through.
 func (c *conn) sever() {
+	c.severed.Store(true)
 	if t, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
 		_ = t.NetConn().Close()
 		return

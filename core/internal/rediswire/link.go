@@ -9,11 +9,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// unseen is for how long a connection is used without a look whether it is open.
+const unseen = 100 * time.Millisecond
+
 // link is the connection of a pipeline: a client whose pool has one place. Because the
 // link knows which connection that is, it can break off what go-redis does there. go-redis
 // itself obeys the deadline of a context, and not its end, once a command is sent.
 type link struct {
 	client *redis.Client
+
+	// What follows is for the goroutine that has the pipeline.
+	pinned *redis.Conn     // the connection, taken out of the pool; nil: it is there
+	pipe   redis.Pipeliner // of pinned
+	used   time.Time       // when a batch last left
+	poll   polling
 
 	mu   sync.Mutex
 	conn *conn // the last that was dialed; nil: none yet
@@ -26,6 +35,7 @@ type link struct {
 // newLink makes a link to the server of a client. It dials with the first command.
 func newLink(of *redis.Client) *link {
 	l := &link{severed: make(chan struct{}, 2)}
+	l.poll.init()
 	l.sever = func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -38,6 +48,9 @@ func newLink(of *redis.Client) *link {
 	o := *of.Options()
 	o.PoolSize, o.MaxConcurrentDials, o.PipelinePoolSize = 1, 0, -1
 	o.MaxRetries = -1 // go-redis takes the zero that it made of that for its default
+	// The scripts' replies are the same in RESP2, and go-redis looks for pushed messages
+	// in RESP3.
+	o.Protocol = 2
 	dial := o.Dialer
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		cn, err := dial(ctx, network, addr)
@@ -50,8 +63,46 @@ func newLink(of *redis.Client) *link {
 	return l
 }
 
+// pin readies the link for a batch. It keeps the connection out of the pool of go-redis,
+// which looks at a connection each time: a system call and two allocations. Only after a
+// pause the server may have closed it.
+func (l *link) pin() {
+	now := time.Now()
+	if l.pinned != nil && !l.open(now.Sub(l.used) > unseen) {
+		l.unpin()
+	}
+	if l.pinned == nil {
+		l.pinned = l.client.Conn()
+		l.pipe = l.pinned.Pipeline()
+	}
+	l.used = now
+}
+
+// unpin gives the connection back to the pool, which closes it after a failure.
+func (l *link) unpin() {
+	_ = l.pinned.Close() // it has nothing to say
+	l.pinned, l.pipe = nil, nil
+}
+
+// open reports whether the connection is open, as far as the store knows; asked says to
+// look. If it is not, or cannot be looked at, go-redis decides.
+func (l *link) open(asked bool) bool {
+	l.mu.Lock()
+	c := l.conn
+	l.mu.Unlock()
+	switch {
+	case c == nil || c.severed.Load():
+		return false
+	case asked:
+		// The deadline of the last read may be over, and would end this one.
+		return c.raw != nil && c.SetReadDeadline(time.Time{}) == nil && quiet(c.raw)
+	}
+	return true
+}
+
 // has takes a new connection.
 func (l *link) has(c *conn) {
+	c.poll = &l.poll
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn = c

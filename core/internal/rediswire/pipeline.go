@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,9 +14,10 @@ import (
 )
 
 const (
-	// maxPipelines is how many pipelines to one server are under way at most. They do
-	// not wait for one another: while the server works on one, their callers work
-	// on the replies of another, and a slow one delays no other request.
+	// maxPipelines is how many pipelines to one server are under way at most, if it is
+	// not near (maxNear). They do not wait for one another: while the server works on
+	// one, their callers work on the replies of another, and a slow one delays no other
+	// request.
 	maxPipelines = 4
 	// maxRenewing is the same for renewals.
 	maxRenewing = 2
@@ -49,16 +51,17 @@ type pipelines struct {
 	patience time.Duration
 	bounded  bool // a pipeline ends with the last deadline of its requests
 
-	mu     sync.Mutex
-	queue  []*Request
-	busy   int              // pipelines under way
-	free   []*pipeline      // the others, the last used one last
-	links  []*link          // of all
-	idle   []chan *pipeline // goroutines that wait for a pipeline; nil ends one
-	begun  time.Time        // when the last pipeline was sent; kept for patience only
-	timer  *time.Timer
-	armed  bool
-	closed bool
+	mu       sync.Mutex
+	queue    []*Request
+	busy     int // pipelines under way
+	distance distance
+	free     []*pipeline      // the others, the last used one last
+	links    []*link          // of all
+	idle     []chan *pipeline // goroutines that wait for a pipeline; nil ends one
+	begun    time.Time        // when the last pipeline was sent; kept for patience only
+	timer    *time.Timer
+	armed    bool
+	closed   bool
 	// retired says that the node has other pipelines now. The connections are closed
 	// when no pipeline is under way any more.
 	retired bool
@@ -68,11 +71,12 @@ type pipelines struct {
 // pipeline is one of them: a connection, and what is needed to send a batch.
 type pipeline struct {
 	link  *link
-	pipe  redis.Pipeliner
 	batch []*Request
 	calls []call // the first n are those of this batch
 	n     int
-	works bool // the last batch had its answers
+	works bool          // the last batch had its answers
+	took  time.Duration // for these; zero: it had none
+	size  int           // of it, in requests
 
 	unwanted []*Request // that were taken out of the queue and are not sent
 }
@@ -130,7 +134,7 @@ func (q *pipelines) enqueue(all []*Request, now bool) error {
 // dispatch opens a pipeline if one may be opened; else the next that is free looks, or
 // the timer does. Called with q.mu held.
 func (q *pipelines) dispatch() {
-	if len(q.queue) == 0 || q.busy >= q.most || q.busy > 0 && q.waits() {
+	if len(q.queue) == 0 || q.busy >= q.width() || q.busy > 0 && q.waits() {
 		return
 	}
 	q.busy++
@@ -143,7 +147,15 @@ func (q *pipelines) dispatch() {
 	}
 	l := newLink(q.client)
 	q.links = append(q.links, l)
-	q.hand(&pipeline{link: l, pipe: l.client.Pipeline()})
+	q.hand(&pipeline{link: l})
+}
+
+// width is how many pipelines may be under way. Called with q.mu held.
+func (q *pipelines) width() int {
+	if q.distance.near && q.patience == 0 {
+		return min(q.most, maxNear)
+	}
+	return q.most
 }
 
 // hand gives a pipeline to a goroutine, which sends what is queued. Called with q.mu
@@ -214,6 +226,9 @@ func (q *pipelines) run(p *pipeline) {
 			p.dismiss()
 			if len(p.batch) > 0 {
 				p.exec(context.Background(), q)
+				// The callers that have their replies go first: their next requests can
+				// leave together.
+				runtime.Gosched()
 			}
 		}
 		p = q.rest(wake, timer)
@@ -225,6 +240,8 @@ func (q *pipelines) run(p *pipeline) {
 func (q *pipelines) next(p *pipeline, wake chan *pipeline) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.distance.trip(p.took, p.size)
+	p.took = 0
 	if len(q.queue) > 0 {
 		q.take(p)
 		if len(p.batch) > 0 {
@@ -269,15 +286,21 @@ func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 		p.add(r, q.together.Load())
 		write = write || r.Write
 	}
+	p.link.pin()
 	for i := range p.calls[:p.n] {
-		p.calls[i].send(ctx, p.pipe)
+		p.calls[i].send(ctx, p.link.pipe)
 	}
 	var wait *redis.IntCmd
 	if write {
-		wait = q.ack.ask(ctx, p.pipe)
+		wait = q.ack.ask(ctx, p.link.pipe)
 	}
 	err := p.roundTrip(ctx)
-	p.works = err == nil || IsReply(err)
+	if err != nil {
+		p.link.unpin() // some errors make go-redis give the connection up
+	}
+	if p.works = err == nil || IsReply(err); p.works {
+		p.took, p.size = time.Since(p.link.used), len(p.batch)
+	}
 	acked := q.ack.given(wait)
 	for i := range p.calls[:p.n] {
 		p.calls[i].ended(q, err, acked)
@@ -295,12 +318,12 @@ func (p *pipeline) roundTrip(ctx context.Context) (err error) {
 			err = fmt.Errorf("%w: go-redis panicked: %v", ErrReply, why)
 		}
 	}()
-	if p.pipe.Len() == 1 {
+	if p.link.pipe.Len() == 1 {
 		// A pipeline of one is a command, and allocates more.
-		p.pipe.Discard()
-		return p.link.client.Process(ctx, &p.calls[0].first)
+		p.link.pipe.Discard()
+		return p.link.pinned.Process(ctx, &p.calls[0].first)
 	}
-	_, err = p.pipe.Exec(ctx)
+	_, err = p.link.pipe.Exec(ctx)
 	return err
 }
 

@@ -1,0 +1,119 @@
+package rediswire
+
+import (
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// A connection that is known to be closed is not used: the outcome of a request over it
+// would be unknown.
+func TestAClosedConnectionIsReplacedBeforeItIsUsed(t *testing.T) {
+	for name, end := range map[string]func(s *Store, srv *redistest.Server){
+		"by the server, some time ago": func(_ *Store, srv *redistest.Server) {
+			rdb := srv.Client(t)
+			if err := rdb.ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * unseen) // a pause is what it is about
+		},
+		"by the store": func(s *Store, _ *redistest.Server) { s.dialer.closeAll() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			s := open(t, srv.Client(t), func(c *Config) { c.Timeout = time.Minute })
+			defer func() { _ = s.Close() }()
+			take(t, s, "k")
+			end(s, srv)
+			rep, err := s.Acquire(t.Context(), driver.AcquireRequest{
+				Key: "k", Owner: "o", TTL: time.Minute, Deadline: time.Now().Add(time.Minute),
+			})
+			if err != nil || !rep.Granted || rep.Ambiguous {
+				t.Errorf("%+v, %v; want a grant whose outcome was never in doubt", rep, err)
+			}
+		})
+	}
+}
+
+// A connection that still stands after a pause is used again.
+func TestAnIdleConnectionIsKept(t *testing.T) {
+	srv := redistest.Start(t)
+	s := open(t, srv.Client(t), func(c *Config) { c.Timeout = 2 * unseen })
+	defer func() { _ = s.Close() }()
+	take(t, s, "k")
+	before := s.requests.direct.links[0].pinned
+	time.Sleep(3 * unseen) // longer than the deadline of the last read, too
+	take(t, s, "k")
+	if after := s.requests.direct.links[0].pinned; after != before || after == nil {
+		t.Error("the connection was given back to the pool")
+	}
+}
+
+func TestACallerPollsWhereThatIsFaster(t *testing.T) {
+	// play carries out a term of requests that take so long, and returns how many of them
+	// after the comparison were polled for.
+	play := func(p *polling, with, sans time.Duration) (polled int) {
+		for i := range pollTerm {
+			p.begin()
+			took := sans
+			if p.on {
+				took = with
+			}
+			if p.on && i >= 2*pollTrial {
+				polled++
+			}
+			p.over(took)
+			if p.on {
+				t.Fatal("it goes on polling after the request")
+			}
+		}
+		return polled
+	}
+	const us = time.Microsecond
+	p := new(polling)
+	for _, c := range []struct {
+		with, sans time.Duration
+		polls      bool
+	}{
+		{30 * us, 60 * us, true},
+		{30 * us, 25 * us, false}, // busy cores
+		{30 * us, 60 * us, true},
+		{300 * us, 305 * us, false}, // a server that is far
+		{0, 0, false},               // one that fails
+	} {
+		polled := play(p, c.with, c.sans)
+		if want := pollTerm - 2*pollTrial; c.polls && polled != want || !c.polls && polled != 0 {
+			t.Errorf("%v with polling, %v without: %d requests were polled for", c.with, c.sans, polled)
+		}
+	}
+	p = &polling{never: true}
+	if n := play(p, 30*us, 60*us); n != 0 || p.n != 0 {
+		t.Errorf("%d requests were polled for on one processor", n)
+	}
+}
+
+func TestAServerIsNearByItsShortestTrips(t *testing.T) {
+	var d distance
+	trips := func(took time.Duration, requests int) {
+		for range tripsEach {
+			d.trip(0, 1) // failed
+			d.trip(took, requests)
+		}
+	}
+	for _, c := range []struct {
+		took     time.Duration
+		requests int
+		near     bool
+	}{
+		{60 * time.Microsecond, 1, true},
+		{500 * time.Microsecond, 1, false},
+		{500 * time.Microsecond, 60, true}, // it works as long as that
+		{5 * time.Millisecond, 60, false},
+	} {
+		if trips(c.took, c.requests); d.near != c.near {
+			t.Errorf("%v for %d requests: near is %v", c.took, c.requests, d.near)
+		}
+	}
+}
