@@ -35,7 +35,7 @@ func (q *pipelines) sendHere(ctx context.Context, limit time.Time, r *Request) b
 	defer q.giveBack(p) // after link.end: nothing may break off the next use
 	p.dismiss()
 	if len(p.batch) > 0 {
-		p.works, p.took = false, 0 // until its answers have come
+		p.works = false // until its answers have come
 		defer p.link.end(p.link.guard(ctx, limit))
 		if alone {
 			p.link.poll.begin()
@@ -77,6 +77,7 @@ func (q *pipelines) giveBack(p *pipeline) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.distance.trip(p.took, p.size)
+	p.took = 0
 	if !p.works {
 		q.notHere = time.Now().Add(hereAgain)
 	}
