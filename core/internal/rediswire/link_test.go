@@ -1,6 +1,8 @@
 package rediswire
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -42,8 +44,16 @@ func TestAnIdleConnectionIsKept(t *testing.T) {
 	srv := redistest.Start(t)
 	s := open(t, srv.Client(t), func(c *Config) { c.Timeout = time.Minute })
 	defer func() { _ = s.Close() }()
+	q := s.requests.direct
 	take(t, s, "k")
-	l := s.requests.direct.links[0]
+	redistest.Eventually(t, time.Minute, func(context.Context) error {
+		if !q.quiet() { // the first request was sent by a goroutine, which stays for a while
+			return errors.New("a goroutine still has a pipeline")
+		}
+		return nil
+	})
+	take(t, s, "k")
+	l := q.free[len(q.free)-1].link // the one that goes next
 	before := l.pinned
 	if err := l.conn.SetReadDeadline(time.Unix(1, 0)); err != nil { // as that of a read long ago
 		t.Fatal(err)
