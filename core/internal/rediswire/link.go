@@ -9,8 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// unseen is for how long a connection is used without a look whether it is open.
-const unseen = 100 * time.Millisecond
+const (
+	// maxIdle is after which pause the pool of go-redis gets a connection back before it
+	// is used again, to look whether the server has closed it.
+	maxIdle = 100 * time.Millisecond
+	// maxPinned is after which time the pool gets it back anyway: it also ends connections
+	// after their lifetime (ConnMaxLifetime) and renews their credentials.
+	maxPinned = time.Second
+)
 
 // link is the connection of a pipeline: a client whose pool has one place. Because the
 // link knows which connection that is, it can break off what go-redis does there. go-redis
@@ -21,6 +27,7 @@ type link struct {
 	// What follows is for the goroutine that has the pipeline.
 	pinned *redis.Conn     // the connection, taken out of the pool; nil: it is there
 	pipe   redis.Pipeliner // of pinned
+	since  time.Time       // when it was taken
 	used   time.Time       // when a batch last left
 	poll   polling
 
@@ -63,16 +70,16 @@ func newLink(of *redis.Client) *link {
 	return l
 }
 
-// pin readies the link for a batch. It keeps the connection out of the pool of go-redis,
-// which looks at a connection each time: a system call and two allocations. Only after a
-// pause the server may have closed it.
+// pin readies the link for a batch. Batches that follow one another share the connection
+// without the pool of go-redis, which looks at a connection each time that it gives it out:
+// a system call and two allocations.
 func (l *link) pin() {
 	now := time.Now()
-	if l.pinned != nil && !l.open(now.Sub(l.used) > unseen) {
+	if l.pinned != nil && (now.Sub(l.used) > maxIdle || now.Sub(l.since) > maxPinned || l.isSevered()) {
 		l.unpin()
 	}
 	if l.pinned == nil {
-		l.pinned = l.client.Conn()
+		l.pinned, l.since = l.client.Conn(), now
 		l.pipe = l.pinned.Pipeline()
 	}
 	l.used = now
@@ -84,20 +91,11 @@ func (l *link) unpin() {
 	l.pinned, l.pipe = nil, nil
 }
 
-// open reports whether the connection is open, as far as the store knows; asked says to
-// look. If it is not, or cannot be looked at, go-redis decides.
-func (l *link) open(asked bool) bool {
+// isSevered reports whether the store has closed the connection.
+func (l *link) isSevered() bool {
 	l.mu.Lock()
-	c := l.conn
-	l.mu.Unlock()
-	switch {
-	case c == nil || c.severed.Load():
-		return false
-	case asked:
-		// The deadline of the last read may be over, and would end this one.
-		return c.raw != nil && c.SetReadDeadline(time.Time{}) == nil && quiet(c.raw)
-	}
-	return true
+	defer l.mu.Unlock()
+	return l.conn != nil && l.conn.severed.Load()
 }
 
 // has takes a new connection.

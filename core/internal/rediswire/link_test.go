@@ -1,10 +1,11 @@
 package rediswire
 
 import (
-	"context"
-	"errors"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -19,7 +20,7 @@ func TestAClosedConnectionIsReplacedBeforeItIsUsed(t *testing.T) {
 			if err := rdb.ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(2 * unseen) // a pause is what it is about
+			time.Sleep(2 * maxIdle) // a pause is what it is about
 		},
 		"by the store": func(s *Store, _ *redistest.Server) { s.dialer.closeAll() },
 	} {
@@ -39,29 +40,29 @@ func TestAClosedConnectionIsReplacedBeforeItIsUsed(t *testing.T) {
 	}
 }
 
-// A connection that still stands after a pause is used again.
-func TestAnIdleConnectionIsKept(t *testing.T) {
+// The pool of go-redis ends connections that have lived as long as the user's client wants.
+func TestConnectionsInUseEndAfterTheirLifetime(t *testing.T) {
 	srv := redistest.Start(t)
-	s := open(t, srv.Client(t), func(c *Config) { c.Timeout = time.Minute })
+	s := open(t, srv.Client(t, func(o *redis.Options) { o.ConnMaxLifetime = time.Second }), func(c *Config) { c.Timeout = time.Minute })
 	defer func() { _ = s.Close() }()
+	take(t, s, "k")
 	q := s.requests.direct
-	take(t, s, "k")
-	redistest.Eventually(t, time.Minute, func(context.Context) error {
-		if !q.quiet() { // the first request was sent by a goroutine, which stays for a while
-			return errors.New("a goroutine still has a pipeline")
+	dialed := func() (all []*conn) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for _, l := range q.links {
+			l.mu.Lock()
+			all = append(all, l.conn)
+			l.mu.Unlock()
 		}
-		return nil
-	})
-	take(t, s, "k")
-	l := q.free[len(q.free)-1].link // the one that goes next
-	before := l.pinned
-	if err := l.conn.SetReadDeadline(time.Unix(1, 0)); err != nil { // as that of a read long ago
-		t.Fatal(err)
+		return all
 	}
-	time.Sleep(2 * unseen) // a pause is what it is about
-	take(t, s, "k")
-	if after := l.pinned; after != before || after == nil {
-		t.Error("the connection was given back to the pool")
+	first := dialed()
+	for end := time.Now().Add(time.Minute); slices.Equal(dialed()[:len(first)], first); {
+		if time.Now().After(end) {
+			t.Fatal("a connection is used for longer than it should live")
+		}
+		take(t, s, "k")
 	}
 }
 

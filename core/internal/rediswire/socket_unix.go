@@ -8,18 +8,6 @@ import (
 	"time"
 )
 
-// quiet reports whether a connection is open, and has nothing to be read.
-func quiet(raw syscall.RawConn) bool {
-	open := false
-	err := raw.Read(func(fd uintptr) bool {
-		var b [1]byte
-		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		open = errors.Is(err, syscall.EAGAIN)
-		return true
-	})
-	return err == nil && open
-}
-
 // read polls for what the server sends. It returns 0 if nothing has come in time, or if
 // the connection has ended.
 func (p *polling) read(raw syscall.RawConn, b []byte) int {
