@@ -133,7 +133,7 @@
 // guards. Then read lock.go (how a lease is taken) and package core/internal/lock,
 // in the order of its package comment. Package core/driver is the interface of
 // stores, package core/adapter that of adapters, and package core/observe that of
-// observers.
+// observers. Package core/reason has the reasons for refusals.
 //
 // # Glossary
 //
