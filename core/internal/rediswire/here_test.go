@@ -78,6 +78,21 @@ func take(t *testing.T, s *Store, key string) {
 	}
 }
 
+// rest waits until no pipeline of a store on one server is under way: the caller of a
+// request can have its answer before the goroutine that sent it is done.
+func rest(t *testing.T, s *Store) {
+	t.Helper()
+	q := s.requests.direct
+	redistest.Eventually(t, time.Minute, func(context.Context) error {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.busy > 0 {
+			return errors.New("a goroutine still has a pipeline")
+		}
+		return nil
+	})
+}
+
 func TestALoneCallerSendsByItself(t *testing.T) {
 	for name, client := range map[string]func(w *writes) redis.UniversalClient{
 		"single": func(w *writes) redis.UniversalClient {
@@ -127,6 +142,7 @@ func TestAServerThatNeverAnswersHoldsNoCallerPastItsContext(t *testing.T) {
 				s := open(t, srv.Client(t, func(o *redis.Options) { o.Dialer = w.dial }), func(set *Config) { set.Timeout = 10 * time.Minute })
 				defer func() { _ = s.Close() }()
 				take(t, s, "warm")
+				rest(t, s)
 				srv.Pause(t)
 				defer srv.Resume(t)
 				late := make(chan driver.Reply, 1)

@@ -226,9 +226,11 @@ func (q *pipelines) run(p *pipeline) {
 			p.dismiss()
 			if len(p.batch) > 0 {
 				p.exec(context.Background(), q)
-				// The callers that have their replies go first: their next requests can
-				// leave together.
-				runtime.Gosched()
+				if p.size > 1 {
+					// The callers that have their replies go first: their next requests
+					// can leave together.
+					runtime.Gosched()
+				}
 			}
 		}
 		p = q.rest(wake, timer)
