@@ -69,8 +69,9 @@ func TestConnectionsInUseEndAfterTheirLifetime(t *testing.T) {
 func TestACallerPollsWhereThatIsFaster(t *testing.T) {
 	// play carries out a term of requests that take so long, and returns how many of them
 	// after the comparison were polled for.
-	play := func(p *polling, with, sans time.Duration) (polled int) {
-		for i := range pollTerm {
+	play := func(p *polling, with, sans time.Duration) (polled, requests int) {
+		for i := 0; i == 0 || p.n > 0; i++ {
+			requests++
 			p.begin()
 			took := sans
 			if p.on {
@@ -84,27 +85,53 @@ func TestACallerPollsWhereThatIsFaster(t *testing.T) {
 				t.Fatal("it goes on polling after the request")
 			}
 		}
-		return polled
+		return polled, requests
 	}
 	const us = time.Microsecond
 	p := new(polling)
+	p.init()
+	p.never = false
 	for _, c := range []struct {
 		with, sans time.Duration
 		polls      bool
+		term       int
 	}{
-		{30 * us, 60 * us, true},
-		{30 * us, 25 * us, false}, // busy cores
-		{30 * us, 60 * us, true},
-		{300 * us, 305 * us, false}, // a server that is far
-		{0, 0, false},               // one that fails
+		{30 * us, 60 * us, true, pollTerm},
+		{30 * us, 25 * us, false, 2 * pollTerm}, // busy cores
+		{30 * us, 25 * us, false, 4 * pollTerm},
+		{30 * us, 60 * us, true, pollTerm},
+		{300 * us, 305 * us, false, 2 * pollTerm}, // a server that is far
+		{0, 0, false, 4 * pollTerm},               // one that fails
+		{0, 0, false, 8 * pollTerm},
+		{0, 0, false, maxPollTerm},
+		{0, 0, false, maxPollTerm},
 	} {
-		polled := play(p, c.with, c.sans)
-		if want := pollTerm - 2*pollTrial; c.polls && polled != want || !c.polls && polled != 0 {
-			t.Errorf("%v with polling, %v without: %d requests were polled for", c.with, c.sans, polled)
+		polled, requests := play(p, c.with, c.sans)
+		if want := requests - 2*pollTrial; c.polls && polled != want || !c.polls && polled != 0 || requests != c.term {
+			t.Errorf("%v with polling, %v without: %d of %d requests were polled for, want a term of %d",
+				c.with, c.sans, polled, requests, c.term)
 		}
 	}
+	// A few slow requests decide nothing.
+	p = new(polling)
+	p.init()
+	p.never = false
+	for i := range 2 * pollTrial {
+		p.begin()
+		switch {
+		case i < 4 && p.on:
+			p.over(time.Second)
+		case p.on:
+			p.over(30 * us)
+		default:
+			p.over(60 * us)
+		}
+	}
+	if !p.best {
+		t.Error("it does not poll because of two slow requests")
+	}
 	p = &polling{never: true}
-	if n := play(p, 30*us, 60*us); n != 0 || p.n != 0 {
+	if n, _ := play(p, 30*us, 60*us); n != 0 || p.n != 0 {
 		t.Errorf("%d requests were polled for on one processor", n)
 	}
 }

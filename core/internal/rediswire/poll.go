@@ -2,6 +2,7 @@ package rediswire
 
 import (
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -11,11 +12,10 @@ const (
 	// to do. So polling costs at most as much as it can save (A. Karlin et al., "Empirical
 	// Studies of Competitive Spinning for a Shared-Memory Multiprocessor", SOSP 1991).
 	pollLimit = 50 * time.Microsecond
-	// After every pollTerm requests, pollTrial of them are polled for, and as many are
-	// not, to see what is faster now.
-	pollTerm, pollTrial = 512, 16
-	// maxSample bounds what one slow request means in such a comparison.
-	maxSample = time.Millisecond
+	// Of every pollTerm requests pollTrial are polled for, and as many are not, to see what
+	// is faster now. As long as polling is not, which costs a trial some 50 µs for each of
+	// its requests, the next trial comes twice as late, up to maxPollTerm.
+	pollTerm, maxPollTerm, pollTrial = 512, 8192, 8
 )
 
 // polling decides how a caller waits for a reply that it reads itself, while no other
@@ -29,9 +29,10 @@ type polling struct {
 	never bool // there is one processor only
 	best  bool // it was faster in the last comparison
 
-	n    int           // requests since that began
-	with time.Duration // that those of the comparison took, with polling
-	sans time.Duration // and without it
+	n    int                      // requests since that began
+	term int                      // after so many it begins anew
+	with [pollTrial]time.Duration // that those of the comparison took, with polling
+	sans [pollTrial]time.Duration // and without it
 
 	into []byte
 	size int // of what was read
@@ -41,6 +42,7 @@ type polling struct {
 
 func (p *polling) init() {
 	p.never = runtime.GOMAXPROCS(0) < 2
+	p.term = pollTerm
 	p.try = p.tryUntil
 }
 
@@ -49,7 +51,8 @@ func (p *polling) begin() {
 	switch {
 	case p.never:
 	case p.n < 2*pollTrial:
-		p.on = p.n%2 == 0 // in turns, so that both see the same
+		// By twos in turns, so that both see the same: an acquire and a release.
+		p.on = p.n/2%2 == 0
 	default:
 		p.on = p.best
 	}
@@ -61,21 +64,35 @@ func (p *polling) over(took time.Duration) {
 		return
 	}
 	if took == 0 {
-		took = maxSample
+		took = time.Hour
 	}
-	took = min(took, maxSample)
 	switch {
 	case p.n >= 2*pollTrial:
 	case p.on:
-		p.with += took
+		p.with[p.sample()] = took
 	default:
-		p.sans += took
+		p.sans[p.sample()] = took
 	}
 	p.on = false
 	switch p.n++; p.n {
 	case 2 * pollTrial:
-		p.best = p.with < p.sans-p.sans/8 // else it is not worth a core
-	case pollTerm:
-		p.n, p.with, p.sans = 0, 0, 0
+		with, sans := median(p.with[:]), median(p.sans[:])
+		if p.best = with < sans-sans/4; p.best { // else it is not worth a core
+			p.term = pollTerm
+		} else {
+			p.term = min(2*p.term, maxPollTerm)
+		}
+	case p.term:
+		p.n = 0
 	}
+}
+
+// sample is the place of a request of the comparison among those of its kind.
+func (p *polling) sample() int { return p.n/4*2 + p.n%2 }
+
+// median returns the median of what requests took, among which a few can have been very
+// slow. It sorts them.
+func median(took []time.Duration) time.Duration {
+	slices.Sort(took)
+	return took[len(took)/2]
 }
