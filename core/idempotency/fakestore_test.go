@@ -361,7 +361,7 @@ func (s *fakeStore) Abandon(ctx context.Context, q idempotency.AbandonRequest) e
 			return
 		}
 		if r.generation > 1 {
-			r.token, r.marked, r.ends = "-", false, time.Now()
+			r.token, r.ends = "-", time.Now()
 			r.generation--
 		} else {
 			delete(s.records, q.ID)

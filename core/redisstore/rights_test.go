@@ -196,6 +196,14 @@ func exerciseRecords(t *testing.T, s idempotency.Store) {
 	<-woken // by the commit
 	got = append(got, claim("b", "1", time.Minute, false))
 	wantErr(t, s.Abandon(ctx, idempotency.AbandonRequest{ID: "b", Token: "1", Deadline: soon}), nil)
+	claim("d", "1", time.Millisecond, false)
+	redistest.Eventually(t, 30*time.Second, func(context.Context) error { // a take-over, which is given up in another way
+		if state := claim("d", "2", time.Minute, false); state != idempotency.StateGranted {
+			return fmt.Errorf("state %d", state)
+		}
+		return nil
+	})
+	wantErr(t, s.Abandon(ctx, idempotency.AbandonRequest{ID: "d", Token: "2", Deadline: soon}), nil)
 	got = append(got, claim("c", "1", time.Millisecond, true))
 	redistest.Eventually(t, 30*time.Second, func(context.Context) error {
 		if state := claim("c", "2", time.Minute, true); state != idempotency.StateUnknown {

@@ -29,10 +29,10 @@ type polling struct {
 	never bool // there is one processor only
 	best  bool // it was faster in the last comparison
 
-	n    int                      // requests since that began
-	term int                      // after so many it begins anew
-	with [pollTrial]time.Duration // that those of the comparison took, with polling
-	sans [pollTrial]time.Duration // and without it
+	n      int                      // requests since that began
+	term   int                      // after so many it begins anew
+	polled [pollTrial]time.Duration // what those of the comparison took, with polling
+	slept  [pollTrial]time.Duration // and without it
 
 	into []byte
 	size int // of what was read
@@ -69,15 +69,15 @@ func (p *polling) over(took time.Duration) {
 	switch {
 	case p.n >= 2*pollTrial:
 	case p.on:
-		p.with[p.sample()] = took
+		p.polled[p.sample()] = took
 	default:
-		p.sans[p.sample()] = took
+		p.slept[p.sample()] = took
 	}
 	p.on = false
 	switch p.n++; p.n {
 	case 2 * pollTrial:
-		with, sans := median(p.with[:]), median(p.sans[:])
-		if p.best = with < sans-sans/4; p.best { // else it is not worth a core
+		polled, slept := median(p.polled[:]), median(p.slept[:])
+		if p.best = polled < slept-slept/4; p.best { // else it is not worth a core
 			p.term = pollTerm
 		} else {
 			p.term = min(2*p.term, maxPollTerm)

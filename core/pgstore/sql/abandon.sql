@@ -12,7 +12,7 @@ WITH conf AS MATERIALIZED (
 	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation = 1
 	RETURNING waits
 ), left_over AS (
-	UPDATE interlock_record SET token = '-', generation = generation - 1, marked = false, lease_until = clock_timestamp()
+	UPDATE interlock_record SET token = '-', generation = generation - 1, lease_until = clock_timestamp()
 	FROM conf
 	WHERE id = $1::text AND token = $2::text AND state = 'c' AND keep_until > clock_timestamp() AND generation > 1
 	RETURNING waits

@@ -1,7 +1,7 @@
 -- Gives up a claim as if it had never been made, and tells the waiting requests. If it
 -- had taken over from an earlier claim, that one is left, as one that lapsed: a request
--- was begun before, and the next claim has to know. It deletes first, which works when
--- memory is full, and after which a script may write as well.
+-- was begun before, and the next claim has to know. It works when memory is full: DEL does,
+-- and so does PEXPIRE, after which the script may write as well.
 --
 -- KEYS[1] record
 -- ARGV[1] token
@@ -15,7 +15,7 @@ if r[1] ~= ARGV[1] or r[2] ~= 'c' then
 end
 local generation = tonumber(r[4]) or 1
 if generation > 1 then
-	redis.call('HDEL', KEYS[1], 'm', 'w')
+	redis.call('PEXPIRE', KEYS[1], 1, 'GT') -- shortens nothing
 	redis.call('HSET', KEYS[1], 't', '-', 'g', string.format('%.0f', generation - 1), 'u', '0')
 else
 	redis.call('DEL', KEYS[1])
