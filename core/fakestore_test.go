@@ -260,26 +260,26 @@ func (s *fakeStore) renew(r driver.Renewal) (bool, error) {
 	return len(k.queue) > 0, nil
 }
 
-func (s *fakeStore) Release(_ context.Context, req driver.ReleaseRequest) error {
+func (s *fakeStore) Release(_ context.Context, req driver.ReleaseRequest) (waiting string, err error) {
 	f := s.enter(call{"release", req.Key, req.Owner, 0})
 	time.Sleep(f.before)
 	if f.unsent {
-		return f.err
+		return "", f.err
 	}
-	err := s.release(req)
+	waiting, err = s.release(req)
 	time.Sleep(f.after)
 	if f.err != nil {
-		return f.err
+		return "", f.err
 	}
-	return err
+	return waiting, err
 }
 
-func (s *fakeStore) release(req driver.ReleaseRequest) error {
+func (s *fakeStore) release(req driver.ReleaseRequest) (waiting string, err error) {
 	s.mu.Lock()
 	k := s.get(req.Key)
 	if k == nil || k.owner != req.Owner {
 		s.mu.Unlock()
-		return driver.ErrNotOwner
+		return "", driver.ErrNotOwner
 	}
 	delete(s.locks, req.Key)
 	s.last[req.Key] = max(s.last[req.Key], req.Token)
@@ -294,7 +294,10 @@ func (s *fakeStore) release(req driver.ReleaseRequest) error {
 			(*w)(driver.Signal{Next: next})
 		}
 	}
-	return nil
+	if next == req.Waiter {
+		next = ""
+	}
+	return next, nil
 }
 
 func (s *fakeStore) Watch(key string, _ time.Time, wake func(driver.Signal)) func() {

@@ -663,8 +663,8 @@ func (free) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool
 		done(i, false, nil)
 	}
 }
-func (free) Release(context.Context, driver.ReleaseRequest) error       { return nil }
-func (free) Watch(string, time.Time, func(driver.Signal)) (stop func()) { return func() {} }
+func (free) Release(context.Context, driver.ReleaseRequest) (string, error) { return "", nil }
+func (free) Watch(string, time.Time, func(driver.Signal)) (stop func())     { return func() {} }
 
 func BenchmarkGuard(b *testing.B) {
 	locker, err := core.New(free{})

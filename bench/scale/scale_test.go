@@ -120,7 +120,7 @@ func request(ctx context.Context, s core.Store, what int, key, owner, id string,
 		})
 		return fmt.Sprint(rep.Granted, rep.Token > 0, rep.Holder, rep.Listed, err)
 	case what < 8:
-		err := s.Release(ctx, driver.ReleaseRequest{
+		_, err := s.Release(ctx, driver.ReleaseRequest{
 			Key: key, Owner: owner, Token: time.Now().UnixMicro(), TTL: ttl, Remember: remember, Waiter: id,
 			Deadline: time.Now().Add(10 * time.Second),
 		})

@@ -165,20 +165,20 @@ func (m *memory) acquire(ask driver.AcquireRequest, sent, now time.Time) (driver
 }
 
 // Release implements core.Store.
-func (s *store) Release(_ context.Context, ask driver.ReleaseRequest) error {
+func (s *store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
 	travel()
 	defer travel()
 	return s.at(ask.Key).release(ask, time.Now())
 }
 
 // release is release.lua.
-func (m *memory) release(ask driver.ReleaseRequest, now time.Time) error {
+func (m *memory) release(ask driver.ReleaseRequest, now time.Time) (waiting string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.lock(ask.Key, now)
 	m.run(cmdRelease)
 	if h == nil || h.owner != ask.Owner {
-		return driver.ErrNotOwner
+		return "", driver.ErrNotOwner
 	}
 	delete(m.locks, ask.Key)
 	m.count.releases++
@@ -194,7 +194,10 @@ func (m *memory) release(ask driver.ReleaseRequest, now time.Time) error {
 		m.count.commands += cmdTell
 		m.publish(ask.Key, q, now)
 	}
-	return nil
+	if q == ask.Waiter {
+		q = ""
+	}
+	return q, nil
 }
 
 // publish sends a message to every process that is subscribed.

@@ -56,12 +56,15 @@ type Store interface {
 	Renew(ctx context.Context, batch []Renewal, done func(i int, contended bool, err error))
 
 	// Release gives the lock up if the owner holds it, and wakes the waiting
-	// lockers. The store sends a request again that failed on the way, until
+	// lockers. It returns their list, as [Signal.Next] has it, so that the releasing
+	// locker lets them go first. The list is empty if no locker waits, or only
+	// [ReleaseRequest.Waiter]; after a place, or if the store does not know it, it may
+	// always be. The store sends a request again that failed on the way, until
 	// [ReleaseRequest.Deadline]. "Not the owner" after a try of unknown outcome
 	// counts as released. Errors match [ErrNotOwner], [ErrUnavailable] or
 	// [ErrNotReady]. The store uses only the values of ctx: a release must not fail
 	// because a client has gone.
-	Release(ctx context.Context, req ReleaseRequest) error
+	Release(ctx context.Context, req ReleaseRequest) (waiting string, err error)
 
 	// Watch calls wake when the lock of the key may have become free: after its
 	// release, and whenever the store cannot be sure that there was none (after a

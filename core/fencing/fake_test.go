@@ -114,6 +114,6 @@ func (s *fakeStore) Renew(_ context.Context, batch []locks.Renewal, done func(in
 	}
 }
 
-func (s *fakeStore) Release(context.Context, locks.ReleaseRequest) error { return nil }
+func (s *fakeStore) Release(context.Context, locks.ReleaseRequest) (string, error) { return "", nil }
 
 func (s *fakeStore) Watch(string, time.Time, func(locks.Signal)) func() { return func() {} }

@@ -48,7 +48,7 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	if l.Kind == Places {
 		ask.Kind, ask.Token = driver.Permit, token // the script compares it with the fence
 	}
-	switch err := f.wire.Release(ctx, ask); {
+	switch _, err := f.wire.Release(ctx, ask); {
 	case errors.Is(err, driver.ErrNotOwner):
 		return Holder{}, fmt.Errorf("%w: %q, token %d", ErrNoGrant, key, token)
 	case err != nil:

@@ -179,9 +179,10 @@ func (f *Fleet) tryLock(ctx context.Context, ask driver.AcquireRequest) error {
 	if err != nil {
 		return err
 	}
-	return f.wire.Release(ctx, driver.ReleaseRequest{
+	_, err = f.wire.Release(ctx, driver.ReleaseRequest{
 		Key: ask.Key, Owner: ask.Owner, Kind: ask.Kind, Token: rep.Token, TTL: ask.TTL, Deadline: ask.Deadline,
 	})
+	return err
 }
 
 // missing notes the right that an error names. It returns any other error.

@@ -98,7 +98,9 @@ func (lossy) Renew(_ context.Context, batch []driver.Renewal, done func(int, boo
 	}
 }
 
-func (lossy) Release(context.Context, driver.ReleaseRequest) error { return driver.ErrNotOwner }
+func (lossy) Release(context.Context, driver.ReleaseRequest) (string, error) {
+	return "", driver.ErrNotOwner
+}
 
 // losing returns a rule that checks answers and whose lock is always lost.
 func (w *world) losing() *core.Guard {

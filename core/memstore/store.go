@@ -209,31 +209,30 @@ func (s *Store) renew(renewal driver.Renewal) (contended bool, err error) {
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(_ context.Context, req driver.ReleaseRequest) error {
+func (s *Store) Release(_ context.Context, req driver.ReleaseRequest) (waiting string, err error) {
 	fault := s.arrive(Request{Op: Release, Key: req.Key, Owner: req.Owner, TTL: req.TTL})
 	time.Sleep(fault.Before)
-	var err error
 	if fault.executed() {
-		err = s.release(req)
+		waiting, err = s.release(req)
 	}
 	time.Sleep(fault.After)
 	if fault.Err != nil {
-		return fault.Err
+		return "", fault.Err
 	}
-	return err
+	return waiting, err
 }
 
-func (s *Store) release(req driver.ReleaseRequest) error {
-	tell, err := s.giveUp(req)
+func (s *Store) release(req driver.ReleaseRequest) (waiting string, err error) {
+	waiting, tell, err := s.giveUp(req)
 	if tell != nil {
 		tell()
 	}
-	return err
+	return waiting, err
 }
 
 // giveUp ends what an owner holds. The function that it returns wakes the waiting
-// lockers.
-func (s *Store) giveUp(req driver.ReleaseRequest) (tell func(), err error) {
+// lockers. waiting names them, if the lock is free and there are others than the releasing one.
+func (s *Store) giveUp(req driver.ReleaseRequest) (waiting string, tell func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -241,23 +240,26 @@ func (s *Store) giveUp(req driver.ReleaseRequest) (tell func(), err error) {
 	if req.Kind.Place() {
 		free, signal, err := r.leave(req, now)
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
 		r.token = max(r.token, req.Token)
 		if free {
-			return s.free(req.Key, r, now), nil
+			return "", s.free(req.Key, r, now), nil
 		}
 		if r.freed = now; signal.Now == 0 {
-			return nil, nil //nolint:nilnil // no locker is waiting
+			return "", nil, nil // no locker is waiting
 		}
-		return s.telling(req.Key, signal), nil
+		return "", s.telling(req.Key, signal), nil
 	}
 	if err := r.denied(req.Owner); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	r.token = max(r.token, req.Token)
 	r.again(req.Waiter, false)
-	return s.free(req.Key, r, now), nil
+	if waiting = names(r.waiting); waiting == req.Waiter {
+		waiting = ""
+	}
+	return waiting, s.free(req.Key, r, now), nil
 }
 
 // free ends the possession of a lock. The caller holds s.mu, and calls what free

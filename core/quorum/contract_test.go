@@ -35,7 +35,7 @@ func (s inStep) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	}
 }
 
-func (s inStep) Release(ctx context.Context, ask driver.ReleaseRequest) error {
+func (s inStep) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
 	defer s.wait()
 	return s.Store.Release(ctx, ask)
 }

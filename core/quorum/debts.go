@@ -148,7 +148,7 @@ func (n *node) settle(due []*debt) (answered bool) {
 	for _, d := range due {
 		w := d.Withdrawal
 		w.Deadline = deadline
-		n.server.Withdraw(w, func(err error) {
+		n.server.Withdraw(w, func(_ string, err error) {
 			ok := err == nil || errors.Is(err, driver.ErrNotOwner)
 			n.mu.Lock()
 			switch {

@@ -173,7 +173,7 @@ func (f *fakeNode) vote(p rediswire.Proposal) rediswire.Vote {
 	return v
 }
 
-func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(error)) {
+func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(string, error)) {
 	go func() {
 		for {
 			var result error
@@ -200,7 +200,7 @@ func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(error)) {
 			}
 			const pause = 10 * time.Millisecond
 			if err == nil || time.Now().Add(pause).After(w.Deadline) {
-				done(errors.Join(err, result))
+				done(next, errors.Join(err, result))
 				return
 			}
 			time.Sleep(pause)

@@ -34,7 +34,7 @@ var errSuspect = errors.New("it has not answered lately, and was not asked")
 // Confirm, Meet and Check; callbacks come from any goroutine, even from within.
 type server interface {
 	Propose(p rediswire.Proposal, done func(rediswire.Vote, error))
-	Withdraw(w rediswire.Withdrawal, done func(error))
+	Withdraw(w rediswire.Withdrawal, done func(waiting string, err error))
 	Confirm(ctx context.Context, batch []rediswire.Confirmation, done func(i int, contended bool, err error))
 	Watch(key string, since time.Time, wake func(owner, next string)) (stop func())
 	Meet(ctx context.Context) error
@@ -183,18 +183,18 @@ func (n *node) propose(ask rediswire.Proposal, bound time.Duration, done func(re
 }
 
 // withdraw gives up a lock on the node. done may be called before it returns.
-func (n *node) withdraw(w rediswire.Withdrawal, done func(error)) {
+func (n *node) withdraw(w rediswire.Withdrawal, done func(waiting string, err error)) {
 	n.unheard[withdrawing].Add(1)
 	if !n.admit(withdrawing) {
-		done(errSuspect)
+		done("", errSuspect)
 		n.told(withdrawing)
 		return
 	}
 	begin := time.Now()
-	n.server.Withdraw(w, func(err error) {
+	n.server.Withdraw(w, func(waiting string, err error) {
 		defer n.told(withdrawing)
 		n.ended(withdrawing, err, time.Since(begin), time.Until(w.Deadline)+time.Since(begin))
-		done(err)
+		done(waiting, err)
 	})
 }
 

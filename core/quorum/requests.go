@@ -146,7 +146,7 @@ func (c *canvass) abort(n int, done func(int, bool, error)) {
 // majority. If a majority did not hold the lock for the owner, it returns
 // [driver.ErrNotOwner]. In the background the store repeats the request to nodes that do
 // not answer, for as long as the lease lasts.
-func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
 	s.gone.add(ask.Owner)
 	if ask.Deadline.IsZero() {
 		ask.Deadline = time.Now().Add(s.budget(ask.TTL))
@@ -166,10 +166,10 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 	}
 	for i, n := range s.nodes {
 		if err := n.counts(); err != nil {
-			r.answered(i, err)
+			r.answered(i, "", err)
 			continue
 		}
-		n.withdraw(w, func(err error) { r.answered(i, err) })
+		n.withdraw(w, func(waiting string, err error) { r.answered(i, waiting, err) })
 	}
 	// A node that is slow is waited for only if it is needed. What is open then
 	// ends by the nodes' deadline and timeout.
@@ -186,7 +186,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 			s.nodes[i].owe(debt{Withdrawal: w, again: true})
 		}
 	}
-	return r.err
+	return r.list(), r.err
 }
 
 // free marks a won election as given up, with the highest token that was given out, and
@@ -231,17 +231,32 @@ type returning struct {
 	late    bool // the nodes have had their time
 	done    bool
 	err     error
+	waiting string // the longest list of a node
 }
 
-func (r *returning) answered(i int, err error) {
+func (r *returning) answered(i int, waiting string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(waiting) > len(r.waiting) {
+		r.waiting = waiting
+	}
 	if errors.Is(err, driver.ErrNotOwner) && r.e.gaveUp(i) {
 		err = nil
 	}
 	r.answers[i] = err
 	r.open--
 	r.progress(i, err)
+}
+
+// list returns the lockers that wait, as far as the nodes have said. They were told of a
+// release only if it succeeded.
+func (r *returning) list() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return ""
+	}
+	return r.waiting
 }
 
 // overdue has the nodes that have not answered by now be waited for only if there

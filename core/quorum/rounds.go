@@ -120,7 +120,7 @@ func (e *election) withdraw() {
 	}
 	for _, i := range nodes {
 		n := e.store.nodes[i]
-		n.withdraw(w, func(err error) {
+		n.withdraw(w, func(_ string, err error) {
 			if err != nil && !errors.Is(err, driver.ErrNotOwner) {
 				n.owe(debt{Withdrawal: w})
 			}

@@ -36,7 +36,7 @@ func acquire(t *testing.T, s *Store, owner string) driver.Reply {
 
 func free(t *testing.T, s *Store, owner string, token int64) {
 	t.Helper()
-	err := s.Release(t.Context(), driver.ReleaseRequest{
+	_, err := s.Release(t.Context(), driver.ReleaseRequest{
 		Key: "k", Owner: owner, Token: token, TTL: lease, Deadline: time.Now().Add(time.Second),
 	})
 	if err != nil {
@@ -527,7 +527,7 @@ func TestReleaseIsDecidedByTheMajority(t *testing.T) {
 						nodes[i].hold("k", "a", 1, lease)
 					}
 				}
-				err := s.Release(t.Context(), driver.ReleaseRequest{
+				_, err := s.Release(t.Context(), driver.ReleaseRequest{
 					Key: "k", Owner: "a", Token: 1, TTL: lease, Deadline: time.Now().Add(time.Second),
 				})
 				if !errors.Is(err, c.want) {

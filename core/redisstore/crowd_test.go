@@ -105,7 +105,7 @@ func TestAReleasingLockerDoesNotGetIntoAFullList(t *testing.T) {
 			if err != nil || !reply.Granted {
 				t.Fatal(reply, err)
 			}
-			err = store.Release(t.Context(), driver.ReleaseRequest{
+			_, err = store.Release(t.Context(), driver.ReleaseRequest{
 				Key: key, Owner: owner + ":1", Token: reply.Token, TTL: time.Minute, Waiter: owner,
 				Deadline: time.Now().Add(time.Minute),
 			})

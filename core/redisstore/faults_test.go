@@ -391,9 +391,10 @@ func TestLateRequestsFreeReviveAndShortenNothing(t *testing.T) {
 		return rep
 	}
 	free := func(owner string) error {
-		return store.Release(ctx, driver.ReleaseRequest{
+		_, err := store.Release(ctx, driver.ReleaseRequest{
 			Key: "k", Owner: owner, TTL: time.Minute, Deadline: time.Now().Add(time.Minute),
 		})
+		return err
 	}
 	renew := func(owner string, ttl time.Duration) (got error) {
 		store.Renew(ctx, []driver.Renewal{{Key: "k", Owner: owner, TTL: ttl}}, func(_ int, _ bool, err error) { got = err })

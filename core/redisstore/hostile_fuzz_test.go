@@ -269,7 +269,8 @@ var calls = []struct {
 		return granted(rep.Granted, rep.Token), err
 	}},
 	{"Release", func(s *redisstore.Store) (int64, error) {
-		return 0, s.Release(context.Background(), driver.ReleaseRequest{Key: "k", Owner: "a:1", Token: 5, Remember: true, Deadline: soon()})
+		_, err := s.Release(context.Background(), driver.ReleaseRequest{Key: "k", Owner: "a:1", Token: 5, Remember: true, Deadline: soon()})
+		return 0, err
 	}},
 	{"Renew", func(s *redisstore.Store) (int64, error) { return renewBy(s, false) }},
 	{"Renew asked", func(s *redisstore.Store) (int64, error) { return renewBy(s, true) }},
@@ -456,7 +457,7 @@ func FuzzVotes(f *testing.F) {
 				func(v rediswire.Vote, _ error) { over <- v })
 		} else {
 			node.Withdraw(rediswire.Withdrawal{Key: "k", Owner: "a:1", TTL: time.Minute, Deadline: soon()},
-				func(error) { over <- rediswire.Vote{} })
+				func(string, error) { over <- rediswire.Vote{} })
 		}
 		select {
 		case v := <-over:

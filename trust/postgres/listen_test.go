@@ -77,7 +77,7 @@ func TestLocksAndRecordsListenOnOneConnection(t *testing.T) {
 		}
 		stop()
 		stop = watch(time.Now())
-		if err := there.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "o", Deadline: time.Now().Add(patience)}); err != nil {
+		if _, err := there.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "o", Deadline: time.Now().Add(patience)}); err != nil {
 			t.Fatal(err)
 		}
 		for end := time.After(patience); ; {

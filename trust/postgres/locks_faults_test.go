@@ -75,7 +75,8 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	}
 	release := make(chan error)
 	go func() {
-		release <- s.Release(ctx, driver.ReleaseRequest{Key: "warm", Owner: "owner of warm", Deadline: time.Now().Add(patience)})
+		_, err := s.Release(ctx, driver.ReleaseRequest{Key: "warm", Owner: "owner of warm", Deadline: time.Now().Add(patience)})
+		release <- err
 	}()
 	time.Sleep(100 * time.Millisecond) // the release has come behind them, which nothing shows
 	net.gate.Unlock()
@@ -129,7 +130,8 @@ func TestALostReplyDoesNotLoseTheLock(t *testing.T) {
 		t.Fatalf("%+v, %v", rep, err)
 	}
 	free := func(owner string) error {
-		return s.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: owner, TTL: time.Minute, Deadline: time.Now().Add(patience)})
+		_, err := s.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: owner, TTL: time.Minute, Deadline: time.Now().Add(patience)})
+		return err
 	}
 	net.lose.Store(true)
 	if err := free("first"); err != nil {
@@ -333,7 +335,7 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 		t.Errorf("Acquire: %+v, %v", rep, err)
 	}
 	release := driver.ReleaseRequest{Key: "k", Owner: "o", Deadline: time.Now().Add(patience)}
-	if err := s.Release(t.Context(), release); !errors.Is(err, driver.ErrUnavailable) {
+	if _, err := s.Release(t.Context(), release); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("Release: %v", err)
 	}
 	s.Renew(t.Context(), []driver.Renewal{{Key: "k", Owner: "o", TTL: time.Minute}}, func(_ int, _ bool, err error) {

@@ -49,7 +49,7 @@ func TestRequestsForTheSameKeysMeet(t *testing.T) {
 					continue
 				}
 				j.section(key, rep.Token)
-				if err := s.Release(t.Context(), driver.ReleaseRequest{
+				if _, err := s.Release(t.Context(), driver.ReleaseRequest{
 					Key: fmt.Sprint("k", key), Owner: owner, Token: rep.Token, Deadline: time.Now().Add(patience),
 				}); err != nil {
 					t.Errorf("Release: %v", err)
@@ -86,7 +86,7 @@ func TestUpdatesTouchNoIndex(t *testing.T) {
 					t.Errorf("%+v, %v", rep, err)
 					return
 				}
-				if err := s.Release(t.Context(), driver.ReleaseRequest{
+				if _, err := s.Release(t.Context(), driver.ReleaseRequest{
 					Key: key, Owner: owner, Token: rep.Token, Deadline: time.Now().Add(patience),
 				}); err != nil {
 					t.Error(err)
@@ -168,7 +168,7 @@ func TestOldRowsAreDeletedAndTheirTokensAreNotReached(t *testing.T) {
 			}
 			tokens[i] = take(i, "first", ttl)
 			if i%2 == 1 && i > 1 {
-				if err := s.Release(t.Context(), driver.ReleaseRequest{
+				if _, err := s.Release(t.Context(), driver.ReleaseRequest{
 					Key: fmt.Sprint("k", i), Owner: "first", Token: tokens[i], Deadline: time.Now().Add(patience),
 				}); err != nil {
 					t.Errorf("%d: %v", i, err)
@@ -213,7 +213,7 @@ func TestAGrowingTableIsReadByItsKeys(t *testing.T) {
 					if _, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: k, Owner: "o", TTL: time.Minute}); err != nil {
 						t.Errorf("Acquire: %v", err)
 					}
-					if err := s.Release(t.Context(), driver.ReleaseRequest{Key: k, Owner: "o", Deadline: time.Now().Add(patience)}); err != nil {
+					if _, err := s.Release(t.Context(), driver.ReleaseRequest{Key: k, Owner: "o", Deadline: time.Now().Add(patience)}); err != nil {
 						t.Errorf("Release: %v", err)
 					}
 				}

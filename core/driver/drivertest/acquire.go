@@ -135,7 +135,7 @@ func (s *suite) endedContext() {
 	}
 	// However it ended, a release settles it.
 	s.until("the lock can be taken after a release of the owner that left", func() bool {
-		_ = s.store.Release(s.Context(), driver.ReleaseRequest{Key: key, Owner: owner, TTL: lease, Deadline: time.Now().Add(patience)})
+		_, _ = s.store.Release(s.Context(), driver.ReleaseRequest{Key: key, Owner: owner, TTL: lease, Deadline: time.Now().Add(patience)})
 		return s.try(driver.AcquireRequest{Key: key, Owner: "settled-by-" + owner}).Granted
 	})
 }

@@ -183,7 +183,7 @@ func (s *suite) prompt(name string, f func(key string) error) string {
 }
 
 // release gives a lock up; want is nil or what the error must match.
-func (s *suite) release(req driver.ReleaseRequest, want error) {
+func (s *suite) release(req driver.ReleaseRequest, want error) (waiting string) {
 	s.Helper()
 	if req.TTL == 0 {
 		req.TTL = lease
@@ -191,9 +191,11 @@ func (s *suite) release(req driver.ReleaseRequest, want error) {
 	if req.Deadline.IsZero() {
 		req.Deadline = time.Now().Add(patience)
 	}
-	if err := s.store.Release(s.Context(), req); !errors.Is(err, want) {
-		s.Fatalf("Release(%q) by %q: %v; want %v", req.Key, req.Owner, err, want)
+	waiting, err := s.store.Release(s.Context(), req)
+	if !errors.Is(err, want) || waiting != "" && err != nil {
+		s.Fatalf("Release(%q) by %q: waiting %q, %v; want %v", req.Key, req.Owner, waiting, err, want)
 	}
+	return waiting
 }
 
 // renew renews one lease.

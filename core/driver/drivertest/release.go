@@ -12,7 +12,9 @@ func (s *suite) releaseFrees() {
 	owner, token := s.take(key, lease)
 	s.release(driver.ReleaseRequest{Key: key, Owner: s.owner()}, driver.ErrNotOwner)
 	s.refuse(driver.AcquireRequest{Key: key, Owner: s.owner()})
-	s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token}, nil)
+	if got := s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token}, nil); got != "" {
+		s.Errorf("%q wait where none does", got)
+	}
 	s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token}, driver.ErrNotOwner)
 	s.take(key, lease)
 	s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token}, driver.ErrNotOwner)
@@ -24,7 +26,7 @@ func (s *suite) releaseDetached() {
 	owner, token := s.take(key, lease)
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
-	err := s.store.Release(ctx, driver.ReleaseRequest{
+	_, err := s.store.Release(ctx, driver.ReleaseRequest{
 		Key: key, Owner: owner, Token: token, TTL: lease, Deadline: time.Now().Add(patience),
 	})
 	if err != nil {
@@ -92,7 +94,9 @@ func (s *suite) releaseAnnounces() {
 	defer stop()
 	owner, token := s.take(key, lease)
 	s.wait(key, "w1", "w2", "w1", "w3") // each is listed once
-	s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token}, nil)
+	if got := s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token}, nil); got != "w1,w2,w3" {
+		s.Errorf("%q wait, want w1 to w3", got)
+	}
 	s.announced(lists, "w1,w2,w3")
 	owner, _ = s.take(key, lease)
 	if contended, err := s.renew(driver.Renewal{Key: key, Owner: owner, TTL: lease}); contended || err != nil {
@@ -106,8 +110,14 @@ func (s *suite) releaseReenters() {
 	defer stop()
 	owner, token := s.take(key, lease)
 	s.wait(key, "w1", "w2")
-	s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token, Waiter: "own"}, nil)
+	if got := s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token, Waiter: "own"}, nil); got != "w1,w2,own" {
+		s.Errorf("%q wait, want w1, w2 and the releasing locker", got)
+	}
 	s.announced(lists, "w1,w2,own")
+	owner, token = s.take(key, lease)
+	if got := s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token, Waiter: "own"}, nil); got != "" {
+		s.Errorf("%q wait beside the releasing locker", got)
+	}
 }
 
 func (s *suite) grantKeepsRest() {

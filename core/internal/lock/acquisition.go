@@ -14,8 +14,10 @@ const (
 	// it in a release: some round trips.
 	grace = 5 * time.Millisecond
 	// courtesy is how long a process that released a lock others wait for does not
-	// ask for it again: the time in which the first of them can.
-	courtesy = grace / 2
+	// ask for it again: the time in which the first of them can, some round trips, but
+	// at least minCourtesy.
+	courtesy    = grace / 2
+	minCourtesy = grace / 10
 	// answerWait is the least time that a try has for its answer.
 	answerWait = time.Second
 	// minBackoff and maxBackoff bound the pauses between tries while the store is
@@ -77,13 +79,20 @@ func (a *acquisition) signal(now clock.Instant, s driver.Signal, id string, kind
 	}
 	a.signals++
 	a.rest, a.restUntil = rest, 0
-	// One that is not named comes last, but it does come: if every release put it
-	// off anew, those of a busy key would do so for ever.
 	switch next := now.Add(time.Duration(place) * grace); {
 	case !named && place >= fullList:
 		a.leftOut(now, next, s.Next, place, asking)
-	case named || !a.passed || next < a.next:
+	case named:
 		a.next = next
+	default:
+		// It has lost its place in the list, or had none yet, and asks for one soon. Every
+		// release of a busy key would put it off if each began that pause anew.
+		if next = now.Add(grace); !a.passed || next < a.next {
+			a.next = next
+		}
+		if kind == driver.Exclusive {
+			a.overtake(now, s.Next, place)
+		}
 	}
 	a.passed = !named
 }
@@ -111,11 +120,27 @@ func (a *acquisition) leftOut(now, over clock.Instant, list string, n int, askin
 	if a.releases--; a.releases == 0 {
 		a.next = now
 	}
-	// Should this locker get the lock before those in the list have had their time,
-	// the others must not lose their places. The first of the list loses its place,
-	// so that names of lockers that have left do not stay for ever.
+	a.overtake(now, list, n)
+}
+
+// giveWay plans the first try after a release of this process, which took a round trip
+// and called the waiting lockers. They are unknown if their list is empty.
+func (a *acquisition) giveWay(now clock.Instant, trip time.Duration, waiting string) {
+	// A signal that comes meanwhile and does not name us must not put us off: we are not
+	// in the list until we ask.
+	a.next, a.passed = now.Add(min(max(4*trip, minCourtesy), courtesy)), true
+	if waiting != "" {
+		a.overtake(now, waiting, strings.Count(waiting, ",")+1)
+	}
+}
+
+// overtake keeps a list of n waiting lockers for the case that this locker, which is not
+// in it, gets the lock before they have had their time: they must not lose their places.
+// The first loses its place, and gets one again when it asks, so that names of lockers
+// that have left do not stay for ever.
+func (a *acquisition) overtake(now clock.Instant, list string, n int) {
 	_, a.rest, _ = strings.Cut(list, ",")
-	a.restUntil = over
+	a.restUntil = now.Add(time.Duration(n) * grace)
 }
 
 // placeIn finds a locker in a list of waiting ones: how many turns are before its own,

@@ -303,8 +303,10 @@ func (l *lock) giveUp(own *ownership, fx *effects) {
 
 // released is the event that a release, which was sent at the instant sent, has its
 // outcome. listed says that it has put this process at the end of the list of
-// waiting lockers.
-func (l *lock) released(own *ownership, sent, now clock.Instant, listed bool, err error, fx *effects) {
+// waiting lockers, and waiting is that list, if it is known to have others.
+func (l *lock) released(
+	own *ownership, sent, now clock.Instant, listed bool, waiting string, err error, fx *effects,
+) {
 	if own.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
 		// A try of the acquire or of the release may be on its way still.
 		fx.orphan = own.orphan(now)
@@ -318,11 +320,11 @@ func (l *lock) released(own *ownership, sent, now clock.Instant, listed bool, er
 	}
 	l.own = nil
 	switch {
-	case !listed && own.contended && (l.first == nil || l.first.Terms.Wait == 0):
+	case !listed && (waiting != "" || own.contended):
 		// It goes to another process. The next caller here must not be faster than
 		// that one: it has only just been told.
-		l.acquisition().next, l.courteous = now.Add(courtesy), true
-		fx.linger = true
+		l.acquisition().giveWay(now, now.Sub(sent), waiting)
+		l.courteous, fx.linger = true, true
 	case !listed:
 		if l.acq != nil {
 			l.acq.next = 0

@@ -381,7 +381,11 @@ func (m *machine) released(i int, err error) {
 		delete(m.owners, own.owner())
 	}
 	var fx effects
-	m.l.released(own, r.sent, m.now, r.listed, err, &fx)
+	waiting := ""
+	if err == nil && m.choose(2) == 0 {
+		waiting = "x,y"
+	}
+	m.l.released(own, r.sent, m.now, r.listed, waiting, err, &fx)
 	m.apply(&fx)
 }
 

@@ -173,7 +173,7 @@ func (r *reaper) serve(batch []*orphan, now clock.Instant) {
 // delays no other.
 func (r *reaper) release(o *orphan, l *lane) {
 	// An error is no news here: it is released again, or its TTL ends.
-	err := r.store.Release(context.Background(), driver.ReleaseRequest{
+	_, err := r.store.Release(context.Background(), driver.ReleaseRequest{
 		Key: o.key, Owner: o.owner, Kind: o.kind, AtMost: o.atMost, TTL: o.ttl, Token: o.token, Remember: o.news,
 		Deadline: time.Now().Add(min(o.ttl/3, releaseWait)),
 	})

@@ -25,7 +25,7 @@ type reaped struct {
 	down   bool
 }
 
-func (s *reaped) Release(_ context.Context, req driver.ReleaseRequest) error {
+func (s *reaped) Release(_ context.Context, req driver.ReleaseRequest) (waiting string, _ error) {
 	s.mu.Lock()
 	s.busy++
 	s.most = max(s.most, s.busy)
@@ -42,7 +42,7 @@ func (s *reaped) Release(_ context.Context, req driver.ReleaseRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy--
-	return err
+	return "", err
 }
 
 func TestTheReaperReleasesEveryOrphanAndForgetsIt(t *testing.T) {

@@ -135,19 +135,19 @@ func (t *Table) sendRelease(ctx context.Context, own *ownership, waiter string) 
 		Token: own.token, TTL: own.lease, Remember: own.unknown(sent), Waiter: waiter,
 		Deadline: t.Clock.Time(sent.Add(releaseWait)),
 	}
-	err := t.store.Release(ctx, req)
-	t.answeredRelease(own, sent, waiter != "", err)
+	waiting, err := t.store.Release(ctx, req)
+	t.answeredRelease(own, sent, waiter != "", waiting, err)
 	return err
 }
 
 // answeredRelease takes the outcome of a release.
-func (t *Table) answeredRelease(own *ownership, sent clock.Instant, listed bool, err error) {
+func (t *Table) answeredRelease(own *ownership, sent clock.Instant, listed bool, waiting string, err error) {
 	l := own.lock
 	sh := l.shard
 	now := t.Clock.Now()
 	var fx effects
 	sh.mu.Lock()
-	l.released(own, sent, now, listed, err, &fx)
+	l.released(own, sent, now, listed, waiting, err, &fx)
 	sh.apply(l, &fx)
 	sh.mu.Unlock()
 	t.run(l, &fx)

@@ -22,7 +22,7 @@ func (s *slow) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, er
 	return driver.Reply{Granted: true, Token: 1, Sent: sent}, nil
 }
 
-func (*slow) Release(context.Context, driver.ReleaseRequest) error { return nil }
+func (*slow) Release(context.Context, driver.ReleaseRequest) (string, error) { return "", nil }
 
 // Callers that share what the first of them asks for are made holders by its
 // goroutine, while they go to sleep on their own. The race detector must have nothing

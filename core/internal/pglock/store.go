@@ -222,9 +222,9 @@ func (r *request) reply() (driver.Reply, error) {
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
 	if err := checkTexts(ask.Owner, ask.Waiter); err != nil {
-		return err
+		return "", err
 	}
 	r := &request{
 		store: s, lane: &s.requests, kind: releases, stubborn: true, deadline: ask.Deadline, done: make(chan *request, 1),
@@ -234,16 +234,19 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 	<-r.done // the request ends by its own bounds
 	switch {
 	case r.err != nil:
-		return r.err
+		return "", r.err
 	case r.answer.code == 1:
 		s.watches.released(ask.Key, r.answer)
-		return nil
+		if r.answer.list == ask.Waiter {
+			return "", nil
+		}
+		return r.answer.list, nil
 	case r.ambiguous:
 		// "Not the owner" after a try whose reply was lost: that try released it.
 		s.watches.uncertain(ask.Key)
-		return nil
+		return "", nil
 	}
-	return notOwner(r.answer.code)
+	return "", notOwner(r.answer.code)
 }
 
 // notOwner makes the error for the answer to an owner that does not hold the lock.

@@ -177,7 +177,8 @@ func TestRefusedDialsDoNotMakeThePoolWait(t *testing.T) {
 		return failure
 	}
 	free := func(within time.Duration) error {
-		return s.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "x:1", Deadline: time.Now().Add(within)})
+		_, err := s.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "x:1", Deadline: time.Now().Add(within)})
+		return err
 	}
 	for range 20 {
 		away.Store(true)

@@ -73,7 +73,7 @@ func take(t *testing.T, s *Store, key string) {
 	if rep, err := s.Acquire(t.Context(), ask); err != nil || !rep.Granted {
 		t.Fatalf("%+v, %v", rep, err)
 	}
-	if err := s.Release(t.Context(), driver.ReleaseRequest{Key: key, Owner: "o", TTL: time.Minute}); err != nil {
+	if _, err := s.Release(t.Context(), driver.ReleaseRequest{Key: key, Owner: "o", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -68,8 +68,10 @@ func TestConnectionsInUseEndAfterTheirLifetime(t *testing.T) {
 
 func TestACallerPollsWhereThatIsFaster(t *testing.T) {
 	// play carries out a term of requests that take so long, and returns how many of them
-	// after the comparison were polled for.
+	// after the comparison were polled for. It sees to it that the caller's core gets free
+	// from time to time.
 	play := func(p *polling, with, sans time.Duration) (polled, requests int) {
+		stretch := time.Duration(0)
 		for i := 0; i == 0 || p.n > 0; i++ {
 			requests++
 			p.begin()
@@ -79,6 +81,12 @@ func TestACallerPollsWhereThatIsFaster(t *testing.T) {
 			}
 			if p.on && i >= 2*pollTrial {
 				polled++
+			}
+			if stretch += took; !p.on {
+				stretch = 0
+			}
+			if stretch >= pollStretch+with {
+				t.Fatalf("it polls for %v without a pause", stretch)
 			}
 			p.over(took)
 			if p.on {
@@ -107,7 +115,7 @@ func TestACallerPollsWhereThatIsFaster(t *testing.T) {
 		{0, 0, false, maxPollTerm},
 	} {
 		polled, requests := play(p, c.with, c.sans)
-		if want := requests - 2*pollTrial; c.polls && polled != want || !c.polls && polled != 0 || requests != c.term {
+		if most := requests - 2*pollTrial; c.polls && polled < most-most/10 || !c.polls && polled != 0 || requests != c.term {
 			t.Errorf("%v with polling, %v without: %d of %d requests were polled for, want a term of %d",
 				c.with, c.sans, polled, requests, c.term)
 		}

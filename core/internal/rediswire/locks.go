@@ -161,7 +161,7 @@ type release struct {
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
 	r, _ := s.releases.Get().(*release)
 	if r == nil {
 		r = &release{}
@@ -195,29 +195,40 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) error {
 	}
 	r.Deadline, r.Stubborn = ask.Deadline, true
 	r.Do(context.Background(), time.Time{}) // the request ends by its own bounds
-	err := s.released(r)
+	waiting, err = s.released(r)
 	r.ask = driver.ReleaseRequest{}
 	s.releases.Put(r)
-	return err
+	return waiting, err
 }
 
 // released reads the script's reply.
-func (s *Store) released(r *release) error {
+func (s *Store) released(r *release) (waiting string, err error) {
 	if r.Err != nil {
-		return Wrap(r.Err)
+		return "", Wrap(r.Err)
 	}
-	n, err := code(r.Val, 3)
+	if waiting, ok := listed(r.Val); ok {
+		return waiting, nil
+	}
+	n, err := code(r.Val, 2)
 	switch {
 	case err != nil:
-		return Wrap(err)
+		return "", Wrap(err)
 	case n <= 0 && !r.Ambiguous:
-		return notOwner(n)
+		return "", notOwner(n)
 	case n == 2 && !s.mute.Swap(true):
 		s.log.Warn("interlock: Redis refused to announce a release: waiting processes find it late, by asking; " +
 			"the user of the connection needs PUBLISH (on a Cluster SPUBLISH) on " + s.names.prefix + ":*")
 	}
 	// "Not the owner" after a try whose reply was lost: that try released it.
-	return nil
+	return "", nil
+}
+
+// listed reads the list of waiting lockers where a script returned one.
+func listed(val any) (waiting string, ok bool) {
+	if list, _ := val.([]any); len(list) == 1 {
+		waiting, ok = list[0].(string)
+	}
+	return waiting, ok
 }
 
 // notOwner makes the error for the answer of renew.lua and release.lua, and of stay.lua

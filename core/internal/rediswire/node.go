@@ -303,7 +303,7 @@ type Withdrawal struct {
 
 // Withdraw gives up a lock. It calls done exactly once, from any goroutine, with nil,
 // [driver.ErrNotOwner] or the error of a request that failed.
-func (n *Node) Withdraw(w Withdrawal, done func(error)) {
+func (n *Node) Withdraw(w Withdrawal, done func(waiting string, err error)) {
 	r := &withdrawal{ask: w, publish: *n.store.Publish()}
 	r.names[0], r.names[1] = n.store.names.with(w.Key, fenceSuffix)
 	r.channel = channelOf(r.names[0])
@@ -327,17 +327,20 @@ type withdrawal struct {
 	room             [callArgs + 9]any
 }
 
-func (r *withdrawal) outcome() error {
+func (r *withdrawal) outcome() (waiting string, err error) {
 	if r.Err != nil {
-		return Wrap(r.Err)
+		return "", Wrap(r.Err)
+	}
+	if waiting, ok := listed(r.Val); ok {
+		return waiting, nil
 	}
 	n, err := code(r.Val, 3)
 	switch {
 	case err != nil:
-		return Wrap(err)
+		return "", Wrap(err)
 	case n == 0 && !r.Ambiguous:
-		return driver.ErrNotOwner
+		return "", driver.ErrNotOwner
 	}
 	// "Not the owner" after a try whose reply was lost: that try gave it up.
-	return nil
+	return "", nil
 }

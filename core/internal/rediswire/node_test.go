@@ -68,7 +68,7 @@ func (v voter) withdraw(w Withdrawal) error {
 	v.t.Helper()
 	got := make(chan error, 2)
 	w.Key, w.TTL, w.Deadline = "k", time.Minute, time.Now().Add(30*time.Second)
-	v.Withdraw(w, func(err error) { got <- err })
+	v.Withdraw(w, func(_ string, err error) { got <- err })
 	return <-got
 }
 

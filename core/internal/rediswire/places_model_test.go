@@ -298,6 +298,15 @@ func (m *model) left(c asked, reply any, a, b int64, s seen) error {
 		}
 	}
 	n, ok := reply.(int64)
+	if c.script == "release" {
+		waiting, isList := listed(reply)
+		if want := s.message != "" && s.message != c.id; isList != want || isList && waiting != s.message {
+			return fmt.Errorf("answer %v, announced %q", reply, s.message)
+		}
+		if isList {
+			n, ok = 1, true
+		}
+	}
 	switch {
 	case !ok || n < -1 || n > 1:
 		return fmt.Errorf("answer %v", reply)

@@ -71,7 +71,7 @@ func TestAllThatWaitForPlacesAreNamedTogether(t *testing.T) {
 	for _, id := range []string{"aa", "bb", "cc"} {
 		s.refused(asked{script: "enter", owner: id, id: id})
 	}
-	s.want("a release", s.call(asked{script: "release", owner: "x"}), 1)
+	s.want("a release", s.call(asked{script: "release", owner: "x"}), []any{"+aa,+bb,+cc"})
 	s.want("what was announced", s.announced(), "+aa,+bb,+cc")
 	s.granted(asked{script: "enter", owner: "aa", id: "aa", rest: "+bb,+cc"})
 	s.granted(asked{script: "enter", owner: "bb", id: "bb", rest: "+aa,+cc"})
@@ -260,7 +260,7 @@ func TestRequestsForPlacesShareCalls(t *testing.T) {
 			together("enter", enter)
 		}
 		together("leave", func(i int) {
-			if err := s.Release(t.Context(), driver.ReleaseRequest{
+			if _, err := s.Release(t.Context(), driver.ReleaseRequest{
 				Key: keyOf(i), Owner: fmt.Sprint("a:", i), Kind: driver.Permit, AtMost: 2, TTL: time.Minute,
 				Remember: remember, Token: 5, Deadline: time.Now().Add(time.Minute),
 			}); err != nil {

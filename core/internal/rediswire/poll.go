@@ -16,6 +16,11 @@ const (
 	// is faster now. As long as polling is not, which costs a trial some 50 µs for each of
 	// its requests, the next trial comes twice as late, up to maxPollTerm.
 	pollTerm, maxPollTerm, pollTrial = 512, 8192, 8
+	// pollStretch is for how long requests are polled for, one after the other, until one
+	// is not. A caller that polls keeps its core: others of its process whose time has
+	// come, and its process where others have work, would wait for the next preemption,
+	// which is 10 ms away.
+	pollStretch = 500 * time.Microsecond
 )
 
 // polling decides how a caller waits for a reply that it reads itself, while no other
@@ -28,6 +33,8 @@ type polling struct {
 	on    bool // for the present request
 	never bool // there is one processor only
 	best  bool // it was faster in the last comparison
+
+	stretch time.Duration // of what was polled for since the last request that was not
 
 	n      int                      // requests since that began
 	term   int                      // after so many it begins anew
@@ -54,7 +61,7 @@ func (p *polling) begin() {
 		// By twos in turns, so that both see the same: an acquire and a release.
 		p.on = p.n/2%2 == 0
 	default:
-		p.on = p.best
+		p.on = p.best && p.stretch < pollStretch
 	}
 }
 
@@ -72,6 +79,9 @@ func (p *polling) over(took time.Duration) {
 		p.polled[p.sample()] = took
 	default:
 		p.slept[p.sample()] = took
+	}
+	if p.stretch += took; !p.on {
+		p.stretch = 0
 	}
 	p.on = false
 	switch p.n++; p.n {

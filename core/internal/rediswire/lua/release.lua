@@ -13,8 +13,9 @@
 -- ARGV[4] the last token given out under this owner
 -- ARGV[5] how long the fence is kept, in ms
 --
--- Returns 1, 2 if the release could not be announced, or where the owner does not
--- hold the lock 0 if no owner does and -1 if another owner does. It frees by deleting
+-- Returns 1, the list of the lockers that wait, in a list, if it has others than the third
+-- argument and was announced, 2 if it could not be, or where the owner does not hold the
+-- lock 0 if no owner does and -1 if another owner does. It frees by deleting
 -- only, which works when memory is full; what may fail comes after, and does not
 -- undo it. For several locks it returns a list; see several.lua.
 local KEYS, ARGV, call, pcall_ = KEYS, ARGV, redis.call, redis.pcall
@@ -33,10 +34,12 @@ local function release(lock, fence, owner, publish, waiter, token, keep)
 	if fence then
 		pcall_('SET', fence, token, 'PX', keep)
 	end
-	if q ~= '' and type(pcall_(publish, lock .. ':free', q)) ~= 'number' then
+	if q == '' then
+		return 1
+	elseif type(pcall_(publish, lock .. ':free', q)) ~= 'number' then
 		return 2
 	end
-	return 1
+	return q == waiter and 1 or {q}
 end
 
 if #KEYS == 1 then

@@ -11,7 +11,8 @@
 -- ARGV[6] channel
 -- ARGV[7] PUBLISH, or empty to announce nothing
 --
--- Returns 1, 2 if it could not be announced, 3 if the owner holds the lock by a
+-- Returns 1, the list of the lockers that wait, in a list, if it has others than the fifth
+-- argument and was announced, 2 if it could not be, 3 if the owner holds the lock by a
 -- higher proposal, which stays, or 0 if it does not hold it. What is announced is
 -- the owner, a space, and the waiting lockers; with a limit, after which the owner may try
 -- again, it is not the owner but "owner#limit".
@@ -33,7 +34,9 @@ end
 token = string.format('%.0f', math.max(token, tonumber(ARGV[2])))
 redis.pcall('SET', KEYS[2], token, 'PX', ARGV[3])
 local giver = limit > 0 and ARGV[1] .. '#' .. ARGV[4] or ARGV[1]
-if q ~= '' and ARGV[7] ~= '' and type(redis.pcall(ARGV[7], ARGV[6], giver .. ' ' .. q)) ~= 'number' then
+if q == '' or ARGV[7] == '' then
+	return 1
+elseif type(redis.pcall(ARGV[7], ARGV[6], giver .. ' ' .. q)) ~= 'number' then
 	return 2
 end
-return 1
+return q == ARGV[5] and 1 or {q}
