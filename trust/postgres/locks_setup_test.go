@@ -247,7 +247,12 @@ func (l listener) Listen(ctx context.Context, channel string, hear func(string),
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+	// The end of ctx must not interrupt the statement: pgx would have the server cancel it,
+	// and PgBouncer before 1.21 can end itself if a notification comes meanwhile
+	// (github.com/pgbouncer/pgbouncer, issue 822 and pull request 927).
+	listening, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if _, err := conn.Exec(listening, "LISTEN "+channel); err != nil {
 		return err
 	}
 	state(true)
