@@ -61,6 +61,10 @@ func TestTheDebugPageShowsPaymentsUnderWay(t *testing.T) {
 			if s.Held != len(frontends) || s.Waiting != waiters || s.Pending != len(frontends) {
 				return errors.New("not all are under way: " + text)
 			}
+			waits := func(l interlockdebug.Lock) bool { return l.OldestWaitSeconds > 0 }
+			if waiters > 0 && !slices.ContainsFunc(s.Locks, waits) {
+				return errors.New("the waiter came while the page was read: " + text)
+			}
 			return nil
 		})
 	}
