@@ -127,7 +127,7 @@ func (r *report) throughputChart() *chart.Figure {
 		s.Marks = true
 		lines.Series = append(lines.Series, s)
 	}
-	add(chart.Series{Name: "raw scripts, best way", Tone: chart.Ash, Dashed: true}, func(row string) (float64, bool) {
+	add(chart.Series{Name: "best raw scripts", Tone: chart.Ash, Dashed: true}, func(row string) (float64, bool) {
 		best := math.Inf(-1)
 		for _, library := range raws {
 			if v, ok := r.value(row, library, throughput, false); ok {
