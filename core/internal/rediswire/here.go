@@ -37,7 +37,7 @@ func (q *pipelines) sendHere(ctx context.Context, limit time.Time, r *Request) b
 	if len(p.batch) > 0 {
 		p.works = false // until its answers have come
 		defer p.link.end(p.link.guard(ctx, limit))
-		if alone {
+		if alone && p.link.pause() < pollPause {
 			p.link.poll.begin()
 			defer func() { p.link.poll.over(p.took) }()
 		}

@@ -66,6 +66,72 @@ func TestConnectionsInUseEndAfterTheirLifetime(t *testing.T) {
 	}
 }
 
+// lastUsed is the link that a caller gets next, of a store that is at rest.
+func lastUsed(s *Store) *link {
+	q := s.requests.direct
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.free[len(q.free)-1].link
+}
+
+// A connection is used again after a pause without the pool, unless the options of the
+// client say that it must not be idle for so long.
+func TestAConnectionIsKeptOverAPauseThatTheClientAllows(t *testing.T) {
+	const pause = 3 * maxIdle
+	for name, c := range map[string]struct {
+		idle time.Duration // ConnMaxIdleTime
+		kept bool
+	}{
+		"the default":     {0, true},
+		"no limit":        {-1, true},
+		"a longer pause":  {time.Hour, true},
+		"a shorter pause": {pause / 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			s := open(t, srv.Client(t, func(o *redis.Options) { o.ConnMaxIdleTime = c.idle }), func(c *Config) { c.Timeout = time.Minute })
+			defer func() { _ = s.Close() }()
+			take(t, s, "k")
+			rest(t, s)
+			l := lastUsed(s)
+			pinned, conn := l.pinned, l.conn
+			time.Sleep(pause) // it is what it is about
+			take(t, s, "k")
+			rest(t, s)
+			if kept := l.pinned == pinned; kept != c.kept {
+				t.Errorf("the connection stayed out of the pool: %v", kept)
+			}
+			if same := l.conn == conn; same != c.kept {
+				t.Errorf("the same connection: %v", same)
+			}
+		})
+	}
+}
+
+// After a pause a reply takes longer than a caller polls.
+func TestACallerDoesNotPollAfterAPause(t *testing.T) {
+	srv := redistest.Start(t)
+	s := open(t, srv.Client(t), func(c *Config) { c.Timeout = time.Minute })
+	defer func() { _ = s.Close() }()
+	take(t, s, "k")
+	rest(t, s)
+	p := &lastUsed(s).poll
+	p.init()
+	p.never = false
+	for i := 0; i < 3 || i < 100 && p.n == 0; i++ { // a busy machine makes pauses of its own
+		time.Sleep(2 * pollPause)
+		before := p.n
+		take(t, s, "k") // the acquire comes after the pause, the release does not
+		rest(t, s)
+		if n := p.n - before; n > 1 {
+			t.Errorf("polling was considered for %d requests, one of which followed another", n)
+		}
+	}
+	if p.n == 0 {
+		t.Error("no request that followed another at once was polled for")
+	}
+}
+
 func TestACallerPollsWhereThatIsFaster(t *testing.T) {
 	// play carries out a term of requests that take so long, and returns how many of them
 	// after the comparison were polled for. It sees to it that the caller's core gets free

@@ -21,6 +21,10 @@ const (
 	// come, and its process where others have work, would wait for the next preemption,
 	// which is 10 ms away.
 	pollStretch = 500 * time.Microsecond
+	// pollPause is the pause of a connection after which the next reply is not polled for.
+	// What has slept, on both sides, is woken first: the reply takes longer than one polls,
+	// and the core is better left to those who have to wake up.
+	pollPause = 10 * time.Millisecond
 )
 
 // polling decides how a caller waits for a reply that it reads itself, while no other

@@ -30,3 +30,20 @@ func (p *polling) tryUntil(fd uintptr) (done bool) {
 		}
 	}
 }
+
+// silent reports whether the server has said nothing since its last reply, not even that
+// it has closed the connection. Of TLS nothing can be read without a wait.
+func (c *conn) silent() bool {
+	if c.raw == nil {
+		return true
+	}
+	_ = c.SetReadDeadline(time.Time{}) // that of the last reply is over; if it fails, so does the read
+	silent := false
+	err := c.raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK)
+		silent = errors.Is(err, syscall.EAGAIN)
+		return true
+	})
+	return silent && err == nil
+}
