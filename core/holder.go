@@ -31,7 +31,7 @@ func (h *holder) Lost(w *lock.Waiter, reason lock.Reason, cause, err error) {
 	if reason == 0 {
 		return
 	}
-	if o := l.obs; o != nil && o.Lost != nil {
+	if o := l.observation(); o != nil && o.Lost != nil {
 		l.config.locker.told("Observation.Lost", func() { o.Lost(loss) })
 	}
 	l.tellLost(loss)
@@ -39,7 +39,7 @@ func (h *holder) Lost(w *lock.Waiter, reason lock.Reason, cause, err error) {
 
 // Renewed implements [lock.Holder].
 func (h *holder) Renewed(w *lock.Waiter, err error, took time.Duration) {
-	if o := h.obs; o != nil && o.Renewed != nil {
+	if o := (*Lease)(h).observation(); o != nil && o.Renewed != nil {
 		h.config.locker.told("Observation.Renewed", func() { o.Renewed(observe.Renewed{Key: w.Key(), Err: err, Took: took}) })
 	}
 }

@@ -33,26 +33,48 @@ import (
 type Lease struct {
 	config *config // with which it was taken
 	parent context.Context
-	obs    *observe.Observation
 
-	// The locks. One whose Holder is this lease was taken by it; others were
-	// re-entered.
-	one     [1]*lock.Waiter
-	several *[]*lock.Waiter // of LockAll, sorted by key
-	own     lock.Waiter     // the only lock of most leases, saves an allocation
+	// The locks, unless more has several. One whose Holder is this lease was taken by
+	// it; others were re-entered.
+	one [1]*lock.Waiter
+	own lock.Waiter // the only lock of most leases, saves an allocation
 
-	released sync.Once
-	gone     atomic.Bool
-	result   error
+	// A hand-off allocates a lease and nothing else, so its size decides how often the
+	// garbage collector runs while a process is busy with one key.
+	more atomic.Pointer[more]
 
-	// The context. The standard library's cancelCtx below it is made when
-	// a caller first asks for its channel; many handlers never do.
-	ctxMu  sync.Mutex
+	mu     sync.Mutex
 	left   int32 // own holds that are not over
 	taking bool  // more holds may come (LockAll)
 	ended  ending
-	std    atomic.Pointer[standard]
+	stage  stage
+
+	// The standard library's context inside is made when a caller first asks for its
+	// channel; many handlers never do.
+	std atomic.Pointer[standard]
 }
+
+// more is what most leases have no need of.
+type more struct {
+	// Unchanged once other goroutines have the lease.
+	observed bool
+	obs      observe.Observation
+
+	several []*lock.Waiter // of LockAll, sorted by key
+
+	// Guarded by the mutex of the lease.
+	result   error         // of the release
+	released chan struct{} // closed after the release; made by a second call that waits for it
+}
+
+// stage is how far the release of a lease has come.
+type stage int8
+
+const (
+	unreleased stage = iota
+	releasing
+	released
+)
 
 // ending says how the context of a lease has ended. It is a number because there is
 // one in each lease.
@@ -93,10 +115,28 @@ func (l *Lease) locks() []*lock.Waiter {
 	if l == nil {
 		return nil
 	}
-	if l.several != nil {
-		return *l.several
+	if m := l.more.Load(); m != nil && m.several != nil {
+		return m.several
 	}
 	return l.one[:]
+}
+
+// observation is what the observer wants to hear of the lease; nil: nothing.
+func (l *Lease) observation() *observe.Observation {
+	if m := l.more.Load(); m != nil && m.observed {
+		return &m.obs
+	}
+	return nil
+}
+
+// needMore returns l.more. Called with l.mu held, or while no other goroutine has the lease.
+func (l *Lease) needMore() *more {
+	m := l.more.Load()
+	if m == nil {
+		m = new(more)
+		l.more.Store(m)
+	}
+	return m
 }
 
 // outer is the lease under which this one was taken, or nil.
@@ -184,7 +224,9 @@ func (l *Lease) Err() error {
 			return err
 		}
 	}
-	if l.gone.Load() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stage != unreleased {
 		return ErrReleased
 	}
 	return nil
@@ -229,26 +271,72 @@ func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return ErrNoLease
 	}
-	l.released.Do(func() {
-		l.gone.Store(true)
-		l.release(ctx)
-	})
-	return l.result
+	first, over := l.beginRelease()
+	if first {
+		return l.release(ctx)
+	}
+	if over != nil {
+		<-over
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if m := l.more.Load(); m != nil {
+		return m.result
+	}
+	return nil
 }
 
-// release sets the result. A panic of the observer comes after it.
-func (l *Lease) release(ctx context.Context) {
-	if l.obs == nil || l.obs.Released == nil {
-		_, _, l.result = l.leave(ctx)
-		return
+// beginRelease reports whether this is the first call of Release. If the first is not over
+// yet, it returns what is closed then.
+func (l *Lease) beginRelease() (first bool, over <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch l.stage {
+	case unreleased:
+		l.stage = releasing
+		return true, nil
+	case releasing:
+		m := l.needMore()
+		if m.released == nil {
+			m.released = make(chan struct{})
+		}
+		return false, m.released
+	case released:
+	}
+	return false, nil
+}
+
+// release is the first call of Release.
+func (l *Lease) release(ctx context.Context) error {
+	obs := l.observation()
+	if obs == nil || obs.Released == nil {
+		_, _, err := l.leaveOnce(ctx)
+		return err
 	}
 	clock := &l.config.locker.locks.Clock
 	begin := clock.Now()
-	handed, lost, err := l.leave(ctx)
-	l.result = err
-	l.obs.Released(observe.Released{
+	handed, lost, err := l.leaveOnce(ctx)
+	obs.Released(observe.Released{
 		Err: err, Held: begin.Sub(l.locks()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
 	})
+	return err
+}
+
+// leaveOnce leaves, and keeps the result for further calls of Release. They get it also if
+// the store or the observer panics.
+func (l *Lease) leaveOnce(ctx context.Context) (handed bool, lost *Loss, err error) {
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.stage = released
+		if err != nil {
+			l.needMore().result = err
+		}
+		if m := l.more.Load(); m != nil && m.released != nil {
+			close(m.released)
+		}
+	}()
+	return l.leave(ctx)
 }
 
 // leave gives up one hold of each lock of the lease.
@@ -309,9 +397,9 @@ func (c *leaseContext) Err() error {
 		return std.Err()
 	}
 	l := (*Lease)(c)
-	l.ctxMu.Lock()
+	l.mu.Lock()
 	ended := l.ended
-	l.ctxMu.Unlock()
+	l.mu.Unlock()
 	if ended == notEnded {
 		return c.parent.Err()
 	}
@@ -335,8 +423,8 @@ func (l *Lease) standard() context.Context {
 	if std := l.std.Load(); std != nil {
 		return std.Context
 	}
-	l.ctxMu.Lock()
-	defer l.ctxMu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if std := l.std.Load(); std != nil {
 		return std.Context
 	}
@@ -352,7 +440,7 @@ func (l *Lease) standard() context.Context {
 }
 
 // canceller is what ends the standard library's context, or nil if there is none
-// of the lease's own. Called with l.ctxMu held.
+// of the lease's own. Called with l.mu held.
 func (l *Lease) canceller() context.CancelCauseFunc {
 	if std := l.std.Load(); std != nil {
 		return std.cancel
@@ -362,13 +450,13 @@ func (l *Lease) canceller() context.CancelCauseFunc {
 
 // end ends the context with a cause; the first cause stays.
 func (l *Lease) end(cause error) {
-	l.ctxMu.Lock()
+	l.mu.Lock()
 	first := l.ended == notEnded
 	if first {
 		l.ended = endingBy(cause)
 	}
 	cancel := l.canceller()
-	l.ctxMu.Unlock()
+	l.mu.Unlock()
 	if first && cancel != nil {
 		cancel(cause)
 	}
@@ -377,15 +465,15 @@ func (l *Lease) end(cause error) {
 // over notes that one of the lease's own holds is over; after the last the
 // context ends.
 func (l *Lease) over() {
-	l.ctxMu.Lock()
+	l.mu.Lock()
 	l.left--
 	if l.left != 0 || l.ended != notEnded {
-		l.ctxMu.Unlock()
+		l.mu.Unlock()
 		return
 	}
 	l.ended = endedByRelease
 	cancel := l.canceller()
-	l.ctxMu.Unlock()
+	l.mu.Unlock()
 	if cancel != nil {
 		cancel(ErrReleased)
 	}

@@ -28,7 +28,7 @@ func (l *Locker) lockOne(ctx context.Context, key string, c *config) (*Lease, er
 	}
 	w, err := l.take(ctx, lease, &lease.own, key, c, start, deadline)
 	lease.one[0] = w
-	if lease.obs != nil {
+	if l.base.observer != nil {
 		lease.observedOne(l, err, start)
 	}
 	if err != nil {
@@ -74,8 +74,9 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 	keys = slices.Compact(keys)
 
 	start := l.locks.Clock.Now()
-	taken := make([]*lock.Waiter, 0, len(keys))
-	lease := &Lease{config: c, parent: ctx, several: &taken, taking: true}
+	lease := &Lease{config: c, parent: ctx, taking: true}
+	taken := &lease.needMore().several
+	*taken = make([]*lock.Waiter, 0, len(keys))
 	if l.base.observer != nil {
 		ctx = lease.observe(ctx, l, c, keys)
 	}
@@ -95,16 +96,16 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 			return
 		}
 		// Also after a panic of the observer, which passes through.
-		taken = taken[:held]
-		lease.ctxMu.Lock()
+		*taken = (*taken)[:held]
+		lease.mu.Lock()
 		lease.taking = false
-		lease.ctxMu.Unlock()
+		lease.mu.Unlock()
 		lease.giveUp()
 	}()
 	for i, key := range keys {
 		var w *lock.Waiter
 		w, err = l.take(ctx, lease, &own[i], key, renewed, start, c.deadline(start))
-		taken = append(taken, w) // also where it failed, for the report
+		*taken = append(*taken, w) // also where it failed, for the report
 		if err != nil {
 			break
 		}
@@ -121,9 +122,9 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 	if err != nil {
 		return nil, err
 	}
-	lease.ctxMu.Lock()
+	lease.mu.Lock()
 	lease.taking = false
-	lease.ctxMu.Unlock()
+	lease.mu.Unlock()
 	granted = true
 	return lease, nil
 }
@@ -131,8 +132,8 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 // lostCause is the cause with which a lease that is being taken has ended
 // already, or an error that nothing matches.
 func (l *Lease) lostCause() error {
-	l.ctxMu.Lock()
-	defer l.ctxMu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.ended != notEnded {
 		return causes[l.ended]
 	}
@@ -174,7 +175,7 @@ func (l *Locker) take(
 			deadline = bound
 		}
 	}
-	if lease.taking || lease.obs != nil || nested { // else nothing has taken time since
+	if lease.taking || l.base.observer != nil || nested { // else nothing has taken time since
 		now = l.locks.Clock.Now()
 	}
 	if !lease.taking {
@@ -187,9 +188,9 @@ func (l *Locker) take(
 		return w, err
 	}
 	if lease.taking {
-		lease.ctxMu.Lock()
+		lease.mu.Lock()
 		lease.left++
-		lease.ctxMu.Unlock()
+		lease.mu.Unlock()
 	}
 	return w, nil
 }
@@ -219,8 +220,8 @@ func (l *Locker) reenter(lease, outer *Lease, key string, kind driver.Kind) (has
 				continue
 			}
 			nested = true
-			if key < held.Key() && lease.obs != nil && lease.obs.Disordered != nil {
-				lease.obs.Disordered(key, held.Key())
+			if o := lease.observation(); key < held.Key() && o != nil && o.Disordered != nil {
+				o.Disordered(key, held.Key())
 			}
 		}
 	}
@@ -257,13 +258,15 @@ func (l *Lease) observe(ctx context.Context, locker *Locker, c *config, keys []s
 		Wait: c.terms.Wait, MaxHold: c.terms.MaxHold, Waiters: locker.locks.Waiters(keys[0]),
 	}
 	ctx, o := locker.base.observer.Start(ctx, op)
-	l.obs = &o
+	m := l.needMore()
+	m.observed, m.obs = true, o
 	return ctx
 }
 
 // observed ends the observation of an acquisition.
 func (l *Lease) observed(locker *Locker, err error, start clock.Instant) {
-	if l.obs == nil || l.obs.Acquired == nil {
+	obs := l.observation()
+	if obs == nil || obs.Acquired == nil {
 		return
 	}
 	a := observe.Acquired{Err: err, Waited: locker.locks.Clock.Now().Sub(start), Reentered: true}
@@ -277,5 +280,5 @@ func (l *Lease) observed(locker *Locker, err error, start clock.Instant) {
 	if err == nil {
 		a.Token = l.Token()
 	}
-	l.obs.Acquired(a)
+	obs.Acquired(a)
 }

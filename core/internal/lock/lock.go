@@ -138,7 +138,7 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 		// Granted, and lost again before the waiter woke.
 		return step{action: finish, err: w.lostError()}
 	case w.state == failed:
-		return step{action: finish, err: w.err}
+		return step{action: finish, err: *w.err}
 	case l.first != w || l.phase != acquiring || l.asking:
 		// Not this waiter's to try. What changes that wakes it.
 	case w.Terms.Wait == 0 && (w.attempts > 0 && (acq == nil || acq.failed == nil) || l.refusedNow(w, now)):
@@ -190,8 +190,8 @@ func (l *lock) isHeld(w *Waiter) error {
 func (l *lock) fail(err error, fx *effects) {
 	fx.failed = l.first
 	for w := l.first; w != nil; w = w.next {
-		w.prev, w.state = nil, failed
-		w.err = fmt.Errorf("%w: %q", err, l.key)
+		w.prev = nil
+		w.fail(fmt.Errorf("%w: %q", err, l.key))
 	}
 	l.first, l.n = nil, 0
 }
@@ -214,7 +214,7 @@ func (l *lock) abandon(w *Waiter, err error, fx *effects) (hasIt bool, _ error) 
 	case granted:
 		return true, err
 	case failed:
-		return false, w.err
+		return false, *w.err
 	case waiting:
 		l.remove(w)
 		w.state = gone

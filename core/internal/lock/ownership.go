@@ -240,7 +240,7 @@ func (own *ownership) endBounded(now clock.Instant, fx *effects) {
 		switch {
 		case w.err != nil:
 		case w.Terms.MaxHold > 0 && now >= w.bound():
-			w.err = ErrMaxHold
+			w.err = &ErrMaxHold
 			fx.lost(&loss{holder: w, reason: MaxHold, cause: ErrMaxHold})
 		default:
 			own.stopped = false
@@ -358,10 +358,10 @@ func (own *ownership) lose(reason Reason, cause error, now clock.Instant, fx *ef
 		if w.err != nil {
 			why = 0 // MaxHold, which was told
 		} else {
-			w.err = cause
+			w.err = &cause
 		}
 		w.state = gone
-		fx.lost(&loss{holder: w, reason: why, cause: causeOfLoss(w.err), err: own.lastError(), ended: true})
+		fx.lost(&loss{holder: w, reason: why, cause: causeOfLoss(*w.err), err: own.lastError(), ended: true})
 		w = next
 	}
 }

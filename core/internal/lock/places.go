@@ -270,7 +270,8 @@ func (l *lock) failTries(fx *effects) {
 			continue
 		}
 		l.remove(w)
-		w.waited, w.state, w.err = true, failed, l.isHeld(w)
+		w.waited = true
+		w.fail(l.isHeld(w))
 		w.next, fx.failed = fx.failed, w
 	}
 }

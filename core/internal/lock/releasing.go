@@ -33,7 +33,7 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting) {
 	w.holds--
 	p.over = w.holds == 0
 	if w.err != nil && w.state == gone {
-		p.err, p.cause = w.lostError(), causeOfLoss(w.err)
+		p.err, p.cause = w.lostError(), causeOfLoss(*w.err)
 		return
 	}
 	if !p.over {
@@ -54,7 +54,7 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting) {
 	}
 	p.told, p.expired = w.err != nil, now >= own.deadline()
 	if p.expired && !p.told {
-		w.err, p.cause = ErrLost, ErrLost // the renewer was about to say so
+		w.err, p.cause = &ErrLost, ErrLost // the renewer was about to say so
 	}
 	l.beginRelease(own, &p.effects)
 	p.unsent = own

@@ -61,9 +61,10 @@ type Waiter struct {
 	own   *ownership
 	token int64
 	since clock.Instant
-	// err is why the waiter failed. Of a hold it is ErrLost, ErrMaxHold, ErrClosed
-	// or driver.ErrNotOwner when its lease cannot be trusted any more.
-	err      error
+	// err is why the waiter failed; nil: it has not. Of a hold it is ErrLost, ErrMaxHold,
+	// ErrClosed or driver.ErrNotOwner when its lease cannot be trusted any more. It is a
+	// pointer because there is one in each lease.
+	err      *error
 	holds    int32
 	attempts uint16 // as far as it goes
 	state    state
@@ -98,15 +99,18 @@ func (w *Waiter) Attempts() int { return int(w.attempts) }
 // Contended reports whether the lock was not free at once.
 func (w *Waiter) Contended() bool { return w.waited }
 
+// fail ends the wait of a waiter. The caller takes it out of the queue.
+func (w *Waiter) fail(err error) { w.state, w.err = failed, &err }
+
 // bound is when a hold with a MaxHold is over.
 func (w *Waiter) bound() clock.Instant { return w.since.Add(w.Terms.MaxHold) }
 
 // lostError is what a caller gets for a hold that was lost.
 func (w *Waiter) lostError() error {
-	if w.err == ErrMaxHold { //nolint:errorlint // a sentinel of ours, never wrapped here
+	if *w.err == ErrMaxHold { //nolint:errorlint // a sentinel of ours, never wrapped here
 		return fmt.Errorf("%w: %q", ErrMaxHold, w.lock.key)
 	}
-	if errors.Is(w.err, driver.ErrNotOwner) {
+	if errors.Is(*w.err, driver.ErrNotOwner) {
 		return fmt.Errorf("%w: %q: %w", ErrLost, w.lock.key, driver.ErrNotOwner)
 	}
 	return fmt.Errorf("%w: %q", ErrLost, w.lock.key)
