@@ -14,6 +14,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -182,7 +183,7 @@ func plan(round int, match *regexp.Regexp, span, hold time.Duration) (cells []ce
 			if round > 0 {
 				continue
 			}
-			window = hold
+			window = cmp.Or(row.least, hold)
 		}
 		for turn := range row.libraries {
 			name := row.libraries[(turn+round+i)%len(row.libraries)]

@@ -35,7 +35,7 @@ type row struct {
 	work      time.Duration // in the section
 	lease     time.Duration
 	least     time.Duration // the shortest window that shows anything
-	once      bool          // too long for every round
+	once      bool          // too long for every round: the first only, for least or else -hold
 	busy      bool          // beside a process that spins; see spin
 	columns   []column
 	brief     func(*result) string
@@ -84,9 +84,10 @@ var rows = []row{
 	{
 		name: "idle", title: "1,000 goroutines of one process wait for a key that another process holds",
 		kind: (*child).idle, libraries: with(peers),
-		processes: 2, workers: 1000, keys: 1, lease: defaultLease, least: 9 * time.Second,
-		columns: idleColumns,
-		brief:   func(r *result) string { return fmt.Sprintf("%.1f commands/s", commandRate(r)) },
+		processes: 2, workers: 1000, keys: 1, lease: defaultLease, columns: idleColumns,
+		// Three renewals: the first opens a connection, which counts for too much in less.
+		least: 30 * time.Second, once: true,
+		brief: func(r *result) string { return fmt.Sprintf("%.1f commands/s", commandRate(r)) },
 	},
 }
 
