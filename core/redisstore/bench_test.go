@@ -3,13 +3,10 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
@@ -134,38 +131,6 @@ func spin(d time.Duration) {
 	begin := time.Now()
 	for time.Since(begin) < d {
 		continue
-	}
-}
-
-// BenchmarkRawPair is the two scripts of an uncontended lock, sent by a client
-// that does nothing else: what there is to measure the lock against.
-func BenchmarkRawPair(b *testing.B) {
-	rdb := redistest.Shared(b).Client(b, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
-	ctx := context.Background()
-	source := func(name string) *redis.Script {
-		text, err := os.ReadFile("../internal/rediswire/lua/" + name + ".lua")
-		if err != nil {
-			b.Fatal(err)
-		}
-		s := redis.NewScript(string(text))
-		if err := s.Load(ctx, rdb).Err(); err != nil {
-			b.Fatal(err)
-		}
-		return s
-	}
-	acquire, release := source("acquire"), source("release")
-	b.ReportAllocs()
-	for b.Loop() {
-		err := acquire.EvalSha(ctx, rdb, []string{"interlock:{k}", "interlock:{k}:fence"},
-			"0123456789abcdef0123456789abcdef:1", 30000, 90000, "", "").Err()
-		if err != nil {
-			b.Fatal(err)
-		}
-		err = release.EvalSha(ctx, rdb, []string{"interlock:{k}"},
-			"0123456789abcdef0123456789abcdef:1", "PUBLISH", "").Err()
-		if err != nil {
-			b.Fatal(err)
-		}
 	}
 }
 

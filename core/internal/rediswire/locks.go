@@ -12,9 +12,6 @@ import (
 	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
-//go:embed lua/several.lua
-var severalSource string
-
 //go:embed lua/acquire.lua
 var acquireSource string
 

@@ -10,12 +10,6 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-//go:embed lua/tokens.lua
-var tokensSource string
-
-//go:embed lua/places.lua
-var placesSource string
-
 //go:embed lua/enter.lua
 var enterSource string
 

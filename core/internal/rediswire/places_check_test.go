@@ -2,6 +2,7 @@ package rediswire
 
 import (
 	"flag"
+	"io/fs"
 	"maps"
 	"strings"
 	"testing"
@@ -27,8 +28,8 @@ func TestPlacesKeepTheirPromises(t *testing.T) {
 	t.Logf("%d calls in %v", *placesCalls, time.Since(began))
 }
 
-// mutations are mistakes that the check must find: each replaces a text that is in one
-// script once, or in a part that several scripts include.
+// mutations are mistakes that the check must find: each replaces a text that no file has
+// more than once, in all scripts that are or include such a file.
 var mutations = []struct{ name, old, broken string }{
 	{"one place too many", "n >= atmost", "n > atmost"},
 	{"one place too few", "n >= atmost", "n + 1 >= atmost"},
@@ -71,23 +72,25 @@ func TestTheCheckOfPlacesFindsMistakes(t *testing.T) {
 	rdb := checked(t)
 	for i, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
-			broken := maps.Clone(theLibrary())
-			applied := 0
-			for name, source := range broken {
-				switch strings.Count(source, m.old) {
-				case 0:
-				case 1:
-					broken[name] = strings.Replace(source, m.old, m.broken, 1)
-					applied++
-				default:
-					t.Fatalf("%s has the text several times", name)
+			files, err := fs.Glob(parts, "lua/*.lua")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				if text, err := parts.ReadFile(file); err != nil || strings.Count(string(text), m.old) > 1 {
+					t.Fatalf("%s, %v: it has the text several times", file, err)
 				}
 			}
-			if applied == 0 {
+			broken, applied := maps.Clone(theLibrary()), false
+			for name, source := range broken {
+				broken[name] = strings.ReplaceAll(source, m.old, m.broken)
+				applied = applied || broken[name] != source
+			}
+			if !applied {
 				t.Fatal("no script has the text")
 			}
 			began := time.Now()
-			err := explore(t.Context(), rdb, broken, 60_000, uint64(1000*i)+uint64(began.UnixNano()))
+			err = explore(t.Context(), rdb, broken, 60_000, uint64(1000*i)+uint64(began.UnixNano()))
 			if err == nil {
 				t.Fatal("not found")
 			}

@@ -3,7 +3,9 @@ package rediswire
 import (
 	"context"
 	"crypto/sha1" //nolint:gosec // the name by which Redis knows a script (EVALSHA)
+	"embed"
 	"encoding/hex"
+	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -31,18 +33,32 @@ func NewScript(source string) *Script {
 	return s
 }
 
-// complete returns the source of a script with the parts that it shares with others: those
-// that a line of it includes, and the end that lets it take several requests. The
-// comments with which the parts begin are not sent.
+// parts are the files that scripts include.
+//
+//go:embed lua/*.lua
+var parts embed.FS
+
+// include is a line of a script in whose place another file stands: Lua has no constant
+// functions, and makes each anew in each run of a script.
+var include = regexp.MustCompile(`(?m)^\t*-- include (\w+\.lua)\n`)
+
+// complete returns the source of a script with the files that it includes, and the end that
+// lets it take several requests. The comments with which the files begin are not sent.
 func complete(source string) string {
-	code := func(part string) string {
-		_, code, _ := strings.Cut(part, "\n\n")
+	code := func(file string) string {
+		text, err := parts.ReadFile("lua/" + file)
+		if err != nil {
+			panic(err) // at the start of every process, or never
+		}
+		_, code, _ := strings.Cut(string(text), "\n\n")
 		return code
 	}
-	return strings.NewReplacer(
-		"-- include tokens.lua\n", code(tokensSource),
-		"-- include places.lua\n", code(placesSource),
-	).Replace(source) + code(severalSource)
+	for include.MatchString(source) {
+		source = include.ReplaceAllStringFunc(source, func(line string) string {
+			return code(include.FindStringSubmatch(line)[1])
+		})
+	}
+	return source + code("several.lua")
 }
 
 // forSeveral makes a script that takes several requests in one call.

@@ -20,31 +20,21 @@
 -- are many.
 -- A second run for the same owner returns the same token and leaves the lease
 -- alone, so that a repeated request neither fails nor revives anything.
-local KEYS, ARGV = KEYS, ARGV
--- include tokens.lua
-
--- grant takes a lock that is free.
-local function grant(lock, fence, owner, lease, keep, rest)
-	local token, text = mint(fence, keep, 1)
-	if rest == '' then
-		call('HSET', lock, owner, text)
-	else
-		call('HSET', lock, owner, text, 'q', rest)
-	end
-	if type(pcall_('PEXPIRE', lock, lease)) ~= 'number' then
-		-- A user without that right must leave nothing that never ends. The
-		-- second call says why.
-		call('DEL', lock)
-		call('PEXPIRE', lock, lease)
-	end
-	return token
-end
+local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
+local time, stamp -- the server's, in µs
 
 -- contended returns the function that tries to take a lock that has a holder, or had one
--- a moment ago. Free locks do not need it, and making it would cost them time.
+-- a moment ago. Most requests find a lock free, and make no function at all: Lua makes
+-- them anew in each run, and that took as long as two commands.
 local function contended()
+-- include tokens.lua
 -- include places.lua
 local barrier = 1500 -- ms; a live locker asks again after 1 s at most
+
+local function grant(lock, fence, owner, lease, keep, rest)
+	-- include grant.lua
+	return token
+end
 
 return function(lock, fence, owner, lease, keep, rest, waiter)
 	local has = call('HMGET', lock, owner, 'q', 'm', 'b')
@@ -76,24 +66,31 @@ return function(lock, fence, owner, lease, keep, rest, waiter)
 end
 end
 
-local held
-local function acquire(lock, fence, owner, lease, keep, rest, waiter)
-	if call('EXISTS', lock) == 0 then
-		return grant(lock, fence, owner, lease, keep, rest)
+if #KEYS == 2 then
+	local lock, fence, owner, lease, keep, rest = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+	if call('EXISTS', lock) ~= 0 then
+		return contended()(lock, fence, owner, lease, keep, rest, ARGV[5])
 	end
-	held = held or contended()
-	return held(lock, fence, owner, lease, keep, rest, waiter)
+	-- include grant.lua
+	return token
 end
 
-if #KEYS == 2 then
-	return acquire(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
-end
 local name, count = 'acquire', #KEYS / 2
-local common = #ARGV == count + 4
-local function one(i)
-	local k, a = 2 * i, 5 * i
-	if common then
-		return acquire(KEYS[k - 1], KEYS[k], ARGV[i], ARGV[count + 1], ARGV[count + 2], ARGV[count + 3], ARGV[count + 4])
+local common, held = #ARGV == count + 4, nil
+local function all(replies, from)
+	local lease, keep, rest, waiter = ARGV[count + 1], ARGV[count + 2], ARGV[count + 3], ARGV[count + 4]
+	for i = from, count do
+		local lock, fence, owner = KEYS[2 * i - 1], KEYS[2 * i], ARGV[i]
+		if not common then
+			local a = 5 * i
+			owner, lease, keep, rest, waiter = ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a]
+		end
+		if call('EXISTS', lock) == 0 then
+			-- include grant.lua
+			replies[i + 1] = token
+		else
+			held = held or contended()
+			replies[i + 1] = held(lock, fence, owner, lease, keep, rest, waiter)
+		end
 	end
-	return acquire(KEYS[k - 1], KEYS[k], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
 end

@@ -82,3 +82,4 @@ local function one(i)
 	return enter(KEYS[k - 1], KEYS[k], ARGV[a - 6], tonumber(ARGV[a - 5]), ARGV[a - 4], tonumber(ARGV[a - 3]), ARGV[a - 2],
 		ARGV[a - 1], tonumber(ARGV[a]))
 end
+-- include each.lua

@@ -117,3 +117,4 @@ local function one(i)
 	local a = 4 * i
 	return leave(KEYS[i], nil, ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], tonumber(ARGV[a]))
 end
+-- include each.lua

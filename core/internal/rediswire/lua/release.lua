@@ -18,45 +18,30 @@
 -- lock 0 if no owner does and -1 if another owner does. It frees by deleting
 -- only, which works when memory is full; what may fail comes after, and does not
 -- undo it. For several locks it returns a list; see several.lua.
-local KEYS, ARGV, call, pcall_ = KEYS, ARGV, redis.call, redis.pcall
+local KEYS, ARGV, call = KEYS, ARGV, redis.call
 local limit = 2048 -- from how many bytes the list is full, as in acquire.lua
 
-local function release(lock, fence, owner, publish, waiter, token, keep)
-	local held = call('HMGET', lock, owner, 'q')
-	if not held[1] then
-		return -call('EXISTS', lock)
-	end
-	call('DEL', lock)
-	local q = held[2] or ''
-	if waiter ~= '' and #q < limit and not string.find(q, waiter, 1, true) then
-		q = q == '' and waiter or q .. ',' .. waiter
-	end
-	if fence then
-		pcall_('SET', fence, token, 'PX', keep)
-	end
-	if q == '' then
-		return 1
-	elseif type(pcall_(publish, lock .. ':free', q)) ~= 'number' then
-		return 2
-	end
-	return q == waiter and 1 or {q}
+if #KEYS == 1 or #KEYS == 2 and #ARGV == 5 then -- without a function, as in acquire.lua
+	local lock, fence, owner, publish, waiter, token, keep = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+	-- include freed.lua
+	return reply
 end
 
-if #KEYS == 1 then
-	return release(KEYS[1], nil, ARGV[1], ARGV[2], ARGV[3])
-elseif #KEYS == 2 and #ARGV == 5 then
-	return release(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
-end
 local fenced = 2 * #ARGV == 5 * #KEYS
 local name, count = 'release', fenced and #KEYS / 2 or #KEYS
 local common = #ARGV == count + 2
-local function one(i)
-	if common then
-		return release(KEYS[i], nil, ARGV[i], ARGV[count + 1], ARGV[count + 2])
-	elseif fenced then
-		local k, a = 2 * i, 5 * i
-		return release(KEYS[k - 1], KEYS[k], ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a])
+local function all(replies, from)
+	local publish, waiter, token, keep = ARGV[count + 1], ARGV[count + 2], nil, nil
+	for i = from, count do
+		local lock, fence, owner = KEYS[i], nil, ARGV[i]
+		if fenced then
+			local a = 5 * i
+			lock, fence = KEYS[2 * i - 1], KEYS[2 * i]
+			owner, publish, waiter, token, keep = ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a]
+		elseif not common then
+			owner, publish, waiter = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+		end
+		-- include freed.lua
+		replies[i + 1] = reply
 	end
-	local a = 3 * i
-	return release(KEYS[i], nil, ARGV[a - 2], ARGV[a - 1], ARGV[a])
 end

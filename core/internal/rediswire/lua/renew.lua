@@ -41,3 +41,4 @@ local function one(i)
 	local first = each * (i - 1)
 	return renew(KEYS[i], ARGV[first + 1], ARGV[first + 2], each > 2 and ARGV[first + 3])
 end
+-- include each.lua

@@ -3,20 +3,21 @@
 --
 -- name    of the script
 -- count   of the requests
--- one     function that carries out the request of a number
+-- all     function that carries out the requests from a number on, and puts each reply behind
+--         those of the requests before it
 --
 -- Returns the replies, or the texts of errors, in a list behind the name: inside of a
 -- list go-redis would take an error for the end of it.
 
 local replies = {name}
-for i = 1, count do
-	local ok, reply = pcall(one, i)
+repeat
+	local ok, reply = pcall(all, replies, #replies)
 	if not ok then
 		reply = reply.err or reply -- of this lock alone
 		if string.find(reply, '^READONLY') then
 			return {err = reply} -- of the server: go-redis has to see it, and connects anew
 		end
+		replies[#replies + 1] = reply
 	end
-	replies[i + 1] = reply
-end
+until #replies > count
 return replies

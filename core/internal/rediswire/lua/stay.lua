@@ -40,3 +40,4 @@ local name, count = 'stay', #KEYS
 local function one(i)
 	return stay(KEYS[i], ARGV[2 * i - 1], tonumber(ARGV[2 * i]))
 end
+-- include each.lua

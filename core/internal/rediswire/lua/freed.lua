@@ -1,0 +1,21 @@
+-- Statements that give up the lock of an owner (release). fence is nil where the store has
+-- not to be told the last token. The answer is in the variable reply then.
+
+local held, reply = call('HMGET', lock, owner, 'q'), 1
+if held[1] then
+	call('DEL', lock)
+	local q = held[2] or ''
+	if waiter ~= '' and #q < limit and not string.find(q, waiter, 1, true) then
+		q = q == '' and waiter or q .. ',' .. waiter
+	end
+	if fence then
+		redis.pcall('SET', fence, token, 'PX', keep)
+	end
+	if q ~= '' and type(redis.pcall(publish, lock .. ':free', q)) ~= 'number' then
+		reply = 2
+	elseif q ~= waiter then
+		reply = {q}
+	end
+else
+	reply = -call('EXISTS', lock)
+end
