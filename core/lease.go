@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -322,9 +323,12 @@ func (l *Lease) release(ctx context.Context) error {
 	return err
 }
 
-// leaveOnce leaves, and keeps the result for further calls of Release. They get it also if
-// the store or the observer panics.
+// errNoReturn is the result of further calls of Release after a panic of the store.
+var errNoReturn = fmt.Errorf("%w: the store panicked in the release", ErrUnavailable)
+
+// leaveOnce leaves, and keeps the result for further calls of Release.
 func (l *Lease) leaveOnce(ctx context.Context) (handed bool, lost *Loss, err error) {
+	err = errNoReturn
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()

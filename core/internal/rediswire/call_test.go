@@ -120,3 +120,23 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 		})
 	}
 }
+
+// A reply that cannot be made, here because something else wrote to the key, is missing in
+// the list, and does not keep the server in the script.
+func TestACallOfSeveralEndsWithAReplyThatIsNone(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	if err := rdb.HSet(t.Context(), "k", "o", "no token").Err(); err != nil {
+		t.Fatal(err)
+	}
+	list, err := rdb.Eval(t.Context(), acquireScript.source, []string{"k", "k:fence", "l", "l:fence"},
+		"o", "p", 60_000, 60_000, "", "").Slice()
+	if err != nil || len(list) != 3 || list[0] != "acquire" || list[1] != nil {
+		t.Fatalf("%v, %v", list, err)
+	}
+	if token, ok := list[2].(int64); !ok || token <= 0 {
+		t.Errorf("the lock behind it: %v", list[2])
+	}
+	if val, err := acquireScript.part(list, 0, 2); val != nil || err != nil {
+		t.Errorf("the reply that is none: %v, %v", val, err)
+	}
+}

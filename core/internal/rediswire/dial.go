@@ -230,14 +230,22 @@ type conn struct {
 	net.Conn
 	dialer  *dialer
 	raw     syscall.RawConn // nil where there is none, as in TLS
-	poll    *polling        // of its link; nil: it has none
+	link    *link           // nil: it has none
 	severed atomic.Bool
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) {
+	if c.link != nil {
+		c.link.has(c)
+	}
+	return c.Conn.Write(b)
 }
 
 // Read implements net.Conn.
 func (c *conn) Read(b []byte) (int, error) {
-	if c.poll != nil && c.poll.on && c.raw != nil {
-		if n := c.poll.read(c.raw, b); n > 0 {
+	if c.link != nil && c.link.poll.on && c.raw != nil {
+		if n := c.link.poll.read(c.raw, b); n > 0 {
 			return n, nil
 		}
 	}

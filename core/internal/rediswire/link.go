@@ -36,7 +36,7 @@ type link struct {
 	poll   polling
 
 	mu   sync.Mutex
-	conn *conn // the last that was dialed; nil: none yet
+	conn *conn // the last that was dialed or written to; nil: none yet
 	cut  bool  // what is under way was broken off
 
 	sever   func()        // breaks it off
@@ -66,6 +66,7 @@ func newLink(of *redis.Client) *link {
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		cn, err := dial(ctx, network, addr)
 		if c, ok := cn.(*conn); ok {
+			c.link = l
 			l.has(c)
 		}
 		return cn, err
@@ -77,6 +78,9 @@ func newLink(of *redis.Client) *link {
 	}
 	if o.ConnMaxLifetime > 0 || o.StreamingCredentialsProvider != nil {
 		l.pinLimit = maxAged
+	}
+	if o.StreamingCredentialsProvider != nil {
+		l.poll.never = true // go-redis uses a connection of the pool on another goroutine then
 	}
 	return l
 }
@@ -120,9 +124,9 @@ func (l *link) unpin() {
 	l.pinned, l.pipe = nil, nil
 }
 
-// has takes a new connection.
+// has notes which connection is in use. It is not always the last that was dialed: go-redis
+// can dial one for a caller that has left, and keep it.
 func (l *link) has(c *conn) {
-	c.poll = &l.poll
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn = c

@@ -40,6 +40,34 @@ func TestAClosedConnectionIsReplacedBeforeItIsUsed(t *testing.T) {
 	}
 }
 
+// What a caller breaks off is the connection that it has written to, also if go-redis has
+// dialed another one since, for a caller that has left.
+func TestTheConnectionInUseIsBrokenOff(t *testing.T) {
+	srv := redistest.Start(t)
+	s := open(t, srv.Client(t), func(*Config) {})
+	defer func() { _ = s.Close() }()
+	take(t, s, "k")
+	rest(t, s)
+	l := lastUsed(s)
+	dial := func() *conn {
+		cn, err := l.client.Options().Dialer(t.Context(), "tcp", srv.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cn.(*conn)
+	}
+	used, other := dial(), dial()
+	if _, err := used.Write([]byte("PING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	l.sever()
+	l.end(guard{})
+	if !used.severed.Load() || other.severed.Load() {
+		t.Errorf("broken off: the one in use %v, the other one %v", used.severed.Load(), other.severed.Load())
+	}
+	_, _ = used.Close(), other.Close()
+}
+
 // The pool of go-redis ends connections that have lived as long as the user's client wants.
 func TestConnectionsInUseEndAfterTheirLifetime(t *testing.T) {
 	srv := redistest.Start(t)

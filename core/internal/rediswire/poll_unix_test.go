@@ -30,17 +30,17 @@ func twoEnds(t *testing.T) (*conn, net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &conn{Conn: here, raw: raw, poll: new(polling)}
-	c.poll.init()
-	c.poll.never = false
+	c := &conn{Conn: here, raw: raw, link: new(link)}
+	c.link.poll.init()
+	c.link.poll.never = false
 	return c, there
 }
 
 func TestPollingReadsWhatIsThereAndStopsWhereNothingComes(t *testing.T) {
 	c, there := twoEnds(t)
 	b := make([]byte, 10)
-	c.poll.on = true
-	if n := c.poll.read(c.raw, b); n != 0 {
+	c.link.poll.on = true
+	if n := c.link.poll.read(c.raw, b); n != 0 {
 		t.Fatalf("%d bytes of nothing", n)
 	}
 	if _, err := there.Write([]byte("+OK\r\n")); err != nil {
@@ -48,7 +48,7 @@ func TestPollingReadsWhatIsThereAndStopsWhereNothingComes(t *testing.T) {
 	}
 	polled := 0
 	for polled == 0 { // it may still be on its way
-		polled = c.poll.read(c.raw, b)
+		polled = c.link.poll.read(c.raw, b)
 	}
 	if polled != 5 {
 		t.Fatalf("%d bytes were read by polling", polled)

@@ -90,7 +90,7 @@ local function all(replies, from)
 			replies[i + 1] = token
 		else
 			held = held or contended()
-			replies[i + 1] = held(lock, fence, owner, lease, keep, rest, waiter)
+			replies[i + 1] = held(lock, fence, owner, lease, keep, rest, waiter) or false
 		end
 	end
 end

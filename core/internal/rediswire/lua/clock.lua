@@ -1,7 +1,8 @@
--- Statements that read the server's clock, once in each run: time is in µs, and stamp the
--- same as text.
+-- Statements that read the server's clock, once in each run: time is a number of µs, and
+-- stamp the same as a string.
 
 if not time then
 	local t = call('TIME')
-	time, stamp = t[1] * 1000000 + t[2], format('%s%06d', t[1], t[2])
+	local us = t[2] + 0 -- a number
+	time, stamp = t[1] * 1000000 + us, format('%s%06d', t[1], us)
 end

@@ -3,6 +3,6 @@
 
 local function all(replies, from)
 	for i = from, count do
-		replies[i + 1] = one(i)
+		replies[i + 1] = one(i) or false
 	end
 end

@@ -1,7 +1,7 @@
--- Statements that make so many tokens that follow one another: token is the first, and
--- text the same as text. It is max(last + 1, the server's time in µs): greater than every
--- token before it, also after the fence was lost, if the clocks agree that far. Numbers are
--- doubles here: µs fit exactly, but print as 1.79e+15 unless formatted.
+-- Statements that make so many tokens that follow one another: token is the first as a
+-- number, and text as a string. The first is max(last + 1, the server's time in µs): greater
+-- than every token before it, also after the fence was lost, if the clocks agree that far.
+-- Numbers are doubles here: µs fit exactly, but print as 1.79e+15 unless formatted.
 
 -- include clock.lua
 local token, text = time, stamp

@@ -19,5 +19,5 @@ repeat
 		end
 		replies[#replies + 1] = reply
 	end
-until #replies > count
+until ok or #replies > count
 return replies
