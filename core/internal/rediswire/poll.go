@@ -62,7 +62,8 @@ func (p *polling) begin() {
 	switch {
 	case p.never:
 	case p.n < 2*pollTrial:
-		// By twos in turns, so that both see the same: an acquire and a release.
+		// By twos in turns, so that both see the same: an acquire and a release, unless
+		// one of them comes after a pause and does not count.
 		p.on = p.n/2%2 == 0
 	default:
 		p.on = p.best && p.stretch < pollStretch
