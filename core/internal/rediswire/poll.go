@@ -8,14 +8,20 @@ import (
 
 const (
 	// pollLimit is for how long a caller polls for its reply before it sleeps: about as
-	// long as it takes to go to sleep and to be woken on a machine that has nothing else
-	// to do. So polling costs at most as much as it can save (A. Karlin et al., "Empirical
+	// long as it takes, on a slow machine that has nothing else to do, to go to sleep and to
+	// be woken. So polling costs little more than it can save (A. Karlin et al., "Empirical
 	// Studies of Competitive Spinning for a Shared-Memory Multiprocessor", SOSP 1991).
-	pollLimit = 50 * time.Microsecond
-	// Of every pollTerm requests pollTrial are polled for, and as many are not, to see what
-	// is faster now. As long as polling is not, which costs a trial some 50 µs for each of
-	// its requests, the next trial comes twice as late, up to maxPollTerm.
-	pollTerm, maxPollTerm, pollTrial = 512, 8192, 8
+	pollLimit = 100 * time.Microsecond
+	// The first pollTrial of every pollTerm requests show what is faster now. As long as
+	// polling is not, which costs a trial up to pollLimit for each request that is polled
+	// for, the next trial comes twice as late, up to maxPollTerm.
+	pollTerm, maxPollTerm = 1024, 8192
+	// In a trial pollRun requests in a row are polled for, then as many are not, and so on.
+	// The first pollSettle of each row do not count: caches and cores are as the row before
+	// has left them, and that is what makes the difference.
+	pollRun, pollSettle, pollRuns = 6, 2, 5
+	pollTrial                     = 2 * pollRuns * pollRun
+	pollSamples                   = pollRuns * (pollRun - pollSettle)
 	// pollStretch is for how long requests are polled for, one after the other, until one
 	// is not. A caller that polls keeps its core: others of its process whose time has
 	// come, and its process where others have work, would wait for the next preemption,
@@ -36,14 +42,14 @@ const (
 type polling struct {
 	on    bool // for the present request
 	never bool // there is one processor only
-	best  bool // it was faster in the last comparison
+	best  bool // it was faster in the last trial
 
 	stretch time.Duration // of what was polled for since the last request that was not
 
-	n      int                      // requests since that began
-	term   int                      // after so many it begins anew
-	polled [pollTrial]time.Duration // what those of the comparison took, with polling
-	slept  [pollTrial]time.Duration // and without it
+	n      int                        // requests since the last trial began
+	term   int                        // after so many the next one begins
+	polled [pollSamples]time.Duration // what those of the trial took, with polling
+	slept  [pollSamples]time.Duration // and without it
 
 	into []byte
 	size int // of what was read
@@ -61,10 +67,8 @@ func (p *polling) init() {
 func (p *polling) begin() {
 	switch {
 	case p.never:
-	case p.n < 2*pollTrial:
-		// By twos in turns, so that both see the same: an acquire and a release, unless
-		// one of them comes after a pause and does not count.
-		p.on = p.n/2%2 == 0
+	case p.n < pollTrial:
+		p.on = p.n/pollRun%2 == 0
 	default:
 		p.on = p.best && p.stretch < pollStretch
 	}
@@ -78,21 +82,19 @@ func (p *polling) over(took time.Duration) {
 	if took == 0 {
 		took = time.Hour
 	}
-	switch {
-	case p.n >= 2*pollTrial:
-	case p.on:
-		p.polled[p.sample()] = took
-	default:
-		p.slept[p.sample()] = took
+	if i, ok := p.sample(); ok && p.on {
+		p.polled[i] = took
+	} else if ok {
+		p.slept[i] = took
 	}
 	if p.stretch += took; !p.on {
 		p.stretch = 0
 	}
 	p.on = false
 	switch p.n++; p.n {
-	case 2 * pollTrial:
+	case pollTrial:
 		polled, slept := median(p.polled[:]), median(p.slept[:])
-		if p.best = polled < slept-slept/4; p.best { // else it is not worth a core
+		if p.best = polled < slept-slept/8; p.best { // else it is not worth a core
 			p.term = pollTerm
 		} else {
 			p.term = min(2*p.term, maxPollTerm)
@@ -102,8 +104,12 @@ func (p *polling) over(took time.Duration) {
 	}
 }
 
-// sample is the place of a request of the comparison among those of its kind.
-func (p *polling) sample() int { return p.n/4*2 + p.n%2 }
+// sample is the place of a request of the trial among those of its kind that count. It
+// reports false if the request does not.
+func (p *polling) sample() (i int, counts bool) {
+	run, i := p.n/(2*pollRun), p.n%pollRun-pollSettle
+	return run*(pollRun-pollSettle) + i, p.n < pollTrial && i >= 0
+}
 
 // median returns the median of what requests took, among which a few can have been very
 // slow. It sorts them.
