@@ -21,7 +21,7 @@ func BenchmarkRawPair(b *testing.B) {
 	const owner = "0123456789abcdef0123456789abcdef:1"
 	b.ReportAllocs()
 	for b.Loop() {
-		err := acquire.EvalSha(b.Context(), rdb, []string{"interlock:{k}", "interlock:{k}:fence"}, owner, 30000, 90000, "", "").Err()
+		err := acquire.EvalSha(b.Context(), rdb, []string{"interlock:{k}", "interlock:{k}:fence"}, owner, 30000, 90000, "").Err()
 		if err != nil {
 			b.Fatal(err)
 		}

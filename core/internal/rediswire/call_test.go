@@ -11,11 +11,13 @@ import (
 )
 
 // Requests of one call do the same whether the arguments that they have in common are
-// sent once or with each of them, as they have to be once one differs.
+// sent once or with each of them, as they have to be once one differs. Where lockers wait
+// already, an acquire has an argument more.
 func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 	const n = 3 // with two arguments in common so many are as many as a fenced release has
-	for odd := -1; odd < n; odd++ {
-		t.Run(fmt.Sprint("odd one ", odd), func(t *testing.T) {
+	for i := range 2 * (n + 1) {
+		odd, wait := i%(n+1)-1, i > n
+		t.Run(fmt.Sprintf("odd one %d, others wait %v", odd, wait), func(t *testing.T) {
 			s := newStore(t, redistest.Start(t).Client(t))
 			rdb := s.requests.single
 			key := func(i int) string { return fmt.Sprint("k", i) }
@@ -60,22 +62,32 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 			}
 
 			var acquires [n]acquisition
-			for i, token := range do(callArgs+2*n+n+4, func(i int) *Request {
+			rest := func(i int) string {
+				switch {
+				case !wait:
+					return ""
+				case i == odd:
+					return "another"
+				}
+				return "a second"
+			}
+			arguments := callArgs + 2*n + n + 3
+			if wait {
+				arguments++
+			}
+			for i, token := range do(arguments, func(i int) *Request {
 				r := &acquires[i]
-				r.ask = driver.AcquireRequest{Owner: fmt.Sprint("owner:", i)}
+				r.ask = driver.AcquireRequest{Owner: fmt.Sprint("owner:", i), Rest: rest(i)}
 				r.keys[0], r.keys[1] = s.names.with(key(i), fenceSuffix)
 				r.ms = [2]int64{Milliseconds(lease(i)), Milliseconds(lease(i) + fenceTime)}
-				if i == odd {
-					r.ask.Rest = "another"
-				}
-				return r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
-					Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.ask.Rest, &r.waiter)
+				r.exclusive(s)
+				return &r.Request
 			}) {
 				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), fmt.Sprint("owner:", i)).Val(); got != fmt.Sprint(token) {
 					t.Errorf("%s: its token is %q, want %v", key(i), got, token)
 				}
-				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), "q").Val(); (got == "another") != (i == odd) {
-					t.Errorf("%s: %q waits", key(i), got)
+				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), "q").Val(); got != rest(i) {
+					t.Errorf("%s: %q waits, want %q", key(i), got, rest(i))
 				}
 			}
 			hasLease(1)
@@ -87,7 +99,7 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 				r.Ask(renewScript, s.names.lock(key(i)), fmt.Sprint("owner:", i), 2*lease(i))
 				return &r.Request
 			}) {
-				if want := int64(1); i == odd && reply != 2*want || i != odd && reply != want {
+				if want := int64(1); wait && reply != 2*want || !wait && reply != want {
 					t.Errorf("renewing %s: %v", key(i), reply)
 				}
 			}
@@ -104,12 +116,15 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 				return r.Make(s, releaseScript, r.names[0], r.room[:]).Keys(&r.names[0]).
 					Args(&r.ask.Owner).Common(s.Publish(), &r.ask.Waiter)
 			}) {
-				waiting := ""
-				if i == odd {
-					waiting = "[another,a third]"
+				want := "1"
+				if rest(i) != "" {
+					want = "[" + rest(i) + "]"
 				}
-				if got := fmt.Sprint(reply); waiting == "" && got != "1" || waiting != "" && got != waiting {
-					t.Errorf("releasing %s: %v", key(i), reply)
+				if rest(i) != "" && i == odd {
+					want = "[" + rest(i) + ",a third]"
+				}
+				if got := fmt.Sprint(reply); got != want {
+					t.Errorf("releasing %s: %v, want %v", key(i), got, want)
 				}
 			}
 			for _, left := range rdb.Keys(t.Context(), "*").Val() {
@@ -129,7 +144,7 @@ func TestACallOfSeveralEndsWithAReplyThatIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, err := rdb.Eval(t.Context(), acquireScript.source, []string{"k", "k:fence", "l", "l:fence"},
-		"o", "p", 60_000, 60_000, "", "").Slice()
+		"o", "p", 60_000, 60_000, "").Slice()
 	if err != nil || len(list) != 3 || list[0] != "acquire" || list[1] != nil {
 		t.Fatalf("%v, %v", list, err)
 	}

@@ -68,8 +68,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.atMost, &r.ask.Rest, &r.ask.Waiter, &r.tokens)
 	} else {
 		r.waiter = r.waiterOf(&ask)
-		r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
-			Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.ask.Rest, &r.waiter)
+		r.exclusive(s)
 	}
 	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
 	if !r.Do(ctx, ask.Deadline) {
@@ -79,6 +78,15 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	r.ask, r.waiter = driver.AcquireRequest{}, ""
 	s.acquires.Put(r)
 	return rep, err
+}
+
+// exclusive makes it a request for an exclusive owner.
+func (r *acquisition) exclusive(s *Store) {
+	r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
+		Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.waiter)
+	if r.ask.Rest != "" {
+		r.Common(&r.ask.Rest)
+	}
 }
 
 // Pending is the error for a caller that leaves before the outcome is known.

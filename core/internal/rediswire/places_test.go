@@ -82,9 +82,10 @@ func TestAllThatWaitForPlacesAreNamedTogether(t *testing.T) {
 func TestAProcessOfTheVersionBeforeSeesPlacesAsAHeldLock(t *testing.T) {
 	s := newScripted(t)
 	s.granted(asked{script: "enter", owner: "a"})
-	old := asked{script: "acquire", owner: "x", lease: 60_000, id: "aa"}
-	keys, args := old.arguments(s.key)
-	ask := func() any { return s.rdb.Eval(t.Context(), acquireBefore, keys, args...).Val() }
+	keys := []string{s.key, s.key + ":fence"}
+	ask := func() any {
+		return s.rdb.Eval(t.Context(), acquireBefore, keys, "x", 60_000, 120_000, "", "aa").Val()
+	}
 	if list, ok := ask().([]any); !ok || list[2] != int64(1) {
 		t.Fatalf("the old process is not refused and listed: %v", list)
 	}
@@ -102,12 +103,11 @@ func TestAProcessOfTheVersionBeforeSeesPlacesAsAHeldLock(t *testing.T) {
 func TestAFreeLockCostsWhatItDidBeforePlaces(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
-	c := asked{script: "acquire", owner: "o:1", lease: 1000, rest: "aa", id: "bb"}
 	var calls []map[string]int64
-	for i, source := range []string{acquireBefore, acquireScript.source} {
-		keys, args := c.arguments(fmt.Sprintf("{%d}", i))
+	for i, args := range [][]any{{"o:1", 1000, 61_000, "aa", "bb"}, {"o:1", 1000, 61_000, "bb", "aa"}} {
+		keys := []string{fmt.Sprintf("{%d}", i), fmt.Sprintf("{%d}:fence", i)}
 		srv.ResetStats(t)
-		if err := rdb.Eval(t.Context(), source, keys, args...).Err(); err != nil {
+		if err := rdb.Eval(t.Context(), []string{acquireBefore, acquireScript.source}[i], keys, args...).Err(); err != nil {
 			t.Fatal(err)
 		}
 		sent := srv.Calls(t)

@@ -38,7 +38,11 @@ func (c asked) arguments(key string) (keys []string, args []any) {
 		if c.id != "" && c.left > 0 {
 			waiter += fmt.Sprint("@", c.left)
 		}
-		return []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, c.rest, waiter}
+		keys, args = []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, waiter}
+		if c.rest != "" {
+			args = append(args, c.rest)
+		}
+		return keys, args
 	case "enter":
 		return []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, c.atMost, c.rest, c.id, c.tokens}
 	case "stay", "renew":

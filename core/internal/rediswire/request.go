@@ -99,7 +99,7 @@ func (r *Request) Args(args ...any) *Request {
 // Common appends arguments that most requests have in common, as the last ones. In a call
 // of several requests they are sent once, if all have the same.
 func (r *Request) Common(args ...any) *Request {
-	r.common = len(args)
+	r.common += len(args)
 	return r.Args(args...)
 }
 

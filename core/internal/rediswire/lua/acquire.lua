@@ -8,10 +8,11 @@
 -- ARGV[1] owner
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long the fence is kept, in ms
--- ARGV[4] the lockers that wait already, kept with the lock when it is granted; may be empty
--- ARGV[5] the locker that will wait if the lock is held; empty for none. It may be
+-- ARGV[4] the locker that will wait if the lock is held; empty for none. It may be
 --         "id@ms", ms being how long its caller still waits: for as long, but for a
 --         short time only, no new places are granted ahead of it
+-- ARGV[5] the lockers that wait already, kept with the lock when it is granted; not there
+--         if there are none
 --
 -- Returns the token when the owner holds the lock, else {holders, after how many ms to
 -- ask again, 1 if the locker is in the list}; for several locks a list, see
@@ -23,9 +24,17 @@
 local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
 local time, stamp -- the server's, in µs
 
+-- Most requests find their lock free, and make no function at all: Lua makes them anew in
+-- each run, and that took as long as two commands.
+local count = #KEYS / 2
+if count == 1 and call('EXISTS', KEYS[1]) == 0 then
+	local lock, fence, owner, lease, keep, rest = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[5]
+	-- include grant.lua
+	return token
+end
+
 -- contended returns the function that tries to take a lock that has a holder, or had one
--- a moment ago. Most requests find a lock free, and make no function at all: Lua makes
--- them anew in each run, and that took as long as two commands.
+-- a moment ago.
 local function contended()
 -- include tokens.lua
 -- include places.lua
@@ -36,7 +45,7 @@ local function grant(lock, fence, owner, lease, keep, rest)
 	return token
 end
 
-return function(lock, fence, owner, lease, keep, rest, waiter)
+return function(lock, fence, owner, lease, keep, waiter, rest)
 	local has = call('HMGET', lock, owner, 'q', 'm', 'b')
 	local mine, q, m = has[1], has[2] or '', has[3]
 	local id, left = match(waiter, '^(.*)@(%d+)$')
@@ -66,31 +75,26 @@ return function(lock, fence, owner, lease, keep, rest, waiter)
 end
 end
 
-if #KEYS == 2 then
-	local lock, fence, owner, lease, keep, rest = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-	if call('EXISTS', lock) ~= 0 then
-		return contended()(lock, fence, owner, lease, keep, rest, ARGV[5])
-	end
-	-- include grant.lua
-	return token
+if count == 1 then
+	return contended()(KEYS[1], KEYS[2], unpack(ARGV))
 end
 
-local name, count = 'acquire', #KEYS / 2
-local common, held = #ARGV == count + 4, nil
+local name, held = 'acquire', nil
+local common, each = #ARGV <= count + 4, #ARGV / count
 local function all(replies, from)
-	local lease, keep, rest, waiter = ARGV[count + 1], ARGV[count + 2], ARGV[count + 3], ARGV[count + 4]
+	local lease, keep, waiter, rest = ARGV[count + 1], ARGV[count + 2], ARGV[count + 3], ARGV[count + 4]
 	for i = from, count do
 		local lock, fence, owner = KEYS[2 * i - 1], KEYS[2 * i], ARGV[i]
 		if not common then
-			local a = 5 * i
-			owner, lease, keep, rest, waiter = ARGV[a - 4], ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], ARGV[a]
+			local a = each * (i - 1)
+			owner, lease, keep, waiter, rest = ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4], each > 4 and ARGV[a + 5]
 		end
 		if call('EXISTS', lock) == 0 then
 			-- include grant.lua
 			replies[i + 1] = token
 		else
 			held = held or contended()
-			replies[i + 1] = held(lock, fence, owner, lease, keep, rest, waiter) or false
+			replies[i + 1] = held(lock, fence, owner, lease, keep, waiter, rest) or false
 		end
 	end
 end

@@ -3,7 +3,7 @@
 
 local tokens = 1
 -- include mint.lua
-if rest == '' then
+if (rest or '') == '' then
 	call('HSET', lock, owner, text)
 else
 	call('HSET', lock, owner, text, 'q', rest)
