@@ -36,7 +36,6 @@ end
 -- contended returns the function that tries to take a lock that has a holder, or had one
 -- a moment ago.
 local function contended()
--- include tokens.lua
 -- include places.lua
 local barrier = 1500 -- ms; a live locker asks again after 1 s at most
 

@@ -18,8 +18,26 @@
 -- locks a list, see several.lua. The second and the holders are as in acquire.lua.
 -- A second run for an owner whose place is not over returns the same token and leaves
 -- the lease alone. A place that is over is not revived: its owner is a new one.
-local KEYS, ARGV = KEYS, ARGV
--- include tokens.lua
+local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
+local time, stamp -- the server's, in µs
+local count, held = #KEYS / 2, nil
+
+-- Most requests find that nobody waits and that there is room. They make no function, as in
+-- acquire.lua.
+if count == 1 then
+	local lock, fence, owner, keep, atmost, left = KEYS[1], KEYS[2], ARGV[1], ARGV[3], ARGV[4] + 0, ARGV[5]
+	held = call('HMGET', lock, owner, 'q', 'm', 'b')
+	local fresh, earliest = not held[3], tonumber(held[3])
+	if not held[1] and not held[2] and not held[4] and not (fresh and call('EXISTS', lock) == 1) then
+		-- include clock.lua
+		if fresh or time < earliest * 1000 and (atmost == 0 or call('HLEN', lock) - 1 < atmost) then
+			local lease, tokens, q, linger, ceil, min = ARGV[2] + 0, ARGV[7] + 0, '', 1000, math.ceil, math.min
+			-- include seat.lua
+			return token
+		end
+	end
+end
+
 -- include places.lua
 
 -- ahead reports whether a locker is in the list, and no other one that wants the lock before it.
@@ -28,8 +46,8 @@ local function ahead(q, id)
 	return first and not find(',' .. sub(q, 1, first - 1), ',[^+-]')
 end
 
-local function enter(lock, fence, owner, lease, keep, atmost, rest, id, tokens)
-	local held = call('HMGET', lock, owner, 'q', 'm', 'b')
+local function enter(held, lock, fence, owner, lease, keep, atmost, rest, id, tokens)
+	held = held or call('HMGET', lock, owner, 'q', 'm', 'b')
 	local mine, q, m, b = held[1], held[2] or '', held[3], tonumber(held[4]) or 0
 	local fresh = not m and call('EXISTS', lock) == 0
 	if not m and not fresh then
@@ -51,35 +69,18 @@ local function enter(lock, fence, owner, lease, keep, atmost, rest, id, tokens)
 		end
 	end
 
-	local token, text = mint(fence, keep, tokens)
-	if not fresh then
-		call('PEXPIRE', lock, lease + linger, 'GT')
-	end
-	local ends = ceil(time / 1000) + lease
-	local place, bound = format('%s@%.0f', text, ends), format('%.0f', min(ends, earliest or ends))
 	local left = q == '' and rest or without(q, id)
-	if left == q then
-		call('HSET', lock, owner, place, 'm', bound)
-	elseif left == '' then
-		call('HSET', lock, owner, place, 'm', bound)
-		call('HDEL', lock, 'q')
-	else
-		call('HSET', lock, owner, place, 'm', bound, 'q', left)
-	end
-	if fresh and type(pcall_('PEXPIRE', lock, lease + linger)) ~= 'number' then
-		call('DEL', lock) -- as in acquire.lua
-		call('PEXPIRE', lock, lease + linger)
-	end
+	-- include seat.lua
 	return token
 end
 
-if #KEYS == 2 then
-	return enter(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], tonumber(ARGV[7]))
+if count == 1 then
+	return enter(held, KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], tonumber(ARGV[7]))
 end
-local name, count = 'enter', #KEYS / 2
+local name = 'enter'
 local function one(i)
 	local k, a = 2 * i, 7 * i
-	return enter(KEYS[k - 1], KEYS[k], ARGV[a - 6], tonumber(ARGV[a - 5]), ARGV[a - 4], tonumber(ARGV[a - 3]), ARGV[a - 2],
+	return enter(nil, KEYS[k - 1], KEYS[k], ARGV[a - 6], tonumber(ARGV[a - 5]), ARGV[a - 4], tonumber(ARGV[a - 3]), ARGV[a - 2],
 		ARGV[a - 1], tonumber(ARGV[a]))
 end
 -- include each.lua

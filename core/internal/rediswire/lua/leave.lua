@@ -19,8 +19,27 @@
 -- full. For several places it returns a list; see several.lua.
 -- What is announced is the list if the lock is free, else "*k,list" if the first k of a
 -- list may have places.
-local KEYS, ARGV = KEYS, ARGV
--- include tokens.lua
+local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
+local time, stamp -- the server's, in µs
+local held
+
+-- Most owners leave a lock for which nobody waits, and of which all places are live. They make
+-- no function, as in acquire.lua.
+if #ARGV == 4 and ARGV[3] == '' then
+	local lock, owner = KEYS[1], ARGV[1]
+	held = call('HMGET', lock, owner, 'q', 'm', 'b')
+	if held[1] and held[3] and not held[2] and not held[4] then
+		-- include clock.lua
+		if time < held[3] * 1000 then
+			call('HDEL', lock, owner)
+			if call('HLEN', lock) == 1 then
+				call('DEL', lock) -- m alone is left
+			end
+			return 1
+		end
+	end
+end
+
 -- include places.lua
 
 -- invite calls lockers to so many free places, or to one at least. It returns the list
@@ -56,8 +75,8 @@ local function invite(q, free, barrier, now)
 	return table.concat(stays, ','), n, table.concat(called, ',')
 end
 
-local function leave(lock, fence, owner, publish, waiter, atmost, token, keep)
-	local held = call('HMGET', lock, owner, 'q', 'm', 'b')
+local function leave(held, lock, fence, owner, publish, waiter, atmost, token, keep)
+	held = held or call('HMGET', lock, owner, 'q', 'm', 'b')
 	local mine, q, barrier = held[1], held[2] or '', tonumber(held[4]) or 0
 	if not held[3] then
 		return -call('EXISTS', lock)
@@ -103,18 +122,18 @@ local function leave(lock, fence, owner, publish, waiter, atmost, token, keep)
 end
 
 if #ARGV == 4 then
-	return leave(KEYS[1], nil, ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]))
+	return leave(held, KEYS[1], nil, ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]))
 elseif #ARGV == 6 then
-	return leave(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6])
+	return leave(nil, KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6])
 end
 local fenced = #ARGV == 3 * #KEYS
 local name, count = 'leave', fenced and #KEYS / 2 or #KEYS
 local function one(i)
 	if fenced then
 		local k, a = 2 * i, 6 * i
-		return leave(KEYS[k - 1], KEYS[k], ARGV[a - 5], ARGV[a - 4], ARGV[a - 3], tonumber(ARGV[a - 2]), ARGV[a - 1], ARGV[a])
+		return leave(nil, KEYS[k - 1], KEYS[k], ARGV[a - 5], ARGV[a - 4], ARGV[a - 3], tonumber(ARGV[a - 2]), ARGV[a - 1], ARGV[a])
 	end
 	local a = 4 * i
-	return leave(KEYS[i], nil, ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], tonumber(ARGV[a]))
+	return leave(nil, KEYS[i], nil, ARGV[a - 3], ARGV[a - 2], ARGV[a - 1], tonumber(ARGV[a]))
 end
 -- include each.lua

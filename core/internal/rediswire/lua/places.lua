@@ -15,11 +15,18 @@
 -- the holders have crashed. All ids are of one length, so that none is found inside
 -- another.
 
+local call, pcall_, format, floor = redis.call, redis.pcall, string.format, math.floor
 local find, sub, gsub, match, ceil, max, min = string.find, string.sub, string.gsub, string.match, math.ceil, math.max, math.min
 local limit = 2048 -- from how many bytes the list is full: 63 lockers
 local linger = 1000 -- ms
 local poll = 1000 -- after how many ms a locker asks again at the latest where owners have places
 local few = 16 -- up to how many holders are named
+
+-- clock returns the server's time in ms, rounded down.
+local function clock()
+	-- include clock.lua
+	return floor(time / 1000)
+end
 
 -- uncalled returns a list in which none has been called to a place.
 local function uncalled(q)

@@ -10,7 +10,7 @@
 -- 1 if the owner has a place, 2 if it has and others wait. A place that is over is none.
 -- For several places it returns a list; see several.lua.
 local KEYS, ARGV = KEYS, ARGV
--- include tokens.lua
+local time, stamp -- the server's, in µs
 -- include places.lua
 
 local function stay(lock, owner, lease)
