@@ -63,7 +63,10 @@ use() {
 	is=$("$path" --version | cut -d ' ' -f 1-3)
 	say "$name: $is, at $path"
 	if [ $# -gt 0 ]; then
-		RACE=0 INTERLOCK_REDIS_SERVER=$path ./scripts/test.sh "$@"
+		if ! RACE=0 INTERLOCK_REDIS_SERVER=$path ./scripts/test.sh "$@"; then
+			say "failed on $is: $*" # go test does not say which server it was
+			exit 1
+		fi
 		say "passed on $is: $*"
 	fi
 }

@@ -150,8 +150,8 @@ fi
 
 # Beside other work a package can take longer than the ten minutes of go test. Tests
 # wait more than they work, so twice as many packages run at once as there are cores.
-# `make lint` vets the code; to do it here takes minutes, most of them for the modules that
-# are used. What is named in the arguments comes later, and counts.
+# `make lint` vets the code; to do it here takes minutes, most of them for the dependencies.
+# What is named in the arguments comes later, and counts.
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 set -- -vet=off -timeout=30m -p=$((2 * cores)) "$@"
 

@@ -92,6 +92,35 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 			}
 			hasLease(1)
 
+			// All are held now: others are entered into the lists.
+			waiter := func(i int) string {
+				if i == odd {
+					return "odd"
+				}
+				return "even"
+			}
+			var refusals [n]acquisition
+			for i, reply := range do(arguments, func(i int) *Request {
+				r := &refusals[i]
+				r.ask, r.waiter = driver.AcquireRequest{Owner: fmt.Sprint("late:", i), Rest: rest(i)}, waiter(i)
+				r.keys, r.ms = acquires[i].keys, acquires[i].ms
+				r.exclusive(s)
+				return &r.Request
+			}) {
+				if list, _ := reply.([]any); len(list) != 3 || list[0] != fmt.Sprint("owner:", i) || list[2] != int64(1) {
+					t.Errorf("%s is held: %v", key(i), reply)
+				}
+				list := strings.TrimPrefix(rest(i)+","+waiter(i), ",")
+				if got := rdb.HGet(t.Context(), s.names.lock(key(i)), "q").Val(); got != list {
+					t.Errorf("%s: %q waits, want %q", key(i), got, list)
+				}
+				if rest(i) == "" {
+					rdb.HDel(t.Context(), s.names.lock(key(i)), "q")
+				} else {
+					rdb.HSet(t.Context(), s.names.lock(key(i)), "q", rest(i))
+				}
+			}
+
 			var renewals [n]Renewal
 			for i, reply := range do(callArgs+n+n+1, func(i int) *Request {
 				r := &renewals[i]

@@ -164,8 +164,8 @@ func TestACallerPollsWhereThatIsFaster(t *testing.T) {
 	// play carries out a term of requests that take so long, and returns how many of them
 	// after the trial were polled for. It sees to it that the caller's core gets free from
 	// time to time.
+	stretch := time.Duration(0)
 	play := func(p *polling, with, sans time.Duration) (polled, requests int) {
-		stretch := time.Duration(0)
 		for i := 0; i == 0 || p.n > 0; i++ {
 			requests++
 			p.begin()
@@ -179,7 +179,7 @@ func TestACallerPollsWhereThatIsFaster(t *testing.T) {
 			if stretch += min(took, pollLimit); !p.on {
 				stretch = 0
 			}
-			if stretch >= max(pollStretch, pollRun*pollLimit)+with {
+			if stretch >= max(pollStretch+min(with, pollLimit), pollRun*pollLimit+1) {
 				t.Fatalf("it polls for %v without a pause", stretch)
 			}
 			p.over(took)
@@ -205,13 +205,17 @@ func TestACallerPollsWhereThatIsFaster(t *testing.T) {
 		{75 * us, 80 * us, false, 2 * pollTerm}, // too little, and perhaps by chance
 		{30 * us, 60 * us, true, pollTerm},
 		{300 * us, 305 * us, false, 2 * pollTerm}, // a server that is far
-		{0, 0, false, 4 * pollTerm},               // one that fails
+		{300 * us, 400 * us, false, 4 * pollTerm}, // and by chance was slower without
+		{66 * us, 80 * us, true, pollTerm},
+		{300 * us, 305 * us, false, 2 * pollTerm},
+		{0, 0, false, 4 * pollTerm}, // one that fails
 		{0, 0, false, 8 * pollTerm},
 		{0, 0, false, maxPollTerm},
 		{0, 0, false, maxPollTerm},
 	} {
 		polled, requests := play(p, c.with, c.sans)
-		if most := requests - pollTrial; c.polls && polled < most-most/8 || !c.polls && polled != 0 || requests != c.term {
+		rest := pollStretch / max(c.with, us) // so many are polled for, then one is not
+		if most := (requests - pollTrial) * int(rest) / int(rest+1); c.polls && polled < most-1 || !c.polls && polled != 0 || requests != c.term {
 			t.Errorf("%v with polling, %v without: %d of %d requests were polled for, want a term of %d",
 				c.with, c.sans, polled, requests, c.term)
 		}
@@ -227,7 +231,7 @@ func TestACallerPollsWhereThatIsFaster(t *testing.T) {
 		}
 		row++
 		switch {
-		case p.on && (i < pollRun || row <= pollSettle):
+		case p.on && (i < 2*pollRun || row <= pollSettle):
 			p.over(time.Second)
 		case p.on:
 			p.over(30 * us)

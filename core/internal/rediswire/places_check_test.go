@@ -70,6 +70,8 @@ var mutations = []struct{ name, old, broken string }{
 	{"in short, a place past a barrier", "not held[2] and not held[4] and not (", "not held[2] and not ("},
 	{"in short, a place beside an exclusive holder", "fresh and call('EXISTS', lock) == 1", "false"},
 	{"in short, a place that is over is released", "if time < held[3] * 1000 then", "if true then"},
+	{"in short, a second token for the same place", "if not held[1] and not held[2] and not held[4] and not (", "if not held[2] and not held[4] and not ("},
+	{"in short, the locker that leaves is not listed", "if #ARGV == 4 and ARGV[3] == '' then", "if #ARGV == 4 then"},
 	{"in short, a release is not announced", "held[1] and held[3] and not held[2] and not held[4] then", "held[1] and held[3] and not held[4] then"},
 	{"in short, the key is left after the last release", "call('DEL', lock) -- m alone is left", "call('EXISTS', lock)"},
 	{"a call is announced as it is kept", "message = uncalled(q)", "message = q"},

@@ -64,6 +64,23 @@ func TestAnExclusiveLockerWhoseBarrierIsOverLosesItsPlace(t *testing.T) {
 	s.want("what was announced", s.announced(), "*1,+aa")
 }
 
+// A barrier whose locker has left the list does not keep the key of a lock that is free.
+func TestABarrierWithoutAListGoesWithTheLastPlace(t *testing.T) {
+	s := newScripted(t)
+	s.granted(asked{script: "enter", owner: "o1", id: "aa"})
+	s.refused(asked{script: "acquire", owner: "x", id: "bb", left: 60_000}) // sets the barrier
+	s.granted(asked{script: "enter", owner: "o2", id: "bb"})                // and wants a place now
+	s.want("the list", s.list(), "")
+	if n := s.rdb.HExists(t.Context(), s.key, "b").Val(); !n {
+		t.Fatal("there is no barrier")
+	}
+	s.want("a release", s.call(asked{script: "leave", owner: "o1"}), 1)
+	s.want("the last release", s.call(asked{script: "leave", owner: "o2"}), 1)
+	if left := s.rdb.HGetAll(t.Context(), s.key).Val(); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
 // All that wait for places come together after an exclusive holder.
 func TestAllThatWaitForPlacesAreNamedTogether(t *testing.T) {
 	s := newScripted(t)

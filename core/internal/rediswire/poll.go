@@ -9,21 +9,22 @@ import (
 const (
 	// pollLimit is for how long a caller polls for its reply before it sleeps: about as
 	// long as it takes, on a slow machine that has nothing else to do, to go to sleep and to
-	// be woken. So polling costs little more than it can save (A. Karlin et al., "Empirical
-	// Studies of Competitive Spinning for a Shared-Memory Multiprocessor", SOSP 1991).
+	// be woken. So polling costs there little more than it can save (A. Karlin et al.,
+	// "Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor",
+	// SOSP 1991). On a fast machine it can cost three times as much; the trials decide.
 	pollLimit = 100 * time.Microsecond
 	// The first pollTrial of every pollTerm requests show what is faster now. As long as
 	// polling is not, which costs a trial up to pollLimit for each request that is polled
 	// for, the next trial comes twice as late, up to maxPollTerm.
 	pollTerm, maxPollTerm = 1024, 8192
-	// In a trial pollRun requests in a row are polled for, then as many are not, and so on.
-	// The first pollSettle of each row do not count: caches and cores are as the row before
-	// has left them, and that is what makes the difference.
+	// In a trial pollRun requests in a row are not polled for, then as many are, and so on.
+	// The first pollSettle of each row do not count: they find caches and cores as the row
+	// before has left them, and that alone can make one way look faster.
 	pollRun, pollSettle, pollRuns = 6, 2, 5
 	pollTrial                     = 2 * pollRuns * pollRun
 	pollSamples                   = pollRuns * (pollRun - pollSettle)
 	// pollStretch is for how long requests are polled for, one after the other, until one
-	// is not. A caller that polls keeps its core: others of its process whose time has
+	// is not; the rows of a trial can take pollRun times pollLimit. A caller that polls keeps its core: others of its process whose time has
 	// come, and its process where others have work, would wait for the next preemption,
 	// which is 10 ms away.
 	pollStretch = 500 * time.Microsecond
@@ -48,7 +49,7 @@ type polling struct {
 
 	n      int                        // requests since the last trial began
 	term   int                        // after so many the next one begins
-	polled [pollSamples]time.Duration // what those of the trial took, with polling
+	polled [pollSamples]time.Duration // what those that count in the trial took, with polling
 	slept  [pollSamples]time.Duration // and without it
 
 	into []byte
@@ -68,7 +69,7 @@ func (p *polling) begin() {
 	switch {
 	case p.never:
 	case p.n < pollTrial:
-		p.on = p.n/pollRun%2 == 0
+		p.on = p.n/pollRun%2 == 1
 	default:
 		p.on = p.best && p.stretch < pollStretch
 	}
@@ -94,7 +95,9 @@ func (p *polling) over(took time.Duration) {
 	switch p.n++; p.n {
 	case pollTrial:
 		polled, slept := median(p.polled[:]), median(p.slept[:])
-		if p.best = polled < slept-slept/8; p.best { // else it is not worth a core
+		// Less is not worth a core, and may be chance. Where a reply takes longer than one
+		// polls, it is chance: polling has saved nothing. The time has the writing in it.
+		if p.best = polled < slept-slept/8 && polled < 2*pollLimit; p.best {
 			p.term = pollTerm
 		} else {
 			p.term = min(2*p.term, maxPollTerm)

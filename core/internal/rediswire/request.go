@@ -96,8 +96,8 @@ func (r *Request) Args(args ...any) *Request {
 	return r
 }
 
-// Common appends arguments that most requests have in common, as the last ones. In a call
-// of several requests they are sent once, if all have the same.
+// Common appends arguments that most requests have in common, as the last ones; no others
+// may follow. In a call of several requests they are sent once, if all have the same.
 func (r *Request) Common(args ...any) *Request {
 	r.common += len(args)
 	return r.Args(args...)

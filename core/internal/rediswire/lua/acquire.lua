@@ -12,7 +12,7 @@
 --         "id@ms", ms being how long its caller still waits: for as long, but for a
 --         short time only, no new places are granted ahead of it
 -- ARGV[5] the lockers that wait already, kept with the lock when it is granted; not there
---         if there are none
+--         if there are none. Of several locks, all have this argument or none has it
 --
 -- Returns the token when the owner holds the lock, else {holders, after how many ms to
 -- ask again, 1 if the locker is in the list}; for several locks a list, see

@@ -22,8 +22,8 @@ local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
 local time, stamp -- the server's, in µs
 local count, held = #KEYS / 2, nil
 
--- Most requests find that nobody waits and that there is room. They make no function, as in
--- acquire.lua.
+-- Most requests find that nobody waits and that there is room. Those make no function, as in
+-- acquire.lua. A refusal costs them a command more.
 if count == 1 then
 	local lock, fence, owner, keep, atmost, left = KEYS[1], KEYS[2], ARGV[1], ARGV[3], ARGV[4] + 0, ARGV[5]
 	held = call('HMGET', lock, owner, 'q', 'm', 'b')
@@ -31,7 +31,8 @@ if count == 1 then
 	if not held[1] and not held[2] and not held[4] and not (fresh and call('EXISTS', lock) == 1) then
 		-- include clock.lua
 		if fresh or time < earliest * 1000 and (atmost == 0 or call('HLEN', lock) - 1 < atmost) then
-			local lease, tokens, q, linger, ceil, min = ARGV[2] + 0, ARGV[7] + 0, '', 1000, math.ceil, math.min
+			local lease, tokens, q, ceil, min = ARGV[2] + 0, ARGV[7] + 0, '', math.ceil, math.min
+			local linger = 1000 -- as in places.lua
 			-- include seat.lua
 			return token
 		end

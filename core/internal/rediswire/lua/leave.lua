@@ -23,7 +23,7 @@ local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
 local time, stamp -- the server's, in µs
 local held
 
--- Most owners leave a lock for which nobody waits, and of which all places are live. They make
+-- Most releases are of a lock for which nobody waits, and of which no place is over. Those make
 -- no function, as in acquire.lua.
 if #ARGV == 4 and ARGV[3] == '' then
 	local lock, owner = KEYS[1], ARGV[1]
