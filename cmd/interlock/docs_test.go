@@ -86,6 +86,7 @@ func TestTheExamplesOfTheDocumentAreWhatTheToolPrints(t *testing.T) {
 		t.Fatal(err)
 	}
 	given := regexp.MustCompile(`-token \d+`)
+	waiting := regexp.MustCompile(`web-2/3107/bank v1\.4\.0|cron-1/911/cron v2\.0\.1`)
 	code := 0
 	for _, e := range steps(t) {
 		if e.line == "echo $?" {
@@ -102,6 +103,9 @@ func TestTheExamplesOfTheDocumentAreWhatTheToolPrints(t *testing.T) {
 		got, want := even(string(out)), even(e.prints)
 		if strings.HasSuffix(e.line, " lockers") { // in no order
 			got, want = sorted(got), sorted(want)
+		}
+		if given.MatchString(e.line) { // on a busy machine the first that waits can miss its turn
+			got, want = waiting.ReplaceAllString(got, "WAITING"), waiting.ReplaceAllString(want, "WAITING")
 		}
 		if got != want {
 			t.Errorf("$ %s\nprints\n%s\nthe document says\n%s", e.line, out, e.prints)
