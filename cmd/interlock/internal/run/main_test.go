@@ -50,7 +50,8 @@ func unignore() {
 	}
 }
 
-// witness notes the time, over and over, until it is killed. It ignores SIGTERM.
+// witness notes the time, over and over, until it is killed. It ignores SIGTERM, and ends by
+// itself only after its test, should that have been broken off.
 func witness(file string) {
 	signal.Ignore(syscall.SIGTERM)
 	f, err := os.Create(file)
@@ -58,7 +59,7 @@ func witness(file string) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	for {
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); {
 		_, _ = f.WriteAt([]byte(fmt.Sprint(time.Now().UnixNano())), 0)
 		time.Sleep(time.Millisecond)
 	}
