@@ -29,8 +29,7 @@ help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-8s %s\n", $$1, $$2 }'
 
 .PHONY: check
-check: deps lint known test ## All that CI runs; nothing else is needed before a commit
-	@$(MAKE) --no-print-directory -j3 plain valkey redis # at once, since tests wait more than they work
+check: deps lint known test plain others ## All that CI runs; nothing else is needed before a commit
 
 .PHONY: test
 test: ## All tests of all modules, with the race detector; installs redis-server, PostgreSQL, PgBouncer, Prometheus and Chromium if they are missing

@@ -153,32 +153,22 @@ fi
 # `make lint` vets the code; to do it here takes minutes, most of them for the dependencies.
 # What is named in the arguments comes later, and counts.
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-set -- -vet=off -timeout=30m "$@"
+set -- -vet=off -timeout=30m -p=$((2 * cores)) "$@"
 
 if [ -z "$all" ]; then
-	say "go test $race -p=$((2 * cores)) $*"
-	exec go test $race -p=$((2 * cores)) "$@"
+	say "go test $race $*"
+	exec go test $race "$@"
 fi
 
 ./scripts/axe.sh
 
-# nested tests the nested modules. tools is the linter's module and has no tests.
-nested() {
-	for mod in */go.mod examples/*/go.mod; do
-		dir=${mod%/go.mod}
-		if [ "$dir" != tools ] && [ -f "$mod" ]; then
-			say "cd $dir && go test $race -p=$cores -short $* ./..."
-			(cd "$dir" && go test $race -p="$cores" -short "$@" ./...)
-		fi
-	done
-}
-
-# They are tested beside this module, since tests wait. A shell has its background jobs
-# ignore Ctrl-C, so that has to end the whole process group.
-trap 'trap - INT TERM; kill 0' INT TERM
-nested "$@" &
-code=0
-say "go test $race -p=$((2 * cores)) $* ./..."
-go test $race -p=$((2 * cores)) "$@" ./... || code=$?
-wait $! || code=$?
-exit $code
+say "go test $race $* ./..."
+go test $race "$@" ./...
+# tools is the linter's module and has no tests.
+for mod in */go.mod examples/*/go.mod; do
+	dir=${mod%/go.mod}
+	if [ "$dir" != tools ] && [ -f "$mod" ]; then
+		say "cd $dir && go test $race -short $* ./..."
+		(cd "$dir" && go test $race -short "$@" ./...)
+	fi
+done
