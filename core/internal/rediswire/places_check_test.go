@@ -67,7 +67,6 @@ var mutations = []struct{ name, old, broken string }{
 	{"the key is left after the last release", "call('DEL', lock)\n\t\tmessage", "message"},
 	{"in short, too many have places", "call('HLEN', lock) - 1 < atmost", "call('HLEN', lock) - 1 <= atmost"},
 	{"in short, a place past those who wait", "not held[1] and not held[2] and not held[4] and not (", "not held[1] and not held[4] and not ("},
-	{"in short, a place past a barrier", "not held[2] and not held[4] and not (", "not held[2] and not ("},
 	{"in short, a place beside an exclusive holder", "fresh and call('EXISTS', lock) == 1", "false"},
 	{"in short, a place that is over is released", "if time < held[3] * 1000 then", "if true then"},
 	{"in short, a second token for the same place", "if not held[1] and not held[2] and not held[4] and not (", "if not held[2] and not held[4] and not ("},
