@@ -24,9 +24,9 @@ const (
 	pollTrial                     = 2 * pollRuns * pollRun
 	pollSamples                   = pollRuns * (pollRun - pollSettle)
 	// pollStretch is for how long requests are polled for, one after the other, until one
-	// is not; the rows of a trial can take pollRun times pollLimit. A caller that polls keeps its core: others of its process whose time has
-	// come, and its process where others have work, would wait for the next preemption,
-	// which is 10 ms away.
+	// is not; the rows of a trial can take pollRun times pollLimit. A caller that polls keeps
+	// its core: others of its process whose time has come, and its process where others have
+	// work, would wait for the next preemption, which is 10 ms away.
 	pollStretch = 500 * time.Microsecond
 	// pollPause is the pause of a connection after which the next reply is not polled for.
 	// What has slept, on both sides, is woken first: the reply takes longer than one polls,
