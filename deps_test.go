@@ -29,7 +29,7 @@ type layer struct {
 var layers = []layer{
 	{
 		"./core/redisstore",
-		[]string{"./core/driver", "./core/internal/...", "./core/idempotency", "github.com/redis/go-redis/v9/..."},
+		[]string{"./core/driver", "./core/internal/...", "./core/idempotency/record", "github.com/redis/go-redis/v9/..."},
 		"a store is the core's contract on go-redis, and knows nothing of requests",
 	},
 	{
@@ -49,7 +49,7 @@ var layers = []layer{
 	},
 	{
 		"./core/pgstore",
-		[]string{"./core", "./core/driver", "./core/fencing", "./core/idempotency", "./core/internal/..."},
+		[]string{"./core", "./core/driver", "./core/fencing", "./core/idempotency", "./core/idempotency/record", "./core/internal/..."},
 		"a store in PostgreSQL takes any driver of database/sql, and so brings none",
 	},
 	{
@@ -59,12 +59,17 @@ var layers = []layer{
 	},
 	{
 		"./core/idempotency",
-		[]string{"./core", "./core/adapter", "./core/driver", "./core/observe", "./core/reason", "./core/internal/..."},
+		[]string{"./core", "./core/adapter", "./core/driver", "./core/idempotency/record", "./core/observe", "./core/reason", "./core/internal/..."},
 		"idempotency is framework-neutral: it can be read with the core and the standard library only",
 	},
 	{
-		"./core/idempotency/storetest",
-		[]string{"./core/driver", "./core/idempotency"},
+		"./core/idempotency/record",
+		[]string{"./core/driver"},
+		"the contract of a store of records can be read, and imported, without the engine: the standard library only",
+	},
+	{
+		"./core/idempotency/record/recordtest",
+		[]string{"./core/driver", "./core/idempotency/record"},
 		"the test suite of the contract serves the authors of stores: the contract and the standard library only",
 	},
 	{
@@ -102,8 +107,8 @@ var layers = []layer{
 	},
 	{
 		"./core/memstore",
-		[]string{"./core/driver"},
-		"the store for tests is the contract in memory: the standard library only",
+		[]string{"./core/driver", "./core/idempotency/record"},
+		"the store for tests is both contracts in memory: the standard library only",
 	},
 	{
 		"./core",
@@ -194,7 +199,7 @@ var layers = []layer{
 // testOnly are packages that nothing but tests, and each other, may import,
 // whatever the layers say.
 var testOnly = []string{
-	"./internal/redistest", "./internal/adaptertest/...", "./internal/frameworks", "./internal/idemcases",
+	"./internal/redistest", "./internal/pace", "./internal/adaptertest/...", "./internal/frameworks", "./internal/idemcases",
 	"./examples/internal/servicetest",
 }
 

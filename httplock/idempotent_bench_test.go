@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -24,20 +25,20 @@ import (
 // oneRecord is a Store with one record, in memory: what is left is the
 // middleware.
 type oneRecord struct {
-	idempotency.Store
+	record.Store
 	response []byte
 }
 
-func (s *oneRecord) Claim(context.Context, idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
+func (s *oneRecord) Claim(context.Context, record.ClaimRequest) (record.ClaimReply, error) {
 	if s.response != nil {
-		return idempotency.ClaimReply{State: idempotency.StateCompleted, Response: string(s.response)}, nil
+		return record.ClaimReply{State: record.StateCompleted, Response: string(s.response)}, nil
 	}
-	return idempotency.ClaimReply{State: idempotency.StateGranted, Generation: 1, Sent: time.Now()}, nil
+	return record.ClaimReply{State: record.StateGranted, Generation: 1, Sent: time.Now()}, nil
 }
 
-func (s *oneRecord) Commit(_ context.Context, r idempotency.CommitRequest) (idempotency.CommitReply, error) {
+func (s *oneRecord) Commit(_ context.Context, r record.CommitRequest) (record.CommitReply, error) {
 	s.response = r.Response
-	return idempotency.CommitReply{State: idempotency.StateGranted}, nil
+	return record.CommitReply{State: record.StateGranted}, nil
 }
 
 // replayer returns a handler that has answered, and replays the answer.

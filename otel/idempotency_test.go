@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
@@ -111,10 +112,10 @@ func TestAnEngineThatFailsOpenIsCounted(t *testing.T) {
 }
 
 // down is a store out of reach.
-type down struct{ idempotency.Store }
+type down struct{ record.Store }
 
-func (down) Claim(context.Context, idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
-	return idempotency.ClaimReply{}, fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("connection refused"))
+func (down) Claim(context.Context, record.ClaimRequest) (record.ClaimReply, error) {
+	return record.ClaimReply{}, fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("connection refused"))
 }
 
 // A transaction that was rolled back is a release for the engine. The client gets a

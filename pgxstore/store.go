@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
@@ -39,7 +39,7 @@ func New(pool *pgxpool.Pool, opts ...pgstore.Option) (*Store, error) {
 func (s *Store) Close() error { return errors.Join(s.Store.Close(), s.db.Close()) }
 
 // Unwrap returns the store of package pgstore.
-func (s *Store) Unwrap() idempotency.Store { return s.Store }
+func (s *Store) Unwrap() record.Store { return s.Store }
 
 // Tx returns the transaction of the request that ctx belongs to, as one of pgx. It is
 // [pgstore.Tx], and both can be used in one request. Commit and Rollback return

@@ -16,6 +16,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // The store's bounds of connections from a process to each master.
@@ -240,19 +241,19 @@ func (c *calibration) records() error {
 func (c *calibration) request(s idempotency.Store, run string, i int64, replay bool) error {
 	id, token := fmt.Sprintf("%s%017d", run, i), fmt.Sprintf("%s-%017d-%t", run[:16], i, replay)
 	deadline := time.Now().Add(5 * time.Second)
-	got, err := s.Claim(c.ctx, idempotency.ClaimRequest{
+	got, err := s.Claim(c.ctx, record.ClaimRequest{
 		ID: id, Token: token, Lease: 30 * time.Second, Retention: 24 * time.Hour, Deadline: deadline,
-		Late: func(idempotency.ClaimReply, error) {},
+		Late: func(record.ClaimReply, error) {},
 	})
 	switch {
 	case err != nil:
 		return err
 	case replay && len(got.Response) == len(response):
 		return nil
-	case replay || got.State != idempotency.StateGranted:
+	case replay || got.State != record.StateGranted:
 		return fmt.Errorf("a claim of %s found it in state %v", id, got.State)
 	}
-	_, err = s.Commit(c.ctx, idempotency.CommitRequest{
+	_, err = s.Commit(c.ctx, record.CommitRequest{
 		ID: id, Token: token, Generation: got.Generation, Response: response, Retention: 24 * time.Hour, Deadline: deadline,
 	})
 	return err

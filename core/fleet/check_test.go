@@ -16,6 +16,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -242,10 +243,10 @@ func TestRecordsAreShownInEachState(t *testing.T) {
 			}
 			n++
 			token := fmt.Sprintf("token:%d", n)
-			rep, err := store.Claim(t.Context(), idempotency.ClaimRequest{
+			rep, err := store.Claim(t.Context(), record.ClaimRequest{
 				ID: r.ID, Token: token, Lease: lease, Retention: time.Hour, Deadline: time.Now().Add(time.Minute),
 			})
-			if err != nil || rep.State != idempotency.StateGranted {
+			if err != nil || rep.State != record.StateGranted {
 				t.Fatalf("%+v, %v", rep, err)
 			}
 			return r, token
@@ -268,7 +269,7 @@ func TestRecordsAreShownInEachState(t *testing.T) {
 		}
 		r, token := claim("lapsed", time.Millisecond)
 		is("lapsed", fleet.RecordLapsed)
-		mark := idempotency.MarkRequest{ID: r.ID, Token: token, Lease: time.Millisecond, Retention: time.Hour, Deadline: time.Now().Add(time.Minute)}
+		mark := record.MarkRequest{ID: r.ID, Token: token, Lease: time.Millisecond, Retention: time.Hour, Deadline: time.Now().Add(time.Minute)}
 		wantErr(t, store.Mark(t.Context(), mark), nil)
 		if r := is("lapsed", fleet.RecordUnknown); !r.Marked {
 			t.Errorf("%+v", r)
@@ -287,7 +288,7 @@ func TestRecordsAreShownInEachState(t *testing.T) {
 		is("lapsed", fleet.RecordNone)
 
 		r, token = claim("unavailable", time.Minute)
-		_, err = store.Commit(t.Context(), idempotency.CommitRequest{
+		_, err = store.Commit(t.Context(), record.CommitRequest{
 			ID: r.ID, Token: token, Generation: 1, Retention: 100 * time.Millisecond, Tombstone: time.Minute, Deadline: time.Now().Add(time.Minute),
 		})
 		wantErr(t, err, nil)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // ErrNoAttempt says that a context does not belong to a request to an idempotent
@@ -44,7 +45,7 @@ type Attempt struct {
 	marked bool
 	unit   Unit // nil: the handler has no transaction
 	large  largeness
-	winner CommitReply // of large == superseded
+	winner record.CommitReply // of large == superseded
 
 	inside inside
 	lease  claimLease // the renewer's
@@ -107,7 +108,7 @@ func (a *Attempt) mark(ctx context.Context) error {
 	}
 	e := a.engine
 	c := e.config
-	err := e.store.Mark(ctx, MarkRequest{
+	err := e.store.Mark(ctx, record.MarkRequest{
 		ID: a.id, Token: a.token, Lease: c.lease, Retention: c.retention, Deadline: time.Now().Add(storeWait),
 	})
 	switch {
@@ -177,7 +178,7 @@ func (a *Attempt) TooLarge(status int) (send bool) {
 			a.large = stored
 			// Under the lock, which is released when the handler is done.
 			reply, err := a.engine.commit(a.ctx, a, nil, nil)
-			if err == nil && reply.State != StateGranted {
+			if err == nil && reply.State != record.StateGranted {
 				a.large, a.winner = superseded, reply
 			}
 		}

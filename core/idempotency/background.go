@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/timers"
 )
@@ -49,7 +50,7 @@ type job struct {
 	timers.Place
 	attempt *Attempt
 
-	commit  *CommitRequest // nil: abandon
+	commit  *record.CommitRequest // nil: abandon
 	cost    int64
 	next    clock.Instant // when to try it
 	backoff time.Duration
@@ -75,7 +76,7 @@ func (b *background) pending() int {
 
 // commit goes on with a commit that the store has not confirmed, until it has or the
 // retention is over.
-func (b *background) commit(a *Attempt, req CommitRequest) {
+func (b *background) commit(a *Attempt, req record.CommitRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	cost := int64(len(req.Response)) + jobCost
@@ -181,7 +182,7 @@ func (b *background) send(j *job) error {
 		_, err := b.store.Commit(ctx, req)
 		return err
 	}
-	err := b.store.Abandon(ctx, AbandonRequest{ID: j.attempt.id, Token: j.attempt.token, Deadline: deadline})
+	err := b.store.Abandon(ctx, record.AbandonRequest{ID: j.attempt.id, Token: j.attempt.token, Deadline: deadline})
 	if errors.Is(err, driver.ErrNotOwner) {
 		return nil
 	}

@@ -8,13 +8,14 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
 // claim asks for the record until it is granted, or it is clear that it will not
 // be. A caller that leaves before leaves no claim behind.
-func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err error) {
+func (e *Engine) claim(ctx context.Context, a *Attempt) (reply record.ClaimReply, err error) {
 	c := e.config
 	if ctx.Err() != nil { // or a claim would have to be given up again
 		return reply, claiming(ctx)
@@ -23,7 +24,7 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 	defer w.stop()
 	for {
 		sent := time.Now()
-		reply, err = e.store.Claim(ctx, ClaimRequest{
+		reply, err = e.store.Claim(ctx, record.ClaimRequest{
 			ID: a.id, Token: a.token, Fingerprint: a.fingerprint, Fingerprint1: a.fingerprint1,
 			Lease: c.lease, Retention: c.retention, Strict: c.strict, Transactional: c.transactional, Tombstone: c.tombstone > 0,
 			Waits: c.wait > 0, Deadline: sent.Add(storeWait), Late: a.claimedLate,
@@ -31,7 +32,7 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 		if errors.Is(err, driver.ErrPending) {
 			switch {
 			case w.knows(ctx):
-				return ClaimReply{State: StateInFlight}, nil
+				return record.ClaimReply{State: record.StateInFlight}, nil
 			case ctx.Err() != nil:
 				return reply, claiming(ctx)
 			}
@@ -48,16 +49,16 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 		case err != nil:
 			err = unavailable(err)
 			if w.knows(ctx) && !errors.Is(err, ErrDamaged) && reasonOf(ctx, err) == reason.NoRecord {
-				reply, err = ClaimReply{State: StateInFlight}, nil
+				reply, err = record.ClaimReply{State: record.StateInFlight}, nil
 			}
-		case reply.State == StateGranted:
+		case reply.State == record.StateGranted:
 			a.generation = reply.Generation
 			if now.Before(a.sent.Add(c.lease - clock.Drift(c.lease))) {
 				return reply, nil
 			}
 			a.ambiguous = true // it is ours, and has to be given back
 			err = fmt.Errorf("%w: a claim came after the end of its lease", core.ErrUnavailable)
-		case reply.State == StateInFlight:
+		case reply.State == record.StateInFlight:
 			var again bool
 			if again, err = w.sleep(ctx, reply, sent); again {
 				continue
@@ -71,8 +72,8 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply ClaimReply, err e
 }
 
 // claimedLate takes the outcome of a claim whose caller has left.
-func (a *Attempt) claimedLate(reply ClaimReply, _ error) {
-	if a.ambiguous || reply.Ambiguous || reply.State == StateGranted {
+func (a *Attempt) claimedLate(reply record.ClaimReply, _ error) {
+	if a.ambiguous || reply.Ambiguous || reply.State == record.StateGranted {
 		a.engine.background.abandon(a, a.ambiguous || reply.Ambiguous)
 	}
 }

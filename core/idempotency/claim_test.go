@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 func TestATakeOverComparesTheRequestFirst(t *testing.T) {
@@ -99,10 +100,10 @@ func TestAClientThatGoesAwayBeforeTheClaimLeavesNone(t *testing.T) {
 func TestAClaimWhoseTryMayStillComeIsGivenUpMoreThanOnce(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine()
-		lost := idempotency.ClaimRequest{}
+		lost := record.ClaimRequest{}
 		w.store.onCall(func(c call) fault {
 			if c.op == "claim" {
-				lost = idempotency.ClaimRequest{ID: c.id, Token: c.token, Lease: 30 * time.Second, Retention: time.Hour}
+				lost = record.ClaimRequest{ID: c.id, Token: c.token, Lease: 30 * time.Second, Retention: time.Hour}
 				return fault{err: core.ErrUnavailable, unsent: true, maybe: true}
 			}
 			return fault{}
@@ -111,7 +112,7 @@ func TestAClaimWhoseTryMayStillComeIsGivenUpMoreThanOnce(t *testing.T) {
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-unavailable")
 		<-time.After(5 * time.Second)
 		w.store.mu.Lock()
-		w.store.claim(lost, new(idempotency.ClaimReply)) // here it is
+		w.store.claim(lost, new(record.ClaimReply)) // here it is
 		w.store.mu.Unlock()
 		<-time.After(6 * time.Second)
 		if r := w.store.only(t); r != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -83,7 +84,7 @@ func (e *Engine) storeAnswer(ctx context.Context, a *Attempt, answer Response, l
 	switch {
 	case err != nil:
 		d.Outcome, d.Err = DecidedPending, err
-	case reply.State == StateGranted:
+	case reply.State == record.StateGranted:
 		d.Outcome = DecidedStored
 	case large == small: // else it has left already, when nothing was to be stored
 		return e.superseded(a, reply, d)
@@ -115,7 +116,7 @@ func (e *Engine) concludePanic(ctx context.Context, a *Attempt, d *observe.Decid
 		d.Outcome = DecidedStored
 		if reply, err := e.commit(ctx, a, envelope, a.section.Leave); err != nil {
 			d.Outcome, d.Err = DecidedPending, err
-		} else if reply.State != StateGranted {
+		} else if reply.State != record.StateGranted {
 			d.Outcome = DecidedUnknown
 		}
 	case lost:
@@ -150,7 +151,7 @@ func (e *Engine) letGo(ctx context.Context, a *Attempt) (pending bool) {
 // commit stores an answer, or with a nil envelope that there is none to be had.
 // If the store does not confirm it, that goes on in the background: the effect
 // has happened, so the claim is never given up. Of ctx only the values are used.
-func (e *Engine) commit(ctx context.Context, a *Attempt, envelope []byte, release func(context.Context)) (CommitReply, error) {
+func (e *Engine) commit(ctx context.Context, a *Attempt, envelope []byte, release func(context.Context)) (record.CommitReply, error) {
 	req := e.commitRequest(a, envelope, release, storeWait)
 	reply, err := e.store.Commit(context.WithoutCancel(ctx), req)
 	if err == nil {
@@ -163,9 +164,9 @@ func (e *Engine) commit(ctx context.Context, a *Attempt, envelope []byte, releas
 }
 
 // commitRequest is the request that stores an answer within the given time.
-func (e *Engine) commitRequest(a *Attempt, envelope []byte, release func(context.Context), within time.Duration) CommitRequest {
+func (e *Engine) commitRequest(a *Attempt, envelope []byte, release func(context.Context), within time.Duration) record.CommitRequest {
 	c := e.config
-	return CommitRequest{
+	return record.CommitRequest{
 		ID: a.id, Token: a.token, Fingerprint: a.fingerprint, Fingerprint1: a.fingerprint1, Generation: a.generation, Response: envelope,
 		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(within), Release: release,
 	}
@@ -174,7 +175,7 @@ func (e *Engine) commitRequest(a *Attempt, envelope []byte, release func(context
 // abandon gives the claim up, in the background if it must be. Of ctx only the
 // values are used.
 func (e *Engine) abandon(ctx context.Context, a *Attempt, release func(context.Context)) {
-	err := e.store.Abandon(context.WithoutCancel(ctx), AbandonRequest{
+	err := e.store.Abandon(context.WithoutCancel(ctx), record.AbandonRequest{
 		ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait), Release: release,
 	})
 	if a.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 func TestBadConfigurationIsRefused(t *testing.T) {
@@ -133,7 +134,7 @@ func TestCloseThatIsCutShortEndsTheHandlers(t *testing.T) {
 			t.Error(err)
 		}
 		wg.Wait()
-		if r := w.store.only(t); r == nil || r.state != idempotency.StateInFlight {
+		if r := w.store.only(t); r == nil || r.state != record.StateInFlight {
 			t.Errorf("the claim was not left: %+v", r)
 		}
 	})

@@ -11,25 +11,25 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // fakeStore is a Store in memory, by the clock of the test's bubble. A hook
 // decides what happens to each request on its way.
 type fakeStore struct {
 	mu       sync.Mutex
-	records  map[string]*record
+	records  map[string]*fakeRecord
 	gone     map[string]time.Time
 	watchers map[string][]*func()
 	calls    []call
 	hook     func(call) fault
 }
 
-type record struct {
+type fakeRecord struct {
 	token      string
 	print      [32]byte
 	generation int64
-	state      idempotency.State // StateInFlight: claimed
+	state      record.State // record.StateInFlight: claimed
 	ends       time.Time
 	expires    time.Time
 	marked     bool
@@ -53,7 +53,7 @@ type fault struct {
 }
 
 func newFake() *fakeStore {
-	return &fakeStore{records: map[string]*record{}, gone: map[string]time.Time{}, watchers: map[string][]*func(){}}
+	return &fakeStore{records: map[string]*fakeRecord{}, gone: map[string]time.Time{}, watchers: map[string][]*func(){}}
 }
 
 // onCall sets the hook.
@@ -88,11 +88,11 @@ func (s *fakeStore) count(op string) int {
 }
 
 // only returns the one record that there is, a copy; nil if there is none.
-func (s *fakeStore) only(tb testing.TB) *record {
+func (s *fakeStore) only(tb testing.TB) *fakeRecord {
 	tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var found *record
+	var found *fakeRecord
 	for id := range s.records {
 		if r := s.get(id); r != nil {
 			if found != nil {
@@ -132,7 +132,7 @@ func (s *fakeStore) damage(response string) {
 	}
 }
 
-func (s *fakeStore) get(id string) *record {
+func (s *fakeStore) get(id string) *fakeRecord {
 	r := s.records[id]
 	if r != nil && !time.Now().Before(r.expires) {
 		delete(s.records, id)
@@ -201,50 +201,50 @@ func (s *fakeStore) send(ctx context.Context, c call, deadline time.Time, exec f
 
 var errSlow = fmt.Errorf("%w: no answer in time", core.ErrUnavailable)
 
-func (s *fakeStore) Claim(ctx context.Context, q idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
-	rep := idempotency.ClaimReply{Sent: time.Now()}
-	outcome := func(f fault) (idempotency.ClaimReply, error) {
+func (s *fakeStore) Claim(ctx context.Context, q record.ClaimRequest) (record.ClaimReply, error) {
+	rep := record.ClaimReply{Sent: time.Now()}
+	outcome := func(f fault) (record.ClaimReply, error) {
 		rep.Ambiguous = f.maybe
 		if f.err != nil {
-			return idempotency.ClaimReply{Sent: rep.Sent, Ambiguous: f.maybe}, f.err
+			return record.ClaimReply{Sent: rep.Sent, Ambiguous: f.maybe}, f.err
 		}
 		return rep, nil
 	}
 	f, here := s.send(ctx, call{op: "claim", id: q.ID, token: q.Token}, q.Deadline, func() { s.claim(q, &rep) },
 		func(f fault) { q.Late(outcome(f)) })
 	if !here {
-		return idempotency.ClaimReply{}, errors.Join(driver.ErrPending, context.Cause(ctx))
+		return record.ClaimReply{}, errors.Join(driver.ErrPending, context.Cause(ctx))
 	}
 	return outcome(f)
 }
 
-func (s *fakeStore) claim(q idempotency.ClaimRequest, rep *idempotency.ClaimReply) {
+func (s *fakeStore) claim(q record.ClaimRequest, rep *record.ClaimReply) {
 	now := time.Now()
 	r := s.get(q.ID)
 	switch {
 	case r == nil && q.Tombstone && now.Before(s.gone[q.ID]):
-		rep.State = idempotency.StateExpired
+		rep.State = record.StateExpired
 	case r == nil:
-		s.records[q.ID] = &record{
-			token: q.Token, print: q.Fingerprint, generation: 1, state: idempotency.StateInFlight,
+		s.records[q.ID] = &fakeRecord{
+			token: q.Token, print: q.Fingerprint, generation: 1, state: record.StateInFlight,
 			ends: now.Add(q.Lease), expires: now.Add(q.Retention), marked: q.Strict,
 		}
-		rep.State, rep.Generation = idempotency.StateGranted, 1
+		rep.State, rep.Generation = record.StateGranted, 1
 	case r.print != q.Fingerprint:
-		rep.State = idempotency.StateMismatch
-	case r.state != idempotency.StateInFlight:
+		rep.State = record.StateMismatch
+	case r.state != record.StateInFlight:
 		rep.State, rep.Response = r.state, r.response
 	case r.token == q.Token:
-		rep.State, rep.Generation = idempotency.StateGranted, r.generation
+		rep.State, rep.Generation = record.StateGranted, r.generation
 	case now.Before(r.ends):
 		r.waits = r.waits || q.Waits
-		rep.State, rep.Left, rep.Listed = idempotency.StateInFlight, r.ends.Sub(now), q.Waits
+		rep.State, rep.Left, rep.Listed = record.StateInFlight, r.ends.Sub(now), q.Waits
 	case r.marked || q.Strict:
-		rep.State = idempotency.StateUnknown
+		rep.State = record.StateUnknown
 	default:
 		r.token, r.ends, r.generation = q.Token, now.Add(q.Lease), r.generation+1
 		r.expires = later(r.expires, now.Add(q.Retention))
-		rep.State, rep.Generation = idempotency.StateGranted, r.generation
+		rep.State, rep.Generation = record.StateGranted, r.generation
 	}
 }
 
@@ -255,7 +255,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func (s *fakeStore) Extend(ctx context.Context, batch []idempotency.Extension, done func(int, error)) {
+func (s *fakeStore) Extend(ctx context.Context, batch []record.Extension, done func(int, error)) {
 	errs := make([]error, len(batch))
 	deadline, _ := ctx.Deadline()
 	f, here := s.send(ctx, call{op: "extend", n: len(batch)}, deadline, func() {
@@ -264,7 +264,7 @@ func (s *fakeStore) Extend(ctx context.Context, batch []idempotency.Extension, d
 			switch {
 			case r == nil || r.token != q.Token:
 				errs[i] = driver.ErrNotOwner
-			case r.state == idempotency.StateInFlight:
+			case r.state == record.StateInFlight:
 				r.ends = later(r.ends, time.Now().Add(q.Lease))
 				r.expires = later(r.expires, time.Now().Add(q.Retention))
 			}
@@ -282,7 +282,7 @@ func (s *fakeStore) Extend(ctx context.Context, batch []idempotency.Extension, d
 	}
 }
 
-func (s *fakeStore) Mark(ctx context.Context, q idempotency.MarkRequest) error {
+func (s *fakeStore) Mark(ctx context.Context, q record.MarkRequest) error {
 	var err error // written by whoever is late, too
 	f, here := s.send(ctx, call{op: "mark", id: q.ID, token: q.Token}, q.Deadline, func() {
 		r := s.get(q.ID)
@@ -299,37 +299,37 @@ func (s *fakeStore) Mark(ctx context.Context, q idempotency.MarkRequest) error {
 	return errors.Join(f.err, err)
 }
 
-func (s *fakeStore) Commit(ctx context.Context, q idempotency.CommitRequest) (idempotency.CommitReply, error) {
-	var rep idempotency.CommitReply
+func (s *fakeStore) Commit(ctx context.Context, q record.CommitRequest) (record.CommitReply, error) {
+	var rep record.CommitReply
 	if q.Release != nil {
 		q.Release(ctx)
 	}
 	f, here := s.send(ctx, call{op: "commit", id: q.ID, token: q.Token}, q.Deadline, func() { rep = s.commit(q) }, nil)
 	if !here {
-		return idempotency.CommitReply{}, errSlow
+		return record.CommitReply{}, errSlow
 	}
 	if f.err != nil {
-		return idempotency.CommitReply{}, f.err
+		return record.CommitReply{}, f.err
 	}
 	return rep, nil
 }
 
-func (s *fakeStore) commit(q idempotency.CommitRequest) idempotency.CommitReply {
+func (s *fakeStore) commit(q record.CommitRequest) record.CommitReply {
 	now := time.Now()
 	r := s.get(q.ID)
 	switch {
 	case r == nil:
-		r = &record{token: q.Token, print: q.Fingerprint, generation: q.Generation, state: idempotency.StateInFlight}
+		r = &fakeRecord{token: q.Token, print: q.Fingerprint, generation: q.Generation, state: record.StateInFlight}
 		s.records[q.ID] = r
 	case r.token != q.Token && r.token != "-" && r.print != q.Fingerprint:
-		return idempotency.CommitReply{State: idempotency.StateMismatch}
+		return record.CommitReply{State: record.StateMismatch}
 	case r.token != q.Token && r.token != "-":
-		return idempotency.CommitReply{State: r.state, Response: r.response}
+		return record.CommitReply{State: r.state, Response: r.response}
 	}
-	if r.state == idempotency.StateInFlight {
-		r.state, r.response = idempotency.StateCompleted, string(q.Response)
+	if r.state == record.StateInFlight {
+		r.state, r.response = record.StateCompleted, string(q.Response)
 		if q.Response == nil {
-			r.state = idempotency.StateUnavailable
+			r.state = record.StateUnavailable
 		}
 		r.expires = later(r.expires, now.Add(q.Retention))
 		if q.Tombstone > 0 {
@@ -337,7 +337,7 @@ func (s *fakeStore) commit(q idempotency.CommitRequest) idempotency.CommitReply 
 		}
 		s.announce(q.ID, r.waits)
 	}
-	return idempotency.CommitReply{State: idempotency.StateGranted}
+	return record.CommitReply{State: record.StateGranted}
 }
 
 // announce wakes who waits. Called with the store locked.
@@ -349,14 +349,14 @@ func (s *fakeStore) announce(id string, waits bool) {
 	}
 }
 
-func (s *fakeStore) Abandon(ctx context.Context, q idempotency.AbandonRequest) error {
+func (s *fakeStore) Abandon(ctx context.Context, q record.AbandonRequest) error {
 	var err error
 	if q.Release != nil {
 		q.Release(ctx)
 	}
 	f, here := s.send(ctx, call{op: "abandon", id: q.ID, token: q.Token}, q.Deadline, func() {
 		r := s.get(q.ID)
-		if r == nil || r.token != q.Token || r.state != idempotency.StateInFlight {
+		if r == nil || r.token != q.Token || r.state != record.StateInFlight {
 			err = driver.ErrNotOwner
 			return
 		}
@@ -377,17 +377,17 @@ func (s *fakeStore) Abandon(ctx context.Context, q idempotency.AbandonRequest) e
 	return err
 }
 
-func (s *fakeStore) Resolve(ctx context.Context, q idempotency.ResolveRequest) error {
+func (s *fakeStore) Resolve(ctx context.Context, q record.ResolveRequest) error {
 	var err error
 	f, here := s.send(ctx, call{op: "resolve", id: q.ID, token: q.Token}, q.Deadline, func() {
 		r := s.get(q.ID)
 		switch {
-		case r == nil || r.state != idempotency.StateInFlight || time.Now().Before(r.ends) || !r.marked && !q.Strict:
-			err = idempotency.ErrNotUnknown
+		case r == nil || r.state != record.StateInFlight || time.Now().Before(r.ends) || !r.marked && !q.Strict:
+			err = record.ErrNotUnknown
 		case q.Response == nil:
 			delete(s.records, q.ID)
 		default:
-			r.token, r.state, r.response = q.Token, idempotency.StateCompleted, string(q.Response)
+			r.token, r.state, r.response = q.Token, record.StateCompleted, string(q.Response)
 			r.expires = later(r.expires, time.Now().Add(q.Retention))
 			if q.Tombstone > 0 {
 				s.gone[q.ID] = r.expires.Add(q.Tombstone)
@@ -420,4 +420,4 @@ func (s *fakeStore) Await(id string, _ time.Time, wake func()) (stop func()) {
 	}
 }
 
-var _ idempotency.Store = (*fakeStore)(nil)
+var _ record.Store = (*fakeStore)(nil)

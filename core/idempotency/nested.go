@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // inside is what guards, and engines of other stores, that run inside an attempt
@@ -102,8 +103,8 @@ func (e *Engine) warnTwice(ctx context.Context) {
 
 // warnShared says once that the record of a request is the one of the request that
 // it is made in.
-func (e *Engine) warnShared(ctx context.Context, outer *Attempt, state State) {
-	if outer != nil && (state == StateInFlight || state == StateMismatch) && e.nesting.shared.CompareAndSwap(false, true) {
+func (e *Engine) warnShared(ctx context.Context, outer *Attempt, state record.State) {
+	if outer != nil && (state == record.StateInFlight || state == record.StateMismatch) && e.nesting.shared.CompareAndSwap(false, true) {
 		slog.WarnContext(ctx, "interlock: an idempotent request makes another one with the same key, and both keep their records "+
 			"in one place, so the inner one is refused: give the Store of each service a Prefix of its own",
 			"rule", e.config.name, "outer", outer.engine.config.name)

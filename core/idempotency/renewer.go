@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/timers"
 )
@@ -217,9 +218,9 @@ func (r *renewer) sort(batch []*claimLease, now clock.Instant) (renew map[time.D
 // renew sends one batch, bounded by a sixth of the lease, so that two tries fit
 // between the third of the lease at which it starts and the end.
 func (r *renewer) renew(lease time.Duration, batch []*Attempt) {
-	extensions := make([]Extension, len(batch))
+	extensions := make([]record.Extension, len(batch))
 	for i, a := range batch {
-		extensions[i] = Extension{ID: a.id, Token: a.token, Lease: lease, Retention: a.engine.config.retention}
+		extensions[i] = record.Extension{ID: a.id, Token: a.token, Lease: lease, Retention: a.engine.config.retention}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), max(lease/6, time.Millisecond))
 	defer cancel()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 func TestALongHandlerKeepsItsClaim(t *testing.T) {
@@ -92,7 +93,7 @@ func TestALostClaimEndsTheHandlersContext(t *testing.T) {
 				w.want(got, want)
 				w.store.up()
 				r := w.store.only(t)
-				if r == nil || r.state != idempotency.StateInFlight {
+				if r == nil || r.state != record.StateInFlight {
 					t.Fatalf("the claim was not kept: %+v", r)
 				}
 				if n := w.store.count("commit") + w.store.count("abandon"); n != 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -36,7 +37,7 @@ var (
 var errGivenUp = fmt.Errorf("%w: the key was given up, and used for another request", ErrOutcomeUnknown)
 
 // replay is the verdict for a request whose handler does not run.
-func (e *Engine) replay(ctx context.Context, a *Attempt, reply ClaimReply, begin time.Time) Verdict {
+func (e *Engine) replay(ctx context.Context, a *Attempt, reply record.ClaimReply, begin time.Time) Verdict {
 	v, err := e.verdict(a, reply.State, reply.Response, false)
 	if v.Refusal != nil {
 		return e.refused(ctx, begin, v.Refusal)
@@ -47,7 +48,7 @@ func (e *Engine) replay(ctx context.Context, a *Attempt, reply ClaimReply, begin
 
 // superseded is the verdict for a request whose handler ran, and whose record is
 // another attempt's by now: its response, since there is to be one for a key.
-func (e *Engine) superseded(a *Attempt, winner CommitReply, d *observe.Decided) Verdict {
+func (e *Engine) superseded(a *Attempt, winner record.CommitReply, d *observe.Decided) Verdict {
 	v, err := e.verdict(a, winner.State, winner.Response, true)
 	if v.Refusal != nil {
 		d.Reason = string(v.Refusal.Reason)
@@ -60,27 +61,27 @@ func (e *Engine) superseded(a *Attempt, winner CommitReply, d *observe.Decided) 
 
 // verdict turns the state of a record into what its duplicates get. ran says that the
 // handler ran.
-func (e *Engine) verdict(a *Attempt, state State, response string, ran bool) (Verdict, error) {
+func (e *Engine) verdict(a *Attempt, state record.State, response string, ran bool) (Verdict, error) {
 	refusal := &core.Refusal{Ran: ran, Rule: e.config.name}
 	switch state {
-	case StateCompleted:
+	case record.StateCompleted:
 		r, err := e.config.open(a.protocol, response)
 		if err == nil {
 			return Verdict{Replay: r}, nil
 		}
 		refusal.Reason, refusal.Err = reason.NoRecord, err
-	case StateInFlight:
+	case record.StateInFlight:
 		refusal.Reason, refusal.Err = reason.InFlight, ErrInFlight
-	case StateUnavailable:
+	case record.StateUnavailable:
 		refusal.Reason, refusal.Err = reason.ResponseUnavailable, ErrResponseUnavailable
-	case StateMismatch:
+	case record.StateMismatch:
 		refusal.Reason, refusal.Err = reason.KeyReused, ErrKeyReused
 		if ran { // the key was given up and used anew: our answer is lost, not wrong
 			refusal.Reason, refusal.Err = reason.OutcomeUnknown, errGivenUp
 		}
-	case StateExpired:
+	case record.StateExpired:
 		refusal.Reason, refusal.Err = reason.KeyExpired, ErrKeyExpired
-	case StateUnknown:
+	case record.StateUnknown:
 		refusal.Reason, refusal.Err = reason.OutcomeUnknown, ErrOutcomeUnknown
 	default:
 		refusal.Reason, refusal.Err = reason.NoRecord, fmt.Errorf("%w: state %d", ErrDamaged, state)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/outcome"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -72,7 +73,7 @@ func (e *Engine) admitted(
 		}
 		return e.refuse(ctx, begin, why, err)
 	}
-	if reply.State == StateGranted {
+	if reply.State == record.StateGranted {
 		return e.run(ctx, h, a, begin)
 	}
 	e.warnShared(ctx, outer, reply.State)

@@ -2,17 +2,12 @@ package idempotency
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
-
-// ErrNotUnknown says that there is nothing to resolve: the request is still in
-// flight, its answer is stored, its claim is free for the next attempt, or there is
-// no record of it.
-var ErrNotUnknown = errors.New("interlock: the outcome of the request is not unknown")
 
 // Resolution is what an operator or a job has found out about a request whose
 // outcome was unknown. [CarriedOut] and [NotCarriedOut] make one. The zero value is
@@ -83,7 +78,7 @@ func (e *Engine) Resolve(ctx context.Context, scope, key string, found Resolutio
 	if err := found.check(c.maxResponse); err != nil {
 		return err
 	}
-	req := ResolveRequest{
+	req := record.ResolveRequest{
 		ID: recordID(scope, key), Token: e.tokens.next(), Strict: c.strict,
 		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(storeWait),
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/outcome"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
@@ -19,7 +20,7 @@ func (e *Engine) run(ctx context.Context, h Handler, a *Attempt, begin time.Time
 	// Whatever happens, the handler's context ends with it.
 	defer cancel(core.ErrReleased)
 	if !e.renewer.begin(a) {
-		_ = e.store.Abandon(inner, AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait)})
+		_ = e.store.Abandon(inner, record.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait)})
 		return e.refuse(ctx, begin, reason.Closing, core.ErrClosed)
 	}
 	defer e.renewer.end(a)

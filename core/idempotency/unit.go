@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -32,7 +33,7 @@ type Unit interface {
 	// claim, and that must have no effect if the transaction was committed.
 	//
 	// Of ctx Commit uses only the values.
-	Commit(ctx context.Context, req CommitRequest) (CommitReply, error)
+	Commit(ctx context.Context, req record.CommitRequest) (record.CommitReply, error)
 
 	// Rollback ends the transaction without any effect. Of ctx it uses only the
 	// values.
@@ -43,7 +44,7 @@ type Unit interface {
 type Claim struct {
 	// Store is the store of the engine.
 	Store Store
-	// ID and Token are those of the claim; see [ClaimRequest].
+	// ID and Token are those of the claim; see [record.ClaimRequest].
 	ID, Token string
 	// Lease is the lease of the claim. A transaction that has been idle for so
 	// long must not keep others from what it has locked.
@@ -166,7 +167,7 @@ func (e *Engine) commitUnit(ctx context.Context, a *Attempt, unit Unit, by end, 
 	}
 	a.section.Leave(ctx) // after the commit, and not with it
 	e.renewer.decide(a)
-	if reply.State == StateGranted {
+	if reply.State == record.StateGranted {
 		d.Outcome = DecidedStored
 		return Verdict{}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // ledger has effects of transactions, in the database of the fake store.
@@ -26,16 +27,16 @@ type unit struct {
 	pending []string
 }
 
-func (u *unit) Commit(ctx context.Context, req idempotency.CommitRequest) (idempotency.CommitReply, error) {
+func (u *unit) Commit(ctx context.Context, req record.CommitRequest) (record.CommitReply, error) {
 	if req.Release != nil {
-		return idempotency.CommitReply{}, errors.New("the lock is released with the commit")
+		return record.CommitReply{}, errors.New("the lock is released with the commit")
 	}
 	if u.commit != nil {
 		u.ended = append(u.ended, "failed")
-		return idempotency.CommitReply{}, u.commit
+		return record.CommitReply{}, u.commit
 	}
 	rep, err := u.store.Commit(ctx, req)
-	if err != nil || rep.State != idempotency.StateGranted {
+	if err != nil || rep.State != record.StateGranted {
 		u.ended = append(u.ended, "rolled back")
 		return rep, err
 	}

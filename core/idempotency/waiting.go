@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // pollWait is the pause between looks at a record whose completion may not be
@@ -73,7 +75,7 @@ type waiter struct {
 // lease is over, or the store could not tell. It returns false when the duplicate
 // is to be answered with what is known: there is no more time, or too many wait. An
 // error says that the client has gone.
-func (w *waiter) sleep(ctx context.Context, reply ClaimReply, asked time.Time) (again bool, err error) {
+func (w *waiter) sleep(ctx context.Context, reply record.ClaimReply, asked time.Time) (again bool, err error) {
 	now, e := time.Now(), w.engine
 	if !now.Before(w.until) {
 		return false, nil

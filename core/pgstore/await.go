@@ -77,7 +77,7 @@ func (a *awaited) state(listening bool) {
 // relisten is the pause before a listener that failed begins anew.
 const relisten = time.Second
 
-// Await implements [idempotency.Store]. The function wake must return at once.
+// Await implements [record.Store]. The function wake must return at once.
 func (s *Store) Await(id string, _ time.Time, wake func()) (stop func()) {
 	s.awaited.begin.Do(func() {
 		if s.listener != nil {

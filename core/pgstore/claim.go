@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // errChanging says that a row changes faster than it can be read.
@@ -20,12 +20,12 @@ const rereads = 20
 
 // claiming is a claim under way; its caller may leave before its end.
 type claiming struct {
-	reply idempotency.ClaimReply
+	reply record.ClaimReply
 	err   error
 }
 
-// Claim implements [idempotency.Store].
-func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
+// Claim implements [record.Store].
+func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.ClaimReply, error) {
 	done := make(chan claiming) // without room: either the caller takes it, or Late does
 	left := make(chan struct{})
 	gone := ctx.Err() != nil // then nothing is sent
@@ -42,10 +42,10 @@ func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 	})
 	switch {
 	case !begun:
-		return idempotency.ClaimReply{}, fmt.Errorf("%w: the store is closed", driver.ErrUnavailable)
+		return record.ClaimReply{}, fmt.Errorf("%w: the store is closed", driver.ErrUnavailable)
 	case gone:
 		close(left)
-		return idempotency.ClaimReply{}, pending(ctx)
+		return record.ClaimReply{}, pending(ctx)
 	}
 	timer := time.NewTimer(time.Until(ask.Deadline))
 	defer timer.Stop()
@@ -56,7 +56,7 @@ func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 	case <-timer.C:
 	}
 	close(left)
-	return idempotency.ClaimReply{}, pending(ctx)
+	return record.ClaimReply{}, pending(ctx)
 }
 
 // pending is the error for a caller that leaves before the outcome is known.
@@ -80,14 +80,14 @@ type row struct {
 }
 
 // claim makes a claim, and tries again as long as there is time.
-func (s *Store) claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
-	rep := idempotency.ClaimReply{Sent: time.Now()}
+func (s *Store) claim(ctx context.Context, ask record.ClaimRequest) (record.ClaimReply, error) {
+	rep := record.ClaimReply{Sent: time.Now()}
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		var flush string
 		err := q.QueryRowContext(ctx, s.text.begin, ask.ID, ask.Token, ask.Fingerprint[:],
 			microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Transactional, s.rowWait()).Scan(&flush)
 		if !errors.Is(err, sql.ErrNoRows) {
-			rep.State, rep.Generation = idempotency.StateGranted, 1
+			rep.State, rep.Generation = record.StateGranted, 1
 			return err
 		}
 		for range rereads {
@@ -100,7 +100,7 @@ func (s *Store) claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 				return err
 			}
 			rep.State = r.found(ask)
-			if rep.State == idempotency.StateInFlight && ask.Waits {
+			if rep.State == record.StateInFlight && ask.Waits {
 				if err := s.announce(ctx, q, ask.ID, &rep); err != nil {
 					return err
 				}
@@ -115,11 +115,11 @@ func (s *Store) claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 			switch rep.State {
 			case 0:
 				continue
-			case idempotency.StateGranted: // now, or before to the same token
+			case record.StateGranted: // now, or before to the same token
 				rep.Generation = max(r.granted.Int64, r.generation.Int64)
-			case idempotency.StateInFlight:
+			case record.StateInFlight:
 				rep.Left = time.Duration(r.left.Int64) * time.Microsecond
-			case idempotency.StateCompleted:
+			case record.StateCompleted:
 				rep.Response = string(r.response)
 			}
 			return nil
@@ -127,36 +127,36 @@ func (s *Store) claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 		return errChanging
 	})
 	rep.Ambiguous = ambiguous
-	if err == nil && rep.State == idempotency.StateCompleted && rep.Response == "" {
-		err = idempotency.ErrDamaged
+	if err == nil && rep.State == record.StateCompleted && rep.Response == "" {
+		err = record.ErrDamaged
 	}
 	return rep, err
 }
 
 // found is the state of a record for a claim; zero if the row was changed between the
 // statement's snapshot and its update.
-func (r *row) found(ask idempotency.ClaimRequest) idempotency.State {
+func (r *row) found(ask record.ClaimRequest) record.State {
 	switch {
 	case r.granted.Valid:
-		return idempotency.StateGranted
+		return record.StateGranted
 	case !r.token.Valid:
 		return 0
 	case r.expired.Bool && ask.Tombstone && r.remembered.Bool:
-		return idempotency.StateExpired
+		return record.StateExpired
 	case r.expired.Bool:
 		return 0
 	case !r.same.Bool:
-		return idempotency.StateMismatch
+		return record.StateMismatch
 	case r.state.String == "d":
-		return idempotency.StateCompleted
+		return record.StateCompleted
 	case r.state.String == "x":
-		return idempotency.StateUnavailable
+		return record.StateUnavailable
 	case r.token.String == ask.Token:
-		return idempotency.StateGranted
+		return record.StateGranted
 	case r.left.Int64 > 0:
-		return idempotency.StateInFlight
+		return record.StateInFlight
 	case r.marked.Bool || ask.Strict:
-		return idempotency.StateUnknown
+		return record.StateUnknown
 	}
 	return 0
 }
@@ -164,11 +164,11 @@ func (r *row) found(ask idempotency.ClaimRequest) idempotency.State {
 // unconfirmed reports whether what was found must be confirmed by the synchronous standbys,
 // because the caller acts on it and the statement has only read it: a claim that an
 // earlier try made, or what is to be replayed. A transactional claim need not be.
-func (r *row) unconfirmed(state idempotency.State, ask idempotency.ClaimRequest) bool {
+func (r *row) unconfirmed(state record.State, ask record.ClaimRequest) bool {
 	switch state {
-	case idempotency.StateGranted:
+	case record.StateGranted:
 		return !r.granted.Valid && !ask.Transactional
-	case idempotency.StateCompleted, idempotency.StateUnavailable:
+	case record.StateCompleted, record.StateUnavailable:
 		return r.standby
 	}
 	return false
@@ -192,7 +192,7 @@ func (s *Store) confirm(ctx context.Context, q querier, id string) (there bool, 
 
 // announce asks for an announcement when the claim in flight is done. If it is done
 // already, the state is 0 again.
-func (s *Store) announce(ctx context.Context, q querier, id string, rep *idempotency.ClaimReply) error {
+func (s *Store) announce(ctx context.Context, q querier, id string, rep *record.ClaimReply) error {
 	if !s.awaited.listens() {
 		return nil // the caller looks again by itself
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
@@ -59,22 +59,22 @@ func TestADatabaseThatCannotBeReached(t *testing.T) {
 	ctx := t.Context()
 	soon := func() time.Time { return time.Now().Add(200 * time.Millisecond) }
 	late := make(chan error, 1)
-	_, err = store.Claim(ctx, idempotency.ClaimRequest{
-		ID: "id", Token: "t", Deadline: soon(), Late: func(_ idempotency.ClaimReply, err error) { late <- err },
+	_, err = store.Claim(ctx, record.ClaimRequest{
+		ID: "id", Token: "t", Deadline: soon(), Late: func(_ record.ClaimReply, err error) { late <- err },
 	})
 	if errors.Is(err, driver.ErrPending) {
 		err = <-late
 	}
 	errs := map[string]error{
 		"Claim":   err,
-		"Mark":    store.Mark(ctx, idempotency.MarkRequest{Deadline: soon()}),
-		"Abandon": store.Abandon(ctx, idempotency.AbandonRequest{Deadline: soon()}),
-		"Resolve": store.Resolve(ctx, idempotency.ResolveRequest{Deadline: soon()}),
+		"Mark":    store.Mark(ctx, record.MarkRequest{Deadline: soon()}),
+		"Abandon": store.Abandon(ctx, record.AbandonRequest{Deadline: soon()}),
+		"Resolve": store.Resolve(ctx, record.ResolveRequest{Deadline: soon()}),
 		"Forget":  store.Forget(ctx, "id"),
 	}
 	released := 0
-	_, errs["Commit"] = store.Commit(ctx, idempotency.CommitRequest{Deadline: soon(), Release: func(context.Context) { released++ }})
-	store.Extend(ctx, make([]idempotency.Extension, 1), func(_ int, err error) { errs["Extend"] = err })
+	_, errs["Commit"] = store.Commit(ctx, record.CommitRequest{Deadline: soon(), Release: func(context.Context) { released++ }})
+	store.Extend(ctx, make([]record.Extension, 1), func(_ int, err error) { errs["Extend"] = err })
 	for what, err := range errs {
 		if !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, errNowhere) {
 			t.Errorf("%s: %v", what, err)
@@ -114,9 +114,9 @@ func TestABrokenConnectionMayHaveMadeAClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = store.Close() }()
-		late := make(chan idempotency.ClaimReply, 1)
-		rep, err := store.Claim(t.Context(), idempotency.ClaimRequest{
-			ID: "id", Token: "t", Deadline: time.Now().Add(100 * time.Millisecond), Late: func(rep idempotency.ClaimReply, _ error) { late <- rep },
+		late := make(chan record.ClaimReply, 1)
+		rep, err := store.Claim(t.Context(), record.ClaimRequest{
+			ID: "id", Token: "t", Deadline: time.Now().Add(100 * time.Millisecond), Late: func(rep record.ClaimReply, _ error) { late <- rep },
 		})
 		if errors.Is(err, driver.ErrPending) {
 			rep = <-late
@@ -137,7 +137,7 @@ func TestCloseBesideClaims(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ask := idempotency.ClaimRequest{ID: "id", Token: "t", Deadline: time.Now(), Late: func(idempotency.ClaimReply, error) {}}
+		ask := record.ClaimRequest{ID: "id", Token: "t", Deadline: time.Now(), Late: func(record.ClaimReply, error) {}}
 		var claims sync.WaitGroup
 		for range 8 {
 			claims.Go(func() {

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
-// Extend implements [idempotency.Store]. It renews all leases in one statement.
-func (s *Store) Extend(ctx context.Context, batch []idempotency.Extension, done func(i int, err error)) {
+// Extend implements [record.Store]. It renews all leases in one statement.
+func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(i int, err error)) {
 	if len(batch) == 0 {
 		return
 	}
@@ -34,7 +34,7 @@ func (s *Store) Extend(ctx context.Context, batch []idempotency.Extension, done 
 }
 
 // extend returns the outcome of each renewal by its number, which counts from 1.
-func (s *Store) extend(ctx context.Context, batch []idempotency.Extension) (map[int]string, error) {
+func (s *Store) extend(ctx context.Context, batch []record.Extension) (map[int]string, error) {
 	// Arrays go as texts, since drivers differ in how they take slices.
 	var ids, tokens, leases, retentions array
 	for _, e := range batch {
@@ -78,8 +78,8 @@ func (a *array) add(element string) {
 
 func (a *array) text() string { return a.String() + "}" }
 
-// Mark implements [idempotency.Store].
-func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
+// Mark implements [record.Store].
+func (s *Store) Mark(ctx context.Context, ask record.MarkRequest) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, context.Cause(ctx))
 	}
@@ -94,8 +94,8 @@ func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
 	return err
 }
 
-// Commit implements [idempotency.Store].
-func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (rep idempotency.CommitReply, err error) {
+// Commit implements [record.Store].
+func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (rep record.CommitReply, err error) {
 	if ask.Release != nil {
 		defer ask.Release(context.WithoutCancel(ctx)) // when the response is stored
 	}
@@ -106,7 +106,7 @@ func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (rep 
 		}
 		return err
 	})
-	if err == nil && rep.State == idempotency.StateGranted {
+	if err == nil && rep.State == record.StateGranted {
 		s.awaited.wake(ask.ID)
 	}
 	return rep, err
@@ -115,7 +115,7 @@ func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (rep 
 // store stores a response. anew says that a record that is gone is written anew; if it
 // is not, a record that is gone is errGone. read says that there is a response already,
 // by an earlier try or by another attempt, which was only read.
-func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequest, anew bool) (rep idempotency.CommitReply, read bool, err error) {
+func (s *Store) store(ctx context.Context, q querier, ask record.CommitRequest, anew bool) (rep record.CommitReply, read bool, err error) {
 	state := "d"
 	if ask.Response == nil {
 		state = "x"
@@ -132,7 +132,7 @@ func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequ
 		err = q.QueryRowContext(ctx, s.text.notify, s.channel, announcement+ask.ID).Scan(&told)
 	}
 	if !errors.Is(err, sql.ErrNoRows) {
-		rep.State = idempotency.StateGranted
+		rep.State = record.StateGranted
 		return rep, false, err
 	}
 	for range rereads {
@@ -147,28 +147,28 @@ func (s *Store) store(ctx context.Context, q querier, ask idempotency.CommitRequ
 		case err != nil:
 			return rep, false, err
 		case stored.Bool, token.String == ask.Token && found.String != "c": // the latter by an earlier try
-			rep.State = idempotency.StateGranted
+			rep.State = record.StateGranted
 			return rep, !stored.Bool, nil
 		case !token.Valid && !anew:
 			return rep, false, errGone
 		case !token.Valid, token.String == ask.Token: // it has just been changed
 			continue
 		case !same.Bool:
-			rep.State = idempotency.StateMismatch
+			rep.State = record.StateMismatch
 		case found.String == "d":
-			rep.State, rep.Response = idempotency.StateCompleted, string(response)
+			rep.State, rep.Response = record.StateCompleted, string(response)
 		case found.String == "x":
-			rep.State = idempotency.StateUnavailable
+			rep.State = record.StateUnavailable
 		default:
-			rep.State = idempotency.StateInFlight
+			rep.State = record.StateInFlight
 		}
-		return rep, rep.State == idempotency.StateCompleted || rep.State == idempotency.StateUnavailable, nil
+		return rep, rep.State == record.StateCompleted || rep.State == record.StateUnavailable, nil
 	}
 	return rep, false, errChanging
 }
 
-// Abandon implements [idempotency.Store].
-func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) error {
+// Abandon implements [record.Store].
+func (s *Store) Abandon(ctx context.Context, ask record.AbandonRequest) error {
 	if ask.Release != nil {
 		defer ask.Release(context.WithoutCancel(ctx))
 	}
@@ -186,8 +186,8 @@ func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) err
 	return nil
 }
 
-// Resolve implements [idempotency.Store].
-func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) error {
+// Resolve implements [record.Store].
+func (s *Store) Resolve(ctx context.Context, ask record.ResolveRequest) error {
 	var resolved, again bool
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		err := q.QueryRowContext(ctx, s.text.resolve, ask.ID, ask.Token, ask.Response, ask.Strict,
@@ -199,12 +199,12 @@ func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) err
 		return err
 	})
 	if err == nil && !resolved && (!ambiguous || ask.Response != nil) {
-		return idempotency.ErrNotUnknown
+		return record.ErrNotUnknown
 	}
 	return err
 }
 
-// Forget implements [idempotency.Store].
+// Forget implements [record.Store].
 func (s *Store) Forget(ctx context.Context, id string) error {
 	if _, err := s.records.ExecContext(ctx, s.text.forget, id, s.rowWait()); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, explain(err))

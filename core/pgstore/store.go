@@ -10,12 +10,12 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fencing"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 // Store keeps locks and idempotency records in PostgreSQL. It implements [driver.Store]
-// and [idempotency.Store], and is safe for concurrent use. [New] makes one; the zero value
+// and [record.Store], and is safe for concurrent use. [New] makes one; the zero value
 // does not work. Close it after the lockers and engines that use it.
 type Store struct {
 	settings
@@ -35,7 +35,7 @@ type Store struct {
 	closed bool
 }
 
-var _ idempotency.Store = (*Store)(nil)
+var _ record.Store = (*Store)(nil)
 
 // statements are the texts of the store's statements.
 type statements struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // errGone says that the record of a transaction is gone.
@@ -36,7 +37,7 @@ type Transaction struct {
 // The error matches [idempotency.ErrNoAttempt] if ctx does not belong to an idempotent
 // endpoint or the request has no record, [core.ErrConfig] if the records of the endpoint
 // are not in a [Store] (or in one that wraps it and has a method Unwrap() of an
-// [idempotency.Store]), [core.ErrLost] if the claim is lost or the handler has returned,
+// [record.Store]), [core.ErrLost] if the claim is lost or the handler has returned,
 // and fencing.ErrStale if a later holder of a lock has begun. Any other error is that of
 // the database. Tx is safe for concurrent use.
 func Tx(ctx context.Context) (*Transaction, error) {
@@ -137,12 +138,12 @@ func begin(ctx context.Context, claim idempotency.Claim) (_ idempotency.Unit, er
 
 // unwrap returns the Store in a store, which may be one that wraps it and has a method
 // Unwrap; nil if there is none.
-func unwrap(store idempotency.Store) *Store {
+func unwrap(store record.Store) *Store {
 	for {
 		switch s := store.(type) {
 		case *Store:
 			return s
-		case interface{ Unwrap() idempotency.Store }:
+		case interface{ Unwrap() record.Store }:
 			store = s.Unwrap()
 		default:
 			return nil
@@ -164,7 +165,7 @@ func milliseconds(d time.Duration) string {
 }
 
 // Commit implements [idempotency.Unit].
-func (w *work) Commit(ctx context.Context, ask idempotency.CommitRequest) (idempotency.CommitReply, error) {
+func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.CommitReply, error) {
 	defer w.close()
 	deadline := ask.Deadline.Add(-settleWait)
 	// Until the commit is sent, everything that fails ends in a rollback.
@@ -180,7 +181,7 @@ func (w *work) Commit(ctx context.Context, ask idempotency.CommitRequest) (idemp
 			return rep, idempotency.ErrAborted
 		}
 		return rep, fmt.Errorf("%w: %w", idempotency.ErrRolledBack, explain(err))
-	case rep.State != idempotency.StateGranted:
+	case rep.State != record.StateGranted:
 		w.Rollback(ctx)
 		if read { // and is to be replayed
 			_, err = w.store.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
@@ -227,7 +228,7 @@ func (w *work) close() {
 // commit was not answered. Before its commit it changed the row of the record, so the
 // row is locked until the transaction has ended; then the row tells. The answer comes when
 // the synchronous standbys have the transaction, too ([Store.confirm]).
-func (s *Store) settle(ctx context.Context, ask idempotency.CommitRequest) (committed bool, err error) {
+func (s *Store) settle(ctx context.Context, ask record.CommitRequest) (committed bool, err error) {
 	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		var token, state string
 		err := q.QueryRowContext(ctx, s.text.settle, ask.ID, s.rowWait()).Scan(&token, &state)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -37,7 +37,7 @@ var (
 	resolveScript = rediswire.NewScript(resolveSource) // rare: its source is sent along
 )
 
-var _ idempotency.Store = (*Store)(nil)
+var _ record.Store = (*Store)(nil)
 
 // The replies of these scripts are words, none of which another script says:
 // should replies ever get out of step, none can be taken for another's.
@@ -45,22 +45,22 @@ var _ idempotency.Store = (*Store)(nil)
 // claim is a claim on its way, with room for its arguments.
 type claim struct {
 	rediswire.Request
-	ask   idempotency.ClaimRequest
+	ask   record.ClaimRequest
 	names [2]string // record, tombstone
 	ms    [2]int64  // lease, retention
 	room  [13]any
 	read  [4]any
 }
 
-// Claim implements [idempotency.Store].
-func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
+// Claim implements [record.Store].
+func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.ClaimReply, error) {
 	r := &claim{ask: ask}
-	record := s.wire.Record(ask.ID)
-	r.names[0] = record
+	name := s.wire.Record(ask.ID)
+	r.names[0] = name
 	r.ms = [2]int64{rediswire.Milliseconds(ask.Lease), rediswire.Milliseconds(ask.Retention)}
-	r.Make(s.wire, claimScript, record, r.room[:]).Keys(&r.names[0])
+	r.Make(s.wire, claimScript, name, r.room[:]).Keys(&r.names[0])
 	if ask.Tombstone {
-		r.names[1] = rediswire.TombstoneOf(record)
+		r.names[1] = rediswire.TombstoneOf(name)
 		r.Keys(&r.names[1])
 	}
 	r.read = [4]any{"hmget", &r.names[0], "t", "r"}
@@ -69,20 +69,20 @@ func (s *Store) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempo
 	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
 	r.Late = func() { r.ask.Late(r.reply()) }
 	if !r.Do(ctx, ask.Deadline) {
-		return idempotency.ClaimReply{}, rediswire.Pending(ctx)
+		return record.ClaimReply{}, rediswire.Pending(ctx)
 	}
 	return r.reply()
 }
 
 // reply makes the caller's reply of what the script returned.
-func (r *claim) reply() (idempotency.ClaimReply, error) {
-	rep := idempotency.ClaimReply{Sent: r.Sent, Ambiguous: r.Ambiguous}
+func (r *claim) reply() (record.ClaimReply, error) {
+	rep := record.ClaimReply{Sent: r.Sent, Ambiguous: r.Ambiguous}
 	if r.Err != nil {
 		return rep, wrapRecord(r.Err)
 	}
 	if _, completed := r.Completed(); completed { // and it fits
-		if rep.State, rep.Response = idempotency.StateCompleted, r.Second(); rep.Response == "" {
-			return rep, idempotency.ErrDamaged
+		if rep.State, rep.Response = record.StateCompleted, r.Second(); rep.Response == "" {
+			return rep, record.ErrDamaged
 		}
 		return rep, nil
 	}
@@ -102,14 +102,14 @@ func (r *claim) reply() (idempotency.ClaimReply, error) {
 			rep.Ambiguous = true // the caller does not have it, the server says otherwise
 			return rep, driver.ErrNotReplicated
 		}
-		rep.State, rep.Generation = idempotency.StateGranted, generation
+		rep.State, rep.Generation = record.StateGranted, generation
 	case state == "in-flight" && len(words) == 3:
-		rep.State = idempotency.StateInFlight
+		rep.State = record.StateInFlight
 		left, _ := words[1].(int64)
 		listed, _ := words[2].(int64)
 		rep.Left, rep.Listed = time.Duration(left)*time.Millisecond, listed == 1
 	case state == "damaged":
-		return rep, idempotency.ErrDamaged
+		return rep, record.ErrDamaged
 	default:
 		if rep.State, rep.Response = stateOf(words); rep.State == 0 {
 			rep.Ambiguous = true
@@ -120,21 +120,21 @@ func (r *claim) reply() (idempotency.ClaimReply, error) {
 }
 
 // stateOf reads the state of a record that is another's.
-func stateOf(words []any) (state idempotency.State, response string) {
+func stateOf(words []any) (state record.State, response string) {
 	switch name, _ := words[0].(string); {
 	case name == "completed" && len(words) == 2:
 		response, _ = words[1].(string)
-		return idempotency.StateCompleted, response
+		return record.StateCompleted, response
 	case name == "unavailable":
-		return idempotency.StateUnavailable, ""
+		return record.StateUnavailable, ""
 	case name == "mismatch":
-		return idempotency.StateMismatch, ""
+		return record.StateMismatch, ""
 	case name == "unknown":
-		return idempotency.StateUnknown, ""
+		return record.StateUnknown, ""
 	case name == "expired":
-		return idempotency.StateExpired, ""
+		return record.StateExpired, ""
 	case name == "in-flight":
-		return idempotency.StateInFlight, ""
+		return record.StateInFlight, ""
 	}
 	return 0, ""
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/drivertest"
-	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/idempotency/storetest"
+	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/idempotency/record/recordtest"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -23,7 +23,7 @@ func TestTheStoreKeepsItsContractOnACluster(t *testing.T) {
 	rdb := redistest.Cluster(t, 3, 0).Client(t)
 	drivertest.Run(t, opener(rdb))
 	drivertest.RunPlaces(t, opener(rdb))
-	storetest.Run(t, func(t *testing.T) idempotency.Store { return newStore(t, rdb, redisstore.Timeout(10*time.Second)) })
+	recordtest.Run(t, func(t *testing.T) record.Store { return newStore(t, rdb, redisstore.Timeout(10*time.Second)) })
 }
 
 func TestTheStoreKeepsTheContractOfPlaces(t *testing.T) {
@@ -34,7 +34,7 @@ func TestTheStoreKeepsTheContractOfPlaces(t *testing.T) {
 func TestTheStoreKeepsTheContractOfRecords(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
-	storetest.Run(t, func(t *testing.T) idempotency.Store { return newStore(t, rdb, redisstore.Timeout(10*time.Second)) })
+	recordtest.Run(t, func(t *testing.T) record.Store { return newStore(t, rdb, redisstore.Timeout(10*time.Second)) })
 }
 
 // opener returns what opens a store over a client.

@@ -22,7 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -275,35 +275,35 @@ var calls = []struct {
 	{"Renew", func(s *redisstore.Store) (int64, error) { return renewBy(s, false) }},
 	{"Renew asked", func(s *redisstore.Store) (int64, error) { return renewBy(s, true) }},
 	{"Claim", func(s *redisstore.Store) (int64, error) {
-		late := make(chan idempotency.ClaimReply, 2)
-		rep, err := s.Claim(context.Background(), idempotency.ClaimRequest{
+		late := make(chan record.ClaimReply, 2)
+		rep, err := s.Claim(context.Background(), record.ClaimRequest{
 			ID: "id", Token: "t", Lease: time.Minute, Retention: time.Hour, Tombstone: true, Waits: true, Deadline: soon(),
-			Late: func(r idempotency.ClaimReply, _ error) { late <- r },
+			Late: func(r record.ClaimReply, _ error) { late <- r },
 		})
 		if errors.Is(err, driver.ErrPending) {
 			rep = <-late
 		}
-		if rep.State == idempotency.StateGranted && rep.Generation < 1 {
+		if rep.State == record.StateGranted && rep.Generation < 1 {
 			return -1, errors.New("granted with a generation that is none")
 		}
-		return granted(rep.State == idempotency.StateGranted, rep.Generation), err
+		return granted(rep.State == record.StateGranted, rep.Generation), err
 	}},
 	{"Commit", func(s *redisstore.Store) (int64, error) {
-		_, err := s.Commit(context.Background(), idempotency.CommitRequest{
+		_, err := s.Commit(context.Background(), record.CommitRequest{
 			ID: "id", Token: "t", Generation: 1, Response: []byte("r"), Retention: time.Hour, Deadline: soon(),
 		})
 		return 0, err
 	}},
 	{"Mark", func(s *redisstore.Store) (int64, error) {
-		return 0, s.Mark(context.Background(), idempotency.MarkRequest{ID: "id", Token: "t", Lease: time.Minute, Retention: time.Hour, Deadline: soon()})
+		return 0, s.Mark(context.Background(), record.MarkRequest{ID: "id", Token: "t", Lease: time.Minute, Retention: time.Hour, Deadline: soon()})
 	}},
 	{"Abandon", func(s *redisstore.Store) (int64, error) {
-		return 0, s.Abandon(context.Background(), idempotency.AbandonRequest{ID: "id", Token: "t", Deadline: soon()})
+		return 0, s.Abandon(context.Background(), record.AbandonRequest{ID: "id", Token: "t", Deadline: soon()})
 	}},
 	{"Extend", func(s *redisstore.Store) (n int64, err error) {
 		ctx, cancel := bounded(40 * time.Millisecond)
 		defer cancel()
-		s.Extend(ctx, []idempotency.Extension{{ID: "id", Token: "t", Lease: time.Minute, Retention: time.Hour}}, func(_ int, e error) { err = e })
+		s.Extend(ctx, []record.Extension{{ID: "id", Token: "t", Lease: time.Minute, Retention: time.Hour}}, func(_ int, e error) { err = e })
 		return 0, err
 	}},
 }

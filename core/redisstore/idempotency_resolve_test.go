@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -71,7 +72,7 @@ func TestAnUnknownOutcomeIsResolved(t *testing.T) {
 				})
 			}()
 			<-running
-			if err := resolve(b, c.found); !errors.Is(err, idempotency.ErrNotUnknown) {
+			if err := resolve(b, c.found); !errors.Is(err, record.ErrNotUnknown) {
 				t.Errorf("in flight: %v", err)
 			}
 			expire(t, rdb)
@@ -80,7 +81,7 @@ func TestAnUnknownOutcomeIsResolved(t *testing.T) {
 				t.Error(err)
 			}
 			want(t, "after", do(t.Context(), b, pay("k"), bank.run), c.again)
-			if err := resolve(b, foundOut); !errors.Is(err, idempotency.ErrNotUnknown) {
+			if err := resolve(b, foundOut); !errors.Is(err, record.ErrNotUnknown) {
 				t.Errorf("a second time: %v", err)
 			}
 			close(release)
@@ -107,8 +108,8 @@ func TestADamagedRecordIsNotResolved(t *testing.T) {
 	}
 	expire(t, rdb)
 	for _, found := range []idempotency.Resolution{foundOut, idempotency.NotCarriedOut()} {
-		if err := e.Resolve(t.Context(), "alice", "k", found); !errors.Is(err, idempotency.ErrDamaged) {
-			t.Errorf("%v, want %v", err, idempotency.ErrDamaged)
+		if err := e.Resolve(t.Context(), "alice", "k", found); !errors.Is(err, record.ErrDamaged) {
+			t.Errorf("%v, want %v", err, record.ErrDamaged)
 		}
 	}
 	want(t, "after", do(t.Context(), e, pay("k"), bank.run), refused(reason.NoRecord))

@@ -19,6 +19,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -62,7 +63,7 @@ func principal(_ context.Context, req core.Request) (string, error) {
 	return req.Header("Authorization")[0], nil
 }
 
-func newEngine(tb testing.TB, store idempotency.Store, opts ...idempotency.Option) *idempotency.Engine {
+func newEngine(tb testing.TB, store record.Store, opts ...idempotency.Option) *idempotency.Engine {
 	tb.Helper()
 	e, err := idempotency.New(store, append([]idempotency.Option{idempotency.Scope(principal)}, opts...)...)
 	if err != nil {
@@ -654,9 +655,9 @@ func TestAFullServerGivesUpATakeOver(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	store := newStore(t, rdb)
-	claim := func(token string, lease time.Duration) idempotency.ClaimReply {
+	claim := func(token string, lease time.Duration) record.ClaimReply {
 		t.Helper()
-		rep, err := store.Claim(t.Context(), idempotency.ClaimRequest{
+		rep, err := store.Claim(t.Context(), record.ClaimRequest{
 			ID: "id", Token: token, Lease: lease, Retention: time.Hour, Deadline: time.Now().Add(20 * time.Second),
 		})
 		if err != nil {
@@ -672,18 +673,18 @@ func TestAFullServerGivesUpATakeOver(t *testing.T) {
 	}
 	claim("first", time.Millisecond)
 	redistest.Eventually(t, 20*time.Second, func(context.Context) error {
-		if rep := claim("second", time.Hour); rep.State != idempotency.StateGranted || rep.Generation != 2 {
+		if rep := claim("second", time.Hour); rep.State != record.StateGranted || rep.Generation != 2 {
 			return fmt.Errorf("not taken over yet: %+v", rep)
 		}
 		return nil
 	})
 	memory("1")
-	err := store.Abandon(t.Context(), idempotency.AbandonRequest{ID: "id", Token: "second", Deadline: time.Now().Add(20 * time.Second)})
+	err := store.Abandon(t.Context(), record.AbandonRequest{ID: "id", Token: "second", Deadline: time.Now().Add(20 * time.Second)})
 	memory("0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rep := claim("third", time.Hour); rep.State != idempotency.StateGranted || rep.Generation != 2 {
+	if rep := claim("third", time.Hour); rep.State != record.StateGranted || rep.Generation != 2 {
 		t.Errorf("the next claim: %+v; want a grant of generation 2", rep)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -150,7 +150,7 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 			heir := <-next
 			heard := pass(t, b, awaited, sought.Token())
 			awaitListener(t, from, freeOf(awaited))
-			claim(t, store, claimed, "first", idempotency.StateGranted)
+			claim(t, store, claimed, "first", record.StateGranted)
 			woken := make(chan error, 100)
 			stop := store.Await(claimed, time.Now(), func() { woken <- nil })
 			defer stop()
@@ -205,12 +205,12 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 			handedBack := make(chan error, 1)
 			go func() { handedBack <- heir.Release(t.Context()) }()
 			// A record is one key, and serves on.
-			claim(t, store, unclaimed, "second", idempotency.StateGranted)
-			claim(t, store, unclaimed, "third", idempotency.StateInFlight)
+			claim(t, store, unclaimed, "second", record.StateGranted)
+			claim(t, store, unclaimed, "third", record.StateInFlight)
 			commit(t, store, claimed, "first")
-			claim(t, store, claimed, "fourth", idempotency.StateCompleted)
+			claim(t, store, claimed, "fourth", record.StateCompleted)
 			// With a tombstone it is two, and the client is told to come again.
-			entombed := idempotency.ClaimRequest{
+			entombed := record.ClaimRequest{
 				ID: held, Token: "first", Lease: time.Minute, Retention: time.Hour, Tombstone: true,
 				Deadline: time.Now().Add(servedWithin),
 			}
@@ -236,10 +236,10 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 			awaitListener(t, to, freeOf(held))
 			release(t, kept)
 			within(t, "the next release", servedWithin, heard)
-			claim(t, store, claimed, "fifth", idempotency.StateCompleted)
-			claim(t, store, unclaimed, "second", idempotency.StateGranted)
+			claim(t, store, claimed, "fifth", record.StateCompleted)
+			claim(t, store, unclaimed, "second", record.StateGranted)
 			entombed.Deadline = time.Now().Add(servedWithin)
-			if rep, err := store.Claim(t.Context(), entombed); err != nil || rep.State != idempotency.StateGranted {
+			if rep, err := store.Claim(t.Context(), entombed); err != nil || rep.State != record.StateGranted {
 				t.Errorf("claim of a record that may have a tombstone: state %v, %v", rep.State, err)
 			}
 			wantNoLocks(t, set)
@@ -299,9 +299,9 @@ func listeners(t *testing.T, s *redistest.Server) string {
 	return strings.Join(ids, ",")
 }
 
-func claim(t *testing.T, s *redisstore.Store, id, token string, want idempotency.State) {
+func claim(t *testing.T, s *redisstore.Store, id, token string, want record.State) {
 	t.Helper()
-	rep, err := s.Claim(t.Context(), idempotency.ClaimRequest{
+	rep, err := s.Claim(t.Context(), record.ClaimRequest{
 		ID: id, Token: token, Lease: time.Minute, Retention: time.Hour, Deadline: time.Now().Add(servedWithin),
 	})
 	if err != nil || rep.State != want {
@@ -311,11 +311,11 @@ func claim(t *testing.T, s *redisstore.Store, id, token string, want idempotency
 
 func commit(t *testing.T, s *redisstore.Store, id, token string) {
 	t.Helper()
-	rep, err := s.Commit(t.Context(), idempotency.CommitRequest{
+	rep, err := s.Commit(t.Context(), record.CommitRequest{
 		ID: id, Token: token, Generation: 1, Response: []byte("response"), Retention: time.Hour,
 		Deadline: time.Now().Add(servedWithin),
 	})
-	if err != nil || rep.State != idempotency.StateGranted {
+	if err != nil || rep.State != record.StateGranted {
 		t.Errorf("commit of %s by %s: state %v, %v", id, token, rep.State, err)
 	}
 }

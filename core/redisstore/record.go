@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
-// Mark implements [idempotency.Store].
-func (s *Store) Mark(ctx context.Context, ask idempotency.MarkRequest) error {
+// Mark implements [record.Store].
+func (s *Store) Mark(ctx context.Context, ask record.MarkRequest) error {
 	r := &settling{token: ask.Token}
 	r.names[0] = s.wire.Record(ask.ID)
 	r.ms = [2]int64{rediswire.Milliseconds(ask.Lease), rediswire.Milliseconds(ask.Retention)}
@@ -56,19 +56,19 @@ func (r *settling) word(answered bool) (string, error) {
 // commit is a commit on its way, with room for its arguments.
 type commit struct {
 	rediswire.Request
-	ask   idempotency.CommitRequest
+	ask   record.CommitRequest
 	names [3]string // record, tombstone, channel
 	ms    [2]int64  // retention, tombstone's
 	room  [15]any
 }
 
-// Commit implements [idempotency.Store].
-func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (idempotency.CommitReply, error) {
+// Commit implements [record.Store].
+func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (record.CommitReply, error) {
 	r := &commit{ask: ask}
-	record := s.wire.Record(ask.ID)
-	r.names = [3]string{record, rediswire.TombstoneOf(record), rediswire.CompletionOf(record)}
+	name := s.wire.Record(ask.ID)
+	r.names = [3]string{name, rediswire.TombstoneOf(name), rediswire.CompletionOf(name)}
 	r.ms = [2]int64{rediswire.Milliseconds(ask.Retention), rediswire.Milliseconds(ask.Retention + ask.Tombstone)}
-	r.Make(s.wire, commitScript, record, r.room[:]).Keys(&r.names[0])
+	r.Make(s.wire, commitScript, name, r.room[:]).Keys(&r.names[0])
 	if ask.Tombstone > 0 {
 		r.Keys(&r.names[1])
 	}
@@ -80,33 +80,33 @@ func (s *Store) Commit(ctx context.Context, ask idempotency.CommitRequest) (idem
 		&r.names[2], s.wire.Publish(), &r.ms[1], r.ask.Fingerprint[:])
 	r.Deadline, r.Write = ask.Deadline, true
 	if !r.DoBefore(ctx, ask.Release) {
-		return idempotency.CommitReply{}, wrapRecord(rediswire.ErrNoAnswer)
+		return record.CommitReply{}, wrapRecord(rediswire.ErrNoAnswer)
 	}
 	if r.Err != nil {
-		return idempotency.CommitReply{}, wrapRecord(r.Err)
+		return record.CommitReply{}, wrapRecord(r.Err)
 	}
 	words := r.Words("commit")
 	if words == nil {
-		return idempotency.CommitReply{}, wrapRecord(rediswire.ErrReply)
+		return record.CommitReply{}, wrapRecord(rediswire.ErrReply)
 	}
 	// Too few replicas are no reason to keep the answer back: it is stored, and
 	// nothing that could be done now would make it safer.
 	if words[0] == any("stored") {
-		return idempotency.CommitReply{State: idempotency.StateGranted}, nil
+		return record.CommitReply{State: record.StateGranted}, nil
 	}
-	rep := idempotency.CommitReply{}
+	rep := record.CommitReply{}
 	if rep.State, rep.Response = stateOf(words); rep.State == 0 {
 		return rep, wrapRecord(rediswire.ErrReply)
 	}
 	return rep, nil
 }
 
-// Abandon implements [idempotency.Store].
-func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) error {
+// Abandon implements [record.Store].
+func (s *Store) Abandon(ctx context.Context, ask record.AbandonRequest) error {
 	r := &settling{token: ask.Token}
-	record := s.wire.Record(ask.ID)
-	r.names = [2]string{record, rediswire.CompletionOf(record)}
-	r.Make(s.wire, abandonScript, record, r.room[:]).Keys(&r.names[0]).Args(&r.token, &r.names[1], s.wire.Publish())
+	name := s.wire.Record(ask.ID)
+	r.names = [2]string{name, rediswire.CompletionOf(name)}
+	r.Make(s.wire, abandonScript, name, r.room[:]).Keys(&r.names[0]).Args(&r.token, &r.names[1], s.wire.Publish())
 	r.Deadline = ask.Deadline
 	switch word, err := r.word(r.DoBefore(ctx, ask.Release)); {
 	case err != nil:
@@ -119,13 +119,13 @@ func (s *Store) Abandon(ctx context.Context, ask idempotency.AbandonRequest) err
 	return nil
 }
 
-// Resolve implements [idempotency.Store].
-func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) error {
+// Resolve implements [record.Store].
+func (s *Store) Resolve(ctx context.Context, ask record.ResolveRequest) error {
 	r := &settling{token: ask.Token}
-	record := s.wire.Record(ask.ID)
-	r.names = [2]string{record, rediswire.TombstoneOf(record)}
+	name := s.wire.Record(ask.ID)
+	r.names = [2]string{name, rediswire.TombstoneOf(name)}
 	r.ms = [2]int64{rediswire.Milliseconds(ask.Retention), rediswire.Milliseconds(ask.Retention + ask.Tombstone)}
-	r.Make(s.wire, resolveScript, record, r.room[:]).Keys(&r.names[0])
+	r.Make(s.wire, resolveScript, name, r.room[:]).Keys(&r.names[0])
 	if ask.Tombstone > 0 {
 		r.Keys(&r.names[1])
 	}
@@ -137,27 +137,27 @@ func (s *Store) Resolve(ctx context.Context, ask idempotency.ResolveRequest) err
 	case word == "known" && r.Ambiguous && ask.Response == nil, word == "resolved":
 		return nil
 	case word == "known":
-		return idempotency.ErrNotUnknown
+		return record.ErrNotUnknown
 	case word == "damaged":
-		return idempotency.ErrDamaged
+		return record.ErrDamaged
 	}
 	return wrapRecord(rediswire.ErrReply)
 }
 
-// Forget implements [idempotency.Store].
+// Forget implements [record.Store].
 func (s *Store) Forget(ctx context.Context, id string) error {
-	record := s.wire.Record(id)
-	return s.wire.Delete(ctx, record, rediswire.TombstoneOf(record))
+	name := s.wire.Record(id)
+	return s.wire.Delete(ctx, name, rediswire.TombstoneOf(name))
 }
 
-// Await implements [idempotency.Store].
+// Await implements [record.Store].
 func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
 	return s.wire.Subscribe(rediswire.CompletionOf(s.wire.Record(id)), since, func(driver.Signal) { wake() })
 }
 
-// Extend implements [idempotency.Store]. As with locks, it renews leases on different
+// Extend implements [record.Store]. As with locks, it renews leases on different
 // servers in parallel and leases on one server in pipelines, on separate connections.
-func (s *Store) Extend(ctx context.Context, batch []idempotency.Extension, done func(i int, err error)) {
+func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(i int, err error)) {
 	if len(batch) == 0 {
 		return
 	}
@@ -184,7 +184,7 @@ func extended(r *rediswire.Request) error {
 // wrapRecord is wrap for records.
 func wrapRecord(err error) error {
 	if rediswire.IsReply(err) && strings.HasPrefix(err.Error(), "WRONGTYPE ") {
-		return fmt.Errorf("%w: %w", idempotency.ErrDamaged, err)
+		return fmt.Errorf("%w: %w", record.ErrDamaged, err)
 	}
 	return rediswire.Wrap(err)
 }

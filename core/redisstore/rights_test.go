@@ -14,7 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/quorum"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -168,55 +168,55 @@ func exercisePlaces(t *testing.T, s driver.Store) {
 }
 
 // exerciseRecords does with idempotency records what there is to do.
-func exerciseRecords(t *testing.T, s idempotency.Store) {
+func exerciseRecords(t *testing.T, s record.Store) {
 	t.Helper()
 	ctx, soon := t.Context(), time.Now().Add(30*time.Second)
-	claim := func(id, token string, lease time.Duration, strict bool) idempotency.State {
-		reply, err := s.Claim(ctx, idempotency.ClaimRequest{
+	claim := func(id, token string, lease time.Duration, strict bool) record.State {
+		reply, err := s.Claim(ctx, record.ClaimRequest{
 			ID: id, Token: token, Lease: lease, Retention: time.Minute, Strict: strict, Tombstone: true, Waits: true,
-			Deadline: soon, Late: func(idempotency.ClaimReply, error) {},
+			Deadline: soon, Late: func(record.ClaimReply, error) {},
 		})
 		wantErr(t, err, nil)
 		return reply.State
 	}
-	commit := func(id, token string) idempotency.State {
-		reply, err := s.Commit(ctx, idempotency.CommitRequest{
+	commit := func(id, token string) record.State {
+		reply, err := s.Commit(ctx, record.CommitRequest{
 			ID: id, Token: token, Generation: 1, Response: []byte("r"), Retention: time.Minute, Tombstone: time.Hour, Deadline: soon,
 		})
 		wantErr(t, err, nil)
 		return reply.State
 	}
 	woken := make(chan struct{}, 10)
-	got := []idempotency.State{claim("a", "1", time.Minute, false)}
+	got := []record.State{claim("a", "1", time.Minute, false)}
 	stop := s.Await("a", time.Now(), func() { woken <- struct{}{} })
 	defer stop()
 	<-woken // since it cannot know what happened before
-	s.Extend(ctx, []idempotency.Extension{{ID: "a", Token: "1", Lease: time.Minute, Retention: time.Minute}}, func(_ int, err error) { wantErr(t, err, nil) })
-	wantErr(t, s.Mark(ctx, idempotency.MarkRequest{ID: "a", Token: "1", Lease: time.Minute, Retention: time.Minute, Deadline: soon}), nil)
+	s.Extend(ctx, []record.Extension{{ID: "a", Token: "1", Lease: time.Minute, Retention: time.Minute}}, func(_ int, err error) { wantErr(t, err, nil) })
+	wantErr(t, s.Mark(ctx, record.MarkRequest{ID: "a", Token: "1", Lease: time.Minute, Retention: time.Minute, Deadline: soon}), nil)
 	got = append(got, claim("a", "2", time.Minute, false), commit("a", "1"), claim("a", "3", time.Minute, false), commit("a", "4"))
 	<-woken // by the commit
 	got = append(got, claim("b", "1", time.Minute, false))
-	wantErr(t, s.Abandon(ctx, idempotency.AbandonRequest{ID: "b", Token: "1", Deadline: soon}), nil)
+	wantErr(t, s.Abandon(ctx, record.AbandonRequest{ID: "b", Token: "1", Deadline: soon}), nil)
 	claim("d", "1", time.Millisecond, false)
 	redistest.Eventually(t, 30*time.Second, func(context.Context) error { // a take-over, which is given up in another way
-		if state := claim("d", "2", time.Minute, false); state != idempotency.StateGranted {
+		if state := claim("d", "2", time.Minute, false); state != record.StateGranted {
 			return fmt.Errorf("state %d", state)
 		}
 		return nil
 	})
-	wantErr(t, s.Abandon(ctx, idempotency.AbandonRequest{ID: "d", Token: "2", Deadline: soon}), nil)
+	wantErr(t, s.Abandon(ctx, record.AbandonRequest{ID: "d", Token: "2", Deadline: soon}), nil)
 	got = append(got, claim("c", "1", time.Millisecond, true))
 	redistest.Eventually(t, 30*time.Second, func(context.Context) error {
-		if state := claim("c", "2", time.Minute, true); state != idempotency.StateUnknown {
+		if state := claim("c", "2", time.Minute, true); state != record.StateUnknown {
 			return fmt.Errorf("state %d", state)
 		}
 		return nil
 	})
-	wantErr(t, s.Resolve(ctx, idempotency.ResolveRequest{ID: "c", Response: []byte("r"), Retention: time.Minute, Tombstone: time.Hour, Deadline: soon}), nil)
+	wantErr(t, s.Resolve(ctx, record.ResolveRequest{ID: "c", Response: []byte("r"), Retention: time.Minute, Tombstone: time.Hour, Deadline: soon}), nil)
 	wantErr(t, s.Forget(ctx, "c"), nil)
-	want := []idempotency.State{
-		idempotency.StateGranted, idempotency.StateInFlight, idempotency.StateGranted, idempotency.StateCompleted,
-		idempotency.StateCompleted, idempotency.StateGranted, idempotency.StateGranted,
+	want := []record.State{
+		record.StateGranted, record.StateInFlight, record.StateGranted, record.StateCompleted,
+		record.StateCompleted, record.StateGranted, record.StateGranted,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("states %v; want %v", got, want)

@@ -13,7 +13,7 @@ import (
 )
 
 // Store keeps locks and idempotency records in Redis. It implements [driver.Store] and
-// [idempotency.Store], and is safe for concurrent use. [New] makes one; the zero value
+// [record.Store], and is safe for concurrent use. [New] makes one; the zero value
 // does not work. Close it after the lockers and engines that use it.
 type Store struct{ wire *rediswire.Store }
 

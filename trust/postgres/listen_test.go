@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // A process that waits for locks and for records has one connection that listens, and hears
@@ -27,11 +27,11 @@ func TestLocksAndRecordsListenOnOneConnection(t *testing.T) {
 	defer here.Await("id", time.Now(), func() { done <- struct{}{} })()
 	<-done // by Await itself
 
-	claim := func(token string) idempotency.ClaimReply {
+	claim := func(token string) record.ClaimReply {
 		t.Helper()
-		rep, err := here.Claim(t.Context(), idempotency.ClaimRequest{
+		rep, err := here.Claim(t.Context(), record.ClaimRequest{
 			ID: "id", Token: token, Lease: time.Minute, Retention: time.Hour, Waits: true,
-			Deadline: time.Now().Add(patience), Late: func(idempotency.ClaimReply, error) {},
+			Deadline: time.Now().Add(patience), Late: func(record.ClaimReply, error) {},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -48,12 +48,12 @@ func TestLocksAndRecordsListenOnOneConnection(t *testing.T) {
 	}
 	last := ""
 	for _, round := range []string{"first", "after the connection was cut"} {
-		if rep := claim("first"); rep.State != idempotency.StateGranted {
+		if rep := claim("first"); rep.State != record.StateGranted {
 			t.Fatalf("%s: %+v", round, rep)
 		}
 		eventually(t, "a duplicate is listed, since the store listens", func() bool {
 			rep := claim("second")
-			return rep.State == idempotency.StateInFlight && rep.Listed
+			return rep.State == record.StateInFlight && rep.Listed
 		})
 		if last = listeners(); len(strings.Fields(last)) != 1 {
 			t.Errorf("%s: the connections %q listen; want one", round, last)
@@ -61,7 +61,7 @@ func TestLocksAndRecordsListenOnOneConnection(t *testing.T) {
 		for len(done) > 0 {
 			<-done
 		}
-		if err := there.Abandon(t.Context(), idempotency.AbandonRequest{ID: "id", Token: "first", Deadline: time.Now().Add(patience)}); err != nil {
+		if err := there.Abandon(t.Context(), record.AbandonRequest{ID: "id", Token: "first", Deadline: time.Now().Add(patience)}); err != nil {
 			t.Fatal(err)
 		}
 		select {

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/httplock"
@@ -80,7 +81,7 @@ func BenchmarkPayment(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { _ = inRedis.Close() }()
-	behind := func(store idempotency.Store, h http.HandlerFunc, opts ...idempotency.Option) http.Handler {
+	behind := func(store record.Store, h http.HandlerFunc, opts ...idempotency.Option) http.Handler {
 		engine, err := idempotency.New(store, append(opts, idempotency.Global())...)
 		if err != nil {
 			b.Fatal(err)

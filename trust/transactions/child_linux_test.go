@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/httplock"
@@ -133,7 +134,7 @@ func serve(text string) error {
 
 // endpoint is what the variant makes of a payment.
 func (p payer) endpoint(db *sql.DB) (http.Handler, error) {
-	var store idempotency.Store
+	var store record.Store
 	var err error
 	options := []idempotency.Option{idempotency.Global(), idempotency.Lease(claimLease)}
 	switch p.Variant {
@@ -199,11 +200,11 @@ func (p payer) pay(ctx context.Context, db *sql.DB, key string) error {
 
 // crashing is a store beside whose claims the process may die.
 type crashing struct {
-	idempotency.Store
+	record.Store
 	payer
 }
 
-func (c crashing) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idempotency.ClaimReply, error) {
+func (c crashing) Claim(ctx context.Context, ask record.ClaimRequest) (record.ClaimReply, error) {
 	c.step()
 	rep, err := c.Store.Claim(ctx, ask)
 	c.step()
@@ -211,7 +212,7 @@ func (c crashing) Claim(ctx context.Context, ask idempotency.ClaimRequest) (idem
 }
 
 // Unwrap lets pgstore find its store.
-func (c crashing) Unwrap() idempotency.Store { return c.Store }
+func (c crashing) Unwrap() record.Store { return c.Store }
 
 // work makes this program a service if it was told to be one.
 func work() {

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
@@ -52,9 +52,9 @@ func TestAStatementThatWasGivenUpDoesNotWaitOn(t *testing.T) {
 	<-hears
 	claimBy := func(id, token string, lease, within time.Duration) error {
 		late := make(chan error, 1)
-		_, err := s.Claim(t.Context(), idempotency.ClaimRequest{
+		_, err := s.Claim(t.Context(), record.ClaimRequest{
 			ID: id, Token: token, Lease: lease, Retention: time.Hour, Waits: true,
-			Deadline: time.Now().Add(within), Late: func(_ idempotency.ClaimReply, err error) { late <- err },
+			Deadline: time.Now().Add(within), Late: func(_ record.ClaimReply, err error) { late <- err },
 		})
 		if errors.Is(err, driver.ErrPending) {
 			err = <-late
@@ -72,24 +72,24 @@ func TestAStatementThatWasGivenUpDoesNotWaitOn(t *testing.T) {
 		"a claim of one in flight":       {do: func(id string) error { return claim(id, "second", time.Minute) }},
 		"a claim of one that has lapsed": {lapsed: true, do: func(id string) error { return claim(id, "second", time.Minute) }},
 		"a mark": {do: func(id string) error {
-			return s.Mark(t.Context(), idempotency.MarkRequest{ID: id, Token: "first", Lease: time.Minute, Retention: time.Hour, Deadline: deadline()})
+			return s.Mark(t.Context(), record.MarkRequest{ID: id, Token: "first", Lease: time.Minute, Retention: time.Hour, Deadline: deadline()})
 		}},
 		"a commit": {do: func(id string) error {
-			_, err := s.Commit(t.Context(), idempotency.CommitRequest{ID: id, Token: "first", Generation: 1, Response: []byte("a"), Retention: time.Hour, Deadline: deadline()})
+			_, err := s.Commit(t.Context(), record.CommitRequest{ID: id, Token: "first", Generation: 1, Response: []byte("a"), Retention: time.Hour, Deadline: deadline()})
 			return err
 		}},
 		"a commit of a record that is gone": {lock: "INSERT INTO interlock_record SELECT 'gone', token, fingerprint, generation, state, marked, waits, lease_until, keep_until, stone_until, sweep_hour FROM interlock_record WHERE id = $1::text", do: func(string) error {
-			_, err := s.Commit(t.Context(), idempotency.CommitRequest{ID: "gone", Token: "other", Generation: 1, Response: []byte("a"), Retention: time.Hour, Deadline: deadline()})
+			_, err := s.Commit(t.Context(), record.CommitRequest{ID: "gone", Token: "other", Generation: 1, Response: []byte("a"), Retention: time.Hour, Deadline: deadline()})
 			return err
 		}},
 		"an abandon": {do: func(id string) error {
-			return s.Abandon(t.Context(), idempotency.AbandonRequest{ID: id, Token: "first", Deadline: deadline()})
+			return s.Abandon(t.Context(), record.AbandonRequest{ID: id, Token: "first", Deadline: deadline()})
 		}},
 		"a resolution": {lapsed: true, do: func(id string) error {
-			return s.Resolve(t.Context(), idempotency.ResolveRequest{ID: id, Token: "second", Strict: true, Response: []byte("a"), Retention: time.Hour, Deadline: deadline()})
+			return s.Resolve(t.Context(), record.ResolveRequest{ID: id, Token: "second", Strict: true, Response: []byte("a"), Retention: time.Hour, Deadline: deadline()})
 		}},
 		"a deletion by an operator": {lapsed: true, do: func(id string) error {
-			return s.Resolve(t.Context(), idempotency.ResolveRequest{ID: id, Token: "second", Strict: true, Retention: time.Hour, Deadline: deadline()})
+			return s.Resolve(t.Context(), record.ResolveRequest{ID: id, Token: "second", Strict: true, Retention: time.Hour, Deadline: deadline()})
 		}},
 		"a forget": {do: func(id string) error {
 			ctx, cancel := context.WithDeadline(t.Context(), deadline())

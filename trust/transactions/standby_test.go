@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
@@ -58,14 +58,14 @@ func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := on(t, db, pgstore.Timeout(300*time.Millisecond), pgstore.SweepEvery(-1))
 			const short, patience = 700 * time.Millisecond, time.Minute
-			claim := func(id, token string, transactional bool, within time.Duration) (idempotency.ClaimReply, error) {
-				return s.Claim(t.Context(), idempotency.ClaimRequest{
+			claim := func(id, token string, transactional bool, within time.Duration) (record.ClaimReply, error) {
+				return s.Claim(t.Context(), record.ClaimRequest{
 					ID: name + id, Token: token, Lease: time.Minute, Retention: time.Hour, Transactional: transactional,
-					Deadline: time.Now().Add(within), Late: func(idempotency.ClaimReply, error) {},
+					Deadline: time.Now().Add(within), Late: func(record.ClaimReply, error) {},
 				})
 			}
-			commit := func(id, token string, within time.Duration) (idempotency.CommitReply, error) {
-				return s.Commit(t.Context(), idempotency.CommitRequest{
+			commit := func(id, token string, within time.Duration) (record.CommitReply, error) {
+				return s.Commit(t.Context(), record.CommitRequest{
 					ID: name + id, Token: token, Generation: 1, Response: []byte("paid"), Retention: time.Hour, Deadline: time.Now().Add(within),
 				})
 			}
@@ -76,7 +76,7 @@ func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 				}
 			}
 			for _, id := range []string{"done", "unknown"} {
-				if rep, err := claim(id, "first", false, patience); err != nil || rep.State != idempotency.StateGranted {
+				if rep, err := claim(id, "first", false, patience); err != nil || rep.State != record.StateGranted {
 					t.Fatalf("%s: %+v, %v", id, rep, err)
 				}
 			}
@@ -106,12 +106,12 @@ func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 				arrives("a claim", "new", "c", func() error { _, err := claim("new", "first", false, short); return err })
 			}
 			arrives("a resolution", "unknown", "d", func() error {
-				return s.Resolve(t.Context(), idempotency.ResolveRequest{
+				return s.Resolve(t.Context(), record.ResolveRequest{
 					ID: name + "unknown", Token: "second", Response: []byte("paid"), Retention: time.Hour, Deadline: time.Now().Add(short),
 				})
 			})
 			for range 2 { // which need not be flushed
-				if rep, err := claim("transactional", "first", true, patience); err != nil || rep.State != idempotency.StateGranted {
+				if rep, err := claim("transactional", "first", true, patience); err != nil || rep.State != record.StateGranted {
 					t.Errorf("a transactional claim: %+v, %v; want it granted", rep, err)
 				}
 			}
@@ -125,13 +125,13 @@ func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 			}
 
 			primary.Attach(t, standby)
-			if rep, err := claim("done", "second", false, patience); err != nil || rep.State != idempotency.StateCompleted || rep.Response != "paid" {
+			if rep, err := claim("done", "second", false, patience); err != nil || rep.State != record.StateCompleted || rep.Response != "paid" {
 				t.Errorf("a replay with the standby: %+v, %v", rep, err)
 			}
-			if rep, err := commit("done", "first", patience); err != nil || rep.State != idempotency.StateGranted {
+			if rep, err := commit("done", "first", patience); err != nil || rep.State != record.StateGranted {
 				t.Errorf("a commit with the standby: %+v, %v", rep, err)
 			}
-			if rep, err := claim("new", "first", false, patience); err != nil || rep.State != idempotency.StateGranted {
+			if rep, err := claim("new", "first", false, patience); err != nil || rep.State != record.StateGranted {
 				t.Errorf("a claim with the standby: %+v, %v", rep, err)
 			}
 		})

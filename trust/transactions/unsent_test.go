@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
@@ -36,15 +36,15 @@ func TestAClaimThatFoundNoConnectionIsCertain(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	db.SetMaxIdleConns(0) // each try dials
 	s := on(t, db, pgstore.Timeout(2*time.Second), pgstore.SweepEvery(-1))
-	claim := func(id string, within time.Duration) (idempotency.ClaimReply, error) {
+	claim := func(id string, within time.Duration) (record.ClaimReply, error) {
 		type outcome struct {
-			rep idempotency.ClaimReply
+			rep record.ClaimReply
 			err error
 		}
 		late := make(chan outcome, 1)
-		rep, err := s.Claim(t.Context(), idempotency.ClaimRequest{
+		rep, err := s.Claim(t.Context(), record.ClaimRequest{
 			ID: id, Token: "o", Lease: time.Minute, Retention: time.Hour,
-			Deadline: time.Now().Add(within), Late: func(rep idempotency.ClaimReply, err error) { late <- outcome{rep, err} },
+			Deadline: time.Now().Add(within), Late: func(rep record.ClaimReply, err error) { late <- outcome{rep, err} },
 		})
 		if errors.Is(err, driver.ErrPending) { // the last try ends with the time of its caller
 			last := <-late
@@ -59,7 +59,7 @@ func TestAClaimThatFoundNoConnectionIsCertain(t *testing.T) {
 			within = time.Minute
 		}
 		rep, err := claim(id, within)
-		if granted != (err == nil && rep.State == idempotency.StateGranted) || err != nil && !errors.Is(err, driver.ErrUnavailable) {
+		if granted != (err == nil && rep.State == record.StateGranted) || err != nil && !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("%s: %+v, %v", what, rep, err)
 		}
 		if rep.Ambiguous {

@@ -1,9 +1,9 @@
-package storetest
+package recordtest
 
 import (
 	"time"
 
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // quietTime is how long a wait must have heard nothing to count as begun, and loudTime
@@ -18,7 +18,7 @@ const (
 func (s *suite) listed(a attempt) (announced bool, asked time.Time) {
 	s.Helper()
 	asked = time.Now()
-	if announced = s.find(a.again(), idempotency.StateInFlight, waits).Listed; !announced {
+	if announced = s.find(a.again(), record.StateInFlight, waits).Listed; !announced {
 		s.Log("the store does not announce the end of a claim")
 	}
 	return announced, asked
@@ -79,7 +79,7 @@ func (s *suite) awaitHears() {
 			s.hears(one, what)
 			s.hears(two, what)
 		}
-		if rep := s.ask(a.again()); rep.State == idempotency.StateInFlight {
+		if rep := s.ask(a.again()); rep.State == record.StateInFlight {
 			s.Errorf("after %s: %s", what, name(rep.State))
 		}
 		stopOne()

@@ -1,4 +1,4 @@
-package storetest
+package recordtest
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // races makes claims that have lapsed, and two requests for each of them at the same
@@ -37,15 +37,15 @@ func (s *suite) races(opts []option, request func(a attempt) (one, two func())) 
 func (s *suite) commitOrTakeOver() {
 	var check []func()
 	s.races(nil, func(a attempt) (one, two func()) {
-		var commit idempotency.CommitReply
-		var claim idempotency.ClaimReply
+		var commit record.CommitReply
+		var claim record.ClaimReply
 		check = append(check, func() {
 			switch {
-			case commit.State == idempotency.StateGranted && claim.State == idempotency.StateCompleted:
+			case commit.State == record.StateGranted && claim.State == record.StateCompleted:
 				same(s, claim.Response, "answer")
 				s.replayed(a, "answer")
-			case commit.State == idempotency.StateInFlight && claim.State == idempotency.StateGranted:
-				s.find(a.again(), idempotency.StateInFlight)
+			case commit.State == record.StateInFlight && claim.State == record.StateGranted:
+				s.find(a.again(), record.StateInFlight)
 			default:
 				s.Errorf("a commit: %s, and a take-over at the same time: %s", name(commit.State), name(claim.State))
 			}
@@ -61,15 +61,15 @@ func (s *suite) markOrTakeOver() {
 	s.races(nil, func(a attempt) (one, two func()) {
 		marked := make(chan error, 1)
 		one = func() {
-			marked <- s.store.Mark(s.Context(), idempotency.MarkRequest{
+			marked <- s.store.Mark(s.Context(), record.MarkRequest{
 				ID: a.id, Token: a.token, Lease: long, Retention: kept, Deadline: time.Now().Add(patience),
 			})
 		}
 		two = func() {
 			rep, err := s.ask(a.again()), <-marked
 			switch {
-			case err == nil && rep.State == idempotency.StateInFlight:
-			case errors.Is(err, driver.ErrNotOwner) && rep.State == idempotency.StateGranted:
+			case err == nil && rep.State == record.StateInFlight:
+			case errors.Is(err, driver.ErrNotOwner) && rep.State == record.StateGranted:
 			default:
 				s.Errorf("a mark: %v, and a take-over at the same time: %s", err, name(rep.State))
 			}
@@ -82,7 +82,7 @@ func (s *suite) commitGoneOnce() {
 	for range many {
 		a := first()
 		b := a.again()
-		var replies [2]idempotency.CommitReply
+		var replies [2]record.CommitReply
 		var both sync.WaitGroup
 		start := make(chan struct{})
 		for i, c := range []attempt{a, b} {
@@ -94,10 +94,10 @@ func (s *suite) commitGoneOnce() {
 		close(start)
 		both.Wait()
 		winner, loser := a, replies[1]
-		if replies[1].State == idempotency.StateGranted {
+		if replies[1].State == record.StateGranted {
 			winner, loser = b, replies[0]
 		}
-		if loser.State != idempotency.StateCompleted || loser.Response != winner.token {
+		if loser.State != record.StateCompleted || loser.Response != winner.token {
 			s.Fatalf("commits of two tokens of a record that is gone: %s and %s", name(replies[0].State), name(replies[1].State))
 		}
 		s.replayed(a, winner.token)
@@ -107,13 +107,13 @@ func (s *suite) commitGoneOnce() {
 func (s *suite) resolveOrCommit() {
 	var check []func()
 	s.races([]option{strict}, func(a attempt) (one, two func()) {
-		var commit idempotency.CommitReply
+		var commit record.CommitReply
 		var resolved error
 		check = append(check, func() {
 			switch {
-			case commit.State == idempotency.StateGranted && errors.Is(resolved, idempotency.ErrNotUnknown):
+			case commit.State == record.StateGranted && errors.Is(resolved, record.ErrNotUnknown):
 				s.replayed(a, "answer")
-			case commit.State == idempotency.StateCompleted && resolved == nil:
+			case commit.State == record.StateCompleted && resolved == nil:
 				same(s, commit.Response, "found out")
 				s.replayed(a, "found out")
 			default:
@@ -135,7 +135,7 @@ func (s *suite) resolveOrCommit() {
 			if err1 != nil {
 				won, lost = c, err1
 			}
-			if !errors.Is(lost, idempotency.ErrNotUnknown) || err1 != nil && err2 != nil {
+			if !errors.Is(lost, record.ErrNotUnknown) || err1 != nil && err2 != nil {
 				s.Errorf("two resolutions at the same time: %v and %v", err1, err2)
 			} else if got := s.ask(a.again()); got.Response != won.token {
 				s.Errorf("the resolution that failed is stored: %s", name(got.State))

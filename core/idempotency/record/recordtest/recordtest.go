@@ -1,20 +1,20 @@
-// Package storetest is the contract of an [idempotency.Store] as a test suite. The
+// Package recordtest is the contract of an [record.Store] as a test suite. The
 // author of a store runs it in a test of that store:
 //
 //	func TestContract(t *testing.T) {
-//		storetest.Run(t, func(t *testing.T) idempotency.Store { return open(t) })
+//		recordtest.Run(t, func(t *testing.T) record.Store { return open(t) })
 //	}
 //
 // It uses short leases and real time, so it takes some seconds. It shows that a store
 // answers as the engine expects. It cannot show what happens when a server dies, when
 // the network breaks or when a record is damaged: that needs tests of the store's own.
-package storetest
+package recordtest
 
 import (
 	"testing"
 	"time"
 
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 const (
@@ -37,9 +37,9 @@ const (
 // what it opened in t.Cleanup. The stores may share a server: every test uses records
 // of its own.
 //
-// The promises of [idempotency.Store.Await] are tested where the store says that it
-// will announce a completion ([idempotency.ClaimReply.Listed]).
-func Run(t *testing.T, open func(t *testing.T) idempotency.Store) {
+// The promises of [record.Store.Await] are tested where the store says that it
+// will announce a completion ([record.ClaimReply.Listed]).
+func Run(t *testing.T, open func(t *testing.T) record.Store) {
 	t.Helper()
 	for _, part := range contract {
 		t.Run(part.name, func(t *testing.T) {

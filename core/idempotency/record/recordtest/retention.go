@@ -1,9 +1,9 @@
-package storetest
+package recordtest
 
 import (
 	"time"
 
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // expired is an attempt whose response is over, and has left a tombstone.
@@ -50,9 +50,9 @@ func (s *suite) expires(a attempt) {
 	s.Helper()
 	s.until("a claim finds that the record is over", func() bool {
 		switch rep := s.ask(a.again(), tombstone); rep.State {
-		case idempotency.StateExpired:
+		case record.StateExpired:
 			return true
-		case idempotency.StateCompleted, idempotency.StateUnavailable:
+		case record.StateCompleted, record.StateUnavailable:
 		default:
 			s.Fatalf("a record before its end: %s", name(rep.State))
 		}
@@ -64,10 +64,10 @@ func (s *suite) retentionEnds() {
 	a := s.claimed(leased(tiny), retained(brief))
 	s.until("a claim of which nothing is heard is forgotten", func() bool {
 		rep := s.ask(a.again(), strict) // takes nothing over
-		if rep.State == idempotency.StateGranted && rep.Generation != 1 {
+		if rep.State == record.StateGranted && rep.Generation != 1 {
 			s.Fatalf("a record that is free again begins with generation %d", rep.Generation)
 		}
-		return rep.State == idempotency.StateGranted
+		return rep.State == record.StateGranted
 	})
 	s.powerless(a)
 	for _, response := range [][]byte{[]byte("answer"), nil} {
@@ -78,13 +78,13 @@ func (s *suite) retentionEnds() {
 		c := b.other()
 		s.until("a record is free for another request", func() bool {
 			rep := s.ask(c)
-			if rep.State != idempotency.StateGranted && rep.State != idempotency.StateMismatch {
+			if rep.State != record.StateGranted && rep.State != record.StateMismatch {
 				s.Fatalf("another request, before and after the end of a record: %s", name(rep.State))
 			}
-			return rep.State == idempotency.StateGranted
+			return rep.State == record.StateGranted
 		})
 		s.powerless(b)
-		s.late(b, idempotency.StateMismatch, "")
+		s.late(b, record.StateMismatch, "")
 	}
 }
 
@@ -104,7 +104,7 @@ func (s *suite) retentionKept() {
 	for what, retention := range map[string][2]time.Duration{"lengthened": {brief, kept}, "shortened": {kept, brief}} {
 		open[what+" by Extend"] = s.prompt(retention[0], nil, func(a attempt) error { return s.extend(a, short, retention[1]) })
 		open[what+" by Mark"] = s.prompt(retention[0], nil, func(a attempt) error {
-			return s.store.Mark(s.Context(), idempotency.MarkRequest{
+			return s.store.Mark(s.Context(), record.MarkRequest{
 				ID: a.id, Token: a.token, Lease: short, Retention: retention[1], Deadline: time.Now().Add(patience),
 			})
 		})
@@ -115,12 +115,12 @@ func (s *suite) retentionKept() {
 	open["shortened by a take-over"] = s.grant(over.again(), 2, leased(tiny), retained(brief))
 	time.Sleep(2 * brief) // past the end that a shortened retention would have
 	for what, a := range completed {
-		if rep := s.ask(a.again()); rep.State != idempotency.StateCompleted || rep.Response != "answer" {
+		if rep := s.ask(a.again()); rep.State != record.StateCompleted || rep.Response != "answer" {
 			s.Errorf("%s: %s, %.60q", what, name(rep.State), rep.Response)
 		}
 	}
 	for what, a := range open {
-		if rep := s.ask(a.other()); rep.State != idempotency.StateMismatch {
+		if rep := s.ask(a.other()); rep.State != record.StateMismatch {
 			s.Errorf("%s: another request finds: %s", what, name(rep.State))
 		}
 	}
@@ -130,7 +130,7 @@ func (s *suite) tombstones() {
 	s.grant(first(), 1, tombstone) // there may be one, and there is none
 	a := s.expired()
 	for _, b := range []attempt{a, a.again(), a.other()} {
-		if rep := s.find(b, idempotency.StateExpired, tombstone); rep.Response != "" {
+		if rep := s.find(b, record.StateExpired, tombstone); rep.Response != "" {
 			s.Errorf("an expired record has a response of %d bytes", len(rep.Response))
 		}
 	}
@@ -150,5 +150,5 @@ func (s *suite) tombstones() {
 	req.Retention, req.Tombstone = brief, brief
 	s.stored(req)
 	c := b.other()
-	s.until("a tombstone ends", func() bool { return s.ask(c, tombstone).State == idempotency.StateGranted })
+	s.until("a tombstone ends", func() bool { return s.ask(c, tombstone).State == record.StateGranted })
 }

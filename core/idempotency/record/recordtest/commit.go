@@ -1,4 +1,4 @@
-package storetest
+package recordtest
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // An envelope is never empty: it begins with a version.
@@ -28,9 +28,9 @@ func (s *suite) byteForByte() {
 	} {
 		a := s.claimed()
 		s.stored(a.commit(envelope))
-		same(s, s.find(a, idempotency.StateCompleted).Response, string(envelope)) // to its own token, too
-		same(s, s.find(a.again(), idempotency.StateCompleted, strict, tombstone, waits).Response, string(envelope))
-		s.late(a.again(), idempotency.StateCompleted, string(envelope))
+		same(s, s.find(a, record.StateCompleted).Response, string(envelope)) // to its own token, too
+		same(s, s.find(a.again(), record.StateCompleted, strict, tombstone, waits).Response, string(envelope))
+		s.late(a.again(), record.StateCompleted, string(envelope))
 	}
 }
 
@@ -38,12 +38,12 @@ func (s *suite) unavailable() {
 	a := s.claimed()
 	s.stored(a.commit(nil))
 	for _, b := range []attempt{a, a.again()} {
-		same(s, s.find(b, idempotency.StateUnavailable).Response, "")
+		same(s, s.find(b, record.StateUnavailable).Response, "")
 	}
-	s.late(a.again(), idempotency.StateUnavailable, "")
+	s.late(a.again(), record.StateUnavailable, "")
 	b := s.unknown()
 	s.stored(b.commit(nil))
-	s.find(b.again(), idempotency.StateUnavailable)
+	s.find(b.again(), record.StateUnavailable)
 }
 
 func (s *suite) repeatedCommit() {
@@ -57,7 +57,7 @@ func (s *suite) repeatedCommit() {
 		}
 		s.abandon(a, driver.ErrNotOwner)
 		rep := s.ask(a.again())
-		if done := rep.State == idempotency.StateCompleted || rep.State == idempotency.StateUnavailable; !done {
+		if done := rep.State == record.StateCompleted || rep.State == record.StateUnavailable; !done {
 			s.Errorf("after commits of one token: %s", name(rep.State))
 		}
 		same(s, rep.Response, string(envelope))
@@ -66,7 +66,7 @@ func (s *suite) repeatedCommit() {
 	var all sync.WaitGroup
 	for range many {
 		all.Go(func() {
-			if rep := s.commit(a.commit([]byte("answer"))); rep.State != idempotency.StateGranted {
+			if rep := s.commit(a.commit([]byte("answer"))); rep.State != record.StateGranted {
 				s.Errorf("commits of one token at the same time: %s", name(rep.State))
 			}
 		})
@@ -81,33 +81,33 @@ func (s *suite) commitGone() {
 	s.stored(a.commit([]byte("answer")))
 	s.stored(a.commit([]byte("answer")))
 	s.replayed(a, "answer")
-	s.find(a.other(), idempotency.StateMismatch)
+	s.find(a.other(), record.StateMismatch)
 	b := s.claimed()
 	s.forget(b)
 	s.stored(b.commit(nil))
-	s.find(b.again(), idempotency.StateUnavailable)
+	s.find(b.again(), record.StateUnavailable)
 }
 
 func (s *suite) commitOthers() {
 	a := s.claimed()
 	s.forget(a)
 	b := s.grant(a.other(), 1) // another request with the same key
-	s.late(a, idempotency.StateMismatch, "")
+	s.late(a, record.StateMismatch, "")
 	s.powerless(a)
-	s.find(b.again(), idempotency.StateInFlight)
+	s.find(b.again(), record.StateInFlight)
 	s.stored(b.commit([]byte("theirs")))
-	s.late(a, idempotency.StateMismatch, "")
+	s.late(a, record.StateMismatch, "")
 	s.replayed(b, "theirs")
 
 	c := s.claimed()
 	s.forget(c)
 	d := s.grant(c.again(), 1)
-	s.late(c, idempotency.StateInFlight, "")
+	s.late(c, record.StateInFlight, "")
 	s.stored(d.commit([]byte("second")))
-	s.late(c, idempotency.StateCompleted, "second")
+	s.late(c, record.StateCompleted, "second")
 
 	e := s.unknown()
-	s.late(e.again(), idempotency.StateInFlight, "") // of another token, lapsed or not
+	s.late(e.again(), record.StateInFlight, "") // of another token, lapsed or not
 	s.stored(e.commit([]byte("answer")))
 }
 
@@ -141,7 +141,7 @@ func (s *suite) releasing(a attempt, release func(context.Context)) {
 }
 
 func (s *suite) abandoning(a attempt, release func(context.Context)) {
-	_ = s.store.Abandon(s.Context(), idempotency.AbandonRequest{
+	_ = s.store.Abandon(s.Context(), record.AbandonRequest{
 		ID: a.id, Token: a.token, Deadline: time.Now().Add(patience), Release: release,
 	})
 }
@@ -152,7 +152,7 @@ func (s *suite) abandonTakeOver() {
 	s.abandon(b, nil)
 	s.abandon(b, driver.ErrNotOwner)
 	s.powerless(b)
-	s.find(a.other(), idempotency.StateMismatch)
+	s.find(a.other(), record.StateMismatch)
 	c := s.grant(a.again(), 2) // not 1: the first attempt has been begun
 	s.abandon(c, nil)
 	s.stored(a.commit([]byte("late, and the only one")))
@@ -172,12 +172,12 @@ func (s *suite) abandonFrees() {
 	s.abandon(first(), driver.ErrNotOwner)
 	a := s.claimed()
 	s.abandon(a.again(), driver.ErrNotOwner)
-	s.find(a.again(), idempotency.StateInFlight)
+	s.find(a.again(), record.StateInFlight)
 	s.abandon(a, nil)
 	s.powerless(a)
 	b := s.grant(a.other(), 1, tombstone) // as if there had been nothing
 	s.powerless(a)
-	s.find(b.again(), idempotency.StateInFlight)
+	s.find(b.again(), record.StateInFlight)
 	s.stored(b.commit([]byte("answer")))
 	s.abandon(b, driver.ErrNotOwner) // it is no claim any more
 	s.replayed(b, "answer")

@@ -1,14 +1,14 @@
-package storetest
+package recordtest
 
 import (
 	"errors"
 	"time"
 
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
-func (a attempt) resolution(response []byte) idempotency.ResolveRequest {
-	return idempotency.ResolveRequest{
+func (a attempt) resolution(response []byte) record.ResolveRequest {
+	return record.ResolveRequest{
 		ID: a.id, Token: a.token, Response: response, Retention: kept, Deadline: time.Now().Add(patience),
 	}
 }
@@ -28,27 +28,27 @@ func (s *suite) resolvesUnknown() {
 		what   string
 		a      attempt
 		strict bool // a strict claim that lapsed is unknown
-		state  idempotency.State
+		state  record.State
 	}{
-		{"no record", first(), true, idempotency.StateGranted},
-		{"in flight", s.claimed(), true, idempotency.StateInFlight},
-		{"in flight, strict", s.claimed(strict), true, idempotency.StateInFlight},
-		{"in flight, marked", marked, true, idempotency.StateInFlight},
-		{"completed", completed, true, idempotency.StateCompleted},
-		{"unavailable", nothing, true, idempotency.StateUnavailable},
-		{"abandoned", abandoned, true, idempotency.StateGranted},
-		{"lapsed", s.lapsed(), false, idempotency.StateGranted},
+		{"no record", first(), true, record.StateGranted},
+		{"in flight", s.claimed(), true, record.StateInFlight},
+		{"in flight, strict", s.claimed(strict), true, record.StateInFlight},
+		{"in flight, marked", marked, true, record.StateInFlight},
+		{"completed", completed, true, record.StateCompleted},
+		{"unavailable", nothing, true, record.StateUnavailable},
+		{"abandoned", abandoned, true, record.StateGranted},
+		{"lapsed", s.lapsed(), false, record.StateGranted},
 	} {
 		for _, response := range [][]byte{[]byte("found out"), nil} {
 			for _, strict := range []bool{false, c.strict} {
 				req := c.a.again().resolution(response)
 				req.Strict = strict
-				if err := s.store.Resolve(s.Context(), req); !errors.Is(err, idempotency.ErrNotUnknown) {
-					s.Errorf("%s: Resolve, strict %v, %d bytes: %v; want %v", c.what, strict, len(response), err, idempotency.ErrNotUnknown)
+				if err := s.store.Resolve(s.Context(), req); !errors.Is(err, record.ErrNotUnknown) {
+					s.Errorf("%s: Resolve, strict %v, %d bytes: %v; want %v", c.what, strict, len(response), err, record.ErrNotUnknown)
 				}
 			}
 		}
-		if rep := s.ask(c.a.again()); rep.State != c.state || rep.State == idempotency.StateCompleted && rep.Response != "answer" {
+		if rep := s.ask(c.a.again()); rep.State != c.state || rep.State == record.StateCompleted && rep.Response != "answer" {
 			s.Errorf("%s: after Resolve: %s, %.60q; want %s", c.what, name(rep.State), rep.Response, name(c.state))
 		}
 	}
@@ -66,17 +66,17 @@ func (s *suite) resolveStored() {
 		req := c.a.again().resolution([]byte("found out"))
 		req.Strict = c.strict
 		for i := range 2 { // the second is as a try that the network repeats
-			if err := s.store.Resolve(s.Context(), req); err != nil && (i == 0 || !errors.Is(err, idempotency.ErrNotUnknown)) {
+			if err := s.store.Resolve(s.Context(), req); err != nil && (i == 0 || !errors.Is(err, record.ErrNotUnknown)) {
 				s.Errorf("%s: Resolve: %v", what, err)
 			}
 		}
 		s.replayed(c.a, "found out")
-		s.find(c.a.other(), idempotency.StateMismatch)
+		s.find(c.a.other(), record.StateMismatch)
 		s.powerless(c.a)
-		s.late(c.a, idempotency.StateCompleted, "found out")
+		s.late(c.a, record.StateCompleted, "found out")
 		for _, response := range [][]byte{[]byte("otherwise"), nil} {
-			if err := s.resolve(c.a.again(), response); !errors.Is(err, idempotency.ErrNotUnknown) {
-				s.Errorf("%s: Resolve once more: %v; want %v", what, err, idempotency.ErrNotUnknown)
+			if err := s.resolve(c.a.again(), response); !errors.Is(err, record.ErrNotUnknown) {
+				s.Errorf("%s: Resolve once more: %v; want %v", what, err, record.ErrNotUnknown)
 			}
 		}
 		s.replayed(c.a, "found out")
@@ -91,9 +91,9 @@ func (s *suite) resolveFreed() {
 	s.powerless(a)
 	b := s.grant(a.again(), 1)
 	s.powerless(a)
-	s.late(a, idempotency.StateInFlight, "")
+	s.late(a, record.StateInFlight, "")
 	s.stored(b.commit([]byte("second")))
-	s.late(a, idempotency.StateCompleted, "second")
+	s.late(a, record.StateCompleted, "second")
 	c := s.lapsed()
 	req := c.again().resolution(nil)
 	req.Strict = true

@@ -1,4 +1,4 @@
-package storetest
+package recordtest
 
 import (
 	"context"
@@ -10,17 +10,17 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 // suite is one part of the contract on one store.
 type suite struct {
 	*testing.T
-	store idempotency.Store
+	store record.Store
 }
 
 // name is what messages call a state.
-func name(state idempotency.State) string {
+func name(state record.State) string {
 	names := []string{"no state", "granted", "in flight", "completed", "unavailable", "mismatch", "unknown", "expired"}
 	if state < 0 || int(state) >= len(names) {
 		return "a state that does not exist"
@@ -62,25 +62,25 @@ func (a attempt) other() attempt {
 
 // An option changes a claim, which by default has the lease long and the retention
 // kept.
-type option func(*idempotency.ClaimRequest)
+type option func(*record.ClaimRequest)
 
 func leased(d time.Duration) option {
-	return func(req *idempotency.ClaimRequest) { req.Lease = d }
+	return func(req *record.ClaimRequest) { req.Lease = d }
 }
 
 func retained(d time.Duration) option {
-	return func(req *idempotency.ClaimRequest) { req.Retention = d }
+	return func(req *record.ClaimRequest) { req.Retention = d }
 }
 
-func strict(req *idempotency.ClaimRequest)    { req.Strict = true }
-func tombstone(req *idempotency.ClaimRequest) { req.Tombstone = true }
-func waits(req *idempotency.ClaimRequest)     { req.Waits = true }
+func strict(req *record.ClaimRequest)    { req.Strict = true }
+func tombstone(req *record.ClaimRequest) { req.Tombstone = true }
+func waits(req *record.ClaimRequest)     { req.Waits = true }
 
-func (s *suite) request(a attempt, opts ...option) idempotency.ClaimRequest {
-	req := idempotency.ClaimRequest{
+func (s *suite) request(a attempt, opts ...option) record.ClaimRequest {
+	req := record.ClaimRequest{
 		ID: a.id, Token: a.token, Fingerprint: a.print, Fingerprint1: a.print1, Lease: long, Retention: kept,
 		Deadline: time.Now().Add(patience),
-		Late: func(rep idempotency.ClaimReply, err error) {
+		Late: func(rep record.ClaimReply, err error) {
 			s.Errorf("Claim called Late(%s, %v), and had not returned ErrPending", name(rep.State), err)
 		},
 	}
@@ -91,7 +91,7 @@ func (s *suite) request(a attempt, opts ...option) idempotency.ClaimRequest {
 }
 
 // ask makes a claim, which must not fail. It can be called from any goroutine.
-func (s *suite) ask(a attempt, opts ...option) idempotency.ClaimReply {
+func (s *suite) ask(a attempt, opts ...option) record.ClaimReply {
 	s.Helper()
 	before := time.Now()
 	rep, err := s.store.Claim(s.Context(), s.request(a, opts...))
@@ -111,7 +111,7 @@ func (s *suite) ask(a attempt, opts ...option) idempotency.ClaimReply {
 // grant makes a claim that must be granted, with this generation.
 func (s *suite) grant(a attempt, generation int64, opts ...option) attempt {
 	s.Helper()
-	if rep := s.ask(a, opts...); rep.State != idempotency.StateGranted || rep.Generation != generation {
+	if rep := s.ask(a, opts...); rep.State != record.StateGranted || rep.Generation != generation {
 		s.Fatalf("Claim: %s with generation %d; want it granted with %d", name(rep.State), rep.Generation, generation)
 	}
 	a.generation = generation
@@ -125,7 +125,7 @@ func (s *suite) claimed(opts ...option) attempt {
 }
 
 // find makes a claim that must find a state.
-func (s *suite) find(a attempt, want idempotency.State, opts ...option) idempotency.ClaimReply {
+func (s *suite) find(a attempt, want record.State, opts ...option) record.ClaimReply {
 	s.Helper()
 	rep := s.ask(a, opts...)
 	if rep.State != want {
@@ -137,7 +137,7 @@ func (s *suite) find(a attempt, want idempotency.State, opts ...option) idempote
 // replayed checks that the record has a response.
 func (s *suite) replayed(a attempt, want string) {
 	s.Helper()
-	same(s, s.find(a.again(), idempotency.StateCompleted).Response, want)
+	same(s, s.find(a.again(), record.StateCompleted).Response, want)
 }
 
 // same compares envelopes, of which the report shows the beginning.
@@ -154,9 +154,9 @@ func (s *suite) lapse(a attempt) {
 	s.Helper()
 	s.until("the lease is over", func() bool {
 		switch rep := s.ask(a.again(), strict); rep.State {
-		case idempotency.StateUnknown:
+		case record.StateUnknown:
 			return true
-		case idempotency.StateInFlight:
+		case record.StateInFlight:
 		default:
 			s.Fatalf("a strict claim: %s; want it in flight, and unknown after the lease", name(rep.State))
 		}
@@ -192,7 +192,7 @@ func (s *suite) extend(a attempt, lease, retention time.Duration) (failure error
 	ctx, cancel := s.bounded()
 	defer cancel()
 	calls := 0
-	batch := []idempotency.Extension{{ID: a.id, Token: a.token, Lease: lease, Retention: retention}}
+	batch := []record.Extension{{ID: a.id, Token: a.token, Lease: lease, Retention: retention}}
 	s.store.Extend(ctx, batch, func(i int, err error) {
 		if i != 0 {
 			s.Errorf("Extend of one lease reports index %d", i)
@@ -209,7 +209,7 @@ func (s *suite) extend(a attempt, lease, retention time.Duration) (failure error
 // mark marks a claim; want is nil or what the error must match.
 func (s *suite) mark(a attempt, lease, retention time.Duration, want error) {
 	s.Helper()
-	err := s.store.Mark(s.Context(), idempotency.MarkRequest{
+	err := s.store.Mark(s.Context(), record.MarkRequest{
 		ID: a.id, Token: a.token, Lease: lease, Retention: retention, Deadline: time.Now().Add(patience),
 	})
 	if !errors.Is(err, want) {
@@ -217,15 +217,15 @@ func (s *suite) mark(a attempt, lease, retention time.Duration, want error) {
 	}
 }
 
-func (a attempt) commit(response []byte) idempotency.CommitRequest {
-	return idempotency.CommitRequest{
+func (a attempt) commit(response []byte) record.CommitRequest {
+	return record.CommitRequest{
 		ID: a.id, Token: a.token, Fingerprint: a.print, Fingerprint1: a.print1, Generation: a.generation,
 		Response: response, Retention: kept, Deadline: time.Now().Add(patience),
 	}
 }
 
 // commit makes a commit, which must not fail. It can be called from any goroutine.
-func (s *suite) commit(req idempotency.CommitRequest) idempotency.CommitReply {
+func (s *suite) commit(req record.CommitRequest) record.CommitReply {
 	s.Helper()
 	rep, err := s.store.Commit(s.Context(), req)
 	if err != nil {
@@ -235,15 +235,15 @@ func (s *suite) commit(req idempotency.CommitRequest) idempotency.CommitReply {
 }
 
 // stored makes a commit that must be stored.
-func (s *suite) stored(req idempotency.CommitRequest) {
+func (s *suite) stored(req record.CommitRequest) {
 	s.Helper()
-	if rep := s.commit(req); rep.State != idempotency.StateGranted {
+	if rep := s.commit(req); rep.State != record.StateGranted {
 		s.Fatalf("Commit: %s; want it stored, which is granted", name(rep.State))
 	}
 }
 
 // late makes a commit that must find the record of another token.
-func (s *suite) late(a attempt, want idempotency.State, response string) {
+func (s *suite) late(a attempt, want record.State, response string) {
 	s.Helper()
 	rep := s.commit(a.commit([]byte("too late")))
 	if rep.State != want {
@@ -255,7 +255,7 @@ func (s *suite) late(a attempt, want idempotency.State, response string) {
 // abandon gives a claim up; want is nil or what the error must match.
 func (s *suite) abandon(a attempt, want error) {
 	s.Helper()
-	err := s.store.Abandon(s.Context(), idempotency.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(patience)})
+	err := s.store.Abandon(s.Context(), record.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(patience)})
 	if !errors.Is(err, want) {
 		s.Fatalf("Abandon: %v; want %v", err, want)
 	}

@@ -1,4 +1,4 @@
-package storetest
+package recordtest
 
 import (
 	"context"
@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 func (s *suite) grantsFree() {
 	a := s.claimed()
 	s.claimed() // of another record
-	if rep := s.find(a.again(), idempotency.StateInFlight); rep.Generation != 0 || rep.Response != "" {
+	if rep := s.find(a.again(), record.StateInFlight); rep.Generation != 0 || rep.Response != "" {
 		s.Errorf("a claim in flight has generation %d and a response of %d bytes for others", rep.Generation, len(rep.Response))
 	}
 }
@@ -30,13 +30,13 @@ func (s *suite) repeatedClaim() {
 	s.grant(shortened, 1, leased(short))
 	s.grant(marked, 1, strict)
 	time.Sleep(2 * short) // past the end that a shortened lease would have
-	s.find(shortened.again(), idempotency.StateInFlight)
+	s.find(shortened.again(), record.StateInFlight)
 
 	b := first()
 	var all sync.WaitGroup
 	for range many {
 		all.Go(func() {
-			if rep := s.ask(b); rep.State != idempotency.StateGranted || rep.Generation != 1 {
+			if rep := s.ask(b); rep.State != record.StateGranted || rep.Generation != 1 {
 				s.Errorf("claims of one token at the same time: %s with generation %d", name(rep.State), rep.Generation)
 			}
 		})
@@ -55,11 +55,11 @@ func (s *suite) wholeTokens() {
 	} {
 		b := a
 		b.token = token
-		if rep := s.ask(b); rep.State != idempotency.StateInFlight {
+		if rep := s.ask(b); rep.State != record.StateInFlight {
 			s.Errorf("%s of the token: %s", what, name(rep.State))
 		}
 		s.powerless(b)
-		s.late(b, idempotency.StateInFlight, "")
+		s.late(b, record.StateInFlight, "")
 	}
 	s.stored(a.commit([]byte("whole")))
 }
@@ -92,16 +92,16 @@ func (s *suite) oneOfMany() {
 		return b.again()
 	})
 	half := many / 2
-	if counts[idempotency.StateGranted] != 1 || counts[idempotency.StateInFlight] != half-1 || counts[idempotency.StateMismatch] != half {
+	if counts[record.StateGranted] != 1 || counts[record.StateInFlight] != half-1 || counts[record.StateMismatch] != half {
 		s.Errorf("of two requests %d times each at once: %d granted, %d in flight, %d mismatches",
-			half, counts[idempotency.StateGranted], counts[idempotency.StateInFlight], counts[idempotency.StateMismatch])
+			half, counts[record.StateGranted], counts[record.StateInFlight], counts[record.StateMismatch])
 	}
 }
 
 // rush makes many claims at the same time, and counts what they find.
-func (s *suite) rush(attempt func(i int) attempt) map[idempotency.State]int {
+func (s *suite) rush(attempt func(i int) attempt) map[record.State]int {
 	var mu sync.Mutex
-	counts := map[idempotency.State]int{}
+	counts := map[record.State]int{}
 	var all sync.WaitGroup
 	start := make(chan struct{})
 	for i := range many {
@@ -122,7 +122,7 @@ func (s *suite) rush(attempt func(i int) attempt) map[idempotency.State]int {
 func (s *suite) inFlight() {
 	a := s.claimed()
 	for _, opts := range [][]option{nil, {waits}, {strict}, {tombstone}} {
-		rep := s.find(a.again(), idempotency.StateInFlight, opts...)
+		rep := s.find(a.again(), record.StateInFlight, opts...)
 		if rep.Left <= 0 || rep.Left > long {
 			s.Errorf("%v remain of a lease of %v", rep.Left, long)
 		}
@@ -130,10 +130,10 @@ func (s *suite) inFlight() {
 	b := s.claimed(leased(short))
 	s.until("the lease is over", func() bool {
 		rep := s.ask(b.again(), strict)
-		if rep.State == idempotency.StateInFlight && (rep.Left <= 0 || rep.Left > short) {
+		if rep.State == record.StateInFlight && (rep.Left <= 0 || rep.Left > short) {
 			s.Errorf("%v remain of a lease of %v", rep.Left, short)
 		}
-		return rep.State == idempotency.StateUnknown
+		return rep.State == record.StateUnknown
 	})
 }
 
@@ -144,17 +144,17 @@ func (s *suite) mismatch() {
 	for _, c := range []struct {
 		what  string
 		a     attempt
-		state idempotency.State
+		state record.State
 	}{
-		{"in flight", s.claimed(), idempotency.StateInFlight},
-		{"completed", completed, idempotency.StateCompleted},
-		{"unavailable", nothing, idempotency.StateUnavailable},
-		{"unknown", s.unknown(), idempotency.StateUnknown},
-		{"lapsed", s.lapsed(), idempotency.StateGranted}, // it is free, for the same request
+		{"in flight", s.claimed(), record.StateInFlight},
+		{"completed", completed, record.StateCompleted},
+		{"unavailable", nothing, record.StateUnavailable},
+		{"unknown", s.unknown(), record.StateUnknown},
+		{"lapsed", s.lapsed(), record.StateGranted}, // it is free, for the same request
 	} {
 		for _, opts := range [][]option{nil, {strict}, {tombstone, waits}} {
 			rep := s.ask(c.a.other(), opts...)
-			if rep.State != idempotency.StateMismatch || rep.Response != "" {
+			if rep.State != record.StateMismatch || rep.Response != "" {
 				s.Errorf("%s: another request finds: %s, with a response of %d bytes", c.what, name(rep.State), len(rep.Response))
 			}
 		}
@@ -167,17 +167,17 @@ func (s *suite) mismatch() {
 func (s *suite) firstFingerprint() {
 	claimed, completed := s.claimed(), s.claimed()
 	s.stored(completed.commit([]byte("answer")))
-	for a, state := range map[attempt]idempotency.State{
-		claimed: idempotency.StateInFlight, completed: idempotency.StateCompleted,
+	for a, state := range map[attempt]record.State{
+		claimed: record.StateInFlight, completed: record.StateCompleted,
 	} {
 		b := a.again()
 		b.print1 = first().print1
 		s.find(b, state)
-		s.late(b, state, map[idempotency.State]string{idempotency.StateCompleted: "answer"}[state])
+		s.late(b, state, map[record.State]string{record.StateCompleted: "answer"}[state])
 		c := a.other()
 		c.print1 = a.print1
-		s.find(c, idempotency.StateMismatch)
-		s.late(c, idempotency.StateMismatch, "")
+		s.find(c, record.StateMismatch)
+		s.late(c, record.StateMismatch, "")
 	}
 }
 
@@ -193,9 +193,9 @@ func (s *suite) endedContext() {
 // by Claim or by Late.
 func (s *suite) leaves(ctx context.Context, a attempt) {
 	s.Helper()
-	late := make(chan idempotency.ClaimReply, 2)
-	rep, err := s.store.Claim(ctx, s.request(a, func(req *idempotency.ClaimRequest) {
-		req.Late = func(rep idempotency.ClaimReply, _ error) { late <- rep }
+	late := make(chan record.ClaimReply, 2)
+	rep, err := s.store.Claim(ctx, s.request(a, func(req *record.ClaimRequest) {
+		req.Late = func(rep record.ClaimReply, _ error) { late <- rep }
 	}))
 	switch {
 	case errors.Is(err, driver.ErrPending):
@@ -206,7 +206,7 @@ func (s *suite) leaves(ctx context.Context, a attempt) {
 		}
 	case err != nil:
 		s.Errorf("Claim: %v; want its outcome, or %v", err, driver.ErrPending)
-	case rep.State != idempotency.StateGranted:
+	case rep.State != record.StateGranted:
 		s.Errorf("Claim of a free record: %s", name(rep.State))
 	}
 	select {
@@ -221,11 +221,11 @@ func (s *suite) settles(a attempt) {
 	s.Helper()
 	next := a.again()
 	s.until("the record is free after its token has given up a claim that it left", func() bool {
-		err := s.store.Abandon(s.Context(), idempotency.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(patience)})
+		err := s.store.Abandon(s.Context(), record.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(patience)})
 		if err != nil && !errors.Is(err, driver.ErrNotOwner) {
 			s.Fatalf("Abandon: %v", err)
 		}
-		return s.ask(next).State == idempotency.StateGranted
+		return s.ask(next).State == record.StateGranted
 	})
 }
 

@@ -1,4 +1,4 @@
-package storetest
+package recordtest
 
 import (
 	"context"
@@ -7,39 +7,39 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
 func (s *suite) takenOver() {
 	a := s.lapsed()
 	b := s.grant(a.again(), 2)
 	s.powerless(a)
-	s.late(a, idempotency.StateInFlight, "")
-	if rep := s.ask(a); rep.State != idempotency.StateInFlight {
+	s.late(a, record.StateInFlight, "")
+	if rep := s.ask(a); rep.State != record.StateInFlight {
 		s.Errorf("the token that lost its claim finds: %s", name(rep.State))
 	}
 	s.stored(b.commit([]byte("second")))
 	s.powerless(a)
-	s.late(a, idempotency.StateCompleted, "second")
+	s.late(a, record.StateCompleted, "second")
 	s.replayed(a, "second")
 
 	c := s.lapsed()
 	d := s.grant(c.again(), 2, leased(tiny))
 	s.lapse(d)
-	s.late(c, idempotency.StateInFlight, "") // nothing is lost yet, but it is another's
+	s.late(c, record.StateInFlight, "") // nothing is lost yet, but it is another's
 	e := s.grant(c.again(), 3)
 	s.powerless(d)
 	s.stored(e.commit(nil))
-	s.late(c, idempotency.StateUnavailable, "")
-	s.late(d, idempotency.StateUnavailable, "")
+	s.late(c, record.StateUnavailable, "")
+	s.late(d, record.StateUnavailable, "")
 }
 
 func (s *suite) takenOverByOne() {
 	a := s.lapsed()
 	counts := s.rush(func(int) attempt { return a.again() })
-	if counts[idempotency.StateGranted] != 1 || counts[idempotency.StateInFlight] != many-1 {
+	if counts[record.StateGranted] != 1 || counts[record.StateInFlight] != many-1 {
 		s.Errorf("of %d claims of a lapsed one %d are granted, %d in flight",
-			many, counts[idempotency.StateGranted], counts[idempotency.StateInFlight])
+			many, counts[record.StateGranted], counts[record.StateInFlight])
 	}
 }
 
@@ -54,10 +54,10 @@ func (s *suite) lapsedIsOwn() {
 	if err := s.extend(a, long, kept); err != nil {
 		s.Errorf("Extend: %v", err)
 	}
-	s.find(a.again(), idempotency.StateInFlight)
+	s.find(a.again(), record.StateInFlight)
 	a = s.lapsed()
 	s.mark(a, long, kept, nil)
-	s.find(a.again(), idempotency.StateInFlight)
+	s.find(a.again(), record.StateInFlight)
 	a = s.lapsed()
 	s.abandon(a, nil)
 	s.grant(a.again(), 1)
@@ -66,21 +66,21 @@ func (s *suite) lapsedIsOwn() {
 func (s *suite) markedIsUnknown() {
 	a := s.unknown()
 	for _, opts := range [][]option{nil, {strict}, {waits, tombstone}} {
-		s.find(a.again(), idempotency.StateUnknown, opts...)
+		s.find(a.again(), record.StateUnknown, opts...)
 	}
 	if err := s.extend(a, long, kept); err != nil { // it is still the token's
 		s.Errorf("Extend: %v", err)
 	}
-	s.find(a.again(), idempotency.StateInFlight)
+	s.find(a.again(), record.StateInFlight)
 }
 
 func (s *suite) strictIsUnknown() {
 	a := s.lapsed(strict)
-	s.find(a.again(), idempotency.StateUnknown)
+	s.find(a.again(), record.StateUnknown)
 	s.stored(a.commit([]byte("answer")))
 	s.replayed(a, "answer")
 	b := s.lapsed()
-	s.find(b.again(), idempotency.StateUnknown, strict)
+	s.find(b.again(), record.StateUnknown, strict)
 	c := s.grant(b.again(), 2, leased(tiny)) // the strict claim has left no mark
 	s.lapse(c)
 	s.grant(b.again(), 3)
@@ -98,7 +98,7 @@ func (s *suite) extendLengthens() {
 	}
 	time.Sleep(2 * short) // past the end that a shortened lease would have
 	for _, x := range []attempt{a, b} {
-		if rep := s.find(x.again(), idempotency.StateInFlight); rep.Left <= short {
+		if rep := s.find(x.again(), record.StateInFlight); rep.Left <= short {
 			s.Errorf("%v remain of a lease of %v", rep.Left, long)
 		}
 	}
@@ -113,7 +113,7 @@ func (s *suite) markRenews() {
 	s.mark(b, short, kept, nil)
 	time.Sleep(2 * short)
 	for _, x := range []attempt{a, b} {
-		if rep := s.find(x.again(), idempotency.StateInFlight); rep.Left <= short {
+		if rep := s.find(x.again(), record.StateInFlight); rep.Left <= short {
 			s.Errorf("%v remain of a lease of %v", rep.Left, long)
 		}
 		s.stored(x.commit([]byte("answer")))
@@ -134,9 +134,9 @@ func (s *suite) markOwn() {
 }
 
 // extensions makes a batch in which some leases are a token's and some are not.
-func (s *suite) extensions() (batch []idempotency.Extension, own []bool) {
+func (s *suite) extensions() (batch []record.Extension, own []bool) {
 	add := func(a attempt, is bool) {
-		batch = append(batch, idempotency.Extension{ID: a.id, Token: a.token, Lease: long, Retention: kept})
+		batch = append(batch, record.Extension{ID: a.id, Token: a.token, Lease: long, Retention: kept})
 		own = append(own, is)
 	}
 	done := s.claimed()
@@ -169,7 +169,7 @@ func (s *suite) extendReportsOnce() {
 }
 
 // extendAll extends a batch, and counts what was reported before Extend returned.
-func (s *suite) extendAll(ctx context.Context, batch []idempotency.Extension) (calls []int, errs []error) {
+func (s *suite) extendAll(ctx context.Context, batch []record.Extension) (calls []int, errs []error) {
 	var mu sync.Mutex
 	calls, errs = make([]int, len(batch)), make([]error, len(batch))
 	s.store.Extend(ctx, batch, func(i int, err error) {

@@ -1,0 +1,224 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Store is a backend that keeps records: one record for each idempotency key, which
+// is claim, lease and stored response in one. A claim has a token. Every request
+// compares the token before it changes anything, and repeating a request changes
+// nothing. Time is that of the store. All methods are safe for concurrent use.
+//
+// The store may repeat a request that failed on the way, within the Deadline of the
+// request. Errors match [driver.ErrUnavailable], [driver.ErrNotReady] or [ErrDamaged].
+// Package core/redisstore has the Store on Redis, which keeps locks as well. Package
+// core/idempotency/record/recordtest is this contract as a test suite.
+type Store interface {
+	// Claim takes the record for a token, or tells why not. It takes a record that
+	// has no claim. It also takes a record whose lease has ended, if its
+	// fingerprint is the same and its effect is not marked. A record that is the
+	// token's own already is granted again, as it is.
+	//
+	// When ctx ends or the deadline passes before the outcome is known, Claim
+	// returns at once an error that matches [driver.ErrPending], and calls
+	// [ClaimRequest.Late] exactly once, from any goroutine, with what it would have
+	// returned. In every other case it never calls Late.
+	Claim(ctx context.Context, req ClaimRequest) (ClaimReply, error)
+
+	// Extend renews leases. It calls done exactly once for each lease, in any
+	// order, from any goroutine, with its index and its outcome: nil (also if the
+	// response is stored already), [driver.ErrNotOwner], or a failure on the way. It
+	// returns when all have been reported; after ctx ends, that is soon.
+	Extend(ctx context.Context, batch []Extension, done func(i int, err error))
+
+	// Mark notes on the record that the effect is about to happen, and renews the
+	// lease. It returns [driver.ErrNotOwner] if the record is not the token's.
+	Mark(ctx context.Context, req MarkRequest) error
+
+	// Commit stores the response for good and wakes the requests that wait for it.
+	// Only the token matters, not the lease. A record that is gone altogether (the
+	// store lost it) is written anew. If the record is another token's, Commit
+	// changes nothing, and [CommitReply] tells what there is.
+	Commit(ctx context.Context, req CommitRequest) (CommitReply, error)
+
+	// Abandon gives up the claim, as if it had never been made, and wakes the
+	// requests that wait. If the claim had taken over from an earlier one, the record
+	// stays as that one had left it: lapsed. The next claim takes over with the same
+	// generation, and a Commit of the earlier token still counts. Abandon returns
+	// [driver.ErrNotOwner] if the token has no claim; after a try of unknown outcome
+	// that counts as success.
+	Abandon(ctx context.Context, req AbandonRequest) error
+
+	// Resolve settles a record that a claim would find in [StateUnknown]: it stores
+	// a response, or deletes the record. Otherwise it changes nothing and returns
+	// [ErrNotUnknown]. If an earlier try may have deleted the record, a missing
+	// record counts as success.
+	Resolve(ctx context.Context, req ResolveRequest) error
+
+	// Forget deletes a record, whatever its state.
+	Forget(ctx context.Context, id string) error
+
+	// Await calls wake when the record may have been completed or abandoned: when
+	// that happened, or when the store cannot be sure that it did not (after a
+	// reconnect, or because the wait began later than since, the time at which the
+	// caller last looked). Await returns at once. The function stop ends the wait
+	// and does not wait for a call of wake.
+	Await(id string, since time.Time, wake func()) (stop func())
+}
+
+// ErrNotUnknown says that there is nothing to resolve: the request is still in
+// flight, its answer is stored, its claim is free for the next attempt, or there is
+// no record of it.
+var ErrNotUnknown = errors.New("interlock: the outcome of the request is not unknown")
+
+// ErrDamaged says that the data under the name of a record is not a record, or one
+// of an unknown version. The request is refused, because it may have been carried
+// out.
+var ErrDamaged = errors.New("interlock: idempotency record damaged or of an unknown version")
+
+// State says what a store knows of a record. The zero value is no state.
+type State int
+
+// The states of a record, as one request sees it.
+const (
+	// StateGranted: the claim is the caller's.
+	StateGranted State = iota + 1
+	// StateInFlight: the lease of another claim has not ended.
+	StateInFlight
+	// StateCompleted: the record has a response.
+	StateCompleted
+	// StateUnavailable: the request was carried out, and its response could not be
+	// stored.
+	StateUnavailable
+	// StateMismatch: the record is that of another request.
+	StateMismatch
+	// StateUnknown: the lease has ended, and the record must not be taken over.
+	StateUnknown
+	// StateExpired: there was a record, and its retention is over.
+	StateExpired
+)
+
+// ClaimRequest asks for a record.
+type ClaimRequest struct {
+	// ID names the record. It is made of hashes, 43 characters of base64url.
+	ID string
+	// Token identifies the attempt that claims: unique, never used for another
+	// request.
+	Token string
+	// Fingerprint tells requests with the same key apart.
+	Fingerprint [32]byte
+	// Fingerprint1 is the fingerprint as the first version made it. A record that
+	// has no other, since a process of that version made it, is compared with
+	// this one. New records have both, for processes of that version.
+	Fingerprint1 [32]byte
+	// Lease is how long the claim is protected, from the moment it is granted.
+	Lease time.Duration
+	// Retention is how long the record is kept, if nothing more is heard.
+	Retention time.Duration
+	// Strict asks never to take over a claim that lapsed, and to mark this one
+	// from its start.
+	Strict bool
+	// Transactional says that all effects of the request are made in one transaction
+	// with the record (idempotency.Unit). A
+	// store that keeps the claim and the effects in one database need not flush the
+	// claim: if it is lost, so are the effects.
+	Transactional bool
+	// Tombstone says that an expired record may have left a trace to look for.
+	Tombstone bool
+	// Waits asks the store to announce the completion, if the record is in flight.
+	Waits bool
+	// Deadline is when the caller stops waiting for the reply.
+	Deadline time.Time
+	// Late receives an outcome that came too late for Claim to return.
+	Late func(ClaimReply, error)
+}
+
+// ClaimReply is the outcome of a claim.
+type ClaimReply struct {
+	// State is what the record was found, or made, to be.
+	State State
+	// Generation of a claim that was granted is 1, and one more with each
+	// take-over.
+	Generation int64
+	// Left is what remains of the lease of a claim in flight.
+	Left time.Duration
+	// Listed says that its completion will be announced.
+	Listed bool
+	// Response is the envelope of one that is completed.
+	Response string
+	// Sent is when the first try was sent; the lease counts from there.
+	Sent time.Time
+	// Ambiguous says that a try may still be executed later. It also has a meaning
+	// beside an error.
+	Ambiguous bool
+}
+
+// Extension asks to renew one lease.
+type Extension struct {
+	ID, Token        string
+	Lease, Retention time.Duration
+}
+
+// MarkRequest marks the effect of a claim.
+type MarkRequest struct {
+	ID, Token        string
+	Lease, Retention time.Duration
+	Deadline         time.Time
+}
+
+// CommitRequest stores a response.
+type CommitRequest struct {
+	ID, Token string
+	// Fingerprint and Fingerprint1 are as in ClaimRequest.
+	Fingerprint, Fingerprint1 [32]byte
+	Generation                int64
+	// Response is the envelope; nil if the response cannot be stored.
+	Response []byte
+	// Retention is how long it is kept; what was promised before is not
+	// shortened.
+	Retention time.Duration
+	// Tombstone is for how much longer it is remembered that there was a
+	// response; zero is not.
+	Tombstone time.Duration
+	// Deadline is when to give up.
+	Deadline time.Time
+	// Release, unless nil, is called once, at the earliest when the commit has been
+	// started, and at the latest before Commit returns. It releases a lock. If that
+	// is a lock of the same Redis, the commit goes with it, in one pipeline.
+	Release func(ctx context.Context)
+}
+
+// CommitReply is the outcome of a commit.
+type CommitReply struct {
+	// State is StateGranted when the response is stored. Otherwise the record is
+	// another's: StateInFlight, StateCompleted, StateUnavailable or
+	// StateMismatch.
+	State State
+	// Response is the other's envelope, where it is completed.
+	Response string
+}
+
+// AbandonRequest gives up a claim.
+type AbandonRequest struct {
+	ID, Token string
+	Deadline  time.Time
+	// Release is as in CommitRequest.
+	Release func(ctx context.Context)
+}
+
+// ResolveRequest settles a record whose outcome is unknown.
+type ResolveRequest struct {
+	ID string
+	// Token replaces the one of the claim. It is used for nothing else.
+	Token string
+	// Strict is as in ClaimRequest: a claim that has lapsed is unknown even if it
+	// is not marked.
+	Strict bool
+	// Response is the envelope to store; nil deletes the record.
+	Response []byte
+	// Retention, Tombstone and Deadline are as in CommitRequest.
+	Retention, Tombstone time.Duration
+	Deadline             time.Time
+}

@@ -1,0 +1,49 @@
+// Package pace gives tests on a server their leases and limits. They are multiples of a
+// round trip that the test measures at its start, so that a slow server or a busy machine
+// stretches all of them alike. No result of a test may depend on which of two times ends
+// first: a lease that must end can end early, a lease that must not end outlives a
+// machine that stands still for seconds.
+package pace
+
+import (
+	"testing"
+	"time"
+)
+
+// Pace is how fast a server answers this test.
+type Pace struct {
+	// RoundTrip is the slowest of a few round trips.
+	RoundTrip time.Duration
+}
+
+// tries is how many round trips are measured. The first one also connects.
+const tries = 5
+
+// Of measures a server by a request that changes nothing. The test fails if the request
+// fails.
+func Of(tb testing.TB, ask func() error) Pace {
+	tb.Helper()
+	var p Pace
+	for i := range tries {
+		begin := time.Now()
+		if err := ask(); err != nil {
+			tb.Fatalf("measuring a round trip: %v", err)
+		}
+		if i > 0 {
+			p.RoundTrip = max(p.RoundTrip, time.Since(begin))
+		}
+	}
+	return p
+}
+
+// Lapses is a lease that has to end during the test: 500 round trips, and at least 250 ms.
+// The test must hold however early the lease ends.
+func (p Pace) Lapses() time.Duration { return max(500*p.RoundTrip, 250*time.Millisecond) }
+
+// Holds is a lease that must not end during the test: 20,000 round trips, and at least a
+// minute.
+func (p Pace) Holds() time.Duration { return max(20_000*p.RoundTrip, time.Minute) }
+
+// Patience bounds a poll, and the wait for an event that has to come: 10,000 round trips,
+// and at least 30 s. A test that succeeds does not spend it.
+func (p Pace) Patience() time.Duration { return max(10_000*p.RoundTrip, 30*time.Second) }
