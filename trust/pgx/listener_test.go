@@ -1,4 +1,4 @@
-//go:build unix
+//go:build integration && unix
 
 package pgx_test
 
@@ -18,7 +18,6 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/pgxstore"
-	"github.com/interlock-go/interlock/trust/internal/pgbouncertest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -77,40 +76,6 @@ func TestAListenerWhoseConnectionWasEndedSaysToLookAgain(t *testing.T) {
 	if n := e.log.count("level=WARN"); n != 3 {
 		t.Errorf("%d warnings; want one for each connection that was lost", n)
 	}
-}
-
-func TestAListenerBehindAPoolOfTransactionsSaysThatItHearsNothing(t *testing.T) {
-	for _, mode := range []string{pgbouncertest.Transaction, pgbouncertest.Statement} {
-		t.Run(mode, func(t *testing.T) {
-			direct := pgtest.DSN(t)
-			pool := newPool(t, pgbouncertest.Start(t, direct, mode))
-			begin := time.Now()
-			e := listen(t, pool, "done")
-			e.hears(polling)
-			if took := time.Since(begin); took > 20*time.Second {
-				t.Errorf("it said so after %v", took)
-			}
-			eventually(t, "the log says so", func() bool { return e.log.count("PgBouncer") > 0 })
-			e.nothing(time.Second)
-			if n := e.log.count("level="); n != 1 {
-				t.Errorf("%d lines in the log; want 1", n)
-			}
-			// With a pool of its own it hears what is notified through PgBouncer.
-			own := listen(t, newPool(t, direct, func(config *pgxpool.Config) { config.MaxConns = 1 }), "done")
-			own.hears(listening)
-			exec(t, pool, "SELECT pg_notify('done', 'through')")
-			own.hears(heard{payload: "through"})
-		})
-	}
-}
-
-func TestAListenerBehindAPoolOfSessionsHears(t *testing.T) {
-	pool := newPool(t, pgbouncertest.Start(t, pgtest.DSN(t), pgbouncertest.Session))
-	e := listen(t, pool, "done", pgxstore.CheckEvery(100*time.Millisecond))
-	e.hears(listening)
-	e.nothing(time.Second) // it goes on hearing itself
-	exec(t, pool, "SELECT pg_notify('done', 'a')")
-	e.hears(heard{payload: "a"})
 }
 
 func TestAListenerNeedsNoConnectionOfABusyPool(t *testing.T) {

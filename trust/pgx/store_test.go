@@ -1,4 +1,4 @@
-//go:build unix
+//go:build integration && unix
 
 package pgx_test
 
@@ -21,7 +21,6 @@ import (
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/pgxstore"
-	"github.com/interlock-go/interlock/trust/internal/pgbouncertest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -176,32 +175,5 @@ func TestADuplicateInAnotherProcessIsWoken(t *testing.T) {
 	slices.Sort(waits)
 	if third := waits[2]; third > soon {
 		t.Errorf("all but two of the duplicates waited for %v and more after the end of their requests", third)
-	}
-}
-
-// TestBehindPgBouncer has two processes of one service behind a pooler in transaction
-// mode. There LISTEN hears nothing, and duplicates look by themselves.
-func TestBehindPgBouncer(t *testing.T) {
-	direct := pgtest.DSN(t)
-	dsn := pgbouncertest.Start(t, direct, pgbouncertest.Transaction, "default_pool_size = 4")
-	pools := []*pgxpool.Pool{newPool(t, dsn), newPool(t, dsn)}
-	var processes []http.Handler
-	for _, pool := range pools {
-		processes = append(processes, endpoint(t, pool, pays))
-	}
-	var work sync.WaitGroup
-	for n := range 8 {
-		work.Go(func() {
-			for i := range 15 {
-				// Each key goes to both processes, more than once.
-				if w := send(t, processes[(n+i)%2], fmt.Sprint("k", n/4*15+i)); w.Code != 200 {
-					t.Errorf("%d %s", w.Code, w.Body)
-				}
-			}
-		})
-	}
-	work.Wait()
-	if payments, keys := paid(t, pools[0]); payments != 30 || keys != 30 {
-		t.Errorf("%d payments of %d keys; want 30", payments, keys)
 	}
 }

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build long && unix
 
 package postgres_test
 
@@ -17,15 +17,6 @@ import (
 func pooler(t *testing.T, db *sql.DB) (dsn string) {
 	t.Helper()
 	return pgbouncertest.Start(t, dsnOf(t, db), pgbouncertest.Transaction, "default_pool_size = 4")
-}
-
-// schemaOf returns the schema of the tables: a search path does not go through a pooler.
-func schemaOf(t *testing.T, db *sql.DB) (schema string) {
-	t.Helper()
-	if err := db.QueryRowContext(t.Context(), "SELECT current_schema()").Scan(&schema); err != nil {
-		t.Fatal(err)
-	}
-	return schema
 }
 
 func TestLocksKeepTheContractBehindAPooler(t *testing.T) {

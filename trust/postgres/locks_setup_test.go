@@ -1,4 +1,4 @@
-//go:build unix
+//go:build integration && unix
 
 package postgres_test
 
@@ -58,6 +58,15 @@ func dsnOf(tb testing.TB, db *sql.DB) string {
 		tb.Fatal(err)
 	}
 	return fmt.Sprintf("host=%s user=postgres dbname=postgres sslmode=disable search_path=%s", dir, schema)
+}
+
+// schemaOf returns the schema of the tables: a search path does not go through a pooler.
+func schemaOf(tb testing.TB, db *sql.DB) (schema string) {
+	tb.Helper()
+	if err := db.QueryRowContext(tb.Context(), "SELECT current_schema()").Scan(&schema); err != nil {
+		tb.Fatal(err)
+	}
+	return schema
 }
 
 // pool opens another pool of connections.
