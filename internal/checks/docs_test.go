@@ -1,4 +1,4 @@
-package interlock_test
+package checks_test
 
 import (
 	"go/ast"
@@ -12,9 +12,16 @@ import (
 	"testing"
 )
 
+// atRoot has the test run in the root of the repository.
+func atRoot(t *testing.T) {
+	t.Helper()
+	t.Chdir(filepath.Join("..", ".."))
+}
+
 // TestCodeInTheDocumentsIsCompiled looks up every line of Go that the README, the
 // documents and the package comments show in the compiled code of this module.
 func TestCodeInTheDocumentsIsCompiled(t *testing.T) {
+	atRoot(t)
 	compiled := map[string]bool{}
 	shown := map[string][]string{} // by document
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -67,6 +74,7 @@ func TestCodeInTheDocumentsIsCompiled(t *testing.T) {
 // TestTestsThatTheDocumentsNameExist looks up every test that a document names as
 // the evidence of a promise.
 func TestTestsThatTheDocumentsNameExist(t *testing.T) {
+	atRoot(t)
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
 	named := regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+`)
 	exists := map[string]bool{}

@@ -1,4 +1,4 @@
-package interlock_test
+package checks_test
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 // The script that makes a release refuses what must not be released, and tags
 // nothing then.
 func TestReleaseScript(t *testing.T) {
-	script, err := os.ReadFile("scripts/release.sh")
+	script, err := os.ReadFile("../../scripts/release.sh")
 	if err != nil {
 		t.Fatal(err)
 	}

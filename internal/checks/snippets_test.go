@@ -1,4 +1,4 @@
-package interlock_test
+package checks_test
 
 import (
 	"context"
