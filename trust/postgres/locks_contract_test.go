@@ -20,33 +20,29 @@ func TestLocksKeepTheContract(t *testing.T) {
 	drivertest.Run(t, func(t *testing.T) driver.Store { return newLocks(t, db, slowly) })
 }
 
-// Statements of many requests must answer as those of one do.
+// Statements of many requests must answer as those of one do. All parts of the contract
+// share one store with a crowd.
 func TestLocksKeepTheContractInACrowd(t *testing.T) {
-	db := lockTable(t)
-	drivertest.Run(t, func(t *testing.T) driver.Store {
-		s := newLocks(t, db, slowly)
-		ctx, cancel := context.WithCancel(t.Context())
-		var crowd sync.WaitGroup
-		t.Cleanup(func() {
-			cancel()
-			crowd.Wait()
-		})
-		for g := range 32 {
-			crowd.Go(func() {
-				for n := 0; ctx.Err() == nil; n++ {
-					owner := fmt.Sprint("crowd:", g, ":", n)
-					_, err := s.Acquire(context.Background(), driver.AcquireRequest{Key: fmt.Sprint("crowd", g), Owner: owner, TTL: time.Minute})
-					if err == nil {
-						_, err = s.Release(ctx, driver.ReleaseRequest{Key: fmt.Sprint("crowd", g), Owner: owner, Deadline: time.Now().Add(patience)})
-					}
-					if err != nil && ctx.Err() == nil {
-						t.Errorf("the crowd: %v", err)
-					}
+	s := newLocks(t, lockTable(t), slowly)
+	ctx, cancel := context.WithCancel(t.Context())
+	var crowd sync.WaitGroup
+	for g := range 32 {
+		crowd.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				owner := fmt.Sprint("crowd:", g, ":", n)
+				_, err := s.Acquire(context.Background(), driver.AcquireRequest{Key: fmt.Sprint("crowd", g), Owner: owner, TTL: time.Minute})
+				if err == nil {
+					_, err = s.Release(ctx, driver.ReleaseRequest{Key: fmt.Sprint("crowd", g), Owner: owner, Deadline: time.Now().Add(patience)})
 				}
-			})
-		}
-		return s
-	})
+				if err != nil && ctx.Err() == nil {
+					t.Errorf("the crowd: %v", err)
+				}
+			}
+		})
+	}
+	drivertest.Run(t, func(*testing.T) driver.Store { return s })
+	cancel()
+	crowd.Wait()
 }
 
 func TestLocksKeepTheContractWithAListener(t *testing.T) {

@@ -15,11 +15,15 @@ import (
 // places answers requests for them with [driver.ErrConfig], and is not tested with it.
 func RunPlaces(t *testing.T, open func(t *testing.T) driver.Store) {
 	t.Helper()
-	for _, part := range places {
-		t.Run(part.name, func(t *testing.T) {
-			part.test(&suite{T: t, store: open(t)})
-		})
-	}
+	// In a group of their own, the parts have ended when the group has.
+	t.Run("places", func(t *testing.T) {
+		for _, part := range places {
+			t.Run(part.name, func(t *testing.T) {
+				t.Parallel()
+				part.test(&suite{T: t, store: open(t)})
+			})
+		}
+	})
 }
 
 // places lists the parts of the contract that are about places.

@@ -34,18 +34,23 @@ const (
 )
 
 // Run tests a store. It calls open once for each part of the contract; open closes
-// what it opened in t.Cleanup. The stores may share a server: every test uses records
-// of its own.
+// what it opened in t.Cleanup. The parts run in parallel, so open is called from several
+// goroutines. The stores may share a server: every part uses records of its own. Run
+// returns when all parts have ended.
 //
 // The promises of [record.Store.Await] are tested where the store says that it
 // will announce a completion ([record.ClaimReply.Listed]).
 func Run(t *testing.T, open func(t *testing.T) record.Store) {
 	t.Helper()
-	for _, part := range contract {
-		t.Run(part.name, func(t *testing.T) {
-			part.test(&suite{T: t, store: open(t)})
-		})
-	}
+	// In a group of their own, the parts have ended when the group has.
+	t.Run("records", func(t *testing.T) {
+		for _, part := range contract {
+			t.Run(part.name, func(t *testing.T) {
+				t.Parallel()
+				part.test(&suite{T: t, store: open(t)})
+			})
+		}
+	})
 }
 
 // contract lists the parts in the order of the methods of a store.
