@@ -1,24 +1,29 @@
-// Package memstore keeps locks in the memory of one process, for unit tests and
-// for a first try without a server. It is not for production: another process
-// has another memory, and so another lock.
+// Package memstore keeps locks and the records of idempotent requests in the memory of
+// one process, for unit tests and for a first try without a server. It is not for
+// production: another process has another memory, and so other locks and records.
 //
-// A test uses it like any other store, and makes happen what a server does only
+// A test uses a [Store] as any other store, and makes happen what a server does only
 // rarely:
 //
 //	store := memstore.New()
 //	locker, err := core.New(store)
+//	engine, err := idempotency.New(store, idempotency.Scope(principal))
 //	...
 //	store.Take("account/42", time.Minute)    // another process holds the lock
 //	store.Expire("account/42")               // the holder's lease ends now
+//	store.TakeClaims(time.Minute)            // another process carries the requests out
+//	store.LapseClaims()                      // the leases of all claims end now
+//	store.Empty()                            // the server has lost its data
 //	store.Intercept(func(r memstore.Request) memstore.Fault {
 //		return memstore.Unreachable // the server is gone
 //	})
 //
-// The store keeps locks only. A test of idempotent endpoints needs package
-// redisstore, for example on github.com/alicebob/miniredis/v2.
+// [Store.Holder] and [Store.Records] show what the store has, and [Store.Requests] how
+// often it was asked. Two processes of a service are two lockers, or two engines, on one
+// Store. Two services that share nothing have a Store each.
 //
-// The store reads the time with [time.Now] and starts no goroutine while it is
-// idle, so that it works inside a bubble of testing/synctest, where a lease of
-// 30 s is over at once. Call the Close of the locker in the bubble: a locker has
-// goroutines, and a bubble must not end before them.
+// The store reads the time with [time.Now] and starts no goroutine, so that it works
+// inside a bubble of testing/synctest, where a lease of 30 s is over at once. Close the
+// locker and the engine in the bubble: they have goroutines, and a bubble must not end
+// before them.
 package memstore

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
@@ -34,6 +35,43 @@ func Example() {
 	// busy: true
 	// locked: true
 	// lost: true
+}
+
+// A test of an idempotent endpoint, or of a function behind an idempotency key, needs no
+// server either.
+func Example_idempotency() {
+	store := memstore.New()
+	engine, err := idempotency.New(store, idempotency.Global())
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer engine.Close(ctx)
+
+	balance := 100
+	pay := func(_ context.Context, amount int) (string, error) {
+		balance -= amount
+		return fmt.Sprint("the balance is ", balance), nil
+	}
+	for range 2 { // the client sends the payment twice
+		fmt.Println(idempotency.Do(ctx, engine, "payment/1", 30, pay))
+	}
+	fmt.Println("records:", len(store.Records()), "commits:", store.Requests(memstore.Commit))
+
+	_, err = idempotency.Do(ctx, engine, "payment/2", 30, func(ctx context.Context, amount int) (string, error) {
+		store.TakeClaims(time.Minute) // this process stood still, and another one has taken over
+		return pay(ctx, amount)
+	})
+	fmt.Println("in flight elsewhere:", errors.Is(err, idempotency.ErrInFlight))
+
+	store.Empty() // the server comes back without its data, and so without the record
+	fmt.Println(idempotency.Do(ctx, engine, "payment/1", 30, pay))
+	// Output:
+	// the balance is 70 <nil>
+	// the balance is 70 <nil>
+	// records: 1 commits: 1
+	// in flight elsewhere: true
+	// the balance is 10 <nil>
 }
 
 // Intercept makes faults that a server has only rarely.

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -10,19 +11,32 @@ import (
 // Op is the kind of a request.
 type Op string
 
-// The kinds of requests.
+// The kinds of requests about locks.
 const (
 	Acquire Op = "acquire"
-	Renew   Op = "renew"
+	Renew   Op = "renew" // one for each lease of a batch
 	Release Op = "release"
+)
+
+// The kinds of requests about the records of idempotent endpoints.
+const (
+	Claim   Op = "claim"
+	Extend  Op = "extend" // one for each lease of a batch
+	Mark    Op = "mark"
+	Commit  Op = "commit"
+	Abandon Op = "abandon"
+	Resolve Op = "resolve"
+	Forget  Op = "forget"
 )
 
 // Request is a request that arrives at the store.
 type Request struct {
-	Op    Op
-	Key   string
+	Op Op
+	// Key is the key of the lock, or the ID of the record ([Record]).
+	Key string
+	// Owner is the owner of the lock, or the token of the claim; Forget has none.
 	Owner string
-	// TTL is the lease that the request is about.
+	// TTL is the lease that the request is about; zero if it is about none.
 	TTL time.Duration
 }
 
@@ -38,6 +52,9 @@ type Fault struct {
 	// Executed says that the store executes the request although the client gets
 	// Err: the reply is lost, and the client cannot know the outcome.
 	Executed bool
+	// Ambiguous says that the client cannot know whether the store executed the
+	// request. It is for requests that fail with Err, and Executed implies it.
+	Ambiguous bool
 }
 
 // Faults that tests want most.
@@ -46,12 +63,29 @@ var (
 	Unreachable = Fault{Err: driver.ErrUnavailable}
 	// LostReply is a connection that breaks after the request was executed.
 	LostReply = Fault{Err: driver.ErrUnavailable, Executed: true}
+	// LostRequest is a connection that breaks before the request has arrived, which
+	// the client cannot tell from LostReply.
+	LostRequest = Fault{Err: driver.ErrUnavailable, Ambiguous: true}
 )
 
 // Delay is a slow network: request and reply take d each.
 func Delay(d time.Duration) Fault { return Fault{Before: d, After: d} }
 
+func (f Fault) none() bool { return f.Before <= 0 && f.After <= 0 && f.Err == nil }
+
 func (f Fault) executed() bool { return f.Err == nil || f.Executed }
+
+func (f Fault) ambiguous() bool { return f.Executed || f.Ambiguous }
+
+// run calls send for one request of a batch: at once if the request takes no time, else in
+// a goroutine of slow.
+func (f Fault) run(slow *sync.WaitGroup, send func()) {
+	if f.none() {
+		send()
+		return
+	}
+	slow.Go(send)
+}
 
 // Intercept sets a function that decides what happens to each request from now
 // on; nil lets all through. It is called from many goroutines at once, and not
@@ -87,10 +121,10 @@ func (s *Store) Requests(op Op) int {
 func (s *Store) Holder(key string) (owner string, token int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.records[key] == nil {
+	if s.locks[key] == nil {
 		return "", 0, false
 	}
-	switch r := s.record(key, time.Now()); {
+	switch r := s.lock(key, time.Now()); {
 	case r.owner != "":
 		return r.owner, r.token, true
 	case len(r.places) > 0:
@@ -108,15 +142,14 @@ func (s *Store) Holder(key string) (owner string, token int64, ok bool) {
 func (s *Store) Take(key string, lease time.Duration) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.taken++
-	owner := "another-process:" + strconv.Itoa(s.taken)
+	owner := s.another()
 	now := time.Now()
-	r := s.record(key, now)
+	r := s.lock(key, now)
 	r.owner, r.places, r.expires, r.barrier = owner, nil, now.Add(lease), time.Time{}
 	r.mint(now, 1)
 	return func() {
 		s.mu.Lock()
-		r := s.record(key, time.Now())
+		r := s.lock(key, time.Now())
 		if r.owner != owner {
 			s.mu.Unlock()
 			return
@@ -127,13 +160,19 @@ func (s *Store) Take(key string, lease time.Duration) (release func()) {
 	}
 }
 
+// another names another process. The caller holds s.mu.
+func (s *Store) another() string {
+	s.taken++
+	return "another-process:" + strconv.Itoa(s.taken)
+}
+
 // Expire ends the lease of a lock now, as when Redis evicted the key. Its holder
 // learns it at its next renewal, or when it releases the lock. So do all owners that
 // have places: Expire ends every place of the key. It returns false if the lock was free.
 func (s *Store) Expire(key string) bool {
 	s.mu.Lock()
 	now := time.Now()
-	r := s.record(key, now)
+	r := s.lock(key, now)
 	if r.free() {
 		s.mu.Unlock()
 		return false

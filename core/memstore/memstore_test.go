@@ -11,27 +11,31 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/drivertest"
+	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/idempotency/record/recordtest"
 	"github.com/interlock-go/interlock/core/memstore"
 	_ "github.com/interlock-go/interlock/internal/bubble"
 )
 
-func TestTheStoreKeepsItsContract(t *testing.T) {
-	drivertest.Run(t, func(*testing.T) driver.Store { return memstore.New() })
-}
-
-func TestTheStoreKeepsTheContractOfPlaces(t *testing.T) {
-	drivertest.RunPlaces(t, func(*testing.T) driver.Store { return memstore.New() })
-}
-
-// A store whose requests take time goes another way, and keeps the contract too.
-func TestASlowStoreKeepsItsContract(t *testing.T) {
-	open := func(*testing.T) driver.Store {
-		store := memstore.New()
-		store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(time.Millisecond) })
-		return store
+func TestTheStoreKeepsItsContracts(t *testing.T) {
+	for name, fault := range map[string]memstore.Fault{
+		"at once": {}, "slow": memstore.Delay(time.Millisecond), // which goes another way
+	} {
+		open := func() *memstore.Store {
+			store := memstore.New()
+			store.Intercept(func(memstore.Request) memstore.Fault { return fault })
+			return store
+		}
+		t.Run("locks "+name, func(t *testing.T) {
+			drivertest.RunInBubbles(t, func(*testing.T) driver.Store { return open() })
+		})
+		t.Run("places "+name, func(t *testing.T) {
+			drivertest.RunPlacesInBubbles(t, func(*testing.T) driver.Store { return open() })
+		})
+		t.Run("records "+name, func(t *testing.T) {
+			recordtest.RunInBubbles(t, func(*testing.T) record.Store { return open() })
+		})
 	}
-	drivertest.Run(t, open)
-	drivertest.RunPlaces(t, open)
 }
 
 // newLocker makes a locker that is closed at the end of the test.
@@ -203,8 +207,8 @@ func TestKeysThatAreNotUsedAnyMoreAreForgotten(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if n := memstore.Records(store); n > 2_000 {
-			t.Errorf("%d keys are kept, of which one is held", n)
+		if n := memstore.Locks(store); n > 2_000 {
+			t.Errorf("%d keys are kept, and one is held", n)
 		}
 	})
 }

@@ -71,7 +71,7 @@ func checkKind(req *driver.AcquireRequest) error {
 }
 
 // enter makes a try to get a place.
-func (r *record) enter(req driver.AcquireRequest, now time.Time) driver.Reply {
+func (r *lock) enter(req driver.AcquireRequest, now time.Time) driver.Reply {
 	if r.owner != "" {
 		return driver.Reply{Holder: r.owner, TTL: r.expires.Sub(now), Listed: r.list(req.Waiter, true)}
 	}
@@ -100,7 +100,7 @@ func (r *record) enter(req driver.AcquireRequest, now time.Time) driver.Reply {
 }
 
 // stay extends the lease of a place.
-func (r *record) stay(renewal driver.Renewal, now time.Time) error {
+func (r *lock) stay(renewal driver.Renewal, now time.Time) error {
 	i := r.placeOf(renewal.Owner)
 	if i < 0 {
 		return r.noPlace()
@@ -114,7 +114,7 @@ func (r *record) stay(renewal driver.Renewal, now time.Time) error {
 
 // leave gives a place up. It reports whether the lock is free then, or else returns what
 // to announce.
-func (r *record) leave(req driver.ReleaseRequest, now time.Time) (free bool, signal driver.Signal, err error) {
+func (r *lock) leave(req driver.ReleaseRequest, now time.Time) (free bool, signal driver.Signal, err error) {
 	i := r.placeOf(req.Owner)
 	if i < 0 {
 		return false, driver.Signal{}, r.noPlace()
@@ -130,7 +130,7 @@ func (r *record) leave(req driver.ReleaseRequest, now time.Time) (free bool, sig
 // invite calls lockers to so many free places, or to one at least. While no barrier
 // stands, a locker that was called before and has not come has left, and so has one that
 // wanted the lock and whose barrier is over: they lose their places in the list.
-func (r *record) invite(free int, now time.Time) driver.Signal {
+func (r *lock) invite(free int, now time.Time) driver.Signal {
 	stands, over := now.Before(r.barrier), !r.barrier.IsZero() && !now.Before(r.barrier)
 	var stays, called []waiting
 	n, rest := 0, r.waiting
@@ -167,7 +167,7 @@ func (r *record) invite(free int, now time.Time) driver.Signal {
 
 // ahead reports whether a locker is in the list, and no other one that wants the lock
 // before it.
-func (r *record) ahead(id string) bool {
+func (r *lock) ahead(id string) bool {
 	for _, w := range r.waiting {
 		if w.id == id {
 			return id != ""
@@ -181,7 +181,7 @@ func (r *record) ahead(id string) bool {
 
 // waits takes the locker of a request that is granted out of the list. If there is no
 // list, the one that came with the request is kept.
-func (r *record) waits(req driver.AcquireRequest) {
+func (r *lock) waits(req driver.AcquireRequest) {
 	if len(r.waiting) == 0 {
 		r.waiting = listOf(req.Rest)
 		return
@@ -190,7 +190,7 @@ func (r *record) waits(req driver.AcquireRequest) {
 }
 
 // list enters a waiting locker at the end of the list, once, or changes what it wants.
-func (r *record) list(id string, wantsPlace bool) (listed bool) {
+func (r *lock) list(id string, wantsPlace bool) (listed bool) {
 	if id == "" {
 		return false
 	}
@@ -204,7 +204,7 @@ func (r *record) list(id string, wantsPlace bool) (listed bool) {
 }
 
 // again enters the locker of a release at the end of the list, unless it is there.
-func (r *record) again(name string, place bool) {
+func (r *lock) again(name string, place bool) {
 	id, wantsPlace := strings.CutPrefix(name, "+")
 	if !slices.ContainsFunc(r.waiting, func(w waiting) bool { return w.id == id }) {
 		r.list(id, place || wantsPlace)
@@ -212,24 +212,24 @@ func (r *record) again(name string, place bool) {
 }
 
 // mint makes so many tokens and returns the first.
-func (r *record) mint(now time.Time, tokens int64) (first int64) {
+func (r *lock) mint(now time.Time, tokens int64) (first int64) {
 	first = max(r.token+1, now.UnixMicro())
 	r.token = first + tokens - 1
 	return first
 }
 
 // last moves the end of the last lease on.
-func (r *record) last(ends time.Time) {
+func (r *lock) last(ends time.Time) {
 	if ends.After(r.expires) {
 		r.expires = ends
 	}
 }
 
-func (r *record) placeOf(owner string) int {
+func (r *lock) placeOf(owner string) int {
 	return slices.IndexFunc(r.places, func(p place) bool { return p.owner == owner })
 }
 
-func (r *record) holders() string {
+func (r *lock) holders() string {
 	all := make([]string, len(r.places))
 	for i, p := range r.places {
 		all[i] = p.owner
@@ -238,7 +238,7 @@ func (r *record) holders() string {
 }
 
 // noPlace says why an owner has no place.
-func (r *record) noPlace() error {
+func (r *lock) noPlace() error {
 	if r.owner != "" {
 		return driver.ErrTakenOver
 	}

@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -11,24 +10,29 @@ import (
 )
 
 // remember is how long the token of a key is kept after its lock has ended. A
-// token follows the clock, so that one which is forgotten later is still smaller
-// than the next.
+// token follows the clock, so that a forgotten token is still smaller than
+// the next.
 const remember = time.Minute
 
-// Store is a [driver.Store] in memory. Make it with [New]. It is safe for
-// concurrent use, and has nothing to close.
+// sweepAt is the number of keys, or of records, at which the store looks for old ones
+// for the first time.
+const sweepAt = 1024
+
+// Store is a [driver.Store] and a [record.Store] in memory. Make it with [New]. It is
+// safe for concurrent use, and has nothing to close.
 type Store struct {
 	mu        sync.Mutex
-	records   map[string]*record
-	sweepAt   int // the number of records at which the old ones are removed
+	locks     map[string]*lock
+	sweepAt   int // the number of locks at which the old ones are removed
 	watchers  map[string][]*watcher
 	intercept func(Request) Fault
 	requests  map[Op]int
-	taken     int // how many owners Take has made
+	taken     int // how many other processes Take and TakeClaims have made
+	records   records
 }
 
-// record is what the store knows of a key.
-type record struct {
+// lock is what the store knows of a key.
+type lock struct {
 	owner   string    // the exclusive holder; empty: there is none
 	places  []place   // of the other holders
 	token   int64     // the last that was given out
@@ -39,14 +43,17 @@ type record struct {
 }
 
 // free reports whether there is no holder.
-func (r *record) free() bool { return r.owner == "" && len(r.places) == 0 }
+func (r *lock) free() bool { return r.owner == "" && len(r.places) == 0 }
 
 type watcher struct{ wake func(driver.Signal) }
 
 // New makes an empty store.
 func New() *Store {
 	return &Store{
-		records: map[string]*record{}, watchers: map[string][]*watcher{}, requests: map[Op]int{}, sweepAt: 1024,
+		locks: map[string]*lock{}, watchers: map[string][]*watcher{}, requests: map[Op]int{}, sweepAt: sweepAt,
+		records: records{
+			entries: map[string]*entry{}, gone: map[string]time.Time{}, awaiting: map[string][]*awaiting{}, sweepAt: sweepAt,
+		},
 	}
 }
 
@@ -59,86 +66,22 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	}
 	sent := time.Now()
 	fault := s.arrive(Request{Op: Acquire, Key: req.Key, Owner: req.Owner, TTL: req.TTL})
-	if fault == (Fault{}) {
-		rep := s.acquire(req)
-		rep.Sent = sent
-		return rep, nil
-	}
-	under := &underway{answer: make(chan outcome, 1)}
-	go func() {
-		out := outcome{err: fault.Err}
-		time.Sleep(fault.Before)
-		if fault.executed() {
-			out.rep = s.acquire(req)
-		}
-		time.Sleep(fault.After)
-		if out.err != nil {
-			out.rep = driver.Reply{Ambiguous: fault.Executed}
-		}
-		out.rep.Sent = sent
-		if !under.deliver(out) {
-			req.Late(out.rep, out.err)
-		}
-	}()
-	var deadline <-chan time.Time
-	if !req.Deadline.IsZero() {
-		timer := time.NewTimer(time.Until(req.Deadline))
-		defer timer.Stop()
-		deadline = timer.C
-	}
-	select {
-	case out := <-under.answer:
-		return out.rep, out.err
-	case <-ctx.Done():
-	case <-deadline:
-	}
-	if out, came := under.leave(); came {
-		return out.rep, out.err
-	}
-	return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
-}
-
-type outcome struct {
-	rep driver.Reply
-	err error
-}
-
-// underway is a request that takes time. Either its caller gets the outcome, or
-// it has left before: the mutex makes that one or the other.
-type underway struct {
-	mu     sync.Mutex
-	left   bool
-	answer chan outcome // has room for the only one
-}
-
-// deliver hands over the outcome. It returns false if the caller has left.
-func (u *underway) deliver(out outcome) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if !u.left {
-		u.answer <- out
-	}
-	return !u.left
-}
-
-// leave notes that the caller leaves, unless the outcome came in the same moment.
-func (u *underway) leave() (out outcome, came bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	select {
-	case out := <-u.answer:
-		return out, true
-	default:
-		u.left = true
-		return outcome{}, false
-	}
+	return travel[driver.Reply]{
+		fault: fault, deadline: req.Deadline, late: req.Late,
+		execute: func() (driver.Reply, error) {
+			rep := s.acquire(req)
+			rep.Sent = sent
+			return rep, nil
+		},
+		lost: driver.Reply{Sent: sent, Ambiguous: fault.ambiguous()},
+	}.send(ctx)
 }
 
 func (s *Store) acquire(req driver.AcquireRequest) driver.Reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	r := s.record(req.Key, now)
+	r := s.lock(req.Key, now)
 	if req.Kind.Place() {
 		return r.enter(req, now)
 	}
@@ -164,26 +107,10 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 	var slow sync.WaitGroup
 	for i, renewal := range batch {
 		fault := s.arrive(Request{Op: Renew, Key: renewal.Key, Owner: renewal.Owner, TTL: renewal.TTL})
-		if fault == (Fault{}) {
-			contended, err := s.renew(renewal)
-			done(i, contended, err)
-			continue
-		}
-		slow.Go(func() {
-			contended, err := false, error(nil)
-			if !pause(ctx, fault.Before) {
-				done(i, false, unanswered(ctx))
-				return
-			}
-			if fault.executed() {
-				contended, err = s.renew(renewal)
-			}
-			switch {
-			case !pause(ctx, fault.After):
-				err = unanswered(ctx)
-			case fault.Err != nil:
-				contended, err = false, fault.Err
-			}
+		fault.run(&slow, func() {
+			contended, err := travel[bool]{
+				fault: fault, execute: func() (bool, error) { return s.renew(renewal) },
+			}.send(ctx)
 			done(i, contended, err)
 		})
 	}
@@ -194,7 +121,7 @@ func (s *Store) renew(renewal driver.Renewal) (contended bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	r := s.record(renewal.Key, now)
+	r := s.lock(renewal.Key, now)
 	if renewal.Kind.Place() {
 		err := r.stay(renewal, now)
 		return err == nil && len(r.waiting) > 0, err
@@ -209,17 +136,11 @@ func (s *Store) renew(renewal driver.Renewal) (contended bool, err error) {
 }
 
 // Release implements [driver.Store].
-func (s *Store) Release(_ context.Context, req driver.ReleaseRequest) (waiting string, err error) {
+func (s *Store) Release(ctx context.Context, req driver.ReleaseRequest) (waiting string, err error) {
 	fault := s.arrive(Request{Op: Release, Key: req.Key, Owner: req.Owner, TTL: req.TTL})
-	time.Sleep(fault.Before)
-	if fault.executed() {
-		waiting, err = s.release(req)
-	}
-	time.Sleep(fault.After)
-	if fault.Err != nil {
-		return "", fault.Err
-	}
-	return waiting, err
+	return travel[string]{
+		fault: fault, execute: func() (string, error) { return s.release(req) },
+	}.send(context.WithoutCancel(ctx)) // the deadline is for repeated tries, and here each try gets an answer
 }
 
 func (s *Store) release(req driver.ReleaseRequest) (waiting string, err error) {
@@ -236,7 +157,7 @@ func (s *Store) giveUp(req driver.ReleaseRequest) (waiting string, tell func(), 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	r := s.record(req.Key, now)
+	r := s.lock(req.Key, now)
 	if req.Kind.Place() {
 		free, signal, err := r.leave(req, now)
 		if err != nil {
@@ -264,7 +185,7 @@ func (s *Store) giveUp(req driver.ReleaseRequest) (waiting string, tell func(), 
 
 // free ends the possession of a lock. The caller holds s.mu, and calls what free
 // returns after it has given s.mu back: it wakes the waiting lockers.
-func (s *Store) free(key string, r *record, now time.Time) (tell func()) {
+func (s *Store) free(key string, r *lock, now time.Time) (tell func()) {
 	signal := driver.Signal{Next: names(r.waiting)}
 	r.owner, r.places, r.waiting, r.barrier = "", nil, nil, time.Time{}
 	r.freed, r.expires = now, now
@@ -286,7 +207,7 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	w := &watcher{wake}
 	s.mu.Lock()
 	s.watchers[key] = append(s.watchers[key], w)
-	r := s.records[key]
+	r := s.locks[key]
 	missed := r == nil || r.free() || r.freed.After(since)
 	s.mu.Unlock()
 	if missed {
@@ -302,16 +223,16 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	}
 }
 
-// record returns what is known of a key; a lock whose lease is over is free, and so is a
+// lock returns what is known of a key; a lock whose lease is over is free, and so is a
 // place. The caller holds s.mu.
-func (s *Store) record(key string, now time.Time) *record {
-	r := s.records[key]
+func (s *Store) lock(key string, now time.Time) *lock {
+	r := s.locks[key]
 	if r == nil {
-		if len(s.records) >= s.sweepAt {
+		if len(s.locks) >= s.sweepAt {
 			s.sweep(now)
 		}
-		r = &record{}
-		s.records[key] = r
+		r = &lock{}
+		s.locks[key] = r
 	}
 	if r.owner != "" && !now.Before(r.expires) {
 		r.owner, r.waiting = "", nil
@@ -326,16 +247,16 @@ func (s *Store) record(key string, now time.Time) *record {
 // sweep forgets keys that have not been held for a while, so that the store does
 // not grow with every key that was ever locked. The caller holds s.mu.
 func (s *Store) sweep(now time.Time) {
-	for key, r := range s.records {
+	for key, r := range s.locks {
 		if now.Sub(r.expires) > remember {
-			delete(s.records, key)
+			delete(s.locks, key)
 		}
 	}
-	s.sweepAt = max(1024, 2*len(s.records))
+	s.sweepAt = max(sweepAt, 2*len(s.locks))
 }
 
 // denied says why an owner does not hold the lock, or returns nil.
-func (r *record) denied(owner string) error {
+func (r *lock) denied(owner string) error {
 	switch r.owner {
 	case owner:
 		return nil
@@ -347,23 +268,4 @@ func (r *record) denied(owner string) error {
 	default:
 		return driver.ErrTakenOver
 	}
-}
-
-// pause waits for d. It returns false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func unanswered(ctx context.Context) error {
-	return fmt.Errorf("%w: no answer in time: %s", driver.ErrUnavailable, context.Cause(ctx).Error()) // a bound of ours
 }

@@ -107,11 +107,16 @@ func _(locker *core.Locker, mux *http.ServeMux, handler http.Handler) {
 	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit, report)(handler))
 }
 
-func _() error {
+func _(principal func(context.Context, core.Request) (string, error)) error {
 	store := memstore.New()
 	locker, err := core.New(store)
+	if err != nil {
+		return err
+	}
+	engine, err := idempotency.New(store, idempotency.Scope(principal))
 	store.Take("account/42", time.Minute)
-	_ = locker
+	store.TakeClaims(time.Minute)
+	_, _ = locker, engine
 	return err
 }
 

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -49,6 +50,20 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store) {
 			})
 		}
 	})
+}
+
+// RunInBubbles is [Run] in fake time: each part of the contract runs in a bubble of
+// testing/synctest. It is for a store in memory, which has no network and reads the time
+// with [time.Now].
+func RunInBubbles(t *testing.T, open func(t *testing.T) driver.Store) {
+	t.Helper()
+	for _, part := range contract {
+		t.Run(part.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				part.test(&suite{T: t, store: open(t)})
+			})
+		})
+	}
 }
 
 // contract lists the parts in the order of the methods of a store.

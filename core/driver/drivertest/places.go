@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -24,6 +25,18 @@ func RunPlaces(t *testing.T, open func(t *testing.T) driver.Store) {
 			})
 		}
 	})
+}
+
+// RunPlacesInBubbles is [RunPlaces] in fake time, as [RunInBubbles] is [Run].
+func RunPlacesInBubbles(t *testing.T, open func(t *testing.T) driver.Store) {
+	t.Helper()
+	for _, part := range places {
+		t.Run(part.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				part.test(&suite{T: t, store: open(t)})
+			})
+		})
+	}
 }
 
 // places lists the parts of the contract that are about places.

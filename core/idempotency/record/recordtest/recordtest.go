@@ -12,6 +12,7 @@ package recordtest
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency/record"
@@ -51,6 +52,20 @@ func Run(t *testing.T, open func(t *testing.T) record.Store) {
 			})
 		}
 	})
+}
+
+// RunInBubbles is [Run] in fake time: each part of the contract runs in a bubble of
+// testing/synctest. It is for a store in memory, which has no network and reads the time
+// with [time.Now].
+func RunInBubbles(t *testing.T, open func(t *testing.T) record.Store) {
+	t.Helper()
+	for _, part := range contract {
+		t.Run(part.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				part.test(&suite{T: t, store: open(t)})
+			})
+		})
+	}
 }
 
 // contract lists the parts in the order of the methods of a store.

@@ -1,0 +1,366 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency/record"
+)
+
+// records is what the store keeps of idempotent requests.
+type records struct {
+	entries  map[string]*entry
+	gone     map[string]time.Time // tombstones: until when it is remembered that there was a response
+	awaiting map[string][]*awaiting
+	sweepAt  int // the number of entries at which the old ones are removed
+}
+
+// entry is one record.
+type entry struct {
+	token       string // empty: the claim that took over was given up, and the one before it lapsed
+	fingerprint [32]byte
+	generation  int64
+	state       record.State // StateInFlight is a claim
+	ends        time.Time    // of the lease
+	expires     time.Time    // of the record
+	marked      bool
+	damaged     bool
+	response    string
+	changed     time.Time // when another token got the record, or the claim was given up
+}
+
+type awaiting struct{ wake func() }
+
+var _ record.Store = (*Store)(nil)
+
+// Claim implements [record.Store].
+func (s *Store) Claim(ctx context.Context, req record.ClaimRequest) (record.ClaimReply, error) {
+	sent := time.Now()
+	fault := s.arrive(Request{Op: Claim, Key: req.ID, Owner: req.Token, TTL: req.Lease})
+	return travel[record.ClaimReply]{
+		fault: fault, deadline: req.Deadline, late: req.Late,
+		execute: func() (record.ClaimReply, error) {
+			rep, err := s.claim(req)
+			rep.Sent = sent
+			return rep, err
+		},
+		lost: record.ClaimReply{Sent: sent, Ambiguous: fault.ambiguous()},
+	}.send(ctx)
+}
+
+func (s *Store) claim(req record.ClaimRequest) (record.ClaimReply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	e := s.entry(req.ID, now)
+	switch {
+	case e == nil && req.Tombstone && now.Before(s.records.gone[req.ID]):
+		return record.ClaimReply{State: record.StateExpired}, nil
+	case e == nil:
+		s.enter(req.ID, &entry{
+			token: req.Token, fingerprint: req.Fingerprint, generation: 1, state: record.StateInFlight,
+			ends: now.Add(req.Lease), expires: now.Add(req.Retention), marked: req.Strict, changed: now,
+		}, now)
+		return record.ClaimReply{State: record.StateGranted, Generation: 1}, nil
+	case e.damaged:
+		return record.ClaimReply{}, record.ErrDamaged
+	case e.fingerprint != req.Fingerprint:
+		return record.ClaimReply{State: record.StateMismatch}, nil
+	case e.state != record.StateInFlight:
+		return record.ClaimReply{State: e.state, Response: e.response}, nil
+	case e.token == req.Token:
+		return record.ClaimReply{State: record.StateGranted, Generation: e.generation}, nil
+	case now.Before(e.ends):
+		// The end of each claim is announced, so that nothing has to be noted.
+		return record.ClaimReply{State: record.StateInFlight, Left: e.ends.Sub(now), Listed: req.Waits}, nil
+	case e.marked || req.Strict:
+		return record.ClaimReply{State: record.StateUnknown}, nil
+	}
+	e.takenOver(req.Token, now, req.Lease, req.Retention)
+	return record.ClaimReply{State: record.StateGranted, Generation: e.generation}, nil
+}
+
+// takenOver gives a claim to another token.
+func (e *entry) takenOver(token string, now time.Time, lease, retention time.Duration) {
+	e.token, e.generation, e.ends, e.changed = token, e.generation+1, now.Add(lease), now
+	e.keep(now.Add(retention))
+}
+
+// keep lengthens the time for which the record is kept.
+func (e *entry) keep(until time.Time) { e.expires = later(e.expires, until) }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Extend implements [record.Store].
+func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(i int, err error)) {
+	var slow sync.WaitGroup
+	for i, req := range batch {
+		fault := s.arrive(Request{Op: Extend, Key: req.ID, Owner: req.Token, TTL: req.Lease})
+		fault.run(&slow, func() {
+			done(i, deliver(ctx, fault, time.Time{}, nil, func() error {
+				return s.renewClaim(req.ID, req.Token, req.Lease, req.Retention, false)
+			}))
+		})
+	}
+	slow.Wait()
+}
+
+// Mark implements [record.Store].
+func (s *Store) Mark(ctx context.Context, req record.MarkRequest) error {
+	fault := s.arrive(Request{Op: Mark, Key: req.ID, Owner: req.Token, TTL: req.Lease})
+	return deliver(ctx, fault, req.Deadline, nil, func() error {
+		return s.renewClaim(req.ID, req.Token, req.Lease, req.Retention, true)
+	})
+}
+
+// renewClaim renews the lease of a claim, and marks the claim if that is asked for.
+func (s *Store) renewClaim(id, token string, lease, retention time.Duration, mark bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	e, err := s.owned(id, token, now)
+	if err != nil || e.state != record.StateInFlight {
+		return err // with a response there is nothing to renew or to mark
+	}
+	e.ends, e.marked = later(e.ends, now.Add(lease)), e.marked || mark
+	e.keep(now.Add(retention))
+	return nil
+}
+
+// owned returns the record of a token.
+func (s *Store) owned(id, token string, now time.Time) (*entry, error) {
+	switch e := s.entry(id, now); {
+	case e == nil:
+		return nil, driver.ErrNotOwner
+	case e.damaged:
+		return nil, record.ErrDamaged
+	case e.token != token:
+		return nil, driver.ErrNotOwner
+	default:
+		return e, nil
+	}
+}
+
+// Commit implements [record.Store].
+func (s *Store) Commit(ctx context.Context, req record.CommitRequest) (record.CommitReply, error) {
+	return travel[record.CommitReply]{
+		fault: s.arrive(Request{Op: Commit, Key: req.ID, Owner: req.Token}), deadline: req.Deadline,
+		execute:   func() (record.CommitReply, error) { return s.commit(req) },
+		meanwhile: releasing(ctx, req.Release),
+	}.send(ctx)
+}
+
+// releasing calls the Release of a request.
+func releasing(ctx context.Context, release func(context.Context)) func() {
+	if release == nil {
+		return nil
+	}
+	return func() { release(ctx) }
+}
+
+func (s *Store) commit(req record.CommitRequest) (record.CommitReply, error) {
+	s.mu.Lock()
+	now := time.Now()
+	e := s.entry(req.ID, now)
+	if rep, err := e.refused(req); err != nil || rep.State != 0 {
+		s.mu.Unlock()
+		return rep, err
+	}
+	if e == nil {
+		e = &entry{}
+		s.enter(req.ID, e, now)
+	}
+	e.token, e.fingerprint, e.generation = req.Token, req.Fingerprint, req.Generation
+	wake := s.complete(req.ID, e, req.Response, now.Add(req.Retention), req.Tombstone)
+	s.mu.Unlock()
+	wake()
+	return record.CommitReply{State: record.StateGranted}, nil
+}
+
+// refused says why a response is not stored. The reply has no State if it is.
+func (e *entry) refused(req record.CommitRequest) (record.CommitReply, error) {
+	switch {
+	case e == nil:
+		return record.CommitReply{}, nil // the store has lost the record: this is the only answer there is
+	case e.damaged:
+		return record.CommitReply{}, record.ErrDamaged
+	case e.token == req.Token && e.state != record.StateInFlight:
+		return record.CommitReply{State: record.StateGranted}, nil // by an earlier try
+	case e.token == req.Token, e.token == "":
+		return record.CommitReply{}, nil
+	case e.fingerprint != req.Fingerprint:
+		return record.CommitReply{State: record.StateMismatch}, nil
+	default:
+		return record.CommitReply{State: e.state, Response: e.response}, nil
+	}
+}
+
+// complete stores a response. The caller holds s.mu, and calls what complete returns
+// after it has given s.mu back: it wakes the requests that wait.
+func (s *Store) complete(id string, e *entry, response []byte, until time.Time, tombstone time.Duration) (wake func()) {
+	e.state, e.response = record.StateCompleted, string(response)
+	if response == nil {
+		e.state = record.StateUnavailable
+	}
+	e.keep(until)
+	if tombstone > 0 {
+		s.records.gone[id] = later(s.records.gone[id], e.expires.Add(tombstone))
+	}
+	return s.announcing(id)
+}
+
+// Abandon implements [record.Store].
+func (s *Store) Abandon(ctx context.Context, req record.AbandonRequest) error {
+	fault := s.arrive(Request{Op: Abandon, Key: req.ID, Owner: req.Token})
+	return deliver(ctx, fault, req.Deadline, releasing(ctx, req.Release), func() error {
+		return s.abandon(req.ID, req.Token)
+	})
+}
+
+func (s *Store) abandon(id, token string) error {
+	s.mu.Lock()
+	now := time.Now()
+	e, err := s.owned(id, token, now)
+	if err == nil && e.state != record.StateInFlight {
+		err = driver.ErrNotOwner
+	}
+	if err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	if e.generation > 1 {
+		e.token, e.generation, e.ends, e.changed = "", e.generation-1, now, now
+	} else {
+		delete(s.records.entries, id)
+	}
+	wake := s.announcing(id)
+	s.mu.Unlock()
+	wake()
+	return nil
+}
+
+// Resolve implements [record.Store].
+func (s *Store) Resolve(ctx context.Context, req record.ResolveRequest) error {
+	fault := s.arrive(Request{Op: Resolve, Key: req.ID, Owner: req.Token})
+	return deliver(ctx, fault, req.Deadline, nil, func() error { return s.resolve(req) })
+}
+
+func (s *Store) resolve(req record.ResolveRequest) error {
+	s.mu.Lock()
+	now := time.Now()
+	e := s.entry(req.ID, now)
+	wake := func() {}
+	var err error
+	switch {
+	case e == nil:
+		err = record.ErrNotUnknown
+	case e.damaged:
+		err = record.ErrDamaged
+	case e.token == req.Token: // by an earlier try
+	case e.state != record.StateInFlight || now.Before(e.ends) || !e.marked && !req.Strict:
+		err = record.ErrNotUnknown
+	case req.Response == nil:
+		delete(s.records.entries, req.ID)
+		wake = s.announcing(req.ID)
+	default:
+		e.token, e.changed = req.Token, now
+		wake = s.complete(req.ID, e, req.Response, now.Add(req.Retention), req.Tombstone)
+	}
+	s.mu.Unlock()
+	wake()
+	return err
+}
+
+// Forget implements [record.Store].
+func (s *Store) Forget(ctx context.Context, id string) error {
+	return deliver(ctx, s.arrive(Request{Op: Forget, Key: id}), time.Time{}, nil, func() error {
+		s.mu.Lock()
+		delete(s.records.entries, id)
+		delete(s.records.gone, id)
+		wake := s.announcing(id)
+		s.mu.Unlock()
+		wake()
+		return nil
+	})
+}
+
+// deliver sends a request that returns an error only.
+func deliver(ctx context.Context, fault Fault, deadline time.Time, meanwhile func(), execute func() error) error {
+	_, err := travel[struct{}]{
+		fault: fault, deadline: deadline, meanwhile: meanwhile,
+		execute: func() (struct{}, error) { return struct{}{}, execute() },
+	}.send(ctx)
+	return err
+}
+
+// Await implements [record.Store].
+func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
+	a := &awaiting{wake}
+	s.mu.Lock()
+	s.records.awaiting[id] = append(s.records.awaiting[id], a)
+	e := s.entry(id, time.Now())
+	missed := e == nil || e.state != record.StateInFlight || e.damaged || e.changed.After(since)
+	s.mu.Unlock()
+	if missed {
+		wake()
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		left := slices.DeleteFunc(s.records.awaiting[id], func(other *awaiting) bool { return other == a })
+		if s.records.awaiting[id] = left; len(left) == 0 {
+			delete(s.records.awaiting, id)
+		}
+	}
+}
+
+// announcing returns what wakes the requests that wait for a record. The caller holds
+// s.mu, and calls it after it has given s.mu back.
+func (s *Store) announcing(ids ...string) func() {
+	var all []*awaiting
+	for _, id := range ids {
+		all = append(all, s.records.awaiting[id]...)
+	}
+	return func() {
+		for _, a := range all {
+			a.wake()
+		}
+	}
+}
+
+// entry returns the record of an id, nil if there is none or its retention is over. The
+// caller holds s.mu.
+func (s *Store) entry(id string, now time.Time) *entry {
+	e := s.records.entries[id]
+	if e == nil || !now.Before(e.expires) {
+		return nil
+	}
+	return e
+}
+
+// enter adds a record. The caller holds s.mu.
+func (s *Store) enter(id string, e *entry, now time.Time) {
+	r := &s.records
+	if len(r.entries) >= r.sweepAt {
+		for id, e := range r.entries {
+			if !now.Before(e.expires) {
+				delete(r.entries, id)
+			}
+		}
+		for id, until := range r.gone {
+			if !now.Before(until) {
+				delete(r.gone, id)
+			}
+		}
+		r.sweepAt = max(sweepAt, 2*len(r.entries))
+	}
+	r.entries[id] = e
+}
