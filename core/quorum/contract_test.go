@@ -1,8 +1,11 @@
+//go:build integration
+
 package quorum_test
 
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 func TestTheStoreKeepsItsContract(t *testing.T) {
 	nodes := newGroup(t, 3)
 	drivertest.Run(t, func(t *testing.T) driver.Store {
+		t.Parallel() // the parts share the nodes, and no key
 		return inStep{nodes.store(t, quorum.NodeTimeout(2*time.Second))}
 	})
 }
@@ -40,19 +44,27 @@ func (s inStep) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting
 	return s.Store.Release(ctx, ask)
 }
 
+// Renew repeats what too few nodes have answered in their time.
+func (s inStep) Renew(ctx context.Context, batch []driver.Renewal, done func(int, bool, error)) {
+	var mu sync.Mutex
+	var again []int
+	s.Store.Renew(ctx, batch, func(i int, contended bool, err error) {
+		if errors.Is(err, driver.ErrUnavailable) && ctx.Err() == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			again = append(again, i)
+			return
+		}
+		done(i, contended, err)
+	})
+	for _, i := range again {
+		s.Renew(ctx, batch[i:i+1], func(_ int, contended bool, err error) { done(i, contended, err) })
+	}
+}
+
 // wait ends after a second also when other calls keep the nodes busy.
 func (s inStep) wait() {
 	for end := time.Now().Add(time.Second); s.Busy() && time.Now().Before(end); {
 		time.Sleep(50 * time.Microsecond)
-	}
-}
-
-func TestAQuorumHasNoPlaces(t *testing.T) {
-	s := newGroup(t, 3).store(t)
-	for _, kind := range []driver.Kind{driver.Shared, driver.Permit} {
-		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", Kind: kind, AtMost: 2, TTL: time.Second})
-		if !errors.Is(err, driver.ErrConfig) || rep.Granted || rep.Ambiguous {
-			t.Errorf("kind %d: %+v, %v; want ErrConfig", kind, rep, err)
-		}
 	}
 }

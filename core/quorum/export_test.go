@@ -1,3 +1,5 @@
+//go:build integration
+
 package quorum
 
 // Busy reports whether a node may yet do something that it was asked for.

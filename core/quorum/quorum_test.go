@@ -1,3 +1,5 @@
+//go:build integration
+
 package quorum_test
 
 import (
@@ -6,9 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,124 +179,4 @@ func (g *group) wantAll(t *testing.T, l *core.Locker) {
 		}
 		return nil
 	})
-}
-
-func TestALockIsOnAllNodesAndGoesFromAll(t *testing.T) {
-	g := newGroup(t, 5)
-	a, b := g.locker(t), g.locker(t)
-	g.wantAll(t, a)
-	lease := lock(t, a, "k")
-	g.wantHeld(t, "k")
-	if _, err := b.TryLock(t.Context(), "k"); !errors.Is(err, core.ErrHeld) {
-		t.Fatalf("TryLock of a held lock: %v, want ErrHeld", err)
-	}
-	got := make(chan error, 1)
-	go func() {
-		second, err := b.Lock(t.Context(), "k")
-		if err == nil {
-			if second.Token() <= lease.Token() {
-				err = errors.New("the token did not grow")
-			}
-			err = errors.Join(err, second.Release(t.Context()))
-		}
-		got <- err
-	}()
-	redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
-		for i, rdb := range g.admins {
-			if ok, err := rdb.HExists(ctx, "interlock:{k}", "q").Result(); err != nil || !ok {
-				return fmt.Errorf("nobody waits on node %d: %w", i, err)
-			}
-		}
-		return nil
-	})
-	begin := time.Now()
-	release(t, lease)
-	if err := <-got; err != nil {
-		t.Fatal(err)
-	}
-	if d := time.Since(begin); d > 10*time.Second { // without the message it is the lease
-		t.Errorf("the waiter heard of the release after %v", d)
-	}
-	g.wantGone(t)
-}
-
-// contend has some lockers take some keys, many times over, each of them on each
-// key by some goroutines, and checks that they exclude each other and that tokens
-// grow. last are the last tokens of the keys. It returns how many grants there were, and how often too few nodes could be
-// reached.
-func contend(t *testing.T, lockers []*core.Locker, last []atomic.Int64, goroutines, each int) (grants, failures int64) {
-	t.Helper()
-	var total, failed atomic.Int64
-	var wg sync.WaitGroup
-	for k := range last {
-		key := fmt.Sprint("k", k)
-		var inside atomic.Int64
-		work := func(l *core.Locker) {
-			for range each {
-				lease, err := patiently(l, key, &failed)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if n := inside.Add(1); n != 1 {
-					t.Errorf("%s: %d inside", key, n)
-				}
-				if before := last[k].Swap(lease.Token()); lease.Token() <= before {
-					t.Errorf("%s: token %d after %d", key, lease.Token(), before)
-				}
-				if err := lease.Err(); err != nil {
-					t.Errorf("%s: it came lost: %v", key, err)
-				}
-				total.Add(1)
-				inside.Add(-1)
-				_ = lease.Release(context.Background()) // one that failed is released in the background
-			}
-		}
-		for _, l := range lockers {
-			for range goroutines {
-				wg.Go(func() { work(l) })
-			}
-		}
-	}
-	wg.Wait()
-	return total.Load(), failed.Load()
-}
-
-// patiently takes a lock although the nodes may be out of reach for a while.
-func patiently(l *core.Locker, key string, failed *atomic.Int64) (*core.Lease, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	for {
-		lease, err := l.Lock(context.WithoutCancel(ctx), key, core.Wait(time.Minute))
-		if !errors.Is(err, core.ErrUnavailable) || ctx.Err() != nil {
-			return lease, err
-		}
-		failed.Add(1)
-	}
-}
-
-func TestSeveralProcessesExcludeEachOther(t *testing.T) {
-	g := newGroup(t, 5)
-	var lockers []*core.Locker
-	for range 4 {
-		lockers = append(lockers, g.locker(t))
-	}
-	begin := time.Now()
-	n, failed := contend(t, lockers, make([]atomic.Int64, 1), 4, 100)
-	t.Logf("%d grants in %v; %d times too few nodes could be reached", n, time.Since(begin), failed)
-	g.wantGone(t)
-}
-
-// sample measures uncontended locks and returns their median.
-func sample(t *testing.T, l *core.Locker, n int) time.Duration {
-	t.Helper()
-	took := make([]time.Duration, n)
-	for i := range took {
-		begin := time.Now()
-		lease := lock(t, l, fmt.Sprint("sample", i))
-		took[i] = time.Since(begin)
-		release(t, lease)
-	}
-	slices.Sort(took)
-	return took[n/2]
 }

@@ -44,6 +44,16 @@ func free(t *testing.T, s *Store, owner string, token int64) {
 	}
 }
 
+func TestAQuorumHasNoPlaces(t *testing.T) {
+	s := storeOn(t, fakes(3))
+	for _, kind := range []driver.Kind{driver.Shared, driver.Permit} {
+		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", Kind: kind, AtMost: 2, TTL: time.Second})
+		if !errors.Is(err, driver.ErrConfig) || rep.Granted || rep.Ambiguous {
+			t.Errorf("kind %d: %+v, %v; want ErrConfig", kind, rep, err)
+		}
+	}
+}
+
 // wantFree waits until nobody holds k on the nodes.
 func wantFree(t *testing.T, nodes []*fakeNode, within time.Duration) {
 	t.Helper()
