@@ -17,7 +17,6 @@ import (
 func TestTheStoreKeepsItsContract(t *testing.T) {
 	nodes := newGroup(t, 3)
 	drivertest.Run(t, func(t *testing.T) driver.Store {
-		t.Parallel() // the parts share the nodes, and no key
 		return inStep{nodes.store(t, quorum.NodeTimeout(2*time.Second))}
 	})
 }
