@@ -9,8 +9,9 @@
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
 //	func TestSomething(t *testing.T) {
-//		rdb := redistest.Shared(t).Client(t) // one server per test binary, flushed
-//		own := redistest.Start(t)            // a server this test may kill
+//		t.Parallel()
+//		srv, name := redistest.Common(t) // one server per test binary, a name per test
+//		own := redistest.Start(t)        // a server this test may kill
 //	}
 //
 // The program is redis-server or valkey-server, whichever is found first on

@@ -15,6 +15,7 @@ import (
 // shared is the server that the tests of one binary have in common.
 var shared struct {
 	mu      sync.Mutex
+	tests   int // how many have called Common
 	dir     string
 	server  *Server
 	example *redis.Client // the examples' client; no testing.TB closes it
@@ -46,13 +47,28 @@ func (w withShared) Run() int {
 	return code
 }
 
-// Shared returns the test binary's common server with an empty database. It is
-// started by the first call and ended by [Main]. Each call flushes all data, so
-// it is not for tests that run in parallel with one another, nor for those that
-// kill, pause or reconfigure their server: those use [Start].
+// Common returns the test binary's common server, and a name for the test that no other
+// caller has: as the prefix of its store, or of its keys. The first call starts the server,
+// [Main] ends it. Common flushes nothing, so it is for tests that run in parallel; they
+// call it after t.Parallel, since [Shared] flushes for the tests before them. A test that
+// kills, pauses or reconfigures its server, or counts what the server does, uses [Start].
+func Common(tb testing.TB) (s *Server, name string) {
+	tb.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	s, err := sharedServer(tb.Context())
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	shared.tests++
+	return s, fmt.Sprintf("test%d", shared.tests)
+}
+
+// Shared returns the same server with an empty database. Each call flushes all data, so
+// it is not for tests that run in parallel with one another.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
-	s, err := sharedServer()
+	s, err := emptyServer()
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
@@ -63,7 +79,7 @@ func Shared(tb testing.TB) *Server {
 // to Example functions, which have no testing.TB to fail or to clean up with.
 // [Main] closes it. It panics when there is no server.
 func ExampleClient() *redis.Client {
-	s, err := sharedServer()
+	s, err := emptyServer()
 	if err != nil {
 		panic("redistest: " + err.Error())
 	}
@@ -75,25 +91,35 @@ func ExampleClient() *redis.Client {
 	return shared.example
 }
 
-func sharedServer() (*Server, error) {
+// emptyServer is the shared server without data.
+func emptyServer() (*Server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	if shared.server == nil {
-		// A test's own TempDir would go with the first test that calls.
-		dir, err := os.MkdirTemp("", "redistest-")
-		if err != nil {
-			return nil, err
-		}
-		s, err := start(ctx, newConfig(dir, nil))
-		if err != nil {
-			return nil, errors.Join(err, os.RemoveAll(dir))
-		}
-		shared.dir, shared.server = dir, s
+	s, err := sharedServer(ctx)
+	if err != nil {
+		return nil, err
 	}
-	s := shared.server
 	return s, s.adminWithin(ctx, once, func(rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() })
+}
+
+// sharedServer starts the shared server unless it runs. The caller has the mutex of it.
+func sharedServer(ctx context.Context) (*Server, error) {
+	if shared.server != nil {
+		return shared.server, nil
+	}
+	// A test's own TempDir would go with the first test that calls.
+	dir, err := os.MkdirTemp("", "redistest-")
+	if err != nil {
+		return nil, err
+	}
+	s, err := start(ctx, newConfig(dir, nil))
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	shared.dir, shared.server = dir, s
+	return s, nil
 }
 
 func stopShared() error {
