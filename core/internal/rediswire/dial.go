@@ -155,9 +155,6 @@ func (d *dialer) dial(ctx context.Context, dial dialFunc, network, addr string) 
 // track begins to look after a connection.
 func (d *dialer) track(cn net.Conn, epoch int) (net.Conn, error) {
 	c := &conn{Conn: cn, dialer: d}
-	if s, ok := cn.(syscall.Conn); ok {
-		c.raw, _ = s.SyscallConn() // one that has none is looked at as TLS is
-	}
 	d.mu.Lock()
 	err := d.refuses(cn, epoch)
 	if err == nil {
@@ -229,8 +226,7 @@ func (d *dialer) close() { d.cancel() }
 type conn struct {
 	net.Conn
 	dialer  *dialer
-	raw     syscall.RawConn // nil where there is none, as in TLS
-	link    *link           // nil: it has none
+	link    *link // nil: it has none
 	severed atomic.Bool
 }
 
@@ -240,16 +236,6 @@ func (c *conn) Write(b []byte) (int, error) {
 		c.link.has(c)
 	}
 	return c.Conn.Write(b)
-}
-
-// Read implements net.Conn.
-func (c *conn) Read(b []byte) (int, error) {
-	if c.link != nil && c.link.poll.on && c.raw != nil {
-		if n := c.link.poll.read(c.raw, b); n > 0 {
-			return n, nil
-		}
-	}
-	return c.Conn.Read(b)
 }
 
 // Close implements net.Conn.
@@ -272,22 +258,17 @@ func (c *conn) sever() {
 }
 
 // SyscallConn is what go-redis asks of an idle connection, to see whether it still
-// lives. Nothing can be read there of TLS, where it asks only whether the dialer
-// has closed it.
+// lives. It gets to know that the store has closed the connection, and nothing else. What
+// is under the connection of a user's Dialer is not ours to read: the Dialer may return
+// a connection that counts or ciphers what goes through it.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
-	if c.raw != nil {
-		return c.raw, nil
-	}
-	c.dialer.mu.Lock()
-	_, open := c.dialer.open[c]
-	c.dialer.mu.Unlock()
-	if !open {
+	if c.severed.Load() {
 		return nil, net.ErrClosed
 	}
 	return unreadable{}, nil
 }
 
-// unreadable is a raw connection of which nothing is to be read.
+// unreadable is a raw connection without a file descriptor.
 type unreadable struct{}
 
 func (unreadable) Control(func(uintptr)) error    { return nil }

@@ -28,7 +28,7 @@ func (r *Request) Do(ctx context.Context, deadline time.Time) bool {
 // it. It reports false if no pipeline is free for that. When ctx ends or the limit is
 // over, the connection is closed, and the outcome is unknown.
 func (q *pipelines) sendHere(ctx context.Context, limit time.Time, r *Request) bool {
-	p, alone := q.lend(r, ctx.Done() == nil && limit.IsZero())
+	p := q.lend(r, ctx.Done() == nil && limit.IsZero())
 	if p == nil {
 		return false
 	}
@@ -37,10 +37,6 @@ func (q *pipelines) sendHere(ctx context.Context, limit time.Time, r *Request) b
 	if len(p.batch) > 0 {
 		p.works = false // until its answers have come
 		defer p.link.end(p.link.guard(ctx, limit))
-		if alone && p.link.pause() < pollPause {
-			p.link.poll.begin()
-			defer func() { p.link.poll.over(p.took) }()
-		}
 		p.exec(ctx, q)
 	}
 	return true
@@ -50,25 +46,25 @@ func (q *pipelines) sendHere(ctx context.Context, limit time.Time, r *Request) b
 // send. If nothing ends the sending early, what pipelines.add has queued goes along. It
 // returns nil if there is none. The pipelines to the nodes of a quorum are not lent: they
 // leave in an order in time (pipelines.patience).
-func (q *pipelines) lend(r *Request, whole bool) (p *pipeline, alone bool) {
+func (q *pipelines) lend(r *Request, whole bool) *pipeline {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	last := len(q.free) - 1
-	if q.closed || q.patience > 0 || q.busy >= q.width() || last < 0 || !q.free[last].works || len(q.queue) > 0 && !whole {
-		return nil, false
+	if q.closed || q.patience > 0 || q.busy >= q.most || last < 0 || !q.free[last].works || len(q.queue) > 0 && !whole {
+		return nil
 	}
 	if !q.notHere.IsZero() {
 		if time.Now().Before(q.notHere) {
-			return nil, false
+			return nil
 		}
 		q.notHere = time.Time{}
 	}
-	p, alone = q.free[last], q.busy == 0
+	p := q.free[last]
 	q.free = q.free[:last]
 	q.busy++
 	q.queue = append(q.queue, r)
 	q.take(p)
-	return p, alone
+	return p
 }
 
 // giveBack takes a pipeline back from a caller. What was queued meanwhile goes by it, on
@@ -76,8 +72,6 @@ func (q *pipelines) lend(r *Request, whole bool) (p *pipeline, alone bool) {
 func (q *pipelines) giveBack(p *pipeline) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.distance.trip(p.took, p.size)
-	p.took = 0
 	if !p.works {
 		q.notHere = time.Now().Add(hereAgain)
 	}

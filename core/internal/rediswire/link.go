@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// maxIdle is after which pause a connection is looked at before it is used again: the
-	// server may have closed it.
-	maxIdle = 100 * time.Millisecond
+	// maxIdle is after which pause the server is asked for an answer before a connection is
+	// used again: the server, or what is in between, may have closed it. It is more than a
+	// third of the default lease, after which a renewal follows.
+	maxIdle = 30 * time.Second
 	// maxPinned is after which time the pool of go-redis gets a connection back. Where the
 	// client's options have the pool end connections after their lifetime or renew their
 	// credentials, that is maxAged.
@@ -33,7 +34,6 @@ type link struct {
 	pipe   redis.Pipeliner // of pinned
 	since  time.Time       // when it was taken
 	used   time.Time       // when a batch last left
-	poll   polling
 
 	mu   sync.Mutex
 	conn *conn // the last that was dialed or written to; nil: none yet
@@ -46,7 +46,6 @@ type link struct {
 // newLink makes a link to the server of a client. It dials with the first command.
 func newLink(of *redis.Client) *link {
 	l := &link{severed: make(chan struct{}, 2)}
-	l.poll.init()
 	l.sever = func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -79,9 +78,6 @@ func newLink(of *redis.Client) *link {
 	if o.ConnMaxLifetime > 0 || o.StreamingCredentialsProvider != nil {
 		l.pinLimit = maxAged
 	}
-	if o.StreamingCredentialsProvider != nil {
-		l.poll.never = true // go-redis uses a connection of the pool on another goroutine then
-	}
 	return l
 }
 
@@ -89,9 +85,9 @@ func newLink(of *redis.Client) *link {
 // go-redis, which looks at a connection each time that it gives it out, and whose code is
 // long: after a pause, when the processor's caches are cold, it took a tenth of a
 // millisecond.
-func (l *link) pin() {
+func (l *link) pin(ctx context.Context) {
 	now := time.Now()
-	if l.pinned != nil && !l.usable(now) {
+	if l.pinned != nil && !l.usable(ctx, now) {
 		l.unpin() // the pool closes it, if it is to be closed
 	}
 	if l.pinned == nil {
@@ -101,22 +97,27 @@ func (l *link) pin() {
 	l.used = now
 }
 
-// usable reports whether the connection can be used without the pool.
-func (l *link) usable(now time.Time) bool {
+// usable reports whether the connection can be used without the pool. After a long pause
+// it asks the server: a request that finds the connection closed may have been executed,
+// as far as its caller can know.
+func (l *link) usable(ctx context.Context, now time.Time) bool {
 	pause := now.Sub(l.used)
-	if now.Sub(l.since) > l.pinLimit || pause >= l.idleLimit {
+	if now.Sub(l.since) > l.pinLimit || pause >= l.idleLimit || l.closed() {
 		return false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn == nil {
-		return true // the first use has not dialed yet
+	if pause < maxIdle {
+		return true
 	}
-	return !l.conn.severed.Load() && (pause <= maxIdle || l.conn.silent())
+	err := l.pinned.Ping(ctx).Err()
+	return err == nil || IsReply(err)
 }
 
-// pause is for how long nothing has left by the link.
-func (l *link) pause() time.Duration { return time.Since(l.used) }
+// closed reports whether the store has closed the connection.
+func (l *link) closed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn != nil && l.conn.severed.Load() // nil: the first use has not dialed yet
+}
 
 // unpin gives the connection back to the pool, which closes it after a failure.
 func (l *link) unpin() {

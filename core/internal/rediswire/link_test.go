@@ -1,7 +1,11 @@
 package rediswire
 
 import (
+	"context"
+	"net"
 	"slices"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,12 +19,13 @@ import (
 // would be unknown.
 func TestAClosedConnectionIsReplacedBeforeItIsUsed(t *testing.T) {
 	for name, end := range map[string]func(s *Store, srv *redistest.Server){
-		"by the server, some time ago": func(_ *Store, srv *redistest.Server) {
+		"by the server, some time ago": func(s *Store, srv *redistest.Server) {
 			rdb := srv.Client(t)
 			if err := rdb.ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(2 * maxIdle) // a pause is what it is about
+			l := lastUsed(s)
+			l.used = l.used.Add(-maxIdle)
 		},
 		"by the store": func(s *Store, _ *redistest.Server) { s.dialer.closeAll() },
 	} {
@@ -29,6 +34,7 @@ func TestAClosedConnectionIsReplacedBeforeItIsUsed(t *testing.T) {
 			s := open(t, srv.Client(t), func(c *Config) { c.Timeout = time.Minute })
 			defer func() { _ = s.Close() }()
 			take(t, s, "k")
+			rest(t, s)
 			end(s, srv)
 			rep, err := s.Acquire(t.Context(), driver.AcquireRequest{
 				Key: "k", Owner: "o", TTL: time.Minute, Deadline: time.Now().Add(time.Minute),
@@ -105,7 +111,6 @@ func lastUsed(s *Store) *link {
 // A connection is used again after a pause without the pool, unless the options of the
 // client say that it must not be idle for so long.
 func TestAConnectionIsKeptOverAPauseThatTheClientAllows(t *testing.T) {
-	const pause = 3 * maxIdle
 	for name, c := range map[string]struct {
 		idle time.Duration // ConnMaxIdleTime
 		kept bool
@@ -113,7 +118,7 @@ func TestAConnectionIsKeptOverAPauseThatTheClientAllows(t *testing.T) {
 		"the default":     {0, true},
 		"no limit":        {-1, true},
 		"a longer pause":  {time.Hour, true},
-		"a shorter pause": {pause / 2, false},
+		"a shorter pause": {time.Millisecond, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := redistest.Start(t)
@@ -123,153 +128,62 @@ func TestAConnectionIsKeptOverAPauseThatTheClientAllows(t *testing.T) {
 			rest(t, s)
 			l := lastUsed(s)
 			pinned, conn := l.pinned, l.conn
-			time.Sleep(pause) // it is what it is about
+			l.used = l.used.Add(-maxIdle) // as if so much time had gone by
+			srv.ResetStats(t)
 			take(t, s, "k")
 			rest(t, s)
 			if kept := l.pinned == pinned; kept != c.kept {
 				t.Errorf("the connection stayed out of the pool: %v", kept)
 			}
-			if same := l.conn == conn; same != c.kept {
-				t.Errorf("the same connection: %v", same)
+			if c.kept && (l.conn != conn || srv.Calls(t)["ping"] != 1) {
+				t.Errorf("the same connection: %v, and the server was asked %d times whether it stands", l.conn == conn, srv.Calls(t)["ping"])
 			}
 		})
 	}
 }
 
-// After a pause a reply takes longer than a caller polls.
-func TestACallerDoesNotPollAfterAPause(t *testing.T) {
-	srv := redistest.Start(t)
-	s := open(t, srv.Client(t), func(c *Config) { c.Timeout = time.Minute })
-	defer func() { _ = s.Close() }()
-	take(t, s, "k")
-	rest(t, s)
-	p := &lastUsed(s).poll
-	p.init()
-	p.never = false
-	for i := 0; i < 3 || i < 100 && p.n == 0; i++ { // a busy machine makes pauses of its own
-		time.Sleep(2 * pollPause)
-		before := p.n
-		take(t, s, "k") // the acquire comes after the pause, the release does not
+// own is a connection of a user's Dialer. It embeds the connection that it uses, and so has
+// methods by which its own Read can be passed by.
+type own struct {
+	*net.TCPConn
+	read, past *atomic.Int64
+}
+
+func (c *own) Read(p []byte) (int, error) {
+	n, err := c.TCPConn.Read(p)
+	c.read.Add(int64(n))
+	return n, err
+}
+
+func (c *own) SyscallConn() (syscall.RawConn, error) {
+	c.past.Add(1)
+	return c.TCPConn.SyscallConn()
+}
+
+// A Dialer may return connections that count, cipher or compress what goes through them.
+// What is read past them, from the socket, is not what the server has said.
+func TestNothingIsReadPastTheConnectionOfTheUsersDialer(t *testing.T) {
+	var read, past atomic.Int64
+	s := newStore(t, redistest.Shared(t).Client(t, func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			cn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &own{cn.(*net.TCPConn), &read, &past}, nil
+		}
+	}))
+	hold(t, s, "held") // with a renewal and a subscription
+	for range 2 {
+		take(t, s, "k")
 		rest(t, s)
-		if n := p.n - before; n > 1 {
-			t.Errorf("polling was considered for %d requests, one of which followed another", n)
+		l := lastUsed(s)
+		l.used = l.used.Add(-maxIdle)                      // as if so much time had gone by
+		if err := s.Delete(t.Context(), "k"); err != nil { // by the pool of go-redis
+			t.Fatal(err)
 		}
 	}
-	if p.n == 0 {
-		t.Error("no request that followed another at once was polled for")
-	}
-}
-
-func TestACallerPollsWhereThatIsFaster(t *testing.T) {
-	// play carries out a term of requests that take so long, and returns how many of them
-	// after the trial were polled for. It sees to it that the caller's core gets free from
-	// time to time.
-	stretch := time.Duration(0)
-	play := func(p *polling, with, sans time.Duration) (polled, requests int) {
-		for i := 0; i == 0 || p.n > 0; i++ {
-			requests++
-			p.begin()
-			took := sans
-			if p.on {
-				took = with
-			}
-			if p.on && i >= pollTrial {
-				polled++
-			}
-			if stretch += min(took, pollLimit); !p.on {
-				stretch = 0
-			}
-			if stretch >= max(pollStretch+min(with, pollLimit), pollRun*pollLimit+1) {
-				t.Fatalf("it polls for %v without a pause", stretch)
-			}
-			p.over(took)
-			if p.on {
-				t.Fatal("it goes on polling after the request")
-			}
-		}
-		return polled, requests
-	}
-	const us = time.Microsecond
-	p := new(polling)
-	p.init()
-	p.never = false
-	for _, c := range []struct {
-		with, sans time.Duration
-		polls      bool
-		term       int
-	}{
-		{30 * us, 60 * us, true, pollTerm},
-		{30 * us, 25 * us, false, 2 * pollTerm}, // busy cores
-		{30 * us, 25 * us, false, 4 * pollTerm},
-		{66 * us, 80 * us, true, pollTerm},
-		{75 * us, 80 * us, false, 2 * pollTerm}, // too little, and perhaps by chance
-		{30 * us, 60 * us, true, pollTerm},
-		{300 * us, 305 * us, false, 2 * pollTerm}, // a server that is far
-		{300 * us, 400 * us, false, 4 * pollTerm}, // and by chance was slower without
-		{66 * us, 80 * us, true, pollTerm},
-		{300 * us, 305 * us, false, 2 * pollTerm},
-		{0, 0, false, 4 * pollTerm}, // one that fails
-		{0, 0, false, 8 * pollTerm},
-		{0, 0, false, maxPollTerm},
-		{0, 0, false, maxPollTerm},
-	} {
-		polled, requests := play(p, c.with, c.sans)
-		rest := pollStretch / max(c.with, us) // so many are polled for, then one is not
-		if most := (requests - pollTrial) * int(rest) / int(rest+1); c.polls && polled < most-1 || !c.polls && polled != 0 || requests != c.term {
-			t.Errorf("%v with polling, %v without: %d of %d requests were polled for, want a term of %d",
-				c.with, c.sans, polled, requests, c.term)
-		}
-	}
-	// A few slow requests decide nothing, nor do those that follow requests of the other kind.
-	p = new(polling)
-	p.init()
-	p.never = false
-	row := 0 // of requests of one kind
-	for i, was := 0, false; i < pollTrial; i++ {
-		if p.begin(); p.on != was {
-			row, was = 0, p.on
-		}
-		row++
-		switch {
-		case p.on && (i < 2*pollRun || row <= pollSettle):
-			p.over(time.Second)
-		case p.on:
-			p.over(30 * us)
-		case row <= pollSettle:
-			p.over(us)
-		default:
-			p.over(60 * us)
-		}
-	}
-	if !p.best {
-		t.Error("it does not poll because of a few slow requests")
-	}
-	p = &polling{never: true}
-	if n, _ := play(p, 30*us, 60*us); n != 0 || p.n != 0 {
-		t.Errorf("%d requests were polled for on one processor", n)
-	}
-}
-
-func TestAServerIsNearByItsShortestTrips(t *testing.T) {
-	var d distance
-	trips := func(took time.Duration, requests int) {
-		for range tripsEach {
-			d.trip(0, 1) // failed
-			d.trip(took, requests)
-		}
-	}
-	for _, c := range []struct {
-		took     time.Duration
-		requests int
-		near     bool
-	}{
-		{60 * time.Microsecond, 1, true},
-		{500 * time.Microsecond, 1, false},
-		{500 * time.Microsecond, 60, true}, // it works as long as that
-		{5 * time.Millisecond, 60, false},
-	} {
-		if trips(c.took, c.requests); d.near != c.near {
-			t.Errorf("%v for %d requests: near is %v", c.took, c.requests, d.near)
-		}
+	if past.Load() != 0 || read.Load() == 0 {
+		t.Errorf("%d bytes were read from the Dialer's connections, which were passed by %d times", read.Load(), past.Load())
 	}
 }

@@ -14,10 +14,9 @@ import (
 )
 
 const (
-	// maxPipelines is how many pipelines to one server are under way at most, if it is
-	// not near (maxNear). They do not wait for one another: while the server works on
-	// one, their callers work on the replies of another, and a slow one delays no other
-	// request.
+	// maxPipelines is how many pipelines to one server are under way at most. They do not
+	// wait for one another: while the server works on one, their callers work on the
+	// replies of another, and a slow one delays no other request.
 	maxPipelines = 4
 	// maxRenewing is the same for renewals.
 	maxRenewing = 2
@@ -51,17 +50,16 @@ type pipelines struct {
 	patience time.Duration
 	bounded  bool // a pipeline ends with the last deadline of its requests
 
-	mu       sync.Mutex
-	queue    []*Request
-	busy     int // pipelines under way
-	distance distance
-	free     []*pipeline      // the others, the last used one last
-	links    []*link          // of all
-	idle     []chan *pipeline // goroutines that wait for a pipeline; nil ends one
-	begun    time.Time        // when the last pipeline was sent; kept for patience only
-	timer    *time.Timer
-	armed    bool
-	closed   bool
+	mu     sync.Mutex
+	queue  []*Request
+	busy   int              // pipelines under way
+	free   []*pipeline      // the others, the last used one last
+	links  []*link          // of all
+	idle   []chan *pipeline // goroutines that wait for a pipeline; nil ends one
+	begun  time.Time        // when the last pipeline was sent; kept for patience only
+	timer  *time.Timer
+	armed  bool
+	closed bool
 	// retired says that the node has other pipelines now. The connections are closed
 	// when no pipeline is under way any more.
 	retired bool
@@ -74,9 +72,7 @@ type pipeline struct {
 	batch []*Request
 	calls []call // the first n are those of this batch
 	n     int
-	works bool          // the last batch had its answers
-	took  time.Duration // for these; zero: it had none
-	size  int           // of it, in requests
+	works bool // the last batch had its answers
 
 	unwanted []*Request // that were taken out of the queue and are not sent
 }
@@ -134,7 +130,7 @@ func (q *pipelines) enqueue(all []*Request, now bool) error {
 // dispatch opens a pipeline if one may be opened; else the next that is free looks, or
 // the timer does. Called with q.mu held.
 func (q *pipelines) dispatch() {
-	if len(q.queue) == 0 || q.busy >= q.width() || q.busy > 0 && q.waits() {
+	if len(q.queue) == 0 || q.busy >= q.most || q.busy > 0 && q.waits() {
 		return
 	}
 	q.busy++
@@ -148,14 +144,6 @@ func (q *pipelines) dispatch() {
 	l := newLink(q.client)
 	q.links = append(q.links, l)
 	q.hand(&pipeline{link: l})
-}
-
-// width is how many pipelines may be under way. Called with q.mu held.
-func (q *pipelines) width() int {
-	if q.distance.near && q.patience == 0 {
-		return min(q.most, maxNear)
-	}
-	return q.most
 }
 
 // hand gives a pipeline to a goroutine, which sends what is queued. Called with q.mu
@@ -226,7 +214,7 @@ func (q *pipelines) run(p *pipeline) {
 			p.dismiss()
 			if len(p.batch) > 0 {
 				p.exec(context.Background(), q)
-				if p.size > 1 {
+				if len(p.batch) > 1 {
 					// The callers that have their replies go first: their next requests
 					// can leave together.
 					runtime.Gosched()
@@ -242,8 +230,6 @@ func (q *pipelines) run(p *pipeline) {
 func (q *pipelines) next(p *pipeline, wake chan *pipeline) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.distance.trip(p.took, p.size)
-	p.took = 0
 	if len(q.queue) > 0 {
 		q.take(p)
 		if len(p.batch) > 0 {
@@ -288,7 +274,7 @@ func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 		p.add(r, q.together.Load())
 		write = write || r.Write
 	}
-	p.link.pin()
+	p.link.pin(ctx)
 	for i := range p.calls[:p.n] {
 		p.calls[i].send(ctx, p.link.pipe)
 	}
@@ -300,9 +286,7 @@ func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 	if err != nil {
 		p.link.unpin() // some errors make go-redis give the connection up
 	}
-	if p.works = err == nil || IsReply(err); p.works {
-		p.took, p.size = time.Since(p.link.used), len(p.batch)
-	}
+	p.works = err == nil || IsReply(err)
 	acked := q.ack.given(wait)
 	for i := range p.calls[:p.n] {
 		p.calls[i].ended(q, err, acked)
