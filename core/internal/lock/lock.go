@@ -158,7 +158,7 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 		s.until = deadline
 	}
 	if deadline != 0 && now >= deadline {
-		return step{action: leave, err: l.timedOut(w)}
+		return step{action: leave, err: l.timedOut(w, now)}
 	}
 	w.waited = true
 	return s
@@ -166,9 +166,11 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 
 // timedOut says why a wait that is over had no success: because the lock was held,
 // or because the store could not say.
-func (l *lock) timedOut(w *Waiter) error {
+func (l *lock) timedOut(w *Waiter, now clock.Instant) error {
 	switch {
-	case l.acq != nil && l.acq.failed != nil && l.first == w:
+	case l.asking && !l.acq.contended && now >= l.acq.sent.Add(answerWait):
+		return fmt.Errorf("%w: %q: no answer within the wait", driver.ErrUnavailable, l.key)
+	case l.acq != nil && l.acq.failed != nil:
 		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, l.acq.failed)
 	case l.phase == releasing && w.Terms.Wait == 0:
 		return fmt.Errorf("%w: %q: no answer to the release of this process", driver.ErrUnavailable, l.key)

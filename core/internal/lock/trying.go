@@ -72,12 +72,18 @@ func (l *lock) answered(now clock.Instant, a answer, fx *effects) {
 	case errors.Is(a.err, driver.ErrNotReady):
 		acq.retry(now, a.err)
 	case a.err != nil:
-		acq.failed, acq.next = nil, 0
 		err := a.err
 		if !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrNotReplicated) &&
 			!errors.Is(err, driver.ErrKeyOccupied) {
 			err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 		}
+		if a.late || acq.request.Deadline != (time.Time{}) && !acq.request.Deadline.After(l.shard.table.Clock.Time(now)) {
+			// The waiter that sent the try has left, or had no more patience: how long it
+			// was ready to wait says nothing to the others. Each asks for itself.
+			acq.retry(now, err)
+			break
+		}
+		acq.failed, acq.next = nil, 0
 		l.fail(err, fx)
 	case !a.Granted:
 		l.refused(now, a, rest)
