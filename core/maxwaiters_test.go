@@ -1,12 +1,14 @@
 package core_test
 
 import (
+	"context"
 	"math"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestMaxWaitersCountsThoseBehindAHolderOnly(t *testing.T) {
@@ -51,6 +53,71 @@ func TestMaxWaitersCountsAHeadThatWaitsForAnotherProcess(t *testing.T) {
 		release(t, lease)
 		<-done
 	})
+}
+
+// Ten callers want ten free permits at once: they wait for the store, and for no holder.
+func TestMaxWaitersRefusesNoCallerOfAFreePlace(t *testing.T) {
+	for name, lock := range map[string]func(l *core.Locker, ctx context.Context) (*core.Lease, error){
+		"permits": func(l *core.Locker, ctx context.Context) (*core.Lease, error) { return l.Permit(ctx, "k", 10) },
+		"shared":  func(l *core.Locker, ctx context.Context) (*core.Lease, error) { return l.LockShared(ctx, "k") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New()
+				store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(10 * time.Millisecond) })
+				l := newLocker(t, store, core.MaxWaiters(2))
+				got := make(chan error, 10)
+				for range cap(got) {
+					go func() {
+						lease, err := lock(l, t.Context())
+						got <- err
+						if err == nil {
+							time.Sleep(time.Second)
+							_ = lease.Release(t.Context())
+						}
+					}()
+				}
+				for range cap(got) {
+					wantErr(t, <-got, nil)
+				}
+				time.Sleep(2 * time.Second)
+			})
+		})
+	}
+}
+
+// The bound holds as soon as the store says that there is a holder: 2 of 10 wait.
+func TestMaxWaitersRefusesWhenTheStoreSaysThatPlacesAreHeld(t *testing.T) {
+	for name, lock := range map[string]func(l *core.Locker, ctx context.Context) (*core.Lease, error){
+		"permits": func(l *core.Locker, ctx context.Context) (*core.Lease, error) { return l.Permit(ctx, "k", 10) },
+		"shared":  func(l *core.Locker, ctx context.Context) (*core.Lease, error) { return l.LockShared(ctx, "k") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New()
+				free := store.Take("k", time.Hour)
+				store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(10 * time.Millisecond) })
+				l := newLocker(t, store, core.MaxWaiters(2))
+				got := make(chan error, 10)
+				for range cap(got) {
+					go func() {
+						lease, err := lock(l, t.Context())
+						if err == nil {
+							err = lease.Release(t.Context())
+						}
+						got <- err
+					}()
+				}
+				for range 8 {
+					wantErr(t, <-got, core.ErrQueueFull)
+				}
+				free()
+				for range 2 {
+					wantErr(t, <-got, nil)
+				}
+			})
+		})
+	}
 }
 
 func TestTimesThatCannotBeMeantAreRefused(t *testing.T) {

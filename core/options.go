@@ -249,7 +249,10 @@ func MaxHold(d time.Duration) Option {
 // MaxWaiters bounds how many callers of this process wait for one key, behind its
 // holder. One more caller gets [ErrQueueFull] at once. The caller that asks the
 // store at the moment does not count, unless the store has said that another
-// process holds the lock. n is at least 1. Default: no bound.
+// process holds the lock. Callers that want places ([Shared], [Permits]) count only when
+// the store has said that they have to wait: until then they may stand in the queue, and
+// callers in excess of n get ErrQueueFull when the store says so. n is at least 1.
+// Default: no bound.
 func MaxWaiters(n int) Option {
 	return option(func(c *config) {
 		if n < 1 {

@@ -32,7 +32,7 @@ type lock struct {
 	phase     phase
 	asking    bool // in the phase acquiring: a try is on its way
 	courteous bool // kept for the courtesy alone
-	tries     bool // a caller that does not wait may stand behind the first
+	surplus   bool // callers may stand behind the first that its refusal refuses, too
 }
 
 // phase is where a lock is; see the package comment.
@@ -82,7 +82,7 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 	case l.phase == idle:
 		l.phase = acquiring
 	case w.Terms.Wait == 0 && l.mayTryNext(w, now):
-		l.tries = true
+		l.surplus = true
 	case w.Terms.Wait == 0 && l.phase == releasing && l.first == nil:
 		// The answer to the release comes first. Without it this caller would be refused
 		// although the store may have let others have the lock meanwhile.
@@ -90,11 +90,12 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 	case w.Terms.Wait == 0:
 		w.waited = true
 		return l.isHeld(w)
-	case most > 0 && l.waiters() >= most:
+	case most > 0 && l.waiters() >= most && !l.mayBeFree(w):
 		w.waited = true
 		return fmt.Errorf("%w: %q has %d: %w", ErrQueueFull, l.key, most, ErrHeld)
 	default:
 		w.waited = true
+		l.surplus = l.surplus || most > 0 && w.Terms.Kind.Place()
 	}
 	l.push(w)
 	return nil

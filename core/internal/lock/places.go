@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -257,21 +258,52 @@ func (l *lock) refusedNow(w *Waiter, now clock.Instant) bool {
 	return w.Terms.Kind.Place() && l.acq != nil && l.acq.contended && l.acq.failed == nil && now < l.acq.next
 }
 
-// failTries refuses the callers that do not wait, since the first was refused.
-func (l *lock) failTries(fx *effects) {
-	if !l.tries {
+// mayBeFree reports whether a caller that wants a place does not wait for a holder, as
+// far as is known: the store has not said since that there is one, and as many permits as
+// stand before it may be free. If the store says so later, failSurplus refuses the caller.
+func (l *lock) mayBeFree(w *Waiter) bool {
+	if !w.Terms.Kind.Place() || l.phase != acquiring || l.acq != nil && (l.acq.contended || l.acq.failed != nil) {
+		return false
+	}
+	if w.Terms.Kind == driver.Permit && int(l.n)+len(l.places.held()) >= w.Terms.AtMost+w.Terms.MaxWaiters {
+		return false
+	}
+	for other := l.first; other != nil; other = other.next {
+		if !other.Terms.Kind.Place() {
+			return false
+		}
+	}
+	return true
+}
+
+// failSurplus refuses callers behind the first, since the store has said that there is a
+// holder: those that do not wait, and those that have as many waiters before them as
+// their MaxWaiters allows.
+func (l *lock) failSurplus(fx *effects) {
+	if !l.surplus {
 		return
 	}
-	l.tries = false
+	l.surplus = false
+	before := 0
 	var next *Waiter
 	for w := l.first; w != nil; w = next {
 		next = w.next
-		if w == l.first || w.Terms.Wait != 0 {
+		var err error
+		switch most := w.Terms.MaxWaiters; {
+		case w == l.first:
+		case w.Terms.Wait == 0:
+			err = l.isHeld(w)
+		case most > 0 && before >= most:
+			err = fmt.Errorf("%w: %q has %d: %w", ErrQueueFull, l.key, most, ErrHeld)
+		}
+		if err == nil {
+			before++
+			l.surplus = l.surplus || w.Terms.MaxWaiters > 0
 			continue
 		}
 		l.remove(w)
 		w.waited = true
-		w.fail(l.isHeld(w))
+		w.fail(err)
 		w.next, fx.failed = fx.failed, w
 	}
 }

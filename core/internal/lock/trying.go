@@ -87,7 +87,7 @@ func (l *lock) answered(now clock.Instant, a answer, fx *effects) {
 		l.fail(err, fx)
 	case !a.Granted:
 		l.refused(now, a, rest)
-		l.failTries(fx)
+		l.failSurplus(fx)
 	case now >= sent.Add(acq.lease-clock.Drift(acq.lease)) || a.late && acq.fixed:
 		// The grant took longer than the lease lasts; or part of a fixed lease is
 		// over, and the next waiter wants it whole.
