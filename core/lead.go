@@ -41,11 +41,15 @@ const (
 //
 // While the store cannot be reached, Lead tries again, after pauses of 0.1 s that grow to
 // 5 s. A panic of fn passes through, after the release. The options are those of
-// [Locker.Lock]; an option [Wait] has no effect.
+// [Locker.Lock]. [Wait] has no effect; [Shared] and [Permits] are refused ([ErrConfig]),
+// because several processes would lead at the same time.
 func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Context) error, opts ...Option) error {
 	c, err := l.base.forCall(opts)
 	if err != nil {
 		return err
+	}
+	if c.terms.Kind.Place() {
+		return fmt.Errorf("%w: Lead with Shared or Permits: several processes would lead at the same time", ErrConfig)
 	}
 	c.terms.Wait = waitForever
 	var pause time.Duration

@@ -61,6 +61,7 @@ type config struct {
 	watchdog time.Duration // renewed lease; 0 when ttl is set
 	ttl      time.Duration // fixed lease
 	waitSet  bool
+	kindSet  bool // by an option of this list
 	name     string
 	onLost   func(Loss)
 
@@ -144,7 +145,7 @@ func (c config) forCall(opts []Option) (config, error) {
 // begin makes ready for a list of options.
 func (c *config) begin() {
 	c.err = nil
-	c.ttl, c.watchdog = 0, 0
+	c.ttl, c.watchdog, c.kindSet = 0, 0, false
 }
 
 // finish settles what several options decide together, after all of a list are

@@ -25,7 +25,7 @@ const maxPermits = 1024
 // before it, and smaller than that of each one after it. Callers that share can have
 // the same token. A shared hold cannot become an exclusive one ([ErrUpgrade]).
 func Shared() Option {
-	return option(func(c *config) { c.terms.Kind, c.terms.AtMost = driver.Shared, 0 })
+	return option(func(c *config) { c.setKind(driver.Shared, 0) })
 }
 
 // Permits asks for one of n permits: at most n callers, in all processes, hold the key
@@ -51,8 +51,25 @@ func Permits(n int) Option {
 			c.fail("Permits(%d): must be at least 1 and at most %d", n, maxPermits)
 			return
 		}
-		c.terms.Kind, c.terms.AtMost = driver.Permit, n
+		c.setKind(driver.Permit, n)
 	})
+}
+
+// setKind says how a lock is held. A list of options, with the method that they are
+// given to, can say it in one way only: of two ways neither is likely to be meant.
+func (c *config) setKind(kind driver.Kind, atMost int) {
+	if c.kindSet && (c.terms.Kind != kind || c.terms.AtMost != atMost) {
+		c.fail("%s and %s together: a lock is held in one way", kindText(c.terms.Kind, c.terms.AtMost), kindText(kind, atMost))
+		return
+	}
+	c.kindSet, c.terms.Kind, c.terms.AtMost = true, kind, atMost
+}
+
+func kindText(kind driver.Kind, atMost int) string {
+	if kind == driver.Permit {
+		return fmt.Sprintf("Permits(%d)", atMost)
+	}
+	return "Shared"
 }
 
 // Share makes the [Guard] under which requests with the same key run at the same time,
