@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // minLeadPause and maxLeadPause bound the pauses of Lead after an error of the store.
@@ -39,8 +42,9 @@ const (
 //   - an error that does not pass by itself: [ErrKey], [ErrConfig], [ErrKeyOccupied],
 //     [ErrUpgrade].
 //
-// While the store cannot be reached, Lead tries again, after pauses of 0.1 s that grow to
-// 5 s. A panic of fn passes through, after the release. The options are those of
+// While the store cannot be reached, or refuses the request, Lead tries again, after
+// pauses of 0.1 s that grow to 5 s. It logs the cause at once and then once a minute
+// ([log/slog]). A panic of fn passes through, after the release. The options are those of
 // [Locker.Lock]. [Wait] has no effect; [Shared] and [Permits] are refused ([ErrConfig]),
 // because several processes would lead at the same time.
 func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Context) error, opts ...Option) error {
@@ -53,6 +57,7 @@ func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Contex
 	}
 	c.terms.Wait = waitForever
 	var pause time.Duration
+	failures := logs.Throttle{Period: time.Minute}
 	for {
 		lease, err := l.lockOne(ctx, key, &c)
 		switch {
@@ -64,6 +69,11 @@ func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Contex
 			}
 		case ctx.Err() != nil || !passes(err):
 			return err
+		case !errors.Is(err, ErrHeld):
+			// Without a line this process would look like one that waits for its turn.
+			if n := failures.Count(time.Now()); n > 0 {
+				slog.WarnContext(ctx, "interlock: Lead gets no answer from the store, and tries again", "key", key, "tries", n, "error", err)
+			}
 		}
 		pause = min(max(2*pause, minLeadPause), maxLeadPause)
 		select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -231,5 +232,29 @@ func TestLeadWaitsForAsLongAsItTakes(t *testing.T) {
 		if d := time.Since(begin); d > time.Second {
 			t.Errorf("it led %v after the lock was free", d)
 		}
+	})
+}
+
+// A process that cannot ask for the lock must not look like one that waits for its turn.
+func TestLeadLogsWhyItCannotLeadAtOnceAndThenOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := logged(t)
+		store := memstore.New()
+		l := newLocker(t, store)
+		store.Intercept(func(memstore.Request) memstore.Fault {
+			return memstore.Fault{Err: fmt.Errorf("%w: WRONGPASS", core.ErrUnavailable)}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := leading(ctx, l, func(context.Context) error { return nil })
+		synctest.Wait()
+		if n := strings.Count(text(), "WRONGPASS"); n != 1 {
+			t.Errorf("%d lines after the first error, want 1:\n%s", n, text())
+		}
+		time.Sleep(5 * time.Minute)
+		if n := strings.Count(text(), "WRONGPASS"); n < 4 || n > 6 {
+			t.Errorf("%d lines in five minutes:\n%s", n, text())
+		}
+		cancel()
+		wantErr(t, <-ended, context.Canceled)
 	})
 }
