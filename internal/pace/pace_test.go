@@ -18,3 +18,18 @@ func TestTimesGrowWithTheRoundTrip(t *testing.T) {
 		}
 	})
 }
+
+func TestAMomentInWhichTheMachineStoodStillDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		p := Of(t, func() error {
+			if asked++; asked < 3 {
+				time.Sleep(3 * time.Second)
+			}
+			return nil
+		})
+		if p.RoundTrip != 0 {
+			t.Errorf("a round trip of %v", p.RoundTrip)
+		}
+	})
+}
