@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -109,7 +110,7 @@ func TestAPanicOfTheObserverWhereTheCallerWaitsKeepsNoLock(t *testing.T) {
 	} {
 		t.Run(c.which, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newFake()
+				s := newStore()
 				l := newLocker(t, s, core.WithObserver(bad{c.which}))
 				wantPanic(t, "at "+c.which, func() { c.do(t, l) })
 				synctest.Wait()
@@ -131,7 +132,7 @@ func TestAPanicOfTheObserverInTheBackgroundIsLoggedAndNothingElse(t *testing.T) 
 		t.Run(which, func(t *testing.T) {
 			text := logged(t)
 			synctest.Test(t, func(t *testing.T) {
-				s := newFake()
+				s := newStore()
 				lost := make(chan core.Loss, 2)
 				l := newLocker(t, s, core.Watchdog(9*time.Second), core.WithObserver(bad{which}),
 					core.OnLost(func(loss core.Loss) { lost <- loss }))
@@ -142,7 +143,7 @@ func TestAPanicOfTheObserverInTheBackgroundIsLoggedAndNothingElse(t *testing.T) 
 						t.Fatalf("after two renewals: %v", err)
 					}
 				}
-				s.remove("one")
+				s.Expire("one")
 				<-one.Context().Done()
 				if loss := <-lost; string(loss.Key) != "one" {
 					t.Errorf("OnLost was told of %q", string(loss.Key))
@@ -168,11 +169,11 @@ func TestAPanicOfTheObserverInTheBackgroundIsLoggedAndNothingElse(t *testing.T) 
 func TestAPanicOfOnLostIsLogged(t *testing.T) {
 	text := logged(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l := newLocker(t, s, core.OnLost(func(core.Loss) { panic("no pager") }))
 		for range 100 { // one line a second
 			lease := held(t, l, t.Context(), "k")
-			s.remove("k")
+			s.Expire("k")
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
@@ -186,7 +187,7 @@ func TestAPanicBeforeTheLockKeepsNoShareOfAPrincipal(t *testing.T) {
 	for name, c := range map[string]struct {
 		want  string
 		which string
-		fault func(call) fault
+		fault func(memstore.Request) memstore.Fault
 		opts  []core.GuardOption
 	}{
 		"KeyFunc": {want: "no key", opts: []core.GuardOption{core.KeyFunc(func(context.Context, core.Request) ([]string, error) {
@@ -202,15 +203,15 @@ func TestAPanicBeforeTheLockKeepsNoShareOfAPrincipal(t *testing.T) {
 		)}},
 		"Bypassed": {
 			want: "at Bypassed", which: "Bypassed",
-			fault: func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} },
+			fault: always(memstore.Unreachable),
 			opts:  []core.GuardOption{core.PerPrincipal(who, 1, 1), core.FailOpen()},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			logged(t)
 			synctest.Test(t, func(t *testing.T) {
-				s := newFake()
-				s.onCall(c.fault)
+				s := newStore()
+				s.Intercept(c.fault)
 				l := newLocker(t, s, core.WithObserver(bad{c.which}))
 				g := core.Serialize(l, "k", c.opts...)
 				wantPanic(t, c.want, func() {
@@ -219,7 +220,7 @@ func TestAPanicBeforeTheLockKeepsNoShareOfAPrincipal(t *testing.T) {
 						return true
 					})
 				})
-				s.onCall(nil)
+				s.Intercept(nil)
 				if h := s.holder("k"); h != "" {
 					t.Errorf("%s still holds the lock", h)
 				}
@@ -247,7 +248,7 @@ func (noRequest) Value(any) any                { return nil }
 func TestCloseTwiceAtOnceEndsBoth(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLocker(t, newFake())
+			l := newLocker(t, newStore())
 			lease := held(t, l, t.Context(), "k")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
@@ -273,7 +274,7 @@ func TestALossFoundByAReleaseIsToldWhileTheStoreIsAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newFake()
+				s := newStore()
 				var heard []core.Loss
 				var mu sync.Mutex
 				l := newLocker(t, s, append(opts, core.OnLost(func(loss core.Loss) {
@@ -282,7 +283,7 @@ func TestALossFoundByAReleaseIsToldWhileTheStoreIsAway(t *testing.T) {
 					heard = append(heard, loss)
 				}))...)
 				lease := held(t, l, t.Context(), "k")
-				s.onCall(func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} })
+				s.Intercept(always(memstore.Unreachable))
 				core.HoldWatchdog(l)
 				time.Sleep(10 * time.Second)
 				err := lease.Release(t.Context())
@@ -299,7 +300,7 @@ func TestALossFoundByAReleaseIsToldWhileTheStoreIsAway(t *testing.T) {
 				if len(heard) != 1 || heard[0].Reason != want {
 					t.Errorf("OnLost was told %v, want one loss because of %q", heard, want)
 				}
-				s.onCall(nil)
+				s.Intercept(nil)
 			})
 		})
 	}
@@ -307,15 +308,15 @@ func TestALossFoundByAReleaseIsToldWhileTheStoreIsAway(t *testing.T) {
 
 func TestAReleaseInTimeIsNoLossThoughTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l := newLocker(t, s, core.Watchdog(9*time.Second), core.OnLost(func(loss core.Loss) { t.Errorf("told: %v", loss) }))
 		lease := held(t, l, t.Context(), "k")
-		s.onCall(func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} })
+		s.Intercept(always(memstore.Unreachable))
 		err := lease.Release(t.Context())
 		wantErr(t, err, core.ErrUnavailable)
 		if errors.Is(err, core.ErrLost) {
 			t.Errorf("the work was done in time: %v", err)
 		}
-		s.onCall(nil)
+		s.Intercept(nil)
 	})
 }

@@ -7,37 +7,18 @@ import (
 	"log"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// exampleLocker is a locker on a server inside this process, where yours is on
-// your Redis.
+// exampleLocker is a locker on a store in memory, where yours is on your Redis or your
+// PostgreSQL.
 func exampleLocker() (*core.Locker, func()) {
-	server, err := miniredis.Run()
+	locker, err := core.New(memstore.New())
 	if err != nil {
 		log.Fatal(err)
 	}
-	rdb := redis.NewClient(&redis.Options{
-		Addr: server.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Second,
-	})
-	store, err := redisstore.New(rdb)
-	if err != nil {
-		log.Fatal(err)
-	}
-	locker, err := core.New(store)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return locker, func() {
-		_ = locker.Close(context.Background())
-		_ = store.Close()
-		_ = rdb.Close()
-		server.Close()
-	}
+	return locker, func() { _ = locker.Close(context.Background()) }
 }
 
 func ExampleLocker_Lock() {
@@ -72,9 +53,9 @@ func ExampleLocker_TryLock() {
 		log.Fatal(err)
 	}
 	_, err = locker.TryLock(ctx, "report")
-	fmt.Println("somebody else is at it:", errors.Is(err, core.ErrHeld))
+	fmt.Println("another process is at it:", errors.Is(err, core.ErrHeld))
 	_ = lease.Release(ctx)
-	// Output: somebody else is at it: true
+	// Output: another process is at it: true
 }
 
 func ExampleLocker_LockAll() {
@@ -82,7 +63,7 @@ func ExampleLocker_LockAll() {
 	defer done()
 	ctx := context.Background()
 
-	// Both accounts of a transfer, in one order for everybody.
+	// Both accounts of a transfer, in the same order for all.
 	lease, err := locker.LockAll(ctx, []string{"account/b", "account/a"})
 	if err != nil {
 		log.Fatal(err)

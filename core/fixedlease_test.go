@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestAFixedLeaseThatExpiresIsLeftToTheStore(t *testing.T) {
-	for name, store := range map[string]func(*fakeStore) core.Store{
-		"":                     func(s *fakeStore) core.Store { return s },
-		"acquired ambiguously": func(s *fakeStore) core.Store { return ambiguous{s} },
+	for name, store := range map[string]func(*notedStore) core.Store{
+		"":                     func(s *notedStore) core.Store { return s },
+		"acquired ambiguously": func(s *notedStore) core.Store { return ambiguous{s} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newFake()
+				s := newStore()
 				l, other := newLocker(t, store(s)), newLocker(t, s)
 				begin := time.Now()
 				lease := held(t, l, t.Context(), "k", core.TTL(20*time.Second))
@@ -42,7 +43,7 @@ func TestAFixedLeaseThatExpiresIsLeftToTheStore(t *testing.T) {
 					}
 				}
 				wantErr(t, lease.Release(t.Context()), core.ErrLost)
-				if n := s.count("release"); name == "" && n != 2 {
+				if n := s.count(memstore.Release); name == "" && n != 2 {
 					t.Errorf("%d releases, want those of the two that came later", n)
 				}
 			})
@@ -52,7 +53,7 @@ func TestAFixedLeaseThatExpiresIsLeftToTheStore(t *testing.T) {
 
 func TestAMaxHeldLeaseIsLeftToTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l, other := newLocker(t, s), newLocker(t, s)
 		begin := time.Now()
 		lease := held(t, l, t.Context(), "k", core.Watchdog(20*time.Second), core.MaxHold(time.Second))
@@ -68,7 +69,7 @@ func TestAMaxHeldLeaseIsLeftToTheStore(t *testing.T) {
 
 func TestAFixedLeaseThatIsReleasedIsFreeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l := newLocker(t, s)
 		lease := held(t, l, t.Context(), "k", core.TTL(20*time.Second))
 		time.Sleep(19 * time.Second)

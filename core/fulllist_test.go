@@ -16,7 +16,7 @@ import (
 // fullStore is a store whose lock other lockers hold and wait for: its list is full.
 // It refuses each try, and does not enter the locker that asks.
 type fullStore struct {
-	*fakeStore
+	*notedStore
 	list string
 
 	mu    sync.Mutex
@@ -30,7 +30,7 @@ func newFull() *fullStore {
 	for i := range names {
 		names[i] = fmt.Sprintf("%032x", i)
 	}
-	return &fullStore{fakeStore: newFake(), list: strings.Join(names, ",")}
+	return &fullStore{notedStore: newStore(), list: strings.Join(names, ",")}
 }
 
 func (s *fullStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
@@ -38,7 +38,7 @@ func (s *fullStore) Acquire(ctx context.Context, req driver.AcquireRequest) (dri
 	defer s.mu.Unlock()
 	s.rests = append(s.rests, req.Rest)
 	if s.free {
-		return s.fakeStore.Acquire(ctx, req)
+		return s.notedStore.Acquire(ctx, req)
 	}
 	return driver.Reply{Holder: "other:1", TTL: time.Minute, Sent: time.Now()}, nil
 }
@@ -84,7 +84,7 @@ func (s *fullStore) waitFor(t *testing.T, l *core.Locker) (granted <-chan *core.
 // Each locker that a full list leaves out asks again and again, but not all of them
 // at once: the same ones would always come first.
 func TestLockersThatAFullListLeavesOutDoNotAskAtOnce(t *testing.T) {
-	const lockers, releases = 200, 500
+	const lockers, releases = 200, fullRounds
 	for name, turn := range map[string]time.Duration{
 		"turns of 1 ms": time.Millisecond, "turns of 20 ms": 20 * time.Millisecond,
 	} {

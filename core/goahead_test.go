@@ -9,11 +9,12 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 // resting records with which list of waiting lockers the lock was asked for, and when.
 type resting struct {
-	*fakeStore
+	*notedStore
 
 	mu    sync.Mutex
 	rests []string
@@ -24,7 +25,7 @@ func (s *resting) Acquire(ctx context.Context, req driver.AcquireRequest) (drive
 	s.mu.Lock()
 	s.rests, s.times = append(s.rests, req.Rest), append(s.times, time.Now())
 	s.mu.Unlock()
-	return s.fakeStore.Acquire(ctx, req)
+	return s.notedStore.Acquire(ctx, req)
 }
 
 // last returns the last try, and how many there were.
@@ -39,7 +40,7 @@ func (s *resting) last() (rest string, at time.Time, n int) {
 func (s *resting) wait(t *testing.T, lockers ...string) {
 	t.Helper()
 	for _, id := range lockers {
-		rep, err := s.fakeStore.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: id + ":1", TTL: time.Minute, Waiter: id})
+		rep, err := s.notedStore.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: id + ":1", TTL: time.Minute, Waiter: id})
 		if err != nil || rep.Granted || !rep.Listed {
 			t.Fatalf("%+v, %v", rep, err)
 		}
@@ -53,7 +54,7 @@ func TestTheNextCallerLetsThoseGoFirstWhoWereCalled(t *testing.T) {
 	for name, meanwhile := range map[string]bool{"after the answer": false, "while the release is on its way": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &resting{fakeStore: newFake()}
+				store := &resting{notedStore: newStore()}
 				l := newLocker(t, store)
 				lease, err := l.Lock(t.Context(), "k")
 				if err != nil {
@@ -61,11 +62,11 @@ func TestTheNextCallerLetsThoseGoFirstWhoWereCalled(t *testing.T) {
 				}
 				store.wait(t, "first", "second", "third")
 				const answer = 100 * time.Microsecond
-				store.onCall(func(c call) fault {
-					if c.op == "release" {
-						return fault{after: answer}
+				store.Intercept(func(r memstore.Request) memstore.Fault {
+					if r.Op == memstore.Release {
+						return memstore.Fault{After: answer}
 					}
-					return fault{}
+					return memstore.Fault{}
 				})
 				began := time.Now()
 				var all sync.WaitGroup
@@ -106,10 +107,10 @@ func TestTheNextCallerLetsThoseGoFirstWhoWereCalled(t *testing.T) {
 // its next caller off: it is not in the list before it asks.
 func TestAReleaseOfAnotherProcessPutsTheNextCallerNotOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &resting{fakeStore: newFake()}
+		store := &resting{notedStore: newStore()}
 		l := newLocker(t, store)
 		other := driver.AcquireRequest{Key: "k", Owner: "other:1", TTL: time.Minute, Waiter: "other"}
-		if rep, err := store.fakeStore.Acquire(t.Context(), other); err != nil || !rep.Granted {
+		if rep, err := store.notedStore.Acquire(t.Context(), other); err != nil || !rep.Granted {
 			t.Fatalf("%+v, %v", rep, err)
 		}
 		var lease *core.Lease
@@ -139,7 +140,7 @@ func TestAReleaseOfAnotherProcessPutsTheNextCallerNotOff(t *testing.T) {
 		})
 		synctest.Wait()
 		// The other has come, and goes again. Five more are in its list.
-		if rep, err := store.fakeStore.Acquire(t.Context(), other); err != nil || !rep.Granted {
+		if rep, err := store.notedStore.Acquire(t.Context(), other); err != nil || !rep.Granted {
 			t.Fatalf("%+v, %v", rep, err)
 		}
 		store.wait(t, "1", "2", "3", "4", "5")

@@ -7,12 +7,13 @@ import (
 	"log"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 // An adapter (httplock, ginlock, echolock, grpclock) makes a Request of its
 // framework's own and calls Guard.Do; here a map stands for the framework.
 func ExampleSerialize() {
-	locker, err := core.New(newFake()) // in earnest: a redisstore
+	locker, err := core.New(memstore.New()) // in earnest: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func ExampleSerialize() {
 
 // A batch job takes the lock that the handlers of /accounts/{id} take.
 func ExampleKey() {
-	locker, err := core.New(newFake()) // in earnest: a redisstore
+	locker, err := core.New(memstore.New()) // in earnest: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func ExampleKey() {
 // The commit of a transaction asks first whether the lock is still there. If it is
 // not, the deferred Rollback has its way.
 func ExampleCommit() {
-	store := newFake() // in earnest: a redisstore
+	store := memstore.New() // in earnest: a redisstore
 	locker, err := core.New(store)
 	if err != nil {
 		log.Fatal(err)
@@ -85,7 +86,7 @@ func ExampleCommit() {
 	fmt.Println(err)
 
 	err = locker.Do(context.Background(), "account/42", func(ctx context.Context) error {
-		store.remove("account/42") // a failover that forgot it
+		store.Expire("account/42") // a failover that forgot it
 		return debit(ctx, &transaction{})
 	})
 	fmt.Println("lost:", errors.Is(err, core.ErrLost))
@@ -114,7 +115,7 @@ func (tx *transaction) Rollback() {
 // No tenant holds more than three accounts at a time in this process, nor waits
 // for more than ten.
 func ExamplePerPrincipal() {
-	locker, err := core.New(newFake()) // in earnest: a redisstore
+	locker, err := core.New(memstore.New()) // in earnest: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -79,10 +79,10 @@ func (l *ledger) Start(ctx context.Context, op observe.Operation) (context.Conte
 	}
 }
 
-// world is a locker on a fake store, inside a bubble of synctest: time is free.
+// world is a locker on a store in memory, inside a bubble of synctest: time is free.
 type world struct {
 	*testing.T
-	store  *fakeStore
+	store  *notedStore
 	ledger *ledger
 	locker *core.Locker
 }
@@ -90,7 +90,7 @@ type world struct {
 func inWorld(t *testing.T, f func(w *world), opts ...core.LockerOption) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, store: newFake(), ledger: &ledger{}}
+		w := &world{T: t, store: newStore(), ledger: &ledger{}}
 		w.locker = newLocker(t, w.store, append(opts, core.WithObserver(w.ledger))...)
 		f(w)
 	})
@@ -98,17 +98,24 @@ func inWorld(t *testing.T, f func(w *world), opts ...core.LockerOption) {
 
 // held lists the locks that the store has given out.
 func (w *world) held() []string {
-	w.store.mu.Lock()
-	defer w.store.mu.Unlock()
-	return slices.Sorted(maps.Keys(w.store.locks))
+	var keys []string
+	for _, r := range w.store.seen(memstore.Acquire) {
+		if w.store.holder(r.Key) != "" && !slices.Contains(keys, r.Key) {
+			keys = append(keys, r.Key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // acquires is how often the store was asked for a lock.
-func (w *world) acquires() int { return w.store.count("acquire") }
+func (w *world) acquires() int { return w.store.count(memstore.Acquire) }
 
 // down makes every acquire fail.
 func (w *world) down(err error) {
-	w.store.onCall(func(c call) fault { return fault{err: err, unsent: c.op == "acquire"} })
+	w.store.Intercept(func(r memstore.Request) memstore.Fault {
+		return memstore.Fault{Err: err, Executed: r.Op != memstore.Acquire}
+	})
 }
 
 // refused runs a request that must not reach its handler.
@@ -434,7 +441,7 @@ func TestGoexitReleases(t *testing.T) {
 }
 
 func TestLossCountsOnlyBeforeTheAnswer(t *testing.T) {
-	lose := func(w *world) { w.store.steal("account/1", "somebody", time.Minute) }
+	lose := func(w *world) { w.store.Take("account/1", time.Minute) }
 	for name, c := range map[string]struct {
 		opts     []core.GuardOption
 		run      func(w *world, ctx context.Context)

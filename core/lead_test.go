@@ -151,7 +151,7 @@ func TestLeadWaitsWithPausesForAStoreThatIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		l := newLocker(t, s)
-		s.Intercept(func(memstore.Request) memstore.Fault { return memstore.Unreachable })
+		s.Intercept(always(memstore.Unreachable))
 		led := make(chan struct{})
 		ended := leading(t.Context(), l, func(context.Context) error {
 			close(led)

@@ -9,17 +9,18 @@ import (
 	"unsafe"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
 // Calls of Release at the same time wait for the first of them.
 func TestCallsOfReleaseAtOnceReturnWhatTheFirstDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l := newLocker(t, s)
 		lease := held(t, l, t.Context(), "k")
-		s.steal("k", "somebody", time.Hour)
-		s.onCall(func(call) fault { return fault{after: 100 * time.Millisecond} })
+		s.Take("k", time.Hour)
+		s.Intercept(always(memstore.Fault{After: 100 * time.Millisecond}))
 		var back atomic.Int32
 		results := make(chan error, 4)
 		for range cap(results) {
@@ -38,7 +39,7 @@ func TestCallsOfReleaseAtOnceReturnWhatTheFirstDoes(t *testing.T) {
 			wantErr(t, <-results, core.ErrLost)
 		}
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
-		if n := s.count("release"); n != 1 {
+		if n := s.count(memstore.Release); n != 1 {
 			t.Errorf("%d requests to release, want 1", n)
 		}
 	})
@@ -54,7 +55,7 @@ func (f startFunc) Start(ctx context.Context, _ observe.Operation) (context.Cont
 // The observer may release the lease of whose release it hears.
 func TestAnObserverMayReleaseALeaseThatIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		var lease *core.Lease
 		again := core.ErrNoLease
 		l := newLocker(t, s, core.WithObserver(startFunc(func(ctx context.Context) observe.Observation {

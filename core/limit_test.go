@@ -144,20 +144,20 @@ func TestHoweverARequestEndsItsPrincipalGetsItsShareBack(t *testing.T) {
 			g := full(w)
 			w.down(core.ErrUnavailable)
 			w.refused(w.Context(), g, of("a", "1"), reason.Unavailable)
-			w.store.onCall(nil)
+			w.store.Intercept(nil)
 			return g
 		},
 		"store down, and the rule fails open": func(w *world) *core.Guard {
 			g := full(w, core.FailOpen())
 			w.down(core.ErrUnavailable)
 			g.Do(w.Context(), of("a", "1"), func(context.Context) bool { w.forgotten(g); return true }) // it has no lock
-			w.store.onCall(nil)
+			w.store.Intercept(nil)
 			return g
 		},
 		"lease lost": func(w *world) *core.Guard {
 			g := full(w)
 			g.Do(w.Context(), of("a", "1"), func(ctx context.Context) bool {
-				w.store.remove("account/1")
+				w.store.Expire("account/1")
 				<-ctx.Done()
 				// The handler is at work still.
 				w.refused(w.Context(), g, of("a", "2"), reason.PrincipalLimit)
@@ -202,7 +202,7 @@ func TestHoweverARequestEndsItsPrincipalGetsItsShareBack(t *testing.T) {
 
 func TestAPanicBeforeTheLockGivesTheShareBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, newFake(), core.WithObserver(bomb{}))
+		l := newLocker(t, newStore(), core.WithObserver(bomb{}))
 		g := core.Serialize(l, "account/{id}", core.PerPrincipal(tenant, 1, 1))
 		func() {
 			defer func() {
@@ -362,7 +362,7 @@ func TestExactlyTheLimitIsAdmittedWhenAllComeAtOnce(t *testing.T) {
 // Nothing goes wrong with the counts whatever happens, and in whatever order.
 func TestNoMoreLocksThanAllowedAreEverHeldAndNoCountIsLeft(t *testing.T) {
 	const held, waiting = 3, 4
-	l := newLocker(t, newFake(), core.Watchdog(time.Minute))
+	l := newLocker(t, newStore(), core.Watchdog(time.Minute))
 	g := core.Serialize(l, "account/{from}", core.And("account/{to}"), core.Wait(time.Millisecond), core.PerPrincipal(tenant, held, waiting))
 	principals := []string{"a", "b"}
 	var locks [2]atomic.Int64

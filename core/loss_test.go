@@ -12,6 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -48,8 +49,10 @@ func (l *losses) Start(ctx context.Context, _ observe.Operation) (context.Contex
 }
 
 // denies makes the store deny, with an error, whatever is asked of the lock.
-func denies(err error) func(*fakeStore) {
-	return func(s *fakeStore) { s.onCall(func(call) fault { return fault{err: err, unsent: true} }) }
+func denies(err error) func(*notedStore) {
+	return func(s *notedStore) {
+		s.Intercept(always(memstore.Fault{Err: err}))
+	}
 }
 
 func TestALossSaysWhoHeldWhatForHowLongAndWhy(t *testing.T) {
@@ -57,7 +60,7 @@ func TestALossSaysWhoHeldWhatForHowLongAndWhy(t *testing.T) {
 	quick := func(context.Context) { time.Sleep(time.Second) } // before the first renewal
 	for name, c := range map[string]struct {
 		opts   []core.GuardOption
-		happen func(*fakeStore)
+		happen func(*notedStore)
 		work   func(context.Context)
 		answer bool
 		want   observe.LossReason
@@ -75,7 +78,7 @@ func TestALossSaysWhoHeldWhatForHowLongAndWhy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, heard, seen := newFake(), &losses{}, &losses{}
+				s, heard, seen := newStore(), &losses{}, &losses{}
 				l := newLocker(t, s, core.WithObserver(seen), core.OnLost(heard.add))
 				g := core.Serialize(l, "account/{id}", append(c.opts, core.PerPrincipal(tenant, 1, 1))...)
 				var owner string
@@ -91,7 +94,7 @@ func TestALossSaysWhoHeldWhatForHowLongAndWhy(t *testing.T) {
 					c.work(ctx)
 					return c.answer
 				})
-				s.onCall(nil)
+				s.Intercept(nil)
 				want := core.Loss{
 					Key: "account/1", Rule: "account/{id}", Owner: owner, Route: "/accounts/{id}", Principal: "a", Token: token,
 					Held: c.held, Reason: c.want, Answered: "no",
@@ -118,7 +121,7 @@ func TestALossSaysWhoHeldWhatForHowLongAndWhy(t *testing.T) {
 func TestALossOfALockInCodeSaysWhatIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := &losses{}
-		l := newLocker(t, newFake(), core.OnLost(heard.add), core.TTL(time.Second))
+		l := newLocker(t, newStore(), core.OnLost(heard.add), core.TTL(time.Second))
 		<-held(t, l, t.Context(), "k").Context().Done()
 		// Under a guard the request is known.
 		g := core.Serialize(l, "account/{id}", core.Watchdog(time.Minute))
@@ -136,10 +139,10 @@ func TestALossOfALockInCodeSaysWhatIsKnown(t *testing.T) {
 
 func TestAnAnswerOfAnAdapterThatSaysItOnlyAtTheEndCountsFromThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, heard := newFake(), &losses{}
+		s, heard := newStore(), &losses{}
 		l := newLocker(t, s, core.OnLost(heard.add))
 		core.Serialize(l, "account/{id}").Do(t.Context(), one, func(context.Context) bool {
-			s.remove("account/1") // which the release finds
+			s.Expire("account/1") // which the release finds
 			return true
 		})
 		told := heard.all()
@@ -151,26 +154,26 @@ func TestAnAnswerOfAnAdapterThatSaysItOnlyAtTheEndCountsFromThere(t *testing.T) 
 
 func TestCommitHappensOnlyWhileEveryLockIsHeld(t *testing.T) {
 	for name, c := range map[string]struct {
-		before func(t *testing.T, s *fakeStore, inner *core.Lease)
+		before func(t *testing.T, s *notedStore, inner *core.Lease)
 		want   error
 	}{
-		"held":            {func(*testing.T, *fakeStore, *core.Lease) {}, nil},
-		"deleted":         {func(_ *testing.T, s *fakeStore, _ *core.Lease) { s.remove("inner") }, core.ErrLost},
-		"taken over":      {func(_ *testing.T, s *fakeStore, _ *core.Lease) { s.steal("inner", "b", time.Minute) }, core.ErrLost},
-		"outer one taken": {func(_ *testing.T, s *fakeStore, _ *core.Lease) { s.steal("outer", "b", time.Minute) }, core.ErrLost},
-		"unreachable":     {func(_ *testing.T, s *fakeStore, _ *core.Lease) { denies(core.ErrUnavailable)(s) }, core.ErrUnavailable},
-		"store that hangs": {func(_ *testing.T, s *fakeStore, _ *core.Lease) {
-			s.onCall(func(call) fault { return fault{before: time.Hour} })
+		"held":            {func(*testing.T, *notedStore, *core.Lease) {}, nil},
+		"deleted":         {func(_ *testing.T, s *notedStore, _ *core.Lease) { s.Expire("inner") }, core.ErrLost},
+		"taken over":      {func(_ *testing.T, s *notedStore, _ *core.Lease) { s.Take("inner", time.Minute) }, core.ErrLost},
+		"outer one taken": {func(_ *testing.T, s *notedStore, _ *core.Lease) { s.Take("outer", time.Minute) }, core.ErrLost},
+		"unreachable":     {func(_ *testing.T, s *notedStore, _ *core.Lease) { denies(core.ErrUnavailable)(s) }, core.ErrUnavailable},
+		"store that hangs": {func(_ *testing.T, s *notedStore, _ *core.Lease) {
+			s.Intercept(always(memstore.Fault{Before: time.Hour}))
 		}, core.ErrUnavailable},
-		"maximum hold": {func(_ *testing.T, _ *fakeStore, inner *core.Lease) { <-inner.Context().Done() }, core.ErrMaxHold},
+		"maximum hold": {func(_ *testing.T, _ *notedStore, inner *core.Lease) { <-inner.Context().Done() }, core.ErrMaxHold},
 		"client gone":  {nil, context.Canceled},
-		"released": {func(t *testing.T, _ *fakeStore, inner *core.Lease) {
+		"released": {func(t *testing.T, _ *notedStore, inner *core.Lease) {
 			release(t, inner)
 		}, core.ErrReleased},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newFake()
+				s := newStore()
 				l := newLocker(t, s)
 				request, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -191,7 +194,7 @@ func TestCommitHappensOnlyWhileEveryLockIsHeld(t *testing.T) {
 				case c.want != nil && (!errors.Is(err, c.want) || committed != 0):
 					t.Errorf("%v after %d commits; want %v and none", err, committed, c.want)
 				}
-				s.onCall(nil)
+				s.Intercept(nil)
 				_ = inner.Release(t.Context())
 				_ = outer.Release(t.Context())
 				time.Sleep(time.Minute) // what could not be released is swept up
@@ -202,12 +205,12 @@ func TestCommitHappensOnlyWhileEveryLockIsHeld(t *testing.T) {
 
 func TestCheckAsksOnceForALockThatWasReentered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l := newLocker(t, s)
 		outer := held(t, l, t.Context(), "k")
 		inner := held(t, l, outer.Context(), "k")
-		if err := core.Check(inner.Context()); err != nil || s.count("renew") != 1 {
-			t.Errorf("%v after %d requests", err, s.count("renew"))
+		if err := core.Check(inner.Context()); err != nil || s.count(memstore.Renew) != 1 {
+			t.Errorf("%v after %d requests", err, s.count(memstore.Renew))
 		}
 		release(t, inner)
 		release(t, outer)
@@ -235,7 +238,7 @@ func TestThereIsNothingToCheckWithoutALease(t *testing.T) {
 func TestAnAnswerIsCheckedBeforeItLeaves(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts    []core.GuardOption
-		happen  func(*fakeStore)
+		happen  func(*notedStore)
 		failure bool // the answer is one
 		silent  bool // the handler gives none
 		want    reason.Reason
@@ -265,10 +268,10 @@ func TestAnAnswerIsCheckedBeforeItLeaves(t *testing.T) {
 					}
 					// An answer that was held back stays so, whatever is
 					// learned later.
-					w.store.onCall(nil)
+					w.store.Intercept(nil)
 					return left
 				})
-				w.store.onCall(nil)
+				w.store.Intercept(nil)
 				switch {
 				case c.want == "" && refusal != nil:
 					w.Errorf("refusal %+v; want none", refusal)

@@ -13,8 +13,8 @@ import (
 
 func TestMaxWaitersCountsThoseBehindAHolderOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
-		s.onCall(func(call) fault { return fault{after: 10 * time.Millisecond} })
+		s := newStore()
+		s.Intercept(always(memstore.Fault{After: 10 * time.Millisecond}))
 		l := newLocker(t, s, core.MaxWaiters(1))
 		got := make(chan error, 3)
 		for range cap(got) { // at once, on a free lock: one asks, one waits
@@ -39,7 +39,7 @@ func TestMaxWaitersCountsThoseBehindAHolderOnly(t *testing.T) {
 
 func TestMaxWaitersCountsAHeadThatWaitsForAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l, other := newLocker(t, s, core.MaxWaiters(1)), newLocker(t, s)
 		lease := held(t, other, t.Context(), "k")
 		done := make(chan struct{})
@@ -126,7 +126,7 @@ func TestTimesThatCannotBeMeantAreRefused(t *testing.T) {
 		"Wait": core.Wait(math.MaxInt64), "MaxHold": core.MaxHold(math.MaxInt64),
 		"TTL of 32 days": core.TTL(32 * 24 * time.Hour),
 	} {
-		_, err := core.New(newFake(), o)
+		_, err := core.New(newStore(), o)
 		if wantErr(t, err, core.ErrConfig); err == nil {
 			t.Errorf("%s is accepted", name)
 		}
@@ -135,7 +135,7 @@ func TestTimesThatCannotBeMeantAreRefused(t *testing.T) {
 		"TTL": core.TTL(31 * 24 * time.Hour), "Watchdog": core.Watchdog(31 * 24 * time.Hour),
 		"Wait": core.Wait(366 * 24 * time.Hour), "MaxHold": core.MaxHold(366 * 24 * time.Hour),
 	} {
-		if _, err := core.New(newFake(), o); err != nil {
+		if _, err := core.New(newStore(), o); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

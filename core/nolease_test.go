@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestAHandlerWithoutALeaseMayAskForItsToken(t *testing.T) {
 	logged(t)
-	s := newFake()
-	s.onCall(func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} })
+	s := newStore()
+	s.Intercept(always(memstore.Unreachable))
 	l := newLocker(t, s)
 	ran := false
 	core.Serialize(l, "k", core.FailOpen()).Do(t.Context(), noRequest{}, func(ctx context.Context) bool {
@@ -33,5 +34,5 @@ func TestAHandlerWithoutALeaseMayAskForItsToken(t *testing.T) {
 	if !ran {
 		t.Error("the handler did not run")
 	}
-	s.onCall(nil)
+	s.Intercept(nil)
 }

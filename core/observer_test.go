@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -59,9 +60,9 @@ func TestNoReleaseIsObservedOfLocksThatWereNotGranted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, d := newFake(), &diary{}
+				s, d := newStore(), &diary{}
 				l := newLocker(t, s, core.WithObserver(d))
-				s.steal("b", "another", time.Minute)
+				s.Take("b", time.Minute)
 				_, err := l.LockAll(t.Context(), keys, core.Wait(0), core.Name("r"))
 				wantErr(t, err, core.ErrHeld)
 				want := fmt.Sprintf("r acquired false, attempts %d, contended true, reentered false", 1+slices.Index(keys, "b"))
@@ -73,7 +74,7 @@ func TestNoReleaseIsObservedOfLocksThatWereNotGranted(t *testing.T) {
 
 func TestAReenteredHoldIsObservedWithoutTheAttemptsOfTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := newFake(), &diary{}
+		s, d := newStore(), &diary{}
 		l := newLocker(t, s, core.WithObserver(d))
 		outer := held(t, l, t.Context(), "k", core.Name("outer"))
 		inner := held(t, l, outer.Context(), "k", core.Name("inner"))
@@ -93,27 +94,29 @@ func TestAReenteredHoldIsObservedWithoutTheAttemptsOfTheFirst(t *testing.T) {
 func TestALossFoundByTheReleaseIsObservedWithTheRelease(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts   []core.Option
-		happen func(*fakeStore)
+		happen func(*notedStore)
 		want   observe.LossReason
 	}{
-		"deleted":    {nil, func(s *fakeStore) { s.remove("a") }, observe.LossNotOwner},
-		"taken over": {nil, func(s *fakeStore) { s.steal("a", "another", time.Minute) }, observe.LossNotOwner},
+		"deleted":    {nil, func(s *notedStore) { s.Expire("a") }, observe.LossDeleted},
+		"taken over": {nil, func(s *notedStore) { s.Take("a", time.Minute) }, observe.LossTakenOver},
 		"a reply that came past the end of the lease": {
 			[]core.Option{core.TTL(time.Second)},
-			func(s *fakeStore) { s.onCall(func(call) fault { return fault{after: 2 * time.Second} }) },
+			func(s *notedStore) {
+				s.Intercept(always(memstore.Fault{After: 2 * time.Second}))
+			},
 			"", // released in time; how long the answer takes is no loss
 		},
 		"unreachable": {
 			nil,
-			func(s *fakeStore) {
-				s.onCall(func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} })
+			func(s *notedStore) {
+				s.Intercept(always(memstore.Unreachable))
 			},
 			"", // nobody knows that
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, d := newFake(), &diary{}
+				s, d := newStore(), &diary{}
 				l := newLocker(t, s, core.WithObserver(d))
 				for i, keys := range [][]string{{"a"}, {"a", "b"}} {
 					d.lines = nil
@@ -129,8 +132,8 @@ func TestALossFoundByTheReleaseIsObservedWithTheRelease(t *testing.T) {
 					if got, want := d.lines[len(d.lines)-1], fmt.Sprintf("r released %v, lost %q", err == nil, c.want); got != want {
 						t.Errorf("%d: observed %q; want %q", i, d.lines, want)
 					}
-					s.onCall(nil)
-					s.remove("a")
+					s.Intercept(nil)
+					s.Expire("a")
 					time.Sleep(time.Minute) // what could not be released is swept up
 				}
 			})
@@ -140,7 +143,7 @@ func TestALossFoundByTheReleaseIsObservedWithTheRelease(t *testing.T) {
 
 func TestALossThatWasObservedIsNotObservedAgainWithTheRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := newFake(), &diary{}
+		s, d := newStore(), &diary{}
 		l := newLocker(t, s, core.WithObserver(d), core.Name("r"))
 		lease := held(t, l, t.Context(), "k", core.TTL(time.Second))
 		<-lease.Context().Done()
@@ -148,7 +151,7 @@ func TestALossThatWasObservedIsNotObservedAgainWithTheRelease(t *testing.T) {
 		synctest.Wait()
 		held, _ := l.Lock(t.Context(), "m", core.MaxHold(time.Second))
 		<-held.Context().Done()
-		s.remove("m")
+		s.Expire("m")
 		wantErr(t, held.Release(t.Context()), core.ErrLost)
 		synctest.Wait()
 		slices.Sort(d.lines) // a handler that wakes may release before the watchdog has told
@@ -165,16 +168,18 @@ func TestALossThatWasObservedIsNotObservedAgainWithTheRelease(t *testing.T) {
 
 func TestARenewalIsObservedWithItsKeyAndHowLongItTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := newFake(), &diary{}
+		s, d := newStore(), &diary{}
 		l := newLocker(t, s, core.WithObserver(d), core.Watchdog(30*time.Second), core.Name("r"))
 		lease := held(t, l, t.Context(), "k")
-		s.onCall(func(call) fault { return fault{before: time.Second, err: core.ErrUnavailable, unsent: true} })
+		s.Intercept(func(memstore.Request) memstore.Fault {
+			return memstore.Fault{Before: time.Second, Err: core.ErrUnavailable}
+		})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		s.onCall(func(call) fault { return fault{after: 2 * time.Second} })
+		s.Intercept(always(memstore.Fault{After: 2 * time.Second}))
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		s.onCall(nil)
+		s.Intercept(nil)
 		release(t, lease)
 		d.read(t,
 			"r acquired true, attempts 1, contended false, reentered false",
@@ -187,11 +192,11 @@ func TestARenewalIsObservedWithItsKeyAndHowLongItTook(t *testing.T) {
 
 func TestAGuardSaysWhenItAsksForNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := newFake(), &diary{}
+		s, d := newStore(), &diary{}
 		l := newLocker(t, s, core.WithObserver(d))
 		g := core.Serialize(l, "account/{id}", core.FailOpen(), core.Name("r"))
 		g.Do(t.Context(), request{"id": ""}, func(context.Context) bool { return true })
-		s.onCall(func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} })
+		s.Intercept(always(memstore.Unreachable))
 		g.Do(t.Context(), one, func(context.Context) bool { return true })
 		d.read(t,
 			"r unlocked", "r rejected",

@@ -59,7 +59,7 @@ func TestAnOptionIsAcceptedOnlyWhereItHasAMeaning(t *testing.T) {
 
 func TestANilOptionHasNoEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, newFake(), nil, core.Name("l"), nil)
+		l := newLocker(t, newStore(), nil, core.Name("l"), nil)
 		if g := core.Serialize(l, "k", nil); g.Name() != "l" {
 			t.Errorf("the guard has the name %q", g.Name())
 		}

@@ -11,24 +11,26 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestALateAcquireOfALongTTLIsFreedSoonAndNotLookedAfterForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l := newLocker(t, s)
-		s.onCall(func(c call) fault {
-			if c.op == "acquire" {
-				return fault{err: core.ErrUnavailable, unsent: true, unknown: true}
+		s.Intercept(func(r memstore.Request) memstore.Fault {
+			if r.Op == memstore.Acquire {
+				return memstore.LostRequest
 			}
-			return fault{}
+			return memstore.Fault{}
 		})
 		_, err := l.Lock(t.Context(), "k", core.TTL(30*24*time.Hour))
 		wantErr(t, err, core.ErrUnavailable)
-		owner := s.owners("acquire")[0]
+		owner := s.seen(memstore.Acquire)[0].Owner
+		s.Intercept(nil)
 		for _, late := range []time.Duration{time.Second, time.Minute, 10 * time.Minute} {
 			time.Sleep(late)
-			s.steal("k", owner, 30*24*time.Hour) // it is executed now
+			s.late(t, "k", owner, 30*24*time.Hour) // it is executed now
 			begin := time.Now()
 			for s.holder("k") != "" && time.Since(begin) < time.Hour {
 				time.Sleep(time.Second)
@@ -41,7 +43,7 @@ func TestALateAcquireOfALongTTLIsFreedSoonAndNotLookedAfterForEver(t *testing.T)
 		if n := core.Orphans(l); n != 0 {
 			t.Errorf("%d owners are looked after still", n)
 		}
-		if n := s.count("release"); n > 50 {
+		if n := s.count(memstore.Release); n > 50 {
 			t.Errorf("%d releases of an owner that held the lock three times", n)
 		}
 	})
@@ -49,13 +51,13 @@ func TestALateAcquireOfALongTTLIsFreedSoonAndNotLookedAfterForEver(t *testing.T)
 
 func TestALockThatCouldNotBeReleasedIsReleasedWhenTheStoreIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l := newLocker(t, s)
 		lease := held(t, l, t.Context(), "k", core.TTL(24*time.Hour))
-		s.onCall(func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} })
+		s.Intercept(always(memstore.Unreachable))
 		wantErr(t, lease.Release(t.Context()), core.ErrUnavailable)
 		time.Sleep(2 * time.Hour)
-		s.onCall(nil)
+		s.Intercept(nil)
 		time.Sleep(62 * time.Second)
 		if h := s.holder("k"); h != "" {
 			t.Errorf("%s still holds the lock", h)
@@ -65,32 +67,32 @@ func TestALockThatCouldNotBeReleasedIsReleasedWhenTheStoreIsBack(t *testing.T) {
 
 // away is a store of two servers, of which one hangs: that of keys that begin with
 // "bad".
-func away(c call) fault {
-	if !strings.HasPrefix(c.key, "bad") {
-		return fault{}
+func away(r memstore.Request) memstore.Fault {
+	if !strings.HasPrefix(r.Key, "bad") {
+		return memstore.Fault{}
 	}
-	if c.op == "acquire" {
-		return fault{err: core.ErrUnavailable, unsent: true, unknown: true}
+	if r.Op == memstore.Acquire {
+		return memstore.LostRequest
 	}
-	return fault{before: time.Second, err: core.ErrUnavailable, unsent: true}
+	return memstore.Fault{Before: time.Second, Err: core.ErrUnavailable}
 }
 
 func TestAServerThatHangsDoesNotHoldUpTheReleasesOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
-		s.onCall(away)
+		s := newStore()
+		s.Intercept(away)
 		l := newLocker(t, s)
-		for i := range 10_000 {
+		for i := range hanging {
 			_, err := l.Lock(t.Context(), fmt.Sprint("bad", i), core.TTL(10*time.Hour))
 			wantErr(t, err, core.ErrUnavailable)
 		}
 		time.Sleep(time.Minute) // each has failed once
-		for range 100 {
-			s.onCall(func(c call) fault {
-				if f := away(c); f != (fault{}) {
+		for range 20 {
+			s.Intercept(func(r memstore.Request) memstore.Fault {
+				if f := away(r); f != (memstore.Fault{}) {
 					return f
 				}
-				return fault{err: core.ErrUnavailable, unknown: c.op == "acquire"} // executed, and the reply is lost
+				return memstore.LostReply
 			})
 			_, err := l.Lock(t.Context(), "good", core.TTL(10*time.Hour))
 			wantErr(t, err, core.ErrUnavailable)
@@ -98,22 +100,22 @@ func TestAServerThatHangsDoesNotHoldUpTheReleasesOfOthers(t *testing.T) {
 			if h := s.holder("good"); h != "" {
 				t.Fatalf("%s waits for its release behind those of a server that hangs", h)
 			}
-			s.onCall(away)
+			s.Intercept(away)
 			time.Sleep(100 * time.Millisecond)
 		}
-		s.onCall(nil)
+		s.Intercept(nil)
 	})
 }
 
 func TestTheReaperLooksAfterABoundedNumberOfOwners(t *testing.T) {
 	logged(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
-		s.onCall(away)
+		s := newStore()
+		s.Intercept(away)
 		l := newLocker(t, s)
-		const most = 500
+		const most = 50
 		core.SetMostOrphans(l, most)
-		for i := range most + 100 {
+		for i := range most + 10 {
 			_, err := l.Lock(t.Context(), fmt.Sprint("bad", i), core.TTL(10*time.Hour))
 			wantErr(t, err, core.ErrUnavailable)
 		}
@@ -126,15 +128,15 @@ func TestTheReaperLooksAfterABoundedNumberOfOwners(t *testing.T) {
 		if n := core.Orphans(l); n != most {
 			t.Errorf("%d owners are looked after, want %d", n, most)
 		}
-		s.onCall(nil)
+		s.Intercept(nil)
 	})
 }
 
 // How long callers of keys on a healthy server take while 10,000 releases are owed
 // to one that hangs, and more come.
 func BenchmarkHealthyKeysBesideAServerThatHangs(b *testing.B) {
-	s := newFake()
-	s.onCall(away)
+	s := newStore()
+	s.Intercept(away)
 	l, err := core.New(s)
 	if err != nil {
 		b.Fatal(err)
@@ -175,6 +177,6 @@ func BenchmarkHealthyKeysBesideAServerThatHangs(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 	b.ReportMetric(float64(took[len(took)-1].Microseconds()), "max-µs")
-	s.onCall(nil)
+	s.Intercept(nil)
 	_ = l.Close(ctx)
 }

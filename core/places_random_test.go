@@ -18,7 +18,7 @@ import (
 // [TestLocksExcludeWhateverBecomesOfRequests] with callers that share, take permits, or
 // want the lock for themselves.
 func TestPlacesKeepTheirNumberWhateverBecomesOfRequests(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(randomRuns) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &places{T: t, random: rand.New(rand.NewPCG(seed, 2)), trusted: map[*core.Lease]string{}, had: map[int64]bool{}}

@@ -329,7 +329,7 @@ func TestALossEndsTheContextOfEachThatShares(t *testing.T) {
 		var told atomic.Int64
 		l := newLocker(t, s, core.Watchdog(3*time.Second), core.OnLost(func(core.Loss) { told.Add(1) }))
 		leases := []*core.Lease{shared(t, l, "k"), shared(t, l, "k"), shared(t, l, "k")}
-		s.Intercept(func(memstore.Request) memstore.Fault { return memstore.Unreachable })
+		s.Intercept(always(memstore.Unreachable))
 		time.Sleep(4 * time.Second)
 		for _, lease := range leases {
 			if cause := context.Cause(lease.Context()); !errors.Is(cause, core.ErrLost) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 // TestLocksExcludeWhateverBecomesOfRequests has callers of three lockers use a few
@@ -18,7 +19,7 @@ import (
 // anybody hearing of it. Nobody may be granted what another still trusts, tokens
 // grow, and in the end nothing is left.
 func TestLocksExcludeWhateverBecomesOfRequests(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(randomRuns) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { atRandom(t, seed) })
 		})
@@ -27,7 +28,7 @@ func TestLocksExcludeWhateverBecomesOfRequests(t *testing.T) {
 
 func atRandom(t *testing.T, seed uint64) {
 	const lease = 3 * time.Second
-	s := newFake()
+	s := newStore()
 	var mu sync.Mutex // of the random numbers, and of who holds what
 	random := rand.New(rand.NewPCG(seed, 1))
 	upTo := func(d time.Duration) time.Duration {
@@ -46,12 +47,12 @@ func atRandom(t *testing.T, seed uint64) {
 		}
 		return upTo(time.Millisecond)
 	}
-	s.onCall(func(call) fault {
-		f := fault{before: some(2*lease, 30), after: some(2*lease, 30)}
+	s.Intercept(func(memstore.Request) memstore.Fault {
+		f := memstore.Fault{Before: some(2*lease, 30), After: some(2*lease, 30)}
 		if one(20) {
-			f.err, f.unsent, f.unknown = core.ErrUnavailable, one(3), true
+			f.Err, f.Executed, f.Ambiguous = core.ErrUnavailable, !one(3), true
 			if one(2) {
-				f.err, f.unknown = driver.ErrNotReady, !f.unsent
+				f.Err, f.Ambiguous = driver.ErrNotReady, f.Executed
 			}
 		}
 		return f
@@ -148,7 +149,7 @@ func atRandom(t *testing.T, seed uint64) {
 		}
 	}
 	all.Wait()
-	s.onCall(nil)
+	s.Intercept(nil)
 	time.Sleep(8 * lease) // what was late is done, and cleaned up after
 	for i, l := range lockers {
 		if n := core.Entries(l); n != 0 {
@@ -163,9 +164,7 @@ func atRandom(t *testing.T, seed uint64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, watchers := range s.watch {
-		if len(watchers) != 0 {
-			t.Errorf("%s is watched by %d", key, len(watchers))
-		}
+	for _, key := range s.watchers {
+		t.Errorf("%s is still watched", key)
 	}
 }

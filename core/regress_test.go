@@ -8,6 +8,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -15,14 +16,14 @@ import (
 
 func TestLosingTheNewKeyOfAPartlyReenteredLockAllEndsItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l := newLocker(t, s, core.Watchdog(9*time.Second))
 		outer := held(t, l, t.Context(), "a")
 		both, err := l.LockAll(outer.Context(), []string{"a", "b"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.remove("b")
+		s.Expire("b")
 		<-both.Context().Done()
 		wantErr(t, context.Cause(both.Context()), core.ErrLost)
 		if err := outer.Context().Err(); err != nil {
@@ -35,7 +36,7 @@ func TestLosingTheNewKeyOfAPartlyReenteredLockAllEndsItsContext(t *testing.T) {
 
 func TestReleasingAPartlyReenteredLockAllEndsItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l := newLocker(t, s)
 		outer := held(t, l, t.Context(), "a")
 		both, err := l.LockAll(outer.Context(), []string{"a", "b"})
@@ -53,11 +54,10 @@ func TestReleasingAPartlyReenteredLockAllEndsItsContext(t *testing.T) {
 
 func TestAHeadBehindATryLockAsksForItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
-		s.sure = true
+		s := newStore()
 		l, other := newLocker(t, s), newLocker(t, s)
 		lease := held(t, other, t.Context(), "k")
-		s.onCall(func(call) fault { return fault{after: time.Millisecond} })
+		s.Intercept(always(memstore.Fault{After: time.Millisecond}))
 		go func() { _, _ = l.TryLock(t.Context(), "k") }() // enters no list
 		synctest.Wait()
 		got := make(chan time.Duration, 1)
@@ -68,7 +68,7 @@ func TestAHeadBehindATryLockAsksForItself(t *testing.T) {
 			release(t, second)
 		}()
 		time.Sleep(time.Second)
-		s.onCall(nil)
+		s.Intercept(nil)
 		release(t, lease)
 		if d := <-got; d > 2*time.Second {
 			t.Errorf("it slept on a free key for %v", d)
@@ -78,8 +78,7 @@ func TestAHeadBehindATryLockAsksForItself(t *testing.T) {
 
 func TestASignalWhileNobodyWaitsButARequestFliesIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
-		s.sure = true
+		s := newStore()
 		l, other := newLocker(t, s), newLocker(t, s)
 		lease := held(t, other, t.Context(), "k")
 		// The first head gets as far as watching.
@@ -87,15 +86,14 @@ func TestASignalWhileNobodyWaitsButARequestFliesIsKept(t *testing.T) {
 		go func() { _, _ = l.Lock(ctx, "k") }()
 		synctest.Wait()
 		// Its next try is on its way, executed, when it leaves and the lock goes.
-		s.onCall(func(call) fault { return fault{after: time.Second} })
-		s.mu.Lock()
-		wake := *s.watch["k"][0]
-		s.mu.Unlock()
-		go wake(driver.Signal{})
+		s.Intercept(always(memstore.Fault{After: time.Second}))
+		for wake := range s.watchers {
+			go (*wake)(driver.Signal{})
+		}
 		synctest.Wait()
 		cancel()
 		synctest.Wait()
-		s.onCall(nil)
+		s.Intercept(nil)
 		release(t, lease)
 		begin := time.Now()
 		second := held(t, l, t.Context(), "k", core.Wait(20*time.Second))
@@ -108,7 +106,7 @@ func TestASignalWhileNobodyWaitsButARequestFliesIsKept(t *testing.T) {
 
 func TestWaitBoundsTheWholeOfALockAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l, other := newLocker(t, s), newLocker(t, s)
 		a, b := held(t, other, t.Context(), "a"), held(t, other, t.Context(), "b")
 		time.AfterFunc(900*time.Millisecond, func() { release(t, a) })
@@ -128,12 +126,12 @@ func TestWaitBoundsTheWholeOfALockAll(t *testing.T) {
 
 func TestCloseWaitsForGrantsOnTheirWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l, err := core.New(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.onCall(func(call) fault { return fault{after: time.Second} })
+		s.Intercept(always(memstore.Fault{After: time.Second}))
 		go func() { _, _ = l.Lock(t.Context(), "k") }()
 		synctest.Wait()
 		if err := l.Close(t.Context()); err != nil {
@@ -147,7 +145,7 @@ func TestCloseWaitsForGrantsOnTheirWay(t *testing.T) {
 
 func TestClosingNeverDeletesTheKeyOfARunningHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l, err := core.New(ambiguous{s})
 		if err != nil {
 			t.Fatal(err)
@@ -165,17 +163,17 @@ func TestClosingNeverDeletesTheKeyOfARunningHandler(t *testing.T) {
 }
 
 // ambiguous is a store that had to repeat every request.
-type ambiguous struct{ *fakeStore }
+type ambiguous struct{ *notedStore }
 
 func (s ambiguous) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
-	rep, err := s.fakeStore.Acquire(ctx, req)
+	rep, err := s.notedStore.Acquire(ctx, req)
 	rep.Ambiguous = true
 	return rep, err
 }
 
 func TestAFixedLeaseIsGoodAgainWhenCheckedAfterASuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, newFake())
+		l := newLocker(t, newStore())
 		lease := held(t, l, t.Context(), "k", core.TTL(time.Minute))
 		time.Sleep(time.Second)
 		core.SetWall(l, func() time.Time { return time.Now().Add(10 * time.Minute) })
@@ -194,7 +192,7 @@ func TestAFixedLeaseIsGoodAgainWhenCheckedAfterASuspension(t *testing.T) {
 
 func TestAReleaseOfAMaxHeldLeaseStillFreesTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l := newLocker(t, s)
 		lease := held(t, l, t.Context(), "k", core.MaxHold(time.Second))
 		<-lease.Context().Done()
@@ -207,7 +205,7 @@ func TestAReleaseOfAMaxHeldLeaseStillFreesTheLock(t *testing.T) {
 
 func TestAnObserverThatTakesItsTimeDoesNotLengthenTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, newFake(), core.WithObserver(slow{}))
+		l := newLocker(t, newStore(), core.WithObserver(slow{}))
 		lease := held(t, l, t.Context(), "k")
 		begin := time.Now()
 		_, err := l.Lock(t.Context(), "k", core.Wait(time.Second))
@@ -229,13 +227,13 @@ func (slow) Start(ctx context.Context, _ observe.Operation) (context.Context, ob
 
 func TestChecksThatFailDoNotPutTheRenewalOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFake()
+		s := newStore()
 		l := newLocker(t, s, core.Watchdog(9*time.Second))
 		lease := held(t, l, t.Context(), "k")
 		for range 100 {
-			s.onCall(func(call) fault { return fault{err: core.ErrUnavailable, unsent: true} })
+			s.Intercept(always(memstore.Unreachable))
 			wantErr(t, lease.Check(t.Context()), core.ErrUnavailable)
-			s.onCall(nil)
+			s.Intercept(nil)
 			time.Sleep(200 * time.Millisecond)
 		}
 		if err := lease.Err(); err != nil {

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/fencing"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 // database is yours: any that database/sql has a driver for. This one shows what
@@ -22,7 +24,7 @@ func database() (*sql.DB, *fakeDB) {
 // leaseOf is what a guard puts into the context of a handler, or Locker.Lock
 // returns. done releases it and closes the locker.
 func leaseOf(ctx context.Context, key string) (lease *core.Lease, done func()) {
-	locker, err := core.New(&fakeStore{})
+	locker, err := core.New(memstore.New())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,14 +54,14 @@ func ExampleTable_InTx() {
 		return debit(ctx, tx, account, amount) // reads, then writes
 	})
 	if errors.Is(err, core.ErrLost) { // fencing.ErrStale too
-		log.Print("somebody else has the account, and nothing was written")
+		log.Print("another process has the account, and nothing was written")
 	}
 	for _, statement := range asked.said() {
-		fmt.Println(statement)
+		fmt.Println(strings.ReplaceAll(statement, fmt.Sprint(lease.Token()), "token"))
 	}
 	// Output:
 	// begin
-	// INSERT INTO interlock_fence AS fence (key, token) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE fence.token <= excluded.token [account/42] [1]
+	// INSERT INTO interlock_fence AS fence (key, token) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE fence.token <= excluded.token [account/42] [token]
 	// UPDATE accounts SET balance = balance - $1 WHERE id = $2 [30] [42]
 	// commit
 }
@@ -82,11 +84,11 @@ func ExampleInTx() {
 		log.Fatal(err)
 	}
 	for _, statement := range asked.said() {
-		fmt.Println(statement)
+		fmt.Println(strings.ReplaceAll(statement, fmt.Sprint(lease.Token()), "token"))
 	}
 	// Output:
 	// begin
-	// UPDATE accounts SET fence = $1 WHERE id = $2 AND fence <= $1 [1] [42]
+	// UPDATE accounts SET fence = $1 WHERE id = $2 AND fence <= $1 [token] [42]
 	// UPDATE accounts SET balance = balance - $1 WHERE id = $2 [30] [42]
 	// commit
 }

@@ -10,9 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
-
-	locks "github.com/interlock-go/interlock/core/driver"
 )
 
 // fakeDB is a database that notes what it is asked, in words. What it answers to
@@ -83,37 +80,3 @@ func (r *fakeRows) Next(row []driver.Value) error {
 	row[0], r.latest = r.latest, 0
 	return nil
 }
-
-// fakeStore grants every lock, with the tokens 1, 2, 3 and so on.
-type fakeStore struct {
-	mu      sync.Mutex
-	token   int64
-	renewal error
-}
-
-func (s *fakeStore) Acquire(context.Context, locks.AcquireRequest) (locks.Reply, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.token++
-	return locks.Reply{Granted: true, Token: s.token, Sent: time.Now()}, nil
-}
-
-// breaks answers renewals, and with them Lease.Check, with an error from now on.
-func (s *fakeStore) breaks(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.renewal = err
-}
-
-func (s *fakeStore) Renew(_ context.Context, batch []locks.Renewal, done func(int, bool, error)) {
-	s.mu.Lock()
-	err := s.renewal
-	s.mu.Unlock()
-	for i := range batch {
-		done(i, false, err)
-	}
-}
-
-func (s *fakeStore) Release(context.Context, locks.ReleaseRequest) (string, error) { return "", nil }
-
-func (s *fakeStore) Watch(string, time.Time, func(locks.Signal)) func() { return func() {} }

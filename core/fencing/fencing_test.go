@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"testing"
@@ -12,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fencing"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -123,10 +124,10 @@ func TestSchemaAndPrune(t *testing.T) {
 	}
 }
 
-// lock locks two keys, with the tokens 1 and 2.
-func lock(t *testing.T, opts ...core.Option) (*fakeStore, *core.Lease) {
+// lock locks two keys.
+func lock(t *testing.T, opts ...core.Option) (*memstore.Store, *core.Lease) {
 	t.Helper()
-	s := &fakeStore{}
+	s := memstore.New()
 	locker, err := core.New(s)
 	if err != nil {
 		t.Fatal(err)
@@ -151,19 +152,25 @@ func TestATransactionClaimsAllKeysOfItsLeaseFirst(t *testing.T) {
 		_, err := tx.ExecContext(ctx, "UPDATE")
 		return err
 	})
-	want := []string{"begin", insert + " [a] [1]", insert + " [b] [2]", "UPDATE", "commit"}
+	a, _ := lease.TokenFor("a")
+	b, _ := lease.TokenFor("b")
+	want := []string{
+		"begin", insert + fmt.Sprintf(" [a] [%d]", a), insert + fmt.Sprintf(" [b] [%d]", b), "UPDATE", "commit",
+	}
 	if got := f.said(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %q, want %q", err, got, want)
 	}
 }
+
+func away(memstore.Request) memstore.Fault { return memstore.Unreachable }
 
 func TestWhatEndsATransactionWithoutACommit(t *testing.T) {
 	work := func(context.Context, *sql.Tx) error { return nil }
 	mine := errors.New("of the handler")
 	for name, c := range map[string]struct {
 		db     *fakeDB // nil: one that agrees to everything
-		before func(*fakeStore, *core.Lease)
-		fn     func(*fakeStore, *core.Lease) func(context.Context, *sql.Tx) error
+		before func(*memstore.Store, *core.Lease)
+		fn     func(*memstore.Store, *core.Lease) func(context.Context, *sql.Tx) error
 		want   error
 		said   []string // beginnings
 	}{
@@ -171,7 +178,7 @@ func TestWhatEndsATransactionWithoutACommit(t *testing.T) {
 			db: &fakeDB{latest: 9}, want: fencing.ErrStale, said: []string{"begin", "INSERT", "SELECT", "rollback"},
 		},
 		"a handler that fails": {
-			fn: func(*fakeStore, *core.Lease) func(context.Context, *sql.Tx) error {
+			fn: func(*memstore.Store, *core.Lease) func(context.Context, *sql.Tx) error {
 				return func(context.Context, *sql.Tx) error { return mine }
 			},
 			want: mine, said: []string{"begin", "INSERT", "INSERT", "rollback"},
@@ -184,19 +191,19 @@ func TestWhatEndsATransactionWithoutACommit(t *testing.T) {
 			db: &fakeDB{fails: map[string]error{"begin": errBroken}}, want: errBroken, said: []string{"begin"},
 		},
 		"a lock that is gone just before the commit": {
-			fn: func(s *fakeStore, _ *core.Lease) func(context.Context, *sql.Tx) error {
-				return func(context.Context, *sql.Tx) error { s.breaks(driver.ErrNotOwner); return nil }
+			fn: func(s *memstore.Store, _ *core.Lease) func(context.Context, *sql.Tx) error {
+				return func(context.Context, *sql.Tx) error { s.Expire("a"); return nil }
 			},
 			want: core.ErrLost, said: []string{"begin", "INSERT", "INSERT", "rollback"},
 		},
 		"a store that does not answer": {
-			fn: func(s *fakeStore, _ *core.Lease) func(context.Context, *sql.Tx) error {
-				return func(context.Context, *sql.Tx) error { s.breaks(core.ErrUnavailable); return nil }
+			fn: func(s *memstore.Store, _ *core.Lease) func(context.Context, *sql.Tx) error {
+				return func(context.Context, *sql.Tx) error { s.Intercept(away); return nil }
 			},
 			want: core.ErrUnavailable, said: []string{"begin", "INSERT", "INSERT", "rollback"},
 		},
 		"a lease that ends in the middle": {
-			fn: func(_ *fakeStore, lease *core.Lease) func(context.Context, *sql.Tx) error {
+			fn: func(_ *memstore.Store, lease *core.Lease) func(context.Context, *sql.Tx) error {
 				return func(ctx context.Context, _ *sql.Tx) error {
 					_ = lease.Release(ctx)
 					<-ctx.Done()
@@ -206,7 +213,7 @@ func TestWhatEndsATransactionWithoutACommit(t *testing.T) {
 			want: core.ErrReleased, said: []string{"begin", "INSERT", "INSERT", "rollback"},
 		},
 		"a lease that was released before": {
-			before: func(_ *fakeStore, lease *core.Lease) { _ = lease.Release(context.Background()) },
+			before: func(_ *memstore.Store, lease *core.Lease) { _ = lease.Release(context.Background()) },
 			want:   core.ErrReleased,
 		},
 		"a commit that fails": {
@@ -233,6 +240,7 @@ func TestWhatEndsATransactionWithoutACommit(t *testing.T) {
 			if !errors.Is(err, c.want) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
+			s.Intercept(nil)
 			said := c.db.said()
 			if len(said) != len(c.said) {
 				t.Fatalf("%q, want %q", said, c.said)

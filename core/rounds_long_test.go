@@ -1,0 +1,9 @@
+//go:build long
+
+package core_test
+
+const (
+	randomRuns = 40
+	fullRounds = 500
+	hanging    = 10_000
+)

@@ -1,0 +1,117 @@
+package core_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/memstore"
+)
+
+// notedStore is a store in memory that notes its requests.
+type notedStore struct {
+	*memstore.Store
+
+	mu       sync.Mutex
+	calls    []memstore.Request
+	watchers map[*func(driver.Signal)]string // their keys
+}
+
+func newStore() *notedStore {
+	s := &notedStore{Store: memstore.New(), watchers: map[*func(driver.Signal)]string{}}
+	s.Intercept(nil)
+	return s
+}
+
+// Intercept sets what happens to requests on their way, as [memstore.Store.Intercept]
+// does.
+func (s *notedStore) Intercept(f func(memstore.Request) memstore.Fault) {
+	s.Store.Intercept(func(r memstore.Request) memstore.Fault {
+		s.mu.Lock()
+		s.calls = append(s.calls, r)
+		s.mu.Unlock()
+		if f == nil {
+			return memstore.Fault{}
+		}
+		return f(r)
+	})
+}
+
+// always makes one fault of all requests.
+func always(f memstore.Fault) func(memstore.Request) memstore.Fault {
+	return func(memstore.Request) memstore.Fault { return f }
+}
+
+// Watch implements driver.Store.
+func (s *notedStore) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	s.mu.Lock()
+	s.watchers[&wake] = key
+	s.mu.Unlock()
+	end := s.Store.Watch(key, since, wake)
+	return func() {
+		s.mu.Lock()
+		delete(s.watchers, &wake)
+		s.mu.Unlock()
+		end()
+	}
+}
+
+// seen returns the requests of a kind; op "" is all.
+func (s *notedStore) seen(op memstore.Op) (all []memstore.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.calls {
+		if op == "" || r.Op == op {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// count is how many requests of a kind there were; op "" is all.
+func (s *notedStore) count(op memstore.Op) int { return len(s.seen(op)) }
+
+// forget begins counting anew.
+func (s *notedStore) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = nil
+}
+
+// late executes a request for a lock that was under way for long.
+func (s *notedStore) late(t *testing.T, key, owner string, ttl time.Duration) {
+	t.Helper()
+	rep, err := s.Store.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: owner, TTL: ttl})
+	if err != nil || !rep.Granted {
+		t.Errorf("the late request: %+v, %v", rep, err)
+	}
+}
+
+// holder is who holds a lock, or "".
+func (s *notedStore) holder(key string) string {
+	owner, _, _ := s.Holder(key)
+	return owner
+}
+
+// newLocker makes a locker on a store and closes it at the end of the test.
+func newLocker(tb testing.TB, store core.Store, opts ...core.LockerOption) *core.Locker {
+	tb.Helper()
+	l, err := core.New(store, opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+		if n := core.Entries(l); n != 0 {
+			tb.Errorf("%d queue entries are left after Close", n)
+		}
+	})
+	return l
+}
