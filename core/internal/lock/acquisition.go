@@ -59,6 +59,7 @@ type acquisition struct {
 	releases  int32  // a full list left us out: how many releases until we ask
 	contended bool   // the last try found another process's lock
 	full      bool   // it found all permits taken
+	blind     bool   // when it was sent, the release of a place of this process was on its way
 	unwatch   func() // ends the watch; nil: there is none
 }
 

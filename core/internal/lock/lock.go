@@ -142,7 +142,10 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 		return step{action: finish, err: *w.err}
 	case l.first != w || l.phase != acquiring || l.asking:
 		// Not this waiter's to try. What changes that wakes it.
-	case w.Terms.Wait == 0 && (w.attempts > 0 && (acq == nil || acq.failed == nil) || l.refusedNow(w, now)):
+	case w.Terms.Wait == 0 && acq != nil && acq.blind && acq.contended && l.places.releasing():
+		// What refused it may be the place that this process is giving back. The answer
+		// to the release comes first.
+	case w.Terms.Wait == 0 && (w.attempts > 0 && (acq == nil || acq.failed == nil && !(acq.blind && now >= acq.next)) || l.refusedNow(w, now)):
 		w.waited = true // for observers: the lock was not free
 		return step{action: leave, err: l.isHeld(w)}
 	case acq == nil || now >= acq.next:

@@ -32,6 +32,9 @@ func (p *places) held() []*ownership {
 	return p.all
 }
 
+// releasing reports whether the release of a place is on its way.
+func (p *places) releasing() bool { return p != nil && p.releases > 0 }
+
 func (p *places) remove(own *ownership) {
 	if i := slices.Index(p.all, own); i >= 0 {
 		last := len(p.all) - 1
@@ -205,6 +208,9 @@ func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects
 	l := own.lock
 	w := l.first
 	if l.asking && w != nil {
+		if !own.suits(w.Terms) {
+			return false // a caller that wants the lock for itself is not overtaken
+		}
 		w = w.next // the first waits for its own answer
 	}
 	if w == nil || own.fixed || !own.suits(w.Terms) || l.shard.table.closed.Load() ||
@@ -249,7 +255,7 @@ func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *ef
 // been refused one.
 func (l *lock) mayTryNext(w *Waiter, now clock.Instant) bool {
 	return w.Terms.Kind.Place() && l.phase == acquiring && l.first != nil && l.last().Terms.Kind.Place() &&
-		(l.acq == nil || l.acq.next <= now)
+		(l.acq == nil || l.acq.next <= now || l.acq.blind && l.places.releasing())
 }
 
 // refusedNow reports whether the first waiter, which does not wait for the holders, was
@@ -291,14 +297,14 @@ func (l *lock) failSurplus(fx *effects) {
 		var err error
 		switch most := w.Terms.MaxWaiters; {
 		case w == l.first:
-		case w.Terms.Wait == 0:
+		case w.Terms.Wait == 0 && !l.acq.blind:
 			err = l.isHeld(w)
 		case most > 0 && before >= most:
 			err = fmt.Errorf("%w: %q has %d: %w", ErrQueueFull, l.key, most, ErrHeld)
 		}
 		if err == nil {
 			before++
-			l.surplus = l.surplus || w.Terms.MaxWaiters > 0
+			l.surplus = l.surplus || w.Terms.MaxWaiters > 0 || w.Terms.Wait == 0
 			continue
 		}
 		l.remove(w)

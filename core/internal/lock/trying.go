@@ -22,7 +22,7 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) {
 	l.asking, acq.sent, acq.heard = true, now, acq.signals
 	acq.kind, acq.atMost = w.Terms.Kind, int32(w.Terms.AtMost)
 	acq.lease, acq.fixed, acq.listed = w.Terms.Lease, w.Terms.Fixed, w.Terms.Wait != 0
-	acq.releases = 0
+	acq.releases, acq.blind = 0, l.places.releasing()
 	if acq.restUntil != 0 && now >= acq.restUntil {
 		acq.rest = ""
 	}
