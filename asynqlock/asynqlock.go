@@ -11,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 )
 
 // Idempotent returns a middleware that carries each task out once; see the package
@@ -22,14 +23,14 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) asynq.MiddlewareFunc
 	o := newOptions(opts)
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-			calls := append([]idempotency.DoOption{idempotency.Metadata(task.Headers()), idempotency.Codec(marshal, unmarshal)}, o.with...)
-			revoked, err := idempotency.Do(ctx, engine, o.key(ctx, task), task, func(ctx context.Context, task *asynq.Task) (string, error) {
+			calls := append([]once.Option{once.Metadata(task.Headers()), once.Codec(marshal, unmarshal)}, o.with...)
+			revoked, err := once.Do(ctx, engine, o.key(ctx, task), task, func(ctx context.Context, task *asynq.Task) (string, error) {
 				return result(next.ProcessTask(ctx, task))
 			}, calls...)
 			switch {
 			case revoked != "":
 				return fmt.Errorf("%w: %s", asynq.RevokeTask, revoked)
-			case idempotency.Permanent(err):
+			case once.Permanent(err):
 				return fmt.Errorf("%w: %w", asynq.SkipRetry, err)
 			}
 			return err
@@ -44,7 +45,7 @@ func result(err error) (revoked string, _ error) {
 	case errors.Is(err, asynq.RevokeTask):
 		return err.Error(), nil
 	case errors.Is(err, asynq.SkipRetry):
-		return "", idempotency.Final(err)
+		return "", once.Final(err)
 	}
 	return "", err
 }
@@ -76,7 +77,7 @@ func unmarshal(data []byte, v any) error {
 // the rule a short [core.Wait]. It is safe for concurrent use. Guard panics if rule is
 // nil.
 //
-// If the lock was refused, the error is an [idempotency.RefusedError]. If it was lost
+// If the lock was refused, the error is an [once.RefusedError]. If it was lost
 // before a handler failed, the error of the handler is joined to that.
 func Guard(rule *core.Guard) asynq.MiddlewareFunc {
 	if rule == nil {
@@ -92,9 +93,9 @@ func Guard(rule *core.Guard) asynq.MiddlewareFunc {
 				return err == nil
 			})
 			if refusal != nil {
-				err = errors.Join(idempotency.Refused(refusal), err)
+				err = errors.Join(once.Refused(refusal), err)
 			}
-			if idempotency.Permanent(err) {
+			if once.Permanent(err) {
 				err = fmt.Errorf("%w: %w", asynq.SkipRetry, err)
 			}
 			return err
@@ -103,7 +104,7 @@ func Guard(rule *core.Guard) asynq.MiddlewareFunc {
 }
 
 // RetryDelay is for asynq.Config.RetryDelayFunc: a task that was refused for the time
-// being is retried after [idempotency.RefusedError.RetryAfter]. All others follow next;
+// being is retried after [once.RefusedError.RetryAfter]. All others follow next;
 // nil is asynq.DefaultRetryDelayFunc.
 func RetryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 	if next == nil {
@@ -123,7 +124,7 @@ func IsFailure(err error) bool { return err != nil && retryAfter(err) == 0 }
 
 // retryAfter is when a refused task is to be tried again, 0 for any other error.
 func retryAfter(err error) time.Duration {
-	var refused *idempotency.RefusedError
+	var refused *once.RefusedError
 	if errors.As(err, &refused) {
 		return refused.RetryAfter
 	}

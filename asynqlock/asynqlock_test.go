@@ -14,6 +14,9 @@ import (
 	"github.com/interlock-go/interlock/asynqlock"
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/admin"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -69,7 +72,7 @@ func TestWhatBecomesOfATask(t *testing.T) {
 		"done":     {first: returns(nil), state: asynq.TaskStateCompleted, runs: 1},
 		"an error": {first: returns(broken), state: asynq.TaskStateCompleted, runs: 2, retried: 1, lastErr: "the bank is closed"},
 		"a panic":  {first: func(context.Context) error { panic("broken") }, state: asynq.TaskStateCompleted, runs: 2, retried: 1, lastErr: "broken"},
-		"final":    {first: returns(idempotency.Final(broken)), state: asynq.TaskStateArchived, runs: 1, lastErr: "the bank is closed"},
+		"final":    {first: returns(once.Final(broken)), state: asynq.TaskStateArchived, runs: 1, lastErr: "the bank is closed"},
 		"skipped":  {first: returns(errors.Join(broken, asynq.SkipRetry)), state: asynq.TaskStateArchived, runs: 1, lastErr: "the bank is closed"},
 		"marked":   {first: marked, state: asynq.TaskStateArchived, runs: 1, retried: 1, lastErr: "the bank is closed"},
 	} {
@@ -157,8 +160,8 @@ func TestATaskWhoseOutcomeIsUnknownIsArchivedUntilItIsResolved(t *testing.T) {
 	if info := w.await("t1", asynq.TaskStateArchived); !strings.Contains(info.LastErr, "idempotency-outcome-unknown") {
 		t.Errorf("last error %q", info.LastErr)
 	}
-	found := idempotency.CarriedOut(idempotency.Func, idempotency.Response{})
-	if err := w.engine.Resolve(t.Context(), idempotency.FuncScope(""), "charge/order-7", found); err != nil {
+	found := admin.CarriedOut(endpoint.Func, endpoint.Response{})
+	if err := w.engine.Resolve(t.Context(), once.ScopeOf(""), "charge/order-7", found); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.inspector.RunTask("default", "t1"); err != nil {
@@ -269,7 +272,7 @@ func TestTheOptionsOfACall(t *testing.T) {
 	w := newWorld(t)
 	canceled := make(chan error, 2)
 	var runs atomic.Int32
-	w.serve(asynqlock.Idempotent(w.engine, asynqlock.With(idempotency.Cancelable(), idempotency.Scoped("acme"))),
+	w.serve(asynqlock.Idempotent(w.engine, asynqlock.With(once.Cancelable(), once.Scoped("acme"))),
 		func(ctx context.Context, _ *asynq.Task) error {
 			if runs.Add(1) > 1 {
 				return nil // Asynq tries again what was canceled

@@ -19,7 +19,7 @@
 //
 //	the handler returns nil             stored: the task is done, and so is a duplicate
 //	an error                            not stored: Asynq retries, and the handler runs again
-//	idempotency.Final, asynq.SkipRetry  stored: the task is archived, and so is a duplicate
+//	once.Final, asynq.SkipRetry         stored: the task is archived, and so is a duplicate
 //	asynq.RevokeTask                    stored: the task is dropped, and so is a duplicate
 //	a panic                             not stored, after MarkEffect stored as an error
 //
@@ -49,7 +49,7 @@
 //
 // The context of the handler does not end with that of the task: after a timeout Asynq
 // takes the task back, the handler goes on to its end within [idempotency.MaxHold], and
-// the retry finds its result. [With] and [idempotency.Cancelable] change that. What the
+// the retry finds its result. [With] and [once.Cancelable] change that. What the
 // handler writes to asynq.ResultWriter is written by the run alone.
 //
 // # Locks

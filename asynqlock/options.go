@@ -5,7 +5,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 )
 
 // Option changes [Idempotent]. A nil Option has no effect.
@@ -13,7 +13,7 @@ type Option func(*options)
 
 type options struct {
 	key  func(ctx context.Context, task *asynq.Task) string
-	with []idempotency.DoOption
+	with []once.Option
 }
 
 func newOptions(opts []Option) *options {
@@ -48,9 +48,9 @@ func Key(f func(ctx context.Context, task *asynq.Task) string) Option {
 	}
 }
 
-// With passes options to [idempotency.Do]. Default: none.
+// With passes options to [once.Do]. Default: none.
 //
-//	asynqlock.Idempotent(engine, asynqlock.With(idempotency.Cancelable()))
-func With(opts ...idempotency.DoOption) Option {
+//	asynqlock.Idempotent(engine, asynqlock.With(once.Cancelable()))
+func With(opts ...once.Option) Option {
 	return func(o *options) { o.with = append(o.with, opts...) }
 }

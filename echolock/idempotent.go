@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/internal/capture"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
@@ -53,8 +54,8 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 			call := capture.Call{Request: request{httpx.Request{Request: r}, ec, known}, HTTP: r}
 			var captured *capture.Writer
 			var tracked *httpx.Writer
-			verdict := engine.Do(r.Context(), call, idempotency.Handler{
-				Run: func(ctx context.Context, attempt *idempotency.Attempt) (idempotency.Response, bool) {
+			verdict := engine.Do(r.Context(), call, endpoint.Handler{
+				Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
 					captured = capture.New(res, attempt)
 					// The handler gets a response of its own. The outer one is not
 					// committed until something is sent; after a panic nothing was.

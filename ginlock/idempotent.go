@@ -7,6 +7,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/internal/capture"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
@@ -41,8 +42,8 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 		call := capture.Call{Request: request{httpx.Request{Request: r}, c}, HTTP: r}
 		var captured *writer
 		var tracked *tracker
-		verdict := engine.Do(r.Context(), call, idempotency.Handler{
-			Run: func(ctx context.Context, attempt *idempotency.Attempt) (idempotency.Response, bool) {
+		verdict := engine.Do(r.Context(), call, endpoint.Handler{
+			Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
 				captured = &writer{capture.New(w, attempt), w.Status()}
 				c.Writer = captured
 				defer func() { c.Writer = w }()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
@@ -65,8 +66,8 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 			return reply, grpcx.HandedOn(ctx, err)
 		}
 		var sent *recorder
-		verdict := m.engine.Do(ctx, &call{grpcx.Request{Method: m.Method, Ctx: ctx, Msg: req}}, idempotency.Handler{
-			Run: func(ctx context.Context, attempt *idempotency.Attempt) (idempotency.Response, bool) {
+		verdict := m.engine.Do(ctx, &call{grpcx.Request{Method: m.Method, Ctx: ctx, Msg: req}}, endpoint.Handler{
+			Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
 				sent = &recorder{method: info.FullMethod}
 				ctx = grpc.NewContextWithServerTransportStream(ctx, sent)
 				reply, err = handler(ctx, req)
@@ -128,8 +129,8 @@ type idempotent struct {
 // call is the call that the engine sees.
 type call struct{ grpcx.Request }
 
-// Protocol returns [idempotency.GRPC].
-func (c *call) Protocol() string { return idempotency.GRPC }
+// Protocol returns [endpoint.GRPC].
+func (c *call) Protocol() string { return endpoint.GRPC }
 
 // Target returns the full method.
 func (c *call) Target() (method, path, query string) { return "", c.Name, "" }
@@ -143,15 +144,15 @@ func (c *call) Origin() (host, path, query string) {
 }
 
 // Key returns the field request_id, or else the metadata [IdempotencyKey].
-func (c *call) Key() []string {
+func (c *call) Key() (string, error) {
 	if msg, err := c.Message(); err == nil {
 		m := msg.ProtoReflect()
 		f := m.Descriptor().Fields().ByName("request_id")
 		if f != nil && f.Kind() == protoreflect.StringKind && !f.IsList() {
 			if id := m.Get(f).String(); id != "" {
-				return []string{id}
+				return endpoint.ParseKey([]string{id})
 			}
 		}
 	}
-	return c.Header(IdempotencyKey)
+	return endpoint.ParseKey(c.Header(IdempotencyKey))
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 // recorder keeps the metadata that a handler sends until the answer is stored. The
@@ -53,10 +54,10 @@ func (r *recorder) SetTrailer(md metadata.MD) error {
 
 // answer returns the response to store. A reply that cannot be stored is sent all
 // the same.
-func (r *recorder) answer(attempt *idempotency.Attempt, reply any, err error) idempotency.Response {
+func (r *recorder) answer(attempt endpoint.Attempt, reply any, err error) endpoint.Response {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a := idempotency.Response{Header: r.header, Trailer: r.trailer}
+	a := endpoint.Response{Header: r.header, Trailer: r.trailer}
 	msg, ok := reply.(proto.Message)
 	if err != nil {
 		st := statusOf(err).Proto() // a copy
@@ -94,7 +95,7 @@ func (r *recorder) send(ctx context.Context) {
 }
 
 // replay sends a stored response.
-func (m *idempotent) replay(ctx context.Context, r *idempotency.Response) (any, error) {
+func (m *idempotent) replay(ctx context.Context, r *endpoint.Response) (any, error) {
 	header := metadata.Join(r.Header, metadata.Pairs(strings.ToLower(idempotency.ReplayedHeader), "true"))
 	_ = grpc.SetHeader(ctx, header)
 	_ = grpc.SetTrailer(ctx, r.Trailer)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/internal/capture"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
@@ -33,8 +34,8 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) h
 			call := capture.Call{Request: request{httpx.Request{Request: r}, o}, HTTP: r}
 			var captured *capture.Writer
 			var tracked *httpx.Writer
-			verdict := engine.Do(r.Context(), call, idempotency.Handler{
-				Run: func(ctx context.Context, attempt *idempotency.Attempt) (idempotency.Response, bool) {
+			verdict := engine.Do(r.Context(), call, endpoint.Handler{
+				Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
 					captured = capture.New(w, attempt)
 					serve(ctx, next, captured, r)
 					return captured.Response(http.StatusOK)

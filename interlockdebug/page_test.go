@@ -18,6 +18,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
@@ -231,8 +232,8 @@ func TestThePageShowsFailedRenewalsAndLosses(t *testing.T) {
 // call is a request to an idempotent endpoint.
 type call struct{ key string }
 
-func (c call) Protocol() string                 { return idempotency.HTTP }
-func (c call) Key() []string                    { return []string{c.key} }
+func (c call) Protocol() string                 { return endpoint.HTTP }
+func (c call) Key() (string, error)             { return endpoint.ParseKey([]string{c.key}) }
 func (c call) Target() (string, string, string) { return "POST", "/payments", "" }
 func (c call) Origin() (string, string, string) { return "", "/payments", "" }
 func (c call) Route() (string, bool)            { return "/payments", true }
@@ -257,12 +258,12 @@ func TestThePageShowsClaimsThatArePending(t *testing.T) {
 	}
 	defer func() { _ = engine.Close(t.Context()) }()
 	h := interlockdebug.Handler(l, interlockdebug.Engines(nil, engine), interlockdebug.Observed(o))
-	engine.Do(t.Context(), call{"customer-key"}, idempotency.Handler{
-		Run: func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+	engine.Do(t.Context(), call{"customer-key"}, endpoint.Handler{
+		Run: func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
 			s := asJSON(t, h)
 			if s.Pending != 1 || len(s.Claims) != 1 {
 				t.Errorf("%+v", s)
-				return idempotency.Response{Status: 201}, true
+				return endpoint.Response{Status: 201}, true
 			}
 			c := s.Claims[0]
 			if c.Rule != "payment" || c.State != "running" || c.Generation != 1 || c.AgeSeconds <= 0 || c.LeftSeconds <= 0 || len(c.Record) != 43 {
@@ -271,11 +272,11 @@ func TestThePageShowsClaimsThatArePending(t *testing.T) {
 			if body := ask(h, http.MethodGet, "/", "").Body.String(); !strings.Contains(body, c.Record) || strings.Contains(body, "customer-key") {
 				t.Errorf("%s", body)
 			}
-			return idempotency.Response{Status: 201}, true
+			return endpoint.Response{Status: 201}, true
 		},
 	})
 	s := asJSON(t, h)
-	if s.Pending != 0 || len(s.Rules) != 1 || s.Rules[0].Rule != "payment" || s.Rules[0].Decided[idempotency.DecidedStored] != 1 {
+	if s.Pending != 0 || len(s.Rules) != 1 || s.Rules[0].Rule != "payment" || s.Rules[0].Decided[observe.DecidedStored] != 1 {
 		t.Errorf("%+v", s)
 	}
 	if body := ask(h, http.MethodGet, "/", "").Body.String(); !strings.Contains(body, "1 stored") {

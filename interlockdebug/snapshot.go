@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/admin"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -117,7 +117,7 @@ type Loss struct {
 type Claim struct {
 	Rule       string `json:"rule,omitempty"`
 	Record     string `json:"record"`
-	State      string `json:"state"` // idempotency.PendingState
+	State      string `json:"state"` // admin.State
 	Generation int64  `json:"generation,omitempty"`
 	// AgeSeconds is since when, and LeftSeconds the time to its deadline; 0 if it has
 	// none.
@@ -176,11 +176,11 @@ func (p *page) locks(s *Snapshot, now time.Time) {
 }
 
 func (p *page) claims(s *Snapshot, now time.Time) {
-	var all []idempotency.PendingClaim
+	var all []admin.Claim
 	for _, e := range p.engines {
 		all = append(all, e.PendingClaims()...)
 	}
-	slices.SortStableFunc(all, func(a, b idempotency.PendingClaim) int { return a.Since.Compare(b.Since) })
+	slices.SortStableFunc(all, func(a, b admin.Claim) int { return a.Since.Compare(b.Since) })
 	s.Pending = len(all)
 	for _, c := range all[:min(len(all), maxRows)] {
 		claim := Claim{Rule: c.Rule, Record: c.Record, State: string(c.State), Generation: c.Generation}

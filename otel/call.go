@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -246,12 +245,12 @@ func (c *call) rejected(err error) {
 func (c *call) decided(d observe.Decided) {
 	in, how := &c.observer.instruments, d.Outcome
 	// A release with a reason: the transaction of the handler was rolled back.
-	if d.Outcome == idempotency.DecidedRefused || d.Outcome == idempotency.DecidedReleased && d.Reason != "" {
+	if d.Outcome == observe.DecidedRefused || d.Outcome == observe.DecidedReleased && d.Reason != "" {
 		how = d.Reason
 	}
 	label := c.rule.decidedAs(how)
 	in.decided.Add(c.caller, 1, label.add...)
-	if d.Outcome == idempotency.DecidedReplayed {
+	if d.Outcome == observe.DecidedReplayed {
 		in.replays.Add(c.caller, 1, c.rule.add...)
 	}
 	if span := trace.SpanFromContext(c.caller); span.IsRecording() {

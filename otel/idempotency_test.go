@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
@@ -22,8 +23,8 @@ type payment struct {
 	key, body string
 }
 
-func (payment) Protocol() string                 { return idempotency.HTTP }
-func (p payment) Key() []string                  { return []string{p.key} }
+func (payment) Protocol() string                 { return endpoint.HTTP }
+func (p payment) Key() (string, error)           { return endpoint.ParseKey([]string{p.key}) }
 func (payment) Origin() (string, string, string) { return "", "/payments", "" }
 func (payment) Target() (string, string, string) { return "POST", "/payments", "" }
 func (p payment) Body(int64) ([]byte, error)     { return []byte(p.body), nil }
@@ -45,9 +46,9 @@ func TestRequestsToIdempotentEndpointsAreCountedByWhatBecameOfThem(t *testing.T)
 	pay := func(key, body string, run func(ctx context.Context) int) {
 		ctx, span := p.tracer.Start(t.Context(), "POST /payments")
 		defer span.End()
-		engine.Do(ctx, payment{key: `"` + key + `"`, body: body}, idempotency.Handler{
-			Run: func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
-				return idempotency.Response{Status: run(ctx)}, true
+		engine.Do(ctx, payment{key: `"` + key + `"`, body: body}, endpoint.Handler{
+			Run: func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
+				return endpoint.Response{Status: run(ctx)}, true
 			},
 		})
 	}
@@ -101,7 +102,7 @@ func TestAnEngineThatFailsOpenIsCounted(t *testing.T) {
 	}
 	defer engine.Close(context.Background())
 	ran := false
-	engine.Do(t.Context(), payment{key: "secret"}, idempotency.Handler{Pass: func(context.Context) bool { ran = true; return true }})
+	engine.Do(t.Context(), payment{key: "secret"}, endpoint.Handler{Pass: func(context.Context) bool { ran = true; return true }})
 	if !ran {
 		t.Error("the handler did not run")
 	}
@@ -125,7 +126,7 @@ func TestAReleaseWithAReasonIsCountedByItsReason(t *testing.T) {
 	ctx, span := p.tracer.Start(t.Context(), "POST /payments")
 	for _, reason := range []reason.Reason{reason.RolledBack, ""} {
 		_, observation := p.observer.Start(ctx, observe.Operation{Rule: "payment", Unlocked: true})
-		observation.Decided(observe.Decided{Outcome: idempotency.DecidedReleased, Reason: string(reason), Generation: 1})
+		observation.Decided(observe.Decided{Outcome: observe.DecidedReleased, Reason: string(reason), Generation: 1})
 	}
 	span.End()
 	p.wantCounts("idempotent.requests{idempotency_rolled_back payment} 1", "idempotent.requests{released payment} 1")

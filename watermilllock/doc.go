@@ -2,7 +2,7 @@
 // (github.com/ThreeDotsLabs/watermill): it consumes a message once, and the messages for
 // one resource one after the other, in all processes on the same store.
 //
-//	poison, err := middleware.PoisonQueueWithFilter(publisher, "orders.poison", idempotency.Permanent)
+//	poison, err := middleware.PoisonQueueWithFilter(publisher, "orders.poison", once.Permanent)
 //	if err != nil {
 //		return err
 //	}
@@ -19,7 +19,7 @@
 //	                                duplicate publishes the same messages again, with the
 //	                                same UUIDs, since the first may have died before it did
 //	an error                        not stored: nack, and the handler runs again
-//	idempotency.Final               stored: the error, also for a duplicate
+//	once.Final                      stored: the error, also for a duplicate
 //	a panic                         not stored, after MarkEffect stored as an error
 //
 //	another process consumes it     nack after a second
@@ -38,7 +38,7 @@
 // [NoDelay] leaves that to the Pub/Sub.
 //
 // An error of the last kinds, and a stored error, stays the same however often the message
-// is delivered ([idempotency.Permanent]). Without a poison queue it is delivered for ever.
+// is delivered ([once.Permanent]). Without a poison queue it is delivered for ever.
 // Put middleware.PoisonQueueWithFilter in front, as above, and middleware.Retry behind: a
 // try of Retry in front of Idempotent asks the store each time.
 //
@@ -54,7 +54,7 @@
 //
 // The context of the message is that of a request under the engine while the handler runs:
 // it does not end with the subscriber, so a handler that was begun comes to its end within
-// [idempotency.MaxHold]. [With] and [idempotency.Cancelable] change that.
+// [idempotency.MaxHold]. [With] and [once.Cancelable] change that.
 //
 // # Locks
 //

@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/watermilllock"
@@ -72,7 +73,7 @@ func example(rdb *redis.Client, client func() redis.UniversalClient) error {
 		return err
 	}
 	perAccount := core.Serialize(locker, "account/{account}")
-	poison, err := middleware.PoisonQueueWithFilter(publisher, "orders.poison", idempotency.Permanent)
+	poison, err := middleware.PoisonQueueWithFilter(publisher, "orders.poison", once.Permanent)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@ package watermilllock
 import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 )
 
 // Option changes a middleware. A nil Option has no effect.
@@ -11,7 +11,7 @@ type Option func(*options)
 
 type options struct {
 	key     func(msg *message.Message) string
-	with    []idempotency.DoOption
+	with    []once.Option
 	noDelay bool
 }
 
@@ -47,16 +47,16 @@ func Key(f func(msg *message.Message) string) Option {
 	}
 }
 
-// With passes options to [idempotency.Do]. Default: none.
+// With passes options to [once.Do]. Default: none.
 //
-//	watermilllock.Idempotent(engine, watermilllock.With(idempotency.Cancelable()))
-func With(opts ...idempotency.DoOption) Option {
+//	watermilllock.Idempotent(engine, watermilllock.With(once.Cancelable()))
+func With(opts ...once.Option) Option {
 	return func(o *options) { o.with = append(o.with, opts...) }
 }
 
 // NoDelay returns the error of a message that was refused for the time being at once. Use
 // it where the Pub/Sub delays what was not acknowledged, or where a middleware in front
-// does. [idempotency.RefusedError.RetryAfter] says for how long. Default: the middleware
+// does. [once.RefusedError.RetryAfter] says for how long. Default: the middleware
 // waits.
 func NoDelay() Option {
 	return func(o *options) { o.noDelay = true }

@@ -10,6 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 )
 
 // Idempotent returns a middleware that consumes each message once; see the package
@@ -22,8 +23,8 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) message.HandlerMiddl
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
 			ctx := msg.Context()
-			calls := append([]idempotency.DoOption{idempotency.Metadata(msg.Metadata), idempotency.Codec(marshal, unmarshal)}, o.with...)
-			produced, err := idempotency.Do(ctx, engine, o.key(msg), msg, func(ctx context.Context, msg *message.Message) (message.Messages, error) {
+			calls := append([]once.Option{once.Metadata(msg.Metadata), once.Codec(marshal, unmarshal)}, o.with...)
+			produced, err := once.Do(ctx, engine, o.key(msg), msg, func(ctx context.Context, msg *message.Message) (message.Messages, error) {
 				return consume(ctx, msg, next)
 			}, calls...)
 			o.wait(ctx, err)
@@ -37,7 +38,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) message.HandlerMiddl
 // ([core.AtMost]). It is safe for concurrent use. Guard panics if rule is nil. Of the
 // options only [NoDelay] has a meaning.
 //
-// If the lock was refused, the error is an [idempotency.RefusedError]. If it was lost
+// If the lock was refused, the error is an [once.RefusedError]. If it was lost
 // before a handler failed, the error of the handler is joined to that.
 func Guard(rule *core.Guard, opts ...Option) message.HandlerMiddleware {
 	if rule == nil {
@@ -55,7 +56,7 @@ func Guard(rule *core.Guard, opts ...Option) message.HandlerMiddleware {
 				return err == nil
 			})
 			if refusal != nil {
-				err = errors.Join(idempotency.Refused(refusal), err)
+				err = errors.Join(once.Refused(refusal), err)
 			}
 			o.wait(ctx, err)
 			return detach(ctx, produced, msg), err
@@ -89,7 +90,7 @@ func detach(ctx context.Context, produced []*message.Message, msg *message.Messa
 
 // wait delays a nack until the message may be delivered again with success.
 func (o *options) wait(ctx context.Context, err error) {
-	var refused *idempotency.RefusedError
+	var refused *once.RefusedError
 	if o.noDelay || !errors.As(err, &refused) || refused.RetryAfter == 0 {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/watermilllock"
 )
@@ -107,7 +108,7 @@ func TestWhatBecomesOfAMessage(t *testing.T) {
 	}{
 		"an error": {first: returns(broken), runs: 2},
 		"a panic":  {first: func(context.Context) error { panic("broken") }, runs: 2},
-		"final":    {first: returns(idempotency.Final(broken)), runs: 1, poison: "the bank is closed"},
+		"final":    {first: returns(once.Final(broken)), runs: 1, poison: "the bank is closed"},
 		"marked":   {first: marked, runs: 1, poison: "the bank is closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -234,7 +235,7 @@ func TestTheDelayOfANackEndsWithTheSubscriber(t *testing.T) {
 		return nil, context.Cause(msg.Context())
 	})
 	_, err = h(message.NewMessageWithContext(ctx, "m1", nil))
-	var refused *idempotency.RefusedError
+	var refused *once.RefusedError
 	if !errors.As(err, &refused) || refused.RetryAfter != time.Hour {
 		t.Errorf("%v", err)
 	}
@@ -274,7 +275,7 @@ func TestTheContextsOfMessages(t *testing.T) {
 func TestOptionsAndWhatIsNil(t *testing.T) {
 	w := newWorld(t)
 	var runs int
-	wrap := watermilllock.Idempotent(w.engine, nil, watermilllock.Key(nil), watermilllock.With(idempotency.Scoped("acme")),
+	wrap := watermilllock.Idempotent(w.engine, nil, watermilllock.Key(nil), watermilllock.With(once.Scoped("acme")),
 		watermilllock.Key(func(msg *message.Message) string { return "charge/" + msg.Metadata.Get("order") }))
 	h := wrap(func(*message.Message) ([]*message.Message, error) {
 		runs++
@@ -290,7 +291,7 @@ func TestOptionsAndWhatIsNil(t *testing.T) {
 	if runs != 1 {
 		t.Errorf("an order in two messages was paid %d times", runs)
 	}
-	if err := w.engine.Forget(t.Context(), idempotency.FuncScope("acme"), "charge/7"); err != nil {
+	if err := w.engine.Forget(t.Context(), once.ScopeOf("acme"), "charge/7"); err != nil {
 		t.Fatal(err)
 	}
 	broken := wrap(func(*message.Message) ([]*message.Message, error) { return []*message.Message{nil}, nil })

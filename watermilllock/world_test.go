@@ -16,6 +16,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -91,7 +92,7 @@ func (w *world) process(wrap message.HandlerMiddleware, handle message.HandlerFu
 	if err != nil {
 		w.Fatal(err)
 	}
-	poison, err := middleware.PoisonQueueWithFilter(w.publisher, "poison", idempotency.Permanent)
+	poison, err := middleware.PoisonQueueWithFilter(w.publisher, "poison", once.Permanent)
 	if err != nil {
 		w.Fatal(err)
 	}

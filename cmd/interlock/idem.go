@@ -14,6 +14,9 @@ import (
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/admin"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
@@ -22,7 +25,7 @@ var idemCommand = &command{
 	args:  "show|resolve|forget PRINCIPAL KEY",
 	short: "show and settle the record of an idempotency key",
 	long: `PRINCIPAL is what the endpoint's Scope returns, '' under Global; KEY is the key without
-quotes. With -function they are those of a function (idempotency.Do).
+quotes. With -function they are those of a function (once.Do).
 
 show     the state of the record: in-flight, lapsed, unknown, completed, unavailable,
          expired, damaged or none (exit code 3). Of an answer it shows status and size.
@@ -46,7 +49,7 @@ forget   deletes the record, so that the next request is carried out, whatever w
 		fs.BoolVar(&o.function, "function", false, "the key is that of a function")
 		fs.BoolVar(&o.not, "not-carried-out", false, "resolve: the request had no effect")
 		fs.IntVar(&o.status, "status", -1, "resolve: the request had its effect; `number` of the answer: an HTTP status, or the code of -protocol grpc")
-		fs.StringVar(&o.protocol, "protocol", idempotency.HTTP, "resolve: `protocol` of the answer: http, grpc or func")
+		fs.StringVar(&o.protocol, "protocol", endpoint.HTTP, "resolve: `protocol` of the answer: http, grpc or func")
 		fs.Func("header", "resolve: `'Name: value'` of the answer; may be given again", o.addHeader)
 		fs.StringVar(&o.body, "body", "", "resolve: `file` with the body of the answer; - is standard input")
 		fs.BoolVar(&o.strict, "strict", false, "resolve: the endpoint is Strict, so that a lapsed record is unknown too")
@@ -88,7 +91,7 @@ func (o *settling) run(ctx context.Context, c *call) error {
 		return usageError("idem: KEY: %w", err)
 	}
 	if o.function {
-		principal = idempotency.FuncScope(principal)
+		principal = once.ScopeOf(principal)
 	}
 	f, done, err := c.fleet()
 	if err != nil {
@@ -118,21 +121,21 @@ func (o *settling) run(ctx context.Context, c *call) error {
 }
 
 // resolution is what the flags say that was found out.
-func (o *settling) resolution() (idempotency.Resolution, error) {
+func (o *settling) resolution() (admin.Resolution, error) {
 	switch {
 	case o.not == (o.status >= 0):
-		return idempotency.Resolution{}, usageError("idem resolve: give one of -not-carried-out and -status")
+		return admin.Resolution{}, usageError("idem resolve: give one of -not-carried-out and -status")
 	case o.not:
-		return idempotency.NotCarriedOut(), nil
+		return admin.NotCarriedOut(), nil
 	}
 	header := map[string][]string{}
 	for name, values := range o.header {
-		if o.protocol == idempotency.HTTP {
+		if o.protocol == endpoint.HTTP {
 			name = http.CanonicalHeaderKey(name)
 		}
 		header[name] = append(header[name], values...)
 	}
-	answer := idempotency.Response{Status: o.status, Header: header}
+	answer := endpoint.Response{Status: o.status, Header: header}
 	var err error
 	switch o.body {
 	case "":
@@ -142,9 +145,9 @@ func (o *settling) resolution() (idempotency.Resolution, error) {
 		answer.Body, err = os.ReadFile(o.body)
 	}
 	if err != nil {
-		return idempotency.Resolution{}, usageError("idem resolve: -body: %w", err)
+		return admin.Resolution{}, usageError("idem resolve: -body: %w", err)
 	}
-	return idempotency.CarriedOut(o.protocol, answer), nil
+	return admin.CarriedOut(o.protocol, answer), nil
 }
 
 // change changes the record through an engine.

@@ -16,6 +16,8 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/admin"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -279,9 +281,9 @@ func TestRecordsAreShownInEachState(t *testing.T) {
 		e, err := idempotency.New(store, idempotency.Global())
 		wantErr(t, err, nil)
 		defer e.Close(t.Context())
-		answer := idempotency.Response{Status: 201, Header: map[string][]string{"Content-Type": {"text/plain"}}, Body: []byte("secret")}
-		wantErr(t, e.Resolve(t.Context(), "tenant", "lapsed", idempotency.CarriedOut(idempotency.HTTP, answer)), nil)
-		if r := is("lapsed", fleet.RecordCompleted); r.Protocol != idempotency.HTTP || r.Status != 201 || r.Size < 10 || r.Sealed {
+		answer := endpoint.Response{Status: 201, Header: map[string][]string{"Content-Type": {"text/plain"}}, Body: []byte("secret")}
+		wantErr(t, e.Resolve(t.Context(), "tenant", "lapsed", admin.CarriedOut(endpoint.HTTP, answer)), nil)
+		if r := is("lapsed", fleet.RecordCompleted); r.Protocol != endpoint.HTTP || r.Status != 201 || r.Size < 10 || r.Sealed {
 			t.Errorf("%+v", r)
 		}
 		wantErr(t, e.Forget(t.Context(), "tenant", "lapsed"), nil)

@@ -9,17 +9,14 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
-// ErrNoAttempt says that a context does not belong to a request to an idempotent
-// endpoint: the middleware is missing, or the context was not passed on.
-var ErrNoAttempt = errors.New("interlock: the context is of no idempotent request")
-
-// Attempt is one run of a handler for a record. An adapter gets it to tell of an
-// answer that grows too large. Handlers use [MarkEffect], [Generation] and
-// [DownstreamKey] with their context.
-type Attempt struct {
+// attempt is one run of a handler for a record. An adapter gets it as an
+// [endpoint.Attempt]. Handlers use [MarkEffect], [Generation] and [DownstreamKey] with
+// their context.
+type attempt struct {
 	engine *Engine // nil: a request that was let through
 	id     string  // empty: it has no key
 	token  string
@@ -43,12 +40,13 @@ type Attempt struct {
 	mu     sync.Mutex
 	ended  bool // the handler has, and the fate of the record is being decided
 	marked bool
-	unit   Unit // nil: the handler has no transaction
+	unit   record.Unit // nil: the handler has no transaction
 	large  largeness
 	winner record.CommitReply // of large == superseded
 
-	inside inside
-	lease  claimLease // the renewer's
+	inside  inside
+	instead *core.Refusal // by a guard in the handler, which has answered it
+	lease   claimLease    // the renewer's
 }
 
 // largeness is what became of an answer that grew over the limit.
@@ -63,10 +61,8 @@ const (
 	oversized            // not sent, since the handler's transaction is not committed
 )
 
-type attemptKey struct{}
-
-func fromContext(ctx context.Context) *Attempt {
-	a, _ := ctx.Value(attemptKey{}).(*Attempt)
+func fromContext(ctx context.Context) *attempt {
+	a, _ := ctx.Value(attempts.Key{}).(*attempt)
 	return a
 }
 
@@ -94,7 +90,7 @@ func MarkEffect(ctx context.Context) error {
 	return a.mark(ctx)
 }
 
-func (a *Attempt) mark(ctx context.Context) error {
+func (a *attempt) mark(ctx context.Context) error {
 	if a.engine == nil {
 		return nil
 	}
@@ -150,20 +146,14 @@ func DownstreamKey(ctx context.Context, step ...string) string {
 	return downstreamKey(a.id, step)
 }
 
-// Limit returns the length of the longest answer that is stored, in bytes; see
-// [MaxResponse].
-func (a *Attempt) Limit() int64 { return a.engine.config.maxResponse }
+// Limit implements [endpoint.Attempt].
+func (a *attempt) Limit() int64 { return a.engine.config.maxResponse }
 
-// TooLarge is for adapters. The capture calls it when an answer with this status
-// has grown over [Attempt.Limit], before any part of it leaves. It stores that
-// the response is not available, and reports whether the answer may
-// be sent: first what was captured, and then all that follows, as it comes.
-//
-// If TooLarge returns false, another attempt has taken over, the guard checks answers
-// ([core.CheckAnswer]) and the lock was lost, or the handler has a transaction
-// ([Enlist]). The adapter drops the answer, and the [Verdict] has the other attempt's
-// answer, or the refusal. Later calls return the same.
-func (a *Attempt) TooLarge(status int) (send bool) {
+// Lease implements [endpoint.Attempt].
+func (a *attempt) Lease() time.Duration { return a.engine.config.lease }
+
+// TooLarge implements [endpoint.Attempt].
+func (a *attempt) TooLarge(status int) (send bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.large == small && a.unit != nil {
@@ -187,7 +177,7 @@ func (a *Attempt) TooLarge(status int) (send bool) {
 }
 
 // conclude says that the handler has ended, and returns what it left.
-func (a *Attempt) conclude() (marked bool, large largeness, unit Unit) {
+func (a *attempt) conclude() (marked bool, large largeness, unit record.Unit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true

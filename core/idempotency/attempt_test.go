@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 func TestMarkEffectFailsWhereTheEffectMustNotHappen(t *testing.T) {
@@ -16,7 +17,7 @@ func TestMarkEffectFailsWhereTheEffectMustNotHappen(t *testing.T) {
 		e := w.engine()
 		n := 0
 		try := func(key string, before func(), want error) handler {
-			return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 				before()
 				err := idempotency.MarkEffect(ctx)
 				if !errors.Is(err, want) {
@@ -38,7 +39,7 @@ func TestMarkEffectFailsWhereTheEffectMustNotHappen(t *testing.T) {
 		w.want(serve(w.Context(), e, post("secret-2"), try("secret-2", w.store.steal, core.ErrLost)), "503 run 3")
 
 		left := make(chan context.Context, 1)
-		serve(w.Context(), e, post("k3"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		serve(w.Context(), e, post("k3"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			left <- ctx
 			return answers(500, &n)(ctx, a)
 		})
@@ -54,7 +55,7 @@ func TestTheDownstreamKeyIsTheSameInEveryAttempt(t *testing.T) {
 		seen := map[string]bool{}
 		var first string
 		for i := range 3 {
-			serve(w.Context(), e, post("k"), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+			serve(w.Context(), e, post("k"), func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 				key := idempotency.DownstreamKey(ctx)
 				if i == 0 {
 					first = key
@@ -65,7 +66,7 @@ func TestTheDownstreamKeyIsTheSameInEveryAttempt(t *testing.T) {
 				for _, k := range []string{key, idempotency.DownstreamKey(ctx, "fee"), idempotency.DownstreamKey(ctx, "f", "ee")} {
 					seen[k] = true
 				}
-				return idempotency.Response{Status: 500}, true
+				return endpoint.Response{Status: 500}, true
 			})
 		}
 		if len(seen) != 3 {

@@ -48,7 +48,7 @@ type background struct {
 // It is scheduled, due or being tried.
 type job struct {
 	timers.Place
-	attempt *Attempt
+	attempt *attempt
 
 	commit  *record.CommitRequest // nil: abandon
 	cost    int64
@@ -76,7 +76,7 @@ func (b *background) pending() int {
 
 // commit goes on with a commit that the store has not confirmed, until it has or the
 // retention is over.
-func (b *background) commit(a *Attempt, req record.CommitRequest) {
+func (b *background) commit(a *attempt, req record.CommitRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	cost := int64(len(req.Response)) + jobCost
@@ -91,7 +91,7 @@ func (b *background) commit(a *Attempt, req record.CommitRequest) {
 
 // abandon gives a claim up. If it is ambiguous, a try of it may be executed at any
 // time: it is given up again and again for one lease.
-func (b *background) abandon(a *Attempt, ambiguous bool) {
+func (b *background) abandon(a *attempt, ambiguous bool) {
 	c := a.engine.config
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 func TestAnAnswerThatCannotBeStoredIsSentAndStoredLater(t *testing.T) {
@@ -47,7 +48,7 @@ func TestAnAnswerIsGivenUpWhenAnotherTookOver(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e, other := w.engine(), w.engine()
 		n := 0
-		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			w.store.down() // cut off for as long as it takes
 			return answers(201, &n)(ctx, a)
 		}), "201 run 1")
@@ -59,7 +60,7 @@ func TestAnAnswerIsGivenUpWhenAnotherTookOver(t *testing.T) {
 			}
 			return fault{}
 		})
-		w.want(serve(w.Context(), other, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		w.want(serve(w.Context(), other, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			mended.Store(true)
 			return answers(200, &n)(ctx, a)
 		}), "200 run 2")
@@ -76,8 +77,8 @@ func TestTheBacklogIsBounded(t *testing.T) {
 		e := w.engine(idempotency.Backlog(10 << 10))
 		w.store.down("commit")
 		for i := range 20 {
-			serve(w.Context(), e, post(fmt.Sprint("k", i)), func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
-				return idempotency.Response{Status: 200, Body: make([]byte, 4<<10)}, true
+			serve(w.Context(), e, post(fmt.Sprint("k", i)), func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+				return endpoint.Response{Status: 200, Body: make([]byte, 4<<10)}, true
 			})
 		}
 		w.store.up()

@@ -15,7 +15,7 @@ import (
 
 // claim asks for the record until it is granted, or it is clear that it will not
 // be. A caller that leaves before leaves no claim behind.
-func (e *Engine) claim(ctx context.Context, a *Attempt) (reply record.ClaimReply, err error) {
+func (e *Engine) claim(ctx context.Context, a *attempt) (reply record.ClaimReply, err error) {
 	c := e.config
 	if ctx.Err() != nil { // or a claim would have to be given up again
 		return reply, claiming(ctx)
@@ -72,7 +72,7 @@ func (e *Engine) claim(ctx context.Context, a *Attempt) (reply record.ClaimReply
 }
 
 // claimedLate takes the outcome of a claim whose caller has left.
-func (a *Attempt) claimedLate(reply record.ClaimReply, _ error) {
+func (a *attempt) claimedLate(reply record.ClaimReply, _ error) {
 	if a.ambiguous || reply.Ambiguous || reply.State == record.StateGranted {
 		a.engine.background.abandon(a, a.ambiguous || reply.Ambiguous)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
@@ -24,14 +25,14 @@ func TestATakeOverComparesTheRequestFirst(t *testing.T) {
 				return fault{err: core.ErrUnavailable, unsent: true}
 			})
 			dead := w.engine()
-			serve(w.Context(), dead, post(key), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+			serve(w.Context(), dead, post(key), func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 				if mark {
 					if err := idempotency.MarkEffect(ctx); err != nil {
 						t.Error(err)
 					}
 				}
 				<-ctx.Done()
-				return idempotency.Response{}, false
+				return endpoint.Response{}, false
 			})
 			w.store.up()
 		}
@@ -42,7 +43,7 @@ func TestATakeOverComparesTheRequestFirst(t *testing.T) {
 		other.body = "pay 2"
 		w.want(serve(w.Context(), e, other, answers(200, &n)), "idempotency-key-reused")
 		w.want(serve(w.Context(), e.With(idempotency.Strict()), post("k"), answers(200, &n)), "idempotency-outcome-unknown")
-		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			if g := idempotency.Generation(ctx); g != 2 {
 				t.Errorf("generation %d, want 2", g)
 			}
@@ -65,7 +66,7 @@ func TestAClientThatGoesAwayEndsNothing(t *testing.T) {
 		type key struct{}
 		ctx, cancel := context.WithTimeout(context.WithValue(w.Context(), key{}, "v"), time.Hour)
 		n := 0
-		w.want(serve(ctx, e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		w.want(serve(ctx, e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			cancel()
 			synctest.Wait()
 			if _, ok := ctx.Deadline(); ok || ctx.Err() != nil || ctx.Value(key{}) != "v" {
@@ -155,7 +156,7 @@ func TestAStoreThatIsDownBeforeRefusesOrFailsOpen(t *testing.T) {
 		w.notes.take()
 		open := e.With(idempotency.FailOpen())
 		key := ""
-		w.want(serve(w.Context(), open, post("k"), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+		w.want(serve(w.Context(), open, post("k"), func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 			key = idempotency.DownstreamKey(ctx)
 			if err := idempotency.MarkEffect(ctx); err != nil {
 				t.Error(err)
@@ -166,7 +167,7 @@ func TestAStoreThatIsDownBeforeRefusesOrFailsOpen(t *testing.T) {
 			t.Errorf("observed %v", got)
 		}
 		w.store.up()
-		serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		serve(w.Context(), e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			if again := idempotency.DownstreamKey(ctx); again != key || key == "" {
 				t.Errorf("downstream keys %q and %q", key, again)
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 func TestWhatIsStoredAndWhatIsReleased(t *testing.T) {
@@ -20,7 +21,7 @@ func TestWhatIsStoredAndWhatIsReleased(t *testing.T) {
 	grpcKept := []int{0, 3, 5, 6, 7, 9, 11, 12, 15}
 	both := func(a, b []int) []int { return slices.Concat(a, b) }
 	mark := func(h handler) handler {
-		return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			if err := idempotency.MarkEffect(ctx); err != nil {
 				t.Error(err)
 			}
@@ -34,16 +35,16 @@ func TestWhatIsStoredAndWhatIsReleased(t *testing.T) {
 		statuses []int
 		stored   bool
 	}{
-		"released":             {idempotency.HTTP, nil, false, released, false},
-		"kept":                 {idempotency.HTTP, nil, false, kept, true},
-		"marked":               {idempotency.HTTP, nil, true, both(released, kept), true},
-		"store all":            {idempotency.HTTP, []idempotency.Option{idempotency.StoreAll()}, false, both(released, kept), true},
-		"strict, failures":     {idempotency.HTTP, []idempotency.Option{idempotency.Strict()}, false, []int{500, 503}, true},
-		"strict, not carried":  {idempotency.HTTP, []idempotency.Option{idempotency.Strict()}, false, []int{401, 409, 429}, false},
-		"gRPC released":        {idempotency.GRPC, nil, false, grpcReleased, false},
-		"gRPC kept":            {idempotency.GRPC, nil, false, grpcKept, true},
-		"gRPC marked":          {idempotency.GRPC, nil, true, grpcReleased, true},
-		"gRPC strict, failure": {idempotency.GRPC, []idempotency.Option{idempotency.Strict()}, false, []int{1, 2, 4, 13, 14}, true},
+		"released":             {endpoint.HTTP, nil, false, released, false},
+		"kept":                 {endpoint.HTTP, nil, false, kept, true},
+		"marked":               {endpoint.HTTP, nil, true, both(released, kept), true},
+		"store all":            {endpoint.HTTP, []idempotency.Option{idempotency.StoreAll()}, false, both(released, kept), true},
+		"strict, failures":     {endpoint.HTTP, []idempotency.Option{idempotency.Strict()}, false, []int{500, 503}, true},
+		"strict, not carried":  {endpoint.HTTP, []idempotency.Option{idempotency.Strict()}, false, []int{401, 409, 429}, false},
+		"gRPC released":        {endpoint.GRPC, nil, false, grpcReleased, false},
+		"gRPC kept":            {endpoint.GRPC, nil, false, grpcKept, true},
+		"gRPC marked":          {endpoint.GRPC, nil, true, grpcReleased, true},
+		"gRPC strict, failure": {endpoint.GRPC, []idempotency.Option{idempotency.Strict()}, false, []int{1, 2, 4, 13, 14}, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +91,7 @@ func TestAPanicIsReleasedOrStoredAndPassesThrough(t *testing.T) {
 				go func() {
 					defer close(done)
 					defer func() { value = recover() }()
-					serve(w.Context(), e, post("k"), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+					serve(w.Context(), e, post("k"), func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 						if c.mark {
 							if err := idempotency.MarkEffect(ctx); err != nil {
 								t.Error(err)
@@ -117,9 +118,9 @@ func TestAnAnswerThatIsTooLargeIsNotStored(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine(idempotency.MaxResponse(100))
 		big := func(status int, early bool, before func()) handler {
-			return func(_ context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			return func(_ context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 				before()
-				r := idempotency.Response{Status: status, Body: make([]byte, 101)}
+				r := endpoint.Response{Status: status, Body: make([]byte, 101)}
 				if early { // the capture noticed, and has sent what it had
 					if first := a.TooLarge(status); a.TooLarge(status) != first {
 						t.Error("TooLarge changes its mind")
@@ -147,8 +148,8 @@ func TestAnAnswerThatIsTooLargeIsNotStored(t *testing.T) {
 			<-time.After(5 * time.Second)
 			w.want(serve(w.Context(), e, post(key+"-down"), answers(200, &n)), "idempotency-response-unavailable")
 		}
-		w.want(serve(w.Context(), e, post("fits"), func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
-			return idempotency.Response{Status: 200, Body: []byte(strings.Repeat("x", 100))}, true
+		w.want(serve(w.Context(), e, post("fits"), func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+			return endpoint.Response{Status: 200, Body: []byte(strings.Repeat("x", 100))}, true
 		}), "200 "+strings.Repeat("x", 100))
 		n := 0
 		w.want(serve(w.Context(), e, post("fits"), answers(200, &n)), "replay 200 "+strings.Repeat("x", 100))
@@ -164,9 +165,9 @@ func TestOnlyTheResponsesOwnHeadersAreLeftOut(t *testing.T) {
 	}
 	inBubble(t, func(w *world) {
 		e := w.engine()
-		replay := func(e *idempotency.Engine, key string) (r *idempotency.Response) {
-			h := idempotency.Handler{Run: func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
-				return idempotency.Response{Status: 201, Header: header, Trailer: map[string][]string{"X-Sum": {"1"}, "Date": {"x"}}}, true
+		replay := func(e *idempotency.Engine, key string) (r *endpoint.Response) {
+			h := endpoint.Handler{Run: func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+				return endpoint.Response{Status: 201, Header: header, Trailer: map[string][]string{"X-Sum": {"1"}, "Date": {"x"}}}, true
 			}}
 			e.Do(w.Context(), post(key), h)
 			return e.Do(w.Context(), post(key), h).Replay

@@ -12,6 +12,9 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/admin"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -46,9 +49,9 @@ func (w *world) functions(opts ...idempotency.Option) *idempotency.Engine {
 }
 
 // wantRun calls the function and wants the result of a run.
-func (w *world) wantRun(e *idempotency.Engine, key string, f *function, run int, opts ...idempotency.DoOption) {
+func (w *world) wantRun(e *idempotency.Engine, key string, f *function, run int, opts ...once.Option) {
 	w.Helper()
-	got, err := idempotency.Do(w.Context(), e, key, order{"a", 1}, f.charge, opts...)
+	got, err := once.Do(w.Context(), e, key, order{"a", 1}, f.charge, opts...)
 	if err != nil || got.Run != run {
 		w.Errorf("%s: %+v, %v; want the result of run %d", key, got, err, run)
 	}
@@ -56,7 +59,7 @@ func (w *world) wantRun(e *idempotency.Engine, key string, f *function, run int,
 
 // wantRefused calls the function and wants a refusal.
 func (w *world) wantRefused(
-	e *idempotency.Engine, key string, f *function, want error, reason reason.Reason, opts ...idempotency.DoOption,
+	e *idempotency.Engine, key string, f *function, want error, reason reason.Reason, opts ...once.Option,
 ) {
 	w.Helper()
 	_ = w.refusal(e, key, order{"a", 1}, f, want, reason, opts...)
@@ -64,12 +67,12 @@ func (w *world) wantRefused(
 
 // refusal calls the function and wants a refusal, which it returns.
 func (w *world) refusal(
-	e *idempotency.Engine, key string, in order, f *function, want error, reason reason.Reason, opts ...idempotency.DoOption,
-) *idempotency.RefusedError {
+	e *idempotency.Engine, key string, in order, f *function, want error, reason reason.Reason, opts ...once.Option,
+) *once.RefusedError {
 	w.Helper()
 	runs := f.runs
-	got, err := idempotency.Do(w.Context(), e, key, in, f.charge, opts...)
-	var refused *idempotency.RefusedError
+	got, err := once.Do(w.Context(), e, key, in, f.charge, opts...)
+	var refused *once.RefusedError
 	if !errors.As(err, &refused) || !errors.Is(err, want) || refused.Refusal.Reason != reason || got != (receipt{}) {
 		w.Fatalf("%s: %+v, %v; want a refusal for %s that matches %q", key, got, err, reason, want)
 	}
@@ -88,7 +91,7 @@ func TestAFunctionRunsOnceForAKey(t *testing.T) {
 		w.wantRun(second, "m1", &f, 1)
 		w.wantRun(second, "m2", &f, 2)
 		refused := w.refusal(first, "m1", order{"a", 2}, &f, idempotency.ErrKeyReused, reason.KeyReused)
-		if !idempotency.Permanent(refused) || refused.RetryAfter != 0 {
+		if !once.Permanent(refused) || refused.RetryAfter != 0 {
 			t.Errorf("%+v: it never passes", refused)
 		}
 		if text := refused.Error(); !strings.Contains(text, "rule=charge") || strings.Contains(text, "m1") {
@@ -116,13 +119,13 @@ func TestWhichErrorsOfAFunctionAreStored(t *testing.T) {
 		stored string
 	}{
 		"an error":              {then: returns(closed)},
-		"a final error":         {then: returns(idempotency.Final(closed)), first: true, stored: "the account is closed"},
-		"wrapped":               {then: returns(fmt.Errorf("charge: %w", idempotency.Final(closed))), first: true, stored: "charge: the account is closed"},
-		"without a text":        {then: returns(idempotency.Final(fmt.Errorf("%.0w", closed))), first: true, stored: ""},
+		"a final error":         {then: returns(once.Final(closed)), first: true, stored: "the account is closed"},
+		"wrapped":               {then: returns(fmt.Errorf("charge: %w", once.Final(closed))), first: true, stored: "charge: the account is closed"},
+		"without a text":        {then: returns(once.Final(fmt.Errorf("%.0w", closed))), first: true, stored: ""},
 		"after the mark":        {then: marked, stored: "the account is closed"},
 		"strict":                {then: returns(closed), opts: []idempotency.Option{idempotency.Strict()}, stored: "the account is closed"},
 		"all":                   {then: returns(closed), opts: []idempotency.Option{idempotency.StoreAll()}, stored: "the account is closed"},
-		"final, under a lock":   {then: returns(idempotency.Final(closed)), lock: true, first: true, stored: "the account is closed"},
+		"final, under a lock":   {then: returns(once.Final(closed)), lock: true, first: true, stored: "the account is closed"},
 		"an error under a lock": {then: returns(closed), lock: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,16 +134,16 @@ func TestWhichErrorsOfAFunctionAreStored(t *testing.T) {
 					c.opts = append(c.opts, w.underLock())
 				}
 				e, f := w.functions(c.opts...), function{then: c.then}
-				_, err := idempotency.Do(w.Context(), e, "k", order{}, f.charge)
-				var stored *idempotency.StoredError
-				if !errors.Is(err, closed) || errors.As(err, &stored) != c.first || idempotency.Permanent(err) != c.first {
+				_, err := once.Do(w.Context(), e, "k", order{}, f.charge)
+				var stored *once.StoredError
+				if !errors.Is(err, closed) || errors.As(err, &stored) != c.first || once.Permanent(err) != c.first {
 					t.Errorf("the first call got %v (%T)", err, err)
 				}
 				if c.first && (stored.Text != c.stored || stored.Replayed) {
 					t.Errorf("the first call got %+v", stored)
 				}
 				f.then = nil
-				got, err := idempotency.Do(w.Context(), e, "k", order{}, f.charge)
+				got, err := once.Do(w.Context(), e, "k", order{}, f.charge)
 				if c.stored == "" && !c.first {
 					if err != nil || got.Run != 2 {
 						t.Errorf("the second call got %+v, %v", got, err)
@@ -148,13 +151,13 @@ func TestWhichErrorsOfAFunctionAreStored(t *testing.T) {
 					return
 				}
 				if !errors.As(err, &stored) || stored.Text != c.stored || !stored.Replayed || errors.Is(err, closed) ||
-					!idempotency.Permanent(err) || got != (receipt{}) || f.runs != 1 {
+					!once.Permanent(err) || got != (receipt{}) || f.runs != 1 {
 					t.Errorf("the second call got %+v, %v (%T) after %d runs", got, err, err, f.runs)
 				}
 			})
 		})
 	}
-	if idempotency.Final(nil) != nil || idempotency.Refused(nil) != nil || idempotency.Permanent(nil) || idempotency.Permanent(closed) {
+	if once.Final(nil) != nil || once.Refused(nil) != nil || once.Permanent(nil) || once.Permanent(closed) {
 		t.Error("no error is one")
 	}
 }
@@ -180,7 +183,7 @@ func TestAPanicOfAFunctionPassesThrough(t *testing.T) {
 					t.Errorf("recovered %v", p)
 				}
 			}()
-			_, _ = idempotency.Do(w.Context(), e, key, order{"a", 1}, f.charge)
+			_, _ = once.Do(w.Context(), e, key, order{"a", 1}, f.charge)
 		}
 		f := function{then: func(context.Context) error { panic("broken") }}
 		panics("k", &f)
@@ -194,8 +197,8 @@ func TestAPanicOfAFunctionPassesThrough(t *testing.T) {
 			panic("broken")
 		}
 		panics("marked", &f)
-		var stored *idempotency.StoredError
-		if _, err := idempotency.Do(w.Context(), e, "marked", order{"a", 1}, f.charge); !errors.As(err, &stored) || !stored.Replayed {
+		var stored *once.StoredError
+		if _, err := once.Do(w.Context(), e, "marked", order{"a", 1}, f.charge); !errors.As(err, &stored) || !stored.Replayed {
 			t.Errorf("after a panic behind the mark: %v", err)
 		}
 	})
@@ -212,7 +215,7 @@ func TestACallWhileTheFunctionRuns(t *testing.T) {
 		synctest.Wait()
 		var f function
 		refused := w.refusal(w.functions(), "k", order{"a", 1}, &f, idempotency.ErrInFlight, reason.InFlight)
-		if idempotency.Permanent(refused) || refused.RetryAfter != time.Second {
+		if once.Permanent(refused) || refused.RetryAfter != time.Second {
 			t.Errorf("in flight: %+v; it passes", refused)
 		}
 		w.wantRun(w.functions(idempotency.WaitReplay(time.Minute)), "k", &f, 1)
@@ -236,8 +239,8 @@ func (w *world) diesIn(key string, before func(ctx context.Context)) {
 		<-ctx.Done()
 		return ctx.Err()
 	}}
-	_, err := idempotency.Do(w.Context(), dead, key, order{"a", 1}, f.charge)
-	var refused *idempotency.RefusedError
+	_, err := once.Do(w.Context(), dead, key, order{"a", 1}, f.charge)
+	var refused *once.RefusedError
 	if !errors.As(err, &refused) || !refused.Refusal.Ran || refused.RetryAfter != 30*time.Second {
 		w.Errorf("the one that died got %v", err)
 	}
@@ -271,23 +274,23 @@ func TestAFunctionWhoseProcessDied(t *testing.T) {
 		}
 		w.diesIn("marked", mark)
 		unknown := w.refusal(e, "marked", order{"a", 1}, &f, idempotency.ErrOutcomeUnknown, reason.OutcomeUnknown)
-		if !idempotency.Permanent(unknown) {
+		if !once.Permanent(unknown) {
 			t.Errorf("%+v: it does not pass by itself", unknown)
 		}
-		found := idempotency.CarriedOut(idempotency.Func, idempotency.Response{Body: []byte(`{"Run":7}`)})
-		if err := e.Resolve(w.Context(), idempotency.FuncScope(""), "marked", found); err != nil {
+		found := admin.CarriedOut(endpoint.Func, endpoint.Response{Body: []byte(`{"Run":7}`)})
+		if err := e.Resolve(w.Context(), once.ScopeOf(""), "marked", found); err != nil {
 			t.Fatal(err)
 		}
 		w.wantRun(e, "marked", &f, 7)
 
 		w.diesIn("forgotten", mark)
-		if err := e.Forget(w.Context(), idempotency.FuncScope(""), "forgotten"); err != nil {
+		if err := e.Forget(w.Context(), once.ScopeOf(""), "forgotten"); err != nil {
 			t.Fatal(err)
 		}
 		f.then = nil
 		w.wantRun(e, "forgotten", &f, 2)
-		bad := idempotency.CarriedOut(idempotency.Func, idempotency.Response{Status: 200})
-		if err := e.Resolve(w.Context(), idempotency.FuncScope(""), "marked", bad); !errors.Is(err, core.ErrConfig) {
+		bad := admin.CarriedOut(endpoint.Func, endpoint.Response{Status: 200})
+		if err := e.Resolve(w.Context(), once.ScopeOf(""), "marked", bad); !errors.Is(err, core.ErrConfig) {
 			t.Errorf("resolved with a status that no function has: %v", err)
 		}
 	})
@@ -299,21 +302,21 @@ func TestTheSpacesOfKeysOfFunctions(t *testing.T) {
 		n := 0
 		http := w.engine() // by the header Authorization
 		w.want(serve(w.Context(), http, post(`"k"`), answers(200, &n)), "200 run 1")
-		alice := idempotency.Metadata(map[string]string{"authorization": "alice"})
+		alice := once.Metadata(map[string]string{"authorization": "alice"})
 		w.wantRun(http, "k", &f, 1, alice)
 		w.wantRun(http, "k", &f, 1, alice)
-		w.wantRun(http, "k", &f, 1, idempotency.Scoped("alice"))
+		w.wantRun(http, "k", &f, 1, once.Scoped("alice"))
 		w.want(serve(w.Context(), http, post(`"k"`), answers(200, &n)), "replay 200 run 1")
-		w.wantRun(http, "k", &f, 2, idempotency.Scoped("bob"))
+		w.wantRun(http, "k", &f, 2, once.Scoped("bob"))
 
 		global := w.functions()
 		w.wantRun(global, "k", &f, 3)
-		w.wantRun(global, "k", &f, 1, idempotency.Scoped("alice"))
-		nobody := idempotency.Metadata(map[string]string{"Authorization": ""})
+		w.wantRun(global, "k", &f, 1, once.Scoped("alice"))
+		nobody := once.Metadata(map[string]string{"Authorization": ""})
 		w.wantRefused(http, "k", &f, core.ErrKey, reason.NoPrincipal, nobody)
-		w.wantRefused(global, "k", &f, core.ErrKey, reason.NoPrincipal, idempotency.Scoped(""))
+		w.wantRefused(global, "k", &f, core.ErrKey, reason.NoPrincipal, once.Scoped(""))
 		w.wantRefused(http, "k", &f, errScope, reason.Internal,
-			idempotency.Metadata(map[string]string{"Authorization": "broken"}))
+			once.Metadata(map[string]string{"Authorization": "broken"}))
 	})
 }
 
@@ -326,8 +329,8 @@ func TestTheKeysOfFunctions(t *testing.T) {
 			w.wantRun(e, key, &f, i+1)
 		}
 		for _, key := range []string{"", strings.Repeat("k", 513)} {
-			refused := w.refusal(e, key, order{}, &f, idempotency.ErrKeyMalformed, reason.KeyMalformed)
-			if !idempotency.Permanent(refused) || !strings.Contains(refused.Error(), "malformed idempotency key: ") {
+			refused := w.refusal(e, key, order{}, &f, endpoint.ErrKeyMalformed, reason.KeyMalformed)
+			if !once.Permanent(refused) || !strings.Contains(refused.Error(), "malformed idempotency key: ") {
 				t.Errorf("%v", refused)
 			}
 		}
@@ -347,7 +350,7 @@ func TestAFunctionUnderALock(t *testing.T) {
 			return []string{key}, err
 		})
 		e := w.functions(idempotency.Under(core.Serialize(locker, "account/{account}", core.And("tenant/{header.X-Tenant}"), native, core.Wait(0))))
-		meta := idempotency.Metadata(map[string]string{"account": "42", "x-tenant": "acme"})
+		meta := once.Metadata(map[string]string{"account": "42", "x-tenant": "acme"})
 		f := function{then: func(ctx context.Context) error {
 			if got := fmt.Sprint(core.LeaseFromContext(ctx).Keys()); got != "[account/42 amount/1 tenant/acme]" {
 				t.Errorf("locked: %s", got)
@@ -356,7 +359,7 @@ func TestAFunctionUnderALock(t *testing.T) {
 		}}
 		free := s.Take("account/42", time.Hour)
 		refused := w.refusal(e, "k", order{"a", 1}, &f, core.ErrHeld, reason.Held, meta)
-		if idempotency.Permanent(refused) || refused.RetryAfter != time.Second || strings.Contains(refused.Error(), "account/42") {
+		if once.Permanent(refused) || refused.RetryAfter != time.Second || strings.Contains(refused.Error(), "account/42") {
 			t.Errorf("held: %+v %v", refused, refused)
 		}
 		free()
@@ -364,7 +367,7 @@ func TestAFunctionUnderALock(t *testing.T) {
 		s.Take("account/42", time.Hour)
 		w.wantRun(e, "k", &f, 1, meta) // a replay takes no lock
 		bad := w.refusal(e, "other", order{"a", 1}, &f, core.ErrKey, reason.BadKey)
-		if !idempotency.Permanent(bad) {
+		if !once.Permanent(bad) {
 			t.Errorf("without metadata: %v", bad)
 		}
 	})
@@ -398,10 +401,10 @@ func TestWhatCannotBeEncodedOrIsTooLong(t *testing.T) {
 		e := w.functions(idempotency.MaxRequest(10), idempotency.MaxResponse(10))
 		runs := 0
 		do := func(in, out odd) (odd, error) {
-			return idempotency.Do(w.Context(), e, in.Text, in, func(context.Context, odd) (odd, error) {
+			return once.Do(w.Context(), e, in.Text, in, func(context.Context, odd) (odd, error) {
 				runs++
 				return out, nil
-			}, idempotency.Codec(marshal, unmarshal))
+			}, once.Codec(marshal, unmarshal))
 		}
 		for range 3 {
 			if got, err := do(odd{Text: "good"}, odd{Text: "result"}); err != nil || got.Text != "result" {
@@ -413,7 +416,7 @@ func TestWhatCannotBeEncodedOrIsTooLong(t *testing.T) {
 			if got, err := do(in, out); err != nil || got != out {
 				t.Errorf("%+v: its own caller got %+v, %v", out, got, err)
 			}
-			if _, err := do(in, out); !errors.Is(err, idempotency.ErrResponseUnavailable) || !idempotency.Permanent(err) {
+			if _, err := do(in, out); !errors.Is(err, idempotency.ErrResponseUnavailable) || !once.Permanent(err) {
 				t.Errorf("%+v: the next caller got %v", out, err)
 			}
 		}
@@ -429,13 +432,13 @@ func TestWhatCannotBeEncodedOrIsTooLong(t *testing.T) {
 		if _, err := do(odd{Text: "i", Fail: true}, odd{}); !errors.Is(err, core.ErrConfig) || !errors.Is(err, refuses) {
 			t.Errorf("an input that cannot be encoded: %v", err)
 		}
-		if _, err := do(odd{Text: "eleven byte"}, odd{}); !idempotency.Permanent(err) || !strings.Contains(fmt.Sprint(err), "body-too-large") {
+		if _, err := do(odd{Text: "eleven byte"}, odd{}); !once.Permanent(err) || !strings.Contains(fmt.Sprint(err), "body-too-large") {
 			t.Errorf("an input over the limit: %v", err)
 		}
-		if _, err := idempotency.Do(w.Context(), e, "k", 1, func(context.Context, int) (int, error) {
+		if _, err := once.Do(w.Context(), e, "k", 1, func(context.Context, int) (int, error) {
 			runs++
 			return 0, nil
-		}, idempotency.Codec(nil, unmarshal), nil); !errors.Is(err, core.ErrConfig) {
+		}, once.Codec(nil, unmarshal), nil); !errors.Is(err, core.ErrConfig) {
 			t.Errorf("a codec that is nil: %v", err)
 		}
 		if runs != 5 {
@@ -449,12 +452,12 @@ func TestTheContextOfAFunction(t *testing.T) {
 		e := w.functions()
 		type key struct{}
 		shutdown := errors.New("shutdown")
-		call := func(name string, f *function, opts ...idempotency.DoOption) error {
+		call := func(name string, f *function, opts ...once.Option) error {
 			ctx, cancel := context.WithCancelCause(context.WithValue(w.Context(), key{}, "v"))
 			ctx, stop := context.WithTimeout(ctx, time.Hour)
 			defer stop()
 			time.AfterFunc(time.Second, func() { cancel(shutdown) })
-			_, err := idempotency.Do(ctx, e, name, order{"a", 1}, f.charge, opts...)
+			_, err := once.Do(ctx, e, name, order{"a", 1}, f.charge, opts...)
 			return err
 		}
 		var left []context.Context
@@ -474,7 +477,7 @@ func TestTheContextOfAFunction(t *testing.T) {
 		if err := call("goes on", &f); err != nil {
 			t.Errorf("the end of the caller's context: %v", err)
 		}
-		if err := call("ends", &f, idempotency.Cancelable()); !errors.Is(err, shutdown) {
+		if err := call("ends", &f, once.Cancelable()); !errors.Is(err, shutdown) {
 			t.Errorf("Cancelable: %v", err)
 		}
 		for _, ctx := range left {
@@ -496,14 +499,14 @@ func TestAFunctionWithoutAStore(t *testing.T) {
 		w.store.down()
 		var f function
 		refused := w.refusal(w.functions(), "k", order{}, &f, core.ErrUnavailable, reason.NoRecord)
-		if idempotency.Permanent(refused) || refused.RetryAfter == 0 {
+		if once.Permanent(refused) || refused.RetryAfter == 0 {
 			t.Errorf("%+v: it passes", refused)
 		}
 		open := w.functions(idempotency.FailOpen())
 		w.wantRun(open, "k", &f, 1)
 		broken := errors.New("broken")
-		f.then = func(context.Context) error { return idempotency.Final(broken) }
-		if _, err := idempotency.Do(w.Context(), open, "k", order{}, f.charge); !errors.Is(err, broken) {
+		f.then = func(context.Context) error { return once.Final(broken) }
+		if _, err := once.Do(w.Context(), open, "k", order{}, f.charge); !errors.Is(err, broken) {
 			t.Errorf("without a record: %v", err)
 		}
 		closed := w.functions()
@@ -535,14 +538,14 @@ func TestAFunctionInsideItself(t *testing.T) {
 		e := w.functions()
 		var inner function
 		outer := function{then: func(ctx context.Context) error {
-			got, err := idempotency.Do(ctx, e, "k", order{"a", 1}, inner.charge)
+			got, err := once.Do(ctx, e, "k", order{"a", 1}, inner.charge)
 			if err != nil || got.Run != 1 {
 				t.Errorf("the same work: %+v, %v", got, err)
 			}
-			if _, err := idempotency.Do(ctx, e, "k", order{"a", 2}, inner.charge); !errors.Is(err, idempotency.ErrKeyReused) {
+			if _, err := once.Do(ctx, e, "k", order{"a", 2}, inner.charge); !errors.Is(err, idempotency.ErrKeyReused) {
 				t.Errorf("other work with its key: %v", err)
 			}
-			if _, err := idempotency.Do(ctx, e, "k/step", order{"a", 2}, inner.charge); err != nil {
+			if _, err := once.Do(ctx, e, "k/step", order{"a", 2}, inner.charge); err != nil {
 				t.Errorf("a step: %v", err)
 			}
 			return nil
@@ -554,13 +557,13 @@ func TestAFunctionInsideItself(t *testing.T) {
 		// What is refused inside is no answer, and the stored error of a step is one.
 		closed := errors.New("closed")
 		outer.then = func(ctx context.Context) error {
-			inner.then = func(context.Context) error { return idempotency.Final(closed) }
-			_, err := idempotency.Do(ctx, e, "step", order{}, inner.charge)
+			inner.then = func(context.Context) error { return once.Final(closed) }
+			_, err := once.Do(ctx, e, "step", order{}, inner.charge)
 			return err
 		}
 		for range 2 {
-			var stored *idempotency.StoredError
-			if _, err := idempotency.Do(w.Context(), e, "of a step", order{}, outer.charge); !errors.As(err, &stored) {
+			var stored *once.StoredError
+			if _, err := once.Do(w.Context(), e, "of a step", order{}, outer.charge); !errors.As(err, &stored) {
 				t.Errorf("%v", err)
 			}
 		}

@@ -8,8 +8,8 @@
 //
 // # What happens to a request
 //
-// The [Engine] reads the key ([ParseKey]) and claims the record of the key: one
-// hash in the store that is claim, lease and stored response in one. The [Scope]
+// The [Engine] reads the key and claims the record of the key: one hash in the store
+// that is claim, lease and stored response in one. The [Scope]
 // function says which principal the key belongs to, so that two clients with the
 // same key are independent. Then the handler runs. The engine captures its answer,
 // stores it, and only then sends it: no client has an answer that a duplicate would
@@ -94,15 +94,18 @@
 // that calls another endpoint with its own context and key, in the same process,
 // makes a separate request; see [New].
 //
-// # Functions
+// # Packages beside this one
 //
-// [Do] does the same for a function and a key, without a request: for consumers of
-// messages and jobs. [OncePer] runs a job once in each period, over all processes.
+// Each is for one reader:
 //
-// # For adapters
-//
-// An adapter is one call of [Engine.Do]: the getters of a [Call], a function that
-// runs the handler and captures its answer, and a [Verdict] to obey.
+//   - core/idempotency/once does the same for a function and a key, without a request:
+//     for consumers of messages, jobs and schedules.
+//   - core/idempotency/admin is for operators: what [Engine.Resolve] is given, and what
+//     [Engine.PendingClaims] returns.
+//   - core/idempotency/endpoint is for the authors of adapters. An adapter is one call
+//     of [Engine.Do].
+//   - core/idempotency/record is for the authors of stores: the [Store], and the
+//     transaction of a request.
 //
 // # The way of a request
 //
@@ -111,7 +114,7 @@
 //
 //	adapter                        httplock, ginlock, echolock, grpclock
 //	  Engine.Do                    one call for each request (request.go)
-//	    ParseKey                   the client's key (key.go)
+//	    Call.Key                   the client's key (endpoint.ParseKey)
 //	    Engine.identify            principal, body, guard's keys, fingerprint -> Attempt
 //	    Engine.claim               Store.Claim, until it is decided (claim.go)
 //	      waiter.sleep             a duplicate waits: Store.Await (waiting.go)

@@ -11,69 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 func all(string) bool { return true }
-
-func TestKeysAreReadAsTheGrammarSays(t *testing.T) {
-	long := strings.Repeat("k", 255)
-	for _, c := range []struct{ in, key string }{
-		{"k", "k"},
-		{`"k"`, "k"},
-		{" \tk ", "k"},
-		{"8e03978e-40d5-43dd-bc93-6894a57f9324", "8e03978e-40d5-43dd-bc93-6894a57f9324"},
-		{`"8e03978e-40d5-43dd-bc93-6894a57f9324"`, "8e03978e-40d5-43dd-bc93-6894a57f9324"},
-		{"a/b+c==", "a/b+c=="},
-		{"urn:x:*", "urn:x:*"},
-		{`"a b,c;d"`, "a b,c;d"},
-		{`"a\"b\\c"`, `a"b\c`},
-		{long, long},
-		{`"` + long + `"`, long},
-	} {
-		if key, err := ParseKey([]string{c.in}); key != c.key || err != nil {
-			t.Errorf("%q: %q, %v", c.in, key, err)
-		}
-	}
-	for _, in := range []string{
-		"", " ", `""`, `"`, `"k`, `k"`, `"k"x`, `"k";a=1`, `"k" "l"`, "a b", "a,b", "a;b", `a\b`, `"a\b"`, `"a\`, "(k)", "{k}",
-		"k\x00", "\"k\x00\"", "k\x7f", "\"k\x7f\"", "ключ", `"ключ"`, "k\n", long + "k", `"` + long + `k"`, "a\tb",
-	} {
-		if key, err := ParseKey([]string{in}); !errors.Is(err, ErrKeyMalformed) || !errors.Is(err, core.ErrKey) {
-			t.Errorf("%q: %q, %v", in, key, err)
-		}
-	}
-	if _, err := ParseKey(nil); !errors.Is(err, ErrKeyMissing) {
-		t.Errorf("none: %v", err)
-	}
-	if _, err := ParseKey([]string{"k", "k"}); !errors.Is(err, ErrKeyMalformed) {
-		t.Errorf("two: %v", err)
-	}
-}
-
-// FuzzParseKey checks that what is accepted is a key, that quoting it makes no
-// difference, and that errors do not show it.
-func FuzzParseKey(f *testing.F) {
-	for _, s := range []string{"k", `"k"`, `"a\"b"`, `"a\`, "a,b", " k ", `""`, "é"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, in string) {
-		key, err := ParseKey([]string{in})
-		if err != nil {
-			if !errors.Is(err, ErrKeyMalformed) {
-				t.Errorf("%q: %v", in, err)
-			}
-			return
-		}
-		if key == "" || len(key) > MaxKey {
-			t.Errorf("%q: a key of %d characters", in, len(key))
-		}
-		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
-		if again, err := ParseKey([]string{quoted}); again != key || err != nil {
-			t.Errorf("%q: quoted it is %q, %v", in, again, err)
-		}
-	})
-}
 
 func TestRecordsOfDifferentKeysHaveDifferentNames(t *testing.T) {
 	seen := map[string]string{}
@@ -112,7 +53,7 @@ func TestFingerprintsTellPartsApart(t *testing.T) {
 }
 
 func TestAnEnvelopeHoldsAResponse(t *testing.T) {
-	for name, r := range map[string]Response{
+	for name, r := range map[string]endpoint.Response{
 		"empty": {},
 		"204":   {Status: 204},
 		"full": {
@@ -127,7 +68,7 @@ func TestAnEnvelopeHoldsAResponse(t *testing.T) {
 		"grpc":  {Status: 16, Body: []byte{8, 16}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := decode(HTTP, string(encode(HTTP, r, all)))
+			got, err := decode(endpoint.HTTP, string(encode(endpoint.HTTP, r, all)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,21 +77,21 @@ func TestAnEnvelopeHoldsAResponse(t *testing.T) {
 			}
 		})
 	}
-	a := encode(HTTP, Response{Header: http.Header{"A": {"1"}, "B": {"2"}, "C": {"3"}}}, all)
+	a := encode(endpoint.HTTP, endpoint.Response{Header: http.Header{"A": {"1"}, "B": {"2"}, "C": {"3"}}}, all)
 	for range 20 {
-		if !bytes.Equal(a, encode(HTTP, Response{Header: http.Header{"C": {"3"}, "B": {"2"}, "A": {"1"}}}, all)) {
+		if !bytes.Equal(a, encode(endpoint.HTTP, endpoint.Response{Header: http.Header{"C": {"3"}, "B": {"2"}, "A": {"1"}}}, all)) {
 			t.Fatal("one response has two envelopes")
 		}
 	}
 }
 
 func TestADamagedEnvelopeIsNoResponse(t *testing.T) {
-	good := encode(HTTP, Response{
+	good := encode(endpoint.HTTP, endpoint.Response{
 		Status: 201, Header: http.Header{"A": {"1", "2"}}, Body: []byte("body"), Trailer: http.Header{"T": {"3"}},
 	}, all)
 	check := func(what, envelope string) {
 		t.Helper()
-		if r, err := decode(HTTP, envelope); !errors.Is(err, ErrDamaged) {
+		if r, err := decode(endpoint.HTTP, envelope); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %+v, %v", what, r, err)
 		}
 	}
@@ -163,11 +104,11 @@ func TestADamagedEnvelopeIsNoResponse(t *testing.T) {
 		}
 	}
 	check("longer", string(good)+"x")
-	if _, err := decode(GRPC, string(good)); !errors.Is(err, ErrDamaged) {
+	if _, err := decode(endpoint.GRPC, string(good)); !errors.Is(err, ErrDamaged) {
 		t.Errorf("of another protocol: %v", err)
 	}
 	good[0] = 2
-	if _, err := decode(HTTP, string(good)); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "version 2") {
+	if _, err := decode(endpoint.HTTP, string(good)); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "version 2") {
 		t.Errorf("of another version: %v", err)
 	}
 }
@@ -176,7 +117,7 @@ func TestADamagedEnvelopeIsNoResponse(t *testing.T) {
 // ErrDamaged, and that what it accepts is what was encoded. The checksum is made
 // right, or nothing but checksums would be tested.
 func FuzzDecode(f *testing.F) {
-	seed := encode(HTTP, Response{
+	seed := encode(endpoint.HTTP, endpoint.Response{
 		Status: 201, Header: http.Header{"A": {"1", "2"}, "B": {}}, Body: []byte("body"), Trailer: http.Header{"T": {"3"}},
 	}, all)
 	f.Add(seed[:len(seed)-4])
@@ -184,18 +125,18 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
 	f.Add([]byte{1, 4, 'h', 't', 't', 'p', 0, 1, 0, 0xff, 0xff, 3, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, err := decode(HTTP, string(data)); err != nil && !errors.Is(err, ErrDamaged) {
+		if _, err := decode(endpoint.HTTP, string(data)); err != nil && !errors.Is(err, ErrDamaged) {
 			t.Error(err)
 		}
 		sum := crc32.Checksum(data, castagnoli)
-		r, err := decode(HTTP, string(append(bytes.Clone(data), byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum))))
+		r, err := decode(endpoint.HTTP, string(append(bytes.Clone(data), byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum))))
 		if err != nil {
 			if !errors.Is(err, ErrDamaged) {
 				t.Error(err)
 			}
 			return
 		}
-		again, err := decode(HTTP, string(encode(HTTP, *r, all)))
+		again, err := decode(endpoint.HTTP, string(encode(endpoint.HTTP, *r, all)))
 		if err != nil || !reflect.DeepEqual(r, again) {
 			t.Errorf("%+v became %+v, %v", r, again, err)
 		}
@@ -209,29 +150,29 @@ func BenchmarkFingerprint64KiB(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		fingerprint(HTTP, "POST", "/payments", "a=1", body)
+		fingerprint(endpoint.HTTP, "POST", "/payments", "a=1", body)
 	}
 }
 
 func BenchmarkEncode4KiB(b *testing.B) {
-	r := Response{
+	r := endpoint.Response{
 		Status: 201, Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/payments/1"}},
 		Body: make([]byte, 4<<10),
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		encode(HTTP, r, all)
+		encode(endpoint.HTTP, r, all)
 	}
 }
 
 func BenchmarkDecode4KiB(b *testing.B) {
-	envelope := string(encode(HTTP, Response{
+	envelope := string(encode(endpoint.HTTP, endpoint.Response{
 		Status: 201, Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/payments/1"}},
 		Body: make([]byte, 4<<10),
 	}, all))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := decode(HTTP, envelope); err != nil {
+		if _, err := decode(endpoint.HTTP, envelope); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -87,8 +87,11 @@ func (e *Engine) With(opts ...Option) *Engine {
 	return &Engine{shared: e.shared, config: &c}
 }
 
-// MaxResponse returns the length of the longest answer that is stored, in bytes.
-func (e *Engine) MaxResponse() int64 { return e.config.maxResponse }
+// Name returns the name of the endpoint; see the option [Name].
+func (e *Engine) Name() string { return e.config.name }
+
+// Retention returns how long an answer is kept; see the option [Retention].
+func (e *Engine) Retention() time.Duration { return e.config.retention }
 
 // Pending returns how many answers and releases the store has not confirmed yet.
 // The engine tries them again in the background.
@@ -135,7 +138,7 @@ func (e *Engine) Close(ctx context.Context) error {
 
 // Forget deletes the record of a key, whatever its state, so that the next request
 // with the key is carried out. scope is the principal, key the key without quotes.
-// For the key of a function ([Do]) [FuncScope] makes the scope.
+// For the key of a function once.ScopeOf makes the scope.
 // If the outcome of a request was unknown, and an operator found it out,
 // [Engine.Resolve] is safer. Its errors are those of the store.
 func (e *Engine) Forget(ctx context.Context, scope, key string) error {

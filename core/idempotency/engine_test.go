@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
@@ -86,7 +87,7 @@ func TestCloseDrains(t *testing.T) {
 		release := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 				<-release
 				return answers(201, &n)(ctx, a)
 			}), "201 run 1")
@@ -119,12 +120,12 @@ func TestCloseThatIsCutShortEndsTheHandlers(t *testing.T) {
 		e := w.engine()
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+			w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 				<-ctx.Done()
 				if !errors.Is(context.Cause(ctx), core.ErrClosed) {
 					t.Error(context.Cause(ctx))
 				}
-				return idempotency.Response{}, false
+				return endpoint.Response{}, false
 			}), "ran, then lost")
 		})
 		synctest.Wait()

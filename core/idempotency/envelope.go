@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unsafe"
+
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 // A stored response is one envelope:
@@ -30,7 +32,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // encode makes the envelope of a response, without the header fields that keep
 // refuses.
-func encode(protocol string, r Response, keep func(name string) bool) []byte {
+func encode(protocol string, r endpoint.Response, keep func(name string) bool) []byte {
 	header, trailer := kept(r.Header, keep), kept(r.Trailer, keep)
 	size := 1 + sizeOf(protocol) + binary.MaxVarintLen64 + sizeOfFields(r.Header, header) +
 		sizeOfFields(r.Trailer, trailer) + binary.MaxVarintLen64 + len(r.Body) + 4
@@ -89,7 +91,7 @@ func appendFields(b []byte, fields map[string][]string, names []string) []byte {
 
 // decode reads an envelope. Nothing of it is copied: names and values of fields
 // are parts of it, and so is the body, which must not be written to.
-func decode(protocol, envelope string) (*Response, error) {
+func decode(protocol, envelope string) (*endpoint.Response, error) {
 	if envelope == "" {
 		return nil, fmt.Errorf("%w: empty", ErrDamaged)
 	}
@@ -106,7 +108,7 @@ func decode(protocol, envelope string) (*Response, error) {
 	}
 	d := decoder{rest: envelope[1:end]}
 	written := d.text()
-	r := &Response{Status: d.number(math.MaxInt32)}
+	r := &endpoint.Response{Status: d.number(math.MaxInt32)}
 	r.Header, r.Trailer = d.fields(), d.fields()
 	if body := d.text(); body != "" {
 		r.Body = bytesOf(body)

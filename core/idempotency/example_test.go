@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 )
 
 // What an adapter does: it describes the request, runs the handler with its
@@ -24,15 +26,15 @@ func ExampleEngine_Do() {
 	for _, body := range []string{"pay 30", "pay 30", "pay 99"} {
 		call := post(`"8e03978e-40d5-43dd-bc93-6894a57f9324"`)
 		call.body = body
-		var captured idempotency.Response
-		verdict := engine.Do(context.Background(), call, idempotency.Handler{
-			Run: func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+		var captured endpoint.Response
+		verdict := engine.Do(context.Background(), call, endpoint.Handler{
+			Run: func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 				if err := idempotency.MarkEffect(ctx); err != nil {
-					captured = idempotency.Response{Status: http.StatusServiceUnavailable}
+					captured = endpoint.Response{Status: http.StatusServiceUnavailable}
 					return captured, true
 				}
 				balance -= 30
-				captured = idempotency.Response{Status: http.StatusCreated, Body: fmt.Appendf(nil, "balance %d", balance)}
+				captured = endpoint.Response{Status: http.StatusCreated, Body: fmt.Appendf(nil, "balance %d", balance)}
 				return captured, true
 			},
 		})
@@ -52,7 +54,7 @@ func ExampleEngine_Do() {
 }
 
 // A consumer that gets the same message again has the result of the first time.
-func ExampleDo() {
+func Example_function() {
 	engine, err := idempotency.New(newFake(), idempotency.Global())
 	if err != nil {
 		fmt.Println(err)
@@ -69,7 +71,7 @@ func ExampleDo() {
 	charge := func(ctx context.Context, order Order) (Receipt, error) {
 		fmt.Println("charging", order.Account)
 		if order.Account == "closed" {
-			return Receipt{}, idempotency.Final(errClosed) // stored: no later try changes it
+			return Receipt{}, once.Final(errClosed) // stored: no later try changes it
 		}
 		return Receipt{ID: "r-1", Reference: idempotency.DownstreamKey(ctx)}, nil
 	}
@@ -78,11 +80,11 @@ func ExampleDo() {
 		ID    string
 		Order Order
 	}{{"m1", Order{"a", 30}}, {"m1", Order{"a", 30}}, {"m1", Order{"a", 99}}, {"m2", Order{"closed", 1}}, {"m2", Order{"closed", 1}}} {
-		receipt, err := idempotency.Do(context.Background(), engine, "charge/"+message.ID, message.Order, charge)
+		receipt, err := once.Do(context.Background(), engine, "charge/"+message.ID, message.Order, charge)
 		switch {
 		case errors.Is(err, idempotency.ErrInFlight): // another process is at it: ask again
 			fmt.Println("later")
-		case idempotency.Permanent(err): // put the message aside
+		case once.Permanent(err): // put the message aside
 			fmt.Println(err)
 		default:
 			fmt.Println(receipt.ID, err)
@@ -99,7 +101,7 @@ func ExampleDo() {
 }
 
 // Every process calls it once a minute; the report is sent once a day.
-func ExampleOncePer() {
+func Example_period() {
 	engine, err := idempotency.New(newFake(), idempotency.Global())
 	if err != nil {
 		fmt.Println(err)
@@ -113,24 +115,10 @@ func ExampleOncePer() {
 	}
 	ctx := context.Background()
 	for range 3 {
-		err := idempotency.OncePer(ctx, engine, "send-reports", 366*24*time.Hour, sendReports)
+		err := once.Per(ctx, engine, "send-reports", 366*24*time.Hour, sendReports)
 		if err != nil && !errors.Is(err, idempotency.ErrInFlight) {
 			fmt.Println(err) // it is tried again with the next call
 		}
 	}
 	// Output: sending
-}
-
-func ExampleParseKey() {
-	for _, values := range [][]string{{`"a key"`}, {"8e03978e"}, {`"8e03978e"`}, {"a key"}, {"a", "b"}, {}} {
-		key, err := idempotency.ParseKey(values)
-		fmt.Println(key, err)
-	}
-	// Output:
-	// a key <nil>
-	// 8e03978e <nil>
-	// 8e03978e <nil>
-	//  interlock: bad lock key: malformed idempotency key: byte 1 is not one of a key without quotes: spaces, commas and braces are accepted in double quotes
-	//  interlock: bad lock key: malformed idempotency key: given more than once
-	//  interlock: bad lock key: no idempotency key
 }

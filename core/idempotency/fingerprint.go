@@ -9,11 +9,12 @@ import (
 	"strings"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 // Parts is what a fingerprint is made of. Two requests with one key are the same if
-// all their Parts are the same. See [Fingerprint]. Of a function ([Do]) only Body, its
-// encoded input, and Keys are set.
+// all their Parts are the same. See [Fingerprint]. Of a function (package once) only
+// Body, its encoded input, and Keys are set.
 type Parts struct {
 	// Method is the HTTP method, empty in gRPC.
 	Method string
@@ -66,7 +67,7 @@ func Fingerprint(f func(ctx context.Context, req core.Request, parts *Parts) err
 // fingerprints returns the fingerprint of a request, and that of version 1, with which
 // records that have no other are compared. Version 1 left out the host, the path
 // in front of a router that strips it, and the lock keys.
-func (c *config) fingerprints(ctx context.Context, call Call, keys []string, body []byte) (now, old [sha256.Size]byte, err error) {
+func (c *config) fingerprints(ctx context.Context, call endpoint.Call, keys []string, body []byte) (now, old [sha256.Size]byte, err error) {
 	protocol := call.Protocol()
 	method, path, query := call.Target()
 	old = fingerprint(protocol, method, path, query, body)
@@ -79,6 +80,22 @@ func (c *config) fingerprints(ctx context.Context, call Call, keys []string, bod
 		return now, old, err
 	}
 	return p.sum(protocol, sha256.Sum256(p.Body)), old, nil
+}
+
+// fingerprint tells requests with one key apart, as version 1 did. The body is hashed
+// where it is; only what is small is gathered first.
+func fingerprint(protocol, method, path, query string, body []byte) (sum [sha256.Size]byte) {
+	var room [512]byte
+	head := room[:0]
+	for _, s := range [...]string{protocol, method, path, query} {
+		head = binary.BigEndian.AppendUint64(head, uint64(len(s)))
+		head = append(head, s...)
+	}
+	h := sha256.New()
+	h.Write(head)
+	h.Write(body) // last, so it needs no length
+	h.Sum(sum[:0])
+	return sum
 }
 
 // sum hashes what there is, beside the body, of which it is given a hash.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 func TestInvalidRequestsFillTheStoreUnlessTheyAreReleased(t *testing.T) {
@@ -13,9 +14,9 @@ func TestInvalidRequestsFillTheStoreUnlessTheyAreReleased(t *testing.T) {
 		status   int
 		released bool
 	}{
-		"400": {idempotency.HTTP, 400, true}, "422": {idempotency.HTTP, 422, true}, "404": {idempotency.HTTP, 404, false},
-		"INVALID_ARGUMENT": {idempotency.GRPC, 3, true}, "OUT_OF_RANGE": {idempotency.GRPC, 11, true},
-		"FAILED_PRECONDITION": {idempotency.GRPC, 9, false},
+		"400": {endpoint.HTTP, 400, true}, "422": {endpoint.HTTP, 422, true}, "404": {endpoint.HTTP, 404, false},
+		"INVALID_ARGUMENT": {endpoint.GRPC, 3, true}, "OUT_OF_RANGE": {endpoint.GRPC, 11, true},
+		"FAILED_PRECONDITION": {endpoint.GRPC, 9, false},
 	} {
 		for _, release := range []bool{false, true} {
 			store := newFake()
@@ -29,8 +30,8 @@ func TestInvalidRequestsFillTheStoreUnlessTheyAreReleased(t *testing.T) {
 			}
 			q := post("k")
 			q.protocol = c.protocol
-			e.Do(t.Context(), q, idempotency.Handler{Run: func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
-				return idempotency.Response{Status: c.status}, true
+			e.Do(t.Context(), q, endpoint.Handler{Run: func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+				return endpoint.Response{Status: c.status}, true
 			}})
 			if kept := store.only(t) != nil; kept != (!release || !c.released) {
 				t.Errorf("%s, ReleaseInvalid %v: kept is %v", name, release, kept)

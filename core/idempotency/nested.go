@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
@@ -57,7 +58,7 @@ func (i *inside) refusal(failed bool) *core.Refusal {
 
 // enclosing returns the attempt that ctx runs under if it is for the same key of
 // the same principal, and has not ended.
-func (e *Engine) enclosing(ctx context.Context, call Call, key string) *Attempt {
+func (e *Engine) enclosing(ctx context.Context, call endpoint.Call, key string) *attempt {
 	a := fromContext(ctx)
 	if a == nil || a.engine == nil {
 		return nil
@@ -79,7 +80,7 @@ func (e *Engine) enclosing(ctx context.Context, call Call, key string) *Attempt 
 // the attempt that waits for it. A request for something else, or to a service with
 // another Store, is one of its own: if the attempt fails and is carried out again,
 // the inner record must still answer.
-func (e *Engine) sameRequest(a *Attempt, call Call) bool {
+func (e *Engine) sameRequest(a *attempt, call endpoint.Call) bool {
 	method, path, query := call.Target()
 	return a.protocol == call.Protocol() && a.target == [3]string{method, path, query} &&
 		sameStore(e.store, a.engine.store)
@@ -103,7 +104,7 @@ func (e *Engine) warnTwice(ctx context.Context) {
 
 // warnShared says once that the record of a request is the one of the request that
 // it is made in.
-func (e *Engine) warnShared(ctx context.Context, outer *Attempt, state record.State) {
+func (e *Engine) warnShared(ctx context.Context, outer *attempt, state record.State) {
 	if outer != nil && (state == record.StateInFlight || state == record.StateMismatch) && e.nesting.shared.CompareAndSwap(false, true) {
 		slog.WarnContext(ctx, "interlock: an idempotent request makes another one with the same key, and both keep their records "+
 			"in one place, so the inner one is refused: give the Store of each service a Prefix of its own",

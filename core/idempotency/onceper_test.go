@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 )
 
 func TestATickRunsOnceOverAllProcesses(t *testing.T) {
@@ -24,7 +25,7 @@ func TestATickRunsOnceOverAllProcesses(t *testing.T) {
 			t.Helper()
 			for range 60 * n {
 				for _, e := range fleet {
-					if err := idempotency.OncePer(w.Context(), e, "report", time.Hour, job); err != nil {
+					if err := once.Per(w.Context(), e, "report", time.Hour, job); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -35,10 +36,10 @@ func TestATickRunsOnceOverAllProcesses(t *testing.T) {
 		if runs != 3 {
 			t.Errorf("%d runs in 3 h, want 3", runs)
 		}
-		if err := idempotency.OncePer(w.Context(), fleet[0], "cleanup", time.Hour, job); err != nil || runs != 4 {
+		if err := once.Per(w.Context(), fleet[0], "cleanup", time.Hour, job); err != nil || runs != 4 {
 			t.Errorf("another job: %v, %d runs", err, runs)
 		}
-		if err := idempotency.OncePer(w.Context(), fleet[0], "report", 2*time.Hour, job); err != nil || runs != 5 {
+		if err := once.Per(w.Context(), fleet[0], "report", 2*time.Hour, job); err != nil || runs != 5 {
 			t.Errorf("another period: %v, %d runs", err, runs)
 		}
 	})
@@ -54,7 +55,7 @@ func TestATickIsRememberedForAsLongAsItLasts(t *testing.T) {
 			t.Errorf("a week begins on %v", day)
 		}
 		for range 14 {
-			if err := idempotency.OncePer(w.Context(), e, "report", week, func(context.Context) error {
+			if err := once.Per(w.Context(), e, "report", week, func(context.Context) error {
 				runs++
 				return nil
 			}); err != nil {
@@ -73,7 +74,7 @@ func TestATickThatFailsIsTriedAgain(t *testing.T) {
 		e, runs := w.functions(), 0
 		broken := errors.New("broken")
 		tick := func(err error) error {
-			return idempotency.OncePer(w.Context(), e, "report", time.Hour, func(context.Context) error {
+			return once.Per(w.Context(), e, "report", time.Hour, func(context.Context) error {
 				runs++
 				return err
 			})
@@ -85,10 +86,10 @@ func TestATickThatFailsIsTriedAgain(t *testing.T) {
 			t.Errorf("%v after %d runs", err, runs)
 		}
 		<-time.After(time.Hour)
-		if err := tick(idempotency.Final(broken)); !errors.Is(err, broken) {
+		if err := tick(once.Final(broken)); !errors.Is(err, broken) {
 			t.Errorf("%v", err)
 		}
-		if err := tick(nil); !idempotency.Permanent(err) || runs != 3 {
+		if err := tick(nil); !once.Permanent(err) || runs != 3 {
 			t.Errorf("a tick that failed for good: %v after %d runs", err, runs)
 		}
 		<-time.After(time.Hour)
@@ -102,7 +103,7 @@ func TestATickThatIsRunElsewhere(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			err := idempotency.OncePer(w.Context(), w.functions(), "report", time.Hour, func(context.Context) error {
+			err := once.Per(w.Context(), w.functions(), "report", time.Hour, func(context.Context) error {
 				<-time.After(time.Minute)
 				return nil
 			})
@@ -115,10 +116,10 @@ func TestATickThatIsRunElsewhere(t *testing.T) {
 			t.Error("it ran twice")
 			return nil
 		}
-		if err := idempotency.OncePer(w.Context(), w.functions(), "report", time.Hour, never); !errors.Is(err, idempotency.ErrInFlight) {
+		if err := once.Per(w.Context(), w.functions(), "report", time.Hour, never); !errors.Is(err, idempotency.ErrInFlight) {
 			t.Errorf("%v", err)
 		}
-		if err := idempotency.OncePer(w.Context(), w.functions(idempotency.WaitReplay(time.Hour)), "report", time.Hour, never); err != nil {
+		if err := once.Per(w.Context(), w.functions(idempotency.WaitReplay(time.Hour)), "report", time.Hour, never); err != nil {
 			t.Errorf("the one that waited: %v", err)
 		}
 		wg.Wait()
@@ -128,7 +129,7 @@ func TestATickThatIsRunElsewhere(t *testing.T) {
 func TestAPeriodThatIsNone(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for name, period := range map[string]time.Duration{"report": 0, "minus": -time.Hour, "long": 367 * 24 * time.Hour, "": time.Hour} {
-			err := idempotency.OncePer(w.Context(), w.functions(), name, period, func(context.Context) error { return nil })
+			err := once.Per(w.Context(), w.functions(), name, period, func(context.Context) error { return nil })
 			if !errors.Is(err, core.ErrConfig) {
 				t.Errorf("%q, %v: %v", name, period, err)
 			}

@@ -191,7 +191,7 @@ func Strict() Option {
 }
 
 // Transactional says that the handler makes all its effects in the transaction of its
-// attempt ([Enlist], pgstore.Tx). The store then need not flush the claim to disk
+// attempt (pgstore.Tx). The store then need not flush the claim to disk
 // before the handler runs: if a crash of the database loses the claim, the effects are
 // lost with it. Without it the transaction works as well, and the request takes one
 // flush longer. It cannot be given together with [Strict]. Default: off.
@@ -235,7 +235,7 @@ func MaxRequest(n int64) Option {
 
 // MaxResponse sets the length of the longest response body that is stored, in
 // bytes. A longer response is sent in full, and a duplicate is refused
-// ([reason.ResponseUnavailable]); in a transaction ([Enlist]) it is refused, and the
+// ([reason.ResponseUnavailable]); in a transaction (pgstore.Tx) it is refused, and the
 // transaction rolled back ([reason.ResponseTooLarge]). Default: 1 MiB.
 func MaxResponse(n int64) Option {
 	return func(c *config) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
@@ -33,7 +34,7 @@ func (w *world) around(
 // ended is a handler that waits for the end of its context, and gives no answer.
 func ended(t *testing.T, lose func(), want error, within time.Duration) handler {
 	t.Helper()
-	return func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+	return func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 		lose()
 		begin := time.Now()
 		select {
@@ -44,7 +45,7 @@ func ended(t *testing.T, lose func(), want error, within time.Duration) handler 
 		if cause := context.Cause(ctx); !errors.Is(cause, want) || time.Since(begin) > within {
 			t.Errorf("after %v: %v; want %v within %v", time.Since(begin), cause, want, within)
 		}
-		return idempotency.Response{}, false
+		return endpoint.Response{}, false
 	}
 }
 
@@ -89,14 +90,14 @@ func TestALossOfALockAroundTheEngineEndsTheHandlerWhoseClientHasGone(t *testing.
 func TestALockAroundTheEngineThatIsNotLostEndsNothing(t *testing.T) {
 	n := 0
 	for name, h := range map[string]handler{
-		"client gone": func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		"client gone": func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			<-time.After(5 * time.Minute)
 			if ctx.Err() != nil {
 				t.Error(context.Cause(ctx))
 			}
 			return answers(201, &n)(ctx, a)
 		},
-		"released early": func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		"released early": func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			_ = core.LeaseFromContext(ctx).Release(ctx)
 			<-time.After(5 * time.Minute)
 			if ctx.Err() != nil {
@@ -125,7 +126,7 @@ func TestALockAroundTheEngineThatIsNotLostEndsNothing(t *testing.T) {
 func TestAnAnswerAfterALossOfALockAroundTheEngineIsStored(t *testing.T) {
 	inBubble(t, func(w *world) {
 		locks, e, n := memstore.New(), w.engine(), 0
-		inside, _ := w.around(w.Context(), locks, e, func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		inside, _ := w.around(w.Context(), locks, e, func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			locks.Expire("account")
 			<-ctx.Done()
 			return answers(201, &n)(ctx, a)

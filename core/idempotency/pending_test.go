@@ -8,6 +8,8 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/admin"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 func TestPendingClaimsListsWhatIsNotSettledYet(t *testing.T) {
@@ -15,8 +17,8 @@ func TestPendingClaimsListsWhatIsNotSettledYet(t *testing.T) {
 		e := w.engine(idempotency.Name("payment"))
 		begin := time.Now()
 		n := 0
-		var inside []idempotency.PendingClaim
-		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		var inside []admin.Claim
+		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			<-time.After(25 * time.Second) // two renewals
 			inside = e.With(idempotency.Name("other")).PendingClaims()
 			w.store.down("commit")
@@ -25,8 +27,8 @@ func TestPendingClaimsListsWhatIsNotSettledYet(t *testing.T) {
 		if len(inside) != 1 {
 			t.Fatalf("inside: %+v", inside)
 		}
-		want := idempotency.PendingClaim{
-			Rule: "payment", Record: inside[0].Record, State: idempotency.PendingRunning, Generation: 1, Since: begin, Deadline: inside[0].Deadline,
+		want := admin.Claim{
+			Rule: "payment", Record: inside[0].Record, State: admin.Running, Generation: 1, Since: begin, Deadline: inside[0].Deadline,
 		}
 		if inside[0] != want || len(want.Record) != 43 {
 			t.Errorf("inside: %+v, want %+v", inside[0], want)
@@ -34,7 +36,7 @@ func TestPendingClaimsListsWhatIsNotSettledYet(t *testing.T) {
 		if left := inside[0].Deadline.Sub(begin); left < 40*time.Second || left > 55*time.Second {
 			t.Errorf("renewed until %v after the beginning", left)
 		}
-		want.State = idempotency.PendingStoring
+		want.State = admin.Storing
 		want.Deadline = e.PendingClaims()[0].Deadline
 		if got := e.PendingClaims(); len(got) != 1 || got[0] != want {
 			t.Errorf("afterwards: %+v, want %+v", got, want)
@@ -59,13 +61,13 @@ func TestPendingClaimsListsWhatIsGivenUp(t *testing.T) {
 		})
 		n := 0
 		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "idempotency-unavailable")
-		states := func() (all []idempotency.PendingState) {
+		states := func() (all []admin.State) {
 			for _, c := range e.PendingClaims() {
 				all = append(all, c.State)
 			}
 			return all
 		}
-		if got := states(); !slices.Equal(got, []idempotency.PendingState{idempotency.PendingReleasing}) {
+		if got := states(); !slices.Equal(got, []admin.State{admin.Releasing}) {
 			t.Errorf("states %v", got)
 		}
 		w.store.up()

@@ -4,6 +4,8 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
+
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 // class is what an answer says about whether the request was carried out.
@@ -22,7 +24,7 @@ const (
 
 // classify is the one table of statuses.
 func classify(protocol string, status int) class {
-	if protocol == GRPC {
+	if protocol == endpoint.GRPC {
 		switch status {
 		case 1, 2, 4, 13, 14: // CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE
 			return failed
@@ -33,8 +35,8 @@ func classify(protocol string, status int) class {
 		}
 		return final
 	}
-	if protocol == Func {
-		if status == funcFailed {
+	if protocol == endpoint.Func {
+		if status == endpoint.FuncFailed {
 			return failed
 		}
 		return final
@@ -53,11 +55,11 @@ func classify(protocol string, status int) class {
 
 // success reports whether a status is one of success.
 func success(protocol string, status int) bool {
-	if protocol == GRPC {
+	if protocol == endpoint.GRPC {
 		return status == 0
 	}
-	if protocol == Func { // an answer that the function stands by
-		return status != funcFailed
+	if protocol == endpoint.Func { // an answer that the function stands by
+		return status != endpoint.FuncFailed
 	}
 	return status < 400
 }
@@ -68,14 +70,14 @@ func (c *config) stores(k class, marked bool) bool {
 }
 
 // panicked is the answer that is stored for a handler that panicked.
-func panicked(protocol string) Response {
-	if protocol == GRPC {
-		return Response{Status: 13} // INTERNAL
+func panicked(protocol string) endpoint.Response {
+	if protocol == endpoint.GRPC {
+		return endpoint.Response{Status: 13} // INTERNAL
 	}
-	if protocol == Func {
-		return Response{Status: funcFailed, Body: []byte("interlock: the function panicked")}
+	if protocol == endpoint.Func {
+		return endpoint.Response{Status: endpoint.FuncFailed, Body: []byte("interlock: the function panicked")}
 	}
-	return Response{
+	return endpoint.Response{
 		Status: 500,
 		Header: map[string][]string{"Content-Type": {"application/problem+json"}},
 		Body:   []byte(`{"type":"about:blank","title":"Internal Server Error","status":500}`),
@@ -86,19 +88,19 @@ func panicked(protocol string) Response {
 // effects (RFC 9110, 9.2.1; QUERY is registered as safe, too). TRACE is not in the
 // list, since no server should have it.
 func passes(protocol, method string) bool {
-	return protocol == HTTP && (method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "QUERY")
+	return protocol == endpoint.HTTP && (method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "QUERY")
 }
 
 // storedHeader returns which header fields of a response are stored.
 func (c *config) storedHeader(protocol string, header map[string][]string) func(name string) bool {
 	// That the first answer said its length is stored, since then the replay
 	// says its own.
-	isLength := func(name string) bool { return protocol == HTTP && strings.EqualFold(name, "Content-Length") }
+	isLength := func(name string) bool { return protocol == endpoint.HTTP && strings.EqualFold(name, "Content-Length") }
 	if c.headers != nil {
 		return func(name string) bool { return isLength(name) || c.headers[textproto.CanonicalMIMEHeaderKey(name)] }
 	}
 	var named []string // by Connection: they are for this connection only
-	if protocol == HTTP {
+	if protocol == endpoint.HTTP {
 		for name, values := range header {
 			if strings.EqualFold(name, "Connection") {
 				named = append(named, values...)

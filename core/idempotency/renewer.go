@@ -33,7 +33,7 @@ type renewer struct {
 // claimLease is what the renewer knows of a claim; guarded by its mutex.
 type claimLease struct {
 	timers.Place
-	attempt *Attempt
+	attempt *attempt
 
 	running  bool          // the handler is
 	deadline clock.Instant // until when the lease is good
@@ -59,7 +59,7 @@ func slack(lease time.Duration) time.Duration { return min(lease/60, 50*time.Mil
 
 // begin takes the claim of an attempt whose handler is about to run. It reports false
 // when the engine is closed.
-func (r *renewer) begin(a *Attempt) bool {
+func (r *renewer) begin(a *attempt) bool {
 	c := a.engine.config
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *renewer) begin(a *Attempt) bool {
 
 // lost returns why a claim cannot be trusted at this moment, or nil. It reads the
 // clock itself, so it is right also where the goroutine was late.
-func (r *renewer) lost(a *Attempt) error {
+func (r *renewer) lost(a *attempt) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := &a.lease
@@ -88,7 +88,7 @@ func (r *renewer) lost(a *Attempt) error {
 }
 
 // lose ends the context of an attempt.
-func (r *renewer) lose(a *Attempt, cause error) {
+func (r *renewer) lose(a *attempt, cause error) {
 	if r.noteLoss(&a.lease, cause) {
 		a.cancel(cause)
 	}
@@ -109,7 +109,7 @@ func (r *renewer) noteLoss(l *claimLease, cause error) bool {
 // decide says that the fate of the record is decided: it is in the store, or left to
 // the end of the lease. It reports whether a commit of the attempt still goes on in
 // the background.
-func (r *renewer) decide(a *Attempt) (pending bool) {
+func (r *renewer) decide(a *attempt) (pending bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := &a.lease
@@ -120,7 +120,7 @@ func (r *renewer) decide(a *Attempt) (pending bool) {
 
 // keep says that the fate of the record is decided, and that a commit goes on in the
 // background. The lease is renewed until finish.
-func (r *renewer) keep(a *Attempt) {
+func (r *renewer) keep(a *attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a.lease.decided, a.lease.pending = true, true
@@ -128,7 +128,7 @@ func (r *renewer) keep(a *Attempt) {
 }
 
 // finish says that nothing goes on in the background any more.
-func (r *renewer) finish(a *Attempt) {
+func (r *renewer) finish(a *attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a.lease.pending, a.lease.stopped = false, true
@@ -136,7 +136,7 @@ func (r *renewer) finish(a *Attempt) {
 }
 
 // end says that the handler is not running any more.
-func (r *renewer) end(a *Attempt) {
+func (r *renewer) end(a *attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a.lease.running = false
@@ -144,7 +144,7 @@ func (r *renewer) end(a *Attempt) {
 }
 
 // abandon says that the claim is given up.
-func (r *renewer) abandon(a *Attempt) {
+func (r *renewer) abandon(a *attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a.lease.running, a.lease.stopped = false, true
@@ -155,7 +155,7 @@ func (r *renewer) abandon(a *Attempt) {
 func (r *renewer) close() {
 	r.mu.Lock()
 	r.closed = true
-	var ended []*Attempt
+	var ended []*attempt
 	for _, l := range r.events.Stop() {
 		if l.close() {
 			ended = append(ended, l.attempt)
@@ -183,13 +183,13 @@ func (r *renewer) serve(batch []*claimLease, now clock.Instant) {
 
 // loss is a claim that was lost, and why.
 type loss struct {
-	attempt *Attempt
+	attempt *attempt
 	cause   error
 }
 
 // sort returns which attempts are to be renewed, by the length of their leases, and
 // which have lost their claims. It schedules what comes next for each.
-func (r *renewer) sort(batch []*claimLease, now clock.Instant) (renew map[time.Duration][]*Attempt, lost []loss) {
+func (r *renewer) sort(batch []*claimLease, now clock.Instant) (renew map[time.Duration][]*attempt, lost []loss) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range batch {
@@ -206,7 +206,7 @@ func (r *renewer) sort(batch []*claimLease, now clock.Instant) (renew map[time.D
 		if l.renews() && l.renewAt <= now.Add(slack(lease)) {
 			l.renewing = true
 			if renew == nil {
-				renew = make(map[time.Duration][]*Attempt)
+				renew = make(map[time.Duration][]*attempt)
 			}
 			renew[lease] = append(renew[lease], l.attempt)
 		}
@@ -217,7 +217,7 @@ func (r *renewer) sort(batch []*claimLease, now clock.Instant) (renew map[time.D
 
 // renew sends one batch, bounded by a sixth of the lease, so that two tries fit
 // between the third of the lease at which it starts and the end.
-func (r *renewer) renew(lease time.Duration, batch []*Attempt) {
+func (r *renewer) renew(lease time.Duration, batch []*attempt) {
 	extensions := make([]record.Extension, len(batch))
 	for i, a := range batch {
 		extensions[i] = record.Extension{ID: a.id, Token: a.token, Lease: lease, Retention: a.engine.config.retention}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
@@ -18,7 +19,7 @@ func TestALongHandlerKeepsItsClaim(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e, other := w.engine(), w.engine()
 		n := 0
-		got := serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		got := serve(w.Context(), e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			for range 28 { // just under five minutes
 				<-time.After(10*time.Second - time.Millisecond)
 				w.want(serve(w.Context(), other, post("k"), answers(200, &n)), "idempotency-in-flight")
@@ -45,9 +46,9 @@ func TestManyClaimsAreRenewedTogether(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 500 {
 			wg.Go(func() {
-				serve(w.Context(), e, post(fmt.Sprint("k", i)), func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+				serve(w.Context(), e, post(fmt.Sprint("k", i)), func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
 					<-time.After(25 * time.Second)
-					return idempotency.Response{Status: 200}, true
+					return endpoint.Response{Status: 200}, true
 				})
 			})
 		}
@@ -71,7 +72,7 @@ func TestALostClaimEndsTheHandlersContext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				e := w.engine(idempotency.MaxHold(2 * time.Minute))
-				got := serve(w.Context(), e, post("k"), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+				got := serve(w.Context(), e, post("k"), func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 					begin := time.Now()
 					c.lose(w)
 					<-ctx.Done()
@@ -84,7 +85,7 @@ func TestALostClaimEndsTheHandlersContext(t *testing.T) {
 					if err := idempotency.MarkEffect(ctx); !errors.Is(err, c.cause) {
 						t.Errorf("MarkEffect: %v", err)
 					}
-					return idempotency.Response{Status: 500}, false
+					return endpoint.Response{Status: 500}, false
 				})
 				want := "ran, then lost"
 				if c.cause == core.ErrMaxHold { //nolint:errorlint // the test's own
@@ -108,12 +109,12 @@ func TestAHandlerThatEndsAfterTheLapse(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e, other := w.engine(), w.engine()
 		late := func(status int, meanwhile func()) handler {
-			return func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+			return func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 				w.store.down("extend")
 				<-ctx.Done() // lost
 				<-time.After(time.Second)
 				meanwhile()
-				return idempotency.Response{Status: status, Body: []byte("late")}, true
+				return endpoint.Response{Status: status, Body: []byte("late")}, true
 			}
 		}
 		n := 0
@@ -135,7 +136,7 @@ func TestAHandlerThatEndsAfterTheLapse(t *testing.T) {
 		var wg sync.WaitGroup
 		w.want(serve(w.Context(), e, post("busy"), late(201, func() {
 			wg.Go(func() {
-				serve(w.Context(), other, post("busy"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+				serve(w.Context(), other, post("busy"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 					if g := idempotency.Generation(ctx); g != 2 {
 						t.Errorf("generation %d", g)
 					}

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
 // The errors behind refusals that come of the record of a key ([core.Refusal.Err]). The
-// error that [Do] returns matches them.
+// error of a function (package once) matches them.
 var (
 	// ErrInFlight says that the work of the key is being carried out at this moment,
 	// here or elsewhere. It passes by itself.
@@ -37,23 +38,23 @@ var (
 var errGivenUp = fmt.Errorf("%w: the key was given up, and used for another request", ErrOutcomeUnknown)
 
 // replay is the verdict for a request whose handler does not run.
-func (e *Engine) replay(ctx context.Context, a *Attempt, reply record.ClaimReply, begin time.Time) Verdict {
+func (e *Engine) replay(ctx context.Context, a *attempt, reply record.ClaimReply, begin time.Time) endpoint.Verdict {
 	v, err := e.verdict(a, reply.State, reply.Response, false)
 	if v.Refusal != nil {
 		return e.refused(ctx, begin, v.Refusal)
 	}
-	e.report(ctx, observe.Decided{Outcome: DecidedReplayed, Waited: time.Since(begin), Err: err})
+	e.report(ctx, observe.Decided{Outcome: observe.DecidedReplayed, Waited: time.Since(begin), Err: err})
 	return v
 }
 
 // superseded is the verdict for a request whose handler ran, and whose record is
 // another attempt's by now: its response, since there is to be one for a key.
-func (e *Engine) superseded(a *Attempt, winner record.CommitReply, d *observe.Decided) Verdict {
+func (e *Engine) superseded(a *attempt, winner record.CommitReply, d *observe.Decided) endpoint.Verdict {
 	v, err := e.verdict(a, winner.State, winner.Response, true)
 	if v.Refusal != nil {
 		d.Reason = string(v.Refusal.Reason)
 	} else {
-		d.Outcome = DecidedReplayed
+		d.Outcome = observe.DecidedReplayed
 	}
 	d.Err = err
 	return v
@@ -61,13 +62,13 @@ func (e *Engine) superseded(a *Attempt, winner record.CommitReply, d *observe.De
 
 // verdict turns the state of a record into what its duplicates get. ran says that the
 // handler ran.
-func (e *Engine) verdict(a *Attempt, state record.State, response string, ran bool) (Verdict, error) {
+func (e *Engine) verdict(a *attempt, state record.State, response string, ran bool) (endpoint.Verdict, error) {
 	refusal := &core.Refusal{Ran: ran, Rule: e.config.name}
 	switch state {
 	case record.StateCompleted:
 		r, err := e.config.open(a.protocol, response)
 		if err == nil {
-			return Verdict{Replay: r}, nil
+			return endpoint.Verdict{Replay: r}, nil
 		}
 		refusal.Reason, refusal.Err = reason.NoRecord, err
 	case record.StateInFlight:
@@ -86,5 +87,5 @@ func (e *Engine) verdict(a *Attempt, state record.State, response string, ran bo
 	default:
 		refusal.Reason, refusal.Err = reason.NoRecord, fmt.Errorf("%w: state %d", ErrDamaged, state)
 	}
-	return Verdict{Refusal: refusal}, refusal.Err
+	return endpoint.Verdict{Refusal: refusal}, refusal.Err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -27,14 +28,14 @@ func (e *Engine) rejection(ctx context.Context, err error) *core.Refusal {
 }
 
 // refuse refuses a request, and tells the observer.
-func (e *Engine) refuse(ctx context.Context, begin time.Time, why reason.Reason, err error) Verdict {
+func (e *Engine) refuse(ctx context.Context, begin time.Time, why reason.Reason, err error) endpoint.Verdict {
 	return e.refused(ctx, begin, e.refusal(why, err))
 }
 
 // refused is the verdict for a refusal, of which it tells the observer.
-func (e *Engine) refused(ctx context.Context, begin time.Time, r *core.Refusal) Verdict {
-	e.report(ctx, observe.Decided{Outcome: DecidedRefused, Reason: string(r.Reason), Waited: time.Since(begin), Err: r.Err})
-	return Verdict{Refusal: r}
+func (e *Engine) refused(ctx context.Context, begin time.Time, r *core.Refusal) endpoint.Verdict {
+	e.report(ctx, observe.Decided{Outcome: observe.DecidedRefused, Reason: string(r.Reason), Waited: time.Since(begin), Err: r.Err})
+	return endpoint.Verdict{Refusal: r}
 }
 
 // report tells the observer what was decided.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/outcome"
 	"github.com/interlock-go/interlock/core/reason"
@@ -13,7 +15,7 @@ import (
 
 // Do deals with a request. It reads the key, claims its record and lets h run the
 // handler, or finds out what else the client gets. An adapter calls Do once for
-// each request and obeys the [Verdict].
+// each request and obeys the [endpoint.Verdict].
 //
 // The context of the handler has the values of ctx, but neither its cancellation
 // nor its deadline: a client that goes away does not end what it has begun. The
@@ -24,17 +26,17 @@ import (
 // The answer is stored before Do returns, so before its first byte can leave. A
 // panic of the handler passes through, after the claim was released or, if its
 // effect was marked, a status 500 was stored.
-func (e *Engine) Do(ctx context.Context, call Call, h Handler) Verdict {
+func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler) endpoint.Verdict {
 	method, _, _ := call.Target()
 	if _, matched := call.Route(); !matched || passes(call.Protocol(), method) {
-		return e.pass(ctx, call, h, &Attempt{})
+		return e.pass(ctx, call, h, &attempt{})
 	}
 	begin := time.Now()
-	key, err := keyOf(call)
-	if errors.Is(err, ErrKeyMissing) && e.config.optional {
-		return e.pass(ctx, call, h, &Attempt{})
+	key, err := call.Key()
+	if errors.Is(err, endpoint.ErrKeyMissing) && e.config.optional {
+		return e.pass(ctx, call, h, &attempt{})
 	}
-	var outer *Attempt
+	var outer *attempt
 	if err == nil {
 		if outer = e.enclosing(ctx, call, key); outer != nil && e.sameRequest(outer, call) {
 			e.warnTwice(ctx)
@@ -51,12 +53,17 @@ func (e *Engine) Do(ctx context.Context, call Call, h Handler) Verdict {
 // admitted deals with a request that is counted. Its key is key, unless keyErr says
 // that it has none. outer is the attempt that it is made in, if that has the same key.
 func (e *Engine) admitted(
-	ctx context.Context, call Call, h Handler, key string, keyErr error, outer *Attempt, begin time.Time,
-) (v Verdict) {
+	ctx context.Context, call endpoint.Call, h endpoint.Handler, key string, keyErr error, outer *attempt, begin time.Time,
+) (v endpoint.Verdict) {
+	var a *attempt
 	passed := false
 	defer func() {
-		if !passed { // else the guards that it passed have reported
-			outcome.Report(ctx, v.outcome())
+		switch {
+		case passed: // the guards that it passed have reported
+		case v.Refusal == nil && a != nil:
+			outcome.Report(ctx, a.instead)
+		default:
+			outcome.Report(ctx, v.Refusal)
 		}
 	}()
 	a, refusal := e.identify(ctx, call, key, keyErr)
@@ -69,7 +76,7 @@ func (e *Engine) admitted(
 		if e.config.failOpen && why == reason.NoRecord && !errors.Is(err, ErrDamaged) && ctx.Err() == nil {
 			e.bypassed(ctx, err)
 			passed = true
-			return e.pass(ctx, call, h, &Attempt{id: a.id})
+			return e.pass(ctx, call, h, &attempt{id: a.id})
 		}
 		return e.refuse(ctx, begin, why, err)
 	}
@@ -82,9 +89,9 @@ func (e *Engine) admitted(
 
 // identify makes the attempt of a request: whose key it has, and what makes another
 // request the same. Nothing is claimed yet.
-func (e *Engine) identify(ctx context.Context, call Call, key string, keyErr error) (*Attempt, *core.Refusal) {
+func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, keyErr error) (*attempt, *core.Refusal) {
 	switch {
-	case errors.Is(keyErr, ErrKeyMissing):
+	case errors.Is(keyErr, endpoint.ErrKeyMissing):
 		return nil, e.refusal(reason.KeyMissing, keyErr)
 	case keyErr != nil:
 		return nil, e.refusal(reason.KeyMalformed, keyErr)
@@ -98,7 +105,7 @@ func (e *Engine) identify(ctx context.Context, call Call, key string, keyErr err
 		return nil, e.rejection(ctx, err)
 	}
 	method, path, query := call.Target()
-	a := &Attempt{
+	a := &attempt{
 		engine: e, id: recordID(scope, key), token: e.tokens.next(), protocol: call.Protocol(), target: [3]string{method, path, query},
 	}
 	if g := e.config.guard; g != nil {
@@ -116,14 +123,14 @@ func (e *Engine) identify(ctx context.Context, call Call, key string, keyErr err
 }
 
 // pass runs the handler without a record, under the lock if there is a guard.
-func (e *Engine) pass(ctx context.Context, call Call, h Handler, a *Attempt) Verdict {
+func (e *Engine) pass(ctx context.Context, call endpoint.Call, h endpoint.Handler, a *attempt) endpoint.Verdict {
 	inner := ctx
 	if a != fromContext(ctx) {
-		inner = context.WithValue(ctx, attemptKey{}, a)
+		inner = context.WithValue(ctx, attempts.Key{}, a)
 	}
 	if g := e.config.guard; g != nil {
-		return Verdict{Refusal: g.Do(inner, call, h.Pass)}
+		return endpoint.Verdict{Refusal: g.Do(inner, call, h.Pass)}
 	}
 	h.Pass(inner)
-	return Verdict{}
+	return endpoint.Verdict{}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 func TestRequestsThatAreRefusedBeforeTheClaim(t *testing.T) {
@@ -37,7 +38,7 @@ func TestRequestsThatPassThrough(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine(idempotency.Optional())
 		n := 0
-		probe := func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+		probe := func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 			if err := idempotency.MarkEffect(ctx); err != nil {
 				t.Errorf("MarkEffect without a record: %v", err)
 			}

@@ -8,18 +8,21 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/admin"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 func TestAnAnswerThatNoClientCouldBeGivenResolvesNothing(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine(idempotency.MaxResponse(10))
-		for name, found := range map[string]idempotency.Resolution{
+		for name, found := range map[string]admin.Resolution{
 			"none":     {},
-			"protocol": idempotency.CarriedOut("smtp", idempotency.Response{Status: 250}),
-			"status":   idempotency.CarriedOut(idempotency.HTTP, idempotency.Response{}),
-			"1xx":      idempotency.CarriedOut(idempotency.HTTP, idempotency.Response{Status: 103}),
-			"code":     idempotency.CarriedOut(idempotency.GRPC, idempotency.Response{Status: 17}),
-			"length":   idempotency.CarriedOut(idempotency.HTTP, idempotency.Response{Status: 200, Body: []byte("eleven byte")}),
+			"empty":    admin.CarriedOut("", endpoint.Response{Status: 200}),
+			"protocol": admin.CarriedOut("smtp", endpoint.Response{Status: 250}),
+			"status":   admin.CarriedOut(endpoint.HTTP, endpoint.Response{}),
+			"1xx":      admin.CarriedOut(endpoint.HTTP, endpoint.Response{Status: 103}),
+			"code":     admin.CarriedOut(endpoint.GRPC, endpoint.Response{Status: 17}),
+			"length":   admin.CarriedOut(endpoint.HTTP, endpoint.Response{Status: 200, Body: []byte("eleven byte")}),
 		} {
 			if err := e.Resolve(w.Context(), "alice", "k", found); !errors.Is(err, core.ErrConfig) {
 				w.Errorf("%s: %v", name, err)
@@ -38,15 +41,15 @@ func crashed(store *fakeStore, key string) {
 	if err != nil {
 		panic(err)
 	}
-	engine.Do(context.Background(), post(key), idempotency.Handler{
-		Run: func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+	engine.Do(context.Background(), post(key), endpoint.Handler{
+		Run: func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 			_ = idempotency.MarkEffect(ctx)
 			store.lapse()
 			closing, cancel := context.WithCancel(context.Background())
 			cancel()
 			_ = engine.Close(closing) // ends ctx
 			<-ctx.Done()
-			return idempotency.Response{}, false
+			return endpoint.Response{}, false
 		},
 	})
 }
@@ -56,13 +59,13 @@ func TestAStoreThatIsDownResolvesNothing(t *testing.T) {
 		e := w.engine()
 		crashed(w.store, "k")
 		w.store.down()
-		if err := e.Resolve(w.Context(), "alice", "k", idempotency.NotCarriedOut()); !errors.Is(err, core.ErrUnavailable) {
+		if err := e.Resolve(w.Context(), "alice", "k", admin.NotCarriedOut()); !errors.Is(err, core.ErrUnavailable) {
 			w.Error(err)
 		}
 		w.store.up()
 		n := 0
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-outcome-unknown")
-		if err := e.Resolve(w.Context(), "alice", "k", idempotency.NotCarriedOut()); err != nil {
+		if err := e.Resolve(w.Context(), "alice", "k", admin.NotCarriedOut()); err != nil {
 			w.Error(err)
 		}
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "200 run 1")
@@ -73,8 +76,8 @@ func TestAResolutionForAnotherProtocolIsNeverReplayed(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine()
 		crashed(w.store, "k")
-		answer := idempotency.Response{Status: 5, Body: []byte("status")}
-		if err := e.Resolve(w.Context(), "alice", "k", idempotency.CarriedOut(idempotency.GRPC, answer)); err != nil {
+		answer := endpoint.Response{Status: 5, Body: []byte("status")}
+		if err := e.Resolve(w.Context(), "alice", "k", admin.CarriedOut(endpoint.GRPC, answer)); err != nil {
 			w.Error(err)
 		}
 		n := 0
@@ -99,9 +102,9 @@ func ExampleEngine_Resolve() {
 	}
 
 	resolve := func(principal, key string, inTheBank bool) error {
-		found := idempotency.NotCarriedOut()
+		found := admin.NotCarriedOut()
 		if inTheBank {
-			found = idempotency.CarriedOut(idempotency.HTTP, idempotency.Response{
+			found = admin.CarriedOut(endpoint.HTTP, endpoint.Response{
 				Status: 201, Body: []byte("paid, as we found out"),
 			})
 		}

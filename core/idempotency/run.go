@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/outcome"
 	"github.com/interlock-go/interlock/core/observe"
@@ -13,8 +15,8 @@ import (
 )
 
 // run runs the handler for a claim that was granted.
-func (e *Engine) run(ctx context.Context, h Handler, a *Attempt, begin time.Time) Verdict {
-	inner, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attemptKey{}, a))
+func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin time.Time) endpoint.Verdict {
+	inner, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attempts.Key{}, a))
 	inner = outcome.With(inner, a.inside.note)
 	a.ctx, a.cancel = inner, cancel
 	// Whatever happens, the handler's context ends with it.
@@ -31,7 +33,7 @@ func (e *Engine) run(ctx context.Context, h Handler, a *Attempt, begin time.Time
 	a.section = section
 	a.outer = watchOuter(ctx, cancel)
 	defer a.outer.unwatch()
-	decided := observe.Decided{Outcome: DecidedUnknown, Generation: a.generation, Waited: time.Since(begin)}
+	decided := observe.Decided{Outcome: observe.DecidedUnknown, Generation: a.generation, Waited: time.Since(begin)}
 	defer func() { e.report(ctx, decided) }()
 	returned := false
 	defer func() {
@@ -47,7 +49,7 @@ func (e *Engine) run(ctx context.Context, h Handler, a *Attempt, begin time.Time
 // lockOrAbandon is lock, and gives the claim up if the handler is not to run: the
 // lock refused, or a function of the rule (KeyFunc, PerPrincipal, an observer)
 // panicked.
-func (e *Engine) lockOrAbandon(ctx, inner context.Context, a *Attempt) (section core.Section, refusal *core.Refusal) {
+func (e *Engine) lockOrAbandon(ctx, inner context.Context, a *attempt) (section core.Section, refusal *core.Refusal) {
 	locked := false
 	defer func() {
 		if !locked { // the handler did not run, and has marked nothing
@@ -62,7 +64,7 @@ func (e *Engine) lockOrAbandon(ctx, inner context.Context, a *Attempt) (section 
 // lock takes the locks of the guard, if there is a guard, for a handler that is to
 // run under inner. While it waits, the client counts: when ctx ends, its place is
 // freed. Once it has the locks, the client does not count any more.
-func (e *Engine) lock(ctx, inner context.Context, a *Attempt) (core.Section, *core.Refusal) {
+func (e *Engine) lock(ctx, inner context.Context, a *attempt) (core.Section, *core.Refusal) {
 	g := e.config.guard
 	if g == nil {
 		return a.prepared.Enter(inner) // it is empty, and takes no lock

@@ -3,50 +3,29 @@ package idempotency
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
-var (
-	errNobody = errors.New("interlock: the Scope function found no principal")
-	// errUnscoped is errNobody for a function: its caller sees the error.
-	errUnscoped = fmt.Errorf("%w: the function has no principal: Scoped gives it one that is not empty, "+
-		"and an engine with Global needs none", core.ErrKey)
-)
-
-// scope finds out whose key it is, and in which space. Functions have one of their own.
-func (e *Engine) scope(ctx context.Context, call Call) (string, error) {
-	f, ok := call.(*function)
-	if !ok {
-		return e.principal(ctx, call)
+// scope finds out in which space of keys the call's is.
+func (e *Engine) scope(ctx context.Context, call endpoint.Call) (string, error) {
+	if s, ok := call.(endpoint.Scoper); ok {
+		return s.Scope(func() (string, error) { return e.principal(ctx, call) })
 	}
-	principal := f.scope
-	if !f.scoped {
-		var err error
-		if principal, err = e.principal(ctx, call); err != nil && !errors.Is(err, errNobody) {
-			return "", err
-		}
-		if err == nil && principal == "" { // Global
-			return FuncScope(""), nil
-		}
-	}
-	if principal == "" {
-		return "", errUnscoped
-	}
-	return FuncScope(principal), nil
+	return e.principal(ctx, call)
 }
 
 // principal finds out whose key it is.
-func (e *Engine) principal(ctx context.Context, call Call) (string, error) {
+func (e *Engine) principal(ctx context.Context, call endpoint.Call) (string, error) {
 	if e.config.global {
 		return "", nil
 	}
 	scope, err := e.config.scope(ctx, call)
 	if err == nil && scope == "" {
-		err = errNobody
+		err = endpoint.ErrNoPrincipal
 	}
 	return scope, err
 }
@@ -55,7 +34,7 @@ func (e *Engine) principal(ctx context.Context, call Call) (string, error) {
 // most often a mistake of the server is logged, since the client is not told.
 func (e *Engine) unscoped(ctx context.Context, err error) reason.Reason {
 	switch {
-	case errors.Is(err, errNobody):
+	case errors.Is(err, endpoint.ErrNoPrincipal):
 		e.log(ctx, slog.LevelWarn, "interlock: idempotent requests are refused, since the Scope function finds no principal: "+
 			"authentication goes in front, and core.Request.Value finds what gin and echo keep by c.Set", err)
 		return reason.NoPrincipal

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
@@ -72,7 +73,7 @@ func (c *config) seal(ctx context.Context, envelope []byte) []byte {
 }
 
 // open reads a stored envelope, sealed or not.
-func (c *config) open(protocol, envelope string) (*Response, error) {
+func (c *config) open(protocol, envelope string) (*endpoint.Response, error) {
 	if envelope == "" || envelope[0] != sealedVersion {
 		return decode(protocol, envelope)
 	}

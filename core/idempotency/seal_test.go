@@ -13,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 // aead is a Seal as an application would make it.
@@ -75,9 +76,9 @@ func TestAnswersTooLargeToStoreAreChecked(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine(idempotency.MaxResponse(3), idempotency.Under(w.losing()))
 		sent := true
-		w.want(serve(w.Context(), e, post("k"), func(_ context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		w.want(serve(w.Context(), e, post("k"), func(_ context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			sent = a.TooLarge(201)
-			return idempotency.Response{Status: 201}, true
+			return endpoint.Response{Status: 201}, true
 		}), "ran, then lost")
 		if sent {
 			t.Error("an answer left whose lock was lost")

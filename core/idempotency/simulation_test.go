@@ -12,6 +12,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
@@ -88,7 +89,7 @@ func simulate(t *testing.T, seed uint64, mark bool, opts ...idempotency.Option) 
 		var effects [payments]int
 		var told [payments]map[string]bool
 		h := func(i int) handler {
-			return func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+			return func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 				if idempotency.Generation(ctx) > 1 {
 					mu.Lock()
 					stats[2]++
@@ -102,7 +103,7 @@ func simulate(t *testing.T, seed uint64, mark bool, opts ...idempotency.Option) 
 				pause()
 				if mark {
 					if err := idempotency.MarkEffect(ctx); err != nil {
-						return idempotency.Response{Status: 503}, true
+						return endpoint.Response{Status: 503}, true
 					}
 				}
 				mu.Lock()
@@ -114,7 +115,7 @@ func simulate(t *testing.T, seed uint64, mark bool, opts ...idempotency.Option) 
 				if draw(6) == 0 {
 					status = 500
 				}
-				return idempotency.Response{Status: status, Body: fmt.Appendf(nil, "effect %d", n)}, draw(4) > 0
+				return endpoint.Response{Status: status, Body: fmt.Appendf(nil, "effect %d", n)}, draw(4) > 0
 			}
 		}
 		send := func(i int) string {

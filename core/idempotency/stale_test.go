@@ -19,7 +19,7 @@ func TestAClaimThatIsServedAfterCloseEndsItsHandler(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	a := &Attempt{engine: e, sent: time.Now(), cancel: cancel}
+	a := &attempt{engine: e, sent: time.Now(), cancel: cancel}
 	r := &e.renewer
 	if !r.begin(a) {
 		t.Fatal("the engine is closed")
@@ -33,7 +33,7 @@ func TestAClaimThatIsServedAfterCloseEndsItsHandler(t *testing.T) {
 	if cause := context.Cause(ctx); cause != core.ErrClosed { //nolint:errorlint // the sentinel itself
 		t.Errorf("the handler's context has the cause %v", cause)
 	}
-	if r.begin(&Attempt{engine: e, sent: time.Now()}) {
+	if r.begin(&attempt{engine: e, sent: time.Now()}) {
 		t.Error("a closed renewer takes a claim")
 	}
 	e.work.Wait()
@@ -45,7 +45,7 @@ func TestAJobThatIsServedAfterItsEndIsNotTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &e.background
-	j := &job{attempt: &Attempt{engine: e}, next: b.now().Add(time.Hour)}
+	j := &job{attempt: &attempt{engine: e}, next: b.now().Add(time.Hour)}
 	b.mu.Lock()
 	b.add(j)
 	b.remove(j)

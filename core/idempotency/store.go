@@ -15,3 +15,11 @@ var ErrNotUnknown = record.ErrNotUnknown
 // ErrDamaged says that the data under the name of a record is not a record, or a record
 // of an unknown version. The request is refused, because it may have been carried out.
 var ErrDamaged = record.ErrDamaged
+
+// ErrNoAttempt says that a context does not belong to a request to an idempotent
+// endpoint: the middleware is missing, or the context was not passed on.
+var ErrNoAttempt = record.ErrNoAttempt
+
+// ErrRolledBack says that the transaction of a request (pgstore.Tx) was rolled back: the
+// request has had no effect in the database.
+var ErrRolledBack = record.ErrRolledBack

@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
@@ -49,7 +50,7 @@ func (u *unit) Rollback(context.Context) { u.ended = append(u.ended, "rolled bac
 
 // begin is what a package of a database gives its handlers.
 func (l *ledger) begin(ctx context.Context) (*unit, error) {
-	u, err := idempotency.Enlist(ctx, func(_ context.Context, c idempotency.Claim) (idempotency.Unit, error) {
+	u, err := record.Enlist(ctx, func(_ context.Context, c record.Claim) (record.Unit, error) {
 		if c.Store != l.store || c.ID == "" || c.Token == "" || c.Lease != 30*time.Second {
 			return nil, fmt.Errorf("not the claim of the attempt: %+v", c)
 		}
@@ -63,11 +64,11 @@ func (l *ledger) begin(ctx context.Context) (*unit, error) {
 
 // pays makes a handler that has an effect in the transaction, and goes on as h.
 func (l *ledger) pays(tb testing.TB, h handler) handler {
-	return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+	return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 		u, err := l.begin(ctx)
 		if err != nil {
 			tb.Error(err)
-			return idempotency.Response{Status: 500}, true
+			return endpoint.Response{Status: 500}, true
 		}
 		u.pending = append(u.pending, "paid")
 		if again, err := l.begin(ctx); again != u || err != nil {
@@ -80,20 +81,20 @@ func (l *ledger) pays(tb testing.TB, h handler) handler {
 // TestHowATransactionEnds has each end of a handler that has one.
 func TestHowATransactionEnds(t *testing.T) {
 	marks := func(h handler) handler {
-		return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			if err := idempotency.MarkEffect(ctx); err != nil {
 				t.Error(err)
 			}
 			return h(ctx, a)
 		}
 	}
-	does := func(f func(*idempotency.Attempt), status int) handler {
-		return func(_ context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+	does := func(f func(endpoint.Attempt), status int) handler {
+		return func(_ context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			f(a)
-			return idempotency.Response{Status: status, Body: []byte("done")}, true
+			return endpoint.Response{Status: status, Body: []byte("done")}, true
 		}
 	}
-	nothing := func(*idempotency.Attempt) {}
+	nothing := func(endpoint.Attempt) {}
 	storeAll := []idempotency.Option{idempotency.StoreAll()}
 	rolledBack := fmt.Errorf("%w: by the test", idempotency.ErrRolledBack)
 	unknown := errors.New("the connection broke")
@@ -123,12 +124,12 @@ func TestHowATransactionEnds(t *testing.T) {
 			marks(does(nothing, 200)), nil, unknown, "ran, then idempotency-outcome-unknown", "failed",
 			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1",
 		},
-		"a statement failed, declined": {does(nothing, 402), nil, idempotency.ErrAborted, "402 done", "failed", "replay 402 done", "stored 1"},
+		"a statement failed, declined": {does(nothing, 402), nil, record.ErrAborted, "402 done", "failed", "replay 402 done", "stored 1"},
 		"a statement failed, success": {
-			does(nothing, 200), nil, idempotency.ErrAborted, "idempotency-rolled-back", "failed",
+			does(nothing, 200), nil, record.ErrAborted, "idempotency-rolled-back", "failed",
 			"200 again", "releasedidempotency-rolled-back 1",
 		},
-		"too large": {does(func(a *idempotency.Attempt) {
+		"too large": {does(func(a endpoint.Attempt) {
 			if first, second := a.TooLarge(200), a.TooLarge(200); first || second {
 				t.Error("an answer is sent ahead of its transaction")
 			}
@@ -155,8 +156,8 @@ func TestHowATransactionEnds(t *testing.T) {
 					w.Errorf("%d effects; want %d", len(l.effect), effects)
 				}
 				time.Sleep(time.Minute) // longer than a lease
-				w.want(serve(w.Context(), e, post("k"), func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
-					return idempotency.Response{Status: 200, Body: []byte("again")}, true
+				w.want(serve(w.Context(), e, post("k"), func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+					return endpoint.Response{Status: 200, Body: []byte("again")}, true
 				}), c.again)
 			})
 		})
@@ -173,7 +174,7 @@ func TestAPanicRollsBack(t *testing.T) {
 					w.Error("the panic is gone")
 				}
 			}()
-			serve(w.Context(), e, post("k"), l.pays(t, func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) { panic("no") }))
+			serve(w.Context(), e, post("k"), l.pays(t, func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("no") }))
 		}()
 		w.want(fmt.Sprint(l.ended), "[rolled back]")
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "200 run 1")
@@ -185,10 +186,10 @@ func TestAPanicRollsBack(t *testing.T) {
 func TestATransactionOfAClaimThatAnotherAttemptHas(t *testing.T) {
 	inBubble(t, func(w *world) {
 		l, n := &ledger{store: w.store}, 0
-		got := serve(w.Context(), w.engine(), post("k"), l.pays(t, func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+		got := serve(w.Context(), w.engine(), post("k"), l.pays(t, func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
 			w.store.lapse()
 			w.want(serve(w.Context(), w.engine(), post("k"), answers(200, &n)), "200 run 1")
-			return idempotency.Response{Status: 200, Body: []byte("late")}, true
+			return endpoint.Response{Status: 200, Body: []byte("late")}, true
 		}))
 		w.want(got, "replay 200 run 1")
 		if !slices.Equal(l.ended, []string{"rolled back"}) || len(l.effect) > 0 {
@@ -202,9 +203,9 @@ func TestALapsedClaimThatNobodyHasCommits(t *testing.T) {
 	inBubble(t, func(w *world) {
 		l := &ledger{store: w.store}
 		w.store.down("extend")
-		got := serve(w.Context(), w.engine(), post("k"), l.pays(t, func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+		got := serve(w.Context(), w.engine(), post("k"), l.pays(t, func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 			<-ctx.Done() // the lease is over
-			return idempotency.Response{Status: 200, Body: []byte("late")}, true
+			return endpoint.Response{Status: 200, Body: []byte("late")}, true
 		}))
 		w.want(got, "200 late")
 		w.want(fmt.Sprint(l.ended), "[committed]")
@@ -216,9 +217,9 @@ func TestATransactionUnderALostLockRollsBack(t *testing.T) {
 	inBubble(t, func(w *world) {
 		l := &ledger{store: w.store}
 		e := w.engine(idempotency.Under(w.losing()))
-		got := serve(w.Context(), e, post("k"), l.pays(t, func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+		got := serve(w.Context(), e, post("k"), l.pays(t, func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 			<-ctx.Done()
-			return idempotency.Response{Status: 200, Body: []byte("late")}, true
+			return endpoint.Response{Status: 200, Body: []byte("late")}, true
 		}))
 		w.want(got, "idempotency-rolled-back")
 		w.want(fmt.Sprint(l.ended), "[rolled back]")
@@ -231,43 +232,43 @@ func TestATransactionUnderALostLockRollsBack(t *testing.T) {
 func TestEnlist(t *testing.T) {
 	inBubble(t, func(w *world) {
 		l := &ledger{store: w.store}
-		begin := func(context.Context, idempotency.Claim) (idempotency.Unit, error) { return &unit{ledger: l}, nil }
-		if _, err := idempotency.Enlist(w.Context(), begin); !errors.Is(err, idempotency.ErrNoAttempt) {
+		begin := func(context.Context, record.Claim) (record.Unit, error) { return &unit{ledger: l}, nil }
+		if _, err := record.Enlist(w.Context(), begin); !errors.Is(err, idempotency.ErrNoAttempt) {
 			w.Errorf("outside of a request: %v", err)
 		}
 		var kept context.Context
 		failed := errors.New("no connection")
-		w.want(serve(w.Context(), w.engine(), post("k"), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+		w.want(serve(w.Context(), w.engine(), post("k"), func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 			kept = ctx //nolint:fatcontext // it is looked at after the handler
-			_, err := idempotency.Enlist(ctx, func(context.Context, idempotency.Claim) (idempotency.Unit, error) { return nil, failed })
+			_, err := record.Enlist(ctx, func(context.Context, record.Claim) (record.Unit, error) { return nil, failed })
 			if !errors.Is(err, failed) {
 				w.Errorf("the error of begin is %v", err)
 			}
 			if _, err := l.begin(ctx); err != nil {
 				w.Errorf("after a failure: %v", err)
 			}
-			return idempotency.Response{Status: 200, Body: []byte("paid")}, true
+			return endpoint.Response{Status: 200, Body: []byte("paid")}, true
 		}), "200 paid")
-		if _, err := idempotency.Enlist(kept, begin); !errors.Is(err, core.ErrLost) {
+		if _, err := record.Enlist(kept, begin); !errors.Is(err, core.ErrLost) {
 			w.Errorf("after the handler: %v", err)
 		}
 		w.want(serve(w.Context(), w.engine(idempotency.Optional()), request{
-			protocol: idempotency.HTTP, method: "POST", path: "/payments", scope: "alice",
-		}, func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
-			if _, err := idempotency.Enlist(ctx, begin); !errors.Is(err, idempotency.ErrNoAttempt) {
+			protocol: endpoint.HTTP, method: "POST", path: "/payments", scope: "alice",
+		}, func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
+			if _, err := record.Enlist(ctx, begin); !errors.Is(err, idempotency.ErrNoAttempt) {
 				w.Errorf("without a record: %v", err)
 			}
-			return idempotency.Response{Status: 200}, true
+			return endpoint.Response{Status: 200}, true
 		}), "passed 200 ")
 		// An answer that is on its way cannot wait for a commit.
-		serve(w.Context(), w.engine(), post("large"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		serve(w.Context(), w.engine(), post("large"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			if !a.TooLarge(200) {
 				w.Error("an answer without a transaction is not sent")
 			}
 			if _, err := l.begin(ctx); err == nil {
 				w.Error("a transaction begins behind an answer")
 			}
-			return idempotency.Response{Status: 200}, true
+			return endpoint.Response{Status: 200}, true
 		})
 	})
 }

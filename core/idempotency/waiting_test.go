@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 func TestADuplicateWaitsAndGetsTheAnswer(t *testing.T) {
@@ -16,7 +17,7 @@ func TestADuplicateWaitsAndGetsTheAnswer(t *testing.T) {
 		e := w.engine(idempotency.WaitReplay(10 * time.Second))
 		n := 0
 		slow := func(status int, d time.Duration) handler {
-			return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 				<-time.After(d)
 				return answers(status, &n)(ctx, a)
 			}
@@ -61,7 +62,7 @@ func (w *world) inFlight(e *idempotency.Engine, f func()) {
 	var wg sync.WaitGroup
 	n := 0
 	wg.Go(func() {
-		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			<-time.After(10 * time.Second)
 			return answers(201, &n)(ctx, a)
 		}), "201 run 1")
@@ -72,7 +73,7 @@ func (w *world) inFlight(e *idempotency.Engine, f func()) {
 }
 
 func TestADuplicateOutOfTimeIsToldOfTheRequestInFlight(t *testing.T) {
-	never := func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) { panic("it runs") }
+	never := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("it runs") }
 	inBubble(t, func(w *world) {
 		e := w.engine(idempotency.WaitReplay(time.Minute))
 		w.inFlight(e, func() {
@@ -139,7 +140,7 @@ func TestDuplicatesThatWaitAreBounded(t *testing.T) {
 // A waiter asks again when the lease of the request in flight could be over. That the
 // store does not answer then does not undo what it said before.
 func TestADuplicateThatWaitsIsToldOfTheRequestInFlightWhenTheStoreFails(t *testing.T) {
-	never := func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) { panic("it runs") }
+	never := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("it runs") }
 	for name, broken := range map[string]fault{
 		"no answer in time":      {after: time.Minute},
 		"not sent in time":       {after: time.Minute, unsent: true},

@@ -12,6 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -27,12 +28,12 @@ type request struct {
 
 func post(key string) request {
 	return request{
-		protocol: idempotency.HTTP, method: "POST", path: "/payments", key: []string{key}, scope: "alice", body: "pay 1",
+		protocol: endpoint.HTTP, method: "POST", path: "/payments", key: []string{key}, scope: "alice", body: "pay 1",
 	}
 }
 
 func (q request) Protocol() string                 { return q.protocol }
-func (q request) Key() []string                    { return q.key }
+func (q request) Key() (string, error)             { return endpoint.ParseKey(q.key) }
 func (q request) Target() (string, string, string) { return q.method, q.path, q.query }
 func (q request) Origin() (string, string, string) { return q.host, or(q.uri, q.path), q.query }
 func (q request) Route() (string, bool)            { return q.path, !q.unmatched }
@@ -70,13 +71,13 @@ func scope(_ context.Context, req core.Request) (string, error) {
 }
 
 // handler is what runs behind the endpoint.
-type handler func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool)
+type handler func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool)
 
 // answers makes a handler that answers with a status, and counts.
 func answers(status int, n *int) handler {
-	return func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+	return func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
 		*n++
-		return idempotency.Response{
+		return endpoint.Response{
 			Status: status, Header: map[string][]string{"X-Run": {fmt.Sprint(*n)}}, Body: fmt.Appendf(nil, "run %d", *n),
 		}, true
 	}
@@ -84,10 +85,10 @@ func answers(status int, n *int) handler {
 
 // result is what a client sees, in one line.
 func serve(ctx context.Context, e *idempotency.Engine, q request, h handler) string {
-	var own idempotency.Response
+	var own endpoint.Response
 	var passed bool
-	v := e.Do(ctx, q, idempotency.Handler{
-		Run: func(ctx context.Context, a *idempotency.Attempt) (r idempotency.Response, answered bool) {
+	v := e.Do(ctx, q, endpoint.Handler{
+		Run: func(ctx context.Context, a endpoint.Attempt) (r endpoint.Response, answered bool) {
 			own, answered = h(ctx, a)
 			return own, answered
 		},

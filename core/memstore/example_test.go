@@ -8,6 +8,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
@@ -54,18 +55,18 @@ func Example_idempotency() {
 		return fmt.Sprint("the balance is ", balance), nil
 	}
 	for range 2 { // the client sends the payment twice
-		fmt.Println(idempotency.Do(ctx, engine, "payment/1", 30, pay))
+		fmt.Println(once.Do(ctx, engine, "payment/1", 30, pay))
 	}
 	fmt.Println("records:", len(store.Records()), "commits:", store.Requests(memstore.Commit))
 
-	_, err = idempotency.Do(ctx, engine, "payment/2", 30, func(ctx context.Context, amount int) (string, error) {
+	_, err = once.Do(ctx, engine, "payment/2", 30, func(ctx context.Context, amount int) (string, error) {
 		store.TakeClaims(time.Minute) // this process stood still, and another one has taken over
 		return pay(ctx, amount)
 	})
 	fmt.Println("in flight elsewhere:", errors.Is(err, idempotency.ErrInFlight))
 
 	store.Empty() // the server comes back without its data, and so without the record
-	fmt.Println(idempotency.Do(ctx, engine, "payment/1", 30, pay))
+	fmt.Println(once.Do(ctx, engine, "payment/1", 30, pay))
 	// Output:
 	// the balance is 70 <nil>
 	// the balance is 70 <nil>

@@ -11,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/memstore"
 )
@@ -46,7 +47,7 @@ func TestAClaimIsRenewedInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		e, runs := newEngine(t, store), 0
-		got, err := idempotency.Do(t.Context(), e, "k", "", counting(&runs, func(context.Context) {
+		got, err := once.Do(t.Context(), e, "k", "", counting(&runs, func(context.Context) {
 			time.Sleep(4 * time.Minute)
 			all := store.Records()
 			if len(all) != 1 || all[0].State != record.StateInFlight || all[0].Left <= 0 || all[0].Generation != 1 {
@@ -69,12 +70,12 @@ func TestAnotherProcessTakesAClaimAndCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		e, runs := newEngine(t, store), 0
-		if _, err := idempotency.Do(t.Context(), e, "done", "", counting(&runs, nothing)); err != nil {
+		if _, err := once.Do(t.Context(), e, "done", "", counting(&runs, nothing)); err != nil {
 			t.Fatal(err)
 		}
 		answer := store.Records()[0].Response
 		var commit func(string)
-		_, err := idempotency.Do(t.Context(), e, "k", "", counting(&runs, func(ctx context.Context) {
+		_, err := once.Do(t.Context(), e, "k", "", counting(&runs, func(ctx context.Context) {
 			commit = store.TakeClaims(time.Minute)
 			<-ctx.Done()
 			if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {
@@ -84,12 +85,12 @@ func TestAnotherProcessTakesAClaimAndCommits(t *testing.T) {
 		if !errors.Is(err, core.ErrLost) && !errors.Is(err, idempotency.ErrInFlight) {
 			t.Errorf("the process that lost its claim: %v", err)
 		}
-		if _, err := idempotency.Do(t.Context(), e, "k", "", counting(&runs, nothing)); !errors.Is(err, idempotency.ErrInFlight) {
+		if _, err := once.Do(t.Context(), e, "k", "", counting(&runs, nothing)); !errors.Is(err, idempotency.ErrInFlight) {
 			t.Errorf("while the other process has the claim: %v; want ErrInFlight", err)
 		}
 		commit(answer)
 		commit("too late") // the record has an answer
-		if got, err := idempotency.Do(t.Context(), e, "k", "", counting(&runs, nothing)); got != "run 1" || err != nil {
+		if got, err := once.Do(t.Context(), e, "k", "", counting(&runs, nothing)); got != "run 1" || err != nil {
 			t.Errorf("after the other process has stored its answer: %q, %v", got, err)
 		}
 		if runs != 2 {
@@ -167,7 +168,7 @@ func TestAStoreThatLosesItsDataLosesLocksAndRecords(t *testing.T) {
 		lease := mustLock(t, newLocker(t, store), "k")
 		e, runs := newEngine(t, store), 0
 		do := func() {
-			if _, err := idempotency.Do(t.Context(), e, "k", "", counting(&runs, nothing)); err != nil {
+			if _, err := once.Do(t.Context(), e, "k", "", counting(&runs, nothing)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -209,7 +210,7 @@ func TestFaultsOfRecords(t *testing.T) {
 					store.Intercept(only(memstore.Claim, fault))
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
-					if _, err := idempotency.Do(ctx, e, "k", "", counting(&runs, nothing)); err == nil || runs != 0 {
+					if _, err := once.Do(ctx, e, "k", "", counting(&runs, nothing)); err == nil || runs != 0 {
 						t.Errorf("%d runs, %v", runs, err)
 					}
 					time.Sleep(10 * time.Minute)
@@ -226,7 +227,7 @@ func TestFaultsOfRecords(t *testing.T) {
 			e, runs := newEngine(t, store), 0
 			store.Intercept(only(memstore.Commit, memstore.LostReply))
 			for range 2 {
-				if got, err := idempotency.Do(t.Context(), e, "k", "", counting(&runs, nothing)); got != "run 1" || err != nil {
+				if got, err := once.Do(t.Context(), e, "k", "", counting(&runs, nothing)); got != "run 1" || err != nil {
 					t.Errorf("%q, %v", got, err)
 				}
 			}

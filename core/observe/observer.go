@@ -90,8 +90,8 @@ type Observation struct {
 
 // Decided says how an idempotent endpoint dealt with a request.
 type Decided struct {
-	// Outcome says in one word what happened. It is one of the constants of package
-	// idempotency that begin with Decided.
+	// Outcome says in one word what happened. It is one of the constants
+	// that begin with Decided.
 	Outcome string
 	// Reason is the text of the reason.Reason for which the request was refused;
 	// empty if it was not.

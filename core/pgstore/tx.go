@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
@@ -34,14 +33,14 @@ type Transaction struct {
 // Tx returns the transaction of the request that ctx belongs to. The first call begins it
 // and claims the fences of all locks that ctx runs under; later calls return the same.
 //
-// The error matches [idempotency.ErrNoAttempt] if ctx does not belong to an idempotent
+// The error matches [record.ErrNoAttempt] if ctx does not belong to an idempotent
 // endpoint or the request has no record, [core.ErrConfig] if the records of the endpoint
 // are not in a [Store] (or in one that wraps it and has a method Unwrap() of an
 // [record.Store]), [core.ErrLost] if the claim is lost or the handler has returned,
 // and fencing.ErrStale if a later holder of a lock has begun. Any other error is that of
 // the database. Tx is safe for concurrent use.
 func Tx(ctx context.Context) (*Transaction, error) {
-	unit, err := idempotency.Enlist(ctx, begin)
+	unit, err := record.Enlist(ctx, begin)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +79,7 @@ func (t *Transaction) SQL() *sql.Tx { return t.tx }
 // their driver (pgxstore.Tx). Do not close it, and begin nothing on it.
 func (t *Transaction) Conn() *sql.Conn { return t.conn }
 
-// work is a transaction as a [idempotency.Unit].
+// work is a transaction as a [record.Unit].
 type work struct {
 	Transaction
 	store  *Store
@@ -88,7 +87,7 @@ type work struct {
 }
 
 // begin begins the transaction of an attempt.
-func begin(ctx context.Context, claim idempotency.Claim) (_ idempotency.Unit, err error) {
+func begin(ctx context.Context, claim record.Claim) (_ record.Unit, err error) {
 	s := unwrap(claim.Store)
 	if s == nil {
 		return nil, fmt.Errorf("%w: pgstore.Tx: the records of the endpoint are in a %T, and not in a *pgstore.Store", core.ErrConfig, claim.Store)
@@ -164,7 +163,7 @@ func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(max(d.Milliseconds(), 1), 10)
 }
 
-// Commit implements [idempotency.Unit].
+// Commit implements [record.Unit].
 func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.CommitReply, error) {
 	defer w.close()
 	deadline := ask.Deadline.Add(-settleWait)
@@ -178,9 +177,9 @@ func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.Com
 	case err != nil:
 		w.Rollback(ctx)
 		if sqlState(err) == "25P02" { // in_failed_sql_transaction
-			return rep, idempotency.ErrAborted
+			return rep, record.ErrAborted
 		}
-		return rep, fmt.Errorf("%w: %w", idempotency.ErrRolledBack, explain(err))
+		return rep, fmt.Errorf("%w: %w", record.ErrRolledBack, explain(err))
 	case rep.State != record.StateGranted:
 		w.Rollback(ctx)
 		if read { // and is to be replayed
@@ -189,7 +188,7 @@ func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.Com
 				return err
 			})
 			if err != nil {
-				err = fmt.Errorf("%w: %w", idempotency.ErrRolledBack, err)
+				err = fmt.Errorf("%w: %w", record.ErrRolledBack, err)
 			}
 		}
 		return rep, err
@@ -204,7 +203,7 @@ func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.Com
 		w.store.awaited.wake(ask.ID)
 		return rep, nil
 	case !executed(err):
-		return rep, fmt.Errorf("%w: %w", idempotency.ErrRolledBack, err)
+		return rep, fmt.Errorf("%w: %w", record.ErrRolledBack, err)
 	}
 	w.close() // one connection at a time
 	committed, asking := w.store.settle(ctx, ask)
@@ -212,7 +211,7 @@ func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.Com
 	case asking != nil:
 		return rep, fmt.Errorf("%w: commit: %w", asking, err)
 	case !committed:
-		return rep, fmt.Errorf("%w: %w", idempotency.ErrRolledBack, err)
+		return rep, fmt.Errorf("%w: %w", record.ErrRolledBack, err)
 	}
 	w.store.awaited.wake(ask.ID)
 	return rep, nil
@@ -245,7 +244,7 @@ func (s *Store) settle(ctx context.Context, ask record.CommitRequest) (committed
 // well.
 const rollbackWait = 2 * time.Second
 
-// Rollback implements [idempotency.Unit].
+// Rollback implements [record.Unit].
 func (w *work) Rollback(context.Context) {
 	defer w.close()
 	defer time.AfterFunc(rollbackWait, w.cancel).Stop()

@@ -90,7 +90,7 @@ const (
 	// carried out, and its response could not be stored.
 	ResponseUnavailable Reason = "idempotency-response-unavailable"
 	// ResponseTooLarge (500, INTERNAL): the response is longer than
-	// idempotency.MaxResponse, and the handler has a transaction (idempotency.Enlist), which was rolled
+	// idempotency.MaxResponse, and the handler has a transaction (record.Enlist), which was rolled
 	// back. Every retry ends the same way: raise the limit.
 	ResponseTooLarge Reason = "idempotency-response-too-large"
 	// RolledBack (503, UNAVAILABLE): the database did not commit the

@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -26,7 +27,7 @@ func TestRecordsOutliveAFailover(t *testing.T) {
 	run, running, release := hold(bank.run)
 	got := make(chan result, 1)
 	go func() {
-		got <- do(t.Context(), e, pay("marked"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		got <- do(t.Context(), e, pay("marked"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			begin := time.Now()
 			err := idempotency.MarkEffect(ctx)
 			if errors.Is(err, core.ErrUnavailable) && time.Since(begin) >= 900*time.Millisecond { // the machine stood still

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/admin"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -29,7 +31,7 @@ func expire(t *testing.T, rdb redis.UniversalClient) {
 
 // foundOut is what an operator tells, and what its clients get.
 var (
-	foundOut = idempotency.CarriedOut(idempotency.HTTP, idempotency.Response{
+	foundOut = admin.CarriedOut(endpoint.HTTP, endpoint.Response{
 		Status: http.StatusOK, Header: map[string][]string{"X-By": {"operator"}, "Date": {"today"}}, Body: []byte("it was paid"),
 	})
 	foundOutReplayed = result{status: http.StatusOK, body: "it was paid", replayed: true}
@@ -40,17 +42,17 @@ var (
 func TestAnUnknownOutcomeIsResolved(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	a, b := newEngine(t, newStore(t, rdb)), newEngine(t, newStore(t, rdb), idempotency.Tombstone(time.Hour))
-	resolve := func(e *idempotency.Engine, found idempotency.Resolution) error {
+	resolve := func(e *idempotency.Engine, found admin.Resolution) error {
 		return e.Resolve(t.Context(), "alice", "k", found)
 	}
 	for name, c := range map[string]struct {
 		mark, strict bool
-		found        idempotency.Resolution
+		found        admin.Resolution
 		again, woken result
 	}{
 		"carried out":                 {mark: true, found: foundOut, again: foundOutReplayed, woken: foundOutReplayed},
 		"carried out, of strict ones": {strict: true, found: foundOut, again: foundOutReplayed, woken: foundOutReplayed},
-		"not carried out":             {mark: true, found: idempotency.NotCarriedOut(), again: fresh(1), woken: replayed(1)},
+		"not carried out":             {mark: true, found: admin.NotCarriedOut(), again: fresh(1), woken: replayed(1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rdb.FlushDB(t.Context())
@@ -62,7 +64,7 @@ func TestAnUnknownOutcomeIsResolved(t *testing.T) {
 			run, running, release := hold(status(201))
 			got := make(chan result, 1)
 			go func() {
-				got <- do(t.Context(), e, pay("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+				got <- do(t.Context(), e, pay("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 					if c.mark {
 						if err := idempotency.MarkEffect(ctx); err != nil {
 							t.Error(err)
@@ -107,7 +109,7 @@ func TestADamagedRecordIsNotResolved(t *testing.T) {
 		rdb.HSet(t.Context(), key, "v", "2", "s", "c", "m", "1")
 	}
 	expire(t, rdb)
-	for _, found := range []idempotency.Resolution{foundOut, idempotency.NotCarriedOut()} {
+	for _, found := range []admin.Resolution{foundOut, admin.NotCarriedOut()} {
 		if err := e.Resolve(t.Context(), "alice", "k", found); !errors.Is(err, record.ErrDamaged) {
 			t.Errorf("%v, want %v", err, record.ErrDamaged)
 		}
@@ -123,9 +125,9 @@ func TestAResolutionWhoseReplyIsLostCountsOnce(t *testing.T) {
 	var bank bank
 	do(t.Context(), cut, pay("warm"), bank.run)
 	for i, c := range []struct {
-		found idempotency.Resolution
+		found admin.Resolution
 		again result
-	}{{foundOut, foundOutReplayed}, {idempotency.NotCarriedOut(), fresh(2)}} {
+	}{{foundOut, foundOutReplayed}, {admin.NotCarriedOut(), fresh(2)}} {
 		key := []string{"a", "b"}[i]
 		run, running, release := hold(status(500))
 		got := make(chan result, 1)

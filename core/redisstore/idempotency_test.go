@@ -19,6 +19,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
@@ -37,11 +38,11 @@ type payment struct {
 }
 
 func pay(key string) payment {
-	return payment{idempotency.HTTP, "alice", []string{key}, "/payments", "", `{"amount":1}`, ""}
+	return payment{endpoint.HTTP, "alice", []string{key}, "/payments", "", `{"amount":1}`, ""}
 }
 
 func (p payment) Protocol() string                 { return p.protocol }
-func (p payment) Key() []string                    { return p.keys }
+func (p payment) Key() (string, error)             { return endpoint.ParseKey(p.keys) }
 func (p payment) Target() (string, string, string) { return "POST", p.path, p.query }
 func (p payment) Origin() (string, string, string) { return p.host, p.path, p.query }
 func (p payment) Route() (string, bool)            { return "POST /payments", true }
@@ -98,14 +99,14 @@ func newStore(tb testing.TB, rdb redis.UniversalClient, opts ...redisstore.Optio
 // bank counts effects, and answers with how many there were.
 type bank struct{ effects atomic.Int64 }
 
-func (b *bank) run(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+func (b *bank) run(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
 	n := b.effects.Add(1)
-	return idempotency.Response{
+	return endpoint.Response{
 		Status: http.StatusCreated, Header: map[string][]string{"X-N": {fmt.Sprint(n)}}, Body: fmt.Appendf(nil, "payment %d", n),
 	}, true
 }
 
-type runFunc func(context.Context, *idempotency.Attempt) (idempotency.Response, bool)
+type runFunc func(context.Context, endpoint.Attempt) (endpoint.Response, bool)
 
 // result is what a client would see.
 type result struct {
@@ -130,9 +131,9 @@ func do(ctx context.Context, e *idempotency.Engine, p payment, run runFunc) (r r
 }
 
 func doOnce(ctx context.Context, e *idempotency.Engine, p payment, run runFunc) result {
-	var own idempotency.Response
-	v := e.Do(ctx, p, idempotency.Handler{
-		Run: func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+	var own endpoint.Response
+	v := e.Do(ctx, p, endpoint.Handler{
+		Run: func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			r, answered := run(ctx, a)
 			own = r
 			return r, answered
@@ -180,7 +181,7 @@ func TestAPaymentSentAgainIsReplayed(t *testing.T) {
 		"other body":     func(p *payment) { p.body = `{"amount":2}` },
 		"other path":     func(p *payment) { p.path = "/payments/" },
 		"other query":    func(p *payment) { p.query = "dry=1" },
-		"other protocol": func(p *payment) { p.protocol = idempotency.GRPC },
+		"other protocol": func(p *payment) { p.protocol = endpoint.GRPC },
 	} {
 		p := pay("k")
 		other(&p)
@@ -239,7 +240,7 @@ func TestRoundTripsAreAsFewAsPromised(t *testing.T) {
 			t.Errorf("%s: %d scripts in %d round trips, want %d", what, got, reads, n)
 		}
 	}
-	marking := func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+	marking := func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 		if err := idempotency.MarkEffect(ctx); err != nil {
 			t.Error(err)
 		}
@@ -256,13 +257,13 @@ func TestRoundTripsAreAsFewAsPromised(t *testing.T) {
 		want(t, "mismatch", do(t.Context(), e, p, bank.run), refused(reason.KeyReused))
 	})
 	count("marked", 3, func() { do(t.Context(), e, pay("m"), marking) })
-	failing := func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
-		return idempotency.Response{Status: 500}, true
+	failing := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+		return endpoint.Response{Status: 500}, true
 	}
 	count("released", 2, func() { do(t.Context(), e, pay("f"), failing) })
 	var inside result
 	count("fresh with a conflict inside", 3, func() {
-		do(t.Context(), e, pay("c"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		do(t.Context(), e, pay("c"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			inside = do(t.Context(), e, pay("c"), bank.run)
 			return bank.run(ctx, a)
 		})
@@ -286,7 +287,7 @@ func TestUnderALockCommitAndReleaseGoTogether(t *testing.T) {
 		key := fmt.Sprint("k", bank.effects.Load())
 		srv.ResetStats(t)
 		before := srv.Stat(t, "total_reads_processed")
-		do(t.Context(), e, pay(key), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		do(t.Context(), e, pay(key), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			if core.LeaseFromContext(ctx) == nil {
 				t.Error("the handler runs without the lock")
 			}
@@ -315,7 +316,7 @@ func TestUnderALockCommitAndReleaseGoTogether(t *testing.T) {
 // hold makes a handler that says when it runs, and goes on when it is told.
 func hold(then runFunc) (run runFunc, running <-chan context.Context, release chan<- struct{}) {
 	in, out := make(chan context.Context, 1), make(chan struct{})
-	return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+	return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 		in <- ctx
 		<-out
 		return then(ctx, a)
@@ -324,8 +325,8 @@ func hold(then runFunc) (run runFunc, running <-chan context.Context, release ch
 
 // status makes a handler that answers with a status alone.
 func status(code int) runFunc {
-	return func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
-		return idempotency.Response{Status: code}, true
+	return func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+		return endpoint.Response{Status: code}, true
 	}
 }
 
@@ -429,7 +430,7 @@ func TestAHolderThatWasCutOff(t *testing.T) {
 			got := make(chan result, 1)
 			held, release := make(chan struct{}), make(chan struct{})
 			go func() {
-				got <- do(t.Context(), cut, pay(key), func(ctx context.Context, _ *idempotency.Attempt) (idempotency.Response, bool) {
+				got <- do(t.Context(), cut, pay(key), func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 					if c.mark {
 						if err := idempotency.MarkEffect(ctx); err != nil {
 							t.Error(err)
@@ -442,7 +443,7 @@ func TestAHolderThatWasCutOff(t *testing.T) {
 					}
 					close(held)
 					<-release
-					return idempotency.Response{Status: c.then}, true
+					return endpoint.Response{Status: c.then}, true
 				})
 			}()
 			select {
@@ -456,7 +457,7 @@ func TestAHolderThatWasCutOff(t *testing.T) {
 			want(t, "another request", do(t.Context(), other, p, bank.run), refused(reason.KeyReused))
 			switch {
 			case c.meanOver:
-				want(t, "take-over", do(t.Context(), other, pay(key), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+				want(t, "take-over", do(t.Context(), other, pay(key), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 					if g := idempotency.Generation(ctx); g != 2 {
 						t.Errorf("generation %d", g)
 					}
@@ -486,7 +487,7 @@ func TestAReplyThatIsLostChangesNothing(t *testing.T) {
 	want(t, "again", do(t.Context(), other, pay("claim"), bank.run), replayed(2))
 
 	run := func(then runFunc) runFunc {
-		return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			w.replies(once())
 			return then(ctx, a)
 		}
@@ -494,7 +495,7 @@ func TestAReplyThatIsLostChangesNothing(t *testing.T) {
 	want(t, "commit reply lost", do(t.Context(), e, pay("commit"), run(bank.run)), fresh(3))
 	want(t, "again", do(t.Context(), other, pay("commit"), bank.run), replayed(3))
 
-	want(t, "mark reply lost", do(t.Context(), e, pay("mark"), run(func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+	want(t, "mark reply lost", do(t.Context(), e, pay("mark"), run(func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 		if err := idempotency.MarkEffect(ctx); err != nil {
 			t.Error(err)
 		}
@@ -517,7 +518,7 @@ func TestRedisKilledDuringTheHandler(t *testing.T) {
 			srv := redistest.Start(t, redistest.Args(args...))
 			e, other := newEngine(t, newStore(t, srv.Client(t))), newEngine(t, newStore(t, srv.Client(t)))
 			var bank bank
-			want(t, "first", do(t.Context(), e, pay("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+			want(t, "first", do(t.Context(), e, pay("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 				srv.Kill()
 				if err := idempotency.MarkEffect(ctx); !errors.Is(err, core.ErrUnavailable) {
 					t.Errorf("MarkEffect without a server: %v", err)
@@ -551,7 +552,7 @@ func TestScriptsMayBeFlushedBetweenAnyTwoCalls(t *testing.T) {
 	}
 	var bank bank
 	flush()
-	want(t, "first", do(t.Context(), e, pay("k"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+	want(t, "first", do(t.Context(), e, pay("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 		flush()
 		if err := idempotency.MarkEffect(ctx); err != nil {
 			t.Error(err)
@@ -573,7 +574,7 @@ func TestScriptsMayBeFlushedBetweenAnyTwoCalls(t *testing.T) {
 	}), fresh(1))
 	flush()
 	want(t, "again", do(t.Context(), e, pay("k"), bank.run), replayed(1))
-	do(t.Context(), e, pay("f"), func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+	do(t.Context(), e, pay("f"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 		flush()
 		return status(500)(ctx, a)
 	})
@@ -629,7 +630,7 @@ func TestAFullServerKeepsAnswersAndReleasesClaims(t *testing.T) {
 	}
 	var bank bank
 	full := func(then runFunc) runFunc {
-		return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			memory("1")
 			return then(ctx, a)
 		}
@@ -713,7 +714,7 @@ func TestClusterKeepsRecordsAndLocksOnDifferentNodes(t *testing.T) {
 			wg.Go(func() {
 				p := pay(fmt.Sprint("k", i))
 				p.path = fmt.Sprint("/accounts/", i%7)
-				got := do(t.Context(), e, p, func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+				got := do(t.Context(), e, p, func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 					if i%20 == 0 { // over a lease
 						timer := time.NewTimer(7 * time.Second)
 						defer timer.Stop()
@@ -802,7 +803,7 @@ func TestUnderALockTheHandlerOutlivesItsClient(t *testing.T) {
 	e := newEngine(t, store, idempotency.Under(core.Serialize(locker, "payments")))
 	var bank bank
 	ctx, cancel := context.WithCancel(t.Context())
-	want(t, "first", do(ctx, e, pay("k"), func(inner context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+	want(t, "first", do(ctx, e, pay("k"), func(inner context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 		cancel()
 		if err := core.LeaseFromContext(inner).Check(inner); err != nil || inner.Err() != nil {
 			t.Errorf("the lease: %v; the context: %v", err, context.Cause(inner))
@@ -820,11 +821,11 @@ func TestALostLockKeepsTheClaim(t *testing.T) {
 	e := newEngine(t, store, idempotency.Under(core.Serialize(locker, "payments")))
 	var bank bank
 	lose := func(answered bool) runFunc {
-		return func(ctx context.Context, a *idempotency.Attempt) (idempotency.Response, bool) {
+		return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			rdb.Del(ctx, "interlock:{payments}")
 			<-ctx.Done()
 			if !answered {
-				return idempotency.Response{Status: 200}, false
+				return endpoint.Response{Status: 200}, false
 			}
 			return bank.run(ctx, a)
 		}
@@ -882,8 +883,8 @@ func BenchmarkIdempotent(b *testing.B) {
 	rdb := redistest.Shared(b).Client(b)
 	e := newEngine(b, newStore(b, rdb))
 	ctx := context.Background()
-	answer := func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
-		return idempotency.Response{
+	answer := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+		return endpoint.Response{
 			Status: 201, Header: map[string][]string{"Content-Type": {"application/json"}}, Body: make([]byte, 4<<10),
 		}, true
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -47,9 +47,9 @@ func TestARecordOfTheFirstVersionIsReplayedForItsRequest(t *testing.T) {
 	p := pay("k")
 	p.host = "eu.bank.example"
 	ran := 0
-	handler := idempotency.Handler{Run: func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
+	handler := endpoint.Handler{Run: func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
 		ran++
-		return idempotency.Response{Status: 201}, true
+		return endpoint.Response{Status: 201}, true
 	}}
 	if v := engine.Do(t.Context(), p, handler); v.Refusal != nil || v.Replay != nil {
 		t.Fatalf("%+v", v)

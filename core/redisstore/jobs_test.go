@@ -18,6 +18,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	runonce "github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -115,7 +116,7 @@ func ticks(ctx context.Context, rdb *redis.Client, store *redisstore.Store) erro
 	}
 	for ctx.Err() == nil {
 		for name, mark := range map[string]bool{"marked": true, "plain": false} {
-			err := idempotency.OncePer(ctx, e, name, tickPeriod, func(ctx context.Context) error {
+			err := runonce.Per(ctx, e, name, tickPeriod, func(ctx context.Context) error {
 				if mark {
 					if err := idempotency.MarkEffect(ctx); err != nil {
 						return err

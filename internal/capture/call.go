@@ -7,6 +7,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 // Call is an HTTP request for the engine: what a guard asks of it, the adapter
@@ -17,10 +18,12 @@ type Call struct {
 }
 
 // Protocol returns HTTP.
-func (c Call) Protocol() string { return idempotency.HTTP }
+func (c Call) Protocol() string { return endpoint.HTTP }
 
-// Key returns the lines of the header Idempotency-Key.
-func (c Call) Key() []string { return c.HTTP.Header.Values(idempotency.KeyHeader) }
+// Key reads the lines of the header Idempotency-Key.
+func (c Call) Key() (string, error) {
+	return endpoint.ParseKey(c.HTTP.Header.Values(idempotency.KeyHeader))
+}
 
 // Target returns method, path and query. The path has its values, and is the
 // same however the client has escaped them.

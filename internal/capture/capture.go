@@ -22,13 +22,14 @@ import (
 	"strings"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
 // Writer captures what a handler writes. Like any http.ResponseWriter it is not
 // safe for concurrent use.
 type Writer struct {
 	under   http.ResponseWriter
-	attempt *idempotency.Attempt
+	attempt endpoint.Attempt
 
 	before http.Header // as the handler found it
 	live   http.Header // what the handler sees
@@ -54,7 +55,7 @@ const (
 var errDropped = errors.New("interlock: another attempt has answered the request")
 
 // New returns a Writer for a response that is to go to the writer below.
-func New(below http.ResponseWriter, attempt *idempotency.Attempt) *Writer {
+func New(below http.ResponseWriter, attempt endpoint.Attempt) *Writer {
 	// The handler sees what middleware in front of it has set, and may change it.
 	// The header below stays as that middleware has it until the response is
 	// sent, and for good if it is not sent.
@@ -201,12 +202,12 @@ func (w *Writer) Failed() bool { return w.state == failed }
 //
 // Header fields are those that the handler has changed; what stands in front of
 // it sets its own again. One that it has removed has no values.
-func (w *Writer) Response(implied int) (answer idempotency.Response, answered bool) {
+func (w *Writer) Response(implied int) (answer endpoint.Response, answered bool) {
 	answered = w.Answered() && w.state != failed
 	if !w.Answered() {
 		w.WriteHeader(implied)
 	}
-	return idempotency.Response{Status: w.status, Header: w.changed(), Body: w.body, Trailer: w.trailer()}, answered
+	return endpoint.Response{Status: w.status, Header: w.changed(), Body: w.body, Trailer: w.trailer()}, answered
 }
 
 func (w *Writer) changed() map[string][]string { return changes(w.before, w.sent) }
@@ -270,7 +271,7 @@ func (w *Writer) Send() {
 
 // Replay sends a response that was stored. It says its length if the first one
 // did: net/http finds out only that of a short one, and sends others in chunks.
-func Replay(w http.ResponseWriter, r *idempotency.Response) {
+func Replay(w http.ResponseWriter, r *endpoint.Response) {
 	header := w.Header()
 	for name, values := range r.Header {
 		if len(values) == 0 && len(header[name]) > 0 {

@@ -47,7 +47,7 @@ var layers = []layer{
 	},
 	{
 		"./core/pgstore",
-		[]string{"./core", "./core/driver", "./core/fencing", "./core/idempotency", "./core/idempotency/record", "./core/internal/..."},
+		[]string{"./core", "./core/driver", "./core/fencing", "./core/idempotency/record", "./core/internal/..."},
 		"a store in PostgreSQL takes any driver of database/sql, and so brings none",
 	},
 	{
@@ -57,12 +57,37 @@ var layers = []layer{
 	},
 	{
 		"./core/idempotency",
-		[]string{"./core", "./core/adapter", "./core/driver", "./core/idempotency/record", "./core/observe", "./core/reason", "./core/internal/..."},
+		[]string{
+			"./core", "./core/driver", "./core/observe", "./core/reason", "./core/internal/...",
+			"./core/idempotency/admin", "./core/idempotency/endpoint", "./core/idempotency/record", "./core/idempotency/internal/...",
+		},
 		"idempotency is framework-neutral: it can be read with the core and the standard library only",
 	},
 	{
+		"./core/idempotency/once",
+		[]string{
+			"./core", "./core/adapter", "./core/reason", "./core/internal/...",
+			"./core/idempotency", "./core/idempotency/endpoint",
+		},
+		"a function is a request without a protocol: it uses the engine as an adapter does",
+	},
+	{
+		"./core/idempotency/admin",
+		[]string{"./core/idempotency/endpoint"},
+		"what operators read is below the engine",
+	},
+	{
+		"./core/idempotency/endpoint",
+		[]string{"./core"},
+		"what the author of an adapter reads is below the engine: the core and the standard library only",
+	},
+	{
+		"./core/idempotency/internal/...", nil,
+		"it is what the engine and the contract of its stores share, below both",
+	},
+	{
 		"./core/idempotency/record",
-		[]string{"./core/driver"},
+		[]string{"./core/driver", "./core/idempotency/internal/attempts"},
 		"the contract of a store of records can be read, and imported, without the engine: the standard library only",
 	},
 	{
@@ -118,27 +143,27 @@ var layers = []layer{
 	// compiles no gRPC. Nor does it bring a store: that is the application's.
 	{
 		"./httplock/...",
-		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/reason", "./internal/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/..."},
 		"httplock serves net/http, of which the standard library is all",
 	},
 	{
 		"./ginlock/...",
-		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/reason", "./internal/...", "github.com/gin-gonic/gin/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/...", "github.com/gin-gonic/gin/..."},
 		"an adapter imports the core, internal packages and its own framework",
 	},
 	{
 		"./echolock/...",
-		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/reason", "./internal/...", "github.com/labstack/echo/v4/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/...", "github.com/labstack/echo/v4/..."},
 		"an adapter imports the core, internal packages and its own framework",
 	},
 	{"./grpclock/...", []string{
-		"./core", "./core/adapter", "./core/idempotency", "./core/reason", "./internal/...", "./grpclock/...",
+		"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/...", "./grpclock/...",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "an adapter imports the core, internal packages and its own framework"},
 
 	{"./otel", []string{
 		"./core", "./core/observe",
-		"./core/driver", "./core/idempotency", "./core/reason", // their errors and outcomes
+		"./core/driver", "./core/reason", // their errors
 		"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
 		"go.opentelemetry.io/otel/log/...", "go.opentelemetry.io/otel/metric/...", "go.opentelemetry.io/otel/propagation",
 		"go.opentelemetry.io/otel/semconv/...", "go.opentelemetry.io/otel/trace/...",
@@ -146,7 +171,7 @@ var layers = []layer{
 
 	{
 		"./internal/capture",
-		[]string{"./core", "./core/idempotency"},
+		[]string{"./core", "./core/idempotency", "./core/idempotency/endpoint"},
 		"what the HTTP adapters share must not bring one's framework to the others",
 	},
 	{
@@ -165,7 +190,10 @@ var layers = []layer{
 	}, "it is where the frameworks meet, for tests in more than one module, and knows no store"},
 	{
 		"./internal/idemcases",
-		[]string{"./core", "./core/idempotency", "./core/reason", "./internal/adaptertest", "./internal/frameworks", "./internal/redistest"},
+		[]string{
+			"./core", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason",
+			"./internal/adaptertest", "./internal/frameworks", "./internal/redistest",
+		},
 		"the cases of idempotent endpoints run on each store, in more than one module, and so name none",
 	},
 	{"./internal/adaptertest/...", []string{
@@ -176,13 +204,13 @@ var layers = []layer{
 
 	{
 		"./internal/...",
-		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/reason", "./internal/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/..."},
 		"what adapters share must not bring the framework of one to the others",
 	},
 
 	{
 		"./interlockdebug",
-		[]string{"./core", "./core/idempotency", "./core/observe", "./core/reason"},
+		[]string{"./core", "./core/idempotency", "./core/idempotency/admin", "./core/observe", "./core/reason"},
 		"the page serves any application: the core and the standard library only",
 	},
 	{

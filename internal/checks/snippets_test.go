@@ -17,6 +17,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/echolock"
@@ -217,20 +218,20 @@ func _(
 	charge func(ctx context.Context, order string) (string, error),
 ) error {
 	var message struct{ ID, Order string }
-	receipt, err := idempotency.Do(ctx, engine, "charge/"+message.ID, message.Order, charge)
+	receipt, err := once.Do(ctx, engine, "charge/"+message.ID, message.Order, charge)
 	_ = receipt
-	var stored *idempotency.StoredError
-	var refused *idempotency.RefusedError
+	var stored *once.StoredError
+	var refused *once.RefusedError
 	switch {
 	case err == nil: // the result, of this call or of an earlier one
 	case errors.As(err, &stored): // the answer is an error, and stays one
-	case idempotency.Permanent(err): // put the message aside: the outcome is unknown, the key was used for other work
+	case once.Permanent(err): // put the message aside: the outcome is unknown, the key was used for other work
 	case errors.As(err, &refused): // not now: another process is at it, the lock is held, the store is down
 		return retryIn(refused.RetryAfter)
 	default: // the function failed; the next call runs it again
 	}
 	{
-		err := idempotency.OncePer(ctx, engine, "send-reports", 24*time.Hour, sendReports)
+		err := once.Per(ctx, engine, "send-reports", 24*time.Hour, sendReports)
 		_ = err
 	}
 	return nil

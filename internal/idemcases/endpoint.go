@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
@@ -21,7 +22,7 @@ type foreign struct {
 
 func (q foreign) Protocol() string { return q.protocol }
 
-func (q foreign) Key() []string { return []string{"k"} }
+func (q foreign) Key() (string, error) { return "k", nil }
 
 func (q foreign) Target() (string, string, string) { return "POST", "/accounts/42/payments", "" }
 
@@ -141,13 +142,13 @@ var endpointCases = []row{
 	{name: "a key of the other protocol is refused", run: func(f *fixture) {
 		var b payments
 		engine := f.engine()
-		other := idempotency.HTTP
+		other := endpoint.HTTP
 		if f.protocol() == other {
-			other = idempotency.GRPC
+			other = endpoint.GRPC
 		}
-		v := engine.Do(f.Context(), foreign{protocol: other}, idempotency.Handler{
-			Run: func(context.Context, *idempotency.Attempt) (idempotency.Response, bool) {
-				return idempotency.Response{}, true
+		v := engine.Do(f.Context(), foreign{protocol: other}, endpoint.Handler{
+			Run: func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+				return endpoint.Response{}, true
 			},
 		})
 		if v.Refusal != nil || v.Replay != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
@@ -114,27 +115,27 @@ func (f *fixture) afterLoss(answer reply) reply {
 // protocol is that of the framework.
 func (f *fixture) protocol() string {
 	if f.HTTP {
-		return idempotency.HTTP
+		return endpoint.HTTP
 	}
-	return idempotency.GRPC
+	return endpoint.GRPC
 }
 
-// endpoint is an endpoint that is served.
-type endpoint struct {
+// served is an endpoint that is served.
+type served struct {
 	f *fixture
 	*adaptertest.Service
 	client adaptertest.Client
 }
 
 // serve serves a handler behind an engine and more layers.
-func (f *fixture) serve(e *idempotency.Engine, h handler, behind ...adaptertest.Layer) *endpoint {
+func (f *fixture) serve(e *idempotency.Engine, h handler, behind ...adaptertest.Layer) *served {
 	f.Helper()
 	return f.serveUnder(nil, e, h, behind...)
 }
 
 // serveUnder serves a handler as serve does, in contexts that are derived from
 // those of the requests.
-func (f *fixture) serveUnder(derive func(context.Context) context.Context, e *idempotency.Engine, h handler, behind ...adaptertest.Layer) *endpoint {
+func (f *fixture) serveUnder(derive func(context.Context) context.Context, e *idempotency.Engine, h handler, behind ...adaptertest.Layer) *served {
 	f.Helper()
 	s := &adaptertest.Service{
 		Route:  "/accounts/{id}/payments",
@@ -157,11 +158,11 @@ func (f *fixture) serveUnder(derive func(context.Context) context.Context, e *id
 			return call.Answer(result, text)
 		},
 	}
-	return &endpoint{f, s, f.Start(f, s)}
+	return &served{f, s, f.Start(f, s)}
 }
 
 // send sends a request.
-func (e *endpoint) send(ctx context.Context, p payment) adaptertest.Outcome {
+func (e *served) send(ctx context.Context, p payment) adaptertest.Outcome {
 	r := adaptertest.Request{
 		Values: map[string]string{"id": or(p.account, "42")},
 		Header: [][2]string{{"authorization", or(p.principal, "alice")}},
@@ -176,7 +177,7 @@ func (e *endpoint) send(ctx context.Context, p payment) adaptertest.Outcome {
 
 // call sends a request that is to be answered. It holds a refusal against the
 // table of answers.
-func (e *endpoint) call(p payment) reply {
+func (e *served) call(p payment) reply {
 	e.f.Helper()
 	patience := adaptertest.Patience
 	if os.Getenv(childEnv) != "" {
@@ -206,7 +207,7 @@ func (e *endpoint) call(p payment) reply {
 
 // waiter starts a duplicate of a request in flight, and returns once it waits: it
 // has been told that the request is in flight, and has asked for its end.
-func (e *endpoint) waiter(key string) (answer func() reply) {
+func (e *served) waiter(key string) (answer func() reply) {
 	e.f.Helper()
 	before := e.f.Waiting(e.f)
 	answer = e.start(key)
@@ -215,14 +216,14 @@ func (e *endpoint) waiter(key string) (answer func() reply) {
 }
 
 // pay sends the payment with a key.
-func (e *endpoint) pay(key string) reply {
+func (e *served) pay(key string) reply {
 	e.f.Helper()
 	return e.call(payment{keys: []string{key}})
 }
 
 // start sends the payment with a key in the background, and returns what waits
 // for its answer.
-func (e *endpoint) start(key string) (answer func() reply) {
+func (e *served) start(key string) (answer func() reply) {
 	var a reply
 	var wg sync.WaitGroup
 	wg.Go(func() { a = e.pay(key) })

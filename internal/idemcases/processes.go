@@ -120,7 +120,7 @@ func RunProcesses(t *testing.T, start func(t *testing.T) (Records, string), conn
 
 // rival is the endpoint in this process. Its handler pays, and answers with the
 // generation.
-func (f *fixture) rival(bank book, opts ...idempotency.Option) *endpoint {
+func (f *fixture) rival(bank book, opts ...idempotency.Option) *served {
 	f.Helper()
 	return f.serve(f.engine(opts...), func(ctx context.Context) (adaptertest.Result, string) {
 		if err := bank.pay(ctx); err != nil {
@@ -132,7 +132,7 @@ func (f *fixture) rival(bank book, opts ...idempotency.Option) *endpoint {
 
 // lapsed asks again and again until the lease of a process that does not answer
 // has lapsed, and returns what is answered then.
-func (e *endpoint) lapsed(key string) (a reply) {
+func (e *served) lapsed(key string) (a reply) {
 	e.f.Helper()
 	e.f.eventually("the lease of the other process has lapsed", func() bool {
 		a = e.pay(key)
@@ -152,7 +152,7 @@ type processRow struct {
 	again  reply  // after all that
 
 	f     *fixture
-	rival *endpoint
+	rival *served
 	child *child
 }
 

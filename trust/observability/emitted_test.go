@@ -17,7 +17,6 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
@@ -94,8 +93,8 @@ var (
 		reason.KeyExpired, reason.NoRecord,
 	}
 	decisions = []string{
-		idempotency.DecidedStored, idempotency.DecidedPending, idempotency.DecidedReleased,
-		idempotency.DecidedReplayed, idempotency.DecidedUnknown,
+		observe.DecidedStored, observe.DecidedPending, observe.DecidedReleased,
+		observe.DecidedReplayed, observe.DecidedUnknown,
 	}
 )
 
@@ -137,7 +136,7 @@ func everything(ctx context.Context, o *otellock.Observer) {
 		endpoint.Decided(observe.Decided{Outcome: outcome})
 	}
 	for _, why := range slices.Concat(lockReasons, keyReasons) {
-		endpoint.Decided(observe.Decided{Outcome: idempotency.DecidedRefused, Reason: string(why)})
+		endpoint.Decided(observe.Decided{Outcome: observe.DecidedRefused, Reason: string(why)})
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/httplock"
@@ -440,7 +441,7 @@ func TestAConsumersEffectAndItsRecord(t *testing.T) {
 	fails := errors.New("not today")
 	runs := 0
 	consume := func(id string, amount int64) (string, error) {
-		return idempotency.Do(t.Context(), engine, id, amount, func(ctx context.Context, amount int64) (string, error) {
+		return once.Do(t.Context(), engine, id, amount, func(ctx context.Context, amount int64) (string, error) {
 			runs++
 			tx, err := pgstore.Tx(ctx)
 			if err != nil {
@@ -453,7 +454,7 @@ func TestAConsumersEffectAndItsRecord(t *testing.T) {
 			case runs == 1:
 				return "", fails
 			case amount < 0:
-				return "", idempotency.Final(errors.New("negative"))
+				return "", once.Final(errors.New("negative"))
 			}
 			return "done " + id, nil
 		})
@@ -476,7 +477,7 @@ func TestAConsumersEffectAndItsRecord(t *testing.T) {
 		count(1)
 	}
 	for range 2 {
-		var stored *idempotency.StoredError
+		var stored *once.StoredError
 		if _, err := consume("b", -1); !errors.As(err, &stored) && runs != 3 {
 			t.Errorf("a final error: %v", err)
 		}

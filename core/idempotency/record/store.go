@@ -121,9 +121,8 @@ type ClaimRequest struct {
 	// from its start.
 	Strict bool
 	// Transactional says that all effects of the request are made in one transaction
-	// with the record (idempotency.Unit). A
-	// store that keeps the claim and the effects in one database need not flush the
-	// claim: if it is lost, so are the effects.
+	// with the record ([Unit]). A store that keeps the claim and the effects in one
+	// database need not flush the claim: if it is lost, so are the effects.
 	Transactional bool
 	// Tombstone says that an expired record may have left a trace to look for.
 	Tombstone bool

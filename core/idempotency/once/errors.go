@@ -1,4 +1,4 @@
-package idempotency
+package once
 
 import (
 	"errors"
@@ -19,7 +19,8 @@ const retryAfter = time.Second
 // the returned one is marked too, and so is a [StoredError] of a function inside.
 // Final(nil) is nil.
 //
-// The store keeps the text of the error, in plain text unless there is a [Seal].
+// The store keeps the text of the error, in plain text unless there is a
+// [idempotency.Seal].
 func Final(err error) error {
 	if err == nil {
 		return nil
@@ -74,8 +75,8 @@ type RefusedError struct {
 	// Refusal has the reason.
 	Refusal *core.Refusal
 	// RetryAfter is when to try again: a second later if the reason passes by itself,
-	// the [Lease] later if the function ran and lost its claim. 0 says that it is not
-	// known, or that there is no use in it ([Permanent]).
+	// the [idempotency.Lease] later if the function ran and lost its claim. 0 says that
+	// it is not known, or that there is no use in it ([Permanent]).
 	RetryAfter time.Duration
 
 	failure error // of the function; nil if it did not run, or returned none
@@ -123,7 +124,7 @@ func (e *RefusedError) Unwrap() []error {
 // [reason.OutcomeUnknown], [reason.KeyReused], [reason.ResponseUnavailable],
 // [reason.KeyExpired], [reason.KeyMissing], [reason.KeyMalformed], [reason.BadKey] and
 // [reason.BodyTooLarge]. An unknown outcome ends when an operator calls
-// [Engine.Resolve]: then the message can be consumed again.
+// [idempotency.Engine.Resolve]: then the message can be consumed again.
 func Permanent(err error) bool {
 	if isFinal(err) {
 		return true

@@ -1,7 +1,9 @@
-package idempotency
+package endpoint
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/interlock-go/interlock/core"
 )
@@ -14,31 +16,26 @@ const (
 	// GRPC is what an adapter for gRPC returns from [Call.Protocol]. A status is a
 	// gRPC code.
 	GRPC = "grpc"
-	// Func is the protocol of a function ([Do]). A status is 0 for a result, 1 for an
-	// error that the function gave as its answer ([Final]), and 2 for another error.
-	// The body is the encoded result, or the text of the error.
+	// Func is the protocol of a function (package once). A status is [FuncDone],
+	// [FuncFinal] or [FuncFailed]. The body is the encoded result, or the text of the
+	// error.
 	Func = "func"
 )
 
 // The statuses of [Func].
 const (
-	funcDone = iota
-	funcFinal
-	funcFailed
-)
-
-const (
-	// KeyHeader is the header of the idempotency key (the IETF draft "The
-	// Idempotency-Key HTTP Header Field"). In gRPC it is metadata with this name in
-	// lower case.
-	KeyHeader = "Idempotency-Key"
-	// ReplayedHeader is set to "true" on a response that was replayed.
-	ReplayedHeader = "Idempotent-Replayed"
+	// FuncDone: the body is the encoded result.
+	FuncDone = iota
+	// FuncFinal: the body is the text of an error that the function gave as its
+	// answer.
+	FuncFinal
+	// FuncFailed: the body is the text of another error.
+	FuncFailed
 )
 
 // Call is what the engine asks of a request, in every protocol: what a guard asks
 // ([core.Request]), and what makes two requests the same. An adapter hands values
-// over as they came; the engine parses the key itself.
+// over as they came.
 type Call interface {
 	core.Request
 
@@ -46,9 +43,9 @@ type Call interface {
 	// used in one protocol is refused in the others.
 	Protocol() string
 
-	// Key returns all values that the request gives as the idempotency key: none if
-	// there is no such header, one empty value if it is empty.
-	Key() []string
+	// Key returns the idempotency key. Its error matches [ErrKeyMissing] or
+	// [ErrKeyMalformed]; [ParseKey] reads a key that a client has sent.
+	Key() (string, error)
 
 	// Target returns what the request asks for besides its body: the method, the
 	// decoded path (with its values, not the pattern) and the query as it came. In
@@ -62,14 +59,30 @@ type Call interface {
 	Origin() (host, path, query string)
 }
 
-// Handler runs what is behind the endpoint. [Engine.Do] calls one of the two
-// functions, at most once, on its caller's goroutine.
+// Scoper is a [Call] whose adapter has a say in the scope of its key. The engine makes
+// the name of a record of the scope and the key. The scope of any other Call is its
+// principal.
+type Scoper interface {
+	Call
+
+	// Scope returns the scope. The function principal returns the principal as the
+	// engine finds it: the empty string under idempotency.Global, otherwise what the
+	// function given to idempotency.Scope returns, or [ErrNoPrincipal]. The request is
+	// refused with the error of Scope as with an error of that function.
+	Scope(principal func() (string, error)) (string, error)
+}
+
+// ErrNoPrincipal says that the function given to idempotency.Scope found no principal.
+var ErrNoPrincipal = errors.New("interlock: the Scope function found no principal")
+
+// Handler runs what is behind the endpoint. Engine.Do calls one of the two functions,
+// at most once, on its caller's goroutine.
 type Handler struct {
 	// Run runs the handler under ctx and captures its answer instead of sending it.
 	// It reports whether the handler gave an answer of its own: it wrote a header,
 	// or the RPC succeeded. When an answer grows over [Attempt.Limit], Run first
 	// calls [Attempt.TooLarge]; then the answer may leave.
-	Run func(ctx context.Context, attempt *Attempt) (answer Response, answered bool)
+	Run func(ctx context.Context, attempt Attempt) (answer Response, answered bool)
 
 	// Pass runs the handler under ctx and lets its answer through, because no part
 	// of it is to be stored: the method has no effects, the key is optional and
@@ -78,8 +91,31 @@ type Handler struct {
 	Pass func(ctx context.Context) (answered bool)
 }
 
+// Attempt is one run of a handler for a record. The engine makes it. Its methods are
+// safe for concurrent use.
+type Attempt interface {
+	// Limit returns the length of the longest answer that is stored, in bytes; see
+	// idempotency.MaxResponse.
+	Limit() int64
+
+	// Lease returns the lease of the claim; see idempotency.Lease. A record whose
+	// claim was lost is in flight for so long.
+	Lease() time.Duration
+
+	// TooLarge stores that the response is not available, and reports whether the
+	// answer may be sent: first what was captured, and then all that follows, as it
+	// comes. The capture calls it when an answer with this status has grown over
+	// Limit, or cannot be captured, before any part of it leaves.
+	//
+	// If TooLarge returns false, another attempt has taken over, the guard checks
+	// answers ([core.CheckAnswer]) and the lock was lost, or the handler has a
+	// transaction (record.Enlist). The adapter drops the answer, and the [Verdict] has
+	// the other attempt's answer, or the refusal. Later calls return the same.
+	TooLarge(status int) (send bool)
+}
+
 // Response is a captured answer. A stored one lacks the header fields that must not
-// be sent a second time; see [ReplayHeaders].
+// be sent a second time; see idempotency.ReplayHeaders.
 type Response struct {
 	// Status is the HTTP status or the gRPC code.
 	Status int
@@ -101,16 +137,6 @@ type Verdict struct {
 	// may have returned. Its Ran says whether the handler ran.
 	Refusal *core.Refusal
 	// Replay, unless nil, is a stored response. It is to be sent as it is, with
-	// [ReplayedHeader] set.
+	// idempotency.ReplayedHeader set.
 	Replay *Response
-
-	inside *core.Refusal // of a guard in the handler, which has answered it
-}
-
-// outcome is what outcome.Report is told.
-func (v Verdict) outcome() *core.Refusal {
-	if v.Refusal != nil {
-		return v.Refusal
-	}
-	return v.inside
 }

@@ -1,6 +1,6 @@
-package idempotency
+package observe
 
-// The outcomes of a request to an idempotent endpoint ([observe.Decided.Outcome]).
+// The outcomes of a request to an idempotent endpoint ([Decided.Outcome]).
 const (
 	// DecidedStored: the handler ran and its response was stored.
 	DecidedStored = "stored"

@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+)
+
+// Resolution is what an operator or a job has found out about a request whose outcome
+// was unknown. [CarriedOut] and [NotCarriedOut] make one. The zero value is none, and
+// Engine.Resolve refuses it.
+type Resolution struct {
+	found    bool
+	answer   *endpoint.Response // nil: it was not carried out
+	protocol string
+}
+
+// CarriedOut says that the request had its effect. From now on requests with its key
+// get this answer. For [endpoint.HTTP] it has status, header and body. For
+// [endpoint.GRPC] it has the code, and the bytes of the message if the code is OK, else
+// those of a google.rpc.Status. For [endpoint.Func] it has the status
+// [endpoint.FuncDone] and the encoded result. The protocol is that of the request; an
+// answer of another protocol is never sent (reason.NoRecord).
+func CarriedOut(protocol string, answer endpoint.Response) Resolution {
+	return Resolution{true, &answer, protocol}
+}
+
+// NotCarriedOut says that the request had no effect, and will have none. The next
+// request with its key is carried out.
+func NotCarriedOut() Resolution { return Resolution{found: true} }
+
+// Answer returns what requests with the key get from now on, and its protocol. answer is
+// nil if the request was not carried out. found is false for the zero value.
+func (r Resolution) Answer() (protocol string, answer *endpoint.Response, found bool) {
+	return r.protocol, r.answer, r.found
+}
+
+// Claim describes a request whose record this process has not settled yet.
+type Claim struct {
+	// Rule is the name of the endpoint (idempotency.Name); it may be empty.
+	Rule string
+	// Record is the name of the record: a hash of the principal and the key. The
+	// name of its key in Redis ends with it.
+	Record string
+	// State says what is still to be done.
+	State State
+	// Generation is 1 for the first attempt at the request, and more for one that
+	// took over from a process that fell silent.
+	Generation int64
+	// Since is when the claim was sent; the zero time if it was not answered.
+	Since time.Time
+	// Deadline is until when the claim is good without another renewal; the zero time
+	// if the handler did not run.
+	Deadline time.Time
+}
+
+// State says what is still to be done for a [Claim].
+type State string
+
+// The states of a [Claim].
+const (
+	// Running: the handler runs.
+	Running State = "running"
+	// Storing: the client has its answer, and the store has not confirmed it yet.
+	Storing State = "storing"
+	// Releasing: the request was not carried out, and the store has not confirmed that
+	// its key is free.
+	Releasing State = "releasing"
+)

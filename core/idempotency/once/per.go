@@ -1,0 +1,56 @@
+package once
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+)
+
+// maxPeriod is the longest period of Per: it is doubled for the retention.
+const maxPeriod = 366 * 24 * time.Hour
+
+// Per runs fn once in each period, over all processes on the store: every process
+// calls it from its own schedule, as often as it wants.
+//
+//	err := once.Per(ctx, engine, "send-reports", 24*time.Hour, sendReports)
+//
+// The periods are those of [time.Time.Truncate] in UTC: a day begins at midnight in
+// UTC, an hour at its full hour, a week on Monday. The clock is that of the process that
+// calls. name is that of the job; two periods with one name are two jobs. period is
+// positive and at most 366 days. Records are kept for two periods, or for the engine's
+// [idempotency.Retention] if that is longer.
+//
+// Per returns nil if fn has succeeded in this period, in whichever process. Its other
+// errors are those of [Do]: after an error of fn the next call of the period runs it
+// again, unless the error is [Final]. [idempotency.ErrInFlight] says that a process
+// runs it at this moment. A process that dies in the middle is followed by the next
+// call after the [idempotency.Lease]; with [idempotency.Strict], or after
+// [idempotency.MarkEffect], by none.
+//
+// A run that takes longer than a period overlaps with the next one, unless the engine
+// has a lock ([idempotency.Under]). For a schedule that is none of periods (the first
+// of a month), or that knows the time of its tick, call [Do] with that time in the key,
+// and a Retention that is longer than the time for which processes may ask.
+func Per(
+	ctx context.Context, engine *idempotency.Engine, name string, period time.Duration, fn func(ctx context.Context) error, opts ...Option,
+) error {
+	switch {
+	case period <= 0 || period > maxPeriod:
+		return fmt.Errorf("%w: Per(%q, %v): the period must be positive and at most %v", core.ErrConfig, name, period, maxPeriod)
+	case name == "":
+		return fmt.Errorf("%w: Per without a name", core.ErrConfig)
+	}
+	if engine.Retention() < 2*period {
+		engine = engine.With(idempotency.Retention(2 * period)) // or a tick would be forgotten before it is over
+	}
+	tick := time.Now().UTC().Truncate(period).Format(time.RFC3339Nano)
+	key := fmt.Sprintf("%v %s %s", period, tick, name)
+	opts = append([]Option{Scoped("interlock.OncePer")}, opts...)
+	_, err := Do(ctx, engine, key, struct{}{}, func(ctx context.Context, _ struct{}) (struct{}, error) {
+		return struct{}{}, fn(ctx)
+	}, opts...)
+	return err
+}

@@ -1,0 +1,77 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
+)
+
+// Unit is a transaction of the database that keeps the records. A handler makes its
+// effects in it, and the engine ends it: the effects and the answer are stored
+// together, or neither is. Package core/pgstore has the Unit for PostgreSQL.
+//
+// The engine calls one of the two methods, once, after the handler has ended.
+type Unit interface {
+	// Commit stores the response in the record, as [Store.Commit] does, and commits
+	// the transaction. req has no Release. If the record is another token's, Commit
+	// rolls back, and the reply tells what there is.
+	//
+	// After an error that matches [ErrRolledBack] the transaction has had no effect
+	// and will have none. After any other error its outcome is not known. Then it
+	// must hold, until its outcome is decided, a lock of the database that makes
+	// [Store.Claim] and [Store.Abandon] of the record wait: the engine abandons the
+	// claim, and that must have no effect if the transaction was committed.
+	//
+	// Of ctx Commit uses only the values.
+	Commit(ctx context.Context, req CommitRequest) (CommitReply, error)
+
+	// Rollback ends the transaction without any effect. Of ctx it uses only the
+	// values.
+	Rollback(ctx context.Context)
+}
+
+// Claim is what a [Unit] knows of its attempt.
+type Claim struct {
+	// Store is the store of the engine.
+	Store Store
+	// ID and Token are those of the claim; see [ClaimRequest].
+	ID, Token string
+	// Lease is the lease of the claim. A transaction that has been idle for so
+	// long must not keep others from what it has locked.
+	Lease time.Duration
+}
+
+// ErrRolledBack says that a [Unit] was rolled back: the request has had no effect in
+// the database.
+var ErrRolledBack = errors.New("interlock: the transaction of the request was rolled back")
+
+// ErrAborted says that a statement of the handler failed, so that its transaction cannot
+// be committed. It matches [ErrRolledBack]. An answer that is none of success (a status
+// of 400 or more, a code other than OK) is stored nevertheless: it tells of no effect.
+var ErrAborted = fmt.Errorf("%w: a statement of the handler has failed", ErrRolledBack)
+
+// ErrNoAttempt says that a context does not belong to a request to an idempotent
+// endpoint: the middleware is missing, or the context was not passed on.
+var ErrNoAttempt = errors.New("interlock: the context is of no idempotent request")
+
+// Enlist returns the [Unit] of the attempt that ctx belongs to. The first call makes it
+// with begin; later calls return the same. It is for packages that connect a database
+// to the engine. Handlers call the function of such a package (pgstore.Tx).
+//
+// The error is that of begin, and then the next call begins anew. Otherwise it matches
+// [ErrNoAttempt] if ctx does not belong to an idempotent endpoint or the request has no
+// record (idempotency.Optional, idempotency.FailOpen, a method without effects), and it
+// is that of idempotency.MarkEffect if the claim is lost or the handler has returned.
+// Enlist is safe for concurrent use.
+func Enlist(ctx context.Context, begin func(context.Context, Claim) (Unit, error)) (Unit, error) {
+	attempt, ok := ctx.Value(attempts.Key{}).(interface {
+		Enlist(ctx context.Context, begin func(context.Context, Claim) (Unit, error)) (Unit, error)
+	})
+	if !ok {
+		return nil, ErrNoAttempt
+	}
+	return attempt.Enlist(ctx, begin)
+}
