@@ -491,7 +491,7 @@ func TestAnyOrderOfEventsKeepsTheLockWhole(t *testing.T) { anyOrder(t, terms) }
 func TestAnyOrderOfEventsKeepsPlacesWhole(t *testing.T) { anyOrder(t, placeTerms) }
 
 func anyOrder(t *testing.T, terms []*Terms) {
-	for seed := range uint64(2000) {
+	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		m := newMachine(t, terms, r.IntN)
 		for range 400 {

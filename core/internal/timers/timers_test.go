@@ -87,7 +87,7 @@ func TestTheHeapGivesTheNextEventFirst(t *testing.T) {
 		tasks[i] = &task{}
 	}
 	m := model{t: t, at: map[*task]clock.Instant{}}
-	for range 20_000 {
+	for range 4_000 {
 		x := tasks[random.IntN(len(tasks))]
 		if random.IntN(3) == 0 {
 			m.remove(x) // also of one that is not in
@@ -354,7 +354,7 @@ func TestStopWhileServing(t *testing.T) {
 // Several goroutines schedule and cancel at random. What stays scheduled is served
 // at its time, the rest is not.
 func TestAnyOrderOfSchedulesAndCancelsIsServedAsTheLastSays(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
 			o := newOwner(t)
 			var all sync.WaitGroup

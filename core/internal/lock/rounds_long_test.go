@@ -1,0 +1,5 @@
+//go:build long
+
+package lock
+
+const seeds = 2000

@@ -1,0 +1,6 @@
+//go:build !long
+
+package lock
+
+// seeds is how many runs draw lots. With the tag long there are ten times as many.
+const seeds = 200

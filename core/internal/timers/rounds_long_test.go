@@ -1,0 +1,5 @@
+//go:build long
+
+package timers
+
+const seeds = 40
