@@ -20,6 +20,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
 // request is a core.Request with the parameters and headers of a map, and no
@@ -658,28 +659,8 @@ func logTo(t *testing.T) *bytes.Buffer {
 	return &b
 }
 
-// free is a Store whose locks are always free, and cost nothing.
-type free struct{}
-
-func (free) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, error) {
-	return driver.Reply{Granted: true, Token: 1, Sent: time.Now()}, nil
-}
-
-func (free) Renew(_ context.Context, batch []driver.Renewal, done func(int, bool, error)) {
-	for i := range batch {
-		done(i, false, nil)
-	}
-}
-func (free) Release(context.Context, driver.ReleaseRequest) (string, error) { return "", nil }
-func (free) Watch(string, time.Time, func(driver.Signal)) (stop func())     { return func() {} }
-
 func BenchmarkGuard(b *testing.B) {
-	locker, err := core.New(free{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer locker.Close(context.Background())
-	g := core.Serialize(locker, "account/{id}")
+	g := core.Serialize(freestore.Locker(b), "account/{id}")
 	b.ReportAllocs()
 	for b.Loop() {
 		if refusal := g.Do(b.Context(), one, func(context.Context) bool { return true }); refusal != nil {

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
 // tenant is the principal of a request: its header.
@@ -198,31 +198,6 @@ func TestHoweverARequestEndsItsPrincipalGetsItsShareBack(t *testing.T) {
 			}, core.Watchdog(3*time.Second))
 		})
 	}
-}
-
-func TestAPanicBeforeTheLockGivesTheShareBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, newStore(), core.WithObserver(bomb{}))
-		g := core.Serialize(l, "account/{id}", core.PerPrincipal(tenant, 1, 1))
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("no panic")
-				}
-			}()
-			g.Do(t.Context(), of("a", "1"), func(context.Context) bool { return true })
-		}()
-		if n := core.Principals(g); n != 0 {
-			t.Errorf("counts of %d principals are left", n)
-		}
-	})
-}
-
-// bomb is an Observer that panics.
-type bomb struct{}
-
-func (bomb) Start(context.Context, observe.Operation) (context.Context, observe.Observation) {
-	panic("observer")
 }
 
 func TestReenteringDoesNotWaitAndTakesNoFurtherLock(t *testing.T) {
@@ -412,12 +387,7 @@ func TestNoMoreLocksThanAllowedAreEverHeldAndNoCountIsLeft(t *testing.T) {
 }
 
 func BenchmarkGuardWithALimit(b *testing.B) {
-	locker, err := core.New(free{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer locker.Close(context.Background())
-	g := core.Serialize(locker, "account/{id}", core.PerPrincipal(tenant, 10, 10))
+	g := core.Serialize(freestore.Locker(b), "account/{id}", core.PerPrincipal(tenant, 10, 10))
 	req := of("a", "1")
 	b.ReportAllocs()
 	for b.Loop() {
