@@ -23,7 +23,7 @@
 // Store. Two services that share nothing have a Store each.
 //
 // The store reads the time with [time.Now] and starts no goroutine, so that it works
-// inside a bubble of testing/synctest, where a lease of 30 s is over at once. Close the
+// inside a bubble of testing/synctest, where a lease of 30 s takes no time. Close the
 // locker and the engine in the bubble: they have goroutines, and a bubble must not end
 // before them.
 package memstore

@@ -116,8 +116,8 @@ func (s *Store) Requests(op Op) int {
 }
 
 // Holder returns the owner that holds the lock of a key, and its fencing token.
-// ok is false if the lock is free. Where several owners have places, it returns that of
-// them which has had its place for the longest time.
+// ok is false if the lock is free. Where several owners have places, it returns the
+// owner that has had its place for the longest time.
 func (s *Store) Holder(key string) (owner string, token int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func (s *Store) Holder(key string) (owner string, token int64, ok bool) {
 }
 
 // Take gives the lock of a key to another process for the time of lease, also if
-// it is held: then its holder has lost it, and learns that at its next renewal,
+// it is held: then its holder has lost it, and finds that out at its next renewal,
 // as after a failover that lost the lock. The other process holds it exclusively, and
 // all owners that had places have lost them. release gives the lock up again, if
 // the other process still has it.
@@ -167,7 +167,7 @@ func (s *Store) another() string {
 }
 
 // Expire ends the lease of a lock now, as when Redis evicted the key. Its holder
-// learns it at its next renewal, or when it releases the lock. So do all owners that
+// finds that out at its next renewal, or when it releases the lock. So do all owners that
 // have places: Expire ends every place of the key. It returns false if the lock was free.
 func (s *Store) Expire(key string) bool {
 	s.mu.Lock()

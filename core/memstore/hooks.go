@@ -57,7 +57,8 @@ func (s *Store) Records() []Record {
 
 // LapseClaims ends the leases of all claims now, as if their processes had been silent
 // for so long. It returns how many claims there are. A duplicate then takes a claim over,
-// or is told that its outcome is unknown.
+// or is told that its outcome is unknown. A process that runs gets the lease back with its
+// next renewal, unless a duplicate was quicker.
 func (s *Store) LapseClaims() int {
 	claims, wake := s.changeClaims(func(e *entry, now time.Time) { e.ends = now })
 	wake()
@@ -65,7 +66,7 @@ func (s *Store) LapseClaims() int {
 }
 
 // TakeClaims gives all claims to another process for the time of lease, as if they had
-// lapsed: the handlers that run have lost their claims, and learn that at the next
+// lapsed: the handlers that run have lost their claims, and find that out at the next
 // renewal. commit stores an answer as the other process does, in each of those records
 // that the process still has. No engine can read the answer, unless it is the Response
 // of a [Record].
@@ -121,9 +122,9 @@ func (s *Store) DamageRecords() int {
 }
 
 // Empty loses all locks and all records, as a server does that comes back without its
-// data. The holders of the locks learn that at the next renewal, or when they release;
-// a handler whose claim is lost learns it at the next renewal, and a commit stores its
-// answer all the same.
+// data. The holders of the locks find that out at the next renewal, or when they release.
+// A handler whose claim is lost finds it out at the next renewal, and its commit stores
+// the answer all the same.
 func (s *Store) Empty() {
 	s.mu.Lock()
 	now := time.Now()

@@ -24,7 +24,7 @@ type place struct {
 	ends  time.Time
 }
 
-// waiting is a locker in the list of those that wait.
+// waiting is a locker in the list of the lockers that wait.
 type waiting struct {
 	id     string
 	place  bool // it wants a place, else the lock
@@ -128,8 +128,8 @@ func (r *lock) leave(req driver.ReleaseRequest, now time.Time) (free bool, signa
 }
 
 // invite calls lockers to so many free places, or to one at least. While no barrier
-// stands, a locker that was called before and has not come has left, and so has one that
-// wanted the lock and whose barrier is over: they lose their places in the list.
+// stands, a locker that was called before and has not come has left, and so has a locker
+// that wanted the lock and whose barrier has ended: they lose their places in the list.
 func (r *lock) invite(free int, now time.Time) driver.Signal {
 	stands, over := now.Before(r.barrier), !r.barrier.IsZero() && !now.Before(r.barrier)
 	var stays, called []waiting
@@ -165,7 +165,7 @@ func (r *lock) invite(free int, now time.Time) driver.Signal {
 	return signal
 }
 
-// ahead reports whether a locker is in the list, and no other one that wants the lock
+// ahead reports whether a locker is in the list, and no other locker that wants the lock
 // before it.
 func (r *lock) ahead(id string) bool {
 	for _, w := range r.waiting {

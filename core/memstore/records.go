@@ -336,7 +336,7 @@ func (s *Store) announcing(ids ...string) func() {
 	}
 }
 
-// entry returns the record of an id, nil if there is none or its retention is over. The
+// entry returns the record of an id, nil if there is none or its retention has ended. The
 // caller holds s.mu.
 func (s *Store) entry(id string, now time.Time) *entry {
 	e := s.records.entries[id]

@@ -31,7 +31,7 @@ type Store struct {
 	records   records
 }
 
-// lock is what the store knows of a key.
+// lock is what the store has of a key.
 type lock struct {
 	owner   string    // the exclusive holder; empty: there is none
 	places  []place   // of the other holders
@@ -223,7 +223,7 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	}
 }
 
-// lock returns what is known of a key; a lock whose lease is over is free, and so is a
+// lock returns what the store has of a key; a lock whose lease has ended is free, and so is a
 // place. The caller holds s.mu.
 func (s *Store) lock(key string, now time.Time) *lock {
 	r := s.locks[key]
