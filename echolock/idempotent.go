@@ -51,6 +51,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 				return next(ec)
 			}
 			r, res := ec.Request(), ec.Response()
+			committed := res.Committed
 			call := capture.Call{Request: request{httpx.Request{Request: r}, ec, known}, HTTP: r}
 			var captured *capture.Writer
 			var tracked *httpx.Writer
@@ -72,8 +73,11 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 						}
 						return err
 					})
-					answer, _ := captured.Response(own.Status)
-					return answer, answered
+					if res.Committed && !committed {
+						captured.Evade(res.Status)
+					}
+					answer, whole := captured.Response(own.Status)
+					return answer, answered && whole
 				},
 				Pass: func(ctx context.Context) bool {
 					tracked, err = track(ctx, ec, next)

@@ -39,6 +39,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 	o := newOptions(opts)
 	return func(c *gin.Context) {
 		r, w := c.Request, c.Writer
+		written := w.Written()
 		call := capture.Call{Request: request{httpx.Request{Request: r}, c}, HTTP: r}
 		var captured *writer
 		var tracked *tracker
@@ -51,6 +52,9 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 				next(ctx, c)
 				if len(c.Errors) > errs {
 					captured.Fail(captured.noted)
+				}
+				if w.Written() && !written {
+					captured.Evade(w.Status()) // [gin.Engine.HandleContext] resets the writer
 				}
 				return captured.Response(captured.noted)
 			},

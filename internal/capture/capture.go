@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -48,6 +49,7 @@ const (
 	leaving              // over the limit: what comes goes to the writer below
 	dropped              // over the limit, and another attempt's counts instead
 	failed               // see Fail
+	evaded               // the response was written to the writer below
 )
 
 // errDropped is what a handler gets that goes on writing a response that nobody
@@ -196,17 +198,47 @@ func (w *Writer) Fail(status int) {
 // Failed reports whether there is nothing but the status of Fail.
 func (w *Writer) Failed() bool { return w.state == failed }
 
+// Evade says that the response was written to the writer below, with this status: the
+// framework has put its own writer back. The client has it, and it cannot be replayed.
+func (w *Writer) Evade(status int) {
+	if w.state != holding {
+		return
+	}
+	slog.Error("interlock: the handler of an idempotent endpoint has answered past the middleware; "+
+		"the response is not stored, and a retry is refused", "status", status)
+	w.attempt.TooLarge(status)
+	w.status, w.sent, w.body, w.state = status, http.Header{}, nil, evaded
+}
+
+// breakOff makes a failure of a response that is not as long as its Content-Length says:
+// the source of its body has broken off, or the handler has miscounted. net/http would
+// break the connection off, and a replay would pass the part for the whole.
+func (w *Writer) breakOff() bool {
+	said := w.sent.Get("Content-Length")
+	if w.state != holding || said == "" || !hasBody(w.status) || said == strconv.FormatInt(w.size, 10) {
+		return false
+	}
+	slog.Error("interlock: the response of an idempotent endpoint is not as long as its Content-Length; "+
+		"it is answered with 500 and not stored", "content_length", said, "written", w.size)
+	w.status, w.sent, w.body, w.size = http.StatusInternalServerError, w.before.Clone(), nil, 0
+	return true
+}
+
 // Response is what is to be stored, when the handler is done, and whether it gave
 // an answer. For one that wrote nothing the status is implied, as frameworks send
-// it then.
+// it then; an informational status is not an answer, and net/http then implies 200.
 //
 // Header fields are those that the handler has changed; what stands in front of
 // it sets its own again. One that it has removed has no values.
 func (w *Writer) Response(implied int) (answer endpoint.Response, answered bool) {
 	answered = w.Answered() && w.state != failed
-	if !w.Answered() {
+	if !w.Answered() && implied >= 200 {
 		w.WriteHeader(implied)
 	}
+	if !w.Answered() {
+		w.WriteHeader(http.StatusOK)
+	}
+	answered = answered && !w.breakOff()
 	return endpoint.Response{Status: w.status, Header: w.changed(), Body: w.body, Trailer: w.trailer()}, answered
 }
 
@@ -265,7 +297,7 @@ func (w *Writer) Send() {
 	case holding, failed:
 		apply(w.under.Header(), w.before, w.sent)
 		send(w.under, w.status, w.body, w.trailer())
-	case dropped:
+	case dropped, evaded:
 	}
 }
 

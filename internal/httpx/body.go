@@ -17,7 +17,8 @@ import (
 // errRead is the server's mistake: what is left of a body is not the body. Taken
 // for it, it would make one request of all that differ in what is gone.
 var errRead = fmt.Errorf("%w: the request body was read in front of the rule or idempotent endpoint that needs it: "+
-	"put the middleware that reads it behind, or have it set Request.Body to what it has read", core.ErrConfig)
+	"put the middleware that reads it behind, or have it set Request.Body to what it has read; "+
+	"middleware that decompresses the body has to set Request.ContentLength to -1", core.ErrConfig)
 
 // Body is BodyOr for frameworks that keep no body of their own.
 func (q Request) Body(limit int64) ([]byte, error) { return q.BodyOr(limit, nil) }

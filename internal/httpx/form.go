@@ -31,6 +31,9 @@ func restored(r *http.Request, limit int64, kept []byte) ([]byte, error) {
 		b, err = writeMultipart(r, limit)
 	case form == nil && len(r.PostForm) > 0:
 		b = []byte(r.PostForm.Encode())
+	case form == nil && r.PostForm != nil && isForm(r):
+		// It was parsed, and had not one field that can be read: the client's mistake.
+		err = fmt.Errorf("%w: a form without a field", adapter.ErrBody)
 	default: // http.Request.MultipartReader leaves an empty MultipartForm
 		err = errRead
 	}
@@ -38,6 +41,12 @@ func restored(r *http.Request, limit int64, kept []byte) ([]byte, error) {
 		b, err = nil, adapter.ErrBodyLimit
 	}
 	return b, err
+}
+
+// isForm reports whether the body was announced as a form with escaped fields.
+func isForm(r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == "application/x-www-form-urlencoded"
 }
 
 // writeMultipart writes a form that was parsed, with the boundary of the request.
