@@ -45,6 +45,9 @@ func Shared() Option {
 // The fencing tokens of permits are different from each other. They do not order the
 // holders, and a fence must not compare them. Permits and [Shared] on one key do not
 // make sense together: a process that shares counts as one.
+//
+// A caller that has a permit of a key and asks for another one under the context of its
+// lease gets the same permit once more, as re-entry does: it takes one of n, not two.
 func Permits(n int) Option {
 	return option(func(c *config) {
 		if n < 1 || n > maxPermits {

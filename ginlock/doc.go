@@ -166,8 +166,8 @@
 //	     unknown; or it succeeded and its response was too long to be stored
 //	410  the key has expired (with Tombstone)
 //	413  the body is longer than 1 MiB (MaxRequest)
-//	422  the key was used for another request: another method, path, query or
-//	     body, or a gRPC call
+//	422  the key was used for another request: another method, host, path, query
+//	     or body, other lock keys, or a gRPC call
 //	503  the store is unreachable (Retry-After); the handler did not run
 //	500  the claim was lost, or MaxHold passed, before the handler answered
 //

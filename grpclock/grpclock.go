@@ -115,8 +115,8 @@ func Render(f func(ctx context.Context, fullMethod string, refusal *core.Refusal
 }
 
 // FirstMessageWait limits how long the interceptor waits for the first message of a
-// stream whose key is in that message. After d the stream is refused like one
-// without a key (INVALID_ARGUMENT). The stream holds no lock meanwhile. Unary
+// stream whose key is in that message. After d the stream is refused
+// (DEADLINE_EXCEEDED). The stream holds no lock meanwhile. Unary
 // methods ignore the option. Default, and if d is not positive: 10 s.
 func FirstMessageWait(d time.Duration) Option {
 	return func(o *options) {

@@ -23,8 +23,9 @@ type Parts struct {
 	// these name a server, and a client may send a request again to another server.
 	Host string
 	// Path is the path of the request URI as the client sent it, before a router or
-	// http.StripPrefix changed it. Escaped and plain text make no difference. In
-	// gRPC it is the full method.
+	// http.StripPrefix changed it. Escaped and plain text make no difference. Where a
+	// router has changed the path, the changed path counts, too. In gRPC it is the full
+	// method.
 	Path string
 	// Query is the query as the client sent it, empty in gRPC.
 	Query string

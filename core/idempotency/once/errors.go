@@ -19,6 +19,10 @@ const retryAfter = time.Second
 // the returned one is marked too, and so is a [StoredError] of a function inside.
 // Final(nil) is nil.
 //
+// In a transaction of the request (pgstore.Tx) a marked error is an answer, too: what
+// the function wrote is committed with it. A function that must undo its writes undoes
+// them before it returns, or returns an error without the mark.
+//
 // The store keeps the text of the error, in plain text unless there is a
 // [idempotency.Seal].
 func Final(err error) error {
