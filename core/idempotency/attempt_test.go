@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestMarkEffectFailsWhereTheEffectMustNotHappen(t *testing.T) {
@@ -32,11 +34,11 @@ func TestMarkEffectFailsWhereTheEffectMustNotHappen(t *testing.T) {
 				return answers(503, &n)(ctx, a)
 			}
 		}
-		w.want(serve(w.Context(), e, post("secret-1"), try("secret-1", func() { w.store.down("mark") }, core.ErrUnavailable)), "503 run 1")
-		w.store.up()
+		w.want(serve(w.Context(), e, post("secret-1"), try("secret-1", func() { w.down(memstore.Mark) }, core.ErrUnavailable)), "503 run 1")
+		w.store.Intercept(nil)
 		// The effect did not happen, so the claim was given up.
 		w.want(serve(w.Context(), e, post("secret-1"), answers(200, &n)), "200 run 2")
-		w.want(serve(w.Context(), e, post("secret-2"), try("secret-2", w.store.steal, core.ErrLost)), "503 run 3")
+		w.want(serve(w.Context(), e, post("secret-2"), try("secret-2", func() { w.store.TakeClaims(time.Hour) }, core.ErrLost)), "503 run 3")
 
 		left := make(chan context.Context, 1)
 		serve(w.Context(), e, post("k3"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {

@@ -9,33 +9,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestAnAnswerThatCannotBeStoredIsSentAndStoredLater(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e, other := w.engine(), w.engine()
-		w.store.down("commit", "extend")
+		w.down(memstore.Commit, memstore.Extend)
 		n := 0
 		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "201 run 1")
 		if e.Pending() != 1 {
 			t.Errorf("%d pending", e.Pending())
 		}
 		<-time.After(29 * time.Second)
-		w.store.down("commit") // renewals go through again: nobody takes over
+		w.down(memstore.Commit) // renewals go through again: nobody takes over
 		<-time.After(5 * time.Minute)
 		w.want(serve(w.Context(), other, post("k"), answers(201, &n)), "idempotency-in-flight")
-		w.store.up()
+		w.store.Intercept(nil)
 		<-time.After(3 * time.Second)
 		w.want(serve(w.Context(), other, post("k"), answers(201, &n)), "replay 201 run 1")
-		if e.Pending() != 0 || w.store.count("abandon") != 0 {
-			t.Errorf("%d pending, %d releases", e.Pending(), w.store.count("abandon"))
+		if e.Pending() != 0 || w.store.Requests(memstore.Abandon) != 0 {
+			t.Errorf("%d pending, %d releases", e.Pending(), w.store.Requests(memstore.Abandon))
 		}
-		k := w.store.count("extend")
+		k := w.store.Requests(memstore.Extend)
 		<-time.After(time.Hour)
-		if w.store.count("extend") != k {
+		if w.store.Requests(memstore.Extend) != k {
 			t.Error("it is renewed still")
 		}
 		if got := w.notes.take(); !slices.Contains(got, "pending 1") {
@@ -49,16 +49,16 @@ func TestAnAnswerIsGivenUpWhenAnotherTookOver(t *testing.T) {
 		e, other := w.engine(), w.engine()
 		n := 0
 		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
-			w.store.down() // cut off for as long as it takes
+			w.down() // cut off for as long as it takes
 			return answers(201, &n)(ctx, a)
 		}), "201 run 1")
 		<-time.After(31 * time.Second)
 		var mended atomic.Bool
-		w.store.onCall(func(c call) fault {
-			if !mended.Load() && c.op != "claim" {
-				return fault{err: core.ErrUnavailable, unsent: true}
+		w.store.Intercept(func(r memstore.Request) memstore.Fault {
+			if !mended.Load() && r.Op != memstore.Claim {
+				return memstore.Unreachable
 			}
-			return fault{}
+			return memstore.Fault{}
 		})
 		w.want(serve(w.Context(), other, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			mended.Store(true)
@@ -75,13 +75,13 @@ func TestAnAnswerIsGivenUpWhenAnotherTookOver(t *testing.T) {
 func TestTheBacklogIsBounded(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine(idempotency.Backlog(10 << 10))
-		w.store.down("commit")
+		w.down(memstore.Commit)
 		for i := range 20 {
 			serve(w.Context(), e, post(fmt.Sprint("k", i)), func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
 				return endpoint.Response{Status: 200, Body: make([]byte, 4<<10)}, true
 			})
 		}
-		w.store.up()
+		w.store.Intercept(nil)
 		<-time.After(5 * time.Second)
 		n, replayed, unavailable := 0, 0, 0
 		for i := range 20 {

@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestATakeOverComparesTheRequestFirst(t *testing.T) {
@@ -18,11 +18,11 @@ func TestATakeOverComparesTheRequestFirst(t *testing.T) {
 		e := w.engine()
 		n := 0
 		crash := func(key string, mark bool) {
-			w.store.onCall(func(c call) fault { // nothing more is heard of it
-				if c.op == "claim" || c.op == "mark" {
-					return fault{}
+			w.store.Intercept(func(r memstore.Request) memstore.Fault { // nothing more is heard of it
+				if r.Op == memstore.Claim || r.Op == memstore.Mark {
+					return memstore.Fault{}
 				}
-				return fault{err: core.ErrUnavailable, unsent: true}
+				return memstore.Unreachable
 			})
 			dead := w.engine()
 			serve(w.Context(), dead, post(key), func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
@@ -34,7 +34,7 @@ func TestATakeOverComparesTheRequestFirst(t *testing.T) {
 				<-ctx.Done()
 				return endpoint.Response{}, false
 			})
-			w.store.up()
+			w.store.Intercept(nil)
 		}
 		crash("k", false)
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-in-flight")
@@ -81,18 +81,18 @@ func TestAClientThatGoesAwayEndsNothing(t *testing.T) {
 func TestAClientThatGoesAwayBeforeTheClaimLeavesNone(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine()
-		w.store.onCall(func(c call) fault {
-			if c.op == "claim" {
-				return fault{before: time.Second, after: time.Second}
+		w.store.Intercept(func(r memstore.Request) memstore.Fault {
+			if r.Op == memstore.Claim {
+				return memstore.Delay(time.Second)
 			}
-			return fault{}
+			return memstore.Fault{}
 		})
 		ctx, cancel := context.WithCancel(w.Context())
 		time.AfterFunc(500*time.Millisecond, cancel)
 		n := 0
 		w.want(serve(ctx, e, post("k"), answers(200, &n)), "canceled")
 		<-time.After(3 * time.Second)
-		if r := w.store.only(t); r != nil || n != 0 {
+		if r := w.record(); r != nil || n != 0 {
 			t.Errorf("left behind: %+v; the handler ran %d times", r, n)
 		}
 	})
@@ -102,21 +102,22 @@ func TestAClaimWhoseTryMayStillComeIsGivenUpMoreThanOnce(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine()
 		lost := record.ClaimRequest{}
-		w.store.onCall(func(c call) fault {
-			if c.op == "claim" {
-				lost = record.ClaimRequest{ID: c.id, Token: c.token, Lease: 30 * time.Second, Retention: time.Hour}
-				return fault{err: core.ErrUnavailable, unsent: true, maybe: true}
+		w.store.Intercept(func(r memstore.Request) memstore.Fault {
+			if r.Op == memstore.Claim {
+				lost = record.ClaimRequest{ID: r.Key, Token: r.Owner, Lease: 30 * time.Second, Retention: time.Hour}
+				return memstore.LostRequest
 			}
-			return fault{}
+			return memstore.Fault{}
 		})
 		n := 0
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-unavailable")
 		<-time.After(5 * time.Second)
-		w.store.mu.Lock()
-		w.store.claim(lost, new(record.ClaimReply)) // here it is
-		w.store.mu.Unlock()
+		w.store.Intercept(nil)
+		if _, err := w.store.Claim(w.Context(), lost); err != nil { // here it is
+			t.Fatal(err)
+		}
 		<-time.After(6 * time.Second)
-		if r := w.store.only(t); r != nil {
+		if r := w.record(); r != nil {
 			t.Errorf("a claim of nobody: %+v", r)
 		}
 		<-time.After(time.Minute)
@@ -129,16 +130,16 @@ func TestAClaimWhoseTryMayStillComeIsGivenUpMoreThanOnce(t *testing.T) {
 func TestAGrantAfterTheEndOfItsLeaseIsNoGrant(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine(idempotency.Lease(time.Second))
-		w.store.onCall(func(c call) fault {
-			if c.op == "claim" {
-				return fault{after: 1500 * time.Millisecond}
+		w.store.Intercept(func(r memstore.Request) memstore.Fault {
+			if r.Op == memstore.Claim {
+				return memstore.Fault{After: 1500 * time.Millisecond}
 			}
-			return fault{}
+			return memstore.Fault{}
 		})
 		n := 0
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-unavailable")
 		synctest.Wait()
-		if r := w.store.only(t); r != nil || n != 0 {
+		if r := w.record(); r != nil || n != 0 {
 			t.Errorf("left behind: %+v; the handler ran %d times", r, n)
 		}
 	})
@@ -147,7 +148,7 @@ func TestAGrantAfterTheEndOfItsLeaseIsNoGrant(t *testing.T) {
 func TestAStoreThatIsDownBeforeRefusesOrFailsOpen(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine()
-		w.store.down()
+		w.down()
 		n := 0
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-unavailable")
 		if n != 0 {
@@ -166,15 +167,15 @@ func TestAStoreThatIsDownBeforeRefusesOrFailsOpen(t *testing.T) {
 		if got := w.notes.take(); !slices.Equal(got, []string{"bypassed"}) {
 			t.Errorf("observed %v", got)
 		}
-		w.store.up()
+		w.store.Intercept(nil)
 		serve(w.Context(), e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			if again := idempotency.DownstreamKey(ctx); again != key || key == "" {
 				t.Errorf("downstream keys %q and %q", key, again)
 			}
 			return answers(200, &n)(ctx, a)
 		})
-		w.store.damage("rubbish")
-		w.want(serve(w.Context(), open, post("k"), answers(200, &n)), "idempotency-unavailable")
+		w.leave(e, "damaged", "rubbish")
+		w.want(serve(w.Context(), open, post("damaged"), answers(200, &n)), "idempotency-unavailable")
 		if n != 2 {
 			t.Errorf("ran %d times", n)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestWhatIsStoredAndWhatIsReleased(t *testing.T) {
@@ -28,6 +29,7 @@ func TestWhatIsStoredAndWhatIsReleased(t *testing.T) {
 			return h(ctx, a)
 		}
 	}
+	releaseInvalid := []idempotency.Option{idempotency.ReleaseInvalid()}
 	cases := map[string]struct {
 		protocol string
 		opts     []idempotency.Option
@@ -41,6 +43,11 @@ func TestWhatIsStoredAndWhatIsReleased(t *testing.T) {
 		"store all":            {endpoint.HTTP, []idempotency.Option{idempotency.StoreAll()}, false, both(released, kept), true},
 		"strict, failures":     {endpoint.HTTP, []idempotency.Option{idempotency.Strict()}, false, []int{500, 503}, true},
 		"strict, not carried":  {endpoint.HTTP, []idempotency.Option{idempotency.Strict()}, false, []int{401, 409, 429}, false},
+		"invalid, released":    {endpoint.HTTP, releaseInvalid, false, []int{400, 422}, false},
+		"others, kept":         {endpoint.HTTP, releaseInvalid, false, []int{200, 404, 412}, true},
+		"invalid, marked":      {endpoint.HTTP, releaseInvalid, true, []int{400, 422}, true},
+		"gRPC invalid":         {endpoint.GRPC, releaseInvalid, false, []int{3, 11}, false},
+		"gRPC others":          {endpoint.GRPC, releaseInvalid, false, []int{0, 9}, true},
 		"gRPC released":        {endpoint.GRPC, nil, false, grpcReleased, false},
 		"gRPC kept":            {endpoint.GRPC, nil, false, grpcKept, true},
 		"gRPC marked":          {endpoint.GRPC, nil, true, grpcReleased, true},
@@ -141,10 +148,10 @@ func TestAnAnswerThatIsTooLargeIsNotStored(t *testing.T) {
 			serve(w.Context(), e, post(key+"-500"), big(500, early, func() {}))
 			w.want(serve(w.Context(), e, post(key+"-500"), answers(200, &n)), "200 run 1")
 			// Another took over before the first byte: nothing of ours may leave.
-			w.want(serve(w.Context(), e, post(key+"-lost"), big(200, early, w.store.steal)), "ran, then idempotency-in-flight")
-			w.store.down("commit")
+			w.want(serve(w.Context(), e, post(key+"-lost"), big(200, early, func() { w.store.TakeClaims(time.Hour) })), "ran, then idempotency-in-flight")
+			w.down(memstore.Commit)
 			serve(w.Context(), e, post(key+"-down"), big(200, early, func() {}))
-			w.store.up()
+			w.store.Intercept(nil)
 			<-time.After(5 * time.Second)
 			w.want(serve(w.Context(), e, post(key+"-down"), answers(200, &n)), "idempotency-response-unavailable")
 		}

@@ -13,10 +13,11 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestBadConfigurationIsRefused(t *testing.T) {
-	store := newFake()
+	store := memstore.New()
 	for name, opts := range map[string][]idempotency.Option{
 		"no scope":        {},
 		"nil scope":       {idempotency.Scope(nil)},
@@ -56,16 +57,16 @@ func TestClosingDoesNotWaitForClaimsThatMayStillCome(t *testing.T) {
 	}{"": {nil, 0}, "strict": {idempotency.Strict(), 40 * time.Second}} { // its rounds are a third of the lease
 		inBubble(t, func(w *world) {
 			e := w.engine(c.opt)
-			w.store.onCall(func(c call) fault {
-				if c.op == "claim" {
-					return fault{err: core.ErrUnavailable, maybe: true}
+			w.store.Intercept(func(r memstore.Request) memstore.Fault {
+				if r.Op == memstore.Claim {
+					return memstore.LostReply
 				}
-				return fault{}
+				return memstore.Fault{}
 			})
 			n := 0
 			w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-unavailable")
 			<-time.After(time.Second)
-			before, begin := w.store.count("abandon"), time.Now()
+			before, begin := w.store.Requests(memstore.Abandon), time.Now()
 			if err := e.Close(context.Background()); err != nil {
 				t.Error(err)
 			}
@@ -73,7 +74,7 @@ func TestClosingDoesNotWaitForClaimsThatMayStillCome(t *testing.T) {
 			if took > c.waits || took < c.waits/2 {
 				t.Errorf("%s: closing took %v", name, took)
 			}
-			if w.store.count("abandon") == before || w.store.only(t) != nil {
+			if w.store.Requests(memstore.Abandon) == before || w.record() != nil {
 				t.Errorf("%s: the claim was not given up once more", name)
 			}
 		})
@@ -98,7 +99,7 @@ func TestCloseDrains(t *testing.T) {
 		synctest.Wait()
 		w.want(serve(w.Context(), e, post("l"), answers(200, &n)), "closing")
 		<-time.After(time.Minute) // renewed meanwhile
-		w.store.down("commit")
+		w.down(memstore.Commit)
 		close(release)
 		wg.Wait()
 		<-time.After(time.Minute)
@@ -107,7 +108,7 @@ func TestCloseDrains(t *testing.T) {
 			t.Fatalf("closed with an answer that is not stored: %v", err)
 		default:
 		}
-		w.store.up()
+		w.store.Intercept(nil)
 		if err := <-closed; err != nil {
 			t.Error(err)
 		}
@@ -135,7 +136,7 @@ func TestCloseThatIsCutShortEndsTheHandlers(t *testing.T) {
 			t.Error(err)
 		}
 		wg.Wait()
-		if r := w.store.only(t); r == nil || r.state != record.StateInFlight {
+		if r := w.record(); r == nil || r.State != record.StateInFlight {
 			t.Errorf("the claim was not left: %+v", r)
 		}
 	})

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/admin"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestPendingClaimsListsWhatIsNotSettledYet(t *testing.T) {
@@ -21,7 +21,7 @@ func TestPendingClaimsListsWhatIsNotSettledYet(t *testing.T) {
 		w.want(serve(w.Context(), e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
 			<-time.After(25 * time.Second) // two renewals
 			inside = e.With(idempotency.Name("other")).PendingClaims()
-			w.store.down("commit")
+			w.down(memstore.Commit)
 			return answers(201, &n)(ctx, a)
 		}), "201 run 1")
 		if len(inside) != 1 {
@@ -41,7 +41,7 @@ func TestPendingClaimsListsWhatIsNotSettledYet(t *testing.T) {
 		if got := e.PendingClaims(); len(got) != 1 || got[0] != want {
 			t.Errorf("afterwards: %+v, want %+v", got, want)
 		}
-		w.store.up()
+		w.store.Intercept(nil)
 		<-time.After(3 * time.Second)
 		if got := e.PendingClaims(); len(got) != 0 {
 			t.Errorf("at the end: %+v", got)
@@ -52,12 +52,12 @@ func TestPendingClaimsListsWhatIsNotSettledYet(t *testing.T) {
 func TestPendingClaimsListsWhatIsGivenUp(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine()
-		w.store.down("abandon")
-		w.store.onCall(func(c call) fault {
-			if c.op == "claim" {
-				return fault{err: core.ErrUnavailable, maybe: true} // granted, and not known
+		w.down(memstore.Abandon)
+		w.store.Intercept(func(r memstore.Request) memstore.Fault {
+			if r.Op == memstore.Claim {
+				return memstore.LostReply // granted, and not known
 			}
-			return fault{err: core.ErrUnavailable, unsent: true}
+			return memstore.Unreachable
 		})
 		n := 0
 		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "idempotency-unavailable")
@@ -70,8 +70,8 @@ func TestPendingClaimsListsWhatIsGivenUp(t *testing.T) {
 		if got := states(); !slices.Equal(got, []admin.State{admin.Releasing}) {
 			t.Errorf("states %v", got)
 		}
-		w.store.up()
-		w.store.onCall(func(call) fault { return fault{} })
+		w.store.Intercept(nil)
+		w.store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Fault{} })
 		<-time.After(time.Minute)
 		if got := states(); len(got) != 0 {
 			t.Errorf("at the end: %v", got)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestALongHandlerKeepsItsClaim(t *testing.T) {
@@ -30,19 +32,31 @@ func TestALongHandlerKeepsItsClaim(t *testing.T) {
 			return answers(200, &n)(ctx, a)
 		})
 		w.want(got, "200 run 1")
-		if k := w.store.count("extend"); k != 27 {
+		if k := w.store.Requests(memstore.Extend); k != 27 {
 			t.Errorf("%d renewals in 280 s, want one every 10 s", k)
 		}
 		<-time.After(time.Minute)
-		if k := w.store.count("extend"); k != 27 {
+		if k := w.store.Requests(memstore.Extend); k != 27 {
 			t.Errorf("renewed after the end: %d", k)
 		}
 	})
 }
 
+// batches counts renewals that go together.
+type batches struct {
+	record.Store
+	n atomic.Int64
+}
+
+func (b *batches) Extend(ctx context.Context, batch []record.Extension, done func(int, error)) {
+	b.n.Add(1)
+	b.Store.Extend(ctx, batch, done)
+}
+
 func TestManyClaimsAreRenewedTogether(t *testing.T) {
 	inBubble(t, func(w *world) {
-		e := w.engine()
+		store := &batches{Store: w.store}
+		e := w.engineOn(store)
 		var wg sync.WaitGroup
 		for i := range 500 {
 			wg.Go(func() {
@@ -53,7 +67,7 @@ func TestManyClaimsAreRenewedTogether(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if k := w.store.count("extend"); k != 2 {
+		if k := store.n.Load(); k != 2 {
 			t.Errorf("%d batches, want 2", k)
 		}
 	})
@@ -65,8 +79,8 @@ func TestALostClaimEndsTheHandlersContext(t *testing.T) {
 		after time.Duration
 		cause error
 	}{
-		"store down": {func(w *world) { w.store.down() }, 30*time.Second - 302*time.Millisecond, core.ErrLost},
-		"taken over": {func(w *world) { w.store.steal() }, 10 * time.Second, core.ErrLost},
+		"store down": {func(w *world) { w.down() }, 30*time.Second - 302*time.Millisecond, core.ErrLost},
+		"taken over": {func(w *world) { w.store.TakeClaims(time.Hour) }, 10 * time.Second, core.ErrLost},
 		"max hold":   {func(*world) {}, 2 * time.Minute, core.ErrMaxHold},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,12 +106,12 @@ func TestALostClaimEndsTheHandlersContext(t *testing.T) {
 					want = "ran, then max-hold"
 				}
 				w.want(got, want)
-				w.store.up()
-				r := w.store.only(t)
-				if r == nil || r.state != record.StateInFlight {
+				w.store.Intercept(nil)
+				r := w.record()
+				if r == nil || r.State != record.StateInFlight {
 					t.Fatalf("the claim was not kept: %+v", r)
 				}
-				if n := w.store.count("commit") + w.store.count("abandon"); n != 0 {
+				if n := w.store.Requests(memstore.Commit) + w.store.Requests(memstore.Abandon); n != 0 {
 					t.Errorf("%d commits and releases", n)
 				}
 			})
@@ -110,7 +124,7 @@ func TestAHandlerThatEndsAfterTheLapse(t *testing.T) {
 		e, other := w.engine(), w.engine()
 		late := func(status int, meanwhile func()) handler {
 			return func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
-				w.store.down("extend")
+				w.down(memstore.Extend)
 				<-ctx.Done() // lost
 				<-time.After(time.Second)
 				meanwhile()

@@ -10,6 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/admin"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestAnAnswerThatNoClientCouldBeGivenResolvesNothing(t *testing.T) {
@@ -28,7 +29,7 @@ func TestAnAnswerThatNoClientCouldBeGivenResolvesNothing(t *testing.T) {
 				w.Errorf("%s: %v", name, err)
 			}
 		}
-		if n := w.store.count("resolve"); n != 0 {
+		if n := w.store.Requests(memstore.Resolve); n != 0 {
 			w.Errorf("the store was asked %d times", n)
 		}
 	})
@@ -36,7 +37,7 @@ func TestAnAnswerThatNoClientCouldBeGivenResolvesNothing(t *testing.T) {
 
 // crashed leaves a request with a key marked and unanswered, for longer than its
 // lease.
-func crashed(store *fakeStore, key string) {
+func crashed(store *memstore.Store, key string) {
 	engine, err := idempotency.New(store, idempotency.Scope(scope))
 	if err != nil {
 		panic(err)
@@ -44,7 +45,7 @@ func crashed(store *fakeStore, key string) {
 	engine.Do(context.Background(), post(key), endpoint.Handler{
 		Run: func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 			_ = idempotency.MarkEffect(ctx)
-			store.lapse()
+			store.LapseClaims()
 			closing, cancel := context.WithCancel(context.Background())
 			cancel()
 			_ = engine.Close(closing) // ends ctx
@@ -58,11 +59,11 @@ func TestAStoreThatIsDownResolvesNothing(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine()
 		crashed(w.store, "k")
-		w.store.down()
+		w.down()
 		if err := e.Resolve(w.Context(), "alice", "k", admin.NotCarriedOut()); !errors.Is(err, core.ErrUnavailable) {
 			w.Error(err)
 		}
-		w.store.up()
+		w.store.Intercept(nil)
 		n := 0
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-outcome-unknown")
 		if err := e.Resolve(w.Context(), "alice", "k", admin.NotCarriedOut()); err != nil {
@@ -90,7 +91,7 @@ func TestAResolutionForAnotherProtocolIsNeverReplayed(t *testing.T) {
 
 // Somebody asks the bank what became of payments that nobody knows the outcome of.
 func ExampleEngine_Resolve() {
-	store := newFake() // in earnest: a redisstore
+	store := memstore.New() // in earnest: a redisstore
 	engine, err := idempotency.New(store, idempotency.Scope(scope))
 	if err != nil {
 		fmt.Println(err)

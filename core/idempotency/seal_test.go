@@ -42,16 +42,16 @@ func TestSealedResponsesAreNotInPlainText(t *testing.T) {
 		w.want(serve(w.Context(), e, post("before"), answers(201, &n)), "replay 201 run 1")
 		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "201 run 2")
 		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "replay 201 run 2")
-		for _, r := range w.store.records {
-			if strings.Contains(r.response, "run 2") {
+		for _, r := range w.store.Records() {
+			if strings.Contains(r.Response, "run 2") {
 				t.Error("a sealed response is in plain text")
 			}
 		}
 		w.want(serve(w.Context(), plain, post("k"), answers(201, &n)), "idempotency-unavailable")
 		other := plain.With(idempotency.Seal(aead(t)))
 		w.want(serve(w.Context(), other, post("k"), answers(201, &n)), "idempotency-unavailable")
-		w.store.damage("S")
-		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "idempotency-unavailable")
+		w.leave(e, "damaged", "S")
+		w.want(serve(w.Context(), e, post("damaged"), answers(201, &n)), "idempotency-unavailable")
 	})
 }
 

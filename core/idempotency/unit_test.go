@@ -12,11 +12,12 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 // ledger has effects of transactions, in the database of the fake store.
 type ledger struct {
-	store  *fakeStore
+	store  *memstore.Store
 	effect []string
 	ended  []string
 	commit error // what a commit ends in
@@ -187,7 +188,7 @@ func TestATransactionOfAClaimThatAnotherAttemptHas(t *testing.T) {
 	inBubble(t, func(w *world) {
 		l, n := &ledger{store: w.store}, 0
 		got := serve(w.Context(), w.engine(), post("k"), l.pays(t, func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
-			w.store.lapse()
+			w.store.LapseClaims()
 			w.want(serve(w.Context(), w.engine(), post("k"), answers(200, &n)), "200 run 1")
 			return endpoint.Response{Status: 200, Body: []byte("late")}, true
 		}))
@@ -202,7 +203,7 @@ func TestATransactionOfAClaimThatAnotherAttemptHas(t *testing.T) {
 func TestALapsedClaimThatNobodyHasCommits(t *testing.T) {
 	inBubble(t, func(w *world) {
 		l := &ledger{store: w.store}
-		w.store.down("extend")
+		w.down(memstore.Extend)
 		got := serve(w.Context(), w.engine(), post("k"), l.pays(t, func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 			<-ctx.Done() // the lease is over
 			return endpoint.Response{Status: 200, Body: []byte("late")}, true
@@ -223,7 +224,7 @@ func TestATransactionUnderALostLockRollsBack(t *testing.T) {
 		}))
 		w.want(got, "idempotency-rolled-back")
 		w.want(fmt.Sprint(l.ended), "[rolled back]")
-		if r := w.store.only(w); r != nil {
+		if r := w.record(); r != nil {
 			w.Errorf("the claim is left: %+v", r)
 		}
 	})
@@ -274,7 +275,7 @@ func TestEnlist(t *testing.T) {
 }
 
 func TestStrictAndTransactionalExcludeEachOther(t *testing.T) {
-	_, err := idempotency.New(newFake(), idempotency.Global(), idempotency.Strict(), idempotency.Transactional())
+	_, err := idempotency.New(memstore.New(), idempotency.Global(), idempotency.Strict(), idempotency.Transactional())
 	if !errors.Is(err, core.ErrConfig) {
 		t.Errorf("New returns %v", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestADuplicateWaitsAndGetsTheAnswer(t *testing.T) {
@@ -46,11 +48,9 @@ func TestADuplicateWaitsAndGetsTheAnswer(t *testing.T) {
 		defer cancel()
 		w.want(serve(ctx, e, post("gone"), answers(200, &n)), "idempotency-in-flight")
 		wg.Wait()
-		if len(w.store.watchers) > 0 {
-			for id, left := range w.store.watchers {
-				if len(left) > 0 {
-					t.Errorf("%s is still watched", id)
-				}
+		for _, r := range w.store.Records() {
+			if r.Waiting > 0 {
+				t.Errorf("%d still wait for %s", r.Waiting, r.ID)
 			}
 		}
 	})
@@ -72,24 +72,32 @@ func (w *world) inFlight(e *idempotency.Engine, f func()) {
 	wg.Wait()
 }
 
+// unsure is a store that cannot tell whether a wait has missed anything.
+type unsure struct{ record.Store }
+
+func (s unsure) Await(id string, since time.Time, wake func()) (stop func()) {
+	defer wake()
+	return s.Store.Await(id, since, wake)
+}
+
 func TestADuplicateOutOfTimeIsToldOfTheRequestInFlight(t *testing.T) {
 	never := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("it runs") }
 	inBubble(t, func(w *world) {
-		e := w.engine(idempotency.WaitReplay(time.Minute))
+		e := w.engineOn(unsure{w.store}, idempotency.WaitReplay(time.Minute))
 		w.inFlight(e, func() {
 			ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 			defer cancel()
 			w.want(serve(ctx, e, post("k"), never), "idempotency-in-flight")
-			w.store.onCall(func(c call) fault { // the deadline is over while the store is asked once more
-				if c.op == "claim" && w.store.records[c.id].waits {
-					return fault{after: 900 * time.Millisecond}
+			w.store.Intercept(func(r memstore.Request) memstore.Fault { // the deadline ends while the store is asked once more
+				if r.Op == memstore.Claim && w.store.Records()[0].Waiting > 0 {
+					return memstore.Fault{After: 1100 * time.Millisecond}
 				}
-				return fault{}
+				return memstore.Fault{}
 			})
 			ctx, cancel = context.WithTimeout(w.Context(), time.Second)
 			defer cancel()
 			w.want(serve(ctx, e, post("k"), never), "idempotency-in-flight")
-			w.store.up()
+			w.store.Intercept(nil)
 			gone, leave := context.WithCancel(w.Context())
 			time.AfterFunc(time.Second, leave)
 			w.want(serve(gone, e, post("k"), never), "canceled")
@@ -97,11 +105,13 @@ func TestADuplicateOutOfTimeIsToldOfTheRequestInFlight(t *testing.T) {
 	})
 	inBubble(t, func(w *world) { // nothing is known of the record, nor of a lock
 		e := w.engine()
-		w.store.onCall(func(call) fault { return fault{after: time.Minute, unsent: true} })
+		w.store.Intercept(func(memstore.Request) memstore.Fault {
+			return memstore.Fault{After: time.Minute, Err: core.ErrUnavailable}
+		})
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
 		w.want(serve(ctx, e, post("k"), never), "idempotency-unavailable")
-		w.store.up()
+		w.store.Intercept(nil)
 		<-time.After(time.Minute)
 	})
 }
@@ -127,7 +137,7 @@ func TestDuplicatesThatWaitAreBounded(t *testing.T) {
 			wg.Wait()
 		})
 		// All have left.
-		w.store.lapse()
+		w.store.LapseClaims()
 		if err := e.Forget(w.Context(), "alice", "k"); err != nil {
 			t.Fatal(err)
 		}
@@ -141,11 +151,11 @@ func TestDuplicatesThatWaitAreBounded(t *testing.T) {
 // store does not answer then does not undo what it said before.
 func TestADuplicateThatWaitsIsToldOfTheRequestInFlightWhenTheStoreFails(t *testing.T) {
 	never := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("it runs") }
-	for name, broken := range map[string]fault{
-		"no answer in time":      {after: time.Minute},
-		"not sent in time":       {after: time.Minute, unsent: true},
-		"unreachable":            {err: core.ErrUnavailable, unsent: true},
-		"connection broken late": {err: core.ErrUnavailable, maybe: true},
+	for name, broken := range map[string]memstore.Fault{
+		"no answer in time":      {After: time.Minute},
+		"not sent in time":       {After: time.Minute, Err: core.ErrUnavailable},
+		"unreachable":            memstore.Unreachable,
+		"connection broken late": memstore.LostReply,
 	} {
 		for mode, opts := range map[string][]idempotency.Option{"": nil, ", fails open": {idempotency.FailOpen()}} {
 			t.Run(name+mode, func(t *testing.T) {
@@ -153,12 +163,12 @@ func TestADuplicateThatWaitsIsToldOfTheRequestInFlightWhenTheStoreFails(t *testi
 					e := w.engine(append(opts, idempotency.WaitReplay(time.Minute), idempotency.Lease(3*time.Second))...)
 					w.inFlight(e, func() {
 						asked := 0
-						w.store.onCall(func(c call) fault {
-							if c.op != "claim" {
-								return fault{}
+						w.store.Intercept(func(r memstore.Request) memstore.Fault {
+							if r.Op != memstore.Claim {
+								return memstore.Fault{}
 							}
 							if asked++; asked == 1 {
-								return fault{}
+								return memstore.Fault{}
 							}
 							return broken
 						})
@@ -166,7 +176,7 @@ func TestADuplicateThatWaitsIsToldOfTheRequestInFlightWhenTheStoreFails(t *testi
 						if asked != 2 {
 							t.Errorf("asked %d times", asked)
 						}
-						w.store.up()
+						w.store.Intercept(nil)
 					})
 					n := 0
 					w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "replay 201 run 1")

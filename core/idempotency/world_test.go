@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -114,7 +116,7 @@ func serve(ctx context.Context, e *idempotency.Engine, q request, h handler) str
 // world is a store and the engines on it.
 type world struct {
 	*testing.T
-	store *fakeStore
+	store *memstore.Store
 	notes *notes
 }
 
@@ -122,14 +124,20 @@ type world struct {
 func inBubble(t *testing.T, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f(&world{T: t, store: newFake(), notes: &notes{}})
+		f(&world{T: t, store: memstore.New(), notes: &notes{}})
 	})
 }
 
 // engine is what a process has.
 func (w *world) engine(opts ...idempotency.Option) *idempotency.Engine {
 	w.Helper()
-	e, err := idempotency.New(w.store, append([]idempotency.Option{
+	return w.engineOn(w.store, opts...)
+}
+
+// engineOn is engine on a store around that of the world.
+func (w *world) engineOn(store idempotency.Store, opts ...idempotency.Option) *idempotency.Engine {
+	w.Helper()
+	e, err := idempotency.New(store, append([]idempotency.Option{
 		idempotency.Scope(scope), idempotency.WithObserver(w.notes),
 	}, opts...)...)
 	if err != nil {
@@ -141,6 +149,49 @@ func (w *world) engine(opts ...idempotency.Option) *idempotency.Engine {
 		_ = e.Close(ctx)
 	})
 	return e
+}
+
+// down makes requests of some kinds fail, or all.
+func (w *world) down(ops ...memstore.Op) {
+	w.store.Intercept(func(r memstore.Request) memstore.Fault {
+		if len(ops) == 0 || slices.Contains(ops, r.Op) {
+			return memstore.Unreachable
+		}
+		return memstore.Fault{}
+	})
+}
+
+// record returns the one record that there is; nil if there is none.
+func (w *world) record() *memstore.Record {
+	w.Helper()
+	switch all := w.store.Records(); len(all) {
+	case 0:
+		return nil
+	case 1:
+		return &all[0]
+	default:
+		w.Fatalf("several records: %+v", all)
+		return nil
+	}
+}
+
+// asked counts the requests that the store got.
+func (w *world) asked() (n int) {
+	for _, op := range []memstore.Op{
+		memstore.Claim, memstore.Extend, memstore.Mark, memstore.Commit, memstore.Abandon, memstore.Resolve, memstore.Forget,
+	} {
+		n += w.store.Requests(op)
+	}
+	return n
+}
+
+// leave leaves a record with a response that another process has stored.
+func (w *world) leave(e *idempotency.Engine, key, response string) {
+	w.Helper()
+	w.want(serve(w.Context(), e, post(key), func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+		w.store.TakeClaims(time.Hour)(response)
+		return endpoint.Response{Status: 200}, true
+	}), "ran, then idempotency-unavailable")
 }
 
 func (w *world) want(got, want string) {

@@ -1,61 +1,19 @@
-package idempotency_test
+package once_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/once"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// What an adapter does: it describes the request, runs the handler with its
-// answer captured, and sends what the verdict says.
-func ExampleEngine_Do() {
-	engine, err := idempotency.New(newFake(), idempotency.Scope(scope))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer engine.Close(context.Background())
-
-	balance := 100
-	for _, body := range []string{"pay 30", "pay 30", "pay 99"} {
-		call := post(`"8e03978e-40d5-43dd-bc93-6894a57f9324"`)
-		call.body = body
-		var captured endpoint.Response
-		verdict := engine.Do(context.Background(), call, endpoint.Handler{
-			Run: func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
-				if err := idempotency.MarkEffect(ctx); err != nil {
-					captured = endpoint.Response{Status: http.StatusServiceUnavailable}
-					return captured, true
-				}
-				balance -= 30
-				captured = endpoint.Response{Status: http.StatusCreated, Body: fmt.Appendf(nil, "balance %d", balance)}
-				return captured, true
-			},
-		})
-		switch {
-		case verdict.Refusal != nil:
-			fmt.Println("refused:", verdict.Refusal.Reason)
-		case verdict.Replay != nil:
-			fmt.Printf("replayed: %d %s\n", verdict.Replay.Status, verdict.Replay.Body)
-		default:
-			fmt.Printf("carried out: %d %s\n", captured.Status, captured.Body)
-		}
-	}
-	// Output:
-	// carried out: 201 balance 70
-	// replayed: 201 balance 70
-	// refused: idempotency-key-reused
-}
-
 // A consumer that gets the same message again has the result of the first time.
-func Example_function() {
-	engine, err := idempotency.New(newFake(), idempotency.Global())
+func ExampleDo() {
+	engine, err := idempotency.New(memstore.New(), idempotency.Global())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -101,8 +59,8 @@ func Example_function() {
 }
 
 // Every process calls it once a minute; the report is sent once a day.
-func Example_period() {
-	engine, err := idempotency.New(newFake(), idempotency.Global())
+func ExamplePer() {
+	engine, err := idempotency.New(memstore.New(), idempotency.Global())
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,4 +1,4 @@
-package idempotency_test
+package once_test
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func TestATickRunsOnceOverAllProcesses(t *testing.T) {
 			runs++
 			return nil
 		}
-		fleet := []*idempotency.Engine{w.functions(), w.engine(), w.functions()} // with a Scope too
+		fleet := []*idempotency.Engine{w.engine(), w.engine(idempotency.Scope(scope)), w.engine()} // with a Scope too
 		hours := func(n int) {
 			t.Helper()
 			for range 60 * n {
@@ -48,7 +48,7 @@ func TestATickRunsOnceOverAllProcesses(t *testing.T) {
 // The retention of the engine is a day.
 func TestATickIsRememberedForAsLongAsItLasts(t *testing.T) {
 	inBubble(t, func(w *world) {
-		e := w.functions()
+		e := w.engine()
 		week, runs := 7*24*time.Hour, 0
 		<-time.After(time.Until(time.Now().Truncate(week).Add(week))) // Monday
 		if day := time.Now().UTC().Weekday(); day != time.Monday {
@@ -71,7 +71,7 @@ func TestATickIsRememberedForAsLongAsItLasts(t *testing.T) {
 
 func TestATickThatFailsIsTriedAgain(t *testing.T) {
 	inBubble(t, func(w *world) {
-		e, runs := w.functions(), 0
+		e, runs := w.engine(), 0
 		broken := errors.New("broken")
 		tick := func(err error) error {
 			return once.Per(w.Context(), e, "report", time.Hour, func(context.Context) error {
@@ -103,7 +103,7 @@ func TestATickThatIsRunElsewhere(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			err := once.Per(w.Context(), w.functions(), "report", time.Hour, func(context.Context) error {
+			err := once.Per(w.Context(), w.engine(), "report", time.Hour, func(context.Context) error {
 				<-time.After(time.Minute)
 				return nil
 			})
@@ -116,10 +116,10 @@ func TestATickThatIsRunElsewhere(t *testing.T) {
 			t.Error("it ran twice")
 			return nil
 		}
-		if err := once.Per(w.Context(), w.functions(), "report", time.Hour, never); !errors.Is(err, idempotency.ErrInFlight) {
+		if err := once.Per(w.Context(), w.engine(), "report", time.Hour, never); !errors.Is(err, idempotency.ErrInFlight) {
 			t.Errorf("%v", err)
 		}
-		if err := once.Per(w.Context(), w.functions(idempotency.WaitReplay(time.Hour)), "report", time.Hour, never); err != nil {
+		if err := once.Per(w.Context(), w.engine(idempotency.WaitReplay(time.Hour)), "report", time.Hour, never); err != nil {
 			t.Errorf("the one that waited: %v", err)
 		}
 		wg.Wait()
@@ -129,7 +129,7 @@ func TestATickThatIsRunElsewhere(t *testing.T) {
 func TestAPeriodThatIsNone(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for name, period := range map[string]time.Duration{"report": 0, "minus": -time.Hour, "long": 367 * 24 * time.Hour, "": time.Hour} {
-			err := once.Per(w.Context(), w.functions(), name, period, func(context.Context) error { return nil })
+			err := once.Per(w.Context(), w.engine(), name, period, func(context.Context) error { return nil })
 			if !errors.Is(err, core.ErrConfig) {
 				t.Errorf("%q, %v: %v", name, period, err)
 			}

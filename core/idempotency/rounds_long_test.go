@@ -1,0 +1,5 @@
+//go:build long
+
+package idempotency_test
+
+const seeds = 300
