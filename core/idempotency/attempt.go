@@ -176,6 +176,39 @@ func (a *attempt) TooLarge(status int) (send bool) {
 	return a.large != superseded && a.large != withheld && a.large != oversized
 }
 
+// Enlist implements [record.Enlist].
+func (a *attempt) Enlist(
+	ctx context.Context, begin func(context.Context, record.Claim) (record.Unit, error),
+) (record.Unit, error) {
+	if a.engine == nil {
+		return nil, ErrNoAttempt
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.live(); err != nil {
+		return nil, fmt.Errorf("interlock: beginning a transaction: %w", err)
+	}
+	if a.large != small {
+		return nil, fmt.Errorf("interlock: beginning a transaction: the response has been sent already: %w", errOversized)
+	}
+	if a.unit == nil {
+		unit, err := begin(ctx, record.Claim{Store: a.engine.store, ID: a.id, Token: a.token, Lease: a.engine.config.lease})
+		if err != nil {
+			return nil, err
+		}
+		a.unit = unit
+	}
+	return a.unit, nil
+}
+
+// live returns why the attempt can begin nothing more, or nil. The caller has a.mu.
+func (a *attempt) live() error {
+	if a.ended {
+		return fmt.Errorf("%w: the handler has returned", core.ErrLost)
+	}
+	return a.engine.renewer.lost(a)
+}
+
 // conclude says that the handler has ended, and returns what it left.
 func (a *attempt) conclude() (marked bool, large largeness, unit record.Unit) {
 	a.mu.Lock()

@@ -115,10 +115,10 @@
 //	adapter                        httplock, ginlock, echolock, grpclock
 //	  Engine.Do                    one call for each request (request.go)
 //	    Call.Key                   the client's key (endpoint.ParseKey)
-//	    Engine.identify            principal, body, guard's keys, fingerprint -> Attempt
+//	    Engine.identify            principal, body, guard's keys, fingerprint -> attempt
 //	    Engine.claim               Store.Claim, until it is decided (claim.go)
-//	      waiter.sleep             a duplicate waits: Store.Await (waiting.go)
-//	    granted: Engine.run        the handler runs (run.go)
+//	      waiter.sleep             a duplicate waits: Store.Await (claim.go)
+//	    granted: Engine.run        the handler runs (request.go)
 //	      renewer.begin            from here the lease is renewed (renewer.go)
 //	      Engine.lock              the guard of Under
 //	      Handler.Run              the adapter's; under it MarkEffect: Store.Mark

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 func all(string) bool { return true }
@@ -19,7 +20,7 @@ func all(string) bool { return true }
 func TestRecordsOfDifferentKeysHaveDifferentNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, c := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"", "abc"}, {"abc", ""}, {"a", "b"}, {"b", "a"}} {
-		id := recordID(c[0], c[1])
+		id := ident.Record(c[0], c[1])
 		if other, found := seen[id]; found || len(id) != 43 {
 			t.Errorf("%q: %s, as %s", c, id, other)
 		}

@@ -93,10 +93,6 @@ func (e *Engine) Name() string { return e.config.name }
 // Retention returns how long an answer is kept; see the option [Retention].
 func (e *Engine) Retention() time.Duration { return e.config.retention }
 
-// Pending returns how many answers and releases the store has not confirmed yet.
-// The engine tries them again in the background.
-func (e *Engine) Pending() int { return e.background.pending() }
-
 // Close drains the engine. It refuses new requests ([reason.Closing]). Requests
 // under way go on, and so does what is still to be stored, until all is done or ctx
 // ends. If ctx ends first, the contexts of handlers that still run end with cause
@@ -136,14 +132,56 @@ func (e *Engine) Close(ctx context.Context) error {
 	return err
 }
 
-// Forget deletes the record of a key, whatever its state, so that the next request
-// with the key is carried out. scope is the principal, key the key without quotes.
-// For the key of a function once.ScopeOf makes the scope.
-// If the outcome of a request was unknown, and an operator found it out,
-// [Engine.Resolve] is safer. Its errors are those of the store.
-func (e *Engine) Forget(ctx context.Context, scope, key string) error {
-	if err := e.store.Forget(ctx, recordID(scope, key)); err != nil {
-		return fmt.Errorf("interlock: forgetting a record: %w", err)
+// drain counts what [Engine.Close] waits for: requests and jobs of the background.
+type drain struct {
+	mu      sync.Mutex
+	n       int
+	closing bool
+	empty   chan struct{} // made by a Close that waits
+}
+
+// admit counts a request, unless the engine is closing.
+func (d *drain) admit() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing {
+		return false
 	}
-	return nil
+	d.n++
+	return true
+}
+
+// add counts a job.
+func (d *drain) add() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.n++
+}
+
+// done says that one of those counted is.
+func (d *drain) done() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.n--
+	if d.n == 0 && d.empty != nil {
+		close(d.empty)
+		d.empty = nil
+	}
+}
+
+// close refuses new requests.
+func (d *drain) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closing = true
+}
+
+// wait returns a channel that is closed when nothing is left; nil if that is so now.
+func (d *drain) wait() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.n > 0 && d.empty == nil {
+		d.empty = make(chan struct{})
+	}
+	return d.empty
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 // inside is what guards, and engines of other stores, that run inside an attempt
@@ -64,7 +65,7 @@ func (e *Engine) enclosing(ctx context.Context, call endpoint.Call, key string) 
 		return nil
 	}
 	scope, err := e.scope(ctx, call)
-	if err != nil || recordID(scope, key) != a.id {
+	if err != nil || ident.Record(scope, key) != a.id {
 		return nil
 	}
 	a.mu.Lock()

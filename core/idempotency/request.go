@@ -3,13 +3,16 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/internal/outcome"
+	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
@@ -106,7 +109,7 @@ func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, k
 	}
 	method, path, query := call.Target()
 	a := &attempt{
-		engine: e, id: recordID(scope, key), token: e.tokens.next(), protocol: call.Protocol(), target: [3]string{method, path, query},
+		engine: e, id: ident.Record(scope, key), token: e.tokens.next(), protocol: call.Protocol(), target: [3]string{method, path, query},
 	}
 	if g := e.config.guard; g != nil {
 		// Its keys tell requests apart, and nothing is claimed if there are none.
@@ -133,4 +136,85 @@ func (e *Engine) pass(ctx context.Context, call endpoint.Call, h endpoint.Handle
 	}
 	h.Pass(inner)
 	return endpoint.Verdict{}
+}
+
+// run runs the handler for a claim that was granted.
+func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin time.Time) endpoint.Verdict {
+	inner, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attempts.Key{}, a))
+	inner = outcome.With(inner, a.inside.note)
+	a.ctx, a.cancel = inner, cancel
+	// Whatever happens, the handler's context ends with it.
+	defer cancel(core.ErrReleased)
+	if !e.renewer.begin(a) {
+		_ = e.store.Abandon(inner, record.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait)})
+		return e.refuse(ctx, begin, reason.Closing, core.ErrClosed)
+	}
+	defer e.renewer.end(a)
+	section, refusal := e.lockOrAbandon(ctx, inner, a)
+	if refusal != nil {
+		return e.refused(ctx, begin, refusal)
+	}
+	a.section = section
+	a.outer = watchOuter(ctx, cancel)
+	defer a.outer.unwatch()
+	decided := observe.Decided{Outcome: observe.DecidedUnknown, Generation: a.generation, Waited: time.Since(begin)}
+	defer func() { e.report(ctx, decided) }()
+	returned := false
+	defer func() {
+		if !returned { // a panic, or runtime.Goexit
+			e.concludePanic(inner, a, &decided)
+		}
+	}()
+	answer, answered := h.Run(section.Context(), a)
+	returned = true
+	return e.conclude(inner, a, answer, answered, &decided)
+}
+
+// lockOrAbandon is lock, and gives the claim up if the handler is not to run: the
+// lock refused, or a function of the rule (KeyFunc, PerPrincipal, an observer)
+// panicked.
+func (e *Engine) lockOrAbandon(ctx, inner context.Context, a *attempt) (section core.Section, refusal *core.Refusal) {
+	locked := false
+	defer func() {
+		if !locked { // the handler did not run, and has marked nothing
+			e.abandon(inner, a, nil)
+		}
+	}()
+	section, refusal = e.lock(ctx, inner, a)
+	locked = refusal == nil
+	return section, refusal
+}
+
+// lock takes the locks of the guard, if there is a guard, for a handler that is to
+// run under inner. While it waits, the client counts: when ctx ends, its place is
+// freed. Once it has the locks, the client does not count any more.
+func (e *Engine) lock(ctx, inner context.Context, a *attempt) (core.Section, *core.Refusal) {
+	g := e.config.guard
+	if g == nil {
+		return a.prepared.Enter(inner) // it is empty, and takes no lock
+	}
+	inside, cancel := context.WithCancelCause(inner)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	section, refusal := a.prepared.Enter(inside)
+	gone := !stop()
+	if refusal == nil && !gone {
+		return section, nil // inside ends with inner
+	}
+	if refusal == nil {
+		// The client went away while the lock was granted: the context of the lease
+		// has ended, or is about to.
+		section.Leave(inside)
+		refusal = &core.Refusal{Rule: g.Name(), Err: fmt.Errorf("interlock: waiting for the lock: %w", context.Cause(ctx))}
+		refusal.Reason = core.ReasonOf(ctx, refusal.Err)
+	}
+	cancel(core.ErrReleased)
+	switch refusal.Reason {
+	case reason.Canceled:
+		// The wait was ended by our own context; why, the request's knows.
+		refusal.Reason = core.ReasonOf(ctx, refusal.Err)
+	case reason.Lost, reason.MaxHold:
+		// The claim, not the lock: it was lost while the lock was waited for.
+		refusal.Reason = reason.NoRecord
+	}
+	return section, refusal
 }

@@ -1,14 +1,17 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/admin"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 // Resolve settles a request whose duplicates are refused with
@@ -35,7 +38,7 @@ func (e *Engine) Resolve(ctx context.Context, scope, key string, found admin.Res
 		return fmt.Errorf("%w: an empty Resolution; CarriedOut and NotCarriedOut make one", core.ErrConfig)
 	}
 	req := record.ResolveRequest{
-		ID: recordID(scope, key), Token: e.tokens.next(), Strict: c.strict,
+		ID: ident.Record(scope, key), Token: e.tokens.next(), Strict: c.strict,
 		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(storeWait),
 	}
 	if answer != nil {
@@ -73,4 +76,68 @@ func checkAnswer(protocol string, answer *endpoint.Response, limit int64) error 
 		return fmt.Errorf("%w: CarriedOut: a body of %d bytes, MaxResponse is %d", core.ErrConfig, len(answer.Body), limit)
 	}
 	return nil
+}
+
+// Forget deletes the record of a key, whatever its state, so that the next request
+// with the key is carried out. scope is the principal, key the key without quotes.
+// For the key of a function once.ScopeOf makes the scope.
+// If the outcome of a request was unknown, and an operator found it out,
+// [Engine.Resolve] is safer. Its errors are those of the store.
+func (e *Engine) Forget(ctx context.Context, scope, key string) error {
+	if err := e.store.Forget(ctx, ident.Record(scope, key)); err != nil {
+		return fmt.Errorf("interlock: forgetting a record: %w", err)
+	}
+	return nil
+}
+
+// Pending returns how many answers and releases the store has not confirmed yet.
+// The engine tries them again in the background.
+func (e *Engine) Pending() int { return e.background.pending() }
+
+// PendingClaims lists the claims of this process, the oldest first, also those of engines
+// made by [Engine.With]. The list can be out of date when it is returned: use it for
+// debugging, not for decisions. It costs the requests nothing.
+func (e *Engine) PendingClaims() []admin.Claim {
+	all := e.background.claims()
+	all = append(all, e.renewer.claims()...)
+	slices.SortStableFunc(all, func(a, b admin.Claim) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Record, b.Record))
+	})
+	return all
+}
+
+// claims are those whose handlers run, as far as they can be lost or renewed.
+func (r *renewer) claims() (all []admin.Claim) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.events.Items() {
+		if l.running && !l.decided {
+			all = append(all, l.attempt.describe(r, admin.Running))
+		}
+	}
+	return all
+}
+
+// claims are those that the store has not confirmed.
+func (b *background) claims() (all []admin.Claim) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.renewer.mu.Lock()
+	defer b.renewer.mu.Unlock()
+	for j := range b.jobs {
+		state := admin.Releasing
+		if j.commit != nil {
+			state = admin.Storing
+		}
+		all = append(all, j.attempt.describe(b.renewer, state))
+	}
+	return all
+}
+
+// describe describes the claim of an attempt. Called with the renewer's mutex held.
+func (a *attempt) describe(r *renewer, state admin.State) admin.Claim {
+	return admin.Claim{
+		Rule: a.engine.config.name, Record: a.id, State: state, Generation: a.generation,
+		Since: a.sent, Deadline: r.clock.Time(a.lease.deadline),
+	}
 }
