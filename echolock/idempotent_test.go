@@ -13,9 +13,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // serveRoute serves a handler behind Idempotent, with middleware in front.
@@ -120,14 +120,14 @@ func TestHooksFromInFrontRunForEachResponse(t *testing.T) {
 }
 
 func TestAnErrorAfterALossIsTheLoss(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
+	store := memstore.New()
 	e := echo.New()
 	e.POST("/", func(c echo.Context) error {
 		ctx := c.Request().Context()
-		rdb.FlushDB(ctx)
+		store.Empty()
 		<-ctx.Done()
 		return context.Cause(ctx)
-	}, echolock.Idempotent(adaptertest.Engine(t, idempotency.Lease(1500*time.Millisecond))))
+	}, echolock.Idempotent(adaptertest.EngineOn(t, store, idempotency.Global(), idempotency.Lease(150*time.Millisecond))))
 	adaptertest.Post(t, adaptertest.Serve(t, e), "/").WantProblem(t, 500, "lost", "")
 }
 

@@ -8,34 +8,18 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/gin-gonic/gin"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/ginlock"
 )
 
 // One line makes the debits of an account run one after the other, whichever
 // process they arrive at.
 func Example() {
-	server, err := miniredis.Run() // your Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, ReadTimeout: 2 * time.Second})
-	defer rdb.Close()
-
-	store, err := redisstore.New(rdb)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer store.Close()
-	locker, err := core.New(store)
+	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -7,13 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/gin-gonic/gin"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/ginlock"
 )
 
@@ -30,19 +28,7 @@ func (house) Pay(_ context.Context, key string, amount int) error {
 
 // A payment that is sent twice takes place once.
 func ExampleIdempotent() {
-	server, err := miniredis.Run() // your Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-	defer rdb.Close()
-	store, err := redisstore.New(rdb)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer store.Close()
-
+	store := memstore.New() // in production: a redisstore
 	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(gin.AuthUserKey)))
 	if err != nil {
 		log.Fatal(err)

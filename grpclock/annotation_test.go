@@ -23,7 +23,6 @@ import (
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/grpclock/lockpb"
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
 // Every proto that was compiled with another number would lose its locks
@@ -38,7 +37,7 @@ func TestNumberOfTheOptionNeverChanges(t *testing.T) {
 }
 
 func TestAnnotatedMethodsAndNoOthersHaveRules(t *testing.T) {
-	rules, err := grpclock.FromProto(freestore.Locker(t))
+	rules, err := grpclock.FromProto(adaptertest.Locker(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +202,7 @@ func TestMistakesInAnAnnotationFailAtStartUpAndSayWhatThereIs(t *testing.T) {
 		if c.change != nil {
 			change = append(change, c.change)
 		}
-		rules, err := grpclock.FromProto(freestore.Locker(t), grpclock.Files(files(t, c.a, change...)))
+		rules, err := grpclock.FromProto(adaptertest.Locker(t), grpclock.Files(files(t, c.a, change...)))
 		if c.says == nil {
 			if err != nil || len(rules) != 1 || rules["/late.v1.Late/Do"] == nil {
 				t.Errorf("%s: %v, %v", name, rules, err)
@@ -224,7 +223,7 @@ func TestMistakesInAnAnnotationFailAtStartUpAndSayWhatThereIs(t *testing.T) {
 
 func TestRuleOfALateProtoServesDynamicMessages(t *testing.T) {
 	all := files(t, &lockpb.Serialize{Key: "k/{text}"})
-	rules, err := grpclock.FromProto(freestore.Locker(t), grpclock.Files(all))
+	rules, err := grpclock.FromProto(adaptertest.Locker(t), grpclock.Files(all))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +249,7 @@ type services map[string]grpc.ServiceInfo
 func (s services) GetServiceInfo() map[string]grpc.ServiceInfo { return s }
 
 func TestValidateFindsWhatCannotWorkBeforeTheServerServes(t *testing.T) {
-	locker := freestore.Locker(t)
+	locker := adaptertest.Locker(t)
 	srv := grpc.NewServer()
 	testpb.RegisterBankServer(srv, bank{})
 	other := services{

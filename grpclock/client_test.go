@@ -18,10 +18,10 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // failing is an error with details.
@@ -217,12 +217,12 @@ func TestGRPCsOwnRetryPolicyHonoursThePushBack(t *testing.T) {
 }
 
 func TestLostLeaseIsTriedAgainByNobody(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	locker := adaptertest.LockerOn(t, rdb)
+	store := memstore.New()
+	locker := adaptertest.LockerOn(t, store)
 	var calls atomic.Int32
 	l := start(t, bank{call: func(ctx context.Context, _ string) (string, error) {
 		calls.Add(1)
-		adaptertest.Lose(ctx, t, rdb)
+		adaptertest.Lose(ctx, t, store)
 		return "", ctx.Err()
 	}}, grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(annotated(t, locker))))
 	for name, opt := range map[string]grpc.DialOption{

@@ -6,8 +6,6 @@ import (
 	"log"
 	"net"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -16,7 +14,6 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 )
@@ -27,19 +24,7 @@ import (
 //	  option (interlock.v1.serialize) = {key: "account/{id}" wait: {seconds: 60}};
 //	}
 func Example() {
-	mini, err := miniredis.Run() // your Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer mini.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true})
-	defer rdb.Close()
-	store, err := redisstore.New(rdb)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer store.Close()
-	locker, err := core.New(store)
+	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}

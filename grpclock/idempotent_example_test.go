@@ -6,8 +6,6 @@ import (
 	"log"
 	"net"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -16,7 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 )
@@ -56,19 +54,7 @@ func (payments) Debit(ctx context.Context, _ *testpb.Request) (*testpb.Reply, er
 
 // A payment that is sent twice takes place once.
 func ExampleIdempotent() {
-	mini, err := miniredis.Run() // your Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer mini.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true})
-	defer rdb.Close()
-	store, err := redisstore.New(rdb)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer store.Close()
-
+	store := memstore.New() // in production: a redisstore
 	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
 	if err != nil {
 		log.Fatal(err)
@@ -110,7 +96,7 @@ func ExampleIdempotent() {
 
 // A mistake in the methods is found before the server serves.
 func ExampleMethods_Validate() {
-	engine, err := idempotency.New(records{}, idempotency.Global()) // in earnest: a redisstore
+	engine, err := idempotency.New(memstore.New(), idempotency.Global()) // in production: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -123,6 +109,3 @@ func ExampleMethods_Validate() {
 	// Output:
 	// interlock: bad configuration: method "/interlock.test.v1.Bank/Chat": it is a stream, and only unary methods can be idempotent
 }
-
-// records is no store at all.
-type records struct{ idempotency.Store }

@@ -17,12 +17,11 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // tenant is a context with the metadata that Chat is locked by.
@@ -141,7 +140,7 @@ func TestStreamWithoutARulePassesThrough(t *testing.T) {
 }
 
 func TestKeyFuncOnAStreamReceivesOnlyIfItAsks(t *testing.T) {
-	locker := freestore.Locker(t)
+	locker := adaptertest.Locker(t)
 	for name, f := range map[string]func(core.Request) (string, error){
 		"native": func(req core.Request) (string, error) { return req.Native().(*testpb.Request).GetId(), nil },
 		"param":  func(req core.Request) (string, error) { return req.Param("id") },
@@ -196,7 +195,7 @@ func TestStreamWithoutItsFirstMessageIsRefusedInTime(t *testing.T) {
 		"no value": {time.Minute, func(s testpb.Bank_UploadClient) { _ = s.Send(&testpb.Request{}) }, badKey},
 	} {
 		t.Log(name)
-		client := serve(t, never(t), annotated(t, freestore.Locker(t)), grpclock.FirstMessageWait(c.wait))
+		client := serve(t, never(t), annotated(t, adaptertest.Locker(t)), grpclock.FirstMessageWait(c.wait))
 		stream, err := client.Upload(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -210,7 +209,7 @@ func TestStreamWithoutItsFirstMessageIsRefusedInTime(t *testing.T) {
 // A KeyFunc may go on without the message; the handler must not receive beside
 // the goroutine that still waits for it.
 func TestHandlerCannotReceiveAMessageThatWasGivenUp(t *testing.T) {
-	guard := core.Serialize(freestore.Locker(t), "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
+	guard := core.Serialize(adaptertest.Locker(t), "", core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
 		if req.Native() != nil {
 			t.Error("a message")
 		}
@@ -241,7 +240,7 @@ func TestHandlerCannotReceiveAMessageThatWasGivenUp(t *testing.T) {
 func TestClientThatLeavesBeforeItsFirstMessageIsCanceled(t *testing.T) {
 	reasons := make(chan reason.Reason, 1)
 	began := make(chan struct{}, 1)
-	rules := annotated(t, freestore.Locker(t))
+	rules := annotated(t, adaptertest.Locker(t))
 	client := testpb.NewBankClient(dial(t, start(t, never(t), grpc.ChainStreamInterceptor(
 		func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			began <- struct{}{}
@@ -263,7 +262,7 @@ func TestClientThatLeavesBeforeItsFirstMessageIsCanceled(t *testing.T) {
 }
 
 func TestFirstMessageThatGRPCRefusesKeepsItsStatus(t *testing.T) {
-	rules := annotated(t, freestore.Locker(t))
+	rules := annotated(t, adaptertest.Locker(t))
 	client := testpb.NewBankClient(dial(t, start(t, never(t), grpc.MaxRecvMsgSize(100),
 		grpc.StreamInterceptor(grpclock.StreamServerInterceptor(rules)))))
 	stream, err := client.Upload(t.Context())
@@ -277,8 +276,8 @@ func TestFirstMessageThatGRPCRefusesKeepsItsStatus(t *testing.T) {
 }
 
 func TestStreamThatLostItsLeaseReceivesAndSendsNoMore(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	locker := adaptertest.LockerOn(t, rdb)
+	store := memstore.New()
+	locker := adaptertest.LockerOn(t, store)
 	use := map[string]func(testpb.Bank_ChatServer) error{
 		"receive": func(s testpb.Bank_ChatServer) error { _, err := s.Recv(); return err },
 		"send":    func(s testpb.Bank_ChatServer) error { return s.Send(&testpb.Reply{Text: "stale"}) },
@@ -288,7 +287,7 @@ func TestStreamThatLostItsLeaseReceivesAndSendsNoMore(t *testing.T) {
 			if _, err := s.Recv(); err != nil {
 				return err
 			}
-			adaptertest.Lose(s.Context(), t, rdb)
+			adaptertest.Lose(s.Context(), t, store)
 			err := f(s)
 			if status.Code(err) != codes.Canceled {
 				t.Errorf("%s: %v; want what a stream says whose context has ended", name, err)
@@ -346,7 +345,7 @@ func (s oneMessage) RecvMsg(m any) error {
 
 func TestStreamThatCannotBeKeyedByItsFirstMessageIsAMisconfiguration(t *testing.T) {
 	intercept := func(method string, handler grpc.StreamHandler) error {
-		rules := grpclock.Rules{method: core.Serialize(freestore.Locker(t), "account/{id}")}
+		rules := grpclock.Rules{method: core.Serialize(adaptertest.Locker(t), "account/{id}")}
 		return grpclock.StreamServerInterceptor(rules)(nil, oneMessage{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: method}, handler)
 	}
 	// The type of the message is not known.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
-	"github.com/interlock-go/interlock/internal/redistest"
+	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
 // A method with a rule, and with Under on top, enters the lock twice and does not
@@ -21,25 +21,9 @@ import (
 func TestARuleBesideUnderEntersTheLockAgain(t *testing.T) {
 	for name, ruleFirst := range map[string]bool{"rule in front": true, "rule behind": false} {
 		t.Run(name, func(t *testing.T) {
-			store, err := redisstore.New(redistest.Shared(t).Client(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			locker, err := core.New(store)
-			if err != nil {
-				t.Fatal(err)
-			}
-			engine, err := idempotency.New(store, idempotency.Scope(
-				func(context.Context, core.Request) (string, error) { return "alice", nil },
-			), idempotency.Under(core.Serialize(locker, "account/{id}")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				_ = engine.Close(context.Background())
-				_ = locker.Close(context.Background())
-				_ = store.Close()
-			})
+			store := memstore.New()
+			locker := adaptertest.LockerOn(t, store)
+			engine := adaptertest.EngineOn(t, store, idempotency.Global(), idempotency.Under(core.Serialize(locker, "account/{id}")))
 			rule := grpclock.UnaryServerInterceptor(grpclock.Rules{debit: core.Serialize(locker, "account/{id}", core.Wait(time.Minute))})
 			idempotent := grpclock.Idempotent(grpclock.Methods{debit: engine})
 			chain := []grpc.UnaryServerInterceptor{idempotent, rule}

@@ -49,11 +49,7 @@ func TestASlowBodyDoesNotHoldTheLock(t *testing.T) {
 	with := func(s string) func(*http.Request) {
 		return func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader(s)), int64(len(s)) }
 	}
-	fast := adaptertest.Do(t, srv, http.MethodPost, "/", with("fast"))
-	for end := time.Now().Add(adaptertest.Patience); fast.Status == 503 && time.Now().Before(end); {
-		fast = adaptertest.Do(t, srv, http.MethodPost, "/", with("fast")) // Redis had no time for it
-	}
-	fast.Want(t, 200, "fast")
+	adaptertest.Do(t, srv, http.MethodPost, "/", with("fast")).Want(t, 200, "fast")
 	adaptertest.Do(t, srv, http.MethodPost, "/", with("far too long")).WantProblem(t, 413, "body-too-large", "")
 	if _, err := io.WriteString(rest, "ow"); err != nil {
 		t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -17,11 +17,8 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/httpx"
-	"github.com/interlock-go/interlock/internal/redistest"
+	_ "github.com/interlock-go/interlock/internal/bubble"
 )
-
-func TestMain(m *testing.M) { redistest.Main(m) }
 
 // route is a ServeMux with one locked handler.
 func route(pattern string, guard *core.Guard, h http.HandlerFunc, opts ...httplock.Option) *http.ServeMux {
@@ -30,74 +27,12 @@ func route(pattern string, guard *core.Guard, h http.HandlerFunc, opts ...httplo
 	return mux
 }
 
-// gate is a handler that says when it is inside and stays until it is let go.
-type gate struct{ adaptertest.Gate }
-
-func newGate() gate { return gate{adaptertest.NewGate()} }
-
-func (g gate) ServeHTTP(http.ResponseWriter, *http.Request) { g.Pass() }
-
 // say writes a body. Whether it arrived is for the client to see.
 func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
 
 // keyOf answers with the key of its lease.
 func keyOf(w http.ResponseWriter, r *http.Request) {
 	say(w, "%s", core.LeaseFromContext(r.Context()).Key())
-}
-
-func TestBodiesAreFixedTextWithoutTheKeyOrTheError(t *testing.T) {
-	locker := adaptertest.Locker(t)
-	hold := newGate()
-	serve := func(wait time.Duration) *httptest.Server {
-		return adaptertest.Serve(t, route("/{id}", core.Serialize(locker, "account/{id}", core.Wait(wait)), hold.ServeHTTP))
-	}
-	srv, impatient := serve(time.Minute), serve(0)
-	var wg sync.WaitGroup
-	wg.Go(func() { adaptertest.Do(t, srv, "POST", "/secret") })
-	<-hold.Inside
-	got := adaptertest.Do(t, impatient, "POST", "/secret")
-	close(hold.Leave)
-	wg.Wait()
-	want := `{"type":"urn:interlock:problem:held","title":"Locked","status":423,` +
-		`"detail":"The resource is locked by another request. Nothing was done."}`
-	if got.Body != want {
-		t.Errorf("%s\nwant\n%s", got.Body, want)
-	}
-}
-
-func TestClientThatLeavesWhileQueuedFreesItsPlaceAndNothingIsWritten(t *testing.T) {
-	for name, config := range map[string]func(*httptest.Server){
-		"HTTP/1": func(s *httptest.Server) { s.Start() },
-		"HTTP/2": func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			locker := adaptertest.Locker(t)
-			guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
-			hold := newGate()
-			mux := route("/{id}", guard, hold.ServeHTTP)
-			answered := make(chan bool, 2)
-			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				tracked := &httpx.Writer{ResponseWriter: w}
-				mux.ServeHTTP(tracked, r)
-				answered <- tracked.Answered
-			}))
-			config(srv)
-			defer srv.Close()
-
-			var wg sync.WaitGroup
-			wg.Go(func() { adaptertest.Do(t, srv, "GET", "/1") })
-			<-hold.Inside
-			leave := adaptertest.Leave(t, srv, "/1")
-			adaptertest.Queued(t, locker, 1)
-			leave()
-			if <-answered {
-				t.Error("an answer was written to a client that had gone")
-			}
-			adaptertest.Queued(t, locker, 0)
-			close(hold.Leave)
-			wg.Wait()
-		})
-	}
 }
 
 // One path is one key, whichever router took it apart.
@@ -215,30 +150,24 @@ func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
 }
 
 func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {
-	locker := adaptertest.Locker(t)
-	// The connection is made before the time of the handler begins.
-	warm, err := locker.Lock(t.Context(), "warm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := warm.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
-	hold := newGate()
-	locked := httplock.Serialize(guard)(hold)
-	mux := http.NewServeMux()
-	mux.Handle("/{id}", http.TimeoutHandler(locked, 4*time.Second, "too slow"))
-	srv := adaptertest.Serve(t, mux)
-	if a := adaptertest.Do(t, srv, "GET", "/1"); a.Status != 503 || a.Body != "too slow" {
-		t.Fatalf("%d %q", a.Status, a.Body)
-	}
-	adaptertest.Receive(t, hold.Inside, "the handler")
-	if held := locker.Held(); len(held) != 1 || !held[0].Held {
-		t.Errorf("the handler still works, held is %+v", held)
-	}
-	close(hold.Leave)
-	adaptertest.Until(t, "released", func() bool { return len(locker.Held()) == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		locker := adaptertest.Locker(t)
+		leave := make(chan struct{})
+		locked := httplock.Serialize(core.Serialize(locker, "account/1"))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+		w := httptest.NewRecorder()
+		http.TimeoutHandler(locked, time.Second, "too slow").ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/1", http.NoBody))
+		if w.Code != 503 || w.Body.String() != "too slow" {
+			t.Fatalf("%d %q", w.Code, w.Body)
+		}
+		if held := locker.Held(); len(held) != 1 || !held[0].Held {
+			t.Errorf("the handler still works, held is %+v", held)
+		}
+		close(leave)
+		synctest.Wait()
+		if held := locker.Held(); len(held) != 0 {
+			t.Errorf("the handler has ended, held is %+v", held)
+		}
+	})
 }
 
 func TestWriterKeepsWhatTheOneBelowCanDo(t *testing.T) {

@@ -7,12 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/httplock"
 )
 
@@ -43,19 +40,7 @@ func (house) Pay(_ context.Context, key string, amount int) error {
 
 // A payment that is sent twice takes place once.
 func ExampleIdempotent() {
-	server, err := miniredis.Run() // your Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-	defer rdb.Close()
-	store, err := redisstore.New(rdb)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer store.Close()
-
+	store := memstore.New() // in production: a redisstore
 	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
 	if err != nil {
 		log.Fatal(err)
@@ -97,18 +82,7 @@ func ExampleIdempotent() {
 // One middleware for both: payments with the same key happen once, and those of
 // an account one after the other.
 func ExampleIdempotent_under() {
-	server, err := miniredis.Run() // your Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-	defer rdb.Close()
-	store, err := redisstore.New(rdb)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer store.Close()
+	store := memstore.New() // in production: a redisstore
 	locker, err := core.New(store)
 	if err != nil {
 		log.Fatal(err)

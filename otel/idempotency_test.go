@@ -10,11 +10,9 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
-	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // payment is a request with an idempotency key.
@@ -31,13 +29,7 @@ func (p payment) Body(int64) ([]byte, error)     { return []byte(p.body), nil }
 
 func TestRequestsToIdempotentEndpointsAreCountedByWhatBecameOfThem(t *testing.T) {
 	p := newProbe(t)
-	srv := redistest.Shared(t)
-	store, err := redisstore.New(srv.Client(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	engine, err := idempotency.New(store, idempotency.Name("payment"), idempotency.WithObserver(p.observer),
+	engine, err := idempotency.New(memstore.New(), idempotency.Name("payment"), idempotency.WithObserver(p.observer),
 		idempotency.Scope(func(context.Context, core.Request) (string, error) { return secret, nil }))
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +87,9 @@ func TestRequestsToIdempotentEndpointsAreCountedByWhatBecameOfThem(t *testing.T)
 
 func TestAnEngineThatFailsOpenIsCounted(t *testing.T) {
 	p := newProbe(t)
-	engine, err := idempotency.New(down{}, idempotency.Name("payment"), idempotency.WithObserver(p.observer),
+	store := memstore.New()
+	store.Intercept(failing(fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("connection refused"))))
+	engine, err := idempotency.New(store, idempotency.Name("payment"), idempotency.WithObserver(p.observer),
 		idempotency.Global(), idempotency.FailOpen())
 	if err != nil {
 		t.Fatal(err)
@@ -110,13 +104,6 @@ func TestAnEngineThatFailsOpenIsCounted(t *testing.T) {
 	if logs := p.logs.String(); !strings.Contains(logs, "without its lock or record") || strings.Contains(logs, "secret") {
 		t.Errorf("logged %s", logs)
 	}
-}
-
-// down is a store out of reach.
-type down struct{ record.Store }
-
-func (down) Claim(context.Context, record.ClaimRequest) (record.ClaimReply, error) {
-	return record.ClaimReply{}, fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("connection refused"))
 }
 
 // A transaction that was rolled back is a release for the engine. The client gets a

@@ -16,7 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -27,19 +26,19 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
-	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/adaptertest"
-	"github.com/interlock-go/interlock/internal/redistest"
+	_ "github.com/interlock-go/interlock/internal/bubble"
 	otellock "github.com/interlock-go/interlock/otel"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // probe is an Observer and all that it has written.
 type probe struct {
@@ -953,140 +952,109 @@ func TestNamesMadeOfRequestsDoNotMakeLabelsWithoutEnd(t *testing.T) {
 // Whatever becomes of calls and leases, and in whatever order their ends meet:
 // what was counted up is counted down.
 func TestNothingIsLeftInTheCountersNorOpenWhateverHappens(t *testing.T) {
-	p, s := newProbe(t), &store{Store: memstore.New()}
-	s.Intercept(func(memstore.Request) (f memstore.Fault) {
-		switch rand.IntN(40) {
-		case 0:
-			f.Err = core.ErrUnavailable
-		case 1:
-			f.Err = driver.ErrNotReady
-		case 2:
-			f.Before = time.Millisecond
-		}
-		return f
-	})
-	l, err := core.New(s, core.WithObserver(p.observer), core.Name("r"), core.MaxWaiters(6))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	keys := []string{"a", "b", "c"}
-	for range 8 {
-		wg.Go(func() {
-			for range 150 {
-				ctx, cancel := context.WithTimeout(t.Context(), rand.N(20*time.Millisecond))
-				opts := []core.Option{core.Watchdog(15 * time.Millisecond)}
-				switch rand.IntN(4) {
-				case 0:
-					opts = []core.Option{core.TTL(10 * time.Millisecond)}
-				case 1:
-					opts = append(opts, core.MaxHold(rand.N(2*time.Millisecond)+1))
-				case 2:
-					opts = append(opts, core.Wait(rand.N(3*time.Millisecond)))
-				}
-				key := keys[rand.IntN(3)]
-				var lease *core.Lease
-				var err error
-				if rand.IntN(3) == 0 {
-					lease, err = l.LockAll(ctx, []string{"a", "b", "c"}[rand.IntN(2):], opts...)
-				} else {
-					lease, err = l.Lock(ctx, key, opts...)
-				}
-				if err == nil {
-					switch rand.IntN(6) {
-					case 0:
-						if inner, err := l.Lock(lease.Context(), key, core.Name("inner")); err == nil {
-							_ = lease.Release(ctx)
-							_ = inner.Release(ctx)
-						}
-					case 1:
-						<-lease.Context().Done() // its loss, MaxHold or the caller's end
-					case 2:
-						s.Take(key, time.Millisecond)
-					case 3:
-						time.Sleep(rand.N(3 * time.Millisecond))
-					}
-					if rand.IntN(20) > 0 { // else Close ends it
-						_ = lease.Release(ctx)
-					}
-				}
-				cancel()
+	synctest.Test(t, func(t *testing.T) {
+		p, s := newProbe(t), &store{Store: memstore.New()}
+		s.Intercept(func(memstore.Request) (f memstore.Fault) {
+			switch rand.IntN(20) {
+			case 0:
+				f.Err = core.ErrUnavailable
+			case 1:
+				f.Err = driver.ErrNotReady
+			case 2:
+				f.Before = rand.N(20 * time.Millisecond)
 			}
+			return f
 		})
-	}
-	wg.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_ = l.Close(ctx)
-	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	_ = l.Close(ctx) // and now until what is on its way has ended
-	p.settled()
-	t.Logf("%s", strings.Join(p.counts(), "\n"))
-}
-
-func TestProcessesThatWaitForEachOtherOnRedis(t *testing.T) {
-	server := redistest.Shared(t)
-	p := newProbe(t)
-	lockers := [2]*core.Locker{}
-	for i := range lockers {
-		store, err := redisstore.New(server.Client(t))
+		l, err := core.New(s, core.WithObserver(p.observer), core.Name("r"), core.MaxWaiters(6))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if lockers[i], err = core.New(store, core.WithObserver(p.observer)); err != nil {
-			t.Fatal(err)
+		var wg sync.WaitGroup
+		keys := []string{"a", "b", "c"}
+		for range 8 {
+			wg.Go(func() {
+				for range 150 {
+					ctx, cancel := context.WithTimeout(t.Context(), rand.N(20*time.Millisecond))
+					opts := []core.Option{core.Watchdog(15 * time.Millisecond)}
+					switch rand.IntN(4) {
+					case 0:
+						opts = []core.Option{core.TTL(10 * time.Millisecond)}
+					case 1:
+						opts = append(opts, core.MaxHold(rand.N(2*time.Millisecond)+1))
+					case 2:
+						opts = append(opts, core.Wait(rand.N(3*time.Millisecond)))
+					}
+					key := keys[rand.IntN(3)]
+					var lease *core.Lease
+					var err error
+					if rand.IntN(3) == 0 {
+						lease, err = l.LockAll(ctx, []string{"a", "b", "c"}[rand.IntN(2):], opts...)
+					} else {
+						lease, err = l.Lock(ctx, key, opts...)
+					}
+					if err == nil {
+						switch rand.IntN(6) {
+						case 0:
+							if inner, err := l.Lock(lease.Context(), key, core.Name("inner")); err == nil {
+								_ = lease.Release(ctx)
+								_ = inner.Release(ctx)
+							}
+						case 1:
+							select {
+							case <-lease.Context().Done(): // its loss, or MaxHold
+							case <-ctx.Done():
+							}
+						case 2:
+							s.Take(key, time.Millisecond)
+						case 3:
+							time.Sleep(rand.N(3 * time.Millisecond))
+						}
+						if rand.IntN(20) > 0 { // else Close ends it
+							_ = lease.Release(ctx)
+						}
+					}
+					cancel()
+				}
+			})
 		}
-		t.Cleanup(func() {
-			_ = lockers[i].Close(context.Background())
-			_ = store.Close()
-		})
-	}
-	ctx, caller := p.tracer.Start(t.Context(), "caller")
-	first, err := lockers[0].Lock(ctx, "k", core.Name("first"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		second, err := lockers[1].Lock(ctx, "k", core.Name("second"))
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if err := second.Release(ctx); err != nil {
-			t.Error(err)
-		}
-	}()
-	// Until the other has met the lock and waits for its release.
-	rdb := server.Client(t)
-	redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error {
-		return waitsInRedis(ctx, rdb)
+		wg.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_ = l.Close(ctx)
+		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_ = l.Close(ctx) // and now until what is on its way has ended
+		p.settled()
+		t.Logf("%s", strings.Join(p.counts(), "\n"))
 	})
-	if err := first.Release(ctx); err != nil {
-		t.Error(err)
-	}
-	<-done
-	caller.End()
-	s := p.span("lock acquire second", 0)
-	for _, kv := range s.Attributes() {
-		if kv.Key == "interlock.contended" && !kv.Value.AsBool() || kv.Key == "interlock.attempts" && kv.Value.AsInt64() < 2 {
-			t.Errorf("%s has %v=%v", s.Name(), kv.Key, kv.Value.String())
-		}
-	}
-	if s.Parent().SpanID() != caller.SpanContext().SpanID() {
-		t.Error("not under the caller's span")
-	}
 }
 
-// waitsInRedis is nil once a waiter is noted with the lock of "k".
-func waitsInRedis(ctx context.Context, rdb *redis.Client) error {
-	q, err := rdb.HGet(ctx, "interlock:{k}", "q").Result()
-	if err != nil || q == "" {
-		return fmt.Errorf("waiting %q: %w", q, err)
-	}
-	return nil
+func TestAWaiterOfAnotherProcessAsksTheStoreAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		other, err := core.New(w.store, core.WithObserver(w.observer))
+		if err != nil {
+			w.Fatal(err)
+		}
+		first := w.lock("k", core.Name("first"))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			second, err := other.Lock(w.ctx, "k", core.Name("second"))
+			if err != nil {
+				w.Error(err)
+				return
+			}
+			w.release(second)
+		}()
+		synctest.Wait()
+		w.release(first)
+		<-done
+		wantSpan(w, w.span("lock acquire second", 0), w.caller, codes.Unset, "rule=second", "key_hash="+hashOfK, "outcome=granted",
+			"contended=true", "attempts=2", "reentered=false", "token=yes")
+		if err := other.Close(w.ctx); err != nil {
+			w.Error(err)
+		}
+	})
 }
 
 // global are the providers that the test below makes the global ones. The API

@@ -96,9 +96,6 @@ func (s *Service) ServeHTTP(t testing.TB, h http.Handler) *HTTPClient {
 		h.ServeHTTP(w, r)
 	}))
 	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0) // what is written twice is on purpose
-	if s.Configure != nil {
-		s.Configure(srv.Config)
-	}
 	if s.HTTP2 {
 		srv.EnableHTTP2 = true
 		srv.StartTLS()

@@ -6,7 +6,7 @@
 // other protocol implements Client.
 //
 // The rest is for the tests of what only one framework has: lockers and engines on
-// a real Redis, servers, requests and handlers that can be held.
+// a store in memory, servers, requests and handlers that can be held.
 package adaptertest
 
 import (
@@ -47,8 +47,6 @@ type Service struct {
 
 	// InFront is middleware in front of an HTTP framework; nil: none.
 	InFront http.HandlerFunc
-	// Configure changes the server of HTTP before it starts; nil: nothing.
-	Configure func(*http.Server)
 	// HTTP2 serves HTTP/2 instead of HTTP/1.1. gRPC always does.
 	HTTP2 bool
 	// ReadBody has the body of HTTP requests read before anything else runs.

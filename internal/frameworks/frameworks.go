@@ -42,6 +42,9 @@ var All = []Framework{
 	{"gRPC stream", startStream, false, true, false},
 }
 
+// Protocols are a framework of each protocol, for what differs by protocol only.
+var Protocols = []Framework{All[0], All[3]}
+
 // Locks are the layers of rules, the outermost first.
 func Locks(rules ...*core.Guard) (layers []adaptertest.Layer) {
 	for _, rule := range rules {
@@ -74,8 +77,10 @@ func startHTTP(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 	return s.ServeHTTP(t, mux)
 }
 
+// gin would print its routes.
+func init() { gin.SetMode(gin.ReleaseMode) }
+
 func startGin(t testing.TB, s *adaptertest.Service) adaptertest.Client {
-	gin.SetMode(gin.ReleaseMode) // else it prints its routes
 	e := gin.New()
 	// Or a slash in a value, escaped as it may be, ends it. With this gin decodes
 	// the values of such paths as those of forms: a plus beside an escaped slash

@@ -1,12 +1,14 @@
 package httpx_test
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
@@ -16,5 +18,15 @@ func TestAReasonThatIsNotInTheTableIsAnInternalError(t *testing.T) {
 	httpx.Write(w, &core.Refusal{Reason: "another"})
 	if body := w.Body.String(); w.Code != http.StatusInternalServerError || !strings.Contains(body, "urn:interlock:problem:internal") {
 		t.Errorf("%d %s", w.Code, body)
+	}
+}
+
+func TestAProblemIsFixedTextWithoutTheError(t *testing.T) {
+	w := httptest.NewRecorder()
+	httpx.Write(w, &core.Refusal{Reason: reason.Held, Err: errors.New("account/secret is held")})
+	want := `{"type":"urn:interlock:problem:held","title":"Locked","status":423,` +
+		`"detail":"The resource is locked by another request. Nothing was done."}`
+	if got := w.Body.String(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }

@@ -2,7 +2,6 @@ package idemcases
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // payment is a request to an endpoint.
@@ -78,7 +76,7 @@ func (f *fixture) engineOn(store idempotency.Store, opts ...idempotency.Option) 
 // locker returns a locker on the locks that go with the records.
 func (f *fixture) locker() *core.Locker {
 	f.Helper()
-	l, err := core.New(f.Locks(f), core.Unlisted()) // what Redis does is counted
+	l, err := core.New(f.Locks(f), core.Unlisted()) // what a server does is counted
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -254,12 +252,7 @@ func shortened(a reply) reply {
 // eventually waits for what only the server knows.
 func (f *fixture) eventually(what string, try func() bool) {
 	f.Helper()
-	redistest.Eventually(f, adaptertest.Patience, func(context.Context) error {
-		if !try() {
-			return errors.New(what)
-		}
-		return nil
-	})
+	adaptertest.Until(f, what, try)
 }
 
 // wait bounds the wait for an event. It fails the test and goes on, since handlers

@@ -86,15 +86,10 @@ func (l book) want(f *fixture, asked, made int) {
 // RunProcesses runs the table of what happens when a process is killed, or stopped for
 // longer than its lease, in the middle of a request. It also is these processes, in
 // which it does nothing else. start starts a server, and says how connect, which is
-// called in another process, finds its records. With -short it runs over one framework
-// of each protocol.
+// called in another process, finds its records. It runs over one framework of each
+// protocol.
 func RunProcesses(t *testing.T, start func(t *testing.T) (Records, string), connect func(t *testing.T, address string) Records) {
-	protocols := make(map[bool]bool)
-	for _, a := range frameworks.All {
-		if !a.Idempotent || testing.Short() && protocols[a.HTTP] {
-			continue
-		}
-		protocols[a.HTTP] = true
+	for _, a := range frameworks.Protocols {
 		t.Run(a.Label, func(t *testing.T) {
 			if in := os.Getenv(childEnv); in != "" {
 				serveAsChild(t, a, in, connect)

@@ -1,9 +1,10 @@
-// Package idemcases has the cases of idempotent endpoints, as one table that runs over
-// all frameworks and over each store of records: [Run] runs them with effects outside of
-// the store, and [RunInTransactions] with effects in the transaction that stores the
-// answer. [RunProcesses] has those of processes that are killed or stopped.
+// Package idemcases has the cases of idempotent endpoints, as one table. [Run] runs the
+// table over all frameworks, for a store in memory. [RunOn] runs it on the server of a
+// store over net/http and gRPC, since memory could hide what statements and scripts do:
+// with effects outside of the store, or by [RunInTransactions] in the transaction that
+// stores the answer. [RunProcesses] has the cases of processes that are killed or stopped.
 //
-// The package knows no store. What a case does to one, it does by the methods of
+// The package knows no store. What a case does to a store, it does by the methods of
 // [Records], which the tests of each store implement.
 package idemcases
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/internal/pace"
 )
 
 // Records is a server that keeps records, as one case sees it: no other case has the
@@ -34,6 +36,9 @@ type Records interface {
 	Waiting(tb testing.TB) int
 	// Empty deletes all records, as a server does that has lost its data.
 	Empty(tb testing.TB)
+	// Lapse ends the leases of all claims, as if their engines had been silent for so long.
+	// A server that was killed does nothing: there the leases end by themselves.
+	Lapse(tb testing.TB)
 	// Damage makes the only record one that no store can read.
 	Damage(tb testing.TB)
 	// Forget makes the server forget what it keeps for its clients between requests.
@@ -50,6 +55,8 @@ type Records interface {
 	LoseCommit()
 	Lost() int
 
+	// Pace is how fast the server answers.
+	Pace() pace.Pace
 	// Measure returns what run costs, and Costs what it may cost.
 	Measure(tb testing.TB, run func()) Cost
 	Costs() Costs

@@ -70,7 +70,7 @@ var bodyCases = []row{
 			s.send(http.MethodPost, path, "900 to mallory", how).WantProblem(f, 422, string(reason.KeyReused), "")
 		}
 	}},
-	{name: "a body that was read in front and is gone is the server's mistake", http: true, run: func(f *fixture) {
+	{name: "a body that was read in front and is gone is the server's mistake", http: true, logs: true, run: func(f *fixture) {
 		for what, read := range map[string]func(r *http.Request){
 			"all":    func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) },
 			"closed": func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body); _ = r.Body.Close() },
@@ -93,9 +93,13 @@ var bodyCases = []row{
 			}
 		}
 	}},
-	{name: "a body that does not come whole, or in time", http: true, slow: true, run: func(f *fixture) {
-		slow := &adaptertest.Service{Configure: func(s *http.Server) { s.ReadTimeout = 1500 * time.Millisecond }}
-		s := f.siteOf(slow, f.engine(), func(http.ResponseWriter, *http.Request) { f.Error("the handler ran") })
+	{name: "a body that does not come whole, or in time", http: true, run: func(f *fixture) {
+		impatient := func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Body") == "slow" {
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+			}
+		}
+		s := f.behind(impatient, f.engine(), func(http.ResponseWriter, *http.Request) { f.Error("the handler ran") })
 		for what, want := range map[string]struct {
 			status int
 			reason reason.Reason
@@ -107,7 +111,8 @@ var bodyCases = []row{
 			if err != nil {
 				f.Fatal(err)
 			}
-			_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: alice\r\nIdempotency-Key: k\r\nContent-Length: 100\r\n\r\nabc", path)
+			_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: alice\r\nIdempotency-Key: k\r\n"+
+				"X-Body: %s\r\nContent-Length: 100\r\n\r\nabc", path, what)
 			if what == "broken" {
 				_ = conn.(*net.TCPConn).CloseWrite()
 			}
@@ -191,7 +196,6 @@ var selectCases = []row{
 			p.Body = []byte(strings.ToLower(string(p.Body)))
 			return nil
 		})
-		adaptertest.LogTo(f)
 		s := f.site(f.engine(parts), func(w http.ResponseWriter, _ *http.Request) { text(w, "a") })
 		s.send(http.MethodPost, path+"?signature=1", "Body", adaptertest.WithHeader("Api-Version", "1")).Want(f, 200, "a")
 		s.send(http.MethodPost, path+"?signature=2", "body", adaptertest.WithHeader("Api-Version", "1"), onHost("b.example")).Want(f, 200, "a")

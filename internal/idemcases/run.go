@@ -1,8 +1,8 @@
 package idemcases
 
 import (
+	"log/slog"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/interlock-go/interlock/internal/frameworks"
@@ -14,6 +14,7 @@ type row struct {
 	http  bool // it is about HTTP
 	own   bool // it needs a server of its own, since it kills it
 	slow  bool // it waits for time to pass, so it runs beside others
+	logs  bool // it reads what is logged, so it runs alone
 	where where
 	run   func(f *fixture)
 }
@@ -33,6 +34,17 @@ func table() []row {
 		responseCases, headerCases, bodyCases, selectCases)
 }
 
+// Run runs the cases over all frameworks. Each case has records of its own, which open
+// opens, and runs beside others. The effects of handlers are outside of the records.
+func Run(t *testing.T, open func(*testing.T) Records) {
+	each(t, frameworks.All, inside, func(c row) Server {
+		if c.logs {
+			return Shared
+		}
+		return Beside
+	}, func(t *testing.T, _ Server) (Records, *ledger) { return open(t), nil })
+}
+
 // Server says which server a case gets.
 type Server int
 
@@ -43,67 +55,62 @@ const (
 	Own                  // the case kills it
 )
 
-// Run runs the cases over all frameworks. The effects of handlers are outside of the
-// records, which open opens. With -short the cases that kill their server run over one
-// framework of each protocol.
-func Run(t *testing.T, open func(*testing.T, Server) Records) {
-	each(t, inside, func(t *testing.T, s Server) (Records, *ledger) { return open(t, s), nil })
+// RunOn runs the cases on a server, over one framework of each protocol, and over net/http
+// only if they kill the server. The effects of handlers are outside of the records, which
+// open opens.
+func RunOn(t *testing.T, open func(*testing.T, Server) Records) {
+	each(t, frameworks.Protocols, inside, onServer, func(t *testing.T, s Server) (Records, *ledger) { return open(t, s), nil })
 }
 
-// RunInTransactions runs the cases as [Run] does, but each handler begins with an effect
+// RunInTransactions runs the cases as [RunOn] does, but each handler begins with an effect
 // in the transaction of its request. At the end of a case the effects have to be those
 // of the answers that clients got.
 func RunInTransactions(t *testing.T, open func(*testing.T, Server) Transactions) {
-	each(t, outside, func(t *testing.T, s Server) (Records, *ledger) {
+	each(t, frameworks.Protocols, outside, onServer, func(t *testing.T, s Server) (Records, *ledger) {
 		tx := open(t, s)
 		return tx, &ledger{Transactions: tx, told: make(map[told]bool)}
 	})
 }
 
-// atOnce is how many cases run at the same time that wait for time to pass. They do not
-// use [testing.T.Parallel], which runs as many as there are processors.
-const atOnce = 8
+// onServer says which server a case gets where opening records takes time.
+func onServer(c row) Server {
+	switch {
+	case c.own:
+		return Own
+	case c.slow:
+		return Beside
+	}
+	return Shared
+}
 
-// each runs all cases but those of which the effects are in a place that is not there.
-func each(t *testing.T, not where, open func(*testing.T, Server) (Records, *ledger)) {
-	var later []func()
+// each runs all cases over frameworks, but the cases of which the effects are in a place
+// that is not there. A case that shares its server runs alone, and before the others.
+func each(t *testing.T, over []frameworks.Framework, not where, server func(row) Server, open func(*testing.T, Server) (Records, *ledger)) {
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // many cases are mistakes on purpose
+	t.Cleanup(func() { slog.SetDefault(old) })
 	for _, c := range table() {
 		if c.where == not {
 			continue
 		}
-		protocols := make(map[bool]bool)
-		for _, a := range frameworks.All {
-			if !a.Idempotent || c.http && !a.HTTP || c.own && testing.Short() && protocols[a.HTTP] {
+		for i, a := range over {
+			if i > 0 && server(c) == Own {
+				continue // a server takes seconds to come back
+			}
+			if !a.Idempotent || c.http && !a.HTTP {
 				continue
 			}
-			protocols[a.HTTP] = true
-			run := func(s Server) {
-				t.Run(c.name+"/"+a.Label, func(t *testing.T) {
-					records, ledger := open(t, s)
-					f := newFixture(t, a, records)
-					f.ledger = ledger
-					c.run(f)
-					f.wantEntered()
-				})
-			}
-			switch {
-			case c.own:
-				later = append([]func(){func() { run(Own) }}, later...) // they take the longest
-			case c.slow:
-				later = append(later, func() { run(Beside) })
-			default:
-				run(Shared)
-			}
+			t.Run(c.name+"/"+a.Label, func(t *testing.T) {
+				s := server(c)
+				if s != Shared {
+					t.Parallel()
+				}
+				records, ledger := open(t, s)
+				f := newFixture(t, a, records)
+				f.ledger = ledger
+				c.run(f)
+				f.wantEntered()
+			})
 		}
-	}
-	var waits sync.WaitGroup
-	defer waits.Wait()
-	free := make(chan struct{}, atOnce)
-	for _, run := range later {
-		waits.Go(func() {
-			free <- struct{}{}
-			defer func() { <-free }()
-			run()
-		})
 	}
 }

@@ -34,13 +34,7 @@ func (f *fixture) site(e *idempotency.Engine, h http.HandlerFunc, inFront ...fun
 // behind serves a handler behind middleware of net/http.
 func (f *fixture) behind(front http.HandlerFunc, e *idempotency.Engine, h http.HandlerFunc) *site {
 	f.Helper()
-	return f.siteOf(&adaptertest.Service{InFront: front}, e, h)
-}
-
-// siteOf serves a handler as a service says.
-func (f *fixture) siteOf(s *adaptertest.Service, e *idempotency.Engine, h http.HandlerFunc) *site {
-	f.Helper()
-	s.Route, s.Layers = "/accounts/{id}/payments", []adaptertest.Layer{{Idempotent: e}}
+	s := &adaptertest.Service{InFront: front, Route: "/accounts/{id}/payments", Layers: []adaptertest.Layer{{Idempotent: e}}}
 	s.Handler = func(ctx context.Context, call *adaptertest.Call) error {
 		number, err := f.ledger.enter(ctx)
 		if err != nil {

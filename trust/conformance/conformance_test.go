@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // TestIdempotentOnPostgreSQL has the effects of handlers outside of PostgreSQL.
 func TestIdempotentOnPostgreSQL(t *testing.T) {
 	open := opener(t)
-	idemcases.Run(t, func(t *testing.T, s idemcases.Server) idemcases.Records { return open(t, s) })
+	idemcases.RunOn(t, func(t *testing.T, s idemcases.Server) idemcases.Records { return open(t, s) })
 }
 
 // TestIdempotentInTransactions has them in the transaction that stores the answer.

@@ -20,6 +20,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/internal/idemcases"
+	"github.com/interlock-go/interlock/internal/pace"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -52,8 +53,10 @@ type records struct {
 	idemcases.Wire
 	owner  *testing.T     // of the stores; nil: the case
 	server *pgtest.Server // if the case has it for itself
-	name   string         // of the connections
+	killed bool
+	name   string // of the connections
 	db     *sql.DB
+	pace   pace.Pace
 	locks  *memstore.Store
 	stores map[string]*watched
 }
@@ -81,6 +84,7 @@ func connect(t *testing.T, dsn string) *records {
 	config.DialFunc, r.Counts = r.Dial, isStatement
 	r.db = stdlib.OpenDB(*config)
 	t.Cleanup(func() { _ = r.db.Close() })
+	r.pace = pace.Of(t, func() error { return r.db.PingContext(t.Context()) })
 	return r
 }
 
@@ -196,6 +200,19 @@ func (r *records) Empty(tb testing.TB) {
 	}
 }
 
+// Lapse sets the ends of the leases back. A server that was killed cannot be told.
+func (r *records) Lapse(tb testing.TB) {
+	tb.Helper()
+	if r.killed {
+		return
+	}
+	for service := range r.stores {
+		r.exec(tb, "UPDATE "+service+"_record SET lease_until = clock_timestamp() - interval '1 hour'")
+	}
+}
+
+func (r *records) Pace() pace.Pace { return r.pace }
+
 func (r *records) Damage(tb testing.TB) {
 	tb.Helper()
 	if n := r.exec(tb, "UPDATE interlock_record SET response = 'x'"); n != 1 {
@@ -214,9 +231,9 @@ func (r *records) Forget(tb testing.TB) {
 	}
 }
 
-func (r *records) Kill(tb testing.TB) { tb.Helper(); r.server.Abort(tb) }
+func (r *records) Kill(tb testing.TB) { tb.Helper(); r.server.Abort(tb); r.killed = true }
 
-func (r *records) Restart(tb testing.TB) { tb.Helper(); r.server.Restart(tb) }
+func (r *records) Restart(tb testing.TB) { tb.Helper(); r.server.Restart(tb); r.killed = false }
 
 func (r *records) LoseClaim() { r.LoseReplyTo("INSERT INTO interlock_record") }
 

@@ -1,5 +1,5 @@
-// Package freestore is a store whose locks are always free and cost nothing: for
-// tests of what a lock is taken for, and of what the middleware alone costs.
+// Package freestore is a store whose locks are always free and cost nothing, to measure
+// what the code above a store costs alone. Other tests use core/memstore.
 package freestore
 
 import (

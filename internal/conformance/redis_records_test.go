@@ -1,4 +1,6 @@
-package interlock_test
+//go:build integration
+
+package conformance_test
 
 import (
 	"strings"
@@ -9,22 +11,18 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/idemcases"
+	"github.com/interlock-go/interlock/internal/pace"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// An idempotent endpoint means the same in every framework, and on each store. The
-// cases are those of package idemcases; trust/conformance runs them on PostgreSQL.
-
-func TestIdempotent(t *testing.T) { idemcases.Run(t, openRedis) }
-
-// openRedis returns records on a server of Redis.
-func openRedis(t *testing.T, server idemcases.Server) idemcases.Records {
-	if server == idemcases.Shared { // which is emptied
-		return newRedis(t, redistest.Shared(t))
-	}
-	return newRedis(t, redistest.Start(t))
+func TestIdempotentOnRedis(t *testing.T) {
+	idemcases.RunOn(t, func(t *testing.T, server idemcases.Server) idemcases.Records {
+		if server == idemcases.Shared { // which is emptied
+			return newRedis(t, redistest.Shared(t))
+		}
+		return newRedis(t, redistest.Start(t))
+	})
 }
 
 // redisRecords are records in Redis, over a wire that can lose replies.
@@ -32,12 +30,25 @@ type redisRecords struct {
 	idemcases.Wire
 	srv    *redistest.Server
 	rdb    *redis.Client
+	pace   pace.Pace
+	killed bool
 	stores map[string]*redisstore.Store
 }
 
 func newRedis(t *testing.T, srv *redistest.Server) *redisRecords {
-	r := &redisRecords{srv: srv}
-	r.rdb = srv.Client(t, func(o *redis.Options) { o.Dialer = r.Dial })
+	t.Helper()
+	r := connectRedis(t, srv.Addr())
+	r.srv = srv
+	return r
+}
+
+// connectRedis returns the records at an address, also of another process.
+func connectRedis(t *testing.T, addr string) *redisRecords {
+	t.Helper()
+	r := &redisRecords{}
+	r.rdb = redis.NewClient(&redis.Options{Addr: addr, Dialer: r.Dial})
+	t.Cleanup(func() { _ = r.rdb.Close() })
+	r.pace = pace.Of(t, func() error { return r.rdb.Ping(t.Context()).Err() })
 	return r
 }
 
@@ -47,7 +58,7 @@ func (r *redisRecords) store(tb testing.TB, service string) *redisstore.Store {
 		r.stores = make(map[string]*redisstore.Store)
 	}
 	if r.stores[service] == nil {
-		r.stores[service] = adaptertest.Store(tb, r.rdb, redisstore.Prefix(service))
+		r.stores[service] = newStore(tb, r.rdb, service)
 	}
 	return r.stores[service]
 }
@@ -119,6 +130,19 @@ func (r *redisRecords) Empty(tb testing.TB) {
 	}
 }
 
+// Lapse sets the ends of the leases back.
+func (r *redisRecords) Lapse(tb testing.TB) {
+	tb.Helper()
+	if r.killed {
+		return
+	}
+	for _, name := range r.names(tb, "*") {
+		if err := r.rdb.HSet(tb.Context(), name, "u", 0).Err(); err != nil {
+			tb.Error(err)
+		}
+	}
+}
+
 func (r *redisRecords) Damage(tb testing.TB) {
 	tb.Helper()
 	names := r.names(tb, "*")
@@ -135,13 +159,15 @@ func (r *redisRecords) Forget(tb testing.TB) {
 	}
 }
 
-func (r *redisRecords) Kill(testing.TB) { r.srv.Kill() }
+func (r *redisRecords) Kill(testing.TB) { r.srv.Kill(); r.killed = true }
 
-func (r *redisRecords) Restart(tb testing.TB) { tb.Helper(); r.srv.Restart(tb) }
+func (r *redisRecords) Restart(tb testing.TB) { tb.Helper(); r.srv.Restart(tb); r.killed = false }
 
 func (r *redisRecords) LoseClaim() { r.LoseReply("granted") }
 
 func (r *redisRecords) LoseCommit() { r.LoseReply("stored") }
+
+func (r *redisRecords) Pace() pace.Pace { return r.pace }
 
 // Measure counts the scripts, none of which may be sent as a source, and how often the
 // server has read: a pipeline is read at once.

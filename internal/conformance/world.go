@@ -1,45 +1,31 @@
-package interlock_test
+package conformance
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
-
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
-// world is what one behaviour of one adapter is tried in. Its keys in Redis are
-// its own.
+// world is what one behaviour of one adapter is tried in.
 type world struct {
 	*testing.T
 	frameworks.Framework
-	rdb    *redis.Client
-	prefix string
-}
-
-var worlds atomic.Int64
-
-func newWorld(t *testing.T, a frameworks.Framework, rdb *redis.Client) *world {
-	return &world{t, a, rdb, fmt.Sprintf("w%d", worlds.Add(1))}
+	server Server
 }
 
 // locker returns a locker, each as of a process of its own.
 func (w *world) locker(opts ...core.LockerOption) *core.Locker {
 	w.Helper()
-	return adaptertest.LockerOf(w, adaptertest.Store(w, w.rdb, redisstore.Prefix(w.prefix)), opts...)
+	return adaptertest.LockerOn(w, w.server.Store(w), opts...)
 }
 
 // serve serves a handler under guards, with the parameter id.
@@ -89,11 +75,16 @@ func (w *world) hold(locker *core.Locker, key string) (leave func()) {
 	return leave
 }
 
-// asked makes a call again until Redis has answered in the time that a call has which
-// does not wait: a busy machine may take longer.
+// asked makes a call that does not wait. It calls again while the server of locks does
+// not answer in the time that such a call has, as on a busy machine.
 func (w *world) asked(client adaptertest.Client, req adaptertest.Request) adaptertest.Outcome {
+	return answered(func() adaptertest.Outcome { return client.Call(w.Context(), req) })
+}
+
+// answered calls until the server of locks answers in time.
+func answered(call func() adaptertest.Outcome) adaptertest.Outcome {
 	for end := time.Now().Add(adaptertest.Patience); ; {
-		o := client.Call(w.Context(), req)
+		o := call()
 		if o.Reason != string(reason.Unavailable) || time.Now().After(end) {
 			return o
 		}
@@ -107,11 +98,11 @@ func async(ctx context.Context, client adaptertest.Client, req adaptertest.Reque
 	return c
 }
 
-// wantFree fails the test if the key of a lock is still in Redis.
+// wantFree fails the test if the server still has the lock of a key.
 func (w *world) wantFree(key string) {
 	w.Helper()
-	if n, err := w.rdb.Exists(w.Context(), w.prefix+":{"+key+"}").Result(); n != 0 || err != nil {
-		w.Errorf("%s: the lock is still there (%d, %v)", key, n, err)
+	if w.server.Held(w, key) {
+		w.Errorf("%s: the lock is still there", key)
 	}
 }
 
@@ -129,11 +120,8 @@ func (w *world) wantRefused(o adaptertest.Outcome, reason reason.Reason, ran boo
 	w.WantRefused(w, o, reason, ran)
 }
 
-// quiet silences what guards log about rules that cannot work, and go-redis
-// about servers that are down.
+// quiet silences what guards log about rules that cannot work.
 func quiet(t *testing.T) {
-	logging.Disable()
-	t.Cleanup(logging.Enable)
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	t.Cleanup(func() { slog.SetDefault(old) })
@@ -170,11 +158,17 @@ func (w *world) lose(ctx context.Context) {
 		w.Error("the handler has no lease")
 		return
 	}
-	if n, err := w.rdb.Del(ctx, w.prefix+":{"+lease.Key()+"}").Result(); n != 1 || err != nil {
-		w.Errorf("deleted %d, %v", n, err)
-	}
+	w.loseUnnoticed(lease.Key())
 	if err := lease.Check(ctx); !errors.Is(err, core.ErrLost) { // asks now, as the watchdog does later
 		w.Errorf("check: %v; want ErrLost", err)
 	}
 	w.wantEnd(ctx, core.ErrLost)
+}
+
+// loseUnnoticed ends the lock of a key at the server. Its holder is not told.
+func (w *world) loseUnnoticed(key string) {
+	w.Helper()
+	if !w.server.Lose(w, key) {
+		w.Errorf("%s: there is no lock to lose", key)
+	}
 }

@@ -1,4 +1,4 @@
-package interlock_test
+package conformance
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // refusal is a behaviour: a call that is refused before its handler runs.
@@ -28,11 +27,6 @@ type refusal struct {
 }
 
 func (r refusal) holds(w *world) {
-	var server *redistest.Server
-	if r.down {
-		server = redistest.Start(w)
-		w.rdb = server.Client(w)
-	}
 	locker := w.locker()
 	template := r.template
 	switch {
@@ -51,7 +45,7 @@ func (r refusal) holds(w *world) {
 		}
 	}
 	if r.down {
-		server.Kill()
+		w.server.CutOff(w)
 	}
 	id := r.id
 	if id == "" {
@@ -66,7 +60,11 @@ func (r refusal) holds(w *world) {
 		req.Path = id + "/call?" + r.query
 	}
 	logged := adaptertest.LogTo(w)
-	w.wantRefused(client.Call(w.Context(), req), r.want, false)
+	if r.down {
+		w.wantRefused(client.Call(w.Context(), req), r.want, false)
+	} else {
+		w.wantRefused(w.asked(client, req), r.want, false)
+	}
 	if v := s.Visit(w); v.Panic != nil || !v.Restored {
 		w.Errorf("%+v", v)
 	}
@@ -136,11 +134,9 @@ func (w *world) closing() {
 }
 
 func (w *world) failOpen() {
-	server := redistest.Start(w)
-	w.rdb = server.Client(w)
 	locker := w.locker()
 	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(10*time.Millisecond), core.FailOpen()))
-	server.Kill()
+	w.server.CutOff(w)
 	w.wantOK(client.Call(w.Context(), account("1")), "no lease")
 	if v := s.Visit(w); !v.Restored {
 		w.Errorf("%+v", v)

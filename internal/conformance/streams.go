@@ -1,4 +1,4 @@
-package interlock_test
+package conformance
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package interlock_test
+package conformance
 
 import (
 	"context"
@@ -114,11 +114,8 @@ func lostChecked(begin func(*adaptertest.Call) error) func(w *world) {
 	return func(w *world) {
 		losses := make(chan core.Loss, 10)
 		s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
-			lease := core.LeaseFromContext(ctx)
-			if n, err := w.rdb.Del(ctx, w.prefix+":{"+lease.Key()+"}").Result(); n != 1 || err != nil {
-				w.Errorf("deleted %d, %v", n, err)
-			}
-			_ = begin(call) // the loss was not noticed yet
+			w.loseUnnoticed("account/1")
+			_ = begin(call)
 			_ = begin(call)
 			return nil
 		}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer(), core.OnLost(func(l core.Loss) { losses <- l })))
@@ -138,7 +135,7 @@ func lostChecked(begin func(*adaptertest.Call) error) func(w *world) {
 // the middleware that recovers can.
 func (w *world) lostCheckedPanic() {
 	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
-		w.rdb.Del(ctx, w.prefix+":{account/1}")
+		w.loseUnnoticed("account/1")
 		_ = call.Send("done")
 		panic("after all")
 	}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer()))
@@ -153,7 +150,7 @@ func (w *world) lostCheckedPanic() {
 // An empty answer of net/http's is a success too, and checked.
 func (w *world) lostSilent() {
 	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
-		w.rdb.Del(ctx, w.prefix+":{account/1}")
+		w.loseUnnoticed("account/1")
 		return nil
 	}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer()))
 	w.wantRefused(client.Call(w.Context(), account("1")), reason.Lost, true)
@@ -173,7 +170,7 @@ func (w *world) checked() {
 // A loss that was not noticed before is noticed by the commit.
 func (w *world) lostCommit() {
 	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
-		w.rdb.Del(ctx, w.prefix+":{account/1}")
+		w.loseUnnoticed("account/1")
 		err := core.Commit(ctx, func() error { w.Error("committed"); return nil })
 		if !errors.Is(err, core.ErrLost) {
 			w.Errorf("%v; want ErrLost", err)
