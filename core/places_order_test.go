@@ -43,10 +43,9 @@ func TestATryIsNotRefusedByAPlaceThatItsProcessIsGivingBack(t *testing.T) {
 				}
 				var granted, full int
 				for range cap(tries) {
-					switch err := <-tries; {
-					case err == nil:
+					if err := <-tries; err == nil {
 						granted++
-					default:
+					} else {
 						wantErr(t, err, core.ErrFull)
 						full++
 					}

@@ -84,7 +84,7 @@ func (s *notedStore) forget() {
 // late executes a request for a lock that was under way for long.
 func (s *notedStore) late(t *testing.T, key, owner string, ttl time.Duration) {
 	t.Helper()
-	rep, err := s.Store.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: owner, TTL: ttl})
+	rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: owner, TTL: ttl})
 	if err != nil || !rep.Granted {
 		t.Errorf("the late request: %+v, %v", rep, err)
 	}

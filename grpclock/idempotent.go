@@ -72,7 +72,7 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 				ctx = grpc.NewContextWithServerTransportStream(ctx, sent)
 				reply, err = handler(ctx, req)
 				err = grpcx.HandedOn(ctx, err)
-				return sent.answer(attempt, reply, err), err == nil //nolint:contextcheck // the attempt has the handler's
+				return sent.answer(attempt, reply, err), err == nil
 			},
 			Pass: func(ctx context.Context) bool {
 				reply, err = handler(ctx, req)

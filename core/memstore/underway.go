@@ -62,9 +62,9 @@ func (t travel[T]) send(ctx context.Context) (T, error) {
 	}
 	var none T
 	if t.late != nil {
-		return none, unanswered(driver.ErrPending, ctx)
+		return none, unanswered(ctx, driver.ErrPending)
 	}
-	return none, unanswered(driver.ErrUnavailable, ctx)
+	return none, unanswered(ctx, driver.ErrUnavailable)
 }
 
 // arrive has the store execute the request, and returns what comes back.
@@ -79,7 +79,7 @@ func (t travel[T]) arrive() (out outcome[T]) {
 }
 
 // unanswered is the error of a caller that leaves.
-func unanswered(what error, ctx context.Context) error {
+func unanswered(ctx context.Context, what error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("%w: no answer in time: %w", what, cause)
 	}

@@ -69,6 +69,12 @@ func (a *acquisition) retry(now clock.Instant, why error) {
 	a.failed, a.next = why, now.Add(a.backoff)
 }
 
+// refusedForGood reports whether a caller that does not wait has its answer: the try was
+// refused, and not because of a place that this process was giving back.
+func (a *acquisition) refusedForGood(now clock.Instant) bool {
+	return a.failed == nil && (!a.blind || now < a.next)
+}
+
 // signal plans the next try after a release was announced with a list of waiting
 // lockers, and says whether a try is on its way. The first that is named tries at
 // once; the others leave each before them some time, so that a release does not

@@ -145,7 +145,7 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 	case w.Terms.Wait == 0 && acq != nil && acq.blind && acq.contended && l.places.releasing():
 		// What refused it may be the place that this process is giving back. The answer
 		// to the release comes first.
-	case w.Terms.Wait == 0 && (w.attempts > 0 && (acq == nil || acq.failed == nil && !(acq.blind && now >= acq.next)) || l.refusedNow(w, now)):
+	case w.Terms.Wait == 0 && (w.attempts > 0 && (acq == nil || acq.refusedForGood(now)) || l.refusedNow(w, now)):
 		w.waited = true // for observers: the lock was not free
 		return step{action: leave, err: l.isHeld(w)}
 	case acq == nil || now >= acq.next:

@@ -228,7 +228,7 @@ func (m *machine) check() {
 	// No wake-up is missing: a waiter that sleeps has nothing to do before its
 	// alarm, or waits for the answer to a release of this process, which wakes it.
 	if w := l.first; w != nil && l.phase == acquiring && !l.asking &&
-		!(w.Terms.Wait == 0 && l.acq != nil && l.acq.blind && l.places.releasing()) {
+		(w.Terms.Wait != 0 || l.acq == nil || !l.acq.blind || !l.places.releasing()) {
 		if p := m.player(w); p.asleep && (l.acq == nil || p.until == 0 || p.until > l.acq.next && p.until > m.now) {
 			m.failf("the first waiter sleeps until %d, and could try at %v", p.until, l.acq)
 		}
