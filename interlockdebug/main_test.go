@@ -3,7 +3,7 @@ package interlockdebug_test
 import (
 	"testing"
 
-	"github.com/interlock-go/interlock/internal/redistest"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

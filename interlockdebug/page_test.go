@@ -11,8 +11,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/net/html"
 
 	"github.com/interlock-go/interlock/core"
@@ -24,7 +27,7 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/interlockdebug"
-	"github.com/interlock-go/interlock/internal/redistest"
+	_ "github.com/interlock-go/interlock/internal/bubble"
 )
 
 // ask asks a page.
@@ -82,10 +85,10 @@ func release(t *testing.T, lease *core.Lease) {
 	}
 }
 
-// until waits for what happens on another goroutine.
+// until waits for what happens on another goroutine of the bubble.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}
@@ -93,73 +96,79 @@ func until(t *testing.T, what string, ok func() bool) {
 }
 
 func TestThePageShowsWhatIsHeldAndCountsWhatHappened(t *testing.T) {
-	o := interlockdebug.NewObserver()
-	l := newLocker(t, memstore.New(), core.WithObserver(o))
-	h := interlockdebug.Handler(l, interlockdebug.Observed(o))
-	rule := core.Name("account/{id}")
-	for range 3 {
-		release(t, lock(t, l, "account/1", rule))
-	}
-	held := lock(t, l, "account/1", rule, core.Watchdog(time.Minute))
-	inner, err := l.Lock(held.Context(), "account/1", rule)
-	if err != nil {
-		t.Fatal(err)
-	}
-	place := lock(t, l, "partner", core.Permits(3))
-	if _, err := l.TryLock(t.Context(), "account/1", rule); !errors.Is(err, core.ErrHeld) {
-		t.Fatal(err)
-	}
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		if lease, err := l.Lock(t.Context(), "account/1", rule, core.Watchdog(time.Minute)); err == nil {
-			_ = lease.Release(t.Context())
+	synctest.Test(t, func(t *testing.T) {
+		o := interlockdebug.NewObserver()
+		l := newLocker(t, memstore.New(), core.WithObserver(o))
+		h := interlockdebug.Handler(l, interlockdebug.Observed(o))
+		rule := core.Name("account/{id}")
+		for range 3 {
+			release(t, lock(t, l, "account/1", rule))
+		}
+		held := lock(t, l, "account/1", rule, core.Watchdog(time.Minute))
+		inner, err := l.Lock(held.Context(), "account/1", rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		place := lock(t, l, "partner", core.Permits(3))
+		if _, err := l.TryLock(t.Context(), "account/1", rule); !errors.Is(err, core.ErrHeld) {
+			t.Fatal(err)
+		}
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			lease, err := l.Lock(t.Context(), "account/1", rule, core.Watchdog(time.Minute))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(time.Second)
+			release(t, lease)
+		})
+		until(t, "a waiter, and ages", func() bool {
+			s := asJSON(t, h)
+			return s.Waiting == 1 && len(s.Locks) == 2 && s.Locks[0].AgeSeconds > 0 && s.Locks[0].OldestWaitSeconds > 0
+		})
+
+		s := asJSON(t, h)
+		if s.Held != 2 || s.Waiting != 1 || len(s.Locks) != 2 || !s.Observed || s.KeysShown || s.Host == "" || s.Process == 0 {
+			t.Fatalf("%+v", s)
+		}
+		account, partner := s.Locks[0], s.Locks[1] // the older first
+		if account.KeyHash != core.Hashed("account/1").Hash() || account.Key != "" || account.Kind != "exclusive" || account.Rule != "account/{id}" ||
+			account.Token != held.Token() || account.Holds != 2 || account.Waiters != 1 || account.AgeSeconds <= 0 || account.OldestWaitSeconds <= 0 ||
+			account.LeftSeconds < 50 || account.LeftSeconds > 60 {
+			t.Errorf("%+v", account)
+		}
+		if partner.Kind != "permit" || partner.AtMost != 3 || partner.Waiters != 0 || partner.OldestWaitSeconds != 0 || partner.LeftSeconds > 30 {
+			t.Errorf("%+v", partner)
+		}
+		release(t, inner)
+		release(t, held)
+		release(t, place)
+		waiting.Wait()
+
+		s = asJSON(t, h)
+		if s.Held != 0 || s.Waiting != 0 || len(s.Locks) != 0 || len(s.Rules) != 2 {
+			t.Fatalf("%+v", s)
+		}
+		r := s.Rules[1]
+		if r.Rule != "account/{id}" || r.Granted != 5 || r.Reentered != 1 || r.Contended != 2 || r.HandedOver != 1 || r.Waiting != 0 || r.Holding != 0 ||
+			len(r.Refused) != 1 || r.Refused[string(reason.Held)] != 1 || len(r.Lost) != 0 {
+			t.Errorf("%+v", r)
+		}
+		if r.Wait.Count != 5 || r.Hold.Count != 5 || len(r.Wait.Buckets) != 8 || r.Hold.SumSeconds <= 0 {
+			t.Errorf("wait %+v, hold %+v", r.Wait, r.Hold)
+		}
+		sum := int64(0)
+		for _, b := range r.Hold.Buckets {
+			sum += b.Count
+		}
+		if sum != 5 {
+			t.Errorf("%d holds in %+v", sum, r.Hold.Buckets)
+		}
+		if s.Rules[0].Rule != "" || s.Rules[0].Granted != 1 {
+			t.Errorf("%+v", s.Rules[0])
 		}
 	})
-	until(t, "a waiter, and ages", func() bool {
-		s := asJSON(t, h)
-		return s.Waiting == 1 && len(s.Locks) == 2 && s.Locks[0].AgeSeconds > 0 && s.Locks[0].OldestWaitSeconds > 0
-	})
-
-	s := asJSON(t, h)
-	if s.Held != 2 || s.Waiting != 1 || len(s.Locks) != 2 || !s.Observed || s.KeysShown || s.Host == "" || s.Process == 0 {
-		t.Fatalf("%+v", s)
-	}
-	account, partner := s.Locks[0], s.Locks[1] // the older first
-	if account.KeyHash != core.Hashed("account/1").Hash() || account.Key != "" || account.Kind != "exclusive" || account.Rule != "account/{id}" ||
-		account.Token != held.Token() || account.Holds != 2 || account.Waiters != 1 || account.AgeSeconds <= 0 || account.OldestWaitSeconds <= 0 ||
-		account.LeftSeconds < 50 || account.LeftSeconds > 60 {
-		t.Errorf("%+v", account)
-	}
-	if partner.Kind != "permit" || partner.AtMost != 3 || partner.Waiters != 0 || partner.OldestWaitSeconds != 0 || partner.LeftSeconds > 30 {
-		t.Errorf("%+v", partner)
-	}
-	release(t, inner)
-	release(t, held)
-	release(t, place)
-	waiting.Wait()
-
-	s = asJSON(t, h)
-	if s.Held != 0 || s.Waiting != 0 || len(s.Locks) != 0 || len(s.Rules) != 2 {
-		t.Fatalf("%+v", s)
-	}
-	r := s.Rules[1]
-	if r.Rule != "account/{id}" || r.Granted != 5 || r.Reentered != 1 || r.Contended != 2 || r.HandedOver != 1 || r.Waiting != 0 || r.Holding != 0 ||
-		len(r.Refused) != 1 || r.Refused[string(reason.Held)] != 1 || len(r.Lost) != 0 {
-		t.Errorf("%+v", r)
-	}
-	if r.Wait.Count != 5 || r.Hold.Count != 5 || len(r.Wait.Buckets) != 8 || r.Hold.SumSeconds <= 0 {
-		t.Errorf("wait %+v, hold %+v", r.Wait, r.Hold)
-	}
-	sum := int64(0)
-	for _, b := range r.Hold.Buckets {
-		sum += b.Count
-	}
-	if sum != 5 {
-		t.Errorf("%d holds in %+v", sum, r.Hold.Buckets)
-	}
-	if s.Rules[0].Rule != "" || s.Rules[0].Granted != 1 {
-		t.Errorf("%+v", s.Rules[0])
-	}
 }
 
 // failing is a store whose renewals fail, or find no lock.
@@ -189,44 +198,46 @@ func (f *failing) Renew(ctx context.Context, batch []driver.Renewal, done func(i
 }
 
 func TestThePageShowsFailedRenewalsAndLosses(t *testing.T) {
-	store := &failing{Store: memstore.New()}
-	o := interlockdebug.NewObserver()
-	l := newLocker(t, store, core.WithObserver(o))
-	h := interlockdebug.Handler(l, interlockdebug.Observed(o))
-	shown := interlockdebug.Handler(l, interlockdebug.Observed(o), interlockdebug.ShowKeys())
-	lease := lock(t, l, "account/secret", core.Name("rule"), core.Watchdog(9*time.Second))
-	until(t, "a renewal", func() bool { return asJSON(t, h).Rules[0].Renewals == 1 })
-	if got := asJSON(t, h).Locks[0]; got.Renewals != 1 || got.LastError != "" {
-		t.Errorf("%+v", got)
-	}
-	store.set(fmt.Errorf("%w: reading account/secret", core.ErrUnavailable))
-	until(t, "a failed renewal", func() bool { return asJSON(t, h).Rules[0].RenewalsFailed > 0 })
-	if got := asJSON(t, h).Locks[0]; got.LastError == "" {
-		t.Errorf("%+v", got)
-	}
-	store.set(errors.New("down: account/secret")) // the key in the root cause
-	until(t, "an error with the key", func() bool { return strings.Contains(asJSON(t, h).Locks[0].LastError, "has the key") })
-	until(t, "the same where keys are shown", func() bool { return asJSON(t, shown).Locks[0].LastError == "down: account/secret" })
-	if body := ask(h, http.MethodGet, "/", "").Body.String(); strings.Contains(body, "secret") || !strings.Contains(body, "Renewals fail") {
-		t.Errorf("%s", body)
-	}
-	store.set(driver.ErrDeleted)
-	until(t, "the loss", func() bool { return len(asJSON(t, h).Losses) == 1 })
-	s := asJSON(t, h)
-	if got := s.Losses[0]; got.KeyHash != core.Hashed("account/secret").Hash() || got.Key != "" || got.Rule != "rule" ||
-		got.Reason != string(observe.LossDeleted) || got.Token != lease.Token() || got.HeldSeconds <= 0 || got.Time.IsZero() {
-		t.Errorf("%+v", got)
-	}
-	if got := s.Rules[0]; got.Lost["deleted"] != 1 || got.Holding != 0 || s.Held != 0 {
-		t.Errorf("%+v", s)
-	}
-	_ = lease.Release(t.Context()) // ErrLost
-	if got := asJSON(t, shown); len(got.Losses) != 1 || got.Losses[0].Key != "account/secret" || got.Rules[0].Hold.Count != 1 {
-		t.Errorf("%+v", got)
-	}
-	if body := ask(shown, http.MethodGet, "/", "").Body.String(); !strings.Contains(body, "Last losses") || !strings.Contains(body, "account/secret") {
-		t.Errorf("%s", body)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := &failing{Store: memstore.New()}
+		o := interlockdebug.NewObserver()
+		l := newLocker(t, store, core.WithObserver(o))
+		h := interlockdebug.Handler(l, interlockdebug.Observed(o))
+		shown := interlockdebug.Handler(l, interlockdebug.Observed(o), interlockdebug.ShowKeys())
+		lease := lock(t, l, "account/secret", core.Name("rule"), core.Watchdog(9*time.Second))
+		until(t, "a renewal", func() bool { return asJSON(t, h).Rules[0].Renewals == 1 })
+		if got := asJSON(t, h).Locks[0]; got.Renewals != 1 || got.LastError != "" {
+			t.Errorf("%+v", got)
+		}
+		store.set(fmt.Errorf("%w: reading account/secret", core.ErrUnavailable))
+		until(t, "a failed renewal", func() bool { return asJSON(t, h).Rules[0].RenewalsFailed > 0 })
+		if got := asJSON(t, h).Locks[0]; got.LastError == "" {
+			t.Errorf("%+v", got)
+		}
+		store.set(errors.New("down: account/secret")) // the key in the root cause
+		until(t, "an error with the key", func() bool { return strings.Contains(asJSON(t, h).Locks[0].LastError, "has the key") })
+		until(t, "the same where keys are shown", func() bool { return asJSON(t, shown).Locks[0].LastError == "down: account/secret" })
+		if body := ask(h, http.MethodGet, "/", "").Body.String(); strings.Contains(body, "secret") || !strings.Contains(body, "Renewals fail") {
+			t.Errorf("%s", body)
+		}
+		store.set(driver.ErrDeleted)
+		until(t, "the loss", func() bool { return len(asJSON(t, h).Losses) == 1 })
+		s := asJSON(t, h)
+		if got := s.Losses[0]; got.KeyHash != core.Hashed("account/secret").Hash() || got.Key != "" || got.Rule != "rule" ||
+			got.Reason != string(observe.LossDeleted) || got.Token != lease.Token() || got.HeldSeconds <= 0 || got.Time.IsZero() {
+			t.Errorf("%+v", got)
+		}
+		if got := s.Rules[0]; got.Lost["deleted"] != 1 || got.Holding != 0 || s.Held != 0 {
+			t.Errorf("%+v", s)
+		}
+		_ = lease.Release(t.Context()) // ErrLost
+		if got := asJSON(t, shown); len(got.Losses) != 1 || got.Losses[0].Key != "account/secret" || got.Rules[0].Hold.Count != 1 {
+			t.Errorf("%+v", got)
+		}
+		if body := ask(shown, http.MethodGet, "/", "").Body.String(); !strings.Contains(body, "Last losses") || !strings.Contains(body, "account/secret") {
+			t.Errorf("%s", body)
+		}
+	})
 }
 
 // call is a request to an idempotent endpoint.
@@ -247,7 +258,9 @@ func (c call) Body(int64) ([]byte, error)       { return nil, nil }
 func TestThePageShowsClaimsThatArePending(t *testing.T) {
 	o := interlockdebug.NewObserver()
 	l := newLocker(t, memstore.New())
-	store, err := redisstore.New(redistest.Shared(t).Client(t))
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer rdb.Close()
+	store, err := redisstore.New(rdb)
 	if err != nil {
 		t.Fatal(err)
 	}
