@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,12 +16,12 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/admin"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/once"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // A server that is shut down gives the tasks back that it does not wait for, and their
 // handlers go on.
 func TestATaskThatIsGivenBackWhileItRunsIsCarriedOutOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var runs atomic.Int32
 	running, finish := make(chan struct{}), make(chan struct{})
@@ -38,7 +37,7 @@ func TestATaskThatIsGivenBackWhileItRunsIsCarriedOutOnce(t *testing.T) {
 	<-running
 	first.shutdown()
 	second := w.serve(asynqlock.Idempotent(w.engine), charge)
-	redistest.Eventually(t, patience, func(context.Context) error {
+	eventually(t, func() error {
 		for _, err := range second.errors() {
 			if errors.Is(err, idempotency.ErrInFlight) {
 				return nil
@@ -54,6 +53,7 @@ func TestATaskThatIsGivenBackWhileItRunsIsCarriedOutOnce(t *testing.T) {
 }
 
 func TestWhatBecomesOfATask(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("the bank is closed")
 	marked := func(ctx context.Context) error {
 		if err := idempotency.MarkEffect(ctx); err != nil {
@@ -77,6 +77,7 @@ func TestWhatBecomesOfATask(t *testing.T) {
 		"marked":   {first: marked, state: asynq.TaskStateArchived, runs: 1, retried: 1, lastErr: "the bank is closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			var runs atomic.Int32
 			w.serve(asynqlock.Idempotent(w.engine), func(ctx context.Context, task *asynq.Task) error {
@@ -106,6 +107,7 @@ func TestWhatBecomesOfATask(t *testing.T) {
 }
 
 func TestATaskThatIsRevoked(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var runs atomic.Int32
 	s := w.serve(asynqlock.Idempotent(w.engine), func(context.Context, *asynq.Task) error {
@@ -114,7 +116,7 @@ func TestATaskThatIsRevoked(t *testing.T) {
 	})
 	for n := range 2 {
 		w.again("t1", "pay 1")
-		redistest.Eventually(t, patience, func(context.Context) error {
+		eventually(t, func() error {
 			if _, err := w.inspector.GetTaskInfo("default", "t1"); !errors.Is(err, asynq.ErrTaskNotFound) {
 				return errors.New("the task is still there")
 			}
@@ -127,6 +129,7 @@ func TestATaskThatIsRevoked(t *testing.T) {
 }
 
 func TestATaskWhoseOutcomeIsUnknownIsArchivedUntilItIsResolved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	one := asynqlock.Key(func(context.Context, *asynq.Task) string { return "charge/order-7" })
 	const lease = 2 * time.Second
@@ -173,7 +176,9 @@ func TestATaskWhoseOutcomeIsUnknownIsArchivedUntilItIsResolved(t *testing.T) {
 	}
 }
 
+// The second task is refused while the first runs, and carried out after it.
 func TestTasksOfOneAccountRunOneAfterTheOther(t *testing.T) {
+	t.Parallel()
 	for name, wrap := range map[string]func(w *world, rule *core.Guard) asynq.MiddlewareFunc{
 		"a rule alone": func(_ *world, rule *core.Guard) asynq.MiddlewareFunc { return asynqlock.Guard(rule) },
 		"with records": func(w *world, rule *core.Guard) asynq.MiddlewareFunc {
@@ -181,49 +186,56 @@ func TestTasksOfOneAccountRunOneAfterTheOther(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			rule := core.Serialize(w.locker, "account/{account}", core.Wait(0))
-			var mu sync.Mutex
-			inside, most, runs := map[string]int{}, 0, 0
+			var inside, runs atomic.Int32
+			running, finish := make(chan struct{}), make(chan struct{})
 			charge := func(ctx context.Context, task *asynq.Task) error {
 				account := task.Headers()["account"]
 				if key := core.LeaseFromContext(ctx).Key(); key != "account/"+account {
 					t.Errorf("a task of %s runs under %q", account, key)
 				}
-				mu.Lock()
-				inside[account]++
-				most, runs = max(most, inside[account]), runs+1
-				mu.Unlock()
-				time.Sleep(5 * time.Millisecond) // for others to come in, if they can
-				mu.Lock()
-				inside[account]--
-				mu.Unlock()
+				if account == "other" {
+					return nil
+				}
+				if inside.Add(1) != 1 {
+					t.Error("two tasks of one account run at once")
+				}
+				defer inside.Add(-1)
+				if runs.Add(1) == 1 {
+					close(running)
+					<-finish
+				}
 				return nil
 			}
-			servers := []*server{w.serve(wrap(w, rule), charge), w.serve(wrap(w, rule), charge)}
-			ids := strings.Fields("a1 a2 a3 a4 b1 b2 b3 b4")
-			for _, id := range ids {
-				w.enqueue(id, id, map[string]string{"account": id[:1]})
-			}
-			for _, id := range ids {
-				if info := w.await(id, asynq.TaskStateCompleted); info.Retried != 0 {
-					t.Errorf("task %s: %d retries were counted; a wait is none", id, info.Retried)
+			first := w.serve(wrap(w, rule), charge)
+			w.enqueue("a1", "", map[string]string{"account": "42"})
+			<-running
+			second := w.serve(wrap(w, rule), charge)
+			w.enqueue("a2", "", map[string]string{"account": "42"})
+			w.enqueue("b1", "", map[string]string{"account": "other"})
+			w.await("b1", asynq.TaskStateCompleted)
+			eventually(t, func() error {
+				refused := append(first.errors(), second.errors()...)
+				if len(refused) == 0 {
+					return errors.New("the second task was not refused")
 				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if most != 1 || runs != len(ids) {
-				t.Errorf("%d tasks of an account at once, %d runs; want 1 and %d", most, runs, len(ids))
-			}
-			for _, s := range servers {
-				for _, err := range s.errors() {
-					if errors.Is(err, core.ErrUnavailable) {
-						continue // Redis had no time for it
-					}
+				for _, err := range refused {
 					if d := asynqlock.RetryDelay(nil)(0, err, nil); !errors.Is(err, core.ErrHeld) || d != time.Second {
 						t.Errorf("refused with %v, retried after %v", err, d)
 					}
 				}
+				return nil
+			})
+			close(finish)
+			for _, id := range []string{"a1", "a2"} {
+				if info := w.await(id, asynq.TaskStateCompleted); info.Retried != 0 {
+					t.Errorf("task %s: %d retries were counted; a wait is none", id, info.Retried)
+				}
+			}
+			if runs.Load() != 2 {
+				t.Errorf("%d runs, want 2", runs.Load())
 			}
 			w.enqueue("none", "", nil)
 			if info := w.await("none", asynq.TaskStateArchived); !strings.Contains(info.LastErr, "bad-key") {
@@ -234,6 +246,7 @@ func TestTasksOfOneAccountRunOneAfterTheOther(t *testing.T) {
 }
 
 func TestATaskOutsideOfAServerNeedsAKey(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := asynqlock.Idempotent(w.engine, nil, asynqlock.Key(nil))(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		t.Error("it ran")
@@ -258,6 +271,7 @@ func TestATaskOutsideOfAServerNeedsAKey(t *testing.T) {
 }
 
 func TestOtherErrorsFollowTheApplication(t *testing.T) {
+	t.Parallel()
 	delay := asynqlock.RetryDelay(func(n int, _ error, _ *asynq.Task) time.Duration { return time.Duration(n) * time.Hour })
 	broken := errors.New("broken")
 	if d := delay(3, broken, nil); d != 3*time.Hour || !asynqlock.IsFailure(broken) || asynqlock.IsFailure(nil) {
@@ -269,6 +283,7 @@ func TestOtherErrorsFollowTheApplication(t *testing.T) {
 }
 
 func TestTheOptionsOfACall(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	canceled := make(chan error, 2)
 	var runs atomic.Int32

@@ -6,20 +6,26 @@ import (
 	"log"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/asynqlock"
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // A producer that does not know whether its task was enqueued enqueues it again. The
 // payment is made once.
 func Example() {
-	rdb := redistest.ExampleClient() // your Redis
-	queue := asynq.RedisClientOpt{Addr: rdb.Options().Addr}
+	srv, err := miniredis.Run() // in place of your Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Close()
+	queue, rdb := asynq.RedisClientOpt{Addr: srv.Addr()}, redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	defer rdb.Close()
 
 	store, err := redisstore.New(rdb)
 	if err != nil {

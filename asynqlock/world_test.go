@@ -8,17 +8,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/asynqlock"
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is for what takes no time on an idle machine.
 const patience = 30 * time.Second
@@ -27,7 +28,6 @@ const patience = 30 * time.Second
 type world struct {
 	*testing.T
 	addr      asynq.RedisClientOpt
-	rdb       *redis.Client
 	client    *asynq.Client
 	inspector *asynq.Inspector
 	store     *redisstore.Store
@@ -37,10 +37,13 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	srv := redistest.Start(t)
-	w := &world{T: t, addr: asynq.RedisClientOpt{Addr: srv.Addr()}, rdb: srv.Client(t)}
+	srv := miniredis.RunT(t)
+	srv.ClockTTL(true)
+	w := &world{T: t, addr: asynq.RedisClientOpt{Addr: srv.Addr()}}
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
 	var err error
-	if w.store, err = redisstore.New(w.rdb); err != nil {
+	if w.store, err = redisstore.New(rdb); err != nil {
 		t.Fatal(err)
 	}
 	if w.locker, err = core.New(w.store); err != nil {
@@ -59,6 +62,20 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	return w
+}
+
+// eventually waits until ok returns nil.
+func eventually(t *testing.T, ok func() error) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // server is what a process has. It ends with the test, if not before.
@@ -121,7 +138,7 @@ func (w *world) enqueue(id, payload string, headers map[string]string) {
 func (w *world) await(id string, state asynq.TaskState) *asynq.TaskInfo {
 	w.Helper()
 	var info *asynq.TaskInfo
-	redistest.Eventually(w, patience, func(context.Context) (err error) {
+	eventually(w.T, func() (err error) {
 		if info, err = w.inspector.GetTaskInfo("default", id); err == nil && info.State != state {
 			err = fmt.Errorf("the task is %v; want %v (%s)", info.State, state, info.LastErr)
 		}
