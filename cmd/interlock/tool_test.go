@@ -1,26 +1,23 @@
+//go:build long
+
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
-
-func text(n int64) string { return strconv.FormatInt(n, 10) }
 
 func TestLsShowsTheLocksAndTheirProcesses(t *testing.T) {
 	topologies(t, func(s *servers) {
@@ -166,7 +163,9 @@ func TestReleaseTakesTheGrantThatIsNamedAndNoOther(t *testing.T) {
 		}
 
 		// What was shown can be typed.
-		shell := exec.Command("sh", "-c", strings.Replace(line, "interlock", tool(t)+" "+strings.Join(s.args, " "), 1))
+		path, env := tool(t)
+		shell := exec.Command("sh", "-c", strings.Replace(line, "interlock", path+" "+strings.Join(s.args, " "), 1))
+		shell.Env = append(os.Environ(), env)
 		out, err := shell.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "released it's: token "+text(lease.Token())) ||
 			!strings.Contains(string(out), "an operator has released a lock") {
@@ -188,13 +187,6 @@ func TestReleaseTakesTheGrantThatIsNamedAndNoOther(t *testing.T) {
 		}
 		wantErr(t, second.Check(t.Context()), core.ErrLost)
 	})
-}
-
-func wantErr(t *testing.T, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("error is %v, want %v", err, want)
-	}
 }
 
 func TestWaitReturnsWhenTheLockIsFree(t *testing.T) {
@@ -356,40 +348,6 @@ func TestAUserThatMayOnlyReadReads(t *testing.T) {
 	}
 }
 
-// What run promises of its command has tests in internal/run; these are for the connection.
-func TestRunOnEachTopology(t *testing.T) {
-	topologies(t, func(s *servers) {
-		lease := s.lock(s.process(), "held")
-		// A busy server may not answer in time at first.
-		answered := func(r ran) bool { return r.code != run.StatusUnavailable }
-		if r := s.until(answered, "run", "held", "-wait", "0", "--", "echo", "both"); r.code != exitHeld || strings.Contains(r.out, "both") {
-			s.t.Errorf("%+v", r)
-		}
-		r := s.until(answered, "run", "-json", "held", "-wait", "50ms", "--", "echo", "both")
-		if r.code != exitHeld {
-			s.t.Errorf("%+v", r)
-		}
-		var m show.Message
-		if err := json.Unmarshal([]byte(r.stderr), &m); err != nil || m.Key != "held" || m.Message == "" || m.Time.IsZero() || r.out != "" {
-			s.t.Errorf("%+v: %+v, %v", r, m, err)
-		}
-		r = s.want(7, "run", "free", "-shell", "--", "echo $INTERLOCK_KEY $INTERLOCK_TOKEN; exit 7")
-		if words := strings.Fields(r.out); len(words) != 2 || words[0] != "free" || len(words[1]) < 10 {
-			s.t.Errorf("the command saw %q", r.out)
-		}
-		s.want(exitNo, "inspect", "free")
-		wantErr(s.t, lease.Check(s.t.Context()), nil)
-
-		done := make(chan ran, 1)
-		go func() { done <- s.run("run", "lost", "-ttl", "6s", "--", "sleep", "60") }()
-		holder := decode[show.Lock](s.t, s.until(func(r ran) bool { return strings.Contains(r.out, `"held":1`) }, "inspect", "-json", "lost"))[0]
-		s.want(0, "release", "lost", "-token", text(holder.Holders[0].Token))
-		if r := <-done; r.code != 79 || !strings.Contains(r.stderr, "interlock: ") {
-			s.t.Errorf("%+v", r)
-		}
-	})
-}
-
 func TestHostileTextsAreShownEscapedAndCanBeTyped(t *testing.T) {
 	s := alone(t)
 	l := s.process(core.Service("\x1b]0;title\a", "\u202ev1"))
@@ -442,170 +400,51 @@ func TestHostileTextsAreShownEscapedAndCanBeTyped(t *testing.T) {
 }
 
 func TestIdemShowsAndSettlesARecord(t *testing.T) {
-	topologies(t, func(s *servers) {
-		t := s.t
-		show1 := func(code int, principal, key string) show.Record {
-			t.Helper()
-			return decode[show.Record](t, s.want(code, "idem", "show", principal, key, "-json"))[0]
-		}
-		if r := show1(exitNo, "p", "k"); r.State != "none" {
-			t.Errorf("%+v", r)
-		}
-		id := show1(exitNo, "p", "k").ID
-		unknown := func(id string) { // of a process that died in its effect
-			s.rdb.HSet(t.Context(), "interlock:idem:{"+id+"}", "v", "1", "t", "x:1", "f", "f", "f2", "f", "g", "2", "s", "c", "u", "1", "m", "1")
-			s.rdb.PExpire(t.Context(), "interlock:idem:{"+id+"}", time.Hour)
-		}
-		unknown(id)
-		if r := show1(0, "p", "k"); r.State != "unknown" || !r.Marked || r.Generation != 2 || r.KeptMS <= 0 {
-			t.Errorf("%+v", r)
-		}
-		for _, args := range [][]string{
-			{"idem", "resolve", "p", "k"},
-			{"idem", "resolve", "p", "k", "-not-carried-out", "-status", "200"},
-			{"idem", "resolve", "p", "k", "-status", "200", "-body", "/does/not/exist"},
-			{"idem", "forget", "p", "k"},
-			{"idem", "forget", "p", "k", "-state", "completed"},
-			{"idem", "show", "p"},
-			{"idem", "settle", "p", "k"},
-			{"idem", "resolve", "p", "k", "-status", "200", "-header", "nothing"},
-		} {
-			if r := s.want(exitUsage, args...); r.stderr == "" {
-				t.Errorf("%q says nothing", args)
-			}
-		}
-		if r := s.input("made", "idem", "resolve", "p", "k", "-status", "201", "-header", "x-a: b", "-body", "-"); r.code != 0 || r.out != "resolved\n" {
-			t.Fatalf("%+v", r)
-		}
-		if r := show1(0, "p", "k"); r.State != "completed" || r.Protocol != "http" || r.Status != 201 || r.Size < 4 || r.Sealed {
-			t.Errorf("%+v", r)
-		}
-		if r := s.want(0, "idem", "show", "p", "k"); !strings.Contains(r.out, "http 201, ") || strings.Contains(r.out, "made") {
-			t.Errorf("\n%s", r.out)
-		}
-		s.want(exitNo, "idem", "resolve", "p", "k", "-not-carried-out")
-		if r := decode[show.Result](t, s.want(0, "idem", "forget", "p", "k", "-state", "completed", "-json")); r[0].Result != "forgotten" {
-			t.Errorf("%+v", r)
-		}
-		show1(exitNo, "p", "k")
-
-		function := decode[show.Record](t, s.want(exitNo, "idem", "show", "-function", "p", "k", "-json"))[0]
-		if function.ID == id {
-			t.Error("-function makes no difference")
-		}
-		unknown(function.ID)
-		s.want(0, "idem", "resolve", "-function", "p", "k", "-not-carried-out")
-		s.want(exitNo, "idem", "show", "-function", "p", "k")
-	})
-}
-
-func TestACommandLineThatIsWrongSendsNothing(t *testing.T) {
-	s := &servers{t: t, args: []string{"-addr", "127.0.0.1:1"}}
-	for _, args := range [][]string{
-		{},
-		{"nothing"},
-		{"ls", "a", "b"},
-		{"ls", "-nothing"},
-		{"ls", "-sort", "size"},
-		{"ls", "-limit", "-1"},
-		{"ls", "-watch", "-json"},
-		{"ls", "-watch", "-every", "0s"},
-		{"ls", "-rate", "1"},
-		{"inspect"},
-		{"inspect", ""},
-		{"inspect", "a", "b"},
-		{"wait"},
-		{"wait", "k", "-timeout", "-1s"},
-		{"release"},
-		{"release", "k", "-token", "x"},
-		{"doctor", "k"},
-		{"lockers", "k"},
-		{"completion"},
-		{"completion", "tcsh"},
-		{"-cluster", "-sentinel", "m", "ls"},
-		{"-cluster", "-db", "1", "ls"},
-		{"-addr", "a:1,b:2", "ls"},
-		{"-cert", "f", "ls"},
-		{"-cacert", "/does/not/exist", "ls"},
-		{"-prefix", "a{", "ls"},
-		{"-url", "http://x", "ls"},
-	} {
-		if r := s.run(args...); r.code != exitUsage || r.out != "" || !strings.Contains(r.stderr, "interlock") {
-			t.Errorf("interlock %q: %+v", args, r)
-		}
-	}
-	for _, args := range [][]string{{"ls"}, {"inspect", "k"}, {"release", "k", "-token", "1"}, {"doctor"}, {"lockers"}, {"wait", "k"}, {"idem", "show", "p", "k"}} {
-		if r := s.run(args...); r.code != exitFailed || r.out != "" && args[0] != "ls" && args[0] != "lockers" || !strings.Contains(r.stderr, "refused") ||
-			strings.Count(r.stderr, "\n") != 1 {
-			t.Errorf("interlock %q: %+v", args, r)
-		}
-	}
-}
-
-func TestHelpDescribesEachCommand(t *testing.T) {
-	s := &servers{t: t}
-	r := s.want(0, "-h")
-	if again := s.want(0, "help"); again != r {
-		t.Errorf("help differs from -h")
-	}
-	for _, cmd := range commands {
-		if !strings.Contains(r.out, cmd.name) || !strings.Contains(r.out, cmd.short) {
-			t.Errorf("the list of commands lacks %s", cmd.name)
-		}
-		one := s.want(0, cmd.name, "-h")
-		if one.out != s.want(0, "help", cmd.name).out || !strings.Contains(one.out, "usage: interlock "+cmd.name) ||
-			!strings.Contains(one.out, "examples:") || len(cmd.examples) == 0 {
-			t.Errorf("%s:\n%s", cmd.name, one.out)
-		}
-		// The examples are command lines that are read.
-		for _, e := range cmd.examples {
-			line, _, _ := strings.Cut(e[0], " |")
-			line, _, _ = strings.Cut(line, " >")
-			words, err := exec.Command("sh", "-c", `for w in "$@"; do :; done; printf '%s\n' `+line).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := &call{conn: fromEnvironment(func(string) string { return "" })}
-			if parsed, err := c.parse(strings.Split(strings.TrimSuffix(string(words), "\n"), "\n")); err != nil || parsed != cmd {
-				t.Errorf("%s: %v", e[0], err)
-			}
-		}
-	}
-}
-
-func TestCompletionIsOfTheCommandsAndTheirFlags(t *testing.T) {
-	s := &servers{t: t}
-	complete := func(words ...string) string {
+	s := alone(t)
+	show1 := func(code int, principal, key string) show.Record {
 		t.Helper()
-		script := s.want(0, "completion", "bash").out + fmt.Sprintf("\nCOMP_WORDS=(interlock %s); COMP_CWORD=%d; _interlock; echo \"${COMPREPLY[*]}\"",
-			strings.Join(words, " "), len(words))
-		out, err := exec.Command("bash", "-c", script).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		return strings.TrimSpace(string(out))
+		return decode[show.Record](t, s.want(code, "idem", "show", principal, key, "-json"))[0]
 	}
-	for line, want := range map[string]string{
-		"ins": "inspect", "idem re": "resolve", "ls -wa": "-watch", "-addr x rel": "release", "release -tok": "-token", "completion f": "fish",
-		"ls -sen": "-sentinel",
+	if r := show1(exitNo, "p", "k"); r.State != "none" {
+		t.Errorf("%+v", r)
+	}
+	id := show1(exitNo, "p", "k").ID
+	unknown := func(id string) { // of a process that died in its effect
+		s.rdb.HSet(t.Context(), "interlock:idem:{"+id+"}", "v", "1", "t", "x:1", "f", "f", "f2", "f", "g", "2", "s", "c", "u", "1", "m", "1")
+		s.rdb.PExpire(t.Context(), "interlock:idem:{"+id+"}", time.Hour)
+	}
+	unknown(id)
+	if r := show1(0, "p", "k"); r.State != "unknown" || !r.Marked || r.Generation != 2 || r.KeptMS <= 0 {
+		t.Errorf("%+v", r)
+	}
+	for _, args := range [][]string{
+		{"idem", "forget", "p", "k"},
+		{"idem", "forget", "p", "k", "-state", "completed"},
 	} {
-		if got := complete(strings.Fields(line)...); got != want {
-			t.Errorf("%q is completed to %q; want %q", line, got, want)
+		if r := s.want(exitUsage, args...); r.stderr == "" {
+			t.Errorf("%q says nothing", args)
 		}
 	}
-	for _, shell := range []string{"zsh", "fish"} {
-		r := s.want(0, "completion", shell)
-		for _, cmd := range commands {
-			if !strings.Contains(r.out, cmd.name) {
-				t.Errorf("%s: no %s", shell, cmd.name)
-			}
-		}
-		if path, err := exec.LookPath(shell); err == nil {
-			cmd := exec.Command(path, "-n")
-			cmd.Stdin = strings.NewReader(r.out)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%s: %v\n%s", shell, err, out)
-			}
-		}
+	if r := s.input("made", "idem", "resolve", "p", "k", "-status", "201", "-header", "x-a: b", "-body", "-"); r.code != 0 || r.out != "resolved\n" {
+		t.Fatalf("%+v", r)
 	}
+	if r := show1(0, "p", "k"); r.State != "completed" || r.Protocol != "http" || r.Status != 201 || r.Size < 4 || r.Sealed {
+		t.Errorf("%+v", r)
+	}
+	if r := s.want(0, "idem", "show", "p", "k"); !strings.Contains(r.out, "http 201, ") || strings.Contains(r.out, "made") {
+		t.Errorf("\n%s", r.out)
+	}
+	s.want(exitNo, "idem", "resolve", "p", "k", "-not-carried-out")
+	if r := decode[show.Result](t, s.want(0, "idem", "forget", "p", "k", "-state", "completed", "-json")); r[0].Result != "forgotten" {
+		t.Errorf("%+v", r)
+	}
+	show1(exitNo, "p", "k")
+
+	function := decode[show.Record](t, s.want(exitNo, "idem", "show", "-function", "p", "k", "-json"))[0]
+	if function.ID == id {
+		t.Error("-function makes no difference")
+	}
+	unknown(function.ID)
+	s.want(0, "idem", "resolve", "-function", "p", "k", "-not-carried-out")
+	s.want(exitNo, "idem", "show", "-function", "p", "k")
 }

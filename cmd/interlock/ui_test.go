@@ -1,3 +1,5 @@
+//go:build long
+
 package main
 
 import (
@@ -57,41 +59,40 @@ func visit(t *testing.T, client *http.Client, r *http.Request) (int, string) {
 	return resp.StatusCode, string(page)
 }
 
-func TestThePageOfEachTopologyShowsAndReleasesLocks(t *testing.T) {
-	topologies(t, func(s *servers) {
-		lease := s.lock(s.process(), "account/42")
-		address, cmd := s.page()
-		client := &http.Client{CheckRedirect: stopAtOnce, Timeout: time.Minute}
-		defer client.CloseIdleConnections()
-		get := func(target string) (int, string) {
-			r, err := http.NewRequestWithContext(s.t.Context(), "GET", address+target, nil)
-			if err != nil {
-				s.t.Fatal(err)
-			}
-			return visit(s.t, client, r)
-		}
-		if code, page := get(""); code != http.StatusOK || !strings.Contains(page, ">account/42</a>") {
-			s.t.Errorf("status %d:\n%s", code, page)
-		}
-		form := url.Values{"key": {"account/42"}, "token": {strconv.FormatInt(lease.Token(), 10)}}.Encode()
-		r, err := http.NewRequestWithContext(s.t.Context(), "POST", address+"release?"+form, strings.NewReader("confirm=account%2F42"))
+func TestThePageShowsAndReleasesLocks(t *testing.T) {
+	s := alone(t)
+	lease := s.lock(s.process(), "account/42")
+	address, cmd := s.page()
+	client := &http.Client{CheckRedirect: stopAtOnce, Timeout: time.Minute}
+	defer client.CloseIdleConnections()
+	get := func(target string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", address+target, nil)
 		if err != nil {
-			s.t.Fatal(err)
+			t.Fatal(err)
 		}
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		if code, page := visit(s.t, client, r); code != http.StatusSeeOther {
-			s.t.Errorf("status %d:\n%s", code, page)
-		}
-		if code, page := get("lock?key=account/42"); code != http.StatusOK || !strings.Contains(page, "No process holds this lock.") {
-			s.t.Errorf("status %d:\n%s", code, page)
-		}
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			s.t.Fatal(err)
-		}
-		if err := cmd.Wait(); err != nil {
-			s.t.Errorf("after SIGTERM: %v", err)
-		}
-	})
+		return visit(t, client, r)
+	}
+	if code, page := get(""); code != http.StatusOK || !strings.Contains(page, ">account/42</a>") {
+		t.Errorf("status %d:\n%s", code, page)
+	}
+	form := url.Values{"key": {"account/42"}, "token": {strconv.FormatInt(lease.Token(), 10)}}.Encode()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", address+"release?"+form, strings.NewReader("confirm=account%2F42"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if code, page := visit(t, client, r); code != http.StatusSeeOther {
+		t.Errorf("status %d:\n%s", code, page)
+	}
+	if code, page := get("lock?key=account/42"); code != http.StatusOK || !strings.Contains(page, "No process holds this lock.") {
+		t.Errorf("status %d:\n%s", code, page)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
 }
 
 func TestThePageOfAUserThatMayOnlyRead(t *testing.T) {
@@ -125,20 +126,6 @@ func TestThePageOfAUserThatMayOnlyRead(t *testing.T) {
 
 func TestThePageForOtherMachinesNeedsAToken(t *testing.T) {
 	s := alone(t)
-	for _, listen := range []string{":0", "0.0.0.0:0", "[::]:0"} {
-		if r := s.want(exitUsage, "ui", "-listen", listen); !strings.Contains(r.stderr, "-token") {
-			t.Errorf("%s: %s", listen, r.stderr)
-		}
-	}
-	if r := s.want(exitUsage, "ui", "-listen", ":0", "-token", "short"); !strings.Contains(r.stderr, "at least 16") {
-		t.Error(r.stderr)
-	}
-	if r := s.want(exitUsage, "ui", "-listen", "nonsense"); !strings.Contains(r.stderr, "host:port") {
-		t.Error(r.stderr)
-	}
-	if r := s.want(exitUsage, "ui", "extra"); !strings.Contains(r.stderr, "usage") {
-		t.Error(r.stderr)
-	}
 	s.env = append(s.env, "INTERLOCK_UI_TOKEN=0123456789abcdef")
 	address, cmd := s.page("-listen", "0.0.0.0:0", "-read-only")
 	client := &http.Client{CheckRedirect: stopAtOnce, Timeout: time.Minute}

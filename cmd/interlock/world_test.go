@@ -1,3 +1,5 @@
+//go:build integration
+
 package main
 
 import (
@@ -9,51 +11,30 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// binary is the tool, which the first test that needs it builds.
-var binary struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-func TestMain(m *testing.M) {
-	redistest.Main(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(binary.dir) // empty if no test has built it
-		os.Exit(code)
-	}))
-}
-
-// tool returns the path of the tool.
-func tool(tb testing.TB) string {
+// tool returns the path of the tool, which is this program, and what its environment
+// needs for that.
+func tool(tb testing.TB) (path, env string) {
 	tb.Helper()
-	binary.once.Do(func() {
-		if binary.dir, binary.err = os.MkdirTemp("", "interlock-tool-"); binary.err != nil { //nolint:usetesting // it outlives the test
-			return
-		}
-		out, err := exec.Command("go", "build", "-o", binary.dir, ".").CombinedOutput()
-		if err != nil {
-			binary.err = fmt.Errorf("%w\n%s", err, out)
-		}
-	})
-	if binary.err != nil {
-		tb.Fatal(binary.err)
+	path, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
 	}
-	return filepath.Join(binary.dir, "interlock")
+	return path, toolEnv + "=1"
 }
+
+func text(n int64) string { return strconv.FormatInt(n, 10) }
 
 // servers are where the tool finds Redis, and a client of the same.
 type servers struct {
@@ -63,10 +44,10 @@ type servers struct {
 	env  []string
 }
 
-// alone returns the tests' common server, empty.
+// alone returns a server of its own.
 func alone(t *testing.T) *servers {
 	t.Helper()
-	return of(t, redistest.Shared(t))
+	return of(t, redistest.Start(t))
 }
 
 // of returns one server.
@@ -89,12 +70,6 @@ func topologies(t *testing.T, test func(s *servers)) {
 	})
 }
 
-// ran is what a call of the tool has done.
-type ran struct {
-	code        int
-	out, stderr string
-}
-
 // run calls the tool. Flags of the connection stand before the command.
 func (s *servers) run(args ...string) ran {
 	s.t.Helper()
@@ -104,7 +79,6 @@ func (s *servers) run(args ...string) ran {
 // input is run with a standard input.
 func (s *servers) input(stdin string, args ...string) ran {
 	s.t.Helper()
-	tool(s.t) // the first call builds it, which may take longer than what follows
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
 	cmd := s.command(ctx, args...)
@@ -122,8 +96,9 @@ func (s *servers) input(stdin string, args ...string) ran {
 // command makes a call of the tool.
 func (s *servers) command(ctx context.Context, args ...string) *exec.Cmd {
 	s.t.Helper()
-	cmd := exec.CommandContext(ctx, tool(s.t), append(append([]string(nil), s.args...), args...)...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, s.env...)
+	path, env := tool(s.t)
+	cmd := exec.CommandContext(ctx, path, append(append([]string(nil), s.args...), args...)...)
+	cmd.Env = append([]string{env, "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, s.env...)
 	return cmd
 }
 
@@ -186,12 +161,18 @@ func (s *servers) lock(l *core.Locker, key string, opts ...core.Option) *core.Le
 // until calls the tool again and again, until what it prints is right.
 func (s *servers) until(right func(r ran) bool, args ...string) (r ran) {
 	s.t.Helper()
-	tool(s.t) // as in input
-	redistest.Eventually(s.t, 20*time.Second, func(context.Context) error {
+	redistest.Eventually(s.t, time.Minute, func(context.Context) error {
 		if r = s.run(args...); !right(r) {
 			return fmt.Errorf("interlock %q: %+v", args, r)
 		}
 		return nil
 	})
 	return r
+}
+
+func wantErr(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("error is %v, want %v", err, want)
+	}
 }

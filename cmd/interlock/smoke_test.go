@@ -1,7 +1,10 @@
+//go:build integration
+
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -74,7 +78,7 @@ func steps(t *testing.T) (all []step) {
 
 // docs/tool.md shows what the tool prints.
 func TestTheExamplesOfTheDocumentAreWhatTheToolPrints(t *testing.T) {
-	program := tool(t) // building takes longer than the scene lasts
+	program, env := tool(t)
 	srv := redistest.Start(t)
 	s := of(t, srv)
 	token := scene(s)
@@ -97,7 +101,7 @@ func TestTheExamplesOfTheDocumentAreWhatTheToolPrints(t *testing.T) {
 		}
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", given.ReplaceAllString(e.line, "-token "+text(token))+" 2>&1")
 		cmd.Dir = dir
-		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "INTERLOCK_ADDR=" + srv.Addr()}
+		cmd.Env = []string{env, "PATH=" + dir + ":" + os.Getenv("PATH"), "INTERLOCK_ADDR=" + srv.Addr()}
 		out, _ := cmd.CombinedOutput()
 		code = cmd.ProcessState.ExitCode()
 		got, want := even(string(out)), even(e.prints)
@@ -111,7 +115,7 @@ func TestTheExamplesOfTheDocumentAreWhatTheToolPrints(t *testing.T) {
 			t.Errorf("$ %s\nprints\n%s\nthe document says\n%s", e.line, out, e.prints)
 		}
 		if given.MatchString(e.line) { // the next one has it before the next example
-			redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+			redistest.Eventually(t, time.Minute, func(context.Context) error {
 				l := decode[show.Lock](t, s.run("inspect", "-json", "account/42"))[0]
 				if l.Held != 1 || l.Holders[0].Token == token {
 					return errors.New("no other process has it")
@@ -122,25 +126,36 @@ func TestTheExamplesOfTheDocumentAreWhatTheToolPrints(t *testing.T) {
 	}
 }
 
-// README shows a part of what docs/tool.md shows.
-func TestTheExamplesOfREADMEAreThoseOfTheDocument(t *testing.T) {
-	tool, err := os.ReadFile("../../docs/tool.md")
-	if err != nil {
-		t.Fatal(err)
+// What run promises of its command has tests on memory in internal/run.
+func TestACommandRunsUnderALockOfARealServer(t *testing.T) {
+	s := alone(t)
+	lease := s.lock(s.process(), "held")
+	// A busy server may not answer in time at first.
+	answered := func(r ran) bool { return r.code != run.StatusUnavailable }
+	if r := s.until(answered, "run", "held", "-wait", "0", "--", "echo", "both"); r.code != exitHeld || strings.Contains(r.out, "both") {
+		t.Errorf("%+v", r)
 	}
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
+	r := s.until(answered, "run", "-json", "held", "-wait", "50ms", "--", "echo", "both")
+	if r.code != exitHeld {
+		t.Errorf("%+v", r)
 	}
-	_, rest, _ := strings.Cut(string(readme), "```console\n")
-	block, _, _ := strings.Cut(rest, "```")
-	if strings.Count(block, "$ interlock ") < 2 {
-		t.Errorf("README shows\n%s", block)
+	var m show.Message
+	if err := json.Unmarshal([]byte(r.stderr), &m); err != nil || m.Key != "held" || m.Message == "" || m.Time.IsZero() || r.out != "" {
+		t.Errorf("%+v: %+v, %v", r, m, err)
 	}
-	for line := range strings.Lines(block) {
-		if !strings.Contains(string(tool), line) {
-			t.Errorf("not in docs/tool.md: %s", line)
-		}
+	r = s.want(7, "run", "free", "-shell", "--", "echo $INTERLOCK_KEY $INTERLOCK_TOKEN; exit 7")
+	if words := strings.Fields(r.out); len(words) != 2 || words[0] != "free" || len(words[1]) < 10 {
+		t.Errorf("the command saw %q", r.out)
+	}
+	s.want(exitNo, "inspect", "free")
+	wantErr(t, lease.Check(t.Context()), nil)
+
+	done := make(chan ran, 1)
+	go func() { done <- s.run("run", "lost", "-ttl", "6s", "--", "sleep", "60") }()
+	holder := decode[show.Lock](t, s.until(func(r ran) bool { return strings.Contains(r.out, `"held":1`) }, "inspect", "-json", "lost"))[0]
+	s.want(0, "release", "lost", "-token", text(holder.Holders[0].Token))
+	if r := <-done; r.code != 79 || !strings.Contains(r.stderr, "interlock: ") {
+		t.Errorf("%+v", r)
 	}
 }
 

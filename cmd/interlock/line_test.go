@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
+)
+
+// ran is what a call of the tool has done.
+type ran struct {
+	code        int
+	out, stderr string
+}
+
+// here carries a command line out in this process.
+func here(args ...string) ran {
+	var out, stderr bytes.Buffer
+	code := execute(args, &out, &stderr)
+	return ran{code, out.String(), stderr.String()}
+}
+
+// want carries a command line out, which must end with an exit code.
+func want(t *testing.T, code int, args ...string) ran {
+	t.Helper()
+	r := here(args...)
+	if r.code != code {
+		t.Fatalf("interlock %q: exit code %d, want %d\n%s%s", args, r.code, code, r.out, r.stderr)
+	}
+	return r
+}
+
+func TestACommandLineThatIsWrongSendsNothing(t *testing.T) {
+	away := func(args ...string) ran { return here(append([]string{"-addr", "127.0.0.1:1"}, args...)...) }
+	for _, args := range [][]string{
+		{},
+		{"nothing"},
+		{"ls", "a", "b"},
+		{"ls", "-nothing"},
+		{"ls", "-sort", "size"},
+		{"ls", "-limit", "-1"},
+		{"ls", "-watch", "-json"},
+		{"ls", "-watch", "-every", "0s"},
+		{"ls", "-rate", "1"},
+		{"inspect"},
+		{"inspect", ""},
+		{"inspect", "a", "b"},
+		{"wait"},
+		{"wait", "k", "-timeout", "-1s"},
+		{"release"},
+		{"release", "k", "-token", "x"},
+		{"doctor", "k"},
+		{"lockers", "k"},
+		{"completion"},
+		{"completion", "tcsh"},
+		{"-cluster", "-sentinel", "m", "ls"},
+		{"-cluster", "-db", "1", "ls"},
+		{"-addr", "a:1,b:2", "ls"},
+		{"-cert", "f", "ls"},
+		{"-cacert", "/does/not/exist", "ls"},
+		{"-prefix", "a{", "ls"},
+		{"-url", "http://x", "ls"},
+		{"ui", "extra"},
+		{"ui", "-listen", "nonsense"},
+		{"ui", "-listen", ":0"}, // for other machines, without a token
+		{"ui", "-listen", "0.0.0.0:0"},
+		{"ui", "-listen", "[::]:0"},
+		{"ui", "-listen", ":0", "-token", "short"},
+		{"idem", "show", "p"},
+		{"idem", "settle", "p", "k"},
+		{"idem", "resolve", "p", "k"},
+		{"idem", "resolve", "p", "k", "-not-carried-out", "-status", "200"},
+		{"idem", "resolve", "p", "k", "-status", "200", "-body", "/does/not/exist"},
+		{"idem", "resolve", "p", "k", "-status", "200", "-header", "nothing"},
+	} {
+		if r := away(args...); r.code != exitUsage || r.out != "" || !strings.Contains(r.stderr, "interlock") {
+			t.Errorf("interlock %q: %+v", args, r)
+		}
+	}
+	for _, args := range [][]string{{"ls"}, {"inspect", "k"}, {"release", "k", "-token", "1"}, {"doctor"}, {"lockers"}, {"wait", "k"}, {"idem", "show", "p", "k"}} {
+		if r := away(args...); r.code != exitFailed || r.out != "" && args[0] != "ls" && args[0] != "lockers" || !strings.Contains(r.stderr, "refused") ||
+			strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("interlock %q: %+v", args, r)
+		}
+	}
+	for says, args := range map[string][]string{
+		"usage: interlock run":    {"k"},
+		"-- COMMAND":              {"--", "true"},
+		"the key is empty":        {"", "--", "true"},
+		"-what":                   {"-what", "k", "--", "true"},
+		"500ms, 30s or 5m":        {"-wait", "soon", "k", "--", "true"},
+		"at least 1s":             {"k", "-ttl", "10ms", "--", "true"},
+		"at most half of the ttl": {"-ttl", "10s", "-grace", "6s", "k", "--", "true"},
+		"quote the command":       {"k", "-shell", "--", "echo", "a"},
+	} {
+		if r := away(append([]string{"run"}, args...)...); r.code != run.StatusUsage || r.out != "" || !strings.Contains(r.stderr, says) {
+			t.Errorf("interlock run %q: %+v, want %q", args, r, says)
+		}
+	}
+}
+
+func TestHelpDescribesEachCommand(t *testing.T) {
+	r := want(t, 0, "-h")
+	if again := want(t, 0, "help"); again != r {
+		t.Errorf("help differs from -h")
+	}
+	for _, cmd := range commands {
+		if !strings.Contains(r.out, cmd.name) || !strings.Contains(r.out, cmd.short) {
+			t.Errorf("the list of commands lacks %s", cmd.name)
+		}
+		one := want(t, 0, cmd.name, "-h")
+		if one.out != want(t, 0, "help", cmd.name).out || !strings.Contains(one.out, "usage: interlock "+cmd.name) ||
+			!strings.Contains(one.out, "examples:") || len(cmd.examples) == 0 {
+			t.Errorf("%s:\n%s", cmd.name, one.out)
+		}
+		// The examples are command lines that are read.
+		for _, e := range cmd.examples {
+			line, _, _ := strings.Cut(e[0], " |")
+			line, _, _ = strings.Cut(line, " >")
+			words, err := exec.Command("sh", "-c", `for w in "$@"; do :; done; printf '%s\n' `+line).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &call{conn: fromEnvironment(func(string) string { return "" })}
+			if parsed, err := c.parse(strings.Split(strings.TrimSuffix(string(words), "\n"), "\n")); err != nil || parsed != cmd {
+				t.Errorf("%s: %v", e[0], err)
+			}
+		}
+	}
+}
+
+func TestCompletionIsOfTheCommandsAndTheirFlags(t *testing.T) {
+	complete := func(words ...string) string {
+		t.Helper()
+		script := want(t, 0, "completion", "bash").out + fmt.Sprintf("\nCOMP_WORDS=(interlock %s); COMP_CWORD=%d; _interlock; echo \"${COMPREPLY[*]}\"",
+			strings.Join(words, " "), len(words))
+		out, err := exec.Command("bash", "-c", script).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	for line, want := range map[string]string{
+		"ins": "inspect", "idem re": "resolve", "ls -wa": "-watch", "-addr x rel": "release", "release -tok": "-token", "completion f": "fish",
+		"ls -sen": "-sentinel",
+	} {
+		if got := complete(strings.Fields(line)...); got != want {
+			t.Errorf("%q is completed to %q; want %q", line, got, want)
+		}
+	}
+	for _, shell := range []string{"zsh", "fish"} {
+		r := want(t, 0, "completion", shell)
+		for _, cmd := range commands {
+			if !strings.Contains(r.out, cmd.name) {
+				t.Errorf("%s: no %s", shell, cmd.name)
+			}
+		}
+		if path, err := exec.LookPath(shell); err == nil {
+			cmd := exec.Command(path, "-n")
+			cmd.Stdin = strings.NewReader(r.out)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", shell, err, out)
+			}
+		}
+	}
+}
+
+// README shows a part of what docs/tool.md shows.
+func TestTheExamplesOfREADMEAreThoseOfTheDocument(t *testing.T) {
+	tool, err := os.ReadFile("../../docs/tool.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(readme), "```console\n")
+	block, _, _ := strings.Cut(rest, "```")
+	if strings.Count(block, "$ interlock ") < 2 {
+		t.Errorf("README shows\n%s", block)
+	}
+	for line := range strings.Lines(block) {
+		if !strings.Contains(string(tool), line) {
+			t.Errorf("not in docs/tool.md: %s", line)
+		}
+	}
+}
