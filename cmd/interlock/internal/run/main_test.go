@@ -5,38 +5,47 @@ package run_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/interlock-go/interlock/internal/redistest"
+	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// witnessEnv names the file in which this program, as a command under a lock, notes
-// that it lives.
-const witnessEnv = "RUN_TEST_WITNESS"
+const (
+	// witnessEnv names the file in which this program, as a command under a lock, notes
+	// that it lives.
+	witnessEnv = "RUN_TEST_WITNESS"
+	// wrapperEnv makes this program a wrapper, whose store is as its value says.
+	wrapperEnv = "RUN_TEST_WRAPPER"
+	// controlEnv says that a test controls the store.
+	controlEnv = "RUN_TEST_CONTROL"
+)
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(witnessEnv); file != "" {
 		witness(file)
 		return
 	}
+	if state, ok := os.LookupEnv(wrapperEnv); ok {
+		os.Exit(wrap(state, os.Args[1:]))
+	}
 	unignore()
-	redistest.Main(m, goleak.Cleanup(func(status int) {
-		_ = os.RemoveAll(toolDir) // empty if no test has built it
-		os.Exit(status)
-	}))
+	goleak.VerifyTestMain(m)
 }
 
 // unignore lets the commands of the tests get the signals that are ignored in this process,
@@ -65,22 +74,57 @@ func witness(file string) {
 	}
 }
 
-// toolDir is where the tool is.
-var toolDir string
-
-// tool is the path of the tool, which is built once.
-var tool = sync.OnceValues(func() (string, error) {
-	var err error
-	if toolDir, err = os.MkdirTemp("", "interlock-run-"); err != nil {
-		return "", err
+// wrap is `interlock run` on a store of its own in memory, with all flags before the key.
+// A test that controls the store writes lines to the file descriptor 3. Each is answered
+// on 4, by how many requests have asked for a lock.
+func wrap(state string, args []string) int {
+	store := memstore.New()
+	change := func(to string) {
+		switch to {
+		case "held":
+			store.Take("k", time.Hour)
+		case "free":
+			store.Expire("k")
+		case "away":
+			store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Unreachable })
+		case "occupied":
+			store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Fault{Err: driver.ErrKeyOccupied} })
+		}
 	}
-	path := filepath.Join(toolDir, "interlock")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/interlock-go/interlock/cmd/interlock").CombinedOutput()
+	change(state)
+	if os.Getenv(controlEnv) != "" {
+		syscall.CloseOnExec(3) // it is not the command's
+		syscall.CloseOnExec(4)
+		go func() {
+			answers := os.NewFile(4, "answers")
+			for lines := bufio.NewScanner(os.NewFile(3, "changes")); lines.Scan(); {
+				change(lines.Text())
+				_, _ = fmt.Fprintln(answers, store.Requests(memstore.Acquire))
+			}
+		}()
+	}
+	var flags run.Flags
+	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+	flags.Define(fs)
+	dashes := slices.Index(args, "--")
+	if err := fs.Parse(args[:dashes]); err != nil {
+		return 2
+	}
+	cmd, err := flags.Command(fs.Args(), args[dashes+1:])
 	if err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
+		fmt.Fprintln(os.Stderr, err)
+		return run.StatusUsage
 	}
-	return path, nil
-})
+	status := cmd.Run(context.Background(), store, run.Streams{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Log: func(line string) { fmt.Fprintln(os.Stderr, "interlock:", line) },
+	})
+	if owner, _, held := store.Holder("k"); held && !strings.HasPrefix(owner, "another-process") {
+		fmt.Fprintln(os.Stderr, "the lock is left behind")
+		return 1
+	}
+	return status
+}
 
 // wrapper is one `interlock run`.
 type wrapper struct {
@@ -90,41 +134,81 @@ type wrapper struct {
 	out  *bufio.Reader
 	errs bytes.Buffer
 	done chan struct{}
+
+	changes *os.File
+	answers *bufio.Reader
 }
 
-// begin starts the tool with its connection to addr and these arguments. change may
-// alter the process before.
-func begin(t *testing.T, addr string, args []string, change ...func(*exec.Cmd)) *wrapper {
+// inMemory prepares a wrapper on memory.
+func inMemory(t *testing.T, state string, args ...string) *exec.Cmd {
 	t.Helper()
-	path, err := tool()
+	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wrapper{t: t, cmd: exec.Command(path, append([]string{"-addr", addr, "run"}, args...)...), done: make(chan struct{})}
-	// A pipe of the system, which the command inherits: no goroutine copies.
-	r, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.cmd.Stdout, w.cmd.Stderr, w.pipe, w.out = out, &w.errs, r, bufio.NewReader(r)
-	w.cmd.WaitDelay = 10 * time.Second // a command that was left behind has standard error
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), wrapperEnv+"="+state)
+	return cmd
+}
+
+// begin starts a wrapper on memory. change may alter the process before.
+func begin(t *testing.T, state string, args []string, change ...func(*exec.Cmd)) *wrapper {
+	t.Helper()
+	cmd := inMemory(t, state, args...)
 	for _, f := range change {
-		f(w.cmd)
+		f(cmd)
 	}
-	if err := w.cmd.Start(); err != nil {
+	return start(t, cmd)
+}
+
+// start starts a wrapper.
+func start(t *testing.T, cmd *exec.Cmd) *wrapper {
+	t.Helper()
+	w := &wrapper{t: t, cmd: cmd, done: make(chan struct{})}
+	// Pipes of the system, which the command inherits: no goroutine copies.
+	pipe := func() (r, to *os.File) {
+		r, to, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = r.Close(); _ = to.Close() })
+		return r, to
+	}
+	r, out := pipe()
+	changed, changes := pipe()
+	answers, answer := pipe()
+	w.pipe, w.out, w.changes, w.answers = r, bufio.NewReader(r), changes, bufio.NewReader(answers)
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, &w.errs, []*os.File{changed, answer}
+	cmd.Env = append(cmd.Env, controlEnv+"=1")
+	cmd.WaitDelay = 10 * time.Second // a command that was left behind has standard error
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_ = out.Close()
+	for _, theirs := range []*os.File{out, changed, answer} {
+		_ = theirs.Close()
+	}
 	go func() {
 		defer close(w.done)
-		_ = w.cmd.Wait() // how it ended is in ProcessState
+		_ = cmd.Wait() // how it ended is in ProcessState
 	}()
 	t.Cleanup(func() {
-		_ = w.cmd.Process.Kill() // it has ended, or the test has failed
+		_ = cmd.Process.Kill() // it has ended, or the test has failed
 		<-w.done
-		_ = r.Close()
 	})
 	return w
+}
+
+// change changes the store, and returns how many requests have asked for a lock.
+func (w *wrapper) change(to string) (asked string) {
+	w.t.Helper()
+	if _, err := fmt.Fprintln(w.changes, to); err != nil {
+		w.t.Fatal(err)
+	}
+	asked, err := w.answers.ReadString('\n')
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strings.TrimSpace(asked)
 }
 
 // says waits for a line of the command.
@@ -161,7 +245,7 @@ func (w *wrapper) status() int {
 	select {
 	case <-w.done:
 	case <-time.After(time.Minute):
-		w.t.Fatal("the tool did not end within a minute")
+		w.t.Fatal("the wrapper did not end within a minute")
 	}
 	return w.cmd.ProcessState.ExitCode()
 }

@@ -44,6 +44,8 @@ func start(path string, args, env []string, streams Streams) (*child, error) {
 	return c, nil
 }
 
+func (c *child) exited() <-chan struct{} { return c.done }
+
 // status is the exit status of the command, as shells have it.
 func (c *child) status() int {
 	<-c.done

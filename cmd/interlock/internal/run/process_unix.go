@@ -68,8 +68,8 @@ func (c *child) terminate() {
 	c.signal(syscall.SIGCONT)
 }
 
-// killGroup ends the process group at once.
-func (c *child) killGroup() { c.signal(syscall.SIGKILL) }
+// killAll ends the process group at once.
+func (c *child) killAll() { c.signal(syscall.SIGKILL) }
 
 // signal sends a signal to the process group. While a process of the group exists, no
 // other process or group gets its number.

@@ -21,10 +21,10 @@ func number(os.Signal) int { return int(syscall.SIGINT) }
 func (c *child) pass(os.Signal) {}
 
 // terminate ends the command at once: Windows has no SIGTERM.
-func (c *child) terminate() { c.killGroup() }
+func (c *child) terminate() { c.killAll() }
 
-// killGroup ends the command, and not what the command has started.
-func (c *child) killGroup() {
+// killAll ends the command, and not what the command has started.
+func (c *child) killAll() {
 	_ = c.cmd.Process.Kill() // it has ended, or it ends now
 }
 

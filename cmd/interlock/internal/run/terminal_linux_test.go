@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
-
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // pseudoTerminal returns both ends of a terminal.
@@ -39,10 +37,7 @@ func pseudoTerminal(t *testing.T) (user, terminal *os.File) {
 // A command on a terminal can ask questions, gets the keys that make signals, and
 // gives the terminal back. It cannot be suspended: that would keep the lock.
 func TestACommandHasTheTerminalAndCannotBeSuspended(t *testing.T) {
-	path, err := tool()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
 	user, terminal := pseudoTerminal(t)
 	lines := bufio.NewScanner(user)
 	says := func(want string) {
@@ -60,9 +55,10 @@ func TestACommandHasTheTerminalAndCannotBeSuspended(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command("sh", "-c", `"$0" "$@"; echo "status $?"; read z; echo "back $z"`,
-		path, "-addr", redistest.Shared(t).Addr(), "run", "k", "-shell", "--",
+	w := inMemory(t, "", "-shell", "k", "--",
 		`echo ready; read x; echo "got $x"; trap 'echo interrupted; exit 4' INT; echo on; while :; do :; done`)
+	cmd := exec.Command("sh", append([]string{"-c", `"$0" "$@"; echo "status $?"; read z; echo "back $z"`}, w.Args...)...)
+	cmd.Env = w.Env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {

@@ -12,11 +12,25 @@ import (
 // suspended, Lease.Err notices it and has the lease confirmed at once.
 const look = time.Second
 
+// process is the command as the watch sees it. No method waits, but status.
+type process interface {
+	// exited is closed when the command has ended.
+	exited() <-chan struct{}
+	// pass hands a signal on that this process got.
+	pass(sig os.Signal)
+	// terminate asks the command and what it has started to end.
+	terminate()
+	// killAll ends both at once.
+	killAll()
+	// status waits for the command, and returns its exit status as shells have it.
+	status() int
+}
+
 // watch ends a command whose lock is lost, or is about to be.
 type watch struct {
 	command *Command
 	lease   *core.Lease
-	child   *child
+	child   process
 	log     logger
 
 	ending bool      // SIGTERM is out
@@ -31,9 +45,9 @@ func (w *watch) until(incoming <-chan os.Signal) {
 	defer timer.Stop()
 	for {
 		select {
-		case <-w.child.done:
+		case <-w.child.exited():
 			if w.ending {
-				w.child.killGroup() // what the command has left behind
+				w.child.killAll() // what the command has left behind
 			}
 			return
 		case sig := <-incoming:
@@ -62,7 +76,7 @@ func (w *watch) tick() time.Duration {
 	}
 	if !w.killed {
 		w.killed = true
-		w.child.killGroup()
+		w.child.killAll()
 	}
 	return look
 }

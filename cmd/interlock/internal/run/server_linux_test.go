@@ -1,8 +1,9 @@
+//go:build long
+
 package run_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -86,6 +87,28 @@ func (p *proxy) setCut(cut bool) {
 	p.cut = cut
 }
 
+// tool builds the tool, and returns its path.
+func tool(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "interlock")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/interlock-go/interlock/cmd/interlock").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+// onServer starts the tool with its connection to a server.
+func onServer(t *testing.T, path, addr string, args []string, change ...func(*exec.Cmd)) *wrapper {
+	t.Helper()
+	cmd := exec.Command(path, append([]string{"-addr", addr, "run"}, args...)...)
+	cmd.Env = os.Environ()
+	for _, f := range change {
+		f(cmd)
+	}
+	return start(t, cmd)
+}
+
 // asWitness makes this program the command.
 func asWitness(t *testing.T, file string) (program string, change func(*exec.Cmd)) {
 	t.Helper()
@@ -110,18 +133,15 @@ func instant(file string) (time.Time, error) {
 // it dies. Then its wrapper is cut off from the server, while another wrapper waits
 // there, whose command notes when it begins.
 func TestACommandThatIsCutOffHasEndedBeforeTheNextBegins(t *testing.T) {
-	rounds, atOnce := 50, 10
-	if testing.Short() {
-		rounds = 10
-	}
-	srv := redistest.Start(t)
+	const rounds, atOnce = 50, 10
+	srv, path := redistest.Start(t), tool(t)
 	gaps := make([]time.Duration, rounds)
 	var work sync.WaitGroup
 	turns := make(chan struct{}, atOnce)
 	for round := range rounds {
 		turns <- struct{}{}
 		work.Go(func() {
-			t.Run(strconv.Itoa(round), func(t *testing.T) { gaps[round] = cutOff(t, srv.Addr(), round) })
+			t.Run(strconv.Itoa(round), func(t *testing.T) { gaps[round] = cutOff(t, path, srv.Addr(), round) })
 			<-turns
 		})
 	}
@@ -133,7 +153,7 @@ func TestACommandThatIsCutOffHasEndedBeforeTheNextBegins(t *testing.T) {
 	}
 }
 
-func cutOff(t *testing.T, addr string, round int) (gap time.Duration) {
+func cutOff(t *testing.T, path, addr string, round int) (gap time.Duration) {
 	p := startProxy(t, addr)
 	key, dir := fmt.Sprintf("k%d", round), t.TempDir()
 	beats, began := filepath.Join(dir, "beats"), filepath.Join(dir, "began")
@@ -143,9 +163,9 @@ func cutOff(t *testing.T, addr string, round int) (gap time.Duration) {
 		command = []string{"sh", "-c", program + " & wait"}
 	}
 	// The margin of 20s, a second, is one for a busy machine too.
-	holder := begin(t, p.addr, append([]string{"-ttl", "20s", key, "--"}, command...), change)
+	holder := onServer(t, path, p.addr, append([]string{"-ttl", "20s", key, "--"}, command...), change)
 	redistest.Eventually(t, 20*time.Second, func(context.Context) error { _, err := instant(beats); return err })
-	next := begin(t, addr, []string{key, "-shell", "--", "date +%s%N > " + began})
+	next := onServer(t, path, addr, []string{key, "-shell", "--", "date +%s%N > " + began})
 	time.Sleep(time.Duration(round%10) * 680 * time.Millisecond) // renewals are at another point each time
 	p.setCut(true)
 	holder.ends(79, "could not be renewed in time")
@@ -161,86 +181,18 @@ func cutOff(t *testing.T, addr string, round int) (gap time.Duration) {
 	return first.Sub(last)
 }
 
-func TestAShortInterruptionDoesNotEndTheCommand(t *testing.T) {
-	p := startProxy(t, redistest.Shared(t).Addr())
-	w := begin(t, p.addr, []string{"-ttl", "18s", "-grace", "1s", "k", "-shell", "--", "echo ready; sleep 16; exit 4"})
-	w.says("ready")
-	p.setCut(true)
-	time.Sleep(7 * time.Second) // one renewal fails
-	p.setCut(false)
-	w.ends(4, "")
-}
-
-func TestACommandWhoseLockWasDeletedIsEnded(t *testing.T) {
-	srv := redistest.Shared(t)
-	for name, c := range map[string]struct {
-		change func(ctx context.Context, key string) error
-		script string
-		says   string
-	}{
-		"deleted, and the command cleans up": {
-			func(ctx context.Context, key string) error { return srv.Client(t).Del(ctx, key).Err() },
-			"trap 'echo cleaned; exit 3' TERM; echo ready; while :; do sleep 0.01; done", "status 3",
-		},
-		"taken over, and the command does not obey": {
-			func(ctx context.Context, key string) error {
-				rdb := srv.Client(t)
-				return cmp.Or(rdb.Del(ctx, key).Err(), rdb.HSet(ctx, key, "another:1", "1").Err())
-			},
-			"trap '' TERM; echo ready; echo cleaned; while :; do sleep 0.01; done", "status 137",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := begin(t, srv.Addr(), []string{"-ttl", "9s", "-grace", "4s", "k", "-shell", "--", c.script})
-			w.says("ready")
-			if err := c.change(t.Context(), "interlock:{k}"); err != nil {
-				t.Fatal(err)
-			}
-			w.says("cleaned")
-			w.ends(79, "was lost")
-			if !strings.Contains(w.errs.String(), c.says) {
-				t.Errorf("it said %q; want %q", w.errs.String(), c.says)
-			}
-			if err := srv.Client(t).Del(t.Context(), "interlock:{k}").Err(); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
-// A loss that only the release finds is one all the same.
-func TestACommandThatEndsBeforeTheLossIsNoticedIsToldOfIt(t *testing.T) {
-	srv := redistest.Shared(t)
-	w := begin(t, srv.Addr(), []string{"-ttl", "1m", "k", "-shell", "--", "echo ready; read end; exit 0"}, func(c *exec.Cmd) {
-		r, end, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Stdin = r
-		t.Cleanup(func() { _ = r.Close() })
-		go func() {
-			defer func() { _ = end.Close() }()
-			for n := int64(0); n == 0; n, _ = srv.Client(t).Del(t.Context(), "interlock:{k}").Result() {
-				time.Sleep(time.Millisecond)
-			}
-		}()
-	})
-	w.says("ready")
-	w.ends(79, "deleted")
-}
-
 // The wrapper cannot end its command when it is killed itself: the kernel does.
 func TestAWrapperThatIsKilledLeavesNeitherCommandNorLock(t *testing.T) {
-	srv := redistest.Shared(t)
+	srv, path := redistest.Start(t), tool(t)
 	var next *wrapper
 	pid := 0
 	for range 5 {
-		w := begin(t, srv.Addr(), []string{"-ttl", "3s", "k", "-shell", "--", "echo $$; exec sleep 1000"})
+		w := onServer(t, path, srv.Addr(), []string{"-ttl", "3s", "k", "-shell", "--", "echo $$; exec sleep 1000"})
 		var err error
 		if pid, err = strconv.Atoi(w.line()); err != nil {
 			t.Fatal(err)
 		}
-		next = begin(t, srv.Addr(), []string{"k", "--", "echo", "next"})
+		next = onServer(t, path, srv.Addr(), []string{"k", "--", "echo", "next"})
 		_ = w.cmd.Process.Signal(syscall.SIGKILL) // it may have ended
 		if w.status() != 79 {
 			break
@@ -262,17 +214,10 @@ func TestAWrapperThatIsKilledLeavesNeitherCommandNorLock(t *testing.T) {
 const section = `set -C; : > busy || exit 9; read n < count; set +C; echo $((n+1)) > count; rm busy`
 
 func TestTwoHostsNeverRunACommandAtOnce(t *testing.T) {
-	starts := 1000
-	if testing.Short() {
-		starts = 100
-	}
-	srv := redistest.Start(t)
+	const starts = 1000
+	srv, path := redistest.Start(t), tool(t)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "count"), []byte("0\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	path, err := tool()
-	if err != nil {
 		t.Fatal(err)
 	}
 	var hosts sync.WaitGroup
