@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,128 +16,6 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
-}
-
-// smoke is long enough for every library to do something.
-const smoke = 100 * time.Millisecond
-
-// runShort runs a cell as a full run does, in processes of its own.
-func runShort(t *testing.T, row, library string) *result {
-	t.Helper()
-	return runFor(t, smoke, row, library)
-}
-
-func runFor(t *testing.T, window time.Duration, row, library string) *result {
-	t.Helper()
-	res, err := runCell(t.Context(), cell{Row: row, Library: library, Window: window})
-	if err != nil {
-		t.Fatalf("%s/%s: %v", row, library, err)
-	}
-	return res
-}
-
-func TestEveryLibraryExcludes(t *testing.T) {
-	for _, library := range with(peers, append(raws, channel)...) {
-		t.Run(library, func(t *testing.T) {
-			t.Parallel()
-			row := "one-key-128"
-			if library == rawAuto || library == rawShared {
-				row = "free-16" // they have no waiting worth the name
-			}
-			res := runShort(t, row, library)
-			if res.Violations != 0 {
-				t.Errorf("%d violations", res.Violations)
-			}
-			if res.Errors != 0 {
-				t.Errorf("%d errors, the first: %s", res.Errors, res.Error)
-			}
-		})
-	}
-}
-
-// A checker that never fired has not been tested.
-func TestAViolationIsSeenInAProcessAndBetweenProcesses(t *testing.T) {
-	for _, row := range []string{"one-key-128-1ms", "hand-over"} {
-		t.Run(row, func(t *testing.T) {
-			t.Parallel()
-			res := runShort(t, row, none)
-			for window := 4 * smoke; res.Violations == 0 && window < time.Minute; window *= 4 {
-				res = runFor(t, window, row, none) // a busy machine's processes may sleep through one
-			}
-			if res.Violations == 0 {
-				t.Error("a lock that lets everybody in was not noticed")
-			}
-		})
-	}
-}
-
-func TestEveryWorkloadMeasuresInterlock(t *testing.T) {
-	for _, row := range rows {
-		if row.keys > 10_000 || row.workers == 1000 && row.processes == 1 {
-			continue // larger ones of a kind
-		}
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			res := runShort(t, row.name, interlock)
-			// On a machine that is busy with others a process may sleep through
-			// such a window.
-			sections := res.Held == 0 && row.name != "idle"
-			for window := 4 * smoke; sections && res.sections() == 0 && window < time.Minute; window *= 4 {
-				res = runFor(t, window, row.name, interlock)
-			}
-			switch {
-			case res.Violations+res.Errors != 0 || res.Stuck+res.Lost != 0:
-				t.Errorf("violations %d, errors %d (%s), stuck %d, lost %d",
-					res.Violations, res.Errors, res.Error, res.Stuck, res.Lost)
-			case sections && res.sections() == 0:
-				t.Error("nobody got in")
-			case res.Held > 0 && heapEach(res) < 100:
-				t.Errorf("a lock takes %.0f bytes?", heapEach(res))
-			case strings.HasPrefix(row.name, "free") && commandsEach(res) < 2:
-				t.Errorf("%.1f commands for a lock and a release?", commandsEach(res))
-			}
-			r := newReport("")
-			r.add(row.name, interlock, res)
-			text := r.markdown()
-			for _, want := range []string{"| interlock |", "`" + row.name + "`", "exclusion, all cells and rounds: 0"} {
-				if !strings.Contains(text, want) {
-					t.Errorf("the report lacks %q:\n%s", want, text)
-				}
-			}
-		})
-	}
-}
-
-func TestTheProcessThatSpinsDoesSoUntilTheParentEnds(t *testing.T) {
-	p, err := startProcess(t.Context(), cell{Row: "free-1-busy", Spin: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.expect(t.Context(), "ready", setupTime); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(10 * smoke) // also on a machine that is busy with others it spins then
-	if err := p.in.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Wait(); err != nil { // t.Context would kill it in the end
-		t.Errorf("it ends with %v: %s", err, p.said())
-	}
-	if cpu := p.cmd.ProcessState.UserTime(); cpu < smoke/2 {
-		t.Errorf("it used %v in %v", cpu, 10*smoke)
-	}
-}
-
-func TestProfilesAreWritten(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if _, err := runCell(t.Context(), cell{Row: "free-1", Library: interlock, Window: smoke, Profile: dir}); err != nil {
-		t.Fatal(err)
-	}
-	files, _ := filepath.Glob(filepath.Join(dir, "free-1-interlock-0.*"))
-	if len(files) != 2 {
-		t.Errorf("profiles: %q", files)
-	}
 }
 
 func TestQuantilesAreWithinABucket(t *testing.T) {

@@ -1,13 +1,13 @@
+//go:build long
+
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,8 +16,6 @@ import (
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
-
-func TestMain(m *testing.M) { redistest.Main(m) }
 
 // brief is a small version of what the program does.
 var brief = size{processes: 160, servers: 4, warm: 3 * time.Second, window: 3 * time.Second}
@@ -131,34 +129,5 @@ func request(ctx context.Context, s core.Store, what int, key, owner, id string,
 			answer = fmt.Sprint("renewed ", contended, errors.Is(err, driver.ErrNotOwner), err == nil)
 		})
 		return answer
-	}
-}
-
-func TestAWrongModelIsNoticed(t *testing.T) {
-	var tab table
-	tab.add("w", "right", 100, 101, exactly)
-	tab.add("w", "none", 0, 0, exactly)
-	tab.note("w", "told", 5)
-	if n := tab.off(); n != 0 {
-		t.Errorf("%d rows are off, want none", n)
-	}
-	tab.add("w", "too much", 100, 103, exactly)
-	tab.add("w", "too little", 100, 60, roughly)
-	tab.add("w", "something for nothing", 0, 1, roughly)
-	tab.add("w", "no number", 1, math.NaN(), roughly)
-	if n := tab.off(); n != 4 {
-		t.Errorf("%d rows are off, want 4", n)
-	}
-	if text := tab.markdown(0); strings.Count(text, "**off**") != 4 || !strings.Contains(text, "| too much | 100 | 103 | +3.0 %") {
-		t.Errorf("the table:\n%s", text)
-	}
-}
-
-func TestArguments(t *testing.T) {
-	var out, errs bytes.Buffer
-	for _, bad := range [][]string{{"-processes", "10"}, {"-time", "0s"}, {"-servers", "0"}, {"-x"}, {"word"}} {
-		if code := run(bad, &out, &errs); code != exitUsage || out.Len() > 0 {
-			t.Errorf("%q ends with %d and says %q", bad, code, out.String())
-		}
 	}
 }
