@@ -8,12 +8,11 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/asynqlock"
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 // A producer that does not know whether its task was enqueued enqueues it again. The
@@ -24,14 +23,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer srv.Close()
-	queue, rdb := asynq.RedisClientOpt{Addr: srv.Addr()}, redis.NewClient(&redis.Options{Addr: srv.Addr()})
-	defer rdb.Close()
+	queue := asynq.RedisClientOpt{Addr: srv.Addr()}
 
-	store, err := redisstore.New(rdb)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer store.Close()
+	store := memstore.New() // in place of redisstore.New or pgstore.New
 	locker, err := core.New(store)
 	if err != nil {
 		log.Fatal(err)

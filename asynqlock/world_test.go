@@ -10,13 +10,12 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/asynqlock"
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/core/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,13 +23,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is for what takes no time on an idle machine.
 const patience = 30 * time.Second
 
-// world is a Redis with queues and records on it.
+// world is a Redis with queues, and a store with locks and records.
 type world struct {
 	*testing.T
 	addr      asynq.RedisClientOpt
 	client    *asynq.Client
 	inspector *asynq.Inspector
-	store     *redisstore.Store
+	store     *memstore.Store
 	locker    *core.Locker
 	engine    *idempotency.Engine
 }
@@ -39,13 +38,8 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	srv := miniredis.RunT(t)
 	srv.ClockTTL(true)
-	w := &world{T: t, addr: asynq.RedisClientOpt{Addr: srv.Addr()}}
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
+	w := &world{T: t, addr: asynq.RedisClientOpt{Addr: srv.Addr()}, store: memstore.New()}
 	var err error
-	if w.store, err = redisstore.New(rdb); err != nil {
-		t.Fatal(err)
-	}
 	if w.locker, err = core.New(w.store); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		err := errors.Join(w.engine.Close(ctx), w.locker.Close(ctx), w.store.Close(), w.client.Close(), w.inspector.Close())
+		err := errors.Join(w.engine.Close(ctx), w.locker.Close(ctx), w.client.Close(), w.inspector.Close())
 		if err != nil {
 			t.Errorf("closing: %v", err)
 		}

@@ -14,8 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/net/html"
 
 	"github.com/interlock-go/interlock/core"
@@ -25,7 +23,6 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/interlockdebug"
 	_ "github.com/interlock-go/interlock/internal/bubble"
 )
@@ -258,14 +255,7 @@ func (c call) Body(int64) ([]byte, error)       { return nil, nil }
 func TestThePageShowsClaimsThatArePending(t *testing.T) {
 	o := interlockdebug.NewObserver()
 	l := newLocker(t, memstore.New())
-	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	defer rdb.Close()
-	store, err := redisstore.New(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	engine, err := idempotency.New(store, idempotency.Name("payment"), idempotency.Global(), idempotency.WithObserver(o))
+	engine, err := idempotency.New(memstore.New(), idempotency.Name("payment"), idempotency.Global(), idempotency.WithObserver(o))
 	if err != nil {
 		t.Fatal(err)
 	}
