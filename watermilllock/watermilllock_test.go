@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -16,14 +16,15 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/once"
-	"github.com/interlock-go/interlock/internal/redistest"
+	_ "github.com/interlock-go/interlock/internal/bubble"
 	"github.com/interlock-go/interlock/watermilllock"
 )
 
 func TestAMessageThatIsPublishedAgainIsConsumedOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var runs atomic.Int32
-	w.process(watermilllock.Idempotent(w.engine), func(msg *message.Message) ([]*message.Message, error) {
+	w.process("orders", watermilllock.Idempotent(w.engine), func(msg *message.Message) ([]*message.Message, error) {
 		n := runs.Add(1)
 		if name := message.HandlerNameFromCtx(msg.Context()); name != "charge" || idempotency.Generation(msg.Context()) != 1 {
 			t.Errorf("the context of the message is of %q", name)
@@ -33,9 +34,7 @@ func TestAMessageThatIsPublishedAgainIsConsumedOnce(t *testing.T) {
 	for range 3 {
 		w.publish("m1", "order 1", nil)
 	}
-	w.consumed(3)
 	w.publish("m2", "order 2", nil)
-	w.consumed(4)
 	if runs.Load() != 2 {
 		t.Errorf("%d runs, want 2", runs.Load())
 	}
@@ -51,48 +50,51 @@ func TestAMessageThatIsPublishedAgainIsConsumedOnce(t *testing.T) {
 	}
 }
 
-// The message goes to another process as soon as it is not acknowledged for a while.
-func TestAMessageThatIsClaimedWhileItIsConsumedIsConsumedOnce(t *testing.T) {
-	w := newWorld(t)
-	w.claimAfter = 100 * time.Millisecond
-	var runs, refused atomic.Int32
-	running, finish := make(chan struct{}), make(chan struct{})
-	counted := func(next message.HandlerFunc) message.HandlerFunc {
-		h := watermilllock.Idempotent(w.engine, watermilllock.NoDelay())(next)
+// refusals is a middleware that tells of each refusal for the time being.
+func refusals(wrap message.HandlerMiddleware) (counted message.HandlerMiddleware, refused <-chan error) {
+	told := make(chan error, 1)
+	return func(next message.HandlerFunc) message.HandlerFunc {
+		h := wrap(next)
 		return func(msg *message.Message) ([]*message.Message, error) {
 			produced, err := h(msg)
-			if errors.Is(err, idempotency.ErrInFlight) {
-				refused.Add(1)
-				time.Sleep(10 * time.Millisecond) // as a delay of the Pub/Sub
+			if errors.Is(err, idempotency.ErrInFlight) || errors.Is(err, core.ErrHeld) {
+				select {
+				case told <- err:
+				default:
+				}
 			}
 			return produced, err
 		}
-	}
+	}, told
+}
+
+// A Pub/Sub gives a message that is not acknowledged for a while to another process.
+func TestAMessageThatIsClaimedWhileItIsConsumedIsConsumedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var runs atomic.Int32
+	counted, refused := refusals(watermilllock.Idempotent(w.engine, watermilllock.NoDelay()))
+	finish := make(chan struct{})
 	charge := func(msg *message.Message) ([]*message.Message, error) {
-		if runs.Add(1) == 1 {
-			close(running)
-		}
+		runs.Add(1)
 		<-finish
 		return receipt("paid"), context.Cause(msg.Context())
 	}
-	w.process(counted, charge)
-	w.publish("m1", "order 1", nil)
-	<-running
-	w.process(counted, charge)
-	redistest.Eventually(t, patience, func(context.Context) error {
-		if refused.Load() == 0 {
-			return errors.New("the second process was not refused")
-		}
-		return nil
-	})
+	w.process("orders", counted, charge)
+	w.process("orders", counted, charge)
+	done := w.deliver("orders", "m1", "order 1", nil) // to both
+	if err := <-refused; !errors.Is(err, idempotency.ErrInFlight) {
+		t.Errorf("the second process: %v", err)
+	}
 	close(finish)
-	w.consumed(1)
-	if runs.Load() != 1 {
-		t.Errorf("%d runs, want 1", runs.Load())
+	w.acknowledged(done)
+	if receipts := w.published("receipts"); runs.Load() != 1 || len(receipts) != 2 || receipts[0].UUID != receipts[1].UUID {
+		t.Errorf("%d runs, want 1; receipts %+v", runs.Load(), receipts)
 	}
 }
 
 func TestWhatBecomesOfAMessage(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("the bank is closed")
 	marked := func(ctx context.Context) error {
 		if err := idempotency.MarkEffect(ctx); err != nil {
@@ -112,27 +114,25 @@ func TestWhatBecomesOfAMessage(t *testing.T) {
 		"marked":   {first: marked, runs: 1, poison: "the bank is closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			var runs atomic.Int32
-			w.process(watermilllock.Idempotent(w.engine), func(msg *message.Message) ([]*message.Message, error) {
+			w.process("orders", watermilllock.Idempotent(w.engine), func(msg *message.Message) ([]*message.Message, error) {
 				if runs.Add(1) == 1 {
 					return nil, c.first(msg.Context())
 				}
 				return nil, nil
 			})
 			var want []string
-			for n := range 2 {
+			for range 2 {
 				w.publish("m1", "order 1", nil)
-				w.consumed(int64(n + 1))
 				if c.poison != "" {
 					want = append(want, c.poison)
 				}
 			}
 			w.publish("m1", "order 2", nil)
-			w.consumed(3)
 			want = append(want, "idempotency-key-reused")
 			w.publish("", "order 3", nil)
-			w.consumed(4)
 			want = append(want, "idempotency-key-malformed")
 			poisoned := w.published("poison")
 			if runs.Load() != c.runs || len(poisoned) != len(want) {
@@ -147,7 +147,9 @@ func TestWhatBecomesOfAMessage(t *testing.T) {
 	}
 }
 
+// The second message is refused while the first is consumed, and consumed after it.
 func TestMessagesOfOneAccountAreConsumedOneAfterTheOther(t *testing.T) {
+	t.Parallel()
 	for name, wrap := range map[string]func(w *world, rule *core.Guard) message.HandlerMiddleware{
 		"a rule alone": func(_ *world, rule *core.Guard) message.HandlerMiddleware {
 			return watermilllock.Guard(rule, watermilllock.NoDelay())
@@ -157,38 +159,41 @@ func TestMessagesOfOneAccountAreConsumedOneAfterTheOther(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
-			rule := core.Serialize(w.locker, "account/{account}", core.Wait(10*time.Millisecond))
-			var mu sync.Mutex
-			inside, most, runs := 0, 0, 0
+			rule := core.Serialize(w.locker, "account/{account}", core.Wait(0))
+			var inside, runs atomic.Int32
+			running, finish := make(chan struct{}), make(chan struct{})
 			charge := func(msg *message.Message) ([]*message.Message, error) {
 				if key := core.LeaseFromContext(msg.Context()).Key(); key != "account/42" {
 					t.Errorf("consumed under %q", key)
 				}
-				mu.Lock()
-				inside++
-				most, runs = max(most, inside), runs+1
-				mu.Unlock()
-				time.Sleep(5 * time.Millisecond) // for others to come in, if they can
-				mu.Lock()
-				inside--
-				mu.Unlock()
+				if inside.Add(1) != 1 {
+					t.Error("two messages of one account are consumed at once")
+				}
+				defer inside.Add(-1)
+				if runs.Add(1) == 1 {
+					close(running)
+					<-finish
+				}
 				return receipt("paid"), nil
 			}
-			for range 3 {
-				w.process(wrap(w, rule), charge)
+			counted, refused := refusals(wrap(w, rule))
+			w.process("orders", counted, charge)
+			w.process("others", counted, charge)
+			first := w.deliver("orders", "m1", "order", message.Metadata{"account": "42"})
+			<-running
+			second := w.deliver("others", "m2", "order", message.Metadata{"account": "42"})
+			if err := <-refused; !errors.Is(err, core.ErrHeld) {
+				t.Errorf("the second message: %v", err)
 			}
-			for n := range 12 {
-				w.publish(fmt.Sprint("m", n), "order", message.Metadata{"account": "42"})
-			}
-			w.consumed(12)
-			mu.Lock()
-			defer mu.Unlock()
-			if most != 1 || runs != 12 {
-				t.Errorf("%d at once, %d runs; want 1 and 12", most, runs)
+			close(finish)
+			w.acknowledged(first)
+			w.acknowledged(second)
+			if runs.Load() != 2 {
+				t.Errorf("%d runs, want 2", runs.Load())
 			}
 			w.publish("none", "order", nil)
-			w.consumed(13)
 			poisoned := w.published("poison")
 			if len(poisoned) != 1 || !strings.Contains(poisoned[0].Metadata.Get(middleware.ReasonForPoisonedKey), "bad-key") {
 				t.Errorf("without an account: %+v", poisoned)
@@ -200,28 +205,31 @@ func TestMessagesOfOneAccountAreConsumedOneAfterTheOther(t *testing.T) {
 // Otherwise a subscriber without a delay of its own would ask for the lock without a
 // pause.
 func TestTheNackOfAMessageThatIsRefusedComesLater(t *testing.T) {
-	w := newWorld(t)
-	lease, err := w.locker.Lock(t.Context(), "account/42")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rule := core.Serialize(w.locker, "account/{account}", core.Wait(0))
-	h := watermilllock.Guard(rule)(func(*message.Message) ([]*message.Message, error) { return nil, nil })
-	msg := message.NewMessage("m1", nil)
-	msg.Metadata.Set("account", "42")
-	begin := time.Now()
-	if _, err := h(msg); !errors.Is(err, core.ErrHeld) || time.Since(begin) < time.Second {
-		t.Errorf("%v after %v", err, time.Since(begin))
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h(msg); err != nil {
-		t.Errorf("the lock is free: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		lease, err := w.locker.Lock(t.Context(), "account/42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule := core.Serialize(w.locker, "account/{account}", core.Wait(0))
+		h := watermilllock.Guard(rule)(func(*message.Message) ([]*message.Message, error) { return nil, nil })
+		msg := message.NewMessage("m1", nil)
+		msg.Metadata.Set("account", "42")
+		begin := time.Now()
+		if _, err := h(msg); !errors.Is(err, core.ErrHeld) || time.Since(begin) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h(msg); err != nil {
+			t.Errorf("the lock is free: %v", err)
+		}
+	})
 }
 
 func TestTheDelayOfANackEndsWithTheSubscriber(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	dying, err := idempotency.New(w.store, idempotency.Global(), idempotency.Lease(time.Hour))
 	if err != nil {
@@ -242,6 +250,7 @@ func TestTheDelayOfANackEndsWithTheSubscriber(t *testing.T) {
 }
 
 func TestTheContextsOfMessages(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	type key struct{}
 	own := context.WithValue(t.Context(), key{}, "own")
@@ -273,6 +282,7 @@ func TestTheContextsOfMessages(t *testing.T) {
 }
 
 func TestOptionsAndWhatIsNil(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var runs int
 	wrap := watermilllock.Idempotent(w.engine, nil, watermilllock.Key(nil), watermilllock.With(once.Scoped("acme")),
