@@ -44,6 +44,7 @@ func example() error {
 
 	// In place of Kafka, AMQP or Redis streams. Publish waits for the acknowledgement.
 	pubsub := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, nil)
+	publisher, subscriber := pubsub, pubsub
 	charge := func(msg *message.Message) error {
 		if err := idempotency.MarkEffect(msg.Context()); err != nil {
 			return err
@@ -57,12 +58,12 @@ func example() error {
 		return err
 	}
 	perAccount := core.Serialize(locker, "account/{account}")
-	poison, err := middleware.PoisonQueueWithFilter(pubsub, "orders.poison", once.Permanent)
+	poison, err := middleware.PoisonQueueWithFilter(publisher, "orders.poison", once.Permanent)
 	if err != nil {
 		return err
 	}
 	router.AddMiddleware(poison, watermilllock.Idempotent(engine.With(idempotency.Under(perAccount))))
-	router.AddConsumerHandler("charge", "orders", pubsub, charge)
+	router.AddConsumerHandler("charge", "orders", subscriber, charge)
 	go func() { _ = router.Run(ctx) }()
 	<-router.Running()
 	defer router.Close()
@@ -70,7 +71,7 @@ func example() error {
 	for range 2 {
 		order := message.NewMessage("order-7", []byte("30 EUR"))
 		order.Metadata.Set("account", "42")
-		if err := pubsub.Publish("orders", order); err != nil {
+		if err := publisher.Publish("orders", order); err != nil {
 			return err
 		}
 		fmt.Println("acknowledged")
