@@ -49,7 +49,8 @@ type dialer struct {
 	severed   time.Time      // when an answer of a server last had all connections closed
 	masters   []string       // of the last answer, sorted; nil before the first
 	former    []string       // addresses that are dialed no more
-	epoch     int            // how many times the masters changed
+	epoch     int            // how many times the masters changed, or may have
+	dials     int            // that have begun
 	following bool           // whether masters are being asked for
 	asked     int            // questions for the masters
 	answered  int            // the latest of them that has an answer
@@ -131,6 +132,7 @@ func (d *dialer) begin(addr string) (epoch int, err error) {
 		return 0, fmt.Errorf("%d earlier calls of the client's Dialer have not returned", maxDialing)
 	}
 	d.dialing[addr]++
+	d.dials++
 	return d.epoch, nil
 }
 
@@ -173,7 +175,7 @@ func (d *dialer) refuses(cn net.Conn, epoch int) error {
 	switch {
 	case d.ctx.Err() != nil:
 		return errShut
-	case epoch != d.epoch: // it may lead to the former master
+	case epoch != d.epoch: // it was dialed before, and may lead to the former master
 		return errors.New("the master changed meanwhile")
 	case d.leadsToFormer(cn):
 		// The user's Dialer asked a sentinel that does not know of the failover yet.
@@ -193,6 +195,13 @@ func (d *dialer) explain(err error) error {
 var errClientClosed = errors.New("the Sentinel client that was given to redisstore.New is closed: " +
 	"the store reaches the sentinels only through it; close the store first")
 
+// dialed returns how many dials have begun.
+func (d *dialer) dialed() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.dials
+}
+
 // sever closes all connections, unless it did so a moment ago; the pools dial new
 // ones.
 func (d *dialer) sever() {
@@ -200,7 +209,11 @@ func (d *dialer) sever() {
 	d.mu.Lock()
 	due := now.Sub(d.severed) >= severEvery
 	if due {
+		// A dial that is under way has perhaps found its address before that led elsewhere.
+		// Its connection is not among the open ones yet, and would stay: a connection of
+		// subscriptions gets no answer that has it closed later.
 		d.severed = now
+		d.epoch++
 	}
 	d.mu.Unlock()
 	if due {

@@ -209,25 +209,32 @@ func TestRefusedDialsDoNotMakeThePoolWait(t *testing.T) {
 
 // A connection that was dialed while the master was another one is not used.
 func TestADialThatOutlivesAFailoverIsGivenUp(t *testing.T) {
-	addr := silence(t)
-	dialed, goOn := make(chan struct{}), make(chan struct{})
-	d := newDialer(newQuiet(), 0, 5*time.Second)
-	d.follow.ask = func(context.Context) ([]string, error) { return []string{"old:1"}, nil }
-	dial := d.through(func(ctx context.Context, network, _ string) (net.Conn, error) {
-		cn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		close(dialed)
-		<-goOn
-		return cn, err
-	})
-	defer d.close()
-	go func() {
-		<-dialed
-		d.learn(2, []string{"new:1"})
-		close(goOn)
-	}()
-	cn, _ := dial(t.Context(), "tcp", "FailoverClient")
-	if _, err := cn.Write([]byte("PING\r\n")); fateOf(err) != unsent {
-		t.Errorf("a connection to the former master is used: %v", err)
+	for name, failOver := range map[string]func(*dialer){
+		"the sentinels name another master":  func(d *dialer) { d.learn(2, []string{"new:1"}) },
+		"a server says that it is no master": func(d *dialer) { d.sever() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := silence(t)
+			dialed, goOn := make(chan struct{}), make(chan struct{})
+			d := newDialer(newQuiet(), 0, time.Minute)
+			d.follow.ask = func(context.Context) ([]string, error) { return []string{"old:1"}, nil }
+			dial := d.through(func(ctx context.Context, network, _ string) (net.Conn, error) {
+				cn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+				close(dialed)
+				<-goOn
+				return cn, err
+			})
+			defer d.close()
+			go func() {
+				<-dialed
+				failOver(d)
+				close(goOn)
+			}()
+			cn, _ := dial(t.Context(), "tcp", "FailoverClient")
+			if _, err := cn.Write([]byte("PING\r\n")); fateOf(err) != unsent {
+				t.Errorf("a connection to the former master is used: %v", err)
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package rediswire
 
 import (
 	"context"
+	"crypto/rand"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,15 +34,18 @@ const (
 // or when a slot moves. Whenever the subscriber cannot be sure, it wakes the watchers of
 // the channel to look for themselves.
 type subscriber struct {
-	store *Store
-	deaf  atomic.Bool // releases are not announced to this process, which was said
+	store   *Store
+	silence time.Duration // pingAfter
+	deaf    atomic.Bool   // releases are not announced to this process, which was said
 
-	mu     sync.Mutex
-	topics map[string]*topic // by channel
-	subs   map[*redis.Client]*subscription
-	told   []telling // to be carried out by do
-	closed bool
-	work   sync.WaitGroup
+	mu      sync.Mutex
+	own     string            // the channel of a lock that nothing else knows, or empty; see subscription.ask
+	unheard int               // questions there without an answer, one after the other
+	topics  map[string]*topic // by channel
+	subs    map[*redis.Client]*subscription
+	told    []telling // to be carried out by do
+	closed  bool
+	work    sync.WaitGroup
 }
 
 // telling is a signal for a watcher.
@@ -79,7 +83,10 @@ type topic struct {
 type watcher struct{ wake func(driver.Signal) }
 
 func newSubscriber(s *Store) *subscriber {
-	return &subscriber{store: s, topics: map[string]*topic{}, subs: map[*redis.Client]*subscription{}}
+	return &subscriber{
+		store: s, own: channelOf(s.names.lock(rand.Text())), silence: pingAfter,
+		topics: map[string]*topic{}, subs: map[*redis.Client]*subscription{},
+	}
 }
 
 // watch implements Store.Watch for a channel.

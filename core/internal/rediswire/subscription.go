@@ -24,6 +24,10 @@ type subscription struct {
 	drop    []string // to unsubscribe
 	pubsub  *redis.PubSub
 	writing bool // a goroutine is telling the server
+	tests   bool // the connection listens to subscriber.own
+	// How many dials there were when the own channel was last used, and when what was said
+	// there was last heard on the connection. See ask.
+	asked, answered int
 }
 
 func without(list []string, s string) []string {
@@ -189,14 +193,14 @@ func (sub *subscription) connect() (good bool) {
 	}
 	silent, tidied := false, time.Now()
 	for {
-		msg, err := receive(sub.ctx, pubsub)
+		msg, err := receive(sub.ctx, pubsub, s.silence)
 		switch {
 		case err == nil:
 			good, silent = true, false
 			if !sub.heard(msg) {
 				return good
 			}
-			if time.Since(tidied) > pingAfter { // busy: not only when it is silent
+			if time.Since(tidied) > s.silence { // busy: not only when it is silent
 				tidied = time.Now()
 				if sub.tidy() {
 					return good
@@ -213,7 +217,7 @@ func (sub *subscription) connect() (good bool) {
 		default:
 			// Nothing for a while: ask. The next silence is the end.
 			silent = true
-			if sub.tidy() || pubsub.Ping(sub.ctx) != nil {
+			if sub.tidy() || !sub.ask(pubsub) {
 				return good
 			}
 		}
@@ -231,6 +235,10 @@ func (sub *subscription) use(pubsub *redis.PubSub) bool {
 	}
 	sub.pubsub = pubsub
 	sub.add, sub.drop = sub.add[:0], nil
+	sub.asked, sub.answered = 0, 0
+	if sub.tests = s.own != "" && !s.store.announce.sharded.Load(); sub.tests {
+		sub.add = append(sub.add, s.own)
+	}
 	for name := range sub.topics {
 		sub.add = append(sub.add, name)
 	}
@@ -240,13 +248,13 @@ func (sub *subscription) use(pubsub *redis.PubSub) bool {
 
 // receive reads what the server says next. go-redis takes the form of a message
 // for granted: another one makes it panic, and is an error here.
-func receive(ctx context.Context, p *redis.PubSub) (msg any, err error) {
+func receive(ctx context.Context, p *redis.PubSub, within time.Duration) (msg any, err error) {
 	defer func() {
 		if why := recover(); why != nil {
 			err = fmt.Errorf("%w: %v", ErrReply, why)
 		}
 	}()
-	return p.ReceiveTimeout(ctx, pingAfter)
+	return p.ReceiveTimeout(ctx, within)
 }
 
 // heard takes what the server sent. It reports false when the connection is of
@@ -259,6 +267,8 @@ func (sub *subscription) heard(msg any) (useful bool) {
 			if t := sub.topics[m.Channel]; t != nil {
 				t.heard, t.last = time.Now(), m.Payload
 				s.tell(t, m.Payload, nil)
+			} else if m.Channel == s.own {
+				sub.answered, s.unheard = sub.asked, 0
 			}
 		case *redis.Subscription:
 			if t := sub.topics[m.Channel]; t != nil {
@@ -294,6 +304,7 @@ func (sub *subscription) changed(t *topic, kind string) {
 
 // tidy gives up channels without a watcher for a while. It reports whether none is left.
 func (sub *subscription) tidy() bool {
+	sub.follow()
 	s := sub.subscriber
 	s.mu.Lock()
 	defer s.mu.Unlock()
