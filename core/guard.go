@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/handed"
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
@@ -165,7 +167,7 @@ func (g *Guard) Keys(ctx context.Context, req Request) ([]string, error) {
 		keys = append(keys, key)
 	}
 	if f := g.config.guard.keyFunc; f != nil {
-		made, err := f(ctx, req)
+		made, err := f(ctx, handed.Request(req))
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("interlock: making the key: %w", err)
@@ -315,7 +317,9 @@ func (g *Guard) observe(ctx context.Context, keys []string) observe.Observation 
 	if g.locker.base.observer == nil {
 		return observe.Observation{}
 	}
-	_, o := g.locker.base.observer.Start(ctx, observe.Operation{Rule: g.config.name, Keys: keys, Wait: g.config.terms.Wait, Unlocked: true})
+	_, o := g.locker.base.observer.Start(ctx, observe.Operation{
+		Rule: g.config.name, Keys: slices.Clone(keys), Wait: g.config.terms.Wait, Unlocked: true,
+	})
 	return o
 }
 

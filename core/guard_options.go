@@ -40,7 +40,7 @@ func ShareReads() GuardOption {
 // KeyFunc makes the keys of a guard in code, in addition to the keys of its
 // templates. The template given to [Serialize] may then be empty; give the guard a
 // [Name]. The guard uses the keys as they are: build them with [Key]. f runs for
-// many requests at the same time.
+// many requests at the same time. It may write to the slices that it gets from req.
 //
 // An error of f that matches [ErrKey] refuses the request as a mistake of the
 // client. Any other error is the server's ([reason.Internal]); the rendering option

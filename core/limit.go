@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"github.com/interlock-go/interlock/core/internal/handed"
 )
 
 // PerPrincipal bounds what one principal may have of this process's locks. Without
@@ -75,7 +77,7 @@ type admitted struct {
 // admit counts a request in, or says why not. Both bounds are decided, and what
 // is admitted is counted, in one critical section.
 func (l *limit) admit(ctx context.Context, req Request, locker *Locker, keys []string) (*admitted, error) {
-	principal, err := l.who(ctx, req)
+	principal, err := l.who(ctx, handed.Request(req))
 	if err == nil && principal == "" {
 		err = errNothingFound // all requests without a principal would share one limit
 	}

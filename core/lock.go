@@ -78,7 +78,7 @@ func (l *Locker) lockWith(ctx context.Context, keys []string, c *config) (*Lease
 	taken := &lease.needMore().several
 	*taken = make([]*lock.Waiter, 0, len(keys))
 	if l.base.observer != nil {
-		ctx = lease.observe(ctx, l, c, keys)
+		ctx = lease.observe(ctx, l, c, slices.Clone(keys)) // the observer may write to its own
 	}
 	// While later keys are waited for, the earlier ones are renewed, also those
 	// that are to have a fixed lease in the end.

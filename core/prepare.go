@@ -1,6 +1,9 @@
 package core
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Prepared is a request whose keys are made, and whose locks are not taken yet. The
 // zero value belongs to no guard: it has no keys, and takes no lock.
@@ -32,8 +35,8 @@ func (g *Guard) Prepare(ctx context.Context, req Request) (Prepared, *Refusal) {
 	return Prepared{g, req, route, keys}, nil
 }
 
-// Keys returns the keys. The caller must not change them.
-func (p Prepared) Keys() []string { return p.keys }
+// Keys returns the keys. The caller may change the slice.
+func (p Prepared) Keys() []string { return slices.Clone(p.keys) }
 
 // Enter is the second half of [Guard.Enter]: it takes the locks. Call it at most
 // once. The zero Prepared takes no lock: its handler runs under ctx.

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/internal/handed"
 )
 
 // Key builds a lock key from its segments, as the template of a guard does.
@@ -261,7 +262,7 @@ func (p *placeholder) fetch(ctx context.Context, req Request) (string, error) {
 	case adapter.SourceQuery:
 		return p.single(req.Query(p.Name))
 	case adapter.SourceContext:
-		v, err := p.find(ctx, req)
+		v, err := p.find(ctx, handed.Request(req))
 		if err == nil && v == "" {
 			err = errNothingFound
 		}

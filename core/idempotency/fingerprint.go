@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/internal/handed"
 )
 
 // Parts is what a fingerprint is made of. Two requests with one key are the same if
@@ -29,8 +31,7 @@ type Parts struct {
 	Path string
 	// Query is the query as the client sent it, empty in gRPC.
 	Query string
-	// Body is the body, in gRPC the message in deterministic wire format. A
-	// function given to [Fingerprint] must not write to it; it may set another one.
+	// Body is the body, in gRPC the message in deterministic wire format.
 	Body []byte
 	// Keys are the lock keys of the guard given to [Under].
 	Keys []string
@@ -39,7 +40,8 @@ type Parts struct {
 }
 
 // Fingerprint changes what makes two requests with one key the same. f gets what
-// counts by default, and may add to it or replace it:
+// counts by default, and may add to it or replace it. What it gets is its own: to write to
+// it changes neither the request nor its locks.
 //
 //	idempotency.Fingerprint(func(_ context.Context, req core.Request, p *idempotency.Parts) error {
 //		p.More = append(p.More, req.Header("Api-Version")...) // a header that changes what is done
@@ -67,7 +69,7 @@ func Fingerprint(f func(ctx context.Context, req core.Request, parts *Parts) err
 
 // fingerprints returns the fingerprint of a request, and that of version 1, with which
 // records that have no other are compared. Version 1 left out the host, the path
-// in front of a router that strips it, and the lock keys.
+// in front of a router that strips it, and the lock keys. keys is its own.
 func (c *config) fingerprints(ctx context.Context, call endpoint.Call, keys []string, body []byte) (now, old [sha256.Size]byte, err error) {
 	protocol := call.Protocol()
 	method, path, query := call.Target()
@@ -77,7 +79,8 @@ func (c *config) fingerprints(ctx context.Context, call endpoint.Call, keys []st
 	if c.fingerprint == nil {
 		return p.sum(protocol, old), old, nil // the body is hashed once
 	}
-	if err := c.fingerprint(ctx, call, &p); err != nil {
+	p.Body = bytes.Clone(body)
+	if err := c.fingerprint(ctx, handed.Request(call), &p); err != nil {
 		return now, old, err
 	}
 	return p.sum(protocol, sha256.Sum256(p.Body)), old, nil

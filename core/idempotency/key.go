@@ -10,6 +10,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/internal/handed"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
@@ -59,7 +60,7 @@ func (e *Engine) principal(ctx context.Context, call endpoint.Call) (string, err
 	if e.config.global {
 		return "", nil
 	}
-	scope, err := e.config.scope(ctx, call)
+	scope, err := e.config.scope(ctx, handed.Request(call))
 	if err == nil && scope == "" {
 		err = endpoint.ErrNoPrincipal
 	}

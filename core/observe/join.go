@@ -1,6 +1,9 @@
 package observe
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Join makes one [Observer] of several: each is told everything, in the order given.
 // Start of one gets the context that Start of the one before it has returned. A nil
@@ -29,7 +32,9 @@ func (j joined) Start(ctx context.Context, op Operation) (context.Context, Obser
 	var all Observation
 	for _, o := range j {
 		var next Observation
-		ctx, next = o.Start(ctx, op) //nolint:fatcontext // one for each observer, of which there are few
+		own := op
+		own.Keys = slices.Clone(op.Keys)
+		ctx, next = o.Start(ctx, own) //nolint:fatcontext // one for each observer, of which there are few
 		all = Observation{
 			Acquired:   both(all.Acquired, next.Acquired),
 			Released:   both(all.Released, next.Released),

@@ -36,7 +36,7 @@ type Operation struct {
 	// AtMost is how many permits the key has, for the kind "permit".
 	AtMost int
 	// Keys are the keys that the caller asks for. They identify users: hash them
-	// ([Hashed.Hash]) before they leave the process.
+	// ([Hashed.Hash]) before they leave the process. The observer may write to them.
 	Keys []string
 	// Wait is how long the caller is ready to wait: 0 is not at all, a negative
 	// value is until its context ends.

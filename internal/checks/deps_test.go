@@ -101,6 +101,11 @@ var layers = []layer{
 		"it is what the stores on Redis share, and knows the requests for locks only",
 	},
 	{
+		"./core/internal/handed",
+		[]string{"./core/adapter"},
+		"it wraps what the author of an adapter makes, and knows no more of the core",
+	},
+	{
 		"./core/internal/...",
 		[]string{"./core/driver", "./core/internal/..."},
 		"parts of the core are below it: the standard library only",
