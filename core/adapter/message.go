@@ -1,6 +1,9 @@
 package adapter
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Message is a [Request] that no router has matched: a message of a queue, a job, the
 // call of a function. A consumer fills in what it has. A rule then makes the same key
@@ -36,13 +39,14 @@ func (m *Message) Route() (string, bool) { return m.Name, true }
 func (m *Message) Param(name string) (string, error) { return m.Metadata[name], nil }
 
 // Header returns the metadata with this name. Upper and lower case are the same, so
-// there can be two values.
+// there can be two values, which are sorted.
 func (m *Message) Header(name string) (values []string) {
 	for key, value := range m.Metadata {
 		if strings.EqualFold(key, name) {
 			values = append(values, value)
 		}
 	}
+	slices.Sort(values) // not in the order of the map, which is another one each time
 	return values
 }
 

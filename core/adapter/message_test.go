@@ -3,6 +3,7 @@ package adapter_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
@@ -66,5 +67,14 @@ func TestAMessageHasABodyUpToTheLimit(t *testing.T) {
 	}
 	if _, matched := (&adapter.Message{}).Route(); !matched {
 		t.Error("a message without a name counts as not matched, and would get no lock")
+	}
+}
+
+func TestTheValuesOfAMessageComeInOneOrder(t *testing.T) {
+	m := &adapter.Message{Metadata: map[string]string{"name": "1", "Name": "2", "NAME": "3"}}
+	for range 20 { // the order of a map is another one each time
+		if got := m.Header("Name"); !slices.Equal(got, []string{"1", "2", "3"}) {
+			t.Fatalf("%q", got)
+		}
 	}
 }

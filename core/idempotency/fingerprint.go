@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/interlock-go/interlock/core"
@@ -33,7 +34,7 @@ type Parts struct {
 	Query string
 	// Body is the body, in gRPC the message in deterministic wire format.
 	Body []byte
-	// Keys are the lock keys of the guard given to [Under].
+	// Keys are the lock keys of the guard given to [Under], sorted, each key once.
 	Keys []string
 	// More is what a function given to [Fingerprint] adds. Empty by default.
 	More []string
@@ -75,7 +76,10 @@ func (c *config) fingerprints(ctx context.Context, call endpoint.Call, keys []st
 	method, path, query := call.Target()
 	old = fingerprint(protocol, method, path, query, body)
 	host, path, query := call.Origin()
-	p := Parts{Method: method, Host: selecting(host), Path: path, Query: query, Body: body, Keys: keys}
+	// A KeyFunc may make the keys in another order each time, as the range over a map
+	// does, and twice; the locks are the same.
+	slices.Sort(keys)
+	p := Parts{Method: method, Host: selecting(host), Path: path, Query: query, Body: body, Keys: slices.Compact(keys)}
 	if c.fingerprint == nil {
 		return p.sum(protocol, old), old, nil // the body is hashed once
 	}

@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/interlock-go/interlock/core"
@@ -59,5 +60,20 @@ func TestAFingerprintFunctionChangesNeitherTheLockNorTheRequest(t *testing.T) {
 		if v.Refusal != nil || !ran {
 			t.Errorf("%+v, the handler ran: %v", v, ran)
 		}
+	})
+}
+
+// A KeyFunc that ranges over a map makes the keys in another order each time.
+func TestTheOrderOfTheLockKeysMakesNoOtherRequest(t *testing.T) {
+	inBubble(t, func(w *world) {
+		keys, n := []string{"account/7", "account/8", "account/9"}, 0
+		e := w.under(func() []string { return keys })
+		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "201 run 1")
+		slices.Reverse(keys)
+		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "replay 201 run 1")
+		keys = append(keys, "account/8") // one lock, named twice
+		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "replay 201 run 1")
+		keys = keys[:2]
+		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "idempotency-key-reused")
 	})
 }
