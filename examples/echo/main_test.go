@@ -3,9 +3,11 @@ package main
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/interlock-go/interlock/examples/internal/servicetest"
 )
 
-func TestMain(m *testing.M) { servicetest.Main(m, main) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestService(t *testing.T) { servicetest.HTTP(t, true) }
+func TestService(t *testing.T) { servicetest.HTTP(t, true, run) }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -41,13 +42,17 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx.Done()); err != nil {
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := run(listener, ctx.Done()); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // run serves until the process receives a signal to stop.
-func run(stop <-chan struct{}) error {
+func run(listener net.Listener, stop <-chan struct{}) error {
 	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	store, err := redisstore.New(rdb)
 	if err != nil {
@@ -72,11 +77,12 @@ func run(stop <-chan struct{}) error {
 	// The lock is inside the time limit: a handler that continues after the limit
 	// keeps its lock.
 	server := &http.Server{
-		Addr: *addr, Handler: http.TimeoutHandler(r, *limit, "too slow"),
-		ReadTimeout: *limit, WriteTimeout: 2 * *limit,
+		Handler:      http.TimeoutHandler(r, *limit, "too slow"),
+		ReadTimeout:  *limit,
+		WriteTimeout: 2 * *limit,
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.ListenAndServe() }()
+	go func() { failed <- server.Serve(listener) }()
 	select {
 	case err = <-failed:
 	case <-stop:

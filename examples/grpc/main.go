@@ -42,13 +42,17 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx.Done()); err != nil {
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := run(listener, ctx.Done()); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // run serves until the process receives a signal to stop.
-func run(stop <-chan struct{}) error {
+func run(listener net.Listener, stop <-chan struct{}) error {
 	rdb := redis.NewClient(&redis.Options{Addr: *redisAddr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	store, err := redisstore.New(rdb)
 	if err != nil {
@@ -74,10 +78,6 @@ func run(stop <-chan struct{}) error {
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(recovered, limited, authenticate, grpclock.Idempotent(methods)))
 	bankpb.RegisterBankServer(server, service{bank: bank.Bank{Redis: rdb, Work: *work}})
 	if err := errors.Join(rules.Validate(server), methods.Validate(server)); err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", *addr)
-	if err != nil {
 		return err
 	}
 	failed := make(chan error, 1)
