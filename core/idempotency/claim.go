@@ -34,7 +34,7 @@ func (e *Engine) claim(ctx context.Context, a *attempt) (reply record.ClaimReply
 			switch {
 			case w.knows(ctx):
 				return record.ClaimReply{State: record.StateInFlight}, nil
-			case ctx.Err() != nil:
+			case ctx.Err() != nil && !leftEnough(ctx, sent):
 				return reply, claiming(ctx)
 			}
 			return reply, fmt.Errorf("%w: no answer in time", core.ErrUnavailable)
@@ -79,6 +79,14 @@ func (a *attempt) claimedLate(reply record.ClaimReply, _ error) {
 	}
 }
 
+// leftEnough reports whether a request, whose deadline has ended without an answer of the
+// store, had left the store enough time to answer. Then the store is to blame, and not the
+// deadline.
+func leftEnough(ctx context.Context, asked time.Time) bool {
+	at, _ := ctx.Deadline()
+	return errors.Is(ctx.Err(), context.DeadlineExceeded) && at.Sub(asked) >= answerWait
+}
+
 // claiming is the error of a caller whose context ended before it had an answer.
 func claiming(ctx context.Context) error {
 	return fmt.Errorf("interlock: claiming a record: %w", context.Cause(ctx))
@@ -95,6 +103,10 @@ func unavailable(err error) error {
 // pollWait is the pause between looks at a record whose completion may not be
 // announced.
 const pollWait = time.Second
+
+// answerWait is how long a store that is well takes to answer, at most. It tells a store
+// that hangs from a request that had no time left.
+const answerWait = 500 * time.Millisecond
 
 // defaultWaiters bounds the duplicates of one key that wait at a time. Each keeps
 // its connection, its goroutine and its body: 32 bodies of 1 MiB are 32 MiB for a

@@ -11,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 func TestATakeOverComparesTheRequestFirst(t *testing.T) {
@@ -178,6 +179,27 @@ func TestAStoreThatIsDownBeforeRefusesOrFailsOpen(t *testing.T) {
 		w.want(serve(w.Context(), open, post("damaged"), answers(200, &n)), "idempotency-unavailable")
 		if n != 2 {
 			t.Errorf("ran %d times", n)
+		}
+	})
+}
+
+// The store answers within a tenth of a second, for which these requests do not wait.
+func TestARequestThatHasNoTimeLeftIsNotBlamedOnTheStore(t *testing.T) {
+	never := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("it runs") }
+	inBubble(t, func(w *world) {
+		w.store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(50 * time.Millisecond) })
+		for name, left := range map[string]time.Duration{"none": 0, "little": 60 * time.Millisecond} {
+			for mode, opt := range map[string]idempotency.Option{"": nil, "-open": idempotency.FailOpen()} {
+				ctx, cancel := context.WithTimeout(w.Context(), left)
+				defer cancel()
+				if got := serve(ctx, w.engine(opt), post(name+mode), never); got != string(reason.Deadline) {
+					t.Errorf("%s%s: %s", name, mode, got)
+				}
+			}
+		}
+		<-time.After(time.Minute)
+		if r := w.record(); r != nil {
+			t.Errorf("left behind: %+v", r)
 		}
 	})
 }

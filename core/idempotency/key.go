@@ -80,7 +80,7 @@ func (e *Engine) unscoped(ctx context.Context, err error) reason.Reason {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return reason.Canceled
 	case ctx.Err() != nil:
-		return reason.NoRecord // no lock was waited for
+		return reason.Deadline
 	}
 	e.log(ctx, slog.LevelError, "interlock: idempotent requests are refused, since the Scope function fails", err)
 	return reason.Internal

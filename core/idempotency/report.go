@@ -68,15 +68,14 @@ func (e *Engine) log(ctx context.Context, level slog.Level, message string, err 
 	}
 }
 
-// reasonOf is core.ReasonOf, except that here a store that does not answer is one
-// of records, and so is one that did not answer within the request's own time: no
-// lock was waited for.
+// reasonOf is core.ReasonOf, except that a store that does not answer is one of
+// records.
 func reasonOf(ctx context.Context, err error) reason.Reason {
 	if errors.Is(err, ErrDamaged) {
 		return reason.NoRecord
 	}
 	why := core.ReasonOf(ctx, err)
-	if why == reason.Unavailable || why == reason.Deadline {
+	if why == reason.Unavailable {
 		return reason.NoRecord
 	}
 	return why

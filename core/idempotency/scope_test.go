@@ -61,7 +61,7 @@ func TestAScopeThatTheRequestsEndInterrupts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
 		n := 0
-		w.want(serve(ctx, e, post("k"), answers(200, &n)), string(reason.NoRecord))
+		w.want(serve(ctx, e, post("k"), answers(200, &n)), string(reason.Deadline))
 		ctx, cancel = context.WithCancel(w.Context())
 		cancel()
 		w.want(serve(ctx, e, post("k"), answers(200, &n)), string(reason.Canceled))

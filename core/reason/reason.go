@@ -36,7 +36,7 @@ const (
 	// holds, or waits for, as many locks as core.PerPrincipal allows.
 	PrincipalLimit Reason = "principal-limit"
 	// Deadline (423, DEADLINE_EXCEEDED): the request's own deadline was over
-	// before it had the lock.
+	// before it had the lock, or its idempotency record.
 	Deadline Reason = "deadline"
 	// Canceled (nothing is written, CANCELED): the client went away before its
 	// request had the lock.
@@ -119,8 +119,10 @@ func (r Reason) Text() string {
 		return "The request body did not arrive in time. Nothing was done."
 	case Misconfigured:
 		return "The server is not set up for this request. Nothing was done."
-	case Held, Deadline:
+	case Held:
 		return "The resource is locked by another request. Nothing was done."
+	case Deadline:
+		return "The time for the request was over before it could be carried out. Nothing was done."
 	case QueueFull:
 		return "Too many requests wait for the resource. Nothing was done."
 	case Full:
