@@ -12,16 +12,23 @@ import (
 // maxPeriod is the longest period of Per: it is doubled for the retention.
 const maxPeriod = 366 * 24 * time.Hour
 
+// early is how much before its beginning a call counts for a period. A timer may fire
+// early, and the clocks of two processes differ: without it a call that comes just before
+// midnight finds that the day's run is done, and the next one comes a day later.
+func early(period time.Duration) time.Duration { return min(period/20, time.Second) }
+
 // Per runs fn once in each period, over all processes on the store: every process
 // calls it from its own schedule, as often as it wants.
 //
 //	err := once.Per(ctx, engine, "send-reports", 24*time.Hour, sendReports)
 //
 // The periods are those of [time.Time.Truncate] in UTC: a day begins at midnight in
-// UTC, an hour at its full hour, a week on Monday. The clock is that of the process that
-// calls. name is that of the job; two periods with one name are two jobs. period is
-// positive and at most 366 days. Records are kept for two periods, or for the engine's
-// [idempotency.Retention] if that is longer.
+// UTC, an hour at its full hour, a week on Monday. The clock is that of the process
+// that calls. A call counts for the next period if that begins within a second, or
+// within a twentieth of the period if that is less: timers fire early. name is that of
+// the job; two periods with one name are two jobs. period is positive and at most 366
+// days. Records are kept for two periods, or for the engine's [idempotency.Retention]
+// if that is longer.
 //
 // Per returns nil if fn has succeeded in this period, in whichever process. Its other
 // errors are those of [Do]: after an error of fn the next call of the period runs it
@@ -46,7 +53,7 @@ func Per(
 	if engine.Retention() < 2*period {
 		engine = engine.With(idempotency.Retention(2 * period)) // or a tick would be forgotten before it is over
 	}
-	tick := time.Now().UTC().Truncate(period).Format(time.RFC3339Nano)
+	tick := time.Now().UTC().Add(early(period)).Truncate(period).Format(time.RFC3339Nano)
 	key := fmt.Sprintf("%v %s %s", period, tick, name)
 	opts = append([]Option{Scoped("interlock.OncePer")}, opts...)
 	_, err := Do(ctx, engine, key, struct{}{}, func(ctx context.Context, _ struct{}) (struct{}, error) {

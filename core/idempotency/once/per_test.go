@@ -69,6 +69,39 @@ func TestATickIsRememberedForAsLongAsItLasts(t *testing.T) {
 	})
 }
 
+// A schedule that calls once in a period, at its beginning, has no second call for the run
+// that the first one took for the run before it.
+func TestATimerThatFiresEarlyLosesNoRun(t *testing.T) {
+	for _, period := range []time.Duration{time.Second, time.Minute, 24 * time.Hour} {
+		inBubble(t, func(w *world) {
+			e, runs := w.engine(idempotency.Lease(10*time.Millisecond)), 0
+			call := func(at time.Time) {
+				w.Helper()
+				<-time.After(time.Until(at))
+				if err := once.Per(w.Context(), e, "report", period, func(context.Context) error {
+					runs++
+					return nil
+				}); err != nil {
+					w.Fatal(err)
+				}
+			}
+			begin := time.Now().Truncate(period).Add(period)
+			for i := range 5 {
+				tick := begin.Add(time.Duration(i) * period)
+				call(tick.Add(-20 * time.Millisecond))
+				if runs != i+1 {
+					w.Fatalf("%v, 20 ms early: %d runs after %d calls", period, runs, i+1)
+				}
+				call(tick) // of another process, whose clock is right
+				call(tick.Add(9 * period / 10))
+				if runs != i+1 {
+					w.Fatalf("%v: %d runs in %d period(s)", period, runs, i+1)
+				}
+			}
+		})
+	}
+}
+
 func TestATickThatFailsIsTriedAgain(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e, runs := w.engine(), 0
