@@ -3,50 +3,109 @@
 package postgres_test
 
 import (
+	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/pgxstore"
 )
+
+// listener hears notifications over a connection of its own. It is what a service can
+// write that does not use package pgxstore.
+type listener struct{ dsn string }
+
+func (l listener) Listen(ctx context.Context, channel string, hear func(string), state func(bool)) error {
+	conn, err := pgx.Connect(ctx, l.dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	// The end of ctx must not interrupt the statement: pgx would have the server cancel it,
+	// and PgBouncer before 1.21 can end itself if a notification comes meanwhile
+	// (github.com/pgbouncer/pgbouncer, issue 822 and pull request 927).
+	if _, err := conn.Exec(context.WithoutCancel(ctx), "LISTEN "+channel); err != nil {
+		return err
+	}
+	state(true)
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		hear(n.Payload)
+	}
+}
+
+// deaf listens, and hears nothing, as behind a pooler in transaction mode.
+type deaf struct{}
+
+func (deaf) Listen(ctx context.Context, _ string, _ func(string), state func(bool)) error {
+	state(true)
+	<-ctx.Done()
+	return ctx.Err()
+}
 
 // A process that waits for locks and for records has one connection that listens, and hears
 // of both, also after it broke.
 func TestLocksAndRecordsListenOnOneConnection(t *testing.T) {
-	db := lockTable(t)
-	hears := listener{dsnOf(t, db) + " application_name=ears"}
-	with := func(c *config) { c.Listen = hears }
-	here, there := newLocks(t, db, with), newLocks(t, pool(t, dsnOf(t, db)), with)
-	released, done := make(chan driver.Signal, 100), make(chan struct{}, 100)
-	watch := func(since time.Time) func() {
-		return here.Watch("k", since, func(s driver.Signal) { released <- s })
+	for name, listens := range map[string]func(t *testing.T, dsn string) pgstore.Listener{
+		"one's own": func(_ *testing.T, dsn string) pgstore.Listener { return listener{dsn} },
+		"pgxstore's": func(t *testing.T, dsn string) pgstore.Listener {
+			l, err := pgxstore.NewListener(newPool(t, dsn), pgxstore.Logger(slog.New(slog.DiscardHandler)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, dsn := tables(t)
+			application := "ears_" + schemaOf(dsn)
+			listensFor(t, dsn, application, pgstore.Listen(listens(t, dsn+" application_name="+application)))
+		})
 	}
-	stop := watch(time.Now())
+}
+
+// sessions is a condition on the connections that listen, of one application.
+const sessions = " FROM pg_stat_activity WHERE application_name = $1 AND query ILIKE 'LISTEN%'"
+
+func listensFor(t *testing.T, dsn, name string, with pgstore.Option) {
+	t.Helper()
+	db := connect(t, dsn)
+	here, there := newStore(t, db, with), newStore(t, connect(t, dsn), with)
+	released, done := make(chan driver.Signal, 100), make(chan struct{}, 100)
+	watch := func() func() {
+		return here.Watch("k", time.Now(), func(s driver.Signal) { released <- s })
+	}
+	stop := watch()
 	defer func() { stop() }()
 	defer here.Await("id", time.Now(), func() { done <- struct{}{} })()
 	<-done // by Await itself
 
+	holds := measured(t).Holds()
 	claim := func(token string) record.ClaimReply {
 		t.Helper()
 		rep, err := here.Claim(t.Context(), record.ClaimRequest{
-			ID: "id", Token: token, Lease: time.Minute, Retention: time.Hour, Waits: true,
-			Deadline: time.Now().Add(patience), Late: func(record.ClaimReply, error) {},
+			ID: "id", Token: token, Lease: holds, Retention: 2 * holds, Waits: true,
+			Deadline: soon(t), Late: func(record.ClaimReply, error) {},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return rep
 	}
-	listeners := func() (pids string) {
+	listeners := func() string {
 		t.Helper()
-		if err := db.QueryRowContext(t.Context(), "SELECT coalesce(string_agg(pid::text, ' '), '') FROM pg_stat_activity "+
-			"WHERE application_name = 'ears'").Scan(&pids); err != nil {
-			t.Fatal(err)
-		}
-		return pids
+		return read[string](t, db, "SELECT coalesce(string_agg(pid::text, ' '), '')"+sessions, name)
 	}
-	last := ""
 	for _, round := range []string{"first", "after the connection was cut"} {
 		if rep := claim("first"); rep.State != record.StateGranted {
 			t.Fatalf("%s: %+v", round, rep)
@@ -55,48 +114,41 @@ func TestLocksAndRecordsListenOnOneConnection(t *testing.T) {
 			rep := claim("second")
 			return rep.State == record.StateInFlight && rep.Listed
 		})
-		if last = listeners(); len(strings.Fields(last)) != 1 {
+		last := listeners()
+		if len(strings.Fields(last)) != 1 {
 			t.Errorf("%s: the connections %q listen; want one", round, last)
 		}
 		for len(done) > 0 {
 			<-done
 		}
-		if err := there.Abandon(t.Context(), record.AbandonRequest{ID: "id", Token: "first", Deadline: time.Now().Add(patience)}); err != nil {
+		if err := there.Abandon(t.Context(), record.AbandonRequest{ID: "id", Token: "first", Deadline: soon(t)}); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case <-done:
-		case <-time.After(patience):
-			t.Fatalf("%s: the end of the claim was not heard", round)
-		}
+		receive(t, "the end of the claim is heard", done)
 
 		for _, owner := range []string{"o", "waits"} {
-			if _, err := there.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: owner, Waiter: "w", TTL: time.Minute}); err != nil {
-				t.Fatal(err)
-			}
+			takeAs(t, there, driver.AcquireRequest{Key: "k", Owner: owner, Waiter: "w"})
 		}
 		stop()
-		stop = watch(time.Now())
-		if _, err := there.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "o", Deadline: time.Now().Add(patience)}); err != nil {
+		stop = watch()
+		if err := free(t, there, "k", "o"); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.After(patience); ; {
-			select {
-			case s := <-released:
-				if s.Next != "w" {
-					continue // to look after the reconnect
-				}
-			case <-end:
-				t.Fatalf("%s: the release was not heard", round)
-			}
-			break
+		for receive(t, "the release is heard", released).Next != "w" { // a look after the reconnect has no list
 		}
-		if _, err := db.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'ears'"); err != nil {
-			t.Fatal(err)
-		}
+		execute(t, db, "SELECT pg_terminate_backend(pid)"+sessions, name)
 		eventually(t, "there is another connection", func() bool {
 			now := listeners()
 			return now != "" && !strings.Contains(now, last)
 		})
 	}
+}
+
+func TestADeafListenerIsNoticed(t *testing.T) {
+	t.Parallel()
+	db, _ := tables(t)
+	var log lines
+	s := newStore(t, db, pgstore.Listen(deaf{}), pgstore.Logger(log.logger()))
+	defer s.Watch("k", time.Now(), func(driver.Signal) {})()
+	eventually(t, "the log says that nothing is heard", func() bool { return log.count("announcements are not heard") == 1 })
 }

@@ -20,9 +20,9 @@ import (
 // durable returns a store on a server that writes through to the disk.
 func durable(b *testing.B) driver.Store {
 	b.Helper()
-	db := pgtest.Start(b).Open(b)
-	makeLocks(b, newLocks(b, db))
-	return newLocks(b, db)
+	s := newStore(b, pgtest.Start(b).Open(b))
+	migrate(b, s)
+	return s
 }
 
 // callers are the goroutines of a benchmark, and the keys that they have between them.
@@ -106,10 +106,10 @@ func connections(b *testing.B, db *sql.DB, n int) []*sql.Conn {
 // BenchmarkHotKeyOfTwoProcesses has two processes take turns on one key.
 func BenchmarkHotKeyOfTwoProcesses(b *testing.B) {
 	srv := pgtest.Start(b)
-	makeLocks(b, newLocks(b, srv.Open(b)))
+	migrate(b, newStore(b, srv.Open(b)))
 	var lockers [2]*core.Locker
 	for i := range lockers {
-		lockers[i] = newLocker(b, newLocks(b, srv.Open(b)))
+		lockers[i] = newLocker(b, newStore(b, srv.Open(b)))
 	}
 	inParallel(b, 16, func(g int) error {
 		lease, err := lockers[g%2].Lock(context.Background(), "hot")

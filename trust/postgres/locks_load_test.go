@@ -3,196 +3,134 @@
 package postgres_test
 
 import (
-	"database/sql"
+	"context"
+	"flag"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
-
-func TestManyGoroutinesShareStatements(t *testing.T) {
-	db := lockTable(t)
-	var j judge
-	ctx := j.span(t, 3*time.Second, 1000)
-	var all sync.WaitGroup
-	for range 2 { // processes
-		j.compete(ctx, t, &all, newLocker(t, newLocks(t, pool(t, dsnOf(t, db)))), 128, 64)
-	}
-	all.Wait()
-	j.verdict(t, 1000)
-}
 
 // Requests of one owner each, on few keys, below the queues of package core: statements of
 // several workers meet on the same rows.
 func TestRequestsForTheSameKeysMeet(t *testing.T) {
-	db := lockTable(t)
-	var stores []*pgstore.Store
-	for range 2 {
-		stores = append(stores, newLocks(t, pool(t, dsnOf(t, db)), slowly))
-	}
+	t.Parallel()
+	_, dsn := tables(t)
 	var j judge
-	ctx := j.span(t, 2*time.Second, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var all sync.WaitGroup
-	for g := range 256 {
-		s := stores[g%2]
-		all.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				key, owner := (g+n)%16, fmt.Sprintf("%d:%d", g, n)
-				rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: fmt.Sprint("k", key), Owner: owner, TTL: time.Minute})
-				if err != nil || rep.Ambiguous {
-					t.Errorf("Acquire: %+v, %v", rep, err)
+	for range 2 { // processes
+		s := newStore(t, connect(t, dsn))
+		for g := range 128 {
+			all.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					key, owner := fmt.Sprint("k", (g+n)%16), fmt.Sprintf("%p:%d:%d", s, g, n)
+					rep := takeAs(t, s, driver.AcquireRequest{Key: key, Owner: owner})
+					if rep.Ambiguous {
+						t.Errorf("Acquire: %+v", rep)
+					}
+					if !rep.Granted {
+						continue
+					}
+					j.section(key, rep.Token, func() bool { return true })
+					if err := free(t, s, key, owner); err != nil {
+						t.Errorf("Release: %v", err)
+					}
 				}
-				if !rep.Granted {
-					continue
-				}
-				j.section(key, rep.Token)
-				if _, err := s.Release(t.Context(), driver.ReleaseRequest{
-					Key: fmt.Sprint("k", key), Owner: owner, Token: rep.Token, Deadline: time.Now().Add(patience),
-				}); err != nil {
-					t.Errorf("Release: %v", err)
+			})
+		}
+	}
+	j.more(t, "the locks are used", 2000)
+	cancel()
+	all.Wait()
+	j.verdict(t)
+}
+
+// The process that releases a lock is the first to know. It must not take the lock again
+// before the others, however late those look.
+func TestProcessesTakeTurns(t *testing.T) {
+	for name, way := range waits {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, dsn := tables(t)
+			var all sync.WaitGroup
+			var j judge
+			var shares [3]atomic.Int64
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for p := range shares {
+				l := newLocker(t, newStore(t, connect(t, dsn), way(dsn)...))
+				for range 4 {
+					all.Go(func() {
+						for ctx.Err() == nil {
+							lease, err := l.Lock(ctx, "hot")
+							if err != nil {
+								continue
+							}
+							j.section("hot", lease.Token(), func() bool { return lease.Err() == nil })
+							shares[p].Add(1)
+							time.Sleep(time.Millisecond) // the others are to ask meanwhile
+							_ = lease.Release(ctx)
+						}
+					})
 				}
 			}
+			// A process that starves has no share later either.
+			eventually(t, "no process starves", func() bool {
+				got := []int64{shares[0].Load(), shares[1].Load(), shares[2].Load()}
+				return j.sections.Load() >= 300 && slices.Min(got)*10 >= slices.Max(got)
+			})
+			cancel()
+			all.Wait()
+			j.verdict(t)
 		})
-	}
-	all.Wait()
-	j.verdict(t, 100)
-}
-
-// updates returns how many updates the table has seen, and how many of them touched no
-// index.
-func updates(t *testing.T, db *sql.DB) (all, hot int64) {
-	t.Helper()
-	if err := db.QueryRowContext(t.Context(), "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables "+
-		"WHERE relid = 'interlock_lock'::regclass").Scan(&all, &hot); err != nil {
-		t.Fatal(err)
-	}
-	return all, hot
-}
-
-func TestUpdatesTouchNoIndex(t *testing.T) {
-	db := lockTable(t)
-	s := newLocks(t, db)
-	const pairs, keys, goroutines = 5000, 1000, 8
-	var all sync.WaitGroup
-	for g := range goroutines {
-		all.Go(func() {
-			for n := g; n < pairs; n += goroutines {
-				key, owner := fmt.Sprint("k", n%keys), fmt.Sprint("owner:", n)
-				rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: owner, TTL: time.Minute})
-				if err != nil || !rep.Granted {
-					t.Errorf("%+v, %v", rep, err)
-					return
-				}
-				if _, err := s.Release(t.Context(), driver.ReleaseRequest{
-					Key: key, Owner: owner, Token: rep.Token, Deadline: time.Now().Add(patience),
-				}); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	var n, hot int64
-	eventually(t, "the statistics have all updates", func() bool {
-		n, hot = updates(t, db)
-		return n >= 2*pairs-keys
-	})
-	share := float64(hot) / float64(n)
-	t.Logf("%.2f %% of %d updates", 100*share, n)
-	if share < 0.95 {
-		t.Errorf("%.2f %% of the updates touched no index; want 95", 100*share)
-	}
-}
-
-// A try that is refused, and has nothing to note, must not write: it would wait for the
-// disk.
-func TestARefusedTryWritesNothing(t *testing.T) {
-	db := lockTable(t)
-	s := newLocks(t, db)
-	ask := func(owner, waiter string) driver.Reply {
-		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: owner, Waiter: waiter, TTL: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rep
-	}
-	ask("holder", "")
-	ask("other", "w1")
-	version := func() (v string) {
-		if err := db.QueryRowContext(t.Context(), "SELECT xmin || ' ' || xmax || ' ' || ctid FROM interlock_lock WHERE key = 'k'").Scan(&v); err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	before := version()
-	for range 3 {
-		if rep := ask("other", "w1"); rep.Granted || !rep.Listed || rep.Holder != "holder" {
-			t.Errorf("%+v", rep)
-		}
-		if rep := ask("third", ""); rep.Granted || rep.Listed {
-			t.Errorf("%+v", rep)
-		}
-	}
-	s.Renew(t.Context(), []driver.Renewal{{Key: "k", Owner: "holder", Asked: true}}, func(_ int, contended bool, err error) {
-		if !contended || err != nil {
-			t.Errorf("contended %v, %v", contended, err)
-		}
-	})
-	if after := version(); after != before {
-		t.Errorf("the row was written: %s, then %s", before, after)
 	}
 }
 
 func TestOldRowsAreDeletedAndTheirTokensAreNotReached(t *testing.T) {
-	db := lockTable(t)
-	s := newLocks(t, db, func(c *config) { c.Keep, c.Sweep = 100*time.Millisecond, 50*time.Millisecond })
+	t.Parallel()
+	db, dsn := tables(t)
+	s := newStore(t, db)
 	const n = 3000
 	tokens := make([]int64, n)
 	var all sync.WaitGroup
-	take := func(i int, owner string, ttl time.Duration) int64 {
-		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: fmt.Sprint("k", i), Owner: owner, TTL: ttl})
-		if err != nil || !rep.Granted {
-			t.Errorf("%d: %+v, %v", i, rep, err)
-		}
-		return rep.Token
-	}
 	for i := range n {
 		all.Go(func() {
-			ttl := time.Minute
+			ask := driver.AcquireRequest{Key: fmt.Sprint("k", i), Owner: "first"}
 			if i%2 == 0 {
-				ttl = 10 * time.Millisecond // as if its holder had crashed
+				ask.TTL = 10 * time.Millisecond // as if its holder had crashed
 			}
-			tokens[i] = take(i, "first", ttl)
+			tokens[i] = takeAs(t, s, ask).Token
 			if i%2 == 1 && i > 1 {
-				if _, err := s.Release(t.Context(), driver.ReleaseRequest{
-					Key: fmt.Sprint("k", i), Owner: "first", Token: tokens[i], Deadline: time.Now().Add(patience),
-				}); err != nil {
+				if err := free(t, s, ask.Key, "first"); err != nil {
 					t.Errorf("%d: %v", i, err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	rows := 0
+	sweeper := newStore(t, connect(t, dsn), pgstore.KeepTokens(100*time.Millisecond), pgstore.SweepEvery(50*time.Millisecond))
+	take(t, sweeper, "k1", "third") // it sweeps the table of locks from its first request on
 	eventually(t, "the old rows are deleted", func() bool {
-		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM interlock_lock").Scan(&rows); err != nil {
-			t.Fatal(err)
-		}
-		return rows <= 2 // the lock that is held, and that of the sweep
+		// The lock that is held stays, and that of the sweep.
+		return read[int](t, db, "SELECT count(*) FROM interlock_lock") <= 2
 	})
 	for i := range 100 {
+		rep := take(t, s, fmt.Sprint("k", i), "second")
 		if i == 1 {
-			if rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k1", Owner: "second", TTL: time.Minute}); err != nil || rep.Granted {
-				t.Errorf("the lock that was held all the time: %+v, %v", rep, err)
+			if rep.Granted {
+				t.Errorf("the lock that was held all the time: %+v", rep)
 			}
-			continue
-		}
-		if token := take(i, "second", time.Minute); token <= tokens[i] {
-			t.Errorf("token %d follows %d", token, tokens[i])
+		} else if !rep.Granted || rep.Token <= tokens[i] {
+			t.Errorf("%+v; the token before was %d", rep, tokens[i])
 		}
 	}
 }
@@ -200,20 +138,19 @@ func TestOldRowsAreDeletedAndTheirTokensAreNotReached(t *testing.T) {
 // Drivers keep statements prepared, and PostgreSQL keeps their plans. One that was made
 // for a small table reads all of it.
 func TestAGrowingTableIsReadByItsKeys(t *testing.T) {
-	db := lockTable(t)
-	session := pool(t, dsnOf(t, db))
+	t.Parallel()
+	db, dsn := tables(t)
+	session := connect(t, dsn)
 	session.SetMaxOpenConns(1)
-	s := newLocks(t, session)
+	s := newStore(t, session)
 	pairs := func(goroutines, each int, key func(g, n int) string) {
 		var all sync.WaitGroup
 		for g := range goroutines {
 			all.Go(func() {
 				for n := range each {
 					k := key(g, n)
-					if _, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: k, Owner: "o", TTL: time.Minute}); err != nil {
-						t.Errorf("Acquire: %v", err)
-					}
-					if _, err := s.Release(t.Context(), driver.ReleaseRequest{Key: k, Owner: "o", Deadline: time.Now().Add(patience)}); err != nil {
+					take(t, s, k, "o")
+					if err := free(t, s, k, "o"); err != nil {
 						t.Errorf("Release: %v", err)
 					}
 				}
@@ -221,39 +158,102 @@ func TestAGrowingTableIsReadByItsKeys(t *testing.T) {
 		}
 		all.Wait()
 	}
-	// read is how many rows were read by going through the table. The statistics are the
+	// seen is how many rows were read by going through the table. The statistics are the
 	// session's own.
-	read := func() (n int64) {
-		for _, text := range []string{"SELECT pg_stat_force_next_flush()", "SELECT 1"} {
-			if _, err := session.ExecContext(t.Context(), text); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := session.QueryRowContext(t.Context(), "SELECT seq_tup_read FROM pg_stat_user_tables "+
-			"WHERE relid = 'interlock_lock'::regclass").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
+	seen := func() int64 {
+		execute(t, session, "SELECT pg_stat_force_next_flush()")
+		execute(t, session, "SELECT 1")
+		return read[int64](t, session, "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relid = 'interlock_lock'::regclass")
 	}
 	few := func(g, _ int) string { return fmt.Sprint("few", g) }
 	for range 2 {
 		pairs(32, 10, few)
 		pairs(1, 20, few)
-		if _, err := db.ExecContext(t.Context(), "VACUUM ANALYZE interlock_lock"); err != nil {
-			t.Fatal(err)
-		}
+		execute(t, db, "VACUUM ANALYZE interlock_lock")
 	}
-	small := read()
-	if small == 0 {
+	if seen() == 0 {
 		t.Error("a small table is read by its keys too: the test has gone blind")
 	}
 	pairs(64, 300, func(g, n int) string { return fmt.Sprint("many", g, ":", n) })
 	time.Sleep(time.Second) // the size is looked at once a second
 	pairs(1, 1, few)
-	grown := read()
+	grown := seen()
 	pairs(64, 20, few)
 	pairs(1, 20, few)
-	if n := read() - grown; n != 0 {
+	if n := seen() - grown; n != 0 {
 		t.Errorf("%d rows were read by going through a table of 20,000", n)
+	}
+}
+
+// churnFlag is for how long TestChurn goes on.
+var churnFlag = flag.Duration("churn", 5*time.Second, "`duration` of TestChurn")
+
+// TestChurn takes and releases locks of many keys, and looks at what that leaves in the
+// table.
+//
+//	go test -tags=integration,long -v -run Churn -timeout 0 ./postgres -args -churn 1h
+func TestChurn(t *testing.T) {
+	db := pgtest.Start(t).Open(t)
+	s := newStore(t, db)
+	migrate(t, s)
+	l := newLocker(t, s)
+	size := func() int64 {
+		t.Helper()
+		return read[int64](t, db, "SELECT pg_total_relation_size('interlock_lock')")
+	}
+	var pairs, failed atomic.Int64
+	var failure atomic.Pointer[error]
+	work := func(d time.Duration) {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := l.Lock(t.Context(), fmt.Sprint("k", rand.IntN(1000)))
+					if err == nil {
+						err = lease.Release(t.Context())
+					}
+					if err != nil { // a machine with other work can be late once in an hour
+						failure.Store(&err)
+						failed.Add(1)
+						continue
+					}
+					pairs.Add(1)
+				}
+			})
+		}
+		all.Wait()
+	}
+	work(*churnFlag / 5) // until all keys have rows
+	begin := size()
+	work(*churnFlag)
+	end := size()
+	updates := func() (all, hot int64) {
+		t.Helper()
+		const text = " FROM pg_stat_user_tables WHERE relid = 'interlock_lock'::regclass"
+		return read[int64](t, db, "SELECT n_tup_upd"+text), read[int64](t, db, "SELECT n_tup_hot_upd"+text)
+	}
+	var all, hot int64
+	// Sessions report what they did a second later at the latest.
+	eventually(t, "the updates are counted", func() bool {
+		before, _ := updates()
+		time.Sleep(1500 * time.Millisecond)
+		all, hot = updates()
+		return all == before && all > 0
+	})
+	share := 100 * float64(hot) / float64(all)
+	t.Logf("%d pairs, %d updates, %.2f %% of them HOT, table with index %d kB, then %d kB", pairs.Load(), all, share, begin>>10, end>>10)
+	if n := failed.Load(); n > 0 {
+		t.Logf("%d more failed, the last with: %v", n, *failure.Load())
+	}
+	if failed.Load()*1000 > pairs.Load()+20_000 { // a stall of the machine fails some at once
+		t.Error("more than one of 1,000 failed, and 20")
+	}
+	if share < 95 {
+		t.Errorf("%.1f %% of the updates touched no index; want 95", share)
+	}
+	if end > 2*begin+1<<20 {
+		t.Errorf("the table has grown from %d to %d bytes", begin, end)
 	}
 }

@@ -1,10 +1,11 @@
 //go:build long
 
-package transactions
+package postgres_test
 
 import (
 	"context"
 	"database/sql"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -20,6 +21,9 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
+
+// paymentsFlag is how many payments TestKills makes of each variant.
+var paymentsFlag = flag.Int("payments", 0, "`number` of payments of each variant; 0: a short run")
 
 const (
 	processes = 3
@@ -103,12 +107,8 @@ func playKills(t *testing.T, name string, payments int) (c tally) {
 	redis := redistest.Start(t, redistest.Args("--appendonly", "yes", "--appendfsync", "always"))
 	db := server.Open(t)
 	db.SetMaxOpenConns(4)
-	for _, text := range []string{"CREATE TABLE ledger (payment text, made timestamptz DEFAULT clock_timestamp())"} {
-		if _, err := db.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	on(t, db)
+	execute(t, db, "CREATE TABLE ledger (payment text, made timestamptz DEFAULT clock_timestamp())")
+	migrate(t, newStore(t, db))
 	f := &fleet{T: t, orders: orders{Variant: name, DSN: server.DSN(), Redis: redis.Addr(), Crash: crashRate(payments)}}
 	f.start()
 	defer f.end()

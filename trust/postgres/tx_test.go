@@ -1,6 +1,6 @@
-//go:build long
+//go:build integration && unix
 
-package transactions
+package postgres_test
 
 import (
 	"context"
@@ -10,12 +10,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/once"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/httplock"
@@ -25,31 +26,18 @@ import (
 type service struct {
 	*testing.T
 	db      *sql.DB
-	store   *pgstore.Store
 	handler http.Handler
-	runs    int
+	runs    atomic.Int64
 }
 
 // newService makes an endpoint of a handler that gets the transaction of its request.
-func newService(t *testing.T, db *sql.DB, store *pgstore.Store, h func(http.ResponseWriter, *http.Request, *pgstore.Transaction), opts ...idempotency.Option) *service {
+func newService(t *testing.T, db *sql.DB, store record.Store, h func(http.ResponseWriter, *http.Request, *pgstore.Transaction), opts ...idempotency.Option) *service {
 	t.Helper()
-	s := &service{T: t, db: db, store: store}
-	if _, err := db.ExecContext(t.Context(), "CREATE TABLE IF NOT EXISTS ledger (payment text, amount bigint)"); err != nil {
-		t.Fatal(err)
-	}
-	engine, err := idempotency.New(store, append([]idempotency.Option{idempotency.Global(), idempotency.Transactional()}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := engine.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	s := &service{T: t, db: db}
+	execute(t, db, "CREATE TABLE IF NOT EXISTS ledger (payment text, amount bigint)")
+	engine := newEngine(t, store, append([]idempotency.Option{idempotency.Transactional()}, opts...)...)
 	s.handler = httplock.Idempotent(engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.runs++
+		s.runs.Add(1)
 		tx, err := pgstore.Tx(r.Context())
 		if err != nil {
 			t.Logf("Tx: %v", err)
@@ -59,6 +47,23 @@ func newService(t *testing.T, db *sql.DB, store *pgstore.Store, h func(http.Resp
 		h(w, r, tx)
 	}))
 	return s
+}
+
+// newEngine makes an engine whose keys have one space.
+func newEngine(tb testing.TB, store record.Store, opts ...idempotency.Option) *idempotency.Engine {
+	tb.Helper()
+	engine, err := idempotency.New(store, append([]idempotency.Option{idempotency.Global()}, opts...)...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithDeadline(context.Background(), soon(tb))
+		defer cancel()
+		if err := engine.Close(ctx); err != nil {
+			tb.Error(err)
+		}
+	})
+	return engine
 }
 
 // pay makes a payment in a transaction.
@@ -105,11 +110,7 @@ func (s *service) wantOf(resp *http.Response, status int, text string) *http.Res
 // paid wants so many payments in the ledger.
 func (s *service) paid(want int) {
 	s.Helper()
-	var n int
-	if err := s.db.QueryRowContext(s.Context(), "SELECT count(*) FROM ledger").Scan(&n); err != nil {
-		s.Fatal(err)
-	}
-	if n != want {
+	if n := read[int](s, s.db, "SELECT count(*) FROM ledger"); n != want {
 		s.Errorf("%d payments in the ledger; want %d", n, want)
 	}
 }
@@ -119,16 +120,8 @@ func say(w io.Writer, text string) {
 	_, _ = io.WriteString(w, text) // the recorder takes everything
 }
 
-// state returns the state of the only record, or "".
-func (s *service) state() string {
-	s.Helper()
-	var state string
-	err := s.db.QueryRowContext(s.Context(), "SELECT state FROM interlock_record").Scan(&state)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		s.Fatal(err)
-	}
-	return state
-}
+// states are the states of the records.
+const states = "SELECT coalesce(string_agg(state::text, ''), '') FROM interlock_record"
 
 const (
 	rolledBack = "urn:interlock:problem:idempotency-rolled-back"
@@ -136,8 +129,9 @@ const (
 )
 
 func TestEffectAndAnswerAreCommittedTogether(t *testing.T) {
-	db, store := open(t)
-	s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+	t.Parallel()
+	db, _ := tables(t)
+	s := newService(t, db, newStore(t, db), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 		pay(t, r, tx)
 		var unseen int
 		if err := db.QueryRowContext(r.Context(), "SELECT count(*) FROM ledger WHERE payment = $1::text", r.Header.Get("Idempotency-Key")).Scan(&unseen); err != nil || unseen != 0 {
@@ -153,8 +147,8 @@ func TestEffectAndAnswerAreCommittedTogether(t *testing.T) {
 	s.paid(1)
 	s.want("b", 200, "paid")
 	s.paid(2)
-	if s.runs != 2 {
-		t.Errorf("the handler ran %d times; want 2", s.runs)
+	if s.runs.Load() != 2 {
+		t.Errorf("the handler ran %d times; want 2", s.runs.Load())
 	}
 }
 
@@ -202,14 +196,13 @@ func TestHandlersThatRollBack(t *testing.T) {
 		}, 503, rolledBack},
 	} {
 		t.Run(name, func(t *testing.T) {
-			db, store := open(t)
-			if _, err := db.ExecContext(t.Context(), "CREATE TABLE once (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)"); err != nil {
-				t.Fatal(err)
-			}
+			t.Parallel()
+			db, _ := tables(t)
+			execute(t, db, "CREATE TABLE once (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
 			var s *service
-			s = newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+			s = newService(t, db, newStore(t, db), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 				pay(t, r, tx)
-				if s.runs < 3 {
+				if s.runs.Load() < 3 {
 					c.end(s, w, r, tx)
 				} else {
 					say(w, "paid")
@@ -221,14 +214,14 @@ func TestHandlersThatRollBack(t *testing.T) {
 					t.Error("the client is not told to try again")
 				}
 				s.paid(0)
-				if state := s.state(); state != "" {
+				if state := read[string](s, db, states); state != "" {
 					t.Errorf("the record is left in state %q", state)
 				}
 			}
 			s.want("a", 200, "paid")
 			s.paid(1)
-			if s.runs != 3 {
-				t.Errorf("the handler ran %d times; want 3", s.runs)
+			if s.runs.Load() != 3 {
+				t.Errorf("the handler ran %d times; want 3", s.runs.Load())
 			}
 		})
 	}
@@ -237,24 +230,17 @@ func TestHandlersThatRollBack(t *testing.T) {
 // terminate ends the connection of a transaction, as a fault of the network does.
 func (s *service) terminate(tx *pgstore.Transaction) {
 	s.Helper()
-	var pid int
-	if err := tx.QueryRowContext(s.Context(), "SELECT pg_backend_pid()").Scan(&pid); err != nil {
-		s.Fatal(err)
-	}
-	if _, err := s.db.ExecContext(s.Context(), "SELECT pg_terminate_backend($1::int)", pid); err != nil {
-		s.Fatal(err)
-	}
-	for alive := true; alive; {
-		if err := s.db.QueryRowContext(s.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1::int)", pid).Scan(&alive); err != nil {
-			s.Fatal(err)
-		}
+	pid := read[int](s, tx, "SELECT pg_backend_pid()")
+	if !read[bool](s, s.db, "SELECT pg_terminate_backend($1::int, 60000)", pid) { // it waits for the end
+		s.Fatalf("the connection %d has not ended", pid)
 	}
 }
 
 // TestAnswersThatCommit are refusals of the handler that are stored.
 func TestAnswersThatCommit(t *testing.T) {
-	db, store := open(t)
-	s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+	t.Parallel()
+	db, _ := tables(t)
+	s := newService(t, db, newStore(t, db), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 		pay(t, r, tx)
 		if r.Header.Get("Idempotency-Key") == "b" {
 			if _, err := tx.ExecContext(r.Context(), "SELECT 1/0"); err == nil {
@@ -271,17 +257,18 @@ func TestAnswersThatCommit(t *testing.T) {
 		s.want("b", 422, "declined") // the statement failed, so only the answer stays
 		s.paid(1)
 	}
-	if s.runs != 2 {
-		t.Errorf("the handler ran %d times; want 2", s.runs)
+	if s.runs.Load() != 2 {
+		t.Errorf("the handler ran %d times; want 2", s.runs.Load())
 	}
 }
 
 // TestAnAttemptThatWasTakenOverCommitsNothing has another attempt answer first.
 func TestAnAttemptThatWasTakenOverCommitsNothing(t *testing.T) {
-	db, store := open(t)
+	t.Parallel()
+	db, _ := tables(t)
 	var s *service
-	s = newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
-		run := s.runs
+	s = newService(t, db, newStore(t, db), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		run := s.runs.Load()
 		pay(t, r, tx)
 		if run == 1 {
 			// Its lease ends, as far as the database knows: the process was stopped.
@@ -302,24 +289,24 @@ func TestAnAttemptThatWasTakenOverCommitsNothing(t *testing.T) {
 func TestSerializationFailures(t *testing.T) {
 	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
 		t.Run(level.String(), func(t *testing.T) {
-			db, store := open(t, pgstore.Isolation(level))
-			if _, err := db.ExecContext(t.Context(), "CREATE TABLE account AS SELECT 0 AS balance"); err != nil {
-				t.Fatal(err)
-			}
+			t.Parallel()
+			db, _ := tables(t)
+			store := newStore(t, db, pgstore.Isolation(level))
+			execute(t, db, "CREATE TABLE account AS SELECT 0 AS balance")
 			var s *service
 			s = newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 				var balance int
 				if err := tx.QueryRowContext(r.Context(), "SELECT balance FROM account").Scan(&balance); err != nil {
 					t.Error(err)
 				}
-				if s.runs == 1 { // another transaction comes between
+				if s.runs.Load() == 1 { // another transaction comes between
 					if _, err := db.ExecContext(r.Context(), "UPDATE account SET balance = balance + 1"); err != nil {
 						t.Error(err)
 					}
 				}
 				pay(t, r, tx)
-				if _, err := tx.ExecContext(r.Context(), "UPDATE account SET balance = $1::int + 1", balance); (err != nil) != (s.runs == 1) {
-					t.Errorf("run %d: %v", s.runs, err)
+				if _, err := tx.ExecContext(r.Context(), "UPDATE account SET balance = $1::int + 1", balance); (err != nil) != (s.runs.Load() == 1) {
+					t.Errorf("run %d: %v", s.runs.Load(), err)
 				}
 				say(w, "paid")
 			})
@@ -333,8 +320,9 @@ func TestSerializationFailures(t *testing.T) {
 
 // TestAHandlerThatEndsTheTransactionIsRefused has handlers do what the engine does.
 func TestAHandlerThatEndsTheTransactionIsRefused(t *testing.T) {
-	db, store := open(t)
-	s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+	t.Parallel()
+	db, _ := tables(t)
+	s := newService(t, db, newStore(t, db), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 		pay(t, r, tx)
 		if err := tx.SQL().Rollback(); err != nil {
 			t.Error(err)
@@ -347,37 +335,40 @@ func TestAHandlerThatEndsTheTransactionIsRefused(t *testing.T) {
 
 // TestAStoppedHandlerKeepsNoRowLock has a handler fall silent in its transaction.
 func TestAStoppedHandlerKeepsNoRowLock(t *testing.T) {
-	db, store := open(t, pgstore.IdleTimeout(2*time.Second))
+	t.Parallel()
+	db, _ := tables(t)
+	store := newStore(t, db, pgstore.IdleTimeout(4*measured(t).Lapses()))
 	var s *service
 	s = newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
-		pay(t, r, tx)
-		if s.runs == 1 {
-			if _, err := tx.ExecContext(r.Context(), "LOCK TABLE ledger"); err != nil {
-				t.Error(err)
-			}
+		_, err := tx.ExecContext(r.Context(), "LOCK TABLE ledger")
+		if s.runs.Load() == 1 {
 			// It waits for the lock, until PostgreSQL has ended the connection.
 			if _, err := db.ExecContext(r.Context(), "INSERT INTO ledger VALUES ('other', 1)"); err != nil {
 				t.Error(err)
 			}
 		}
+		if err == nil {
+			_, err = tx.ExecContext(r.Context(), "INSERT INTO ledger VALUES ('a', 1)")
+		}
+		if ended := err != nil; s.runs.Load() == 1 && !ended {
+			t.Error("the connection has not ended")
+		}
 		say(w, "paid")
 	})
 	s.want("a", 503, rolledBack)
 	s.paid(1)
-	s.want("a", 200, "paid")
+	// On a machine that stands still PostgreSQL ends the next connection, too.
+	eventually(t, "the payment is made", func() bool { return s.send("a").StatusCode == 200 })
 	s.paid(2)
 }
 
 func TestTxWithoutARecord(t *testing.T) {
+	t.Parallel()
 	if _, err := pgstore.Tx(t.Context()); !errors.Is(err, idempotency.ErrNoAttempt) {
 		t.Errorf("outside of a request: %v", err)
 	}
-	_, store := open(t)
-	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Optional())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = engine.Close(context.Background()) }()
+	db, _ := tables(t)
+	engine := newEngine(t, newStore(t, db), idempotency.Optional())
 	var kept context.Context
 	h := httplock.Idempotent(engine)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		kept = r.Context() //nolint:fatcontext // it is looked at after the handler
@@ -399,29 +390,20 @@ func TestTxWithoutARecord(t *testing.T) {
 
 // TestFencesAreClaimedInTheTransaction has the holder of a lock come after its successor.
 func TestFencesAreClaimedInTheTransaction(t *testing.T) {
-	db, store := open(t)
-	locker, err := core.New(memstore.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = locker.Close(context.Background()) }()
-	guard := core.Serialize(locker, "account")
+	t.Parallel()
+	db, _ := tables(t)
+	store := newStore(t, db)
+	guard := core.Serialize(newLocker(t, memstore.New()), "account")
 	s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 		pay(t, r, tx)
 		say(w, "paid")
 	}, idempotency.Under(guard))
 	s.want("a", 200, "paid")
 	s.paid(1)
-	var token int64
-	if err := db.QueryRowContext(t.Context(), "SELECT token FROM interlock_fence WHERE key = 'account'").Scan(&token); err != nil {
-		t.Fatal(err)
-	}
-	if token < 1 {
+	if token := read[int64](t, db, "SELECT token FROM interlock_fence WHERE key = 'account'"); token < 1 {
 		t.Errorf("the fence has token %d", token)
 	}
-	if _, err := db.ExecContext(t.Context(), "UPDATE interlock_fence SET token = token + 3600000000"); err != nil {
-		t.Fatal(err)
-	}
+	execute(t, db, "UPDATE interlock_fence SET token = token + 3600000000")
 	s.want("b", 500, "no transaction")
 	s.paid(1)
 }
@@ -429,15 +411,11 @@ func TestFencesAreClaimedInTheTransaction(t *testing.T) {
 // TestAConsumersEffectAndItsRecord has the effect of a message, and that the message is
 // done, in one transaction.
 func TestAConsumersEffectAndItsRecord(t *testing.T) {
-	db, store := open(t)
-	if _, err := db.ExecContext(t.Context(), "CREATE TABLE inbox (message text, amount bigint)"); err != nil {
-		t.Fatal(err)
-	}
-	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Transactional())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = engine.Close(context.Background()) }()
+	t.Parallel()
+	db, _ := tables(t)
+	store := newStore(t, db)
+	execute(t, db, "CREATE TABLE inbox (message text, amount bigint)")
+	engine := newEngine(t, store, idempotency.Transactional())
 	fails := errors.New("not today")
 	runs := 0
 	consume := func(id string, amount int64) (string, error) {
@@ -461,9 +439,8 @@ func TestAConsumersEffectAndItsRecord(t *testing.T) {
 	}
 	count := func(want int) {
 		t.Helper()
-		var n int
-		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM inbox").Scan(&n); err != nil || n != want {
-			t.Errorf("%d effects, %v; want %d", n, err, want)
+		if n := read[int](t, db, "SELECT count(*) FROM inbox"); n != want {
+			t.Errorf("%d effects; want %d", n, want)
 		}
 	}
 	if _, err := consume("a", 1); !errors.Is(err, fails) {

@@ -1,11 +1,11 @@
-//go:build long
+//go:build long && unix
 
-package transactions
+package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"testing"
@@ -14,9 +14,39 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/pgstore"
-	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
+
+// TestADatabaseThatDiesInACommit finds out the outcome when the database is back.
+func TestADatabaseThatDiesInACommit(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	dies, arm, _ := breaking(commit)
+	db := (&wire{sent: func(text []byte) error {
+		if dies(text) != nil {
+			server.Abort(t)
+		}
+		return nil
+	}}).through(t, server.DSN())
+	store := newStore(t, db, pgstore.Timeout(time.Second))
+	migrate(t, store)
+	s := newService(t, server.Open(t), store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		pay(t, r, tx)
+		say(w, "paid")
+	}, idempotency.Lease(5*time.Second))
+	for n := range 3 { // executed or not: it is a race of the commit with the end
+		key := fmt.Sprint("payment-", n)
+		arm()
+		if resp := s.send(key); resp.StatusCode != 409 && resp.StatusCode != 200 { // 200: the answer was on its way
+			t.Errorf("status %d of a commit that the database dies in; want 200 or 409", resp.StatusCode)
+		}
+		server.Restart(t)
+		eventually(t, "the payment is answered", func() bool { return s.send(key).StatusCode == 200 })
+		if made := read[int](t, db, "SELECT count(*) FROM ledger WHERE payment = $1::text", key); made != 1 {
+			t.Errorf("paid %d times", made)
+		}
+	}
+}
 
 // TestAPoolWhoseConnectionsAreAllInTransactions has a request come while a handler has
 // the only connection, until its claim has lapsed or was renewed over and over.
@@ -34,10 +64,11 @@ func TestAPoolWhoseConnectionsAreAllInTransactions(t *testing.T) {
 		}, false, http.StatusOK, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dsn := pgtest.DSN(t)
-			plain, db := connect(t, dsn), connect(t, dsn)
+			t.Parallel()
+			plain, dsn := tables(t)
+			db := connect(t, dsn)
 			db.SetMaxOpenConns(1)
-			store := on(t, db, append(c.options(dsn), pgstore.IdleTimeout(time.Minute))...)
+			store := newStore(t, db, append(c.options(dsn), pgstore.IdleTimeout(time.Minute), pgstore.Timeout(time.Second))...)
 			began, end := make(chan context.Context, 1), make(chan struct{})
 			var once sync.Once
 			var cause error
@@ -54,10 +85,7 @@ func TestAPoolWhoseConnectionsAreAllInTransactions(t *testing.T) {
 			// Its answer counts, since no other request has taken its key over.
 			wg.Go(func() { s.want("a", http.StatusOK, "paid") })
 			held := <-began
-			var until time.Time
-			if err := plain.QueryRowContext(t.Context(), "SELECT lease_until FROM interlock_record").Scan(&until); err != nil {
-				t.Fatal(err)
-			}
+			until := read[time.Time](t, plain, "SELECT lease_until FROM interlock_record")
 			second := make(chan int, 1)
 			wg.Go(func() { second <- s.send("b").StatusCode })
 			status := 0
@@ -65,13 +93,8 @@ func TestAPoolWhoseConnectionsAreAllInTransactions(t *testing.T) {
 				<-held.Done()
 				status = <-second
 			} else {
-				redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
-					var least time.Time
-					err := plain.QueryRowContext(ctx, "SELECT min(lease_until) FROM interlock_record").Scan(&least)
-					if err == nil && least.Sub(until) < lease {
-						err = errors.New("the claim was not renewed for long")
-					}
-					return err
+				eventually(t, "the claim was renewed for long", func() bool {
+					return read[time.Time](t, plain, "SELECT min(lease_until) FROM interlock_record").Sub(until) >= lease
 				})
 			}
 			close(end)
@@ -88,15 +111,4 @@ func TestAPoolWhoseConnectionsAreAllInTransactions(t *testing.T) {
 			s.paid(c.payments)
 		})
 	}
-}
-
-// connect returns a pool of connections.
-func connect(t *testing.T, dsn string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
 }

@@ -1,6 +1,6 @@
-//go:build long
+//go:build integration && unix
 
-package transactions
+package postgres_test
 
 import (
 	"context"
@@ -19,7 +19,6 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
 // granted are the rights of a service on the tables of a store.
@@ -30,31 +29,17 @@ GRANT SELECT, INSERT, UPDATE ON interlock_fence TO %[1]s`
 // and may insert into the ledger. There are a store's tables.
 func asService(t *testing.T, rights string) (owner, limited *sql.DB) {
 	t.Helper()
-	dsn := pgtest.DSN(t)
-	owner, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = owner.Close() })
-	on(t, owner)
-	_, schema, _ := strings.Cut(dsn, "search_path=")
+	owner, dsn := tables(t)
+	schema := schemaOf(dsn)
 	role := schema + "_service"
 	for _, text := range []string{
 		"CREATE ROLE %[1]s LOGIN", "GRANT USAGE ON SCHEMA %[2]s TO %[1]s",
 		"CREATE TABLE ledger (payment text, amount bigint)", "GRANT INSERT ON ledger TO %[1]s",
 		rights,
 	} {
-		text = strings.NewReplacer("%[1]s", role, "%[2]s", schema).Replace(text)
-		if _, err := owner.ExecContext(t.Context(), text); err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
+		execute(t, owner, strings.NewReplacer("%[1]s", role, "%[2]s", schema).Replace(text))
 	}
-	limited, err = sql.Open("pgx", strings.Replace(dsn, "user=postgres", "user="+role, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = limited.Close() })
-	return owner, limited
+	return owner, connect(t, strings.Replace(dsn, "user=postgres", "user="+role, 1))
 }
 
 // denied reports whether PostgreSQL denied a right (insufficient_privilege).
@@ -67,13 +52,8 @@ func denied(err error) bool {
 // fails.
 func limitedService(t *testing.T, owner *sql.DB, store *pgstore.Store) *service {
 	t.Helper()
-	locker, err := core.New(memstore.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = locker.Close(context.Background()) })
-	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Transactional(), idempotency.Lease(5*time.Second),
-		idempotency.Under(core.Serialize(locker, "account")))
+	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Transactional(), idempotency.Lease(4*measured(t).Lapses()),
+		idempotency.Under(core.Serialize(newLocker(t, memstore.New()), "account")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +62,7 @@ func limitedService(t *testing.T, owner *sql.DB, store *pgstore.Store) *service 
 		defer cancel()
 		_ = engine.Close(ctx) // without DELETE there is a claim that it cannot give up
 	})
-	s := &service{T: t, db: owner, store: store}
+	s := &service{T: t, db: owner}
 	failed := false
 	s.handler = httplock.Idempotent(engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tx, err := pgstore.Tx(r.Context())
@@ -122,17 +102,13 @@ func TestRightsOfAService(t *testing.T) {
 		"no UPDATE of fence": {"UPDATE ON interlock_fence", 500, "permission denied for table interlock_fence", 500},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			rights := granted
 			if c.revoked != "" {
 				rights += "; REVOKE " + c.revoked + " FROM %[1]s"
 			}
 			owner, limited := asService(t, rights)
-			store, err := pgstore.New(limited)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = store.Close() })
-			s := limitedService(t, owner, store)
+			s := limitedService(t, owner, newStore(t, limited))
 			s.want("a", c.paid, c.text)
 			if c.paid == 200 {
 				s.want("a", 200, "paid")
@@ -147,12 +123,8 @@ func TestRightsOfAService(t *testing.T) {
 			if c.again != http.StatusConflict {
 				return
 			}
-			// The claim cannot be given up. It lapses.
-			for end := time.Now().Add(30 * time.Second); s.send("fails").StatusCode != http.StatusOK; time.Sleep(20 * time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatal("never: the claim has lapsed")
-				}
-			}
+			// The claim cannot be given up.
+			eventually(t, "the claim has lapsed", func() bool { return s.send("fails").StatusCode == http.StatusOK })
 			s.paid(2)
 		})
 	}
@@ -161,23 +133,16 @@ func TestRightsOfAService(t *testing.T) {
 // TestWhoMigrates has a service without the right to create tables migrate: before there
 // are tables, and after a migration tool has run the files.
 func TestWhoMigrates(t *testing.T) {
+	t.Parallel()
 	owner, limited := asService(t, granted+"; GRANT SELECT ON interlock_version TO %[1]s")
 	migrate := func(db *sql.DB) error {
 		t.Helper()
-		store, err := pgstore.New(db)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = store.Close() }()
-		return store.Migrate(t.Context())
+		return newStore(t, db).Migrate(t.Context())
 	}
 	if err := migrate(limited); err != nil {
 		t.Errorf("there is nothing to do: %v", err)
 	}
-	drop := "DROP TABLE interlock_version, interlock_record, interlock_fence, interlock_lock"
-	if _, err := owner.ExecContext(t.Context(), drop); err != nil {
-		t.Fatal(err)
-	}
+	execute(t, owner, "DROP TABLE interlock_version, interlock_record, interlock_fence, interlock_lock")
 	if err := migrate(limited); !denied(err) {
 		t.Errorf("without tables: %v; want that the right is missing", err)
 	}
@@ -190,9 +155,7 @@ func TestWhoMigrates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := owner.ExecContext(t.Context(), string(text)); err != nil {
-			t.Fatal(err)
-		}
+		execute(t, owner, string(text))
 	}
 	if err := migrate(owner); err != nil {
 		t.Errorf("over the tables of a migration tool: %v", err)
@@ -202,15 +165,11 @@ func TestWhoMigrates(t *testing.T) {
 // TestTimeLimitsOfATransaction looks at the limits that a transaction has set, and at one
 // that the role has from elsewhere.
 func TestTimeLimitsOfATransaction(t *testing.T) {
-	owner, limited := asService(t, granted+"; ALTER ROLE %[1]s SET statement_timeout = '300ms'")
-	store, err := pgstore.New(limited)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	s := newService(t, owner, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+	t.Parallel()
+	owner, limited := asService(t, granted+"; ALTER ROLE %[1]s SET statement_timeout = '3s'")
+	s := newService(t, owner, newStore(t, limited), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 		for name, want := range map[string]string{
-			"idle_in_transaction_session_timeout": "6s", "lock_timeout": "3s", "statement_timeout": "300ms",
+			"idle_in_transaction_session_timeout": "1min", "lock_timeout": "30s", "statement_timeout": "3s",
 		} {
 			var set string
 			if err := tx.QueryRowContext(r.Context(), "SELECT current_setting($1::text)", name).Scan(&set); err != nil || set != want {
@@ -224,7 +183,7 @@ func TestTimeLimitsOfATransaction(t *testing.T) {
 			t.Errorf("a long statement: %v", err)
 		}
 		say(w, "paid")
-	}, idempotency.Lease(9*time.Second))
+	}, idempotency.Lease(90*time.Second))
 	s.want("a", 503, rolledBack)
 	s.paid(0)
 }

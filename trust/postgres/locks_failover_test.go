@@ -8,34 +8,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
-	"github.com/jackc/pgx/v5/stdlib"
-
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/internal/redistest"
+	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
-
-// stay is a section that takes its time.
-func (j *judge) stay(key int, token int64, d time.Duration) {
-	if j.inside[key].Add(1) != 1 {
-		j.overlaps.Add(1)
-	}
-	if last := j.last[key].Swap(token); last >= token {
-		j.regress.Add(1)
-	}
-	time.Sleep(d)
-	j.sections.Add(1)
-	j.inside[key].Add(-1)
-}
 
 // answered asks again, a few times, what a busy machine has left without an answer.
 func answered(ask func() error) (err error) {
@@ -45,6 +28,18 @@ func answered(ask func() error) (err error) {
 		}
 	}
 	return err
+}
+
+// trying asks again until there is no error.
+func trying(t *testing.T, ask func() error) {
+	t.Helper()
+	var err error
+	eventually(t, "without an error", func() bool {
+		if err = ask(); err != nil {
+			t.Log(err)
+		}
+		return err == nil
+	})
 }
 
 // row is what a server knows of the lock of a key.
@@ -58,40 +53,47 @@ func lockRow(tb testing.TB, db *sql.DB, key string) (r row) {
 	tb.Helper()
 	err := db.QueryRowContext(tb.Context(), "SELECT owner IS NOT NULL AND lease_until > clock_timestamp(), token "+
 		"FROM interlock_lock WHERE key = $1::bytea", []byte(key)).Scan(&r.held, &r.token)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) && !containsText(err, "42P01") { // a standby may not have the table yet
+	if err != nil && !errors.Is(err, sql.ErrNoRows) && !strings.Contains(err.Error(), "42P01") { // a standby may not have the table yet
 		tb.Fatal(err)
 	}
 	return r
 }
 
+// newPrimary returns a server with a standby, a route to the server, and the tables of a
+// store in it.
+func newPrimary(t *testing.T, settings ...string) (primary, standby *pgtest.Server, route *pgtest.Route) {
+	t.Helper()
+	primary = pgtest.Start(t, settings...)
+	standby = primary.Standby(t)
+	migrate(t, newStore(t, primary.Open(t)))
+	return primary, standby, pgtest.NewRoute(primary)
+}
+
+// synchronous has a commit wait for the standby.
+const synchronous = "synchronous_standby_names=*"
+
+// over returns a store over a route, as a process has one.
+func over(t *testing.T, route *pgtest.Route) *pgstore.Store {
+	t.Helper()
+	return newStore(t, route.Open(t), pgstore.Timeout(time.Second))
+}
+
 // Lockers of two processes work over a failover. Before they reach the promoted server it
 // knows every grant.
 func TestAFailoverWithSynchronousReplicationLosesNoLock(t *testing.T) {
-	rounds := 3
-	if testing.Short() {
-		rounds = 1
-	}
-	for range rounds {
-		synchronousFailover(t)
-	}
-}
-
-func synchronousFailover(t *testing.T) {
+	t.Parallel()
 	const (
 		keys  = 4
 		lease = 20 * time.Second // on a busy machine a promotion takes several seconds
 	)
-	primary := pgtest.Start(t, "synchronous_standby_names=*")
-	standby := primary.Standby(t)
-	route := pgtest.NewRoute(primary)
-	makeLocks(t, newLocks(t, route.Open(t)))
+	primary, standby, route := newPrimary(t, synchronous)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	lost := core.OnLost(func(loss core.Loss) { t.Errorf("lost: %v", loss) })
 	var lockers [2]*core.Locker
 	for i := range lockers {
-		lockers[i] = newLocker(t, newLocks(t, route.Open(t)), core.Watchdog(lease), lost)
+		lockers[i] = newLocker(t, over(t, route), core.Watchdog(lease), lost)
 	}
 	var j judge
 	var all sync.WaitGroup
@@ -106,7 +108,7 @@ func synchronousFailover(t *testing.T) {
 						}
 						continue
 					}
-					j.stay(n%keys, held.Token(), time.Millisecond)
+					j.section(held.Key(), held.Token(), func() bool { return held.Err() == nil })
 					if err := held.Release(ctx); errors.Is(err, core.ErrLost) {
 						t.Errorf("Release: %v", err)
 					}
@@ -130,7 +132,7 @@ func synchronousFailover(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "the locks are used", func() bool { return j.sections.Load() > 200 })
+	j.more(t, "the locks are used", 200)
 	primary.Abort(t)
 	begin := time.Now()
 	crashed.Store(true)
@@ -149,14 +151,11 @@ func synchronousFailover(t *testing.T) {
 			t.Errorf("%s: the promoted server has %+v; want it held with token %d", held.Key(), got, held.Token())
 		}
 	}
-	before := j.sections.Load()
-	// A lock whose request the crash left without an answer is free when its lease is over.
-	redistest.Eventually(t, 3*lease, func(context.Context) error {
-		if n := j.sections.Load() - before; n <= 200 {
-			return fmt.Errorf("%d sections after the failover", n)
-		}
-		return nil
-	})
+	// A lock whose request the crash left without an answer is free when its lease ends.
+	for before := j.sections.Load(); j.sections.Load() < before+200 && time.Since(begin) < 3*lease; {
+		time.Sleep(10 * time.Millisecond)
+	}
+	j.more(t, "the locks are used on the promoted server", 1)
 	t.Logf("200 sections on the promoted server %v after the crash", time.Since(begin).Round(time.Millisecond))
 	for i, l := range lockers {
 		for _, held := range kept[1-i] {
@@ -178,20 +177,18 @@ func synchronousFailover(t *testing.T) {
 	}
 	cancel()
 	all.Wait()
-	j.verdict(t, 400)
+	j.verdict(t)
 }
 
 // What the standby did not get is lost. The holder is told, and the next token is greater
 // as long as the clock of the promoted server is not behind.
 func TestALockThatAFailoverLostIsTold(t *testing.T) {
+	t.Parallel()
 	const lease = 20 * time.Second // as above
-	primary := pgtest.Start(t)
-	standby := primary.Standby(t)
-	route := pgtest.NewRoute(primary)
-	makeLocks(t, newLocks(t, route.Open(t)))
+	primary, standby, route := newPrimary(t)
 	told := make(chan core.Loss, 10)
-	first := newLocker(t, newLocks(t, route.Open(t)), core.Watchdog(lease), core.OnLost(func(loss core.Loss) { told <- loss }))
-	second := newLocker(t, newLocks(t, route.Open(t)), core.Watchdog(lease))
+	first := newLocker(t, over(t, route), core.Watchdog(lease), core.OnLost(func(loss core.Loss) { told <- loss }))
+	second := newLocker(t, over(t, route), core.Watchdog(lease))
 	take := func(l *core.Locker, key string) *core.Lease {
 		var held *core.Lease
 		err := answered(func() (err error) { held, err = l.Lock(t.Context(), key); return err })
@@ -234,7 +231,7 @@ func TestALockThatAFailoverLostIsTold(t *testing.T) {
 	for _, held := range late {
 		select {
 		case <-held.Context().Done():
-		case <-time.After(time.Until(held.Deadline()) + patience):
+		case <-time.After(time.Until(held.Deadline()) + measured(t).Patience()):
 			t.Fatalf("%s: the holder is not told", held.Key())
 		}
 		if err := context.Cause(held.Context()); !errors.Is(err, core.ErrLost) {
@@ -245,18 +242,9 @@ func TestALockThatAFailoverLostIsTold(t *testing.T) {
 		}
 	}
 	t.Logf("the holder was told after %v", time.Since(switched).Round(time.Millisecond))
-	// The margin is for a machine that has other work.
-	if took := time.Since(switched); took > lease+5*time.Second {
-		t.Errorf("the holder was told after %v; want it within the lease of %v", took, lease)
-	}
 	heard := make(map[string]bool)
 	for range late {
-		select {
-		case loss := <-told:
-			heard[string(loss.Key)] = true
-		case <-time.After(patience):
-			t.Fatal("OnLost was not called")
-		}
+		heard[string(receive(t, "OnLost is called", told).Key)] = true
 	}
 	if !heard["new"] || !heard["used"] || len(told) > 0 {
 		t.Errorf("OnLost was told of %v, and %d more", heard, len(told))
@@ -271,34 +259,16 @@ func TestALockThatAFailoverLostIsTold(t *testing.T) {
 	}
 }
 
-// asking returns a pool whose driver, when a time limit is over, asks the server to cancel
-// the statement, and takes the answer that then comes. The default of pgx closes the
-// connection as well.
-func asking(t *testing.T, server *pgtest.Server) *sql.DB {
-	t.Helper()
-	config, err := pgx.ParseConfig(server.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: patience}
-	}
-	db := stdlib.OpenDB(*config)
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
 // A commit that waits for the standby is cancelled at the time limit of its try. PostgreSQL
 // then keeps it on the primary alone, which shows it. The standby may be promoted while the
 // primary still runs, so a grant or a renewal that the standby lacks must not be answered.
 func TestWithoutTheSynchronousStandbyNothingIsGranted(t *testing.T) {
-	primary := pgtest.Start(t, "synchronous_standby_names=*")
-	standby := primary.Standby(t)
+	t.Parallel()
+	primary, standby, _ := newPrimary(t, synchronous)
 	plain := primary.Open(t)
-	makeLocks(t, newLocks(t, plain))
-	for name, db := range map[string]*sql.DB{"closing": primary.Open(t), "cancelling": asking(t, primary)} {
+	for name, db := range drivers(t, primary) {
 		t.Run(name, func(t *testing.T) {
-			s := newLocks(t, db, func(c *config) { c.Timeout, c.Sweep = 300*time.Millisecond, -1 })
+			s := newStore(t, db, pgstore.Timeout(300*time.Millisecond))
 			take := func() (driver.Reply, error) {
 				return s.Acquire(t.Context(), driver.AcquireRequest{Key: name, Owner: "o", TTL: time.Minute})
 			}
@@ -309,7 +279,7 @@ func TestWithoutTheSynchronousStandbyNothingIsGranted(t *testing.T) {
 			primary.Detach(t, standby)
 			for range 2 {
 				// On a busy machine a request may not reach the primary in its time.
-				redistest.Eventually(t, patience, func(context.Context) error {
+				trying(t, func() error {
 					// The second may find the row locked by the first, which still waits for the
 					// standby: then it was not carried out.
 					rep, err := take()
@@ -331,7 +301,7 @@ func TestWithoutTheSynchronousStandbyNothingIsGranted(t *testing.T) {
 			var rep driver.Reply
 			// A standby that has just come back, or a row that an earlier statement has
 			// locked, can take longer than a request.
-			redistest.Eventually(t, time.Minute, func(context.Context) (err error) { rep, err = take(); return err })
+			trying(t, func() (err error) { rep, err = take(); return err })
 			if !rep.Granted {
 				t.Fatalf("with the standby: %+v", rep)
 			}
@@ -346,7 +316,7 @@ func TestWithoutTheSynchronousStandbyNothingIsGranted(t *testing.T) {
 				}
 			}
 			primary.Attach(t, standby)
-			redistest.Eventually(t, time.Minute, func(context.Context) error { return renew(time.Minute) })
+			trying(t, func() error { return renew(time.Minute) })
 		})
 	}
 }

@@ -1,9 +1,8 @@
-//go:build long
+//go:build long && unix
 
-package transactions
+package postgres_test
 
 import (
-	"context"
 	"database/sql"
 	"flag"
 	"net/http"
@@ -34,25 +33,19 @@ var keptFlag = flag.Int("kept", 0, "`number` of records that are kept, each with
 // fsync, by the way of its record and the number of clients. The metric p50-us is the
 // median of the requests, in microseconds.
 //
-//	go test -run '^$' -bench Payment -benchtime 5s -count 5 ./transactions
+//	go test -tags=integration,long -run '^$' -bench Payment -benchtime 5s -count 5 ./postgres
 //
 // To compare a table that is empty at first with one of ten million records, which takes
 // ten minutes and 9 GB of disk:
 //
-//	go test -v -run '^$' -bench 'Payment/transaction' -count 3 -timeout 0 ./transactions -args -kept 10000000
+//	go test -tags=integration,long -v -run '^$' -bench 'Payment/transaction' -count 3 -timeout 0 ./postgres -args -kept 10000000
 func BenchmarkPayment(b *testing.B) {
 	server := pgtest.Start(b)
 	redisServer := redistest.Start(b, redistest.Args("--appendonly", "yes", "--appendfsync", "always"))
-	db, err := sql.Open("pgx", server.DSN())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	db := server.Open(b)
 	db.SetMaxOpenConns(80)
 	db.SetMaxIdleConns(80)
-	if _, err := db.ExecContext(b.Context(), "CREATE TABLE ledger (payment text, amount bigint)"); err != nil {
-		b.Fatal(err)
-	}
+	execute(b, db, "CREATE TABLE ledger (payment text, amount bigint)")
 	const insert = "INSERT INTO ledger VALUES ($1::text, 1)"
 	own := func(w http.ResponseWriter, r *http.Request) {
 		tx, err := db.BeginTx(r.Context(), nil)
@@ -84,12 +77,7 @@ func BenchmarkPayment(b *testing.B) {
 	}
 	defer func() { _ = inRedis.Close() }()
 	behind := func(store record.Store, h http.HandlerFunc, opts ...idempotency.Option) http.Handler {
-		engine, err := idempotency.New(store, append(opts, idempotency.Global())...)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { _ = engine.Close(context.Background()) })
-		return httplock.Idempotent(engine)(h)
+		return httplock.Idempotent(newEngine(b, store, opts...))(h)
 	}
 	type way struct {
 		name string
@@ -117,14 +105,8 @@ func BenchmarkPayment(b *testing.B) {
 // benchRecords returns a store on tables that it makes.
 func benchRecords(b *testing.B, db *sql.DB, opts ...pgstore.Option) *pgstore.Store {
 	b.Helper()
-	store, err := pgstore.New(db, opts...)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = store.Close() })
-	if err := store.Migrate(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	store := newStore(b, db, append(opts, pgstore.SweepEvery(time.Minute))...)
+	migrate(b, store)
 	return store
 }
 
@@ -132,22 +114,14 @@ func benchRecords(b *testing.B, db *sql.DB, opts ...pgstore.Option) *pgstore.Sto
 func keep(b *testing.B, db *sql.DB) {
 	b.Helper()
 	begin := time.Now()
-	if _, err := db.ExecContext(b.Context(), "INSERT INTO kept_record "+
+	execute(b, db, "INSERT INTO kept_record "+
 		"SELECT translate(encode(sha256(n::text::bytea), 'base64'), '+/=', '-_'), 'token:' || n, sha256(n::text::bytea), 1, 'd', false, false, "+
 		"now(), until, NULL, ceil(extract(epoch FROM until) / 3600)::integer, convert_to(repeat(md5(n::text), 9), 'UTF8') "+
-		"FROM generate_series(1, $1::int) AS n, LATERAL (SELECT now() + n::float8 / $1::int * interval '1 day') AS kept(until)", *keptFlag); err != nil {
-		b.Fatal(err)
-	}
+		"FROM generate_series(1, $1::int) AS n, LATERAL (SELECT now() + n::float8 / $1::int * interval '1 day') AS kept(until)", *keptFlag)
 	for _, step := range []string{"VACUUM ANALYZE kept_record", "CHECKPOINT"} { // else they disturb what is measured
-		if _, err := db.ExecContext(b.Context(), step); err != nil {
-			b.Fatal(err)
-		}
+		execute(b, db, step)
 	}
-	var table, index int64
-	if err := db.QueryRowContext(b.Context(), "SELECT pg_table_size('kept_record'), pg_indexes_size('kept_record')").
-		Scan(&table, &index); err != nil {
-		b.Fatal(err)
-	}
+	table, index := read[int64](b, db, "SELECT pg_table_size('kept_record')"), read[int64](b, db, "SELECT pg_indexes_size('kept_record')")
 	n := int64(*keptFlag)
 	b.Logf("%d records in %v: %d bytes each in the table, %d in its indexes", n, time.Since(begin).Round(time.Second), table/n, index/n)
 }

@@ -1,6 +1,6 @@
-//go:build long
+//go:build long && unix
 
-package transactions
+package postgres_test
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/httplock"
-	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
 // kept wants that a server has a ledger and records that agree, and that so many payments
@@ -50,11 +49,7 @@ func kept(t *testing.T, db *sql.DB, want map[string]int) {
 			t.Errorf("%s is in the ledger %d times; want %d", key, made[key], n)
 		}
 	}
-	var done int
-	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM interlock_record WHERE state = 'd'").Scan(&done); err != nil {
-		t.Fatal(err)
-	}
-	if done != sum {
+	if done := read[int](t, db, "SELECT count(*) FROM interlock_record WHERE state = 'd'"); done != sum {
 		t.Errorf("%d answers are stored, and %d payments are in the ledger", done, sum)
 	}
 }
@@ -62,19 +57,10 @@ func kept(t *testing.T, db *sql.DB, want map[string]int) {
 // TestPaymentsOverAFailoverWithSynchronousReplication has clients pay, and send each payment
 // again until it is answered, while the primary crashes and its standby is promoted.
 func TestPaymentsOverAFailoverWithSynchronousReplication(t *testing.T) {
-	primary := pgtest.Start(t, "synchronous_standby_names=*")
-	standby := primary.Standby(t)
-	route := pgtest.NewRoute(primary)
-	db := route.Open(t)
-	store := on(t, db)
-	if _, err := db.ExecContext(t.Context(), "CREATE TABLE ledger (payment text)"); err != nil {
-		t.Fatal(err)
-	}
-	engine, err := idempotency.New(store, idempotency.Global(), idempotency.Transactional(), idempotency.Lease(3*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = engine.Close(context.Background()) })
+	t.Parallel()
+	primary, standby, route := newPrimary(t, synchronous)
+	execute(t, primary.Open(t), "CREATE TABLE ledger (payment text)")
+	engine := newEngine(t, over(t, route), idempotency.Transactional(), idempotency.Lease(3*time.Second))
 	service := httplock.Idempotent(engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get("Idempotency-Key")
 		tx, err := pgstore.Tx(r.Context())
@@ -122,12 +108,7 @@ func TestPaymentsOverAFailoverWithSynchronousReplication(t *testing.T) {
 		clients.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				key := fmt.Sprint("payment-", c, "-", n)
-				for end := time.Now().Add(time.Minute); !send(key); time.Sleep(20 * time.Millisecond) {
-					if time.Now().After(end) {
-						t.Errorf("%s was not answered", key)
-						return
-					}
-				}
+				eventually(t, "the payment is answered", func() bool { return send(key) })
 				mu.Lock()
 				answered[key] = 1
 				mu.Unlock()
@@ -136,11 +117,8 @@ func TestPaymentsOverAFailoverWithSynchronousReplication(t *testing.T) {
 	}
 	more := func(n int) {
 		t.Helper()
-		for end, want := time.Now().Add(30*time.Second), count()+n; count() < want; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("fewer than %d payments in 30 s", n)
-			}
-		}
+		want := count() + n
+		eventually(t, "there are more payments", func() bool { return count() >= want })
 	}
 	more(200)
 	primary.Abort(t)
@@ -164,32 +142,26 @@ func TestPaymentsOverAFailoverWithSynchronousReplication(t *testing.T) {
 // TestACommitThatAFailoverLost has answered payments whose commits no standby has. The
 // effect and the answer are lost together, so a retry pays again, once.
 func TestACommitThatAFailoverLost(t *testing.T) {
-	primary := pgtest.Start(t)
-	standby := primary.Standby(t)
-	route := pgtest.NewRoute(primary)
-	db := route.Open(t)
+	t.Parallel()
+	primary, standby, route := newPrimary(t)
 	replica := standby.Open(t)
-	replicated := func(what, query string) {
+	replicated := func(query string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			var met bool
-			if err := replica.QueryRowContext(t.Context(), query).Scan(&met); err == nil && met {
-				return
-			} else if time.Now().After(end) {
-				t.Fatalf("the standby has not %s: %v", what, err)
-			}
-		}
+		eventually(t, query, func() bool {
+			var met bool // a standby may not have the tables yet
+			return replica.QueryRowContext(t.Context(), query).Scan(&met) == nil && met
+		})
 	}
-	s := newService(t, db, on(t, db), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+	s := newService(t, route.Open(t), over(t, route), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 		if r.Header.Get("Idempotency-Key") == "claimed" && r.Header.Get("Again") == "" {
-			replicated("the claim", "SELECT count(*) = 2 FROM interlock_record")
+			replicated("SELECT count(*) = 2 FROM interlock_record")
 			primary.Detach(t, standby)
 		}
 		pay(t, r, tx)
 		say(w, "paid")
 	}, idempotency.Lease(15*time.Second))
 	s.want("kept", 200, "paid")
-	replicated("the payment", "SELECT count(*) = 1 FROM ledger")
+	replicated("SELECT count(*) = 1 FROM ledger")
 	s.want("claimed", 200, "paid") // the standby has its claim, and not its commit
 	s.want("lost", 200, "paid")
 	s.paid(3)

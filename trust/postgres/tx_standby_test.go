@@ -1,9 +1,8 @@
-//go:build long
+//go:build long && unix
 
-package transactions
+package postgres_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"net/http"
@@ -18,7 +17,6 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/pgstore"
-	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -40,25 +38,21 @@ func drivers(t *testing.T, server *pgtest.Server) map[string]*sql.DB {
 }
 
 // stateOf is the state of a record on a server, empty if it has none.
-func stateOf(t *testing.T, db *sql.DB, id string) (state string) {
+func stateOf(t *testing.T, db *sql.DB, id string) string {
 	t.Helper()
-	err := db.QueryRowContext(t.Context(), "SELECT state FROM interlock_record WHERE id = $1::text", id).Scan(&state)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		t.Fatal(err)
-	}
-	return state
+	return read[string](t, db, "SELECT coalesce(max(state::text), '') FROM interlock_record WHERE id = $1::text", id)
 }
 
 // TestRecordsThatTheSynchronousStandbyLacks has statements cancelled that wait for the
 // standby. PostgreSQL then keeps what they did on the primary alone, which shows it. The
 // standby may be promoted at any time, so none of it may be answered.
 func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
-	primary := pgtest.Start(t, "synchronous_standby_names=*")
-	standby := primary.Standby(t)
+	t.Parallel()
+	primary, standby, _ := newPrimary(t, synchronous)
 	plain, replica := primary.Open(t), standby.Open(t)
 	for name, db := range drivers(t, primary) {
 		t.Run(name, func(t *testing.T) {
-			s := on(t, db, pgstore.Timeout(300*time.Millisecond), pgstore.SweepEvery(-1))
+			s := newStore(t, db, pgstore.Timeout(300*time.Millisecond))
 			const short, patience = 700 * time.Millisecond, time.Minute
 			claim := func(id, token string, transactional bool, within time.Duration) (record.ClaimReply, error) {
 				return s.Claim(t.Context(), record.ClaimRequest{
@@ -82,9 +76,7 @@ func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 					t.Fatalf("%s: %+v, %v", id, rep, err)
 				}
 			}
-			if _, err := plain.ExecContext(t.Context(), "UPDATE interlock_record SET lease_until = clock_timestamp(), marked = true WHERE id = $1::text", name+"unknown"); err != nil {
-				t.Fatal(err)
-			}
+			execute(t, plain, "UPDATE interlock_record SET lease_until = clock_timestamp(), marked = true WHERE id = $1::text", name+"unknown")
 
 			// arrives wants that the outcome of a request is not known, and that the primary has
 			// it: on a busy machine the request may not get there in its time.
@@ -143,44 +135,35 @@ func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 // TestAPaymentThatTheSynchronousStandbyLacks commits while the standby is away. No client
 // gets the answer before the standby has it.
 func TestAPaymentThatTheSynchronousStandbyLacks(t *testing.T) {
-	primary := pgtest.Start(t, "synchronous_standby_names=*")
-	standby := primary.Standby(t)
+	t.Parallel()
+	primary, standby, _ := newPrimary(t, synchronous)
 	plain := primary.Open(t)
 	for name, db := range drivers(t, primary) {
 		t.Run(name, func(t *testing.T) {
-			s := newService(t, plain, on(t, db), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+			s := newService(t, plain, newStore(t, db, pgstore.Timeout(time.Second)), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 				pay(t, r, tx)
 				primary.Detach(t, standby)
 				say(w, "paid")
 			})
 			s.want(name, http.StatusConflict, "idempotency-in-flight")
-			var visible int
-			if err := plain.QueryRowContext(t.Context(), "SELECT count(*) FROM ledger WHERE payment = $1::text", name).Scan(&visible); err != nil || visible != 1 {
-				t.Errorf("the primary shows %d payments, %v; want 1, or nothing was to be answered", visible, err)
+			const paid = "SELECT count(*) FROM ledger WHERE payment = $1::text"
+			if visible := read[int](t, plain, paid, name); visible != 1 {
+				t.Errorf("the primary shows %d payments; want 1, or nothing was to be answered", visible)
 			}
 			s.want(name, http.StatusServiceUnavailable, "idempotency-unavailable")
 			primary.Attach(t, standby)
 			var resp *http.Response
-			redistest.Eventually(t, time.Minute, func(context.Context) error {
-				if resp = s.send(name); resp.StatusCode == http.StatusServiceUnavailable {
-					return errors.New("the standby has not confirmed it yet")
-				}
-				return nil
+			eventually(t, "the standby has confirmed it", func() bool {
+				resp = s.send(name)
+				return resp.StatusCode != http.StatusServiceUnavailable
 			})
 			s.wantOf(resp, http.StatusOK, "paid")
-			if s.runs != 1 {
-				t.Errorf("the handler ran %d times", s.runs)
+			if s.runs.Load() != 1 {
+				t.Errorf("the handler ran %d times", s.runs.Load())
 			}
 			// A commit waits until the standby has it on disk, and not until it shows it.
 			there := standby.Open(t)
-			redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
-				var n int
-				err := there.QueryRowContext(ctx, "SELECT count(*) FROM ledger WHERE payment = $1::text", name).Scan(&n)
-				if err == nil && n == 0 {
-					err = errors.New("the standby does not show the payment")
-				}
-				return err
-			})
+			eventually(t, "the standby shows the payment", func() bool { return read[int](t, there, paid, name) == 1 })
 			kept(t, there, map[string]int{name: 1})
 		})
 	}

@@ -1,9 +1,10 @@
 //go:build long
 
-package transactions
+package postgres_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -101,12 +102,19 @@ func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 type payer struct{ orders }
 
 // step is a step of a payment, at which the process may die.
-func (p payer) step() bool {
+func (p payer) step() {
 	if rand.Float64() < p.Crash {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // until it arrives
 	}
-	return false
+}
+
+// atCommit is a step before and after the commit of a transaction.
+func (p payer) atCommit(text []byte) error {
+	if bytes.Contains(text, commit) {
+		p.step()
+	}
+	return nil
 }
 
 // serve runs the service. It does not return unless it fails.
@@ -117,7 +125,7 @@ func serve(text string) error {
 	}
 	ctx := context.Background()
 	// The commits of claims are no "commit": they have no transaction of their own.
-	db, err := dial(p.DSN+" application_name=payments", &commits{sent: p.step, answered: p.step})
+	db, err := (&wire{sent: p.atCommit, answered: p.atCommit}).open(p.DSN + " application_name=payments")
 	if err != nil {
 		return err
 	}
@@ -216,10 +224,11 @@ func (c crashing) Claim(ctx context.Context, ask record.ClaimRequest) (record.Cl
 // Unwrap lets pgstore find its store.
 func (c crashing) Unwrap() record.Store { return c.Store }
 
-// work makes this program a service if it was told to be one.
-func work() {
-	if text := os.Getenv(ordersEnv); text != "" {
-		fmt.Fprintln(os.Stderr, serve(text)) // it returns only if it fails
-		os.Exit(1)
-	}
+func init() {
+	before = append(before, func() {
+		if text := os.Getenv(ordersEnv); text != "" {
+			fmt.Fprintln(os.Stderr, serve(text)) // it returns only if it fails
+			os.Exit(1)
+		}
+	})
 }

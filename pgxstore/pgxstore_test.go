@@ -1,0 +1,72 @@
+package pgxstore_test
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/pgxstore"
+)
+
+
+func TestABadListenerIsRefused(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), "host=/nowhere") // it connects when a connection is needed
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pgxstore.NewListener(nil); !errors.Is(err, core.ErrConfig) {
+		t.Errorf("without a pool: %v", err)
+	}
+	for _, d := range []time.Duration{0, -1} {
+		if _, err := pgxstore.NewListener(pool, pgxstore.CheckEvery(d)); !errors.Is(err, core.ErrConfig) {
+			t.Errorf("CheckEvery(%v): %v", d, err)
+		}
+	}
+	l, err := pgxstore.NewListener(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, channel := range []string{"", "a\x00b", strings.Repeat("x", 64)} {
+		err := l.Listen(t.Context(), channel, func(string) {}, func(bool) {})
+		if !errors.Is(err, core.ErrConfig) {
+			t.Errorf("channel %q: %v", channel, err)
+		}
+	}
+}
+
+func TestTxOutsideOfARequest(t *testing.T) {
+	if _, err := pgxstore.Tx(t.Context()); !errors.Is(err, idempotency.ErrNoAttempt) {
+		t.Errorf("Tx returns %v", err)
+	}
+}
+
+// foreign is a database of another driver.
+type foreign struct{}
+
+func (f foreign) Connect(context.Context) (sqldriver.Conn, error) { return f, nil }
+func (foreign) Driver() sqldriver.Driver                          { return nil }
+func (foreign) Prepare(string) (sqldriver.Stmt, error)            { return nil, errors.New("no statements") }
+func (foreign) Begin() (sqldriver.Tx, error)                      { return nil, errors.New("no transactions") }
+func (foreign) Close() error                                      { return nil }
+
+func TestATransactionOfAnotherDriverHasNoView(t *testing.T) {
+	db := sql.OpenDB(foreign{})
+	defer db.Close()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := pgxstore.TxOn(conn); !errors.Is(err, core.ErrConfig) {
+		t.Errorf("TxOn: %v", err)
+	}
+}

@@ -1,6 +1,0 @@
-//go:build long && !linux
-
-package transactions
-
-// work does nothing: the processes of TestKills need Linux.
-func work() {}

@@ -1,2 +1,0 @@
-// Package transactions holds tests of package core/pgstore against a real PostgreSQL.
-package transactions
