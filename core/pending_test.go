@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
@@ -62,6 +63,19 @@ func TestALockThatCouldNotBeReleasedIsReleasedWhenTheStoreIsBack(t *testing.T) {
 		if h := s.holder("k"); h != "" {
 			t.Errorf("%s still holds the lock", h)
 		}
+	})
+}
+
+func TestAReleaseOfWhichTheStoreSaysThatItIsNotReadyIsUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		l := newLocker(t, s)
+		lease := held(t, l, t.Context(), "k")
+		s.Intercept(always(memstore.Fault{Err: driver.ErrNotReady}))
+		err := lease.Release(t.Context())
+		wantErr(t, err, core.ErrUnavailable)
+		wantErr(t, err, driver.ErrNotReady)
+		s.Intercept(nil)
 	})
 }
 

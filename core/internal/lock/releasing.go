@@ -119,6 +119,8 @@ func (p *parting) released(w *Waiter, err error) Released {
 			r.Err = fmt.Errorf("%w: %w", r.Err, err)
 		}
 		return r
+	case errors.Is(err, driver.ErrNotReady):
+		return Released{Err: fmt.Errorf("%w: releasing %q: %w", driver.ErrUnavailable, key, err)}
 	case err != nil:
 		return Released{Err: fmt.Errorf("interlock: releasing %q: %w", key, err)}
 	}
