@@ -68,8 +68,8 @@ func fromContext(ctx context.Context) *attempt {
 
 // MarkEffect says that the effect of the request is about to happen: from now on it
 // may have happened. Call it just before the effect. If it returns an error, do not
-// go on: another attempt may be under way, or could begin after a crash and not
-// know of this one.
+// go on: another attempt may be under way, or could begin after a crash without
+// knowing this one.
 //
 // It costs one round trip. After it no attempt carries out the request a second
 // time. If the process dies, duplicates are refused ([reason.OutcomeUnknown]).
@@ -130,7 +130,7 @@ func Generation(ctx context.Context) int64 {
 }
 
 // DownstreamKey derives an idempotency key for the service that has the effect (the
-// bank). Pass it on: whatever happens in this service, the bank can then see that
+// bank). Pass it on: the bank can then see that
 // two attempts are one request. The key depends only on the principal, the client's
 // key and step. It is the same in every attempt, and shows neither of the two. A
 // handler that makes several such calls gives each a step of its own.

@@ -26,7 +26,7 @@ const (
 // background does what the store has not confirmed: commits and abandons. It tries
 // each again until the store has answered.
 //
-// Lock order: this mutex, then that of the renewer, of the drain or of the timers.
+// Lock order: this mutex, then the renewer's, the drain's or the timers'.
 type background struct {
 	store   Store
 	renewer *renewer
@@ -38,7 +38,7 @@ type background struct {
 	mu      sync.Mutex
 	jobs    map[*job]struct{}
 	bytes   int64  // that they take
-	due     []*job // those that may be tried, in order
+	due     []*job // the jobs that may be tried, in order
 	trying  int
 	closing bool // a claim that may turn up is not waited for
 	closed  bool
@@ -75,7 +75,7 @@ func (b *background) pending() int {
 }
 
 // commit goes on with a commit that the store has not confirmed, until it has or the
-// retention is over.
+// retention has ended.
 func (b *background) commit(a *attempt, req record.CommitRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

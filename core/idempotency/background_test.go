@@ -24,7 +24,7 @@ func TestAnAnswerThatCannotBeStoredIsSentAndStoredLater(t *testing.T) {
 			t.Errorf("%d pending", e.Pending())
 		}
 		<-time.After(29 * time.Second)
-		w.down(memstore.Commit) // renewals go through again: nobody takes over
+		w.down(memstore.Commit) // renewals go through again: no attempt takes over
 		<-time.After(5 * time.Minute)
 		w.want(serve(w.Context(), other, post("k"), answers(201, &n)), "idempotency-in-flight")
 		w.store.Intercept(nil)

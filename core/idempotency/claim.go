@@ -92,7 +92,7 @@ func claiming(ctx context.Context) error {
 	return fmt.Errorf("interlock: claiming a record: %w", context.Cause(ctx))
 }
 
-// unavailable makes an error of a store one that says so.
+// unavailable makes an error of a store say so.
 func unavailable(err error) error {
 	if errors.Is(err, core.ErrUnavailable) || errors.Is(err, ErrDamaged) {
 		return err
@@ -166,7 +166,7 @@ type waiter struct {
 }
 
 // sleep waits until something may have changed: the request in flight is done, its
-// lease is over, or the store could not tell. It returns false when the duplicate
+// lease has ended, or the store could not tell. It returns false when the duplicate
 // is to be answered with what is known: there is no more time, or too many wait. An
 // error says that the client has gone.
 func (w *waiter) sleep(ctx context.Context, reply record.ClaimReply, asked time.Time) (again bool, err error) {

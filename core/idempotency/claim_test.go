@@ -119,7 +119,7 @@ func TestAClaimWhoseTryMayStillComeIsGivenUpMoreThanOnce(t *testing.T) {
 		}
 		<-time.After(6 * time.Second)
 		if r := w.record(); r != nil {
-			t.Errorf("a claim of nobody: %+v", r)
+			t.Errorf("a claim without a request: %+v", r)
 		}
 		<-time.After(time.Minute)
 		if e.Pending() != 0 {

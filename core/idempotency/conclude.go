@@ -68,7 +68,7 @@ func (e *Engine) lost(a *attempt) *core.Refusal {
 		cause = a.outer.lost()
 	}
 	if lost == nil && cause != nil {
-		// Whatever the cause (the engine was closed, say): the handler ran.
+		// For any cause (the engine was closed, say) the handler ran.
 		lost = &core.Refusal{Reason: reason.Lost, Ran: true, Rule: e.config.name, Err: cause}
 		if errors.Is(cause, core.ErrMaxHold) {
 			lost.Reason = reason.MaxHold
@@ -130,8 +130,8 @@ func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decid
 	}
 }
 
-// concludeRefused decides what becomes of the record when the answer is that of a
-// guard inside the handler. Nothing is stored. The claim is given up, unless the
+// concludeRefused decides what becomes of the record when a guard inside the handler
+// has answered. Nothing is stored. The claim is given up, unless the
 // handler has run or the effect is marked: then the outcome is unknown, and the claim
 // is left to the end of its lease.
 func (e *Engine) concludeRefused(ctx context.Context, a *attempt, refusal *core.Refusal, marked bool, d *observe.Decided) {
@@ -227,7 +227,7 @@ func (e *Engine) concludeUnit(ctx context.Context, a *attempt, unit record.Unit,
 		e.giveUp(ctx, a, by.marked)
 		return e.unitRefused(by.marked, reason.ResponseTooLarge, errOversized, d), true
 	case by.large == small && by.refused == nil && by.lost != nil:
-		// Whatever the handler answered, there will be no effect.
+		// There will be no effect, for any answer of the handler.
 		unit.Rollback(ctx)
 		e.giveUp(ctx, a, by.marked)
 		return e.unitRefused(by.marked, reason.RolledBack, fmt.Errorf("%w: %w", ErrRolledBack, by.lost.Err), d), true

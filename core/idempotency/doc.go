@@ -18,7 +18,7 @@
 // A duplicate gets the stored answer. A duplicate that comes while the first
 // request is still being carried out is refused ([reason.InFlight]), or with
 // [WaitReplay] waits for the answer. A different request with the same key is
-// refused, whatever the outcome of the first one ([reason.KeyReused]).
+// refused, for any outcome of the first one ([reason.KeyReused]).
 //
 // A client that goes away ends nothing: the context of the handler goes on without
 // the client, and the answer waits for the duplicate. [MaxHold] bounds the handler.
@@ -47,7 +47,7 @@
 //
 // [MarkEffect] writes to the record that the effect is about to happen. After that
 // no attempt takes the record over. If the process dies, duplicates are refused
-// ([reason.OutcomeUnknown]) until the retention of the record is over, or until
+// ([reason.OutcomeUnknown]) until the retention of the record has ended, or until
 // an operator has found out the outcome and calls [Engine.Resolve].
 //
 // [DownstreamKey] is a key for the service that has the effect, the same in every
@@ -89,8 +89,8 @@
 // # Twice on one request
 //
 // A request may pass the middleware twice, on a group and on a route. Then the
-// inner one lets it through and says so once in the log: the record is that of the
-// outer one, and of the options of the inner one only [Under] counts. A handler
+// inner one lets it through and says so once in the log: the record belongs to the
+// outer one, and only [Under] counts of the options of the inner one. A handler
 // that calls another endpoint with its own context and key, in the same process,
 // makes a separate request; see [New].
 //

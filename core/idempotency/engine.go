@@ -158,7 +158,7 @@ func (d *drain) add() {
 	d.n++
 }
 
-// done says that one of those counted is.
+// done counts one less.
 func (d *drain) done() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -68,8 +68,8 @@ func Fingerprint(f func(ctx context.Context, req core.Request, parts *Parts) err
 	}
 }
 
-// fingerprints returns the fingerprint of a request, and that of version 1, with which
-// records that have no other are compared. Version 1 left out the host, the path
+// fingerprints returns the fingerprint of a request, and the one as version 1 made it,
+// with which records that have no other are compared. Version 1 left out the host, the path
 // in front of a router that strips it, and the lock keys. keys is its own.
 func (c *config) fingerprints(ctx context.Context, call endpoint.Call, keys []string, body []byte) (now, old [sha256.Size]byte, err error) {
 	protocol := call.Protocol()
@@ -106,7 +106,7 @@ func fingerprint(protocol, method, path, query string, body []byte) (sum [sha256
 	return sum
 }
 
-// sum hashes what there is, beside the body, of which it is given a hash.
+// sum hashes what there is, and a hash of the body.
 func (p *Parts) sum(protocol string, body [sha256.Size]byte) [sha256.Size]byte {
 	var room [512]byte
 	b := room[:0]
@@ -123,7 +123,7 @@ func (p *Parts) sum(protocol string, body [sha256.Size]byte) [sha256.Size]byte {
 }
 
 // selecting returns a host as far as it can select a resource. An address selects
-// one of several servers that all do the same.
+// a server among several that all do the same.
 func selecting(host string) string {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {

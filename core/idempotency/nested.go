@@ -14,11 +14,11 @@ import (
 )
 
 // inside is what guards, and engines of other stores, that run inside an attempt
-// have answered in place of the handler. None of that is ever stored: it tells of
-// one moment, and a retry has to get the handler's answer.
+// have answered in place of the handler. None of that is ever stored: it is true for
+// a moment, and a retry has to get the handler's answer.
 type inside struct {
 	mu      sync.Mutex // the handler may use several goroutines
-	ran     bool       // the handler of one of them ran, and the answer was its own
+	ran     bool       // the handler of a guard ran, and the answer was its own
 	refused *core.Refusal
 	lost    *core.Refusal
 }
@@ -41,7 +41,7 @@ func (i *inside) note(refusal *core.Refusal) {
 // handler's own. failed says that the answer is none of success.
 //
 // A handler may ask a guard, be refused, and have its effect all the same. So an
-// answer of success is the handler's, and so is one that came after the handler of
+// answer of success is the handler's, and so is an answer that came after the handler of
 // some guard has run.
 func (i *inside) refusal(failed bool) *core.Refusal {
 	i.mu.Lock()
@@ -79,7 +79,7 @@ func (e *Engine) enclosing(ctx context.Context, call endpoint.Call, key string) 
 // sameRequest reports whether a request inside an attempt is the attempt's own: the
 // middleware is there twice, on a group and on a route. Its record would be held by
 // the attempt that waits for it. A request for something else, or to a service with
-// another Store, is one of its own: if the attempt fails and is carried out again,
+// another Store, has a record of its own: if the attempt fails and is carried out again,
 // the inner record must still answer.
 func (e *Engine) sameRequest(a *attempt, call endpoint.Call) bool {
 	method, path, query := call.Target()
@@ -103,8 +103,8 @@ func (e *Engine) warnTwice(ctx context.Context) {
 	}
 }
 
-// warnShared says once that the record of a request is the one of the request that
-// it is made in.
+// warnShared says once that a request has the record of the request that it is made
+// in.
 func (e *Engine) warnShared(ctx context.Context, outer *attempt, state record.State) {
 	if outer != nil && (state == record.StateInFlight || state == record.StateMismatch) && e.nesting.shared.CompareAndSwap(false, true) {
 		slog.WarnContext(ctx, "interlock: an idempotent request makes another one with the same key, and both keep their records "+

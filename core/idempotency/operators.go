@@ -78,11 +78,11 @@ func checkAnswer(protocol string, answer *endpoint.Response, limit int64) error 
 	return nil
 }
 
-// Forget deletes the record of a key, whatever its state, so that the next request
+// Forget deletes the record of a key in any state, so that the next request
 // with the key is carried out. scope is the principal, key the key without quotes.
 // For the key of a function once.ScopeOf makes the scope.
 // If the outcome of a request was unknown, and an operator found it out,
-// [Engine.Resolve] is safer. Its errors are those of the store.
+// [Engine.Resolve] is safer. Its errors are the store's.
 func (e *Engine) Forget(ctx context.Context, scope, key string) error {
 	if err := e.store.Forget(ctx, ident.Record(scope, key)); err != nil {
 		return fmt.Errorf("interlock: forgetting a record: %w", err)
@@ -94,9 +94,9 @@ func (e *Engine) Forget(ctx context.Context, scope, key string) error {
 // The engine tries them again in the background.
 func (e *Engine) Pending() int { return e.background.pending() }
 
-// PendingClaims lists the claims of this process, the oldest first, also those of engines
-// made by [Engine.With]. The list can be out of date when it is returned: use it for
-// debugging, not for decisions. It costs the requests nothing.
+// PendingClaims lists the claims of this process, the oldest first, also the claims of
+// engines made by [Engine.With]. The list can be out of date when it is returned: use
+// it for debugging, not for decisions. It costs the requests nothing.
 func (e *Engine) PendingClaims() []admin.Claim {
 	all := e.background.claims()
 	all = append(all, e.renewer.claims()...)
@@ -118,7 +118,7 @@ func (r *renewer) claims() (all []admin.Claim) {
 	return all
 }
 
-// claims are those that the store has not confirmed.
+// claims are the claims that the store has not confirmed.
 func (b *background) claims() (all []admin.Claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 )
 
 // Option changes an [Engine]. [New] and [Engine.With] take the same options; an
-// option of With overrides that of New. A nil Option has no effect. Each option
+// option of With overrides the same option of New. A nil Option has no effect. Each option
 // states its default.
 type Option func(*config)
 
@@ -279,10 +279,10 @@ func Optional() Option {
 }
 
 // ReplayHeaders stores only the header fields with these names. Default: all fields
-// except those that belong to one response alone: Set-Cookie, Date, hop-by-hop
+// except fields that belong to one response alone: Set-Cookie, Date, hop-by-hop
 // fields (RFC 9110, 7.6.1) and fields that Connection names, ids of traces and
-// requests, rate limits. In both cases a replay has a Content-Length, that of its
-// own body, if the first answer had one.
+// requests, rate limits. In both cases a replay has a Content-Length, its
+// own, if the first answer had one.
 func ReplayHeaders(names ...string) Option {
 	return func(c *config) {
 		c.headers = make(map[string]bool, len(names))

@@ -53,7 +53,7 @@ func classify(protocol string, status int) class {
 	return final
 }
 
-// success reports whether a status is one of success.
+// success reports whether a status says success.
 func success(protocol string, status int) bool {
 	if protocol == endpoint.GRPC {
 		return status == 0

@@ -30,7 +30,7 @@ type renewer struct {
 	closed bool
 }
 
-// claimLease is what the renewer knows of a claim; guarded by its mutex.
+// claimLease is what the renewer knows about a claim; guarded by its mutex.
 type claimLease struct {
 	timers.Place
 	attempt *attempt

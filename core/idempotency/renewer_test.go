@@ -132,8 +132,8 @@ func TestAHandlerThatEndsAfterTheLapse(t *testing.T) {
 			}
 		}
 		n := 0
-		w.want(serve(w.Context(), e, post("nobody"), late(201, func() {})), "201 late")
-		w.want(serve(w.Context(), other, post("nobody"), answers(200, &n)), "replay 201 late")
+		w.want(serve(w.Context(), e, post("alone"), late(201, func() {})), "201 late")
+		w.want(serve(w.Context(), other, post("alone"), answers(200, &n)), "replay 201 late")
 
 		takeOver := func(key string) func() {
 			return func() {
@@ -145,7 +145,7 @@ func TestAHandlerThatEndsAfterTheLapse(t *testing.T) {
 		w.want(serve(w.Context(), e, post("fail"), late(500, takeOver("fail"))), "500 late")
 		w.want(serve(w.Context(), e, post("fail"), answers(200, &n)), "replay 200 run 2")
 
-		// The one that took over is still at work.
+		// The attempt that took over is still at work.
 		release := make(chan struct{})
 		var wg sync.WaitGroup
 		w.want(serve(w.Context(), e, post("busy"), late(201, func() {

@@ -32,7 +32,7 @@ func (e *Engine) refuse(ctx context.Context, begin time.Time, why reason.Reason,
 	return e.refused(ctx, begin, e.refusal(why, err))
 }
 
-// refused is the verdict for a refusal, of which it tells the observer.
+// refused is the verdict for a refusal, which it reports to the observer.
 func (e *Engine) refused(ctx context.Context, begin time.Time, r *core.Refusal) endpoint.Verdict {
 	e.report(ctx, observe.Decided{Outcome: observe.DecidedRefused, Reason: string(r.Reason), Waited: time.Since(begin), Err: r.Err})
 	return endpoint.Verdict{Refusal: r}
@@ -68,8 +68,8 @@ func (e *Engine) log(ctx context.Context, level slog.Level, message string, err 
 	}
 }
 
-// reasonOf is core.ReasonOf, except that a store that does not answer is one of
-// records.
+// reasonOf is core.ReasonOf, except that the store that does not answer is a
+// store of records.
 func reasonOf(ctx context.Context, err error) reason.Reason {
 	if errors.Is(err, ErrDamaged) {
 		return reason.NoRecord

@@ -143,7 +143,7 @@ func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin 
 	inner, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attempts.Key{}, a))
 	inner = outcome.With(inner, a.inside.note)
 	a.ctx, a.cancel = inner, cancel
-	// Whatever happens, the handler's context ends with it.
+	// The handler's context ends with it, also after a panic.
 	defer cancel(core.ErrReleased)
 	if !e.renewer.begin(a) {
 		_ = e.store.Abandon(inner, record.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait)})

@@ -89,7 +89,7 @@ func TestAResolutionForAnotherProtocolIsNeverReplayed(t *testing.T) {
 	})
 }
 
-// Somebody asks the bank what became of payments that nobody knows the outcome of.
+// A job asks the bank what became of payments whose outcome is unknown.
 func ExampleEngine_Resolve() {
 	store := memstore.New() // in earnest: a redisstore
 	engine, err := idempotency.New(store, idempotency.Scope(scope))

@@ -14,7 +14,7 @@ import (
 )
 
 // A client is told neither which function failed nor how, so the log is; and what
-// the client is told does not speak of locks, of which there is none.
+// the client is told does not speak of locks, since there is none.
 func TestAScopeThatFailsOrFindsNothingIsLogged(t *testing.T) {
 	for principal, c := range map[string]struct {
 		want   reason.Reason

@@ -30,7 +30,7 @@ import (
 // second.
 //
 // Responses that were stored before the option was set are replayed as they are,
-// until their retention is over. The option hides responses from readers of the
+// until their retention has ended. The option hides responses from readers of the
 // store. It does not protect against a party that can write to the store. An engine
 // without the option refuses sealed responses ([reason.NoRecord]), so a process
 // that is not yet replaced refuses what its successors have stored. Default: none.

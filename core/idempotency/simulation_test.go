@@ -49,7 +49,7 @@ func trouble(r *rand.Rand) func(memstore.Request) memstore.Fault {
 
 // Clients send each payment again and again to three processes, until it is
 // answered with success; requests and replies get lost, processes are cut off
-// before and after the effect, and handlers fail. Whatever happens: no payment
+// before and after the effect, and handlers fail. No payment
 // takes effect twice, all successes of one payment are the same, and what was
 // answered with success stays so. In fake time, with a seed to repeat it by.
 func TestNoPaymentTakesEffectTwiceWhateverHappens(t *testing.T) {

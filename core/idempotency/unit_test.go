@@ -205,7 +205,7 @@ func TestALapsedClaimThatNobodyHasCommits(t *testing.T) {
 		l := &ledger{store: w.store}
 		w.down(memstore.Extend)
 		got := serve(w.Context(), w.engine(), post("k"), l.pays(t, func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
-			<-ctx.Done() // the lease is over
+			<-ctx.Done() // the lease has ended
 			return endpoint.Response{Status: 200, Body: []byte("late")}, true
 		}))
 		w.want(got, "200 late")

@@ -134,7 +134,7 @@ func (w *world) engine(opts ...idempotency.Option) *idempotency.Engine {
 	return w.engineOn(w.store, opts...)
 }
 
-// engineOn is engine on a store around that of the world.
+// engineOn is engine on another store, around the world's.
 func (w *world) engineOn(store idempotency.Store, opts ...idempotency.Option) *idempotency.Engine {
 	w.Helper()
 	e, err := idempotency.New(store, append([]idempotency.Option{

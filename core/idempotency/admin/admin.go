@@ -18,8 +18,8 @@ type Resolution struct {
 // CarriedOut says that the request had its effect. From now on requests with its key
 // get this answer. For [endpoint.HTTP] it has status, header and body. For
 // [endpoint.GRPC] it has the code, and the bytes of the message if the code is OK, else
-// those of a google.rpc.Status. For [endpoint.Func] it has the status
-// [endpoint.FuncDone] and the encoded result. The protocol is that of the request; an
+// the bytes of a google.rpc.Status. For [endpoint.Func] it has the status
+// [endpoint.FuncDone] and the encoded result. The protocol is the request's; an
 // answer of another protocol is never sent (reason.NoRecord).
 func CarriedOut(protocol string, answer endpoint.Response) Resolution {
 	return Resolution{true, &answer, protocol}
@@ -44,7 +44,7 @@ type Claim struct {
 	Record string
 	// State says what is still to be done.
 	State State
-	// Generation is 1 for the first attempt at the request, and more for one that
+	// Generation is 1 for the first attempt at the request, and more for an attempt that
 	// took over from a process that fell silent.
 	Generation int64
 	// Since is when the claim was sent; the zero time if it was not answered.

@@ -54,7 +54,7 @@ type Call interface {
 
 	// Origin returns what the client asked for, before routers and middleware
 	// changed it: the host, and path and query of the request URI. The path has the
-	// form of that of Target. In gRPC the host is the authority, and the path the
+	// same form as in Target. In gRPC the host is the authority, and the path the
 	// full method.
 	Origin() (host, path, query string)
 }

@@ -87,7 +87,7 @@ func unquote(s string) (string, error) {
 	return "", fmt.Errorf("%w: no closing quote", ErrKeyMalformed)
 }
 
-// bare are the bytes of a key without quotes: those of a token in RFC 9651,
+// bare are the bytes of a key without quotes: the bytes of a token in RFC 9651,
 // 3.3.4, wherever they stand (a UUID may begin with a digit), and "=" and "@",
 // for base64 and addresses. A comma is none: it is what two headers in one are
 // joined with.

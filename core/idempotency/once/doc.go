@@ -5,7 +5,7 @@
 //	engine, err := idempotency.New(store, idempotency.Global())
 //	receipt, err := once.Do(ctx, engine, "charge/"+message.ID, message.Order, charge)
 //
-// The engine is that of package idempotency, with its options. So is what the function
+// The engine is an [idempotency.Engine], with its options. So is what the function
 // can do with its context: idempotency.MarkEffect, idempotency.Generation and
 // idempotency.DownstreamKey work in it.
 //

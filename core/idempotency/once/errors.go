@@ -9,8 +9,8 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 )
 
-// retryAfter is when a consumer may try again: as soon as a client over HTTP. When the
-// holder will be done nobody knows.
+// retryAfter is when a consumer may try again: as soon as a client over HTTP. It is not
+// known when the holder will be done.
 const retryAfter = time.Second
 
 // Final marks an error of a function ([Do]) as its answer: it is stored and replayed,

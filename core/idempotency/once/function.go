@@ -18,12 +18,12 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 )
 
-// maxKey is the length of the longest key of a function, in bytes: that of a lock's.
+// maxKey is the length of the longest key of a function, in bytes, as of a lock's.
 // Nothing of it is in a header, so any byte is accepted.
 const maxKey = 512
 
 // errUnscoped takes the place of [endpoint.ErrNoPrincipal]: the caller sees the error.
-var errUnscoped = fmt.Errorf("%w: the function has no principal: Scoped gives it one that is not empty, "+
+var errUnscoped = fmt.Errorf("%w: the function has no principal: Scoped gives it a principal that is not empty, "+
 	"and an engine with Global needs none", core.ErrKey)
 
 // unencodable counts the lines about results that cannot be encoded.

@@ -38,8 +38,8 @@ func TestTheSpacesOfKeysOfFunctions(t *testing.T) {
 		global := w.engine()
 		w.wantRun(global, "k", &f, 3)
 		w.wantRun(global, "k", &f, 1, once.Scoped("alice"))
-		nobody := once.Metadata(map[string]string{"Authorization": ""})
-		w.wantRefused(http, "k", &f, core.ErrKey, reason.NoPrincipal, nobody)
+		unnamed := once.Metadata(map[string]string{"Authorization": ""})
+		w.wantRefused(http, "k", &f, core.ErrKey, reason.NoPrincipal, unnamed)
 		w.wantRefused(global, "k", &f, core.ErrKey, reason.NoPrincipal, once.Scoped(""))
 		w.wantRefused(http, "k", &f, errScope, reason.Internal,
 			once.Metadata(map[string]string{"Authorization": "broken"}))

@@ -36,7 +36,7 @@ import (
 // # What is stored
 //
 // A result of fn without an error is stored and replayed. An error is not: the claim is
-// released, and the next call runs fn again. [Final] makes an error one that is stored
+// released, and the next call runs fn again. [Final] makes an error that is stored
 // and replayed. After [idempotency.MarkEffect], and with [idempotency.Strict] or
 // [idempotency.StoreAll], every error is. The caller gets such an error as a
 // [StoredError]. A panic of fn passes through, and counts as an error.
@@ -47,7 +47,7 @@ import (
 //
 // # What fn gets
 //
-// The context of fn is that of a handler: [idempotency.MarkEffect],
+// The context of fn is like a handler's: [idempotency.MarkEffect],
 // [idempotency.Generation] and [idempotency.DownstreamKey] work with it,
 // [core.LeaseFromContext] finds the lock of [idempotency.Under], and it ends when the
 // claim is lost, or after [idempotency.MaxHold]. It does not end with ctx, unless the
@@ -134,7 +134,8 @@ func Metadata(m map[string]string) Option {
 }
 
 // Codec says how input and result are encoded. marshal gets the input, and later the
-// result. unmarshal gets a pointer to a result. Both are like those of encoding/json:
+// result. unmarshal gets a pointer to a result. Both are like the functions of
+// encoding/json:
 //
 //	once.Codec(json.Marshal, json.Unmarshal)
 //
@@ -163,7 +164,7 @@ func Cancelable() Option {
 }
 
 // ScopeOf returns what [idempotency.Engine.Forget] and [idempotency.Engine.Resolve] take
-// as the scope of a key of [Do]. principal is that of [Scoped] or of the engine's
+// as the scope of a key of [Do]. principal is what [Scoped] gives, or the engine's
 // [idempotency.Scope], and empty with [idempotency.Global].
 //
 //	engine.Resolve(ctx, once.ScopeOf(""), "charge/m1", admin.NotCarriedOut())

@@ -146,7 +146,7 @@ func TestACallWhileTheFunctionRuns(t *testing.T) {
 		}
 		w.wantRun(w.engine(idempotency.WaitReplay(time.Minute)), "k", &f, 1)
 		if f.runs != 0 {
-			t.Error("the one that waited ran it too")
+			t.Error("the call that waited ran it too")
 		}
 		wg.Wait()
 	})
@@ -168,7 +168,7 @@ func (w *world) diesIn(key string, before func(ctx context.Context)) {
 	_, err := once.Do(w.Context(), dead, key, order{"a", 1}, f.charge)
 	var refused *once.RefusedError
 	if !errors.As(err, &refused) || !refused.Refusal.Ran || refused.RetryAfter != 30*time.Second {
-		w.Errorf("the one that died got %v", err)
+		w.Errorf("the call that died got %v", err)
 	}
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the function returned: context canceled") {
 		w.Errorf("what the function returned is not in %q", err)

@@ -22,16 +22,15 @@ func early(period time.Duration) time.Duration { return min(period/20, time.Seco
 //
 //	err := once.Per(ctx, engine, "send-reports", 24*time.Hour, sendReports)
 //
-// The periods are those of [time.Time.Truncate] in UTC: a day begins at midnight in
-// UTC, an hour at its full hour, a week on Monday. The clock is that of the process
-// that calls. A call counts for the next period if that begins within a second, or
-// within a twentieth of the period if that is less: timers fire early. name is that of
-// the job; two periods with one name are two jobs. period is positive and at most 366
-// days. Records are kept for two periods, or for the engine's [idempotency.Retention]
-// if that is longer.
+// [time.Time.Truncate] makes the periods, in UTC: a day begins at midnight in UTC, an
+// hour at its full hour, a week on Monday. The clock is the calling process's. A call
+// counts for the next period if that begins within a second, or within a twentieth of
+// the period if that is less: timers fire early. name names the job; two periods with
+// one name are two jobs. period is positive and at most 366 days. Records are kept for
+// two periods, or for the engine's [idempotency.Retention] if that is longer.
 //
-// Per returns nil if fn has succeeded in this period, in whichever process. Its other
-// errors are those of [Do]: after an error of fn the next call of the period runs it
+// Per returns nil if fn has succeeded in this period, in any process. Its other
+// errors are the errors of [Do]: after an error of fn the next call of the period runs it
 // again, unless the error is [Final]. [idempotency.ErrInFlight] says that a process
 // runs it at this moment. A process that dies in the middle is followed by the next
 // call after the [idempotency.Lease]; with [idempotency.Strict], or after
@@ -51,7 +50,7 @@ func Per(
 		return fmt.Errorf("%w: Per without a name", core.ErrConfig)
 	}
 	if engine.Retention() < 2*period {
-		engine = engine.With(idempotency.Retention(2 * period)) // or a tick would be forgotten before it is over
+		engine = engine.With(idempotency.Retention(2 * period)) // or a tick would be forgotten before its end
 	}
 	tick := time.Now().UTC().Add(early(period)).Truncate(period).Format(time.RFC3339Nano)
 	key := fmt.Sprintf("%v %s %s", period, tick, name)

@@ -153,7 +153,7 @@ func TestATickThatIsRunElsewhere(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		if err := once.Per(w.Context(), w.engine(idempotency.WaitReplay(time.Hour)), "report", time.Hour, never); err != nil {
-			t.Errorf("the one that waited: %v", err)
+			t.Errorf("the call that waited: %v", err)
 		}
 		wg.Wait()
 	})

@@ -9,7 +9,7 @@ import (
 // Store is a backend that keeps records: one record for each idempotency key, which
 // is claim, lease and stored response in one. A claim has a token. Every request
 // compares the token before it changes anything, and repeating a request changes
-// nothing. Time is that of the store. All methods are safe for concurrent use.
+// nothing. The store's clock counts. All methods are safe for concurrent use.
 //
 // The store may repeat a request that failed on the way, within the Deadline of the
 // request. Errors match [driver.ErrUnavailable], [driver.ErrNotReady] or [ErrDamaged].
@@ -57,7 +57,7 @@ type Store interface {
 	// record counts as success.
 	Resolve(ctx context.Context, req ResolveRequest) error
 
-	// Forget deletes a record, whatever its state.
+	// Forget deletes a record in any state.
 	Forget(ctx context.Context, id string) error
 
 	// Await calls wake when the record may have been completed or abandoned: when
@@ -78,7 +78,7 @@ var ErrNotUnknown = errors.New("interlock: the outcome of the request is not unk
 // out.
 var ErrDamaged = errors.New("interlock: idempotency record damaged or of an unknown version")
 
-// State says what a store knows of a record. The zero value is no state.
+// State says what a store knows about a record. The zero value is no state.
 type State int
 
 // The states of a record, as one request sees it.
@@ -92,11 +92,11 @@ const (
 	// StateUnavailable: the request was carried out, and its response could not be
 	// stored.
 	StateUnavailable
-	// StateMismatch: the record is that of another request.
+	// StateMismatch: the record is another request's.
 	StateMismatch
 	// StateUnknown: the lease has ended, and the record must not be taken over.
 	StateUnknown
-	// StateExpired: there was a record, and its retention is over.
+	// StateExpired: there was a record, and its retention has ended.
 	StateExpired
 )
 
@@ -145,7 +145,7 @@ type ClaimReply struct {
 	Left time.Duration
 	// Listed says that its completion will be announced.
 	Listed bool
-	// Response is the envelope of one that is completed.
+	// Response is the envelope of a record that is completed.
 	Response string
 	// Sent is when the first try was sent; the lease counts from there.
 	Sent time.Time
@@ -210,7 +210,7 @@ type AbandonRequest struct {
 // ResolveRequest settles a record whose outcome is unknown.
 type ResolveRequest struct {
 	ID string
-	// Token replaces the one of the claim. It is used for nothing else.
+	// Token replaces the claim's. It is used for nothing else.
 	Token string
 	// Strict is as in ClaimRequest: a claim that has lapsed is unknown even if it
 	// is not marked.

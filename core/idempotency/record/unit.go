@@ -33,11 +33,11 @@ type Unit interface {
 	Rollback(ctx context.Context)
 }
 
-// Claim is what a [Unit] knows of its attempt.
+// Claim is what a [Unit] knows about its attempt.
 type Claim struct {
 	// Store is the store of the engine.
 	Store Store
-	// ID and Token are those of the claim; see [ClaimRequest].
+	// ID and Token are the claim's; see [ClaimRequest].
 	ID, Token string
 	// Lease is the lease of the claim. A transaction that has been idle for so
 	// long must not keep others from what it has locked.
@@ -50,7 +50,7 @@ var ErrRolledBack = errors.New("interlock: the transaction of the request was ro
 
 // ErrAborted says that a statement of the handler failed, so that its transaction cannot
 // be committed. It matches [ErrRolledBack]. An answer that is none of success (a status
-// of 400 or more, a code other than OK) is stored nevertheless: it tells of no effect.
+// of 400 or more, a code other than OK) is stored nevertheless: it reports no effect.
 var ErrAborted = fmt.Errorf("%w: a statement of the handler has failed", ErrRolledBack)
 
 // ErrNoAttempt says that a context does not belong to a request to an idempotent
@@ -61,10 +61,10 @@ var ErrNoAttempt = errors.New("interlock: the context is of no idempotent reques
 // with begin; later calls return the same. It is for packages that connect a database
 // to the engine. Handlers call the function of such a package (pgstore.Tx).
 //
-// The error is that of begin, and then the next call begins anew. Otherwise it matches
+// The error is begin's, and then the next call begins anew. Otherwise it matches
 // [ErrNoAttempt] if ctx does not belong to an idempotent endpoint or the request has no
-// record (idempotency.Optional, idempotency.FailOpen, a method without effects), and it
-// is that of idempotency.MarkEffect if the claim is lost or the handler has returned.
+// record (idempotency.Optional, idempotency.FailOpen, a method without effects), and what
+// idempotency.MarkEffect returns if the claim is lost or the handler has returned.
 // Enlist is safe for concurrent use.
 func Enlist(ctx context.Context, begin func(context.Context, Claim) (Unit, error)) (Unit, error) {
 	attempt, ok := ctx.Value(attempts.Key{}).(interface {

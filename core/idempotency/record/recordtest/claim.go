@@ -128,7 +128,7 @@ func (s *suite) inFlight() {
 		}
 	}
 	b := s.claimed(leased(short))
-	s.until("the lease is over", func() bool {
+	s.until("the lease has ended", func() bool {
 		rep := s.ask(b.again(), strict)
 		if rep.State == record.StateInFlight && (rep.Left <= 0 || rep.Left > short) {
 			s.Errorf("%v remain of a lease of %v", rep.Left, short)

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// long is the lease of claims that shall not lapse during a test, short that of
-	// claims that shall, and tiny that of claims that shall at once.
+	// long is the lease of claims that shall not lapse during a test, short the
+	// lease of claims that shall, and tiny of claims that shall at once.
 	long  = 30 * time.Second
 	short = 200 * time.Millisecond
 	tiny  = 10 * time.Millisecond
 	// kept is the retention of records that shall not expire during a test, brief
-	// that of records that shall.
+	// the retention of records that shall.
 	kept  = 10 * time.Minute
 	brief = 300 * time.Millisecond
 	// patience bounds how long a test waits for what must happen.

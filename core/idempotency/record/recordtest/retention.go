@@ -6,7 +6,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
-// expired is an attempt whose response is over, and has left a tombstone.
+// expired is an attempt whose response has expired, and has left a tombstone.
 func (s *suite) expired() attempt {
 	s.Helper()
 	a := s.claimed(leased(tiny), retained(brief))
@@ -45,10 +45,10 @@ func (s *suite) resolved(claimed, retention, tombstone time.Duration) attempt {
 	})
 }
 
-// expires waits until the response of a record is over.
+// expires waits until the response of a record has expired.
 func (s *suite) expires(a attempt) {
 	s.Helper()
-	s.until("a claim finds that the record is over", func() bool {
+	s.until("a claim finds that the record has expired", func() bool {
 		switch rep := s.ask(a.again(), tombstone); rep.State {
 		case record.StateExpired:
 			return true
@@ -62,7 +62,7 @@ func (s *suite) expires(a attempt) {
 
 func (s *suite) retentionEnds() {
 	a := s.claimed(leased(tiny), retained(brief))
-	s.until("a claim of which nothing is heard is forgotten", func() bool {
+	s.until("a claim that stays silent is forgotten", func() bool {
 		rep := s.ask(a.again(), strict) // takes nothing over
 		if rep.State == record.StateGranted && rep.Generation != 1 {
 			s.Fatalf("a record that is free again begins with generation %d", rep.Generation)

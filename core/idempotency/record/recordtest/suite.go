@@ -140,7 +140,7 @@ func (s *suite) replayed(a attempt, want string) {
 	same(s, s.find(a.again(), record.StateCompleted).Response, want)
 }
 
-// same compares envelopes, of which the report shows the beginning.
+// same compares envelopes. The report shows their beginning.
 func same(s *suite, got, want string) {
 	s.Helper()
 	if got != want {
@@ -148,11 +148,11 @@ func same(s *suite, got, want string) {
 	}
 }
 
-// lapse waits until the lease of the record's claim is over. A strict claim finds
+// lapse waits until the lease of the record's claim has ended. A strict claim finds
 // that out and takes nothing.
 func (s *suite) lapse(a attempt) {
 	s.Helper()
-	s.until("the lease is over", func() bool {
+	s.until("the lease has ended", func() bool {
 		switch rep := s.ask(a.again(), strict); rep.State {
 		case record.StateUnknown:
 			return true
@@ -164,7 +164,7 @@ func (s *suite) lapse(a attempt) {
 	})
 }
 
-// lapsed is the claim of a new attempt, whose lease is over.
+// lapsed is the claim of a new attempt, whose lease has ended.
 func (s *suite) lapsed(opts ...option) attempt {
 	s.Helper()
 	a := s.claimed(append([]option{leased(tiny)}, opts...)...)
@@ -172,7 +172,7 @@ func (s *suite) lapsed(opts ...option) attempt {
 	return a
 }
 
-// unknown is the marked claim of a new attempt, whose lease is over.
+// unknown is the marked claim of a new attempt, whose lease has ended.
 func (s *suite) unknown() attempt {
 	s.Helper()
 	a := s.claimed(leased(tiny))
