@@ -1,3 +1,5 @@
+//go:build integration
+
 package rediswire
 
 import (
@@ -14,11 +16,13 @@ import (
 // sent once or with each of them, as they have to be once one differs. Where lockers wait
 // already, an acquire has an argument more.
 func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
+	t.Parallel()
 	const n = 3 // with two arguments in common so many are as many as a fenced release has
 	for i := range 2 * (n + 1) {
 		odd, wait := i%(n+1)-1, i > n
 		t.Run(fmt.Sprintf("odd one %d, others wait %v", odd, wait), func(t *testing.T) {
-			s := newStore(t, redistest.Start(t).Client(t))
+			t.Parallel()
+			s := common(t)
 			rdb := s.requests.single
 			key := func(i int) string { return fmt.Sprint("k", i) }
 			// do sends the requests in one call, and returns it and their replies.
@@ -156,7 +160,7 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 					t.Errorf("releasing %s: %v, want %v", key(i), got, want)
 				}
 			}
-			for _, left := range rdb.Keys(t.Context(), "*").Val() {
+			for _, left := range rdb.Keys(t.Context(), s.names.prefix+":*").Val() {
 				if !strings.HasSuffix(left, fenceSuffix) {
 					t.Errorf("%s is left", left)
 				}
@@ -168,11 +172,13 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 // A reply that cannot be made, here because something else wrote to the key, is missing in
 // the list, and does not keep the server in the script.
 func TestACallOfSeveralEndsWithAReplyThatIsNone(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	if err := rdb.HSet(t.Context(), "k", "o", "no token").Err(); err != nil {
+	t.Parallel()
+	srv, k := redistest.Common(t)
+	rdb := srv.Client(t, patiently)
+	if err := rdb.HSet(t.Context(), k, "o", "no token").Err(); err != nil {
 		t.Fatal(err)
 	}
-	list, err := rdb.Eval(t.Context(), acquireScript.source, []string{"k", "k:fence", "l", "l:fence"},
+	list, err := rdb.Eval(t.Context(), acquireScript.source, []string{k, k + ":fence", k + "/2", k + "/2:fence"},
 		"o", "p", 60_000, 60_000, "").Slice()
 	if err != nil || len(list) != 3 || list[0] != "acquire" || list[1] != nil {
 		t.Fatalf("%v, %v", list, err)

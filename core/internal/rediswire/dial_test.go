@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
-	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -14,7 +16,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -31,11 +32,12 @@ func newStore(tb testing.TB, rdb redis.UniversalClient) *Store {
 	return s
 }
 
-// open makes a store that does not log.
+// open makes a store that does not log. A try takes as long as a machine that stands still:
+// what comes of one that is given up is what some tests are about, and they say so.
 func open(tb testing.TB, rdb redis.UniversalClient, change func(*Config)) *Store {
 	tb.Helper()
 	set := DefaultConfig()
-	set.Log = newQuiet()
+	set.Log, set.Timeout = newQuiet(), time.Minute
 	change(&set)
 	s, err := Open(rdb, set)
 	if err != nil {
@@ -44,7 +46,10 @@ func open(tb testing.TB, rdb redis.UniversalClient, change func(*Config)) *Store
 	return s
 }
 
-var errMaybe = errors.New("the server may have been asked")
+var (
+	errMaybe = errors.New("the server may have been asked")
+	errHeld  = errors.New("held by another owner")
+)
 
 // acquire takes a lock for an owner of its own, with so much time for it. Its error is
 // errMaybe if the lock may have been taken nevertheless.
@@ -57,7 +62,7 @@ func acquire(ctx context.Context, s *Store, key string, within time.Duration) er
 	case err != nil && rep.Ambiguous:
 		return fmt.Errorf("%w: %w", errMaybe, err)
 	case err == nil && !rep.Granted:
-		return core.ErrHeld
+		return errHeld
 	}
 	return err
 }
@@ -86,8 +91,9 @@ func silence(tb testing.TB) string {
 // user's DialTimeout says: the handshake of a connection that was cut held a caller
 // for 15 s in place of 3, and Close for 17.5 s.
 func TestADialThatHangsIsBoundedByTheStore(t *testing.T) {
+	t.Parallel()
 	forever := make(chan struct{})
-	defer close(forever)
+	t.Cleanup(func() { close(forever) })
 	addr := silence(t)
 	for name, o := range map[string]*redis.Options{
 		"TLS handshake": {Addr: addr, TLSConfig: &tls.Config{InsecureSkipVerify: true}}, //nolint:gosec // it never comes to it
@@ -101,28 +107,26 @@ func TestADialThatHangsIsBoundedByTheStore(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o.DialTimeout = 20 * time.Second
+			t.Parallel()
+			o.DialTimeout = 24 * time.Hour
 			rdb := redis.NewClient(o)
 			defer rdb.Close()
-			s := open(t, rdb, func(set *Config) { set.Timeout = 200 * time.Millisecond })
+			s := open(t, rdb, func(set *Config) { set.Timeout = 50 * time.Millisecond })
 			stop := s.Watch("k", time.Now(), func(driver.Signal) {}) // a subscription hangs too
-			begin := time.Now()
-			err := acquire(t.Context(), s, "k", 8*time.Second)
-			if !errors.Is(err, core.ErrUnavailable) || errors.Is(err, errMaybe) {
+			err := acquire(t.Context(), s, "k", 24*time.Hour)
+			if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, errMaybe) {
 				t.Errorf("Acquire: %v", err)
 			}
 			stop()
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			if d := time.Since(begin); d > 7*time.Second {
-				t.Errorf("an acquire of three tries of 200ms, and Close, took %v", d)
-			}
 		})
 	}
 }
 
 func TestADialerThatNeverReturnsIsCalledABoundedNumberOfTimes(t *testing.T) {
+	t.Parallel()
 	var calls atomic.Int64
 	forever := make(chan struct{})
 	defer close(forever)
@@ -156,59 +160,9 @@ func TestADialerThatNeverReturnsIsCalledABoundedNumberOfTimes(t *testing.T) {
 	}
 }
 
-// After as many refused dials as it has places, go-redis's pool tries once a second
-// only: a lease of 1.5 s was lost though Redis was away for 300 ms.
-func TestRefusedDialsDoNotMakeThePoolWait(t *testing.T) {
-	srv := redistest.Shared(t)
-	var away atomic.Bool
-	rdb := srv.Client(t, func(o *redis.Options) {
-		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if away.Load() {
-				return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
-			}
-			return (&net.Dialer{}).DialContext(ctx, network, addr)
-		}
-	})
-	s := newStore(t, rdb)
-	renew := func() (failure error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		s.Renew(ctx, []driver.Renewal{{Key: "k", Owner: "k:1", TTL: 30 * time.Second}}, func(_ int, _ bool, err error) { failure = err })
-		return failure
-	}
-	free := func(within time.Duration) error {
-		_, err := s.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "x:1", Deadline: time.Now().Add(within)})
-		return err
-	}
-	for range 20 {
-		away.Store(true)
-		for range 2 * maxPipelines {
-			if err := renew(); !errors.Is(err, core.ErrUnavailable) {
-				t.Fatal(err)
-			}
-			if err := free(0); err == nil || errors.Is(err, driver.ErrNotOwner) {
-				t.Fatal(err)
-			}
-		}
-		away.Store(false)
-		// Not after a pause: at once.
-		if err := renew(); !errors.Is(err, driver.ErrNotOwner) {
-			t.Fatalf("the first renewal after the outage: %v", err)
-		}
-		if err := free(5 * time.Second); !errors.Is(err, driver.ErrNotOwner) {
-			t.Fatalf("the first release after the outage: %v", err)
-		}
-		for _, c := range []*redis.Client{s.requests.single, s.renewals.single} {
-			if err := c.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "no").Err(); err != nil && IsReply(err) {
-				t.Fatal(err)
-			}
-		}
-		s.dialer.closeAll()
-	}
-}
-
 // A connection that was dialed while the master was another one is not used.
 func TestADialThatOutlivesAFailoverIsGivenUp(t *testing.T) {
+	t.Parallel()
 	for name, failOver := range map[string]func(*dialer){
 		"the sentinels name another master":  func(d *dialer) { d.learn(2, []string{"new:1"}) },
 		"a server says that it is no master": func(d *dialer) { d.sever() },
@@ -241,6 +195,7 @@ func TestADialThatOutlivesAFailoverIsGivenUp(t *testing.T) {
 // A sentinel that has not heard of a failover yet has the user's Dialer connect to
 // the former master after the store has heard of it from another.
 func TestAConnectionToAFormerMasterIsNotUsed(t *testing.T) {
+	t.Parallel()
 	addr := silence(t)
 	d := newDialer(newQuiet(), 0, 5*time.Second)
 	defer d.close()
@@ -275,6 +230,7 @@ func TestAConnectionToAFormerMasterIsNotUsed(t *testing.T) {
 // go-redis asks an idle connection whether it lives before it uses it. It must be told
 // that the store has closed it.
 func TestAClosedConnectionIsSeenBeforeItIsUsed(t *testing.T) {
+	t.Parallel()
 	addr := silence(t)
 	d := newDialer(newQuiet(), 0, 5*time.Second)
 	made, _ := d.through(new(net.Dialer).DialContext)(t.Context(), "tcp", addr)
@@ -295,41 +251,8 @@ func TestAClosedConnectionIsSeenBeforeItIsUsed(t *testing.T) {
 	_ = made.Close()
 }
 
-func TestNodesThatLeftAClusterAreForgotten(t *testing.T) {
-	a, b := redistest.Start(t), redistest.Start(t)
-	var now atomic.Pointer[redistest.Server]
-	now.Store(a)
-	s := newStore(t, clusterOf(t, &now))
-	met := func() (addrs []string) {
-		s.requests.mu.Lock()
-		defer s.requests.mu.Unlock()
-		for addr := range s.requests.nodes {
-			addrs = append(addrs, addr)
-		}
-		return addrs
-	}
-	if err := acquire(t.Context(), s, "k1", 5*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	before := met()
-	now.Store(b)
-	redistest.Eventually(t, 10*time.Second, func(ctx context.Context) error {
-		_ = acquire(ctx, s, "k2", time.Second)
-		if slices.Equal(met(), before) {
-			return errors.New("the other node was not met yet")
-		}
-		return nil
-	})
-	redistest.Eventually(t, 15*time.Second, func(context.Context) error {
-		s.requests.tidy()
-		if list := met(); len(list) != 1 || list[0] == before[0] {
-			return errors.New("the store keeps what it needs for " + list[0])
-		}
-		return nil
-	})
-}
-
 func TestAClustersTopologyIsNeverOlderThanTenSeconds(t *testing.T) {
+	t.Parallel()
 	for users, want := range map[time.Duration]time.Duration{
 		0: 10 * time.Second, time.Minute: 10 * time.Second, time.Second: time.Second,
 	} {
@@ -338,4 +261,54 @@ func TestAClustersTopologyIsNeverOlderThanTenSeconds(t *testing.T) {
 			t.Errorf("%v of the user's becomes %v, want %v", users, got, want)
 		}
 	}
+}
+
+func TestNewNodeTakesSingleServersOnly(t *testing.T) {
+	t.Parallel()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer cluster.Close()
+	single := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer single.Close()
+	replicated := DefaultConfig()
+	replicated.Replicas, replicated.Within = 1, time.Second
+	for name, c := range map[string]struct {
+		rdb redis.UniversalClient
+		set Config
+	}{
+		"a Cluster": {cluster, DefaultConfig()}, "nothing": {nil, DefaultConfig()}, "replicas": {single, replicated},
+	} {
+		if _, err := NewNode(c.rdb, func(Identity) error { return nil }, c.set); !errors.Is(err, driver.ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The store reaches the sentinels through the client that it was given, and says so
+// if that is closed.
+func TestAClosedSentinelClientIsNamedAsTheCause(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{silence(t)}})
+	s := newStore(t, rdb)
+	if err := rdb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err := acquire(t.Context(), s, "k", time.Second)
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "that was given to redisstore.New is closed") {
+		t.Errorf("Acquire: %v", err)
+	}
+}
+func newQuiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// failoverOf returns what NewFailoverClient does, with one server after another for
+// a master and nobody to ask.
+func failoverOf(tb testing.TB, now *atomic.Pointer[redistest.Server]) *redis.Client {
+	tb.Helper()
+	rdb := redis.NewClient(&redis.Options{
+		Addr: "FailoverClient",
+		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, now.Load().Addr())
+		},
+	})
+	tb.Cleanup(func() { _ = rdb.Close() })
+	return rdb
 }

@@ -1,11 +1,11 @@
+//go:build integration
+
 package rediswire
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -14,26 +14,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
-
-func newQuiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
-
-// failoverOf returns what NewFailoverClient does, with one server after another for
-// a master and nobody to ask.
-func failoverOf(tb testing.TB, now *atomic.Pointer[redistest.Server]) *redis.Client {
-	tb.Helper()
-	rdb := redis.NewClient(&redis.Options{
-		Addr: "FailoverClient",
-		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, now.Load().Addr())
-		},
-	})
-	tb.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
 
 // clusterOf is the same for NewFailoverClusterClient.
 func clusterOf(tb testing.TB, now *atomic.Pointer[redistest.Server]) *redis.ClusterClient {
@@ -79,6 +62,7 @@ func hold(t *testing.T, s *Store, key string) {
 // the connections of the user's client; the store's own stayed, and took locks there
 // that others had on the new master.
 func TestAStoreFollowsAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
+	t.Parallel()
 	for name, client := range map[string]func(testing.TB, *atomic.Pointer[redistest.Server]) redis.UniversalClient{
 		"FailoverClient": func(tb testing.TB, now *atomic.Pointer[redistest.Server]) redis.UniversalClient {
 			return failoverOf(tb, now)
@@ -88,17 +72,18 @@ func TestAStoreFollowsAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			before, after := redistest.Start(t), redistest.Start(t)
 			var now atomic.Pointer[redistest.Server]
 			now.Store(before)
 			s := newStore(t, client(t, &now))
 			hold(t, s, "held")
 			old := before.Client(t, func(o *redis.Options) { o.PoolSize = 1 })
-			redistest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
+			redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
 				return connected(ctx, old, 3, 20) // for requests, renewals and messages
 			})
 			now.Store(after)
-			redistest.Eventually(t, 30*time.Second, func(ctx context.Context) error { return connected(ctx, old, 0, 0) })
+			redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return connected(ctx, old, 0, 0) })
 			for i := range 20 {
 				key := fmt.Sprint("key", i)
 				if err := acquire(t.Context(), s, key, 30*time.Second); err != nil {
@@ -112,7 +97,7 @@ func TestAStoreFollowsAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 				}
 			}
 			channel := channelOf(s.names.lock("held"))
-			redistest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
+			redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
 				rdb := after.Client(t)
 				n, m := rdb.PubSubNumSub(ctx, channel).Val()[channel], rdb.PubSubShardNumSub(ctx, channel).Val()[channel]
 				if n+m != 1 {
@@ -130,11 +115,13 @@ func TestAStoreFollowsAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 // Behind an address that leads to another server after a failover, as those of
 // hosted services do, it is the former master that says that it is none any more.
 func TestAnswersOfAFormerMasterMakeTheStoreConnectAnew(t *testing.T) {
+	t.Parallel()
 	for name, demote := range map[string][]any{
 		"NOREPLICAS": {"config", "set", "min-replicas-to-write", "1"},
 		"READONLY":   {"replicaof", "127.0.0.1", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			before, after := redistest.Start(t), redistest.Start(t)
 			var now atomic.Pointer[redistest.Server]
 			now.Store(before)
@@ -148,14 +135,14 @@ func TestAnswersOfAFormerMasterMakeTheStoreConnectAnew(t *testing.T) {
 			hold(t, s, "held")
 			// Else the next request may go by a connection that is made for it, and leads
 			// to the new master.
-			redistest.Eventually(t, 30*time.Second, func(context.Context) error { return resting(s) })
+			redistest.Eventually(t, time.Minute, func(context.Context) error { return resting(s) })
 			old := before.Client(t, func(o *redis.Options) { o.PoolSize = 1 })
 			if err := old.Do(t.Context(), demote...).Err(); err != nil {
 				t.Fatal(err)
 			}
 			now.Store(after)
-			redistest.Eventually(t, 30*time.Second, func(ctx context.Context) error { return acquire(ctx, s, "k", time.Second) })
-			redistest.Eventually(t, 30*time.Second, func(ctx context.Context) error { return connected(ctx, old, 0, 0) })
+			redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return acquire(ctx, s, "k", time.Second) })
+			redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return connected(ctx, old, 0, 0) })
 		})
 	}
 }
@@ -174,6 +161,7 @@ func resting(s *Store) error {
 }
 
 func TestAMasterWithoutReplicasIsNotConnectedToAnewAllTheTime(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t, redistest.Args("--min-replicas-to-write", "1"))
 	s := newStore(t, srv.Client(t))
 	begin := time.Now()
@@ -190,19 +178,5 @@ func TestAMasterWithoutReplicasIsNotConnectedToAnewAllTheTime(t *testing.T) {
 	_, _ = fmt.Sscan(stats["Stats"]["total_connections_received"], &n)
 	if most := 20 + 2*(maxPipelines+poolSize)*int(1+time.Since(begin)/severEvery); n > most {
 		t.Errorf("%d connections were made in %v", n, time.Since(begin))
-	}
-}
-
-// The store reaches the sentinels through the client that it was given, and says so
-// if that is closed.
-func TestAClosedSentinelClientIsNamedAsTheCause(t *testing.T) {
-	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{silence(t)}})
-	s := newStore(t, rdb)
-	if err := rdb.Close(); err != nil {
-		t.Fatal(err)
-	}
-	err := acquire(t.Context(), s, "k", time.Second)
-	if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "that was given to redisstore.New is closed") {
-		t.Errorf("Acquire: %v", err)
 	}
 }

@@ -1,29 +1,24 @@
+//go:build integration
+
 package rediswire
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
-
-// cancelsFlag is how often TestCallersThatLeaveAtRandomLeaveNothing cancels.
-var cancelsFlag = flag.Int("cancels", 300, "`number` of acquires whose context is cancelled while they are under way")
 
 // writes is a Dialer that sees which goroutine writes.
 type writes struct {
@@ -94,34 +89,29 @@ func rest(t *testing.T, s *Store) {
 }
 
 func TestALoneCallerSendsByItself(t *testing.T) {
-	for name, client := range map[string]func(w *writes) redis.UniversalClient{
-		"single": func(w *writes) redis.UniversalClient {
-			return redistest.Shared(t).Client(t, func(o *redis.Options) { o.Dialer = w.dial })
-		},
-		"cluster": func(w *writes) redis.UniversalClient {
-			return redistest.Cluster(t, 3, 0).Client(t, func(o *redis.ClusterOptions) { o.Dialer = w.dial })
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := &writes{}
-			s := open(t, client(w), func(c *Config) { c.Timeout = time.Minute }) // nothing is sent twice
-			defer func() { _ = s.Close() }()
-			for i := range 20 { // of each server
-				take(t, s, fmt.Sprint("key", i))
-			}
-			w.here.Store(0)
-			w.elsewhere.Store(0)
-			for i := range 20 {
-				take(t, s, fmt.Sprint("key", i))
-			}
-			if here, elsewhere := w.here.Load(), w.elsewhere.Load(); here != 40 || elsewhere != 0 {
-				t.Errorf("%d requests were sent by their callers, %d by other goroutines", here, elsewhere)
-			}
-		})
+	t.Parallel()
+	w := &writes{}
+	s := common(t, func(o *redis.Options) { o.Dialer = w.dial })
+	sendsByItself(t, s, w)
+}
+
+func sendsByItself(t *testing.T, s *Store, w *writes) {
+	t.Helper()
+	for i := range 20 { // of each server
+		take(t, s, fmt.Sprint("key", i))
+	}
+	w.here.Store(0)
+	w.elsewhere.Store(0)
+	for i := range 20 {
+		take(t, s, fmt.Sprint("key", i))
+	}
+	if here, elsewhere := w.here.Load(), w.elsewhere.Load(); here != 40 || elsewhere != 0 {
+		t.Errorf("%d requests were sent by their callers, %d by other goroutines", here, elsewhere)
 	}
 }
 
 func TestAServerThatNeverAnswersHoldsNoCallerPastItsContext(t *testing.T) {
+	t.Parallel()
 	for _, deaf := range []bool{false, true} {
 		for name, end := range map[string]func(ctx context.Context, ask *driver.AcquireRequest) (context.Context, func()){
 			"cancelled": func(ctx context.Context, _ *driver.AcquireRequest) (context.Context, func()) {
@@ -138,6 +128,7 @@ func TestAServerThatNeverAnswersHoldsNoCallerPastItsContext(t *testing.T) {
 			},
 		} {
 			t.Run(fmt.Sprintf("%s, connections without deadlines: %v", name, deaf), func(t *testing.T) {
+				t.Parallel()
 				srv, w := redistest.Start(t), &writes{deaf: deaf}
 				s := open(t, srv.Client(t, func(o *redis.Options) { o.Dialer = w.dial }), func(set *Config) { set.Timeout = 10 * time.Minute })
 				defer func() { _ = s.Close() }()
@@ -213,11 +204,13 @@ func (c *startlingConn) Read(p []byte) (int, error) {
 }
 
 func TestAPanicOfTheClientIsAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
 	for name, notHere := range map[string]time.Time{
 		"sent by the caller":  {},
 		"sent by a goroutine": time.Now().Add(time.Hour),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			d := &startling{}
 			acquire := func(s *Store, ask driver.AcquireRequest) (driver.Reply, error) {
 				q := s.requests.direct
@@ -226,8 +219,7 @@ func TestAPanicOfTheClientIsAnUnknownOutcome(t *testing.T) {
 				q.mu.Unlock()
 				return s.Acquire(t.Context(), ask)
 			}
-			s := open(t, redistest.Start(t).Client(t, func(o *redis.Options) { o.Dialer = d.dial }), func(*Config) {})
-			defer func() { _ = s.Close() }()
+			s := common(t, func(o *redis.Options) { o.Dialer = d.dial })
 			take(t, s, "warm")
 			d.left.Store(maxTries)
 			rep, err := acquire(s, driver.AcquireRequest{Key: "k", Owner: "o", TTL: time.Minute})
@@ -248,79 +240,4 @@ func TestAPanicOfTheClientIsAnUnknownOutcome(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A request may be interrupted before the connection has it, under way, while its reply is
-// read, and after that.
-func TestCallersThatLeaveAtRandomLeaveNothing(t *testing.T) {
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	s := open(t, rdb, func(*Config) {})
-	defer func() { _ = s.Close() }()
-	l, err := core.New(s, core.Unlisted())
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := s.requests.direct
-	var most int64
-	var granted, cancelled int
-	for i := range *cancelsFlag {
-		q.mu.Lock()
-		q.notHere = time.Time{} // each has its chance to be interrupted
-		q.mu.Unlock()
-		ctx, cancel := context.WithCancel(t.Context())
-		var both sync.WaitGroup
-		both.Go(func() {
-			for end := time.Now().Add(rand.N(300 * time.Microsecond)); time.Now().Before(end); {
-				runtime.Gosched() // a sleep would take longer
-			}
-			cancel()
-		})
-		switch lease, err := l.Lock(ctx, fmt.Sprint("k", i%7)); {
-		case err == nil:
-			granted++
-			if err := lease.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		case errors.Is(err, context.Canceled):
-			cancelled++
-		default:
-			t.Fatal(err)
-		}
-		both.Wait()
-		if i%100 == 0 {
-			most = max(most, connections(t, rdb))
-		}
-	}
-	t.Logf("%d granted, %d cancelled, at most %d connections", granted, cancelled, most)
-	if granted == 0 || cancelled == 0 {
-		t.Errorf("%d granted, %d cancelled", granted, cancelled)
-	}
-	// Those of the pipelines, of renewals, of subscriptions and of this test; and of each
-	// pipeline one that the server has not seen closed yet.
-	if most > 2*maxPipelines+maxRenewing+4 {
-		t.Errorf("%d connections", most)
-	}
-	if err := l.Close(t.Context()); err != nil { // it settles what is left
-		t.Error(err)
-	}
-	redistest.Eventually(t, time.Minute, func(context.Context) error {
-		keys, err := rdb.Keys(t.Context(), "interlock:*").Result()
-		for _, key := range keys {
-			if !strings.HasSuffix(key, fenceSuffix) {
-				err = errors.Join(err, fmt.Errorf("%s is left", key))
-			}
-		}
-		return err
-	})
-}
-
-// connections counts those of the server.
-func connections(t *testing.T, rdb *redis.Client) int64 {
-	t.Helper()
-	list, err := rdb.ClientList(t.Context()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int64(strings.Count(list, "\n"))
 }

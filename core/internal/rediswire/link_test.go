@@ -1,9 +1,11 @@
+//go:build integration
+
 package rediswire
 
 import (
 	"context"
+	"errors"
 	"net"
-	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -18,6 +20,7 @@ import (
 // A connection that is known to be closed is not used: the outcome of a request over it
 // would be unknown.
 func TestAClosedConnectionIsReplacedBeforeItIsUsed(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(s *Store, srv *redistest.Server){
 		"by the server, some time ago": func(s *Store, srv *redistest.Server) {
 			rdb := srv.Client(t)
@@ -30,9 +33,9 @@ func TestAClosedConnectionIsReplacedBeforeItIsUsed(t *testing.T) {
 		"by the store": func(s *Store, _ *redistest.Server) { s.dialer.closeAll() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			srv := redistest.Start(t)
-			s := open(t, srv.Client(t), func(c *Config) { c.Timeout = time.Minute })
-			defer func() { _ = s.Close() }()
+			s := newStore(t, srv.Client(t))
 			take(t, s, "k")
 			rest(t, s)
 			end(s, srv)
@@ -49,14 +52,13 @@ func TestAClosedConnectionIsReplacedBeforeItIsUsed(t *testing.T) {
 // What a caller breaks off is the connection that it has written to, also if go-redis has
 // dialed another one since, for a caller that has left.
 func TestTheConnectionInUseIsBrokenOff(t *testing.T) {
-	srv := redistest.Start(t)
-	s := open(t, srv.Client(t), func(*Config) {})
-	defer func() { _ = s.Close() }()
+	t.Parallel()
+	s := common(t)
 	take(t, s, "k")
 	rest(t, s)
 	l := lastUsed(s)
 	dial := func() *conn {
-		cn, err := l.client.Options().Dialer(t.Context(), "tcp", srv.Addr())
+		cn, err := l.client.Options().Dialer(t.Context(), "tcp", l.client.Options().Addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,30 +76,24 @@ func TestTheConnectionInUseIsBrokenOff(t *testing.T) {
 	_, _ = used.Close(), other.Close()
 }
 
-// The pool of go-redis ends connections that have lived as long as the user's client wants.
+// The pool of go-redis ends connections that have lived as long as the user's client wants,
+// and gets them back often for that.
 func TestConnectionsInUseEndAfterTheirLifetime(t *testing.T) {
-	srv := redistest.Start(t)
-	s := open(t, srv.Client(t, func(o *redis.Options) { o.ConnMaxLifetime = time.Second }), func(c *Config) { c.Timeout = time.Minute })
-	defer func() { _ = s.Close() }()
+	t.Parallel()
+	s := common(t, func(o *redis.Options) { o.ConnMaxLifetime = time.Millisecond })
 	take(t, s, "k")
-	q := s.requests.direct
-	dialed := func() (all []*conn) {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		for _, l := range q.links {
-			l.mu.Lock()
-			all = append(all, l.conn)
-			l.mu.Unlock()
-		}
-		return all
-	}
-	first := dialed()
-	for end := time.Now().Add(time.Minute); slices.Equal(dialed()[:len(first)], first); {
-		if time.Now().After(end) {
-			t.Fatal("a connection is used for longer than it should live")
-		}
+	rest(t, s)
+	l := lastUsed(s)
+	first := l.conn
+	redistest.Eventually(t, time.Minute, func(context.Context) error { // go-redis's clock is coarse
+		l.since = l.since.Add(-2 * maxAged) // as if so much time had gone by
 		take(t, s, "k")
-	}
+		rest(t, s)
+		if l.conn == first {
+			return errors.New("a connection is used for longer than it should live")
+		}
+		return nil
+	})
 }
 
 // lastUsed is the link that a caller gets next, of a store that is at rest.
@@ -111,6 +107,7 @@ func lastUsed(s *Store) *link {
 // A connection is used again after a pause without the pool, unless the options of the
 // client say that it must not be idle for so long.
 func TestAConnectionIsKeptOverAPauseThatTheClientAllows(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		idle time.Duration // ConnMaxIdleTime
 		kept bool
@@ -121,9 +118,9 @@ func TestAConnectionIsKeptOverAPauseThatTheClientAllows(t *testing.T) {
 		"a shorter pause": {time.Millisecond, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			srv := redistest.Start(t)
-			s := open(t, srv.Client(t, func(o *redis.Options) { o.ConnMaxIdleTime = c.idle }), func(c *Config) { c.Timeout = time.Minute })
-			defer func() { _ = s.Close() }()
+			s := newStore(t, srv.Client(t, func(o *redis.Options) { o.ConnMaxIdleTime = c.idle }))
 			take(t, s, "k")
 			rest(t, s)
 			l := lastUsed(s)
@@ -163,8 +160,9 @@ func (c *own) SyscallConn() (syscall.RawConn, error) {
 // A Dialer may return connections that count, cipher or compress what goes through them.
 // What is read past them, from the socket, is not what the server has said.
 func TestNothingIsReadPastTheConnectionOfTheUsersDialer(t *testing.T) {
+	t.Parallel()
 	var read, past atomic.Int64
-	s := newStore(t, redistest.Shared(t).Client(t, func(o *redis.Options) {
+	s := common(t, func(o *redis.Options) {
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			cn, err := new(net.Dialer).DialContext(ctx, network, addr)
 			if err != nil {
@@ -172,7 +170,7 @@ func TestNothingIsReadPastTheConnectionOfTheUsersDialer(t *testing.T) {
 			}
 			return &own{cn.(*net.TCPConn), &read, &past}, nil
 		}
-	}))
+	})
 	hold(t, s, "held") // with a renewal and a subscription
 	for range 2 {
 		take(t, s, "k")

@@ -1,6 +1,9 @@
+//go:build integration
+
 package rediswire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,30 +13,41 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// voter is a node and what its callbacks said.
+// voter is a node with keys of its own, and what its callbacks said.
 type voter struct {
 	*Node
-	t *testing.T
+	t   *testing.T
+	rdb *redis.Client
 }
 
-func newVoter(t *testing.T, rdb *redis.Client, met func(Identity) error) voter {
+func newVoter(t *testing.T) voter {
+	t.Helper()
+	t.Parallel()
+	srv, name := redistest.Common(t)
+	return voterOf(t, srv.Client(t, patiently), name, func(Identity) error { return nil })
+}
+
+func voterOf(t *testing.T, rdb *redis.Client, prefix string, met func(Identity) error) voter {
 	t.Helper()
 	set := DefaultConfig()
-	set.Timeout = 10 * time.Second // for what a busy machine does in more than a second
+	set.Prefix, set.Timeout = prefix, time.Minute
 	n, err := NewNode(rdb, met, set)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })
-	return voter{n, t}
+	return voter{n, t, rdb}
 }
 
-func anybody(Identity) error { return nil }
+// lock is the name of a key in Redis.
+func (v voter) lock(key string) string { return v.store.names.lock(key) }
+
+// left is what a key has left of its lease.
+func (v voter) left(key string) time.Duration { return v.rdb.PTTL(v.t.Context(), v.lock(key)).Val() }
 
 func (v voter) propose(p Proposal) (Vote, error) {
 	v.t.Helper()
@@ -46,9 +60,9 @@ func (v voter) propose(p Proposal) (Vote, error) {
 		p.Key = "k"
 	}
 	if p.TTL == 0 {
-		p.TTL = time.Minute
+		p.TTL = time.Hour
 	}
-	p.Deadline = time.Now().Add(30 * time.Second)
+	p.Deadline = time.Now().Add(time.Minute)
 	v.Propose(p, func(vote Vote, err error) { got <- outcome{vote, err} })
 	o := <-got
 	return o.vote, o.err
@@ -67,16 +81,13 @@ func (v voter) vote(owner string, token int64) Vote {
 func (v voter) withdraw(w Withdrawal) error {
 	v.t.Helper()
 	got := make(chan error, 2)
-	w.Key, w.TTL, w.Deadline = "k", time.Minute, time.Now().Add(30*time.Second)
+	w.Key, w.TTL, w.Deadline = cmp.Or(w.Key, "k"), time.Hour, time.Now().Add(time.Minute)
 	v.Withdraw(w, func(_ string, err error) { got <- err })
 	return <-got
 }
 
 func TestANodeTakesOnlyTokensAboveAllThatItHasSeen(t *testing.T) {
-	srv := redistest.Shared(t)
-	rdb := srv.Client(t)
-	v := newVoter(t, rdb, anybody)
-
+	v := newVoter(t)
 	if vote := v.vote("a", 0); vote.Granted || vote.Holder != "" || vote.Token != 0 || vote.Clock == 0 {
 		t.Errorf("a proposal of nothing: %+v", vote)
 	}
@@ -91,15 +102,15 @@ func TestANodeTakesOnlyTokensAboveAllThatItHasSeen(t *testing.T) {
 	}
 	// A repeated proposal leaves the lease alone, a higher one begins it anew, a
 	// lower one comes late.
-	rdb.PExpire(t.Context(), "interlock:{k}", 10*time.Second)
+	v.rdb.PExpire(t.Context(), v.lock("k"), 10*time.Minute)
 	v.vote("a", 1000)
-	if ttl := rdb.PTTL(t.Context(), "interlock:{k}").Val(); ttl > 10*time.Second {
+	if ttl := v.left("k"); ttl > 10*time.Minute {
 		t.Errorf("the repeated proposal extended the lease to %v", ttl)
 	}
 	if vote := v.vote("a", 1001); !vote.Granted || vote.Token != 1001 {
 		t.Errorf("a higher one: %+v", vote)
 	}
-	if ttl := rdb.PTTL(t.Context(), "interlock:{k}").Val(); ttl < 50*time.Second {
+	if ttl := v.left("k"); ttl < 50*time.Minute {
 		t.Errorf("the higher proposal left a lease of %v", ttl)
 	}
 	if vote := v.vote("a", 1000); !vote.Granted || vote.Token != 1001 {
@@ -125,19 +136,16 @@ func TestANodeTakesOnlyTokensAboveAllThatItHasSeen(t *testing.T) {
 }
 
 func TestAConfirmationRaisesAVoteThatIsTooOld(t *testing.T) {
-	srv := redistest.Shared(t)
-	rdb := srv.Client(t)
-	v := newVoter(t, rdb, anybody)
+	v := newVoter(t)
 	// One, and several in one call.
-	for _, keys := range [][]string{{"k"}, {"k1", "k2", "k3", "k"}} {
-		rdb.FlushAll(t.Context())
+	for _, keys := range [][]string{{"k"}, {"k1", "k2", "k3", "k4"}} {
 		batch := make([]Confirmation, len(keys))
 		for i, key := range keys {
 			if vote, err := v.propose(Proposal{Key: key, Owner: "a", Token: 1000 + int64(i)}); err != nil || !vote.Granted {
 				t.Fatalf("%s: %+v, %v", key, vote, err)
 			}
-			rdb.PExpire(t.Context(), "interlock:{"+key+"}", 10*time.Second)
-			batch[i] = Confirmation{driver.Renewal{Key: key, Owner: "a", TTL: time.Minute}, 2000 + int64(i)}
+			v.rdb.PExpire(t.Context(), v.lock(key), 10*time.Minute)
+			batch[i] = Confirmation{driver.Renewal{Key: key, Owner: "a", TTL: time.Hour}, 2000 + int64(i)}
 		}
 		confirm := func() map[int]error {
 			got := make(map[int]error)
@@ -150,25 +158,25 @@ func TestAConfirmationRaisesAVoteThatIsTooOld(t *testing.T) {
 			}
 		}
 		for i, key := range keys {
-			key, want := "interlock:{"+key+"}", fmt.Sprint(2000+i)
-			if token := rdb.HGet(t.Context(), key, "a").Val(); token != want {
+			want := fmt.Sprint(2000 + i)
+			if token := v.rdb.HGet(t.Context(), v.lock(key), "a").Val(); token != want {
 				t.Errorf("%s: the vote is for %s, want %s", key, token, want)
 			}
-			if ttl := rdb.PTTL(t.Context(), key).Val(); ttl < 50*time.Second {
+			if ttl := v.left(key); ttl < 50*time.Minute {
 				t.Errorf("%s: a lease of %v", key, ttl)
 			}
 		}
-		if err := v.withdraw(Withdrawal{Owner: "a", Limit: 1999}); err != nil {
+		last := len(keys) - 1
+		if err := v.withdraw(Withdrawal{Key: keys[last], Owner: "a", Limit: 1999}); err != nil {
 			t.Error(err)
 		}
 		for i := range batch {
 			batch[i].Ballot = 0
 		}
-		last := len(keys) - 1
 		if err := confirm()[last]; err != nil {
 			t.Errorf("after the withdrawal of an earlier proposal: %v", err)
 		}
-		if err := v.withdraw(Withdrawal{Owner: "a", Limit: 2000 + int64(last)}); err != nil {
+		if err := v.withdraw(Withdrawal{Key: keys[last], Owner: "a", Limit: 2000 + int64(last)}); err != nil {
 			t.Errorf("a confirmation without a ballot has changed the vote: %v", err)
 		}
 		if got := confirm(); !errors.Is(got[last], driver.ErrDeleted) || len(got) != len(keys) {
@@ -178,11 +186,9 @@ func TestAConfirmationRaisesAVoteThatIsTooOld(t *testing.T) {
 }
 
 func TestTheFenceOfAHolderThatSaidNothingCountsOn(t *testing.T) {
-	srv := redistest.Shared(t)
-	rdb := srv.Client(t)
-	v := newVoter(t, rdb, anybody)
+	v := newVoter(t)
 	v.vote("a", 1000)
-	rdb.Del(t.Context(), "interlock:{k}") // as if its lease had ended
+	v.rdb.Del(t.Context(), v.lock("k")) // as if its lease had ended
 	vote := v.vote("b", 1001)
 	if vote.Granted || vote.Holder != "" || vote.Token <= 1001 {
 		t.Fatalf("in its process it may have gone beyond that: %+v", vote)
@@ -193,11 +199,12 @@ func TestTheFenceOfAHolderThatSaidNothingCountsOn(t *testing.T) {
 }
 
 func TestEveryConnectionOfANodeIsIntroducedFirst(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	var mu sync.Mutex
 	var met []string
 	refuse := false
-	v := newVoter(t, srv.Client(t), func(id Identity) error {
+	v := voterOf(t, srv.Client(t, patiently), "interlock", func(id Identity) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if refuse {
@@ -211,7 +218,7 @@ func TestEveryConnectionOfANodeIsIntroducedFirst(t *testing.T) {
 	})
 	v.vote("a", 1000)
 	srv.Restart(t)
-	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+	redistest.Eventually(t, time.Minute, func(context.Context) error {
 		_, err := v.propose(Proposal{Owner: "a", Token: 1000})
 		return err
 	})
@@ -223,33 +230,18 @@ func TestEveryConnectionOfANodeIsIntroducedFirst(t *testing.T) {
 	mu.Unlock()
 	srv.Restart(t)
 	vote, err := v.propose(Proposal{Owner: "a", Token: 1000})
-	wantErr(t, err, core.ErrUnavailable)
+	wantErr(t, err, driver.ErrUnavailable)
 	// A reply that was on its way when the old run ended is unknown; what meets
 	// the new one is known never to have been sent.
-	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
+	redistest.Eventually(t, time.Minute, func(context.Context) error {
 		if vote, err = v.propose(Proposal{Owner: "a", Token: 1000}); err == nil || vote.Unknown {
 			return errors.Join(errors.New("it may have been sent"), err)
 		}
 		return nil
 	})
-	if n := srv.Client(t).Exists(t.Context(), "interlock:{k}").Val(); n != 0 {
+	if n := v.rdb.Exists(t.Context(), v.lock("k")).Val(); n != 0 {
 		t.Error("a server that was not accepted has voted")
 	}
-}
-
-func TestNewNodeTakesSingleServersOnly(t *testing.T) {
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	defer cluster.Close()
-	_, err := NewNode(cluster, anybody, DefaultConfig())
-	wantErr(t, err, core.ErrConfig)
-	_, err = NewNode(nil, anybody, DefaultConfig())
-	wantErr(t, err, core.ErrConfig)
-	single := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	defer single.Close()
-	set := DefaultConfig()
-	set.Replicas, set.Within = 1, time.Second
-	_, err = NewNode(single, anybody, set)
-	wantErr(t, err, core.ErrConfig)
 }
 
 func wantErr(t *testing.T, err, want error) {

@@ -1,3 +1,5 @@
+//go:build integration
+
 package rediswire
 
 import (
@@ -12,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // leases are those that a round is asked to renew, every third of which is held.
@@ -69,7 +70,8 @@ func (l *leases) renew(ctx context.Context, told func()) (renewed, refused, unan
 // A round of more leases than fit into the pipelines of its server uses its renewals
 // again.
 func TestARoundTellsTheOutcomeOfEachLeaseOnce(t *testing.T) {
-	s := newStore(t, redistest.Start(t).Client(t))
+	t.Parallel()
+	s := common(t)
 	window := s.renewals.most * maxBatch
 	for _, n := range []int{1, 2, maxBatch - 1, maxBatch, maxBatch + 1, window, window + 1, 3*window + 7} {
 		t.Run(fmt.Sprint(n, " leases"), func(t *testing.T) {
@@ -90,7 +92,8 @@ func TestARoundTellsTheOutcomeOfEachLeaseOnce(t *testing.T) {
 // A round that is given up tells the outcome of every lease all the same: of those that
 // were not sent, of those on their way, and of those whose answer came at that moment.
 func TestARoundThatIsGivenUpTellsTheOutcomeOfEachLeaseOnce(t *testing.T) {
-	s := newStore(t, redistest.Start(t).Client(t))
+	t.Parallel()
+	s := common(t)
 	window := s.renewals.most * maxBatch
 	n := 3*window + 7
 	l := newLeases(t, s, n)
@@ -135,15 +138,15 @@ func (c *sink) Write(b []byte) (int, error) {
 
 // A connection that hangs holds up the renewals that are on it, and no other.
 func TestAConnectionThatHangsHoldsUpNoOtherRenewal(t *testing.T) {
+	t.Parallel()
 	const large = 2000 // bytes: no acquire has so many, a pipeline of renewals has more
 	var taken atomic.Bool
-	srv := redistest.Start(t)
-	s := newStore(t, srv.Client(t, func(o *redis.Options) {
+	s := common(t, func(o *redis.Options) {
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			cn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 			return &sink{Conn: cn, taken: &taken, least: large}, err
 		}
-	}))
+	})
 	taken.Store(true)
 	n := 3*s.renewals.most*maxBatch + 7
 	l := newLeases(t, s, n)

@@ -1,3 +1,5 @@
+//go:build integration
+
 package rediswire
 
 import (
@@ -121,7 +123,9 @@ func TestASubscriptionThatLeadsElsewhereThanRequestsIsGivenUp(t *testing.T) {
 	addr := newMoving(after)
 	s := addr.store(t)
 	s.subscriber.silence = 200 * time.Millisecond
+	s.requests.direct.most = 1
 	take(t, s, "k") // over a connection that stays
+	rest(t, s)
 	addr.now.Store(before)
 	s.Watch("watched", time.Now(), func(driver.Signal) {})
 	old, rdb := before.Client(t), after.Client(t)
@@ -176,7 +180,9 @@ func TestASubscriptionThatHearsNothingOfScriptsIsNotMadeAnewForEver(t *testing.T
 	var log lines
 	s := addr.store(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	s.subscriber.silence = 200 * time.Millisecond
+	s.requests.direct.most = 1
 	take(t, s, "k") // over a connection that stays
+	rest(t, s)
 	addr.now.Store(subscriptions)
 	s.Watch("watched", time.Now(), func(driver.Signal) {})
 	pinged(t, subscriptions)

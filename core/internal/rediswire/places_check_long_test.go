@@ -1,0 +1,95 @@
+//go:build integration && long
+
+package rediswire
+
+import (
+	"io/fs"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+const fewPlaces = 100_000
+
+// mutations are mistakes that the check must find: each replaces a text that no file has
+// more than once, in all scripts that are or include such a file.
+var mutations = []struct{ name, old, broken string }{
+	{"one place too many", "n >= atmost", "n > atmost"},
+	{"one place too few", "n >= atmost", "n + 1 >= atmost"},
+	{"no barrier", "or b > now and not ahead(q, id)", ""},
+	{"a barrier that lasts", "min(tonumber(left) or 0, barrier)", "barrier"},
+	{"a barrier against those before the exclusive locker", "b > now and not ahead(q, id)", "b > now"},
+	{"a barrier that lets all in the list pass", "return first and not find(',' .. sub(q, 1, first - 1), ',[^+-]')", "return first"},
+	{"a stale entry blocks its own locker", "sub(q, 1, first - 1), ',[^+-]'", "sub(q, 1, first), ',[^+-]'"},
+	{"a place is revived by enter", "if token and tonumber(ends) > now then", "if token then"},
+	{"a place is revived by stay", "if not token or tonumber(ends) <= now then", "if not token then"},
+	{"a place that was over is released", "if tonumber(match(mine, '@(%d+)$') or 0) <= now then", "if false then"},
+	{"places that are over are counted", "if ends <= now then", "if ends <= now - 60 then"},
+	{"live places are swept away", "if ends <= now then", "if ends <= now + 10 then"},
+	{"the list is counted as a place", "(held[2] and 2 or 1)", "1"},
+	{"the barrier is counted as a place", "(held[4] and 1 or 0)", "0"},
+	{"the earliest end is not kept", "min(ends, earliest or ends)", "earliest or ends"},
+	{"tokens are not reserved", "tokens == 1 and text or format('%.0f', token + tokens - 1)", "text"},
+	{"tokens are not reserved after the clock was passed", "call('SET', fence, format('%.0f', token + tokens - 1), 'PX', keep)", "call('SET', fence, text, 'PX', keep)"},
+	{"the fence is lowered", "pcall_('SET', fence, last, 'PX', keep)", "last = nil"},
+	{"exclusive beside a place", "if n == 0 then\n\t\t-- The", "if n <= 1 then\n\t\t-- The"},
+	{"a place beside an exclusive holder", "local fresh = not m and call('EXISTS', lock) == 0", "local fresh = not m"},
+	{"an exclusive grant forgets who waits", "q == '' and rest or uncalled(q)", "rest"},
+	{"a grant leaves its locker in the list", "rest or without(q, id)", "rest or q"},
+	{"a locker is listed as what it was", "sub(q, 1, first - 1) .. sign .. sub(q, at)", "q"},
+	{"the key is cut short by a short lease", "call('PEXPIRE', lock, lease + linger, 'GT')\nend", "call('PEXPIRE', lock, lease + linger)\nend"},
+	{"the key ends with its last place", "redis.pcall('PEXPIRE', lock, lease + linger)", "redis.pcall('PEXPIRE', lock, lease)"},
+	{"a renewal does not keep the key", "call('PEXPIRE', lock, lease + linger, 'GT')\n\t\tcall", "call"},
+	{"a key without expiry", "if fresh and type(redis.pcall('PEXPIRE', lock, lease + linger)) ~= 'number' then", "if false then"},
+	{"to ask again at the last end", "min(poll, call('PTTL', lock) - linger)", "call('PTTL', lock)"},
+	{"nothing is announced while others have places", "if k > 0 then", "if k < 0 then"},
+	{"no locker is called by a low number", "if n >= free and #called > 0 or", "if n >= free or"},
+	{"too many are called", "if n >= free and #called > 0 or", "if"},
+	{"a locker is called past a barrier", "or sign == '' and barrier > now then", "then"},
+	{"one that was called loses its place at once", "\t\t\tstays[#stays + 1] = '-' .. id\n\t\telseif", "\t\telseif"},
+	{"the key is left after the last release", "call('DEL', lock)\n\t\tmessage", "message"},
+	{"in short, too many have places", "call('HLEN', lock) - 1 < atmost", "call('HLEN', lock) - 1 <= atmost"},
+	{"in short, a place past those who wait", "not held[1] and not held[2] and not held[4] and not (", "not held[1] and not held[4] and not ("},
+	{"in short, a place beside an exclusive holder", "fresh and call('EXISTS', lock) == 1", "false"},
+	{"in short, a place that is over is released", "if time < held[3] * 1000 then", "if true then"},
+	{"in short, a second token for the same place", "if not held[1] and not held[2] and not held[4] and not (", "if not held[2] and not held[4] and not ("},
+	{"in short, the locker that leaves is not listed", "if #ARGV == 4 and ARGV[3] == '' then", "if #ARGV == 4 then"},
+	{"in short, a release is not announced", "held[1] and held[3] and not held[2] and not held[4] then", "held[1] and held[3] and not held[4] then"},
+	{"in short, the key is left after the last release", "call('DEL', lock) -- m alone is left", "call('EXISTS', lock)"},
+	{"a call is announced as it is kept", "message = uncalled(q)", "message = q"},
+}
+
+func TestTheCheckOfPlacesFindsMistakes(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t, patiently)
+	for i, m := range mutations {
+		t.Run(m.name, func(t *testing.T) {
+			files, err := fs.Glob(parts, "lua/*.lua")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				if text, err := parts.ReadFile(file); err != nil || strings.Count(string(text), m.old) > 1 {
+					t.Fatalf("%s, %v: it has the text several times", file, err)
+				}
+			}
+			broken, applied := maps.Clone(theLibrary()), false
+			for name, source := range broken {
+				broken[name] = strings.ReplaceAll(source, m.old, m.broken)
+				applied = applied || broken[name] != source
+			}
+			if !applied {
+				t.Fatal("no script has the text")
+			}
+			began := time.Now()
+			err = explore(t.Context(), rdb, broken, 60_000, uint64(1000*i)+uint64(began.UnixNano()))
+			if err == nil {
+				t.Fatal("not found")
+			}
+			t.Logf("found in %v: %v", time.Since(began), err)
+		})
+	}
+}
