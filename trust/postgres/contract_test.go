@@ -70,7 +70,7 @@ func TestLocksKeepTheContractInACrowd(t *testing.T) {
 	s := newStore(t, db)
 	ctx, cancel := context.WithCancel(t.Context())
 	var crowd sync.WaitGroup
-	for g := range 32 {
+	for g := range 16 {
 		crowd.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				owner := fmt.Sprint("crowd:", g, ":", n)

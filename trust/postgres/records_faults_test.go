@@ -58,12 +58,12 @@ func TestAClaimThatFoundNoConnectionIsCertain(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	db.SetMaxIdleConns(0) // each try dials
 	brief := measured(t).Lapses()
-	s := newStore(t, db, pgstore.Timeout(brief))
+	patient, hasty := newStore(t, db), newStore(t, db, pgstore.Timeout(brief))
 	certain := func(what, id string, granted bool) {
 		t.Helper()
-		ask := record.ClaimRequest{ID: id, Token: "o"}
+		s, ask := patient, record.ClaimRequest{ID: id, Token: "o"}
 		if !granted {
-			ask.Deadline = time.Now().Add(2 * brief)
+			s, ask.Deadline = hasty, time.Now().Add(2*brief)
 		}
 		rep, err := claim(t, s, ask)
 		if granted != (err == nil && rep.State == record.StateGranted) || err != nil && !errors.Is(err, driver.ErrUnavailable) {

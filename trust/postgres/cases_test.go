@@ -1,6 +1,6 @@
 //go:build integration && unix
 
-package conformance
+package postgres_test
 
 import (
 	"testing"
@@ -8,8 +8,6 @@ import (
 	"github.com/interlock-go/interlock/internal/idemcases"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
-
-func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // TestIdempotentOnPostgreSQL has the effects of handlers outside of PostgreSQL.
 func TestIdempotentOnPostgreSQL(t *testing.T) {
@@ -30,6 +28,6 @@ func TestIdempotentInTransactions(t *testing.T) {
 func TestIdempotentProcessesOnPostgreSQL(t *testing.T) {
 	idemcases.RunProcesses(t, func(t *testing.T) (idemcases.Records, string) {
 		dsn := pgtest.DSN(t)
-		return connect(t, dsn), dsn
-	}, func(t *testing.T, dsn string) idemcases.Records { return connect(t, dsn) })
+		return openRecords(t, dsn), dsn
+	}, func(t *testing.T, dsn string) idemcases.Records { return openRecords(t, dsn) })
 }

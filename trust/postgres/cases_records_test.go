@@ -1,12 +1,11 @@
 //go:build integration && unix
 
-package conformance
+package postgres_test
 
 import (
 	"bytes"
 	"context"
 	"database/sql"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -28,7 +27,7 @@ import (
 // and the connections to it.
 func opener(t *testing.T) func(*testing.T, idemcases.Server) *records {
 	t.Helper()
-	shared := connect(t, pgtest.DSN(t))
+	shared := openRecords(t, pgtest.DSN(t))
 	shared.owner = t
 	return func(t *testing.T, server idemcases.Server) *records {
 		t.Helper()
@@ -37,11 +36,11 @@ func opener(t *testing.T) func(*testing.T, idemcases.Server) *records {
 			shared.reset(t)
 			return shared
 		case idemcases.Beside:
-			return connect(t, pgtest.DSN(t))
+			return openRecords(t, pgtest.DSN(t))
 		}
 		// The files survive the end of the processes, which is all that cases cause.
 		own := pgtest.Start(t, "fsync=off", "full_page_writes=off")
-		r := connect(t, own.DSN())
+		r := openRecords(t, own.DSN())
 		r.server = own
 		return r
 	}
@@ -70,8 +69,8 @@ type watched struct {
 // Unwrap returns the store.
 func (w *watched) Unwrap() idempotency.Store { return w.Store }
 
-// connect returns the records of a schema.
-func connect(t *testing.T, dsn string) *records {
+// openRecords returns the records of a schema.
+func openRecords(t *testing.T, dsn string) *records {
 	t.Helper()
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -79,7 +78,7 @@ func connect(t *testing.T, dsn string) *records {
 	}
 	// The text of each statement is on the wire, and is sent in one round trip.
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
-	r := &records{name: t.Name(), locks: memstore.New(), stores: make(map[string]*watched)}
+	r := &records{name: "records of " + schemaOf(dsn), locks: memstore.New(), stores: make(map[string]*watched)}
 	config.RuntimeParams["application_name"] = r.name // for Forget
 	config.DialFunc, r.Counts = r.Dial, isStatement
 	r.db = stdlib.OpenDB(*config)
@@ -100,10 +99,10 @@ func (r *records) reset(tb testing.TB) {
 	r.LoseReplyTo("")
 	r.locks = memstore.New()
 	for service := range r.stores {
-		r.exec(tb, "DELETE FROM "+service+"_record")
-		r.exec(tb, "DELETE FROM "+service+"_fence")
+		execute(tb, r.db, "DELETE FROM "+service+"_record")
+		execute(tb, r.db, "DELETE FROM "+service+"_fence")
 	}
-	r.exec(tb, "DROP TABLE IF EXISTS effect")
+	execute(tb, r.db, "DROP TABLE IF EXISTS effect")
 }
 
 func (r *records) Store(tb testing.TB, service string) idempotency.Store {
@@ -114,15 +113,8 @@ func (r *records) Store(tb testing.TB, service string) idempotency.Store {
 	if r.owner != nil {
 		tb = r.owner
 	}
-	store, err := pgstore.New(r.db, pgstore.Prefix(service+"_"), pgstore.Logger(slog.New(slog.DiscardHandler)),
-		pgstore.SweepEvery(-1)) // its statements would be counted
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = store.Close() })
-	if err := store.Migrate(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
+	store := newStore(tb, r.db, pgstore.Prefix(service+"_"), pgstore.Timeout(time.Second))
+	migrate(tb, store)
 	r.stores[service] = &watched{Store: store}
 	return r.stores[service]
 }
@@ -146,49 +138,17 @@ func (r *records) Locks(testing.TB) core.Store { return r.locks }
 
 func (r *records) LoseLock(_ testing.TB, key string) bool { return r.locks.Expire(key) }
 
-// exec runs a statement and returns how many rows it has changed.
-func (r *records) exec(tb testing.TB, text string) int64 {
+func (r *records) Count(tb testing.TB, service string) int {
 	tb.Helper()
-	result, err := r.db.ExecContext(tb.Context(), text)
-	if err != nil {
-		tb.Error(err)
-		return 0
-	}
-	n, err := result.RowsAffected()
-	if err != nil {
-		tb.Error(err)
-	}
-	return n
-}
-
-func (r *records) Count(tb testing.TB, service string) (n int) {
-	tb.Helper()
-	err := r.db.QueryRowContext(tb.Context(), "SELECT count(*) FROM "+service+"_record WHERE keep_until > clock_timestamp()").Scan(&n)
-	if err != nil {
-		tb.Error(err)
-	}
-	return n
+	return read[int](tb, r.db, "SELECT count(*) FROM "+service+"_record WHERE keep_until > clock_timestamp()")
 }
 
 func (r *records) Dump(tb testing.TB) string {
 	tb.Helper()
 	var all strings.Builder
 	for service := range r.stores {
-		rows, err := r.db.QueryContext(tb.Context(), "SELECT r::text, fingerprint, response FROM "+service+"_record AS r")
-		if err != nil {
-			tb.Fatal(err)
-		}
-		for rows.Next() {
-			var text string
-			var fingerprint, response []byte
-			if err := rows.Scan(&text, &fingerprint, &response); err != nil {
-				tb.Error(err)
-			}
-			all.WriteString(text + string(fingerprint) + string(response))
-		}
-		if err := rows.Err(); err != nil {
-			tb.Error(err)
-		}
+		all.WriteString(read[string](tb, r.db, "SELECT coalesce(string_agg(r::text || encode(fingerprint, 'escape') || "+
+			"encode(coalesce(response, ''), 'escape'), ''), '') FROM "+service+"_record AS r"))
 	}
 	return all.String()
 }
@@ -196,7 +156,7 @@ func (r *records) Dump(tb testing.TB) string {
 func (r *records) Empty(tb testing.TB) {
 	tb.Helper()
 	for service := range r.stores {
-		r.exec(tb, "DELETE FROM "+service+"_record")
+		execute(tb, r.db, "DELETE FROM "+service+"_record")
 	}
 }
 
@@ -207,7 +167,7 @@ func (r *records) Lapse(tb testing.TB) {
 		return
 	}
 	for service := range r.stores {
-		r.exec(tb, "UPDATE "+service+"_record SET lease_until = clock_timestamp() - interval '1 hour'")
+		execute(tb, r.db, "UPDATE "+service+"_record SET lease_until = clock_timestamp() - interval '1 hour'")
 	}
 }
 
@@ -215,7 +175,7 @@ func (r *records) Pace() pace.Pace { return r.pace }
 
 func (r *records) Damage(tb testing.TB) {
 	tb.Helper()
-	if n := r.exec(tb, "UPDATE interlock_record SET response = 'x'"); n != 1 {
+	if n := read[int](tb, r.db, "WITH damaged AS (UPDATE interlock_record SET response = 'x' RETURNING id) SELECT count(*) FROM damaged"); n != 1 {
 		tb.Fatalf("%d records", n)
 	}
 }
@@ -223,11 +183,8 @@ func (r *records) Damage(tb testing.TB) {
 // Forget ends the sessions.
 func (r *records) Forget(tb testing.TB) {
 	tb.Helper()
-	var n int
-	err := pgtest.Open(tb).QueryRowContext(tb.Context(), "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity "+
-		"WHERE application_name = left($1::text, 63)", r.name).Scan(&n)
-	if err != nil || n == 0 {
-		tb.Errorf("%d sessions ended, %v", n, err)
+	if n := read[int](tb, pgtest.Open(tb), "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE application_name = $1", r.name); n == 0 {
+		tb.Error("no session has ended")
 	}
 }
 
@@ -261,7 +218,7 @@ type transactions struct{ *records }
 
 func inTransactions(t *testing.T, r *records) transactions {
 	t.Helper()
-	r.exec(t, "CREATE TABLE effect (number bigint NOT NULL)")
+	execute(t, r.db, "CREATE TABLE effect (number bigint NOT NULL)")
 	return transactions{r}
 }
 
