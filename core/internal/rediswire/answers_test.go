@@ -33,6 +33,7 @@ func TestTheReplyToAnotherCallIsNone(t *testing.T) {
 		t.Errorf("the text of an error is %v", err)
 	}
 }
+
 func TestTheAnswerToARequestForAPlaceIsReadStrictly(t *testing.T) {
 	const token = int64(1_700_000_000_000_000)
 	full := []any{"a:1,a:2", int64(900), int64(1), int64(1)}

@@ -32,7 +32,7 @@ func hanging(t *testing.T) (*Store, *redistest.Server) {
 	srv.Pause(t)
 	var all sync.WaitGroup
 	t.Cleanup(func() {
-		srv.Resume(t) // whatever has failed, nothing waits for a server that hangs
+		srv.Resume(t) // after a failure too nothing waits for a server that hangs
 		all.Wait()
 	})
 	for i := range maxPipelines {
@@ -73,9 +73,9 @@ func queued(t *testing.T, s *Store, n int) {
 	})
 }
 
-// A server that hung was asked, when it returned, for all that anybody had wanted
+// A server that hung was asked, when it returned, for all that callers had wanted
 // meanwhile: locks whose callers had long left, which were then given up again one
-// by one, and nobody else got any.
+// by one, and no other caller got any.
 func TestRequestsWhoseCallersHaveLeftAreNotSent(t *testing.T) {
 	t.Parallel()
 	const n = 1000
@@ -110,7 +110,7 @@ func TestRequestsWhoseCallersHaveLeftAreNotSent(t *testing.T) {
 	}
 	underWay(t, s, 0)
 	if calls := srv.Calls(t); calls["evalsha"]+calls["eval"] > maxPipelines {
-		t.Errorf("the server was asked for what nobody wanted any more: %v", calls)
+		t.Errorf("the server was asked for what no caller wanted any more: %v", calls)
 	}
 	if keys := srv.Client(t).Keys(t.Context(), "interlock:{k*").Val(); len(keys) != 0 {
 		t.Errorf("%d keys are left of requests without callers", len(keys))

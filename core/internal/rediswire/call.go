@@ -16,7 +16,7 @@ type call struct {
 	second   noRetry   // the command behind it, if there is one
 }
 
-// add finds a request a call: one that it can share, or a new one.
+// add finds a request a call, which it shares or has for itself.
 func (p *pipeline) add(r *Request, together bool) {
 	if together && r.shares() {
 		for i := p.n - 1; i >= 0; i-- {

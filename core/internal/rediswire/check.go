@@ -14,7 +14,7 @@ import (
 // Check asks all masters for the settings on which the promises of a lock depend. It
 // returns a sorted list of sentences about what is unsafe, which is empty if all is
 // well. Use it at start-up and for alerts. It needs the rights to INFO and CONFIG GET,
-// and reports it if a right is missing. The error is that of a server that did not
+// and reports it if a right is missing. The error says that a server did not
 // answer. Check is safe for concurrent use.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	var mu sync.Mutex
@@ -78,7 +78,7 @@ func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found []
 	}
 	switch {
 	case settings["appendonly"] != "yes" && replicas == 0:
-		say("appendonly is off: a restart forgets all locks, and the next caller gets one that is held")
+		say("appendonly is off: a restart forgets all locks, and the next caller gets a lock that is held")
 	case settings["appendonly"] == "yes" && settings["appendfsync"] == "no":
 		say("appendfsync is no: a crash of the machine forgets the locks of the last half minute; use everysec or always")
 	}
@@ -89,7 +89,7 @@ func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found []
 		if s.ack.replicas == 0 {
 			say("it has replicas and Replicas is not set: a failover loses the locks that were not replicated yet")
 		} else if s.ack.replicas < replicas {
-			say("Replicas asks for %d of %d: one that does not have a lock may be promoted", s.ack.replicas, replicas)
+			say("Replicas asks for %d of %d: a replica that does not have a lock may be promoted", s.ack.replicas, replicas)
 		}
 	}
 	return found, nil

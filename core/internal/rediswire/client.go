@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// poolSize is how many connections the store has to a server besides those of its
+	// poolSize is how many connections the store has to a server besides the connections of its
 	// pipelines: for redirections, and for what is rare. renewalPool is the same for
 	// renewals, whose connections nothing else can take.
 	poolSize    = maxFollowing
@@ -18,7 +18,7 @@ const (
 	maxFollowing = 4
 	// maxTopologyAge is after how long a Cluster's topology is asked for again while
 	// it is used, without any error. A former master that still answers, because it
-	// has not heard of its failover, is asked for no longer than that.
+	// was not told that it failed over, is asked for no longer than that.
 	maxTopologyAge = 10 * time.Second
 	// dialTries is how often a refused connection is tried before a request
 	// fails; the request itself is tried again too.
@@ -36,7 +36,7 @@ func private(o *redis.Options, d *dialer, timeout time.Duration, pool int, scrip
 	c.MaxRetries = -1
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = pool, 0, 0, 0
 	c.MaxConcurrentDials, c.PipelinePoolSize = 0, -1
-	c.OnConnect = onConnect(o.OnConnect, scripts)
+	c.OnConnect = then(o.OnConnect, loading(scripts))
 	c.Limiter = nil
 	c.DisableIdentity = true // CLIENT SETINFO is a right more, and Redis 7.0 does not know it
 	c.AutoPipelineOptions = nil
@@ -64,7 +64,7 @@ func privateCluster(o *redis.ClusterOptions, d *dialer, timeout time.Duration, p
 	c.DisableIdentity = true
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = pool, 0, 0, 0
 	c.MaxConcurrentDials, c.PipelinePoolSize = 0, -1
-	c.OnConnect = onConnect(o.OnConnect, scripts)
+	c.OnConnect = then(o.OnConnect, loading(scripts))
 	c.AutoPipelineOptions = nil
 	c.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &c
@@ -78,14 +78,18 @@ func topologyAge(users time.Duration) time.Duration {
 	return min(users, maxTopologyAge)
 }
 
-// onConnect prepares a new connection.
-func onConnect(users func(context.Context, *redis.Conn) error, scripts []*Script) func(context.Context, *redis.Conn) error {
+// setUp prepares a new connection.
+type setUp = func(context.Context, *redis.Conn) error
+
+// then returns the set-up that does both, one after the other; the first may be nil.
+func then(first, next setUp) setUp {
+	if first == nil {
+		return next
+	}
 	return func(ctx context.Context, cn *redis.Conn) error {
-		if users != nil {
-			if err := users(ctx, cn); err != nil {
-				return err
-			}
+		if err := first(ctx, cn); err != nil {
+			return err
 		}
-		return loadScripts(ctx, cn, scripts)
+		return next(ctx, cn)
 	}
 }

@@ -33,8 +33,8 @@ type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error
 //   - A dial that fails is not seen by go-redis's connection pool. After as many
 //     failures as it has places the pool tries once a second only, and a pool for
 //     renewals is small.
-//   - Connections to a server that is no longer the master are closed, those of
-//     subscriptions too.
+//   - Connections to a server that is no longer the master are closed, also those for
+//     subscriptions.
 type dialer struct {
 	log     *slog.Logger
 	timeout time.Duration
@@ -178,7 +178,7 @@ func (d *dialer) refuses(cn net.Conn, epoch int) error {
 	case epoch != d.epoch: // it was dialed before, and may lead to the former master
 		return errors.New("the master changed meanwhile")
 	case d.leadsToFormer(cn):
-		// The user's Dialer asked a sentinel that does not know of the failover yet.
+		// The user's Dialer asked a sentinel that was not told about the failover yet.
 		return errors.New("it leads to a server that is no longer the master")
 	}
 	return nil
@@ -289,7 +289,7 @@ func (unreadable) Read(func(uintptr) bool) error  { return nil }
 func (unreadable) Write(func(uintptr) bool) error { return nil }
 
 // failedConn is in place of a connection that could not be made. Nothing was ever
-// sent over it, which its error says by being that of a dial.
+// sent over it, which its error says by its form, a failed dial's.
 type failedConn struct {
 	net.Conn // a closed one, for its addresses
 	err      error
@@ -309,7 +309,7 @@ func newFailedConn(network, addr string, err error) net.Conn {
 func (c *failedConn) Read([]byte) (int, error)  { return 0, c.err }
 func (c *failedConn) Write([]byte) (int, error) { return 0, c.err }
 
-// SetDeadline and the next two succeed, so that the error is that of Write.
+// SetDeadline and the next two succeed, so that Write has the error.
 func (c *failedConn) SetDeadline(time.Time) error      { return nil }
 func (c *failedConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *failedConn) SetWriteDeadline(time.Time) error { return nil }

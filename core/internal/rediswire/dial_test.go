@@ -33,7 +33,7 @@ func newStore(tb testing.TB, rdb redis.UniversalClient) *Store {
 }
 
 // open makes a store that does not log. A try takes as long as a machine that stands still:
-// what comes of one that is given up is what some tests are about, and they say so.
+// some tests are about tries that are given up, and they say so.
 func open(tb testing.TB, rdb redis.UniversalClient, change func(*Config)) *Store {
 	tb.Helper()
 	set := DefaultConfig()
@@ -192,8 +192,8 @@ func TestADialThatOutlivesAFailoverIsGivenUp(t *testing.T) {
 	}
 }
 
-// A sentinel that has not heard of a failover yet has the user's Dialer connect to
-// the former master after the store has heard of it from another.
+// A sentinel that was not told about a failover yet has the user's Dialer connect to the
+// former master, after another sentinel has told the store.
 func TestAConnectionToAFormerMasterIsNotUsed(t *testing.T) {
 	t.Parallel()
 	addr := silence(t)
@@ -300,7 +300,7 @@ func TestAClosedSentinelClientIsNamedAsTheCause(t *testing.T) {
 func newQuiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 // failoverOf returns what NewFailoverClient does, with one server after another for
-// a master and nobody to ask.
+// a master and no sentinel to ask.
 func failoverOf(tb testing.TB, now *atomic.Pointer[redistest.Server]) *redis.Client {
 	tb.Helper()
 	rdb := redis.NewClient(&redis.Options{

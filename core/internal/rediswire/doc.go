@@ -12,10 +12,10 @@
 // queue of that server for the next pipeline (pipeline.go, backlog.go). A pipeline has a
 // connection (link.go), and sends requests of one kind in calls that they share
 // (call.go). The outcome of a try ends the request, or has it sent again (errors.go). The
-// requests for locks are in locks.go, those of a quorum's node in node.go;
+// requests for locks are in locks.go, the requests of a quorum's node in node.go;
 // core/redisstore makes those for records. A round renews many leases (renew.go).
 //
-// A subscriber hears of releases (subscriber.go). It has a subscription, a connection
+// A subscriber is told of releases (subscriber.go). It has a subscription, a connection
 // that is read by a goroutine, to each server with a watched channel
 // (subscription.go).
 package rediswire

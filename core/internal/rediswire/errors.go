@@ -35,7 +35,7 @@ var notReadyReplies = []string{
 }
 
 // IsReply reports whether an error is the server's answer. A client-side error
-// of go-redis can be a redis.Error too; one that comes from the server begins
+// of go-redis can be a redis.Error too; a server's error begins
 // with a code in capitals.
 func IsReply(err error) bool {
 	var reply redis.Error
@@ -113,7 +113,7 @@ func Wrap(err error) error {
 
 // What servers say when a user may not do something. For a command inside a script
 // Redis 7.0 names neither the command nor, as later ones do, the user, but says on
-// which line of which script it is.
+// in which script it is, and on which line.
 var (
 	denial        = regexp.MustCompile(`NOPERM |The user executing the script|ACL failure in script: `)
 	deniedCommand = regexp.MustCompile(`the '([^']+)' command`)

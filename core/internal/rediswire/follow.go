@@ -23,7 +23,7 @@ const (
 	// another.
 	askPatience = time.Second
 	// leaveEvery bounds how often. To find another, go-redis asks all sentinels, and
-	// waits for the one that hangs for as long as its ReadTimeout.
+	// waits for the sentinel that hangs for as long as its ReadTimeout.
 	leaveEvery = 10 * time.Second
 )
 
@@ -100,8 +100,8 @@ func (d *dialer) ask() error {
 	return err
 }
 
-// leaveSentinel has the user's client ask another sentinel, as the one that it asks
-// hangs. Without any answer so far there is none yet that it asks.
+// leaveSentinel has the user's client ask another sentinel, since the present one hangs. Before
+// the first answer the client has no present sentinel.
 func (d *dialer) leaveSentinel() {
 	d.mu.Lock()
 	due := d.follow.leave != nil && d.masters != nil && !d.leaving && time.Since(d.left) >= leaveEvery && d.ctx.Err() == nil
@@ -148,7 +148,7 @@ func (d *dialer) learn(question int, masters []string) {
 	d.closeAll()
 }
 
-// isFormer reports whether an address is that of a former master.
+// isFormer reports whether a former master has an address.
 func (d *dialer) isFormer(addr string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -164,9 +164,6 @@ func (d *dialer) leadsToFormer(cn net.Conn) bool {
 	addr := cn.RemoteAddr()
 	return addr != nil && slices.Contains(d.former, addr.String())
 }
-
-// behindSentinel reports whether options are those of a FailoverClient.
-func behindSentinel(o *redis.Options) bool { return o.Addr == "FailoverClient" }
 
 // sentinelMaster asks the sentinels of a FailoverClient. Its options, and so their
 // addresses, are hidden, but its Dialer asks them at every call and then dials what
@@ -195,7 +192,7 @@ func sentinelMaster(dial dialFunc) func(context.Context) ([]string, error) {
 
 // noAnswer is a context that has ended, though with an error that is not a context's.
 // Where the context ends, go-redis returns and goes on to ask the sentinel that
-// hangs. With this one it takes the sentinel for one that failed: it closes its
+// hangs. With this one it takes it that the sentinel failed: it closes its
 // connections at once, which ends the questions that wait there, and the next
 // question goes to all sentinels.
 type noAnswer struct{ context.Context }

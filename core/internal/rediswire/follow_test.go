@@ -112,8 +112,8 @@ func TestAStoreFollowsAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 	}
 }
 
-// Behind an address that leads to another server after a failover, as those of
-// hosted services do, it is the former master that says that it is none any more.
+// Behind an address that leads to another server after a failover, as
+// addresses of hosted services do, the former master itself says that it is no master any more.
 func TestAnswersOfAFormerMasterMakeTheStoreConnectAnew(t *testing.T) {
 	t.Parallel()
 	for name, demote := range map[string][]any{

@@ -28,32 +28,12 @@ type announcements struct {
 // The commands that announce a release.
 var plainPublish, shardedPublish = "PUBLISH", "SPUBLISH"
 
-// command returns the command that announces a release, as an argument of a script.
-func (p *announcements) command() *string {
-	if p.sharded.Load() {
+// Publish returns the command that announces something, as an argument of a script.
+func (s *Store) Publish() *string {
+	if s.announce.sharded.Load() {
 		return &shardedPublish
 	}
 	return &plainPublish
-}
-
-// introducing returns the options of a client with such a set-up of connections.
-func (s *Store) introducing(o *redis.Options) *redis.Options {
-	c := *o
-	c.OnConnect = s.introduced(o.OnConnect)
-	return &c
-}
-
-// introduced returns the set-up of a connection that asks the server for its
-// version and its kind, after the user's own set-up.
-func (s *Store) introduced(users func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
-	return func(ctx context.Context, cn *redis.Conn) error {
-		if users != nil {
-			if err := users(ctx, cn); err != nil {
-				return err
-			}
-		}
-		return s.introduce(ctx, cn)
-	}
 }
 
 // introduce asks the server of a new connection what it is. An error means that the

@@ -77,7 +77,7 @@ func TestCallersThatLeaveAtRandomLeaveNothing(t *testing.T) {
 		t.Errorf("%d granted, %d cancelled", granted, cancelled)
 	}
 	// Those of the pipelines, of renewals, of subscriptions and of this test; and of each
-	// pipeline one that the server has not seen closed yet.
+	// pipeline a connection that the server has not seen closed yet.
 	if most > 2*maxPipelines+maxRenewing+4 {
 		t.Errorf("%d connections", most)
 	}
@@ -95,7 +95,7 @@ func TestCallersThatLeaveAtRandomLeaveNothing(t *testing.T) {
 	})
 }
 
-// connections counts those of the server.
+// connections counts the connections to the server.
 func connections(t *testing.T, rdb *redis.Client) int64 {
 	t.Helper()
 	list, err := rdb.ClientList(t.Context()).Result()

@@ -40,7 +40,7 @@ type link struct {
 	cut  bool  // what is under way was broken off
 
 	sever   func()        // breaks it off
-	severed chan struct{} // has a token when sever is over
+	severed chan struct{} // has a token when sever has ended
 }
 
 // newLink makes a link to the server of a client. It dials with the first command.
@@ -142,7 +142,7 @@ type guard struct {
 	timer *time.Timer // nil: no limit does
 }
 
-// guard has the connection closed if ctx ends, or the limit is over, before [link.end]. A
+// guard has the connection closed if ctx ends, or the limit passes, before [link.end]. A
 // limit of zero is none. Closing works with every connection; a deadline does not, for
 // example with one through SSH.
 func (l *link) guard(ctx context.Context, limit time.Time) (g guard) {

@@ -43,7 +43,7 @@ type acquisition struct {
 	// Of a place: how many owners may have one, and how many tokens a grant makes.
 	atMost, tokens int64
 	waiter         string
-	// The last locker that waits long, and what acquire.lua is told of it.
+	// The last locker that waits long, and its text for acquire.lua.
 	patient, patiently string
 	room               [callArgs + 9]any
 }
@@ -97,7 +97,7 @@ func Pending(ctx context.Context) error {
 	return driver.ErrPending
 }
 
-// reply makes the caller's reply of what the script returned.
+// reply makes the caller's reply from the script's.
 func (r *acquisition) reply() (driver.Reply, error) {
 	rep := driver.Reply{Sent: r.Sent, Ambiguous: r.Ambiguous}
 	if r.Err != nil {
@@ -128,7 +128,7 @@ func (r *acquisition) reply() (driver.Reply, error) {
 	return rep, Wrap(ErrReply)
 }
 
-// refused reads the list that a script returned for a refusal; that of places has one
+// refused reads the list that a script returned for a refusal; for places the list has one
 // element more. It reports whether the list is one.
 func (r *acquisition) refused(list []any, rep *driver.Reply) bool {
 	n := numbers(list)
@@ -175,8 +175,8 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 	script := releaseScript
 	if ask.Kind.Place() {
 		script = leaveScript
-		// That takes every locker for one that wants a place; it says otherwise when
-		// it asks.
+		// The script takes it that every locker wants a place; the locker says otherwise
+		// when it asks.
 		r.ask.Waiter = strings.TrimPrefix(ask.Waiter, "+")
 	}
 	r.names[0], r.names[1] = s.names.with(ask.Key, fenceSuffix)

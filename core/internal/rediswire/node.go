@@ -25,7 +25,7 @@ var (
 	withdrawScript = NewScript(withdrawSource)
 )
 
-// Node is one of several independent servers that vote on locks. It exists for package
+// Node is a server among several independent ones that vote on locks. It exists for package
 // core/quorum, which asks a majority of them, and is experimental like that package.
 // It differs from a [Store] in three ways. A [Proposal], which names the fencing token,
 // takes a lock. No method waits for an answer: a function receives it. Every connection
@@ -73,27 +73,9 @@ func NewNode(rdb redis.UniversalClient, met func(Identity) error, set Config) (*
 	return n, nil
 }
 
-// greeted returns the options with a greeting that follows the user's own
-// OnConnect; without a greeting the options themselves.
-func (c *Config) greeted(o *redis.Options) *redis.Options {
-	if c.greet == nil {
-		return o
-	}
-	changed, users := *o, o.OnConnect
-	changed.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
-		if users != nil {
-			if err := users(ctx, cn); err != nil {
-				return err
-			}
-		}
-		return c.greet(ctx, cn)
-	}
-	return &changed
-}
-
 // greet asks a new connection where it leads, and loads the scripts on the way.
 // A connection that does not say is none: what should have gone over it was
-// never sent, which the error says by looking like that of a dial.
+// never sent, which the error says by looking like a failed dial.
 func (n *Node) greet(ctx context.Context, cn *redis.Conn) error {
 	var info *redis.StringCmd
 	_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {

@@ -9,7 +9,7 @@ import (
 )
 
 // Behind puts a command of two strings right behind the request, in the same
-// pipeline. The script gets one argument more, after those of [Request.Args]: "1" if
+// pipeline. The script gets one argument more, after the arguments of [Request.Args]: "1" if
 // the command is not there. A reply "completed TOKEN" promises that the first string
 // is TOKEN.
 func (r *Request) Behind(command []any) *Request {
@@ -59,7 +59,7 @@ func (r *Request) Second() string { return r.second.Val()[1] }
 
 // DoBefore sends a request, makes the release of a lock, and waits for the outcome of both;
 // release may be nil. One server gets both in one pipeline: the request is only
-// queued, and leaves with the next one of any caller, which is the release unless a
+// queued, and leaves with the next request of any caller, which is the release unless a
 // lock is handed over in memory. The nodes of a Cluster get them at the same time. It
 // reports false if the caller has to leave before, as [Request.Wait] does.
 func (r *Request) DoBefore(ctx context.Context, release func(context.Context)) bool {

@@ -66,18 +66,18 @@ type pipelines struct {
 	notHere time.Time // no caller sends by itself before; zero: they may
 }
 
-// pipeline is one of them: a connection, and what is needed to send a batch.
+// pipeline is a connection, and what is needed to send a batch.
 type pipeline struct {
 	link  *link
 	batch []*Request
-	calls []call // the first n are those of this batch
+	calls []call // the first n are for this batch
 	n     int
 	works bool // the last batch had its answers
 
 	unwanted []*Request // that were taken out of the queue and are not sent
 }
 
-// submit queues requests, those of one call for one pipeline; Request.tried is
+// submit queues requests, all of a call for one pipeline; Request.tried is
 // called when the outcome of each is known.
 func (q *pipelines) submit(all ...*Request) {
 	err := q.enqueue(all, true)
@@ -370,6 +370,6 @@ func (q *pipelines) disconnect() {
 	links := q.links
 	q.mu.Unlock()
 	for _, l := range links {
-		_ = l.client.Close() // one that is closed already says so
+		_ = l.client.Close() // a closed one says so
 	}
 }

@@ -25,7 +25,7 @@ var (
 	leaveScript = forSeveral("leave", leaveSource)
 )
 
-// placesOf returns what enter.lua is told of a request for a place: how many owners may
+// placesOf returns what enter.lua gets for a request for a place: how many owners may
 // have places (0 is any number), and how many tokens a grant makes. A request for the
 // lock has neither.
 func placesOf(ask *driver.AcquireRequest) (atMost, tokens int64, err error) {
@@ -47,7 +47,7 @@ func placesOf(ask *driver.AcquireRequest) (atMost, tokens int64, err error) {
 // caller still waits: its barrier is shorter.
 const longest = 1500 * time.Millisecond
 
-// waiterOf returns what acquire.lua is told of the locker that waits. A request is used
+// waiterOf returns what acquire.lua gets for the locker that waits. A request is used
 // again, mostly for the same locker and a long wait: it keeps that text.
 func (r *acquisition) waiterOf(ask *driver.AcquireRequest) string {
 	switch {

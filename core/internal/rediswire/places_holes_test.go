@@ -35,7 +35,7 @@ func (s *scripted) call(c asked) any {
 	return s.together(c)[0]
 }
 
-// together makes calls of which a busy machine does not make the later ones late.
+// together makes calls at one moment, however busy the machine is.
 func (s *scripted) together(calls ...asked) (replies []any) {
 	s.Helper()
 	pipelined := s.rdb.TxPipelined
@@ -166,7 +166,7 @@ func (s *scripted) barred(ends time.Duration) {
 	s.rdb.HSet(s.Context(), s.key, "b", s.rdb.Time(s.Context()).Val().Add(ends).UnixMilli())
 }
 
-// Hole 4: the last holder crashes, and those that wait are still known. The key outlives its
+// Hole 4: the last holder crashes, and the waiting lockers are still known. The key outlives its
 // last place for a while.
 func TestTheListOutlivesHoldersThatCrashed(t *testing.T) {
 	for name, next := range map[string]asked{
@@ -184,7 +184,7 @@ func TestTheListOutlivesHoldersThatCrashed(t *testing.T) {
 			if ends, _ := strconv.ParseInt(end, 10, 64); err != nil || key-ends < 900 {
 				t.Errorf("a place that ends at %s, and its key at %d already, %v", end, key, err)
 			}
-			s.rdb.HSet(t.Context(), s.key, "a", "1@1000", "m", 1000) // its lease is over
+			s.rdb.HSet(t.Context(), s.key, "a", "1@1000", "m", 1000) // its lease has ended
 			s.granted(next)
 			s.want("the list", s.list(), "+bb,cc")
 			over, answer := "release", any([]any{"+bb,cc"})

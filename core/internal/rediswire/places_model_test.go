@@ -139,7 +139,7 @@ func (m *model) acquired(c asked, reply any, a, b int64, s seen) error {
 		return fmt.Errorf("answer %v", reply)
 	case m.holder == c.owner && m.exclusive != nil && m.exclusive.token == token:
 		if !m.exclusive.possible(a) {
-			return fmt.Errorf("a lease that was over is revived")
+			return fmt.Errorf("a lease that had ended is revived")
 		}
 		return nil
 	case m.holder == c.owner && m.exclusive.certain(b):
@@ -157,7 +157,7 @@ func (m *model) acquired(c asked, reply any, a, b int64, s seen) error {
 		return c.rest
 	})
 	if err != nil && (s.exists || b < a+(c.lease-1)*1000) {
-		return err // not one of which even the new lease is over
+		return err // even the new lease has not ended
 	}
 	m.exclusive, m.holder, m.places, m.barrier = &tenure{token: token}, c.owner, map[string]*tenure{}, tenure{}
 	m.exclusive.extend(a, b, c.lease)
@@ -172,7 +172,7 @@ func (m *model) entered(c asked, reply any, a, b int64, s seen) error {
 		return fmt.Errorf("answer %v", reply)
 	case p != nil && p.token == token:
 		if !p.possible(a) {
-			return fmt.Errorf("a place that was over is revived")
+			return fmt.Errorf("a place that had ended is revived")
 		}
 		return m.same(s.q)
 	case p.certain(b):
@@ -277,7 +277,7 @@ func (m *model) renewed(c asked, reply any, a, b int64, s seen) error {
 	case n <= 0 && c.script == "stay" && (n == 0 && beside.certain(b) || n < 0 && !beside.possible(a)):
 		return fmt.Errorf("answer %d; exclusive holder %q", n, m.holder)
 	case n > 0 && !h.possible(a):
-		return fmt.Errorf("a hold that is over is renewed")
+		return fmt.Errorf("a hold that has ended is renewed")
 	case n > 0 && (n == 2) != (s.q != "") && s.exists:
 		return fmt.Errorf("answer %d with the list %q", n, s.q)
 	case n > 0 && c.lease > 0:
@@ -313,7 +313,7 @@ func (m *model) left(c asked, reply any, a, b int64, s seen) error {
 	case n <= 0 && h.certain(b):
 		return fmt.Errorf("a live hold is denied")
 	case n > 0 && !h.possible(a):
-		return fmt.Errorf("a hold that is over is released")
+		return fmt.Errorf("a hold that has ended is released")
 	case n <= 0 && s.message != "" && h == nil:
 		return fmt.Errorf("an owner without a hold announces %q", s.message)
 	}

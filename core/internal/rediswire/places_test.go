@@ -41,7 +41,7 @@ func TestALockerThatWasCalledAndDidNotComeLosesItsPlace(t *testing.T) {
 	s.granted(asked{script: "enter", owner: "barger2", atMost: 4})
 	s.granted(asked{script: "enter", owner: "barger3", atMost: 4})
 	s.refused(asked{script: "enter", owner: "w1", id: "w1", atMost: 4})
-	s.want("one that came, and keeps its place", s.list(), "+w1,+w2")
+	s.want("a locker that came keeps its place", s.list(), "+w1,+w2")
 }
 
 func TestAnExclusiveLockerWhoseBarrierIsOverLosesItsPlace(t *testing.T) {
@@ -113,7 +113,7 @@ func TestAPlaceThatGetsNoExpiryIsNone(t *testing.T) {
 		t.Errorf("a first place: %v", err)
 	}
 	if n := admin.Exists(t.Context(), "interlock:{k}").Val(); n != 0 {
-		t.Error("a place that nobody has is left")
+		t.Error("a place without an owner is left")
 	}
 	first := open(t, admin, func(*Config) {})
 	defer first.Close()
@@ -126,7 +126,7 @@ func TestAPlaceThatGetsNoExpiryIsNone(t *testing.T) {
 		t.Errorf("a second place: %v", err)
 	}
 	if admin.HExists(t.Context(), "interlock:{k}", "c:1").Val() {
-		t.Error("a place that nobody has is left beside another")
+		t.Error("a place without an owner is left beside another")
 	}
 }
 

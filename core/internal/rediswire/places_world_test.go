@@ -36,17 +36,17 @@ func (c asked) arguments(key string) (keys []string, args []any) {
 	return keys, args
 }
 
-// locker is one that takes part in a world. It does what a locker does, but also loses
+// locker takes part in a world. It does what a locker does, but also loses
 // its memory, gives up, and has its requests repeated or executed late.
 type locker struct {
 	id     string
 	want   asked // its try; no owner: it wants nothing
 	holds  bool
 	token  int64
-	before []asked // its requests, for those that come late
+	before []asked // its requests, some of them come late
 }
 
-// world is a key, those that want it, and the model of what they may get.
+// world is a key, the lockers that want it, and the model of what they may get.
 type world struct {
 	model
 	key     string

@@ -8,7 +8,7 @@ import (
 // Renewal is the request for one lease of a round, with room for its arguments.
 type Renewal struct {
 	Request
-	lease int       // which one of the round
+	lease int       // its place in the round
 	names [2]string // lock or record, owner or token
 	ms    [2]int64
 	room  [callArgs + 4]any
@@ -19,13 +19,13 @@ type Renewal struct {
 // the processor's cache keeps.
 type round struct {
 	all  []Renewal
-	free []*Renewal    // those of all that are not under way
-	next []*Request    // room for those that are sent together
-	done chan *Request // those of which the outcome is known; it has room for all
+	free []*Renewal    // the renewals that are not under way
+	next []*Request    // room for requests that are sent together
+	done chan *Request // requests with an outcome; it has room for all
 }
 
 // newRound makes a round for n leases. A single server is sent no more at a time than
-// fills its pipelines. The servers of a Cluster are sent everything at once: one that
+// fills its pipelines. The servers of a Cluster are sent everything at once: a server that
 // hangs must not keep the leases of others waiting.
 func (s *Store) newRound(w *route, n int) *round {
 	if w.direct != nil {
@@ -68,7 +68,7 @@ func (s *Store) round(ctx context.Context, w *route, n int, ask func(i int, r *R
 			}
 			return
 		}
-		for range len(b.done) { // those of one pipeline come together
+		for range len(b.done) { // the outcomes of a pipeline come together
 			told++
 			b.tell(<-b.done, tell)
 		}
@@ -108,7 +108,7 @@ func (b *round) tell(r *Request, tell func(i int, r *Request)) {
 	b.free = append(b.free, r.renewal)
 }
 
-// leave ends a round whose time is over: it tells the outcome of all that are under
+// leave ends a round whose time has come: it tells the outcome of all renewals under
 // way. The round is not to be used any more.
 func (b *round) leave(tell func(i int, r *Request)) {
 	left := len(b.all) - len(b.free)

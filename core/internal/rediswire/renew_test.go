@@ -16,7 +16,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// leases are those that a round is asked to renew, every third of which is held.
+// leases are what a round is asked to renew. Every third lease is held.
 type leases struct {
 	t     *testing.T
 	store *Store
@@ -89,8 +89,8 @@ func TestARoundTellsTheOutcomeOfEachLeaseOnce(t *testing.T) {
 	}
 }
 
-// A round that is given up tells the outcome of every lease all the same: of those that
-// were not sent, of those on their way, and of those whose answer came at that moment.
+// A round that is given up tells the outcome of every lease all the same: of leases that
+// were not sent, of leases on their way, and of leases whose answer came at that moment.
 func TestARoundThatIsGivenUpTellsTheOutcomeOfEachLeaseOnce(t *testing.T) {
 	t.Parallel()
 	s := common(t)

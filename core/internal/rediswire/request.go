@@ -25,7 +25,7 @@ type Request struct {
 	Deadline time.Time
 	// Asks says that it asks for something new: of no use without its caller.
 	Asks bool
-	// Stubborn says to send it again until the deadline, whatever the error says.
+	// Stubborn says to send it again until the deadline, after any error.
 	Stubborn bool
 	// Write says that replicas have to acknowledge it, if that is asked for.
 	Write bool
@@ -72,7 +72,7 @@ const (
 	stateLeft
 )
 
-// Make begins a request to the server that has the key. A request that is over can
+// Make begins a request to the server that has the key. A request that has ended can
 // begin anew: all but its channel and Late is as new. The arguments of the script
 // follow by [Request.Keys] and [Request.Args]; room is for them, so that they cost
 // no allocation.
@@ -223,7 +223,7 @@ func (r *Request) tried(err error) {
 // follow sends the request through the cluster client, which follows MOVED and
 // ASK.
 func (r *Request) follow() {
-	w := r.route // the request may be another's once it is over
+	w := r.route // the request may be another's once it has ended
 	w.following <- struct{}{}
 	defer func() { <-w.following }()
 	r.alone = true

@@ -19,7 +19,7 @@ const tidyAfter = 5 * time.Second
 // its own: one for the requests of callers, one for renewals.
 type route struct {
 	store *Store
-	// The connections: one of the two.
+	// The connections: either of the two.
 	single   *redis.Client
 	cluster  *redis.ClusterClient
 	topology *topology // how the Cluster's is asked for
@@ -88,8 +88,8 @@ func (w *route) to(lock string) (*pipelines, error) {
 // unread reports whether finding a server may take requests of its own.
 func (w *route) unread() bool { return w.cluster != nil && !w.routed.Load() }
 
-// tidy forgets the pipelines to nodes of a Cluster that are no longer masters: those of
-// a Cluster whose addresses change, as in Kubernetes, would pile up.
+// tidy forgets the pipelines to nodes of a Cluster that are no longer masters: where
+// addresses change, as in Kubernetes, they would pile up.
 func (w *route) tidy() {
 	masters, err := mastersOf(w.cluster)(w.store.dialer.ctx)
 	w.mu.Lock()
@@ -138,7 +138,7 @@ func (w *route) close() error {
 }
 
 // reconsider takes an error after which another server may be the master. READONLY
-// is the answer of one that has become a replica, and NOREPLICAS that of one that
+// is the answer of a server that has become a replica, and NOREPLICAS of a master that
 // was cut off from its replicas. On a Cluster the topology tells where to go
 // instead. Elsewhere the address may lead to another server by now, so that all
 // connections are made anew, subscriptions too.

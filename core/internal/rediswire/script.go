@@ -68,22 +68,24 @@ func forSeveral(name, source string) *Script {
 	return s
 }
 
-// loadScripts makes the scripts known to the server of a new connection, so
+// loading makes scripts known to the server of a new connection, so
 // that EVALSHA finds them, after a restart or a failover too. An error that the
 // server answered is not one: a request that finds its script missing sends it
 // along. Any other means that replies may still come, and would be taken for
-// those of the next commands: such a connection must not be used.
-func loadScripts(ctx context.Context, cn *redis.Conn, all []*Script) error {
-	_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, s := range all {
-			p.ScriptLoad(ctx, s.source)
+// answers to the next commands: such a connection must not be used.
+func loading(all []*Script) setUp {
+	return func(ctx context.Context, cn *redis.Conn) error {
+		_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, s := range all {
+				p.ScriptLoad(ctx, s.source)
+			}
+			return nil
+		})
+		if IsReply(err) {
+			return nil
 		}
-		return nil
-	})
-	if IsReply(err) {
-		return nil
+		return err
 	}
-	return err
 }
 
 // noRetry is a command that go-redis must not send a second time by itself. All

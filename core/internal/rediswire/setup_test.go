@@ -27,20 +27,20 @@ func common(t *testing.T, change ...func(*redis.Options)) *Store {
 func patiently(o *redis.Options) { o.ReadTimeout, o.MaxRetries = time.Minute, -1 }
 
 // go-redis closes a connection whose set-up returns an error, and uses one whose
-// set-up does not: late answers would then be those of the next commands.
+// set-up does not: late answers would then be taken for the next commands'.
 func TestASetUpWithoutItsAnswersIsAnError(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	if err := loadScripts(t.Context(), srv.Client(t, patiently).Conn(), scripts); err != nil {
+	if err := loading(scripts)(t.Context(), srv.Client(t, patiently).Conn()); err != nil {
 		t.Fatalf("on a server that answers: %v", err)
 	}
 	rdb := srv.Client(t, func(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond })
 	cn := rdb.Conn()
 	defer cn.Close()
-	_ = cn.Ping(t.Context()) // whatever comes of it: the set-up of go-redis is over
+	_ = cn.Ping(t.Context()) // with or without an answer, the set-up of go-redis has ended
 	srv.Pause(t)
 	defer srv.Resume(t)
-	if err := loadScripts(t.Context(), cn, scripts); err == nil {
+	if err := loading(scripts)(t.Context(), cn); err == nil {
 		t.Error("a set-up whose answers did not come was taken for good")
 	}
 }

@@ -29,7 +29,7 @@ type Store struct {
 	dialer   *dialer     // of all connections
 	together atomic.Bool // several requests share a call of a script: no Cluster
 
-	acquires, releases, rounds sync.Pool // of requests that are over
+	acquires, releases, rounds sync.Pool // of requests that have ended
 
 	subscriber *subscriber
 	shut       atomic.Bool
@@ -51,11 +51,11 @@ type Config struct {
 	Within   time.Duration
 	// ReplicatedRenewals asks the replicas about renewals too.
 	ReplicatedRenewals bool
-	// Scripts are loaded on each connection, besides those of locks.
+	// Scripts are loaded on each connection, besides the scripts of locks.
 	Scripts []*Script
 
-	greet    func(context.Context, *redis.Conn) error // of a Node
-	patience time.Duration                            // of its pipelines
+	greet    setUp         // of a Node; follows the user's own
+	patience time.Duration // of its pipelines
 }
 
 // DefaultConfig returns the defaults.
@@ -100,26 +100,30 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 		if c == nil {
 			return nil, errNil
 		}
-		inspect(set.Log, c, optionsOf(c.Options()))
-		o := set.greeted(s.introducing(c.Options()))
+		o := *c.Options()
+		inspect(set.Log, c, o.ReadTimeout, false)
+		o.OnConnect = then(o.OnConnect, s.introduce)
+		if set.greet != nil {
+			o.OnConnect = then(o.OnConnect, set.greet)
+		}
 		s.dialer = newDialer(set.Log, o.DialTimeout, timeout)
-		if behindSentinel(o) {
+		if o.Addr == "FailoverClient" { // so go-redis calls the address of a client behind Sentinel
 			s.dialer.follow = follow{ask: sentinelMaster(o.Dialer), leave: leaveSentinelOf(o.Dialer)}
 		}
-		s.requests.overSingle(redis.NewClient(private(o, s.dialer, timeout, poolSize, scripts)))
-		s.renewals.overSingle(redis.NewClient(private(o, s.dialer, timeout, renewalPool, scripts)))
+		s.requests.overSingle(redis.NewClient(private(&o, s.dialer, timeout, poolSize, scripts)))
+		s.renewals.overSingle(redis.NewClient(private(&o, s.dialer, timeout, renewalPool, scripts)))
 		s.together.Store(true)
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, errNil
 		}
-		inspect(set.Log, c, optionsOfCluster(c.Options()))
 		o := *c.Options()
-		o.OnConnect = s.introduced(o.OnConnect)
+		inspect(set.Log, c, o.ReadTimeout, o.ReadOnly || o.RouteByLatency || o.RouteRandomly)
+		o.OnConnect = then(o.OnConnect, s.introduce)
 		s.dialer = newDialer(set.Log, o.DialTimeout, timeout)
 		s.requests.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, timeout, poolSize, scripts)))
 		s.renewals.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, timeout, renewalPool, scripts)))
-		if o.ClusterSlots != nil { // also that of NewFailoverClusterClient, which asks the sentinels
+		if o.ClusterSlots != nil { // NewFailoverClusterClient sets it, and asks the sentinels
 			leave := func() { _, _ = o.ClusterSlots(inVain) }
 			s.dialer.follow = follow{ask: mastersOf(s.requests.cluster, s.renewals.cluster), leave: leave, named: true}
 		}
@@ -159,9 +163,6 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 	}
 	return Wrap(s.requests.single.Del(ctx, keys...).Err())
 }
-
-// Publish returns the command that announces something, as an argument of a script.
-func (s *Store) Publish() *string { return s.announce.command() }
 
 // Subscribe calls wake for what is announced on a channel, as [Store.Watch] does.
 func (s *Store) Subscribe(channel string, since time.Time, wake func(driver.Signal)) (stop func()) {

@@ -25,7 +25,7 @@ const (
 	maxRetry = time.Second
 )
 
-// subscriber hears of releases for all waiting heads of the process, over one
+// subscriber is told of releases for all waiting heads of the process, over one
 // connection; on a Cluster one for each master that has a watched key (sharded
 // pub/sub: a channel lives on its slot's node). Connections are opened at the
 // first contention and closed when nothing has been watched for a while.
@@ -105,7 +105,7 @@ func (s *subscriber) watch(channel string, since time.Time, wake func(driver.Sig
 	}
 }
 
-// join makes a watcher one of a channel's; nil once the subscriber is closed. Called
+// join adds a watcher to a channel; it returns nil once the subscriber is closed. Called
 // with s.mu held.
 func (s *subscriber) join(channel string, since time.Time, w *watcher) *topic {
 	if s.closed {

@@ -49,7 +49,7 @@ func (sub *subscription) write() {
 			}
 			// Errors show in the reader too, which starts over.
 			// What is dropped goes first: a channel never is in both lists, and
-			// one that was dropped before may have been added since.
+			// a channel that was dropped before may have been added since.
 			_ = sub.subscriber.unsubscribe(sub.ctx, pubsub, drop)
 			_ = sub.subscriber.subscribe(sub.ctx, pubsub, add)
 		}
@@ -153,7 +153,7 @@ func (sub *subscription) scatter() {
 }
 
 // leave lets a topic look for another subscription in a while: at once it would find the
-// one that it comes from, since the topology is being asked for only now. Called
+// same one again, since the topology is being asked for only now. Called
 // with s.mu held.
 func (sub *subscription) leave(t *topic) {
 	delete(sub.topics, t.channel)
@@ -163,7 +163,7 @@ func (sub *subscription) leave(t *topic) {
 }
 
 // misplaced takes the answer that the server does not have a channel's slot. It
-// does not say which channel's, but it is one that was not confirmed. If there
+// does not say which channel's, but the channel is not confirmed. If there
 // is none, it reports false: what is subscribed is then unknown.
 func (sub *subscription) misplaced() (known bool) {
 	s := sub.subscriber

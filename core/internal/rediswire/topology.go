@@ -26,11 +26,11 @@ type topology struct {
 	mu      sync.Mutex
 	wanted  bool // one more reload, which is to begin after now
 	running bool
-	of      time.Time // when the last reload that is over began
+	of      time.Time // when the last reload that has ended began
 }
 
-// reload has the topology asked for, by a reload that begins after the call: one that
-// is under way may have its answer from before the change that the caller noticed.
+// reload has the topology asked for, by a reload that begins after the call: a reload
+// that is under way may have its answer from before the change that the caller noticed.
 func (t *topology) reload() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,7 +67,7 @@ func (t *topology) begin() bool {
 	return t.running
 }
 
-// since reports whether a reload is over that began after a time.
+// since reports whether a reload has ended that began after a time.
 func (t *topology) since(when time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

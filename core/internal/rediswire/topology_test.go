@@ -99,7 +99,7 @@ func TestARefusedNodeOfAClusterIsUnavailableOnlyByATopologyOfAfterTheRefusal(t *
 			s := cluster.store(t)
 			take(t, s, "warm")
 			open := cluster.close()
-			defer open() // whatever has failed
+			defer open() // after a failure too
 			if c.earlier {
 				for len(cluster.asked) > 0 {
 					<-cluster.asked

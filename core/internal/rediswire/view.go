@@ -9,10 +9,10 @@ import (
 )
 
 // This file reads, for tools, what the scripts write; lua/places.lua and lua/acquire.lua
-// have the layout. It takes whatever there is in Redis: what does not read as it should
+// have the layout. It takes anything that there is in Redis: what does not read as it should
 // is left out.
 
-// LockName returns the name of a lock's hash, and FenceName that of its last token.
+// LockName returns the name of a lock's hash.
 func (s *Store) LockName(key string) string { return s.names.lock(key) }
 
 // FenceName returns the name under which the last token of a lock is kept.
@@ -22,7 +22,7 @@ func (s *Store) FenceName(key string) string { return fenceOf(s.names.lock(key))
 func (s *Store) LockerName(id string) string { return s.names.locker(id) }
 
 // LockPattern and LockerPattern are for SCAN. Names that begin and end as they say may
-// be those of something else: [Store.KeyOf] and [Store.LockerOf] decide. begin is how
+// belong to something else: [Store.KeyOf] and [Store.LockerOf] decide. begin is how
 // the keys begin that are looked for.
 func (s *Store) LockPattern(begin string) string {
 	name := s.names.lock(begin)
@@ -88,7 +88,7 @@ type HolderView struct {
 	Ends  time.Time
 }
 
-// ReadHolder reads one field of a lock's hash. ok is false for one that is no owner's.
+// ReadHolder reads one field of a lock's hash. ok is false for a field that is no owner's.
 func ReadHolder(field, value string) (h HolderView, ok bool) {
 	switch field {
 	case FieldWaiters, FieldBound, FieldBarrier:

@@ -74,7 +74,7 @@ func listens(ctx context.Context, s *Store, rdb *redis.Client, key string) error
 }
 
 // A connection that was being dialed while the address came to lead elsewhere was not yet
-// among those that the answer of the former master closes. A subscription stayed there for
+// among the connections that the answer of the former master closes. A subscription stayed there for
 // good, since no request goes by it: it was told of no release.
 func TestAConnectionThatIsDialedWhileTheAddressChangesDoesNotStay(t *testing.T) {
 	for name, connect := range map[string]func(*Store){

@@ -60,7 +60,7 @@ return function(lock, fence, owner, lease, keep, waiter, rest)
 	local now = clock()
 	local n = sweep(lock, has, now)
 	if n == 0 then
-		-- The holders have crashed, and those that wait are still in the list.
+		-- The holders have crashed, and the lockers that wait are still in the list.
 		call('DEL', lock)
 		q = without(q, id)
 		return grant(lock, fence, owner, lease, keep, q == '' and rest or uncalled(q))

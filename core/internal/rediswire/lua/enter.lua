@@ -17,12 +17,12 @@
 -- to ask again, 1 if the locker is in the list, 1 if too many have places}; for several
 -- locks a list, see several.lua. The second and the holders are as in acquire.lua.
 -- A second run for an owner whose place is not over returns the same token and leaves
--- the lease alone. A place that is over is not revived: its owner is a new one.
+-- the lease alone. A place that has ended is not revived: its owner is a new one.
 local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
 local time, stamp -- the server's, in µs
 local count, held = #KEYS / 2, nil
 
--- Most requests find that nobody waits and that there is room. Those make no function, as in
+-- Most requests find that no locker waits and that there is room. They make no function, as in
 -- acquire.lua. A refusal costs them a command more.
 if count == 1 then
 	local lock, fence, owner, keep, atmost, left = KEYS[1], KEYS[2], ARGV[1], ARGV[3], ARGV[4] + 0, ARGV[5]
@@ -41,7 +41,7 @@ end
 
 -- include places.lua
 
--- ahead reports whether a locker is in the list, and no other one that wants the lock before it.
+-- ahead reports whether a locker is in the list, and no other that wants the lock before it.
 local function ahead(q, id)
 	local first = entry(q, id)
 	return first and not find(',' .. sub(q, 1, first - 1), ',[^+-]')

@@ -14,7 +14,7 @@
 -- ARGV[6] how long the fence is kept, in ms
 --
 -- Returns 1, 2 if it could not be announced, or where the owner has no place 0, or -1 if
--- another owner holds the lock exclusively. A place that is over is none, but is
+-- another owner holds the lock exclusively. A place that has ended is none, but is
 -- deleted and announced. The first write is a deletion, which works when memory is
 -- full. For several places it returns a list; see several.lua.
 -- What is announced is the list if the lock is free, else "*k,list" if the first k of a
@@ -23,7 +23,7 @@ local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
 local time, stamp -- the server's, in µs
 local held
 
--- Most releases are of a lock for which nobody waits, and of which no place is over. Those make
+-- Most releases are of a lock for which no locker waits, and no place has ended. They make
 -- no function, as in acquire.lua.
 if #ARGV == 4 and ARGV[3] == '' then
 	local lock, owner = KEYS[1], ARGV[1]
@@ -45,7 +45,7 @@ end
 -- invite calls lockers to so many free places, or to one at least. It returns the list
 -- that stays, how many were called, and the list to announce, in which these are first.
 -- While no barrier stands, a locker that was called before and has not come has left or
--- died, and loses its place in the list; once a barrier is over, so do those that want
+-- died, and loses its place in the list; once a barrier has ended, so do lockers that want
 -- the lock. barrier is 0 where there was none.
 local function invite(q, free, barrier, now)
 	local stays, called, n, from = {}, {}, 0, 1

@@ -68,7 +68,7 @@ local function without(q, id)
 	return sub(q, 1, first - 2) .. sub(q, at + #id)
 end
 
--- sweep deletes the places that are over, if there may be any, and returns how many
+-- sweep deletes the places that have ended, if there may be any, and returns how many
 -- are left and a lower bound of their ends. held has the fields q, m and b behind
 -- another one.
 local function sweep(lock, held, now)

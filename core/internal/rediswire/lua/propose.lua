@@ -1,5 +1,5 @@
 -- Votes on a proposal: takes a lock together with its fencing token, if the token
--- is above every one that this server has seen for the key.
+-- is above every token that this server has seen for the key.
 --
 -- KEYS[1] lock    hash: the owner's field holds its token, q the waiting lockers
 -- KEYS[2] fence   string: the highest token of the key, "token@time" while its
@@ -14,7 +14,7 @@
 -- Returns {1, token, time in µs} when the owner holds the lock, {2, highest
 -- token, time} when it is free but the proposal too low, else {0, holder, its ms
 -- left, 1 if the locker is in the list, time}.
--- A second run of one proposal changes nothing. A higher one of the same owner
+-- A second run of a proposal changes nothing. A higher proposal of the same owner
 -- is a new vote, with its whole lease; a lower one comes late and does nothing.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]

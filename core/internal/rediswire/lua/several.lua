@@ -4,7 +4,7 @@
 -- name    of the script
 -- count   of the requests
 -- all     function that carries out the requests from a number on, and puts each reply behind
---         those of the requests before it
+--         the replies before it
 --
 -- Returns the replies, or the texts of errors, in a list behind the name: inside of a
 -- list go-redis would take an error for the end of it.

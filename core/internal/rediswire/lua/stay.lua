@@ -7,7 +7,7 @@
 -- ARGV[2] lease, in ms; 0 only looks
 --
 -- Returns 0 if the owner has no place, -1 if another owner holds the lock exclusively,
--- 1 if the owner has a place, 2 if it has and others wait. A place that is over is none.
+-- 1 if the owner has a place, 2 if it has and others wait. A place that has ended is none.
 -- For several places it returns a list; see several.lua.
 local KEYS, ARGV = KEYS, ARGV
 local time, stamp -- the server's, in µs
@@ -26,7 +26,7 @@ local function stay(lock, owner, lease)
 	local til = ceil(time / 1000) + lease
 	if til > tonumber(ends) then
 		-- In this order: when memory is full, the first write of a script must not be
-		-- one that takes memory, and the second may be.
+		-- a command that takes memory, and the second may be.
 		call('PEXPIRE', lock, lease + linger, 'GT')
 		call('HSET', lock, owner, format('%s@%.0f', token, til))
 	end
