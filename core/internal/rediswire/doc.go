@@ -17,5 +17,6 @@
 //
 // A subscriber is told of releases (subscriber.go). It has a subscription, a connection
 // that is read by a goroutine, to each server with a watched channel
-// (subscription.go).
+// (subscription.go), and finds out whether the connection leads to where requests go
+// (where.go).
 package rediswire

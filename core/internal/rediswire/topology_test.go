@@ -64,7 +64,9 @@ func (c *gatedTopology) store(tb testing.TB) *Store {
 		},
 	})
 	tb.Cleanup(func() { _ = rdb.Close() })
-	return newStore(tb, rdb)
+	s := newStore(tb, rdb)
+	s.dialer.follow = follow{} // the topology is not asked for each second, which closes connections
+	return s
 }
 
 // refused waits until dials have been refused more often than a request is tried otherwise.
@@ -105,7 +107,7 @@ func TestARefusedNodeOfAClusterIsUnavailableOnlyByATopologyOfAfterTheRefusal(t *
 					<-cluster.asked
 				}
 				s.reload()
-				<-cluster.asked // by this one or by the look for another master, each second
+				<-cluster.asked
 			}
 			before.Kill()
 			addr := after.Addr()
