@@ -149,7 +149,7 @@ func TestATaskWhoseOutcomeIsUnknownIsArchivedUntilItIsResolved(t *testing.T) {
 		return context.Cause(ctx)
 	})).ProcessTask(t.Context(), task)
 	if !errors.Is(err, core.ErrClosed) || errors.Is(err, asynq.SkipRetry) {
-		t.Errorf("the one that died: %v", err)
+		t.Errorf("the engine that died: %v", err)
 	}
 	if d := asynqlock.RetryDelay(nil)(0, err, task); d != lease || asynqlock.IsFailure(err) {
 		t.Errorf("retried after %v, a failure %v; want the lease", d, asynqlock.IsFailure(err))

@@ -141,7 +141,7 @@ func (w *world) await(id string, state asynq.TaskState) *asynq.TaskInfo {
 	return info
 }
 
-// again enqueues the task once more, as a producer does that does not know of the first.
+// again enqueues the task once more, as a producer does that has no answer to the first.
 func (w *world) again(id, payload string) {
 	w.Helper()
 	err := w.inspector.DeleteTask("default", id)

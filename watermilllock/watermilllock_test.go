@@ -50,7 +50,7 @@ func TestAMessageThatIsPublishedAgainIsConsumedOnce(t *testing.T) {
 	}
 }
 
-// refusals is a middleware that tells of each refusal for the time being.
+// refusals is a middleware that reports each refusal for the time being.
 func refusals(wrap message.HandlerMiddleware) (counted message.HandlerMiddleware, refused <-chan error) {
 	told := make(chan error, 1)
 	return func(next message.HandlerFunc) message.HandlerFunc {

@@ -80,7 +80,7 @@ func BenchmarkLs(b *testing.B) {
 	}
 }
 
-// p99 measures commands until what runs beside them is over.
+// p99 measures commands until what runs beside them has ended.
 func p99(b *testing.B, rdb *redis.Client, beside func(context.Context), within time.Duration) time.Duration {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), within)

@@ -79,7 +79,7 @@ func TestTLSWithACertificateOfTheClient(t *testing.T) {
 	} {
 		if err := admin.ConfigSet(t.Context(), setting[0], setting[1]).Err(); err != nil {
 			if strings.Contains(err.Error(), "Unknown option") {
-				t.Fatal("this redis-server is built without TLS: install one that has it, or name it by INTERLOCK_REDIS_SERVER")
+				t.Fatal("this redis-server is built without TLS: install a server with TLS, or name it by INTERLOCK_REDIS_SERVER")
 			}
 			t.Fatal(setting, err)
 		}

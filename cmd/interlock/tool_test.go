@@ -148,7 +148,7 @@ func TestReleaseTakesTheGrantThatIsNamedAndNoOther(t *testing.T) {
 
 		line := "interlock release -token " + text(lease.Token()) + ` 'it'\''s'`
 		if r := s.want(exitUsage, "release", "it's"); !strings.Contains(r.stderr, line) || r.out != "" {
-			t.Errorf("%+v; want one that shows %s", r, line)
+			t.Errorf("%+v; want a line with %s", r, line)
 		}
 		j := decode[show.Lock](t, s.want(exitUsage, "release", "it's", "-json"))
 		if len(j) != 1 || j[0].Holders[0].Token != lease.Token() {
@@ -221,7 +221,7 @@ func TestWaitReturnsWhenTheLockIsFree(t *testing.T) {
 	redistest.Eventually(t, 20*time.Second, func(ctx context.Context) error {
 		n, err := s.rdb.PubSubNumSub(ctx, channel).Result()
 		if err == nil && n[channel] == 0 {
-			err = errors.New("nobody listens")
+			err = errors.New("no process listens")
 		}
 		return err
 	})

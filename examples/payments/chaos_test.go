@@ -1,16 +1,16 @@
-//go:build unix
+//go:build long && linux
 
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"maps"
 	mathrand "math/rand/v2"
+	"os"
+	"os/exec"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -18,105 +18,84 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
+	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 const (
-	// chaosLimit bounds a test that hangs, chaosCall one request.
-	chaosLimit = 10 * time.Minute
-	chaosCall  = 30 * time.Second
-	// chaosSends is how long payments are sent at most. A slow machine sends fewer, of
-	// which everything is checked.
-	chaosSends = 90 * time.Second
-	chaosLeast = 300 // payments, or the test has shown little
-
-	chaosClients   = 64
+	chaosPayments  = 2000
+	chaosClients   = 32
 	chaosProcesses = 3
 	// chaosShare is how many payments are made from an account, of 1, 4, 16 and so
 	// on: what it has lost, written in base 4, is how often each took effect.
-	chaosShare   = 20
-	chaosBase    = 4
-	chaosOpening = 2 << (2 * chaosShare)
+	chaosShare, chaosBase = 20, 4
+	chaosOpening          = 2 << (2 * chaosShare)
 )
 
-// killedMidFlight starts a payment of 10 through each front end, of an account of
-// its name, and kills the process once it works on all of them.
-func (p *process) killedMidFlight(rdb *redis.Client, pays map[string]payment) {
-	p.t.Helper()
-	var under []<-chan reply
-	for _, c := range p.clients {
-		slow := pays[c.frontend()]
-		slow.behaviour = "delay=1h"
-		under = append(under, later(func() reply { return c.pay(p.t.Context(), slow) }))
-	}
-	redistest.Eventually(p.t, time.Minute, func(ctx context.Context) error {
-		for id := range pays { // the lock is taken after the claim
-			if rdb.Exists(ctx, "interlock:{account/"+id+"}").Val() == 0 {
-				return fmt.Errorf("the payment through %s is not under way", id)
-			}
-		}
-		return nil
-	})
-	p.signal(syscall.SIGKILL)
-	for _, u := range under {
-		if a := <-u; a.err == nil || a.reason != "" {
-			p.t.Errorf("the killed process answered: %+v", a)
-		}
-	}
+// chaosReasons are the answers that kills and pauses explain. None of them says
+// that the payment was made, and some not that it was not.
+var chaosReasons = []string{
+	"no answer", string(reason.InFlight), string(reason.OutcomeUnknown), string(reason.NoRecord),
+	string(reason.Held), string(reason.Unavailable), string(reason.Lost), "stale-token", "ledger-unavailable", "outcome-unknown",
 }
 
-func TestAPaymentOfAKilledProcessIsTakenOverWhenItsLeaseHasLapsed(t *testing.T) {
-	server := redistest.Shared(t)
-	rdb := server.Client(t)
-	// Long enough for all that comes before its end, on a busy machine.
-	const lease = 10 * time.Second
-	victim := startServing(t, server.Addr(), "-faults", "-work", "0", "-lease", lease.String())
-	other := startServing(t, server.Addr(), "-faults", "-work", "0", "-lease", lease.String())
-	other.putAll()
-	pays := make(map[string]payment)
-	for _, front := range frontends {
-		pays[front] = payment{payer: "carol", key: rand.Text(), account: front, amount: 10}
-	}
-	victim.killedMidFlight(rdb, pays)
-	killed := time.Now()
+// process is a running program, with clients of its HTTP front ends.
+type process struct {
+	cmd     *exec.Cmd
+	clients []client
+}
 
-	// At once it is not known that the process is dead.
-	for _, c := range other.clients {
-		p := pays[c.frontend()]
-		if a := c.pay(t.Context(), p); a.reason != "idempotency-in-flight" {
-			t.Errorf("before the lapse through %s: %+v", c.frontend(), a)
-		}
-		p.amount++
-		if a := c.pay(t.Context(), p); a.reason != "idempotency-key-reused" {
-			t.Errorf("another payment before the lapse through %s: %+v", c.frontend(), a)
-		}
+// startProcess runs the program, and returns when it accepts.
+func startProcess(t *testing.T, redis string) *process {
+	t.Helper()
+	// Leases that lapse within the chaos, and a bank that is slow enough to be killed at work.
+	p := &process{cmd: exec.Command(os.Args[0], "-serve", "-addr", anyPort, "-redis", redis,
+		"-work", "20ms", "-ttl", "1s", "-lease", "1s", "-wait", "2s")}
+	p.cmd.Env = append(os.Environ(), childEnv+"=1")
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := p.cmd.StdoutPipe()
+	if err == nil {
+		err = p.cmd.Start()
 	}
-	for _, c := range other.clients {
-		var made reply
-		redistest.Eventually(t, 3*lease, func(ctx context.Context) error {
-			if made = c.pay(ctx, pays[c.frontend()]); made.reason == "idempotency-in-flight" {
-				return errors.New("the dead process's claim has not lapsed")
-			}
-			return nil
-		})
-		if !made.done() || made.replayed || made.account.Balance != 90 {
-			t.Errorf("after the lapse through %s: %+v", c.frontend(), made)
-		}
-		if a := c.pay(t.Context(), pays[c.frontend()]); !a.replayed || a.payment != made.payment {
-			t.Errorf("once more through %s: %+v, want %+v", c.frontend(), a, made)
-		}
-		other.wantBalance(c.frontend(), 90)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if took := time.Since(killed); took > 3*lease {
-		t.Errorf("took %v after the kill, with a lease of %v", took, lease)
+	lines := bufio.NewScanner(out)
+	for range append(frontends, "debug") {
+		var name, addr string
+		if lines.Scan(); lines.Err() != nil {
+			t.Fatal(lines.Err())
+		}
+		if _, err := fmt.Sscanf(lines.Text(), "listening %s %s", &name, &addr); err != nil {
+			t.Fatalf("line %q: %v", lines.Text(), err)
+		}
+		if !slices.Contains(frontends[:3], name) {
+			continue
+		}
+		c, err := dial(name, addr, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.clients = append(p.clients, c)
+	}
+	return p
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait() // killed
+	for _, c := range p.clients {
+		_ = c.hangUp()
 	}
 }
 
 // chaosPayment is a payment and what its clients were told.
 type chaosPayment struct {
-	payment
-	rpc bool // which way it is sent: over the other it would be another request
+	key, account string
+	amount       int64
 
 	mu     sync.Mutex
 	made   int             // answered as carried out
@@ -124,302 +103,192 @@ type chaosPayment struct {
 	answer map[string]int  // other answers, by reason
 }
 
-func (p *chaosPayment) note(a reply) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case a.done():
-		p.ids[a.payment] = true
-		if !a.replayed {
-			p.made++
-		}
-	case a.reason == "":
-		p.answer["no answer"]++
-	default:
-		p.answer[a.reason]++
-	}
-}
-
-// chaosReasons are the answers that kills and pauses explain. None of them says
-// that the payment was made, and some not that it was not.
-var chaosReasons = []string{
-	"no answer", "idempotency-in-flight", "idempotency-outcome-unknown", "idempotency-unavailable",
-	"held", "unavailable", "lost", "stale-token", "ledger-unavailable", "outcome-unknown",
-}
-
-// chaos is a bank in three processes, any of which may be dead.
+// chaos is a bank in several processes, and each may be dead.
 type chaos struct {
+	t         *testing.T
 	processes [chaosProcesses]atomic.Pointer[process]
 	payments  []*chaosPayment
 }
 
-// send sends a payment through a front end of a process that was there a moment
-// ago.
-func (c *chaos) send(ctx context.Context, p *chaosPayment) (a reply, sent bool) {
+// send sends a payment through a front end of a process that was there a moment ago.
+func (c *chaos) send(p *chaosPayment) (id string, replayed bool, err error) {
 	process := c.processes[mathrand.IntN(chaosProcesses)].Load()
-	if process == nil {
-		return reply{}, false
-	}
-	rest, rpc := process.clients[:len(process.clients)-1], process.clients[len(process.clients)-1]
-	through := rest[mathrand.IntN(len(rest))]
-	if p.rpc {
-		through = rpc
-	}
-	ctx, cancel := context.WithTimeout(ctx, chaosCall)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
 	defer cancel()
-	return through.pay(ctx, p.payment), true
+	var header metadata.MD
+	front := process.clients[mathrand.IntN(len(process.clients))]
+	made, err := front.Pay(keyed(ctx, p.key, ""), pays(p.account, p.amount), grpc.Header(&header))
+	return made.GetPaymentId(), len(header.Get("idempotent-replayed")) > 0, err
 }
 
-// hammer has 64 clients send what comes from a channel. One that meets a dead
-// process tries the next.
-func (c *chaos) hammer(ctx context.Context, sends <-chan *chaosPayment, note func(*chaosPayment, reply)) *sync.WaitGroup {
-	wg := new(sync.WaitGroup)
+// hammer has the clients send payments, until there are none left.
+func (c *chaos) hammer(sends []*chaosPayment, each func(p *chaosPayment)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
 	for range chaosClients {
 		wg.Go(func() {
-			for p := range sends {
-				for ctx.Err() == nil {
-					if a, sent := c.send(ctx, p); sent {
-						note(p, a)
-						break
-					}
-				}
+			for i := next.Add(1) - 1; i < int64(len(sends)); i = next.Add(1) - 1 {
+				each(sends[i])
 			}
 		})
 	}
-	return wg
+	wg.Wait()
 }
 
-// Whatever dies, and whenever: no payment takes effect twice, and none is lost
-// that a client was told of.
-func TestNoPaymentIsMadeTwiceOrLostWhateverDies(t *testing.T) {
-	total := 10_000
-	if testing.Short() {
-		total = 600
+// note sends a payment and notes the answer.
+func (c *chaos) note(p *chaosPayment) {
+	id, replayed, err := c.send(p)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err != nil:
+		p.answer[reasonOf(err)]++
+	case !replayed:
+		p.made++
+		fallthrough
+	default:
+		p.ids[id] = true
 	}
-	begin := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), chaosLimit)
-	defer cancel()
+}
+
+// However processes die: no payment takes effect twice, and a payment that a client was
+// told about is not lost.
+func TestNoPaymentIsMadeTwiceOrLostWhateverDies(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
-	serve := func() *process {
-		// Leases that lapse within the chaos, and a bank that is slow enough to be
-		// killed at work.
-		return startServing(t, server.Addr(), "-work", "1ms", "-ttl", "1s", "-lease", "1s", "-wait", "2s")
-	}
-	c := &chaos{}
+	c := &chaos{t: t}
 	for i := range c.processes {
-		c.processes[i].Store(serve())
+		c.processes[i].Store(startProcess(t, server.Addr()))
 	}
-	// Each payment 1 to 5 times, the copies close to one another or far apart.
-	type copied struct {
-		*chaosPayment
-		at int
-	}
-	var copies []copied
-	for i := range total {
-		p := newChaosPayment(i)
+	defer func() {
+		for i := range c.processes {
+			c.processes[i].Load().kill()
+		}
+	}()
+	var sends []*chaosPayment // each payment 1 to 5 times, the copies close to one another or far apart
+	for i := range chaosPayments {
+		p := &chaosPayment{key: rand.Text(), amount: 1, ids: make(map[string]bool), answer: make(map[string]int)}
+		for range i / 5 % chaosShare {
+			p.amount *= chaosBase
+		}
+		p.account = fmt.Sprint("account-", i/(5*chaosShare), "-", i%5) // neighbours share five accounts
 		if p.amount == 1 {
-			if err := rdb.HSet(t.Context(), "payments:{ledger}:account:"+p.account, "balance", chaosOpening).Err(); err != nil {
-				t.Fatal(err)
-			}
+			rdb.HSet(t.Context(), "payments:{ledger}:account:"+p.account, "balance", chaosOpening)
 		}
 		c.payments = append(c.payments, p)
 		for range 1 + mathrand.IntN(5) {
-			copies = append(copies, copied{p, i + mathrand.IntN(1+[]int{2, 50, 1000}[mathrand.IntN(3)])})
+			sends = append(sends, p)
 		}
 	}
-	slices.SortFunc(copies, func(a, b copied) int { return a.at - b.at })
-	sends := make(chan *chaosPayment)
-	sent := make(map[*chaosPayment]bool) // read when all is answered
-	go func() {
-		defer close(sends)
-		enough := time.After(chaosSends)
-		for _, s := range copies {
-			select {
-			case sends <- s.chaosPayment:
-				sent[s.chaosPayment] = true
-			case <-enough:
-				return
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
+	for i := range sends {
+		j := min(len(sends)-1, i+mathrand.IntN([]int{3, 60}[i%2]))
+		sends[i], sends[j] = sends[j], sends[i]
+	}
 	answered := make(chan struct{})
-	wg := c.hammer(ctx, sends, (*chaosPayment).note)
-	go func() {
-		defer close(answered)
-		wg.Wait()
-	}()
-
-	kills, pauses := c.wreak(t, server, serve, answered)
-	if ctx.Err() != nil {
-		t.Fatalf("not done within %v, after %d kills and %d pauses", chaosLimit, kills, pauses)
+	go func() { defer close(answered); c.hammer(sends, c.note) }()
+	kills, pauses := c.wreak(server, answered)
+	t.Logf("%d payments sent %d times, %d kills, %d pauses", len(c.payments), len(sends), kills, pauses)
+	if kills == 0 || pauses == 0 {
+		t.Error("nothing died: this has shown little")
 	}
-	c.payments = slices.DeleteFunc(c.payments, func(p *chaosPayment) bool { return !sent[p] })
-	t.Logf("%d of %d payments, sent up to %d times in all in %v, %d kills, %d pauses", len(c.payments), total, len(copies), time.Since(begin), kills, pauses)
-	if len(c.payments) < chaosLeast {
-		t.Errorf("only %d payments were sent: this has shown little", len(c.payments))
-	}
+	c.check(rdb)
 
-	c.checkAnswers(t)
-	c.checkLedger(t, rdb)
-	c.checkReplays(ctx, t)
-	c.checkLedger(t, rdb) // asking again has changed nothing
-	t.Logf("checked after %v", time.Since(begin))
+	// The answer of a payment that succeeded may be missing only where its process was killed
+	// before it could store it; then the client is told so.
+	var replayed, unknown atomic.Int64
+	c.hammer(c.payments, func(p *chaosPayment) {
+		if len(p.ids) == 0 {
+			return
+		}
+		var id string
+		var again bool
+		err := fmt.Errorf("not sent")
+		for end := time.Now().Add(patience); err != nil && reasonOf(err) != string(reason.OutcomeUnknown) && time.Now().Before(end); {
+			id, again, err = c.send(p)
+		}
+		switch {
+		case err == nil && again && p.ids[id]:
+			replayed.Add(1)
+		case reasonOf(err) == string(reason.OutcomeUnknown):
+			unknown.Add(1)
+		default:
+			t.Errorf("%s: was answered with %v, and now %q, %t, %v", p.key, p.ids, id, again, err)
+		}
+	})
+	t.Logf("asked again: %d replayed, %d outcome unknown", replayed.Load(), unknown.Load())
+	if unknown.Load() > max(10, replayed.Load()/100) {
+		t.Error("too many answers were lost")
+	}
+	c.check(rdb) // asking again has changed nothing
 }
 
-// newChaosPayment makes the i-th. Neighbours share five accounts, so that they
-// wait for one another's locks.
-func newChaosPayment(i int) *chaosPayment {
-	block, place := i/(5*chaosShare), i%(5*chaosShare)
-	amount := int64(1)
-	for range place / 5 {
-		amount *= chaosBase
-	}
-	return &chaosPayment{
-		payment: payment{
-			payer: "carol", key: rand.Text(), amount: amount,
-			account: "account-" + strconv.Itoa(block) + "-" + strconv.Itoa(place%5),
-		},
-		rpc: mathrand.IntN(4) == 0, ids: make(map[string]bool), answer: make(map[string]int),
-	}
-}
-
-// wreak kills processes and pauses Redis at random, until all is answered. It
-// leaves everything running.
-func (c *chaos) wreak(t *testing.T, server *redistest.Server, serve func() *process, answered <-chan struct{}) (kills, pauses int) {
-	t.Helper()
+// wreak kills processes and pauses Redis at random, until all is answered. It leaves
+// everything running.
+func (c *chaos) wreak(server *redistest.Server, answered <-chan struct{}) (kills, pauses int) {
 	// pass paces the chaos, and reports whether it goes on.
 	pass := func(least, most time.Duration) bool {
-		timer := time.NewTimer(least + mathrand.N(most-least))
-		defer timer.Stop()
 		select {
 		case <-answered:
 			return false
-		case <-timer.C:
+		case <-time.After(least + mathrand.N(most-least)):
 			return true
 		}
 	}
-	kill := func(i int) {
-		p := c.processes[i].Swap(nil)
-		p.signal(syscall.SIGKILL)
-		_ = p.wait() // killed
+	again := func(victim int) {
+		c.processes[victim].Swap(startProcess(c.t, server.Addr())).kill()
 		kills++
 	}
 	for on := true; on && pass(200*time.Millisecond, 900*time.Millisecond); {
 		victim := mathrand.IntN(chaosProcesses)
-		switch what := mathrand.IntN(3); what {
-		case 0:
-			kill(victim)
-			on = pass(10*time.Millisecond, 500*time.Millisecond)
-			c.processes[victim].Store(serve())
-		default:
-			server.Pause(t)
+		dies := mathrand.IntN(3)
+		if dies > 0 {
+			server.Pause(c.t)
 			pauses++
 			on = pass(20*time.Millisecond, 1500*time.Millisecond)
-			if what == 1 { // its requests have been sent, and are yet to be executed
-				kill(victim)
-			}
-			server.Resume(t)
-			if what == 1 {
-				c.processes[victim].Store(serve())
-			}
+		}
+		if dies < 2 { // in a pause its requests have been sent, and are yet to be executed
+			_ = c.processes[victim].Load().cmd.Process.Kill()
+		}
+		if dies > 0 {
+			server.Resume(c.t)
+		}
+		if dies < 2 {
+			again(victim)
 		}
 	}
 	return kills, pauses
 }
 
-// checkAnswers looks for what a client must not be told.
-func (c *chaos) checkAnswers(t *testing.T) {
-	t.Helper()
-	all, success, silent := make(map[string]int), 0, 0
+// check holds what the accounts have lost against what clients were told.
+func (c *chaos) check(rdb *redis.Client) {
+	c.t.Helper()
+	balances, ids, success := make(map[string]int64), make(map[string]bool), 0
 	for _, p := range c.payments {
-		if len(p.ids) > 1 || p.made > 1 {
-			t.Errorf("%s: carried out %d times, %d ids", p.key, p.made, len(p.ids))
-		}
-		for reason, n := range p.answer {
-			all[reason] += n
-		}
-		if len(p.ids) > 0 {
-			success++
-		} else {
-			silent++
-		}
-	}
-	for reason := range all {
-		if !slices.Contains(chaosReasons, reason) {
-			t.Errorf("answered %q", reason)
-		}
-	}
-	t.Logf("%d payments answered with success, %d never; other answers: %v", success, silent, all)
-	if success < silent {
-		t.Error("most payments were not made: this has shown little")
-	}
-}
-
-// checkLedger holds what the accounts have lost against what clients were told.
-func (c *chaos) checkLedger(t *testing.T, rdb *redis.Client) {
-	t.Helper()
-	balances := make(map[string]int64)
-	ids := make(map[string]bool)
-	effects := 0
-	for _, p := range c.payments {
-		balance, found := balances[p.account]
-		if !found {
-			var err error
-			if balance, err = rdb.HGet(t.Context(), "payments:{ledger}:account:"+p.account, "balance").Int64(); err != nil {
-				t.Fatal(err)
+		if _, found := balances[p.account]; !found {
+			balance, err := rdb.HGet(c.t.Context(), "payments:{ledger}:account:"+p.account, "balance").Int64()
+			if err != nil {
+				c.t.Fatal(err)
 			}
 			balances[p.account] = balance
 		}
-		times := (chaosOpening - balance) / p.amount % chaosBase
-		effects += int(times)
-		if times > 1 || len(p.ids) > 0 && times != 1 {
-			t.Errorf("%s took effect %d times, and was answered with success %d times, with %v", p.key, times, len(p.ids), p.answer)
+		times := (chaosOpening - balances[p.account]) / p.amount % chaosBase
+		if times > 1 || len(p.ids) > 0 && times != 1 || len(p.ids) > 1 || p.made > 1 {
+			c.t.Errorf("%s took effect %d times, was answered %d times as made, by the ids %v, and by %v", p.key, times, p.made, p.ids, p.answer)
+		}
+		for reason := range p.answer {
+			if !slices.Contains(chaosReasons, reason) {
+				c.t.Errorf("answered %q", reason)
+			}
 		}
 		for id := range p.ids {
 			if ids[id] {
-				t.Errorf("%s: the answer of another payment", p.key)
+				c.t.Errorf("%s: the answer of another payment", p.key)
 			}
 			ids[id] = true
+			success++
 		}
 	}
-	t.Logf("%d payments took effect", effects)
-}
-
-// checkReplays asks once more for every payment that was answered with success.
-// The answer may be missing only where its process was killed before it could
-// store it; then the client is told so.
-func (c *chaos) checkReplays(ctx context.Context, t *testing.T) {
-	t.Helper()
-	sends := make(chan *chaosPayment)
-	go func() {
-		defer close(sends)
-		for _, p := range c.payments {
-			if len(p.ids) > 0 {
-				sends <- p
-			}
-		}
-	}()
-	var replayed, unknown atomic.Int64
-	c.hammer(ctx, sends, func(p *chaosPayment, a reply) {
-		for end := time.Now().Add(time.Minute); a.reason == "idempotency-unavailable" && time.Now().Before(end); {
-			if next, sent := c.send(ctx, p); sent { // Redis had no time for it
-				a = next
-			}
-		}
-		switch {
-		case a.done() && a.replayed && p.ids[a.payment]:
-			replayed.Add(1)
-		case a.reason == "idempotency-outcome-unknown":
-			unknown.Add(1)
-		default:
-			t.Errorf("%s: was answered with %v, and now %+v", p.key, slices.Collect(maps.Keys(p.ids)), a)
-		}
-	}).Wait()
-	t.Logf("asked again: %d replayed, %d outcome unknown", replayed.Load(), unknown.Load())
-	if unknown.Load() > max(10, replayed.Load()/100) {
-		t.Error("too many answers were lost")
+	if success < len(c.payments)/2 {
+		c.t.Errorf("%d of %d payments were made: this has shown little", success, len(c.payments))
 	}
 }

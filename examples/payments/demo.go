@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -8,11 +9,16 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/examples/payments/bank"
+	"github.com/interlock-go/interlock/examples/payments/paymentspb"
 )
 
 const (
@@ -21,310 +27,308 @@ const (
 	// backwards is how many of the transfers go the other way. Not half of
 	// them: balances that end where they began would show nothing.
 	backwards = 80
+	processes = 3 // how often the bank runs, each time with a locker and connections of its own
+	readers   = 30
+	writers   = 5 // clients that transfer while the readers ask for reports
+	each      = 5 // reports of each reader
+	rated     = 60
+	// paid is how many payments are sent, three times each, and atATime how many of them
+	// at once: few enough that a busy machine answers them in time.
+	paid, atATime = 100, 10
 	// demoTimeout ends a demonstration that hangs. No lock may do that.
 	demoTimeout = 5 * time.Minute
 )
 
 // demonstration sends many requests at once to the bank, through its front ends.
 type demonstration struct {
-	clients    []client // one for each front end of one process
-	everywhere []client // one for each front end of every process
-	partner    *partner
-	reporting  *gauge // the reports under way in all processes
-	commands   *commandCounter
-	waits      *waits
-	// retention is for how long a payment's key is good.
-	retention time.Duration
-
-	alice, bob string
+	clients            []client // one for each front end of one process
+	everywhere, unsafe []client // of all processes; without a lock or a permit
+	partner            partner
+	reporting          gauge // the reports under way in all processes
+	commands           commandCounter
+	waits              waits
+	alice, bob         string
+	ends               []func(ctx context.Context) error
 }
 
 // demonstrate shows what the lock does. It returns an error if the lock did not keep
-// its promise.
+// its promise. It writes all spans to stdout before the table.
 func demonstrate(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
-	m, err := measure(ctx, cfg, log, stdout)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(printTable(stdout, cfg, m.results), printTogether(stdout, m.reports, m.ratings), printRepeats(stdout, m.repeated)); err != nil {
-		return err
-	}
-	broken := m.repeated.broken()
-	for _, r := range m.results {
-		broken = errors.Join(broken, r.broken())
-	}
-	for _, r := range slices.Concat(m.reports, m.ratings) {
-		broken = errors.Join(broken, r.broken())
-	}
-	return broken
-}
-
-// measured is what the demonstration prints.
-type measured struct {
-	results          []result
-	reports, ratings []together // without and with the lock, or the permits
-	repeated         repeats
-}
-
-// measure serves the bank on the loopback interface while the demonstration runs. It
-// writes all spans to stdout before it returns.
-func measure(ctx context.Context, cfg config, log *slog.Logger, stdout io.Writer) (m measured, err error) {
 	tel, err := newTelemetry(cfg, log, stdout)
 	if err != nil {
-		return m, err
+		return err
 	}
-	defer func() { err = errors.Join(err, tel.shutdown(context.WithoutCancel(ctx))) }()
-	d := &demonstration{
-		commands: &commandCounter{}, waits: &waits{next: tel.observer}, retention: cfg.retention,
-		partner: newPartner(bank.Work(partnerWork)), reporting: &gauge{},
+	// The accounts belong to this run only: a bank in use may share the Redis.
+	run := rand.Text()[:8]
+	d := &demonstration{alice: "alice-" + run, bob: "bob-" + run, ends: []func(ctx context.Context) error{tel.shutdown}}
+	tel.observer = observe.Join(tel.observer, &d.waits)
+	text := ""
+	where := cmp.Or(strings.Join(cfg.redis, ","), "a server inside this process")
+	if err = d.begin(ctx, cfg, tel, log); err == nil {
+		text, err = d.run(ctx, cfg, where)
 	}
-	tel.observer = d.waits
-	// All processes have one Redis and one partner.
+	for _, end := range slices.Backward(d.ends) {
+		err = errors.Join(err, end(context.WithoutCancel(ctx)))
+	}
+	_, printed := io.WriteString(stdout, text)
+	return errors.Join(err, printed)
+}
+
+// begin runs the bank several times on the loopback interface. As processes do, they share
+// nothing but Redis and the partner, and here the means to count.
+func (d *demonstration) begin(ctx context.Context, cfg config, tel *telemetry, log *slog.Logger) error {
+	ended := func(end func() error) { d.ends = append(d.ends, func(context.Context) error { return end() }) }
 	if len(cfg.redis) == 0 {
 		addr, stop, err := embed()
 		if err != nil {
-			return m, err
+			return err
 		}
-		defer func() { err = errors.Join(err, stop()) }()
+		ended(stop)
 		cfg.redis = []string{addr}
 	}
 	base, end, err := d.partner.listen(ctx)
 	if err != nil {
-		return m, err
+		return err
 	}
-	defer func() { err = errors.Join(err, end()) }()
+	ended(end)
 	cfg.partner = base
-	// The accounts belong to this run only: a bank in use may share the Redis.
-	run := rand.Text()[:8]
-	d.alice, d.bob = "alice-"+run, "bob-"+run
-
 	for range processes {
-		stop, err := d.begin(ctx, cfg, tel, log)
+		s, err := open(ctx, cfg, tel, &d.commands, log)
 		if err != nil {
-			return m, err
+			return err
 		}
-		defer func() { err = errors.Join(err, stop()) }()
-	}
-	return d.run(ctx)
-}
-
-// begin runs the bank once more, as another process would: it shares nothing with the
-// others but Redis and the partner, and the means to count.
-func (d *demonstration) begin(ctx context.Context, cfg config, tel *telemetry, log *slog.Logger) (stop func() error, err error) {
-	s, err := open(ctx, cfg, tel, d.commands, log)
-	if err != nil {
-		return nil, err
-	}
-	s.bound, s.reporting = max(s.bound, patience), d.reporting
-	fronts, err := s.listen(ctx, cfg)
-	if err != nil {
-		return nil, errors.Join(err, s.close(ctx))
-	}
-	start(fronts)
-	var connections []func()
-	stop = func() error {
-		for _, hangUp := range connections {
-			hangUp()
-		}
-		ctx := context.WithoutCancel(ctx)
-		return errors.Join(drain(ctx, fronts), s.bank.Forget(ctx, d.alice, d.bob), s.close(ctx))
-	}
-	for _, f := range fronts {
-		c, hangUp, err := dial(f.name, f.addr.String())
+		d.ends = append(d.ends, s.close)
+		s.reporting = &d.reporting
+		fronts, err := s.listen(ctx, cfg)
 		if err != nil {
-			return nil, errors.Join(err, stop())
+			return err
 		}
-		connections = append(connections, hangUp)
-		d.everywhere = append(d.everywhere, c)
-	}
-	d.clients = d.everywhere[:len(fronts)]
-	return stop, nil
-}
-
-// run makes all that the demonstration shows.
-func (d *demonstration) run(ctx context.Context) (m measured, err error) {
-	for _, show := range []func(context.Context) (result, error){
-		d.debitsWithoutLock, d.debitsWithLock, d.transfersBothWays,
-	} {
-		r, err := show(ctx)
-		if err != nil {
-			return m, err
-		}
-		m.results = append(m.results, r)
-	}
-	if m.reports, m.ratings, err = d.runTogether(ctx); err != nil {
-		return m, err
-	}
-	m.repeated, err = d.paymentsThreeTimes(ctx)
-	return m, err
-}
-
-// result is the outcome of one run: a column of the table.
-type result struct {
-	title    string
-	locked   bool
-	requests int
-	done     int
-	by       map[string]int // done, by front end
-	refused  int            // the lock was busy: not done, and the client was told
-	unknown  int            // Redis did not answer the bank in time: done or not
-	failed   error          // one of any other answers
-
-	balances []int64 // of the accounts, afterwards
-	expected []int64 // what the answers promise
-	reused   int     // fencing tokens given out more than once
-
-	waits    []time.Duration
-	commands float64 // sent to Redis per request
-}
-
-// missing returns how many updates are absent from the balances, or are in them
-// without an answer. All amounts are 1, so it is the sum of the differences. Requests
-// whose outcome is unknown explain as many of them in each balance.
-func (r result) missing() (n int64) {
-	for i := range r.balances {
-		n += max(0, max(r.balances[i]-r.expected[i], r.expected[i]-r.balances[i])-int64(r.unknown))
-	}
-	return n
-}
-
-// broken describes the promises that the lock did not keep.
-func (r result) broken() error {
-	if r.failed != nil {
-		return fmt.Errorf("%s: %w", r.title, r.failed)
-	}
-	if !r.locked {
-		return nil
-	}
-	var err error
-	if n := r.missing(); n > 0 {
-		err = errors.Join(err, fmt.Errorf("%s: %d updates lost", r.title, n))
-	}
-	if r.reused > 0 {
-		err = errors.Join(err, fmt.Errorf("%s: %d fencing tokens given out twice", r.title, r.reused))
-	}
-	if r.done == 0 {
-		err = errors.Join(err, fmt.Errorf("%s: no request was served", r.title))
-	}
-	return err
-}
-
-// The three runs, each a column of the table.
-
-func (d *demonstration) debitsWithoutLock(ctx context.Context) (result, error) {
-	return d.debits(ctx, result{title: "debits, no lock"}, withoutGuard(d.clients))
-}
-
-func (d *demonstration) debitsWithLock(ctx context.Context) (result, error) {
-	return d.debits(ctx, result{title: "debits, locked", locked: true}, d.clients)
-}
-
-func (d *demonstration) debits(ctx context.Context, r result, through []client) (result, error) {
-	if err := d.openAccounts(ctx, d.alice); err != nil {
-		return r, err
-	}
-	replies := d.hammer(ctx, &r, through, func(_ int, c client) reply { return c.debit(ctx, d.alice, 1) })
-	tokens := make(map[int64]bool)
-	for _, a := range replies {
-		if r.locked && a.done() && tokens[a.token] {
-			r.reused++
-		}
-		tokens[a.token] = true
-	}
-	r.expected = []int64{openingBalance - int64(r.done)}
-	return d.finish(ctx, r, d.alice)
-}
-
-func (d *demonstration) transfersBothWays(ctx context.Context) (result, error) {
-	r := result{title: "transfers, locked", locked: true}
-	if err := d.openAccounts(ctx, d.alice, d.bob); err != nil {
-		return r, err
-	}
-	// Neighbours go opposite ways for as long as there are any, so that the
-	// two orders in which the accounts are named meet all the time, and each
-	// front end sees both.
-	back := func(i int) bool { return i%2 == 1 && i < 2*backwards }
-	replies := d.hammer(ctx, &r, d.clients, func(i int, c client) reply {
-		if back(i) {
-			return c.transfer(ctx, d.bob, d.alice, 1)
-		}
-		return c.transfer(ctx, d.alice, d.bob, 1)
-	})
-	var net int64 // from alice to bob
-	for i, a := range replies {
-		switch {
-		case !a.done():
-		case back(i):
-			net--
-		default:
-			net++
-		}
-	}
-	r.expected = []int64{openingBalance - net, openingBalance + net}
-	return d.finish(ctx, r, d.alice, d.bob)
-}
-
-// hammer sends all requests at once, distributed over the clients in turn. It notes in
-// r the answers, the waiting times and the number of commands.
-func (d *demonstration) hammer(ctx context.Context, r *result, through []client, send func(i int, c client) reply) []reply {
-	d.waits.reset()
-	before := d.commands.count()
-
-	replies := make([]reply, clients)
-	// In pairs, so that both directions of the transfers use all front ends.
-	by := func(i int) client { return through[i/2%len(through)] }
-	start := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range clients {
-		wg.Go(func() {
-			<-start
-			replies[i] = settled(ctx, func() reply { return send(i, by(i)) })
+		d.ends = append(d.ends, func(ctx context.Context) error {
+			return errors.Join(drain(ctx, fronts), s.bank.Forget(ctx, d.alice, d.bob))
 		})
-	}
-	close(start)
-	wg.Wait()
-
-	r.requests = clients
-	r.commands = float64(d.commands.count()-before) / clients
-	r.waits = d.waits.sorted("exclusive")
-	r.by = make(map[string]int)
-	for i, a := range replies {
-		switch {
-		case a.done():
-			r.done++
-			r.by[by(i).frontend()]++
-		case a.reason == string(reason.Held):
-			r.refused++
-		case a.reason == "outcome-unknown":
-			r.unknown++
-		default:
-			r.failed = fmt.Errorf("a request was answered: %w", a.failure())
+		start(fronts)
+		for _, f := range fronts {
+			c, err := dial(f.name, f.addr.String(), false)
+			if err != nil {
+				return err
+			}
+			d.everywhere = append(d.everywhere, c)
+			ended(c.hangUp)
+			if f.name == "grpc" {
+				continue
+			}
+			if c, err = dial(f.name, f.addr.String(), true); err != nil {
+				return err
+			}
+			d.unsafe = append(d.unsafe, c)
+			ended(c.hangUp)
 		}
 	}
-	return replies
-}
-
-// openAccounts and finish use different front ends, which share the ledger and the
-// locks.
-
-func (d *demonstration) openAccounts(ctx context.Context, ids ...string) error {
-	for i, id := range ids {
-		if a := settled(ctx, func() reply { return d.clients[i].put(ctx, id, openingBalance) }); !a.done() {
-			return fmt.Errorf("open an account: %w", a.failure())
-		}
-	}
+	d.clients = d.everywhere[:len(frontends)]
 	return nil
 }
 
-func (d *demonstration) finish(ctx context.Context, r result, ids ...string) (result, error) {
-	for i, id := range ids {
-		a := settled(ctx, func() reply { return d.clients[len(d.clients)-1-i].get(ctx, id) })
-		if !a.done() {
-			return r, fmt.Errorf("read an account: %w", a.failure())
-		}
-		r.balances = append(r.balances, a.account.Balance)
+// run makes all that the demonstration shows.
+func (d *demonstration) run(ctx context.Context, cfg config, where string) (text string, broken error) {
+	changes := []*trial{
+		d.debits(ctx, "debits, no lock", false, d.unsafe[:len(frontends)-1]),
+		d.debits(ctx, "debits, locked", true, d.clients),
+		d.transfers(ctx, "transfers, locked"),
 	}
-	return r, nil
+	reports := []*trial{d.reports(ctx, "no lock", false, d.unsafe), d.reports(ctx, "shared lock", true, d.everywhere)}
+	ratings := []*trial{d.ratings(ctx, "no permits", false, d.unsafe), d.ratings(ctx, fmt.Sprint(partnerLimit, " permits"), true, d.everywhere)}
+	payments := d.payments(ctx)
+	for _, t := range slices.Concat(changes, reports, ratings, []*trial{payments}) {
+		switch {
+		case t.failed != nil:
+			return "", fmt.Errorf("%s: %w", t.title, t.failed)
+		case t.broken():
+			broken = errors.Join(broken, fmt.Errorf("%s: %d wrong, %d of %d served", t.title, t.wrong, t.done, t.asked))
+		}
+	}
+	return tables(cfg, where, changes, reports, ratings, payments), broken
+}
+
+// trial begins a run with accounts that have the opening balance.
+func (d *demonstration) trial(ctx context.Context, title string, guarded bool) *trial {
+	opening := &trial{by: make(map[string]int)}
+	for i, id := range []string{d.alice, d.bob} {
+		opening.ask(ctx, d.clients[i], func(ctx context.Context) error {
+			_, err := d.clients[i].PutAccount(ctx, &paymentspb.PutAccountRequest{Account: id, Balance: openingBalance})
+			return err
+		})
+	}
+	d.waits.reset("")
+	return &trial{title: title, guarded: guarded, by: make(map[string]int), failed: opening.failed}
+}
+
+// read reads accounts at the end of a run, through other front ends than it opened them.
+func (d *demonstration) read(ctx context.Context, t *trial, ids ...string) {
+	for i, id := range ids {
+		c := d.clients[len(d.clients)-1-i]
+		a, err := c.GetAccount(ctx, &paymentspb.GetAccountRequest{Account: id})
+		t.failed = errors.Join(t.failed, err)
+		t.balances = append(t.balances, a.GetBalance())
+		t.wrong += max(a.GetBalance()-t.expected[i], t.expected[i]-a.GetBalance()) // each request moves 1
+	}
+}
+
+func (d *demonstration) debits(ctx context.Context, title string, guarded bool, through []client) *trial {
+	t, before := d.trial(ctx, title, guarded), d.commands.Load()
+	t.atOnce(ctx, clients, through, func(ctx context.Context, _ int, c client) error {
+		_, err := c.Debit(ctx, &paymentspb.DebitRequest{Account: d.alice, Amount: 1})
+		return err
+	})
+	t.commands, t.waits = float64(d.commands.Load()-before)/clients, d.waits.reset("exclusive")
+	t.expected = []int64{openingBalance - int64(t.done)}
+	d.read(ctx, t, d.alice)
+	return t
+}
+
+func (d *demonstration) transfers(ctx context.Context, title string) *trial {
+	t, before := d.trial(ctx, title, true), d.commands.Load()
+	var mu sync.Mutex
+	t.expected = []int64{openingBalance, openingBalance}
+	t.atOnce(ctx, clients, d.clients, func(ctx context.Context, i int, c client) error {
+		// Neighbours go opposite ways for as long as there are any, so that the two
+		// orders in which the accounts are named meet all the time.
+		r, moved := &paymentspb.TransferRequest{From: d.alice, To: d.bob, Amount: 1}, int64(1)
+		if i%2 == 1 && i < 2*backwards {
+			r.From, r.To, moved = d.bob, d.alice, -1
+		}
+		_, err := c.Transfer(ctx, r)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			t.expected[0], t.expected[1] = t.expected[0]-moved, t.expected[1]+moved
+		}
+		return err
+	})
+	t.commands, t.waits = float64(d.commands.Load()-before)/clients, d.waits.reset("exclusive")
+	d.read(ctx, t, d.alice, d.bob)
+	return t
+}
+
+// reports asks all processes for the sum of two accounts, while money moves between
+// them through all processes.
+func (d *demonstration) reports(ctx context.Context, title string, guarded bool, through []client) *trial {
+	t := d.trial(ctx, title, guarded)
+	moving := d.trial(ctx, title, guarded) // the transfers
+	d.reporting.reset()
+	begun, read := make(chan struct{}), make(chan struct{})
+	first := sync.OnceFunc(func() { close(begun) })
+	var reading, writing sync.WaitGroup
+	for i := range writers {
+		c, r := d.everywhere[i%len(d.everywhere)], &paymentspb.TransferRequest{From: d.alice, To: d.bob, Amount: 1}
+		writing.Go(func() {
+			for {
+				select {
+				case <-read:
+					return
+				default:
+				}
+				moving.ask(ctx, c, func(ctx context.Context) error {
+					_, err := c.Transfer(ctx, r)
+					return err
+				})
+				first() // the reports begin
+				r.From, r.To = r.To, r.From
+			}
+		})
+	}
+	for i := range readers {
+		reading.Go(func() {
+			<-begun
+			for n := range each {
+				c := through[(i+n)%len(through)]
+				t.ask(ctx, c, func(ctx context.Context) error {
+					r, err := c.Report(ctx, &paymentspb.ReportRequest{First: d.alice, Second: d.bob})
+					if err == nil && r.GetSum() != 2*openingBalance {
+						t.mu.Lock()
+						defer t.mu.Unlock()
+						t.wrong++
+					}
+					return err
+				})
+			}
+		})
+	}
+	reading.Wait()
+	close(read)
+	writing.Wait()
+	t.failed = errors.Join(t.failed, moving.failed)
+	t.meanwhile, t.waits = moving.done, d.waits.reset("shared")
+	t.most, _ = d.reporting.reset()
+	return t
+}
+
+// ratings asks all processes for ratings at once. The partner counts the calls.
+func (d *demonstration) ratings(ctx context.Context, title string, guarded bool, through []client) *trial {
+	t := d.trial(ctx, title, guarded)
+	d.partner.calls.reset()
+	t.atOnce(ctx, rated, through, func(ctx context.Context, _ int, c client) error {
+		_, err := c.Rate(ctx, &paymentspb.RateRequest{Account: d.alice})
+		return err
+	})
+	most, above := d.partner.calls.reset()
+	t.most, t.wrong, t.waits = most, int64(above), d.waits.reset("permit")
+	return t
+}
+
+// payments sends every payment through each HTTP front end: through two at once, and
+// through the third when both have been answered. Then it tries the key over gRPC.
+func (d *demonstration) payments(ctx context.Context) *trial {
+	t := d.trial(ctx, "payments", true)
+	rest, rpc := d.clients[:len(d.clients)-1], d.clients[len(d.clients)-1]
+	var mu sync.Mutex
+	confirmed := 0
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, atATime)
+	for range paid {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			key := metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer carol", "idempotency-key", rand.Text())
+			made, ids := 0, make(map[string]bool)
+			pay := func(c client) {
+				t.ask(key, c, func(ctx context.Context) error {
+					var header metadata.MD
+					p, err := c.Pay(ctx, &paymentspb.PayRequest{Account: d.alice, Amount: 1}, grpc.Header(&header))
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case err != nil:
+						return err
+					case len(header.Get("idempotent-replayed")) > 0:
+						t.replayed++
+					default:
+						made++
+					}
+					ids[p.GetPaymentId()] = true
+					return nil
+				})
+			}
+			var two sync.WaitGroup
+			two.Go(func() { pay(rest[0]) })
+			two.Go(func() { pay(rest[1]) })
+			two.Wait()
+			pay(rest[2])
+			_, err := rpc.Pay(key, &paymentspb.PayRequest{Account: d.alice, Amount: 1})
+			mu.Lock()
+			defer mu.Unlock()
+			if reasonOf(err) == string(reason.KeyReused) {
+				t.crossed++
+			}
+			confirmed += len(ids)
+			if made != 1 || len(ids) != 1 {
+				t.wrong++
+			}
+		})
+	}
+	wg.Wait()
+	t.expected = []int64{openingBalance - int64(confirmed)}
+	d.read(ctx, t, d.alice)
+	return t
 }

@@ -48,30 +48,29 @@
 // outcome then, and the bank needs no references by which it recognizes payments. The
 // locks stay in Redis.
 //
-// With -otel stdout the command also prints the OpenTelemetry spans of all requests and
-// locks, each as one line of JSON (it begins with a brace). The spans come after the
-// "listening" lines, and before the table of the demonstration.
+// With -otel stdout the command also prints the OpenTelemetry spans of the locks, each as
+// one line of JSON (it begins with a brace). The spans come after the "listening" lines,
+// and before the table of the demonstration.
 //
 // With -faults the header Bank-Behaviour makes the bank slow, or makes it fail, for one
-// payment (see faults.go).
+// payment (see payment.go).
 //
 // The files: service.go opens the locker and the idempotency engine, and declares the
-// rules. http.go, gin.go and echo.go put the rules in front of the routes; grpc.go gets
-// them from the proto. rest.go has what the first three share, and payment.go what all
-// four do with a payment. postgres.go puts both into PostgreSQL. partner.go asks the
-// partner. Package bank has the accounts; of locks it knows only the fencing tokens.
+// rules; store.go opens what is below them. operations.go has what the bank does, in the
+// messages of the proto, and payment.go what it does with a payment. rest.go makes these
+// messages of HTTP requests, and frameworks.go puts the rules in front of the routes;
+// grpc.go gets the rules from the proto. demo.go and trial.go make the tables. Package
+// bank has the accounts; of locks it knows only the fencing tokens.
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -88,31 +87,23 @@ func main() {
 
 // config holds the values of the flags.
 type config struct {
-	serve                 bool
-	addr, gin, echo, grpc string
-	debug                 string
-	redis                 []string // empty: embedded
-	postgres              string   // empty: the ledger is in Redis
-	work                  time.Duration
-	ttl                   time.Duration
-	wait                  time.Duration
-	lease                 time.Duration // of a payment's record
-	retention             time.Duration
-	faults                bool
-	partner               string // empty: embedded
-	otel                  string // where spans go: "" or "stdout"
+	serve                        bool
+	addr, gin, echo, grpc, debug string
+	redis                        []string // empty: embedded
+	postgres                     string   // empty: the ledger is in Redis
+	work, wait                   time.Duration
+	ttl                          time.Duration // of a lock
+	lease, retention             time.Duration // of a payment's record
+	faults                       bool
+	partner                      string // empty: embedded
+	otel                         string // where spans go: "" or "stdout"
 }
 
 // run does the work of main and returns the exit status: 0 for success, 1 for a
-// failure or a broken invariant, 2 for a wrong command line.
+// failure or a broken invariant.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	cfg, err := parseFlags(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		return 2
-	}
+	cfg := parseFlags(args, stderr)
+	var err error
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 	if cfg.serve {
 		err = serve(ctx, cfg, log, stdout)
@@ -129,10 +120,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // anyPort is on the loopback interface, because the bank authenticates no client.
 const anyPort = "127.0.0.1:0"
 
-func parseFlags(args []string, stderr io.Writer) (config, error) {
+// parseFlags ends the process with status 2 where the command line is wrong.
+func parseFlags(args []string, stderr io.Writer) config {
 	var cfg config
 	var addrs string
-	fs := flag.NewFlagSet("payments", flag.ContinueOnError)
+	fs := flag.NewFlagSet("payments", flag.ExitOnError)
 	fs.SetOutput(stderr)
 	fs.BoolVar(&cfg.serve, "serve", false, "keep serving instead of running the demonstration")
 	fs.StringVar(&cfg.addr, "addr", "", "`host:port` of net/http; port 0 picks one (default 127.0.0.1:8080 with -serve, else any free port)")
@@ -146,56 +138,19 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.DurationVar(&cfg.ttl, "ttl", 30*time.Second, "lease of a lock; renewed while the handler runs, it is how long a lock outlives its process")
 	fs.DurationVar(&cfg.wait, "wait", 5*time.Second, "how long a request waits for its lock before it is refused (423, in gRPC ABORTED); 0 does not wait")
 	fs.DurationVar(&cfg.retention, "retention", 0, "how long a payment's answer is kept, and its idempotency key good for it (default 24h with -serve, else 1m)")
-	fs.DurationVar(&cfg.lease, "lease", 0, "lease of a payment under way: how long its key is refused after its process died (default 30s, or -retention if that is less)")
+	fs.DurationVar(&cfg.lease, "lease", 30*time.Second, "lease of a payment under way: how long its key is refused after its process died")
 	fs.BoolVar(&cfg.faults, "faults", false, "let clients steer the bank by the header (in gRPC metadata) "+behaviourHeader+", as in \"delay=800ms,effect,status=500\"")
 	fs.StringVar(&cfg.partner, "partner", "", "`URL` of the partner that rates accounts (default a server inside this process)")
 	fs.StringVar(&cfg.otel, "otel", "", "where OpenTelemetry spans are printed: stdout (default nowhere)")
-	if err := fs.Parse(args); err != nil {
-		return cfg, err
-	}
+	_ = fs.Parse(args) // it ends the process
 	if addrs != "" {
 		cfg.redis = strings.Split(addrs, ",")
 	}
-	if cfg.addr == "" {
-		cfg.addr = anyPort
-		if cfg.serve {
-			cfg.addr = "127.0.0.1:8080"
-		}
+	// The Redis of a demonstration may belong to another application.
+	addr, retention := anyPort, time.Minute
+	if cfg.serve {
+		addr, retention = "127.0.0.1:8080", 24*time.Hour
 	}
-	given := make(map[string]bool)
-	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if !given["retention"] {
-		cfg.retention = time.Minute // the Redis may belong to another application
-		if cfg.serve {
-			cfg.retention = 24 * time.Hour
-		}
-	}
-	if !given["lease"] {
-		cfg.lease = min(30*time.Second, cfg.retention)
-	}
-	var err error
-	switch {
-	case fs.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	case slices.Contains(cfg.redis, ""):
-		err = fmt.Errorf("-redis %s: an address is empty", addrs)
-	case cfg.work < 0:
-		err = fmt.Errorf("-work %v: must not be negative", cfg.work)
-	case cfg.ttl < 10*time.Millisecond:
-		err = fmt.Errorf("-ttl %v: must be at least 10ms", cfg.ttl)
-	case cfg.wait < 0:
-		err = fmt.Errorf("-wait %v: must not be negative", cfg.wait)
-	case cfg.lease < 10*time.Millisecond:
-		err = fmt.Errorf("-lease %v: must be at least 10ms", cfg.lease)
-	case cfg.retention < cfg.lease:
-		err = fmt.Errorf("-retention %v: must be at least the lease, %v", cfg.retention, cfg.lease)
-	case cfg.otel != "" && cfg.otel != "stdout":
-		err = fmt.Errorf("-otel %s: accepted is stdout", cfg.otel)
-	}
-	if err != nil {
-		// Package flag does the same with errors that it finds itself.
-		_, _ = fmt.Fprintln(stderr, err)
-		fs.Usage()
-	}
-	return cfg, err
+	cfg.addr, cfg.retention = cmp.Or(cfg.addr, addr), cmp.Or(cfg.retention, retention)
+	return cfg
 }

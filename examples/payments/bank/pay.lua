@@ -1,15 +1,18 @@
--- Makes a payment under a reference, once: if there is one it is told, whoever
--- asks, and nothing is written.
+-- Makes a payment under a reference, once: a payment that was made is returned to each
+-- caller, and nothing is written.
 -- KEYS: the account, the payment of the reference. ARGV: a fencing token, the
--- new balance, the payment's id, its amount, and for how many ms the reference is
--- remembered.
--- Returns {'ok', id, balance}, {'reused'} or {'stale', last token, 0 if it is gone}.
+-- new balance, the payment's id (empty: it is only looked for), its amount, and for how
+-- many ms the reference is remembered.
+-- Returns {'ok', id, balance}, {'new'}, {'reused'} or {'stale', last token, 0 if it is gone}.
 local made = redis.call('HMGET', KEYS[2], 'id', 'account', 'amount', 'balance')
 if made[1] then
   if made[2] ~= KEYS[1] or made[3] ~= ARGV[4] then
     return {'reused'}
   end
   return {'ok', made[1], made[4]}
+end
+if ARGV[3] == '' then
+  return {'new'}
 end
 -- The fence of a value that was claimed by redisfence.
 local fence = redis.call('HGET', KEYS[1], 'fence')

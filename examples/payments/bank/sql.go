@@ -40,19 +40,10 @@ func Migrate(ctx context.Context, db *sql.DB) error {
 // fence is the token of an account. A claim locks the row until its transaction ends.
 var fence = fencing.Column{Table: "payments_account", ID: "id", Fence: "token"}
 
-// querier is a [sql.DB] or a [sql.Tx].
-type querier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-func (l *sqlLedger) read(ctx context.Context, id string) (int64, error) {
-	balance, err := balanceOf(ctx, l.db, id)
-	return balance, failed(ctx, unknown(err, id))
-}
-
-func balanceOf(ctx context.Context, q querier, id string) (balance int64, err error) {
-	err = q.QueryRowContext(ctx, "SELECT balance FROM payments_account WHERE id = $1", id).Scan(&balance)
-	return balance, err
+func (l *sqlLedger) read(ctx context.Context, id string) (entry, error) {
+	e := entry{Held: Held{ID: id}}
+	err := l.db.QueryRowContext(ctx, "SELECT balance, token FROM payments_account WHERE id = $1", id).Scan(&e.balance, &e.Token)
+	return e, failed(ctx, unknown(err, id))
 }
 
 // unknown returns [ErrUnknownAccount] for the error of a statement that found no row.
@@ -66,12 +57,12 @@ func unknown(err error, id string) error {
 func (l *sqlLedger) claim(ctx context.Context, entries []entry) error {
 	return l.inTx(ctx, func(tx *sql.Tx) error {
 		for _, e := range ordered(entries) {
-			err := fence.Claim(ctx, tx, e.id, e.token)
+			err := fence.Claim(ctx, tx, e.ID, e.Token)
 			if err == nil {
-				e.balance, err = balanceOf(ctx, tx, e.id)
+				err = tx.QueryRowContext(ctx, "SELECT balance FROM payments_account WHERE id = $1", e.ID).Scan(&e.balance)
 			}
 			if err != nil {
-				return unknown(err, e.id)
+				return unknown(err, e.ID)
 			}
 		}
 		return nil
@@ -85,7 +76,7 @@ func (l *sqlLedger) write(ctx context.Context, entries []entry) error {
 // writeIn stores the balances of claimed accounts.
 func writeIn(ctx context.Context, tx *sql.Tx, entries []entry) error {
 	for _, e := range ordered(entries) {
-		result, err := tx.ExecContext(ctx, "UPDATE payments_account SET balance = $1 WHERE id = $2 AND token = $3", e.balance, e.id, e.token)
+		result, err := tx.ExecContext(ctx, "UPDATE payments_account SET balance = $1 WHERE id = $2 AND token = $3", e.balance, e.ID, e.Token)
 		if err := changed(result, err, e); err != nil {
 			return err
 		}
@@ -97,30 +88,23 @@ func (l *sqlLedger) put(ctx context.Context, e entry) error {
 	return l.inTx(ctx, func(tx *sql.Tx) error {
 		result, err := tx.ExecContext(ctx, "INSERT INTO payments_account AS a (id, balance, token) VALUES ($1, $2, $3)"+
 			" ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, token = excluded.token WHERE a.token <= excluded.token",
-			e.id, e.balance, e.token)
+			e.ID, e.balance, e.Token)
 		return changed(result, err, &e)
-	})
-}
-
-func (l *sqlLedger) overwrite(ctx context.Context, id string, balance int64) error {
-	return l.inTx(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE payments_account SET balance = $1 WHERE id = $2", balance, id)
-		return err
 	})
 }
 
 // made finds nothing: a request whose transaction was committed does not run again.
 func (l *sqlLedger) made(context.Context, Order) (Payment, error) { return Payment{}, nil }
 
-func (l *sqlLedger) pay(ctx context.Context, o Order, entries []entry) (Payment, error) {
+func (l *sqlLedger) pay(ctx context.Context, o Order, e entry) (Payment, error) {
 	tx, err := l.request(ctx)
+	if err == nil {
+		err = writeIn(ctx, tx, []entry{e})
+	}
 	if err != nil {
 		return Payment{}, failed(ctx, err)
 	}
-	if err := writeIn(ctx, tx, entries); err != nil {
-		return Payment{}, failed(ctx, err)
-	}
-	p := Payment{rand.Text(), o.Account.ID, o.Amount, entries[0].balance}
+	p := Payment{rand.Text(), e.ID, o.Amount, e.balance}
 	_, err = tx.ExecContext(ctx, "INSERT INTO payments_payment (id, account, amount) VALUES ($1, $2, $3)", p.ID, p.Account, p.Amount)
 	return p, failed(ctx, err)
 }
@@ -161,7 +145,7 @@ func ordered(entries []entry) []*entry {
 	for i := range entries {
 		all[i] = &entries[i]
 	}
-	slices.SortFunc(all, func(a, b *entry) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(all, func(a, b *entry) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 
@@ -172,7 +156,7 @@ func changed(result sql.Result, err error, e *entry) error {
 	}
 	n, err := result.RowsAffected()
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%w: %s has another one than %d", ErrStaleToken, e.id, e.token)
+		err = fmt.Errorf("%w: %s has another one than %d", ErrStaleToken, e.ID, e.Token)
 	}
 	return err
 }

@@ -1,4 +1,0 @@
-package bank
-
-// AccountKey is where an account is kept.
-var AccountKey = accountKey
