@@ -3,11 +3,4 @@
 package quorum
 
 // Busy reports whether a node may yet do something that it was asked for.
-func (s *Store) Busy() bool {
-	for _, n := range s.nodes {
-		if n.busy() {
-			return true
-		}
-	}
-	return false
-}
+func (s *Store) Busy() bool { return s.busy() }

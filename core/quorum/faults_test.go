@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,9 +24,6 @@ type breakage struct {
 	name     string
 	do, undo func(t *testing.T, g *group, node int)
 }
-
-// nodeTimeout is the default of [quorum.NodeTimeout] for a lease of 30 s.
-const nodeTimeout = 300 * time.Millisecond
 
 var breakages = []breakage{
 	{
@@ -50,53 +46,30 @@ var breakages = []breakage{
 func TestKeepsGrantingWithAnyTwoNodesGone(t *testing.T) {
 	for _, b := range breakages {
 		t.Run(b.name, func(t *testing.T) {
-			g := newGroup(t, 5)
-			l := g.locker(t)
-			sample(t, l, 50) // connections and scripts
-			const n = 200
-			healthy := sample(t, l, n)
-			worst := time.Duration(0)
-			for _, pair := range [][2]int{{0, 1}, {1, 3}, {2, 4}} {
-				for _, i := range pair {
-					b.do(t, g, i)
-				}
-				p50 := sample(t, l, n)
-				worst = max(worst, p50)
-				for _, i := range pair {
-					b.undo(t, g, i)
-				}
-				if b.name == "down" {
-					break // a restarted node is left out, and then two more cannot be spared
-				}
-				g.wantAll(t, l)
-			}
-			t.Logf("p50 healthy %v, with two nodes %s %v (%.2f)", healthy, b.name, worst, float64(worst)/float64(healthy))
-			// The aim is 3 times. On a machine that others use the medians of two
-			// minutes differ by more; a lock that waits for the lost nodes takes
-			// the whole time that a node has.
-			if worst > max(3*healthy, nodeTimeout/3) {
-				t.Errorf("p50 with two nodes %s is %v, healthy it is %v", b.name, worst, healthy)
-			}
-			g.wantGone(t)
-		})
-	}
-}
-
-func TestProcessesShareAKeyWithTwoNodesGone(t *testing.T) {
-	for _, b := range breakages {
-		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
 			g := newGroup(t, 5)
 			var lockers []*core.Locker
 			for range 4 {
 				lockers = append(lockers, g.locker(t))
 			}
-			b.do(t, g, 1)
-			b.do(t, g, 2)
-			begin := time.Now()
-			n, failed := contend(t, lockers, make([]atomic.Int64, 1), 1, 50)
-			t.Logf("%d contended grants in %v; %d times too few nodes could be reached", n, time.Since(begin), failed)
-			b.undo(t, g, 1)
-			b.undo(t, g, 2)
+			last := make([]atomic.Int64, 1)
+			for i := range 5 {
+				for j := range i {
+					b.do(t, g, i)
+					b.do(t, g, j)
+					n, failed := contend(t, lockers, last, 1, 10)
+					t.Logf("%d contended grants without nodes %d and %d; %d times too few nodes could be reached", n, j, i, failed)
+					b.undo(t, g, i)
+					b.undo(t, g, j)
+					if b.name == "down" {
+						g.wantGone(t)
+						return // a restarted node is left out, and then two more cannot be spared
+					}
+					for _, l := range lockers {
+						g.wantAll(t, l)
+					}
+				}
+			}
 			g.wantGone(t)
 		})
 	}
@@ -105,6 +78,7 @@ func TestProcessesShareAKeyWithTwoNodesGone(t *testing.T) {
 func TestGrantsNothingWithThreeNodesGone(t *testing.T) {
 	for _, b := range breakages {
 		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
 			g := newGroup(t, 5)
 			l := g.locker(t)
 			release(t, lock(t, l, "warm"))
@@ -135,13 +109,10 @@ func TestGrantsNothingWithThreeNodesGone(t *testing.T) {
 }
 
 func TestTokensGrowOverContendedGrantsWithMessageLoss(t *testing.T) {
+	t.Parallel()
 	// One goroutine of each process for a key: nothing is handed on, every grant
 	// is a vote.
-	const lockers, keys, each = 3, 8, 2 // in a round
-	rounds := 5
-	if os.Getenv("INTERLOCK_SOAK") != "" {
-		rounds = 105 // 5,040 grants, in about a minute
-	}
+	const lockers, keys, each, rounds = 3, 8, 2, 105 // 5,040 grants
 	g := newGroup(t, 5)
 	within := func(timeout time.Duration) (all []*core.Locker) {
 		for range lockers {
@@ -156,10 +127,7 @@ func TestTokensGrowOverContendedGrantsWithMessageLoss(t *testing.T) {
 	timeout := 150 * time.Millisecond
 	all, last := within(timeout), make([]atomic.Int64, keys)
 	for range rounds {
-		begin := time.Now()
 		n, failed := contend(t, all, last, 1, each)
-		t.Logf("%d grants in %v with 30 %% of all requests and of all replies lost; a node had %v, and %d times too few could be reached",
-			n, time.Since(begin), timeout, failed)
 		if failed > n && timeout < 900*time.Millisecond {
 			timeout = min(2*timeout, 900*time.Millisecond)
 			all = within(timeout)
@@ -172,6 +140,7 @@ func TestTokensGrowOverContendedGrantsWithMessageLoss(t *testing.T) {
 }
 
 func TestARestartedNodeIsLeftOutForTheLongestLease(t *testing.T) {
+	t.Parallel()
 	const longest = 2 * time.Second
 	g := newGroup(t, 5)
 	// A holds the lock on nodes 0 to 2 alone.
@@ -224,6 +193,7 @@ func TestARestartedNodeIsLeftOutForTheLongestLease(t *testing.T) {
 }
 
 func TestAProcessThatMeetsAYoungNodeLeavesItOut(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	g := newGroup(t, 3)
 	store := func(longest time.Duration) *quorum.Store {
@@ -263,6 +233,7 @@ func TestAProcessThatMeetsAYoungNodeLeavesItOut(t *testing.T) {
 }
 
 func TestRenewalNeedsAMajority(t *testing.T) {
+	t.Parallel()
 	const lease = 6 * time.Second
 	g := newGroup(t, 5)
 	l := g.locker(t, core.Watchdog(lease))
@@ -300,33 +271,8 @@ func TestRenewalNeedsAMajority(t *testing.T) {
 	g.wantGone(t)
 }
 
-func TestALeaseIsLostOnceAMajorityDoesNotKnowIt(t *testing.T) {
-	g := newGroup(t, 5)
-	l := g.locker(t, core.Watchdog(30*time.Second))
-	g.wantAll(t, l)
-	held := lock(t, l, "k")
-	g.wantHeld(t, "k")
-	flush := func(nodes ...*redis.Client) {
-		t.Helper()
-		for _, rdb := range nodes {
-			redistest.Eventually(t, 20*time.Second, func(ctx context.Context) error { return rdb.FlushAll(ctx).Err() })
-		}
-	}
-	flush(g.admins[:2]...)
-	if err := checked(held); err != nil {
-		t.Errorf("Check with three nodes of five: %v", err)
-	}
-	flush(g.admins[2])
-	if err := checked(held); !errors.Is(err, core.ErrLost) {
-		t.Errorf("Check with two nodes of five: %v, want ErrLost", err)
-	}
-	if err := held.Release(t.Context()); !errors.Is(err, core.ErrLost) {
-		t.Errorf("Release: %v, want ErrLost", err)
-	}
-	flush(g.admins...)
-}
-
 func TestAcquiresThatAreCancelledLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
 	g := newGroup(t, 5)
 	a, b := g.locker(t), g.locker(t)
 	release(t, lock(t, a, "warm"))
@@ -352,6 +298,7 @@ func TestAcquiresThatAreCancelledLeaveNothingBehind(t *testing.T) {
 }
 
 func TestWhatStragglersTakeLateGoesAgain(t *testing.T) {
+	t.Parallel()
 	g := newGroup(t, 5)
 	l := g.locker(t)
 	release(t, lock(t, l, "warm"))
@@ -371,6 +318,7 @@ func TestWhatStragglersTakeLateGoesAgain(t *testing.T) {
 }
 
 func TestManyWhoAskAtOnceFindOneHolder(t *testing.T) {
+	t.Parallel()
 	g := newGroup(t, 5)
 	const n = 12
 	var lockers []*core.Locker
@@ -416,6 +364,7 @@ func TestManyWhoAskAtOnceFindOneHolder(t *testing.T) {
 }
 
 func TestTwoAddressesOfOneServerHaveOneVote(t *testing.T) {
+	t.Parallel()
 	g := newGroup(t, 2)
 	other := strings.Replace(g.servers[0].Addr(), "127.0.0.1", "localhost", 1)
 	nodes := []redis.UniversalClient{
@@ -442,13 +391,5 @@ func TestTwoAddressesOfOneServerHaveOneVote(t *testing.T) {
 	if err == nil {
 		release(t, lease)
 		t.Error("one server is a majority")
-	}
-}
-
-func TestALeaseLongerThanMaxTTLIsRefused(t *testing.T) {
-	g := newGroup(t, 3)
-	l := lockerOn(t, g.store(t, quorum.MaxTTL(time.Second)))
-	if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, core.ErrConfig) {
-		t.Errorf("error is %v, want ErrConfig", err)
 	}
 }

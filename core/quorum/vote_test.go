@@ -54,6 +54,14 @@ func TestAQuorumHasNoPlaces(t *testing.T) {
 	}
 }
 
+func TestALeaseLongerThanMaxTTLIsRefused(t *testing.T) {
+	s := storeOn(t, fakes(3))
+	_, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", TTL: s.maxTTL + time.Millisecond})
+	if !errors.Is(err, driver.ErrConfig) {
+		t.Errorf("error is %v, want ErrConfig", err)
+	}
+}
+
 // wantFree waits until nobody holds k on the nodes.
 func wantFree(t *testing.T, nodes []*fakeNode, within time.Duration) {
 	t.Helper()
