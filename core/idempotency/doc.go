@@ -90,9 +90,10 @@
 //
 // A request may pass the middleware twice, on a group and on a route. Then the
 // inner one lets it through and says so once in the log: the record belongs to the
-// outer one, and only [Under] counts of the options of the inner one. A handler
-// that calls another endpoint with its own context and key, in the same process,
-// makes a separate request; see [New].
+// outer one, and only [Under] counts of the options of the inner one. The engine knows
+// the request by what the client asked for, so http.StripPrefix or a rewrite between
+// the two makes no difference. A handler that calls another endpoint with its own
+// context and key, in the same process, makes a separate request; see [New].
 //
 // # Packages beside this one
 //

@@ -81,10 +81,21 @@ func (e *Engine) enclosing(ctx context.Context, call endpoint.Call, key string) 
 // the attempt that waits for it. A request for something else, or to a service with
 // another Store, has a record of its own: if the attempt fails and is carried out again,
 // the inner record must still answer.
+//
+// The origin tells the two apart. What stands between the group and the route may have
+// changed the path (http.StripPrefix), the method or, with the path as it was, the host.
+// A function has no origin, and its target is its input.
 func (e *Engine) sameRequest(a *attempt, call endpoint.Call) bool {
+	if a.protocol != call.Protocol() || !sameStore(e.store, a.engine.store) {
+		return false
+	}
 	method, path, query := call.Target()
-	return a.protocol == call.Protocol() && a.target == [3]string{method, path, query} &&
-		sameStore(e.store, a.engine.store)
+	sameTarget := a.target == [3]string{method, path, query}
+	host, path, query := call.Origin()
+	if path == "" {
+		return sameTarget
+	}
+	return a.origin[1] == path && a.origin[2] == query && (a.origin[0] == host || sameTarget)
 }
 
 func sameStore(a, b Store) bool {

@@ -107,10 +107,9 @@ func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, k
 	if err != nil {
 		return nil, e.rejection(ctx, err)
 	}
-	method, path, query := call.Target()
-	a := &attempt{
-		engine: e, id: ident.Record(scope, key), token: e.tokens.next(), protocol: call.Protocol(), target: [3]string{method, path, query},
-	}
+	a := &attempt{engine: e, id: ident.Record(scope, key), token: e.tokens.next(), protocol: call.Protocol()}
+	a.target[0], a.target[1], a.target[2] = call.Target()
+	a.origin[0], a.origin[1], a.origin[2] = call.Origin()
 	if g := e.config.guard; g != nil {
 		// Its keys tell requests apart, and nothing is claimed if there are none.
 		prepared, refusal := g.Prepare(ctx, call)
