@@ -158,6 +158,7 @@
 //	     unknown; or it succeeded and its response was too long to be stored
 //	410  the key has expired (with Tombstone)
 //	413  the body is longer than 1 MiB (MaxRequest)
+//	415  the content type is that of gRPC, gRPC-Web or a stream of Connect
 //	422  the key was used for another request: another method, host, path, query
 //	     or body, other lock keys, or a gRPC call
 //	503  the store is unreachable (Retry-After); the handler did not run
@@ -170,7 +171,9 @@
 //
 // The engine stores responses that settle the request: 2xx, 3xx and 4xx, except 401,
 // 408, 409, 425 and 429. After one of those, a 5xx or a panic, a retry runs the
-// handler again, unless the handler had marked its effect. A replay leaves out
+// handler again, unless the handler had marked its effect. GraphQL and JSON-RPC answer
+// 200 when a call fails: there [idempotency.StoreIf] tells failures by their body. A gRPC
+// server has interceptors of its own (package grpclock). A replay leaves out
 // headers that belong to one response only: Set-Cookie, Date, hop-by-hop fields and
 // those that Connection names, ids of traces and requests, rate limits.
 // [idempotency.ReplayHeaders] replaces that rule with a list. Headers that

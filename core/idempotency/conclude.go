@@ -21,9 +21,10 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 	answered = answered && a.section.BeginAnswer(success(a.protocol, answer.Status))
 	lost := e.lost(a) // before the lock is released
 	marked, large, unit := a.conclude()
-	refused := a.inside.refusal(!answered || !success(a.protocol, answer.Status))
+	class := e.classOf(ctx, a, answer, large)
+	refused := a.inside.refusal(!answered || !success(a.protocol, answer.Status) || class == failed)
 	if unit != nil {
-		if v, done := e.concludeUnit(ctx, a, unit, end{answer, marked, large, lost, refused}, answered, d); done {
+		if v, done := e.concludeUnit(ctx, a, unit, end{answer, class, marked, large, lost, refused}, answered, d); done {
 			return v
 		}
 	}
@@ -47,7 +48,7 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 		e.concludeRefused(ctx, a, refused, marked, d)
 		a.instead = refused
 		return endpoint.Verdict{}
-	case e.config.stores(classify(a.protocol, answer.Status), marked):
+	case e.config.stores(class, marked):
 		return e.storeAnswer(ctx, a, answer, large, d)
 	case lost != nil:
 		e.letGo(ctx, a)
@@ -200,6 +201,7 @@ var errOversized = errors.New("interlock: the response is longer than MaxRespons
 // end is how the handler of an attempt ended.
 type end struct {
 	answer  endpoint.Response
+	class   class
 	marked  bool
 	large   largeness
 	lost    *core.Refusal // the claim, or a lock around the handler
@@ -210,12 +212,11 @@ type end struct {
 // reports false if the transaction was rolled back and nothing else is special: the
 // record is then decided as it is without a transaction.
 func (e *Engine) concludeUnit(ctx context.Context, a *attempt, unit record.Unit, by end, answered bool, d *observe.Decided) (endpoint.Verdict, bool) {
-	class := classify(a.protocol, by.answer.Status)
 	// A claim that was only not renewed still counts if no other attempt has taken
 	// over: the commit compares its token. A lock that was lost does not.
 	lockLost := a.section.Lost() != nil || a.outer.lost() != nil
 	commits := by.large == small && by.refused == nil && !lockLost && (by.lost == nil || answered) &&
-		(class == final || class == invalid) && e.config.stores(class, by.marked)
+		(by.class == final || by.class == invalid) && e.config.stores(by.class, by.marked)
 	if commits && int64(len(by.answer.Body)) > e.config.maxResponse { // of a protocol whose answers come whole
 		by.large = oversized
 	}

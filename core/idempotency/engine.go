@@ -24,6 +24,7 @@ type Engine struct {
 	*shared
 	config  *config
 	lines   logs.Throttle
+	foreign logs.Throttle // of requests that any client can send
 	nesting nesting
 }
 
@@ -73,7 +74,7 @@ func New(store Store, opts ...Option) (*Engine, error) {
 	s := &shared{store: store, tokens: tokens{process: ident.New()}}
 	s.renewer.init(store, s.work.Go)
 	s.background.init(store, &s.renewer, &s.drain, c.backlog, s.work.Go)
-	return &Engine{shared: s, config: &c}, nil
+	return newEngine(s, &c), nil
 }
 
 // With returns an [Engine] for an endpoint that differs in some options. It shares
@@ -84,7 +85,11 @@ func (e *Engine) With(opts ...Option) *Engine {
 	if err != nil {
 		panic(err)
 	}
-	return &Engine{shared: e.shared, config: &c}
+	return newEngine(e.shared, &c)
+}
+
+func newEngine(s *shared, c *config) *Engine {
+	return &Engine{shared: s, config: c, foreign: logs.Throttle{Period: time.Minute}}
 }
 
 // Name returns the name of the endpoint; see the option [Name].

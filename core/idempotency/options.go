@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -45,6 +46,7 @@ type config struct {
 	sealing        *sealing        // nil: responses are stored as they are
 
 	fingerprint func(context.Context, core.Request, *Parts) error // nil: the default
+	storeIf     func(context.Context, endpoint.Response) bool     // nil: the status decides
 
 	guard    *core.Guard
 	observer observe.Observer
@@ -204,6 +206,29 @@ func Transactional() Option {
 // 425, 429). Default: off.
 func StoreAll() Option {
 	return func(c *config) { c.storeAll = true }
+}
+
+// StoreIf sets the function that tells the answers of the handler that settle the request
+// from failures that have the status of a success. GraphQL and JSON-RPC answer 200 when a
+// call fails, and name the error in the body:
+//
+//	idempotency.StoreIf(func(_ context.Context, answer endpoint.Response) bool {
+//		var reply struct{ Errors []json.RawMessage }
+//		return json.Unmarshal(answer.Body, &reply) != nil || len(reply.Errors) == 0
+//	})
+//
+// f is asked about each answer that is stored by its status, in every protocol: of a gRPC
+// method, and of a function (package once), the body is the encoded message or result. If
+// f returns false, the client gets the answer, and it counts as a failure of the handler,
+// like a 500. It releases the claim, and a retry runs the handler again. A transaction of
+// the request (record.Enlist) is rolled back. After [MarkEffect], and with [Strict] or
+// [StoreAll], the answer is stored and replayed all the same.
+//
+// f is not asked about an answer that is longer than [MaxResponse]. What f gets is its own.
+// If f panics, the answer is stored, and the panic is logged. f must be safe for concurrent
+// use. Default, and if f is nil: the status decides.
+func StoreIf(f func(ctx context.Context, answer endpoint.Response) bool) Option {
+	return func(c *config) { c.storeIf = f }
 }
 
 // WaitReplay lets a duplicate of a request in flight wait for up to d, and then

@@ -1,6 +1,11 @@
 package idempotency
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -53,6 +58,40 @@ func classify(protocol string, status int) class {
 	return final
 }
 
+// classOf is what the answer of a handler says, by its status and by the function given to
+// [StoreIf]. The function sees no part of an answer that has left already.
+func (e *Engine) classOf(ctx context.Context, a *attempt, answer endpoint.Response, large largeness) class {
+	k := classify(a.protocol, answer.Status)
+	if e.config.storeIf == nil || k != final && k != invalid ||
+		large != small || int64(len(answer.Body)) > e.config.maxResponse || e.settles(ctx, answer) {
+		return k
+	}
+	return failed
+}
+
+// settles asks the function given to StoreIf. The effect has happened by then, so a panic of
+// the function must not keep the claim, and not make the effect happen again.
+func (e *Engine) settles(ctx context.Context, answer endpoint.Response) (ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.log(ctx, slog.LevelError, "interlock: the StoreIf function panicked; the response is stored", fmt.Errorf("panic: %v", p))
+			ok = true
+		}
+	}()
+	answer.Header, answer.Trailer = cloned(answer.Header), cloned(answer.Trailer)
+	answer.Body = bytes.Clone(answer.Body)
+	return e.config.storeIf(ctx, answer)
+}
+
+// cloned is a deep copy of header fields.
+func cloned(fields map[string][]string) map[string][]string {
+	copied := maps.Clone(fields)
+	for name, values := range copied {
+		copied[name] = slices.Clone(values)
+	}
+	return copied
+}
+
 // success reports whether a status says success.
 func success(protocol string, status int) bool {
 	if protocol == endpoint.GRPC {
@@ -89,6 +128,22 @@ func panicked(protocol string) endpoint.Response {
 // list, since no server should have it.
 func passes(protocol, method string) bool {
 	return protocol == endpoint.HTTP && (method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "QUERY")
+}
+
+// isForeign reports whether a request of HTTP belongs to a protocol inside it that has
+// statuses of its own, which come after the header or in the body: gRPC and gRPC-Web, and
+// what Connect calls streams. All their answers are 200, and a failure would be stored.
+func isForeign(call endpoint.Call) bool {
+	if call.Protocol() != endpoint.HTTP {
+		return false
+	}
+	for _, value := range call.Header("Content-Type") {
+		kind := strings.ToLower(strings.TrimSpace(value))
+		if strings.HasPrefix(kind, "application/grpc") || strings.HasPrefix(kind, "application/connect+") {
+			return true
+		}
+	}
+	return false
 }
 
 // storedHeader returns which header fields of a response are stored.

@@ -27,6 +27,21 @@ func (e *Engine) rejection(ctx context.Context, err error) *core.Refusal {
 	return e.refusal(why, err)
 }
 
+// errForeign is behind the refusal of a call of another protocol inside HTTP.
+var errForeign = errors.New("interlock: an idempotent endpoint for HTTP got a call of gRPC, gRPC-Web or Connect, " +
+	"whose failures have HTTP status 200: put grpclock.Idempotent into the gRPC server, and no HTTP middleware in front of it")
+
+// refuseForeign refuses such a call. Most often the middleware stands in front of a gRPC
+// server. It may as well be a client that sends a content type at will, so the line is a
+// warning, comes once a minute, and keeps no other line of the endpoint back.
+func (e *Engine) refuseForeign(ctx context.Context) *core.Refusal {
+	if n := e.foreign.Count(time.Now()); n > 0 {
+		slog.WarnContext(ctx, "interlock: an idempotent endpoint refuses requests for their content type",
+			"rule", e.config.name, "requests", n, "error", errForeign)
+	}
+	return e.refusal(reason.ContentType, errForeign)
+}
+
 // refuse refuses a request, and tells the observer.
 func (e *Engine) refuse(ctx context.Context, begin time.Time, why reason.Reason, err error) endpoint.Verdict {
 	return e.refused(ctx, begin, e.refusal(why, err))

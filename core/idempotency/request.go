@@ -94,6 +94,8 @@ func (e *Engine) admitted(
 // request the same. Nothing is claimed yet.
 func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, keyErr error) (*attempt, *core.Refusal) {
 	switch {
+	case isForeign(call):
+		return nil, e.refuseForeign(ctx)
 	case errors.Is(keyErr, endpoint.ErrKeyMissing):
 		return nil, e.refusal(reason.KeyMissing, keyErr)
 	case keyErr != nil:

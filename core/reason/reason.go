@@ -77,6 +77,10 @@ const (
 	// NoPrincipal (400, INVALID_ARGUMENT): the Scope function of the endpoint
 	// found no principal that the key could belong to.
 	NoPrincipal Reason = "idempotency-no-principal"
+	// ContentType (415, INVALID_ARGUMENT): the content type of the request is that of a
+	// protocol inside HTTP that answers with status 200 also when a call fails (gRPC,
+	// gRPC-Web, streams of Connect). The endpoint cannot tell which answers to store.
+	ContentType Reason = "idempotency-content-type"
 	// KeyReused (422, FAILED_PRECONDITION): the key was used for another
 	// request.
 	KeyReused Reason = "idempotency-key-reused"
@@ -145,6 +149,8 @@ func (r Reason) Text() string {
 			"with a backslash before a quote or a backslash. Nothing was done."
 	case NoPrincipal:
 		return "The request does not say whose idempotency key it has. Nothing was done."
+	case ContentType:
+		return "The endpoint does not carry out idempotent requests of this content type. Nothing was done."
 	case KeyReused:
 		return "The idempotency key was used for another request. Nothing was done."
 	case InFlight:

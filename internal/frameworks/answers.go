@@ -35,6 +35,7 @@ var Answers = map[reason.Reason]Answer{
 	reason.KeyMissing:          {"400", "", "InvalidArgument", "", ""},
 	reason.KeyMalformed:        {"400", "", "InvalidArgument", "", ""},
 	reason.NoPrincipal:         {"400", "", "InvalidArgument", "", ""},
+	reason.ContentType:         {"415", "", "InvalidArgument", "", ""},
 	reason.KeyReused:           {"422", "", "FailedPrecondition", "", ""},
 	reason.InFlight:            {"409", "1s", "Aborted", "100ms", "100"},
 	reason.OutcomeUnknown:      {"409", "", "DataLoss", "", ""},

@@ -65,6 +65,7 @@ var statuses = map[reason.Reason]struct {
 	reason.KeyMissing:          {codes.InvalidArgument, false},
 	reason.KeyMalformed:        {codes.InvalidArgument, false},
 	reason.NoPrincipal:         {codes.InvalidArgument, false},
+	reason.ContentType:         {codes.InvalidArgument, false},
 	reason.KeyReused:           {codes.FailedPrecondition, false},
 	reason.InFlight:            {codes.Aborted, true},
 	reason.OutcomeUnknown:      {codes.DataLoss, false},

@@ -53,6 +53,7 @@ var statuses = map[reason.Reason]int{
 	reason.KeyMissing:          http.StatusBadRequest,
 	reason.KeyMalformed:        http.StatusBadRequest,
 	reason.NoPrincipal:         http.StatusBadRequest,
+	reason.ContentType:         http.StatusUnsupportedMediaType,
 	reason.KeyReused:           http.StatusUnprocessableEntity,
 	reason.InFlight:            http.StatusConflict,
 	reason.OutcomeUnknown:      http.StatusConflict,

@@ -88,7 +88,7 @@ var (
 	// keyReasons are why an idempotent endpoint refuses one, beside these.
 	keyReasons = []reason.Reason{
 		reason.KeyMissing, reason.KeyMalformed, reason.NoPrincipal,
-		reason.KeyReused, reason.InFlight, reason.OutcomeUnknown,
+		reason.ContentType, reason.KeyReused, reason.InFlight, reason.OutcomeUnknown,
 		reason.ResponseUnavailable, reason.ResponseTooLarge, reason.RolledBack,
 		reason.KeyExpired, reason.NoRecord,
 	}
