@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -28,45 +29,48 @@ func (w *world) spans() {
 	}
 	locker := w.locker(core.WithObserver(observer))
 	parents := make(chan trace.SpanContext, 10)
-	s := &adaptertest.Service{
-		Layers: frameworks.Locks(core.Serialize(locker, "tenant/{header.X-Tenant}", core.Wait(0), core.Name("debit"))),
-		Handler: func(ctx context.Context, call *adaptertest.Call) error {
-			// What the handler does is not below the lock.
-			span := trace.SpanContextFromContext(ctx)
-			return call.Send(span.SpanID().String())
-		},
-		Derive: func(ctx context.Context) context.Context {
-			ctx, span := provider.Tracer("test").Start(ctx, "server")
-			parents <- span.SpanContext()
-			return ctx
-		},
-	}
-	client := w.Start(w, s)
-	call := func(tenant string) (o adaptertest.Outcome, parent trace.SpanContext, acquire, release tracetest.SpanStubs) {
-		req := account("1")
-		req.Header = [][2]string{{"X-Tenant", tenant}}
-		o = answered(func() adaptertest.Outcome {
-			exporter.Reset()
-			o := client.Call(w.Context(), req)
-			s.Visit(w) // after the release, and what is told of it
-			parent = adaptertest.Receive(w, parents, "the server's span")
-			return o
-		})
-		for _, span := range exporter.GetSpans() {
-			if span.Parent.SpanID() != parent.SpanID() || span.SpanContext.TraceID() != parent.TraceID() {
-				w.Errorf("%s: not below the server's span", span.Name)
-			}
-			switch span.Name {
-			case "lock acquire debit":
-				acquire = append(acquire, span)
-			case "lock release debit":
-				release = append(release, span)
-			default:
-				w.Errorf("span %q", span.Name)
-			}
+	serve := func(wait time.Duration) func(tenant string) (adaptertest.Outcome, trace.SpanContext, tracetest.SpanStubs, tracetest.SpanStubs) {
+		s := &adaptertest.Service{
+			Layers: frameworks.Locks(core.Serialize(locker, "tenant/{header.X-Tenant}", core.Wait(wait), core.Name("debit"))),
+			Handler: func(ctx context.Context, call *adaptertest.Call) error {
+				// What the handler does is not below the lock.
+				span := trace.SpanContextFromContext(ctx)
+				return call.Send(span.SpanID().String())
+			},
+			Derive: func(ctx context.Context) context.Context {
+				ctx, span := provider.Tracer("test").Start(ctx, "server")
+				parents <- span.SpanContext()
+				return ctx
+			},
 		}
-		return o, parent, acquire, release
+		client := w.Start(w, s)
+		return func(tenant string) (o adaptertest.Outcome, parent trace.SpanContext, acquire, release tracetest.SpanStubs) {
+			req := account("1")
+			req.Header = [][2]string{{"X-Tenant", tenant}}
+			o = answered(func() adaptertest.Outcome {
+				exporter.Reset()
+				o := client.Call(w.Context(), req)
+				s.Visit(w) // after the release, and what is told of it
+				parent = adaptertest.Receive(w, parents, "the server's span")
+				return o
+			})
+			for _, span := range exporter.GetSpans() {
+				if span.Parent.SpanID() != parent.SpanID() || span.SpanContext.TraceID() != parent.TraceID() {
+					w.Errorf("%s: not below the server's span", span.Name)
+				}
+				switch span.Name {
+				case "lock acquire debit":
+					acquire = append(acquire, span)
+				case "lock release debit":
+					release = append(release, span)
+				default:
+					w.Errorf("span %q", span.Name)
+				}
+			}
+			return o, parent, acquire, release
+		}
 	}
+	call, try := serve(time.Minute), serve(0)
 
 	o, parent, acquire, release := call("acme")
 	w.wantOK(o, parent.SpanID().String())
@@ -93,7 +97,7 @@ func (w *world) spans() {
 
 	// By a locker of its own: an observer would see it as well.
 	w.hold(w.locker(), "tenant/other")
-	o, _, acquire, release = call("other")
+	o, _, acquire, release = try("other")
 	w.wantRefused(o, reason.Held, false)
 	if len(acquire) != 1 || len(release) != 0 {
 		w.Fatalf("held: %d acquire spans, %d release spans", len(acquire), len(release))

@@ -47,6 +47,7 @@ type fixture struct {
 	Records
 	store  idempotency.Store
 	ledger *ledger // nil: effects are not in the transaction of the request
+	lasts  bool    // no case kills the server
 }
 
 func newFixture(t *testing.T, a frameworks.Framework, records Records) *fixture {
@@ -63,6 +64,9 @@ func (f *fixture) engine(opts ...idempotency.Option) *idempotency.Engine {
 // different: a claim of the case before, whose caller has left, may still be under way.
 func (f *fixture) engineOn(store idempotency.Store, opts ...idempotency.Option) *idempotency.Engine {
 	f.Helper()
+	if f.lasts {
+		store = patient{store}
+	}
 	scope := idempotency.Scope(func(_ context.Context, r core.Request) (string, error) {
 		who := strings.Join(r.Header("Authorization"), ",")
 		if who != "" {
@@ -184,6 +188,9 @@ func (e *served) call(p payment) reply {
 	ctx, cancel := context.WithTimeout(e.f.Context(), patience)
 	defer cancel()
 	o := e.send(ctx, p)
+	for o.Reason == string(reason.Unavailable) && ctx.Err() == nil {
+		o = e.send(ctx, p) // the server of the locks has not answered in time, on a busy machine
+	}
 	switch {
 	case o.Code == "" || ctx.Err() != nil:
 		e.f.Errorf("no answer: %+v", o)
@@ -217,6 +224,17 @@ func (e *served) waiter(key string) (answer func() reply) {
 func (e *served) pay(key string) reply {
 	e.f.Helper()
 	return e.call(payment{keys: []string{key}})
+}
+
+// granted sends the payment with a key until the request has a claim: a claim that comes
+// later than its lease ends is refused, and given up.
+func (e *served) granted(key string) (a reply) {
+	e.f.Helper()
+	e.f.eventually("the claim is granted", func() bool {
+		a = e.pay(key)
+		return a != refused(reason.NoRecord) && a != refused(reason.InFlight)
+	})
+	return a
 }
 
 // start sends the payment with a key in the background, and returns what waits

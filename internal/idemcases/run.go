@@ -107,7 +107,7 @@ func each(t *testing.T, over []frameworks.Framework, not where, server func(row)
 				}
 				records, ledger := open(t, s)
 				f := newFixture(t, a, records)
-				f.ledger = ledger
+				f.ledger, f.lasts = ledger, s != Own
 				c.run(f)
 				f.wantEntered()
 			})
