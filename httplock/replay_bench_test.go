@@ -64,6 +64,7 @@ func BenchmarkReplay4KiB(b *testing.B) {
 		return func() func() {
 			return func() {
 				a := adaptertest.Do(b, srv, http.MethodPost, "/payments", func(r *http.Request) {
+					r.Host = "example.com" // as in newSender: another host is another request
 					r.Header.Set("Idempotency-Key", "k")
 					r.Body, r.ContentLength = io.NopCloser(strings.NewReader(`{"amount":1}`)), 12
 				})
