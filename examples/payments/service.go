@@ -208,8 +208,8 @@ type frontend struct {
 // listen opens the four front ends.
 func (s *service) listen(ctx context.Context, cfg config) (fronts []*frontend, err error) {
 	for _, open := range []func() (*frontend, error){
-		func() (*frontend, error) { return httpFrontend(ctx, "http", cfg.addr, httpRoutes(s)) },
-		func() (*frontend, error) { return httpFrontend(ctx, "gin", cfg.gin, ginRoutes(s)) },    //nolint:contextcheck // handlers have the contexts of their requests
+		func() (*frontend, error) { return httpFrontend(ctx, "http", cfg.addr, httpRoutes(s)) }, //nolint:contextcheck // handlers have the contexts of their requests
+		func() (*frontend, error) { return httpFrontend(ctx, "gin", cfg.gin, ginRoutes(s)) },    //nolint:contextcheck // the same
 		func() (*frontend, error) { return httpFrontend(ctx, "echo", cfg.echo, echoRoutes(s)) }, //nolint:contextcheck // the same
 		func() (*frontend, error) { return grpcFrontend(ctx, cfg.grpc, s) },
 	} {
