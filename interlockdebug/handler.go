@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 // Option configures a [Handler]. A nil Option has no effect.
@@ -72,9 +73,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this page is read with GET", http.StatusMethodNotAllowed)
 		return
 	}
-	h.Set("Content-Security-Policy", policy)
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cache-Control", "no-store")
+	display.Protect(h, policy, "no-referrer")
 	h.Set("Vary", "Accept")
 	var body bytes.Buffer
 	if wantsJSON(r.Header.Values("Accept")) {

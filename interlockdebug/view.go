@@ -11,13 +11,17 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 //go:embed page.html
 var pageText string
 
 //go:embed page.css
-var style string
+var ownStyle string
+
+var style = display.Style + ownStyle
 
 // policy lets a browser use the style in the page, and nothing else.
 var policy = "default-src 'none'; style-src 'sha256-" + digest(style) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -35,6 +39,14 @@ type view struct {
 
 // Style is the style. It is ours, and has nothing to escape.
 func (view) Style() template.CSS { return template.CSS(style) } //nolint:gosec // a constant
+
+// KeyColumn is the name of the columns of keys.
+func (v view) KeyColumn() string {
+	if v.KeysShown {
+		return "Key"
+	}
+	return "Key (hash)"
+}
 
 // Failing reports whether a renewal of any lock has failed last.
 func (v view) Failing() bool {
@@ -55,7 +67,7 @@ func (v view) Endpoints() []Rule {
 
 // document is the page.
 var document = template.Must(template.New("page").Funcs(template.FuncMap{
-	"duration": duration, "counts": counts, "printable": printable, "named": named, "bars": bars, "ninetyNinth": ninetyNinth,
+	"duration": duration, "counts": counts, "text": display.Text, "columns": display.Columns, "named": named, "bars": bars, "ninetyNinth": ninetyNinth,
 	"number": func(n any) string { // templates call no generic functions
 		if n, ok := n.(int64); ok {
 			return number(n)
@@ -76,10 +88,8 @@ func duration(seconds float64) string {
 		return fmt.Sprintf("%s%d ms", sign, d.Milliseconds())
 	case d < time.Minute:
 		return fmt.Sprintf("%s%.1f s", sign, d.Seconds())
-	case d < time.Hour:
-		return fmt.Sprintf("%s%d min %02d s", sign, d/time.Minute, d%time.Minute/time.Second)
 	}
-	return fmt.Sprintf("%s%d h %02d min", sign, d/time.Hour, d%time.Hour/time.Minute)
+	return sign + display.Duration(d)
 }
 
 // number is a number with commas.
@@ -95,7 +105,7 @@ func number[T int | int64](n T) string {
 func counts(by map[string]int64) string {
 	var parts []string
 	for _, what := range slices.Sorted(maps.Keys(by)) {
-		parts = append(parts, number(by[what])+" "+printable(what))
+		parts = append(parts, number(by[what])+" "+display.Text(what))
 	}
 	if len(parts) == 0 {
 		return "0"
@@ -108,15 +118,7 @@ func named(rule string) string {
 	if rule == "" {
 		return "(no name)"
 	}
-	return printable(rule)
-}
-
-// printable is a text in which what cannot be printed, or changes the direction of
-// writing, is shown as in a Go string. Nothing of it is safe in HTML before the
-// template has escaped it.
-func printable(s string) string {
-	quoted := strconv.Quote(s)
-	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	return display.Text(rule)
 }
 
 // bar is a bar of a histogram, in a drawing of 8 by 20 for each.

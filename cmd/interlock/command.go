@@ -10,8 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 // command is one of the tool's commands.
@@ -142,7 +142,7 @@ func (c *call) want(least, most int) error {
 
 // key returns the key that the first argument names, as the tool shows it.
 func (c *call) key() (string, error) {
-	key, err := show.Parse(c.args[0])
+	key, err := display.Parse(c.args[0])
 	if err == nil && key == "" {
 		err = errors.New("the key is empty")
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 var doctorCommand = &command{
@@ -48,10 +49,10 @@ func doctor(ctx context.Context, c *call, user string) error {
 		t := newTable(c.stdout, "SERVER", "ROLE", "VERSION", "EVICTION", "CLOCK", "ROUND TRIP", "SLOWEST")
 		for _, s := range r.Servers {
 			if s.Err != nil {
-				t.row(show.Text(s.Addr), show.Text(s.Err.Error()))
+				t.row(display.Text(s.Addr), display.Text(s.Err.Error()))
 				continue
 			}
-			t.row(show.Text(s.Addr), or(s.Role), or(s.Name+" "+show.Text(s.Version)), or(show.Text(s.Policy)),
+			t.row(display.Text(s.Addr), or(s.Role), or(s.Name+" "+display.Text(s.Version)), or(display.Text(s.Policy)),
 				fmt.Sprintf("%+.1fms", float64(s.Ahead)/float64(time.Millisecond)), brief(s.RoundTrip), brief(s.Slowest))
 		}
 		if err = t.flush(); err != nil {
@@ -59,13 +60,13 @@ func doctor(ctx context.Context, c *call, user string) error {
 		}
 		_, _ = fmt.Fprintf(c.stdout, "\nclocks: %s apart at most, this machine's included\n", brief(r.ClockSpread))
 		for _, text := range r.Unsafe {
-			_, _ = fmt.Fprintf(c.stdout, "unsafe: %s\n", show.Text(text))
+			_, _ = fmt.Fprintf(c.stdout, "unsafe: %s\n", display.Text(text))
 		}
 		for _, m := range r.Missing {
-			_, _ = fmt.Fprintf(c.stdout, "missing right of %s: %s, for %s\n", show.Text(r.User), show.Text(m.Right), m.For)
+			_, _ = fmt.Fprintf(c.stdout, "missing right of %s: %s, for %s\n", display.Text(r.User), display.Text(m.Right), m.For)
 		}
 		if r.Tried {
-			_, _ = fmt.Fprintf(c.stdout, "rights: %s may not ask (ACL DRYRUN); a lock was taken and released instead\n", show.Text(r.User))
+			_, _ = fmt.Fprintf(c.stdout, "rights: %s may not ask (ACL DRYRUN); a lock was taken and released instead\n", display.Text(r.User))
 		}
 		if r.Safe() {
 			_, _ = fmt.Fprintln(c.stdout, "nothing unsafe was found")

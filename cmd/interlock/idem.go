@@ -18,6 +18,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 var idemCommand = &command{
@@ -82,11 +83,11 @@ func (o *settling) run(ctx context.Context, c *call) error {
 	if err := c.want(3, 3); err != nil {
 		return err
 	}
-	principal, err := show.Parse(c.args[1])
+	principal, err := display.Parse(c.args[1])
 	if err != nil {
 		return usageError("idem: PRINCIPAL: %w", err)
 	}
-	key, err := show.Parse(c.args[2])
+	key, err := display.Parse(c.args[2])
 	if err != nil {
 		return usageError("idem: KEY: %w", err)
 	}
@@ -178,7 +179,7 @@ func (o *settling) change(ctx context.Context, c *call, key, result string, chan
 		return err
 	}
 	if c.json {
-		return show.JSON(c.stdout, show.Result{Key: show.Text(key), Result: result})
+		return show.JSON(c.stdout, show.Result{Key: display.Text(key), Result: result})
 	}
 	_, err = fmt.Fprintln(c.stdout, result)
 	return err
@@ -208,7 +209,7 @@ func (o *settling) show(ctx context.Context, c *call, f *fleet.Fleet, principal,
 		case r.Sealed:
 			t.row("answer", fmt.Sprintf("%d bytes, sealed", r.Size))
 		case r.Protocol != "":
-			t.row("answer", fmt.Sprintf("%s %d, %d bytes", show.Text(r.Protocol), r.Status, r.Size))
+			t.row("answer", fmt.Sprintf("%s %d, %d bytes", display.Text(r.Protocol), r.Status, r.Size))
 		}
 		err = t.flush()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 // quoting says how keys are written.
@@ -62,7 +63,7 @@ func inspect(ctx context.Context, c *call) error {
 // printLock prints one lock.
 func printLock(w io.Writer, l *fleet.Lock) error {
 	t := newTable(w)
-	t.row("key", show.Text(l.Key))
+	t.row("key", display.Text(l.Key))
 	if l.Held == 0 {
 		t.row("free", "no process holds it")
 	} else {
@@ -73,7 +74,7 @@ func printLock(w io.Writer, l *fleet.Lock) error {
 	}
 	for _, h := range l.Holders {
 		t.row("held by", details(h.Locker))
-		t.row("  owner", show.Text(h.Owner))
+		t.row("  owner", display.Text(h.Owner))
 		t.row("  token", strconv.FormatInt(h.Token, 10))
 		held := age(h)
 		if !h.Since.IsZero() {
@@ -110,7 +111,7 @@ func details(l fleet.Locker) string {
 		return name + " (not listed)"
 	}
 	if l.Version != "" {
-		name += " " + show.Text(l.Version)
+		name += " " + display.Text(l.Version)
 	}
 	return name
 }
@@ -144,8 +145,8 @@ func lockers(ctx context.Context, c *call) error {
 				return err
 			}
 		default:
-			t.row(show.Text(l.Host), strconv.Itoa(l.PID), show.Text(l.Service), show.Text(l.Version),
-				l.Started.UTC().Format(time.RFC3339), span(l.Quiet)+" ago", show.Text(l.ID))
+			t.row(display.Text(l.Host), strconv.Itoa(l.PID), display.Text(l.Service), display.Text(l.Version),
+				l.Started.UTC().Format(time.RFC3339), span(l.Quiet)+" ago", display.Text(l.ID))
 		}
 	}
 	if c.json {
@@ -196,10 +197,10 @@ func wait(ctx context.Context, c *call, timeout time.Duration) error {
 		if context.Cause(ctx) != errTimeout { //nolint:errorlint // the cause is this value
 			return err
 		}
-		result, err = "held", &exitError{exitHeld, fmt.Errorf("%s is still held after %v", show.Text(key), timeout)}
+		result, err = "held", &exitError{exitHeld, fmt.Errorf("%s is still held after %v", display.Text(key), timeout)}
 	}
 	if c.json {
-		return errors.Join(show.JSON(c.stdout, show.Result{Key: show.Text(key), Result: result}), err)
+		return errors.Join(show.JSON(c.stdout, show.Result{Key: display.Text(key), Result: result}), err)
 	}
 	return err
 }
@@ -245,17 +246,17 @@ func release(ctx context.Context, c *call, token int64) error {
 	}
 	h, err := f.Release(ctx, key, token)
 	if errors.Is(err, fleet.ErrNoGrant) {
-		return c.offer(ctx, f, key, &exitError{exitNo, fmt.Errorf("no holder of %s has the token %d", show.Text(key), token)})
+		return c.offer(ctx, f, key, &exitError{exitNo, fmt.Errorf("no holder of %s has the token %d", display.Text(key), token)})
 	}
 	if err != nil {
 		return err
 	}
 	if c.json {
 		holder := show.HolderOf(h)
-		return show.JSON(c.stdout, show.Result{Key: show.Text(key), Result: "released", Holder: &holder})
+		return show.JSON(c.stdout, show.Result{Key: display.Text(key), Result: "released", Holder: &holder})
 	}
 	_, err = fmt.Fprintf(c.stdout, "released %s: token %d, held for %s by %s, which learns of it when it renews\n",
-		show.Text(key), token, age(h), details(h.Locker))
+		display.Text(key), token, age(h), details(h.Locker))
 	return err
 }
 
@@ -269,11 +270,11 @@ func (c *call) offer(ctx context.Context, f *fleet.Fleet, key string, why error)
 		return errors.Join(show.JSON(c.stdout, show.LockOf(l)), why)
 	}
 	if l.Held == 0 {
-		_, _ = fmt.Fprintf(c.stderr, "%s is free\n", show.Text(key))
+		_, _ = fmt.Fprintf(c.stderr, "%s is free\n", display.Text(key))
 	}
 	t := newTable(c.stderr)
 	for _, h := range l.Holders {
-		t.row("interlock release -token "+strconv.FormatInt(h.Token, 10)+" "+shellQuoted(show.Text(key)),
+		t.row("interlock release -token "+strconv.FormatInt(h.Token, 10)+" "+shellQuoted(display.Text(key)),
 			"# "+details(h.Locker)+", held for "+age(h))
 	}
 	return errors.Join(t.flush(), why)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 var lsCommand = &command{
@@ -255,7 +256,7 @@ func rowOf(l *fleet.Lock) []string {
 		holder += fmt.Sprintf(" and %d more", l.Held-1)
 	}
 	return []string{
-		show.Text(l.Key), holder, strconv.FormatInt(first.Token, 10), left(first.Left), age(first), strconv.Itoa(len(l.Waiters)),
+		display.Text(l.Key), holder, strconv.FormatInt(first.Token, 10), left(first.Left), age(first), strconv.Itoa(len(l.Waiters)),
 	}
 }
 
@@ -263,13 +264,13 @@ func rowOf(l *fleet.Lock) []string {
 func process(l fleet.Locker) string {
 	switch {
 	case !l.Listed && len(l.ID) > 8:
-		return "locker " + show.Text(l.ID[:8])
+		return "locker " + display.Text(l.ID[:8])
 	case !l.Listed:
-		return "locker " + show.Text(l.ID)
+		return "locker " + display.Text(l.ID)
 	}
-	name := show.Text(l.Host) + "/" + strconv.Itoa(l.PID)
+	name := display.Text(l.Host) + "/" + strconv.Itoa(l.PID)
 	if l.Service != "" {
-		name += "/" + show.Text(l.Service)
+		name += "/" + display.Text(l.Service)
 	}
 	return name
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 // The exit codes. docs/tool.md has them too.
@@ -104,6 +104,6 @@ func (c *call) exit(err error) int {
 			code = c.cmd.wrongLine
 		}
 	}
-	_, _ = fmt.Fprintln(c.stderr, "interlock:", show.Text(err.Error()))
+	_, _ = fmt.Fprintln(c.stderr, "interlock:", display.Text(err.Error()))
 	return code
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 var runCommand = &command{
@@ -80,8 +81,8 @@ func (c *call) run(ctx context.Context, flags *run.Flags) error {
 func (c *call) tell(line string) {
 	// There is nothing else to tell an error to.
 	if c.json {
-		_ = json.NewEncoder(c.stderr).Encode(show.Message{Time: time.Now().UTC(), Key: c.args[0], Message: show.Text(line)})
+		_ = json.NewEncoder(c.stderr).Encode(show.Message{Time: time.Now().UTC(), Key: c.args[0], Message: display.Text(line)})
 		return
 	}
-	_, _ = fmt.Fprintln(c.stderr, "interlock:", show.Text(line))
+	_, _ = fmt.Fprintln(c.stderr, "interlock:", display.Text(line))
 }

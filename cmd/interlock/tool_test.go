@@ -16,6 +16,7 @@ import (
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/internal/display"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -389,7 +390,7 @@ func TestHostileTextsAreShownEscapedAndCanBeTyped(t *testing.T) {
 		harmless(s.want(exitNo, "release", "-token", "1", "--", j.Key))
 	}
 	for _, key := range keys {
-		if !shown[show.Text(key)] {
+		if !shown[display.Text(key)] {
 			t.Errorf("%q is not listed", key)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/cmd/interlock/internal/ui"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 var uiCommand = &command{
@@ -96,7 +96,7 @@ func (c *call) ui(ctx context.Context, f *uiFlags) error {
 	}
 	if f.open {
 		if err := openBrowser(address); err != nil {
-			_, _ = fmt.Fprintln(c.stderr, "interlock: no browser was opened:", show.Text(err.Error()))
+			_, _ = fmt.Fprintln(c.stderr, "interlock: no browser was opened:", display.Text(err.Error()))
 		}
 	}
 	return pages.Serve(ctx, ln)
@@ -148,5 +148,5 @@ func (c *connection) source() string {
 	if c.prefix != "interlock" {
 		text += " prefix " + c.prefix
 	}
-	return show.Text(text)
+	return display.Text(text)
 }

@@ -214,6 +214,8 @@ var layers = []layer{
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "what the tests of the adapters share serves all of them, and so names none"},
 
+	{"./internal/display", nil, "what the pages share knows no lock"},
+
 	{
 		"./internal/...",
 		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/..."},
@@ -222,12 +224,12 @@ var layers = []layer{
 
 	{
 		"./interlockdebug",
-		[]string{"./core", "./core/idempotency", "./core/idempotency/admin", "./core/observe", "./core/reason"},
+		[]string{"./core", "./core/idempotency", "./core/idempotency/admin", "./core/observe", "./core/reason", "./internal/display"},
 		"the page serves any application: the core and the standard library only",
 	},
 	{
 		"./cmd/interlock/...",
-		[]string{"./core/...", "./cmd/interlock/internal/...", "github.com/redis/go-redis/v9/..."},
+		[]string{"./core/...", "./cmd/interlock/internal/...", "./internal/display", "github.com/redis/go-redis/v9/..."},
 		"the tool is go-redis and the core: who installs it compiles no framework",
 	},
 	{

@@ -1,3 +1,4 @@
+// Package show has the JSON that the tool prints of what is in Redis.
 package show
 
 import (
@@ -6,10 +7,11 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 // The types of this file are the tool's JSON. docs/tool.md describes them: names are not
-// changed, and none is taken away. All texts from Redis are as [Text] shows them. Times
+// changed, and none is taken away. All texts from Redis are as [display.Text] shows them. Times
 // are in UTC, and null where they are not known.
 
 // Lock is a lock.
@@ -114,7 +116,7 @@ type Result struct {
 
 // LockOf makes the JSON of a lock.
 func LockOf(l fleet.Lock) Lock {
-	j := Lock{Key: Text(l.Key), Kind: l.Kind, Held: l.Held, Holders: []Holder{}, Waiters: []Waiter{}, Fence: l.Fence}
+	j := Lock{Key: display.Text(l.Key), Kind: l.Kind, Held: l.Held, Holders: []Holder{}, Waiters: []Waiter{}, Fence: l.Fence}
 	for _, h := range l.Holders {
 		j.Holders = append(j.Holders, HolderOf(h))
 	}
@@ -131,7 +133,7 @@ func HolderOf(h fleet.Holder) Holder {
 		left = -1
 	}
 	return Holder{
-		Owner: Text(h.Owner), Token: h.Token, Since: timeOf(h.Since), AgeMS: h.Age.Milliseconds(), LeaseLeftMS: left,
+		Owner: display.Text(h.Owner), Token: h.Token, Since: timeOf(h.Since), AgeMS: h.Age.Milliseconds(), LeaseLeftMS: left,
 		Locker: LockerOf(h.Locker),
 	}
 }
@@ -139,7 +141,7 @@ func HolderOf(h fleet.Holder) Holder {
 // LockerOf makes the JSON of a locker.
 func LockerOf(l fleet.Locker) Locker {
 	return Locker{
-		ID: Text(l.ID), Listed: l.Listed, Host: Text(l.Host), PID: l.PID, Service: Text(l.Service), Version: Text(l.Version),
+		ID: display.Text(l.ID), Listed: l.Listed, Host: display.Text(l.Host), PID: l.PID, Service: display.Text(l.Service), Version: display.Text(l.Version),
 		Started: timeOf(l.Started), Seen: timeOf(l.Seen), QuietMS: l.Quiet.Milliseconds(), Renews: l.Renews(), Protocol: l.Protocol,
 	}
 }
@@ -147,24 +149,24 @@ func LockerOf(l fleet.Locker) Locker {
 // ReportOf makes the JSON of a report.
 func ReportOf(r fleet.Report) Report {
 	j := Report{
-		Safe: r.Safe(), Servers: []Server{}, ClockSpreadMS: ms(r.ClockSpread), Unsafe: []string{}, User: Text(r.User),
+		Safe: r.Safe(), Servers: []Server{}, ClockSpreadMS: ms(r.ClockSpread), Unsafe: []string{}, User: display.Text(r.User),
 		Tried: r.Tried, Missing: []MissingRight{},
 	}
 	for _, s := range r.Servers {
 		server := Server{
-			Addr: Text(s.Addr), Role: s.Role, Name: s.Name, Version: Text(s.Version), Policy: Text(s.Policy),
+			Addr: display.Text(s.Addr), Role: s.Role, Name: s.Name, Version: display.Text(s.Version), Policy: display.Text(s.Policy),
 			AheadMS: ms(s.Ahead), RoundTripMS: ms(s.RoundTrip), SlowestMS: ms(s.Slowest),
 		}
 		if s.Err != nil {
-			server.Error = Text(s.Err.Error())
+			server.Error = display.Text(s.Err.Error())
 		}
 		j.Servers = append(j.Servers, server)
 	}
 	for _, text := range r.Unsafe {
-		j.Unsafe = append(j.Unsafe, Text(text))
+		j.Unsafe = append(j.Unsafe, display.Text(text))
 	}
 	for _, m := range r.Missing {
-		j.Missing = append(j.Missing, MissingRight{m.For, Text(m.Right)})
+		j.Missing = append(j.Missing, MissingRight{m.For, display.Text(m.Right)})
 	}
 	return j
 }
@@ -173,7 +175,7 @@ func ReportOf(r fleet.Report) Report {
 func RecordOf(r fleet.Record) Record {
 	return Record{
 		ID: r.ID, State: r.State, Generation: r.Generation, Marked: r.Marked, LeaseMS: r.Lease.Milliseconds(),
-		KeptMS: r.Kept.Milliseconds(), Protocol: Text(r.Protocol), Status: r.Status, Size: r.Size, Sealed: r.Sealed,
+		KeptMS: r.Kept.Milliseconds(), Protocol: display.Text(r.Protocol), Status: r.Status, Size: r.Size, Sealed: r.Sealed,
 	}
 }
 

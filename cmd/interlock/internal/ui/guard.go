@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 // policy lets nothing into a page that is not embedded in this program.
@@ -23,16 +25,10 @@ const manyBytes = 64 << 10
 func (u *UI) guarded(next http.Handler) http.Handler {
 	var crossOrigin http.CrossOriginProtection
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
 		// Not "no-referrer": a form would then come without its origin, which is all that
 		// tells it from other sites' where a browser sends no Sec-Fetch-Site, as over plain
 		// HTTP to another machine.
-		h.Set("Referrer-Policy", "same-origin")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Cache-Control", "no-store")
+		display.Protect(w.Header(), policy, "same-origin")
 		switch {
 		case !u.isOurs(r.Host):
 			// A name that another site's owner has pointed here (DNS rebinding).

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 // firstWithin is how long the table waits for the first reading. Where that takes longer,
@@ -67,7 +67,7 @@ func (u *UI) render(w http.ResponseWriter, status int, name string, p page) {
 // globOf makes a pattern of what was searched, in which a key is written as it is shown: a
 // text without wildcards is looked for anywhere in a key.
 func globOf(search string) string {
-	pattern, err := show.Parse(search)
+	pattern, err := display.Parse(search)
 	if err != nil {
 		pattern = search
 	}
@@ -174,7 +174,7 @@ func (u *UI) lock(w http.ResponseWriter, r *http.Request) {
 	}
 	s := u.readLock(r.Context(), key)
 	p := page{
-		Title: "Lock " + short(key, 80), Key: show.Text(key), Link: linkTo("/lock", key),
+		Title: "Lock " + short(key, 80), Key: display.Text(key), Link: linkTo("/lock", key),
 		Events: linkTo("/events", key), Content: u.lockContent(query{key: key}, s),
 	}
 	if token := r.URL.Query().Get("released"); token != "" {
@@ -281,8 +281,8 @@ func (u *UI) release(w http.ResponseWriter, r *http.Request) {
 func (u *UI) confirmation(w http.ResponseWriter, r *http.Request, status int, problem, typed string) {
 	key, token, ok := grant(r)
 	p := page{
-		Title: "Release " + short(key, 80), Key: show.Text(key), Link: linkTo("/lock", key),
-		Problem: problem, Typed: show.Text(typed), Wrong: status == http.StatusUnprocessableEntity,
+		Title: "Release " + short(key, 80), Key: display.Text(key), Link: linkTo("/lock", key),
+		Problem: problem, Typed: display.Text(typed), Wrong: status == http.StatusUnprocessableEntity,
 	}
 	switch {
 	case u.config.ReadOnly:

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 const (
@@ -173,19 +173,8 @@ func leftText(end int64) string {
 }
 
 // durationText is a number of milliseconds in at most two units.
-func durationText(ms int64) string {
-	s := max(0, ms) / 1000
-	switch {
-	case s < 60:
-		return fmt.Sprintf("%d s", s)
-	case s < 3600:
-		return fmt.Sprintf("%d min %d s", s/60, s%60)
-	case s < 86400:
-		return fmt.Sprintf("%d h %d min", s/3600, s%3600/60)
-	}
-	return fmt.Sprintf("%d d %d h", s/86400, s%86400/3600)
-}
+func durationText(ms int64) string { return display.Duration(time.Duration(ms) * time.Millisecond) }
 
 // confirms reports whether a text that was typed names the key: as it is shown, or as it
 // is.
-func confirms(typed, key string) bool { return typed == show.Text(key) || typed == key }
+func confirms(typed, key string) bool { return typed == display.Text(key) || typed == key }

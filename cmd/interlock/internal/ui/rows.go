@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 // row is one row of a table. Its values are ready to be shown, and comparable.
@@ -142,10 +142,10 @@ func timesOf(h *fleet.Holder, at time.Time) (t times) {
 
 // short returns a text in the form in which it is shown, cut if it is very long.
 func short(text string, most int) string {
-	if runes := []rune(show.Text(text)); len(runes) > most {
+	if runes := []rune(display.Text(text)); len(runes) > most {
 		return string(runes[:most-1]) + "…"
 	}
-	return show.Text(text)
+	return display.Text(text)
 }
 
 // lockRowOf makes the row of a lock that was read at a time.

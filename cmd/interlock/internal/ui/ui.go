@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 // Fleet is what the pages need of a [fleet.Fleet].
@@ -55,7 +56,7 @@ var templateFiles embed.FS
 //go:embed static
 var staticFiles embed.FS
 
-var templates = template.Must(template.New("").Funcs(template.FuncMap{"since": sinceText, "left": leftText}).
+var templates = template.Must(template.New("").Funcs(template.FuncMap{"since": sinceText, "left": leftText, "columns": display.Columns}).
 	ParseFS(templateFiles, "templates/*.html"))
 
 // New makes a [UI]. Close it at the end.
@@ -97,6 +98,9 @@ func static(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		http.NotFound(w, r)
 		return
+	}
+	if name == "ui.css" {
+		text = append([]byte(display.Style), text...)
 	}
 	w.Header().Set("Content-Type", types[path.Ext(name)])
 	_, _ = w.Write(text) // the browser has left

@@ -1,6 +1,4 @@
-// Package show makes what the tool prints of what is in Redis: texts that are safe on a
-// terminal, and JSON.
-package show
+package display
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package show_test
+package display_test
 
 import (
 	"encoding/json"
@@ -7,7 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
+	"github.com/interlock-go/interlock/internal/display"
 )
 
 func TestTextIsShownAsItIsOnlyIfItIsHarmless(t *testing.T) {
@@ -29,7 +29,7 @@ func TestTextIsShownAsItIsOnlyIfItIsHarmless(t *testing.T) {
 		"\u3164\u115f":         `\u3164\u115f`,
 		"\xed\xa0\x80":         `\xed\xa0\x80`,
 	} {
-		if got := show.Text(text); got != want {
+		if got := display.Text(text); got != want {
 			t.Errorf("%q is shown as %q; want %q", text, got, want)
 		}
 	}
@@ -40,7 +40,7 @@ func FuzzText(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		shown := show.Text(s)
+		shown := display.Text(s)
 		if !utf8.ValidString(shown) {
 			t.Errorf("%q is shown as %q, which is no UTF-8", s, shown)
 		}
@@ -49,7 +49,7 @@ func FuzzText(f *testing.F) {
 				t.Errorf("%q is shown with %U", s, r)
 			}
 		}
-		if back, err := show.Parse(shown); err != nil || back != s {
+		if back, err := display.Parse(shown); err != nil || back != s {
 			t.Errorf("%q is shown as %q, which is read as %q: %v", s, shown, back, err)
 		}
 		// JSON has nothing to replace in it.
@@ -66,7 +66,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		text, err := show.Parse(s)
+		text, err := display.Parse(s)
 		if err == nil && !strings.Contains(s, `\`) && text != s {
 			t.Errorf("%q is read as %q", s, text)
 		}
@@ -75,7 +75,7 @@ func FuzzParse(f *testing.F) {
 
 func TestAnEscapeThatIsNoneIsAnError(t *testing.T) {
 	for _, s := range []string{`\`, `a\q`, `\x4`, `\u12`, `\400`, `\ud800`} {
-		if text, err := show.Parse(s); err == nil || !strings.Contains(err.Error(), `\\`) {
+		if text, err := display.Parse(s); err == nil || !strings.Contains(err.Error(), `\\`) {
 			t.Errorf("%q is read as %q: %v", s, text, err)
 		}
 	}

@@ -1,0 +1,8 @@
+// Package display is what the pages of locks share, and the tool's terminal: texts that
+// can be shown whatever is in them ([Text]), the style, the heads of tables, durations, and
+// the headers that protect a page.
+//
+// The debug page of a process (package interlockdebug) and the page of a fleet
+// (`interlock ui`) show different things: what one process knows of its own, and what all
+// processes have written to Redis. They look alike, and escape alike.
+package display
