@@ -1,5 +1,5 @@
 // Package display is what the pages of locks share, and the tool's terminal: texts that
-// can be shown whatever is in them ([Text]), the style, the heads of tables, durations, and
+// can be shown in safety ([Text]), the style, the heads of tables, durations, and
 // the headers that protect a page.
 //
 // The debug page of a process (package interlockdebug) and the page of a fleet

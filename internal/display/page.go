@@ -41,8 +41,8 @@ func Columns(names ...string) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // its texts are escaped
 }
 
-// Duration is a duration in at most two units, of which the smallest is a second. Negative
-// durations are 0.
+// Duration is a duration in at most two units, and in whole seconds at the least.
+// Negative durations are 0.
 func Duration(d time.Duration) string {
 	switch s := int64(max(0, d) / time.Second); {
 	case s < 60:

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns a text that can be shown on a terminal, and in JSON, whatever is in it.
+// Text returns a text that a terminal, JSON and a page can show in safety.
 // What is not printable (control characters, the ANSI escape, marks that change the
 // direction of writing, bytes that are no UTF-8) is shown as in a Go string: \x1b,
 // \u202e. So is a backslash, as \\: no two texts look the same, and [Parse] leads back.
