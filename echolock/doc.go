@@ -144,6 +144,10 @@
 // without delay and cannot be replayed. GET, HEAD and OPTIONS requests pass through
 // and need no key.
 //
+// The body of a request tells it from others with the same key. If middleware in front
+// has read the body, or a part of it, and has not put it back, the request is refused
+// (500). For some bodies that is found out only behind [MeasureBody].
+//
 // If the handler returns an error, echo's error handler renders it under the claim,
 // so that the response that is sent is the response that is stored. Then the
 // middleware returns the error as well, for middleware in front. The response is

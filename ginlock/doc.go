@@ -151,6 +151,10 @@
 // without delay and cannot be replayed. GET, HEAD and OPTIONS requests pass through
 // and need no key.
 //
+// The body of a request tells it from others with the same key. If middleware in front
+// has read the body, or a part of it, and has not put it back, the request is refused
+// (500). For some bodies that is found out only behind [MeasureBody].
+//
 // A handler that writes nothing and leaves errors in c.Errors has failed, with
 // status 500: gin alone would send an empty 200. Put a middleware that makes
 // responses from errors behind Idempotent if those responses are to be stored. A

@@ -116,6 +116,10 @@
 // without delay and cannot be replayed. GET, HEAD and OPTIONS requests pass through
 // and need no key.
 //
+// The body of a request tells it from others with the same key. If middleware in front
+// has read the body, or a part of it, and has not put it back, the request is refused
+// (500). For some bodies that is found out only behind [MeasureBody].
+//
 // # What clients of idempotent endpoints see
 //
 //	400  the Idempotency-Key is missing (unless Optional), malformed or given

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -75,4 +76,29 @@ func OnDisk(r *http.Request) (string, error) {
 		return "", errors.New("kept in memory")
 	}
 	return file.Name(), nil
+}
+
+// ReadIn is what middleware does that stands behind MeasureBody: it wraps the body, so that
+// nothing shows how much of it was read, and reads a part if the client asks it to.
+func ReadIn(r *http.Request) {
+	r.Body = struct{ io.ReadCloser }{r.Body}
+	if r.Header.Get("X-Read") != "" {
+		_, _ = io.ReadFull(r.Body, make([]byte, 4))
+	}
+}
+
+// WantMeasured sends bodies of unknown length to an endpoint behind MeasureBody and [ReadIn]
+// that answers with the body: a body that was read in part is refused, others are not.
+func WantMeasured(tb testing.TB, srv *httptest.Server) {
+	tb.Helper()
+	LogTo(tb)
+	chunked := func(body string) func(*http.Request) {
+		return func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), -1 }
+	}
+	read := WithHeader("X-Read", "some")
+	Post(tb, srv, "/", chunked("pay 900"), read).WantProblem(tb, 500, "misconfigured", "")
+	Post(tb, srv, "/", chunked("pay 900")).WantOwn(tb, 200, "pay 900")
+	Post(tb, srv, "/", chunked("pay 900")).WantReplay(tb, 200, "pay 900")
+	Post(tb, srv, "/", chunked("pay 5")).WantProblem(tb, 422, "idempotency-key-reused", "")
+	Post(tb, srv, "/", chunked("not 900"), read).WantProblem(tb, 500, "misconfigured", "")
 }

@@ -2,7 +2,6 @@ package httpx
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +17,12 @@ import (
 // for it, it would make one request of all that differ in what is gone.
 var errRead = fmt.Errorf("%w: the request body was read in front of the rule or idempotent endpoint that needs it: "+
 	"put the middleware that reads it behind, or have it set Request.Body to what it has read; "+
-	"middleware that decompresses the body has to set Request.ContentLength to -1", core.ErrConfig)
+	"middleware that decompresses the body has to set Request.ContentLength to -1, or to stand in front of MeasureBody", core.ErrConfig)
+
+// errNothing may be a client that sends an empty body and does not say so, or middleware
+// that has read the body. A client can cause it, so it is the client's.
+var errNothing = fmt.Errorf("%w: nothing is there of a body of unknown length: it is empty, or was read in front; "+
+	"an empty body is announced by Content-Length: 0, and behind MeasureBody the two can be told apart", adapter.ErrBody)
 
 // Body is BodyOr for frameworks that keep no body of their own.
 func (q Request) Body(limit int64) ([]byte, error) { return q.BodyOr(limit, nil) }
@@ -37,12 +41,21 @@ func (q Request) BodyOr(limit int64, kept []byte) ([]byte, error) {
 		}
 		return w.all, nil
 	}
-	if r.ContentLength > limit {
+	l := look(r)
+	if r.ContentLength > limit && l.servers { // else the length may be that of another body
 		return nil, adapter.ErrBodyLimit // not a byte of it need be waited for
 	}
 	b, err := q.rest(limit)
-	if err == nil && !isWhole(r, b) {
-		b, err = restored(r, limit, kept)
+	closed := errors.Is(err, http.ErrBodyReadAfterClose)
+	if closed {
+		err = nil // it was read, and closed
+	}
+	if err == nil && (closed || !l.isWhole(b)) {
+		gone := errRead
+		if !closed && l.isUnknown() {
+			gone = errNothing
+		}
+		b, err = l.restored(limit, kept, gone)
 	}
 	if err != nil || len(b) == 0 {
 		return nil, err
@@ -66,7 +79,7 @@ func (q Request) rest(limit int64) ([]byte, error) {
 		return b, nil
 	}
 	if errors.Is(err, http.ErrBodyReadAfterClose) {
-		return nil, nil // it was read, and closed
+		return nil, err // there is nothing to put back
 	}
 	q.Request.Body = struct {
 		io.Reader
@@ -81,26 +94,6 @@ func (q Request) rest(limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", adapter.ErrBodyTimeout, err)
 	}
 	return nil, fmt.Errorf("%w: %w", adapter.ErrBody, err)
-}
-
-// isWhole reports whether what was left of a body can be all of it. The length
-// that was announced says so, except of a body that middleware has decompressed.
-// Where none was announced, an empty body is taken for one that was read: a client
-// that sends an empty one in chunks cannot be told from it. Behind a form that was
-// parsed there may be an epilogue left, which is not the body.
-func isWhole(r *http.Request, b []byte) bool {
-	switch {
-	case r.ContentLength == 0:
-		return !parsed(r)
-	case r.ContentLength < 0 || isDecompressed(r):
-		return len(b) > 0 && !parsed(r)
-	}
-	return int64(len(b)) >= r.ContentLength
-}
-
-func isDecompressed(r *http.Request) bool {
-	_, unzipped := r.Body.(*gzip.Reader) // as gin and echo leave it
-	return unzipped || r.Header.Get("Content-Encoding") != ""
 }
 
 const (

@@ -21,11 +21,11 @@ func parsed(r *http.Request) bool {
 // restored returns a body that was read before, from what was made of it. A form
 // is written anew: the same fields, values and files are the same bytes. Nothing
 // else of the body has been kept, so nothing else can tell two requests apart in
-// the handler either.
-func restored(r *http.Request, limit int64, kept []byte) ([]byte, error) {
-	b, err := []byte(nil), error(nil)
+// the handler either. Where there is nothing, the error is gone.
+func (l looked) restored(limit int64, kept []byte, gone error) ([]byte, error) {
+	r, b, err := l.request, []byte(nil), error(nil)
 	switch form := r.MultipartForm; {
-	case len(kept) > 0 && isWhole(r, kept):
+	case len(kept) > 0 && l.hasLength(kept):
 		b = kept
 	case form != nil && len(form.Value)+len(form.File) > 0:
 		b, err = writeMultipart(r, limit)
@@ -35,7 +35,7 @@ func restored(r *http.Request, limit int64, kept []byte) ([]byte, error) {
 		// It was parsed, and had not one field that can be read: the client's mistake.
 		err = fmt.Errorf("%w: a form without a field", adapter.ErrBody)
 	default: // http.Request.MultipartReader leaves an empty MultipartForm
-		err = errRead
+		err = gone
 	}
 	if err == nil && int64(len(b)) > limit {
 		b, err = nil, adapter.ErrBodyLimit

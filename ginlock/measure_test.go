@@ -1,0 +1,18 @@
+package ginlock_test
+
+import (
+	"io"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/interlock-go/interlock/ginlock"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+)
+
+func TestMeasureBodyTellsABodyThatWasReadInPart(t *testing.T) {
+	r := gin.New()
+	r.Use(ginlock.MeasureBody, func(c *gin.Context) { adaptertest.ReadIn(c.Request) })
+	r.POST("/", ginlock.Idempotent(adaptertest.Engine(t)), func(c *gin.Context) { _, _ = io.Copy(c.Writer, c.Request.Body) })
+	adaptertest.WantMeasured(t, adaptertest.Serve(t, r))
+}
