@@ -21,7 +21,7 @@ import (
 func Serialize(rule *core.Guard, opts ...Option) echo.MiddlewareFunc { return Guard(rule, opts...) }
 
 // Guard returns a middleware that runs the handler under a rule: alone
-// ([core.Serialize]), together with those that share ([core.Share]), or as one of a
+// ([core.Serialize]), together with others that share ([core.Share]), or within a
 // limited number ([core.AtMost]). Put it in Use, on a group, or on a route (see the
 // package comment). It is safe for concurrent use.
 //
@@ -70,7 +70,7 @@ type Config struct {
 // ToMiddleware returns the middleware, or [core.ErrConfig] if Guard is nil.
 //
 // While the handler runs, c.Request carries the lease's context, and the Writer of
-// the response is one that notes whether an answer has begun. Afterwards both are
+// the response notes whether an answer has begun. Afterwards both are
 // the original ones again. An error of the handler is returned after the release:
 // echo renders it outside the lock, as it renders the errors of all handlers. If
 // the lease was lost and nothing is written, the middleware returns the refusal in
@@ -181,7 +181,7 @@ func (q request) Param(name string) (string, error) {
 	return httpx.Unescape(q.URL, q.c.ParamValues()[i])
 }
 
-// Value returns the value that c.Set stored, else that of the request's context.
+// Value returns the value that c.Set stored, else the value of the request's context.
 func (q request) Value(key any) any {
 	if name, ok := key.(string); ok {
 		if v := q.c.Get(name); v != nil {
@@ -222,7 +222,7 @@ func Problem(c echo.Context, refusal *core.Refusal) error {
 // field of the error that [Problem] returns.
 type RefusalError struct{ *core.Refusal }
 
-// Error returns a text for logs, such as those of echo's middleware. It contains
+// Error returns a text for logs, such as the logs of echo's middleware. It contains
 // hashes in place of keys, and no addresses of servers (see
 // [core.Refusal.LogError]).
 func (e *RefusalError) Error() string { return e.String() }

@@ -18,8 +18,8 @@ import (
 	"github.com/interlock-go/interlock/echolock"
 )
 
-// One line makes the debits of an account run one after the other, whichever
-// process they arrive at.
+// One line makes the debits of an account run one after the other, in
+// all processes.
 func Example() {
 	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
@@ -80,8 +80,8 @@ func ExampleSerialize() {
 	// 204
 }
 
-// book stands for your database, which refuses tokens smaller than one that it
-// has seen.
+// book stands for your database, which refuses tokens smaller than the greatest
+// that it has seen.
 type book struct{}
 
 var ledger book

@@ -59,7 +59,7 @@ func TestAnErrorHandlerOfTheApplicationsIsInsideTheCapture(t *testing.T) {
 	adaptertest.Post(t, srv, "/").WantReplay(t, 402, "so poor")
 }
 
-func TestAnErrorThatNobodyRendersIsAFailure(t *testing.T) {
+func TestAnErrorThatIsNotRenderedIsAFailure(t *testing.T) {
 	runs := 0
 	e, srv := serveRoute(t, func(c echo.Context) error {
 		if runs++; runs == 1 {

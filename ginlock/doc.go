@@ -100,7 +100,7 @@
 // AbortWithStatus. c.Status alone is no answer, because gin sends that status later.
 // If a handler returns without an answer after its lease was lost, it has failed,
 // and the client gets the 500. If it had answered, the response stays as it is; the
-// application learns of the loss through [core.OnLost] and the observer. With
+// application is told by [core.OnLost] and the observer. With
 // [core.CheckAnswer] the middleware asks the store before it sends the header of a
 // success, and drops what a handler writes after a loss. If an error middleware in
 // front makes a response from c.Errors, it writes that response after the release.
@@ -109,7 +109,7 @@
 //
 // [Idempotent] runs the handler once for each Idempotency-Key (the IETF draft of
 // that name). A client that sends the request again gets the stored response of the
-// first one, whichever process receives it.
+// first request, from each process.
 //
 //	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(gin.AuthUserKey)))
 //	r.POST("/payments", ginlock.Idempotent(engine), handler)
@@ -170,7 +170,7 @@
 //	     unknown; or it succeeded and its response was too long to be stored
 //	410  the key has expired (with Tombstone)
 //	413  the body is longer than 1 MiB (MaxRequest)
-//	415  the content type is that of gRPC, gRPC-Web or a stream of Connect
+//	415  the content type belongs to gRPC, gRPC-Web or a stream of Connect
 //	422  the key was used for another request: another method, host, path, query
 //	     or body, other lock keys, or a gRPC call
 //	503  the store is unreachable (Retry-After); the handler did not run
@@ -182,12 +182,12 @@
 // and bytes.
 //
 // The engine stores responses that settle the request: 2xx, 3xx and 4xx, except 401,
-// 408, 409, 425 and 429. After one of those, a 5xx or a panic, a retry runs the
+// 408, 409, 425 and 429. After such a status, a 5xx or a panic, a retry runs the
 // handler again, unless the handler had marked its effect. GraphQL and JSON-RPC answer
 // 200 when a call fails: there [idempotency.StoreIf] tells failures by their body. A gRPC
 // server has interceptors of its own (package grpclock). A replay leaves out
 // headers that belong to one response only: Set-Cookie, Date, hop-by-hop fields and
-// those that Connection names, ids of traces and requests, rate limits.
+// the fields that Connection names, ids of traces and requests, rate limits.
 // [idempotency.ReplayHeaders] replaces that rule with a list. Headers that
 // middleware in front sets are not stored unless the handler changes them: the
 // middleware sets them on each response.

@@ -16,8 +16,8 @@ import (
 	"github.com/interlock-go/interlock/ginlock"
 )
 
-// One line makes the debits of an account run one after the other, whichever
-// process they arrive at.
+// One line makes the debits of an account run one after the other, in
+// all processes.
 func Example() {
 	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
@@ -77,8 +77,8 @@ func ExampleSerialize() {
 	// 200
 }
 
-// book stands for your database, which refuses tokens smaller than one that it
-// has seen.
+// book stands for your database, which refuses tokens smaller than the greatest
+// that it has seen.
 type book struct{}
 
 var ledger book
@@ -88,7 +88,7 @@ func (book) Debit(_ context.Context, account string, token int64) error {
 	return nil
 }
 
-// An application with error answers of its own replaces those of the lock, and
+// An application with error answers of its own replaces the lock's, and
 // leaves to Problem what it has no wish for.
 func ExampleRender() {
 	locker, err := core.New(memstore.New()) // in production: a redisstore

@@ -17,7 +17,7 @@ import (
 func Serialize(rule *core.Guard, opts ...Option) gin.HandlerFunc { return Guard(rule, opts...) }
 
 // Guard returns a middleware that runs the handlers after it under a rule: alone
-// ([core.Serialize]), together with those that share ([core.Share]), or as one of a
+// ([core.Serialize]), together with others that share ([core.Share]), or within a
 // limited number ([core.AtMost]). Put it on a route, on a group, or in Use (see the
 // package comment). It is safe for concurrent use.
 //
@@ -108,7 +108,7 @@ func (q request) Param(name string) (string, error) {
 	return v, nil
 }
 
-// Value returns the value that c.Set stored, else that of the request's context.
+// Value returns the value that c.Set stored, else the value of the request's context.
 func (q request) Value(key any) any {
 	if v, ok := q.c.Get(key); ok {
 		return v

@@ -80,7 +80,7 @@ func TestAnnotationAndRuleOptionsBecomeTheRulesOptions(t *testing.T) {
 		}
 	}
 
-	// The annotation of Debit waits, whatever the options say; Export has none.
+	// The annotation of Debit waits, also against the options; Export has none.
 	client = serve(t, never(t), annotated(t, locker, core.Wait(0)))
 	lease, err := locker.Lock(t.Context(), "account/1")
 	if err != nil {

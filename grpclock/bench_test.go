@@ -14,7 +14,7 @@ import (
 
 var answer = &testpb.Reply{}
 
-// plain is a handler; underContext is one that also uses its context, as one
+// plain is a handler; underContext also uses its context, as a handler
 // that asks a database does: the lease's context is then made in full.
 func plain(context.Context, any) (any, error) { return answer, nil }
 
@@ -41,7 +41,7 @@ func call(tb testing.TB, intercept grpc.UnaryServerInterceptor, method string, h
 }
 
 // BenchmarkUnary is the price of the interceptor: the difference between bare and
-// locked; between bare and looked-up it is that of a method without a rule.
+// locked; the difference between bare and looked-up is the price for a method without a rule.
 func BenchmarkUnary(b *testing.B) {
 	lock := grpclock.UnaryServerInterceptor(annotated(b, freestore.Locker(b)))
 	for _, c := range []struct {

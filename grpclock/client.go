@@ -44,7 +44,7 @@ func Tries(n int) RetryOption {
 
 // UnaryClientRetry returns an interceptor that sends a call again if the server
 // refused it with RetryInfo: the handler did not run. It retries no other error,
-// whatever the code, and no refusal of another method: a server that returns the
+// with no code, and no refusal of another method: a server that returns the
 // refusal of a further server may have had an effect before.
 //
 // The first pause is as long as the server asks. Each further pause is twice as
@@ -56,7 +56,7 @@ func Tries(n int) RetryOption {
 // DEADLINE_EXCEEDED). It is safe for concurrent use.
 //
 // A retry policy in the service config obeys the same hint by the trailer
-// grpc-retry-pushback-ms. Use one of the two, or their tries multiply.
+// grpc-retry-pushback-ms. Use only one or the other, or their tries multiply.
 func UnaryClientRetry(opts ...RetryOption) grpc.UnaryClientInterceptor {
 	o := retryOptions{tries: 8}
 	for _, opt := range opts {

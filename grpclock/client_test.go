@@ -216,7 +216,7 @@ func TestGRPCsOwnRetryPolicyHonoursThePushBack(t *testing.T) {
 	}
 }
 
-func TestLostLeaseIsTriedAgainByNobody(t *testing.T) {
+func TestNoClientTriesAgainAfterALostLease(t *testing.T) {
 	store := memstore.New()
 	locker := adaptertest.LockerOn(t, store)
 	var calls atomic.Int32

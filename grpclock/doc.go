@@ -22,7 +22,7 @@
 //
 // If the method accepts several texts of a string field for one resource, such as 42
 // and 042, write that in the placeholder: {account_id:int} (see [core.Form]). Values
-// of integer fields are canonical already; a form makes their keys equal to those of
+// of integer fields are canonical already; a form makes their keys equal to the keys of
 // a rule that also serves HTTP.
 //
 // protoc finds the proto if the directory of lockpb is on its include path:
@@ -86,7 +86,7 @@
 //	CANCELED            the client left while its call waited
 //
 // All statuses have fixed text and an ErrorInfo of domain "interlock" ([Domain]).
-// Its reason is that of the HTTP problems, and its metadata "method" is the full
+// Its reason is the same as in the HTTP problems, and its metadata "method" is the full
 // method. RetryInfo means that the handler did not run. The trailer
 // grpc-retry-pushback-ms tells the same to clients with a retry policy in their
 // service config. [Render] replaces all of these statuses.
@@ -98,7 +98,7 @@
 // does not follow it.
 //
 // If a handler returns an error after its lease was lost, the call fails with the
-// loss, whatever the error is: most often it is the end of the handler's context in
+// loss and not with that error: most often it is the end of the handler's context in
 // another form. If the handler succeeded, its reply is sent; the application learns
 // of the loss through [core.OnLost] and the observer. With [core.CheckAnswer] the
 // interceptor asks the store before it sends a success. If the lock was lost, it
@@ -108,7 +108,7 @@
 //
 // [Idempotent] runs the handler once for each idempotency key. A client that sends
 // the call again gets the stored reply, or the stored status with its details,
-// whichever process receives it. The key is the field request_id of the message
+// from each process. The key is the field request_id of the message
 // (AIP-155), or else the metadata idempotency-key ([IdempotencyKey]).
 //
 //	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))

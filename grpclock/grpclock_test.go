@@ -91,7 +91,7 @@ func TestHandlerThatFailsAfterItsLeaseWasLostIsAbortedAndNotCanceled(t *testing.
 		t.Log(name)
 		lost.by(t.Context(), t, client.Debit, "1")
 	}
-	// One that succeeded all the same has checked the token, or had nothing more
+	// A handler that succeeded all the same has checked the token, or had nothing more
 	// to do.
 	end = func(context.Context) error { return nil }
 	if reply, err := client.Debit(t.Context(), &testpb.Request{Id: "1"}); err != nil || reply.GetText() != "done" {

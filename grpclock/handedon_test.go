@@ -18,7 +18,7 @@ import (
 )
 
 // A service has its effect, calls another one, which refuses, and returns the
-// error as it is. Its client must not take the refusal for one of the first.
+// error as it is. Its client must not take the refusal for a refusal of the first.
 func TestRefusalThatAServerHandsOnIsTriedAgainByNoClient(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	rules := annotated(t, locker)

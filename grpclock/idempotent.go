@@ -33,7 +33,7 @@ type Methods map[string]*idempotency.Engine
 // errors, if those statuses are to be stored. It copies methods: later changes have
 // no effect.
 //
-// Put an interceptor that answers while the handler still runs (one that sets a time
+// Put an interceptor that answers while the handler still runs (it sets a time
 // limit and runs the handler on a goroutine of its own) in front of Idempotent, never
 // behind it. Behind it, its DEADLINE_EXCEEDED would end the claim, and a retry would
 // run beside the handler. [idempotency.MaxHold] bounds the handler itself.

@@ -62,7 +62,7 @@ func (r *recorder) answer(attempt endpoint.Attempt, reply any, err error) endpoi
 	if err != nil {
 		st := statusOf(err).Proto() // a copy
 		a.Status = int(st.GetCode())
-		// The server sends a message of any bytes and replaces those that are no
+		// The server sends a message of any bytes and replaces bytes that are no
 		// UTF-8. The protobuf of a status refuses them, so they are replaced here.
 		st.Message = string([]rune(st.GetMessage()))
 		msg, ok = st, true

@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// firstRead tells of the first read of a body.
+// firstRead calls a function at the first read of a body.
 type firstRead struct {
 	io.ReadCloser
 	once sync.Once

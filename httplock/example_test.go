@@ -14,8 +14,8 @@ import (
 	"github.com/interlock-go/interlock/httplock"
 )
 
-// One line makes the debits of an account run one after the other, whichever
-// process they arrive at.
+// One line makes the debits of an account run one after the other, in
+// all processes.
 func Example() {
 	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {

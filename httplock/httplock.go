@@ -18,7 +18,7 @@ func Serialize(rule *core.Guard, opts ...Option) func(http.Handler) http.Handler
 }
 
 // Guard returns a middleware that runs the handler under a rule: alone
-// ([core.Serialize]), together with those that share ([core.Share]), or as one of a
+// ([core.Serialize]), together with others that share ([core.Share]), or within a
 // limited number ([core.AtMost]). Put the middleware around a handler, inside the
 // router (see the package comment). It is safe for concurrent use and may wrap any
 // number of handlers.

@@ -35,7 +35,7 @@ func keyOf(w http.ResponseWriter, r *http.Request) {
 	say(w, "%s", core.LeaseFromContext(r.Context()).Key())
 }
 
-// One path is one key, whichever router took it apart.
+// One path is one key, also if another router takes it apart.
 func TestPathValuesAreDecodedOnceByServeMuxAndChi(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	guard := core.Serialize(locker, "account/{id}")

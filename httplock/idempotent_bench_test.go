@@ -77,7 +77,7 @@ func (s *sender) send(h http.Handler) {
 
 const long = 64 << 10
 
-// The allocations are those of one buffer; the rest of the time is SHA-256.
+// One buffer is allocated; the rest of the time is SHA-256.
 func BenchmarkFingerprint64KiB(b *testing.B) {
 	h, s := replayer(b, strings.Repeat("x", long)), newSender(b, strings.Repeat("x", long))
 	b.SetBytes(long)

@@ -79,7 +79,7 @@ func ExampleIdempotent() {
 	// 201 "paid\n", replayed: "true"
 }
 
-// One middleware for both: payments with the same key happen once, and those of
+// One middleware for both: payments with the same key happen once, and payments of
 // an account one after the other.
 func ExampleIdempotent_under() {
 	store := memstore.New() // in production: a redisstore

@@ -16,7 +16,7 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// FuzzKeys sends what a client may send. Whatever that is, it is refused as the
+// FuzzKeys sends what a client may send. It is refused as the
 // client's mistake, or locks the key of exactly the values that the handler sees,
 // which is the same key behind either router.
 func FuzzKeys(f *testing.F) {

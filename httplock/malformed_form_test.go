@@ -13,7 +13,7 @@ import (
 )
 
 // A form that middleware in front has parsed, and in which there was nothing to read, is
-// the client's mistake, not one of the server that an operator has to see.
+// the client's mistake, and no mistake of the server that an operator has to see.
 func TestAMalformedFormThatWasParsedInFrontIsTheClientsMistake(t *testing.T) {
 	engine, err := idempotency.New(memstore.New(), idempotency.Global())
 	if err != nil {

@@ -85,7 +85,7 @@ func (c *call) acquired(a observe.Acquired) {
 		in.acquire.Record(c.ctx, a.Waited.Seconds(), c.rule.byOutcome[how].record...)
 		if a.Err == nil {
 			// Count up first, then set the bit that lets end count down: so the
-			// counter is never below zero. If the lease is over already, end left
+			// counter is never below zero. If the lease has ended already, end left
 			// the counter alone, and this goroutine counts down.
 			in.leases.Add(c.ctx, 1, c.rule.add...)
 			if c.state.Or(counted)&over != 0 {

@@ -75,12 +75,12 @@
 // A rule whose holds are shared or permits has the label kind (interlock.kind) as well.
 //
 // Waiters are callers that have asked for a lock and have no outcome yet. Leases are
-// those that were granted and are neither released nor lost. A re-entered lock is
+// counted when they were granted and are neither released nor lost. A re-entered lock is
 // not a new lease: the durations and the count of leases leave it out. A lease of
 // several locks counts once, also when it is lost. A hold ends at the release or the
-// loss, whichever is first. Bypassed requests are those whose rule fails open and
-// that ran without their lock or their record. Rejected requests are those without a
-// valid key, and those whose principal is over its limit. For idempotent endpoints
+// loss, at the first of the two. Bypassed requests have a rule that fails open, and
+// ran without their lock or their record. Rejected requests have no valid key,
+// or a principal that exceeds its limit. For idempotent endpoints
 // the observer counts all requests that have a key, and counts replays a second time
 // on their own; there the rule is the name of the engine (idempotency.Name).
 //
@@ -95,7 +95,7 @@
 //
 // The observer records each measurement under the span that it belongs to, so that
 // exemplars lead from a slow bucket to a trace. Labels are names of rules and
-// outcomes, of which there are few: after the first 1,000 names, all further rules
+// outcomes. There are few: after the first 1,000 names, all further rules
 // are called _OTHER. Do not make a name from values of a request (see [core.Name]).
 //
 // # Outcomes

@@ -77,7 +77,7 @@ func (r *rule) asked(op observe.Operation) {
 // collect implements [metric.Callback]: the SDK calls it when it collects metrics.
 func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 	in := &o.instruments
-	// The rule _OTHER is not among these: its times would be those of any name.
+	// The rule _OTHER is not among these: its times would be the times of any name.
 	o.rules.Range(func(_, value any) bool {
 		r := value.(*rule)
 		if wait := r.wait.Load(); wait > 0 {

@@ -243,9 +243,9 @@ func TestALossUnderAGuardSaysWhoseRequestItWas(t *testing.T) {
 	})
 }
 
-// Whatever becomes of calls and leases, and in whatever order their ends meet:
-// what was counted up is counted down.
-func TestNothingIsLeftInTheCountersNorOpenWhateverHappens(t *testing.T) {
+// Calls and leases end in every way, and their ends meet in every order. What was counted
+// up is counted down.
+func TestNothingIsLeftInTheCountersNorOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, s := newProbe(t), &store{Store: memstore.New()}
 		s.Intercept(func(memstore.Request) (f memstore.Fault) {

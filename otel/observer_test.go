@@ -130,7 +130,7 @@ func TestEveryWayNotToGetALockHasItsOutcome(t *testing.T) {
 			_, err := w.locker.Lock(ctx, "k", core.Name("r"))
 			return err
 		}, "canceled", codes.Unset, time.Second},
-		"the caller's time was over": {func(w *world) error {
+		"the caller's time had ended": {func(w *world) error {
 			w.store.Take("k", time.Minute)
 			ctx, cancel := context.WithTimeout(w.ctx, time.Second)
 			defer cancel()

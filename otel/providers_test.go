@@ -29,7 +29,7 @@ import (
 	otellock "github.com/interlock-go/interlock/otel"
 )
 
-// secret is a key of which nothing may leave the process.
+// secret is a key that may not leave the process, nor a part of it.
 const secret = "customer/4711-\"jane\""
 
 func TestKeysLeaveTheProcessOnlyByOption(t *testing.T) {

@@ -112,8 +112,8 @@ type problem struct {
 	reason              string
 }
 
-// problem returns the refusal that an answer is, with all its marks; one that lacks
-// a mark is none of ours.
+// problem returns the refusal that an answer is, with all its marks. An answer
+// that lacks a mark is the handler's own.
 func (a Answer) problem() (p problem, ok bool) {
 	if a.Header.Get("Content-Type") != "application/problem+json" || json.Unmarshal([]byte(a.Body), &p) != nil {
 		return problem{}, false

@@ -28,14 +28,14 @@ func (d Deaf) WriteHeader(int) {}
 // is nil.
 type Router func(lock *core.Guard, handle func(ctx context.Context) error) http.Handler
 
-// handlers are those that a router is measured with.
+// handlers are what a router is measured with.
 var handlers = []struct {
 	suffix string
 	handle func(ctx context.Context) error
 	budget float64 // of the middleware's allocations
 }{
 	{"", func(context.Context) error { return nil }, 16},
-	// One that also uses its context, as one that asks a database does: the
+	// A handler that also uses its context, as a handler that asks a database does: the
 	// lease's context is then made in full, and a child of it costs the standard
 	// library's machinery.
 	{"-context", func(ctx context.Context) error {

@@ -27,7 +27,7 @@ type Request struct {
 	// Path is used instead of Values by HTTP clients: already escaped, without
 	// the first slash.
 	Path string
-	// Method is that of an HTTP request; empty is POST.
+	// Method is for HTTP requests; empty is POST.
 	Method string
 	// Header are further headers, in gRPC metadata.
 	Header [][2]string
@@ -62,7 +62,7 @@ type Outcome struct {
 	Retry, Pushback string
 }
 
-// Result is what a handler answers, whatever the protocol.
+// Result is what a handler answers, in every protocol.
 type Result int
 
 // The results.

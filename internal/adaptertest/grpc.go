@@ -22,7 +22,7 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest/callspb"
 )
 
-// ServeGRPC starts a server with interceptors, of which the first calls
+// ServeGRPC starts a server with interceptors, the first of which calls
 // [Service.Front], and returns a client for its unary method, or for the stream.
 func (s *Service) ServeGRPC(t testing.TB, stream bool, unaries []grpc.UnaryServerInterceptor, streams []grpc.StreamServerInterceptor) Client {
 	t.Helper()

@@ -20,8 +20,8 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 )
 
-// Pattern is the route in a framework's syntax: Pattern("{", "}") is that of
-// http.ServeMux, Pattern(":", "") that of gin and echo.
+// Pattern is the route in a framework's syntax: Pattern("{", "}") for http.ServeMux,
+// Pattern(":", "") for gin and echo.
 func (s *Service) Pattern(before, after string) string {
 	return strings.NewReplacer("{", before, "}", after).Replace(s.route())
 }
@@ -39,7 +39,7 @@ func InContext(ctx context.Context, r *http.Request) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// statuses are those of the results.
+// statuses are the statuses of the results.
 var statuses = map[Result]int{OK: 201, Declined: 402, Busy: 429, Failed: 500}
 
 // HandleHTTP runs the handler of a framework on net/http. It returns ErrHandler
@@ -154,7 +154,7 @@ func (c *HTTPClient) Call(ctx context.Context, req Request) (o Outcome) {
 	if after := a.Header.Get("Retry-After"); after != "" {
 		o.Retry = after + "s"
 	}
-	// A stored answer is the handler's own, whatever it is.
+	// A stored answer is the handler's own, also if it looks like a refusal.
 	if p, ok := a.problem(); ok && !o.Replayed {
 		o.Reason, o.Domain, o.Detail, o.Text = p.reason, "interlock", p.Detail, ""
 	}

@@ -25,7 +25,7 @@ import (
 // not an expectation of how fast anything is.
 const Patience = 20 * time.Second
 
-// Service is a route with its middleware, whatever the protocol. Its fields are set
+// Service is a route with its middleware, in any protocol. Its fields are set
 // before it is served.
 type Service struct {
 	// Layers are the middleware of this module around the handler, the outermost
@@ -57,8 +57,7 @@ type Service struct {
 	left   chan struct{}
 }
 
-// Layer is a middleware of this module: that of a lock, or that of an idempotent
-// endpoint.
+// Layer is a middleware of this module: a lock, or an idempotent endpoint.
 type Layer struct {
 	Lock       *core.Guard
 	Idempotent *idempotency.Engine
@@ -96,8 +95,8 @@ type Visit struct {
 	After *http.Request
 }
 
-// Front is the middleware in front of the layers: builders call it from one of
-// their framework's. next runs the layers and the handler under a context, and
+// Front is the middleware in front of the layers: builders call it from a
+// middleware of their framework. next runs the layers and the handler under a context, and
 // returns the framework's request afterwards, nil where there is none. A panic
 // passes through.
 func (s *Service) Front(ctx context.Context, next func(ctx context.Context) *http.Request) {
@@ -132,7 +131,7 @@ func (s *Service) Front(ctx context.Context, next func(ctx context.Context) *htt
 	visit.Restored = visit.After == nil || visit.After.Context() == ctx && (ended != nil || ctx.Err() == nil)
 }
 
-// Handle runs the handler: builders call it from one of their framework's.
+// Handle runs the handler: builders call it from a handler of their framework.
 func (s *Service) Handle(ctx context.Context, call *Call) error {
 	s.runs.Add(1)
 	return s.Handler(ctx, call)

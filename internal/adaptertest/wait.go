@@ -76,7 +76,7 @@ func (g Gate) Pass() {
 	_ = Meet(context.Background(), g.Leave)
 }
 
-// DeadlineContext is a context whose deadline is over when the test closes Over.
+// DeadlineContext is a context whose deadline passes when the test closes Over.
 type DeadlineContext struct {
 	context.Context
 	Over chan struct{}

@@ -9,7 +9,7 @@ import (
 
 // FuzzTarget checks that two paths are one target exactly if their segments have
 // the same values, however the client has escaped them: else a request would get
-// the response of another, or one that is sent again be refused.
+// the response of another, or a request that is sent again be refused.
 func FuzzTarget(f *testing.F) {
 	for _, s := range [][2]string{
 		{"/a/b", "/a%2Fb"},

@@ -1,5 +1,5 @@
 // Package capture holds back an HTTP response until it has been stored, and sends
-// one that was stored. It is what Idempotent of httplock, ginlock and echolock
+// a response that was stored. It is what Idempotent of httplock, ginlock and echolock
 // have in common.
 //
 // A handler writes to a Writer, which looks to it like any other: what it writes
@@ -52,7 +52,7 @@ const (
 	evaded               // the response was written to the writer below
 )
 
-// errDropped is what a handler gets that goes on writing a response that nobody
+// errDropped is what a handler gets that goes on writing a response that no client
 // will see.
 var errDropped = errors.New("interlock: another attempt has answered the request")
 
@@ -65,8 +65,8 @@ func New(below http.ResponseWriter, attempt endpoint.Attempt) *Writer {
 	return &Writer{under: below, attempt: attempt, before: snapshot(header), live: header.Clone()}
 }
 
-// Unwrap is for http.ResponseController, which finds deadlines by it. Whoever
-// else writes to the writer below evades the capture.
+// Unwrap is for http.ResponseController, which finds deadlines by it. Other
+// code that writes to the writer below evades the capture.
 func (w *Writer) Unwrap() http.ResponseWriter { return w.under }
 
 // Header returns the header, which after it was written is only good for
@@ -165,7 +165,7 @@ func hasBody(status int) bool {
 }
 
 // FlushError writes the header, and otherwise waits: nothing may leave before the
-// answer is stored. What is over the limit anyway is flushed.
+// answer is stored. What exceeds the limit anyway is flushed.
 func (w *Writer) FlushError() error {
 	if !w.Answered() {
 		w.WriteHeader(http.StatusOK)
@@ -225,11 +225,11 @@ func (w *Writer) breakOff() bool {
 }
 
 // Response is what is to be stored, when the handler is done, and whether it gave
-// an answer. For one that wrote nothing the status is implied, as frameworks send
+// an answer. For a handler that wrote nothing the status is implied, as frameworks send
 // it then; an informational status is not an answer, and net/http then implies 200.
 //
-// Header fields are those that the handler has changed; what stands in front of
-// it sets its own again. One that it has removed has no values.
+// Header fields are the fields that the handler has changed; what stands in front of
+// it sets its own again. A field that it has removed has no values.
 func (w *Writer) Response(implied int) (answer endpoint.Response, answered bool) {
 	answered = w.Answered() && w.state != failed
 	if !w.Answered() && implied >= 200 {
@@ -302,7 +302,7 @@ func (w *Writer) Send() {
 }
 
 // Replay sends a response that was stored. It says its length if the first one
-// did: net/http finds out only that of a short one, and sends others in chunks.
+// did: net/http finds out the length of a short response only, and sends others in chunks.
 func Replay(w http.ResponseWriter, r *endpoint.Response) {
 	header := w.Header()
 	for name, values := range r.Header {

@@ -196,7 +196,7 @@ var layers = []layer{
 	{
 		"./internal/idemcases",
 		[]string{
-			"./core", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason",
+			"./core", "./core/idempotency", "./core/idempotency/endpoint", "./core/idempotency/record", "./core/reason",
 			"./internal/adaptertest", "./internal/frameworks", "./internal/pace",
 		},
 		"the cases of idempotent endpoints run on each store, in more than one module, and so name none",

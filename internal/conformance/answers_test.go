@@ -124,7 +124,7 @@ func TestTheRestOfAPathIsNoParameter(t *testing.T) {
 	}
 }
 
-// Frameworks log the errors of requests, and so those of this module.
+// Frameworks log the errors of requests, and so the errors of this module.
 func TestWhatFrameworksLogShowsNoKeyAndNoAddress(t *testing.T) {
 	up := adaptertest.Locker(t)
 	nowhere := memstore.New()

@@ -56,9 +56,9 @@ var behaviours = []behaviour{
 	{name: "waiter leaves, HTTP/2 and body unread", holds: onlyHTTP(leaves(http2, "body"))},
 	{name: "waiter that left is not granted the lock", holds: (*world).leftBehind},
 
-	// Refusals: the handler does not run, and the answer is that of the table.
+	// Refusals: the handler does not run, and the answer is in the table.
 	{name: "held, no wait", logs: true, holds: refusal{want: reason.Held, held: true, opts: []core.GuardOption{core.Wait(0)}}.holds},
-	{name: "held until the wait is over", logs: true, holds: refusal{want: reason.Held, held: true, opts: []core.GuardOption{core.Wait(10 * time.Millisecond)}}.holds},
+	{name: "held until the wait ends", logs: true, holds: refusal{want: reason.Held, held: true, opts: []core.GuardOption{core.Wait(10 * time.Millisecond)}}.holds},
 	{name: "queue full", holds: (*world).queueFull},
 	{name: "principal holds as many locks as it may", holds: (*world).principalHolds},
 	{name: "principal waits as often as it may", holds: (*world).principalWaits},
@@ -95,13 +95,13 @@ var behaviours = []behaviour{
 		return nil, io.ErrUnexpectedEOF
 	}}.holds},
 
-	{name: "one value is one key, whatever is in it", holds: (*world).keys},
+	{name: "one value is one key, with any text in it", holds: (*world).keys},
 	{name: "header makes the key", holds: (*world).headerKey},
 	{name: "body makes the key, and reaches the handler", holds: onlyHTTP((*world).bodyKey)},
 
 	// The handler ran, and its lock was not what it thought.
 	{name: "lease lost before the answer", holds: (*world).lostBefore},
-	{name: "lease lost before the answer, of which the header was described", holds: onlyHTTP((*world).lostDescribed)},
+	{name: "lease lost before the answer, whose header was described", holds: onlyHTTP((*world).lostDescribed)},
 	{name: "lease lost, and the handler answers itself", holds: onlyHTTP((*world).lostOwn)},
 	{name: "lease lost after the answer", holds: lostAfter(func(c *adaptertest.Call) error { return c.Send("done") }, "done")},
 	{name: "lease lost after the header was flushed", holds: onlyHTTP(lostAfter(flush, ""))},

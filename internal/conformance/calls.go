@@ -71,7 +71,7 @@ func (w *world) transfers() {
 // ledger has balances that nothing but locks protects.
 type ledger map[string]int
 
-// transfer is one of three: there, back, and to itself.
+// transfer goes there, back, or to the account itself.
 func transfer(i int) adaptertest.Request {
 	way := [...][2]string{{"a", "b"}, {"b", "a"}, {"a", "a"}}[i%3]
 	return adaptertest.Request{Values: map[string]string{"from": way[0], "to": way[1]}}
@@ -202,7 +202,7 @@ func leaves(how shape, body string) func(w *world) {
 		call := async(ctx, client, req)
 		adaptertest.Queued(w, locker, 1)
 		cancel()
-		if v := s.Visit(w); v.Panic != nil { // long before the wait is over
+		if v := s.Visit(w); v.Panic != nil { // long before the wait ends
 			w.Errorf("%+v", v)
 		}
 		adaptertest.Queued(w, locker, 0)
@@ -223,8 +223,8 @@ func (w *world) leftBehind() {
 	adaptertest.Queued(w, locker, 2)
 	cancel()
 	leave() // at about the same time
-	w.wantOK(adaptertest.Receive(w, stays, "the turn of the one that stayed"), "account/1")
-	adaptertest.Receive(w, gone, "the end of the one that left")
+	w.wantOK(adaptertest.Receive(w, stays, "the turn of the client that stayed"), "account/1")
+	adaptertest.Receive(w, gone, "the end of the client that left")
 	s.Visit(w)
 	s.Visit(w)
 	adaptertest.Queued(w, locker, 0)
@@ -232,7 +232,7 @@ func (w *world) leftBehind() {
 }
 
 // keys sends values that frameworks decode, normalize or split in their own
-// ways. Whatever else they do with them, the lock's key is the same.
+// ways. The lock's key is the same in all of them.
 func (w *world) keys() {
 	_, client := w.serve(keysOf, core.Serialize(w.locker(), "account/{id}"))
 	for _, c := range []struct{ id, path, want string }{

@@ -66,7 +66,7 @@ func (w *world) lostDescribed() {
 	a := adaptertest.Post(w, w.Start(w, s).(*adaptertest.HTTPClient).Server, "/1/call")
 	a.WantProblem(w, 500, "lost", "")
 	a.Header.Del("Date")
-	a.Header.Del("Content-Length") // that of the problem
+	a.Header.Del("Content-Length") // the problem's
 	want := http.Header{
 		"Set-Cookie": {"csrf=1"}, "Vary": {"Origin"}, "X-Front": {"1"},
 		"Cache-Control": {"no-store"}, "Content-Type": {"application/problem+json"},

@@ -83,7 +83,7 @@ func (r *redisRecords) LoseLock(tb testing.TB, key string) bool {
 	return n == 1
 }
 
-// names returns the names of records, "*" those of all services.
+// names returns the names of records, "*" the names of all services.
 func (r *redisRecords) names(tb testing.TB, service string) []string {
 	tb.Helper()
 	names, err := r.rdb.Keys(tb.Context(), service+":idem:*").Result()
@@ -187,7 +187,7 @@ func (r *redisRecords) Measure(tb testing.TB, run func()) idemcases.Cost {
 	return idemcases.Cost{Trips: trips, Requests: calls["evalsha"]}
 }
 
-// Costs are those of docs/idempotency.md. Under a lock they are those of the lock too,
+// Costs are in docs/idempotency.md. Under a lock they include the costs of the lock,
 // which goes with the records: claim, lock, and commit with release.
 func (r *redisRecords) Costs() idemcases.Costs {
 	return idemcases.Costs{

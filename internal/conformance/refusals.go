@@ -267,7 +267,7 @@ func (w *world) principalLeaves() {
 	gone := async(ctx, client, from("a", "1"))
 	adaptertest.Queued(w, locker, 1)
 	cancel()
-	adaptertest.Receive(w, gone, "the end of the one that left")
+	adaptertest.Receive(w, gone, "the end of the client that left")
 	s.Visit(w)
 	w.wantOK(client.Call(w.Context(), from("a", "2")), "account/2")
 }

@@ -50,7 +50,7 @@ func (w *world) spans() {
 			o = answered(func() adaptertest.Outcome {
 				exporter.Reset()
 				o := client.Call(w.Context(), req)
-				s.Visit(w) // after the release, and what is told of it
+				s.Visit(w) // after the release, and after its span
 				parent = adaptertest.Receive(w, parents, "the server's span")
 				return o
 			})

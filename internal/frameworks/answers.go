@@ -7,7 +7,7 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// Answer is how a client is told of a refusal, by protocol: the status, and when it is
+// Answer is how a refusal reaches a client, by protocol: the status, and when it is
 // invited to try again.
 type Answer struct{ HTTP, HTTPRetry, GRPC, GRPCRetry, Pushback string }
 

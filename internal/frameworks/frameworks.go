@@ -1,6 +1,6 @@
 // Package frameworks has all frameworks with their adapters, so that one table of cases
-// runs over each of them: in the tests of this module, and in those of nested modules
-// that have other dependencies. It is for tests.
+// runs over each of them: in the tests of this module, and in tests of nested modules,
+// which have other dependencies. It is for tests.
 package frameworks
 
 import (
@@ -83,7 +83,7 @@ func init() { gin.SetMode(gin.ReleaseMode) }
 func startGin(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 	e := gin.New()
 	// Or a slash in a value, escaped as it may be, ends it. With this gin decodes
-	// the values of such paths as those of forms: a plus beside an escaped slash
+	// the values of such paths as it decodes forms: a plus beside an escaped slash
 	// is a blank, to its handlers and so to their locks. No case has both.
 	e.UseRawPath = true
 	chain := gin.HandlersChain{func(c *gin.Context) {

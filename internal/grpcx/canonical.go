@@ -14,7 +14,7 @@ const maxDepth = 100
 // Canonical is the wire format of a message with the fields of each message in
 // the order of their numbers. It is the same in servers with different versions
 // of a proto: a field that this server does not know is written behind all others
-// by proto.Marshal, by one that knows it in its place. Two differences remain:
+// by proto.Marshal, by a server that knows it in its place. Two differences remain:
 // the order of a map, and of the parts of a field without packing, in a field that
 // is not known.
 func Canonical(m proto.Message) ([]byte, error) {
@@ -69,8 +69,8 @@ func ordered(b []byte, desc protoreflect.MessageDescriptor, depth int) (_ []byte
 	return sorted, true
 }
 
-// messageIn reports whether a field may hold a message, and of which type if that
-// is known. One that is not known may: another server knows better.
+// messageIn reports whether a field may hold a message, and the message's type if that
+// is known. A field that is not known may: another server knows better.
 func messageIn(desc protoreflect.MessageDescriptor, number protowire.Number) (protoreflect.MessageDescriptor, bool) {
 	if desc == nil {
 		return nil, true

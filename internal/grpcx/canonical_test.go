@@ -13,8 +13,8 @@ import (
 )
 
 // order is a version of a proto: message Order with the fields that this version
-// knows of {int64 id=1, Line line=2, oneof {string note=3}, repeated string tag=4, string text=5},
-// and in Line of {string sku=1, int64 count=2}.
+// has: {int64 id=1, Line line=2, oneof {string note=3}, repeated string tag=4, string text=5},
+// and in Line {string sku=1, int64 count=2}.
 func order(t testing.TB, fields, ofLine []int32) protoreflect.MessageDescriptor {
 	t.Helper()
 	label, many := descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL, descriptorpb.FieldDescriptorProto_LABEL_REPEATED

@@ -55,12 +55,12 @@ func (p Path) Fits(form core.Form) error {
 	}
 }
 
-// Text returns the field's value in a message, "" for one that is not set: zero
+// Text returns the field's value in a message, "" for a field that is not set: zero
 // is a value only where the field has presence.
 func (p Path) Text(m protoreflect.Message) string {
 	last := len(p) - 1
 	for _, fd := range p[:last] {
-		m = m.Get(fd).Message() // of one that is not set nothing is set
+		m = m.Get(fd).Message() // in a message that is not set nothing is set
 	}
 	if fd := p[last]; m.Has(fd) {
 		return format(fd.Kind())(m.Get(fd))
@@ -68,7 +68,7 @@ func (p Path) Text(m protoreflect.Message) string {
 	return ""
 }
 
-// format returns how values of a kind are written, nil for those that are not
+// format returns how values of a kind are written, nil for kinds that are not
 // accepted: what a number with a fraction or raw bytes look like is a matter of
 // taste, and a resource must have one name.
 func format(k protoreflect.Kind) func(protoreflect.Value) string {

@@ -12,7 +12,7 @@ import (
 )
 
 // refused is the error that Status makes of a refusal in this process. Its type
-// tells it from one that another server sent.
+// tells it from a refusal that another server sent.
 type refused struct{ error }
 
 func (e *refused) Unwrap() error              { return e.error }

@@ -47,8 +47,8 @@ func NewMethod(name string, guard *core.Guard) *Method {
 	return m
 }
 
-// Request is a call for the guard. A stream's message is received when somebody
-// asks for it: a rule on metadata alone does not have to wait for one.
+// Request is a call for the guard. A stream's message is received when the guard
+// or a function asks for it: a rule on metadata alone does not have to wait for a message.
 type Request struct {
 	*Method
 	Ctx    context.Context
@@ -74,7 +74,7 @@ func (q *Request) Message() (proto.Message, error) {
 // Route returns the full method.
 func (q *Request) Route() (string, bool) { return q.Name, true }
 
-// Param returns a field of the message as text, "" for one that is not set.
+// Param returns a field of the message as text, "" for a field that is not set.
 func (q *Request) Param(name string) (string, error) {
 	msg, err := q.Message()
 	if err != nil {

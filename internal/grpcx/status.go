@@ -22,12 +22,12 @@ const (
 	Domain = "interlock"
 
 	// retryDelay is when a client may try again; when the holder will be done
-	// nobody knows.
+	// is not known.
 	retryDelay = 100 * time.Millisecond
 
 	// MethodKey is the key in ErrorInfo.metadata of the full method that was
 	// refused: a client that gets the error of another call does not take it for
-	// one of its own.
+	// its own.
 	MethodKey = "method"
 
 	// pushback is the trailer that gRPC clients with a retry policy obey:

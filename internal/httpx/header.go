@@ -13,7 +13,7 @@ type Original struct {
 }
 
 // Note notes the header when it is called first, and returns it. A writer calls
-// it when a handler asks for the header: one that does not costs nothing.
+// it when a handler asks for the header: a handler that does not costs nothing.
 func (o *Original) Note(header http.Header) http.Header {
 	if !o.noted {
 		// Values that are added later go to slices of their own.

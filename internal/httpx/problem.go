@@ -15,12 +15,12 @@ const ContentType = "application/problem+json"
 
 // ClientClosedRequest is the status for access logs and outer middleware where
 // the client left before it was answered, in frameworks that will have one:
-// nginx's. It is not in the table, since nobody is left to receive it.
+// nginx's. It is not in the table, since no client is left to receive it.
 const ClientClosedRequest = 499
 
 // RetryAfter is when a client may try again. It is short and the same for all
-// refusals: when the holder will be done nobody knows, and its TTL is how long
-// a dead one blocks, not how long a live one works.
+// refusals: when the holder will be done is not known, and its TTL is how long
+// a dead holder blocks, not how long a live holder works.
 const RetryAfter = time.Second
 
 // retryAfter is the same as a header value.
@@ -100,7 +100,7 @@ func Problem(refusal *core.Refusal, header http.Header) (status int, body []byte
 	return status, bodies[why]
 }
 
-// known returns the reason, or [reason.Internal] for one that the table does not
+// known returns the reason, or [reason.Internal] for a reason that the table does not
 // have: an empty answer would look like a success.
 func known(why reason.Reason) reason.Reason {
 	if _, ok := statuses[why]; !ok {

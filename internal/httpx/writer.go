@@ -19,7 +19,7 @@ import (
 // it is not safe for concurrent use.
 type Writer struct {
 	http.ResponseWriter
-	// Ctx is the context that the guard gave to the handler; nil asks nobody.
+	// Ctx is the context that the guard gave to the handler; nil asks no store.
 	Ctx context.Context
 	// Answered says that the header is on its way, or that the connection was
 	// taken over: the answer can no longer be replaced.
@@ -56,7 +56,7 @@ func (w *Writer) begin(status int) bool {
 func (w *Writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader sends the header. Informational ones (1xx) are not the answer yet,
-// except the one that changes the protocol.
+// except the response that changes the protocol.
 func (w *Writer) WriteHeader(status int) {
 	final := status >= 200 || status == http.StatusSwitchingProtocols
 	if !w.Refused && (!final || w.begin(status)) {
@@ -106,7 +106,7 @@ func (w *Writer) FlushError() error {
 
 // ForHandler is the Writer as the handler gets it: an http.Flusher if a writer below
 // can flush, and an http.Hijacker if one can be taken over. A handler that asserts
-// one of them learns from that whether to stream.
+// such an interface learns from that whether to stream.
 func (w *Writer) ForHandler() http.ResponseWriter {
 	canFlush := below[http.Flusher](w.ResponseWriter) || below[interface{ FlushError() error }](w.ResponseWriter)
 	canHijack := below[http.Hijacker](w.ResponseWriter)
@@ -121,7 +121,7 @@ func (w *Writer) ForHandler() http.ResponseWriter {
 	return w
 }
 
-// below reports whether a writer, or one that it wraps, is a T: as
+// below reports whether a writer, or a writer that it wraps, is a T: as
 // http.ResponseController looks for it.
 func below[T any](w http.ResponseWriter) bool {
 	for {

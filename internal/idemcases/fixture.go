@@ -114,7 +114,7 @@ func (f *fixture) afterLoss(answer reply) reply {
 	return answer
 }
 
-// protocol is that of the framework.
+// protocol is the framework's.
 func (f *fixture) protocol() string {
 	if f.HTTP {
 		return endpoint.HTTP
@@ -136,7 +136,7 @@ func (f *fixture) serve(e *idempotency.Engine, h handler, behind ...adaptertest.
 }
 
 // serveUnder serves a handler as serve does, in contexts that are derived from
-// those of the requests.
+// the contexts of the requests.
 func (f *fixture) serveUnder(derive func(context.Context) context.Context, e *idempotency.Engine, h handler, behind ...adaptertest.Layer) *served {
 	f.Helper()
 	s := &adaptertest.Service{
@@ -197,7 +197,7 @@ func (e *served) call(p payment) reply {
 	case o.Reason != "":
 		o.Ran = false // others may have begun
 		if e.f.ledger != nil && o.Reason == string(reason.OutcomeUnknown) && o.Pushback == "-1" {
-			o.Pushback = "" // the table's is that of a duplicate, and this one has run
+			o.Pushback = "" // the table is about a duplicate, and this request has run
 		}
 		e.f.WantRefused(e.f, o, reason.Reason(o.Reason), false)
 		return refused(reason.Reason(o.Reason))

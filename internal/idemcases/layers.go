@@ -193,7 +193,7 @@ var stackedCases = []row{
 
 // waitingCases are the cases of duplicates that wait for the answer (WaitReplay).
 var waitingCases = []row{
-	{name: "a duplicate that waits is told of the request in flight at its own deadline", run: func(f *fixture) {
+	{name: "a duplicate that waits is refused as in flight at its own deadline", run: func(f *fixture) {
 		for name, opts := range map[string][]idempotency.Option{"default": nil, "fails-open": {idempotency.FailOpen()}} {
 			var b payments
 			g, over := adaptertest.NewGate(), make(chan struct{})
@@ -227,7 +227,7 @@ var waitingCases = []row{
 	{name: "the store hangs while a duplicate waits", own: true, run: func(f *fixture) {
 		var b payments
 		g := adaptertest.NewGate()
-		// The duplicate asks again at the end of the lease that it was told of. The lease
+		// The duplicate asks again at the end of the lease that the store has named. The lease
 		// must not end before, even if the machine stands still for three seconds.
 		engine := f.engine(idempotency.WaitReplay(adaptertest.Patience), idempotency.Lease(6*time.Second), idempotency.FailOpen())
 		e := f.serve(engine, held(g, b.pay))

@@ -22,8 +22,7 @@ import (
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
-// childEnv makes [RunProcesses] be one of the processes. It has the
-// orders.
+// childEnv makes [RunProcesses] be a process of the table. It has the orders.
 const childEnv = "INTERLOCK_IDEMPOTENT_CHILD"
 
 // processLease is long enough for what has to come before its end, on a busy
@@ -197,7 +196,7 @@ func (r *processRow) begin(f *fixture) {
 	} else {
 		r.child.signal(syscall.SIGSTOP)
 	}
-	// What became of it is not known before its lease is over.
+	// What became of it is not known before its lease has ended.
 	f.want(r.name+": before the lapse", r.rival.pay(r.Key), refused(reason.InFlight))
 	f.want(r.name+": another payment", r.other(), refused(reason.KeyReused))
 }

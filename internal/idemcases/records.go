@@ -39,7 +39,7 @@ type Records interface {
 	// Lapse ends the leases of all claims, as if their engines had been silent for so long.
 	// A server that was killed does nothing: there the leases end by themselves.
 	Lapse(tb testing.TB)
-	// Damage makes the only record one that no store can read.
+	// Damage makes the only record unreadable for each store.
 	Damage(tb testing.TB)
 	// Forget makes the server forget what it keeps for its clients between requests.
 	Forget(tb testing.TB)

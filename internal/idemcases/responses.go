@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
 
-// responseCases are those of answers of HTTP and their replays.
+// responseCases are the cases of answers of HTTP and their replays.
 var responseCases = []row{
 	{name: "created, written and flushed", http: true, run: func(f *fixture) {
 		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
@@ -278,7 +278,7 @@ var responseCases = []row{
 		})
 		s.twice(http.StatusOK, "a")
 	}},
-	{name: "statuses that are stored, and those that are not", http: true, run: func(f *fixture) {
+	{name: "statuses that are stored, and statuses that are not", http: true, run: func(f *fixture) {
 		for _, status := range []int{401, 408, 409, 425, 429, 500, 503} {
 			s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 			key := key(status)

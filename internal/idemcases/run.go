@@ -83,7 +83,7 @@ func onServer(c row) Server {
 	return Shared
 }
 
-// each runs all cases over frameworks, but the cases of which the effects are in a place
+// each runs all cases over frameworks, but the cases whose effects are in a place
 // that is not there. A case that shares its server runs alone, and before the others.
 func each(t *testing.T, over []frameworks.Framework, not where, server func(row) Server, open func(*testing.T, Server) (Records, *ledger)) {
 	old := slog.Default()

@@ -111,7 +111,7 @@ func (f *fixture) wantNames(what string, got []string, want ...string) {
 	}
 }
 
-// text writes a body, whatever the framework has made of the writer.
+// text writes a body, also where the framework has replaced the writer.
 func text(w io.Writer, s string) { _, _ = io.WriteString(w, s) }
 
 // twiceMore sends the request again, which has been answered.
