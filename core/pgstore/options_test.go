@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -50,6 +52,10 @@ func TestBadOptionsSayWhatIsAccepted(t *testing.T) {
 
 // TestADatabaseThatCannotBeReached fails each request within its time, as unavailable.
 func TestADatabaseThatCannotBeReached(t *testing.T) {
+	synctest.Test(t, unreachable)
+}
+
+func unreachable(t *testing.T) {
 	db := sql.OpenDB(nowhere{})
 	defer func() { _ = db.Close() }()
 	store, err := pgstore.New(db)
@@ -101,31 +107,61 @@ func (broken) Begin() (sqldriver.Tx, error) { return nil, sqldriver.ErrBadConn }
 func (broken) Close() error                 { return nil }
 
 // TestABrokenConnectionMayHaveMadeAClaim looks at what is known of a claim to which no answer
-// came. lib/pq returns ErrBadConn then.
+// came. lib/pq returns ErrBadConn then. After a claim that was never sent nothing is to be
+// cleaned up.
 func TestABrokenConnectionMayHaveMadeAClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		db        sqldriver.Connector
+		busy      bool // another caller has the connections of the pool
 		ambiguous bool
-	}{"no connection": {nowhere{}, false}, "a connection that breaks": {broken{}, true}} {
-		db := sql.OpenDB(c.db)
-		defer func() { _ = db.Close() }()
-		store, err := pgstore.New(db)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = store.Close() }()
-		late := make(chan record.ClaimReply, 1)
-		rep, err := store.Claim(t.Context(), record.ClaimRequest{
-			ID: "id", Token: "t", Deadline: time.Now().Add(100 * time.Millisecond), Late: func(rep record.ClaimReply, _ error) { late <- rep },
+	}{
+		"no connection":                   {nowhere{}, false, false},
+		"a pool that has none left":       {broken{}, true, false},
+		"a connection that breaks":        {broken{}, false, true},
+		"no connection at the second try": {&wearing{}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := sql.OpenDB(c.db)
+				defer func() { _ = db.Close() }()
+				if c.busy {
+					db.SetMaxOpenConns(1)
+					conn, err := db.Conn(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = conn.Close() }()
+				}
+				store, err := pgstore.New(db, pgstore.Timeout(50*time.Millisecond))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = store.Close() }()
+				late := make(chan record.ClaimReply, 1)
+				rep, err := store.Claim(t.Context(), record.ClaimRequest{
+					ID: "id", Token: "t", Deadline: time.Now().Add(200 * time.Millisecond), Late: func(rep record.ClaimReply, _ error) { late <- rep },
+				})
+				if errors.Is(err, driver.ErrPending) {
+					rep = <-late
+				}
+				if rep.Ambiguous != c.ambiguous {
+					t.Errorf("ambiguous %v; want %v", rep.Ambiguous, c.ambiguous)
+				}
+			})
 		})
-		if errors.Is(err, driver.ErrPending) {
-			rep = <-late
-		}
-		if rep.Ambiguous != c.ambiguous {
-			t.Errorf("%s: ambiguous %v; want %v", name, rep.Ambiguous, c.ambiguous)
-		}
 	}
 }
+
+// wearing is a database that cannot be reached once its first connection has broken.
+type wearing struct{ used atomic.Bool }
+
+func (w *wearing) Connect(context.Context) (sqldriver.Conn, error) {
+	if w.used.Swap(true) {
+		return nil, errNowhere
+	}
+	return broken{}, nil
+}
+func (*wearing) Driver() sqldriver.Driver { return nil }
 
 // TestCloseBesideClaims has claims begin while the store is closed: each ends, and none
 // begins that Close does not wait for.

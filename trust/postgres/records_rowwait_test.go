@@ -14,6 +14,35 @@ import (
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
+// claimed is what a claim has ended with.
+type claimed struct {
+	rep record.ClaimReply
+	err error
+}
+
+// claim asks for a record, and waits for the outcome also when the time of the caller has
+// ended.
+func claim(tb testing.TB, s record.Store, ask record.ClaimRequest) (record.ClaimReply, error) {
+	tb.Helper()
+	if ask.Lease == 0 {
+		ask.Lease = measured(tb).Holds()
+	}
+	if ask.Retention == 0 {
+		ask.Retention = 2 * measured(tb).Holds()
+	}
+	if ask.Deadline.IsZero() {
+		ask.Deadline = soon(tb)
+	}
+	late := make(chan claimed, 1)
+	ask.Late = func(rep record.ClaimReply, err error) { late <- claimed{rep, err} }
+	rep, err := s.Claim(tb.Context(), ask)
+	if errors.Is(err, driver.ErrPending) {
+		last := receive(tb, "the claim has an outcome", late)
+		rep, err = last.rep, last.err
+	}
+	return rep, err
+}
+
 // hearing is a listener that says that it hears, and closes the channel.
 type hearing chan struct{}
 
