@@ -1,8 +1,9 @@
 // Package trust proves the promises of the locks on real servers under faults:
 // one test for each fault in faults/, recorded and judged histories in
 // histories/, tokens that databases check in fencing/. It tests the stores in
-// PostgreSQL in postgres/, the program examples/ledger in ledger/, the dashboard and the
-// alerts of docs/observability in observability/, and the page of `interlock ui` in a real
+// PostgreSQL in postgres/, the programs of examples/ on PostgreSQL in examples/, the
+// dashboard and the alerts of docs/observability in observability/, and the page of
+// `interlock ui` in a real
 // browser in browser/. It is a module of its own, so that no user depends on
 // proxies, checkers and database drivers.
 package trust

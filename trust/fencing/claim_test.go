@@ -28,6 +28,7 @@ var claims = map[string]claim{
 }
 
 func TestOnlyTheLatestTokenClaims(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, db *sql.DB) {
 		for name, claim := range claims {
 			t.Run(name, func(t *testing.T) {
@@ -57,6 +58,7 @@ func TestOnlyTheLatestTokenClaims(t *testing.T) {
 }
 
 func TestARowThatIsNotThereCannotBeClaimed(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, db *sql.DB) {
 		err := inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error { return accounts.Claim(t.Context(), tx, "43", 1) })
 		if !errors.Is(err, sql.ErrNoRows) || errors.Is(err, fencing.ErrStale) {
@@ -66,6 +68,7 @@ func TestARowThatIsNotThereCannotBeClaimed(t *testing.T) {
 }
 
 func TestARollbackLeavesTheFenceAsItWas(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, db *sql.DB) {
 		mine := errors.New("changed my mind")
 		err := inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error {
@@ -91,6 +94,7 @@ func TestARollbackLeavesTheFenceAsItWas(t *testing.T) {
 
 // Fences are by whole keys, compared byte by byte.
 func TestKeysThatLookAlikeHaveFencesOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, db *sql.DB) {
 		keys := []string{"k", "K", "k ", "", "'; DROP TABLE accounts --", "k%", "%2F", "ä", "a\u0308", "\u00e4b", strings.Repeat("k", 512)}
 		for i, key := range keys {
@@ -111,6 +115,7 @@ func TestKeysThatLookAlikeHaveFencesOfTheirOwn(t *testing.T) {
 }
 
 func TestPruneForgetsWhatWasClaimedLongAgo(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, db *sql.DB) {
 		now := time.Now()
 		old, young := now.Add(-48*time.Hour).UnixMicro(), now.UnixMicro()
@@ -132,6 +137,7 @@ func TestPruneForgetsWhatWasClaimedLongAgo(t *testing.T) {
 // Many claim a key at the same moment for the first time. Whoever gets it has a
 // larger token than all who got it before.
 func TestFirstClaimsAtOnce(t *testing.T) {
+	t.Parallel()
 	levels := map[string][]sql.IsolationLevel{
 		"PostgreSQL": {sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable},
 		"SQLite":     {sql.LevelDefault},
@@ -209,6 +215,7 @@ func sqlState(err error) string {
 // The second of two transactions of a key waits for the first, in every isolation
 // level, and then either sees what that wrote or is refused.
 func TestAClaimWaitsForTheTransactionBeforeIt(t *testing.T) {
+	// Not beside other tests: it takes any transaction that waits for its own.
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
 		for name, claim := range claims {
 			for _, second := range []int64{6, 4} {
@@ -281,6 +288,7 @@ func awaitBlocked(t *testing.T, db *sql.DB) {
 // both read when the first of them writes: it was paused, and its lock has passed
 // to the other.
 func TestOnlyAClaimBeforeTheReadKeepsBothUpdates(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, db *sql.DB) {
 		none := func(context.Context, *sql.Tx, int64) error { return nil }
 		for name, c := range map[string]struct {

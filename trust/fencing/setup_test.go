@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"log/slog"
 	"path/filepath"
 	"testing"
 
@@ -14,8 +13,6 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/fencing"
-	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -119,14 +116,9 @@ func wantStale(t *testing.T, err error, token, latest int64) {
 }
 
 // newLocker returns a locker of its own, as another process has one.
-func newLocker(t *testing.T, srv *redistest.Server, opts ...core.LockerOption) *core.Locker {
+func newLocker(t *testing.T, locks core.Store) *core.Locker {
 	t.Helper()
-	store, err := redisstore.New(srv.Client(t), redisstore.Logger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	locker, err := core.New(store, opts...)
+	locker, err := core.New(locks)
 	if err != nil {
 		t.Fatal(err)
 	}

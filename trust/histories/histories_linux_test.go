@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	duration = flag.Duration("duration", 0, "for how long each topology is at work; default 20s, 5s with -short")
+	duration = flag.Duration("duration", 20*time.Second, "for how long each topology is at work")
 	seedFlag = flag.Uint64("seed", 0, "of the faults and the processes' choices; default a new one")
 	crewSize = flag.Int("processes", 3, "how many processes take locks at a time")
 )
@@ -52,7 +52,7 @@ func TestHistories(t *testing.T) {
 			if top.name != quorumOfFive { // which has no places
 				crew.Subjects = append(crew.Subjects, productPlaces)
 			}
-			verdicts, injected := play(t, crew, faults, span(20*time.Second, 5*time.Second))
+			verdicts, injected := play(t, crew, faults, *duration)
 			v := verdicts[0]
 			rows = append(rows, row{top.name, injected, v})
 			for _, f := range faults {
@@ -113,7 +113,7 @@ func playBroken(t *testing.T, whole, broken []string) (missed []string) {
 	s := redistest.Start(t, durable)
 	subjects := slices.Concat(whole, broken)
 	crew := orders{Servers: servers{Kind: single, Addrs: []string{s.Addr()}}, Subjects: subjects, Goroutines: 4, Keys: 2}
-	verdicts, _ := play(t, crew, nil, min(span(20*time.Second, 6*time.Second), 20*time.Second))
+	verdicts, _ := play(t, crew, nil, min(*duration, 20*time.Second))
 	for i, v := range verdicts {
 		by := v.caughtBy()
 		t.Logf("%-32s %5d holds: %s", subjects[i], v.granted, strings.Join(by, ", "))
@@ -125,17 +125,6 @@ func playBroken(t *testing.T, whole, broken []string) (missed []string) {
 		}
 	}
 	return missed
-}
-
-// span is for how long to go on.
-func span(long, short time.Duration) time.Duration {
-	switch {
-	case *duration > 0:
-		return *duration
-	case testing.Short():
-		return short
-	}
-	return long
 }
 
 // play has processes take the locks for a time, while they and the servers suffer

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/internal/redistest"
+	"github.com/interlock-go/interlock/trust/internal/child"
 	"github.com/interlock-go/interlock/trust/internal/history"
 )
 
@@ -29,54 +29,40 @@ const ordersEnv = "HISTORIES_ORDERS"
 // process is one run of a worker.
 type process struct {
 	orders orders
-	cmd    *exec.Cmd
+	*child.Process
 	input  io.WriteCloser
-	done   chan struct{} // closed when it has ended
 	killed int64
 	said   string // the file that its standard error goes to
 }
 
-// launch starts a worker: this program again. It dies with the thread that starts
-// it (prctl(2), PR_SET_PDEATHSIG), which is kept until it has ended, and so with
-// us; a process that is stopped would not notice the end of its input.
+// launch starts a worker: this program again. It ends with us; a process that is stopped
+// would not notice the end of its input.
 func launch(o orders, dir string) (*process, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{orders: o, done: make(chan struct{}), said: filepath.Join(dir, fmt.Sprintf("%d.err", o.Run))}
+	p := &process{orders: o, said: filepath.Join(dir, fmt.Sprintf("%d.err", o.Run))}
 	said, err := os.Create(p.said)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = said.Close() }() // the process has its own
-	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(os.Environ(), ordersEnv+"="+string(text))
-	p.cmd.Stderr = said
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if p.input, err = p.cmd.StdinPipe(); err != nil {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), ordersEnv+"="+string(text))
+	cmd.Stderr = said
+	if p.input, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(p.done)
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait() // how it ended is in ProcessState
-		}
-	}()
-	return p, <-started
+	p.Process, err = child.Start(cmd, syscall.SIGKILL)
+	return p, err
 }
 
 // kill ends the process at once. The time is taken before: whatever it does until
 // the signal arrives is more than it is credited with.
 func (p *process) kill() {
 	p.killed = history.Now()
-	_ = p.cmd.Process.Kill() // it has ended already, or it ends now
-	<-p.done
+	p.Kill()
 }
 
 // run is what the process has recorded.
@@ -186,9 +172,9 @@ func (c *crew) disturb(ctx context.Context, p *process, rng *rand.Rand) *process
 	switch {
 	case which < 4:
 		c.count("process stopped")
-		_ = p.cmd.Process.Signal(syscall.SIGSTOP) // if it is gone, its exit says so in the end
+		p.Signal(syscall.SIGSTOP) // if it is gone, its exit says so in the end
 		pause(ctx, d)
-		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+		p.Signal(syscall.SIGCONT)
 	case which < 5:
 		c.count("process killed")
 		p.kill()
@@ -260,7 +246,7 @@ func (c *crew) end() (runs []history.Run, faults map[string]int, crashed time.Ti
 			continue
 		}
 		select {
-		case <-p.done:
+		case <-p.Done:
 		case <-bound.C:
 			bound.Reset(0)
 			p.kill()
@@ -273,9 +259,9 @@ func (c *crew) end() (runs []history.Run, faults map[string]int, crashed time.Ti
 		last.kill()
 	}
 	for _, p := range c.all {
-		if p.killed == 0 && !p.cmd.ProcessState.Success() {
+		if p.killed == 0 && !p.ProcessState.Success() {
 			said, _ := os.ReadFile(p.said) // only to explain
-			c.t.Errorf("process %d: %v\n%s", p.orders.Run, p.cmd.ProcessState, said)
+			c.t.Errorf("process %d: %v\n%s", p.orders.Run, p.ProcessState, said)
 		}
 		run, err := p.run()
 		if err != nil && p.killed == 0 { // one that was killed at once has no log

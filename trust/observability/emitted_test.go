@@ -15,16 +15,16 @@ import (
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/redistest"
 	otellock "github.com/interlock-go/interlock/otel"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newObserver returns an observer and the registry of its Prometheus exporter. It watches
 // a locker that holds a lock of each kind.

@@ -12,26 +12,21 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// binEnv names a directory with prometheus and promtool.
+// binEnv names a directory with promtool.
 const binEnv = "INTERLOCK_PROMETHEUS_BIN"
 
-// program returns the path of prometheus or promtool. Without it the test fails: an
-// alert that was not tried cannot be relied on.
-func program(t *testing.T, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if dir := os.Getenv(binEnv); dir != "" {
-		path, err = exec.LookPath(filepath.Join(dir, name))
-	}
-	if err != nil {
-		t.Fatalf("no %s: run ./scripts/test.sh, which installs it, or apt-get install prometheus; %s names a directory that has it: %v", name, binEnv, err)
-	}
-	return path
-}
-
+// promtool runs it. Without it the test fails: an alert that was not tried cannot be relied
+// on.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), program(t, "promtool"), args...).CombinedOutput(); err != nil {
+	path, err := exec.LookPath("promtool")
+	if dir := os.Getenv(binEnv); dir != "" {
+		path, err = exec.LookPath(filepath.Join(dir, "promtool"))
+	}
+	if err != nil {
+		t.Fatalf("no promtool: run ./scripts/test.sh long, which installs it, or apt-get install prometheus; %s names a directory that has it: %v", binEnv, err)
+	}
+	if out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput(); err != nil {
 		t.Errorf("promtool %v: %v\n%s", args, err, out)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +27,7 @@ import (
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/httplock"
+	"github.com/interlock-go/interlock/trust/internal/child"
 )
 
 // ordersEnv holds the orders of a process of the service; see TestMain.
@@ -52,51 +52,36 @@ const (
 
 // process is a running service.
 type process struct {
-	cmd  *exec.Cmd
+	*child.Process
 	addr string
-	done chan struct{}
 }
 
-// launch starts a service: this program again. It dies with the thread that starts it
-// (prctl(2), PR_SET_PDEATHSIG), which is kept until it has ended.
+// launch starts a service: this program again.
 func launch(o orders) (*process, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{done: make(chan struct{})}
-	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(os.Environ(), ordersEnv+"="+string(text))
-	p.cmd.Stderr = os.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := p.cmd.StdoutPipe()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), ordersEnv+"="+string(text))
+	cmd.Stderr = os.Stderr
+	out, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(p.done)
-		err := p.cmd.Start()
-		if err == nil {
-			// Its only line is its address.
-			line, reading := bufio.NewReader(out).ReadString('\n')
-			p.addr, err = strings.TrimSpace(line), reading
-			if errors.Is(err, io.EOF) {
-				err = errors.New("the service has said nothing")
-			}
-			started <- err
-			_ = p.cmd.Wait() // it is killed
-			return
-		}
-		started <- err
-	}()
-	return p, <-started
+	defer func() { _ = out.Close() }()
+	cmd.Stdout = in
+	p, err := child.Start(cmd, syscall.SIGKILL)
+	if err := errors.Join(err, in.Close()); err != nil {
+		return nil, err
+	}
+	// Its only line is its address.
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the service has said nothing")
+	}
+	return &process{p, strings.TrimSpace(line)}, err
 }
-
-// signal sends a signal; the process may be gone.
-func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
 // service in a process.
 type payer struct{ orders }

@@ -203,7 +203,7 @@ func (f *fleet) start() {
 // keep starts the process of a slot again whenever it dies.
 func (f *fleet) keep(s *slot) {
 	for {
-		<-s.current().done
+		<-s.current().Done
 		if f.over.Load() {
 			return
 		}
@@ -217,7 +217,7 @@ func (f *fleet) keep(s *slot) {
 		s.process = p
 		s.mu.Unlock()
 		if f.over.Load() {
-			p.signal(syscall.SIGKILL)
+			p.Signal(syscall.SIGKILL)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func (f *fleet) keep(s *slot) {
 func (f *fleet) end() {
 	f.over.Store(true)
 	for i := range f.slots {
-		f.slots[i].current().signal(syscall.SIGKILL)
+		f.slots[i].current().Signal(syscall.SIGKILL)
 	}
 	f.work.Wait()
 	f.client.CloseIdleConnections()
@@ -244,11 +244,11 @@ func (f *fleet) torment(ctx context.Context, server *pgtest.Server, db *sql.DB, 
 			server.Restart(f)
 		case n%5 == 0:
 			c.stops++
-			p.signal(syscall.SIGSTOP)
+			p.Signal(syscall.SIGSTOP)
 			sleep(ctx, claimLease+time.Duration(rng.IntN(1000))*time.Millisecond)
-			p.signal(syscall.SIGCONT)
+			p.Signal(syscall.SIGCONT)
 		case n%2 == 0:
-			p.signal(syscall.SIGKILL)
+			p.Signal(syscall.SIGKILL)
 		default:
 			// Of one process in three its connections.
 			_, err := db.ExecContext(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "+

@@ -21,14 +21,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/interlock-go/interlock/trust/internal/child"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -80,9 +81,10 @@ func Start(tb testing.TB, dsn, mode string, settings ...string) string {
 	}
 	tb.Cleanup(func() {
 		if tb.Failed() {
-			tb.Logf("PgBouncer said:\n%s", b.tail())
+			tb.Logf("PgBouncer said:\n%s", b.Tail())
 		}
-		if err := b.stop(); err != nil {
+		b.Kill() // it keeps nothing
+		if err := os.RemoveAll(b.Dir); err != nil {
 			tb.Errorf("pgbouncertest: %v", err)
 		}
 	})
@@ -104,25 +106,35 @@ func makeUser(ctx context.Context, dsn, user, schema string) error {
 }
 
 // bouncer is one PgBouncer.
-type bouncer struct {
-	dir  string // its file, its socket and its log
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
-}
+type bouncer struct{ *child.Daemon }
 
 func start(config *pgx.ConnConfig, settings []string) (*bouncer, error) {
 	program, err := program()
 	if err != nil {
 		return nil, err
 	}
-	// Not a test's TempDir, into which another user could not look.
-	dir, err := os.MkdirTemp("", "pgbouncertest-")
+	who, err := pgtest.RunAs()
 	if err != nil {
 		return nil, err
 	}
-	b := &bouncer{dir: dir, done: make(chan struct{})}
-	if err := b.run(program, config, settings); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w\n%s", err, b.tail()), os.RemoveAll(dir))
+	d, err := child.NewDaemon("pgbouncertest", who)
+	if err != nil {
+		return nil, err
+	}
+	b := &bouncer{d}
+	file := filepath.Join(b.Dir, "pgbouncer.ini") // without a secret: another user reads it
+	err = os.WriteFile(file, []byte(b.ini(config, settings)), 0o644)
+	if err == nil {
+		err = b.Launch(syscall.SIGKILL, startTimeout, func(ctx context.Context) error {
+			conn, err := pgx.Connect(ctx, b.dsn(config))
+			if err != nil {
+				return err
+			}
+			return errors.Join(conn.Ping(ctx), conn.Close(ctx))
+		}, program, file)
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(b.Dir))
 	}
 	return b, nil
 }
@@ -139,106 +151,11 @@ ignore_startup_parameters = search_path,extra_float_digits
 max_client_conn = 1000
 %s
 `, config.Database, config.Host, config.Port, config.Database, config.User,
-		b.dir, port, strings.Join(settings, "\n"))
+		b.Dir, port, strings.Join(settings, "\n"))
 }
 
 func (b *bouncer) dsn(config *pgx.ConnConfig) string {
-	return fmt.Sprintf("host=%s port=%d user=%s dbname=%s sslmode=disable", b.dir, port, config.User, config.Database)
-}
-
-func (b *bouncer) run(program string, config *pgx.ConnConfig, settings []string) error {
-	who, err := pgtest.RunAs()
-	if err != nil {
-		return err
-	}
-	if who != nil {
-		if err := os.Chown(b.dir, int(who.Uid), int(who.Gid)); err != nil {
-			return err
-		}
-	}
-	file := filepath.Join(b.dir, "pgbouncer.ini") // without a secret: another user reads it
-	if err := os.WriteFile(file, []byte(b.ini(config, settings)), 0o644); err != nil {
-		return err
-	}
-	log, err := os.Create(b.logFile())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }() // the child has its own copy, ours was never written to
-	b.cmd = exec.Command(program, file)
-	b.cmd.Dir = b.dir
-	b.cmd.Stdout, b.cmd.Stderr = log, log // as files, which take no goroutine to copy
-	b.cmd.SysProcAttr = pgtest.Attributes(who)
-	started := make(chan error, 1)
-	go b.serve(started)
-	if err := <-started; err != nil {
-		return err
-	}
-	if err := b.ready(config); err != nil {
-		return errors.Join(err, b.end())
-	}
-	return nil
-}
-
-// serve starts the process and waits for it, both on one locked thread: Linux tells a
-// child that its parent has died when the thread that forked ends (prctl(2),
-// PR_SET_PDEATHSIG).
-func (b *bouncer) serve(started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	defer close(b.done)
-
-	err := b.cmd.Start()
-	started <- err
-	if err == nil {
-		_ = b.cmd.Wait() // it is killed in the end
-	}
-}
-
-// ready waits until a statement goes through.
-func (b *bouncer) ready(config *pgx.ConnConfig) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	for {
-		conn, err := pgx.Connect(ctx, b.dsn(config))
-		if err == nil {
-			return errors.Join(conn.Ping(ctx), conn.Close(ctx))
-		}
-		select {
-		case <-b.done:
-			return errors.New("PgBouncer exited")
-		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
-		case <-again.C:
-		}
-	}
-}
-
-// stop ends the process and removes its files.
-func (b *bouncer) stop() error { return errors.Join(b.end(), os.RemoveAll(b.dir)) }
-
-// end ends the process, which keeps nothing.
-func (b *bouncer) end() error {
-	err := b.cmd.Process.Kill()
-	<-b.done
-	if errors.Is(err, os.ErrProcessDone) {
-		return errors.New("PgBouncer ended by itself")
-	}
-	return err
-}
-
-func (b *bouncer) logFile() string { return filepath.Join(b.dir, "log") }
-
-// tail returns the last lines of the log.
-func (b *bouncer) tail() string {
-	said, err := os.ReadFile(b.logFile())
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
-	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+	return fmt.Sprintf("host=%s port=%d user=%s dbname=%s sslmode=disable", b.Dir, port, config.User, config.Database)
 }
 
 // program returns the path of PgBouncer. Debian puts it where only root looks.

@@ -20,7 +20,6 @@
 package pgtest
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -28,10 +27,8 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -40,6 +37,8 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 	"go.uber.org/goleak"
+
+	"github.com/interlock-go/interlock/trust/internal/child"
 )
 
 const (
@@ -89,15 +88,11 @@ func (w withServer) Run() int {
 // call; when none can be, the test fails.
 func Open(tb testing.TB) *sql.DB {
 	tb.Helper()
-	s, err := theServer()
-	if err != nil {
-		tb.Fatalf("pgtest: %v", err)
-	}
-	schema := "test" + strconv.FormatInt(schemas.Add(1), 10)
+	s, schema := theServer(tb), "test"+strconv.FormatInt(schemas.Add(1), 10)
 	db := s.open(schema)
 	tb.Cleanup(func() {
 		if tb.Failed() {
-			tb.Logf("PostgreSQL said:\n%s", s.tail())
+			tb.Logf("PostgreSQL said:\n%s", s.Tail())
 		}
 		if err := db.Close(); err != nil {
 			tb.Errorf("pgtest: %v", err)
@@ -109,23 +104,35 @@ func Open(tb testing.TB) *sql.DB {
 	return db
 }
 
-func theServer() (*server, error) {
+// DSN returns the connection string of what [Open] opens: of an empty schema, made for
+// this test.
+func DSN(tb testing.TB) string {
+	tb.Helper()
+	var schema string
+	if err := Open(tb).QueryRowContext(tb.Context(), "SELECT current_schema()").Scan(&schema); err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	return theServer(tb).dsn(schema)
+}
+
+func theServer(tb testing.TB) *server {
+	tb.Helper()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.server == nil && shared.err == nil { // else it was tried
-		shared.server, shared.err = start("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+		shared.server, shared.err = start("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300")
 	}
-	return shared.server, shared.err
+	if shared.err != nil {
+		tb.Fatalf("pgtest: %v", shared.err)
+	}
+	return shared.server
 }
 
 // server is one PostgreSQL.
 type server struct {
+	*child.Daemon
 	bin      string // the directory of its programs
-	who      *syscall.Credential
 	settings []string
-	dir      string // its files, its socket and its log
-	cmd      *exec.Cmd
-	done     chan struct{} // closed when the process has ended
 }
 
 // start makes a new database cluster, and serves it.
@@ -139,113 +146,41 @@ func create(settings []string, program string, args ...string) (*server, error) 
 	if err != nil {
 		return nil, err
 	}
-	who, err := runAs()
+	who, err := RunAs()
 	if err != nil {
 		return nil, err
 	}
-	// Not a test's TempDir, into which another user could not look.
-	dir, err := os.MkdirTemp("", "pgtest-")
+	d, err := child.NewDaemon("pgtest", who)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{bin: bin, who: who, settings: settings, dir: dir}
-	if err := s.run(program, args); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w\n%s", err, s.tail()), os.RemoveAll(dir))
+	s := &server{d, bin, settings}
+	path := filepath.Join(bin, program)
+	if server, err := filepath.EvalSymlinks(filepath.Join(bin, "postgres")); err == nil && program != "initdb" {
+		path = filepath.Join(filepath.Dir(server), program) // bin may have links to some programs only
+	}
+	err = s.Run(path, append([]string{"-D", s.data()}, args...)...)
+	if err == nil {
+		err = s.serve()
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(s.Dir))
 	}
 	return s, nil
 }
 
-func (s *server) run(program string, args []string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	if s.who != nil {
-		if err := os.Chown(s.dir, int(s.who.Uid), int(s.who.Gid)); err != nil {
-			return err
-		}
-	}
-	log, err := os.Create(s.logFile())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }() // the child has its own copy, ours was never written to
+func (s *server) data() string { return filepath.Join(s.Dir, "data") }
 
-	path := filepath.Join(s.bin, program)
-	if server, err := filepath.EvalSymlinks(filepath.Join(s.bin, "postgres")); err == nil && program != "initdb" {
-		path = filepath.Join(filepath.Dir(server), program) // bin may have links to some programs only
-	}
-	cmd := exec.CommandContext(ctx, path, append([]string{"-D", s.data()}, args...)...)
-	s.prepare(cmd, log)
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w", program, err)
-	}
-	return s.launch(ctx, log)
-}
-
-func (s *server) data() string { return filepath.Join(s.dir, "data") }
-
-// prepare says how a program of the server runs.
-func (s *server) prepare(cmd *exec.Cmd, log *os.File) {
-	cmd.Dir = s.dir
-	// An *os.File is handed to the child as it is; any other writer would cost
-	// a copying goroutine that the leak check sees.
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = attributes(s.who)
-}
-
-// launch serves the database cluster that there is.
-func (s *server) launch(ctx context.Context, log *os.File) error {
-	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "deadlock_timeout=100ms"}
+// serve serves the database cluster that there is, and waits until it answers. SIGQUIT
+// aborts it without leaving its shared memory behind, as SIGKILL would.
+func (s *server) serve() error {
+	args := []string{"-D", s.data(), "-k", s.Dir, "-c", "listen_addresses=", "-c", "deadlock_timeout=100ms"}
 	for _, set := range s.settings {
 		args = append(args, "-c", set)
 	}
-	s.cmd, s.done = exec.Command(filepath.Join(s.bin, "postgres"), args...), make(chan struct{})
-	s.prepare(s.cmd, log)
-	started := make(chan error, 1)
-	go s.serve(started)
-	if err := <-started; err != nil {
-		return err
-	}
-	if err := s.ready(ctx); err != nil {
-		return errors.Join(err, s.end())
-	}
-	return nil
-}
-
-// serve starts the process and waits for it, both on one locked thread: Linux
-// tells a child that its parent has died when the *thread* that forked ends
-// (prctl(2), PR_SET_PDEATHSIG). Blocked in Wait, this one lives as long as the
-// child.
-func (s *server) serve(started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	defer close(s.done)
-
-	err := s.cmd.Start()
-	started <- err
-	if err == nil {
-		_ = s.cmd.Wait() // the exit status of a server that was stopped says nothing
-	}
-}
-
-// ready waits until the server answers.
-func (s *server) ready(ctx context.Context) error {
 	db := s.open("public")
 	defer func() { _ = db.Close() }()
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	for {
-		err := db.PingContext(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-s.done:
-			return errors.New("the server exited")
-		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
-		case <-again.C:
-		}
-	}
+	return s.Launch(syscall.SIGQUIT, startTimeout, db.PingContext, filepath.Join(s.bin, "postgres"), args...)
 }
 
 // open returns a pool of connections to which a schema is the only one.
@@ -258,40 +193,13 @@ func (s *server) open(schema string) *sql.DB {
 }
 
 func (s *server) dsn(schema string) string {
-	return fmt.Sprintf("host=%s user=postgres dbname=postgres sslmode=disable search_path=%s", s.dir, schema)
+	return fmt.Sprintf("host=%s user=postgres dbname=postgres sslmode=disable search_path=%s", s.Dir, schema)
 }
 
-// stop ends the server in good order and removes its files.
-func (s *server) stop() error { return errors.Join(s.end(), os.RemoveAll(s.dir)) }
-
-// end ends the process: clients are disconnected (SIGINT, "fast shutdown"), and if
-// that takes too long it is aborted.
-func (s *server) end() error {
-	if err := s.cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
-	select {
-	case <-s.done:
-		return nil
-	case <-timer.C:
-	}
-	_ = s.cmd.Process.Kill() // fails only when it is gone already
-	<-s.done
-	return fmt.Errorf("PostgreSQL did not stop within %v", stopTimeout)
-}
-
-func (s *server) logFile() string { return filepath.Join(s.dir, "log") }
-
-// tail returns the last lines of the log.
-func (s *server) tail() string {
-	said, err := os.ReadFile(s.logFile())
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
-	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+// stop ends the server in good order, for which clients are disconnected (SIGINT, "fast
+// shutdown"), and removes its files.
+func (s *server) stop() error {
+	return errors.Join(s.End(os.Interrupt, stopTimeout), os.RemoveAll(s.Dir))
 }
 
 // programs returns the directory of initdb and postgres.
@@ -315,8 +223,9 @@ func programs() (string, error) {
 	return "", fmt.Errorf("no initdb and postgres in %q: run ./scripts/test.sh, which installs them, or apt-get install postgresql", candidates)
 }
 
-// runAs returns whom the server runs as, nil for the user of the test.
-func runAs() (*syscall.Credential, error) {
+// RunAs returns whom a program runs as that refuses to run as root, nil for the user of
+// the test. The socket of the server is theirs.
+func RunAs() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}

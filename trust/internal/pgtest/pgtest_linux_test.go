@@ -18,6 +18,8 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
 const childEnv = "PGTEST_CHILD"
 
 // TestServerDiesWithAKilledTestBinary runs the child below in a process of its

@@ -3,9 +3,7 @@
 package pgtest
 
 import (
-	"context"
 	"database/sql"
-	"os"
 	"syscall"
 	"testing"
 )
@@ -30,7 +28,7 @@ func keep(tb testing.TB, s *server, err error) *Server {
 	}
 	tb.Cleanup(func() {
 		if tb.Failed() {
-			tb.Logf("PostgreSQL said:\n%s", s.tail())
+			tb.Logf("PostgreSQL said:\n%s", s.Tail())
 		}
 		if err := s.stop(); err != nil {
 			tb.Errorf("pgtest: %v", err)
@@ -54,23 +52,16 @@ func (s *Server) Open(tb testing.TB) *sql.DB {
 // again ("immediate shutdown").
 func (s *Server) Abort(tb testing.TB) {
 	tb.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGQUIT); err != nil {
+	if err := s.Process.Process.Signal(syscall.SIGQUIT); err != nil {
 		tb.Fatalf("pgtest: %v", err)
 	}
-	<-s.done
+	<-s.Done
 }
 
 // Restart starts the server again after [Server.Abort], and waits until it answers.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	log, err := os.OpenFile(s.logFile(), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
+	if err := s.serve(); err != nil {
 		tb.Fatalf("pgtest: %v", err)
-	}
-	defer func() { _ = log.Close() }()
-	if err := s.launch(ctx, log); err != nil {
-		tb.Fatalf("pgtest: %v\n%s", err, s.tail())
 	}
 }

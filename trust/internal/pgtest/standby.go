@@ -23,7 +23,7 @@ import (
 func (s *Server) Standby(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
 	made, err := create(settings, "pg_basebackup",
-		"-R", "-X", "stream", "-c", "fast", "--no-sync", "-h", s.dir, "-U", "postgres")
+		"-R", "-X", "stream", "-c", "fast", "--no-sync", "-h", s.Dir, "-U", "postgres")
 	standby := keep(tb, made, err)
 	s.wait(tb, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
 	return standby
@@ -49,7 +49,7 @@ func (s *Server) Attach(tb testing.TB, standby *Server) {
 	tb.Helper()
 	db := standby.open("public")
 	defer func() { _ = db.Close() }()
-	for _, text := range []string{"ALTER SYSTEM SET primary_conninfo = 'host=" + s.dir + " user=postgres'", "SELECT pg_reload_conf()"} {
+	for _, text := range []string{"ALTER SYSTEM SET primary_conninfo = 'host=" + s.Dir + " user=postgres'", "SELECT pg_reload_conf()"} {
 		if _, err := db.ExecContext(tb.Context(), text); err != nil {
 			tb.Fatalf("pgtest: %v", err)
 		}
@@ -107,7 +107,7 @@ func (r *Route) Open(tb testing.TB) *sql.DB {
 		tb.Fatalf("pgtest: %v", err)
 	}
 	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, filepath.Join(r.to.Load().dir, filepath.Base(addr)))
+		return new(net.Dialer).DialContext(ctx, network, filepath.Join(r.to.Load().Dir, filepath.Base(addr)))
 	}
 	db := stdlib.OpenDB(*config)
 	tb.Cleanup(func() { _ = db.Close() })

@@ -1,12 +1,11 @@
 //go:build long && unix
 
-package payments
+package examples
 
 import (
 	"context"
 	"database/sql"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,12 +14,10 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
-
 func noWork(context.Context) error { return nil }
 
-// open returns a bank with no accounts, whose payments are made in tx.
-func open(t *testing.T, db *sql.DB, work func(context.Context) error, tx *sql.Tx) *bank.Bank {
+// openBank returns a bank with no accounts, whose payments are made in tx.
+func openBank(t *testing.T, db *sql.DB, work func(context.Context) error, tx *sql.Tx) *bank.Bank {
 	t.Helper()
 	if err := bank.Migrate(t.Context(), db); err != nil {
 		t.Fatal(err)
@@ -50,7 +47,8 @@ func wantBalance(t *testing.T, b *bank.Bank, id string, want int64) {
 }
 
 func TestChangesUnderTheLatestToken(t *testing.T) {
-	b := open(t, pgtest.Open(t), noWork, nil)
+	t.Parallel()
+	b := openBank(t, pgtest.Open(t), noWork, nil)
 	put(t, b, 1, map[string]int64{"alice": 100, "bob": 5})
 	if a, err := b.Debit(t.Context(), bank.Held{ID: "alice", Token: 2}, 30); err != nil || a != (bank.Account{ID: "alice", Balance: 70}) {
 		t.Errorf("debit: %+v, %v", a, err)
@@ -72,13 +70,14 @@ func TestChangesUnderTheLatestToken(t *testing.T) {
 }
 
 func TestRefusedChangesChangeNothing(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Open(t)
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	b := open(t, db, noWork, tx)
+	b := openBank(t, db, noWork, tx)
 	put(t, b, 10, map[string]int64{"alice": 100, "bob": 100})
 	held := func(id string, token int64) bank.Held { return bank.Held{ID: id, Token: token} }
 	transfer := func(from, to bank.Held, amount int64) error {
@@ -115,51 +114,20 @@ func TestRefusedChangesChangeNothing(t *testing.T) {
 	}
 }
 
-// A holder that wakes up between its successor's read and write, and one that wakes up
-// after it.
-func TestAPausedHolderWritesNothing(t *testing.T) {
-	db := pgtest.Open(t)
-	begun, proceed := make(chan struct{}), make(chan struct{})
-	paused := open(t, db, func(context.Context) error {
-		close(begun)
-		<-proceed
-		return nil
-	}, nil)
-	var late error
-	var stale sync.WaitGroup
-	successor := open(t, db, func(context.Context) error {
-		close(proceed)
-		stale.Wait()
-		return nil
-	}, nil)
-	put(t, paused, 1, map[string]int64{"alice": 100, "bob": 0})
-	stale.Go(func() {
-		_, _, late = paused.Transfer(t.Context(), bank.Held{ID: "alice", Token: 2}, bank.Held{ID: "bob", Token: 2}, 10)
-	})
-	<-begun
-	if _, err := successor.Debit(t.Context(), bank.Held{ID: "alice", Token: 3}, 1); err != nil {
-		t.Error(err)
-	}
-	if !errors.Is(late, bank.ErrStaleToken) {
-		t.Errorf("the late write: %v, want ErrStaleToken", late)
-	}
-	wantBalance(t, paused, "alice", 99)
-	wantBalance(t, paused, "bob", 0) // neither side of the transfer
-}
-
 // What a payment changes is decided by the transaction of its request.
 func TestAPaymentIsPartOfTheTransaction(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Open(t)
 	for _, c := range []struct {
 		end  func(*sql.Tx) error
 		want int64
 	}{{(*sql.Tx).Rollback, 100}, {(*sql.Tx).Commit, 70}} {
-		put(t, open(t, db, noWork, nil), 1, map[string]int64{"alice": 100})
+		put(t, openBank(t, db, noWork, nil), 1, map[string]int64{"alice": 100})
 		tx, err := db.BeginTx(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := open(t, db, noWork, tx)
+		b := openBank(t, db, noWork, tx)
 		order := bank.Order{Account: bank.Held{ID: "alice", Token: 1}, Amount: 30, Reference: "a", Remember: time.Minute}
 		p, err := b.Pay(t.Context(), order, noWork)
 		if err != nil || p.ID == "" || p.Balance != 70 || p.Amount != 30 || p.Account != "alice" {
@@ -176,33 +144,9 @@ func TestAPaymentIsPartOfTheTransaction(t *testing.T) {
 		}
 	}
 	// The fence of its lock has a later holder.
-	b := open(t, db, noWork, nil)
+	b := openBank(t, db, noWork, nil)
 	_, err := b.Pay(t.Context(), bank.Order{Account: bank.Held{ID: "alice", Token: 2}, Amount: 1, Reference: "b", Remember: time.Minute}, noWork)
 	if !errors.Is(err, bank.ErrStaleToken) {
 		t.Errorf("got %v, want ErrStaleToken", err)
-	}
-}
-
-func TestALedgerThatIsAway(t *testing.T) {
-	server := pgtest.Start(t)
-	db := server.Open(t)
-	lost := errors.New("lease lost")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ends := false
-	b := open(t, db, func(context.Context) error {
-		if ends {
-			cancel(lost) // after the work: the write has to notice
-		}
-		return nil
-	}, nil)
-	put(t, b, 1, map[string]int64{"alice": 100})
-	ends = true
-	if _, err := b.Debit(ctx, bank.Held{ID: "alice", Token: 2}, 1); !errors.Is(err, lost) {
-		t.Errorf("got %v, want the context's cause", err)
-	}
-	wantBalance(t, b, "alice", 100)
-	server.Abort(t)
-	if _, err := b.Debit(t.Context(), bank.Held{ID: "alice", Token: 3}, 1); !errors.Is(err, bank.ErrUnavailable) {
-		t.Errorf("killed: %v, want ErrUnavailable", err)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build long && unix
 
-package ledger
+package examples
 
 import (
 	"context"
@@ -91,7 +91,7 @@ func (d database) becomes(what, query string, n int) {
 const five = `{"to": "bob", "amount": 5}`
 
 func TestLedger(t *testing.T) {
-	path := build(t)
+	path := build(t, "../../examples/ledger", ".")
 	for name, test := range map[string]func(t *testing.T, path, dsn string){
 		"what a client may ask for":                             asks,
 		"a payment that failed is made by its retry":            fails,
@@ -99,7 +99,10 @@ func TestLedger(t *testing.T) {
 		"a payment of a killed process is made once by another": dies,
 		"a process that is told to end finishes its payments":   ends,
 	} {
-		t.Run(name, func(t *testing.T) { test(t, path, pgtest.DSN(t)) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, path, pgtest.DSN(t))
+		})
 	}
 	t.Run("behind PgBouncer in transaction mode", func(t *testing.T) {
 		asks(t, path, pgbouncertest.Start(t, pgtest.DSN(t), pgbouncertest.Transaction))

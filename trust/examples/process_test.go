@@ -1,6 +1,6 @@
 //go:build long && unix
 
-package ledger
+package examples
 
 import (
 	"bufio"
@@ -26,13 +26,13 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // patience bounds every wait. Nothing takes as long that works.
 const patience = 60 * time.Second
 
-// build builds the program.
-func build(t *testing.T) (path string) {
+// build builds a program of a module.
+func build(t *testing.T, module, program string) (path string) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "ledger")
-	// The result of a test is not cached beyond a change of its directory.
-	t.Chdir(filepath.Join("..", "..", "examples", "ledger"))
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+	path = filepath.Join(t.TempDir(), "program")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, program)
+	cmd.Dir = filepath.FromSlash(module)
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return path

@@ -1,3 +1,0 @@
-// Package payments tests examples/payments on PostgreSQL: its bank, its demonstration, and
-// payments whose process is killed.
-package payments
