@@ -2,9 +2,6 @@
 
 // Package pgbouncertest starts a real PgBouncer for tests.
 //
-//	direct := pgtest.DSN(t)
-//	pooled := pgbouncertest.Start(t, direct, pgbouncertest.Transaction)
-//
 // It is a private process in front of the server of package pgtest. Its files are in a
 // temporary directory, it listens on a socket in there and on no port, and lets every
 // client in. The program is the one that INTERLOCK_PGBOUNCER names, else pgbouncer on
