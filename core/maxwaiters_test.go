@@ -140,3 +140,30 @@ func TestTimesThatCannotBeMeantAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Callers that share, and wait for the store alone, count as no waiters for a caller that
+// wants the lock for itself either.
+func TestMaxWaitersRefusesNoExclusiveCallerBehindSharersThatAskTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(10 * time.Millisecond) })
+		l := newLocker(t, store)
+		got := make(chan error, 10)
+		for range cap(got) {
+			go func() {
+				lease, err := l.LockShared(t.Context(), "k")
+				if err == nil {
+					err = lease.Release(t.Context())
+				}
+				got <- err
+			}()
+		}
+		synctest.Wait()
+		lease, err := l.Lock(t.Context(), "k", core.MaxWaiters(2))
+		wantErr(t, err, nil)
+		wantErr(t, lease.Release(t.Context()), nil)
+		for range cap(got) {
+			wantErr(t, <-got, nil)
+		}
+	})
+}

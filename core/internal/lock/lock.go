@@ -29,6 +29,7 @@ type lock struct {
 	places    *places      // nil while the process has none, and releases none
 	acq       *acquisition // nil while there is nothing to remember of tries
 	n         int32        // waiters
+	alone     int32        // of these, how many want the lock for themselves
 	phase     phase
 	asking    bool // in the phase acquiring: a try is on its way
 	courteous bool // kept for the courtesy alone
@@ -90,25 +91,43 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 	case w.Terms.Wait == 0:
 		w.waited = true
 		return l.isHeld(w)
-	case most > 0 && l.waiters() >= most && !l.mayBeFree(w):
+	case most > 0 && l.waitersBefore(w) >= most:
 		w.waited = true
-		return fmt.Errorf("%w: %q has %d: %w", ErrQueueFull, l.key, most, ErrHeld)
+		return queueFull(w)
 	default:
 		w.waited = true
-		l.surplus = l.surplus || most > 0 && w.Terms.Kind.Place()
+		l.surplus = l.surplus || most > 0 && int(l.n) >= most
 	}
 	l.push(w)
 	return nil
 }
 
-// waiters is how many wait for a holder. The first does not as long as it asks the
-// store for a lock that may be free.
-func (l *lock) waiters() int {
+// waitersBefore is how many wait for a holder before a caller that comes, as far as is
+// known. If the store says later that there are more, failSurplus refuses the caller.
+func (l *lock) waitersBefore(w *Waiter) int {
 	n := int(l.n)
-	if n > 0 && l.asking && !l.acq.contended {
-		n--
+	if l.phase != acquiring || l.acq != nil && l.acq.contended {
+		return n
 	}
-	return n
+	places := l.alone == 0 && (l.acq == nil || l.acq.failed == nil)
+	if n > 0 && l.asking {
+		n-- // the first asks the store for a lock that may be free
+	}
+	switch {
+	case !places:
+		return n
+	case w.Terms.Kind == driver.Permit:
+		// As many permits as there are, less those of this process, may be free.
+		return min(n, max(0, int(l.n)+len(l.places.held())-w.Terms.AtMost))
+	default:
+		return 0 // all of them may get places at the same time
+	}
+}
+
+// queueFull is the error of a caller that has as many waiters before it as its MaxWaiters
+// allows.
+func queueFull(w *Waiter) error {
+	return fmt.Errorf("%w: %q has %d: %w", ErrQueueFull, w.lock.key, w.Terms.MaxWaiters, ErrHeld)
 }
 
 // step is what a waiter has to do.
@@ -199,7 +218,7 @@ func (l *lock) fail(err error, fx *effects) {
 		w.prev = nil
 		w.fail(fmt.Errorf("%w: %q", err, l.key))
 	}
-	l.first, l.n = nil, 0
+	l.first, l.n, l.alone = nil, 0, 0
 }
 
 // close is the event that the Table closes.

@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -254,32 +253,15 @@ func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *ef
 // the try of the callers before it is answered: they want places, too, and have not
 // been refused one.
 func (l *lock) mayTryNext(w *Waiter, now clock.Instant) bool {
+	acq := l.acq
 	return w.Terms.Kind.Place() && l.phase == acquiring && l.first != nil && l.last().Terms.Kind.Place() &&
-		(l.acq == nil || l.acq.next <= now || l.acq.blind && l.places.releasing())
+		(acq == nil || acq.next <= now || acq.blind && l.places.releasing())
 }
 
 // refusedNow reports whether the first waiter, which does not wait for the holders, was
 // refused already: by what the store answered to the one before it.
 func (l *lock) refusedNow(w *Waiter, now clock.Instant) bool {
 	return w.Terms.Kind.Place() && l.acq != nil && l.acq.contended && l.acq.failed == nil && now < l.acq.next
-}
-
-// mayBeFree reports whether a caller that wants a place does not wait for a holder, as
-// far as is known: the store has not said since that there is one, and as many permits as
-// stand before it may be free. If the store says so later, failSurplus refuses the caller.
-func (l *lock) mayBeFree(w *Waiter) bool {
-	if !w.Terms.Kind.Place() || l.phase != acquiring || l.acq != nil && (l.acq.contended || l.acq.failed != nil) {
-		return false
-	}
-	if w.Terms.Kind == driver.Permit && int(l.n)+len(l.places.held()) >= w.Terms.AtMost+w.Terms.MaxWaiters {
-		return false
-	}
-	for other := l.first; other != nil; other = other.next {
-		if !other.Terms.Kind.Place() {
-			return false
-		}
-	}
-	return true
 }
 
 // failSurplus refuses callers behind the first, since the store has said that there is a
@@ -300,11 +282,12 @@ func (l *lock) failSurplus(fx *effects) {
 		case w.Terms.Wait == 0 && !l.acq.blind:
 			err = l.isHeld(w)
 		case most > 0 && before >= most:
-			err = fmt.Errorf("%w: %q has %d: %w", ErrQueueFull, l.key, most, ErrHeld)
+			err = queueFull(w)
 		}
 		if err == nil {
+			// There will never be more before it, so a later refusal need not look at it.
 			before++
-			l.surplus = l.surplus || w.Terms.MaxWaiters > 0 || w.Terms.Wait == 0
+			l.surplus = l.surplus || w.Terms.Wait == 0
 			continue
 		}
 		l.remove(w)

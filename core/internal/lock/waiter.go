@@ -130,6 +130,9 @@ func (l *lock) push(w *Waiter) {
 	}
 	l.first.prev = w
 	l.n++
+	if !w.Terms.Kind.Place() {
+		l.alone++
+	}
 }
 
 // remove takes a waiter out of the queue.
@@ -146,4 +149,7 @@ func (l *lock) remove(w *Waiter) {
 	}
 	w.prev, w.next = nil, nil
 	l.n--
+	if !w.Terms.Kind.Place() {
+		l.alone--
+	}
 }
