@@ -2,11 +2,14 @@ package core_test
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
@@ -87,4 +90,108 @@ func TestAPermitDoesNotOvertakeTheExclusiveCallerBeforeIt(t *testing.T) {
 			t.Errorf("the order is %s, %s", first, second)
 		}
 	})
+}
+
+// outcomes counts how calls end, which are made at once.
+func outcomes(n int, call func() error) map[error]int {
+	errs := make(chan error, n)
+	for range n {
+		go func() { errs <- call() }()
+	}
+	count := map[error]int{}
+	for range n {
+		err := <-errs
+		for _, known := range []error{core.ErrFull, core.ErrHeld, core.ErrUnavailable} {
+			if errors.Is(err, known) {
+				err = known
+				break
+			}
+		}
+		count[err]++
+	}
+	return count
+}
+
+func wantOutcomes(t *testing.T, got, want map[error]int) {
+	t.Helper()
+	if !maps.Equal(got, want) {
+		t.Errorf("the outcomes are %v, want %v", got, want)
+	}
+}
+
+// The lock that this process gives back must not refuse callers of this process that can
+// have places in it at the same time.
+func TestTriesForPlacesWaitTogetherForTheReleaseOfTheirProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		l := newLocker(t, store)
+		held, err := l.Lock(t.Context(), "k")
+		wantErr(t, err, nil)
+		store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(20 * time.Millisecond) })
+		released := make(chan error)
+		go func() { released <- held.Release(t.Context()) }()
+		synctest.Wait()
+		got := outcomes(4, func() error { _, err := l.TryPermit(t.Context(), "k", 3); return err })
+		wantOutcomes(t, got, map[error]int{nil: 3, core.ErrFull: 1})
+		wantErr(t, <-released, nil)
+		closeSoon(t, l)
+	})
+}
+
+// A caller behind another one's request is told what the store says, and nothing before.
+func TestATryWaitsForTheAnswerToTheTryBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(200 * time.Millisecond) })
+		l := newLocker(t, store)
+		got := outcomes(5, func() error { _, err := l.TryLockShared(t.Context(), "k"); return err })
+		wantOutcomes(t, got, map[error]int{nil: 5})
+		closeSoon(t, l)
+	})
+}
+
+// No caller is told that all permits are taken by a store that did not say so.
+func TestTriesThatGetNoAnswerAreNotToldThatPermitsAreTaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault memstore.Fault
+		of    memstore.Op
+	}{
+		"the store is not ready":          {memstore.Fault{Err: driver.ErrNotReady}, memstore.Acquire},
+		"the store does not answer":       {memstore.Fault{Before: 5 * time.Second}, memstore.Acquire},
+		"the release is not answered yet": {memstore.Fault{Before: 5 * time.Second}, memstore.Release},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New()
+				l := newLocker(t, store)
+				held, err := l.Permit(t.Context(), "k", 1)
+				wantErr(t, err, nil)
+				store.Intercept(func(r memstore.Request) memstore.Fault {
+					if r.Op == c.of {
+						return c.fault
+					}
+					return memstore.Fault{}
+				})
+				atMost := 1
+				if c.of == memstore.Release {
+					go func() { _ = held.Release(t.Context()) }()
+					synctest.Wait()
+				} else {
+					atMost = 10
+				}
+				got := outcomes(3, func() error { _, err := l.TryPermit(t.Context(), "k", atMost); return err })
+				wantOutcomes(t, got, map[error]int{core.ErrUnavailable: 3})
+				time.Sleep(time.Minute) // until all is answered
+				closeSoon(t, l)
+			})
+		})
+	}
+}
+
+// closeSoon closes a locker whose leases the test leaves.
+func closeSoon(t *testing.T, l *core.Locker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_ = l.Close(ctx)
 }

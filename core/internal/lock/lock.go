@@ -84,10 +84,11 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 		l.phase = acquiring
 	case w.Terms.Wait == 0 && l.mayTryNext(w, now):
 		l.surplus = true
-	case w.Terms.Wait == 0 && l.phase == releasing && l.first == nil:
+	case w.Terms.Wait == 0 && l.phase == releasing && (l.first == nil || w.Terms.Kind.Place() && l.alone == 0):
 		// The answer to the release comes first. Without it this caller would be refused
-		// although the store may have let others have the lock meanwhile.
-		w.waited = true
+		// although the store may have let others have the lock meanwhile. Several callers
+		// that want places can have them at the same time.
+		w.waited, l.surplus = true, true
 	case w.Terms.Wait == 0:
 		w.waited = true
 		return l.isHeld(w)
@@ -151,6 +152,10 @@ const (
 // look is the event that a waiter looks at the lock.
 func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 	s, acq := step{}, l.acq
+	if w.Terms.Wait == 0 && l.asking && !acq.contended {
+		// It does not wait for a holder, but for the answer to the try before it.
+		deadline = max(deadline, acq.sent.Add(answerWait))
+	}
 	switch {
 	case w.state == granted:
 		return step{action: finish}
@@ -195,7 +200,7 @@ func (l *lock) timedOut(w *Waiter, now clock.Instant) error {
 		return fmt.Errorf("%w: %q: no answer within the wait", driver.ErrUnavailable, l.key)
 	case l.acq != nil && l.acq.failed != nil:
 		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, l.acq.failed)
-	case l.phase == releasing && w.Terms.Wait == 0:
+	case w.Terms.Wait == 0 && (l.phase == releasing || l.acq != nil && l.acq.blind && l.places.releasing()):
 		return fmt.Errorf("%w: %q: no answer to the release of this process", driver.ErrUnavailable, l.key)
 	}
 	return l.isHeld(w)

@@ -251,11 +251,11 @@ func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *ef
 
 // mayTryNext reports whether a caller that does not wait may stand in the queue until
 // the try of the callers before it is answered: they want places, too, and have not
-// been refused one.
+// been refused one by another holder.
 func (l *lock) mayTryNext(w *Waiter, now clock.Instant) bool {
 	acq := l.acq
 	return w.Terms.Kind.Place() && l.phase == acquiring && l.first != nil && l.last().Terms.Kind.Place() &&
-		(acq == nil || acq.next <= now || acq.blind && l.places.releasing())
+		(acq == nil || acq.next <= now || acq.failed != nil || acq.blind && l.places.releasing())
 }
 
 // refusedNow reports whether the first waiter, which does not wait for the holders, was
@@ -279,7 +279,7 @@ func (l *lock) failSurplus(fx *effects) {
 		var err error
 		switch most := w.Terms.MaxWaiters; {
 		case w == l.first:
-		case w.Terms.Wait == 0 && !l.acq.blind:
+		case w.Terms.Wait == 0 && !l.acq.blind && l.acq.failed == nil:
 			err = l.isHeld(w)
 		case most > 0 && before >= most:
 			err = queueFull(w)
