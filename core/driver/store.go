@@ -41,6 +41,10 @@ type Store interface {
 	// shortened. Errors match [ErrUnavailable], [ErrNotReady], [ErrNotReplicated]
 	// or [ErrKeyOccupied].
 	//
+	// For a [Permit] a locker has up to 64 requests of one key on their way at the same
+	// time, each with an owner of its own and each with an outcome of its own. For the
+	// other kinds it has one.
+	//
 	// The store may send a request again that failed on the way, until
 	// [AcquireRequest.Deadline]. When ctx ends, or the deadline passes, before the
 	// outcome is known, Acquire returns at once an error that matches [ErrPending],

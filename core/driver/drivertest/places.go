@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,6 +48,7 @@ var places = []struct {
 	{"sharers hold together and keep an exclusive owner out", (*suite).sharersTogether},
 	{"an exclusive owner keeps places out", (*suite).exclusiveAlone},
 	{"permits are limited, each request by its own number", (*suite).permitsLimited},
+	{"permits that one locker asks for at once are limited, each on its own", (*suite).permitsAtOnce},
 	{"a bad request for a place is an error", (*suite).badPlace},
 	{"a place is idempotent for its owner", (*suite).repeatedPlace},
 	{"tokens of places", (*suite).placeTokens},
@@ -163,6 +165,45 @@ func (s *suite) permitsLimited() {
 		s.Errorf("three places of three: %+v", rep)
 	}
 	s.enter(s.place(key, 4))
+}
+
+func (s *suite) permitsAtOnce() {
+	key := s.key("at once")
+	const callers, atMost = 40, 25
+	reqs, reps := make([]driver.AcquireRequest, callers), make([]driver.Reply, callers)
+	var all sync.WaitGroup
+	for i := range callers {
+		reqs[i] = with("w1", s.place(key, atMost))
+		all.Go(func() {
+			req := reqs[i]
+			req.TTL, req.Deadline, req.Late = lease, time.Now().Add(patience), func(driver.Reply, error) {}
+			var err error
+			if reps[i], err = s.store.Acquire(s.Context(), req); err != nil {
+				s.Errorf("Acquire(%q) beside others: %v", key, err)
+			}
+		})
+	}
+	all.Wait()
+	var tokens []int64
+	for i, rep := range reps {
+		switch {
+		case rep.Granted:
+			tokens = append(tokens, rep.Token)
+			s.leave(reqs[i], "", nil)
+		case !rep.Full:
+			s.Errorf("refused beside others: %+v", rep)
+		}
+	}
+	if len(tokens) != atMost {
+		s.Errorf("%d of %d are granted, want %d", len(tokens), callers, atMost)
+	}
+	slices.Sort(tokens)
+	for i := 1; i < len(tokens); i++ {
+		if tokens[i]-tokens[i-1] < driver.Tokens {
+			s.Errorf("two grants have tokens in common: %d and %d", tokens[i-1], tokens[i])
+		}
+	}
+	s.take(key, lease)
 }
 
 func (s *suite) badPlace() {

@@ -31,27 +31,40 @@ const (
 	fullList = 60
 )
 
-// acquisition is what a lock needs while it is acquired: one try after the other,
-// under one owner. It is apart from the lock, which is held for most of its life.
-type acquisition struct {
-	// The try on its way. It belongs to the queue and not to the waiter that sent
-	// it: if that one leaves, the next takes the grant.
+// try is a request for a lock, on its way. It belongs to the queue and not to the waiter
+// that sent it: if that one leaves, the next takes the grant.
+type try struct {
+	lock    *lock
 	request driver.AcquireRequest // unchanged while it is on its way
-	kind    driver.Kind
-	atMost  int32
-	lease   time.Duration
+	seq     uint64                // of its owner
 	fixed   bool
-	listed  bool // it asked to be listed
+	blind   bool // when it was sent, the release of a place of this process was on its way
+	busy    bool // it is on its way
 	sent    clock.Instant
+	heard   int32 // how many signals had come when it was sent
+}
 
-	seq  uint64        // of the owner; zero: the next try takes a fresh one
+// listed reports whether it asks to be listed.
+func (t *try) listed() bool { return t.request.Waiter != "" }
+
+// acquisition is what a lock needs while it is acquired: one try after the other,
+// for permits several at the same time. It is apart from the lock, which is held for
+// most of its life.
+type acquisition struct {
+	one  try         // most locks have no other on its way
+	kind driver.Kind // of the tries on their way
+	// When the last try was sent, and the last that was refused.
+	asked, sent clock.Instant
+
+	seq  uint64        // of the next owner; zero: a fresh one
 	next clock.Instant // when the first waiter may try
 	rest string        // the lockers that wait behind us, from the last signal
 	// restUntil is when those in rest have had their time and did not come; zero:
 	// rest has nothing to wait for.
 	restUntil clock.Instant
 	signals   int32 // how many signals have come
-	heard     int32 // and how many when the request under way was sent
+	heard     int32 // and how many when the last request was sent
+	room      int32 // how many grants have come, or places were given back, since the last refusal
 	backoff   time.Duration
 	failed    error // why the last try had no answer
 
@@ -59,20 +72,26 @@ type acquisition struct {
 	releases  int32  // a full list left us out: how many releases until we ask
 	contended bool   // the last try found another process's lock
 	full      bool   // it found all permits taken
-	blind     bool   // when it was sent, the release of a place of this process was on its way
+	blind     bool   // see try
 	unwatch   func() // ends the watch; nil: there is none
 }
 
-// retry lets the first waiter try again after a pause that doubles.
+// retry lets the first waiter try again after a pause that doubles. Of several tries that
+// fail together only the first makes it longer.
 func (a *acquisition) retry(now clock.Instant, why error) {
-	a.backoff = min(max(2*a.backoff, minBackoff), maxBackoff)
-	a.failed, a.next = why, now.Add(a.backoff)
+	if a.failed == nil || now >= a.next {
+		a.backoff = min(max(2*a.backoff, minBackoff), maxBackoff)
+		a.next = now.Add(a.backoff)
+	}
+	a.failed = why
 }
 
-// refusedForGood reports whether a caller that does not wait has its answer: the try was
-// refused, and not because of a place that this process was giving back.
-func (a *acquisition) refusedForGood(now clock.Instant) bool {
-	return a.failed == nil && (!a.blind || now < a.next)
+// got plans the next try after a grant, for those that still wait.
+func (a *acquisition) got() {
+	a.room++
+	a.next, a.failed, a.backoff = 0, nil, 0
+	a.passed, a.releases, a.restUntil, a.full, a.blind = false, 0, 0, false, false
+	a.contended = a.contended || a.unwatch != nil
 }
 
 // signal plans the next try after a release was announced with a list of waiting

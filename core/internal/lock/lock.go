@@ -15,7 +15,8 @@ const notReadyWait = 250 * time.Millisecond
 
 // lock is what the process knows of one key, for as long as a caller here holds it
 // or waits for it. Waiting is first in, first out: only the first waiter talks to
-// the store, on its own goroutine.
+// the store, on its own goroutine. Where several permits may be free, those behind it
+// do so at the same time (permits.go).
 //
 // The methods of this file, and of those that the package comment names with it, are
 // the events of the state machine. They are called with the shard's mutex held, and
@@ -31,9 +32,10 @@ type lock struct {
 	n         int32        // waiters
 	alone     int32        // of these, how many want the lock for themselves
 	phase     phase
-	asking    bool // in the phase acquiring: a try is on its way
-	courteous bool // kept for the courtesy alone
-	surplus   bool // callers may stand behind the first that its refusal refuses, too
+	asking    int32 // in the phase acquiring: tries on their way
+	strays    int32 // of these, how many have lost the waiter that sent them
+	courteous bool  // kept for the courtesy alone
+	surplus   bool  // callers may stand behind the first that its refusal refuses, too
 }
 
 // phase is where a lock is; see the package comment.
@@ -46,11 +48,13 @@ const (
 	releasing
 )
 
-// proceed finds the phase of a lock that is not held, and of which no request is
+// proceed finds the phase of a lock that is not held, and of which no release is
 // under way.
 func (l *lock) proceed(fx *effects) {
 	l.phase, fx.look = idle, l.first
 	switch {
+	case l.asking > 0:
+		l.phase, fx.look = acquiring, nil // invite looks who may ask
 	case l.first != nil:
 		l.phase = acquiring
 	case l.acq != nil && l.places != nil && !l.courteous:
@@ -88,15 +92,16 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 		// The answer to the release comes first. Without it this caller would be refused
 		// although the store may have let others have the lock meanwhile. Several callers
 		// that want places can have them at the same time.
-		w.waited, l.surplus = true, true
+		w.marks |= waited
+		l.surplus = true
 	case w.Terms.Wait == 0:
-		w.waited = true
+		w.marks |= waited
 		return l.isHeld(w)
 	case most > 0 && l.waitersBefore(w) >= most:
-		w.waited = true
+		w.marks |= waited
 		return queueFull(w)
 	default:
-		w.waited = true
+		w.marks |= waited
 		l.surplus = l.surplus || most > 0 && int(l.n) >= most
 	}
 	l.push(w)
@@ -111,9 +116,7 @@ func (l *lock) waitersBefore(w *Waiter) int {
 		return n
 	}
 	places := l.alone == 0 && (l.acq == nil || l.acq.failed == nil)
-	if n > 0 && l.asking {
-		n-- // the first asks the store for a lock that may be free
-	}
+	n = max(0, n-int(l.asking)) // these ask the store for a lock that may be free
 	switch {
 	case !places:
 		return n
@@ -137,6 +140,8 @@ type step struct {
 	err    error         // of finish and leave
 	until  clock.Instant // of sleep; zero: no bound
 	since  clock.Instant // of watch
+	try    *try          // of ask
+	next   *Waiter       // of ask: it may ask at the same time, and has to look
 }
 
 type action int8
@@ -145,16 +150,16 @@ const (
 	sleep  action = iota // until it is woken
 	finish               // it has the lock, or err says why it failed
 	leave                // give up, with err
-	ask                  // send the acquisition's request
+	ask                  // send the request of the try
 	watch                // hear of releases from now on
 )
 
 // look is the event that a waiter looks at the lock.
 func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 	s, acq := step{}, l.acq
-	if w.Terms.Wait == 0 && l.asking && !acq.contended {
+	if w.Terms.Wait == 0 && l.asking > 0 && !acq.contended {
 		// It does not wait for a holder, but for the answer to the try before it.
-		deadline = max(deadline, acq.sent.Add(answerWait))
+		deadline = max(deadline, acq.asked.Add(answerWait))
 	}
 	switch {
 	case w.state == granted:
@@ -164,17 +169,19 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 		return step{action: finish, err: w.lostError()}
 	case w.state == failed:
 		return step{action: finish, err: *w.err}
-	case l.first != w || l.phase != acquiring || l.asking:
+	case w.is(refused) && !w.is(blind):
+		return step{action: leave, err: l.isHeld(w)}
+	case l.phase != acquiring || !l.mayAsk(w):
 		// Not this waiter's to try. What changes that wakes it.
-	case w.Terms.Wait == 0 && acq != nil && acq.blind && acq.contended && l.places.releasing():
+	case l.awaitsRelease(w):
 		// What refused it may be the place that this process is giving back. The answer
 		// to the release comes first.
-	case w.Terms.Wait == 0 && (w.attempts > 0 && (acq == nil || acq.refusedForGood(now)) || l.refusedNow(w, now)):
-		w.waited = true // for observers: the lock was not free
+	case w.Terms.Wait == 0 && !w.is(refused) && l.refusedNow(w, now):
+		w.marks |= waited
 		return step{action: leave, err: l.isHeld(w)}
-	case acq == nil || now >= acq.next:
-		l.try(w, now, deadline)
-		return step{action: ask}
+	case acq == nil || now >= acq.next || w.is(refused):
+		t := l.try(w, now, deadline)
+		return step{action: ask, try: t, next: l.nextToAsk()}
 	case acq.contended && acq.unwatch == nil:
 		// What happened since the try was sent is the store's to report, so nothing
 		// is missed between.
@@ -188,7 +195,7 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 	if deadline != 0 && now >= deadline {
 		return step{action: leave, err: l.timedOut(w, now)}
 	}
-	w.waited = true
+	w.marks |= waited
 	return s
 }
 
@@ -196,7 +203,7 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 // or because the store could not say.
 func (l *lock) timedOut(w *Waiter, now clock.Instant) error {
 	switch {
-	case l.asking && !l.acq.contended && now >= l.acq.sent.Add(answerWait):
+	case l.asking > 0 && !l.acq.contended && now >= l.acq.asked.Add(answerWait):
 		return fmt.Errorf("%w: %q: no answer within the wait", driver.ErrUnavailable, l.key)
 	case l.acq != nil && l.acq.failed != nil:
 		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, l.acq.failed)
@@ -215,24 +222,38 @@ func (l *lock) isHeld(w *Waiter) error {
 	return fmt.Errorf("%w: %q", ErrHeld, l.key)
 }
 
-// fail gives all waiters the same error: what the store did to the first it would do
-// to each of them, one after the other.
-func (l *lock) fail(err error, fx *effects) {
-	fx.failed = l.first
-	for w := l.first; w != nil; w = w.next {
-		w.prev = nil
+// fail gives all waiters the same error, except those that are to have answers of their
+// own: what the store did to one it would do to each of them, one after the other.
+func (l *lock) fail(err error, except marks, fx *effects) {
+	var next *Waiter
+	for w := l.first; w != nil; w = next {
+		next = w.next
+		if w.is(except) {
+			continue
+		}
+		l.remove(w)
+		l.stray(w)
 		w.fail(fmt.Errorf("%w: %q", err, l.key))
+		w.next, fx.failed = fx.failed, w
 	}
-	l.first, l.n, l.alone = nil, 0, 0
+}
+
+// stray notes that a waiter is in the queue no more: a try of its own that is on its way
+// is the queue's from now on.
+func (l *lock) stray(w *Waiter) {
+	if w.is(asking) {
+		w.marks &^= asking
+		l.strays++
+	}
 }
 
 // close is the event that the Table closes.
 func (l *lock) close(fx *effects) {
-	l.fail(ErrClosed, fx)
+	l.fail(ErrClosed, 0, fx)
 	switch {
 	case l.phase == held && l.own.holder == nil:
 		l.giveUp(l.own, fx) // it was kept for one of those
-	case l.phase == acquiring && !l.asking:
+	case l.phase == acquiring:
 		l.proceed(fx)
 	}
 }
@@ -240,6 +261,7 @@ func (l *lock) close(fx *effects) {
 // abandon is the event that a waiter gives up with err. It returns the error for its
 // caller, and whether the waiter has got the lock meanwhile, and has to release it.
 func (l *lock) abandon(w *Waiter, err error, fx *effects) (hasIt bool, _ error) {
+	l.stray(w)
 	switch w.state {
 	case granted:
 		return true, err
@@ -248,7 +270,7 @@ func (l *lock) abandon(w *Waiter, err error, fx *effects) (hasIt bool, _ error) 
 	case waiting:
 		l.remove(w)
 		w.state = gone
-		if l.phase == acquiring && !l.asking {
+		if l.phase == acquiring {
 			l.proceed(fx) // with another first waiter, or none
 		}
 	case gone:
@@ -267,8 +289,8 @@ func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
 	if l.first != nil {
 		kind = l.first.Terms.Kind
 	}
-	l.acquisition().signal(now, s, l.shard.table.ID, kind, l.asking)
-	if l.phase == acquiring && !l.asking {
+	l.acquisition().signal(now, s, l.shard.table.ID, kind, l.asking > 0)
+	if l.phase == acquiring && l.asking == 0 {
 		fx.look = l.first
 	}
 }
@@ -305,7 +327,7 @@ func (l *lock) tryAgain(own *ownership, fx *effects) {
 	switch {
 	case !own.kind.Place():
 		l.proceed(fx)
-	case l.phase == acquiring && !l.asking:
+	case l.phase == acquiring && l.asking == 0:
 		fx.look = l.first
 	}
 }

@@ -24,7 +24,7 @@ type machine struct {
 
 	terms  []*Terms
 	all    []*player
-	asking *player        // whose try is on its way; it may have left
+	tries  []flight       // on their way
 	minted int64          // the highest token of the store
 	token  int64          // the highest that a holder got
 	had    map[int64]bool // tokens of permits that were given out
@@ -35,6 +35,12 @@ type machine struct {
 	owners  map[string]bool // those that the store may hold the lock for
 	orphans map[string]bool
 	closed  bool
+}
+
+// flight is a try on its way.
+type flight struct {
+	try *try
+	p   *player // that sent it; nil if it has left, or is about to leave
 }
 
 // underway is a release on its way.
@@ -51,6 +57,8 @@ type player struct {
 	asleep   bool
 	until    clock.Instant // of its sleep
 	done     bool          // Acquire has returned
+	leaving  bool          // it had no answer in time, and has not told the lock yet
+	failed   bool          // and was woken for that
 	has      bool          // the lock
 	lost     bool          // and was told of the loss
 }
@@ -77,6 +85,18 @@ var terms = []*Terms{
 	{Lease: 3 * time.Second, Wait: 0},
 	{Lease: 2 * time.Second, Fixed: true, Wait: -1},
 	{Lease: 3 * time.Second, Wait: -1, MaxWaiters: 3},
+}
+
+// permitTerms are those of callers that ask for permits at the same time.
+var permitTerms = []*Terms{
+	{Kind: driver.Permit, AtMost: 8, Lease: 3 * time.Second, Wait: -1},
+	{Kind: driver.Permit, AtMost: 8, Lease: 3 * time.Second, Wait: time.Second},
+	{Kind: driver.Permit, AtMost: 8, Lease: 3 * time.Second, Wait: 0},
+	{Kind: driver.Permit, AtMost: 4, Lease: 3 * time.Second, Wait: 0},
+	{Kind: driver.Permit, AtMost: 8, Lease: 3 * time.Second, Wait: -1, MaxWaiters: 2},
+	{Kind: driver.Permit, AtMost: 8, Lease: 2 * time.Second, Fixed: true, Wait: -1, MaxWaiters: 1},
+	{Kind: driver.Shared, Lease: 3 * time.Second, Wait: -1, MaxWaiters: 2},
+	{Lease: 3 * time.Second, Wait: -1, MaxWaiters: 2},
 }
 
 // placeTerms are those of callers that can hold the lock together with others.
@@ -121,13 +141,18 @@ func (m *machine) apply(fx *effects) {
 			m.failf("two that were let in together do not share a hold")
 		}
 	}
+	m.l.invite(fx)
 	if fx.look != nil {
 		m.player(fx.look).asleep = false
 	}
 	for w := fx.failed; w != nil; {
 		next := w.next
 		w.next = nil
-		m.player(w).asleep = false
+		p := m.player(w)
+		if p.failed || w.state != failed {
+			m.failf("a waiter fails twice, or in state %d", w.state)
+		}
+		p.asleep, p.failed = false, true
 		w = next
 	}
 	for x := fx.loss; x != nil; x = x.next {
@@ -180,23 +205,30 @@ func (m *machine) mine() []*ownership {
 // check looks for what must hold between two events.
 func (m *machine) check() {
 	m.t.Helper()
-	l, n := m.l, 0
+	l, n, alone, silent := m.l, 0, 0, 0
 	for w := l.first; w != nil; w = w.next {
 		if w.state != waiting || w.lock != l || w.next == nil && l.last() != w || w.next != nil && w.next.prev != w {
 			m.failf("the queue is broken")
 		}
 		n++
+		if w.Terms.Kind == driver.Exclusive {
+			alone++
+		}
+		if !w.is(asking) {
+			silent++
+		}
 	}
+	m.checkTries(silent)
 	switch {
-	case n != int(l.n):
-		m.failf("%d wait, %d are counted", n, l.n)
+	case n != int(l.n) || alone != int(l.alone):
+		m.failf("%d wait, %d alone; %d and %d are counted", n, alone, l.n, l.alone)
 	case (l.phase == held || l.phase == releasing) != (l.own != nil):
 		m.failf("phase %d with ownership %v", l.phase, l.own)
-	case l.asking && l.phase != acquiring:
+	case l.asking > 0 && l.phase != acquiring:
 		m.failf("a try is on its way in phase %d", l.phase)
 	case l.phase == idle && n > 0:
 		m.failf("idle with %d waiters", n)
-	case l.phase == acquiring && n == 0 && !l.asking:
+	case l.phase == acquiring && n == 0 && l.asking == 0:
 		m.failf("acquiring for no caller")
 	case (l.phase == releasing) != (l.own != nil && m.isReleasing(l.own)):
 		m.failf("phase %d with releases %v", l.phase, m.releases)
@@ -227,9 +259,9 @@ func (m *machine) check() {
 	}
 	// No wake-up is missing: a waiter that sleeps has nothing to do before its
 	// alarm, or waits for the answer to a release of this process, which wakes it.
-	if w := l.first; w != nil && l.phase == acquiring && !l.asking &&
-		(w.Terms.Wait != 0 || l.acq == nil || !l.acq.blind || !l.places.releasing()) {
-		if p := m.player(w); p.asleep && (l.acq == nil || p.until == 0 || p.until > l.acq.next && p.until > m.now) {
+	if w := l.first; w != nil && l.phase == acquiring && l.asking == 0 && !l.awaitsRelease(w) {
+		p, late := m.player(w), l.acq == nil || w.is(refused)
+		if p.asleep && (p.until == 0 || p.until > m.now && (late || p.until > l.acq.next)) {
 			m.failf("the first waiter sleeps until %d, and could try at %v", p.until, l.acq)
 		}
 	}
@@ -239,10 +271,38 @@ func (m *machine) check() {
 		is := func(own *ownership) bool { return own.owner() == owner }
 		own := slices.ContainsFunc(m.mine(), is) ||
 			slices.ContainsFunc(m.releases, func(r underway) bool { return is(r.own) })
-		asked := l.asking && l.acq.request.Owner == owner
+		asked := slices.ContainsFunc(m.tries, func(f flight) bool { return f.try.request.Owner == owner })
 		if !own && !asked && !m.orphans[owner] {
 			m.failf("nobody sees to %s", owner)
 		}
+	}
+}
+
+// checkTries looks at the tries on their way, and at the waiters that might send more;
+// silent is how many have none.
+func (m *machine) checkTries(silent int) {
+	m.t.Helper()
+	l, marked, owners := m.l, 0, map[string]bool{}
+	for _, p := range m.all {
+		if p.is(asking) {
+			marked++
+		}
+	}
+	for _, f := range m.tries {
+		owners[f.try.request.Owner] = true
+		if f.try.request.Kind != driver.Permit && len(m.tries) > 1 {
+			m.failf("a try of kind %d is on its way together with others", f.try.request.Kind)
+		}
+	}
+	switch w := l.nextToAsk(); {
+	case len(m.tries) != int(l.asking) || marked != int(l.asking-l.strays) || l.asking > mostTries:
+		m.failf("%d tries, %d of waiters; %d and %d are counted", len(m.tries), marked, l.asking, l.asking-l.strays)
+	case len(owners) != len(m.tries):
+		m.failf("tries of one owner are on their way at the same time")
+	case silent > 0 != (l.firstSilent() != nil) && l.strays >= 0:
+		m.failf("%d waiters do not ask, the first is %v", silent, l.firstSilent())
+	case w != nil && m.player(w).asleep:
+		m.failf("a waiter sleeps that may ask now")
 	}
 }
 
@@ -257,8 +317,11 @@ func (m *machine) run(p *player) {
 	case leave:
 		m.leave(p, s.err)
 	case ask:
-		m.asking = p
-		m.owners[m.l.acq.request.Owner] = true
+		m.tries = append(m.tries, flight{s.try, p})
+		m.owners[s.try.request.Owner] = true
+		if s.next != nil {
+			m.player(s.next).asleep = false
+		}
 	case watch:
 		m.l.acq.unwatch = func() {}
 	}
@@ -269,7 +332,7 @@ func (m *machine) run(p *player) {
 func (m *machine) leave(p *player, err error) {
 	var fx effects
 	hasIt, _ := m.l.abandon(&p.Waiter, err, &fx)
-	p.done = true
+	p.done, p.leaving = true, false
 	m.apply(&fx)
 	if hasIt {
 		m.giveBack(p)
@@ -315,11 +378,13 @@ func (m *machine) join() {
 	m.apply(&fx)
 }
 
-// answer is the outcome of the try that is on its way.
-func (m *machine) answer() {
-	req := m.l.acq.request
-	a := answer{late: m.asking == nil}
-	a.Sent = m.table.Clock.Time(m.l.acq.sent)
+// answer is the outcome of a try that is on its way.
+func (m *machine) answer(i int) {
+	f := m.tries[i]
+	m.tries = slices.Delete(m.tries, i, i+1)
+	req := f.try.request
+	var a answer
+	a.Sent = m.table.Clock.Time(f.try.sent)
 	how := m.choose(6)
 	if how <= 1 && m.keptOut(req) {
 		how = 2
@@ -346,13 +411,42 @@ func (m *machine) answer() {
 		a.err = fmt.Errorf("%w: refused", driver.ErrUnavailable)
 		delete(m.owners, req.Owner)
 	}
-	asked := m.asking
-	m.asking = nil
+	var w *Waiter
+	if f.p != nil {
+		w = &f.p.Waiter
+	}
 	var fx effects
-	m.l.answered(m.now, a, &fx)
+	m.l.answered(m.now, f.try, w, a, &fx)
+	if w == nil && fx.failed != nil && a.err != nil {
+		m.failf("the outcome of a try whose caller has left fails another caller")
+	}
 	m.apply(&fx)
-	if asked != nil && !asked.done {
-		m.run(asked)
+	if how == 2 {
+		m.checkRefused()
+	}
+	if f.p != nil && !f.p.done {
+		m.run(f.p)
+	}
+}
+
+// checkRefused looks who waits after a refusal that answers all tries: no caller that does
+// not wait, and none behind more others than it allows.
+func (m *machine) checkRefused() {
+	acq, before := m.l.acq, 0
+	if m.l.asking > 0 || acq == nil || acq.failed != nil {
+		return
+	}
+	for w := m.l.first; w != nil; w = w.next {
+		switch {
+		case w.is(asking): // it is about to leave
+			continue
+		case w.is(refused): // it leaves, or was refused by a place that is given back
+		case w.Terms.Wait == 0 && before > 0 && !acq.blind:
+			m.failf("a caller that does not wait stands behind %d that were refused", before)
+		case w.Terms.MaxWaiters > 0 && before >= w.Terms.MaxWaiters && w != m.l.first:
+			m.failf("%d wait before a caller whose MaxWaiters is %d", before, w.Terms.MaxWaiters)
+		}
+		before++
 	}
 }
 
@@ -397,7 +491,7 @@ func (m *machine) step() {
 		switch {
 		case p.has:
 			holding = append(holding, p)
-		case p.done || p == m.asking:
+		case p.done || p.leaving || m.sent(p):
 		case p.asleep:
 			asleep = append(asleep, p)
 		default:
@@ -425,8 +519,8 @@ func (m *machine) step() {
 			m.ahead += time.Second // the machine was suspended
 		}
 	case 7:
-		if m.l.asking {
-			m.answer()
+		if n := len(m.tries); n > 0 {
+			m.answer(m.choose(n))
 		}
 	case 8:
 		if n := len(m.releases); n > 0 {
@@ -444,11 +538,22 @@ func (m *machine) step() {
 		case m.choose(3) == 0:
 			m.leave(p, errors.New("the context has ended"))
 		}
-		if p := m.asking; p != nil && m.choose(10) == 0 {
-			m.asking = nil // the try goes on without it
-			m.leave(p, errors.New("the context has ended"))
+		if n := len(m.tries); n > 0 && m.choose(10) == 0 {
+			if f := &m.tries[m.choose(n)]; f.p != nil {
+				f.p.leaving, f.p = true, nil // the try goes on without it
+			}
+		}
+		for _, p := range m.all {
+			if p.leaving && m.choose(2) == 0 {
+				m.leave(p, errors.New("the context has ended"))
+			}
 		}
 	}
+}
+
+// sent reports whether a try of a player is on its way.
+func (m *machine) sent(p *player) bool {
+	return slices.ContainsFunc(m.tries, func(f flight) bool { return f.p == p })
 }
 
 // background is an event of the store or of the renewer.
@@ -490,6 +595,8 @@ func TestAnyOrderOfEventsKeepsTheLockWhole(t *testing.T) { anyOrder(t, terms) }
 
 func TestAnyOrderOfEventsKeepsPlacesWhole(t *testing.T) { anyOrder(t, placeTerms) }
 
+func TestAnyOrderOfEventsKeepsPermitsWhole(t *testing.T) { anyOrder(t, permitTerms) }
+
 func anyOrder(t *testing.T, terms []*Terms) {
 	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -504,7 +611,7 @@ func anyOrder(t *testing.T, terms []*Terms) {
 func FuzzEvents(f *testing.F) {
 	f.Add([]byte{0, 0, 2, 0, 7, 0, 9})
 	f.Fuzz(func(t *testing.T, choices []byte) {
-		m := newMachine(t, append(slices.Clone(terms), placeTerms...), func(n int) int {
+		m := newMachine(t, slices.Concat(terms, placeTerms, permitTerms), func(n int) int {
 			if len(choices) == 0 {
 				return 0
 			}
@@ -528,8 +635,8 @@ func (m *machine) finish() {
 	m.apply(&fx)
 	for range 1000 {
 		switch {
-		case m.l.asking:
-			m.answer()
+		case len(m.tries) > 0:
+			m.answer(0)
 		case len(m.releases) > 0:
 			m.released(0, nil)
 		default:
@@ -538,6 +645,8 @@ func (m *machine) finish() {
 				switch {
 				case p.has:
 					m.giveBack(p)
+				case p.leaving:
+					m.leave(p, ErrClosed)
 				case !p.done && p.asleep:
 					m.failf("a waiter sleeps after the close")
 				case !p.done:

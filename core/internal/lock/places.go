@@ -52,9 +52,10 @@ func (l *lock) forgetPlaces() {
 	}
 }
 
-// placed takes the grant of a place: the first waiter has it, and if it is a shared
-// one, those behind that share, too. The others go on asking.
-func (l *lock) placed(own *ownership, rest string, now clock.Instant, fx *effects) {
+// placed takes the grant of a place, which the waiter w asked for, unless that has left.
+// A permit is w's, or else for the first that does not ask for itself. A shared hold is
+// for the first, and those behind it that share. The others go on asking.
+func (l *lock) placed(own *ownership, w *Waiter, rest string, now clock.Instant, fx *effects) {
 	if l.places == nil {
 		l.places = &places{}
 	}
@@ -62,10 +63,16 @@ func (l *lock) placed(own *ownership, rest string, now clock.Instant, fx *effect
 	p.all = append(p.all, own)
 	fx.schedule = own
 	switch {
-	case l.first == nil || !own.suits(l.first.Terms):
+	case w == nil && own.kind == driver.Permit:
+		w = l.firstSilent()
+	case w == nil || own.kind == driver.Shared:
+		w = l.first
+	}
+	switch {
+	case w == nil || !own.suits(w.Terms):
 		l.giveUp(own, fx) // the caller that asked for it has left
 	case own.kind == driver.Permit:
-		own.grant(l.first, own.token, now, fx)
+		own.grant(w, own.token, now, fx)
 		fx.more = 1
 	default:
 		own.contended = exclusiveIn(rest)
@@ -205,13 +212,10 @@ func (own *ownership) unshare(w *Waiter) {
 // tokens for some of them; after those the permit goes back.
 func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects) bool {
 	l := own.lock
-	w := l.first
-	if l.asking && w != nil {
-		if !own.suits(w.Terms) {
-			return false // a caller that wants the lock for itself is not overtaken
-		}
-		w = w.next // the first waits for its own answer
+	if w := l.first; w != nil && w.is(asking) && w.Terms.Kind != driver.Permit {
+		return false // a caller that wants the lock for itself is not overtaken
 	}
+	w := l.firstSilent() // those that ask wait for their own answers
 	if w == nil || own.fixed || !own.suits(w.Terms) || l.shard.table.closed.Load() ||
 		own.token-own.base >= driver.Tokens-1 || now.Sub(own.sent) > own.lease/3 || own.suspended(ahead) {
 		return false
@@ -223,7 +227,7 @@ func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects
 	if w.Terms.MaxHold > 0 {
 		fx.schedule = own // it has an end of its own
 	}
-	if l.phase == acquiring && !l.asking {
+	if l.phase == acquiring && l.asking == 0 {
 		l.proceed(fx) // with another first waiter, or none
 	}
 	return true
@@ -233,10 +237,13 @@ func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects
 func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *effects) {
 	l.places.releases--
 	l.forgetPlaces()
-	if l.phase != acquiring || l.asking {
+	acq := l.acq
+	if l.phase == acquiring && acq != nil && !own.contended {
+		acq.room++
+	}
+	if l.phase != acquiring || l.asking > 0 {
 		return
 	}
-	acq := l.acq
 	switch {
 	case acq == nil:
 	case listed && acq.signals == acq.heard:
@@ -247,52 +254,4 @@ func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *ef
 		acq.next = 0 // the place is free, and no other process is known to want it
 	}
 	fx.look = l.first
-}
-
-// mayTryNext reports whether a caller that does not wait may stand in the queue until
-// the try of the callers before it is answered: they want places, too, and have not
-// been refused one by another holder.
-func (l *lock) mayTryNext(w *Waiter, now clock.Instant) bool {
-	acq := l.acq
-	return w.Terms.Kind.Place() && l.phase == acquiring && l.first != nil && l.last().Terms.Kind.Place() &&
-		(acq == nil || acq.next <= now || acq.failed != nil || acq.blind && l.places.releasing())
-}
-
-// refusedNow reports whether the first waiter, which does not wait for the holders, was
-// refused already: by what the store answered to the one before it.
-func (l *lock) refusedNow(w *Waiter, now clock.Instant) bool {
-	return w.Terms.Kind.Place() && l.acq != nil && l.acq.contended && l.acq.failed == nil && now < l.acq.next
-}
-
-// failSurplus refuses callers behind the first, since the store has said that there is a
-// holder: those that do not wait, and those that have as many waiters before them as
-// their MaxWaiters allows.
-func (l *lock) failSurplus(fx *effects) {
-	if !l.surplus {
-		return
-	}
-	l.surplus = false
-	before := 0
-	var next *Waiter
-	for w := l.first; w != nil; w = next {
-		next = w.next
-		var err error
-		switch most := w.Terms.MaxWaiters; {
-		case w == l.first:
-		case w.Terms.Wait == 0 && !l.acq.blind && l.acq.failed == nil:
-			err = l.isHeld(w)
-		case most > 0 && before >= most:
-			err = queueFull(w)
-		}
-		if err == nil {
-			// There will never be more before it, so a later refusal need not look at it.
-			before++
-			l.surplus = l.surplus || w.Terms.Wait == 0
-			continue
-		}
-		l.remove(w)
-		w.waited = true
-		w.fail(err)
-		w.next, fx.failed = fx.failed, w
-	}
 }

@@ -115,6 +115,7 @@ func (sh *shard) apply(l *lock, fx *effects) {
 	for _, w := range fx.joined {
 		wake(w.wakeup, handedOff)
 	}
+	l.invite(fx)
 	if fx.look != nil {
 		wake(fx.look.wakeup, lookAgain)
 	}

@@ -13,28 +13,37 @@ import (
 // waiter, unless that asks again.
 const longWait = 2 * time.Second
 
-// try begins a try of the first waiter.
-func (l *lock) try(w *Waiter, now, deadline clock.Instant) {
+// try begins a try of a waiter.
+func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	table, acq := l.shard.table, l.acquisition()
-	if acq.seq == 0 {
-		acq.seq = table.seq.Add(1)
+	t := &acq.one
+	if t.busy {
+		t = new(try)
 	}
-	l.asking, acq.sent, acq.heard = true, now, acq.signals
-	acq.kind, acq.atMost = w.Terms.Kind, int32(w.Terms.AtMost)
-	acq.lease, acq.fixed, acq.listed = w.Terms.Lease, w.Terms.Fixed, w.Terms.Wait != 0
-	acq.releases, acq.blind = 0, l.places.releasing()
+	seq := acq.seq
+	if acq.seq = 0; seq == 0 {
+		seq = table.seq.Add(1)
+	}
+	l.asking++
+	acq.kind, acq.asked, acq.heard, acq.releases = w.Terms.Kind, now, acq.signals, 0
 	if acq.restUntil != 0 && now >= acq.restUntil {
 		acq.rest = ""
 	}
 	w.attempts = max(w.attempts, w.attempts+1)
-	req := driver.AcquireRequest{
-		Key: l.key, Owner: table.owner(acq.seq), Kind: acq.kind, AtMost: w.Terms.AtMost,
-		TTL: acq.lease, Rest: acq.rest, Late: l.late,
+	w.marks = w.marks&^(refused|blind) | asking
+	*t = try{
+		lock: l, busy: true, seq: seq, fixed: w.Terms.Fixed, blind: l.places.releasing(),
+		sent: now, heard: acq.signals,
+		request: driver.AcquireRequest{
+			Key: l.key, Owner: table.owner(seq), Kind: w.Terms.Kind, AtMost: w.Terms.AtMost,
+			TTL: w.Terms.Lease, Rest: acq.rest, Late: t.late,
+		},
 	}
-	if acq.listed {
+	req := &t.request
+	if w.Terms.Wait != 0 {
 		req.Waiter = table.ID
 	}
-	if acq.listed && acq.kind == driver.Exclusive {
+	if w.Terms.Wait != 0 && req.Kind == driver.Exclusive {
 		req.Left = longWait
 		if deadline != 0 {
 			req.Left = min(deadline.Sub(now), longWait)
@@ -45,28 +54,37 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) {
 		// answer, or it would never see one.
 		req.Deadline = table.Clock.Time(max(deadline, now.Add(answerWait)))
 	}
-	acq.request = req
+	return t
 }
 
 // answer is the outcome of a try.
 type answer struct {
 	driver.Reply
 	err      error
-	late     bool // the waiter that sent it has left
 	orphaned bool // the reaper is releasing the holder
 }
 
-// answered is the event that a try has its outcome. That belongs to the waiter that
-// is the first now.
-func (l *lock) answered(now clock.Instant, a answer, fx *effects) {
+// answered is the event that a try has its outcome. That belongs to the waiter w that
+// sent it, if w still waits. Else it belongs to the waiter that is the first now; w is nil
+// then, or has failed.
+func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effects) {
 	acq := l.acq
-	l.asking = false
+	l.asking--
+	t.busy = false
+	if w != nil && w.is(asking) {
+		w.marks &^= asking
+	} else {
+		l.strays--
+		w = nil
+	}
 	rest := acq.rest
 	acq.rest = ""
-	if a.Ambiguous && !a.Granted {
+	lease := t.request.TTL
+	reusable := !a.Ambiguous || a.Granted
+	if !reusable {
 		// A try may yet be executed: this owner could become the holder at any time,
 		// and must not be anybody.
-		l.abandonOwner(fx)
+		l.abandonOwner(t, fx)
 	}
 	switch sent := l.shard.table.Clock.Of(a.Sent); {
 	case errors.Is(a.err, driver.ErrNotReady):
@@ -77,48 +95,59 @@ func (l *lock) answered(now clock.Instant, a answer, fx *effects) {
 			!errors.Is(err, driver.ErrKeyOccupied) {
 			err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 		}
-		if a.late || acq.request.Deadline != (time.Time{}) && !acq.request.Deadline.After(l.shard.table.Clock.Time(now)) {
+		if w == nil || t.request.Deadline != (time.Time{}) && !t.request.Deadline.After(l.shard.table.Clock.Time(now)) {
 			// The waiter that sent the try has left, or had no more patience: how long it
 			// was ready to wait says nothing to the others. Each asks for itself.
 			acq.retry(now, err)
 			break
 		}
 		acq.failed, acq.next = nil, 0
-		l.fail(err, fx)
+		l.fail(err, asking, fx)
 	case !a.Granted:
-		l.refused(now, a, rest)
-		l.failSurplus(fx)
-	case now >= sent.Add(acq.lease-clock.Drift(acq.lease)) || a.late && acq.fixed:
+		known := acq.contended
+		l.refused(now, t, w, a, rest)
+		if !known || l.asking == 0 {
+			l.failSurplus(fx) // not once for each of many that are refused together
+		}
+	case now >= sent.Add(lease-clock.Drift(lease)) || w == nil && t.fixed:
 		// The grant took longer than the lease lasts; or part of a fixed lease is
 		// over, and the next waiter wants it whole.
-		l.abandonOwner(fx)
+		l.abandonOwner(t, fx)
+		reusable = false
 		acq.retry(now, fmt.Errorf("%w: a grant came after the end of its lease", driver.ErrUnavailable))
 	default:
-		l.granted(now, sent, a.Reply, rest, fx)
+		l.granted(now, sent, t, w, a.Reply, rest, fx)
 		return
+	}
+	if reusable && acq.seq == 0 {
+		acq.seq = t.seq // nothing was granted to it
 	}
 	l.proceed(fx)
 }
 
-// abandonOwner leaves the owner of the last try to the reaper.
-func (l *lock) abandonOwner(fx *effects) {
-	acq := l.acq
-	fx.orphan = &orphan{
-		key: l.key, owner: l.shard.table.owner(acq.seq), kind: acq.kind, atMost: int(acq.atMost), ttl: acq.lease,
-	}
-	l.acq.seq = 0
+// abandonOwner leaves the owner of a try to the reaper.
+func (l *lock) abandonOwner(t *try, fx *effects) {
+	req := &t.request
+	fx.orphan = &orphan{key: l.key, owner: req.Owner, kind: req.Kind, atMost: req.AtMost, ttl: req.TTL}
 }
 
 // refused plans the next try after another owner was found to hold the lock.
-func (l *lock) refused(now clock.Instant, a answer, rest string) {
+func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest string) {
 	acq := l.acq
-	acq.failed, acq.backoff = nil, 0
-	acq.contended, acq.full = true, a.Full
-	switch {
-	case a.orphaned:
+	acq.backoff, acq.room = 0, 0
+	acq.contended, acq.full, acq.blind, acq.sent = true, a.Full, t.blind, t.sent
+	if a.orphaned {
 		acq.retry(now, fmt.Errorf("%w: a late request of this process holds it", driver.ErrNotReady))
 		return
-	case acq.signals != acq.heard:
+	}
+	acq.failed = nil
+	if w != nil && w.Terms.Wait == 0 {
+		w.marks |= refused | waited
+		if t.blind {
+			w.marks |= blind
+		}
+	}
+	if acq.signals != t.heard {
 		// A release was announced while the try was on its way; what it saw is
 		// older than what the signal said.
 		acq.rest = rest
@@ -126,7 +155,7 @@ func (l *lock) refused(now clock.Instant, a answer, rest string) {
 	}
 	acq.next, acq.passed = now.Add(a.TTL+time.Millisecond), false
 	switch {
-	case !acq.listed:
+	case !t.listed():
 		// It asked without getting into the list; the next waiter has to.
 		acq.next = 0
 	case a.TTL < 0 || !a.Listed && a.TTL > blindWait:
@@ -135,22 +164,23 @@ func (l *lock) refused(now clock.Instant, a answer, rest string) {
 	}
 }
 
-// granted makes the process the owner, and the first waiter the holder.
-func (l *lock) granted(now, sent clock.Instant, rep driver.Reply, rest string, fx *effects) {
-	acq, table := l.acq, l.shard.table
+// granted makes the process the owner, and the waiter w that asked the holder, or, if
+// that has left, the first one.
+func (l *lock) granted(now, sent clock.Instant, t *try, w *Waiter, rep driver.Reply, rest string, fx *effects) {
+	acq, table, req := l.acq, l.shard.table, &t.request
 	own := &ownership{
-		lock: l, seq: acq.seq, kind: acq.kind, atMost: acq.atMost,
-		lease: acq.lease, fixed: acq.fixed, ambiguous: rep.Ambiguous,
-		sent: sent, ahead: table.Clock.Ahead(rep.Sent, sent), renewAt: sent.Add(acq.lease / 3),
+		lock: l, seq: t.seq, kind: req.Kind, atMost: int32(req.AtMost), //nolint:gosec // at most 1024
+		lease: req.TTL, fixed: t.fixed, ambiguous: rep.Ambiguous,
+		sent: sent, ahead: table.Clock.Ahead(rep.Sent, sent), renewAt: sent.Add(req.TTL / 3),
 		token: rep.Token, base: rep.Token, replied: now, began: now, contended: rest != "",
 	}
-	if acq.unwatch == nil {
+	if acq.unwatch == nil && l.asking == 0 && (!acq.contended || req.Kind != driver.Permit) {
 		l.forgetAcquisition()
 	} else {
-		*acq = acquisition{contended: true, unwatch: acq.unwatch}
+		acq.got()
 	}
 	if own.kind.Place() {
-		l.placed(own, rest, now, fx)
+		l.placed(own, w, rest, now, fx)
 		return
 	}
 	l.own, l.phase = own, held

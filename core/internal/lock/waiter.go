@@ -68,8 +68,20 @@ type Waiter struct {
 	holds    int32
 	attempts uint16 // as far as it goes
 	state    state
-	waited   bool
+	marks    marks
 }
+
+// marks say more of a waiter. They are bits because there are some in each lease.
+type marks uint8
+
+const (
+	waited  marks = 1 << iota // for observers: the lock was not free at once
+	asking                    // a try of its own is on its way
+	refused                   // it does not wait, and its last try was refused
+	blind                     // when that try was sent, the release of a place of this process was on its way
+)
+
+func (w *Waiter) is(m marks) bool { return w.marks&m != 0 }
 
 // state is where a waiter is.
 type state int8
@@ -97,7 +109,7 @@ func (w *Waiter) Owner() string { return w.own.owner() }
 func (w *Waiter) Attempts() int { return int(w.attempts) }
 
 // Contended reports whether the lock was not free at once.
-func (w *Waiter) Contended() bool { return w.waited }
+func (w *Waiter) Contended() bool { return w.is(waited) }
 
 // fail ends the wait of a waiter. The caller takes it out of the queue.
 func (w *Waiter) fail(err error) { w.state, w.err = failed, &err }

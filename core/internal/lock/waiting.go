@@ -111,7 +111,7 @@ func (sh *shard) join(w *Waiter, key string, now, deadline clock.Instant) (s ste
 	case err != nil:
 	case w.state == granted:
 		s.action = finish
-	case deadline == 0 && (l.phase != acquiring || l.first != w):
+	case deadline == 0 && (l.phase != acquiring || l.first != w && l.nextToAsk() != w):
 		w.wakeup = sh.table.newWakeup() // it sleeps; the clock need not be read
 	default:
 		if now == 0 {
@@ -134,6 +134,9 @@ func (sh *shard) step(l *lock, w *Waiter, now, deadline clock.Instant) step {
 		w.wakeup = sh.table.newWakeup()
 	case s.action == ask:
 		sh.table.work.begin()
+		if s.next != nil {
+			wake(s.next.wakeup, lookAgain)
+		}
 	}
 	return s
 }
@@ -156,7 +159,7 @@ func (sh *shard) wait(ctx context.Context, w *Waiter, s step, deadline clock.Ins
 		case leave:
 			return sh.abandon(w, s.err)
 		case ask:
-			rep, err := t.store.Acquire(ctx, l.acq.request)
+			rep, err := t.store.Acquire(ctx, s.try.request)
 			if errors.Is(err, driver.ErrPending) {
 				// The request goes on for the queue; late gets its outcome.
 				if ctx.Err() != nil {
@@ -164,7 +167,7 @@ func (sh *shard) wait(ctx context.Context, w *Waiter, s step, deadline clock.Ins
 				}
 				return sh.abandon(w, fmt.Errorf("%w: %q: no answer within the wait", driver.ErrUnavailable, l.key))
 			}
-			s = sh.answered(l, w, answer{Reply: rep, err: err}, deadline)
+			s = sh.answered(s.try, w, answer{Reply: rep, err: err}, deadline)
 			continue
 		case watch:
 			stop := t.store.Watch(l.key, t.Clock.Time(s.since), l.signalled)
@@ -184,10 +187,10 @@ func (sh *shard) wait(ctx context.Context, w *Waiter, s step, deadline clock.Ins
 	}
 }
 
-// answered takes the outcome of a try, and looks at the lock for w, unless that has
-// left.
-func (sh *shard) answered(l *lock, w *Waiter, a answer, deadline clock.Instant) (s step) {
-	t := sh.table
+// answered takes the outcome of a try, and looks at the lock for w, which sent it, unless
+// w has left.
+func (sh *shard) answered(try *try, w *Waiter, a answer, deadline clock.Instant) (s step) {
+	t, l := sh.table, try.lock
 	if a.err == nil && !a.Granted {
 		// A try of ours may be late: its release is under way.
 		a.orphaned = t.reaper.reap(l.key, a.Holder)
@@ -195,7 +198,7 @@ func (sh *shard) answered(l *lock, w *Waiter, a answer, deadline clock.Instant) 
 	now := t.Clock.Now()
 	var fx effects
 	sh.mu.Lock()
-	l.answered(now, a, &fx)
+	l.answered(now, try, w, a, &fx)
 	sh.apply(l, &fx)
 	if w != nil {
 		s = sh.step(l, w, now, deadline)
@@ -210,8 +213,8 @@ func (sh *shard) answered(l *lock, w *Waiter, a answer, deadline clock.Instant) 
 }
 
 // late takes the outcome of a try whose waiter has left.
-func (l *lock) late(rep driver.Reply, err error) {
-	l.shard.answered(l, nil, answer{Reply: rep, err: err, late: true}, 0)
+func (t *try) late(rep driver.Reply, err error) {
+	t.lock.shard.answered(t, nil, answer{Reply: rep, err: err}, 0)
 }
 
 // watching notes a watch, and looks at the lock for its waiter.

@@ -1,0 +1,132 @@
+package lock
+
+import (
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+// Callers of one process that want permits ask for them at the same time, each with an
+// owner of its own: else a process would get one permit in a round trip, however many are
+// free. The store carries out several such requests in one call. Their answers are the
+// senders' own, in any order: granted, refused, failed or unknown.
+//
+// How many may be on their way at once depends on what is known. After a refusal one
+// asks, and each grant lets one more ask, so that a process that waits for few places
+// does not ask for many. Nothing is asked for that this process knows to be taken, because
+// it has it.
+
+// mostTries is how many tries for permits of one key are on their way at once at the most.
+const mostTries = 64
+
+// mayAsk reports whether it is for a waiter to ask the store, as far as that depends on
+// the other waiters.
+func (l *lock) mayAsk(w *Waiter) bool {
+	if l.asking > 0 {
+		return l.nextToAsk() == w
+	}
+	return l.first == w
+}
+
+// nextToAsk returns the waiter that may ask for a permit while other tries for permits
+// are on their way; nil if there is none. Only an event changes that, not time: while the
+// acquisition has planned its next try, no other one goes.
+func (l *lock) nextToAsk() *Waiter {
+	acq := l.acq
+	if l.asking == 0 || l.strays != 0 || acq.kind != driver.Permit || acq.next != 0 || acq.failed != nil ||
+		l.asking >= acq.window() {
+		return nil
+	}
+	w := l.firstSilent()
+	if w == nil || w.Terms.Kind != driver.Permit || int(l.asking)+len(l.places.held()) >= w.Terms.AtMost || l.awaitsRelease(w) {
+		return nil
+	}
+	return w
+}
+
+// invite is the end of each event: it wakes the waiter that may ask now, if another has
+// not to be woken. Many events can let it: a grant, a release, a caller that has left.
+func (l *lock) invite(fx *effects) {
+	if fx.look == nil {
+		fx.look = l.nextToAsk()
+	}
+}
+
+// window is how many tries for permits may be on their way at once.
+func (a *acquisition) window() int32 {
+	if a.contended {
+		return min(1+a.room, mostTries)
+	}
+	return mostTries
+}
+
+// firstSilent returns the first waiter that has no try of its own on its way.
+func (l *lock) firstSilent() *Waiter {
+	if l.n <= l.asking-l.strays {
+		return nil
+	}
+	w := l.first
+	for w != nil && w.is(asking) {
+		w = w.next // at most as often as tries are on their way
+	}
+	return w
+}
+
+// awaitsRelease reports whether a caller that does not wait for other holders was refused
+// by a place, it may be, that this process is giving back.
+func (l *lock) awaitsRelease(w *Waiter) bool {
+	if w.Terms.Wait != 0 || l.acq == nil || !l.places.releasing() {
+		return false
+	}
+	return w.is(refused) && w.is(blind) || l.acq.blind && l.acq.contended
+}
+
+// mayTryNext reports whether a caller that does not wait may stand in the queue until
+// the try of the callers before it is answered: they want places, too, and have not
+// been refused one by another holder.
+func (l *lock) mayTryNext(w *Waiter, now clock.Instant) bool {
+	acq := l.acq
+	return w.Terms.Kind.Place() && l.phase == acquiring && l.first != nil && l.last().Terms.Kind.Place() &&
+		(acq == nil || acq.next <= now || acq.failed != nil || acq.blind && l.places.releasing())
+}
+
+// refusedNow reports whether the first waiter, which does not wait for the holders, was
+// refused already: by what the store answered to the one before it.
+func (l *lock) refusedNow(w *Waiter, now clock.Instant) bool {
+	return w.Terms.Kind.Place() && l.acq != nil && l.acq.contended && l.acq.failed == nil && now < l.acq.next
+}
+
+// failSurplus refuses callers behind the first, since the store has said that there is a
+// holder: those that do not wait, and those that have as many waiters before them as
+// their MaxWaiters allows. Callers that ask for themselves have answers of their own, and
+// are waiters only after these.
+func (l *lock) failSurplus(fx *effects) {
+	if !l.surplus {
+		return
+	}
+	l.surplus = l.asking > 0
+	before := 0
+	var next *Waiter
+	for w := l.first; w != nil; w = next {
+		next = w.next
+		var err error
+		switch most := w.Terms.MaxWaiters; {
+		case w.is(asking):
+			continue
+		case w == l.first:
+		case w.Terms.Wait == 0 && !l.acq.blind && l.acq.failed == nil:
+			err = l.isHeld(w)
+		case most > 0 && before >= most:
+			err = queueFull(w)
+		}
+		if err == nil {
+			// There will never be more before it, so a later refusal need not look at it.
+			before++
+			l.surplus = l.surplus || w.Terms.Wait == 0
+			continue
+		}
+		l.remove(w)
+		w.marks |= waited
+		w.fail(err)
+		w.next, fx.failed = fx.failed, w
+	}
+}
