@@ -252,8 +252,8 @@ func MaxHold(d time.Duration) Option {
 // store at the moment does not count, unless the store has said that another
 // process holds the lock. Callers that want places ([Shared], [Permits]) count only when
 // the store has said that they have to wait: until then they may stand in the queue, and
-// callers in excess of n get ErrQueueFull when the store says so. n is at least 1.
-// Default: no bound.
+// callers behind more than n others get ErrQueueFull when the store says so. n is at
+// least 1. Default: no bound.
 func MaxWaiters(n int) Option {
 	return option(func(c *config) {
 		if n < 1 {

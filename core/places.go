@@ -115,7 +115,8 @@ func (l *Locker) Permit(ctx context.Context, key string, n int, opts ...Option) 
 }
 
 // TryPermit is [Locker.TryLock] with the option [Permits]. It returns [ErrFull] if all
-// permits are taken.
+// permits are taken. Callers of this process that ask at the same time do not keep it
+// from a permit that is free: they ask the store together.
 func (l *Locker) TryPermit(ctx context.Context, key string, n int, opts ...Option) (*Lease, error) {
 	return l.lockPlace(ctx, key, place{atMost: n, try: true}, opts)
 }

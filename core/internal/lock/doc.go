@@ -2,7 +2,7 @@
 // waiters, the process's ownership of the key, and the requests between the two. A
 // [Table] is what package core makes its Locker of.
 //
-// The lock of one key is a state machine (lock.go, trying.go, places.go, ownership.go,
+// The lock of one key is a state machine (lock.go, trying.go, permits.go, places.go, ownership.go,
 // acquisition.go). Its methods are the events: a waiter joins, looks or leaves; the
 // store has answered, or signals a release; a hold is released; time has passed. An
 // event changes only memory, takes the present instant, and writes down what is to be

@@ -11,8 +11,8 @@ import (
 // senders' own, in any order: granted, refused, failed or unknown.
 //
 // How many may be on their way at once depends on what is known. After a refusal one
-// asks, and each grant lets one more ask, so that a process that waits for few places
-// does not ask for many. Nothing is asked for that this process knows to be taken, because
+// asks, and then as many as grants have come since, so that a process that waits for few
+// places does not ask for many. Nothing is asked for that this process knows to be taken, because
 // it has it.
 
 // mostTries is how many tries for permits of one key are on their way at once at the most.
@@ -54,7 +54,7 @@ func (l *lock) invite(fx *effects) {
 // window is how many tries for permits may be on their way at once.
 func (a *acquisition) window() int32 {
 	if a.contended {
-		return min(1+a.room, mostTries)
+		return min(max(1, a.room), mostTries)
 	}
 	return mostTries
 }
