@@ -667,3 +667,34 @@ func (m *machine) finish() {
 	}
 	m.failf("it does not end")
 }
+
+// A try that a place of its own process may have refused asks again when that place was
+// given back, though a caller that waits has planned to ask later.
+func TestATryThatAPlaceOfItsProcessMayHaveRefusedAsksAgainAtOnce(t *testing.T) {
+	m := newMachine(t, nil, nil)
+	l := m.l
+	l.places = &places{releases: 1}
+	var tries []*try
+	all := []*Waiter{
+		{Terms: &Terms{Kind: driver.Permit, AtMost: 3, Lease: time.Second}, lock: l},
+		{Terms: &Terms{Kind: driver.Permit, AtMost: 3, Lease: time.Second, Wait: -1}, lock: l},
+	}
+	for _, w := range all {
+		if err := l.join(w, m.now, 0, &effects{}); err != nil {
+			t.Fatal(err)
+		}
+		tries = append(tries, l.look(w, m.now, 0).try)
+	}
+	for i, w := range all {
+		refusal := answer{Reply: driver.Reply{Full: true, Listed: i == 1, TTL: time.Second}}
+		l.answered(m.now, tries[i], w, refusal, &effects{})
+	}
+	deadline := m.now.Add(notReadyWait)
+	if s := l.look(all[0], m.now, deadline); s.action != sleep || s.until != deadline {
+		t.Errorf("before the release is answered: %+v", s)
+	}
+	l.places = nil
+	if s := l.look(all[0], m.now, deadline); s.action != ask {
+		t.Errorf("after it: %+v", s)
+	}
+}
