@@ -64,7 +64,7 @@ func TestTriesForPermitsOfOneProcessAreOnTheirWayTogether(t *testing.T) {
 }
 
 // Callers that wait get free permits as fast, and permits that another process gives back
-// together within a few round trips, each of which doubles how many callers ask.
+// together within a few round trips: in each trip twice as many callers ask.
 func TestWaitersGetManyPermitsWithinAFewRoundTrips(t *testing.T) {
 	for name, elsewhere := range map[string]bool{"free": false, "given back by another process": true} {
 		t.Run(name, func(t *testing.T) {

@@ -86,7 +86,7 @@ func (a *acquisition) retry(now clock.Instant, why error) {
 	a.failed = why
 }
 
-// got plans the next try after a grant, for those that still wait.
+// got plans the next try after a grant, for the waiters that are left.
 func (a *acquisition) got() {
 	a.room++
 	a.next, a.failed, a.backoff = 0, nil, 0

@@ -48,8 +48,8 @@ const (
 	releasing
 )
 
-// proceed finds the phase of a lock that is not held, and of which no release is
-// under way.
+// proceed finds the phase of a lock that is not held, and that no release is under way
+// for.
 func (l *lock) proceed(fx *effects) {
 	l.phase, fx.look = idle, l.first
 	switch {
@@ -121,7 +121,7 @@ func (l *lock) waitersBefore(w *Waiter) int {
 	case !places:
 		return n
 	case w.Terms.Kind == driver.Permit:
-		// As many permits as there are, less those of this process, may be free.
+		// All permits that this process does not have may be free.
 		return min(n, max(0, int(l.n)+len(l.places.held())-w.Terms.AtMost))
 	default:
 		return 0 // all of them may get places at the same time
@@ -222,8 +222,8 @@ func (l *lock) isHeld(w *Waiter) error {
 	return fmt.Errorf("%w: %q", ErrHeld, l.key)
 }
 
-// fail gives all waiters the same error, except those that are to have answers of their
-// own: what the store did to one it would do to each of them, one after the other.
+// fail gives all waiters the same error, except waiters with the mark, which get answers
+// of their own: what the store did to one it would do to each of them, one after the other.
 func (l *lock) fail(err error, except marks, fx *effects) {
 	var next *Waiter
 	for w := l.first; w != nil; w = next {

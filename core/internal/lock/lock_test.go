@@ -87,7 +87,7 @@ var terms = []*Terms{
 	{Lease: 3 * time.Second, Wait: -1, MaxWaiters: 3},
 }
 
-// permitTerms are those of callers that ask for permits at the same time.
+// permitTerms are the terms of callers that ask for permits at the same time.
 var permitTerms = []*Terms{
 	{Kind: driver.Permit, AtMost: 8, Lease: 3 * time.Second, Wait: -1},
 	{Kind: driver.Permit, AtMost: 8, Lease: 3 * time.Second, Wait: time.Second},

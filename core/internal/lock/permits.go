@@ -96,8 +96,8 @@ func (l *lock) refusedNow(w *Waiter, now clock.Instant) bool {
 }
 
 // failSurplus refuses callers behind the first, since the store has said that there is a
-// holder: those that do not wait, and those that have as many waiters before them as
-// their MaxWaiters allows. Callers that ask for themselves have answers of their own, and
+// holder: callers that do not wait, and callers with as many waiters before them as their
+// MaxWaiters allows. Callers that ask for themselves have answers of their own, and
 // are waiters only after these.
 func (l *lock) failSurplus(fx *effects) {
 	if !l.surplus {

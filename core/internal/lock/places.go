@@ -215,7 +215,7 @@ func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects
 	if w := l.first; w != nil && w.is(asking) && w.Terms.Kind != driver.Permit {
 		return false // a caller that wants the lock for itself is not overtaken
 	}
-	w := l.firstSilent() // those that ask wait for their own answers
+	w := l.firstSilent() // waiters that ask get their own answers
 	if w == nil || own.fixed || !own.suits(w.Terms) || l.shard.table.closed.Load() ||
 		own.token-own.base >= driver.Tokens-1 || now.Sub(own.sent) > own.lease/3 || own.suspended(ahead) {
 		return false
