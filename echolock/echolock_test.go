@@ -296,31 +296,6 @@ func TestConfigSkipsAndRendersAndMustHaveAGuard(t *testing.T) {
 	}
 }
 
-func TestKeyFuncFindsAWildcardAndTheHandlerBindsTheBody(t *testing.T) {
-	guard := core.Serialize(adaptertest.Locker(t), "", core.ReadBody(100), core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
-		key, err := core.Key("file", req.Native().(echo.Context).Param("*"))
-		return []string{key}, err
-	}))
-	e := newEcho()
-	e.POST("/files/*", func(c echo.Context) error {
-		var order struct{ Account string }
-		if err := c.Bind(&order); err != nil || order.Account != "x/1" {
-			t.Errorf("%+v, %v", order, err)
-		}
-		return keyOf(c)
-	}, echolock.Serialize(guard))
-	order := adaptertest.WithBody("application/json", `{"account":"x/1"}`)
-	adaptertest.Do(t, adaptertest.Serve(t, e), "POST", "/files/a/b", order).Want(t, 200, "file/a%2Fb")
-}
-
-func TestHandlerOfHTTPFindsTheLease(t *testing.T) {
-	e := newEcho()
-	e.GET("/wrapped", echo.WrapHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, core.LeaseFromContext(r.Context()).Key())
-	})), echolock.Serialize(core.Serialize(adaptertest.Locker(t), "stream")))
-	adaptertest.Do(t, adaptertest.Serve(t, e), "GET", "/wrapped").Want(t, 200, "stream")
-}
-
 func TestMultipartFilesAreRemovedWhereTheRequestWasReplacedAgain(t *testing.T) {
 	guard := core.Serialize(adaptertest.Locker(t), "upload")
 	file := make(chan string, 1)

@@ -1,11 +1,9 @@
 package ginlock_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -240,54 +238,6 @@ func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
 	adaptertest.Do(t, srv, "GET", "/").Want(t, 403, "say who you are")
 	adaptertest.Do(t, srv, "GET", "/?fallback=1").WantProblem(t, 400, "bad-key", "")
 	adaptertest.Do(t, srv, "GET", "/nil").WantProblem(t, 400, "bad-key", "")
-}
-
-func TestKeyFuncFindsAWildcardAndTheHandlerBindsTheBody(t *testing.T) {
-	guard := core.Serialize(adaptertest.Locker(t), "", core.ReadBody(100), core.KeyFunc(func(_ context.Context, req core.Request) ([]string, error) {
-		key, err := core.Key("file", req.Native().(*gin.Context).Param("path"))
-		return []string{key}, err
-	}))
-	r := gin.New()
-	r.POST("/files/*path", ginlock.Serialize(guard), func(c *gin.Context) {
-		var order struct{ Account string }
-		if err := c.ShouldBindJSON(&order); err != nil || order.Account != "x/1" {
-			t.Errorf("%+v, %v", order, err)
-		}
-		keyOf(c)
-	})
-	order := adaptertest.WithBody("application/json", `{"account":"x/1"}`)
-	adaptertest.Do(t, adaptertest.Serve(t, r), "POST", "/files/a/b", order).Want(t, 200, "file/%2Fa%2Fb")
-}
-
-func TestStreamsWork(t *testing.T) {
-	guard := core.Serialize(adaptertest.Locker(t), "stream")
-	next := make(chan struct{})
-	r := gin.New()
-	r.GET("/sse", ginlock.Serialize(guard), func(c *gin.Context) {
-		n := 0
-		c.Stream(func(io.Writer) bool { // gin flushes after each step
-			if n++; n > 1 {
-				<-next
-				return false
-			}
-			c.SSEvent("", "x")
-			return true
-		})
-	})
-	resp, err := http.Get(adaptertest.Serve(t, r).URL + "/sse")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	found := false
-	for !found && lines.Scan() {
-		found = lines.Text() == "data:x"
-	}
-	if !found {
-		t.Errorf("no event, %v", lines.Err())
-	}
-	close(next) // by then the event has arrived
 }
 
 func TestMultipartFilesAreRemovedWhereTheRequestWasReplacedAgain(t *testing.T) {

@@ -77,17 +77,6 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// BenchmarkAnnouncedBodies: what 1,000 connections pin that each send 84 bytes of
-// a body of 1 MiB, and wait.
-func BenchmarkAnnouncedBodies(b *testing.B) {
-	var grown uint64
-	for b.Loop() {
-		grown = max(grown, announce(b, 1000, 84))
-	}
-	b.ReportMetric(float64(grown)/(1<<20), "MiB")
-	b.ReportMetric(0, "ns/op")
-}
-
 func TestBodiesThatAreAnnouncedAndNotSentDoNotPinTheHeap(t *testing.T) {
 	for part, most := range map[int]uint64{84: 100 << 10, 100 << 10: 400 << 10} {
 		if grown := announce(t, 100, part) / 100; grown > most {
