@@ -18,7 +18,7 @@ const (
 	// so short that a busy machine makes healthy nodes fail.
 	nodeTimeout = "2000"
 	// patientNodeTimeout is the same for a Cluster without replicas, which has
-	// nobody to promote: its nodes do not fail when the machine stands still for
+	// no node to promote: its nodes do not fail when the machine stands still for
 	// some seconds. It is set after the start, which it would make longer.
 	patientNodeTimeout = "10000"
 	nodeTimeoutArg     = "--cluster-node-timeout"
@@ -89,13 +89,41 @@ func (c *ClusterSet) join(tb testing.TB) {
 	for i, s := range nodes {
 		s.must(tb, func(ctx context.Context, rdb *redis.Client) error {
 			// Masters with equal epochs would spend seconds on telling them apart.
-			errs := []error{rdb.Do(ctx, "cluster", "set-config-epoch", i+1).Err()}
-			for _, other := range nodes[:i] {
-				errs = append(errs, rdb.Do(ctx, "cluster", "meet", "127.0.0.1", other.port, other.bus).Err())
-			}
-			return errors.Join(errs...)
+			return errors.Join(rdb.Do(ctx, "cluster", "set-config-epoch", i+1).Err(), s.meet(ctx, rdb, nodes[:i]))
 		})
 	}
+	for _, s := range nodes {
+		Eventually(tb, topologyTimeout, func(ctx context.Context) error { return s.knows(ctx, nodes) })
+	}
+}
+
+// meet introduces nodes to s.
+func (s *Server) meet(ctx context.Context, rdb *redis.Client, nodes []*Server) error {
+	var errs []error
+	for _, other := range nodes {
+		if other != s {
+			errs = append(errs, rdb.Do(ctx, "cluster", "meet", "127.0.0.1", other.port, other.bus).Err())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// knows is nil once s knows all nodes. A node forgets another that does not answer its
+// introduction in time, as on a machine that stands still, and does not try again.
+func (s *Server) knows(ctx context.Context, nodes []*Server) error {
+	return s.admin(ctx, func(rdb *redis.Client) error {
+		known, err := rdb.ClusterNodes(ctx).Result()
+		if err != nil {
+			return err
+		}
+		if strings.Count(known, "\n") < len(nodes) {
+			err = s.meet(ctx, rdb, nodes)
+		}
+		if strings.Count(known, "\n") != len(nodes) || strings.Contains(known, "handshake") {
+			err = errors.Join(err, fmt.Errorf("%s knows only:\n%s", s.Addr(), known))
+		}
+		return err
+	})
 }
 
 // assign gives the i-th range of slots to s.
@@ -167,7 +195,7 @@ func (c *ClusterSet) Client(tb testing.TB, change ...func(*redis.ClusterOptions)
 }
 
 // Shard returns the index of the shard that Cluster gave a key's slot to,
-// whatever was migrated since.
+// also if slots were migrated since.
 func (c *ClusterSet) Shard(tb testing.TB, key string) int {
 	tb.Helper()
 	slot := Slot(key)

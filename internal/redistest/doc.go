@@ -14,7 +14,7 @@
 //		own := redistest.Start(t)        // a server this test may kill
 //	}
 //
-// The program is redis-server or valkey-server, whichever is found first on
+// The program is redis-server or valkey-server, the first that is found on
 // PATH; the environment variable INTERLOCK_REDIS_SERVER names another one.
 // Without one the tests fail: a lock that was never tried against a server has
 // not been tested, so nothing here skips. Running as root is fine, Redis needs

@@ -54,7 +54,7 @@ type Migration struct {
 
 // Migrate begins to move a slot: from here on its owner sends requests for keys
 // that it does not have to the other master (ASK), and both answer TRYAGAIN to
-// those for several keys of which they have only some.
+// requests for several keys if they have only some of the keys.
 func (c *ClusterSet) Migrate(tb testing.TB, slot int, from, to *Server) *Migration {
 	tb.Helper()
 	m := &Migration{set: c, slot: slot, to: to, source: c.consoles[from], target: c.consoles[to]}

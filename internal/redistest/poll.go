@@ -13,8 +13,8 @@ type stop struct{ error }
 func (s stop) Unwrap() error { return s.error }
 
 // poll calls try until it returns nil, with short pauses that grow to 50 ms:
-// Redis announces neither that it is up nor that a failover is over. The error
-// is try's last one that was not merely the end of ctx.
+// Redis announces neither that it is up nor that a failover has ended. The error
+// is try's last error that was not merely the end of ctx.
 func poll(ctx context.Context, try func(context.Context) error) error {
 	var last error
 	timer := time.NewTimer(0)

@@ -20,7 +20,7 @@ sentinel parallel-syncs %[1]s 1
 `
 
 // How long a server may be silent until the sentinels take it for down, in ms. On a busy
-// machine one that works can be silent for a second. Only a test that waits for a
+// machine a server that works can be silent for a second. Only a test that waits for a
 // failover has the sentinels be impatient.
 const (
 	patient   = 60_000
@@ -75,7 +75,7 @@ func (t *SentinelSet) known(ctx context.Context, s *Server, replicas int) error 
 	return nil
 }
 
-// ask returns what the sentinel s knows of the master.
+// ask returns what the sentinel s says about the master.
 func (t *SentinelSet) ask(ctx context.Context, s *Server) (map[string]string, error) {
 	var state map[string]string
 	err := s.admin(ctx, func(rdb *redis.Client) error {

@@ -111,7 +111,7 @@ func startAll(tb testing.TB, cfgs ...config) []*Server {
 		wg.Go(func() { servers[i], errs[i] = start(tb.Context(), cfg) })
 	}
 	wg.Wait()
-	// Registered before the failure is reported: those that did start must go.
+	// Registered before the failure is reported: servers that did start must go.
 	for _, s := range servers {
 		if s != nil {
 			tb.Cleanup(s.remove)

@@ -34,7 +34,7 @@ func (s *Server) Calls(tb testing.TB) map[string]int64 {
 
 // Stat returns a number out of INFO, such as "total_commands_processed",
 // "connected_clients" or "expired_keys". A field that does not exist, or is not
-// a whole number, fails the test. The commands total includes those of scripts
+// a whole number, fails the test. The total of commands includes commands of scripts
 // and the few that this call sends itself.
 func (s *Server) Stat(tb testing.TB, field string) int64 {
 	tb.Helper()
