@@ -1,8 +1,11 @@
+//go:build integration
+
 package redisstore_test
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,181 +13,162 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/redistest"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 )
 
-func BenchmarkUncontended(b *testing.B) {
-	l := newLocker(b, redistest.Shared(b).Client(b))
-	b.ReportAllocs()
-	for b.Loop() {
-		lease, err := l.Lock(context.Background(), "k")
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := lease.Release(context.Background()); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkManyKeys256(b *testing.B) {
-	l := newLocker(b, redistest.Shared(b).Client(b))
-	b.ReportAllocs()
-	each(b, 256, func(g int) {
-		lease, err := l.Lock(context.Background(), fmt.Sprint("k", g))
-		if err != nil {
-			b.Error(err)
-			return
-		}
-		_ = lease.Release(context.Background())
-	})
-}
-
-// BenchmarkHotKey has many goroutines of one process work under one lock, and
-// under a channel of one token for comparison.
-func BenchmarkHotKey(b *testing.B) {
-	for _, work := range []time.Duration{0, 100 * time.Microsecond} {
-		for _, goroutines := range []int{128, 1000} {
-			name := fmt.Sprintf("work=%v/goroutines=%d", work, goroutines)
-			b.Run(name+"/lock", func(b *testing.B) {
-				l := newLocker(b, redistest.Shared(b).Client(b), core.Watchdog(30*time.Second))
-				b.ReportAllocs()
-				each(b, goroutines, func(int) {
-					lease, err := l.Lock(context.Background(), "k")
-					if err != nil {
-						b.Error(err)
-						return
-					}
-					spin(work)
-					_ = lease.Release(context.Background())
-				})
-			})
-			b.Run(name+"/channel", func(b *testing.B) {
-				token := make(chan struct{}, 1)
-				b.ReportAllocs()
-				each(b, goroutines, func(int) {
-					token <- struct{}{}
-					spin(work)
-					<-token
-				})
-			})
-		}
-	}
-}
-
-// BenchmarkRenew10000 renews the leases of 10,000 locks that this process holds, in
-// one call, as the watchdog does with leases that are due at the same time.
-func BenchmarkRenew10000(b *testing.B) {
-	const n = 10_000
-	s := newStore(b, redistest.Shared(b).Client(b))
-	ctx := context.Background()
-	batch := make([]driver.Renewal, n)
-	var wg sync.WaitGroup
-	for i := range batch {
-		batch[i] = driver.Renewal{Key: fmt.Sprint("k", i), Owner: fmt.Sprintf("0123456789abcdef0123456789abcdef:%d", i), TTL: time.Minute}
-		wg.Go(func() {
-			rep, err := s.Acquire(ctx, driver.AcquireRequest{Key: batch[i].Key, Owner: batch[i].Owner, TTL: batch[i].TTL})
-			if err != nil || !rep.Granted {
-				b.Error(rep, err)
-			}
-		})
-	}
-	wg.Wait()
-	b.ReportAllocs()
-	for b.Loop() {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		s.Renew(ctx, batch, func(i int, _ bool, err error) {
-			if err != nil {
-				b.Error(i, err)
-			}
-		})
-		cancel()
-	}
-}
-
 // each spreads b.N calls over goroutines that are all there from the start.
-func each(b *testing.B, goroutines int, f func(g int)) {
+func each(b *testing.B, goroutines int, do func(g int) error) {
 	b.Helper()
+	b.ReportAllocs()
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	start := make(chan struct{})
-	var wg sync.WaitGroup
+	var all sync.WaitGroup
 	for g := range goroutines {
-		wg.Go(func() {
+		all.Go(func() {
 			<-start
 			for left.Add(-1) >= 0 {
-				f(g)
+				if err := do(g); err != nil {
+					b.Error(err)
+					return
+				}
 			}
 		})
 	}
 	b.ResetTimer()
 	close(start)
-	wg.Wait()
+	all.Wait()
 }
 
-// spin works for a while, as a section that computes does.
-func spin(d time.Duration) {
-	if d == 0 {
-		return
-	}
-	begin := time.Now()
-	for time.Since(begin) < d {
-		continue
+func BenchmarkUncontended(b *testing.B) {
+	l := common(b).process()
+	each(b, 1, func(int) error { return pass(context.Background(), l, "k") })
+}
+
+func BenchmarkManyKeys256(b *testing.B) {
+	l := common(b).process()
+	each(b, 256, func(g int) error { return pass(context.Background(), l, fmt.Sprint("k", g)) })
+}
+
+func BenchmarkHotKey(b *testing.B) {
+	for _, goroutines := range []int{128, 1000} {
+		b.Run(fmt.Sprint("goroutines=", goroutines), func(b *testing.B) {
+			l := common(b).process()
+			each(b, goroutines, func(int) error { return pass(context.Background(), l, "k") })
+		})
 	}
 }
 
-// BenchmarkPairListed is a pair without contention, of a locker that keeps its entry and
-// of one that does not. Both take turns, so that both meet the same machine. The first
-// entry is written before the measurement; one more comes each 20 s.
-func BenchmarkPairListed(b *testing.B) {
-	rdb := redistest.Shared(b).Client(b)
-	type side struct {
-		name string
-		l    *core.Locker
-		took time.Duration
+func BenchmarkShared(b *testing.B) {
+	for _, goroutines := range []int{1, 16, 256} {
+		b.Run(fmt.Sprint("goroutines=", goroutines), func(b *testing.B) {
+			w := common(b)
+			l := w.process()
+			first := w.lock(l, "k", core.Shared())
+			each(b, goroutines, func(int) error { return pass(context.Background(), l, "k", core.Shared()) })
+			w.release(first)
+		})
 	}
-	sides := []*side{{name: "listed"}, {name: "unlisted"}}
-	for i, s := range sides {
-		store, err := redisstore.New(rdb)
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer store.Close()
-		var opts []core.LockerOption
-		if i == 1 {
-			opts = append(opts, core.Unlisted())
-		}
-		if s.l, err = core.New(store, opts...); err != nil {
-			b.Fatal(err)
-		}
-		defer s.l.Close(context.Background())
-		lease, err := s.l.Lock(b.Context(), s.name)
-		if err != nil {
-			b.Fatal(err)
-		}
-		lease.Release(b.Context())
+}
+
+func BenchmarkPermit(b *testing.B) {
+	for _, n := range []int{1, 10, 1000} {
+		b.Run(fmt.Sprint("n=", n), func(b *testing.B) {
+			l := common(b).process()
+			each(b, 64, func(int) error { return pass(context.Background(), l, "k", core.Permits(n)) })
+		})
 	}
-	time.Sleep(1200 * time.Millisecond)
-	const turn = 200
-	turns := 0
-	for b.Loop() {
-		for i := range sides {
-			s := sides[(i+turns)%2]
-			began := time.Now()
-			for range turn {
-				lease, err := s.l.Lock(b.Context(), s.name)
-				if err != nil {
+}
+
+// BenchmarkReadersAndWriters has a caller wait behind 40 others of four other processes,
+// who come again at once and hold the lock for 1 ms each.
+func BenchmarkReadersAndWriters(b *testing.B) {
+	for name, kinds := range map[string][2][]core.Option{
+		"a writer among readers": {nil, {core.Shared()}},
+		"a reader among writers": {{core.Shared()}, nil},
+	} {
+		b.Run(name, func(b *testing.B) {
+			w := common(b)
+			ctx, cancel := context.WithCancel(b.Context())
+			var all sync.WaitGroup
+			for range 4 {
+				l := w.process()
+				for range 10 {
+					all.Go(func() {
+						for ctx.Err() == nil {
+							lease, err := l.Lock(ctx, "k", kinds[1]...)
+							if err != nil {
+								return
+							}
+							<-time.After(time.Millisecond)
+							w.release(lease)
+						}
+					})
+				}
+			}
+			one := w.process()
+			var waits []time.Duration
+			for b.Loop() {
+				begin := time.Now()
+				if err := pass(context.Background(), one, "k", kinds[0]...); err != nil {
 					b.Fatal(err)
 				}
-				lease.Release(b.Context())
+				waits = append(waits, time.Since(begin))
 			}
-			s.took += time.Since(began)
+			cancel()
+			all.Wait()
+			slices.Sort(waits)
+			b.ReportMetric(float64(waits[len(waits)/2].Milliseconds()), "ms-median")
+			b.ReportMetric(float64(waits[len(waits)-1].Milliseconds()), "ms-most")
+		})
+	}
+}
+
+// BenchmarkRenew10000 renews the leases of 10,000 locks that this process holds, in one
+// call, as the watchdog does with leases that are due at the same time.
+func BenchmarkRenew10000(b *testing.B) {
+	w := common(b)
+	s := w.store()
+	batch := make([]driver.Renewal, 10_000)
+	for i := range batch {
+		batch[i] = driver.Renewal{Key: fmt.Sprint("k", i), Owner: fmt.Sprintf("0123456789abcdef0123456789abcdef:%d", i), TTL: w.Holds()}
+		w.take(s, w.held(batch[i].Key, batch[i].Owner))
+	}
+	each(b, 1, func(int) (failed error) {
+		s.Renew(context.Background(), batch, func(_ int, _ bool, err error) {
+			if err != nil {
+				failed = err
+			}
+		})
+		return failed
+	})
+}
+
+// BenchmarkRecords makes claims and commits, and replays of 4 KiB.
+func BenchmarkRecords(b *testing.B) {
+	w := common(b)
+	s := w.store()
+	ctx, response := context.Background(), make([]byte, 4<<10)
+	var n atomic.Int64
+	fresh := func(int) error {
+		ask := w.claim(fmt.Sprint("fresh", n.Add(1)), "a")
+		ask.Tombstone = false
+		if _, err := s.Claim(ctx, ask); err != nil {
+			return err
 		}
-		turns++
+		_, err := s.Commit(ctx, record.CommitRequest{
+			ID: ask.ID, Token: "a", Fingerprint: ask.Fingerprint, Fingerprint1: ask.Fingerprint1, Generation: 1,
+			Response: response, Retention: time.Hour, Deadline: w.deadline(),
+		})
+		return err
 	}
-	for _, s := range sides {
-		b.ReportMetric(float64(s.took.Nanoseconds())/float64(turns*turn), "ns/"+s.name)
+	w.complete(s, "replay", string(response))
+	replay := func(int) error {
+		_, err := s.Claim(ctx, w.claim("replay", "b"))
+		return err
 	}
-	b.ReportMetric(100*float64(sides[0].took-sides[1].took)/float64(sides[1].took), "%-cost")
+	for _, goroutines := range []int{1, 256} {
+		b.Run(fmt.Sprint("fresh/goroutines=", goroutines), func(b *testing.B) { each(b, goroutines, fresh) })
+		b.Run(fmt.Sprint("replay/goroutines=", goroutines), func(b *testing.B) { each(b, goroutines, replay) })
+	}
 }

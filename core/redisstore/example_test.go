@@ -6,17 +6,21 @@ import (
 	"log"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 func Example() {
-	addrs := []string{redistest.ExampleClient().Options().Addr} // your Redis
+	server, err := miniredis.Run() // your Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
 	rdb := redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs: addrs, ContextTimeoutEnabled: true, ReadTimeout: time.Second,
+		Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true, ReadTimeout: time.Second,
 	})
 	defer rdb.Close()
 

@@ -1,8 +1,9 @@
+//go:build integration
+
 package redisstore_test
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -12,11 +13,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -53,8 +54,8 @@ func startProxy(t *testing.T, srv *redistest.Server, checks bool) *proxy {
 // through makes a client connect to the proxy.
 func (p *proxy) through(o *redis.Options) { o.Addr = p.addr }
 
-// forward hands a client's commands on. In place of one that is refused the server is
-// sent one that it answers with the error, so that the answers keep their order.
+// forward hands a client's commands on. In place of a command that is refused the server
+// gets a command that it answers with the error, so that the answers keep their order.
 func (p *proxy) forward(server io.Writer, client io.Reader) {
 	in := bufio.NewReader(client)
 	for {
@@ -107,75 +108,39 @@ func (p *proxy) refusal(cmd []string) string {
 }
 
 func TestAProxyThatRefusesTheScriptsIsToldWithWhatToSet(t *testing.T) {
-	srv := redistest.Start(t)
-	l := newLocker(t, srv.Client(t, startProxy(t, srv, true).through))
-	_, err := tryLock(t, l, "k")
+	t.Parallel()
+	w := alone(t)
+	s := w.store(startProxy(t, w.Server, true).through)
+	_, err := s.Acquire(t.Context(), w.held("k", "a:1"))
 	wantErr(t, err, core.ErrUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "script_check_enable") {
 		t.Errorf("the error does not say what to set: %v", err)
 	}
 }
 
-// The proxy has words of its own for CROSSSLOT. Calls that are refused cost a round
-// trip each: after the first no more are shared.
+// The proxy has words of its own for CROSSSLOT. Calls that are refused cost a round trip
+// each: after the first, no more are shared.
 func TestAProxyThatWantsOneSlotInACallIsSentNoSharedCallsAnyMore(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	p := startProxy(t, srv, false)
-	l := newLocker(t, srv.Client(t, p.through), core.Watchdog(6*time.Second))
-	takeTogether(t, srv, l)
-	first := p.refused.Load()
-	if first == 0 {
-		t.Fatal("no call was shared: nothing is tested")
-	}
-	takeTogether(t, srv, l)
-	if again := p.refused.Load() - first; again != 0 {
-		t.Errorf("%d calls were refused after the first %d; want none", again, first)
-	}
-}
-
-// lockTogether has n callers ask for the locks k0, k1 and so on while the server is
-// paused, and returns what they got.
-func lockTogether(t *testing.T, srv *redistest.Server, l *core.Locker, n int) (leases []*core.Lease, errs []error) {
-	t.Helper()
-	srv.Pause(t)
-	leases, errs = make([]*core.Lease, n), make([]error, n)
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { leases[i], errs[i] = l.Lock(t.Context(), fmt.Sprint("k", i), core.Wait(10*time.Second)) })
-	}
-	redistest.Eventually(t, 10*time.Second, func(context.Context) error {
-		if asked := len(l.Held()); asked != n {
-			return fmt.Errorf("%d of %d have asked", asked, n)
-		}
-		return nil
-	})
-	srv.Resume(t)
-	all.Wait()
-	return leases, errs
-}
-
-// takeTogether has many callers ask for locks of different slots at once, waits until
-// the watchdog has renewed the locks, and releases them.
-func takeTogether(t *testing.T, srv *redistest.Server, l *core.Locker) {
-	t.Helper()
-	release(t, lock(t, l, "warm"))
+	w := alone(t)
+	p := startProxy(t, w.Server, false)
+	s := w.store(p.through)
+	w.take(s, w.held("warm", "a:1"))
 	const n = 50
-	leases, errs := lockTogether(t, srv, l, n)
-	for i, err := range errs {
-		if err != nil {
-			t.Fatalf("k%d: %v", i, err)
-		}
-	}
-	awaitRenewal(t, leases)
-	var all sync.WaitGroup
-	for _, lease := range leases {
-		all.Go(func() {
-			begin := time.Now()
-			if err := lease.Release(context.Background()); err != nil && !stalled(err, begin) {
-				t.Errorf("Release(%q): %v", lease.Key(), err)
+	var refused [2]int64
+	for round := range refused {
+		replies, errs := w.together(s, n)
+		var batch []driver.Renewal
+		for i, rep := range replies {
+			if errs[i] != nil || !rep.Granted {
+				t.Fatalf("k%d: %+v, %v", i, rep, errs[i])
 			}
-		})
+			batch = append(batch, driver.Renewal{Key: fmt.Sprint("k", i), Owner: fmt.Sprint("owner:", i), TTL: w.Holds()})
+		}
+		w.hold(s, batch)
+		refused[round] = p.refused.Load()
 	}
-	all.Wait()
+	if refused[0] == 0 || refused[1] != refused[0] {
+		t.Errorf("%d calls were refused in the first round and %d in both; want some, and no more", refused[0], refused[1])
+	}
 }

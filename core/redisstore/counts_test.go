@@ -1,0 +1,283 @@
+//go:build integration
+
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/redisstore"
+)
+
+// trips counts what the server reads while a function runs, and the commands. Each round
+// trip is one read, if the scripts are known to the server. The questions for the numbers
+// go over one connection, which is there before.
+func (w *world) trips(do func()) (trips int64, calls map[string]int64) {
+	w.t.Helper()
+	ask := func() (reads int64, calls map[string]int64) {
+		info, err := w.rdb.InfoMap(w.t.Context(), "stats", "commandstats").Result()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		_, _ = fmt.Sscan(info["Stats"]["total_reads_processed"], &reads)
+		calls = map[string]int64{}
+		for name, stat := range info["Commandstats"] {
+			var n int64
+			_, _ = fmt.Sscanf(stat, "calls=%d", &n)
+			calls[strings.TrimPrefix(name, "cmdstat_")] = n
+		}
+		return reads, calls
+	}
+	before, already := ask()
+	do()
+	after, calls := ask()
+	for name, n := range already {
+		if calls[name] -= n; calls[name] == 0 || name == "info" {
+			delete(calls, name)
+		}
+	}
+	return after - before - 1, calls // the second question is one
+}
+
+// undisturbed counts as trips does, until no connection was made meanwhile: that takes
+// commands of its own. The first try makes the connections, and loads the scripts.
+func (w *world) undisturbed(do func(try int)) (trips int64, calls map[string]int64) {
+	w.t.Helper()
+	for try := range 20 {
+		trips, calls = w.trips(func() { do(try) })
+		if try > 0 && calls["hello"] == 0 {
+			return trips, calls
+		}
+	}
+	w.t.Fatalf("a connection is made each time: %v", calls)
+	return 0, nil
+}
+
+func TestEachRequestIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	s := w.store()
+	counted := map[string]bool{}
+	for round := 0; round < 2 || round < 20 && len(counted) < len(w.life(s, w.rdb, "")); round++ {
+		w.live(w.life(s, w.rdb, fmt.Sprint("k", round)), func(st step) (err error) {
+			trips, calls := w.trips(func() { err = st.do() })
+			if round == 0 || calls["hello"] > 0 {
+				return err // a connection was made
+			}
+			counted[st.name] = true
+			if trips != 1 || calls["evalsha"] > 1 || calls["eval"] > 0 && st.name != "resolve" {
+				err = errors.Join(err, fmt.Errorf("%d round trips: %v", trips, calls))
+			}
+			return err
+		})
+	}
+	if n := len(w.life(s, w.rdb, "")); len(counted) != n {
+		t.Errorf("of %d requests only these were counted: %v", n, counted)
+	}
+}
+
+func TestUncontendedLockAndReleaseAreTwoRoundTrips(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	l := w.process(core.Unlisted()) // its entry would be a script more
+	const n = 50
+	trips, calls := w.undisturbed(func(try int) {
+		for i := range n {
+			w.release(w.lock(l, fmt.Sprint("k", try, "-", i)))
+		}
+	})
+	if trips != 2*n || calls["evalsha"] != 2*n || calls["eval"] != 0 || calls["publish"] != 0 || calls["subscribe"] != 0 {
+		t.Errorf("%d locks and releases took %d round trips: %v; want %d evalsha and no publish", n, trips, calls, 2*n)
+	}
+}
+
+// A request costs as many commands as its promises need.
+func TestCommandsOfAnIdempotentRequest(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	s := w.store()
+	trips, calls := w.undisturbed(func(try int) {
+		claim := w.claim(fmt.Sprint("id", try), "a")
+		claim.Tombstone = false
+		_, err := s.Claim(t.Context(), claim)
+		_, err2 := s.Commit(t.Context(), record.CommitRequest{
+			ID: claim.ID, Token: "a", Fingerprint: claim.Fingerprint, Fingerprint1: claim.Fingerprint1, Generation: 1,
+			Response: []byte("r"), Retention: time.Hour, Deadline: w.deadline(),
+		})
+		rep, err3 := s.Claim(t.Context(), claim)
+		if err := errors.Join(err, err2, err3); err != nil || rep.Response != "r" {
+			t.Errorf("the replay is %+v, %v", rep, err)
+		}
+	})
+	if trips != 3 {
+		t.Errorf("a request and its replay took %d round trips, want 3", trips)
+	}
+	// HMGET: once behind each claim, once in each script.
+	want := map[string]int64{"evalsha": 3, "hmget": 5, "exists": 1, "time": 1, "hset": 2, "pexpire": 2}
+	if !maps.Equal(calls, want) {
+		t.Errorf("commands: %v, want %v", calls, want)
+	}
+}
+
+// The lock around an idempotent request is released with the commit, in one round trip.
+func TestUnderALockCommitAndReleaseGoTogether(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	s := w.store()
+	for i := range 20 { // each time, not only when the scheduler is kind
+		trips, calls := w.undisturbed(func(try int) {
+			id := fmt.Sprint("id", i, "-", try)
+			w.take(s, w.held("k", "a:1"))
+			if rep, err := s.Claim(t.Context(), w.claim(id, "a")); err != nil || rep.State != record.StateGranted {
+				t.Fatal(rep, err)
+			}
+			if _, err := s.Commit(t.Context(), record.CommitRequest{
+				ID: id, Token: "a", Generation: 1, Response: []byte("r"), Retention: w.Holds(), Deadline: w.deadline(),
+				Release: func(context.Context) { wantErr(t, w.free(s, "k", "a:1"), nil) },
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+		if trips != 3 || calls["evalsha"] != 4 {
+			t.Errorf("%d round trips: %v; want 3, for the lock, the claim, and the commit with the release", trips, calls)
+		}
+		w.gone()
+	}
+}
+
+// Callers ask for locks while the server is silent, so that their requests meet in few
+// calls of the script. Each gets what it would have got alone.
+func TestCallersThatWaitTogetherShareCalls(t *testing.T) {
+	t.Parallel()
+	const n, odd = 60, 50
+	text := func(err error) string { return fmt.Sprint(err) }
+	for name, c := range map[string]struct {
+		before func(ctx context.Context, w *world) error
+		alone  bool // a call that is refused is not shared any more
+		odd    func(rep driver.Reply, err error) bool
+		others func(rep driver.Reply, err error) bool // nil: they have the lock
+	}{
+		"all are free": {},
+		"one key is no lock": {
+			before: func(ctx context.Context, w *world) error { return w.rdb.Set(ctx, w.name("k50"), "x", 0).Err() },
+			odd:    func(_ driver.Reply, err error) bool { return errors.Is(err, core.ErrKeyOccupied) },
+		},
+		"one key is held": {
+			before: func(ctx context.Context, w *world) error { return w.rdb.HSet(ctx, w.name("k50"), "b:1", 1).Err() },
+			odd:    func(rep driver.Reply, err error) bool { return err == nil && !rep.Granted && rep.Holder == "b:1" },
+		},
+		"one key is forbidden": {
+			before: func(ctx context.Context, w *world) error {
+				return w.rdb.Do(ctx, "ACL", "SETUSER", "default", "resetkeys",
+					"~interlock:{k?}*", "~interlock:{k[0-46-9]?}*", "~interlock:{k5[1-9]}*").Err()
+			},
+			alone: true,
+			odd: func(_ driver.Reply, err error) bool {
+				return errors.Is(err, core.ErrUnavailable) && strings.Contains(text(err), "on a lock's key; the rule is")
+			},
+		},
+		"the script is unknown": {
+			before: func(ctx context.Context, w *world) error { return w.rdb.ScriptFlush(ctx).Err() },
+			alone:  true, // it is sent along
+		},
+		// An error inside of a list leaves the rest of the list to the next reply, as
+		// go-redis reads it.
+		"memory is full and one key is held": {
+			before: func(ctx context.Context, w *world) error {
+				return errors.Join(w.rdb.HSet(ctx, w.name("k50"), "b:1", 1).Err(), w.rdb.ConfigSet(ctx, "maxmemory", "1").Err())
+			},
+			odd:    func(rep driver.Reply, err error) bool { return err == nil && !rep.Granted && rep.Holder == "b:1" },
+			others: func(_ driver.Reply, err error) bool { return strings.Contains(text(err), "OOM") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := alone(t)
+			s := w.store()
+			w.take(s, w.held("warm", "a:1"))
+			if c.before != nil {
+				if err := c.before(t.Context(), w); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.ResetStats(t)
+			replies, errs := w.together(s, n)
+			if calls := w.Calls(t); !c.alone && calls["evalsha"] >= n {
+				t.Errorf("no call was shared: %v", calls)
+			}
+			var batch []driver.Renewal
+			for i := range n {
+				switch {
+				case i == odd && c.odd != nil:
+					if !c.odd(replies[i], errs[i]) {
+						t.Errorf("the odd one: %+v, %v", replies[i], errs[i])
+					}
+				case c.others != nil:
+					if !c.others(replies[i], errs[i]) {
+						t.Errorf("k%d: %+v, %v", i, replies[i], errs[i])
+					}
+				case errs[i] != nil || !replies[i].Granted:
+					t.Errorf("k%d: %+v, %v", i, replies[i], errs[i])
+				default:
+					batch = append(batch, driver.Renewal{Key: fmt.Sprint("k", i), Owner: fmt.Sprint("owner:", i), TTL: w.Holds()})
+				}
+			}
+			w.hold(s, batch)
+		})
+	}
+}
+
+// hold renews locks together, and releases them.
+func (w *world) hold(s *redisstore.Store, batch []driver.Renewal) {
+	w.t.Helper()
+	s.Renew(w.t.Context(), batch, func(i int, _ bool, err error) {
+		if err != nil {
+			w.t.Errorf("renewing %s: %v", batch[i].Key, err)
+		}
+	})
+	var all sync.WaitGroup
+	for _, r := range batch {
+		all.Go(func() {
+			if err := w.free(s, r.Key, r.Owner); err != nil {
+				w.t.Errorf("releasing %s: %v", r.Key, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestRenewalsShareCallsAndFailAlone(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	w := alone(t)
+	s := w.store()
+	batch := make([]driver.Renewal, n)
+	for i := range batch {
+		batch[i] = driver.Renewal{Key: fmt.Sprint("k", i), Owner: "a:1", TTL: w.Holds()}
+		w.take(s, w.held(batch[i].Key, "a:1"))
+	}
+	w.rdb.Del(t.Context(), w.name("k0"))
+	w.rdb.Set(t.Context(), w.name("k1"), "x", 0)
+	errs := make([]error, n)
+	w.ResetStats(t)
+	s.Renew(t.Context(), batch, func(i int, _ bool, err error) { errs[i] = err })
+	if calls := w.Calls(t); calls["evalsha"] > n/2 {
+		t.Errorf("%d renewals took %v", n, calls)
+	}
+	wantErr(t, errs[0], driver.ErrDeleted)
+	wantErr(t, errs[1], core.ErrKeyOccupied)
+	for i, err := range errs[2:] {
+		if err != nil {
+			t.Errorf("k%d: %v", i+2, err)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+//go:build integration
+
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+func TestCheckSaysWhatIsUnsafe(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args     []string
+		replicas int
+		opts     []redisstore.Option
+		says     []string // sorted
+	}{
+		"safe":           {args: []string{"--appendonly", "yes"}},
+		"no persistence": {says: []string{"appendonly is off"}},
+		"evicting": {
+			args: []string{"--appendonly", "yes", "--maxmemory", "10mb", "--maxmemory-policy", "allkeys-lru"},
+			says: []string{"noeviction"},
+		},
+		"no fsync":  {args: []string{"--appendonly", "yes", "--appendfsync", "no"}, says: []string{"appendfsync"}},
+		"a replica": {replicas: 1, says: []string{"Replicas is not set", "min-replicas-to-write"}},
+		"fewer than there are": {
+			args: []string{"--min-replicas-to-write", "1"}, replicas: 2,
+			opts: []redisstore.Option{redisstore.Replicas(1, time.Second)}, says: []string{"1 of 2"},
+		},
+		"more than there are": {
+			args: []string{"--appendonly", "yes"}, opts: []redisstore.Option{redisstore.Replicas(1, time.Second)},
+			says: []string{"no lock can be taken"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Replicated(t, c.replicas, redistest.Args(c.args...)).Master
+			w := worldOf(t, srv, "interlock")
+			found, err := w.over(w.rdb, c.opts...).Check(t.Context())
+			if err != nil || len(found) != len(c.says) {
+				t.Fatalf("found %q, %v; want %q", found, err, c.says)
+			}
+			for i, s := range c.says {
+				if !strings.Contains(found[i], s) {
+					t.Errorf("%q does not say %q", found[i], s)
+				}
+			}
+		})
+	}
+}
+
+func TestCheckThatCannotLookSaysSo(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	w.user("Store.Check")
+	w.tell("ACL", "SETUSER", "interlock", "-config")
+	s := w.store(restricted)
+	if found, err := s.Check(t.Context()); err != nil || len(found) != 1 || !strings.Contains(found[0], "cannot be read") {
+		t.Errorf("without the right: %q, %v", found, err)
+	}
+	w.Kill()
+	_, err := s.Check(w.bounded())
+	wantErr(t, err, core.ErrUnavailable)
+}
+
+// rule is the ACL rule of docs/operations.md, as arguments.
+func rule(t testing.TB) (args []any) {
+	t.Helper()
+	_, rest, found := strings.Cut(operations(t), "\nACL SETUSER")
+	line, _, _ := strings.Cut(rest, "\n")
+	if !found {
+		t.Fatal("docs/operations.md has no ACL rule")
+	}
+	args = []any{"ACL", "SETUSER"}
+	for _, f := range strings.Fields(line) {
+		args = append(args, f)
+	}
+	return args
+}
+
+func operations(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// alsoFor are the rights that docs/operations.md adds for something.
+func alsoFor(t testing.TB, what string) (rights []any) {
+	t.Helper()
+	_, table, _ := strings.Cut(operations(t), "| for | also |")
+	for line := range strings.Lines(table) {
+		// A pipe inside a cell is escaped.
+		cells := strings.Split(strings.ReplaceAll(line, `\|`, "\x00"), "|")
+		if len(cells) != 4 || !strings.Contains(cells[1], what) {
+			continue
+		}
+		for _, f := range strings.Fields(strings.ReplaceAll(cells[2], "`", " ")) {
+			if strings.HasPrefix(f, "+") {
+				rights = append(rights, strings.ReplaceAll(f, "\x00", "|"))
+			}
+		}
+		return rights
+	}
+	t.Fatalf("docs/operations.md has no rights for %s", what)
+	return nil
+}
+
+// user makes the user of the documents, with the rights of some rows of the table.
+func (w *world) user(rows ...string) {
+	w.t.Helper()
+	args := rule(w.t)
+	for _, row := range rows {
+		args = append(args, alsoFor(w.t, row)...)
+	}
+	w.tell(args...)
+}
+
+// tell sends a command.
+func (w *world) tell(cmd ...any) {
+	w.t.Helper()
+	if err := w.rdb.Do(w.t.Context(), cmd...).Err(); err != nil {
+		w.t.Fatal(cmd, err)
+	}
+}
+
+// restricted makes the user of a client the user of the documents.
+func restricted(o *redis.Options) { o.Username, o.Password = "interlock", "password" }
+
+// denials are what a server has refused.
+func (w *world) denials() (denied []string) {
+	w.t.Helper()
+	entries, err := w.rdb.Do(w.t.Context(), "ACL", "LOG").Slice()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, e := range entries {
+		denied = append(denied, fmt.Sprint(e))
+	}
+	return denied
+}
+
+func TestTheDocumentedRightsAreEnough(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		part   string
+		client func(*redis.Options)
+		rows   []string // of the table
+	}{
+		"locks":                {"locks", func(*redis.Options) {}, nil},
+		"lockers":              {"lockers", func(*redis.Options) {}, nil},
+		"places":               {"places", func(*redis.Options) {}, []string{"shared locks"}},
+		"records":              {"records", func(*redis.Options) {}, []string{"core/idempotency"}},
+		"another database":     {"locks", func(o *redis.Options) { o.DB = 1 }, []string{"a database"}},
+		"a client with a name": {"locks", func(o *redis.Options) { o.ClientName = "debits" }, []string{"ClientName"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := alone(t)
+			w.user(c.rows...)
+			s := w.store(restricted, c.client)
+			w.listen(s, "k", "k")
+			for _, st := range w.life(s, w.rdb, "k") {
+				if st.part == c.part {
+					w.live([]step{st}, nil)
+				}
+			}
+			if denied := w.denials(); len(denied) != 0 {
+				t.Errorf("refused by the server:\n%s", strings.Join(denied, "\n"))
+			}
+		})
+	}
+}
+
+// What a missing right has kept from its end must not stay for ever.
+func TestAMissingRightIsNamed(t *testing.T) {
+	t.Parallel()
+	for says, rights := range map[string][]any{"evalsha": {"-evalsha", "-eval"}, "+pexpire": {"-pexpire"}} {
+		w := alone(t)
+		w.user()
+		w.tell(append([]any{"ACL", "SETUSER", "interlock"}, rights...)...)
+		s := w.store(restricted)
+		_, err := s.Acquire(t.Context(), w.held("k", "a:1"))
+		err2 := s.Announce(t.Context(), driver.Announcement{ID: strings.Repeat("a", 32), Host: "h", TTL: w.Holds()})
+		var reply redis.Error
+		for _, err := range []error{err, err2} {
+			if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), says) || !errors.As(err, &reply) {
+				t.Errorf("%v: %v; want ErrUnavailable that names the right, with the answer of the server", rights, err)
+			}
+		}
+		w.ends()
+		w.gone()
+	}
+}

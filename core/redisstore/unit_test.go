@@ -1,0 +1,174 @@
+package redisstore_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/core/redisstore"
+)
+
+func TestConstructorRefusesWhatCannotKeepALock(t *testing.T) {
+	t.Parallel()
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	var nilClient *redis.Client
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	for _, c := range []struct {
+		name string
+		rdb  redis.UniversalClient
+		opts []redisstore.Option
+		says string
+	}{
+		{"nil", nil, nil, "nil"},
+		{"typed nil", nilClient, nil, "nil"},
+		{"ring", ring, nil, "Ring"},
+		{"prefix with brace", rdb, []redisstore.Option{redisstore.Prefix("a{b")}, "braces"},
+		{"empty prefix", rdb, []redisstore.Option{redisstore.Prefix("")}, "empty"},
+		{"timeout", rdb, []redisstore.Option{redisstore.Timeout(0)}, "at least 10ms"},
+		{"no replicas", rdb, []redisstore.Option{redisstore.Replicas(0, time.Second)}, "at least 1 replica"},
+		{"no time for replicas", rdb, []redisstore.Option{redisstore.Replicas(1, 0)}, "at least 1 replica"},
+		{"renewals without replicas", rdb, []redisstore.Option{redisstore.ReplicatedRenewals()}, "without Replicas"},
+	} {
+		_, err := redisstore.New(c.rdb, c.opts...)
+		if !errors.Is(err, core.ErrConfig) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v; want ErrConfig that says %q", c.name, err, c.says)
+		}
+	}
+}
+
+// Users stop to read warnings that say nothing about them.
+func TestDefaultClientIsWarnedAboutNothingAndABadOneOnce(t *testing.T) {
+	t.Parallel()
+	addrs := []string{"127.0.0.1:1"}
+	for name, c := range map[string]struct {
+		client redis.UniversalClient
+		want   []string
+	}{
+		"default":       {redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs}), nil},
+		"cluster":       {redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}), nil},
+		"long":          {redis.NewClient(&redis.Options{Addr: addrs[0], ReadTimeout: time.Minute}), []string{"ReadTimeout"}},
+		"endless":       {redis.NewClient(&redis.Options{Addr: addrs[0], ReadTimeout: -1}), []string{"ReadTimeout"}},
+		"replica reads": {redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadOnly: true, ReadTimeout: time.Minute}), []string{"ReadOnly", "ReadTimeout"}},
+	} {
+		var logged bytes.Buffer
+		for range 3 {
+			store, err := redisstore.New(c.client, redisstore.Logger(slog.New(slog.NewTextHandler(&logged, nil))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+		}
+		defer c.client.Close()
+		text := logged.String()
+		if lines := strings.Count(text, "\n"); lines != min(len(c.want), 1) {
+			t.Errorf("%s: %d lines: %s", name, lines, text)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %s in %s", name, want, text)
+			}
+		}
+	}
+}
+
+// Redis below 7.0 granted locks, and then refused to renew them.
+func TestARedisThatIsTooOldIsRefusedOnConnecting(t *testing.T) {
+	t.Parallel()
+	for version, answers := range map[string]map[string]string{
+		"6.2.14": {
+			"HELLO":   "*4\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n6.2.14\r\n",
+			"HELLO 3": "%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n6.2.14\r\n",
+		},
+		"6.0.16": {
+			"HELLO":       "-ERR wrong number of arguments for 'hello' command\r\n",
+			"INFO SERVER": "$39\r\n# Server\r\nredis_version:6.0.16\r\nhz:10\r\n\r\n",
+		},
+		"5.0.14": {
+			"HELLO":       "-ERR unknown command `hello`\r\n",
+			"HELLO 3":     "-ERR unknown command `hello`\r\n",
+			"INFO SERVER": "$39\r\n# Server\r\nredis_version:5.0.14\r\nhz:10\r\n\r\n",
+		},
+	} {
+		var scripts atomic.Int64
+		addr := listen(t, func(conn net.Conn) {
+			answer(conn, func(cmd []string) string {
+				name := strings.ToUpper(cmd[0])
+				if strings.HasPrefix(name, "EVAL") {
+					scripts.Add(1)
+				}
+				// By a command and its first argument, or by the command alone.
+				for _, line := range []string{strings.ToUpper(strings.Join(cmd[:min(2, len(cmd))], " ")), name} {
+					if text, ok := answers[line]; ok {
+						return text
+					}
+				}
+				return "+OK\r\n"
+			})
+		})
+		rdb := redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})
+		t.Cleanup(func() { _ = rdb.Close() })
+		store, err := redisstore.New(rdb, redisstore.Timeout(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		_, err = store.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", TTL: time.Minute})
+		if !errors.Is(err, core.ErrConfig) || !strings.Contains(err.Error(), version) {
+			t.Errorf("%s: %v; want ErrConfig that names the version", version, err)
+		}
+		if why := core.ReasonOf(t.Context(), err); why != reason.Misconfigured {
+			t.Errorf("%s: the reason is %q", version, why)
+		}
+		if n := scripts.Load(); n != 0 {
+			t.Errorf("%s: %d scripts were sent to it", version, n)
+		}
+	}
+}
+
+// Should replies ever get out of step, none of a lock's script may be taken for the grant
+// of a claim.
+func TestNoScriptOfALockSaysWhatTheScriptOfARecordDoes(t *testing.T) {
+	t.Parallel()
+	words := func(pattern string) map[string]bool {
+		t.Helper()
+		found := map[string]bool{}
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, line := range regexp.MustCompile(`return [{]?'\w+`).FindAllString(string(source), -1) {
+				found[line[strings.Index(line, "'"):]] = true
+			}
+		}
+		return found
+	}
+	locks, records := words("../internal/rediswire/lua/*.lua"), words("lua/*.lua")
+	if !records["'claim"] || !records["'commit"] {
+		t.Fatalf("the words of records are %v: the test has gone blind", records)
+	}
+	for word := range records {
+		if locks[word] {
+			t.Errorf("both say %s", word)
+		}
+	}
+}
