@@ -12,8 +12,7 @@ import (
 //
 // How many may be on their way at once depends on what is known. After a refusal one
 // asks, and then as many as grants have come since, so that a process that waits for few
-// places does not ask for many. Nothing is asked for that this process knows to be taken, because
-// it has it.
+// places does not ask for many. For a permit that this process has already no caller asks.
 
 // mostTries is how many tries for permits of one key are on their way at once at the most.
 const mostTries = 64
