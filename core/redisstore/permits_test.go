@@ -4,61 +4,51 @@ package redisstore_test
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // Callers of one process that want permits of one key while the server is silent ask at
 // the same time, so that their requests meet in few calls of the script.
 func TestPermitsThatOneProcessAsksForTogetherShareCalls(t *testing.T) {
 	t.Parallel()
-	const n, patience = 40, time.Minute
-	srv := redistest.Start(t)
-	store, err := redisstore.New(srv.Client(t), redisstore.Timeout(patience))
+	const n = 40
+	w := alone(t)
+	l := w.process(core.Unlisted(), core.Wait(w.Patience()))
+	permit := func() (*core.Lease, error) { return l.Permit(w.bounded(), "k", n) }
+	warm, err := permit()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = store.Close() })
-	l, err := core.New(store, core.Watchdog(10*patience), core.Wait(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close(context.Background()) })
-	release(t, permit(t, l, "k", n)) // the server knows the scripts
-	srv.ResetStats(t)
-	srv.Pause(t)
-	leases := make([]*core.Lease, n)
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			var err error
-			if leases[i], err = l.Permit(t.Context(), "k", n); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	redistest.Eventually(t, patience, func(context.Context) error {
-		if held := l.Held(); len(held) != 1 || held[0].Waiters != n {
-			return fmt.Errorf("not all callers wait: %+v", held)
+	w.release(warm) // the server knows the scripts
+	leases := make(chan *core.Lease, n)
+	_, calls := w.trips(func() {
+		w.Pause(t)
+		var all []<-chan error
+		for range n {
+			all = append(all, later(func() error {
+				lease, err := permit()
+				leases <- lease
+				return err
+			}))
 		}
-		return nil
+		w.soon("all callers wait", func(context.Context) bool {
+			held := l.Held()
+			return len(held) == 1 && held[0].Waiters == n
+		})
+		w.Resume(t)
+		for _, done := range all {
+			w.want("a permit", done)
+		}
 	})
-	srv.Resume(t)
-	all.Wait()
-	calls := srv.Calls(t)
-	// Each request is carried out on its own: one HMGET each.
+	// The script carries out each request on its own, with one HMGET.
 	if sent := calls["evalsha"] + calls["eval"]; sent > n/4 || calls["hmget"] != n {
-		t.Errorf("%d permits took %d calls of a script, want at most %d, and each one HMGET: %v", n, sent, n/4, calls)
+		t.Errorf("%d permits took %d calls of a script, want at most %d and %d hmget: %v", n, sent, n/4, n, calls)
 	}
-	for _, lease := range leases {
-		if lease != nil {
-			release(t, lease)
+	for range n {
+		if lease := <-leases; lease != nil {
+			w.release(lease)
 		}
 	}
 }
