@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/interlock-go/interlock/core/internal/answer"
+	"github.com/interlock-go/interlock/core/internal/within"
 )
 
 // guarded is a request under a guard, as the context that its leases derive from:
@@ -34,7 +35,7 @@ func (v *guarded) Value(key any) any {
 
 // guardedOf returns the innermost guarded request that ctx belongs to, or nil.
 func guardedOf(ctx context.Context) *guarded {
-	v, _ := ctx.Value(answer.Key{}).(*guarded)
+	v, _ := within.Value(ctx, answer.Key{}).(*guarded)
 	return v
 }
 

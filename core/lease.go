@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/lock"
+	"github.com/interlock-go/interlock/core/internal/within"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -142,6 +143,16 @@ func (l *Lease) needMore() *more {
 
 // outer is the lease under which this one was taken, or nil.
 func (l *Lease) outer() *Lease { return LeaseFromContext(l.parent) }
+
+// around is outer. hidden says that the context does not show that lease, only the request
+// that the context carries does.
+func (l *Lease) around() (outer *Lease, hidden bool) {
+	if outer, _ = l.parent.Value(leaseKey{}).(*Lease); outer != nil {
+		return outer, false
+	}
+	outer, _ = within.Hidden(l.parent, leaseKey{}).(*Lease)
+	return outer, outer != nil
+}
 
 // Key returns the key of the lock. Of several locks it returns the first key in
 // sorted order.
@@ -379,8 +390,12 @@ func (l *Lease) Context() context.Context {
 // the innermost. It returns nil outside of a lock, and in a handler that a guard
 // let through without a lock ([FailOpen], a route that did not match, the Skipper
 // of an adapter). The methods of a nil lease do not panic; see [Lease].
+//
+// In a handler of gin, pass c.Request.Context(). LeaseFromContext finds the lease in a
+// *gin.Context too, and so do [Check], [Commit] and [Fences]. But that context does not end
+// with the lease, and [Locker.Lock] refuses it.
 func LeaseFromContext(ctx context.Context) *Lease {
-	l, _ := ctx.Value(leaseKey{}).(*Lease)
+	l, _ := within.Value(ctx, leaseKey{}).(*Lease)
 	return l
 }
 

@@ -158,10 +158,10 @@ func (l *Locker) take(
 ) (*lock.Waiter, error) {
 	w.Terms, w.Holder = &c.terms, (*holder)(lease)
 	nested := false
-	if outer := lease.outer(); outer != nil {
+	if outer, hidden := lease.around(); outer != nil {
 		var held *lock.Waiter
 		var err error
-		if held, nested, err = l.reenter(lease, outer, key, c.terms.Kind); held != nil {
+		if held, nested, err = l.reenter(lease, outer, hidden, key, c.terms.Kind); held != nil {
 			return held, err
 		}
 	}
@@ -197,15 +197,21 @@ func (l *Locker) take(
 
 // reenter looks for a key among the locks of the leases that a lease is taken
 // under, from outer on. It returns the lock, with a hold more, or an
-// error, and otherwise whether another lock is held.
-func (l *Locker) reenter(lease, outer *Lease, key string, kind driver.Kind) (has *lock.Waiter, nested bool, err error) {
-	for ; outer != nil; outer = outer.outer() {
+// error, and otherwise whether another lock is held. A lease that the context hides is not
+// re-entered: the caller would get a context that does not end with it.
+func (l *Locker) reenter(lease, outer *Lease, hidden bool, key string, kind driver.Kind) (has *lock.Waiter, nested bool, err error) {
+	for next := hidden; outer != nil; outer, next = outer.around() {
+		hidden = hidden || next
 		all := outer.locks()
 		if len(all) == 0 || outer.config.locker != l {
 			continue
 		}
 		for _, held := range all {
 			if held.Key() == key {
+				if hidden && l.locks.Live(held) {
+					return held, nested, fmt.Errorf("%w: %q is held by the request, and the context does not show that: "+
+						"it is a *gin.Context; pass c.Request.Context(), or set ContextWithFallback of the gin engine", ErrConfig, key)
+				}
 				if err := mayReenter(key, held.Terms.Kind, kind); err != nil && l.locks.Live(held) {
 					return held, nested, err
 				} else if err != nil {

@@ -58,7 +58,9 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 // [TTL] the lease ends by itself. A key has 1 to 512 bytes.
 //
 // If ctx is, or derives from, the context of a lease that holds the key already,
-// Lock adds a hold and does not ask the store; see [Lease].
+// Lock adds a hold and does not ask the store; see [Lease]. In a handler of gin that is
+// c.Request.Context(). A *gin.Context hides the lease, unless the gin engine has
+// ContextWithFallback on: Lock returns [ErrConfig], since it would wait for itself.
 //
 // If Lock returns an error, the caller holds nothing and has nothing to clean up.
 // The error matches one of these:

@@ -26,6 +26,8 @@
 //	lease := core.LeaseFromContext(ctx)
 //	err := ledger.Debit(ctx, c.Param("id"), lease.Token())
 //
+// The compiler accepts no [echo.Context] in its place: it is not a [context.Context].
+//
 // echo renders an error that the handler returns after the lock is released, as it
 // renders the errors of all handlers after their middleware. If the text of an error
 // must be made under the lock, call c.Error in the handler.

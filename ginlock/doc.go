@@ -26,8 +26,12 @@
 //	lease := core.LeaseFromContext(ctx)
 //	err := ledger.Debit(ctx, c.Param("id"), lease.Token())
 //
-// A *gin.Context passed as the context works only if the engine has
-// ContextWithFallback on. Otherwise its Done method returns nil, and it never ends.
+// Never pass the *gin.Context itself, unless the gin engine has ContextWithFallback on.
+// Without it that context does not end, and hides the lease. [core.Locker.Lock] of a key
+// that the request holds already would wait for itself, and returns [core.ErrConfig].
+// [core.LeaseFromContext], [core.Check], [core.Commit], [core.Fences],
+// [idempotency.MarkEffect] and [idempotency.DownstreamKey] find the lease and the attempt
+// of the request in it, but what they are given does not end with the lease.
 //
 // # Where it goes
 //

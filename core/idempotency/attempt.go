@@ -11,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/within"
 )
 
 // attempt is one run of a handler for a record. An adapter gets it as an
@@ -63,7 +64,7 @@ const (
 )
 
 func fromContext(ctx context.Context) *attempt {
-	a, _ := ctx.Value(attempts.Key{}).(*attempt)
+	a, _ := within.Value(ctx, attempts.Key{}).(*attempt)
 	return a
 }
 

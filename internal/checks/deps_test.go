@@ -87,7 +87,7 @@ var layers = []layer{
 	},
 	{
 		"./core/idempotency/record",
-		[]string{"./core/driver", "./core/idempotency/internal/attempts"},
+		[]string{"./core/driver", "./core/idempotency/internal/attempts", "./core/internal/within"},
 		"the contract of a store of records can be read, and imported, without the engine: the standard library only",
 	},
 	{

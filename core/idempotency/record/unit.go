@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
+	"github.com/interlock-go/interlock/core/internal/within"
 )
 
 // Unit is a transaction of the database that keeps the records. A handler makes its
@@ -67,7 +68,7 @@ var ErrNoAttempt = errors.New("interlock: the context is of no idempotent reques
 // idempotency.MarkEffect returns if the claim is lost or the handler has returned.
 // Enlist is safe for concurrent use.
 func Enlist(ctx context.Context, begin func(context.Context, Claim) (Unit, error)) (Unit, error) {
-	attempt, ok := ctx.Value(attempts.Key{}).(interface {
+	attempt, ok := within.Value(ctx, attempts.Key{}).(interface {
 		Enlist(ctx context.Context, begin func(context.Context, Claim) (Unit, error)) (Unit, error)
 	})
 	if !ok {

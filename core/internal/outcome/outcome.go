@@ -6,7 +6,11 @@
 // this package.
 package outcome
 
-import "context"
+import (
+	"context"
+
+	"github.com/interlock-go/interlock/core/internal/within"
+)
 
 // With returns a context whose guards call report with the outcome of each
 // request, before Guard.Do of package core returns:
@@ -33,7 +37,7 @@ func With[R any](ctx context.Context, report func(refusal *R)) context.Context {
 
 // Of returns the function that [With] has put into ctx, or nil.
 func Of[R any](ctx context.Context) func(refusal *R) {
-	report, _ := ctx.Value(key[R]{}).(func(*R))
+	report, _ := within.Value(ctx, key[R]{}).(func(*R))
 	return report
 }
 
