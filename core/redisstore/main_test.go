@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"flag"
-	"os"
 	"runtime"
 	"strconv"
 	"testing"
@@ -10,17 +9,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// children are the processes that a test starts of its own binary: by an environment
-// variable, what they do with its value.
-var children = map[string]func(value string){}
-
 func TestMain(m *testing.M) {
-	for name, run := range children {
-		if value := os.Getenv(name); value != "" {
-			run(value)
-			return
-		}
-	}
 	// Tests that run beside each other wait more than they work. The flag of the caller
 	// counts, which is read later.
 	_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))
