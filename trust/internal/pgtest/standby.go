@@ -22,8 +22,17 @@ import (
 // A server with synchronous_standby_names=* answers no commit before it has a standby.
 func (s *Server) Standby(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
-	made, err := create(settings, "pg_basebackup",
-		"-R", "-X", "stream", "-c", "fast", "--no-sync", "-h", s.Dir, "-U", "postgres")
+	made, err := create(settings, func(made *server) error {
+		path := filepath.Join(s.bin, "pg_basebackup")
+		if server, err := filepath.EvalSymlinks(filepath.Join(s.bin, "postgres")); err == nil {
+			path = filepath.Join(filepath.Dir(server), "pg_basebackup") // bin may have links to some programs only
+		}
+		if err := made.Run(path, "-D", made.data(),
+			"-R", "-X", "stream", "-c", "fast", "--no-sync", "-h", s.Dir, "-U", "postgres"); err != nil {
+			return err
+		}
+		return made.serve()
+	})
 	standby := keep(tb, made, err)
 	s.wait(tb, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
 	return standby
