@@ -60,27 +60,6 @@ func (r *replicas) promote(t *testing.T) {
 	r.wire.Break()
 }
 
-func TestFailoverBeforeReplication(t *testing.T) {
-	s := stage(t)
-	r := newReplicas(t, s, 1)
-	plain, b := s.locker(r.client(t), core.Watchdog(3*time.Second)), s.locker(r.client(t))
-	safe := s.must(r.acknowledged(t, 1, 5*time.Second), "safe")
-	r.link.Cut() // what is written from now on does not reach the replica
-	_, err := r.acknowledged(t, 1, 100*time.Millisecond).Lock(t.Context(), "late")
-	s.wantErr(err, core.ErrNotReplicated)
-	held := s.must(plain, "k")
-	r.promote(t)
-	// Who had it acknowledged still has it, who had not is the first of two.
-	s.refused(b, "safe", core.ErrHeld)
-	next := s.must(b, "k")
-	s.ordered(held, next)
-	s.lost(held)
-	s.wantErr(held.Release(t.Context()), core.ErrLost)
-	s.renewed(safe)
-	s.release(next, safe)
-	s.clean(r.last)
-}
-
 func TestLaggingReplicaPromoted(t *testing.T) {
 	s := stage(t)
 	r := newReplicas(t, s, 2)

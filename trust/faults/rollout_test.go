@@ -114,68 +114,6 @@ func (l *oldLease) release(ctx context.Context) error {
 	return err
 }
 
-// A process of the release before waits for those that have places, and these wait for
-// it.
-func TestRollingDeployWithPlaces(t *testing.T) {
-	for name, kind := range map[string]core.Option{"shared": core.Shared(), "permits": core.Permits(2)} {
-		t.Run(name, func(t *testing.T) {
-			s := stage(t)
-			srv := redistest.Start(t)
-			rdb := srv.Client(t)
-			a, b := s.locker(rdb), s.locker(rdb)
-			old := newOldProcess(t, rdb)
-			held := []*core.Lease{s.must(a, "k", kind), s.must(b, "k", kind)}
-			if got, _, err := old.try(t.Context(), "k", "", ""); err != nil || got != nil {
-				t.Fatalf("the old process got %+v beside two places, %v", got, err)
-			}
-			var mine *oldLease
-			got := later(func() (err error) { mine, err = old.lock(t.Context(), "k"); return err })
-			redistest.Eventually(t, soon, func(ctx context.Context) error {
-				if q := rdb.HGet(ctx, "interlock:{k}", "q").Val(); q != old.id {
-					return fmt.Errorf("in the list: %q", q)
-				}
-				return nil
-			})
-			for _, lease := range held {
-				select {
-				case err := <-got:
-					t.Fatalf("the old process has the lock beside a place, %v", err)
-				default:
-				}
-				if err := lease.Check(t.Context()); err != nil {
-					t.Error(err)
-				}
-				s.release(lease)
-			}
-			begin := time.Now()
-			s.want(got, nil)
-			if took := time.Since(begin); took > oldLeaseTime/2 {
-				t.Errorf("the old process heard of the last release after %v", took)
-			}
-			for _, lease := range held {
-				if mine.token <= lease.Token() {
-					t.Errorf("token %d after %d", mine.token, lease.Token())
-				}
-			}
-			// And the other way round.
-			s.barred(a, core.ErrHeld, "k", kind)
-			s.barred(a, core.ErrHeld, "k")
-			both := []<-chan error{
-				later(func() error { return passes(a, "k", kind) }),
-				later(func() error { return passes(b, "k", kind) }),
-			}
-			s.waits(rdb, "k")
-			if err := mine.release(t.Context()); err != nil {
-				t.Error(err)
-			}
-			for _, done := range both {
-				s.want(done, nil)
-			}
-			s.clean(srv)
-		})
-	}
-}
-
 // hall is who is in a key's section, outside of Redis.
 type hall struct {
 	mu                   sync.Mutex
@@ -212,15 +150,11 @@ func (h *hall) pass(by int, alone, old bool) error {
 // Processes of both releases use the same keys for as long as a rollout lasts. What is
 // exclusive is alone, there are at most two permits, and no process is forgotten.
 func TestRollingDeployUnderLoad(t *testing.T) {
-	long := 5 * time.Second
-	if testing.Short() {
-		long = time.Second
-	}
 	s := stage(t)
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	halls := map[string]*hall{"shared": {most: math.MaxInt}, "permit": {most: 2}}
-	ctx, stop := context.WithTimeout(t.Context(), long)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 	defer stop()
 	var wg sync.WaitGroup
 	section := func(key string, alone, old bool, take func() (func() error, error)) {

@@ -1,4 +1,3 @@
 // Package faultnet breaks the network between a client and a server: a Proxy
-// (toxiproxy) from outside the process, in bytes and connections, and a Wire (a
-// dialer) from inside, in chosen requests and replies.
+// (toxiproxy) from outside the process, and a Wire (a dialer) from inside.
 package faultnet

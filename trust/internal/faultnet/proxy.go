@@ -45,13 +45,6 @@ func (p *Proxy) Cut() {
 	p.add("timeout", "downstream", 0)
 }
 
-// Reset ends each connection by RST as soon as the server answers on it: what was
-// asked has been executed.
-func (p *Proxy) Reset() {
-	p.tb.Helper()
-	p.add("reset_peer", "downstream", 0)
-}
-
 // Delay has all replies arrive later, for good: lead a Wire past the proxy to end it.
 // (toxiproxy can block when it takes a delay from a connection that broke meanwhile.)
 func (p *Proxy) Delay(d time.Duration) {
@@ -59,7 +52,7 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.add("latency", "downstream", d)
 }
 
-// Mend ends a Cut or a Reset. Connections that were cut are closed.
+// Mend ends a Cut. Connections that were cut are closed.
 func (p *Proxy) Mend() { p.proxy.Toxics.ResetToxics(context.Background()) }
 
 // add adds a toxic; its one number is called as the toxic's kind demands.
