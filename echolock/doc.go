@@ -55,6 +55,24 @@
 // it. Outside, the lock would be released while the handler still works. [Config]
 // has a Skipper, as echo's own middleware has.
 //
+// # The order
+//
+// From the outside to the inside, with the names of echo's own middleware:
+//
+//	RequestLogger, Recover, tracing
+//	CORS, Gzip
+//	Decompress, MeasureBody
+//	Timeout
+//	KeyAuth and other authentication, authorization, RateLimiter
+//	Idempotent (with its lock: idempotency.Under), or Serialize
+//	ContextTimeout
+//	the handler
+//
+// A replay does not run what is behind Idempotent. A right that was revoked since then is
+// asked for only in front of it. What is negotiated with one client is stored behind it,
+// and replayed to another: the CORS header fields of another origin, a compressed body. A
+// replay in a content coding that the request does not accept is refused (406).
+//
 // # Path parameters
 //
 // The key holds parameters in decoded form, as in all frameworks: /accounts/%41 and
@@ -159,6 +177,8 @@
 //
 //	400  the Idempotency-Key is missing (unless Optional), malformed or given
 //	     twice; there is no principal; the body is incomplete or malformed
+//	406  the request was carried out, and its stored response has a content coding
+//	     that this request does not accept
 //	408  the body did not arrive in time
 //	409  the first request is still in flight (Retry-After); or its outcome is
 //	     unknown; or it succeeded and its response was too long to be stored

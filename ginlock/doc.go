@@ -54,6 +54,24 @@
 // without stopping it, such as [http.TimeoutHandler] around the engine. Outside, the
 // lock would be released while the handler still works.
 //
+// # The order
+//
+// From the outside to the inside:
+//
+//	http.TimeoutHandler, around the gin engine
+//	gin.Logger, gin.Recovery, tracing
+//	CORS, compression of responses
+//	decompression of requests, MeasureBody
+//	authentication, authorization, rate limits
+//	Idempotent (with its lock: idempotency.Under), or Serialize
+//	what makes a response of c.Errors
+//	the handler
+//
+// A replay does not run what is behind Idempotent. A right that was revoked since then is
+// asked for only in front of it. What is negotiated with one client is stored behind it,
+// and replayed to another: the CORS header fields of another origin, a compressed body. A
+// replay in a content coding that the request does not accept is refused (406).
+//
 // # Path parameters
 //
 // gin returns parameters in decoded form: /accounts/%41 and /accounts/A are one
@@ -169,6 +187,8 @@
 //
 //	400  the Idempotency-Key is missing (unless Optional), malformed or given
 //	     twice; there is no principal; the body is incomplete or malformed
+//	406  the request was carried out, and its stored response has a content coding
+//	     that this request does not accept
 //	408  the body did not arrive in time
 //	409  the first request is still in flight (Retry-After); or its outcome is
 //	     unknown; or it succeeded and its response was too long to be stored

@@ -58,6 +58,21 @@
 // the lock can no longer be trusted. [core.LeaseFromContext] returns the lease with
 // the fencing token for the handler's writes.
 //
+// # The order
+//
+// From the outside to the inside:
+//
+//	recovery, logging, tracing
+//	a time limit that answers while the handler still runs
+//	authentication, authorization, rate limits
+//	Idempotent (with its lock: idempotency.Under)
+//	UnaryServerInterceptor, for methods that are not idempotent
+//	what makes a status of an error
+//	the handler
+//
+// A replay does not run what is behind Idempotent: a right that was revoked since then is
+// asked for only in front of it.
+//
 // # Streams
 //
 // A stream holds its locks until it ends. If the rule needs a field, it is a field

@@ -39,6 +39,24 @@
 //
 //	http.TimeoutHandler(httplock.Serialize(debit)(handler), 10*time.Second, "")
 //
+// # The order
+//
+// From the outside to the inside:
+//
+//	recovery, access log, tracing
+//	CORS, compression of responses
+//	decompression of requests, MeasureBody
+//	http.TimeoutHandler
+//	authentication, authorization, rate limits
+//	Idempotent (with its lock: idempotency.Under), or Serialize
+//	what makes a response of an error
+//	the handler
+//
+// A replay does not run what is behind Idempotent. A right that was revoked since then is
+// asked for only in front of it. What is negotiated with one client is stored behind it,
+// and replayed to another: the CORS header fields of another origin, a compressed body. A
+// replay in a content coding that the request does not accept is refused (406).
+//
 // # What clients see
 //
 //	400  a value of the key is missing, empty, malformed or too long; the body
@@ -124,6 +142,8 @@
 //
 //	400  the Idempotency-Key is missing (unless Optional), malformed or given
 //	     twice; there is no principal; the body is incomplete or malformed
+//	406  the request was carried out, and its stored response has a content coding
+//	     that this request does not accept
 //	408  the body did not arrive in time
 //	409  the first request is still in flight (Retry-After); or its outcome is
 //	     unknown; or it succeeded and its response was too long to be stored

@@ -25,6 +25,7 @@ type attempt struct {
 	protocol     string
 	target       [3]string // method, path and query
 	origin       [3]string // host, path and query
+	accept       []string  // lines of Accept-Encoding; of HTTP alone
 	fingerprint  [32]byte
 	fingerprint1 [32]byte      // as version 1 made it
 	prepared     core.Prepared // the guard's half, if there is a guard

@@ -82,7 +82,7 @@ func (e *Engine) lost(a *attempt) *core.Refusal {
 func (e *Engine) storeAnswer(ctx context.Context, a *attempt, answer endpoint.Response, large largeness, d *observe.Decided) endpoint.Verdict {
 	var envelope []byte
 	if large == small && int64(len(answer.Body)) <= e.config.maxResponse {
-		envelope = e.config.seal(ctx, encode(a.protocol, answer, e.config.storedHeader(a.protocol, answer.Header)))
+		envelope = e.config.seal(ctx, encode(a.protocol, a.noting(answer), e.config.storedHeader(a.protocol, answer.Header)))
 	}
 	reply, err := e.commit(ctx, a, envelope, a.section.Leave)
 	switch {
@@ -239,7 +239,7 @@ func (e *Engine) concludeUnit(ctx context.Context, a *attempt, unit record.Unit,
 
 // commitUnit stores the answer and commits the transaction, both or neither.
 func (e *Engine) commitUnit(ctx context.Context, a *attempt, unit record.Unit, by end, d *observe.Decided) endpoint.Verdict {
-	envelope := e.config.seal(ctx, encode(a.protocol, by.answer, e.config.storedHeader(a.protocol, by.answer.Header)))
+	envelope := e.config.seal(ctx, encode(a.protocol, a.noting(by.answer), e.config.storedHeader(a.protocol, by.answer.Header)))
 	reply, err := unit.Commit(context.WithoutCancel(ctx), e.commitRequest(a, envelope, nil, unitWait))
 	switch {
 	case errors.Is(err, record.ErrAborted) && !success(a.protocol, by.answer.Status):

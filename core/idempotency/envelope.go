@@ -199,11 +199,9 @@ func (d *decoder) fields() map[string][]string {
 
 // isOneOf reports whether a list in a header field (Connection) has a name.
 func isOneOf(lists []string, name string) bool {
-	for _, list := range lists {
-		for item := range strings.SplitSeq(list, ",") {
-			if strings.EqualFold(strings.TrimSpace(item), name) {
-				return true
-			}
+	for item := range items(lists) {
+		if strings.EqualFold(item, name) {
+			return true
 		}
 	}
 	return false

@@ -307,7 +307,7 @@ func Optional() Option {
 // except fields that belong to one response alone: Set-Cookie, Date, hop-by-hop
 // fields (RFC 9110, 7.6.1) and fields that Connection names, ids of traces and
 // requests, rate limits. In both cases a replay has a Content-Length, its
-// own, if the first answer had one.
+// own, and the Content-Encoding of the first answer, if that had them.
 func ReplayHeaders(names ...string) Option {
 	return func(c *config) {
 		c.headers = make(map[string]bool, len(names))

@@ -148,11 +148,14 @@ func isForeign(call endpoint.Call) bool {
 
 // storedHeader returns which header fields of a response are stored.
 func (c *config) storedHeader(protocol string, header map[string][]string) func(name string) bool {
-	// That the first answer said its length is stored, since then the replay
-	// says its own.
-	isLength := func(name string) bool { return protocol == endpoint.HTTP && strings.EqualFold(name, "Content-Length") }
+	// That the first answer said its length is stored, since then the replay says its
+	// own. Without its coding a body cannot be read.
+	isBodys := func(name string) bool {
+		return protocol == endpoint.HTTP &&
+			(strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Content-Encoding") || name == negotiated)
+	}
 	if c.headers != nil {
-		return func(name string) bool { return isLength(name) || c.headers[textproto.CanonicalMIMEHeaderKey(name)] }
+		return func(name string) bool { return isBodys(name) || c.headers[textproto.CanonicalMIMEHeaderKey(name)] }
 	}
 	var named []string // by Connection: they are for this connection only
 	if protocol == endpoint.HTTP {
@@ -163,7 +166,7 @@ func (c *config) storedHeader(protocol string, header map[string][]string) func(
 		}
 	}
 	return func(name string) bool {
-		return isLength(name) || !isOwn(strings.ToLower(name)) && (named == nil || !isOneOf(named, name))
+		return isBodys(name) || !isOwn(strings.ToLower(name)) && (named == nil || !isOneOf(named, name))
 	}
 }
 

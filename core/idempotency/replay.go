@@ -67,10 +67,14 @@ func (e *Engine) verdict(a *attempt, state record.State, response string, ran bo
 	switch state {
 	case record.StateCompleted:
 		r, err := e.config.open(a.protocol, response)
-		if err == nil {
+		switch {
+		case err != nil:
+			refusal.Reason, refusal.Err = reason.NoRecord, err
+		case !a.mayReplay(r):
+			refusal.Reason, refusal.Err = reason.NotAcceptable, errNotAcceptable
+		default:
 			return endpoint.Verdict{Replay: r}, nil
 		}
-		refusal.Reason, refusal.Err = reason.NoRecord, err
 	case record.StateInFlight:
 		refusal.Reason, refusal.Err = reason.InFlight, ErrInFlight
 	case record.StateUnavailable:

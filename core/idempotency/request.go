@@ -112,6 +112,9 @@ func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, k
 	a := &attempt{engine: e, id: ident.Record(scope, key), token: e.tokens.next(), protocol: call.Protocol()}
 	a.target[0], a.target[1], a.target[2] = call.Target()
 	a.origin[0], a.origin[1], a.origin[2] = call.Origin()
+	if a.protocol == endpoint.HTTP {
+		a.accept = call.Header("Accept-Encoding")
+	}
 	if g := e.config.guard; g != nil {
 		// Its keys tell requests apart, and nothing is claimed if there are none.
 		prepared, refusal := g.Prepare(ctx, call)

@@ -101,6 +101,10 @@ const (
 	// transaction of the handler (a serialization failure, a lock that was lost). It
 	// has had no effect, and the client may try again with the same key.
 	RolledBack Reason = "idempotency-rolled-back"
+	// NotAcceptable (406, FAILED_PRECONDITION): a request with the key was carried out,
+	// and its stored response has a content coding (gzip) that this request does not
+	// accept. With the Accept-Encoding of the first request the client gets it.
+	NotAcceptable Reason = "idempotency-not-acceptable"
 	// KeyExpired (410, FAILED_PRECONDITION): the key was used so long ago
 	// that the response is gone. The endpoint still remembers that it was used.
 	KeyExpired Reason = "idempotency-key-expired"
@@ -159,6 +163,9 @@ func (r Reason) Text() string {
 		return "A request with the same idempotency key was begun, and its outcome is unknown."
 	case ResponseUnavailable:
 		return "A request with the same idempotency key was carried out, and its response was not kept."
+	case NotAcceptable:
+		return "A request with the same idempotency key was carried out, and its response was kept in a content coding " +
+			"that this request does not accept (Accept-Encoding)."
 	case RolledBack:
 		return "The transaction of the request was rolled back. Nothing was done; the request can be sent again."
 	case ResponseTooLarge:

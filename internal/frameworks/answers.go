@@ -42,6 +42,7 @@ var Answers = map[reason.Reason]Answer{
 	reason.ResponseUnavailable: {"409", "", "DataLoss", "", ""},
 	reason.ResponseTooLarge:    {"500", "", "Internal", "", ""},
 	reason.RolledBack:          {"503", "1s", "Unavailable", "100ms", "100"},
+	reason.NotAcceptable:       {"406", "", "FailedPrecondition", "", ""},
 	reason.KeyExpired:          {"410", "", "FailedPrecondition", "", ""},
 	reason.NoRecord:            {"503", "1s", "Unavailable", "", ""},
 }

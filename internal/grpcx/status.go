@@ -72,6 +72,7 @@ var statuses = map[reason.Reason]struct {
 	reason.ResponseUnavailable: {codes.DataLoss, false},
 	reason.ResponseTooLarge:    {codes.Internal, false},
 	reason.RolledBack:          {codes.Unavailable, true},
+	reason.NotAcceptable:       {codes.FailedPrecondition, false},
 	reason.KeyExpired:          {codes.FailedPrecondition, false},
 	reason.NoRecord:            {codes.Unavailable, false},
 }

@@ -60,6 +60,7 @@ var statuses = map[reason.Reason]int{
 	reason.ResponseUnavailable: http.StatusConflict,
 	reason.ResponseTooLarge:    http.StatusInternalServerError,
 	reason.RolledBack:          http.StatusServiceUnavailable,
+	reason.NotAcceptable:       http.StatusNotAcceptable,
 	reason.KeyExpired:          http.StatusGone,
 	reason.NoRecord:            http.StatusServiceUnavailable,
 }

@@ -31,7 +31,7 @@ const (
 // table is all cases.
 func table() []row {
 	return slices.Concat(endpointCases, disturbedCases, lockedCases, stackedCases, waitingCases, sealingCases, panicCases,
-		responseCases, headerCases, bodyCases, selectCases, foreignCases)
+		responseCases, headerCases, bodyCases, selectCases, foreignCases, codedCases)
 }
 
 // Run runs the cases over all frameworks. Each case has records of its own, which open

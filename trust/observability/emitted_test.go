@@ -90,7 +90,7 @@ var (
 		reason.KeyMissing, reason.KeyMalformed, reason.NoPrincipal,
 		reason.ContentType, reason.KeyReused, reason.InFlight, reason.OutcomeUnknown,
 		reason.ResponseUnavailable, reason.ResponseTooLarge, reason.RolledBack,
-		reason.KeyExpired, reason.NoRecord,
+		reason.NotAcceptable, reason.KeyExpired, reason.NoRecord,
 	}
 	decisions = []string{
 		observe.DecidedStored, observe.DecidedPending, observe.DecidedReleased,
