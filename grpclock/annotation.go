@@ -19,8 +19,8 @@ import (
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
-// ProtoOption configures [FromProto] and [Rules.Validate]: where they find
-// descriptors, and which options the rules get.
+// ProtoOption configures [FromProto], [Rules.Validate] and [Methods.Validate]: where they
+// find descriptors, and which options the rules get.
 type ProtoOption func(*protoOptions)
 
 type protoOptions struct {

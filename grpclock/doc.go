@@ -189,6 +189,31 @@
 // marked its effect. An error that is not a status counts as UNKNOWN: put an
 // interceptor that makes statuses from such errors behind Idempotent.
 //
+// # A REST gateway
+//
+// The interceptors belong to the [grpc.Server]. What calls the methods of the service
+// itself passes them: such a call has no lock and no record, and its effect happens twice.
+// The functions RegisterXxxHandlerServer of grpc-gateway do that, and [Methods.Validate]
+// does not see it. Give the gateway a connection to the server, which may be in memory
+// (package bufconn), and RegisterXxxHandler:
+//
+//	err = bankpb.RegisterBankHandler(ctx, mux, conn)
+//
+// A handler that calls [idempotency.MarkEffect] or [core.Commit] has no effect in such a
+// call: they return [idempotency.ErrNoAttempt] and [core.ErrNoLease]. A test of a service
+// sends one request through its gateway, and in the handler asks for
+// [core.LeaseFromContext] and [idempotency.Generation]: nil and 0 say that the interceptors
+// were passed.
+//
+// The gateway hands only some HTTP header fields on, and Idempotency-Key is not among them:
+// the call is refused, since its key is missing. The field request_id of the message needs
+// no header. For the header there is [GatewayHeader]:
+//
+//	mux := runtime.NewServeMux(runtime.WithIncomingHeaderMatcher(grpclock.GatewayHeader(runtime.DefaultHeaderMatcher)))
+//
+// A client that cannot wait for that sends Grpc-Metadata-Idempotency-Key. A replay is marked
+// by Grpc-Metadata-Idempotent-Replayed, unless WithOutgoingHeaderMatcher says otherwise.
+//
 // # Call
 //
 // [UnaryClientRetry] sends a call again that the server refused with RetryInfo.

@@ -97,23 +97,39 @@ var errStream = errors.New("it is a stream, and only unary methods can be idempo
 
 // Validate compares the methods with a server. Register all services first, and call
 // Validate before Serve. It returns [core.ErrConfig], with the names, if the server
-// does not have a method or a method is a stream.
+// does not have a method, a method is a stream, or the request does not have a field that
+// the rule of the engine names ([idempotency.Under]). Fields are compared if the proto of
+// the method is known ([Files]).
+//
+// Validate sees no caller that passes the interceptors, such as a grpc-gateway that was
+// given the service itself; see the package comment.
 func (m Methods) Validate(server interface {
 	GetServiceInfo() map[string]grpc.ServiceInfo
-},
+}, opts ...ProtoOption,
 ) error {
+	o := newProtoOptions(opts)
 	streams, errs := map[string]bool{}, []error(nil)
 	for service, info := range server.GetServiceInfo() {
 		for _, method := range info.Methods {
 			streams["/"+service+"/"+method.Name] = method.IsClientStream || method.IsServerStream
 		}
 	}
-	for name := range m {
+	for name, engine := range m {
 		switch stream, served := streams[name]; {
+		case engine == nil:
+			errs = append(errs, bad(name, errors.New("the engine is nil; idempotency.New makes one")))
 		case !served:
 			errs = append(errs, bad(name, errors.New("the server has no such method")))
 		case stream:
 			errs = append(errs, bad(name, errStream))
+		default:
+			desc, guard := grpcx.FindMethod(o.files, name), engine.Guard()
+			if desc == nil || guard == nil {
+				continue
+			}
+			if err := checkFields(guard, desc.Input()); err != nil {
+				errs = append(errs, bad(name, err))
+			}
 		}
 	}
 	return joined(errs)

@@ -98,6 +98,10 @@ func (e *Engine) Name() string { return e.config.name }
 // Retention returns how long an answer is kept; see the option [Retention].
 func (e *Engine) Retention() time.Duration { return e.config.retention }
 
+// Guard returns the guard given to [Under], or nil. A start-up check of an adapter compares
+// its placeholders with the endpoint.
+func (e *Engine) Guard() *core.Guard { return e.config.guard }
+
 // Close drains the engine. It refuses new requests ([reason.Closing]). Requests
 // under way go on, and so does what is still to be stored, until all is done or ctx
 // ends. If ctx ends first, the contexts of handlers that still run end with cause
