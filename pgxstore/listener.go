@@ -30,7 +30,7 @@ const (
 	closeWait = time.Second
 
 	// minPause and maxPause are the first and the longest pause before the next
-	// connection, deafPause that after one that hears nothing.
+	// connection, deafPause the pause after a connection that hears nothing.
 	minPause  = 100 * time.Millisecond
 	maxPause  = 10 * time.Second
 	deafPause = time.Minute
@@ -40,7 +40,7 @@ const (
 )
 
 // Listener hears the notifications of a database (LISTEN). Each call of [Listener.Listen]
-// has one connection, made as the pool makes its own, but not one of the pool. A
+// has one connection, made as the pool makes its own, but outside of the pool. A
 // Listener is safe for concurrent use.
 //
 // PgBouncer in transaction mode accepts LISTEN, and delivers no notification. There the
@@ -162,7 +162,7 @@ func (l *Listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config.ConnConfig)
 }
 
-// disconnect closes a connection, whatever became of ctx.
+// disconnect closes a connection, also when ctx has ended.
 func disconnect(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
 	defer cancel()
@@ -182,8 +182,8 @@ func execute(ctx context.Context, conn *pgx.Conn, sql string) error {
 	return err
 }
 
-// notify sends a notification over another connection than the one that listens. That
-// is one of the pool, or a new one if the pool has none that works.
+// notify sends a notification over another connection than the listening one: from
+// the pool, or a new one if the pool has none that works.
 func (l *Listener) notify(ctx context.Context, sql string) error {
 	pooled := l.notifyPooled(ctx, sql)
 	if pooled == nil || ctx.Err() != nil {

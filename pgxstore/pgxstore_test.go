@@ -16,7 +16,6 @@ import (
 	"github.com/interlock-go/interlock/pgxstore"
 )
 
-
 func TestABadListenerIsRefused(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), "host=/nowhere") // it connects when a connection is needed
 	if err != nil {

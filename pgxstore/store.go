@@ -41,7 +41,7 @@ func (s *Store) Close() error { return errors.Join(s.Store.Close(), s.db.Close()
 // Unwrap returns the store of package pgstore.
 func (s *Store) Unwrap() record.Store { return s.Store }
 
-// Tx returns the transaction of the request that ctx belongs to, as one of pgx. It is
+// Tx returns the transaction of the request that ctx belongs to, in the form of pgx. It is
 // [pgstore.Tx], and both can be used in one request. Commit and Rollback return
 // [ErrNotYours] and do nothing.
 func Tx(ctx context.Context) (pgx.Tx, error) {

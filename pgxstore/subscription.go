@@ -43,7 +43,7 @@ func (s *subscription) tell(listening bool) {
 	s.state(listening)
 }
 
-// failed tells of the end of a connection.
+// failed notes and logs the end of a connection.
 func (s *subscription) failed(err error) {
 	s.tell(false)
 	if !errors.Is(err, errDeaf) {
@@ -182,7 +182,7 @@ func wait(ctx context.Context, conn *pgx.Conn, d time.Duration) (*pgconn.Notific
 	return nil, err
 }
 
-// heard tells the caller of a notification, unless it is one of the listener's own.
+// heard passes a notification on to the caller, unless it is the listener's own.
 func (s *subscription) heard(n *pgconn.Notification) {
 	if n.Channel == s.channel {
 		s.hear(n.Payload)

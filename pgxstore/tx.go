@@ -20,13 +20,13 @@ import (
 // transaction together with the answer.
 var ErrNotYours = errors.New("interlock: the engine ends the transaction of a request, and not the handler")
 
-// DB returns the pool as a [sql.DB]. Its connections are those of the pool, and count
+// DB returns the pool as a [sql.DB]. It uses the connections of the pool, and they count
 // as such. Closing it does not close the pool.
 func DB(pool *pgxpool.Pool) *sql.DB { return stdlib.OpenDBFromPool(pool) }
 
-// TxOn returns the transaction that is open on a connection of database/sql as one of
+// TxOn returns the transaction that is open on a connection of database/sql in the form of
 // pgx. Both can be used by turns: rows of the one have to be closed before the other
-// runs a statement. The connection has to be one of [DB] or of package
+// runs a statement. The connection has to come from [DB] or from package
 // [github.com/jackc/pgx/v5/stdlib], or TxOn returns [driver.ErrConfig].
 //
 // Commit and Rollback of it return [ErrNotYours] and do nothing, so that a deferred
@@ -66,7 +66,7 @@ func (v *view) on(f func(conn *pgx.Conn) error) (err error) {
 		default:
 			err = f(std.Conn())
 		}
-		return nil // an error would be taken for one of the driver
+		return nil // an error would be taken for an error of the driver
 	})
 	switch {
 	case errors.Is(gone, sql.ErrConnDone):
@@ -136,7 +136,7 @@ func (v *view) LargeObjects() (objects pgx.LargeObjects) {
 		}
 		return err
 	})
-	if err != nil { // those of a transaction that has ended
+	if err != nil { // the transaction has ended
 		batch := &pgx.Batch{}
 		batch.BeginTx(pgx.TxOptions{})
 		return pgx.FailedBatchResults(batch, err).Tx().LargeObjects()

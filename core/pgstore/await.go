@@ -50,7 +50,7 @@ func (a *awaited) wake(id string) {
 	}
 }
 
-// announcement begins the announcement of a record, before its id. Those of locks are on
+// announcement begins the announcement of a record, before its id. Announcements of locks are on
 // the same channel, and begin with a hash.
 const announcement = "record "
 

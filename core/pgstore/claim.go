@@ -177,10 +177,10 @@ func (r *row) unconfirmed(state record.State, ask record.ClaimRequest) bool {
 // confirm returns when the synchronous standbys have the record as it was read before on
 // the same connection or another one. It reports whether the record is there.
 //
-// PostgreSQL shows a transaction when its wait for the standbys is over, also where the
+// PostgreSQL shows a transaction when its wait for the standbys has ended, also where the
 // wait was cancelled, by a driver at its time limit or by hand. A transaction that locks a
-// row waits for the standbys itself, and they get its end after that of all that it has
-// seen.
+// row waits for the standbys itself, and they get its end after the ends of all transactions that it
+// has seen.
 func (s *Store) confirm(ctx context.Context, q querier, id string) (there bool, err error) {
 	var token, state string
 	err = q.QueryRowContext(ctx, s.text.settle, id, s.rowWait()).Scan(&token, &state)

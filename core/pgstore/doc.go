@@ -18,7 +18,7 @@
 //	_, err = tx.ExecContext(ctx, "UPDATE account SET balance = balance - $1 WHERE id = $2", amount, id)
 //
 // The engine commits the transaction with the answer, before any part of the answer
-// leaves. It rolls back if the handler fails (a status of 500 or more, or one that means
+// leaves. It rolls back if the handler fails (a status of 500 or more, or a status that means
 // "not now"), panics, or loses its claim or its lock. An answer that is stored, such as
 // 402 or 422, commits: a handler that wants such an answer without its rows uses a
 // savepoint. The handler neither commits nor rolls back.
@@ -47,8 +47,8 @@
 //
 // # Isolation
 //
-// The transaction has the default isolation level of the database, or that of
-// [Isolation]. At READ COMMITTED nothing else is to be said. From REPEATABLE READ on a
+// The transaction has the default isolation level of the database, or the level that
+// [Isolation] sets. At READ COMMITTED nothing else is to be said. From REPEATABLE READ on a
 // transaction fails if the record changed after its first statement: when the claim was
 // renewed (after a third of the lease) or a duplicate began to wait. It is then rolled
 // back and refused, as after any serialization failure.

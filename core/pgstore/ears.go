@@ -15,7 +15,7 @@ type ears struct {
 	shared *hearing // nil: the listener is not called
 }
 
-// hearing is a call of the listener, for those that share it.
+// hearing is a call of the listener, for all callers that share it.
 type hearing struct {
 	stop  context.CancelFunc
 	ended chan struct{} // closed at its end

@@ -30,7 +30,7 @@ func (s *scripted) Listen(ctx context.Context, _ string, hear func(string), stat
 	}
 }
 
-// part is one of those that share the ears.
+// part is a caller that shares the ears.
 type part struct {
 	got   []string
 	stop  context.CancelFunc
@@ -95,7 +95,7 @@ func TestEarsShareOneCallOfTheListener(t *testing.T) {
 		first.want(t, "c")
 		second.want(t)
 		if l.ctx.Err() != nil {
-			t.Error("the listener ends with one of two parts")
+			t.Error("the listener ends when the first of two parts ends")
 		}
 		first.stop()
 		if err := <-first.ended; !errors.Is(err, context.Canceled) {

@@ -23,11 +23,11 @@ func Migrations() fs.FS {
 	return sub
 }
 
-// Migrate makes the tables, and brings those of an earlier version up to date. The version
+// Migrate makes the tables, and brings tables of an earlier version up to date. The version
 // is in the table interlock_version, where the files of [Migrations] note it too. If there
 // is nothing to do, Migrate only reads that table, so a service without the right to
 // create tables can call it. Several processes may call it at the same time: one does the
-// work, the others wait for it. Its error is that of the database; then nothing was
+// work, the others wait for it. Its error comes from the database; then nothing was
 // changed.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.migrate(ctx); err != nil {

@@ -82,7 +82,7 @@ func Records(db *sql.DB) Option {
 }
 
 // Isolation sets the isolation level of the transactions of handlers; see the package's
-// documentation for what to expect above READ COMMITTED. Default: that of the database.
+// documentation for what to expect above READ COMMITTED. Default: the level of the database.
 func Isolation(level sql.IsolationLevel) Option {
 	return func(s *settings) { s.isolation = level }
 }
@@ -160,7 +160,7 @@ func Listen(l Listener) Option {
 }
 
 // SweepEvery sets how often the store looks for rows that are not needed any more: records
-// whose time is over, and locks that have been free for a while ([KeepTokens]). Several
+// whose time has ended, and locks that have been free for a while ([KeepTokens]). Several
 // processes may do so. A negative d is never. Default: 1 min.
 func SweepEvery(d time.Duration) Option {
 	return func(s *settings) {

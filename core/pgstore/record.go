@@ -219,7 +219,7 @@ const (
 	sweepPause = 500 * time.Millisecond
 )
 
-// deleteExpired deletes rows whose time is over until the store is closed. What fails is tried
+// deleteExpired deletes rows whose time has ended until the store is closed. What fails is tried
 // again at the next look.
 func (s *Store) deleteExpired() {
 	for pause := s.sweep; ; {

@@ -22,7 +22,7 @@ var errEnded = errors.New("interlock: the handler has ended the transaction of i
 // settleWait is how much of the time for a commit is kept for finding out its outcome.
 const settleWait = 3 * time.Second
 
-// Transaction is the transaction of a request. Its statements are those of [sql.Tx]; the
+// Transaction is the transaction of a request. It has the statements of [sql.Tx]; the
 // engine commits it or rolls it back. Like a [sql.Tx] it is safe for concurrent use, and
 // runs one statement at a time.
 type Transaction struct {
@@ -35,9 +35,9 @@ type Transaction struct {
 //
 // The error matches [record.ErrNoAttempt] if ctx does not belong to an idempotent
 // endpoint or the request has no record, [core.ErrConfig] if the records of the endpoint
-// are not in a [Store] (or in one that wraps it and has a method Unwrap() of an
+// are not in a [Store] (or in a store that wraps it and has a method Unwrap() of an
 // [record.Store]), [core.ErrLost] if the claim is lost or the handler has returned,
-// and fencing.ErrStale if a later holder of a lock has begun. Any other error is that of
+// and fencing.ErrStale if a later holder of a lock has begun. Any other error comes from
 // the database. Tx is safe for concurrent use.
 func Tx(ctx context.Context) (*Transaction, error) {
 	unit, err := record.Enlist(ctx, begin)
@@ -51,28 +51,28 @@ func Tx(ctx context.Context) (*Transaction, error) {
 	return &own.Transaction, nil
 }
 
-// ExecContext is that of [sql.Tx].
+// ExecContext does what [sql.Tx.ExecContext] does.
 func (t *Transaction) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	return t.tx.ExecContext(ctx, query, args...)
 }
 
-// QueryContext is that of [sql.Tx].
+// QueryContext does what [sql.Tx.QueryContext] does.
 func (t *Transaction) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	return t.tx.QueryContext(ctx, query, args...)
 }
 
-// QueryRowContext is that of [sql.Tx].
+// QueryRowContext does what [sql.Tx.QueryRowContext] does.
 func (t *Transaction) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	return t.tx.QueryRowContext(ctx, query, args...)
 }
 
-// PrepareContext is that of [sql.Tx].
+// PrepareContext does what [sql.Tx.PrepareContext] does.
 func (t *Transaction) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
 	return t.tx.PrepareContext(ctx, query)
 }
 
 // SQL returns the transaction for packages that want a [sql.Tx]. Neither commit it nor
-// roll it back: the request is then refused, whatever its handler answers.
+// roll it back: the request is then refused, and the answer of its handler is not sent.
 func (t *Transaction) SQL() *sql.Tx { return t.tx }
 
 // Conn returns the connection of the transaction, for packages that show it in the way of
@@ -83,7 +83,7 @@ func (t *Transaction) Conn() *sql.Conn { return t.conn }
 type work struct {
 	Transaction
 	store  *Store
-	cancel context.CancelFunc // ends the transaction, whatever it does
+	cancel context.CancelFunc // ends the transaction, also in the middle of a statement
 }
 
 // begin begins the transaction of an attempt.
@@ -135,7 +135,7 @@ func begin(ctx context.Context, claim record.Claim) (_ record.Unit, err error) {
 	return w, nil
 }
 
-// unwrap returns the Store in a store, which may be one that wraps it and has a method
+// unwrap returns the Store in a store, or in a store that wraps it and has a method
 // Unwrap; nil if there is none.
 func unwrap(store record.Store) *Store {
 	for {

@@ -15,12 +15,12 @@ import (
 //
 // A node that was restarted without its data does not know the locks for which
 // it has voted, and could vote for a second holder. It is therefore left out until
-// every lease of which it may have been a part has ended (Redlock, "Performance,
+// every lease that may have had its vote has ended (Redlock, "Performance,
 // crash recovery and fsync": delayed restarts). A new start shows in the run id.
 //
 // The run id is asked for on every new connection, before anything else goes over
-// it. That is enough: a restart ends all connections, so whatever a new run of the
-// server answers to us comes over a connection that has introduced it, and a vote
+// it. That is enough: a restart ends all connections, so each answer of a new run of the
+// server comes over a connection that has introduced it, and a vote
 // is judged when its answer has come. If no connection to a node exists, the next
 // connection shows its restart.
 type admission struct {
@@ -65,7 +65,7 @@ func (m *admission) met(i int, id rediswire.Identity, now time.Time) {
 	switch {
 	case m.durable:
 	case !first:
-		// How long it has been up it could say, but by a wall clock: one that is
+		// It could say how long it has been up, but by a wall clock: a clock that is
 		// set right after the start would make it look old.
 		rest = m.maxTTL + clock.Drift(m.maxTTL)
 	case !m.young:

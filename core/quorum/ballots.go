@@ -31,9 +31,9 @@ func (s *Store) ballot(owner string, least int64) int64 {
 }
 
 // ballots are the last ballots of owners. It forgets an owner that was released or got no
-// vote at all, and one that neither proposed nor renewed for the time kept: by then its
+// vote at all, and an owner that neither proposed nor renewed for the time kept: by then its
 // lease has ended, and the clocks are beyond its ballots. Its mutex may be taken under
-// that of an election, and takes no other.
+// the mutex of an election, and takes no other.
 type ballots struct {
 	kept time.Duration
 

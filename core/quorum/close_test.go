@@ -9,8 +9,8 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// The vote of a slow node for a lock that is over already comes after Close was
-// called: nobody else would ever take it back.
+// The vote of a slow node for a lock that has ended already comes after Close was
+// called: no other process would ever take it back.
 func TestCloseLeavesNoLateVoteBehind(t *testing.T) {
 	const late = 100 * time.Millisecond
 	slow := func(f *fakeNode) { f.latency = late }
@@ -22,7 +22,7 @@ func TestCloseLeavesNoLateVoteBehind(t *testing.T) {
 			nodes[4].set(quick)
 			free(t, s, "a", rep.Token)
 		},
-		"for one that was refused": func(t *testing.T, s *Store, nodes []*fakeNode) {
+		"for a lock that was refused": func(t *testing.T, s *Store, nodes []*fakeNode) {
 			for _, f := range nodes[:4] {
 				f.hold("k", "b", 1, lease)
 			}

@@ -43,7 +43,7 @@ func TestAReleaseIsHeardFromAnyNode(t *testing.T) {
 	for i := range 5 {
 		key := fmt.Sprint("k", i)
 		lease := lock(t, holder, key)
-		g.wantHeld(t, key) // the slower nodes too, before somebody else asks them
+		g.wantHeld(t, key) // the slower nodes too, before another process asks them
 		got := make(chan error, 1)
 		go func() {
 			l, err := waiter.Lock(t.Context(), key)
@@ -55,7 +55,7 @@ func TestAReleaseIsHeardFromAnyNode(t *testing.T) {
 		redistest.Eventually(t, 5*time.Second, func(ctx context.Context) error {
 			for n, rdb := range g.admins {
 				if !rdb.HExists(ctx, "interlock:{"+key+"}", "q").Val() {
-					return fmt.Errorf("nobody waits on node %d", n)
+					return fmt.Errorf("no locker waits on node %d", n)
 				}
 			}
 			return nil
@@ -72,7 +72,7 @@ func TestAReleaseIsHeardFromAnyNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := time.Since(begin); d > 10*time.Second { // without the message it is the lease
-			t.Errorf("heard of after %v", d)
+			t.Errorf("heard after %v", d)
 		}
 	}
 	g.wantGone(t)
@@ -107,7 +107,7 @@ func contend(t *testing.T, lockers []*core.Locker, last []atomic.Int64, goroutin
 				}
 				total.Add(1)
 				inside.Add(-1)
-				_ = lease.Release(context.Background()) // one that failed is released in the background
+				_ = lease.Release(context.Background()) // a release that failed is repeated in the background
 			}
 		}
 		for _, l := range lockers {

@@ -16,7 +16,7 @@ const (
 	maxDebts = 4096
 	// debtBatch is how many are asked for at a time.
 	debtBatch = 32
-	// debtPause is the pause after one that failed; it doubles up to a second.
+	// debtPause is the pause after a try that failed; it doubles up to a second.
 	debtPause = 50 * time.Millisecond
 )
 
@@ -38,7 +38,7 @@ func (n *node) owe(d debt) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if old := n.debts[d.Owner]; old != nil {
-		// The stricter of the two. An owner without a limit is over for good, and
+		// The stricter of the two. An owner without a limit has ended for good, and
 		// of two limits the higher includes the lower.
 		if old.Limit == 0 {
 			d.Limit = 0
@@ -75,7 +75,7 @@ func (s *Store) sweep(nodes []*node, _ clock.Instant) {
 	}
 }
 
-// due takes some debts whose time has come, and drops those that have ended. If none
+// due takes some debts whose time has come, and drops debts that have ended. If none
 // is due, they are looked at again when the next is. It returns none while others are
 // being settled.
 func (n *node) due(now time.Time) (due []*debt) {

@@ -12,7 +12,7 @@ import (
 // that counts, nor its withdrawal take that away.
 func TestALateProposalOfTheSameOwnerTakesNoVoteAway(t *testing.T) {
 	for name, clocks := range map[string]struct{ before, after func(n *node) }{
-		"whose clock was told of late": {
+		"whose clock was known late": {
 			func(*node) {}, func(n *node) { n.offset.Add(-20_000) },
 		},
 		"that did not know the clocks": {
@@ -204,7 +204,7 @@ func TestOwnersHaveBallotsOfTheirOwn(t *testing.T) {
 		if got := s.ballots.of("a"); got != ahead+2 {
 			t.Errorf("a's last is %d, want %d", got, ahead+2)
 		}
-		for range 3 { // one that renews is remembered
+		for range 3 { // an owner that renews is remembered
 			time.Sleep(s.maxTTL * 2 / 3)
 			s.ballot("c", 0)
 			if got := s.ballots.of("a"); got != ahead+2 {
@@ -254,7 +254,7 @@ func TestARefusalLeavesNoBallot(t *testing.T) {
 	})
 }
 
-// Of three clocks that are known first, two may be those that are wrong.
+// Of three clocks that are known first, two may be wrong.
 func TestAMinorityOfClocksThatAnswersFirstLeadsNoTokenAhead(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {
 		s := storeOn(t, nodes)

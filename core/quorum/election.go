@@ -17,7 +17,7 @@ const (
 	// maxFails is how often too few nodes may fail to answer: a message that was
 	// lost, or a pause of this process, is no outage yet.
 	maxFails = 2
-	// maxLags is how often a lock whose release was heard of, but has not reached
+	// maxLags is how often a lock whose release was announced, but has not reached
 	// all nodes, is asked for again at once.
 	maxLags = 6
 	// maxDoubts is how often an owner is met on as many nodes as can be reached,
@@ -34,7 +34,7 @@ const (
 // election is one Acquire: rounds of proposals to all nodes, until a majority has
 // granted one or it is known that none will.
 //
-// A round has a ballot, the fencing token it proposes, above that of the round
+// A round has a ballot, the fencing token it proposes, above the ballot of the round
 // before. Only votes for the round's own ballot count. A node that takes a higher
 // ballot of the same owner gives it a whole lease anew, so that all votes that
 // count were given after the round's sent, and the lease counts from there.
@@ -252,7 +252,7 @@ func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err er
 // straggler takes an answer that came after the decision, and returns what to do
 // about it without the mutex. An election that was won keeps a late vote: one node
 // more. Once the lock was given up, or if it was never won, the vote has to go,
-// whichever of the two came first: the giving up was sent when this proposal may
+// in either order: the giving up was sent when this proposal may
 // not have been executed. Called with e.mu held.
 func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
 	n := e.store.nodes[i]
@@ -263,7 +263,7 @@ func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
 	gone := e.phase == lost || e.freed
 	switch {
 	case e.phase == lost && e.ballot == 0:
-		// No node takes a lock for zero: a vote is that of another election of the
+		// No node takes a lock for zero: a vote belongs to another election of the
 		// owner. And a limit of zero would mean no limit.
 		return func() {}
 	case gone && (v.Granted || v.Unknown && !e.doubt):
@@ -299,7 +299,7 @@ func (e *election) unknown() bool {
 }
 
 // finished reports whether a release needs nothing from the election: all answers have
-// come, and the caller was told of the lost ones and takes care of them. Called with
+// come, and the caller knows the lost answers and takes care of them. Called with
 // e.mu held.
 func (e *election) finished() bool { return e.open == 0 && (e.doubt || !e.unknown()) }
 

@@ -103,7 +103,7 @@ func (f *fakeNode) carry(what string, work func()) (executed bool, err error) {
 	time.Sleep(latency)
 	if silent {
 		time.Sleep(ioTimeout)
-		return true, fmt.Errorf("%w: no answer", core.ErrUnavailable) // nobody can tell
+		return true, fmt.Errorf("%w: no answer", core.ErrUnavailable) // the caller cannot tell
 	}
 	f.mu.Lock()
 	work()

@@ -101,8 +101,7 @@ func TestGrantsNothingWithThreeNodesGone(t *testing.T) {
 			for i := range 3 {
 				b.undo(t, g, i)
 			}
-			// What the two others granted goes again, and so does what those that
-			// were paused do late.
+			// What the two others granted goes again, and so does what the paused nodes do late.
 			g.wantGone(t)
 		})
 	}
@@ -258,12 +257,12 @@ func TestRenewalNeedsAMajority(t *testing.T) {
 	if cause := context.Cause(held.Context()); !errors.Is(cause, core.ErrLost) {
 		t.Errorf("cause is %v, want ErrLost", cause)
 	}
-	// By its clock the holder is told before the lease is over. The margin is for a
+	// By its clock the holder is told before the lease ends. The margin is for a
 	// machine that has other work.
 	if took > lease+15*time.Second {
-		t.Errorf("lost after %v, long after the lease of %v was over on the nodes", took, lease)
+		t.Errorf("lost after %v, long after the lease of %v had ended on the nodes", took, lease)
 	}
-	// Two still have it, which is not enough to be anybody's.
+	// Two still have it, which is not enough for a holder.
 	_ = held.Release(context.Background())
 	g.wires[0].sever(false)
 	g.wires[1].sever(false)

@@ -42,7 +42,7 @@ type server interface {
 	Close() error
 }
 
-// node is one of the servers and what is known of its condition. It keeps a node that is slow,
+// node is a server and what is known about its condition. It keeps a node that is slow,
 // paused or cut off from delaying the others: requests to it do not pile up, and no
 // caller waits for it unless its vote is needed.
 type node struct {
@@ -57,7 +57,7 @@ type node struct {
 	// zero while unknown.
 	offset atomic.Int64
 
-	// unheard counts the requests, of each kind, whose senders have not heard of
+	// unheard counts the requests, of each kind, whose senders do not know
 	// the outcome yet.
 	unheard [2]atomic.Int32
 
@@ -99,7 +99,7 @@ func (n *node) admit(k kind) bool {
 	return true
 }
 
-// ended is called when a request is over, with how long it took and the bound it
+// ended is called when a request has ended, with how long it took and the bound it
 // had.
 func (n *node) ended(k kind, err error, took, bound time.Duration) {
 	n.mu.Lock()
@@ -107,7 +107,7 @@ func (n *node) ended(k kind, err error, took, bound time.Duration) {
 	n.open[k]--
 	switch {
 	case took >= bound:
-		n.judge(true) // it had its time, whatever it said in the end
+		n.judge(true) // it had its time, and its late answer changes nothing
 	case err == nil, errors.Is(err, driver.ErrNotReady), errors.Is(err, driver.ErrNotOwner):
 		n.failing = time.Time{}
 		n.judge(false)
@@ -198,9 +198,9 @@ func (n *node) withdraw(w rediswire.Withdrawal, done func(waiting string, err er
 	})
 }
 
-// told notes that the sender of a request has heard of its outcome, after it has:
+// told notes that the sender of a request knows its outcome, after it does:
 // what it then owes is there when Close settles. It counts first and looks at leaving
-// then, Close the other way round, so that one of the two sees the other.
+// then, Close the other way round, so that at least the second sees the first.
 func (n *node) told(k kind) {
 	n.unheard[k].Add(-1)
 	if n.store.leaving.Load() {

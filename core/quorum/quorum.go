@@ -26,7 +26,7 @@ const (
 	// budgetShare is the greatest part of a lease that a node's budget may be:
 	// less than a tenth of it.
 	budgetShare = 12
-	// defaultMaxTTL is the longest lease that is expected: that of the core.
+	// defaultMaxTTL is the longest lease that is expected: the default of the core.
 	defaultMaxTTL = 30 * time.Second
 )
 
@@ -45,14 +45,14 @@ type Store struct {
 	gone     departed
 	suspects atomic.Int32  // nodes that do not seem to answer
 	leaving  atomic.Bool   // Close was called
-	stir     chan struct{} // a request was over while leaving
+	stir     chan struct{} // a request has ended while leaving
 	shut     chan struct{} // closed by Close
 	clock    clock.Clock
 	sweeps   timers.Scheduler[*node] // of the nodes' debts
 	work     sync.WaitGroup
 
 	mu     sync.Mutex
-	live   map[string]*election // by owner: those that a release has to know of
+	live   map[string]*election // by owner: what a release has to know
 	closed bool
 }
 
@@ -256,8 +256,8 @@ func (s *Store) recall(owner string) *election {
 	return e
 }
 
-// departed remembers the last owners whose release was heard of: where one of
-// them still holds a node, that node has only not been reached yet.
+// departed remembers the last owners whose release was announced: where such an
+// owner still holds a node, that node has only not been reached yet.
 type departed struct {
 	mu    sync.Mutex
 	known map[string]struct{}

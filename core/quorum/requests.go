@@ -122,7 +122,7 @@ func (c *canvass) count(i int, contended bool, err error) {
 	c.decided <- i
 }
 
-// abort reports what is not decided when the caller's time is over; n have been
+// abort reports what is not decided when the caller's time has ended; n have been
 // reported. What was decided at the same moment is in the channel still.
 func (c *canvass) abort(n int, done func(int, bool, error)) {
 	c.mu.Lock()
@@ -248,7 +248,7 @@ func (r *returning) answered(i int, waiting string, err error) {
 	r.progress(i, err)
 }
 
-// list returns the lockers that wait, as far as the nodes have said. They were told of a
+// list returns the lockers that wait, as far as the nodes have said. They were told about a
 // release only if it succeeded.
 func (r *returning) list() string {
 	r.mu.Lock()
@@ -273,7 +273,7 @@ func (r *returning) overdue() {
 func (r *returning) progress(i int, err error) {
 	failed := err != nil && !errors.Is(err, driver.ErrNotOwner)
 	if failed {
-		// Whatever the others say, this node still has to give it up, as soon as
+		// In any case this node still has to give it up, as soon as
 		// it can be reached.
 		r.store.nodes[i].owe(debt{Withdrawal: r.w})
 	}
@@ -310,7 +310,7 @@ func (r *returning) decide() bool {
 		// gone from a majority, and was the owner's where it was.
 		return true
 	case r.open > 0:
-		return false // without those that do not seem to answer it is none
+		return false // without the nodes that do not seem to answer it is none
 	}
 	r.err = fmt.Errorf("%w: the lock is gone from %d of %d nodes, %d are needed",
 		driver.ErrUnavailable, yes+not, len(r.answers), most)

@@ -80,7 +80,7 @@ func (e *election) again(ctx context.Context, v verdict) bool {
 
 // fits reports whether a round that begins after a pause can be decided before the
 // caller leaves. A round that was cut off there would leave the caller without an
-// outcome, though that of this round is known.
+// outcome, though the outcome of this round is known.
 func (e *election) fits(pause time.Duration) bool {
 	if e.ask.Deadline.IsZero() {
 		return true

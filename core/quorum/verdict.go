@@ -22,7 +22,7 @@ const (
 	unreachable         // fewer than a majority have answered
 )
 
-// judge says what the answers amount to. When the budget is over, what is pending
+// judge says what the answers amount to. When the budget has ended, what is pending
 // counts as no answer.
 func (e *election) judge(over bool) verdict {
 	e.mu.Lock()
@@ -52,7 +52,7 @@ func (e *election) judge(over bool) verdict {
 	holder, votes := e.leader()
 	switch {
 	case n[yes] >= most:
-		// Certain, whatever the others say: two majorities have a node in common,
+		// Certain, also without the others: two majorities have a node in common,
 		// and that one has granted this ballot.
 		return granted
 	case n[yes]+waiting >= most:
@@ -131,19 +131,19 @@ func (e *election) describe(rep *driver.Reply, v verdict) {
 		if vote.Listed {
 			listed++
 		}
-		// The first node to become free may be the one that a majority lacked.
+		// The first node to become free may be what a majority lacked.
 		if vote.TTL >= 0 && (rep.TTL < 0 || vote.TTL < rep.TTL) {
 			rep.TTL = vote.TTL
 		}
 	}
-	// A release reaches a majority of the nodes, and so one of these. Where that
+	// A release reaches a majority of the nodes, and so a node among these. Where that
 	// is not certain the caller looks again from time to time.
 	rep.Listed = v == taken && listed >= e.store.majority
 }
 
 // complaint is the error when a majority is out of reach: not ready if nodes that
 // have no vote now will have one, else unavailable. It counts the nodes that failed,
-// not those that voted: it is made as soon as too many have failed, when others may
+// not the nodes that voted: it is made as soon as too many have failed, when others may
 // still be about to answer. The nodes' errors are told as text, since each by itself
 // could match another situation. Called with e.mu held.
 func (e *election) complaint() error {

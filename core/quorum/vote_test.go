@@ -62,7 +62,7 @@ func TestALeaseLongerThanMaxTTLIsRefused(t *testing.T) {
 	}
 }
 
-// wantFree waits until nobody holds k on the nodes.
+// wantFree waits until no owner holds k on the nodes.
 func wantFree(t *testing.T, nodes []*fakeNode, within time.Duration) {
 	t.Helper()
 	time.Sleep(within)
@@ -125,7 +125,7 @@ func TestSlowNodesHoldUpNobody(t *testing.T) {
 		if n := nodes[1].count("propose"); n > maxProbes {
 			t.Errorf("%d requests piled up at a node that does not answer", n)
 		}
-		// The one that executed what it never answered is freed when it can be.
+		// The node that executed what it never answered is freed when it can be.
 		nodes[1].set(func(f *fakeNode) { f.silent = false })
 		nodes[3].set(func(f *fakeNode) { f.deaf = false })
 		wantFree(t, nodes, 3*time.Second)
@@ -173,7 +173,7 @@ func TestAnErrorBlamesNoNodeThatWasNotWaitedFor(t *testing.T) {
 	})
 }
 
-// Owners that keep enough nodes to stop everybody hold the lock as far as a caller
+// Owners that keep enough nodes to stop all others hold the lock as far as a caller
 // is concerned, even if none of them has a majority.
 func TestACallerThatDoesNotWaitHearsThatASplitVoteIsHeld(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -200,7 +200,7 @@ func TestACallerThatDoesNotWaitHearsThatASplitVoteIsHeld(t *testing.T) {
 				if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, c.want) {
 					t.Errorf("TryLock: %v, want %v", err, c.want)
 				}
-				// A caller that waits gets it when their leases are over.
+				// A caller that waits gets it when their leases have ended.
 				lease, err := l.Lock(t.Context(), "k", core.Wait(20*time.Second))
 				if err != nil {
 					t.Errorf("Lock: %v", err)
@@ -376,7 +376,7 @@ func TestTokensStayAboveThoseOfAHolderThatDied(t *testing.T) {
 		time.Sleep(lease - time.Second)
 		handed := rep.Token + (lease-time.Second).Microseconds()*99/100 - 1
 		time.Sleep(2 * time.Second)
-		// Somebody whose nodes' clocks all have been set back.
+		// A process whose nodes' clocks all have been set back.
 		for _, f := range nodes {
 			f.set(func(f *fakeNode) { f.ahead = 0 })
 		}

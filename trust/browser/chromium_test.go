@@ -98,7 +98,7 @@ func start(t *testing.T) *browser {
 	return b
 }
 
-// hear notes the errors and warnings of the console. That of a response whose status is
+// hear notes the errors and warnings of the console. The error of a response whose status is
 // an error is expected where the test has asked for one.
 func (b *browser) hear(event any) {
 	b.mu.Lock()

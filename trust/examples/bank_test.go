@@ -86,21 +86,21 @@ func TestRefusedChangesChangeNothing(t *testing.T) {
 	}
 	debit := func(h bank.Held, amount int64) error { _, err := b.Debit(t.Context(), h, amount); return err }
 	_, putErr := b.Put(t.Context(), held("alice", 9), 1)
-	_, getErr := b.Get(t.Context(), "nobody")
-	_, unsafeErr := b.DebitUnsafe(t.Context(), "nobody", 1)
+	_, getErr := b.Get(t.Context(), "unknown")
+	_, unsafeErr := b.DebitUnsafe(t.Context(), "unknown", 1)
 	_, payErr := b.Pay(t.Context(), bank.Order{Account: held("alice", 9), Amount: 1, Reference: "a", Remember: time.Minute}, noWork)
 	for name, c := range map[string]struct{ got, want error }{
-		"put, stale":            {putErr, bank.ErrStaleToken},
-		"debit, stale":          {debit(held("alice", 9), 1), bank.ErrStaleToken},
-		"from a stale one":      {transfer(held("alice", 9), held("bob", 20), 1), bank.ErrStaleToken},
-		"to a stale one":        {transfer(held("alice", 20), held("bob", 9), 1), bank.ErrStaleToken},
-		"payment, stale":        {payErr, bank.ErrStaleToken},
-		"more than there is":    {debit(held("alice", 10), 101), bank.ErrInsufficientFunds},
-		"nobody's account":      {getErr, bank.ErrUnknownAccount},
-		"debit of nobody":       {debit(held("nobody", 1), 1), bank.ErrUnknownAccount},
-		"unsafe debit":          {unsafeErr, bank.ErrUnknownAccount},
-		"transfer to nobody":    {transfer(held("bob", 20), held("nobody", 1), 1), bank.ErrUnknownAccount},
-		"below the first token": {debit(held("alice", 0), 1), bank.ErrUnavailable},
+		"put, stale":                     {putErr, bank.ErrStaleToken},
+		"debit, stale":                   {debit(held("alice", 9), 1), bank.ErrStaleToken},
+		"from a stale one":               {transfer(held("alice", 9), held("bob", 20), 1), bank.ErrStaleToken},
+		"to a stale one":                 {transfer(held("alice", 20), held("bob", 9), 1), bank.ErrStaleToken},
+		"payment, stale":                 {payErr, bank.ErrStaleToken},
+		"more than there is":             {debit(held("alice", 10), 101), bank.ErrInsufficientFunds},
+		"an unknown account":             {getErr, bank.ErrUnknownAccount},
+		"debit of an unknown account":    {debit(held("unknown", 1), 1), bank.ErrUnknownAccount},
+		"unsafe debit":                   {unsafeErr, bank.ErrUnknownAccount},
+		"transfer to an unknown account": {transfer(held("bob", 20), held("unknown", 1), 1), bank.ErrUnknownAccount},
+		"below the first token":          {debit(held("alice", 0), 1), bank.ErrUnavailable},
 	} {
 		if !errors.Is(c.got, c.want) {
 			t.Errorf("%s: %v, want %v", name, c.got, c.want)

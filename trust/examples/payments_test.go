@@ -30,7 +30,7 @@ func TestTheDemonstrationOfPaymentsInPostgreSQL(t *testing.T) {
 	if n := db.number("SELECT count(*) FROM payments_account"); n != 0 {
 		t.Errorf("it has left %d accounts", n)
 	}
-	// The records stay for their time. Over gRPC a key was that of another request.
+	// The records stay for their time. Over gRPC a key had another request.
 	if n := db.number("SELECT count(*) FROM interlock_record"); n < 100 {
 		t.Errorf("%d records of 100 payments", n)
 	}

@@ -116,7 +116,7 @@ func (p *process) finish() {
 const (
 	// childLease is the lease of a child.
 	childLease = 5 * time.Second
-	// starvedLease is that of a child whose renewals starve. It is short: a thousand
+	// starvedLease is the lease of a child whose renewals starve. It is short: a thousand
 	// goroutines have to keep the core for as long.
 	starvedLease = time.Second
 )
@@ -192,7 +192,7 @@ func kindOf(name string) []core.Option {
 	return nil
 }
 
-// childHolds holds the lock and answers each line by what it knows of its lease.
+// childHolds holds the lock and answers each line by what it knows about its lease.
 func childHolds(l *core.Locker, next func() bool) {
 	lease, err := l.Lock(context.Background(), "k", kindOf(os.Getenv(kindEnv))...)
 	if err != nil {

@@ -25,7 +25,7 @@ func TestServerClockAhead60s(t *testing.T) {
 	rdb := srv.Client(t)
 	a, b := s.locker(rdb, core.Watchdog(9*time.Second)), s.locker(rdb, core.Watchdog(9*time.Second))
 	held := s.must(a, "k")
-	srv.Step(t, time.Minute) // to the server, the lease is over
+	srv.Step(t, time.Minute) // to the server, the lease has ended
 	next := s.must(b, "k")
 	s.ordered(held, next)
 	s.lost(held)
@@ -71,7 +71,7 @@ func TestServerClockBehind60s(t *testing.T) {
 }
 
 // The clock is set back to a time after the acquire, and the lock is lost after a
-// hand-off of which the server was never told: the fence has to accept the present
+// hand-off that the server was never told: the fence has to accept the present
 // holder and to refuse the lost one.
 func TestServerClockSetBackAfterHandOffs(t *testing.T) {
 	srv := faultclock.Start(t)

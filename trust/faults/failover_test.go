@@ -19,8 +19,8 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/faultnet"
 )
 
-// replicas is a master with replicas, of which the last is fed by a link that can
-// be cut, and a virtual address that follows whoever is the master.
+// replicas is a master with replicas, the last of them fed by a link that can
+// be cut, and a virtual address that follows the master.
 type replicas struct {
 	*redistest.ReplicaSet
 	s    *scene
@@ -78,7 +78,7 @@ func TestLaggingReplicaPromoted(t *testing.T) {
 	s.clean(r.last)
 }
 
-// wantReplicas tells the master to refuse writes while no replica has been heard of
+// wantReplicas tells the master to refuse writes while no replica has been heard
 // for a second.
 func (r *replicas) wantReplicas(t *testing.T) {
 	t.Helper()
@@ -124,7 +124,7 @@ func TestMasterCutOffWithMinReplicasToWrite(t *testing.T) {
 		return ask(r.Master, func(rdb *redis.Client) error {
 			info, err := rdb.Info(ctx, "replication").Result()
 			if err == nil && !strings.Contains(info, "min_slaves_good_slaves:0") {
-				err = errors.New("the master has heard of its replica in the last second")
+				err = errors.New("the master has heard its replica in the last second")
 			}
 			return err
 		})
@@ -147,7 +147,7 @@ func TestMasterPausedFailoverMasterWakes(t *testing.T) {
 	set := redistest.Sentinel(t, 1)
 	old := set.Master
 	a, b := s.locker(set.Client(t), core.Watchdog(30*time.Second)), s.locker(set.Client(t), core.Watchdog(30*time.Second))
-	// A process that does not hear of failovers.
+	// A process that is not told about failovers.
 	stale := s.locker(old.Client(t), core.Watchdog(2*time.Second))
 	s.release(s.must(stale, "warm"))
 	held := s.must(a, "held")
@@ -162,7 +162,7 @@ func TestMasterPausedFailoverMasterWakes(t *testing.T) {
 	mine := s.must(b, "k")
 	t.Logf("another lock was taken %v after the promotion", time.Since(begin))
 
-	old.Resume(t) // it takes itself for the master until somebody tells it
+	old.Resume(t) // it takes itself for the master until a sentinel tells it
 	var theirs *core.Lease
 	redistest.Eventually(t, soon, func(ctx context.Context) (err error) {
 		theirs, err = stale.TryLock(context.WithoutCancel(ctx), "k")

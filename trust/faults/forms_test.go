@@ -52,7 +52,7 @@ func release(lease *core.Lease) error {
 	return err
 }
 
-// wantLost wants the release of a lock that another has, or nobody, to say that it is
+// wantLost wants the release of a lock that another has, or no process, to say that it is
 // lost. A release that had no answer in its time cannot say it.
 func (s *scene) wantLost(lease *core.Lease) {
 	s.Helper()
@@ -171,21 +171,21 @@ func (s *scene) want(done <-chan error, want error) {
 	}
 }
 
-// waits waits until somebody listens for the release of a key.
+// waits waits until a process listens for the release of a key.
 func (s *scene) waits(rdb *redis.Client, key string) {
 	s.Helper()
 	channel := "interlock:{" + key + "}:free"
 	redistest.Eventually(s, soon, func(ctx context.Context) error {
 		n, err := rdb.PubSubNumSub(ctx, channel).Result()
 		if err == nil && n[channel] == 0 {
-			err = errors.New("nobody listens")
+			err = errors.New("no process listens")
 		}
 		return err
 	})
 }
 
 // succession has a second process wait for a lock that a first one holds, and
-// wants the first to know that it is over by the time that the second has it.
+// wants the first to know that its lease has ended by the time that the second has it.
 func (s *scene) succession(first *core.Lease, second *core.Locker) *core.Lease {
 	s.Helper()
 	next := s.must(second, first.Key())

@@ -42,7 +42,7 @@ func TestHalfOpenConnection(t *testing.T) {
 	s.release(theirs) // is announced to a dead connection
 	begin = time.Now()
 	s.want(got, nil)
-	t.Logf("the release was heard of after %v", time.Since(begin))
+	t.Logf("the release was heard after %v", time.Since(begin))
 	s.release(held)
 	s.clean(srv)
 }
@@ -144,10 +144,10 @@ func (s *scene) cutOff(proxy *faultnet.Proxy, holder, next *core.Locker, key str
 	default:
 	}
 	if mine.Err() == nil {
-		s.Errorf("%s: another is granted while the one that is cut off trusts its lease", key)
+		s.Errorf("%s: another is granted while the holder that is cut off trusts its lease", key)
 	}
 	if runs && mine.Context().Err() == nil {
-		s.Errorf("%s: another is granted while the context of the one that is cut off goes on", key)
+		s.Errorf("%s: another is granted while the context of the holder that is cut off goes on", key)
 	}
 	s.lost(mine)
 	if theirs.Token() <= mine.Token() {

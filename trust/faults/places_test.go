@@ -19,7 +19,7 @@ import (
 )
 
 // places are what two processes have of three keys: the first has "x" for itself, each
-// shares "s", and each has one of two permits of "p".
+// shares "s", and each has a permit of "p", which has two.
 type places struct {
 	*scene
 	alone            *core.Lease
@@ -91,7 +91,7 @@ func (p *places) gone(other *core.Locker) {
 	p.release(next...)
 }
 
-// barred wants a try to be refused with one of two errors. What a busy machine or a moving
+// barred wants a try to be refused with the first error or the second. What a busy machine or a moving
 // slot says first does not count.
 func (s *scene) barred(l *core.Locker, key string, want, or error, opts ...core.Option) {
 	s.Helper()

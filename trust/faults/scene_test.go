@@ -63,8 +63,8 @@ type scene struct {
 }
 
 // stage begins a test, which runs beside others. The test fails at its end if a
-// goroutine of it is left: goleak cannot tell those of tests that run at the same
-// time, but goroutines inherit the label of the one that started them.
+// goroutine of it is left: goleak cannot tell the goroutines of tests apart that run at the same
+// time, but a goroutine inherits the label of its starter.
 func stage(t *testing.T) *scene {
 	t.Helper()
 	t.Parallel()

@@ -30,7 +30,7 @@ func TestLocksLongAfterAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := stage(t)
 			set := redistest.Sentinel(t, c.replicas, redistest.Args(c.args...))
-			// Clients have a user of their own: that of sentinels and replicas can be
+			// Clients have a user of their own: the user of sentinels and replicas can be
 			// turned away.
 			for _, srv := range append(set.Replicas, set.Master) {
 				err := ask(srv, func(rdb *redis.Client) error {

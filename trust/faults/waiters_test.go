@@ -148,7 +148,7 @@ func TestTenThousandWaitersCancelledAtOnce(t *testing.T) {
 			t.Errorf("a process still waits for %d keys", a.Count)
 		}
 	}
-	t.Logf("10,000 heard of it within %v", time.Since(begin))
+	t.Logf("10,000 were told within %v", time.Since(begin))
 	s.release(held)
 	if err := pass(l, "k"); err != nil {
 		t.Error(err)

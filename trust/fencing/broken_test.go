@@ -147,7 +147,7 @@ func pgtestOpen(t *testing.T) *sql.DB { return pgtest.Open(t) }
 
 // countUnderABrokenLock counts in four processes' worth of lockers, from 100.
 // Every third holder loses its lock after it has read, and writes all the same,
-// when somebody else has read too.
+// when another holder has read too.
 func countUnderABrokenLock(t *testing.T, c counter) (acknowledged, refused, lost int64) {
 	const lockers, callers, turns = 4, 2, 12
 	locks := memstore.New()

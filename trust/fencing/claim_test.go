@@ -134,8 +134,8 @@ func TestPruneForgetsWhatWasClaimedLongAgo(t *testing.T) {
 	})
 }
 
-// Many claim a key at the same moment for the first time. Whoever gets it has a
-// larger token than all who got it before.
+// Many claim a key at the same moment for the first time. A caller that gets it has a
+// larger token than all callers before.
 func TestFirstClaimsAtOnce(t *testing.T) {
 	t.Parallel()
 	levels := map[string][]sql.IsolationLevel{
@@ -278,7 +278,7 @@ func awaitBlocked(t *testing.T, db *sql.DB) {
 		var n int
 		err := db.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").Scan(&n)
 		if err == nil && n == 0 {
-			err = errors.New("nobody waits")
+			err = errors.New("no transaction waits")
 		}
 		return err
 	})

@@ -58,7 +58,7 @@ func TestATransactionUnderALease(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		// The lock is gone just before the commit, and nobody else has claimed yet.
+		// The lock is gone just before the commit, and no other holder has claimed yet.
 		second := lock()
 		err := debit(second, breakLock)
 		if !errors.Is(err, core.ErrLost) || errors.Is(err, fencing.ErrStale) {

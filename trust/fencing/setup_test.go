@@ -23,7 +23,7 @@ var (
 	accounts = fencing.Column{Table: "accounts", ID: "id", Fence: "fence"}
 )
 
-// databases are those that the statements are held against.
+// databases are what the statements are held against.
 var databases = map[string]func(*testing.T) *sql.DB{
 	"PostgreSQL": func(t *testing.T) *sql.DB { return pgtest.Open(t) },
 	"SQLite":     sqlite,

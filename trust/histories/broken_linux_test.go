@@ -25,7 +25,7 @@ const (
 	control = "plain lock"
 )
 
-// broken are the locks with a defect, of which every run shows that it is found.
+// broken are the locks with a defect, which every run has to find.
 var broken = []string{
 	"release without owner check",
 	"release in two steps",
@@ -149,7 +149,7 @@ type plainLock struct {
 	short      time.Duration // the lease on the server is so many times shorter than trusted
 }
 
-// shortLease is that of all locks but the product's, so that careless holders are
+// shortLease is the lease of all locks but the product's, so that careless holders are
 // often late.
 const shortLease = lease / 5
 
@@ -244,8 +244,8 @@ func (g *plainGrant) holder(ctx context.Context) (string, error) {
 	return holder, err
 }
 
-// dawdle lets so much time pass between the look and the deletion that somebody
-// else has the lock, if anybody wants it.
+// dawdle lets so much time pass between the look and the deletion that another
+// process has the lock, if it wants it.
 func (g *plainGrant) dawdle(ctx context.Context) {
 	for late := g.until.Add(shortLease); time.Now().Before(late); pause(ctx, shortLease/50) {
 		if holder, err := g.holder(ctx); err != nil || holder != "" && holder != g.owner {

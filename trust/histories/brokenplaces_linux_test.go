@@ -19,8 +19,7 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/history"
 )
 
-// brokenPlaces are the locks with places and a defect, of which every run shows that it
-// is found.
+// brokenPlaces are the locks with places and a defect, which every run has to find.
 var brokenPlaces = []string{
 	"expired permit adds one",
 	"permit without renewal",
@@ -93,7 +92,7 @@ type plainPlace struct {
 	owner string
 	last  atomic.Int64
 
-	adds           int  // a release adds a permit, even if its own was over
+	adds           int  // a release adds a permit, even if its own had ended
 	blindSharers   int  // a sharer does not look for an exclusive holder
 	blindExclusive int  // the exclusive holder does not look for sharers
 	endless        int  // a place has no end
@@ -177,7 +176,7 @@ func (p *plainPlace) enter(ctx context.Context, key, owner string, way history.W
 		p.blindSharers, p.blindExclusive, p.endless).Int64()
 }
 
-// giveBack gives a permit back that only this process knows of.
+// giveBack gives a permit back that only this process knows.
 func (p *plainPlace) giveBack(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

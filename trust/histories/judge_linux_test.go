@@ -94,7 +94,7 @@ func judge(t *testing.T, runs []history.Run, o orders, registers *redis.Client) 
 		begin := time.Now()
 		if o.Servers.Kind != single {
 			// A release that a failover lost gives the lock its lease back, and a
-			// vote that was split refuses what nobody holds.
+			// vote that was split refuses what no process holds.
 			l.Refusals = nil
 		}
 		if hasPlaces(subjects[l.Subject]) {

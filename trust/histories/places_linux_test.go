@@ -50,7 +50,7 @@ func hot(name string, keys int) int {
 	return max(1, keys/8)
 }
 
-// shares reports whether a key is one of readers and writers. The others have permits.
+// shares reports whether a key has readers and writers. The others have permits.
 func shares(key uint32) bool { return key%2 == 0 }
 
 // wayOf draws how a key is to be held. Permits and shared holds do not mix, an
@@ -93,7 +93,7 @@ func (v *verdict) placesOf(l *history.Lock, name string) {
 
 // vacancy is what was found when all holders of places had ended or were dead.
 type vacancy struct {
-	stuck   int           // keys of which a place was not free again in time
+	stuck   int           // keys with a place that was not free again in time
 	surplus int           // keys that gave more permits than there are
 	after   time.Duration // the last process was killed, all places were taken again
 }
@@ -122,7 +122,7 @@ func vacancies(t *testing.T, o orders, run int, crashed time.Time) []vacancy {
 			continue
 		}
 		for key := range uint32(o.keys(name)) {
-			// A process shares a key once, whatever its callers do: two processes.
+			// A process shares a key once for all its callers: two processes.
 			var lock [2]locking
 			for p := range lock {
 				s, err := w.subject(name, store, lockers[p], client)
@@ -187,7 +187,7 @@ func vacant(lock [2]locking, name string, key uint32) (free time.Time, surplus b
 	alone := how{wait: within}
 	place := how{wait: within, way: way}
 	if shares(key) {
-		// Sharers that are dead keep nobody out but this one.
+		// Sharers that are dead keep only this process out.
 		g, err := lock[0].patiently(ctx, name, alone)
 		if err != nil {
 			return time.Now(), false, fmt.Errorf("exclusive: %w", err)

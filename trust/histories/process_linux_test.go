@@ -58,7 +58,7 @@ func launch(o orders, dir string) (*process, error) {
 	return p, err
 }
 
-// kill ends the process at once. The time is taken before: whatever it does until
+// kill ends the process at once. The time is taken before: all that it does until
 // the signal arrives is more than it is credited with.
 func (p *process) kill() {
 	p.killed = history.Now()
@@ -71,7 +71,7 @@ func (p *process) run() (history.Run, error) {
 	return history.Run{Records: records, Killed: p.killed, Lease: int64(lease)}, err
 }
 
-// crew is the processes of a test, of which each is stopped, killed and cut off
+// crew is the processes of a test, each of which is stopped, killed and cut off
 // by itself.
 type crew struct {
 	t      *testing.T
@@ -161,7 +161,7 @@ func part(rng *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(rng.Int64N(int64(to-from)))
 }
 
-// disturb injects one fault into a process, and returns the one that has its place
+// disturb injects one fault into a process, and returns the process that has its place
 // after it.
 func (c *crew) disturb(ctx context.Context, p *process, rng *rand.Rand) *process {
 	// Drawn whether used or not, so that one seed is one schedule.
@@ -264,7 +264,7 @@ func (c *crew) end() (runs []history.Run, faults map[string]int, crashed time.Ti
 			c.t.Errorf("process %d: %v\n%s", p.orders.Run, p.ProcessState, said)
 		}
 		run, err := p.run()
-		if err != nil && p.killed == 0 { // one that was killed at once has no log
+		if err != nil && p.killed == 0 { // a process that was killed at once has no log
 			c.t.Error(err)
 		}
 		runs = append(runs, run)

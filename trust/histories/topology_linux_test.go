@@ -33,7 +33,7 @@ type topology struct {
 	// the others replicate asynchronously.
 	exclusive bool
 	// start starts the servers and returns what to do to them, by name. Each
-	// fault is over when it returns.
+	// fault has ended when it returns.
 	start func(t *testing.T) (servers, []fault)
 }
 
@@ -113,8 +113,8 @@ func startReplicated(kind string) func(t *testing.T) (servers, []fault) {
 				failover(func(old *redistest.Server) {
 					pause(ctx, part(rng, 0, lease))
 					old.Resume(t)
-					// Until somebody tells it, it is a master for those who
-					// have not heard of the other.
+					// Until a sentinel tells it, it is a master for clients that
+					// do not know the other.
 					pause(ctx, part(rng, 0, lease/2))
 				})
 			}},
@@ -176,12 +176,12 @@ func failovers(t *testing.T, master func() *redistest.Server, await func(old *re
 			old.Pause(t)
 			await(old)
 			pause(ctx, part(rng, 0, lease/2))
-			old.Resume(t) // it serves who has not heard of the failover, until it hears of it itself
+			old.Resume(t) // it serves clients that do not know the failover, until it is told itself
 		}},
 	}
 }
 
-// startQuorum never has more than two nodes down at a time; one that was killed
+// startQuorum never has more than two nodes down at a time; a node that was killed
 // comes back empty, and has no vote for a lease.
 func startQuorum(t *testing.T) (servers, []fault) {
 	nodes := redistest.Independent(t, 5)

@@ -100,7 +100,7 @@ func work(o orders, input io.Reader) (err error) {
 		}
 		for g := range o.Goroutines {
 			wg.Go(func() {
-				// One of its own for each goroutine of each process.
+				// Each goroutine of each process has its own.
 				seed := uint64(o.Run)<<32 | uint64(i)<<16 | uint64(g)
 				w.loop(ctx, s, uint32(i), rand.New(rand.NewPCG(o.Seed, seed)))
 			})
@@ -204,7 +204,7 @@ type subject struct {
 	// lease is how long it lasts, and overrun how often a hold may last longer.
 	lease   time.Duration
 	overrun float64
-	// careless holders go on when the lease is over.
+	// careless holders go on when the lease has ended.
 	careless bool
 	// places is set where several can hold the lock.
 	places bool
@@ -294,7 +294,7 @@ func keyName(subject string, key uint32) string {
 }
 
 // dwell spends some time under the lock, now and then more than its lease. It
-// returns when it noticed that the lease was over.
+// returns when it noticed that the lease had ended.
 func (w *worker) dwell(g grant, acquire *history.Record, s *subject, rng *rand.Rand) (noticed int64) {
 	if rng.Float64() >= s.overrun && !w.clings.Load() {
 		if rng.IntN(4) == 0 {

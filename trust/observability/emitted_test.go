@@ -72,7 +72,7 @@ var (
 		core.ErrHeld, core.ErrFull, core.ErrQueueFull, core.ErrUnavailable, core.ErrNotReplicated, core.ErrKeyOccupied,
 		core.ErrClosed, core.ErrLost, core.ErrMaxHold, core.ErrConfig, errors.New("unexpected"),
 	}
-	// rejections are those of requests that do not come to ask for the lock.
+	// rejections are errors of requests that do not come to ask for the lock.
 	rejections = []error{core.ErrKey, core.ErrPrincipalLimit, core.ErrConfig, errors.New("unexpected")}
 	losses     = []observe.LossReason{
 		observe.LossExpired, observe.LossDeleted, observe.LossTakenOver, observe.LossNotOwner,

@@ -142,7 +142,7 @@ func TestTheAlertsNameWhatExistsAndWhereItIsExplained(t *testing.T) {
 	}
 }
 
-// anchors are those of the headings of the runbook's file.
+// anchors are the anchors of the headings of the runbook's file.
 func anchors(t *testing.T) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(runbookFile)
@@ -237,7 +237,7 @@ func readDashboard(t *testing.T) dashboard {
 	return d
 }
 
-// variables are the values of a dashboard's variables. Grafana joins those of several by
+// variables are the values of a dashboard's variables. Grafana joins several values by
 // a bar, and All is what the variable says.
 type variables map[string]string
 
@@ -337,7 +337,7 @@ func TestTheDashboardCanBeImportedAndReadWithoutItsAuthor(t *testing.T) {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				cell := fmt.Sprint(x, ",", y)
 				if cells[cell] != "" || x >= 24 {
-					t.Errorf("%s is over %q, or beside the grid", p.Title, cells[cell])
+					t.Errorf("%s covers %q, or is beside the grid", p.Title, cells[cell])
 				}
 				cells[cell] = p.Title
 			}

@@ -204,7 +204,7 @@ func (r *records) Measure(_ testing.TB, run func()) idemcases.Cost {
 	return idemcases.Cost{Trips: n, Requests: n}
 }
 
-// cost is that of requests one by one.
+// cost is the cost of requests one by one.
 func cost(n int64) idemcases.Cost { return idemcases.Cost{Trips: n, Requests: n} }
 
 // Costs are claim and commit, and between them the mark. The lock is elsewhere. A claim

@@ -62,7 +62,7 @@ func TestTheContractOfLocksNeedsOneConnection(t *testing.T) {
 	}
 }
 
-// Statements of many requests must answer as those of one do. All parts of the contract
+// A statement of many requests must answer as a statement for each does. All parts of the contract
 // share one store with a crowd.
 func TestLocksKeepTheContractInACrowd(t *testing.T) {
 	t.Parallel()
@@ -158,7 +158,7 @@ func TestLocksWithoutATableSaySo(t *testing.T) {
 }
 
 // A request for what this store does not have, or with a text that PostgreSQL cannot have,
-// must not fail those that share its statement.
+// must not fail the others that share its statement.
 func TestLocksThatPostgreSQLCannotHaveAreRefused(t *testing.T) {
 	t.Parallel()
 	db, _ := tables(t)

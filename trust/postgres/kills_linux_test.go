@@ -50,7 +50,7 @@ var variants = []variant{
 // tally is what came of the payments of a variant.
 type tally struct {
 	answered, unknown, givenUp int
-	twice, missing             int // of those that were answered, in the ledger
+	twice, missing             int // of the answered payments, in the ledger
 	kills, aborts, cuts, stops int
 	took                       time.Duration
 }
@@ -152,7 +152,7 @@ func playKills(t *testing.T, name string, payments int) (c tally) {
 	return c
 }
 
-// crashRate is how probable it is that a process kills itself at one of the five steps of
+// crashRate is how probable it is that a process kills itself at a step, one out of five, of
 // a payment: at least a hundred kills in a long run, some in a short one.
 func crashRate(payments int) float64 { return min(0.02, max(0.001, 20/float64(payments))) }
 

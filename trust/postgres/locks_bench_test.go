@@ -50,7 +50,7 @@ func BenchmarkLocks(b *testing.B) {
 }
 
 // BenchmarkAdvisoryLocks does what BenchmarkLocks does with PostgreSQL's advisory locks:
-// those of a session, and those of a transaction. They have no lease and no token, and
+// the locks of a session, and the locks of a transaction. They have no lease and no token, and
 // write nothing. Each goroutine has a connection of its own, as each holder needs one.
 func BenchmarkAdvisoryLocks(b *testing.B) {
 	server := pgtest.Start(b, "max_connections=300")

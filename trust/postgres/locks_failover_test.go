@@ -42,7 +42,7 @@ func trying(t *testing.T, ask func() error) {
 	})
 }
 
-// row is what a server knows of the lock of a key.
+// row is what a server knows about the lock of a key.
 type row struct {
 	held  bool // and its lease is not over
 	token int64
@@ -139,7 +139,7 @@ func TestAFailoverWithSynchronousReplicationLosesNoLock(t *testing.T) {
 	standby.Promote(t)
 
 	route.To(standby)
-	keeping.Wait() // those that were asking when the server crashed have an answer, too
+	keeping.Wait() // callers that were asking when the server crashed have an answer, too
 	promoted := standby.Open(t)
 	holds := slices.Concat(kept[0], kept[1])
 	t.Logf("%d locks are held over the failover", len(holds))
@@ -247,7 +247,7 @@ func TestALockThatAFailoverLostIsTold(t *testing.T) {
 		heard[string(receive(t, "OnLost is called", told).Key)] = true
 	}
 	if !heard["new"] || !heard["used"] || len(told) > 0 {
-		t.Errorf("OnLost was told of %v, and %d more", heard, len(told))
+		t.Errorf("OnLost was told about %v, and %d more", heard, len(told))
 	}
 	for _, held := range taken {
 		if err := answered(func() error { return held.Check(t.Context()) }); err != nil {

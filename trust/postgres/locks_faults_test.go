@@ -102,7 +102,7 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 		t.Error("Late was called twice")
 	}
 	if held := read[int](t, db, "SELECT count(*) FROM interlock_lock WHERE owner IS NOT NULL"); held != granted {
-		t.Errorf("%d locks are held, and %d requests were granted: one that was said to be unsent was sent", held, granted)
+		t.Errorf("%d locks are held, and %d requests were granted: a request that was said to be unsent was sent", held, granted)
 	}
 }
 
@@ -209,8 +209,8 @@ func TestSessionsThatAreCutOverlapNoLocks(t *testing.T) {
 	j.verdict(t)
 }
 
-// A grant is on the disk before its holder knows of it, whatever the session's default
-// says. A release need not be.
+// A grant is on the disk before its holder is told, also against the session's
+// default. A release need not be.
 func TestGrantsAndTokensSurviveCrashesOfTheServer(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, "synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=0")
@@ -244,7 +244,7 @@ func TestGrantsAndTokensSurviveCrashesOfTheServer(t *testing.T) {
 	j.verdict(t)
 }
 
-// A server that takes no writes is not ready: it is a standby, or one that was demoted.
+// A server that takes no writes is not ready: it is a standby, or was demoted.
 func TestAServerThatTakesNoWritesIsNotReady(t *testing.T) {
 	t.Parallel()
 	_, dsn := tables(t)

@@ -120,7 +120,7 @@ func TestOldRowsAreDeletedAndTheirTokensAreNotReached(t *testing.T) {
 	sweeper := newStore(t, connect(t, dsn), pgstore.KeepTokens(100*time.Millisecond), pgstore.SweepEvery(50*time.Millisecond))
 	take(t, sweeper, "k1", "third") // it sweeps the table of locks from its first request on
 	eventually(t, "the old rows are deleted", func() bool {
-		// The lock that is held stays, and that of the sweep.
+		// The lock that is held stays, and the lock of the sweep.
 		return read[int](t, db, "SELECT count(*) FROM interlock_lock") <= 2
 	})
 	for i := range 100 {
@@ -135,7 +135,7 @@ func TestOldRowsAreDeletedAndTheirTokensAreNotReached(t *testing.T) {
 	}
 }
 
-// Drivers keep statements prepared, and PostgreSQL keeps their plans. One that was made
+// Drivers keep statements prepared, and PostgreSQL keeps their plans. A plan that was made
 // for a small table reads all of it.
 func TestAGrowingTableIsReadByItsKeys(t *testing.T) {
 	t.Parallel()
@@ -248,7 +248,7 @@ func TestChurn(t *testing.T) {
 		t.Logf("%d more failed, the last with: %v", n, *failure.Load())
 	}
 	if failed.Load()*1000 > pairs.Load()+20_000 { // a stall of the machine fails some at once
-		t.Error("more than one of 1,000 failed, and 20")
+		t.Error("more than a thousandth failed, and 20")
 	}
 	if share < 95 {
 		t.Errorf("%.1f %% of the updates touched no index; want 95", share)

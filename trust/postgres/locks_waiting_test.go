@@ -12,7 +12,7 @@ import (
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
-// waits are the ways in which the processes of a test hear of a release.
+// waits are the ways in which the processes of a test notice a release.
 var waits = map[string]func(dsn string) []pgstore.Option{
 	"looking": func(string) []pgstore.Option { return nil },
 	"hearing": func(dsn string) []pgstore.Option { return []pgstore.Option{pgstore.Listen(listener{dsn})} },

@@ -36,7 +36,7 @@ type ears struct {
 }
 
 // errOver is why the contexts of listeners end.
-var errOver = errors.New("the test is over")
+var errOver = errors.New("the test has ended")
 
 // listen listens on a channel until the test ends.
 func listen(t *testing.T, pool *pgxpool.Pool, channel string, opts ...pgxstore.ListenerOption) *ears {

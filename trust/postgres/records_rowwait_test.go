@@ -80,9 +80,9 @@ func TestAStatementThatWasGivenUpDoesNotWaitOn(t *testing.T) {
 		lock   string // what the other transaction does; the default locks the row
 		do     func(id string) error
 	}{
-		"a claim of a new key":           {lock: "INSERT INTO interlock_record SELECT 'new', token, fingerprint, generation, state, marked, waits, lease_until, keep_until, stone_until, sweep_hour FROM interlock_record WHERE id = $1::text", do: func(string) error { return second("new") }},
-		"a claim of one in flight":       {do: second},
-		"a claim of one that has lapsed": {lapsed: true, do: second},
+		"a claim of a new key":                {lock: "INSERT INTO interlock_record SELECT 'new', token, fingerprint, generation, state, marked, waits, lease_until, keep_until, stone_until, sweep_hour FROM interlock_record WHERE id = $1::text", do: func(string) error { return second("new") }},
+		"a claim of one in flight":            {do: second},
+		"a claim of a record that has lapsed": {lapsed: true, do: second},
 		"a mark": {do: func(id string) error {
 			return s.Mark(t.Context(), record.MarkRequest{ID: id, Token: "first", Lease: time.Minute, Retention: time.Hour, Deadline: deadline()})
 		}},

@@ -35,7 +35,7 @@ var keptFlag = flag.Int("kept", 0, "`number` of records that are kept, each with
 //
 //	go test -tags=integration,long -run '^$' -bench Payment -benchtime 5s -count 5 ./postgres
 //
-// To compare a table that is empty at first with one of ten million records, which takes
+// To compare a table that is empty at first with a table of ten million records, which takes
 // ten minutes and 9 GB of disk:
 //
 //	go test -tags=integration,long -v -run '^$' -bench 'Payment/transaction' -count 3 -timeout 0 ./postgres -args -kept 10000000

@@ -96,7 +96,7 @@ func TestRecordsThatTheSynchronousStandbyLacks(t *testing.T) {
 				_, err := claim("done", "second", false, short)
 				unknown("a replay", err)
 				_, err = commit("done", "second", short)
-				unknown("a commit of one that lost its claim", err)
+				unknown("a commit of an attempt that lost its claim", err)
 				arrives("a claim", "new", "c", func() error { _, err := claim("new", "first", false, short); return err })
 			}
 			arrives("a resolution", "unknown", "d", func() error {

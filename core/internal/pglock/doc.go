@@ -13,6 +13,6 @@
 // them as arrays. An error of a statement decides whether it is sent again (request.go,
 // errors.go).
 //
-// Waiting lockers of other processes hear of a release by a look at the table from time to
+// Waiting lockers of other processes notice a release by a look at the table from time to
 // time (poll.go), or from a [Listener].
 package pglock

@@ -15,7 +15,7 @@ var (
 	// errFull is what becomes of a request that finds the queue full.
 	errFull = fmt.Errorf("%w: too many requests wait for PostgreSQL", driver.ErrUnavailable)
 	// errUnwanted is what becomes of a request that no caller waits for any more when
-	// its turn comes, or whose time is over.
+	// its turn comes, or whose time has ended.
 	errUnwanted = fmt.Errorf("%w: not sent in time", driver.ErrNotReady)
 	// errNoAnswer is what a caller is told that leaves a renewal.
 	errNoAnswer = fmt.Errorf("%w: no answer in time", driver.ErrUnavailable)
@@ -78,7 +78,7 @@ func fateOf(err error, sent bool) fate {
 func isLockTimeout(err error) bool { return sqlState(err) == "55P03" }
 
 // mayBeOnes reports whether a statement of several requests may have been refused because
-// of what one of them has: a bad value (class 22), or one that is too long (54).
+// of what a single request has: a bad value (class 22), or a value that is too long (54).
 func mayBeOnes(err error) bool {
 	state := sqlState(err)
 	return len(state) == 5 && (state[:2] == "22" || state[:2] == "54")

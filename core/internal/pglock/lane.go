@@ -170,7 +170,7 @@ func (l *lane) take(w *worker) {
 	}
 }
 
-// fits reports whether a request can go with those of the batch.
+// fits reports whether a request can go with the requests of the batch.
 func (w *worker) fits(r *request) bool {
 	if len(w.batch) == 0 {
 		return true
@@ -274,7 +274,7 @@ func (w *worker) send(ctx context.Context) error {
 		err = w.query(ctx)
 	}
 	if err == nil && ctx.Err() != nil {
-		// A driver may ask the server to cancel a statement whose time is over, and take
+		// A driver may ask the server to cancel a statement whose time has ended, and take
 		// the answer that then comes. PostgreSQL gives a success for a transaction whose
 		// wait for a synchronous standby was cancelled.
 		err = ctx.Err()
@@ -298,7 +298,7 @@ func (w *worker) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// giveBack gives the worker's connection back to the pool; one that is of no more use
+// giveBack gives the worker's connection back to the pool; a connection that is of no more use
 // after an error is closed there.
 func (w *worker) giveBack(err error) {
 	if w.conn == nil || err != nil && !spoilt(err) {

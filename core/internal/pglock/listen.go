@@ -107,7 +107,7 @@ func (w *watches) lookAll() {
 	w.hurry()
 }
 
-// prove sends a proof if it is time for one, and draws its conclusion from one that was not
+// prove sends a proof if it is time for one, and draws its conclusion from a proof that was not
 // heard. Called with w.mu held.
 func (w *watches) prove(now time.Time) {
 	p := &w.proof

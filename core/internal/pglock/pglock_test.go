@@ -102,7 +102,7 @@ func TestStatementsNameTheTable(t *testing.T) {
 }
 
 // What one statement has is of one kind, with one request for a key; a request that is to
-// go alone goes alone; and those that nobody waits for are not sent.
+// go alone goes alone; and a request that no caller waits for is not sent.
 func TestBatches(t *testing.T) {
 	l := &lane{}
 	w := &worker{lane: l, keys: map[string]struct{}{}}
@@ -120,7 +120,7 @@ func TestBatches(t *testing.T) {
 	add(acquires, "late", func(r *request) { r.deadline = time.Now().Add(-time.Second) })
 	add(acquires, "alone", func(r *request) { r.alone = true })
 	add(acquires, "c")
-	add(releases, "left", func(r *request) { r.state.Store(stateLeft) }) // it releases, whoever waits
+	add(releases, "left", func(r *request) { r.state.Store(stateLeft) }) // it releases, also without a caller
 	var got []string
 	for len(l.queue) > 0 {
 		l.take(w)

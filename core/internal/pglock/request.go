@@ -171,7 +171,7 @@ func (r *request) wait(ctx context.Context, deadline time.Time) bool {
 
 // unwanted reports whether a request that waits for a statement is to be finished instead
 // of sent. A request that asks for something new is, once its caller has left: what it
-// would take would have to be given up again. A release is, once its time is over: its
+// would take would have to be given up again. A release is, once its time has ended: its
 // caller then has it done later.
 func (r *request) unwanted(now time.Time) bool {
 	return r.asks && r.state.Load() == stateLeft || !r.deadline.IsZero() && now.After(r.deadline)

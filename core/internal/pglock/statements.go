@@ -100,7 +100,7 @@ func (s *Store) pages(q rowQuerier) (n int64, err error) {
 	return n, err
 }
 
-// arguments are those of the statement for some requests of one kind, which have a key
+// arguments makes the arguments of the statement for some requests of one kind, which have a key
 // each. Arrays are texts in PostgreSQL's form: database/sql has no form for them that all
 // drivers know.
 func (s *Store) arguments(batch []*request) []any {

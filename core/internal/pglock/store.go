@@ -28,7 +28,7 @@ const (
 	maxWorkers  = 4
 	maxRenewing = 2
 	// amplePool is from how many connections of a limited pool on the store keeps
-	// those that it needs while it is busy.
+	// what it needs while it is busy.
 	amplePool = 2 * (maxWorkers + maxRenewing)
 )
 
@@ -54,7 +54,7 @@ type Config struct {
 	// hour. The server's clock may be set back by less than that without a token going
 	// back.
 	Keep time.Duration
-	// Sweep is how often such rows are deleted, by one of the processes that use the
+	// Sweep is how often such rows are deleted, by a process that uses the
 	// table; the default is once a minute, a negative value is never.
 	Sweep time.Duration
 }

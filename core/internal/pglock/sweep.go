@@ -28,7 +28,7 @@ func (s *Store) startSweep() {
 }
 
 // sweep deletes old rows. All processes that use the table ask for the lock of the sweep,
-// once in each period; the one that gets it works for a part of the period, and lets the
+// once in each period; the process that gets it works for a part of the period, and lets the
 // lease end.
 func (s *Store) sweep() {
 	for s.sleep(s.set.Sweep/2+rand.N(s.set.Sweep), nil) {
@@ -46,7 +46,7 @@ func (s *Store) sweep() {
 }
 
 // sweepUntil goes through the table, from a page that is drawn by lot, until it has seen
-// all of it or the time is over. There is no index to find old rows by: their times change
+// all of it or the time has ended. There is no index to find old rows by: their times change
 // with every request, and an index on them would have to change, too.
 func (s *Store) sweepUntil(end time.Time) error {
 	pages, err := s.pages(s.db)

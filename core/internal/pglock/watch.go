@@ -27,9 +27,9 @@ const (
 )
 
 // watches wakes the lockers of this process that wait for locks. A release through this
-// store wakes them directly. Those of other processes are heard ([Listener]), or seen by a
+// store wakes them directly. Releases by other processes are heard ([Listener]), or seen by a
 // look (poll.go): the row says when waiting lockers were last to look, and it stays. So
-// nothing is lost over a failure. A watcher is told of one release once.
+// nothing is lost over a failure. A watcher is told about a release once.
 type watches struct {
 	store   *Store
 	channel string        // of the announcements; empty: there are none
@@ -58,8 +58,8 @@ type topic struct {
 type watcher struct {
 	wake    func(driver.Signal)
 	since   time.Time // earlier events are known
-	called  int64     // the last release that it was told of
-	lapsed  int64     // the last token whose lease was over that it was told of
+	called  int64     // the last release that it was told about
+	lapsed  int64     // the last token about whose end it was told
 	missing bool      // it was told that there is no row
 }
 
@@ -168,7 +168,7 @@ func (w *watches) uncertain(key string) {
 	})
 }
 
-// announced wakes the watchers of a topic that have not been told of a release yet. Called
+// announced wakes the watchers of a topic that have not been told about a release yet. Called
 // with w.mu held.
 func (w *watches) announced(t *topic, called int64, list string) {
 	for x := range t.watchers {

@@ -1,5 +1,5 @@
 -- Gives up a claim as if it had never been made, and tells the waiting requests. If it
--- had taken over from an earlier claim, that one is left, as one that lapsed: a request
+-- had taken over from an earlier claim, the earlier claim is left, and has lapsed: a request
 -- was begun before, and the next claim has to know. The statement waits for a transaction
 -- that is just committing the record.
 --

@@ -1,7 +1,7 @@
 -- Claims the record of a key that is new. Most are, so this is the only statement of
 -- most claims; if it makes no row, claim.sql finds out the rest.
 --
--- $1 to $6 are those of claim.sql
+-- $1 to $6 as in claim.sql
 -- $7 the claim need not be flushed
 -- $8 lock_timeout: for how many ms the statement waits for the lock of a row.
 --    It is set by a condition, before the row is made

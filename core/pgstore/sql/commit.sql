@@ -6,7 +6,7 @@
 -- $7 retention, in µs: what was promised before is not shortened
 -- $8 for how much longer the key is remembered, in µs; 0 is not
 -- $9 channel of the announcement, or empty
--- $10 a record that is gone is written anew, and so is one that is nobody's, since the
+-- $10 a record that is gone is written anew, and so is a record without a claim, since the
 --     claim that took over was given up
 -- $11 lock_timeout: for how many ms the statement waits for the lock of a row; empty leaves
 --     it as it is

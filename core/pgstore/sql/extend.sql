@@ -1,5 +1,5 @@
 -- Extends leases of claims, and the records' time with them; never shortens either. It
--- waits for no row: one that is locked is being committed, or taken over.
+-- waits for no row: a row that is locked is being committed, or taken over.
 --
 -- $1 ids, $2 tokens, as texts of arrays  $3 lease, $4 retention, in µs, as texts of arrays
 -- Returns for each claim its number, and o (owner, renewed), d (done), n (not the

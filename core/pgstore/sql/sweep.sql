@@ -1,4 +1,4 @@
--- Deletes up to $1 rows whose time is over. It waits for no row.
+-- Deletes up to $1 rows whose time has ended. It waits for no row.
 DELETE FROM interlock_record WHERE id IN (
 	SELECT id FROM interlock_record
 	WHERE sweep_hour <= floor(extract(epoch FROM clock_timestamp()) / 3600)::integer

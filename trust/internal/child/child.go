@@ -1,7 +1,7 @@
 //go:build unix
 
 // Package child has processes of tests that end with the test binary: on Linux the kernel
-// ends them when the binary dies of whatever cause.
+// ends them when the binary dies of any cause.
 package child
 
 import (

@@ -48,7 +48,7 @@ func Start(tb testing.TB) *Server {
 	environment.Lock()
 	defer environment.Unlock()
 	for name, value := range map[string]string{"LD_PRELOAD": library, "INTERLOCK_CLOCK": s.clock} {
-		if err := os.Setenv(name, value); err != nil { //nolint:usetesting // t.Setenv forbids t.Parallel for good; this is over on return
+		if err := os.Setenv(name, value); err != nil { //nolint:usetesting // t.Setenv forbids t.Parallel for good; this has ended on return
 			tb.Fatal(err)
 		}
 		defer os.Unsetenv(name) //nolint:errcheck // it was set

@@ -1,7 +1,7 @@
 // Package history records what the users of a lock did and saw, over several
 // processes that may be stopped or killed at any moment, and judges it: overlaps
 // of holds (Overlaps), the lock as an object with leases and tokens (CheckMutex),
-// the lock as one that several can hold (CheckPlaces), and what became of the writes
+// the lock as a thing that several can hold (CheckPlaces), and what became of the writes
 // made under it (CheckRegister).
 package history
 
@@ -37,7 +37,7 @@ type Outcome uint32
 
 // The outcomes of a Record.
 const (
-	// Unknown is the zero value, since nobody writes it for a process that was
+	// Unknown is the zero value, since no process writes it for a process that was
 	// killed: it may have happened, or may happen later, or not.
 	Unknown Outcome = iota
 	// Done means that it happened.
@@ -55,22 +55,22 @@ type Way uint32
 const (
 	// Alone is an exclusive hold.
 	Alone Way = iota
-	// Share is one of any number of holds that keep the exclusive ones out.
+	// Share is a hold, beside any number of its kind, that keeps the exclusive ones out.
 	Share
-	// Permit is one of a limited number.
+	// Permit is a hold of a limited number.
 	Permit
 )
 
-// Record is one operation. Times are those of Now, in nanoseconds. It is written
+// Record is one operation. Times come from Now, in nanoseconds. It is written
 // into shared memory as it is: fixed in size, without pointers.
 type Record struct {
 	Kind    Kind
 	Outcome Outcome
-	// Subject and Key say which lock: of which kind, and which of its keys.
+	// Subject and Key say which lock: its kind, and its key.
 	Subject, Key uint32
 	// Hold names the hold to which the operation belongs, unique in a history.
 	Hold uint64
-	// Call is when it began; Return when it was over, 0 if it never was.
+	// Call is when it began; Return when it ended, 0 if it never was.
 	Call, Return int64
 	// Token is the fencing token of the hold.
 	Token int64
@@ -117,8 +117,8 @@ type Hold struct {
 type Lock struct {
 	Subject, Key uint32
 	Holds        []Hold // by From
-	// Refusals are the tries that were told that somebody has the lock, and for
-	// which it follows that somebody had.
+	// Refusals are the tries that were told that another has the lock, and for
+	// which it follows that another had.
 	Refusals []Record
 	// Claims and Writes belong to the fenced register, Reads and Plain to the
 	// other one.
@@ -154,15 +154,15 @@ func Locks(runs []Run, slack int64) []*Lock {
 				case r.Outcome == Done:
 					l.Holds = append(l.Holds, run.hold(r, releases[r.Hold], slack))
 					// The lock may have been its before: the process was stopped until the
-					// lease was over, or a reply was lost, or a hand-over not confirmed, and
+					// lease had ended, or a reply was lost, or a hand-over not confirmed, and
 					// it asked again.
 					doubts[l] = append(doubts[l], span{r.Call, r.Return})
 				case r.Outcome == Refused && r.Kind == TryAcquire && run.over(r)-r.Call >= run.Lease/2:
-					// The same of one that was refused when it asked again. Half is the
+					// The same of a caller that was refused when it asked again. Half is the
 					// lease of some.
 					doubts[l] = append(doubts[l], span{r.Call, run.over(r)})
 				case r.Kind == Acquire || r.Outcome != Refused:
-					// A grant may be on its way to somebody who has left.
+					// A grant may be on its way to a caller that has left.
 					doubts[l] = append(doubts[l], span{r.Call, run.over(r) + run.Lease + slack})
 				}
 			case Claim:
@@ -212,7 +212,7 @@ func refusals(asked []*Record) []Record {
 	return alone
 }
 
-// outside leaves out the records that touch one of the spans.
+// outside leaves out the records that touch a span.
 func outside(records []Record, spans []span) []Record {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	latest := make([]int64, len(spans)+1) // of the first i spans

@@ -79,7 +79,7 @@ func TestOverlapAndMutex(t *testing.T) {
 			},
 			mutex: porcupine.Ok,
 		},
-		"refused for a waiter that was stopped until the lease of its first grant was over": {
+		"refused for a waiter that was stopped until the lease of its first grant had ended": {
 			runs: [][]Record{
 				{held(1, 0, 10, 20), released(1, 20, 30)},
 				{held(4, 40, 260, 270), released(4, 270, 280)},
@@ -97,7 +97,7 @@ func TestOverlapAndMutex(t *testing.T) {
 			},
 			mutex: porcupine.Ok,
 		},
-		"refused before anybody asks": {
+		"refused before any caller asks": {
 			runs: [][]Record{
 				{held(1, 0, 10, 20), released(1, 20, 30)},
 				{event(TryAcquire, 3, 100, 110, Refused)},
@@ -105,7 +105,7 @@ func TestOverlapAndMutex(t *testing.T) {
 			},
 			mutex: porcupine.Illegal,
 		},
-		"refused for a lease that nobody ended": {
+		"refused for a lease that no caller ended": {
 			runs:   [][]Record{{held(1, 0, 10, 110)}, {event(TryAcquire, 2, 150, 160, Refused)}},
 			killed: 50, mutex: porcupine.Ok,
 		},
@@ -153,7 +153,7 @@ func TestOverlapAndMutex(t *testing.T) {
 func TestRegressions(t *testing.T) {
 	holds := []Record{
 		withToken(held(1, 0, 10, 20), 5), withToken(held(2, 5, 30, 40), 4), // asked for together: either may be first
-		withToken(held(3, 50, 60, 70), 4), // and this is smaller than one that was returned
+		withToken(held(3, 50, 60, 70), 4), // and this is smaller than a token that was returned
 	}
 	l := Locks([]Run{{Records: holds, Lease: 100}}, 10)[0]
 	if n := Regressions(l); n != 1 {

@@ -59,7 +59,7 @@ func Create(path string, capacity int) (*Log, error) {
 func (l *Log) Close() error { return unix.Munmap(l.memory) }
 
 // Begin records that an operation is about to be called. It panics when the log is
-// full: what nobody records nobody can judge.
+// full: what is not recorded cannot be judged.
 func (l *Log) Begin(r Record) *Record {
 	i := l.n.Add(1) - 1
 	p := &l.records[i]
@@ -67,7 +67,7 @@ func (l *Log) Begin(r Record) *Record {
 	r.Kind = 0
 	*p = r
 	p.Call = Now()
-	// Last: a record of no kind is one that its process was killed in.
+	// Last: in a record of no kind its process was killed.
 	atomic.StoreUint32((*uint32)(&p.Kind), uint32(kind))
 	return p
 }

@@ -13,7 +13,7 @@ import (
 // mutexState is the lock as the model knows it: who holds it, the greatest token,
 // and when it may be given to another at the earliest and is free at the latest.
 type mutexState struct {
-	owner            uint64 // 0: nobody
+	owner            uint64 // 0: no process
 	grants           int    // so far
 	fence            int64
 	earliest, latest int64
@@ -33,7 +33,7 @@ type freed struct {
 	known bool // its outcome is
 }
 
-// refusal is a try that was told that somebody has the lock.
+// refusal is a try that was told that another has the lock.
 type refusal struct{ call int64 }
 
 // mutexModel is a mutex with leases and tokens. Since a lease ends by itself,
@@ -52,7 +52,7 @@ var mutexModel = porcupine.Model{
 			return true, mutexState{in.ID, in.place, in.Token, in.Until, in.Gone}
 		case freed:
 			switch {
-			case s.owner != in.ID: // its lease was over and somebody else has the lock
+			case s.owner != in.ID: // its lease had ended and another has the lock
 			case in.known:
 				s.owner = 0
 			default:
@@ -84,7 +84,7 @@ type MutexVerdict struct {
 //
 // An acquire of unknown outcome may have taken the lock and may lose it again at
 // any moment, so it forbids no grant and is no operation here; but while it lasts
-// nobody is wrongly refused (see Lock.Refusals).
+// no caller is wrongly refused (see Lock.Refusals).
 func CheckMutex(l *Lock, timeout time.Duration) MutexVerdict {
 	ops := operations(l, l.Refusals)
 	v := MutexVerdict{Operations: len(ops), Result: porcupine.CheckOperationsTimeout(mutexModel, ops, timeout)}
@@ -105,7 +105,7 @@ func CheckMutex(l *Lock, timeout time.Duration) MutexVerdict {
 	return v
 }
 
-// around tells of the holds next to an operation, in times that count from its
+// around describes the holds next to an operation, in times that count from its
 // call.
 func (l *Lock) around(r Record) string {
 	at := func(t int64) time.Duration { return time.Duration(t - r.Call) }
@@ -130,7 +130,7 @@ func operations(l *Lock, refusals []Record) []porcupine.Operation {
 	var ops []porcupine.Operation
 	add := func(input any, call, end int64) {
 		if end == 0 {
-			end = math.MaxInt64 // open-ended: killed before it was over
+			end = math.MaxInt64 // open-ended: killed before its end
 		}
 		ops = append(ops, porcupine.Operation{Input: input, Call: call, Return: end})
 	}

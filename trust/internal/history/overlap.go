@@ -58,7 +58,7 @@ func sections(reads, writes []Record) []span {
 	return spans
 }
 
-// Regressions counts the grants whose token is not greater than that of a grant
+// Regressions counts the grants whose token is not greater than the token of a grant
 // which had returned before they were asked for.
 func Regressions(l *Lock) int {
 	n := 0

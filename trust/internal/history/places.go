@@ -10,7 +10,7 @@ import (
 
 // PlacesVerdict says what is wrong with a lock that several can hold.
 type PlacesVerdict struct {
-	// Beside is how many holds began while another one was trusted, and one of the
+	// Beside is how many holds began while another was trusted, and a hold of the
 	// two was exclusive.
 	Beside int
 	// Crowded is how many permits began while as many were trusted as there are.
@@ -20,12 +20,12 @@ type PlacesVerdict struct {
 	// have the same.
 	Tokens int
 	// Judged is how many refusals could be judged, Wrong how many of them were
-	// refused a place that nobody can have had, and Why tells of the first.
+	// refused a place that no caller can have had, and Why describes the first.
 	Judged, Wrong int
 	Why           string
 }
 
-// CheckPlaces judges the holds of a lock that may be exclusive, shared, or one of
+// CheckPlaces judges the holds of a lock that may be exclusive, shared, or out of
 // atMost permits.
 func CheckPlaces(l *Lock, atMost int) PlacesVerdict {
 	var v PlacesVerdict
@@ -55,7 +55,7 @@ func CheckPlaces(l *Lock, atMost int) PlacesVerdict {
 	return v
 }
 
-// crowds counts the holds that began beside those that do not suffer them. holds are in
+// crowds counts the holds that began beside holds that do not suffer them. holds are in
 // the order of their beginning.
 func crowds(holds []Hold, atMost int) (beside, crowded int) {
 	var trusted []Hold // that have begun
@@ -124,7 +124,7 @@ func newPresence(holds []Hold, which func(Hold) bool) (p presence) {
 	return p
 }
 
-// during counts those that may have been there at any time of an operation.
+// during counts the holds that may have been there at any time of an operation.
 func (p presence) during(r Record) int {
 	came := sort.Search(len(p.from), func(i int) bool { return p.from[i] > r.Return })
 	left := sort.Search(len(p.until), func(i int) bool { return p.until[i] >= r.Call })

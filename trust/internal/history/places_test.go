@@ -4,7 +4,7 @@ package history
 
 import "testing"
 
-// in makes a record one of a way to hold a lock.
+// in gives a record a way to hold a lock.
 func in(way Way, r Record) Record {
 	r.Way = way
 	return r
@@ -79,7 +79,7 @@ func TestCheckPlaces(t *testing.T) {
 		"refused when all permits are taken": {
 			runs: [][]Record{hold(Permit, 1, 10, 50), hold(Permit, 2, 20, 60), refused(Permit, 3, 30, 40)},
 		},
-		"refused when one of two permits is taken": {
+		"refused when a permit is taken and another free": {
 			runs:  [][]Record{hold(Permit, 1, 10, 50), hold(Permit, 2, 20, 30), refused(Permit, 3, 40, 45)},
 			wrong: 1,
 		},

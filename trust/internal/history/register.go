@@ -11,7 +11,7 @@ type RegisterVerdict struct {
 	// Written is how many writes were acknowledged.
 	Written int
 	// Lost is how many of them left no trace: the register's last value does not
-	// derive from them, because somebody wrote who had not read them.
+	// derive from them, because a writer had not read them.
 	Lost int
 	// Stale is how many were accepted although a claim with a greater token had
 	// returned before they were called.
@@ -19,9 +19,9 @@ type RegisterVerdict struct {
 }
 
 // CheckRegister follows the value that a register had in the end back to its
-// beginning, each write to the one that its writer had read: acknowledged writes
+// beginning, each write to the write that its writer had read: acknowledged writes
 // that are not on the way are lost. Writes of unknown outcome may be on it or not.
-// Claims are those of the register, none for one without tokens.
+// Claims are the claims of the register, none for one without tokens.
 func CheckRegister(claims, writes []Record, last uint64) RegisterVerdict {
 	var v RegisterVerdict
 	before := make(map[uint64]uint64, len(writes))

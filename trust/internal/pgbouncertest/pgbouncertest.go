@@ -4,7 +4,7 @@
 //
 // It is a private process in front of the server of package pgtest. Its files are in a
 // temporary directory, it listens on a socket in there and on no port, and lets every
-// client in. The program is the one that INTERLOCK_PGBOUNCER names, else pgbouncer on
+// client in. The program is what INTERLOCK_PGBOUNCER names, else pgbouncer on
 // PATH or where Debian puts it. Without it the tests fail.
 //
 // PgBouncer refuses to run as root, so in tests that do it runs as the server does. It
@@ -48,16 +48,16 @@ const (
 	port = 6432
 )
 
-// roles counts those that were made.
+// roles counts the roles that were made.
 var roles atomic.Int64
 
-// Start starts a PgBouncer in front of a database, in one of the modes, and returns the
+// Start starts a PgBouncer in front of a database, in a mode, and returns the
 // connection string of the same schema through it. The test's cleanup ends it. settings
 // are lines for its section [pgbouncer], as "default_pool_size = 2"; the last of one
 // name counts.
 //
 // Its clients are a user of their own, a superuser too: PgBouncer does not pass on
-// which schema a client wants, so that of the user is theirs.
+// which schema a client wants, so the schema of the user is theirs.
 //
 // In other modes than [Session] the connection string has pgx prepare no statements:
 // the next one may run on another connection of the server.

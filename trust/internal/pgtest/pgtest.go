@@ -10,7 +10,7 @@
 //
 // The server is a private process with its files in a temporary directory; it
 // listens on a socket in there and on no port, writes nothing through to the disk,
-// and trusts whoever can reach the socket. Its programs, initdb and postgres, are
+// and trusts all who can reach the socket. Its programs, initdb and postgres, are
 // looked for in the directory that INTERLOCK_POSTGRES_BIN names, on PATH, and
 // where Debian puts them. Without them the tests fail.
 //
@@ -58,7 +58,7 @@ var shared struct {
 	err    error
 }
 
-// schemas counts those that were given to tests.
+// schemas counts the schemas that were given to tests.
 var schemas atomic.Int64
 
 // Main runs a package's tests, ends the server and then fails the package if
@@ -86,7 +86,7 @@ func (w withServer) Run() int {
 	return code
 }
 
-// Open returns a database in which all names are those of an empty schema, made
+// Open returns a database in which all names belong to an empty schema, made
 // for this test. The test's cleanup closes it. The server is started by the first
 // call; when none can be, the test fails.
 func Open(tb testing.TB) *sql.DB {

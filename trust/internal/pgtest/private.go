@@ -9,7 +9,7 @@ import (
 )
 
 // Server is the PostgreSQL of one test, which the test can kill and start again. Unlike
-// the one that tests share, it writes through to the disk.
+// the server that tests share, it writes through to the disk.
 type Server struct{ *server }
 
 // Start starts a server; the test's cleanup ends it. settings are more of its parameters,
@@ -20,7 +20,7 @@ func Start(tb testing.TB, settings ...string) *Server {
 	return keep(tb, s, err)
 }
 
-// keep makes a server that was started the one of a test.
+// keep gives a server that was started to a test.
 func keep(tb testing.TB, s *server, err error) *Server {
 	tb.Helper()
 	if err != nil {

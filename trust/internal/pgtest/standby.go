@@ -16,7 +16,7 @@ import (
 )
 
 // Standby starts a standby of the server, and waits until the server streams to it. The
-// test's cleanup ends it. settings are its parameters, as of [Start]: those of the server
+// test's cleanup ends it. settings are its parameters, as of [Start]: the parameters of the server
 // are not copied.
 //
 // A server with synchronous_standby_names=* answers no commit before it has a standby.

@@ -21,8 +21,8 @@
 -- the standby, and a transaction that locks a row waits for the standby as well.
 --
 -- A lock that was released is its list's for a short time: at first the first locker's
--- alone, then also that of the others, in their order. Lockers hear of a release at
--- different times, some only when they look. Without that time the one that released
+-- alone, then also the others', in their order. Lockers notice a release at
+-- different times, some only when they look. Without that time the locker that released
 -- would always be the first to ask. A request without a locker does not wait, and takes
 -- what is free.
 WITH conf AS MATERIALIZED (
@@ -64,7 +64,7 @@ WITH conf AS MATERIALIZED (
 		t.waiter <> '' AND t.place IS NULL AND t.n < 63 AS enters
 	FROM turn t
 ), changed AS (
-	-- Whoever was before the new owner in the list loses its place there. called_at
+	-- A locker before the new owner in the list loses its place there. called_at
 	-- says that such lockers have to look.
 	UPDATE interlock_lock l SET
 		owner = CASE WHEN v.granted THEN v.owner ELSE v.holder END,

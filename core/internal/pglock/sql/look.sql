@@ -3,7 +3,7 @@
 -- $1 keys
 --
 -- Returns a row for each key: its index, from 1; the token, 0 if there is no row;
--- whether the lock is free because its lease is over, and whether it is free at all;
+-- whether the lock is free because its lease has ended, and whether it is free at all;
 -- when waiting lockers were last to look, in µs since 1970, 0 for never, and how many µs
 -- ago that was; the list of the lockers that wait.
 SELECT r.i, coalesce(l.token, 0) AS token,

@@ -30,7 +30,7 @@ WITH conf AS MATERIALIZED (
 	ORDER BY l.key
 	FOR NO KEY UPDATE OF l
 ), freed AS (
-	-- A lease that is over is freed, too, so that its token and its end are noted.
+	-- A lease that has ended is freed, too, so that its token and its end are noted.
 	UPDATE interlock_lock l SET
 		owner = NULL,
 		token = greatest(p.token, p.last),

@@ -4,7 +4,7 @@
 -- $3 for how many µs the lock must have been free
 -- $4 how many rows at the most
 --
--- The next token of such a key begins at the clock. It is greater than the one that goes
+-- The next token of such a key begins at the clock. It is greater than the token that goes
 -- with the row, which therefore has to be older than that time as well.
 WITH conf AS MATERIALIZED (
 	SELECT set_config('synchronous_commit', 'off', true) AS flush
