@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -61,14 +62,17 @@ func (c *call) run(ctx context.Context, flags *run.Flags) error {
 		return err
 	}
 	defer func() { _ = rdb.Close() }() // the process ends
-	store, err := redisstore.New(rdb, redisstore.Prefix(c.conn.prefix))
+	// What would be written to a terminal that is stopped must keep nothing waiting.
+	voice := run.NewVoice(c.tell)
+	slog.SetDefault(voice.Logger())
+	store, err := redisstore.New(rdb, redisstore.Prefix(c.conn.prefix), redisstore.Logger(voice.Logger()))
 	if err != nil {
 		return usageError("run: %w", err)
 	}
 	defer func() { _ = store.Close() }()
 	status := cmd.Run(ctx, store, run.Streams{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Log: c.tell,
+		Voice: voice,
 	})
 	if status != 0 {
 		return &exitError{code: status}

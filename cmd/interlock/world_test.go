@@ -98,7 +98,7 @@ func (s *servers) command(ctx context.Context, args ...string) *exec.Cmd {
 	s.t.Helper()
 	path, env := tool(s.t)
 	cmd := exec.CommandContext(ctx, path, append(append([]string(nil), s.args...), args...)...)
-	cmd.Env = append([]string{env, "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, s.env...)
+	cmd.Env = append([]string{env, "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, s.env...)
 	return cmd
 }
 

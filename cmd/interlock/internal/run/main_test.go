@@ -117,7 +117,7 @@ func wrap(state string, args []string) int {
 	}
 	status := cmd.Run(context.Background(), store, run.Streams{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Log: func(line string) { fmt.Fprintln(os.Stderr, "interlock:", line) },
+		Voice: run.NewVoice(func(line string) { _, _ = fmt.Fprintln(os.Stderr, "interlock:", line) }),
 	})
 	if owner, _, held := store.Holder("k"); held && !strings.HasPrefix(owner, "another-process") {
 		fmt.Fprintln(os.Stderr, "the lock is left behind")
@@ -147,7 +147,7 @@ func inMemory(t *testing.T, state string, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, args...)
-	cmd.Env = append(os.Environ(), wrapperEnv+"="+state)
+	cmd.Env = append(os.Environ(), wrapperEnv+"="+state, "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 
@@ -178,7 +178,13 @@ func start(t *testing.T, cmd *exec.Cmd) *wrapper {
 	changed, changes := pipe()
 	answers, answer := pipe()
 	w.pipe, w.out, w.changes, w.answers = r, bufio.NewReader(r), changes, bufio.NewReader(answers)
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, &w.errs, []*os.File{changed, answer}
+	cmd.ExtraFiles = []*os.File{changed, answer}
+	if cmd.Stdout == nil {
+		cmd.Stdout = out
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = &w.errs
+	}
 	cmd.Env = append(cmd.Env, controlEnv+"=1")
 	cmd.WaitDelay = 10 * time.Second // a command that was left behind has standard error
 	if err := cmd.Start(); err != nil {

@@ -1,47 +1,31 @@
 package run
 
 import (
-	"errors"
+	"os"
 	"os/exec"
-	"runtime"
 )
 
 // child is the command as a process.
 type child struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
-	err  error         // of the wait, after done
+	code int           // its exit status, after done
 
-	onTerminal bool // it has the foreground of the terminal
+	nearTerminal bool      // its standard input is a terminal
+	onTerminal   bool      // it has the foreground of the terminal
+	stopped      bool      // it was said that the command was stopped, and why
+	before       processes // below this process, and not of the command
 }
 
 // start starts the command.
-//
-// On Linux it dies with the thread that starts it (prctl(2), PR_SET_PDEATHSIG). That
-// thread is kept until the command has ended, so it dies with this process.
 func start(path string, args, env []string, streams Streams) (*child, error) {
 	c := &child{cmd: exec.Command(path, args[1:]...), done: make(chan struct{})}
 	c.cmd.Args[0] = args[0]
 	c.cmd.Env = env
 	// Files, and no other readers or writers: no goroutine stands between.
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = streams.Stdin, streams.Stdout, streams.Stderr
-	c.cmd.SysProcAttr = c.attributes(streams.Stdin)
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(c.done)
-		err := c.cmd.Start()
-		started <- err
-		if err == nil {
-			c.err = c.cmd.Wait()
-			c.restore(streams.Stdin)
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	return c, nil
+	c.cmd.SysProcAttr = c.attributes(streams)
+	return c, c.run()
 }
 
 func (c *child) exited() <-chan struct{} { return c.done }
@@ -49,12 +33,23 @@ func (c *child) exited() <-chan struct{} { return c.done }
 // status is the exit status of the command, as shells have it.
 func (c *child) status() int {
 	<-c.done
-	var exit *exec.ExitError
-	switch {
-	case c.err == nil:
-		return 0
-	case errors.As(c.err, &exit):
-		return exitStatus(exit.ProcessState)
+	return c.code
+}
+
+// terminal reports whether a file is a terminal, or another device in its place.
+func terminal(f *os.File) bool {
+	if f == nil {
+		return false
 	}
-	return StatusInternal
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// pipe reports whether a file is a pipe, or a socket in its place.
+func pipe(f *os.File) bool {
+	if f == nil {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0
 }

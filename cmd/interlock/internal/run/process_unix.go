@@ -5,6 +5,7 @@ package run
 import (
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 )
 
@@ -13,18 +14,33 @@ var passedOn = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// receive takes over the signals that are passed on, and those that would stop this
-// process, or say that the command was stopped. A signal that was ignored when the
-// process began (nohup) stays ignored, for the command too.
-func receive() chan os.Signal {
-	incoming := make(chan os.Signal, 16)
-	for _, sig := range append([]os.Signal{syscall.SIGTSTP, syscall.SIGCHLD}, passedOn...) {
-		if !signal.Ignored(sig) {
-			signal.Notify(incoming, sig)
+// receive takes over the signals that are passed on, and the signals that would stop or end
+// this process while it has the lock: SIGTSTP, and SIGPIPE, which is the error of a write
+// then. A signal that was ignored when the process began (nohup) stays ignored, for the
+// command too. stops has a signal after a child was stopped, or has ended: in a channel of
+// its own, which the ends of many children cannot fill.
+func receive() (incoming, stops chan os.Signal) {
+	incoming, stops = make(chan os.Signal, 16), make(chan os.Signal, 1)
+	take := func(c chan os.Signal, signals ...os.Signal) {
+		for _, sig := range signals {
+			if !signal.Ignored(sig) {
+				signal.Notify(c, sig)
+			}
 		}
 	}
-	return incoming
+	take(incoming, passedOn...)
+	take(stops, syscall.SIGCHLD)
+	take(make(chan os.Signal, 1), syscall.SIGTSTP, syscall.SIGPIPE) // they are dropped
+	return incoming, stops
 }
+
+// ownTerminal lets this process write to a terminal from the background,
+// also after `stty tostop`, and take the foreground back. The kernel would stop it for
+// both (SIGTTOU), or send the signal again and again if it were caught.
+//
+// The command must not inherit that: it is called when the command has begun. Before that
+// nothing is written (see [Voice]).
+func ownTerminal() { signal.Ignore(syscall.SIGTTOU, syscall.SIGTTIN) }
 
 // ends reports whether a signal ends the wait for the lock.
 func ends(sig os.Signal) bool {
@@ -42,34 +58,81 @@ func number(sig os.Signal) int {
 	return 0
 }
 
-// pass passes a signal on to the process group of the command.
+// run starts the command, and waits for it and for all other children.
 //
-// A command under a lock cannot be suspended from the terminal: the user would not
-// see that it keeps the lock. SIGCHLD comes when it was stopped, and then it goes on;
-// one that was not stopped does not notice. SIGTSTP for this process is dropped, or
-// the lease would not be renewed.
-func (c *child) pass(sig os.Signal) {
-	switch sig {
-	case syscall.SIGTSTP:
-	case syscall.SIGCHLD:
-		if c.onTerminal {
-			c.signal(syscall.SIGCONT)
+// On Linux the command dies with the thread that starts it (prctl(2), PR_SET_PDEATHSIG).
+// That thread waits, so it dies with this process.
+func (c *child) run() error {
+	c.before = becomeReaper()
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := c.cmd.Start()
+		started <- err
+		if err == nil {
+			c.reap()
 		}
-	default:
-		if s, ok := sig.(syscall.Signal); ok {
-			c.signal(s)
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	ownTerminal()
+	return nil
+}
+
+// reap waits for all children: the command, and the processes that it has left without a
+// parent, where this process gets them: as process 1, and on Linux. It returns when there
+// are none.
+func (c *child) reap() {
+	command := c.cmd.Process.Pid
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return
+		case pid == command && status.Signaled():
+			c.code = statusSignal + int(status.Signal())
+			close(c.done)
+		case pid == command:
+			c.code = status.ExitStatus()
+			close(c.done)
 		}
 	}
 }
 
-// terminate asks the process group to end, also if it was stopped.
-func (c *child) terminate() {
-	c.signal(syscall.SIGTERM)
-	c.signal(syscall.SIGCONT)
+// pass passes a signal on to the process group of the command.
+func (c *child) pass(sig os.Signal) {
+	c.signal(sig.(syscall.Signal)) //nolint:forcetypeassert // all are
+	if ends(sig) {
+		c.signal(syscall.SIGCONT) // a process that is stopped does not get it
+	}
 }
 
-// killAll ends the process group at once.
-func (c *child) killAll() { c.signal(syscall.SIGKILL) }
+// resume has a command on the terminal go on after it was stopped. A command under a lock
+// cannot be suspended from there: the user would not see that it keeps the lock. A process
+// that was not stopped does not notice.
+func (c *child) resume() {
+	if c.onTerminal {
+		c.signal(syscall.SIGCONT)
+	}
+}
+
+// terminate asks the command and what it has started to end, also processes that are
+// stopped.
+func (c *child) terminate() {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
+		c.signal(sig)
+		c.signalOthers(sig)
+	}
+}
+
+// killAll ends the command and what it has started at once.
+func (c *child) killAll() {
+	c.signal(syscall.SIGKILL)
+	c.killOthers()
+}
 
 // signal sends a signal to the process group. While a process of the group exists, no
 // other process or group gets its number.
@@ -77,28 +140,22 @@ func (c *child) signal(sig syscall.Signal) {
 	_ = syscall.Kill(-c.cmd.Process.Pid, sig) // it has ended, or it gets the signal
 }
 
-// exitStatus is the status of a process as shells have it.
-func exitStatus(state *os.ProcessState) int {
-	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return statusSignal + int(ws.Signal())
-	}
-	return state.ExitCode()
-}
-
 // shellArgs run a string as a command.
 func shellArgs() []string { return []string{"/bin/sh", "-c"} }
 
 // attributes give the command a process group of its own.
-func (c *child) attributes(stdin *os.File) *syscall.SysProcAttr {
+func (c *child) attributes(streams Streams) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(attr)
-	if stdin == nil || !inForeground(stdin) {
+	c.nearTerminal = terminal(streams.Stdin)
+	// What reads from the terminal has to be in its foreground group. The keys that make
+	// signals then reach the command, and not this process. In a pipeline the other programs
+	// have to stay there: `interlock run K -- command | less` reads the terminal, too.
+	if !c.nearTerminal || pipe(streams.Stdout) || pipe(streams.Stderr) || !inForeground(streams.Stdin) {
 		return attr
 	}
-	// What reads from the terminal has to be in its foreground group. The keys that
-	// make signals then reach the command, and not this process.
 	c.onTerminal = true
-	attr.Foreground, attr.Ctty = true, int(stdin.Fd())
+	attr.Foreground, attr.Ctty = true, int(streams.Stdin.Fd())
 	return attr
 }
 

@@ -19,8 +19,8 @@ const closeWait = 2 * time.Second
 // Streams are what the command reads and writes, and what the wrapper has to tell.
 type Streams struct {
 	Stdin, Stdout, Stderr *os.File
-	// Log is told what went wrong, in one line without its end.
-	Log func(line string)
+	// Voice says what went wrong.
+	Voice *Voice
 }
 
 // Run takes the lock, runs the command and releases the lock. It returns the exit
@@ -29,12 +29,13 @@ type Streams struct {
 func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) int {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	log := logger{streams.Log, c.key}
+	log := logger{streams.Voice.say, c.key}
+	defer streams.Voice.finish()
 	path, err := exec.LookPath(c.args[0])
 	if err != nil {
 		return log.notStarted(err)
 	}
-	incoming := receive()
+	incoming, stops := receive()
 	defer signal.Stop(incoming)
 
 	loss := make(chan core.Loss, 1)
@@ -58,9 +59,12 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 		_ = lease.Release(ctx) // nothing ran under it
 		return log.notStarted(err)
 	}
+	streams.Voice.speak()
 	w := watch{command: c, lease: lease, child: child, log: log}
-	w.until(incoming)
-	return w.status(lease.Release(ctx), loss)
+	w.until(incoming, stops)
+	released := lease.Release(ctx)
+	child.restore(streams.Stdin)
+	return w.status(released, loss)
 }
 
 // lock takes the lock. If it returns no lease, it returns the exit status. The lease

@@ -27,7 +27,7 @@ func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 	}{
 		"success":                  {args: []string{"k", "--", "true"}},
 		"the command's own":        {args: []string{"k", "--", "sh", "-c", "exit 7"}, want: 7},
-		"that of a wrong line":     {args: []string{"k", "--", "sh", "-c", "exit 2"}, want: 2},
+		"as of a wrong line":       {args: []string{"k", "--", "sh", "-c", "exit 2"}, want: 2},
 		"ended by a signal":        {args: []string{"k", "--", "sh", "-c", "kill -9 $$"}, want: 128 + 9},
 		"a string for the shell":   {args: []string{"-shell", "k", "--", "true && exit 3"}, want: 3},
 		"held, one try":            {store: "held", args: []string{"-wait", "0", "k", "--", "true"}, want: 75, says: "another process holds it"},

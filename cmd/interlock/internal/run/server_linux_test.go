@@ -159,7 +159,7 @@ func cutOff(t *testing.T, path, addr string, round int) (gap time.Duration) {
 	beats, began := filepath.Join(dir, "beats"), filepath.Join(dir, "began")
 	program, change := asWitness(t, beats)
 	command := []string{program}
-	if round%2 == 1 { // one that the command itself has started
+	if round%2 == 1 { // a process that the command itself has started
 		command = []string{"sh", "-c", program + " & wait"}
 	}
 	// The margin of 20s, a second, is one for a busy machine too.

@@ -4,24 +4,21 @@ package run
 
 import (
 	"os"
-	"os/signal"
 	"syscall"
 	"unsafe"
 )
 
-// inForeground reports whether a file is the terminal of which this process is in
-// the foreground group.
+// inForeground reports whether a file is a terminal, and this process is in the
+// foreground group of it.
 func inForeground(f *os.File) bool {
 	var group int32
 	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGPGRP, uintptr(unsafe.Pointer(&group)))
 	return errno == 0 && int(group) == syscall.Getpgrp()
 }
 
-// takeForeground puts this process group into the foreground of a terminal. The
-// kernel would stop it for that (SIGTTOU), unless it ignores the signal.
+// takeForeground puts this process group into the foreground of a terminal (see
+// ownTerminal).
 func takeForeground(f *os.File) {
-	signal.Ignore(syscall.SIGTTOU)
-	defer signal.Reset(syscall.SIGTTOU)
 	group := int32(syscall.Getpgrp())
 	// If it fails, the terminal has gone.
 	_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCSPGRP, uintptr(unsafe.Pointer(&group)))

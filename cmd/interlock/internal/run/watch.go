@@ -18,6 +18,10 @@ type process interface {
 	exited() <-chan struct{}
 	// pass hands a signal on that this process got.
 	pass(sig os.Signal)
+	// resume is called after a child was stopped, or has ended, and look now and then. look
+	// returns what there is to say.
+	resume()
+	look() (news string)
 	// terminate asks the command and what it has started to end.
 	terminate()
 	// killAll ends both at once.
@@ -39,7 +43,11 @@ type watch struct {
 }
 
 // until passes signals on, and returns when the command has ended.
-func (w *watch) until(incoming <-chan os.Signal) {
+//
+// Nothing here writes, and nothing waits for a terminal or for another goroutine: what there
+// is to say is queued, and each signal is a system call that does not wait. The lease is
+// renewed by the locker, whose goroutines write to their connections alone.
+func (w *watch) until(incoming, stops <-chan os.Signal) {
 	lost := w.lease.Context().Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -52,6 +60,9 @@ func (w *watch) until(incoming <-chan os.Signal) {
 			return
 		case sig := <-incoming:
 			w.child.pass(sig)
+			continue
+		case <-stops:
+			w.child.resume()
 			continue
 		case <-lost:
 			lost = nil
@@ -68,6 +79,9 @@ func (w *watch) tick() time.Duration {
 	last := deadline.Add(-w.command.margin())
 	if first := last.Add(-w.command.grace); !w.ending && now.Before(first) {
 		_ = w.lease.Err() // see look; if the lease is lost, its context ends
+		if news := w.child.look(); news != "" {
+			w.log.printf("%s", news)
+		}
 		return min(first.Sub(now), look)
 	}
 	w.end("could not be renewed in time")
@@ -92,8 +106,8 @@ func (w *watch) end(why string) {
 	if last := w.lease.Deadline().Add(-w.command.margin()); last.Before(w.kill) {
 		w.kill = last
 	}
-	w.log.printf("the lock %q %s: the command is ended", w.log.key, why)
 	w.child.terminate()
+	w.log.printf("the lock %q %s: the command is ended", w.log.key, why)
 }
 
 // status is the exit status, when the lock was released with an error or none.

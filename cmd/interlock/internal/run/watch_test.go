@@ -37,6 +37,8 @@ func (f *fakeChild) note(what string) {
 func (f *fakeChild) exited() <-chan struct{} { return f.done }
 func (f *fakeChild) pass(sig os.Signal)      { f.note(sig.String()) }
 func (f *fakeChild) status() int             { return 5 }
+func (f *fakeChild) resume()                 {}
+func (f *fakeChild) look() string            { return "" }
 
 func (f *fakeChild) end() {
 	_, _, f.held = f.store.Holder(key)
@@ -93,7 +95,7 @@ func inBubble(t *testing.T, want int, test func(b *bubble)) *bubble {
 		log := logger{func(line string) { b.said = append(b.said, line) }, key}
 		b.watch = &watch{command: cmd, lease: lease, child: b.child, log: log}
 		go test(b)
-		b.watch.until(nil)
+		b.watch.until(nil, nil)
 		b.store.Intercept(nil)
 		if got := b.watch.status(lease.Release(t.Context()), b.loss); got != want {
 			t.Errorf("status %d, want %d; it said %q", got, want, b.said)
@@ -110,7 +112,7 @@ func (b *bubble) wants(t *testing.T, want ...string) {
 	}
 }
 
-// The times are those of docs/run.md: the last confirmed renewal was sent at 0 s.
+// docs/run.md shows these times: the last confirmed renewal was sent at 0 s.
 func TestACommandThatIsCutOffIsEndedBeforeTheServerLetsGo(t *testing.T) {
 	for name, fault := range map[string]memstore.Fault{
 		"refused": memstore.Unreachable, "swallowed": {Before: time.Hour}, "the replies swallowed": {After: time.Hour},
