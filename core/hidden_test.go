@@ -65,7 +65,7 @@ func TestALockThatTheContextHidesIsNotWaitedFor(t *testing.T) {
 			}
 		}
 
-		// Another holder may wait for one of ours: the wait is bounded, as it is where the
+		// Another holder may wait for our lock: the wait is bounded, as it is where the
 		// context shows the lease.
 		theirs, err := l.Lock(t.Context(), "theirs")
 		if err != nil {
@@ -90,6 +90,19 @@ func TestALockThatTheContextHidesIsNotWaitedFor(t *testing.T) {
 	})
 }
 
+// named is a context with another value under that name.
+type named struct {
+	context.Context
+	value any
+}
+
+func (n named) Value(key any) any {
+	if key == "_gin-gonic/gin/contextkey" {
+		return n.value
+	}
+	return n.Context.Value(key)
+}
+
 // A context without a request, or with something else under that name, hides nothing.
 func TestAContextWithoutARequestHidesNothing(t *testing.T) {
 	l, err := core.New(memstore.New())
@@ -99,9 +112,9 @@ func TestAContextWithoutARequestHidesNothing(t *testing.T) {
 	defer func() { _ = l.Close(context.Background()) }()
 	for name, ctx := range map[string]context.Context{
 		"none":            &carrier{context.Background(), nil},
-		"not a structure": context.WithValue(t.Context(), "_gin-gonic/gin/contextkey", 7),                                 //nolint:staticcheck,revive // gin's key is a string
-		"no field":        context.WithValue(t.Context(), "_gin-gonic/gin/contextkey", &struct{ X int }{}),                //nolint:staticcheck,revive // likewise
-		"another field":   context.WithValue(t.Context(), "_gin-gonic/gin/contextkey", &struct{ Request *int }{new(int)}), //nolint:staticcheck,revive // likewise
+		"not a structure": named{t.Context(), 7},
+		"no field":        named{t.Context(), &struct{ X int }{}},
+		"another field":   named{t.Context(), &struct{ Request *int }{new(int)}},
 	} {
 		lease, err := l.Lock(ctx, "k")
 		if err != nil || core.LeaseFromContext(ctx) != nil {

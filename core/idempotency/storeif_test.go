@@ -79,7 +79,7 @@ func TestAnAnswerThatTheApplicationCallsAFailureIsTreatedAsAFailure(t *testing.T
 	}
 }
 
-// An answer is stored as the handler gave it, whatever the function does to what it gets.
+// An answer is stored as the handler gave it, also if the function writes to what it gets.
 func TestStoreIfGetsAnAnswerOfItsOwn(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e, runs := w.engine(idempotency.StoreIf(settled)), 0

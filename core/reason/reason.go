@@ -77,7 +77,7 @@ const (
 	// NoPrincipal (400, INVALID_ARGUMENT): the Scope function of the endpoint
 	// found no principal that the key could belong to.
 	NoPrincipal Reason = "idempotency-no-principal"
-	// ContentType (415, INVALID_ARGUMENT): the content type of the request is that of a
+	// ContentType (415, INVALID_ARGUMENT): the content type of the request belongs to a
 	// protocol inside HTTP that answers with status 200 also when a call fails (gRPC,
 	// gRPC-Web, streams of Connect). The endpoint cannot tell which answers to store.
 	ContentType Reason = "idempotency-content-type"

@@ -21,7 +21,7 @@ var errRead = fmt.Errorf("%w: the request body was read in front of the rule or 
 
 // errNothing may be a client that sends an empty body and does not say so, or middleware
 // that has read the body. A client can cause it, so it is the client's.
-var errNothing = fmt.Errorf("%w: nothing is there of a body of unknown length: it is empty, or was read in front; "+
+var errNothing = fmt.Errorf("%w: a body of unknown length has nothing left: it is empty, or was read in front; "+
 	"an empty body is announced by Content-Length: 0, and behind MeasureBody the two can be told apart", adapter.ErrBody)
 
 // Body is BodyOr for frameworks that keep no body of their own.
@@ -42,7 +42,7 @@ func (q Request) BodyOr(limit int64, kept []byte) ([]byte, error) {
 		return w.all, nil
 	}
 	l := look(r)
-	if r.ContentLength > limit && l.servers { // else the length may be that of another body
+	if r.ContentLength > limit && l.servers { // else it may be the length of another body
 		return nil, adapter.ErrBodyLimit // not a byte of it need be waited for
 	}
 	b, err := q.rest(limit)

@@ -13,7 +13,7 @@ import (
 // looked is what is known of a body before it is read here.
 type looked struct {
 	request  *http.Request
-	servers  bool    // it is net/http's own reader, and not that of some middleware
+	servers  bool    // the reader is net/http's own, and not some middleware's
 	state    reading // of that reader
 	measured *Measured
 	before   int64 // how much of measured was read
@@ -57,7 +57,7 @@ func (l looked) isWhole(b []byte) bool {
 	switch m := l.measured; {
 	case m == nil:
 	case l.before == 0 && (m.n.Load() > 0 || m.ended.Load()):
-		return true // it was read here from its first byte, whatever stands between
+		return true // it was read here from its first byte, through all that stands between
 	case l.before > 0 && m.ended.Load() && n == m.n.Load():
 		return true // all of it was put back
 	case l.before > 0 && n < m.n.Load() && !l.isUnzipped():
@@ -99,7 +99,7 @@ func (l looked) isUnzipped() bool {
 }
 
 // isDecompressed reports whether middleware may have put a body of another length in place
-// of the client's. What net/http reads itself is the client's, whatever the header says.
+// of the client's. What net/http reads itself is the client's, also if the header names a coding.
 func (l looked) isDecompressed() bool {
 	return l.isUnzipped() || !l.servers && l.request.Header.Get("Content-Encoding") != ""
 }
@@ -154,8 +154,8 @@ func chunksOf(src reflect.Value) reading {
 	return untouched
 }
 
-// chunksAreKnown reports whether chunksOf is right in this version of Go, by a body that is
-// read byte by byte, and one that is empty.
+// chunksAreKnown reports whether chunksOf is right in this version of Go, by bodies that
+// are read byte by byte, and an empty body.
 var chunksAreKnown = sync.OnceValue(func() bool {
 	for _, body := range []string{"0\r\n\r\n", "1\r\na\r\n0\r\n\r\n", "2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"} {
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + body)))

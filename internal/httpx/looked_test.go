@@ -63,7 +63,7 @@ func read(r *http.Request, n int) []byte {
 	return b
 }
 
-// chunks is a body in two parts of which the length is not known.
+// chunks is a body in parts, without a length.
 func chunks(parts ...string) io.Reader {
 	readers := make([]io.Reader, len(parts))
 	for i, p := range parts {

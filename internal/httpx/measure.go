@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// Measured is a body of which it is known how much was read.
+// Measured is a body that counts what was read.
 type Measured struct {
 	io.ReadCloser
 	n     atomic.Int64
