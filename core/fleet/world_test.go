@@ -1,86 +1,124 @@
+//go:build integration
+
 package fleet_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/pace"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
-
-// topologies are clients for each kind of servers, all empty.
-func topologies(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
-	t.Helper()
-	for name, client := range map[string]func(t *testing.T) redis.UniversalClient{
-		"single":   func(t *testing.T) redis.UniversalClient { return redistest.Shared(t).Client(t) },
-		"sentinel": func(t *testing.T) redis.UniversalClient { return redistest.Sentinel(t, 1).Client(t) },
-		"cluster":  func(t *testing.T) redis.UniversalClient { return redistest.Cluster(t, 3, 0).Client(t) },
-	} {
-		t.Run(name, func(t *testing.T) { test(t, client(t)) })
-	}
+// world is one server, or a Cluster, and names that are the test's own.
+type world struct {
+	pace.Pace
+	t      *testing.T
+	rdb    redis.UniversalClient
+	prefix string
 }
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
-
-// open makes a Fleet.
-func open(t *testing.T, rdb redis.UniversalClient, opts ...fleet.Option) *fleet.Fleet {
+// common is the server of all tests.
+func common(t *testing.T) *world {
 	t.Helper()
-	f, err := fleet.New(rdb, append([]fleet.Option{fleet.Logger(quiet())}, opts...)...)
+	srv, name := redistest.Common(t)
+	return worldOf(t, srv.Client(t), name)
+}
+
+func worldOf(t *testing.T, rdb redis.UniversalClient, prefix string) *world {
+	t.Helper()
+	return &world{pace.Of(t, func() error { return rdb.Ping(t.Context()).Err() }), t, rdb, prefix}
+}
+
+// fleet makes a Fleet with a client of the world, or with the client that is given.
+func (w *world) fleet(opts ...fleet.Option) *fleet.Fleet {
+	w.t.Helper()
+	return w.fleetOf(w.rdb, opts...)
+}
+
+func (w *world) fleetOf(rdb redis.UniversalClient, opts ...fleet.Option) *fleet.Fleet {
+	w.t.Helper()
+	opts = append([]fleet.Option{fleet.Prefix(w.prefix), fleet.Logger(slog.New(slog.DiscardHandler))}, opts...)
+	f, err := fleet.New(rdb, opts...)
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	w.t.Cleanup(func() { wantErr(w.t, f.Close(), nil) })
 	return f
 }
 
-// process makes a locker with a store of its own, as another process has.
-func process(t *testing.T, rdb redis.UniversalClient, opts ...core.LockerOption) *core.Locker {
-	t.Helper()
-	store, err := redisstore.New(rdb, redisstore.Timeout(10*time.Second)) // a busy machine may need more than a second
+func (w *world) store() *redisstore.Store {
+	w.t.Helper()
+	s, err := redisstore.New(w.rdb, redisstore.Prefix(w.prefix), redisstore.Timeout(w.Patience()))
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	l, err := core.New(store, opts...)
+	w.t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// process makes a locker with a store of its own, as another process has. Its leases do
+// not end during the test.
+func (w *world) process(opts ...core.LockerOption) *core.Locker {
+	w.t.Helper()
+	l, err := core.New(w.store(), append([]core.LockerOption{core.Watchdog(w.Holds())}, opts...)...)
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	w.t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // locks that a test leaves held are lost
 		_ = l.Close(ctx)
-		_ = store.Close()
 	})
 	return l
 }
 
-func lock(t *testing.T, l *core.Locker, key string, opts ...core.Option) *core.Lease {
-	t.Helper()
-	lease, err := l.Lock(t.Context(), key, opts...)
+func (w *world) lock(l *core.Locker, key string, opts ...core.Option) *core.Lease {
+	w.t.Helper()
+	lease, err := l.Lock(w.t.Context(), key, opts...)
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	return lease
 }
 
+// later takes a lock in the background.
+func (w *world) later(ctx context.Context, l *core.Locker, key string, opts ...core.Option) <-chan *core.Lease {
+	got := make(chan *core.Lease, 1)
+	go func() {
+		lease, err := l.Lock(ctx, key, opts...)
+		if err != nil && ctx.Err() == nil {
+			w.t.Error(err)
+		}
+		got <- lease
+	}()
+	return got
+}
+
+// lost waits until a check finds that a lease is lost.
+func (w *world) lost(lease *core.Lease) {
+	w.t.Helper()
+	redistest.Eventually(w.t, w.Patience(), func(ctx context.Context) error {
+		if err := lease.Check(ctx); err == nil || lease.Err() == nil {
+			return fmt.Errorf("not lost yet: %w", err)
+		}
+		return nil
+	})
+	wantErr(w.t, lease.Err(), core.ErrLost)
+}
+
 // eventually waits until a lock in Redis is as it should be.
-func eventually(t *testing.T, f *fleet.Fleet, key string, right func(l fleet.Lock) bool) (l fleet.Lock) {
-	t.Helper()
-	redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
+func (w *world) eventually(f *fleet.Fleet, key string, right func(l fleet.Lock) bool) (l fleet.Lock) {
+	w.t.Helper()
+	redistest.Eventually(w.t, w.Patience(), func(ctx context.Context) error {
 		var err error
 		if l, err = f.Inspect(ctx, key); err == nil && !right(l) {
 			err = fmt.Errorf("%+v", l)
@@ -90,22 +128,60 @@ func eventually(t *testing.T, f *fleet.Fleet, key string, right func(l fleet.Loc
 	return l
 }
 
+// check looks at the servers and a user, again if the machine stood still for longer than a
+// Fleet waits for an answer.
+func (w *world) check(f *fleet.Fleet, user string) (r fleet.Report) {
+	w.t.Helper()
+	redistest.Eventually(w.t, w.Patience(), func(ctx context.Context) (err error) {
+		r, err = f.Check(ctx, user)
+		return err
+	})
+	return r
+}
+
 // list collects the locks that fit a pattern, by key.
-func list(t *testing.T, f *fleet.Fleet, pattern string) map[string]fleet.Lock {
-	t.Helper()
+func (w *world) list(f *fleet.Fleet, pattern string) map[string]fleet.Lock {
+	w.t.Helper()
 	all := map[string]fleet.Lock{}
-	for l, err := range f.Locks(t.Context(), pattern) {
+	for l, err := range f.Locks(w.t.Context(), pattern) {
 		if err != nil {
-			t.Fatal(err)
+			w.t.Fatal(err)
 		}
 		all[l.Key] = l
 	}
 	return all
 }
 
-func wantErr(t *testing.T, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("error is %v, want %v", err, want)
+// each does something on each master.
+func (w *world) each(ctx context.Context, do func(ctx context.Context, node *redis.Client) error) error {
+	if c, ok := w.rdb.(*redis.ClusterClient); ok {
+		return c.ForEachMaster(ctx, do)
 	}
+	return do(ctx, w.rdb.(*redis.Client))
 }
+
+// heard waits until so many connections listen for the release of a lock.
+func (w *world) heard(key string, n int64) {
+	w.t.Helper()
+	channel := w.name(key) + ":free"
+	redistest.Eventually(w.t, w.Patience(), func(ctx context.Context) error {
+		var heard atomic.Int64
+		err := w.each(ctx, func(ctx context.Context, node *redis.Client) error {
+			plain, err := node.PubSubNumSub(ctx, channel).Result()
+			sharded, err2 := node.PubSubShardNumSub(ctx, channel).Result()
+			if heard.Add(plain[channel] + sharded[channel]); err != nil {
+				return err
+			}
+			return err2
+		})
+		if err == nil && heard.Load() != n {
+			err = fmt.Errorf("%d listen to %s", heard.Load(), channel)
+		}
+		return err
+	})
+}
+
+// name is the name of a lock in Redis, and record the name of a record.
+func (w *world) name(key string) string { return w.prefix + ":{" + key + "}" }
+
+func (w *world) record(id string) string { return w.prefix + ":idem:{" + id + "}" }

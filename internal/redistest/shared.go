@@ -3,8 +3,11 @@ package redistest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -25,7 +28,12 @@ var shared struct {
 // package if goroutines leaked. It is the whole of a TestMain and does not
 // return. What go-redis and slog.Default() log meanwhile is shown only if a test
 // fails.
+//
+// Tests on a server wait more than they work, so that four times as many run in parallel
+// as there are cores, unless the flag -parallel says another number.
 func Main(m *testing.M, opts ...goleak.Option) {
+	// The flags of the caller are read later, and count.
+	_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))
 	goleak.VerifyTestMain(withShared{m}, opts...)
 }
 

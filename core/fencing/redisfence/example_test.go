@@ -7,11 +7,13 @@ import (
 	"log"
 	"strconv"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/fencing"
 	"github.com/interlock-go/interlock/core/fencing/redisfence"
 	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // debited is the balance that a debit leaves.
@@ -32,7 +34,13 @@ func debit(ctx context.Context, values *redisfence.Values, lease *core.Lease) er
 
 func Example() {
 	ctx := context.Background()
-	rdb := redistest.ExampleClient() // your Redis
+	server, err := miniredis.Run() // your Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
 	store, err := redisstore.New(rdb)
 	if err != nil {
 		log.Fatal(err)
@@ -69,7 +77,7 @@ func Example() {
 	}
 	fmt.Println(rdb.HGet(ctx, "account:42", "balance").Val())
 
-	// Whoever still works under the first one is refused.
+	// A holder that still works under the first lease is refused.
 	fmt.Println(errors.Is(debit(ctx, values, old), fencing.ErrStale))
 	fmt.Println(rdb.HGet(ctx, "account:42", "balance").Val())
 	// Output:

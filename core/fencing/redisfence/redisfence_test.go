@@ -1,3 +1,5 @@
+//go:build integration
+
 package redisfence_test
 
 import (
@@ -15,13 +17,13 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
-
 type fields = map[string]string
 
+// open returns values of a server that the test has for itself.
 func open(t *testing.T) (*redisfence.Values, *redis.Client) {
 	t.Helper()
-	rdb := redistest.Shared(t).Client(t)
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
 	return redisfence.New(rdb), rdb
 }
 
@@ -227,6 +229,7 @@ func TestWhatRedisRefusesIsNotWritten(t *testing.T) {
 }
 
 func TestAServerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	v := redisfence.New(server.Client(t))
 	if _, err := v.Claim(t.Context(), hold("k", 1)); err != nil {
@@ -253,21 +256,4 @@ func TestScriptFlushGoesUnnoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func TestOnAClusterValuesOfOneSlotChangeTogether(t *testing.T) {
-	rdb := redistest.Cluster(t, 2, 0).Client(t)
-	v := redisfence.New(rdb)
-	if _, err := v.Claim(t.Context(), hold("{x}a", 1), hold("{x}b", 2)); err != nil {
-		t.Fatal(err)
-	}
-	if err := v.Write(t.Context(), change("{x}a", 1, fields{"n": "1"}), change("{x}b", 2, fields{"n": "2"})); err != nil {
-		t.Fatal(err)
-	}
-	wantValue(t, rdb, "{x}a", fields{"n": "1", "fence": "1"})
-	wantValue(t, rdb, "{x}b", fields{"n": "2", "fence": "2"})
-	if _, err := v.Claim(t.Context(), hold("a", 1), hold("b", 1)); !errors.Is(err, core.ErrUnavailable) {
-		t.Errorf("of two slots: %v", err)
-	}
-	wantValue(t, rdb, "a", fields{})
 }
