@@ -116,7 +116,7 @@ func seen(t *testing.T, http2 bool, body io.Reader, front http.HandlerFunc, chan
 }
 
 // What is left of a body that was read in part is not the body: two payments would be one.
-func TestABodyOfWhichAPartWasReadIsNotTakenForTheWhole(t *testing.T) {
+func TestABodyThatWasReadInPartIsNotTakenForTheWhole(t *testing.T) {
 	measured := func(front http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			*r = *r.WithContext(httpx.Measure(r))
