@@ -146,14 +146,18 @@ func TestALockerThatOvertakesAFullListHandsItOn(t *testing.T) {
 				if lease == nil {
 					t.Fatal("it did not get the lock")
 				}
-				if wait := time.Since(start); wait > 2*time.Second {
+				wait, want := time.Since(start), c.rest
+				if wait > 2*time.Second {
 					t.Errorf("it got a free lock after %v", wait)
+				}
+				if wait < 63*5*time.Millisecond {
+					want = rest // it drew one of the releases, and the lockers in the list had no time to come
 				}
 				s.mu.Lock()
 				got := s.rests[len(s.rests)-1]
 				s.mu.Unlock()
-				if got != c.rest {
-					t.Errorf("it hands on %d names, want %d", strings.Count(got, ",")+1, strings.Count(c.rest, ",")+1)
+				if got != want {
+					t.Errorf("it hands on %d names, want %d", strings.Count(got, ",")+1, strings.Count(want, ",")+1)
 				}
 				release(t, lease)
 			})

@@ -29,7 +29,7 @@ func ExampleIdempotent_storeIf() {
 	}))
 	answers := []string{`{"errors":[{"message":"no connection"}]}`, `{"data":{"paid":5}}`}
 	handler := httplock.Idempotent(graphql)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, answers[0])
+		_, _ = fmt.Fprint(w, answers[0])
 		answers = answers[1:]
 	}))
 	for range 3 {

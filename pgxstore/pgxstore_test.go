@@ -54,8 +54,9 @@ type foreign struct{}
 func (f foreign) Connect(context.Context) (sqldriver.Conn, error) { return f, nil }
 func (foreign) Driver() sqldriver.Driver                          { return nil }
 func (foreign) Prepare(string) (sqldriver.Stmt, error)            { return nil, errors.New("no statements") }
-func (foreign) Begin() (sqldriver.Tx, error)                      { return nil, errors.New("no transactions") }
-func (foreign) Close() error                                      { return nil }
+
+func (foreign) Begin() (sqldriver.Tx, error) { return nil, errors.New("no transactions") }
+func (foreign) Close() error                 { return nil }
 
 func TestATransactionOfAnotherDriverHasNoView(t *testing.T) {
 	db := sql.OpenDB(foreign{})

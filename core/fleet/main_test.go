@@ -26,6 +26,7 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 		wantErr(t, err, driver.ErrConfig)
 	}
 }
+
 func wantErr(t testing.TB, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {

@@ -119,7 +119,7 @@ func TestARefusalInsideAnAnswerThatIsAFailureIsNotStored(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e, runs := w.engine(idempotency.StoreIf(settled), idempotency.StoreAll()), 0
 		inner := w.engine(idempotency.MaxRequest(1))
-		h := func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
+		h := func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
 			if runs++; runs == 1 {
 				other := post("another")
 				other.path, other.uri = "/refunds", "/refunds"

@@ -23,7 +23,7 @@ func TestEachProcessGetsItsShareOfAHotKey(t *testing.T) {
 		least, most        float64 // of an equal share
 	}{
 		{4, 64, 0, 500_000, 1. / 2, 2}, // a second or two
-		{8, 1, 0, 4000, 1. / 8, 8}, // half a second; in less, one pause of the scheduler decides
+		{8, 1, 0, 4000, 1. / 8, 8},     // half a second; in less, one pause of the scheduler decides
 		{8, 1, time.Millisecond, 800, 1. / 8, 8},
 		{8, 1, 3 * time.Millisecond, 800, 1. / 8, 8},
 	} {

@@ -253,8 +253,8 @@ func TestALockThatIsGoneIsLost(t *testing.T) {
 		}, observe.LossTakenOver},
 	} {
 		for found, find := range map[string]func(*world, *core.Lease) error{
-			"a check":   func(w *world, lease *core.Lease) error { return lease.Check(t.Context()) },
-			"a release": func(w *world, lease *core.Lease) error { return lease.Release(t.Context()) },
+			"a check":   func(_ *world, lease *core.Lease) error { return lease.Check(t.Context()) },
+			"a release": func(_ *world, lease *core.Lease) error { return lease.Release(t.Context()) },
 		} {
 			t.Run(name+", found by "+found, func(t *testing.T) {
 				t.Parallel()

@@ -113,7 +113,7 @@ func lostAfter(begin func(*adaptertest.Call) error, text string) func(w *world) 
 func lostChecked(begin func(*adaptertest.Call) error) func(w *world) {
 	return func(w *world) {
 		losses := make(chan core.Loss, 10)
-		s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
+		s, client := w.serve(func(_ context.Context, call *adaptertest.Call) error {
 			w.loseUnnoticed("account/1")
 			_ = begin(call)
 			_ = begin(call)
@@ -134,7 +134,7 @@ func lostChecked(begin func(*adaptertest.Call) error) func(w *world) {
 // A handler that panics after its answer was held back has answered nothing:
 // the middleware that recovers can.
 func (w *world) lostCheckedPanic() {
-	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
+	s, client := w.serve(func(_ context.Context, call *adaptertest.Call) error {
 		w.loseUnnoticed("account/1")
 		_ = call.Send("done")
 		panic("after all")
@@ -149,7 +149,7 @@ func (w *world) lostCheckedPanic() {
 
 // An empty answer of net/http's is a success too, and checked.
 func (w *world) lostSilent() {
-	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
+	s, client := w.serve(func(_ context.Context, _ *adaptertest.Call) error {
 		w.loseUnnoticed("account/1")
 		return nil
 	}, core.Serialize(w.locker(), "account/{id}", core.CheckAnswer()))

@@ -134,7 +134,8 @@ func listensFor(t *testing.T, dsn, name string, with pgstore.Option) {
 		if err := free(t, there, "k", "o"); err != nil {
 			t.Fatal(err)
 		}
-		for receive(t, "the release is heard", released).Next != "w" { // a look after the reconnect has no list
+		for next := ""; next != "w"; { // a look after the reconnect has no list
+			next = receive(t, "the release is heard", released).Next
 		}
 		execute(t, db, "SELECT pg_terminate_backend(pid)"+sessions, name)
 		eventually(t, "there is another connection", func() bool {

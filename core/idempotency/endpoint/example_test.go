@@ -20,8 +20,9 @@ type call struct {
 	r *http.Request
 }
 
-func (c *call) Protocol() string                 { return endpoint.HTTP }
-func (c *call) Key() (string, error)             { return endpoint.ParseKey(c.r.Header[idempotency.KeyHeader]) }
+func (c *call) Protocol() string     { return endpoint.HTTP }
+func (c *call) Key() (string, error) { return endpoint.ParseKey(c.r.Header[idempotency.KeyHeader]) }
+
 func (c *call) Target() (string, string, string) { return c.r.Method, c.r.URL.Path, c.r.URL.RawQuery }
 func (c *call) Origin() (string, string, string) { return c.r.Host, c.r.URL.Path, c.r.URL.RawQuery }
 
