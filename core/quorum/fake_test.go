@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
@@ -263,4 +264,50 @@ func storeOn(tb testing.TB, nodes []*fakeNode) *Store {
 	}
 	tb.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+const lease = 10 * time.Second
+
+func ask(owner string) driver.AcquireRequest {
+	return driver.AcquireRequest{Key: "k", Owner: owner, TTL: lease, Waiter: "w-" + owner, Late: func(driver.Reply, error) {}}
+}
+
+// acquire fails the test on an error.
+func acquire(t *testing.T, s *Store, owner string) driver.Reply {
+	t.Helper()
+	rep, err := s.Acquire(t.Context(), ask(owner))
+	if err != nil {
+		t.Fatalf("Acquire for %s: %v", owner, err)
+	}
+	return rep
+}
+
+func free(t *testing.T, s *Store, owner string, token int64) {
+	t.Helper()
+	_, err := s.Release(t.Context(), driver.ReleaseRequest{
+		Key: "k", Owner: owner, Token: token, TTL: lease, Deadline: time.Now().Add(time.Second),
+	})
+	if err != nil {
+		t.Errorf("Release for %s: %v", owner, err)
+	}
+}
+
+// wantFree waits until no owner holds k on the nodes.
+func wantFree(t *testing.T, nodes []*fakeNode, within time.Duration) {
+	t.Helper()
+	time.Sleep(within)
+	for i, f := range nodes {
+		if owner := f.holder("k"); owner != "" {
+			t.Errorf("node %d is still held by %s", i, owner)
+		}
+	}
+}
+
+// bubble runs a test in fake time, with n nodes.
+func bubble(t *testing.T, n int, f func(t *testing.T, nodes []*fakeNode)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f(t, fakes(n))
+		time.Sleep(2 * lease) // what is on the way arrives
+	})
 }

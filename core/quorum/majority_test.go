@@ -1,0 +1,237 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+	"github.com/interlock-go/interlock/core/internal/rediswire"
+)
+
+func TestAQuorumHasNoPlaces(t *testing.T) {
+	s := storeOn(t, fakes(3))
+	for _, kind := range []driver.Kind{driver.Shared, driver.Permit} {
+		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", Kind: kind, AtMost: 2, TTL: time.Second})
+		if !errors.Is(err, driver.ErrConfig) || rep.Granted || rep.Ambiguous {
+			t.Errorf("kind %d: %+v, %v; want ErrConfig", kind, rep, err)
+		}
+	}
+}
+
+func TestALeaseLongerThanMaxTTLIsRefused(t *testing.T) {
+	s := storeOn(t, fakes(3))
+	_, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", TTL: s.maxTTL + time.Millisecond})
+	if !errors.Is(err, driver.ErrConfig) {
+		t.Errorf("error is %v, want ErrConfig", err)
+	}
+}
+
+func TestRenewalIsDecidedByTheMajority(t *testing.T) {
+	const (
+		own = iota
+		not
+		down
+		silent
+	)
+	for _, c := range []struct {
+		nodes [5]int
+		want  error
+	}{
+		{[5]int{own, own, own, own, own}, nil},
+		{[5]int{own, own, own, silent, silent}, nil},
+		{[5]int{own, own, own, not, down}, nil},
+		{[5]int{own, own, not, not, not}, driver.ErrNotOwner},
+		{[5]int{not, not, not, silent, silent}, driver.ErrNotOwner},
+		{[5]int{own, own, not, not, down}, core.ErrUnavailable},
+		{[5]int{own, own, down, down, down}, core.ErrUnavailable},
+		{[5]int{own, own, silent, silent, silent}, core.ErrUnavailable},
+		{[5]int{not, not, down, down, down}, core.ErrUnavailable},
+	} {
+		t.Run(fmt.Sprint(c.nodes), func(t *testing.T) {
+			bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {
+				s := storeOn(t, nodes)
+				for i, kind := range c.nodes {
+					nodes[i].down, nodes[i].silent = kind == down, kind == silent
+					if kind == own {
+						nodes[i].hold("k", "a", 1, lease)
+						nodes[i].hold("other", "a", 1, lease)
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), lease/6)
+				defer cancel()
+				var got [2]int
+				begin := time.Now()
+				s.Renew(ctx, []driver.Renewal{{Key: "k", Owner: "a", TTL: lease}, {Key: "other", Owner: "a", TTL: lease}},
+					func(i int, _ bool, err error) {
+						got[i]++
+						if !errors.Is(err, c.want) || errors.Is(err, driver.ErrNotOwner) != (c.want == driver.ErrNotOwner) { //nolint:errorlint // which case it is
+							t.Errorf("renewal %d: %v, want %v", i, err, c.want)
+						}
+					})
+				if got != [2]int{1, 1} {
+					t.Errorf("reported %v times, want once each", got)
+				}
+				if d := time.Since(begin); c.want == nil && d > time.Millisecond {
+					t.Errorf("it took %v", d)
+				}
+			})
+		})
+	}
+}
+
+func TestReleaseIsDecidedByTheMajority(t *testing.T) {
+	const (
+		own = iota
+		not
+		down
+	)
+	for _, c := range []struct {
+		nodes [5]int
+		want  error
+	}{
+		{[5]int{own, own, own, own, own}, nil},
+		{[5]int{own, own, own, down, down}, nil},
+		{[5]int{own, own, own, not, not}, nil},
+		{[5]int{own, own, not, not, down}, nil}, // gone from a majority, and it was ours
+		{[5]int{own, own, not, not, not}, driver.ErrNotOwner},
+		{[5]int{not, not, not, down, down}, driver.ErrNotOwner},
+		{[5]int{own, own, down, down, down}, core.ErrUnavailable},
+	} {
+		t.Run(fmt.Sprint(c.nodes), func(t *testing.T) {
+			bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {
+				s := storeOn(t, nodes)
+				for i, kind := range c.nodes {
+					nodes[i].down = kind == down
+					if kind != not {
+						nodes[i].hold("k", "a", 1, lease)
+					}
+				}
+				_, err := s.Release(t.Context(), driver.ReleaseRequest{
+					Key: "k", Owner: "a", Token: 1, TTL: lease, Deadline: time.Now().Add(time.Second),
+				})
+				if !errors.Is(err, c.want) {
+					t.Errorf("Release: %v, want %v", err, c.want)
+				}
+				for _, f := range nodes {
+					f.set(func(f *fakeNode) { f.down = false })
+				}
+				wantFree(t, nodes, 2*time.Second) // what was down is freed as soon as it is back
+			})
+		})
+	}
+}
+
+func TestWhoMayVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		id := func(run string, uptime time.Duration) rediswire.Identity {
+			return rediswire.Identity{RunID: run, Uptime: uptime}
+		}
+		fresh := func(change func(*settings)) *admission {
+			set := &settings{maxTTL: lease, log: storeOn(t, fakes(3)).admission.log}
+			change(set)
+			return newAdmission([]string{"a", "b", "c"}, set)
+		}
+		want := func(m *admission, i int, kind error) {
+			t.Helper()
+			if err := m.leftOut(i, time.Now()); !errors.Is(err, kind) || kind == nil && err != nil {
+				t.Errorf("node %d: %v, want %v", i, err, kind)
+			}
+		}
+		m := fresh(func(*settings) {})
+		want(m, 0, nil) // not met
+		m.met(0, id("r0", time.Hour), time.Now())
+		want(m, 0, nil)
+		m.met(1, id("r1", lease/2), time.Now())
+		want(m, 1, driver.ErrNotReady)
+		time.Sleep(lease/2 + 2*time.Second)
+		want(m, 1, nil)
+		m.met(0, id("r0", time.Hour), time.Now()) // another connection
+		want(m, 0, nil)
+		m.met(0, id("again", time.Hour), time.Now()) // a wall clock that was set
+		want(m, 0, driver.ErrNotReady)
+		time.Sleep(lease)
+		want(m, 0, driver.ErrNotReady)
+		time.Sleep(clock.Drift(lease))
+		want(m, 0, nil)
+		m.met(2, id("r1", time.Hour), time.Now())
+		want(m, 1, nil)
+		want(m, 2, core.ErrConfig) // the same server as node 1
+		m.met(1, id("r3", time.Hour), time.Now())
+		want(m, 2, nil)
+
+		m = fresh(func(set *settings) { set.young = true })
+		m.met(0, id("r0", 0), time.Now())
+		want(m, 0, nil)
+		m.met(0, id("r1", 0), time.Now())
+		want(m, 0, driver.ErrNotReady)
+
+		m = fresh(func(set *settings) { set.durable = true })
+		m.met(0, id("r0", 0), time.Now())
+		m.met(0, id("r1", 0), time.Now())
+		want(m, 0, nil)
+	})
+}
+
+func TestOneReleaseWakesOnceOrTwice(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {
+		s := storeOn(t, nodes)
+		var got []string
+		var mu sync.Mutex
+		stop := s.Watch("k", time.Now(), func(sig driver.Signal) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, sig.Next)
+		})
+		heard := func() []string {
+			mu.Lock()
+			defer mu.Unlock()
+			all := got
+			got = nil
+			return all
+		}
+		say := func(i int, owner, next string) {
+			for _, wake := range nodes[i].watched {
+				wake(owner, next)
+			}
+		}
+		for i := range nodes {
+			say(i, "x", []string{"a,b", "b,a", "a,b,c"}[i%3])
+		}
+		// In the first's order, and then with who else waits.
+		if all := heard(); strings.Join(all, " ") != "a,b a,b,c" {
+			t.Errorf("woken with %q", all)
+		}
+		say(0, "y", "b")
+		if n := len(heard()); n != 1 {
+			t.Errorf("the next release woke %d times", n)
+		}
+		for i := range nodes {
+			say(i, "", "") // all subscriptions are made
+		}
+		time.Sleep(10 * time.Millisecond)
+		if all := heard(); len(all) != 1 || all[0] != "" {
+			t.Errorf("woken with %q, want one look", all)
+		}
+		for range 100 { // a node that is down says so over and over
+			say(0, "", "")
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := len(heard()); n < 5 || n > 20 {
+			t.Errorf("woken %d times in 10s", n)
+		}
+		stop()
+		say(0, "z", "a")
+		time.Sleep(2 * time.Second)
+		if len(heard()) > 0 {
+			t.Error("woken after the end")
+		}
+	})
+}
