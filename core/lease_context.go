@@ -1,0 +1,133 @@
+package core
+
+import (
+	"context"
+	"time"
+
+	"github.com/interlock-go/interlock/core/internal/within"
+)
+
+// Context returns the context for work under the lock. It derives from the context
+// that was given to [Locker.Lock], and carries the lease ([LeaseFromContext]). It
+// ends when the lease can no longer be trusted, with cause [ErrLost], [ErrMaxHold]
+// or, after [Locker.Close], [ErrClosed] (see [context.Cause]). It ends with cause
+// [ErrReleased] when the last hold of its locks is released. The context of a
+// re-entry ends with the lease that holds the lock.
+func (l *Lease) Context() context.Context {
+	if l == nil {
+		return context.Background()
+	}
+	return (*leaseContext)(l)
+}
+
+// LeaseFromContext returns the lease under which ctx runs; of several it returns
+// the innermost. It returns nil outside of a lock, and in a handler that a guard
+// let through without a lock ([FailOpen], a route that did not match, the Skipper
+// of an adapter). The methods of a nil lease do not panic; see [Lease].
+//
+// In a handler of gin, pass c.Request.Context(). LeaseFromContext finds the lease in a
+// *gin.Context too, and so do [Check], [Commit] and [Fences]. But that context does not end
+// with the lease, and [Locker.Lock] refuses it.
+func LeaseFromContext(ctx context.Context) *Lease {
+	l, _ := within.Value(ctx, leaseKey{}).(*Lease)
+	return l
+}
+
+type leaseKey struct{}
+
+// leaseContext is the Lease as a context.Context: no allocation of its own.
+// Once a caller asks for the channel there is a context of the standard library
+// inside, so that contexts derived from this one attach to it without a
+// goroutine and context.Cause finds the cause.
+type leaseContext Lease
+
+func (c *leaseContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
+
+func (c *leaseContext) Done() <-chan struct{} { return (*Lease)(c).standard().Done() }
+
+func (c *leaseContext) Err() error {
+	if std := c.std.Load(); std != nil {
+		return std.Err()
+	}
+	l := (*Lease)(c)
+	l.mu.Lock()
+	ended := l.ended
+	l.mu.Unlock()
+	if ended == notEnded {
+		return c.parent.Err()
+	}
+	return l.standard().Err() // made only now, already ended with the cause
+}
+
+func (c *leaseContext) Value(key any) any {
+	if _, ok := key.(leaseKey); ok {
+		return (*Lease)(c)
+	}
+	if std := c.std.Load(); std != nil {
+		return std.Value(key)
+	}
+	return c.parent.Value(key)
+}
+
+func (c *leaseContext) String() string { return "interlock lease of " + (*Lease)(c).Key() }
+
+// standard returns the standard library's context inside.
+func (l *Lease) standard() context.Context {
+	if std := l.std.Load(); std != nil {
+		return std.Context
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if std := l.std.Load(); std != nil {
+		return std.Context
+	}
+	std := &standard{Context: l.parent}
+	if l.taking || l.left > 0 || l.ended != notEnded {
+		std.Context, std.cancel = context.WithCancelCause(l.parent)
+	} // else nothing was taken, only re-entered: it ends with the outer lease's
+	if l.ended != notEnded {
+		std.cancel(causes[l.ended])
+	}
+	l.std.Store(std)
+	return std.Context
+}
+
+// canceller is what ends the standard library's context, or nil if there is none
+// of the lease's own. Called with l.mu held.
+func (l *Lease) canceller() context.CancelCauseFunc {
+	if std := l.std.Load(); std != nil {
+		return std.cancel
+	}
+	return nil
+}
+
+// end ends the context with a cause; the first cause stays.
+func (l *Lease) end(cause error) {
+	l.mu.Lock()
+	first := l.ended == notEnded
+	if first {
+		l.ended = endingBy(cause)
+	}
+	cancel := l.canceller()
+	l.mu.Unlock()
+	if first && cancel != nil {
+		cancel(cause)
+	}
+}
+
+// over notes that one of the lease's own holds is over; after the last the
+// context ends.
+func (l *Lease) over() {
+	l.mu.Lock()
+	l.left--
+	if l.left != 0 || l.ended != notEnded {
+		l.mu.Unlock()
+		return
+	}
+	l.ended = endedByRelease
+	cancel := l.canceller()
+	l.mu.Unlock()
+	if cancel != nil {
+		cancel(ErrReleased)
+	}
+}
