@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -113,7 +114,12 @@ func (r *records) Store(tb testing.TB, service string) idempotency.Store {
 	if r.owner != nil {
 		tb = r.owner
 	}
-	store := newStore(tb, r.db, pgstore.Prefix(service+"_"), pgstore.Timeout(time.Second))
+	// A process that a case has started must not start a server to measure it.
+	store, err := pgstore.New(r.db, pgstore.Prefix(service+"_"), pgstore.SweepEvery(-1), pgstore.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = store.Close() })
 	migrate(tb, store)
 	r.stores[service] = &watched{Store: store}
 	return r.stores[service]

@@ -26,7 +26,15 @@ const childEnv = "PGTEST_CHILD"
 // own and kills that as a timeout in CI would: no cleanup runs.
 func TestServerDiesWithAKilledTestBinary(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestChildThatWaits$")
-	cmd.Env = append(os.Environ(), childEnv+"=1")
+	files, err := os.MkdirTemp("", "killed-") // not a test's TempDir, into which the server could not look
+	if err == nil {
+		err = os.Chmod(files, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(files) })
+	cmd.Env = append(os.Environ(), childEnv+"=1", "TMPDIR="+files)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +56,6 @@ func TestServerDiesWithAKilledTestBinary(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, stdout)
 	_ = cmd.Wait() // "signal: killed"
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	db, err := sql.Open("pgx", "host="+dir+" user=postgres dbname=postgres sslmode=disable")
 	if err != nil {
 		t.Fatal(err)
