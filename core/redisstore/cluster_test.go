@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,8 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
+	t.Run("hostile keys", func(t *testing.T) { c.in(t).takeHostileKeys(s) })
+
 	t.Run("several keys on several shards", func(t *testing.T) {
 		c := c.in(t)
 		lease, err := a.LockAll(c.bounded(), keys)
@@ -161,30 +164,52 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
+	// All channels of a server share a connection. When the slot of one moves, the others
+	// keep it, or each slot of a busy server that moves would silence all.
 	t.Run("a slot that moves", func(t *testing.T) {
 		c := c.in(t)
-		key := c.onShard(1, 1)[0]
+		keys := c.onShard(1, 2) // the first moves
 		from, to := c.set.Shards[1][0], c.set.Shards[2][0]
-		first := c.take(s, c.held(key, "a:1"))
+		var heard []<-chan error
+		for _, key := range keys {
+			first := c.take(s, c.held(key, "a:1"))
+			heard = append(heard, later(func() error {
+				lease, err := b.Lock(t.Context(), key)
+				if err != nil {
+					return err
+				}
+				if lease.Token() <= first.Token {
+					err = fmt.Errorf("token %d after %d", lease.Token(), first.Token)
+				}
+				return errors.Join(err, lease.Release(t.Context()))
+			}))
+		}
+		c.listened(keys...)
+		admin := from.Client(t)
+		listeners := func() (ids []string) {
+			list, err := admin.Do(t.Context(), "client", "list", "type", "pubsub").Text()
+			wantErr(t, err, nil)
+			for line := range strings.Lines(list) {
+				id, _, _ := strings.Cut(line, " ")
+				ids = append(ids, id)
+			}
+			return ids
+		}
+		before := listeners()
 		c.set.Settle(t)
-		m := c.set.Migrate(t, redistest.Slot(c.name(key)), from, to)
+		m := c.set.Migrate(t, redistest.Slot(c.name(keys[0])), from, to)
 		m.MoveAll(t)
-		wantErr(t, c.renew(s, key, "a:1"), nil) // by ASK
+		wantErr(t, c.renew(s, keys[0], "a:1"), nil) // by ASK
 		m.Finish(t)
-		wantErr(t, c.renew(s, key, "a:1"), nil) // by MOVED
-		heard := later(func() error {
-			lease, err := b.Lock(t.Context(), key)
-			if err == nil && lease.Token() <= first.Token {
-				err = fmt.Errorf("token %d after %d", lease.Token(), first.Token)
-			}
-			if err == nil {
-				err = lease.Release(t.Context())
-			}
-			return err
-		})
-		c.listened(key)
-		wantErr(t, c.free(s, key, "a:1"), nil)
-		c.want("a waiter", heard)
+		wantErr(t, c.renew(s, keys[0], "a:1"), nil) // by MOVED
+		c.listened(keys...)
+		if after := listeners(); !slices.Equal(after, before) {
+			t.Errorf("subscribed connections were %s, and are %s", before, after)
+		}
+		for i, key := range keys {
+			wantErr(t, c.free(s, key, "a:1"), nil)
+			c.want("the waiter for "+key, heard[i])
+		}
 	})
 }
 

@@ -107,7 +107,8 @@ func (w *world) share(lockers []*core.Locker, keys []string, each, n int) {
 	all.Wait()
 }
 
-func TestSeveralProcessesExcludeEachOther(t *testing.T) {
+// As many stores as processes have: each with connections of its own.
+func TestSeveralStoresExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string]int{"locks": 1, "permits": 3, "readers and writers": 0} {
 		t.Run(name, func(t *testing.T) {

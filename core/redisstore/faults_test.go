@@ -252,9 +252,9 @@ func TestALockThatIsGoneIsLost(t *testing.T) {
 			return err
 		}, observe.LossTakenOver},
 	} {
-		for found, find := range map[string]func(*world, *core.Lease) error{
-			"a check":   func(_ *world, lease *core.Lease) error { return lease.Check(t.Context()) },
-			"a release": func(_ *world, lease *core.Lease) error { return lease.Release(t.Context()) },
+		for found, find := range map[string]func(*core.Lease) error{
+			"a check":   func(lease *core.Lease) error { return lease.Check(t.Context()) },
+			"a release": func(lease *core.Lease) error { return lease.Release(t.Context()) },
 		} {
 			t.Run(name+", found by "+found, func(t *testing.T) {
 				t.Parallel()
@@ -269,7 +269,7 @@ func TestALockThatIsGoneIsLost(t *testing.T) {
 				if err := c.lose(t.Context(), w); err != nil {
 					t.Fatal(err)
 				}
-				w.soon("the loss is found", func(context.Context) bool { return errors.Is(find(w, lease), core.ErrLost) })
+				w.soon("the loss is found", func(context.Context) bool { return errors.Is(find(lease), core.ErrLost) })
 				wantErr(t, lease.Release(t.Context()), core.ErrLost)
 				if x := <-losses; x.Reason != c.want || x.Key != "k" || x.Token != lease.Token() || x.Owner != owners[0] || x.Held <= 0 {
 					t.Errorf("OnLost got %v", x)
@@ -301,6 +301,10 @@ func TestAKeyThatIsNoLockIsRefusedWithAReason(t *testing.T) {
 	if w.rdb.Get(t.Context(), w.name("k")).Val() != "mine" {
 		t.Error("the value was touched")
 	}
+	lease := w.lock(w.locker(s, core.Watchdog(w.Lapses())), "held")
+	w.rdb.Set(t.Context(), w.name("held"), "mine", 0)
+	wantErr(t, w.ended(lease), core.ErrLost)
+	wantErr(t, lease.Release(t.Context()), core.ErrLost)
 }
 
 // The late requests are sent by hand, by their owners' names, as the network would deliver

@@ -109,7 +109,13 @@ func (w *world) ends() {
 func TestHostileKeysNeitherCollideNorLeaveTheirSlot(t *testing.T) {
 	t.Parallel()
 	w := common(t)
-	s := w.store()
+	w.takeHostileKeys(w.store())
+	w.gone()
+}
+
+// takeHostileKeys holds keys that could be taken for others, all at the same time.
+func (w *world) takeHostileKeys(s *redisstore.Store) {
+	w.t.Helper()
 	keys := []string{
 		"}", "{", "{}", "}{", "a}b", "a{b", `a\)b`, `a\(b`, `\`, `\\`, "a:fence", "a:free", "a}:fence",
 		"\x00", "\r\n", "ä€𝄞", " ", "%7D", strings.Repeat("x", 512),
@@ -118,9 +124,8 @@ func TestHostileKeysNeitherCollideNorLeaveTheirSlot(t *testing.T) {
 		w.take(s, w.held(key, "a:1"))
 	}
 	for _, key := range keys {
-		wantErr(t, w.free(s, key, "a:1"), nil)
+		wantErr(w.t, w.free(s, key, "a:1"), nil)
 	}
-	w.gone()
 }
 
 func TestADamagedRecordIsNeitherGrantedNorResolved(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -133,44 +132,6 @@ func (c *cluster) nothing() {
 		})
 		return err == nil && left.Load() == 0
 	})
-}
-
-// All channels of a server share a connection. When the slot of one moves, the others keep
-// it, or each slot of a busy server that moves would silence all.
-func TestASlotThatMovesLeavesTheConnectionToTheOthers(t *testing.T) {
-	c := newCluster(t, redistest.Cluster(t, 3, 0))
-	a, b := c.locker(c.over(c.all)), c.locker(c.over(c.set.Client(t)))
-	keys := c.onShard(0, 5)
-	var held []*core.Lease
-	var heard []<-chan error
-	for _, key := range keys {
-		held = append(held, c.lock(a, key))
-		heard = append(heard, later(func() error { return pass(t.Context(), b, key) }))
-	}
-	c.listened(keys...)
-	listeners := func() (ids []string) {
-		list, err := c.rdb.Do(t.Context(), "client", "list", "type", "pubsub").Text()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(list) {
-			id, _, _ := strings.Cut(line, " ")
-			ids = append(ids, id)
-		}
-		return ids
-	}
-	before := listeners()
-	for _, key := range keys[1:] {
-		c.set.Migrate(t, redistest.Slot(key), c.set.Shards[0][0], c.set.Shards[1][0]).Finish(t)
-		c.listened(key)
-	}
-	if after := listeners(); fmt.Sprint(after) != fmt.Sprint(before) {
-		t.Errorf("subscribed connections were %s, and are %s", before, after)
-	}
-	for i, lease := range held {
-		c.release(lease)
-		c.want("a waiter of "+lease.Key(), heard[i])
-	}
 }
 
 func TestReshardingUnderLoadDisturbsNoLock(t *testing.T) {
