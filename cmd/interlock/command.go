@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/internal/display"
 )
@@ -32,6 +34,9 @@ type command struct {
 	// wrongLine, unless zero, is the exit code for a wrong command line in place of
 	// exitUsage.
 	wrongLine int
+	// brief says that the command asks little, and is to end soon where Redis does not
+	// answer.
+	brief bool
 	// offline says that the command needs no Redis, and takes no flags for it.
 	offline bool
 	// words are what completion offers as first argument.
@@ -51,6 +56,7 @@ type call struct {
 	conn   *connection
 	json   bool
 	action action
+	rdb    redis.UniversalClient // of fleet
 
 	stdout, stderr io.Writer
 }
@@ -158,6 +164,7 @@ func (c *call) fleet(opts ...fleet.Option) (f *fleet.Fleet, done func(), err err
 	if err != nil {
 		return nil, nil, err
 	}
+	c.rdb = rdb
 	log := slog.New(slog.NewTextHandler(c.stderr, nil))
 	f, err = fleet.New(rdb, append([]fleet.Option{fleet.Prefix(c.conn.prefix), fleet.Logger(log)}, opts...)...)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 )
 
 var doctorCommand = &command{
+	brief: true,
 	name:  "doctor",
 	short: "look for what makes locks unsafe",
 	long: `Looks at the servers: versions, eviction policy, persistence and replication as
@@ -42,6 +43,11 @@ func doctor(ctx context.Context, c *call, user string) error {
 	r, err := f.Check(ctx, user)
 	if err != nil {
 		return err
+	}
+	if !c.conn.cluster {
+		if info, err := c.rdb.InfoMap(ctx, "cluster").Result(); err == nil && info["Cluster"]["cluster_enabled"] == "1" {
+			r.Unsafe = append(r.Unsafe, "this server is a node of a Cluster, and the others were not looked at: give -cluster")
+		}
 	}
 	if c.json {
 		err = show.JSON(c.stdout, show.ReportOf(r))

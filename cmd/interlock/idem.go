@@ -22,6 +22,7 @@ import (
 )
 
 var idemCommand = &command{
+	brief: true,
 	name:  "idem",
 	args:  "show|resolve|forget PRINCIPAL KEY",
 	short: "show and settle the record of an idempotency key",

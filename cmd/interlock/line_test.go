@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
 )
@@ -99,6 +102,42 @@ func TestACommandLineThatIsWrongSendsNothing(t *testing.T) {
 	} {
 		if r := away(append([]string{"run"}, args...)...); r.code != run.StatusUsage || r.out != "" || !strings.Contains(r.stderr, says) {
 			t.Errorf("interlock run %q: %+v, want %q", args, r, says)
+		}
+	}
+}
+
+// A server that takes connections and never answers: nothing is said of the lock, and that
+// soon.
+func TestAServerThatNeverAnswers(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	defer func(a, b time.Duration) { answersWithin, lastLook = a, b }(answersWithin, lastLook)
+	answersWithin, lastLook = 200*time.Millisecond, 200*time.Millisecond
+	for says, args := range map[string][]string{
+		"Redis did not answer in time":                      {"inspect", "k"},
+		"not known whether the grant was released":          {"release", "k", "-token", "1"},
+		"it is not known whether k is held":                 {"wait", "-timeout", "100ms", "k"},
+		"Redis did not answer in time, which is 200ms (":    {"doctor"},
+		"Redis did not answer in time, which is 200ms (loc": {"idem", "show", "p", "k"},
+	} {
+		r := here(append([]string{"-addr", silent.Addr().String()}, args...)...)
+		if r.code != exitFailed || r.out != "" || !strings.Contains(r.stderr, says) || strings.Count(r.stderr, "interlock:") != 1 {
+			t.Errorf("interlock %q: %+v, want %q", args, r, says)
+		}
+	}
+}
+
+func TestAnErrorSaysWhatToDo(t *testing.T) {
+	for text, want := range map[string]string{
+		"interlock: lock store unavailable: WRONGPASS invalid": "wrong password, or user: set INTERLOCK_PASSWORD, and INTERLOCK_USER or -user",
+		"interlock: lock store not ready: MOVED 1 a:1":         "lock store not ready: MOVED 1 a:1 (a node of a Cluster wants the flag -cluster)",
+		"k: interlock: lock store unavailable: i/o timeout":    "k: lock store unavailable: i/o timeout",
+	} {
+		if got := inWords(errors.New(text)); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ const quoting = `A key is written as the tool shows it: a backslash begins an es
 is itself written \\.`
 
 var inspectCommand = &command{
+	brief: true,
 	name:  "inspect",
 	args:  "KEY",
 	short: "show all that Redis has of one lock",
@@ -160,15 +161,18 @@ var waitCommand = &command{
 	args:  "KEY",
 	short: "wait until a lock is free",
 	long: `Returns when no process holds the lock. It takes nothing: another process may have the
-lock at that moment. Exit code 75 if -timeout is over first. ` + quoting,
-	examples: [][2]string{{"wait -timeout 5m deploy", "until the deployment is over, for five minutes at most"}},
+lock at that moment. Exit code 75 if it is held when -timeout ends. ` + quoting,
+	examples: [][2]string{{"wait -timeout 5m deploy", "until the deployment has ended, for five minutes at most"}},
 	setup: func(fs *flag.FlagSet) action {
 		timeout := fs.Duration("timeout", 0, "wait no longer than this `time`; 0 is for ever")
 		return func(ctx context.Context, c *call) error { return wait(ctx, c, *timeout) }
 	},
 }
 
-var errTimeout = errors.New("the time is over")
+var errTimeout = errors.New("the time has ended")
+
+// lastLook is how long wait asks at its end whether the lock is held. Tests change it.
+var lastLook = 3 * time.Second
 
 func wait(ctx context.Context, c *call, timeout time.Duration) error {
 	if err := c.want(1, 1); err != nil {
@@ -186,6 +190,8 @@ func wait(ctx context.Context, c *call, timeout time.Duration) error {
 		return err
 	}
 	defer done()
+	var held error
+	outer := ctx
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
@@ -197,15 +203,25 @@ func wait(ctx context.Context, c *call, timeout time.Duration) error {
 		if context.Cause(ctx) != errTimeout { //nolint:errorlint // the cause is this value
 			return err
 		}
-		result, err = "held", &exitError{exitHeld, fmt.Errorf("%s is still held after %v", display.Text(key), timeout)}
+		// A server that has not answered has not said that the lock is held.
+		last, cancel := context.WithTimeout(outer, lastLook)
+		defer cancel()
+		l, err := f.Inspect(last, key)
+		switch {
+		case err != nil:
+			return fmt.Errorf("it is not known whether %s is held: %w", display.Text(key), err)
+		case l.Held > 0:
+			result, held = "held", &exitError{exitHeld, fmt.Errorf("%s is still held after %v", display.Text(key), timeout)}
+		}
 	}
 	if c.json {
-		return errors.Join(show.JSON(c.stdout, show.Result{Key: display.Text(key), Result: result}), err)
+		return errors.Join(show.JSON(c.stdout, show.Result{Key: display.Text(key), Result: result}), held)
 	}
-	return err
+	return held
 }
 
 var releaseCommand = &command{
+	brief: true,
 	name:  "release",
 	args:  "KEY",
 	short: "take a lock from a holder, by the token of its grant",
@@ -247,6 +263,9 @@ func release(ctx context.Context, c *call, token int64) error {
 	h, err := f.Release(ctx, key, token)
 	if errors.Is(err, fleet.ErrNoGrant) {
 		return c.offer(ctx, f, key, &exitError{exitNo, fmt.Errorf("no holder of %s has the token %d", display.Text(key), token)})
+	}
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("it is not known whether the grant was released: %w", err)
 	}
 	if err != nil {
 		return err

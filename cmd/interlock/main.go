@@ -10,7 +10,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -62,11 +64,33 @@ func execute(args []string, stdout, stderr io.Writer) int {
 			ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 			defer stop()
 		}
-		if err = c.action(ctx, c); err != nil && ctx.Err() != nil {
-			err = &exitError{exitStopped, errors.New("stopped by a signal")}
-		}
+		err = c.carryOut(ctx)
 	}
 	return c.exit(err)
+}
+
+// answersWithin bounds a command that asks little. Tests change it.
+var answersWithin = 10 * time.Second
+
+var errNoAnswer = errors.New("Redis did not answer in time")
+
+// carryOut carries the command out.
+func (c *call) carryOut(ctx context.Context) error {
+	bound := ctx
+	if c.cmd.brief {
+		var cancel context.CancelFunc
+		bound, cancel = context.WithTimeoutCause(ctx, answersWithin, errNoAnswer)
+		defer cancel()
+	}
+	err := c.action(bound, c)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return &exitError{exitStopped, errors.New("stopped by a signal")}
+	case bound.Err() != nil:
+		return fmt.Errorf("%w, which is %v (%w)", errNoAnswer, answersWithin, err)
+	}
+	return err
 }
 
 // exitError is an error with an exit code of its own. If err is nil, nothing is printed.
@@ -104,6 +128,18 @@ func (c *call) exit(err error) int {
 			code = c.cmd.wrongLine
 		}
 	}
-	_, _ = fmt.Fprintln(c.stderr, "interlock:", display.Text(err.Error()))
+	_, _ = fmt.Fprintln(c.stderr, "interlock:", display.Text(inWords(err)))
 	return code
+}
+
+// inWords is the text of an error for the user of the tool, with what to do about it.
+func inWords(err error) string {
+	text := strings.NewReplacer(": interlock: ", ": ", "(interlock: ", "(").Replace(strings.TrimPrefix(err.Error(), "interlock: "))
+	switch {
+	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"):
+		return "wrong password, or user: set INTERLOCK_PASSWORD, and INTERLOCK_USER or -user"
+	case strings.Contains(text, "MOVED "), strings.Contains(text, "CLUSTERDOWN"), strings.Contains(text, "CROSSSLOT"):
+		return text + " (a node of a Cluster wants the flag -cluster)"
+	}
+	return text
 }
