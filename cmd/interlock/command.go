@@ -9,9 +9,11 @@ import (
 	"log/slog"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
 	"github.com/interlock-go/interlock/core/fleet"
 	"github.com/interlock-go/interlock/internal/display"
 )
@@ -25,8 +27,8 @@ type command struct {
 	// examples are command lines, without the tool's name, each with a line that says
 	// what it does.
 	examples [][2]string
-	// dashed says that what follows "--" is no argument of the command, but goes into
-	// call.after.
+	// dashed says that the command has one argument, and that what follows it, or "--", goes
+	// into call.after.
 	dashed bool
 	// ownSignals says that the command handles SIGINT and SIGTERM itself. The context
 	// of other commands ends with them.
@@ -52,7 +54,7 @@ type action func(ctx context.Context, c *call) error
 type call struct {
 	cmd    *command
 	args   []string // of the command
-	after  []string // what followed "--", for a command that is dashed
+	after  []string // what followed the argument of a command that is dashed
 	conn   *connection
 	json   bool
 	action action
@@ -117,14 +119,24 @@ func (c *call) parseCommand(cmd *command, args []string) (*command, error) {
 		}
 		rest := all.Args()
 		if parsed := len(args) - len(rest); parsed > 0 && args[parsed-1] == "--" {
-			if cmd.dashed {
-				c.after = rest
-			} else {
+			if !cmd.dashed {
 				c.args = append(c.args, rest...)
+				return cmd, nil
 			}
+			if len(c.args) == 0 && len(rest) > 0 { // a key that begins with a dash
+				c.args, rest = rest[:1], rest[1:]
+				if len(rest) > 0 && rest[0] == "--" {
+					rest = rest[1:]
+				}
+			}
+			c.after = rest
 			return cmd, nil
 		}
 		if len(rest) == 0 {
+			return cmd, nil
+		}
+		if cmd.dashed && len(c.args) == 1 {
+			c.after = rest
 			return cmd, nil
 		}
 		c.args, args = append(c.args, rest[0]), rest[1:]
@@ -136,6 +148,17 @@ func (c *call) flags(name string) *flag.FlagSet {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	return fs
+}
+
+// durationVar defines a flag that is a duration.
+func durationVar(fs *flag.FlagSet, d *time.Duration, name string, value time.Duration, usage string) {
+	if *d = value; value != 0 {
+		usage += " (default " + value.String() + ")"
+	}
+	fs.Func(name, usage, func(s string) (err error) {
+		*d, err = run.ParseDuration(s)
+		return err
+	})
 }
 
 // want returns an error unless the command has between least and most arguments.

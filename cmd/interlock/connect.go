@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -14,25 +15,26 @@ import (
 
 // connection is how the tool reaches Redis.
 type connection struct {
-	url, addr, sentinel, user, prefix string
-	cluster                           bool
-	db                                int
-	tls                               bool
-	caCert, cert, key                 string
+	url, addr, sentinel, sentinelUser, user, prefix string
+	cluster                                         bool
+	db                                              int
+	tls                                             bool
+	serverName, caCert, cert, key                   string
 
 	password, sentinelPassword string // of the environment alone
 }
 
 const connectionHelp = `Passwords come from the environment, where other users of the machine cannot read them:
 INTERLOCK_PASSWORD, and INTERLOCK_SENTINEL_PASSWORD for the sentinels. INTERLOCK_URL, INTERLOCK_ADDR,
-INTERLOCK_USER and INTERLOCK_PREFIX are the defaults of their flags; INTERLOCK_URL may have a password in it.
+INTERLOCK_USER, INTERLOCK_SENTINEL_USER and INTERLOCK_PREFIX are the defaults of their flags; INTERLOCK_URL may have a password in it.
 `
 
 // fromEnvironment returns the defaults.
 func fromEnvironment(env func(string) string) *connection {
 	c := &connection{
 		url: env("INTERLOCK_URL"), addr: env("INTERLOCK_ADDR"), user: env("INTERLOCK_USER"), prefix: env("INTERLOCK_PREFIX"),
-		password: env("INTERLOCK_PASSWORD"), sentinelPassword: env("INTERLOCK_SENTINEL_PASSWORD"),
+		password:     env("INTERLOCK_PASSWORD"),
+		sentinelUser: env("INTERLOCK_SENTINEL_USER"), sentinelPassword: env("INTERLOCK_SENTINEL_PASSWORD"),
 	}
 	if c.prefix == "" {
 		c.prefix = "interlock"
@@ -45,13 +47,15 @@ func fromEnvironment(env func(string) string) *connection {
 func (c *connection) define(fs *flag.FlagSet) {
 	fs.Func("url", "`redis://[user@]host:port[/db]` or rediss://, with the parameters of go-redis's ParseURL",
 		func(s string) error { c.url = s; return nil })
-	fs.StringVar(&c.addr, "addr", c.addr, "`host:port`, or several with commas: nodes of a Cluster, or sentinels; 127.0.0.1:6379 if neither it nor -url is given")
+	fs.StringVar(&c.addr, "addr", c.addr, "`host[:port]`, or several with commas: nodes of a Cluster, or sentinels; 127.0.0.1:6379 if neither it nor -url is given")
 	fs.BoolVar(&c.cluster, "cluster", c.cluster, "the addresses are nodes of a Redis Cluster")
 	fs.StringVar(&c.sentinel, "sentinel", c.sentinel, "the addresses are sentinels, and the master has this `name`")
+	fs.StringVar(&c.sentinelUser, "sentinel-user", c.sentinelUser, "`name` of the user of the sentinels")
 	fs.StringVar(&c.user, "user", c.user, "`name` of the Redis user")
 	fs.IntVar(&c.db, "db", c.db, "`number` of the database")
 	fs.StringVar(&c.prefix, "prefix", c.prefix, "`text` with which the names of keys begin (redisstore.Prefix)")
 	fs.BoolVar(&c.tls, "tls", c.tls, "connect with TLS")
+	fs.StringVar(&c.serverName, "servername", c.serverName, "`name` in the servers' certificate, if it is not the host of their address; implies -tls")
 	fs.StringVar(&c.caCert, "cacert", c.caCert, "`file` with the certificates that sign the servers'; implies -tls")
 	fs.StringVar(&c.cert, "cert", c.cert, "`file` with the client's certificate; implies -tls")
 	fs.StringVar(&c.key, "key", c.key, "`file` with the key of -cert")
@@ -76,6 +80,9 @@ func (c *connection) options() (*redis.UniversalOptions, error) {
 	}
 	if c.addr != "" {
 		o.Addrs = strings.Split(c.addr, ",")
+		for i, addr := range o.Addrs {
+			o.Addrs[i] = c.withPort(addr)
+		}
 	}
 	if len(o.Addrs) == 0 {
 		o.Addrs = []string{"127.0.0.1:6379"}
@@ -97,9 +104,21 @@ func (c *connection) options() (*redis.UniversalOptions, error) {
 	case c.sentinel == "" && !c.cluster && len(o.Addrs) > 1:
 		return nil, errors.New("several addresses: say with -cluster or -sentinel NAME what they are")
 	}
-	o.IsClusterMode, o.MasterName, o.SentinelPassword = c.cluster, c.sentinel, c.sentinelPassword
+	o.IsClusterMode, o.MasterName, o.SentinelUsername, o.SentinelPassword = c.cluster, c.sentinel, c.sentinelUser, c.sentinelPassword
 	o.ContextTimeoutEnabled, o.DisableIdentity, o.DialerRetries = true, true, 1
 	return o, c.secure(o)
+}
+
+// withPort returns an address with the port that Redis, or a sentinel, has by itself.
+func (c *connection) withPort(addr string) string {
+	if _, _, err := net.SplitHostPort(addr); err == nil || addr == "" || strings.HasPrefix(addr, "/") {
+		return addr
+	}
+	port := "6379"
+	if c.sentinel != "" {
+		port = "26379"
+	}
+	return net.JoinHostPort(strings.Trim(addr, "[]"), port)
 }
 
 // fromURL takes over what a URL says. No error shows the URL, which may have a password.
@@ -133,11 +152,14 @@ func (c *connection) secure(o *redis.UniversalOptions) error {
 	if (c.cert == "") != (c.key == "") {
 		return errors.New("-cert and -key go together")
 	}
-	if !c.tls && c.caCert == "" && c.cert == "" {
+	if !c.tls && c.serverName == "" && c.caCert == "" && c.cert == "" {
 		return nil
 	}
 	if o.TLSConfig == nil {
 		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if c.serverName != "" {
+		o.TLSConfig.ServerName = c.serverName
 	}
 	if c.caCert != "" {
 		pem, err := os.ReadFile(c.caCert)

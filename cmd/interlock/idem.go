@@ -55,7 +55,7 @@ forget   deletes the record, so that the next request is carried out, whatever w
 		fs.Func("header", "resolve: `'Name: value'` of the answer; may be given again", o.addHeader)
 		fs.StringVar(&o.body, "body", "", "resolve: `file` with the body of the answer; - is standard input")
 		fs.BoolVar(&o.strict, "strict", false, "resolve: the endpoint is Strict, so that a lapsed record is unknown too")
-		fs.DurationVar(&o.retention, "retention", 24*time.Hour, "resolve: for how `long` the answer is kept, as the endpoint's Retention")
+		durationVar(fs, &o.retention, "retention", 24*time.Hour, "resolve: for how `long` the answer is kept, as the endpoint's Retention")
 		fs.StringVar(&o.state, "state", "", "forget: the `state` that the record has")
 		return o.run
 	},

@@ -7,9 +7,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
 )
@@ -91,8 +95,9 @@ func TestACommandLineThatIsWrongSendsNothing(t *testing.T) {
 		}
 	}
 	for says, args := range map[string][]string{
-		"usage: interlock run":    {"k"},
-		"-- COMMAND":              {"--", "true"},
+		"no command behind":       {"k"},
+		"no key":                  {},
+		"no command":              {"--", "true"}, // which is the key
 		"the key is empty":        {"", "--", "true"},
 		"-what":                   {"-what", "k", "--", "true"},
 		"500ms, 30s or 5m":        {"-wait", "soon", "k", "--", "true"},
@@ -103,6 +108,64 @@ func TestACommandLineThatIsWrongSendsNothing(t *testing.T) {
 		if r := away(append([]string{"run"}, args...)...); r.code != run.StatusUsage || r.out != "" || !strings.Contains(r.stderr, says) {
 			t.Errorf("interlock run %q: %+v, want %q", args, r, says)
 		}
+	}
+}
+
+// What follows the key is the command, with or without two dashes.
+func TestTheCommandLineOfRun(t *testing.T) {
+	for _, c := range []struct {
+		args         []string
+		key, command string
+	}{
+		{[]string{"run", "k", "--", "c", "-x"}, "k", "c -x"},
+		{[]string{"run", "k", "c", "-x"}, "k", "c -x"},
+		{[]string{"run", "-wait", "5", "k", "-shell", "c"}, "k", "c"},
+		{[]string{"run", "k", "c", "--", "x"}, "k", "c -- x"},
+		{[]string{"run", "--", "-k", "-c", "x"}, "-k", "-c x"},
+		{[]string{"run", "--", "-k", "--", "-c", "x"}, "-k", "-c x"},
+		{[]string{"run", `C:\\new`, "c"}, `C:\new`, "c"},
+		{[]string{"run", `a\x1bb`, "c"}, "a\x1bb", "c"},
+	} {
+		call := &call{conn: fromEnvironment(func(string) string { return "" })}
+		if _, err := call.parse(c.args); err != nil {
+			t.Errorf("%q: %v", c.args, err)
+			continue
+		}
+		if key, err := call.key(); err != nil || key != c.key || strings.Join(call.after, " ") != c.command {
+			t.Errorf("%q: the key %q, the command %q, %v", c.args, key, call.after, err)
+		}
+	}
+	for text, want := range map[string]time.Duration{"5": 5 * time.Second, "0": 0, "1m30s": 90 * time.Second} {
+		if d, err := run.ParseDuration(text); err != nil || d != want {
+			t.Errorf("%q: %v, %v", text, d, err)
+		}
+	}
+}
+
+func TestTheConnectionIsAsItIsNamed(t *testing.T) {
+	options := func(args ...string) *redis.UniversalOptions {
+		t.Helper()
+		c := &call{conn: fromEnvironment(func(string) string { return "" })}
+		if _, err := c.parse(append(args, "ls")); err != nil {
+			t.Fatal(err)
+		}
+		o, err := c.conn.options()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	for addr, want := range map[string]string{"h": "h:6379", "h:1": "h:1", "::1": "[::1]:6379", "[::1]": "[::1]:6379", "/tmp/redis.sock": "/tmp/redis.sock"} {
+		if got := options("-addr", addr).Addrs[0]; got != want {
+			t.Errorf("%s is %s, want %s", addr, got, want)
+		}
+	}
+	o := options("-addr", "a,b:1", "-sentinel", "m", "-sentinel-user", "u", "-servername", "redis.internal")
+	if !slices.Equal(o.Addrs, []string{"a:26379", "b:1"}) || o.SentinelUsername != "u" || o.TLSConfig.ServerName != "redis.internal" {
+		t.Errorf("%+v", o)
+	}
+	if r := want(t, 0, "version"); !strings.HasPrefix(r.out, "interlock ") || !strings.Contains(r.out, runtime.Version()) {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -185,7 +248,7 @@ func TestCompletionIsOfTheCommandsAndTheirFlags(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"ins": "inspect", "idem re": "resolve", "ls -wa": "-watch", "-addr x rel": "release", "release -tok": "-token", "completion f": "fish",
-		"ls -sen": "-sentinel",
+		"ls -sentinel-": "-sentinel-user",
 	} {
 		if got := complete(strings.Fields(line)...); got != want {
 			t.Errorf("%q is completed to %q; want %q", line, got, want)

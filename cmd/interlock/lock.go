@@ -164,8 +164,9 @@ var waitCommand = &command{
 lock at that moment. Exit code 75 if it is held when -timeout ends. ` + quoting,
 	examples: [][2]string{{"wait -timeout 5m deploy", "until the deployment has ended, for five minutes at most"}},
 	setup: func(fs *flag.FlagSet) action {
-		timeout := fs.Duration("timeout", 0, "wait no longer than this `time`; 0 is for ever")
-		return func(ctx context.Context, c *call) error { return wait(ctx, c, *timeout) }
+		var timeout time.Duration
+		durationVar(fs, &timeout, "timeout", 0, "wait no longer than this `time`; 0 is for ever")
+		return func(ctx context.Context, c *call) error { return wait(ctx, c, timeout) }
 	},
 }
 

@@ -42,7 +42,7 @@ is the object of one lock.`,
 		var o listing
 		fs.StringVar(&o.sort, "sort", "", "`order`: waiters, age or key")
 		fs.BoolVar(&o.watch, "watch", false, "refresh the list in place until it is interrupted")
-		fs.DurationVar(&o.every, "every", 2*time.Second, "`pause` between two refreshes")
+		durationVar(fs, &o.every, "every", 2*time.Second, "`pause` between two refreshes")
 		fs.IntVar(&o.limit, "limit", 0, "show at most this `number` of locks; 0 is all, with -sort 1000, with -watch 40")
 		fs.IntVar(&o.rate, "rate", 20_000, "look at no more than this `number` of keys a second, at least 100")
 		return o.run

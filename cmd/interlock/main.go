@@ -37,7 +37,7 @@ func init() {
 	commands = []*command{
 		lsCommand, inspectCommand, lockersCommand, waitCommand, releaseCommand, runCommand, doctorCommand, idemCommand,
 		uiCommand,
-		completionCommand,
+		completionCommand, versionCommand,
 	}
 }
 

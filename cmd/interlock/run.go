@@ -17,11 +17,12 @@ import (
 
 var runCommand = &command{
 	name:  "run",
-	args:  "KEY -- COMMAND [ARGS...]",
+	args:  "KEY [--] COMMAND [ARGS...]",
 	short: "run a command while holding a lock",
 	long: `Runs COMMAND while this process holds the lock KEY. While another process holds it,
 run waits. COMMAND has INTERLOCK_KEY and INTERLOCK_TOKEN (the fencing token) in its
-environment, and a process group of its own. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1
+environment, and a process group of its own. "--" is needed before a key or a command
+that begins with a dash. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1
 and SIGUSR2 are passed on to the group.
 
 If the lock is lost, or cannot be renewed for so long that it is about to be lost, the
@@ -53,7 +54,14 @@ Exit status: that of COMMAND, 128+n if signal n ended it, or
 
 // run runs a command under a lock.
 func (c *call) run(ctx context.Context, flags *run.Flags) error {
-	cmd, err := flags.Command(c.args, c.after)
+	if len(c.args) == 0 {
+		return usageError("run: no key; usage: interlock run KEY [--] COMMAND [ARGS...]")
+	}
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
+	cmd, err := flags.Command(key, c.after)
 	if err != nil {
 		return usageError("run: %w", err)
 	}
@@ -80,12 +88,18 @@ func (c *call) run(ctx context.Context, flags *run.Flags) error {
 	return nil
 }
 
+// lockKey is the key of a command line that was read.
+func (c *call) lockKey() string {
+	key, _ := c.key()
+	return key
+}
+
 // tell tells the user of a command that runs what went wrong. Standard output is the
 // command's.
 func (c *call) tell(line string) {
 	// There is nothing else to tell an error to.
 	if c.json {
-		_ = json.NewEncoder(c.stderr).Encode(show.Message{Time: time.Now().UTC(), Key: c.args[0], Message: display.Text(line)})
+		_ = json.NewEncoder(c.stderr).Encode(show.Message{Time: time.Now().UTC(), Key: display.Text(c.lockKey()), Message: display.Text(line)})
 		return
 	}
 	_, _ = fmt.Fprintln(c.stderr, "interlock:", display.Text(line))

@@ -41,6 +41,7 @@ read it.`,
 		// No default that the help would show.
 		fs.Func("token", "`text` of at least 16 characters that the page asks for; needed unless -listen is of this machine alone",
 			func(s string) error { f.token = s; return nil })
+		fs.StringVar(&f.hosts, "host", "", "`names` with commas by which a proxy asks for the page, beside the host of -listen")
 		fs.BoolVar(&f.open, "open", false, "open the page in a browser")
 		fs.BoolVar(&f.readOnly, "read-only", false, "offer no releases")
 		return func(ctx context.Context, c *call) error { return c.ui(ctx, f) }
@@ -50,6 +51,7 @@ read it.`,
 // uiFlags are the flags of the command ui.
 type uiFlags struct {
 	listen, token  string
+	hosts          string
 	open, readOnly bool
 }
 
@@ -74,7 +76,7 @@ func (c *call) ui(ctx context.Context, f *uiFlags) error {
 	}
 	defer done()
 	pages, err := ui.New(ui.Config{
-		Fleet: locks, Source: c.conn.source(), Hosts: ui.Hosts(host), Token: f.token, ReadOnly: f.readOnly,
+		Fleet: locks, Source: c.conn.source(), Hosts: append(ui.Hosts(host), strings.FieldsFunc(strings.ToLower(f.hosts), func(r rune) bool { return r == ',' })...), Token: f.token, ReadOnly: f.readOnly,
 	})
 	if err != nil {
 		return usageError("ui: %w", err)

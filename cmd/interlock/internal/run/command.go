@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -70,38 +71,47 @@ func (f *Flags) Define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.shell, "shell", false, "COMMAND is one string for /bin/sh -c")
 }
 
-// Command returns what there is to run: args are the arguments before "--", and
-// command is what follows it. Its error says what is wrong and what is accepted.
-func (f *Flags) Command(args, command []string) (*Command, error) {
+// Command returns what there is to run. Its error says what is wrong and what is accepted.
+func (f *Flags) Command(key string, command []string) (*Command, error) {
 	c := &Command{wait: f.wait, ttl: f.ttl, grace: f.grace, args: command}
 	if c.grace < 0 {
 		c.grace = c.ttl / 6
 	}
 	switch {
-	case len(args) != 1:
-		return nil, fmt.Errorf("%d arguments before \"--\"; usage: interlock run KEY -- COMMAND [ARGS...]", len(args))
-	case args[0] == "":
+	case key == "":
 		return nil, errors.New("the key is empty: all commands would share one lock")
-	case strings.ContainsRune(args[0], 0):
+	case strings.ContainsRune(key, 0):
 		return nil, errors.New("the key has a zero byte, which no environment can hold")
 	case len(command) == 0:
-		return nil, errors.New("no command after \"--\"; usage: interlock run KEY -- COMMAND [ARGS...]")
+		return nil, errors.New("no command behind the key; usage: interlock run KEY [--] COMMAND [ARGS...]")
 	case f.shell && len(command) != 1:
 		return nil, fmt.Errorf("-shell takes one string, and got %d: quote the command", len(command))
 	case c.grace > c.ttl/2:
 		return nil, fmt.Errorf("-grace %v: at most half of the ttl, %v, or a renewal that fails is never tried again", c.grace, c.ttl/2)
 	}
-	if c.key = args[0]; f.shell {
+	if c.key = key; f.shell {
 		c.args = append(shellArgs(), command[0])
 	}
 	return c, nil
 }
 
+// ParseDuration reads a duration, such as 500ms, 30s or 5m. A number alone is of seconds.
+func ParseDuration(s string) (time.Duration, error) {
+	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
+		return time.Duration(n) * time.Second, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, errors.New("a duration such as 500ms, 30s or 5m, or a number of seconds, is accepted")
+	}
+	return d, nil
+}
+
 // duration reads a duration between two.
 func duration(s string, least, most time.Duration, d *time.Duration) error {
-	v, err := time.ParseDuration(s)
+	v, err := ParseDuration(s)
 	if err != nil {
-		return errors.New("a duration such as 500ms, 30s or 5m is accepted")
+		return err
 	}
 	if v < least || v > most {
 		return fmt.Errorf("at least %v and at most %v are accepted", least, most)

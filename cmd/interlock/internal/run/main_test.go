@@ -110,7 +110,7 @@ func wrap(state string, args []string) int {
 	if err := fs.Parse(args[:dashes]); err != nil {
 		return 2
 	}
-	cmd, err := flags.Command(fs.Args(), args[dashes+1:])
+	cmd, err := flags.Command(fs.Arg(0), args[dashes+1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return run.StatusUsage

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
@@ -39,7 +40,7 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 	defer signal.Stop(incoming)
 
 	loss := make(chan core.Loss, 1)
-	locker, err := core.New(store, core.Watchdog(c.ttl), core.Name("interlock run"), core.OnLost(func(l core.Loss) { loss <- l }))
+	locker, err := core.New(store, core.Watchdog(c.ttl), core.Name("interlock run"), core.Service(c.service(), ""), core.OnLost(func(l core.Loss) { loss <- l }))
 	if err != nil {
 		log.printf("%v", err)
 		return StatusInternal
@@ -66,6 +67,16 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 	child.restore(streams.Stdin)
 	return w.status(released, loss)
 }
+
+// service is what lists of locks show beside the host and the number of this process: the
+// program that runs, cut to the length that there is for it.
+func (c *Command) service() string {
+	name := "run " + filepath.Base(c.args[0])
+	return name[:min(len(name), maxService)]
+}
+
+// maxService is the length that core.Service accepts.
+const maxService = 128
 
 // lock takes the lock. If it returns no lease, it returns the exit status. The lease
 // lasts no longer than ctx.

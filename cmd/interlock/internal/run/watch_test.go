@@ -77,7 +77,7 @@ func inBubble(t *testing.T, want int, test func(b *bubble)) *bubble {
 	t.Helper()
 	b := &bubble{store: memstore.New()}
 	synctest.Test(t, func(t *testing.T) {
-		cmd, err := (&Flags{wait: forever, ttl: defaultTTL, grace: -1}).Command([]string{key}, []string{"true"})
+		cmd, err := (&Flags{wait: forever, ttl: defaultTTL, grace: -1}).Command(key, []string{"true"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -127,7 +127,7 @@ func (u *UI) authenticated(next http.Handler) http.Handler {
 		switch here := local(r.URL.Path + "?" + q.Encode()); {
 		case reads && given != "" && same(given, u.config.Token):
 			u.admit(w, r)
-			http.Redirect(w, r, here, http.StatusSeeOther)
+			seeOther(w, here)
 		case known:
 			next.ServeHTTP(w, r)
 		case !reads || r.URL.Path == "/events":
@@ -154,13 +154,20 @@ func (u *UI) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	u.admit(w, r)
-	http.Redirect(w, r, next, http.StatusSeeOther)
+	seeOther(w, next)
+}
+
+// seeOther redirects to a page of this server. The address is relative, like all addresses
+// here: a proxy may have put a path in front, which only the browser knows.
+func seeOther(w http.ResponseWriter, to string) {
+	w.Header().Set("Location", "./"+strings.TrimPrefix(to, "/"))
+	w.WriteHeader(http.StatusSeeOther)
 }
 
 // askToken shows the form.
 func (u *UI) askToken(w http.ResponseWriter, next string, wrong bool) {
 	u.render(w, http.StatusUnauthorized, "login", page{
-		Title: "Log in", Action: "/login?" + url.Values{"next": {local(next)}}.Encode(), Wrong: wrong,
+		Title: "Log in", Action: "login?" + url.Values{"next": {local(next)}}.Encode(), Wrong: wrong,
 	})
 }
 

@@ -169,11 +169,11 @@ func TestTheTokenIsGivenOnce(t *testing.T) {
 		where  string
 		got    func() (code int, where string, cookies []*http.Cookie)
 	}{
-		"in the address": {http.StatusSeeOther, "/?q=a", func() (int, string, []*http.Cookie) {
+		"in the address": {http.StatusSeeOther, "./?q=a", func() (int, string, []*http.Cookie) {
 			w := get(u, "/?q=a&token="+aToken)
 			return w.Code, w.Header().Get("Location"), w.Result().Cookies()
 		}},
-		"in the form": {http.StatusSeeOther, "/lock?key=a", func() (int, string, []*http.Cookie) {
+		"in the form": {http.StatusSeeOther, "./lock?key=a", func() (int, string, []*http.Cookie) {
 			w := do(u, request("POST", "/login?next="+url.QueryEscape("/lock?key=a"), url.Values{"token": {aToken}}))
 			return w.Code, w.Header().Get("Location"), w.Result().Cookies()
 		}},
@@ -196,7 +196,7 @@ func TestALoginLeadsNowhereElse(t *testing.T) {
 	u := newUI(t, Config{Token: aToken})
 	for _, next := range []string{"", "//evil.example", "https://evil.example", `/\evil.example`, "/\t/evil.example", "javascript:alert(1)"} {
 		w := do(u, request("POST", "/login?"+url.Values{"next": {next}}.Encode(), url.Values{"token": {aToken}}))
-		if status(t, w, http.StatusSeeOther); w.Header().Get("Location") != "/" {
+		if status(t, w, http.StatusSeeOther); w.Header().Get("Location") != "./" {
 			t.Errorf("%q leads to %q", next, w.Header().Get("Location"))
 		}
 	}

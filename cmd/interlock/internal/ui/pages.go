@@ -109,7 +109,7 @@ func (u *UI) list(w http.ResponseWriter, r *http.Request) {
 
 // listPage is the page of a state, or of none.
 func (u *UI) listPage(q query, s *state) page {
-	p := page{Title: "Locks", Search: q.pattern, Sort: q.sort, Events: "/events?" + q.encode(), Reading: s == nil}
+	p := page{Title: "Locks", Search: q.pattern, Sort: q.sort, Events: "events?" + q.encode(), Reading: s == nil}
 	if s == nil {
 		s = &state{}
 	}
@@ -120,7 +120,7 @@ func (u *UI) listPage(q query, s *state) page {
 	}
 	for _, o := range sorts {
 		link := query{pattern: q.pattern, sort: o.Name}
-		p.Sorts = append(p.Sorts, sortLink{o.Name, o.Title, "/?" + link.encode(), o.Name == q.sort})
+		p.Sorts = append(p.Sorts, sortLink{o.Name, o.Title, "./?" + link.encode(), o.Name == q.sort})
 	}
 	return p
 }
@@ -169,13 +169,13 @@ func counted(n int, one, many string) string {
 func (u *UI) lock(w http.ResponseWriter, r *http.Request) {
 	key := r.URL.Query().Get("key")
 	if key == "" {
-		http.Redirect(w, r, "/", http.StatusSeeOther)
+		seeOther(w, "/")
 		return
 	}
 	s := u.readLock(r.Context(), key)
 	p := page{
-		Title: "Lock " + short(key, 80), Key: display.Text(key), Link: linkTo("/lock", key),
-		Events: linkTo("/events", key), Content: u.lockContent(query{key: key}, s),
+		Title: "Lock " + short(key, 80), Key: display.Text(key), Link: linkTo("lock", key),
+		Events: linkTo("events", key), Content: u.lockContent(query{key: key}, s),
 	}
 	if token := r.URL.Query().Get("released"); token != "" {
 		if n, err := strconv.ParseInt(token, 10, 64); err == nil {
@@ -235,7 +235,7 @@ func (u *UI) holderRowOf(key string, h *fleet.Holder, at time.Time) holderRow {
 		ID: identOf(h.Owner), Process: processOf(&h.Locker), Owner: short(h.Owner, 80), Token: h.Token, Times: timesOf(h, at),
 	}
 	if !u.config.ReadOnly {
-		r.Release = linkTo("/release", key, "token", strconv.FormatInt(h.Token, 10))
+		r.Release = linkTo("release", key, "token", strconv.FormatInt(h.Token, 10))
 	}
 	return r
 }
@@ -274,14 +274,14 @@ func (u *UI) release(w http.ResponseWriter, r *http.Request) {
 		u.confirmation(w, r, http.StatusConflict, words(err), typed)
 		return
 	}
-	http.Redirect(w, r, linkTo("/lock", key, "released", strconv.FormatInt(token, 10)), http.StatusSeeOther)
+	seeOther(w, linkTo("lock", key, "released", strconv.FormatInt(token, 10)))
 }
 
 // confirmation shows what a release would do, and what was wrong with the last try.
 func (u *UI) confirmation(w http.ResponseWriter, r *http.Request, status int, problem, typed string) {
 	key, token, ok := grant(r)
 	p := page{
-		Title: "Release " + short(key, 80), Key: display.Text(key), Link: linkTo("/lock", key),
+		Title: "Release " + short(key, 80), Key: display.Text(key), Link: linkTo("lock", key),
 		Problem: problem, Typed: display.Text(typed), Wrong: status == http.StatusUnprocessableEntity,
 	}
 	switch {
@@ -296,7 +296,7 @@ func (u *UI) confirmation(w http.ResponseWriter, r *http.Request, status int, pr
 		for i := range s.lock.Holders {
 			if h := &s.lock.Holders[i]; h.Token == token {
 				p.Holder = u.holderRowOf(key, h, s.at)
-				p.Action = linkTo("/release", key, "token", strconv.FormatInt(token, 10))
+				p.Action = linkTo("release", key, "token", strconv.FormatInt(token, 10))
 			}
 		}
 		if p.Action == "" && problem == "" {

@@ -118,6 +118,21 @@ func TestAReleaseNeedsTheKeyAndTheToken(t *testing.T) {
 	}
 }
 
+// A proxy may put a path in front: all addresses on the pages are relative.
+func TestNoAddressOfAPageBeginsAtTheRoot(t *testing.T) {
+	f := &fakeFleet{}
+	f.put(heldLock("a", 5, 1))
+	u, closed := newUI(t, Config{Fleet: f}), newUI(t, Config{Fleet: f, Token: aToken})
+	for name, page := range map[string]string{
+		"table": status(t, get(u, "/"), http.StatusOK), "lock": status(t, get(u, "/lock?key=a"), http.StatusOK),
+		"form": status(t, get(u, "/release?key=a&token=5"), http.StatusOK), "login": status(t, get(closed, "/lock?key=a"), http.StatusUnauthorized),
+	} {
+		if absolute := regexp.MustCompile(`(href|src|action|data-events)="/[^"]*"`).FindString(page); absolute != "" {
+			t.Errorf("%s: %s", name, absolute)
+		}
+	}
+}
+
 func TestAReadOnlyPageReleasesNothing(t *testing.T) {
 	f := &fakeFleet{}
 	f.put(heldLock("a", 5, 0))

@@ -151,7 +151,7 @@ func short(text string, most int) string {
 // lockRowOf makes the row of a lock that was read at a time.
 func lockRowOf(l *fleet.Lock, at time.Time) lockRow {
 	r := lockRow{
-		ID: identOf(l.Key), Link: linkTo("/lock", l.Key), Key: short(l.Key, 200),
+		ID: identOf(l.Key), Link: linkTo("lock", l.Key), Key: short(l.Key, 200),
 		Kind: kindOf(l), Waiters: len(l.Waiters), More: max(0, l.Held-1), began: math.MaxInt64,
 	}
 	if len(l.Holders) == 0 {
