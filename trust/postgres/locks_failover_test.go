@@ -4,11 +4,9 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -40,23 +38,6 @@ func trying(t *testing.T, ask func() error) {
 		}
 		return err == nil
 	})
-}
-
-// row is what a server knows about the lock of a key.
-type row struct {
-	held  bool // and its lease is not over
-	token int64
-}
-
-// lockRow reads the row of a lock; zero if there is none.
-func lockRow(tb testing.TB, db *sql.DB, key string) (r row) {
-	tb.Helper()
-	err := db.QueryRowContext(tb.Context(), "SELECT owner IS NOT NULL AND lease_until > clock_timestamp(), token "+
-		"FROM interlock_lock WHERE key = $1::bytea", []byte(key)).Scan(&r.held, &r.token)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) && !strings.Contains(err.Error(), "42P01") { // a standby may not have the table yet
-		tb.Fatal(err)
-	}
-	return r
 }
 
 // newPrimary returns a server with a standby, a route to the server, and the tables of a
