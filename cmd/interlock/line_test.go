@@ -12,10 +12,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
+	"github.com/interlock-go/interlock/core/fleet"
 )
 
 // ran is what a call of the tool has done.
@@ -202,6 +204,22 @@ func TestAnErrorSaysWhatToDo(t *testing.T) {
 		if got := inWords(errors.New(text)); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+func TestATerminalGetsShortLines(t *testing.T) {
+	long := strings.Repeat("k", 200)
+	lock := fleet.Lock{Key: long, Holders: []fleet.Holder{{Locker: fleet.Locker{Listed: true, Host: long}}}}
+	o := &listing{}
+	if row := o.rowOf(&lock, true); utf8.RuneCountInString(row[0]) != keyWidth || utf8.RuneCountInString(row[1]) != holderWidth || !strings.HasSuffix(row[0], "…") {
+		t.Errorf("%q", row)
+	}
+	if row := o.rowOf(&lock, false); row[0] != long {
+		t.Errorf("a pipe: %q", row)
+	}
+	o.wide = true
+	if row := o.rowOf(&lock, true); row[0] != long {
+		t.Errorf("-wide: %q", row)
 	}
 }
 

@@ -43,6 +43,7 @@ is the object of one lock.`,
 		fs.StringVar(&o.sort, "sort", "", "`order`: waiters, age or key")
 		fs.BoolVar(&o.watch, "watch", false, "refresh the list in place until it is interrupted")
 		durationVar(fs, &o.every, "every", 2*time.Second, "`pause` between two refreshes")
+		fs.BoolVar(&o.wide, "wide", false, "show long keys and holders in full, which a terminal gets cut")
 		fs.IntVar(&o.limit, "limit", 0, "show at most this `number` of locks; 0 is all, with -sort 1000, with -watch 40")
 		fs.IntVar(&o.rate, "rate", 20_000, "look at no more than this `number` of keys a second, at least 100")
 		return o.run
@@ -52,7 +53,7 @@ is the object of one lock.`,
 // listing is a call of ls.
 type listing struct {
 	sort        string
-	watch       bool
+	watch, wide bool
 	every       time.Duration
 	limit, rate int
 }
@@ -105,9 +106,9 @@ func (o *listing) run(ctx context.Context, c *call) error {
 	defer done()
 	switch {
 	case o.watch:
-		return o.refresh(ctx, f, pattern, c.stdout)
+		return o.refresh(ctx, c, f, pattern)
 	case o.sort != "":
-		locks, more, err := o.collect(ctx, f, pattern)
+		locks, more, err := o.collect(ctx, c, f, pattern)
 		if err != nil {
 			return err
 		}
@@ -120,7 +121,7 @@ func (o *listing) run(ctx context.Context, c *call) error {
 func (o *listing) stream(ctx context.Context, f *fleet.Fleet, pattern string, c *call) error {
 	const block = 200 // in which columns stand below each other
 	table := newTable(c.stdout, "KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS")
-	n := 0
+	n, place := 0, terminal(c.stdout)
 	for l, err := range f.Locks(ctx, pattern) {
 		switch {
 		case err != nil:
@@ -133,7 +134,7 @@ func (o *listing) stream(ctx context.Context, f *fleet.Fleet, pattern string, c 
 				return err
 			}
 		default:
-			table.row(rowOf(&l)...)
+			table.row(o.rowOf(&l, place)...)
 			if n%block == block-1 {
 				if err := table.flush(); err != nil {
 					return err
@@ -149,7 +150,7 @@ func (o *listing) stream(ctx context.Context, f *fleet.Fleet, pattern string, c 
 }
 
 // collect returns the first locks in the order, and whether there are more.
-func (o *listing) collect(ctx context.Context, f *fleet.Fleet, pattern string) (locks []fleet.Lock, more bool, err error) {
+func (o *listing) collect(ctx context.Context, c *call, f *fleet.Fleet, pattern string) (locks []fleet.Lock, more bool, err error) {
 	order := func(a, b fleet.Lock) int { return cmp.Or(orders[o.sort](&a, &b), cmp.Compare(a.Key, b.Key)) }
 	keep := func() {
 		slices.SortFunc(locks, order)
@@ -159,10 +160,14 @@ func (o *listing) collect(ctx context.Context, f *fleet.Fleet, pattern string) (
 			locks = locks[:o.limit]
 		}
 	}
+	read, progress := 0, newProgress(c.stderr)
+	defer progress.end()
 	for l, err := range f.Locks(ctx, pattern) {
 		if err != nil {
 			return nil, false, err
 		}
+		read++
+		progress.read(read)
 		if locks = append(locks, l); len(locks) >= 2*o.limit+100 {
 			keep()
 		}
@@ -181,7 +186,7 @@ func (o *listing) print(c *call, locks []fleet.Lock, more bool) error {
 				return err
 			}
 		}
-	} else if err := tableOf(c.stdout, locks); err != nil {
+	} else if err := o.tableOf(c.stdout, terminal(c.stdout), locks); err != nil {
 		return err
 	}
 	if more {
@@ -191,10 +196,10 @@ func (o *listing) print(c *call, locks []fleet.Lock, more bool) error {
 }
 
 // refresh shows the list again and again. On a terminal it is shown in place.
-func (o *listing) refresh(ctx context.Context, f *fleet.Fleet, pattern string, w io.Writer) error {
-	place := terminal(w)
+func (o *listing) refresh(ctx context.Context, c *call, f *fleet.Fleet, pattern string) error {
+	place := terminal(c.stdout)
 	for {
-		locks, more, err := o.collect(ctx, f, pattern)
+		locks, more, err := o.collect(ctx, c, f, pattern)
 		if ctx.Err() != nil {
 			return nil // which is how it ends
 		}
@@ -202,7 +207,7 @@ func (o *listing) refresh(ctx context.Context, f *fleet.Fleet, pattern string, w
 			return err
 		}
 		var b bytes.Buffer
-		_ = tableOf(&b, locks)
+		_ = o.tableOf(&b, place, locks)
 		note := ""
 		if more {
 			note = fmt.Sprintf(", of more than %d", o.limit)
@@ -213,7 +218,7 @@ func (o *listing) refresh(ctx context.Context, f *fleet.Fleet, pattern string, w
 			text = append([]byte("\x1b[H"), bytes.ReplaceAll(text, []byte("\n"), []byte("\x1b[K\n"))...)
 			text = append(text, "\x1b[J"...)
 		}
-		if _, err := w.Write(text); err != nil {
+		if _, err := c.stdout.Write(text); err != nil {
 			return err
 		}
 		select {
@@ -235,16 +240,59 @@ func terminal(w io.Writer) bool {
 }
 
 // tableOf prints locks as a table.
-func tableOf(w io.Writer, locks []fleet.Lock) error {
+func (o *listing) tableOf(w io.Writer, cut bool, locks []fleet.Lock) error {
 	table := newTable(w, "KEY", "HOLDER", "TOKEN", "LEASE LEFT", "HELD FOR", "WAITERS")
 	for i := range locks {
-		table.row(rowOf(&locks[i])...)
+		table.row(o.rowOf(&locks[i], cut)...)
 	}
 	return table.flush()
 }
 
+// What a terminal shows of a key and of a holder.
+const (
+	keyWidth    = 60
+	holderWidth = 40
+)
+
+// cut shortens a text for a terminal. What is cut off cannot be typed in another command.
+func cut(text string, width int) string {
+	if runes := []rune(text); len(runes) > width {
+		return string(runes[:width-1]) + "…"
+	}
+	return text
+}
+
+// progress says on a terminal how many locks have been read, once in a second.
+type progress struct {
+	w    io.Writer
+	next time.Time // zero: there is no terminal
+	said bool
+}
+
+func newProgress(w io.Writer) *progress {
+	p := &progress{w: w}
+	if terminal(w) {
+		p.next = time.Now().Add(time.Second)
+	}
+	return p
+}
+
+func (p *progress) read(n int) {
+	if !p.next.IsZero() && time.Now().After(p.next) {
+		p.next, p.said = time.Now().Add(time.Second), true
+		_, _ = fmt.Fprintf(p.w, "\r%d locks so far", n)
+	}
+}
+
+// end takes the line back.
+func (p *progress) end() {
+	if p.said {
+		_, _ = fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}
+
 // rowOf returns the columns of a lock.
-func rowOf(l *fleet.Lock) []string {
+func (o *listing) rowOf(l *fleet.Lock, short bool) []string {
 	first := fleet.Holder{}
 	for i, h := range l.Holders {
 		if i == 0 || h.Age > first.Age {
@@ -255,8 +303,12 @@ func rowOf(l *fleet.Lock) []string {
 	if l.Held > 1 {
 		holder += fmt.Sprintf(" and %d more", l.Held-1)
 	}
+	key := display.Text(l.Key)
+	if short && !o.wide {
+		key, holder = cut(key, keyWidth), cut(holder, holderWidth)
+	}
 	return []string{
-		display.Text(l.Key), holder, strconv.FormatInt(first.Token, 10), left(first.Left), age(first), strconv.Itoa(len(l.Waiters)),
+		key, holder, strconv.FormatInt(first.Token, 10), left(first.Left), age(first), strconv.Itoa(len(l.Waiters)),
 	}
 }
 
