@@ -72,7 +72,7 @@ func unmarshal(data []byte, v any) error {
 }
 
 // Guard returns a middleware that runs tasks under a rule: alone ([core.Serialize]),
-// together with those that share ([core.Share]), or as one of a limited number
+// together with those that share ([core.Share]), or as a limited number at once
 // ([core.AtMost]). While a task waits for its lock it takes a worker of the server: give
 // the rule a short [core.Wait]. It is safe for concurrent use. Guard panics if rule is
 // nil.

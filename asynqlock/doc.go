@@ -33,7 +33,7 @@
 //	payload; the result is not to be
 //	had; the metadata makes no key
 //
-// The delays are those of [RetryDelay], without which Asynq takes its own. Such a retry
+// [RetryDelay] has the delays, without which Asynq takes its own. Such a retry
 // does not count ([IsFailure]). Asynq archives a task without retries left also for
 // them, so give tasks at least one (asynq.MaxRetry).
 //
@@ -47,7 +47,7 @@
 // An engine with [idempotency.Global] fits tasks, whose IDs are unique. A function given
 // to [idempotency.Scope] reads the headers of the task by core.Request.Header.
 //
-// The context of the handler does not end with that of the task: after a timeout Asynq
+// The context of the handler does not end with the context of the task: after a timeout Asynq
 // takes the task back, the handler goes on to its end within [idempotency.MaxHold], and
 // the retry finds its result. [With] and [once.Cancelable] change that. What the
 // handler writes to asynq.ResultWriter is written by the run alone.

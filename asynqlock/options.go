@@ -38,7 +38,7 @@ func typeAndID(ctx context.Context, task *asynq.Task) string {
 
 // Key says which tasks are the same work: those with the same key. The key names the work
 // and not only its object ("charge/order-7"), since two types of tasks with one key are
-// refused. A task with an empty key, or with one of more than 512 bytes, is archived.
+// refused. A task with an empty key, or with a key of more than 512 bytes, is archived.
 // Default: the type and the ID of the task.
 func Key(f func(ctx context.Context, task *asynq.Task) string) Option {
 	return func(o *options) {

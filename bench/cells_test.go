@@ -56,7 +56,7 @@ func TestAViolationIsSeenInAProcessAndBetweenProcesses(t *testing.T) {
 				res = runFor(t, window, row, none) // a busy machine's processes may sleep through one
 			}
 			if res.Violations == 0 {
-				t.Error("a lock that lets everybody in was not noticed")
+				t.Error("a lock that lets all in was not noticed")
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestEveryWorkloadMeasuresInterlock(t *testing.T) {
 				t.Errorf("violations %d, errors %d (%s), stuck %d, lost %d",
 					res.Violations, res.Errors, res.Error, res.Stuck, res.Lost)
 			case sections && res.sections() == 0:
-				t.Error("nobody got in")
+				t.Error("no goroutine got in")
 			case res.Held > 0 && heapEach(res) < 100:
 				t.Errorf("a lock takes %.0f bytes?", heapEach(res))
 			case strings.HasPrefix(row.name, "free") && commandsEach(res) < 2:

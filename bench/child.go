@@ -60,7 +60,7 @@ type result struct {
 	// Added by the parent.
 	ByProcess []int64       `json:",omitzero"` // sections
 	Window    time.Duration `json:",omitzero"` // between the two looks at Redis
-	Commands  int64         `json:",omitzero"` // Redis commands between them, those of scripts too
+	Commands  int64         `json:",omitzero"` // Redis commands between them, the commands of scripts too
 	RedisCPU  time.Duration `json:",omitzero"`
 }
 
@@ -156,7 +156,7 @@ func (c *child) begin() {
 	c.await("go")
 }
 
-// measure returns when the window is over, and notes what the process used in
+// measure returns when the window has ended, and notes what the process used in
 // it. own is how many goroutines the workload itself has.
 func (c *child) measure(own int) {
 	c.await("measure")

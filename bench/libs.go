@@ -95,7 +95,7 @@ func (l *ourLocks) unlock(_, _ int, held any) error {
 func (l *ourLocks) lost(_ int, held any) bool { return held.(*core.Lease).Err() != nil }
 
 // redsyncLocks is redsync with its default pauses of 50 to 250 ms; only that it
-// gives up after 32 tries is changed, since everybody else here waits.
+// gives up after 32 tries is changed, since all others here wait.
 type redsyncLocks struct {
 	rs    *rs.Redsync
 	keys  []string
@@ -223,7 +223,7 @@ func (l channels) unlock(_, k int, _ any) error {
 	return nil
 }
 
-// none lets everybody in. It is in no row: the tests run it to see that the
+// none lets all goroutines in. It is in no row: the tests run it to see that the
 // harness notices.
 const none = "none"
 

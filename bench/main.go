@@ -175,7 +175,7 @@ func (o *options) measure(cells []cell, errs io.Writer) (r *report, whole bool) 
 }
 
 // plan lists the cells of a round. With which library a row begins changes with
-// row and round, so that nobody always comes after the same one.
+// row and round, so that no library always comes after the same other.
 func plan(round int, match *regexp.Regexp, span, hold time.Duration) (cells []cell) {
 	for i, row := range rows {
 		window := max(span, row.least)

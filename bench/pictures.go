@@ -51,7 +51,7 @@ var tones = map[string]chart.Tone{
 	interlock: chart.Blue, redsync: chart.Orange, redislock: chart.Green, rueidislock: chart.Pink,
 }
 
-// tone is that of a library's bar: its name is beside it, so only Interlock's differs.
+// tone is the tone of a library's bar: its name is beside it, so only Interlock's differs.
 func tone(library string) chart.Tone {
 	if library == interlock {
 		return chart.Blue
@@ -59,7 +59,7 @@ func tone(library string) chart.Tone {
 	return chart.Grey
 }
 
-// measured returns those of the libraries that have a figure in one of the workloads.
+// measured returns the libraries that have a figure in a workload.
 func (r *report) measured(libraries []string, workloads ...string) (list []string) {
 	for _, library := range libraries {
 		for _, w := range workloads {
@@ -231,7 +231,7 @@ func (r *report) fairnessChart() *chart.Figure {
 	return f
 }
 
-// plus adds two lists, of which the first may be nil.
+// plus adds two lists; the first may be nil.
 func plus(a, b []float64) []float64 {
 	sum := slices.Clone(b)
 	for i := range a {

@@ -74,7 +74,7 @@ func isTerminal(out io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// begin notes that the cell i begins, and the one before it is over.
+// begin notes that the cell i begins, and that the cell before it has ended.
 func (p *progress) begin(i int) {
 	p.mu.Lock()
 	now := time.Now()
@@ -117,7 +117,7 @@ func (p *progress) status(now time.Time) string {
 	return fmt.Sprintf("cell %d of %d, %s left", p.cell+1, len(p.planned), roughly(p.left(now)))
 }
 
-// roughly writes a duration as somebody would say it.
+// roughly writes a duration as a person would say it.
 func roughly(d time.Duration) string {
 	if d < 100*time.Second {
 		return fmt.Sprintf("%d s", int(d.Round(time.Second).Seconds()))

@@ -34,7 +34,7 @@ func TestTheTimeLeftIsTheirPlanAndWhatCellsTakeBesides(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		p.begin(1) // the first took 14 s
 		left(9 * 14 * time.Second)
-		time.Sleep(time.Minute) // one that hangs
+		time.Sleep(time.Minute) // a cell that hangs
 		left(8 * 14 * time.Second)
 	})
 }

@@ -7,9 +7,9 @@ import (
 	"unsafe"
 )
 
-// slot is what the processes of a cell know of a key without asking Redis.
+// slot is what the processes of a cell know about a key without asking Redis.
 type slot struct {
-	holder atomic.Int64 // who is inside: 0 for nobody
+	holder atomic.Int64 // who is inside: 0: the section is empty
 	// For the hand-over: how many sections there have been, and when the last
 	// one gave up the lock, in nanoseconds of the system's clock.
 	grants   atomic.Int64
@@ -49,8 +49,8 @@ func makeProof(path string, keys int) error {
 
 func proofSize(keys int) int { return keys * int(unsafe.Sizeof(slot{})) }
 
-// enter notes that somebody is in the section of a key, and reports false when
-// somebody else is. Of two that overlap the later one sees it.
+// enter notes that a goroutine is in the section of a key, and reports false when
+// another is. Of two that overlap the later sees it.
 func (p proof) enter(key int, who int64) bool {
 	return p.slots[key].holder.CompareAndSwap(0, who)
 }

@@ -167,11 +167,11 @@ func (l *rawLocks) renewAll(ctx context.Context, held []any) (failed int) {
 	return failed
 }
 
-// pipeline sends the calls of all goroutines in plain pipelines: those that come
+// pipeline sends the calls of all goroutines in plain pipelines: calls that come
 // while one is under way go with the next. It is the least that sharing takes.
 type pipeline struct{ queue chan *call }
 
-// call is one of them, on its way there and back.
+// call is a call, on its way there and back.
 type call struct {
 	args  []any
 	reply any

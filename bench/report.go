@@ -25,7 +25,7 @@ func perSection(total float64, window time.Duration, r *result) float64 {
 }
 
 // What a section costs: Redis's commands and CPU, and the CPU and allocations of
-// the clients. Waiting is paid for by whoever gets in.
+// the clients. Waiting is paid for by the goroutine that gets in.
 func commandsEach(r *result) float64 { return perSection(float64(r.Commands), r.Window, r) }
 func redisCPUEach(r *result) float64 { return perSection(float64(r.RedisCPU), r.Window, r) }
 func cpuEach(r *result) float64      { return perSection(float64(r.CPU), r.Elapsed, r) }
@@ -40,7 +40,7 @@ func redisCPUShare(r *result) float64 { return 100 * r.RedisCPU.Seconds() / r.Wi
 func p50(r *result) float64 { return quantile(r, 0.5) }
 func p99(r *result) float64 { return quantile(r, 0.99) }
 
-// quantile is of the waits of those that got in. A goroutine that never did has
+// quantile is of the waits of goroutines that got in. A goroutine that never did has
 // no wait, so a library that starves many can have a good one: starved is beside it.
 func quantile(r *result, q float64) float64 {
 	if r.sections() == 0 {
@@ -225,7 +225,7 @@ func (r *report) add(row, library string, res *result) {
 	o.rounds = append(o.rounds, res)
 }
 
-// violations is over all cells and rounds.
+// violations counts all cells and rounds.
 func (r *report) violations() (n int64) {
 	for _, row := range r.cells {
 		for _, o := range row {
@@ -266,7 +266,7 @@ func (r *report) markdown() string {
 
 Figures are medians; of starved, lost, errors and violations the worst round. A
 section is a lock, the work and an unlock; Redis commands, CPU and allocations are
-for one. Waits are those of the calls that got the lock, except that max counts the
+for one. Waits are of calls that got the lock, except that max counts the
 others too, for as long as they were watched.
 `)
 	r.writeGlance(out)

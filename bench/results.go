@@ -11,7 +11,7 @@ import (
 )
 
 // saved is what a run measured, as a file keeps it: all of it, so that a report
-// made from it is the one of the run, also where later reports show more.
+// made from it is the report of the run, also where later reports show more.
 type saved struct {
 	About string
 	Cells []savedCell

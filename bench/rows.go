@@ -60,8 +60,8 @@ var rows = []row{
 	hot("one-key-128", 128, 0, 0),
 	hot("one-key-1000", 1000, 0, 0),
 	hot("one-key-128-1ms", 128, time.Millisecond, 0),
-	// 1,000 sections of a millisecond are one turn of everybody; two of them,
-	// or nobody could tell who starves from who has not had a turn yet.
+	// 1,000 sections of a millisecond are one turn of all; two turns,
+	// or it could not be seen who starves from who has not had a turn yet.
 	hot("one-key-1000-1ms", 1000, time.Millisecond, 3*time.Second),
 	{
 		name: "processes", title: "4 processes of 16 goroutines, one key, empty section",
@@ -92,7 +92,7 @@ var rows = []row{
 	},
 }
 
-// free is nobody in anybody's way: each goroutine has its key.
+// free has no contention: each goroutine has its key.
 func free(name string, n int) row {
 	s := "s"
 	if n == 1 {
@@ -116,7 +116,7 @@ func busy(name string, n int) row {
 	return r
 }
 
-// hot is everybody at one key.
+// hot is all goroutines at one key.
 func hot(name string, n int, work, least time.Duration) row {
 	inside := "empty section"
 	if work > 0 {

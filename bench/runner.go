@@ -78,7 +78,7 @@ func runCell(ctx context.Context, c cell) (*result, error) {
 	// is counted in a window is a rate before it meets another's.
 	tell := func(word string) {
 		for _, p := range procs {
-			_, _ = io.WriteString(p.in, word+"\n") // one that has died says so in its result
+			_, _ = io.WriteString(p.in, word+"\n") // a process that has died says so in its result
 		}
 	}
 	tell("go")

@@ -74,7 +74,7 @@ type load struct {
 	cpu      time.Duration
 }
 
-// load reads INFO. Every command counts, those that scripts call too; INFO itself
+// load reads INFO. Every command counts, the commands of scripts too; INFO itself
 // does not.
 func (s *server) load(ctx context.Context) (l load, err error) {
 	l.at = time.Now()

@@ -32,7 +32,7 @@ func (c *child) crew(n int, run func(g int, w *worker)) []worker {
 }
 
 // collect waits for the workers, who have been told to stop, and adds up what
-// they saw. Those that do not come back are counted and left behind.
+// they saw. Goroutines that do not come back are counted and left behind.
 func (c *child) collect(crew []worker) {
 	end := time.Now().Add(5 * time.Second)
 	c.res.Waits = new(hist)
@@ -126,7 +126,7 @@ func (c *child) hold() {
 	// After one lock, so that connections and scripts are not counted.
 	heap, stack := memory()
 	c.res.Held = n
-	// Many at a time, or the first leases were over before the last was taken.
+	// Many at a time, or the first leases had ended before the last was taken.
 	spread(n, 128, func(k int) {
 		h, err := c.lib.lock(ctx, k, k)
 		if err != nil {
@@ -245,7 +245,7 @@ func (c *child) idle() {
 		c.proof.enter(0, 1)
 		c.begin()
 		c.measure(0)
-		c.res.Goroutines = 0 // those of the waiting process count
+		c.res.Goroutines = 0 // the goroutines of the waiting process count
 		return
 	}
 	c.begin()
@@ -262,5 +262,5 @@ func (c *child) idle() {
 	})
 	c.measure(len(crew))
 	c.collect(crew)
-	c.res.Shares = nil // nobody was to get anything
+	c.res.Shares = nil // no goroutine was to get anything
 }

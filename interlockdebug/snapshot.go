@@ -32,7 +32,7 @@ type Snapshot struct {
 	// for one or ask for it.
 	Held    int `json:"held"`
 	Waiting int `json:"waiting"`
-	// Locks are these locks, the oldest first and behind them those that are only
+	// Locks are these locks, the oldest first and behind them the locks that are only
 	// waited for: 1,000 at most.
 	Locks []Lock `json:"locks"`
 	Rules []Rule `json:"rules"`

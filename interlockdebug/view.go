@@ -136,7 +136,7 @@ func bars(l Latency) []bar {
 	}
 	all := make([]bar, len(l.Buckets))
 	for i, b := range l.Buckets {
-		height := int((b.Count*barHeight + most - 1) / most) // one that is not empty is seen
+		height := int((b.Count*barHeight + most - 1) / most) // a bucket that is not empty is seen
 		all[i] = bar{X: 8 * i, Y: barHeight - height, Height: height, Title: upTo(b) + ": " + number(b.Count)}
 	}
 	return all

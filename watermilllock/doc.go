@@ -52,7 +52,7 @@
 // An engine with [idempotency.Global] fits messages. A function given to
 // [idempotency.Scope] reads the metadata by core.Request.Header.
 //
-// The context of the message is that of a request under the engine while the handler runs:
+// The context of the message is the context of a request under the engine while the handler runs:
 // it does not end with the subscriber, so a handler that was begun comes to its end within
 // [idempotency.MaxHold]. [With] and [once.Cancelable] change that.
 //

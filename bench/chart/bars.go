@@ -37,7 +37,7 @@ type Segment struct {
 	Tone  Tone
 }
 
-// length is that of the whole bar; 0 for one that is not drawn.
+// length is the length of the whole bar; 0 for a bar that is not drawn.
 func (b *Bar) length() (sum float64) {
 	for _, s := range b.Parts {
 		sum += s.Value

@@ -18,7 +18,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Width is that of every picture, in pixels.
+// Width is the width of every picture, in pixels.
 const Width = 720
 
 // The sizes of the text and the distances, in pixels.
@@ -168,8 +168,8 @@ func write(size font.Length, tone Tone) draw.TextStyle {
 	}
 }
 
-// finish makes the document: pixels in place of points, a name for those that
-// hear it read, fonts for those that lack Liberation, and the dark scheme.
+// finish makes the document: pixels in place of points, a name for readers that
+// have it read to them, fonts for readers without Liberation, and the dark scheme.
 func (f *Figure) finish(canvas *vgsvg.Canvas) ([]byte, error) {
 	var raw bytes.Buffer
 	if _, err := canvas.WriteTo(&raw); err != nil {

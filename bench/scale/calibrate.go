@@ -98,7 +98,7 @@ func (c *calibration) measure(w workload) (o outcome, did load, clients float64,
 	return o, did, clients, errors.Join(err, f.stop(c.ctx), errNothing(did.releases))
 }
 
-// pairs measures locks that nobody contends.
+// pairs measures locks without contention.
 func (c *calibration) pairs(w workload) error {
 	_, did, clients, err := c.measure(w)
 	if err != nil {
@@ -314,7 +314,7 @@ func (c *calibration) connecting() error {
 	return errors.Join(err, err2, f.stop(c.ctx))
 }
 
-// expiring measures what it costs a server that a fence's time is over.
+// expiring measures what it costs a server that a fence's time has ended.
 func (c *calibration) expiring() error {
 	const keys, life = 100_000, 4 * time.Second
 	if c.d.clusters {

@@ -14,8 +14,8 @@ import (
 
 // TestEachOfTwoHundredProcessesGetsItsTurn has three times as many processes want one
 // key as its list has room for, in fake time and for five rounds of turns. By chance
-// none or one of them gets nothing. Two of three got nothing when a process that
-// released went back into a full list, and those that it left out asked all at once.
+// none or one process gets nothing. Two of three got nothing when a process that
+// released went back into a full list, and all processes that it left out asked at once.
 func TestEachOfTwoHundredProcessesGetsItsTurn(t *testing.T) {
 	const rounds, unlucky = 5, 8
 	for _, c := range []struct {

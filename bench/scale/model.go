@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What the model knows of the implementation: the constants of core and of
-// core/redisstore, which are not exported because nobody else needs them.
+// What the model takes from the implementation: the constants of core and of
+// core/redisstore, which are not exported because no other code needs them.
 const (
 	turnTime  = 20 * time.Millisecond // for how long a process passes a lock among its own callers
 	grace     = 5 * time.Millisecond  // what a waiting process leaves each one before it
@@ -31,7 +31,7 @@ const (
 	cmdReplay  = 3 // EVALSHA HMGET, and HMGET behind it
 )
 
-// pairCommands is what a lock and its release cost where nobody else wants the
+// pairCommands is what a lock and its release cost where no other caller wants the
 // key, if as many requests share a call as share says (1 on a Cluster): EVALSHA
 // and TIME are per call.
 func pairCommands(share float64) float64 { return 6 + 3/share }
@@ -41,7 +41,7 @@ func renewals(lease time.Duration) float64 { return cmdRenew * 3 / lease.Seconds
 
 // shortTurn is the least that a section costs if each of several processes wants
 // the key with one caller at a time: the grant, the release with its announcement,
-// and the try with which who has had it gets into the list again. When somebody
+// and the try with which who has had it gets into the list again. When a caller
 // comes between, those who were in the list ask again.
 const shortTurn = cmdGrant + cmdEnlist + cmdRelease + cmdTell
 

@@ -112,7 +112,7 @@ func (d *deployment) store() (*redisstore.Store, func() error, error) {
 
 // load is what the servers have done, all together.
 type load struct {
-	commands  float64 // those of scripts too, INFO not
+	commands  float64 // the commands of scripts too, INFO not
 	requests  float64 // EVALSHA
 	script    time.Duration
 	cpu       time.Duration

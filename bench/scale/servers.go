@@ -105,7 +105,7 @@ func (m *memory) run(commands int) {
 	m.count.commands += float64(commands)
 }
 
-// lock returns who holds a key, nil if nobody does.
+// lock returns who holds a key, nil if it is free.
 func (m *memory) lock(key string, now time.Time) *held {
 	h := m.locks[key]
 	if h != nil && !now.Before(h.until) {

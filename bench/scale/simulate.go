@@ -149,7 +149,7 @@ const leastShare = "the smallest share of a process, 1 is even"
 // crowd has many processes want one key, and notes how many get nothing.
 func (s *simulation) crowd(each int) error {
 	w := workload{processes: each, callers: 2, hold: time.Millisecond, keys: 1}
-	// Everybody's turn comes three times.
+	// The turn of each process comes three times.
 	s.window = max(s.window, time.Duration(3*each)*turnTime*3/2)
 	o, did, _, err := s.run(w)
 	if err != nil || did.releases == 0 {
@@ -167,5 +167,5 @@ func errNothing(releases float64) error {
 	if releases > 0 {
 		return nil
 	}
-	return errors.New("nobody released anything")
+	return errors.New("nothing was released")
 }

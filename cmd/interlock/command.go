@@ -18,7 +18,7 @@ import (
 	"github.com/interlock-go/interlock/internal/display"
 )
 
-// command is one of the tool's commands.
+// command is a command of the tool.
 type command struct {
 	name  string
 	args  string // how its arguments are named in the help: "KEY"
@@ -212,7 +212,7 @@ func (c *call) help(w io.Writer, global *flag.FlagSet) {
 		"interlock COMMAND -h describes a command, with examples.\n")
 }
 
-// help prints what there is to know of a command.
+// help prints what there is to know about a command.
 func (cmd *command) help(w io.Writer, own *flag.FlagSet) {
 	_, _ = fmt.Fprintf(w, "usage: interlock %s\n\n%s\n", strings.TrimSpace(cmd.name+" [flags] "+cmd.args), strings.TrimSpace(cmd.long))
 	flags := 0

@@ -45,7 +45,7 @@ func (c *call) complete() error {
 	return nil
 }
 
-// flagsOf returns the flags of a command, with those of the connection, and whether each
+// flagsOf returns the flags of a command, with the flags of the connection, and whether each
 // takes no value.
 func (c *call) flagsOf(cmd *command) *flag.FlagSet {
 	fs := c.flags(cmd.name)

@@ -98,7 +98,7 @@ func (c *connection) options() (*redis.UniversalOptions, error) {
 	}
 	switch {
 	case c.cluster && c.sentinel != "":
-		return nil, errors.New("-cluster and -sentinel together: give the one that the servers are")
+		return nil, errors.New("-cluster and -sentinel together: give the flag that fits the servers")
 	case c.cluster && o.DB != 0:
 		return nil, errors.New("-cluster and -db together: a Cluster has database 0 only")
 	case c.sentinel == "" && !c.cluster && len(o.Addrs) > 1:

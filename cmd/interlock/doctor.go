@@ -26,7 +26,7 @@ lock of its own, with a random key, and gives it back.`,
 		{"doctor -rights-of payments", "with the rights of another Redis user, whom a service connects as"},
 	},
 	setup: func(fs *flag.FlagSet) action {
-		user := fs.String("rights-of", "", "Redis `user` whose rights are looked at; that of the connection if empty")
+		user := fs.String("rights-of", "", "Redis `user` whose rights are looked at; if empty, the user of the connection")
 		return func(ctx context.Context, c *call) error { return doctor(ctx, c, *user) }
 	},
 }

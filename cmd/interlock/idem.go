@@ -27,7 +27,7 @@ var idemCommand = &command{
 	args:  "show|resolve|forget PRINCIPAL KEY",
 	short: "show and settle the record of an idempotency key",
 	long: `PRINCIPAL is what the endpoint's Scope returns, '' under Global; KEY is the key without
-quotes. With -function they are those of a function (once.Do).
+quotes. With -function both belong to a function (once.Do).
 
 show     the state of the record: in-flight, lapsed, unknown, completed, unavailable,
          expired, damaged or none (exit code 3). Of an answer it shows status and size.
@@ -35,8 +35,8 @@ resolve  settles a record in the state unknown, and no other (exit code 3). Find
          first whether the request had its effect. -not-carried-out: it had none, and
          the next request is carried out. -status: it had, and from now on requests get
          this answer, which is stored as it is given, without idempotency.Seal.
-forget   deletes the record, so that the next request is carried out, whatever was
-         before. -state must name the state that the record has.
+forget   deletes the record, so that the next request is carried out, and what was
+         before is lost. -state must name the state that the record has.
 
 ` + quoting,
 	examples: [][2]string{
@@ -48,7 +48,7 @@ forget   deletes the record, so that the next request is carried out, whatever w
 	words: []string{"show", "resolve", "forget"},
 	setup: func(fs *flag.FlagSet) action {
 		o := &settling{header: map[string][]string{}}
-		fs.BoolVar(&o.function, "function", false, "the key is that of a function")
+		fs.BoolVar(&o.function, "function", false, "the key belongs to a function")
 		fs.BoolVar(&o.not, "not-carried-out", false, "resolve: the request had no effect")
 		fs.IntVar(&o.status, "status", -1, "resolve: the request had its effect; `number` of the answer: an HTTP status, or the code of -protocol grpc")
 		fs.StringVar(&o.protocol, "protocol", endpoint.HTTP, "resolve: `protocol` of the answer: http, grpc or func")
@@ -126,7 +126,7 @@ func (o *settling) run(ctx context.Context, c *call) error {
 func (o *settling) resolution() (admin.Resolution, error) {
 	switch {
 	case o.not == (o.status >= 0):
-		return admin.Resolution{}, usageError("idem resolve: give one of -not-carried-out and -status")
+		return admin.Resolution{}, usageError("idem resolve: give either -not-carried-out or -status")
 	case o.not:
 		return admin.NotCarriedOut(), nil
 	}

@@ -121,7 +121,7 @@ var lockersCommand = &command{
 	name:  "lockers",
 	short: "list the processes that take locks",
 	long: `Lists the processes that take locks, and use them now or did a minute ago. A process
-says once in 20 s that it is there; one that says so no longer is shown as quiet, and
+says once in 20 s that it is there; a process that says so no longer is shown as quiet, and
 is gone from the list after a minute. With -json each line is the object of one.`,
 	examples: [][2]string{{"lockers", "all of them"}},
 	setup:    func(*flag.FlagSet) action { return lockers },
@@ -226,12 +226,12 @@ var releaseCommand = &command{
 	name:  "release",
 	args:  "KEY",
 	short: "take a lock from a holder, by the token of its grant",
-	long: `Releases one grant of a lock: the one that has the token, and no other. For a holder of
+	long: `Releases one grant of a lock: the grant with the token, and no other. For a holder of
 a shared lock or of a permit that is its place alone. The processes that wait get
 their turns, and tokens still grow. Without -token it changes nothing, shows the tokens
 there are, and ends with exit code 2. Exit code 3 if no holder has the token.
 
-The process that had the lock learns of it as a loss at its next renewal, with the
+The process that had the lock is told about a loss at its next renewal, with the
 default lease within 10 s. Until then it works on, beside the next holder. Release the
 lock of a process that is known to be dead or stuck, or whose writes are fenced. What
 was released is logged on standard error. ` + quoting,
@@ -275,7 +275,7 @@ func release(ctx context.Context, c *call, token int64) error {
 		holder := show.HolderOf(h)
 		return show.JSON(c.stdout, show.Result{Key: display.Text(key), Result: "released", Holder: &holder})
 	}
-	_, err = fmt.Fprintf(c.stdout, "released %s: token %d, held for %s by %s, which learns of it when it renews\n",
+	_, err = fmt.Fprintf(c.stdout, "released %s: token %d, held for %s by %s, which is told when it renews\n",
 		display.Text(key), token, age(h), details(h.Locker))
 	return err
 }

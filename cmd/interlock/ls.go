@@ -25,7 +25,7 @@ var lsCommand = &command{
 	short: "list the locks that are held",
 	long: `Lists the locks that are held, with the process that holds each (host/pid/service),
 the token of its grant, what remains of its lease, how long it has had the lock, and
-how many processes wait. Of several holders it names the one that has held longest.
+how many processes wait. Of several holders it names the holder that has held longest.
 PATTERN chooses keys: * stands for any text, ? for one byte.
 
 It reads with SCAN, not faster than -rate, so that other clients of Redis do not
@@ -34,7 +34,7 @@ complete before it is shown, and keeps no more than -limit locks. With -json eac
 is the object of one lock.`,
 	examples: [][2]string{
 		{"ls", "all locks"},
-		{"ls -sort waiters 'account/*'", "those of accounts, the most wanted first"},
+		{"ls -sort waiters 'account/*'", "the locks of accounts, the most wanted first"},
 		{"ls -watch -sort age -limit 20", "the oldest twenty, refreshed until Ctrl-C"},
 		{"ls -json | jq 'select(.holders[0].locker.renews == \"no\") | .key'", "locks of processes that have not been heard of for 30 s"},
 	},

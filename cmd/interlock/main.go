@@ -72,7 +72,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 // answersWithin bounds a command that asks little. Tests change it.
 var answersWithin = 10 * time.Second
 
-var errNoAnswer = errors.New("Redis did not answer in time")
+var errNoAnswer = errors.New("no answer from Redis in time")
 
 // carryOut carries the command out.
 func (c *call) carryOut(ctx context.Context) error {

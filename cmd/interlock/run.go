@@ -29,7 +29,7 @@ If the lock is lost, or cannot be renewed for so long that it is about to be los
 group gets SIGTERM, and SIGKILL after the grace: COMMAND has ended before another
 process can get the lock. The more grace, the fewer failed renewals it survives.
 
-Exit status: that of COMMAND, 128+n if signal n ended it, or
+Exit status: the status of COMMAND, 128+n if signal n ended it, or
    64  the command line is wrong
    69  Redis could not be reached; COMMAND was not started
    70  the lock could not be taken for another reason; COMMAND was not started

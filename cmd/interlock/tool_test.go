@@ -295,7 +295,7 @@ func TestDoctorOfASafeServer(t *testing.T) {
 	if !strings.Contains(r.out, "missing right of service: +hset, for locks") || strings.Contains(r.out, "+evalsha") {
 		t.Errorf("\n%s", r.out)
 	}
-	if r := s.want(exitFailed, "doctor", "-rights-of", "nobody"); !strings.Contains(r.stderr, "nobody") {
+	if r := s.want(exitFailed, "doctor", "-rights-of", "unknown"); !strings.Contains(r.stderr, "unknown") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -85,7 +85,7 @@ func within(ctx context.Context, d time.Duration, f func(context.Context) error)
 }
 
 // userKey is the context key under which authentication stores the user, whose name is
-// that of an account.
+// the name of an account.
 type userKey struct{}
 
 func authenticated(next http.Handler) http.Handler {

@@ -101,7 +101,7 @@ func (w *waits) Start(ctx context.Context, op observe.Operation) (context.Contex
 	}}
 }
 
-// reset forgets the times, and returns those of a kind, sorted.
+// reset forgets the times, and returns the times of a kind, sorted.
 func (w *waits) reset(kind string) []time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

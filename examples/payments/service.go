@@ -222,7 +222,7 @@ func (s *service) listen(ctx context.Context, cfg config) (fronts []*frontend, e
 	return fronts, nil
 }
 
-// start serves all front ends. The channel receives the first one that ends by itself.
+// start serves all front ends. The channel receives the first front end that ends by itself.
 func start(fronts []*frontend) <-chan error {
 	failed := make(chan error, len(fronts))
 	for _, f := range fronts {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// readTimeout is for one try, of which go-redis makes four.
+	// readTimeout is for one try; go-redis makes four tries.
 	readTimeout = 2 * time.Second
 	pingTimeout = 5 * time.Second
 	// maxConns bounds the connections of one process to PostgreSQL: several share a

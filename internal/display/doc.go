@@ -3,6 +3,6 @@
 // the headers that protect a page.
 //
 // The debug page of a process (package interlockdebug) and the page of a fleet
-// (`interlock ui`) show different things: what one process knows of its own, and what all
+// (`interlock ui`) show different things: what one process has in its memory, and what all
 // processes have written to Redis. They look alike, and escape alike.
 package display

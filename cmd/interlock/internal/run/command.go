@@ -10,7 +10,7 @@ import (
 )
 
 // The exit statuses of the wrapper. Any other is the command's own: its exit
-// status, or 128+n if signal n ended it. 64, 69, 70 and 75 are those of sysexits.h.
+// status, or 128+n if signal n ended it. 64, 69, 70 and 75 are from sysexits.h.
 const (
 	// StatusUsage says that the command line was wrong.
 	StatusUsage = 64
@@ -24,7 +24,7 @@ const (
 	// started.
 	StatusBusy = 75
 	// StatusLost says that the lock was lost while the command ran, or could not be
-	// renewed for so long that the command had to be ended. It stands for whatever
+	// renewed for so long that the command had to be ended. It stands for what
 	// the command's own status was.
 	StatusLost = 79
 	// StatusNotExecutable says that the command was found, and cannot be run.

@@ -9,7 +9,7 @@
 //	last confirmed                    SIGTERM         SIGKILL  deadline  the server
 //	renewal, sent                     |<--- grace --->|<-margin->|       lets go
 //
-// The deadline is that of core.Lease.Deadline, which is 1 % of the ttl and 2 ms
+// The deadline is core.Lease.Deadline, which is 1 % of the ttl and 2 ms
 // before the earliest moment at which the server can let the lock go. The margin is
 // for a wrapper that the scheduler wakes late, and for the time that a process needs
 // to die. A renewal that succeeds before SIGTERM moves all of it.

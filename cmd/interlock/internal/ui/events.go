@@ -18,14 +18,14 @@ const (
 
 // update is what a page is told. Its parts are found in the page by their ids.
 type update struct {
-	Now   int64             `json:"now"` // so that ages are right whatever the browser's clock says
+	Now   int64             `json:"now"` // so that ages are right on a browser whose clock is wrong
 	Lists map[string]list   `json:"lists"`
 	Texts map[string]string `json:"texts"`
 	// Hidden says which parts are hidden.
 	Hidden map[string]bool `json:"hidden"`
 }
 
-// list is the rows of a table: their order, and the HTML of those that are new.
+// list is the rows of a table: their order, and the HTML of the new rows.
 type list struct {
 	Order []string          `json:"order"`
 	Rows  map[string]string `json:"rows"`
@@ -51,7 +51,7 @@ func (u *UI) events(w http.ResponseWriter, r *http.Request) {
 	}
 	defer l.leave(v)
 	out := http.NewResponseController(w)
-	_ = out.SetReadDeadline(time.Time{}) // that of the server is for requests that are short
+	_ = out.SetReadDeadline(time.Time{}) // the server's own is for requests that are short
 	w.Header().Set("Content-Type", "text/event-stream")
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()

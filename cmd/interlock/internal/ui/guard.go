@@ -118,7 +118,7 @@ func (u *UI) authenticated(next http.Handler) http.Handler {
 		cookie, err := r.Cookie(cookieName(r))
 		known := err == nil && same(cookie.Value, u.session)
 		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-		// On the first page only: on that of a release the token is a grant's.
+		// On the first page only: on the page of a release the token is a grant's.
 		q, given := r.URL.Query(), ""
 		if r.URL.Path == "/" {
 			given = q.Get("token")

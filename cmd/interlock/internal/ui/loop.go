@@ -140,7 +140,7 @@ func (l *loop) run(ctx context.Context) {
 		l.mu.Lock()
 		l.forget()
 		select {
-		case <-l.wake: // by one of the views that are read now
+		case <-l.wake: // by a view that is read now
 		default:
 		}
 		if len(l.views) == 0 && ctx.Err() == nil {

@@ -179,7 +179,7 @@ func (u *UI) lock(w http.ResponseWriter, r *http.Request) {
 	}
 	if token := r.URL.Query().Get("released"); token != "" {
 		if n, err := strconv.ParseInt(token, 10, 64); err == nil {
-			p.Notice = fmt.Sprintf("Released: the grant with token %d has ended. Its holder learns of it at its next renewal.", n)
+			p.Notice = fmt.Sprintf("Released: the grant with token %d has ended. Its holder is told at its next renewal.", n)
 		}
 	}
 	u.render(w, http.StatusOK, "lock", p)

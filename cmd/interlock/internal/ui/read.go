@@ -133,7 +133,7 @@ func words(err error) string {
 	case errors.Is(err, fleet.ErrNoGrant):
 		return "No holder of this lock has this token any more: the lock is free, or was granted anew. Nothing was released."
 	case errors.Is(err, fleet.ErrVoted):
-		return "This lock is kept by a quorum of servers, of which one alone cannot release it. Nothing was released."
+		return "This lock is kept by a quorum of servers, and one server alone cannot release it. Nothing was released."
 	case errors.Is(err, driver.ErrKeyOccupied):
 		return "This key has a value in Redis that is no lock."
 	case errors.Is(err, driver.ErrNotReady):

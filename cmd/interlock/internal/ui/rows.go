@@ -34,7 +34,7 @@ type process struct {
 	Renews             string // yes, no, unknown
 }
 
-// times are those that pass on the page by themselves, in milliseconds since 1970.
+// times pass on the page by themselves, in milliseconds since 1970.
 type times struct {
 	Since int64 // 0 if it is not known
 	End   int64 // 0 if the lease never ends
@@ -99,7 +99,7 @@ func (r holderRow) like(old row) bool {
 
 func (r waiterRow) like(old row) bool { return r == old }
 
-// like reports whether times are those of an older reading. Each reading computes them
+// like reports whether times are from an older reading. Each reading computes them
 // from durations, so they differ a little.
 func (t times) like(old times) bool {
 	near := func(a, b int64) bool { return (a == 0) == (b == 0) && max(a-b, b-a) < time.Second.Milliseconds() }
@@ -210,7 +210,7 @@ var orders = map[string]func(a, b *lockRow) int{
 	"key":  func(*lockRow, *lockRow) int { return 0 },
 }
 
-// left is the end of the lease in seconds; one that never ends comes after all others.
+// left is the end of the lease in seconds; a lease that never ends comes after all others.
 func (t times) left() int64 {
 	if t.End == 0 {
 		return math.MaxInt64

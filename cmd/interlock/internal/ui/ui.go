@@ -38,13 +38,13 @@ type Config struct {
 	ReadOnly bool
 }
 
-// minToken is how long a token has to be. A random one of that length is not guessed.
+// minToken is how long a token has to be. A random token of that length is not guessed.
 const minToken = 16
 
 // UI is the handler of the pages. [New] makes one. It is safe for concurrent use.
 type UI struct {
 	config  Config
-	session string // the content of the cookie of those that gave the token
+	session string // the content of the cookie that a browser gets for the token
 	handler http.Handler
 	lists   *loop // the tables of locks
 	locks   *loop // the pages of one lock
@@ -88,7 +88,7 @@ func New(c Config) (*UI, error) {
 // ServeHTTP serves a page.
 func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) { u.handler.ServeHTTP(w, r) }
 
-// types are those of the static files.
+// types are the types of the static files.
 var types = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 // static serves an embedded file.
