@@ -26,7 +26,7 @@ const childEnv = "PGTEST_CHILD"
 // own and kills that as a timeout in CI would: no cleanup runs.
 func TestServerDiesWithAKilledTestBinary(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestChildThatWaits$")
-	files, err := os.MkdirTemp("", "killed-") // not a test's TempDir, into which the server could not look
+	files, err := os.MkdirTemp("", "killed-") //nolint:usetesting // the server could not look into a TempDir of the test
 	if err == nil {
 		err = os.Chmod(files, 0o755)
 	}
