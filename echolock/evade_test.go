@@ -1,27 +1,14 @@
 package echolock_test
 
 import (
-	"context"
 	"net/http"
 	"testing"
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
-
-func memoryEngine(t *testing.T) *idempotency.Engine {
-	t.Helper()
-	engine, err := idempotency.New(memstore.New(), idempotency.Global())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = engine.Close(context.Background()) })
-	return engine
-}
 
 // An informational status is not the answer: net/http implies 200 after it.
 func TestAnInformationalStatusIsNotStored(t *testing.T) {
@@ -29,7 +16,7 @@ func TestAnInformationalStatusIsNotStored(t *testing.T) {
 	e.POST("/", func(c echo.Context) error {
 		c.Response().WriteHeader(http.StatusEarlyHints)
 		return nil
-	}, echolock.Idempotent(memoryEngine(t)))
+	}, echolock.Idempotent(adaptertest.Engine(t)))
 	srv := adaptertest.Serve(t, e)
 	adaptertest.Post(t, srv, "/").WantOwn(t, http.StatusOK, "")
 	adaptertest.Post(t, srv, "/").WantReplay(t, http.StatusOK, "")
@@ -49,7 +36,7 @@ func TestAResponsePastTheMiddlewareIsNotReplayed(t *testing.T) {
 			c.Set("outer", c.Response())
 			return next(c)
 		}
-	}, echolock.Idempotent(memoryEngine(t)))
+	}, echolock.Idempotent(adaptertest.Engine(t)))
 	srv := adaptertest.Serve(t, e)
 	adaptertest.Post(t, srv, "/").WantOwn(t, http.StatusCreated, "paid")
 	adaptertest.Post(t, srv, "/").WantProblem(t, http.StatusConflict, "idempotency-response-unavailable", "")

@@ -130,7 +130,7 @@ func (r Reason) Text() string {
 	case Held:
 		return "The resource is locked by another request. Nothing was done."
 	case Deadline:
-		return "The time for the request was over before it could be carried out. Nothing was done."
+		return "The time for the request had ended before it could be carried out. Nothing was done."
 	case QueueFull:
 		return "Too many requests wait for the resource. Nothing was done."
 	case Full:
