@@ -56,6 +56,10 @@ func TestAClaimIsOneStatementAndARefusalTwo(t *testing.T) {
 				` ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE fence.token <= excluded.token [a] [7]`,
 			`SELECT token FROM bank."f" WHERE key = $1 [a]`, "a",
 		},
+		"key that is no text": {
+			func(ctx context.Context, tx *sql.Tx) error { return fencing.Table{}.Claim(ctx, tx, "ü/\x00\\\xff", 7) },
+			insert + ` [\303\274/\000\\\377] [7]`, `SELECT token FROM interlock_fence WHERE key = $1 [\303\274/\000\\\377]`, "ü/\x00\\\xff",
+		},
 		"column": {
 			func(ctx context.Context, tx *sql.Tx) error { return accounts.Claim(ctx, tx, 42, 7) },
 			"UPDATE accounts SET fence = $1 WHERE id = $2 AND fence <= $1 [7] [42]",

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/interlock-go/interlock/core"
 )
@@ -14,6 +16,10 @@ import (
 // has claimed the key. It must be in the database that it protects, because a claim
 // and the work under it have to be one transaction. The zero value is the table
 // interlock_fence. The methods are safe for concurrent use.
+//
+// Its column key is a text, in the form of PostgreSQL's encode(key, 'escape'): ASCII is
+// as it is, a backslash is there twice, and any other byte, and the zero byte, is a
+// backslash and three octal digits.
 type Table struct {
 	// Name is the name of the table, interlock_fence if empty. It becomes part of
 	// the statements as it is. It may therefore be qualified and quoted, and must
@@ -48,10 +54,28 @@ func (t Table) Claim(ctx context.Context, tx *sql.Tx, key string, token int64) e
 	return claim(ctx, tx, key, token, statement{
 		"INSERT INTO " + t.name() + " AS fence (key, token) VALUES ($1, $2)" +
 			" ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE fence.token <= excluded.token",
-		[]any{key, token},
+		[]any{textOf(key), token},
 	}, statement{
-		"SELECT token FROM " + t.name() + " WHERE key = $1", []any{key},
+		"SELECT token FROM " + t.name() + " WHERE key = $1", []any{textOf(key)},
 	})
+}
+
+// textOf returns a key as the table has it. A lock's key may be any bytes, and a text may
+// not: it has no zero byte, and only what the encoding of the database has. All keys
+// differ as texts, too.
+func textOf(key string) string {
+	var b strings.Builder
+	for i := range len(key) {
+		switch c := key[i]; {
+		case c == '\\':
+			b.WriteString(`\\`)
+		case c == 0 || c > unicode.MaxASCII:
+			fmt.Fprintf(&b, `\%03o`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 // InTx claims every key of the lease, then runs fn, and otherwise works as the

@@ -96,19 +96,21 @@ func TestARollbackLeavesTheFenceAsItWas(t *testing.T) {
 func TestKeysThatLookAlikeHaveFencesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, db *sql.DB) {
-		keys := []string{"k", "K", "k ", "", "'; DROP TABLE accounts --", "k%", "%2F", "ä", "a\u0308", "\u00e4b", strings.Repeat("k", 512)}
+		keys := []string{
+			"k", "K", "k ", "", "'; DROP TABLE accounts --", "k%", "%2F", "ä", "a\u0308", "\u00e4b", strings.Repeat("k", 512),
+			"\x00", "k\x00", "\xff", `\000`, `\\000`, `\377`, strings.Repeat("\xff", 512), // a text has neither zero bytes nor half letters
+		}
+		claim := func(key string, token int64) error {
+			return inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error { return fences.Claim(t.Context(), tx, key, token) })
+		}
+		token := func(i int) int64 { return int64(len(keys) - i + 1) } // each smaller than those before it
 		for i, key := range keys {
-			err := inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error {
-				return fences.Claim(t.Context(), tx, key, int64(len(keys)-i)) // each smaller than those before it
-			})
-			if err != nil {
+			if err := claim(key, token(i)); err != nil {
 				t.Errorf("%q: %v", key, err)
 			}
 		}
 		for i, key := range keys {
-			if got := latest(t, db, key); got != int64(len(keys)-i) {
-				t.Errorf("%q has %d", key, got)
-			}
+			wantStale(t, claim(key, 1), 1, token(i))
 		}
 		wantBalance(t, db, 100)
 	})

@@ -285,19 +285,23 @@ func TestTxWithoutARecord(t *testing.T) {
 }
 
 // TestFencesAreClaimedInTheTransaction has the holder of a lock come after its successor.
+// PostgreSQL could not have one of the keys as a text.
 func TestFencesAreClaimedInTheTransaction(t *testing.T) {
 	t.Parallel()
 	db, _ := tables(t)
 	store := newStore(t, db)
-	guard := core.Serialize(newLocker(t, memstore.New()), "account")
+	guard := core.Serialize(newLocker(t, memstore.New()), "account", core.KeyFunc(
+		func(context.Context, core.Request) ([]string, error) { return []string{"\x00\\\xff"}, nil }))
 	s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
 		pay(t, r, tx)
 		say(w, "paid")
 	}, idempotency.Under(guard))
 	s.want("a", 200, "paid")
 	s.paid(1)
-	if token := read[int64](t, db, "SELECT token FROM interlock_fence WHERE key = 'account'"); token < 1 {
-		t.Errorf("the fence has token %d", token)
+	for _, key := range []string{"account", `\000\\\377`} {
+		if token := read[int64](t, db, "SELECT token FROM interlock_fence WHERE key = $1", key); token < 1 {
+			t.Errorf("the fence of %s has token %d", key, token)
+		}
 	}
 	execute(t, db, "UPDATE interlock_fence SET token = token + 3600000000")
 	s.want("b", 500, "no transaction")
