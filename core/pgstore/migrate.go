@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"database/sql"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -44,13 +45,16 @@ func (s *Store) migrate(ctx context.Context) error {
 	if has, err := s.version(ctx, s.records); err != nil || has >= len(files) {
 		return err
 	}
-	tx, err := s.records.BeginTx(ctx, nil)
+	// What another process has committed must be seen once it has let the lock go. Above
+	// READ COMMITTED a transaction sees what there was when it began.
+	tx, err := s.records.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	// Two processes that create a table at the same time may both find none.
-	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtext('"+s.named("interlock_version")+"'))"); err != nil {
+	// Two processes that create a table at the same time may both find none. All stores of
+	// a database have the same lock, since one schema can be named in several ways.
+	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtext('interlock migrate'))"); err != nil {
 		return err
 	}
 	has, err := s.version(ctx, tx)
@@ -75,8 +79,11 @@ func (s *Store) migrate(ctx context.Context) error {
 // version returns the version of the tables, 0 if there are none.
 func (s *Store) version(ctx context.Context, q querier) (has int, err error) {
 	name := s.named("interlock_version")
+	// A session remembers that to_regclass found no table. By the look at pg_class it learns
+	// what other sessions have committed since.
 	var there bool
-	if err := q.QueryRowContext(ctx, "SELECT to_regclass('"+name+"') IS NOT NULL").Scan(&there); err != nil || !there {
+	err = q.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_class WHERE oid = to_regclass('"+name+"'))").Scan(&there)
+	if err != nil || !there {
 		return 0, err
 	}
 	err = q.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM "+name).Scan(&has)
