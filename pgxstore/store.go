@@ -43,7 +43,8 @@ func (s *Store) Unwrap() record.Store { return s.Store }
 
 // Tx returns the transaction of the request that ctx belongs to, in the form of pgx. It is
 // [pgstore.Tx], and both can be used in one request. Commit and Rollback return
-// [ErrNotYours] and do nothing.
+// [ErrNotYours] and do nothing. A statement that ends the transaction makes the outcome of
+// the request unknown, as in [pgstore.Transaction.SQL].
 func Tx(ctx context.Context) (pgx.Tx, error) {
 	t, err := pgstore.Tx(ctx)
 	if err != nil {

@@ -106,10 +106,7 @@ func (a *attempt) mark(ctx context.Context) error {
 		return fmt.Errorf("interlock: marking the effect: %w", err)
 	}
 	e := a.engine
-	c := e.config
-	err := e.store.Mark(ctx, record.MarkRequest{
-		ID: a.id, Token: a.token, Lease: c.lease, Retention: c.retention, Deadline: time.Now().Add(storeWait),
-	})
+	err := e.store.Mark(ctx, e.markRequest(a))
 	switch {
 	case err == nil:
 		a.marked = true
@@ -119,6 +116,12 @@ func (a *attempt) mark(ctx context.Context) error {
 		return fmt.Errorf("interlock: marking the effect: %w: another attempt has taken over", core.ErrLost)
 	}
 	return fmt.Errorf("interlock: marking the effect: %w", unavailable(err))
+}
+
+// markRequest is the request that marks the effect of an attempt.
+func (e *Engine) markRequest(a *attempt) record.MarkRequest {
+	c := e.config
+	return record.MarkRequest{ID: a.id, Token: a.token, Lease: c.lease, Retention: c.retention, Deadline: time.Now().Add(storeWait)}
 }
 
 // Generation tells whether the request may have been begun before. 1 says that this

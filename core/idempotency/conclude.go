@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
@@ -101,7 +102,10 @@ func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decid
 	lost := e.lost(a) != nil
 	marked, large, unit := a.conclude()
 	if unit != nil {
-		unit.Rollback(ctx)
+		if err := unit.Rollback(ctx); err != nil {
+			e.leaveUnknown(ctx, a, err, d)
+			return
+		}
 	}
 	refused := a.inside.refusal(true)
 	lost = lost || refused != nil && refused.Ran
@@ -220,20 +224,21 @@ func (e *Engine) concludeUnit(ctx context.Context, a *attempt, unit record.Unit,
 	if commits && int64(len(by.answer.Body)) > e.config.maxResponse { // of a protocol whose answers come whole
 		by.large = oversized
 	}
-	switch {
-	case commits && by.large == small:
+	if commits && by.large == small {
 		return e.commitUnit(ctx, a, unit, by, d), true
+	}
+	if err := unit.Rollback(ctx); err != nil {
+		return e.leaveUnknown(ctx, a, err, d), true
+	}
+	switch {
 	case by.large == oversized:
-		unit.Rollback(ctx)
 		e.giveUp(ctx, a, by.marked)
 		return e.unitRefused(by.marked, reason.ResponseTooLarge, errOversized, d), true
 	case by.large == small && by.refused == nil && by.lost != nil:
 		// There will be no effect, for any answer of the handler.
-		unit.Rollback(ctx)
 		e.giveUp(ctx, a, by.marked)
 		return e.unitRefused(by.marked, reason.RolledBack, fmt.Errorf("%w: %w", ErrRolledBack, by.lost.Err), d), true
 	}
-	unit.Rollback(ctx)
 	return endpoint.Verdict{}, false
 }
 
@@ -247,6 +252,8 @@ func (e *Engine) commitUnit(ctx context.Context, a *attempt, unit record.Unit, b
 	case errors.Is(err, ErrRolledBack):
 		e.giveUp(ctx, a, by.marked)
 		return e.unitRefused(by.marked, reason.RolledBack, err, d)
+	case errors.Is(err, record.ErrEnded):
+		return e.leaveUnknown(ctx, a, err, d)
 	case err != nil:
 		// The database decides when it is back: the claim is given up if the
 		// transaction was rolled back, and is found completed if not. Until then the
@@ -266,6 +273,21 @@ func (e *Engine) commitUnit(ctx context.Context, a *attempt, unit record.Unit, b
 		return endpoint.Verdict{}
 	}
 	return e.superseded(a, reply, d)
+}
+
+// leaveUnknown marks the record of an attempt whose handler has ended the transaction by
+// itself: what it has committed may be an effect, and no retry is to have it again. Every
+// request of such a handler comes here, so the program is at fault.
+func (e *Engine) leaveUnknown(ctx context.Context, a *attempt, err error, d *observe.Decided) endpoint.Verdict {
+	message := "interlock: the outcome of idempotent requests is unknown"
+	marking := e.store.Mark(context.WithoutCancel(ctx), e.markRequest(a))
+	if marking != nil && !errors.Is(marking, driver.ErrNotOwner) {
+		message += ", and the record could not be marked: a retry is carried out again"
+		err = fmt.Errorf("%w; %w", err, marking)
+	}
+	e.log(ctx, slog.LevelError, message, err)
+	e.letGo(ctx, a)
+	return e.unitRefused(true, reason.OutcomeUnknown, err, d)
 }
 
 // giveUp gives up the claim of an attempt whose transaction was rolled back. A marked

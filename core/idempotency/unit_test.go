@@ -1,10 +1,13 @@
 package idempotency_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +23,8 @@ type ledger struct {
 	store  *memstore.Store
 	effect []string
 	ended  []string
-	commit error // what a commit ends in
+	// What commits and rollbacks end in; for the latter the handler has ended the transaction.
+	commit, rollback error
 }
 
 // unit is a transaction of a ledger.
@@ -47,7 +51,14 @@ func (u *unit) Commit(ctx context.Context, req record.CommitRequest) (record.Com
 	return rep, nil
 }
 
-func (u *unit) Rollback(context.Context) { u.ended = append(u.ended, "rolled back") }
+func (u *unit) Rollback(context.Context) error {
+	if u.rollback != nil {
+		u.ended = append(u.ended, "failed")
+		return u.rollback
+	}
+	u.ended = append(u.ended, "rolled back")
+	return nil
+}
 
 // begin is what a package of a database gives its handlers.
 func (l *ledger) begin(ctx context.Context) (*unit, error) {
@@ -102,7 +113,7 @@ func TestHowATransactionEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler handler
 		opts    []idempotency.Option
-		commit  error
+		fails   error  // what a commit ends in, and ErrEnded also a rollback
 		first   string // what the client gets
 		ended   string // what the transaction is
 		again   string // what its duplicate gets, after a while
@@ -125,6 +136,18 @@ func TestHowATransactionEnds(t *testing.T) {
 			marks(does(nothing, 200)), nil, unknown, "ran, then idempotency-outcome-unknown", "failed",
 			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1",
 		},
+		"ended by the handler, success": {
+			does(nothing, 200), nil, record.ErrEnded, "ran, then idempotency-outcome-unknown", "failed",
+			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1",
+		},
+		"ended by the handler, failure": {
+			does(nothing, 500), nil, record.ErrEnded, "ran, then idempotency-outcome-unknown", "failed",
+			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1",
+		},
+		"ended by the handler, failure, store all": {
+			does(nothing, 500), storeAll, record.ErrEnded, "ran, then idempotency-outcome-unknown", "failed",
+			"idempotency-outcome-unknown", "unknownidempotency-outcome-unknown 1",
+		},
 		"a statement failed, declined": {does(nothing, 402), nil, record.ErrAborted, "402 done", "failed", "replay 402 done", "stored 1"},
 		"a statement failed, success": {
 			does(nothing, 200), nil, record.ErrAborted, "idempotency-rolled-back", "failed",
@@ -144,7 +167,10 @@ func TestHowATransactionEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				l := &ledger{store: w.store, commit: c.commit}
+				l := &ledger{store: w.store, commit: c.fails}
+				if errors.Is(c.fails, record.ErrEnded) {
+					l.rollback = c.fails
+				}
 				e := w.engine(c.opts...)
 				w.want(serve(w.Context(), e, post("k"), l.pays(t, c.handler)), c.first)
 				w.want(fmt.Sprint(l.ended), fmt.Sprint([]string{c.ended}))
@@ -169,17 +195,65 @@ func TestAPanicRollsBack(t *testing.T) {
 	inBubble(t, func(w *world) {
 		l, n := &ledger{store: w.store}, 0
 		e := w.engine()
-		func() {
-			defer func() {
-				if recover() == nil {
-					w.Error("the panic is gone")
-				}
-			}()
-			serve(w.Context(), e, post("k"), l.pays(t, func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("no") }))
-		}()
+		w.panics(e, l)
 		w.want(fmt.Sprint(l.ended), "[rolled back]")
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "200 run 1")
 	})
+}
+
+func TestAPanicAfterTheHandlerEndedItsTransactionIsNotCarriedOutAgain(t *testing.T) {
+	inBubble(t, func(w *world) {
+		l, n := &ledger{store: w.store, rollback: record.ErrEnded}, 0
+		e := w.engine()
+		w.panics(e, l)
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-in-flight")
+		time.Sleep(time.Minute) // longer than a lease
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "idempotency-outcome-unknown")
+	})
+}
+
+func TestATransactionThatItsHandlerEndedIsLogged(t *testing.T) {
+	for name, c := range map[string]struct {
+		down  bool // the store, when the record is to be marked
+		says  string
+		later string // what a retry gets after the lease
+	}{
+		"marked":     {false, `msg="interlock: the outcome of idempotent requests is unknown" rule=pay`, "idempotency-outcome-unknown"},
+		"not marked": {true, "and the record could not be marked: a retry is carried out again", "200 run 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				var logged bytes.Buffer
+				old := slog.Default()
+				slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+				defer slog.SetDefault(old)
+				l, n := &ledger{store: w.store, commit: record.ErrEnded}, 0
+				e := w.engine(idempotency.Name("pay"))
+				if c.down {
+					w.down(memstore.Mark)
+				}
+				serve(w.Context(), e, post("k"), l.pays(t, answers(200, &n)))
+				if text := logged.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, c.says) ||
+					!strings.Contains(text, record.ErrEnded.Error()) {
+					t.Errorf("logged %q; want %q and the cause", text, c.says)
+				}
+				n = 0
+				time.Sleep(time.Minute) // longer than a lease
+				w.want(serve(w.Context(), e, post("k"), answers(200, &n)), c.later)
+			})
+		})
+	}
+}
+
+// panics has a handler panic in its transaction.
+func (w *world) panics(e *idempotency.Engine, l *ledger) {
+	w.Helper()
+	defer func() {
+		if recover() == nil {
+			w.Error("the panic is gone")
+		}
+	}()
+	serve(w.Context(), e, post("k"), l.pays(w.T, func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("no") }))
 }
 
 // TestATransactionOfAClaimThatAnotherAttemptHas rolls back, and its client gets what the

@@ -112,8 +112,9 @@ func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (rep recor
 	return rep, err
 }
 
-// store stores a response. anew says that a record that is gone is written anew; if it
-// is not, a record that is gone is errGone. read says that there is a response already,
+// store stores a response. anew says that a record that is gone is written anew. If it is
+// not, q is the transaction of a handler: a record that is gone is errGone, and a
+// transaction that the handler has ended is [record.ErrEnded]. read says that there is a response already,
 // by an earlier try or by another attempt, which was only read.
 func (s *Store) store(ctx context.Context, q querier, ask record.CommitRequest, anew bool) (rep record.CommitReply, read bool, err error) {
 	state := "d"
@@ -134,6 +135,11 @@ func (s *Store) store(ctx context.Context, q querier, ask record.CommitRequest, 
 	if !errors.Is(err, sql.ErrNoRows) {
 		rep.State = record.StateGranted
 		return rep, false, err
+	}
+	if !anew {
+		if err := own(ctx, q, ask.Token); err != nil {
+			return rep, false, err
+		}
 	}
 	for range rereads {
 		var stored, same sql.NullBool

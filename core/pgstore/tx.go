@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
@@ -14,10 +15,6 @@ import (
 
 // errGone says that the record of a transaction is gone.
 var errGone = errors.New("the record is gone: another attempt had the claim, or the record was deleted")
-
-// errEnded says that a handler ended a transaction that is the engine's.
-var errEnded = errors.New("interlock: the handler has ended the transaction of its request, which the engine does: " +
-	"neither commit nor roll back what Transaction.SQL returns")
 
 // settleWait is how much of the time for a commit is kept for finding out its outcome.
 const settleWait = 3 * time.Second
@@ -72,7 +69,8 @@ func (t *Transaction) PrepareContext(ctx context.Context, query string) (*sql.St
 }
 
 // SQL returns the transaction for packages that want a [sql.Tx]. Neither commit it nor
-// roll it back: the request is then refused, and the answer of its handler is not sent.
+// roll it back, also not by a statement: the outcome of the request is then unknown, and
+// the answer of its handler is not sent.
 func (t *Transaction) SQL() *sql.Tx { return t.tx }
 
 // Conn returns the connection of the transaction, for packages that show it in the way of
@@ -83,7 +81,9 @@ func (t *Transaction) Conn() *sql.Conn { return t.conn }
 type work struct {
 	Transaction
 	store  *Store
-	cancel context.CancelFunc // ends the transaction, also in the middle of a statement
+	token  string             // of the claim
+	life   context.Context    // of the transaction
+	cancel context.CancelFunc // ends it, also in the middle of a statement
 }
 
 // begin begins the transaction of an attempt.
@@ -109,10 +109,10 @@ func begin(ctx context.Context, claim record.Claim) (_ record.Unit, err error) {
 		return nil, beginning(ctx, err)
 	}
 	attached()
-	w := &work{Transaction{tx, conn}, s, cancel}
+	w := &work{Transaction{tx, conn}, s, claim.Token, life, cancel}
 	defer func() {
 		if err != nil {
-			w.Rollback(ctx)
+			w.abort()
 		}
 	}()
 	idle, wait := s.idle, s.lockWait
@@ -122,9 +122,11 @@ func begin(ctx context.Context, claim record.Claim) (_ record.Unit, err error) {
 	if wait == 0 {
 		wait = claim.Lease / 3
 	}
-	// Without arguments these are one round trip, in the simple protocol.
+	// Without arguments these are one round trip, in the simple protocol. None is a query,
+	// so the handler can still set the isolation level.
 	if _, err = tx.ExecContext(ctx, "SET LOCAL idle_in_transaction_session_timeout = "+milliseconds(idle)+
-		"; SET LOCAL lock_timeout = "+milliseconds(wait)); err != nil {
+		"; SET LOCAL lock_timeout = "+milliseconds(wait)+
+		"; SET LOCAL "+attempt+" = '"+strings.ReplaceAll(claim.Token, "'", "''")+"'"); err != nil {
 		return nil, beginning(ctx, err)
 	}
 	for _, f := range core.Fences(ctx) {
@@ -173,15 +175,18 @@ func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.Com
 	cancel()
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
-		return rep, errEnded
+		return rep, record.ErrEnded
 	case err != nil:
-		w.Rollback(ctx)
+		w.abort()
 		if sqlState(err) == "25P02" { // in_failed_sql_transaction
 			return rep, record.ErrAborted
 		}
+		if errors.Is(err, record.ErrEnded) {
+			return rep, err
+		}
 		return rep, fmt.Errorf("%w: %w", record.ErrRolledBack, explain(err))
 	case rep.State != record.StateGranted:
-		w.Rollback(ctx)
+		w.abort()
 		if read { // and is to be replayed
 			_, err = w.store.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 				_, err := w.store.confirm(ctx, q, ask.ID)
@@ -245,9 +250,40 @@ func (s *Store) settle(ctx context.Context, ask record.CommitRequest) (committed
 const rollbackWait = 2 * time.Second
 
 // Rollback implements [record.Unit].
-func (w *work) Rollback(context.Context) {
+//
+// In a transaction whose statement failed the server does not tell whose it is. It is taken
+// for the one that was begun: the handler would have had to end that, and to begin the failed
+// one by a statement.
+func (w *work) Rollback(context.Context) error {
+	defer time.AfterFunc(rollbackWait, w.cancel).Stop()
+	err := own(w.life, w.tx, w.token)
+	ended := errors.Is(err, record.ErrEnded) || errors.Is(err, sql.ErrTxDone) && w.life.Err() == nil
+	w.abort()
+	if ended {
+		return record.ErrEnded
+	}
+	return nil
+}
+
+// abort rolls back, and gives the connection back.
+func (w *work) abort() {
 	defer w.close()
 	defer time.AfterFunc(rollbackWait, w.cancel).Stop()
 	// If it fails, the connection is broken, and the server rolls back by itself.
 	_ = w.tx.Rollback()
+}
+
+// attempt is a setting that has the token of the claim, for as long as the transaction
+// that [begin] has begun. After a COMMIT or ROLLBACK, which a handler can send as a
+// statement, it is empty, also in a transaction that the handler has begun since.
+const attempt = "interlock.attempt"
+
+// own returns [record.ErrEnded] if q is not, or no more, in the transaction of a claim.
+func own(ctx context.Context, q querier, token string) error {
+	var found string
+	err := q.QueryRowContext(ctx, "SELECT coalesce(current_setting('"+attempt+"', true), '')").Scan(&found)
+	if err == nil && found != token {
+		err = record.ErrEnded
+	}
+	return err
 }

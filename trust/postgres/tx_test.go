@@ -11,12 +11,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/httplock"
+	"github.com/interlock-go/interlock/pgxstore"
 )
 
 const (
@@ -214,19 +217,101 @@ func TestSerializationFailures(t *testing.T) {
 	}
 }
 
-// TestAHandlerThatEndsTheTransactionIsRefused has handlers do what the engine does.
-func TestAHandlerThatEndsTheTransactionIsRefused(t *testing.T) {
+// TestAHandlerThatEndsTheTransactionIsNotRunAgain has handlers do what the engine does, each
+// after a payment.
+func TestAHandlerThatEndsTheTransactionIsNotRunAgain(t *testing.T) {
+	statements := func(all ...string) func(context.Context, *pgstore.Transaction) error {
+		return func(ctx context.Context, tx *pgstore.Transaction) error {
+			for _, text := range all {
+				if _, err := tx.ExecContext(ctx, text); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	const more = "INSERT INTO ledger VALUES ('more', 1)"
+	for name, c := range map[string]struct {
+		end    func(context.Context, *pgstore.Transaction) error
+		status int // that the handler answers with
+		paid   int
+	}{
+		"commit":   {func(_ context.Context, tx *pgstore.Transaction) error { return tx.SQL().Commit() }, 200, 1},
+		"rollback": {func(_ context.Context, tx *pgstore.Transaction) error { return tx.SQL().Rollback() }, 200, 0},
+		"commit, failure": {
+			func(_ context.Context, tx *pgstore.Transaction) error { return tx.SQL().Commit() }, 500, 1,
+		},
+		"the statement COMMIT":              {statements("COMMIT"), 200, 1},
+		"the statement ROLLBACK":            {statements("ROLLBACK"), 200, 0},
+		"the statement COMMIT, failure":     {statements("COMMIT"), 500, 1},
+		"a chain":                           {statements("COMMIT AND CHAIN", more), 200, 1},
+		"a transaction of its own":          {statements("BEGIN", more, "COMMIT"), 200, 2},
+		"a transaction of its own, failure": {statements("BEGIN", more, "COMMIT"), 500, 2},
+		"a transaction of its own, open":    {statements("ROLLBACK", "BEGIN", more), 200, 0},
+		"through pgx": {func(ctx context.Context, _ *pgstore.Transaction) error {
+			tx, err := pgxstore.Tx(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, "COMMIT")
+			return err
+		}, 200, 1},
+		"a transaction of pgx, failure": {func(ctx context.Context, _ *pgstore.Transaction) error {
+			tx, err := pgxstore.Tx(ctx)
+			if err != nil {
+				return err
+			}
+			return pgx.BeginFunc(ctx, tx.Conn(), func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, more)
+				return err
+			})
+		}, 500, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, _ := tables(t)
+			s := newService(t, db, newStore(t, db), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+				pay(t, r, tx)
+				if err := c.end(r.Context(), tx); err != nil {
+					t.Error(err)
+				}
+				w.WriteHeader(c.status)
+				say(w, "the handler's answer")
+			})
+			const unknown = "urn:interlock:problem:idempotency-outcome-unknown"
+			s.want("a", 409, unknown)
+			execute(t, db, "UPDATE interlock_record SET lease_until = now() - interval '1 second'")
+			s.want("a", 409, unknown)
+			s.paid(c.paid)
+			if s.runs.Load() != 1 {
+				t.Errorf("the handler ran %d times; want once", s.runs.Load())
+			}
+		})
+	}
+}
+
+// TestSavepointsOfAHandler has a handler end parts of its transaction, which it may.
+func TestSavepointsOfAHandler(t *testing.T) {
 	t.Parallel()
 	db, _ := tables(t)
 	s := newService(t, db, newStore(t, db), func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		execute(t, tx, "SAVEPOINT first")
 		pay(t, r, tx)
-		if err := tx.SQL().Rollback(); err != nil {
-			t.Error(err)
+		execute(t, tx, "ROLLBACK TO SAVEPOINT first")
+		pay(t, r, tx)
+		execute(t, tx, "RELEASE SAVEPOINT first")
+		if strings.HasPrefix(r.Header.Get("Idempotency-Key"), "fails") {
+			w.WriteHeader(http.StatusInternalServerError)
 		}
 		say(w, "paid")
 	})
-	s.want("a", 409, "idempotency-in-flight")
+	s.want("fails", 500, "paid")
+	s.want("fails", 500, "paid")
 	s.paid(0)
+	for range 2 {
+		s.want("a", 200, "paid")
+		s.paid(1)
+	}
 }
 
 // TestAStoppedHandlerKeepsNoRowLock has a handler fall silent in its transaction.

@@ -21,7 +21,8 @@ type Unit interface {
 	// rolls back, and the reply tells what there is.
 	//
 	// After an error that matches [ErrRolledBack] the transaction has had no effect
-	// and will have none. After any other error its outcome is not known. Then it
+	// and will have none. An error that matches [ErrEnded] says that the handler has
+	// ended it. After any other error its outcome is not known. Then it
 	// must hold, until its outcome is decided, a lock of the database that makes
 	// [Store.Claim] and [Store.Abandon] of the record wait: the engine abandons the
 	// claim, and that must have no effect if the transaction was committed.
@@ -29,9 +30,10 @@ type Unit interface {
 	// Of ctx Commit uses only the values.
 	Commit(ctx context.Context, req CommitRequest) (CommitReply, error)
 
-	// Rollback ends the transaction without any effect. Of ctx it uses only the
-	// values.
-	Rollback(ctx context.Context)
+	// Rollback ends the transaction without any effect. An error matches [ErrEnded].
+	// What else fails is no error: the database rolls back what is not committed. Of
+	// ctx Rollback uses only the values.
+	Rollback(ctx context.Context) error
 }
 
 // Claim is what a [Unit] knows about its attempt.
@@ -53,6 +55,12 @@ var ErrRolledBack = errors.New("interlock: the transaction of the request was ro
 // be committed. It matches [ErrRolledBack]. An answer that is none of success (a status
 // of 400 or more, a code other than OK) is stored nevertheless: it reports no effect.
 var ErrAborted = fmt.Errorf("%w: a statement of the handler has failed", ErrRolledBack)
+
+// ErrEnded says that a handler has ended the transaction of its request, which is for
+// the engine to do. What the handler has committed is not known, and the record does not
+// tell: the engine marks the record, so that no attempt carries the request out again.
+var ErrEnded = errors.New("interlock: the handler has committed or rolled back the transaction of its request, " +
+	"which the engine does")
 
 // ErrNoAttempt says that a context does not belong to a request to an idempotent
 // endpoint: the middleware is missing, or the context was not passed on.

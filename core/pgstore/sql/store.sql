@@ -3,9 +3,10 @@
 --
 -- $1 id  $2 token  $3 d, or x if there is no response to store  $4 response
 -- $5 retention, $6 for how much longer the key is remembered, in µs
--- $7 lock_timeout: for how many ms the statement waits for the lock of a row; empty leaves
---    it as it is. It is set by a condition on the row that was found, before the lock is
---    asked for: a table to join costs a tenth of the statement
+-- $7 lock_timeout: for how many ms the statement waits for the lock of a row. It is set by a
+--    condition on the row that was found, before the lock is asked for: a table to join
+--    costs a tenth of the statement. Empty: the statement is in the transaction of a handler,
+--    which has its own limit, and which the handler must not have ended
 -- Returns whether a duplicate waits.
 UPDATE interlock_record AS r SET state = $3::text, response = $4::bytea,
 	keep_until = greatest(r.keep_until, clock_timestamp() + $5::bigint * interval '1 microsecond'),
@@ -15,5 +16,6 @@ UPDATE interlock_record AS r SET state = $3::text, response = $4::bytea,
 	sweep_hour = greatest(r.sweep_hour,
 		floor(extract(epoch FROM clock_timestamp() + ($5::bigint + $6::bigint) * interval '1 microsecond') / 3600)::integer + 1)
 WHERE r.id = $1::text AND r.token = $2::text AND r.state = 'c'
-	AND ($7::text = '' OR set_config('lock_timeout', $7::text, true) <> '')
+	AND CASE WHEN $7::text = '' THEN current_setting('interlock.attempt', true) = $2::text
+		ELSE set_config('lock_timeout', $7::text, true) <> '' END
 RETURNING r.waits
