@@ -16,17 +16,22 @@ const (
 	maxDebts = 4096
 	// debtBatch is how many are asked for at a time.
 	debtBatch = 32
-	// debtPause is the pause after a try that failed; it doubles up to a second.
-	debtPause = 50 * time.Millisecond
+	// debtPause is the pause after a try that failed; it doubles up to mostDebtPause.
+	debtPause     = 50 * time.Millisecond
+	mostDebtPause = time.Second
 )
 
 // debt is a lock that has to go from a node: one whose withdrawal has not been
-// confirmed, or a proposal of unknown outcome that may yet be executed.
+// confirmed, or a proposal of unknown outcome that may yet be executed. It is owed until
+// the node has answered, however long that takes: a node that was stopped does what it
+// was asked for when it runs again.
 type debt struct {
 	rediswire.Withdrawal
 	next  time.Time
-	until time.Time // when it has ended by itself
-	again bool      // also after it was confirmed: it may come back
+	until time.Time // when a lock that the node had at once has ended by itself
+	// lapses is when the proposal is executed no more: what is confirmed before it may
+	// come back. Zero: the outcome is known.
+	lapses time.Time
 }
 
 // owe notes a debt for the background. No caller needs to wait for it: an owner without
@@ -45,7 +50,10 @@ func (n *node) owe(d debt) {
 		} else if d.Limit > 0 {
 			d.Limit = max(d.Limit, old.Limit)
 		}
-		d.Token, d.again = max(d.Token, old.Token), d.again || old.again
+		d.Token = max(d.Token, old.Token)
+		if old.lapses.After(d.lapses) {
+			d.lapses = old.lapses
+		}
 	} else if len(n.debts) >= maxDebts {
 		return
 	}
@@ -75,9 +83,9 @@ func (s *Store) sweep(nodes []*node, _ clock.Instant) {
 	}
 }
 
-// due takes some debts whose time has come, and drops debts that have ended. If none
-// is due, they are looked at again when the next is. It returns none while others are
-// being settled.
+// due takes some debts whose time has come, or one to ask whether the node answers. If
+// none is due, they are looked at again when the next is. It returns none while others
+// are being settled.
 func (n *node) due(now time.Time) (due []*debt) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -85,16 +93,18 @@ func (n *node) due(now time.Time) (due []*debt) {
 		n.more = true
 		return nil
 	}
+	most := debtBatch
+	if n.pause > 0 {
+		most = 1
+	}
 	var next time.Time
-	for owner, d := range n.debts {
+	for _, d := range n.debts {
 		switch {
-		case !now.Before(d.until):
-			delete(n.debts, owner)
 		case d.next.After(now):
 			if next.IsZero() || d.next.Before(next) {
 				next = d.next
 			}
-		case len(due) < debtBatch:
+		case len(due) < most:
 			due = append(due, d)
 		}
 	}
@@ -117,7 +127,7 @@ func (n *node) swept(answered bool) {
 	case n.pause == 0:
 		n.pause = debtPause
 	default:
-		n.pause = min(2*n.pause, time.Second)
+		n.pause = min(2*n.pause, mostDebtPause)
 	}
 	if !n.more {
 		again = again.Add(n.pause)
@@ -144,25 +154,12 @@ func (n *node) settleAll(end time.Time) {
 // shut it waits no longer: Close would wait for it as long again as a node has.
 func (n *node) settle(due []*debt) (answered bool) {
 	results := make(chan bool, len(due))
-	deadline := time.Now().Add(time.Millisecond) // once; the sweep tries again
+	sent := time.Now()
 	for _, d := range due {
 		w := d.Withdrawal
-		w.Deadline = deadline
+		w.Deadline = sent.Add(time.Millisecond) // once; the sweep tries again
 		n.server.Withdraw(w, func(_ string, err error) {
-			ok := err == nil || errors.Is(err, driver.ErrNotOwner)
-			n.mu.Lock()
-			switch {
-			case ok && d.again:
-				d.next = time.Now().Add(max(d.TTL/3, time.Millisecond))
-			case ok:
-				d.until = time.Time{}
-			}
-			if ok {
-				n.failing = time.Time{}
-				n.judge(false)
-			}
-			n.mu.Unlock()
-			results <- ok
+			results <- n.settled(d, sent, err)
 		})
 	}
 	for range due {
@@ -174,4 +171,29 @@ func (n *node) settle(due []*debt) (answered bool) {
 		}
 	}
 	return answered
+}
+
+// settled takes the outcome of a withdrawal that was sent at a time, and reports whether
+// the node answered. A node may refuse for good what its user may not do; then the lock
+// ends by itself.
+func (n *node) settled(d *debt, sent time.Time, err error) (answered bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ok := err == nil || errors.Is(err, driver.ErrNotOwner)
+	if ok {
+		n.failing = time.Time{}
+		n.judge(false)
+	}
+	refused := rediswire.IsReply(err) && !errors.Is(err, driver.ErrNotReady)
+	switch {
+	case ok && sent.Before(d.lapses):
+		d.next = d.lapses
+	case ok, refused && sent.After(d.until):
+		if n.debts[d.Owner] == d {
+			delete(n.debts, d.Owner) // else there is a stricter one by now
+		}
+	case refused:
+		d.next = sent.Add(mostDebtPause)
+	}
+	return ok || refused
 }

@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -70,6 +69,7 @@ type election struct {
 	voted  bool          // a node has granted a proposal, or may do so yet
 	doubt  bool          // the caller was told that outcomes are unknown
 	open   int           // proposals under way, of all rounds
+	lapses time.Time     // when no proposal, of all rounds, is executed any more
 	poke   chan struct{} // an answer has come
 }
 
@@ -91,10 +91,11 @@ type part struct {
 	vote   rediswire.Vote
 	err    error
 
-	open    int  // proposals under way, of all rounds
-	holds   bool // it has granted a proposal that was not withdrawn since
-	unknown bool // a proposal may yet be executed
-	settled bool // granted, and its late vote is being given up beside the release
+	open    int   // proposals under way, of all rounds
+	ends    int64 // of the present round's proposal, by the node's clock; zero if unknown
+	holds   bool  // it has granted a proposal that was not withdrawn since
+	unknown bool  // a proposal may yet be executed, until the election lapses
+	settled bool  // granted, and its late vote is being given up beside the release
 }
 
 type answer int
@@ -182,27 +183,36 @@ func (e *election) propose() {
 		part.answer = pending
 		part.open++
 		e.open++
+		var lapses time.Time
+		if part.ends, lapses = e.store.nodes[i].window(now, keptFor*e.budget); lapses.After(e.lapses) {
+			e.lapses = lapses
+		}
 	}
 	e.mu.Unlock()
 	ask := rediswire.Proposal{
-		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Token: ballot, Waiter: e.ask.Waiter, Rest: e.ask.Rest,
+		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Waiter: e.ask.Waiter, Rest: e.ask.Rest,
 		Deadline: now.Add(e.budget),
 	}
 	for i, n := range e.store.nodes {
+		var ok bool
 		// The answers of this round are written by answered alone, which may be
 		// at work already. Which nodes have no vote was decided above and does not
 		// change.
-		if e.isOut(i) {
+		if ask.Ends, ok = e.endsAt(i); !ok {
 			continue
+		}
+		if ask.Token = ballot; ask.Ends == 0 {
+			ask.Token = 0 // it tells its clock, and has a proposal in the next round
 		}
 		n.propose(ask, e.budget, func(v rediswire.Vote, err error) { e.answered(i, round, ballot, v, err) })
 	}
 }
 
-func (e *election) isOut(i int) bool {
+// endsAt is when the present round's proposal to a node ends; not ok if it has no vote.
+func (e *election) endsAt(i int) (ends int64, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.nodes[i].answer == out
+	return e.nodes[i].ends, e.nodes[i].answer != out
 }
 
 // answered takes a node's answer to the proposal of a round.
@@ -237,7 +247,9 @@ func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err er
 		case v.Granted && v.Token == ballot:
 			part.answer = yes
 		case v.Holder == "":
-			part.answer = low // or ours by another ballot, which a higher one replaces
+			// Or it came after its end by a clock that was set since, or is ours by
+			// another ballot, which a higher one replaces.
+			part.answer = low
 		default:
 			part.answer = held
 		}
@@ -268,11 +280,15 @@ func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
 		return func() {}
 	case gone && (v.Granted || v.Unknown && !e.doubt):
 		e.nodes[i].settled = e.freed && e.nodes[i].holds
-		return func() { n.owe(debt{Withdrawal: w, again: v.Unknown}) }
+		d := debt{Withdrawal: w}
+		if v.Unknown {
+			d.lapses = e.lapses
+		}
+		return func() { n.owe(d) }
 	case !gone && v.Unknown && !e.doubt:
-		// While the lock is held it may be executed, but not afterwards. The
-		// release looks here, for as long as anything can be on the way.
-		time.AfterFunc(e.ask.TTL+cmp.Or(e.store.timeout, mostBudget), func() { e.store.forget(e) })
+		// While the lock is held it may be executed, but not afterwards. The release
+		// looks here, for as long as anything can be on the way.
+		time.AfterFunc(time.Until(e.lapses), func() { e.store.forget(e) })
 	case e.finished():
 		return func() { e.store.forget(e) }
 	}

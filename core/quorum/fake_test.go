@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -32,6 +31,7 @@ type fakeNode struct {
 	silent  bool          // never answers; the request is not executed
 	deaf    bool          // never answers, but executes
 	ahead   time.Duration // of its clock
+	asleep  chan struct{} // closed when it wakes: then it executes what came meanwhile
 }
 
 type fakeLock struct {
@@ -65,6 +65,16 @@ func (f *fakeNode) set(change func(*fakeNode)) {
 	change(f)
 }
 
+// sleep stops the node, as SIGSTOP does, until wake.
+func (f *fakeNode) sleep() { f.set(func(f *fakeNode) { f.asleep = make(chan struct{}) }) }
+
+func (f *fakeNode) wake() {
+	f.set(func(f *fakeNode) {
+		close(f.asleep)
+		f.asleep = nil
+	})
+}
+
 func (f *fakeNode) get(key string) *fakeLock {
 	k := f.locks[key]
 	if k != nil && !time.Now().Before(k.expires) {
@@ -96,12 +106,19 @@ func (f *fakeNode) holder(key string) string {
 func (f *fakeNode) carry(what string, work func()) (executed bool, err error) {
 	f.mu.Lock()
 	f.calls = append(f.calls, what)
-	latency, down, silent := f.latency, f.down, f.silent
+	latency, down, silent, asleep := f.latency, f.down, f.silent, f.asleep
 	f.mu.Unlock()
 	if down {
 		return false, errDown
 	}
 	time.Sleep(latency)
+	if asleep != nil {
+		go func() {
+			<-asleep
+			f.set(func(*fakeNode) { work() })
+		}()
+		silent = true
+	}
 	if silent {
 		time.Sleep(ioTimeout)
 		return true, fmt.Errorf("%w: no answer", core.ErrUnavailable) // the caller cannot tell
@@ -134,9 +151,10 @@ func (f *fakeNode) Propose(p rediswire.Proposal, done func(rediswire.Vote, error
 		var v rediswire.Vote
 		executed, err := f.carry("propose", func() { v = f.vote(p) })
 		if err != nil {
-			v = rediswire.Vote{Unknown: executed}
+			done(rediswire.Vote{Unknown: executed}, err)
+			return
 		}
-		done(v, err)
+		done(v, nil)
 	}()
 }
 
@@ -145,6 +163,8 @@ func (f *fakeNode) vote(p rediswire.Proposal) rediswire.Vote {
 	v := rediswire.Vote{Clock: now.Add(f.ahead).UnixMicro()}
 	k := f.get(p.Key)
 	switch {
+	case p.Token > 0 && v.Clock > p.Ends:
+		v.Ended = true
 	case k == nil:
 		highest := f.fences[p.Key].token
 		if at := f.fences[p.Key].at; !at.IsZero() {
@@ -200,8 +220,12 @@ func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(string, error)) {
 				}
 			}
 			const pause = 10 * time.Millisecond
-			if err == nil || time.Now().Add(pause).After(w.Deadline) {
-				done(next, errors.Join(err, result))
+			switch {
+			case err == nil:
+				done(next, result)
+				return
+			case time.Now().Add(pause).After(w.Deadline):
+				done("", err)
 				return
 			}
 			time.Sleep(pause)
@@ -225,7 +249,11 @@ func (f *fakeNode) Confirm(_ context.Context, batch []rediswire.Confirmation, do
 		}
 	})
 	for i := range batch {
-		done(i, false, errors.Join(err, results[i]))
+		if err != nil {
+			done(i, false, err)
+		} else {
+			done(i, false, results[i])
+		}
 	}
 }
 
@@ -260,7 +288,7 @@ func storeOn(tb testing.TB, nodes []*fakeNode) *Store {
 	s := newStore(names, &settings{log: slog.New(slog.NewTextHandler(io.Discard, nil)), maxTTL: time.Minute})
 	for i, f := range nodes {
 		s.nodes[i].server = f
-		s.nodes[i].sawClock(time.Now().Add(f.ahead).UnixMicro(), true)
+		s.nodes[i].sawClock(time.Now().Add(f.ahead).UnixMicro(), time.Now(), time.Now())
 	}
 	tb.Cleanup(func() { _ = s.Close() })
 	return s

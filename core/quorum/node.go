@@ -23,8 +23,12 @@ const (
 	manyProbes = 512
 	// suspectAfter is for how long nothing else than failures may come.
 	suspectAfter = leastBudget
-	// plausible is how long an answer may take for its clock to be believed.
+	// plausible is how long an answer may take for its clock to be believed rather than
+	// the clock that is known.
 	plausible = 20 * time.Millisecond
+	// keptFor is for how many budgets of a round its proposals are good: the caller
+	// waits for one of them, and an election that was won keeps votes that come later.
+	keptFor = 2
 )
 
 // errSuspect says that a node was not asked.
@@ -53,9 +57,10 @@ type node struct {
 	index  int
 	name   string
 
-	// offset is the node's clock in µs less the time since the store's epoch;
-	// zero while unknown.
-	offset atomic.Int64
+	// offset is the node's clock in µs less the time since the store's epoch; zero while
+	// unknown. It is too low by no more than lag, in µs: the answer that told the clock
+	// took as long as that.
+	offset, lag atomic.Int64
 
 	// unheard counts the requests, of each kind, whose senders do not know
 	// the outcome yet.
@@ -151,12 +156,32 @@ func (n *node) counts() error {
 	return nil
 }
 
-// sawClock takes the node's time. The answer was on its way for a while, so that
-// what is noted is behind the node's clock, never ahead: tokens do not run away.
-func (n *node) sawClock(clock int64, sure bool) {
-	if clock > 0 && (sure || n.offset.Load() == 0) {
-		n.offset.Store(clock - time.Since(n.store.epoch).Microseconds())
+// sawClock takes the node's time, which an answer has brought that was asked for at the
+// time sent. The answer was on its way for a while, so that what is noted is behind the
+// node's clock, never ahead: tokens do not run away. An answer that took long is worth
+// less than what is known, unless it shows that the clock was set.
+func (n *node) sawClock(clock int64, sent, now time.Time) {
+	if clock <= 0 {
+		return
 	}
+	offset, lag := clock-now.Sub(n.store.epoch).Microseconds(), now.Sub(sent).Microseconds()
+	known, upTo := n.offset.Load(), n.lag.Load()
+	wasSet := offset > known+upTo || offset+lag < known
+	if known == 0 || wasSet || now.Sub(sent) < plausible {
+		n.lag.Store(lag) // that the two can be read apart costs a proposal at most
+		n.offset.Store(offset)
+	}
+}
+
+// window is until when a proposal of a round that is good for a time from begin may be
+// executed: by the node's clock, zero while that is unknown, and by ours.
+func (n *node) window(begin time.Time, good time.Duration) (ends int64, lapses time.Time) {
+	lag := n.lag.Load()
+	lapses = begin.Add(good + time.Duration(lag)*time.Microsecond)
+	if offset := n.offset.Load(); offset != 0 {
+		ends = offset + lapses.Sub(n.store.epoch).Microseconds()
+	}
+	return ends, lapses
 }
 
 // propose asks for a vote. done may be called before it returns.
@@ -177,7 +202,7 @@ func (n *node) propose(ask rediswire.Proposal, bound time.Duration, done func(re
 		defer n.told(voting)
 		took := time.Since(begin)
 		n.ended(voting, err, took, bound)
-		n.sawClock(v.Clock, took < plausible)
+		n.sawClock(v.Clock, begin, begin.Add(took))
 		done(v, err)
 	})
 }

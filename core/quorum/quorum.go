@@ -149,8 +149,9 @@ func newStore(names []string, set *settings) *Store {
 
 // met takes the identity that a server gave on a new connection.
 func (s *Store) met(i int, id rediswire.Identity) error {
-	s.admission.met(i, id, time.Now())
-	s.nodes[i].sawClock(id.Clock, true)
+	now := time.Now()
+	s.admission.met(i, id, now)
+	s.nodes[i].sawClock(id.Clock, id.Asked, now)
 	return nil
 }
 

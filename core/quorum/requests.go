@@ -145,7 +145,7 @@ func (c *canvass) abort(n int, done func(int, bool, error)) {
 // that did not answer the acquisition. It succeeds when the lock is gone from a
 // majority. If a majority did not hold the lock for the owner, it returns
 // [driver.ErrNotOwner]. In the background the store repeats the request to nodes that do
-// not answer, for as long as the lease lasts.
+// not answer, until they do.
 func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
 	s.gone.add(ask.Owner)
 	if ask.Deadline.IsZero() {
@@ -153,9 +153,10 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 	}
 	s.ballots.forget(ask.Owner)
 	var doubtful []int
+	var lapses time.Time
 	e := s.recall(ask.Owner)
 	if e != nil {
-		doubtful = e.free(ask.Token)
+		doubtful, lapses = e.free(ask.Token)
 	}
 	w := rediswire.Withdrawal{
 		Key: ask.Key, Owner: ask.Owner, Token: ask.Token, TTL: ask.TTL, Waiter: ask.Waiter, Deadline: ask.Deadline,
@@ -183,16 +184,16 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 	}
 	if r.err == nil {
 		for _, i := range doubtful {
-			s.nodes[i].owe(debt{Withdrawal: w, again: true})
+			s.nodes[i].owe(debt{Withdrawal: w, lapses: lapses})
 		}
 	}
 	return r.list(), r.err
 }
 
 // free marks a won election as given up, with the highest token that was given out, and
-// returns the nodes where a proposal may yet be executed. Those whose answer is still out
-// see to it when it comes.
-func (e *election) free(last int64) (doubtful []int) {
+// returns the nodes where a proposal may yet be executed, and until when. Those whose
+// answer is still out see to it when it comes.
+func (e *election) free(last int64) (doubtful []int, lapses time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.freed, e.last = true, last
@@ -201,7 +202,7 @@ func (e *election) free(last int64) (doubtful []int) {
 			doubtful = append(doubtful, i)
 		}
 	}
-	return doubtful
+	return doubtful, e.lapses
 }
 
 // gaveUp reports whether a late vote of the node is being given up beside the release,

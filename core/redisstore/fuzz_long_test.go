@@ -227,6 +227,7 @@ func FuzzMessages(f *testing.F) {
 func FuzzVotes(f *testing.F) {
 	for i, r := range append([]string{
 		"*3\r\n:1\r\n:1700000000000000\r\n:5\r\n", "*3\r\n:2\r\n:1700000000000000\r\n:5\r\n", "*3\r\n:1\r\n:1700000000000000\r\n:0\r\n",
+		"*2\r\n:3\r\n:1700000000000000\r\n",
 	}, replies...) {
 		f.Add([]byte(r), uint8(i%(2*ends)))
 	}
@@ -248,7 +249,7 @@ func FuzzVotes(f *testing.F) {
 		const token = 1_700_000_000_000_000
 		over := make(chan rediswire.Vote, 2)
 		if int(how)/ends%2 == 0 {
-			node.Propose(rediswire.Proposal{Key: "k", Owner: "a:1", TTL: time.Minute, Token: token, Deadline: soon()},
+			node.Propose(rediswire.Proposal{Key: "k", Owner: "a:1", TTL: time.Minute, Token: token, Deadline: soon(), Ends: 1 << 53},
 				func(v rediswire.Vote, _ error) { over <- v })
 		} else {
 			node.Withdraw(rediswire.Withdrawal{Key: "k", Owner: "a:1", TTL: time.Minute, Deadline: soon()},

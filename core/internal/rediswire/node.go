@@ -46,6 +46,8 @@ type Identity struct {
 	Uptime time.Duration
 	// Clock is the server's time, in µs since 1970.
 	Clock int64
+	// Asked is when the server was asked for all of that.
+	Asked time.Time
 }
 
 // NewNode makes a [Node] from a client for a single server, or for a server behind
@@ -78,6 +80,7 @@ func NewNode(rdb redis.UniversalClient, met func(Identity) error, set Config) (*
 // never sent, which the error says by looking like a failed dial.
 func (n *Node) greet(ctx context.Context, cn *redis.Conn) error {
 	var info *redis.StringCmd
+	asked := time.Now()
 	_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
 		info = p.Info(ctx, "server")
 		p.ScriptLoad(ctx, proposeSource)
@@ -87,7 +90,7 @@ func (n *Node) greet(ctx context.Context, cn *redis.Conn) error {
 	if err != nil && (info.Err() != nil || !IsReply(err)) {
 		return unmet(err)
 	}
-	id, err := identityOf(info.Val())
+	id, err := identityOf(info.Val(), asked)
 	if err == nil {
 		err = n.met(id)
 	}
@@ -103,8 +106,8 @@ func unmet(err error) error {
 }
 
 // identityOf reads the answer to INFO server.
-func identityOf(info string) (Identity, error) {
-	var id Identity
+func identityOf(info string, asked time.Time) (Identity, error) {
+	id := Identity{Asked: asked}
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch name {
@@ -130,11 +133,12 @@ func (n *Node) Addr() string { return n.store.requests.single.Options().Addr }
 // Meet asks the server for its identity and calls the met function of [NewNode] with
 // it.
 func (n *Node) Meet(ctx context.Context) error {
+	asked := time.Now()
 	info, err := n.store.requests.single.Info(ctx, "server").Result()
 	if err != nil {
 		return Wrap(err)
 	}
-	id, err := identityOf(info)
+	id, err := identityOf(info, asked)
 	if err != nil {
 		return err
 	}
@@ -182,12 +186,16 @@ type Proposal struct {
 	Key, Owner string
 	TTL        time.Duration
 	// Token must be above every token that the node has seen for the key, also
-	// above an earlier proposal of the same owner, which it replaces.
+	// above an earlier proposal of the same owner, which it replaces. Zero takes no
+	// lock, and only asks.
 	Token int64
 	// Waiter and Rest have the meaning of [driver.AcquireRequest].
 	Waiter, Rest string
-	// Deadline is the time after which the node sends nothing.
+	// Deadline is the time after which nothing is sent to the node.
 	Deadline time.Time
+	// Ends is the time after which the node does nothing, in µs since 1970 by its own
+	// clock. A node that was stopped has such proposals before it when it runs again.
+	Ends int64
 }
 
 // Vote is a node's answer to a [Proposal].
@@ -206,8 +214,10 @@ type Vote struct {
 	Listed bool
 	// Clock is the node's time, in µs since 1970; zero if it did not answer.
 	Clock int64
+	// Ended is true if the proposal came to the node after Ends. Nothing was done.
+	Ended bool
 	// Unknown is true if the proposal may still be executed later, because its
-	// answer did not arrive.
+	// answer did not arrive. It is not executed after Ends.
 	Unknown bool
 }
 
@@ -218,7 +228,7 @@ func (n *Node) Propose(p Proposal, done func(Vote, error)) {
 	r.names[0], r.names[1] = n.store.names.with(p.Key, fenceSuffix)
 	r.ms = [2]int64{Milliseconds(p.TTL), Milliseconds(p.TTL + fenceTime)}
 	r.Make(n.store, proposeScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).
-		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Token, &r.ask.Rest, &r.ask.Waiter)
+		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Token, &r.ask.Rest, &r.ask.Waiter, &r.ask.Ends)
 	r.Deadline, r.Asks = p.Deadline, true
 	r.Detach(func() { done(r.vote()) }).Start()
 }
@@ -229,7 +239,7 @@ type proposal struct {
 	ask   Proposal
 	names [2]string // lock, fence
 	ms    [2]int64  // lease, fence's
-	room  [callArgs + 8]any
+	room  [callArgs + 9]any
 }
 
 // vote reads the script's reply.
@@ -242,6 +252,9 @@ func (r *proposal) vote() (Vote, error) {
 	switch n := numbers(list); {
 	case len(list) == 3 && (n[0] == 1 || n[0] == 2) && n[2] > 0:
 		v.Granted, v.Token, v.Clock = n[0] == 1, n[1], n[2]
+		return v, nil
+	case len(list) == 2 && n[0] == 3 && n[1] > 0:
+		v.Ended, v.Clock = true, n[1]
 		return v, nil
 	case len(list) == 5 && n[0] == 0 && n[4] > 0:
 		v.Holder, _ = list[1].(string)

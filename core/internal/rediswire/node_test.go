@@ -62,6 +62,9 @@ func (v voter) propose(p Proposal) (Vote, error) {
 	if p.TTL == 0 {
 		p.TTL = time.Hour
 	}
+	if p.Ends == 0 {
+		p.Ends = 1 << 53
+	}
 	p.Deadline = time.Now().Add(time.Minute)
 	v.Propose(p, func(vote Vote, err error) { got <- outcome{vote, err} })
 	o := <-got
@@ -132,6 +135,33 @@ func TestANodeTakesOnlyTokensAboveAllThatItHasSeen(t *testing.T) {
 	}
 	if vote := v.vote("b", 1501); !vote.Granted {
 		t.Errorf("the next: %+v", vote)
+	}
+}
+
+// A server that was stopped finds proposals of the past when it runs again.
+func TestANodeDoesNothingForAProposalThatHasEnded(t *testing.T) {
+	v := newVoter(t)
+	clock := v.vote("a", 0).Clock
+	past, future := clock-1, clock+time.Hour.Microseconds()
+	vote, err := v.propose(Proposal{Owner: "a", Token: 1000, Ends: past, Waiter: "w"})
+	if err != nil || !vote.Ended || vote.Granted || vote.Clock < clock {
+		t.Errorf("past its end: %+v, %v", vote, err)
+	}
+	if n := v.rdb.Exists(t.Context(), v.lock("k"), v.lock("k")+fenceSuffix).Val(); n != 0 {
+		t.Errorf("%d keys are left of it", n)
+	}
+	if vote, err := v.propose(Proposal{Owner: "a", Token: 1000, Ends: future}); err != nil || !vote.Granted || vote.Ended {
+		t.Errorf("before its end: %+v, %v", vote, err)
+	}
+	// A new vote of the holder, and the question of a waiter.
+	if vote, err := v.propose(Proposal{Owner: "a", Token: 2000, Ends: past}); err != nil || !vote.Ended || vote.Granted {
+		t.Errorf("a higher one past its end: %+v, %v", vote, err)
+	}
+	if vote, err := v.propose(Proposal{Owner: "b", Token: 2000, Ends: past, Waiter: "w"}); err != nil || !vote.Ended || vote.Holder != "" {
+		t.Errorf("another owner's past its end: %+v, %v", vote, err)
+	}
+	if fields := v.rdb.HGetAll(t.Context(), v.lock("k")).Val(); len(fields) != 1 || fields["a"] != "1000" {
+		t.Errorf("the lock is %v", fields)
 	}
 }
 

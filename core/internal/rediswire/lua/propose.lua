@@ -7,18 +7,23 @@
 -- ARGV[1] owner
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long the fence is kept, in ms
--- ARGV[4] the token proposed
+-- ARGV[4] the token proposed; 0 takes no lock and only asks
 -- ARGV[5] the lockers that wait already, kept with the lock when it is taken; may be empty
 -- ARGV[6] the locker that will wait if the lock is held; empty for none
+-- ARGV[7] the end of the proposal, in µs by this server's clock: a server that was
+--         stopped finds proposals of the past when it runs again
 --
 -- Returns {1, token, time in µs} when the owner holds the lock, {2, highest
--- token, time} when it is free but the proposal too low, else {0, holder, its ms
--- left, 1 if the locker is in the list, time}.
+-- token, time} when it is free but the proposal too low, {3, time} when the proposal
+-- has ended, else {0, holder, its ms left, 1 if the locker is in the list, time}.
 -- A second run of a proposal changes nothing. A higher proposal of the same owner
 -- is a new vote, with its whole lease; a lower one comes late and does nothing.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local ballot = tonumber(ARGV[4])
+if ballot > 0 and now > tonumber(ARGV[7]) then
+	return {3, now}
+end
 
 -- The fence goes first: if memory is full it is refused, and nothing is done.
 local function take()
