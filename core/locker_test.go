@@ -602,6 +602,14 @@ func TestAGrantPastItsDeadlineIsReleased(t *testing.T) {
 			t.Errorf("%v are left of a lease of 1 s", left)
 		}
 		release(t, lease)
+		// A lease counts from the sending of its request.
+		s.Intercept(func(memstore.Request) memstore.Fault { return memstore.Fault{After: 700 * time.Millisecond} })
+		late := held(t, l, t.Context(), "late")
+		if left := time.Until(late.Deadline()); left > 300*time.Millisecond {
+			t.Errorf("%v are left of a lease of 1 s, 700 ms after it was asked for", left)
+		}
+		s.Intercept(nil)
+		release(t, late)
 	})
 }
 

@@ -52,12 +52,19 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := c.in(t)
 			a, b := c.locker(s), c.locker(c.over(c.set.Client(t)))
-			slot, keys := inOneSlot(name, 6)
+			slot, keys := inOneSlot(name, 8)
 			kept, freed, used, paid, other, fresh := keys[0], keys[1], keys[2], keys[3], keys[4], keys[5]
+			places := map[string]driver.Kind{keys[6]: driver.Shared, keys[7]: driver.Permit}
 			home := c.set.Shard(t, lock(kept))
 			from, to := c.set.Shards[home][0], c.set.Shards[(home+1)%3][0]
 			ask := c.held(kept, "a:1")
 			first := c.take(s, ask)
+			for key, kind := range places {
+				c.take(s, driver.AcquireRequest{Key: key, Owner: "a:1", Kind: kind, AtMost: 1, TTL: c.Holds()})
+			}
+			keeps := func(key string, kind driver.Kind) {
+				s.Renew(t.Context(), []driver.Renewal{{Key: key, Owner: "a:1", Kind: kind, TTL: c.Holds()}}, func(_ int, _ bool, err error) { wantErr(t, err, nil) })
+			}
 			sought := c.lock(a, freed)
 			before := c.lock(a, used)
 			c.release(before)
@@ -72,10 +79,15 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 			halfway(m, keys)
 
 			// Held: no other gets it, its holder keeps it.
-			if rep, err := s.Acquire(t.Context(), c.held(kept, "b:1")); err == nil && rep.Granted || err != nil && !errors.Is(err, driver.ErrNotReady) {
-				t.Errorf("an acquire of a held lock: %+v, %v", rep, err)
+			for _, key := range []string{kept, keys[6], keys[7]} {
+				if rep, err := s.Acquire(t.Context(), c.held(key, "b:1")); err == nil && rep.Granted || err != nil && !errors.Is(err, driver.ErrNotReady) {
+					t.Errorf("an acquire of a held lock: %+v, %v", rep, err)
+				}
 			}
 			wantErr(t, c.renew(s, kept, "a:1"), nil)
+			for key, kind := range places {
+				keeps(key, kind)
+			}
 			// Free: it is granted, or the store says that it is not ready; who waits gets it.
 			again := later(func() error {
 				lease, err := b.Lock(t.Context(), used)
@@ -106,6 +118,11 @@ func TestALockOutlivesEachStateOfASlotMigration(t *testing.T) {
 			c.want("a waiter for a lock that was released meanwhile", heard)
 			c.want("a waiter for a free lock", again)
 			c.want("several that exclude each other", shared)
+			for key, kind := range places {
+				keeps(key, kind)
+				_, err := s.Release(t.Context(), driver.ReleaseRequest{Key: key, Owner: "a:1", Kind: kind, TTL: c.Holds(), Deadline: c.deadline()})
+				wantErr(t, err, nil)
+			}
 			wantErr(t, c.renew(s, kept, "a:1"), nil)
 			wantErr(t, c.free(s, kept, "a:1"), nil)
 			if next := c.take(s, ask); next.Token <= first.Token {

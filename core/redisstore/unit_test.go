@@ -86,6 +86,42 @@ func TestDefaultClientIsWarnedAboutNothingAndABadOneOnce(t *testing.T) {
 	}
 }
 
+// storeAt makes a store on the server at an address.
+func storeAt(t *testing.T, addr string) *redisstore.Store {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	store, err := redisstore.New(rdb, redisstore.Timeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+func TestAServerThatIsNotReadySaysSo(t *testing.T) {
+	t.Parallel()
+	for _, word := range []string{"LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS"} {
+		addr := listen(t, func(conn net.Conn) {
+			answer(conn, func(cmd []string) string {
+				switch name := strings.ToUpper(cmd[0]); {
+				case name == "HELLO":
+					return "-ERR unknown command `hello`\r\n"
+				case name == "INFO":
+					return "$23\r\nredis_version:7.2.0\r\na:\r\n"
+				case strings.HasPrefix(name, "EVAL"):
+					return "-" + word + " for now\r\n"
+				}
+				return "+OK\r\n"
+			})
+		})
+		_, err := storeAt(t, addr).Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", TTL: time.Minute})
+		if !errors.Is(err, driver.ErrNotReady) || !strings.Contains(err.Error(), word+" for now") {
+			t.Errorf("%s: %v; want ErrNotReady, with what the server says", word, err)
+		}
+	}
+}
+
 // Redis below 7.0 granted locks, and then refused to renew them.
 func TestARedisThatIsTooOldIsRefusedOnConnecting(t *testing.T) {
 	t.Parallel()
@@ -120,14 +156,7 @@ func TestARedisThatIsTooOldIsRefusedOnConnecting(t *testing.T) {
 				return "+OK\r\n"
 			})
 		})
-		rdb := redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})
-		t.Cleanup(func() { _ = rdb.Close() })
-		store, err := redisstore.New(rdb, redisstore.Timeout(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = store.Close() })
-		_, err = store.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", TTL: time.Minute})
+		_, err := storeAt(t, addr).Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", TTL: time.Minute})
 		if !errors.Is(err, core.ErrConfig) || !strings.Contains(err.Error(), version) {
 			t.Errorf("%s: %v; want ErrConfig that names the version", version, err)
 		}

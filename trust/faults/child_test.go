@@ -10,9 +10,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,9 +21,8 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// childEnv makes the test binary a process that a test can stop, kill or starve:
-// its value says which. It is told what to do by lines on its standard input, and
-// ends with it.
+// childEnv makes the test binary a process that a test can stop or kill, on the server at
+// this address. It is told what to do by lines on its standard input, and ends with it.
 const childEnv = "INTERLOCK_FAULT_CHILD"
 
 // answer is what a child says, in a line.
@@ -34,7 +30,6 @@ type answer struct {
 	Token   int64
 	Lost    string    // what Err said, empty for nil
 	Trusted time.Time // when it last trusted its lease
-	Count   int
 	Problem string
 }
 
@@ -47,11 +42,10 @@ type process struct {
 }
 
 // spawn starts a child on a server.
-func (s *scene) spawn(mode, addr string, env ...string) *process {
+func (s *scene) spawn(addr string, env ...string) *process {
 	s.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), childEnv+"="+mode, childEnv+"_ADDR="+addr)
-	cmd.Env = append(cmd.Env, env...)
+	cmd.Env = append(append(os.Environ(), childEnv+"="+addr), env...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -113,26 +107,17 @@ func (p *process) finish() {
 	}
 }
 
-const (
-	// childLease is the lease of a child.
-	childLease = 5 * time.Second
-	// starvedLease is the lease of a child whose renewals starve. It is short: a thousand
-	// goroutines have to keep the core for as long.
-	starvedLease = time.Second
-)
+// childLease is the lease of a child.
+const childLease = 5 * time.Second
 
 // child is the main function of such a process.
-func child(mode string) {
-	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv(childEnv + "_ADDR")})
+func child() {
+	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv(childEnv)})
 	store, err := redisstore.New(rdb, quiet)
 	if err != nil {
 		panic(err)
 	}
-	lease := childLease
-	if mode == "starve" {
-		lease = starvedLease
-	}
-	l, err := core.New(store, core.Watchdog(lease))
+	l, err := core.New(store, core.Watchdog(childLease))
 	if err != nil {
 		panic(err)
 	}
@@ -141,14 +126,7 @@ func child(mode string) {
 		_, err := in.ReadString('\n')
 		return err == nil
 	}
-	switch mode {
-	case "hold":
-		childHolds(l, next)
-	case "starve":
-		childStarves(l, next)
-	case "wait":
-		childWaits(l, next)
-	}
+	childHolds(l, next)
 	for next() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
@@ -205,49 +183,13 @@ func childHolds(l *core.Locker, next func() bool) {
 	_ = lease.Release(context.Background()) // lost or not, which was told
 }
 
-// childStarves holds the lock on one core that a thousand goroutines want, some of
-// them work under the lock.
-func childStarves(l *core.Locker, next func() bool) {
-	lease, err := l.Lock(context.Background(), "k")
-	if err != nil {
-		reply(answer{Problem: err.Error()})
-		return
-	}
-	reply(holding(lease))
-	next()
-	var trusted atomic.Int64
-	var over atomic.Bool
-	var wg sync.WaitGroup
-	for i := range 1000 {
-		wg.Go(func() {
-			for !over.Load() {
-				for range 100_000 { // the scheduler has to take the core away
-				}
-				if i%50 != 0 {
-					continue
-				}
-				if a := holding(lease); a.Lost != "" {
-					over.Store(true)
-				} else {
-					trusted.Store(a.Trusted.UnixNano()) // one core: nearly in order
-				}
-			}
-		})
-	}
-	wg.Wait()
-	a := holding(lease)
-	a.Trusted, a.Count = time.Unix(0, trusted.Load()), runtime.GOMAXPROCS(0)
-	reply(a)
-	_ = lease.Release(context.Background())
-}
-
 func TestClientStoppedPastItsLease(t *testing.T) {
 	for _, c := range []struct{ kind, next string }{{"", ""}, {"shared", ""}, {"permit", "permit"}} {
 		t.Run("lock "+c.kind, func(t *testing.T) {
 			s := stage(t)
 			srv := redistest.Start(t)
 			l := s.locker(srv.Client(t))
-			p := s.spawn("hold", srv.Addr(), kindEnv+"="+c.kind)
+			p := s.spawn(srv.Addr(), kindEnv+"="+c.kind)
 			held := p.hear()
 			p.signal(syscall.SIGSTOP)
 			next := s.must(l, "k", kindOf(c.next)...)
@@ -268,7 +210,7 @@ func TestClientStoppedPastItsLease(t *testing.T) {
 			}
 			s.wantErr(r.write(held.Token, "late"), errStale)
 			p.finish()
-			s.barred(l, "k", core.ErrHeld, nil, core.Permits(1)) // what it gave back is not one more
+			s.barred(l, "k", core.ErrHeld, core.Permits(1)) // what it gave back is not one more
 			if err := next.Check(t.Context()); err != nil {
 				t.Errorf("the next holder, after the stopped one has ended: %v", err)
 			}
@@ -284,7 +226,7 @@ func TestClientKilled(t *testing.T) {
 			s := stage(t)
 			srv := redistest.Start(t)
 			l := s.locker(srv.Client(t))
-			p := s.spawn("hold", srv.Addr(), kindEnv+"="+kind)
+			p := s.spawn(srv.Addr(), kindEnv+"="+kind)
 			held := p.hear()
 			s.refused(l, "k", core.ErrHeld)
 			p.signal(syscall.SIGKILL)
@@ -296,28 +238,4 @@ func TestClientKilled(t *testing.T) {
 			s.clean(srv)
 		})
 	}
-}
-
-func TestWatchdogStarved(t *testing.T) {
-	s := stage(t)
-	srv := redistest.Start(t)
-	l := s.locker(srv.Client(t))
-	p := s.spawn("starve", srv.Addr(), "GOMAXPROCS=1")
-	p.hear()
-	p.tell()
-	next := s.must(l, "k")
-	granted := time.Now()
-	a := p.hear()
-	if a.Count != 1 {
-		t.Errorf("it had %d cores: the test proves nothing", a.Count)
-	}
-	if a.Lost == "" || a.Trusted.After(granted) {
-		t.Errorf("it trusted its lease %v after another was granted: %+v", a.Trusted.Sub(granted), a)
-	}
-	if a.Trusted.Unix() > 0 {
-		t.Logf("the starved holder trusted its lease for the last time %v before the next grant", granted.Sub(a.Trusted))
-	}
-	s.release(next)
-	p.finish()
-	s.clean(srv)
 }

@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -14,7 +15,6 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/fencing"
 	"github.com/interlock-go/interlock/core/fencing/redisfence"
-	"github.com/interlock-go/interlock/core/quorum"
 	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/faultclock"
 )
@@ -78,89 +78,30 @@ func TestServerClockSetBackAfterHandOffs(t *testing.T) {
 	s := stage(t)
 	rdb := srv.Client(t)
 	a, b := s.locker(rdb), s.locker(rdb)
-	lost := s.handedOver(a, "k")
-	srv.Step(t, -2*time.Second)
-	s.deleted("k", 1, rdb)
+	first := s.must(a, "k")
+	var lost *core.Lease
+	handed := later(func() (err error) { lost, err = patiently(a, "k", new(atomic.Int64)); return err })
+	redistest.Eventually(t, soon, func(context.Context) error {
+		if a.Held()[0].Waiters == 0 {
+			return errors.New("no caller waits")
+		}
+		return nil
+	})
+	srv.Step(t, 3*time.Second) // as if so much time had passed
+	s.release(first)
+	s.want(handed, nil)
+	if lost.Token() != first.Token()+1 {
+		t.Fatalf("token %d after %d: not handed over, or not by one", lost.Token(), first.Token())
+	}
+	srv.Step(t, time.Second)
+	if n := rdb.Del(t.Context(), "interlock:{k}").Val(); n != 1 {
+		t.Fatal("the server has no lock to delete")
+	}
 	next := s.must(b, "k")
 	s.fenced(rdb, lost, next)
 	s.wantLost(lost)
 	s.release(next)
 	s.clean(srv.Server)
-}
-
-func TestQuorumClocksSetBackAfterHandOffs(t *testing.T) {
-	servers := make([]*faultclock.Server, 5)
-	for i := range servers {
-		servers[i] = faultclock.Start(t)
-	}
-	s := stage(t)
-	process := func() *core.Locker {
-		nodes := make([]redis.UniversalClient, len(servers))
-		for i, srv := range servers {
-			nodes[i] = srv.Client(t)
-		}
-		// A node has half a second, since others may use the machine.
-		store, err := quorum.New(nodes, quorum.AdmitYoung(), quorum.Logger(nowhere), quorum.NodeTimeout(500*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s.lockerOn(store, store.Close)
-	}
-	a, b := process(), process()
-	lost := s.handedOver(a, "k")
-	var nodes []*redis.Client
-	for _, srv := range servers {
-		srv.Step(t, -2*time.Second)
-		nodes = append(nodes, srv.Client(t))
-	}
-	s.deleted("k", len(nodes)/2+1, nodes...) // a busy machine has it on a majority alone
-	next := s.must(b, "k")
-	s.fenced(servers[0].Client(t), lost, next)
-	s.wantLost(lost)
-	s.release(next)
-}
-
-// handedOver returns a lease whose lock was handed over in the process, three
-// seconds after the server granted it.
-func (s *scene) handedOver(l *core.Locker, key string) *core.Lease {
-	s.Helper()
-	for n := 1; ; n++ {
-		first := s.must(l, key)
-		got := make(chan *core.Lease, 1)
-		failed := later(func() error {
-			lease, err := l.Lock(context.Background(), key)
-			got <- lease
-			return err
-		})
-		time.Sleep(3 * time.Second) // the clock under test is the server's
-		s.release(first)
-		s.want(failed, nil)
-		lease := <-got
-		if lease.Token() == first.Token()+1 {
-			return lease
-		}
-		// On a busy machine the second may not have waited by then.
-		if n == 3 {
-			s.Fatalf("token %d after %d: not handed over, or not by one", lease.Token(), first.Token())
-		}
-		s.release(lease)
-	}
-}
-
-// deleted deletes a lock, which so many servers must have had at least.
-func (s *scene) deleted(key string, least int, servers ...*redis.Client) {
-	s.Helper()
-	had := 0
-	for _, rdb := range servers {
-		redistest.Eventually(s, soon, func(ctx context.Context) error {
-			n, err := rdb.Del(ctx, "interlock:{"+key+"}").Result()
-			had += int(n)
-			return err
-		})
-	}
-	if had < least {
-		s.Fatalf("%d servers had %q to delete, want %d", had, key, least)
-	}
 }
 
 // fenced lets the present holder of a lock write, and wants a value in Redis to

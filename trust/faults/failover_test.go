@@ -4,16 +4,13 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 	"github.com/interlock-go/interlock/trust/internal/faultnet"
@@ -76,70 +73,6 @@ func TestLaggingReplicaPromoted(t *testing.T) {
 	s.wantErr(held.Release(t.Context()), core.ErrLost)
 	s.release(next)
 	s.clean(r.last)
-}
-
-// wantReplicas tells the master to refuse writes while no replica has been heard
-// for a second.
-func (r *replicas) wantReplicas(t *testing.T) {
-	t.Helper()
-	if err := ask(r.Master, func(rdb *redis.Client) error {
-		return errors.Join(
-			rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(),
-			rdb.ConfigSet(t.Context(), "min-replicas-max-lag", "1").Err())
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestMasterCutOffWithMinReplicasToWrite(t *testing.T) {
-	s := stage(t)
-	r := newReplicas(t, s, 1)
-	r.wantReplicas(t)
-	l := s.locker(r.client(t), core.Watchdog(3*time.Second))
-	granted := func() bool {
-		begin := time.Now()
-		lease, err := l.Lock(t.Context(), "k", core.Wait(100*time.Millisecond))
-		if err != nil {
-			// Held: what was granted at the last moment is refused its release, too.
-			// Late: on a busy machine an answer may take longer than a try waits for it.
-			late := time.Since(begin) > 900*time.Millisecond && errors.Is(err, core.ErrUnavailable)
-			if !errors.Is(err, driver.ErrNotReady) && !errors.Is(err, core.ErrHeld) && !late {
-				t.Errorf("error is %v, want ErrNotReady", err)
-			}
-			return false
-		}
-		_ = lease.Release(context.Background())
-		return true
-	}
-	redistest.Eventually(t, soon, func(context.Context) error {
-		if !granted() {
-			return errors.New("nothing is granted, though the replica is there")
-		}
-		return nil
-	})
-	held := s.must(l, "held")
-	r.link.Cut()
-	s.lost(held) // its renewals are refused as well
-	redistest.Eventually(t, soon, func(ctx context.Context) error {
-		return ask(r.Master, func(rdb *redis.Client) error {
-			info, err := rdb.Info(ctx, "replication").Result()
-			if err == nil && !strings.Contains(info, "min_slaves_good_slaves:0") {
-				err = errors.New("the master has heard its replica in the last second")
-			}
-			return err
-		})
-	})
-	if granted() {
-		t.Error("a master without its replica grants a lock")
-	}
-	r.link.Mend()
-	redistest.Eventually(t, soon, func(context.Context) error {
-		if !granted() {
-			return errors.New("nothing is granted, though the replica is back")
-		}
-		return nil
-	})
-	s.clean(r.Master)
 }
 
 func TestMasterPausedFailoverMasterWakes(t *testing.T) {

@@ -6,11 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -77,84 +75,5 @@ func TestAThousandWaitersAndOneRelease(t *testing.T) {
 		t.Errorf("one release, %d holders", 1+len(granted))
 	}
 	s.release(next)
-	s.clean(srv)
-}
-
-// childWaiters is how many wait in each child: the race detector knows no more than
-// 8,128 goroutines.
-const childWaiters = 2500
-
-// childWaits has many wait for a lock that another process holds, and cancels them
-// all at once.
-func childWaits(l *core.Locker, next func() bool) {
-	ctx, cancel := context.WithCancel(context.Background())
-	before := runtime.NumGoroutine()
-	var wg sync.WaitGroup
-	var wrong atomic.Int64
-	for range childWaiters {
-		wg.Go(func() {
-			if _, err := l.Lock(ctx, "k"); !errors.Is(err, context.Canceled) {
-				wrong.Add(1)
-			}
-		})
-	}
-	for waiting := 0; waiting < childWaiters; runtime.Gosched() {
-		if held := l.Held(); len(held) == 1 {
-			waiting = held[0].Waiters
-		}
-	}
-	reply(answer{Count: childWaiters})
-	next()
-	cancel()
-	begin := time.Now()
-	wg.Wait()
-	took := time.Since(begin)
-	a := answer{Count: len(l.Held())}
-	if n := wrong.Load(); n > 0 {
-		a.Problem = fmt.Sprintf("%d of %d waiters did not hear that they were cancelled", n, childWaiters)
-	}
-	if took > soon {
-		a.Problem += fmt.Sprintf("; it took %v", took)
-	}
-	// What remains is the store's and the locker's, not one for each waiter.
-	if n := runtime.NumGoroutine(); n > before+20 {
-		a.Problem += fmt.Sprintf("; %d goroutines are left of %d", n-before, childWaiters)
-	}
-	reply(a)
-}
-
-func TestTenThousandWaitersCancelledAtOnce(t *testing.T) {
-	s := stage(t)
-	srv := redistest.Start(t)
-	l := s.locker(srv.Client(t))
-	held := s.must(l, "k")
-	var all []*process
-	for range 4 {
-		all = append(all, s.spawn("wait", srv.Addr()))
-	}
-	n := 0
-	for _, p := range all {
-		n += p.hear().Count
-	}
-	if n != 10_000 {
-		t.Errorf("%d wait", n)
-	}
-	begin := time.Now()
-	for _, p := range all {
-		p.tell()
-	}
-	for _, p := range all {
-		if a := p.hear(); a.Count != 0 {
-			t.Errorf("a process still waits for %d keys", a.Count)
-		}
-	}
-	t.Logf("10,000 were told within %v", time.Since(begin))
-	s.release(held)
-	if err := pass(l, "k"); err != nil {
-		t.Error(err)
-	}
-	for _, p := range all {
-		p.finish()
-	}
 	s.clean(srv)
 }
