@@ -4,10 +4,9 @@ package observability
 
 import (
 	"encoding/json"
-	"fmt"
+	"errors"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -32,8 +31,6 @@ type rule struct {
 	Record      string
 	Alert       string
 	Expr        string
-	For         string
-	Labels      map[string]string
 	Annotations map[string]string
 }
 
@@ -50,7 +47,7 @@ func rules(t *testing.T) []rule {
 			Rules []rule
 		}
 	}
-	if err := yaml.UnmarshalWithOptions(text, &file, yaml.Strict()); err != nil {
+	if err := yaml.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
 	var all []rule
@@ -95,31 +92,12 @@ func TestTheAlertsNameWhatExistsAndWhereItIsExplained(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			if seen[r.Alert] {
-				t.Error("the name is there twice")
-			}
 			seen[r.Alert] = true
-			if r.For == "" {
-				t.Error("does not say for how long (for)")
-			}
-			if s := r.Labels["severity"]; s != "critical" && s != "warning" {
-				t.Errorf("severity %q", s)
-			}
-			for _, annotation := range []string{"summary", "description", "runbook_url"} {
-				if r.Annotations[annotation] == "" {
-					t.Errorf("has no %s", annotation)
-				}
-			}
 			for _, text := range r.Annotations {
 				for _, m := range labelInText.FindAllStringSubmatch(text, -1) {
 					if !labels.has(m[1]) {
 						t.Errorf("%q: there is no label %s", text, m[1])
 					}
-				}
-			}
-			for _, label := range []string{"$labels.interlock_rule", "$labels.instance"} {
-				if !strings.Contains(r.Annotations["summary"], label) {
-					t.Errorf("the summary does not have %s", label)
 				}
 			}
 			const document = "https://github.com/interlock-go/interlock/blob/main/docs/operations.md#"
@@ -190,72 +168,33 @@ func TestTheRulesGiveAnOutcomeTheStatusThatClientsSee(t *testing.T) {
 	}
 }
 
-// dashboard is what the tests read of one.
+// dashboard is what the test reads of one.
 type dashboard struct {
-	UID        string
-	Title      string
-	Templating struct{ List []variable }
-	Panels     []panel
-	Annotations,
-	Links any
-}
-
-type variable struct {
-	Name, Type, Description, AllValue string
-	IncludeAll                        bool
-	Query                             any
-	Datasource                        source
+	Templating struct {
+		List []struct {
+			Name, Type, AllValue string
+			IncludeAll           bool
+			Query                any
+			Datasource           source
+		}
+	}
+	Panels []struct {
+		Type, Title string
+		Datasource  source
+		Targets     []struct {
+			Expr, LegendFormat string
+			Datasource         source
+		}
+	}
 }
 
 type source struct{ Type, UID string }
 
-type panel struct {
-	ID                       int
-	Type, Title, Description string
-	Datasource               source
-	GridPos                  struct{ H, W, X, Y int }
-	FieldConfig              struct{ Defaults struct{ Unit string } }
-	Targets                  []target
-}
+var userSource = source{"prometheus", "${datasource}"}
 
-type target struct {
-	RefID, Expr, LegendFormat string
-	Instant, Range            bool
-	Datasource                source
-}
-
-func readDashboard(t *testing.T) dashboard {
-	t.Helper()
-	text, err := os.ReadFile(dashboardFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var d dashboard
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-// variables are the values of a dashboard's variables. Grafana joins several values by
-// a bar, and All is what the variable says.
-type variables map[string]string
-
-// expand puts the variables into a query.
-func (v variables) expand(query string) string {
-	var pairs []string
-	// The longer name first: $rate is the beginning of $rate_interval.
-	for _, name := range slices.Backward(slices.Sorted(maps.Keys(v))) {
-		pairs = append(pairs, "${"+name+"}", v[name], "$"+name, v[name])
-	}
-	return strings.NewReplacer(pairs...).Replace(query)
-}
-
-// example has a value for each variable that the test of names needs none in particular
-// for.
-var example = variables{
-	"job": "payments", "instance": "one", "rule": "rare", "__rate_interval": "1m", "__range": "1h",
-}
+// example has a value for each variable. The longer name comes first: $rate is the
+// beginning of $__rate_interval.
+var example = strings.NewReplacer("$job", "payments", "$instance", "one", "$rule", "rare", "$__rate_interval", "1m", "$__range", "1h")
 
 var (
 	labelInLegend = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
@@ -264,12 +203,19 @@ var (
 
 func TestTheDashboardShowsMetricsAndLabelsThatAreEmitted(t *testing.T) {
 	known := emitted(t)
-	d := readDashboard(t)
+	var d dashboard
+	text, err := os.ReadFile(dashboardFile)
+	if err = errors.Join(err, json.Unmarshal(text, &d)); err != nil {
+		t.Fatal(err)
+	}
 	queries := 0
 	for _, p := range d.Panels {
 		for _, q := range p.Targets {
 			queries++
-			query := example.expand(q.Expr)
+			if q.Datasource != userSource || p.Datasource != userSource || !strings.Contains(q.Expr, "$job") {
+				t.Errorf("%s has another data source, or no $job: %s", p.Title, q.Expr)
+			}
+			query := example.Replace(q.Expr)
 			if strings.Contains(query, "$") {
 				t.Errorf("%s: a variable is not known in %s", p.Title, query)
 			}
@@ -295,88 +241,18 @@ func TestTheDashboardShowsMetricsAndLabelsThatAreEmitted(t *testing.T) {
 		if v.Type != "query" {
 			continue
 		}
+		// A lock without a name has no label: all is everything, not all that there is.
+		if !v.IncludeAll || v.AllValue != ".*" || v.Datasource != userSource {
+			t.Errorf("variable %s: %+v", v.Name, v)
+		}
 		query, _ := v.Query.(map[string]any)["query"].(string)
 		m := labelValues.FindStringSubmatch(query)
 		if m == nil {
 			t.Errorf("variable %s: query %q", v.Name, query)
 			continue
 		}
-		if labels, err := check(known, example.expand(m[1])); err != nil || !labels.has(m[2]) {
+		if labels, err := check(known, example.Replace(m[1])); err != nil || !labels.has(m[2]) {
 			t.Errorf("variable %s: %v; label %s of %q", v.Name, err, m[2], slices.Sorted(maps.Keys(labels)))
-		}
-	}
-}
-
-func TestTheDashboardCanBeImportedAndReadWithoutItsAuthor(t *testing.T) {
-	d := readDashboard(t)
-	if d.UID == "" || d.Title == "" {
-		t.Error("has no uid or no title")
-	}
-	all := source{"prometheus", "${datasource}"}
-	names := make(map[string]string)
-	for _, v := range d.Templating.List {
-		names[v.Name] = v.Type
-		if v.Description == "" {
-			t.Errorf("variable %s has no description", v.Name)
-		}
-		// A lock without a name has no label: all is everything, not all that there is.
-		if v.Type == "query" && (!v.IncludeAll || v.AllValue != ".*" || v.Datasource != all) {
-			t.Errorf("variable %s: %+v", v.Name, v)
-		}
-	}
-	if want := map[string]string{"datasource": "datasource", "job": "query", "instance": "query", "rule": "query"}; !maps.Equal(names, want) {
-		t.Errorf("variables %v; want %v", names, want)
-	}
-	ids, cells := make(map[int]bool), make(map[string]string)
-	for _, p := range d.Panels {
-		if ids[p.ID] {
-			t.Errorf("%s: id %d is there twice", p.Title, p.ID)
-		}
-		ids[p.ID] = true
-		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
-			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-				cell := fmt.Sprint(x, ",", y)
-				if cells[cell] != "" || x >= 24 {
-					t.Errorf("%s covers %q, or is beside the grid", p.Title, cells[cell])
-				}
-				cells[cell] = p.Title
-			}
-		}
-		if p.Type == "row" {
-			continue
-		}
-		if p.Title == "" || p.Description == "" || p.FieldConfig.Defaults.Unit == "" || p.Datasource != all || len(p.Targets) == 0 {
-			t.Errorf("panel %d %q has no title, description, unit, queries, or the data source %v", p.ID, p.Title, p.Datasource)
-		}
-		for _, q := range p.Targets {
-			if q.Datasource != all || q.LegendFormat == "" || q.Instant == q.Range || !strings.Contains(q.Expr, "$job") {
-				t.Errorf("%s: %+v", p.Title, q)
-			}
-		}
-	}
-}
-
-// The text of a panel says which alerts watch it.
-func TestThePanelsNameAlertsThatExist(t *testing.T) {
-	var alerts []string
-	for _, r := range rules(t) {
-		if r.Alert != "" {
-			alerts = append(alerts, r.Alert)
-		}
-	}
-	named := make(map[string]bool)
-	word := regexp.MustCompile(`\bInterlock[A-Z]\w+`)
-	for _, p := range readDashboard(t).Panels {
-		for _, name := range word.FindAllString(p.Description, -1) {
-			named[name] = true
-			if !slices.Contains(alerts, name) {
-				t.Errorf("%s: there is no alert %s", p.Title, name)
-			}
-		}
-	}
-	for _, alert := range alerts {
-		if !named[alert] {
-			t.Errorf("no panel of %s belongs to the alert %s", filepath.Base(dashboardFile), alert)
 		}
 	}
 }
