@@ -57,41 +57,6 @@ func TestOnlyTheLatestTokenClaims(t *testing.T) {
 	})
 }
 
-func TestARowThatIsNotThereCannotBeClaimed(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, db *sql.DB) {
-		err := inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error { return accounts.Claim(t.Context(), tx, "43", 1) })
-		if !errors.Is(err, sql.ErrNoRows) || errors.Is(err, fencing.ErrStale) {
-			t.Error(err)
-		}
-	})
-}
-
-func TestARollbackLeavesTheFenceAsItWas(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, db *sql.DB) {
-		mine := errors.New("changed my mind")
-		err := inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error {
-			return errors.Join(
-				fences.Claim(t.Context(), tx, "k", 9), accounts.Claim(t.Context(), tx, "42", 9),
-				setBalance(t.Context(), tx, 0), mine)
-		})
-		if err == nil || !errors.Is(err, mine) || err.Error() != mine.Error() {
-			t.Fatal(err)
-		}
-		if got := latest(t, db, "k"); got != 0 {
-			t.Errorf("the fence is %d", got)
-		}
-		wantBalance(t, db, 100)
-		err = inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error {
-			return errors.Join(fences.Claim(t.Context(), tx, "k", 5), accounts.Claim(t.Context(), tx, "42", 5))
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // Fences are by whole keys, compared byte by byte.
 func TestKeysThatLookAlikeHaveFencesOfTheirOwn(t *testing.T) {
 	t.Parallel()
@@ -113,26 +78,6 @@ func TestKeysThatLookAlikeHaveFencesOfTheirOwn(t *testing.T) {
 			wantStale(t, claim(key, 1), 1, token(i))
 		}
 		wantBalance(t, db, 100)
-	})
-}
-
-func TestPruneForgetsWhatWasClaimedLongAgo(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, db *sql.DB) {
-		now := time.Now()
-		old, young := now.Add(-48*time.Hour).UnixMicro(), now.UnixMicro()
-		err := inTx(t.Context(), db, sql.LevelDefault, func(tx *sql.Tx) error {
-			return errors.Join(fences.Claim(t.Context(), tx, "old", old), fences.Claim(t.Context(), tx, "young", young))
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n, err := fences.Prune(t.Context(), db, now.Add(-24*time.Hour)); n != 1 || err != nil {
-			t.Errorf("pruned %d, %v", n, err)
-		}
-		if o, y := latest(t, db, "old"), latest(t, db, "young"); o != 0 || y != young {
-			t.Errorf("left are %d and %d", o, y)
-		}
 	})
 }
 

@@ -1,4 +1,3 @@
-// Package fencing has no code: its tests hold core/fencing and its redisfence
-// against a real PostgreSQL, SQLite and Redis, where the lock is broken on
-// purpose.
+// Package fencing has no code: its tests hold the statements of core/fencing
+// against a real PostgreSQL and SQLite.
 package fencing

@@ -11,7 +11,6 @@ import (
 
 	_ "modernc.org/sqlite"
 
-	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/fencing"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
@@ -113,15 +112,4 @@ func wantStale(t *testing.T, err error, token, latest int64) {
 	if !errors.As(err, &stale) || stale.Token != token || stale.Latest != latest {
 		t.Errorf("%v, want %d refused because of %d", err, token, latest)
 	}
-}
-
-// newLocker returns a locker of its own, as another process has one.
-func newLocker(t *testing.T, locks core.Store) *core.Locker {
-	t.Helper()
-	locker, err := core.New(locks)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = locker.Close(context.Background()) })
-	return locker
 }
