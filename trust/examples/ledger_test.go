@@ -72,18 +72,12 @@ func (d database) block() (unblock func()) {
 	return unblock
 }
 
-// waiting waits until so many statements on payments wait for the lock.
-func (d database) waiting(n int) {
+// waiting waits until a payment waits for the lock.
+func (d database) waiting() {
 	d.Helper()
-	d.becomes("a payment waits for the table", "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'payment'::regclass", n)
-}
-
-// becomes waits until a statement finds a number.
-func (d database) becomes(what, query string, n int) {
-	d.Helper()
-	for end := time.Now().Add(patience); d.number(query) != n; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); d.number("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'payment'::regclass") != 1; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			d.Fatal("never: " + what)
+			d.Fatal("never: a payment waits for the table")
 		}
 	}
 }
@@ -94,8 +88,6 @@ func TestLedger(t *testing.T) {
 	path := build(t, "../../examples/ledger", ".")
 	for name, test := range map[string]func(t *testing.T, path, dsn string){
 		"what a client may ask for":                             asks,
-		"a payment that failed is made by its retry":            fails,
-		"a retry waits for the answer of another process":       waits,
 		"a payment of a killed process is made once by another": dies,
 		"a process that is told to end finishes its payments":   ends,
 	} {
@@ -133,45 +125,13 @@ func asks(t *testing.T, path, dsn string) {
 	p.stop()
 }
 
-func fails(t *testing.T, path, dsn string) {
-	// A statement waits for a lock for a third of the lease at most.
-	p, db := start(t, path, dsn, "-lease", "6s"), connect(t, dsn)
-	unblock := db.block()
-	p.pay("a", five, http.StatusInternalServerError, "not made", false)
-	db.holds(0, 100)
-	unblock()
-	p.pay("a", five, http.StatusCreated, "payment ", false)
-	p.pay("a", five, http.StatusCreated, "payment ", true)
-	db.holds(1, 95)
-}
-
-func waits(t *testing.T, path, dsn string) {
-	p, other, db := start(t, path, dsn), start(t, path, dsn), connect(t, dsn)
-	unblock := db.block()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer unblock()
-	answers := make(chan answer, 2)
-	wg.Go(func() { answers <- p.post("a", five) })
-	db.waiting(1)
-	wg.Go(func() { answers <- other.retry("a", five) })
-	db.becomes("the retry has asked to be told", "SELECT count(*) FROM interlock_record WHERE waits", 1)
-	unblock()
-	wg.Wait()
-	first, second := <-answers, <-answers
-	if first.status != http.StatusCreated || second.status != http.StatusCreated || first.body != second.body || first.replayed == second.replayed {
-		t.Errorf("the answers are %+v and %+v", first, second)
-	}
-	db.holds(1, 95)
-}
-
 func dies(t *testing.T, path, dsn string) {
 	p, other, db := start(t, path, dsn, "-lease", "15s"), start(t, path, dsn), connect(t, dsn)
 	p.pay("before", five, http.StatusCreated, "payment ", false)
 	unblock := db.block()
 	dead := make(chan answer, 1)
 	go func() { dead <- p.post("a", five) }()
-	db.waiting(1) // the accounts are changed, the payment is not written
+	db.waiting() // the accounts are changed, the payment is not written
 	p.kill()
 	if a := <-dead; a.err == nil {
 		t.Errorf("the client of the killed process got %+v", a)
@@ -196,7 +156,7 @@ func ends(t *testing.T, path, dsn string) {
 	defer wg.Wait()
 	defer unblock()
 	wg.Go(func() { p.pay("a", five, http.StatusCreated, "payment ", false) })
-	db.waiting(1)
+	db.waiting()
 	wg.Go(p.stop)
 	p.refuses()
 	unblock()
