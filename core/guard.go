@@ -93,7 +93,8 @@ func Serialize(l *Locker, template string, opts ...GuardOption) *Guard {
 
 // NewGuard is [Serialize] for templates that are not constants. Where Serialize
 // panics, NewGuard returns an error that matches [ErrConfig], with the position in
-// the template and with what is accepted. The template may be empty only if the
+// the template and with what is accepted. It returns such an error also for a lock that the
+// store of the locker never gives ([driver.Limited]). The template may be empty only if the
 // options have a [KeyFunc] that makes the keys.
 func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 	if l == nil {
@@ -131,6 +132,12 @@ func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 		reads := c
 		reads.terms.Kind = driver.Shared
 		g.reads = &reads
+		if err := l.serves(&reads); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.serves(&c); err != nil {
+		return nil, err
 	}
 	g.config = c
 	g.tracked = c.onLost != nil || l.base.observer != nil || c.guard.check || c.guard.limit != nil

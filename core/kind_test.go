@@ -2,9 +2,14 @@ package core_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
@@ -33,6 +38,73 @@ func TestOneCallHoldsALockInOneWay(t *testing.T) {
 	lease, err := l.Permit(ctx, "k", 5, core.Permits(5)) // says the same twice
 	wantErr(t, err, nil)
 	wantErr(t, lease.Release(ctx), nil)
+}
+
+// exclusiveOnly is a store without places, and with leases of at most a minute.
+type exclusiveOnly struct{ *memstore.Store }
+
+func (exclusiveOnly) Serves(kind driver.Kind, ttl time.Duration) error {
+	if kind.Place() || ttl > time.Minute {
+		return fmt.Errorf("%w: kind %d, %v", driver.ErrConfig, kind, ttl)
+	}
+	return nil
+}
+
+func (s exclusiveOnly) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
+	if err := s.Serves(ask.Kind, ask.TTL); err != nil {
+		time.Sleep(10 * time.Millisecond)
+		return driver.Reply{}, err
+	}
+	return s.Store.Acquire(ctx, ask)
+}
+
+// What a store never serves is a mistake of its caller and no outage, which would be tried
+// again, or have handlers run without their lock. Callers behind that ask for something
+// else are not told about it.
+func TestWhatAStoreNeverServesIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, exclusiveOnly{memstore.New()})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		never := []func() (*core.Lease, error){
+			func() (*core.Lease, error) { return l.LockShared(ctx, "k") },
+			func() (*core.Lease, error) { return l.Permit(ctx, "k", 2) },
+			func() (*core.Lease, error) { return l.Lock(ctx, "k", core.TTL(time.Hour)) },
+			func() (*core.Lease, error) {
+				nothing := func(context.Context) error { t.Error("it runs"); return nil }
+				return nil, core.Lead(ctx, l, "k", nothing, core.Watchdog(time.Hour))
+			},
+		}
+		for i, call := range never {
+			refused := make(chan error)
+			go func() {
+				_, err := call()
+				refused <- err
+			}()
+			synctest.Wait() // it asks
+			lease, err := l.Lock(t.Context(), "k")
+			wantErr(t, err, nil)
+			wantErr(t, lease.Release(t.Context()), nil)
+			if err := <-refused; !errors.Is(err, core.ErrConfig) || errors.Is(err, core.ErrUnavailable) {
+				t.Errorf("call %d: %v; want ErrConfig, and not ErrUnavailable", i, err)
+			}
+		}
+	})
+}
+
+func TestNothingIsMadeOfAStoreThatItNeverServes(t *testing.T) {
+	store := exclusiveOnly{memstore.New()}
+	for _, opt := range []core.LockerOption{core.Watchdog(2 * time.Minute), core.TTL(2 * time.Minute)} {
+		_, err := core.New(store, opt)
+		wantErr(t, err, core.ErrConfig)
+	}
+	l := newLocker(t, store)
+	for _, opt := range []core.GuardOption{
+		core.Watchdog(2 * time.Minute), core.TTL(2 * time.Minute), core.Shared(), core.Permits(3), core.ShareReads(),
+	} {
+		wantErr(t, guardError(l, opt), core.ErrConfig)
+	}
+	wantErr(t, guardError(l, core.TTL(time.Minute)), nil)
 }
 
 func guardError(l *core.Locker, opts ...core.GuardOption) error {

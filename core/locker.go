@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/lock"
 	"github.com/interlock-go/interlock/core/internal/logs"
 )
@@ -25,6 +26,7 @@ const maxKey = 512
 // safe for concurrent use. Call [Locker.Close] at the end.
 type Locker struct {
 	base   config
+	store  Store
 	locks  *lock.Table
 	panics logs.Throttle // of callbacks
 	places sync.Map      // place -> *config, for calls without options
@@ -33,8 +35,9 @@ type Locker struct {
 // New makes a [Locker] on a store. The options become the defaults of all its locks
 // and of the guards made with it; see [Option] and [LockerOption].
 //
-// New returns an error that matches [ErrConfig] for a nil store or an option that
-// cannot work. It does not contact the store.
+// New returns an error that matches [ErrConfig] for a nil store, for an option that
+// cannot work, and for a lease that the store never gives ([driver.Limited]): one above
+// MaxTTL of package quorum. It does not contact the store.
 func New(store Store, opts ...LockerOption) (*Locker, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w: store is nil; redisstore.New makes one", ErrConfig)
@@ -43,7 +46,11 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Locker{base: base, locks: lock.NewTable(store, base.turnTime, base.turnCount)}
+	l := &Locker{base: base, store: store}
+	if err := l.serves(&base); err != nil {
+		return nil, err
+	}
+	l.locks = lock.NewTable(store, base.turnTime, base.turnCount)
 	l.locks.Observed = base.observer != nil
 	if !base.unlisted {
 		l.locks.Announce(base.service[0], base.service[1])
@@ -201,6 +208,14 @@ func (l *Locker) Held() []Holding {
 // each call waits, and the first of their contexts that ends, ends the wait for all
 // calls.
 func (l *Locker) Close(ctx context.Context) error { return l.locks.Close(ctx) }
+
+// serves returns an error for a lock that the store never gives.
+func (l *Locker) serves(c *config) error {
+	if s, ok := l.store.(driver.Limited); ok {
+		return s.Serves(c.terms.Kind, c.terms.Lease)
+	}
+	return nil
+}
 
 // callConfig is the configuration of a call; without options it is the
 // locker's own, not a copy.

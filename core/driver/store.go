@@ -30,8 +30,9 @@ func (k Kind) Place() bool { return k != Exclusive }
 
 // Store keeps locks: one lock for each key, for the time of a lease. One exclusive
 // owner holds it, or several owners that have places ([Kind]). All methods are safe
-// for concurrent use. A store that has no places answers requests for them with
-// [ErrConfig].
+// for concurrent use. A store that can never serve a request, because it has no places
+// or no leases of that length, answers it with an error that matches [ErrConfig] and no
+// other error of this package; see also [Limited].
 type Store interface {
 	// Acquire makes one try to take a lock. It never waits for the holder.
 	//
@@ -77,6 +78,14 @@ type Store interface {
 	// from any goroutine. The function stop ends the watch and does not wait for a
 	// call of wake.
 	Watch(key string, since time.Time, wake func(Signal)) (stop func())
+}
+
+// Limited is what a [Store] implements that never serves some requests, whatever the
+// key: core.New and core.NewGuard refuse what such a store would refuse.
+type Limited interface {
+	// Serves returns nil, or the [ErrConfig] with which Acquire would answer a request
+	// for a hold of the kind and a lease of ttl. It asks no server.
+	Serves(kind Kind, ttl time.Duration) error
 }
 
 // AcquireRequest asks for a lock; see [Store.Acquire].

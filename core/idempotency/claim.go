@@ -94,7 +94,7 @@ func claiming(ctx context.Context) error {
 
 // unavailable makes an error of a store say so.
 func unavailable(err error) error {
-	if errors.Is(err, core.ErrUnavailable) || errors.Is(err, ErrDamaged) {
+	if errors.Is(err, core.ErrUnavailable) || errors.Is(err, ErrDamaged) || errors.Is(err, core.ErrConfig) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", core.ErrUnavailable, err)

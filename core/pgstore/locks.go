@@ -54,6 +54,10 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	return s.lock().Acquire(ctx, ask)
 }
 
+// Serves implements [driver.Limited]: the store has exclusive locks only, with leases of
+// any length.
+func (s *Store) Serves(kind driver.Kind, _ time.Duration) error { return pglock.Serves(kind) }
+
 // Renew implements [driver.Store]. It renews leases in one statement.
 func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {
 	s.lock().Renew(ctx, batch, done)

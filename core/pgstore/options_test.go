@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/pgstore"
@@ -47,6 +48,26 @@ func TestBadOptionsSayWhatIsAccepted(t *testing.T) {
 	}
 	if _, err := pgstore.New(nil); !errors.Is(err, driver.ErrConfig) {
 		t.Errorf("New(nil): %v", err)
+	}
+}
+
+func TestGuardsThatShareAreRefusedOnPostgreSQL(t *testing.T) {
+	db := sql.OpenDB(nowhere{})
+	defer func() { _ = db.Close() }()
+	store, err := pgstore.New(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := core.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, opt := range map[string]core.GuardOption{
+		"Shared": core.Shared(), "Permits": core.Permits(3), "ShareReads": core.ShareReads(),
+	} {
+		if _, err := core.NewGuard(l, "k", opt); !errors.Is(err, core.ErrConfig) {
+			t.Errorf("%s: %v, want ErrConfig", name, err)
+		}
 	}
 }
 

@@ -73,10 +73,6 @@ type election struct {
 	poke   chan struct{} // an answer has come
 }
 
-// errPlaces is the answer to a request for a place: what the nodes agree on is one holder.
-var errPlaces = fmt.Errorf("%w: a quorum keeps exclusive locks only: for shared locks and permits use package redisstore",
-	driver.ErrConfig)
-
 type phase int
 
 const (
@@ -116,11 +112,8 @@ const (
 // does not wait for slower nodes. For a lease longer than [MaxTTL], and for a place
 // ([driver.Kind]), it returns an error at once.
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	if ask.Kind.Place() {
-		return driver.Reply{}, errPlaces
-	}
-	if ask.TTL > s.maxTTL {
-		return driver.Reply{}, s.tooLong(ask.TTL)
+	if err := s.Serves(ask.Kind, ask.TTL); err != nil {
+		return driver.Reply{}, err
 	}
 	if s.leaving.Load() {
 		return driver.Reply{}, errClosed
@@ -152,9 +145,18 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	}
 }
 
-func (s *Store) tooLong(ttl time.Duration) error {
-	return fmt.Errorf("%w: %w: a lease of %v; MaxTTL allows %v, and has to be the same in all processes",
-		driver.ErrUnavailable, driver.ErrConfig, ttl, s.maxTTL)
+// Serves implements [driver.Limited]: a quorum keeps exclusive locks only, with leases of
+// at most [MaxTTL].
+func (s *Store) Serves(kind driver.Kind, ttl time.Duration) error {
+	switch {
+	case kind.Place():
+		return fmt.Errorf("%w: a quorum keeps exclusive locks only: for shared locks and permits use package redisstore",
+			driver.ErrConfig)
+	case ttl > s.maxTTL:
+		return fmt.Errorf("%w: a lease of %v is longer than MaxTTL, %v: give core.Watchdog or core.TTL less, or all processes a greater MaxTTL",
+			driver.ErrConfig, ttl, s.maxTTL)
+	}
+	return nil
 }
 
 // propose begins a round and sends its proposals to all nodes at once.

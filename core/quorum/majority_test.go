@@ -16,21 +16,22 @@ import (
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
-func TestAQuorumHasNoPlaces(t *testing.T) {
+func TestPlacesAndLeasesAboveMaxTTLAreMistakesAndNoOutage(t *testing.T) {
 	s := storeOn(t, fakes(3))
-	for _, kind := range []driver.Kind{driver.Shared, driver.Permit} {
-		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", Kind: kind, AtMost: 2, TTL: time.Second})
-		if !errors.Is(err, driver.ErrConfig) || rep.Granted || rep.Ambiguous {
-			t.Errorf("kind %d: %+v, %v; want ErrConfig", kind, rep, err)
+	for name, req := range map[string]driver.AcquireRequest{
+		"shared":    {Kind: driver.Shared, TTL: time.Second},
+		"permit":    {Kind: driver.Permit, AtMost: 2, TTL: time.Second},
+		"long":      {TTL: s.maxTTL + time.Millisecond},
+		"both long": {Kind: driver.Shared, TTL: s.maxTTL + time.Millisecond},
+	} {
+		req.Key, req.Owner = "k", "a:1"
+		rep, err := s.Acquire(t.Context(), req)
+		if !errors.Is(err, driver.ErrConfig) || errors.Is(err, driver.ErrUnavailable) || rep.Granted || rep.Ambiguous {
+			t.Errorf("%s: %+v, %v; want ErrConfig, and not ErrUnavailable", name, rep, err)
 		}
 	}
-}
-
-func TestALeaseLongerThanMaxTTLIsRefused(t *testing.T) {
-	s := storeOn(t, fakes(3))
-	_, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", TTL: s.maxTTL + time.Millisecond})
-	if !errors.Is(err, driver.ErrConfig) {
-		t.Errorf("error is %v, want ErrConfig", err)
+	if _, err := core.New(s, core.Watchdog(s.maxTTL+time.Millisecond)); !errors.Is(err, core.ErrConfig) {
+		t.Errorf("core.New with a Watchdog above MaxTTL: %v, want ErrConfig", err)
 	}
 }
 

@@ -231,11 +231,16 @@ func (l *lock) fail(err error, except marks, fx *effects) {
 		if w.is(except) {
 			continue
 		}
-		l.remove(w)
-		l.stray(w)
-		w.fail(fmt.Errorf("%w: %q", err, l.key))
-		w.next, fx.failed = fx.failed, w
+		l.failOne(w, err, fx)
 	}
+}
+
+// failOne gives one waiter an error.
+func (l *lock) failOne(w *Waiter, err error, fx *effects) {
+	l.remove(w)
+	l.stray(w)
+	w.fail(fmt.Errorf("%w: %q", err, l.key))
+	w.next, fx.failed = fx.failed, w
 }
 
 // stray notes that a waiter is in the queue no more: a try of its own that is on its way

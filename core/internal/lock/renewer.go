@@ -141,7 +141,7 @@ func (t *Table) Confirm(ctx context.Context, w *Waiter) error {
 	case errors.Is(err, driver.ErrNotOwner):
 		now, ahead := t.Clock.Read()
 		return t.Check(w, now, ahead)
-	case err == nil, errors.Is(err, driver.ErrUnavailable), errors.Is(err, driver.ErrKeyOccupied):
+	case err == nil, errors.Is(err, driver.ErrUnavailable), errors.Is(err, driver.ErrKeyOccupied), errors.Is(err, driver.ErrConfig):
 		return err
 	default:
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)

@@ -89,6 +89,13 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	switch sent := l.shard.table.Clock.Of(a.Sent); {
 	case errors.Is(a.err, driver.ErrNotReady):
 		acq.retry(now, a.err)
+	case errors.Is(a.err, driver.ErrConfig):
+		// The store refuses what this caller asks for. That says nothing of the store's
+		// health, and nothing to callers that ask for something else.
+		acq.failed, acq.next = nil, 0
+		if w != nil {
+			l.failOne(w, a.err, fx)
+		}
 	case a.err != nil:
 		err := a.err
 		if !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrNotReplicated) &&

@@ -176,11 +176,19 @@ func (s *Store) closed() bool {
 	}
 }
 
+// Serves returns an error for a kind of hold that the store does not have.
+func Serves(kind driver.Kind) error {
+	if kind != driver.Exclusive {
+		return fmt.Errorf("%w: the store on PostgreSQL has exclusive locks only, no shared locks and no permits (kind %d)",
+			driver.ErrConfig, kind)
+	}
+	return nil
+}
+
 // Acquire implements [driver.Store].
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	if ask.Kind != driver.Exclusive {
-		return driver.Reply{}, fmt.Errorf("%w: the store on PostgreSQL has exclusive locks only, no shared locks and no permits (kind %d)",
-			driver.ErrConfig, ask.Kind)
+	if err := Serves(ask.Kind); err != nil {
+		return driver.Reply{}, err
 	}
 	if err := checkTexts(ask.Owner, ask.Waiter, ask.Rest); err != nil {
 		return driver.Reply{}, err

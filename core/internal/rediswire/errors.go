@@ -96,6 +96,8 @@ func Wrap(err error) error {
 	}
 	text := err.Error()
 	switch right := missing(text); {
+	case errors.Is(err, driver.ErrConfig): // of introduce: no later try succeeds
+		return err
 	case strings.HasPrefix(text, "WRONGTYPE "):
 		return fmt.Errorf("%w: the key in Redis is not a lock of this library: %w", driver.ErrKeyOccupied, err)
 	case right != "":
