@@ -64,6 +64,9 @@
 // pooler in transaction mode. There a driver must not use named prepared statements (pgx:
 // default_query_exec_mode=exec).
 //
+// The store ends a connection that only reads, as to a server that was the primary before a
+// failover; the pool then makes a new one.
+//
 // # Waiting duplicates
 //
 // [idempotency.WaitReplay] wakes duplicates in the process of the first request at once.

@@ -42,12 +42,17 @@ func (s *Store) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if has, err := s.version(ctx, s.records); err != nil || has >= len(files) {
+	return s.on(ctx, s.records, func(conn *sql.Conn) error { return s.migrateOn(ctx, conn, files) })
+}
+
+// migrateOn runs the files that are not noted yet.
+func (s *Store) migrateOn(ctx context.Context, conn *sql.Conn, files []string) error {
+	if has, err := s.version(ctx, conn); err != nil || has >= len(files) {
 		return err
 	}
 	// What another process has committed must be seen once it has let the lock go. Above
 	// READ COMMITTED a transaction sees what there was when it began.
-	tx, err := s.records.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return err
 	}

@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // Extend implements [record.Store]. It renews all leases in one statement.
@@ -43,24 +45,27 @@ func (s *Store) extend(ctx context.Context, batch []record.Extension) (map[int]s
 		leases.add(strconv.FormatInt(microseconds(e.Lease), 10))
 		retentions.add(strconv.FormatInt(microseconds(e.Retention), 10))
 	}
-	rows, err := s.records.QueryContext(ctx, s.text.extend, ids.text(), tokens.text(), leases.text(), retentions.text())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
 	outcomes := make(map[int]string, len(batch))
-	for rows.Next() {
-		var number int
-		var outcome string
-		if err := rows.Scan(&number, &outcome); err != nil {
-			return nil, err
+	err := s.on(ctx, s.records, func(conn *sql.Conn) error {
+		rows, err := conn.QueryContext(ctx, s.text.extend, ids.text(), tokens.text(), leases.text(), retentions.text())
+		if err != nil {
+			return err
 		}
-		outcomes[number] = outcome
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return outcomes, ended(ctx)
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var number int
+			var outcome string
+			if err := rows.Scan(&number, &outcome); err != nil {
+				return err
+			}
+			outcomes[number] = outcome
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		return ended(ctx)
+	})
+	return outcomes, err
 }
 
 // array is an array of PostgreSQL as a text. Its elements have neither quotes nor
@@ -212,7 +217,11 @@ func (s *Store) Resolve(ctx context.Context, ask record.ResolveRequest) error {
 
 // Forget implements [record.Store].
 func (s *Store) Forget(ctx context.Context, id string) error {
-	if _, err := s.records.ExecContext(ctx, s.text.forget, id, s.rowWait()); err != nil {
+	err := s.on(ctx, s.records, func(conn *sql.Conn) error {
+		_, err := conn.ExecContext(ctx, s.text.forget, id, s.rowWait())
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, explain(err))
 	}
 	return nil
@@ -225,9 +234,10 @@ const (
 	sweepPause = 500 * time.Millisecond
 )
 
-// deleteExpired deletes rows whose time has ended until the store is closed. What fails is tried
-// again at the next look.
+// deleteExpired deletes rows whose time has ended until the store is closed. What fails is
+// logged, at once and then once a minute, and tried again at the next look.
 func (s *Store) deleteExpired() {
+	failures := logs.Throttle{Period: time.Minute}
 	for pause := s.sweep; ; {
 		select {
 		case <-s.life.Done():
@@ -235,14 +245,30 @@ func (s *Store) deleteExpired() {
 		case <-time.After(pause):
 		}
 		pause = s.sweep
-		ctx, cancel := context.WithTimeout(s.life, 10*time.Second)
-		result, err := s.records.ExecContext(ctx, s.text.sweep, sweepBatch)
-		cancel()
-		if err != nil {
+		deleted, err := s.deleteBatch()
+		if err == nil {
+			if deleted == sweepBatch {
+				pause = sweepPause
+			}
 			continue
 		}
-		if n, err := result.RowsAffected(); err == nil && n == sweepBatch {
-			pause = sweepPause
+		if n := failures.Count(time.Now()); n > 0 && s.life.Err() == nil {
+			s.log.LogAttrs(s.life, slog.LevelWarn, "interlock: records whose time has ended were not deleted",
+				slog.Any("error", explain(err)), slog.Int("times", n))
 		}
 	}
+}
+
+// deleteBatch deletes rows whose time has ended, up to [sweepBatch].
+func (s *Store) deleteBatch() (deleted int64, err error) {
+	ctx, cancel := context.WithTimeout(s.life, 10*time.Second)
+	defer cancel()
+	err = s.on(ctx, s.records, func(conn *sql.Conn) error {
+		result, err := conn.ExecContext(ctx, s.text.sweep, sweepBatch)
+		if err == nil {
+			deleted, err = result.RowsAffected()
+		}
+		return err
+	})
+	return deleted, err
 }

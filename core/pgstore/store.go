@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fencing"
@@ -33,6 +34,8 @@ type Store struct {
 
 	mu     sync.Mutex // orders the beginning of work, and Close, which waits for it
 	closed bool
+
+	readOnly atomic.Int64 // when a connection last turned out to only read, in ns since 1970
 }
 
 var _ record.Store = (*Store)(nil)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
 // querier is a pool, a connection or a transaction.
@@ -21,11 +22,6 @@ const (
 	minPause = 5 * time.Millisecond
 	maxPause = 200 * time.Millisecond
 )
-
-// unsentError is the error of a try that found no connection.
-type unsentError struct{ error }
-
-func (e unsentError) Unwrap() error { return e.error }
 
 // try runs statements on a connection until the database has answered, at the latest until
 // the deadline. do may run several times. ambiguous says that a try may have been executed
@@ -56,15 +52,21 @@ func (s *Store) once(ctx context.Context, deadline time.Time, do func(context.Co
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	conn, err := s.records.Conn(ctx)
-	if err != nil {
-		return unsentError{err}
+	return s.on(ctx, s.records, func(conn *sql.Conn) error {
+		if err := do(ctx, conn); err != nil {
+			return err
+		}
+		return ended(ctx)
+	})
+}
+
+// on runs do on a connection of a pool, and notes if that only reads.
+func (s *Store) on(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) error {
+	err := pgpool.On(ctx, db, do)
+	if pgpool.IsReadOnly(err) {
+		s.readOnly.Store(time.Now().UnixNano())
 	}
-	defer func() { _ = conn.Close() }() // back to the pool
-	if err := do(ctx, conn); err != nil {
-		return err
-	}
-	return ended(ctx)
+	return err
 }
 
 // rowWait is for how many ms a statement waits for the lock of a row: less than a try has. A
@@ -78,30 +80,20 @@ func (s *Store) rowWait() string { return milliseconds(s.timeout * 3 / 4) }
 // cancelled, and which that standby may therefore lack.
 func ended(ctx context.Context) error { return ctx.Err() }
 
-// sqlState returns the code of an error that PostgreSQL has sent, or "". The errors of
-// pgx and of lib/pq have the method.
-func sqlState(err error) string {
-	var coded interface{ SQLState() string }
-	if errors.As(err, &coded) {
-		return coded.SQLState()
-	}
-	return ""
-}
-
 // executed reports whether a statement that ended in err may have been executed. A
 // server that ends a connection (class 08, 57P01 to 57P05) can do so after a commit. An
 // ErrBadConn proves nothing: lib/pq returns it also where the answer did not come.
 func executed(err error) bool {
-	if errors.As(err, new(unsentError)) {
+	if errors.As(err, new(pgpool.UnsentError)) {
 		return false
 	}
-	code := sqlState(err)
+	code := pgpool.State(err)
 	return code == "" || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P")
 }
 
 // passes reports whether it makes sense to try again what ended in err.
 func passes(err error) bool {
-	switch code := sqlState(err); {
+	switch code := pgpool.State(err); {
 	case code == "":
 		// The connection broke, or the answer did not come in time.
 		return !errors.Is(err, sql.ErrConnDone) && !errors.Is(err, sql.ErrTxDone)
@@ -114,7 +106,7 @@ func passes(err error) bool {
 
 // explain says what to do about an error where that is known.
 func explain(err error) error {
-	if sqlState(err) == "42P01" { // undefined_table
+	if pgpool.State(err) == "42P01" { // undefined_table
 		return fmt.Errorf("the tables are missing, Store.Migrate makes them: %w", err)
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
 // errGone says that the record of a transaction is gone.
@@ -97,7 +98,7 @@ func begin(ctx context.Context, claim record.Claim) (_ record.Unit, err error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	attached := context.AfterFunc(ctx, cancel)
 	defer attached()
-	conn, err := s.db.Conn(life)
+	conn, err := s.writable(life)
 	if err != nil {
 		cancel()
 		return nil, beginning(ctx, err)
@@ -135,6 +136,33 @@ func begin(ctx context.Context, claim record.Claim) (_ record.Unit, err error) {
 		}
 	}
 	return w, nil
+}
+
+// suspicion is for how long after a connection that only reads others are looked at.
+const suspicion = time.Minute
+
+// writable returns a connection for the transaction of a handler. After a failover some may
+// be to a standby. The first statement of a handler would be too late to find that out.
+func (s *Store) writable(ctx context.Context) (*sql.Conn, error) {
+	for end := time.Now().Add(s.timeout); ; {
+		conn, err := s.db.Conn(ctx)
+		suspect := time.Since(time.Unix(0, s.readOnly.Load())) < suspicion && time.Now().Before(end)
+		if err != nil || !suspect || !s.retire(ctx, conn) {
+			return conn, err
+		}
+		_ = conn.Close()
+	}
+}
+
+// retire ends a connection that only reads, and reports whether it did.
+func (s *Store) retire(ctx context.Context, conn *sql.Conn) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if !pgpool.Retire(ctx, conn) {
+		return false
+	}
+	s.readOnly.Store(time.Now().UnixNano())
+	return true
 }
 
 // unwrap returns the Store in a store, or in a store that wraps it and has a method
@@ -178,7 +206,7 @@ func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.Com
 		return rep, record.ErrEnded
 	case err != nil:
 		w.abort()
-		if sqlState(err) == "25P02" { // in_failed_sql_transaction
+		if pgpool.State(err) == "25P02" { // in_failed_sql_transaction
 			return rep, record.ErrAborted
 		}
 		if errors.Is(err, record.ErrEnded) {
@@ -270,7 +298,10 @@ func (w *work) abort() {
 	defer w.close()
 	defer time.AfterFunc(rollbackWait, w.cancel).Stop()
 	// If it fails, the connection is broken, and the server rolls back by itself.
-	_ = w.tx.Rollback()
+	if w.tx.Rollback() == nil {
+		// What failed may be that the connection only reads.
+		w.store.retire(w.life, w.conn)
+	}
 }
 
 // attempt is a setting that has the token of the claim, for as long as the transaction

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
 var (
@@ -32,16 +33,6 @@ const (
 	refused              // not executed, nor will it be
 )
 
-// sqlState returns the error code of the server, empty if the error is not the server's.
-// The errors of pgx and of lib/pq have the method.
-func sqlState(err error) string {
-	var e interface{ SQLState() string }
-	if errors.As(err, &e) {
-		return e.SQLState()
-	}
-	return ""
-}
-
 // fateOf tells what has become of a try that has ended with an error. sent says that its
 // statement has left for the server.
 //
@@ -50,7 +41,7 @@ func sqlState(err error) string {
 // ErrBadConn should say that nothing was executed, but lib/pq returns it also where the
 // answer did not come.
 func fateOf(err error, sent bool) fate {
-	state := sqlState(err)
+	state := pgpool.State(err)
 	class := state
 	if len(state) == 5 {
 		class = state[:2]
@@ -75,32 +66,24 @@ func fateOf(err error, sent bool) fate {
 }
 
 // isLockTimeout reports whether a row was locked by another transaction for too long.
-func isLockTimeout(err error) bool { return sqlState(err) == "55P03" }
+func isLockTimeout(err error) bool { return pgpool.State(err) == "55P03" }
 
 // mayBeOnes reports whether a statement of several requests may have been refused because
 // of what a single request has: a bad value (class 22), or a value that is too long (54).
 func mayBeOnes(err error) bool {
-	state := sqlState(err)
+	state := pgpool.State(err)
 	return len(state) == 5 && (state[:2] == "22" || state[:2] == "54")
 }
 
-// spoilt reports whether a connection is of no more use after an error: it is broken, or
-// the server at its other end does not serve writes any more.
-func spoilt(err error) bool {
-	switch f := fateOf(err, true); f {
-	case unknown, unsent:
-		return true
-	default:
-		return sqlState(err) == "25006"
-	}
-}
+// spoilt reports whether a connection is of no more use after an error: it is broken.
+func spoilt(err error) bool { return fateOf(err, true) == unknown }
 
 // wrap makes the error for the caller of a request.
 func wrap(err error, f fate) error {
 	if errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrNotReady) {
 		return err
 	}
-	switch state := sqlState(err); {
+	switch state := pgpool.State(err); {
 	case f == collided, f == notReady:
 		return fmt.Errorf("%w: %w", driver.ErrNotReady, err)
 	case state == "42P01", state == "42703", state == "3F000":

@@ -3,10 +3,11 @@ package pglock
 import (
 	"context"
 	"database/sql"
-	sqldriver "database/sql/driver"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
 const (
@@ -99,7 +100,7 @@ func (l *lane) dispatch() {
 
 // run sends what is queued until nothing is for a while.
 func (w *worker) run() {
-	defer func() { w.giveBack(nil) }()
+	defer w.giveBack()
 	timer := time.NewTimer(workerLinger)
 	defer timer.Stop()
 	for {
@@ -214,6 +215,7 @@ func (w *worker) exec() {
 	if connected {
 		w.reconsider()
 		err = w.send(ctx)
+		w.settle(ctx, err)
 	}
 	for i, r := range w.batch {
 		w.batch[i] = nil
@@ -279,13 +281,23 @@ func (w *worker) send(ctx context.Context) error {
 		// wait for a synchronous standby was cancelled.
 		err = ctx.Err()
 	}
-	switch s := w.lane.store; {
-	case err != nil:
-		w.giveBack(err)
-	case !s.ample() || time.Since(w.since) > borrowed:
-		w.giveBack(nil)
-	}
 	return err
+}
+
+// settle decides what becomes of the worker's connection after a try that ended in err.
+func (w *worker) settle(ctx context.Context, err error) {
+	switch {
+	case pgpool.IsReadOnly(err):
+		if pgpool.Retire(ctx, w.conn) {
+			w.giveBack()
+		}
+	case err != nil && spoilt(err):
+		pgpool.Discard(w.conn)
+		w.giveBack()
+	}
+	if !w.lane.store.ample() || time.Since(w.since) > borrowed {
+		w.giveBack()
+	}
 }
 
 // connect gets the worker a connection unless it has one.
@@ -298,23 +310,18 @@ func (w *worker) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// giveBack gives the worker's connection back to the pool; a connection that is of no more use
-// after an error is closed there.
-func (w *worker) giveBack(err error) {
-	if w.conn == nil || err != nil && !spoilt(err) {
-		return
+// giveBack gives the worker's connection back to the pool.
+func (w *worker) giveBack() {
+	if w.conn != nil {
+		_ = w.conn.Close() // ErrConnDone if it was retired or discarded
+		w.conn = nil
 	}
-	if err != nil {
-		_ = w.conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // it returns that
-	}
-	_ = w.conn.Close() // ErrConnDone after the above
-	w.conn = nil
 }
 
 // ample reports whether the pool has connections enough that the workers may keep some
 // between their statements.
 func (s *Store) ample() bool {
-	limit := s.db.Stats().MaxOpenConnections
+	limit := pgpool.Limit(s.db)
 	if limit <= 0 || limit >= amplePool {
 		return true
 	}

@@ -2,11 +2,13 @@ package pglock
 
 import (
 	"context"
+	"database/sql"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/ident"
+	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
 // Listener hears what is announced by NOTIFY, over a connection of its own.
@@ -132,7 +134,11 @@ func (w *watches) prove(now time.Time) {
 	w.store.background(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), w.store.set.Timeout)
 		defer cancel()
-		if _, err := w.store.db.ExecContext(ctx, "SELECT pg_notify($1::text, $2::text)", w.channel, proofWord+" "+nonce); err != nil {
+		err := pgpool.On(ctx, w.store.db, func(conn *sql.Conn) error {
+			_, err := conn.ExecContext(ctx, "SELECT pg_notify($1::text, $2::text)", w.channel, proofWord+" "+nonce)
+			return err
+		})
+		if err != nil {
 			w.store.failed("the proof that announcements are heard was not sent", err)
 		}
 	})

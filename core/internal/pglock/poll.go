@@ -2,9 +2,11 @@ package pglock
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
 // maxLooked is how many locks one statement looks at.
@@ -76,25 +78,31 @@ func (s *Store) look(due []*topic) (rows []row, err error) {
 	for i, t := range due {
 		batch[i] = &request{key: t.key}
 	}
-	found, err := s.db.QueryContext(ctx, s.text.Load().look, bytesArray(batch, func(r *request) string { return r.key }))
+	keys := bytesArray(batch, func(r *request) string { return r.key })
+	rows = make([]row, len(due))
+	err = pgpool.On(ctx, s.db, func(conn *sql.Conn) error {
+		found, err := conn.QueryContext(ctx, s.text.Load().look, keys)
+		reads := false
+		err = each(found, err, func() error {
+			var i int
+			var r row
+			var age int64
+			err := found.Scan(&i, &r.token, &r.lapsed, &r.free, &r.called, &age, &r.list, &reads)
+			r.age = time.Duration(age) * time.Microsecond
+			if i >= 1 && i <= len(rows) {
+				rows[i-1] = r
+			}
+			return err
+		})
+		if err == nil && reads { // it may be a former primary, where no release comes any more
+			return pgpool.ErrReadOnly
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer found.Close() //nolint:errcheck // nothing was written, and Err says how the reading ended
-	rows = make([]row, len(due))
-	for found.Next() {
-		var i int
-		var r row
-		var age int64
-		if err := found.Scan(&i, &r.token, &r.lapsed, &r.free, &r.called, &age, &r.list); err != nil {
-			return nil, err
-		}
-		r.age = time.Duration(age) * time.Microsecond
-		if i >= 1 && i <= len(rows) {
-			rows[i-1] = r
-		}
-	}
-	return rows, found.Err()
+	return rows, nil
 }
 
 // looked tells the watchers what a look has found; rows is nil if it has failed.

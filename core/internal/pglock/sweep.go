@@ -2,12 +2,14 @@ package pglock
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/ident"
+	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
 const (
@@ -79,10 +81,13 @@ func (s *Store) sweepUntil(end time.Time) error {
 func (s *Store) sweepPart(first, end int64) (deleted int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.set.Timeout)
 	defer cancel()
-	result, err := s.db.ExecContext(ctx, s.text.Load().sweep,
-		fmt.Sprintf("(%d,0)", first), fmt.Sprintf("(%d,0)", end), s.set.Keep.Microseconds(), sweepRows)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+	err = pgpool.On(ctx, s.db, func(conn *sql.Conn) error {
+		result, err := conn.ExecContext(ctx, s.text.Load().sweep,
+			fmt.Sprintf("(%d,0)", first), fmt.Sprintf("(%d,0)", end), s.set.Keep.Microseconds(), sweepRows)
+		if err == nil {
+			deleted, err = result.RowsAffected()
+		}
+		return err
+	})
+	return deleted, err
 }

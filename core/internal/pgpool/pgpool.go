@@ -1,0 +1,94 @@
+// Package pgpool is what the stores on PostgreSQL need to know of a pool of connections:
+// how many it has, and which of them are of no use.
+package pgpool
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+)
+
+// readOnly is the code of a statement that a standby refuses, or a server that only reads
+// (read_only_sql_transaction).
+const readOnly = "25006"
+
+// State returns the code of an error that PostgreSQL has sent, or "". The errors of pgx
+// and of lib/pq have the method.
+func State(err error) string {
+	var coded interface{ SQLState() string }
+	if errors.As(err, &coded) {
+		return coded.SQLState()
+	}
+	return ""
+}
+
+// IsReadOnly reports whether a statement was refused because transactions of its
+// connection only read.
+func IsReadOnly(err error) bool { return State(err) == readOnly }
+
+// ErrReadOnly says the same where only reading was asked for: what was read may be old.
+var ErrReadOnly error = readOnlyError{}
+
+type readOnlyError struct{}
+
+func (readOnlyError) Error() string    { return "interlock: transactions of the connection only read" }
+func (readOnlyError) SQLState() string { return readOnly }
+
+// UnsentError is the error of a pool that had no connection in time.
+type UnsentError struct{ error }
+
+// Unwrap returns the error of the pool.
+func (e UnsentError) Unwrap() error { return e.error }
+
+// On runs do on a connection of a pool. A connection that only reads is retired.
+func On(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return UnsentError{err}
+	}
+	defer func() { _ = conn.Close() }() // back to the pool
+	if err = do(conn); IsReadOnly(err) {
+		Retire(ctx, conn)
+	}
+	return err
+}
+
+// retire ends the connection on which it runs, unless transactions of it may write, or it
+// is new.
+const retire = `SELECT pg_terminate_backend(pg_backend_pid())
+FROM pg_stat_get_activity(pg_backend_pid()) AS own
+WHERE current_setting('transaction_read_only')::boolean
+	AND own.backend_start < clock_timestamp() - interval '1 second'`
+
+// Retire ends a connection that only reads, and reports whether it did: then the pool
+// connects anew. Such a connection was made before a failover, to what is a standby now,
+// and answers for as long as that runs.
+//
+// The server ends it. Closing it on this side gives it back where a [sql.DB] is on another
+// pool, as that of pgx, and where a pooler is in between. A connection that is younger than
+// a second stays: where all servers only read, a new one would be made for each request.
+func Retire(ctx context.Context, conn *sql.Conn) bool {
+	var told bool
+	if err := conn.QueryRowContext(ctx, retire).Scan(&told); errors.Is(err, sql.ErrNoRows) {
+		return false
+	}
+	// The answer is most often the error with which the server ends the connection.
+	Discard(conn)
+	return true
+}
+
+// Discard has a pool close a connection that is of no more use.
+func Discard(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // it returns that
+}
+
+// Limit returns how many connections a pool has at the most; 0 is any number. The driver of
+// a pool that takes them from another one may say it (pgxstore.DB).
+func Limit(db *sql.DB) int {
+	limit := db.Stats().MaxOpenConnections
+	if other, ok := db.Driver().(interface{ MaxConns() int }); ok && (limit <= 0 || other.MaxConns() < limit) {
+		return other.MaxConns()
+	}
+	return limit
+}
