@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // awaited are the duplicates of this process that wait for records.
@@ -90,16 +92,20 @@ func (s *Store) Await(id string, _ time.Time, wake func()) (stop func()) {
 	return stop
 }
 
-// listen hears the announcements of other processes until the store is closed.
+// listen hears the announcements of other processes until the store is closed. What fails is
+// logged, at once and then once a minute.
 func (s *Store) listen() {
+	failures := logs.Throttle{Period: time.Minute}
 	for s.life.Err() == nil {
 		err := s.ears.Listen(s.life, s.channel, s.awaited.hear, s.awaited.state)
 		s.awaited.state(false)
 		if s.life.Err() != nil {
 			return
 		}
-		s.log.LogAttrs(s.life, slog.LevelWarn, "interlock: the listener for completed requests has ended; "+
-			"duplicates that wait look once a second until it begins anew", slog.Any("error", err))
+		if n := failures.Count(time.Now()); n > 0 {
+			s.log.LogAttrs(s.life, slog.LevelWarn, "interlock: the listener for completed requests has ended; "+
+				"duplicates that wait look once a second until it begins anew", slog.Any("error", err), slog.Int("times", n))
+		}
 		timer := time.NewTimer(relisten)
 		select {
 		case <-s.life.Done():

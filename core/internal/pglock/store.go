@@ -99,8 +99,8 @@ type Store struct {
 	work     sync.WaitGroup // the goroutines that are no workers
 	stop     chan struct{}  // closed by Close
 	sweeping sync.Once
-	failing  logs.Throttle // background statements
-	small    sync.Once     // the pool is, which was said
+	failing  sync.Map  // what fails in the background -> *logs.Throttle
+	small    sync.Once // the pool is, which was said
 }
 
 var _ driver.Store = (*Store)(nil)
@@ -108,7 +108,8 @@ var _ driver.Store = (*Store)(nil)
 // New makes a [Store] on the connections of a database. It sends nothing. The table must
 // be there by the first request.
 //
-// The store uses up to six connections while it is busy, and two more from time to time.
+// The store uses up to six connections while it is busy, and two more from time to time. It
+// keeps none between two statements where [pgpool.Limit] says that the pool is small.
 // Callers that hold connections of the same pool while they wait for a lock can keep them
 // from it: give the store a pool of its own, or one without a limit.
 func New(db *sql.DB, cfg Config) *Store {
@@ -159,9 +160,11 @@ func (s *Store) sleep(d time.Duration, sooner <-chan struct{}) bool {
 	return !s.closed()
 }
 
-// failed logs, at most once a second, that something in the background did not succeed.
+// failed logs that something in the background did not succeed: at once, and then once a
+// minute.
 func (s *Store) failed(what string, err error) {
-	if n := s.failing.Count(time.Now()); n > 0 && !s.closed() {
+	throttle, _ := s.failing.LoadOrStore(what, &logs.Throttle{Period: time.Minute})
+	if n := throttle.(*logs.Throttle).Count(time.Now()); n > 0 && !s.closed() {
 		s.set.Log.Warn("interlock: "+what, "error", err, "times", n)
 	}
 }
