@@ -171,7 +171,7 @@ func TestAPanicOfOnLostIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		l := newLocker(t, s, core.OnLost(func(core.Loss) { panic("no pager") }))
-		for range 100 { // one line a second
+		for range 100 { // one line a minute
 			lease := held(t, l, t.Context(), "k")
 			s.Expire("k")
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)

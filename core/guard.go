@@ -35,7 +35,7 @@ type Guard struct {
 	reads     *config // of requests that only read; nil: as the others
 	templates []*template
 	tracked   bool // an option needs to know the requests
-	warnings  logs.Throttle
+	lines     logs.Lines
 }
 
 // Serialize makes the [Guard] that runs requests with the same key one after the
@@ -68,7 +68,7 @@ type Guard struct {
 // refuses the request ([reason.BadKey]). So does a key of more than 512 bytes. A
 // template that names a parameter which its route does not have refuses every
 // request ([reason.Misconfigured]), and logs an error through [slog.Default], at
-// most once a second.
+// most once a minute.
 //
 // A client that chooses the key can lock out other clients. Put the guard behind
 // authentication, and put the principal into the key ([ContextFunc]).
@@ -230,6 +230,9 @@ func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Conte
 	} else {
 		refusal = section.Lost()
 	}
+	if refusal != nil {
+		g.logRefusal(ctx, refusal, "")
+	}
 	report.ran(refusal)
 	return refusal
 }
@@ -292,7 +295,11 @@ func (g *Guard) take(ctx context.Context, req Request, route string, keys []stri
 			g.bypassed(ctx, keys, err)
 			return Section{ctx: &guarded{Context: ctx, bypassed: true}}, nil
 		}
-		g.logRefusal(ctx, refusal)
+		wrong := "interlock: the rule cannot take its lock and refuses requests"
+		if errors.Is(err, ErrUpgrade) {
+			wrong = "interlock: the rule wants a lock that its requests hold in another way already, and refuses them"
+		}
+		g.logRefusal(ctx, refusal, wrong)
 		return Section{}, refusal
 	}
 	if v != nil {
@@ -340,38 +347,35 @@ func (g *Guard) rejected(ctx context.Context, err error) *Refusal {
 		o.Rejected(err)
 	}
 	refusal := g.refusal(ctx, err)
-	switch {
-	case errors.Is(err, errNothingFound):
-		if n := g.warnings.Count(time.Now()); n > 0 {
-			slog.WarnContext(ctx, "interlock: the rule refuses requests in which a function finds nothing: "+
-				"authentication goes in front of the rule, and core.Request.Value finds what gin and echo keep by c.Set",
-				"rule", g.config.name, "requests", n, "error", err)
-		}
-	case refusal.Reason == reason.Misconfigured || refusal.Reason == reason.Internal:
-		if n := g.warnings.Count(time.Now()); n > 0 {
-			slog.ErrorContext(ctx, "interlock: the rule cannot make a key, or find the principal, of its requests and refuses them",
-				"rule", g.config.name, "requests", n, "error", err)
-		}
+	if errors.Is(err, errNothingFound) {
+		g.lines.Log(ctx, slog.LevelWarn, "interlock: the rule refuses requests in which a function finds nothing: "+
+			"authentication goes in front of the rule, and core.Request.Value finds what gin and echo keep by c.Set",
+			g.config.name, err)
 	}
+	g.logRefusal(ctx, refusal, "interlock: the rule cannot make a key, or find the principal, of its requests and refuses them")
 	return refusal
 }
 
-// logRefusal logs what the operator of the server has to know: a mistake that only
-// requests show, and a store that fails.
-func (g *Guard) logRefusal(ctx context.Context, r *Refusal) {
-	var level slog.Level
-	var text string
-	switch {
-	case errors.Is(r.Err, ErrUpgrade):
-		level, text = slog.LevelError, "interlock: the rule wants a lock that its requests hold in another way already, and refuses them"
-	case r.Reason == reason.Unavailable && ctx.Err() == nil, r.Reason == reason.NotReplicated:
-		level, text = slog.LevelWarn, "interlock: the lock store fails and the rule refuses requests"
+// logRefusal logs what the operator of the server has to know, and the client is not told:
+// each refusal that is an error of the server (a status of 500 or 503) has a line. wrong is
+// the text where the rule itself, or a function that it calls, is wrong.
+func (g *Guard) logRefusal(ctx context.Context, r *Refusal, wrong string) {
+	level, text := slog.LevelWarn, ""
+	switch r.Reason {
+	case reason.Unavailable, reason.NotReplicated:
+		text = "interlock: the lock store fails and the rule refuses requests"
+	case reason.Closing:
+		text = "interlock: the locker is closed and the rule refuses requests: shut the server down before Locker.Close"
+	case reason.Lost, reason.MaxHold:
+		text = "interlock: a lease of the rule was lost before the request was answered, and the client gets an error"
+	case reason.KeyOccupied:
+		level, text = slog.LevelError, "interlock: the key of a lock has a value that is no lock, and the rule refuses requests"
+	case reason.Misconfigured, reason.Internal:
+		level, text = slog.LevelError, wrong
 	default:
 		return
 	}
-	if n := g.warnings.Count(time.Now()); n > 0 {
-		slog.Log(ctx, level, text, "rule", g.config.name, "requests", n, "error", r.cause())
-	}
+	g.lines.Log(ctx, level, text, g.config.name, r.cause())
 }
 
 // bypassed reports that a handler runs without its lock.
@@ -379,8 +383,6 @@ func (g *Guard) bypassed(ctx context.Context, keys []string, err error) {
 	if o := g.observe(ctx, keys); o.Bypassed != nil {
 		o.Bypassed(err)
 	}
-	if n := g.warnings.Count(time.Now()); n > 0 {
-		slog.WarnContext(ctx, "interlock: the lock store is unavailable and the rule fails open: handlers run without their lock",
-			"rule", g.config.name, "requests", n, "error", observe.RootCause(err)) // what wraps it names the key
-	}
+	g.lines.Log(ctx, slog.LevelWarn, "interlock: the lock store is unavailable and the rule fails open: handlers run without their lock",
+		g.config.name, observe.RootCause(err)) // what wraps it names the key
 }

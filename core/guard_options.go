@@ -83,7 +83,7 @@ func ContextFunc(name string, f RequestFunc) RequestOption {
 // a lock saves effort, never where it protects money.
 //
 // Each such request is counted ([observe.Observation.Bypassed]). A warning is logged
-// through [slog.Default], at most once a second for a guard. The handler sees it
+// through [slog.Default], at most once a minute for a guard. The handler sees it
 // from [LeaseFromContext], which then has no lease of the guard. Default: off; such
 // requests are refused.
 func FailOpen() GuardOption {

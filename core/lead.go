@@ -57,7 +57,7 @@ func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Contex
 	}
 	c.terms.Wait = waitForever
 	var pause time.Duration
-	failures := logs.Throttle{Period: time.Minute}
+	var failures logs.Throttle
 	for {
 		lease, err := l.lockOne(ctx, key, &c)
 		switch {

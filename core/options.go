@@ -275,7 +275,7 @@ func Name(s string) Option {
 // a lease is lost: while it is held, after its context has ended, or when its
 // release finds that the lock was already another owner's. Use it to raise an
 // alert. If f panics, the panic is logged through [slog.Default] with its
-// stack, at most once a second, and ends there. f must be safe for concurrent use.
+// stack, at most once a minute, and ends there. f must be safe for concurrent use.
 // Default: none.
 func OnLost(f func(Loss)) Option {
 	return option(func(c *config) { c.onLost = f })

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/interlock-go/interlock/core/observe"
@@ -45,18 +46,17 @@ func (r *Refusal) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
 // cause is the text of the error without what identifies a user or a server.
 func (r *Refusal) cause() string {
-	switch r.Reason {
-	case reason.BadKey, reason.BodyTooLarge, reason.Misconfigured, reason.KeyMissing, reason.KeyMalformed, reason.NoPrincipal:
-		// Of a key that was not made, and of nothing that a server said: the
-		// text names the part of the template that is to blame.
-		if r.Err != nil {
-			return r.Err.Error()
-		}
-	}
 	if r.Err == nil {
 		return ""
 	}
 	text := observe.RootCause(r.Err).Error() // what wraps it names the key
+	switch r.Reason {
+	case reason.BadKey, reason.BodyTooLarge, reason.Misconfigured, reason.Internal, reason.KeyMissing, reason.KeyMalformed, reason.NoPrincipal:
+		text = r.Err.Error() // it says what is to blame: a part of the template, a function
+		for _, key := range r.keys {
+			text = strings.ReplaceAll(text, strconv.Quote(key), Hashed(key).Hash())
+		}
+	}
 	if dns := (*net.DNSError)(nil); errors.As(r.Err, &dns) {
 		text = dns.Err // without the name that was looked up
 	}

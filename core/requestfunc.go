@@ -27,7 +27,7 @@ import (
 // has put into the framework's own context.
 //
 // An empty value refuses the request as a mistake of the client, and is logged
-// through [slog.Default] at most once a second: most often the function looks
+// through [slog.Default] at most once a minute: most often the function looks
 // in the wrong place, or authentication does not stand in front. If the mistake is
 // really the client's, the function returns an error that matches [ErrKey], which
 // is not logged. Any other error is the server's ([reason.Internal]), and is logged.

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/timers"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 const (
@@ -149,6 +151,10 @@ func (b *background) serve(batch []*job, now clock.Instant) {
 // try does a job once.
 func (b *background) try(j *job) {
 	err := b.send(j)
+	if err != nil {
+		j.attempt.engine.log(context.Background(), slog.LevelWarn, "interlock: the store of idempotency records fails, "+
+			"so that responses are not stored yet, or keys not freed: the engine tries again", observe.RootCause(err))
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.trying--

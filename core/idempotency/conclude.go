@@ -166,6 +166,8 @@ func (e *Engine) commit(ctx context.Context, a *attempt, envelope []byte, releas
 		e.renewer.decide(a)
 		return reply, nil
 	}
+	e.log(ctx, slog.LevelWarn, "interlock: the store has not confirmed the response to an idempotent request, which is sent all the same: "+
+		"the engine goes on storing it", observe.RootCause(err))
 	req.Release = nil // it was called
 	e.background.commit(a, req)
 	return reply, unavailable(err)
@@ -258,6 +260,8 @@ func (e *Engine) commitUnit(ctx context.Context, a *attempt, unit record.Unit, b
 		// The database decides when it is back: the claim is given up if the
 		// transaction was rolled back, and is found completed if not. Until then the
 		// request is in flight, for this client too.
+		e.log(ctx, slog.LevelWarn, "interlock: it is not known whether the transaction of an idempotent request was committed, "+
+			"and the client is told that the request is in flight", observe.RootCause(err))
 		a.section.Leave(ctx)
 		if by.marked {
 			e.renewer.decide(a)

@@ -23,8 +23,7 @@ const storeWait = 2 * time.Second
 type Engine struct {
 	*shared
 	config  *config
-	lines   logs.Throttle
-	foreign logs.Throttle // of requests that any client can send
+	lines   logs.Lines
 	nesting nesting
 }
 
@@ -89,7 +88,7 @@ func (e *Engine) With(opts ...Option) *Engine {
 }
 
 func newEngine(s *shared, c *config) *Engine {
-	return &Engine{shared: s, config: c, foreign: logs.Throttle{Period: time.Minute}}
+	return &Engine{shared: s, config: c}
 }
 
 // Name returns the name of the endpoint; see the option [Name].

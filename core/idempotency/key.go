@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/interlock-go/interlock/core"
@@ -67,21 +68,20 @@ func (e *Engine) principal(ctx context.Context, call endpoint.Call) (string, err
 	return scope, err
 }
 
-// unscoped is why a request is refused whose principal was not found. What is
+// unscoped makes the refusal of a request whose principal was not found. What is
 // most often a mistake of the server is logged, since the client is not told.
-func (e *Engine) unscoped(ctx context.Context, err error) reason.Reason {
+func (e *Engine) unscoped(ctx context.Context, err error) *core.Refusal {
 	switch {
 	case errors.Is(err, endpoint.ErrNoPrincipal):
 		e.log(ctx, slog.LevelWarn, "interlock: idempotent requests are refused, since the Scope function finds no principal: "+
 			"authentication goes in front, and core.Request.Value finds what gin and echo keep by c.Set", err)
-		return reason.NoPrincipal
+		return e.refusal(reason.NoPrincipal, err)
 	case errors.Is(err, core.ErrKey):
-		return reason.NoPrincipal
+		return e.refusal(reason.NoPrincipal, err)
 	case errors.Is(ctx.Err(), context.Canceled):
-		return reason.Canceled
+		return e.refusal(reason.Canceled, err)
 	case ctx.Err() != nil:
-		return reason.Deadline
+		return e.refusal(reason.Deadline, err)
 	}
-	e.log(ctx, slog.LevelError, "interlock: idempotent requests are refused, since the Scope function fails", err)
-	return reason.Internal
+	return e.refusal(reason.Internal, fmt.Errorf("interlock: the Scope function fails: %w", err))
 }

@@ -290,7 +290,7 @@ func Backlog(n int64) Option {
 // Duplicates are then carried out again. Use it where idempotency saves effort,
 // never where money moves. Each such request is counted
 // ([observe.Observation.Bypassed]), and logged through [slog.Default] at most once a
-// second. A damaged record ([ErrDamaged]) is always refused. Default: off; such
+// minute. A damaged record ([ErrDamaged]) is always refused. Default: off; such
 // requests are refused ([reason.NoRecord]).
 func FailOpen() Option {
 	return func(c *config) { c.failOpen = true }

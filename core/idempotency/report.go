@@ -17,14 +17,39 @@ func (e *Engine) refusal(why reason.Reason, err error) *core.Refusal {
 	return &core.Refusal{Reason: why, Rule: e.config.name, Err: err}
 }
 
-// rejection makes the refusal of a request that was not understood. The server's
-// mistakes are logged, since the client is not told what is wrong.
-func (e *Engine) rejection(ctx context.Context, err error) *core.Refusal {
-	why := reasonOf(ctx, err)
-	if why == reason.Misconfigured || why == reason.Internal {
-		e.log(ctx, slog.LevelError, "interlock: an idempotent endpoint refuses requests, since the server is not set up for them", err)
+// logRefusal logs what the operator of the server has to know, and the client is not told:
+// each refusal that is an error of the server (a status of 500 or 503) has a line. The
+// refusals of a guard whose handler did not run ([Under]) are in the log already.
+func (e *Engine) logRefusal(ctx context.Context, r *core.Refusal) {
+	if r == nil || r.Rule != e.config.name && !r.Ran {
+		return
 	}
-	return e.refusal(why, err)
+	level, text := slog.LevelWarn, ""
+	switch r.Reason {
+	case reason.NoRecord, reason.NotReplicated, reason.KeyOccupied:
+		text = "interlock: the store of idempotency records fails and the endpoint refuses requests"
+		if errors.Is(r.Err, ErrDamaged) {
+			level, text = slog.LevelError, "interlock: a stored response cannot be read, and requests with its key are refused"
+		}
+	case reason.RolledBack:
+		text = "interlock: the transaction of an idempotent request was not committed, and the client gets an error"
+	case reason.Closing:
+		text = "interlock: the engine is closed and the endpoint refuses requests: shut the server down before Engine.Close"
+	case reason.Lost, reason.MaxHold:
+		text = "interlock: an idempotent request lost its claim or its lock before it was answered, and the client gets an error"
+	case reason.OutcomeUnknown:
+		if !r.Ran { // a retry, which finds what is known
+			return
+		}
+		level, text = slog.LevelError, "interlock: the outcome of an idempotent request is not known, and it is not carried out again"
+	case reason.ResponseTooLarge:
+		level, text = slog.LevelError, "interlock: the response of an idempotent request is too long, and the client gets an error"
+	case reason.Misconfigured, reason.Internal:
+		level, text = slog.LevelError, "interlock: an idempotent endpoint refuses requests, since the server is not set up for them, or a function of it fails"
+	default:
+		return
+	}
+	e.log(ctx, level, text, r.LogError())
 }
 
 // errForeign is behind the refusal of a call of another protocol inside HTTP.
@@ -33,12 +58,9 @@ var errForeign = errors.New("interlock: an idempotent endpoint for HTTP got a ca
 
 // refuseForeign refuses such a call. Most often the middleware stands in front of a gRPC
 // server. It may as well be a client that sends a content type at will, so the line is a
-// warning, comes once a minute, and keeps no other line of the endpoint back.
+// warning.
 func (e *Engine) refuseForeign(ctx context.Context) *core.Refusal {
-	if n := e.foreign.Count(time.Now()); n > 0 {
-		slog.WarnContext(ctx, "interlock: an idempotent endpoint refuses requests for their content type",
-			"rule", e.config.name, "requests", n, "error", errForeign)
-	}
+	e.log(ctx, slog.LevelWarn, "interlock: an idempotent endpoint refuses requests for their content type", errForeign)
 	return e.refusal(reason.ContentType, errForeign)
 }
 
@@ -76,11 +98,9 @@ func (e *Engine) bypassed(ctx context.Context, err error) {
 		"handlers run without their record", err)
 }
 
-// log writes a line about a request, at most once a second for an endpoint.
-func (e *Engine) log(ctx context.Context, level slog.Level, message string, err error) {
-	if n := e.lines.Count(time.Now()); n > 0 {
-		slog.Log(ctx, level, message, "rule", e.config.name, "requests", n, "error", err)
-	}
+// log writes a line about a request, at most once a minute for a text.
+func (e *Engine) log(ctx context.Context, level slog.Level, text string, err error) {
+	e.lines.Log(ctx, level, text, e.config.name, err)
 }
 
 // reasonOf is core.ReasonOf, except that the store that does not answer is a

@@ -46,18 +46,18 @@ func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler)
 			return e.pass(ctx, call, h, outer)
 		}
 	}
-	if !e.drain.admit() {
-		return e.refuse(ctx, begin, reason.Closing, core.ErrClosed)
-	}
-	defer e.drain.done()
-	return e.admitted(ctx, call, h, key, err, outer, begin)
+	return e.answer(ctx, call, h, key, err, outer, begin)
 }
 
-// admitted deals with a request that is counted. Its key is key, unless keyErr says
+// answer deals with a request that is to have a record. Its key is key, unless keyErr says
 // that it has none. outer is the attempt that it is made in, if that has the same key.
-func (e *Engine) admitted(
+func (e *Engine) answer(
 	ctx context.Context, call endpoint.Call, h endpoint.Handler, key string, keyErr error, outer *attempt, begin time.Time,
 ) (v endpoint.Verdict) {
+	admitted := e.drain.admit()
+	if admitted {
+		defer e.drain.done()
+	}
 	var a *attempt
 	passed := false
 	defer func() {
@@ -67,8 +67,12 @@ func (e *Engine) admitted(
 			outcome.Report(ctx, a.instead)
 		default:
 			outcome.Report(ctx, v.Refusal)
+			e.logRefusal(ctx, v.Refusal)
 		}
 	}()
+	if !admitted {
+		return e.refuse(ctx, begin, reason.Closing, core.ErrClosed)
+	}
 	a, refusal := e.identify(ctx, call, key, keyErr)
 	if refusal != nil {
 		return e.refused(ctx, begin, refusal)
@@ -103,11 +107,11 @@ func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, k
 	}
 	scope, err := e.scope(ctx, call)
 	if err != nil {
-		return nil, e.refusal(e.unscoped(ctx, err), err)
+		return nil, e.unscoped(ctx, err)
 	}
 	body, err := call.Body(e.config.maxRequest)
 	if err != nil {
-		return nil, e.rejection(ctx, err)
+		return nil, e.refusal(reasonOf(ctx, err), err)
 	}
 	a := &attempt{engine: e, id: ident.Record(scope, key), token: e.tokens.next(), protocol: call.Protocol()}
 	a.target[0], a.target[1], a.target[2] = call.Target()
@@ -124,7 +128,7 @@ func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, k
 		a.prepared = prepared
 	}
 	if a.fingerprint, a.fingerprint1, err = e.config.fingerprints(ctx, call, a.prepared.Keys(), body); err != nil {
-		return nil, e.rejection(ctx, err)
+		return nil, e.refusal(reasonOf(ctx, err), err)
 	}
 	return a, nil
 }
@@ -218,7 +222,7 @@ func (e *Engine) lock(ctx, inner context.Context, a *attempt) (core.Section, *co
 		refusal.Reason = core.ReasonOf(ctx, refusal.Err)
 	case reason.Lost, reason.MaxHold:
 		// The claim, not the lock: it was lost while the lock was waited for.
-		refusal.Reason = reason.NoRecord
+		refusal.Reason, refusal.Rule = reason.NoRecord, e.config.name
 	}
 	return section, refusal
 }

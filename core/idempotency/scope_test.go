@@ -22,7 +22,8 @@ func TestAScopeThatFailsOrFindsNothingIsLogged(t *testing.T) {
 	}{
 		"":           {reason.NoPrincipal, "level=WARN msg=\"interlock: idempotent requests are refused, since the Scope function finds no principal"},
 		"not a name": {reason.NoPrincipal, ""},
-		"broken":     {reason.Internal, "level=ERROR msg=\"interlock: idempotent requests are refused, since the Scope function fails"},
+		"broken": {reason.Internal, "level=ERROR msg=\"interlock: an idempotent endpoint refuses requests, since the server is not set up for them, or a function of it fails\" " +
+			"rule=pay requests=1 error=\"interlock: request refused: internal, rule=pay error=interlock: the Scope function fails: the directory is down\""},
 	} {
 		t.Run(string(c.want)+" "+principal, func(t *testing.T) {
 			inBubble(t, func(w *world) {

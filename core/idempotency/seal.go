@@ -27,7 +27,7 @@ import (
 // refused ([reason.ResponseUnavailable]), as for a response over [MaxResponse].
 // If open fails or panics, the duplicate is refused as for a damaged record
 // ([reason.NoRecord]). Both are logged through [slog.Default] at most once a
-// second.
+// minute.
 //
 // Responses that were stored before the option was set are replayed as they are,
 // until their retention has ended. The option hides responses from readers of the
@@ -54,7 +54,7 @@ var (
 
 type sealing struct {
 	seal, open func([]byte) ([]byte, error)
-	lines      logs.Throttle
+	failures   logs.Throttle // of seal; those of open are refusals
 }
 
 // seal seals an envelope, if there is one and the engine seals. It returns nil if
@@ -66,7 +66,9 @@ func (c *config) seal(ctx context.Context, envelope []byte) []byte {
 	}
 	sealed, err := call(s.seal, envelope)
 	if err != nil {
-		s.log(ctx, c.name, "interlock: a response could not be sealed and is not stored", err)
+		if s.failures.Count(time.Now()) > 0 {
+			slog.ErrorContext(ctx, "interlock: a response could not be sealed and is not stored", "rule", c.name, "error", err)
+		}
 		return nil
 	}
 	return append(append(make([]byte, 0, 1+len(sealed)), sealedVersion), sealed...)
@@ -83,7 +85,6 @@ func (c *config) open(protocol, envelope string) (*endpoint.Response, error) {
 	}
 	opened, err := call(s.open, []byte(envelope[1:]))
 	if err != nil {
-		s.log(context.Background(), c.name, "interlock: a stored response could not be opened and is not replayed", err)
 		return nil, fmt.Errorf("%w: opening the response: %w", ErrDamaged, err)
 	}
 	return decode(protocol, string(opened))
@@ -93,15 +94,8 @@ func (c *config) open(protocol, envelope string) (*endpoint.Response, error) {
 func call(f func([]byte) ([]byte, error), b []byte) (out []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			out, err = nil, fmt.Errorf("%w: panic: %v", errSeal, p)
+			out, err = nil, fmt.Errorf("interlock: panic: %v", p)
 		}
 	}()
 	return f(b)
-}
-
-// log writes at most one line a second.
-func (s *sealing) log(ctx context.Context, rule, text string, err error) {
-	if s.lines.Count(time.Now()) > 0 {
-		slog.ErrorContext(ctx, text, "rule", rule, "error", err)
-	}
 }

@@ -15,7 +15,7 @@ import (
 // reaches the caller of that operation, after the locks of the operation have been
 // released. Lost and Renewed are called where a loss or a renewal is found, mostly
 // on goroutines of the locker. Their panics are logged through [slog.Default] with
-// the stack, at most once a second, and end there.
+// the stack, at most once a minute, and end there.
 type Observer interface {
 	// Start is called when a caller asks for a lock. The acquisition uses the
 	// context that Start returns. The context of the handler derives from the

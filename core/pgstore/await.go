@@ -95,7 +95,7 @@ func (s *Store) Await(id string, _ time.Time, wake func()) (stop func()) {
 // listen hears the announcements of other processes until the store is closed. What fails is
 // logged, at once and then once a minute.
 func (s *Store) listen() {
-	failures := logs.Throttle{Period: time.Minute}
+	var failures logs.Throttle
 	for s.life.Err() == nil {
 		err := s.ears.Listen(s.life, s.channel, s.awaited.hear, s.awaited.state)
 		s.awaited.state(false)

@@ -237,7 +237,7 @@ const (
 // deleteExpired deletes rows whose time has ended until the store is closed. What fails is
 // logged, at once and then once a minute, and tried again at the next look.
 func (s *Store) deleteExpired() {
-	failures := logs.Throttle{Period: time.Minute}
+	var failures logs.Throttle
 	for pause := s.sweep; ; {
 		select {
 		case <-s.life.Done():

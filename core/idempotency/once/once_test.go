@@ -1,9 +1,11 @@
 package once_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -297,6 +299,28 @@ func TestAFunctionInsideItself(t *testing.T) {
 		}
 		if outer.runs != 2 {
 			t.Errorf("%d runs outside, want 2", outer.runs)
+		}
+	})
+}
+
+// The caller gets the error, and may be a consumer of a queue that tries again for ever.
+func TestAStoreThatFailsIsLoggedOnceAMinute(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var text bytes.Buffer
+		old := slog.Default()
+		slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
+		defer slog.SetDefault(old)
+		w.store.Intercept(func(memstore.Request) memstore.Fault {
+			return memstore.Fault{Err: fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("permission denied"))}
+		})
+		e := w.engine(idempotency.Name("charge"))
+		for i := range 61 {
+			w.wantRefused(e, fmt.Sprint("m", i), &function{}, core.ErrUnavailable, reason.NoRecord)
+			time.Sleep(time.Second)
+		}
+		got := text.String()
+		if strings.Count(got, "\n") != 2 || strings.Count(got, "permission denied") != 2 || !strings.Contains(got, "requests=60 ") {
+			w.Errorf("want two lines in 61 s, with the cause:\n%s", got)
 		}
 	})
 }

@@ -2,34 +2,54 @@
 package logs
 
 import (
-	"cmp"
+	"context"
+	"log/slog"
 	"sync"
 	"time"
 )
 
-// Throttle lets one line through in each period. If every request were worth a line, the
-// lines would be a second outage. The zero value is ready. A Throttle is safe for
-// concurrent use.
-type Throttle struct {
-	// Period is the least time between two lines. Default: a second. It must not change
-	// after the first event.
-	Period time.Duration
+// period is the least time between two lines about one condition.
+const period = time.Minute
 
+// Throttle lets one line through at once, and then one in a minute. If every request were
+// worth a line, the lines would be a second outage. The zero value is ready. A Throttle is
+// safe for concurrent use.
+type Throttle struct {
 	mu   sync.Mutex
 	last time.Time // of the last line
 	n    int       // events since
 }
 
 // Count counts one event. It returns how many events a line is to report now, which
-// are those since the last line; or 0 if there was a line in the last period.
+// are those since the last line; or 0 if there was a line in the last minute.
 func (t *Throttle) Count(now time.Time) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.n++
-	if !t.last.IsZero() && now.Sub(t.last) < cmp.Or(t.Period, time.Second) {
+	if !t.last.IsZero() && now.Sub(t.last) < period {
 		return 0
 	}
 	n := t.n
 	t.last, t.n = now, 0
 	return n
+}
+
+// Lines are the lines about the requests of one rule. Each text has a [Throttle] of its
+// own, so that no condition hides another one. The zero value is ready. Lines are safe for
+// concurrent use.
+type Lines struct {
+	throttles sync.Map // text -> *Throttle
+}
+
+// Log counts a request, and writes a line to [slog.Default] unless there was a line with
+// the same text in the last minute. The line has the name of the rule, how many requests it
+// reports, and the cause of the last one. The text is a constant.
+func (l *Lines) Log(ctx context.Context, level slog.Level, text, rule string, cause any) {
+	t, ok := l.throttles.Load(text)
+	if !ok {
+		t, _ = l.throttles.LoadOrStore(text, new(Throttle))
+	}
+	if n := t.(*Throttle).Count(time.Now()); n > 0 {
+		slog.Log(ctx, level, text, "rule", rule, "requests", n, "error", cause)
+	}
 }

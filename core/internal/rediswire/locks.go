@@ -146,7 +146,7 @@ func (r *acquisition) refused(list []any, rep *driver.Reply) bool {
 	return ok
 }
 
-// sayOccupied logs, at most once a second, that a lock's key holds a value that is no
+// sayOccupied logs, at most once a minute, that a lock's key holds a value that is no
 // lock. The condition ends only when that value is removed.
 func (s *Store) sayOccupied(key string) {
 	if s.occupied.Count(time.Now()) > 0 {

@@ -1,0 +1,295 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/memstore"
+)
+
+// logTo collects what is logged until the test ends.
+func logTo(t *testing.T) *bytes.Buffer {
+	t.Helper()
+	var b bytes.Buffer
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
+	t.Cleanup(func() { slog.SetDefault(old) })
+	return &b
+}
+
+// fails makes requests of one kind fail.
+func (w *world) fails(op memstore.Op, err error) {
+	w.store.Intercept(func(r memstore.Request) memstore.Fault {
+		if r.Op == op {
+			return memstore.Fault{Err: err}
+		}
+		return memstore.Fault{}
+	})
+}
+
+// lockerOn is what a process has on another store.
+func (w *world) lockerOn(locks *memstore.Store) *core.Locker {
+	w.Helper()
+	l, err := core.New(locks)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = l.Close(context.Background()) })
+	return l
+}
+
+var errDenied = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("permission denied for table interlock_record"))
+
+// A client is not told what is wrong with the server, so that the log is all that the
+// operator has. Each case is served five times: three times at once, and twice a minute later.
+func TestEachErrorOfTheServerIsLoggedAtOnceAndThenOnceAMinute(t *testing.T) {
+	fails := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { return endpoint.Response{}, false }
+	for name, c := range map[string]struct {
+		opts   func(w *world) []idempotency.Option
+		before func(w *world, e *idempotency.Engine)
+		run    func(w *world) handler // nil: it must not run
+		want   string                 // what the client gets
+		level  string
+		text   string // the beginning of the line
+		cause  string
+	}{
+		"the store refuses all requests": {
+			before: func(w *world, _ *idempotency.Engine) { w.fails(memstore.Claim, errDenied) },
+			want:   "idempotency-unavailable",
+			text:   "the store of idempotency records fails and the endpoint refuses requests",
+			cause:  "permission denied for table interlock_record",
+		},
+		"the store cannot do what the endpoint asks for": {
+			before: func(w *world, _ *idempotency.Engine) {
+				w.fails(memstore.Claim, fmt.Errorf("%w: no transactions", core.ErrConfig))
+			},
+			want: "misconfigured", level: "ERROR",
+			text:  "an idempotent endpoint refuses requests, since the server is not set up for them",
+			cause: "no transactions",
+		},
+		"the record is damaged": {
+			before: func(w *world, e *idempotency.Engine) {
+				var n int
+				w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "200 run 1")
+				w.store.DamageRecords()
+			},
+			want: "idempotency-unavailable", level: "ERROR",
+			text:  "a stored response cannot be read, and requests with its key are refused",
+			cause: "damaged",
+		},
+		"the response cannot be opened": {
+			opts: func(*world) []idempotency.Option {
+				return []idempotency.Option{idempotency.Seal(
+					func(b []byte) ([]byte, error) { return b, nil }, func([]byte) ([]byte, error) { panic("no such key") },
+				)}
+			},
+			before: func(w *world, e *idempotency.Engine) {
+				var n int
+				w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "200 run 1")
+			},
+			want: "idempotency-unavailable", level: "ERROR",
+			text:  "a stored response cannot be read, and requests with its key are refused",
+			cause: "no such key",
+		},
+		"the engine is closed": {
+			before: func(w *world, e *idempotency.Engine) { _ = e.Close(w.Context()) },
+			want:   "closing",
+			text:   "the engine is closed and the endpoint refuses requests",
+			cause:  "closed",
+		},
+		"the claim is lost": {
+			run: func(w *world) handler {
+				return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
+					w.store.TakeClaims(time.Millisecond)
+					<-ctx.Done()
+					return fails(ctx, a)
+				}
+			},
+			want:  "ran, then lost",
+			text:  "an idempotent request lost its claim or its lock before it was answered",
+			cause: "lease lost",
+		},
+		"the handler reaches its limit": {
+			opts: func(*world) []idempotency.Option { return []idempotency.Option{idempotency.MaxHold(time.Second)} },
+			run: func(*world) handler {
+				return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
+					<-ctx.Done()
+					return fails(ctx, a)
+				}
+			},
+			want:  "ran, then max-hold",
+			text:  "an idempotent request lost its claim or its lock before it was answered",
+			cause: "maximum hold reached",
+		},
+		"the lock is lost": {
+			opts: func(w *world) []idempotency.Option {
+				return []idempotency.Option{idempotency.Under(core.Serialize(w.lockerOn(memstore.New()), "jobs", core.MaxHold(time.Second)))}
+			},
+			run: func(*world) handler {
+				return func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
+					<-ctx.Done()
+					return fails(ctx, a)
+				}
+			},
+			want:  "ran, then max-hold",
+			text:  "an idempotent request lost its claim or its lock before it was answered",
+			cause: "maximum hold reached",
+		},
+		"the transaction is rolled back": {
+			run: func(w *world) handler {
+				l := &ledger{store: w.store, commit: fmt.Errorf("%w: %w", idempotency.ErrRolledBack, errors.New("could not serialize access"))}
+				return l.pays(w, func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+					return endpoint.Response{Status: 200}, true
+				})
+			},
+			want:  "idempotency-rolled-back",
+			text:  "the transaction of an idempotent request was not committed",
+			cause: "could not serialize access",
+		},
+		"the response is too long": {
+			opts: func(*world) []idempotency.Option { return []idempotency.Option{idempotency.MaxResponse(1)} },
+			run: func(w *world) handler {
+				return (&ledger{store: w.store}).pays(w, func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+					return endpoint.Response{Status: 200, Body: []byte("long")}, true
+				})
+			},
+			want: "idempotency-response-too-large", level: "ERROR",
+			text:  "the response of an idempotent request is too long",
+			cause: "longer than MaxResponse",
+		},
+		"the outcome is not known": {
+			run: func(w *world) handler {
+				l := &ledger{store: w.store, commit: fmt.Errorf("%w: %w", idempotency.ErrRolledBack, errors.New("could not serialize access"))}
+				return l.pays(w, func(ctx context.Context, _ endpoint.Attempt) (endpoint.Response, bool) {
+					if err := idempotency.MarkEffect(ctx); err != nil {
+						w.Error(err)
+					}
+					return endpoint.Response{Status: 200}, true
+				})
+			},
+			want: "ran, then idempotency-outcome-unknown", level: "ERROR",
+			text:  "the outcome of an idempotent request is not known",
+			cause: "could not serialize access",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				opts := []idempotency.Option{idempotency.Name("pay")}
+				if c.opts != nil {
+					opts = append(opts, c.opts(w)...)
+				}
+				e := w.engine(opts...)
+				if c.before != nil {
+					c.before(w, e)
+				}
+				logged := logTo(w.T)
+				h := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
+					w.Error("the handler ran")
+					return endpoint.Response{Status: 200}, true
+				}
+				if c.run != nil {
+					h = c.run(w)
+				}
+				for i := range 5 {
+					q := post("k")
+					if c.run != nil {
+						q = post(fmt.Sprint(i)) // or it would find what became of the first
+					}
+					if i == 3 {
+						time.Sleep(time.Minute)
+					}
+					w.want(serve(w.Context(), e, q, h), c.want)
+				}
+				w.wantLines(logged, or(c.level, "WARN"), c.text, c.cause)
+			})
+		})
+	}
+}
+
+// wantLines wants two lines with a text: one for the first request, and one for the two
+// behind it and the first after a minute.
+func (w *world) wantLines(logged *bytes.Buffer, level, text, cause string) {
+	w.Helper()
+	var lines []string
+	for line := range strings.Lines(logged.String()) {
+		if strings.Contains(line, text) {
+			lines = append(lines, line)
+		}
+		if strings.Contains(line, "error=\"\"") {
+			w.Errorf("no cause: %s", line)
+		}
+	}
+	if len(lines) != 2 || !strings.Contains(lines[0], "requests=1 ") || !strings.Contains(lines[1], "requests=3 ") {
+		w.Fatalf("%q is to be logged twice, for 1 and for 3 requests:\n%s", text, logged)
+	}
+	for _, line := range lines {
+		for _, want := range []string{"level=" + level, "rule=pay", cause} {
+			if !strings.Contains(line, want) {
+				w.Errorf("%q is not in %s", want, line)
+			}
+		}
+	}
+}
+
+// A rule that refuses has logged that, with its own name.
+func TestARefusalOfTheLockOfAnEndpointIsLoggedOnce(t *testing.T) {
+	inBubble(t, func(w *world) {
+		locks := memstore.New()
+		locker := w.lockerOn(locks)
+		locks.Intercept(func(memstore.Request) memstore.Fault { return memstore.Fault{Err: errDenied} })
+		logged, n := logTo(w.T), 0
+		e := w.engine(idempotency.Name("pay"), idempotency.Under(core.Serialize(locker, "jobs", core.Wait(0))))
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "unavailable")
+		if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "rule=jobs") || !strings.Contains(got, "permission denied") {
+			w.Errorf("want one line of the rule:\n%s", got)
+		}
+	})
+}
+
+// The client has its answer, so that nothing else says that the store fails.
+func TestAResponseThatCannotBeStoredIsLogged(t *testing.T) {
+	inBubble(t, func(w *world) {
+		logged, n := logTo(w.T), 0
+		e := w.engine(idempotency.Name("pay"))
+		w.fails(memstore.Commit, errDenied)
+		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "200 run 1")
+		time.Sleep(time.Second)
+		got := logged.String()
+		for _, text := range []string{
+			"the store has not confirmed the response to an idempotent request",
+			"responses are not stored yet, or keys not freed",
+		} {
+			if strings.Count(got, text) != 1 {
+				w.Errorf("%q is not there once:\n%s", text, got)
+			}
+		}
+		if strings.Count(got, "rule=pay") != 2 || strings.Count(got, "permission denied") != 2 {
+			w.Errorf("not with the endpoint and the cause:\n%s", got)
+		}
+		w.store.Intercept(nil)
+	})
+}
+
+func TestARequestWhoseClaimCannotBeGivenUpIsLogged(t *testing.T) {
+	inBubble(t, func(w *world) {
+		logged, n := logTo(w.T), 0
+		e := w.engine(idempotency.Name("pay"))
+		w.fails(memstore.Abandon, errDenied)
+		w.want(serve(w.Context(), e, post("k"), answers(500, &n)), "500 run 1")
+		time.Sleep(time.Second)
+		if got := logged.String(); strings.Count(got, "keys not freed") != 1 || !strings.Contains(got, "permission denied") {
+			w.Errorf("not logged once, with the cause:\n%s", got)
+		}
+		w.store.Intercept(nil)
+	})
+}
