@@ -70,3 +70,16 @@ func TestATransactionOfAnotherDriverHasNoView(t *testing.T) {
 		t.Errorf("TxOn: %v", err)
 	}
 }
+
+func TestADatabaseOnAPoolSaysHowManyConnectionsThereAre(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), "host=/nowhere pool_max_conns=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	db := pgxstore.DB(pool)
+	defer db.Close()
+	if n := db.Driver().(interface{ MaxConns() int }).MaxConns(); n != 4 {
+		t.Errorf("the driver says %d connections; the pool has 4", n)
+	}
+}

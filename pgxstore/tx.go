@@ -3,6 +3,7 @@ package pgxstore
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"strconv"
@@ -21,8 +22,34 @@ import (
 var ErrNotYours = errors.New("interlock: the engine ends the transaction of a request, and not the handler")
 
 // DB returns the pool as a [sql.DB]. It uses the connections of the pool, and they count
-// as such. Closing it does not close the pool.
-func DB(pool *pgxpool.Pool) *sql.DB { return stdlib.OpenDBFromPool(pool) }
+// as such. Closing it does not close the pool. It has no bound of its own, which would let
+// its callers hand connections on among themselves while other users of the pool wait; a
+// [pgstore.Store] on it knows how many connections the pool has.
+func DB(pool *pgxpool.Pool) *sql.DB {
+	c := connector{Connector: stdlib.GetPoolConnector(pool)}
+	c.driver = bounded{c.Connector.Driver(), int(pool.Config().MaxConns)}
+	db := sql.OpenDB(c)
+	db.SetMaxIdleConns(0) // they are idle in the pool
+	return db
+}
+
+// connector takes connections from a pool.
+type connector struct {
+	sqldriver.Connector
+	driver bounded
+}
+
+// Driver implements [sqldriver.Connector].
+func (c connector) Driver() sqldriver.Driver { return c.driver }
+
+// bounded is the driver of a pool.
+type bounded struct {
+	sqldriver.Driver
+	maxConns int
+}
+
+// MaxConns is how many connections the pool has at the most, for package pgstore.
+func (b bounded) MaxConns() int { return b.maxConns }
 
 // TxOn returns the transaction that is open on a connection of database/sql in the form of
 // pgx. Both can be used by turns: rows of the one have to be closed before the other

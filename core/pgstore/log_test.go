@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -80,4 +81,42 @@ func lines(t *testing.T, log, says string, want int) {
 	if got != want {
 		t.Errorf("%d lines say %q; want %d", got, says, want)
 	}
+}
+
+// pooled is a database on another pool, which has few connections.
+type pooled struct{ denying }
+
+func (pooled) Driver() sqldriver.Driver { return four{} }
+
+type four struct{ sqldriver.Driver }
+
+func (four) MaxConns() int { return 4 }
+
+// TestLocksKeepNoConnectionOfASmallPool is about a pool of pgx, whose bound its sql.DB does
+// not have.
+func TestLocksKeepNoConnectionOfASmallPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(pooled{})
+		defer func() { _ = db.Close() }()
+		var log bytes.Buffer
+		s, err := pgstore.New(db, pgstore.SweepEvery(-1), pgstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o"}); !errors.As(err, new(denied)) {
+				t.Errorf("Acquire: %v", err)
+			}
+			synctest.Wait()
+			if n := db.Stats().InUse; n != 0 {
+				t.Errorf("%d connections are kept between two statements", n)
+			}
+		}
+		if n := strings.Count(log.String(), "max_open_connections=4"); n != 1 {
+			t.Errorf("%d warnings that the pool is small; want 1", n)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

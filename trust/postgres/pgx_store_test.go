@@ -77,3 +77,21 @@ func TestAHandlerUsesItsTransactionThroughPgx(t *testing.T) {
 		s.paid(c.payments)
 	}
 }
+
+// TestASmallPoolOfPgxIsKnown has the locks of a store share a pool of pgx with payments: they
+// keep none of its connections.
+func TestASmallPoolOfPgxIsKnown(t *testing.T) {
+	t.Parallel()
+	_, dsn := tables(t)
+	pool := newPool(t, dsn, func(config *pgxpool.Config) { config.MaxConns = 4 })
+	var log lines
+	s, err := pgxstore.New(pool, append(patiently(t), pgstore.Logger(log.logger()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	take(t, s, "k", "o")
+	if n := log.count("max_open_connections=4"); n != 1 {
+		t.Errorf("%d warnings that the pool is small; want 1", n)
+	}
+}
