@@ -6,8 +6,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -243,10 +241,6 @@ func TestThePageInABrowser(t *testing.T) {
 	b.until("the page is live", `document.getElementById('live').classList.contains('on')`)
 	b.console()
 
-	asksForItsToken(b, program, "-addr", srv.Addr(), "ui", "-listen", "0.0.0.0:0", "-token", "0123456789abcdef", "-read-only")
-	b.do(chromedp.Navigate(u.address))
-	b.until("the page is live", `document.getElementById('live').classList.contains('on')`)
-
 	// Redis has gone, and the tool ends while its page is open.
 	srv.Kill()
 	b.until("the page says so", `!document.getElementById('problem').hidden && document.getElementById('problem').textContent.startsWith('Redis')`)
@@ -263,41 +257,4 @@ func TestThePageInABrowser(t *testing.T) {
 			t.Skip("it is not there, and has not looked at the pages: run scripts/axe.sh, which says why it cannot be had")
 		}
 	})
-}
-
-// asksForItsToken opens a page that other machines reach. To those browsers do not say
-// where a request comes from, since plain HTTP is not trusted, so an address of this
-// machine that is not its loopback address is used, if it has one.
-func asksForItsToken(b *browser, program string, args ...string) {
-	b.Helper()
-	u := serve(b.T, program, args...)
-	at, err := url.Parse(u.address)
-	if err != nil {
-		b.Fatal(err)
-	}
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, address := range addresses {
-		if own, ok := address.(*net.IPNet); ok && own.IP.To4() != nil && !own.IP.IsLoopback() {
-			at.Host = net.JoinHostPort(own.IP.String(), at.Port())
-		}
-	}
-	b.Logf("the page for other machines is at %s", at)
-	b.do(chromedp.Navigate(at.String()+"?q=account/7"), chromedp.WaitVisible(chromedp.CSS(`#token`)))
-	b.looks("login")
-	b.do(chromedp.SendKeys(chromedp.CSS(`#token`), "0123456789abcdeg"+kb.Enter))
-	b.until("the wrong token is refused", `document.getElementById('wrong')?.textContent.includes('not the token')`)
-	b.do(chromedp.SendKeys(chromedp.CSS(`#token`), "0123456789abcdef"+kb.Enter))
-	b.until("the search goes on", `document.querySelectorAll('#locks tr').length === 1 && location.search.includes('account')`)
-	b.until("the page is live", `document.getElementById('live').classList.contains('on')`)
-	b.do(chromedp.Click(chromedp.CSS(`#locks a`)))
-	b.until("the lock has no link to release it", `document.querySelectorAll('#holders tr').length === 1 && !document.querySelector('[href^="/release"]')`)
-	b.until("its page is live", `document.getElementById('live').classList.contains('on')`)
-	b.console("status of 401", "status of 401")
-	u.end()
-	b.until("the page says that it is not connected", `document.getElementById('live').textContent.startsWith('not connected')`)
-	b.do(chromedp.Navigate("about:blank"))
-	b.console("ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_REFUSED")
 }
