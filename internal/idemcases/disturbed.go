@@ -2,7 +2,6 @@ package idemcases
 
 import (
 	"context"
-	"time"
 
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
@@ -80,29 +79,12 @@ var disturbedCases = []row{
 		f.Restart(f)
 		f.eventually("it is carried out", func() bool { return e.pay("k").Refusal == "" })
 	}},
-	{name: "the store is down and the endpoint open", own: true, where: outside, run: func(f *fixture) {
-		var b payments
-		open := f.serve(f.engine(idempotency.Lease(f.Pace().Lapses()), idempotency.FailOpen()), b.pay)
-		f.want("warm", open.granted("w"), fresh(1))
-		f.Kill(f)
-		f.want("down", open.pay("k"), fresh(2))
-		f.want("down again", open.pay("k"), fresh(3))
-		f.Restart(f)
-	}},
 	{name: "a damaged record is refused", run: func(f *fixture) {
 		var b payments
 		e := f.serve(f.engine(idempotency.FailOpen()), b.pay)
 		f.want("first", e.pay("k"), fresh(1))
 		f.Damage(f)
 		f.want("again", e.pay("k"), refused(reason.NoRecord))
-	}},
-	{name: "the claim is lost under the handler", slow: true, run: func(f *fixture) {
-		e := f.serve(f.engine(idempotency.Lease(f.Pace().Lapses())), func(ctx context.Context) (adaptertest.Result, string) {
-			f.Empty(f)
-			f.wait("the loss is noticed", ctx.Done())
-			return adaptertest.None, ""
-		})
-		f.want("first", e.granted("k"), f.lost())
 	}},
 	{name: "another takes over and its answer is replayed", run: func(f *fixture) {
 		var b payments
@@ -154,12 +136,5 @@ var disturbedCases = []row{
 		if n := b.effects.Load(); n != 0 {
 			f.Errorf("%d effects", n)
 		}
-	}},
-	{name: "an expired key", slow: true, run: func(f *fixture) {
-		var b payments
-		short := f.Pace().Lapses()
-		e := f.serve(f.engine(idempotency.Lease(short), idempotency.Retention(short), idempotency.Tombstone(time.Hour)), b.pay)
-		f.want("first", e.granted("k"), fresh(1))
-		f.eventually("it has expired", func() bool { return e.pay("k") == refused(reason.KeyExpired) })
 	}},
 }

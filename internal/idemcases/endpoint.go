@@ -9,30 +9,9 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
-
-// foreign is the same request in the other protocol, for the engine.
-type foreign struct {
-	core.Request
-	protocol string
-}
-
-func (q foreign) Protocol() string { return q.protocol }
-
-func (q foreign) Key() (string, error) { return "k", nil }
-
-func (q foreign) Target() (string, string, string) { return "POST", "/accounts/42/payments", "" }
-
-func (q foreign) Origin() (string, string, string) { return "", "/accounts/42/payments", "" }
-
-func (q foreign) Route() (string, bool) { return "", true }
-
-func (q foreign) Header(string) []string { return []string{"alice"} }
-
-func (q foreign) Body(int64) ([]byte, error) { return []byte(`{"amount":0}`), nil }
 
 // endpointCases are the cases of one endpoint.
 var endpointCases = []row{
@@ -44,14 +23,6 @@ var endpointCases = []row{
 		other := f.serve(f.engine(), b.pay) // another process
 		f.want("elsewhere", other.pay("k"), replayed(1))
 		f.want("in quotes", other.pay(`"k"`), replayed(1))
-	}},
-	{name: "no key is refused", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(), b.pay)
-		f.want("without", e.call(payment{}), refused(reason.KeyMissing))
-		if n := b.effects.Load(); n != 0 {
-			f.Errorf("%d effects", n)
-		}
 	}},
 	{name: "a malformed key is refused", run: func(f *fixture) {
 		var b payments
@@ -94,43 +65,6 @@ var endpointCases = []row{
 		f.want("first", first(), fresh(1))
 		f.want("second", second(), replayed(1))
 	}},
-	{name: "twenty at once", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(idempotency.WaitReplay(adaptertest.Patience)), b.pay)
-		var wg sync.WaitGroup
-		for range 20 {
-			wg.Go(func() {
-				if a := e.pay("k"); a.Text != "payment 1" || a.Refusal != "" {
-					f.Errorf("%+v", a)
-				}
-			})
-		}
-		wg.Wait()
-		if n := b.effects.Load(); n != 1 {
-			f.Errorf("%d effects", n)
-		}
-	}},
-	{name: "two principals with one key", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(), b.pay)
-		f.want("alice", e.call(payment{keys: []string{"k"}, principal: "alice"}), fresh(1))
-		f.want("bob", e.call(payment{keys: []string{"k"}, principal: "bob"}), fresh(2))
-		f.want("a bc", e.call(payment{keys: []string{"bc"}, principal: "a"}), fresh(3))
-		f.want("ab c", e.call(payment{keys: []string{"c"}, principal: "ab"}), fresh(4))
-		f.want("bob again", e.call(payment{keys: []string{"k"}, principal: "bob"}), replayed(2))
-	}},
-	{name: "a request without a principal is refused", run: func(f *fixture) {
-		var b payments
-		scope := idempotency.Scope(func(context.Context, core.Request) (string, error) { return "", nil })
-		e := f.serve(f.engine(scope), b.pay)
-		f.want("without a principal", e.pay("k"), refused(reason.NoPrincipal))
-	}},
-	{name: "two keys with one body", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(), b.pay)
-		f.want("k", e.pay("k"), fresh(1))
-		f.want("l", e.pay("l"), fresh(2))
-	}},
 	{name: "another body or target", run: func(f *fixture) {
 		var b payments
 		e := f.serve(f.engine(), b.pay)
@@ -138,23 +72,6 @@ var endpointCases = []row{
 		f.want("amount", e.call(payment{keys: []string{"k"}, amount: 2}), refused(reason.KeyReused))
 		f.want("account", e.call(payment{keys: []string{"k"}, account: "43"}), refused(reason.KeyReused))
 		f.want("again", e.pay("k"), replayed(1))
-	}},
-	{name: "a key of the other protocol is refused", run: func(f *fixture) {
-		var b payments
-		engine := f.engine()
-		other := endpoint.HTTP
-		if f.protocol() == other {
-			other = endpoint.GRPC
-		}
-		v := engine.Do(f.Context(), foreign{protocol: other}, endpoint.Handler{
-			Run: func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
-				return endpoint.Response{}, true
-			},
-		})
-		if v.Refusal != nil || v.Replay != nil {
-			f.Errorf("%+v", v)
-		}
-		f.want("here", f.serve(engine, b.pay).pay("k"), refused(reason.KeyReused))
 	}},
 	{name: "a panic releases the key", run: func(f *fixture) {
 		var b payments
@@ -183,51 +100,11 @@ var endpointCases = []row{
 			f.Errorf("retry: %+v, %d effects", a, b.effects.Load())
 		}
 	}},
-	{name: "a strict failure is replayed", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(idempotency.Strict()), b.fails(says(adaptertest.Failed, "disk")))
-		f.want("first", e.pay("k"), reply{Result: adaptertest.Failed, Text: "disk"})
-		f.want("retry", e.pay("k"), reply{Result: adaptertest.Failed, Text: "disk", Replayed: true})
-	}},
 	{name: "what is declined is replayed", run: func(f *fixture) {
 		var b payments
 		e := f.serve(f.engine(), b.fails(says(adaptertest.Declined, "poor")))
 		f.want("first", e.pay("k"), reply{Result: adaptertest.Declined, Text: "poor"})
 		f.want("again", e.pay("k"), reply{Result: adaptertest.Declined, Text: "poor", Replayed: true})
-	}},
-	{name: "busy releases the key", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(), b.fails(says(adaptertest.Busy, "later")))
-		f.want("first", e.pay("k"), reply{Result: adaptertest.Busy, Text: "later"})
-		f.want("retry", e.pay("k"), fresh(2))
-	}},
-	{name: "store all stores busy and failures", run: func(f *fixture) {
-		var b payments
-		e := f.serve(f.engine(idempotency.StoreAll()), b.fails(says(adaptertest.Busy, "later")))
-		f.want("first", e.pay("k"), reply{Result: adaptertest.Busy, Text: "later"})
-		f.want("again", e.pay("k"), reply{Result: adaptertest.Busy, Text: "later", Replayed: true})
-	}},
-	{name: "the handler's context knows its attempt", run: func(f *fixture) {
-		var b payments
-		var keys []string
-		e := f.serve(f.engine(), func(ctx context.Context) (adaptertest.Result, string) {
-			keys = append(keys, idempotency.DownstreamKey(ctx))
-			if n := idempotency.Generation(ctx); n != 1 {
-				f.Errorf("generation %d", n)
-			}
-			if _, limited := ctx.Deadline(); limited {
-				f.Error("the client's deadline is the handler's")
-			}
-			if len(keys) == 1 {
-				return adaptertest.Failed, ""
-			}
-			return b.pay(ctx)
-		})
-		e.pay("k")
-		f.want("retry", e.pay("k"), fresh(1))
-		if len(keys) != 2 || keys[0] != keys[1] || len(keys[0]) != 36 {
-			f.Errorf("downstream keys %q", keys)
-		}
 	}},
 	{name: "the client leaves", run: func(f *fixture) {
 		var b payments
@@ -279,22 +156,6 @@ var endpointCases = []row{
 		e := f.serve(f.engine(idempotency.MaxResponse(1<<10)), b.fails(says(adaptertest.OK, long)))
 		f.want("first", e.pay("k"), refused(reason.ResponseTooLarge))
 		f.want("again", e.pay("k"), fresh(2)) // the answer is short enough now
-	}},
-	{name: "an answer of just the limit", run: func(f *fixture) {
-		var b payments
-		long := strings.Repeat("x", 1<<10)
-		e := f.serve(f.engine(idempotency.MaxResponse(1<<10+8)), b.fails(says(adaptertest.OK, long)))
-		f.want("first", e.pay("k"), reply{Text: long})
-		f.want("again", e.pay("k"), reply{Text: long, Replayed: true})
-	}},
-	{name: "a closing engine refuses", run: func(f *fixture) {
-		var b payments
-		engine := f.engine()
-		e := f.serve(engine, b.pay)
-		if err := engine.Close(f.Context()); err != nil {
-			f.Error(err)
-		}
-		f.want("closing", e.pay("k"), refused(reason.Closing))
 	}},
 	{name: "round trips", run: func(f *fixture) {
 		var b payments

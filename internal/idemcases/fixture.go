@@ -11,7 +11,6 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
-	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
@@ -54,16 +53,12 @@ func newFixture(t *testing.T, a frameworks.Framework, records Records) *fixture 
 	return &fixture{T: t, Framework: a, Records: records, store: records.Store(t, "interlock")}
 }
 
-// engine returns an engine whose keys belong to principals.
+// engine returns an engine whose keys belong to principals. The principals of the
+// frameworks are different: a claim of the case before, whose caller has left, may still be
+// under way.
 func (f *fixture) engine(opts ...idempotency.Option) *idempotency.Engine {
 	f.Helper()
-	return f.engineOn(f.store, opts...)
-}
-
-// engineOn returns an engine on another store. The principals of the frameworks are
-// different: a claim of the case before, whose caller has left, may still be under way.
-func (f *fixture) engineOn(store idempotency.Store, opts ...idempotency.Option) *idempotency.Engine {
-	f.Helper()
+	store := f.store
 	if f.lasts {
 		store = patient{store}
 	}
@@ -114,14 +109,6 @@ func (f *fixture) afterLoss(answer reply) reply {
 	return answer
 }
 
-// protocol is the framework's.
-func (f *fixture) protocol() string {
-	if f.HTTP {
-		return endpoint.HTTP
-	}
-	return endpoint.GRPC
-}
-
 // served is an endpoint that is served.
 type served struct {
 	f *fixture
@@ -132,17 +119,9 @@ type served struct {
 // serve serves a handler behind an engine and more layers.
 func (f *fixture) serve(e *idempotency.Engine, h handler, behind ...adaptertest.Layer) *served {
 	f.Helper()
-	return f.serveUnder(nil, e, h, behind...)
-}
-
-// serveUnder serves a handler as serve does, in contexts that are derived from
-// the contexts of the requests.
-func (f *fixture) serveUnder(derive func(context.Context) context.Context, e *idempotency.Engine, h handler, behind ...adaptertest.Layer) *served {
-	f.Helper()
 	s := &adaptertest.Service{
 		Route:  "/accounts/{id}/payments",
 		Layers: append([]adaptertest.Layer{{Idempotent: e}}, behind...),
-		Derive: derive,
 		Handler: func(ctx context.Context, call *adaptertest.Call) error {
 			if _, err := call.Amount(); err != nil {
 				f.Errorf("the handler does not read its request: %v", err)

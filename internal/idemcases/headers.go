@@ -135,6 +135,11 @@ var oddHandlers = map[string]http.HandlerFunc{
 		w.Header().Set("ETag", "1")
 		http.Error(w, "no", http.StatusUnprocessableEntity)
 	},
+	"nothing": func(http.ResponseWriter, *http.Request) {},
+	"several values": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Vary"] = []string{"Accept, Accept-Encoding", "Origin"}
+		text(w, "a")
+	},
 	"empty write": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(nil) },
 	"copied":      func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("copied")) },
 	"length of a 201": func(w http.ResponseWriter, _ *http.Request) {

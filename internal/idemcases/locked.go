@@ -53,11 +53,4 @@ var lockedCases = []row{
 		f.want("first", e.pay("k"), f.lost())
 		f.want("its outcome is not stored", e.pay("k"), f.afterLoss(reply{Text: "done, so it thinks"}))
 	}},
-	{name: "a panic under a lock", run: func(f *fixture) {
-		var b payments
-		engine := f.engine(idempotency.Under(core.Serialize(f.locker(), "account/{id}", core.Wait(0))))
-		e := f.serve(engine, b.fails(func(context.Context) (adaptertest.Result, string) { panic("at the disco") }))
-		f.want("first", e.pay("k"), reply{Result: adaptertest.Failed, Text: "at the disco"})
-		f.want("retry", e.pay("k"), fresh(2))
-	}},
 }

@@ -166,20 +166,6 @@ var selectCases = []row{
 			s.send(http.MethodPost, path, "", onHost(host)).Want(f, 200, "127.0.0.1:8080")
 		}
 	}},
-	{name: "another lock key is another request", http: true, run: func(f *fixture) {
-		rule := core.Serialize(f.locker(), "tenant/{header.X-Tenant}/account/{id}")
-		s := f.site(f.engine(idempotency.Under(rule)), func(w http.ResponseWriter, r *http.Request) {
-			text(w, core.LeaseFromContext(r.Context()).Key())
-		})
-		for range 2 {
-			s.send(http.MethodPost, path, "", adaptertest.WithHeader("X-Tenant", "a")).Want(f, 200, "tenant/a/account/42")
-		}
-		s.send(http.MethodPost, path, "", adaptertest.WithHeader("X-Tenant", "b")).WantProblem(f, 422, string(reason.KeyReused), "")
-		s.post().WantProblem(f, 400, string(reason.BadKey), "")
-		if n := s.Runs(); n != 1 {
-			f.Errorf("%d runs", n)
-		}
-	}},
 	{name: "Fingerprint adds and replaces", http: true, run: func(f *fixture) {
 		parts := idempotency.Fingerprint(func(_ context.Context, r core.Request, p *idempotency.Parts) error {
 			switch v := r.Header("Api-Version"); strings.Join(v, "") {

@@ -2,7 +2,6 @@ package idemcases
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -39,6 +38,11 @@ var responseCases = []row{
 		})
 		s.twice(http.StatusOK, "a")
 	}},
+	{name: "a redirect", http: true, run: func(f *fixture) {
+		s := f.site(f.engine(), func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/payments/1", http.StatusSeeOther) })
+		first, second := s.twice(http.StatusSeeOther, "")
+		f.wantNames("differing", differ(first.Header, second.Header), "Idempotent-Replayed")
+	}},
 	{name: "nothing leaves before it is stored", http: true, run: func(f *fixture) {
 		g, engine := adaptertest.NewGate(), f.engine()
 		s := f.site(engine, func(w http.ResponseWriter, _ *http.Request) {
@@ -58,68 +62,8 @@ var responseCases = []row{
 		s.post().WantProblem(f, 409, string(reason.InFlight), "1")
 		close(g.Leave)
 		f.wait("answered", answered)
-		s.twiceMore(http.StatusCreated)
-	}},
-	{name: "headers that belong to one response", http: true, run: func(f *fixture) {
-		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
-			h := w.Header()
-			h.Set("Content-Type", "application/json")
-			h.Set("Location", "/payments/1")
-			h.Set("ETag", `"1"`)
-			h.Add("Set-Cookie", "session=secret")
-			h.Set("Connection", "X-Hop, keep-alive")
-			h.Set("X-Hop", "1")
-			h.Set("Keep-Alive", "timeout=5")
-			h.Set("X-Request-Id", "1")
-			h.Set("Traceparent", "00-1-2-01")
-			h.Set("RateLimit-Remaining", "3")
-			h.Set("Content-Length", "2")
-			w.WriteHeader(http.StatusCreated)
-			text(w, "{}")
-		})
-		first, second := s.twice(http.StatusCreated, "{}")
-		f.wantNames("not replayed", differ(first.Header, second.Header), "Connection", "Idempotent-Replayed",
-			"Keep-Alive", "Ratelimit-Remaining", "Set-Cookie", "Traceparent", "X-Hop", "X-Request-Id")
-	}},
-	{name: "an allow-list of headers", http: true, run: func(f *fixture) {
-		s := f.site(f.engine(idempotency.ReplayHeaders("location", "RateLimit-Limit")), func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			w.Header().Set("Location", "/payments/1")
-			w.Header().Set("X-Other", "1")
-			w.Header().Set("RateLimit-Limit", "5")
-			w.WriteHeader(http.StatusCreated)
-		})
-		first, second := s.twice(http.StatusCreated, "")
-		f.wantNames("not replayed", differ(first.Header, second.Header), "Content-Type", "Idempotent-Replayed", "X-Other")
-	}},
-	{name: "headers with several values", http: true, run: func(f *fixture) {
-		want := []string{"Accept, Accept-Encoding", "Origin"}
-		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
-			w.Header()["Vary"] = want
-			text(w, "a")
-		})
-		first, second := s.twice(http.StatusOK, "a")
-		for _, got := range [][]string{first.Header["Vary"], second.Header["Vary"]} {
-			f.wantNames("Vary", got, want...)
-		}
-	}},
-	{name: "headers from in front", http: true, run: func(f *fixture) {
-		var n int
-		s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Add("Vary", "Accept")
-			w.Header().Del("X-Powered-By")
-			text(w, "a")
-		}, func(h http.Header) {
-			n++
-			h.Set("Vary", "Origin")
-			h.Set("X-Powered-By", "steam")
-			h.Set("X-Front", fmt.Sprint(n))
-		})
-		first, second := s.twice(http.StatusOK, "a")
-		for i, got := range []http.Header{first.Header, second.Header} {
-			f.wantNames("Vary", got["Vary"], "Origin", "Accept")
-			f.wantNames("X-Powered-By", got["X-Powered-By"])
-			f.wantNames("X-Front", got["X-Front"], fmt.Sprint(i+1))
+		if a := s.post(); a.Status != http.StatusCreated || a.Header.Get("Idempotent-Replayed") != "true" {
+			f.Errorf("%d %v", a.Status, a.Header)
 		}
 	}},
 	{name: "trailers", http: true, run: func(f *fixture) {
@@ -160,19 +104,6 @@ var responseCases = []row{
 			}
 		})
 		first, second := s.twice(http.StatusNoContent, "")
-		f.wantNames("differing", differ(first.Header, second.Header), "Idempotent-Replayed")
-	}},
-	{name: "an empty body", http: true, run: func(f *fixture) {
-		s := f.site(f.engine(), func(http.ResponseWriter, *http.Request) {})
-		first, second := s.twice(http.StatusOK, "")
-		f.wantNames("differing", differ(first.Header, second.Header), "Idempotent-Replayed")
-		if first.Header.Get("Content-Length") != "0" {
-			f.Errorf("Content-Length %q", first.Header.Get("Content-Length"))
-		}
-	}},
-	{name: "a redirect", http: true, run: func(f *fixture) {
-		s := f.site(f.engine(), func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/payments/1", http.StatusSeeOther) })
-		first, second := s.twice(http.StatusSeeOther, "")
 		f.wantNames("differing", differ(first.Header, second.Header), "Idempotent-Replayed")
 	}},
 	{name: "safe methods pass", http: true, run: func(f *fixture) {
@@ -277,37 +208,6 @@ var responseCases = []row{
 			text(w, "a")
 		})
 		s.twice(http.StatusOK, "a")
-	}},
-	{name: "statuses that are stored, and statuses that are not", http: true, run: func(f *fixture) {
-		for _, status := range []int{401, 408, 409, 425, 429, 500, 503} {
-			s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-			key := key(status)
-			s.send(http.MethodPost, path, "", key)
-			s.send(http.MethodPost, path, "", key).Want(f, status, "")
-			if n := s.Runs(); n != 2 {
-				f.Errorf("%d: %d runs", status, n)
-			}
-		}
-		for _, status := range []int{200, 202, 303, 400, 402, 403, 404, 410, 422} {
-			s := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-			key := key(status)
-			s.send(http.MethodPost, path, "", key)
-			s.send(http.MethodPost, path, "", key).Want(f, status, "")
-			if n := s.Runs(); n != 1 {
-				f.Errorf("%d: %d runs", status, n)
-			}
-		}
-	}},
-	{name: "a failure over the limit is sent and not stored", http: true, where: outside, run: func(f *fixture) {
-		s := f.site(f.engine(idempotency.MaxResponse(3)), func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusInternalServerError)
-			text(w, "long")
-		})
-		s.post().Want(f, 500, "long")
-		s.post().Want(f, 500, "long")
-		if n := s.Runs(); n != 2 {
-			f.Errorf("%d runs", n)
-		}
 	}},
 	{name: "an answer over the limit of a handler that was overtaken", http: true, where: outside, run: func(f *fixture) {
 		other := f.site(f.engine(), func(w http.ResponseWriter, _ *http.Request) { text(w, "theirs") })

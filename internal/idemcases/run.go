@@ -30,8 +30,8 @@ const (
 
 // table is all cases.
 func table() []row {
-	return slices.Concat(endpointCases, disturbedCases, lockedCases, stackedCases, waitingCases, sealingCases, panicCases,
-		responseCases, headerCases, bodyCases, selectCases, foreignCases, codedCases)
+	return slices.Concat(endpointCases, disturbedCases, lockedCases, stackedCases, panicCases,
+		responseCases, headerCases, bodyCases, selectCases, foreignCases)
 }
 
 // Run runs the cases over all frameworks. Each case has records of its own, which open

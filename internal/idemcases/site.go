@@ -113,11 +113,3 @@ func (f *fixture) wantNames(what string, got []string, want ...string) {
 
 // text writes a body, also where the framework has replaced the writer.
 func text(w io.Writer, s string) { _, _ = io.WriteString(w, s) }
-
-// twiceMore sends the request again, which has been answered.
-func (s *site) twiceMore(status int) {
-	s.f.Helper()
-	if a := s.post(); a.Status != status || a.Header.Get("Idempotent-Replayed") != "true" {
-		s.f.Errorf("%d %v", a.Status, a.Header)
-	}
-}
