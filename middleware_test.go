@@ -3,6 +3,9 @@ package interlock_test
 import (
 	"testing"
 
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
+
 	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/internal/conformance"
@@ -12,16 +15,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // One rule means the same in every framework: the same key, the same waiting, the same
-// refusals, the same spans. The table of behaviours is package conformance, and each store
-// runs it on its server too.
-func TestEveryFrameworkBehavesTheSame(t *testing.T) {
-	conformance.Run(t, frameworks.All, conformance.Memory)
-}
+// refusals, the same spans. The table of behaviours is package conformance.
+func TestEveryFrameworkBehavesTheSame(t *testing.T) { conformance.Run(t, frameworks.All) }
 
 func TestOneRuleExcludesAcrossFrameworks(t *testing.T) {
-	conformance.RunAcross(t, frameworks.All, conformance.Memory)
-}
-
-func TestAllFrameworksShareOneLedger(t *testing.T) {
-	conformance.RunLedger(t, frameworks.All, conformance.Memory)
+	store := memstore.New()
+	conformance.RunAcross(t, frameworks.All, func(testing.TB) core.Store { return store })
 }

@@ -621,6 +621,30 @@ func TestTransfersInBothDirectionsAtOnceDoNotDeadlock(t *testing.T) {
 	})
 }
 
+func TestGuardsThatShareAndGuardsWithPermits(t *testing.T) {
+	inWorld(t, func(w *world) {
+		logTo(w.T)
+		alone, share := core.Serialize(w.locker, "account/{id}", core.Wait(0)), core.Share(w.locker, "account/{id}", core.Wait(0))
+		w.holding(share, one, func() {
+			w.holding(share, one, func() {})
+			w.refused(w.Context(), alone, one, reason.Held)
+		})
+		w.holding(alone, one, func() { w.refused(w.Context(), share, one, reason.Held) })
+		atMost := core.AtMost(w.locker, 2, "account/{id}", core.Wait(0))
+		w.holding(atMost, one, func() {
+			w.holding(atMost, one, func() { w.refused(w.Context(), atMost, one, reason.Full) })
+		})
+		w.holding(alone, one, func() { w.refused(w.Context(), atMost, one, reason.Held) })
+		share.Do(w.Context(), one, func(ctx context.Context) bool {
+			if refusal := share.Do(ctx, one, func(context.Context) bool { return true }); refusal != nil {
+				w.Errorf("sharing under the lock that is shared: %+v", refusal)
+			}
+			w.refused(ctx, alone, one, reason.Misconfigured)
+			return true
+		})
+	})
+}
+
 func TestKeysAreThoseOfTheTemplatesAndTheKeyFunc(t *testing.T) {
 	inWorld(t, func(w *world) {
 		g := core.Serialize(w.locker, "account/{from}", core.And("account/{to}"),

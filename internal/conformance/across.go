@@ -14,9 +14,9 @@ import (
 // RunAcross lets a call of each framework wait for a call of each other: an RPC debit for
 // a REST debit. The two are in processes of their own, as far as locks go: nothing but the
 // key at the server connects them.
-func RunAcross(t *testing.T, over []frameworks.Framework, open Open) {
-	w := &world{T: t, server: open(t, false)}
-	lockers := [2]*core.Locker{w.locker(), w.locker()}
+func RunAcross(t *testing.T, over []frameworks.Framework, open func(testing.TB) core.Store) {
+	w := &world{T: t}
+	lockers := [2]*core.Locker{adaptertest.LockerOn(t, open(t)), adaptertest.LockerOn(t, open(t))}
 	inside, leave := make(chan struct{}, 1), make(chan struct{})
 	var clients [2][]adaptertest.Client
 	handlers := [2]func(context.Context, *adaptertest.Call) error{
@@ -60,30 +60,5 @@ func RunAcross(t *testing.T, over []frameworks.Framework, open Open) {
 				}
 			})
 		}
-	}
-}
-
-// RunLedger transfers there and back in all frameworks at once. Nothing but the locks
-// protects the balances, as the race detector sees.
-func RunLedger(t *testing.T, over []frameworks.Framework, open Open) {
-	w := &world{T: t, server: open(t, false)}
-	locker := w.locker()
-	balance := &ledger{"a": 100, "b": 100}
-	var calls []<-chan adaptertest.Outcome
-	for _, a := range over {
-		w.Framework = a
-		_, client := w.bank(locker, balance)
-		for i := range 9 {
-			calls = append(calls, async(t.Context(), client, transfer(i)))
-		}
-	}
-	for _, c := range calls {
-		if o := adaptertest.Receive(t, c, "the end of a transfer"); !o.OK {
-			t.Errorf("%+v", o)
-		}
-	}
-	// There as often as back.
-	if b := *balance; b["a"] != 100 || b["b"] != 100 {
-		t.Errorf("%v", b)
 	}
 }

@@ -49,52 +49,6 @@ func (w *world) exclusion() {
 	}
 }
 
-func (w *world) transfers() {
-	locker := w.locker()
-	s, client := w.bank(locker, &ledger{"a": 100, "b": 100})
-	var calls []<-chan adaptertest.Outcome
-	for i := range 12 {
-		calls = append(calls, async(w.Context(), client, transfer(i)))
-	}
-	for _, c := range calls {
-		if o := adaptertest.Receive(w, c, "the end of a transfer"); !o.OK {
-			w.Errorf("%+v", o)
-		}
-	}
-	if n := s.Runs(); n != 12 {
-		w.Errorf("%d ran", n)
-	}
-	w.wantFree("account/a")
-	w.wantFree("account/b")
-}
-
-// ledger has balances that nothing but locks protects.
-type ledger map[string]int
-
-// transfer goes there, back, or to the account itself.
-func transfer(i int) adaptertest.Request {
-	way := [...][2]string{{"a", "b"}, {"b", "a"}, {"a", "a"}}[i%3]
-	return adaptertest.Request{Values: map[string]string{"from": way[0], "to": way[1]}}
-}
-
-// bank serves transfers between accounts, in which both are locked.
-func (w *world) bank(locker *core.Locker, balance *ledger) (*adaptertest.Service, adaptertest.Client) {
-	s := &adaptertest.Service{
-		Layers: frameworks.Locks(core.Serialize(locker, "account/{from}", core.And("account/{to}"), core.Wait(time.Minute))),
-		Route:  "/{from}/{to}/call",
-		Handler: func(_ context.Context, call *adaptertest.Call) error {
-			from, to := call.Param("from"), call.Param("to")
-			if sum := (*balance)["a"] + (*balance)["b"]; sum != 200 {
-				w.Errorf("the sum is %d", sum) // another handler is in the middle of a transfer
-			}
-			(*balance)[from]--
-			(*balance)[to]++
-			return nil
-		},
-	}
-	return s, w.Start(w, s)
-}
-
 func (w *world) reentry() {
 	locker := w.locker()
 	guard := core.Serialize(locker, "account/{id}", core.Wait(adaptertest.Patience))
@@ -132,14 +86,9 @@ func ends(ok bool, handler func(context.Context, *adaptertest.Call) error) func(
 }
 
 func panics(value any) func(w *world) {
-	return panicsUnder(value, func(l *core.Locker) *core.Guard {
-		return core.Serialize(l, "account/{id}", core.Wait(adaptertest.Patience))
-	})
-}
-
-func panicsUnder(value any, rule func(*core.Locker) *core.Guard) func(w *world) {
 	return func(w *world) {
-		s, client := w.serve(func(context.Context, *adaptertest.Call) error { panic(value) }, rule(w.locker()))
+		s, client := w.serve(func(context.Context, *adaptertest.Call) error { panic(value) },
+			core.Serialize(w.locker(), "account/{id}", core.Wait(adaptertest.Patience)))
 		for range 2 {
 			// The locks make no answer of it: the middleware that recovers does.
 			if o := client.Call(w.Context(), account("1")); o.OK || o.Reason != "" || !o.Ran {

@@ -2,11 +2,9 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/observe"
@@ -163,30 +161,6 @@ func (w *world) checked() {
 		return core.Commit(ctx, func() error { return call.Send("done") })
 	}, guard, guard)
 	w.wantOK(client.Call(w.Context(), account("1")), "done")
-	s.Visit(w)
-	w.wantFree("account/1")
-}
-
-// A loss that was not noticed before is noticed by the commit.
-func (w *world) lostCommit() {
-	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
-		w.loseUnnoticed("account/1")
-		err := core.Commit(ctx, func() error { w.Error("committed"); return nil })
-		if !errors.Is(err, core.ErrLost) {
-			w.Errorf("%v; want ErrLost", err)
-		}
-		return err
-	}, core.Serialize(w.locker(), "account/{id}"))
-	w.wantRefused(client.Call(w.Context(), account("1")), reason.Lost, true)
-	s.Visit(w)
-}
-
-func (w *world) maxHold() {
-	s, client := w.serve(func(ctx context.Context, _ *adaptertest.Call) error {
-		w.wantEnd(ctx, core.ErrMaxHold)
-		return ctx.Err()
-	}, core.Serialize(w.locker(), "account/{id}", core.MaxHold(10*time.Millisecond)))
-	w.wantRefused(client.Call(w.Context(), account("1")), reason.MaxHold, true)
 	s.Visit(w)
 	w.wantFree("account/1")
 }

@@ -3,9 +3,7 @@
 package conformance_test
 
 import (
-	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -19,41 +17,9 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// Memory must not hide what the scripts do.
-func TestEveryProtocolBehavesTheSameOnRedis(t *testing.T) {
-	conformance.Run(t, frameworks.Protocols, onRedis(t))
-}
-
 func TestOneRuleExcludesAcrossProtocolsOnRedis(t *testing.T) {
-	conformance.RunAcross(t, frameworks.Protocols, onRedis(t))
-}
-
-// onRedis opens servers in Redis: a prefix of their own in the shared one, for rows that
-// run beside others, or a process.
-func onRedis(t *testing.T) conformance.Open {
-	t.Helper()
-	shared := redistest.Shared(t).Client(t)
-	var rows atomic.Int64
-	return func(t *testing.T, own bool) conformance.Server {
-		t.Helper()
-		s := &redisServer{rdb: shared, prefix: fmt.Sprintf("row%d", rows.Add(1))}
-		if own {
-			s.own = redistest.Start(t)
-			s.rdb = s.own.Client(t)
-		}
-		return s
-	}
-}
-
-type redisServer struct {
-	own    *redistest.Server
-	rdb    *redis.Client
-	prefix string
-}
-
-func (s *redisServer) Store(tb testing.TB) core.Store {
-	tb.Helper()
-	return newStore(tb, s.rdb, s.prefix)
+	rdb := redistest.Shared(t).Client(t)
+	conformance.RunAcross(t, frameworks.Protocols, func(tb testing.TB) core.Store { return newStore(tb, rdb, "across") })
 }
 
 // newStore returns a store that is closed when the test ends.
@@ -66,23 +32,3 @@ func newStore(tb testing.TB, rdb *redis.Client, prefix string) *redisstore.Store
 	tb.Cleanup(func() { _ = store.Close() })
 	return store
 }
-
-func (s *redisServer) Held(tb testing.TB, key string) bool {
-	tb.Helper()
-	n, err := s.rdb.Exists(tb.Context(), s.prefix+":{"+key+"}").Result()
-	if err != nil {
-		tb.Error(err)
-	}
-	return n == 1
-}
-
-func (s *redisServer) Lose(tb testing.TB, key string) bool {
-	tb.Helper()
-	n, err := s.rdb.Del(tb.Context(), s.prefix+":{"+key+"}").Result()
-	if err != nil {
-		tb.Error(err)
-	}
-	return n == 1
-}
-
-func (s *redisServer) CutOff(testing.TB) { s.own.Kill() }

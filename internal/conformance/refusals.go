@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
@@ -45,7 +46,7 @@ func (r refusal) holds(w *world) {
 		}
 	}
 	if r.down {
-		w.server.CutOff(w)
+		w.store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Unreachable })
 	}
 	id := r.id
 	if id == "" {
@@ -60,11 +61,7 @@ func (r refusal) holds(w *world) {
 		req.Path = id + "/call?" + r.query
 	}
 	logged := adaptertest.LogTo(w)
-	if r.down {
-		w.wantRefused(client.Call(w.Context(), req), r.want, false)
-	} else {
-		w.wantRefused(w.asked(client, req), r.want, false)
-	}
+	w.wantRefused(client.Call(w.Context(), req), r.want, false)
 	if v := s.Visit(w); v.Panic != nil || !v.Restored {
 		w.Errorf("%+v", v)
 	}
@@ -88,18 +85,6 @@ func (r refusal) holds(w *world) {
 	}
 }
 
-func (w *world) queueFull() {
-	locker := w.locker()
-	leave := w.hold(locker, "account/1")
-	_, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.MaxWaiters(1)))
-	waiter := async(w.Context(), client, account("1"))
-	adaptertest.Queued(w, locker, 1)
-	w.wantRefused(client.Call(w.Context(), account("1")), reason.QueueFull, false)
-	w.wantOK(client.Call(w.Context(), account("2")), "account/2") // a queue of its own
-	leave()
-	w.wantOK(adaptertest.Receive(w, waiter, "the waiter's turn"), "account/1")
-}
-
 func (w *world) deadline() {
 	locker := w.locker()
 	w.hold(locker, "account/1")
@@ -118,25 +103,10 @@ func (w *world) deadline() {
 	adaptertest.Queued(w, locker, 0)
 }
 
-func (w *world) closing() {
-	locker := w.locker()
-	leave := w.hold(locker, "account/1")
-	_, client := w.serve(w.never, core.Serialize(locker, "account/{id}", core.Wait(time.Minute)))
-	call := async(w.Context(), client, account("1"))
-	adaptertest.Queued(w, locker, 1)
-	closed := make(chan error, 1)
-	go func() { closed <- locker.Close(w.Context()) }()
-	w.wantRefused(adaptertest.Receive(w, call, "the answer"), reason.Closing, false)
-	leave() // Close waits for the holder
-	if err := adaptertest.Receive(w, closed, "the locker's end"); err != nil {
-		w.Error(err)
-	}
-}
-
 func (w *world) failOpen() {
 	locker := w.locker()
 	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(10*time.Millisecond), core.FailOpen()))
-	w.server.CutOff(w)
+	w.store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Unreachable })
 	w.wantOK(client.Call(w.Context(), account("1")), "no lease")
 	if v := s.Visit(w); !v.Restored {
 		w.Errorf("%+v", v)
@@ -168,27 +138,6 @@ func from(principal, id string) adaptertest.Request {
 	req := account(id)
 	req.Header = [][2]string{{"X-Tenant", principal}}
 	return req
-}
-
-func (w *world) principalHolds() {
-	inside, leave := make(chan struct{}, 1), make(chan struct{})
-	s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {
-		if call.Param("id") != "1" {
-			return nil
-		}
-		inside <- struct{}{}
-		return adaptertest.Meet(ctx, leave)
-	}, core.Serialize(w.locker(), "account/{id}", core.PerPrincipal(tenant, 1, 10)))
-	first := async(w.Context(), client, from("a", "1"))
-	adaptertest.Receive(w, inside, "the holder")
-	w.wantRefused(client.Call(w.Context(), from("a", "2")), reason.PrincipalLimit, false)
-	w.wantOK(client.Call(w.Context(), from("b", "2")), "")
-	leave <- struct{}{}
-	w.wantOK(adaptertest.Receive(w, first, "the holder's end"), "")
-	for range 3 {
-		s.Visit(w) // by then the share is given back
-	}
-	w.wantOK(client.Call(w.Context(), from("a", "2")), "")
 }
 
 // userKey is where authentication leaves the user that has no framework's own
@@ -229,45 +178,4 @@ func (w *world) principalNotFound() {
 			w.Errorf("rule %d: logged %q", i, logged)
 		}
 	}
-}
-
-func (w *world) principalWaits() {
-	locker := w.locker()
-	leave := w.hold(locker, "account/1")
-	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.PerPrincipal(tenant, 10, 1)))
-	waiter := async(w.Context(), client, from("a", "1"))
-	adaptertest.Queued(w, locker, 1)
-	w.wantRefused(client.Call(w.Context(), from("a", "1")), reason.PrincipalLimit, false)
-	w.wantRefused(client.Call(w.Context(), from("a", "2")), reason.PrincipalLimit, false)
-	w.wantOK(client.Call(w.Context(), from("b", "2")), "account/2")
-	leave()
-	w.wantOK(adaptertest.Receive(w, waiter, "the waiter's turn"), "account/1")
-	for range 4 {
-		s.Visit(w)
-	}
-	w.wantOK(client.Call(w.Context(), from("a", "1")), "account/1")
-}
-
-func (w *world) principalPanics() {
-	s, client := w.serve(func(context.Context, *adaptertest.Call) error { panic("x") },
-		core.Serialize(w.locker(), "account/{id}", core.PerPrincipal(tenant, 1, 1)))
-	for _, id := range []string{"1", "2", "3"} {
-		if o := client.Call(w.Context(), from("a", id)); !o.Ran || o.Reason != "" {
-			w.Errorf("%+v", o)
-		}
-		s.Visit(w)
-	}
-}
-
-func (w *world) principalLeaves() {
-	locker := w.locker()
-	w.hold(locker, "account/1")
-	s, client := w.serve(keysOf, core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.PerPrincipal(tenant, 1, 1)))
-	ctx, cancel := context.WithCancel(w.Context())
-	gone := async(ctx, client, from("a", "1"))
-	adaptertest.Queued(w, locker, 1)
-	cancel()
-	adaptertest.Receive(w, gone, "the end of the client that left")
-	s.Visit(w)
-	w.wantOK(client.Call(w.Context(), from("a", "2")), "account/2")
 }

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
@@ -19,13 +19,13 @@ import (
 type world struct {
 	*testing.T
 	frameworks.Framework
-	server Server
+	store *memstore.Store
 }
 
 // locker returns a locker, each as of a process of its own.
 func (w *world) locker(opts ...core.LockerOption) *core.Locker {
 	w.Helper()
-	return adaptertest.LockerOn(w, w.server.Store(w), opts...)
+	return adaptertest.LockerOn(w, w.store, opts...)
 }
 
 // serve serves a handler under guards, with the parameter id.
@@ -75,22 +75,6 @@ func (w *world) hold(locker *core.Locker, key string) (leave func()) {
 	return leave
 }
 
-// asked makes a call that does not wait. It calls again while the server of locks does
-// not answer in the time that such a call has, as on a busy machine.
-func (w *world) asked(client adaptertest.Client, req adaptertest.Request) adaptertest.Outcome {
-	return answered(func() adaptertest.Outcome { return client.Call(w.Context(), req) })
-}
-
-// answered calls until the server of locks answers in time.
-func answered(call func() adaptertest.Outcome) adaptertest.Outcome {
-	for end := time.Now().Add(adaptertest.Patience); ; {
-		o := call()
-		if o.Reason != string(reason.Unavailable) || time.Now().After(end) {
-			return o
-		}
-	}
-}
-
 // async makes a call on a goroutine of its own.
 func async(ctx context.Context, client adaptertest.Client, req adaptertest.Request) <-chan adaptertest.Outcome {
 	c := make(chan adaptertest.Outcome, 1)
@@ -98,10 +82,10 @@ func async(ctx context.Context, client adaptertest.Client, req adaptertest.Reque
 	return c
 }
 
-// wantFree fails the test if the server still has the lock of a key.
+// wantFree fails the test if the store still has the lock of a key.
 func (w *world) wantFree(key string) {
 	w.Helper()
-	if w.server.Held(w, key) {
+	if !adaptertest.Free(w.store, key) {
 		w.Errorf("%s: the lock is still there", key)
 	}
 }
@@ -165,10 +149,10 @@ func (w *world) lose(ctx context.Context) {
 	w.wantEnd(ctx, core.ErrLost)
 }
 
-// loseUnnoticed ends the lock of a key at the server. Its holder is not told.
+// loseUnnoticed ends the lock of a key in the store. Its holder is not told.
 func (w *world) loseUnnoticed(key string) {
 	w.Helper()
-	if !w.server.Lose(w, key) {
+	if !w.store.Expire(key) {
 		w.Errorf("%s: there is no lock to lose", key)
 	}
 }

@@ -13,44 +13,12 @@ import (
 	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
-// What all rows of the table have is the frameworks', and is tested on memory. What the
-// statements could hide shows where processes meet at the server alone.
+// The table of frameworks runs on memory. What the statements could hide shows where
+// processes meet at the server alone.
 func TestOneRuleExcludesAcrossProtocolsOnPostgreSQL(t *testing.T) {
-	conformance.RunAcross(t, frameworks.Protocols, onPostgreSQL)
+	_, dsn := tables(t)
+	conformance.RunAcross(t, frameworks.Protocols, func(tb testing.TB) core.Store { return newStore(tb, connect(tb, dsn)) })
 }
-
-func TestTransfersKeepTheSumOnPostgreSQL(t *testing.T) {
-	conformance.RunLedger(t, frameworks.Protocols, onPostgreSQL)
-}
-
-// onPostgreSQL opens a schema.
-func onPostgreSQL(t *testing.T, _ bool) conformance.Server {
-	t.Helper()
-	db, dsn := tables(t)
-	return lockServer{db, dsn}
-}
-
-// lockServer is a schema, as a row of the table sees it.
-type lockServer struct {
-	db  *sql.DB
-	dsn string
-}
-
-func (s lockServer) Store(tb testing.TB) core.Store { return newStore(tb, connect(tb, s.dsn)) }
-
-func (s lockServer) Held(tb testing.TB, key string) bool {
-	tb.Helper()
-	return lockRow(tb, s.db, key).held
-}
-
-func (s lockServer) Lose(tb testing.TB, key string) bool {
-	tb.Helper()
-	held := s.Held(tb, key)
-	execute(tb, s.db, "DELETE FROM interlock_lock WHERE key = $1::bytea", []byte(key))
-	return held
-}
-
-func (lockServer) CutOff(tb testing.TB) { tb.Fatal("the server is shared") }
 
 // row is what a server knows about the lock of a key.
 type row struct {
