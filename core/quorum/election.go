@@ -64,8 +64,6 @@ type election struct {
 	sent   time.Time // before the first proposal of the round left
 	least  int64     // the highest token that any node has told
 	phase  phase
-	freed  bool          // won, and given up since
-	last   int64         // the highest token that was given out; known once it is freed
 	voted  bool          // a node has granted a proposal, or may do so yet
 	doubt  bool          // the caller was told that outcomes are unknown
 	open   int           // proposals under way, of all rounds
@@ -91,7 +89,6 @@ type part struct {
 	ends    int64 // of the present round's proposal, by the node's clock; zero if unknown
 	holds   bool  // it has granted a proposal that was not withdrawn since
 	unknown bool  // a proposal may yet be executed, until the election lapses
-	settled bool  // granted, and its late vote is being given up beside the release
 }
 
 type answer int
@@ -122,7 +119,6 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 		store: s, ask: ask, budget: s.budget(ask.TTL), pause: minSplit,
 		nodes: make([]part, len(s.nodes)), poke: make(chan struct{}, 1),
 	}
-	s.remember(e)
 	for {
 		begin := time.Now()
 		e.propose()
@@ -265,36 +261,19 @@ func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err er
 
 // straggler takes an answer that came after the decision, and returns what to do
 // about it without the mutex. An election that was won keeps a late vote: one node
-// more. Once the lock was given up, or if it was never won, the vote has to go,
-// in either order: the giving up was sent when this proposal may
-// not have been executed. Called with e.mu held.
+// more. The release goes to all nodes, and a proposal that comes after it comes too late.
+// If the election was lost, the vote has to go. Called with e.mu held.
 func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
-	n := e.store.nodes[i]
-	w := rediswire.Withdrawal{Key: e.ask.Key, Owner: e.ask.Owner, Token: e.last, TTL: e.ask.TTL, Quiet: true}
-	if e.phase == lost {
-		w.Limit = e.ballot // the owner may try again, with a higher one
-	}
-	gone := e.phase == lost || e.freed
-	switch {
-	case e.phase == lost && e.ballot == 0:
+	if e.phase == won || e.ballot == 0 || !v.Granted && (!v.Unknown || e.doubt) {
 		// No node takes a lock for zero: a vote belongs to another election of the
 		// owner. And a limit of zero would mean no limit.
 		return func() {}
-	case gone && (v.Granted || v.Unknown && !e.doubt):
-		e.nodes[i].settled = e.freed && e.nodes[i].holds
-		d := debt{Withdrawal: w}
-		if v.Unknown {
-			d.lapses = e.lapses
-		}
-		return func() { n.owe(d) }
-	case !gone && v.Unknown && !e.doubt:
-		// While the lock is held it may be executed, but not afterwards. The release
-		// looks here, for as long as anything can be on the way.
-		time.AfterFunc(time.Until(e.lapses), func() { e.store.forget(e) })
-	case e.finished():
-		return func() { e.store.forget(e) }
 	}
-	return func() {}
+	n, d := e.store.nodes[i], debt{Withdrawal: e.withdrawal(true), lapses: e.lapses}
+	if v.Granted {
+		return func() { n.giveUp(d.Withdrawal) }
+	}
+	return func() { n.owe(d) }
 }
 
 // forgetBallot forgets the ballot of an election that was lost without a vote: nothing of
@@ -315,11 +294,6 @@ func (e *election) unknown() bool {
 	}
 	return false
 }
-
-// finished reports whether a release needs nothing from the election: all answers have
-// come, and the caller knows the lost answers and takes care of them. Called with
-// e.mu held.
-func (e *election) finished() bool { return e.open == 0 && (e.doubt || !e.unknown()) }
 
 // await waits until the round is decided, at most for the nodes' budget. It
 // reports false when ctx ended or the deadline, unless zero, passed before.

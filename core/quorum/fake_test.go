@@ -101,6 +101,16 @@ func (f *fakeNode) holder(key string) string {
 	return ""
 }
 
+// highest is the highest token of a key that the node has seen, or that its holder may
+// have given out since.
+func (f *fakeNode) highest(key string) int64 {
+	fence := f.fences[key]
+	if fence.at.IsZero() {
+		return fence.token
+	}
+	return fence.token + time.Since(fence.at).Microseconds()*99/100
+}
+
 // carry takes a request there and back. It returns an error, and whether it was
 // executed although there is one.
 func (f *fakeNode) carry(what string, work func()) (executed bool, err error) {
@@ -166,10 +176,7 @@ func (f *fakeNode) vote(p rediswire.Proposal) rediswire.Vote {
 	case p.Token > 0 && v.Clock > p.Ends:
 		v.Ended = true
 	case k == nil:
-		highest := f.fences[p.Key].token
-		if at := f.fences[p.Key].at; !at.IsZero() {
-			highest += now.Sub(at).Microseconds() * 99 / 100
-		}
+		highest := f.highest(p.Key)
 		v.Token = highest
 		if p.Token > highest {
 			f.locks[p.Key] = &fakeLock{owner: p.Owner, token: p.Token, expires: now.Add(p.TTL)}
@@ -204,10 +211,13 @@ func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(string, error)) {
 				k := f.get(w.Key)
 				switch {
 				case k == nil || k.owner != w.Owner:
+					if w.Token > f.highest(w.Key) {
+						f.fences[w.Key] = fakeFence{token: w.Token}
+					}
 					result = driver.ErrNotOwner
 				case w.Limit == 0 || k.token <= w.Limit:
 					delete(f.locks, w.Key)
-					f.fences[w.Key] = fakeFence{token: max(k.token, w.Token)}
+					f.fences[w.Key] = fakeFence{token: max(k.token, w.Token, f.fences[w.Key].token)}
 					next = strings.Join(k.queue, ",")
 					for _, wake := range f.watched {
 						tell = append(tell, wake)

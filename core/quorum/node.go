@@ -223,6 +223,20 @@ func (n *node) withdraw(w rediswire.Withdrawal, done func(waiting string, err er
 	})
 }
 
+// giveUp withdraws what an election that was lost has on the node; later, if the node
+// does not seem to answer.
+func (n *node) giveUp(w rediswire.Withdrawal) {
+	if n.suspected() {
+		n.owe(debt{Withdrawal: w})
+		return
+	}
+	n.withdraw(w, func(_ string, err error) {
+		if err != nil && !errors.Is(err, driver.ErrNotOwner) {
+			n.owe(debt{Withdrawal: w})
+		}
+	})
+}
+
 // told notes that the sender of a request knows its outcome, after it does:
 // what it then owes is there when Close settles. It counts first and looks at leaving
 // then, Close the other way round, so that at least the second sees the first.

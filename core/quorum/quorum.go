@@ -52,7 +52,6 @@ type Store struct {
 	work     sync.WaitGroup
 
 	mu     sync.Mutex
-	live   map[string]*election // by owner: what a release has to know
 	closed bool
 }
 
@@ -135,7 +134,7 @@ func newStore(names []string, set *settings) *Store {
 	n := len(names)
 	s := &Store{
 		admission: newAdmission(names, set), majority: n/2 + 1, maxTTL: set.maxTTL, timeout: set.timeout,
-		epoch: time.Now(), clock: clock.New(), live: make(map[string]*election),
+		epoch: time.Now(), clock: clock.New(),
 		stir: make(chan struct{}, 1), shut: make(chan struct{}),
 	}
 	s.ballots.kept = set.maxTTL
@@ -230,31 +229,6 @@ func (s *Store) budget(ttl time.Duration) time.Duration {
 		d = min(max(ttl/100, leastBudget), mostBudget)
 	}
 	return min(d, ttl/budgetShare)
-}
-
-// remember keeps an election for a later release of its owner.
-func (s *Store) remember(e *election) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.live[e.ask.Owner] = e
-}
-
-// forget drops it, unless the owner has another one by now.
-func (s *Store) forget(e *election) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.live[e.ask.Owner] == e {
-		delete(s.live, e.ask.Owner)
-	}
-}
-
-// recall finds and drops the election of an owner; nil if there is none.
-func (s *Store) recall(owner string) *election {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.live[owner]
-	delete(s.live, owner)
-	return e
 }
 
 // departed remembers the last owners whose release was announced: where such an

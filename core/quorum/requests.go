@@ -151,17 +151,12 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 	if ask.Deadline.IsZero() {
 		ask.Deadline = time.Now().Add(s.budget(ask.TTL))
 	}
-	s.ballots.forget(ask.Owner)
-	var doubtful []int
-	var lapses time.Time
-	e := s.recall(ask.Owner)
-	if e != nil {
-		doubtful, lapses = e.free(ask.Token)
-	}
 	w := rediswire.Withdrawal{
-		Key: ask.Key, Owner: ask.Owner, Token: ask.Token, TTL: ask.TTL, Waiter: ask.Waiter, Deadline: ask.Deadline,
+		Key: ask.Key, Owner: ask.Owner, Token: max(ask.Token, s.ballots.of(ask.Owner)), TTL: ask.TTL,
+		Waiter: ask.Waiter, Deadline: ask.Deadline,
 	}
-	r := &returning{store: s, e: e, w: w, answers: make([]error, len(s.nodes)), open: len(s.nodes), decided: make(chan struct{})}
+	s.ballots.forget(ask.Owner)
+	r := &returning{store: s, w: w, answers: make([]error, len(s.nodes)), open: len(s.nodes), decided: make(chan struct{})}
 	for i := range r.answers {
 		r.answers[i] = errOpen
 	}
@@ -182,39 +177,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 		r.overdue()
 		<-r.decided
 	}
-	if r.err == nil {
-		for _, i := range doubtful {
-			s.nodes[i].owe(debt{Withdrawal: w, lapses: lapses})
-		}
-	}
 	return r.list(), r.err
-}
-
-// free marks a won election as given up, with the highest token that was given out, and
-// returns the nodes where a proposal may yet be executed, and until when. Those whose
-// answer is still out see to it when it comes.
-func (e *election) free(last int64) (doubtful []int, lapses time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.freed, e.last = true, last
-	for i := range e.nodes {
-		if e.nodes[i].unknown && !e.doubt {
-			doubtful = append(doubtful, i)
-		}
-	}
-	return doubtful, e.lapses
-}
-
-// gaveUp reports whether a late vote of the node is being given up beside the release,
-// which may then find nothing: that was noted before it was sent. e may be nil. It is
-// called under the mutex of a returning, which no election takes.
-func (e *election) gaveUp(i int) bool {
-	if e == nil {
-		return false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.nodes[i].settled
 }
 
 var errOpen = errors.New("no answer yet")
@@ -222,7 +185,6 @@ var errOpen = errors.New("no answer yet")
 // returning is a release on its way.
 type returning struct {
 	store   *Store
-	e       *election // that the owner won; may be nil
 	w       rediswire.Withdrawal
 	decided chan struct{} // closed when it is decided
 
@@ -240,9 +202,6 @@ func (r *returning) answered(i int, waiting string, err error) {
 	defer r.mu.Unlock()
 	if len(waiting) > len(r.waiting) {
 		r.waiting = waiting
-	}
-	if errors.Is(err, driver.ErrNotOwner) && r.e.gaveUp(i) {
-		err = nil
 	}
 	r.answers[i] = err
 	r.open--

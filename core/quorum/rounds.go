@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -96,7 +95,6 @@ func (e *election) fits(pause time.Duration) bool {
 // real holder, and they would take and give up the free nodes in turns.
 func (e *election) withdraw() {
 	e.mu.Lock()
-	limit := e.ballot
 	var nodes []int
 	maybe := 0
 	for i := range e.nodes {
@@ -109,22 +107,22 @@ func (e *election) withdraw() {
 			nodes = append(nodes, i)
 		}
 	}
-	quiet := maybe < e.store.majority
+	w := e.withdrawal(maybe < e.store.majority)
 	e.mu.Unlock()
-	if limit == 0 {
+	if w.Limit == 0 {
 		return // as in straggler
 	}
-	w := rediswire.Withdrawal{
-		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Limit: limit, Quiet: quiet,
-		Deadline: time.Now().Add(e.budget),
-	}
 	for _, i := range nodes {
-		n := e.store.nodes[i]
-		n.withdraw(w, func(_ string, err error) {
-			if err != nil && !errors.Is(err, driver.ErrNotOwner) {
-				n.owe(debt{Withdrawal: w})
-			}
-		})
+		e.store.nodes[i].giveUp(w)
+	}
+}
+
+// withdrawal gives up what an election has, but for a higher proposal, with which the owner
+// may try again. Called with e.mu held.
+func (e *election) withdrawal(quiet bool) rediswire.Withdrawal {
+	return rediswire.Withdrawal{
+		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Limit: e.ballot, Quiet: quiet,
+		Deadline: time.Now().Add(e.budget),
 	}
 }
 
@@ -136,12 +134,7 @@ func (e *election) conclude(v verdict) (driver.Reply, error) {
 	if v == granted && inTime {
 		e.phase = won
 		rep.Granted, rep.Token, rep.Ambiguous = true, e.ballot, e.unknown()
-		e.doubt = rep.Ambiguous
-		finished := e.finished()
 		e.mu.Unlock()
-		if finished {
-			e.store.forget(e) // a release has nothing to know
-		}
 		return rep, nil
 	}
 	e.phase = lost
@@ -169,7 +162,6 @@ func (e *election) conclude(v verdict) (driver.Reply, error) {
 		err = e.divided(&rep)
 	}
 	e.mu.Unlock()
-	e.store.forget(e)
 	e.withdraw()
 	return rep, err
 }

@@ -282,7 +282,8 @@ func numbers(list []any) (n [5]int64) {
 // Withdrawal is a request to give up what an owner holds on a node.
 type Withdrawal struct {
 	Key, Owner string
-	// Token is the highest fencing token that the owner gave out; zero if none.
+	// Token is the highest fencing token that the owner gave out; zero if none. The node
+	// accepts no proposal up to it any more.
 	Token int64
 	// TTL is the length of the lock's lease.
 	TTL time.Duration

@@ -16,8 +16,20 @@
 -- higher proposal, which stays, or 0 if it does not hold it. What is announced is
 -- the owner, a space, and the waiting lockers; with a limit, after which the owner may try
 -- again, it is not the owner but "owner#limit".
+-- The fence is never lowered, and it is raised to ARGV[2] also if the owner does not hold
+-- the lock: its proposal may yet be on the way, and comes too late then.
 local held = redis.call('HMGET', KEYS[1], ARGV[1], 'q')
+local given = tonumber(ARGV[2])
+local fence, at = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+)@?(%d*)$')
+fence = tonumber(fence or 0)
 if not held[1] then
+	if at and at ~= '' then
+		local t = redis.call('TIME') -- another holder counts on; as in propose.lua
+		fence = fence + math.floor(math.max(0, t[1] * 1000000 + t[2] - tonumber(at)) * 0.99)
+	end
+	if given > fence then
+		redis.pcall('SET', KEYS[2], string.format('%.0f', given), 'PX', ARGV[3])
+	end
 	return 0
 end
 local token, limit = tonumber(held[1]), tonumber(ARGV[4])
@@ -31,7 +43,7 @@ if ARGV[5] ~= '' and #q < 2048 and not string.find(q, ARGV[5], 1, true) then
 end
 -- From here the highest token is known, and does not count on. A fence that
 -- cannot be written does, which only asks more of the next proposal.
-token = string.format('%.0f', math.max(token, tonumber(ARGV[2])))
+token = string.format('%.0f', math.max(token, given, fence))
 redis.pcall('SET', KEYS[2], token, 'PX', ARGV[3])
 local giver = limit > 0 and ARGV[1] .. '#' .. ARGV[4] or ARGV[1]
 if q == '' or ARGV[7] == '' then

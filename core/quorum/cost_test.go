@@ -1,0 +1,66 @@
+package quorum
+
+import (
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/internal/rediswire"
+)
+
+// requests is how many proposals and withdrawals came to the nodes.
+func requests(nodes []*fakeNode) (n int) {
+	for _, f := range nodes {
+		n += f.count("propose") + f.count("withdraw")
+	}
+	return n
+}
+
+// A release that comes before the last votes of its lock keeps them from being given. So it
+// does not have to be repeated for each vote whose answer comes after it.
+func TestALockAndItsReleaseCostTwoRequestsANode(t *testing.T) {
+	for name, held := range map[string]time.Duration{
+		"released before the late votes": 0,
+		"released among the late votes":  5 * time.Millisecond,
+		"released behind them":           20 * time.Millisecond,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {
+				s := storeOn(t, nodes)
+				for i, f := range nodes {
+					f.latency = time.Duration(1+2*i) * time.Millisecond
+				}
+				rep := acquire(t, s, "a")
+				time.Sleep(held)
+				free(t, s, "a", rep.Token)
+				time.Sleep(50 * time.Millisecond)
+				if n := requests(nodes); n != 10 {
+					t.Errorf("%d requests, want 10", n)
+				}
+				wantFree(t, nodes, 0)
+			})
+		})
+	}
+}
+
+// The same for a proposal that comes to its node after the release.
+func TestAProposalThatItsReleaseOvertakesTakesNothing(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {
+		s := storeOn(t, nodes)
+		var late rediswire.Vote
+		s.nodes[4].server = slowNode{nodes[4], func(p rediswire.Proposal, done func(rediswire.Vote, error)) {
+			time.Sleep(30 * time.Millisecond) // within its time
+			nodes[4].set(func(f *fakeNode) { late = f.vote(p) })
+			done(late, nil)
+		}}
+		rep := acquire(t, s, "a")
+		free(t, s, "a", 0)
+		time.Sleep(100 * time.Millisecond)
+		if late.Clock == 0 || late.Granted || late.Token < rep.Token {
+			t.Errorf("the late proposal is answered with %+v; want it too low", late)
+		}
+		if n := nodes[4].count("withdraw"); n != 1 {
+			t.Errorf("%d withdrawals, want 1", n)
+		}
+		wantFree(t, nodes, 0)
+	})
+}
