@@ -97,7 +97,7 @@ func (s *Store) Await(id string, _ time.Time, wake func()) (stop func()) {
 func (s *Store) listen() {
 	var failures logs.Throttle
 	for s.life.Err() == nil {
-		err := s.ears.Listen(s.life, s.channel, s.awaited.hear, s.awaited.state)
+		err := s.ears.Listen(s.life, s.awaited.hear, s.awaited.state)
 		s.awaited.state(false)
 		if s.life.Err() != nil {
 			return

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// ears let the locks and the records of a store share one connection that listens. They
-// are a [Listener], whose calls of Listen share one call of the real one. All of them are
-// for the same channel.
+// ears let the locks and the records of a store share one connection that listens: calls of
+// Listen share one call of the [Listener].
 type ears struct {
 	listener Listener
+	channel  func(context.Context) (string, error) // of the announcements
 
 	mu     sync.Mutex
 	shared *hearing // nil: the listener is not called
@@ -33,13 +33,13 @@ type sharer struct {
 	state func(listening bool)
 }
 
-// Listen implements [Listener]. It calls hear and state with its mutex held: they must not
-// call Listen.
-func (e *ears) Listen(ctx context.Context, channel string, hear func(payload string), state func(listening bool)) error {
+// Listen implements [pglock.Listener]. It calls hear and state with its mutex held: they must
+// not call Listen.
+func (e *ears) Listen(ctx context.Context, hear func(payload string), state func(listening bool)) error {
 	own := &sharer{hear, state}
 	e.mu.Lock()
 	if e.shared == nil {
-		e.begin(channel)
+		e.begin()
 	}
 	h := e.shared
 	h.sharers[own] = struct{}{}
@@ -60,26 +60,13 @@ func (e *ears) Listen(ctx context.Context, channel string, hear func(payload str
 }
 
 // begin calls the listener. Called with e.mu held.
-func (e *ears) begin(channel string) {
+func (e *ears) begin() {
 	ctx, stop := context.WithCancel(context.Background())
 	h := &hearing{stop: stop, ended: make(chan struct{}), sharers: make(map[*sharer]struct{})}
 	e.shared = h
 	go func() {
 		defer stop()
-		h.err = e.listener.Listen(ctx, channel, func(payload string) {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			for s := range h.sharers {
-				s.hear(payload)
-			}
-		}, func(listening bool) {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			h.told, h.hears = true, listening
-			for s := range h.sharers {
-				s.state(listening)
-			}
-		})
+		h.err = e.listen(ctx, h)
 		e.mu.Lock()
 		if e.shared == h {
 			e.shared = nil
@@ -87,6 +74,28 @@ func (e *ears) begin(channel string) {
 		e.mu.Unlock()
 		close(h.ended)
 	}()
+}
+
+// listen calls the listener, and passes on what it says.
+func (e *ears) listen(ctx context.Context, h *hearing) error {
+	channel, err := e.channel(ctx)
+	if err != nil {
+		return err
+	}
+	return e.listener.Listen(ctx, channel, func(payload string) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for s := range h.sharers {
+			s.hear(payload)
+		}
+	}, func(listening bool) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		h.told, h.hears = true, listening
+		for s := range h.sharers {
+			s.state(listening)
+		}
+	})
 }
 
 // leave takes a sharer out, and reports whether it was the last one. Then the next call

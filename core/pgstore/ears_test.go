@@ -12,16 +12,17 @@ import (
 
 // scripted is a listener whose calls a test plays.
 type scripted struct {
-	calls atomic.Int64
-	hear  func(payload string)
-	state func(listening bool)
-	ctx   context.Context
-	fail  chan error
+	calls   atomic.Int64
+	channel string
+	hear    func(payload string)
+	state   func(listening bool)
+	ctx     context.Context
+	fail    chan error
 }
 
-func (s *scripted) Listen(ctx context.Context, _ string, hear func(string), state func(bool)) error {
+func (s *scripted) Listen(ctx context.Context, channel string, hear func(string), state func(bool)) error {
 	s.calls.Add(1)
-	s.ctx, s.hear, s.state = ctx, hear, state
+	s.channel, s.ctx, s.hear, s.state = channel, ctx, hear, state
 	select {
 	case err := <-s.fail:
 		return err
@@ -41,7 +42,7 @@ func (p *part) begin(ctx context.Context, e *ears) {
 	ctx, p.stop = context.WithCancel(ctx)
 	p.ended = make(chan error, 1)
 	go func() {
-		p.ended <- e.Listen(ctx, "c", func(payload string) { p.got = append(p.got, payload) },
+		p.ended <- e.Listen(ctx, func(payload string) { p.got = append(p.got, payload) },
 			func(listening bool) { p.got = append(p.got, fmt.Sprint(listening)) })
 	}()
 }
@@ -57,10 +58,21 @@ func (p *part) want(t *testing.T, got ...string) {
 func TestEarsShareOneCallOfTheListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &scripted{fail: make(chan error)}
-		e := &ears{listener: l}
+		broken := errors.New("broken")
+		unknown := broken
+		e := &ears{listener: l, channel: func(context.Context) (string, error) { return "c", unknown }}
 		var first, second part
 		first.begin(t.Context(), e)
+		if err := <-first.ended; !errors.Is(err, broken) || l.calls.Load() != 0 {
+			t.Errorf("without a channel: %v, after %d calls of the listener", err, l.calls.Load())
+		}
+		unknown = nil
 		synctest.Wait()
+		first.begin(t.Context(), e)
+		synctest.Wait()
+		if l.channel != "c" {
+			t.Errorf("the listener is called for the channel %q", l.channel)
+		}
 		l.hear("a")
 		l.state(true)
 		second.begin(t.Context(), e)
@@ -70,7 +82,6 @@ func TestEarsShareOneCallOfTheListener(t *testing.T) {
 		first.want(t, "a", "true", "b", "false")
 		second.want(t, "true", "b", "false") // the state as it was when it came
 
-		broken := errors.New("broken")
 		l.fail <- broken
 		if err := errors.Join(<-first.ended, <-second.ended); !errors.Is(err, broken) {
 			t.Errorf("the end is %v", err)

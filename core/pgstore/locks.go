@@ -28,7 +28,7 @@ func (s *Store) lock() *pglock.Store {
 			Table: s.schema + s.prefix + "lock", Timeout: s.timeout, Log: s.log, Keep: s.keep, Sweep: s.sweep,
 		}
 		if s.listener != nil {
-			config.Listen, config.Channel = s.ears, s.channel
+			config.Listen, config.Announce = s.ears, s.notify
 		}
 		l.store = pglock.New(s.records, config)
 		if l.closed {

@@ -146,7 +146,8 @@ type Listener interface {
 }
 
 // Listen wakes duplicates and lockers that wait in other processes by NOTIFY. A
-// notification is sent only where one waits: it takes a lock of the whole database. All
+// notification is sent only where one waits: it takes a lock of the whole database. It is
+// sent after the statement that it is about, which does not fail with it. All
 // processes that use the tables should have a Listener, or none. Default: such duplicates
 // look once a second, and lockers every 20 to 200 ms.
 func Listen(l Listener) Option {

@@ -68,9 +68,10 @@ func (s *Store) extend(ctx context.Context, batch []record.Extension) (map[int]s
 	return outcomes, err
 }
 
-// array is an array of PostgreSQL as a text. Its elements have neither quotes nor
-// backslashes.
+// array is an array of PostgreSQL as a text.
 type array struct{ strings.Builder }
+
+var quoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 func (a *array) add(element string) {
 	sep := byte(',')
@@ -78,7 +79,7 @@ func (a *array) add(element string) {
 		sep = '{'
 	}
 	a.WriteByte(sep)
-	a.WriteString(`"` + element + `"`)
+	a.WriteString(`"` + quoted.Replace(element) + `"`)
 }
 
 func (a *array) text() string { return a.String() + "}" }
@@ -104,24 +105,39 @@ func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (rep recor
 	if ask.Release != nil {
 		defer ask.Release(context.WithoutCancel(ctx)) // when the response is stored
 	}
-	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
-		var read bool
-		if rep, read, err = s.store(ctx, q, ask, true); read && err == nil {
+	var to stored
+	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) (err error) {
+		if to, err = s.store(ctx, q, ask, true); to.read && err == nil {
 			_, err = s.confirm(ctx, q, ask.ID)
 		}
 		return err
 	})
-	if err == nil && rep.State == record.StateGranted {
-		s.awaited.wake(ask.ID)
+	if err == nil && to.State == record.StateGranted {
+		s.completed(ask.ID, to.awaited)
 	}
-	return rep, err
+	return to.CommitReply, err
+}
+
+// completed wakes those who wait for a record: here, and in other processes if a duplicate
+// has asked for that.
+func (s *Store) completed(id string, awaited bool) {
+	s.awaited.wake(id)
+	if awaited {
+		s.notify(announcement + id)
+	}
+}
+
+// stored is what has become of a response.
+type stored struct {
+	record.CommitReply
+	read    bool // it was there already, by an earlier try or by another attempt
+	awaited bool // a duplicate has asked for an announcement
 }
 
 // store stores a response. anew says that a record that is gone is written anew. If it is
 // not, q is the transaction of a handler: a record that is gone is errGone, and a
-// transaction that the handler has ended is [record.ErrEnded]. read says that there is a response already,
-// by an earlier try or by another attempt, which was only read.
-func (s *Store) store(ctx context.Context, q querier, ask record.CommitRequest, anew bool) (rep record.CommitReply, read bool, err error) {
+// transaction that the handler has ended is [record.ErrEnded].
+func (s *Store) store(ctx context.Context, q querier, ask record.CommitRequest, anew bool) (to stored, err error) {
 	state := "d"
 	if ask.Response == nil {
 		state = "x"
@@ -130,52 +146,47 @@ func (s *Store) store(ctx context.Context, q querier, ask record.CommitRequest, 
 	if !anew {
 		wait = "" // the transaction has its own
 	}
-	var waits bool
 	err = q.QueryRowContext(ctx, s.text.store, ask.ID, ask.Token, state, ask.Response,
-		microseconds(ask.Retention), microseconds(ask.Tombstone), wait).Scan(&waits)
-	if err == nil && waits && s.channel != "" {
-		var told string
-		err = q.QueryRowContext(ctx, s.text.notify, s.channel, announcement+ask.ID).Scan(&told)
-	}
+		microseconds(ask.Retention), microseconds(ask.Tombstone), wait).Scan(&to.awaited)
 	if !errors.Is(err, sql.ErrNoRows) {
-		rep.State = record.StateGranted
-		return rep, false, err
+		to.State = record.StateGranted
+		return to, err
 	}
 	if !anew {
 		if err := own(ctx, q, ask.Token); err != nil {
-			return rep, false, err
+			return to, err
 		}
 	}
 	for range rereads {
-		var stored, same sql.NullBool
-		var told int64
+		var done, same sql.NullBool
 		var token, found sql.NullString
 		var response []byte
 		err := q.QueryRowContext(ctx, s.text.commit, ask.ID, ask.Token, ask.Fingerprint[:], ask.Generation, state, ask.Response,
-			microseconds(ask.Retention), microseconds(ask.Tombstone), s.channel, anew, wait,
-		).Scan(&stored, &told, &token, &found, &same, &response)
+			microseconds(ask.Retention), microseconds(ask.Tombstone), anew, wait,
+		).Scan(&done, &to.awaited, &token, &found, &same, &response)
 		switch {
 		case err != nil:
-			return rep, false, err
-		case stored.Bool, token.String == ask.Token && found.String != "c": // the latter by an earlier try
-			rep.State = record.StateGranted
-			return rep, !stored.Bool, nil
+			return to, err
+		case done.Bool, token.String == ask.Token && found.String != "c": // the latter by an earlier try
+			to.State, to.read = record.StateGranted, !done.Bool
+			return to, nil
 		case !token.Valid && !anew:
-			return rep, false, errGone
+			return to, errGone
 		case !token.Valid, token.String == ask.Token: // it has just been changed
 			continue
 		case !same.Bool:
-			rep.State = record.StateMismatch
+			to.State = record.StateMismatch
 		case found.String == "d":
-			rep.State, rep.Response = record.StateCompleted, string(response)
+			to.State, to.Response = record.StateCompleted, string(response)
 		case found.String == "x":
-			rep.State = record.StateUnavailable
+			to.State = record.StateUnavailable
 		default:
-			rep.State = record.StateInFlight
+			to.State = record.StateInFlight
 		}
-		return rep, rep.State == record.StateCompleted || rep.State == record.StateUnavailable, nil
+		to.read = to.State == record.StateCompleted || to.State == record.StateUnavailable
+		return to, nil
 	}
-	return rep, false, errChanging
+	return to, errChanging
 }
 
 // Abandon implements [record.Store].
@@ -183,9 +194,10 @@ func (s *Store) Abandon(ctx context.Context, ask record.AbandonRequest) error {
 	if ask.Release != nil {
 		defer ask.Release(context.WithoutCancel(ctx))
 	}
-	var gone, told int64
+	var gone int64
+	var awaited bool
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
-		return q.QueryRowContext(ctx, s.text.abandon, ask.ID, ask.Token, s.channel, s.rowWait()).Scan(&gone, &told)
+		return q.QueryRowContext(ctx, s.text.abandon, ask.ID, ask.Token, s.rowWait()).Scan(&gone, &awaited)
 	})
 	switch {
 	case err != nil:
@@ -193,7 +205,7 @@ func (s *Store) Abandon(ctx context.Context, ask record.AbandonRequest) error {
 	case gone == 0 && !ambiguous:
 		return driver.ErrNotOwner
 	}
-	s.awaited.wake(ask.ID)
+	s.completed(ask.ID, awaited || gone == 0) // an earlier try may have given it up
 	return nil
 }
 

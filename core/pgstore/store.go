@@ -12,7 +12,6 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fencing"
 	"github.com/interlock-go/interlock/core/idempotency/record"
-	"github.com/interlock-go/interlock/core/internal/ident"
 )
 
 // Store keeps locks and idempotency records in PostgreSQL. It implements [driver.Store]
@@ -22,9 +21,9 @@ type Store struct {
 	settings
 	db      *sql.DB // for the transactions of handlers
 	fences  fencing.Table
-	channel string
 	text    statements
 	awaited awaited
+	notices notices
 	ears    *ears
 	locks   locks
 
@@ -42,7 +41,8 @@ var _ record.Store = (*Store)(nil)
 
 // statements are the texts of the store's statements.
 type statements struct {
-	begin, claim, announce, extend, mark, store, commit, notify, settle, abandon, resolve, forget, sweep string
+	begin, claim, announce, extend, mark, store, commit, settle, abandon, resolve, forget, sweep string
+	channel, notify                                                                              string
 }
 
 // bound is a table that limits the wait of its statement for the lock of a row, to $2 ms.
@@ -76,8 +76,7 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 	s := &Store{settings: set, db: db}
 	s.fences.Name = set.schema + set.prefix + "fence"
 	if set.listener != nil {
-		s.channel = "interlock_" + ident.Hash(set.schema+set.prefix)
-		s.ears = &ears{listener: set.listener}
+		s.ears = &ears{listener: set.listener, channel: s.channel}
 	}
 	s.text = statements{
 		begin: s.statement("begin"), claim: s.statement("claim"), store: s.statement("store"), extend: s.statement("extend"), mark: s.statement("mark"),
@@ -86,9 +85,10 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 		// A row that is being committed is waited for.
 		announce: s.named("WITH noted AS (UPDATE interlock_record SET waits = true FROM " + bound +
 			" WHERE id = $1::text AND state = 'c' RETURNING id) SELECT EXISTS (SELECT FROM noted)"),
-		notify: "SELECT pg_notify($1::text, $2::text)::text",
-		settle: s.named("SELECT token, state FROM interlock_record AS r, " + bound + " WHERE id = $1::text FOR UPDATE OF r"),
-		forget: s.named("DELETE FROM interlock_record USING " + bound + " WHERE id = $1::text"),
+		channel: "SELECT " + s.channelText(),
+		notify:  "SELECT count(pg_notify(" + s.channelText() + ", payload)::text) FROM unnest($1::text::text[]) AS payload",
+		settle:  s.named("SELECT token, state FROM interlock_record AS r, " + bound + " WHERE id = $1::text FOR UPDATE OF r"),
+		forget:  s.named("DELETE FROM interlock_record USING " + bound + " WHERE id = $1::text"),
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.awaited.init()

@@ -199,7 +199,8 @@ func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.Com
 	deadline := ask.Deadline.Add(-settleWait)
 	// Until the commit is sent, everything that fails ends in a rollback.
 	bound, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
-	rep, read, err := w.store.store(bound, w.tx, ask, false)
+	to, err := w.store.store(bound, w.tx, ask, false)
+	rep := to.CommitReply
 	cancel()
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
@@ -215,7 +216,7 @@ func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.Com
 		return rep, fmt.Errorf("%w: %w", record.ErrRolledBack, explain(err))
 	case rep.State != record.StateGranted:
 		w.abort()
-		if read { // and is to be replayed
+		if to.read { // and is to be replayed
 			_, err = w.store.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 				_, err := w.store.confirm(ctx, q, ask.ID)
 				return err
@@ -233,7 +234,7 @@ func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.Com
 	}
 	switch {
 	case err == nil:
-		w.store.awaited.wake(ask.ID)
+		w.store.completed(ask.ID, to.awaited)
 		return rep, nil
 	case !executed(err):
 		return rep, fmt.Errorf("%w: %w", record.ErrRolledBack, err)
@@ -246,7 +247,7 @@ func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.Com
 	case !committed:
 		return rep, fmt.Errorf("%w: %w", record.ErrRolledBack, err)
 	}
-	w.store.awaited.wake(ask.ID)
+	w.store.completed(ask.ID, to.awaited)
 	return rep, nil
 }
 

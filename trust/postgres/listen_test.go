@@ -145,6 +145,38 @@ func listensFor(t *testing.T, dsn, name string, with pgstore.Option) {
 	}
 }
 
+// A process hears the others that use its tables, however they name the schema, and no
+// process that uses tables of the same name elsewhere.
+func TestProcessesHearEachOtherByTheirTables(t *testing.T) {
+	t.Parallel()
+	hears := func(dsn string, opts ...pgstore.Option) *pgstore.Store {
+		return newStore(t, connect(t, dsn), append(opts, pgstore.Listen(listener{dsn}))...)
+	}
+	_, dsn := tables(t)
+	_, other := tables(t)
+	schema := schemaOf(dsn)
+	here, elsewhere := hears(dsn), hears(other)
+	there := hears(strings.Replace(dsn, "search_path="+schema, "search_path=public", 1), pgstore.Schema(schema))
+
+	hear := func(s, by *pgstore.Store, id string) {
+		t.Helper()
+		told := awaited(t, s, id)
+		if err := giveUp(t, by, id); err != nil {
+			t.Fatal(err)
+		}
+		receive(t, "what is announced is heard", told)
+	}
+	hear(here, there, "a")
+	foreign := make(chan struct{}, 100)
+	defer here.Await("b", soon(t), func() { foreign <- struct{}{} })()
+	<-foreign // by Await itself
+	hear(elsewhere, elsewhere, "b")
+	hear(here, there, "c") // announced later, and heard
+	if len(foreign) > 0 {
+		t.Error("a process hears what is announced about the tables of another schema")
+	}
+}
+
 func TestADeafListenerIsNoticed(t *testing.T) {
 	t.Parallel()
 	db, _ := tables(t)

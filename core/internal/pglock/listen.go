@@ -2,23 +2,21 @@ package pglock
 
 import (
 	"context"
-	"database/sql"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/ident"
-	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
-// Listener hears what is announced by NOTIFY, over a connection of its own.
+// Listener hears what all processes that use the table announce.
 type Listener interface {
-	// Listen calls hear with the payload of each notification on the channel, until ctx
-	// ends, and then returns. It calls state(true) when it has begun to hear, also after a
-	// reconnect: the store then takes it that messages were missed. It calls state(false)
-	// when it does not hear. It may also return an error then, and is called again. Both
-	// functions return soon, and may be called from any goroutine.
-	Listen(ctx context.Context, channel string, hear func(payload string), state func(listening bool)) error
+	// Listen calls hear with each announcement, until ctx ends, and then returns. It calls
+	// state(true) when it has begun to hear, also after a reconnect: the store then takes
+	// it that messages were missed. It calls state(false) when it does not hear. It may also
+	// return an error then, and is called again. Both functions return soon, and may be
+	// called from any goroutine.
+	Listen(ctx context.Context, hear func(payload string), state func(listening bool)) error
 }
 
 const (
@@ -61,7 +59,7 @@ func (w *watches) listen() {
 	pause := minRelisten
 	for {
 		begin := time.Now()
-		err := s.set.Listen.Listen(ctx, w.channel, w.hear, w.listens)
+		err := s.set.Listen.Listen(ctx, w.hear, w.listens)
 		w.deaf()
 		if s.closed() {
 			return
@@ -130,22 +128,26 @@ func (w *watches) prove(now time.Time) {
 		return
 	}
 	p.nonce, p.sent = ident.New(), now
-	nonce := p.nonce
-	w.store.background(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), w.store.set.Timeout)
-		defer cancel()
-		err := pgpool.On(ctx, w.store.db, func(conn *sql.Conn) error {
-			_, err := conn.ExecContext(ctx, "SELECT pg_notify($1::text, $2::text)", w.channel, proofWord+" "+nonce)
-			return err
-		})
-		if err != nil {
-			w.store.failed("the proof that announcements are heard was not sent", err)
-		}
-	})
+	w.store.set.Announce(proofWord + " " + p.nonce)
 }
 
-// hear takes a message: a proof, or the hash of a key, when its lock was released, and the
-// list of the lockers that wait, unless that is too long.
+// maxList is from how many bytes on an announcement has no list: PostgreSQL takes 8,000
+// bytes.
+const maxList = 7000
+
+// announce tells the lockers of other processes about a release.
+func (w *watches) announce(key string, a answer) {
+	if w.store.set.Listen == nil {
+		return
+	}
+	if len(a.list) > maxList {
+		a.list = ""
+	}
+	w.store.set.Announce(hashOf(key) + " " + strconv.FormatInt(a.called, 10) + " " + a.list)
+}
+
+// hear takes a message: a proof, or the hash of a key, when its lock was released, 0 if
+// that is not known, and the list of the lockers that wait, unless that is too long.
 func (w *watches) hear(payload string) {
 	word, rest, _ := strings.Cut(payload, " ")
 	number, list, _ := strings.Cut(rest, " ")
@@ -157,7 +159,11 @@ func (w *watches) hear(payload string) {
 			return
 		}
 		called, err := strconv.ParseInt(number, 10, 64)
-		if t := w.hashed[word]; t != nil && err == nil {
+		switch t := w.hashed[word]; {
+		case t == nil || err != nil:
+		case called == 0:
+			w.tellAll(t)
+		default:
 			w.announced(t, called, list)
 		}
 	})

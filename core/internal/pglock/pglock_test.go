@@ -139,3 +139,32 @@ func TestBatches(t *testing.T) {
 		t.Errorf("%d requests are not sent; want 2", len(w.unwanted))
 	}
 }
+
+// quiet is a Listener that hears nothing.
+type quiet struct{ Listener }
+
+// What a store announces about a release is understood by the others: who is next, unless
+// that is too long, and that to look is all there is to do where the release is not known.
+func TestAnnouncementsOfReleases(t *testing.T) {
+	var announced []string
+	s := New(nil, Config{Listen: quiet{}, Announce: func(message string) { announced = append(announced, message) }})
+	var told []driver.Signal
+	const key = "k"
+	topic := &topic{key: key, hash: hashOf(key), watchers: map[*watcher]struct{}{
+		{wake: func(signal driver.Signal) { told = append(told, signal) }}: {},
+	}}
+	s.watches.hashed[topic.hash] = topic
+	s.watches.released(key, answer{called: 1, list: "a,b"})
+	s.watches.released(key, answer{called: 2, list: strings.Repeat("x", 8000)})
+	s.watches.released(key, answer{called: 3}) // no locker waits
+	s.watches.uncertain(key)
+	for _, message := range announced {
+		if len(message) >= 8000 {
+			t.Errorf("an announcement has %d bytes", len(message))
+		}
+		s.watches.hear(message)
+	}
+	if want := []driver.Signal{{Next: "a,b"}, {}, {}}; !slices.Equal(told, want) {
+		t.Errorf("told %+v; want %+v", told, want)
+	}
+}

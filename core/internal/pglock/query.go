@@ -53,8 +53,7 @@ func (w *worker) query(ctx context.Context) error {
 		case renews:
 			err = rows.Scan(&i, &a.code)
 		case releases:
-			var told sql.NullString
-			err = rows.Scan(&i, &a.code, &a.list, &a.called, &told)
+			err = rows.Scan(&i, &a.code, &a.list, &a.called)
 		}
 		if err != nil {
 			return err

@@ -118,11 +118,7 @@ func (s *Store) arguments(batch []*request) []any {
 	case renews:
 		return []any{key, owner, numberArray(batch, ttl), bound}
 	default: // releases
-		hash, channel := "{}", s.watches.channel
-		if channel != "" {
-			hash = column(func(r *request) string { return hashOf(r.key) })
-		}
-		return []any{key, owner, numberArray(batch, func(r *request) int64 { return r.token }), waiter(), hash, bound, channel}
+		return []any{key, owner, numberArray(batch, func(r *request) int64 { return r.token }), waiter(), bound}
 	}
 }
 

@@ -44,12 +44,12 @@ type Config struct {
 	// Log gets warnings; the default is [slog.Default].
 	Log *slog.Logger
 	// Listen, unless nil, hears the releases of other processes. All processes that use
-	// the table should have one, or none.
+	// the table should have one, or none. It may hear other messages as well: the store
+	// takes no notice of them if they begin with a word that is neither a hash nor "proof".
 	Listen Listener
-	// Channel is the channel of the announcements, with Listen. It may have other
-	// messages as well: the store takes no notice of them if they begin with a word that
-	// is neither a hash nor "proof".
-	Channel string
+	// Announce, with Listen, has the Listeners of all these processes hear a message. It
+	// returns at once, and may fail to.
+	Announce func(message string)
 	// Keep is for how long the row of a lock stays that no owner holds; the default is one
 	// hour. The server's clock may be set back by less than that without a token going
 	// back.
@@ -243,11 +243,14 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 	}
 	r.send()
 	<-r.done // the request ends by its own bounds
-	switch {
-	case r.err != nil:
+	if r.err != nil {
 		return "", r.err
-	case r.answer.code == 1:
+	}
+	if r.answer.called != 0 { // also after the end of its lease
 		s.watches.released(ask.Key, r.answer)
+	}
+	switch {
+	case r.answer.code == 1:
 		if r.answer.list == ask.Waiter {
 			return "", nil
 		}

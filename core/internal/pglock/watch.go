@@ -31,9 +31,8 @@ const (
 // look (poll.go): the row says when waiting lockers were last to look, and it stays. So
 // nothing is lost over a failure. A watcher is told about a release once.
 type watches struct {
-	store   *Store
-	channel string        // of the announcements; empty: there are none
-	sooner  chan struct{} // holds a token if a topic is due earlier than the poller thinks
+	store  *Store
+	sooner chan struct{} // holds a token if a topic is due earlier than the poller thinks
 
 	mu      sync.Mutex
 	topics  map[string]*topic // by key
@@ -72,9 +71,6 @@ type telling struct {
 func (w *watches) init(s *Store) {
 	w.store, w.sooner = s, make(chan struct{}, 1)
 	w.topics, w.hashed = make(map[string]*topic), make(map[string]*topic)
-	if s.set.Listen != nil {
-		w.channel = s.set.Channel
-	}
 }
 
 // hashOf is what announcements say of a key, which may be secret, and long.
@@ -119,7 +115,7 @@ func (w *watches) watch(key string, since time.Time, wake func(driver.Signal)) (
 	} else {
 		w.hurry()
 	}
-	if w.channel != "" && !w.started {
+	if w.store.set.Listen != nil && !w.started {
 		w.started = true
 		w.store.background(w.listen)
 	}
@@ -150,8 +146,12 @@ func (w *watches) hurry() {
 	}
 }
 
-// released wakes the watchers of a lock that was released through this store.
+// released wakes the watchers of a lock that was released through this store, and has those
+// of other processes woken if lockers wait.
 func (w *watches) released(key string, a answer) {
+	if a.list != "" {
+		w.announce(key, a)
+	}
 	w.do(func() {
 		if t := w.topics[key]; t != nil {
 			w.announced(t, a.called, a.list)
@@ -161,6 +161,7 @@ func (w *watches) released(key string, a answer) {
 
 // uncertain wakes the watchers of a lock that was released, it is not known when.
 func (w *watches) uncertain(key string) {
+	w.announce(key, answer{})
 	w.do(func() {
 		if t := w.topics[key]; t != nil {
 			w.tellAll(t)

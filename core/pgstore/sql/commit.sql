@@ -1,17 +1,15 @@
--- Stores the response of a claim for good, and tells the waiting requests. Only the
--- token matters, not the lease.
+-- Stores the response of a claim for good. Only the token matters, not the lease.
 --
 -- $1 id  $2 token  $3 fingerprint  $4 generation
 -- $5 d, or x if there is no response to store  $6 response
 -- $7 retention, in µs: what was promised before is not shortened
 -- $8 for how much longer the key is remembered, in µs; 0 is not
--- $9 channel of the announcement, or empty
--- $10 a record that is gone is written anew, and so is a record without a claim, since the
---     claim that took over was given up
--- $11 lock_timeout: for how many ms the statement waits for the lock of a row; empty leaves
+-- $9 a record that is gone is written anew, and so is a record without a claim, since the
+--    claim that took over was given up
+-- $10 lock_timeout: for how many ms the statement waits for the lock of a row; empty leaves
 --     it as it is
 WITH conf AS MATERIALIZED (
-	SELECT CASE WHEN $11::text <> '' THEN set_config('lock_timeout', $11::text, true) END AS bound
+	SELECT CASE WHEN $10::text <> '' THEN set_config('lock_timeout', $10::text, true) END AS bound
 ), done AS (
 	UPDATE interlock_record AS r SET
 		token = $2::text, fingerprint = $3::bytea, generation = $4::bigint, state = $5::text, response = $6::bytea,
@@ -23,7 +21,7 @@ WITH conf AS MATERIALIZED (
 			floor(extract(epoch FROM clock_timestamp() + ($7::bigint + $8::bigint) * interval '1 microsecond') / 3600)::integer + 1)
 	FROM conf
 	WHERE r.id = $1::text AND (r.token = $2::text AND r.state = 'c'
-		OR r.token <> $2::text AND (r.keep_until <= clock_timestamp() OR r.token = '-') AND $10::boolean)
+		OR r.token <> $2::text AND (r.keep_until <= clock_timestamp() OR r.token = '-') AND $9::boolean)
 	RETURNING r.waits
 ), made AS (
 	INSERT INTO interlock_record
@@ -34,15 +32,15 @@ WITH conf AS MATERIALIZED (
 		floor(extract(epoch FROM clock_timestamp() + ($7::bigint + $8::bigint) * interval '1 microsecond') / 3600)::integer + 1,
 		$6::bytea
 	FROM conf
-	WHERE $10::boolean AND NOT EXISTS (SELECT FROM done) AND NOT EXISTS (SELECT FROM interlock_record WHERE id = $1::text)
+	WHERE $9::boolean AND NOT EXISTS (SELECT FROM done) AND NOT EXISTS (SELECT FROM interlock_record WHERE id = $1::text)
 	ON CONFLICT (id) DO NOTHING
 	RETURNING waits
 ), stored AS (
 	SELECT waits FROM done UNION ALL SELECT waits FROM made
 )
--- stored, and without it whose record there is.
-SELECT s.stored, s.told, r.token, r.state, r.fingerprint = $3::bytea,
+-- stored; whether a duplicate waits; and without stored whose record there is.
+SELECT s.stored, coalesce(s.waits, r.waits, false), r.token, r.state, r.fingerprint = $3::bytea,
 	CASE WHEN r.state = 'd' AND r.fingerprint = $3::bytea THEN r.response END
 FROM (SELECT EXISTS (SELECT FROM stored) AS stored,
-	(SELECT count(pg_notify($9::text, 'record ' || $1::text)::text) FROM stored WHERE waits AND $9::text <> '') AS told) AS s
+	(SELECT bool_or(waits) FROM stored) AS waits) AS s
 LEFT JOIN interlock_record AS r ON NOT s.stored AND r.id = $1::text

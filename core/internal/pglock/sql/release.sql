@@ -1,29 +1,27 @@
--- Gives up the locks of some owners, and announces that to the lockers that wait.
+-- Gives up the locks of some owners.
 --
 -- $1 keys, each once      $2 owners      $3 the last tokens given out under these owners
 -- $4 lockers that want the lock again, after the others; '' for none. They do not get
 --    into a full list, which those in it would keep for themselves
--- $5 the hashes of the keys that the announcements have
--- $6 lock_timeout: for how many ms the statement waits for the lock of one row
--- $7 the channel to announce on; '' announces nothing
+-- $5 lock_timeout: for how many ms the statement waits for the lock of one row
 --
 -- Returns a row for each key: its index, from 1; 1 if the lock was released, 0 if no
 -- owner held it, -1 if another one did; the list of the lockers that wait; when the
--- release was, in µs since 1970; and what has no meaning.
+-- release was, in µs since 1970, 0 if there was none.
 --
 -- The row stays, with the token and the list. The statement does not wait for the disk:
 -- a release that a crash of the server undoes leaves the lock to its lease.
 WITH conf AS MATERIALIZED (
-	SELECT set_config('lock_timeout', $6::text, true) AS bound, set_config('synchronous_commit', 'off', true) AS flush
+	SELECT set_config('lock_timeout', $5::text, true) AS bound, set_config('synchronous_commit', 'off', true) AS flush
 ), req AS MATERIALIZED (
 	SELECT r.*, clock_timestamp() AS now
-	FROM conf, unnest($1::bytea[], $2::text[], $3::bigint[], $4::text[], $5::text[])
-		WITH ORDINALITY AS r (key, owner, token, waiter, hash, i)
+	FROM conf, unnest($1::bytea[], $2::text[], $3::bigint[], $4::text[])
+		WITH ORDINALITY AS r (key, owner, token, waiter, i)
 ), seen AS MATERIALIZED (
 	SELECT r.*, l.owner AS holder, l.lease_until
 	FROM req r LEFT JOIN interlock_lock l ON l.key = r.key
 ), pick AS MATERIALIZED (
-	SELECT s.i, s.owner, s.token AS last, s.waiter, s.hash, l.key, l.owner AS holder, l.token, l.lease_until, l.waiters,
+	SELECT s.i, s.owner, s.token AS last, s.waiter, l.key, l.owner AS holder, l.token, l.lease_until, l.waiters,
 		clock_timestamp() AS now
 	FROM seen s JOIN interlock_lock l ON l.key = s.key
 	WHERE s.holder = s.owner
@@ -40,7 +38,7 @@ WITH conf AS MATERIALIZED (
 		called_at = clock_timestamp()
 	FROM pick p
 	WHERE l.key = p.key AND p.holder = p.owner
-	RETURNING p.i, p.hash, p.lease_until > p.now AS live, array_to_string(l.waiters, ',') AS list,
+	RETURNING p.i, p.lease_until > p.now AS live, array_to_string(l.waiters, ',') AS list,
 		(extract(epoch FROM l.called_at) * 1000000)::bigint AS called
 )
 SELECT s.i,
@@ -48,8 +46,5 @@ SELECT s.i,
 		WHEN p.i IS NOT NULL THEN CASE WHEN p.holder IS NULL OR p.lease_until <= p.now THEN 0 ELSE -1 END
 		WHEN s.holder IS NULL OR s.lease_until <= s.now OR s.holder = s.owner THEN 0
 		ELSE -1 END AS code,
-	coalesce(f.list, '') AS list, coalesce(f.called, 0) AS called,
-	CASE WHEN $7::text <> '' AND f.list <> ''
-		THEN pg_notify($7::text, concat_ws(' ', f.hash, f.called, CASE WHEN octet_length(f.list) < 7000 THEN f.list END))::text
-		END AS told
+	coalesce(f.list, '') AS list, coalesce(f.called, 0) AS called
 FROM seen s LEFT JOIN pick p ON p.i = s.i LEFT JOIN freed f ON f.i = s.i
