@@ -74,13 +74,17 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 //
 //   - [ErrHeld]: the wait was over. [ErrQueueFull] matches it too: [MaxWaiters]
 //     callers waited already.
-//   - [ErrUnavailable], [ErrNotReplicated], [ErrKeyOccupied]: the store failed.
+//   - [ErrUnavailable], [ErrNotReplicated], [ErrKeyOccupied]: the store failed. While
+//     it answers that it is not ready ([driver.ErrNotReady]: it loads, or it only reads),
+//     Lock waits as for a holder. A caller without [Wait] is not told: after a second the
+//     cause is logged through [slog.Default], and then once a minute.
 //   - [ErrClosed]: the locker is closing.
 //   - [ErrKey], [ErrConfig]: the key is empty or too long, or an option cannot
 //     work.
 //   - [ErrLost], [ErrMaxHold]: ctx belongs to a lease of this key that was
 //     lost.
-//   - [context.Cause] of ctx: ctx ended first.
+//   - [context.Cause] of ctx: ctx ended first. The error matches that of the last try
+//     as well, if the store was not ready.
 func (l *Locker) Lock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	c, err := l.callConfig(opts)
 	if err != nil {

@@ -654,6 +654,43 @@ func TestANotReadyStoreIsTriedAgain(t *testing.T) {
 	})
 }
 
+// A primary that became a standby may only read for as long as it runs.
+func TestACallerWithoutABoundIsNotLeftInTheDark(t *testing.T) {
+	text := logged(t)
+	lines := func() int { return strings.Count(text(), "callers without a bound wait for it") }
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		l := newLocker(t, s)
+		s.Intercept(always(memstore.Fault{Err: fmt.Errorf("%w: it only reads", driver.ErrNotReady)}))
+		_, err := l.Lock(t.Context(), "k", core.Wait(3*time.Second))
+		wantErr(t, err, core.ErrUnavailable)
+		if n := lines(); n != 0 {
+			t.Errorf("%d lines about a caller that gets an error; want none", n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		failed := make(chan error)
+		go func() {
+			_, err := l.Lock(ctx, "k")
+			failed <- err
+		}()
+		for _, want := range []int{1, 2} {
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			if n := lines(); n != want {
+				t.Errorf("%d lines; want %d", n, want)
+			}
+			time.Sleep(57 * time.Second)
+		}
+		err = <-failed
+		wantErr(t, err, context.DeadlineExceeded)
+		wantErr(t, err, driver.ErrNotReady)
+		if n := strings.Count(text(), "it only reads"); n != 2 {
+			t.Errorf("%d lines have the cause; want 2", n)
+		}
+	})
+}
+
 func TestWaitBoundsAndMaxWaitersRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocker(t, newStore())

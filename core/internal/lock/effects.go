@@ -21,6 +21,8 @@ type effects struct {
 	unwatch func()
 	linger  bool // the lock is to be dropped after the courtesy
 	ended   bool // there is one hold less
+
+	unserved error // why the store has not served a caller without a bound for a second
 }
 
 // loss is a lease that cannot be trusted any more.

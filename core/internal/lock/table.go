@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/ident"
+	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
 // shardCount spreads the keys of a Table over mutexes.
@@ -47,6 +49,8 @@ type Table struct {
 	closed atomic.Bool
 	holds  atomic.Int64 // granted, and not yet released or lost
 	empty  broadcast    // no hold is left
+
+	unserved logs.Throttle
 	work   background
 }
 
@@ -156,6 +160,12 @@ func (t *Table) run(l *lock, fx *effects) {
 	}
 	if fx.linger {
 		time.AfterFunc(courtesy, l.endCourtesy)
+	}
+	if fx.unserved != nil {
+		// No other code logs it: the caller gets no error for as long as it waits.
+		if n := t.unserved.Count(time.Now()); n > 0 {
+			slog.Warn("interlock: the lock store is not ready, and callers without a bound wait for it", "tries", n, "error", fx.unserved)
+		}
 	}
 	if fx.ended {
 		t.ended()

@@ -89,6 +89,9 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	switch sent := l.shard.table.Clock.Of(a.Sent); {
 	case errors.Is(a.err, driver.ErrNotReady):
 		acq.retry(now, a.err)
+		if acq.backoff == maxBackoff && t.request.Deadline.IsZero() {
+			fx.unserved = a.err
+		}
 	case errors.Is(a.err, driver.ErrConfig):
 		// The store refuses what this caller asks for. That says nothing of the store's
 		// health, and nothing to callers that ask for something else.

@@ -82,7 +82,7 @@ func (t *Table) Acquire(ctx context.Context, w *Waiter, key string, now, deadlin
 				return nil
 			}
 		case <-ctx.Done():
-			return sh.abandon(w, ended(ctx, key))
+			return sh.leave(ctx, w)
 		}
 		s = sh.look(w, deadline)
 	}
@@ -163,7 +163,7 @@ func (sh *shard) wait(ctx context.Context, w *Waiter, s step, deadline clock.Ins
 			if errors.Is(err, driver.ErrPending) {
 				// The request goes on for the queue; late gets its outcome.
 				if ctx.Err() != nil {
-					return sh.abandon(w, ended(ctx, l.key))
+					return sh.leave(ctx, w)
 				}
 				return sh.abandon(w, fmt.Errorf("%w: %q: no answer within the wait", driver.ErrUnavailable, l.key))
 			}
@@ -180,7 +180,7 @@ func (sh *shard) wait(ctx context.Context, w *Waiter, s step, deadline clock.Ins
 			t.awake(w)
 			return nil
 		case contextEnded:
-			return sh.abandon(w, ended(ctx, l.key))
+			return sh.leave(ctx, w)
 		case awake:
 		}
 		s = sh.look(w, deadline)
@@ -241,6 +241,18 @@ func (l *lock) signalled(s driver.Signal) {
 	defer sh.mu.Unlock()
 	l.signal(now, s, &fx)
 	sh.apply(l, &fx)
+}
+
+// leave takes a waiter whose context has ended out of the queue. Its error also says if the
+// store did not serve it: the lock may be free.
+func (sh *shard) leave(ctx context.Context, w *Waiter) error {
+	err := ended(ctx, w.lock.key)
+	sh.mu.Lock()
+	if acq := w.lock.acq; acq != nil && acq.failed != nil {
+		err = fmt.Errorf("%w; the last try: %w", err, acq.failed)
+	}
+	sh.mu.Unlock()
+	return sh.abandon(w, err)
 }
 
 // abandon takes a waiter that gives up out of the queue. Of the two that can have
