@@ -45,12 +45,11 @@ type Table struct {
 	renewer  renewer
 	reaper   reaper
 	registry registry
+	unserved logs.Throttle // callers of a store that is not ready
 
 	closed atomic.Bool
 	holds  atomic.Int64 // granted, and not yet released or lost
 	empty  broadcast    // no hold is left
-
-	unserved logs.Throttle
 	work   background
 }
 
