@@ -169,3 +169,21 @@ func TestAServerThatCannotBeAskedIsAnError(t *testing.T) {
 		})
 	}
 }
+
+// A proxy refuses much of what a Check asks. What can be found out is told all the same.
+func TestAProxyThatDistributesKeysIsNamed(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Independent(t, 2)
+	proxy := redistest.Sharding(t, servers, func(key string) int { return int(key[len(key)-2] % 2) },
+		"HELLO", "SUBSCRIBE", "SCRIPT", "INFO", "CONFIG", "ACL", "SCAN")
+	rdb := servers[0].Client(t, func(o *redis.Options) { o.Addr = proxy.Addr() })
+	report, err := worldOf(t, rdb, "interlock").fleet().Check(t.Context(), "")
+	if err != nil || report.Safe() || len(report.Servers) != 1 || len(report.Missing) != 0 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	for i, want := range []string{"it cannot be asked what it is", "several servers have the keys"} {
+		if len(report.Unsafe) != 2 || !strings.Contains(report.Unsafe[i], want) {
+			t.Errorf("%q, want %q", report.Unsafe, want)
+		}
+	}
+}

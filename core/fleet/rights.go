@@ -163,8 +163,9 @@ func (f *Fleet) tryRights(ctx context.Context, r *Report) error {
 			for word := range strings.FieldsSeq(n.command) {
 				args = append(args, word)
 			}
-			if stop := r.missing(forCheck, rediswire.Wrap(f.rdb.Do(ctx, args...).Err())); stop != nil {
-				return stop
+			err := rediswire.Wrap(f.rdb.Do(ctx, args...).Err())
+			if stop := r.missing(forCheck, err); stop != nil && !rediswire.IsReply(err) {
+				return stop // the server's own errors Report.Unsafe has
 			}
 		}
 	}

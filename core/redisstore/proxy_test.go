@@ -119,7 +119,7 @@ func TestAProxyThatRefusesTheScriptsIsToldWithWhatToSet(t *testing.T) {
 }
 
 // The proxy has words of its own for CROSSSLOT. Calls that are refused cost a round trip
-// each: after the first, no more are shared.
+// each: the probes of the first connections are refused, and no call is shared.
 func TestAProxyThatWantsOneSlotInACallIsSentNoSharedCallsAnyMore(t *testing.T) {
 	t.Parallel()
 	w := alone(t)
@@ -141,6 +141,6 @@ func TestAProxyThatWantsOneSlotInACallIsSentNoSharedCallsAnyMore(t *testing.T) {
 		refused[round] = p.refused.Load()
 	}
 	if refused[0] == 0 || refused[1] != refused[0] {
-		t.Errorf("%d calls were refused in the first round and %d in both; want some, and no more", refused[0], refused[1])
+		t.Errorf("%d calls were refused in the first round and %d in both; want the probes, and no more", refused[0], refused[1])
 	}
 }

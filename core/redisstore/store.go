@@ -80,6 +80,16 @@ func ReplicatedRenewals() Option {
 	return func(s *settings) { s.ReplicatedRenewals = true }
 }
 
+// Sharded says that the client leads to a proxy that distributes keys over several servers,
+// so that no two locks may be in one call of a script. Default: the store finds that out. It
+// asks each new connection where 16 random keys lead, and compares what renewals and
+// releases answer. A proxy that gives one server a small share of the keys can stay unnoticed
+// for some requests, and these can then grant a lock twice; with the option none can. A
+// client for a Cluster needs no option.
+func Sharded() Option {
+	return func(s *settings) { s.Config.Sharded = true }
+}
+
 // New makes a [Store] from a client for a single server, for a server behind Sentinel,
 // or for a Cluster. It copies the options of the client to make its own connections,
 // and sends nothing. New ignores an [Option] that is nil.
@@ -92,10 +102,12 @@ func ReplicatedRenewals() Option {
 // handlers that use the client under a lock. For such handlers set
 // ContextTimeoutEnabled to true: their commands then end at the context's deadline.
 //
-// A client for a single server must not lead to a proxy that distributes keys over
-// several servers: a script of several locks would run on the server of the first
-// lock. If a proxy refuses such a script (with CROSSSLOT, or the text of Alibaba
-// Cloud's proxy), the store sends it no more scripts of several locks.
+// A client for a single server may lead to a proxy that distributes keys over several
+// servers, with what docs/operations.md says about proxies. Such a proxy runs a script on
+// the server of its first key (Envoy, Twemproxy, Codis, dynomite), or refuses a script of
+// several locks (with CROSSSLOT, or the text of Alibaba Cloud's proxy). The store looks at
+// each connection before it sends scripts of several locks over it, and sends such a proxy
+// none; see also [Sharded].
 func New(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	set := settings{Config: rediswire.DefaultConfig()}
 	for _, o := range opts {

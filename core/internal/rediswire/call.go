@@ -2,7 +2,6 @@ package rediswire
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -101,8 +100,8 @@ func (c *call) ended(q *pipelines, err error, acked bool) {
 	val, failure := outcome(&c.cmd, err)
 	c.cmd, c.first, c.second = redis.Cmd{}, noRetry{}, noRetry{}
 	clear(c.args)
-	n := len(c.requests)
-	apart := n > 1 && parted(failure, q.together)
+	n, first := len(c.requests), c.requests[0].lock
+	apart := n > 1 && fateOf(failure) == refused // perhaps because of one of the keys
 	for i, r := range c.requests {
 		c.requests[i] = nil
 		if apart {
@@ -115,22 +114,14 @@ func (c *call) ended(q *pipelines, err error, acked bool) {
 		if r.Val = nil; own == nil {
 			r.Val, own = r.script.part(val, i, n)
 		}
+		if i > 0 && own == nil && r.deniesOwner() {
+			// Perhaps the call was carried out by a server that has not this key.
+			r.alone, r.beside = true, first
+			r.send()
+			continue
+		}
 		r.tried(own)
 	}
-}
-
-// parted reports whether the server refused a call as a whole, perhaps because of one
-// of its keys. The requests of the call then go alone. If the keys are of different
-// slots, all requests go alone from now on: the client leads to a node of a Cluster,
-// or to a proxy in front of several servers.
-func parted(failure error, together *atomic.Bool) bool {
-	if fateOf(failure) != refused {
-		return false
-	}
-	if ofSeveralSlots(failure) {
-		together.Store(false)
-	}
-	return true
 }
 
 // outcome returns the reply of a command in a pipeline, or its error. err is the error

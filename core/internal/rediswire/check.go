@@ -38,16 +38,22 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 
 // inspectServer looks at one master.
 func (s *Store) inspectServer(ctx context.Context, node *redis.Client) (found []string, err error) {
-	info, err := node.InfoMap(ctx, "server", "replication").Result()
-	if err != nil {
-		return nil, err
-	}
 	addr := node.Options().Addr
+	say := func(format string, args ...any) { found = append(found, addr+": "+fmt.Sprintf(format, args...)) }
+	if s.keyspace.findsSeveral(ctx, node) {
+		say("%v, and only one of them is looked at here; docs/operations.md says what such a proxy takes away", errDivided)
+	}
+	info, err := node.InfoMap(ctx, "server", "replication").Result()
+	if IsReply(err) {
+		say("it cannot be asked what it is (%v): nothing is known of its version, its replicas and its settings", err)
+		return found, nil
+	}
+	if err != nil {
+		return found, err
+	}
 	if port := info["Server"]["tcp_port"]; port != "" && !strings.Contains(addr, ":") {
 		addr = "the master with port " + port // behind Sentinel there is no fixed address
 	}
-	say := func(format string, args ...any) { found = append(found, addr+": "+fmt.Sprintf(format, args...)) }
-
 	if version := info["Server"]["redis_version"]; older(version, 7) {
 		say("Redis %s is too old: the scripts need 7.0", version)
 	}

@@ -26,7 +26,7 @@ const (
 )
 
 // private is the options for the store's own connections.
-func private(o *redis.Options, d *dialer, timeout time.Duration, pool int, scripts []*Script) *redis.Options {
+func private(o *redis.Options, d *dialer, timeout time.Duration, pool int, last setUp) *redis.Options {
 	c := *o
 	c.ContextTimeoutEnabled = true
 	c.ReadTimeout, c.WriteTimeout = timeout, timeout
@@ -36,7 +36,7 @@ func private(o *redis.Options, d *dialer, timeout time.Duration, pool int, scrip
 	c.MaxRetries = -1
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = pool, 0, 0, 0
 	c.MaxConcurrentDials, c.PipelinePoolSize = 0, -1
-	c.OnConnect = then(o.OnConnect, loading(scripts))
+	c.OnConnect = then(o.OnConnect, last)
 	c.Limiter = nil
 	c.DisableIdentity = true // CLIENT SETINFO is a right more, and Redis 7.0 does not know it
 	c.AutoPipelineOptions = nil
@@ -46,7 +46,7 @@ func private(o *redis.Options, d *dialer, timeout time.Duration, pool int, scrip
 }
 
 // privateCluster is the same for a Cluster.
-func privateCluster(o *redis.ClusterOptions, d *dialer, timeout time.Duration, pool int, scripts []*Script) *redis.ClusterOptions {
+func privateCluster(o *redis.ClusterOptions, d *dialer, timeout time.Duration, pool int, last setUp) *redis.ClusterOptions {
 	c := *o
 	c.ContextTimeoutEnabled = true
 	c.ReadTimeout, c.WriteTimeout = timeout, timeout
@@ -64,7 +64,7 @@ func privateCluster(o *redis.ClusterOptions, d *dialer, timeout time.Duration, p
 	c.DisableIdentity = true
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = pool, 0, 0, 0
 	c.MaxConcurrentDials, c.PipelinePoolSize = 0, -1
-	c.OnConnect = then(o.OnConnect, loading(scripts))
+	c.OnConnect = then(o.OnConnect, last)
 	c.AutoPipelineOptions = nil
 	c.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &c

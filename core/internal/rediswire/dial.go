@@ -247,6 +247,9 @@ type conn struct {
 func (c *conn) Write(b []byte) (int, error) {
 	if c.link != nil {
 		c.link.has(c)
+		if err := c.link.refuses(); err != nil {
+			return 0, err
+		}
 	}
 	return c.Conn.Write(b)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,6 +27,7 @@ const (
 // itself obeys the deadline of a context, and not its end, once a command is sent.
 type link struct {
 	client    *redis.Client
+	keyspace  *keyspace
 	idleLimit time.Duration // after this pause the pool gets the connection back
 	pinLimit  time.Duration // and after so long anyway
 
@@ -34,6 +36,9 @@ type link struct {
 	pipe   redis.Pipeliner // of pinned
 	since  time.Time       // when it was taken
 	used   time.Time       // when a batch last left
+
+	// shares says that requests of the batch share calls.
+	shares atomic.Bool
 
 	mu   sync.Mutex
 	conn *conn // the last that was dialed or written to; nil: none yet
@@ -44,8 +49,8 @@ type link struct {
 }
 
 // newLink makes a link to the server of a client. It dials with the first command.
-func newLink(of *redis.Client) *link {
-	l := &link{severed: make(chan struct{}, 2)}
+func newLink(of *redis.Client, k *keyspace) *link {
+	l := &link{keyspace: k, severed: make(chan struct{}, 2)}
 	l.sever = func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -134,6 +139,17 @@ func (l *link) has(c *conn) {
 	if l.cut {
 		c.sever()
 	}
+}
+
+// refuses returns an error for a batch whose requests share calls, if they must not. The batch
+// is made before its connection may have to be dialed, and with the connection the store
+// learns where it leads. Of a large batch the first part may have been sent before another
+// connection has shown that: its outcome is unknown.
+func (l *link) refuses() error {
+	if l.shares.Load() && l.keyspace.state.Load() == divided {
+		return errDivided
+	}
+	return nil
 }
 
 // guard is what may break off the use of a link.

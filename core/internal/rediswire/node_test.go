@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -278,5 +279,24 @@ func wantErr(t *testing.T, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf("error is %v, want %v", err, want)
+	}
+}
+
+// A node has to be one server: behind a proxy that distributes keys the identity would be of
+// one server, and the votes of others.
+func TestANodeIsNotSeveralServers(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Independent(t, 2)
+	proxy := redistest.Sharding(t, servers, func(key string) int { return int(key[len(key)-2] % 2) }, "HELLO")
+	rdb := servers[0].Client(t, patiently, func(o *redis.Options) { o.Addr = proxy.Addr() })
+	v := voterOf(t, rdb, "interlock", func(Identity) error { return nil })
+	for range 2 {
+		vote, err := v.propose(Proposal{Owner: "a", Token: 1})
+		if vote.Granted || !errors.Is(err, driver.ErrConfig) || !strings.Contains(err.Error(), errDivided.Error()) {
+			t.Errorf("%+v, %v", vote, err)
+		}
+	}
+	if found, err := v.Check(t.Context()); !errors.Is(err, driver.ErrConfig) {
+		t.Errorf("Check: %q, %v", found, err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -45,8 +44,8 @@ const (
 type pipelines struct {
 	client   *redis.Client
 	ack      ack
-	together *atomic.Bool // the store's
-	most     int          // pipelines under way
+	keyspace *keyspace
+	most     int // pipelines under way
 	patience time.Duration
 	bounded  bool // a pipeline ends with the last deadline of its requests
 
@@ -141,7 +140,7 @@ func (q *pipelines) dispatch() {
 		q.hand(p)
 		return
 	}
-	l := newLink(q.client)
+	l := newLink(q.client, q.keyspace)
 	q.links = append(q.links, l)
 	q.hand(&pipeline{link: l})
 }
@@ -270,10 +269,12 @@ func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 	defer cancel()
 	write := false
 	p.n = 0
+	together := q.keyspace.shared(len(p.batch))
 	for _, r := range p.batch {
-		p.add(r, q.together.Load())
+		p.add(r, together)
 		write = write || r.Write
 	}
+	p.link.shares.Store(p.n < len(p.batch))
 	p.link.pin(ctx)
 	for i := range p.calls[:p.n] {
 		p.calls[i].send(ctx, p.link.pipe)

@@ -53,6 +53,7 @@ type Request struct {
 	behind  []any                 // what goes right behind it, in the same pipeline; see pair
 	second  *redis.StringSliceCmd // nil: nothing
 	alone   bool                  // it goes without that, and in no call with others
+	beside  string                // the first key of a call that had another answer; see keyspace.look
 	renewal *Renewal              // that it is part of, in a round; nil: of none
 
 	tries    int
@@ -168,6 +169,9 @@ func (r *Request) tried(err error) {
 			r.alone = true
 			r.send()
 			return
+		}
+		if r.beside != "" && !r.deniesOwner() {
+			r.store.keyspace.look(r.beside, r.lock)
 		}
 		r.finish(nil)
 		return

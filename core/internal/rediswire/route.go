@@ -52,7 +52,7 @@ func (w *route) overCluster(c *redis.ClusterClient) {
 
 func (w *route) newPipelines(c *redis.Client) *pipelines {
 	return &pipelines{
-		client: c, ack: w.ack, together: &w.store.together, most: w.most, patience: w.patience, bounded: w.renews,
+		client: c, ack: w.ack, keyspace: w.store.keyspace, most: w.most, patience: w.patience, bounded: w.renews,
 		closed: w.store.shut.Load(),
 	}
 }

@@ -72,19 +72,22 @@ func forSeveral(name, source string) *Script {
 // that EVALSHA finds them, after a restart or a failover too. An error that the
 // server answered is not one: a request that finds its script missing sends it
 // along. Any other means that replies may still come, and would be taken for
-// answers to the next commands: such a connection must not be used.
-func loading(all []*Script) setUp {
+// answers to the next commands: such a connection must not be used. The connection is
+// probed in the same round trip; keys is nil for a Cluster.
+func loading(all []*Script, keys *keyspace) setUp {
 	return func(ctx context.Context, cn *redis.Conn) error {
+		probe := keys.probe()
 		_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, s := range all {
 				p.ScriptLoad(ctx, s.source)
 			}
+			probe.add(ctx, p)
 			return nil
 		})
-		if IsReply(err) {
-			return nil
+		if err != nil && !IsReply(err) {
+			return err
 		}
-		return err
+		return keys.learn(probe)
 	}
 }
 

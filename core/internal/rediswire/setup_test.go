@@ -31,7 +31,7 @@ func patiently(o *redis.Options) { o.ReadTimeout, o.MaxRetries = time.Minute, -1
 func TestASetUpWithoutItsAnswersIsAnError(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	if err := loading(scripts)(t.Context(), srv.Client(t, patiently).Conn()); err != nil {
+	if err := loading(scripts, nil)(t.Context(), srv.Client(t, patiently).Conn()); err != nil {
 		t.Fatalf("on a server that answers: %v", err)
 	}
 	rdb := srv.Client(t, func(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond })
@@ -40,7 +40,7 @@ func TestASetUpWithoutItsAnswersIsAnError(t *testing.T) {
 	_ = cn.Ping(t.Context()) // with or without an answer, the set-up of go-redis has ended
 	srv.Pause(t)
 	defer srv.Resume(t)
-	if err := loading(scripts)(t.Context(), cn); err == nil {
+	if err := loading(scripts, nil)(t.Context(), cn); err == nil {
 		t.Error("a set-up whose answers did not come was taken for good")
 	}
 }

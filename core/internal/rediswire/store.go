@@ -24,10 +24,10 @@ type Store struct {
 	announce announcements
 	ack      ack
 
-	requests route       // of callers
-	renewals route       // of renewers: no other request can take its connections
-	dialer   *dialer     // of all connections
-	together atomic.Bool // several requests share a call of a script: no Cluster
+	requests route   // of callers
+	renewals route   // of renewers: no other request can take its connections
+	dialer   *dialer // of all connections
+	keyspace *keyspace
 
 	acquires, releases, rounds sync.Pool // of requests that have ended
 
@@ -51,6 +51,9 @@ type Config struct {
 	Within   time.Duration
 	// ReplicatedRenewals asks the replicas about renewals too.
 	ReplicatedRenewals bool
+	// Sharded says that the client leads to a proxy that distributes keys over several
+	// servers: no requests share a call of a script.
+	Sharded bool
 	// Scripts are loaded on each connection, besides the scripts of locks.
 	Scripts []*Script
 
@@ -110,9 +113,10 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 		if o.Addr == "FailoverClient" { // so go-redis calls the address of a client behind Sentinel
 			s.dialer.follow = follow{ask: sentinelMaster(o.Dialer), leave: leaveSentinelOf(o.Dialer)}
 		}
-		s.requests.overSingle(redis.NewClient(private(&o, s.dialer, timeout, poolSize, scripts)))
-		s.renewals.overSingle(redis.NewClient(private(&o, s.dialer, timeout, renewalPool, scripts)))
-		s.together.Store(true)
+		s.keyspace = newKeyspace(s, &set)
+		last := loading(scripts, s.keyspace)
+		s.requests.overSingle(redis.NewClient(private(&o, s.dialer, timeout, poolSize, last)))
+		s.renewals.overSingle(redis.NewClient(private(&o, s.dialer, timeout, renewalPool, last)))
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, errNil
@@ -121,8 +125,9 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 		inspect(set.Log, c, o.ReadTimeout, o.ReadOnly || o.RouteByLatency || o.RouteRandomly)
 		o.OnConnect = then(o.OnConnect, s.introduce)
 		s.dialer = newDialer(set.Log, o.DialTimeout, timeout)
-		s.requests.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, timeout, poolSize, scripts)))
-		s.renewals.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, timeout, renewalPool, scripts)))
+		last := loading(scripts, nil)
+		s.requests.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, timeout, poolSize, last)))
+		s.renewals.overCluster(redis.NewClusterClient(privateCluster(&o, s.dialer, timeout, renewalPool, last)))
 		if o.ClusterSlots != nil { // NewFailoverClusterClient sets it, and asks the sentinels
 			leave := func() { _, _ = o.ClusterSlots(inVain) }
 			s.dialer.follow = follow{ask: mastersOf(s.requests.cluster, s.renewals.cluster), leave: leave, named: true}
