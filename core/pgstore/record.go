@@ -20,7 +20,7 @@ func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(
 	if len(batch) == 0 {
 		return
 	}
-	outcomes, err := s.extend(ctx, batch)
+	outcomes, err := inTime(ctx, s, func() (map[int]string, error) { return s.extend(ctx, batch) })
 	for i := range batch {
 		switch outcome := outcomes[i+1]; {
 		case err != nil:
@@ -89,6 +89,13 @@ func (s *Store) Mark(ctx context.Context, ask record.MarkRequest) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, context.Cause(ctx))
 	}
+	ctx, cancel := until(ctx, ask.Deadline)
+	defer cancel()
+	_, err := inTime(ctx, s, func() (none, error) { return none{}, s.mark(ctx, ask) })
+	return err
+}
+
+func (s *Store) mark(ctx context.Context, ask record.MarkRequest) error {
 	var marked, done bool
 	_, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		return q.QueryRowContext(ctx, s.text.mark, ask.ID, ask.Token, microseconds(ask.Lease), microseconds(ask.Retention), s.rowWait()).
@@ -101,12 +108,18 @@ func (s *Store) Mark(ctx context.Context, ask record.MarkRequest) error {
 }
 
 // Commit implements [record.Store].
-func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (rep record.CommitReply, err error) {
+func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (record.CommitReply, error) {
 	if ask.Release != nil {
 		defer ask.Release(context.WithoutCancel(ctx)) // when the response is stored
 	}
+	ctx, cancel := until(ctx, ask.Deadline)
+	defer cancel()
+	return inTime(ctx, s, func() (record.CommitReply, error) { return s.commit(ctx, ask) })
+}
+
+func (s *Store) commit(ctx context.Context, ask record.CommitRequest) (record.CommitReply, error) {
 	var to stored
-	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) (err error) {
+	_, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) (err error) {
 		if to, err = s.store(ctx, q, ask, true); to.read && err == nil {
 			_, err = s.confirm(ctx, q, ask.ID)
 		}
@@ -194,6 +207,13 @@ func (s *Store) Abandon(ctx context.Context, ask record.AbandonRequest) error {
 	if ask.Release != nil {
 		defer ask.Release(context.WithoutCancel(ctx))
 	}
+	ctx, cancel := until(ctx, ask.Deadline)
+	defer cancel()
+	_, err := inTime(ctx, s, func() (none, error) { return none{}, s.abandon(ctx, ask) })
+	return err
+}
+
+func (s *Store) abandon(ctx context.Context, ask record.AbandonRequest) error {
 	var gone int64
 	var awaited bool
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
@@ -211,6 +231,13 @@ func (s *Store) Abandon(ctx context.Context, ask record.AbandonRequest) error {
 
 // Resolve implements [record.Store].
 func (s *Store) Resolve(ctx context.Context, ask record.ResolveRequest) error {
+	ctx, cancel := until(ctx, ask.Deadline)
+	defer cancel()
+	_, err := inTime(ctx, s, func() (none, error) { return none{}, s.resolve(ctx, ask) })
+	return err
+}
+
+func (s *Store) resolve(ctx context.Context, ask record.ResolveRequest) error {
 	var resolved, again bool
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		err := q.QueryRowContext(ctx, s.text.resolve, ask.ID, ask.Token, ask.Response, ask.Strict,
@@ -229,9 +256,11 @@ func (s *Store) Resolve(ctx context.Context, ask record.ResolveRequest) error {
 
 // Forget implements [record.Store].
 func (s *Store) Forget(ctx context.Context, id string) error {
-	err := s.on(ctx, s.records, func(conn *sql.Conn) error {
-		_, err := conn.ExecContext(ctx, s.text.forget, id, s.rowWait())
-		return err
+	_, err := inTime(ctx, s, func() (none, error) {
+		return none{}, s.on(ctx, s.records, func(conn *sql.Conn) error {
+			_, err := conn.ExecContext(ctx, s.text.forget, id, s.rowWait())
+			return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, explain(err))

@@ -69,6 +69,47 @@ func (s *Store) on(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) er
 	return err
 }
 
+// none is the value of what has an error only.
+type none = struct{}
+
+// driverWait is how long a driver may take to return when a context has ended.
+const driverWait = 500 * time.Millisecond
+
+// inTime returns what f returns; or [driver.ErrUnavailable], driverWait after ctx has ended.
+// Then f goes on, and Close waits for it. lib/pq waits for the answer to a statement whose
+// context has ended, until the server gives it or the connection breaks, and a caller has to
+// be answered before.
+func inTime[T any](ctx context.Context, s *Store, f func() (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1) // has room: the caller may have left
+	run := func() {
+		value, err := f()
+		done <- outcome{value, err}
+	}
+	if !s.background(run) { // the store is closed
+		run()
+	}
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+	}
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-time.After(driverWait):
+		return *new(T), fmt.Errorf("%w: no answer in time", driver.ErrUnavailable)
+	}
+}
+
+// until returns a context that ends at a deadline, and not with ctx.
+func until(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
+	return context.WithDeadline(context.WithoutCancel(ctx), deadline)
+}
+
 // rowWait is for how many ms a statement waits for the lock of a row: less than a try has. A
 // driver that gives a statement up closes its connection, and if the server does not hear
 // of that, the statement waits on, and is executed when the row is free.

@@ -22,7 +22,8 @@ const settleWait = 3 * time.Second
 
 // Transaction is the transaction of a request. It has the statements of [sql.Tx]; the
 // engine commits it or rolls it back. Like a [sql.Tx] it is safe for concurrent use, and
-// runs one statement at a time.
+// runs one statement at a time. When the context of a statement ends, pgx returns; lib/pq
+// waits until the server has answered.
 type Transaction struct {
 	tx   *sql.Tx
 	conn *sql.Conn
@@ -195,6 +196,15 @@ func milliseconds(d time.Duration) string {
 
 // Commit implements [record.Unit].
 func (w *work) Commit(ctx context.Context, ask record.CommitRequest) (record.CommitReply, error) {
+	ctx, cancel := until(ctx, ask.Deadline)
+	defer cancel()
+	// A caller that leaves abandons the claim. If that comes before the first statement of
+	// the commit is executed, the statement finds no claim, and the transaction is rolled
+	// back. If it comes later, it waits for the row.
+	return inTime(ctx, w.store, func() (record.CommitReply, error) { return w.commit(ctx, ask) })
+}
+
+func (w *work) commit(ctx context.Context, ask record.CommitRequest) (record.CommitReply, error) {
 	defer w.close()
 	deadline := ask.Deadline.Add(-settleWait)
 	// Until the commit is sent, everything that fails ends in a rollback.
@@ -283,15 +293,24 @@ const rollbackWait = 2 * time.Second
 // In a transaction whose statement failed the server does not tell whose it is. It is taken
 // for the one that was begun: the handler would have had to end that, and to begin the failed
 // one by a statement.
-func (w *work) Rollback(context.Context) error {
-	defer time.AfterFunc(rollbackWait, w.cancel).Stop()
-	err := own(w.life, w.tx, w.token)
-	ended := errors.Is(err, record.ErrEnded) || errors.Is(err, sql.ErrTxDone) && w.life.Err() == nil
-	w.abort()
+func (w *work) Rollback(ctx context.Context) error {
+	ctx, cancel := until(ctx, time.Now().Add(rollbackWait))
+	defer cancel()
+	ended, _ := inTime(ctx, w.store, w.rollback) // in time or not, nothing more will be committed
 	if ended {
 		return record.ErrEnded
 	}
 	return nil
+}
+
+// rollback also reports whether the handler has ended the transaction.
+func (w *work) rollback() (ended bool, _ error) {
+	timer := time.AfterFunc(rollbackWait, w.cancel)
+	defer timer.Stop()
+	err := own(w.life, w.tx, w.token)
+	ended = errors.Is(err, record.ErrEnded) || errors.Is(err, sql.ErrTxDone) && w.life.Err() == nil
+	w.abort()
+	return ended, nil
 }
 
 // abort rolls back, and gives the connection back.

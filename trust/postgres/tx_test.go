@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -341,6 +342,41 @@ func TestAStoppedHandlerKeepsNoRowLock(t *testing.T) {
 	// On a machine that stands still PostgreSQL ends the next connection, too.
 	eventually(t, "the payment is made", func() bool { return s.send("a").StatusCode == 200 })
 	s.paid(2)
+}
+
+// TestAFailureIsAnsweredBeforeTheStatementsThatTheHandlerLeft has a goroutine of the handler
+// wait for a lock that another transaction has until the handler's client is answered.
+func TestAFailureIsAnsweredBeforeTheStatementsThatTheHandlerLeft(t *testing.T) {
+	t.Parallel()
+	db, _ := tables(t)
+	other, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var goroutines sync.WaitGroup
+	defer goroutines.Wait()
+	defer func() { _ = other.Rollback() }()
+	store := newStore(t, db, pgstore.LockTimeout(measured(t).Holds()))
+	s := newService(t, db, store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		ctx := context.WithoutCancel(r.Context())
+		goroutines.Go(func() { _, _ = tx.ExecContext(ctx, "INSERT INTO ledger VALUES ('left behind', 1)") })
+		eventually(t, "the statement waits", func() bool {
+			return read[bool](t, db, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'ledger'::regclass)")
+		})
+		http.Error(w, "no", http.StatusInternalServerError)
+	})
+	execute(t, other, "LOCK TABLE ledger")
+	answered := make(chan *http.Response, 1)
+	go func() { answered <- s.send("a") }()
+	s.wantOf(receive(t, "the client is answered", answered), 500, "no")
+	if err := other.Commit(); err != nil {
+		t.Error(err)
+	}
+	goroutines.Wait()
+	eventually(t, "the transaction is rolled back", func() bool {
+		return read[bool](t, db, "SELECT NOT EXISTS (SELECT FROM pg_locks WHERE relation = 'ledger'::regclass AND pid <> pg_backend_pid())")
+	})
+	s.paid(0)
 }
 
 func TestTxWithoutARecord(t *testing.T) {

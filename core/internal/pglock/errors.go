@@ -18,7 +18,7 @@ var (
 	// errUnwanted is what becomes of a request that no caller waits for any more when
 	// its turn comes, or whose time has ended.
 	errUnwanted = fmt.Errorf("%w: not sent in time", driver.ErrNotReady)
-	// errNoAnswer is what a caller is told that leaves a renewal.
+	// errNoAnswer is what a caller is told that leaves a renewal or a release.
 	errNoAnswer = fmt.Errorf("%w: no answer in time", driver.ErrUnavailable)
 )
 

@@ -23,6 +23,11 @@ const (
 	defaultKeep    = time.Hour
 	defaultSweep   = time.Minute
 
+	// driverWait is how long a driver may take to return when a context has ended. lib/pq waits
+	// for the answer to a statement until the server gives it or the connection breaks, and
+	// a caller has to be answered before.
+	driverWait = 500 * time.Millisecond
+
 	// maxWorkers is how many statements for requests of callers are under way at most,
 	// maxRenewing the same for the renewals of watchdogs, which no other request delays.
 	maxWorkers  = 4
@@ -242,7 +247,13 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 		key: ask.Key, owner: ask.Owner, token: ask.Token, waiter: ask.Waiter,
 	}
 	r.send()
-	<-r.done // the request ends by its own bounds
+	until := ask.Deadline
+	if !until.IsZero() {
+		until = until.Add(driverWait)
+	}
+	if !r.wait(context.Background(), until) {
+		return "", errNoAnswer
+	}
 	if r.err != nil {
 		return "", r.err
 	}
