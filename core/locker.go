@@ -170,8 +170,9 @@ type Holding struct {
 	// Deadline is until when the lease is valid without another renewal, as
 	// [Lease.Deadline]; the zero time if Held is false.
 	Deadline time.Time
-	// Renewals is how many renewals the store has confirmed since it granted the lock
-	// to this process. A hand-off to another caller of the process does not reset it.
+	// Renewals is how many renewals of the locker the store has confirmed since it granted
+	// the lock to this process. A hand-off to another caller of the process does not reset
+	// it. [Lease.Check] is not counted.
 	Renewals int
 	// LastError is the error of the last renewal; nil if that succeeded, or if there
 	// was none. Its text may contain the key and addresses of servers.

@@ -1033,6 +1033,46 @@ func TestHeldListsHoldersAndWaiters(t *testing.T) {
 	})
 }
 
+// renewals is an Observer that counts renewals.
+type renewals struct{ n atomic.Int64 }
+
+func (r *renewals) Start(ctx context.Context, _ observe.Operation) (context.Context, observe.Observation) {
+	return ctx, observe.Observation{Renewed: func(observe.Renewed) { r.n.Add(1) }}
+}
+
+// Callers that check before each commit would hide how renewals fare.
+func TestChecksAreNotCountedAsRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, o := newStore(), &renewals{}
+		l := newLocker(t, s, core.WithObserver(o))
+		one := held(t, l, t.Context(), "one")
+		place := held(t, l, t.Context(), "place", core.Shared())
+		wantErr(t, one.Check(t.Context()), nil)
+		wantErr(t, place.Check(t.Context()), nil)
+		s.Intercept(func(memstore.Request) memstore.Fault { return memstore.Unreachable })
+		wantErr(t, one.Check(t.Context()), core.ErrUnavailable)
+		s.Intercept(nil)
+		fixed, err := l.LockAll(t.Context(), []string{"a", "b"}, core.TTL(time.Minute)) // whose leases are made longer at the end
+		wantErr(t, err, nil)
+		for _, h := range l.Held() {
+			if h.Renewals != 0 {
+				t.Errorf("%+v", h)
+			}
+		}
+		if n := o.n.Load(); n != 0 {
+			t.Errorf("the observer was told of %d renewals", n)
+		}
+		time.Sleep(15 * time.Second)
+		// The check that failed had a renewal tried at once.
+		if h := l.Held(); h[2].Renewals != 2 || h[3].Renewals != 1 || o.n.Load() != 3 {
+			t.Errorf("%+v, %d told; want two renewals of one, and one of place", h, o.n.Load())
+		}
+		release(t, one)
+		release(t, place)
+		release(t, fixed)
+	})
+}
+
 func TestHeldKnowsTheRenewalsOfEachLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

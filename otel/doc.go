@@ -20,9 +20,9 @@
 //	└─ lock release account/{id}         the time that the release added to the response
 //
 // A renewal that fails is also a span, "lock renew <rule>". Renewals that succeed,
-// every ten seconds while a handler works, are only counted. So is each
-// [core.Lease.Check], which is the same request to the store. All spans are children
-// of the span in the context of the acquisition. Put the tracing middleware outside
+// every ten seconds while a handler works, are only counted. A [core.Lease.Check] is
+// neither: its caller has the outcome. All spans are children of the span in the context
+// of the acquisition. Put the tracing middleware outside
 // the lock middleware; otherwise that context has no span.
 //
 //	interlock.rule         the rule's name (core.Name), else its templates

@@ -63,7 +63,8 @@ type Observation struct {
 	// never if the caller does not release it. The leases of re-entered locks are
 	// released one by one.
 	Released func(Released)
-	// Renewed is called after each renewal of a lock of the lease.
+	// Renewed is called after each renewal of a lock of the lease by the locker. It is not
+	// called for a check (Lease.Check of package core), whose caller is told the outcome.
 	Renewed func(Renewed)
 	// Lost is called when a lock of the lease is lost while it is held. A loss ends
 	// the context of the lease first, so that Released can be called before Lost,

@@ -16,7 +16,7 @@ import (
 type ownership struct {
 	timers.Place // in the renewer's events
 
-	renewals uint32 // that were confirmed; it stands where there is room
+	renewals uint32 // of the renewer that were confirmed; it stands where there is room
 
 	lock *lock
 	// holder has the lock. Those that share an ownership of the kind Shared follow
@@ -306,7 +306,7 @@ func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duratio
 	if r.extended && r.sent > own.sent {
 		own.sent = r.sent
 	}
-	if r.extended {
+	if r.scheduled {
 		own.renewals++
 	}
 	own.lastErr, own.ahead = nil, r.ahead

@@ -112,7 +112,7 @@ func (t *Table) renewed(own *ownership, r renewal) {
 		now, ahead = t.Clock.Read() // for a hand-off
 	}
 	var w *Waiter
-	if own.renewed(r, now, ahead, &fx) && t.Observed {
+	if own.renewed(r, now, ahead, &fx) && t.Observed && r.scheduled {
 		w = own.holder
 	}
 	sh.apply(l, &fx)

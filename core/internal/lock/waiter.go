@@ -38,7 +38,8 @@ type Holder interface {
 	// [ErrMaxHold] or [ErrClosed], and err the error of the last renewal. A reason
 	// of zero says that the loss was told before, as [MaxHold].
 	Lost(w *Waiter, reason Reason, cause, err error)
-	// Renewed says how a renewal of w's lease ended, if the Table is [Table.Observed].
+	// Renewed says how a renewal of w's lease by the Table ended, if that is
+	// [Table.Observed]. What a caller asks for ([Table.Confirm]) is told to that caller alone.
 	Renewed(w *Waiter, err error, took time.Duration)
 	// Over says that the last hold of a waiter was given up, before the release is
 	// sent. Unless it is nil, cause says why the lease had been lost by then; Lost
