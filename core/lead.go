@@ -55,7 +55,7 @@ func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Contex
 	if c.terms.Kind.Place() {
 		return fmt.Errorf("%w: Lead with Shared or Permits: several processes would lead at the same time", ErrConfig)
 	}
-	c.terms.Wait = waitForever
+	c.terms.Wait, c.standby = waitForever, true
 	var pause time.Duration
 	var failures logs.Throttle
 	for {

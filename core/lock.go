@@ -261,7 +261,7 @@ func (l *Lease) fix(ctx context.Context, locker *Locker, c *config) error {
 func (l *Lease) observe(ctx context.Context, locker *Locker, c *config, keys []string) context.Context {
 	op := observe.Operation{
 		Rule: c.name, Kind: kinds[c.terms.Kind], AtMost: c.terms.AtMost, Keys: keys,
-		Wait: c.terms.Wait, MaxHold: c.terms.MaxHold, Waiters: locker.locks.Waiters(keys[0]),
+		Wait: c.terms.Wait, MaxHold: c.terms.MaxHold, Waiters: locker.locks.Waiters(keys[0]), Standby: c.standby,
 	}
 	ctx, o := locker.base.observer.Start(ctx, op)
 	m := l.needMore()

@@ -62,6 +62,7 @@ type config struct {
 	ttl      time.Duration // fixed lease
 	waitSet  bool
 	kindSet  bool // by an option of this list
+	standby  bool // the caller waits to lead
 	name     string
 	onLost   func(Loss)
 

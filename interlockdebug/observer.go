@@ -53,6 +53,7 @@ type call struct {
 	ctx        context.Context // the caller's
 	keys       []string
 	begin      time.Time
+	standby    bool // how long it waits says nothing
 	prev, next *call
 
 	holding bool // it is counted as a holder
@@ -64,7 +65,7 @@ func (o *Observer) Start(ctx context.Context, op observe.Operation) (context.Con
 	if op.Unlocked {
 		return ctx, o.unlocked(op.Rule)
 	}
-	c := &call{observer: o, ctx: ctx, keys: op.Keys, begin: time.Now()}
+	c := &call{observer: o, ctx: ctx, keys: op.Keys, begin: time.Now(), standby: op.Standby}
 	o.mu.Lock()
 	c.rule = o.rule(op.Rule)
 	c.rule.waiting++
@@ -135,7 +136,9 @@ func (c *call) acquired(a observe.Acquired) {
 		r.reentered++
 	default:
 		r.granted++
-		r.wait.add(a.Waited)
+		if !c.standby {
+			r.wait.add(a.Waited)
+		}
 		if c.holding = !c.over; c.holding {
 			r.holding++
 		}

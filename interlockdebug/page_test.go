@@ -585,3 +585,19 @@ func TestThePageCanBeReadBesideWork(t *testing.T) {
 		t.Errorf("%+v; want %d", r, want)
 	}
 }
+
+// A process may wait to lead for weeks, which says nothing of how long a lock takes.
+func TestTheWaitToLeadIsInNoHistogram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, o := memstore.New(), interlockdebug.NewObserver()
+		l := newLocker(t, store, core.WithObserver(o))
+		store.Take("leader", time.Hour)
+		if err := core.Lead(t.Context(), l, "leader", func(context.Context) error { return nil }, core.Name("lead")); err != nil {
+			t.Error(err)
+		}
+		r := asJSON(t, interlockdebug.Handler(l, interlockdebug.Observed(o))).Rules[0]
+		if r.Granted != 1 || r.Wait.Count != 0 || r.Hold.Count != 1 {
+			t.Errorf("%+v", r)
+		}
+	})
+}

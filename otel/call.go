@@ -37,6 +37,7 @@ type call struct {
 	ctx      context.Context // with the span, for exemplars
 	span     trace.Span
 	disorder bool
+	standby  bool // its wait is neither a span nor measured
 
 	token     atomic.Int64
 	reentered atomic.Bool
@@ -59,6 +60,11 @@ func (c *call) disordered(string, string) { c.disorder = true }
 func (c *call) acquired(a observe.Acquired) {
 	o, in := c.observer, &c.observer.instruments
 	how := outcomeOf(c.caller, a.Err, granted)
+	if c.standby {
+		c.ctx, c.span = c.past(c.rule.acquire, 0)
+	} else {
+		in.waiters.Add(c.ctx, -1, c.rule.add...)
+	}
 	if c.span.IsRecording() {
 		attrs := make([]attribute.KeyValue, 0, 10)
 		attrs = append(attrs,
@@ -75,14 +81,15 @@ func (c *call) acquired(a observe.Acquired) {
 		}
 		c.finish(c.span, o.appendKeys(attrs, c.keys), how, a.Err)
 	}
-	in.waiters.Add(c.ctx, -1, c.rule.add...)
 	if a.Attempts > 0 {
 		in.attempts.Add(c.ctx, int64(a.Attempts), c.rule.add...)
 	}
 	if reentered := a.Reentered && a.Err == nil; reentered {
 		c.reentered.Store(true) // it did not wait, and is not a lease of its own
 	} else {
-		in.acquire.Record(c.ctx, a.Waited.Seconds(), c.rule.byOutcome[how].record...)
+		if !c.standby || how.fault() && how != closing { // a store that fails says so at once
+			in.acquire.Record(c.ctx, a.Waited.Seconds(), c.rule.byOutcome[how].record...)
+		}
 		if a.Err == nil {
 			// Count up first, then set the bit that lets end count down: so the
 			// counter is never below zero. If the lease has ended already, end left

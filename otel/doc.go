@@ -19,6 +19,10 @@
 //	├─ UPDATE accounts                   the handler's work is not below the lock's span
 //	└─ lock release account/{id}         the time that the release added to the response
 //
+// A process that waits to lead ([core.Lead]) may do so for as long as it lives. Its span
+// "lock acquire" has no duration and stands at the end of the wait. The wait is not
+// measured, and its caller is no waiter; a store that fails is counted.
+//
 // A renewal that fails is also a span, "lock renew <rule>". Renewals that succeed,
 // every ten seconds while a handler works, are only counted. A [core.Lease.Check] is
 // neither: its caller has the outcome. All spans are children of the span in the context

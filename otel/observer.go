@@ -191,13 +191,17 @@ func (o *Observer) Start(ctx context.Context, op observe.Operation) (context.Con
 		return ctx, observe.Observation{Bypassed: c.bypassed, Rejected: c.rejected, Decided: c.decided}
 	}
 	c.rule.asked(op)
-	c.ctx, c.span = o.tracer.Start(ctx, c.rule.acquire, c.rule.start...)
-	o.instruments.waiters.Add(c.ctx, 1, c.rule.add...)
+	inner := ctx
+	if c.standby = op.Standby; !c.standby {
+		c.ctx, c.span = o.tracer.Start(ctx, c.rule.acquire, c.rule.start...)
+		o.instruments.waiters.Add(c.ctx, 1, c.rule.add...)
+		inner = c.ctx
+	}
 	observation := observe.Observation{
 		Acquired: c.acquired, Released: c.released, Renewed: c.renewed, Lost: c.lost,
 	}
 	if core.LeaseFromContext(ctx) != nil { // else there is no order to break
 		observation.Disordered = c.disordered
 	}
-	return c.ctx, observation
+	return inner, observation
 }

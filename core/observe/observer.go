@@ -46,6 +46,10 @@ type Operation struct {
 	MaxHold time.Duration
 	// Waiters is how many callers of this process wait for the first key.
 	Waiters int
+	// Standby says that the caller waits to lead (core.Lead). It may wait for as long as
+	// its process lives, while another process leads, so that the length of the wait says
+	// nothing about the lock.
+	Standby bool
 	// Unlocked says that no lock is asked for. A guard tells of a request that it
 	// rejects or lets through without its lock (after an acquisition that failed,
 	// which had an observation of its own). An idempotent endpoint tells of a
