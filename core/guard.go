@@ -272,7 +272,7 @@ func (g *Guard) take(ctx context.Context, req Request, route string, keys []stri
 	if l := g.config.guard.limit; l != nil {
 		a, err := l.admit(ctx, req, g.locker, keys)
 		if err != nil {
-			return Section{}, g.rejected(ctx, err)
+			return Section{}, g.rejected(ctx, req, err)
 		}
 		v.principal, v.admitted = Hashed(a.principal), a
 		// Whatever keeps the request from its lock, a panic of an observer's
@@ -292,7 +292,7 @@ func (g *Guard) take(ctx context.Context, req Request, route string, keys []stri
 		refusal := g.refusal(ctx, err)
 		refusal.keys = keys
 		if refusal.Reason == reason.Unavailable && g.config.guard.failOpen && ctx.Err() == nil {
-			g.bypassed(ctx, keys, err)
+			g.bypassed(ctx, req, keys, err)
 			return Section{ctx: &guarded{Context: ctx, bypassed: true}}, nil
 		}
 		wrong := "interlock: the rule cannot take its lock and refuses requests"
@@ -327,12 +327,12 @@ func (g *Guard) refusal(ctx context.Context, err error) *Refusal {
 }
 
 // observe starts an observation for what happens outside an acquisition.
-func (g *Guard) observe(ctx context.Context, keys []string) observe.Observation {
+func (g *Guard) observe(ctx context.Context, req Request, keys []string) observe.Observation {
 	if g.locker.base.observer == nil {
 		return observe.Observation{}
 	}
 	_, o := g.locker.base.observer.Start(ctx, observe.Operation{
-		Rule: g.config.name, Keys: slices.Clone(keys), Wait: g.config.terms.Wait, Unlocked: true,
+		Rule: g.config.name, Kind: kinds[g.configFor(req).terms.Kind], Keys: slices.Clone(keys), Wait: g.config.terms.Wait, Unlocked: true,
 	})
 	return o
 }
@@ -342,8 +342,8 @@ func (g *Guard) observe(ctx context.Context, keys []string) observe.Observation 
 // mistakes are the observer's to count; the server's are logged, since
 // the client is not told what is wrong. A principal that is not found is most
 // often the server's mistake, though the client gets a 400.
-func (g *Guard) rejected(ctx context.Context, err error) *Refusal {
-	if o := g.observe(ctx, nil); o.Rejected != nil {
+func (g *Guard) rejected(ctx context.Context, req Request, err error) *Refusal {
+	if o := g.observe(ctx, req, nil); o.Rejected != nil {
 		o.Rejected(err)
 	}
 	refusal := g.refusal(ctx, err)
@@ -379,8 +379,8 @@ func (g *Guard) logRefusal(ctx context.Context, r *Refusal, wrong string) {
 }
 
 // bypassed reports that a handler runs without its lock.
-func (g *Guard) bypassed(ctx context.Context, keys []string, err error) {
-	if o := g.observe(ctx, keys); o.Bypassed != nil {
+func (g *Guard) bypassed(ctx context.Context, req Request, keys []string, err error) {
+	if o := g.observe(ctx, req, keys); o.Bypassed != nil {
 		o.Bypassed(err)
 	}
 	g.lines.Log(ctx, slog.LevelWarn, "interlock: the lock store is unavailable and the rule fails open: handlers run without their lock",

@@ -25,11 +25,11 @@ func (g *Guard) Prepare(ctx context.Context, req Request) (Prepared, *Refusal) {
 	}
 	keys, err := g.Keys(ctx, req)
 	if err != nil {
-		return Prepared{}, g.rejected(ctx, err)
+		return Prepared{}, g.rejected(ctx, req, err)
 	}
 	if c := g.config.guard; c.readBody {
 		if _, err := req.Body(c.bodyLimit); err != nil {
-			return Prepared{}, g.rejected(ctx, err)
+			return Prepared{}, g.rejected(ctx, req, err)
 		}
 	}
 	return Prepared{g, req, route, keys}, nil

@@ -15,7 +15,6 @@
 //
 //	POST /accounts/{id}/debit            the span of the framework's middleware
 //	├─ lock acquire account/{id}         from the call to the grant or the refusal
-//	│  └─ evalsha                        the store's commands, if they are traced
 //	├─ UPDATE accounts                   the handler's work is not below the lock's span
 //	└─ lock release account/{id}         the time that the release added to the response
 //
@@ -29,7 +28,8 @@
 // of the acquisition. Put the tracing middleware outside
 // the lock middleware; otherwise that context has no span.
 //
-//	interlock.rule         the rule's name (core.Name), else its templates
+//	interlock.rule         the rule's name (core.Name), else its templates;
+//	                       _UNNAMED for a lock that has neither
 //	interlock.kind         shared or permit; without it the lock is exclusive
 //	interlock.key_hash     core.Hashed.Hash of the key; for several keys
 //	                       interlock.key_hashes (at most 16) and

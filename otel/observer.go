@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -32,7 +33,8 @@ type Observer struct {
 	// rules holds what is computed once for each name of a rule.
 	rules sync.Map // string -> *rule
 	known atomic.Int64
-	other func() *rule // for the names beyond maxRules
+	// others holds the rules of the names beyond maxRules.
+	others sync.Map // kind -> *rule
 
 	// watched are the lockers of Watch.
 	watchMu sync.Mutex
@@ -83,7 +85,7 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 }
 
 // WithLogger sets the logger for lost leases and for requests that ran without their
-// lock or record. For the latter the observer writes at most one record a second for
+// lock or record. For the latter the observer writes at most one record a minute for
 // each rule. To log nothing, pass slog.New([slog.DiscardHandler]). A nil l makes
 // [New] return an error. Default: [slog.Default], and lost leases only, because a
 // rule that fails open ([core.FailOpen]) writes its own warning there.
@@ -121,14 +123,14 @@ func New(opts ...Option) (*Observer, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
+	version := version(debug.ReadBuildInfo())
 	o := &Observer{
-		tracer:  s.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
+		tracer:  s.tracers.Tracer(scope, trace.WithInstrumentationVersion(version), trace.WithSchemaURL(semconv.SchemaURL)),
 		log:     s.log,
 		rawKeys: s.rawKeys,
-		other:   sync.OnceValue(func() *rule { return newRule(otherRule, "") }),
 		watched: make(map[*watch]struct{}),
 	}
-	meter := s.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
+	meter := s.meters.Meter(scope, metric.WithInstrumentationVersion(version), metric.WithSchemaURL(semconv.SchemaURL))
 	if err := errors.Join(o.instruments.init(meter), o.instruments.initGauges(meter, o.collect)); err != nil {
 		return nil, fmt.Errorf("interlock: otellock: %w", err)
 	}
@@ -136,10 +138,11 @@ func New(opts ...Option) (*Observer, error) {
 }
 
 // buckets are the bounds of both durations, in seconds. A hand-over within the
-// process takes less than the first. The longest sensible wait or hold is about the
-// last. Each bound is at most three times the one before.
+// process takes less than the first. A quantile is never above the last, so that the last
+// is at least 80 % of any sensible core.Wait, at which an alert fires: of one of 75 minutes.
+// Each bound is at most three times the one before.
 var buckets = []float64{
-	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
+	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600,
 }
 
 func (i *instruments) init(m metric.Meter) error {

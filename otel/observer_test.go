@@ -55,14 +55,22 @@ func TestALockIsTwoSpansUnderTheCallersAndTheStoresCommandsAreBelow(t *testing.T
 	})
 }
 
-func TestALockWithoutANameHasSpansAndMetricsWithoutOne(t *testing.T) {
+// Alerts and dashboards are by rule: a series without the label is in none of their rows.
+func TestALockWithoutANameHasTheLabelOfARule(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.release(w.lock("k"))
-		wantSpan(w, w.span("lock acquire", 0), w.caller, codes.Unset, "key_hash="+hashOfK, "outcome=granted",
+		permit, err := w.locker.Permit(w.ctx, "p", 3)
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.release(permit)
+		wantSpan(w, w.span("lock acquire _UNNAMED", 0), w.caller, codes.Unset, "rule=_UNNAMED", "key_hash="+hashOfK, "outcome=granted",
 			"contended=false", "attempts=1", "reentered=false", "token=yes")
-		w.span("lock release", 0)
-		w.wantCounts("acquire.duration{granted} 1, 0 s", "hold.duration{released} 1, 0 s",
-			"attempts{} 1", "waiters{} 0", "leases{} 0")
+		w.span("lock release _UNNAMED", 1)
+		w.wantCounts("acquire.duration{granted _UNNAMED} 1, 0 s", "hold.duration{released _UNNAMED} 1, 0 s",
+			"attempts{_UNNAMED} 1", "waiters{_UNNAMED} 0", "leases{_UNNAMED} 0",
+			"acquire.duration{permit granted _UNNAMED} 1, 0 s", "hold.duration{permit released _UNNAMED} 1, 0 s",
+			"attempts{permit _UNNAMED} 1", "waiters{permit _UNNAMED} 0", "leases{permit _UNNAMED} 0")
 	})
 }
 
@@ -240,7 +248,7 @@ func TestManyKeysAreCountedAndTheFirstOfThemNamed(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.release(lease)
-		for _, kv := range w.span("lock acquire", 0).Attributes() {
+		for _, kv := range w.span("lock acquire _UNNAMED", 0).Attributes() {
 			if kv.Key == "interlock.key_hashes" && len(kv.Value.AsStringSlice()) != 16 ||
 				kv.Key == "interlock.key_count" && kv.Value.AsInt64() != 40 {
 				w.Errorf("%v", kv)

@@ -1,6 +1,8 @@
 package otellock_test
 
 import (
+	"context"
+	"log/slog"
 	"testing"
 
 	"go.opentelemetry.io/otel/codes"
@@ -33,5 +35,26 @@ func TestHoldsThatAreNotExclusiveHaveTheirKindAsALabel(t *testing.T) {
 			"acquire.duration{permit granted r} 1, 0 s", "acquire.duration{permit full r} 1, 0 s",
 			"hold.duration{permit released r} 1, 0 s", "attempts{permit r} 2", "waiters{permit r} 0", "leases{permit r} 0",
 		)
+	})
+}
+
+// Else a refusal would be in another series than the requests of its rule, and be all of
+// that series: an alert about the share of refusals would fire for one.
+func TestARefusalBeforeThePermitAndABypassHaveTheKindOfTheRule(t *testing.T) {
+	inWorld(t, func(w *world) {
+		quiet := slog.Default()
+		slog.SetDefault(slog.New(slog.DiscardHandler))
+		defer slog.SetDefault(quiet)
+		g := core.AtMost(w.locker, 3, "account/{id}", core.FailOpen())
+		next := func(context.Context) bool { return true }
+		if g.Do(w.ctx, request{"id": ""}, next) == nil {
+			w.Error("not refused")
+		}
+		w.store.Intercept(failing(core.ErrUnavailable))
+		if refusal := g.Do(w.ctx, request{"id": "1"}, next); refusal != nil {
+			w.Error(refusal)
+		}
+		w.wantCounts("rejected{permit bad_key account/{id}} 1", "bypassed{permit account/{id}} 1",
+			"acquire.duration{permit unavailable account/{id}} 1, 0 s", "attempts{permit account/{id}} 1", "waiters{permit account/{id}} 0")
 	})
 }

@@ -168,7 +168,7 @@ func TestMetricsHaveTheirUnitsAndBuckets(t *testing.T) {
 			}
 			if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
 				bounds := h.DataPoints[0].Bounds
-				if bounds[0] != 0.0001 || bounds[len(bounds)-1] != 60 || !slices.IsSorted(bounds) {
+				if bounds[0] != 0.0001 || bounds[len(bounds)-1] != 3600 || !slices.IsSorted(bounds) {
 					w.Errorf("%s: bounds %v", name, bounds)
 				}
 			}
@@ -196,6 +196,10 @@ func TestNamesMadeOfRequestsDoNotMakeLabelsWithoutEnd(t *testing.T) {
 			w.Errorf("%d labels", len(got))
 		}
 		w.span("lock acquire _OTHER", 99)
+		w.release(w.lock("p", core.Name("order 1101"), core.Permits(1)))
+		if got := w.counts("interlock.attempts"); !slices.Contains(got, "attempts{permit _OTHER} 1") {
+			w.Errorf("the permit of a further name has no kind: %q", got[len(got)-2:])
+		}
 		if n := strings.Count(w.logs.String(), "too many names"); n != 1 {
 			w.Errorf("%d warnings", n)
 		}
@@ -228,7 +232,7 @@ func TestTheGlobalProvidersAreUsedAlsoWhenTheyComeLater(t *testing.T) {
 	p.settled()
 	s := p.span("lock acquire r", before/2)
 	if scope := s.InstrumentationScope(); scope.Name != "github.com/interlock-go/interlock/otel" ||
-		!strings.HasPrefix(scope.SchemaURL, "https://opentelemetry.io/schemas/") {
+		!strings.HasPrefix(scope.SchemaURL, "https://opentelemetry.io/schemas/") || scope.Version == "" {
 		t.Errorf("scope %+v", scope)
 	}
 	if got := p.counts("interlock.leases"); !slices.Equal(got, []string{"leases{r} 0"}) {

@@ -1,6 +1,7 @@
 package otellock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -47,6 +48,9 @@ const (
 	// otherRule is the name of all other rules. Semantic conventions use it for
 	// values outside a known set.
 	otherRule = "_OTHER"
+	// unnamedRule is the name of all locks without one, so that every series has the
+	// label.
+	unnamedRule = "_UNNAMED"
 )
 
 // outcome says how an operation ended. The set is bounded, because it is a label.
@@ -170,20 +174,15 @@ type rule struct {
 }
 
 func newRule(name, kind string) *rule {
-	r := &rule{acquire: "lock acquire", release: "lock release", renew: "lock renew"}
-	if name != "" {
-		r.acquire += " " + name
-		r.release += " " + name
-		r.renew += " " + name
-		r.label = []attribute.KeyValue{attrRule.String(name)}
+	r := &rule{
+		acquire: "lock acquire " + name, release: "lock release " + name, renew: "lock renew " + name,
+		label: []attribute.KeyValue{attrRule.String(name)},
 	}
 	if kind != "" {
 		r.label = append(r.label, attrKind.String(kind))
 	}
-	if len(r.label) > 0 {
-		// Set at the start, so that a sampler sees them.
-		r.start = []trace.SpanStartOption{trace.WithAttributes(r.label...)}
-	}
+	// Set at the start, so that a sampler sees them.
+	r.start = []trace.SpanStartOption{trace.WithAttributes(r.label...)}
 	r.add = []metric.AddOption{r.with()}
 	r.observe = []metric.ObserveOption{r.with()}
 	for o := range outcomes {
@@ -220,6 +219,7 @@ func (r *rule) decidedAs(how string) decidedLabel {
 // rule returns the rule of a name, for a kind of hold. An exclusive lock has no label
 // for its kind.
 func (o *Observer) rule(name, kind string) *rule {
+	name = cmp.Or(name, unnamedRule)
 	known := name
 	switch kind {
 	case "shared", "permit":
@@ -231,7 +231,8 @@ func (o *Observer) rule(name, kind string) *rule {
 		return r.(*rule)
 	}
 	if o.known.Load() >= maxRules {
-		return o.other()
+		r, _ := o.others.LoadOrStore(kind, newRule(otherRule, kind)) // of three kinds
+		return r.(*rule)
 	}
 	r, loaded := o.rules.LoadOrStore(known, newRule(name, kind))
 	if !loaded && o.known.Add(1) == maxRules {
@@ -249,7 +250,7 @@ type thinned struct {
 }
 
 // due counts one event. It returns the number of events that a record must report
-// now, or 0 if a record was written in the last second.
+// now, or 0 if a record was written in the last minute.
 func (t *thinned) due(now time.Time) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -258,6 +259,6 @@ func (t *thinned) due(now time.Time) int {
 		return 0
 	}
 	n := t.n
-	t.n, t.next = 0, now.Add(time.Second)
+	t.n, t.next = 0, now.Add(time.Minute)
 	return n
 }

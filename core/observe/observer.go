@@ -30,8 +30,9 @@ type Operation struct {
 	// name.
 	Rule string
 	// Kind says with whom the caller can hold the lock at the same time: "exclusive",
-	// "shared" (core.Shared) or "permit" (core.Permits). It is empty where no lock is
-	// asked for.
+	// "shared" (core.Shared) or "permit" (core.Permits). Of a request that a guard
+	// rejects or lets through without its lock it is the kind of that lock. It is empty for
+	// an idempotent endpoint.
 	Kind string
 	// AtMost is how many permits the key has, for the kind "permit".
 	AtMost int

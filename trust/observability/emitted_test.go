@@ -124,13 +124,13 @@ func everything(ctx context.Context, o *otellock.Observer) {
 			lost.Acquired(observe.Acquired{Token: 1, Attempts: 1})
 			lost.Lost(core.Loss{Key: "k", Rule: "rare", Reason: reason, Held: time.Second})
 		}
+		_, unlocked := o.Start(ctx, observe.Operation{Rule: "rare", Kind: kind, Unlocked: true})
+		for _, err := range rejections {
+			unlocked.Rejected(err)
+		}
+		unlocked.Bypassed(core.ErrUnavailable)
 	}
 	// What asks for no lock has no kind.
-	_, unlocked := o.Start(ctx, observe.Operation{Rule: "rare", Unlocked: true})
-	for _, err := range rejections {
-		unlocked.Rejected(err)
-	}
-	unlocked.Bypassed(core.ErrUnavailable)
 	_, endpoint := o.Start(ctx, observe.Operation{Rule: "rare endpoint", Unlocked: true})
 	for _, outcome := range decisions {
 		endpoint.Decided(observe.Decided{Outcome: outcome})
@@ -215,7 +215,7 @@ func TestTheExporterGivesTheMetricsTheseNames(t *testing.T) {
 			t.Errorf("%s has the labels %q; want %q among them", name, slices.Sorted(maps.Keys(all[name])), labels)
 		}
 	}
-	for _, endpoint := range []string{"interlock_idempotent_requests_total", "interlock_replays_total", "interlock_bypassed_total"} {
+	for _, endpoint := range []string{"interlock_idempotent_requests_total", "interlock_replays_total"} {
 		if all[endpoint].has("interlock_kind") {
 			t.Errorf("%s has a kind: no lock is asked for", endpoint)
 		}

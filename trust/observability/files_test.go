@@ -241,7 +241,7 @@ func TestTheDashboardShowsMetricsAndLabelsThatAreEmitted(t *testing.T) {
 		if v.Type != "query" {
 			continue
 		}
-		// A lock without a name has no label: all is everything, not all that there is.
+		// The longest queue has no label of a rule: all is everything, not all that there is.
 		if !v.IncludeAll || v.AllValue != ".*" || v.Datasource != userSource {
 			t.Errorf("variable %s: %+v", v.Name, v)
 		}
