@@ -100,9 +100,14 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
 }
 
-// pollWait is the pause between looks at a record whose completion may not be
-// announced.
-const pollWait = time.Second
+const (
+	// pollWait is the pause between looks at a record whose completion may not be
+	// announced.
+	pollWait = time.Second
+	// lookWait is the longest pause between looks at another record: an announcement can be
+	// lost, or fail.
+	lookWait = 3 * time.Second
+)
 
 // answerWait is how long a store that is well takes to answer, at most. It tells a store
 // that hangs from a request that had no time left.
@@ -187,11 +192,11 @@ func (w *waiter) sleep(ctx context.Context, reply record.ClaimReply, asked time.
 			}
 		})
 	}
-	nap := reply.Left + time.Millisecond
+	pause := lookWait
 	if !reply.Listed {
-		nap = min(nap, pollWait)
+		pause = pollWait
 	}
-	timer := time.NewTimer(min(nap, w.until.Sub(now)))
+	timer := time.NewTimer(min(pause, reply.Left+time.Millisecond, w.until.Sub(now)))
 	defer timer.Stop()
 	select {
 	case <-w.woken:

@@ -80,6 +80,24 @@ func (s unsure) Await(id string, since time.Time, wake func()) (stop func()) {
 	return s.Store.Await(id, since, wake)
 }
 
+// unheard is a store that announces nothing of what it says that it will.
+type unheard struct{ record.Store }
+
+func (unheard) Await(string, time.Time, func()) (stop func()) { return func() {} }
+
+func TestADuplicateFindsAnAnswerThatIsNotAnnounced(t *testing.T) {
+	inBubble(t, func(w *world) {
+		e := w.engineOn(unheard{w.store}, idempotency.WaitReplay(time.Minute), idempotency.Lease(time.Minute))
+		begin := time.Now()
+		w.inFlight(e, func() {
+			w.want(serve(w.Context(), e, post("k"), nil), "replay 201 run 1")
+		})
+		if d := time.Since(begin); d > 13*time.Second {
+			t.Errorf("found after %v; the answer was there after 10s", d)
+		}
+	})
+}
+
 func TestADuplicateOutOfTimeIsToldOfTheRequestInFlight(t *testing.T) {
 	never := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("it runs") }
 	inBubble(t, func(w *world) {

@@ -71,7 +71,7 @@ func pending(ctx context.Context) error {
 type row struct {
 	granted             sql.NullInt64
 	token, state        sql.NullString
-	same, marked        sql.NullBool
+	same, marked, waits sql.NullBool
 	generation, left    sql.NullInt64
 	expired, remembered sql.NullBool
 	response            []byte
@@ -94,13 +94,14 @@ func (s *Store) claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 			var r row
 			err := q.QueryRowContext(ctx, s.text.claim, ask.ID, ask.Token, ask.Fingerprint[:],
 				microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Tombstone, ask.Transactional, s.rowWait(),
-			).Scan(&r.granted, &r.token, &r.state, &r.same, &r.generation, &r.marked, &r.left, &r.expired, &r.remembered,
+			).Scan(&r.granted, &r.token, &r.state, &r.same, &r.generation, &r.marked, &r.waits, &r.left, &r.expired, &r.remembered,
 				&r.response, &r.standby, &r.synchronous)
 			if err != nil {
 				return err
 			}
 			rep.State = r.found(ask)
-			if rep.State == record.StateInFlight && ask.Waits {
+			rep.Listed = ask.Waits && r.waits.Bool && s.awaited.listens() // by another duplicate, or by a look before
+			if rep.State == record.StateInFlight && ask.Waits && !rep.Listed {
 				if err := s.announce(ctx, q, ask.ID, &rep); err != nil {
 					return err
 				}

@@ -154,3 +154,19 @@ func TestAnOutcomeWhoseReplyIsLostIsAnnounced(t *testing.T) {
 		receive(t, "what was "+what+" is announced", told)
 	}
 }
+
+// A duplicate that looks again asks for the announcement no more: a look writes nothing.
+func TestADuplicateAsksForAnAnnouncementOnce(t *testing.T) {
+	t.Parallel()
+	db, _ := tables(t)
+	s := newStore(t, db, pgstore.Listen(deaf{}))
+	awaited(t, s, "id")
+	const version = "SELECT xmin::text FROM interlock_record"
+	before := read[string](t, db, version)
+	if rep := claimAs(t, s, "id", "third"); !rep.Listed {
+		t.Errorf("another duplicate is not to be told: %+v", rep)
+	}
+	if after := read[string](t, db, version); after != before {
+		t.Errorf("the row was written by transaction %s after %s", after, before)
+	}
+}

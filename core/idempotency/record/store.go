@@ -143,7 +143,8 @@ type ClaimReply struct {
 	Generation int64
 	// Left is what remains of the lease of a claim in flight.
 	Left time.Duration
-	// Listed says that its completion will be announced.
+	// Listed says that its completion will be announced. The caller looks all the same from
+	// time to time: an announcement can be lost.
 	Listed bool
 	// Response is the envelope of a record that is completed.
 	Response string

@@ -42,7 +42,7 @@ WITH conf AS MATERIALIZED (
 )
 -- generation belongs to a grant. The rest is what was there before, without one; and
 -- whether there are synchronous standbys.
-SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, r.marked,
+SELECT g.generation, r.token, r.state, r.fingerprint = $3::bytea, r.generation, r.marked, r.waits,
 	(extract(epoch FROM r.lease_until - clock_timestamp()) * 1000000)::bigint,
 	r.keep_until <= clock_timestamp(), coalesce(r.stone_until > clock_timestamp(), false),
 	CASE WHEN r.state = 'd' AND r.fingerprint = $3::bytea THEN r.response END,
