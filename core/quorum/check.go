@@ -19,6 +19,7 @@ import (
 // [driver.ErrUnavailable] if fewer than a majority answered. Check is safe for
 // concurrent use.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
+	s.start() // nodes that have no vote get it after a while
 	var mu sync.Mutex
 	var found []string
 	answered := 0
@@ -49,6 +50,10 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 			if errors.Is(err, driver.ErrConfig) {
 				twins = errors.Join(twins, fmt.Errorf("%s: %w", n.name, err))
 			}
+		}
+		if there := s.admission.differs(i); there > 0 {
+			found = append(found, fmt.Sprintf("%s: a process with MaxTTL %v has let it vote, and here MaxTTL is %v; "+
+				"all processes need the same", n.name, there, s.maxTTL))
 		}
 	}
 	slices.Sort(found)

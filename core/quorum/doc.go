@@ -51,13 +51,15 @@
 //
 // # Restarts
 //
-// A node that was restarted may have forgotten its votes. It has no vote for
-// [MaxTTL]. That time counts from the moment when this process sees that the run id
-// of the node has changed; at the first contact it counts from the node's uptime.
-// Therefore a quorum that has just been started grants nothing for MaxTTL (30 s by
-// default), unless [AdmitYoung] says that this is its first start:
+// A node that was restarted, or that lost its data while it ran (FLUSHALL), may have
+// forgotten its votes. It has no vote until all leases that it may have forgotten have
+// ended. A key on the node, which is lost with its data, says so to all processes: the
+// first process that misses it waits for [MaxTTL] by its own clock and then writes it.
+// A process that finds the key uses the node at once. Therefore a quorum that is started
+// for the first time grants nothing for MaxTTL (30 s by default).
 //
-//	store, err := quorum.New(nodes, quorum.AdmitYoung())
+// From its first use until [Store.Close] a store looks at each node three times within
+// MaxTTL, also while no caller asks for locks.
 //
 // # Start-up
 //

@@ -71,6 +71,9 @@ type election struct {
 	poke   chan struct{} // an answer has come
 }
 
+// errUnmarked is in place of the vote of a node that does not have the mark that is known.
+var errUnmarked = fmt.Errorf("%w: it does not show that it has kept its votes", driver.ErrNotReady)
+
 type phase int
 
 const (
@@ -85,10 +88,11 @@ type part struct {
 	vote   rediswire.Vote
 	err    error
 
-	open    int   // proposals under way, of all rounds
-	ends    int64 // of the present round's proposal, by the node's clock; zero if unknown
-	holds   bool  // it has granted a proposal that was not withdrawn since
-	unknown bool  // a proposal may yet be executed, until the election lapses
+	open    int    // proposals under way, of all rounds
+	mark    string // with which the present round's proposal asks for the vote; see mark
+	ends    int64  // when that proposal ends, by the node's clock
+	holds   bool   // it has granted a proposal that was not withdrawn since
+	unknown bool   // a proposal may yet be executed, until the election lapses
 }
 
 type answer int
@@ -115,6 +119,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	if s.leaving.Load() {
 		return driver.Reply{}, errClosed
 	}
+	s.start()
 	e := &election{
 		store: s, ask: ask, budget: s.budget(ask.TTL), pause: minSplit,
 		nodes: make([]part, len(s.nodes)), poke: make(chan struct{}, 1),
@@ -173,6 +178,7 @@ func (e *election) propose() {
 	for i := range e.nodes {
 		part := &e.nodes[i]
 		part.vote, part.err = rediswire.Vote{}, e.store.admission.leftOut(i, now)
+		part.mark = e.store.admission.mark(i)
 		if part.err != nil {
 			// It is not asked either: what it took now would only have to go again.
 			part.answer = out
@@ -196,21 +202,23 @@ func (e *election) propose() {
 		// The answers of this round are written by answered alone, which may be
 		// at work already. Which nodes have no vote was decided above and does not
 		// change.
-		if ask.Ends, ok = e.endsAt(i); !ok {
+		if ask.Mark, ask.Ends, ok = e.terms(i); !ok {
 			continue
 		}
-		if ask.Token = ballot; ask.Ends == 0 {
-			ask.Token = 0 // it tells its clock, and has a proposal in the next round
+		if ask.Token = ballot; ask.Mark == "" || ask.Ends == 0 {
+			ask.Token = 0 // it is not known yet, and has a proposal in the next round
 		}
 		n.propose(ask, e.budget, func(v rediswire.Vote, err error) { e.answered(i, round, ballot, v, err) })
 	}
 }
 
-// endsAt is when the present round's proposal to a node ends; not ok if it has no vote.
-func (e *election) endsAt(i int) (ends int64, ok bool) {
+// terms are the mark and the end of the present round's proposal to a node; not ok if the
+// node has no vote.
+func (e *election) terms(i int) (mark string, ends int64, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.nodes[i].ends, e.nodes[i].answer != out
+	part := &e.nodes[i]
+	return part.mark, part.ends, part.answer != out
 }
 
 // answered takes a node's answer to the proposal of a round.
@@ -234,7 +242,13 @@ func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err er
 	}
 	// Whether it may vote is asked now and not when it was asked: over a new
 	// connection it has introduced itself before it answered.
-	barred := e.store.admission.leftOut(i, time.Now())
+	barred, mark := e.store.admission.leftOut(i, time.Now()), e.store.admission.mark(i)
+	if v.Unmarked {
+		e.store.nodes[i].refresh()
+		if mark == part.mark {
+			barred = errUnmarked
+		}
+	}
 	if round == e.round && part.answer == pending {
 		part.vote, part.err = v, err
 		switch {
@@ -242,11 +256,12 @@ func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err er
 			part.answer, part.err = out, barred
 		case err != nil:
 			part.answer = dead
-		case v.Granted && v.Token == ballot:
+		case v.Granted && v.Token == ballot && mark == part.mark:
 			part.answer = yes
 		case v.Holder == "":
-			// Or it came after its end by a clock that was set since, or is ours by
-			// another ballot, which a higher one replaces.
+			// Or the node was not known well enough when it was asked: its mark, or a
+			// clock that was set. Or it is ours by another ballot, which a higher one
+			// replaces.
 			part.answer = low
 		default:
 			part.answer = held

@@ -50,9 +50,3 @@ func ExampleNew_evenNumber() {
 	// Output:
 	// interlock: bad configuration: 4 nodes tolerate no more failures than 3; use an odd number of nodes, at least 3
 }
-
-// The line of the package comment that stands in no Example.
-func _(nodes []redis.UniversalClient) {
-	store, err := quorum.New(nodes, quorum.AdmitYoung())
-	_, _ = store, err
-}

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,8 @@ import (
 // scripts do, and what a network does to them.
 type fakeNode struct {
 	mu      sync.Mutex
+	run     string
+	mark    string
 	locks   map[string]*fakeLock
 	fences  map[string]fakeFence
 	watched map[int]func(owner, next string)
@@ -53,9 +56,32 @@ var errDown = fmt.Errorf("%w: refused", core.ErrUnavailable)
 
 func newFakeNode() *fakeNode {
 	return &fakeNode{
+		run:   rand.Text(),
 		locks: map[string]*fakeLock{}, fences: map[string]fakeFence{}, watched: map[int]func(string, string){},
 		latency: 100 * time.Microsecond,
 	}
+}
+
+// vouch gives the node the mark of one that has kept its votes.
+func (f *fakeNode) vouch() {
+	f.set(func(f *fakeNode) {
+		m := newMark(f.run, longest)
+		m.votes = true
+		f.mark = m.text()
+	})
+}
+
+// flush has the node lose its data while it runs.
+func (f *fakeNode) flush() {
+	f.set(func(f *fakeNode) {
+		f.locks, f.fences, f.mark = map[string]*fakeLock{}, map[string]fakeFence{}, ""
+	})
+}
+
+// restart has the node start anew, without its data.
+func (f *fakeNode) restart() {
+	f.flush()
+	f.set(func(f *fakeNode) { f.run = rand.Text() })
 }
 
 // set changes the node's condition.
@@ -173,6 +199,8 @@ func (f *fakeNode) vote(p rediswire.Proposal) rediswire.Vote {
 	v := rediswire.Vote{Clock: now.Add(f.ahead).UnixMicro()}
 	k := f.get(p.Key)
 	switch {
+	case p.Token > 0 && p.Mark != f.mark:
+		v.Unmarked = true
 	case p.Token > 0 && v.Clock > p.Ends:
 		v.Ended = true
 	case k == nil:
@@ -276,35 +304,107 @@ func (f *fakeNode) Watch(_ string, _ time.Time, wake func(owner, next string)) f
 	return func() { f.set(func(f *fakeNode) { delete(f.watched, n) }) }
 }
 
+func (f *fakeNode) Mark(_ context.Context, from, to string) error {
+	_, err := f.carry("mark", func() {
+		if f.mark == from {
+			f.mark = to
+		}
+	})
+	return err
+}
+
 func (f *fakeNode) Meet(context.Context) error              { return nil }
 func (f *fakeNode) Check(context.Context) ([]string, error) { return nil, nil }
 func (f *fakeNode) Close() error                            { return nil }
 
-// fakes makes some nodes, and stores on them as several processes have them.
+// fakeWire is the way of a store to a node: each new run of the node introduces itself,
+// on a connection that is new.
+type fakeWire struct {
+	*fakeNode
+	store *Store
+	index int
+
+	mu  sync.Mutex
+	run string
+}
+
+func (w *fakeWire) Propose(p rediswire.Proposal, done func(rediswire.Vote, error)) {
+	w.connect()
+	w.fakeNode.Propose(p, done)
+}
+
+func (w *fakeWire) Confirm(ctx context.Context, batch []rediswire.Confirmation, done func(int, bool, error)) {
+	w.connect()
+	w.fakeNode.Confirm(ctx, batch, done)
+}
+
+func (w *fakeWire) Meet(context.Context) error {
+	id := rediswire.Identity{Asked: time.Now()}
+	_, err := w.carry("meet", func() { w.tell(&id) })
+	if err == nil {
+		err = w.store.met(w.index, id)
+	}
+	return err
+}
+
+// connect takes no time.
+func (w *fakeWire) connect() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.set(func(f *fakeNode) {
+		if f.run != w.run && !f.down && !f.silent && f.asleep == nil {
+			id := rediswire.Identity{Asked: time.Now()}
+			f.tell(&id)
+			_ = w.store.met(w.index, id) // of a store that takes any
+			w.run = f.run
+		}
+	})
+}
+
+// tell fills in what the node says of itself. Called with its mutex held.
+func (f *fakeNode) tell(id *rediswire.Identity) {
+	id.RunID, id.Mark, id.Clock = f.run, f.mark, time.Now().Add(f.ahead).UnixMicro()
+}
+
+// fakes makes some nodes that have kept their votes, and stores on them as several processes have them.
 func fakes(n int) []*fakeNode {
 	nodes := make([]*fakeNode, n)
 	for i := range nodes {
 		nodes[i] = newFakeNode()
+		nodes[i].vouch()
 	}
 	return nodes
 }
 
-func storeOn(tb testing.TB, nodes []*fakeNode) *Store {
+// newcomer makes a store that has not met its nodes.
+func newcomer(tb testing.TB, nodes []*fakeNode) *Store {
 	tb.Helper()
 	names := make([]string, len(nodes))
 	for i := range names {
 		names[i] = fmt.Sprint("node", i)
 	}
-	s := newStore(names, &settings{log: slog.New(slog.NewTextHandler(io.Discard, nil)), maxTTL: time.Minute})
+	s := newStore(names, &settings{log: slog.New(slog.NewTextHandler(io.Discard, nil)), maxTTL: longest})
 	for i, f := range nodes {
-		s.nodes[i].server = f
-		s.nodes[i].sawClock(time.Now().Add(f.ahead).UnixMicro(), time.Now(), time.Now())
+		s.nodes[i].server = &fakeWire{fakeNode: f, store: s, index: i}
 	}
 	tb.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
-const lease = 10 * time.Second
+// storeOn makes a store that has met its nodes.
+func storeOn(tb testing.TB, nodes []*fakeNode) *Store {
+	tb.Helper()
+	s := newcomer(tb, nodes)
+	for _, n := range s.nodes {
+		n.server.(*fakeWire).connect()
+	}
+	return s
+}
+
+const (
+	lease   = 10 * time.Second
+	longest = time.Minute // that any process takes
+)
 
 func ask(owner string) driver.AcquireRequest {
 	return driver.AcquireRequest{Key: "k", Owner: owner, TTL: lease, Waiter: "w-" + owner, Late: func(driver.Reply, error) {}}

@@ -142,6 +142,9 @@ func TestARestartedNodeIsLeftOutForTheLongestLease(t *testing.T) {
 	t.Parallel()
 	const longest = 2 * time.Second
 	g := newGroup(t, 5)
+	for _, srv := range g.servers {
+		srv.Vouch(t, "interlock", longest)
+	}
 	// A holds the lock on nodes 0 to 2 alone.
 	ours, theirs := g.store(t, quorum.MaxTTL(longest)), g.store(t, quorum.MaxTTL(longest))
 	a, b := lockerOn(t, ours, core.TTL(longest)), lockerOn(t, theirs, core.TTL(longest))
@@ -191,43 +194,47 @@ func TestARestartedNodeIsLeftOutForTheLongestLease(t *testing.T) {
 	g.wantGone(t)
 }
 
-func TestAProcessThatMeetsAYoungNodeLeavesItOut(t *testing.T) {
+func TestAProcessThatMeetsNodesWithoutAMarkLeavesThemOut(t *testing.T) {
 	t.Parallel()
-	begin := time.Now()
+	const longest = 5 * time.Second
 	g := newGroup(t, 3)
-	store := func(longest time.Duration) *quorum.Store {
-		nodes := make([]redis.UniversalClient, 3)
-		for i, srv := range g.servers {
-			nodes[i] = srv.Client(t)
-		}
-		s, err := quorum.New(nodes, quorum.MaxTTL(longest))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = s.Close() })
-		return s
+	for _, srv := range g.servers {
+		srv.Restart(t)
 	}
-	// To this one the nodes are young for as long as the test runs.
-	s := store(10 * time.Minute)
+	s := g.store(t, quorum.MaxTTL(longest))
+	begin := time.Now()
 	if _, err := lockerOn(t, s).TryLock(t.Context(), "k"); !errors.Is(err, core.ErrUnavailable) {
 		t.Errorf("error is %v, want ErrUnavailable", err)
 	}
 	if n := g.holders(t.Context(), "k"); len(n) > 0 {
 		t.Errorf("a vote that does not count was taken on %v", n)
 	}
-	redistest.Eventually(t, 20*time.Second, func(ctx context.Context) error {
-		found, err := s.Check(ctx)
-		if err != nil || !strings.Contains(strings.Join(found, "\n"), "started a short while ago") {
-			return fmt.Errorf("Check says %q, %w", found, err)
-		}
-		return nil
-	})
-	const longest = 5 * time.Second
-	held := lock(t, lockerOn(t, store(longest), core.TTL(longest)), "k") // it waits until they are old enough
+	found, err := s.Check(t.Context())
+	if err != nil || !strings.Contains(strings.Join(found, "\n"), "may have forgotten locks") {
+		t.Errorf("Check says %q, %v", found, err)
+	}
+	held := lock(t, lockerOn(t, s, core.TTL(longest)), "k") // it waits
 	if since := time.Since(begin); since < longest {
-		t.Errorf("the nodes voted %v after their start, before a lease of %v can have ended", since, longest)
+		t.Errorf("the nodes voted after %v, before a lease of %v can have ended", since, longest)
 	}
 	_ = held.Release(context.Background()) // its lease of five seconds may be over
+	g.wantGone(t)
+
+	// FLUSHALL loses the locks of a node whose run id stays.
+	second := g.store(t, quorum.MaxTTL(longest))
+	held = lock(t, lockerOn(t, second, core.TTL(longest)), "k")
+	begin = time.Now()
+	for _, rdb := range g.admins {
+		if err := rdb.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := lock(t, lockerOn(t, s, core.TTL(longest)), "k")
+	if since := time.Since(begin); since < longest {
+		t.Errorf("the nodes voted %v after they had lost a lease of %v", since, longest)
+	}
+	_ = next.Release(context.Background())
+	_ = held.Release(context.Background())
 	g.wantGone(t)
 }
 
@@ -370,7 +377,7 @@ func TestTwoAddressesOfOneServerHaveOneVote(t *testing.T) {
 		g.servers[0].Client(t), g.servers[1].Client(t),
 		g.servers[0].Client(t, func(o *redis.Options) { o.Addr = other }),
 	}
-	s, err := quorum.New(nodes, quorum.AdmitYoung())
+	s, err := quorum.New(nodes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,13 +7,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/internal/clock"
-	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
 func TestPlacesAndLeasesAboveMaxTTLAreMistakesAndNoOutage(t *testing.T) {
@@ -128,57 +125,6 @@ func TestReleaseIsDecidedByTheMajority(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestWhoMayVote(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		id := func(run string, uptime time.Duration) rediswire.Identity {
-			return rediswire.Identity{RunID: run, Uptime: uptime}
-		}
-		fresh := func(change func(*settings)) *admission {
-			set := &settings{maxTTL: lease, log: storeOn(t, fakes(3)).admission.log}
-			change(set)
-			return newAdmission([]string{"a", "b", "c"}, set)
-		}
-		want := func(m *admission, i int, kind error) {
-			t.Helper()
-			if err := m.leftOut(i, time.Now()); !errors.Is(err, kind) || kind == nil && err != nil {
-				t.Errorf("node %d: %v, want %v", i, err, kind)
-			}
-		}
-		m := fresh(func(*settings) {})
-		want(m, 0, nil) // not met
-		m.met(0, id("r0", time.Hour), time.Now())
-		want(m, 0, nil)
-		m.met(1, id("r1", lease/2), time.Now())
-		want(m, 1, driver.ErrNotReady)
-		time.Sleep(lease/2 + 2*time.Second)
-		want(m, 1, nil)
-		m.met(0, id("r0", time.Hour), time.Now()) // another connection
-		want(m, 0, nil)
-		m.met(0, id("again", time.Hour), time.Now()) // a wall clock that was set
-		want(m, 0, driver.ErrNotReady)
-		time.Sleep(lease)
-		want(m, 0, driver.ErrNotReady)
-		time.Sleep(clock.Drift(lease))
-		want(m, 0, nil)
-		m.met(2, id("r1", time.Hour), time.Now())
-		want(m, 1, nil)
-		want(m, 2, core.ErrConfig) // the same server as node 1
-		m.met(1, id("r3", time.Hour), time.Now())
-		want(m, 2, nil)
-
-		m = fresh(func(set *settings) { set.young = true })
-		m.met(0, id("r0", 0), time.Now())
-		want(m, 0, nil)
-		m.met(0, id("r1", 0), time.Now())
-		want(m, 0, driver.ErrNotReady)
-
-		m = fresh(func(set *settings) { set.durable = true })
-		m.met(0, id("r0", 0), time.Now())
-		m.met(0, id("r1", 0), time.Now())
-		want(m, 0, nil)
-	})
 }
 
 func TestOneReleaseWakesOnceOrTwice(t *testing.T) {

@@ -35,13 +35,14 @@ const (
 var errSuspect = errors.New("it has not answered lately, and was not asked")
 
 // server is what a node needs of rediswire.Node. All of it returns at once but
-// Confirm, Meet and Check; callbacks come from any goroutine, even from within.
+// Confirm, Meet, Mark and Check; callbacks come from any goroutine, even from within.
 type server interface {
 	Propose(p rediswire.Proposal, done func(rediswire.Vote, error))
 	Withdraw(w rediswire.Withdrawal, done func(waiting string, err error))
 	Confirm(ctx context.Context, batch []rediswire.Confirmation, done func(i int, contended bool, err error))
 	Watch(key string, since time.Time, wake func(owner, next string)) (stop func())
 	Meet(ctx context.Context) error
+	Mark(ctx context.Context, from, to string) error
 	Check(ctx context.Context) ([]string, error)
 	Close() error
 }
@@ -61,6 +62,9 @@ type node struct {
 	// unknown. It is too low by no more than lag, in µs: the answer that told the clock
 	// took as long as that.
 	offset, lag atomic.Int64
+
+	// stale has a token when the node's mark has to be looked at.
+	stale chan struct{}
 
 	// unheard counts the requests, of each kind, whose senders do not know
 	// the outcome yet.

@@ -17,7 +17,6 @@ type settings struct {
 	log     *slog.Logger
 	timeout time.Duration
 	maxTTL  time.Duration
-	young   bool
 	durable bool
 	err     error
 }
@@ -63,7 +62,7 @@ func NodeTimeout(d time.Duration) Option {
 // 10 ms, [New] returns [driver.ErrConfig]. Default: 30 s. A node that was restarted has
 // no vote for this time, because it may have forgotten a lock of that length.
 // Therefore [Store.Acquire] refuses a longer lease. Give all processes the same
-// value.
+// value: the log and [Store.Check] say where they differ.
 func MaxTTL(d time.Duration) Option {
 	return func(s *settings) {
 		if d < 10*time.Millisecond {
@@ -74,20 +73,11 @@ func MaxTTL(d time.Duration) Option {
 	}
 }
 
-// AdmitYoung lets a node vote at once even if its uptime is below [MaxTTL] when this
-// process first connects to it. Use it for the first start of a quorum and for tests.
-// Default: such a node has no vote until its uptime reaches MaxTTL, because it may
-// have been restarted and have forgotten a lock. So a new quorum grants nothing for
-// MaxTTL. After a restart that this process sees itself, the node has no vote for
-// MaxTTL in any case.
-func AdmitYoung() Option {
-	return func(s *settings) { s.young = true }
-}
-
 // Durable declares that the nodes forget nothing in a restart: they run with
 // appendonly yes and appendfsync always, on disks that keep what they acknowledge. A
-// restarted node then votes at once. The store does not verify the declaration.
-// Default: not assumed.
+// restarted node then votes at once, unless it has lost all data. The store does not
+// verify more of the declaration. Give all processes the option, or none. Default: not
+// assumed.
 func Durable() Option {
 	return func(s *settings) { s.durable = true }
 }

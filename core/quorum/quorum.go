@@ -49,6 +49,7 @@ type Store struct {
 	shut     chan struct{} // closed by Close
 	clock    clock.Clock
 	sweeps   timers.Scheduler[*node] // of the nodes' debts
+	started  sync.Once               // the nodes are looked after
 	work     sync.WaitGroup
 
 	mu     sync.Mutex
@@ -141,7 +142,7 @@ func newStore(names []string, set *settings) *Store {
 	s.sweeps.Clock, s.sweeps.Serve = &s.clock, s.sweep
 	s.sweeps.Go = func(run func()) { s.spawn(run) }
 	for i, name := range names {
-		s.nodes = append(s.nodes, &node{store: s, index: i, name: name})
+		s.nodes = append(s.nodes, &node{store: s, index: i, name: name, stale: make(chan struct{}, 1)})
 	}
 	return s
 }
@@ -149,8 +150,10 @@ func newStore(names []string, set *settings) *Store {
 // met takes the identity that a server gave on a new connection.
 func (s *Store) met(i int, id rediswire.Identity) error {
 	now := time.Now()
-	s.admission.met(i, id, now)
 	s.nodes[i].sawClock(id.Clock, id.Asked, now)
+	if s.admission.met(i, id, now) {
+		s.nodes[i].refresh()
+	}
 	return nil
 }
 

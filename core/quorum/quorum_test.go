@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -25,7 +24,11 @@ func TestMain(m *testing.M) {
 	redistest.Main(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// group is a quorum of real servers, each behind a wire of this process.
+// maxTTL is the default of the option.
+const maxTTL = 30 * time.Second
+
+// group is a quorum of real servers that have kept their votes, each behind a wire of this
+// process.
 type group struct {
 	servers []*redistest.Server
 	wires   []*wire
@@ -36,23 +39,21 @@ func newGroup(tb testing.TB, n int, opts ...redistest.Option) *group {
 	tb.Helper()
 	g := &group{servers: redistest.Independent(tb, n, opts...)}
 	for _, srv := range g.servers {
+		srv.Vouch(tb, "interlock", maxTTL)
 		g.wires = append(g.wires, newWire())
 		g.admins = append(g.admins, srv.Client(tb, func(o *redis.Options) { o.MaxRetries = -1 }))
 	}
 	return g
 }
 
-// store makes what a process has: a client of each node, and a store. The nodes
-// have just been started, which a process has to be told to take for harmless.
+// store makes what a process has: a client of each node, and a store.
 func (g *group) store(tb testing.TB, opts ...quorum.Option) *quorum.Store {
 	tb.Helper()
 	nodes := make([]redis.UniversalClient, len(g.servers))
 	for i, srv := range g.servers {
 		nodes[i] = srv.Client(tb, g.wires[i].through)
 	}
-	opts = append([]quorum.Option{
-		quorum.AdmitYoung(), quorum.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
-	}, opts...)
+	opts = append([]quorum.Option{quorum.Logger(slog.New(slog.DiscardHandler))}, opts...)
 	s, err := quorum.New(nodes, opts...)
 	if err != nil {
 		tb.Fatal(err)

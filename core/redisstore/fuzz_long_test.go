@@ -227,7 +227,7 @@ func FuzzMessages(f *testing.F) {
 func FuzzVotes(f *testing.F) {
 	for i, r := range append([]string{
 		"*3\r\n:1\r\n:1700000000000000\r\n:5\r\n", "*3\r\n:2\r\n:1700000000000000\r\n:5\r\n", "*3\r\n:1\r\n:1700000000000000\r\n:0\r\n",
-		"*2\r\n:3\r\n:1700000000000000\r\n",
+		"*2\r\n:3\r\n:1700000000000000\r\n", "*2\r\n:4\r\n:1700000000000000\r\n",
 	}, replies...) {
 		f.Add([]byte(r), uint8(i%(2*ends)))
 	}

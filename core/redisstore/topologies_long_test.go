@@ -119,9 +119,10 @@ func TestTheDocumentedRightsAreEnoughOnEachTopology(t *testing.T) {
 			all := users(t, redistest.Independent(t, 3), "core/quorum")
 			var nodes []redis.UniversalClient
 			for _, w := range all {
+				w.Vouch(t, "interlock", time.Hour)
 				nodes = append(nodes, w.Client(t, restricted))
 			}
-			s, err := quorum.New(nodes, quorum.AdmitYoung(), quorum.NodeTimeout(all[0].Patience()), quorum.MaxTTL(time.Hour))
+			s, err := quorum.New(nodes, quorum.NodeTimeout(all[0].Patience()), quorum.MaxTTL(time.Hour))
 			if err != nil {
 				t.Fatal(err)
 			}

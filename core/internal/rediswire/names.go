@@ -22,6 +22,9 @@ func (s *Store) Record(id string) string { return s.names.prefix + ":idem:{" + i
 // locker is the key of a locker's entry. Its id is random, and needs no escaping.
 func (n names) locker(id string) string { return n.prefix + ":locker:{" + id + "}" }
 
+// mark is the key by which a node of a quorum shows that it has kept its votes.
+func (n names) mark() string { return n.prefix + ":quorum" }
+
 // TombstoneOf is the key that is left of an expired record.
 func TombstoneOf(record string) string { return record + ":gone" }
 

@@ -3,6 +3,7 @@ package rediswire
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -20,6 +21,9 @@ var proposeSource string
 //go:embed lua/withdraw.lua
 var withdrawSource string
 
+//go:embed lua/mark.lua
+var markSource string
+
 var (
 	proposeScript  = NewScript(proposeSource)
 	withdrawScript = NewScript(withdrawSource)
@@ -34,6 +38,7 @@ var (
 // A Node is safe for concurrent use.
 type Node struct {
 	store *Store
+	mark  string // the key
 	met   func(Identity) error
 }
 
@@ -42,10 +47,11 @@ type Identity struct {
 	// RunID is a random value that the server chooses at each start (INFO server,
 	// run_id).
 	RunID string
-	// Uptime is how long the server has run, by its own clock, in whole seconds.
-	Uptime time.Duration
 	// Clock is the server's time, in µs since 1970.
 	Clock int64
+	// Mark is what [Node.Mark] wrote last, or another process; empty if the server has
+	// lost it, or never had it.
+	Mark string
 	// Asked is when the server was asked for all of that.
 	Asked time.Time
 }
@@ -71,7 +77,7 @@ func NewNode(rdb redis.UniversalClient, met func(Identity) error, set Config) (*
 	if err != nil {
 		return nil, err
 	}
-	n.store = store
+	n.store, n.mark = store, store.names.mark()
 	return n, nil
 }
 
@@ -79,25 +85,50 @@ func NewNode(rdb redis.UniversalClient, met func(Identity) error, set Config) (*
 // A connection that does not say is none: what should have gone over it was
 // never sent, which the error says by looking like a failed dial.
 func (n *Node) greet(ctx context.Context, cn *redis.Conn) error {
-	var info *redis.StringCmd
-	asked := time.Now()
+	var said *saying
 	_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
-		info = p.Info(ctx, "server")
 		p.ScriptLoad(ctx, proposeSource)
 		p.ScriptLoad(ctx, withdrawSource)
+		said = n.question(ctx, p)
 		return nil
 	})
-	if err != nil && (info.Err() != nil || !IsReply(err)) {
+	if err != nil && !IsReply(err) && !errors.Is(err, redis.Nil) {
 		return unmet(err)
 	}
-	id, err := identityOf(info.Val(), asked)
-	if err == nil {
-		err = n.met(id)
-	}
-	if err != nil {
+	if err := n.hears(said); err != nil {
 		return unmet(err)
 	}
 	return nil
+}
+
+// saying is the answer of a server to the question who it is.
+type saying struct {
+	info, mark *redis.StringCmd
+	asked      time.Time
+}
+
+// question asks a server who it is. Both commands go over one connection, so that the
+// answers are of one run of the server.
+func (n *Node) question(ctx context.Context, p redis.Pipeliner) *saying {
+	return &saying{p.Info(ctx, "server"), p.Get(ctx, n.mark), time.Now()}
+}
+
+// hears passes the answer on to the function met.
+func (n *Node) hears(said *saying) error {
+	mark, err := said.mark.Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	info, err := said.info.Result()
+	if err != nil {
+		return err
+	}
+	id, err := identityOf(info)
+	if err != nil {
+		return err
+	}
+	id.Mark, id.Asked = mark, said.asked
+	return n.met(id)
 }
 
 // unmet wraps twice, since go-redis takes one wrapping off.
@@ -106,16 +137,13 @@ func unmet(err error) error {
 }
 
 // identityOf reads the answer to INFO server.
-func identityOf(info string, asked time.Time) (Identity, error) {
-	id := Identity{Asked: asked}
+func identityOf(info string) (Identity, error) {
+	var id Identity
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch name {
 		case "run_id":
 			id.RunID = value
-		case "uptime_in_seconds":
-			n, _ := strconv.ParseInt(value, 10, 64)
-			id.Uptime = time.Duration(n) * time.Second
 		case "server_time_usec":
 			id.Clock, _ = strconv.ParseInt(value, 10, 64)
 		}
@@ -133,16 +161,21 @@ func (n *Node) Addr() string { return n.store.requests.single.Options().Addr }
 // Meet asks the server for its identity and calls the met function of [NewNode] with
 // it.
 func (n *Node) Meet(ctx context.Context) error {
-	asked := time.Now()
-	info, err := n.store.requests.single.Info(ctx, "server").Result()
-	if err != nil {
+	var said *saying
+	_, err := n.store.requests.single.Pipelined(ctx, func(p redis.Pipeliner) error {
+		said = n.question(ctx, p)
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return Wrap(err)
 	}
-	id, err := identityOf(info, asked)
-	if err != nil {
-		return err
-	}
-	return n.met(id)
+	return Wrap(n.hears(said))
+}
+
+// Mark replaces the mark of the server, if that is the one to replace, which may be empty.
+// [Node.Meet] tells what has become of it.
+func (n *Node) Mark(ctx context.Context, from, to string) error {
+	return Wrap(n.store.requests.single.Eval(ctx, markSource, []string{n.mark}, from, to).Err())
 }
 
 // Check is [Store.Check] for the node's server.
@@ -191,6 +224,8 @@ type Proposal struct {
 	Token int64
 	// Waiter and Rest have the meaning of [driver.AcquireRequest].
 	Waiter, Rest string
+	// Mark is the mark ([Identity]) without which the node does nothing.
+	Mark string
 	// Deadline is the time after which nothing is sent to the node.
 	Deadline time.Time
 	// Ends is the time after which the node does nothing, in µs since 1970 by its own
@@ -216,6 +251,8 @@ type Vote struct {
 	Clock int64
 	// Ended is true if the proposal came to the node after Ends. Nothing was done.
 	Ended bool
+	// Unmarked is true if the node has another mark. Nothing was done.
+	Unmarked bool
 	// Unknown is true if the proposal may still be executed later, because its
 	// answer did not arrive. It is not executed after Ends.
 	Unknown bool
@@ -227,8 +264,8 @@ func (n *Node) Propose(p Proposal, done func(Vote, error)) {
 	r := &proposal{ask: p}
 	r.names[0], r.names[1] = n.store.names.with(p.Key, fenceSuffix)
 	r.ms = [2]int64{Milliseconds(p.TTL), Milliseconds(p.TTL + fenceTime)}
-	r.Make(n.store, proposeScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).
-		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Token, &r.ask.Rest, &r.ask.Waiter, &r.ask.Ends)
+	r.Make(n.store, proposeScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1], &n.mark).
+		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Token, &r.ask.Rest, &r.ask.Waiter, &r.ask.Ends, &r.ask.Mark)
 	r.Deadline, r.Asks = p.Deadline, true
 	r.Detach(func() { done(r.vote()) }).Start()
 }
@@ -239,7 +276,7 @@ type proposal struct {
 	ask   Proposal
 	names [2]string // lock, fence
 	ms    [2]int64  // lease, fence's
-	room  [callArgs + 9]any
+	room  [callArgs + 11]any
 }
 
 // vote reads the script's reply.
@@ -253,8 +290,8 @@ func (r *proposal) vote() (Vote, error) {
 	case len(list) == 3 && (n[0] == 1 || n[0] == 2) && n[2] > 0:
 		v.Granted, v.Token, v.Clock = n[0] == 1, n[1], n[2]
 		return v, nil
-	case len(list) == 2 && n[0] == 3 && n[1] > 0:
-		v.Ended, v.Clock = true, n[1]
+	case len(list) == 2 && (n[0] == 3 || n[0] == 4) && n[1] > 0:
+		v.Ended, v.Unmarked, v.Clock = n[0] == 3, n[0] == 4, n[1]
 		return v, nil
 	case len(list) == 5 && n[0] == 0 && n[4] > 0:
 		v.Holder, _ = list[1].(string)

@@ -41,7 +41,20 @@ func voterOf(t *testing.T, rdb *redis.Client, prefix string, met func(Identity) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })
-	return voter{n, t, rdb}
+	v := voter{n, t, rdb}
+	v.remember()
+	return v
+}
+
+// voterMark is the mark of the server.
+const voterMark = "mark"
+
+// remember gives the server its mark.
+func (v voter) remember() {
+	v.t.Helper()
+	redistest.Eventually(v.t, time.Minute, func(ctx context.Context) error {
+		return v.rdb.Set(ctx, v.mark, voterMark, 0).Err()
+	})
 }
 
 // lock is the name of a key in Redis.
@@ -65,6 +78,9 @@ func (v voter) propose(p Proposal) (Vote, error) {
 	}
 	if p.Ends == 0 {
 		p.Ends = 1 << 53
+	}
+	if p.Mark == "" {
+		p.Mark = voterMark
 	}
 	p.Deadline = time.Now().Add(time.Minute)
 	v.Propose(p, func(vote Vote, err error) { got <- outcome{vote, err} })
@@ -136,6 +152,54 @@ func TestANodeTakesOnlyTokensAboveAllThatItHasSeen(t *testing.T) {
 	}
 	if vote := v.vote("b", 1501); !vote.Granted {
 		t.Errorf("the next: %+v", vote)
+	}
+}
+
+// A server that has lost its data, or has the data of another run, does not vote.
+func TestANodeWithoutItsMarkDoesNothing(t *testing.T) {
+	v := newVoter(t)
+	for _, mark := range []string{"", "other", voterMark + " "} {
+		var err error
+		if mark == "" {
+			err = v.rdb.Del(t.Context(), v.mark).Err()
+		} else {
+			err = v.rdb.Set(t.Context(), v.mark, mark, 0).Err()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		vote, err := v.propose(Proposal{Owner: "a", Token: 1000})
+		if err != nil || !vote.Unmarked || vote.Granted || vote.Clock == 0 {
+			t.Errorf("with the mark %q: %+v, %v", mark, vote, err)
+		}
+		if vote := v.vote("a", 0); vote.Unmarked || vote.Clock == 0 {
+			t.Errorf("a question that asks for no vote, with the mark %q: %+v", mark, vote)
+		}
+	}
+	if n := v.rdb.Exists(t.Context(), v.lock("k"), v.lock("k")+fenceSuffix).Val(); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}
+
+func TestAMarkIsReplacedOnlyIfItIsTheOneThatWasSeen(t *testing.T) {
+	t.Parallel()
+	srv, name := redistest.Common(t)
+	var met Identity
+	v := voterOf(t, srv.Client(t, patiently), name, func(id Identity) error {
+		met = id
+		return nil
+	})
+	v.rdb.Del(t.Context(), v.mark)
+	for _, c := range []struct{ from, to, want string }{
+		{"", "a", "a"}, {"", "b", "a"}, {"b", "c", "a"}, {"a", "d", "d"},
+	} {
+		if err := v.Mark(t.Context(), c.from, c.to); err != nil {
+			t.Fatal(err)
+		}
+		before := time.Now()
+		if err := v.Meet(t.Context()); err != nil || met.Mark != c.want || met.RunID == "" || met.Asked.Before(before) {
+			t.Errorf("from %q to %q: %+v, %v; want the mark %q", c.from, c.to, met, err, c.want)
+		}
 	}
 }
 
@@ -249,6 +313,7 @@ func TestEveryConnectionOfANodeIsIntroducedFirst(t *testing.T) {
 	})
 	v.vote("a", 1000)
 	srv.Restart(t)
+	v.remember()
 	redistest.Eventually(t, time.Minute, func(context.Context) error {
 		_, err := v.propose(Proposal{Owner: "a", Token: 1000})
 		return err

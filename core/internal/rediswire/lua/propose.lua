@@ -4,6 +4,7 @@
 -- KEYS[1] lock    hash: the owner's field holds its token, q the waiting lockers
 -- KEYS[2] fence   string: the highest token of the key, "token@time" while its
 --                 holder may be counting on from it, "token" once it cannot
+-- KEYS[3] mark    string, see package quorum; a server that lost its data has another or none
 -- ARGV[1] owner
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long the fence is kept, in ms
@@ -12,17 +13,22 @@
 -- ARGV[6] the locker that will wait if the lock is held; empty for none
 -- ARGV[7] the end of the proposal, in µs by this server's clock: a server that was
 --         stopped finds proposals of the past when it runs again
+-- ARGV[8] the mark with which this server may vote
 --
 -- Returns {1, token, time in µs} when the owner holds the lock, {2, highest
 -- token, time} when it is free but the proposal too low, {3, time} when the proposal
--- has ended, else {0, holder, its ms left, 1 if the locker is in the list, time}.
+-- has ended, {4, time} when the mark is another, else {0, holder, its ms left, 1 if the locker is in the list, time}.
 -- A second run of a proposal changes nothing. A higher proposal of the same owner
 -- is a new vote, with its whole lease; a lower one comes late and does nothing.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local ballot = tonumber(ARGV[4])
-if ballot > 0 and now > tonumber(ARGV[7]) then
-	return {3, now}
+if ballot > 0 then
+	if redis.call('GET', KEYS[3]) ~= ARGV[8] then
+		return {4, now}
+	elseif now > tonumber(ARGV[7]) then
+		return {3, now}
+	end
 end
 
 -- The fence goes first: if memory is full it is refused, and nothing is done.

@@ -1,0 +1,13 @@
+-- Changes the mark by which a node of a quorum shows that it has kept its votes, unless
+-- it has been changed or lost meanwhile.
+--
+-- KEYS[1] mark    string
+-- ARGV[1] the mark as it was seen; empty if there was none
+-- ARGV[2] the new mark
+--
+-- Returns 1, or 0 if the mark is another one.
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then
+	return 0
+end
+redis.call('SET', KEYS[1], ARGV[2])
+return 1
