@@ -77,7 +77,8 @@ func fromContext(ctx context.Context) *attempt {
 // It costs one round trip. After it no attempt carries out the request a second
 // time. If the process dies, duplicates are refused ([reason.OutcomeUnknown]).
 // A failure of the handler is stored and replayed. Calling MarkEffect again does
-// nothing. It is safe for concurrent use.
+// nothing. It is safe for concurrent use. A transaction of the request (pgstore.Tx) at
+// REPEATABLE READ or SERIALIZABLE must have no statement before it; see package pgstore.
 //
 // Its error matches [core.ErrLost] if another attempt has taken over (or the handler
 // has returned), [core.ErrMaxHold] or [core.ErrClosed] if [MaxHold] or [Engine.Close]

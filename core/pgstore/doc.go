@@ -52,7 +52,18 @@
 // [Isolation] sets. At READ COMMITTED nothing else is to be said. From REPEATABLE READ on a
 // transaction fails if the record changed after its first statement: when the claim was
 // renewed (after a third of the lease) or a duplicate began to wait. It is then rolled
-// back and refused, as after any serialization failure.
+// back and refused, as after any serialization failure. [idempotency.MarkEffect] changes
+// the record, too: call it before the first statement of the transaction, and under locks
+// before [Tx], which claims their fences. Later, the outcome of every such request is
+// unknown, since the effect is marked and the transaction cannot be committed.
+//
+// # Settings of the transaction
+//
+// The statement that stores the answer is the last one of the transaction, and is executed
+// with the settings that the handler has left. If a handler changes search_path, set it back,
+// or name the schema of the tables by [Schema]. If a handler changes the role, set it back
+// (RESET ROLE), or give the other role SELECT and UPDATE on the records. Otherwise the
+// transaction is rolled back and the request is refused, each time.
 //
 // # Connections
 //

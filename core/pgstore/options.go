@@ -45,7 +45,7 @@ func (s *settings) fail(format string, args ...any) {
 
 // Schema sets the schema of the tables, which must exist. name has up to 41 lower case
 // letters, digits and underscores. Default: the first schema of the connection's
-// search_path.
+// search_path. A handler that changes search_path in its transaction has to set it back then.
 func Schema(name string) Option {
 	return func(s *settings) {
 		if !named.MatchString(name) {
@@ -82,15 +82,18 @@ func Records(db *sql.DB) Option {
 }
 
 // Isolation sets the isolation level of the transactions of handlers; see the package's
-// documentation for what to expect above READ COMMITTED. Default: the level of the database.
+// documentation for what to expect above READ COMMITTED, also of [idempotency.MarkEffect].
+// Default: the level of the database.
 func Isolation(level sql.IsolationLevel) Option {
 	return func(s *settings) { s.isolation = level }
 }
 
 // IdleTimeout limits how long the transaction of a handler may be idle between two
 // statements (idle_in_transaction_session_timeout). After it PostgreSQL ends the
-// connection, so that a process that was stopped does not keep its row locks from the one
-// that takes over. d is at least 1 ms. Default: two thirds of the lease of the claim.
+// connection, so that a process that was stopped between two statements does not keep its
+// row locks from the process that takes over. It ends neither a statement whose result is
+// not read nor a COPY whose data does not come. d is at least 1 ms. Default: two thirds of
+// the lease of the claim.
 func IdleTimeout(d time.Duration) Option {
 	return func(s *settings) {
 		if d < time.Millisecond {

@@ -148,7 +148,7 @@ func passes(err error) bool {
 // explain says what to do about an error where that is known.
 func explain(err error) error {
 	if pgpool.State(err) == "42P01" { // undefined_table
-		return fmt.Errorf("the tables are missing, Store.Migrate makes them: %w", err)
+		return fmt.Errorf("the tables are missing (Store.Migrate makes them), or not in the search_path (the option Schema names theirs): %w", err)
 	}
 	return err
 }

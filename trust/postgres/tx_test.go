@@ -26,6 +26,8 @@ import (
 const (
 	rolledBack = "urn:interlock:problem:idempotency-rolled-back"
 	tooLarge   = "urn:interlock:problem:idempotency-response-too-large"
+
+	unknownOutcome = "urn:interlock:problem:idempotency-outcome-unknown"
 )
 
 func TestEffectAndAnswerAreCommittedTogether(t *testing.T) {
@@ -279,10 +281,9 @@ func TestAHandlerThatEndsTheTransactionIsNotRunAgain(t *testing.T) {
 				w.WriteHeader(c.status)
 				say(w, "the handler's answer")
 			})
-			const unknown = "urn:interlock:problem:idempotency-outcome-unknown"
-			s.want("a", 409, unknown)
+			s.want("a", 409, unknownOutcome)
 			execute(t, db, "UPDATE interlock_record SET lease_until = now() - interval '1 second'")
-			s.want("a", 409, unknown)
+			s.want("a", 409, unknownOutcome)
 			s.paid(c.paid)
 			if s.runs.Load() != 1 {
 				t.Errorf("the handler ran %d times; want once", s.runs.Load())
