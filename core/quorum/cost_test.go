@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -62,5 +63,58 @@ func TestAProposalThatItsReleaseOvertakesTakesNothing(t *testing.T) {
 			t.Errorf("%d withdrawals, want 1", n)
 		}
 		wantFree(t, nodes, 0)
+	})
+}
+
+// slowRelease is a node that the withdrawals of a process reach later than the nodes before.
+type slowRelease struct {
+	*fakeNode
+	by time.Duration
+}
+
+func (n slowRelease) Withdraw(w rediswire.Withdrawal, done func(string, error)) {
+	go func() {
+		time.Sleep(n.by)
+		n.fakeNode.Withdraw(w, done)
+	}()
+}
+
+// A waiter does not ask for a lock while its release has not reached a majority: it would
+// find the lock held, and have to ask again. So each turn costs a waiter one request a node
+// to be listed, one to get the lock and one to give it up.
+func TestATurnCostsThreeRequestsANode(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, nodes []*fakeNode) {
+		holder := storeOn(t, nodes)
+		for i, n := range holder.nodes {
+			n.server = slowRelease{nodes[i], time.Duration(i) * 200 * time.Microsecond}
+		}
+		rep := acquire(t, holder, "x")
+		waiter, err := core.New(storeOn(t, nodes), core.Unlisted())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		before := requests(nodes)
+		done := make(chan error)
+		go func() {
+			lease, err := waiter.Lock(t.Context(), "k")
+			if err == nil {
+				time.Sleep(10 * time.Millisecond)
+				err = lease.Release(t.Context())
+			}
+			done <- err
+		}()
+		time.Sleep(50 * time.Millisecond)
+		free(t, holder, "x", rep.Token)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		if n := requests(nodes) - before - 5; n != 15 {
+			t.Errorf("%d requests besides the holder's release, want 15", n)
+		}
+		if err := waiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -26,6 +26,7 @@ type fakeNode struct {
 	locks   map[string]*fakeLock
 	fences  map[string]fakeFence
 	watched map[int]func(owner, next string)
+	freed   time.Time // when a lock was last given up
 	n       int
 	calls   []string
 
@@ -208,6 +209,9 @@ func (f *fakeNode) vote(p rediswire.Proposal) rediswire.Vote {
 		v.Token = highest
 		if p.Token > highest {
 			f.locks[p.Key] = &fakeLock{owner: p.Owner, token: p.Token, expires: now.Add(p.TTL)}
+			if p.Rest != "" {
+				f.locks[p.Key].queue = strings.Split(p.Rest, ",")
+			}
 			f.fences[p.Key] = fakeFence{p.Token, now}
 			v.Granted, v.Token = true, p.Token
 		}
@@ -245,6 +249,7 @@ func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(string, error)) {
 					result = driver.ErrNotOwner
 				case w.Limit == 0 || k.token <= w.Limit:
 					delete(f.locks, w.Key)
+					f.freed = time.Now()
 					f.fences[w.Key] = fakeFence{token: max(k.token, w.Token, f.fences[w.Key].token)}
 					next = strings.Join(k.queue, ",")
 					for _, wake := range f.watched {
@@ -295,9 +300,12 @@ func (f *fakeNode) Confirm(_ context.Context, batch []rediswire.Confirmation, do
 	}
 }
 
-func (f *fakeNode) Watch(_ string, _ time.Time, wake func(owner, next string)) func() {
+func (f *fakeNode) Watch(_ string, since time.Time, wake func(owner, next string)) func() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !f.freed.Before(since) {
+		go wake("", "") // it may have missed that
+	}
 	f.n++
 	n := f.n
 	f.watched[n] = wake

@@ -9,16 +9,20 @@ import (
 )
 
 const (
+	// fewWait is how long a release that fewer than a majority has announced is kept from
+	// the caller. A majority has it within that time where the nodes are near, and a try
+	// before that would find the lock held on the others.
+	fewWait = time.Millisecond
 	// minLook and maxLook bound the pauses between looks for no other reason than
 	// that a node's subscription was made or lost.
 	minLook = 5 * time.Millisecond
 	maxLook = time.Second
 )
 
-// watch receives the releases of a key from all nodes. The first announcement of a
-// release wakes the caller. Announcements of the same release by other nodes wake it
-// only once more, when they make a majority: a try that the caller sent after the
-// first announcement may have reached some nodes before the release.
+// watch receives the releases of a key from all nodes. The announcement of a release by a
+// majority wakes the caller. If fewer have announced it after a short while, they wake it:
+// the others may be down. Then the majority wakes it once more, since a try may have
+// reached some nodes before the release.
 type watch struct {
 	store *Store
 	wake  func(driver.Signal)
@@ -27,9 +31,11 @@ type watch struct {
 	stopped bool
 	heard   [8]announcement // the last ones
 	next    int
-	timer   *time.Timer
+	timer   *time.Timer // of the look
 	armed   bool
 	pause   time.Duration
+	few     *time.Timer // of fewWait
+	latest  int         // the announcement for which it was set
 }
 
 // announcement is one release, by the owner that gave the lock up.
@@ -39,8 +45,8 @@ type announcement struct {
 	count int
 }
 
-// Watch implements [driver.Store]. It listens on all nodes: wake is called for the first
-// announcement of a release, and once more when a majority has announced it.
+// Watch implements [driver.Store]. It listens on all nodes: wake is called when a majority
+// has announced a release, and before that if only fewer have after a millisecond.
 func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	w := &watch{store: s, wake: wake, pause: minLook}
 	stops := make([]func(), len(s.nodes))
@@ -50,8 +56,10 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	return func() {
 		w.mu.Lock()
 		w.stopped = true
-		if w.timer != nil {
-			w.timer.Stop()
+		for _, timer := range []*time.Timer{w.timer, w.few} {
+			if timer != nil {
+				timer.Stop()
+			}
 		}
 		w.mu.Unlock()
 		for _, stop := range stops {
@@ -93,10 +101,37 @@ func (w *watch) told(owner, list string) {
 		}
 	}
 	a.count++
-	news := !w.stopped && (a.count == 1 || a.count == w.store.majority)
+	if w.stopped {
+		w.mu.Unlock()
+		return
+	}
+	if a.count == 1 {
+		w.latest = at
+		if w.few == nil {
+			w.few = time.AfterFunc(fewWait, w.hasFew)
+		} else {
+			w.few.Reset(fewWait)
+		}
+	}
+	news := a.count == w.store.majority
+	if news && w.latest == at {
+		w.few.Stop()
+	}
 	signal := driver.Signal{Next: a.list}
 	w.mu.Unlock()
 	if news {
+		w.wake(signal)
+	}
+}
+
+// hasFew wakes the caller for a release that only a minority has announced so far.
+func (w *watch) hasFew() {
+	w.mu.Lock()
+	a := &w.heard[w.latest]
+	few := !w.stopped && a.count < w.store.majority
+	signal := driver.Signal{Next: a.list}
+	w.mu.Unlock()
+	if few {
 		w.wake(signal)
 	}
 }
