@@ -369,20 +369,6 @@ func TestAWaiterHearsOfTheReleaseAfterItsSubscriptionWasKilled(t *testing.T) {
 	w.want("the waiter", got)
 }
 
-func TestAReleaseThatMayNotBeAnnouncedIsARelease(t *testing.T) {
-	t.Parallel()
-	w := alone(t)
-	w.tell("ACL", "SETUSER", "quiet", "on", ">secret", "~*", "+@all", "resetchannels")
-	s := w.store(func(o *redis.Options) { o.Username, o.Password = "quiet", "secret" })
-	w.take(s, w.held("k", "a:1"))
-	w.rdb.HSet(t.Context(), w.name("k"), "q", "another") // waits, and would have to be told
-	wantErr(t, w.free(s, "k", "a:1"), nil)
-	w.gone()
-	if len(w.denials()) == 0 {
-		t.Error("nothing was refused: the test proves nothing")
-	}
-}
-
 func TestAnExhaustedPoolOfTheApplicationDoesNotTouchTheLock(t *testing.T) {
 	t.Parallel()
 	w := alone(t)

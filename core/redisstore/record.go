@@ -91,7 +91,11 @@ func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (record.Co
 	}
 	// Too few replicas are no reason to keep the answer back: it is stored, and
 	// nothing that could be done now would make it safer.
-	if words[0] == any("stored") {
+	switch words[0] {
+	case "unannounced":
+		s.wire.SayMute()
+		fallthrough
+	case "stored":
 		return record.CommitReply{State: record.StateGranted}, nil
 	}
 	rep := record.CommitReply{}
@@ -113,6 +117,8 @@ func (s *Store) Abandon(ctx context.Context, ask record.AbandonRequest) error {
 		return err
 	case word == "lost" && !r.Ambiguous:
 		return driver.ErrNotOwner
+	case word == "unannounced":
+		s.wire.SayMute()
 	case word != "lost" && word != "abandoned":
 		return wrapRecord(rediswire.ErrReply)
 	}

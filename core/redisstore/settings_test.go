@@ -5,6 +5,7 @@ package redisstore_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
@@ -203,5 +205,72 @@ func TestAMissingRightIsNamed(t *testing.T) {
 		}
 		w.ends()
 		w.gone()
+	}
+}
+
+// A user without the right to a channel: what cannot be announced happens, and the log says
+// once what is missing.
+func TestWhatMayNotBeAnnouncedIsDone(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	w.tell("ACL", "SETUSER", "quiet", "on", ">secret", "~*", "+@all", "resetchannels")
+	for what, end := range map[string]func(w *world, s *redisstore.Store) error{
+		"a lock": func(w *world, s *redisstore.Store) error {
+			w.take(s, w.held("k", "a:1"))
+			w.rdb.HSet(t.Context(), w.name("k"), "q", "another") // waits, and would have to be told
+			return w.free(s, "k", "a:1")
+		},
+		"a place": func(w *world, s *redisstore.Store) error {
+			permit := w.held("p", "a:1")
+			permit.Kind, permit.AtMost = driver.Permit, 1
+			w.take(s, permit)
+			permit.Owner, permit.Waiter = "b:1", strings.Repeat("b", 32)
+			w.acquire(s, permit)
+			_, err := s.Release(t.Context(), driver.ReleaseRequest{
+				Key: "p", Owner: "a:1", Kind: driver.Permit, AtMost: 1, TTL: w.Holds(), Deadline: w.deadline(),
+			})
+			return err
+		},
+		"a claim that is given up": func(w *world, s *redisstore.Store) error {
+			w.inFlight(s, "given up")
+			return s.Abandon(t.Context(), record.AbandonRequest{ID: "given up", Token: "a", Deadline: w.deadline()})
+		},
+		"a response": func(w *world, s *redisstore.Store) error {
+			w.inFlight(s, "completed")
+			rep, err := s.Commit(t.Context(), record.CommitRequest{
+				ID: "completed", Token: "a", Generation: 1, Response: []byte("r"), Retention: time.Hour, Deadline: w.deadline(),
+			})
+			if rep.State != record.StateGranted {
+				err = errors.Join(err, fmt.Errorf("state %d", rep.State))
+			}
+			return err
+		},
+	} {
+		var log lines
+		quiet := w.Client(t, func(o *redis.Options) { o.Username, o.Password = "quiet", "secret" })
+		s := w.over(quiet, redisstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+		for range 2 {
+			if err := end(w, s); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			w.rdb.Del(t.Context(), w.record("completed"))
+		}
+		if n := log.count("refused to announce"); n != 1 {
+			t.Errorf("%s: the log says %d times that it was not announced", what, n)
+		}
+	}
+	w.gone()
+	if denied := w.denials(); len(denied) < 4 {
+		t.Errorf("the server has refused %q only", denied)
+	}
+}
+
+// inFlight has a claim made by a, for which a duplicate waits.
+func (w *world) inFlight(s *redisstore.Store, id string) {
+	w.t.Helper()
+	for _, token := range []string{"a", "b"} {
+		if _, err := s.Claim(w.t.Context(), w.claim(id, token)); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 }

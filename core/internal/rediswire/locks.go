@@ -220,12 +220,19 @@ func (s *Store) released(r *release) (waiting string, err error) {
 		return "", Wrap(err)
 	case n <= 0 && !r.Ambiguous:
 		return "", notOwner(n)
-	case n == 2 && !s.mute.Swap(true):
-		s.log.Warn("interlock: Redis refused to announce a release: waiting processes find it late, by asking; " +
-			"the user of the connection needs PUBLISH (on a Cluster SPUBLISH) on " + s.names.prefix + ":*")
+	case n == 2:
+		s.SayMute()
 	}
 	// "Not the owner" after a try whose reply was lost: that try released it.
 	return "", nil
+}
+
+// SayMute logs, once, that an announcement was refused. What it was about has happened.
+func (s *Store) SayMute() {
+	if !s.mute.Swap(true) {
+		s.log.Warn("interlock: Redis refused to announce what was released or completed: waiting processes find it late, by asking; " +
+			"the user of the connection needs PUBLISH (on a Cluster SPUBLISH) on " + s.names.prefix + ":*")
+	}
 }
 
 // listed reads the list of waiting lockers where a script returned one.

@@ -373,6 +373,8 @@ func (r *withdrawal) outcome() (waiting string, err error) {
 		return "", Wrap(err)
 	case n == 0 && !r.Ambiguous:
 		return "", driver.ErrNotOwner
+	case n == 2:
+		r.store.SayMute()
 	}
 	// "Not the owner" after a try whose reply was lost: that try gave it up.
 	return "", nil

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -104,6 +105,31 @@ func (v voter) withdraw(w Withdrawal) error {
 	w.Key, w.TTL, w.Deadline = cmp.Or(w.Key, "k"), time.Hour, time.Now().Add(time.Minute)
 	v.Withdraw(w, func(_ string, err error) { got <- err })
 	return <-got
+}
+
+// A user without the right to a channel gives a lock up nevertheless, and the log says so.
+func TestAWithdrawalThatMayNotBeAnnouncedIsDone(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	if err := srv.Client(t).Do(t.Context(), "ACL", "SETUSER", "quiet", "on", ">p", "~*", "+@all", "resetchannels").Err(); err != nil {
+		t.Fatal(err)
+	}
+	quiet := func(o *redis.Options) { o.Username, o.Password = "quiet", "p" }
+	v := voterOf(t, srv.Client(t, patiently, quiet), "votes", func(Identity) error { return nil })
+	var log lines
+	v.store.log = slog.New(slog.NewTextHandler(&log, nil))
+	for token := range int64(2) {
+		v.vote("a", 1000+token)
+		if vote, err := v.propose(Proposal{Owner: "b", Token: 2000, Waiter: "b"}); err != nil || !vote.Listed {
+			t.Errorf("a proposal that waits: %+v, %v", vote, err)
+		}
+		if err := v.withdraw(Withdrawal{Owner: "a", Token: 1000 + token}); err != nil {
+			t.Errorf("a withdrawal: %v", err)
+		}
+	}
+	if n := log.count("refused to announce"); n != 1 {
+		t.Errorf("the log says %d times that announcements are refused; want once", n)
+	}
 }
 
 func TestANodeTakesOnlyTokensAboveAllThatItHasSeen(t *testing.T) {

@@ -33,7 +33,7 @@ type Store struct {
 
 	subscriber *subscriber
 	shut       atomic.Bool
-	mute       atomic.Bool   // releases cannot be announced, which was said
+	mute       atomic.Bool   // announcements are refused, which was said
 	occupied   logs.Throttle // keys with a value that is no lock
 }
 

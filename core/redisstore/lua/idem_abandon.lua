@@ -8,7 +8,8 @@
 -- ARGV[2] channel
 -- ARGV[3] PUBLISH or SPUBLISH
 --
--- Returns 'abandoned', or 'lost' if there is no claim of the token.
+-- Returns 'abandoned', 'unannounced' if the waiting requests could not be told, or 'lost' if
+-- there is no claim of the token.
 local r = redis.call('HMGET', KEYS[1], 't', 's', 'w', 'g')
 if r[1] ~= ARGV[1] or r[2] ~= 'c' then
 	return 'lost'
@@ -20,7 +21,7 @@ if generation > 1 then
 else
 	redis.call('DEL', KEYS[1])
 end
-if r[3] then
-	redis.pcall(ARGV[3], ARGV[2], '')
+if r[3] and type(redis.pcall(ARGV[3], ARGV[2], '')) ~= 'number' then
+	return 'unannounced'
 end
 return 'abandoned'

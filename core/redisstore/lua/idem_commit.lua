@@ -13,9 +13,9 @@
 -- ARGV[9] how long the tombstone is kept, in ms
 -- ARGV[10] fingerprint
 --
--- Returns {'commit', state, ...}: stored, or what there is of another token:
--- in-flight | completed, response | unavailable | mismatch. The lease does not
--- matter: as long as no other request has taken over, the answer counts. Nor does it matter
+-- Returns {'commit', state, ...}: stored, unannounced if it is stored and the waiting
+-- requests could not be told, or what there is of another token: in-flight | completed,
+-- response | unavailable | mismatch. The lease does not matter: as long as no other request has taken over, the answer counts. Nor does it matter
 -- that the record is gone (the server lost it) or nobody's (the request that took over gave
 -- up): then this is the only answer there is.
 local r = redis.call('HMGET', KEYS[1], 't', 's', 'f', 'w', 'f2')
@@ -43,7 +43,7 @@ if KEYS[2] then
 	redis.pcall('SET', KEYS[2], '', 'PX', ARGV[9], 'NX')
 	redis.pcall('PEXPIRE', KEYS[2], ARGV[9], 'GT')
 end
-if r[4] then
-	redis.pcall(ARGV[8], ARGV[7], '')
+if r[4] and type(redis.pcall(ARGV[8], ARGV[7], '')) ~= 'number' then
+	return {'commit', 'unannounced'}
 end
 return {'commit', 'stored'}
