@@ -168,3 +168,38 @@ func TestAPaymentThatTheSynchronousStandbyLacks(t *testing.T) {
 		})
 	}
 }
+
+// TestConnectionsToAStandbyAreGivenUp has a process begin while a name leads to the standby.
+// When it leads to the primary, the standby still answers.
+func TestConnectionsToAStandbyAreGivenUp(t *testing.T) {
+	t.Parallel()
+	primary, standby, route := newPrimary(t)
+	replica := standby.Open(t)
+	eventually(t, "the standby has the tables", func() bool { return read[bool](t, replica, "SELECT to_regclass('interlock_lock') IS NOT NULL") })
+	route.To(standby)
+	store := over(t, route)
+	s := newService(t, primary.Open(t), store, func(w http.ResponseWriter, r *http.Request, tx *pgstore.Transaction) {
+		pay(t, r, tx)
+		say(w, "paid")
+	})
+	l := newLocker(t, store)
+	s.want("refused", http.StatusServiceUnavailable, "idempotency-unavailable")
+	if _, err := l.TryLock(t.Context(), "refused"); !errors.Is(err, driver.ErrNotReady) {
+		t.Errorf("a lock on the standby: %v", err)
+	}
+	route.To(primary)
+	trying(t, func() error {
+		lease, err := l.TryLock(t.Context(), "k")
+		if err == nil {
+			err = lease.Release(t.Context())
+		}
+		return err
+	})
+	var resp *http.Response
+	eventually(t, "a payment is made", func() bool {
+		resp = s.send("k")
+		return resp.StatusCode == http.StatusOK
+	})
+	s.wantOf(resp, http.StatusOK, "paid")
+	s.paid(1)
+}
