@@ -75,6 +75,10 @@
 // pooler in transaction mode. There a driver must not use named prepared statements (pgx:
 // default_query_exec_mode=exec).
 //
+// Locks keep up to six connections while they are busy, and none of a pool that is bounded
+// to fewer than twelve. A [sql.DB] on another pool does not know that pool's bound: use
+// module pgxstore for a pool of pgx, or [sql.DB.SetMaxOpenConns].
+//
 // The store ends a connection that only reads, as to a server that was the primary before a
 // failover; the pool then makes a new one.
 //
