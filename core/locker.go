@@ -75,9 +75,9 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 //   - [ErrHeld]: the wait was over. [ErrQueueFull] matches it too: [MaxWaiters]
 //     callers waited already.
 //   - [ErrUnavailable], [ErrNotReplicated], [ErrKeyOccupied]: the store failed. While
-//     it answers that it is not ready ([driver.ErrNotReady]: it loads, or it only reads),
-//     Lock waits as for a holder. A caller without [Wait] is not told: after a second the
-//     cause is logged through [slog.Default], and then once a minute.
+//     it answers that it is not ready ([driver.ErrNotReady]: it loads, it only reads, or
+//     it fails inside), Lock waits as for a holder. A caller without [Wait] is not told:
+//     after a second the cause is logged through [slog.Default], and then once a minute.
 //   - [ErrClosed]: the locker is closing.
 //   - [ErrKey], [ErrConfig]: the key is empty or too long, or an option cannot
 //     work.

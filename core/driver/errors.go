@@ -14,9 +14,10 @@ var (
 	ErrUnavailable = errors.New("interlock: lock store unavailable")
 
 	// ErrNotReady says that the store answered that it cannot serve the key at
-	// this moment (Redis: LOADING, TRYAGAIN, CLUSTERDOWN and the like). The
-	// request was not executed. The lock sends it again after a pause; if that
-	// does not help, its caller gets an error that also matches ErrUnavailable.
+	// this moment (Redis: LOADING, TRYAGAIN, CLUSTERDOWN and the like), or with an
+	// error that says nothing about the next try (an internal error). The request was not
+	// executed, unless [Reply.Ambiguous] is true. The lock sends it again after a pause; if
+	// that does not help, its caller gets an error that also matches ErrUnavailable.
 	ErrNotReady = errors.New("interlock: lock store not ready")
 
 	// ErrKeyOccupied says that the lock's place in the store has a value that is no

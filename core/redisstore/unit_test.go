@@ -99,25 +99,84 @@ func storeAt(t *testing.T, addr string) *redisstore.Store {
 	return store
 }
 
+// scripts answers the commands of a connection: a call of a script as run says, what else the
+// store sends as a server does.
+func scripts(run func() string) func(cmd []string) string {
+	return func(cmd []string) string {
+		switch strings.ToUpper(cmd[0]) {
+		case "HELLO":
+			return "-ERR unknown command `hello`\r\n"
+		case "INFO":
+			return "$23\r\nredis_version:7.2.0\r\na:\r\n"
+		case "EVALSHA":
+			return run()
+		}
+		return "+OK\r\n"
+	}
+}
+
 func TestAServerThatIsNotReadySaysSo(t *testing.T) {
 	t.Parallel()
-	for _, word := range []string{"LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS"} {
+	for _, word := range []string{"LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS", "MISCONF"} {
 		addr := listen(t, func(conn net.Conn) {
-			answer(conn, func(cmd []string) string {
-				switch name := strings.ToUpper(cmd[0]); {
-				case name == "HELLO":
-					return "-ERR unknown command `hello`\r\n"
-				case name == "INFO":
-					return "$23\r\nredis_version:7.2.0\r\na:\r\n"
-				case strings.HasPrefix(name, "EVAL"):
-					return "-" + word + " for now\r\n"
-				}
-				return "+OK\r\n"
-			})
+			answer(conn, scripts(func() string { return "-" + word + " for now\r\n" }))
 		})
 		_, err := storeAt(t, addr).Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", TTL: time.Minute})
 		if !errors.Is(err, driver.ErrNotReady) || !strings.Contains(err.Error(), word+" for now") {
 			t.Errorf("%s: %v; want ErrNotReady, with what the server says", word, err)
+		}
+	}
+}
+
+// A server, or a proxy, has errors that the store cannot know. A request is sent again after
+// such an error, and was perhaps executed.
+func TestAnErrorThatIsNotKnownIsNoReasonToGiveUp(t *testing.T) {
+	t.Parallel()
+	for failures, granted := range map[int64]bool{1: true, 2: true, 1000: false} {
+		var asked atomic.Int64
+		addr := listen(t, func(conn net.Conn) {
+			answer(conn, scripts(func() string {
+				if asked.Add(1) <= failures {
+					return "-ERR internal error\r\n"
+				}
+				return ":1700000000000000\r\n"
+			}))
+		})
+		s := storeAt(t, addr)
+		rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", TTL: time.Minute})
+		if granted {
+			if err != nil || !rep.Granted {
+				t.Errorf("after %d errors: %+v, %v", failures, rep, err)
+			}
+			continue
+		}
+		if !errors.Is(err, driver.ErrNotReady) || !rep.Ambiguous || !strings.Contains(err.Error(), "internal error") {
+			t.Errorf("an error that stays: %+v, %v; want ErrNotReady, with what the server says", rep, err)
+		}
+	}
+}
+
+// What the next try would be told too is told at once.
+func TestAnErrorThatLastsIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"NOPERM this user has no permissions to run the 'evalsha' command", "NOAUTH Authentication required.",
+		"WRONGPASS invalid username-password pair or user is disabled.", "WRONGTYPE Operation against a key",
+		"OOM command not allowed when used memory > 'maxmemory'.", "ERR unknown command 'evalsha'", "ERR unsupported command 'evalsha'",
+		"ERR The user executing the script can't run this command or subcommand script: 12, on @user_script:3.",
+		"ERR user_script:3: attempt to index a nil value", "ERR wrong number of arguments for 'evalsha' command",
+		"DENIED Redis is running in protected mode", "CROSSSLOT Keys in request don't hash to the same slot",
+	} {
+		var asked atomic.Int64
+		addr := listen(t, func(conn net.Conn) {
+			answer(conn, scripts(func() string {
+				asked.Add(1)
+				return "-" + text + "\r\n"
+			}))
+		})
+		_, err := storeAt(t, addr).Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a:1", TTL: time.Minute})
+		if n := asked.Load(); err == nil || errors.Is(err, driver.ErrNotReady) || n != 1 {
+			t.Errorf("%s: %v, after %d tries; want an error other than ErrNotReady, after one", text, err, n)
 		}
 	}
 }

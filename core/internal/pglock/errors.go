@@ -65,6 +65,16 @@ func fateOf(err error, sent bool) fate {
 	return refused
 }
 
+// internal reports whether the server answers that it has failed at something of its own: a
+// lack of resources (class 53), of the system (58), or a defect (XX). The caller waits for such
+// a server, but not for one that is full (53100): that lasts.
+func internal(state string) bool {
+	if len(state) != 5 || state == "53100" {
+		return false
+	}
+	return state[:2] == "53" || state[:2] == "58" || state[:2] == "XX"
+}
+
 // isLockTimeout reports whether a row was locked by another transaction for too long.
 func isLockTimeout(err error) bool { return pgpool.State(err) == "55P03" }
 
@@ -84,7 +94,7 @@ func wrap(err error, f fate) error {
 		return err
 	}
 	switch state := pgpool.State(err); {
-	case f == collided, f == notReady:
+	case f == collided, f == notReady, f == unknown && internal(state):
 		return fmt.Errorf("%w: %w", driver.ErrNotReady, err)
 	case state == "42P01", state == "42703", state == "3F000":
 		return fmt.Errorf("%w: the table of the locks is missing, or not of this version; its schema creates it: %w", driver.ErrUnavailable, err)

@@ -101,11 +101,12 @@ func (c *call) ended(q *pipelines, err error, acked bool) {
 	c.cmd, c.first, c.second = redis.Cmd{}, noRetry{}, noRetry{}
 	clear(c.args)
 	n, first := len(c.requests), c.requests[0].lock
-	apart := n > 1 && fateOf(failure) == refused // perhaps because of one of the keys
+	fate := fateOf(failure)
+	apart := n > 1 && (fate == refused || fate == failed) // perhaps because of one of the keys
 	for i, r := range c.requests {
 		c.requests[i] = nil
 		if apart {
-			r.alone = true
+			r.alone, r.Ambiguous = true, r.Ambiguous || fate == failed
 			r.send()
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,9 +20,10 @@ import (
 type fate int
 
 const (
-	refused   fate = iota // the server answered with an error: nothing was done
+	refused   fate = iota // the server answered with an error that will not change: nothing was done
 	unsent                // it never left: nothing was done
 	unknown               // it may have been, or may yet be, executed
+	failed                // the server answered with an error that says nothing of all this
 	notReady              // the server cannot serve the key at this moment
 	noScript              // the server does not know the script
 	elsewhere             // another node serves the key (Cluster)
@@ -30,8 +32,18 @@ const (
 // Replies of a server that will be able to serve the key in a while: it starts,
 // fails over, or is moving the slot.
 var notReadyReplies = []string{
-	"LOADING ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "BUSY ", "NOREPLICAS ",
+	"LOADING ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "BUSY ", "NOREPLICAS ", "MISCONF ",
 	"ERR max number of clients",
+}
+
+// Replies that the next try would have too: somebody has to change something first. The
+// rights that are missing are among them (see missing), and so is full memory, which a
+// caller must not wait out with others.
+var lastingReplies = []string{
+	"WRONGTYPE ", "OOM ", "CROSSSLOT ", "DENIED ", "NOPROTO ",
+	"ERR unknown ", "ERR unsupported ", "ERR wrong number of arguments", "ERR syntax error", "ERR user_script:",
+	"ERR Error compiling script", "ERR Protocol error", "ERR DB index", "ERR SELECT is not allowed",
+	"ERR eval/evalsha command keys must", "ERR bad lua script",
 }
 
 // IsReply reports whether an error is the server's answer. A client-side error
@@ -58,12 +70,14 @@ func fateOf(err error) fate {
 		case strings.HasPrefix(text, "MOVED "), strings.HasPrefix(text, "ASK "):
 			return elsewhere
 		}
-		for _, prefix := range notReadyReplies {
-			if strings.HasPrefix(text, prefix) {
-				return notReady
-			}
+		begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
+		switch {
+		case slices.ContainsFunc(notReadyReplies, begins):
+			return notReady
+		case slices.ContainsFunc(lastingReplies, begins), missing(text) != "":
+			return refused
 		}
-		return refused
+		return failed
 	}
 	var op *net.OpError
 	switch {
@@ -91,7 +105,7 @@ func Wrap(err error) error {
 	if err == nil {
 		return nil
 	}
-	if fateOf(err) == notReady {
+	if fate := fateOf(err); fate == notReady || fate == failed {
 		return fmt.Errorf("%w: %w", driver.ErrNotReady, err)
 	}
 	text := err.Error()

@@ -208,8 +208,8 @@ func (r *Request) tried(err error) {
 		// decide.
 		again = r.Stubborn
 		r.store.reconsider(err)
-	case unsent, unknown:
-		r.Ambiguous = r.Ambiguous || fate == unknown
+	case unsent, unknown, failed:
+		r.Ambiguous = r.Ambiguous || fate != unsent
 		again = r.awaitsTopology() || again
 		r.store.reload()
 	}
