@@ -281,22 +281,26 @@ func (o *Observer) appendKeys(attrs []attribute.KeyValue, keys []string) []attri
 	if len(keys) == 1 {
 		attrs = append(attrs, attrKeyHash.String(core.Hashed(keys[0]).Hash()))
 		if o.rawKeys {
-			attrs = append(attrs, attrKey.String(keys[0]))
+			attrs = append(attrs, attrKey.String(valid(keys[0])))
 		}
 		return attrs
 	}
 	attrs = append(attrs, attrKeyCount.Int(len(keys)))
 	keys = keys[:min(len(keys), maxKeys)]
-	hashes := make([]string, len(keys))
+	hashes, texts := make([]string, len(keys)), make([]string, len(keys))
 	for i, key := range keys {
-		hashes[i] = core.Hashed(key).Hash()
+		hashes[i], texts[i] = core.Hashed(key).Hash(), valid(key)
 	}
 	attrs = append(attrs, attrKeyHashes.StringSlice(hashes))
 	if o.rawKeys {
-		attrs = append(attrs, attrKeys.StringSlice(keys))
+		attrs = append(attrs, attrKeys.StringSlice(texts))
 	}
 	return attrs
 }
+
+// valid returns a text as UTF-8. An exporter of OTLP drops a whole batch for one span that
+// has another text. The hash beside it tells keys apart.
+func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
 
 // logKeys returns the attributes of a record's rule and keys.
 func (c *call) logKeys() []slog.Attr {
@@ -316,7 +320,7 @@ func (o *Observer) text(err error, keys []string) string {
 		return ""
 	}
 	if o.rawKeys {
-		return err.Error()
+		return valid(err.Error())
 	}
 	text := observe.RootCause(err).Error()
 	for _, key := range keys {

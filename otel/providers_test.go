@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -29,8 +30,9 @@ import (
 	otellock "github.com/interlock-go/interlock/otel"
 )
 
-// secret is a key that may not leave the process, nor a part of it.
-const secret = "customer/4711-\"jane\""
+// secret is a key that may not leave the process, nor a part of it. It is no text: an
+// exporter of OTLP would drop the spans of a whole batch because of it.
+const secret = "customer/4711-\"jane\"\xff"
 
 func TestKeysLeaveTheProcessOnlyByOption(t *testing.T) {
 	for _, raw := range []bool{false, true} {
@@ -106,6 +108,9 @@ func TestKeysLeaveTheProcessOnlyByOption(t *testing.T) {
 				}{"spans": {spans.String(), raw}, "metrics": {string(metrics), false}, "logs": {p.logs.String(), raw}} {
 					if len(c.text) < 500 {
 						t.Fatalf("%s: hardly anything recorded: %s", what, c.text)
+					}
+					if !utf8.ValidString(c.text) {
+						t.Errorf("%s are no UTF-8", what)
 					}
 					if strings.Contains(c.text, "4711") != c.raw || strings.Contains(c.text, "jane") != c.raw {
 						t.Errorf("%s hold the key: %v, want %v:\n%s", what, !c.raw, c.raw, c.text)
