@@ -19,6 +19,7 @@ type fakeDB struct {
 	log    []string
 	fails  map[string]error // by the beginning of a statement
 	latest int64            // a larger token than any claim's, unless 0
+	hangs  <-chan struct{}  // a commit waits until it is closed, whatever the context
 }
 
 func (f *fakeDB) open() *sql.DB { return sql.OpenDB(f) }
@@ -52,8 +53,14 @@ type fakeConn struct{ *fakeDB }
 func (c fakeConn) Prepare(string) (driver.Stmt, error) { return nil, errors.ErrUnsupported }
 func (c fakeConn) Close() error                        { return nil }
 func (c fakeConn) Begin() (driver.Tx, error)           { return c, c.note("begin") }
-func (c fakeConn) Commit() error                       { return c.note("commit") }
 func (c fakeConn) Rollback() error                     { return c.note("rollback") }
+
+func (c fakeConn) Commit() error {
+	if c.hangs != nil {
+		<-c.hangs
+	}
+	return c.note("commit")
+}
 
 func (c fakeConn) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	changed := driver.RowsAffected(1)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -321,4 +322,21 @@ func TestAnIdempotencyKeyIsOfItsPartsAndNothingElse(t *testing.T) {
 		}
 		seen[key] = parts
 	}
+}
+
+// lib/pq waits for the answer of a server that hangs, also after the end of a context.
+func TestACommitThatTheDriverDoesNotReturnFromEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		back := make(chan struct{})
+		db := (&fakeDB{hangs: back}).open()
+		defer db.Close()
+		_, lease := lock(t)
+		time.AfterFunc(50*time.Second, func() { close(back) })
+		begin := time.Now()
+		err := fencing.Table{}.InTx(t.Context(), db, lease, nil, func(context.Context, *sql.Tx) error { return nil })
+		if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took > 11*time.Second {
+			t.Errorf("the commit ends after %v with %v; want %v after ten seconds", took, err, context.DeadlineExceeded)
+		}
+		<-back // before it database/sql has the connection
+	})
 }

@@ -162,8 +162,12 @@ func claim(ctx context.Context, tx *sql.Tx, key string, token int64, take, find 
 	return &StaleError{Key: key, Token: token, Latest: latest}
 }
 
-// commitWait bounds a commit. It only matters when the database does not answer.
-const commitWait = 10 * time.Second
+const (
+	// commitWait bounds a commit. It only matters when the database does not answer.
+	commitWait = 10 * time.Second
+	// driverWait is how long a driver may take to return after that.
+	driverWait = 500 * time.Millisecond
+)
 
 // InTx runs fn in a transaction that does not outlive the lease. The transaction
 // begins only while the lease is valid, and just before the commit InTx asks the
@@ -217,11 +221,30 @@ func InTx(
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	defer time.AfterFunc(commitWait, cancelTx).Stop()
-	if err := tx.Commit(); err != nil {
+	if err := commit(tx, cancelTx); err != nil {
 		return fmt.Errorf("interlock: commit: %w", err)
 	}
 	return nil
+}
+
+// commit commits a transaction. If the database does not answer, cancel ends the transaction;
+// then commit returns, also if the driver does not: lib/pq waits until the server answers or
+// the connection breaks.
+func commit(tx *sql.Tx, cancel context.CancelFunc) error {
+	done := make(chan error, 1) // has room: the caller may have left
+	go func() { done <- tx.Commit() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(commitWait):
+		cancel()
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(driverWait):
+		return context.DeadlineExceeded
+	}
 }
 
 // ended adds to an error why the context has ended, if it has: drivers only say
