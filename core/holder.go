@@ -13,6 +13,7 @@ var reasons = [...]observe.LossReason{
 	lock.Expired:     observe.LossExpired,
 	lock.Deleted:     observe.LossDeleted,
 	lock.TakenOver:   observe.LossTakenOver,
+	lock.Revoked:     observe.LossRevoked,
 	lock.NotOwner:    observe.LossNotOwner,
 	lock.Unavailable: observe.LossUnavailable,
 	lock.MaxHold:     observe.LossMaxHold,

@@ -70,6 +70,8 @@ func TestALossSaysWhoHeldWhatForHowLongAndWhy(t *testing.T) {
 		"expired":              {opts: []core.GuardOption{core.TTL(10 * time.Second)}, work: ends, want: observe.LossExpired, held: 9898 * time.Millisecond},
 		"deleted":              {happen: denies(driver.ErrDeleted), work: ends, want: observe.LossDeleted, held: 10 * time.Second, err: driver.ErrDeleted},
 		"taken over":           {happen: denies(driver.ErrTakenOver), work: ends, want: observe.LossTakenOver, held: 10 * time.Second, err: driver.ErrTakenOver},
+		"released by others":   {happen: denies(driver.ErrRevoked), work: ends, want: observe.LossRevoked, held: 10 * time.Second, err: driver.ErrRevoked},
+		"found by the holder":  {happen: denies(driver.ErrRevoked), work: quick, want: observe.LossRevoked, held: time.Second},
 		"one or the other":     {happen: denies(driver.ErrNotOwner), work: ends, want: observe.LossNotOwner, held: 10 * time.Second, err: driver.ErrNotOwner},
 		"unreachable":          {happen: denies(core.ErrUnavailable), work: ends, want: observe.LossUnavailable, held: 29698 * time.Millisecond, err: core.ErrUnavailable},
 		"maximum hold":         {opts: []core.GuardOption{core.MaxHold(20 * time.Second)}, work: ends, want: observe.LossMaxHold, held: 20 * time.Second},

@@ -184,11 +184,12 @@ func (c *call) loss(ctx context.Context, l core.Loss, err error) {
 	c.reason.Store(&l.Reason)
 	o := c.observer
 	o.instruments.lost.Add(ctx, 1, c.rule.with(attrLossReason.String(string(l.Reason))))
-	// If the lease ended at its own limit, the holder learned of it in time. If the
-	// store forgot the lease or was unreachable, another holder may have had the lock.
+	// If the lease ended at its own limit, the holder learned of it in time, and what an
+	// operator releases is no fault of the store. If the store forgot the lease or was
+	// unreachable, another holder may have had the lock.
 	level := slog.LevelError
 	switch l.Reason {
-	case observe.LossExpired, observe.LossMaxHold, observe.LossClosed:
+	case observe.LossExpired, observe.LossMaxHold, observe.LossClosed, observe.LossRevoked:
 		level = slog.LevelWarn
 	}
 	log := o.logger()

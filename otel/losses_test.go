@@ -50,6 +50,14 @@ func TestALostLeaseIsCountedAndLoggedOnceAndIsNoLongerHeld(t *testing.T) {
 			},
 			how: "lost", level: "ERROR", err: core.ErrLost,
 		},
+		observe.LossRevoked: {
+			lose: func(w *world) {
+				w.store.Intercept(failing(driver.ErrRevoked))
+				time.Sleep(11 * time.Second)
+				w.store.Intercept(nil)
+			},
+			how: "lost", level: "WARN", err: core.ErrLost,
+		},
 		observe.LossUnavailable: {
 			lose: func(w *world) {
 				w.store.Intercept(failing(core.ErrUnavailable))

@@ -33,10 +33,12 @@ var (
 	// ErrNotOwner.
 	ErrNotOwner = errors.New("interlock: not the owner of the lock")
 
-	// ErrDeleted and ErrTakenOver match ErrNotOwner. A store that can tell
-	// returns one of them: the lock is free, or another owner holds it.
+	// ErrDeleted, ErrTakenOver and ErrRevoked match ErrNotOwner. A store that can tell
+	// returns one of them: the lock is free, or another owner holds it, or an operator
+	// has released it, whether another owner holds it by now or not.
 	ErrDeleted   = fmt.Errorf("%w: no owner holds it", ErrNotOwner)
 	ErrTakenOver = fmt.Errorf("%w: another owner holds it", ErrNotOwner)
+	ErrRevoked   = fmt.Errorf("%w: an operator has released it", ErrNotOwner)
 
 	// ErrPending is returned by [Store.Acquire] when its caller left before the
 	// outcome of the request was known.

@@ -138,7 +138,7 @@ func (w *world) testRelease() {
 	}
 	w.lost(lease)
 	loss := <-losses
-	if loss.Token != lease.Token() || loss.Owner != holder.Owner || loss.Reason != observe.LossDeleted && loss.Reason != observe.LossTakenOver {
+	if loss.Token != lease.Token() || loss.Owner != holder.Owner || loss.Reason != observe.LossRevoked {
 		w.t.Errorf("%+v", loss)
 	}
 	second := <-next

@@ -47,7 +47,7 @@ func TestLocksOfAnOlderVersionAreReadAndReleased(t *testing.T) {
 	w := common(t)
 	rdb, f := w.rdb, w.fleet()
 	script := func(name string) string {
-		text, err := os.ReadFile(path.Join("../internal/rediswire/testdata", name))
+		text, err := os.ReadFile(path.Join("../../trust/faults/testdata", name))
 		if err != nil {
 			t.Fatal(err)
 		}

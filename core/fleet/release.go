@@ -18,9 +18,9 @@ const releaseWithin = 10 * time.Second
 // returns that holder. No other grant is touched: the token leads to an owner, which no
 // other grant ever has, and the script that releases compares it.
 //
-// The holder is not asked. It learns of the loss (core.OnLost) at its next renewal, which
-// with the default lease is up to 10 s later, or when it asks the store (core.Commit,
-// core.Lease.Check). Until then its handler works on, beside the next holder. Use it for
+// The holder is not asked. It learns of the loss (core.OnLost, with the reason
+// observe.LossRevoked) at its next renewal, which with the default lease is up to 10 s
+// later, or when it asks the store (core.Commit, core.Lease.Check). Until then its handler works on, beside the next holder. Use it for
 // a process that is known to be dead or stuck, or whose writes are fenced. Tokens
 // still grow: the fence stays.
 //
@@ -48,8 +48,15 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	if l.Kind == Places {
 		ask.Kind, ask.Token = driver.Permit, token // the script compares it with the fence
 	}
+	// Before the release, so that the holder does not take it for a loss of Redis's. It
+	// stays for as long as the holder may ask.
+	mark := f.wire.RevokedName(key, h.Owner)
+	if err := f.rdb.Set(ctx, mark, token, ask.TTL+time.Minute).Err(); err != nil {
+		f.log.WarnContext(ctx, "interlock: the holder of a lock that an operator releases will take it for deleted", "key_hash", ident.Hash(key), "error", err)
+	}
 	switch _, err := f.wire.Release(ctx, ask); {
 	case errors.Is(err, driver.ErrNotOwner):
+		f.rdb.Del(ctx, mark) // or a loss of another kind would be told as a release
 		return Holder{}, fmt.Errorf("%w: %q, token %d", ErrNoGrant, key, token)
 	case err != nil:
 		return Holder{}, err

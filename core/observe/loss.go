@@ -55,7 +55,10 @@ const (
 	LossDeleted LossReason = "deleted"
 	// LossTakenOver: the store says that another owner holds the lock.
 	LossTakenOver LossReason = "taken_over"
-	// LossNotOwner: one of these two, and the store does not say which (a quorum,
+	// LossRevoked: an operator has released the lock (Fleet.Release of package core/fleet,
+	// "interlock release"). Another owner may hold it since.
+	LossRevoked LossReason = "revoked"
+	// LossNotOwner: deleted or taken over, and the store does not say which (a quorum,
 	// whose nodes may differ).
 	LossNotOwner LossReason = "not_owner"
 	// LossUnavailable: no renewal succeeded before the deadline. The store could

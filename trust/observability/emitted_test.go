@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -75,7 +76,7 @@ var (
 	// rejections are errors of requests that do not come to ask for the lock.
 	rejections = []error{core.ErrKey, core.ErrPrincipalLimit, core.ErrConfig, errors.New("unexpected")}
 	losses     = []observe.LossReason{
-		observe.LossExpired, observe.LossDeleted, observe.LossTakenOver, observe.LossNotOwner,
+		observe.LossExpired, observe.LossDeleted, observe.LossTakenOver, observe.LossNotOwner, observe.LossRevoked,
 		observe.LossUnavailable, observe.LossMaxHold, observe.LossClosed,
 	}
 	// lockReasons are why a guard refuses a request.
@@ -167,7 +168,7 @@ func emitted(t *testing.T) map[string]metricLabels {
 	}
 	all := make(map[string]metricLabels)
 	for _, family := range families {
-		labels := metricLabels{}
+		labels, bounds := metricLabels{}, map[string]bool{"+Inf": true}
 		histogram := false
 		for _, m := range family.GetMetric() {
 			labels.add("job", "")
@@ -176,6 +177,9 @@ func emitted(t *testing.T) map[string]metricLabels {
 				labels.add(l.GetName(), l.GetValue())
 			}
 			histogram = histogram || m.GetHistogram() != nil
+			for _, b := range m.GetHistogram().GetBucket() {
+				bounds[strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)] = true
+			}
 		}
 		name := family.GetName()
 		if !histogram {
@@ -184,7 +188,7 @@ func emitted(t *testing.T) map[string]metricLabels {
 		}
 		all[name+"_count"], all[name+"_sum"] = labels, labels
 		buckets := maps.Clone(labels)
-		buckets.add("le", "+Inf")
+		buckets["le"] = bounds
 		all[name+"_bucket"] = buckets
 	}
 	return all

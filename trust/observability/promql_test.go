@@ -108,7 +108,7 @@ func (c *checker) values(at parser.Node, all metricLabels, label string, values 
 		c.complain("%s has no label %s", at, label)
 		return
 	}
-	if !slices.Contains([]string{"interlock_outcome", "interlock_loss_reason", "interlock_kind", "status"}, label) {
+	if !slices.Contains([]string{"interlock_outcome", "interlock_loss_reason", "interlock_kind", "status", "le"}, label) {
 		return
 	}
 	for _, value := range values {

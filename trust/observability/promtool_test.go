@@ -43,6 +43,7 @@ func TestTheAlertsFireWhenTheyShouldAndNotElse(t *testing.T) {
 	}
 	var file struct {
 		Tests []struct {
+			InputSeries   []struct{ Series string } `yaml:"input_series"`
 			AlertRuleTest []struct {
 				Alertname string
 				ExpAlerts []any `yaml:"exp_alerts"`
@@ -52,8 +53,15 @@ func TestTheAlertsFireWhenTheyShouldAndNotElse(t *testing.T) {
 	if err := yaml.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
+	// A case of a series that no process emits shows nothing: of a bucket that there is not.
+	known := emitted(t)
 	tried := make(map[string]bool)
 	for _, test := range file.Tests {
+		for _, s := range test.InputSeries {
+			if _, err := check(known, s.Series); err != nil {
+				t.Errorf("%s: %v", cases, err)
+			}
+		}
 		for _, c := range test.AlertRuleTest {
 			tried[fmt.Sprint(c.Alertname, " fires: ", len(c.ExpAlerts) > 0)] = true
 		}

@@ -27,6 +27,7 @@ const (
 	Expired Reason = iota + 1
 	Deleted
 	TakenOver
+	Revoked
 	NotOwner
 	Unavailable
 	MaxHold
@@ -40,13 +41,17 @@ func reasonOf(err error) Reason {
 		return TakenOver
 	case errors.Is(err, driver.ErrDeleted):
 		return Deleted
+	case errors.Is(err, driver.ErrRevoked):
+		return Revoked
 	}
 	return NotOwner
 }
 
 // denied reports whether the store itself says that the owner does not hold the
 // lock. Then there is nothing of the owner in the store.
-func (r Reason) denied() bool { return r == NotOwner || r == Deleted || r == TakenOver }
+func (r Reason) denied() bool {
+	return r == NotOwner || r == Deleted || r == TakenOver || r == Revoked
+}
 
 // causeOfLoss is the cause with which the context of a lost lease ends.
 func causeOfLoss(err error) error {

@@ -194,7 +194,7 @@ var ErrNoAnswer = errors.New("no answer in time")
 // or 3. A token is none, should replies ever get out of step.
 func code(val any, most int64) (int64, error) {
 	n, ok := val.(int64)
-	if !ok || n < -1 || n > most {
+	if !ok || n < -2 || n > most {
 		return 0, ErrReply
 	}
 	return n, nil

@@ -246,8 +246,11 @@ func listed(val any) (waiting string, ok bool) {
 // notOwner makes the error for the answer of renew.lua and release.lua, and of stay.lua
 // and leave.lua, to an owner that does not hold the lock.
 func notOwner(n int64) error {
-	if n < 0 {
+	switch n {
+	case -1:
 		return driver.ErrTakenOver
+	case -2:
+		return driver.ErrRevoked
 	}
 	return driver.ErrDeleted
 }

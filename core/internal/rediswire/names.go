@@ -31,6 +31,12 @@ func TombstoneOf(record string) string { return record + ":gone" }
 // CompletionOf is the channel on which the end of a claim is announced.
 func CompletionOf(record string) string { return record + ":done" }
 
+// RevokedName is the key that says for a while that an operator has released the lock of an
+// owner. The scripts look for it where an owner does not hold its lock.
+func (s *Store) RevokedName(key, owner string) string {
+	return s.names.lock(key) + ":revoked:" + owner
+}
+
 const (
 	fenceSuffix   = ":fence"
 	channelSuffix = ":free"

@@ -17,5 +17,5 @@ if held[1] then
 		reply = {q}
 	end
 else
-	reply = -call('EXISTS', lock)
+	reply = redis.pcall('EXISTS', lock .. ':revoked:' .. owner) == 1 and -2 or -call('EXISTS', lock)
 end

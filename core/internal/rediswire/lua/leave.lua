@@ -14,7 +14,8 @@
 -- ARGV[6] how long the fence is kept, in ms
 --
 -- Returns 1, 2 if it could not be announced, or where the owner has no place 0, or -1 if
--- another owner holds the lock exclusively. A place that has ended is none, but is
+-- another owner holds the lock exclusively, or in both cases -2 if an operator has released
+-- the place. A place that has ended is none, but is
 -- deleted and announced. The first write is a deletion, which works when memory is
 -- full. For several places it returns a list; see several.lua.
 -- What is announced is the list if the lock is free, else "*k,list" if the first k of a
@@ -79,9 +80,9 @@ local function leave(held, lock, fence, owner, publish, waiter, atmost, token, k
 	held = held or call('HMGET', lock, owner, 'q', 'm', 'b')
 	local mine, q, barrier = held[1], held[2] or '', tonumber(held[4]) or 0
 	if not held[3] then
-		return -call('EXISTS', lock)
+		return absent(lock, owner, -call('EXISTS', lock))
 	elseif not mine then
-		return 0
+		return absent(lock, owner, 0)
 	end
 	call('HDEL', lock, owner)
 	local now = clock()

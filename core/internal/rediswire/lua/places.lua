@@ -99,6 +99,12 @@ local function sweep(lock, held, now)
 	return live, earliest
 end
 
+-- absent returns -2 for an owner without a place if an operator has released the place, and
+-- else what is given.
+local function absent(lock, owner, otherwise)
+	return pcall_('EXISTS', lock .. ':revoked:' .. owner) == 1 and -2 or otherwise
+end
+
 -- holders names the owners that hold a lock, if they are few.
 local function holders(lock, n)
 	if n > few then

@@ -15,7 +15,7 @@
 --
 -- Returns 1, the list of the lockers that wait, in a list, if it has others than the third
 -- argument and was announced, 2 if it could not be, or where the owner does not hold the
--- lock 0 if no owner does and -1 if another owner does. It frees by deleting
+-- lock -2 if an operator has released it, else 0 if no owner does and -1 if another owner does. It frees by deleting
 -- only, which works when memory is full; what may fail comes after, and does not
 -- undo it. For several locks it returns a list; see several.lua.
 local KEYS, ARGV, call = KEYS, ARGV, redis.call

@@ -10,15 +10,15 @@
 -- ARGV[2] lease, in ms; 0 only looks
 -- ARGV[3] the proposal that won, 0 if that is unknown; not there if there was no vote
 --
--- Returns 0 if no owner holds the lock, -1 if another owner does, 1 if the owner
--- does, 2 if it does and others wait.
+-- Returns 0 if no owner holds the lock, -1 if another owner does, in both cases -2 if an
+-- operator has released it, 1 if the owner holds it, 2 if it does and others wait.
 -- For several locks it returns a list; see several.lua.
 local KEYS, ARGV, call = KEYS, ARGV, redis.call
 
 local function renew(lock, owner, lease, won)
 	local held = call('HMGET', lock, owner, 'q')
 	if not held[1] then
-		return -call('EXISTS', lock)
+		return redis.pcall('EXISTS', lock .. ':revoked:' .. owner) == 1 and -2 or -call('EXISTS', lock)
 	end
 	if won and tonumber(held[1]) < tonumber(won) then
 		call('HSET', lock, owner, won)

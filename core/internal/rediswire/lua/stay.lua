@@ -6,8 +6,8 @@
 -- ARGV[1] owner
 -- ARGV[2] lease, in ms; 0 only looks
 --
--- Returns 0 if the owner has no place, -1 if another owner holds the lock exclusively,
--- 1 if the owner has a place, 2 if it has and others wait. A place that has ended is none.
+-- Returns 0 if the owner has no place, -1 if another owner holds the lock exclusively, in
+-- both cases -2 if an operator has released the place, 1 if the owner has a place, 2 if it has and others wait. A place that has ended is none.
 -- For several places it returns a list; see several.lua.
 local KEYS, ARGV = KEYS, ARGV
 local time, stamp -- the server's, in µs
@@ -16,12 +16,12 @@ local time, stamp -- the server's, in µs
 local function stay(lock, owner, lease)
 	local held = call('HMGET', lock, owner, 'q', 'm')
 	if not held[3] then
-		return -call('EXISTS', lock)
+		return absent(lock, owner, -call('EXISTS', lock))
 	end
 	local token, ends = match(held[1] or '', '^(%d+)@(%d+)$')
 	local now = clock()
 	if not token or tonumber(ends) <= now then
-		return 0
+		return absent(lock, owner, 0)
 	end
 	local til = ceil(time / 1000) + lease
 	if til > tonumber(ends) then

@@ -1,0 +1,129 @@
+//go:build integration
+
+package fleet_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/fleet"
+	"github.com/interlock-go/interlock/core/observe"
+)
+
+// A release by an operator is no loss of Redis's, about which an alert calls someone.
+func TestAHolderIsToldThatAnOperatorHasReleasedItsLock(t *testing.T) {
+	t.Parallel()
+	w := common(t)
+	f := w.fleet()
+	learns := map[string]func(*core.Lease) error{
+		"by a check":   func(l *core.Lease) error { return l.Check(t.Context()) },
+		"by a release": func(l *core.Lease) error { return l.Release(t.Context()) },
+	}
+	for kind, opts := range map[string][]core.Option{"exclusive": nil, "shared": {core.Shared()}, "permit": {core.Permits(2)}} {
+		for how, ask := range learns {
+			for since, other := range map[string][]core.Option{"free": nil, "held by another": {}, "of another permit": {core.Permits(2)}} {
+				if kind != "permit" && since == "of another permit" {
+					continue
+				}
+				t.Run(kind+" "+how+" "+since, func(t *testing.T) {
+					t.Parallel()
+					key, lost := kind+how+since, make(chan core.Loss, 1)
+					lease := w.lock(w.process(), key, append(opts, core.OnLost(func(l core.Loss) { lost <- l }))...)
+					if _, err := f.Release(t.Context(), key, lease.Token()); err != nil {
+						t.Fatal(err)
+					}
+					if other != nil {
+						w.lock(w.process(), key, other...)
+					}
+					wantErr(t, ask(lease), core.ErrLost)
+					if got := <-lost; got.Reason != observe.LossRevoked {
+						t.Errorf("lost as %q", got.Reason)
+					}
+				})
+			}
+		}
+	}
+}
+
+// What an operator has released before says nothing of a later grant.
+func TestALockThatIsDeletedAfterAReleaseIsToldAsDeleted(t *testing.T) {
+	t.Parallel()
+	w := common(t)
+	l, lost := w.process(), make(chan core.Loss, 1)
+	want := func(why observe.LossReason) {
+		t.Helper()
+		if got := <-lost; got.Reason != why {
+			t.Errorf("lost as %q, want %q", got.Reason, why)
+		}
+	}
+	onLost := core.OnLost(func(l core.Loss) { lost <- l })
+	first := w.lock(l, "k", onLost)
+	if _, err := w.fleet().Release(t.Context(), "k", first.Token()); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, first.Release(t.Context()), core.ErrLost)
+	want(observe.LossRevoked)
+	second := w.lock(l, "k", onLost)
+	if err := w.rdb.Del(t.Context(), w.name("k")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, second.Check(t.Context()), core.ErrLost)
+	want(observe.LossDeleted)
+}
+
+// between runs a function after a SET and before what comes next.
+type between struct {
+	redis.Hook
+	do func()
+}
+
+func (b between) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (b between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "set" {
+			b.do()
+		}
+		return err
+	}
+}
+
+func TestAHolderThatReleasesBeforeTheOperatorLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	w := common(t)
+	lease := w.lock(w.process(), "k")
+	rdb := redis.NewClient(w.rdb.(*redis.Client).Options())
+	t.Cleanup(func() { wantErr(t, rdb.Close(), nil) })
+	rdb.AddHook(between{do: func() { wantErr(t, lease.Release(context.Background()), nil) }})
+	_, err := w.fleetOf(rdb).Release(t.Context(), "k", lease.Token())
+	wantErr(t, err, fleet.ErrNoGrant)
+	if names, err := w.rdb.Keys(t.Context(), w.name("k")+":revoked*").Result(); err != nil || len(names) != 0 {
+		t.Errorf("left %q, %v", names, err)
+	}
+}
+
+// The mark is there for as long as the holder may ask, and no longer.
+func TestTheMarkOfAReleaseEnds(t *testing.T) {
+	t.Parallel()
+	w := common(t)
+	lease := w.lock(w.process(), "k", core.TTL(time.Hour))
+	if _, err := w.fleet().Release(t.Context(), "k", lease.Token()); err != nil {
+		t.Fatal(err)
+	}
+	names, err := w.rdb.Keys(t.Context(), w.name("k")+":revoked*").Result()
+	if err != nil || len(names) != 1 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	if left := w.rdb.PTTL(t.Context(), names[0]).Val(); left < 59*time.Minute || left > 61*time.Minute {
+		t.Errorf("left for %v", left)
+	}
+}
