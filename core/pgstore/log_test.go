@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,7 +47,7 @@ func TestWhatFailsInTheBackgroundIsLoggedOnceAMinute(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db := sql.OpenDB(denying{})
 				defer func() { _ = db.Close() }()
-				var log bytes.Buffer
+				var log logged
 				s, err := pgstore.New(db, pgstore.SweepEvery(time.Second), pgstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
 				if err != nil {
 					t.Fatal(err)
@@ -64,6 +65,24 @@ func TestWhatFailsInTheBackgroundIsLoggedOnceAMinute(t *testing.T) {
 			})
 		})
 	}
+}
+
+// logged is a log that is read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // lines wants so many lines that say something, each with the cause.
@@ -98,7 +117,7 @@ func TestLocksKeepNoConnectionOfASmallPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := sql.OpenDB(pooled{})
 		defer func() { _ = db.Close() }()
-		var log bytes.Buffer
+		var log logged
 		s, err := pgstore.New(db, pgstore.SweepEvery(-1), pgstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
 		if err != nil {
 			t.Fatal(err)
