@@ -106,6 +106,9 @@ func begin(ctx context.Context, claim record.Claim) (_ record.Unit, err error) {
 	}
 	tx, err := conn.BeginTx(life, &sql.TxOptions{Isolation: s.isolation})
 	if err != nil {
+		if pgpool.IsReadOnly(err) {
+			s.retire(life, conn)
+		}
 		cancel()
 		_ = conn.Close() // back to the pool
 		return nil, beginning(ctx, err)

@@ -24,8 +24,9 @@ func State(err error) string {
 }
 
 // IsReadOnly reports whether a statement was refused because transactions of its
-// connection only read.
-func IsReadOnly(err error) bool { return State(err) == readOnly }
+// connection only read. lib/pq begins each transaction as one that writes, and a standby
+// says that it does not support that (feature_not_supported).
+func IsReadOnly(err error) bool { return State(err) == readOnly || State(err) == "0A000" }
 
 // ErrReadOnly says the same where only reading was asked for: what was read may be old.
 var ErrReadOnly error = readOnlyError{}

@@ -1,0 +1,47 @@
+package pgpool_test
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"testing"
+
+	"github.com/interlock-go/interlock/core/internal/pgpool"
+)
+
+// state is an error of the server, as pgx and lib/pq have it.
+type state string
+
+func (s state) Error() string    { return "ERROR: (SQLSTATE " + string(s) + ")" }
+func (s state) SQLState() string { return string(s) }
+
+// ending is a server that ends a session when a statement asks for it.
+type ending struct{}
+
+func (e ending) Connect(context.Context) (sqldriver.Conn, error) { return e, nil }
+func (ending) Driver() sqldriver.Driver                          { return nil }
+func (ending) Prepare(string) (sqldriver.Stmt, error)            { return nil, state("57P01") }
+func (ending) Begin() (sqldriver.Tx, error)                      { return nil, errors.New("no transactions") }
+func (ending) Close() error                                      { return nil }
+
+func TestAConnectionThatOnlyReadsIsGivenUp(t *testing.T) {
+	for err, want := range map[error]int{
+		state("25006"):     0,
+		state("0A000"):     0, // of lib/pq, at the begin of a transaction
+		pgpool.ErrReadOnly: 0,
+		state("42501"):     1,
+		nil:                1,
+	} {
+		db := sql.OpenDB(ending{})
+		if got := pgpool.On(t.Context(), db, func(*sql.Conn) error { return err }); !errors.Is(got, err) {
+			t.Errorf("%v has become %v", err, got)
+		}
+		if n := db.Stats().OpenConnections; n != want {
+			t.Errorf("%v: %d connections are left; want %d", err, n, want)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
