@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -41,9 +42,8 @@ const (
 // The rounds are run by one goroutine at a time. Answers come from the nodes'
 // goroutines, also long after the election was decided.
 type election struct {
-	store  *Store
-	ask    driver.AcquireRequest
-	budget time.Duration
+	store *Store
+	ask   driver.AcquireRequest
 
 	// Of the goroutine that runs the rounds.
 	rounds int
@@ -61,8 +61,13 @@ type election struct {
 	nodes  []part
 	round  int
 	ballot int64
-	sent   time.Time // before the first proposal of the round left
-	least  int64     // the highest token that any node has told
+	sent   time.Time     // before the first proposal of the round left
+	budget time.Duration // of a node for its vote in the round
+	// bound is how long the round lasts at most: the budget. Before a majority can be
+	// proposed to, it is the time to meet the nodes. That is no part of a lease: the next
+	// round has the first votes that can win.
+	bound  time.Duration
+	least  int64 // the highest token that any node has told
 	phase  phase
 	voted  bool          // a node has granted a proposal, or may do so yet
 	doubt  bool          // the caller was told that outcomes are unknown
@@ -121,14 +126,16 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	}
 	s.start()
 	e := &election{
-		store: s, ask: ask, budget: s.budget(ask.TTL), pause: minSplit,
+		store: s, ask: ask, pause: minSplit,
 		nodes: make([]part, len(s.nodes)), poke: make(chan struct{}, 1),
 	}
 	for {
 		begin := time.Now()
 		e.propose()
 		v, ok := e.await(ctx, ask.Deadline)
-		e.longest = max(e.longest, time.Since(begin))
+		if e.bound == e.budget {
+			e.longest = max(e.longest, time.Since(begin))
+		}
 		if !ok {
 			// The caller leaves while votes are out. Their outcome goes to Late;
 			// nothing is proposed any more.
@@ -174,7 +181,9 @@ func (e *election) propose() {
 	}
 	e.ballot = e.store.ballot(e.ask.Owner, least)
 	e.sent = now
-	round, ballot := e.round, e.ballot
+	// Answers that are late may be so because the nodes are far, or busy.
+	e.budget = min(e.store.budget(e.ask.TTL)<<e.fails, e.store.mostBudget(e.ask.TTL))
+	round, ballot, known := e.round, e.ballot, 0
 	for i := range e.nodes {
 		part := &e.nodes[i]
 		part.vote, part.err = rediswire.Vote{}, e.store.admission.leftOut(i, now)
@@ -191,11 +200,18 @@ func (e *election) propose() {
 		if part.ends, lapses = e.store.nodes[i].window(now, keptFor*e.budget); lapses.After(e.lapses) {
 			e.lapses = lapses
 		}
+		if part.mark != "" && part.ends != 0 {
+			known++
+		}
 	}
+	if e.bound = e.budget; known < e.store.majority {
+		e.bound = meetTrips * cmp.Or(e.store.timeout, mostBudget)
+	}
+	bound := e.bound
 	e.mu.Unlock()
 	ask := rediswire.Proposal{
 		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Waiter: e.ask.Waiter, Rest: e.ask.Rest,
-		Deadline: now.Add(e.budget),
+		Deadline: now.Add(bound),
 	}
 	for i, n := range e.store.nodes {
 		var ok bool
@@ -208,7 +224,7 @@ func (e *election) propose() {
 		if ask.Token = ballot; ask.Mark == "" || ask.Ends == 0 {
 			ask.Token = 0 // it is not known yet, and has a proposal in the next round
 		}
-		n.propose(ask, e.budget, func(v rediswire.Vote, err error) { e.answered(i, round, ballot, v, err) })
+		n.propose(ask, bound, func(v rediswire.Vote, err error) { e.answered(i, round, ballot, v, err) })
 	}
 }
 
@@ -314,7 +330,7 @@ func (e *election) unknown() bool {
 // reports false when ctx ended or the deadline, unless zero, passed before.
 func (e *election) await(ctx context.Context, deadline time.Time) (verdict, bool) {
 	e.mu.Lock()
-	over := time.NewTimer(time.Until(e.sent.Add(e.budget)))
+	over := time.NewTimer(time.Until(e.sent.Add(e.bound)))
 	e.mu.Unlock()
 	defer over.Stop()
 	var late <-chan time.Time

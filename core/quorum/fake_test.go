@@ -31,6 +31,7 @@ type fakeNode struct {
 	calls   []string
 
 	latency time.Duration // each way
+	setUp   time.Duration // of a connection
 	down    bool          // refuses at once
 	silent  bool          // never answers; the request is not executed
 	deaf    bool          // never answers, but executes
@@ -337,8 +338,28 @@ type fakeWire struct {
 }
 
 func (w *fakeWire) Propose(p rediswire.Proposal, done func(rediswire.Vote, error)) {
+	if d := w.setUp(); d > 0 {
+		go func() {
+			time.Sleep(d)
+			w.connect()
+			w.fakeNode.Propose(p, done)
+		}()
+		return
+	}
 	w.connect()
 	w.fakeNode.Propose(p, done)
+}
+
+// setUp is how long a connection takes, if there is none.
+func (w *fakeWire) setUp() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fakeNode.mu.Lock()
+	defer w.fakeNode.mu.Unlock()
+	if w.run == w.fakeNode.run {
+		return 0
+	}
+	return w.fakeNode.setUp
 }
 
 func (w *fakeWire) Confirm(ctx context.Context, batch []rediswire.Confirmation, done func(int, bool, error)) {
@@ -355,13 +376,16 @@ func (w *fakeWire) Meet(context.Context) error {
 	return err
 }
 
-// connect takes no time.
+// connect introduces a run of the node that is new. It takes no time, and has taken setUp.
 func (w *fakeWire) connect() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.set(func(f *fakeNode) {
 		if f.run != w.run && !f.down && !f.silent && f.asleep == nil {
 			id := rediswire.Identity{Asked: time.Now()}
+			if f.setUp > 0 {
+				id.Asked = id.Asked.Add(-2 * f.latency)
+			}
 			f.tell(&id)
 			_ = w.store.met(w.index, id) // of a store that takes any
 			w.run = f.run

@@ -63,6 +63,9 @@ type node struct {
 	// took as long as that.
 	offset, lag atomic.Int64
 
+	// trip is how long an answer of the node took lately, in ns; zero before the first.
+	trip atomic.Int64
+
 	// stale has a token when the node's mark has to be looked at.
 	stale chan struct{}
 
@@ -177,6 +180,13 @@ func (n *node) sawClock(clock int64, sent, now time.Time) {
 	}
 }
 
+// took notes how long an answer of the node was on its way: at once if that is longer than
+// what is known, and else in part.
+func (n *node) took(d time.Duration) {
+	trip := n.trip.Load()
+	n.trip.Store(max(int64(d), trip-(trip-int64(d))/8, 1))
+}
+
 // window is until when a proposal of a round that is good for a time from begin may be
 // executed: by the node's clock, zero while that is unknown, and by ours.
 func (n *node) window(begin time.Time, good time.Duration) (ends int64, lapses time.Time) {
@@ -207,6 +217,12 @@ func (n *node) propose(ask rediswire.Proposal, bound time.Duration, done func(re
 		took := time.Since(begin)
 		n.ended(voting, err, took, bound)
 		n.sawClock(v.Clock, begin, begin.Add(took))
+		switch {
+		case ask.Token == 0:
+			v.Unknown = false // it takes nothing
+		case err == nil:
+			n.took(took)
+		}
 		done(v, err)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,10 +20,15 @@ import (
 )
 
 const (
-	// leastBudget and mostBudget bound the time that a node gets for its vote,
-	// which is a hundredth of the lease between them.
+	// leastBudget and mostBudget bound the time that a node gets for its vote, which is
+	// a hundredth of the lease between them, or slowTrips times what the answers of a
+	// majority take.
 	leastBudget = 50 * time.Millisecond
 	mostBudget  = 500 * time.Millisecond
+	slowTrips   = 4
+	// meetTrips is how many times the longest budget a node gets to be met: a connection
+	// takes that many answers until its first vote.
+	meetTrips = 6
 	// budgetShare is the greatest part of a lease that a node's budget may be:
 	// less than a tenth of it.
 	budgetShare = 12
@@ -151,6 +157,7 @@ func newStore(names []string, set *settings) *Store {
 func (s *Store) met(i int, id rediswire.Identity) error {
 	now := time.Now()
 	s.nodes[i].sawClock(id.Clock, id.Asked, now)
+	s.nodes[i].took(now.Sub(id.Asked))
 	if s.admission.met(i, id, now) {
 		s.nodes[i].refresh()
 	}
@@ -229,9 +236,30 @@ func (s *Store) spawn(f func()) bool {
 func (s *Store) budget(ttl time.Duration) time.Duration {
 	d := s.timeout
 	if d == 0 {
-		d = min(max(ttl/100, leastBudget), mostBudget)
+		d = max(ttl/100, leastBudget, slowTrips*s.trip())
 	}
-	return min(d, ttl/budgetShare)
+	return min(d, s.mostBudget(ttl))
+}
+
+// mostBudget is the longest budget for a lease.
+func (s *Store) mostBudget(ttl time.Duration) time.Duration {
+	return min(cmp.Or(s.timeout, mostBudget), ttl/budgetShare)
+}
+
+// trip is how long the answers of the quickest majority of the nodes took lately; zero if a
+// majority has not answered yet.
+func (s *Store) trip() time.Duration {
+	trips := make([]int64, len(s.nodes))
+	for i, n := range s.nodes {
+		if trips[i] = n.trip.Load(); trips[i] == 0 {
+			trips[i] = math.MaxInt64
+		}
+	}
+	slices.Sort(trips)
+	if trip := trips[s.majority-1]; trip < math.MaxInt64 {
+		return time.Duration(trip)
+	}
+	return 0
 }
 
 // departed remembers the last owners whose release was announced: where such an

@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 )
+
+// errLate is in place of the vote of a node that has not answered in its time.
+var errLate = errors.New("no answer")
 
 // verdict is what the answers to a round amount to.
 type verdict int
@@ -36,7 +40,7 @@ func (e *election) judge(over bool) verdict {
 			switch {
 			case over:
 				e.store.nodes[i].mistrust()
-				part.answer, part.err = dead, fmt.Errorf("no answer within %v", e.budget)
+				part.answer, part.err = dead, fmt.Errorf("%w within %v", errLate, e.bound)
 			case e.store.nodes[i].suspected():
 				slow++
 			default:
@@ -148,11 +152,15 @@ func (e *election) describe(rep *driver.Reply, v verdict) {
 // could match another situation. Called with e.mu held.
 func (e *election) complaint() error {
 	var text []string
+	var slowest time.Duration
 	n, soon := len(e.nodes), 0
 	for i := range e.nodes {
 		if err := e.nodes[i].err; err != nil {
 			if errors.Is(err, driver.ErrNotReady) {
 				soon++
+			}
+			if errors.Is(err, errLate) {
+				slowest = max(slowest, time.Duration(e.store.nodes[i].trip.Load()), 1)
 			}
 			text = append(text, e.store.nodes[i].name+": "+err.Error())
 		}
@@ -161,8 +169,26 @@ func (e *election) complaint() error {
 	if n-len(text)+soon >= e.store.majority {
 		kind = driver.ErrNotReady
 	}
-	return fmt.Errorf("%w: %d of %d nodes gave no vote, and %d votes are needed (%s)",
-		kind, len(text), n, e.store.majority, strings.Join(text, "; "))
+	return fmt.Errorf("%w: %d of %d nodes gave no vote, and %d votes are needed (%s)%s",
+		kind, len(text), n, e.store.majority, strings.Join(text, "; "), e.advice(slowest))
+}
+
+// advice says what helps if answers were late because the nodes are far or busy: the
+// slowest of these nodes has taken so long for an earlier answer. Zero: none was late.
+func (e *election) advice(slowest time.Duration) string {
+	if slowest == 0 {
+		return ""
+	}
+	most := e.store.mostBudget(e.ask.TTL)
+	switch least := slowest * budgetShare * 3 / 2; {
+	case most == e.ask.TTL/budgetShare && slowest >= most:
+		return fmt.Sprintf("; answers take %v and a lease of %v leaves a node %v: take a lease of at least %v",
+			slowest.Round(time.Millisecond), e.ask.TTL, most, least.Round(100*time.Millisecond))
+	case most == e.ask.TTL/budgetShare:
+		return fmt.Sprintf("; a lease of %v leaves a node %v for its answer: if the nodes are only slow, take a longer lease",
+			e.ask.TTL, most)
+	}
+	return fmt.Sprintf("; a node has %v for its answer: if the nodes are only slow, give them more by NodeTimeout", most)
 }
 
 // divided is the reply when the votes stayed split over all rounds. If other owners hold

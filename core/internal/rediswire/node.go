@@ -267,6 +267,7 @@ func (n *Node) Propose(p Proposal, done func(Vote, error)) {
 	r.Make(n.store, proposeScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1], &n.mark).
 		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Token, &r.ask.Rest, &r.ask.Waiter, &r.ask.Ends, &r.ask.Mark)
 	r.Deadline, r.Asks = p.Deadline, true
+	r.once = p.Token == 0 // it takes no lock: its sender asks anew
 	r.Detach(func() { done(r.vote()) }).Start()
 }
 
