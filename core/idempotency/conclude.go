@@ -103,7 +103,7 @@ func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decid
 	marked, large, unit := a.conclude()
 	if unit != nil {
 		if err := unit.Rollback(ctx); err != nil {
-			e.leaveUnknown(ctx, a, err, d)
+			e.logRefusal(ctx, e.leaveUnknown(ctx, a, err, d).Refusal) // the panic is the answer
 			return
 		}
 	}
@@ -283,13 +283,11 @@ func (e *Engine) commitUnit(ctx context.Context, a *attempt, unit record.Unit, b
 // itself: what it has committed may be an effect, and no retry is to have it again. Every
 // request of such a handler comes here, so the program is at fault.
 func (e *Engine) leaveUnknown(ctx context.Context, a *attempt, err error, d *observe.Decided) endpoint.Verdict {
-	message := "interlock: the outcome of idempotent requests is unknown"
 	marking := e.store.Mark(context.WithoutCancel(ctx), e.markRequest(a))
 	if marking != nil && !errors.Is(marking, driver.ErrNotOwner) {
-		message += ", and the record could not be marked: a retry is carried out again"
-		err = fmt.Errorf("%w; %w", err, marking)
+		e.log(ctx, slog.LevelError, "interlock: a handler has ended the transaction of its request, and the record could not be marked: "+
+			"a retry after the lease is carried out again", observe.RootCause(marking))
 	}
-	e.log(ctx, slog.LevelError, message, err)
 	e.letGo(ctx, a)
 	return e.unitRefused(true, reason.OutcomeUnknown, err, d)
 }

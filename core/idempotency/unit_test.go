@@ -213,13 +213,17 @@ func TestAPanicAfterTheHandlerEndedItsTransactionIsNotCarriedOutAgain(t *testing
 }
 
 func TestATransactionThatItsHandlerEndedIsLogged(t *testing.T) {
+	unknown := `msg="interlock: the outcome of an idempotent request is not known, and it is not carried out again" rule=pay`
+	unmarked := "interlock: a handler has ended the transaction of its request, and the record could not be marked"
 	for name, c := range map[string]struct {
+		serve func(w *world, e *idempotency.Engine, l *ledger)
 		down  bool // the store, when the record is to be marked
-		says  string
+		lines []string
 		later string // what a retry gets after the lease
 	}{
-		"marked":     {false, `msg="interlock: the outcome of idempotent requests is unknown" rule=pay`, "idempotency-outcome-unknown"},
-		"not marked": {true, "and the record could not be marked: a retry is carried out again", "200 run 1"},
+		"an answer":                   {(*world).answers, false, []string{unknown}, "idempotency-outcome-unknown"},
+		"a panic":                     {(*world).panics, false, []string{unknown}, "idempotency-outcome-unknown"},
+		"a record that is not marked": {(*world).answers, true, []string{unmarked, unknown}, "200 run 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
@@ -227,22 +231,32 @@ func TestATransactionThatItsHandlerEndedIsLogged(t *testing.T) {
 				old := slog.Default()
 				slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
 				defer slog.SetDefault(old)
-				l, n := &ledger{store: w.store, commit: record.ErrEnded}, 0
+				l, n := &ledger{store: w.store, commit: record.ErrEnded, rollback: record.ErrEnded}, 0
 				e := w.engine(idempotency.Name("pay"))
 				if c.down {
 					w.down(memstore.Mark)
 				}
-				serve(w.Context(), e, post("k"), l.pays(t, answers(200, &n)))
-				if text := logged.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, c.says) ||
-					!strings.Contains(text, record.ErrEnded.Error()) {
-					t.Errorf("logged %q; want %q and the cause", text, c.says)
+				c.serve(w, e, l)
+				text := logged.String()
+				for _, line := range c.lines {
+					if !strings.Contains(text, line) {
+						t.Errorf("logged %q; want %q", text, line)
+					}
 				}
-				n = 0
+				if strings.Count(text, "level=ERROR") != len(c.lines) || !strings.Contains(text, record.ErrEnded.Error()) {
+					t.Errorf("logged %q; want %d lines, and the cause", text, len(c.lines))
+				}
 				time.Sleep(time.Minute) // longer than a lease
 				w.want(serve(w.Context(), e, post("k"), answers(200, &n)), c.later)
 			})
 		})
 	}
+}
+
+// answers has a handler answer with success in its transaction.
+func (w *world) answers(e *idempotency.Engine, l *ledger) {
+	w.Helper()
+	serve(w.Context(), e, post("k"), l.pays(w.T, answers(200, new(int))))
 }
 
 // panics has a handler panic in its transaction.
