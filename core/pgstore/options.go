@@ -141,7 +141,8 @@ func Logger(l *slog.Logger) Option {
 // [Store] calls it once, for its locks and its records together. Module pgxstore has one.
 type Listener interface {
 	// Listen calls hear with the payload of each notification on the channel, until
-	// ctx ends, and then returns. It calls state(true) when it has begun to hear, also
+	// ctx ends, and then returns. The name of the channel has lower case letters, digits
+	// and underscores. Listen calls state(true) when it has begun to hear, also
 	// after a reconnect: the store then looks for what it may have missed. It calls
 	// state(false) when it does not hear, and the store looks once a second. Both
 	// functions return soon, and may be called from any goroutine.
