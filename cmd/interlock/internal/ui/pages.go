@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -56,6 +57,7 @@ func (u *UI) render(w http.ResponseWriter, status int, name string, p page) {
 	}
 	var html bytes.Buffer
 	if err := templates.ExecuteTemplate(&html, name, p); err != nil {
+		slog.Error("interlock: a page cannot be shown", "page", name, "error", err)
 		http.Error(w, "This page cannot be shown.", http.StatusInternalServerError)
 		return
 	}

@@ -1,10 +1,13 @@
 package ui
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"html"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
@@ -18,6 +21,20 @@ import (
 var hostile = []string{
 	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, "\x1b[31mred\x1b[0m",
 	"\u202egnp.exe", "a\x00b\r\nc", "\xff\xfe", `javascript:alert(1)`, `{{.}}`, "</td></tr><tr>", "&lt;", `a\x1bb`, strings.Repeat("x", 5000),
+}
+
+// The browser is not told what is wrong with the program.
+func TestAPageThatCannotBeShownIsLogged(t *testing.T) {
+	var logged bytes.Buffer
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	defer slog.SetDefault(old)
+	w := httptest.NewRecorder()
+	newUI(t, Config{Fleet: &fakeFleet{}}).render(w, http.StatusOK, "nonesuch", page{})
+	if w.Code != http.StatusInternalServerError || !strings.Contains(logged.String(), `level=ERROR msg="interlock: a page cannot be shown" page=nonesuch error=`) ||
+		strings.Contains(w.Body.String(), "nonesuch") {
+		t.Errorf("%d %q, logged %q", w.Code, w.Body, &logged)
+	}
 }
 
 func TestHostileKeysAndNamesAreShownEscaped(t *testing.T) {
