@@ -3,10 +3,12 @@
 package postgres_test
 
 import (
+	"database/sql"
 	"fmt"
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/interlock-go/interlock/core"
@@ -108,5 +110,49 @@ func TestBehindPgBouncer(t *testing.T) {
 	processes[0].paid(30)
 	if keys := read[int](t, processes[0].db, "SELECT count(DISTINCT payment) FROM ledger"); keys != 30 {
 		t.Errorf("payments of %d keys; want 30", keys)
+	}
+}
+
+// A pooler keeps its own connections to a server that became a standby, whatever its clients
+// close.
+func TestConnectionsOfAPoolerOfBeforeAFailoverAreGivenUp(t *testing.T) {
+	t.Parallel()
+	db, direct := tables(t)
+	dsn := pooler(t, direct, pgbouncertest.Transaction)
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	execute(t, db, "ALTER ROLE "+config.User+" SET default_transaction_read_only = on")
+	// The pooler has connected once, to see whether the server is there.
+	execute(t, db, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = '"+config.User+"'")
+	through := connect(t, dsn)
+	eventually(t, "the pooler connects anew", func() bool {
+		var mode string
+		return through.QueryRowContext(t.Context(), "SELECT current_setting('transaction_read_only')").Scan(&mode) == nil && mode == "on"
+	})
+	var all []*sql.Tx
+	for range formerly { // a connection to the server for each
+		tx, err := through.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode := read[string](t, tx, "SELECT current_setting('transaction_read_only')"); mode != "on" {
+			t.Fatalf("transaction_read_only is %s", mode)
+		}
+		all = append(all, tx)
+	}
+	for _, tx := range all {
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute(t, db, "ALTER ROLE "+config.User+" RESET default_transaction_read_only")
+	s := newStore(t, through)
+	for _, key := range []string{"a", "b"} {
+		eventually(t, "a lock is granted", func() bool {
+			rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: "o", TTL: measured(t).Holds()})
+			return err == nil && rep.Granted
+		})
 	}
 }
