@@ -158,7 +158,7 @@ var layers = []layer{
 	},
 	{
 		"./echolock/...",
-		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/...", "github.com/labstack/echo/v4/..."},
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/...", "github.com/labstack/echo/..."},
 		"an adapter imports the core, internal packages and its own framework",
 	},
 	{"./grpclock/...", []string{
@@ -190,8 +190,8 @@ var layers = []layer{
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "it is a part of grpclock, and of no other package"},
 	{"./internal/frameworks", []string{
-		"./core", "./core/reason", "./httplock", "./ginlock", "./echolock", "./grpclock",
-		"./internal/adaptertest/...", "github.com/gin-gonic/gin", "github.com/labstack/echo/v4", "google.golang.org/grpc",
+		"./core", "./core/reason", "./httplock", "./ginlock", "./echolock/...", "./grpclock",
+		"./internal/adaptertest/...", "github.com/gin-gonic/gin", "github.com/labstack/echo/...", "google.golang.org/grpc",
 	}, "it is where the frameworks meet, for tests in more than one module, and knows no store"},
 	{
 		"./internal/idemcases",

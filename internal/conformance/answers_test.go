@@ -15,6 +15,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/labstack/echo/v4"
+	echov5 "github.com/labstack/echo/v5"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/echolock"
+	echolockv5 "github.com/interlock-go/interlock/echolock/v5"
 	"github.com/interlock-go/interlock/ginlock"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/httplock"
@@ -53,6 +55,8 @@ func TestEveryReasonHasItsAnswer(t *testing.T) {
 						e.DefaultHTTPErrorHandler(err, c)
 					}
 				},
+				"echo v5":                      func(w *httptest.ResponseRecorder) { echoV5(echov5.DefaultHTTPErrorHandler(true), w, refusal) },
+				"echo v5, its problem details": func(w *httptest.ResponseRecorder) { echoV5(echov5.ProblemDetailsHTTPErrorHandler(true), w, refusal) },
 			} {
 				w := httptest.NewRecorder()
 				write(w)
@@ -80,6 +84,14 @@ func TestEveryReasonHasItsAnswer(t *testing.T) {
 				t.Errorf("%s, gRPC, ran %v: %v, retry %q; want %+v", reason, ran, st, retry, want)
 			}
 		}
+	}
+}
+
+// echoV5 has an error handler of echo v5 answer with a refusal.
+func echoV5(handler echov5.HTTPErrorHandler, w *httptest.ResponseRecorder, refusal *core.Refusal) {
+	c := echov5.New().NewContext(httptest.NewRequest(http.MethodPost, "/", http.NoBody), w)
+	if err := echolockv5.Problem(c, refusal); err != nil {
+		handler(c, err)
 	}
 }
 
@@ -112,11 +124,12 @@ func TestTheRestOfAPathIsNoParameter(t *testing.T) {
 	logged := adaptertest.LogTo(t)
 	guard := core.Serialize(adaptertest.Locker(t), "file/{path}")
 	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") })
-	mux, g, e := http.NewServeMux(), gin.New(), echo.New()
+	mux, g, e, e5 := http.NewServeMux(), gin.New(), echo.New(), echov5.New()
 	mux.Handle("/rest/{path...}", httplock.Serialize(guard)(never))
 	g.POST("/rest/*path", ginlock.Serialize(guard), gin.WrapH(never))
 	e.POST("/rest/*", echo.WrapHandler(never), echolock.Serialize(guard))
-	for _, h := range []http.Handler{mux, g, e} {
+	e5.POST("/rest/*", echov5.WrapHandler(never), echolockv5.Serialize(guard))
+	for _, h := range []http.Handler{mux, g, e, e5} {
 		adaptertest.Post(t, adaptertest.Serve(t, h), "/rest/a/b").WantProblem(t, 500, "misconfigured", "")
 	}
 	if !strings.Contains(logged.String(), "{path}") {
@@ -157,6 +170,16 @@ func TestWhatFrameworksLogShowsNoKeyAndNoAddress(t *testing.T) {
 			e.POST("/down/:id", echo.WrapHandler(never), echolock.Serialize(down))
 			return e
 		},
+		"an error handler of echo v5's": func(logged io.Writer, held, down *core.Guard) http.Handler {
+			e := echov5.New()
+			e.HTTPErrorHandler = func(c *echov5.Context, err error) {
+				_, _ = fmt.Fprintf(logged, "%v %+v", err, err)
+				echov5.DefaultHTTPErrorHandler(true)(c, err)
+			}
+			e.POST("/held/:id", echov5.WrapHandler(never), echolockv5.Serialize(held))
+			e.POST("/down/:id", echov5.WrapHandler(never), echolockv5.Serialize(down))
+			return e
+		},
 	} {
 		for path, status := range map[string]int{"/held/42": 423, "/down/42": 503} {
 			logged := new(adaptertest.Buffer)
@@ -185,6 +208,8 @@ func TestRegistrationWithoutARuleOrAnEnginePanics(t *testing.T) {
 		"ginlock.Idempotent":               func() { ginlock.Idempotent(nil) },
 		"echolock.Serialize":               func() { echolock.Serialize(nil) },
 		"echolock.Idempotent":              func() { echolock.Idempotent(nil) },
+		"echolock/v5.Serialize":            func() { echolockv5.Serialize(nil) },
+		"echolock/v5.Idempotent":           func() { echolockv5.Idempotent(nil) },
 		"grpclock.UnaryServerInterceptor":  func() { grpclock.UnaryServerInterceptor(grpclock.Rules{"/a/b": nil}) },
 		"grpclock.StreamServerInterceptor": func() { grpclock.StreamServerInterceptor(grpclock.Rules{"/a/b": nil}) },
 		"grpclock.Idempotent":              func() { grpclock.Idempotent(grpclock.Methods{"/a/b": nil}) },

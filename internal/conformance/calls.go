@@ -241,7 +241,7 @@ func (w *world) headerKey() {
 // bodyKey has a KeyFunc read the body twice, to see that it is put back each time.
 func (w *world) bodyKey() {
 	keys := core.KeyFunc(func(_ context.Context, req core.Request) (keys []string, err error) {
-		native := map[string]string{"net/http": "*http.Request", "gin": "*gin.Context", "echo": "*echo.context"}
+		native := map[string]string{"net/http": "*http.Request", "gin": "*gin.Context", "echo": "*echo.context", "echo v5": "*echo.Context"}
 		if got := fmt.Sprintf("%T", req.Native()); got != native[w.Label] {
 			w.Errorf("the native request is a %s", got)
 		}

@@ -70,7 +70,7 @@ func (r refusal) holds(w *world) {
 	case reason.Misconfigured:
 		route := s.Pattern("{", "}")
 		switch w.Label {
-		case "gin", "echo":
+		case "gin", "echo", "echo v5":
 			route = s.Pattern(":", "")
 		case "gRPC", "gRPC stream":
 			route = "id, from, to" // the message's fields
@@ -158,7 +158,7 @@ func (w *world) principalSet() {
 	s.Layers = frameworks.Locks(core.Serialize(w.locker(), "user/{ctx.user}/{id}",
 		core.ContextFunc("user", user), core.PerPrincipal(user, 1, 1)))
 	switch w.Label {
-	case "gin", "echo":
+	case "gin", "echo", "echo v5":
 		s.User = "alice"
 	default:
 		s.Derive = func(ctx context.Context) context.Context { return context.WithValue(ctx, userKey{}, "alice") }

@@ -11,10 +11,12 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/labstack/echo/v4"
+	echov5 "github.com/labstack/echo/v5"
 	"google.golang.org/grpc"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/echolock"
+	echolockv5 "github.com/interlock-go/interlock/echolock/v5"
 	"github.com/interlock-go/interlock/ginlock"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/httplock"
@@ -38,12 +40,13 @@ var All = []Framework{
 	{"net/http", startHTTP, true, true, true},
 	{"gin", startGin, true, true, true},
 	{"echo", startEcho, true, true, true},
+	{"echo v5", startEchoV5, true, true, true},
 	{"gRPC", startUnary, false, false, true},
 	{"gRPC stream", startStream, false, true, false},
 }
 
 // Protocols are a framework of each protocol, for what differs by protocol only.
-var Protocols = []Framework{All[0], All[3]}
+var Protocols = []Framework{All[0], All[4]}
 
 // Locks are the layers of rules, the outermost first.
 func Locks(rules ...*core.Guard) (layers []adaptertest.Layer) {
@@ -136,6 +139,37 @@ func startEcho(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 	e.Any(s.Pattern(":", ""), func(c echo.Context) error {
 		if s.HandleHTTP(c.Response(), c.Request(), c.Param) != nil {
 			return echo.NewHTTPError(http.StatusConflict)
+		}
+		return nil
+	}, chain...)
+	return s.ServeHTTP(t, e)
+}
+
+func startEchoV5(t testing.TB, s *adaptertest.Service) adaptertest.Client {
+	e := echov5.New()
+	chain := []echov5.MiddlewareFunc{func(next echov5.HandlerFunc) echov5.HandlerFunc {
+		return func(c *echov5.Context) (err error) {
+			if s.User != "" {
+				c.Set("user", s.User)
+			}
+			s.Front(c.Request().Context(), func(ctx context.Context) *http.Request {
+				c.SetRequest(adaptertest.InContext(ctx, c.Request()))
+				err = next(c)
+				return c.Request()
+			})
+			return err
+		}
+	}}
+	for _, layer := range s.Layers {
+		if layer.Idempotent != nil {
+			chain = append(chain, echolockv5.Idempotent(layer.Idempotent))
+		} else {
+			chain = append(chain, echolockv5.Serialize(layer.Lock))
+		}
+	}
+	e.Any(s.Pattern(":", ""), func(c *echov5.Context) error {
+		if s.HandleHTTP(c.Response(), c.Request(), c.Param) != nil {
+			return echov5.NewHTTPError(http.StatusConflict, "")
 		}
 		return nil
 	}, chain...)

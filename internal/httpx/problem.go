@@ -74,7 +74,7 @@ var bodies = func() map[reason.Reason][]byte {
 			Title  string `json:"title"`
 			Status int    `json:"status"`
 			Detail string `json:"detail"`
-		}{"urn:interlock:problem:" + string(reason), http.StatusText(status), status, reason.Text()})
+		}{Type(reason), http.StatusText(status), status, reason.Text()})
 		if err != nil {
 			panic(err) // three strings and a number
 		}
@@ -82,6 +82,9 @@ var bodies = func() map[reason.Reason][]byte {
 	}
 	return all
 }()
+
+// Type returns the type of the problem of a reason.
+func Type(why reason.Reason) string { return "urn:interlock:problem:" + string(why) }
 
 // Problem is a refusal as an HTTP response: its status (0 for none at all), the
 // headers it sets and its body.

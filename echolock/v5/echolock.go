@@ -1,0 +1,217 @@
+package echolock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/labstack/echo/v5"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/httpx"
+)
+
+// Serialize is [Guard], for a rule that lets one request run at a time
+// ([core.Serialize]).
+func Serialize(rule *core.Guard, opts ...Option) echo.MiddlewareFunc { return Guard(rule, opts...) }
+
+// Guard returns a middleware that runs the handler under a rule: alone
+// ([core.Serialize]), together with others that share ([core.Share]), or within a
+// limited number ([core.AtMost]). Put it in Use, on a group, or on a route. It is safe for
+// concurrent use.
+//
+// Guard is the short form of [Config.ToMiddleware]. It panics if ToMiddleware returns
+// an error: if rule is nil.
+func Guard(rule *core.Guard, opts ...Option) echo.MiddlewareFunc {
+	c := Config{Guard: rule}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	m, err := c.ToMiddleware()
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// Option sets a field of [Config] for the short forms, [Guard], [Serialize]
+// and [Idempotent]. A function literal can set any field.
+type Option func(*Config)
+
+// Render sets the field Render of [Config]. Default, and if f is nil: [Problem].
+func Render(f func(c *echo.Context, refusal *core.Refusal) error) Option {
+	return func(c *Config) { c.Render = f }
+}
+
+// Config holds all settings of the middleware, in the form of echo's own
+// middleware. Its zero value has no Guard and is refused.
+type Config struct {
+	// Guard is the rule. Required by ToMiddleware; Idempotent ignores it.
+	Guard *core.Guard
+
+	// Skipper returns true for requests that pass without a lock, or without an
+	// idempotency key. It has the type of echo's middleware.Skipper and must be
+	// safe for concurrent use. Default, and if nil: no request passes.
+	Skipper func(c *echo.Context) bool
+
+	// Render renders all refusals. The middleware calls it also for
+	// [reason.Canceled], when the client has left and reads no response. The
+	// middleware returns what Render returns: an error for echo's error handler,
+	// or nil if Render has written the response itself. Render must be safe for
+	// concurrent use. Default, and if nil: [Problem].
+	Render func(c *echo.Context, refusal *core.Refusal) error
+}
+
+// ToMiddleware returns the middleware, or [core.ErrConfig] if Guard is nil.
+//
+// While the handler runs, c.Request carries the lease's context, and the response notes
+// whether an answer has begun. Afterwards both are the original ones again. An error of the
+// handler is returned after the release: echo renders it outside the lock, as it renders the
+// errors of all handlers. If the lease was lost and nothing is written, the middleware
+// returns the refusal in place of that error, with the error joined to Err of the
+// [core.Refusal]. A handler that wants its own response to count must write it.
+func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
+	if c.Guard == nil {
+		return nil, fmt.Errorf("%w: echolock.Config without a Guard; core.Serialize makes one", core.ErrConfig)
+	}
+	if c.Render == nil {
+		c.Render = Problem
+	}
+	routes := new(routes)
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(ec *echo.Context) (err error) {
+			if c.Skipper != nil && c.Skipper(ec) {
+				return next(ec)
+			}
+			r := ec.Request()
+			q := request{httpx.Request{Request: r}, ec, routes}
+			var tracked *httpx.Writer
+			refusal := c.Guard.Do(r.Context(), q, func(ctx context.Context) bool {
+				tracked, err = track(ctx, ec, next)
+				return tracked.Answered
+			})
+			if refusal == nil {
+				return err
+			}
+			tracked.Restore()
+			return c.refuse(ec, refusal, err)
+		}
+	}, nil
+}
+
+// MeasureBody is a middleware that makes it known how much of the body of a request was
+// read, for [Idempotent] and for rules that need the body ([core.ReadBody],
+// [core.KeyFunc]) further in. They refuse a body if middleware in front of them has read a
+// part: what is left would be the same in two different requests. The length that the
+// client announced tells them. It does not where no length was announced and the request
+// came over HTTP/2, or other middleware has wrapped the body, or where the length is the
+// length of a compressed body.
+//
+// Put MeasureBody in front of all that reads bodies, and behind all that decompresses
+// them: e.Pre(echolock.MeasureBody). It is safe for concurrent use.
+func MeasureBody(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c *echo.Context) error { return serve(httpx.Measure(c.Request()), c, next) }
+}
+
+// track runs the handler under ctx with an [httpx.Writer], and returns that writer,
+// which notes whether an answer has begun. Response.Committed is not enough for
+// that: a flush or a hijacked connection does not set it.
+//
+// The writer goes below echo's Response, which handlers may unwrap. Where middleware in
+// front has put a writer in its place that hides it, the writer goes above.
+func track(ctx context.Context, ec *echo.Context, next echo.HandlerFunc) (*httpx.Writer, error) {
+	res, err := echo.UnwrapResponse(ec.Response())
+	if err != nil {
+		outer := ec.Response()
+		tracked := &httpx.Writer{ResponseWriter: outer, Ctx: ctx}
+		ec.SetResponse(tracked.ForHandler())
+		defer ec.SetResponse(outer)
+		return tracked, serve(ctx, ec, next)
+	}
+	tracked := &httpx.Writer{ResponseWriter: res.ResponseWriter, Ctx: ctx}
+	res.ResponseWriter = tracked.ForHandler()
+	defer func() {
+		res.ResponseWriter = tracked.ResponseWriter
+		if tracked.Refused {
+			// echo believes that this response was sent, but the tracker dropped it.
+			res.Status, res.Size, res.Committed = http.StatusOK, 0, false
+		}
+	}()
+	return tracked, serve(ctx, ec, next)
+}
+
+// serve runs the handler under ctx.
+func serve(ctx context.Context, ec *echo.Context, next echo.HandlerFunc) error {
+	r := ec.Request()
+	ec.SetRequest(r.WithContext(ctx))
+	defer func() {
+		// Take the form from the current request, not from the copy made above:
+		// middleware in between may have replaced it, and the last one has the form.
+		httpx.HandBack(r, ec.Request())
+		ec.SetRequest(r)
+	}()
+	return next(ec)
+}
+
+// refuse answers with a refusal in place of the handler, which may have returned
+// err.
+func (c Config) refuse(ec *echo.Context, refusal *core.Refusal, err error) error {
+	if err != nil {
+		refusal.Err = errors.Join(refusal.Err, err)
+	}
+	return c.Render(ec, refusal)
+}
+
+// Problem returns a refusal as a *[RefusalError], so that the application's error handler
+// decides what is sent. It has set Cache-Control on the response, and Retry-After, in
+// seconds, if [core.Refusal.Retryable] returns true.
+//
+// If the client has left ([reason.Canceled]), the error has status 499, and Problem marks
+// the response as committed, so that nothing is written. Problem is the default of Render
+// in [Config]; a function for Render can call it.
+func Problem(c *echo.Context, refusal *core.Refusal) error {
+	header := c.Response().Header()
+	status, _ := httpx.Problem(refusal, header)
+	if status == 0 {
+		status = httpx.ClientClosedRequest
+		if res, err := echo.UnwrapResponse(c.Response()); err == nil {
+			res.Status, res.Committed = status, true
+		}
+	}
+	// An error handler that answers with a page must not inherit the type.
+	header.Del(echo.HeaderContentType)
+	return &RefusalError{refusal, status, header}
+}
+
+// RefusalError is a refusal as an error, for error handlers. [errors.Is] finds the
+// sentinels of core in it.
+type RefusalError struct {
+	*core.Refusal
+
+	status int
+	header http.Header // of the response
+}
+
+// Error returns a text for logs, such as the logs of echo's middleware. It contains
+// hashes in place of keys, and no addresses of servers (see
+// [core.Refusal.LogError]).
+func (e *RefusalError) Error() string { return e.String() }
+
+// Unwrap returns Err of the [core.Refusal]. Its text may contain keys and addresses.
+func (e *RefusalError) Unwrap() error { return e.Err }
+
+// StatusCode returns the HTTP status of the refusal. It implements [echo.HTTPStatusCoder].
+func (e *RefusalError) StatusCode() int { return e.status }
+
+// ProblemError returns the problem details of the refusal. It implements
+// [echo.ProblemErrorer].
+func (e *RefusalError) ProblemError() *echo.ProblemError {
+	return &echo.ProblemError{Type: httpx.Type(e.Reason), Status: e.status, Detail: e.Reason.Text()}
+}
+
+// MarshalJSON returns the problem details, for error handlers that encode errors as
+// JSON. It sets the Content-Type of the response.
+func (e *RefusalError) MarshalJSON() ([]byte, error) {
+	return httpx.Message{Reason: e.Reason, Header: e.header}.MarshalJSON()
+}

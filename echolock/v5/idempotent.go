@@ -1,0 +1,103 @@
+package echolock
+
+import (
+	"context"
+
+	"github.com/labstack/echo/v5"
+
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/internal/capture"
+	"github.com/interlock-go/interlock/internal/httpx"
+)
+
+// Idempotent returns a middleware that runs the handler once for each
+// Idempotency-Key. A client that sends the request again gets the stored response
+// of the first one (see the package comment). Options that differ between endpoints
+// go to [idempotency.Engine.With]:
+//
+//	echolock.Idempotent(engine.With(idempotency.Under(debit)))
+//
+// If the handler returns an error, the middleware renders it at once by the HTTPErrorHandler
+// of the [echo.Echo], so that the client gets the response that is stored. Then it returns
+// the error as well, for middleware in front that depends on it. The response is committed
+// by then, so echo does not render the error a second time.
+//
+// Put Idempotent behind authentication. Put it inside [http.TimeoutHandler], never around
+// it: TimeoutHandler answers 503 while the handler still runs. Around it, that 503 would end
+// the claim, and a retry would run beside the handler. middleware.ContextTimeout waits for
+// the handler to return. Put it behind Idempotent, since Idempotent keeps the deadline of
+// the request from the handler. [idempotency.MaxHold] bounds the handler itself.
+//
+// Options may set Skipper and Render of [Config]. The middleware is safe for concurrent use. Idempotent panics if engine
+// is nil.
+func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc {
+	if engine == nil {
+		panic("echolock: Idempotent with a nil engine; idempotency.New makes one")
+	}
+	var c Config
+	for _, opt := range opts {
+		opt(&c)
+	}
+	if c.Render == nil {
+		c.Render = Problem
+	}
+	routes := new(routes)
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(ec *echo.Context) error {
+			if c.Skipper != nil && c.Skipper(ec) {
+				return next(ec)
+			}
+			r, outer := ec.Request(), ec.Response()
+			res, err := echo.UnwrapResponse(outer)
+			if err != nil { // middleware in front hides it: nothing is known of it
+				res = echo.NewResponse(outer, ec.Logger())
+			}
+			committed := res.Committed
+			call := capture.Call{Request: request{httpx.Request{Request: r}, ec, routes}, HTTP: r}
+			err = nil
+			var captured *capture.Writer
+			var tracked *httpx.Writer
+			verdict := engine.Do(r.Context(), call, endpoint.Handler{
+				Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
+					captured = capture.New(outer, attempt)
+					// The handler gets a response of its own. The outer one is not
+					// committed until something is sent; after a panic nothing was.
+					own := echo.NewResponse(captured, ec.Logger())
+					own.Status = res.Status
+					ec.SetResponse(own)
+					defer ec.SetResponse(outer)
+					answered := false
+					err = serve(ctx, ec, func(ec *echo.Context) error {
+						err := next(ec)
+						if answered = captured.Answered(); err != nil {
+							ec.Echo().HTTPErrorHandler(ec, err)
+							captured.Fail(0) // in case the error handler rendered nothing
+						}
+						return err
+					})
+					if res.Committed && !committed {
+						captured.Evade(res.Status)
+					}
+					answer, whole := captured.Response(own.Status)
+					return answer, answered && whole
+				},
+				Pass: func(ctx context.Context) bool {
+					tracked, err = track(ctx, ec, next)
+					return tracked.Answered
+				},
+			})
+			switch {
+			case verdict.Refusal != nil:
+				tracked.Restore()
+				return c.refuse(ec, verdict.Refusal, err)
+			case verdict.Replay != nil:
+				capture.Replay(outer, verdict.Replay)
+				return nil
+			case captured != nil && !captured.Failed():
+				captured.Send()
+			}
+			return err
+		}
+	}
+}
