@@ -1,4 +1,4 @@
-// Command echo is a complete service on echo, with echo's own authentication, gzip and
+// Command echo is a complete service on echo v5, with echo's own authentication, gzip and
 // recovery, time limits and a graceful end. Debits of one account run one after the
 // other. A payment is made once, even if the client sends it several times. Two
 // processes on one Redis, with different -addr, serve one bank.
@@ -21,14 +21,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/labstack/echo/v4"
-	"github.com/labstack/echo/v4/middleware"
+	"github.com/labstack/echo/v5"
+	"github.com/labstack/echo/v5/middleware"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/redisstore"
-	"github.com/interlock-go/interlock/echolock"
+	"github.com/interlock-go/interlock/echolock/v5"
 	"github.com/interlock-go/interlock/examples/internal/bank"
 )
 
@@ -106,31 +106,31 @@ func within(d time.Duration, f func(context.Context) error) error {
 
 type service struct{ bank bank.Bank }
 
-func (s service) debit(c echo.Context) error {
+func (s service) debit(c *echo.Context) error {
 	id, err := strconv.ParseInt(c.Param("id"), 10, 64)
 	if err != nil {
 		return echo.ErrNotFound
 	}
 	balance, err := s.bank.Debit(c.Request().Context(), strconv.FormatInt(id, 10))
 	if err != nil {
-		return echo.NewHTTPError(http.StatusServiceUnavailable).SetInternal(err)
+		return echo.ErrServiceUnavailable.Wrap(err)
 	}
 	return c.JSON(http.StatusOK, balance)
 }
 
-func (s service) pay(c echo.Context) error {
+func (s service) pay(c *echo.Context) error {
 	ctx := c.Request().Context()
 	// After the mark, no request repeats the payment, even if this process dies.
 	if err := idempotency.MarkEffect(ctx); err != nil {
-		return echo.NewHTTPError(http.StatusServiceUnavailable).SetInternal(err)
+		return echo.ErrServiceUnavailable.Wrap(err)
 	}
 	if err := s.bank.Pay(ctx, c.Get("user").(string)); err != nil {
-		return echo.NewHTTPError(http.StatusBadGateway).SetInternal(err)
+		return echo.ErrBadGateway.Wrap(err)
 	}
 	return c.String(http.StatusCreated, "paid")
 }
 
-func authenticate(user, password string, c echo.Context) (bool, error) {
+func authenticate(c *echo.Context, user, password string) (bool, error) {
 	c.Set("user", user)
 	return subtle.ConstantTimeCompare([]byte(password), []byte("secret")) == 1, nil
 }
