@@ -128,18 +128,6 @@ func (w *world) emptyParam() {
 	}
 }
 
-// tenant is the principal of a request.
-func tenant(_ context.Context, req core.Request) (string, error) {
-	return strings.Join(req.Header("X-Tenant"), ","), nil
-}
-
-// from is a principal's request for an account.
-func from(principal, id string) adaptertest.Request {
-	req := account(id)
-	req.Header = [][2]string{{"X-Tenant", principal}}
-	return req
-}
-
 // userKey is where authentication leaves the user that has no framework's own
 // context to put it into.
 type userKey struct{}
