@@ -108,7 +108,7 @@ func (s *sending) pause(res *http.Response) (time.Duration, bool) {
 	if d > maxRetryAfter {
 		return 0, false
 	}
-	deadline, bounded := s.ctx.Deadline()
+	deadline, bounded := s.request.Context().Deadline()
 	return d, !bounded || time.Until(deadline) > d
 }
 

@@ -170,4 +170,7 @@
 // [idempotency.ReplayHeaders] replaces that rule with a list. Headers that
 // middleware in front sets are not stored unless the handler changes them: the
 // middleware sets them on each response.
+//
+// [Transport] is the client side: it gives each request a key, and sends the request again,
+// with the same key, until the endpoint has answered.
 package httplock

@@ -127,7 +127,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
 		return t.base().RoundTrip(r)
 	}
-	s := sending{Transport: t, ctx: r.Context()}
+	s := sending{Transport: t}
 	err := s.prepare(r)
 	if r.Body != nil {
 		_ = r.Body.Close() // it was read, or is not needed
@@ -148,7 +148,6 @@ func (t *Transport) base() http.RoundTripper {
 // sending is a request on its way.
 type sending struct {
 	*Transport
-	ctx     context.Context
 	request *http.Request // with its key; each try is a clone
 	key     string
 	body    func() (io.ReadCloser, error)
@@ -160,13 +159,13 @@ type sending struct {
 
 // prepare makes the request that is to be sent.
 func (s *sending) prepare(r *http.Request) (err error) {
-	s.request = r.Clone(s.ctx)
+	s.request = r.Clone(r.Context())
 	values := r.Header.Values(idempotency.KeyHeader)
 	if len(values) == 0 {
 		if s.request.Header == nil {
 			s.request.Header = make(http.Header)
 		}
-		key, ok := s.ctx.Value(keyOfClient{}).(string)
+		key, ok := r.Context().Value(keyOfClient{}).(string)
 		if !ok {
 			key = newKey()
 		}
@@ -220,7 +219,7 @@ func (s *sending) send() (*http.Response, error) {
 		}
 		a := s.judge(res, err)
 		pause, ok := time.Duration(0), false
-		if a.again && s.tries < most && s.ctx.Err() == nil {
+		if a.again && s.tries < most && s.request.Context().Err() == nil {
 			pause, ok = s.pause(res)
 		}
 		if s.OnTry != nil {
@@ -233,9 +232,9 @@ func (s *sending) send() (*http.Response, error) {
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-		case <-s.ctx.Done():
+		case <-s.request.Context().Done():
 			timer.Stop()
-			return nil, s.failed(context.Cause(s.ctx))
+			return nil, s.failed(context.Cause(s.request.Context()))
 		}
 	}
 }
@@ -248,7 +247,7 @@ func (s *sending) once() (try *http.Request, res *http.Response, err error) {
 	}
 	s.tries++
 	var looked, found atomic.Int32
-	try = s.request.Clone(httptrace.WithClientTrace(s.ctx, &httptrace.ClientTrace{
+	try = s.request.Clone(httptrace.WithClientTrace(s.request.Context(), &httptrace.ClientTrace{
 		GetConn: func(string) { looked.Add(1) },
 		GotConn: func(httptrace.GotConnInfo) { found.Add(1) },
 	}))

@@ -109,7 +109,7 @@ func TestPaymentsThroughTransportTakePlaceOnce(t *testing.T) {
 				err = idempotency.MarkEffect(r.Context())
 			}
 			if err != nil {
-				http.Error(w, err.Error(), 503)
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
 				return
 			}
 			time.Sleep(10 * time.Millisecond)

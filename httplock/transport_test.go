@@ -161,26 +161,26 @@ func TestTransportPausesLongerFromTryToTry(t *testing.T) {
 }
 
 func TestTransportGivesUpAtTheEndOfTheContext(t *testing.T) {
-	send := func(ctx context.Context, answer func(*http.Request) (*http.Response, error)) (*http.Response, error, time.Duration) {
+	send := func(ctx context.Context, answer func(*http.Request) (*http.Response, error)) (*http.Response, time.Duration, error) {
 		begin := time.Now()
 		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://a/", nil)
 		res, err := (&httplock.Transport{Base: &script{answers: []func(*http.Request) (*http.Response, error){answer}}}).RoundTrip(r)
-		return res, err, time.Since(begin)
+		return res, time.Since(begin), err
 	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		// A pause beyond the deadline is not begun.
-		if res, err, took := send(ctx, says(429, "Retry-After", "2")); err != nil || res.StatusCode != 429 || took != 0 { //nolint:bodyclose // of the script
+		if res, took, err := send(ctx, says(429, "Retry-After", "2")); err != nil || res.StatusCode != 429 || took != 0 { //nolint:bodyclose // of the script
 			t.Errorf("%v, %v after %v", res, err, took)
 		}
 		gone, leave := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, leave)
-		_, err, took := send(gone, says(429, "Retry-After", "2")) //nolint:bodyclose // none
+		_, took, err := send(gone, says(429, "Retry-After", "2")) //nolint:bodyclose // none
 		if !errors.Is(err, context.Canceled) || errors.Is(err, idempotency.ErrOutcomeUnknown) || took != time.Second {
 			t.Errorf("%v after %v; nothing was carried out", err, took)
 		}
-		_, err, _ = send(gone, breaks) //nolint:bodyclose // none
+		_, _, err = send(gone, breaks) //nolint:bodyclose // none
 		if !errors.Is(err, idempotency.ErrOutcomeUnknown) {
 			t.Errorf("%v; the try may have been carried out", err)
 		}
@@ -189,7 +189,7 @@ func TestTransportGivesUpAtTheEndOfTheContext(t *testing.T) {
 
 func TestTheIdempotencyKeyOfARequest(t *testing.T) {
 	server := &script{answers: []func(*http.Request) (*http.Response, error){says(200)}}
-	send := func(method, header string, ctx context.Context) (string, error) { //nolint:revive // the context is a case
+	send := func(method, header string, ctx context.Context) (string, error) {
 		r, err := http.NewRequestWithContext(ctx, method, "http://a/", nil)
 		if err != nil {
 			return "", err

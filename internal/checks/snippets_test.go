@@ -242,3 +242,10 @@ func _(ctx context.Context, amount int64) error {
 	err := bank.Transfer(ctx, amount, idempotency.DownstreamKey(ctx))
 	return err
 }
+
+// Of docs/idempotency.md: clients.
+func _(ctx context.Context) {
+	client := &http.Client{Transport: &httplock.Transport{}}
+	ctx = httplock.WithIdempotencyKey(ctx, "order-17/payment") // else each request has a new UUID
+	_, _ = client, ctx
+}
