@@ -12,9 +12,10 @@
 // expiry of the hash is the lease. The owner's field holds the fencing token, and
 // the field q holds the lockers that wait. The last token stays at
 // interlock:{KEY}:fence for the lease and one minute more. Releases are announced on
-// the channel interlock:{KEY}:free. interlock:{KEY}:revoked:OWNER says for a while that an
-// operator has released the lock of that owner (package core/fleet). The braces put all
-// four names into one slot of a Cluster.
+// the channel interlock:{KEY}:free; in a database other than 0 "@" and its number follow,
+// since the databases of a server share channels. interlock:{KEY}:revoked:OWNER says for a
+// while that an operator has released the lock of that owner (package core/fleet). The
+// braces put all four names into one slot of a Cluster.
 //
 // # Requests
 //

@@ -66,7 +66,7 @@ type commit struct {
 func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (record.CommitReply, error) {
 	r := &commit{ask: ask}
 	name := s.wire.Record(ask.ID)
-	r.names = [3]string{name, rediswire.TombstoneOf(name), rediswire.CompletionOf(name)}
+	r.names = [3]string{name, rediswire.TombstoneOf(name), s.wire.Completion(name)}
 	r.ms = [2]int64{rediswire.Milliseconds(ask.Retention), rediswire.Milliseconds(ask.Retention + ask.Tombstone)}
 	r.Make(s.wire, commitScript, name, r.room[:]).Keys(&r.names[0])
 	if ask.Tombstone > 0 {
@@ -109,7 +109,7 @@ func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (record.Co
 func (s *Store) Abandon(ctx context.Context, ask record.AbandonRequest) error {
 	r := &settling{token: ask.Token}
 	name := s.wire.Record(ask.ID)
-	r.names = [2]string{name, rediswire.CompletionOf(name)}
+	r.names = [2]string{name, s.wire.Completion(name)}
 	r.Make(s.wire, abandonScript, name, r.room[:]).Keys(&r.names[0]).Args(&r.token, &r.names[1], s.wire.Publish())
 	r.Deadline = ask.Deadline
 	switch word, err := r.word(r.DoBefore(ctx, ask.Release)); {
@@ -158,7 +158,7 @@ func (s *Store) Forget(ctx context.Context, id string) error {
 
 // Await implements [record.Store].
 func (s *Store) Await(id string, since time.Time, wake func()) (stop func()) {
-	return s.wire.Subscribe(rediswire.CompletionOf(s.wire.Record(id)), since, func(driver.Signal) { wake() })
+	return s.wire.Subscribe(s.wire.Completion(s.wire.Record(id)), since, func(driver.Signal) { wake() })
 }
 
 // Extend implements [record.Store]. As with locks, it renews leases on different

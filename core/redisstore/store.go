@@ -31,7 +31,8 @@ type settings struct {
 }
 
 // Prefix sets the text with which the names of all keys and channels begin. Lockers
-// exclude each other only under the same prefix. If p is empty or contains a brace,
+// exclude each other only under the same prefix, and in the same database (DB of the
+// client's options). If p is empty or contains a brace,
 // [New] returns [driver.ErrConfig]. Default: "interlock".
 func Prefix(p string) Option {
 	return func(s *settings) { s.Prefix = p }

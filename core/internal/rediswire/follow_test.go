@@ -96,7 +96,7 @@ func TestAStoreFollowsAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 					t.Errorf("%s was not taken on the new master", key)
 				}
 			}
-			channel := channelOf(s.names.lock("held"))
+			channel := s.names.channel(s.names.lock("held"))
 			redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
 				rdb := after.Client(t)
 				n, m := rdb.PubSubNumSub(ctx, channel).Val()[channel], rdb.PubSubShardNumSub(ctx, channel).Val()[channel]

@@ -23,6 +23,7 @@ const minMajor = 7
 type announcements struct {
 	sharded atomic.Bool // of Redis Cluster: a channel lives on the node of its slot
 	known   atomic.Bool // a server has said so; until then the client's type decides
+	plain   string      // the first argument of scripts that make the name of the channel
 }
 
 // The commands that announce a release.
@@ -34,6 +35,15 @@ func (s *Store) Publish() *string {
 		return &shardedPublish
 	}
 	return &plainPublish
+}
+
+// announces is [Store.Publish] for a script that makes the name of the channel itself, to
+// which it puts what names.db says.
+func (s *Store) announces() *string {
+	if s.announce.sharded.Load() {
+		return &shardedPublish
+	}
+	return &s.announce.plain
 }
 
 // introduce asks the server of a new connection what it is. An error means that the

@@ -186,9 +186,9 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 	}
 	r.Args(&r.ask.Owner)
 	if script == releaseScript && !ask.Remember {
-		r.Common(s.Publish(), &r.ask.Waiter)
+		r.Common(s.announces(), &r.ask.Waiter)
 	} else {
-		r.Args(s.Publish(), &r.ask.Waiter)
+		r.Args(s.announces(), &r.ask.Waiter)
 	}
 	if ask.Kind.Place() {
 		r.atMost = int64(ask.AtMost)
@@ -257,7 +257,7 @@ func notOwner(n int64) error {
 
 // Watch implements [driver.Store].
 func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.Subscribe(channelOf(s.names.lock(key)), since, wake)
+	return s.Subscribe(s.names.channel(s.names.lock(key)), since, wake)
 }
 
 // Renew implements [driver.Store]. It renews leases on different servers in parallel,

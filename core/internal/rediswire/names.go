@@ -1,9 +1,26 @@
 package rediswire
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // names is the one place that knows how keys and channels are called.
-type names struct{ prefix string }
+type names struct {
+	prefix string
+	// db is what the names of channels end with: empty for the database 0, else "@" and its
+	// number. Keys are of one database, channels of all databases of a server.
+	db string
+}
+
+// namesOf makes the names of a prefix in a database.
+func namesOf(prefix string, db int) names {
+	n := names{prefix: prefix}
+	if db != 0 {
+		n.db = "@" + strconv.Itoa(db)
+	}
+	return n
+}
 
 var escaper = strings.NewReplacer(`\`, `\\`, `{`, `\(`, `}`, `\)`)
 
@@ -28,8 +45,8 @@ func (n names) mark() string { return n.prefix + ":quorum" }
 // TombstoneOf is the key that is left of an expired record.
 func TombstoneOf(record string) string { return record + ":gone" }
 
-// CompletionOf is the channel on which the end of a claim is announced.
-func CompletionOf(record string) string { return record + ":done" }
+// Completion is the channel on which the end of a claim is announced.
+func (s *Store) Completion(record string) string { return record + ":done" + s.names.db }
 
 // RevokedName is the key that says for a while that an operator has released the lock of an
 // owner. The scripts look for it where an owner does not hold its lock.
@@ -45,8 +62,8 @@ const (
 // fence is the key of the last fencing token.
 func fenceOf(lock string) string { return lock + fenceSuffix }
 
-// free is the channel on which releases are announced.
-func channelOf(lock string) string { return lock + channelSuffix }
+// channel is the channel on which releases are announced.
+func (n names) channel(lock string) string { return lock + channelSuffix + n.db }
 
 // with returns the name of a lock and that name with a suffix: the same text,
 // which is made once.

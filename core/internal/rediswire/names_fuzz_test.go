@@ -26,8 +26,9 @@ func FuzzNames(f *testing.F) {
 		f.Add(s[0], s[1])
 	}
 	all := func(key string) []string {
-		lock := names{"interlock"}.lock(key)
-		return []string{lock, fenceOf(lock), channelOf(lock)}
+		n := namesOf("interlock", 3)
+		lock := n.lock(key)
+		return []string{lock, fenceOf(lock), n.channel(lock)}
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if a == "" || b == "" {
@@ -46,7 +47,7 @@ func FuzzNames(f *testing.F) {
 				}
 			}
 		}
-		if record := (&Store{names: names{"interlock"}}).Record("id"); a != b && record == ofA[0] {
+		if record := (&Store{names: namesOf("interlock", 3)}).Record("id"); a != b && record == ofA[0] {
 			t.Errorf("%q has the name of a record", a)
 		}
 	})

@@ -340,7 +340,7 @@ type Withdrawal struct {
 func (n *Node) Withdraw(w Withdrawal, done func(waiting string, err error)) {
 	r := &withdrawal{ask: w, publish: *n.store.Publish()}
 	r.names[0], r.names[1] = n.store.names.with(w.Key, fenceSuffix)
-	r.channel = channelOf(r.names[0])
+	r.channel = n.store.names.channel(r.names[0])
 	if w.Quiet {
 		r.publish = ""
 	}

@@ -87,7 +87,8 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 	if err := set.check(); err != nil {
 		return nil, err
 	}
-	s := &Store{names: names{set.Prefix}, log: set.Log, ack: ack{set.Replicas, set.Within}}
+	s := &Store{names: namesOf(set.Prefix, 0), log: set.Log, ack: ack{set.Replicas, set.Within}}
+	s.announce.plain = plainPublish
 	s.requests = route{
 		store: s, ack: s.ack, most: maxPipelines, patience: set.patience, following: make(chan struct{}, maxFollowing),
 	}
@@ -104,6 +105,8 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 			return nil, errNil
 		}
 		o := *c.Options()
+		s.names = namesOf(set.Prefix, o.DB)
+		s.announce.plain += s.names.db
 		inspect(set.Log, c, o.ReadTimeout, false)
 		o.OnConnect = then(o.OnConnect, s.introduce)
 		if set.greet != nil {

@@ -84,7 +84,7 @@ type watcher struct{ wake func(driver.Signal) }
 
 func newSubscriber(s *Store) *subscriber {
 	return &subscriber{
-		store: s, own: channelOf(s.names.lock(rand.Text())), silence: pingAfter,
+		store: s, own: s.names.channel(s.names.lock(rand.Text())), silence: pingAfter,
 		topics: map[string]*topic{}, subs: map[*redis.Client]*subscription{},
 	}
 }

@@ -65,7 +65,7 @@ func (m *moving) store(t *testing.T, change ...func(*Config)) *Store {
 
 // listens fails unless a store listens on a server to the releases of a key.
 func listens(ctx context.Context, s *Store, rdb *redis.Client, key string) error {
-	channel := channelOf(s.names.lock(key))
+	channel := s.names.channel(s.names.lock(key))
 	n, err := rdb.PubSubNumSub(ctx, channel).Result()
 	if err == nil && n[channel] != 1 {
 		err = fmt.Errorf("%d connections listen to %s", n[channel], channel)

@@ -11,10 +11,13 @@ if held[1] then
 	if fence then
 		redis.pcall('SET', fence, token, 'PX', keep)
 	end
-	if q ~= '' and type(redis.pcall(publish, lock .. ':free', q)) ~= 'number' then
-		reply = 2
-	elseif q ~= waiter then
-		reply = {q}
+	if q ~= '' then
+		local command, db = string.match(publish, '^(%u+)(.*)$')
+		if type(redis.pcall(command, lock .. ':free' .. db, q)) ~= 'number' then
+			reply = 2
+		elseif q ~= waiter then
+			reply = {q}
+		end
 	end
 else
 	reply = redis.pcall('EXISTS', lock .. ':revoked:' .. owner) == 1 and -2 or -call('EXISTS', lock)

@@ -6,7 +6,9 @@
 -- KEYS[1] lock
 -- KEYS[2] fence, only when the store has to be told the last token
 -- ARGV[1] owner
--- ARGV[2] PUBLISH or SPUBLISH, to the channel with the name of the lock and ":free"
+-- ARGV[2] PUBLISH or SPUBLISH, to the channel with the name of the lock and ":free". What is
+--         behind the command, "@" and the number of a database other than 0, is behind the
+--         name, too
 -- ARGV[3] a locker that wants a place again, after the others; empty for none. It does
 --         not get into a full list
 -- ARGV[4] how many owners may have places, as the owner asked for; 0 for any number
@@ -115,7 +117,8 @@ local function leave(held, lock, fence, owner, publish, waiter, atmost, token, k
 			pcall_('SET', fence, last, 'PX', keep)
 		end
 	end
-	local told = message == '' or type(pcall_(publish, lock .. ':free', message)) == 'number'
+	local command, db = match(publish, '^(%u+)(.*)$')
+	local told = message == '' or type(pcall_(command, lock .. ':free' .. db, message)) == 'number'
 	if tonumber(match(mine, '@(%d+)$') or 0) <= now then
 		return 0
 	end

@@ -7,7 +7,9 @@
 -- KEYS[1] lock
 -- KEYS[2] fence, only when the store has to be told the last token
 -- ARGV[1] owner
--- ARGV[2] PUBLISH or SPUBLISH, to the channel with the name of the lock and ":free"
+-- ARGV[2] PUBLISH or SPUBLISH, to the channel with the name of the lock and ":free". What is
+--         behind the command, "@" and the number of a database other than 0, is behind the
+--         name, too
 -- ARGV[3] a locker that wants the lock again, after the others; empty for none. It
 --         does not get into a full list, which those in it would keep for themselves
 -- ARGV[4] the last token given out under this owner
