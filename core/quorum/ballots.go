@@ -1,9 +1,18 @@
 package quorum
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
+)
+
+const (
+	// fenceTime is how much longer than its lease a node remembers the last token of a key.
+	// Until then no clock can lead the tokens of the key back.
+	fenceTime = 10 * time.Minute
+	// apart is by how much clocks may differ before the log and [Store.Check] say so.
+	apart = time.Second
 )
 
 // ballot is a fencing token to propose for an owner: the time, in µs, by the clock in the
@@ -28,6 +37,51 @@ func (s *Store) ballot(owner string, least int64) int64 {
 	slices.Sort(offsets)
 	now := offsets[len(offsets)-s.majority] + time.Since(s.epoch).Microseconds()
 	return s.ballots.next(owner, max(now, least+1))
+}
+
+// clocksDiffer reports whether the clocks that are known differ, and a node that can tell
+// which of them are right has not told its own yet: a bare majority may have one wrong clock
+// in two.
+func (s *Store) clocksDiffer() bool {
+	var least, most int64
+	missing := false
+	for _, n := range s.nodes {
+		switch o := n.offset.Load(); {
+		case o == 0:
+			missing = missing || !n.suspected()
+		case least == 0:
+			least, most = o, o
+		default:
+			least, most = min(least, o), max(most, o)
+		}
+	}
+	return missing && most-least > apart.Microseconds()
+}
+
+// off is by how much a node's clock differs from the clock in the middle of the nodes'
+// clocks, if by more than is allowed: negative if it is behind. It is zero for a clock that
+// is right, or not known.
+func (s *Store) off(n *node) time.Duration {
+	known := make([]*node, 0, len(s.nodes))
+	for _, n := range s.nodes {
+		if n.offset.Load() != 0 {
+			known = append(known, n)
+		}
+	}
+	if n.offset.Load() == 0 {
+		return 0
+	}
+	slices.SortFunc(known, func(a, b *node) int { return cmp.Compare(a.offset.Load(), b.offset.Load()) })
+	middle := known[len(known)/2]
+	least, most := n.offset.Load()-middle.offset.Load()-middle.lag.Load(), n.offset.Load()+n.lag.Load()-middle.offset.Load()
+	off := time.Duration(0)
+	switch allowed := apart.Microseconds(); {
+	case least > allowed:
+		off = time.Duration(least) * time.Microsecond
+	case most < -allowed:
+		off = time.Duration(most) * time.Microsecond
+	}
+	return off.Round(10 * time.Millisecond)
 }
 
 // ballots are the last ballots of owners. It forgets an owner that was released or got no

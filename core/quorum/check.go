@@ -11,10 +11,21 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
+// wrongClock says how far a node's clock is from the clock in the middle.
+func wrongClock(off time.Duration) string {
+	where := "ahead of"
+	if off < 0 {
+		where = "behind"
+	}
+	return fmt.Sprintf("its clock is %v %s the clock in the middle of the nodes: tokens follow the nodes' clocks", off.Abs(), where)
+}
+
 // Check asks all nodes at once for their identity and their settings. It returns a
 // sorted list of sentences about what is unsafe, which is empty if all is well. The
 // list has nodes that do not answer, nodes without a vote (after a restart, or because
-// they are the same server as another node), and what Check of a redisstore.Store finds
+// they are the same server as another node), nodes whose clock differs from the other
+// nodes' clocks by more than a second, nodes for which a process with another [MaxTTL] has
+// vouched, and what Check of a redisstore.Store finds
 // on each node. The error is [driver.ErrConfig] if two nodes are one server, and
 // [driver.ErrUnavailable] if fewer than a majority answered. Check is safe for
 // concurrent use.
@@ -50,6 +61,9 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 			if errors.Is(err, driver.ErrConfig) {
 				twins = errors.Join(twins, fmt.Errorf("%s: %w", n.name, err))
 			}
+		}
+		if off := s.off(n); off != 0 {
+			found = append(found, fmt.Sprintf("%s: %s", n.name, wrongClock(off)))
 		}
 		if there := s.admission.differs(i); there > 0 {
 			found = append(found, fmt.Sprintf("%s: a process with MaxTTL %v has let it vote, and here MaxTTL is %v; "+

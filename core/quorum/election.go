@@ -179,7 +179,9 @@ func (e *election) propose() {
 		// and has passed what it said by the time that we are back.
 		least += now.Sub(e.sent).Microseconds() << min(e.chases, 8)
 	}
-	e.ballot = e.store.ballot(e.ask.Owner, least)
+	if e.ballot = 0; e.round > 1 || !e.store.clocksDiffer() {
+		e.ballot = e.store.ballot(e.ask.Owner, least)
+	}
 	e.sent = now
 	// Answers that are late may be so because the nodes are far, or busy.
 	e.budget = min(e.store.budget(e.ask.TTL)<<e.fails, e.store.mostBudget(e.ask.TTL))
@@ -210,7 +212,7 @@ func (e *election) propose() {
 	bound := e.bound
 	e.mu.Unlock()
 	ask := rediswire.Proposal{
-		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Waiter: e.ask.Waiter, Rest: e.ask.Rest,
+		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Keep: e.ask.TTL + fenceTime, Waiter: e.ask.Waiter, Rest: e.ask.Rest,
 		Deadline: now.Add(bound),
 	}
 	for i, n := range e.store.nodes {

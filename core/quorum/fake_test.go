@@ -49,6 +49,7 @@ type fakeLock struct {
 type fakeFence struct {
 	token int64
 	at    time.Time // zero: exact
+	until time.Time // zero: for ever
 }
 
 // ioTimeout is after when a fake node's request is given up.
@@ -116,7 +117,7 @@ func (f *fakeNode) get(key string) *fakeLock {
 func (f *fakeNode) hold(key, owner string, token int64, ttl time.Duration) {
 	f.set(func(f *fakeNode) {
 		f.locks[key] = &fakeLock{owner: owner, token: token, expires: time.Now().Add(ttl)}
-		f.fences[key] = fakeFence{token, time.Now()}
+		f.fences[key] = fakeFence{token: token, at: time.Now()}
 	})
 }
 
@@ -129,10 +130,20 @@ func (f *fakeNode) holder(key string) string {
 	return ""
 }
 
+// fence is what the node remembers of the tokens of a key.
+func (f *fakeNode) fence(key string) fakeFence {
+	fence := f.fences[key]
+	if !fence.until.IsZero() && !time.Now().Before(fence.until) {
+		delete(f.fences, key)
+		return fakeFence{}
+	}
+	return fence
+}
+
 // highest is the highest token of a key that the node has seen, or that its holder may
 // have given out since.
 func (f *fakeNode) highest(key string) int64 {
-	fence := f.fences[key]
+	fence := f.fence(key)
 	if fence.at.IsZero() {
 		return fence.token
 	}
@@ -213,13 +224,13 @@ func (f *fakeNode) vote(p rediswire.Proposal) rediswire.Vote {
 			if p.Rest != "" {
 				f.locks[p.Key].queue = strings.Split(p.Rest, ",")
 			}
-			f.fences[p.Key] = fakeFence{p.Token, now}
+			f.fences[p.Key] = fakeFence{p.Token, now, now.Add(p.Keep)}
 			v.Granted, v.Token = true, p.Token
 		}
 	case k.owner == p.Owner:
 		if p.Token > k.token {
 			k.token = p.Token
-			f.fences[p.Key] = fakeFence{p.Token, now}
+			f.fences[p.Key] = fakeFence{p.Token, now, now.Add(p.Keep)}
 			if until := now.Add(p.TTL); until.After(k.expires) {
 				k.expires = until
 			}
@@ -245,13 +256,18 @@ func (f *fakeNode) Withdraw(w rediswire.Withdrawal, done func(string, error)) {
 				switch {
 				case k == nil || k.owner != w.Owner:
 					if w.Token > f.highest(w.Key) {
-						f.fences[w.Key] = fakeFence{token: w.Token}
+						raised := fakeFence{token: w.Token, until: time.Now().Add(w.Keep)}
+						if !f.fence(w.Key).at.IsZero() {
+							raised.at = time.Now()
+						}
+						f.fences[w.Key] = raised
 					}
 					result = driver.ErrNotOwner
 				case w.Limit == 0 || k.token <= w.Limit:
 					delete(f.locks, w.Key)
 					f.freed = time.Now()
-					f.fences[w.Key] = fakeFence{token: max(k.token, w.Token, f.fences[w.Key].token)}
+					last := max(k.token, w.Token, f.fence(w.Key).token)
+					f.fences[w.Key] = fakeFence{token: last, until: time.Now().Add(w.Keep)}
 					next = strings.Join(k.queue, ",")
 					for _, wake := range f.watched {
 						tell = append(tell, wake)

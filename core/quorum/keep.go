@@ -51,6 +51,9 @@ func (n *node) look() (next time.Duration) {
 		if err := n.server.Meet(ctx); err != nil {
 			break // the elections notice, and say so
 		}
+		if off := n.store.off(n); off != 0 && n.clocks.Count(time.Now()) > 0 {
+			members.log.Warn("interlock: "+wrongClock(off), "node", n.name)
+		}
 		from, to, next := members.due(n.index, time.Now())
 		if to == "" {
 			return next

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 	"github.com/interlock-go/interlock/core/internal/timers"
 )
@@ -62,6 +63,7 @@ type node struct {
 	// unknown. It is too low by no more than lag, in µs: the answer that told the clock
 	// took as long as that.
 	offset, lag atomic.Int64
+	clocks      logs.Throttle // lines about a clock that is wrong
 
 	// trip is how long an answer of the node took lately, in ns; zero before the first.
 	trip atomic.Int64

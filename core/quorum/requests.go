@@ -153,7 +153,7 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 	}
 	w := rediswire.Withdrawal{
 		Key: ask.Key, Owner: ask.Owner, Token: max(ask.Token, s.ballots.of(ask.Owner)), TTL: ask.TTL,
-		Waiter: ask.Waiter, Deadline: ask.Deadline,
+		Keep: ask.TTL + fenceTime, Waiter: ask.Waiter, Deadline: ask.Deadline,
 	}
 	s.ballots.forget(ask.Owner)
 	r := &returning{store: s, w: w, answers: make([]error, len(s.nodes)), open: len(s.nodes), decided: make(chan struct{})}

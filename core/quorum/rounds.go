@@ -121,7 +121,7 @@ func (e *election) withdraw() {
 // may try again. Called with e.mu held.
 func (e *election) withdrawal(quiet bool) rediswire.Withdrawal {
 	return rediswire.Withdrawal{
-		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Limit: e.ballot, Quiet: quiet,
+		Key: e.ask.Key, Owner: e.ask.Owner, TTL: e.ask.TTL, Keep: e.ask.TTL + fenceTime, Limit: e.ballot, Quiet: quiet,
 		Deadline: time.Now().Add(e.budget),
 	}
 }

@@ -61,6 +61,8 @@ func (e *election) judge(over bool) verdict {
 		return granted
 	case n[yes]+waiting >= most:
 		return wait
+	case n[yes]+n[low] >= most && e.ballot == 0 && waiting > 0 && e.store.clocksDiffer():
+		return wait // for the clock that tells which of these are right
 	case n[yes]+n[low] >= most:
 		// A proposal that is behind by a few µs would win with the next number.
 		return higher

@@ -249,10 +249,10 @@ func FuzzVotes(f *testing.F) {
 		const token = 1_700_000_000_000_000
 		over := make(chan rediswire.Vote, 2)
 		if int(how)/ends%2 == 0 {
-			node.Propose(rediswire.Proposal{Key: "k", Owner: "a:1", TTL: time.Minute, Token: token, Deadline: soon(), Ends: 1 << 53},
+			node.Propose(rediswire.Proposal{Key: "k", Owner: "a:1", TTL: time.Minute, Keep: time.Hour, Token: token, Deadline: soon(), Ends: 1 << 53},
 				func(v rediswire.Vote, _ error) { over <- v })
 		} else {
-			node.Withdraw(rediswire.Withdrawal{Key: "k", Owner: "a:1", TTL: time.Minute, Deadline: soon()},
+			node.Withdraw(rediswire.Withdrawal{Key: "k", Owner: "a:1", TTL: time.Minute, Keep: time.Hour, Deadline: soon()},
 				func(string, error) { over <- rediswire.Vote{} })
 		}
 		select {

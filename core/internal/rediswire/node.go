@@ -218,6 +218,8 @@ func (n *Node) Watch(key string, since time.Time, wake func(owner, next string))
 type Proposal struct {
 	Key, Owner string
 	TTL        time.Duration
+	// Keep is for how long the node remembers the token.
+	Keep time.Duration
 	// Token must be above every token that the node has seen for the key, also
 	// above an earlier proposal of the same owner, which it replaces. Zero takes no
 	// lock, and only asks.
@@ -263,7 +265,7 @@ type Vote struct {
 func (n *Node) Propose(p Proposal, done func(Vote, error)) {
 	r := &proposal{ask: p}
 	r.names[0], r.names[1] = n.store.names.with(p.Key, fenceSuffix)
-	r.ms = [2]int64{Milliseconds(p.TTL), Milliseconds(p.TTL + fenceTime)}
+	r.ms = [2]int64{Milliseconds(p.TTL), Milliseconds(p.Keep)}
 	r.Make(n.store, proposeScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1], &n.mark).
 		Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.ask.Token, &r.ask.Rest, &r.ask.Waiter, &r.ask.Ends, &r.ask.Mark)
 	r.Deadline, r.Asks = p.Deadline, true
@@ -323,8 +325,9 @@ type Withdrawal struct {
 	// Token is the highest fencing token that the owner gave out; zero if none. The node
 	// accepts no proposal up to it any more.
 	Token int64
-	// TTL is the length of the lock's lease.
-	TTL time.Duration
+	// TTL is the length of the lock's lease, and Keep for how long the node remembers the
+	// token.
+	TTL, Keep time.Duration
 	// Limit, unless zero, keeps what the owner holds by a proposal above it.
 	Limit int64
 	// Waiter has the meaning of [driver.ReleaseRequest].
@@ -344,7 +347,7 @@ func (n *Node) Withdraw(w Withdrawal, done func(waiting string, err error)) {
 	if w.Quiet {
 		r.publish = ""
 	}
-	r.ms = Milliseconds(w.TTL + fenceTime)
+	r.ms = Milliseconds(w.Keep)
 	r.Make(n.store, withdrawScript, r.names[0], r.room[:]).Keys(&r.names[0], &r.names[1]).
 		Args(&r.ask.Owner, &r.ask.Token, &r.ms, &r.ask.Limit, &r.ask.Waiter, &r.channel, &r.publish)
 	r.Deadline, r.Stubborn = w.Deadline, true

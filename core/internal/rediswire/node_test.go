@@ -77,6 +77,7 @@ func (v voter) propose(p Proposal) (Vote, error) {
 	if p.TTL == 0 {
 		p.TTL = time.Hour
 	}
+	p.Keep = 2 * time.Hour
 	if p.Ends == 0 {
 		p.Ends = 1 << 53
 	}
@@ -102,7 +103,8 @@ func (v voter) vote(owner string, token int64) Vote {
 func (v voter) withdraw(w Withdrawal) error {
 	v.t.Helper()
 	got := make(chan error, 2)
-	w.Key, w.TTL, w.Deadline = cmp.Or(w.Key, "k"), time.Hour, time.Now().Add(time.Minute)
+	w.Key, w.TTL, w.Keep = cmp.Or(w.Key, "k"), time.Hour, 2*time.Hour
+	w.Deadline = time.Now().Add(time.Minute)
 	v.Withdraw(w, func(_ string, err error) { got <- err })
 	return <-got
 }

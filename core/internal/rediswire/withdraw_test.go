@@ -48,4 +48,11 @@ func TestAWithdrawalOfAnotherOwnerLetsTheFenceCountOn(t *testing.T) {
 	if after := v.rdb.Get(t.Context(), v.lock("k")+fenceSuffix).Val(); after != before {
 		t.Errorf("the fence was %q and is %q", before, after)
 	}
+	// Also if the withdrawal is of more than the holder can have given out by now.
+	far := int64(1) << 52
+	wantErr(t, v.withdraw(Withdrawal{Owner: "b", Token: far}), driver.ErrNotOwner)
+	v.rdb.Del(t.Context(), v.lock("k")) // as if the lease of a had ended
+	if vote := v.vote("c", far+1); vote.Granted || vote.Token <= far+1 {
+		t.Errorf("it may have given out %d by now: %+v", far+1, vote)
+	}
 }

@@ -23,12 +23,14 @@ local given = tonumber(ARGV[2])
 local fence, at = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+)@?(%d*)$')
 fence = tonumber(fence or 0)
 if not held[1] then
+	local now
 	if at and at ~= '' then
 		local t = redis.call('TIME') -- another holder counts on; as in propose.lua
-		fence = fence + math.floor(math.max(0, t[1] * 1000000 + t[2] - tonumber(at)) * 0.99)
+		now = t[1] * 1000000 + t[2]
+		fence = fence + math.floor(math.max(0, now - tonumber(at)) * 0.99)
 	end
 	if given > fence then
-		redis.pcall('SET', KEYS[2], string.format('%.0f', given), 'PX', ARGV[3])
+		redis.pcall('SET', KEYS[2], string.format(now and '%.0f@%.0f' or '%.0f', given, now), 'PX', ARGV[3])
 	end
 	return 0
 end
