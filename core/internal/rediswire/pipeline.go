@@ -265,7 +265,7 @@ func (q *pipelines) rest(wake chan *pipeline, timer *time.Timer) *pipeline {
 
 // exec sends the batch and tells each request what has become of it.
 func (p *pipeline) exec(ctx context.Context, q *pipelines) {
-	ctx, cancel := q.bound(ctx, p.batch)
+	ctx, cancel := q.bound(ctx, p)
 	defer cancel()
 	write := false
 	p.n = 0
@@ -315,10 +315,14 @@ func (p *pipeline) roundTrip(ctx context.Context) (err error) {
 }
 
 // bound returns the context of a pipeline. The client's timeouts bound it, and for
-// renewals the last of their deadlines.
-func (q *pipelines) bound(ctx context.Context, batch []*Request) (context.Context, context.CancelFunc) {
+// renewals the last of their deadlines; but not while it connects. A connection takes
+// several round trips, and one that was given up with each renewal would never stand.
+func (q *pipelines) bound(ctx context.Context, p *pipeline) (context.Context, context.CancelFunc) {
+	if p.link.pinned == nil {
+		return ctx, func() {}
+	}
 	var last time.Time
-	for _, r := range batch {
+	for _, r := range p.batch {
 		if !q.bounded || r.Deadline.IsZero() {
 			return ctx, func() {}
 		}
