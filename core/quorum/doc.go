@@ -35,8 +35,9 @@
 // lock up on all nodes and tries again after a random pause. If another owner has a
 // majority, the lock is held. Renewal and release need a majority as well.
 //
-// Each node has a hundredth of the lease for its answer ([NodeTimeout]). If a node
-// did not answer lately, the store still asks it but does not wait for it until it
+// Each node has a hundredth of the lease for its answer, or longer if the answers of a
+// majority take longer ([NodeTimeout]). Before its first vote a process connects to the
+// nodes, which is no part of a lease. If a node did not answer lately, the store still asks it but does not wait for it until it
 // answers again. In the background the store repeats the release of what such a node
 // may still hold.
 //

@@ -44,8 +44,9 @@ func Logger(l *slog.Logger) Option {
 }
 
 // NodeTimeout sets how long the store waits for the vote of a node. For d below
-// 10 ms, [New] returns [driver.ErrConfig]. Default: a hundredth of the lease, but at
-// least 50 ms and at most 500 ms. With every setting the store waits for less than a
+// 10 ms, [New] returns [driver.ErrConfig]. Default: a hundredth of the lease, or four times
+// what the answers of a majority took lately, but at least 50 ms and at most 500 ms. It
+// bounds each step of a connection, too. With every setting the store waits for less than a
 // tenth of the lease: the time must be small against the validity, so that a node that
 // is down costs little time (Redlock, "How to do it", step 2).
 func NodeTimeout(d time.Duration) Option {
