@@ -138,9 +138,9 @@ func New(opts ...Option) (*Observer, error) {
 }
 
 // buckets are the bounds of both durations, in seconds. A hand-over within the
-// process takes less than the first. A quantile is never above the last, so that the last
-// is at least 80 % of any sensible core.Wait, at which an alert fires: of one of 75 minutes.
-// Each bound is at most three times the one before.
+// process takes less than the first. A quantile is never above the last bound, and an
+// alert fires when a quantile of the wait reaches 80 % of core.Wait: it can do so for a
+// core.Wait of up to 75 minutes. Each bound is at most three times the one before.
 var buckets = []float64{
 	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600,
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 )
 
-// A release by an operator is no loss of Redis's, about which an alert calls someone.
+// Redis has lost nothing, and no alert is to fire.
 func TestAHolderIsToldThatAnOperatorHasReleasedItsLock(t *testing.T) {
 	t.Parallel()
 	w := common(t)

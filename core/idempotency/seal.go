@@ -54,7 +54,7 @@ var (
 
 type sealing struct {
 	seal, open func([]byte) ([]byte, error)
-	failures   logs.Throttle // of seal; those of open are refusals
+	failures   logs.Throttle // of seal; a failure of open is a refusal
 }
 
 // seal seals an envelope, if there is one and the engine seals. It returns nil if
