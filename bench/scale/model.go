@@ -26,6 +26,7 @@ const (
 	cmdTell    = 1 // PUBLISH
 	cmdFence   = 1 // SET: the last token of a hand-off
 	cmdRenew   = 3 // EVALSHA HMGET PEXPIRE
+	cmdRevoked = 1 // EXISTS: of an owner that does not hold the lock
 	cmdClaim   = 7 // EVALSHA HMGET EXISTS TIME HSET PEXPIRE, and HMGET behind it
 	cmdCommit  = 4 // EVALSHA HMGET HSET PEXPIRE
 	cmdReplay  = 3 // EVALSHA HMGET, and HMGET behind it

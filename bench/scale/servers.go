@@ -178,6 +178,7 @@ func (m *memory) release(ask driver.ReleaseRequest, now time.Time) (waiting stri
 	h := m.lock(ask.Key, now)
 	m.run(cmdRelease)
 	if h == nil || h.owner != ask.Owner {
+		m.count.commands += cmdRevoked
 		return "", driver.ErrNotOwner
 	}
 	delete(m.locks, ask.Key)
@@ -238,6 +239,7 @@ func (m *memory) renew(b driver.Renewal, now time.Time) (contended bool, err err
 	m.run(cmdRenew)
 	h := m.lock(b.Key, now)
 	if h == nil || h.owner != b.Owner {
+		m.count.commands += cmdRevoked
 		return false, driver.ErrNotOwner
 	}
 	if until := now.Add(b.TTL); until.After(h.until) {

@@ -88,7 +88,7 @@ func ReplicatedRenewals() Option {
 // for some requests, and these can then grant a lock twice; with the option none can. A
 // client for a Cluster needs no option.
 func Sharded() Option {
-	return func(s *settings) { s.Config.Sharded = true }
+	return func(s *settings) { s.Sharded = true }
 }
 
 // New makes a [Store] from a client for a single server, for a server behind Sentinel,

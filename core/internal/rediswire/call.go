@@ -96,7 +96,7 @@ func equal(a, b any) bool {
 
 // ended tells the requests of a call what has become of it. err is what became of
 // the whole pipeline.
-func (c *call) ended(q *pipelines, err error, acked bool) {
+func (c *call) ended(err error, acked bool) {
 	val, failure := outcome(&c.cmd, err)
 	c.cmd, c.first, c.second = redis.Cmd{}, noRetry{}, noRetry{}
 	clear(c.args)

@@ -290,7 +290,7 @@ func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 	p.works = err == nil || IsReply(err)
 	acked := q.ack.given(wait)
 	for i := range p.calls[:p.n] {
-		p.calls[i].ended(q, err, acked)
+		p.calls[i].ended(err, acked)
 	}
 	clear(p.batch)
 }
