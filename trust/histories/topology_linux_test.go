@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/internal/redistest"
+	"github.com/interlock-go/interlock/trust/internal/faultclock"
 )
 
 // The topologies.
@@ -51,6 +52,9 @@ var topologies = []topology{
 	{cluster, false, startCluster},
 	{quorumOfFive, true, startQuorum},
 }
+
+// behind is how far the clock of one node of the quorum is behind.
+const behind = 5 * time.Minute
 
 // durable is a server that keeps what it has acknowledged.
 var durable = redistest.Args("--appendonly", "yes", "--appendfsync", "always")
@@ -182,31 +186,68 @@ func failovers(t *testing.T, master func() *redistest.Server, await func(old *re
 }
 
 // startQuorum never has more than two nodes down at a time; a node that was killed
-// comes back empty, and has no vote for a lease.
+// comes back empty, and has no vote for a lease and the looks before and after it. The
+// clock of one node is minutes behind all the time.
 func startQuorum(t *testing.T) (servers, []fault) {
-	nodes := redistest.Independent(t, 5)
+	nodes := make([]*faultclock.Server, 5)
 	addrs := make([]string, len(nodes))
-	for i, s := range nodes {
-		addrs[i] = s.Addr()
+	for i := range nodes {
+		nodes[i] = faultclock.Start(t)
+		addrs[i] = nodes[i].Addr()
 	}
-	two := func(rng *rand.Rand) (a, b *redistest.Server) {
+	slow := nodes[0]
+	slow.Step(t, -behind)
+	two := func(rng *rand.Rand) (a, b *faultclock.Server) {
 		order := rng.Perm(len(nodes))
 		return nodes[order[0]], nodes[order[1]]
 	}
+	// reboot starts a node that was killed. Its clock is slow, and is set right before it
+	// has its vote again.
+	reboot := func(ctx context.Context, s *faultclock.Server, rng *rand.Rand) {
+		usual := time.Duration(0)
+		if s == slow {
+			usual = -behind
+		}
+		s.Step(t, usual-time.Minute)
+		s.Restart(t)
+		pause(ctx, part(rng, 0, lease/2))
+		s.Step(t, usual)
+	}
 	var restarted time.Time
+	recovered := func(ctx context.Context) { pause(ctx, time.Until(restarted.Add(2*lease))) }
 	return servers{Kind: quorumOfFive, Addrs: addrs}, []fault{
 		{"two nodes paused", func(ctx context.Context, rng *rand.Rand) {
 			a, b := two(rng)
-			pause(ctx, time.Until(restarted.Add(lease)))
+			recovered(ctx)
 			a.Pause(t)
-			pauseServer(ctx, t, b, rng)
+			pauseServer(ctx, t, b.Server, rng)
 			a.Resume(t)
+		}},
+		{"two nodes asleep for leases", func(ctx context.Context, rng *rand.Rand) {
+			a, b := two(rng)
+			recovered(ctx)
+			a.Pause(t)
+			pause(ctx, part(rng, 0, lease))
+			b.Pause(t)
+			pause(ctx, part(rng, 3*lease/2, 3*lease))
+			a.Resume(t)
+			pause(ctx, part(rng, 0, lease))
+			b.Resume(t)
+		}},
+		{"node rebooted, its clock set right later", func(ctx context.Context, rng *rand.Rand) {
+			a, b := two(rng)
+			recovered(ctx)
+			b.Pause(t)
+			a.Kill()
+			reboot(ctx, a, rng)
+			b.Resume(t)
+			restarted = time.Now()
 		}},
 		{"node killed, another paused", func(ctx context.Context, rng *rand.Rand) {
 			a, b := two(rng)
-			pause(ctx, time.Until(restarted.Add(lease)))
+			recovered(ctx)
 			a.Kill()
-			pauseServer(ctx, t, b, rng)
+			pauseServer(ctx, t, b.Server, rng)
 			a.Restart(t)
 			restarted = time.Now()
 		}},

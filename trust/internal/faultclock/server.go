@@ -19,7 +19,7 @@ var shim string
 // Server is a server with a wall clock of its own.
 type Server struct {
 	*redistest.Server
-	clock string // the file that the shim has mapped
+	clock, library string // the file that the shim has mapped, and the shim
 }
 
 // environment is what the servers get from this process, one at a time.
@@ -42,19 +42,31 @@ func Start(tb testing.TB) *Server {
 	if said, err := exec.Command(compiler, "-shared", "-fPIC", "-O1", "-o", library, source).CombinedOutput(); err != nil {
 		tb.Fatalf("faultclock: %s: %v\n%s", compiler, err, said)
 	}
-	s := &Server{clock: filepath.Join(dir, "clock")}
+	s := &Server{clock: filepath.Join(dir, "clock"), library: library}
 	s.Step(tb, 0)
+	s.shimmed(tb, func() { s.Server = redistest.Start(tb) })
+	return s
+}
 
+// Restart starts a server again that was killed or stopped, as a reboot does: the server
+// has lost its data, and its clock shows what [Server.Step] has set.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	s.shimmed(tb, func() { s.Server.Restart(tb) })
+}
+
+// shimmed calls a function that starts a server, with the shim in the environment.
+func (s *Server) shimmed(tb testing.TB, start func()) {
+	tb.Helper()
 	environment.Lock()
 	defer environment.Unlock()
-	for name, value := range map[string]string{"LD_PRELOAD": library, "INTERLOCK_CLOCK": s.clock} {
+	for name, value := range map[string]string{"LD_PRELOAD": s.library, "INTERLOCK_CLOCK": s.clock} {
 		if err := os.Setenv(name, value); err != nil { //nolint:usetesting // t.Setenv forbids t.Parallel for good; this has ended on return
 			tb.Fatal(err)
 		}
 		defer os.Unsetenv(name) //nolint:errcheck // it was set
 	}
-	s.Server = redistest.Start(tb)
-	return s
+	start()
 }
 
 // Step sets the server's clock this far ahead of the right time, at once; negative
