@@ -10,6 +10,9 @@ SCANNER := $(CURDIR)/.bin/govulncheck-$(SCAN)-$(shell $(GO) env GOVERSION)
 # Nested modules keep others' dependencies out of ours; the tools' has no code.
 NESTED  := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod examples/*/go.mod)))
 MODULES := . $(NESTED)
+# These have large dependencies, and most of their tests are in the long lane. So is their
+# linting.
+APART   := bench trust
 
 # To be set on the command line, for the targets that name them.
 PKG     ?= ./...
@@ -35,7 +38,8 @@ test: ## The fast tests of all modules and the tests of each store on its server
 	./scripts/test.sh
 
 .PHONY: long
-long: known ## All tests that there are, an hour, without the race detector: faults, histories, browser, PgBouncer, Valkey and Redis 8.2, the fuzz tests and a soak; installs PgBouncer, Prometheus and Chromium, too
+long: known ## All tests that there are, half an hour, without the race detector: faults, histories, browser, PgBouncer, Valkey and Redis 8.2, the fuzz tests and a soak; installs PgBouncer, Prometheus and Chromium, too
+	$(MAKE) --no-print-directory lint MODULES='$(APART)'
 	./scripts/test.sh long
 	$(MAKE) --no-print-directory others
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10s
@@ -86,7 +90,8 @@ fmt: $(LINTER) ## Format the code: gofumpt, goimports
 	$(LINTER) fmt
 
 .PHONY: lint
-lint: $(LINTER) ## Check format and style, in all lanes' files; builds the linter once, which takes minutes
+lint: MODULES := $(filter-out $(APART),$(MODULES))
+lint: $(LINTER) ## Check format and style, in all lanes' files of all modules but bench and trust; builds the linter once, which takes minutes
 	$(LINTER) config verify
 	$(LINTER) fmt --diff
 	$(call each,$(LINTER) run --config $(CURDIR)/.golangci.yml ./...)
