@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,13 +19,31 @@ import (
 )
 
 // logTo collects what is logged until the test ends.
-func logTo(t *testing.T) *bytes.Buffer {
+func logTo(t *testing.T) *logged {
 	t.Helper()
-	var b bytes.Buffer
+	var b logged
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
 	t.Cleanup(func() { slog.SetDefault(old) })
 	return &b
+}
+
+// logged is a log that is read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // fails makes requests of one kind fail.
@@ -218,7 +237,7 @@ func TestEachErrorOfTheServerIsLoggedAtOnceAndThenOnceAMinute(t *testing.T) {
 
 // wantLines wants two lines with a text: one for the first request, and one for the two
 // behind it and the first after a minute.
-func (w *world) wantLines(logged *bytes.Buffer, level, text, cause string) {
+func (w *world) wantLines(logged *logged, level, text, cause string) {
 	w.Helper()
 	var lines []string
 	for line := range strings.Lines(logged.String()) {

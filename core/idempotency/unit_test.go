@@ -1,11 +1,9 @@
 package idempotency_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -227,10 +225,7 @@ func TestATransactionThatItsHandlerEndedIsLogged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				var logged bytes.Buffer
-				old := slog.Default()
-				slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
-				defer slog.SetDefault(old)
+				logged := logTo(w.T)
 				l, n := &ledger{store: w.store, commit: record.ErrEnded, rollback: record.ErrEnded}, 0
 				e := w.engine(idempotency.Name("pay"))
 				if c.down {
