@@ -232,12 +232,14 @@ func TestRequestWithoutAKeyIsRejectedBeforeTheStoreIsAsked(t *testing.T) {
 
 func TestLockHeldElsewhereIsRefusedWhenTheWaitIsOver(t *testing.T) {
 	for name, c := range map[string]struct {
-		opts []core.GuardOption
-		wait time.Duration
+		opts   []core.GuardOption
+		wait   time.Duration
+		locker []core.LockerOption
 	}{
-		"default":         {nil, 5 * time.Second},
-		"no wait":         {[]core.GuardOption{core.Wait(0)}, 0},
-		"one of the rule": {[]core.GuardOption{core.Wait(time.Second)}, time.Second},
+		"default":           {nil, 5 * time.Second, nil},
+		"no wait":           {[]core.GuardOption{core.Wait(0)}, 0, nil},
+		"one of the rule":   {[]core.GuardOption{core.Wait(time.Second)}, time.Second, nil},
+		"one of the locker": {nil, 3 * time.Second, []core.LockerOption{core.Wait(3 * time.Second)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -254,38 +256,9 @@ func TestLockHeldElsewhereIsRefusedWhenTheWaitIsOver(t *testing.T) {
 					// Another resource is free.
 					w.holding(g, request{"id": "2"}, func() {})
 				})
-			})
+			}, c.locker...)
 		})
 	}
-}
-
-func TestWaitOfTheLockerIsTheDefaultOfItsRules(t *testing.T) {
-	inWorld(t, func(w *world) {
-		g := core.Serialize(w.locker, "account/{id}")
-		w.holding(g, one, func() {
-			begin := time.Now()
-			w.refused(w.Context(), g, one, reason.Held)
-			if waited := time.Since(begin); waited != 3*time.Second {
-				w.Errorf("waited %v", waited)
-			}
-		})
-	}, core.Wait(3*time.Second))
-}
-
-func TestFullQueueIsRefusedAtOnce(t *testing.T) {
-	inWorld(t, func(w *world) {
-		g := core.Serialize(w.locker, "account/{id}", core.MaxWaiters(1))
-		w.holding(g, one, func() {
-			go g.Do(w.Context(), one, func(context.Context) bool { return true })
-			synctest.Wait()
-			begin := time.Now()
-			refusal := w.refused(w.Context(), g, one, reason.QueueFull)
-			if time.Since(begin) != 0 || !refusal.Retryable() {
-				w.Errorf("after %v: %+v", time.Since(begin), refusal)
-			}
-		})
-		synctest.Wait()
-	})
 }
 
 func TestRequestThatEndsWhileQueuedLeavesTheQueue(t *testing.T) {
@@ -568,59 +541,6 @@ func TestLossCountsOnlyBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-func TestSameRuleInsideItselfReenters(t *testing.T) {
-	inWorld(t, func(w *world) {
-		g := core.Serialize(w.locker, "account/{id}")
-		inner := false
-		g.Do(w.Context(), one, func(ctx context.Context) bool {
-			refusal := g.Do(ctx, one, func(context.Context) bool { inner = true; return true })
-			if refusal != nil || len(w.held()) != 1 {
-				w.Errorf("refusal %+v, held %v", refusal, w.held())
-			}
-			return true
-		})
-		if !inner || w.acquires() != 1 {
-			w.Errorf("inner ran %v, %d acquires; want 1", inner, w.acquires())
-		}
-	})
-}
-
-func TestTransfersInBothDirectionsAtOnceDoNotDeadlock(t *testing.T) {
-	inWorld(t, func(w *world) {
-		g := core.Serialize(w.locker, "account/{from}", core.And("account/{to}"))
-		if g.Name() != "account/{from},account/{to}" {
-			w.Errorf("name %q", g.Name())
-		}
-		var wg sync.WaitGroup
-		inside := 0 // guarded by the locks
-		for i := range 20 {
-			req := request{"from": "1", "to": "2"}
-			if i%2 == 1 {
-				req = request{"from": "2", "to": "1"}
-			}
-			wg.Go(func() {
-				refusal := g.Do(w.Context(), req, func(context.Context) bool {
-					inside++
-					if held := w.held(); inside != 1 || !slices.Equal(held, []string{"account/1", "account/2"}) {
-						w.Errorf("%d inside, held %v", inside, held)
-					}
-					time.Sleep(time.Millisecond)
-					inside--
-					return true
-				})
-				if refusal != nil {
-					w.Error(refusal.Err)
-				}
-			})
-		}
-		wg.Wait()
-		// A transfer to oneself takes the one lock once.
-		if refusal := g.Do(w.Context(), request{"from": "1", "to": "1"}, func(context.Context) bool { return true }); refusal != nil {
-			w.Error(refusal.Err)
-		}
-	})
-}
-
 func TestGuardsThatShareAndGuardsWithPermits(t *testing.T) {
 	inWorld(t, func(w *world) {
 		logTo(w.T)
@@ -763,4 +683,20 @@ func BenchmarkGuard(b *testing.B) {
 			b.Fatal(refusal.Err)
 		}
 	}
+}
+
+func TestANilOptionHasNoEffect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, newStore(), nil, core.Name("l"), nil)
+		if g := core.Serialize(l, "k", nil); g.Name() != "l" {
+			t.Errorf("the guard has the name %q", g.Name())
+		}
+		lease, err := l.Lock(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -31,24 +31,3 @@ func TestTheTokenOfAHandOffIsTheLastOnePlusOneWhateverTheClock(t *testing.T) {
 		}
 	})
 }
-
-// The release tells the store which token was given out last. The clock stands still here,
-// as if the store's clock had been set back after the hand-off.
-func TestTokensGrowWhenTheStoresClockIsSetBackAfterHandOffs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		l, other := newLocker(t, s), newLocker(t, s)
-		lease := held(t, l, t.Context(), "k")
-		next := make(chan *core.Lease)
-		go func() { next <- held(t, l, t.Context(), "k") }()
-		synctest.Wait()
-		release(t, lease)
-		lease = <-next
-		release(t, lease)
-		later := held(t, other, t.Context(), "k")
-		if later.Token() <= lease.Token() {
-			t.Errorf("token %d after %d", later.Token(), lease.Token())
-		}
-		release(t, later)
-	})
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/reason"
-	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
 )
 
 // tenant is the principal of a request: its header.
@@ -332,67 +330,4 @@ func TestExactlyTheLimitIsAdmittedWhenAllComeAtOnce(t *testing.T) {
 		w.forgotten(g)
 		w.forgotten(q)
 	})
-}
-
-// Nothing goes wrong with the counts whatever happens, and in whatever order.
-func TestNoMoreLocksThanAllowedAreEverHeldAndNoCountIsLeft(t *testing.T) {
-	const held, waiting = 3, 4
-	l := newLocker(t, newStore(), core.Watchdog(time.Minute))
-	g := core.Serialize(l, "account/{from}", core.And("account/{to}"), core.Wait(time.Millisecond), core.PerPrincipal(tenant, held, waiting))
-	principals := []string{"a", "b"}
-	var locks [2]atomic.Int64
-	var ran, refused atomic.Int64
-	var wg sync.WaitGroup
-	for seed := range 16 {
-		wg.Go(func() {
-			rnd := rand.New(rand.NewPCG(uint64(seed), 1))
-			for range 200 {
-				p := rnd.IntN(2)
-				req := request{"X-Tenant": principals[p], "from": fmt.Sprint(rnd.IntN(4)), "to": fmt.Sprint(rnd.IntN(4))}
-				ctx, cancel := context.WithCancel(t.Context())
-				if rnd.IntN(4) == 0 {
-					cancel()
-				}
-				how := rnd.IntN(3)
-				func() {
-					defer func() { _ = recover() }()
-					refusal := g.Do(ctx, req, func(ctx context.Context) bool {
-						n := int64(len(core.LeaseFromContext(ctx).Keys()))
-						if now := locks[p].Add(n); now > held {
-							t.Errorf("%d locks held", now)
-						}
-						defer locks[p].Add(-n)
-						ran.Add(1)
-						runtime.Gosched()
-						if how == 0 {
-							panic("x")
-						}
-						return how == 1
-					})
-					if refusal != nil && refusal.Reason == reason.PrincipalLimit {
-						refused.Add(1)
-					}
-				}()
-				cancel()
-			}
-		})
-	}
-	wg.Wait()
-	if n := core.Principals(g); n != 0 {
-		t.Errorf("counts of %d principals are left", n)
-	}
-	if ran.Load() == 0 || refused.Load() == 0 {
-		t.Errorf("%d ran and %d were refused: the limit was not tried", ran.Load(), refused.Load())
-	}
-}
-
-func BenchmarkGuardWithALimit(b *testing.B) {
-	g := core.Serialize(freestore.Locker(b), "account/{id}", core.PerPrincipal(tenant, 10, 10))
-	req := of("a", "1")
-	b.ReportAllocs()
-	for b.Loop() {
-		if refusal := g.Do(b.Context(), req, func(context.Context) bool { return true }); refusal != nil {
-			b.Fatal(refusal.Err)
-		}
-	}
 }

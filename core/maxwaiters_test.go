@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -55,68 +56,45 @@ func TestMaxWaitersCountsAHeadThatWaitsForAnotherProcess(t *testing.T) {
 	})
 }
 
-// Ten callers want ten free permits at once: they wait for the store, and for no holder.
-func TestMaxWaitersRefusesNoCallerOfAFreePlace(t *testing.T) {
+// Ten callers want ten places at once. If the places are free, the callers wait for the
+// store, and for no holder. The bound holds as soon as the store says that there is a holder.
+func TestMaxWaitersCountsCallersOfPlacesOnceThereIsAHolder(t *testing.T) {
 	for name, lock := range map[string]func(l *core.Locker, ctx context.Context) (*core.Lease, error){
 		"permits": func(l *core.Locker, ctx context.Context) (*core.Lease, error) { return l.Permit(ctx, "k", 10) },
 		"shared":  func(l *core.Locker, ctx context.Context) (*core.Lease, error) { return l.LockShared(ctx, "k") },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memstore.New()
-				store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(10 * time.Millisecond) })
-				l := newLocker(t, store, core.MaxWaiters(2))
-				got := make(chan error, 10)
-				for range cap(got) {
-					go func() {
-						lease, err := lock(l, t.Context())
-						got <- err
-						if err == nil {
-							time.Sleep(time.Second)
-							_ = lease.Release(t.Context())
-						}
-					}()
-				}
-				for range cap(got) {
-					wantErr(t, <-got, nil)
-				}
-				time.Sleep(2 * time.Second)
+		for _, held := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, held: %v", name, held), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := memstore.New()
+					free, refused := func() {}, 0
+					if held {
+						free, refused = store.Take("k", time.Hour), 8
+					}
+					store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(10 * time.Millisecond) })
+					l := newLocker(t, store, core.MaxWaiters(2))
+					got := make(chan error, 10)
+					for range cap(got) {
+						go func() {
+							lease, err := lock(l, t.Context())
+							got <- err
+							if err == nil {
+								time.Sleep(time.Second)
+								_ = lease.Release(t.Context())
+							}
+						}()
+					}
+					for range refused {
+						wantErr(t, <-got, core.ErrQueueFull)
+					}
+					free()
+					for range cap(got) - refused {
+						wantErr(t, <-got, nil)
+					}
+					time.Sleep(2 * time.Second)
+				})
 			})
-		})
-	}
-}
-
-// The bound holds as soon as the store says that there is a holder: 2 of 10 wait.
-func TestMaxWaitersRefusesWhenTheStoreSaysThatPlacesAreHeld(t *testing.T) {
-	for name, lock := range map[string]func(l *core.Locker, ctx context.Context) (*core.Lease, error){
-		"permits": func(l *core.Locker, ctx context.Context) (*core.Lease, error) { return l.Permit(ctx, "k", 10) },
-		"shared":  func(l *core.Locker, ctx context.Context) (*core.Lease, error) { return l.LockShared(ctx, "k") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memstore.New()
-				free := store.Take("k", time.Hour)
-				store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(10 * time.Millisecond) })
-				l := newLocker(t, store, core.MaxWaiters(2))
-				got := make(chan error, 10)
-				for range cap(got) {
-					go func() {
-						lease, err := lock(l, t.Context())
-						if err == nil {
-							err = lease.Release(t.Context())
-						}
-						got <- err
-					}()
-				}
-				for range 8 {
-					wantErr(t, <-got, core.ErrQueueFull)
-				}
-				free()
-				for range 2 {
-					wantErr(t, <-got, nil)
-				}
-			})
-		})
+		}
 	}
 }
 

@@ -118,35 +118,6 @@ func TestAPermitThatIsNotToBeHadIsFull(t *testing.T) {
 	})
 }
 
-func TestTryPermitIsNotRefusedWhileOthersAskAndPermitsAreFree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		s.Intercept(func(memstore.Request) memstore.Fault { return memstore.Delay(5 * time.Millisecond) })
-		l := newLocker(t, s)
-		var leases, full atomic.Int64
-		var wg sync.WaitGroup
-		for range 10 {
-			wg.Go(func() {
-				lease, err := l.TryPermit(t.Context(), "k", 6)
-				switch {
-				case err == nil:
-					leases.Add(1)
-					time.Sleep(time.Second)
-					release(t, lease)
-				case errors.Is(err, core.ErrFull):
-					full.Add(1)
-				default:
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if leases.Load() != 6 || full.Load() != 4 {
-			t.Errorf("%d permits and %d refusals, of 6 and 4", leases.Load(), full.Load())
-		}
-	})
-}
-
 // The store mints 16 tokens for a permit, so that it passes through 16 callers of a
 // process before it goes back.
 func TestAPermitIsHandedOnAsOftenAsItHasTokens(t *testing.T) {

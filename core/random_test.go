@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,157 +15,199 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-// TestLocksExcludeWhateverBecomesOfRequests has callers of three lockers use a few
-// keys in every way there is, while requests are late, lost or executed without
-// anybody hearing of it. Nobody may be granted what another still trusts, tokens
-// grow, and in the end nothing is left.
+// TestLocksExcludeWhateverBecomesOfRequests has callers of three lockers use two keys in
+// every way there is, while requests are late, lost, or executed without a reply. No caller
+// is granted what another caller still trusts, tokens grow, and in the end nothing is left.
 func TestLocksExcludeWhateverBecomesOfRequests(t *testing.T) {
 	for seed := range uint64(randomRuns) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { atRandom(t, seed) })
+			synctest.Test(t, func(t *testing.T) {
+				p := &places{T: t, random: rand.New(rand.NewPCG(seed, 2)), trusted: map[*core.Lease]string{}, had: map[int64]bool{}}
+				p.run()
+			})
 		})
 	}
 }
 
-func atRandom(t *testing.T, seed uint64) {
-	const lease = 3 * time.Second
+const (
+	placesLease = 3 * time.Second
+	placesMost  = 2 // permits
+)
+
+// places is one run.
+type places struct {
+	*testing.T
+	mu      sync.Mutex
+	random  *rand.Rand
+	trusted map[*core.Lease]string // how it is held
+	last    map[string]int64       // by key, the token of the last exclusive holder
+	had     map[int64]bool         // tokens of permits
+	grants  map[string]int         // by how it was held
+}
+
+func (p *places) upTo(d time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Duration(p.random.Int64N(int64(d)))
+}
+
+func (p *places) one(of int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.random.IntN(of) == 0
+}
+
+func (p *places) some(d time.Duration, of int) time.Duration {
+	if p.one(of) {
+		return p.upTo(d)
+	}
+	return p.upTo(time.Millisecond)
+}
+
+func (p *places) run() {
+	p.last, p.grants = map[string]int64{}, map[string]int{}
 	s := newStore()
-	var mu sync.Mutex // of the random numbers, and of who holds what
-	random := rand.New(rand.NewPCG(seed, 1))
-	upTo := func(d time.Duration) time.Duration {
-		mu.Lock()
-		defer mu.Unlock()
-		return time.Duration(random.Int64N(int64(d)))
-	}
-	one := func(of int) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return random.IntN(of) == 0
-	}
-	some := func(d time.Duration, of int) time.Duration {
-		if one(of) {
-			return upTo(d)
-		}
-		return upTo(time.Millisecond)
-	}
 	s.Intercept(func(memstore.Request) memstore.Fault {
-		f := memstore.Fault{Before: some(2*lease, 30), After: some(2*lease, 30)}
-		if one(20) {
-			f.Err, f.Executed, f.Ambiguous = core.ErrUnavailable, !one(3), true
-			if one(2) {
+		f := memstore.Fault{Before: p.some(2*placesLease, 30), After: p.some(2*placesLease, 30)}
+		if p.one(20) {
+			f.Err, f.Executed, f.Ambiguous = core.ErrUnavailable, !p.one(3), true
+			if p.one(2) {
 				f.Err, f.Ambiguous = driver.ErrNotReady, f.Executed
 			}
 		}
 		return f
 	})
-	trusted := map[string]map[*core.Lease]bool{}
-	last := map[string]int64{}
-	granted := func(l *core.Lease) {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, key := range l.Keys() {
-			for other := range trusted[key] {
-				if err := other.Err(); err == nil && l.Err() == nil {
-					t.Errorf("%s has two holders", key)
-				}
-			}
-			if token, _ := l.TokenFor(key); token <= last[key] {
-				t.Errorf("%s: token %d after %d", key, token, last[key])
-			} else {
-				last[key] = token
-			}
-			if trusted[key] == nil {
-				trusted[key] = map[*core.Lease]bool{}
-			}
-			trusted[key][l] = true
-		}
-	}
-	over := func(l *core.Lease) {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, key := range l.Keys() {
-			delete(trusted[key], l)
-		}
-	}
-	use := func(l *core.Locker) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond+upTo(4*lease))
-		defer cancel()
-		if one(3) {
-			ctx = t.Context()
-		}
-		opts := []core.Option{core.Wait(time.Millisecond + upTo(2*lease))}
-		if one(4) {
-			opts = append(opts, core.TTL(lease))
-		}
-		if one(6) {
-			opts = append(opts, core.MaxHold(time.Millisecond+upTo(lease)))
-		}
-		keys := []string{fmt.Sprint(upTo(3))}
-		if one(5) {
-			keys = append(keys, fmt.Sprint(upTo(3)))
-		}
-		var held *core.Lease
-		var err error
-		if len(keys) == 1 && one(4) {
-			held, err = l.TryLock(ctx, keys[0])
-		} else {
-			held, err = l.LockAll(ctx, keys, opts...)
-		}
-		if err != nil {
-			return
-		}
-		granted(held)
-		time.Sleep(some(2*lease, 5))
-		if one(4) {
-			if again, err := l.Lock(held.Context(), keys[0]); err == nil {
-				defer again.Release(ctx)
-			}
-		}
-		if one(4) {
-			_ = held.Check(ctx)
-		}
-		over(held)
-		_ = held.Release(ctx)
-	}
 	var lockers []*core.Locker
 	var all sync.WaitGroup
 	for range 3 {
-		l := newLocker(t, s, core.Watchdog(lease))
+		l := newLocker(p, s, core.Watchdog(placesLease))
 		lockers = append(lockers, l)
-		for range 5 {
+		for range 6 {
 			all.Go(func() {
-				for range 40 {
-					use(l)
+				for range 30 {
+					p.use(l)
 				}
 			})
 		}
 	}
-	if one(2) {
-		time.Sleep(upTo(10 * lease))
-		ctx, cancel := context.WithTimeout(t.Context(), upTo(2*lease))
+	if p.one(2) {
+		time.Sleep(p.upTo(10 * placesLease))
+		ctx, cancel := context.WithTimeout(p.Context(), p.upTo(2*placesLease))
 		defer cancel()
-		err := lockers[0].Close(ctx)
-		if n := core.Turns(lockers[0]); n != 0 && err == nil {
-			t.Errorf("closed before %d turns were over", n)
-		}
+		_ = lockers[0].Close(ctx)
 	}
 	all.Wait()
 	s.Intercept(nil)
-	time.Sleep(8 * lease) // what was late is done, and cleaned up after
+	time.Sleep(8 * placesLease) // what was late is done, and cleaned up after
 	for i, l := range lockers {
 		if n := core.Entries(l); n != 0 {
-			t.Errorf("%d entries are left", n)
+			p.Errorf("%d entries are left", n)
 		}
 		if n := core.Turns(l); n != 0 {
-			t.Errorf("%d turns are counted", n)
+			p.Errorf("%d turns are counted", n)
 		}
 		if n := core.Orphans(l); n != 0 && i > 0 { // a closed one leaves them to their TTL
-			t.Errorf("%d owners are still orphans", n)
+			p.Errorf("%d owners are still orphans", n)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, key := range s.watchers {
-		t.Errorf("%s is still watched", key)
+		p.Errorf("%s is still watched", key)
+	}
+	for _, how := range []string{"exclusive", "shared", "permit"} {
+		if p.grants[how] < 5 {
+			p.Errorf("%d holds are %s: the test shows little", p.grants[how], how)
+		}
+	}
+}
+
+// use takes a key in one of the ways that its callers take it.
+func (p *places) use(l *core.Locker) {
+	ctx, cancel := context.WithTimeout(p.Context(), time.Millisecond+p.upTo(4*placesLease))
+	defer cancel()
+	if p.one(3) {
+		ctx = p.Context()
+	}
+	how, key, kind := "exclusive", "shared", core.Name("")
+	if p.one(2) {
+		key = "permits"
+	}
+	switch {
+	case p.one(4):
+	case key == "shared":
+		how, kind = "shared", core.Shared()
+	default:
+		how, kind = "permit", core.Permits(placesMost)
+	}
+	opts := []core.Option{kind, core.Wait(time.Millisecond + p.upTo(2*placesLease))}
+	if p.one(5) {
+		opts = append(opts, core.TTL(placesLease))
+	}
+	if p.one(6) {
+		opts = append(opts, core.MaxHold(time.Millisecond+p.upTo(placesLease)))
+	}
+	keys := []string{key}
+	if how == "exclusive" && p.one(4) {
+		keys = []string{"shared", "permits"}
+	}
+	take := func() (*core.Lease, error) { return l.LockAll(ctx, keys, opts...) }
+	if p.one(4) {
+		take = func() (*core.Lease, error) { return l.TryLock(ctx, key, kind) }
+	}
+	held, err := take()
+	if err != nil {
+		return
+	}
+	p.granted(held, how)
+	time.Sleep(p.some(2*placesLease, 5))
+	if p.one(4) {
+		if again, err := l.Lock(held.Context(), key, kind); err == nil {
+			defer again.Release(ctx)
+		}
+	}
+	if p.one(4) {
+		_ = held.Check(ctx)
+	}
+	p.mu.Lock()
+	delete(p.trusted, held)
+	p.mu.Unlock()
+	_ = held.Release(ctx)
+}
+
+// granted looks who else trusts a lease of the key.
+func (p *places) granted(held *core.Lease, how string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, key := range held.Keys() {
+		p.beside(held, key, how)
+	}
+	p.trusted[held] = how
+	p.grants[how]++
+}
+
+func (p *places) beside(held *core.Lease, key, how string) {
+	token, _ := held.TokenFor(key)
+	permits := 0
+	for other, kind := range p.trusted {
+		if !slices.Contains(other.Keys(), key) || other.Err() != nil || held.Err() != nil {
+			continue
+		}
+		if how == "exclusive" || kind == "exclusive" {
+			p.Errorf("%s: %s beside %s", key, how, kind)
+		}
+		if permits++; how == "permit" && permits >= placesMost {
+			p.Errorf("%s: %d permits of %d", key, permits+1, placesMost)
+		}
+	}
+	switch {
+	case token <= p.last[key]:
+		p.Errorf("%s: token %d of a %s hold, after %d", key, token, how, p.last[key])
+	case how == "permit" && p.had[token]:
+		p.Errorf("%s: token %d twice", key, token)
+	case how == "permit":
+		p.had[token] = true
+	case how == "exclusive":
+		p.last[key] = token
 	}
 }

@@ -80,28 +80,6 @@ func (o *owner) swapPoke(c chan struct{}) (old chan struct{}) {
 	return old
 }
 
-func TestTheHeapGivesTheNextEventFirst(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	tasks := make([]*task, 300)
-	for i := range tasks {
-		tasks[i] = &task{}
-	}
-	m := model{t: t, at: map[*task]clock.Instant{}}
-	for range 4_000 {
-		x := tasks[random.IntN(len(tasks))]
-		if random.IntN(3) == 0 {
-			m.remove(x) // also of one that is not in
-		} else {
-			m.put(x, clock.Instant(random.IntN(1000)))
-		}
-	}
-	m.drain()
-	for _, x := range tasks {
-		if x.slot != 0 {
-			t.Errorf("an item that was taken out has slot %d", x.slot)
-		}
-	}
-}
 
 func FuzzHeap(f *testing.F) {
 	f.Add([]byte{1, 10, 2, 5, 1, 3, 2, 0, 3, 200, 3, 1})
