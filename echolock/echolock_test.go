@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/labstack/echo/v4"
 	"go.uber.org/goleak"
@@ -38,94 +36,6 @@ func keyOf(c echo.Context) error {
 
 func never(t *testing.T) echo.HandlerFunc {
 	return func(echo.Context) error { t.Error("the handler ran"); return nil }
-}
-
-// However a handler ends, what runs in front of the middleware after it finds
-// the lock released, the original request and writer, and the handler's error.
-func TestLockIsReleasedAndContextRestoredHoweverTheHandlerEnds(t *testing.T) {
-	store := memstore.New()
-	locker := adaptertest.LockerOn(t, store)
-	guard := core.Serialize(locker, "account/{id}")
-	after := make(chan string, 1)
-	e := newEcho()
-	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			r, w := c.Request(), c.Response().Writer
-			err := next(c)
-			if c.Request() != r || r.Context().Err() != nil || c.Response().Writer != w {
-				t.Error("the original request and writer were not restored")
-			}
-			if !adaptertest.Free(store, "account/1") {
-				t.Error("the lock is still held")
-			}
-			after <- fmt.Sprint(err)
-			return err
-		}
-	})
-	lock := func(path string, h echo.HandlerFunc) {
-		e.POST(path, func(c echo.Context) error {
-			if core.LeaseFromContext(c.Request().Context()) == nil || adaptertest.Free(store, "account/1") {
-				t.Errorf("%s: no lock", c.Path())
-			}
-			return h(c)
-		}, echolock.Serialize(guard))
-	}
-	lock("/nothing/:id", func(echo.Context) error { return nil })
-	lock("/status/:id", func(c echo.Context) error { return c.NoContent(http.StatusAccepted) })
-	lock("/error/:id", func(echo.Context) error { return echo.NewHTTPError(http.StatusConflict, "e") })
-	lock("/both/:id", func(c echo.Context) error { return errors.Join(keyOf(c), errors.New("e")) })
-	lock("/inside/:id", func(c echo.Context) error { c.Error(echo.ErrTeapot); return nil })
-	lock("/replaced/:id", func(c echo.Context) error {
-		c.SetRequest(c.Request().WithContext(t.Context()))
-		c.Response().Writer = httptest.NewRecorder()
-		return nil
-	})
-	srv := adaptertest.Serve(t, e)
-	adaptertest.WantEndings(t, srv, after, map[string]adaptertest.Ending{
-		"/nothing/1":  {Status: 200, After: "<nil>"},
-		"/status/1":   {Status: 202, After: "<nil>"},
-		"/error/1":    {Status: 409, Body: `{"message":"e"}` + "\n", After: "code=409, message=e"},
-		"/both/1":     {Status: 200, Body: "account/1", After: "e"},
-		"/inside/1":   {Status: 418, Body: `{"message":"I'm a teapot"}` + "\n", After: "<nil>"},
-		"/replaced/1": {Status: 200, After: "<nil>"},
-	})
-}
-
-func TestClientThatLeavesFreesItsPlaceOrItsLockAndNothingIsWritten(t *testing.T) {
-	store := memstore.New()
-	locker := adaptertest.LockerOn(t, store)
-	guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
-	inside, outcome := make(chan struct{}), make(chan string, 2)
-	e := newEcho()
-	e.GET("/:id", func(c echo.Context) error {
-		inside <- struct{}{}
-		<-c.Request().Context().Done()
-		return c.Request().Context().Err()
-	}, echolock.Serialize(guard))
-	srv := adaptertest.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		w := httptest.NewRecorder()
-		w.Code = 0
-		c := e.NewContext(r, w)
-		e.Router().Find(r.Method, echo.GetPath(r), c)
-		err := c.Handler()(c)
-		c.Error(err)
-		var refused *echolock.RefusalError
-		outcome <- fmt.Sprintf("%d %v %q", c.Response().Status, errors.As(err, &refused), w.Body)
-	}))
-	holder := adaptertest.Leave(t, srv, "/1")
-	<-inside
-	waiter := adaptertest.Leave(t, srv, "/1")
-	adaptertest.Queued(t, locker, 1)
-	waiter()
-	if got := <-outcome; got != `499 true ""` {
-		t.Errorf("waiter: %s", got)
-	}
-	adaptertest.Queued(t, locker, 0)
-	holder()
-	if got := <-outcome; !strings.HasPrefix(got, "500 false") {
-		t.Errorf("holder: %s", got)
-	}
-	adaptertest.Until(t, "released", func() bool { return len(locker.Held()) == 0 })
 }
 
 func TestLeaseLostBeforeTheAnswerIs500AndJoinsTheHandlersError(t *testing.T) {

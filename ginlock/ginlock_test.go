@@ -3,7 +3,6 @@ package ginlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -28,118 +27,6 @@ func TestMain(m *testing.M) {
 // keyOf answers with the key of its lease.
 func keyOf(c *gin.Context) {
 	c.String(http.StatusOK, "%s", core.LeaseFromContext(c.Request.Context()).Key())
-}
-
-// However a handler ends, what runs in front of the middleware after it finds
-// the lock released, the original request and the handler's answer.
-func TestLockIsReleasedAndRequestRestoredHoweverTheHandlerEnds(t *testing.T) {
-	store := memstore.New()
-	locker := adaptertest.LockerOn(t, store)
-	guard := core.Serialize(locker, "account/{id}")
-	after := make(chan string, 1)
-	r := gin.New()
-	r.Use(func(c *gin.Context) {
-		original := c.Request
-		c.Next()
-		if c.Request != original || c.Request.Context().Err() != nil {
-			t.Error("the original request was not restored")
-		}
-		if !adaptertest.Free(store, "account/1") {
-			t.Error("the lock is still held")
-		}
-		after <- fmt.Sprint(c.Errors.Errors())
-	}, func(c *gin.Context) { // a link in between, to see that the chain is one
-		c.Next()
-	})
-	for path, h := range map[string]gin.HandlerFunc{
-		"/nothing/:id":  func(*gin.Context) {},
-		"/status/:id":   func(c *gin.Context) { c.Status(http.StatusAccepted) },
-		"/abort/:id":    func(c *gin.Context) { c.AbortWithStatus(http.StatusTeapot) },
-		"/json/:id":     func(c *gin.Context) { c.AbortWithStatusJSON(http.StatusConflict, gin.H{"a": 1}) },
-		"/error/:id":    func(c *gin.Context) { _ = c.AbortWithError(http.StatusBadGateway, errors.New("e")) },
-		"/next/:id":     func(c *gin.Context) { c.Next(); keyOf(c) },
-		"/replaced/:id": func(c *gin.Context) { c.Request = c.Request.WithContext(t.Context()) },
-	} {
-		r.POST(path, ginlock.Serialize(guard), func(c *gin.Context) {
-			if core.LeaseFromContext(c.Request.Context()) == nil || adaptertest.Free(store, "account/1") {
-				t.Errorf("%s: no lock", c.FullPath())
-			}
-			c.Next()
-		}, h)
-	}
-	srv := adaptertest.Serve(t, r)
-	adaptertest.WantEndings(t, srv, after, map[string]adaptertest.Ending{
-		"/nothing/1":  {Status: 200, After: "[]"},
-		"/status/1":   {Status: 202, After: "[]"},
-		"/abort/1":    {Status: 418, After: "[]"},
-		"/json/1":     {Status: 409, Body: `{"a":1}`, After: "[]"},
-		"/error/1":    {Status: 502, After: "[e]"},
-		"/next/1":     {Status: 200, Body: "account/1", After: "[]"},
-		"/replaced/1": {Status: 200, After: "[]"},
-	})
-}
-
-func TestClientThatLeavesFreesItsPlaceOrItsLock(t *testing.T) {
-	store := memstore.New()
-	locker := adaptertest.LockerOn(t, store)
-	guard := core.Serialize(locker, "account/{id}", core.Wait(time.Minute))
-	inside, outcome := make(chan struct{}), make(chan string, 2)
-	r := gin.New()
-	r.Use(func(c *gin.Context) {
-		c.Next()
-		for _, e := range c.Errors {
-			refusal := e.Meta.(*core.Refusal)
-			outcome <- fmt.Sprintf("%s %v %d %d", refusal.Reason, c.IsAborted(), c.Writer.Status(), c.Writer.Size())
-		}
-	})
-	r.GET("/:id", ginlock.Serialize(guard), func(c *gin.Context) {
-		inside <- struct{}{}
-		<-c.Request.Context().Done()
-		_ = c.Error(c.Request.Context().Err()).SetMeta(&core.Refusal{Reason: "handler"})
-	})
-	srv := adaptertest.Serve(t, r)
-	holder := adaptertest.Leave(t, srv, "/1")
-	<-inside
-	waiter := adaptertest.Leave(t, srv, "/1")
-	adaptertest.Queued(t, locker, 1)
-	waiter()
-	if got := <-outcome; got != "canceled true 499 -1" { // nothing written by us
-		t.Errorf("waiter: %s", got)
-	}
-	adaptertest.Queued(t, locker, 0)
-	holder()
-	if got := <-outcome; got != "handler false 200 -1" {
-		t.Errorf("holder: %s", got)
-	}
-	adaptertest.Until(t, "released", func() bool { return len(locker.Held()) == 0 })
-}
-
-// The status that a handler has noted is no answer yet, in gin.
-func TestLeaseLostBeforeTheAnswerIs500AndInTheErrors(t *testing.T) {
-	store := memstore.New()
-	guard := core.Serialize(adaptertest.LockerOn(t, store), "account/{id}")
-	refused := make(chan string, 10)
-	r := gin.New()
-	r.Use(func(c *gin.Context) {
-		c.Next()
-		refused <- fmt.Sprintf("%d %v", len(c.Errors), len(c.Errors) > 0 && errors.Is(c.Errors[0], core.ErrLost))
-	})
-	r.POST("/before/:id", ginlock.Serialize(guard), func(c *gin.Context) {
-		c.Status(http.StatusAccepted)
-		adaptertest.Lose(c.Request.Context(), t, store)
-	})
-	r.POST("/own/:id", ginlock.Serialize(guard), func(c *gin.Context) {
-		adaptertest.Lose(c.Request.Context(), t, store)
-		c.AbortWithStatus(http.StatusConflict)
-	})
-	srv := adaptertest.Serve(t, r)
-	adaptertest.Do(t, srv, "POST", "/before/1").WantProblem(t, 500, "lost", "")
-	adaptertest.Do(t, srv, "POST", "/own/1").Want(t, 409, "")
-	for _, want := range []string{"1 true", "0 false"} {
-		if got := <-refused; got != want {
-			t.Errorf("c.Errors: %s; want %s", got, want)
-		}
-	}
 }
 
 // broken is a writer that a middleware left in front, already closed.

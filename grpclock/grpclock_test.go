@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
 	"testing"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
@@ -24,34 +23,6 @@ import (
 	"github.com/interlock-go/interlock/grpclock/internal/testpb"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
-
-// What the server says to a client that has gone only an interceptor sees.
-func TestCallWhoseClientLeavesWhileQueuedIsCanceled(t *testing.T) {
-	locker := adaptertest.Locker(t)
-	lease, err := locker.Lock(t.Context(), "account/1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = lease.Release(context.Background()) }()
-	said := make(chan error, 1)
-	client := testpb.NewBankClient(dial(t, start(t, never(t), grpc.ChainUnaryInterceptor(
-		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			reply, err := next(ctx, req)
-			said <- err
-			return reply, err
-		}, grpclock.UnaryServerInterceptor(annotated(t, locker))))))
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if _, err := client.Debit(ctx, &testpb.Request{Id: "1"}); status.Code(err) != codes.Canceled {
-			t.Error(err)
-		}
-	})
-	adaptertest.Queued(t, locker, 1)
-	cancel()
-	refusal{codes.Canceled, "canceled", false, ""}.of(t, <-said, nil)
-	wg.Wait()
-}
 
 func TestFieldOfAMessageInTheMessageIsPartOfTheKey(t *testing.T) {
 	client := serve(t, bank{call: keyOf}, annotated(t, adaptertest.Locker(t)))

@@ -134,30 +134,6 @@ func TestIdempotentReplaysDetailsAndMetadata(t *testing.T) {
 	}
 }
 
-func TestIdempotentStatuses(t *testing.T) {
-	engine := adaptertest.Engine(t)
-	released := map[codes.Code]bool{
-		codes.Canceled: true, codes.Unknown: true, codes.DeadlineExceeded: true, codes.ResourceExhausted: true,
-		codes.Aborted: true, codes.Internal: true, codes.Unavailable: true, codes.Unauthenticated: true,
-	}
-	for code := codes.OK; code <= codes.Unauthenticated; code++ {
-		runs := 0
-		client := testpb.NewBankClient(dial(t, start(t, bank{call: func(context.Context, string) (string, error) {
-			runs++
-			return "", status.Error(code, "text")
-		}}, grpc.UnaryInterceptor(grpclock.Idempotent(grpclock.Methods{debit: engine})))))
-		ctx := metadata.AppendToOutgoingContext(t.Context(), "idempotency-key", code.String())
-		for range 2 {
-			if _, err := client.Debit(ctx, &testpb.Request{}); status.Code(err) != code {
-				t.Errorf("%v; want %v", err, code)
-			}
-		}
-		if want := map[bool]int{true: 2, false: 1}[released[code]]; runs != want {
-			t.Errorf("%v: %d runs, want %d", code, runs, want)
-		}
-	}
-}
-
 func TestStreamsAreRefusedByName(t *testing.T) {
 	engine := adaptertest.Engine(t)
 	for _, name := range []string{"Upload", "Export", "Chat"} {

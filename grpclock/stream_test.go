@@ -125,20 +125,6 @@ func TestStreamKeyedByMetadataWaitsForNoMessage(t *testing.T) {
 	wg.Wait()
 }
 
-func TestStreamWithoutARulePassesThrough(t *testing.T) {
-	client := serve(t, bank{chat: func(s testpb.Bank_ChatServer) error {
-		text, err := keyOf(s.Context(), "")
-		return errors.Join(err, s.Send(&testpb.Reply{Text: text}))
-	}}, grpclock.Rules{})
-	stream, err := client.Chat(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if reply, err := stream.Recv(); err != nil || reply.GetText() != "no lease" {
-		t.Errorf("%v, %v", reply, err)
-	}
-}
-
 func TestKeyFuncOnAStreamReceivesOnlyIfItAsks(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	for name, f := range map[string]func(core.Request) (string, error){
@@ -303,30 +289,6 @@ func TestStreamThatLostItsLeaseReceivesAndSendsNoMore(t *testing.T) {
 		}
 		_, err = stream.Recv()
 		lost.of(t, err, stream.Trailer())
-	}
-}
-
-func TestStreamThatReleasedItsLeaseItselfGoesOn(t *testing.T) {
-	locker := adaptertest.Locker(t)
-	client := serve(t, bank{chat: func(s testpb.Bank_ChatServer) error {
-		if err := core.LeaseFromContext(s.Context()).Release(context.Background()); err != nil {
-			return err
-		}
-		r, err := s.Recv()
-		if err != nil {
-			return err
-		}
-		return s.Send(&testpb.Reply{Text: r.GetId()})
-	}}, annotated(t, locker))
-	stream, err := client.Chat(tenant(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&testpb.Request{Id: "1"}); err != nil {
-		t.Fatal(err)
-	}
-	if reply, err := stream.Recv(); err != nil || reply.GetText() != "1" {
-		t.Errorf("%v, %v", reply, err)
 	}
 }
 

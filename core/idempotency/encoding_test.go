@@ -143,38 +143,3 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
-
-// BenchmarkFingerprint64KiB: the body is hashed where it is, so there is nothing
-// to allocate that grows with it.
-func BenchmarkFingerprint64KiB(b *testing.B) {
-	body := make([]byte, 64<<10)
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		fingerprint(endpoint.HTTP, "POST", "/payments", "a=1", body)
-	}
-}
-
-func BenchmarkEncode4KiB(b *testing.B) {
-	r := endpoint.Response{
-		Status: 201, Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/payments/1"}},
-		Body: make([]byte, 4<<10),
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		encode(endpoint.HTTP, r, all)
-	}
-}
-
-func BenchmarkDecode4KiB(b *testing.B) {
-	envelope := string(encode(endpoint.HTTP, endpoint.Response{
-		Status: 201, Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/payments/1"}},
-		Body: make([]byte, 4<<10),
-	}, all))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := decode(endpoint.HTTP, envelope); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

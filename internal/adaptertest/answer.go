@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/interlock-go/interlock/core/idempotency"
@@ -86,25 +85,6 @@ func WithBody(contentType, body string) func(*http.Request) {
 	}
 }
 
-// Leave sends a request in the background and returns what makes its client
-// leave and waits until it is gone.
-func Leave(tb testing.TB, srv *httptest.Server, path string) (leave func()) {
-	tb.Helper()
-	ctx, cancel := context.WithCancel(tb.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+path, http.NoBody)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if resp, err := srv.Client().Do(req); err == nil {
-			_ = resp.Body.Close()
-			tb.Errorf("%s was answered %d", path, resp.StatusCode)
-		}
-	})
-	return func() { cancel(); wg.Wait() }
-}
-
 // problem is a refusal in the body of an answer.
 type problem struct {
 	Type, Title, Detail string
@@ -157,25 +137,5 @@ func (a Answer) WantReplay(tb testing.TB, status int, body string) {
 	a.Want(tb, status, body)
 	if a.Header.Get(idempotency.ReplayedHeader) != "true" {
 		tb.Errorf("%d %q is no replay", a.Status, a.Body)
-	}
-}
-
-// Ending is how a handler's request ended: the answer, and what middleware in front saw
-// after it.
-type Ending struct {
-	Status      int
-	Body, After string
-}
-
-// WantEndings posts to each path, and holds the answer, and what comes on after,
-// against the endings.
-func WantEndings(tb testing.TB, srv *httptest.Server, after <-chan string, endings map[string]Ending) {
-	tb.Helper()
-	for path, want := range endings {
-		a := Do(tb, srv, http.MethodPost, path)
-		got := Ending{a.Status, a.Body, Receive(tb, after, "the end of "+path)}
-		if got != want {
-			tb.Errorf("%s: %+v; want %+v", path, got, want)
-		}
 	}
 }
