@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // One rule means the same in every framework: the same key, the same waiting, the same
-// refusals, the same spans. The table of behaviours is package conformance.
+// refusals. The table of behaviours is package conformance.
 func TestEveryFrameworkBehavesTheSame(t *testing.T) { conformance.Run(t, frameworks.All) }
 
 func TestOneRuleExcludesAcrossFrameworks(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -285,28 +284,6 @@ func TestCompletionIsOfTheCommandsAndTheirFlags(t *testing.T) {
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", shell, err, out)
 			}
-		}
-	}
-}
-
-// README shows a part of what docs/tool.md shows.
-func TestTheExamplesOfREADMEAreThoseOfTheDocument(t *testing.T) {
-	tool, err := os.ReadFile("../../docs/tool.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(readme), "```console\n")
-	block, _, _ := strings.Cut(rest, "```")
-	if strings.Count(block, "$ interlock ") < 2 {
-		t.Errorf("README shows\n%s", block)
-	}
-	for line := range strings.Lines(block) {
-		if !strings.Contains(string(tool), line) {
-			t.Errorf("not in docs/tool.md: %s", line)
 		}
 	}
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/interlock-go/interlock/cmd/interlock/internal/run"
 	"github.com/interlock-go/interlock/cmd/interlock/internal/show"
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/internal/redistest"
@@ -123,39 +121,6 @@ func TestTheExamplesOfTheDocumentAreWhatTheToolPrints(t *testing.T) {
 				return nil
 			})
 		}
-	}
-}
-
-// What run promises of its command has tests on memory in internal/run.
-func TestACommandRunsUnderALockOfARealServer(t *testing.T) {
-	s := alone(t)
-	lease := s.lock(s.process(), "held")
-	// A busy server may not answer in time at first.
-	answered := func(r ran) bool { return r.code != run.StatusUnavailable }
-	if r := s.until(answered, "run", "held", "-wait", "0", "--", "echo", "both"); r.code != exitHeld || strings.Contains(r.out, "both") {
-		t.Errorf("%+v", r)
-	}
-	r := s.until(answered, "run", "-json", "held", "-wait", "50ms", "--", "echo", "both")
-	if r.code != exitHeld {
-		t.Errorf("%+v", r)
-	}
-	var m show.Message
-	if err := json.Unmarshal([]byte(r.stderr), &m); err != nil || m.Key != "held" || m.Message == "" || m.Time.IsZero() || r.out != "" {
-		t.Errorf("%+v: %+v, %v", r, m, err)
-	}
-	r = s.want(7, "run", "free", "-shell", "--", "echo $INTERLOCK_KEY $INTERLOCK_TOKEN; exit 7")
-	if words := strings.Fields(r.out); len(words) != 2 || words[0] != "free" || len(words[1]) < 10 {
-		t.Errorf("the command saw %q", r.out)
-	}
-	s.want(exitNo, "inspect", "free")
-	wantErr(t, lease.Check(t.Context()), nil)
-
-	done := make(chan ran, 1)
-	go func() { done <- s.run("run", "lost", "-ttl", "6s", "--", "sleep", "60") }()
-	holder := decode[show.Lock](t, s.until(func(r ran) bool { return strings.Contains(r.out, `"held":1`) }, "inspect", "-json", "lost"))[0]
-	s.want(0, "release", "lost", "-token", text(holder.Holders[0].Token))
-	if r := <-done; r.code != 79 || !strings.Contains(r.stderr, "interlock: ") {
-		t.Errorf("%+v", r)
 	}
 }
 

@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // page starts the page, and returns its address and the process.
@@ -92,57 +90,5 @@ func TestThePageShowsAndReleasesLocks(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("after SIGTERM: %v", err)
-	}
-}
-
-func TestThePageOfAUserThatMayOnlyRead(t *testing.T) {
-	srv := redistest.Start(t)
-	s := of(t, srv)
-	lease := s.lock(s.process(), "account/42")
-	s.reader(srv)
-	address, _ := s.page()
-	client := &http.Client{CheckRedirect: stopAtOnce, Timeout: time.Minute}
-	defer client.CloseIdleConnections()
-	for _, target := range []string{"", "lock?key=account/42"} {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", address+target, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if code, page := visit(t, client, r); code != http.StatusOK || !strings.Contains(page, "account/42") {
-			t.Errorf("%q: status %d:\n%s", target, code, page)
-		}
-	}
-	form := url.Values{"key": {"account/42"}, "token": {strconv.FormatInt(lease.Token(), 10)}}.Encode()
-	r, err := http.NewRequestWithContext(t.Context(), "POST", address+"release?"+form, strings.NewReader("confirm=account%2F42"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	if code, page := visit(t, client, r); code < 400 || !strings.Contains(page, "lacks a right: EVALSHA") {
-		t.Errorf("status %d:\n%s", code, page)
-	}
-	wantErr(t, lease.Check(t.Context()), nil)
-}
-
-func TestThePageForOtherMachinesNeedsAToken(t *testing.T) {
-	s := alone(t)
-	s.env = append(s.env, "INTERLOCK_UI_TOKEN=0123456789abcdef")
-	address, cmd := s.page("-listen", "0.0.0.0:0", "-read-only")
-	client := &http.Client{CheckRedirect: stopAtOnce, Timeout: time.Minute}
-	defer client.CloseIdleConnections()
-	for target, want := range map[string]int{"": http.StatusUnauthorized, "?token=0123456789abcdef": http.StatusSeeOther} {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", address+target, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if code, page := visit(t, client, r); code != want {
-			t.Errorf("%q: status %d; want %d\n%s", target, code, want, page)
-		}
-	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("after SIGINT: %v", err)
 	}
 }

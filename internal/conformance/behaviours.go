@@ -92,6 +92,4 @@ var behaviours = []behaviour{
 	})},
 	{name: "server-sent events", holds: onlyHTTP((*world).events)},
 	{name: "connection taken over", holds: onlyHTTP((*world).hijacked)},
-
-	{name: "one acquire span and one release span a call", holds: (*world).spans},
 }

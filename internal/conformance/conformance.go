@@ -1,5 +1,5 @@
 // Package conformance is one table of what a rule means in every framework: the same key,
-// the same waiting, the same refusals, the same spans. The root's test runs the table on a
+// the same waiting, the same refusals. The root's test runs the table on a
 // store in memory over all frameworks, so that a row is quick and can make any fault. Where
 // calls of net/http and gRPC meet at the key alone, each store runs [RunAcross] on its own
 // server.

@@ -1,11 +1,9 @@
 package faultnet
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/redis/go-redis/v9"
@@ -41,29 +39,10 @@ func (p *Proxy) Through(o *redis.Options) { o.Addr = p.Addr() }
 // made and lead nowhere. It looks like a partition, or a firewall that forgot.
 func (p *Proxy) Cut() {
 	p.tb.Helper()
-	p.add("timeout", "upstream", 0)
-	p.add("timeout", "downstream", 0)
-}
-
-// Delay has all replies arrive later, for good: lead a Wire past the proxy to end it.
-// (toxiproxy can block when it takes a delay from a connection that broke meanwhile.)
-func (p *Proxy) Delay(d time.Duration) {
-	p.tb.Helper()
-	p.add("latency", "downstream", d)
-}
-
-// Mend ends a Cut. Connections that were cut are closed.
-func (p *Proxy) Mend() { p.proxy.Toxics.ResetToxics(context.Background()) }
-
-// add adds a toxic; its one number is called as the toxic's kind demands.
-func (p *Proxy) add(kind, stream string, d time.Duration) {
-	p.tb.Helper()
-	name := "timeout"
-	if kind == "latency" {
-		name = "latency"
-	}
-	if _, err := p.proxy.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(
-		`{"type":%q,"stream":%q,"attributes":{%q:%d}}`, kind, stream, name, d.Milliseconds()))); err != nil {
-		p.tb.Fatalf("faultnet: %v", err)
+	for _, stream := range []string{"upstream", "downstream"} {
+		toxic := fmt.Sprintf(`{"type":"timeout","stream":%q,"attributes":{"timeout":0}}`, stream)
+		if _, err := p.proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+			p.tb.Fatalf("faultnet: %v", err)
+		}
 	}
 }

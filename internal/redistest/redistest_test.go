@@ -1,9 +1,0 @@
-package redistest_test
-
-import (
-	"testing"
-
-	"github.com/interlock-go/interlock/internal/redistest"
-)
-
-func TestMain(m *testing.M) { redistest.Main(m) }
