@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 )
 
@@ -31,9 +30,6 @@ func NewProxy(tb testing.TB, upstream string) *Proxy {
 
 // Addr is where the proxy listens.
 func (p *Proxy) Addr() string { return p.proxy.Listen }
-
-// Through makes a client go through the proxy.
-func (p *Proxy) Through(o *redis.Options) { o.Addr = p.Addr() }
 
 // Cut swallows all bytes, in both directions: nothing is reset, connections can be
 // made and lead nowhere. It looks like a partition, or a firewall that forgot.
