@@ -102,6 +102,28 @@ func (l *link) pin(ctx context.Context) {
 	l.used = now
 }
 
+// stand makes the connection of a pipeline to a node of a quorum before the pipeline takes
+// requests, if others stand: these take them meanwhile. A connection takes several round
+// trips, and a vote that waits for it would come too late.
+func (p *pipeline) stand(q *pipelines) {
+	if q.patience == 0 || p.link.pinned != nil || q.standing.Load() == p.standing() {
+		return
+	}
+	ctx := context.Background() // the client's timeouts bound it
+	p.link.pin(ctx)
+	if err := p.link.pinned.Ping(ctx).Err(); err != nil && !IsReply(err) {
+		p.link.unpin()
+	}
+}
+
+// standing is 1 if the last batch of the pipeline had its answers.
+func (p *pipeline) standing() int32 {
+	if p.works {
+		return 1
+	}
+	return 0
+}
+
 // usable reports whether the connection can be used without the pool. After a long pause
 // it asks the server: a request that finds the connection closed may have been executed,
 // as far as its caller can know.

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,6 +45,7 @@ const (
 type pipelines struct {
 	client   *redis.Client
 	ack      ack
+	standing atomic.Int32 // pipelines that work; kept for patience only
 	keyspace *keyspace
 	most     int // pipelines under way
 	patience time.Duration
@@ -209,7 +211,7 @@ func (q *pipelines) run(p *pipeline) {
 	timer := time.NewTimer(pipelineLinger)
 	defer timer.Stop()
 	for p != nil {
-		for q.next(p, wake) {
+		for p.stand(q); q.next(p, wake); p.stand(q) {
 			p.dismiss()
 			if len(p.batch) > 0 {
 				p.exec(context.Background(), q)
@@ -287,7 +289,9 @@ func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 	if err != nil {
 		p.link.unpin() // some errors make go-redis give the connection up
 	}
+	q.standing.Add(-p.standing())
 	p.works = err == nil || IsReply(err)
+	q.standing.Add(p.standing())
 	acked := q.ack.given(wait)
 	for i := range p.calls[:p.n] {
 		p.calls[i].ended(err, acked)
