@@ -70,7 +70,7 @@ func TestTheStatementsOfTheDocumentShowAndReleaseALock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = engine.Close(t.Context()) }()
-	if _, err := once.Do(t.Context(), engine, "charge/7", "", func(ctx context.Context, _ string) (string, error) { return "charged", nil }); err != nil {
+	if _, err := once.Do(t.Context(), engine, "charge/7", "", func(context.Context, string) (string, error) { return "charged", nil }); err != nil {
 		t.Fatal(err)
 	}
 	var status string
