@@ -203,7 +203,7 @@ func TestAProcessThatMeetsNodesWithoutAMarkLeavesThemOut(t *testing.T) {
 	}
 	s := g.store(t, quorum.MaxTTL(longest))
 	begin := time.Now()
-	if _, err := lockerOn(t, s).TryLock(t.Context(), "k"); !errors.Is(err, core.ErrUnavailable) {
+	if _, err := lockerOn(t, s, core.TTL(longest)).TryLock(t.Context(), "k"); !errors.Is(err, core.ErrUnavailable) {
 		t.Errorf("error is %v, want ErrUnavailable", err)
 	}
 	if n := g.holders(t.Context(), "k"); len(n) > 0 {
