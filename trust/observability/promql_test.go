@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -84,7 +83,7 @@ func (c *checker) labels(node parser.Node) metricLabels {
 func (c *checker) selector(s *parser.VectorSelector) metricLabels {
 	all := metricLabels{}
 	for _, m := range s.LabelMatchers {
-		if m.Name != labels.MetricName {
+		if m.Name != "__name__" {
 			continue
 		}
 		for name := range strings.SplitSeq(m.Value, "|") {
@@ -95,7 +94,7 @@ func (c *checker) selector(s *parser.VectorSelector) metricLabels {
 		}
 	}
 	for _, m := range s.LabelMatchers {
-		if m.Name != labels.MetricName {
+		if m.Name != "__name__" {
 			c.values(s, all, m.Name, strings.Split(m.Value, "|"))
 		}
 	}

@@ -80,7 +80,6 @@ func (o *owner) swapPoke(c chan struct{}) (old chan struct{}) {
 	return old
 }
 
-
 func FuzzHeap(f *testing.F) {
 	f.Add([]byte{1, 10, 2, 5, 1, 3, 2, 0, 3, 200, 3, 1})
 	f.Add(slices.Repeat([]byte{7, 3, 9, 1, 8, 255, 20, 0}, 20))
