@@ -308,7 +308,7 @@ func TestProcessesWithDifferentMaxTTLAreTold(t *testing.T) {
 		var said bytes.Buffer
 		set := &settings{log: slog.New(slog.NewTextHandler(&said, nil)), maxTTL: longest / 2}
 		s := newStore([]string{"node0", "node1", "node2"}, set)
-		defer s.Close() //nolint:errcheck // of fakes
+		defer s.Close()
 		for i, f := range nodes {
 			s.nodes[i].server = &fakeWire{fakeNode: f, store: s, index: i}
 		}

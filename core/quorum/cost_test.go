@@ -50,15 +50,21 @@ func TestAProposalThatItsReleaseOvertakesTakesNothing(t *testing.T) {
 		var late rediswire.Vote
 		s.nodes[4].server = slowNode{nodes[4], func(p rediswire.Proposal, done func(rediswire.Vote, error)) {
 			time.Sleep(30 * time.Millisecond) // within its time
-			nodes[4].set(func(f *fakeNode) { late = f.vote(p) })
-			done(late, nil)
+			var v rediswire.Vote
+			nodes[4].set(func(f *fakeNode) {
+				v = f.vote(p)
+				late = v
+			})
+			done(v, nil)
 		}}
 		rep := acquire(t, s, "a")
 		free(t, s, "a", 0)
 		time.Sleep(100 * time.Millisecond)
-		if late.Clock == 0 || late.Granted || late.Token < rep.Token {
-			t.Errorf("the late proposal is answered with %+v; want it too low", late)
-		}
+		nodes[4].set(func(*fakeNode) {
+			if late.Clock == 0 || late.Granted || late.Token < rep.Token {
+				t.Errorf("the late proposal is answered with %+v; want it too low", late)
+			}
+		})
 		if n := nodes[4].count("withdraw"); n != 1 {
 			t.Errorf("%d withdrawals, want 1", n)
 		}

@@ -81,6 +81,8 @@ func TestADebtIsOwedUntilTheNodeHasAnswered(t *testing.T) {
 				t.Errorf("%s is held still", owner)
 			}
 		}
+		s.nodes[2].mu.Lock()
+		defer s.nodes[2].mu.Unlock()
 		if n := len(s.nodes[2].debts); n != 0 {
 			t.Errorf("%d debts are left of a node that has answered", n)
 		}
