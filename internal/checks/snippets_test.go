@@ -247,5 +247,6 @@ func _(ctx context.Context, amount int64) error {
 func _(ctx context.Context) {
 	client := &http.Client{Transport: &httplock.Transport{}}
 	ctx = httplock.WithIdempotencyKey(ctx, "order-17/payment") // else each request has a new UUID
-	_, _ = client, ctx
+	_ = client
+	<-ctx.Done()
 }

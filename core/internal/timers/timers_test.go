@@ -243,11 +243,12 @@ func TestTheGoroutineLingersAndIsThenStartedAgain(t *testing.T) {
 			t.Errorf("the goroutine was started %d times, want once", o.started)
 		}
 		time.Sleep(Linger)
-		o.work.Wait() // it has ended
-		o.Schedule(&x, in(10*time.Second), 0)
+		o.work.Wait() // it has ended, after Linger, or after the first event if it saw that
+		at := o.Clock.Now().Add(10 * time.Second)
+		o.Schedule(&x, at, 0)
 		time.Sleep(time.Minute)
 		o.work.Wait()
-		if o.started != 2 || !slices.Equal(x.served, []clock.Instant{in(10 * time.Second)}) {
+		if o.started != 2 || !slices.Equal(x.served, []clock.Instant{at}) {
 			t.Errorf("started %d times, served at %v", o.started, x.served)
 		}
 	})
