@@ -244,9 +244,8 @@ func _(ctx context.Context, amount int64) error {
 }
 
 // Of docs/idempotency.md: clients.
-func _(ctx context.Context) {
+func _(ctx context.Context) (*http.Client, context.Context) {
 	client := &http.Client{Transport: &httplock.Transport{}}
 	ctx = httplock.WithIdempotencyKey(ctx, "order-17/payment") // else each request has a new UUID
-	_ = client
-	<-ctx.Done()
+	return client, ctx
 }
