@@ -5,9 +5,6 @@
 // any minority of the nodes is down, paused or cut off, no lock is lost and no
 // caller is delayed.
 //
-// This package is experimental: its API and its layout in Redis may change in any
-// minor version. The CHANGELOG says how to migrate.
-//
 //	nodes := []redis.UniversalClient{
 //		redis.NewClient(&redis.Options{Addr: addrs[0]}),
 //		redis.NewClient(&redis.Options{Addr: addrs[1]}),

@@ -30,7 +30,7 @@ var (
 )
 
 // Node is a server among several independent ones that vote on locks. It exists for package
-// core/quorum, which asks a majority of them, and is experimental like that package.
+// core/quorum, which asks a majority of them.
 // It differs from a [Store] in three ways. A [Proposal], which names the fencing token,
 // takes a lock. No method waits for an answer: a function receives it. Every connection
 // identifies its server before it carries anything else.
