@@ -83,7 +83,7 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 //     work.
 //   - [ErrLost], [ErrMaxHold]: ctx belongs to a lease of this key that was
 //     lost.
-//   - [context.Cause] of ctx: ctx ended first. The error matches that of the last try
+//   - [context.Cause] of ctx: ctx ended first. The error matches the error of the last try
 //     as well, if the store was not ready.
 func (l *Locker) Lock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	c, err := l.callConfig(opts)

@@ -18,7 +18,7 @@ const releaseWithin = 10 * time.Second
 // returns that holder. No other grant is touched: the token leads to an owner, which no
 // other grant ever has, and the script that releases compares it.
 //
-// The holder is not asked. It learns of the loss (core.OnLost, with the reason
+// The holder is not asked. It finds the loss out (core.OnLost, with the reason
 // observe.LossRevoked) at its next renewal, which with the default lease is up to 10 s
 // later, or when it asks the store (core.Commit, core.Lease.Check). Until then its handler works on, beside the next holder. Use it for
 // a process that is known to be dead or stuck, or whose writes are fenced. Tokens

@@ -294,7 +294,7 @@ const rollbackWait = 2 * time.Second
 // Rollback implements [record.Unit].
 //
 // In a transaction whose statement failed the server does not tell whose it is. It is taken
-// for the one that was begun: the handler would have had to end that, and to begin the failed
+// for the transaction that was begun: the handler would have had to end that, and to begin the failed
 // one by a statement.
 func (w *work) Rollback(ctx context.Context) error {
 	ctx, cancel := until(ctx, time.Now().Add(rollbackWait))

@@ -15,7 +15,7 @@ import (
 const (
 	// lookShare is how often a process looks at the mark of a node that has a vote,
 	// within [MaxTTL]: a process that is idle sees a restart soon after it, and the wait
-	// is over when it needs the node. Of a node that waits it looks as often within that,
+	// has ended when the process needs the node. A node that waits is looked at as often,
 	// because another process may have waited for longer.
 	lookShare = 3
 	minEvery  = 100 * time.Millisecond
@@ -86,7 +86,7 @@ func (m *admission) met(i int, id rediswire.Identity, now time.Time) (look bool)
 	before := *node
 	if id.Asked.Before(node.at) {
 		// It was on its way when the last one was taken, and may be older. That is the
-		// answer of a run that has ended, or else of one that has begun.
+		// answer of a run that has ended, or of a run that has begun.
 		node.unsure = node.unsure || id.RunID != node.runID
 		if node.unsure {
 			node.at = now

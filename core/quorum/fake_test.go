@@ -65,7 +65,7 @@ func newFakeNode() *fakeNode {
 	}
 }
 
-// vouch gives the node the mark of one that has kept its votes.
+// vouch gives the node the mark of a node that has kept its votes.
 func (f *fakeNode) vouch() {
 	f.set(func(f *fakeNode) {
 		m := newMark(f.run, longest)

@@ -11,7 +11,7 @@ import (
 
 // Vouch gives the server the mark of a node of a quorum that has kept its votes, as a
 // process leaves it after maxTTL (package quorum). A server that has just been started has
-// no vote before that. The prefix is that of the locks.
+// no vote before that. The prefix is the prefix of the locks.
 func (s *Server) Vouch(tb testing.TB, prefix string, maxTTL time.Duration) {
 	tb.Helper()
 	run := infoField(s.info(tb, "server"), "run_id")

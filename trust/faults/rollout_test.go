@@ -27,7 +27,7 @@ func oldScript(t *testing.T, name string) *redis.Script {
 }
 
 // A process of the release that knew no places, by its scripts, meets a process with
-// places: neither gets in beside the other, and each is told of the other's release.
+// places: neither gets in beside the other, and each is told when the other releases.
 func TestRollingDeploy(t *testing.T) {
 	acquire, release := oldScript(t, "acquire"), oldScript(t, "release")
 	for name, kind := range map[string]core.Option{"shared": core.Shared(), "permit": core.Permits(2)} {

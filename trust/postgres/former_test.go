@@ -52,7 +52,7 @@ var formerPools = map[string]func(t *testing.T, dsn string) *sql.DB{
 	},
 }
 
-// onlyRead has connections only read until the failover is over.
+// onlyRead has connections only read until the failover has ended.
 func onlyRead(over *atomic.Bool) func(context.Context, *pgx.ConnConfig) error {
 	return func(_ context.Context, config *pgx.ConnConfig) error {
 		if !over.Load() {

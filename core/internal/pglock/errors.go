@@ -67,7 +67,7 @@ func fateOf(err error, sent bool) fate {
 
 // internal reports whether the server answers that it has failed at something of its own: a
 // lack of resources (class 53), of the system (58), or a defect (XX). The caller waits for such
-// a server, but not for one that is full (53100): that lasts.
+// a server, but not for a full disk (53100), which lasts.
 func internal(state string) bool {
 	if len(state) != 5 || state == "53100" {
 		return false

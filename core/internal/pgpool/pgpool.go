@@ -1,4 +1,4 @@
-// Package pgpool is what the stores on PostgreSQL need to know of a pool of connections:
+// Package pgpool has what the stores on PostgreSQL need from a pool of connections:
 // how many it has, and which of them are of no use.
 package pgpool
 
@@ -24,7 +24,7 @@ func State(err error) string {
 }
 
 // IsReadOnly reports whether a statement was refused because transactions of its
-// connection only read. lib/pq begins each transaction as one that writes, and a standby
+// connection only read. lib/pq begins each transaction as read-write, and a standby
 // says that it does not support that (feature_not_supported).
 func IsReadOnly(err error) bool { return State(err) == readOnly || State(err) == "0A000" }
 
@@ -67,7 +67,7 @@ WHERE current_setting('transaction_read_only')::boolean
 // and answers for as long as that runs.
 //
 // The server ends it. Closing it on this side gives it back where a [sql.DB] is on another
-// pool, as that of pgx, and where a pooler is in between. A connection that is younger than
+// pool, as the pool of pgx, and where a pooler is in between. A connection that is younger than
 // a second stays: where all servers only read, a new one would be made for each request.
 func Retire(ctx context.Context, conn *sql.Conn) bool {
 	var told bool

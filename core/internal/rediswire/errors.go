@@ -36,7 +36,7 @@ var notReadyReplies = []string{
 	"ERR max number of clients",
 }
 
-// Replies that the next try would have too: somebody has to change something first. The
+// Replies that the next try would have too: an operator has to change something first. The
 // rights that are missing are among them (see missing), and so is full memory, which a
 // caller must not wait out with others.
 var lastingReplies = []string{

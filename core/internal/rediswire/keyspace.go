@@ -43,7 +43,7 @@ const (
 
 var errDivided = errors.New("several servers have the keys behind this address, as behind a proxy that distributes them")
 
-// keyspace is what a store knows of the servers behind its address. It is nil for a Cluster,
+// keyspace is what a store has found out about the servers behind its address. It is nil for a Cluster,
 // whose clients know.
 type keyspace struct {
 	store *Store

@@ -320,7 +320,7 @@ func (p *pipeline) roundTrip(ctx context.Context) (err error) {
 
 // bound returns the context of a pipeline. The client's timeouts bound it, and for
 // renewals the last of their deadlines; but not while it connects. A connection takes
-// several round trips, and one that was given up with each renewal would never stand.
+// several round trips, and a connection that was given up with each renewal would never stand.
 func (q *pipelines) bound(ctx context.Context, p *pipeline) (context.Context, context.CancelFunc) {
 	if p.link.pinned == nil {
 		return ctx, func() {}
