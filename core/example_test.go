@@ -58,6 +58,42 @@ func ExampleLocker_TryLock() {
 	// Output: another process is at it: true
 }
 
+// At most two calls of a partner at the same time, over all processes.
+func ExampleLocker_Permit() {
+	locker, done := exampleLocker()
+	defer done()
+	ctx := context.Background()
+
+	for range 2 {
+		permit, err := locker.Permit(ctx, "partner", 2, core.Wait(time.Second))
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer permit.Release(ctx)
+	}
+	_, err := locker.TryPermit(ctx, "partner", 2)
+	fmt.Println("all permits are taken:", errors.Is(err, core.ErrFull))
+	// Output: all permits are taken: true
+}
+
+// Any number of readers, and no writer beside them.
+func ExampleLocker_LockShared() {
+	locker, done := exampleLocker()
+	defer done()
+	ctx := context.Background()
+
+	for range 2 {
+		reader, err := locker.LockShared(ctx, "account/42", core.Wait(time.Second))
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer reader.Release(ctx)
+	}
+	_, err := locker.TryLock(ctx, "account/42")
+	fmt.Println("the account is being read:", errors.Is(err, core.ErrHeld))
+	// Output: the account is being read: true
+}
+
 func ExampleLocker_LockAll() {
 	locker, done := exampleLocker()
 	defer done()
