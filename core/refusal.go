@@ -18,6 +18,9 @@ type Refusal struct {
 	Ran bool
 	// Rule is the name of the guard that refused ([Guard.Name]).
 	Rule string
+	// Profile is the form in which HTTP adapters answer (idempotency.Profile). It is
+	// [reason.IETFDraft] for a refusal of a guard alone.
+	Profile reason.Profile `json:",omitempty"`
 	// Err is the error behind the refusal. Its text may contain the key and
 	// addresses of servers: never show it to a client, and log [Refusal.LogError]
 	// instead.

@@ -200,7 +200,7 @@ func (q request) Native() any { return q.c }
 // response, and Retry-After, in seconds, if [core.Refusal.Retryable] returns true.
 // echo's default error handler, and any other that passes the error's Message to
 // c.JSON, sends problem details (RFC 9457) of type urn:interlock:problem:<reason>
-// with fixed text and their own Content-Type.
+// with fixed text and their own Content-Type, or what [core.Refusal.Profile] names.
 //
 // If the client has left ([reason.Canceled]), the error has code 499, and
 // Problem marks the response as committed, so that nothing is written. Problem is
@@ -214,7 +214,7 @@ func Problem(c echo.Context, refusal *core.Refusal) error {
 	}
 	// An error handler that answers with a page must not inherit the type.
 	res.Header().Del(echo.HeaderContentType)
-	message := httpx.Message{Reason: refusal.Reason, Header: res.Header()}
+	message := httpx.Message{Refusal: refusal, Header: res.Header()}
 	return &echo.HTTPError{Code: status, Message: message, Internal: &RefusalError{refusal}}
 }
 

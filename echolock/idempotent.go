@@ -52,7 +52,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 			}
 			r, res := ec.Request(), ec.Response()
 			committed := res.Committed
-			call := capture.Call{Request: request{httpx.Request{Request: r}, ec, known}, HTTP: r}
+			call := capture.NewCall(engine, request{httpx.Request{Request: r}, ec, known}, r, res.Header())
 			var captured *capture.Writer
 			var tracked *httpx.Writer
 			verdict := engine.Do(r.Context(), call, endpoint.Handler{

@@ -127,7 +127,8 @@ func (q request) Body(limit int64) ([]byte, error) {
 // Native returns the *gin.Context.
 func (q request) Native() any { return q.c }
 
-// Problem writes a refusal as problem details (RFC 9457) of type
+// Problem writes a refusal in the form of its profile ([core.Refusal.Profile]). Without one
+// that is problem details (RFC 9457) of type
 // urn:interlock:problem:<reason> with fixed text. It sets Retry-After, in seconds,
 // if [core.Refusal.Retryable] returns true. If the client has left
 // ([reason.Canceled]), it only sets status 499, which access logs show: gin

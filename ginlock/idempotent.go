@@ -40,7 +40,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		r, w := c.Request, c.Writer
 		written := w.Written()
-		call := capture.Call{Request: request{httpx.Request{Request: r}, c}, HTTP: r}
+		call := capture.NewCall(engine, request{httpx.Request{Request: r}, c}, r, w.Header())
 		var captured *writer
 		var tracked *tracker
 		verdict := engine.Do(r.Context(), call, endpoint.Handler{

@@ -31,7 +31,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) h
 	o := newOptions(opts)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			call := capture.Call{Request: request{httpx.Request{Request: r}, o}, HTTP: r}
+			call := capture.NewCall(engine, request{httpx.Request{Request: r}, o}, r, w.Header())
 			var captured *capture.Writer
 			var tracked *httpx.Writer
 			verdict := engine.Do(r.Context(), call, endpoint.Handler{

@@ -64,7 +64,8 @@ type Record struct {
 
 // Record reads the record of an idempotency key. principal is the scope
 // (idempotency.Scope; empty under idempotency.Global), key the key without quotes. For
-// the key of a function, once.ScopeOf makes the scope.
+// the key of a function, once.ScopeOf makes the scope, and under idempotency.PerEndpoint or
+// a profile idempotency.EndpointScope.
 func (f *Fleet) Record(ctx context.Context, principal, key string) (Record, error) {
 	r := Record{ID: ident.Record(principal, key), State: RecordNone}
 	name := f.wire.Record(r.ID)

@@ -11,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/internal/logs"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // storeWait bounds how long a request waits for one answer of the store. What has
@@ -96,6 +97,9 @@ func (e *Engine) Name() string { return e.config.name }
 
 // Retention returns how long an answer is kept; see the option [Retention].
 func (e *Engine) Retention() time.Duration { return e.config.retention }
+
+// Profile returns the profile of the endpoint; see the option [Profile].
+func (e *Engine) Profile() reason.Profile { return e.config.profile }
 
 // Guard returns the guard given to [Under], or nil. A start-up check of an adapter compares
 // its placeholders with the endpoint.

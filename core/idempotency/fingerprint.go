@@ -32,7 +32,7 @@ type Parts struct {
 	Path string
 	// Query is the query as the client sent it, empty in gRPC.
 	Query string
-	// Body is the body, in gRPC the message in deterministic wire format.
+	// Body is the body (under [EqualJSON] in its canonical form), in gRPC the message in deterministic wire format.
 	Body []byte
 	// Keys are the lock keys of the guard given to [Under], sorted, each key once.
 	Keys []string
@@ -79,9 +79,14 @@ func (c *config) fingerprints(ctx context.Context, call endpoint.Call, keys []st
 	// A KeyFunc may make the keys in another order each time, as the range over a map
 	// does, and twice; the locks are the same.
 	slices.Sort(keys)
+	hashed := old // the body is hashed once
+	if c.comparesJSON() {
+		body = canonicalJSON(body)
+		hashed = sha256.Sum256(body)
+	}
 	p := Parts{Method: method, Host: selecting(host), Path: path, Query: query, Body: body, Keys: slices.Compact(keys)}
 	if c.fingerprint == nil {
-		return p.sum(protocol, old), old, nil // the body is hashed once
+		return p.sum(protocol, hashed), old, nil
 	}
 	p.Body = bytes.Clone(body)
 	if err := c.fingerprint(ctx, handed.Request(call), &p); err != nil {

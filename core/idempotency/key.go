@@ -53,7 +53,13 @@ func (e *Engine) scope(ctx context.Context, call endpoint.Call) (string, error) 
 	if s, ok := call.(endpoint.Scoper); ok {
 		return s.Scope(func() (string, error) { return e.principal(ctx, call) })
 	}
-	return e.principal(ctx, call)
+	principal, err := e.principal(ctx, call)
+	if err != nil || !e.config.endpointScoped() {
+		return principal, err
+	}
+	method, _, _ := call.Target()
+	_, path, _ := call.Origin()
+	return EndpointScope(principal, method, path), nil
 }
 
 // principal finds out whose key it is.

@@ -17,8 +17,8 @@ import (
 // Resolve settles a request whose duplicates are refused with
 // [reason.OutcomeUnknown], with what an operator, or a job that asks the bank,
 // has found out. Call it on an [Engine] with the options of the endpoint. scope is
-// the principal; key is the key without quotes. For the key of a function
-// once.ScopeOf makes the scope.
+// the principal; key is the key without quotes. Under [PerEndpoint] and under a [Profile]
+// [EndpointScope] makes the scope, and for the key of a function once.ScopeOf.
 //
 // Resolve changes a record only if its outcome is unknown at that moment; otherwise
 // it returns [ErrNotUnknown]. It is therefore safe beside clients that retry. If
@@ -79,8 +79,7 @@ func checkAnswer(protocol string, answer *endpoint.Response, limit int64) error 
 }
 
 // Forget deletes the record of a key in any state, so that the next request
-// with the key is carried out. scope is the principal, key the key without quotes.
-// For the key of a function once.ScopeOf makes the scope.
+// with the key is carried out. scope and key are as for [Engine.Resolve].
 // If the outcome of a request was unknown, and an operator found it out,
 // [Engine.Resolve] is safer. Its errors are the store's.
 func (e *Engine) Forget(ctx context.Context, scope, key string) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // Option changes an [Engine]. [New] and [Engine.With] take the same options; an
@@ -47,6 +48,10 @@ type config struct {
 
 	fingerprint func(context.Context, core.Request, *Parts) error // nil: the default
 	storeIf     func(context.Context, endpoint.Response) bool     // nil: the status decides
+
+	profile     reason.Profile
+	perEndpoint bool
+	equalJSON   bool
 
 	guard    *core.Guard
 	observer observe.Observer
@@ -88,7 +93,7 @@ func (c config) with(opts []Option) (config, error) {
 	case c.retention < c.lease:
 		return c, fmt.Errorf("%w: Retention %v is less than Lease %v", core.ErrConfig, c.retention, c.lease)
 	}
-	return c, nil
+	return c, c.contradiction()
 }
 
 func (c *config) fail(format string, args ...any) {

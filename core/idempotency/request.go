@@ -29,7 +29,12 @@ import (
 // The answer is stored before Do returns, so before its first byte can leave. A
 // panic of the handler passes through, after the claim was released or, if its
 // effect was marked, a status 500 was stored.
-func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler) endpoint.Verdict {
+func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler) (v endpoint.Verdict) {
+	defer func() {
+		if v.Refusal != nil {
+			v.Refusal.Profile = e.config.profile
+		}
+	}()
 	method, _, _ := call.Target()
 	if _, matched := call.Route(); !matched || passes(call.Protocol(), method) {
 		return e.pass(ctx, call, h, &attempt{})

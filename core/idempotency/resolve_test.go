@@ -37,8 +37,8 @@ func TestAnAnswerThatNoClientCouldBeGivenResolvesNothing(t *testing.T) {
 
 // crashed leaves a request with a key marked and unanswered, for longer than its
 // lease.
-func crashed(store *memstore.Store, key string) {
-	engine, err := idempotency.New(store, idempotency.Scope(scope))
+func crashed(store *memstore.Store, key string, opts ...idempotency.Option) {
+	engine, err := idempotency.New(store, append(opts, idempotency.Scope(scope))...)
 	if err != nil {
 		panic(err)
 	}

@@ -204,14 +204,14 @@ func (e *RefusalError) Unwrap() error { return e.Err }
 // StatusCode returns the HTTP status of the refusal. It implements [echo.HTTPStatusCoder].
 func (e *RefusalError) StatusCode() int { return e.status }
 
-// ProblemError returns the problem details of the refusal. It implements
-// [echo.ProblemErrorer].
+// ProblemError returns the problem details of the refusal, under any profile
+// ([core.Refusal.Profile]). It implements [echo.ProblemErrorer].
 func (e *RefusalError) ProblemError() *echo.ProblemError {
 	return &echo.ProblemError{Type: httpx.Type(e.Reason), Status: e.status, Detail: e.Reason.Text()}
 }
 
-// MarshalJSON returns the problem details, for error handlers that encode errors as
-// JSON. It sets the Content-Type of the response.
+// MarshalJSON returns the problem details, or what [core.Refusal.Profile] names, for error
+// handlers that encode errors as JSON. It sets the Content-Type of the response.
 func (e *RefusalError) MarshalJSON() ([]byte, error) {
-	return httpx.Message{Reason: e.Reason, Header: e.header}.MarshalJSON()
+	return httpx.Message{Refusal: e.Refusal, Header: e.header}.MarshalJSON()
 }

@@ -54,7 +54,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 				res = echo.NewResponse(outer, ec.Logger())
 			}
 			committed := res.Committed
-			call := capture.Call{Request: request{httpx.Request{Request: r}, ec, routes}, HTTP: r}
+			call := capture.NewCall(engine, request{httpx.Request{Request: r}, ec, routes}, r, res.Header())
 			err = nil
 			var captured *capture.Writer
 			var tracked *httpx.Writer

@@ -8,6 +8,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // Call is an HTTP request for the engine: what a guard asks of it, the adapter
@@ -15,6 +16,19 @@ import (
 type Call struct {
 	core.Request
 	HTTP *http.Request
+}
+
+// NewCall returns the Call of a request that comes to an engine. response is the header of
+// the answer, also of a replay and of a refusal: where the profile of the engine demands it,
+// NewCall puts the key there.
+func NewCall(engine *idempotency.Engine, request core.Request, r *http.Request, response http.Header) Call {
+	c := Call{request, r}
+	if engine.Profile() == reason.AgenticCommerce && r.Method == http.MethodPost {
+		if _, err := c.Key(); err == nil {
+			response.Set(idempotency.KeyHeader, r.Header.Get(idempotency.KeyHeader))
+		}
+	}
+	return c
 }
 
 // Protocol returns HTTP.

@@ -176,7 +176,7 @@ var layers = []layer{
 
 	{
 		"./internal/capture",
-		[]string{"./core", "./core/idempotency", "./core/idempotency/endpoint"},
+		[]string{"./core", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason"},
 		"what the HTTP adapters share must not bring one's framework to the others",
 	},
 	{

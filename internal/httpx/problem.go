@@ -1,7 +1,6 @@
 package httpx
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
@@ -26,7 +25,7 @@ const RetryAfter = time.Second
 // retryAfter is the same as a header value.
 var retryAfter = strconv.Itoa(int(RetryAfter / time.Second))
 
-// statuses is the one table of statuses for HTTP. A reason without a status has
+// statuses is the one table of statuses for HTTP; a profile says where it differs. A reason without a status has
 // no answer: the client has gone.
 var statuses = map[reason.Reason]int{
 	reason.BadKey:         http.StatusBadRequest,
@@ -65,43 +64,26 @@ var statuses = map[reason.Reason]int{
 	reason.NoRecord:            http.StatusServiceUnavailable,
 }
 
-// bodies are the problems, encoded once: their text is fixed.
-var bodies = func() map[reason.Reason][]byte {
-	all := make(map[reason.Reason][]byte, len(statuses))
-	for reason, status := range statuses {
-		b, err := json.Marshal(struct {
-			Type   string `json:"type"`
-			Title  string `json:"title"`
-			Status int    `json:"status"`
-			Detail string `json:"detail"`
-		}{Type(reason), http.StatusText(status), status, reason.Text()})
-		if err != nil {
-			panic(err) // three strings and a number
-		}
-		all[reason] = b
-	}
-	return all
-}()
-
 // Type returns the type of the problem of a reason.
 func Type(why reason.Reason) string { return "urn:interlock:problem:" + string(why) }
 
-// Problem is a refusal as an HTTP response: its status (0 for none at all), the
-// headers it sets and its body.
+// Problem is a refusal as an HTTP response, in the form of its profile: its status (0 for
+// none at all), the headers it sets and its body.
 func Problem(refusal *core.Refusal, header http.Header) (status int, body []byte) {
 	why := known(refusal.Reason)
-	status = statuses[why]
+	form := formOf(refusal.Profile)
+	status = form.status(why)
 	if status == 0 {
 		return 0, nil
 	}
 	// Middleware in front may have set them for the handler's answer.
 	header.Del("Content-Length")
 	header.Set("Cache-Control", "no-store")
-	header.Set("Content-Type", ContentType)
+	header.Set("Content-Type", form.contentType)
 	if refusal.Retryable() {
 		header.Set("Retry-After", retryAfter)
 	}
-	return status, bodies[why]
+	return status, form.bodies[why]
 }
 
 // known returns the reason, or [reason.Internal] for a reason that the table does not
@@ -128,15 +110,16 @@ func Write(w http.ResponseWriter, refusal *core.Refusal) {
 // framework has chosen its own and before the first byte: only then is it known
 // that this document, and no error page of the application, is the answer.
 type Message struct {
-	Reason reason.Reason
-	Header http.Header // of the response
+	Refusal *core.Refusal
+	Header  http.Header // of the response
 }
 
 // MarshalJSON returns the body that Problem returns.
 func (m Message) MarshalJSON() ([]byte, error) {
-	m.Header.Set("Content-Type", ContentType)
-	return bodies[known(m.Reason)], nil
+	form := formOf(m.Refusal.Profile)
+	m.Header.Set("Content-Type", form.contentType)
+	return form.bodies[known(m.Refusal.Reason)], nil
 }
 
 // String is the text for clients, for those who print the message instead.
-func (m Message) String() string { return m.Reason.Text() }
+func (m Message) String() string { return m.Refusal.Reason.Text() }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/internal/frameworks"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
@@ -18,6 +19,18 @@ func TestAReasonThatIsNotInTheTableIsAnInternalError(t *testing.T) {
 	httpx.Write(w, &core.Refusal{Reason: "another"})
 	if body := w.Body.String(); w.Code != http.StatusInternalServerError || !strings.Contains(body, "urn:interlock:problem:internal") {
 		t.Errorf("%d %s", w.Code, body)
+	}
+}
+
+// A client of the Universal Commerce Protocol that gets 409 makes a new key: for any other
+// reason that would be a second payment.
+func TestUnderUniversalCommerce409IsForAnotherPayloadOnly(t *testing.T) {
+	for why := range frameworks.Answers {
+		w := httptest.NewRecorder()
+		httpx.Write(w, &core.Refusal{Reason: why, Profile: reason.UniversalCommerce})
+		if (w.Code == http.StatusConflict) != (why == reason.KeyReused) {
+			t.Errorf("%s: %d", why, w.Code)
+		}
 	}
 }
 
