@@ -202,6 +202,11 @@ var layers = []layer{
 		"the cases of idempotent endpoints run on each store, in more than one module, and so name none",
 	},
 	{
+		"./internal/idemcases/inmemory",
+		[]string{"./core", "./core/idempotency", "./core/memstore", "./internal/idemcases", "./internal/pace"},
+		"the records in memory are for the cases of each module, and know no other store",
+	},
+	{
 		"./internal/conformance",
 		[]string{
 			"./core", "./core/memstore", "./core/observe", "./core/reason", "./internal/adaptertest", "./internal/frameworks",
@@ -254,7 +259,7 @@ var layers = []layer{
 // testOnly are packages that nothing but tests, and each other, may import,
 // whatever the layers say.
 var testOnly = []string{
-	"./internal/redistest", "./internal/pace", "./internal/adaptertest/...", "./internal/frameworks", "./internal/idemcases",
+	"./internal/redistest", "./internal/pace", "./internal/adaptertest/...", "./internal/frameworks", "./internal/idemcases/...",
 	"./internal/conformance", "./examples/internal/servicetest",
 }
 

@@ -69,11 +69,11 @@ func (r refusal) holds(w *world) {
 	switch text := logged.String(); r.want {
 	case reason.Misconfigured:
 		route := s.Pattern("{", "}")
-		switch w.Label {
-		case "gin", "echo", "echo v5":
-			route = s.Pattern(":", "")
-		case "gRPC", "gRPC stream":
+		switch {
+		case !w.HTTP:
 			route = "id, from, to" // the message's fields
+		case w.Label != "net/http":
+			route = s.Pattern(":", "")
 		}
 		if !strings.Contains(text, template) && !strings.Contains(text, "{nope}") || !strings.Contains(text, route) {
 			w.Errorf("logged:\n%s", text)

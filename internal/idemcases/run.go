@@ -34,10 +34,10 @@ func table() []row {
 		responseCases, headerCases, bodyCases, selectCases, foreignCases)
 }
 
-// Run runs the cases over all frameworks. Each case has records of its own, which open
+// Run runs the cases over frameworks. Each case has records of its own, which open
 // opens, and runs beside others. The effects of handlers are outside of the records.
-func Run(t *testing.T, open func(*testing.T) Records) {
-	each(t, frameworks.All, inside, func(c row) Server {
+func Run(t *testing.T, over []frameworks.Framework, open func(*testing.T) Records) {
+	each(t, over, inside, func(c row) Server {
 		if c.logs {
 			return Shared
 		}
