@@ -188,7 +188,7 @@ var layers = []layer{
 	{"./internal/grpcx", []string{
 		"./core", "./core/adapter", "./core/idempotency", "./core/reason",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
-	}, "it is a part of grpclock, and of no other package"},
+	}, "it is a part of grpclock and connectlock, and of no other package"},
 	{"./internal/frameworks", []string{
 		"./core", "./core/reason", "./httplock", "./ginlock", "./echolock/...", "./grpclock",
 		"./internal/adaptertest/...", "github.com/gin-gonic/gin", "github.com/labstack/echo/...", "google.golang.org/grpc",
@@ -248,6 +248,14 @@ var layers = []layer{
 		"a middleware of Watermill brings its messages and the core, and no store",
 	},
 	{
+		"./connectlock",
+		[]string{
+			"./core", "./grpclock", "./grpclock/lockpb", "./internal/grpcx", "connectrpc.com/connect/v2/...",
+			"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
+		},
+		"connect is grpclock on another transport: it brings connect and what grpclock has",
+	},
+	{
 		"./pgxstore",
 		[]string{"./core/...", "github.com/jackc/pgx/v5/..."},
 		"who has a pool of pgx gets pgx and the core, and no other library",
@@ -299,7 +307,7 @@ func TestPackagesImportOnlyWhatTheirLayerMay(t *testing.T) {
 
 // contrib are the nested modules for users; the other nested modules are programs and
 // tests, which import what they want.
-var contrib = []string{"asynqlock", "watermilllock", "pgxstore"}
+var contrib = []string{"asynqlock", "connectlock", "watermilllock", "pgxstore"}
 
 // goList runs go list in a directory. A module whose dependencies are not downloaded can be
 // listed, too.
@@ -409,6 +417,8 @@ func TestForbiddenImportsAreFoundInAMadeUpModule(t *testing.T) {
 		"pgxstore imports the fences":     {"./pgxstore", "./core/fencing", ""},
 		"pgxstore imports go-redis":       {"./pgxstore", "github.com/redis/go-redis/v9", "no other library"},
 		"asynqlock imports a store":       {"./asynqlock", "./core/redisstore", "no store"},
+		"connectlock imports the rules":   {"./connectlock", "./grpclock", ""},
+		"connectlock imports a store":     {"./connectlock", "./core/redisstore", "another transport"},
 		"root imports the core":           {".", "./core", "overview"},
 		"example imports everything":      {"./examples/payments", "./ginlock", ""},
 		"package without a layer":         {"./corex", "fmt", "in no layer"},

@@ -1,0 +1,66 @@
+// Package connectlock has server interceptors for connect (connectrpc.com/connect/v2) that
+// run the calls for one resource one after the other, in this process and in all other
+// processes that use the same store. They serve all protocols of a connect handler: Connect,
+// gRPC and gRPC-Web.
+//
+// The package is package grpclock on the transport of connect: rules, options, refusals and
+// records are those of grpclock, which describes them. A service may be served by connect
+// and by grpc-go at the same time, with the same rules on the same store.
+//
+//	locker, err := core.New(store)
+//	rules, err := grpclock.FromProto(locker) // by the option interlock.v1.serialize
+//	server := connect.NewServer(authenticate, connectlock.Serialize(rules))
+//	bankv1connect.RegisterBankHandler(server, bank)
+//	err = connectlock.Validate(server, rules, nil)
+//	connecthttp.Mount(mux, server)
+//
+// [grpclock.FromProto] makes the rules that protos declare. A map literal has the rules of a
+// proto that is not yours, by procedure:
+//
+//	rules := grpclock.Rules{bankv1connect.BankDebitProcedure: core.Serialize(locker, "account/{account_id}")}
+//
+// [Validate] compares the rules with the server, and finds a method whose proto declares a
+// lock while no rule has it. Put the interceptors behind authentication and behind recovery,
+// in the order that package grpclock gives. A rule that is also given to package httplock
+// makes the same key there. {header.Name} is a field of the HTTP header.
+//
+// # What clients see
+//
+// Refusals are a connect.Error with the code of package grpclock, a fixed text, and the
+// details ErrorInfo and, where the handler did not run and the client may call again,
+// RetryInfo. Clients of all protocols get the same details, and the trailer
+// grpc-retry-pushback-ms. [grpclock.Render] replaces refusals: its function returns a
+// connect.Error or a status of gRPC.
+//
+// Errors of a handler stay the handler's: the interceptors pass them on unchanged. An error
+// from another server that the handler makes its own, with the details of a refusal, loses
+// RetryInfo, because this handler has run.
+//
+// # Unary methods
+//
+// The interceptor receives the message before it takes the lock, so a client that sends
+// slowly holds no lock. The reply is sent after the lock is released. GET requests of
+// methods that declare NO_SIDE_EFFECTS are calls as others: without a rule they take no
+// lock, and a rule has to be shared ([core.Shared]) or of permits.
+//
+// # Streams
+//
+// A stream holds its locks until its handler returns. The first message, if the rule needs a
+// field, is received before the handler runs. Over HTTP/1.1, net/http cannot end a read of
+// the request's body: a stream whose first message does not come in time is refused, but
+// the refusal leaves when the client sends more or closes. Set http.Server.ReadTimeout, or
+// serve HTTP/2.
+//
+// # Idempotent methods
+//
+// [Idempotent] runs a unary handler once for each idempotency key: the field request_id of
+// the message, or the header Idempotency-Key.
+//
+//	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
+//	methods := grpclock.Methods{bankv1connect.BankPayProcedure: engine}
+//	server := connect.NewServer(authenticate, connectlock.Idempotent(methods))
+//	err = connectlock.Validate(server, nil, methods)
+//
+// A replay has the header Idempotent-Replayed: true. The stored answer of an error that is
+// no connect.Error has a code only, as its client got it.
+package connectlock

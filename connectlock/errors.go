@@ -1,0 +1,69 @@
+package connectlock
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"connectrpc.com/connect/v2"
+	"connectrpc.com/connect/v2/connectproto"
+)
+
+// answered is a handler's error with the status that its client gets.
+type answered struct {
+	error
+	st *status.Status
+}
+
+func (a *answered) Unwrap() error              { return a.error }
+func (a *answered) GRPCStatus() *status.Status { return a.st }
+
+// inward gives a handler's error to interceptors of gRPC's. The status is what connect's
+// transports make of the error: only a connect.Error of this process has a text for the
+// client.
+func inward(err error) error {
+	if err == nil {
+		return nil
+	}
+	st := &spb.Status{Code: int32(codes.Unknown)}
+	var own *connect.Error
+	switch {
+	case errors.As(err, &own) && own.IsRemote():
+		st.Code = int32(codes.Internal)
+	case own != nil:
+		st.Code, st.Message = int32(own.Code()), own.Message() //nolint:gosec // codes are small
+		for _, detail := range own.Details() {
+			st.Details = append(st.Details, connectproto.ErrorDetailToAny(detail))
+		}
+	case errors.Is(err, context.Canceled):
+		st.Code = int32(codes.Canceled)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		st.Code = int32(codes.DeadlineExceeded)
+	}
+	return &answered{err, status.FromProto(st)}
+}
+
+// outward gives an error of gRPC's interceptors to connect: the handler's own as the
+// handler returned it, and a status as a connect.Error with the same details.
+func outward(err error) error {
+	if a, own := err.(*answered); own { //nolint:errorlint // what wraps it has another status
+		return a.error
+	}
+	var made *connect.Error // by the function of grpclock.Render, or by the transport
+	_, isStatus := err.(interface{ GRPCStatus() *status.Status })
+	st, ok := status.FromError(err) // looks at causes too
+	if err == nil || !ok || !isStatus && errors.As(err, &made) {
+		return err
+	}
+	e := connect.NewError(connect.Code(st.Code()), st.Message()).WithCause(err)
+	for _, packed := range st.Proto().GetDetails() {
+		if detail, err := connectproto.NewErrorDetail(packed); err == nil {
+			e = e.WithDetail(detail)
+		}
+	}
+	return e
+}
