@@ -63,4 +63,10 @@
 //
 // A replay has the header Idempotent-Replayed: true. The stored answer of an error that is
 // no connect.Error has a code only, as its client got it.
+//
+// # Call
+//
+// [UnaryClientRetry] sends a unary call again that the server refused with RetryInfo.
+//
+//	client := connect.NewClient(transport, connectlock.UnaryClientRetry())
 package connectlock

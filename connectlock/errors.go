@@ -13,7 +13,7 @@ import (
 	"connectrpc.com/connect/v2/connectproto"
 )
 
-// answered is a handler's error with the status that its client gets.
+// answered is an error of connect's with the status that the client gets.
 type answered struct {
 	error
 	st *status.Status
@@ -29,26 +29,42 @@ func inward(err error) error {
 	if err == nil {
 		return nil
 	}
-	st := &spb.Status{Code: int32(codes.Unknown)}
+	code := codes.Unknown
 	var own *connect.Error
 	switch {
 	case errors.As(err, &own) && own.IsRemote():
-		st.Code = int32(codes.Internal)
+		code = codes.Internal
 	case own != nil:
-		st.Code, st.Message = int32(own.Code()), own.Message() //nolint:gosec // codes are small
-		for _, detail := range own.Details() {
-			st.Details = append(st.Details, connectproto.ErrorDetailToAny(detail))
-		}
+		return &answered{err, statusOf(own)}
 	case errors.Is(err, context.Canceled):
-		st.Code = int32(codes.Canceled)
+		code = codes.Canceled
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		st.Code = int32(codes.DeadlineExceeded)
+		code = codes.DeadlineExceeded
 	}
-	return &answered{err, status.FromProto(st)}
+	return &answered{err, status.New(code, "")}
 }
 
-// outward gives an error of gRPC's interceptors to connect: the handler's own as the
-// handler returned it, and a status as a connect.Error with the same details.
+// told gives the error that a client got to interceptors of gRPC's, with the details that
+// the server sent.
+func told(err error) error {
+	var e *connect.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	return &answered{err, statusOf(e)}
+}
+
+// statusOf is the status of an error of connect's.
+func statusOf(e *connect.Error) *status.Status {
+	st := &spb.Status{Code: int32(e.Code()), Message: e.Message()} //nolint:gosec // codes are small
+	for _, detail := range e.Details() {
+		st.Details = append(st.Details, connectproto.ErrorDetailToAny(detail))
+	}
+	return status.FromProto(st)
+}
+
+// outward gives an error of gRPC's interceptors to connect: an error that they got from
+// connect as it was, and a status as a connect.Error with the same details.
 func outward(err error) error {
 	if a, own := err.(*answered); own { //nolint:errorlint // what wraps it has another status
 		return a.error

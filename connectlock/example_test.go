@@ -47,7 +47,8 @@ func Example() {
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 
-	client := connect.NewClient(connecthttp.NewTransport(srv.Client(), srv.URL))
+	transport := connecthttp.NewTransport(srv.Client(), srv.URL)
+	client := connect.NewClient(transport, connectlock.UnaryClientRetry())
 	reply := message("Reply")
 	err = client.CallUnary(context.Background(), bankSpec(debit), message("Request", "id", "42"), reply)
 	fmt.Println(field(reply, "text"), err)

@@ -1,0 +1,142 @@
+package connectlock_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect/v2"
+	"connectrpc.com/connect/v2/connecthttp"
+	"connectrpc.com/connect/v2/connectproto"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/interlock-go/interlock/connectlock"
+	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/grpclock"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+)
+
+func TestAClientSendsARefusedCallAgain(t *testing.T) {
+	locker := adaptertest.Locker(t)
+	srv := serve(t, newServer(keys, echoes, connectlock.Serialize(declared(t, locker))))
+	for name, options := range protocols {
+		t.Run(name, func(t *testing.T) {
+			lease, err := locker.TryLock(t.Context(), "account/42")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sent atomic.Int32
+			// What stands behind the interceptor sees each try. The lock is free from the second on.
+			counts := func(next connect.ClientFunc) connect.ClientFunc {
+				return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
+					if sent.Add(1) == 2 {
+						if err := lease.Release(ctx); err != nil {
+							t.Error(err)
+						}
+					}
+					return next(ctx, spec)
+				}
+			}
+			client := connect.NewClient(connecthttp.NewTransport(srv.Client(), srv.URL, options...), connectlock.UnaryClientRetry(), counts)
+			ctx, info := connect.NewClientContext(t.Context())
+			text, err := send(ctx, client, debit, "id", "42")
+			if text != "account/42" || err != nil || sent.Load() != 2 || info.ResponseTrailer().Has("grpc-retry-pushback-ms") {
+				t.Errorf("%q, %v after %d tries; %v", text, err, sent.Load(), info.ResponseTrailer())
+			}
+			stream, err := client.CallClientStream(t.Context(), bankSpec(chat))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = stream.Close() }()
+			again, err := locker.TryLock(t.Context(), "account/42")
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = errors.Join(stream.Send(message("Request", "id", "42")), stream.Receive(message("Reply")))
+			if outcome(err).Reason != string(reason.Held) || sent.Load() != 3 {
+				t.Errorf("%v after %d tries; want a stream to be opened once", err, sent.Load())
+			}
+			if err := again.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAClientSendsNothingAgainThatMayHaveHadAnEffect(t *testing.T) {
+	locker := adaptertest.Locker(t)
+	runs := 0
+	srv := serve(t, newServer(func(context.Context, *dynamicpb.Message) (string, error) {
+		runs++
+		return "", connect.NewError(connect.CodeUnavailable, "not now")
+	}, nil, connectlock.Serialize(declared(t, locker))))
+	client := connect.NewClient(connecthttp.NewTransport(srv.Client(), srv.URL), connectlock.UnaryClientRetry())
+	if _, err := send(t.Context(), client, debit, "id", "1"); outcome(err).Detail != "not now" || runs != 1 {
+		t.Errorf("%v after %d runs", err, runs)
+	}
+}
+
+// The last refusal comes back as the server sent it, and the end of a call as connect's.
+func TestAClientGivesUp(t *testing.T) {
+	locker := adaptertest.Locker(t)
+	srv := serve(t, newServer(keys, nil, connectlock.Serialize(declared(t, locker))))
+	hold(t, locker, "account/42")
+	transport := connecthttp.NewTransport(srv.Client(), srv.URL)
+	_, err := send(t.Context(), connect.NewClient(transport, connectlock.UnaryClientRetry(grpclock.Tries(2))), debit, "id", "42")
+	if o := outcome(err); o.Reason != string(reason.Held) || o.Retry != "100ms" {
+		t.Errorf("%v", err)
+	}
+}
+
+// refusing is a transport whose server refuses every call.
+type refusing struct {
+	tries atomic.Int32
+	tried func() // called in each try
+}
+
+func (r *refusing) NewClientStream(context.Context, connect.Spec) (connect.ClientStream, error) {
+	r.tries.Add(1)
+	return r, nil
+}
+func (r *refusing) SendHeaders() error { return nil }
+func (r *refusing) Send(any) error     { return nil }
+func (r *refusing) CloseSend() error   { return nil }
+func (r *refusing) Close() error       { return nil }
+func (r *refusing) Receive(any) error {
+	r.tried()
+	err := connect.NewError(connect.CodeAborted, "no").WithRemote()
+	for _, m := range []proto.Message{
+		&errdetails.ErrorInfo{Domain: grpclock.Domain, Metadata: map[string]string{"method": debit}}, grpcRetryInfo,
+	} {
+		detail, _ := connectproto.NewErrorDetail(m)
+		err = err.WithDetail(detail)
+	}
+	return err
+}
+
+func TestACallThatEndsIsNotSentAgain(t *testing.T) {
+	for name, end := range map[string]func(cancel func(), s connect.ClientStream){
+		"its context ends": func(cancel func(), _ connect.ClientStream) { cancel() },
+		"it is closed":     func(_ func(), s connect.ClientStream) { _ = s.Close() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			transport := &refusing{}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			stream, err := connect.NewClient(transport, connectlock.UnaryClientRetry()).CallClientStream(ctx, bankSpec(debit))
+			if err != nil {
+				t.Fatal(err)
+			}
+			transport.tried = func() { time.AfterFunc(time.Millisecond, func() { end(cancel, stream) }) }
+			err = errors.Join(stream.SendHeaders(), stream.Send(message("Request")), stream.CloseSend(), stream.Receive(message("Reply")))
+			if connect.CodeOf(err) != connect.CodeCanceled || transport.tries.Load() != 1 {
+				t.Errorf("%s: %v after %d tries", name, err, transport.tries.Load())
+			}
+		})
+	}
+}
