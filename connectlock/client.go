@@ -17,8 +17,8 @@ import (
 // and deadlines holds here too. Streams pass. The interceptor is safe for concurrent use.
 //
 // Put an interceptor that sets the header Idempotency-Key in front, or each try has another
-// key. Interceptors behind UnaryClientRetry see each try. Response headers and trailers are
-// those of the last try.
+// key. Interceptors behind UnaryClientRetry see each try. Response headers and trailers
+// come from the last try.
 func UnaryClientRetry(opts ...grpclock.RetryOption) connect.ClientInterceptor {
 	retry := grpclock.UnaryClientRetry(opts...)
 	return func(next connect.ClientFunc) connect.ClientFunc {

@@ -47,8 +47,8 @@ func Serialize(rules grpclock.Rules, opts ...grpclock.Option) connect.ServerInte
 
 // Idempotent returns an interceptor that runs the handlers of methods once for each
 // idempotency key, and sends the stored reply or error to a client that calls again, by
-// whatever protocol. The key is the field request_id of the message, or else the header
-// Idempotency-Key. Records are those of package grpclock: a server of grpc-go on the same
+// any protocol. The key is the field request_id of the message, or else the header
+// Idempotency-Key. Package grpclock keeps the same records: a server of grpc-go on the same
 // store replays what this server has stored.
 //
 // What [grpclock.Idempotent] says of the order of interceptors and of time limits holds

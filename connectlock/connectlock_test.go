@@ -70,7 +70,7 @@ func TestTheProtoDeclaresTheLocks(t *testing.T) {
 	}
 }
 
-// Every client reads the same details, those of other libraries too.
+// Every client reads the same details, clients of other libraries too.
 func TestEveryProtocolHasTheSameRefusal(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	srv := serve(t, newServer(keys, nil, connectlock.Serialize(declared(t, locker))))

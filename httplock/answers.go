@@ -31,7 +31,7 @@ const (
 // answer is what a try says of the request.
 type answer struct {
 	again   bool  // the request can be sent again
-	settles bool  // the endpoint has answered, whatever became of the tries before
+	settles bool  // the endpoint has answered, and the tries before do not matter
 	err     error // the result, in place of the response
 }
 

@@ -92,7 +92,7 @@ func faults(bank http.Handler, net *network) http.Handler {
 	})
 }
 
-// Of 2,000 payments each has one effect, whatever breaks on the way. No payment that was
+// Of 2,000 payments each has one effect, though much breaks on the way. No payment that was
 // made is told as failed: it is answered, or told as unknown.
 func TestPaymentsThroughTransportTakePlaceOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -80,7 +80,7 @@ type Store interface {
 	Watch(key string, since time.Time, wake func(Signal)) (stop func())
 }
 
-// Limited is what a [Store] implements that never serves some requests, whatever the
+// Limited is what a [Store] implements that never serves some requests, in any state of the
 // key: core.New and core.NewGuard refuse what such a store would refuse.
 type Limited interface {
 	// Serves returns nil, or the [ErrConfig] with which Acquire would answer a request

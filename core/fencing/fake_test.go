@@ -19,7 +19,7 @@ type fakeDB struct {
 	log    []string
 	fails  map[string]error // by the beginning of a statement
 	latest int64            // a larger token than any claim's, unless 0
-	hangs  <-chan struct{}  // a commit waits until it is closed, whatever the context
+	hangs  <-chan struct{}  // a commit waits until it is closed, also after the end of the context
 }
 
 func (f *fakeDB) open() *sql.DB { return sql.OpenDB(f) }

@@ -13,7 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core/redisstore"
 )
 
-// Which locks are held, by whatever process.
+// Which locks are held, by all processes.
 func Example() {
 	server, err := miniredis.Run() // your Redis
 	if err != nil {

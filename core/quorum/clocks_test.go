@@ -47,7 +47,7 @@ func TestOneClockThatIsBehindLeadsNoTokenBack(t *testing.T) {
 }
 
 // Where all nodes answer, a clock that is wrong by more than nodes remember tokens is
-// outvoted too, whichever nodes answer first.
+// outvoted too, in any order of the answers.
 func TestAProcessThatBeginsHearsAllNodesWhereClocksDiffer(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"behind": -1000 * time.Hour, "ahead": 1000 * time.Hour} {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 //
 // A process that finds no mark, or the mark of another run, leaves a mark of a new name
 // that says that the node waits. After [MaxTTL], by its own clock, it lets that same mark
-// say that the node votes: whatever the node had forgotten before the mark was made has
+// say that the node votes: all that the node had forgotten before the mark was made has
 // ended by then, and since then it has lost nothing, or the mark would not be there. For
 // any other process that is enough, however long it was away.
 type mark struct {

@@ -88,8 +88,8 @@ func await[T any](w *world, from <-chan T) (v T) {
 	return v
 }
 
-// passTo takes a lock, enters a locker into its list and releases the lock, which the
-// locker is told of.
+// passTo takes a lock, enters a locker into its list and releases the lock, so that
+// the locker is told.
 func (w *world) passTo(s *redisstore.Store, key, waiter string, kind driver.Kind) {
 	w.t.Helper()
 	ask := w.held(key, "holder:"+waiter)

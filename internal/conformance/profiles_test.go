@@ -170,7 +170,7 @@ func TestTheAgenticCommerceProtocol(t *testing.T) {
 		s.status.Store(http.StatusCreated)
 		s.want("again", s.post("k", `{}`), 2, "")
 	})
-	rule("an error without a code of the protocol has one of its types", func(s *shop) {
+	rule("an error without a code of the protocol has a type of the protocol", func(s *shop) {
 		s.store.Intercept(func(memstore.Request) memstore.Fault { return memstore.Unreachable })
 		s.wantError(s.post("k", `{}`), 503, "1", map[string]string{
 			"type": "service_unavailable", "code": "idempotency_unavailable", "message": reason.NoRecord.Text(),

@@ -113,8 +113,8 @@ func TestBehindPgBouncer(t *testing.T) {
 	}
 }
 
-// A pooler keeps its own connections to a server that became a standby, whatever its clients
-// close.
+// A pooler keeps its own connections to a server that became a standby, also when its clients
+// close theirs.
 func TestConnectionsOfAPoolerOfBeforeAFailoverAreGivenUp(t *testing.T) {
 	t.Parallel()
 	db, direct := tables(t)
