@@ -74,7 +74,7 @@ var targets = []target{
 	{row: "idle", promise: "no goroutine for each waiter (at most 20)", metric: goroutines, format: count, bound: 20},
 }
 
-// faster wants a throughput of at least factor times that of the best of others.
+// faster wants a throughput of at least factor times the throughput of the best peer.
 func faster(row, promise string, factor float64, best []string) target {
 	return target{
 		row: row, promise: promise, metric: throughput, format: rate,
@@ -82,7 +82,7 @@ func faster(row, promise string, factor float64, best []string) target {
 	}
 }
 
-// soon wants the median hand-over within factor times that of rueidislock, whose
+// soon wants the median hand-over within factor times the median of rueidislock, whose
 // waiters are woken by a message too.
 func soon(row, promise string, factor float64) target {
 	return target{
@@ -91,7 +91,7 @@ func soon(row, promise string, factor float64) target {
 	}
 }
 
-// fair wants everybody to get the same: 0.99 is a spread of a tenth.
+// fair wants all callers to get the same: 0.99 is a spread of a tenth.
 func fair(row string) target {
 	return target{row: row, promise: "Jain's index at least 0.99", metric: fairness, format: ratio3, atLeast: true, bound: 0.99}
 }
@@ -125,8 +125,8 @@ type verdict struct {
 }
 
 // judge returns the verdict, or false when a cell that it takes was not run, as
-// with -only. The best of several peers is the best of those that were: one that
-// failed makes the target easier, which its row in the table shows.
+// with -only. The best of several peers is the best peer that was run: a peer that failed
+// makes the target easier, which its row in the table shows.
 func (r *report) judge(t target) (v verdict, ok bool) {
 	v.measured, ok = r.value(t.row, interlock, t.metric, t.worst)
 	if !ok {

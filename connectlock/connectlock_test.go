@@ -173,7 +173,7 @@ func TestErrorsOfAHandlerStayItsOwn(t *testing.T) {
 			"neither":    connectlock.Serialize(nil),
 		} {
 			srv := serve(t, newServer(func(ctx context.Context, _ *dynamicpb.Message) (string, error) {
-				_ = idempotency.MarkEffect(ctx) // the answer is stored, whatever it is
+				_ = idempotency.MarkEffect(ctx) // the answer is stored, also if it is an error
 				return "", c.err
 			}, nil, interceptor))
 			for range 2 {

@@ -36,6 +36,6 @@ type Announcement struct {
 }
 
 // Protocol is the version of the layout in the store, and of the requests, that a locker
-// of this module version uses. It grows when a process must know of it to share locks
-// with others.
+// of this module version uses. It grows when a process must understand a change to share
+// locks with others.
 const Protocol = 1

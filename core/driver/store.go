@@ -11,16 +11,16 @@ type Kind uint8
 const (
 	// Exclusive is a holder that is alone.
 	Exclusive Kind = iota
-	// Shared is one of any number of holders. All of them keep an exclusive holder
-	// out, and an exclusive holder keeps them out.
+	// Shared is a holder beside any number of others. All of them keep an exclusive
+	// holder out, and an exclusive holder keeps them out.
 	Shared
-	// Permit is one of a limited number of holders ([AcquireRequest.AtMost]). An
-	// exclusive holder keeps them out, too.
+	// Permit is a holder beside a limited number of others ([AcquireRequest.AtMost]).
+	// An exclusive holder keeps them out, too.
 	Permit
 )
 
 // Tokens is how many fencing tokens come with the grant of a [Permit]: its own, which
-// is [Reply.Token], and those that follow. The lock hands the permit on in the
+// is [Reply.Token], and the tokens that follow it. The lock hands the permit on in the
 // process under the others.
 const Tokens = 16
 
@@ -38,7 +38,7 @@ type Store interface {
 	//
 	// If another owner holds the lock, that is not an error: the [Reply] says so.
 	// If the owner of the request holds it already, the try succeeds: its token is
-	// the one that is stored with the lock, or a greater one, and the lease is not
+	// the token that is stored with the lock, or a greater token, and the lease is not
 	// shortened. Errors match [ErrUnavailable], [ErrNotReady], [ErrNotReplicated]
 	// or [ErrKeyOccupied].
 	//
@@ -98,8 +98,8 @@ type AcquireRequest struct {
 	// Kind says with whom the owner can hold the lock at the same time.
 	Kind Kind
 	// AtMost is how many owners may have places, with this one: for a [Permit], at
-	// least 1. A request is compared with all places of the key, whatever number
-	// they were asked for with.
+	// least 1. A request is compared with all places of the key, also if they were
+	// asked for with another number.
 	AtMost int
 	// TTL is the lease. The store counts it from the moment of the grant.
 	TTL time.Duration
@@ -109,7 +109,7 @@ type AcquireRequest struct {
 	Waiter string
 	// Left is for how long the caller of an exclusive request still waits. For as
 	// long, but at most for 1.5 s from each request, the store grants no new place
-	// to a locker that is not before it in the list. Zero keeps nobody out.
+	// to a locker that is not before it in the list. Zero keeps no locker out.
 	Left time.Duration
 	// Rest is a list of waiting lockers (see [Signal]). The store keeps it with
 	// the lock that it grants.
@@ -158,7 +158,7 @@ type Reply struct {
 type Renewal struct {
 	Key   string
 	Owner string
-	// Kind is that of the grant.
+	// Kind is the kind of the grant.
 	Kind Kind
 	// TTL is what remains of the lease afterwards, at least: a renewal never
 	// shortens it. Zero only checks that the owner still holds the lock.
@@ -172,7 +172,7 @@ type Renewal struct {
 type ReleaseRequest struct {
 	Key   string
 	Owner string
-	// Kind and AtMost are those of the grant.
+	// Kind and AtMost are as in the request that was granted.
 	Kind   Kind
 	AtMost int
 	// Token is the highest fencing token that was given out under this owner.
@@ -197,8 +197,8 @@ type ReleaseRequest struct {
 type Signal struct {
 	// Next names the waiting lockers in the order of their turns, separated by
 	// commas. A name that begins with + wants a place. The first may try at once,
-	// each other one after a pause; those that want places and stand together may
-	// try together. Empty means that the store does not know the list: every locker
+	// each other one after a pause. Neighbours that want places may try
+	// together. Empty means that the store does not know the list: every locker
 	// tries at once.
 	Next string
 	// Now, unless zero, says that the lock is not free, but that so many of its

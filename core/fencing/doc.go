@@ -7,7 +7,7 @@
 //
 // A token must be claimed before anything is read. A check at the write alone is
 // too late. A holder that was paused writes after its successor has read; the
-// resource knows of no larger token yet. The successor then overwrites a change
+// resource has not seen a larger token yet. The successor then overwrites a change
 // that it never saw. A claim that comes first refuses the outdated one of the two.
 //
 // # SQL
@@ -23,7 +23,7 @@
 //
 // [Column] is the same for a fence that is a column of the rows themselves.
 //
-// The statements are those of PostgreSQL 9.5 and SQLite 3.24, and of all databases
+// The statements run on PostgreSQL 9.5 and SQLite 3.24 or later, and on all databases
 // with the same dialect. In PostgreSQL any isolation level is right. From
 // REPEATABLE READ on, a transaction that met another one fails with SQLSTATE 40001.
 // That says nothing about the token: try the transaction again under the same

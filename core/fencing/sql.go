@@ -47,7 +47,7 @@ func (t Table) Schema() string {
 //
 // It returns an error that matches [ErrStale] if a larger token has claimed the
 // key, and [core.ErrConfig] for a token below 1. The same token may claim the key
-// again. Any other error is that of the database.
+// again. Any other error comes from the database.
 func (t Table) Claim(ctx context.Context, tx *sql.Tx, key string, token int64) error {
 	// One statement for the first claim and the others: of two that find no row,
 	// the second waits for the first and then compares.
@@ -98,7 +98,7 @@ func (t Table) InTx(
 // returns how many it deleted. A fence is not needed any more when no process is
 // left that could still use a smaller token. So choose a time longer ago than a
 // process can have been stopped: days. Prune relies on tokens that are times, in µs
-// since 1970, as those of this module's stores are. Its error is that of the
+// since 1970, as the tokens of this module's stores are. Its error comes from the
 // database.
 func (t Table) Prune(ctx context.Context, db *sql.DB, before time.Time) (int64, error) {
 	result, err := db.ExecContext(ctx, "DELETE FROM "+t.name()+" WHERE token < $1", before.UnixMicro())
@@ -181,7 +181,7 @@ const (
 // by. The error matches [core.ErrLost] (or [core.ErrMaxHold], [core.ErrReleased])
 // if the lease has ended, the cause of ctx if ctx has ended, [core.ErrUnavailable]
 // if the store did not answer, and [core.ErrNoLease] if lease is nil (a guard that
-// failed open). Any other error is that of fn or of the database.
+// failed open). Any other error comes from fn or from the database.
 func InTx(
 	ctx context.Context, db *sql.DB, lease *core.Lease, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error,
 ) error {

@@ -43,7 +43,7 @@ type Server struct {
 	Addr string
 	// Role is "master" or "replica".
 	Role string
-	// Name and Version are those of the server: redis, or valkey. Version is empty if
+	// Name and Version name the software of the server: redis, or valkey. Version is empty if
 	// the user may not ask (INFO).
 	Name, Version string
 	// Policy is its maxmemory-policy; empty if the user may not ask.
@@ -71,9 +71,10 @@ type MissingRight struct {
 }
 
 // Check looks at the servers: their settings, versions and clocks, how long a round trip
-// takes, and which rights a Redis user lacks. user is that user; empty is the one of the
-// client, for which Check may take a lock of its own (see [Report.Tried]). The error is
-// that of a server that did not answer, or that user cannot be looked at.
+// takes, and which rights a Redis user lacks. user is the name of that user; empty
+// is the user of the client, for which Check may take a lock of its own (see
+// [Report.Tried]). Check returns an error if a server did not answer, or if it may not look
+// at the user.
 func (f *Fleet) Check(ctx context.Context, user string) (Report, error) {
 	var r Report
 	var err error

@@ -42,8 +42,8 @@ type settings struct {
 // Default: "interlock".
 func Prefix(p string) Option { return func(s *settings) { s.prefix = p } }
 
-// Logger sets the logger, which hears of each lock that [Fleet.Release] releases, and
-// gets warnings. Default, and if l is nil: [slog.Default].
+// Logger sets the logger, which gets a line for each lock that [Fleet.Release] releases,
+// and warnings. Default, and if l is nil: [slog.Default].
 func Logger(l *slog.Logger) Option {
 	return func(s *settings) {
 		if l != nil {
@@ -53,7 +53,7 @@ func Logger(l *slog.Logger) Option {
 }
 
 // Rate bounds how many keys [Fleet.Locks] and [Fleet.Lockers] look at in a second. All
-// keys of the database count, also those that are no locks. A Cluster's masters are
+// keys of the database count, also keys that are no locks. A Cluster's masters are
 // scanned one after the other. n is at least 100. Default: 20,000.
 func Rate(n int) Option { return func(s *settings) { s.rate = n } }
 

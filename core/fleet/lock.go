@@ -61,11 +61,11 @@ type Waiter struct {
 	// Locker says which process it is.
 	Locker Locker
 	// Place says that it wants a place beside other holders (shared, or a permit), and
-	// Called that it was told of a free one, and has not come yet.
+	// Called that it was called to a free place, and has not come yet.
 	Place, Called bool
 }
 
-// Locker is what Redis knows of a process that takes locks (core.Service,
+// Locker is what Redis has about a process that takes locks (core.Service,
 // core.Unlisted).
 type Locker struct {
 	// ID is the random id of the locker, with which its owners begin.
@@ -75,7 +75,7 @@ type Locker struct {
 	// begun less than a second ago, or has ended without closing its locker more
 	// than a minute ago.
 	Listed bool
-	// Host and PID are those of its process.
+	// Host and PID name its process.
 	Host string
 	PID  int
 	// Service and Version are what it calls itself; they may be empty.
@@ -91,7 +91,7 @@ type Locker struct {
 }
 
 // overdue is how long a locker may be quiet: one announcement was missed, and half the
-// time to the next is over.
+// time to the next has passed.
 const overdue = 30 * time.Second
 
 // Renews reports whether the process of the locker was alive a short while ago: "yes"
@@ -106,8 +106,8 @@ func (l *Locker) Renews() string {
 	return "yes"
 }
 
-// Oldest returns when the oldest grant was made of those that are known, by the server's
-// clock; the zero time if none tells.
+// Oldest returns when the oldest known grant was made, by the server's clock; the zero
+// time if no holder tells.
 func (l *Lock) Oldest() (since time.Time) {
 	for i := range l.Holders {
 		if s := l.Holders[i].Since; since.IsZero() || !s.IsZero() && s.Before(since) {

@@ -91,9 +91,9 @@ func (f *Fleet) read(ctx context.Context, keys []string, known *directory) ([]Lo
 	return locks, known.name(ctx, named...)
 }
 
-// pipelined sends commands in one pipeline. Each has its own error then; the one that is
-// returned is that of the pipeline, which no command has: go-redis gives the commands
-// none if it has no connection.
+// pipelined sends commands in one pipeline. Each has its own error then. The returned
+// error belongs to the pipeline, and no command has it: go-redis gives the commands no
+// error if it has no connection.
 func pipelined(ctx context.Context, rdb redis.Cmdable, add func(p redis.Pipeliner)) error {
 	cmds, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		add(p)
@@ -198,7 +198,7 @@ func (f *Fleet) readAll(ctx context.Context, l *Lock, most int) error {
 	}
 }
 
-// directory has the entries of lockers, of the last ones that were asked for.
+// directory has the entries of the lockers that were asked for last.
 type directory struct {
 	fleet   *Fleet
 	entries map[string]Locker

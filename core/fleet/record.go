@@ -31,9 +31,9 @@ const (
 	RecordCompleted = "completed"
 	// RecordUnavailable: the request was carried out, and its answer is not stored.
 	RecordUnavailable = "unavailable"
-	// RecordExpired: there was a record, and its retention is over.
+	// RecordExpired: there was a record, and its retention has ended.
 	RecordExpired = "expired"
-	// RecordDamaged: what is there is no record, or one of an unknown version.
+	// RecordDamaged: what is there is no record, or a record of an unknown version.
 	RecordDamaged = "damaged"
 )
 
@@ -52,7 +52,7 @@ type Record struct {
 	Lease time.Duration
 	// Kept is for how long the record is kept.
 	Kept time.Duration
-	// Protocol and Status are those of the stored answer; empty and 0 if there is none
+	// Protocol and Status belong to the stored answer; empty and 0 if there is no answer
 	// or it is sealed.
 	Protocol string
 	Status   int

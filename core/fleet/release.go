@@ -24,9 +24,9 @@ const releaseWithin = 10 * time.Second
 // a process that is known to be dead or stuck, or whose writes are fenced. Tokens
 // still grow: the fence stays.
 //
-// The errors are [ErrNoGrant], [ErrVoted], and those of the store: [driver.ErrUnavailable],
-// which also says which right is missing, and [driver.ErrNotReady]. After those it is not
-// known whether the lock was released.
+// The errors are [ErrNoGrant], [ErrVoted], and two errors of the store:
+// [driver.ErrUnavailable], which also says which right is missing, and [driver.ErrNotReady].
+// After an error of the store it is not known whether the lock was released.
 func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, error) {
 	l, err := f.Inspect(ctx, key)
 	if err != nil {
@@ -77,8 +77,8 @@ func (l *Lock) grant(token int64) (Holder, bool) {
 }
 
 // Wait returns when the lock is free, or with the cause of ctx when that ends. It takes
-// nothing: another caller may have the lock when Wait returns. It hears of the release
-// by a subscription, and looks once a second besides, so that it needs no right to
+// nothing: another caller may have the lock when Wait returns. A subscription tells it
+// about the release, and it looks once a second besides, so that it needs no right to
 // subscribe.
 func (f *Fleet) Wait(ctx context.Context, key string) error {
 	woken := make(chan struct{}, 1)

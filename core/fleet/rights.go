@@ -23,8 +23,8 @@ const (
 	forCluster = "Cluster"
 )
 
-// need is a command that the store uses, as it uses it: the key and the channel are
-// those of a lock. KEY and CHANNEL stand for them.
+// need is a command that the store uses, as it uses it. KEY and CHANNEL stand for the
+// key and the channel of a lock.
 type need struct{ use, rule, command string }
 
 // needs are the rights of docs/operations.md. TestTheRightsAreThoseOfTheDocuments
@@ -122,7 +122,7 @@ func (f *Fleet) rights(ctx context.Context, user string, r *Report) error {
 	return nil
 }
 
-// username is the one that the client has.
+// username returns the name under which the client logs in.
 func (f *Fleet) username() string {
 	switch c := f.rdb.(type) {
 	case *redis.Client:

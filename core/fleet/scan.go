@@ -22,9 +22,9 @@ const scanCount = 100
 // empty pattern fits all keys.
 //
 // It reads with SCAN on each master in turn, not faster than [Rate], and keeps only what
-// it is at. A lock that is held all the time is there at least once. One that was taken
-// or released meanwhile may be there, and one that is there may be returned twice (SCAN
-// says so, and a Cluster that moves slots). An error ends the iteration.
+// it is at. A lock that is held all the time is returned at least once. A lock that was
+// taken or released meanwhile may be returned, and a lock may be returned twice (SCAN says
+// so, and a Cluster that moves slots). An error ends the iteration.
 func (f *Fleet) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error] {
 	begin, all := literal(pattern)
 	return func(yield func(Lock, error) bool) {

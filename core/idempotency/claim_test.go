@@ -19,7 +19,7 @@ func TestATakeOverComparesTheRequestFirst(t *testing.T) {
 		e := w.engine()
 		n := 0
 		crash := func(key string, mark bool) {
-			w.store.Intercept(func(r memstore.Request) memstore.Fault { // nothing more is heard of it
+			w.store.Intercept(func(r memstore.Request) memstore.Fault { // it makes no further request
 				if r.Op == memstore.Claim || r.Op == memstore.Mark {
 					return memstore.Fault{}
 				}

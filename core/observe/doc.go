@@ -1,8 +1,8 @@
 // Package observe is what the author of an [Observer] reads: of a type that is told
 // what happens to locks and to requests of idempotent endpoints. It also describes
 // a [Loss] in detail. Users of locks need only package core: core.WithObserver
-// takes an Observer that somebody else has written, such as that of package
-// otellock, and core.OnLost tells of losses alone.
+// takes an Observer that another package has written, such as package otellock, and
+// core.OnLost reports losses alone.
 //
 // An Observer sets the functions that it needs and leaves the others nil:
 //

@@ -8,7 +8,7 @@ import (
 // Join makes one [Observer] of several: each is told everything, in the order given.
 // Start of one gets the context that Start of the one before it has returned. A nil
 // Observer is left out; Join returns nil if no other is left. If one panics, those
-// behind it are not told of that event.
+// behind it do not get that event.
 func Join(observers ...Observer) Observer {
 	var all joined
 	for _, o := range observers {

@@ -71,8 +71,7 @@ const (
 	LossClosed LossReason = "closed"
 )
 
-// fields are what there is to say about the loss, without what identifies
-// anybody.
+// fields are what there is to say about the loss, without what identifies a person.
 func (l Loss) fields() []slog.Attr {
 	attrs := []slog.Attr{
 		slog.String("reason", string(l.Reason)), slog.String("key_hash", l.Key.Hash()), slog.Duration("held", l.Held),

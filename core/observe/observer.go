@@ -51,9 +51,9 @@ type Operation struct {
 	// its process lives, while another process leads, so that the length of the wait says
 	// nothing about the lock.
 	Standby bool
-	// Unlocked says that no lock is asked for. A guard tells of a request that it
+	// Unlocked says that no lock is asked for. A guard reports a request that it
 	// rejects or lets through without its lock (after an acquisition that failed,
-	// which had an observation of its own). An idempotent endpoint tells of a
+	// which had an observation of its own). An idempotent endpoint reports a
 	// request that it has dealt with. In such an observation Rejected, Bypassed or
 	// Decided is called, and nothing else.
 	Unlocked bool
@@ -110,7 +110,7 @@ type Decided struct {
 	// handler may run, or how else it is answered.
 	Waited time.Duration
 	// Err is what went wrong, if anything: for a request that was refused why,
-	// for one that ran why its response could not be stored. It does not hold
+	// for a request whose handler ran why its response could not be stored. It does not hold
 	// the idempotency key.
 	Err error
 }
@@ -145,7 +145,7 @@ type Released struct {
 	HandedOver bool
 	// Lost describes the loss, if the release found that a lock was lost: another
 	// process may have held it since. It is nil if no lock was lost, or if
-	// [Observation.Lost] tells of it. Of several locks it is the first by key.
+	// [Observation.Lost] reports it. Of several locks it is the first by key.
 	Lost *Loss
 }
 

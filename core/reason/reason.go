@@ -35,7 +35,7 @@ const (
 	// PrincipalLimit (429, RESOURCE_EXHAUSTED): the principal of the request
 	// holds, or waits for, as many locks as core.PerPrincipal allows.
 	PrincipalLimit Reason = "principal-limit"
-	// Deadline (423, DEADLINE_EXCEEDED): the request's own deadline was over
+	// Deadline (423, DEADLINE_EXCEEDED): the request's own deadline passed
 	// before it had the lock, or its idempotency record.
 	Deadline Reason = "deadline"
 	// Canceled (nothing is written, CANCELED): the client went away before its

@@ -341,7 +341,7 @@ func TestLateRequestsFreeReviveAndShortenNothing(t *testing.T) {
 }
 
 // The lease of the holder lasts longer than the test: a waiter that sleeps for as long has
-// not heard of the release.
+// missed the release.
 func TestAWaiterHearsOfTheReleaseAfterItsSubscriptionWasKilled(t *testing.T) {
 	t.Parallel()
 	w := alone(t)

@@ -62,7 +62,7 @@ func Timeout(d time.Duration) Option {
 //
 // The option shortens the time in which a failover can lose a lock. It prevents the
 // loss only if no replica without the lock can be promoted: ask for all replicas, or
-// give a better priority to those that you ask for, and set min-replicas-to-write.
+// give a better priority to the replicas that you ask for, and set min-replicas-to-write.
 func Replicas(n int, within time.Duration) Option {
 	return func(s *settings) {
 		if n < 1 || within < time.Millisecond {

@@ -265,13 +265,13 @@ var layers = []layer{
 }
 
 // testOnly are packages that nothing but tests, and each other, may import,
-// whatever the layers say.
+// also where the layers would allow it.
 var testOnly = []string{
 	"./internal/redistest", "./internal/pace", "./internal/adaptertest/...", "./internal/frameworks", "./internal/idemcases/...",
 	"./internal/conformance", "./examples/internal/servicetest",
 }
 
-// pkg is what `go list -json` tells of a package; Imports are those of its
+// pkg is what `go list -json` says about a package; Imports are those of its
 // files that are no tests.
 type pkg struct {
 	ImportPath string

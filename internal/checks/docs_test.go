@@ -128,7 +128,7 @@ func fenced(text string) (code []string) {
 	return code
 }
 
-// indented returns the lines of a package comment's code blocks, of those that
+// indented returns the lines of a package comment's code blocks, of the blocks that
 // are Go: the others are commands, tables and messages.
 func indented(doc *ast.CommentGroup) (code []string) {
 	var block []string

@@ -35,7 +35,7 @@ func (q Request) Body(limit int64) ([]byte, error) { return q.BodyOr(limit, nil)
 // error matches core.ErrConfig.
 func (q Request) BodyOr(limit int64, kept []byte) ([]byte, error) {
 	r := q.Request
-	if w, ok := r.Body.(*whole); ok { // ours: all of it is there, whatever was read since
+	if w, ok := r.Body.(*whole); ok { // ours: all of it is there, also what was read since
 		if int64(len(w.all)) > limit {
 			return nil, adapter.ErrBodyLimit
 		}

@@ -135,7 +135,7 @@ func (c *ClusterSet) assign(tb testing.TB, i int, s *Server) {
 	})
 }
 
-// adopt makes the other nodes replicas of s, as soon as they have heard of it.
+// adopt makes the other nodes replicas of s, as soon as they know it.
 func (s *Server) adopt(tb testing.TB, replicas []*Server) {
 	tb.Helper()
 	var id string

@@ -136,10 +136,10 @@ func (m *Migration) Finish(tb testing.TB) {
 }
 
 // Settle waits until all masters agree on which node has which slot, and since which
-// epoch. To be called before the slots of another target move: a node that has
-// not heard of an epoch can take the same one for itself, and when the Cluster
-// tells the two apart, a slot that was just given away may come back to a node
-// that does not know of it.
+// epoch. To be called before the slots of another target move: a node that
+// does not know an epoch yet can take the same epoch for itself, and when the Cluster
+// tells the two apart, a slot that was just given away may come back to a node that
+// does not know about it.
 func (c *ClusterSet) Settle(tb testing.TB) {
 	tb.Helper()
 	Eventually(tb, topologyTimeout, func(ctx context.Context) error {

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// lease is for locks that shall not end during a test, short for those that
+	// lease is for locks that shall not end during a test, short for locks that
 	// shall.
 	lease = 30 * time.Second
 	short = 400 * time.Millisecond

@@ -137,7 +137,7 @@ func (v *Values) Write(ctx context.Context, changes ...Change) error {
 }
 
 // Set claims values and writes them without reading them: for a change that
-// replaces a value, whatever it was. Otherwise it works as [Values.Write].
+// replaces a value without regard to what it was. Otherwise it works as [Values.Write].
 func (v *Values) Set(ctx context.Context, changes ...Change) error {
 	return v.write(ctx, "any", changes)
 }
