@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/interlock-go/interlock/grpclock"
+	"github.com/interlock-go/interlock/internal/uuid"
 )
 
 // UnaryClientRetry returns an interceptor for clients that sends a unary call again if the
@@ -16,9 +17,8 @@ import (
 // of this package are the same to it. What [grpclock.UnaryClientRetry] says of pauses, tries
 // and deadlines holds here too. Streams pass. The interceptor is safe for concurrent use.
 //
-// Put an interceptor that sets the header Idempotency-Key in front, or each try has another
-// key. Interceptors behind UnaryClientRetry see each try. Response headers and trailers
-// come from the last try.
+// Put [UnaryClientIdempotencyKey] in front, or each try has another key. Interceptors behind
+// UnaryClientRetry see each try. Response headers and trailers come from the last try.
 func UnaryClientRetry(opts ...grpclock.RetryOption) connect.ClientInterceptor {
 	retry := grpclock.UnaryClientRetry(opts...)
 	return func(next connect.ClientFunc) connect.ClientFunc {
@@ -113,4 +113,64 @@ func (t *tries) again() error {
 	}
 	t.try = stream
 	return errors.Join(stream.Send(t.req), stream.CloseSend())
+}
+
+// UnaryClientIdempotencyKey returns an interceptor for clients that gives each unary call
+// the header Idempotency-Key, with a new UUID (RFC 9562, version 7), unless the caller has
+// set the header:
+//
+//	ctx, info := connect.NewClientContext(ctx)
+//	info.RequestHeader().Set("Idempotency-Key", key)
+//
+// A caller that keeps its key can send the call again after a crash. A key of the
+// interceptor is for one call, also if the context is used for further calls. Streams and
+// methods that declare NO_SIDE_EFFECTS get no key, so their GET requests can be cached. The
+// interceptor is safe for concurrent use. Put it in front of [UnaryClientRetry]:
+//
+//	client := connect.NewClient(transport, connectlock.UnaryClientIdempotencyKey(), connectlock.UnaryClientRetry())
+func UnaryClientIdempotencyKey() connect.ClientInterceptor {
+	return func(next connect.ClientFunc) connect.ClientFunc {
+		return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
+			info, ok := connect.CallInfoForClientContext(ctx)
+			if !ok { // called without a client
+				ctx, info = connect.NewClientContext(ctx)
+			}
+			header := info.RequestHeader()
+			if header.Has(grpclock.IdempotencyKey) || spec.StreamType != connect.StreamTypeUnary || spec.IdempotencyLevel == connect.IdempotencyNoSideEffects {
+				return next(ctx, spec)
+			}
+			header.Set(grpclock.IdempotencyKey, uuid.New())
+			stream, err := next(ctx, spec)
+			if err != nil {
+				header.Delete(grpclock.IdempotencyKey)
+				return nil, err
+			}
+			return &keyed{ClientStream: stream, header: header}, nil
+		}
+	}
+}
+
+// keyed is a unary call whose key leaves the header when the call ends.
+type keyed struct {
+	connect.ClientStream
+	header *connect.Header
+	mu     sync.Mutex // held while Receive may send the header
+}
+
+// Receive receives the reply, with which the call ends.
+func (k *keyed) Receive(reply any) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer k.header.Delete(grpclock.IdempotencyKey)
+	return k.ClientStream.Receive(reply)
+}
+
+// Close ends a call whose reply was not received. While Receive runs, the key is Receive's
+// to delete.
+func (k *keyed) Close() error {
+	if k.mu.TryLock() {
+		defer k.mu.Unlock()
+		k.header.Delete(grpclock.IdempotencyKey)
+	}
+	return k.ClientStream.Close()
 }

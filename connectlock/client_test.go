@@ -3,6 +3,8 @@ package connectlock_test
 import (
 	"context"
 	"errors"
+	"regexp"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/interlock-go/interlock/connectlock"
+	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/grpclock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
@@ -138,5 +141,92 @@ func TestACallThatEndsIsNotSentAgain(t *testing.T) {
 				t.Errorf("%s: %v after %d tries", name, err, transport.tries.Load())
 			}
 		})
+	}
+}
+
+func TestAClientGivesEachCallOneKey(t *testing.T) {
+	locker := adaptertest.Locker(t)
+	srv := serve(t, newServer(keys, echoes, connectlock.Serialize(declared(t, locker))))
+	for name, options := range protocols {
+		t.Run(name, func(t *testing.T) {
+			lease, err := locker.TryLock(t.Context(), "account/42")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sent []string
+			// What stands behind the retry sees each try. The lock is free from the second on.
+			notes := func(next connect.ClientFunc) connect.ClientFunc {
+				return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
+					info, _ := connect.CallInfoForClientContext(ctx)
+					if sent = append(sent, info.RequestHeader().Get(idempotency.KeyHeader)); len(sent) == 2 {
+						if err := lease.Release(ctx); err != nil {
+							t.Error(err)
+						}
+					}
+					return next(ctx, spec)
+				}
+			}
+			client := connect.NewClient(connecthttp.NewTransport(srv.Client(), srv.URL, options...),
+				connectlock.UnaryClientIdempotencyKey(), connectlock.UnaryClientRetry(), notes)
+			ctx, info := connect.NewClientContext(t.Context())
+			for range 2 { // with one context
+				if text, err := send(ctx, client, debit, "id", "42"); text != "account/42" || err != nil || info.RequestHeader().Len() != 0 {
+					t.Fatalf("%q, %v, leaves %v", text, err, info.RequestHeader())
+				}
+			}
+			info.RequestHeader().Set(idempotency.KeyHeader, "mine")
+			if _, err := send(ctx, client, debit, "id", "42"); err != nil || info.RequestHeader().Get(idempotency.KeyHeader) != "mine" {
+				t.Errorf("%v, leaves %v", err, info.RequestHeader())
+			}
+			if _, err := send(t.Context(), client, get, "id", "42"); err != nil {
+				t.Error(err)
+			}
+			stream, err := client.CallClientStream(t.Context(), bankSpec(chat))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.Close(); err != nil {
+				t.Error(err)
+			}
+			version7 := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+			if len(sent) != 6 || sent[0] != sent[1] || sent[2] == sent[0] || !version7.MatchString(sent[0]) || !version7.MatchString(sent[2]) ||
+				!slices.Equal(sent[3:], []string{"mine", "", ""}) {
+				t.Errorf("%q; want one key for two tries, another for the next call, the caller's, and none for what has no side effect and for a stream", sent)
+			}
+		})
+	}
+}
+
+// A call that is closed while it is sent sends its key until then.
+func TestAKeyStaysUntilItsCallHasEnded(t *testing.T) {
+	ctx, info := connect.NewClientContext(t.Context())
+	key := func() string { return info.RequestHeader().Get(idempotency.KeyHeader) }
+	for name, reply := range map[string]bool{"its reply is received": true, "its reply is not received": false} {
+		transport := &refusing{}
+		stream, err := connect.NewClient(transport, connectlock.UnaryClientIdempotencyKey()).CallClientStream(ctx, bankSpec(debit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := key()
+		transport.tried = func() {
+			if err := stream.Close(); err != nil || key() != sent {
+				t.Errorf("%s: closed with %v, and the key is %q; want %q", name, err, key(), sent)
+			}
+		}
+		if reply {
+			_ = stream.Receive(message("Reply")) // a refusal
+		} else if err := stream.Close(); err != nil {
+			t.Error(err)
+		}
+		if sent == "" || key() != "" {
+			t.Errorf("%s: the key was %q and is %q", name, sent, key())
+		}
+	}
+	down := errors.New("no connection")
+	client := connect.NewClient(&refusing{}, connectlock.UnaryClientIdempotencyKey(), func(connect.ClientFunc) connect.ClientFunc {
+		return func(context.Context, connect.Spec) (connect.ClientStream, error) { return nil, down }
+	})
+	if _, err := send(ctx, client, debit); !errors.Is(err, down) || key() != "" {
+		t.Errorf("%v, and the key is %q", err, key())
 	}
 }

@@ -67,6 +67,7 @@
 // # Call
 //
 // [UnaryClientRetry] sends a unary call again that the server refused with RetryInfo.
+// [UnaryClientIdempotencyKey] gives each call a key, which is the same in all tries.
 //
-//	client := connect.NewClient(transport, connectlock.UnaryClientRetry())
+//	client := connect.NewClient(transport, connectlock.UnaryClientIdempotencyKey(), connectlock.UnaryClientRetry())
 package connectlock

@@ -48,7 +48,7 @@ func Example() {
 	defer srv.Close()
 
 	transport := connecthttp.NewTransport(srv.Client(), srv.URL)
-	client := connect.NewClient(transport, connectlock.UnaryClientRetry())
+	client := connect.NewClient(transport, connectlock.UnaryClientIdempotencyKey(), connectlock.UnaryClientRetry())
 	reply := message("Reply")
 	err = client.CallUnary(context.Background(), bankSpec(debit), message("Request", "id", "42"), reply)
 	fmt.Println(field(reply, "text"), err)

@@ -2,10 +2,8 @@ package grpclock
 
 import (
 	"context"
-	"crypto/rand"
-	"fmt"
 	"math"
-	randv2 "math/rand/v2"
+	"math/rand/v2"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -14,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/interlock-go/interlock/internal/grpcx"
+	"github.com/interlock-go/interlock/internal/uuid"
 )
 
 // IdempotencyKey is the name of the metadata that identifies a logical call. Its
@@ -73,7 +72,7 @@ func UnaryClientRetry(opts ...RetryOption) grpc.UnaryClientInterceptor {
 				return err
 			}
 			delay = grown(delay, try)
-			delay += randv2.N(max(delay, 1))
+			delay += rand.N(max(delay, 1))
 			if end, ok := ctx.Deadline(); ok && time.Until(end) <= delay {
 				return err
 			}
@@ -119,7 +118,7 @@ func hint(method string, err error) (delay time.Duration, ok bool) {
 }
 
 // UnaryClientIdempotencyKey returns an interceptor that adds the metadata
-// idempotency-key, with a random UUID (RFC 9562, version 4), to every call that has
+// idempotency-key, with a new UUID (RFC 9562, version 7), to every call that has
 // none. It is safe for concurrent use. Put it before the interceptor that retries;
 // otherwise each try has another key:
 //
@@ -129,16 +128,8 @@ func hint(method string, err error) (delay time.Duration, ok bool) {
 func UnaryClientIdempotencyKey() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get(IdempotencyKey)) == 0 {
-			ctx = metadata.AppendToOutgoingContext(ctx, IdempotencyKey, newUUID())
+			ctx = metadata.AppendToOutgoingContext(ctx, IdempotencyKey, uuid.New())
 		}
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
-}
-
-// newUUID returns a random UUID (RFC 9562, version 4).
-func newUUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -182,7 +182,7 @@ func TestRefusedCallSucceedsWhenItIsTriedAgainWithTheSameIdempotencyKey(t *testi
 	if len(k) != 5 || k[0] != k[1] || k[0] != k[2] || k[3] == k[0] || k[4] != "mine" {
 		t.Errorf("%q; want one key three times, another, and the caller's", k)
 	}
-	uuid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	uuid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	for _, key := range k[:4] {
 		if !uuid.MatchString(key) {
 			t.Errorf("%q is no UUID", key)

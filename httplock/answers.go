@@ -2,10 +2,7 @@ package httplock
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"io"
 	mathrand "math/rand/v2"
 	"net/http"
@@ -125,14 +122,4 @@ func retryAfter(res *http.Response) (time.Duration, bool) {
 	}
 	seconds, err := strconv.ParseUint(value, 10, 31)
 	return time.Duration(seconds) * time.Second, err == nil && seconds > 0 //nolint:gosec // 31 bits
-}
-
-// newKey returns a UUID of version 7 (RFC 9562, 5.7).
-func newKey() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:])                                                                                      // it never fails
-	binary.BigEndian.PutUint64(b[:], uint64(time.Now().UnixMilli())<<16|uint64(binary.BigEndian.Uint16(b[6:]))) //nolint:gosec // after 1970
-	b[6] = b[6]&0x0f | 0x70
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/internal/uuid"
 )
 
 // Transport is the [http.RoundTripper] of a client of idempotent endpoints. It gives each
@@ -167,7 +168,7 @@ func (s *sending) prepare(r *http.Request) (err error) {
 		}
 		key, ok := r.Context().Value(keyOfClient{}).(string)
 		if !ok {
-			key = newKey()
+			key = uuid.New()
 		}
 		values = []string{quoted(key)}
 		s.request.Header.Set(idempotency.KeyHeader, values[0])

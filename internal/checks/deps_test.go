@@ -250,7 +250,7 @@ var layers = []layer{
 	{
 		"./connectlock",
 		[]string{
-			"./core", "./grpclock", "./grpclock/lockpb", "./internal/grpcx", "connectrpc.com/connect/v2/...",
+			"./core", "./grpclock", "./grpclock/lockpb", "./internal/grpcx", "./internal/uuid", "connectrpc.com/connect/v2/...",
 			"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 		},
 		"connect is grpclock on another transport: it brings connect and what grpclock has",
