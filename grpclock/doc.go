@@ -27,7 +27,13 @@
 //
 // protoc finds the proto if the directory of lockpb is on its include path:
 //
-//	protoc -I . -I "$(go list -f '{{.Dir}}' github.com/interlock-go/interlock/grpclock/lockpb)" ...
+//	protoc -I . -I "$(go list -f '{{.Dir}}' github.com/interlock-go/interlock/grpclock/lockpb)" \
+//	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative bank.proto
+//
+// The plugins are google.golang.org/protobuf/cmd/protoc-gen-go and
+// google.golang.org/grpc/cmd/protoc-gen-go-grpc, each installed by go install with
+// @latest. Where there is no protoc, pip install grpcio-tools brings it as
+// python -m grpc_tools.protoc.
 //
 // # Serve
 //

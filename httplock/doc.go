@@ -75,7 +75,14 @@
 // Responses 423, 429 and 503 carry Retry-After if the handler did not run. A
 // response after the request's own deadline does not. Bodies are problem details
 // (RFC 9457) of type urn:interlock:problem:<reason> with fixed text. [Render]
-// replaces all of these responses.
+// replaces all of these responses. It can log every refusal, where the middleware
+// itself logs only failures, once a minute for each kind; the line names no key:
+//
+//	report := httplock.Render(func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal) {
+//		slog.WarnContext(r.Context(), "refused", "refusal", refusal)
+//		httplock.Problem(w, r, refusal)
+//	})
+//	mux.Handle("POST /accounts/{id}/debit", httplock.Serialize(debit, report)(handler))
 //
 // If a client leaves while its request waits, its place in the queue becomes free.
 // The middleware writes no response. net/http detects that a client left only after

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the pictures of the debug page and of a terminal that README shows, into
-# docs/pictures: the bank under load on a redis-server of its own, and the tool beside
+# Makes the pictures of the debug page and of a terminal that the documents show,
+# into docs/pictures: the bank under load on a redis-server of its own, and the tool beside
 # it. Needs redis-server, curl, and chromium (apt-get install chromium).
 #
 #   scripts/screenshots.sh

@@ -2,6 +2,7 @@ package checks_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log"
@@ -19,6 +20,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/core/pgstore"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/echolock"
 	"github.com/interlock-go/interlock/examples/grpc/bankpb"
@@ -124,6 +126,22 @@ func _(principal func(context.Context, core.Request) (string, error)) error {
 func _(locker *core.Locker) {
 	transfer := core.Serialize(locker, "account/{from}", core.And("account/{to}"))
 	_ = transfer
+	core.Serialize(locker, "account/{from:int}", core.And("account/{to:int}")) // a transfer, without a deadlock
+}
+
+// Of the README: payments.
+func _(ctx context.Context, db *sql.DB) error {
+	store, err := pgstore.New(db)
+	if err != nil {
+		return err
+	}
+	engine, err := idempotency.New(store, idempotency.Transactional(), idempotency.Scope(core.FromContext("user")))
+	if err != nil {
+		return err
+	}
+	_ = engine
+	err = idempotency.MarkEffect(ctx) // in the handler, before money moves
+	return err
 }
 
 func _(ctx context.Context, locker *core.Locker, settle func(context.Context) error) {

@@ -1,0 +1,268 @@
+package checks_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A reader decides within a screen or two; what is longer has a page under docs.
+func TestTheReadmeIsShort(t *testing.T) {
+	atRoot(t)
+	const most = 180
+	if lines := strings.Count(read(t, "README.md"), "\n"); lines > most {
+		t.Errorf("README.md has %d lines, and at most %d are allowed: put details into a page of docs, and link to it", lines, most)
+	}
+}
+
+// A page serves readers that it names, and a reader with a question finds the page.
+func TestEachPageSaysWhoItIsForAndIsInTheIndex(t *testing.T) {
+	atRoot(t)
+	pages := map[string]string{}
+	for _, page := range documents(t) {
+		if strings.HasPrefix(page, "docs/") {
+			pages[page] = read(t, page)
+		}
+	}
+	if len(pages) < 15 {
+		t.Errorf("only %d pages found in docs: the test has gone blind", len(pages))
+	}
+	for _, complaint := range unlisted(pages) {
+		t.Error(complaint)
+	}
+}
+
+const index = "docs/README.md"
+
+// unlisted returns what pages lack, of the pages with their texts.
+func unlisted(pages map[string]string) (complaints []string) {
+	listed := map[string]bool{}
+	for _, target := range targets(pages[index]) {
+		file, _, _ := strings.Cut(target, "#")
+		listed[path.Join("docs", file)] = true
+	}
+	for page, text := range pages {
+		if page == index {
+			continue
+		}
+		paragraphs := strings.SplitN(text, "\n\n", 3)
+		if len(paragraphs) < 3 || !strings.HasPrefix(paragraphs[0], "# ") || !strings.HasPrefix(paragraphs[1], "**For** ") {
+			complaints = append(complaints, fmt.Sprintf(
+				"%s does not say who it is for: begin it with a title, an empty line, and a line such as\n\t**For** operators who run a command on one host at a time.", page))
+		}
+		if !listed[page] {
+			from := strings.TrimPrefix(page, "docs/")
+			complaints = append(complaints, fmt.Sprintf(
+				"%s is not in %s: add a line to the table of the task that it serves there, such as\n\t| the question of a reader | [the section](%s#section) |", page, index, from))
+		}
+	}
+	return complaints
+}
+
+// A check that never complains would look the same as a tidy index.
+func TestPagesThatLackSomethingAreFound(t *testing.T) {
+	const good = "# A page\n\n**For** operators.\n\nText.\n"
+	for name, c := range map[string]struct {
+		page, index, want string
+	}{
+		"good":                {good, "| a question | [an answer](a.md#there) |", ""},
+		"in no line":          {good, "| a question | [an answer](b.md) |", "is not in docs/README.md"},
+		"for no one":          {"# A page\n\nText.\n\nMore.\n", "[an answer](a.md)", "does not say who it is for"},
+		"only in a code span": {good, "`[an answer](a.md)`", "is not in docs/README.md"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			complaints := unlisted(map[string]string{path.Join("docs", "a.md"): c.page, index: c.index})
+			got := strings.Join(complaints, "\n")
+			if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+				t.Errorf("complaints %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestLinksLeadSomewhere follows each link of a document to a file of the repository and to
+// a heading of it, and each page of docs that other files name.
+func TestLinksLeadSomewhere(t *testing.T) {
+	atRoot(t)
+	links := 0
+	for _, from := range documents(t) {
+		for _, target := range targets(read(t, from)) {
+			target = strings.TrimPrefix(target, repository)
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			links++
+			base := path.Dir(from)
+			if strings.HasPrefix(target, "/") {
+				base, target = ".", target[1:]
+			}
+			if complaint := lookup(base, from, target); complaint != "" {
+				t.Errorf("%s: the link %q leads nowhere: %s", from, target, complaint)
+			}
+		}
+	}
+	if links < 150 {
+		t.Errorf("only %d links found in the documents: the test has gone blind", links)
+	}
+	names := 0
+	for _, from := range files(t, ".go", ".yaml", ".yml", ".json", ".sh", ".txt") {
+		for _, m := range pageName.FindAllStringSubmatch(read(t, from), -1) {
+			if strings.Contains(m[1], "://") && !strings.HasSuffix(m[1], repository) {
+				continue // of another repository
+			}
+			names++
+			if complaint := lookup(".", from, m[2]); complaint != "" {
+				t.Errorf("%s names %s: %s", from, m[2], complaint)
+			}
+		}
+	}
+	if names < 50 {
+		t.Errorf("only %d names of pages found: the test has gone blind", names)
+	}
+}
+
+// repository is where a document of this repository is for a reader on another site.
+const repository = "https://github.com/interlock-go/interlock/blob/main/"
+
+// pageName is a page of docs in a text that is no Markdown, with what stands in front.
+var pageName = regexp.MustCompile(`([^\s"'` + "`" + `(]*?)\b(docs/[a-z][\w/-]*\.md(?:#[\w-]+)?)`)
+
+// lookup says why a target leads nowhere; from is the document itself, for "#heading".
+func lookup(base, from, target string) string {
+	file, anchor, _ := strings.Cut(target, "#")
+	if file == "" {
+		file = from
+	} else {
+		file = path.Join(base, file)
+	}
+	if _, err := os.Stat(file); err != nil {
+		return "there is no " + file
+	}
+	if anchor == "" || path.Ext(file) != ".md" {
+		return ""
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	if known := anchors(string(text)); !slices.Contains(known, anchor) {
+		return fmt.Sprintf("%s has no heading %q; it has %q", file, anchor, known)
+	}
+	return ""
+}
+
+// A check that follows no link would look the same as links that are all right.
+func TestLinksAndAnchorsAreThoseOfGitHub(t *testing.T) {
+	text := "# A `title`, and more\n\n## Twice\n\n## Twice\n\n```sh\n# no heading [no](link)\n```\n\n" +
+		"[![badge](a.svg)](b.yml) and [two](c.md#twice-1), `[three](d.md)`, [`four`](<e f.md>)\n\n[five]: g.md\n"
+	if got, want := anchors(text), []string{"a-title-and-more", "twice", "twice-1"}; !slices.Equal(got, want) {
+		t.Errorf("anchors %q, want %q", got, want)
+	}
+	if got, want := targets(text), []string{"a.svg", "b.yml", "c.md#twice-1", "e f.md", "g.md"}; !slices.Equal(got, want) {
+		t.Errorf("targets %q, want %q", got, want)
+	}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("a.md", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for target, good := range map[string]bool{"a.md": true, "a.md#twice-1": true, "#twice": true, "a.md#thrice": false, "b.md": false} {
+		if got := lookup(".", "a.md", target); (got == "") != good {
+			t.Errorf("%s: %q", target, got)
+		}
+	}
+}
+
+var (
+	codeSpan  = regexp.MustCompile("`[^`\n]*`")
+	linkEnd   = regexp.MustCompile(`\]\((?:<([^>\n]+)>|([^)\s]+))\)`)
+	reference = regexp.MustCompile(`^\[[^\]]+\]: +(\S+)`)
+	heading   = regexp.MustCompile(`^#{1,6} +(.*)`)
+	linkText  = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
+	dropped   = regexp.MustCompile(`[^\p{L}\p{N}\p{M} _-]`)
+)
+
+// targets returns where the links of a Markdown text lead.
+func targets(text string) (found []string) {
+	for _, line := range prose(text) {
+		line = codeSpan.ReplaceAllString(line, "")
+		for _, m := range linkEnd.FindAllStringSubmatch(line, -1) {
+			found = append(found, m[1]+m[2])
+		}
+		if m := reference.FindStringSubmatch(line); m != nil {
+			found = append(found, m[1])
+		}
+	}
+	return found
+}
+
+// anchors returns the anchors that GitHub gives to the headings of a Markdown text.
+func anchors(text string) (found []string) {
+	times := map[string]int{}
+	for _, line := range prose(text) {
+		m := heading.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		anchor := linkText.ReplaceAllString(m[1], "$1")
+		anchor = strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(anchor)), ""), " ", "-")
+		n := times[anchor]
+		times[anchor]++
+		if n > 0 {
+			anchor = fmt.Sprintf("%s-%d", anchor, n)
+		}
+		found = append(found, anchor)
+	}
+	return found
+}
+
+// prose returns the lines of a Markdown text outside of its code blocks.
+func prose(text string) (lines []string) {
+	inside := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			inside = !inside
+		} else if !inside {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// documents returns the paths of all Markdown files of the repository.
+func documents(t *testing.T) []string { return files(t, ".md") }
+
+// files returns the paths of the repository's files with one of the extensions.
+func files(t *testing.T, extensions ...string) (found []string) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != "." {
+			return fs.SkipDir
+		}
+		if !d.IsDir() && slices.Contains(extensions, filepath.Ext(path)) {
+			found = append(found, filepath.ToSlash(path))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
