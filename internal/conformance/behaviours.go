@@ -9,13 +9,35 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
+	"github.com/interlock-go/interlock/internal/frameworks"
 )
 
 // behaviour is a row of the table.
 type behaviour struct {
 	name  string
 	logs  bool // it reads what is logged, so it runs alone
+	over  scope
 	holds func(w *world)
+}
+
+// scope says over which frameworks a row runs.
+type scope int
+
+const (
+	everywhere scope = iota
+	overHTTP         // no other protocol has methods, bodies and connections of HTTP
+	inStreams        // a unary call has one reply
+)
+
+// has reports whether a framework is among them.
+func (o scope) has(f frameworks.Framework) bool {
+	switch o {
+	case overHTTP:
+		return f.HTTP
+	case inStreams:
+		return f.Parts && !f.HTTP
+	}
+	return true
 }
 
 // behaviours are what holds in every framework.
@@ -23,7 +45,7 @@ var behaviours = []behaviour{
 	{name: "calls for one key run one after the other, those for other keys beside", holds: (*world).exclusion},
 	{name: "a handler re-enters its own lock", holds: (*world).reentry},
 
-	{name: "requests that read share, others run alone", holds: onlyHTTP((*world).shareReads)},
+	{name: "requests that read share, others run alone", over: overHTTP, holds: (*world).shareReads},
 
 	// However a handler ends, the lock is free when the call comes out of it.
 	{name: "free after a return", holds: ends(true, func(context.Context, *adaptertest.Call) error { return nil })},
@@ -38,8 +60,8 @@ var behaviours = []behaviour{
 
 	// A client that leaves while it waits makes room at once.
 	{name: "waiter leaves, empty body", holds: leaves(http1, "")},
-	{name: "waiter leaves, body read", holds: onlyHTTP(leaves(bodyRead, "body"))},
-	{name: "waiter leaves, HTTP/2 and body unread", holds: onlyHTTP(leaves(http2, "body"))},
+	{name: "waiter leaves, body read", over: overHTTP, holds: leaves(bodyRead, "body")},
+	{name: "waiter leaves, HTTP/2 and body unread", over: overHTTP, holds: leaves(http2, "body")},
 	{name: "waiter that left is not granted the lock", holds: (*world).leftBehind},
 
 	// Refusals: the handler does not run, and the answer is in the table.
@@ -66,30 +88,30 @@ var behaviours = []behaviour{
 
 	{name: "one value is one key, with any text in it", holds: (*world).keys},
 	{name: "header makes the key", holds: (*world).headerKey},
-	{name: "body makes the key, and reaches the handler", holds: onlyHTTP((*world).bodyKey)},
+	{name: "body makes the key, and reaches the handler", over: overHTTP, holds: (*world).bodyKey},
 
 	// The handler ran, and its lock was not what it thought.
 	{name: "lease lost before the answer", holds: (*world).lostBefore},
-	{name: "lease lost before the answer, whose header was described", holds: onlyHTTP((*world).lostDescribed)},
-	{name: "lease lost, and the handler answers itself", holds: onlyHTTP((*world).lostOwn)},
+	{name: "lease lost before the answer, whose header was described", over: overHTTP, holds: (*world).lostDescribed},
+	{name: "lease lost, and the handler answers itself", over: overHTTP, holds: (*world).lostOwn},
 	{name: "lease lost after the answer", holds: lostAfter(func(c *adaptertest.Call) error { return c.Send("done") }, "done")},
-	{name: "lease lost after the header was flushed", holds: onlyHTTP(lostAfter(flush, ""))},
+	{name: "lease lost after the header was flushed", over: overHTTP, holds: lostAfter(flush, "")},
 	{name: "lease lost before an answer that is checked", holds: lostChecked(func(c *adaptertest.Call) error { return c.Send("done") })},
-	{name: "lease lost before an answer that is checked, and flushed", holds: onlyHTTP(lostChecked(flush))},
-	{name: "lease lost before an answer that is checked, and panics", holds: onlyHTTP((*world).lostCheckedPanic)},
+	{name: "lease lost before an answer that is checked, and flushed", over: overHTTP, holds: lostChecked(flush)},
+	{name: "lease lost before an answer that is checked, and panics", over: overHTTP, holds: (*world).lostCheckedPanic},
 	{name: "lease lost, and the handler returns without an answer", holds: (*world).lostSilent},
 	{name: "answer that is checked while the lock is held", holds: (*world).checked},
 
 	{name: "request is as it was after an answer", holds: restores(say("done"), true)},
 	{name: "request is as it was after an error", holds: restores(func(context.Context, *adaptertest.Call) error { return adaptertest.ErrHandler }, false)},
-	{name: "multipart form goes to the request that the server cleans up", holds: onlyHTTP((*world).multipart)},
+	{name: "multipart form goes to the request that the server cleans up", over: overHTTP, holds: (*world).multipart},
 
-	{name: "parts sent by a stream", holds: streams(false, func(*adaptertest.Call) error { return nil })},
-	{name: "parts flushed by http.Flusher", holds: streams(true, flush)},
-	{name: "parts flushed by http.ResponseController", holds: streams(true, func(c *adaptertest.Call) error {
+	{name: "parts sent by a stream", over: inStreams, holds: parts(func(*adaptertest.Call) error { return nil })},
+	{name: "parts flushed by http.Flusher", over: overHTTP, holds: parts(flush)},
+	{name: "parts flushed by http.ResponseController", over: overHTTP, holds: parts(func(c *adaptertest.Call) error {
 		rc := http.NewResponseController(c.W)
 		return errors.Join(rc.SetWriteDeadline(time.Now().Add(time.Minute)), rc.EnableFullDuplex(), rc.Flush())
 	})},
-	{name: "server-sent events", holds: onlyHTTP((*world).events)},
-	{name: "connection taken over", holds: onlyHTTP((*world).hijacked)},
+	{name: "server-sent events", over: overHTTP, holds: (*world).events},
+	{name: "connection taken over", over: overHTTP, holds: (*world).hijacked},
 }

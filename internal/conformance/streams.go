@@ -49,13 +49,10 @@ func (w *world) hijacked() {
 	w.wantFree("account/1")
 }
 
-// streams makes the behaviour that each part of an answer reaches the client
+// parts makes the behaviour that each part of an answer reaches the client
 // while the handler is still inside, and that the lock is held as long.
-func streams(http bool, push func(*adaptertest.Call) error) func(w *world) {
+func parts(push func(*adaptertest.Call) error) func(w *world) {
 	return func(w *world) {
-		if w.HTTP != http || !w.Parts {
-			return
-		}
 		locker := w.locker()
 		next := make(chan struct{})
 		s, client := w.serve(func(ctx context.Context, call *adaptertest.Call) error {

@@ -111,15 +111,6 @@ func quiet(t *testing.T) {
 	t.Cleanup(func() { slog.SetDefault(old) })
 }
 
-// onlyHTTP is for what no other protocol has.
-func onlyHTTP(holds func(w *world)) func(w *world) {
-	return func(w *world) {
-		if w.HTTP {
-			holds(w)
-		}
-	}
-}
-
 // never is a handler that must not run.
 func (w *world) never(context.Context, *adaptertest.Call) error {
 	w.Error("the handler ran")
