@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/internal/version"
 )
 
 // scope is the name of the instrumentation that backends show.
@@ -123,14 +123,14 @@ func New(opts ...Option) (*Observer, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	version := version(debug.ReadBuildInfo())
+	module := version.Module()
 	o := &Observer{
-		tracer:  s.tracers.Tracer(scope, trace.WithInstrumentationVersion(version), trace.WithSchemaURL(semconv.SchemaURL)),
+		tracer:  s.tracers.Tracer(scope, trace.WithInstrumentationVersion(module), trace.WithSchemaURL(semconv.SchemaURL)),
 		log:     s.log,
 		rawKeys: s.rawKeys,
 		watched: make(map[*watch]struct{}),
 	}
-	meter := s.meters.Meter(scope, metric.WithInstrumentationVersion(version), metric.WithSchemaURL(semconv.SchemaURL))
+	meter := s.meters.Meter(scope, metric.WithInstrumentationVersion(module), metric.WithSchemaURL(semconv.SchemaURL))
 	if err := errors.Join(o.instruments.init(meter), o.instruments.initGauges(meter, o.collect)); err != nil {
 		return nil, fmt.Errorf("interlock: otellock: %w", err)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/internal/version"
 	otellock "github.com/interlock-go/interlock/otel"
 )
 
@@ -237,7 +238,7 @@ func TestTheGlobalProvidersAreUsedAlsoWhenTheyComeLater(t *testing.T) {
 	p.settled()
 	s := p.span("lock acquire r", before/2)
 	if scope := s.InstrumentationScope(); scope.Name != "github.com/interlock-go/interlock/otel" ||
-		!strings.HasPrefix(scope.SchemaURL, "https://opentelemetry.io/schemas/") || scope.Version == "" {
+		!strings.HasPrefix(scope.SchemaURL, "https://opentelemetry.io/schemas/") || scope.Version != version.Module() {
 		t.Errorf("scope %+v", scope)
 	}
 	if got := p.counts("interlock.leases"); !slices.Equal(got, []string{"leases{r} 0"}) {

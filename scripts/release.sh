@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks that a release can be made and tags it, the nested modules that users import
-# too; pushes nothing.
+# too, which the table of RELEASING.md names; pushes nothing.
 #
 #   scripts/release.sh v0.4.0
 #
@@ -35,14 +35,15 @@ fi
 grep -Eq "^## \[${version#v}\] - [0-9]{4}-[0-9]{2}-[0-9]{2}\$" CHANGELOG.md ||
 	fail "CHANGELOG.md has no line '## [${version#v}] - YYYY-MM-DD'"
 
+grep -q "^const Released = \"$version\"\$" internal/version/version.go ||
+	fail "internal/version/version.go has another version"
+grep -Fqx "The newest version is ${version#v}." RELEASING.md ||
+	fail "RELEASING.md has another version"
+
 tags=$version
-for mod in */go.mod; do
-	dir=${mod%/go.mod}
-	case $dir in
-	bench | tools | trust | '*') continue ;; # not for users
-	esac
-	grep -Eq "^(require)?[[:space:]]*github.com/interlock-go/interlock $version\$" "$mod" ||
-		fail "$mod does not require this version: go -C $dir mod edit -require=github.com/interlock-go/interlock@$version"
+for dir in $(sed -n "s|^. \`\(.*\)\` . \`.*/$version\`.*|\1|p" RELEASING.md); do
+	grep -Eq "^(require)?[[:space:]]*github.com/interlock-go/interlock $version\$" "$dir/go.mod" ||
+		fail "$dir/go.mod does not require this version: go -C $dir mod edit -require=github.com/interlock-go/interlock@$version"
 	tags="$tags $dir/$version"
 done
 
@@ -51,4 +52,4 @@ ${CHECK:-make check} || fail "the check failed"
 for tag in $tags; do
 	git tag -a "$tag" -m "Release $version"
 done
-echo "tagged $version; publish it with: git push origin main $tags"
+echo "tagged $version; publish it with: git push --atomic origin main $tags"

@@ -165,7 +165,7 @@ func TestTheConnectionIsAsItIsNamed(t *testing.T) {
 	if !slices.Equal(o.Addrs, []string{"a:26379", "b:1"}) || o.SentinelUsername != "u" || o.TLSConfig.ServerName != "redis.internal" {
 		t.Errorf("%+v", o)
 	}
-	if r := want(t, 0, "version"); !strings.HasPrefix(r.out, "interlock ") || !strings.Contains(r.out, runtime.Version()) {
+	if r := want(t, 0, "version"); !strings.HasPrefix(r.out, "interlock v") || !strings.Contains(r.out, runtime.Version()) {
 		t.Errorf("%+v", r)
 	}
 }

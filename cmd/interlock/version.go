@@ -1,12 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/interlock-go/interlock/internal/version"
 )
 
 var versionCommand = &command{
@@ -20,14 +21,14 @@ var versionCommand = &command{
 			if err := c.want(0, 0); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(c.stdout, version())
+			_, err := fmt.Fprintln(c.stdout, built())
 			return err
 		}
 	},
 }
 
-// version says what was built.
-func version() string {
+// built says what was built.
+func built() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{}
@@ -38,5 +39,5 @@ func version() string {
 			commit = " (" + s.Value[:min(len(s.Value), 12)] + ")"
 		}
 	}
-	return fmt.Sprintf("interlock %s%s %s %s/%s", cmp.Or(info.Main.Version, "(devel)"), commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("interlock %s%s %s %s/%s", version.Module(), commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -167,7 +167,7 @@ var layers = []layer{
 	}, "an adapter imports the core, internal packages and its own framework"},
 
 	{"./otel", []string{
-		"./core", "./core/observe",
+		"./core", "./core/observe", "./internal/version",
 		"./core/driver", "./core/reason", // their errors
 		"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
 		"go.opentelemetry.io/otel/log/...", "go.opentelemetry.io/otel/metric/...", "go.opentelemetry.io/otel/propagation",
@@ -220,6 +220,7 @@ var layers = []layer{
 	}, "what the tests of the adapters share serves all of them, and so names none"},
 
 	{"./internal/display", nil, "what the pages share knows no lock"},
+	{"./internal/version", nil, "the version is read from the build, and says nothing of the packages in it"},
 
 	{
 		"./internal/...",
@@ -234,7 +235,7 @@ var layers = []layer{
 	},
 	{
 		"./cmd/interlock/...",
-		[]string{"./core/...", "./cmd/interlock/internal/...", "./internal/display", "github.com/redis/go-redis/v9/..."},
+		[]string{"./core/...", "./cmd/interlock/internal/...", "./internal/display", "./internal/version", "github.com/redis/go-redis/v9/..."},
 		"the tool is go-redis and the core: who installs it compiles no framework",
 	},
 	{

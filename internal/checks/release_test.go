@@ -1,12 +1,60 @@
 package checks_test
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/interlock-go/interlock/internal/version"
 )
+
+// What a reader, a release and a program call the newest version is one version.
+func TestTheVersionIsTheSameInAllPlaces(t *testing.T) {
+	atRoot(t)
+	for file, place := range map[string]*regexp.Regexp{
+		"CHANGELOG.md": regexp.MustCompile(`(?m)^## \[(.*)\] - \d{4}-\d\d-\d\d$`), // the first is the newest
+		"RELEASING.md": regexp.MustCompile(`(?m)^The newest version is (.*)\.$`),
+		"README.md":    regexp.MustCompile(`(?m)^Status: \[(.*)\]\(CHANGELOG\.md\)`),
+	} {
+		m := place.FindStringSubmatch(read(t, file))
+		if m == nil {
+			t.Errorf("%s has no line %s", file, place)
+		} else if "v"+m[1] != version.Released {
+			t.Errorf("%s says %s, and the constant of internal/version %s: write one version into all", file, m[1], version.Released)
+		}
+	}
+}
+
+// Each nested module is in the table of RELEASING.md, from which the script takes the tags.
+func TestEachModuleIsReleasedOrNot(t *testing.T) {
+	atRoot(t)
+	table := read(t, "RELEASING.md")
+	modules := 0
+	for _, file := range files(t, ".mod") {
+		dir := path.Dir(file)
+		if dir == "." {
+			continue
+		}
+		modules++
+		row := fmt.Sprintf("| `%s` | none: ", dir)
+		if slices.Contains(contrib, dir) {
+			row = fmt.Sprintf("| `%s` | `%[1]s/%s` |\n", dir, version.Released)
+		}
+		if !strings.Contains(table, row) {
+			t.Errorf("the table of RELEASING.md has no row that begins with %q: a module for users is in contrib (deps_test.go) and has a tag, any other has none and a reason", row)
+		}
+	}
+	if modules < 8 {
+		t.Errorf("only %d nested modules found: the test has gone blind", modules)
+	}
+}
 
 // The script that makes a release refuses what must not be released, and tags
 // nothing then.
@@ -23,13 +71,17 @@ func TestReleaseScript(t *testing.T) {
 		want    string
 		tagged  bool
 		nested  string // the version of the root that a nested module requires
+		// The versions that the constant and RELEASING.md have; v0.2.0 and 0.2.0 if empty.
+		constant, page string
 	}{
-		"a good release":         {version: "v0.2.0", check: "true", want: "git push origin main v0.2.0", tagged: true},
-		"a nested module":        {version: "v0.2.0", check: "true", want: "git push origin main v0.2.0 nested/v0.2.0", tagged: true, nested: "v0.2.0"},
+		"a good release":         {version: "v0.2.0", check: "true", want: "git push --atomic origin main v0.2.0", tagged: true},
+		"a nested module":        {version: "v0.2.0", check: "true", want: "git push --atomic origin main v0.2.0 nested/v0.2.0", tagged: true, nested: "v0.2.0"},
 		"nested is behind":       {version: "v0.2.0", check: "true", want: "go -C nested mod edit -require=github.com/interlock-go/interlock@v0.2.0", nested: "v0.1.0"},
 		"no version":             {version: "", check: "true", want: "usage"},
 		"not a version":          {version: "v0.02.0", check: "true", want: "is not a version"},
 		"not in the changelog":   {version: "v0.3.0", check: "true", want: "CHANGELOG.md has no line"},
+		"another constant":       {version: "v0.2.0", check: "true", want: "internal/version/version.go has another version", constant: "v0.1.0"},
+		"another page":           {version: "v0.2.0", check: "true", want: "RELEASING.md has another version", page: "0.1.0"},
 		"a check that fails":     {version: "v0.2.0", check: "false", want: "the check failed"},
 		"below the last release": {version: "v0.2.0", check: "true", want: "is below v0.10.0", before: func(_ *testing.T, git func(...string)) { git("tag", "v0.10.0") }},
 		"made before":            {version: "v0.2.0", check: "true", want: "exists already", before: func(_ *testing.T, git func(...string)) { git("tag", "v0.2.0") }, tagged: true},
@@ -52,7 +104,17 @@ func TestReleaseScript(t *testing.T) {
 			if err := os.Mkdir("scripts", 0o700); err != nil {
 				t.Fatal(err)
 			}
-			files := map[string][]byte{filepath.Join("scripts", "release.sh"): script, "CHANGELOG.md": []byte(changelog)}
+			releasing := "The newest version is " + cmp.Or(c.page, "0.2.0") + ".\n\n| the root | `v0.2.0` |\n| `trust` | none: it is a test |\n"
+			if c.nested != "" {
+				releasing += "| `nested` | `nested/v0.2.0` |\n"
+			}
+			files := map[string][]byte{
+				filepath.Join("scripts", "release.sh"): script, "CHANGELOG.md": []byte(changelog), "RELEASING.md": []byte(releasing),
+				filepath.Join("internal", "version", "version.go"): []byte("const Released = \"" + cmp.Or(c.constant, "v0.2.0") + "\"\n"),
+			}
+			if err := os.MkdirAll(filepath.Join("internal", "version"), 0o700); err != nil {
+				t.Fatal(err)
+			}
 			if c.nested != "" {
 				for _, dir := range []string{"nested", "trust"} {
 					if err := os.Mkdir(dir, 0o700); err != nil {
