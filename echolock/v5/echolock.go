@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v5"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/internal/echox/v5"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
@@ -78,7 +79,7 @@ func (c Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 	if c.Render == nil {
 		c.Render = Problem
 	}
-	routes := new(routes)
+	routes := new(echox.Routes)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(ec *echo.Context) (err error) {
 			if c.Skipper != nil && c.Skipper(ec) {

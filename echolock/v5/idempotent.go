@@ -8,6 +8,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/internal/capture"
+	"github.com/interlock-go/interlock/internal/echox/v5"
 	"github.com/interlock-go/interlock/internal/httpx"
 )
 
@@ -42,7 +43,7 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) echo.MiddlewareFunc 
 	if c.Render == nil {
 		c.Render = Problem
 	}
-	routes := new(routes)
+	routes := new(echox.Routes)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(ec *echo.Context) error {
 			if c.Skipper != nil && c.Skipper(ec) {

@@ -185,6 +185,7 @@ var layers = []layer{
 		"the servers of the tests serve the core's tests too, which could not import what imports the core",
 	},
 	{"./internal/echox", []string{"github.com/labstack/echo/v4/..."}, "it is a part of echolock, and of no other package"},
+	{"./internal/echox/v5", []string{"github.com/labstack/echo/v5/..."}, "it is a part of echolock/v5, and of no other package"},
 	{"./internal/grpcx", []string{
 		"./core", "./core/adapter", "./core/idempotency", "./core/reason",
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
