@@ -2,8 +2,8 @@
 // one test for each fault in faults/, recorded and judged histories in
 // histories/, tokens that databases check in fencing/. It tests the stores in
 // PostgreSQL in postgres/, the programs of examples/ on PostgreSQL in examples/, the
-// dashboard and the alerts of docs/observability in observability/, and the page of
-// `interlock ui` in a real
+// dashboard and the alerts of docs/observability in observability/, the answers that
+// docs/openapi.yaml describes in openapi/, and the page of `interlock ui` in a real
 // browser in browser/. It is a module of its own, so that no user depends on
 // proxies, checkers and database drivers.
 package trust
