@@ -148,6 +148,9 @@ func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 // templates, joined with commas.
 func (g *Guard) Name() string { return g.config.name }
 
+// Observer returns the observer of the locker of the guard ([WithObserver]), or nil.
+func (g *Guard) Observer() observe.Observer { return g.locker.base.observer }
+
 // Placeholders lists what the templates of the guard take from a request. An
 // adapter that knows its routes at start-up can check them then. The list does not
 // contain what a [KeyFunc] reads.

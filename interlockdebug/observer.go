@@ -20,9 +20,9 @@ const (
 )
 
 // Observer counts what happens to locks, for the page. Make it with [NewObserver] and
-// give it to core.WithObserver, and for idempotent endpoints to
-// idempotency.WithObserver; one Observer may have several of both. It is safe for
-// concurrent use. All its lockers share one mutex, held for a few counts.
+// give it to core.WithObserver, and for idempotent endpoints without a rule
+// (idempotency.Under) to idempotency.WithObserver; one Observer may have several of both.
+// It is safe for concurrent use. All its lockers share one mutex, held for a few counts.
 type Observer struct {
 	mu     sync.Mutex
 	rules  map[string]*rule

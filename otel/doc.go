@@ -5,6 +5,9 @@
 //	observer, err := otellock.New()
 //	locker, err := core.New(store, core.WithObserver(observer))
 //
+// Idempotent endpoints under a rule (idempotency.Under) take the observer of the rule's
+// locker. Endpoints without a rule need it by idempotency.WithObserver.
+//
 // The observer uses the global providers unless [WithTracerProvider] or
 // [WithMeterProvider] sets others. The package imports only the OpenTelemetry API:
 // the application chooses the SDK and the exporters.

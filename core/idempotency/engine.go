@@ -89,6 +89,12 @@ func (e *Engine) With(opts ...Option) *Engine {
 }
 
 func newEngine(s *shared, c *config) *Engine {
+	if !c.told {
+		c.observer = nil // not of a guard from before
+		if c.guard != nil {
+			c.observer = c.guard.Observer()
+		}
+	}
 	return &Engine{shared: s, config: c}
 }
 

@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -158,6 +159,58 @@ func TestTheObserverHearsHowEachRequestEnded(t *testing.T) {
 		}
 		if got := w.notes.take(); !slices.Equal(got, want) {
 			t.Errorf("observed %q", got)
+		}
+	})
+}
+
+func TestAnEngineTakesTheObserverOfItsLocker(t *testing.T) {
+	inBubble(t, func(w *world) {
+		heard := map[string]*notes{"first": {}, "second": {}, "own": {}}
+		rule := func(opts ...core.LockerOption) *core.Guard {
+			l, err := core.New(w.store, opts...)
+			if err != nil {
+				w.Fatal(err)
+			}
+			w.Cleanup(func() { _ = l.Close(context.Background()) })
+			return core.Serialize(l, "account")
+		}
+		first, second := rule(core.WithObserver(heard["first"])), rule(core.WithObserver(heard["second"]))
+		own := idempotency.WithObserver(heard["own"])
+		type options = []idempotency.Option
+		for i, c := range []struct {
+			want string // who is told of a request
+			base options
+			with options
+		}{
+			{"", nil, nil},
+			{"first", options{idempotency.Under(first)}, nil},
+			{"first", nil, options{idempotency.Under(first)}},
+			{"second", options{idempotency.Under(first)}, options{idempotency.Under(second)}},
+			{"", options{idempotency.Under(first)}, options{idempotency.Under(nil)}},
+			{"", options{idempotency.Under(first)}, options{idempotency.Under(rule())}},
+			{"own", options{own, idempotency.Under(first)}, nil},
+			{"own", options{own}, options{idempotency.Under(first)}},
+			{"own", options{idempotency.Under(first)}, options{own}},
+			{"", options{idempotency.Under(first)}, options{idempotency.WithObserver(nil)}},
+		} {
+			e, err := idempotency.New(w.store, append(options{idempotency.Global()}, c.base...)...)
+			if err != nil {
+				w.Fatal(err)
+			}
+			n := 0
+			w.want(serve(w.Context(), e.With(c.with...), post(fmt.Sprint("k", i)), answers(200, &n)), "200 run 1")
+			for name, notes := range heard {
+				want := []string(nil)
+				if name == c.want {
+					want = []string{"stored 1"}
+				}
+				if got := notes.take(); !slices.Equal(got, want) {
+					t.Errorf("%d: %s heard %q; want %q", i, name, got, want)
+				}
+			}
+			if err := e.Close(w.Context()); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -55,6 +55,7 @@ type config struct {
 
 	guard    *core.Guard
 	observer observe.Observer
+	told     bool // the observer is from WithObserver
 }
 
 const (
@@ -330,10 +331,12 @@ func Under(guard *core.Guard) Option {
 	return func(c *config) { c.guard = guard }
 }
 
-// WithObserver sets the [observe.Observer] that is told what happens to requests.
-// Default: none.
+// WithObserver sets the [observe.Observer] that is told what happens to requests, in place
+// of the observer of the locker. With nil there is none. The locks of [Under] are reported
+// to the observer of their locker in any case. Default: the observer of the locker
+// ([core.WithObserver]) whose guard is given to [Under]; without Under, none.
 func WithObserver(o observe.Observer) Option {
-	return func(c *config) { c.observer = o }
+	return func(c *config) { c.observer, c.told = o, true }
 }
 
 // ReleaseInvalid keeps no record of a request that the handler refuses as invalid:

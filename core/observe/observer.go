@@ -6,8 +6,9 @@ import (
 )
 
 // Observer is told what happens to locks, for traces, metrics and alerts. Set it
-// with core.WithObserver, and for idempotent endpoints with
-// idempotency.WithObserver. Package otellock is the Observer for OpenTelemetry. Its
+// with core.WithObserver. An idempotent endpoint under a rule takes the observer of the
+// rule's locker; idempotency.WithObserver sets another, and sets one for an endpoint without
+// a rule. Package otellock is the Observer for OpenTelemetry. Its
 // method, and the functions of its observations, are called from many goroutines at
 // the same time and must return quickly.
 //

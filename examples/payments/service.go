@@ -117,8 +117,7 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 	ordered := core.Serialize(s.locker, "account/{ctx.account}", core.ContextFunc("account", orderedAccount),
 		wait, core.Watchdog(min(cfg.ttl, cfg.lease)))
 	s.payments, err = idempotency.New(records, inTransaction, idempotency.Name("payment"), idempotency.Scope(payer),
-		idempotency.Under(ordered), idempotency.Lease(cfg.lease), idempotency.Retention(cfg.retention),
-		idempotency.WithObserver(tel.observer))
+		idempotency.Under(ordered), idempotency.Lease(cfg.lease), idempotency.Retention(cfg.retention))
 	return s, err
 }
 
