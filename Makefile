@@ -81,6 +81,10 @@ bench: ## Interlock beside other libraries as tables, and docs/pictures/bench-*.
 scale: ## Confirm the cost model of docs/scaling.md with thousands of lockers, five minutes: make scale ARGS=-real=false
 	cd bench && $(GO) run ./scale $(ARGS)
 
+.PHONY: way
+way: ## Count the functions and files that one request runs through, from httplock to Lua and back, and list them: make way ARGS=-list
+	@$(GO) run -cover -covermode=atomic -coverpkg=./... ./internal/way $(ARGS) 2>&1 | grep -v 'GOCOVERDIR not set'
+
 .PHONY: gobench
 gobench: ## All Go benchmarks of all modules with their allocations: make gobench BENCH=Lock
 	RACE=0 ./scripts/test.sh long -run='^$$' -bench='$(BENCH)' -benchmem

@@ -224,6 +224,12 @@ var layers = []layer{
 	{"./internal/version", nil, "the version is read from the build, and says nothing of the packages in it"},
 
 	{
+		"./internal/way",
+		[]string{"./core", "./core/idempotency", "./core/redisstore", "./httplock", "github.com/redis/go-redis/v9/..."},
+		"it counts what a request of httplock runs through on Redis",
+	},
+
+	{
 		"./internal/...",
 		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/..."},
 		"what adapters share must not bring the framework of one to the others",
@@ -270,7 +276,7 @@ var layers = []layer{
 // also where the layers would allow it.
 var testOnly = []string{
 	"./internal/redistest", "./internal/pace", "./internal/adaptertest/...", "./internal/frameworks", "./internal/idemcases/...",
-	"./internal/conformance", "./examples/internal/servicetest",
+	"./internal/conformance", "./internal/way", "./examples/internal/servicetest",
 }
 
 // pkg is what `go list -json` says about a package; Imports are those of its
