@@ -2,15 +2,27 @@
 // waiters, the process's ownership of the key, and the requests between the two. A
 // [Table] is what package core makes its Locker of.
 //
-// The lock of one key is a state machine (lock.go, trying.go, permits.go, places.go, ownership.go,
-// acquisition.go). Its methods are the events: a waiter joins, looks or leaves; the
-// store has answered, or signals a release; a hold is released; time has passed. An
-// event changes only memory, takes the present instant, and writes down what is to be
-// done outside ([effects]). The Table calls it with the mutex of the lock's shard
-// held, applies the effects, and does everything else after unlocking (table.go):
+// A shard locks, a lock changes. The lock of one key is a state machine, and its methods are
+// the events: a waiter joins, looks or leaves; the store has answered, or signals a release;
+// a hold is released; time has passed. An event changes only memory, takes the present
+// instant, and writes down what is to be done outside ([effects]). No other code has the
+// names of the events, except that the exported method of the Table by which a caller brings
+// about an event has its name too (Table.Release, Waiter.release). shard.event takes the
+// mutex, lets the event happen, and does what the effects ask for (table.go).
 //
-//	waiting.go    waits for the lock, and sends the first waiter's requests
+// One lock passes through these files in this order:
+//
+//	table.go      the Table, its shards, and what happens around an event
+//	waiting.go    Table.Acquire: waits for the lock, and sends the first waiter's requests
+//	lock.go       the lock: its queue, and the events of a caller that waits
+//	trying.go     the events of a request for the lock (acquisition.go: what is known of them)
+//	ownership.go  what the process has in the store; the grant and the hand-off
 //	releasing.go  gives up holds, and sends releases
+//
+// Beside it:
+//
+//	holding.go    what a holder asks while it has the lock
+//	places.go     shared holds and permits; permits.go: who asks for a permit
 //	renewer.go    renews leases, and ends them at their deadlines
 //	reaper.go     releases what requests of unknown outcome may still get
 //

@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -64,11 +63,6 @@ func (l *lock) proceed(fx *effects) {
 	}
 }
 
-// useless reports whether nothing has to be remembered of the lock.
-func (l *lock) useless() bool {
-	return l.phase == idle && l.places == nil && (!l.courteous || l.shard.table.closed.Load())
-}
-
 // join is the event that a caller comes. It puts the caller into the queue, or lets it
 // share what the process has already, or returns why not. For an exclusive caller that
 // waits now may be zero, and ahead always.
@@ -82,7 +76,7 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 	switch most := w.Terms.MaxWaiters; {
 	case l.shard.table.closed.Load():
 		return fmt.Errorf("%w: %q", ErrClosed, l.key)
-	case l.joinsOpen(w, now, ahead, fx):
+	case l.places != nil && l.joinsOpen(w, now, ahead, fx):
 		return nil
 	case l.phase == idle:
 		l.phase = acquiring
@@ -141,7 +135,6 @@ type step struct {
 	until  clock.Instant // of sleep; zero: no bound
 	since  clock.Instant // of watch
 	try    *try          // of ask
-	next   *Waiter       // of ask: it may ask at the same time, and has to look
 }
 
 type action int8
@@ -155,7 +148,7 @@ const (
 )
 
 // look is the event that a waiter looks at the lock.
-func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
+func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 	s, acq := step{}, l.acq
 	if w.Terms.Wait == 0 && l.asking > 0 && !acq.contended {
 		// It does not wait for a holder, but for the answer to the try before it.
@@ -169,19 +162,23 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 		return step{action: finish, err: w.lostError()}
 	case w.state == failed:
 		return step{action: finish, err: *w.err}
-	case w.is(refused) && !w.is(blind):
+	case w.marks&refused != 0 && w.marks&blind == 0:
 		return step{action: leave, err: l.isHeld(w)}
-	case l.phase != acquiring || !l.mayAsk(w):
+	case l.phase != acquiring, (l.first != w || l.asking > 0) && l.nextToAsk() != w:
 		// Not this waiter's to try. What changes that wakes it.
-	case l.awaitsRelease(w):
+	case l.places != nil && l.awaitsRelease(w):
 		// What refused it may be the place that this process is giving back. The answer
 		// to the release comes first.
-	case w.Terms.Wait == 0 && !w.is(refused) && l.refusedNow(w, now):
+	case w.Terms.Wait == 0 && w.marks&refused == 0 && l.refusedNow(w, now):
 		w.marks |= waited
 		return step{action: leave, err: l.isHeld(w)}
-	case acq == nil || now >= acq.next || w.is(refused):
-		t := l.try(w, now, deadline)
-		return step{action: ask, try: t, next: l.nextToAsk()}
+	case acq == nil || now >= acq.next || w.marks&refused != 0:
+		s.action, s.try = ask, l.try(w, now, deadline)
+		fx.asks = true
+		if w.Terms.Kind == driver.Permit {
+			fx.next = l.nextToAsk()
+		}
+		return s
 	case acq.contended && acq.unwatch == nil:
 		// What happened since the try was sent is the store's to report, so nothing
 		// is missed between.
@@ -196,6 +193,9 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant) step {
 		return step{action: leave, err: l.timedOut(w, now)}
 	}
 	w.marks |= waited
+	if w.wakeup == nil {
+		w.wakeup = l.shard.table.newWakeup()
+	}
 	return s
 }
 
@@ -228,7 +228,7 @@ func (l *lock) fail(err error, except marks, fx *effects) {
 	var next *Waiter
 	for w := l.first; w != nil; w = next {
 		next = w.next
-		if w.is(except) {
+		if w.marks&except != 0 {
 			continue
 		}
 		l.failOne(w, err, fx)
@@ -246,7 +246,7 @@ func (l *lock) failOne(w *Waiter, err error, fx *effects) {
 // stray notes that a waiter is in the queue no more: a try of its own that is on its way
 // is the queue's from now on.
 func (l *lock) stray(w *Waiter) {
-	if w.is(asking) {
+	if w.marks&asking != 0 {
 		w.marks &^= asking
 		l.strays++
 	}
@@ -307,90 +307,47 @@ func (l *lock) outlive(now clock.Instant, fx *effects) {
 		l.own.expire(now, fx)
 		return
 	}
-	own := l.own
 	l.own = nil
-	l.tryAgain(own, fx)
-}
-
-// retire ends the ownership on this side.
-func (l *lock) retire(own *ownership, fx *effects) {
-	if own.kind.Place() {
-		l.places.remove(own)
-		l.forgetPlaces()
-	} else {
-		l.own = nil
-	}
-	own.over = true
-	fx.cancel, fx.schedule = own, nil
-}
-
-// tryAgain lets the first waiter ask after an ownership was lost.
-func (l *lock) tryAgain(own *ownership, fx *effects) {
 	if l.acq != nil {
 		l.acq.next = 0
 	}
-	switch {
-	case !own.kind.Place():
-		l.proceed(fx)
-	case l.phase == acquiring && l.asking == 0:
-		fx.look = l.first
-	}
-}
-
-// beginRelease ends the ownership; the release is to be sent. Until the event
-// released, the first waiter does not ask for the lock: it would not be free yet.
-func (l *lock) beginRelease(own *ownership, fx *effects) {
-	if own.kind.Place() {
-		l.places.releases++
-		l.retire(own, fx)
-		return
-	}
-	l.retire(own, fx)
-	l.own, l.phase = own, releasing
-	if l.acq != nil {
-		l.acq.heard = l.acq.signals
-	}
-}
-
-// giveUp releases, in the background, an ownership that no waiter can use.
-func (l *lock) giveUp(own *ownership, fx *effects) {
-	l.beginRelease(own, fx)
-	fx.release = own
-}
-
-// released is the event that a release, which was sent at the instant sent, has its
-// outcome. listed says that it has put this process at the end of the list of
-// waiting lockers, and waiting is that list, if it is known to have others.
-func (l *lock) released(
-	own *ownership, sent, now clock.Instant, listed bool, waiting string, err error, fx *effects,
-) {
-	if own.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
-		// A try of the acquire or of the release may be on its way still.
-		fx.orphan = own.orphan(now)
-	}
-	if own.kind.Place() {
-		l.left(own, sent, now, listed, fx)
-		return
-	}
-	if l.own != own {
-		return // its lease was over before: it has been outlived
-	}
-	l.own = nil
-	switch {
-	case !listed && (waiting != "" || own.contended):
-		// It goes to another process. The next caller here must not be faster than
-		// that one: it has only just been told.
-		l.acquisition().giveWay(now, now.Sub(sent), waiting)
-		l.courteous, fx.linger = true, true
-	case !listed:
-		if l.acq != nil {
-			l.acq.next = 0
-		}
-	case l.acq == nil || l.acq.signals == l.acq.heard:
-		// Others were promised the next turn. Ours will be announced to us, or comes
-		// after a pause.
-		acq := l.acquisition()
-		acq.contended, acq.sent, acq.next = true, sent, now.Add(4*grace)
-	}
 	l.proceed(fx)
+}
+
+// last is the last waiter of a queue that is not empty.
+func (l *lock) last() *Waiter { return l.first.prev }
+
+// push puts a waiter at the end of the queue.
+func (l *lock) push(w *Waiter) {
+	w.lock = l
+	if l.first == nil {
+		l.first = w
+	} else {
+		w.prev = l.last()
+		w.prev.next = w
+	}
+	l.first.prev = w
+	l.n++
+	if !w.Terms.Kind.Place() {
+		l.alone++
+	}
+}
+
+// remove takes a waiter out of the queue.
+func (l *lock) remove(w *Waiter) {
+	if w == l.first {
+		l.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else if l.first != nil {
+		l.first.prev = w.prev
+	}
+	w.prev, w.next = nil, nil
+	l.n--
+	if !w.Terms.Kind.Place() {
+		l.alone--
+	}
 }

@@ -141,9 +141,13 @@ func (m *machine) apply(fx *effects) {
 			m.failf("two that were let in together do not share a hold")
 		}
 	}
-	m.l.invite(fx)
-	if fx.look != nil {
-		m.player(fx.look).asleep = false
+	if fx.look == nil {
+		fx.look = m.l.nextToAsk()
+	}
+	for _, w := range []*Waiter{fx.look, fx.next} {
+		if w != nil {
+			m.player(w).asleep = false
+		}
 	}
 	for w := fx.failed; w != nil; {
 		next := w.next
@@ -214,7 +218,7 @@ func (m *machine) check() {
 		if w.Terms.Kind == driver.Exclusive {
 			alone++
 		}
-		if !w.is(asking) {
+		if w.marks&asking == 0 {
 			silent++
 		}
 	}
@@ -260,7 +264,7 @@ func (m *machine) check() {
 	// No wake-up is missing: a waiter that sleeps has nothing to do before its
 	// alarm, or waits for the answer to a release of this process, which wakes it.
 	if w := l.first; w != nil && l.phase == acquiring && l.asking == 0 && !l.awaitsRelease(w) {
-		p, late := m.player(w), l.acq == nil || w.is(refused)
+		p, late := m.player(w), l.acq == nil || w.marks&refused != 0
 		if p.asleep && (p.until == 0 || p.until > m.now && (late || p.until > l.acq.next)) {
 			m.failf("the first waiter sleeps until %d, and could try at %v", p.until, l.acq)
 		}
@@ -284,7 +288,7 @@ func (m *machine) checkTries(silent int) {
 	m.t.Helper()
 	l, marked, owners := m.l, 0, map[string]bool{}
 	for _, p := range m.all {
-		if p.is(asking) {
+		if p.marks&asking != 0 {
 			marked++
 		}
 	}
@@ -306,9 +310,10 @@ func (m *machine) checkTries(silent int) {
 	}
 }
 
-// run lets a waiter do what it has to do, as shard.wait does.
+// run lets a waiter do what it has to do, as Table.wait does.
 func (m *machine) run(p *player) {
-	s := m.l.look(&p.Waiter, m.now, p.deadline)
+	var fx effects
+	s := m.l.look(&p.Waiter, m.now, p.deadline, &fx)
 	switch s.action {
 	case sleep:
 		p.asleep, p.until = true, s.until
@@ -319,13 +324,13 @@ func (m *machine) run(p *player) {
 	case ask:
 		m.tries = append(m.tries, flight{s.try, p})
 		m.owners[s.try.request.Owner] = true
-		if s.next != nil {
-			m.player(s.next).asleep = false
-		}
 	case watch:
 		m.l.acq.unwatch = func() {}
 	}
-	m.check()
+	if fx.asks != (s.action == ask) {
+		m.failf("a try is counted %v for the action %d", fx.asks, s.action)
+	}
+	m.apply(&fx)
 }
 
 // leave makes a waiter give up.
@@ -343,11 +348,12 @@ func (m *machine) leave(p *player, err error) {
 func (m *machine) giveBack(p *player) {
 	var q parting
 	p.has = false
-	p.release(m.now, m.ahead, &q)
+	var fx effects
+	p.release(m.now, m.ahead, &q, &fx)
 	if q.unsent != nil {
 		m.begin(q.unsent, q.waiter != "")
 	}
-	m.apply(&q.effects)
+	m.apply(&fx)
 }
 
 // join is a caller that comes.
@@ -438,9 +444,9 @@ func (m *machine) checkRefused() {
 	}
 	for w := m.l.first; w != nil; w = w.next {
 		switch {
-		case w.is(asking): // it is about to leave
+		case w.marks&asking != 0: // it is about to leave
 			continue
-		case w.is(refused): // it leaves, or was refused by a place that is given back
+		case w.marks&refused != 0: // it leaves, or was refused by a place that is given back
 		case w.Terms.Wait == 0 && before > 0 && !acq.blind:
 			m.failf("a caller that does not wait stands behind %d that were refused", before)
 		case w.Terms.MaxWaiters > 0 && before >= w.Terms.MaxWaiters && w != m.l.first:
@@ -566,7 +572,7 @@ func (m *machine) background() {
 		m.l.signal(m.now, driver.Signal{Next: lists[m.choose(len(lists))], Now: m.choose(3)}, &fx)
 	case 1:
 		if all := m.mine(); len(all) > 0 {
-			if own := all[m.choose(len(all))]; own.look(m.now, &fx) {
+			if own := all[m.choose(len(all))]; own.due(m.now, &fx) {
 				m.renewal = own
 			}
 		}
@@ -683,18 +689,18 @@ func TestATryThatAPlaceOfItsProcessMayHaveRefusedAsksAgainAtOnce(t *testing.T) {
 		if err := l.join(w, m.now, 0, &effects{}); err != nil {
 			t.Fatal(err)
 		}
-		tries = append(tries, l.look(w, m.now, 0).try)
+		tries = append(tries, l.look(w, m.now, 0, &effects{}).try)
 	}
 	for i, w := range all {
 		refusal := answer{Reply: driver.Reply{Full: true, Listed: i == 1, TTL: time.Second}}
 		l.answered(m.now, tries[i], w, refusal, &effects{})
 	}
 	deadline := m.now.Add(notReadyWait)
-	if s := l.look(all[0], m.now, deadline); s.action != sleep || s.until != deadline {
+	if s := l.look(all[0], m.now, deadline, &effects{}); s.action != sleep || s.until != deadline {
 		t.Errorf("before the release is answered: %+v", s)
 	}
 	l.places = nil
-	if s := l.look(all[0], m.now, deadline); s.action != ask {
+	if s := l.look(all[0], m.now, deadline, &effects{}); s.action != ask {
 		t.Errorf("after it: %+v", s)
 	}
 }

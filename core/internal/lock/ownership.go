@@ -1,8 +1,6 @@
 package lock
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -125,7 +123,9 @@ func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effec
 	own.grants++
 	w.state, w.own, w.token, w.holds, w.since = granted, own, token, 1, now
 	own.bound = 0
-	own.noteBound(w)
+	if w.Terms.MaxHold > 0 {
+		own.noteBound(w)
+	}
 	fx.handed = w
 }
 
@@ -175,216 +175,36 @@ func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 	return false
 }
 
-// check returns why a hold cannot be trusted at this moment, or nil.
-func (w *Waiter) check(now clock.Instant, ahead time.Duration, fx *effects) error {
-	switch {
-	case w.err != nil:
-		return w.lostError()
-	case w.state == gone:
-		return nil // released
-	case now >= w.own.deadline():
-		return fmt.Errorf("%w: %q", ErrLost, w.lock.key)
-	case w.own.suspended(ahead):
-		fx.renewNow(w.own, now)
-		return fmt.Errorf("%w: %q: the machine was suspended, and the lease not confirmed since", ErrLost, w.lock.key)
-	}
-	return nil
-}
-
-// reenter adds a hold. It reports whether there is a hold to add one to; an error
-// says that there was one, and that it was lost.
-func (w *Waiter) reenter(now clock.Instant) (bool, error) {
-	switch {
-	case w.err != nil && w.holds > 0:
-		return false, w.lostError()
-	case w.state != granted:
-		return false, nil
-	case now >= w.own.deadline():
-		// The renewer is about to say so.
-		return false, fmt.Errorf("%w: %q", ErrLost, w.lock.key)
-	}
-	w.holds++
-	return true, nil
-}
-
-// look is the event that the next event of an ownership may be due. It reports
-// whether the lease is to be renewed.
-func (own *ownership) look(now clock.Instant, fx *effects) (renew bool) {
-	if own.over {
-		return false // released after the scheduler took it out
-	}
-	if now >= own.deadline() {
-		own.expire(now, fx)
-		return false
-	}
-	if own.bound != 0 && now >= own.bound {
-		own.endBounded(now, fx)
-	}
-	if !own.fixed && !own.stopped && own.renewAt <= now.Add(slack(own.lease)) {
-		if renew = !own.renewing; renew {
-			// If it succeeds, that is when the next one is due.
-			own.renewing, own.renewAt = true, now.Add(own.lease/3)
-		} else {
-			own.renewAt = clock.Never // the one under way decides, or the deadline
-		}
-	}
-	fx.schedule = own
-	return renew
-}
-
-// endBounded ends the holds that have reached their MaxHold. If no other is left,
-// there are no more renewals: the key goes by the holder's release, or by its TTL.
-func (own *ownership) endBounded(now clock.Instant, fx *effects) {
-	own.bound, own.stopped = 0, true
-	for w := own.holder; w != nil; w = w.next {
-		switch {
-		case w.err != nil:
-		case w.Terms.MaxHold > 0 && now >= w.bound():
-			w.err = &ErrMaxHold
-			fx.lost(&loss{holder: w, reason: MaxHold, cause: ErrMaxHold})
-		default:
-			own.stopped = false
-			own.noteBound(w)
-		}
-	}
-}
-
-// renewal is the outcome of a renewal, or of a question whether the lock is held.
-type renewal struct {
-	sent      clock.Instant
-	ahead     time.Duration // of the wall clock, when it was sent
-	scheduled bool          // it is one of the renewer's
-	fix       bool          // if it succeeds, the lease is not renewed any more
-	extended  bool          // it was not only a question
-	contended bool          // other processes wait
-	err       error
-}
-
-// renewed is the event that a renewal has its outcome. It reports whether that
-// meant anything: a success that comes after the release or the loss does not.
-func (own *ownership) renewed(r renewal, now clock.Instant, ahead time.Duration, fx *effects) bool {
-	if r.scheduled {
-		own.renewing = false
-	}
-	if r.fix && r.err == nil {
-		own.fixed = true
-	}
-	if own.over {
-		return false
-	}
-	switch {
-	case errors.Is(r.err, driver.ErrNotOwner):
-		own.failed(r.err)
-		own.lose(reasonOf(r.err), driver.ErrNotOwner, now, fx)
-	case now >= own.deadline():
-		own.expire(now, fx)
-	case r.err != nil:
-		// Not a loss: the lease is good until its deadline. Again soon, but not later
-		// than it was to be: a caller that asks again and again must not put it off.
-		own.failed(r.err)
-		own.renewAt = min(own.renewAt, now.Add(min(own.lease/20, time.Second)))
-		fx.schedule = own
-	default:
-		own.confirmed(r, now, ahead, fx)
-	}
-	return true
-}
-
-// failed notes why a renewal failed.
-func (own *ownership) failed(err error) { own.lastErr = &err }
-
-// lastError is why the last renewal failed; nil if it did not.
-func (own *ownership) lastError() error {
-	if own.lastErr == nil {
-		return nil
-	}
-	return *own.lastErr
-}
-
-// confirmed notes that the store has said that the lock is ours.
-func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duration, fx *effects) {
-	if r.extended && r.sent > own.sent {
-		own.sent = r.sent
-	}
-	if r.scheduled {
-		own.renewals++
-	}
-	own.lastErr, own.ahead = nil, r.ahead
-	own.asked, own.contended = false, r.contended
-	if !r.contended {
-		// No other process waits: the turn of this process begins anew.
-		own.began, own.grants = r.sent, 0
-	}
-	// A renewal that is scheduled for about then is left as it is.
-	if due := own.sent.Add(own.lease / 3); due < own.renewAt || due > own.renewAt.Add(slack(own.lease)) || own.fixed {
-		own.renewAt = due
-		fx.schedule = own
-	}
-	if own.holder != nil {
+// renewNow asks for a renewal out of turn.
+func (fx *effects) renewNow(own *ownership, now clock.Instant) {
+	if own.renewing || own.fixed || own.stopped || own.over {
 		return
 	}
-	if !own.handOff(now, ahead, fx) {
-		own.lock.giveUp(own, fx)
+	own.renewAt = now
+	fx.schedule = own
+}
+
+// retire ends the ownership on this side. If its release is to be sent, the first waiter does
+// not ask for the lock until the event released: it would not be free yet.
+func (l *lock) retire(own *ownership, release bool, fx *effects) {
+	own.over = true
+	fx.cancel, fx.schedule = own, nil
+	if own.kind.Place() {
+		l.retirePlace(own, release)
+		return
 	}
-	if fx.handed != nil {
-		fx.more++
+	l.own = nil
+	if !release {
+		return
+	}
+	l.own, l.phase = own, releasing
+	if l.acq != nil {
+		l.acq.heard = l.acq.signals
 	}
 }
 
-// expire ends a lease at its deadline.
-func (own *ownership) expire(now clock.Instant, fx *effects) {
-	reason := Unavailable
-	if own.fixed {
-		reason = Expired
-	}
-	own.lose(reason, ErrLost, now, fx)
-}
-
-// lose ends a lease that can no longer be trusted, at once: the next waiter goes to
-// the store with a fresh owner and does not wait for the loser. cause is for the
-// holder.
-func (own *ownership) lose(reason Reason, cause error, now clock.Instant, fx *effects) {
-	if own.over {
-		return // released, or lost before
-	}
-	l := own.lock
-	l.retire(own, fx)
-	fx.orphan = own.leftInStore(reason, now)
-	l.tryAgain(own, fx)
-	for w := own.holder; w != nil; {
-		next := w.next
-		w.prev, w.next = nil, nil
-		why := reason
-		if w.err != nil {
-			why = 0 // MaxHold, which was told
-		} else {
-			w.err = &cause
-		}
-		w.state = gone
-		fx.lost(&loss{holder: w, reason: why, cause: causeOfLoss(*w.err), err: own.lastError(), ended: true})
-		w = next
-	}
-}
-
-// leftInStore is what the reaper has to release after a loss, if anything. The lock
-// may be ours still in the store, until its TTL, and the next caller should not have
-// to wait for that. But it is released only after the holder was told; and when the
-// locker closes, never: the handler may be at work.
-func (own *ownership) leftInStore(reason Reason, now clock.Instant) *orphan {
-	switch {
-	case reason == Closed:
-		return nil
-	case !reason.denied() && !own.fixed && !own.stopped:
-		return own.orphan(now)
-	case !own.ambiguous:
-		// There is nothing to release, or the holder relies on the whole of the
-		// lease, which the store ends later than we do.
-		return nil
-	}
-	// A late try of the acquire has to be seen to, once the lease is over.
-	o := own.orphan(now)
-	if !reason.denied() {
-		o.from = own.ends()
-	}
-	return o
+// giveUp releases, in the background, an ownership that no waiter can use.
+func (l *lock) giveUp(own *ownership, fx *effects) {
+	l.retire(own, true, fx)
+	fx.release = own
 }

@@ -17,15 +17,6 @@ import (
 // mostTries is how many tries for permits of one key are on their way at once at the most.
 const mostTries = 64
 
-// mayAsk reports whether it is for a waiter to ask the store, as far as that depends on
-// the other waiters.
-func (l *lock) mayAsk(w *Waiter) bool {
-	if l.asking > 0 {
-		return l.nextToAsk() == w
-	}
-	return l.first == w
-}
-
 // nextToAsk returns the waiter that may ask for a permit while other tries for permits
 // are on their way; nil if there is none. Only an event changes that, not time: while the
 // acquisition has planned its next try, no other one goes.
@@ -42,14 +33,6 @@ func (l *lock) nextToAsk() *Waiter {
 	return w
 }
 
-// invite is the end of each event: it wakes the waiter that may ask now, if another has
-// not to be woken. Many events can let it: a grant, a release, a caller that has left.
-func (l *lock) invite(fx *effects) {
-	if fx.look == nil {
-		fx.look = l.nextToAsk()
-	}
-}
-
 // window is how many tries for permits may be on their way at once.
 func (a *acquisition) window() int32 {
 	if a.contended {
@@ -64,7 +47,7 @@ func (l *lock) firstSilent() *Waiter {
 		return nil
 	}
 	w := l.first
-	for w != nil && w.is(asking) {
+	for w != nil && w.marks&asking != 0 {
 		w = w.next // at most as often as tries are on their way
 	}
 	return w
@@ -76,7 +59,7 @@ func (l *lock) awaitsRelease(w *Waiter) bool {
 	if w.Terms.Wait != 0 || l.acq == nil || !l.places.releasing() {
 		return false
 	}
-	return w.is(refused) && w.is(blind) || l.acq.blind && l.acq.contended
+	return w.marks&refused != 0 && w.marks&blind != 0 || l.acq.blind && l.acq.contended
 }
 
 // mayTryNext reports whether a caller that does not wait may stand in the queue until
@@ -109,7 +92,7 @@ func (l *lock) failSurplus(fx *effects) {
 		next = w.next
 		var err error
 		switch most := w.Terms.MaxWaiters; {
-		case w.is(asking):
+		case w.marks&asking != 0:
 			continue
 		case w == l.first:
 		case w.Terms.Wait == 0 && !l.acq.blind && l.acq.failed == nil:

@@ -17,6 +17,10 @@ const minQuestion = 10 * time.Millisecond
 // of its own, and shared holds, each for any number of callers. They exist beside the
 // phases of the lock, which are those of the first waiter: while callers have places,
 // it may ask for another.
+//
+// Five events of an ownership take another way for a place, and each of them looks at the
+// kind once: a grant (placed), a release by a holder (passOn), the end on this side
+// (retirePlace), a loss (lose), and the outcome of the release (left).
 type places struct {
 	all      []*ownership
 	open     *ownership // shared, and callers may join
@@ -34,7 +38,19 @@ func (p *places) held() []*ownership {
 // releasing reports whether the release of a place is on its way.
 func (p *places) releasing() bool { return p != nil && p.releases > 0 }
 
-func (p *places) remove(own *ownership) {
+// forgetPlaces drops the record of places once there is nothing in it.
+func (l *lock) forgetPlaces() {
+	if p := l.places; p != nil && len(p.all) == 0 && p.releases == 0 {
+		l.places = nil
+	}
+}
+
+// retirePlace is [lock.retire] for a place.
+func (l *lock) retirePlace(own *ownership, release bool) {
+	p := l.places
+	if release {
+		p.releases++
+	}
 	if i := slices.Index(p.all, own); i >= 0 {
 		last := len(p.all) - 1
 		p.all[i], p.all[last] = p.all[last], nil
@@ -43,13 +59,7 @@ func (p *places) remove(own *ownership) {
 	if p.open == own {
 		p.open = nil
 	}
-}
-
-// forgetPlaces drops the record of places once there is nothing in it.
-func (l *lock) forgetPlaces() {
-	if p := l.places; p != nil && len(p.all) == 0 && p.releases == 0 {
-		l.places = nil
-	}
+	l.forgetPlaces()
 }
 
 // placed takes the grant of a place, which the waiter w asked for, unless that has left.
@@ -126,15 +136,15 @@ func (own *ownership) share(w *Waiter, now clock.Instant, fx *effects) {
 	own.grants++
 	w.state, w.own, w.token, w.holds, w.since = granted, own, own.token, 1, now
 	fx.more++
-	if own.noteBound(w) {
+	if w.Terms.MaxHold > 0 && own.noteBound(w) {
 		fx.schedule = own
 	}
 }
 
-// noteBound notes when a holder has held for its MaxHold. It reports whether that is
+// noteBound notes when a holder that has a MaxHold has held for it. It reports whether that is
 // earlier than what was noted.
 func (own *ownership) noteBound(w *Waiter) bool {
-	if w.Terms.MaxHold <= 0 || own.bound != 0 && own.bound <= w.bound() {
+	if own.bound != 0 && own.bound <= w.bound() {
 		return false
 	}
 	own.bound = w.bound()
@@ -145,7 +155,7 @@ func (own *ownership) noteBound(w *Waiter) bool {
 // that is fair to the waiters here and in other processes, and the lease is good for
 // long enough.
 func (l *lock) joinsOpen(w *Waiter, now clock.Instant, ahead time.Duration, fx *effects) bool {
-	if w.Terms.Kind != driver.Shared || l.places == nil || l.first != nil {
+	if w.Terms.Kind != driver.Shared || l.first != nil {
 		return false
 	}
 	own := l.places.open
@@ -170,13 +180,13 @@ func (l *lock) joinsOpen(w *Waiter, now clock.Instant, ahead time.Duration, fx *
 
 // passOn is the release of a place by a holder. It reports whether the process keeps
 // the place: others share it, or the next waiter has the permit.
-func (own *ownership) passOn(w *Waiter, now clock.Instant, ahead time.Duration, p *parting) (kept bool) {
+func (own *ownership) passOn(w *Waiter, now clock.Instant, ahead time.Duration, p *parting, fx *effects) (kept bool) {
 	if own.kind == driver.Permit {
-		p.handedOff = own.handOn(now, ahead, &p.effects)
+		p.handedOff = own.handOn(now, ahead, fx)
 		return p.handedOff
 	}
 	if now >= own.deadline() {
-		own.expire(now, &p.effects) // the renewer is only too late to say so, to all
+		own.expire(now, fx) // the renewer is only too late to say so, to all
 		p.err, p.cause = w.lostError(), ErrLost
 		return true
 	}
@@ -184,7 +194,7 @@ func (own *ownership) passOn(w *Waiter, now clock.Instant, ahead time.Duration, 
 	if own.holder == nil {
 		return false
 	}
-	p.handedOff, p.ended = true, true
+	p.handedOff, fx.ended = true, true
 	return true
 }
 
@@ -212,7 +222,7 @@ func (own *ownership) unshare(w *Waiter) {
 // tokens for some of them; after those the permit goes back.
 func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects) bool {
 	l := own.lock
-	if w := l.first; w != nil && w.is(asking) && w.Terms.Kind != driver.Permit {
+	if w := l.first; w != nil && w.marks&asking != 0 && w.Terms.Kind != driver.Permit {
 		return false // a caller that wants the lock for itself is not overtaken
 	}
 	w := l.firstSilent() // waiters that ask get their own answers

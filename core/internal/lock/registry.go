@@ -65,16 +65,9 @@ func (r *registry) init(t *Table) {
 	r.running.Store(true)
 }
 
-// use notes that a caller is in a queue, or holds a lock. It must be there to be seen
+// use starts the timer: a caller is in a queue, or holds a lock. It must be there to be seen
 // already: due looks for it after it has stopped the timer.
 func (r *registry) use() {
-	if !r.running.Load() {
-		r.start()
-	}
-}
-
-// start starts the timer.
-func (r *registry) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.running.Swap(true) {

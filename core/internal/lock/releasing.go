@@ -17,7 +17,6 @@ const releaseWait = time.Second
 
 // parting is what became of a hold that was given up.
 type parting struct {
-	effects
 	over      bool       // it was the last one
 	handedOff bool       // a waiter of this process has the lock, or will
 	unsent    *ownership // its release is to be sent
@@ -29,7 +28,7 @@ type parting struct {
 }
 
 // release is the event that a hold is given up.
-func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting) {
+func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting, fx *effects) {
 	w.holds--
 	p.over = w.holds == 0
 	if w.err != nil && w.state == gone {
@@ -45,21 +44,21 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting) {
 	w.state = gone
 	switch {
 	case own.kind.Place():
-		if own.passOn(w, now, ahead, p) {
+		if own.passOn(w, now, ahead, p, fx) {
 			return
 		}
-	case own.handOff(now, ahead, &p.effects):
-		p.handedOff, p.ended = true, p.handed == nil
+	case own.handOff(now, ahead, fx):
+		p.handedOff, fx.ended = true, fx.handed == nil
 		return
 	}
 	p.told, p.expired = w.err != nil, now >= own.deadline()
 	if p.expired && !p.told {
 		w.err, p.cause = &ErrLost, ErrLost // the renewer was about to say so
 	}
-	l.beginRelease(own, &p.effects)
+	l.retire(own, true, fx)
 	p.unsent = own
 	if p.expired && !own.kind.Place() {
-		l.outlive(now, &p.effects)
+		l.outlive(now, fx)
 		return
 	}
 	if own.contended && l.first != nil && !l.shard.table.closed.Load() {
@@ -82,12 +81,7 @@ type Released struct {
 func (t *Table) Release(ctx context.Context, w *Waiter) Released {
 	var p parting
 	now, ahead := t.Clock.Read() // before the mutex, which many may wait for
-	l := w.lock
-	l.shard.mu.Lock()
-	w.release(now, ahead, &p)
-	l.shard.apply(l, &p.effects)
-	l.shard.mu.Unlock()
-	t.run(l, &p.effects)
+	w.lock.shard.event(w.lock, func(fx *effects) { w.release(now, ahead, &p, fx) })
 	if p.over {
 		w.Holder.Over(p.cause)
 	}
@@ -96,15 +90,19 @@ func (t *Table) Release(ctx context.Context, w *Waiter) Released {
 	}
 	err := t.sendRelease(context.WithoutCancel(ctx), p.unsent, p.waiter)
 	t.ended()
-	r := p.released(w, err)
+	if err == nil && !p.expired {
+		return Released{}
+	}
+	r := p.result(w, err)
 	if p.told {
 		r.Lost = 0 // MaxHold came first
 	}
 	return r
 }
 
-// released says what the outcome of a release means for the caller.
-func (p *parting) released(w *Waiter, err error) Released {
+// result says what a release means for the caller that came late, or whose release had no
+// success.
+func (p *parting) result(w *Waiter, err error) Released {
 	key := w.lock.key
 	switch {
 	case errors.Is(err, driver.ErrNotOwner):
@@ -121,10 +119,8 @@ func (p *parting) released(w *Waiter, err error) Released {
 		return r
 	case errors.Is(err, driver.ErrNotReady):
 		return Released{Err: fmt.Errorf("%w: releasing %q: %w", driver.ErrUnavailable, key, err)}
-	case err != nil:
-		return Released{Err: fmt.Errorf("interlock: releasing %q: %w", key, err)}
 	}
-	return Released{}
+	return Released{Err: fmt.Errorf("interlock: releasing %q: %w", key, err)}
 }
 
 // sendRelease gives an ownership that is over back to the store. Unless it is empty,
@@ -133,64 +129,49 @@ func (t *Table) sendRelease(ctx context.Context, own *ownership, waiter string) 
 	l := own.lock
 	sent := t.Clock.Now()
 	req := driver.ReleaseRequest{
-		Key: l.key, Owner: own.owner(), Kind: own.kind, AtMost: int(own.atMost),
+		Key: l.key, Owner: t.owner(own.seq), Kind: own.kind, AtMost: int(own.atMost),
 		Token: own.token, TTL: own.lease, Remember: own.unknown(sent), Waiter: waiter,
 		Deadline: t.Clock.Time(sent.Add(releaseWait)),
 	}
 	waiting, err := t.store.Release(ctx, req)
-	t.answeredRelease(own, sent, waiter != "", waiting, err)
+	now := t.Clock.Now()
+	l.shard.event(l, func(fx *effects) { l.released(own, sent, now, waiter != "", waiting, err, fx) })
 	return err
 }
 
-// answeredRelease takes the outcome of a release.
-func (t *Table) answeredRelease(own *ownership, sent clock.Instant, listed bool, waiting string, err error) {
-	l := own.lock
-	sh := l.shard
-	now := t.Clock.Now()
-	var fx effects
-	sh.mu.Lock()
-	l.released(own, sent, now, listed, waiting, err, &fx)
-	sh.apply(l, &fx)
-	sh.mu.Unlock()
-	t.run(l, &fx)
-}
-
-// Reenter adds a hold to that of w. It reports whether there is a hold to add one
-// to; an error says that there was one, and that it was lost.
-func (t *Table) Reenter(w *Waiter) (bool, error) {
-	now := t.Clock.Now()
-	sh := w.lock.shard
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return w.reenter(now)
-}
-
-// Live reports whether w holds the lock, as far as is known.
-func (t *Table) Live(w *Waiter) bool {
-	sh := w.lock.shard
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return w.state == granted && w.err == nil
-}
-
-// Deadline returns until when the lease of w is good without another renewal.
-func (t *Table) Deadline(w *Waiter) clock.Instant {
-	sh := w.lock.shard
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return w.own.deadline()
-}
-
-// Check returns why the lease of w cannot be trusted at this moment, or nil. It
-// takes what [clock.Clock.Read] returned.
-func (t *Table) Check(w *Waiter, now clock.Instant, ahead time.Duration) error {
-	sh := w.lock.shard
-	var fx effects
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	err := w.check(now, ahead, &fx)
-	if fx.schedule != nil {
-		t.renewer.schedule(fx.schedule)
+// released is the event that a release, which was sent at the instant sent, has its
+// outcome. listed says that it has put this process at the end of the list of
+// waiting lockers, and waiting is that list, if it is known to have others.
+func (l *lock) released(
+	own *ownership, sent, now clock.Instant, listed bool, waiting string, err error, fx *effects,
+) {
+	if own.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
+		// A try of the acquire or of the release may be on its way still.
+		fx.orphan = own.orphan(now)
 	}
-	return err
+	if own.kind.Place() {
+		l.left(own, sent, now, listed, fx)
+		return
+	}
+	if l.own != own {
+		return // its lease was over before: it has been outlived
+	}
+	l.own = nil
+	switch {
+	case !listed && (waiting != "" || own.contended):
+		// It goes to another process. The next caller here must not be faster than
+		// that one: it has only just been told.
+		l.acquisition().giveWay(now, now.Sub(sent), waiting)
+		l.courteous, fx.linger = true, true
+	case !listed:
+		if l.acq != nil {
+			l.acq.next = 0
+		}
+	case l.acq == nil || l.acq.signals == l.acq.heard:
+		// Others were promised the next turn. Ours will be announced to us, or comes
+		// after a pause.
+		acq := l.acquisition()
+		acq.contended, acq.sent, acq.next = true, sent, now.Add(4*grace)
+	}
+	l.proceed(fx)
 }

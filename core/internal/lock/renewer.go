@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -31,16 +32,6 @@ func (r *renewer) init(t *Table) {
 	r.events.Clock, r.events.Go, r.events.Serve = &t.Clock, t.work.Go, r.serve
 }
 
-// schedule puts an ownership at the time of its next event. Called with the mutex of
-// its shard held.
-func (r *renewer) schedule(own *ownership) {
-	at, tolerance := own.nextEvent()
-	r.events.Schedule(own, at, tolerance)
-}
-
-// cancel takes an ownership out. Called with the mutex of its shard held.
-func (r *renewer) cancel(own *ownership) { r.events.Cancel(own) }
-
 // stop ends all renewals.
 func (r *renewer) stop() { r.events.Stop() }
 
@@ -50,27 +41,15 @@ func (r *renewer) stop() { r.events.Stop() }
 func (r *renewer) serve(batch []*ownership, now clock.Instant) {
 	renew := map[time.Duration][]*ownership{}
 	for _, own := range batch {
-		if r.look(own, now) {
+		renews := false
+		own.lock.shard.event(own.lock, func(fx *effects) { renews = own.due(now, fx) })
+		if renews {
 			renew[own.lease] = append(renew[own.lease], own)
 		}
 	}
 	for lease, some := range renew {
 		r.table.work.Go(func() { r.renew(lease, some) })
 	}
-}
-
-// look does what an ownership needs at this moment. It reports whether to renew the
-// lease.
-func (r *renewer) look(own *ownership, now clock.Instant) (renew bool) {
-	l := own.lock
-	sh := l.shard
-	var fx effects
-	sh.mu.Lock()
-	renew = own.look(now, &fx)
-	sh.apply(l, &fx)
-	sh.mu.Unlock()
-	r.table.run(l, &fx)
-	return renew
 }
 
 // renew sends one batch. Each try is bounded by a sixth of the lease, so that two
@@ -82,7 +61,7 @@ func (r *renewer) renew(lease time.Duration, some []*ownership) {
 	// The owners are parts of one text, which costs less than one text for each.
 	names, ends := make([]byte, 0, len(some)*(len(t.ID)+10)), make([]int, len(some))
 	for i, own := range some {
-		names = t.appendOwner(names, own.seq)
+		names = strconv.AppendUint(append(names, t.prefix...), own.seq, 10)
 		ends[i] = len(names)
 	}
 	owners, from := string(names), 0
@@ -94,31 +73,27 @@ func (r *renewer) renew(lease time.Duration, some []*ownership) {
 	defer cancel()
 	sent, ahead := t.Clock.Read()
 	t.store.Renew(ctx, batch, func(i int, contended bool, err error) {
-		t.renewed(some[i], renewal{
+		t.noteRenewal(some[i], renewal{
 			sent: sent, ahead: ahead, scheduled: true, extended: true, contended: contended, err: err,
 		})
 	})
 }
 
-// renewed takes the outcome of a renewal.
-func (t *Table) renewed(own *ownership, r renewal) {
-	l := own.lock
-	sh := l.shard
-	var fx effects
-	sh.mu.Lock()
-	// Under the mutex: a success that waited for it past the deadline is late.
-	now, ahead := t.Clock.Now(), time.Duration(0)
-	if own.holder == nil {
-		now, ahead = t.Clock.Read() // for a hand-off
-	}
+// noteRenewal takes the outcome of a renewal.
+func (t *Table) noteRenewal(own *ownership, r renewal) {
+	var now clock.Instant
 	var w *Waiter
-	if own.renewed(r, now, ahead, &fx) && t.Observed && r.scheduled {
-		w = own.holder
-	}
-	sh.apply(l, &fx)
-	sh.mu.Unlock()
-	t.run(l, &fx) // a loss comes first
-	if w != nil {
+	own.lock.shard.event(own.lock, func(fx *effects) {
+		// Under the mutex: a success that waited for it past the deadline is late.
+		ahead := time.Duration(0)
+		if now = t.Clock.Now(); own.holder == nil {
+			now, ahead = t.Clock.Read() // for a hand-off
+		}
+		if own.renewed(r, now, ahead, fx) && t.Observed && r.scheduled {
+			w = own.holder
+		}
+	})
+	if w != nil { // after a loss
 		w.Holder.Renewed(w, r.err, now.Sub(r.sent))
 	}
 }
@@ -135,7 +110,7 @@ func (t *Table) Confirm(ctx context.Context, w *Waiter) error {
 	defer cancel()
 	t.store.Renew(ctx, []driver.Renewal{req}, func(_ int, contended bool, err error) {
 		r.contended, r.err = contended, err
-		t.renewed(own, r)
+		t.noteRenewal(own, r)
 	})
 	switch err := r.err; {
 	case errors.Is(err, driver.ErrNotOwner):
@@ -183,9 +158,201 @@ func (t *Table) Fix(ctx context.Context, holders []*Waiter, ttl time.Duration) [
 	sent, ahead := t.Clock.Read()
 	t.store.Renew(ctx, batch, func(i int, contended bool, err error) {
 		errs[i] = err
-		t.renewed(holders[i].own, renewal{
+		t.noteRenewal(holders[i].own, renewal{
 			sent: sent, ahead: ahead, fix: true, extended: true, contended: contended, err: err,
 		})
 	})
 	return errs
+}
+
+// due is the event that the next event of an ownership may be due. It reports
+// whether the lease is to be renewed.
+func (own *ownership) due(now clock.Instant, fx *effects) (renew bool) {
+	if own.over {
+		return false // released after the scheduler took it out
+	}
+	if now >= own.deadline() {
+		own.expire(now, fx)
+		return false
+	}
+	if own.bound != 0 && now >= own.bound {
+		own.endBounded(now, fx)
+	}
+	if !own.fixed && !own.stopped && own.renewAt <= now.Add(slack(own.lease)) {
+		if renew = !own.renewing; renew {
+			// If it succeeds, that is when the next one is due.
+			own.renewing, own.renewAt = true, now.Add(own.lease/3)
+		} else {
+			own.renewAt = clock.Never // the one under way decides, or the deadline
+		}
+	}
+	fx.schedule = own
+	return renew
+}
+
+// endBounded ends the holds that have reached their MaxHold. If no other is left,
+// there are no more renewals: the key goes by the holder's release, or by its TTL.
+func (own *ownership) endBounded(now clock.Instant, fx *effects) {
+	own.bound, own.stopped = 0, true
+	for w := own.holder; w != nil; w = w.next {
+		switch {
+		case w.err != nil:
+		case w.Terms.MaxHold > 0 && now >= w.bound():
+			w.err = &ErrMaxHold
+			fx.lost(&loss{holder: w, reason: MaxHold, cause: ErrMaxHold})
+		default:
+			own.stopped = false
+			if w.Terms.MaxHold > 0 {
+				own.noteBound(w)
+			}
+		}
+	}
+}
+
+// renewal is the outcome of a renewal, or of a question whether the lock is held.
+type renewal struct {
+	sent      clock.Instant
+	ahead     time.Duration // of the wall clock, when it was sent
+	scheduled bool          // it is one of the renewer's
+	fix       bool          // if it succeeds, the lease is not renewed any more
+	extended  bool          // it was not only a question
+	contended bool          // other processes wait
+	err       error
+}
+
+// renewed is the event that a renewal has its outcome. It reports whether that
+// meant anything: a success that comes after the release or the loss does not.
+func (own *ownership) renewed(r renewal, now clock.Instant, ahead time.Duration, fx *effects) bool {
+	if r.scheduled {
+		own.renewing = false
+	}
+	if r.fix && r.err == nil {
+		own.fixed = true
+	}
+	if own.over {
+		return false
+	}
+	switch {
+	case errors.Is(r.err, driver.ErrNotOwner):
+		own.failed(r.err)
+		own.lose(reasonOf(r.err), driver.ErrNotOwner, now, fx)
+	case now >= own.deadline():
+		own.expire(now, fx)
+	case r.err != nil:
+		// Not a loss: the lease is good until its deadline. Again soon, but not later
+		// than it was to be: a caller that asks again and again must not put it off.
+		own.failed(r.err)
+		own.renewAt = min(own.renewAt, now.Add(min(own.lease/20, time.Second)))
+		fx.schedule = own
+	default:
+		own.confirmed(r, now, ahead, fx)
+	}
+	return true
+}
+
+// failed notes why a renewal failed.
+func (own *ownership) failed(err error) { own.lastErr = &err }
+
+// lastError is why the last renewal failed; nil if it did not.
+func (own *ownership) lastError() error {
+	if own.lastErr == nil {
+		return nil
+	}
+	return *own.lastErr
+}
+
+// confirmed notes that the store has said that the lock is ours.
+func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duration, fx *effects) {
+	if r.extended && r.sent > own.sent {
+		own.sent = r.sent
+	}
+	if r.scheduled {
+		own.renewals++
+	}
+	own.lastErr, own.ahead = nil, r.ahead
+	own.asked, own.contended = false, r.contended
+	if !r.contended {
+		// No other process waits: the turn of this process begins anew.
+		own.began, own.grants = r.sent, 0
+	}
+	// A renewal that is scheduled for about then is left as it is.
+	if due := own.sent.Add(own.lease / 3); due < own.renewAt || due > own.renewAt.Add(slack(own.lease)) || own.fixed {
+		own.renewAt = due
+		fx.schedule = own
+	}
+	if own.holder != nil {
+		return
+	}
+	if !own.handOff(now, ahead, fx) {
+		own.lock.giveUp(own, fx)
+	}
+	if fx.handed != nil {
+		fx.more++
+	}
+}
+
+// expire ends a lease at its deadline.
+func (own *ownership) expire(now clock.Instant, fx *effects) {
+	reason := Unavailable
+	if own.fixed {
+		reason = Expired
+	}
+	own.lose(reason, ErrLost, now, fx)
+}
+
+// lose ends a lease that can no longer be trusted, at once: the next waiter goes to
+// the store with a fresh owner and does not wait for the loser. cause is for the
+// holder.
+func (own *ownership) lose(reason Reason, cause error, now clock.Instant, fx *effects) {
+	if own.over {
+		return // released, or lost before
+	}
+	l := own.lock
+	l.retire(own, false, fx)
+	fx.orphan = own.leftInStore(reason, now)
+	if l.acq != nil {
+		l.acq.next = 0
+	}
+	switch {
+	case !own.kind.Place():
+		l.proceed(fx)
+	case l.phase == acquiring && l.asking == 0:
+		fx.look = l.first
+	}
+	for w := own.holder; w != nil; {
+		next := w.next
+		w.prev, w.next = nil, nil
+		why := reason
+		if w.err != nil {
+			why = 0 // MaxHold, which was told
+		} else {
+			w.err = &cause
+		}
+		w.state = gone
+		fx.lost(&loss{holder: w, reason: why, cause: causeOfLoss(*w.err), err: own.lastError(), ended: true})
+		w = next
+	}
+}
+
+// leftInStore is what the reaper has to release after a loss, if anything. The lock
+// may be ours still in the store, until its TTL, and the next caller should not have
+// to wait for that. But it is released only after the holder was told; and when the
+// locker closes, never: the handler may be at work.
+func (own *ownership) leftInStore(reason Reason, now clock.Instant) *orphan {
+	switch {
+	case reason == Closed:
+		return nil
+	case !reason.denied() && !own.fixed && !own.stopped:
+		return own.orphan(now)
+	case !own.ambiguous:
+		// There is nothing to release, or the holder relies on the whole of the
+		// lease, which the store ends later than we do.
+		return nil
+	}
+	// A late try of the acquire has to be seen to, once the lease is over.
+	o := own.orphan(now)
+	if !reason.denied() {
+		o.from = own.ends()
+	}
+	return o
 }

@@ -1,5 +1,7 @@
 package lock
 
+import "time"
+
 // Stats are what a Table looks after.
 type Stats struct {
 	// Keys is how many keys a caller holds or waits for, or were released just now.
@@ -33,10 +35,10 @@ func (t *Table) StopEvents() {
 		sh.mu.Lock()
 		for _, l := range sh.locks {
 			if l.phase == held {
-				t.renewer.cancel(l.own)
+				t.renewer.events.Cancel(l.own)
 			}
 			for _, own := range l.places.held() {
-				t.renewer.cancel(own)
+				t.renewer.events.Cancel(own)
 			}
 		}
 		sh.mu.Unlock()
@@ -46,3 +48,77 @@ func (t *Table) StopEvents() {
 // SetMostOrphans sets how many owners the reaper looks after at the most. It is for
 // tests, before the first call of another method.
 func (t *Table) SetMostOrphans(n int) { t.reaper.most = n }
+
+// State is what the process knows of one key.
+type State struct {
+	// Key is the lock's key.
+	Key string
+	// Holder has the lock; nil if no caller of this process has it. Of several that
+	// share one hold in the store it is one.
+	Holder Holder
+	// Terms are those of Holder.
+	Terms *Terms
+	// Since, Token and Holds are when it got the lock, its fencing token, and how
+	// many holds it has, together with those that share it.
+	Since time.Time
+	Token int64
+	Holds int
+	// Deadline is until when its lease is good without another renewal. Renewals is
+	// how many renewals the store has confirmed, and LastError the error of the last
+	// one; nil if that succeeded.
+	Deadline  time.Time
+	Renewals  int
+	LastError error
+	// Waiters is how many callers of this process wait.
+	Waiters int
+}
+
+// States lists the keys that a caller of this process holds or waits for. A key of
+// which the process has several places is there as often; the first of these has the
+// number of the waiters.
+func (t *Table) States() []State {
+	var all []State
+	for i := range t.shards {
+		sh := &t.shards[i]
+		sh.mu.Lock()
+		for _, l := range sh.locks {
+			s := State{Key: l.key, Waiters: int(l.n)}
+			if l.phase == held && l.own.holder != nil {
+				all = append(all, l.own.state(s))
+				continue
+			}
+			for _, own := range l.places.held() {
+				all = append(all, own.state(s))
+				s.Waiters = 0
+			}
+			if s.Waiters > 0 {
+				all = append(all, s)
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return all
+}
+
+// state describes the ownership, which has a holder.
+func (own *ownership) state(s State) State {
+	w := own.holder
+	clock := &own.lock.shard.table.Clock
+	s.Holder, s.Terms, s.Since, s.Token = w.Holder, w.Terms, clock.Time(w.since), w.token
+	s.Deadline, s.Renewals, s.LastError = clock.Time(own.deadline()), int(own.renewals), own.lastError()
+	for ; w != nil; w = w.next {
+		s.Holds += int(w.holds)
+	}
+	return s
+}
+
+// Waiters returns how many callers of this process wait for a key.
+func (t *Table) Waiters(key string) int {
+	sh := t.shardOf(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if l := sh.locks[key]; l != nil {
+		return int(l.n)
+	}
+	return 0
+}

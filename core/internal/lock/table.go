@@ -2,10 +2,8 @@ package lock
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
 	"log/slog"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -32,6 +30,7 @@ type Table struct {
 	// the first call.
 	Observed bool
 
+	prefix    string                    // of the owners: the ID and a colon
 	names     [driver.Permit + 1]string // of the process in lists of waiting lockers
 	store     driver.Store
 	turnTime  time.Duration
@@ -61,6 +60,7 @@ type shard struct {
 	mu    sync.Mutex
 	locks map[string]*lock
 	spare []*acquisition // for the next keys
+	fx    effects        // of the event that happens
 }
 
 // NewTable makes a [Table] on a store. The turn of this process among others ends
@@ -73,6 +73,7 @@ func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table 
 	for i := range t.shards {
 		t.shards[i].table, t.shards[i].locks = t, make(map[string]*lock)
 	}
+	t.prefix = t.ID + ":"
 	t.names = [...]string{driver.Exclusive: t.ID, driver.Shared: "+" + t.ID, driver.Permit: "+" + t.ID}
 	t.renewer.init(t)
 	t.reaper.init(t)
@@ -87,29 +88,39 @@ func (t *Table) shardOf(key string) *shard {
 // owner is the text that identifies an owner in the store.
 func (t *Table) owner(seq uint64) string {
 	var b [64]byte
-	return string(t.appendOwner(b[:0], seq))
+	return string(strconv.AppendUint(append(b[:0], t.prefix...), seq, 10))
 }
 
-func (t *Table) appendOwner(b []byte, seq uint64) []byte {
-	b = append(b, t.ID...)
-	b = append(b, ':')
-	return strconv.AppendUint(b, seq, 10)
+// event lets an event happen to a lock, and does what the event asks for: a shard locks, a
+// lock changes. happen runs with the mutex held, and changes only memory: it calls a method
+// of the lock that has the name of the event. l is nil for the event that finds its lock
+// itself ([effects.lock]).
+func (sh *shard) event(l *lock, happen func(fx *effects)) {
+	sh.mu.Lock()
+	sh.fx.lock = l
+	happen(&sh.fx)
+	sh.apply(&sh.fx)
+	fx := sh.fx
+	sh.fx = effects{}
+	sh.mu.Unlock()
+	fx.run(sh.table)
 }
 
 // apply does the first part of the effects of an event. Called with the shard's
 // mutex held.
-func (sh *shard) apply(l *lock, fx *effects) {
-	t := sh.table
+func (sh *shard) apply(fx *effects) {
+	t, l := sh.table, fx.lock
 	if fx.cancel != nil {
-		t.renewer.cancel(fx.cancel)
+		t.renewer.events.Cancel(fx.cancel)
 	}
 	if fx.schedule != nil {
-		t.renewer.schedule(fx.schedule)
+		at, tolerance := fx.schedule.nextEvent()
+		t.renewer.events.Schedule(fx.schedule, at, tolerance)
 	}
 	if fx.more != 0 {
 		t.holds.Add(fx.more)
 	}
-	if fx.release != nil {
+	if fx.asks || fx.release != nil {
 		t.work.begin() // here, so that Close waits for it
 	}
 	if fx.handed != nil {
@@ -118,9 +129,15 @@ func (sh *shard) apply(l *lock, fx *effects) {
 	for _, w := range fx.joined {
 		wake(w.wakeup, handedOff)
 	}
-	l.invite(fx)
+	if fx.look == nil && l.acq != nil && l.acq.kind == driver.Permit {
+		// Many events can let another waiter ask: a grant, a release, a caller that has left.
+		fx.look = l.nextToAsk()
+	}
 	if fx.look != nil {
 		wake(fx.look.wakeup, lookAgain)
+	}
+	if fx.next != nil {
+		wake(fx.next.wakeup, lookAgain)
 	}
 	for w := fx.failed; w != nil; {
 		next := w.next
@@ -128,17 +145,19 @@ func (sh *shard) apply(l *lock, fx *effects) {
 		wake(w.wakeup, lookAgain)
 		w = next
 	}
-	if l.useless() && sh.locks[l.key] == l {
-		delete(sh.locks, l.key)
-		if l.acq != nil {
-			fx.unwatch = l.acq.unwatch
-			l.forgetAcquisition()
-		}
+	if l.phase != idle || l.places != nil || l.courteous && !t.closed.Load() || sh.locks[l.key] != l {
+		return
+	}
+	// Nothing has to be remembered of the lock.
+	delete(sh.locks, l.key)
+	if l.acq != nil {
+		fx.unwatch = l.acq.unwatch
+		l.forgetAcquisition()
 	}
 }
 
 // run does the second part. Called without the mutex.
-func (t *Table) run(l *lock, fx *effects) {
+func (fx *effects) run(t *Table) {
 	if fx.handed != nil {
 		wake(fx.wakeup, handedOff)
 	}
@@ -157,8 +176,10 @@ func (t *Table) run(l *lock, fx *effects) {
 			_ = t.sendRelease(context.Background(), own, "") // the reaper does it again
 		}()
 	}
-	if fx.linger {
-		time.AfterFunc(courtesy, l.endCourtesy)
+	if l := fx.lock; fx.linger {
+		time.AfterFunc(courtesy, func() {
+			l.shard.event(l, func(*effects) { l.courteous = false }) // forgets the lock if it was kept for nothing else
+		})
 	}
 	if fx.unserved != nil {
 		// No other code logs it: the caller gets no error for as long as it waits.
@@ -176,45 +197,6 @@ func (t *Table) run(l *lock, fx *effects) {
 	}
 }
 
-// endCourtesy forgets the lock if it was kept for nothing else.
-func (l *lock) endCourtesy() {
-	sh := l.shard
-	var fx effects
-	sh.mu.Lock()
-	l.courteous = false
-	sh.apply(l, &fx)
-	sh.mu.Unlock()
-	sh.table.run(l, &fx)
-}
-
-// acquisition returns the lock's acquisition, a new one if it has none. Called with
-// the shard's mutex held.
-func (l *lock) acquisition() *acquisition {
-	if l.acq != nil {
-		return l.acq
-	}
-	sh := l.shard
-	if n := len(sh.spare); n > 0 {
-		l.acq = sh.spare[n-1]
-		sh.spare = sh.spare[:n-1]
-	} else {
-		l.acq = new(acquisition)
-	}
-	return l.acq
-}
-
-// maxSpare is how many acquisitions a shard keeps for its next keys.
-const maxSpare = 16
-
-// forgetAcquisition gives the acquisition up. Called with the shard's mutex held.
-func (l *lock) forgetAcquisition() {
-	if sh := l.shard; len(sh.spare) < maxSpare {
-		*l.acq = acquisition{}
-		sh.spare = append(sh.spare, l.acq)
-	}
-	l.acq = nil
-}
-
 // ended is called for every hold that is over.
 func (t *Table) ended() {
 	if t.holds.Add(-1) == 0 && t.closed.Load() {
@@ -222,135 +204,75 @@ func (t *Table) ended() {
 	}
 }
 
-// State is what the process knows of one key.
-type State struct {
-	// Key is the lock's key.
-	Key string
-	// Holder has the lock; nil if no caller of this process has it. Of several that
-	// share one hold in the store it is one.
-	Holder Holder
-	// Terms are those of Holder.
-	Terms *Terms
-	// Since, Token and Holds are when it got the lock, its fencing token, and how
-	// many holds it has, together with those that share it.
-	Since time.Time
-	Token int64
-	Holds int
-	// Deadline is until when its lease is good without another renewal. Renewals is
-	// how many renewals the store has confirmed, and LastError the error of the last
-	// one; nil if that succeeded.
-	Deadline  time.Time
-	Renewals  int
-	LastError error
-	// Waiters is how many callers of this process wait.
-	Waiters int
+// effects are what an event asks for outside of the lock to which it happens. The fields
+// of the first part are applied before the shard's mutex is unlocked, those of the second
+// part after it; see [shard.event].
+type effects struct {
+	lock *lock
+
+	schedule *ownership // its next event is at another time
+	cancel   *ownership // it has none any more
+	asks     bool       // a try begins
+	look     *Waiter    // has to look again
+	next     *Waiter    // may ask at the same time as another waiter, and has to look
+	failed   *Waiter    // this and all that follow it have failed
+	joined   []*Waiter  // hold the lock, together with handed
+	more     int64      // so many holds more
+
+	handed  *Waiter     // holds the lock
+	wakeup  chan wakeup // of handed
+	loss    *loss
+	orphan  *orphan    // for the reaper
+	release *ownership // to be released in the background
+	unwatch func()
+	linger  bool // the lock is to be dropped after the courtesy
+	ended   bool // there is one hold less
+
+	unserved error // why the store has not served a caller without a bound for a second
 }
 
-// States lists the keys that a caller of this process holds or waits for. A key of
-// which the process has several places is there as often; the first of these has the
-// number of the waiters.
-func (t *Table) States() []State {
-	var all []State
-	for i := range t.shards {
-		sh := &t.shards[i]
-		sh.mu.Lock()
-		for _, l := range sh.locks {
-			s := State{Key: l.key, Waiters: int(l.n)}
-			if l.phase == held && l.own.holder != nil {
-				all = append(all, l.own.state(s))
-				continue
-			}
-			for _, own := range l.places.held() {
-				all = append(all, own.state(s))
-				s.Waiters = 0
-			}
-			if s.Waiters > 0 {
-				all = append(all, s)
-			}
-		}
-		sh.mu.Unlock()
-	}
-	return all
+// loss is a lease that cannot be trusted any more.
+type loss struct {
+	holder *Waiter
+	reason Reason // zero: told before
+	cause  error
+	err    error // of the last renewal
+	ended  bool  // there is one hold less
+	next   *loss // of another holder
 }
 
-// state describes the ownership, which has a holder.
-func (own *ownership) state(s State) State {
-	w := own.holder
-	clock := &own.lock.shard.table.Clock
-	s.Holder, s.Terms, s.Since, s.Token = w.Holder, w.Terms, clock.Time(w.since), w.token
-	s.Deadline, s.Renewals, s.LastError = clock.Time(own.deadline()), int(own.renewals), own.lastError()
-	for ; w != nil; w = w.next {
-		s.Holds += int(w.holds)
-	}
-	return s
+// lost adds a loss.
+func (fx *effects) lost(x *loss) { x.next, fx.loss = fx.loss, x }
+
+// background counts what a Table has under way: goroutines, and requests to the
+// store. Unlike with sync.WaitGroup, one may begin while another goroutine waits.
+type background struct {
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // made by the first that waits
 }
 
-// Waiters returns how many callers of this process wait for a key.
-func (t *Table) Waiters(key string) int {
-	sh := t.shardOf(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if l := sh.locks[key]; l != nil {
-		return int(l.n)
-	}
-	return 0
+// Go runs f on a goroutine of its own.
+func (b *background) Go(f func()) {
+	b.begin()
+	go func() {
+		defer b.done()
+		f()
+	}()
 }
 
-// Close ends all waits with [ErrClosed], and waits until no hold is left or ctx has
-// ended. Then it ends the holds that are left, with cause ErrClosed. Their keys
-// stay: their handlers may be at work, and the TTL is what frees them. Close may be
-// called again, also at the same time.
-func (t *Table) Close(ctx context.Context) error {
-	t.closed.Store(true)
-	// A caller that saw the Table open has joined under the shard's mutex by the time
-	// we get that mutex; one that comes later sees it closed.
-	t.each((*lock).close)
-	var err error
-	for t.holds.Load() > 0 && err == nil {
-		select {
-		case <-t.empty.next(&t.holds):
-		case <-ctx.Done():
-			err = fmt.Errorf("interlock: closing with %d locks held: %w", t.holds.Load(), context.Cause(ctx))
-		}
-	}
-	now := t.Clock.Now()
-	t.each(func(l *lock, fx *effects) {
-		if l.own != nil {
-			l.own.lose(Closed, ErrClosed, now, fx)
-		}
-		for _, own := range slices.Clone(l.places.held()) {
-			own.lose(Closed, ErrClosed, now, fx)
-		}
-	})
-	t.renewer.stop()
-	t.reaper.stop()
-	t.registry.stop()
-	t.work.wait(ctx) // else requests on their way end by their own deadlines
-	if err == nil {
-		t.registry.withdraw(ctx) // with holds left, the entry says whose they are
-	}
-	return err
+func (b *background) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.n++
 }
 
-// each is an event of all locks.
-func (t *Table) each(event func(*lock, *effects)) {
-	type pending struct {
-		l  *lock
-		fx effects
-	}
-	for i := range t.shards {
-		sh := &t.shards[i]
-		var all []*pending
-		sh.mu.Lock()
-		for _, l := range sh.locks {
-			p := &pending{l: l}
-			event(l, &p.fx)
-			sh.apply(l, &p.fx)
-			all = append(all, p)
-		}
-		sh.mu.Unlock()
-		for _, p := range all {
-			t.run(p.l, &p.fx)
-		}
+func (b *background) done() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.n--
+	if b.n == 0 && b.idle != nil {
+		close(b.idle)
+		b.idle = nil
 	}
 }

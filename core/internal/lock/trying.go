@@ -32,7 +32,7 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	w.attempts = max(w.attempts, w.attempts+1)
 	w.marks = w.marks&^(refused|blind) | asking
 	*t = try{
-		lock: l, busy: true, seq: seq, fixed: w.Terms.Fixed, blind: l.places.releasing(),
+		lock: l, busy: true, seq: seq, fixed: w.Terms.Fixed, blind: l.places != nil && l.places.releases > 0,
 		sent: now, heard: acq.signals,
 		request: driver.AcquireRequest{
 			Key: l.key, Owner: table.owner(seq), Kind: w.Terms.Kind, AtMost: w.Terms.AtMost,
@@ -71,7 +71,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	acq := l.acq
 	l.asking--
 	t.busy = false
-	if w != nil && w.is(asking) {
+	if w != nil && w.marks&asking != 0 {
 		w.marks &^= asking
 	} else {
 		l.strays--
@@ -200,4 +200,32 @@ func (l *lock) granted(now, sent clock.Instant, t *try, w *Waiter, rep driver.Re
 	}
 	own.grant(l.first, rep.Token, now, fx)
 	fx.more, fx.schedule = 1, own
+}
+
+// acquisition returns the lock's acquisition, a new one if it has none. Called with
+// the shard's mutex held.
+func (l *lock) acquisition() *acquisition {
+	if l.acq != nil {
+		return l.acq
+	}
+	sh := l.shard
+	if n := len(sh.spare); n > 0 {
+		l.acq = sh.spare[n-1]
+		sh.spare = sh.spare[:n-1]
+	} else {
+		l.acq = new(acquisition)
+	}
+	return l.acq
+}
+
+// maxSpare is how many acquisitions a shard keeps for its next keys.
+const maxSpare = 16
+
+// forgetAcquisition gives the acquisition up. Called with the shard's mutex held.
+func (l *lock) forgetAcquisition() {
+	if sh := l.shard; len(sh.spare) < maxSpare {
+		*l.acq = acquisition{}
+		sh.spare = append(sh.spare, l.acq)
+	}
+	l.acq = nil
 }

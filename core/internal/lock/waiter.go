@@ -82,8 +82,6 @@ const (
 	blind                     // when that try was sent, the release of a place of this process was on its way
 )
 
-func (w *Waiter) is(m marks) bool { return w.marks&m != 0 }
-
 // state is where a waiter is.
 type state int8
 
@@ -110,7 +108,7 @@ func (w *Waiter) Owner() string { return w.own.owner() }
 func (w *Waiter) Attempts() int { return int(w.attempts) }
 
 // Contended reports whether the lock was not free at once.
-func (w *Waiter) Contended() bool { return w.is(waited) }
+func (w *Waiter) Contended() bool { return w.marks&waited != 0 }
 
 // fail ends the wait of a waiter. The caller takes it out of the queue.
 func (w *Waiter) fail(err error) { w.state, w.err = failed, &err }
@@ -127,42 +125,4 @@ func (w *Waiter) lostError() error {
 		return fmt.Errorf("%w: %q: %w", ErrLost, w.lock.key, driver.ErrNotOwner)
 	}
 	return fmt.Errorf("%w: %q", ErrLost, w.lock.key)
-}
-
-// last is the last waiter of a queue that is not empty.
-func (l *lock) last() *Waiter { return l.first.prev }
-
-// push puts a waiter at the end of the queue.
-func (l *lock) push(w *Waiter) {
-	w.lock = l
-	if l.first == nil {
-		l.first = w
-	} else {
-		w.prev = l.last()
-		w.prev.next = w
-	}
-	l.first.prev = w
-	l.n++
-	if !w.Terms.Kind.Place() {
-		l.alone++
-	}
-}
-
-// remove takes a waiter out of the queue.
-func (l *lock) remove(w *Waiter) {
-	if w == l.first {
-		l.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next != nil {
-		w.next.prev = w.prev
-	} else if l.first != nil {
-		l.first.prev = w.prev
-	}
-	w.prev, w.next = nil, nil
-	l.n--
-	if !w.Terms.Kind.Place() {
-		l.alone--
-	}
 }

@@ -1,0 +1,73 @@
+package lock
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+// Check returns why the lease of w cannot be trusted at this moment, or nil. It
+// takes what [clock.Clock.Read] returned.
+func (t *Table) Check(w *Waiter, now clock.Instant, ahead time.Duration) (err error) {
+	w.lock.shard.event(w.lock, func(fx *effects) { err = w.check(now, ahead, fx) })
+	return err
+}
+
+// check returns why a hold cannot be trusted at this moment, or nil.
+func (w *Waiter) check(now clock.Instant, ahead time.Duration, fx *effects) error {
+	switch {
+	case w.err != nil:
+		return w.lostError()
+	case w.state == gone:
+		return nil // released
+	case now >= w.own.deadline():
+		return fmt.Errorf("%w: %q", ErrLost, w.lock.key)
+	case w.own.suspended(ahead):
+		fx.renewNow(w.own, now)
+		return fmt.Errorf("%w: %q: the machine was suspended, and the lease not confirmed since", ErrLost, w.lock.key)
+	}
+	return nil
+}
+
+// Reenter adds a hold to that of w. It reports whether there is a hold to add one
+// to; an error says that there was one, and that it was lost.
+func (t *Table) Reenter(w *Waiter) (bool, error) {
+	now := t.Clock.Now()
+	sh := w.lock.shard
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return w.reenter(now)
+}
+
+// reenter adds a hold. It reports whether there is a hold to add one to; an error
+// says that there was one, and that it was lost.
+func (w *Waiter) reenter(now clock.Instant) (bool, error) {
+	switch {
+	case w.err != nil && w.holds > 0:
+		return false, w.lostError()
+	case w.state != granted:
+		return false, nil
+	case now >= w.own.deadline():
+		// The renewer is about to say so.
+		return false, fmt.Errorf("%w: %q", ErrLost, w.lock.key)
+	}
+	w.holds++
+	return true, nil
+}
+
+// Live reports whether w holds the lock, as far as is known.
+func (t *Table) Live(w *Waiter) bool {
+	sh := w.lock.shard
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return w.state == granted && w.err == nil
+}
+
+// Deadline returns until when the lease of w is good without another renewal.
+func (t *Table) Deadline(w *Waiter) clock.Instant {
+	sh := w.lock.shard
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return w.own.deadline()
+}
