@@ -2,12 +2,15 @@ package checks_test
 
 import (
 	"go/ast"
+	"go/format"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -19,7 +22,8 @@ func atRoot(t *testing.T) {
 }
 
 // TestCodeInTheDocumentsIsCompiled looks up every line of Go that the README, the
-// documents and the package comments show in the compiled code of this module.
+// documents and the package comments show in the compiled code of this module. Whole
+// programs are compiled by TestProgramsInTheDocumentsCompile.
 func TestCodeInTheDocumentsIsCompiled(t *testing.T) {
 	atRoot(t)
 	compiled := map[string]bool{}
@@ -34,7 +38,7 @@ func TestCodeInTheDocumentsIsCompiled(t *testing.T) {
 		switch filepath.Ext(path) {
 		case ".md":
 			text, err := os.ReadFile(path)
-			shown[path] = fenced(string(text))
+			shown[path], _ = fenced(string(text))
 			return err
 		case ".go":
 			text, err := os.ReadFile(path)
@@ -114,18 +118,51 @@ func TestTestsThatTheDocumentsNameExist(t *testing.T) {
 	}
 }
 
-// fenced returns the lines of a Markdown text's Go blocks.
-func fenced(text string) (code []string) {
+// TestProgramsInTheDocumentsCompile vets each block of Go that begins with its package. It
+// may import what this module requires.
+func TestProgramsInTheDocumentsCompile(t *testing.T) {
+	atRoot(t)
+	found := 0
+	for _, document := range documents(t) {
+		_, programs := fenced(read(t, document))
+		for _, program := range programs {
+			found++
+			file := filepath.Join(t.TempDir(), "main.go")
+			if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+				t.Errorf("%s: a program does not compile: %v\n%s", document, err, out)
+			}
+			if formatted, err := format.Source([]byte(program)); err != nil || string(formatted) != program {
+				t.Errorf("%s: a program is not formatted (%v): gofmt makes of it\n%s", document, err, formatted)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no program found in the documents: the test has gone blind")
+	}
+}
+
+// fenced returns the lines of a Markdown text's Go blocks, and apart from them the blocks
+// that are whole programs.
+func fenced(text string) (code, programs []string) {
+	var block []string
 	inside := false
 	for line := range strings.Lines(text) {
 		switch {
 		case strings.HasPrefix(line, "```"):
-			inside = strings.TrimSpace(line) == "```go"
-		case inside && strings.TrimSpace(line) != "":
-			code = append(code, line)
+			if len(block) > 0 && strings.HasPrefix(block[0], "package ") {
+				programs = append(programs, strings.Join(block, ""))
+			} else {
+				code = append(code, block...)
+			}
+			block, inside = nil, strings.TrimSpace(line) == "```go"
+		case inside && (strings.TrimSpace(line) != "" || len(block) > 0):
+			block = append(block, line)
 		}
 	}
-	return code
+	return slices.DeleteFunc(code, func(line string) bool { return strings.TrimSpace(line) == "" }), programs
 }
 
 // indented returns the lines of a package comment's code blocks, of the blocks that
