@@ -132,6 +132,10 @@ type Reply struct {
 	// The token of an exclusive holder is greater than all before it. For a
 	// [Permit] it is the first of [Tokens].
 	Token int64
+	// Room is how many tokens follow Token that the store never mints, for hand-overs in
+	// the process; the lock is released when they are used up. Zero is no bound: then
+	// [ReleaseRequest.Token] has the store mint above them. It is not for a [Permit].
+	Room int64
 	// Holder is the owner that holds the lock instead, if known. Of several it
 	// lists all or some, separated by commas.
 	Holder string

@@ -46,6 +46,16 @@ var layers = []layer{
 		"fenced values are go-redis and the fencing that databases have too, and know no store of locks",
 	},
 	{
+		"./core/casstore/castest",
+		[]string{"./core/casstore"},
+		"the test suite of the contract serves the authors of adapters: the contract and the standard library only",
+	},
+	{
+		"./core/casstore",
+		[]string{"./core/driver", "./core/internal/..."},
+		"what stores on consensus systems share brings no client of one: the standard library only",
+	},
+	{
 		"./core/pgstore",
 		[]string{"./core", "./core/driver", "./core/fencing", "./core/idempotency/record", "./core/internal/..."},
 		"a store in PostgreSQL takes any driver of database/sql, and so brings none",

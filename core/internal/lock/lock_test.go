@@ -249,6 +249,9 @@ func (m *machine) check() {
 		if own.kind.Place() && own.holder == nil {
 			m.failf("a place without a holder")
 		}
+		if own.kind == driver.Exclusive && own.room > 0 && own.token > own.base+own.room {
+			m.failf("token %d is given out, and there was room for %d after %d", own.token, own.room, own.base)
+		}
 		for w := own.holder; w != nil; w = w.next {
 			holders[w] = own
 		}
@@ -403,6 +406,7 @@ func (m *machine) answer(i int) {
 			m.minted += driver.Tokens - 1
 		}
 		a.Ambiguous = m.choose(4) == 0
+		a.Room = int64(m.choose(3))
 	case 2:
 		a.Holder, a.TTL, a.Listed = "other:1", time.Duration(m.choose(3000))*time.Millisecond, m.choose(2) == 0
 		a.orphaned = m.choose(8) == 0

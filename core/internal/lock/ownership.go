@@ -12,7 +12,7 @@ import (
 // owner. It passes from hold to hold without a request, for as long as that is fair
 // to other processes.
 type ownership struct {
-	timers.Slot // in the renewer's events
+	timers.Place // in the renewer's events
 
 	renewals uint32 // of the renewer that were confirmed; it stands where there is room
 
@@ -33,6 +33,7 @@ type ownership struct {
 	// reply came.
 	token   int64
 	base    int64
+	room    int64 // how many tokens above base it leaves to hand-offs; zero: no bound
 	replied clock.Instant
 
 	// The turn of this process among others: when it began, or when the store last
@@ -142,7 +143,7 @@ func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effect
 	if w == nil || own.fixed || !own.suits(w.Terms) || own.lock.shard.table.closed.Load() || now >= own.deadline() {
 		return false
 	}
-	if own.turnOver(now, fx) {
+	if own.room > 0 && own.token-own.base >= own.room || own.turnOver(now, fx) {
 		return false
 	}
 	if now.Sub(own.sent) > own.lease/3 || own.suspended(ahead) {

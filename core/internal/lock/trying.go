@@ -182,7 +182,7 @@ func (l *lock) granted(now, sent clock.Instant, t *try, w *Waiter, rep driver.Re
 		lock: l, seq: t.seq, kind: req.Kind, atMost: int32(req.AtMost), //nolint:gosec // at most 1024
 		lease: req.TTL, fixed: t.fixed, ambiguous: rep.Ambiguous,
 		sent: sent, ahead: table.Clock.Ahead(rep.Sent, sent), renewAt: sent.Add(req.TTL / 3),
-		token: rep.Token, base: rep.Token, replied: now, began: now, contended: rest != "",
+		token: rep.Token, base: rep.Token, room: rep.Room, replied: now, began: now, contended: rest != "",
 	}
 	if acq.unwatch == nil && l.asking == 0 && (!acq.contended || req.Kind != driver.Permit) {
 		l.forgetAcquisition()

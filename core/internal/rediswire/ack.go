@@ -18,9 +18,11 @@ type ack struct {
 	within   time.Duration
 }
 
-// ask puts the question behind what is in the pipeline. There is one if replicas have to
-// acknowledge.
+// ask puts the question behind what is in the pipeline.
 func (a ack) ask(ctx context.Context, pipe redis.Pipeliner) *redis.IntCmd {
+	if a.replicas == 0 {
+		return nil
+	}
 	wait := redis.NewIntCmd(ctx, "wait", a.replicas, a.within.Milliseconds())
 	_ = pipe.Process(ctx, &noRetry{wait})
 	return wait
@@ -28,5 +30,5 @@ func (a ack) ask(ctx context.Context, pipe redis.Pipeliner) *redis.IntCmd {
 
 // given reports whether enough replicas have answered.
 func (a ack) given(wait *redis.IntCmd) bool {
-	return wait.Err() == nil && wait.Val() >= int64(a.replicas)
+	return a.replicas == 0 || wait != nil && wait.Err() == nil && wait.Val() >= int64(a.replicas)
 }

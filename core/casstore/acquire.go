@@ -1,0 +1,243 @@
+package casstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// Acquire implements [driver.Store]. A request for another kind than [driver.Exclusive]
+// returns [driver.ErrConfig].
+func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
+	if err := s.Serves(ask.Kind, ask.TTL); err != nil {
+		return driver.Reply{}, err
+	}
+	type outcome struct {
+		reply driver.Reply
+		err   error
+	}
+	done := make(chan outcome) // without room: either the caller takes it, or Late does
+	left := make(chan struct{})
+	gone := ctx.Err() != nil // then nothing is sent
+	begun := s.background(func() {
+		o := outcome{err: driver.ErrNotReady}
+		if !gone {
+			o.reply, o.err = s.acquire(ask)
+		}
+		select {
+		case done <- o:
+		case <-left:
+			ask.Late(o.reply, o.err)
+		}
+	})
+	switch {
+	case !begun:
+		return driver.Reply{}, errClosed
+	case gone:
+		close(left)
+		return driver.Reply{}, pending(ctx)
+	}
+	var alarm <-chan time.Time
+	if !ask.Deadline.IsZero() {
+		timer := time.NewTimer(time.Until(ask.Deadline))
+		defer timer.Stop()
+		alarm = timer.C
+	}
+	select {
+	case o := <-done:
+		return o.reply, o.err
+	case <-ctx.Done():
+	case <-alarm:
+	}
+	close(left)
+	return driver.Reply{}, pending(ctx)
+}
+
+// pending is the error for a caller that leaves before the outcome is known.
+func pending(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
+	}
+	return fmt.Errorf("%w: no answer in time", driver.ErrPending)
+}
+
+// claim is a request for a lock, on its way.
+type claim struct {
+	*Store
+	tries
+	ask   driver.AcquireRequest
+	hold  *hold
+	known bool    // the lock was ours before this request
+	want  holding // what is written into the lock
+	beat  string  // the beat that was read with the lock
+}
+
+// rounds is how often a request looks at a lock that changes under its eyes, before it
+// tells its caller to come again.
+const rounds = 4
+
+// acquire makes one try to take a lock.
+func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
+	sent := time.Now()
+	lease := max(time.Millisecond, (ask.TTL + time.Millisecond - 1).Truncate(time.Millisecond))
+	c := &claim{
+		Store: s, tries: tries{store: s, deadline: sent.Add(patience * s.timeout)}, ask: ask,
+		want: holding{owner: ask.Owner, lease: lease, process: s.process, rest: ask.Rest},
+	}
+	if !ask.Deadline.IsZero() && ask.Deadline.Before(c.deadline) {
+		c.deadline = ask.Deadline
+	}
+	c.hold, c.known = s.expect(ask.Key, ask.Owner, lease)
+	var reply driver.Reply
+	again, err := true, error(nil)
+	for round := 0; again && round < rounds; {
+		reply, again, err = c.look()
+		if c.unknown {
+			s.doubt(c.hold)
+		}
+		if err == nil {
+			round++
+		}
+	}
+	reply.Sent, reply.Ambiguous = sent, c.unknown
+	if !reply.Granted && !c.unknown && !c.known {
+		s.forget(c.hold)
+	}
+	return reply, err
+}
+
+// look makes one look at the lock, and takes it if that is possible. again says that the
+// lock has changed meanwhile, or after an error that there is time for another look.
+func (c *claim) look() (reply driver.Reply, again bool, err error) {
+	name := c.names.lock(c.ask.Key)
+	answer, received, again, err := c.send(c.taking([]Condition{{Name: name}}))
+	if err != nil {
+		return reply, again, err
+	}
+	if answer.Done {
+		return c.granted(answer.Written[0], c.want), false, nil
+	}
+	return c.found(answer, received)
+}
+
+// taking is the transaction that takes the lock under some conditions.
+func (c *claim) taking(conditions []Condition) Txn {
+	void := c.names.void(c.ask.Owner)
+	txn := Txn{
+		If:   append(conditions, Condition{Name: void}),
+		Then: append([]Op{{Name: c.names.lock(c.ask.Key), Value: c.want.String()}}, c.beats(c.want.lease)...),
+		Read: []string{c.names.lock(c.ask.Key), void},
+	}
+	if c.ask.Waiter != "" {
+		waiter := c.names.waiter(c.ask.Key, c.ask.Waiter)
+		txn.Read = append(txn.Read, waiter)
+		if c.waits(c.ask.Key, c.ask.Waiter) {
+			txn.Then = append(txn.Then, Op{Name: waiter, Delete: true})
+		}
+	} else {
+		txn.Read = append(txn.Read, void)
+	}
+	if c.beat = c.lastBeat(c.ask.Key); c.beat != "" {
+		txn.Read = append(txn.Read, c.beat)
+	}
+	return txn
+}
+
+// granted notes that the lock is ours.
+func (c *claim) granted(at Revision, as holding) driver.Reply {
+	if as.granted == 0 {
+		as.granted = at.Number
+	}
+	c.own(c.hold, at, as)
+	c.wrote(c.want.lease)
+	c.leaves(c.ask.Key, c.ask.Waiter)
+	return driver.Reply{Granted: true, Token: as.token(), Room: tokens - 1}
+}
+
+// found is what a look does that did not take the lock.
+func (c *claim) found(answer Answer, received time.Time) (reply driver.Reply, again bool, err error) {
+	lock := answer.Read[0]
+	if !lock.There() {
+		if answer.Read[1].There() {
+			return reply, false, fmt.Errorf("%w: the owner has been released before", driver.ErrUnavailable)
+		}
+		return reply, true, nil // it was released since
+	}
+	other, err := holder(lock)
+	switch {
+	case err != nil:
+		return reply, false, err
+	case other.owner == c.ask.Owner:
+		return c.granted(lock.Revision, other), false, nil
+	}
+	c.sawLock(c.ask.Key, lock.Revision, other, received)
+	beat := c.names.beat(other.process, other.lease)
+	if len(answer.Read) > 3 && beat == c.beat {
+		c.sawBeat(beat, answer.Read[3].Revision, received)
+	}
+	reply.Holder = other.owner
+	if c.ask.Waiter != "" {
+		reply.Listed = answer.Read[2].Revision.Number > other.granted || named(other.rest, c.ask.Waiter)
+	}
+	own, mine := c.remains(other)
+	if !mine && beat != c.beat || c.ask.Waiter != "" && !reply.Listed {
+		again, err := c.enter(lock, beat, &reply)
+		if again || err != nil {
+			return reply, again, err
+		}
+	}
+	if mine {
+		reply.TTL = own
+		return reply, false, nil
+	}
+	left, last := c.silent(c.ask.Key, lock.Revision, beat, other.lease)
+	if left <= 0 {
+		return c.takeOver(lock, beat, last)
+	}
+	reply.TTL = min(left, other.lease)
+	return reply, false, nil
+}
+
+// enter puts the locker into the list of a lock that is held, and reads the holder's beat.
+func (c *claim) enter(lock Entry, beat string, reply *driver.Reply) (again bool, err error) {
+	txn := Txn{If: []Condition{{lock.Name, lock.Revision}}, Read: []string{beat}}
+	defer func(unknown bool) { c.unknown = unknown }(c.unknown) // it takes no lock
+	if c.ask.Waiter != "" && !reply.Listed {
+		waiter := Op{Name: c.names.waiter(c.ask.Key, c.ask.Waiter), Value: c.process}
+		txn.Then = append([]Op{waiter}, c.beats(c.want.lease)...)
+		c.entered(c.ask.Key, c.ask.Waiter)
+	}
+	answer, received, again, err := c.send(txn)
+	switch {
+	case err != nil:
+		return again, err
+	case !answer.Done:
+		return true, nil
+	}
+	c.sawBeat(beat, answer.Read[0].Revision, received)
+	if len(txn.Then) > 0 {
+		c.wrote(c.want.lease)
+		reply.Listed = true
+	}
+	return false, nil
+}
+
+// takeOver takes the lock of a holder of which nothing was heard for its lease. Both the
+// lock and the beat must be as they were when that time began, also if there is no beat:
+// its first would be the sign of life.
+func (c *claim) takeOver(lock Entry, beat string, last Revision) (reply driver.Reply, again bool, err error) {
+	answer, _, again, err := c.send(c.taking([]Condition{{lock.Name, lock.Revision}, {beat, last}}))
+	switch {
+	case err != nil:
+		return reply, again, err
+	case answer.Done:
+		return c.granted(answer.Written[0], c.want), false, nil
+	}
+	return reply, true, nil
+}
+
+// named reports whether a list of lockers has a name.
+func named(list, name string) bool { return contains(strings.Split(list, ","), name) }

@@ -1,0 +1,256 @@
+package casstore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/casstore/castest"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+const lease = 30 * time.Second
+
+// side is one process of a test that has two.
+type side struct {
+	t     *testing.T
+	name  string
+	store *casstore.Store
+	link  *bent
+}
+
+// bent is a link with a mutant between it and its store.
+type bent struct {
+	castest.Link
+	// before and after are what the next transactions and their answers take.
+	before, after atomic.Int64
+	// strip, unless nil, has conditions left out.
+	strip func(casstore.Condition) bool
+	// early, unless nil, is called when an answer comes, with when its request was sent.
+	early func(sent time.Time)
+}
+
+func (b *bent) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
+	var left []casstore.Condition
+	for _, c := range txn.If {
+		if b.strip == nil || !b.strip(c) {
+			left = append(left, c)
+		}
+	}
+	txn.If = left
+	sent := time.Now()
+	answer, err := b.Link.Commit(ctx, txn)
+	if b.early != nil {
+		b.early(sent)
+	}
+	return answer, err
+}
+
+// sides are two processes on one server. They use no watch, so that each knows what it has
+// asked for.
+func sides(t *testing.T) (server *castest.Memory, a, b *side) {
+	server = castest.NewMemory()
+	begin := func(name string) *side {
+		s := &side{t: t, name: name, link: &bent{}}
+		s.link.Link = castest.Link{Server: server, Meet: func(*casstore.Txn) castest.Fault {
+			return castest.Fault{Before: time.Duration(s.link.before.Load()), After: time.Duration(s.link.after.Load())}
+		}}
+		s.store = open(t, s.link, casstore.Timeout(10*lease))
+		return s
+	}
+	return server, begin("a"), begin("b")
+}
+
+// try asks for the lock.
+func (s *side) try() driver.Reply {
+	s.t.Helper()
+	reply, err := s.store.Acquire(s.t.Context(), driver.AcquireRequest{Key: "k", Owner: s.name, TTL: lease})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return reply
+}
+
+// renew renews the lock, which must succeed, and returns until when it can be trusted.
+func (s *side) renew() time.Time {
+	s.t.Helper()
+	sent := time.Now()
+	s.store.Renew(s.t.Context(), []driver.Renewal{{Key: "k", Owner: s.name, TTL: lease}}, func(_ int, _ bool, err error) {
+		if err != nil {
+			s.t.Error(err)
+		}
+	})
+	return sent.Add(lease - clock.Drift(lease))
+}
+
+func (s *side) releases(owner string) error {
+	_, err := s.store.Release(s.t.Context(), driver.ReleaseRequest{Key: "k", Owner: owner, TTL: lease})
+	return err
+}
+
+// is makes a condition on some names a mutant leaves out.
+func is(part string, absent bool) func(casstore.Condition) bool {
+	return func(c casstore.Condition) bool {
+		return strings.Contains(c.Name, part) && absent == (c.Revision == casstore.Revision{})
+	}
+}
+
+// both runs a scenario with what the store does, where it must succeed, and with a mutant
+// of that, where it must not: so the scenario is one that needs it.
+func both(t *testing.T, scenario func(t *testing.T, mutant bool) (wrong bool)) {
+	t.Helper()
+	for _, mutant := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			if wrong := scenario(t, mutant); wrong != mutant {
+				t.Errorf("mutant %v, and wrong %v", mutant, wrong)
+			}
+		})
+	}
+}
+
+// The last look at the holder was answered late: it has renewed since.
+func TestATakeOverComparesTheBeat(t *testing.T) {
+	for name, absent := range map[string]bool{"a beat": false, "no beat": true} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, mutant bool) bool {
+				server, a, b := sides(t)
+				a.try()
+				if absent {
+					for _, e := range server.Entries() {
+						if strings.Contains(e.Name, "/:beat/") {
+							_, _ = server.Commit(t.Context(), casstore.Txn{Then: []casstore.Op{{Name: e.Name, Delete: true}}})
+						}
+					}
+				}
+				if mutant {
+					b.link.strip = is("/:beat/", absent)
+				}
+				b.try()
+				time.Sleep(lease / 2)
+				b.link.after.Store(int64(lease * 6 / 10)) // it is read now, and known when the lease is over
+				answered := make(chan driver.Reply, 1)
+				go func() { answered <- b.try() }()
+				time.Sleep(lease / 10)
+				b.link.after.Store(int64(0))
+				trusted := a.renew()
+				reply := <-answered
+				return reply.Granted && time.Now().Before(trusted)
+			})
+		})
+	}
+}
+
+// A late take-over finds another holder than the silent one.
+func TestATakeOverComparesTheLock(t *testing.T) {
+	both(t, func(t *testing.T, mutant bool) bool {
+		_, a, b := sides(t)
+		a.try()
+		b.try()
+		if mutant {
+			b.link.strip = is("/lock", false)
+		}
+		time.Sleep(lease / 2)
+		b.link.after.Store(int64(lease * 6 / 10))
+		answered := make(chan driver.Reply, 1)
+		go func() { answered <- b.try() }()
+		time.Sleep(lease / 10)
+		b.link.after.Store(int64(0))
+		if err := a.releases("a"); err != nil {
+			t.Error(err)
+		}
+		c := &side{t: t, name: "c", store: a.store}
+		if !c.try().Granted {
+			t.Error("the lock is not free")
+		}
+		reply := <-answered
+		return reply.Granted
+	})
+}
+
+// The first look at the holder took long to arrive, and the holder has renewed meanwhile.
+func TestATakeOverCountsFromTheAnswer(t *testing.T) {
+	both(t, func(t *testing.T, mutant bool) bool {
+		_, a, b := sides(t)
+		if mutant {
+			var sent atomic.Pointer[time.Time]
+			b.link.early = func(s time.Time) { sent.Store(&s) }
+			casstore.SetClock(b.store, func() time.Time {
+				if s := sent.Swap(nil); s != nil {
+					return *s
+				}
+				return time.Now()
+			})
+		}
+		a.try()
+		b.try() // and knows the beat
+		b.link.before.Store(int64(lease / 2))
+		looked := make(chan driver.Reply, 1)
+		go func() { looked <- b.try() }()
+		time.Sleep(lease * 4 / 10)
+		trusted := a.renew()
+		b.link.before.Store(int64(0))
+		<-looked
+		time.Sleep(lease * 6 / 10) // a lease from sending, and less from the answer
+		return b.try().Granted && time.Now().Before(trusted)
+	})
+}
+
+// The clock of a holder runs slow, and that of a process that waits runs fast: each differs
+// by nearly 1 % from the true time.
+func TestATakeOverLeavesRoomForTheClocks(t *testing.T) {
+	both(t, func(t *testing.T, mutant bool) bool {
+		_, a, b := sides(t)
+		begin, rate := time.Now(), 1.0095
+		if mutant {
+			rate += 0.01 // as if the lease alone were waited for
+		}
+		casstore.SetClock(b.store, func() time.Time {
+			return begin.Add(time.Duration(float64(time.Since(begin)) * rate))
+		})
+		a.try()
+		trusted := begin.Add(time.Duration(float64(lease-clock.Drift(lease)) / 0.9905))
+		for !b.try().Granted {
+			time.Sleep(10 * time.Millisecond)
+		}
+		return time.Now().Before(trusted)
+	})
+}
+
+// A request for a lock is executed long after its owner was released.
+func TestALateAcquireFindsTheVoid(t *testing.T) {
+	both(t, func(t *testing.T, mutant bool) bool {
+		server, a, _ := sides(t)
+		if mutant {
+			a.link.strip = is("/:void/", true)
+		}
+		a.link.before.Store(int64(lease))
+		late := make(chan error, 1)
+		_, err := a.store.Acquire(t.Context(), driver.AcquireRequest{
+			Key: "k", Owner: "a", TTL: lease, Deadline: time.Now().Add(time.Second),
+			Late: func(_ driver.Reply, err error) { late <- err },
+		})
+		if !errors.Is(err, driver.ErrPending) {
+			t.Errorf("%v; want ErrPending", err)
+		}
+		if err := <-late; err == nil {
+			t.Error("a request without an answer has succeeded")
+		}
+		a.link.before.Store(int64(0))
+		if err := a.releases("a"); !errors.Is(err, driver.ErrNotOwner) {
+			t.Errorf("%v; want ErrNotOwner", err)
+		}
+		time.Sleep(3 * lease)
+		for _, e := range server.Entries() {
+			if strings.HasSuffix(e.Name, "/lock") {
+				return true
+			}
+		}
+		return false
+	})
+}

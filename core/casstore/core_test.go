@@ -1,0 +1,264 @@
+package casstore_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/casstore/castest"
+)
+
+// machine is a process with a locker: a network that can be cut, in a bubble.
+type machine struct {
+	*core.Locker
+	cut atomic.Bool
+}
+
+// start starts a process. Its locker is closed at the end of the test.
+func start(t *testing.T, server *castest.Memory, opts ...core.LockerOption) *machine {
+	t.Helper()
+	m := &machine{}
+	store := open(t, castest.Link{Server: server, Meet: func(*casstore.Txn) castest.Fault {
+		return castest.Fault{Before: time.Millisecond, After: time.Millisecond, Lost: m.cut.Load()}
+	}}, casstore.Logger(slog.New(slog.DiscardHandler)))
+	locker, err := core.New(store, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Locker = locker
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = locker.Close(ctx)
+	})
+	return m
+}
+
+func (m *machine) lock(t *testing.T, key string, opts ...core.Option) *core.Lease {
+	t.Helper()
+	lease, err := m.Lock(t.Context(), key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// A process gives signs of life for one lock. Another lock of its, that core does not renew
+// any more, is free after its lease all the same, and not before core has ended it.
+func TestALockThatIsNotRenewedIsGivenUp(t *testing.T) {
+	for name, part := range map[string]struct {
+		hold func(t *testing.T, m *machine) *core.Lease
+		ends time.Duration // after what time it is free, at most
+	}{
+		"after MaxHold": {
+			func(t *testing.T, m *machine) *core.Lease { return m.lock(t, "k", core.MaxHold(time.Minute)) }, 100 * time.Second,
+		},
+		"a fixed lease": {
+			func(t *testing.T, m *machine) *core.Lease { return m.lock(t, "k", core.TTL(lease)) }, 31 * time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := castest.NewMemory()
+				a, b := start(t, server), start(t, server)
+				renewed := a.lock(t, "renewed")
+				held := part.hold(t, a)
+				begin := time.Now()
+				next := b.lock(t, "k")
+				if held.Err() == nil {
+					t.Error("two processes have the lock")
+				}
+				if took := time.Since(begin); took > part.ends {
+					t.Errorf("the lock was free after %v", took)
+				}
+				if err := renewed.Err(); err != nil {
+					t.Errorf("the lock that is renewed: %v", err)
+				}
+				if next.Token() <= held.Token() {
+					t.Errorf("token %d follows %d", next.Token(), held.Token())
+				}
+			})
+		})
+	}
+}
+
+func TestALockThatIsHeldWhileItsLockerClosesIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a, b := start(t, server), start(t, server)
+		a.lock(t, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := a.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close: %v", err)
+		}
+		begin := time.Now()
+		b.lock(t, "k")
+		if took := time.Since(begin); took > lease+time.Second {
+			t.Errorf("the lock was free after %v", took)
+		}
+	})
+}
+
+// A process that waits knows when the holder gave its last sign of life.
+func TestTheLockOfACrashedHolderIsTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a, b := start(t, server), start(t, server)
+		a.lock(t, "k")
+		for range 20 {
+			got := make(chan time.Time, 1)
+			go func() {
+				b.lock(t, "k")
+				got <- time.Now()
+			}()
+			time.Sleep(5*time.Minute + 7*time.Second)
+			crash := time.Now()
+			a.cut.Store(true)
+			if took := (<-got).Sub(crash); took < lease*6/10 || took > lease*103/100 {
+				t.Errorf("the lock was taken over %v after the crash", took)
+			}
+			a, b = b, start(t, server)
+		}
+	})
+}
+
+// Hand-overs in a process have tokens of their own, until the store has to give new ones.
+func TestTokensGrowOverManyHandOvers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a := start(t, server)
+		var last atomic.Int64
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 40_000 {
+					l := a.lock(t, "k")
+					if before := last.Swap(l.Token()); before >= l.Token() {
+						t.Errorf("token %d follows %d", l.Token(), before)
+						return
+					}
+					_ = l.Release(t.Context())
+				}
+			})
+		}
+		all.Wait()
+		if next := start(t, server).lock(t, "k"); next.Token() <= last.Load() {
+			t.Errorf("token %d of another process follows %d", next.Token(), last.Load())
+		}
+	})
+}
+
+// An idle holder of many locks and a process that waits ask for nothing but once a third of
+// the lease.
+func TestIdleProcessesAskLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a, b := start(t, server), start(t, server)
+		for _, key := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+			a.lock(t, key)
+		}
+		const leases = 40
+		time.Sleep(lease)
+		before := server.Commits()
+		time.Sleep(leases * lease)
+		idle := server.Commits() - before
+		if idle > 3*leases*106/100+8 { // a renewal may go a little earlier than due; and there are sweeps
+			t.Errorf("a process that holds 26 locks: %d transactions in %d leases", idle, leases)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() {
+			_, err := b.Lock(ctx, "a")
+			left <- err
+		}()
+		time.Sleep(lease)
+		before = server.Commits()
+		time.Sleep(leases * lease)
+		if n := server.Commits() - before - idle; n > 3*leases {
+			t.Errorf("a process that waits: %d transactions in %d leases", n, leases)
+		}
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock: %v", err)
+		}
+		time.Sleep(time.Second)
+		for _, e := range server.Entries() {
+			if strings.Contains(e.Name, "/a/w/") {
+				t.Errorf("a caller has left, and its process waits still: %s", e.Name)
+			}
+		}
+	})
+}
+
+// A pair of lock and release is two transactions.
+func TestAPairIsTwoTransactions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a := start(t, server, core.Unlisted())
+		for range 100 {
+			_ = a.lock(t, "k").Release(t.Context())
+		}
+		if n := server.Commits(); n != 200 {
+			t.Errorf("%d transactions for 100 pairs", n)
+		}
+	})
+}
+
+// The sign of life speaks for locks, so the store has only those that one owner holds.
+func TestPlacesAreRefused(t *testing.T) {
+	locker, err := core.New(open(t, castest.NewMemory()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = locker.Close(t.Context()) }()
+	if _, err := locker.LockShared(t.Context(), "k"); !errors.Is(err, core.ErrConfig) {
+		t.Errorf("LockShared: %v", err)
+	}
+	if _, err := core.NewGuard(locker, "k/{id}", core.Permits(3)); !errors.Is(err, core.ErrConfig) {
+		t.Errorf("Permits: %v", err)
+	}
+}
+
+// What dead processes have left goes, and nothing that a living one has.
+func TestASweepDeletesWhatTheDeadHaveLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a, b, c := start(t, server), start(t, server), start(t, server)
+		a.lock(t, "orphaned")
+		b.lock(t, "held")
+		long := c.lock(t, "long", core.TTL(5*time.Hour))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _, _ = a.Lock(ctx, "held") }()
+		time.Sleep(time.Minute)
+		a.cut.Store(true)
+		time.Sleep(4 * time.Hour)
+		if err := long.Err(); err != nil {
+			t.Errorf("a long lease: %v", err)
+		}
+		var left []string
+		for _, e := range server.Entries() {
+			left = append(left, strings.TrimPrefix(e.Name, "interlock/"))
+		}
+		found := strings.Join(left, " ")
+		for part, want := range map[string]bool{
+			"orphaned/lock": false, "held/w/": false, "held/lock": true, "long/lock": true, "/30000": true,
+		} {
+			if strings.Contains(found, part) != want {
+				t.Errorf("%s: %v; of %q", part, !want, found)
+			}
+		}
+		if n := strings.Count(found, ":beat"); n != 2 {
+			t.Errorf("%d beats: %s", n, found)
+		}
+	})
+}

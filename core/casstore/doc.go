@@ -1,0 +1,45 @@
+// Package casstore keeps locks on a server that agrees on each change by a majority of its
+// members, and that changes a value only if it is as it was read: etcd, ZooKeeper. It is
+// what the modules etcdstore and zkstore share; users of locks need one of those, and the
+// author of an adapter for another server implements [Server]. docs/consensus.md says what
+// such a store promises, how to set it up, and what it costs.
+//
+// # Why no lease of the server
+//
+// A lease, or a session, of such a server ends by the clock of one member. A member that
+// was stopped and goes on can end leases that are alive. So nothing here rests on a clock
+// of the server, and nothing happens when its leader changes.
+//
+// # How a lock is taken over
+//
+// A lock is an entry that names its owner, the lease, and the process that holds it. A
+// process renews all its locks of one lease by writing one entry, its beat, and reads the
+// locks after it. It trusts a lock from before the last beat that was confirmed, for the
+// lease less what two clocks may differ ([driver.Reply.Sent]).
+//
+// A process that waits notes when it received the first answer that showed a lock and its
+// beat as they are. When the lease and some more has passed on its own clock, it writes
+// itself into the lock, on condition that neither the lock nor the beat has changed, in one
+// transaction. If the holder lives, one of them has. If both are as they were, the
+// holder's last beat was written before the waiting process began to count, so the holder
+// has stopped to trust its lock.
+//
+// # Requests that come late
+//
+// A transaction whose answer did not come may be executed at any time. One that takes a
+// lock compares that its owner has no void, and the release of an owner that does not hold
+// its lock writes the void: then the late one fails. All other transactions compare the
+// revision of what they change.
+//
+// # Locks that are not renewed
+//
+// The beat of a process speaks for all its locks of a lease, also for one that package core
+// does not renew any more: at the end of a fixed lease, after MaxHold, after Close. The
+// store releases such a lock itself when its lease has ended.
+//
+// # What dead processes leave
+//
+// A lock that no process asks for again, names in lists, beats and voids stay when a process
+// dies. Each store looks for beats that have not changed for an hour, and deletes what they
+// belong to.
+package casstore

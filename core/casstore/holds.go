@@ -1,0 +1,149 @@
+package casstore
+
+import (
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// hold is an owner of this process that has a lock, or may get one: what the server would
+// keep as long as the process lives. A hold ends with its release. Where the lock has
+// stopped to renew it, or a transaction of unknown outcome may have taken it, the store
+// releases it itself.
+type hold struct {
+	key, owner string
+	lease      time.Duration
+
+	// Guarded by the mutex of the store:
+
+	doubtful bool      // a transaction that takes the lock may be executed later
+	at       Revision  // of the lock; zero: not known to be ours
+	as       holding   // what it says
+	until    time.Time // when its lease ends at the latest
+	ending   bool      // its release has begun
+	timer    *time.Timer
+}
+
+// expect notes an owner before the first transaction that can make it a holder. known says
+// that it is a holder.
+func (s *Store) expect(key, owner string, lease time.Duration) (h *hold, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h = s.holds[owner]; h != nil && !h.ending && h.key == key {
+		return h, h.at != Revision{}
+	}
+	now := s.now()
+	h = &hold{key: key, owner: owner, lease: lease, until: now.Add(lease)}
+	h.timer = time.AfterFunc(lease, func() { s.background(func() { s.lapse(h) }) })
+	s.holds[owner] = h
+	return h, false
+}
+
+// own notes that a hold has its lock.
+func (s *Store) own(h *hold, at Revision, as holding) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.at, h.as = at, as
+	h.lease = max(h.lease, as.lease)
+}
+
+// doubt notes that a transaction of unknown outcome may take the lock at any time.
+func (s *Store) doubt(h *hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.doubtful = true
+}
+
+// forget drops a hold that has no lock and gets none.
+func (s *Store) forget(h *hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(h)
+}
+
+// drop is forget with the mutex held.
+func (s *Store) drop(h *hold) {
+	h.timer.Stop()
+	if s.holds[h.owner] == h {
+		delete(s.holds, h.owner)
+	}
+}
+
+// extend is called before a renewal is sent. It returns the hold, unless there is none or
+// its end has begun: a renewal must not be confirmed while the release is on its way.
+func (s *Store) extend(r driver.Renewal) (h *hold, at Revision, as holding) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h = s.holds[r.Owner]
+	if h == nil || h.ending || h.key != r.Key {
+		return nil, at, as
+	}
+	if end := s.now().Add(max(r.TTL, h.lease)); r.TTL > 0 && end.After(h.until) {
+		h.until = end
+	}
+	return h, h.at, h.as
+}
+
+// lapse ends a hold that was not renewed for its lease: the beat of the process would keep
+// its lock for others.
+func (s *Store) lapse(h *hold) {
+	s.mu.Lock()
+	if s.holds[h.owner] != h {
+		s.mu.Unlock()
+		return
+	}
+	if left := h.until.Sub(s.now()); left > 0 && !h.ending {
+		h.timer.Reset(left)
+		s.mu.Unlock()
+		return
+	}
+	h.ending = true
+	s.mu.Unlock()
+	_, err := s.release(driver.ReleaseRequest{Key: h.key, Owner: h.owner, Deadline: time.Now().Add(patience * s.timeout)})
+	if isOutcome(err) {
+		return
+	}
+	s.warn("a lock whose lease has ended could not be released, others wait for it", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holds[h.owner] == h {
+		h.timer.Reset(min(max(h.lease/3, lastPause), 10*time.Second))
+	}
+}
+
+// remains is for how long a lock stays that this process holds, if it does.
+func (s *Store) remains(other holding) (left time.Duration, mine bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.holds[other.owner]
+	if h == nil || other.process != s.process {
+		return 0, false
+	}
+	return max(h.until.Sub(s.now()), 2*firstPause), true
+}
+
+// beats returns the operation that writes the sign of life for locks of a lease, if that
+// was not written lately. So each lock has a beat from the begin, by which a sweep finds what a
+// dead process has left.
+func (s *Store) beats(lease time.Duration) []Op {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, ok := s.beaten[lease]; ok && s.now().Sub(last) < dead/4 {
+		return nil
+	}
+	return []Op{s.sign(lease)}
+}
+
+// sign is the operation that gives a sign of life.
+func (s *Store) sign(lease time.Duration) Op {
+	return Op{Name: s.names.beat(s.process, lease), Value: s.host}
+}
+
+// wrote notes that the sign of life was written, now or lately.
+func (s *Store) wrote(lease time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.now(); now.Sub(s.beaten[lease]) >= dead/4 {
+		s.beaten[lease] = now
+	}
+}

@@ -1,0 +1,150 @@
+package casstore
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// layout names the entries of a store:
+//
+//	{prefix}/{key}/lock              the holder; see [holding]
+//	{prefix}/{key}/w/{locker}        a locker that waits
+//	{prefix}/:beat/{process}/{ms}    the sign of life of a process, for locks of one lease
+//	{prefix}/:void/{owner}           an owner that gets no lock any more
+//
+// Keys, lockers and owners are escaped, so that no key begins with a colon.
+type layout struct{ prefix string }
+
+func (l layout) lock(key string) string  { return l.key(key) + "lock" }
+func (l layout) queue(key string) string { return l.key(key) + "w/" }
+func (l layout) waiter(key, locker string) string {
+	return l.queue(key) + escape(locker)
+}
+
+// key is with what the names of all entries of a key begin.
+func (l layout) key(key string) string { return l.prefix + "/" + escape(key) + "/" }
+
+func (l layout) beat(process string, lease time.Duration) string {
+	return l.beats() + process + "/" + strconv.FormatInt(lease.Milliseconds(), 10)
+}
+
+func (l layout) beats() string            { return l.prefix + "/:beat/" }
+func (l layout) void(owner string) string { return l.voids() + escape(owner) }
+func (l layout) voids() string            { return l.prefix + "/:void/" }
+
+// all is with what the names of all entries begin.
+func (l layout) all() string { return l.prefix + "/" }
+
+// escape makes a part of a name of any text, no two texts the same.
+func escape(text string) string {
+	const hex = "0123456789ABCDEF"
+	if text == "" {
+		return "%"
+	}
+	var out strings.Builder
+	for i := range len(text) {
+		switch c := text[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '~':
+			out.WriteByte(c)
+		default:
+			out.Write([]byte{'%', hex[c>>4], hex[c&15]})
+		}
+	}
+	return out.String()
+}
+
+// unescape is the inverse of escape.
+func unescape(part string) (string, bool) {
+	if part == "%" {
+		return "", true
+	}
+	var out strings.Builder
+	for i := 0; i < len(part); i++ {
+		c := part[i]
+		if c == '%' {
+			if i+2 >= len(part) {
+				return "", false
+			}
+			n, err := strconv.ParseUint(part[i+1:i+3], 16, 8)
+			if err != nil {
+				return "", false
+			}
+			c, i = byte(n), i+2
+		}
+		out.WriteByte(c)
+	}
+	return out.String(), true
+}
+
+// holding is the value of a lock.
+type holding struct {
+	owner   string
+	lease   time.Duration
+	process string // whose beat says that the holder lives
+	granted int64  // the number of the revision of the grant; zero: the entry's own
+	rest    string // the lockers that waited when it was granted, separated by commas
+}
+
+// format begins each value of a lock, so that a later layout can be told from this one.
+const format = "1"
+
+func (h holding) String() string {
+	return strings.Join([]string{
+		format, escape(h.owner), strconv.FormatInt(h.lease.Milliseconds(), 10), h.process,
+		strconv.FormatInt(h.granted, 10), escape(h.rest),
+	}, " ")
+}
+
+// holder reads the value of a lock.
+func holder(lock Entry) (h holding, err error) {
+	fields := strings.Split(lock.Value, " ")
+	if len(fields) == 6 && fields[0] == format {
+		owner, known := unescape(fields[1])
+		lease, wrong := strconv.ParseInt(fields[2], 10, 64)
+		granted, unknown := strconv.ParseInt(fields[4], 10, 64)
+		rest, listed := unescape(fields[5])
+		if known && listed && wrong == nil && unknown == nil && lease > 0 {
+			if granted == 0 {
+				granted = lock.Revision.Number
+			}
+			return holding{
+				owner: owner, lease: time.Duration(lease) * time.Millisecond, process: fields[3], granted: granted, rest: rest,
+			}, nil
+		}
+	}
+	return h, fmt.Errorf("%w: %s has the value %.100q", driver.ErrKeyOccupied, lock.Name, lock.Value)
+}
+
+// token is the fencing token of a grant. There is room for more until the next one.
+func (h holding) token() int64 { return h.granted * tokens }
+
+// tokens is how many fencing tokens a grant has: its own, and those of the hand-overs in its
+// process.
+const tokens = 1 << 16
+
+// line is the list of the lockers that wait for a lock: those that it was granted with, and
+// those that were entered since, in this order. An entry from before the grant is of a
+// locker that was passed over, or has left.
+func (h holding) line(queue string, entries []Entry) []string {
+	var line []string
+	if h.rest != "" {
+		line = strings.Split(h.rest, ",")
+	}
+	for _, e := range byRevision(entries) {
+		name, ok := unescape(strings.TrimPrefix(e.Name, queue))
+		if ok && e.Revision.Number > h.granted && !contains(line, name) {
+			line = append(line, name)
+		}
+	}
+	return line
+}
+
+// nameIn is the locker of an entry of a queue.
+func nameIn(queue string, e Entry) string {
+	name, _ := unescape(strings.TrimPrefix(e.Name, queue))
+	return name
+}

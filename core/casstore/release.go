@@ -1,0 +1,162 @@
+package casstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// Release implements [driver.Store].
+func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
+	type outcome struct {
+		waiting string
+		err     error
+	}
+	done := make(chan outcome, 1)
+	if !s.background(func() {
+		waiting, err := s.release(ask)
+		done <- outcome{waiting, err}
+	}) {
+		return "", errClosed
+	}
+	o := <-done
+	return o.waiting, o.err
+}
+
+// isOutcome reports whether a release has an outcome: the owner holds the lock no more.
+func isOutcome(err error) bool { return err == nil || errors.Is(err, driver.ErrNotOwner) }
+
+// parting is a release on its way.
+type parting struct {
+	*Store
+	tries
+	ask  driver.ReleaseRequest
+	hold *hold // nil: the store does not know the owner
+
+	at   Revision // of the lock; zero: it is not known to be ours
+	as   holding
+	lock Entry // where it is not ours: as it was seen last
+	void bool  // a transaction that takes the lock may come yet: it must fail
+}
+
+// release gives a lock up. After a release the owner never gets it: a transaction that may
+// still take it is made to fail.
+func (s *Store) release(ask driver.ReleaseRequest) (waiting string, err error) {
+	p := &parting{Store: s, tries: tries{store: s, deadline: ask.Deadline}, ask: ask, void: true}
+	if ask.Deadline.IsZero() {
+		p.deadline = time.Now().Add(patience * s.timeout)
+	}
+	s.mu.Lock()
+	if h := s.holds[ask.Owner]; h != nil && h.key == ask.Key {
+		h.ending = true
+		p.hold, p.at, p.as = h, h.at, h.as
+		p.void = h.doubtful || h.at == Revision{}
+	}
+	s.mu.Unlock()
+	again := true
+	for again {
+		if p.at != (Revision{}) {
+			waiting, again, err = p.giveUp()
+		} else {
+			again, err = p.forbid()
+		}
+	}
+	switch {
+	case isOutcome(err) && p.hold != nil:
+		s.forget(p.hold)
+	case p.hold != nil:
+		s.mu.Lock()
+		p.hold.timer.Reset(max(p.hold.until.Sub(s.now()), lastPause)) // lapse tries again
+		s.mu.Unlock()
+	}
+	if errors.Is(err, driver.ErrNotOwner) && p.unknown {
+		err = nil
+	}
+	return waiting, err
+}
+
+// giveUp deletes the lock that is ours.
+func (p *parting) giveUp() (waiting string, again bool, err error) {
+	name, queue := p.names.lock(p.ask.Key), p.names.queue(p.ask.Key)
+	txn := Txn{If: []Condition{{name, p.at}}, Read: []string{name}, List: []Range{{Prefix: queue}}}
+	own := strings.TrimPrefix(p.ask.Waiter, "+")
+	if own != "" {
+		txn.Then = append(txn.Then, Op{Name: p.names.waiter(p.ask.Key, own), Value: p.process})
+		p.entered(p.ask.Key, own)
+	}
+	if p.void {
+		txn.Then = append(txn.Then, Op{Name: p.names.void(p.ask.Owner), Value: p.process})
+	}
+	txn.Then = append(txn.Then, Op{Name: name, Delete: true})
+	answer, _, again, err := p.send(txn)
+	if err != nil {
+		return "", again, err
+	}
+	if answer.Done {
+		p.tidy(queue, answer.Lists[0])
+		if line := p.as.line(queue, answer.Lists[0]); len(line) > 1 || len(line) == 1 && line[0] != own {
+			waiting = strings.Join(line, ",")
+		}
+		return waiting, false, nil
+	}
+	p.look(answer.Read[0])
+	return "", true, nil
+}
+
+// look notes what the lock is now.
+func (p *parting) look(lock Entry) {
+	p.at, p.lock = Revision{}, lock
+	if !lock.There() {
+		return
+	}
+	if other, err := holder(lock); err == nil && other.owner == p.ask.Owner {
+		p.at, p.as = lock.Revision, other // a renewal of unknown outcome has written it
+	}
+}
+
+// forbid sees to it that an owner that has no lock gets none: what may still take the lock
+// for it compares the void.
+func (p *parting) forbid() (again bool, err error) {
+	outcome := driver.ErrDeleted
+	if p.lock.There() {
+		outcome = driver.ErrTakenOver
+	}
+	if !p.void {
+		return false, outcome
+	}
+	name := p.names.lock(p.ask.Key)
+	answer, _, again, err := p.send(Txn{
+		If:   []Condition{{name, p.lock.Revision}},
+		Then: []Op{{Name: p.names.void(p.ask.Owner), Value: p.process}},
+		Read: []string{name},
+	})
+	switch {
+	case err != nil:
+		return again, err
+	case answer.Done:
+		return false, outcome
+	}
+	p.look(answer.Read[0])
+	return true, nil
+}
+
+// tidy deletes, in the background, the names of lockers that have left the list of a lock
+// before it was granted.
+func (p *parting) tidy(queue string, entries []Entry) {
+	var txn Txn
+	for _, e := range entries {
+		if e.Revision.Number < p.as.granted && !p.waits(p.ask.Key, nameIn(queue, e)) {
+			txn.If = append(txn.If, Condition{e.Name, e.Revision})
+			txn.Then = append(txn.Then, Op{Name: e.Name, Delete: true})
+		}
+	}
+	if len(txn.If) > 0 && len(txn.If) <= batch {
+		p.background(func() {
+			t := tries{store: p.Store, deadline: time.Now().Add(p.timeout)}
+			_, _, _, _ = t.send(txn) // if one of them has come back, all of them stay until the next release
+		})
+	}
+}

@@ -1,0 +1,144 @@
+package casstore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// batch is how many leases are renewed by one transaction: with two reads each it stays
+// below the 128 operations that etcd takes.
+const batch = 60
+
+// renewal is one lease of a batch.
+type renewal struct {
+	driver.Renewal
+	index int
+	hold  *hold
+	at    Revision
+	as    holding
+}
+
+// Renew implements [driver.Store]. Leases of one length are renewed together: the process
+// gives one sign of life for all of them, and reads their locks after it. A lock that is
+// still its owner's then cannot be taken over before all others have seen the sign of
+// life, and its whole lease after it.
+func (s *Store) Renew(ctx context.Context, leases []driver.Renewal, done func(i int, contended bool, err error)) {
+	groups := map[time.Duration][]renewal{} // by lease; of those that are only read, zero
+	var longer []renewal
+	for i, r := range leases {
+		one := renewal{Renewal: r, index: i}
+		one.hold, one.at, one.as = s.extend(r)
+		switch {
+		case one.hold == nil || one.at == Revision{} || r.TTL <= 0:
+			groups[0] = append(groups[0], one)
+		case r.TTL > one.as.lease:
+			longer = append(longer, one)
+		default:
+			groups[one.as.lease] = append(groups[one.as.lease], one)
+		}
+	}
+	var all sync.WaitGroup
+	for lease, group := range groups {
+		for len(group) > 0 {
+			some := group[:min(batch, len(group))]
+			group = group[len(some):]
+			all.Go(func() { s.confirm(ctx, lease, some, done) })
+		}
+	}
+	for _, one := range longer {
+		all.Go(func() { s.lengthen(ctx, one, done) })
+	}
+	all.Wait()
+}
+
+// confirm gives a sign of life for locks of one lease, unless that is zero, and reads the
+// locks.
+func (s *Store) confirm(ctx context.Context, lease time.Duration, some []renewal, done func(int, bool, error)) {
+	var txn Txn
+	if lease > 0 {
+		txn.Then = []Op{s.sign(lease)}
+	}
+	for _, r := range some {
+		txn.Read = append(txn.Read, s.names.lock(r.Key))
+		txn.List = append(txn.List, Range{Prefix: s.names.queue(r.Key)})
+	}
+	answer, err := s.persist(ctx, txn)
+	if err == nil && lease > 0 {
+		s.wrote(lease)
+	}
+	for i, r := range some {
+		if err != nil {
+			done(r.index, false, err)
+			continue
+		}
+		contended, _, err := s.judge(r, answer.Read[i], answer.Lists[i])
+		done(r.index, contended, err)
+	}
+}
+
+// judge says what a lock that was read means for its owner.
+func (s *Store) judge(r renewal, lock Entry, queue []Entry) (contended bool, as holding, err error) {
+	if !lock.There() {
+		return false, as, driver.ErrDeleted
+	}
+	switch as, err = holder(lock); {
+	case err != nil:
+		return false, as, err
+	case as.owner != r.Owner:
+		return false, as, driver.ErrTakenOver
+	case r.hold == nil:
+		return false, as, driver.ErrDeleted // its lease has ended, and its release is under way
+	}
+	return len(as.line(s.names.queue(r.Key), queue)) > 0, as, nil
+}
+
+// lengthen writes a lock anew with a longer lease.
+func (s *Store) lengthen(ctx context.Context, r renewal, done func(int, bool, error)) {
+	lease := (r.TTL + time.Millisecond - 1).Truncate(time.Millisecond)
+	name, queue := s.names.lock(r.Key), s.names.queue(r.Key)
+	for {
+		to := r.as
+		to.lease = lease
+		answer, err := s.persist(ctx, Txn{
+			If:   []Condition{{name, r.at}},
+			Then: []Op{{Name: name, Value: to.String()}, s.sign(lease)},
+			Read: []string{name},
+			List: []Range{{Prefix: queue}},
+		})
+		if err != nil {
+			done(r.index, false, err)
+			return
+		}
+		contended, now, err := s.judge(r, answer.Read[0], answer.Lists[0])
+		if err == nil {
+			s.own(r.hold, answer.Read[0].Revision, now)
+		}
+		if err != nil || now.lease >= lease && answer.Done {
+			s.wrote(lease)
+			done(r.index, contended, err)
+			return
+		}
+		r.at, r.as = answer.Read[0].Revision, now // an earlier one of unknown outcome was executed
+	}
+}
+
+// persist sends a transaction that changes nothing when it is executed again, until ctx
+// ends. So that there is time for two, neither waits for more than half of it.
+func (s *Store) persist(ctx context.Context, txn Txn) (Answer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.done, cancel)()
+	t := tries{store: s, deadline: time.Now().Add(s.timeout), base: ctx}
+	if end, ok := ctx.Deadline(); ok {
+		t.deadline = end
+	}
+	t.most = time.Until(t.deadline) / 2
+	for {
+		if answer, _, again, err := t.send(txn); !again {
+			return answer, err
+		}
+	}
+}

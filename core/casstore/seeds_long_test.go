@@ -1,0 +1,5 @@
+//go:build long
+
+package casstore_test
+
+const seeds = 2000

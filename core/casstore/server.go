@@ -1,0 +1,118 @@
+package casstore
+
+import (
+	"context"
+	"errors"
+)
+
+// Server is what the author of an adapter implements: a server that keeps small values
+// under names, on a majority of its members, and that changes a value only if it is as it
+// was read. etcd and ZooKeeper are such servers. Package core/casstore/castest is this
+// contract as a test suite. All methods are safe for concurrent use.
+//
+// Names are texts of letters, digits and _-~%:/ without an empty part between two
+// slashes. Values are text, of less than 16 KB.
+type Server interface {
+	// Commit executes a transaction: if all conditions hold, all of its operations, as one
+	// change, else none of them. Two transactions are executed one after the other, each
+	// on a majority of the members, and what was executed is never lost.
+	//
+	// What the [Answer] has read is from one moment that is not before the operations, and
+	// not before the call of Commit: a member that lags behind must not answer alone. Where
+	// the conditions did not hold, it is not before the moment at which they were compared.
+	//
+	// An error that matches [ErrRefused] says that nothing was executed, nor will be, and
+	// that the same transaction does not succeed later. An error that matches
+	// driver.ErrNotReady says that nothing was executed, nor will be. After every other
+	// error the transaction may have been executed, or may be executed at any later time.
+	// Commit sends nothing a second time unless it knows that the first was not executed.
+	// It returns soon after ctx has ended.
+	Commit(ctx context.Context, txn Txn) (Answer, error)
+
+	// Watch reports the entries whose names begin with prefix, and then what changes, until
+	// ctx ends or the watch fails; it returns why. The first report has all entries that
+	// there are, and comes also if there are none. Each later report has the changes of one
+	// transaction. Reports come in the order of the transactions, one call after the
+	// other, and may be late without a bound. A server that can miss changes between two
+	// looks may leave out what was changed again since, but it reports the entry of name
+	// that is gone as deleted, before or with a new one. prefix ends with a slash, or is
+	// a whole name.
+	Watch(ctx context.Context, prefix string, report func([]Change)) error
+}
+
+// ErrRefused says that a server refuses a transaction for a reason that does not pass: a
+// missing right, a wrong password, a full disk.
+var ErrRefused = errors.New("interlock: the server refuses the transaction")
+
+// Revision is a state of an entry. Two revisions of an entry are equal only if the entry
+// was not written between. The zero value is the revision of an entry that is not there.
+type Revision struct {
+	// Number is above 0, and below 2^47. It is greater than the number of everything that
+	// was committed before, under any name. The lock makes its fencing token of it.
+	Number int64
+	// Version is for a server that compares something else than Number. The store
+	// hands it back as it came.
+	Version int64
+}
+
+// Entry is a value under a name.
+type Entry struct {
+	Name, Value string
+	Revision    Revision
+}
+
+// There reports whether there is an entry.
+func (e Entry) There() bool { return e.Revision != Revision{} }
+
+// Change is an entry that was written, or one that was deleted and has only its name.
+type Change struct {
+	Entry
+	Deleted bool
+}
+
+// Txn is a transaction. No two operations are on one name.
+type Txn struct {
+	// If has the conditions. Without any, the operations are executed.
+	If []Condition
+	// Then has the operations.
+	Then []Op
+	// Read has the names of entries to return, whether the conditions held or not.
+	Read []string
+	// List has parts of the names to return.
+	List []Range
+}
+
+// Condition says that an entry has a revision; the zero revision, that it is not there.
+type Condition struct {
+	Name     string
+	Revision Revision
+}
+
+// Op writes an entry, or deletes it. To delete an entry that is not there is no failure.
+type Op struct {
+	Name, Value string
+	Delete      bool
+}
+
+// Range is all entries whose names begin with Prefix, which ends with a slash.
+type Range struct {
+	Prefix string
+	// After, unless empty, leaves out all names up to this one.
+	After string
+	// Limit, unless zero, is how many entries are returned at most.
+	Limit int
+}
+
+// Answer is what a transaction has done.
+type Answer struct {
+	// Done says that the conditions held, and the operations were executed.
+	Done bool
+	// Written has the revisions of what [Txn.Then] wrote, at the same places; zero for
+	// what was deleted. All of them have the same Number. It is empty if Done is false.
+	Written []Revision
+	// Read has the entries of [Txn.Read], at the same places; what is not there has the
+	// zero Revision.
+	Read []Entry
+	// Lists has the entries of each [Txn.List], in the order of their names.
+	Lists [][]Entry
+}

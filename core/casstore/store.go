@@ -1,0 +1,251 @@
+package casstore
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/logs"
+)
+
+// Option configures a [Store]. Options do not change after [New].
+type Option func(*settings)
+
+type settings struct {
+	prefix  string
+	timeout time.Duration
+	log     *slog.Logger
+	err     error
+}
+
+// Prefix sets the text with which the names of all entries begin. It consists of letters,
+// digits, - and _, in parts between slashes; otherwise [New] returns [driver.ErrConfig].
+// Services that share locks need the same. Default: "interlock".
+func Prefix(p string) Option {
+	return func(s *settings) { s.prefix = p }
+}
+
+// Timeout sets how long the store waits for the answer to one transaction before it sends
+// the transaction again. For d below 10 ms, [New] returns [driver.ErrConfig]. A renewal
+// waits for less where its lease is short. Default: 1 s.
+func Timeout(d time.Duration) Option {
+	return func(s *settings) {
+		if s.timeout = d; d < 10*time.Millisecond {
+			s.err = errors.Join(s.err, fmt.Errorf("%w: Timeout(%v): must be at least 10ms", driver.ErrConfig, d))
+		}
+	}
+}
+
+// Logger sets the logger for warnings. Default, and if l is nil: [slog.Default].
+func Logger(l *slog.Logger) Option {
+	return func(s *settings) {
+		if l != nil {
+			s.log = l
+		}
+	}
+}
+
+// Store keeps locks on a [Server]. It implements [driver.Store] and is safe for concurrent
+// use. [New] makes one. A Store is one process to all others: what it holds is held as
+// long as it gives a sign of life. Two stores of one program are two processes.
+type Store struct {
+	server  Server
+	names   layout
+	timeout time.Duration
+	log     *slog.Logger
+	failing sync.Map // what fails in the background -> *logs.Throttle
+
+	process string           // its name in the server
+	host    string           // for a human being who reads a beat
+	now     func() time.Time // tests have clocks that run apart
+
+	done context.Context // ends with Close
+	end  context.CancelFunc
+	work sync.WaitGroup
+
+	mu          sync.Mutex
+	closed      bool
+	swept       bool                        // the sweep runs
+	holds       map[string]*hold            // by owner
+	beaten      map[time.Duration]time.Time // the last beat written for locks of a lease
+	seen        sightings
+	queues      map[string]*queue     // by key: where this process waits, or watches
+	beatWatches map[string]*listening // by name
+}
+
+var (
+	_ driver.Store   = (*Store)(nil)
+	_ driver.Limited = (*Store)(nil)
+)
+
+// New makes a store on a server. It sends nothing. It returns [driver.ErrConfig] if server
+// is nil or an option cannot work. Close the store after the locker.
+func New(server Server, opts ...Option) (*Store, error) {
+	set := settings{prefix: "interlock", timeout: time.Second, log: slog.Default()}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&set)
+		}
+	}
+	switch {
+	case set.err != nil:
+		return nil, set.err
+	case server == nil:
+		return nil, fmt.Errorf("%w: server is nil", driver.ErrConfig)
+	case !isPrefix(set.prefix):
+		return nil, fmt.Errorf("%w: Prefix(%q): letters, digits, - and _, in parts between slashes", driver.ErrConfig, set.prefix)
+	}
+	var id [12]byte
+	rand.Read(id[:]) // never fails (crypto/rand, Go 1.24)
+	host, _ := os.Hostname()
+	s := &Store{
+		server: server, names: layout{set.prefix}, timeout: set.timeout, log: set.log,
+		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", host, os.Getpid()), now: time.Now,
+		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, queues: map[string]*queue{},
+		beatWatches: map[string]*listening{},
+		seen:        sightings{locks: map[string]*sighting{}, beats: map[string]*sighting{}, pruneAt: pruneAt},
+	}
+	s.done, s.end = context.WithCancel(context.Background())
+	return s, nil
+}
+
+func isPrefix(p string) bool {
+	for i := range len(p) {
+		if c := p[i]; c == '/' && (i == 0 || i == len(p)-1 || p[i-1] == '/') || c != '/' && (c == '.' || escape(p[i:i+1]) != p[i:i+1]) {
+			return false
+		}
+	}
+	return p != ""
+}
+
+// Close ends what the store does in the background, and returns when that has ended. Locks
+// that are still held stay until other processes have seen no sign of life for a lease.
+// Later requests get an error that matches [driver.ErrUnavailable]. It does not close
+// the server. A second call returns nil, too.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for _, h := range s.holds {
+		h.timer.Stop()
+	}
+	s.mu.Unlock()
+	s.end()
+	s.work.Wait()
+	return nil
+}
+
+// background runs f, and has Close wait for it. It reports false if the store is closed.
+func (s *Store) background(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.work.Go(f)
+	if !s.swept {
+		s.swept = true
+		s.work.Go(s.sweep)
+	}
+	return true
+}
+
+// Serves implements [driver.Limited]: the store has exclusive locks only, with leases of
+// any length.
+func (s *Store) Serves(kind driver.Kind, _ time.Duration) error {
+	if kind.Place() {
+		return fmt.Errorf("%w: this store keeps exclusive locks only: for shared locks and permits use package redisstore",
+			driver.ErrConfig)
+	}
+	return nil
+}
+
+var errClosed = fmt.Errorf("%w: the store is closed", driver.ErrUnavailable)
+
+const (
+	// firstPause and lastPause bound the pauses between tries of a transaction.
+	firstPause = 5 * time.Millisecond
+	lastPause  = 200 * time.Millisecond
+	// patience is for how many timeouts an acquire is tried whose caller waits for longer.
+	patience = 3
+)
+
+// tries sends the transactions of one request until one has an answer.
+type tries struct {
+	store    *Store
+	deadline time.Time       // when nothing is sent any more
+	most     time.Duration   // how long one waits for its answer; zero: the store's timeout
+	base     context.Context // whose end ends it; nil: that of the store
+	unknown  bool            // a transaction may have been executed, or may yet be
+	pause    time.Duration
+}
+
+// send sends a transaction once. It returns when the answer came, by the store's clock.
+// After an error the caller makes the transaction anew if there is time for that: a
+// transaction that may have been executed changes what the next one has to say.
+func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, err error) {
+	most := t.store.timeout
+	if t.most > 0 {
+		most = min(most, t.most)
+	}
+	base := t.base
+	if base == nil {
+		base = t.store.done
+	}
+	bound := time.Now().Add(most)
+	if t.deadline.Before(bound) {
+		bound = t.deadline
+	}
+	ctx, cancel := context.WithDeadline(base, bound)
+	defer cancel()
+	if ctx.Err() != nil {
+		return answer, t.store.now(), false, fmt.Errorf("%w: no time is left", driver.ErrNotReady)
+	}
+	answer, err = t.store.server.Commit(ctx, txn)
+	received = t.store.now()
+	switch {
+	case err == nil:
+		return answer, received, false, nil
+	case errors.Is(err, ErrRefused):
+		return answer, received, false, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	case !errors.Is(err, driver.ErrNotReady):
+		t.unknown = true
+		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	t.pause = min(max(2*t.pause, firstPause), lastPause)
+	if time.Until(t.deadline) <= t.pause {
+		return answer, received, false, err
+	}
+	timer := time.NewTimer(t.pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return answer, received, true, err
+	case <-base.Done():
+		return answer, received, false, err
+	}
+}
+
+// warn logs what fails in the background, at most once a minute.
+func (s *Store) warn(what string, err error) {
+	throttle, _ := s.failing.LoadOrStore(what, new(logs.Throttle))
+	if n := throttle.(*logs.Throttle).Count(time.Now()); n > 0 && s.done.Err() == nil {
+		s.log.Warn("interlock: "+what, "failures", n, "error", err)
+	}
+}
+
+func byRevision(entries []Entry) []Entry {
+	return slices.SortedFunc(slices.Values(entries), func(a, b Entry) int {
+		return cmp.Compare(a.Revision.Number, b.Revision.Number)
+	})
+}
+
+func contains(list []string, name string) bool { return slices.Contains(list, name) }

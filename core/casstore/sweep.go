@@ -1,0 +1,139 @@
+package casstore
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// dead is after what time without a sign of life a process is taken for dead, and what
+	// it has left is deleted: nothing about exclusion rests on it.
+	dead = time.Hour
+	// page is how many entries a sweep reads at once.
+	page = 500
+)
+
+// sweeper deletes what processes have left that are dead: their locks of keys that no
+// caller has asked for since, their places in lists, their beats, and the voids that have
+// served their purpose.
+type sweeper struct {
+	*Store
+	tries
+	seen map[string]*sighting // beats and voids, by name
+	gone map[string]Entry     // beats of the dead, by name
+	live map[string]bool      // processes that have another beat
+}
+
+// sweep sweeps four times an hour, until the store is closed.
+func (s *Store) sweep() {
+	w := &sweeper{Store: s, seen: map[string]*sighting{}}
+	for {
+		timer := time.NewTimer(dead/8 + rand.N(dead/4))
+		select {
+		case <-timer.C:
+			if err := w.once(); err != nil {
+				s.warn("what dead processes have left could not be deleted", err)
+			}
+		case <-s.done.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// once sweeps once.
+func (w *sweeper) once() error {
+	w.tries = tries{store: w.Store, deadline: time.Now().Add(dead / 8)}
+	w.gone, w.live = map[string]Entry{}, map[string]bool{}
+	found := map[string]*sighting{}
+	if err := w.each(w.names.voids(), func(e Entry) {
+		if found[e.Name] = w.note(e); w.now().Sub(found[e.Name].at) >= dead {
+			w.remove(e)
+		}
+	}); err != nil {
+		return err
+	}
+	if err := w.each(w.names.beats(), func(e Entry) {
+		process, lease := w.beatOf(e.Name)
+		found[e.Name] = w.note(e)
+		if w.now().Sub(found[e.Name].at) >= max(dead, 2*lease) && process != w.process {
+			w.gone[e.Name] = e
+		} else {
+			w.live[process] = true
+		}
+	}); err != nil {
+		return err
+	}
+	if w.seen = found; len(w.gone) == 0 {
+		return nil
+	}
+	if err := w.each(w.names.all(), w.inherit); err != nil {
+		return err
+	}
+	for _, beat := range w.gone {
+		w.remove(beat)
+	}
+	return nil
+}
+
+// note notes that an entry was seen.
+func (w *sweeper) note(e Entry) *sighting {
+	if last := w.seen[e.Name]; last != nil && last.revision == e.Revision {
+		return last
+	}
+	return &sighting{revision: e.Revision, at: w.now()}
+}
+
+// inherit deletes an entry of a dead process, if it is a lock or a place in a list.
+func (w *sweeper) inherit(e Entry) {
+	switch key := strings.TrimPrefix(e.Name, w.names.all()); {
+	case strings.HasPrefix(key, ":"):
+	case strings.HasSuffix(key, "/lock"):
+		as, err := holder(e)
+		if beat, gone := w.gone[w.names.beat(as.process, as.lease)]; err == nil && gone {
+			w.remove(e, Condition{beat.Name, beat.Revision})
+		}
+	case !w.live[e.Value]:
+		for name := range w.gone {
+			if process, _ := w.beatOf(name); process == e.Value {
+				w.remove(e)
+				return
+			}
+		}
+	}
+}
+
+// remove deletes an entry if it is as it was read, and another one is. If not, the next
+// sweep finds it.
+func (w *sweeper) remove(e Entry, also ...Condition) {
+	_, _, _, _ = w.send(Txn{If: append(also, Condition{e.Name, e.Revision}), Then: []Op{{Name: e.Name, Delete: true}}})
+}
+
+// each reads all entries under a prefix.
+func (w *sweeper) each(prefix string, do func(Entry)) error {
+	for after := ""; ; {
+		answer, _, again, err := w.send(Txn{List: []Range{{Prefix: prefix, After: after, Limit: page}}})
+		switch {
+		case again:
+			continue
+		case err != nil:
+			return err
+		}
+		for _, e := range answer.Lists[0] {
+			do(e)
+			after = e.Name
+		}
+		if len(answer.Lists[0]) < page {
+			return nil
+		}
+	}
+}
+
+// beatOf reads the name of a beat.
+func (w *sweeper) beatOf(name string) (process string, lease time.Duration) {
+	process, ms, _ := strings.Cut(strings.TrimPrefix(name, w.names.beats()), "/")
+	n, _ := strconv.ParseInt(ms, 10, 64)
+	return process, time.Duration(n) * time.Millisecond
+}

@@ -1,0 +1,325 @@
+package casstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/casstore/castest"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+const (
+	processes = 3
+	keys      = 2
+	storm     = 3 * time.Second // for how long there are faults
+	calm      = 6 * time.Second // and then none
+)
+
+// world is some processes on one server, with a network between that loses, delays and
+// reorders.
+type world struct {
+	t      *testing.T
+	server *castest.Memory
+	begin  time.Time
+
+	mu     sync.Mutex
+	lots   *rand.Rand
+	lease  time.Duration
+	wrong  []string
+	grants int
+	keys   map[string]*state
+}
+
+// state is what the world knows of a key: who trusts its lock, and the last token.
+type state struct {
+	holders map[*holder]bool
+	token   int64
+}
+
+// holder is an owner that trusts its lock.
+type holder struct {
+	owner string
+	until time.Time
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{
+		t: t, server: castest.NewMemory(), begin: time.Now(),
+		lots: rand.New(rand.NewPCG(seed, 1)), keys: map[string]*state{},
+	}
+	w.lease = time.Duration(100+w.lots.IntN(400)) * time.Millisecond
+	return w
+}
+
+// draw draws a lot.
+func (w *world) draw() float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lots.Float64()
+}
+
+func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.draw() * float64(d)) }
+
+func (w *world) stormy() bool { return time.Since(w.begin) < storm }
+
+// complain notes what must not happen.
+func (w *world) complain(format string, args ...any) {
+	w.wrong = append(w.wrong, fmt.Sprintf("after %v: ", time.Since(w.begin))+fmt.Sprintf(format, args...))
+}
+
+// enter notes that an owner trusts its lock.
+func (w *world) enter(key string, token int64, h *holder) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := w.keys[key]
+	if k == nil {
+		k = &state{holders: map[*holder]bool{}}
+		w.keys[key] = k
+	}
+	if token <= k.token {
+		w.complain("%s: token %d of %s follows %d", key, token, h.owner, k.token)
+	}
+	k.token = token
+	k.holders[h] = true
+	w.grants++
+	w.alone(key, h)
+}
+
+// alone complains of others that trust the lock at this moment. Called with the mutex held.
+func (w *world) alone(key string, h *holder) {
+	now := time.Now()
+	for other := range w.keys[key].holders {
+		if other != h && now.Before(other.until) && now.Before(h.until) {
+			w.complain("%s: %s and %s, for %v and %v more", key, h.owner, other.owner, h.until.Sub(now), other.until.Sub(now))
+		}
+	}
+}
+
+// extend notes a renewal; it reports false if the lease had ended.
+func (w *world) extend(key string, h *holder, until time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !time.Now().Before(h.until) {
+		return false
+	}
+	h.until = until
+	w.alone(key, h)
+	return true
+}
+
+// exit notes that an owner trusts its lock no more.
+func (w *world) exit(key string, h *holder) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.keys[key].holders, h)
+}
+
+// process is one process: a store, its network and its clock.
+type process struct {
+	*world
+	name  string
+	rate  float64 // of its clock
+	rough float64 // how bad its network is
+	store *casstore.Store
+
+	mu   sync.Mutex
+	cut  time.Time // until when it reaches nothing
+	work sync.WaitGroup
+}
+
+func (w *world) newProcess(n int) *process {
+	p := &process{world: w, name: fmt.Sprint("p", n), rate: 1 + (w.draw()-0.5)*0.018}
+	p.rough = []float64{0.03, 0.2, 1}[int(3*w.draw())]
+	store, err := casstore.New(castest.Link{Server: w.server, Meet: p.meet}, casstore.Timeout(20*time.Millisecond+w.upTo(2*w.lease)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	casstore.SetClock(store, p.now)
+	p.store = store
+	return p
+}
+
+// now is the time by the process's clock.
+func (p *process) now() time.Time {
+	return p.begin.Add(time.Duration(float64(time.Since(p.begin)) * p.rate))
+}
+
+// meet is the weather.
+func (p *process) meet(txn *casstore.Txn) castest.Fault {
+	if !p.stormy() {
+		return castest.Fault{Before: time.Millisecond, After: time.Millisecond}
+	}
+	p.mu.Lock()
+	cut := time.Now().Before(p.cut)
+	p.mu.Unlock()
+	lot, rough := p.draw(), p.rough
+	if txn == nil { // a report
+		return castest.Fault{Before: p.delay(), Broken: cut || lot < 0.1*rough}
+	}
+	f := castest.Fault{Before: p.delay(), After: p.delay(), Lost: cut}
+	switch {
+	case lot < 0.1*rough:
+		f.Lost = true
+	case lot < 0.2*rough:
+		f.Unanswered = true
+	case lot < 0.25*rough:
+		f.Broken = true
+	case lot < 0.27*rough:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.cut = time.Now().Add(p.upTo(2 * p.lease))
+	}
+	return f
+}
+
+// delay is mostly short, and sometimes longer than leases are.
+func (p *process) delay() time.Duration {
+	switch lot := p.draw(); {
+	case lot < 0.1*p.rough:
+		return p.upTo(3 * p.lease)
+	case lot < 0.4*p.rough:
+		return p.upTo(p.lease / 3)
+	default:
+		return time.Millisecond + p.upTo(2*time.Millisecond)
+	}
+}
+
+// trust is for how long, by the true time, a holder of this process trusts its lease.
+func (p *process) trust(lease time.Duration) time.Duration {
+	return time.Duration(float64(lease-clock.Drift(lease)) / p.rate)
+}
+
+// use takes and gives up the lock of a key until the end, as package core does.
+func (p *process) use(key string) {
+	signals := make(chan struct{}, 1)
+	stop := p.store.Watch(key, time.Now(), func(driver.Signal) {
+		select {
+		case signals <- struct{}{}:
+		default:
+		}
+	})
+	defer stop()
+	for n := 0; time.Since(p.begin) < storm+calm/2; n++ {
+		owner := fmt.Sprintf("%s:%s:%d", p.name, key, n)
+		late := make(chan driver.Reply, 1)
+		ask := driver.AcquireRequest{
+			Key: key, Owner: owner, TTL: p.lease, Waiter: p.name, Late: func(r driver.Reply, _ error) { late <- r },
+		}
+		if p.draw() < 0.3 {
+			ask.Deadline = time.Now().Add(p.upTo(p.lease))
+		}
+		reply, err := p.store.Acquire(context.Background(), ask)
+		switch {
+		case errors.Is(err, driver.ErrPending):
+			<-late
+			p.orphan(key, owner)
+		case !reply.Granted && reply.Ambiguous:
+			p.orphan(key, owner)
+		case reply.Granted:
+			p.hold(key, owner, reply)
+			continue
+		}
+		wait := p.lease / 3
+		if err == nil {
+			wait = min(max(reply.TTL, 0)+time.Millisecond, p.lease)
+		}
+		select {
+		case <-signals:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// hold holds a lock for a while.
+func (p *process) hold(key, owner string, reply driver.Reply) {
+	h := &holder{owner: owner, until: reply.Sent.Add(p.trust(p.lease))}
+	if !time.Now().Before(h.until) {
+		p.orphan(key, owner) // it came after the end of its lease
+		return
+	}
+	p.enter(key, reply.Token, h)
+	abandon := p.draw() < 0.1 // the handler does not come back, and nothing is renewed
+	for end := time.Now().Add(p.upTo(3 * p.lease)); time.Now().Before(end); {
+		time.Sleep(min(time.Until(end), p.lease/3))
+		if abandon {
+			continue
+		}
+		sent, lost := time.Now(), false
+		ctx, cancel := context.WithTimeout(context.Background(), p.lease/6)
+		p.store.Renew(ctx, []driver.Renewal{{Key: key, Owner: owner, TTL: p.lease}}, func(_ int, _ bool, err error) {
+			lost = errors.Is(err, driver.ErrNotOwner) || err == nil && !p.extend(key, h, sent.Add(p.trust(p.lease)))
+		})
+		if cancel(); lost || !time.Now().Before(h.until) {
+			break
+		}
+	}
+	if abandon {
+		time.Sleep(time.Until(h.until))
+		p.exit(key, h)
+		return // the store has to give it up
+	}
+	p.exit(key, h)
+	p.release(key, owner, reply.Ambiguous)
+}
+
+// release gives a lock up, and has that done again where the outcome is not known.
+func (p *process) release(key, owner string, ambiguous bool) {
+	_, err := p.store.Release(context.Background(), driver.ReleaseRequest{
+		Key: key, Owner: owner, TTL: p.lease, Deadline: time.Now().Add(p.lease),
+	})
+	if ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
+		p.orphan(key, owner)
+	}
+}
+
+// orphan releases an owner of unknown outcome, once: what is left is the store's.
+func (p *process) orphan(key, owner string) {
+	p.work.Go(func() {
+		_, _ = p.store.Release(context.Background(), driver.ReleaseRequest{
+			Key: key, Owner: owner, TTL: p.lease, Deadline: time.Now().Add(p.lease),
+		})
+	})
+}
+
+// run runs the world, and returns what went wrong.
+func (w *world) run() []string {
+	var all []*process
+	for n := range processes {
+		all = append(all, w.newProcess(n))
+	}
+	for _, p := range all {
+		for k := range keys {
+			p.work.Go(func() { p.use(fmt.Sprint("k", k)) })
+		}
+	}
+	time.Sleep(storm)
+	w.mu.Lock()
+	before := w.grants
+	w.mu.Unlock()
+	time.Sleep(calm)
+	for _, p := range all {
+		p.work.Wait()
+	}
+	if w.grants == before {
+		w.complain("no lock was granted in calm weather; %d before", before)
+	}
+	for _, e := range w.server.Entries() {
+		if strings.HasSuffix(e.Name, "/lock") {
+			w.complain("%s stays: %s", e.Name, e.Value)
+		}
+	}
+	for _, p := range all {
+		if err := p.store.Close(); err != nil {
+			w.complain("Close: %v", err)
+		}
+	}
+	return w.wrong
+}
