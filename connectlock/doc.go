@@ -14,15 +14,18 @@
 //	err = connectlock.Validate(server, rules, nil)
 //	connecthttp.Mount(mux, server)
 //
-// [grpclock.FromProto] makes the rules that protos declare. A map literal has the rules of a
-// proto that is not yours, by procedure:
+// [grpclock.FromProto] makes the rules that protos declare. Package grpclock shows how a
+// proto declares them, and how protoc and buf find the option; the plugin for the code of
+// connect is connectrpc.com/connect/v2/cmd/protoc-gen-connect-go. A map literal has the
+// rules of a proto that is not yours, by procedure:
 //
 //	rules := grpclock.Rules{bankv1connect.BankDebitProcedure: core.Serialize(locker, "account/{account_id}")}
 //
 // [Validate] compares the rules with the server, and finds a method whose proto declares a
 // lock while no rule has it. Put the interceptors behind authentication and behind recovery,
 // in the order that package grpclock gives. A rule that is also given to package httplock
-// makes the same key there. {header.Name} is a field of the HTTP header.
+// makes the same key there. {header.Name} is a field of the HTTP header. A whole service is
+// examples/connect in the repository.
 //
 // # What clients see
 //

@@ -35,6 +35,11 @@
 // @latest. Where there is no protoc, pip install grpcio-tools brings it as
 // python -m grpc_tools.protoc.
 //
+// buf reads only files of its workspace: copy interlock/v1/serialize.proto into a module of
+// the workspace, under this path. In buf.gen.yaml exclude the directory interlock from the
+// inputs (exclude_paths), because package lockpb is its code. In managed mode disable
+// go_package for the path interlock, too, so that the generated code imports lockpb.
+//
 // # Serve
 //
 //	locker, err := core.New(store)

@@ -9,7 +9,8 @@
 // (github.com/interlock-go/interlock/echolock), whose documentation says where the
 // middleware goes, in which order, and what clients see. A service that moves from echo v4
 // to v5 changes the import path. One program can use both packages: they share no state, and
-// a rule makes the same key in both. What is different in v5 is said here.
+// a rule makes the same key in both. What is different in v5 is said here. A whole service
+// is examples/echo in the repository.
 //
 // # In the handler
 //
