@@ -26,7 +26,7 @@ import (
 // [Service.Front], and returns a client for its unary method, or for the stream.
 func (s *Service) ServeGRPC(t testing.TB, stream bool, unaries []grpc.UnaryServerInterceptor, streams []grpc.StreamServerInterceptor) Client {
 	t.Helper()
-	s.start()
+	s.Start()
 	srv := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(recoverUnary), grpc.ChainUnaryInterceptor(unaries...),
 		grpc.ChainStreamInterceptor(recoverStream), grpc.ChainStreamInterceptor(streams...))

@@ -74,7 +74,7 @@ func (s *Service) HandleHTTP(w http.ResponseWriter, r *http.Request, param func(
 // answered with 500 and what was thrown.
 func (s *Service) ServeHTTP(t testing.TB, h http.Handler) *HTTPClient {
 	t.Helper()
-	s.start()
+	s.Start()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if thrown := recover(); thrown != nil {

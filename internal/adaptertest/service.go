@@ -157,7 +157,8 @@ func (s *Service) Visit(t testing.TB) Visit {
 // the call: the server knows that the client has gone.
 func (s *Service) Left() <-chan struct{} { return s.left }
 
-// start makes a service ready for its first call.
-func (s *Service) start() {
+// Start makes a service ready for its first call: builders of protocols that have no
+// server here call it.
+func (s *Service) Start() {
 	s.visits, s.left = make(chan Visit, 1000), make(chan struct{}, 1)
 }

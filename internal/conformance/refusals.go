@@ -60,6 +60,9 @@ func (r refusal) holds(w *world) {
 	if r.query != "" {
 		req.Path = id + "/call?" + r.query
 	}
+	if w.Untyped && r.want == reason.Misconfigured {
+		r.want = reason.BadKey // as far as the adapter knows, the client has left the parameter out
+	}
 	logged := adaptertest.LogTo(w)
 	w.wantRefused(client.Call(w.Context(), req), r.want, false)
 	if v := s.Visit(w); v.Panic != nil || !v.Restored {

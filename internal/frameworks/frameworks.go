@@ -33,16 +33,17 @@ type Framework struct {
 	HTTP       bool // a framework on net/http
 	Parts      bool // what the handler sends arrives part by part
 	Idempotent bool // it has idempotent endpoints
+	Untyped    bool // the adapter does not know which parameters a route has
 }
 
 // All are the frameworks.
 var All = []Framework{
-	{"net/http", startHTTP, true, true, true},
-	{"gin", startGin, true, true, true},
-	{"echo", startEcho, true, true, true},
-	{"echo v5", startEchoV5, true, true, true},
-	{"gRPC", startUnary, false, false, true},
-	{"gRPC stream", startStream, false, true, false},
+	{"net/http", startHTTP, true, true, true, false},
+	{"gin", startGin, true, true, true, false},
+	{"echo", startEcho, true, true, true, false},
+	{"echo v5", startEchoV5, true, true, true, false},
+	{"gRPC", startUnary, false, false, true, false},
+	{"gRPC stream", startStream, false, true, false, false},
 }
 
 // Protocols are a framework of each protocol, for what differs by protocol only.
