@@ -274,6 +274,14 @@ var layers = []layer{
 		"connect is grpclock on another transport: it brings connect and what grpclock has",
 	},
 	{
+		"./mcplock",
+		[]string{
+			"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason",
+			"github.com/modelcontextprotocol/go-sdk/mcp", "github.com/modelcontextprotocol/go-sdk/jsonrpc",
+		},
+		"a server of tools brings the SDK of its protocol and the core, and no store",
+	},
+	{
 		"./pgxstore",
 		[]string{"./core/...", "github.com/jackc/pgx/v5/..."},
 		"who has a pool of pgx gets pgx and the core, and no other library",
@@ -325,7 +333,7 @@ func TestPackagesImportOnlyWhatTheirLayerMay(t *testing.T) {
 
 // contrib are the nested modules for users; the other nested modules are programs and
 // tests, which import what they want.
-var contrib = []string{"asynqlock", "connectlock", "watermilllock", "pgxstore"}
+var contrib = []string{"asynqlock", "connectlock", "mcplock", "watermilllock", "pgxstore"}
 
 // goList runs go list in a directory. A module whose dependencies are not downloaded can be
 // listed, too.
@@ -435,6 +443,7 @@ func TestForbiddenImportsAreFoundInAMadeUpModule(t *testing.T) {
 		"pgxstore imports the fences":     {"./pgxstore", "./core/fencing", ""},
 		"pgxstore imports go-redis":       {"./pgxstore", "github.com/redis/go-redis/v9", "no other library"},
 		"asynqlock imports a store":       {"./asynqlock", "./core/redisstore", "no store"},
+		"mcplock imports a store":         {"./mcplock", "./core/redisstore", "no store"},
 		"connectlock imports the rules":   {"./connectlock", "./grpclock", ""},
 		"connectlock imports a store":     {"./connectlock", "./core/redisstore", "another transport"},
 		"root imports the core":           {".", "./core", "overview"},

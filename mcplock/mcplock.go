@@ -1,0 +1,148 @@
+package mcplock
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/adapter"
+	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+)
+
+// Rules maps the name of a tool to the rule under which its calls run. A tool that is
+// not in the map runs without a lock. [Validate] finds names that the server does not
+// have.
+type Rules map[string]*core.Guard
+
+// Tools maps the name of a tool to the engine that makes its calls idempotent. A tool
+// that is not in the map runs as it is. Options that differ between tools go to
+// [idempotency.Engine.With]:
+//
+//	mcplock.Tools{"pay": engine.With(idempotency.Under(debit))}
+type Tools map[string]*idempotency.Engine
+
+// Serialize returns receiving middleware for a server that runs the calls of the tools
+// in rules under their locks. Other tools and other methods pass. The middleware is safe
+// for concurrent use. It copies rules: later changes have no effect.
+//
+// Serialize panics if a rule is nil.
+func Serialize(rules Rules) mcp.Middleware {
+	return middleware(rules, func(rule *core.Guard, c *call, ctx context.Context, next handler) (result mcp.Result, err error) {
+		refusal := rule.Do(ctx, c, func(ctx context.Context) bool {
+			result, err = next(ctx)
+			return answers(ctx, result, err)
+		})
+		if refusal != nil {
+			return c.refused(refusal, rule), nil
+		}
+		return result, err
+	})
+}
+
+// Idempotent returns receiving middleware for a server that runs a tool once for each
+// idempotency key. A client that repeats the call gets the stored result of the first
+// call (see the package comment). The key is [MetaKey] in the _meta of the call, or the
+// argument of [KeyArgument]; a call that has both is refused.
+//
+// Other tools and other methods pass. The middleware is safe for concurrent use. It
+// copies tools: later changes have no effect. A nil option has no effect.
+//
+// Idempotent panics if an engine is nil.
+func Idempotent(tools Tools, opts ...Option) mcp.Middleware {
+	tools = maps.Clone(tools)
+	for name, engine := range tools {
+		if engine != nil {
+			tools[name] = engine.With(idempotency.EqualJSON()) // a model that repeats a call writes it anew
+		}
+	}
+	return middleware(tools, func(engine *idempotency.Engine, c *call, ctx context.Context, next handler) (result mcp.Result, err error) {
+		verdict := engine.Do(ctx, c, endpoint.Handler{
+			Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
+				result, err = next(ctx)
+				response := capture(attempt, result, err)
+				return response, response.Status != endpoint.FuncFailed
+			},
+			Pass: func(ctx context.Context) bool {
+				result, err = next(ctx)
+				return answers(ctx, result, err)
+			},
+		})
+		switch {
+		case verdict.Refusal != nil:
+			return c.refused(verdict.Refusal, engine.Guard()), nil
+		case verdict.Replay != nil:
+			return replay(verdict.Replay)
+		}
+		return result, err
+	}, opts...)
+}
+
+// handler runs what is behind the middleware.
+type handler func(ctx context.Context) (mcp.Result, error)
+
+// middleware calls do for the calls of tools that are in named.
+func middleware[T any](
+	named map[string]*T, do func(of *T, c *call, ctx context.Context, next handler) (mcp.Result, error), opts ...Option,
+) mcp.Middleware {
+	named = maps.Clone(named)
+	for name, of := range named {
+		if of == nil {
+			panic(fmt.Sprintf("mcplock: tool %q has a nil %T", name, of))
+		}
+	}
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			tool, _ := req.(*mcp.CallToolRequest)
+			if tool == nil || named[tool.Params.Name] == nil {
+				return next(ctx, method, req)
+			}
+			return do(named[tool.Params.Name], newCall(ctx, tool, opts), ctx, func(ctx context.Context) (mcp.Result, error) {
+				return next(ctx, method, req)
+			})
+		}
+	}
+}
+
+// answers reports whether an answer is the tool's last word, and may leave.
+func answers(ctx context.Context, result mcp.Result, err error) bool {
+	return statusOf(result, err) != endpoint.FuncFailed && adapter.BeginAnswer(ctx, true)
+}
+
+// Option configures [Idempotent].
+type Option func(*call)
+
+// KeyArgument names the argument that has the idempotency key. The name of a nested
+// argument has dots: meta.idempotency-key. Default: idempotency_key.
+func KeyArgument(name string) Option { return func(c *call) { c.keyArgument = name } }
+
+// User is the [core.RequestFunc] that returns the authenticated user of a call:
+// auth.TokenInfo.UserID, as the token verifier of the server has set it. It finds nothing
+// in a call without a verified token, and if the verifier sets no UserID. The middleware
+// then refuses the call.
+//
+//	idempotency.Scope(mcplock.User)
+//	core.ContextFunc("user", mcplock.User)
+func User(_ context.Context, req core.Request) (string, error) {
+	tool, _ := req.Native().(*mcp.CallToolRequest)
+	if tool == nil || tool.Extra == nil || tool.Extra.TokenInfo == nil {
+		return "", nil
+	}
+	return tool.Extra.TokenInfo.UserID, nil
+}
+
+// Session is the [core.RequestFunc] that returns the ID of the session of a call. It finds
+// nothing in calls that have no session: over stdio, over memory, and in protocol version
+// 2026-07-28. The middleware then refuses the call. A client that connects anew has a new
+// session, which does not get the results of the old one. Prefer [User] where there is a
+// user.
+func Session(_ context.Context, req core.Request) (string, error) {
+	tool, _ := req.Native().(*mcp.CallToolRequest)
+	if tool == nil || tool.Session == nil {
+		return "", nil
+	}
+	return tool.Session.ID(), nil
+}
