@@ -232,8 +232,10 @@ func TestTheIdempotencyKeyOfARequest(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if _, err := send("POST", "a, b", t.Context()); !errors.Is(err, endpoint.ErrKeyMalformed) {
-		t.Error(err)
+	for _, bad := range []string{"a, b", "ä", " "} {
+		if _, err := send("POST", bad, t.Context()); !errors.Is(err, endpoint.ErrKeyMalformed) || !strings.Contains(err.Error(), "was not sent") {
+			t.Errorf("header %q: %v", bad, err)
+		}
 	}
 	first, _ := send("POST", "", t.Context())
 	second, _ := send("DELETE", "", t.Context())
@@ -257,16 +259,20 @@ func TestABodyThatCannotBeReadAgainIsCopiedOrRefused(t *testing.T) {
 
 func bodiesThatCannotBeReadAgain(t *testing.T) {
 	for _, c := range []struct {
-		body io.Reader
-		err  string
+		body   io.Reader
+		length int64 // that is announced
+		err    string
 	}{
-		{strings.NewReader("12345"), ""},
-		{strings.NewReader("123456"), "longer than the 5 bytes of MaxBody"},
-		{io.MultiReader(strings.NewReader("1"), failing{}), "reading its body: gone"},
+		{strings.NewReader("12345"), -1, ""},
+		{strings.NewReader("12345"), 5, ""},
+		{strings.NewReader("123456"), -1, "longer than the 5 bytes of MaxBody"},
+		{failing{}, 6, "longer than the 5 bytes of MaxBody"}, // it is not read
+		{io.MultiReader(strings.NewReader("1"), failing{}), -1, "reading its body: gone"},
 	} {
 		server := &script{answers: []func(*http.Request) (*http.Response, error){says(503), says(200)}}
 		body := &once{Reader: c.body}
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a/", body)
+		r.ContentLength = c.length
 		_, err := (&httplock.Transport{Base: server, MaxBody: 5}).RoundTrip(r) //nolint:bodyclose // of the script
 		if !body.closed {
 			t.Error("the body was not closed")
