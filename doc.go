@@ -26,11 +26,17 @@
 // # Packages
 //
 //   - core: the lock (Locker, Lease) and the rule (Guard); start here
-//   - core/redisstore: locks in Redis, on github.com/redis/go-redis/v9
-//   - core/memstore: locks in memory, for unit tests
-//   - core/quorum: locks on a majority of independent masters (Redlock)
 //   - core/idempotency: one stored answer for each idempotency key
+//   - core/redisstore: locks and records in Redis, on github.com/redis/go-redis/v9
+//   - core/pgstore: locks and records in PostgreSQL, on database/sql
+//   - core/quorum: locks on a majority of independent masters (Redlock)
+//   - core/memstore: locks and records in memory, for unit tests
+//   - core/fencing: resources that refuse an outdated holder
 //   - httplock, ginlock, echolock, grpclock: one thin middleware per framework
 //   - otel (package otellock): spans and metrics for OpenTelemetry
+//   - cmd/interlock: the locks of all processes, on a terminal
 //   - examples/payments: what it is for, as a program to run
+//
+// In modules of their own are connectlock (connect v2), pgxstore (pgx), watermilllock and
+// asynqlock. The documents are at https://github.com/interlock-go/interlock/tree/main/docs.
 package interlock

@@ -49,7 +49,7 @@ type background struct {
 // job is what is still to be done for an attempt; guarded by the mutex of background.
 // It is scheduled, due or being tried.
 type job struct {
-	timers.Place
+	timers.Slot
 	attempt *attempt
 
 	commit  *record.CommitRequest // nil: abandon

@@ -32,7 +32,7 @@ type renewer struct {
 
 // claimLease is what the renewer knows about a claim; guarded by its mutex.
 type claimLease struct {
-	timers.Place
+	timers.Slot
 	attempt *attempt
 
 	running  bool          // the handler is

@@ -52,7 +52,7 @@ type server interface {
 // paused or cut off from delaying the others: requests to it do not pile up, and no
 // caller waits for it unless its vote is needed.
 type node struct {
-	timers.Place // of the sweep of its debts
+	timers.Slot // of the sweep of its debts
 
 	server server
 	store  *Store

@@ -2,7 +2,8 @@
 // and gRPC-Web, with authentication, recovery, time limits and a graceful end. The proto is
 // the proto of examples/grpc: debits of one account run one after the other, and a debit with
 // an idempotency key runs once for each key. Processes of both commands on one Redis, with
-// different -addr, serve one bank.
+// different -addr, serve one bank. examples/production has metrics, traces, a
+// debug page and readiness as well.
 //
 //	curl localhost:8080/interlock.examples.grpc.v1.Bank/Debit -H 'Authorization: Bearer secret-of-alice' \
 //		-H 'Idempotency-Key: k1' -H 'Content-Type: application/json' -d '{"accountId": "42", "amount": 1}'

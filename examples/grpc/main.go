@@ -2,6 +2,7 @@
 // limits and a graceful end. Debits of one account run one after the other, as the
 // proto declares. A debit with an idempotency key (metadata idempotency-key) runs once
 // for each key. Two processes on one Redis, with different -addr, serve one bank.
+// examples/production has metrics, traces, a debug page and readiness as well.
 package main
 
 import (

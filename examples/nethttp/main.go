@@ -2,6 +2,7 @@
 // time limits and a graceful end. Debits of one account run one after the other. A
 // payment is made once, even if the client sends it several times. Two processes on
 // one Redis, with different -addr, serve one bank.
+// examples/production has metrics, traces, a debug page and readiness as well.
 //
 //	curl -u alice:secret -X POST localhost:8080/accounts/42/debit
 //	curl -u alice:secret -X POST localhost:8080/payments -H 'Idempotency-Key: k1'

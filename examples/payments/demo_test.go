@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -51,6 +53,24 @@ func TestDemonstration(t *testing.T) {
 			t.Errorf("the tables lack %q", want)
 		}
 	}
+	page, err := os.ReadFile("../../docs/demonstration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, shown, _ := strings.Cut(string(page), "```\nA bank"); !strings.HasPrefix(unnumbered(shown), unnumbered(strings.TrimPrefix(tables, "A bank"))+"```") {
+		t.Errorf("docs/demonstration.md shows other tables; but for the numbers these are printed:\n%s", tables)
+	}
+}
+
+var numbers = regexp.MustCompile(`[0-9][0-9.,]*(µs|ms|s)?`)
+
+// unnumbered is a text without its numbers, however many blanks there are between its words.
+func unnumbered(text string) string {
+	var lines strings.Builder
+	for line := range strings.Lines(numbers.ReplaceAllString(text, "N")) {
+		lines.WriteString(strings.Join(strings.Fields(line), " ") + "\n")
+	}
+	return lines.String()
 }
 
 func TestAColumnSaysWhatWentWrong(t *testing.T) {

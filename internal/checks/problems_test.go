@@ -20,6 +20,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/httplock"
+	_ "github.com/interlock-go/interlock/internal/bubble"
 )
 
 // The code of docs/problems, one function for each page, and a test of what the page
@@ -169,7 +170,7 @@ func webhooksByBody(engine *idempotency.Engine, handle func(ctx context.Context,
 // signedIn is authentication.
 func signedIn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), "user", "alice"))) //nolint:staticcheck // the key of the page
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), "user", "alice"))) //nolint:staticcheck,revive // the key of the page
 	})
 }
 

@@ -32,6 +32,30 @@ func TestTheVersionIsTheSameInAllPlaces(t *testing.T) {
 	}
 }
 
+// CHANGELOG.md is merged by union, which can double lines and bring deleted ones back. A
+// version that two screens do not hold tells its reader nothing.
+func TestTheChangelogHasNoLineTwiceAndTwoScreensForAVersion(t *testing.T) {
+	atRoot(t)
+	const most = 100
+	section, lines, seen := "", 0, map[string]bool{}
+	for line := range strings.Lines(read(t, "CHANGELOG.md")) {
+		if strings.HasPrefix(line, "## ") {
+			section, lines = strings.TrimSpace(line), 0
+		}
+		if lines++; lines == most+1 {
+			t.Errorf("CHANGELOG.md has more than %d lines under %q", most, section)
+		}
+		name := section + line // each version may have what was added
+		if strings.HasPrefix(line, "- ") {
+			name = line
+		}
+		if seen[name] && strings.TrimSpace(line) != "" {
+			t.Errorf("CHANGELOG.md has twice, under %q: %s", section, line)
+		}
+		seen[name] = true
+	}
+}
+
 // Each nested module is in the table of RELEASING.md, from which the script takes the tags.
 func TestEachModuleIsReleasedOrNot(t *testing.T) {
 	atRoot(t)

@@ -19,6 +19,7 @@ import (
 	"go/parser"
 	"go/token"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -198,25 +199,30 @@ func nameOf(f *ast.FuncDecl) string {
 	}
 	switch t := f.Recv.List[0].Type.(type) {
 	case *ast.StarExpr:
-		return "(*" + fmt.Sprint(t.X) + ")." + f.Name.Name
+		return "(*" + typeName(t.X) + ")." + f.Name.Name
 	default:
-		return fmt.Sprint(t) + "." + f.Name.Name
+		return typeName(t) + "." + f.Name.Name
 	}
+}
+
+// typeName returns the name of a type, without its parameters.
+func typeName(t ast.Expr) string {
+	if generic, ok := t.(*ast.IndexExpr); ok {
+		t = generic.X
+	}
+	return fmt.Sprint(t)
 }
 
 // print prints what a request ran through.
 func (k kind) print(functions map[string][]string, list bool) {
-	n := 0
-	var files []string
-	for name, all := range functions {
+	n, files := 0, slices.Sorted(maps.Keys(functions))
+	for _, all := range functions {
 		n += len(all)
-		files = append(files, name)
 	}
 	fmt.Printf("%-24s %4d functions %4d files\n", k.name, n, len(files))
 	if !list {
 		return
 	}
-	slices.Sort(files)
 	for _, name := range files {
 		fmt.Printf("\t%s\n", name)
 		for _, f := range functions[name] {

@@ -17,6 +17,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
+	_ "github.com/interlock-go/interlock/internal/bubble"
 )
 
 // site is a service in a bubble, with the route of a case.

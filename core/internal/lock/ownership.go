@@ -12,7 +12,7 @@ import (
 // owner. It passes from hold to hold without a request, for as long as that is fair
 // to other processes.
 type ownership struct {
-	timers.Place // in the renewer's events
+	timers.Slot // in the renewer's events
 
 	renewals uint32 // of the renewer that were confirmed; it stands where there is room
 

@@ -71,7 +71,7 @@ type lane struct {
 // orphan is an owner that must not hold its lock. It is scheduled, or its release is
 // under way. One that waits in its lane is scheduled for its end.
 type orphan struct {
-	timers.Place
+	timers.Slot
 	links
 
 	key, owner string

@@ -18,11 +18,9 @@ type ack struct {
 	within   time.Duration
 }
 
-// ask puts the question behind what is in the pipeline.
+// ask puts the question behind what is in the pipeline. There is one if replicas have to
+// acknowledge.
 func (a ack) ask(ctx context.Context, pipe redis.Pipeliner) *redis.IntCmd {
-	if a.replicas == 0 {
-		return nil
-	}
 	wait := redis.NewIntCmd(ctx, "wait", a.replicas, a.within.Milliseconds())
 	_ = pipe.Process(ctx, &noRetry{wait})
 	return wait
@@ -30,5 +28,5 @@ func (a ack) ask(ctx context.Context, pipe redis.Pipeliner) *redis.IntCmd {
 
 // given reports whether enough replicas have answered.
 func (a ack) given(wait *redis.IntCmd) bool {
-	return a.replicas == 0 || wait != nil && wait.Err() == nil && wait.Val() >= int64(a.replicas)
+	return wait.Err() == nil && wait.Val() >= int64(a.replicas)
 }

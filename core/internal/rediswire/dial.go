@@ -8,7 +8,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -234,62 +233,6 @@ func (d *dialer) closeAll() {
 
 // close ends dials under way. The connections are closed by their pools.
 func (d *dialer) close() { d.cancel() }
-
-// conn is a connection that its dialer can close.
-type conn struct {
-	net.Conn
-	dialer  *dialer
-	link    *link // nil: it has none
-	severed atomic.Bool
-}
-
-// Write implements net.Conn.
-func (c *conn) Write(b []byte) (int, error) {
-	if c.link != nil {
-		c.link.has(c)
-		if err := c.link.refuses(); err != nil {
-			return 0, err
-		}
-	}
-	return c.Conn.Write(b)
-}
-
-// Close implements net.Conn.
-func (c *conn) Close() error {
-	c.dialer.mu.Lock()
-	delete(c.dialer.open, c)
-	c.dialer.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// sever closes the connection without a word to the server: TLS would say goodbye,
-// which can take seconds when nothing gets through.
-func (c *conn) sever() {
-	c.severed.Store(true)
-	if t, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
-		_ = t.NetConn().Close()
-		return
-	}
-	_ = c.Conn.Close()
-}
-
-// SyscallConn is what go-redis asks of an idle connection, to see whether it still
-// lives. It gets to know that the store has closed the connection, and nothing else. What
-// is under the connection of a user's Dialer is not ours to read: the Dialer may return
-// a connection that counts or ciphers what goes through it.
-func (c *conn) SyscallConn() (syscall.RawConn, error) {
-	if c.severed.Load() {
-		return nil, net.ErrClosed
-	}
-	return unreadable{}, nil
-}
-
-// unreadable is a raw connection without a file descriptor.
-type unreadable struct{}
-
-func (unreadable) Control(func(uintptr)) error    { return nil }
-func (unreadable) Read(func(uintptr) bool) error  { return nil }
-func (unreadable) Write(func(uintptr) bool) error { return nil }
 
 // failedConn is in place of a connection that could not be made. Nothing was ever
 // sent over it, which its error says by its form, a failed dial's.

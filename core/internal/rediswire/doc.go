@@ -7,13 +7,13 @@
 // the servers (route.go, topology.go).
 //
 // Everything that is sent is a [Request]: one call of a script (script.go, request.go).
-// The request finds its server by the route. If a pipeline to that server is free, the
-// goroutine of the caller sends the request by it (here.go). Else the request waits in the
-// queue of that server for the next pipeline (pipeline.go, backlog.go). A pipeline has a
-// connection (link.go), and sends requests of one kind in calls that they share
-// (call.go). The outcome of a try ends the request, or has it sent again (errors.go). The
-// requests for locks are in locks.go, the requests of a quorum's node in node.go;
-// core/redisstore makes those for records. A round renews many leases (renew.go).
+// The requests for locks are in locks.go, the requests of a quorum's node in node.go;
+// core/redisstore makes the requests for records. A request finds its server by the route.
+// If a pipeline to that server is free, the goroutine of the caller sends the request by it;
+// else the request waits in the queue of that server for the next pipeline (pipelines.go). A
+// pipeline has a connection (link.go), and sends requests of one kind in calls that the
+// requests share (pipeline.go). The outcome of a try ends the request, or has the request
+// sent again (Request.tried, errors.go). A round renews many leases (renew.go).
 //
 // A subscriber is told of releases (subscriber.go). It has a subscription, a connection
 // that is read by a goroutine, to each server with a watched channel

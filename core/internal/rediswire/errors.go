@@ -190,16 +190,6 @@ var errShut = errors.New("interlock: redisstore is closed")
 // ErrNoAnswer is the outcome of a request whose caller has left.
 var ErrNoAnswer = errors.New("no answer in time")
 
-// code reads the number that the scripts that renew, release and withdraw return: -1 to 2
-// or 3. A token is none, should replies ever get out of step.
-func code(val any, most int64) (int64, error) {
-	n, ok := val.(int64)
-	if !ok || n < -2 || n > most {
-		return 0, ErrReply
-	}
-	return n, nil
-}
-
 // Words returns what follows the name of the script in its reply, or nil.
 func (r *Request) Words(script string) []any {
 	all, ok := r.Val.([]any)

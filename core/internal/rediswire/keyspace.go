@@ -64,12 +64,12 @@ func newKeyspace(s *Store, set *Config) *keyspace {
 
 // shared reports whether requests may share calls. Where that is not known, and would matter
 // for a batch of more than one request, the store looks.
-func (k *keyspace) shared(batch int) bool {
+func (k *keyspace) shared() bool {
 	if k == nil {
 		return false
 	}
 	state := k.state.Load()
-	if state == unproven && batch > 1 && k.again.Count(time.Now()) > 0 {
+	if state == unproven && k.again.Count(time.Now()) > 0 {
 		k.look(k.names()...)
 	}
 	return state == whole

@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -106,7 +107,11 @@ func (l *link) pin(ctx context.Context) {
 // requests, if others stand: these take them meanwhile. A connection takes several round
 // trips, and a vote that waits for it would come too late.
 func (p *pipeline) stand(q *pipelines) {
-	if q.patience == 0 || p.link.pinned != nil || q.standing.Load() == p.standing() {
+	others := q.standing.Load()
+	if p.works {
+		others--
+	}
+	if q.patience == 0 || p.link.pinned != nil || others == 0 {
 		return
 	}
 	ctx := context.Background() // the client's timeouts bound it
@@ -116,20 +121,18 @@ func (p *pipeline) stand(q *pipelines) {
 	}
 }
 
-// standing is 1 if the last batch of the pipeline had its answers.
-func (p *pipeline) standing() int32 {
-	if p.works {
-		return 1
-	}
-	return 0
-}
-
 // usable reports whether the connection can be used without the pool. After a long pause
 // it asks the server: a request that finds the connection closed may have been executed,
 // as far as its caller can know.
 func (l *link) usable(ctx context.Context, now time.Time) bool {
 	pause := now.Sub(l.used)
-	if now.Sub(l.since) > l.pinLimit || pause >= l.idleLimit || l.closed() {
+	if now.Sub(l.since) > l.pinLimit || pause >= l.idleLimit {
+		return false
+	}
+	l.mu.Lock()
+	closed := l.conn != nil && l.conn.severed.Load() // by the store; nil: the first use has not dialed yet
+	l.mu.Unlock()
+	if closed {
 		return false
 	}
 	if pause < maxIdle {
@@ -137,13 +140,6 @@ func (l *link) usable(ctx context.Context, now time.Time) bool {
 	}
 	err := l.pinned.Ping(ctx).Err()
 	return err == nil || IsReply(err)
-}
-
-// closed reports whether the store has closed the connection.
-func (l *link) closed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.conn != nil && l.conn.severed.Load() // nil: the first use has not dialed yet
 }
 
 // unpin gives the connection back to the pool, which closes it after a failure.
@@ -163,46 +159,107 @@ func (l *link) has(c *conn) {
 	}
 }
 
-// refuses returns an error for a batch whose requests share calls, if they must not. The batch
+// refuses returns an error for a batch whose requests share calls, if they must not
+// ([link.shares]). The batch
 // is made before its connection may have to be dialed, and with the connection the store
 // learns where it leads. Of a large batch the first part may have been sent before another
 // connection has shown that: its outcome is unknown.
 func (l *link) refuses() error {
-	if l.shares.Load() && l.keyspace.state.Load() == divided {
+	if l.keyspace.state.Load() == divided {
 		return errDivided
 	}
 	return nil
 }
 
-// guard is what may break off the use of a link.
-type guard struct {
+// cutoff is what may break off the use of a link.
+type cutoff struct {
 	stop  func() bool // nil: no context does
 	timer *time.Timer // nil: no limit does
 }
 
-// guard has the connection closed if ctx ends, or the limit passes, before [link.end]. A
+// begin has the connection closed if ctx ends, or the limit passes, before [link.end]. A
 // limit of zero is none. Closing works with every connection; a deadline does not, for
 // example with one through SSH.
-func (l *link) guard(ctx context.Context, limit time.Time) (g guard) {
+func (l *link) begin(ctx context.Context, limit time.Time) (c cutoff) {
 	if ctx.Done() != nil {
-		g.stop = context.AfterFunc(ctx, l.sever)
+		c.stop = context.AfterFunc(ctx, l.sever)
 	}
 	if !limit.IsZero() {
-		g.timer = time.AfterFunc(time.Until(limit), l.sever)
+		c.timer = time.AfterFunc(time.Until(limit), l.sever)
 	}
-	return g
+	return c
 }
 
 // end ends a use of the link. When it returns, nothing is left that could break off the
 // next use.
-func (l *link) end(g guard) {
-	if g.stop != nil && !g.stop() {
+func (l *link) end(c cutoff) {
+	if c.stop != nil && !c.stop() {
 		<-l.severed
 	}
-	if g.timer != nil && !g.timer.Stop() {
+	if c.timer != nil && !c.timer.Stop() {
 		<-l.severed
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cut = false
 }
+
+// conn is a connection that its dialer can close.
+type conn struct {
+	net.Conn
+	dialer  *dialer
+	link    *link // nil: it has none
+	severed atomic.Bool
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) {
+	if c.link != nil {
+		c.link.has(c)
+		if c.link.shares.Load() {
+			if err := c.link.refuses(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.dialer.mu.Lock()
+	delete(c.dialer.open, c)
+	c.dialer.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// sever closes the connection without a word to the server: TLS would say goodbye,
+// which can take seconds when nothing gets through.
+func (c *conn) sever() {
+	c.severed.Store(true)
+	if t, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
+		_ = t.NetConn().Close()
+		return
+	}
+	_ = c.Conn.Close()
+}
+
+// SyscallConn is what go-redis asks of an idle connection, to see whether it still
+// lives. It gets to know that the store has closed the connection, and nothing else. What
+// is under the connection of a user's Dialer is not ours to read: the Dialer may return
+// a connection that counts or ciphers what goes through it.
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	if c.severed.Load() {
+		return nil, net.ErrClosed
+	}
+	return unreadable{}, nil
+}
+
+// unreadable is a raw connection without a file descriptor.
+type unreadable struct{}
+
+func (unreadable) Control(func(uintptr)) error { return nil }
+
+func (unreadable) Read(func(uintptr) bool) error { return nil }
+
+func (unreadable) Write(func(uintptr) bool) error { return nil }

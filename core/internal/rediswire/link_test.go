@@ -69,7 +69,7 @@ func TestTheConnectionInUseIsBrokenOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.sever()
-	l.end(guard{})
+	l.end(cutoff{})
 	if !used.severed.Load() || other.severed.Load() {
 		t.Errorf("broken off: the one in use %v, the other one %v", used.severed.Load(), other.severed.Load())
 	}

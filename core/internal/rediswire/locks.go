@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,9 +51,13 @@ type acquisition struct {
 
 // Acquire implements [driver.Store].
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
-	atMost, tokens, err := placesOf(&ask)
-	if err != nil {
-		return driver.Reply{}, err
+	place := ask.Kind.Place()
+	var atMost, tokens int64
+	if place {
+		var err error
+		if atMost, tokens, err = placesOf(&ask); err != nil {
+			return driver.Reply{}, err
+		}
 	}
 	r, _ := s.acquires.Get().(*acquisition)
 	if r == nil {
@@ -62,7 +67,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	r.ask = ask
 	r.keys[0], r.keys[1] = s.names.with(ask.Key, fenceSuffix)
 	r.ms = [2]int64{Milliseconds(ask.TTL), Milliseconds(ask.TTL + fenceTime)}
-	if ask.Kind.Place() {
+	if place {
 		r.atMost, r.tokens = atMost, tokens
 		r.Make(s, enterScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
 			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.atMost, &r.ask.Rest, &r.ask.Waiter, &r.tokens)
@@ -146,6 +151,25 @@ func (r *acquisition) refused(list []any, rep *driver.Reply) bool {
 	return ok
 }
 
+// longest is from how long on it makes no difference to acquire.lua for how long a
+// caller still waits: its barrier is shorter.
+const longest = 1500 * time.Millisecond
+
+// waiterOf returns what acquire.lua gets for the locker that waits. A request is used
+// again, mostly for the same locker and a long wait: it keeps that text.
+func (r *acquisition) waiterOf(ask *driver.AcquireRequest) string {
+	switch {
+	case ask.Waiter == "" || ask.Left <= 0:
+		return ask.Waiter
+	case ask.Left < longest:
+		return ask.Waiter + "@" + strconv.FormatInt(Milliseconds(ask.Left), 10)
+	case r.patient != ask.Waiter:
+		r.patient = ask.Waiter
+		r.patiently = ask.Waiter + "@" + strconv.FormatInt(Milliseconds(longest), 10)
+	}
+	return r.patiently
+}
+
 // sayOccupied logs, at most once a minute, that a lock's key holds a value that is no
 // lock. The condition ends only when that value is removed.
 func (s *Store) sayOccupied(key string) {
@@ -172,8 +196,8 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 		r = &release{}
 	}
 	r.ask = ask
-	script := releaseScript
-	if ask.Kind.Place() {
+	script, place := releaseScript, ask.Kind.Place()
+	if place {
 		script = leaveScript
 		// The script takes it that every locker wants a place; the locker says otherwise
 		// when it asks.
@@ -185,12 +209,12 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 		r.Keys(&r.names[1])
 	}
 	r.Args(&r.ask.Owner)
-	if script == releaseScript && !ask.Remember {
+	if !place && !ask.Remember {
 		r.Common(s.announces(), &r.ask.Waiter)
 	} else {
 		r.Args(s.announces(), &r.ask.Waiter)
 	}
-	if ask.Kind.Place() {
+	if place {
 		r.atMost = int64(ask.AtMost)
 		r.Args(&r.atMost)
 	}
@@ -241,6 +265,16 @@ func listed(val any) (waiting string, ok bool) {
 		waiting, ok = list[0].(string)
 	}
 	return waiting, ok
+}
+
+// code reads the number that the scripts that renew, release and withdraw return: -1 to 2
+// or 3. A token is none, should replies ever get out of step.
+func code(val any, most int64) (int64, error) {
+	n, ok := val.(int64)
+	if !ok || n < -2 || n > most {
+		return 0, ErrReply
+	}
+	return n, nil
 }
 
 // notOwner makes the error for the answer of renew.lua and release.lua, and of stay.lua

@@ -3,6 +3,7 @@ package rediswire
 import (
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // names is the one place that knows how keys and channels are called.
@@ -73,4 +74,34 @@ func (n names) with(key, suffix string) (lock, name string) {
 	}
 	name = n.prefix + ":{" + key + "}" + suffix
 	return name[:len(name)-len(suffix)], name
+}
+
+// announcements is how releases are announced. It follows the servers, which say whether
+// they are nodes of a Cluster, and not the client: a client for one server and one
+// for a Cluster may lead to the same server, and PUBLISH does not reach SSUBSCRIBE,
+// nor SPUBLISH SUBSCRIBE (https://redis.io/docs/latest/develop/pubsub/).
+type announcements struct {
+	sharded atomic.Bool // of Redis Cluster: a channel lives on the node of its slot
+	known   atomic.Bool // a server has said so; until then the client's type decides
+	plain   string      // the first argument of scripts that make the name of the channel
+}
+
+// The commands that announce a release.
+var plainPublish, shardedPublish = "PUBLISH", "SPUBLISH"
+
+// Publish returns the command that announces something, as an argument of a script.
+func (s *Store) Publish() *string {
+	if s.announce.sharded.Load() {
+		return &shardedPublish
+	}
+	return &plainPublish
+}
+
+// announces is [Store.Publish] for a script that makes the name of the channel itself, to
+// which it puts what names.db says.
+func (s *Store) announces() *string {
+	if s.announce.sharded.Load() {
+		return &shardedPublish
+	}
+	return &s.announce.plain
 }

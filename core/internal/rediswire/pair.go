@@ -21,9 +21,6 @@ func (r *Request) Behind(command []any) *Request {
 // and the script's last argument, which says whether there is one. The way of a
 // redirection has room for the script alone.
 func (r *Request) pair() {
-	if r.behind == nil {
-		return
-	}
 	r.args[len(r.args)-1] = Flag(r.alone)
 	r.second = nil
 	if !r.alone {

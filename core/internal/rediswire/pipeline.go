@@ -2,70 +2,11 @@ package rediswire
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
-
-const (
-	// maxPipelines is how many pipelines to one server are under way at most. They do not
-	// wait for one another: while the server works on one, their callers work on the
-	// replies of another, and a slow one delays no other request.
-	maxPipelines = 4
-	// maxRenewing is the same for renewals.
-	maxRenewing = 2
-	// nodePatience is how long the last pipeline to a node of a quorum is under
-	// way before the next one does not wait for it any more. An election gives up
-	// a node before it has its vote; the two should arrive in that order, or the
-	// vote stays until a later request finds it.
-	nodePatience = time.Millisecond
-	// pipelineLinger is how long a goroutine that sends stays when there is nothing
-	// to send. A fresh one for each request would spend a third of the time on
-	// growing its stack.
-	pipelineLinger = time.Second
-	// maxBatch is the greatest number of requests in one pipeline.
-	maxBatch = 512
-	// maxShare is the greatest number of requests in one call of a script, during
-	// which the server does nothing else: a fifth of a millisecond or so.
-	maxShare = 32
-)
-
-// pipelines sends the requests of many goroutines to one server. Requests that come
-// while all pipelines are under way wait in the queue, and go together with the next
-// one. So under load requests share connections and system calls, and a lone request
-// leaves at once, on the goroutine of its caller if that waits for it
-// ([pipelines.sendHere]). Goroutines send the others. They end when there was nothing
-// to send for a while.
-type pipelines struct {
-	client   *redis.Client
-	ack      ack
-	standing atomic.Int32 // pipelines that work; kept for patience only
-	keyspace *keyspace
-	most     int // pipelines under way
-	patience time.Duration
-	bounded  bool // a pipeline ends with the last deadline of its requests
-
-	mu     sync.Mutex
-	queue  []*Request
-	busy   int              // pipelines under way
-	free   []*pipeline      // the others, the last used one last
-	links  []*link          // of all
-	idle   []chan *pipeline // goroutines that wait for a pipeline; nil ends one
-	begun  time.Time        // when the last pipeline was sent; kept for patience only
-	timer  *time.Timer
-	armed  bool
-	closed bool
-	// retired says that the node has other pipelines now. The connections are closed
-	// when no pipeline is under way any more.
-	retired bool
-	notHere time.Time // no caller sends by itself before; zero: they may
-}
 
 // pipeline is a connection, and what is needed to send a batch.
 type pipeline struct {
@@ -78,200 +19,16 @@ type pipeline struct {
 	unwanted []*Request // that were taken out of the queue and are not sent
 }
 
-// submit queues requests, all of a call for one pipeline; Request.tried is
-// called when the outcome of each is known.
-func (q *pipelines) submit(all ...*Request) {
-	err := q.enqueue(all, true)
-	switch {
-	case err == nil:
-	case errors.Is(err, errFull):
-		all[0].finish(err)
-	default:
-		for _, r := range all {
-			r.tried(err)
-		}
-	}
-}
-
-// add queues a request that leaves with the next one, or at the call of flush.
-func (q *pipelines) add(r *Request) {
-	if err := q.enqueue([]*Request{r}, false); err != nil {
-		r.tried(err)
-	}
-}
-
-// flush has a request of add sent that has not left yet. The time since it was
-// added does not count for its deadline.
-func (q *pipelines) flush(r *Request, added time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if slices.Contains(q.queue, r) {
-		r.Deadline = r.Deadline.Add(time.Since(added))
-		q.dispatch()
-	}
-}
-
-// enqueue takes requests into the queue, to be sent now or with later ones.
-func (q *pipelines) enqueue(all []*Request, now bool) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case q.closed:
-		return errShut
-	case len(all) == 1 && all[0].Asks && len(q.queue) >= maxQueued:
-		return errFull
-	}
-	q.queue = append(q.queue, all...)
-	if now {
-		q.dispatch()
-	}
-	return nil
-}
-
-// dispatch opens a pipeline if one may be opened; else the next that is free looks, or
-// the timer does. Called with q.mu held.
-func (q *pipelines) dispatch() {
-	if len(q.queue) == 0 || q.busy >= q.most || q.busy > 0 && q.waits() {
-		return
-	}
-	q.busy++
-	q.begin()
-	if n := len(q.free); n > 0 {
-		p := q.free[n-1]
-		q.free = q.free[:n-1]
-		q.hand(p)
-		return
-	}
-	l := newLink(q.client, q.keyspace)
-	q.links = append(q.links, l)
-	q.hand(&pipeline{link: l})
-}
-
-// hand gives a pipeline to a goroutine, which sends what is queued. Called with q.mu
-// held.
-func (q *pipelines) hand(p *pipeline) {
-	if n := len(q.idle); n > 0 {
-		wake := q.idle[n-1]
-		q.idle = q.idle[:n-1]
-		wake <- p
-		return
-	}
-	go q.run(p)
-}
-
-// rests takes back a pipeline that has nothing to send. Called with q.mu held.
-func (q *pipelines) rests(p *pipeline) {
-	q.busy--
-	q.free = append(q.free, p)
-	if q.busy == 0 && q.retired {
-		go q.disconnect()
-	}
-}
-
-// begin notes that a pipeline leaves. Called with q.mu held.
-func (q *pipelines) begin() {
-	if q.patience > 0 {
-		q.begun = time.Now()
-	}
-}
-
-// waits reports whether the next pipeline has to wait for the last one, and if so
-// arranges another look. Called with q.mu held.
-func (q *pipelines) waits() bool {
-	if q.patience == 0 {
-		return false
-	}
-	left := q.patience - time.Since(q.begun)
-	if left <= 0 {
-		return false
-	}
-	if !q.armed {
-		q.armed = true
-		if q.timer == nil {
-			q.timer = time.AfterFunc(left, q.late)
-		} else {
-			q.timer.Reset(left)
-		}
-	}
-	return true
-}
-
-// late is called when the pipeline under way may have become slow.
-func (q *pipelines) late() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.armed = false
-	q.dispatch()
-}
-
-// run sends what is queued by a pipeline, and by the next that it is handed, until it
-// is handed none for a while.
-func (q *pipelines) run(p *pipeline) {
-	wake := make(chan *pipeline, 1) // holds the next once it is taken out of idle
-	timer := time.NewTimer(pipelineLinger)
-	defer timer.Stop()
-	for p != nil {
-		for p.stand(q); q.next(p, wake); p.stand(q) {
-			p.dismiss()
-			if len(p.batch) > 0 {
-				p.exec(context.Background(), q)
-				if len(p.batch) > 1 {
-					// The callers that have their replies go first: their next requests
-					// can leave together.
-					runtime.Gosched()
-				}
-			}
-		}
-		p = q.rest(wake, timer)
-	}
-}
-
-// next gives a pipeline what is queued. If there is nothing, it takes the pipeline back,
-// and the goroutine waits for the next.
-func (q *pipelines) next(p *pipeline, wake chan *pipeline) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.queue) > 0 {
-		q.take(p)
-		if len(p.batch) > 0 {
-			q.begin()
-		}
-		q.dispatch() // what did not fit goes by another pipeline
-		return true
-	}
-	q.rests(p)
-	if q.closed {
-		wake <- nil
-	} else {
-		q.idle = append(q.idle, wake)
-	}
-	return false
-}
-
-// rest waits for a pipeline to send by. It returns nil when the goroutine is to end.
-func (q *pipelines) rest(wake chan *pipeline, timer *time.Timer) *pipeline {
-	timer.Reset(pipelineLinger)
-	select {
-	case p := <-wake:
-		return p
-	case <-timer.C:
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if i := slices.Index(q.idle, wake); i >= 0 {
-		q.idle = slices.Delete(q.idle, i, i+1)
-		return nil
-	}
-	return <-wake // taken just now: the pipeline is there
-}
-
 // exec sends the batch and tells each request what has become of it.
 func (p *pipeline) exec(ctx context.Context, q *pipelines) {
-	ctx, cancel := q.bound(ctx, p)
-	defer cancel()
+	if q.bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = p.bound(ctx)
+		defer cancel()
+	}
 	write := false
 	p.n = 0
-	together := q.keyspace.shared(len(p.batch))
+	together := len(p.batch) > 1 && q.keyspace.shared()
 	for _, r := range p.batch {
 		p.add(r, together)
 		write = write || r.Write
@@ -279,20 +36,33 @@ func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 	p.link.shares.Store(p.n < len(p.batch))
 	p.link.pin(ctx)
 	for i := range p.calls[:p.n] {
-		p.calls[i].send(ctx, p.link.pipe)
+		c := &p.calls[i]
+		c.command(ctx)
+		c.first.Cmder = &c.cmd
+		_ = p.link.pipe.Process(ctx, &c.first)
+		if second := c.requests[0].second; second != nil {
+			c.second.Cmder = second
+			_ = p.link.pipe.Process(ctx, &c.second)
+		}
 	}
 	var wait *redis.IntCmd
-	if write {
+	if write = write && q.ack.replicas > 0; write {
 		wait = q.ack.ask(ctx, p.link.pipe)
 	}
 	err := p.roundTrip(ctx)
 	if err != nil {
 		p.link.unpin() // some errors make go-redis give the connection up
 	}
-	q.standing.Add(-p.standing())
-	p.works = err == nil || IsReply(err)
-	q.standing.Add(p.standing())
-	acked := q.ack.given(wait)
+	works := err == nil || IsReply(err)
+	switch {
+	case q.patience == 0 || works == p.works:
+	case works:
+		q.standing.Add(1)
+	default:
+		q.standing.Add(-1)
+	}
+	p.works = works
+	acked := !write || q.ack.given(wait)
 	for i := range p.calls[:p.n] {
 		p.calls[i].ended(err, acked)
 	}
@@ -318,16 +88,16 @@ func (p *pipeline) roundTrip(ctx context.Context) (err error) {
 	return err
 }
 
-// bound returns the context of a pipeline. The client's timeouts bound it, and for
-// renewals the last of their deadlines; but not while it connects. A connection takes
+// bound returns the context of a pipeline of renewals. The client's timeouts bound it, and
+// the last of the deadlines of the renewals; but not while it connects. A connection takes
 // several round trips, and a connection that was given up with each renewal would never stand.
-func (q *pipelines) bound(ctx context.Context, p *pipeline) (context.Context, context.CancelFunc) {
+func (p *pipeline) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if p.link.pinned == nil {
 		return ctx, func() {}
 	}
 	var last time.Time
 	for _, r := range p.batch {
-		if !q.bounded || r.Deadline.IsZero() {
+		if r.Deadline.IsZero() {
 			return ctx, func() {}
 		}
 		if r.Deadline.After(last) {
@@ -337,48 +107,163 @@ func (q *pipelines) bound(ctx context.Context, p *pipeline) (context.Context, co
 	return context.WithDeadline(ctx, last)
 }
 
-// quiet reports whether there is nothing to send and no goroutine.
-func (q *pipelines) quiet() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.queue) == 0 && len(q.idle) == 0 && q.busy == 0
+// callArgs is how many arguments of a command come before a script's own: its
+// name, the script and the number of keys.
+const callArgs = 3
+
+// call is a command and the requests that share it.
+type call struct {
+	requests []*Request
+	args     []any     // room for the arguments of several
+	cmd      redis.Cmd // in place, so that it costs no allocation; go-redis has let go of it when it returns
+	first    noRetry   // is cmd
+	second   noRetry   // the command behind it, if there is one
 }
 
-// close lets requests that come now fail; those under way end by themselves.
-func (q *pipelines) close() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closed = true
-	if q.timer != nil {
-		q.timer.Stop()
+// add finds a request a call, which it shares or has for itself.
+func (p *pipeline) add(r *Request, together bool) {
+	if together && r.shares() {
+		for i := p.n - 1; i >= 0; i-- {
+			c := &p.calls[i]
+			if first := c.requests[0]; len(c.requests) < maxShare && first.shares() && first.like(r) {
+				c.requests = append(c.requests, r)
+				return
+			}
+		}
 	}
-	for _, wake := range q.idle {
-		wake <- nil
+	if p.n == len(p.calls) {
+		p.calls = append(p.calls, call{})
 	}
-	q.idle = nil
-	queued := q.queue
-	q.queue = nil
-	for _, r := range queued {
-		go r.tried(errShut)
+	p.calls[p.n].requests = append(p.calls[p.n].requests[:0], r)
+	p.n++
+}
+
+// command makes the command of a call.
+func (c *call) command(ctx context.Context) {
+	first := c.requests[0]
+	if len(c.requests) == 1 {
+		c.cmd = *first.script.evalWith(ctx, first.full, first.nkeys, first.args)
+		return
+	}
+	own, end := callArgs+first.nkeys, len(first.args) // the arguments of each that are not keys
+	if c.common() {
+		end -= first.common
+	}
+	c.args = append(c.args[:0], nil, nil, nil)
+	for _, r := range c.requests {
+		c.args = append(c.args, r.args[callArgs:own]...)
+	}
+	for _, r := range c.requests {
+		c.args = append(c.args, r.args[own:end]...)
+	}
+	c.args = append(c.args, first.args[end:]...)
+	c.cmd = *first.script.evalWith(ctx, first.full, first.nkeys*len(c.requests), c.args)
+}
+
+// evalWith makes the command that runs a script; the first callArgs of args are
+// left for it.
+func (s *Script) evalWith(ctx context.Context, full bool, nkeys int, args []any) *redis.Cmd {
+	args[0], args[1], args[2] = "evalsha", &s.sha, nkeys
+	if full {
+		args[0], args[1] = "eval", &s.source
+	}
+	return redis.NewCmd(ctx, args...)
+}
+
+// noRetry is a command that go-redis must not send a second time by itself. All
+// commands of the store are such: in a pipeline that mixes both kinds go-redis would
+// send each kind alone.
+type noRetry struct{ redis.Cmder }
+
+// NoRetry implements redis.Cmder.
+func (*noRetry) NoRetry() bool { return true }
+
+// common reports whether all requests have the same arguments behind their own.
+func (c *call) common() bool {
+	first := c.requests[0]
+	begin := len(first.args) - first.common
+	for _, r := range c.requests[1:] {
+		for i, arg := range first.args[begin:] {
+			if !equal(arg, r.args[begin+i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// equal reports whether two arguments, which are pointers, mean the same. Of other types
+// than these it does not know.
+func equal(a, b any) bool {
+	switch a := a.(type) {
+	case *string:
+		b, ok := b.(*string)
+		return ok && *a == *b
+	case *int64:
+		b, ok := b.(*int64)
+		return ok && *a == *b
+	}
+	return false
+}
+
+// ended tells the requests of a call what has become of it. err is what became of
+// the whole pipeline.
+func (c *call) ended(err error, acked bool) {
+	val, failure := c.cmd.Val(), c.cmd.Err()
+	if failure == nil && val == nil {
+		failure = err // of a pipeline that failed before its commands
+	}
+	if failure != nil {
+		val = nil
+	}
+	c.cmd, c.first, c.second = redis.Cmd{}, noRetry{}, noRetry{}
+	clear(c.args)
+	n, first := len(c.requests), c.requests[0].lock
+	apart, ambiguous := false, false
+	if n > 1 && failure != nil {
+		fate := fateOf(failure)
+		apart, ambiguous = fate == refused || fate == failed, fate == failed // perhaps because of one of the keys
+	}
+	for i, r := range c.requests {
+		c.requests[i] = nil
+		if apart {
+			r.alone, r.Ambiguous = true, r.Ambiguous || ambiguous
+			r.send()
+			continue
+		}
+		r.Unacked = r.Write && !acked
+		own := failure
+		if r.Val = val; own == nil && n > 1 {
+			r.Val, own = r.script.part(val, i, n)
+		}
+		if i > 0 && own == nil && r.deniesOwner() {
+			// Perhaps the call was carried out by a server that has not this key.
+			r.alone, r.beside = true, first
+			r.send()
+			continue
+		}
+		r.tried(own)
 	}
 }
 
-// retire has the connections closed when they are no longer used.
-func (q *pipelines) retire() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.retired = true
-	if q.busy == 0 {
-		go q.disconnect()
+// part is the i-th of the n replies, at least two, that a script returned in one. If the list has
+// another length or comes from another script, the answer is unknown and the reply is
+// nil.
+func (s *Script) part(val any, i, n int) (any, error) {
+	list, _ := val.([]any)
+	if len(list) != 1+n || list[0] != any(s.several) {
+		return nil, nil //nolint:nilnil // see above
 	}
+	if text, ok := list[1+i].(string); ok {
+		return nil, refusal(text)
+	}
+	return list[1+i], nil
 }
 
-// disconnect closes the connections. What is under way fails.
-func (q *pipelines) disconnect() {
-	q.mu.Lock()
-	links := q.links
-	q.mu.Unlock()
-	for _, l := range links {
-		_ = l.client.Close() // a closed one says so
-	}
-}
+// refusal is an error of one request in a call of several, as a script sends it.
+type refusal string
+
+// RedisError implements redis.Error.
+func (refusal) RedisError() {}
+
+func (r refusal) Error() string { return string(r) }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 )
@@ -19,6 +18,8 @@ var staySource string
 //go:embed lua/leave.lua
 var leaveSource string
 
+// The requests for a place have scripts of their own. Acquire, Renew, Release and the
+// reading of a refusal look at the kind once each (locks.go).
 var (
 	enterScript = forSeveral("enter", enterSource)
 	stayScript  = forSeveral("stay", staySource)
@@ -26,12 +27,9 @@ var (
 )
 
 // placesOf returns what enter.lua gets for a request for a place: how many owners may
-// have places (0 is any number), and how many tokens a grant makes. A request for the
-// lock has neither.
+// have places (0 is any number), and how many tokens a grant makes.
 func placesOf(ask *driver.AcquireRequest) (atMost, tokens int64, err error) {
 	switch {
-	case ask.Kind == driver.Exclusive:
-		return 0, 0, nil
 	case ask.Kind == driver.Shared:
 		return 0, 1, nil
 	case ask.Kind == driver.Permit && ask.AtMost >= 1:
@@ -41,25 +39,6 @@ func placesOf(ask *driver.AcquireRequest) (atMost, tokens int64, err error) {
 	default:
 		return 0, 0, fmt.Errorf("%w: unknown Kind %d", driver.ErrConfig, ask.Kind)
 	}
-}
-
-// longest is from how long on it makes no difference to acquire.lua for how long a
-// caller still waits: its barrier is shorter.
-const longest = 1500 * time.Millisecond
-
-// waiterOf returns what acquire.lua gets for the locker that waits. A request is used
-// again, mostly for the same locker and a long wait: it keeps that text.
-func (r *acquisition) waiterOf(ask *driver.AcquireRequest) string {
-	switch {
-	case ask.Waiter == "" || ask.Left <= 0:
-		return ask.Waiter
-	case ask.Left < longest:
-		return ask.Waiter + "@" + strconv.FormatInt(Milliseconds(ask.Left), 10)
-	case r.patient != ask.Waiter:
-		r.patient = ask.Waiter
-		r.patiently = ask.Waiter + "@" + strconv.FormatInt(Milliseconds(longest), 10)
-	}
-	return r.patiently
 }
 
 // signalOf reads what a script has announced: the list of the waiting lockers when a

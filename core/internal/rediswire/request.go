@@ -121,6 +121,20 @@ func (r *Request) Start() {
 	r.send()
 }
 
+// Do sends the request for the first time and waits for the outcome, as [Request.Start]
+// and [Request.Wait] do. Where a pipeline is free, the caller's own goroutine sends the
+// request and reads the reply, so that no other goroutine has to be woken: on a machine
+// whose cores go to sleep between requests that takes longer than the server.
+func (r *Request) Do(ctx context.Context, deadline time.Time) bool {
+	r.begin()
+	if r.route.unread() {
+		go r.send() // finding the server takes requests of its own
+	} else if q := r.prepare(); q != nil && !q.sendHere(ctx, deadline, r) {
+		q.submit(r)
+	}
+	return r.Wait(ctx, deadline)
+}
+
 // begin notes the time of the first try, and makes what the caller waits for.
 func (r *Request) begin() {
 	r.Sent = time.Now()
@@ -141,7 +155,9 @@ func (r *Request) send() {
 func (r *Request) prepare() *pipelines {
 	r.tries++
 	r.stale = !r.failed.IsZero() && !r.route.topology.since(r.failed)
-	r.pair()
+	if r.behind != nil {
+		r.pair()
+	}
 	q, err := r.route.to(r.lock)
 	if err != nil {
 		r.tried(err)
@@ -165,7 +181,7 @@ func (r *Request) like(other *Request) bool {
 // tried takes the outcome of a try.
 func (r *Request) tried(err error) {
 	if err == nil {
-		if !r.fits() {
+		if r.second != nil && !r.fits() {
 			r.alone = true
 			r.send()
 			return
@@ -199,7 +215,7 @@ func (r *Request) tried(err error) {
 			return
 		}
 		// The cluster client knows where, or learns it.
-		go r.follow()
+		go r.redirect()
 		return
 	case refused:
 		again = false
@@ -223,35 +239,6 @@ func (r *Request) tried(err error) {
 	}
 	time.AfterFunc(r.pause, r.send)
 }
-
-// follow sends the request through the cluster client, which follows MOVED and
-// ASK.
-func (r *Request) follow() {
-	w := r.route // the request may be another's once it has ended
-	w.following <- struct{}{}
-	defer func() { <-w.following }()
-	r.alone = true
-	r.pair()
-	ctx, cancel := context.Background(), context.CancelFunc(func() {})
-	if w.renews && !r.Deadline.IsZero() {
-		ctx, cancel = context.WithDeadline(ctx, r.Deadline)
-	}
-	defer cancel()
-	cmd := r.script.evalWith(ctx, true, r.nkeys, r.args)
-	err := w.cluster.Process(ctx, &noRetry{cmd})
-	r.Val = cmd.Val()
-	if fateOf(err) == elsewhere && err != nil {
-		// Still on the move after all redirections.
-		err = &movingError{err}
-	}
-	r.tried(err)
-}
-
-// movingError makes a redirection that led nowhere a server that is not ready.
-type movingError struct{ error }
-
-func (e *movingError) RedisError()   {}
-func (e *movingError) Error() string { return "TRYAGAIN " + e.error.Error() }
 
 // finish ends the request: it wakes the caller or, if the caller has left, calls late.
 func (r *Request) finish(err error) {
@@ -299,4 +286,18 @@ func (r *Request) Wait(ctx context.Context, deadline time.Time) bool {
 	}
 	<-r.done // it was finished just now
 	return true
+}
+
+// Milliseconds is how Redis wants a duration. It rounds up: a lease is never shorter
+// than its holder thinks.
+func Milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// Flag is an argument of a script: a constant, since those take no allocation.
+func Flag(set bool) any {
+	if set {
+		return "1"
+	}
+	return "0"
 }

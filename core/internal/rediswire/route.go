@@ -154,3 +154,81 @@ func (s *Store) reconsider(err error) {
 
 // clustered reports whether the store leads to a Cluster.
 func (s *Store) clustered() bool { return s.requests.cluster != nil }
+
+// quiet reports whether there is nothing to send and no goroutine.
+func (q *pipelines) quiet() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.queue) == 0 && len(q.idle) == 0 && q.busy == 0
+}
+
+// close lets requests that come now fail; those under way end by themselves.
+func (q *pipelines) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	for _, wake := range q.idle {
+		wake <- nil
+	}
+	q.idle = nil
+	queued := q.queue
+	q.queue = nil
+	for _, r := range queued {
+		go r.tried(errShut)
+	}
+}
+
+// retire has the connections closed when they are no longer used.
+func (q *pipelines) retire() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.retired = true
+	if q.busy == 0 {
+		go q.disconnect()
+	}
+}
+
+// disconnect closes the connections. What is under way fails.
+func (q *pipelines) disconnect() {
+	q.mu.Lock()
+	links := q.links
+	q.mu.Unlock()
+	for _, l := range links {
+		_ = l.client.Close() // a closed one says so
+	}
+}
+
+// redirect sends the request through the cluster client, which follows MOVED and
+// ASK.
+func (r *Request) redirect() {
+	w := r.route // the request may be another's once it has ended
+	w.following <- struct{}{}
+	defer func() { <-w.following }()
+	r.alone = true
+	if r.behind != nil {
+		r.pair()
+	}
+	ctx, cancel := context.Background(), context.CancelFunc(func() {})
+	if w.renews && !r.Deadline.IsZero() {
+		ctx, cancel = context.WithDeadline(ctx, r.Deadline)
+	}
+	defer cancel()
+	cmd := r.script.evalWith(ctx, true, r.nkeys, r.args)
+	err := w.cluster.Process(ctx, &noRetry{cmd})
+	r.Val = cmd.Val()
+	if fateOf(err) == elsewhere && err != nil {
+		// Still on the move after all redirections.
+		err = &movingError{err}
+	}
+	r.tried(err)
+}
+
+// movingError makes a redirection that led nowhere a server that is not ready.
+type movingError struct{ error }
+
+func (e *movingError) RedisError() {}
+
+func (e *movingError) Error() string { return "TRYAGAIN " + e.error.Error() }

@@ -90,25 +90,3 @@ func loading(all []*Script, keys *keyspace) setUp {
 		return keys.learn(probe)
 	}
 }
-
-// noRetry is a command that go-redis must not send a second time by itself. All
-// commands of the store are such: in a pipeline that mixes both kinds go-redis would
-// send each kind alone.
-type noRetry struct{ redis.Cmder }
-
-// NoRetry implements redis.Cmder.
-func (*noRetry) NoRetry() bool { return true }
-
-// callArgs is how many arguments of a command come before a script's own: its
-// name, the script and the number of keys.
-const callArgs = 3
-
-// evalWith makes the command that runs a script; the first callArgs of args are
-// left for it.
-func (s *Script) evalWith(ctx context.Context, full bool, nkeys int, args []any) *redis.Cmd {
-	args[0], args[1], args[2] = "evalsha", &s.sha, nkeys
-	if full {
-		args[0], args[1] = "eval", &s.source
-	}
-	return redis.NewCmd(ctx, args...)
-}

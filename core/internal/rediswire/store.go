@@ -176,17 +176,3 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 func (s *Store) Subscribe(channel string, since time.Time, wake func(driver.Signal)) (stop func()) {
 	return s.subscriber.watch(channel, since, wake)
 }
-
-// Milliseconds is how Redis wants a duration. It rounds up: a lease is never shorter
-// than its holder thinks.
-func Milliseconds(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
-}
-
-// Flag is an argument of a script: a constant, since those take no allocation.
-func Flag(set bool) any {
-	if set {
-		return "1"
-	}
-	return "0"
-}

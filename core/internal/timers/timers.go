@@ -1,7 +1,7 @@
 // Package timers serves many timed events with one goroutine and one timer.
 //
 // A [Scheduler] has at most one event for each item. An item is an object of the
-// owner of the Scheduler with a [Place] embedded in it, so that an event costs no
+// owner of the Scheduler with a [Slot] embedded in it, so that an event costs no
 // allocation. The owner implements what an event does: [Scheduler.Serve].
 package timers
 
@@ -55,7 +55,7 @@ func (s *Scheduler[T]) Schedule(item T, at clock.Instant, tolerance time.Duratio
 	if s.stopped {
 		return
 	}
-	place := s.events.put(item, at, tolerance)
+	i := s.events.put(item, at, tolerance)
 	switch {
 	case !s.alive:
 		s.alive, s.idle, s.wakeAt = true, false, 0
@@ -63,7 +63,7 @@ func (s *Scheduler[T]) Schedule(item T, at clock.Instant, tolerance time.Duratio
 			s.poke = make(chan struct{}, 1)
 		}
 		s.Go(s.run)
-	case place == 0 && at < s.wakeAt:
+	case i == 0 && at < s.wakeAt:
 		s.wake()
 	}
 }
@@ -158,4 +158,156 @@ func (s *Scheduler[T]) take(batch []T, now clock.Instant) (due []T, pause time.D
 		s.wakeAt, _ = s.events.first()
 	}
 	return batch, s.wakeAt.Sub(now), false
+}
+
+// Item is what a [Scheduler] serves: a pointer to a struct that has a [Slot]
+// embedded.
+type Item interface {
+	slot() *Slot
+}
+
+// Slot says where an item is in its [Scheduler]. The zero value says that the item is not
+// in. An item belongs to one Scheduler at a time.
+type Slot struct {
+	number int32 // from 1; guarded by the Scheduler's mutex
+}
+
+func (s *Slot) slot() *Slot { return s }
+
+// event says when the item of a slot is to be served.
+type event struct {
+	at        clock.Instant
+	tolerance int32 // in ns: how much earlier it may be served
+	slot      int32
+}
+
+// heap has the next event first. Each node has four children: a move is dearer than a
+// comparison. An item has a slot as long as it is in, which knows where the event of
+// the item is. Moves stay in these lists, and do not write to the items: there may be
+// many, and few of them in the processor's cache.
+type heap[T Item] struct {
+	events []event
+	items  []T     // by slot
+	index  []int32 // by slot: where its event is; of a free slot, the next free slot
+	free   int32   // the first free slot, from 1; zero: none
+}
+
+const children = 4
+
+// len is how many events there are.
+func (h *heap[T]) len() int { return len(h.events) }
+
+// first returns when the next event is, and how much earlier its item may be served.
+func (h *heap[T]) first() (at clock.Instant, tolerance time.Duration) {
+	return h.events[0].at, time.Duration(h.events[0].tolerance)
+}
+
+// next is the item of the next event.
+func (h *heap[T]) next() T { return h.items[h.events[0].slot] }
+
+// put sets the event of an item, and returns where the event is in the heap. A tolerance is at most two
+// seconds.
+func (h *heap[T]) put(item T, at clock.Instant, tolerance time.Duration) (i int) {
+	e := event{at: at, tolerance: int32(min(tolerance, maxTolerance))} //nolint:gosec // it fits
+	if p := item.slot(); p.number == 0 {
+		e.slot = h.enter(item)
+		p.number = e.slot + 1
+		i = len(h.events)
+		h.events = append(h.events, e)
+	} else {
+		e.slot = p.number - 1
+		i = int(h.index[e.slot])
+		h.events[i] = e
+	}
+	return h.fix(i)
+}
+
+const maxTolerance = 2 * time.Second
+
+// enter gives an item a slot.
+func (h *heap[T]) enter(item T) (slot int32) {
+	if h.free == 0 {
+		h.items, h.index = append(h.items, item), append(h.index, 0)
+		return int32(len(h.items)) - 1 //nolint:gosec // no process has 2^31 items
+	}
+	slot = h.free - 1
+	h.free = h.index[slot]
+	h.items[slot] = item
+	return slot
+}
+
+// remove takes the event of an item out, if it is in.
+func (h *heap[T]) remove(item T) {
+	p := item.slot()
+	if p.number == 0 {
+		return
+	}
+	slot := p.number - 1
+	i := int(h.index[slot])
+	var none T
+	p.number, h.items[slot], h.index[slot], h.free = 0, none, h.free, slot+1
+	last := len(h.events) - 1
+	moved := h.events[last]
+	h.events = h.events[:last]
+	if i < last {
+		h.events[i] = moved
+		h.fix(i)
+	}
+}
+
+// all returns the items, in no order.
+func (h *heap[T]) all() []T {
+	items := make([]T, len(h.events))
+	for i, e := range h.events {
+		items[i] = h.items[e.slot]
+	}
+	return items
+}
+
+// clear takes all events out, and returns their items.
+func (h *heap[T]) clear() []T {
+	items := h.all()
+	for _, item := range items {
+		item.slot().number = 0
+	}
+	*h = heap[T]{}
+	return items
+}
+
+// fix moves the event at i to where it belongs, and returns where that is.
+func (h *heap[T]) fix(i int) int {
+	events := h.events
+	e := events[i]
+	for i > 0 {
+		parent := (i - 1) / children
+		if events[parent].at <= e.at {
+			break
+		}
+		h.set(i, events[parent])
+		i = parent
+	}
+	for {
+		first := children*i + 1
+		if first >= len(events) {
+			break
+		}
+		child := first
+		for c := first + 1; c < min(first+children, len(events)); c++ {
+			if events[c].at < events[child].at {
+				child = c
+			}
+		}
+		if e.at <= events[child].at {
+			break
+		}
+		h.set(i, events[child])
+		i = child
+	}
+	h.set(i, e)
+	return i
+}
+
+func (h *heap[T]) set(i int, e event) {
+	h.events[i] = e
+	h.index[e.slot] = int32(i) //nolint:gosec // no process has 2^31 items
 }

@@ -17,7 +17,7 @@ func in(d time.Duration) clock.Instant { return clock.Instant(1).Add(d) }
 
 // task is an item that notes when it was served.
 type task struct {
-	Place
+	Slot
 	at     clock.Instant
 	served []clock.Instant
 }
@@ -109,7 +109,7 @@ type model struct {
 func (m *model) put(x *task, at clock.Instant) {
 	m.at[x] = at
 	if i := m.h.put(x, at, 0); m.h.items[m.h.events[i].slot] != x {
-		m.t.Fatalf("at the place %d that put returned is another item", i)
+		m.t.Fatalf("at %d, which put returned, is another item", i)
 	}
 	m.compare()
 }
@@ -128,21 +128,21 @@ func (m *model) compare() {
 	}
 	for i, e := range h.events {
 		item := h.items[e.slot]
-		if item.slot != e.slot+1 || int(h.places[e.slot]) != i || e.at != m.at[item] {
-			m.t.Fatalf("at %d is an event of %v, of slot %d and an item with slot %d, want %v", i, e.at, e.slot, item.slot, m.at[item])
+		if item.number != e.slot+1 || int(h.index[e.slot]) != i || e.at != m.at[item] {
+			m.t.Fatalf("at %d is an event of %v, of slot %d and an item with slot %d, want %v", i, e.at, e.slot, item.number, m.at[item])
 		}
 		if parent := (i - 1) / children; i > 0 && h.events[parent].at > e.at {
 			m.t.Fatalf("the event at %d is before the one at %d", i, parent)
 		}
 	}
 	free := 0
-	for slot := h.free; slot != 0; slot = h.places[slot-1] {
+	for slot := h.free; slot != 0; slot = h.index[slot-1] {
 		if h.items[slot-1] != nil {
 			m.t.Fatalf("the free slot %d has an item", slot)
 		}
 		free++
 	}
-	if free+h.len() != len(h.items) || len(h.places) != len(h.items) {
+	if free+h.len() != len(h.items) || len(h.index) != len(h.items) {
 		m.t.Fatalf("%d slots for %d items, and %d are free", len(h.items), h.len(), free)
 	}
 }
@@ -306,8 +306,8 @@ func TestStopEndsTheGoroutineAndAllEvents(t *testing.T) {
 		o.Cancel(&x)
 		o.Stop()
 		o.work.Wait()
-		if d := time.Since(begin); d != 0 || o.started != 1 || x.slot+y.slot != 0 {
-			t.Errorf("it took %v to end, %d goroutines, slots %d and %d", d, o.started, x.slot, y.slot)
+		if d := time.Since(begin); d != 0 || o.started != 1 || x.number+y.number != 0 {
+			t.Errorf("it took %v to end, %d goroutines, slots %d and %d", d, o.started, x.number, y.number)
 		}
 	})
 }

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/httplock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestTheEndFitsIntoTheTimeOfKubernetes(t *testing.T) {
+	if all := *leaving + finishing + storing + releasing + flushing; all >= 30*time.Second {
+		t.Errorf("the steps of the end may take %v", all)
+	}
+}
+
+// site is the service with a client.
+type site struct {
+	t      *testing.T
+	client *http.Client
+}
+
+// ask sends a request, and returns the status, the body, and whether the answer is a replay.
+func (s site) ask(ctx context.Context, method, url, user string) string {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+url, http.NoBody)
+	if err != nil {
+		s.t.Error(err)
+		return ""
+	}
+	if user != "" {
+		r.SetBasicAuth(user, "secret")
+	}
+	res, err := s.client.Do(r)
+	if err != nil {
+		s.t.Error(err)
+		return ""
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		s.t.Error(err)
+	}
+	return strings.TrimSpace(fmt.Sprint(res.StatusCode, " ", string(body), " ", res.Header.Get("Idempotent-Replayed")))
+}
+
+func TestService(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer func() { _ = rdb.Close() }()
+	public, ops := listen(t), listen(t)
+	at, operators := public.Addr().String(), ops.Addr().String()
+	store := memstore.New()
+	*leaving = 0
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- run(public, ops, store, rdb, stop) }()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	s := site{t, &http.Client{Transport: &httplock.Transport{Base: base}, Timeout: time.Minute}}
+	want := func(got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%q; want %q", got, want)
+		}
+	}
+
+	want(s.ask(t.Context(), "GET", operators+"/livez", ""), "200 alive")
+	want(s.ask(t.Context(), "GET", operators+"/readyz", ""), "200 ready")
+	want(s.ask(t.Context(), "POST", at+"/payments", ""), "401")
+	var debits sync.WaitGroup
+	for i := range 20 {
+		debits.Go(func() {
+			if got := s.ask(t.Context(), "POST", fmt.Sprintf("%s/accounts/%0*d/debit", at, 1+i%2, 7), "alice"); !strings.HasPrefix(got, "200 ") {
+				t.Error(got)
+			}
+		})
+	}
+	debits.Wait()
+	want(s.ask(t.Context(), "POST", at+"/accounts/7/debit", "bob"), "200 -21")
+	order := httplock.WithIdempotencyKey(t.Context(), "order-17")
+	want(s.ask(order, "POST", at+"/payments", "alice"), "201 paid")
+	want(s.ask(order, "POST", at+"/payments", "alice"), "201 paid true")
+	want(s.ask(order, "POST", at+"/payments", "bob"), "201 paid") // a key is its user's
+	if n := rdb.Get(t.Context(), "paid:alice").Val(); n != "1" {
+		t.Errorf("alice has paid %s times", n)
+	}
+
+	// One observer: the locks, the endpoint, and the routes.
+	metrics := s.ask(t.Context(), "GET", operators+"/metrics", "")
+	for _, part := range []string{
+		`interlock_acquire_duration_seconds_count{interlock_outcome="granted",interlock_rule="account/{id:int}"`,
+		`interlock_rule="payer/{ctx.user}"`,
+		`interlock_replays_total{interlock_rule="payment"`,
+		`http_route="/payments"`,
+	} {
+		if !strings.Contains(metrics, part) {
+			t.Errorf("%s is not in the metrics:\n%s", part, metrics)
+		}
+	}
+	want(s.ask(t.Context(), "GET", operators+"/debug/interlock", ""), "401")
+	if page := s.ask(t.Context(), "GET", operators+"/debug/interlock", "operator"); !strings.HasPrefix(page, "200 ") ||
+		!strings.Contains(page, "account/{id:int}") || !strings.Contains(page, "replayed") {
+		t.Errorf("the debug page is %s", page)
+	}
+
+	// The end: a request under way is finished, while no other is to come.
+	release := store.Take("account/8", time.Minute)
+	asked := store.Requests(memstore.Acquire)
+	late := make(chan string, 1)
+	go func() { late <- s.ask(t.Context(), "POST", at+"/accounts/8/debit", "alice") }()
+	until(t, "the request waits for its lock", func() bool { return store.Requests(memstore.Acquire) > asked })
+	close(stop)
+	until(t, "the service is not ready", func() bool { return s.ask(t.Context(), "GET", operators+"/readyz", "") == "503 not ready" })
+	release()
+	want(<-late, "200 -1")
+	if err := <-ended; err != nil {
+		t.Errorf("the service ended with %v", err)
+	}
+}
+
+func listen(t *testing.T) net.Listener {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// until waits until ok returns true.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
