@@ -61,6 +61,11 @@ var layers = []layer{
 		"a store in PostgreSQL takes any driver of database/sql, and so brings none",
 	},
 	{
+		"./core/alongside",
+		[]string{"./core"},
+		"a lock of any library is three functions, so that no library comes with the package",
+	},
+	{
 		"./core/fencing",
 		[]string{"./core"},
 		"a fence takes any driver of database/sql, and so brings none",
