@@ -3,7 +3,8 @@
 // histories/, tokens that databases check in fencing/. It tests the stores in
 // PostgreSQL in postgres/, the programs of examples/ on PostgreSQL in examples/, the
 // dashboard and the alerts of docs/observability in observability/, the answers that
-// docs/openapi.yaml describes in openapi/, and the page of `interlock ui` in a real
-// browser in browser/. It is a module of its own, so that no user depends on
-// proxies, checkers and database drivers.
+// docs/openapi.yaml describes in openapi/, the change from other libraries of locks in
+// changeover/, and the page of `interlock ui` in a real browser in browser/. It is a module
+// of its own, so that no user depends on proxies, checkers, database drivers and other
+// libraries.
 package trust

@@ -9,8 +9,10 @@ replace github.com/interlock-go/interlock/pgxstore => ../pgxstore
 require (
 	github.com/Shopify/toxiproxy/v2 v2.12.0
 	github.com/anishathalye/porcupine v1.3.1
+	github.com/bsm/redislock v0.10.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
+	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/goccy/go-yaml v1.19.2
 	github.com/interlock-go/interlock v0.0.0
 	github.com/interlock-go/interlock/pgxstore v0.0.0
@@ -112,3 +114,7 @@ require (
 )
 
 tool github.com/interlock-go/interlock/examples/payments
+
+// Nothing here is built with it: it is what redsync's own tests import, which
+// go mod tidy reads, and its newer versions are not to be had everywhere.
+replace github.com/redis/rueidis/rueidiscompat => github.com/redis/rueidis/rueidiscompat v1.0.69
