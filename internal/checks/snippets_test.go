@@ -2,6 +2,7 @@ package checks_test
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -266,4 +267,14 @@ func _(ctx context.Context) (*http.Client, context.Context) {
 	client := &http.Client{Transport: &httplock.Transport{}}
 	ctx = httplock.WithIdempotencyKey(ctx, "order-17/payment") // else each request has a new UUID
 	return client, ctx
+}
+
+// Of docs/managed.md: a Cluster with one endpoint.
+func _() redis.UniversalClient {
+	rdb := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs:         []string{"clustercfg.name.example.com:6379"},
+		IsClusterMode: true,
+		TLSConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
+	})
+	return rdb
 }

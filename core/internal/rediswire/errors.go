@@ -119,7 +119,7 @@ func Wrap(err error) error {
 			driver.ErrUnavailable, right, err)
 	case strings.HasPrefix(text, "ERR bad lua script for redis cluster"): // of the same proxy
 		return fmt.Errorf("%w: this proxy does not accept the library's scripts: set its parameter script_check_enable to 0, "+
-			"or use the direct connection (docs/operations.md): %w", driver.ErrUnavailable, err)
+			"or use the direct connection (docs/managed.md): %w", driver.ErrUnavailable, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		// A bound of ours, not the caller's deadline: do not let it look so.
 		return fmt.Errorf("%w: no answer in time: %s", driver.ErrUnavailable, text)
