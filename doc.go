@@ -30,6 +30,7 @@
 //   - core/redisstore: locks and records in Redis, on github.com/redis/go-redis/v9
 //   - core/pgstore: locks and records in PostgreSQL, on database/sql
 //   - core/quorum: locks on a majority of independent masters (Redlock)
+//   - core/casstore: locks on a consensus system
 //   - core/memstore: locks and records in memory, for unit tests
 //   - core/fencing: resources that refuse an outdated holder
 //   - httplock, ginlock, echolock, grpclock: one thin middleware per framework
@@ -37,6 +38,6 @@
 //   - cmd/interlock: the locks of all processes, on a terminal
 //   - examples/payments: what it is for, as a program to run
 //
-// In modules of their own are connectlock (connect v2), pgxstore (pgx), watermilllock and
-// asynqlock. The documents are at https://github.com/interlock-go/interlock/tree/main/docs.
+// In modules of their own are connectlock (connect v2), mcplock (MCP), pgxstore (pgx),
+// watermilllock and asynqlock. The documents are at https://github.com/interlock-go/interlock/tree/main/docs.
 package interlock

@@ -71,7 +71,7 @@ func Example() {
 	// replayed: false
 }
 
-// The code of the package comment that stands in no Example.
+// The code of the package comment, and of the README, that stands in no Example.
 func _(locker *core.Locker, store idempotency.Store) error {
 	debit := core.Serialize(locker, "account/{arg.account_id}")
 	engine, err := idempotency.New(store, idempotency.Scope(mcplock.User))
@@ -83,5 +83,7 @@ func _(locker *core.Locker, store idempotency.Store) error {
 		mcplock.Idempotent(mcplock.Tools{"pay": engine.With(idempotency.Under(debit))}),
 		mcplock.Serialize(mcplock.Rules{"debit": debit}),
 	)
+	tools := server
+	tools.AddReceivingMiddleware(mcplock.Serialize(mcplock.Rules{"debit": debit}))
 	return nil
 }
