@@ -7,7 +7,7 @@ replace github.com/interlock-go/interlock => ../../
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/gin-gonic/gin v1.12.0
-	github.com/interlock-go/interlock v0.0.0-00010101000000-000000000000
+	github.com/interlock-go/interlock v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	go.opentelemetry.io/contrib/instrumentation/github.com/gin-gonic/gin/otelgin v0.65.0
