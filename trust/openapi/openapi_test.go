@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/pb33f/libopenapi/datamodel"
 	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
 
+	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/httplock"
 )
@@ -276,4 +278,24 @@ func body(r io.Reader) func(*http.Request) {
 
 func header(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+// TestTheDocumentAcceptsTheKeysThatTheEndpointReads compares the pattern of the parameter
+// with the parser, over each character, alone and in quotes, and at the limit of the length.
+func TestTheDocumentAcceptsTheKeysThatTheEndpointReads(t *testing.T) {
+	_, model := read(t, fragment)
+	pattern := regexp.MustCompile(model.Components.Parameters.GetOrZero("Idempotency-Key").Schema.Schema().Pattern)
+	keys := []string{"", `""`, `"`, `"a`, `"a"b`, `"a";b=1`, `a"`, `"\a"`, `"\`, `"\\"`, `"\""`}
+	for c := byte('!'); c <= '~'; c++ {
+		keys = append(keys, "k"+string(rune(c)), `"`+string(rune(c))+`"`)
+	}
+	for _, n := range []int{1, endpoint.MaxKey, endpoint.MaxKey + 1} {
+		keys = append(keys, strings.Repeat("k", n), `"`+strings.Repeat(" ", n)+`"`, `"`+strings.Repeat(`\"`, n)+`"`)
+	}
+	for _, key := range keys {
+		_, err := endpoint.ParseKey([]string{key})
+		if accepted := pattern.MatchString(key); accepted != (err == nil) {
+			t.Errorf("%q: the document accepts it: %v; the endpoint says %v", key, accepted, err)
+		}
+	}
 }
