@@ -78,40 +78,6 @@ const (
 	released
 )
 
-// ending says how the context of a lease has ended. It is a number because there is
-// one in each lease.
-type ending int8
-
-const (
-	notEnded ending = iota
-	endedByRelease
-	endedByLoss
-	endedByMaxHold
-	endedByClose
-)
-
-// causes are the causes of the context by its ending.
-var causes = [...]error{
-	endedByRelease: ErrReleased, endedByLoss: ErrLost, endedByMaxHold: ErrMaxHold, endedByClose: ErrClosed,
-}
-
-// endingBy is the ending with a cause.
-func endingBy(cause error) ending {
-	for how, err := range causes {
-		if err == cause { //nolint:errorlint // they are never wrapped here
-			return ending(how) //nolint:gosec // there are five
-		}
-	}
-	return endedByLoss
-}
-
-// standard is a context of the standard library, and what ends it, if it is the
-// lease's own.
-type standard struct {
-	context.Context
-	cancel context.CancelCauseFunc
-}
-
 // locks are the locks of the lease.
 func (l *Lease) locks() []*lock.Waiter {
 	if l == nil {
@@ -153,6 +119,9 @@ func (l *Lease) around() (outer *Lease, hidden bool) {
 	outer, _ = within.Hidden(l.parent, leaseKey{}).(*Lease)
 	return outer, outer != nil
 }
+
+// took reports whether the lease took the lock itself, and did not re-enter it.
+func (l *Lease) took(w *lock.Waiter) bool { return w.Holder == lock.Holder((*holder)(l)) }
 
 // Key returns the key of the lock. Of several locks it returns the first key in
 // sorted order.
@@ -283,62 +252,54 @@ func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return ErrNoLease
 	}
-	first, over := l.beginRelease()
+	l.mu.Lock()
+	first := l.stage == unreleased
 	if first {
-		return l.release(ctx)
-	}
-	if over != nil {
-		<-over
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if m := l.more.Load(); m != nil {
-		return m.result
-	}
-	return nil
-}
-
-// beginRelease reports whether this is the first call of Release. If the first is not over
-// yet, it returns what is closed then.
-func (l *Lease) beginRelease() (first bool, over <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch l.stage {
-	case unreleased:
 		l.stage = releasing
-		return true, nil
-	case releasing:
-		m := l.needMore()
-		if m.released == nil {
-			m.released = make(chan struct{})
-		}
-		return false, m.released
-	case released:
 	}
-	return false, nil
-}
-
-// release is the first call of Release.
-func (l *Lease) release(ctx context.Context) error {
+	l.mu.Unlock()
+	if !first {
+		return l.firstResult()
+	}
 	obs := l.observation()
 	if obs == nil || obs.Released == nil {
-		_, _, err := l.leaveOnce(ctx)
+		_, _, err := l.leave(ctx)
 		return err
 	}
 	clock := &l.config.locker.locks.Clock
 	begin := clock.Now()
-	handed, lost, err := l.leaveOnce(ctx)
+	handed, lost, err := l.leave(ctx)
 	obs.Released(observe.Released{
 		Err: err, Held: begin.Sub(l.locks()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
 	})
 	return err
 }
 
+// firstResult returns the result of the first call of Release, which it waits for.
+func (l *Lease) firstResult() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stage == releasing {
+		m := l.needMore()
+		if m.released == nil {
+			m.released = make(chan struct{})
+		}
+		l.mu.Unlock()
+		<-m.released
+		l.mu.Lock()
+	}
+	if m := l.more.Load(); m != nil {
+		return m.result
+	}
+	return nil
+}
+
 // errNoReturn is the result of further calls of Release after a panic of the store.
 var errNoReturn = fmt.Errorf("%w: the store panicked in the release", ErrUnavailable)
 
-// leaveOnce leaves, and keeps the result for further calls of Release.
-func (l *Lease) leaveOnce(ctx context.Context) (handed bool, lost *Loss, err error) {
+// leave gives up one hold of each lock of the lease, and keeps the result for further calls
+// of Release.
+func (l *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) {
 	err = errNoReturn
 	defer func() {
 		l.mu.Lock()
@@ -351,11 +312,6 @@ func (l *Lease) leaveOnce(ctx context.Context) (handed bool, lost *Loss, err err
 			close(m.released)
 		}
 	}()
-	return l.leave(ctx)
-}
-
-// leave gives up one hold of each lock of the lease.
-func (l *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) {
 	all := l.locks()
 	if len(all) == 0 {
 		return false, nil, nil // LockAll got none
@@ -371,4 +327,34 @@ func (l *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) 
 	}
 	wg.Wait()
 	return false, cmp.Or(losses...), errors.Join(errs...)
+}
+
+// releaseOne gives up one hold. It returns the loss if the lease was lost and that
+// was not told before; then the observer gets it with the release.
+func (l *Lease) releaseOne(ctx context.Context, w *lock.Waiter) (handed bool, lost *Loss, err error) {
+	r := l.config.locker.locks.Release(ctx, w)
+	if r.Lost != 0 {
+		by := (*Lease)(w.Holder.(*holder)) //nolint:forcetypeassert // there is no other
+		loss := by.loss(w, reasons[r.Lost], nil)
+		lost = &loss
+		by.tellLost(loss)
+	}
+	return r.HandedOff, lost, r.Err
+}
+
+// holder is the Lease as the [lock.Holder] of the locks that it took.
+type holder Lease
+
+// Over implements [lock.Holder].
+func (h *holder) Over(cause error) {
+	l := (*Lease)(h)
+	l.mu.Lock()
+	l.left--
+	if cause == nil && l.left == 0 {
+		cause = ErrReleased
+	}
+	l.mu.Unlock()
+	if cause != nil {
+		l.end(cause)
+	}
 }

@@ -92,42 +92,46 @@ func (l *Lease) standard() context.Context {
 	return std.Context
 }
 
-// canceller is what ends the standard library's context, or nil if there is none
-// of the lease's own. Called with l.mu held.
-func (l *Lease) canceller() context.CancelCauseFunc {
-	if std := l.std.Load(); std != nil {
-		return std.cancel
-	}
-	return nil
-}
-
 // end ends the context with a cause; the first cause stays.
 func (l *Lease) end(cause error) {
 	l.mu.Lock()
-	first := l.ended == notEnded
-	if first {
-		l.ended = endingBy(cause)
-	}
-	cancel := l.canceller()
-	l.mu.Unlock()
-	if first && cancel != nil {
-		cancel(cause)
-	}
-}
-
-// over notes that one of the lease's own holds is over; after the last the
-// context ends.
-func (l *Lease) over() {
-	l.mu.Lock()
-	l.left--
-	if l.left != 0 || l.ended != notEnded {
+	if l.ended != notEnded {
 		l.mu.Unlock()
 		return
 	}
-	l.ended = endedByRelease
-	cancel := l.canceller()
-	l.mu.Unlock()
-	if cancel != nil {
-		cancel(ErrReleased)
+	l.ended = endedByLoss
+	for how, err := range causes {
+		if err == cause { //nolint:errorlint // they are never wrapped here
+			l.ended = ending(how) //nolint:gosec // there are five
+		}
 	}
+	std := l.std.Load()
+	l.mu.Unlock()
+	if std != nil && std.cancel != nil {
+		std.cancel(cause)
+	}
+}
+
+// ending says how the context of a lease has ended. It is a number because there is
+// one in each lease.
+type ending int8
+
+const (
+	notEnded ending = iota
+	endedByRelease
+	endedByLoss
+	endedByMaxHold
+	endedByClose
+)
+
+// causes are the causes of the context by its ending.
+var causes = [...]error{
+	endedByRelease: ErrReleased, endedByLoss: ErrLost, endedByMaxHold: ErrMaxHold, endedByClose: ErrClosed,
+}
+
+// standard is a context of the standard library, and what ends it, if it is the
+// lease's own.
+type standard struct {
+	context.Context
+	cancel context.CancelCauseFunc
 }

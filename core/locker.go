@@ -25,11 +25,11 @@ const maxKey = 512
 // queue, re-enter each other's locks and hand locks over in memory. A Locker is
 // safe for concurrent use. Call [Locker.Close] at the end.
 type Locker struct {
-	base   config
-	store  Store
-	locks  *lock.Table
-	panics logs.Throttle // of callbacks
-	places sync.Map      // place -> *config, for calls without options
+	base         config
+	store        Store
+	locks        *lock.Table
+	panics       logs.Throttle // of callbacks
+	placeConfigs sync.Map      // place -> *config, for calls without options
 }
 
 // New makes a [Locker] on a store. The options become the defaults of all its locks
@@ -233,15 +233,4 @@ func (l *Locker) callConfig(opts []Option) (*config, error) {
 		return nil, err
 	}
 	return &c, nil
-}
-
-// checkKey refuses keys that no store should see.
-func checkKey(key string) error {
-	switch {
-	case key == "":
-		return fmt.Errorf("%w: empty; all callers would share one lock", ErrKey)
-	case len(key) > maxKey:
-		return fmt.Errorf("%w: %d bytes; at most %d are accepted", ErrKey, len(key), maxKey)
-	}
-	return nil
 }

@@ -1,6 +1,11 @@
 package core
 
-import "github.com/interlock-go/interlock/core/observe"
+import (
+	"time"
+
+	"github.com/interlock-go/interlock/core/internal/lock"
+	"github.com/interlock-go/interlock/core/observe"
+)
 
 // Loss describes a lost lease: the lock, the holder, the time and the reason. It
 // can be logged as it is. Printed, logged by log/slog or marshaled, it shows no key
@@ -13,3 +18,59 @@ type Loss = observe.Loss
 // core.Hashed("account/42").Hash() is the hash by which logs and traces name the
 // lock account/42. Its methods are described at [observe.Hashed].
 type Hashed = observe.Hashed
+
+// reasons are the reasons of a loss by those of package lock.
+var reasons = [...]observe.LossReason{
+	lock.Expired:     observe.LossExpired,
+	lock.Deleted:     observe.LossDeleted,
+	lock.TakenOver:   observe.LossTakenOver,
+	lock.Revoked:     observe.LossRevoked,
+	lock.NotOwner:    observe.LossNotOwner,
+	lock.Unavailable: observe.LossUnavailable,
+	lock.MaxHold:     observe.LossMaxHold,
+	lock.Closed:      observe.LossClosed,
+}
+
+// loss describes the loss of a lock that the lease took.
+func (l *Lease) loss(w *lock.Waiter, reason observe.LossReason, err error) Loss {
+	loss := Loss{
+		Key: Hashed(w.Key()), Rule: l.config.name, Owner: w.Owner(), Token: w.Token(),
+		Held: l.config.locker.locks.Clock.Now().Sub(w.Since()), Reason: reason, Err: err,
+	}
+	if v := guardedOf(l.parent); v != nil {
+		loss.Route, loss.Principal, loss.Answered = v.route, v.principal, "no"
+		if v.answered.Load() {
+			loss.Answered = "yes"
+		}
+	}
+	return loss
+}
+
+// tellLost calls OnLost on a goroutine of its own.
+func (l *Lease) tellLost(loss Loss) {
+	if f := l.config.onLost; f != nil {
+		go l.config.locker.told("OnLost", func() { f(loss) })
+	}
+}
+
+// Lost implements [lock.Holder].
+func (h *holder) Lost(w *lock.Waiter, reason lock.Reason, cause, err error) {
+	l := (*Lease)(h)
+	// Before the handler hears of it: it may answer because of that.
+	loss := l.loss(w, reasons[reason], err)
+	l.end(cause)
+	if reason == 0 {
+		return
+	}
+	if o := l.observation(); o != nil && o.Lost != nil {
+		l.config.locker.told("Observation.Lost", func() { o.Lost(loss) })
+	}
+	l.tellLost(loss)
+}
+
+// Renewed implements [lock.Holder].
+func (h *holder) Renewed(w *lock.Waiter, err error, took time.Duration) {
+	if o := (*Lease)(h).observation(); o != nil && o.Renewed != nil {
+		h.config.locker.told("Observation.Renewed", func() { o.Renewed(observe.Renewed{Key: w.Key(), Err: err, Took: took}) })
+	}
+}

@@ -124,7 +124,7 @@ func (l *Locker) TryPermit(ctx context.Context, key string, n int, opts ...Optio
 // lockPlace takes a place. What it makes of the options it keeps, if there are none.
 func (l *Locker) lockPlace(ctx context.Context, key string, place place, opts []Option) (*Lease, error) {
 	if len(opts) == 0 {
-		if c, ok := l.places.Load(place); ok {
+		if c, ok := l.placeConfigs.Load(place); ok {
 			return l.lockOne(ctx, key, c.(*config)) //nolint:forcetypeassert // there is no other
 		}
 	}
@@ -140,7 +140,7 @@ func (l *Locker) lockPlace(ctx context.Context, key string, place place, opts []
 		c.terms.Wait = 0
 	}
 	if len(opts) == 0 {
-		l.places.Store(place, &c) // there are few: numbers of permits
+		l.placeConfigs.Store(place, &c) // there are few: numbers of permits
 	}
 	return l.lockOne(ctx, key, &c)
 }
@@ -153,13 +153,3 @@ type place struct {
 
 // kinds are the names of the kinds of holds.
 var kinds = [...]string{driver.Exclusive: "exclusive", driver.Shared: "shared", driver.Permit: "permit"}
-
-// mayReenter returns an error if a caller that holds a key in one way cannot have it in
-// another way under the same context: two callers that both did that would wait for
-// each other for ever.
-func mayReenter(key string, held, wanted driver.Kind) error {
-	if held == driver.Exclusive || held == wanted {
-		return nil
-	}
-	return fmt.Errorf("%w: %q", ErrUpgrade, key)
-}

@@ -1,11 +1,13 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,3 +72,69 @@ func (r *Refusal) cause() string {
 
 // address is a host with a port.
 var address = regexp.MustCompile(`(?:[\w.-]+|\[[0-9A-Fa-f:.%]+\]):\d{1,5}\b`)
+
+// observe starts an observation for what happens outside an acquisition.
+func (g *Guard) observe(ctx context.Context, req Request, keys []string) observe.Observation {
+	if g.locker.base.observer == nil {
+		return observe.Observation{}
+	}
+	_, o := g.locker.base.observer.Start(ctx, observe.Operation{
+		Rule: g.config.name, Kind: kinds[g.configFor(req).terms.Kind], Keys: slices.Clone(keys), Wait: g.config.terms.Wait, Unlocked: true,
+	})
+	return o
+}
+
+// rejected reports that a request is refused before its lock was
+// asked for: no key could be made of it, or it is over a limit. The client's
+// mistakes are the observer's to count; the server's are logged, since
+// the client is not told what is wrong. A principal that is not found is most
+// often the server's mistake, though the client gets a 400.
+func (g *Guard) rejected(ctx context.Context, req Request, err error) *Refusal {
+	if o := g.observe(ctx, req, nil); o.Rejected != nil {
+		o.Rejected(err)
+	}
+	refusal := g.refusal(ctx, err)
+	if errors.Is(err, errNothingFound) {
+		g.lines.Log(ctx, slog.LevelWarn, "interlock: the rule refuses requests in which a function finds nothing: "+
+			"authentication goes in front of the rule, and core.Request.Value finds what gin and echo keep by c.Set",
+			g.config.name, err)
+	}
+	g.logRefusal(ctx, refusal, "interlock: the rule cannot make a key, or find the principal, of its requests and refuses them")
+	return refusal
+}
+
+// logRefusal logs what the operator of the server has to know, and the client is not told:
+// each refusal that is an error of the server (a status of 500 or 503) has a line. wrong is
+// the text where the rule itself, or a function that it calls, is wrong.
+func (g *Guard) logRefusal(ctx context.Context, r *Refusal, wrong string) {
+	level, text := slog.LevelWarn, ""
+	switch r.Reason {
+	case reason.Unavailable, reason.NotReplicated:
+		text = "interlock: the lock store fails and the rule refuses requests"
+	case reason.Closing:
+		text = "interlock: the locker is closed and the rule refuses requests: shut the server down before Locker.Close"
+	case reason.Lost, reason.MaxHold:
+		text = "interlock: a lease of the rule was lost before the request was answered, and the client gets an error"
+	case reason.KeyOccupied:
+		level, text = slog.LevelError, "interlock: the key of a lock has a value that is no lock, and the rule refuses requests"
+	case reason.Misconfigured, reason.Internal:
+		level, text = slog.LevelError, wrong
+	default:
+		return
+	}
+	g.lines.Log(ctx, level, text, g.config.name, r.cause())
+}
+
+// bypassed reports that a handler runs without its lock.
+func (g *Guard) bypassed(ctx context.Context, req Request, keys []string, err error) {
+	if o := g.observe(ctx, req, keys); o.Bypassed != nil {
+		o.Bypassed(err)
+	}
+	g.lines.Log(ctx, slog.LevelWarn, "interlock: the lock store is unavailable and the rule fails open: handlers run without their lock",
+		g.config.name, observe.RootCause(err)) // what wraps it names the key
+}
+
+// refusal is the answer to a request whose handler did not run.
+func (g *Guard) refusal(ctx context.Context, err error) *Refusal {
+	return &Refusal{Reason: ReasonOf(ctx, err), Rule: g.config.name, Err: err}
+}

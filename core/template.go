@@ -239,12 +239,35 @@ func (t *template) key(ctx context.Context, req Request) (string, error) {
 	return string(buf), nil
 }
 
-// value is the text that goes into the key: the value as it came or, of a
-// placeholder with a form, in its canonical form.
-func (p *placeholder) value(ctx context.Context, req Request) (string, error) {
-	v, err := p.fetch(ctx, req)
-	if err != nil || p.form == "" {
-		return v, err
+// value is the text that goes into the key: the value as it came or, of a placeholder with a
+// form, in its canonical form. A value that is missing, empty or given twice is never
+// replaced by anything: all requests without a value would share one lock, and about which
+// of two headers counts, proxies and frameworks do not agree.
+func (p *placeholder) value(ctx context.Context, req Request) (v string, err error) {
+	switch p.Source {
+	case adapter.SourceHeader:
+		v, err = p.single(req.Header(p.Name))
+	case adapter.SourceQuery:
+		v, err = p.single(req.Query(p.Name))
+	case adapter.SourceContext:
+		if v, err = p.find(ctx, handed.Request(req)); err == nil && v == "" {
+			err = errNothingFound
+		}
+		if err != nil {
+			err = fmt.Errorf("interlock: %s: %w", p.text, err)
+		}
+	default:
+		if v, err = req.Param(p.Name); err != nil {
+			err = p.noParam(ctx, req, err)
+		}
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case v == "":
+		return "", fmt.Errorf("%w: %s is empty", ErrKey, p.text)
+	case p.form == "":
+		return v, nil
 	}
 	if v, err = p.form.Canonical(v); err != nil {
 		return "", fmt.Errorf("%w, of %s", err, p.text)
@@ -252,26 +275,8 @@ func (p *placeholder) value(ctx context.Context, req Request) (string, error) {
 	return v, nil
 }
 
-// fetch fetches one value. One that is missing, empty or given twice is never
-// replaced by anything: all requests without a value would share one lock, and
-// about which of two headers counts, proxies and frameworks do not agree.
-func (p *placeholder) fetch(ctx context.Context, req Request) (string, error) {
-	switch p.Source {
-	case adapter.SourceHeader:
-		return p.single(req.Header(p.Name))
-	case adapter.SourceQuery:
-		return p.single(req.Query(p.Name))
-	case adapter.SourceContext:
-		v, err := p.find(ctx, handed.Request(req))
-		if err == nil && v == "" {
-			err = errNothingFound
-		}
-		if err != nil {
-			return "", fmt.Errorf("interlock: %s: %w", p.text, err)
-		}
-		return v, nil
-	}
-	v, err := req.Param(p.Name)
+// noParam says why a parameter has no value.
+func (p *placeholder) noParam(ctx context.Context, req Request, err error) error {
 	switch {
 	case errors.Is(err, adapter.ErrNoParam):
 		route, _ := req.Route()
@@ -279,15 +284,13 @@ func (p *placeholder) fetch(ctx context.Context, req Request) (string, error) {
 		if strings.Contains(p.Name, ".") {
 			hint = "; the sources are header, query and ctx, and a KeyFunc takes a value from the body or a cookie"
 		}
-		return "", fmt.Errorf("%w: %s, route %q%s", err, p.text, route, hint)
-	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("%w: %s, route %q%s", err, p.text, route, hint)
+	case ctx.Err() != nil:
 		// A value that has to be received first does not come any more when the
 		// client has gone: that is no mistake of the client's.
-		return "", fmt.Errorf("interlock: %s: %w", p.text, err)
-	case err != nil:
-		return "", fmt.Errorf("%w: %s is malformed: %w", ErrKey, p.text, err)
+		return fmt.Errorf("interlock: %s: %w", p.text, err)
 	}
-	return p.nonEmpty(v)
+	return fmt.Errorf("%w: %s is malformed: %w", ErrKey, p.text, err)
 }
 
 // single returns the only one of several values.
@@ -296,16 +299,9 @@ func (p *placeholder) single(values []string) (string, error) {
 	case 0:
 		return "", fmt.Errorf("%w: %s is missing", ErrKey, p.text)
 	case 1:
-		return p.nonEmpty(values[0])
+		return values[0], nil
 	}
 	return "", fmt.Errorf("%w: %s is given %d times", ErrKey, p.text, len(values))
-}
-
-func (p *placeholder) nonEmpty(v string) (string, error) {
-	if v == "" {
-		return "", fmt.Errorf("%w: %s is empty", ErrKey, p.text)
-	}
-	return v, nil
 }
 
 func tooLong() error {
