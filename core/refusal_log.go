@@ -78,8 +78,12 @@ func (g *Guard) observe(ctx context.Context, req Request, keys []string) observe
 	if g.locker.base.observer == nil {
 		return observe.Observation{}
 	}
+	c := &g.config
+	if g.reads != nil {
+		c = g.configFor(req)
+	}
 	_, o := g.locker.base.observer.Start(ctx, observe.Operation{
-		Rule: g.config.name, Kind: kinds[g.configFor(req).terms.Kind], Keys: slices.Clone(keys), Wait: g.config.terms.Wait, Unlocked: true,
+		Rule: g.config.name, Kind: kinds[c.terms.Kind], Keys: slices.Clone(keys), Wait: g.config.terms.Wait, Unlocked: true,
 	})
 	return o
 }

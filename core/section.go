@@ -184,7 +184,11 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 	if v != nil {
 		v.Context, inner = ctx, v
 	}
-	lease, err := g.locker.lockWith(inner, p.keys, g.configFor(p.req))
+	c := &g.config
+	if g.reads != nil {
+		c = g.configFor(p.req)
+	}
+	lease, err := g.locker.lockWith(inner, p.keys, c)
 	if err != nil {
 		refusal := g.refusal(ctx, err)
 		refusal.keys = p.keys
@@ -205,15 +209,13 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 			v.admitted.granted()
 		}
 	}
-	return Section{guard: g, lease: lease, ctx: lease.Context(), request: v}, nil
+	return Section{guard: g, lease: lease, ctx: (*leaseContext)(lease), request: v}, nil
 }
 
-// configFor is how the locks of a request are taken.
+// configFor is how the locks of a request are taken under a guard with [ShareReads].
 func (g *Guard) configFor(req Request) *config {
-	if g.reads != nil {
-		if r, ok := req.(adapter.Reader); ok && r.ReadsOnly() {
-			return g.reads
-		}
+	if r, ok := req.(adapter.Reader); ok && r.ReadsOnly() {
+		return g.reads
 	}
 	return &g.config
 }

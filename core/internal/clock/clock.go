@@ -49,18 +49,17 @@ func (c *Clock) Now() Instant { return Instant(time.Since(c.epoch)) }
 // monotonic clock since the clock was made. While a machine sleeps, the monotonic
 // clock may stand still and the wall clock goes on.
 func (c *Clock) Read() (now Instant, ahead time.Duration) {
-	t := time.Now()
-	now = c.Of(t)
+	now, ahead = c.At(time.Now())
 	if c.Played != nil {
-		t = c.Played()
+		ahead = time.Duration(c.Played().UnixNano() - c.wall - int64(now))
 	}
-	return now, c.Ahead(t, now)
+	return now, ahead
 }
 
-// Ahead returns how far the wall clock had run ahead at the time t, which is the
-// instant i.
-func (c *Clock) Ahead(t time.Time, i Instant) time.Duration {
-	return time.Duration(t.UnixNano() - c.wall - int64(i)) // not by [time.Time.Sub], which every hand-off would pay for
+// At returns the instant of a time, and how far the wall clock had run ahead by then.
+func (c *Clock) At(t time.Time) (i Instant, ahead time.Duration) {
+	i = Instant(t.Sub(c.epoch))
+	return i, time.Duration(t.UnixNano() - c.wall - int64(i)) // not by [time.Time.Sub], which every hand-off would pay for
 }
 
 // Of returns the instant of a time. The instant of the zero time is before all

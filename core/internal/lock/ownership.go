@@ -130,8 +130,8 @@ func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effec
 	fx.handed = w
 }
 
-// handOff gives the lock to the next waiter, if that one may have it: no request, a
-// new token. It reports whether the process keeps the lock, maybe without a holder
+// handOff gives the lock to the next waiter, which there is, if that waiter may have it: no
+// request, a new token. It reports whether the process keeps the lock, maybe without a holder
 // until a renewal has confirmed the lease.
 //
 // The token is the last one plus one, whatever any clock says. The store hears of
@@ -140,7 +140,7 @@ func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effec
 // is not handed off more than once a microsecond.
 func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effects) (kept bool) {
 	w := own.lock.first
-	if w == nil || own.fixed || !own.suits(w.Terms) || own.lock.shard.table.closed.Load() || now >= own.deadline() {
+	if own.fixed || !own.suits(w.Terms) || own.lock.shard.table.closed.Load() || now >= own.deadline() {
 		return false
 	}
 	if own.room > 0 && own.token-own.base >= own.room || own.turnOver(now, fx) {

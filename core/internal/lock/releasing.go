@@ -47,7 +47,7 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting, fx 
 		if own.passOn(w, now, ahead, p, fx) {
 			return
 		}
-	case own.handOff(now, ahead, fx):
+	case l.first != nil && own.handOff(now, ahead, fx):
 		p.handedOff, fx.ended = true, fx.handed == nil
 		return
 	}

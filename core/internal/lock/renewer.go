@@ -283,7 +283,7 @@ func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duratio
 	if own.holder != nil {
 		return
 	}
-	if !own.handOff(now, ahead, fx) {
+	if own.lock.first == nil || !own.handOff(now, ahead, fx) {
 		own.lock.giveUp(own, fx)
 	}
 	if fx.handed != nil {

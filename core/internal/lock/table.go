@@ -103,11 +103,49 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 	fx := sh.fx
 	sh.fx = effects{}
 	sh.mu.Unlock()
-	fx.run(sh.table)
+
+	t := sh.table
+	if fx.handed != nil {
+		wake(fx.wakeup, handedOff)
+	}
+	if fx.unwatch != nil {
+		fx.unwatch() // returns at once, waits for no signal
+	}
+	for x := fx.loss; x != nil; x = x.next {
+		x.holder.Holder.Lost(x.holder, x.reason, x.cause, x.err)
+	}
+	if fx.orphan != nil {
+		t.reaper.add(fx.orphan)
+	}
+	if own := fx.release; own != nil {
+		go func() {
+			defer t.work.done()
+			_ = t.sendRelease(context.Background(), own, "") // the reaper does it again
+		}()
+	}
+	if fx.linger {
+		kept := fx.lock
+		time.AfterFunc(courtesy, func() {
+			sh.event(kept, func(*effects) { kept.courteous = false }) // forgets the lock if it was kept for nothing else
+		})
+	}
+	if fx.unserved != nil {
+		// No other code logs it: the caller gets no error for as long as it waits.
+		if n := t.unserved.Count(time.Now()); n > 0 {
+			slog.Warn("interlock: the lock store is not ready, and callers without a bound wait for it", "tries", n, "error", fx.unserved)
+		}
+	}
+	if fx.ended {
+		t.ended()
+	}
+	for x := fx.loss; x != nil; x = x.next {
+		if x.ended {
+			t.ended()
+		}
+	}
 }
 
-// apply does the first part of the effects of an event. Called with the shard's
-// mutex held.
+// apply does the first part of the effects of an event, under the shard's mutex.
 func (sh *shard) apply(fx *effects) {
 	t, l := sh.table, fx.lock
 	if fx.cancel != nil {
@@ -153,47 +191,6 @@ func (sh *shard) apply(fx *effects) {
 	if l.acq != nil {
 		fx.unwatch = l.acq.unwatch
 		l.forgetAcquisition()
-	}
-}
-
-// run does the second part. Called without the mutex.
-func (fx *effects) run(t *Table) {
-	if fx.handed != nil {
-		wake(fx.wakeup, handedOff)
-	}
-	if fx.unwatch != nil {
-		fx.unwatch() // returns at once, waits for no signal
-	}
-	for x := fx.loss; x != nil; x = x.next {
-		x.holder.Holder.Lost(x.holder, x.reason, x.cause, x.err)
-	}
-	if fx.orphan != nil {
-		t.reaper.add(fx.orphan)
-	}
-	if own := fx.release; own != nil {
-		go func() {
-			defer t.work.done()
-			_ = t.sendRelease(context.Background(), own, "") // the reaper does it again
-		}()
-	}
-	if l := fx.lock; fx.linger {
-		time.AfterFunc(courtesy, func() {
-			l.shard.event(l, func(*effects) { l.courteous = false }) // forgets the lock if it was kept for nothing else
-		})
-	}
-	if fx.unserved != nil {
-		// No other code logs it: the caller gets no error for as long as it waits.
-		if n := t.unserved.Count(time.Now()); n > 0 {
-			slog.Warn("interlock: the lock store is not ready, and callers without a bound wait for it", "tries", n, "error", fx.unserved)
-		}
-	}
-	if fx.ended {
-		t.ended()
-	}
-	for x := fx.loss; x != nil; x = x.next {
-		if x.ended {
-			t.ended()
-		}
 	}
 }
 

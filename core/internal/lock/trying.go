@@ -86,7 +86,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		// and must not be anybody.
 		l.abandonOwner(t, fx)
 	}
-	switch sent := l.shard.table.Clock.Of(a.Sent); {
+	switch sent, ahead := l.shard.table.Clock.At(a.Sent); {
 	case errors.Is(a.err, driver.ErrNotReady):
 		acq.retry(now, a.err)
 		if acq.backoff == maxBackoff && t.request.Deadline.IsZero() {
@@ -126,7 +126,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		reusable = false
 		acq.retry(now, fmt.Errorf("%w: a grant came after the end of its lease", driver.ErrUnavailable))
 	default:
-		l.granted(now, sent, t, w, a.Reply, rest, fx)
+		l.granted(now, sent, ahead, t, w, a.Reply, rest, fx)
 		return
 	}
 	if reusable && acq.seq == 0 {
@@ -176,12 +176,14 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest stri
 
 // granted makes the process the owner, and the waiter w that asked the holder, or, if
 // that has left, the first one.
-func (l *lock) granted(now, sent clock.Instant, t *try, w *Waiter, rep driver.Reply, rest string, fx *effects) {
-	acq, table, req := l.acq, l.shard.table, &t.request
+func (l *lock) granted(
+	now, sent clock.Instant, ahead time.Duration, t *try, w *Waiter, rep driver.Reply, rest string, fx *effects,
+) {
+	acq, req := l.acq, &t.request
 	own := &ownership{
 		lock: l, seq: t.seq, kind: req.Kind, atMost: int32(req.AtMost), //nolint:gosec // at most 1024
 		lease: req.TTL, fixed: t.fixed, ambiguous: rep.Ambiguous,
-		sent: sent, ahead: table.Clock.Ahead(rep.Sent, sent), renewAt: sent.Add(req.TTL / 3),
+		sent: sent, ahead: ahead, renewAt: sent.Add(req.TTL / 3),
 		token: rep.Token, base: rep.Token, room: rep.Room, replied: now, began: now, contended: rest != "",
 	}
 	if acq.unwatch == nil && l.asking == 0 && (!acq.contended || req.Kind != driver.Permit) {

@@ -72,7 +72,17 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 		r.Make(s, enterScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
 			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.atMost, &r.ask.Rest, &r.ask.Waiter, &r.tokens)
 	} else {
-		r.waiter = r.waiterOf(&ask)
+		switch r.waiter = ask.Waiter; {
+		case r.waiter == "" || ask.Left <= 0:
+		case ask.Left < longest:
+			r.waiter += "@" + strconv.FormatInt(Milliseconds(ask.Left), 10)
+		default:
+			// A request is used again, mostly for the same locker and a long wait.
+			if r.patient != ask.Waiter {
+				r.patient, r.patiently = ask.Waiter, ask.Waiter+"@"+strconv.FormatInt(Milliseconds(longest), 10)
+			}
+			r.waiter = r.patiently
+		}
 		r.exclusive(s)
 	}
 	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
@@ -155,21 +165,6 @@ func (r *acquisition) refused(list []any, rep *driver.Reply) bool {
 // caller still waits: its barrier is shorter.
 const longest = 1500 * time.Millisecond
 
-// waiterOf returns what acquire.lua gets for the locker that waits. A request is used
-// again, mostly for the same locker and a long wait: it keeps that text.
-func (r *acquisition) waiterOf(ask *driver.AcquireRequest) string {
-	switch {
-	case ask.Waiter == "" || ask.Left <= 0:
-		return ask.Waiter
-	case ask.Left < longest:
-		return ask.Waiter + "@" + strconv.FormatInt(Milliseconds(ask.Left), 10)
-	case r.patient != ask.Waiter:
-		r.patient = ask.Waiter
-		r.patiently = ask.Waiter + "@" + strconv.FormatInt(Milliseconds(longest), 10)
-	}
-	return r.patiently
-}
-
 // sayOccupied logs, at most once a minute, that a lock's key holds a value that is no
 // lock. The condition ends only when that value is removed.
 func (s *Store) sayOccupied(key string) {
@@ -235,12 +230,12 @@ func (s *Store) released(r *release) (waiting string, err error) {
 	if r.Err != nil {
 		return "", Wrap(r.Err)
 	}
-	if waiting, ok := listed(r.Val); ok {
-		return waiting, nil
-	}
 	n, err := code(r.Val, 2)
 	switch {
 	case err != nil:
+		if waiting, ok := listed(r.Val); ok {
+			return waiting, nil
+		}
 		return "", Wrap(err)
 	case n <= 0 && !r.Ambiguous:
 		return "", notOwner(n)

@@ -317,8 +317,12 @@ func (q *pipelines) next(p *pipeline, wake chan *pipeline) bool {
 	return false
 }
 
-// take moves the next requests from the queue to the batch of a pipeline. Those that
-// are unwanted it moves to the pipeline's list of them. Called with q.mu held.
+// take moves the next requests from the queue to the batch of a pipeline. Requests that are
+// unwanted it moves to the pipeline's list of them: they are finished instead of sent. A
+// request that asks for something new is unwanted once its caller has left: what it would
+// take would have to be given up again. So is a release once its time has passed: its caller
+// then has it done later (the reaper of package core). All others are sent, however late:
+// what has been carried out is better known. Called with q.mu held.
 func (q *pipelines) take(p *pipeline) {
 	now := time.Now()
 	p.batch = p.batch[:0]
@@ -326,7 +330,8 @@ func (q *pipelines) take(p *pipeline) {
 	for n < len(q.queue) && len(p.batch) < maxBatch {
 		r := q.queue[n]
 		n++
-		if r.unwanted(now) {
+		left := r.Asks && r.state.Load() == stateLeft && !r.detached
+		if left || (r.Asks || r.Stubborn) && !r.Deadline.IsZero() && now.After(r.Deadline) {
 			p.unwanted = append(p.unwanted, r)
 		} else {
 			p.batch = append(p.batch, r)
@@ -337,21 +342,6 @@ func (q *pipelines) take(p *pipeline) {
 	if q.queue = q.queue[:rest]; rest == 0 && cap(q.queue) > maxBatch*maxPipelines {
 		q.queue = nil // as long as it was while the server hung
 	}
-}
-
-// unwanted reports whether a request that waits for a pipeline is to be finished
-// instead of sent. A request that asks for something new is, once its caller has
-// left: what it would take would have to be given up again. A release is, once its
-// time is over: its caller then has it done later (the reaper of package core). All
-// others are sent, however late: what has been carried out is better known.
-func (r *Request) unwanted(now time.Time) bool {
-	switch {
-	case r.Asks && r.state.Load() == stateLeft && !r.detached:
-		return true
-	case r.Asks || r.Stubborn:
-		return !r.Deadline.IsZero() && now.After(r.Deadline)
-	}
-	return false
 }
 
 // dismiss finishes the unwanted requests of a pipeline.

@@ -158,7 +158,10 @@ func (r *Request) prepare() *pipelines {
 	if r.behind != nil {
 		r.pair()
 	}
-	q, err := r.route.to(r.lock)
+	if q := r.route.direct; q != nil {
+		return q
+	}
+	q, err := r.route.node(r.lock)
 	if err != nil {
 		r.tried(err)
 		return nil

@@ -57,11 +57,8 @@ func (w *route) newPipelines(c *redis.Client) *pipelines {
 	}
 }
 
-// to returns the pipelines to the server that has the key.
-func (w *route) to(lock string) (*pipelines, error) {
-	if w.direct != nil {
-		return w.direct, nil
-	}
+// node returns the pipelines to the node of the Cluster that has the key.
+func (w *route) node(lock string) (*pipelines, error) {
 	node, err := w.cluster.MasterForKey(context.Background(), lock)
 	if err != nil {
 		return nil, err

@@ -210,7 +210,14 @@ func (h *heap[T]) next() T { return h.items[h.events[0].slot] }
 func (h *heap[T]) put(item T, at clock.Instant, tolerance time.Duration) (i int) {
 	e := event{at: at, tolerance: int32(min(tolerance, maxTolerance))} //nolint:gosec // it fits
 	if p := item.slot(); p.number == 0 {
-		e.slot = h.enter(item)
+		if h.free == 0 {
+			e.slot = int32(len(h.items)) //nolint:gosec // no process has 2^31 items
+			h.items, h.index = append(h.items, item), append(h.index, 0)
+		} else {
+			e.slot = h.free - 1
+			h.free = h.index[e.slot]
+			h.items[e.slot] = item
+		}
 		p.number = e.slot + 1
 		i = len(h.events)
 		h.events = append(h.events, e)
@@ -223,18 +230,6 @@ func (h *heap[T]) put(item T, at clock.Instant, tolerance time.Duration) (i int)
 }
 
 const maxTolerance = 2 * time.Second
-
-// enter gives an item a slot.
-func (h *heap[T]) enter(item T) (slot int32) {
-	if h.free == 0 {
-		h.items, h.index = append(h.items, item), append(h.index, 0)
-		return int32(len(h.items)) - 1 //nolint:gosec // no process has 2^31 items
-	}
-	slot = h.free - 1
-	h.free = h.index[slot]
-	h.items[slot] = item
-	return slot
-}
 
 // remove takes the event of an item out, if it is in.
 func (h *heap[T]) remove(item T) {
