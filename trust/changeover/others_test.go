@@ -15,6 +15,15 @@ import (
 	"github.com/interlock-go/interlock/core/alongside"
 )
 
+// release is what a process of the service has before it touches an account or makes a payment.
+type release string
+
+const (
+	old  release = "old only"
+	both release = "both"
+	ours release = "ours only"
+)
+
 // Of docs/from/redsync.md.
 
 func _(ctx context.Context, rdb *redis.Client, id string, debit func(context.Context) error) error {

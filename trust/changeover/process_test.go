@@ -21,6 +21,7 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/alongside"
@@ -38,17 +39,9 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	redistest.Main(m)
+	// fasthttp, below fiber, has a goroutine for the rest of the process that tells the time.
+	redistest.Main(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
 }
-
-// release is what a process of the service takes before it touches an account.
-type release string
-
-const (
-	old  release = "old only"
-	both release = "both"
-	ours release = "ours only"
-)
 
 // libraries are the locks of the old release, by name.
 var libraries = map[string]func(rdb *redis.Client, key string, lease time.Duration) alongside.Lock{
