@@ -200,8 +200,9 @@ type ReleaseRequest struct {
 // Signal tells a waiting locker that a lock may be free.
 type Signal struct {
 	// Next names the waiting lockers in the order of their turns, separated by
-	// commas. A name that begins with + wants a place. The first may try at once,
-	// each other one after a pause. Neighbours that want places may try
+	// commas. A name that begins with + wants a place, and a name may have patience
+	// ([WithPatience]). The first may try at once, each other one when the lockers
+	// before it have had their patience. Neighbours that want places may try
 	// together. Empty means that the store does not know the list: every locker
 	// tries at once.
 	Next string

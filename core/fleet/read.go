@@ -64,7 +64,8 @@ func (f *Fleet) read(ctx context.Context, keys []string, known *directory) ([]Lo
 			name := f.wire.LockName(key)
 			all[i] = reading{
 				size: p.HLen(ctx, name), left: p.PTTL(ctx, name),
-				meta:   p.HMGet(ctx, name, rediswire.FieldWaiters, rediswire.FieldBound, rediswire.FieldBarrier),
+				meta: p.HMGet(ctx, name, rediswire.FieldWaiters, rediswire.FieldBound, rediswire.FieldBarrier,
+					rediswire.FieldReserved),
 				fields: p.HScan(ctx, name, 0, "", someHolders), fence: p.Get(ctx, f.wire.FenceName(key)),
 			}
 		}

@@ -145,7 +145,7 @@ func (s *Store) Take(key string, lease time.Duration) (release func()) {
 	owner := s.another()
 	now := time.Now()
 	r := s.lock(key, now)
-	r.owner, r.places, r.expires, r.barrier = owner, nil, now.Add(lease), time.Time{}
+	r.owner, r.places, r.expires, r.barrier, r.reserved = owner, nil, now.Add(lease), time.Time{}, reservation{}
 	r.mint(now, 1)
 	return func() {
 		s.mu.Lock()

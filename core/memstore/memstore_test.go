@@ -32,6 +32,10 @@ func TestTheStoreKeepsItsContracts(t *testing.T) {
 		t.Run("places "+name, func(t *testing.T) {
 			drivertest.RunPlacesInBubbles(t, func(*testing.T) driver.Store { return open() })
 		})
+		t.Run("turns "+name, func(t *testing.T) {
+			drivertest.RunTurnsInBubbles(t, func(*testing.T) driver.Store { return open() })
+			drivertest.RunTurnsOfPlacesInBubbles(t, func(*testing.T) driver.Store { return open() })
+		})
 		t.Run("records "+name, func(t *testing.T) {
 			recordtest.RunInBubbles(t, func(*testing.T) record.Store { return open() })
 		})

@@ -26,17 +26,25 @@ type place struct {
 
 // waiting is a locker in the list of the lockers that wait.
 type waiting struct {
-	id     string
-	place  bool // it wants a place, else the lock
-	called bool // to a place that became free, and has not come yet
+	id       string
+	patience string // as it stands behind the id
+	place    bool   // it wants a place, else the lock
+	called   bool   // to a place that became free, and has not come yet
 }
 
 // name is how the list says it.
 func (w waiting) name() string {
 	if w.place {
-		return "+" + w.id
+		return "+" + w.id + w.patience
 	}
-	return w.id
+	return w.id + w.patience
+}
+
+// waiterOf reads a name.
+func waiterOf(name string) waiting {
+	name, wantsPlace := strings.CutPrefix(name, "+")
+	id, _ := driver.CutPatience(name)
+	return waiting{id: id, patience: name[len(id):], place: wantsPlace}
 }
 
 // names makes the list that is announced.
@@ -52,8 +60,7 @@ func names(list []waiting) string {
 func listOf(names string) (list []waiting) {
 	for name := range strings.SplitSeq(names, ",") {
 		if name != "" {
-			id, wantsPlace := strings.CutPrefix(name, "+")
-			list = append(list, waiting{id: id, place: wantsPlace})
+			list = append(list, waiterOf(name))
 		}
 	}
 	return list
@@ -72,9 +79,15 @@ func checkKind(req *driver.AcquireRequest) error {
 
 // enter makes a try to get a place.
 func (r *lock) enter(req driver.AcquireRequest, now time.Time) driver.Reply {
-	if r.owner != "" {
+	switch {
+	case r.owner != "":
 		return driver.Reply{Holder: r.owner, TTL: r.expires.Sub(now), Listed: r.list(req.Waiter, true)}
+	case r.reserved.stands(now) && !r.together(&req):
+		if left := r.passes(req.Waiter, now); left > 0 {
+			return driver.Reply{TTL: left, Listed: r.list(req.Waiter, true)}
+		}
 	}
+	r.reserved = reservation{}
 	if i := r.placeOf(req.Owner); i >= 0 {
 		return driver.Reply{Granted: true, Token: r.places[i].token}
 	}
@@ -167,7 +180,8 @@ func (r *lock) invite(free int, now time.Time) driver.Signal {
 
 // ahead reports whether a locker is in the list, and no other locker that wants the lock
 // before it.
-func (r *lock) ahead(id string) bool {
+func (r *lock) ahead(name string) bool {
+	id := waiterOf(name).id
 	for _, w := range r.waiting {
 		if w.id == id {
 			return id != ""
@@ -179,6 +193,14 @@ func (r *lock) ahead(id string) bool {
 	return false
 }
 
+// together reports whether a locker is called now that the lock is free: it is ahead, and so
+// many lockers want places before it that there is room for it.
+func (r *lock) together(req *driver.AcquireRequest) bool {
+	id := waiterOf(req.Waiter).id
+	before := slices.IndexFunc(r.waiting, func(w waiting) bool { return w.id == id })
+	return r.ahead(req.Waiter) && (req.Kind == driver.Shared || before < req.AtMost)
+}
+
 // waits takes the locker of a request that is granted out of the list. If there is no
 // list, the one that came with the request is kept.
 func (r *lock) waits(req driver.AcquireRequest) {
@@ -186,16 +208,18 @@ func (r *lock) waits(req driver.AcquireRequest) {
 		r.waiting = listOf(req.Rest)
 		return
 	}
-	r.waiting = slices.DeleteFunc(r.waiting, func(w waiting) bool { return w.id == req.Waiter })
+	id := waiterOf(req.Waiter).id
+	r.waiting = slices.DeleteFunc(r.waiting, func(w waiting) bool { return w.id == id })
 }
 
 // list enters a waiting locker at the end of the list, once, or changes what it wants.
-func (r *lock) list(id string, wantsPlace bool) (listed bool) {
-	if id == "" {
+func (r *lock) list(name string, wantsPlace bool) (listed bool) {
+	if name == "" {
 		return false
 	}
-	entry := waiting{id: id, place: wantsPlace}
-	if i := slices.IndexFunc(r.waiting, func(w waiting) bool { return w.id == id }); i >= 0 {
+	entry := waiterOf(name)
+	entry.place = wantsPlace
+	if i := slices.IndexFunc(r.waiting, func(w waiting) bool { return w.id == entry.id }); i >= 0 {
 		r.waiting[i] = entry
 	} else {
 		r.waiting = append(r.waiting, entry)
@@ -205,9 +229,9 @@ func (r *lock) list(id string, wantsPlace bool) (listed bool) {
 
 // again enters the locker of a release at the end of the list, unless it is there.
 func (r *lock) again(name string, place bool) {
-	id, wantsPlace := strings.CutPrefix(name, "+")
-	if !slices.ContainsFunc(r.waiting, func(w waiting) bool { return w.id == id }) {
-		r.list(id, place || wantsPlace)
+	entry := waiterOf(name)
+	if !slices.ContainsFunc(r.waiting, func(w waiting) bool { return w.id == entry.id }) {
+		r.list(strings.TrimPrefix(name, "+"), place || entry.place)
 	}
 }
 

@@ -33,13 +33,14 @@ type Store struct {
 
 // lock is what the store has of a key.
 type lock struct {
-	owner   string    // the exclusive holder; empty: there is none
-	places  []place   // of the other holders
-	token   int64     // the last that was given out
-	expires time.Time // when the last lease ends
-	waiting []waiting
-	barrier time.Time // until when an exclusive request keeps new places out
-	freed   time.Time // when the lock or a place was last released
+	owner    string    // the exclusive holder; empty: there is none
+	places   []place   // of the other holders
+	token    int64     // the last that was given out
+	expires  time.Time // when the last lease ends
+	waiting  []waiting
+	barrier  time.Time   // until when an exclusive request keeps new places out
+	reserved reservation // without a holder
+	freed    time.Time   // when the lock or a place was last released
 }
 
 // free reports whether there is no holder.
@@ -96,8 +97,14 @@ func (s *Store) acquire(req driver.AcquireRequest) driver.Reply {
 			r.barrier = until
 		}
 		return driver.Reply{Holder: r.holders(), TTL: min(r.expires.Sub(now), linger), Listed: listed}
+	case r.reserved.stands(now):
+		if left := r.passes(req.Waiter, now); left > 0 {
+			return driver.Reply{TTL: left, Listed: r.list(req.Waiter, false)}
+		}
+		r.reserved = reservation{}
+	default:
+		r.waits(req)
 	}
-	r.waits(req)
 	r.owner, r.expires, r.barrier = req.Owner, now.Add(req.TTL), time.Time{}
 	return driver.Reply{Granted: true, Token: r.mint(now, 1)}
 }
@@ -165,6 +172,7 @@ func (s *Store) giveUp(req driver.ReleaseRequest) (waiting string, tell func(), 
 		}
 		r.token = max(r.token, req.Token)
 		if free {
+			r.reserve(now)
 			return "", s.free(req.Key, r, now), nil
 		}
 		if r.freed = now; signal.Now == 0 {
@@ -180,6 +188,7 @@ func (s *Store) giveUp(req driver.ReleaseRequest) (waiting string, tell func(), 
 	if waiting = names(r.waiting); waiting == req.Waiter {
 		waiting = ""
 	}
+	r.reserve(now)
 	return waiting, s.free(req.Key, r, now), nil
 }
 
@@ -187,7 +196,10 @@ func (s *Store) giveUp(req driver.ReleaseRequest) (waiting string, tell func(), 
 // returns after it has given s.mu back: it wakes the waiting lockers.
 func (s *Store) free(key string, r *lock, now time.Time) (tell func()) {
 	signal := driver.Signal{Next: names(r.waiting)}
-	r.owner, r.places, r.waiting, r.barrier = "", nil, nil, time.Time{}
+	r.owner, r.places, r.barrier = "", nil, time.Time{}
+	if !r.reserved.stands(now) {
+		r.waiting = nil
+	}
 	r.freed, r.expires = now, now
 	return s.telling(key, signal)
 }
@@ -238,7 +250,11 @@ func (s *Store) lock(key string, now time.Time) *lock {
 		r.owner, r.waiting = "", nil
 	}
 	r.places = slices.DeleteFunc(r.places, func(p place) bool { return !now.Before(p.ends) })
-	if r.free() && now.Sub(r.expires) >= linger {
+	switch {
+	case r.reserved.stands(now):
+	case r.reserved.lasts > 0:
+		r.reserved, r.waiting = reservation{}, nil
+	case r.free() && now.Sub(r.expires) >= linger:
 		r.waiting, r.barrier = nil, time.Time{}
 	}
 	return r

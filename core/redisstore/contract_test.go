@@ -25,6 +25,12 @@ func TestTheStoreKeepsTheContractOfPlaces(t *testing.T) {
 	drivertest.RunPlaces(t, func(t *testing.T) driver.Store { return common(t).store() })
 }
 
+func TestTheStoreKeepsTheContractOfTurns(t *testing.T) {
+	t.Parallel()
+	drivertest.RunTurns(t, func(t *testing.T) driver.Store { return common(t).store() })
+	drivertest.RunTurnsOfPlaces(t, func(t *testing.T) driver.Store { return common(t).store() })
+}
+
 func TestTheStoreKeepsTheContractOfRecords(t *testing.T) {
 	t.Parallel()
 	recordtest.Run(t, func(t *testing.T) record.Store { return common(t).store() })

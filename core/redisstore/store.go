@@ -136,6 +136,9 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	return s.wire.Acquire(ctx, ask)
 }
 
+// RoundTrip implements [driver.Ranger].
+func (s *Store) RoundTrip() time.Duration { return s.wire.RoundTrip() }
+
 // Renew implements [driver.Store]. It renews leases on different servers in parallel,
 // and leases on one server in pipelines.
 func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {

@@ -25,6 +25,8 @@ func TestTheStoreKeepsItsContractOnACluster(t *testing.T) {
 	c := newCluster(t, redistest.Cluster(t, 3, 0))
 	drivertest.Run(t, func(t *testing.T) driver.Store { return c.in(t).over(c.all) })
 	drivertest.RunPlaces(t, func(t *testing.T) driver.Store { return c.in(t).over(c.all) })
+	drivertest.RunTurns(t, func(t *testing.T) driver.Store { return c.in(t).over(c.all) })
+	drivertest.RunTurnsOfPlaces(t, func(t *testing.T) driver.Store { return c.in(t).over(c.all) })
 	recordtest.Run(t, func(t *testing.T) record.Store { return c.in(t).over(c.all) })
 }
 

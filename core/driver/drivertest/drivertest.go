@@ -5,7 +5,8 @@
 //		drivertest.Run(t, func(t *testing.T) driver.Store { return open(t) })
 //	}
 //
-// [RunPlaces] is the part about shared locks and permits, for stores that have them.
+// [RunPlaces] is the part about shared locks and permits, for stores that have them, and
+// [RunTurns] the part about turns, for stores that implement [driver.Ranger].
 //
 // It uses leases of a second or less and real time, so it takes some seconds. It
 // shows that a store answers as the lock expects. It cannot show what happens
@@ -41,9 +42,20 @@ const (
 // Run returns when all parts have ended.
 func Run(t *testing.T, open func(t *testing.T) driver.Store) {
 	t.Helper()
-	// In a group of their own, the parts have ended when the group has.
-	t.Run("locks", func(t *testing.T) {
-		for _, part := range contract {
+	run(t, "locks", contract, open)
+}
+
+// part is a part of the contract.
+type part struct {
+	name string
+	test func(s *suite)
+}
+
+// run runs parts in parallel. In a group of their own, they have ended when the group has.
+func run(t *testing.T, group string, parts []part, open func(t *testing.T) driver.Store) {
+	t.Helper()
+	t.Run(group, func(t *testing.T) {
+		for _, part := range parts {
 			t.Run(part.name, func(t *testing.T) {
 				t.Parallel()
 				part.test(&suite{T: t, store: open(t)})
@@ -52,12 +64,10 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store) {
 	})
 }
 
-// RunInBubbles is [Run] in fake time: each part of the contract runs in a bubble of
-// testing/synctest. It is for a store in memory, which has no network and reads the time
-// with [time.Now].
-func RunInBubbles(t *testing.T, open func(t *testing.T) driver.Store) {
+// bubbles runs parts in fake time.
+func bubbles(t *testing.T, parts []part, open func(t *testing.T) driver.Store) {
 	t.Helper()
-	for _, part := range contract {
+	for _, part := range parts {
 		t.Run(part.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				part.test(&suite{T: t, store: open(t)})
@@ -66,11 +76,16 @@ func RunInBubbles(t *testing.T, open func(t *testing.T) driver.Store) {
 	}
 }
 
+// RunInBubbles is [Run] in fake time: each part of the contract runs in a bubble of
+// testing/synctest. It is for a store in memory, which has no network and reads the time
+// with [time.Now].
+func RunInBubbles(t *testing.T, open func(t *testing.T) driver.Store) {
+	t.Helper()
+	bubbles(t, contract, open)
+}
+
 // contract lists the parts in the order of the methods of a store.
-var contract = []struct {
-	name string
-	test func(s *suite)
-}{
+var contract = []part{
 	{"acquire grants a free lock", (*suite).grantsFree},
 	{"acquire refuses a held lock, and says what it knows", (*suite).refusesHeld},
 	{"acquire is idempotent for its owner", (*suite).repeatedAcquire},

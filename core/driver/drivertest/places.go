@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -17,34 +16,17 @@ import (
 // places answers requests for them with [driver.ErrConfig], and is not tested with it.
 func RunPlaces(t *testing.T, open func(t *testing.T) driver.Store) {
 	t.Helper()
-	// In a group of their own, the parts have ended when the group has.
-	t.Run("places", func(t *testing.T) {
-		for _, part := range places {
-			t.Run(part.name, func(t *testing.T) {
-				t.Parallel()
-				part.test(&suite{T: t, store: open(t)})
-			})
-		}
-	})
+	run(t, "places", places, open)
 }
 
 // RunPlacesInBubbles is [RunPlaces] in fake time, as [RunInBubbles] is [Run].
 func RunPlacesInBubbles(t *testing.T, open func(t *testing.T) driver.Store) {
 	t.Helper()
-	for _, part := range places {
-		t.Run(part.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				part.test(&suite{T: t, store: open(t)})
-			})
-		})
-	}
+	bubbles(t, places, open)
 }
 
 // places lists the parts of the contract that are about places.
-var places = []struct {
-	name string
-	test func(s *suite)
-}{
+var places = []part{
 	{"sharers hold together and keep an exclusive owner out", (*suite).sharersTogether},
 	{"an exclusive owner keeps places out", (*suite).exclusiveAlone},
 	{"permits are limited, each request by its own number", (*suite).permitsLimited},

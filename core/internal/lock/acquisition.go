@@ -99,16 +99,16 @@ func (a *acquisition) got() {
 // once; the others leave each before them some time, so that a release does not
 // cost a try of everybody.
 func (a *acquisition) signal(now clock.Instant, s driver.Signal, id string, kind driver.Kind, asking bool) {
-	place, rest, named := placeIn(s.Next, id, kind)
+	turn := turnIn(s.Next, id, kind)
 	if s.Now != 0 && s.Next != "" && !mayHave(s, id) {
 		return // the places that became free are others'
 	}
 	a.signals++
-	a.rest, a.restUntil = rest, 0
-	switch next := now.Add(time.Duration(place) * grace); {
-	case !named && place >= fullList:
-		a.leftOut(now, next, s.Next, place, asking)
-	case named:
+	a.rest, a.restUntil = turn.rest, 0
+	switch next := now.Add(turn.begins); {
+	case !turn.named && turn.before >= fullList:
+		a.leftOut(now, next, s.Next, turn.before, asking)
+	case turn.named:
 		a.next = next
 	default:
 		// It has lost its place in the list, or had none yet, and asks for one soon. Every
@@ -117,10 +117,10 @@ func (a *acquisition) signal(now clock.Instant, s driver.Signal, id string, kind
 			a.next = next
 		}
 		if kind == driver.Exclusive {
-			a.overtake(now, s.Next, place)
+			a.overtake(next, s.Next)
 		}
 	}
-	a.passed = !named
+	a.passed = !turn.named
 }
 
 // leftOut plans the next try of a locker that a full list of n names leaves out.
@@ -146,7 +146,7 @@ func (a *acquisition) leftOut(now, over clock.Instant, list string, n int, askin
 	if a.releases--; a.releases == 0 {
 		a.next = now
 	}
-	a.overtake(now, list, n)
+	a.overtake(over, list)
 }
 
 // giveWay plans the first try after a release of this process, which took a round trip
@@ -156,58 +156,90 @@ func (a *acquisition) giveWay(now clock.Instant, trip time.Duration, waiting str
 	// in the list until we ask.
 	a.next, a.passed = now.Add(min(max(4*trip, minCourtesy), courtesy)), true
 	if waiting != "" {
-		a.overtake(now, waiting, strings.Count(waiting, ",")+1)
+		a.overtake(now.Add(turnIn(waiting, "", driver.Exclusive).begins), waiting)
 	}
 }
 
-// overtake keeps a list of n waiting lockers for the case that this locker, which is not
-// in it, gets the lock before they have had their time: they must not lose their places.
-// The first loses its place, and gets one again when it asks, so that names of lockers
-// that have left do not stay for ever.
-func (a *acquisition) overtake(now clock.Instant, list string, n int) {
+// overtake keeps a list of waiting lockers for the case that this locker, which is not in
+// the list, gets the lock before they have had their time, at the instant over: they must
+// not lose their places. The first loses its place, and gets one again when it asks, so that
+// names of lockers that have left do not stay for ever.
+func (a *acquisition) overtake(over clock.Instant, list string) {
 	_, a.rest, _ = strings.Cut(list, ",")
-	a.restUntil = now.Add(time.Duration(n) * grace)
+	a.restUntil = over
 }
 
-// placeIn finds a locker in a list of waiting ones: how many turns are before its own,
-// which lockers remain when those have been passed over, and whether it is in the list
-// at all. One that is not comes after all of them. An empty list says nothing of any
-// locker.
+// turn is when a locker may try that waits with others.
+type turn struct {
+	named  bool          // it is in the list
+	before int           // so many turns come before its own
+	begins time.Duration // as long as the lockers before it may take
+	rest   string        // the list without the lockers that have been passed over
+}
+
+// turnIn finds the turn of a locker in a list. A locker that is not in it comes after all
+// of them. An empty list says nothing about any locker.
 //
-// Lockers that want places, and stand together, have one turn. So for one that wants a
-// place nobody is passed over.
-func placeIn(list, id string, kind driver.Kind) (turn int, rest string, named bool) {
+// Lockers that want places, and stand together, have one turn. So a locker that wants a
+// place passes over no other.
+func turnIn(list, id string, kind driver.Kind) (t turn) {
 	if list == "" {
-		return 0, "", true
+		return turn{named: true}
 	}
-	together := false // the one before wants a place
-	for rest = list; rest != ""; {
-		var name string
-		name, rest, _ = strings.Cut(rest, ",")
+	together := time.Duration(-1) // the patience of the places right before, if there are any
+	for t.rest = list; t.rest != ""; {
+		var entry string
+		entry, t.rest, _ = strings.Cut(t.rest, ",")
+		name, patience := driver.CutPatience(entry)
 		name, place := strings.CutPrefix(name, "+")
 		if name == id {
-			if place && together {
-				turn--
+			if place && together >= 0 {
+				t.before--
+				t.begins -= together
 			}
 			if kind.Place() {
-				rest = without(list, id)
+				t.rest = without(list, id)
 			}
-			return turn, rest, true
+			t.named = true
+			return t
 		}
-		if !place || !together {
-			turn++
+		if place && together >= 0 {
+			patience = max(patience-together, 0) // they go together: the longest counts
+			together += patience
+		} else {
+			t.before++
+			together = patience
 		}
-		together = place
+		t.begins += patience
+		if !place {
+			together = -1
+		}
 	}
-	return turn, "", false
+	return t
+}
+
+// farthest returns the greatest patience in a list.
+func farthest(list string) (most time.Duration) {
+	for entry := range strings.SplitSeq(list, ",") {
+		_, patience := driver.CutPatience(entry)
+		most = max(most, patience)
+	}
+	return most
+}
+
+// reserved reports whether the store keeps the lock for the first of a list that a release
+// has called.
+func reserved(list string) bool {
+	first, _, _ := strings.Cut(list, ",")
+	return strings.Contains(first, "~")
 }
 
 // without returns a list of waiting lockers without one of them.
 func without(list, id string) string {
 	var left []string
-	for name := range strings.SplitSeq(list, ",") {
-		if strings.TrimPrefix(name, "+") != id {
-			left = append(left, name)
+	for entry := range strings.SplitSeq(list, ",") {
+		if name, _ := driver.CutPatience(entry); strings.TrimPrefix(name, "+") != id {
+			left = append(left, entry)
 		}
 	}
 	return strings.Join(left, ",")
@@ -217,7 +249,8 @@ func without(list, id string) string {
 // among the first of the list, and all of those want places.
 func mayHave(s driver.Signal, id string) bool {
 	left := s.Now
-	for name := range strings.SplitSeq(s.Next, ",") {
+	for entry := range strings.SplitSeq(s.Next, ",") {
+		name, _ := driver.CutPatience(entry)
 		name, place := strings.CutPrefix(name, "+")
 		if !place || left == 0 {
 			return false

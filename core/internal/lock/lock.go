@@ -24,12 +24,13 @@ type lock struct {
 	shard *shard
 	key   string
 
-	first     *Waiter      // of the queue; its prev is the last
-	own       *ownership   // in the phases held and releasing
-	places    *places      // nil while the process has none, and releases none
-	acq       *acquisition // nil while there is nothing to remember of tries
-	n         int32        // waiters
-	alone     int32        // of these, how many want the lock for themselves
+	first     *Waiter       // of the queue; its prev is the last
+	own       *ownership    // in the phases held and releasing
+	places    *places       // nil while the process has none, and releases none
+	acq       *acquisition  // nil while there is nothing to remember of tries
+	n         int32         // waiters
+	alone     int32         // of these, how many want the lock for themselves
+	far       time.Duration // the greatest patience in the lists that were seen lately
 	phase     phase
 	asking    int32 // in the phase acquiring: tries on their way
 	strays    int32 // of these, how many have lost the waiter that sent them
@@ -294,9 +295,18 @@ func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
 	if l.first != nil {
 		kind = l.first.Terms.Kind
 	}
+	l.sees(s.Next)
 	l.acquisition().signal(now, s, l.shard.table.ID, kind, l.asking > 0)
 	if l.phase == acquiring && l.asking == 0 {
 		fx.look = l.first
+	}
+}
+
+// sees notes how far the farthest locker is that takes turns, this one included (turnOver).
+// Lists without it come in between, so it is forgotten slowly.
+func (l *lock) sees(list string) {
+	if list != "" {
+		l.far = max(farthest(list), farthest(l.shard.table.name(driver.Exclusive)), l.far-l.far/8)
 	}
 }
 

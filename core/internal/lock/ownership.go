@@ -166,10 +166,13 @@ func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effect
 func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 	table := own.lock.shard.table
 	turn, grants := now.Sub(own.began), int(own.grants)
-	if own.contended && (turn >= table.turnTime || grants >= table.turnCount) {
+	// The way to the farthest locker and back is time in which no section runs: two of its
+	// round trips. Its patience is three, so the turn is a little longer than that time.
+	length := max(table.turnTime, own.lock.far/4*3)
+	if own.contended && (turn >= length || grants >= table.turnCount) {
 		return true
 	}
-	if !own.asked && !own.contended && (turn >= table.turnTime/2 || grants >= table.turnCount/2) {
+	if !own.asked && !own.contended && (turn >= length/2 || grants >= table.turnCount/2) {
 		own.asked = true
 		fx.renewNow(own, now)
 	}

@@ -62,7 +62,7 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting, fx 
 		return
 	}
 	if own.contended && l.first != nil && !l.shard.table.closed.Load() {
-		p.waiter = l.shard.table.names[l.first.Terms.Kind]
+		p.waiter = l.shard.table.name(l.first.Terms.Kind)
 	}
 }
 
@@ -157,7 +157,13 @@ func (l *lock) released(
 		return // its lease was over before: it has been outlived
 	}
 	l.own = nil
+	l.sees(waiting)
 	switch {
+	case !listed && reserved(waiting):
+		// The store keeps it for them. The next caller here asks, and is listed.
+		if l.acq != nil {
+			l.acq.next = 0
+		}
 	case !listed && (waiting != "" || own.contended):
 		// It goes to another process. The next caller here must not be faster than
 		// that one: it has only just been told.

@@ -30,8 +30,9 @@ type Table struct {
 	// the first call.
 	Observed bool
 
-	prefix    string                    // of the owners: the ID and a colon
-	names     [driver.Permit + 1]string // of the process in lists of waiting lockers
+	prefix    string        // of the owners: the ID and a colon
+	ranger    driver.Ranger // the store, if it is one
+	names     atomic.Pointer[names]
 	store     driver.Store
 	turnTime  time.Duration
 	turnCount int
@@ -74,7 +75,8 @@ func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table 
 		t.shards[i].table, t.shards[i].locks = t, make(map[string]*lock)
 	}
 	t.prefix = t.ID + ":"
-	t.names = [...]string{driver.Exclusive: t.ID, driver.Shared: "+" + t.ID, driver.Permit: "+" + t.ID}
+	t.ranger, _ = store.(driver.Ranger)
+	t.names.Store(namesOf(t.ID))
 	t.renewer.init(t)
 	t.reaper.init(t)
 	t.registry.init(t)
@@ -83,6 +85,32 @@ func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table 
 
 func (t *Table) shardOf(key string) *shard {
 	return &t.shards[maphash.String(t.seed, key)%shardCount]
+}
+
+// names are those of the process in lists of waiting lockers, by the kind of hold.
+type names struct {
+	trip time.Duration // to the store and back, when they were made
+	of   [driver.Permit + 1]string
+}
+
+func namesOf(name string) *names {
+	return &names{of: [...]string{driver.Exclusive: name, driver.Shared: "+" + name, driver.Permit: "+" + name}}
+}
+
+// name returns the name of the process for a list of waiting lockers. A store that keeps
+// the lock for those who wait is told how long this process may take: a message to it and
+// a request from it are a round trip, and there is time for a pause.
+func (t *Table) name(kind driver.Kind) string {
+	n := t.names.Load()
+	if t.ranger == nil {
+		return n.of[kind]
+	}
+	if trip := t.ranger.RoundTrip(); n.trip == 0 || trip > n.trip+n.trip/8 || trip < n.trip-n.trip/8 {
+		n = namesOf(driver.WithPatience(t.ID, 3*trip+2*time.Millisecond))
+		n.trip = trip
+		t.names.Store(n)
+	}
+	return n.of[kind]
 }
 
 // owner is the text that identifies an owner in the store.

@@ -41,7 +41,7 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	}
 	req := &t.request
 	if w.Terms.Wait != 0 {
-		req.Waiter = table.ID
+		req.Waiter = table.name(driver.Exclusive) // the store knows for what
 	}
 	if w.Terms.Wait != 0 && req.Kind == driver.Exclusive {
 		req.Left = longWait

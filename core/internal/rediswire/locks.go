@@ -89,6 +89,9 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 	if !r.Do(ctx, ask.Deadline) {
 		return driver.Reply{}, Pending(ctx)
 	}
+	if r.Err == nil && !r.Ambiguous {
+		s.trips.note(time.Since(r.Sent))
+	}
 	rep, err := r.reply()
 	r.ask, r.waiter = driver.AcquireRequest{}, ""
 	s.acquires.Put(r)

@@ -22,7 +22,7 @@ var mutations = []struct{ name, old, broken string }{
 	{"no barrier", "or b > now and not ahead(q, id)", ""},
 	{"a barrier that lasts", "min(tonumber(left) or 0, barrier)", "barrier"},
 	{"a barrier against those before the exclusive locker", "b > now and not ahead(q, id)", "b > now"},
-	{"a barrier that lets all in the list pass", "return first and not find(',' .. sub(q, 1, first - 1), ',[^+-]')", "return first"},
+	{"a barrier that lets all in the list pass", "return first and not find(',' .. sub(q, 1, first - 1), ',[^+-]') and first", "return first"},
 	{"a stale entry blocks its own locker", "sub(q, 1, first - 1), ',[^+-]'", "sub(q, 1, first), ',[^+-]'"},
 	{"a place is revived by enter", "if token and tonumber(ends) > now then", "if token then"},
 	{"a place is revived by stay", "if not token or tonumber(ends) <= now then", "if not token then"},
@@ -39,7 +39,7 @@ var mutations = []struct{ name, old, broken string }{
 	{"a place beside an exclusive holder", "local fresh = not m and call('EXISTS', lock) == 0", "local fresh = not m"},
 	{"an exclusive grant forgets who waits", "q == '' and rest or uncalled(q)", "rest"},
 	{"a grant leaves its locker in the list", "rest or without(q, id)", "rest or q"},
-	{"a locker is listed as what it was", "sub(q, 1, first - 1) .. sign .. sub(q, at)", "q"},
+	{"a locker is listed as what it was", "sub(q, 1, first - 1) .. sign .. name .. sub(q, last + 1)", "q"},
 	{"the key is cut short by a short lease", "call('PEXPIRE', lock, lease + linger, 'GT')\nend", "call('PEXPIRE', lock, lease + linger)\nend"},
 	{"the key ends with its last place", "redis.pcall('PEXPIRE', lock, lease + linger)", "redis.pcall('PEXPIRE', lock, lease)"},
 	{"a renewal does not keep the key", "call('PEXPIRE', lock, lease + linger, 'GT')\n\t\tcall", "call"},
@@ -50,7 +50,7 @@ var mutations = []struct{ name, old, broken string }{
 	{"too many are called", "if n >= free and #called > 0 or", "if"},
 	{"a locker is called past a barrier", "or sign == '' and barrier > now then", "then"},
 	{"a locker that was called loses its place at once", "\t\t\tstays[#stays + 1] = '-' .. id\n\t\telseif", "\t\telseif"},
-	{"the key is left after the last release", "call('DEL', lock)\n\t\tmessage", "message"},
+	{"the key is left after the last release", "call('DEL', lock)\n\t\tq", "q"},
 	{"in short, too many have places", "call('HLEN', lock) - 1 < atmost", "call('HLEN', lock) - 1 <= atmost"},
 	{"in short, a place past those who wait", "not held[1] and not held[2] and not held[4] and not (", "not held[1] and not held[4] and not ("},
 	{"in short, a place beside an exclusive holder", "fresh and call('EXISTS', lock) == 1", "false"},
@@ -59,7 +59,7 @@ var mutations = []struct{ name, old, broken string }{
 	{"in short, the locker that leaves is not listed", "if #ARGV == 4 and ARGV[3] == '' then", "if #ARGV == 4 then"},
 	{"in short, a release is not announced", "held[1] and held[3] and not held[2] and not held[4] then", "held[1] and held[3] and not held[4] then"},
 	{"in short, the key is left after the last release", "call('DEL', lock) -- m alone is left", "call('EXISTS', lock)"},
-	{"a call is announced as it is kept", "message = uncalled(q)", "message = q"},
+	{"a call is announced as it is kept", "q = uncalled(q)\n\t\t--", "--"},
 }
 
 func TestTheCheckOfPlacesFindsMistakes(t *testing.T) {

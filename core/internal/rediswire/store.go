@@ -30,6 +30,7 @@ type Store struct {
 	keyspace *keyspace
 
 	acquires, releases, rounds sync.Pool // of requests that have ended
+	trips                      trips     // of requests for locks
 
 	subscriber *subscriber
 	shut       atomic.Bool

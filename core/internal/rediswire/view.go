@@ -77,6 +77,8 @@ const (
 	FieldWaiters = "q"
 	FieldBound   = "m"
 	FieldBarrier = "b"
+	// FieldReserved says that the lock is free, and reserved for those who wait.
+	FieldReserved = "r"
 )
 
 // HolderView is an owner in a lock's hash.
@@ -91,7 +93,7 @@ type HolderView struct {
 // ReadHolder reads one field of a lock's hash. ok is false for a field that is no owner's.
 func ReadHolder(field, value string) (h HolderView, ok bool) {
 	switch field {
-	case FieldWaiters, FieldBound, FieldBarrier:
+	case FieldWaiters, FieldBound, FieldBarrier, FieldReserved:
 		return h, false
 	}
 	token, ends, place := strings.Cut(value, "@")
@@ -120,11 +122,12 @@ type WaiterView struct {
 // ReadWaiters reads the list of waiting lockers.
 func ReadWaiters(q string) (all []WaiterView) {
 	for entry := range strings.SplitSeq(q, ",") {
-		w := WaiterView{ID: strings.TrimLeft(entry, "+-")}
+		name, _, _ := strings.Cut(entry, "~")
+		w := WaiterView{ID: strings.TrimLeft(name, "+-")}
 		if w.ID == "" {
 			continue
 		}
-		w.Place, w.Called = w.ID != entry, entry[0] == '-'
+		w.Place, w.Called = w.ID != name, entry[0] == '-'
 		all = append(all, w)
 	}
 	return all

@@ -3,21 +3,24 @@
 -- their keys and arguments then follow one another; what they have in common, all but the
 -- owners, may be there once, behind the owners. See places.lua for the layout.
 --
--- KEYS[1] lock    hash: the owner's field holds its token, q the waiting lockers
+-- KEYS[1] lock    hash: the owner's field holds its token, q the waiting lockers. Without
+--                 an owner it has r, and is reserved for the first of these (reserve.lua)
 -- KEYS[2] fence   string: the last token of the key
 -- ARGV[1] owner
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long the fence is kept, in ms
--- ARGV[4] the locker that will wait if the lock is held; empty for none. It may be
---         "id@ms", ms being how long its caller still waits: for as long, but for a
---         short time only, no new places are granted ahead of it
+-- ARGV[4] the locker that will wait if the lock is held; empty for none. It may end with
+--         "~" and a letter, how long it may take to answer a call, and with "@ms", ms being
+--         how long its caller still waits: for as long, but for a short time only, no new
+--         places are granted ahead of it
 -- ARGV[5] the lockers that wait already, kept with the lock when it is granted; not there
 --         if there are none. Of several locks, all have this argument or none has it
 --
 -- Returns the token when the owner holds the lock, else {holders, after how many ms to
 -- ask again, 1 if the locker is in the list}; for several locks a list, see
 -- several.lua. The second is what is left of an exclusive holder's lease, or at most
--- 1 s where owners have places. Holders are joined by commas, and are not named if they
+-- 1 s where owners have places; where the lock is reserved, what is left until the turn of
+-- the locker, or of all. Holders are joined by commas, and are not named if they
 -- are many.
 -- A second run for the same owner returns the same token and leaves the lease
 -- alone, so that a repeated request neither fails nor revives anything.
@@ -45,11 +48,18 @@ local function grant(lock, fence, owner, lease, keep, rest)
 end
 
 return function(lock, fence, owner, lease, keep, waiter, rest)
-	local has = call('HMGET', lock, owner, 'q', 'm', 'b')
-	local mine, q, m = has[1], has[2] or '', has[3]
+	local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r')
+	local mine, q, m, r = has[1], has[2] or '', has[3], has[5]
 	local id, left = match(waiter, '^(.*)@(%d+)$')
 	id = id or waiter
-	if not m then
+	if r then
+		local ms, behind = opening(lock, q, bare(id), r)
+		if ms > 0 then
+			return {'', ms, enlist(lock, q, id, '')}
+		end
+		call('DEL', lock)
+		return grant(lock, fence, owner, lease, keep, behind)
+	elseif not m then
 		if mine then
 			return tonumber(mine)
 		end

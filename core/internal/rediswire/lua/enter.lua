@@ -41,17 +41,29 @@ end
 
 -- include places.lua
 
--- ahead reports whether a locker is in the list, and no other that wants the lock before it.
+-- ahead returns where a locker's entry in the list begins, if no other that wants the lock is
+-- before it; else false or nil.
 local function ahead(q, id)
-	local first = entry(q, id)
-	return first and not find(',' .. sub(q, 1, first - 1), ',[^+-]')
+	local first = entry(q, bare(id))
+	return first and not find(',' .. sub(q, 1, first - 1), ',[^+-]') and first
 end
 
 local function enter(held, lock, fence, owner, lease, keep, atmost, rest, id, tokens)
 	held = held or call('HMGET', lock, owner, 'q', 'm', 'b')
 	local mine, q, m, b = held[1], held[2] or '', held[3], tonumber(held[4]) or 0
 	local fresh = not m and call('EXISTS', lock) == 0
-	if not m and not fresh then
+	local reserved = not m and not fresh and call('HMGET', lock, 'r')[1]
+	if reserved then
+		local ms, behind = opening(lock, q, bare(id), reserved)
+		local first = ahead(q, id)
+		if first and (atmost == 0 or select(2, gsub(sub(q, 1, first), ',', '')) < atmost) then
+			ms, behind = 0, without(q, id) -- as many come together as there are places
+		elseif ms > 0 then
+			return {'', ms, enlist(lock, q, id, '+'), 0}
+		end
+		call('DEL', lock)
+		fresh, rest, q = true, behind, ''
+	elseif not m and not fresh then
 		return {holders(lock, 1), call('PTTL', lock), enlist(lock, q, id, '+'), 0}
 	end
 

@@ -5,13 +5,15 @@ local held, reply = call('HMGET', lock, owner, 'q'), 1
 if held[1] then
 	call('DEL', lock)
 	local q = held[2] or ''
-	if waiter ~= '' and #q < limit and not string.find(q, waiter, 1, true) then
+	if waiter ~= '' and select(2, string.gsub(q, ',', '')) < room - 1 and
+		not string.find(q, string.match(waiter, '^[^~]*'), 1, true) then
 		q = q == '' and waiter or q .. ',' .. waiter
 	end
 	if fence then
 		redis.pcall('SET', fence, token, 'PX', keep)
 	end
 	if q ~= '' then
+		-- include reserve.lua
 		local command, db = string.match(publish, '^(%u+)(.*)$')
 		if type(redis.pcall(command, lock .. ':free' .. db, q)) ~= 'number' then
 			reply = 2

@@ -89,13 +89,15 @@ local function leave(held, lock, fence, owner, publish, waiter, atmost, token, k
 	call('HDEL', lock, owner)
 	local now = clock()
 	local n = sweep(lock, held, now)
-	if waiter ~= '' and #q < limit and not find(q, waiter, 1, true) then
+	if waiter ~= '' and not full(q) and not find(q, bare(waiter), 1, true) then
 		q = q == '' and '+' .. waiter or q .. ',+' .. waiter
 	end
 	local message = ''
 	if n == 0 then
 		call('DEL', lock)
-		message = uncalled(q)
+		q = uncalled(q)
+		-- include reserve.lua
+		message = q
 	else
 		local stays, k, list = invite(q, atmost - n, barrier, now)
 		if k > 0 then

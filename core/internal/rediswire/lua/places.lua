@@ -10,14 +10,18 @@
 -- b       barrier: until this instant a locker gets a new place only if no plain id is
 --         before it in q. An exclusive request moves it on, so that one whose process
 --         has died keeps others out for a short time only
+-- r       the lock is free, and reserved for so many ms for the first lockers of q; see
+--         reserve.lua. No owner is beside it
 --
+-- An id may have "~" and a letter behind it: how long the locker may take to answer a call.
 -- The key stays for at least linger after the last end, so that q is still there when
 -- the holders have crashed. All ids are of one length, so that none is found inside
 -- another.
 
 local call, pcall_, format, floor = redis.call, redis.pcall, string.format, math.floor
-local find, sub, gsub, match, ceil, max, min = string.find, string.sub, string.gsub, string.match, math.ceil, math.max, math.min
-local limit = 2048 -- from how many bytes the list is full: 63 lockers
+local find, sub, gsub, gmatch, match = string.find, string.sub, string.gsub, string.gmatch, string.match
+local ceil, max, min = math.ceil, math.max, math.min
+local room = 63 -- lockers in a list
 local linger = 1000 -- ms
 local poll = 1000 -- after how many ms a locker asks again at the latest where owners have places
 local few = 16 -- up to how many holders are named
@@ -33,24 +37,34 @@ local function uncalled(q)
 	return sub((gsub(',' .. q, ',%-', ',+')), 2)
 end
 
--- entry returns where a locker's entry in the list begins, and where its id does; nil if
--- it is not there.
+-- bare returns the id of a name, without what says how long the locker may take.
+local function bare(name)
+	return match(name, '^[^~]*')
+end
+
+-- entry returns where a locker's entry in the list begins and ends; nil if it is not
+-- there. id has no patience.
 local function entry(q, id)
 	local at = id ~= '' and find(q, id, 1, true)
 	if at then
-		return find(sub(q, at - 1, at - 1), '^[+-]') and at - 1 or at, at
+		return find(sub(q, at - 1, at - 1), '^[+-]') and at - 1 or at, (find(q, ',', at, true) or #q + 1) - 1
 	end
+end
+
+-- full reports whether the list has no room for another locker.
+local function full(q)
+	return select(2, gsub(q, ',', '')) >= room - 1
 end
 
 -- enlist enters a locker at the end of the list, or changes what it wants. When memory
 -- is full, or the list long, it does not grow. Returns 1 if the locker is in the list.
-local function enlist(lock, q, id, sign)
-	local first, at = entry(q, id)
+local function enlist(lock, q, name, sign)
+	local first, last = entry(q, bare(name))
 	local new
 	if first then
-		new = sub(q, 1, first - 1) .. sign .. sub(q, at)
-	elseif id ~= '' and #q < limit then
-		new = q == '' and sign .. id or q .. ',' .. sign .. id
+		new = sub(q, 1, first - 1) .. sign .. name .. sub(q, last + 1)
+	elseif name ~= '' and not full(q) then
+		new = q == '' and sign .. name or q .. ',' .. sign .. name
 	else
 		return 0
 	end
@@ -58,14 +72,14 @@ local function enlist(lock, q, id, sign)
 end
 
 -- without returns a list that lacks a locker.
-local function without(q, id)
-	local first, at = entry(q, id)
+local function without(q, name)
+	local first, last = entry(q, bare(name))
 	if not first then
 		return q
 	elseif first == 1 then
-		return sub(q, at + #id + 1)
+		return sub(q, last + 2)
 	end
-	return sub(q, 1, first - 2) .. sub(q, at + #id)
+	return sub(q, 1, first - 2) .. sub(q, last + 1)
 end
 
 -- sweep deletes the places that have ended, if there may be any, and returns how many
@@ -99,6 +113,23 @@ local function sweep(lock, held, now)
 	return live, earliest
 end
 
+-- opening returns in how many ms the turn of a locker begins for which a lock is reserved, or
+-- the reservation ends, and the list of the lockers that it does not pass over then.
+local function opening(lock, q, id, reserved)
+	local ms, behind = 0, nil
+	for sign, name, letter, after in gmatch(q, '(%+?)([^,~]+)~?(%l?),?()') do
+		if name == id then
+			behind = sub(q, after)
+			break
+		elseif letter == '' then
+			break
+		end
+		-- include patience.lua
+		ms = ms + patience
+	end
+	return (behind and ms or reserved) - (reserved - call('PTTL', lock)), behind or without(q, id)
+end
+
 -- absent returns -2 for an owner without a place if an operator has released the place, and
 -- else what is given.
 local function absent(lock, owner, otherwise)
@@ -114,7 +145,7 @@ local function holders(lock, n)
 	local names = {}
 	for i = 1, #fields, 2 do
 		local name = fields[i]
-		if name ~= 'q' and name ~= 'm' and name ~= 'b' then
+		if name ~= 'q' and name ~= 'm' and name ~= 'b' and name ~= 'r' then
 			names[#names + 1] = name
 		end
 	end

@@ -17,11 +17,11 @@
 --
 -- Returns 1, the list of the lockers that wait, in a list, if it has others than the third
 -- argument and was announced, 2 if it could not be, or where the owner does not hold the
--- lock -2 if an operator has released it, else 0 if no owner does and -1 if another owner does. It frees by deleting
--- only, which works when memory is full; what may fail comes after, and does not
--- undo it. For several locks it returns a list; see several.lua.
+-- lock -2 if an operator has released it, else 0 if no owner does and -1 if another owner does. It frees by deleting,
+-- which works when memory is full; what may fail comes after, and does not undo it. A lock
+-- with a list is then reserved for the first of it (reserve.lua). For several locks it returns a list; see several.lua.
 local KEYS, ARGV, call = KEYS, ARGV, redis.call
-local limit = 2048 -- from how many bytes the list is full, as in acquire.lua
+local room = 63 -- lockers in a list, as in places.lua
 
 if #KEYS == 1 or #KEYS == 2 and #ARGV == 5 then -- without a function, as in acquire.lua
 	local lock, fence, owner, publish, waiter, token, keep = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]

@@ -1,0 +1,53 @@
+package driver
+
+import (
+	"math"
+	"strings"
+	"time"
+)
+
+// Ranger is what a [Store] implements that keeps a lock which becomes free for the lockers that
+// wait, one after the other. Each of them asks for as long as it needs to answer a call
+// ([WithPatience]), so that turns do not go to the processes that are nearest to the store.
+type Ranger interface {
+	// RoundTrip returns how long a request and its reply take at the least, as measured
+	// lately; zero if no request has been answered yet. It is called often.
+	RoundTrip() time.Duration
+}
+
+// The patience of a locker is a letter. "a" is the least patience, also of a locker that says
+// nothing, and each letter is the square root of two times the letter before it, up to the most.
+const (
+	leastPatience = 5 * time.Millisecond
+	mostPatience  = time.Second
+	lastLetter    = 'q'
+)
+
+// WithPatience returns the name of a waiting locker with "~" and a letter behind it, which
+// stands for at least the time need, between 5 ms and 1 s: for so long the store keeps a lock
+// that became free for this locker when its turn has come. The name goes into
+// [AcquireRequest.Waiter] and [ReleaseRequest.Waiter], and comes back in lists ([Signal.Next]).
+func WithPatience(name string, need time.Duration) string {
+	c := byte('a')
+	for c < lastLetter && patienceOf(c) < need {
+		c++
+	}
+	return name + "~" + string(c)
+}
+
+// CutPatience returns an entry of a list without what [WithPatience] has put there, and the
+// patience in it. For an entry without patience, or with a letter that no version has, that
+// is 5 ms.
+func CutPatience(entry string) (name string, patience time.Duration) {
+	name, letter, _ := strings.Cut(entry, "~")
+	if len(letter) != 1 || letter[0] < 'a' || letter[0] > 'z' {
+		return name, leastPatience
+	}
+	return name, patienceOf(letter[0])
+}
+
+// patienceOf is what a letter stands for, in whole milliseconds.
+func patienceOf(letter byte) time.Duration {
+	ms := math.Floor(float64(leastPatience.Milliseconds()) * math.Pow(2, float64(letter-'a')/2))
+	return min(mostPatience, time.Duration(ms)*time.Millisecond)
+}

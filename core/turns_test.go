@@ -1,0 +1,155 @@
+package core_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/memstore"
+)
+
+// distant is a store as a process sees it that is some way from it: each request takes half of
+// trip, and so does each reply and each signal.
+type distant struct {
+	*memstore.Store
+	trip time.Duration
+}
+
+func (d distant) RoundTrip() time.Duration { return d.trip }
+
+func (d distant) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	sent := time.Now()
+	time.Sleep(d.trip / 2)
+	rep, err := d.Store.Acquire(ctx, req)
+	time.Sleep(d.trip / 2)
+	rep.Sent = sent
+	return rep, err
+}
+
+func (d distant) Release(ctx context.Context, req driver.ReleaseRequest) (string, error) {
+	time.Sleep(d.trip / 2)
+	defer time.Sleep(d.trip / 2)
+	return d.Store.Release(ctx, req)
+}
+
+func (d distant) Renew(ctx context.Context, batch []driver.Renewal, done func(int, bool, error)) {
+	time.Sleep(d.trip / 2)
+	d.Store.Renew(ctx, batch, func(i int, contended bool, err error) {
+		time.Sleep(d.trip / 2) // the batches of this test have one lease
+		done(i, contended, err)
+	})
+}
+
+func (d distant) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {
+	return d.Store.Watch(key, since, func(s driver.Signal) { time.AfterFunc(d.trip/2, func() { wake(s) }) })
+}
+
+// process is a process in a world of processes at several distances.
+type process struct {
+	trip    time.Duration
+	callers int
+	grants  atomic.Int64
+	longest atomic.Int64 // wait, in ns
+}
+
+// compete has processes take a lock again and again for some time, and hold it for 1 ms.
+func compete(t *testing.T, lasts time.Duration, opts []core.Option, processes ...*process) {
+	t.Helper()
+	store := memstore.New()
+	ctx, stop := context.WithTimeout(t.Context(), lasts)
+	defer stop()
+	var inside atomic.Int64
+	var all sync.WaitGroup
+	for _, p := range processes {
+		locker, err := core.New(distant{store, p.trip})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = locker.Close(context.Background()) })
+		for range p.callers {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					asked := time.Now()
+					lease, err := locker.Lock(context.Background(), "k", opts...)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if inside.Add(1) != 1 {
+						t.Error("two are inside")
+					}
+					if wait := int64(time.Since(asked)); wait > p.longest.Load() {
+						p.longest.Store(wait) // near enough, if two are here
+					}
+					time.Sleep(time.Millisecond)
+					p.grants.Add(1)
+					inside.Add(-1)
+					_ = lease.Release(context.Background())
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+// A process far from the store gets its turns beside processes that are near, and these do
+// not pay for more than the way to the far process and back.
+func TestTurnsDoNotDependOnTheDistance(t *testing.T) {
+	const near = 200 * time.Microsecond
+	for name, opts := range map[string][]core.Option{"exclusive": nil, "permit": {core.Permits(1)}} {
+		for _, trip := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 60 * time.Millisecond} {
+			t.Run(name+" "+trip.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const lasts = 10 * time.Second
+					alone := &process{trip: near, callers: 8}
+					compete(t, lasts, opts, alone)
+					beside, far := &process{trip: near, callers: 8}, &process{trip: trip, callers: 1}
+					compete(t, lasts, opts, beside, far)
+					longest := time.Duration(far.longest.Load())
+					t.Logf("near %d (alone %d), far %d, which waited for %v at the longest", beside.grants.Load(), alone.grants.Load(), far.grants.Load(), longest)
+					if most := 10*trip + 100*time.Millisecond; longest > most || far.grants.Load() == 0 {
+						t.Errorf("the far process waited for %v, %d grants; want at most %v", longest, far.grants.Load(), most)
+					}
+					// A grant of a permit has tokens for 16 callers, which bounds the turn.
+					share := int64(2)
+					if opts != nil && trip > 50*time.Millisecond {
+						share = 3
+					}
+					if share*beside.grants.Load() < alone.grants.Load() {
+						t.Errorf("near %d, alone %d", beside.grants.Load(), alone.grants.Load())
+					}
+				})
+			})
+		}
+	}
+}
+
+// Of processes at four distances none gets less than half of what the middle ones get.
+func TestProcessesAtAllDistancesGetTheirShare(t *testing.T) {
+	for name, opts := range map[string][]core.Option{"exclusive": nil, "permit": {core.Permits(1)}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var all []*process
+				for _, trip := range []time.Duration{100 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond, 60 * time.Millisecond} {
+					all = append(all, &process{trip: trip, callers: 8})
+				}
+				compete(t, 20*time.Second, opts, all...)
+				var grants []int64
+				for _, p := range all {
+					t.Logf("%v away: %d grants, longest wait %v", p.trip, p.grants.Load(), time.Duration(p.longest.Load()))
+					grants = append(grants, p.grants.Load())
+				}
+				slices.Sort(grants)
+				if median := (grants[1] + grants[2]) / 2; 2*grants[0] < median {
+					t.Errorf("%v grants: the least is below half of the median", grants)
+				}
+			})
+		})
+	}
+}
