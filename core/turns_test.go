@@ -50,6 +50,11 @@ func (d distant) Watch(key string, since time.Time, wake func(driver.Signal)) (s
 	return d.Store.Watch(key, since, func(s driver.Signal) { time.AfterFunc(d.trip/2, func() { wake(s) }) })
 }
 
+// Decline implements [driver.Ranger].
+func (d distant) Decline(key, waiter string) {
+	time.AfterFunc(d.trip/2, func() { d.Store.Decline(key, waiter) })
+}
+
 // process is a process in a world of processes at several distances.
 type process struct {
 	trip    time.Duration
@@ -152,4 +157,50 @@ func TestProcessesAtAllDistancesGetTheirShare(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A far process whose only caller has left does not keep the others waiting.
+func TestALockerWithoutCallersGivesItsTurnAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		open := func(trip time.Duration) *core.Locker {
+			l, err := core.New(distant{store, trip})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close(context.Background()) })
+			return l
+		}
+		holder, far, next := open(0), open(60*time.Millisecond), open(time.Millisecond)
+		warm, err := far.Lock(t.Context(), "another key") // so that it knows the way
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = warm.Release(t.Context())
+		lease, err := holder.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		go func() { _, _ = far.Lock(ctx, "k") }()
+		time.Sleep(100 * time.Millisecond) // it is in the list
+		got := make(chan time.Time)
+		go func() {
+			l, err := next.Lock(t.Context(), "k")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got <- time.Now()
+			_ = l.Release(t.Context())
+		}()
+		time.Sleep(100 * time.Millisecond)
+		leave()
+		time.Sleep(10 * time.Millisecond) // less than the way to the store
+		released := time.Now()
+		_ = lease.Release(t.Context())
+		if took := (<-got).Sub(released); took > 30*time.Millisecond {
+			t.Errorf("the next process got the lock %v after the release", took)
+		}
+	})
 }

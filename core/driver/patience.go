@@ -13,6 +13,11 @@ type Ranger interface {
 	// RoundTrip returns how long a request and its reply take at the least, as measured
 	// lately; zero if no request has been answered yet. It is called often.
 	RoundTrip() time.Duration
+
+	// Decline takes a locker out of the list of a key: its last caller has left. If the lock
+	// is kept for it, the turn goes to the next. Decline returns at once. It may fail in
+	// silence: then the locker is called in vain, which costs the others its patience.
+	Decline(key, waiter string)
 }
 
 // The patience of a locker is a letter. "a" is the least patience, also of a locker that says

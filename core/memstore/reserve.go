@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"slices"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -60,3 +61,27 @@ func (w waiting) takes() time.Duration {
 
 // RoundTrip implements [driver.Ranger]: no time passes on the way.
 func (s *Store) RoundTrip() time.Duration { return 0 }
+
+// Decline implements [driver.Ranger].
+func (s *Store) Decline(key, waiter string) {
+	if tell := s.decline(key, waiter, time.Now()); tell != nil {
+		tell()
+	}
+}
+
+func (s *Store) decline(key, waiter string, now time.Time) (tell func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.lock(key, now)
+	id := waiterOf(waiter).id
+	kept := r.reserved.stands(now)
+	if !slices.ContainsFunc(r.waiting, func(w waiting) bool { return w.id == id }) {
+		return nil
+	}
+	if !kept || r.passes(waiter, now) > 0 {
+		r.waiting = slices.DeleteFunc(r.waiting, func(w waiting) bool { return w.id == id })
+		return nil
+	}
+	r.reserve(now)
+	return s.free(key, r, now)
+}

@@ -48,6 +48,8 @@ var turns = []part{
 	{"a lock is not kept for a locker without patience", (*suite).notKept},
 	{"the name of a locker changes with its patience", (*suite).renamed},
 	{"a lock that is kept has no owner", (*suite).keptWithoutOwner},
+	{"a locker that declines gives its turn to the next", (*suite).declines},
+	{"a locker that declines is called no more", (*suite).leavesTheList},
 }
 
 const (
@@ -192,6 +194,50 @@ func (s *suite) renamed() {
 	s.wait(key, "w1", "w2"+quick, "w1"+long, "w2"+long, "w2"+quick)
 	s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token}, nil)
 	s.announced(signals, "w1"+long+",w2"+quick)
+}
+
+// ranger returns the store as what it has to be.
+func (s *suite) ranger() driver.Ranger {
+	s.Helper()
+	r, ok := s.store.(driver.Ranger)
+	if !ok {
+		s.Fatal("the store is no driver.Ranger")
+	}
+	return r
+}
+
+func (s *suite) declines() {
+	s.within("declines", []string{"w1" + long, "w2" + long, "w3" + long}, func(key string) error {
+		if err := s.outside(key, "w2"+long, time.Second); err != nil {
+			return err
+		}
+		s.ranger().Decline(key, "w1")
+		s.until("the next has its turn", func() bool { return s.comes(key, "w2"+long).Granted })
+		return nil
+	})
+	key := s.key("told")
+	signals, stop := s.watch(key)
+	defer stop()
+	s.freed(key, "w1"+long, "w2"+quick)
+	s.announced(signals, "w1"+long+",w2"+quick)
+	s.ranger().Decline(key, "w1")
+	s.announced(signals, "w2"+quick)
+}
+
+func (s *suite) leavesTheList() {
+	key := s.key("leaves")
+	signals, stop := s.watch(key)
+	defer stop()
+	owner, token := s.take(key, lease)
+	s.wait(key, "w1"+long)
+	s.ranger().Decline(key, "w2")
+	s.ranger().Decline(key, "w1"+quick)
+	s.until("the name is gone", func() bool {
+		contended, err := s.renew(driver.Renewal{Key: key, Owner: owner, TTL: lease})
+		return err == nil && !contended
+	})
+	s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token, Waiter: "w3" + long}, nil)
+	s.announced(signals, "w3"+long)
 }
 
 func (s *suite) keptWithoutOwner() {

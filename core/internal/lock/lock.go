@@ -35,6 +35,7 @@ type lock struct {
 	asking    int32 // in the phase acquiring: tries on their way
 	strays    int32 // of these, how many have lost the waiter that sent them
 	courteous bool  // kept for the courtesy alone
+	listed    bool  // this process is in the lock's list of waiting lockers, as far as is known
 	surplus   bool  // callers may stand behind the first that its refusal refuses, too
 }
 
@@ -52,6 +53,7 @@ const (
 // for.
 func (l *lock) proceed(fx *effects) {
 	l.phase, fx.look = idle, l.first
+	l.declines(fx)
 	switch {
 	case l.asking > 0:
 		l.phase, fx.look = acquiring, nil // invite looks who may ask
@@ -61,6 +63,14 @@ func (l *lock) proceed(fx *effects) {
 		// Nobody listens to the signals from here, so what the last try found must
 		// not keep the next caller from asking.
 		*l.acq = acquisition{unwatch: l.acq.unwatch}
+	}
+}
+
+// declines has the process leave the list of those waiting if no caller waits here any more:
+// it would be called in vain.
+func (l *lock) declines(fx *effects) {
+	if l.listed && l.first == nil && l.asking == 0 && l.phase != releasing && !l.places.releasing() {
+		l.listed, fx.decline = false, true
 	}
 }
 

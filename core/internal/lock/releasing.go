@@ -149,6 +149,7 @@ func (l *lock) released(
 		// A try of the acquire or of the release may be on its way still.
 		fx.orphan = own.orphan(now)
 	}
+	l.listed = l.listed || listed && err == nil
 	if own.kind.Place() {
 		l.left(own, sent, now, listed, fx)
 		return

@@ -151,6 +151,9 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 			_ = t.sendRelease(context.Background(), own, "") // the reaper does it again
 		}()
 	}
+	if fx.decline && t.ranger != nil {
+		t.ranger.Decline(fx.lock.key, t.ID)
+	}
 	if fx.linger {
 		kept := fx.lock
 		time.AfterFunc(courtesy, func() {
@@ -250,6 +253,7 @@ type effects struct {
 	orphan  *orphan    // for the reaper
 	release *ownership // to be released in the background
 	unwatch func()
+	decline bool // no caller waits any more: the process leaves the list of those waiting
 	linger  bool // the lock is to be dropped after the courtesy
 	ended   bool // there is one hold less
 

@@ -146,6 +146,7 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest stri
 	acq := l.acq
 	acq.backoff, acq.room = 0, 0
 	acq.contended, acq.full, acq.blind, acq.sent = true, a.Full, t.blind, t.sent
+	l.listed = l.listed || a.Listed
 	if a.orphaned {
 		acq.retry(now, fmt.Errorf("%w: a late request of this process holds it", driver.ErrNotReady))
 		return
@@ -180,6 +181,7 @@ func (l *lock) granted(
 	now, sent clock.Instant, ahead time.Duration, t *try, w *Waiter, rep driver.Reply, rest string, fx *effects,
 ) {
 	acq, req := l.acq, &t.request
+	l.listed = false // the grant has taken it out
 	own := &ownership{
 		lock: l, seq: t.seq, kind: req.Kind, atMost: int32(req.AtMost), //nolint:gosec // at most 1024
 		lease: req.TTL, fixed: t.fixed, ambiguous: rep.Ambiguous,

@@ -22,10 +22,14 @@ var renewSource string
 //go:embed lua/release.lua
 var releaseSource string
 
+//go:embed lua/decline.lua
+var declineSource string
+
 var (
 	acquireScript = forSeveral("acquire", acquireSource)
 	renewScript   = forSeveral("renew", renewSource)
 	releaseScript = forSeveral("release", releaseSource)
+	declineScript = NewScript(complete(declineSource, ""))
 )
 
 // fenceTime is how much longer than its lease the last token of a key is
@@ -226,6 +230,22 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 	r.ask = driver.ReleaseRequest{}
 	s.releases.Put(r)
 	return waiting, err
+}
+
+// Decline implements [driver.Ranger].
+func (s *Store) Decline(key, waiter string) {
+	r := new(struct {
+		Request
+		lock, waiter string
+		room         [callArgs + 3]any
+	})
+	r.lock, r.waiter = s.names.lock(key), waiter
+	r.Make(s, declineScript, r.lock, r.room[:]).Keys(&r.lock).Args(&r.waiter, s.announces())
+	r.Detach(func() {
+		if n, err := code(r.Val, 2); r.Err == nil && err == nil && n == 2 {
+			s.SayMute()
+		}
+	}).Start()
 }
 
 // released reads the script's reply.

@@ -42,9 +42,9 @@ var parts embed.FS
 // functions, and makes each anew in each run of a script.
 var include = regexp.MustCompile(`(?m)^\t*-- include (\w+\.lua)\n`)
 
-// complete returns the source of a script with the files that it includes, and the end that
-// lets it take several requests. The comments with which the files begin are not sent.
-func complete(source string) string {
+// complete returns the source of a script with the files that it includes, and with a file
+// behind it. The comments with which the files begin are not sent.
+func complete(source, end string) string {
 	code := func(file string) string {
 		text, err := parts.ReadFile("lua/" + file)
 		if err != nil {
@@ -58,12 +58,15 @@ func complete(source string) string {
 			return code(include.FindStringSubmatch(line)[1])
 		})
 	}
-	return source + code("several.lua")
+	if end != "" {
+		source += code(end)
+	}
+	return source
 }
 
 // forSeveral makes a script that takes several requests in one call.
 func forSeveral(name, source string) *Script {
-	s := NewScript(complete(source))
+	s := NewScript(complete(source, "several.lua"))
 	s.several = name
 	return s
 }

@@ -1,0 +1,41 @@
+-- Takes a locker out of the list of those waiting: its last caller has left. If the lock is
+-- reserved for the locker, its turn goes to those behind it, and they are told.
+--
+-- KEYS[1] lock
+-- ARGV[1] the locker
+-- ARGV[2] PUBLISH or SPUBLISH, as in release.lua
+--
+-- Returns 1, or 2 if the turn could not be announced, or 0 if the locker is not in the list.
+local KEYS, ARGV, call = KEYS, ARGV, redis.call
+local time, stamp
+-- include places.lua
+
+local lock, id = KEYS[1], bare(ARGV[1])
+local has = call('HMGET', lock, 'q', 'r')
+local q, r = has[1] or '', has[2]
+if not entry(q, id) then
+	return 0
+end
+local ms, behind = nil, without(q, id)
+if r then
+	ms, behind = opening(lock, q, id, r)
+end
+if not ms or ms > 0 then
+	behind = without(q, id)
+	-- A user without the right to delete a field leaves the name there: then the locker is
+	-- called in vain, as if it had died.
+	if behind ~= '' then
+		pcall_('HSET', lock, 'q', behind)
+	else
+		pcall_('HDEL', lock, 'q')
+	end
+	return 1
+end
+call('DEL', lock)
+q = behind
+-- include reserve.lua
+local command, db = match(ARGV[2], '^(%u+)(.*)$')
+if q ~= '' and type(pcall_(command, lock .. ':free' .. db, q)) ~= 'number' then
+	return 2
+end
+return 1
