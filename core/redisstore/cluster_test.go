@@ -15,6 +15,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -149,7 +150,7 @@ func TestCluster(t *testing.T) {
 		}
 		c.hold(one, batch)
 		_, err := one.Acquire(t.Context(), c.held(c.onShard(1, 1)[0], "a:1"))
-		if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "ClusterClient") {
+		if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(observe.RootCause(err).Error(), "ClusterClient") {
 			t.Errorf("a key of another node: %v", err)
 		}
 		// It announced releases by PUBLISH and a client for a Cluster by SPUBLISH: neither

@@ -100,6 +100,14 @@ func ofSeveralSlots(err error) bool {
 	return strings.HasPrefix(text, "CROSSSLOT ") || strings.HasPrefix(text, "ERR eval/evalsha command keys must")
 }
 
+// What to do about an answer. Logs have the root cause of an error (observe.RootCause), so
+// each is the last of what its error wraps.
+var (
+	errNode    = errors.New("this server is a node of a Cluster, which needs a redis.ClusterClient")
+	errLiteral = errors.New("this proxy does not accept the library's scripts: set its parameter script_check_enable to 0, " +
+		"or use the direct connection (docs/managed.md)")
+)
+
 // Wrap makes the error a caller gets of a command's.
 func Wrap(err error) error {
 	if err == nil {
@@ -118,11 +126,10 @@ func Wrap(err error) error {
 		return fmt.Errorf("%w: the Redis user lacks a right: %s (docs/operations.md lists what is needed): %w",
 			driver.ErrUnavailable, right, err)
 	case strings.HasPrefix(text, "ERR bad lua script for redis cluster"): // of the same proxy
-		return fmt.Errorf("%w: this proxy does not accept the library's scripts: set its parameter script_check_enable to 0, "+
-			"or use the direct connection (docs/managed.md): %w", driver.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w: %w", driver.ErrUnavailable, err, errLiteral)
 	case errors.Is(err, context.DeadlineExceeded):
 		// A bound of ours, not the caller's deadline: do not let it look so.
-		return fmt.Errorf("%w: no answer in time: %s", driver.ErrUnavailable, text)
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("no answer in time: "+text))
 	}
 	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }

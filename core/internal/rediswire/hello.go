@@ -61,7 +61,7 @@ func recent(version string) error {
 		return nil
 	}
 	return fmt.Errorf("meeting the server: %w",
-		fmt.Errorf("%w: Redis %s is too old: the scripts need %d.0 or newer", driver.ErrConfig, version, minMajor))
+		fmt.Errorf("%w: %w", driver.ErrConfig, fmt.Errorf("the version %s of Redis is too old: the scripts need %d.0 or newer", version, minMajor)))
 }
 
 // fieldsOf reads the answer to HELLO: a map, in RESP2 a list of names and values.

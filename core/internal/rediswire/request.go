@@ -207,7 +207,7 @@ func (r *Request) tried(err error) {
 		again = false
 	case elsewhere:
 		if r.route.cluster == nil {
-			r.finish(fmt.Errorf("this server is a node of a Cluster, which needs a redis.ClusterClient: %w", err))
+			r.finish(fmt.Errorf("%w: %w", err, errNode))
 			return
 		}
 		if r.Write && r.store.ack.replicas > 0 && !r.route.renews {
