@@ -42,7 +42,7 @@ func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 	})
 	switch {
 	case !begun:
-		return record.ClaimReply{}, fmt.Errorf("%w: the store is closed", driver.ErrUnavailable)
+		return record.ClaimReply{}, fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("the store is closed"))
 	case gone:
 		close(left)
 		return record.ClaimReply{}, pending(ctx)
@@ -59,12 +59,16 @@ func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 	return record.ClaimReply{}, pending(ctx)
 }
 
+// errLate says why the store is unavailable. It is the last that an error wraps, since logs
+// have the root cause (observe.RootCause).
+var errLate = errors.New("no answer in time")
+
 // pending is the error for a caller that leaves before the outcome is known.
 func pending(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
 	}
-	return fmt.Errorf("%w: no answer in time", driver.ErrPending)
+	return fmt.Errorf("%w: %w", driver.ErrPending, errLate)
 }
 
 // row is what a claim finds.

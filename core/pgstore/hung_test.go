@@ -12,6 +12,7 @@ import (
 
 	coredriver "github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // hung is a database that stops answering, with a driver that waits for the answer after the end
@@ -118,6 +119,9 @@ func TestACallerIsAnsweredWhileTheDriverWaitsForAServerThatHangs(t *testing.T) {
 				time.AfterFunc(50*time.Second, func() { close(h.back) })
 				begin := time.Now()
 				err := ask(t.Context(), s, w)
+				if root := observe.RootCause(err); root == coredriver.ErrUnavailable { //nolint:errorlint // the root itself
+					t.Errorf("the log of %v says no more than %v", err, root)
+				}
 				if took := time.Since(begin); took > wait+time.Second || !errors.Is(err, coredriver.ErrUnavailable) {
 					t.Errorf("answered after %v with %v; want %v at the latest after %v", took, err, coredriver.ErrUnavailable, wait)
 				}

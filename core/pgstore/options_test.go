@@ -16,6 +16,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/pgstore"
 )
 
@@ -209,7 +210,7 @@ func TestCloseBesideClaims(t *testing.T) {
 			t.Error(err)
 		}
 		claims.Wait()
-		if _, err := store.Claim(t.Context(), ask); !errors.Is(err, driver.ErrUnavailable) {
+		if _, err := store.Claim(t.Context(), ask); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(observe.RootCause(err).Error(), "closed") {
 			t.Errorf("a claim after Close: %v", err)
 		}
 	}

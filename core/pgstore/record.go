@@ -30,7 +30,7 @@ func (s *Store) Extend(ctx context.Context, batch []record.Extension, done func(
 		case outcome == "n":
 			done(i, driver.ErrNotOwner)
 		default: // its row is locked: it is being committed, or taken over
-			done(i, fmt.Errorf("%w: the record is being changed", driver.ErrUnavailable))
+			done(i, fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("the record is being changed")))
 		}
 	}
 }

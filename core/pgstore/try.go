@@ -101,7 +101,7 @@ func inTime[T any](ctx context.Context, s *Store, f func() (T, error)) (T, error
 	case o := <-done:
 		return o.value, o.err
 	case <-time.After(driverWait):
-		return *new(T), fmt.Errorf("%w: no answer in time", driver.ErrUnavailable)
+		return *new(T), fmt.Errorf("%w: %w", driver.ErrUnavailable, errLate)
 	}
 }
 

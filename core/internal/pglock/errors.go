@@ -8,18 +8,20 @@ import (
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
+// What stands beside an error of package driver is an error of its own, and the last: logs have the
+// root cause of an error (observe.RootCause).
 var (
 	// errCollided is what becomes of a try that another transaction was in the way of.
 	errCollided = errors.New("interlock: another transaction changed the row of the lock")
 	// errShut is what becomes of a request to a store that was closed.
-	errShut = fmt.Errorf("%w: the store is closed", driver.ErrUnavailable)
+	errShut = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("the store is closed"))
 	// errFull is what becomes of a request that finds the queue full.
-	errFull = fmt.Errorf("%w: too many requests wait for PostgreSQL", driver.ErrUnavailable)
+	errFull = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("too many requests wait for PostgreSQL"))
 	// errUnwanted is what becomes of a request that no caller waits for any more when
 	// its turn comes, or whose time has ended.
-	errUnwanted = fmt.Errorf("%w: not sent in time", driver.ErrNotReady)
+	errUnwanted = fmt.Errorf("%w: %w", driver.ErrNotReady, errors.New("not sent in time"))
 	// errNoAnswer is what a caller is told that leaves a renewal or a release.
-	errNoAnswer = fmt.Errorf("%w: no answer in time", driver.ErrUnavailable)
+	errNoAnswer = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("no answer in time"))
 )
 
 // fate is what has become of a try.

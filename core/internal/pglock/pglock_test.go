@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // state is an error of the server, as pgx and lib/pq have it.
@@ -18,6 +19,15 @@ type state string
 
 func (s state) Error() string    { return "ERROR: (SQLSTATE " + string(s) + ")" }
 func (s state) SQLState() string { return string(s) }
+
+// A log that says no more than that the store is unavailable helps no operator.
+func TestWhyTheStoreIsUnavailableIsTheRootCause(t *testing.T) {
+	for _, err := range []error{errShut, errFull, errUnwanted, errNoAnswer} {
+		if root := observe.RootCause(err); errors.Is(root, driver.ErrUnavailable) || !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrNotReady) {
+			t.Errorf("%v: its root cause is %v", err, root)
+		}
+	}
+}
 
 func TestFates(t *testing.T) {
 	broken := errors.New("broken pipe")
