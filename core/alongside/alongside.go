@@ -41,7 +41,7 @@ var errOver = errors.New("interlock: the section under the other lock has ended"
 
 // Do takes a lock of another library under a lease of this one, runs fn while both are
 // held, and releases the lock of the other library. The lease is in ctx: ctx is
-// [core.Lease.Context], the context of [core.Locker.Do], or that of a handler behind a
+// [core.Lease.Context], the context of [core.Locker.Do], or the context of a handler behind a
 // guard. The caller releases the lease afterwards, as always.
 //
 // The context of fn derives from ctx, so that it ends when the lease is lost. It ends as
@@ -117,7 +117,7 @@ func (l Lock) trusted() time.Duration { return l.Lease - l.Lease/100 - 2*time.Mi
 type hold struct {
 	other  Lock
 	cancel context.CancelCauseFunc
-	timer  *time.Timer   // ends the context at the end of the lease, whatever Renew does
+	timer  *time.Timer   // ends the context at the end of the lease, also while Renew hangs
 	end    time.Time     // until when the lock is trusted; of renew until over is closed
 	over   chan struct{} // closed when renew has returned
 }

@@ -204,7 +204,7 @@ func TestARenewalThatHangsNeitherKeepsTheContextNorIsOvertakenByTheRelease(t *te
 		renewals := 0
 		s.other.Renew = func(context.Context) error {
 			if renewals++; renewals == 2 {
-				time.Sleep(3 * lease) // whatever its context says
+				time.Sleep(3 * lease) // also when its context has ended
 				s.calls = append(s.calls, "renewed")
 			}
 			return nil
@@ -218,8 +218,8 @@ func TestARenewalThatHangsNeitherKeepsTheContextNorIsOvertakenByTheRelease(t *te
 	})
 }
 
-// The function returns in the moment in which the lease ends: that is not in time, whichever
-// of the two timers of that moment is first. A bubble fires them in a random order, so that
+// The function returns in the moment in which the lease ends: that is not in time, in either
+// order of the two timers of that moment. A bubble fires them in a random order, so that
 // 32 functions meet both.
 func TestAFunctionThatReturnsAtTheEndOfTheLeaseIsTold(t *testing.T) {
 	on(t, func(s *stage) {

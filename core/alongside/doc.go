@@ -39,6 +39,6 @@
 //   - Fencing tokens: a process of the old release has none. A fence that refuses writes
 //     without a token comes with the release after the change.
 //   - Turns: a process in the middle passes a key on at once, and an old process polls. If
-//     the processes in the middle want a key all the time, the old ones wait longer than
-//     before, and give up more often.
+//     the processes in the middle want a key all the time, the old processes wait
+//     longer than before, and give up more often.
 package alongside

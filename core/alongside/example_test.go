@@ -32,7 +32,7 @@ func ExampleDo() {
 		Renew:   say("the other lock lasts for 8 s from now"),
 		Release: say("the other lock is released"),
 	}
-	settle := say("alone, whichever release the others have")
+	settle := say("alone, beside the old release and the new")
 
 	err = locker.Do(context.Background(), "account/42", func(ctx context.Context) error {
 		return alongside.Do(ctx, other, settle)
@@ -41,7 +41,7 @@ func ExampleDo() {
 	// Output:
 	// the other lock is taken
 	// the other lock lasts for 8 s from now
-	// alone, whichever release the others have
+	// alone, beside the old release and the new
 	// the other lock is released
 	// <nil>
 }

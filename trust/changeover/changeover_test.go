@@ -16,7 +16,7 @@ import (
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
-// Each release beside each other one. The control is among them: a process of the old
+// Each release beside each release. The control is among them: a process of the old
 // release and a process of the new one are inside at once, for certain.
 func TestWhichReleasesExcludeEachOther(t *testing.T) {
 	for library := range libraries {

@@ -150,7 +150,7 @@ func (w *worker) step(in *bufio.Scanner, key string, within time.Duration) error
 }
 
 // section is the work on an account. The server counts who is inside and what was written:
-// it finds each overlap, whichever locks the processes believe in.
+// it finds each overlap, also where both processes believe that they are alone.
 func (w *worker) section(key string, during func(inside int64)) error {
 	ctx := context.Background()
 	n, err := w.rdb.Incr(ctx, "inside:"+key).Result()
