@@ -166,6 +166,10 @@ func TestALossThatTheOtherLibraryTellsEndsTheContextAtOnce(t *testing.T) {
 		begin := time.Now()
 		s.want(s.do(func(ctx context.Context) error {
 			s.ends(ctx, begin, lease/2, core.ErrLost)
+			s.want(core.Commit(ctx, func() error {
+				s.Error("committed without the other lock")
+				return nil
+			}), core.ErrLost)
 			time.Sleep(lease)
 			return nil // also where the function does not look
 		}), core.ErrLost, errDown)
