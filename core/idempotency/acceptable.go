@@ -20,7 +20,7 @@ var errNotAcceptable = errors.New("interlock: the stored response has a content 
 const negotiated = "interlock negotiated"
 
 // noting returns an answer that is to be stored, with the field negotiated if it has a
-// coding that its request accepts.
+// coding that its request accepts. A request accepts none unless it says so.
 func (a *attempt) noting(answer endpoint.Response) endpoint.Response {
 	if a.protocol != endpoint.HTTP || !isCoded(answer.Header) || !a.accepts(answer.Header) {
 		return answer

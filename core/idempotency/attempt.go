@@ -35,8 +35,9 @@ type attempt struct {
 
 	ctx     context.Context // the handler's
 	cancel  context.CancelCauseFunc
-	section core.Section // what the handler runs in
-	outer   *outerLease  // of a guard around the engine; nil before the handler runs
+	section core.Section          // what the handler runs in under a guard
+	release func(context.Context) // leaves the section; nil: there is no guard
+	outer   *outerLease           // of a guard around the engine; nil: there is none
 
 	// mu orders what changes the record on behalf of the handler: its end and a
 	// MarkEffect of a goroutine that it left behind, for one.

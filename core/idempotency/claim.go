@@ -22,7 +22,11 @@ func (e *Engine) claim(ctx context.Context, a *attempt) (reply record.ClaimReply
 		return reply, claiming(ctx)
 	}
 	w := waiter{engine: e, id: a.id, until: time.Now().Add(c.wait)}
-	defer w.stop()
+	defer func() {
+		if w.woken != nil {
+			w.stop()
+		}
+	}()
 	for {
 		sent := time.Now()
 		reply, err = e.store.Claim(ctx, record.ClaimRequest{
@@ -211,11 +215,8 @@ func (w *waiter) sleep(ctx context.Context, reply record.ClaimReply, asked time.
 	return true, nil
 }
 
-// stop ends the wait, if it has begun.
+// stop ends the wait, which has begun.
 func (w *waiter) stop() {
-	if w.woken == nil {
-		return
-	}
 	w.engine.waiters.remove(w.id)
 	if w.cancel != nil { // else Await panicked
 		w.cancel()

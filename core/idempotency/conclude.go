@@ -19,11 +19,20 @@ import (
 // handler has returned.
 func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Response, answered bool, d *observe.Decided) endpoint.Verdict {
 	// A rule that checks answers may hold a success back (core.CheckAnswer).
-	answered = answered && a.section.BeginAnswer(success(a.protocol, answer.Status))
+	succeeds := success(a.protocol, answer.Status)
+	if e.config.guard != nil {
+		answered = answered && a.section.BeginAnswer(succeeds)
+	}
 	lost := e.lost(a) // before the lock is released
 	marked, large, unit := a.conclude()
-	class := e.classOf(ctx, a, answer, large)
-	refused := a.inside.refusal(!answered || !success(a.protocol, answer.Status) || class == failed)
+	class := classify(a.protocol, answer.Status)
+	if e.config.storeIf != nil {
+		class = e.classOf(ctx, class, answer, large)
+	}
+	var refused *core.Refusal
+	if !answered || !succeeds || class == failed {
+		refused = a.inside.refusal()
+	}
 	if unit != nil {
 		if v, done := e.concludeUnit(ctx, a, unit, end{answer, class, marked, large, lost, refused}, answered, d); done {
 			return v
@@ -56,7 +65,7 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 		d.Err = lost.Err
 		return endpoint.Verdict{}
 	}
-	e.abandon(ctx, a, a.section.Leave)
+	e.abandon(ctx, a, a.release)
 	d.Outcome = observe.DecidedReleased
 	return endpoint.Verdict{}
 }
@@ -64,9 +73,12 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 // lost returns the refusal for a claim, or a lock around the handler, that was lost;
 // nil if none was.
 func (e *Engine) lost(a *attempt) *core.Refusal {
-	lost := a.section.Lost()
+	var lost *core.Refusal
+	if e.config.guard != nil {
+		lost = a.section.Lost()
+	}
 	cause := e.renewer.lost(a)
-	if cause == nil {
+	if cause == nil && a.outer != nil {
 		cause = a.outer.lost()
 	}
 	if lost == nil && cause != nil {
@@ -83,9 +95,9 @@ func (e *Engine) lost(a *attempt) *core.Refusal {
 func (e *Engine) storeAnswer(ctx context.Context, a *attempt, answer endpoint.Response, large largeness, d *observe.Decided) endpoint.Verdict {
 	var envelope []byte
 	if large == small && int64(len(answer.Body)) <= e.config.maxResponse {
-		envelope = e.config.seal(ctx, encode(a.protocol, a.noting(answer), e.config.storedHeader(a.protocol, answer.Header)))
+		envelope = e.envelope(ctx, a, answer)
 	}
-	reply, err := e.commit(ctx, a, envelope, a.section.Leave)
+	reply, err := e.commit(ctx, a, envelope, a.release)
 	switch {
 	case err != nil:
 		d.Outcome, d.Err = observe.DecidedPending, err
@@ -95,6 +107,19 @@ func (e *Engine) storeAnswer(ctx context.Context, a *attempt, answer endpoint.Re
 		return e.superseded(a, reply, d)
 	}
 	return endpoint.Verdict{}
+}
+
+// envelope makes of an answer what is stored.
+func (e *Engine) envelope(ctx context.Context, a *attempt, answer endpoint.Response) []byte {
+	keep := e.config.storedHeader(a.protocol, answer.Header)
+	if len(a.accept) > 0 {
+		answer = a.noting(answer)
+	}
+	envelope := encode(a.protocol, answer, keep)
+	if e.config.sealing != nil {
+		envelope = e.config.seal(ctx, envelope)
+	}
+	return envelope
 }
 
 // concludePanic decides what becomes of the record when the handler did not return.
@@ -107,7 +132,7 @@ func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decid
 			return
 		}
 	}
-	refused := a.inside.refusal(true)
+	refused := a.inside.refusal()
 	lost = lost || refused != nil && refused.Ran
 	switch {
 	case large == stored || large == superseded:
@@ -122,7 +147,7 @@ func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decid
 			envelope = e.config.seal(ctx, encode(a.protocol, answer, func(string) bool { return true }))
 		}
 		d.Outcome = observe.DecidedStored
-		if reply, err := e.commit(ctx, a, envelope, a.section.Leave); err != nil {
+		if reply, err := e.commit(ctx, a, envelope, a.release); err != nil {
 			d.Outcome, d.Err = observe.DecidedPending, err
 		} else if reply.State != record.StateGranted {
 			d.Outcome = observe.DecidedUnknown
@@ -130,7 +155,7 @@ func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decid
 	case lost:
 		e.letGo(ctx, a)
 	default:
-		e.abandon(ctx, a, a.section.Leave)
+		e.abandon(ctx, a, a.release)
 		d.Outcome = observe.DecidedReleased
 	}
 }
@@ -145,7 +170,7 @@ func (e *Engine) concludeRefused(ctx context.Context, a *attempt, refusal *core.
 		d.Reason, d.Err = string(refusal.Reason), refusal.Err
 		return
 	}
-	e.abandon(ctx, a, a.section.Leave)
+	e.abandon(ctx, a, a.release)
 	d.Outcome = observe.DecidedReleased
 }
 
@@ -220,7 +245,7 @@ type end struct {
 func (e *Engine) concludeUnit(ctx context.Context, a *attempt, unit record.Unit, by end, answered bool, d *observe.Decided) (endpoint.Verdict, bool) {
 	// A claim that was only not renewed still counts if no other attempt has taken
 	// over: the commit compares its token. A lock that was lost does not.
-	lockLost := a.section.Lost() != nil || a.outer.lost() != nil
+	lockLost := a.section.Lost() != nil || a.outer != nil && a.outer.lost() != nil
 	commits := by.large == small && by.refused == nil && !lockLost && (by.lost == nil || answered) &&
 		(by.class == final || by.class == invalid) && e.config.stores(by.class, by.marked)
 	if commits && int64(len(by.answer.Body)) > e.config.maxResponse { // of a protocol whose answers come whole
@@ -246,7 +271,7 @@ func (e *Engine) concludeUnit(ctx context.Context, a *attempt, unit record.Unit,
 
 // commitUnit stores the answer and commits the transaction, both or neither.
 func (e *Engine) commitUnit(ctx context.Context, a *attempt, unit record.Unit, by end, d *observe.Decided) endpoint.Verdict {
-	envelope := e.config.seal(ctx, encode(a.protocol, a.noting(by.answer), e.config.storedHeader(a.protocol, by.answer.Header)))
+	envelope := e.envelope(ctx, a, by.answer)
 	reply, err := unit.Commit(context.WithoutCancel(ctx), e.commitRequest(a, envelope, nil, unitWait))
 	switch {
 	case errors.Is(err, record.ErrAborted) && !success(a.protocol, by.answer.Status):
@@ -300,7 +325,7 @@ func (e *Engine) giveUp(ctx context.Context, a *attempt, marked bool) {
 		e.letGo(ctx, a)
 		return
 	}
-	e.abandon(ctx, a, a.section.Leave)
+	e.abandon(ctx, a, a.release)
 }
 
 // unitRefused is the verdict for an attempt whose transaction was not committed, or is

@@ -34,7 +34,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // refuses.
 func encode(protocol string, r endpoint.Response, keep func(name string) bool) []byte {
 	header, trailer := kept(r.Header, keep), kept(r.Trailer, keep)
-	size := 1 + sizeOf(protocol) + binary.MaxVarintLen64 + sizeOfFields(r.Header, header) +
+	size := 1 + binary.MaxVarintLen32 + len(protocol) + binary.MaxVarintLen64 + sizeOfFields(r.Header, header) +
 		sizeOfFields(r.Trailer, trailer) + binary.MaxVarintLen64 + len(r.Body) + 4
 	b := make([]byte, 0, size)
 	b = append(b, envelopeVersion)
@@ -59,14 +59,12 @@ func kept(fields map[string][]string, keep func(string) bool) []string {
 	return names
 }
 
-func sizeOf(s string) int { return binary.MaxVarintLen32 + len(s) }
-
 func sizeOfFields(fields map[string][]string, names []string) int {
 	n := binary.MaxVarintLen32
 	for _, name := range names {
-		n += sizeOf(name) + binary.MaxVarintLen32
+		n += len(name) + 2*binary.MaxVarintLen32
 		for _, v := range fields[name] {
-			n += sizeOf(v)
+			n += len(v) + binary.MaxVarintLen32
 		}
 	}
 	return n

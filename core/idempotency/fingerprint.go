@@ -13,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/internal/handed"
+	"github.com/interlock-go/interlock/core/reason"
 )
 
 // Parts is what a fingerprint is made of. Two requests with one key are the same if
@@ -79,8 +80,8 @@ func (c *config) fingerprints(ctx context.Context, call endpoint.Call, keys []st
 	// A KeyFunc may make the keys in another order each time, as the range over a map
 	// does, and twice; the locks are the same.
 	slices.Sort(keys)
-	hashed := old // the body is hashed once
-	if c.comparesJSON() {
+	hashed := old                                           // the body is hashed once
+	if c.equalJSON || c.profile == reason.AgenticCommerce { // which demands it
 		body = canonicalJSON(body)
 		hashed = sha256.Sum256(body)
 	}

@@ -54,7 +54,7 @@ func (e *Engine) scope(ctx context.Context, call endpoint.Call) (string, error) 
 		return s.Scope(func() (string, error) { return e.principal(ctx, call) })
 	}
 	principal, err := e.principal(ctx, call)
-	if err != nil || !e.config.endpointScoped() {
+	if err != nil || !e.config.perEndpoint && e.config.profile == reason.IETFDraft { // other profiles demand it
 		return principal, err
 	}
 	method, _, _ := call.Target()

@@ -37,18 +37,16 @@ func (i *inside) note(refusal *core.Refusal) {
 	}
 }
 
-// refusal returns the refusal that an answer comes from, nil if the answer is the
-// handler's own. failed says that the answer is none of success.
+// refusal returns the refusal that an answer comes from which is none of success; nil if the
+// answer is the handler's own.
 //
 // A handler may ask a guard, be refused, and have its effect all the same. So an
 // answer of success is the handler's, and so is an answer that came after the handler of
 // some guard has run.
-func (i *inside) refusal(failed bool) *core.Refusal {
+func (i *inside) refusal() *core.Refusal {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {
-	case !failed:
-		return nil
 	case i.lost != nil:
 		return i.lost
 	case i.ran:
@@ -57,11 +55,10 @@ func (i *inside) refusal(failed bool) *core.Refusal {
 	return i.refused
 }
 
-// enclosing returns the attempt that ctx runs under if it is for the same key of
-// the same principal, and has not ended.
-func (e *Engine) enclosing(ctx context.Context, call endpoint.Call, key string) *attempt {
-	a := fromContext(ctx)
-	if a == nil || a.engine == nil {
+// enclosing returns the attempt a that ctx runs under if it is for the same key of the same
+// principal, and has not ended; else nil.
+func (e *Engine) enclosing(ctx context.Context, a *attempt, call endpoint.Call, key string) *attempt {
+	if a.engine == nil {
 		return nil
 	}
 	scope, err := e.scope(ctx, call)

@@ -13,7 +13,7 @@ import (
 // its own. The handler's context does not derive from the lease's, which ends with
 // the client too, so the engine tells the handler of a loss itself.
 type outerLease struct {
-	lease  *core.Lease             // nil: there is none
+	lease  *core.Lease
 	cancel context.CancelCauseFunc // of the handler's context
 	detach func() bool             // of the function that is attached to the lease's context
 
@@ -22,20 +22,15 @@ type outerLease struct {
 	done  bool
 }
 
-// watchOuter ends the handler's context with cancel when the lease that ctx runs under
-// is lost, until unwatch.
-func watchOuter(ctx context.Context, cancel context.CancelCauseFunc) *outerLease {
-	o := &outerLease{lease: core.LeaseFromContext(ctx), cancel: cancel}
-	if o.lease != nil {
-		o.detach = context.AfterFunc(o.lease.Context(), o.look)
-	}
+// watchOuter ends the handler's context with cancel when the lease around the engine is
+// lost, until unwatch.
+func watchOuter(lease *core.Lease, cancel context.CancelCauseFunc) *outerLease {
+	o := &outerLease{lease: lease, cancel: cancel}
+	o.detach = context.AfterFunc(lease.Context(), o.look)
 	return o
 }
 
 func (o *outerLease) unwatch() {
-	if o.lease == nil {
-		return
-	}
 	o.detach()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -63,9 +58,6 @@ func (o *outerLease) look() {
 // lost returns why the lease cannot be trusted, or nil. A handler that released it
 // early did so by intent.
 func (o *outerLease) lost() error {
-	if o == nil || o.lease == nil {
-		return nil
-	}
 	for _, err := range []error{o.lease.Err(), context.Cause(o.lease.Context())} {
 		if errors.Is(err, core.ErrLost) || errors.Is(err, core.ErrMaxHold) {
 			return err

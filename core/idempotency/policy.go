@@ -58,11 +58,10 @@ func classify(protocol string, status int) class {
 	return final
 }
 
-// classOf is what the answer of a handler says, by its status and by the function given to
+// classOf is what the answer of a handler of class k says, by the function given to
 // [StoreIf]. The function sees no part of an answer that has left already.
-func (e *Engine) classOf(ctx context.Context, a *attempt, answer endpoint.Response, large largeness) class {
-	k := classify(a.protocol, answer.Status)
-	if e.config.storeIf == nil || k != final && k != invalid ||
+func (e *Engine) classOf(ctx context.Context, k class, answer endpoint.Response, large largeness) class {
+	if k != final && k != invalid ||
 		large != small || int64(len(answer.Body)) > e.config.maxResponse || e.settles(ctx, answer) {
 		return k
 	}

@@ -66,12 +66,6 @@ func EndpointScope(principal, method, path string) string {
 	return method + " " + (&url.URL{Path: path}).EscapedPath() + " " + principal
 }
 
-// endpointScoped reports whether keys belong to endpoints.
-func (c *config) endpointScoped() bool { return c.perEndpoint || c.profile != reason.IETFDraft }
-
-// comparesJSON reports whether bodies are compared as JSON.
-func (c *config) comparesJSON() bool { return c.equalJSON || c.profile == reason.AgenticCommerce }
-
 // contradiction returns an error for an option that the profile's protocol forbids.
 func (c *config) contradiction() error {
 	if c.profile == reason.IETFDraft {

@@ -3,7 +3,6 @@ package idempotency
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
@@ -12,7 +11,6 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/internal/outcome"
-	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
@@ -29,6 +27,9 @@ import (
 // The answer is stored before Do returns, so before its first byte can leave. A
 // panic of the handler passes through, after the claim was released or, if its
 // effect was marked, a status 500 was stored.
+//
+// Do is the list of the steps, and each step is in the file of its name: identify (key.go,
+// fingerprint.go), claim, and then either run and conclude, or replay.
 func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler) (v endpoint.Verdict) {
 	defer func() {
 		if v.Refusal != nil {
@@ -46,19 +47,14 @@ func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler)
 	}
 	var outer *attempt
 	if err == nil {
-		if outer = e.enclosing(ctx, call, key); outer != nil && e.sameRequest(outer, call) {
+		if outer = fromContext(ctx); outer != nil {
+			outer = e.enclosing(ctx, outer, call, key)
+		}
+		if outer != nil && e.sameRequest(outer, call) {
 			e.warnTwice(ctx)
 			return e.pass(ctx, call, h, outer)
 		}
 	}
-	return e.answer(ctx, call, h, key, err, outer, begin)
-}
-
-// answer deals with a request that is to have a record. Its key is key, unless keyErr says
-// that it has none. outer is the attempt that it is made in, if that has the same key.
-func (e *Engine) answer(
-	ctx context.Context, call endpoint.Call, h endpoint.Handler, key string, keyErr error, outer *attempt, begin time.Time,
-) (v endpoint.Verdict) {
 	admitted := e.drain.admit()
 	if admitted {
 		defer e.drain.done()
@@ -78,7 +74,7 @@ func (e *Engine) answer(
 	if !admitted {
 		return e.refuse(ctx, begin, reason.Closing, core.ErrClosed)
 	}
-	a, refusal := e.identify(ctx, call, key, keyErr)
+	a, refusal := e.identify(ctx, call, key, err)
 	if refusal != nil {
 		return e.refused(ctx, begin, refusal)
 	}
@@ -124,15 +120,16 @@ func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, k
 	if a.protocol == endpoint.HTTP {
 		a.accept = call.Header("Accept-Encoding")
 	}
+	var keys []string
 	if g := e.config.guard; g != nil {
 		// Its keys tell requests apart, and nothing is claimed if there are none.
 		prepared, refusal := g.Prepare(ctx, call)
 		if refusal != nil {
 			return nil, refusal
 		}
-		a.prepared = prepared
+		a.prepared, keys = prepared, prepared.Keys()
 	}
-	if a.fingerprint, a.fingerprint1, err = e.config.fingerprints(ctx, call, a.prepared.Keys(), body); err != nil {
+	if a.fingerprint, a.fingerprint1, err = e.config.fingerprints(ctx, call, keys, body); err != nil {
 		return nil, e.refusal(reasonOf(ctx, err), err)
 	}
 	return a, nil
@@ -149,85 +146,4 @@ func (e *Engine) pass(ctx context.Context, call endpoint.Call, h endpoint.Handle
 	}
 	h.Pass(inner)
 	return endpoint.Verdict{}
-}
-
-// run runs the handler for a claim that was granted.
-func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin time.Time) endpoint.Verdict {
-	inner, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attempts.Key{}, a))
-	inner = outcome.With(inner, a.inside.note)
-	a.ctx, a.cancel = inner, cancel
-	// The handler's context ends with it, also after a panic.
-	defer cancel(core.ErrReleased)
-	if !e.renewer.begin(a) {
-		_ = e.store.Abandon(inner, record.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait)})
-		return e.refuse(ctx, begin, reason.Closing, core.ErrClosed)
-	}
-	defer e.renewer.end(a)
-	section, refusal := e.lockOrAbandon(ctx, inner, a)
-	if refusal != nil {
-		return e.refused(ctx, begin, refusal)
-	}
-	a.section = section
-	a.outer = watchOuter(ctx, cancel)
-	defer a.outer.unwatch()
-	decided := observe.Decided{Outcome: observe.DecidedUnknown, Generation: a.generation, Waited: time.Since(begin)}
-	defer func() { e.report(ctx, decided) }()
-	returned := false
-	defer func() {
-		if !returned { // a panic, or runtime.Goexit
-			e.concludePanic(inner, a, &decided)
-		}
-	}()
-	answer, answered := h.Run(section.Context(), a)
-	returned = true
-	return e.conclude(inner, a, answer, answered, &decided)
-}
-
-// lockOrAbandon is lock, and gives the claim up if the handler is not to run: the
-// lock refused, or a function of the rule (KeyFunc, PerPrincipal, an observer)
-// panicked.
-func (e *Engine) lockOrAbandon(ctx, inner context.Context, a *attempt) (section core.Section, refusal *core.Refusal) {
-	locked := false
-	defer func() {
-		if !locked { // the handler did not run, and has marked nothing
-			e.abandon(inner, a, nil)
-		}
-	}()
-	section, refusal = e.lock(ctx, inner, a)
-	locked = refusal == nil
-	return section, refusal
-}
-
-// lock takes the locks of the guard, if there is a guard, for a handler that is to
-// run under inner. While it waits, the client counts: when ctx ends, its place is
-// freed. Once it has the locks, the client does not count any more.
-func (e *Engine) lock(ctx, inner context.Context, a *attempt) (core.Section, *core.Refusal) {
-	g := e.config.guard
-	if g == nil {
-		return a.prepared.Enter(inner) // it is empty, and takes no lock
-	}
-	inside, cancel := context.WithCancelCause(inner)
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	section, refusal := a.prepared.Enter(inside)
-	gone := !stop()
-	if refusal == nil && !gone {
-		return section, nil // inside ends with inner
-	}
-	if refusal == nil {
-		// The client went away while the lock was granted: the context of the lease
-		// has ended, or is about to.
-		section.Leave(inside)
-		refusal = &core.Refusal{Rule: g.Name(), Err: fmt.Errorf("interlock: waiting for the lock: %w", context.Cause(ctx))}
-		refusal.Reason = core.ReasonOf(ctx, refusal.Err)
-	}
-	cancel(core.ErrReleased)
-	switch refusal.Reason {
-	case reason.Canceled:
-		// The wait was ended by our own context; why, the request's knows.
-		refusal.Reason = core.ReasonOf(ctx, refusal.Err)
-	case reason.Lost, reason.MaxHold:
-		// The claim, not the lock: it was lost while the lock was waited for.
-		refusal.Reason, refusal.Rule = reason.NoRecord, e.config.name
-	}
-	return section, refusal
 }

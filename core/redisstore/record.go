@@ -66,10 +66,11 @@ type commit struct {
 func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (record.CommitReply, error) {
 	r := &commit{ask: ask}
 	name := s.wire.Record(ask.ID)
-	r.names = [3]string{name, rediswire.TombstoneOf(name), s.wire.Completion(name)}
+	r.names[0], r.names[2] = name, s.wire.Completion(name)
 	r.ms = [2]int64{rediswire.Milliseconds(ask.Retention), rediswire.Milliseconds(ask.Retention + ask.Tombstone)}
 	r.Make(s.wire, commitScript, name, r.room[:]).Keys(&r.names[0])
 	if ask.Tombstone > 0 {
+		r.names[1] = rediswire.TombstoneOf(name)
 		r.Keys(&r.names[1])
 	}
 	state := any("d")

@@ -60,16 +60,14 @@ func (c Call) Origin() (host, path, query string) {
 // resource /a/b where a router tells them apart.
 func canonical(u *url.URL) string {
 	if u.RawPath == "" { // the default encoding, which escapes no slash
-		return escape(u.Path)
+		return strings.ReplaceAll(u.Path, "%", "%25")
 	}
 	segments := strings.Split(u.EscapedPath(), "/")
 	for i, s := range segments {
 		if v, err := url.PathUnescape(s); err == nil { // it always is: EscapedPath is valid
-			s = strings.ReplaceAll(escape(v), "/", "%2F")
+			s = strings.ReplaceAll(strings.ReplaceAll(v, "%", "%25"), "/", "%2F")
 		}
 		segments[i] = s
 	}
 	return strings.Join(segments, "/")
 }
-
-func escape(s string) string { return strings.ReplaceAll(s, "%", "%25") }

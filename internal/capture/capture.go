@@ -60,9 +60,10 @@ var errDropped = errors.New("interlock: another attempt has answered the request
 func New(below http.ResponseWriter, attempt endpoint.Attempt) *Writer {
 	// The handler sees what middleware in front of it has set, and may change it.
 	// The header below stays as that middleware has it until the response is
-	// sent, and for good if it is not sent.
+	// sent, and for good if it is not sent. Middleware that adds values later appends to
+	// slices of its own.
 	header := below.Header()
-	return &Writer{under: below, attempt: attempt, before: snapshot(header), live: header.Clone()}
+	return &Writer{under: below, attempt: attempt, before: maps.Clone(header), live: header.Clone()}
 }
 
 // Unwrap is for http.ResponseController, which finds deadlines by it. Other
@@ -95,7 +96,7 @@ func (w *Writer) WriteHeader(status int) {
 	case status < 100 || status > 999:
 		// As net/http does: found out now, and not after it was stored.
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
-	case w.Answered() || status < 200 && status != http.StatusSwitchingProtocols:
+	case w.status != 0 || status < 200 && status != http.StatusSwitchingProtocols:
 		return
 	}
 	w.status = status
@@ -135,7 +136,7 @@ func (w *Writer) WriteString(s string) (int, error) {
 
 // begin prepares for n bytes more of the body.
 func (w *Writer) begin(n int) error {
-	if !w.Answered() {
+	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
 	switch {
@@ -167,7 +168,7 @@ func hasBody(status int) bool {
 // FlushError writes the header, and otherwise waits: nothing may leave before the
 // answer is stored. What exceeds the limit anyway is flushed.
 func (w *Writer) FlushError() error {
-	if !w.Answered() {
+	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
 	if w.state == leaving {
@@ -189,7 +190,7 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // has written nothing, that is a 500, or the status if it is such: it must not
 // pass for an empty 200.
 func (w *Writer) Fail(status int) {
-	if !w.Answered() {
+	if w.status == 0 {
 		w.WriteHeader(max(status, http.StatusInternalServerError))
 		w.state = failed
 	}
@@ -213,9 +214,8 @@ func (w *Writer) Evade(status int) {
 // breakOff makes a failure of a response that is not as long as its Content-Length says:
 // the source of its body has broken off, or the handler has miscounted. net/http would
 // break the connection off, and a replay would pass the part for the whole.
-func (w *Writer) breakOff() bool {
-	said := w.sent.Get("Content-Length")
-	if w.state != holding || said == "" || !hasBody(w.status) || said == strconv.FormatInt(w.size, 10) {
+func (w *Writer) breakOff(said string) bool {
+	if w.state != holding || !hasBody(w.status) || said == strconv.FormatInt(w.size, 10) {
 		return false
 	}
 	slog.Error("interlock: the response of an idempotent endpoint is not as long as its Content-Length; "+
@@ -231,18 +231,18 @@ func (w *Writer) breakOff() bool {
 // Header fields are the fields that the handler has changed; what stands in front of
 // it sets its own again. A field that it has removed has no values.
 func (w *Writer) Response(implied int) (answer endpoint.Response, answered bool) {
-	answered = w.Answered() && w.state != failed
-	if !w.Answered() && implied >= 200 {
+	answered = w.status != 0 && w.state != failed
+	if w.status == 0 && implied >= 200 {
 		w.WriteHeader(implied)
 	}
-	if !w.Answered() {
+	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	answered = answered && !w.breakOff()
-	return endpoint.Response{Status: w.status, Header: w.changed(), Body: w.body, Trailer: w.trailer()}, answered
+	if said := w.sent.Get("Content-Length"); answered && said != "" && w.breakOff(said) {
+		answered = false
+	}
+	return endpoint.Response{Status: w.status, Header: changes(w.before, w.sent), Body: w.body, Trailer: w.trailer()}, answered
 }
-
-func (w *Writer) changed() map[string][]string { return changes(w.before, w.sent) }
 
 // trailer collects what net/http takes for trailers at the end of a handler:
 // fields that the header Trailer has announced, and those with its prefix.
@@ -257,8 +257,10 @@ func (w *Writer) trailer() map[string][]string {
 		}
 		trailer[name] = values
 	}
-	for name := range announced(w.sent) {
-		add(name, w.live[name])
+	if len(w.sent["Trailer"]) > 0 {
+		for name := range announced(w.sent) {
+			add(name, w.live[name])
+		}
 	}
 	for name, values := range w.live {
 		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
@@ -335,4 +337,48 @@ func send(w http.ResponseWriter, status int, body []byte, trailer map[string][]s
 		g.WriteHeaderNow() // gin has only noted the status, and would send trailers as headers
 	}
 	maps.Copy(header, trailer)
+}
+
+// changes are the header fields in which after differs from before. A field that
+// was removed has no values.
+func changes(before, after http.Header) map[string][]string {
+	changed := make(map[string][]string, len(after))
+	for name, values := range after {
+		if was, had := before[name]; !had || !slices.Equal(was, values) {
+			changed[name] = values
+		}
+	}
+	for name := range before {
+		if _, has := after[name]; !has {
+			changed[name] = nil
+		}
+	}
+	return changed
+}
+
+// apply makes the changes of a handler, which lead from before to after, to the
+// header that goes out. Middleware in front may have changed that while the
+// handler ran (a session that sets its cookie on the writer it knows): these
+// changes stay. Where both have changed one field, the handler's value counts, and
+// of a field whose lines are independent of each other both remain.
+func apply(header, before, after http.Header) {
+	for name, values := range changes(before, after) {
+		was, now := before[name], header[name]
+		_, there := after[name]
+		switch {
+		case independent[name] && !slices.Equal(was, now) && startsWith(values, was):
+			header[name] = slices.Concat(now, values[len(was):])
+		case there: // without a value it tells net/http not to make one (Content-Type, Date)
+			header[name] = values
+		default:
+			delete(header, name)
+		}
+	}
+}
+
+// independent are the fields to which several parties add lines of their own.
+var independent = map[string]bool{"Set-Cookie": true, "Vary": true}
+
+func startsWith(list, start []string) bool {
+	return len(list) >= len(start) && slices.Equal(list[:len(start)], start)
 }

@@ -196,12 +196,3 @@ var errShut = errors.New("interlock: redisstore is closed")
 
 // ErrNoAnswer is the outcome of a request whose caller has left.
 var ErrNoAnswer = errors.New("no answer in time")
-
-// Words returns what follows the name of the script in its reply, or nil.
-func (r *Request) Words(script string) []any {
-	all, ok := r.Val.([]any)
-	if !ok || len(all) < 2 || all[0] != any(script) {
-		return nil
-	}
-	return all[1:]
-}

@@ -304,3 +304,12 @@ func Flag(set bool) any {
 	}
 	return "0"
 }
+
+// Words returns what follows the name of the script in its reply, or nil.
+func (r *Request) Words(script string) []any {
+	all, ok := r.Val.([]any)
+	if !ok || len(all) < 2 || all[0] != any(script) {
+		return nil
+	}
+	return all[1:]
+}
