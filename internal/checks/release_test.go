@@ -47,10 +47,10 @@ func TestTheChangelogHasNoLineTwiceAndTwoScreensForAVersion(t *testing.T) {
 		}
 		name := section + line // each version may have what was added
 		if strings.HasPrefix(line, "- ") {
-			name = line
+			name = line[:min(len(line), 80)] // an entry that was changed on one side is there in both forms
 		}
 		if seen[name] && strings.TrimSpace(line) != "" {
-			t.Errorf("CHANGELOG.md has twice, under %q: %s", section, line)
+			t.Errorf("CHANGELOG.md has twice, under %q, as a merge by union leaves it; take one out: %s", section, line)
 		}
 		seen[name] = true
 	}
