@@ -8,11 +8,11 @@ LINTER  := $(CURDIR)/.bin/golangci-lint-$(LINT)-$(shell $(GO) env GOVERSION)
 SCAN    := $(shell sed -n 's|.*golang.org/x/vuln \(v[0-9.]*\).*|\1|p' tools/go.mod)
 SCANNER := $(CURDIR)/.bin/govulncheck-$(SCAN)-$(shell $(GO) env GOVERSION)
 # Nested modules keep others' dependencies out of ours; the tools' has no code.
-NESTED  := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod examples/*/go.mod)))
+NESTED  := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod examples/*/go.mod trust/*/go.mod)))
 MODULES := . $(NESTED)
 # These have large dependencies, and most of their tests are in the long lane. So is their
 # linting.
-APART   := bench trust
+APART   := bench trust trust/consensus
 
 # To be set on the command line, for the targets that name them.
 PKG     ?= ./...

@@ -173,11 +173,11 @@ say "go test $race $* ./..."
 go test $race "$@" ./...
 # bench compares with other libraries and is no part of the product; tools is the linter's
 # module and has no tests.
-for mod in */go.mod examples/*/go.mod; do
+for mod in */go.mod examples/*/go.mod trust/*/go.mod; do
 	dir=${mod%/go.mod}
 	case $dir in
-	tools | '*' | 'examples/*') continue ;;
-	bench) if [ "$tags" = integration ]; then continue; fi ;;
+	tools | '*' | 'examples/*' | 'trust/*') continue ;;
+	bench | trust/consensus) if [ "$tags" = integration ]; then continue; fi ;;
 	esac
 	say "cd $dir && go test $race $* ./..."
 	(cd "$dir" && go test $race "$@" ./...)

@@ -287,6 +287,11 @@ var layers = []layer{
 		"a server of tools brings the SDK of its protocol and the core, and no store",
 	},
 	{
+		"./etcdstore",
+		[]string{"./core/casstore", "./core/driver", "go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3"},
+		"who has an etcd gets its client and the core, and no other library",
+	},
+	{
 		"./pgxstore",
 		[]string{"./core/...", "github.com/jackc/pgx/v5/..."},
 		"who has a pool of pgx gets pgx and the core, and no other library",
@@ -338,7 +343,7 @@ func TestPackagesImportOnlyWhatTheirLayerMay(t *testing.T) {
 
 // contrib are the nested modules for users; the other nested modules are programs and
 // tests, which import what they want.
-var contrib = []string{"asynqlock", "connectlock", "mcplock", "watermilllock", "pgxstore"}
+var contrib = []string{"asynqlock", "connectlock", "etcdstore", "mcplock", "watermilllock", "pgxstore"}
 
 // goList runs go list in a directory. A module whose dependencies are not downloaded can be
 // listed, too.

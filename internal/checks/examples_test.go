@@ -17,6 +17,7 @@ var withoutExample = map[string]string{
 	"core/driver/drivertest":             "it is a test suite: it takes a testing.T",
 	"core/idempotency/record/recordtest": "it is a test suite: it takes a testing.T",
 	"core/pgstore":                       "it needs a PostgreSQL",
+	"etcdstore":                          "it needs an etcd",
 	"pgxstore":                           "it needs a PostgreSQL",
 }
 

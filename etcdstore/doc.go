@@ -1,0 +1,19 @@
+// Package etcdstore keeps locks on etcd 3.5 or newer. Over a failover no lock is lost: each
+// grant is on a majority of the members before its caller has it, and neither a lease of
+// etcd nor the clock of a member has a part in it.
+//
+//	client, err := clientv3.New(clientv3.Config{
+//		Endpoints:            []string{"etcd-1:2379", "etcd-2:2379", "etcd-3:2379"},
+//		DialKeepAliveTime:    2 * time.Second, // else a member that hangs is noticed late
+//		DialKeepAliveTimeout: time.Second,
+//	})
+//	store, err := etcdstore.New(client)
+//	locker, err := core.New(store)
+//
+// The store has exclusive locks. It refuses shared locks and permits with core.ErrConfig:
+// they need package core/redisstore. docs/consensus.md says what is promised, how it works,
+// and which rights it needs. [Store.Check] says what is unsafe.
+//
+// Requests of a process that come at the same time share a transaction of etcd, so that a
+// busy process costs etcd a fraction of the writes to its log.
+package etcdstore

@@ -1,0 +1,157 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	if _, err := New(nil); !errors.Is(err, driver.ErrConfig) {
+		t.Errorf("%v; want ErrConfig", err)
+	}
+}
+
+func TestErrorsSayWhetherATransactionMayBeExecuted(t *testing.T) {
+	for err, want := range map[error]error{
+		rpctypes.ErrGRPCNoLeader:               driver.ErrNotReady,
+		rpctypes.ErrGRPCRequestTooManyRequests: driver.ErrNotReady,
+		rpctypes.ErrGRPCPermissionDenied:       casstore.ErrRefused,
+		rpctypes.ErrGRPCNoSpace:                casstore.ErrRefused,
+		rpctypes.ErrGRPCTimeout:                nil,
+		rpctypes.ErrGRPCLeaderChanged:          nil,
+		context.DeadlineExceeded:               nil,
+	} {
+		got := explain(err)
+		if got == nil || !errors.Is(got, err) {
+			t.Errorf("%v is explained as %v", err, got)
+		}
+		for _, kind := range []error{driver.ErrNotReady, casstore.ErrRefused} {
+			if errors.Is(got, kind) != errors.Is(want, kind) {
+				t.Errorf("%v: %v; want %v", err, got, want)
+			}
+		}
+	}
+	if explain(nil) != nil {
+		t.Error("no error is explained")
+	}
+}
+
+// sender is an etcd that answers when it is told to.
+type sender struct {
+	mu      sync.Mutex
+	batches [][]*request
+}
+
+func (s *sender) send(_ context.Context, batch []*request) {
+	s.mu.Lock()
+	s.batches = append(s.batches, batch)
+	s.mu.Unlock()
+	time.Sleep(time.Second)
+	for _, r := range batch {
+		close(r.done)
+	}
+}
+
+func writes(name string) casstore.Txn {
+	return casstore.Txn{If: []casstore.Condition{{Name: name}}, Then: []casstore.Op{{Name: name}}}
+}
+
+func TestRequestsThatWaitTogetherShareATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sender{}
+		l := &lanes{send: s.send}
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() {
+				if _, err := l.commit(t.Context(), writes(fmt.Sprint(i))); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		sizes := map[int]int{}
+		for _, batch := range s.batches {
+			sizes[len(batch)]++
+		}
+		if len(s.batches) != 4+3 || sizes[1] != 4 || sizes[most] != 3 {
+			t.Errorf("100 requests went as %v", sizes)
+		}
+	})
+}
+
+// etcd compares all conditions of a transaction before it executes any part of it.
+func TestNoRequestSharesATransactionWithWhatItCompares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sender{}
+		l := &lanes{send: s.send}
+		beat := casstore.Txn{Then: []casstore.Op{{Name: "beat"}}, Read: []string{"lock"}}
+		takeOver := casstore.Txn{
+			If: []casstore.Condition{{Name: "lock"}, {Name: "beat"}}, Then: []casstore.Op{{Name: "lock"}},
+		}
+		compares := casstore.Txn{If: []casstore.Condition{{Name: "beat"}}, Then: []casstore.Op{{Name: "other"}}}
+		var all sync.WaitGroup
+		for _, txn := range []casstore.Txn{
+			writes("a"), writes("b"), writes("c"), writes("d"), // these keep all lanes busy
+			beat, beat, takeOver, compares, {Read: []string{"lock"}},
+		} {
+			all.Go(func() { _, _ = l.commit(t.Context(), txn) })
+			synctest.Wait()
+		}
+		all.Wait()
+		for _, batch := range s.batches {
+			for i, one := range batch {
+				for _, other := range batch[i+1:] {
+					for _, pair := range [][2]casstore.Txn{{one.txn, other.txn}, {other.txn, one.txn}} {
+						for _, op := range pair[0].Then {
+							for _, c := range pair[1].If {
+								if op.Name == c.Name {
+									t.Errorf("%s is written and compared in one transaction", op.Name)
+								}
+							}
+							for _, c := range pair[1].Then {
+								if op.Name == c.Name {
+									t.Errorf("%s is written twice in one transaction", op.Name)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+		if n := len(s.batches); n != 4+3 {
+			t.Errorf("%d transactions", n)
+		}
+	})
+}
+
+func TestARequestWhoseCallerHasLeftIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sender{}
+		l := &lanes{send: s.send}
+		var all sync.WaitGroup
+		for i := range under {
+			all.Go(func() { _, _ = l.commit(t.Context(), writes(fmt.Sprint(i))) })
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := l.commit(ctx, writes("late")); !errors.Is(err, driver.ErrNotReady) {
+			t.Errorf("%v; want ErrNotReady", err)
+		}
+		all.Wait()
+		if n := len(s.batches); n != under {
+			t.Errorf("%d transactions; want %d", n, under)
+		}
+	})
+}

@@ -1,0 +1,43 @@
+package etcdstore_test
+
+import (
+	"context"
+	"log"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/etcdstore"
+)
+
+// A locker on etcd, and what is unsafe about this etcd.
+func Example() {
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            []string{"etcd-1:2379", "etcd-2:2379", "etcd-3:2379"},
+		DialKeepAliveTime:    2 * time.Second, // else a member that hangs is noticed late
+		DialKeepAliveTimeout: time.Second,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	store, err := etcdstore.New(client)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	locker, err := core.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+
+	unsafe, err := store.Check(context.Background())
+	if err != nil {
+		log.Print(err)
+	}
+	for _, sentence := range unsafe {
+		log.Print(sentence)
+	}
+}

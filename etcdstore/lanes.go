@@ -1,0 +1,142 @@
+package etcdstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+const (
+	// most is how many requests share a transaction.
+	most = 32
+	// under is how many transactions are under way at most: a request that comes while
+	// there are as many waits, and shares the next one.
+	under = 4
+	// answerWait bounds a transaction all of whose callers wait without a bound.
+	answerWait = 10 * time.Second
+)
+
+// request is a transaction of package casstore on its way.
+type request struct {
+	ctx  context.Context
+	txn  casstore.Txn
+	done chan struct{} // closed when there is an answer
+
+	answer casstore.Answer
+	err    error
+}
+
+// lanes send requests, those that wait together in one transaction of etcd.
+type lanes struct {
+	send func(ctx context.Context, batch []*request)
+
+	mu      sync.Mutex
+	waiting []*request
+	busy    int // lanes that send
+}
+
+// commit sends a transaction, and waits for its answer.
+func (l *lanes) commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
+	if ctx.Err() != nil {
+		return casstore.Answer{}, fmt.Errorf("%w: %w", driver.ErrNotReady, context.Cause(ctx))
+	}
+	r := &request{ctx: ctx, txn: txn, done: make(chan struct{})}
+	l.mu.Lock()
+	l.waiting = append(l.waiting, r)
+	if l.busy < under {
+		l.busy++
+		go l.serve() //nolint:contextcheck // it sends what others ask for, too
+	}
+	l.mu.Unlock()
+	select {
+	case <-r.done:
+		return r.answer, r.err
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, w := range l.waiting {
+		if w == r {
+			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
+			return casstore.Answer{}, fmt.Errorf("%w: %w", driver.ErrNotReady, context.Cause(ctx))
+		}
+	}
+	return casstore.Answer{}, context.Cause(ctx)
+}
+
+// serve sends what waits, until nothing does.
+func (l *lanes) serve() {
+	for {
+		l.mu.Lock()
+		batch := l.next()
+		if len(batch) == 0 {
+			l.busy--
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		l.sendAll(batch)
+	}
+}
+
+// sendAll sends a batch. The transaction ends when the last of its callers leaves.
+func (l *lanes) sendAll(batch []*request) {
+	var end time.Time
+	for _, r := range batch {
+		deadline, ok := r.ctx.Deadline()
+		if !ok {
+			deadline = time.Now().Add(answerWait)
+		}
+		if deadline.After(end) {
+			end = deadline
+		}
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	l.send(ctx, batch)
+}
+
+// next takes requests out of those that wait that can share a transaction: none writes what
+// another one writes or compares. Called with the mutex held.
+func (l *lanes) next() []*request {
+	var batch, left []*request
+	written, named := map[string]bool{}, map[string]bool{}
+	for i, r := range l.waiting {
+		if len(batch) == most {
+			left = append(left, l.waiting[i:]...)
+			break
+		}
+		if r.conflicts(written, named) {
+			left = append(left, r)
+			continue
+		}
+		for _, c := range r.txn.If {
+			named[c.Name] = true
+		}
+		for _, op := range r.txn.Then {
+			written[op.Name], named[op.Name] = true, true
+		}
+		batch = append(batch, r)
+	}
+	l.waiting = left
+	return batch
+}
+
+// conflicts reports whether a request writes what is named, or compares what is written.
+func (r *request) conflicts(written, named map[string]bool) bool {
+	for _, c := range r.txn.If {
+		if written[c.Name] {
+			return true
+		}
+	}
+	for _, op := range r.txn.Then {
+		if named[op.Name] {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,179 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// Store keeps locks on etcd. It is a store for core.New. Make it with [New].
+type Store struct {
+	*casstore.Store
+	client *clientv3.Client
+}
+
+// New makes a store on a client, which may have a namespace, and which the store does not
+// close. The options are those of package casstore. New sends nothing. It returns
+// driver.ErrConfig if client is nil or an option cannot work. Close the store after the
+// locker, and the client after the store.
+func New(client *clientv3.Client, opts ...casstore.Option) (*Store, error) {
+	if client == nil {
+		return nil, fmt.Errorf("%w: client is nil; clientv3.New makes one", driver.ErrConfig)
+	}
+	store, err := casstore.New(Server(client), opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{Store: store, client: client}, nil
+}
+
+// Server makes the adapter alone, which [New] gives to casstore.New.
+func Server(client *clientv3.Client) casstore.Server {
+	s := &server{client: client}
+	s.lanes.send = s.send
+	return s
+}
+
+// server is an etcd to package casstore.
+type server struct {
+	client *clientv3.Client
+	lanes  lanes
+}
+
+// Commit implements [casstore.Server].
+func (s *server) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
+	return s.lanes.commit(ctx, txn)
+}
+
+// send sends some requests in one transaction, and gives each its answer.
+func (s *server) send(ctx context.Context, batch []*request) {
+	answers, err := s.transact(clientv3.WithRequireLeader(ctx), batch)
+	for i, r := range batch {
+		if r.err = explain(err); err == nil {
+			r.answer = answers[i]
+		}
+		close(r.done)
+	}
+}
+
+// transact sends a transaction. Requests that share it are transactions inside of it. etcd
+// compares the conditions of all of them before it executes any: no request of a batch
+// writes what another one compares, see [lanes].
+func (s *server) transact(ctx context.Context, batch []*request) ([]casstore.Answer, error) {
+	if len(batch) == 1 {
+		cmps, then, otherwise := operations(batch[0].txn)
+		response, err := s.client.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
+		if err != nil {
+			return nil, err
+		}
+		return []casstore.Answer{answer(batch[0].txn, response, response.Header.Revision)}, nil
+	}
+	ops := make([]clientv3.Op, len(batch))
+	for i, r := range batch {
+		ops[i] = clientv3.OpTxn(operations(r.txn))
+	}
+	response, err := s.client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]casstore.Answer, len(batch))
+	for i, r := range batch {
+		part := (*clientv3.TxnResponse)(response.Responses[i].GetResponseTxn())
+		answers[i] = answer(r.txn, part, response.Header.Revision)
+	}
+	return answers, nil
+}
+
+// operations are those of a transaction; what is read is read in any case.
+func operations(txn casstore.Txn) (cmps []clientv3.Cmp, then, otherwise []clientv3.Op) {
+	for _, c := range txn.If {
+		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(c.Name), "=", c.Revision.Number))
+	}
+	for _, op := range txn.Then {
+		if op.Delete {
+			then = append(then, clientv3.OpDelete(op.Name))
+		} else {
+			then = append(then, clientv3.OpPut(op.Name, op.Value))
+		}
+	}
+	var reads []clientv3.Op
+	for _, name := range txn.Read {
+		reads = append(reads, clientv3.OpGet(name))
+	}
+	for _, r := range txn.List {
+		from, opts := r.Prefix, []clientv3.OpOption{clientv3.WithRange(clientv3.GetPrefixRangeEnd(r.Prefix))}
+		if r.After != "" {
+			from = r.After + "\x00"
+		}
+		if r.Limit > 0 {
+			opts = append(opts, clientv3.WithLimit(int64(r.Limit)))
+		}
+		reads = append(reads, clientv3.OpGet(from, opts...))
+	}
+	return cmps, append(then, reads...), reads
+}
+
+// answer is what a transaction has done, by its response.
+func answer(txn casstore.Txn, response *clientv3.TxnResponse, revision int64) casstore.Answer {
+	a := casstore.Answer{Done: response.Succeeded}
+	reads := response.Responses
+	if a.Done {
+		reads = reads[len(txn.Then):]
+		a.Written = make([]casstore.Revision, len(txn.Then))
+		for i, op := range txn.Then {
+			if !op.Delete {
+				a.Written[i].Number = revision
+			}
+		}
+	}
+	for i, name := range txn.Read {
+		e := casstore.Entry{Name: name}
+		for _, kv := range reads[i].GetResponseRange().Kvs {
+			e = entry(kv)
+		}
+		a.Read = append(a.Read, e)
+	}
+	for i := range txn.List {
+		var list []casstore.Entry
+		for _, kv := range reads[len(txn.Read)+i].GetResponseRange().Kvs {
+			list = append(list, entry(kv))
+		}
+		a.Lists = append(a.Lists, list)
+	}
+	return a
+}
+
+// explain says what an error means for a transaction: whether it may have been executed.
+func explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case is(err, rpctypes.ErrNoLeader, rpctypes.ErrTooManyRequests):
+		return fmt.Errorf("%w: %w", driver.ErrNotReady, err)
+	case is(err, rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrNoSpace,
+		rpctypes.ErrRequestTooLarge, rpctypes.ErrTooManyOps, rpctypes.ErrDuplicateKey, rpctypes.ErrEmptyKey):
+		return fmt.Errorf("%w: %w", casstore.ErrRefused, err)
+	}
+	return err
+}
+
+// is reports whether an error is one of some errors of etcd.
+func is(err error, some ...error) bool {
+	var got rpctypes.EtcdError
+	if !errors.As(rpctypes.Error(err), &got) {
+		return false
+	}
+	for _, one := range some {
+		var want rpctypes.EtcdError
+		if errors.As(one, &want) && got.Error() == want.Error() {
+			return true
+		}
+	}
+	return false
+}

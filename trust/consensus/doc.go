@@ -1,0 +1,4 @@
+// Package consensus tests the stores on consensus systems on real servers, each with three
+// members that are processes of their own: they are stopped, continued and killed. It is in
+// a module of its own so that no other module gets the dependencies of a server of etcd.
+package consensus

@@ -1,0 +1,186 @@
+//go:build long && linux
+
+package consensus_test
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+// The test binary is a member of a cluster, if its environment says which.
+const memberEnv = "INTERLOCK_TEST_ETCD_MEMBER"
+
+func TestMain(m *testing.M) {
+	if member := os.Getenv(memberEnv); member != "" {
+		if err := serve(strings.Split(member, " ")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// serve runs a member until a signal: its name, directory, client URL, peer URL and the
+// cluster.
+func serve(of []string) error {
+	config := embed.NewConfig()
+	client, peer := parsed(of[2]), parsed(of[3])
+	config.Name, config.Dir = of[0], of[1]
+	config.ListenClientUrls, config.AdvertiseClientUrls = client, client
+	config.ListenPeerUrls, config.AdvertisePeerUrls = peer, peer
+	config.InitialCluster, config.InitialClusterToken = of[4], "interlock"
+	config.LogLevel, config.LogOutputs = "error", []string{of[1] + ".log"}
+	config.AutoCompactionMode, config.AutoCompactionRetention = "periodic", "1h"
+	config.UnsafeNoFsync = len(of) > 5
+	if _, err := os.Stat(filepath.Join(of[1], "member")); err == nil {
+		config.ClusterState = embed.ClusterStateFlagExisting
+	}
+	etcd, err := embed.StartEtcd(config)
+	if err != nil {
+		return err
+	}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM)
+	select {
+	case err := <-etcd.Err():
+		return err
+	case <-ended:
+		etcd.Close()
+		return nil
+	}
+}
+
+func parsed(text string) []url.URL {
+	u, err := url.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return []url.URL{*u}
+}
+
+// cluster is three members.
+type cluster struct {
+	t       *testing.T
+	members []*member
+}
+
+// member is one of them.
+type member struct {
+	t          *testing.T
+	args, addr string
+	cmd        *exec.Cmd
+}
+
+// newCluster starts a cluster that ends with the test.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{t: t}
+	var list []string
+	ports := freePorts(t, 6)
+	for i := range 3 {
+		list = append(list, fmt.Sprintf("m%d=http://127.0.0.1:%d", i, ports[2*i+1]))
+	}
+	for i := range 3 {
+		addr := fmt.Sprintf("127.0.0.1:%d", ports[2*i])
+		c.members = append(c.members, &member{t: t, addr: addr, args: strings.Join([]string{
+			fmt.Sprint("m", i), filepath.Join(t.TempDir(), fmt.Sprint("m", i)), "http://" + addr,
+			fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1]), strings.Join(list, ","),
+		}, " ")})
+	}
+	for _, m := range c.members {
+		m.start()
+	}
+	t.Cleanup(func() {
+		for _, m := range c.members {
+			m.kill()
+		}
+	})
+	c.leader()
+	return c
+}
+
+func freePorts(t *testing.T, n int) []int {
+	t.Helper()
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+func (m *member) start() {
+	m.t.Helper()
+	m.cmd = exec.Command(os.Args[0])
+	m.cmd.Env = append(os.Environ(), memberEnv+"="+m.args)
+	m.cmd.Stderr = os.Stderr
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := m.cmd.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// kill ends a member and waits for its end.
+func (m *member) kill() {
+	_ = m.cmd.Process.Kill()
+	_ = m.cmd.Wait()
+}
+
+// client makes a client that knows all members, and is closed with the test.
+func (c *cluster) client() *clientv3.Client {
+	c.t.Helper()
+	var addrs []string
+	for _, m := range c.members {
+		addrs = append(addrs, m.addr)
+	}
+	return connect(c.t, addrs...)
+}
+
+func connect(t *testing.T, addrs ...string) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: addrs, DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// leader waits until there is a leader, and returns it.
+func (c *cluster) leader() *member {
+	c.t.Helper()
+	client := c.client()
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
+		for _, m := range c.members {
+			ctx, cancel := timeout(c.t, time.Second)
+			status, err := client.Status(ctx, m.addr)
+			cancel()
+			if err == nil && status.Leader != 0 && status.Leader == status.Header.MemberId {
+				return m
+			}
+		}
+		pause(50 * time.Millisecond)
+	}
+	c.t.Fatal("the cluster has no leader")
+	return nil
+}
