@@ -75,7 +75,7 @@ func startProcess(t *testing.T, redis string) *process {
 		if !slices.Contains(frontends[:3], name) {
 			continue
 		}
-		c, err := dial(name, addr, false)
+		c, err := dial(name, addr, false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/interlock-go/interlock/examples/payments/paymentspb"
+	"github.com/interlock-go/interlock/httplock"
 )
 
 // frontends are the names of the front ends, in the order of their lines.
@@ -31,32 +32,35 @@ type client struct {
 }
 
 // dial makes a client of a front end. An unsafe client debits, reports and asks the
-// partner without the lock or the permit, for which only REST has routes.
-func dial(frontend, addr string, unsafe bool) (client, error) {
+// partner without the lock or the permit, for which only REST has routes. With tried a REST
+// client sends a payment again until it is answered; other requests are not idempotent.
+func dial(frontend, addr string, unsafe bool, tried func(httplock.Try)) (client, error) {
 	if frontend == "grpc" {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		return client{frontend, paymentspb.NewPaymentsClient(conn), conn.Close}, err
 	}
-	// A client that sends many requests at once opens connections that it then does not
-	// need, and keeps them as idle. It drops them before the server closes them: a
-	// request that is sent while the server closes its connection gets no answer.
+	// Many requests at once open connections that stay as idle. The client drops them before
+	// the server closes them: a request that is sent meanwhile gets no answer.
 	transport := &http.Transport{MaxIdleConnsPerHost: clients, IdleConnTimeout: readHeaderTimeout / 4}
 	c := restConn{base: "http://" + addr, client: http.Client{Transport: transport}}
 	if unsafe {
 		c.unsafe = "-unsafe"
+	}
+	if c.payments = c.client; tried != nil { // on a busy machine a key is in flight for seconds
+		c.payments.Transport = &httplock.Transport{Base: transport, Tries: 30, OnTry: tried}
 	}
 	return client{frontend, paymentspb.NewPaymentsClient(&c), func() error { transport.CloseIdleConnections(); return nil }}, nil
 }
 
 // restConn makes HTTP requests of the calls of a gRPC client, with metadata as headers.
 type restConn struct {
-	base, unsafe string
-	client       http.Client
+	base, unsafe     string
+	client, payments http.Client
 }
 
 // Invoke implements grpc.ClientConnInterface.
 func (c *restConn) Invoke(ctx context.Context, _ string, args, reply any, opts ...grpc.CallOption) error {
-	method, path, body := http.MethodPost, "", []byte(nil)
+	method, path, body, through := http.MethodPost, "", []byte(nil), &c.client
 	switch r := args.(type) {
 	case *paymentspb.PutAccountRequest:
 		method, path = http.MethodPut, fmt.Sprintf("/accounts/%s?balance=%d", r.GetAccount(), r.GetBalance())
@@ -71,7 +75,7 @@ func (c *restConn) Invoke(ctx context.Context, _ string, args, reply any, opts .
 	case *paymentspb.RateRequest:
 		method, path = http.MethodGet, fmt.Sprintf("/accounts/%s/rating%s", r.GetAccount(), c.unsafe)
 	case *paymentspb.PayRequest:
-		path, body = "/payments", fmt.Appendf(nil, `{"account":%q,"amount":%d}`, r.GetAccount(), r.GetAmount())
+		path, through, body = "/payments", &c.payments, fmt.Appendf(nil, `{"account":%q,"amount":%d}`, r.GetAccount(), r.GetAmount())
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
@@ -81,7 +85,7 @@ func (c *restConn) Invoke(ctx context.Context, _ string, args, reply any, opts .
 	for name, values := range md {
 		req.Header[http.CanonicalHeaderKey(name)] = values
 	}
-	resp, err := c.client.Do(req)
+	resp, err := through.Do(req)
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,6 +21,7 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/examples/payments/paymentspb"
+	"github.com/interlock-go/interlock/httplock"
 )
 
 const (
@@ -32,9 +35,7 @@ const (
 	writers   = 5 // clients that transfer while the readers ask for reports
 	each      = 5 // reports of each reader
 	rated     = 60
-	// paid is how many payments are sent, three times each, and atATime how many of them
-	// at once: few enough that a busy machine answers them in time.
-	paid, atATime = 100, 10
+	paid      = 100 // payments, each sent three times
 	// demoTimeout ends a demonstration that hangs. No lock may do that.
 	demoTimeout = 5 * time.Minute
 )
@@ -44,7 +45,8 @@ type demonstration struct {
 	clients            []client // one for each front end of one process
 	everywhere, unsafe []client // of all processes; without a lock or a permit
 	partner            partner
-	reporting          gauge // the reports under way in all processes
+	reporting          gauge             // the reports under way in all processes
+	tries              [600]atomic.Int64 // of payments, by the status of the answer
 	commands           commandCounter
 	waits              waits
 	alice, bob         string
@@ -110,7 +112,7 @@ func (d *demonstration) begin(ctx context.Context, cfg config, tel *telemetry, l
 		})
 		start(fronts)
 		for _, f := range fronts {
-			c, err := dial(f.name, f.addr.String(), false)
+			c, err := dial(f.name, f.addr.String(), false, func(t httplock.Try) { d.tries[t.Status].Add(1) })
 			if err != nil {
 				return err
 			}
@@ -119,7 +121,7 @@ func (d *demonstration) begin(ctx context.Context, cfg config, tel *telemetry, l
 			if f.name == "grpc" {
 				continue
 			}
-			if c, err = dial(f.name, f.addr.String(), true); err != nil {
+			if c, err = dial(f.name, f.addr.String(), true, nil); err != nil {
 				return err
 			}
 			d.unsafe = append(d.unsafe, c)
@@ -285,30 +287,25 @@ func (d *demonstration) payments(ctx context.Context) *trial {
 	var mu sync.Mutex
 	confirmed := 0
 	var wg sync.WaitGroup
-	turns := make(chan struct{}, atATime)
 	for range paid {
-		turns <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-turns }()
 			key := metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer carol", "idempotency-key", rand.Text())
 			made, ids := 0, make(map[string]bool)
 			pay := func(c client) {
-				t.ask(key, c, func(ctx context.Context) error {
-					var header metadata.MD
-					p, err := c.Pay(ctx, &paymentspb.PayRequest{Account: d.alice, Amount: 1}, grpc.Header(&header))
-					mu.Lock()
-					defer mu.Unlock()
-					switch {
-					case err != nil:
-						return err
-					case len(header.Get("idempotent-replayed")) > 0:
-						t.replayed++
-					default:
-						made++
-					}
-					ids[p.GetPaymentId()] = true
-					return nil
-				})
+				var header metadata.MD
+				p, err := c.Pay(key, &paymentspb.PayRequest{Account: d.alice, Amount: 1}, grpc.Header(&header))
+				t.note(c, err)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err != nil:
+					return
+				case len(header.Get("idempotent-replayed")) > 0:
+					t.replayed++
+				default:
+					made++
+				}
+				ids[p.GetPaymentId()] = true
 			}
 			var two sync.WaitGroup
 			two.Go(func() { pay(rest[0]) })
@@ -328,6 +325,7 @@ func (d *demonstration) payments(ctx context.Context) *trial {
 		})
 	}
 	wg.Wait()
+	t.inFlight, t.busy = int(d.tries[http.StatusConflict].Load()), int(d.tries[http.StatusLocked].Load())
 	t.expected = []int64{openingBalance - int64(confirmed)}
 	d.read(ctx, t, d.alice)
 	return t

@@ -46,7 +46,7 @@ func TestDemonstration(t *testing.T) {
 	for _, want := range []string{
 		"Redis: a server inside this process.", "requests 200 200 200", "final balance ", "lost updates ", "wait for the lock, p99 - ",
 		"Redis commands per request ", "money lost exact exact", "reports 150 150", "sums with half a transfer ", "wrong exact",
-		"no permits 3 permits", "calls above the contract ", "requests 300\ncarried out 100", "keys refused over gRPC 100",
+		"no permits 3 permits", "calls above the contract ", "requests 300\ncarried out 100\nreplayed 200", "keys refused over gRPC 100",
 		"expected balance 9,900\npayments made twice, or lost 0",
 	} {
 		if !strings.Contains(text, want) {
@@ -121,7 +121,7 @@ func TestServing(t *testing.T) {
 		}
 		spans <- n
 	}()
-	c, err := dial("http", at["http"], false)
+	c, err := dial("http", at["http"], false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,14 +15,11 @@ import (
 // before it waits for the lock, and the work runs under the lock, whose lease is in the
 // request's context.
 
-// httpRoutes is the bank on net/http. One call around its handler puts a route under its
-// lock.
+// httpRoutes is the bank on net/http, whose mux has decoded the parameters.
 func httpRoutes(s *service) http.Handler {
 	mux := http.NewServeMux()
 	once := httplock.Idempotent(s.payments)
 	for _, route := range s.routes() {
-		// It runs under the lock, whose lease is in the request's context. The mux has
-		// decoded the parameters.
 		var work http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			result, err := route.run(input{r, r.PathValue})
 			s.answer(w, r, result, err)
@@ -33,7 +30,6 @@ func httpRoutes(s *service) http.Handler {
 		case route.guard != nil:
 			work = httplock.Guard(route.guard)(work)
 		}
-		// An invalid request is refused before it waits for a lock.
 		mux.HandleFunc(route.method+" "+route.path, func(w http.ResponseWriter, r *http.Request) {
 			admitted, err := route.admit(input{r, r.PathValue})
 			if err != nil {

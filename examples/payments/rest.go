@@ -18,7 +18,7 @@ import (
 )
 
 // The REST interface is the same on net/http, gin and echo. This file has what they
-// share. http.go, gin.go and echo.go connect each route with its lock.
+// share, and frameworks.go connects each route with its lock.
 
 // input is a request of any of the frameworks.
 type input struct {

@@ -98,7 +98,7 @@ func tables(cfg config, where string, changes, reports, ratings []*trial, paymen
 	b.WriteString("HTTP front ends: two at once, and one late. Over gRPC it is another request.\n\n")
 	table(b, 10, []*trial{payments}, number("requests", asked),
 		number("  carried out", func(t *trial) int { return t.done - t.replayed }), number("  replayed", func(t *trial) int { return t.replayed }),
-		number("  refused, in flight", func(t *trial) int { return t.inFlight }), refused,
+		number("tries refused, in flight", func(t *trial) int { return t.inFlight }), number("tries refused, lock busy", func(t *trial) int { return t.busy }),
 		number("keys refused over gRPC", func(t *trial) int { return t.crossed }), final, want, number("payments made twice, or lost", wrong))
 	return b.String()
 }

@@ -27,8 +27,8 @@ type trial struct {
 	waits              []time.Duration
 	commands           float64 // sent to Redis per request
 
-	most, meanwhile             int // requests at once; transfers meanwhile
-	replayed, inFlight, crossed int // of payments
+	most, meanwhile                   int // requests at once; transfers meanwhile
+	replayed, inFlight, busy, crossed int // of payments; two are of their tries
 }
 
 // broken reports whether a promise was not kept.
@@ -49,7 +49,11 @@ func again(ctx context.Context, request func(ctx context.Context) error) (err er
 
 // ask makes a request through a client.
 func (t *trial) ask(ctx context.Context, c client, request func(ctx context.Context) error) {
-	err := again(ctx, request)
+	t.note(c, again(ctx, request))
+}
+
+// note counts a request that was answered through a client.
+func (t *trial) note(c client, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asked++
@@ -59,8 +63,6 @@ func (t *trial) ask(ctx context.Context, c client, request func(ctx context.Cont
 		t.by[c.frontend]++
 	case string(reason.Held), string(reason.Full):
 		t.refused++
-	case string(reason.InFlight):
-		t.inFlight++
 	default:
 		t.failed = fmt.Errorf("a request was answered by %s: %w", c.frontend, err)
 	}

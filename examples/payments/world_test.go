@@ -74,7 +74,7 @@ func serveTest(t *testing.T, change func(*config), alter func(*service)) *served
 		}
 	})
 	for _, f := range fronts {
-		c, err := dial(f.name, f.addr.String(), false)
+		c, err := dial(f.name, f.addr.String(), false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
