@@ -27,9 +27,9 @@ type locks interface {
 	unlock(g, k int, held any) error
 }
 
-// renewer is a library that leaves renewing to the application. renewAll returns
+// watchdog is a library that leaves renewing to the application. renewAll returns
 // how many could not be renewed.
-type renewer interface {
+type watchdog interface {
 	renewAll(ctx context.Context, held []any) int
 }
 
@@ -38,8 +38,8 @@ type watcher interface {
 	lost(k int, held any) bool
 }
 
-// renewers is how many goroutines the played application renews with.
-const renewers = 32
+// watchdogs is how many goroutines the played application renews with.
+const watchdogs = 32
 
 // open opens the cell's library on the cell's server.
 func open(c *child) (locks, error) {
@@ -131,7 +131,7 @@ var errNotRenewed = errors.New("not renewed")
 // countFailed calls f for all numbers below n and counts the errors.
 func countFailed(n int, f func(i int) error) int {
 	var failed atomic.Int64
-	spread(n, renewers, func(i int) {
+	spread(n, watchdogs, func(i int) {
 		if f(i) != nil {
 			failed.Add(1)
 		}

@@ -139,7 +139,7 @@ func (c *child) hold() {
 	})
 	var failed atomic.Int64
 	own := 0
-	if lib, ok := c.lib.(renewer); ok {
+	if lib, ok := c.lib.(watchdog); ok {
 		own = 1
 		go func() {
 			for next := time.Now(); c.ctx.Err() == nil; next = next.Add(c.row.lease / 3) {

@@ -82,7 +82,7 @@
 //	  Refusal                    what the client gets if the handler did not run
 //
 //	in the background
-//	  renewer                    Store.Renew at a third of the lease; ends lost leases
+//	  watchdog                    Store.Renew at a third of the lease; ends lost leases
 //	  reaper                     Store.Release for requests of unknown outcome
 //	  observe.Observer, OnLost   what happened
 //
@@ -111,7 +111,7 @@
 //     lock, the first waiter sleeps until the store announces a release, the lease
 //     of that holder must be over, or its own wait is over. If the store grants a
 //     lock that no waiter wants any more, the process releases it.
-//   - held: this process holds the lock. The renewer renews the lease. A hand-off
+//   - held: this process holds the lock. The watchdog renews the lease. A hand-off
 //     needs a waiter with the same kind of lease, and time on the lease; the lock is
 //     not handed off at the end of a turn ([Turn]) if other processes wait.
 //   - releasing: the release is on its way to the store. No caller asks for the lock
@@ -154,7 +154,7 @@
 //     a request to the store.
 //   - token: the fencing token, a number that grows with each grant of a key.
 //   - renewal: a request that extends a lease.
-//   - renewer: the part of a locker that renews leases and ends them at their
+//   - watchdog: the part of a locker that renews leases and ends them at their
 //     deadline. Other libraries call it a watchdog, as the option [Watchdog] does.
 //   - reaper: the part of a locker that releases what a request of unknown outcome
 //     may have taken.

@@ -79,63 +79,63 @@ const (
 )
 
 // locks are the locks of the lease.
-func (l *Lease) locks() []*lock.Waiter {
-	if l == nil {
+func (lease *Lease) locks() []*lock.Waiter {
+	if lease == nil {
 		return nil
 	}
-	if m := l.more.Load(); m != nil && m.several != nil {
+	if m := lease.more.Load(); m != nil && m.several != nil {
 		return m.several
 	}
-	return l.one[:]
+	return lease.one[:]
 }
 
 // observation is what the observer wants to hear of the lease; nil: nothing.
-func (l *Lease) observation() *observe.Observation {
-	if m := l.more.Load(); m != nil && m.observed {
+func (lease *Lease) observation() *observe.Observation {
+	if m := lease.more.Load(); m != nil && m.observed {
 		return &m.obs
 	}
 	return nil
 }
 
 // needMore returns l.more. Called with l.mu held, or while no other goroutine has the lease.
-func (l *Lease) needMore() *more {
-	m := l.more.Load()
+func (lease *Lease) needMore() *more {
+	m := lease.more.Load()
 	if m == nil {
 		m = new(more)
-		l.more.Store(m)
+		lease.more.Store(m)
 	}
 	return m
 }
 
 // outer is the lease under which this one was taken, or nil.
-func (l *Lease) outer() *Lease { return LeaseFromContext(l.parent) }
+func (lease *Lease) outer() *Lease { return LeaseFromContext(lease.parent) }
 
 // around is outer. hidden says that the context does not show that lease, only the request
 // that the context carries does.
-func (l *Lease) around() (outer *Lease, hidden bool) {
-	if outer, _ = l.parent.Value(leaseKey{}).(*Lease); outer != nil {
+func (lease *Lease) around() (outer *Lease, hidden bool) {
+	if outer, _ = lease.parent.Value(leaseKey{}).(*Lease); outer != nil {
 		return outer, false
 	}
-	outer, _ = within.Hidden(l.parent, leaseKey{}).(*Lease)
+	outer, _ = within.Hidden(lease.parent, leaseKey{}).(*Lease)
 	return outer, outer != nil
 }
 
 // took reports whether the lease took the lock itself, and did not re-enter it.
-func (l *Lease) took(w *lock.Waiter) bool { return w.Holder == lock.Holder((*holder)(l)) }
+func (lease *Lease) took(w *lock.Waiter) bool { return w.Holder == lock.Holder((*holder)(lease)) }
 
 // Key returns the key of the lock. Of several locks it returns the first key in
 // sorted order.
-func (l *Lease) Key() string {
-	if l == nil {
+func (lease *Lease) Key() string {
+	if lease == nil {
 		return ""
 	}
-	return l.locks()[0].Key()
+	return lease.locks()[0].Key()
 }
 
 // Keys returns the keys of all locks of the lease, sorted. The caller may change
 // the slice.
-func (l *Lease) Keys() []string {
-	all := l.locks()
+func (lease *Lease) Keys() []string {
+	all := lease.locks()
 	keys := make([]string, len(all))
 	for i, w := range all {
 		keys[i] = w.Key()
@@ -152,17 +152,17 @@ func (l *Lease) Keys() []string {
 // The token of a shared hold lies between those of the exclusive holders before and
 // after it ([Shared]). Tokens of permits are different, and no more: give them to no
 // fence ([Permits]).
-func (l *Lease) Token() int64 {
-	if l == nil {
+func (lease *Lease) Token() int64 {
+	if lease == nil {
 		return 0
 	}
-	return l.locks()[0].Token()
+	return lease.locks()[0].Token()
 }
 
 // TokenFor returns the fencing token of one key of the lease, and true. If the
 // lease does not hold the key, it returns 0 and false.
-func (l *Lease) TokenFor(key string) (int64, bool) {
-	for _, w := range l.locks() {
+func (lease *Lease) TokenFor(key string) (int64, bool) {
+	for _, w := range lease.locks() {
 		if w.Key() == key {
 			return w.Token(), true
 		}
@@ -175,15 +175,15 @@ func (l *Lease) TokenFor(key string) (int64, bool) {
 // less a margin for clock drift (1 % of the lease and 2 ms), on the monotonic
 // clock. The rule is that of the Redlock description (redis.io, "Distributed Locks
 // with Redis"). Of several locks it is the earliest. A renewal moves it.
-func (l *Lease) Deadline() time.Time {
-	if l == nil {
+func (lease *Lease) Deadline() time.Time {
+	if lease == nil {
 		return time.Time{}
 	}
 	first := clock.Never
-	for _, w := range l.locks() {
-		first = min(first, l.config.locker.locks.Deadline(w))
+	for _, w := range lease.locks() {
+		first = min(first, lease.config.locker.locks.Deadline(w))
 	}
-	return l.config.locker.locks.Clock.Time(first)
+	return lease.config.locker.locks.Clock.Time(first)
 }
 
 // Err returns nil while the lease is valid. It returns an error that matches
@@ -194,20 +194,20 @@ func (l *Lease) Deadline() time.Time {
 // the context late. After the machine was suspended (the wall clock ran ahead of
 // the monotonic clock) Err returns ErrLost until a renewal has confirmed the lease.
 // [Lease.Check] asks for that confirmation.
-func (l *Lease) Err() error {
-	if l == nil {
+func (lease *Lease) Err() error {
+	if lease == nil {
 		return ErrNoLease
 	}
-	locks := l.config.locker.locks
+	locks := lease.config.locker.locks
 	now, ahead := locks.Clock.Read()
-	for _, w := range l.locks() {
+	for _, w := range lease.locks() {
 		if err := locks.Check(w, now, ahead); err != nil {
 			return err
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.stage != unreleased {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if lease.stage != unreleased {
 		return ErrReleased
 	}
 	return nil
@@ -221,16 +221,16 @@ func (l *Lease) Err() error {
 // For each lock Check waits for the store for at most a sixth of the lease. It
 // returns nil if all locks are held, else what [Lease.Err] returns, or an error
 // that matches [ErrUnavailable] if the store did not answer, or [ErrKeyOccupied].
-func (l *Lease) Check(ctx context.Context) error {
-	if l == nil {
+func (lease *Lease) Check(ctx context.Context) error {
+	if lease == nil {
 		return ErrNoLease
 	}
-	for _, w := range l.locks() {
-		if err := l.config.locker.locks.Confirm(ctx, w); err != nil {
+	for _, w := range lease.locks() {
+		if err := lease.config.locker.locks.Confirm(ctx, w); err != nil {
 			return err
 		}
 	}
-	return l.Err()
+	return lease.Err()
 }
 
 // Release gives up this hold. With the last hold of a lock the lock goes to the
@@ -248,47 +248,47 @@ func (l *Lease) Check(ctx context.Context) error {
 // was over by this process's clock, and that the store could not be asked. These
 // errors are no reason to fail a request that has succeeded, and a [Guard] does not
 // fail it.
-func (l *Lease) Release(ctx context.Context) error {
-	if l == nil {
+func (lease *Lease) Release(ctx context.Context) error {
+	if lease == nil {
 		return ErrNoLease
 	}
-	l.mu.Lock()
-	first := l.stage == unreleased
+	lease.mu.Lock()
+	first := lease.stage == unreleased
 	if first {
-		l.stage = releasing
+		lease.stage = releasing
 	}
-	l.mu.Unlock()
+	lease.mu.Unlock()
 	if !first {
-		return l.firstResult()
+		return lease.firstResult()
 	}
-	obs := l.observation()
+	obs := lease.observation()
 	if obs == nil || obs.Released == nil {
-		_, _, err := l.leave(ctx)
+		_, _, err := lease.leave(ctx)
 		return err
 	}
-	clock := &l.config.locker.locks.Clock
+	clock := &lease.config.locker.locks.Clock
 	begin := clock.Now()
-	handed, lost, err := l.leave(ctx)
+	handed, lost, err := lease.leave(ctx)
 	obs.Released(observe.Released{
-		Err: err, Held: begin.Sub(l.locks()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
+		Err: err, Held: begin.Sub(lease.locks()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
 	})
 	return err
 }
 
 // firstResult returns the result of the first call of Release, which it waits for.
-func (l *Lease) firstResult() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.stage == releasing {
-		m := l.needMore()
+func (lease *Lease) firstResult() error {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if lease.stage == releasing {
+		m := lease.needMore()
 		if m.released == nil {
 			m.released = make(chan struct{})
 		}
-		l.mu.Unlock()
+		lease.mu.Unlock()
 		<-m.released
-		l.mu.Lock()
+		lease.mu.Lock()
 	}
-	if m := l.more.Load(); m != nil {
+	if m := lease.more.Load(); m != nil {
 		return m.result
 	}
 	return nil
@@ -299,31 +299,31 @@ var errNoReturn = fmt.Errorf("%w: the store panicked in the release", ErrUnavail
 
 // leave gives up one hold of each lock of the lease, and keeps the result for further calls
 // of Release.
-func (l *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) {
+func (lease *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) {
 	err = errNoReturn
 	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.stage = released
+		lease.mu.Lock()
+		defer lease.mu.Unlock()
+		lease.stage = released
 		if err != nil {
-			l.needMore().result = err
+			lease.needMore().result = err
 		}
-		if m := l.more.Load(); m != nil && m.released != nil {
+		if m := lease.more.Load(); m != nil && m.released != nil {
 			close(m.released)
 		}
 	}()
-	all := l.locks()
+	all := lease.locks()
 	if len(all) == 0 {
 		return false, nil, nil // LockAll got none
 	}
 	if len(all) == 1 { // no slices, no Join
-		return l.releaseOne(ctx, all[0])
+		return lease.releaseOne(ctx, all[0])
 	}
 	errs := make([]error, len(all))
 	losses := make([]*Loss, len(all))
 	var wg sync.WaitGroup
 	for i, w := range all {
-		wg.Go(func() { _, losses[i], errs[i] = l.releaseOne(ctx, w) })
+		wg.Go(func() { _, losses[i], errs[i] = lease.releaseOne(ctx, w) })
 	}
 	wg.Wait()
 	return false, cmp.Or(losses...), errors.Join(errs...)
@@ -331,8 +331,8 @@ func (l *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) 
 
 // releaseOne gives up one hold. It returns the loss if the lease was lost and that
 // was not told before; then the observer gets it with the release.
-func (l *Lease) releaseOne(ctx context.Context, w *lock.Waiter) (handed bool, lost *Loss, err error) {
-	r := l.config.locker.locks.Release(ctx, w)
+func (lease *Lease) releaseOne(ctx context.Context, w *lock.Waiter) (handed bool, lost *Loss, err error) {
+	r := lease.config.locker.locks.Release(ctx, w)
 	if r.Lost != 0 {
 		by := (*Lease)(w.Holder.(*holder)) //nolint:forcetypeassert // there is no other
 		loss := by.loss(w, reasons[r.Lost], nil)

@@ -13,11 +13,11 @@ import (
 // or, after [Locker.Close], [ErrClosed] (see [context.Cause]). It ends with cause
 // [ErrReleased] when the last hold of its locks is released. The context of a
 // re-entry ends with the lease that holds the lock.
-func (l *Lease) Context() context.Context {
-	if l == nil {
+func (lease *Lease) Context() context.Context {
+	if lease == nil {
 		return context.Background()
 	}
-	return (*leaseContext)(l)
+	return (*leaseContext)(lease)
 }
 
 // LeaseFromContext returns the lease under which ctx runs; of several it returns
@@ -72,41 +72,41 @@ func (c *leaseContext) Value(key any) any {
 func (c *leaseContext) String() string { return "interlock lease of " + (*Lease)(c).Key() }
 
 // standard returns the standard library's context inside.
-func (l *Lease) standard() context.Context {
-	if std := l.std.Load(); std != nil {
+func (lease *Lease) standard() context.Context {
+	if std := lease.std.Load(); std != nil {
 		return std.Context
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if std := l.std.Load(); std != nil {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if std := lease.std.Load(); std != nil {
 		return std.Context
 	}
-	std := &standard{Context: l.parent}
-	if l.taking || l.left > 0 || l.ended != notEnded {
-		std.Context, std.cancel = context.WithCancelCause(l.parent)
+	std := &standard{Context: lease.parent}
+	if lease.taking || lease.left > 0 || lease.ended != notEnded {
+		std.Context, std.cancel = context.WithCancelCause(lease.parent)
 	} // else nothing was taken, only re-entered: it ends with the outer lease's
-	if l.ended != notEnded {
-		std.cancel(causes[l.ended])
+	if lease.ended != notEnded {
+		std.cancel(causes[lease.ended])
 	}
-	l.std.Store(std)
+	lease.std.Store(std)
 	return std.Context
 }
 
 // end ends the context with a cause; the first cause stays.
-func (l *Lease) end(cause error) {
-	l.mu.Lock()
-	if l.ended != notEnded {
-		l.mu.Unlock()
+func (lease *Lease) end(cause error) {
+	lease.mu.Lock()
+	if lease.ended != notEnded {
+		lease.mu.Unlock()
 		return
 	}
-	l.ended = endedByLoss
+	lease.ended = endedByLoss
 	for how, err := range causes {
 		if err == cause { //nolint:errorlint // they are never wrapped here
-			l.ended = ending(how) //nolint:gosec // there are five
+			lease.ended = ending(how) //nolint:gosec // there are five
 		}
 	}
-	std := l.std.Load()
-	l.mu.Unlock()
+	std := lease.std.Load()
+	lease.mu.Unlock()
 	if std != nil && std.cancel != nil {
 		std.cancel(cause)
 	}

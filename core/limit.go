@@ -76,21 +76,21 @@ type admitted struct {
 
 // admit counts a request in, or says why not. Both bounds are decided, and what
 // is admitted is counted, in one critical section.
-func (l *limit) admit(ctx context.Context, req Request, locker *Locker, keys []string) (*admitted, error) {
-	principal, err := l.who(ctx, handed.Request(req))
+func (lim *limit) admit(ctx context.Context, req Request, locker *Locker, keys []string) (*admitted, error) {
+	principal, err := lim.who(ctx, handed.Request(req))
 	if err == nil && principal == "" {
 		err = errNothingFound // all requests without a principal would share one limit
 	}
 	if err != nil {
 		return nil, fmt.Errorf("interlock: finding the principal: %w", err)
 	}
-	a := &admitted{limit: l, principal: principal, locker: locker, keys: keys, waits: !locker.holdsAll(ctx, keys)}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	u := l.users[principal]
+	a := &admitted{limit: lim, principal: principal, locker: locker, keys: keys, waits: !locker.holdsAll(ctx, keys)}
+	lim.mu.Lock()
+	defer lim.mu.Unlock()
+	u := lim.users[principal]
 	if u == nil {
 		u = &usage{locks: make(map[lockName]int)}
-		l.users[principal] = u
+		lim.users[principal] = u
 	}
 	if a.waits {
 		u.waiting++
@@ -99,10 +99,10 @@ func (l *limit) admit(ctx context.Context, req Request, locker *Locker, keys []s
 		u.locks[lockName{locker, key}]++
 	}
 	switch {
-	case u.waiting > l.waiting && a.waits:
-		err = fmt.Errorf("%w: %d requests wait already", ErrPrincipalLimit, l.waiting)
-	case len(u.locks) > l.held:
-		err = fmt.Errorf("%w: more than %d locks", ErrPrincipalLimit, l.held)
+	case u.waiting > lim.waiting && a.waits:
+		err = fmt.Errorf("%w: %d requests wait already", ErrPrincipalLimit, lim.waiting)
+	case len(u.locks) > lim.held:
+		err = fmt.Errorf("%w: more than %d locks", ErrPrincipalLimit, lim.held)
 	}
 	if err != nil {
 		a.leaveLocked()

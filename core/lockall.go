@@ -83,11 +83,11 @@ func (l *Locker) lockSeveral(ctx context.Context, keys []string, c *config) (*Le
 
 // lostCause is the cause with which a lease that is being taken has ended
 // already, or an error that nothing matches.
-func (l *Lease) lostCause() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended != notEnded {
-		return causes[l.ended]
+func (lease *Lease) lostCause() error {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if lease.ended != notEnded {
+		return causes[lease.ended]
 	}
 	return errNever
 }
@@ -96,10 +96,10 @@ var errNever = errors.New("never")
 
 // fix turns the leases of several keys into fixed ones, each with its whole TTL
 // from now. Locks that were re-entered are left as they are.
-func (l *Lease) fix(ctx context.Context, locker *Locker, c *config) error {
+func (lease *Lease) fix(ctx context.Context, locker *Locker, c *config) error {
 	var own []*lock.Waiter
-	for _, w := range l.locks() {
-		if l.took(w) {
+	for _, w := range lease.locks() {
+		if lease.took(w) {
 			own = append(own, w)
 		}
 	}

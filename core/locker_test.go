@@ -574,7 +574,7 @@ func TestALateAcquireOfALostRequestIsReleased(t *testing.T) {
 		}
 		for _, r := range s.seen(memstore.Acquire)[2:] {
 			if r.Owner == owner {
-				t.Error("an owner of unknown fate was used again")
+				t.Error("an owner whose request has an unknown outcome was used again")
 			}
 		}
 		release(t, lease)

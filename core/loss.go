@@ -32,12 +32,12 @@ var reasons = [...]observe.LossReason{
 }
 
 // loss describes the loss of a lock that the lease took.
-func (l *Lease) loss(w *lock.Waiter, reason observe.LossReason, err error) Loss {
+func (lease *Lease) loss(w *lock.Waiter, reason observe.LossReason, err error) Loss {
 	loss := Loss{
-		Key: Hashed(w.Key()), Rule: l.config.name, Owner: w.Owner(), Token: w.Token(),
-		Held: l.config.locker.locks.Clock.Now().Sub(w.Since()), Reason: reason, Err: err,
+		Key: Hashed(w.Key()), Rule: lease.config.name, Owner: w.Owner(), Token: w.Token(),
+		Held: lease.config.locker.locks.Clock.Now().Sub(w.Since()), Reason: reason, Err: err,
 	}
-	if v := guardedOf(l.parent); v != nil {
+	if v := guardedOf(lease.parent); v != nil {
 		loss.Route, loss.Principal, loss.Answered = v.route, v.principal, "no"
 		if v.answered.Load() {
 			loss.Answered = "yes"
@@ -47,9 +47,9 @@ func (l *Lease) loss(w *lock.Waiter, reason observe.LossReason, err error) Loss 
 }
 
 // tellLost calls OnLost on a goroutine of its own.
-func (l *Lease) tellLost(loss Loss) {
-	if f := l.config.onLost; f != nil {
-		go l.config.locker.told("OnLost", func() { f(loss) })
+func (lease *Lease) tellLost(loss Loss) {
+	if f := lease.config.onLost; f != nil {
+		go lease.config.locker.told("OnLost", func() { f(loss) })
 	}
 }
 

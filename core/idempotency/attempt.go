@@ -42,7 +42,7 @@ type attempt struct {
 	// mu orders what changes the record on behalf of the handler: its end and a
 	// MarkEffect of a goroutine that it left behind, for one.
 	mu     sync.Mutex
-	ended  bool // the handler has, and the fate of the record is being decided
+	ended  bool // the handler has, and what becomes of the record is being decided
 	marked bool
 	unit   record.Unit // nil: the handler has no transaction
 	large  largeness
@@ -50,7 +50,7 @@ type attempt struct {
 
 	inside  inside
 	instead *core.Refusal // by a guard in the handler, which has answered it
-	lease   claimLease    // the renewer's
+	lease   claimLease    // the watchdog's
 }
 
 // largeness is what became of an answer that grew over the limit.
@@ -114,7 +114,7 @@ func (a *attempt) mark(ctx context.Context) error {
 		a.marked = true
 		return nil
 	case errors.Is(err, driver.ErrNotOwner):
-		e.renewer.lose(a, core.ErrLost)
+		e.watchdog.lose(a, core.ErrLost)
 		return fmt.Errorf("interlock: marking the effect: %w: another attempt has taken over", core.ErrLost)
 	}
 	return fmt.Errorf("interlock: marking the effect: %w", unavailable(err))
@@ -214,7 +214,7 @@ func (a *attempt) live() error {
 	if a.ended {
 		return fmt.Errorf("%w: the handler has returned", core.ErrLost)
 	}
-	return a.engine.renewer.lost(a)
+	return a.engine.watchdog.lost(a)
 }
 
 // conclude says that the handler has ended, and returns what it left.

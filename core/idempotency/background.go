@@ -28,14 +28,14 @@ const (
 // background does what the store has not confirmed: commits and abandons. It tries
 // each again until the store has answered.
 //
-// Lock order: this mutex, then the renewer's, the drain's or the timers'.
+// Lock order: this mutex, then the watchdog's, the drain's or the timers'.
 type background struct {
-	store   Store
-	renewer *renewer
-	drain   *drain
-	room    int64        // in bytes, for responses that wait
-	start   func(func()) // runs a try
-	events  timers.Scheduler[*job]
+	store    Store
+	watchdog *watchdog
+	drain    *drain
+	room     int64        // in bytes, for responses that wait
+	start    func(func()) // runs a try
+	events   timers.Scheduler[*job]
 
 	mu      sync.Mutex
 	jobs    map[*job]struct{}
@@ -61,13 +61,13 @@ type job struct {
 	tried   bool          // due, or being tried
 }
 
-func (b *background) init(store Store, r *renewer, d *drain, room int64, start func(func())) {
-	b.store, b.renewer, b.drain, b.room, b.start = store, r, d, room, start
+func (b *background) init(store Store, r *watchdog, d *drain, room int64, start func(func())) {
+	b.store, b.watchdog, b.drain, b.room, b.start = store, r, d, room, start
 	b.jobs = make(map[*job]struct{})
 	b.events.Clock, b.events.Go, b.events.Serve = &r.clock, start, b.serve
 }
 
-func (b *background) now() clock.Instant { return b.renewer.clock.Now() }
+func (b *background) now() clock.Instant { return b.watchdog.clock.Now() }
 
 // pending is how many jobs there are.
 func (b *background) pending() int {
@@ -87,7 +87,7 @@ func (b *background) commit(a *attempt, req record.CommitRequest) {
 		cost, req.Response = jobCost, nil
 	}
 	now := b.now()
-	b.renewer.keep(a)
+	b.watchdog.keep(a)
 	b.add(&job{attempt: a, commit: &req, cost: cost, next: now.Add(minBackoff), until: now.Add(req.Retention)})
 }
 
@@ -97,7 +97,7 @@ func (b *background) abandon(a *attempt, ambiguous bool) {
 	c := a.engine.config
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.renewer.abandon(a)
+	b.watchdog.abandon(a)
 	now := b.now()
 	j := &job{attempt: a, cost: jobCost, next: now, until: now.Add(c.retention)}
 	if ambiguous {
@@ -212,7 +212,7 @@ func (b *background) add(j *job) {
 func (b *background) remove(j *job) {
 	delete(b.jobs, j)
 	b.bytes -= j.cost
-	b.renewer.finish(j.attempt)
+	b.watchdog.finish(j.attempt)
 	b.drain.done()
 }
 

@@ -77,7 +77,7 @@ func (e *Engine) lost(a *attempt) *core.Refusal {
 	if e.config.guard != nil {
 		lost = a.section.Lost()
 	}
-	cause := e.renewer.lost(a)
+	cause := e.watchdog.lost(a)
 	if cause == nil && a.outer != nil {
 		cause = a.outer.lost()
 	}
@@ -178,7 +178,7 @@ func (e *Engine) concludeRefused(ctx context.Context, a *attempt, refusal *core.
 // of the attempt still goes on in the background.
 func (e *Engine) letGo(ctx context.Context, a *attempt) (pending bool) {
 	a.section.Leave(ctx)
-	return e.renewer.decide(a)
+	return e.watchdog.decide(a)
 }
 
 // commit stores an answer, or with a nil envelope that there is none to be had.
@@ -188,7 +188,7 @@ func (e *Engine) commit(ctx context.Context, a *attempt, envelope []byte, releas
 	req := e.commitRequest(a, envelope, release, storeWait)
 	reply, err := e.store.Commit(context.WithoutCancel(ctx), req)
 	if err == nil {
-		e.renewer.decide(a)
+		e.watchdog.decide(a)
 		return reply, nil
 	}
 	e.log(ctx, slog.LevelWarn, "interlock: the store has not confirmed the response to an idempotent request, which is sent all the same: "+
@@ -217,7 +217,7 @@ func (e *Engine) abandon(ctx context.Context, a *attempt, release func(context.C
 		e.background.abandon(a, a.ambiguous)
 		return
 	}
-	e.renewer.decide(a)
+	e.watchdog.decide(a)
 }
 
 // unitWait bounds the end of a [record.Unit]. Once the commit has been sent, there is
@@ -289,14 +289,14 @@ func (e *Engine) commitUnit(ctx context.Context, a *attempt, unit record.Unit, b
 			"and the client is told that the request is in flight", observe.RootCause(err))
 		a.section.Leave(ctx)
 		if by.marked {
-			e.renewer.decide(a)
+			e.watchdog.decide(a)
 		} else {
 			e.background.abandon(a, a.ambiguous)
 		}
 		return e.unitRefused(by.marked, reason.InFlight, unavailable(err), d)
 	}
 	a.section.Leave(ctx) // after the commit, and not with it
-	e.renewer.decide(a)
+	e.watchdog.decide(a)
 	if reply.State == record.StateGranted {
 		d.Outcome = observe.DecidedStored
 		return endpoint.Verdict{}

@@ -120,19 +120,19 @@
 //	    Engine.claim               Store.Claim, until it is decided (claim.go)
 //	      waiter.sleep             a duplicate waits: Store.Await (claim.go)
 //	    granted: Engine.run        the handler runs (request.go)
-//	      renewer.begin            from here the lease is renewed (renewer.go)
+//	      watchdog.begin            from here the lease is renewed (watchdog.go)
 //	      Engine.lock              the guard of Under
 //	      Handler.Run              the adapter's; under it MarkEffect: Store.Mark
 //	      Engine.conclude          what becomes of the record (conclude.go), one of:
 //	        Engine.commit          Store.Commit, together with the lock's release
 //	        Engine.abandon         Store.Abandon, likewise
 //	        Engine.letGo           neither: the claim ends with its lease
-//	      renewer.end
+//	      watchdog.end
 //	    else: Engine.replay        the stored answer, or a refusal (replay.go)
 //	  Verdict                      what the client gets
 //
 //	in the background
-//	  renewer                      Store.Extend at a third of the lease; ends the
+//	  watchdog                      Store.Extend at a third of the lease; ends the
 //	                               contexts of handlers whose claim was lost
 //	  background                   Store.Commit and Store.Abandon, again, until the
 //	                               store confirms them (background.go)

@@ -33,7 +33,7 @@ type shared struct {
 	store      Store
 	tokens     tokens
 	waiters    waiters
-	renewer    renewer
+	watchdog   watchdog
 	background background
 	drain      drain
 	work       sync.WaitGroup // goroutines
@@ -72,8 +72,8 @@ func New(store Store, opts ...Option) (*Engine, error) {
 		return nil, err
 	}
 	s := &shared{store: store, tokens: tokens{process: ident.New()}}
-	s.renewer.init(store, s.work.Go)
-	s.background.init(store, &s.renewer, &s.drain, c.backlog, s.work.Go)
+	s.watchdog.init(store, s.work.Go)
+	s.background.init(store, &s.watchdog, &s.drain, c.backlog, s.work.Go)
 	return newEngine(s, &c), nil
 }
 
@@ -137,7 +137,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		}
 	}
 	e.background.close()
-	e.renewer.close()
+	e.watchdog.close()
 	done := make(chan struct{})
 	go func() {
 		e.work.Wait() // what is on its way ends by its own deadline

@@ -98,7 +98,7 @@ func (e *Engine) Pending() int { return e.background.pending() }
 // it for debugging, not for decisions. It costs the requests nothing.
 func (e *Engine) PendingClaims() []admin.Claim {
 	all := e.background.claims()
-	all = append(all, e.renewer.claims()...)
+	all = append(all, e.watchdog.claims()...)
 	slices.SortStableFunc(all, func(a, b admin.Claim) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Record, b.Record))
 	})
@@ -106,7 +106,7 @@ func (e *Engine) PendingClaims() []admin.Claim {
 }
 
 // claims are those whose handlers run, as far as they can be lost or renewed.
-func (r *renewer) claims() (all []admin.Claim) {
+func (r *watchdog) claims() (all []admin.Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.events.Items() {
@@ -121,20 +121,20 @@ func (r *renewer) claims() (all []admin.Claim) {
 func (b *background) claims() (all []admin.Claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.renewer.mu.Lock()
-	defer b.renewer.mu.Unlock()
+	b.watchdog.mu.Lock()
+	defer b.watchdog.mu.Unlock()
 	for j := range b.jobs {
 		state := admin.Releasing
 		if j.commit != nil {
 			state = admin.Storing
 		}
-		all = append(all, j.attempt.describe(b.renewer, state))
+		all = append(all, j.attempt.describe(b.watchdog, state))
 	}
 	return all
 }
 
-// describe describes the claim of an attempt. Called with the renewer's mutex held.
-func (a *attempt) describe(r *renewer, state admin.State) admin.Claim {
+// describe describes the claim of an attempt. Called with the watchdog's mutex held.
+func (a *attempt) describe(r *watchdog, state admin.State) admin.Claim {
 	return admin.Claim{
 		Rule: a.engine.config.name, Record: a.id, State: state, Generation: a.generation,
 		Since: a.sent, Deadline: r.clock.Time(a.lease.deadline),

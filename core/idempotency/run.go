@@ -21,11 +21,11 @@ func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin 
 	a.ctx, a.cancel = inner, cancel
 	// The handler's context ends with it, also after a panic.
 	defer cancel(core.ErrReleased)
-	if !e.renewer.begin(a) {
+	if !e.watchdog.begin(a) {
 		_ = e.store.Abandon(inner, record.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait)})
 		return e.refuse(ctx, begin, reason.Closing, core.ErrClosed)
 	}
-	defer e.renewer.end(a)
+	defer e.watchdog.end(a)
 	under := inner // what the handler runs under
 	if e.config.guard != nil {
 		section, refusal := e.lockOrAbandon(ctx, inner, a)

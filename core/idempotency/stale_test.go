@@ -20,7 +20,7 @@ func TestAClaimThatIsServedAfterCloseEndsItsHandler(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	a := &attempt{engine: e, sent: time.Now(), cancel: cancel}
-	r := &e.renewer
+	r := &e.watchdog
 	if !r.begin(a) {
 		t.Fatal("the engine is closed")
 	}
@@ -34,7 +34,7 @@ func TestAClaimThatIsServedAfterCloseEndsItsHandler(t *testing.T) {
 		t.Errorf("the handler's context has the cause %v", cause)
 	}
 	if r.begin(&attempt{engine: e, sent: time.Now()}) {
-		t.Error("a closed renewer takes a claim")
+		t.Error("a closed watchdog takes a claim")
 	}
 	e.work.Wait()
 }

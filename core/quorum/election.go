@@ -252,7 +252,7 @@ func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err er
 		e.least = max(e.least, v.Token)
 	}
 	if e.phase != undecided {
-		late := e.straggler(i, v)
+		late := e.lateAnswer(i, v)
 		e.forgetBallot()
 		e.mu.Unlock()
 		late()
@@ -292,11 +292,11 @@ func (e *election) answered(i, round int, ballot int64, v rediswire.Vote, err er
 	}
 }
 
-// straggler takes an answer that came after the decision, and returns what to do
+// lateAnswer takes an answer that came after the decision, and returns what to do
 // about it without the mutex. An election that was won keeps a late vote: one node
 // more. The release goes to all nodes, and a proposal that comes after it comes too late.
 // If the election was lost, the vote has to go. Called with e.mu held.
-func (e *election) straggler(i int, v rediswire.Vote) (after func()) {
+func (e *election) lateAnswer(i int, v rediswire.Vote) (after func()) {
 	if e.phase == won || e.ballot == 0 || !v.Granted && (!v.Unknown || e.doubt) {
 		// No node takes a lock for zero: a vote belongs to another election of the
 		// owner. And a limit of zero would mean no limit.

@@ -48,7 +48,7 @@ type Store struct {
 	epoch     time.Time     // from which the nodes' clocks are followed
 
 	ballots  ballots
-	gone     departed
+	gone     releasedOwners
 	suspects atomic.Int32  // nodes that do not seem to answer
 	leaving  atomic.Bool   // Close was called
 	stir     chan struct{} // a request has ended while leaving
@@ -175,7 +175,7 @@ func (s *Store) Close() error {
 	if s.leaving.Swap(true) {
 		return nil
 	}
-	s.farewell()
+	s.settleNodes()
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -191,8 +191,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// farewell waits until the nodes have answered, and settles what is left on them.
-func (s *Store) farewell() {
+// settleNodes waits until the nodes have answered, and settles what is left on them.
+func (s *Store) settleNodes() {
 	budget := cmp.Or(s.timeout, mostBudget)
 	timer := time.NewTimer(budget)
 	defer timer.Stop()
@@ -262,16 +262,16 @@ func (s *Store) trip() time.Duration {
 	return 0
 }
 
-// departed remembers the last owners whose release was announced: where such an
+// releasedOwners remembers the last owners whose release was announced: where such an
 // owner still holds a node, that node has only not been reached yet.
-type departed struct {
+type releasedOwners struct {
 	mu    sync.Mutex
 	known map[string]struct{}
 	ring  [512]string
 	next  int
 }
 
-func (d *departed) add(owner string) {
+func (d *releasedOwners) add(owner string) {
 	if owner == "" {
 		return
 	}
@@ -289,7 +289,7 @@ func (d *departed) add(owner string) {
 	d.next = (d.next + 1) % len(d.ring)
 }
 
-func (d *departed) has(owner string) bool {
+func (d *releasedOwners) has(owner string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, ok := d.known[owner]

@@ -22,8 +22,8 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 	if len(batch) == 0 {
 		return
 	}
-	c := &canvass{
-		store: s, tallies: make([]tally, len(batch)), decided: make(chan int, len(batch)),
+	c := &tallies{
+		store: s, each: make([]tally, len(batch)), decided: make(chan int, len(batch)),
 	}
 	asks := make([]rediswire.Confirmation, len(batch))
 	for i := range batch {
@@ -59,7 +59,7 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 	for n := range batch {
 		select {
 		case i := <-c.decided:
-			t := &c.tallies[i] // no longer changed
+			t := &c.each[i] // no longer changed
 			done(i, t.contended, t.outcome)
 		case <-ctx.Done():
 			c.abort(n, done)
@@ -70,13 +70,13 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 
 var errClosed = fmt.Errorf("%w: the quorum is closed", driver.ErrUnavailable)
 
-// canvass counts the nodes' answers to a batch of renewals.
-type canvass struct {
+// tallies counts the nodes' answers to a batch of renewals.
+type tallies struct {
 	store   *Store
 	decided chan int // indices, each once; room for all
 
-	mu      sync.Mutex
-	tallies []tally
+	mu   sync.Mutex
+	each []tally
 }
 
 // tally is the count for one lease.
@@ -89,10 +89,10 @@ type tally struct {
 }
 
 // count takes a node's answer for one lease.
-func (c *canvass) count(i int, contended bool, err error) {
+func (c *tallies) count(i int, contended bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := &c.tallies[i]
+	t := &c.each[i]
 	if t.decided {
 		return // a node that is late changes nothing: the caller has its answer
 	}
@@ -124,10 +124,10 @@ func (c *canvass) count(i int, contended bool, err error) {
 
 // abort reports what is not decided when the caller's time has ended; n have been
 // reported. What was decided at the same moment is in the channel still.
-func (c *canvass) abort(n int, done func(int, bool, error)) {
+func (c *tallies) abort(n int, done func(int, bool, error)) {
 	c.mu.Lock()
-	for i := range c.tallies {
-		if t := &c.tallies[i]; !t.decided {
+	for i := range c.each {
+		if t := &c.each[i]; !t.decided {
 			t.decided = true
 			t.outcome = fmt.Errorf("%w: %d of %d nodes renewed the lease in time, %d are needed",
 				driver.ErrUnavailable, t.ok, len(c.store.nodes), c.store.majority)
@@ -135,9 +135,9 @@ func (c *canvass) abort(n int, done func(int, bool, error)) {
 		}
 	}
 	c.mu.Unlock()
-	for range len(c.tallies) - n {
+	for range len(c.each) - n {
 		i := <-c.decided
-		done(i, c.tallies[i].contended, c.tallies[i].outcome)
+		done(i, c.each[i].contended, c.each[i].outcome)
 	}
 }
 

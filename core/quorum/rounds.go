@@ -110,7 +110,7 @@ func (e *election) withdraw() {
 	w := e.withdrawal(maybe < e.store.majority)
 	e.mu.Unlock()
 	if w.Limit == 0 {
-		return // as in straggler
+		return // as in lateAnswer
 	}
 	for _, i := range nodes {
 		e.store.nodes[i].giveUp(w)
@@ -143,7 +143,7 @@ func (e *election) conclude(v verdict) (driver.Reply, error) {
 		part := &e.nodes[i]
 		// Of nodes that did not answer in their time the caller is told that they
 		// may yet do what they were asked. Others that are still out are cared
-		// for here, by straggler.
+		// for here, by lateAnswer.
 		if part.unknown || part.answer == dead && part.open > 0 {
 			rep.Ambiguous = true
 		}

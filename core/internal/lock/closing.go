@@ -35,7 +35,7 @@ func (t *Table) Close(ctx context.Context) error {
 			own.lose(Closed, ErrClosed, now, fx)
 		}
 	})
-	t.renewer.stop()
+	t.watchdog.stop()
 	t.reaper.stop()
 	t.registry.stop()
 	t.work.wait(ctx) // else requests on their way end by their own deadlines

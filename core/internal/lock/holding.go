@@ -49,7 +49,7 @@ func (w *Waiter) reenter(now clock.Instant) (bool, error) {
 	case w.state != granted:
 		return false, nil
 	case now >= w.own.deadline():
-		// The renewer is about to say so.
+		// The watchdog is about to say so.
 		return false, fmt.Errorf("%w: %q", ErrLost, w.lock.key)
 	}
 	w.holds++

@@ -320,7 +320,7 @@ func (l *lock) sees(list string) {
 	}
 }
 
-// outlive ends an ownership whose lease is over: the renewer was too late to end it, or
+// outlive ends an ownership whose lease is over: the watchdog was too late to end it, or
 // its release has no answer yet, for which no caller waits any more.
 func (l *lock) outlive(now clock.Instant, fx *effects) {
 	if l.phase == held {

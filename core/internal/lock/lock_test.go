@@ -566,7 +566,7 @@ func (m *machine) sent(p *player) bool {
 	return slices.ContainsFunc(m.tries, func(f flight) bool { return f.p == p })
 }
 
-// background is an event of the store or of the renewer.
+// background is an event of the store or of the watchdog.
 func (m *machine) background() {
 	var fx effects
 	switch m.choose(4) {

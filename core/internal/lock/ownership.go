@@ -12,9 +12,9 @@ import (
 // owner. It passes from hold to hold without a request, for as long as that is fair
 // to other processes.
 type ownership struct {
-	timers.Slot // in the renewer's events
+	timers.Slot // in the watchdog's events
 
-	renewals uint32 // of the renewer that were confirmed; it stands where there is room
+	renewals uint32 // of the watchdog that were confirmed; it stands where there is room
 
 	lock *lock
 	// holder has the lock. Those that share an ownership of the kind Shared follow
@@ -101,7 +101,7 @@ func (own *ownership) orphan(now clock.Instant) *orphan {
 	}
 }
 
-// nextEvent is when the renewer has to look at the ownership, and how much earlier
+// nextEvent is when the watchdog has to look at the ownership, and how much earlier
 // it may: for the renewal, the holder's MaxHold or the deadline.
 func (own *ownership) nextEvent() (at clock.Instant, tolerance time.Duration) {
 	at = own.deadline()
@@ -161,7 +161,7 @@ func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effect
 }
 
 // turnOver reports whether the turn of this process is over, and other processes
-// wait. When the turn is half over it has the renewer ask who waits, so that the
+// wait. When the turn is half over it has the watchdog ask who waits, so that the
 // answer is here at its end. Until it is, no other process is known to wait.
 func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {
 	table := own.lock.shard.table

@@ -9,7 +9,7 @@ import (
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
-// minQuestion is the least time after which the renewer asks whether an exclusive
+// minQuestion is the least time after which the watchdog asks whether an exclusive
 // caller of another process waits for those who share a lock here.
 const minQuestion = 10 * time.Millisecond
 
@@ -186,7 +186,7 @@ func (own *ownership) passOn(w *Waiter, now clock.Instant, ahead time.Duration, 
 		return p.handedOff
 	}
 	if now >= own.deadline() {
-		own.expire(now, fx) // the renewer is only too late to say so, to all
+		own.expire(now, fx) // the watchdog is only too late to say so, to all
 		p.err, p.cause = w.lostError(), ErrLost
 		return true
 	}

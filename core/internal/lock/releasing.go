@@ -53,7 +53,7 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting, fx 
 	}
 	p.told, p.expired = w.err != nil, now >= own.deadline()
 	if p.expired && !p.told {
-		w.err, p.cause = &ErrLost, ErrLost // the renewer was about to say so
+		w.err, p.cause = &ErrLost, ErrLost // the watchdog was about to say so
 	}
 	l.retire(own, true, fx)
 	p.unsent = own

@@ -27,7 +27,7 @@ func (t *Table) Stats() Stats {
 	return s
 }
 
-// StopEvents keeps the renewer from looking at what it looks after now. It is for
+// StopEvents keeps the watchdog from looking at what it looks after now. It is for
 // tests: it plays a process whose scheduler is late.
 func (t *Table) StopEvents() {
 	for i := range t.shards {
@@ -35,10 +35,10 @@ func (t *Table) StopEvents() {
 		sh.mu.Lock()
 		for _, l := range sh.locks {
 			if l.phase == held {
-				t.renewer.events.Cancel(l.own)
+				t.watchdog.events.Cancel(l.own)
 			}
 			for _, own := range l.places.held() {
-				t.renewer.events.Cancel(own)
+				t.watchdog.events.Cancel(own)
 			}
 		}
 		sh.mu.Unlock()

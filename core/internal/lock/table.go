@@ -42,7 +42,7 @@ type Table struct {
 	shards  [shardCount]shard
 	wakeups sync.Pool // channels of waiters that have slept
 
-	renewer  renewer
+	watchdog watchdog
 	reaper   reaper
 	registry registry
 	unserved logs.Throttle // callers of a store that is not ready
@@ -77,7 +77,7 @@ func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table 
 	t.prefix = t.ID + ":"
 	t.ranger, _ = store.(driver.Ranger)
 	t.names.Store(namesOf(t.ID))
-	t.renewer.init(t)
+	t.watchdog.init(t)
 	t.reaper.init(t)
 	t.registry.init(t)
 	return t
@@ -180,11 +180,11 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 func (sh *shard) apply(fx *effects) {
 	t, l := sh.table, fx.lock
 	if fx.cancel != nil {
-		t.renewer.events.Cancel(fx.cancel)
+		t.watchdog.events.Cancel(fx.cancel)
 	}
 	if fx.schedule != nil {
 		at, tolerance := fx.schedule.nextEvent()
-		t.renewer.events.Schedule(fx.schedule, at, tolerance)
+		t.watchdog.events.Schedule(fx.schedule, at, tolerance)
 	}
 	if fx.more != 0 {
 		t.holds.Add(fx.more)

@@ -24,7 +24,7 @@ var (
 	errNoAnswer = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("no answer in time"))
 )
 
-// fate is what has become of a try.
+// fate is what is known of a try that has ended with an error.
 type fate int
 
 const (
@@ -35,7 +35,7 @@ const (
 	refused              // not executed, nor will it be
 )
 
-// fateOf tells what has become of a try that has ended with an error. sent says that its
+// fateOf says what is known of a try that has ended with an error. sent says that its
 // statement has left for the server.
 //
 // A transaction that ends with an error is rolled back. The exceptions are errors with

@@ -55,7 +55,7 @@ func TestTheAnswerToARequestForAPlaceIsReadStrictly(t *testing.T) {
 		"nothing":                     {driver.Shared, nil, false},
 		"a refusal of the lock alone": {driver.Exclusive, full[:3], true},
 	} {
-		r := &acquisition{ask: driver.AcquireRequest{Kind: c.kind}}
+		r := &acquire{ask: driver.AcquireRequest{Kind: c.kind}}
 		r.Val = c.val
 		rep, err := r.reply()
 		if (err == nil) != c.known || err != nil && (rep.Granted || !rep.Ambiguous) {

@@ -65,7 +65,7 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 				}
 			}
 
-			var acquires [n]acquisition
+			var acquires [n]acquire
 			rest := func(i int) string {
 				switch {
 				case !wait:
@@ -103,7 +103,7 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 				}
 				return "even"
 			}
-			var refusals [n]acquisition
+			var refusals [n]acquire
 			for i, reply := range do(arguments, func(i int) *Request {
 				r := &refusals[i]
 				r.ask, r.waiter = driver.AcquireRequest{Owner: fmt.Sprint("late:", i), Rest: rest(i)}, waiter(i)

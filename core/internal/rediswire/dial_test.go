@@ -51,9 +51,9 @@ var (
 	errHeld  = errors.New("held by another owner")
 )
 
-// acquire takes a lock for an owner of its own, with so much time for it. Its error is
+// acquireWithin takes a lock for an owner of its own, with so much time for it. Its error is
 // errMaybe if the lock may have been taken nevertheless.
-func acquire(ctx context.Context, s *Store, key string, within time.Duration) error {
+func acquireWithin(ctx context.Context, s *Store, key string, within time.Duration) error {
 	rep, err := s.Acquire(ctx, driver.AcquireRequest{
 		Key: key, Owner: key + ":1", TTL: 30 * time.Second, Deadline: time.Now().Add(within),
 		Late: func(driver.Reply, error) {},
@@ -113,7 +113,7 @@ func TestADialThatHangsIsBoundedByTheStore(t *testing.T) {
 			defer rdb.Close()
 			s := open(t, rdb, func(set *Config) { set.Timeout = 50 * time.Millisecond })
 			stop := s.Watch("k", time.Now(), func(driver.Signal) {}) // a subscription hangs too
-			err := acquire(t.Context(), s, "k", 24*time.Hour)
+			err := acquireWithin(t.Context(), s, "k", 24*time.Hour)
 			if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, errMaybe) {
 				t.Errorf("Acquire: %v", err)
 			}
@@ -292,7 +292,7 @@ func TestAClosedSentinelClientIsNamedAsTheCause(t *testing.T) {
 	if err := rdb.Close(); err != nil {
 		t.Fatal(err)
 	}
-	err := acquire(t.Context(), s, "k", time.Second)
+	err := acquireWithin(t.Context(), s, "k", time.Second)
 	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "that was given to redisstore.New is closed") {
 		t.Errorf("Acquire: %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// fate is what is known of a command that returned an error.
+// fate is what is known of a try that has ended with an error.
 type fate int
 
 const (

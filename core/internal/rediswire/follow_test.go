@@ -46,7 +46,7 @@ func connected(ctx context.Context, rdb *redis.Client, least, most int) error {
 // hold takes a lock and keeps a subscription and the connections for renewals open.
 func hold(t *testing.T, s *Store, key string) {
 	t.Helper()
-	if err := acquire(t.Context(), s, key, 30*time.Second); err != nil {
+	if err := acquireWithin(t.Context(), s, key, 30*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	s.Renew(t.Context(), []driver.Renewal{{Key: key, Owner: key + ":1", TTL: 30 * time.Second}}, func(_ int, _ bool, err error) {
@@ -86,7 +86,7 @@ func TestAStoreFollowsAFailoverWhoseOldMasterStillAnswers(t *testing.T) {
 			redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return connected(ctx, old, 0, 0) })
 			for i := range 20 {
 				key := fmt.Sprint("key", i)
-				if err := acquire(t.Context(), s, key, 30*time.Second); err != nil {
+				if err := acquireWithin(t.Context(), s, key, 30*time.Second); err != nil {
 					t.Error(err)
 				}
 				if n := old.Exists(t.Context(), s.names.lock(key)).Val(); n != 0 {
@@ -141,7 +141,7 @@ func TestAnswersOfAFormerMasterMakeTheStoreConnectAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 			now.Store(after)
-			redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return acquire(ctx, s, "k", time.Second) })
+			redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return acquireWithin(ctx, s, "k", time.Second) })
 			redistest.Eventually(t, time.Minute, func(ctx context.Context) error { return connected(ctx, old, 0, 0) })
 		})
 	}
@@ -166,7 +166,7 @@ func TestAMasterWithoutReplicasIsNotConnectedToAnewAllTheTime(t *testing.T) {
 	s := newStore(t, srv.Client(t))
 	begin := time.Now()
 	for i := range 100 {
-		if err := acquire(t.Context(), s, fmt.Sprint("key", i), 30*time.Second); !errors.Is(err, driver.ErrNotReady) {
+		if err := acquireWithin(t.Context(), s, fmt.Sprint("key", i), 30*time.Second); !errors.Is(err, driver.ErrNotReady) {
 			t.Fatal(err)
 		}
 	}

@@ -38,9 +38,9 @@ const fenceTime = time.Minute
 
 var _ driver.Store = (*Store)(nil)
 
-// acquisition is a request to take a lock, with room for its arguments. It is used
+// acquire is a request to take a lock, with room for its arguments. It is used
 // again and again.
-type acquisition struct {
+type acquire struct {
 	Request
 	ask  driver.AcquireRequest
 	keys [2]string
@@ -63,9 +63,9 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 			return driver.Reply{}, err
 		}
 	}
-	r, _ := s.acquires.Get().(*acquisition)
+	r, _ := s.acquires.Get().(*acquire)
 	if r == nil {
-		r = &acquisition{}
+		r = &acquire{}
 		r.Late = func() { r.ask.Late(r.reply()) }
 	}
 	r.ask = ask
@@ -103,7 +103,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 }
 
 // exclusive makes it a request for an exclusive owner.
-func (r *acquisition) exclusive(s *Store) {
+func (r *acquire) exclusive(s *Store) {
 	r.Make(s, acquireScript, r.keys[0], r.room[:]).Keys(&r.keys[0], &r.keys[1]).
 		Args(&r.ask.Owner).Common(&r.ms[0], &r.ms[1], &r.waiter)
 	if r.ask.Rest != "" {
@@ -120,7 +120,7 @@ func Pending(ctx context.Context) error {
 }
 
 // reply makes the caller's reply from the script's.
-func (r *acquisition) reply() (driver.Reply, error) {
+func (r *acquire) reply() (driver.Reply, error) {
 	rep := driver.Reply{Sent: r.Sent, Ambiguous: r.Ambiguous}
 	if r.Err != nil {
 		err := Wrap(r.Err)
@@ -152,7 +152,7 @@ func (r *acquisition) reply() (driver.Reply, error) {
 
 // refused reads the list that a script returned for a refusal; for places the list has one
 // element more. It reports whether the list is one.
-func (r *acquisition) refused(list []any, rep *driver.Reply) bool {
+func (r *acquire) refused(list []any, rep *driver.Reply) bool {
 	n := numbers(list)
 	holder, ok := "", false
 	if len(list) == 3 || len(list) == 4 {

@@ -84,13 +84,13 @@ func TestNodesThatLeftAClusterAreForgotten(t *testing.T) {
 		}
 		return addrs
 	}
-	if err := acquire(t.Context(), s, "k1", time.Minute); err != nil {
+	if err := acquireWithin(t.Context(), s, "k1", time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	before := met()
 	now.Store(b)
 	redistest.Eventually(t, time.Minute, func(ctx context.Context) error {
-		_ = acquire(ctx, s, "k2", time.Minute)
+		_ = acquireWithin(ctx, s, "k2", time.Minute)
 		if slices.Equal(met(), before) {
 			return errors.New("the other node was not met yet")
 		}

@@ -25,7 +25,7 @@ type Store struct {
 	ack      ack
 
 	requests route   // of callers
-	renewals route   // of renewers: no other request can take its connections
+	renewals route   // of watchdogs: no other request can take its connections
 	dialer   *dialer // of all connections
 	keyspace *keyspace
 

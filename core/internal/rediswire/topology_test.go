@@ -140,7 +140,7 @@ func TestANodeThatStaysDownIsUnavailableOnceTheTopologyWasReadAgain(t *testing.T
 	s := newGatedTopology(srv.Addr()).store(t)
 	take(t, s, "warm")
 	srv.Kill()
-	err := acquire(t.Context(), s, "k", time.Hour)
+	err := acquireWithin(t.Context(), s, "k", time.Hour)
 	if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrPending) {
 		t.Error(err)
 	}

@@ -101,7 +101,7 @@ func TestAConnectionThatIsDialedWhileTheAddressChangesDoesNotStay(t *testing.T) 
 				t.Fatal(err)
 			}
 			addr.now.Store(after)
-			if err := acquire(t.Context(), s, "k", time.Minute); !errors.Is(err, driver.ErrNotReady) {
+			if err := acquireWithin(t.Context(), s, "k", time.Minute); !errors.Is(err, driver.ErrNotReady) {
 				t.Fatalf("the former master answered %v", err)
 			}
 			take(t, s, "k") // on the new master

@@ -12,33 +12,33 @@ import (
 	"github.com/interlock-go/interlock/core/internal/timers"
 )
 
-// renewer looks after all ownerships of a Table: it renews their leases when a third
+// watchdog looks after all ownerships of a Table: it renews their leases when a third
 // of the lease has passed, and ends those whose deadline has come, whether or not the
 // store answers. What is due together is renewed together.
 //
 // An ownership enters in the same critical section in which its grant becomes
 // visible and leaves in the one in which its release begins, so that no lease is
-// ever without its renewer and no renewal starts after a release. One that is on
+// ever without its watchdog and no renewal starts after a release. One that is on
 // its way then finds nothing: a renewal compares the owner.
 //
 // Lock order: a shard's mutex, then that of the events.
-type renewer struct {
+type watchdog struct {
 	table  *Table
 	events timers.Scheduler[*ownership]
 }
 
-func (r *renewer) init(t *Table) {
+func (r *watchdog) init(t *Table) {
 	r.table = t
 	r.events.Clock, r.events.Go, r.events.Serve = &t.Clock, t.work.Go, r.serve
 }
 
 // stop ends all renewals.
-func (r *renewer) stop() { r.events.Stop() }
+func (r *watchdog) stop() { r.events.Stop() }
 
 // serve does what is due. Renewals go out on goroutines of their own, one for each
 // length of lease, since each has its own bound: a store that hangs must not delay
 // anything here.
-func (r *renewer) serve(batch []*ownership, now clock.Instant) {
+func (r *watchdog) serve(batch []*ownership, now clock.Instant) {
 	renew := map[time.Duration][]*ownership{}
 	for _, own := range batch {
 		renews := false
@@ -55,7 +55,7 @@ func (r *renewer) serve(batch []*ownership, now clock.Instant) {
 // renew sends one batch. Each try is bounded by a sixth of the lease, so that two
 // fit between the third of the lease at which it starts and the deadline, and one
 // more.
-func (r *renewer) renew(lease time.Duration, some []*ownership) {
+func (r *watchdog) renew(lease time.Duration, some []*ownership) {
 	t := r.table
 	batch := make([]driver.Renewal, len(some))
 	// The owners are parts of one text, which costs less than one text for each.
@@ -213,7 +213,7 @@ func (own *ownership) endBounded(now clock.Instant, fx *effects) {
 type renewal struct {
 	sent      clock.Instant
 	ahead     time.Duration // of the wall clock, when it was sent
-	scheduled bool          // it is one of the renewer's
+	scheduled bool          // it is one of the watchdog's
 	fix       bool          // if it succeeds, the lease is not renewed any more
 	extended  bool          // it was not only a question
 	contended bool          // other processes wait

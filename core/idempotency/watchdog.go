@@ -14,13 +14,13 @@ import (
 	"github.com/interlock-go/interlock/core/internal/timers"
 )
 
-// renewer keeps the leases of the claims of an engine: it renews them when a third
+// watchdog keeps the leases of the claims of an engine: it renews them when a third
 // has passed, and ends the contexts of handlers whose claim can no longer be trusted.
 // What is due together is renewed together.
 //
-// A claim is with the renewer from its grant until its record is decided. A renewal
+// A claim is with the watchdog from its grant until its record is decided. A renewal
 // that is on its way then finds nothing to do: the store compares token and state.
-type renewer struct {
+type watchdog struct {
 	store  Store
 	clock  clock.Clock
 	start  func(func()) // runs a renewal
@@ -30,7 +30,7 @@ type renewer struct {
 	closed bool
 }
 
-// claimLease is what the renewer knows about a claim; guarded by its mutex.
+// claimLease is what the watchdog knows about a claim; guarded by its mutex.
 type claimLease struct {
 	timers.Slot
 	attempt *attempt
@@ -39,7 +39,7 @@ type claimLease struct {
 	deadline clock.Instant // until when the lease is good
 	bound    clock.Instant // of MaxHold; zero once it has passed
 	cause    error         // why the claim cannot be trusted
-	decided  bool          // the fate of the record is, while the handler goes on
+	decided  bool          // it is decided what becomes of the record, while the handler goes on
 	pending  bool          // a commit of it goes on in the background
 
 	renewAt  clock.Instant
@@ -49,7 +49,7 @@ type claimLease struct {
 
 var errLapsed = fmt.Errorf("%w: the claim was not renewed in time", core.ErrLost)
 
-func (r *renewer) init(store Store, start func(func())) {
+func (r *watchdog) init(store Store, start func(func())) {
 	r.store, r.clock, r.start = store, clock.New(), start
 	r.events.Clock, r.events.Go, r.events.Serve = &r.clock, start, r.serve
 }
@@ -59,7 +59,7 @@ func slack(lease time.Duration) time.Duration { return min(lease/60, 50*time.Mil
 
 // begin takes the claim of an attempt whose handler is about to run. It reports false
 // when the engine is closed.
-func (r *renewer) begin(a *attempt) bool {
+func (r *watchdog) begin(a *attempt) bool {
 	c := a.engine.config
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *renewer) begin(a *attempt) bool {
 
 // lost returns why a claim cannot be trusted at this moment, or nil. It reads the
 // clock itself, so it is right also where the goroutine was late.
-func (r *renewer) lost(a *attempt) error {
+func (r *watchdog) lost(a *attempt) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := &a.lease
@@ -88,14 +88,14 @@ func (r *renewer) lost(a *attempt) error {
 }
 
 // lose ends the context of an attempt.
-func (r *renewer) lose(a *attempt, cause error) {
+func (r *watchdog) lose(a *attempt, cause error) {
 	if r.noteLoss(&a.lease, cause) {
 		a.cancel(cause)
 	}
 }
 
 // noteLoss reports whether the loss is news to a handler that runs.
-func (r *renewer) noteLoss(l *claimLease, cause error) bool {
+func (r *watchdog) noteLoss(l *claimLease, cause error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l.cause != nil || !l.running {
@@ -106,10 +106,10 @@ func (r *renewer) noteLoss(l *claimLease, cause error) bool {
 	return true
 }
 
-// decide says that the fate of the record is decided: it is in the store, or left to
+// decide says that it is decided what becomes of the record: it is in the store, or left to
 // the end of the lease. It reports whether a commit of the attempt still goes on in
 // the background.
-func (r *renewer) decide(a *attempt) (pending bool) {
+func (r *watchdog) decide(a *attempt) (pending bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := &a.lease
@@ -118,9 +118,9 @@ func (r *renewer) decide(a *attempt) (pending bool) {
 	return l.pending
 }
 
-// keep says that the fate of the record is decided, and that a commit goes on in the
+// keep says that it is decided what becomes of the record, and that a commit goes on in the
 // background. The lease is renewed until finish.
-func (r *renewer) keep(a *attempt) {
+func (r *watchdog) keep(a *attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a.lease.decided, a.lease.pending = true, true
@@ -128,7 +128,7 @@ func (r *renewer) keep(a *attempt) {
 }
 
 // finish says that nothing goes on in the background any more.
-func (r *renewer) finish(a *attempt) {
+func (r *watchdog) finish(a *attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a.lease.pending, a.lease.stopped = false, true
@@ -136,7 +136,7 @@ func (r *renewer) finish(a *attempt) {
 }
 
 // end says that the handler is not running any more.
-func (r *renewer) end(a *attempt) {
+func (r *watchdog) end(a *attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a.lease.running = false
@@ -144,7 +144,7 @@ func (r *renewer) end(a *attempt) {
 }
 
 // abandon says that the claim is given up.
-func (r *renewer) abandon(a *attempt) {
+func (r *watchdog) abandon(a *attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a.lease.running, a.lease.stopped = false, true
@@ -152,7 +152,7 @@ func (r *renewer) abandon(a *attempt) {
 }
 
 // close ends all renewals, and the contexts of the handlers that still run.
-func (r *renewer) close() {
+func (r *watchdog) close() {
 	r.mu.Lock()
 	r.closed = true
 	var ended []*attempt
@@ -171,7 +171,7 @@ func (r *renewer) close() {
 // length of lease, since each has its own bound: a store that hangs delays nothing
 // here. A context ends outside of the mutex, for it calls what others have attached
 // to it.
-func (r *renewer) serve(batch []*claimLease, now clock.Instant) {
+func (r *watchdog) serve(batch []*claimLease, now clock.Instant) {
 	renew, lost := r.sort(batch, now)
 	for _, l := range lost {
 		l.attempt.cancel(l.cause)
@@ -189,7 +189,7 @@ type loss struct {
 
 // sort returns which attempts are to be renewed, by the length of their leases, and
 // which have lost their claims. It schedules what comes next for each.
-func (r *renewer) sort(batch []*claimLease, now clock.Instant) (renew map[time.Duration][]*attempt, lost []loss) {
+func (r *watchdog) sort(batch []*claimLease, now clock.Instant) (renew map[time.Duration][]*attempt, lost []loss) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range batch {
@@ -217,7 +217,7 @@ func (r *renewer) sort(batch []*claimLease, now clock.Instant) (renew map[time.D
 
 // renew sends one batch, bounded by a sixth of the lease, so that two tries fit
 // between the third of the lease at which it starts and the end.
-func (r *renewer) renew(lease time.Duration, batch []*attempt) {
+func (r *watchdog) renew(lease time.Duration, batch []*attempt) {
 	extensions := make([]record.Extension, len(batch))
 	for i, a := range batch {
 		extensions[i] = record.Extension{ID: a.id, Token: a.token, Lease: lease, Retention: a.engine.config.retention}
@@ -234,7 +234,7 @@ func (r *renewer) renew(lease time.Duration, batch []*attempt) {
 
 // renewed takes the outcome of a renewal. It returns why the handler's context is to
 // end, or nil.
-func (r *renewer) renewed(l *claimLease, sent clock.Instant, err error) (cause error) {
+func (r *watchdog) renewed(l *claimLease, sent clock.Instant, err error) (cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	lease := l.attempt.engine.config.lease
@@ -259,7 +259,7 @@ func (r *renewer) renewed(l *claimLease, sent clock.Instant, err error) (cause e
 }
 
 // schedule sets the time of a claim's next event. Called with r.mu held.
-func (r *renewer) schedule(l *claimLease) {
+func (r *watchdog) schedule(l *claimLease) {
 	at, tolerance := clock.Never, time.Duration(0)
 	if l.running && l.cause == nil && !l.decided {
 		at = l.deadline
@@ -277,7 +277,7 @@ func (r *renewer) schedule(l *claimLease) {
 	}
 }
 
-// The methods below are called with the renewer's mutex held.
+// The methods below are called with the watchdog's mutex held.
 
 // renews reports whether the claim is renewed when its time has come.
 func (l *claimLease) renews() bool {
