@@ -108,9 +108,20 @@ func (q request) Param(name string) (string, error) {
 	return v, nil
 }
 
-// Value returns the value that c.Set stored, else the value of the request's context.
+// Value returns the value that c.Set stored, else the value of the request's context. The
+// keys of gin before 1.12 are strings.
 func (q request) Value(key any) any {
-	if v, ok := q.c.Get(key); ok {
+	var v any
+	var ok bool
+	switch c := any(q.c).(type) {
+	case interface{ Get(key any) (any, bool) }:
+		v, ok = c.Get(key)
+	case interface{ Get(key string) (any, bool) }:
+		if name, isName := key.(string); isName {
+			v, ok = c.Get(name)
+		}
+	}
+	if ok {
 		return v
 	}
 	return q.Request.Value(key)

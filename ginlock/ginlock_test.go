@@ -80,6 +80,31 @@ func TestKeysWithAndWithoutTheRawPath(t *testing.T) {
 	raw("a+b%2Fc").Want(t, 200, "account/a%20b%2Fc")
 }
 
+// tenantKey is the key of a value in the context, which is a string in gin before 1.12.
+type tenantKey struct{}
+
+func TestValuesUnderKeysOfEveryTypeAreFound(t *testing.T) {
+	key := any("tenant")
+	set := func(c *gin.Context) {
+		switch c := any(c).(type) {
+		case interface{ Set(key string, value any) }:
+			c.Set("tenant", "a")
+		case interface{ Set(key, value any) }:
+			c.Set(tenantKey{}, "a")
+		}
+	}
+	if _, typed := any(new(gin.Context)).(interface{ Set(key, value any) }); typed {
+		key = tenantKey{}
+	}
+	guard := core.Serialize(adaptertest.Locker(t), "t/{ctx.tenant}/{ctx.user}",
+		core.ContextFunc("tenant", core.FromContext(key)), core.ContextFunc("user", core.FromContext("user")))
+	r := gin.New()
+	r.GET("/", set, func(c *gin.Context) { c.Set("user", "b") }, ginlock.Serialize(guard), func(c *gin.Context) {
+		c.String(http.StatusOK, core.LeaseFromContext(c.Request.Context()).Key())
+	})
+	adaptertest.Do(t, adaptertest.Serve(t, r), "GET", "/").Want(t, 200, "t/a/b")
+}
+
 func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	r := gin.New()

@@ -3,6 +3,7 @@ package grpclock
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,7 +30,7 @@ func UnaryServerInterceptor(rules Rules, opts ...Option) grpc.UnaryServerInterce
 	o := newOptions(opts)
 	methods := newMethods(rules)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
-		m := methods[info.FullMethod]
+		m := methods[fullMethod(info.FullMethod)]
 		if m == nil {
 			reply, err = handler(ctx, req)
 			return reply, grpcx.HandedOn(ctx, err)
@@ -59,7 +60,7 @@ func StreamServerInterceptor(rules Rules, opts ...Option) grpc.StreamServerInter
 	methods := newMethods(rules)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 		ctx := ss.Context()
-		m := methods[info.FullMethod]
+		m := methods[fullMethod(info.FullMethod)]
 		if m == nil {
 			return grpcx.HandedOn(ctx, handler(srv, ss))
 		}
@@ -124,6 +125,15 @@ func FirstMessageWait(d time.Duration) Option {
 			o.firstMessage = d
 		}
 	}
+}
+
+// fullMethod is the name that the rules have. grpc before 1.79.3 serves a call whose path
+// lacks the slash in front (CVE-2026-33186), which must not run without its lock.
+func fullMethod(path string) string {
+	if strings.HasPrefix(path, "/") {
+		return path
+	}
+	return "/" + path
 }
 
 // newMethods prepares all that does not depend on the call.

@@ -60,7 +60,7 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 		known[name] = m
 	}
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
-		m := known[info.FullMethod]
+		m := known[fullMethod(info.FullMethod)]
 		if m == nil {
 			reply, err = handler(ctx, req)
 			return reply, grpcx.HandedOn(ctx, err)
@@ -68,7 +68,7 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 		var sent *recorder
 		verdict := m.engine.Do(ctx, &call{grpcx.Request{Method: m.Method, Ctx: ctx, Msg: req}}, endpoint.Handler{
 			Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
-				sent = &recorder{method: info.FullMethod}
+				sent = &recorder{method: m.Name}
 				ctx = grpc.NewContextWithServerTransportStream(ctx, sent)
 				reply, err = handler(ctx, req)
 				err = grpcx.HandedOn(ctx, err)
@@ -82,7 +82,7 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 		})
 		switch {
 		case verdict.Refusal != nil:
-			return nil, o.refuse(ctx, info.FullMethod, verdict.Refusal)
+			return nil, o.refuse(ctx, m.Name, verdict.Refusal)
 		case verdict.Replay != nil:
 			return m.replay(ctx, verdict.Replay)
 		case sent != nil:

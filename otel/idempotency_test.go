@@ -73,7 +73,7 @@ func TestRequestsToIdempotentEndpointsAreCountedByWhatBecameOfThem(t *testing.T)
 		}
 		for _, kv := range s.Attributes() {
 			if kv.Key == "interlock.idempotent.outcome" || kv.Key == "interlock.idempotent.generation" {
-				outcomes = append(outcomes, kv.Value.String())
+				outcomes = append(outcomes, kv.Value.Emit())
 			}
 		}
 	}

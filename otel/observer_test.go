@@ -164,7 +164,7 @@ func TestEveryWayNotToGetALockHasItsOutcome(t *testing.T) {
 				s := w.span("lock acquire r", 0)
 				attrs := map[attribute.Key]string{}
 				for _, kv := range s.Attributes() {
-					attrs[kv.Key] = kv.Value.String()
+					attrs[kv.Key] = kv.Value.Emit()
 				}
 				if attrs["interlock.outcome"] != c.want || attrs["error.type"] != c.want || s.Status().Code != c.status {
 					w.Errorf("attributes %v, status %v; want %s, %v", attrs, s.Status(), c.want, c.status)

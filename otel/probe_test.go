@@ -124,7 +124,7 @@ func (p *probe) counts(names ...string) []string {
 func labels(set attribute.Set) string {
 	var all []string
 	for _, kv := range set.ToSlice() {
-		all = append(all, kv.Value.String())
+		all = append(all, kv.Value.Emit())
 	}
 	return strings.Join(all, " ") // the names sort outcome and loss reason first
 }
@@ -172,7 +172,7 @@ func wantSpan(tb testing.TB, s sdktrace.ReadOnlySpan, parent trace.Span, status 
 	}
 	var got []string
 	for _, kv := range s.Attributes() {
-		value := kv.Value.String()
+		value := kv.Value.Emit()
 		if kv.Key == "interlock.token" && kv.Value.AsInt64() > 0 {
 			value = "yes"
 		}

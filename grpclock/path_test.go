@@ -1,0 +1,47 @@
+package grpclock_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/grpclock"
+	"github.com/interlock-go/interlock/grpclock/internal/testpb"
+	"github.com/interlock-go/interlock/internal/adaptertest"
+)
+
+// grpc before 1.79.3 routes a call whose path has no slash in front, and tells the
+// interceptors that path.
+func TestACallWithoutTheSlashOfItsPathKeepsItsRule(t *testing.T) {
+	guard := core.Serialize(adaptertest.Locker(t), "account/{header.x-tenant}")
+	engine := adaptertest.Engine(t)
+	path := strings.TrimPrefix(testpb.Bank_Debit_FullMethodName, "/")
+	var ran bool
+	unary := func(context.Context, any) (any, error) { ran = true; return &testpb.Reply{}, nil }
+	for name, call := range map[string]func() error{
+		"unary": func() error {
+			_, err := grpclock.UnaryServerInterceptor(grpclock.Rules{testpb.Bank_Debit_FullMethodName: guard})(
+				t.Context(), &testpb.Request{}, &grpc.UnaryServerInfo{FullMethod: path}, unary)
+			return err
+		},
+		"stream": func() error {
+			return grpclock.StreamServerInterceptor(grpclock.Rules{testpb.Bank_Debit_FullMethodName: guard})(
+				nil, oneMessage{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: path},
+				func(any, grpc.ServerStream) error { ran = true; return nil })
+		},
+		"idempotent": func() error {
+			_, err := grpclock.Idempotent(grpclock.Methods{testpb.Bank_Debit_FullMethodName: engine})(
+				t.Context(), &testpb.Request{}, &grpc.UnaryServerInfo{FullMethod: path}, unary)
+			return err
+		},
+	} {
+		ran = false
+		// The call has neither a tenant nor an idempotency key, so its rule refuses it.
+		if err := call(); err == nil || ran {
+			t.Errorf("%s: %v, the handler ran: %v; want the refusal of the rule", name, err, ran)
+		}
+	}
+}
