@@ -82,7 +82,7 @@
 //	  Refusal                    what the client gets if the handler did not run
 //
 //	in the background
-//	  watchdog                    Store.Renew at a third of the lease; ends lost leases
+//	  watchdog                   Store.Renew at a third of the lease; ends lost leases
 //	  reaper                     Store.Release for requests of unknown outcome
 //	  observe.Observer, OnLost   what happened
 //
@@ -128,39 +128,42 @@
 //
 // # Where to read on
 //
+// docs/how-it-works.md begins with this package in 25 sentences, each with its file.
 // locker.go, lease.go, options.go and errors.go are the interface of locks;
-// guard.go, section.go, template.go, request.go and refusal.go are the interface of
-// guards. Then read lock.go (how a lease is taken) and package core/internal/lock,
-// in the order of its package comment. Package core/driver is the interface of
+// guard.go, template.go, request.go and refusal.go are the interface of guards. Then
+// read section.go (the way of a request), lock.go (how a lease is taken) and package
+// core/internal/lock, in the order of its package comment. Package core/driver is the interface of
 // stores, package core/adapter that of adapters, and package core/observe that of
 // observers. Package core/reason has the reasons for refusals.
 //
 // # Glossary
 //
 //   - store: the backend that keeps the locks ([Store]).
-//   - key: the text that names a lock.
-//   - lock: at most one owner at a time for a key, for the time of a lease.
+//   - key: the text that names a lock. A lock has at most one owner at a time, for the
+//     time of a lease.
 //   - locker: the part of a process that takes locks from a store ([Locker]).
 //   - lease: the right to a lock until a deadline, which a renewal moves ([Lease]).
 //   - owner: the text that identifies the holder in the store, different for each
 //     attempt to take the lock.
+//   - ownership: the unbroken possession of a lock by a process, under one owner. It
+//     passes from hold to hold.
 //   - holder: the caller, and its process, that has the lock.
 //   - hold: one entry into a lock. A lock can have several holds (re-entry); it is
-//     released with the last one.
+//     released with the last hold.
 //   - place: a hold beside other holds, shared or one of a number of permits
 //     ([Shared], [Permits]). The other kind of hold is exclusive.
 //   - waiter: a caller that waits for a lock.
+//   - acquisition: what a locker knows of its tries for a lock while callers wait.
 //   - hand-off: the lock goes from a holder to a waiter of the same process, without
 //     a request to the store.
 //   - token: the fencing token, a number that grows with each grant of a key.
-//   - renewal: a request that extends a lease.
 //   - watchdog: the part of a locker that renews leases and ends them at their
-//     deadline. Other libraries call it a watchdog, as the option [Watchdog] does.
-//   - reaper: the part of a locker that releases what a request of unknown outcome
-//     may have taken.
+//     deadline. The option [Watchdog] sets the lease that it renews.
+//   - orphan: the owner of a request of unknown outcome. The reaper, a part of the
+//     locker, releases what an orphan may have taken.
 //   - loss: the end of a lease that its holder did not release ([Loss]).
-//   - guard: the lock that a kind of request needs, and how it is taken ([Guard]).
-//     "Rule" means the same.
+//   - guard: the lock that a kind of request needs, and how it is taken ([Guard]). Logs,
+//     metrics and refusals name it as their rule.
 //   - template: the text from which a guard makes keys, account/{id:int}. int is the
 //     form of the placeholder: which texts name one resource ([Form]).
 //   - refusal: an answer that a client gets in place of the handler's ([Refusal]).

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -194,4 +195,47 @@ func normal(line string) string {
 		line = strings.TrimSpace(code)
 	}
 	return strings.TrimPrefix(line, "_ = ") // an expression that is shown alone
+}
+
+// sentence is a numbered sentence of docs/how-it-works.md, with its file.
+var sentence = regexp.MustCompile(`(?m)^(\d+)\. (.+): \[(.+)\]\(\.\./(.+)\)\.$`)
+
+// TestEachOfThe25SentencesNamesWhatItsFileHas reads the first section of how-it-works: each
+// sentence names a file that exists, and functions or types that the file declares.
+func TestEachOfThe25SentencesNamesWhatItsFileHas(t *testing.T) {
+	atRoot(t)
+	text, err := os.ReadFile("docs/how-it-works.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "## Core in 25 sentences\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	all := sentence.FindAllStringSubmatch(section, -1)
+	if len(all) != 25 {
+		t.Fatalf("%d sentences with a file, want 25", len(all))
+	}
+	name := regexp.MustCompile("`([A-Za-z]+(?:\\.[A-Za-z]+)?)`")
+	for i, s := range all {
+		number, says, shown, path := s[1], s[2], s[3], s[4]
+		if number != strconv.Itoa(i+1) || shown != path {
+			t.Errorf("sentence %d has the number %s, and the name %s for %s", i+1, number, shown, path)
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Errorf("sentence %s: %v", number, err)
+			continue
+		}
+		if filepath.Ext(path) != ".go" {
+			continue
+		}
+		for _, of := range name.FindAllStringSubmatch(says, -1) {
+			pattern := `(?m)^(func|type) ` + of[1] + `\b`
+			if receiver, method, ok := strings.Cut(of[1], "."); ok {
+				pattern = `(?m)^func \(\w+ \*?` + receiver + `\) ` + method + `\(`
+			}
+			if !regexp.MustCompile(pattern).Match(source) {
+				t.Errorf("sentence %s: %s declares no %s", number, path, of[1])
+			}
+		}
+	}
 }
