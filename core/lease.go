@@ -261,15 +261,19 @@ func (lease *Lease) Release(ctx context.Context) error {
 	if !first {
 		return lease.firstResult()
 	}
-	obs := lease.observation()
-	if obs == nil || obs.Released == nil {
-		_, _, err := lease.leave(ctx)
-		return err
+	if m := lease.more.Load(); m != nil && m.observed && m.obs.Released != nil {
+		return lease.releaseObserved(ctx, m.obs.Released)
 	}
+	_, _, err := lease.leave(ctx)
+	return err
+}
+
+// releaseObserved is the first call of Release where an observer is told.
+func (lease *Lease) releaseObserved(ctx context.Context, tell func(observe.Released)) error {
 	clock := &lease.config.locker.locks.Clock
 	begin := clock.Now()
 	handed, lost, err := lease.leave(ctx)
-	obs.Released(observe.Released{
+	tell(observe.Released{
 		Err: err, Held: begin.Sub(lease.locks()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
 	})
 	return err

@@ -53,10 +53,12 @@ const (
 // for.
 func (l *lock) proceed(fx *effects) {
 	l.phase, fx.look = idle, l.first
-	l.declines(fx)
+	if l.listed {
+		l.declines(fx)
+	}
 	switch {
 	case l.asking > 0:
-		l.phase, fx.look = acquiring, nil // invite looks who may ask
+		l.phase, fx.look = acquiring, nil // apply looks who may ask
 	case l.first != nil:
 		l.phase = acquiring
 	case l.acq != nil && l.places != nil && !l.courteous:
@@ -66,10 +68,10 @@ func (l *lock) proceed(fx *effects) {
 	}
 }
 
-// declines has the process leave the list of those waiting if no caller waits here any more:
+// declines has the process, which is listed, leave the list of those waiting if no caller waits here any more:
 // it would be called in vain.
 func (l *lock) declines(fx *effects) {
-	if l.listed && l.first == nil && l.asking == 0 && l.phase != releasing && !l.places.releasing() {
+	if l.first == nil && l.asking == 0 && l.phase != releasing && !l.places.releasing() {
 		l.listed, fx.decline = false, true
 	}
 }
@@ -305,7 +307,9 @@ func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
 	if l.first != nil {
 		kind = l.first.Terms.Kind
 	}
-	l.sees(s.Next)
+	if s.Next != "" {
+		l.sees(s.Next)
+	}
 	l.acquisition().signal(now, s, l.shard.table.ID, kind, l.asking > 0)
 	if l.phase == acquiring && l.asking == 0 {
 		fx.look = l.first
@@ -315,9 +319,7 @@ func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
 // sees notes how far the farthest locker is that takes turns, this one included (turnOver).
 // Lists without it come in between, so it is forgotten slowly.
 func (l *lock) sees(list string) {
-	if list != "" {
-		l.far = max(farthest(list), farthest(l.shard.table.name(driver.Exclusive)), l.far-l.far/8)
-	}
+	l.far = max(farthest(list), farthest(l.shard.table.name(driver.Exclusive)), l.far-l.far/8)
 }
 
 // outlive ends an ownership whose lease is over: the watchdog was too late to end it, or

@@ -247,7 +247,9 @@ func (own *ownership) handOn(now clock.Instant, ahead time.Duration, fx *effects
 func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *effects) {
 	l.places.releases--
 	l.forgetPlaces()
-	l.declines(fx)
+	if l.listed {
+		l.declines(fx)
+	}
 	acq := l.acq
 	if l.phase == acquiring && acq != nil && !own.contended {
 		acq.room++

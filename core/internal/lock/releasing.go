@@ -158,9 +158,11 @@ func (l *lock) released(
 		return // its lease was over before: it has been outlived
 	}
 	l.own = nil
-	l.sees(waiting)
+	if waiting != "" {
+		l.sees(waiting)
+	}
 	switch {
-	case !listed && reserved(waiting):
+	case !listed && waiting != "" && reserved(waiting):
 		// The store keeps it for them. The next caller here asks, and is listed.
 		if l.acq != nil {
 			l.acq.next = 0

@@ -225,8 +225,10 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 		r.Args(&r.ask.Token, &r.ms)
 	}
 	r.Deadline, r.Stubborn = ask.Deadline, true
-	r.Do(context.Background(), time.Time{}) // the request ends by its own bounds
-	waiting, err = s.released(r)
+	r.Do(context.Background(), time.Time{})     // the request ends by its own bounds
+	if r.Err != nil || r.Val != any(int64(1)) { // else nothing is to be said
+		waiting, err = s.released(r)
+	}
 	r.ask = driver.ReleaseRequest{}
 	s.releases.Put(r)
 	return waiting, err
@@ -248,7 +250,7 @@ func (s *Store) Decline(key, waiter string) {
 	}).Start()
 }
 
-// released reads the script's reply.
+// released reads a reply of the script other than 1.
 func (s *Store) released(r *release) (waiting string, err error) {
 	if r.Err != nil {
 		return "", Wrap(r.Err)

@@ -95,7 +95,7 @@ func (b *round) send(ctx context.Context, w *route, from, to int, ask func(i int
 		ask(i, r)
 		batch = append(batch, &r.Request)
 	}
-	if w.unread() {
+	if w.direct == nil && w.unread() {
 		go submitAll(batch) // finding the servers takes requests of its own
 	} else {
 		submitAll(batch)

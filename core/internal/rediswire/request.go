@@ -114,7 +114,7 @@ func (r *Request) Detach(late func()) *Request {
 // Start sends the request for the first time.
 func (r *Request) Start() {
 	r.begin()
-	if r.route.unread() {
+	if r.route.direct == nil && r.route.unread() {
 		go r.send() // finding the server takes requests of its own
 		return
 	}
@@ -127,7 +127,7 @@ func (r *Request) Start() {
 // whose cores go to sleep between requests that takes longer than the server.
 func (r *Request) Do(ctx context.Context, deadline time.Time) bool {
 	r.begin()
-	if r.route.unread() {
+	if r.route.direct == nil && r.route.unread() {
 		go r.send() // finding the server takes requests of its own
 	} else if q := r.prepare(); q != nil && !q.sendHere(ctx, deadline, r) {
 		q.submit(r)

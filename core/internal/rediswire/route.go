@@ -82,8 +82,8 @@ func (w *route) node(lock string) (*pipelines, error) {
 	return q, nil
 }
 
-// unread reports whether finding a server may take requests of its own.
-func (w *route) unread() bool { return w.cluster != nil && !w.routed.Load() }
+// unread reports whether finding a node of the Cluster may take requests of its own.
+func (w *route) unread() bool { return !w.routed.Load() }
 
 // tidy forgets the pipelines to nodes of a Cluster that are no longer masters: where
 // addresses change, as in Kubernetes, they would pile up.

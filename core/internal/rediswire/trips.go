@@ -25,13 +25,11 @@ func (t *trips) note(trip time.Duration) {
 	}
 }
 
-func (t *trips) least() time.Duration {
-	now, before := t.now.Load(), t.before.Load()
-	if now == 0 || before != 0 && before < now {
-		now = before
-	}
-	return time.Duration(now)
-}
-
 // RoundTrip implements [driver.Ranger].
-func (s *Store) RoundTrip() time.Duration { return s.trips.least() }
+func (s *Store) RoundTrip() time.Duration {
+	least, before := s.trips.now.Load(), s.trips.before.Load()
+	if least == 0 || before != 0 && before < least {
+		least = before
+	}
+	return time.Duration(least)
+}
