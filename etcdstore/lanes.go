@@ -16,8 +16,11 @@ const (
 	// under is how many transactions are under way at most: a request that comes while
 	// there are as many waits, and shares the next one.
 	under = 4
-	// answerWait bounds a transaction all of whose callers wait without a bound.
-	answerWait = 10 * time.Second
+	// answerWait is how long a request waits for its answer: what the old leader got during
+	// an election has to be sent again.
+	answerWait = 500 * time.Millisecond
+	// longestWait bounds a transaction all of whose callers wait without a bound.
+	longestWait = 10 * time.Second
 )
 
 // request is a transaction of package casstore on its way.
@@ -89,7 +92,7 @@ func (l *lanes) sendAll(batch []*request) {
 	for _, r := range batch {
 		deadline, ok := r.ctx.Deadline()
 		if !ok {
-			deadline = time.Now().Add(answerWait)
+			deadline = time.Now().Add(longestWait)
 		}
 		if deadline.After(end) {
 			end = deadline

@@ -19,14 +19,14 @@ type Store struct {
 }
 
 // New makes a store on a client, which may have a namespace, and which the store does not
-// close. The options are those of package casstore. New sends nothing. It returns
+// close. The options are those of package casstore; casstore.Timeout is 500 ms by default. New sends nothing. It returns
 // driver.ErrConfig if client is nil or an option cannot work. Close the store after the
 // locker, and the client after the store.
 func New(client *clientv3.Client, opts ...casstore.Option) (*Store, error) {
 	if client == nil {
 		return nil, fmt.Errorf("%w: client is nil; clientv3.New makes one", driver.ErrConfig)
 	}
-	store, err := casstore.New(Server(client), opts...)
+	store, err := casstore.New(Server(client), append([]casstore.Option{casstore.Timeout(answerWait)}, opts...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 	sent := time.Now()
 	lease := max(time.Millisecond, (ask.TTL + time.Millisecond - 1).Truncate(time.Millisecond))
 	c := &claim{
-		Store: s, tries: tries{store: s, deadline: sent.Add(patience * s.timeout)}, ask: ask,
+		Store: s, tries: tries{store: s, deadline: sent.Add(max(patience*s.timeout, electionWait))}, ask: ask,
 		want: holding{owner: ask.Owner, lease: lease, process: s.process, rest: ask.Rest},
 	}
 	if !ask.Deadline.IsZero() && ask.Deadline.Before(c.deadline) {

@@ -174,8 +174,11 @@ const (
 	// firstPause and lastPause bound the pauses between tries of a transaction.
 	firstPause = 5 * time.Millisecond
 	lastPause  = 200 * time.Millisecond
-	// patience is for how many timeouts an acquire is tried whose caller waits for longer.
-	patience = 3
+	// patience is for how many timeouts a request is tried that has no deadline, and
+	// electionWait for how long an acquire at least, so that a change of leader is no error:
+	// with the defaults of etcd an election takes one or two seconds.
+	patience     = 3
+	electionWait = 3 * time.Second
 )
 
 // tries sends the transactions of one request until one has an answer.

@@ -31,6 +31,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if how := os.Getenv(workerEnv); how != "" {
+		if err := work(strings.Split(how, " ")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	os.Exit(m.Run())
 }
 
@@ -135,6 +141,13 @@ func (m *member) start() {
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := m.cmd.Start(); err != nil {
 		m.t.Fatal(err)
+	}
+}
+
+func (m *member) signal(s syscall.Signal) {
+	m.t.Helper()
+	if err := m.cmd.Process.Signal(s); err != nil {
+		m.t.Error(err)
 	}
 }
 

@@ -1,0 +1,241 @@
+//go:build long && linux
+
+package consensus_test
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// rounds is how often each fault happens: go test -args -rounds 50.
+var rounds = flag.Int("rounds", 4, "how often each fault happens")
+
+// history is what the processes of a test have held.
+type history struct {
+	mu    sync.Mutex
+	holds []held
+	in    chan held
+	done  chan struct{}
+}
+
+func newHistory() *history {
+	h := &history{in: make(chan held, 1000), done: make(chan struct{})}
+	go func() {
+		defer close(h.done)
+		for one := range h.in {
+			h.mu.Lock()
+			h.holds = append(h.holds, one)
+			h.mu.Unlock()
+		}
+	}()
+	return h
+}
+
+// since returns the holds that began after an instant.
+func (h *history) since(at int64) (holds []held) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, one := range h.holds {
+		if one.from > at {
+			holds = append(holds, one)
+		}
+	}
+	return holds
+}
+
+// judged is what a history shows.
+type judged struct {
+	holds, lost int
+	overlaps    []string
+	back        []string // tokens that are not above the last one
+}
+
+// judge looks for two that had a lock at the same moment, and for tokens that went back.
+func (h *history) judge() judged {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j := judged{holds: len(h.holds)}
+	last := map[string]held{} // of those so far, the one that had the key the longest
+	slices.SortFunc(h.holds, func(a, b held) int { return cmp.Compare(a.from, b.from) })
+	highest := map[string]int64{}
+	for _, one := range h.holds {
+		if one.lost {
+			j.lost++
+		}
+		before, ok := last[one.key]
+		if ok && one.from < before.to {
+			j.overlaps = append(j.overlaps, fmt.Sprintf("%s: %s for %v more when %s began, tokens %d and %d", one.key,
+				before.process, time.Duration(before.to-one.from), one.process, before.token, one.token))
+		}
+		if one.token <= highest[one.key] {
+			j.back = append(j.back, fmt.Sprintf("%s: %d of %s after %d", one.key, one.token, one.process, highest[one.key]))
+		}
+		highest[one.key] = max(highest[one.key], one.token)
+		if !ok || one.to > before.to {
+			last[one.key] = one
+		}
+	}
+	return j
+}
+
+// waitFor waits until a lock is granted after an instant, and returns how long that took.
+func (h *history) waitFor(t *testing.T, at int64) time.Duration {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); pause(5 * time.Millisecond) {
+		if holds := h.since(at); len(holds) > 0 {
+			first := slices.MinFunc(holds, func(a, b held) int { return cmp.Compare(a.from, b.from) })
+			return time.Duration(first.from - at)
+		}
+	}
+	t.Fatal("no lock is granted any more")
+	return 0
+}
+
+// run has some processes take locks of a kind while a fault happens again and again, until
+// enough says that it is enough. It returns what they have held.
+func run(t *testing.T, kind string, lease time.Duration, most int, fault func(c *cluster, h *history, workers []*worker) string,
+	enough func(*history) bool,
+) judged {
+	t.Helper()
+	c, h := newCluster(t), newHistory()
+	var workers []*worker
+	for i := range 3 {
+		workers = append(workers, c.startWorker(fmt.Sprint("p", i), kind, lease, h.in))
+	}
+	h.waitFor(t, instant())
+	var notes []string
+	n := 0
+	for ; n < most && !enough(h); n++ {
+		if note := fault(c, h, workers); note != "" {
+			notes = append(notes, note)
+		}
+	}
+	for _, w := range workers {
+		w.kill()
+	}
+	close(h.in)
+	<-h.done
+	j := h.judge()
+	t.Logf("%d rounds, %d holds, %d lost, %d overlaps, %d tokens back; %s", n, j.holds, j.lost, len(j.overlaps), len(j.back),
+		strings.Join(notes, " "))
+	return j
+}
+
+func never(*history) bool { return false }
+
+// alone fails the test if a lock was held twice.
+func (j judged) alone(t *testing.T) {
+	t.Helper()
+	for _, o := range j.overlaps {
+		t.Errorf("held twice: %s", o)
+	}
+	for _, b := range j.back {
+		t.Errorf("a token went back: %s", b)
+	}
+	if j.holds < 100 {
+		t.Errorf("only %d holds: the test has gone blind", j.holds)
+	}
+}
+
+// stopLeader stops the leader for longer than a lease, and continues it.
+func stopLeader(lease time.Duration) func(*cluster, *history, []*worker) string {
+	return func(c *cluster, h *history, _ []*worker) string {
+		leader := c.leader()
+		leader.signal(syscall.SIGSTOP)
+		pause(lease + lease/2)
+		at := instant()
+		leader.signal(syscall.SIGCONT)
+		pause(lease / 2)
+		h.waitFor(c.t, at)
+		return ""
+	}
+}
+
+func TestNoLockIsHeldTwiceWhileTheLeaderIsStopped(t *testing.T) {
+	const lease = 2 * time.Second
+	run(t, "interlock", lease, *rounds, stopLeader(lease), never).alone(t)
+}
+
+// The mutex on a lease of etcd is held twice under the same fault: a leader that goes on
+// ends leases that are alive.
+func TestALockOnALeaseOfEtcdIsHeldTwiceWhileTheLeaderIsStopped(t *testing.T) {
+	const lease = 5 * time.Second
+	overlapping := func(h *history) bool { return len(h.judge().overlaps) > 0 }
+	j := run(t, "lease", lease, 60, stopLeader(lease), overlapping)
+	if len(j.overlaps) == 0 {
+		t.Error("the control was not held twice: the faults are too mild to show anything")
+	}
+	for _, o := range j.overlaps {
+		t.Logf("held twice: %s", o)
+	}
+}
+
+// A lease of 5 s outlives the election.
+func TestNoLockIsHeldTwiceOrLostWhileTheLeaderIsKilled(t *testing.T) {
+	const lease = 5 * time.Second
+	var probe taker
+	j := run(t, "interlock", lease, *rounds, func(c *cluster, h *history, _ []*worker) string {
+		if probe == nil {
+			var err error
+			if probe, err = interlocked(c.client(), lease); err != nil {
+				t.Fatal(err)
+			}
+		}
+		leader := c.leader()
+		leader.kill()
+		begin := time.Now()
+		took := granted(t, probe, begin) // of a key that no other process wants
+		leader.start()
+		c.leader()
+		pause(time.Second)
+		h.waitFor(t, instant())
+		return fmt.Sprint(took.Round(10 * time.Millisecond))
+	}, never)
+	j.alone(t)
+	if j.lost > 0 {
+		t.Errorf("%d leases were lost", j.lost)
+	}
+}
+
+// granted returns how long it takes until a lock is granted that is free.
+func granted(t *testing.T, take taker, begin time.Time) time.Duration {
+	t.Helper()
+	for time.Since(begin) < time.Minute {
+		ctx, cancel := timeout(t, 10*time.Second)
+		_, _, release, err := take(ctx, "probe")
+		cancel()
+		if err == nil {
+			took := time.Since(begin)
+			release()
+			return took
+		}
+	}
+	t.Fatal("no lock is granted after the leader was killed")
+	return 0
+}
+
+func TestNoLockIsHeldTwiceWhileItsHoldersAreStoppedAndKilled(t *testing.T) {
+	const lease = time.Second
+	n := 0
+	run(t, "interlock", lease, 4**rounds, func(c *cluster, h *history, workers []*worker) string {
+		i := n % len(workers)
+		if n++; n%2 == 0 {
+			workers[i].signal(syscall.SIGSTOP)
+			pause(lease + lease/2)
+			workers[i].signal(syscall.SIGCONT)
+		} else {
+			workers[i].kill()
+			workers[i] = c.startWorker(fmt.Sprint("p", i, "-", n), "interlock", lease, h.in)
+		}
+		pause(lease / 2)
+		h.waitFor(t, instant())
+		return ""
+	}, never).alone(t)
+}

@@ -1,0 +1,257 @@
+//go:build long && linux
+
+package consensus_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/etcdstore"
+)
+
+// The test binary is a process that uses locks, if its environment says how.
+const workerEnv = "INTERLOCK_TEST_WORKER"
+
+const (
+	callers  = 3 // of each process, for each key
+	sameKeys = 3
+)
+
+// held is one hold of a lock, as its process saw it: from when the lock was granted to the
+// last moment at which the process asked itself whether it has the lock, and it had. Times
+// are of the monotonic clock of the machine, in nanoseconds.
+type held struct {
+	key, process string
+	token        int64
+	from, to     int64
+	lost         bool
+}
+
+// instant is the monotonic clock that all processes of the machine have in common.
+func instant() int64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err)
+	}
+	return now.Nano()
+}
+
+// taker takes a lock. It returns the token, whether the caller still has the lock, and how to
+// give it up.
+type taker func(ctx context.Context, key string) (token int64, has func() bool, release func(), err error)
+
+// work takes locks until the process is killed, and prints each hold.
+func work(how []string) error {
+	kind, lease, addrs := how[0], how[1], how[2:]
+	ttl, err := time.ParseDuration(lease)
+	if err != nil {
+		return err
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: addrs, DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return err
+	}
+	takers := map[string]func(*clientv3.Client, time.Duration) (taker, error){"interlock": interlocked, "lease": leased}
+	take, err := takers[kind](client, ttl)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for n := range callers * sameKeys {
+		key := fmt.Sprint("key-", n%sameKeys)
+		all.Go(func() {
+			for {
+				hold(take, key, ttl, func(h held) {
+					mu.Lock()
+					defer mu.Unlock()
+					fmt.Printf("%s %d %d %d %v\n", h.key, h.token, h.from, h.to, h.lost)
+				})
+			}
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+// hold takes a lock once, and holds it: mostly shortly, sometimes for more than a lease.
+func hold(take taker, key string, lease time.Duration, report func(held)) {
+	ctx, cancel := context.WithTimeout(context.Background(), 4*lease)
+	defer cancel()
+	token, has, release, err := take(ctx, key)
+	if err != nil {
+		pause(20 * time.Millisecond)
+		return
+	}
+	h := held{key: key, token: token, from: instant()}
+	h.to = h.from
+	long := rand.N(20 * time.Millisecond)
+	if rand.N(12) == 0 {
+		long = rand.N(2 * lease)
+	}
+	for end := time.Now().Add(long); time.Now().Before(end); pause(time.Millisecond) {
+		now := instant()
+		if !has() {
+			h.lost = true
+			break
+		}
+		h.to = now
+	}
+	report(h)
+	release()
+}
+
+func interlocked(client *clientv3.Client, lease time.Duration) (taker, error) {
+	store, err := etcdstore.New(client)
+	if err != nil {
+		return nil, err
+	}
+	locker, err := core.New(store, core.Watchdog(lease))
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, key string) (int64, func() bool, func(), error) {
+		l, err := locker.Lock(ctx, key)
+		if err != nil {
+			return 0, nil, nil, err
+		}
+		return l.Token(), func() bool { return l.Err() == nil }, func() { _ = l.Release(context.Background()) }, nil
+	}, nil
+}
+
+// leased is the control: the mutex of etcd's client, on a lease of etcd.
+func leased(client *clientv3.Client, lease time.Duration) (taker, error) {
+	var mu sync.Mutex
+	var session *concurrency.Session
+	current := func() (*concurrency.Session, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if session != nil {
+			select {
+			case <-session.Done():
+			default:
+				return session, nil
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), lease)
+		defer cancel()
+		granted, err := client.Grant(ctx, int64(lease/time.Second))
+		if err != nil {
+			return nil, err
+		}
+		session, err = concurrency.NewSession(client, concurrency.WithLease(granted.ID))
+		return session, err
+	}
+	local := map[string]chan struct{}{} // the mutex is not for two goroutines of a session
+	for n := range sameKeys {
+		local[fmt.Sprint("key-", n)] = make(chan struct{}, 1)
+	}
+	return func(ctx context.Context, key string) (int64, func() bool, func(), error) {
+		select {
+		case local[key] <- struct{}{}:
+		case <-ctx.Done():
+			return 0, nil, nil, ctx.Err()
+		}
+		s, err := current()
+		if err != nil {
+			<-local[key]
+			return 0, nil, nil, err
+		}
+		m := concurrency.NewMutex(s, "control/"+key)
+		if err := m.Lock(ctx); err != nil {
+			<-local[key]
+			return 0, nil, nil, err
+		}
+		has := func() bool {
+			select {
+			case <-s.Done():
+				return false
+			default:
+				return true
+			}
+		}
+		return m.Header().Revision, has, func() {
+			defer func() { <-local[key] }()
+			ctx, cancel := context.WithTimeout(context.Background(), lease)
+			defer cancel()
+			_ = m.Unlock(ctx)
+		}, nil
+	}, nil
+}
+
+// worker is such a process.
+type worker struct {
+	t     *testing.T
+	name  string
+	cmd   *exec.Cmd
+	holds chan<- held
+	ended chan struct{}
+}
+
+// startWorker starts a process that takes locks of a kind.
+func (c *cluster) startWorker(name, kind string, lease time.Duration, holds chan<- held) *worker {
+	c.t.Helper()
+	how := []string{kind, lease.String()}
+	for _, m := range c.members {
+		how = append(how, m.addr)
+	}
+	w := &worker{t: c.t, name: name, holds: holds, ended: make(chan struct{})}
+	w.cmd = exec.Command(os.Args[0])
+	w.cmd.Env = append(os.Environ(), workerEnv+"="+strings.Join(how, " "))
+	w.cmd.Stderr = io.Discard
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := w.cmd.StdoutPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := w.cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	go w.read(out)
+	c.t.Cleanup(w.kill)
+	return w
+}
+
+// read reads what a process prints.
+func (w *worker) read(out io.Reader) {
+	defer close(w.ended)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		h := held{process: w.name}
+		_, err := fmt.Sscanf(lines.Text(), "%s %d %d %d %t", &h.key, &h.token, &h.from, &h.to, &h.lost)
+		if err == nil && !strings.HasSuffix(lines.Text(), " ") {
+			w.holds <- h
+		}
+	}
+}
+
+func (w *worker) signal(s syscall.Signal) {
+	if err := w.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		w.t.Error(err)
+	}
+}
+
+// kill ends a process, and waits until all that it printed is read.
+func (w *worker) kill() {
+	_ = w.cmd.Process.Kill()
+	<-w.ended
+	_ = w.cmd.Wait()
+}
