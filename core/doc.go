@@ -162,8 +162,8 @@
 //   - orphan: the owner of a request of unknown outcome. The reaper, a part of the
 //     locker, releases what an orphan may have taken.
 //   - loss: the end of a lease that its holder did not release ([Loss]).
-//   - guard: the lock that a kind of request needs, and how it is taken ([Guard]). Logs,
-//     metrics and refusals name it as their rule.
+//   - rule: the lock that a kind of request needs, and how it is taken. Its type is
+//     [Guard]; comments about the type say guard, and all that users read says rule.
 //   - template: the text from which a guard makes keys, account/{id:int}. int is the
 //     form of the placeholder: which texts name one resource ([Form]).
 //   - refusal: an answer that a client gets in place of the handler's ([Refusal]).

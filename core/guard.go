@@ -16,9 +16,9 @@ import (
 // HTTP/1), so no wait of a guard may be without a bound.
 const guardWait = 5 * time.Second
 
-// Guard says which lock a kind of request needs, and how the lock is taken. The
-// documents also call a Guard a rule: both words mean the same. [Serialize] and
-// [NewGuard] make one; the zero value is not usable.
+// Guard is a rule: it says which lock a kind of request needs, and how the lock is taken.
+// Documents, logs and metrics speak of the rule. [Serialize] and [NewGuard] make a Guard;
+// the zero value is not usable.
 //
 // One Guard serves any number of routes, and the adapters of all protocols. The
 // same Guard behind REST and gRPC makes the same keys, so that their requests

@@ -71,8 +71,8 @@ func ContextFunc(name string, f RequestFunc) RequestOption {
 		case f == nil:
 			c.fail("ContextFunc(%q, nil): must not be nil", name)
 		default:
-			// A rule must not append into the array that the locker's other
-			// rules share.
+			// A guard must not append into the array that the locker's other
+			// guards share.
 			c.guard.funcs = append(c.guard.funcs[:len(c.guard.funcs):len(c.guard.funcs)], namedFunc{name, f})
 		}
 	})

@@ -18,7 +18,7 @@ type guarded struct {
 	principal Hashed
 	answered  atomic.Bool // read when a loss is reported
 
-	bypassed bool      // without a lock, since the rule fails open
+	bypassed bool      // without a lock, since the guard fails open
 	admitted *admitted // by PerPrincipal; nil without a limit
 	check    bool      // CheckAnswer
 	lease    *Lease    // set before the handler runs

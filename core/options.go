@@ -74,7 +74,7 @@ type config struct {
 	unlisted  bool
 	service   [2]string // name, version
 
-	guard guardConfig // for a rule alone; see guard.go
+	guard guardConfig // for a guard alone; see guard_options.go
 }
 
 const (

@@ -109,7 +109,7 @@ func (g *Guard) rejected(ctx context.Context, req Request, err error) *Refusal {
 
 // logRefusal logs what the operator of the server has to know, and the client is not told:
 // each refusal that is an error of the server (a status of 500 or 503) has a line. wrong is
-// the text where the rule itself, or a function that it calls, is wrong.
+// the text where the guard itself, or a function that it calls, is wrong.
 func (g *Guard) logRefusal(ctx context.Context, r *Refusal, wrong string) {
 	level, text := slog.LevelWarn, ""
 	switch r.Reason {

@@ -225,7 +225,7 @@ func (w *waiter) stop() {
 
 // knows reports whether a duplicate that has waited, and gets no answer when it asks
 // the store once more, is told what was known before: that a request is in flight.
-// To tell it that nothing is known would be wrong, and a rule that fails open would
+// To tell it that nothing is known would be wrong, and an endpoint that fails open would
 // run its handler beside the one in flight. A client that has gone is told nothing.
 func (w *waiter) knows(ctx context.Context) bool {
 	return w.woken != nil && !errors.Is(ctx.Err(), context.Canceled)

@@ -18,7 +18,7 @@ import (
 // conclude decides what becomes of the record, and what the client gets, when the
 // handler has returned.
 func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Response, answered bool, d *observe.Decided) endpoint.Verdict {
-	// A rule that checks answers may hold a success back (core.CheckAnswer).
+	// A guard that checks answers may hold a success back (core.CheckAnswer).
 	succeeds := success(a.protocol, answer.Status)
 	if e.config.guard != nil {
 		answered = answered && a.section.BeginAnswer(succeeds)

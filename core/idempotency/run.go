@@ -54,7 +54,7 @@ func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin 
 }
 
 // lockOrAbandon is lock, and gives the claim up if the handler is not to run: the
-// lock refused, or a function of the rule (KeyFunc, PerPrincipal, an observer)
+// lock refused, or a function of the guard (KeyFunc, PerPrincipal, an observer)
 // panicked.
 func (e *Engine) lockOrAbandon(ctx, inner context.Context, a *attempt) (section core.Section, refusal *core.Refusal) {
 	locked := false

@@ -58,7 +58,7 @@ func run(list bool) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // it is a temporary one
 	socket := filepath.Join(dir, "redis.sock")
 	server := exec.Command("redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir", dir)
 	if err := server.Start(); err != nil {
@@ -69,7 +69,7 @@ func run(list bool) error {
 		_ = server.Wait() // it was killed
 	}()
 	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
-	defer rdb.Close()
+	defer func() { _ = rdb.Close() }() // the server ends next
 	for begin := time.Now(); rdb.Ping(context.Background()).Err() != nil; {
 		if time.Since(begin) > time.Minute {
 			return fmt.Errorf("the Redis server does not answer: %w", rdb.Ping(context.Background()).Err())
