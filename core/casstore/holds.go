@@ -69,13 +69,14 @@ func (s *Store) drop(h *hold) {
 	}
 }
 
-// extend is called before a renewal is sent. It returns the hold, unless there is none or
-// its end has begun: a renewal must not be confirmed while the release is on its way.
+// extend is called before a renewal is sent. It returns the hold, unless there is none that
+// has its lock, or its end has begun: a renewal must not be confirmed while the release is
+// on its way.
 func (s *Store) extend(r driver.Renewal) (h *hold, at Revision, as holding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h = s.holds[r.Owner]
-	if h == nil || h.ending || h.key != r.Key {
+	if h == nil || h.ending || h.key != r.Key || h.at == (Revision{}) {
 		return nil, at, as
 	}
 	if end := s.now().Add(max(r.TTL, h.lease)); r.TTL > 0 && end.After(h.until) {

@@ -32,7 +32,7 @@ func (s *Store) Renew(ctx context.Context, leases []driver.Renewal, done func(i 
 		one := renewal{Renewal: r, index: i}
 		one.hold, one.at, one.as = s.extend(r)
 		switch {
-		case one.hold == nil || one.at == Revision{} || r.TTL <= 0:
+		case one.hold == nil || r.TTL <= 0:
 			groups[0] = append(groups[0], one)
 		case r.TTL > one.as.lease:
 			longer = append(longer, one)

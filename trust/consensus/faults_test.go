@@ -163,6 +163,23 @@ func TestNoLockIsHeldTwiceWhileTheLeaderIsStopped(t *testing.T) {
 	run(t, "interlock", lease, *rounds, stopLeader(lease), never).alone(t)
 }
 
+// The clients still reach the leader, which does not know that others have elected another.
+func TestNoLockIsHeldTwiceWhileTheLeaderIsCutOff(t *testing.T) {
+	const lease = 2 * time.Second
+	run(t, "interlock", lease, *rounds, func(c *cluster, h *history, _ []*worker) string {
+		leader := c.leader()
+		c.network.cutOff(leader.id)
+		pause(lease + lease/2)
+		h.waitFor(t, instant()) // while it is cut off
+		c.network.cutOff("")
+		pause(lease / 2)
+		if now := c.leader(); now == leader {
+			return "the same leader" // the network has cut nothing off
+		}
+		return ""
+	}, never).alone(t)
+}
+
 // The mutex on a lease of etcd is held twice under the same fault: a leader that goes on
 // ends leases that are alive.
 func TestALockOnALeaseOfEtcdIsHeldTwiceWhileTheLeaderIsStopped(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,18 +41,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve runs a member until a signal: its name, directory, client URL, peer URL and the
-// cluster.
+// serve runs a member until a signal: its name, directory, URL for clients, URL for other
+// members, the same as they know it, and the cluster.
 func serve(of []string) error {
 	config := embed.NewConfig()
-	client, peer := parsed(of[2]), parsed(of[3])
+	client, peer, advertised := parsed(of[2]), parsed(of[3]), parsed(of[4])
 	config.Name, config.Dir = of[0], of[1]
 	config.ListenClientUrls, config.AdvertiseClientUrls = client, client
-	config.ListenPeerUrls, config.AdvertisePeerUrls = peer, peer
-	config.InitialCluster, config.InitialClusterToken = of[4], "interlock"
+	config.ListenPeerUrls, config.AdvertisePeerUrls = peer, advertised
+	config.InitialCluster, config.InitialClusterToken = of[5], "interlock"
 	config.LogLevel, config.LogOutputs = "error", []string{of[1] + ".log"}
 	config.AutoCompactionMode, config.AutoCompactionRetention = "periodic", "1h"
-	config.UnsafeNoFsync = len(of) > 5
 	if _, err := os.Stat(filepath.Join(of[1], "member")); err == nil {
 		config.ClusterState = embed.ClusterStateFlagExisting
 	}
@@ -82,29 +82,32 @@ func parsed(text string) []url.URL {
 type cluster struct {
 	t       *testing.T
 	members []*member
+	network *network
 }
 
 // member is one of them.
 type member struct {
 	t          *testing.T
 	args, addr string
+	id         string // as other members hear it
 	cmd        *exec.Cmd
 }
 
 // newCluster starts a cluster that ends with the test.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t}
-	var list []string
+	c := &cluster{t: t, network: newNetwork()}
+	var list, roads []string
 	ports := freePorts(t, 6)
 	for i := range 3 {
-		list = append(list, fmt.Sprintf("m%d=http://127.0.0.1:%d", i, ports[2*i+1]))
+		roads = append(roads, c.network.lead(t, fmt.Sprint("127.0.0.1:", ports[2*i+1])))
+		list = append(list, fmt.Sprintf("m%d=http://%s", i, roads[i]))
 	}
 	for i := range 3 {
 		addr := fmt.Sprintf("127.0.0.1:%d", ports[2*i])
 		c.members = append(c.members, &member{t: t, addr: addr, args: strings.Join([]string{
 			fmt.Sprint("m", i), filepath.Join(t.TempDir(), fmt.Sprint("m", i)), "http://" + addr,
-			fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1]), strings.Join(list, ","),
+			fmt.Sprint("http://127.0.0.1:", ports[2*i+1]), "http://" + roads[i], strings.Join(list, ","),
 		}, " ")})
 	}
 	for _, m := range c.members {
@@ -116,6 +119,15 @@ func newCluster(t *testing.T) *cluster {
 		}
 	})
 	c.leader()
+	members, err := c.client().MemberList(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members.Members {
+		i := slices.IndexFunc(c.members, func(one *member) bool { return strings.HasPrefix(one.args, m.Name+" ") })
+		c.members[i].id = fmt.Sprintf("%x", m.ID)
+		c.network.ids[fmt.Sprint("127.0.0.1:", ports[2*i+1])] = c.members[i].id
+	}
 	return c
 }
 
