@@ -94,7 +94,9 @@ type Op struct {
 	Delete      bool
 }
 
-// Range is all entries whose names begin with Prefix, which ends with a slash.
+// Range is all entries whose names begin with Prefix, which ends with a slash. With a Limit
+// it is a page of a long list, whose entries need not be of one moment: each is what it
+// was at some moment after the call of Commit.
 type Range struct {
 	Prefix string
 	// After, unless empty, leaves out all names up to this one.

@@ -216,26 +216,30 @@ func (s *suite) watchesTransactions() {
 	s.expect(reports, "w/w/x=1 -w/lock")
 }
 
-// watchesDeletes makes changes faster than a server may report them.
+// watchesDeletes makes changes faster than a server may report them. The last of them may be
+// left out, too, so another entry tells the end.
 func (s *suite) watchesDeletes() {
 	const turns = 50
 	reports, _ := s.watch("w/")
 	s.expect(reports, "")
 	go func() {
+		var txns []casstore.Txn
 		for i := range turns {
-			txn := casstore.Txn{Then: []casstore.Op{s.put("w/lock", fmt.Sprint(i))}}
-			for _, txn := range []casstore.Txn{txn, {Then: []casstore.Op{s.del("w/lock")}}} {
-				if _, err := s.server.Commit(s.Context(), txn); err != nil && s.Context().Err() == nil {
-					s.Errorf("Commit: %v", err)
-				}
+			txns = append(txns, casstore.Txn{Then: []casstore.Op{s.put("w/lock", fmt.Sprint(i))}}, casstore.Txn{Then: []casstore.Op{s.del("w/lock")}})
+		}
+		for _, txn := range append(txns, casstore.Txn{Then: []casstore.Op{s.put("w/end", "")}}) {
+			if _, err := s.server.Commit(s.Context(), txn); err != nil && s.Context().Err() == nil {
+				s.Errorf("Commit: %v", err)
 			}
 		}
 	}()
 	there, last := false, -1
-	for last < turns-1 || there {
+	for ended := false; !ended; {
 		for part := range strings.FieldsSeq(s.reported(reports)) {
 			var n int
 			switch _, err := fmt.Sscanf(part, "w/lock=%d", &n); {
+			case part == "w/end=":
+				ended = true
 			case part == "-w/lock":
 				there = false
 			case err != nil || there || n <= last:
@@ -244,6 +248,9 @@ func (s *suite) watchesDeletes() {
 				there, last = true, n
 			}
 		}
+	}
+	if there {
+		s.Errorf("a watch does not report that entry %d is gone", last)
 	}
 }
 
