@@ -38,7 +38,7 @@ test: ## The fast tests of all modules and the tests of each store on its server
 	./scripts/test.sh
 
 .PHONY: long
-long: known ## All tests that there are, half an hour, without the race detector: faults, histories, browser, PgBouncer, Valkey and Redis 8.2, the fuzz tests and a soak; installs PgBouncer, Prometheus and Chromium, too
+long: known ## All tests that there are, half an hour, without the race detector: faults, histories, browser, PgBouncer, Valkey and Redis 8.2, the fuzz tests and a soak; installs PgBouncer, Prometheus, Chromium and ZooKeeper, too
 	$(MAKE) --no-print-directory lint MODULES='$(APART)'
 	./scripts/test.sh long
 	$(MAKE) --no-print-directory newest

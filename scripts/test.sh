@@ -10,8 +10,8 @@
 #   RACE=0 scripts/test.sh                 without the race detector
 #
 # The full lane needs redis-server (or valkey-server), PostgreSQL and a C compiler for the
-# race detector. The long lane needs PgBouncer, Prometheus and Chromium, too, and has
-# scripts/axe.sh fetch axe-core.
+# race detector. The long lane needs PgBouncer, Prometheus, Chromium and ZooKeeper, too, and
+# has scripts/axe.sh fetch axe-core.
 #
 # Without a package (an argument that begins with a dot) the packages of all modules are
 # tested. On Debian the packages redis-server, postgresql, pgbouncer and prometheus also
@@ -19,8 +19,9 @@
 # `systemctl disable --now redis-server postgresql pgbouncer prometheus` ends them.
 # INTERLOCK_REDIS_SERVER names another redis-server to be used, INTERLOCK_POSTGRES_BIN
 # another directory of initdb and postgres, INTERLOCK_PGBOUNCER another pgbouncer,
-# INTERLOCK_PROMETHEUS_BIN another directory of prometheus and promtool, and
-# INTERLOCK_CHROMIUM another browser of its kind.
+# INTERLOCK_PROMETHEUS_BIN another directory of prometheus and promtool,
+# INTERLOCK_CHROMIUM another browser of its kind, and INTERLOCK_ZOOKEEPER another
+# zookeeper.jar, whose manifest names what it needs.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -63,6 +64,11 @@ have_prometheus() {
 	[ -n "${INTERLOCK_PROMETHEUS_BIN:-}" ] || { have prometheus && have promtool; }
 }
 
+# have_zookeeper looks where the tests do: for a class path, and the Java that runs it.
+have_zookeeper() {
+	have java && [ -e "${INTERLOCK_ZOOKEEPER:-/usr/share/java/zookeeper.jar}" ]
+}
+
 # have_chromium looks for the names that the browser test looks for.
 have_chromium() {
 	if [ -n "${INTERLOCK_CHROMIUM:-}" ]; then return 0; fi
@@ -72,7 +78,7 @@ have_chromium() {
 	return 1
 }
 
-# install needs some of redis, cc, postgresql, pgbouncer, prometheus and chromium, and
+# install needs some of redis, cc, postgresql, pgbouncer, prometheus, chromium and zookeeper, and
 # installs the packages that bring them; without the rights it prints the command to type.
 install() {
 	postgresql=postgresql prometheus=prometheus
@@ -85,7 +91,7 @@ install() {
 	elif have brew; then
 		cmd="brew install" redis=redis cc=llvm
 	else
-		say "missing: $*. Install redis-server (or valkey-server), a C compiler, PostgreSQL, PgBouncer, Prometheus and Chromium, then try again."
+		say "missing: $*. Install redis-server (or valkey-server), a C compiler, PostgreSQL, PgBouncer, Prometheus, Chromium and ZooKeeper, then try again."
 		exit 1
 	fi
 	for name in "$@"; do
@@ -96,6 +102,7 @@ install() {
 		pgbouncer) cmd="$cmd pgbouncer" ;;
 		prometheus) cmd="$cmd $prometheus" ;;
 		chromium) cmd="$cmd chromium" ;;
+		zookeeper) cmd="$cmd zookeeper" ;;
 		esac
 	done
 	# A fresh machine has no package lists yet.
@@ -147,6 +154,7 @@ if [ -n "$all" ]; then
 		have_pgbouncer || missing="$missing pgbouncer"
 		have_prometheus || missing="$missing prometheus"
 		have_chromium || missing="$missing chromium"
+		have_zookeeper || missing="$missing zookeeper"
 	fi
 fi
 if [ -n "$missing" ]; then

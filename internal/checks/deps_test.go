@@ -292,6 +292,11 @@ var layers = []layer{
 		"who has an etcd gets its client and the core, and no other library",
 	},
 	{
+		"./zkstore",
+		[]string{"./core/casstore", "./core/driver", "github.com/go-zookeeper/zk"},
+		"who has a ZooKeeper gets its client and the core, and no other library",
+	},
+	{
 		"./pgxstore",
 		[]string{"./core/...", "github.com/jackc/pgx/v5/..."},
 		"who has a pool of pgx gets pgx and the core, and no other library",
@@ -343,7 +348,7 @@ func TestPackagesImportOnlyWhatTheirLayerMay(t *testing.T) {
 
 // contrib are the nested modules for users; the other nested modules are programs and
 // tests, which import what they want.
-var contrib = []string{"asynqlock", "connectlock", "etcdstore", "mcplock", "watermilllock", "pgxstore"}
+var contrib = []string{"asynqlock", "connectlock", "etcdstore", "mcplock", "watermilllock", "pgxstore", "zkstore"}
 
 // goList runs go list in a directory. A module whose dependencies are not downloaded can be
 // listed, too.

@@ -19,6 +19,7 @@ var withoutExample = map[string]string{
 	"core/pgstore":                       "it needs a PostgreSQL",
 	"etcdstore":                          "it needs an etcd",
 	"pgxstore":                           "it needs a PostgreSQL",
+	"zkstore":                            "it needs a ZooKeeper",
 }
 
 // TestEveryPublicPackageHasAnExampleThatRuns looks for an example whose output go test

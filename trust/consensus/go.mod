@@ -7,6 +7,7 @@ replace github.com/interlock-go/interlock => ../../
 replace github.com/interlock-go/interlock/etcdstore => ../../etcdstore
 
 require (
+	github.com/go-zookeeper/zk v1.0.4
 	github.com/interlock-go/interlock v0.0.0
 	github.com/interlock-go/interlock/etcdstore v0.0.0
 	go.etcd.io/etcd/client/v3 v3.7.3
@@ -33,6 +34,7 @@ require (
 	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.0 // indirect
 	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.3.4 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
+	github.com/interlock-go/interlock/zkstore v0.0.0
 	github.com/jonboulle/clockwork v0.5.0 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/prometheus/client_golang v1.23.2 // indirect
@@ -72,3 +74,5 @@ require (
 	k8s.io/utils v0.0.0-20260108192941-914a6e750570 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
+
+replace github.com/interlock-go/interlock/zkstore => ../../zkstore

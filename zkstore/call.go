@@ -1,0 +1,82 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// poll is how often the adapter looks whether there is a session.
+const poll = 5 * time.Millisecond
+
+// errOtherSession says that what was read may be older than what was written: a new
+// session can be with a member that lags behind.
+var errOtherSession = errors.New("zkstore: the session has ended under way")
+
+// ready waits for a session. Without one nothing is sent: the client would keep the request,
+// and send it when its caller has left.
+func (s *server) ready(ctx context.Context) error {
+	for s.conn.State() != zk.StateHasSession {
+		timer := time.NewTimer(poll)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w: no session with ZooKeeper: %w", driver.ErrNotReady, context.Cause(ctx))
+		}
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", driver.ErrNotReady, context.Cause(ctx))
+	}
+	return nil
+}
+
+// call executes a request of the client, which takes no context, and may go on when ctx has
+// ended.
+func call[T any](ctx context.Context, s *server, request func() (T, error)) (answer T, err error) {
+	if err := s.ready(ctx); err != nil {
+		return answer, err
+	}
+	type result struct {
+		answer T
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		answer, err := request()
+		done <- result{answer, err}
+	}()
+	select {
+	case r := <-done:
+		return r.answer, explain(r.err)
+	case <-ctx.Done():
+		return answer, context.Cause(ctx)
+	}
+}
+
+// explain says what an error means for a request: whether it may have been executed.
+func explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, zk.ErrNoServer):
+		return fmt.Errorf("%w: %w", driver.ErrNotReady, err) // the client has sent nothing
+	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrInvalidACL), errors.Is(err, zk.ErrAuthFailed),
+		errors.Is(err, zk.ErrShortBuffer), errors.Is(err, zk.ErrInvalidPath), errors.Is(err, zk.ErrNoChildrenForEphemerals):
+		return fmt.Errorf("%w: %w", casstore.ErrRefused, err)
+	}
+	return err
+}
+
+// mistaken reports whether a transaction was not executed because nodes are not what the
+// adapter took them for.
+func mistaken(err error) bool {
+	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNodeExists) || errors.Is(err, zk.ErrNoNode) ||
+		errors.Is(err, zk.ErrNotEmpty)
+}

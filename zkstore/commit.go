@@ -1,0 +1,301 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// errFar says that the numbers of this ZooKeeper leave no room for fencing tokens.
+var errFar = fmt.Errorf("%w: zkstore: this ZooKeeper has elected a leader more than 32,511 times: the number of a change is above 2^47, "+
+	"which leaves no room for fencing tokens; use a new ensemble", casstore.ErrRefused)
+
+// commit is a transaction on its way.
+type commit struct {
+	*server
+	root *root
+	txn  casstore.Txn
+	// nodes is what the nodes of the conditions and operations are taken for. ZooKeeper
+	// compares: a mistake costs a look, and another try. They were read in the epoch, or
+	// written in it.
+	nodes map[string]node
+	at    epoch
+	acl   []zk.ACL
+	// conditions are those of the transaction, by name.
+	conditions map[string]casstore.Revision
+}
+
+// Commit implements [casstore.Server]. ZooKeeper executes a list of operations, each with
+// the version of its node, as one change or not at all.
+func (s *server) Commit(ctx context.Context, txn casstore.Txn) (answer casstore.Answer, err error) {
+	if len(txn.If)+len(txn.Then)+len(txn.Read)+len(txn.List) == 0 {
+		return casstore.Answer{Done: true}, nil
+	}
+	if s.newest.Load() >= highest {
+		return answer, errFar
+	}
+	r, err := s.rootOf(txn)
+	if err != nil {
+		return answer, err
+	}
+	c := &commit{server: s, root: r, txn: txn, conditions: map[string]casstore.Revision{}}
+	for _, condition := range txn.If {
+		c.conditions[condition.Name] = condition.Revision
+	}
+	for {
+		answer, again, err := c.try(ctx)
+		if !again || err != nil {
+			return answer, err
+		}
+	}
+}
+
+// try makes one try. again says that nothing was executed, and that nodes are not what they
+// were taken for.
+func (c *commit) try(ctx context.Context) (answer casstore.Answer, again bool, err error) {
+	if err := c.ready(ctx); err != nil {
+		return answer, false, err
+	}
+	session := c.conn.SessionID()
+	if c.nodes == nil {
+		if c.at, c.acl, err = c.open(ctx, c.root); err == nil {
+			err = c.believe(ctx)
+		}
+		if err != nil {
+			return answer, false, unsent(err)
+		}
+	}
+	steps, holds := c.plan()
+	if !holds {
+		steps = nil // a transaction of nothing: what is read after it is no older
+	}
+	results, number, wrong, err := c.multi(ctx, request{root: c.root, epoch: c.at.version, steps: steps})
+	switch {
+	case err == nil && holds:
+		return c.executed(ctx, session, steps, results, number)
+	case err != nil && !mistaken(err):
+		return answer, false, err
+	case err != nil:
+		number = 0
+		if err := c.correct(ctx, steps, wrong, err); err != nil {
+			return answer, false, unsent(err)
+		}
+	}
+	if c.at, c.acl, err = c.open(ctx, c.root); err != nil {
+		return answer, false, unsent(err)
+	}
+	v, err := c.view(ctx, c.names(), nil, c.txn.List, number)
+	if err == nil && c.conn.SessionID() != session {
+		err = errOtherSession
+	}
+	if err != nil {
+		return answer, false, unsent(err)
+	}
+	c.nodes = v.nodes
+	for name, n := range v.nodes {
+		c.learned(name, n)
+	}
+	if c.hold(v.nodes) {
+		return answer, true, nil
+	}
+	return c.answer(v), false, nil
+}
+
+// unsent says of an error that nothing was executed.
+func unsent(err error) error {
+	if errors.Is(err, casstore.ErrRefused) || errors.Is(err, driver.ErrNotReady) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", driver.ErrNotReady, err)
+}
+
+// names are those of all entries of the transaction, those of lists apart.
+func (c *commit) names() []string {
+	all := map[string]bool{}
+	for name := range c.conditions {
+		all[name] = true
+	}
+	for _, op := range c.txn.Then {
+		all[op.Name] = true
+	}
+	for _, name := range c.txn.Read {
+		all[name] = true
+	}
+	return slices.Collect(maps.Keys(all))
+}
+
+// believe fills in what the nodes are taken for. A condition that names a revision says
+// what a node is, and so does what was remembered, unless that is from before the epoch: then
+// the node may have been deleted and created since, up to the same version.
+func (c *commit) believe(ctx context.Context) error {
+	c.nodes = map[string]node{}
+	var unknown []string
+	for name, revision := range c.conditions {
+		last, known := c.remembered(name, c.at)
+		switch {
+		case revision != casstore.Revision{} && revision.Number > c.at.number:
+			c.nodes[name] = node{there: true, live: true, number: revision.Number, version: int32(revision.Version)}
+		case revision == casstore.Revision{} && known && !last.live:
+			c.nodes[name] = last
+		case revision == casstore.Revision{} && !known && !c.written(name):
+			c.nodes[name] = node{}
+		default:
+			unknown = append(unknown, name)
+		}
+	}
+	for _, op := range c.txn.Then {
+		if _, known := c.conditions[op.Name]; known {
+			continue
+		}
+		if last, known := c.remembered(op.Name, c.at); known {
+			c.nodes[op.Name] = last
+		} else {
+			unknown = append(unknown, op.Name)
+		}
+	}
+	return c.getAll(ctx, unknown, func(name string, n node) { c.nodes[name] = n })
+}
+
+func (c *commit) written(name string) bool {
+	for _, op := range c.txn.Then {
+		if op.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// hold reports whether the conditions hold.
+func (c *commit) hold(nodes map[string]node) bool {
+	for name, revision := range c.conditions {
+		if nodes[name].revision() != revision {
+			return false
+		}
+	}
+	return true
+}
+
+// step is an operation of ZooKeeper.
+type step struct {
+	name string
+	op   any
+	then int // the place of the operation in the transaction; -1 for a condition, or a part of one
+}
+
+// plan makes the operations of ZooKeeper.
+func (c *commit) plan() (steps []step, holds bool) {
+	if !c.hold(c.nodes) {
+		return nil, false
+	}
+	for name := range c.conditions {
+		if !c.written(name) {
+			steps = append(steps, unchanged(name, c.nodes[name], -1, c.acl)...)
+		}
+	}
+	for i, op := range c.txn.Then {
+		n, data, version := c.nodes[op.Name], gone, int32(-1)
+		if _, compared := c.conditions[op.Name]; compared {
+			version = n.version
+		}
+		if !op.Delete {
+			data = there + op.Value
+		}
+		switch {
+		case !n.there && op.Delete:
+			steps = append(steps, unchanged(op.Name, n, i, c.acl)...)
+		case !n.there:
+			steps = append(steps, step{op.Name, &zk.CreateRequest{Path: path(op.Name), Data: []byte(data), Acl: c.acl}, i})
+		default:
+			steps = append(steps, step{op.Name, &zk.SetDataRequest{Path: path(op.Name), Data: []byte(data), Version: version}, i})
+		}
+	}
+	return steps, true
+}
+
+// unchanged compares that a node is as it is taken for. That it is not there is compared
+// by creating it, and deleting it again in the same transaction.
+func unchanged(name string, n node, then int, acl []zk.ACL) []step {
+	if n.there {
+		return []step{{name, &zk.CheckVersionRequest{Path: path(name), Version: n.version}, then}}
+	}
+	return []step{
+		{name, &zk.CreateRequest{Path: path(name), Data: []byte(gone), Acl: acl}, -1},
+		{name, &zk.DeleteRequest{Path: path(name), Version: 0}, then},
+	}
+}
+
+// correct makes what a transaction has failed for want of. Called after a transaction that
+// was not executed.
+func (c *commit) correct(ctx context.Context, steps []step, wrong int, why error) error {
+	if wrong < 0 || wrong >= len(steps) {
+		c.root.forget() // the epoch has ended
+		return nil
+	}
+	if _, creates := steps[wrong].op.(*zk.CreateRequest); creates && errors.Is(why, zk.ErrNoNode) {
+		return c.parents(ctx, steps[wrong].name, c.acl)
+	}
+	return nil
+}
+
+// executed answers after a transaction that was executed.
+func (c *commit) executed(ctx context.Context, session int64, steps []step, results []zk.MultiResponse, number int64) (casstore.Answer, bool, error) {
+	answer := casstore.Answer{Done: true, Written: make([]casstore.Revision, len(c.txn.Then))}
+	now := map[string]node{}
+	for name := range c.conditions {
+		now[name] = c.nodes[name]
+	}
+	for i, s := range steps {
+		if s.then < 0 {
+			continue
+		}
+		n, op := node{number: number}, c.txn.Then[s.then]
+		switch s.op.(type) {
+		case *zk.CreateRequest:
+			n.there = true
+		case *zk.SetDataRequest:
+			n.there, n.version = true, results[i].Stat.Version
+		default:
+			continue // it was not there, and is not
+		}
+		if !op.Delete {
+			n.live, n.value = true, op.Value
+			answer.Written[s.then] = n.revision()
+		}
+		now[op.Name] = n
+		c.learned(op.Name, n)
+	}
+	for name, n := range now {
+		if n.live && n.value == "" && !c.written(name) {
+			delete(now, name) // its revision is known, its value is not
+		}
+	}
+	if len(c.txn.Read)+len(c.txn.List) == 0 {
+		return answer, false, nil
+	}
+	v, err := c.view(ctx, c.txn.Read, now, c.txn.List, number)
+	if err == nil && c.conn.SessionID() != session {
+		err = errOtherSession
+	}
+	if err != nil {
+		return casstore.Answer{}, false, err
+	}
+	reads := c.answer(v)
+	answer.Read, answer.Lists = reads.Read, reads.Lists
+	return answer, false, nil
+}
+
+// answer has what was read.
+func (c *commit) answer(v view) casstore.Answer {
+	answer := casstore.Answer{Lists: v.lists}
+	for _, name := range c.txn.Read {
+		answer.Read = append(answer.Read, v.nodes[name].entry(name))
+	}
+	return answer
+}

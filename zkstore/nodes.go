@@ -1,0 +1,285 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/interlock-go/interlock/core/casstore"
+)
+
+const (
+	// there begins the data of a node that is an entry. Every other node is an entry that is
+	// not there: one that was deleted, or that only has nodes below.
+	there = "+"
+	// gone is the data of a node that is no entry. A node that is deleted and created anew
+	// has version 0 again, so a late transaction could meet a version that it has seen
+	// before. So a node stays when its entry is deleted.
+	gone = "-"
+
+	// highest is what the number of a change may be. ZooKeeper counts the elections of a leader
+	// above 32 bits; a fencing token has room for 32,512 of them.
+	highest = 1<<47 - 1<<40
+)
+
+// node is what is at a path.
+type node struct {
+	there    bool
+	live     bool // it is an entry
+	value    string
+	version  int32
+	number   int64 // of the transaction that wrote it
+	children int32
+	below    int64 // the number of the last transaction that created or deleted a node below
+}
+
+// entry is the node as an entry.
+func (n node) entry(name string) casstore.Entry {
+	e := casstore.Entry{Name: name}
+	if n.live {
+		e.Value, e.Revision = n.value, n.revision()
+	}
+	return e
+}
+
+func (n node) revision() casstore.Revision {
+	if !n.live {
+		return casstore.Revision{}
+	}
+	return casstore.Revision{Number: n.number, Version: int64(n.version)}
+}
+
+// same reports whether nothing was written between two looks at a node.
+func (n node) same(o node) bool { return n.there == o.there && n.number == o.number }
+
+func newNode(data []byte, stat *zk.Stat) node {
+	value, live := strings.CutPrefix(string(data), there)
+	if !live {
+		value = ""
+	}
+	return node{
+		there: true, live: live, value: value, version: stat.Version, number: stat.Mzxid,
+		children: stat.NumChildren, below: stat.Pzxid,
+	}
+}
+
+// path is where the entry of a name is.
+func path(name string) string { return "/" + strings.TrimSuffix(name, "/") }
+
+// found is what the client has read.
+type found[T any] struct {
+	what  T
+	stat  *zk.Stat
+	fired <-chan zk.Event
+}
+
+// get reads a node.
+func (s *server) get(ctx context.Context, name string) (node, error) {
+	r, err := call(ctx, s, func() (found[[]byte], error) {
+		data, stat, err := s.conn.Get(path(name))
+		return found[[]byte]{what: data, stat: stat}, err
+	})
+	if err != nil {
+		if errors.Is(err, zk.ErrNoNode) {
+			err = nil
+		}
+		return node{}, err
+	}
+	n := newNode(r.what, r.stat)
+	s.saw(n.number)
+	return n, nil
+}
+
+// children reads the names of the nodes below a node, without the adapter's own.
+func (s *server) children(ctx context.Context, name string) (names []string, below int64, err error) {
+	r, err := call(ctx, s, func() (found[[]string], error) {
+		names, stat, err := s.conn.Children(path(name))
+		return found[[]string]{what: names, stat: stat}, err
+	})
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return nil, 0, nil
+	case err != nil:
+		return nil, 0, err
+	}
+	return entries(r.what), r.stat.Pzxid, nil
+}
+
+// entries leaves out the names of the adapter's own nodes: names of entries have no dot.
+func entries(names []string) []string {
+	var list []string
+	for _, name := range names {
+		if !strings.Contains(name, ".") {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// saw notes the number of a change.
+func (s *server) saw(number int64) {
+	for {
+		last := s.newest.Load()
+		if number <= last || s.newest.CompareAndSwap(last, number) {
+			return
+		}
+	}
+}
+
+// root is the node of the first part of a name. Below it the adapter has two nodes of its
+// own:
+//
+//	.epoch   its version is compared by every transaction, and changes with every one that
+//	         deletes nodes: so no transaction meets a version that a deleted node has had
+//	.now     is written by transactions that tell their number by nothing else
+type root struct {
+	name string
+
+	mu    sync.Mutex
+	known bool
+	at    epoch
+	acl   []zk.ACL
+}
+
+// epoch is the time in which no node is deleted.
+type epoch struct {
+	version int32
+	number  int64 // of the transaction with which it began
+}
+
+func (r *root) epochPath() string { return path(r.name + "/.epoch") }
+func (r *root) nowPath() string   { return path(r.name + "/.now") }
+
+// rootOf returns the root of all names of a transaction.
+func (s *server) rootOf(txn casstore.Txn) (*root, error) {
+	first := ""
+	check := func(name string) error {
+		part, _, _ := strings.Cut(name, "/")
+		if first == "" {
+			first = part
+		}
+		if part != first || part == "" {
+			return fmt.Errorf("%w: names below /%s and /%s in one transaction", casstore.ErrRefused, first, part)
+		}
+		return nil
+	}
+	for _, c := range txn.If {
+		if err := check(c.Name); err != nil {
+			return nil, err
+		}
+	}
+	for _, op := range txn.Then {
+		if err := check(op.Name); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range txn.Read {
+		if err := check(name); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range txn.List {
+		if err := check(r.Prefix); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.roots[first]
+	if r == nil {
+		r = &root{name: first}
+		s.roots[first] = r
+	}
+	return r, nil
+}
+
+// open returns the epoch, and the rights for new nodes. It makes what is not there.
+func (s *server) open(ctx context.Context, r *root) (epoch, []zk.ACL, error) {
+	r.mu.Lock()
+	at, acl, known := r.at, r.acl, r.known
+	r.mu.Unlock()
+	if known {
+		return at, acl, nil
+	}
+	acl, err := s.rights(ctx, r)
+	if err != nil {
+		return at, nil, err
+	}
+	for {
+		n, err := s.get(ctx, r.name+"/.epoch")
+		if err != nil {
+			return at, nil, err
+		}
+		if n.there {
+			at = epoch{version: n.version, number: n.number}
+			break
+		}
+		for _, p := range []string{r.nowPath(), r.epochPath()} {
+			if err := s.create(ctx, p, acl); err != nil {
+				return at, nil, err
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at, r.acl, r.known = at, acl, true
+	return at, acl, nil
+}
+
+// rights are those of new nodes: of all, if the root is open to all; else of the user whose
+// credentials the client has added. It makes the root if that is not there.
+func (s *server) rights(ctx context.Context, r *root) ([]zk.ACL, error) {
+	for {
+		acl, err := call(ctx, s, func() ([]zk.ACL, error) {
+			acl, _, err := s.conn.GetACL(path(r.name))
+			return acl, err
+		})
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			if err := s.create(ctx, path(r.name), zk.WorldACL(zk.PermAll)); err != nil {
+				return nil, err
+			}
+			continue
+		case err != nil:
+			return nil, err
+		}
+		for _, a := range acl {
+			if a.Scheme == "world" && a.Perms == zk.PermAll {
+				return zk.WorldACL(zk.PermAll), nil
+			}
+		}
+		return zk.AuthACL(zk.PermAll), nil
+	}
+}
+
+// create makes a node that is no entry, unless it is there.
+func (s *server) create(ctx context.Context, p string, acl []zk.ACL) error {
+	_, err := call(ctx, s, func() (string, error) { return s.conn.Create(p, []byte(gone), 0, acl) })
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil
+	}
+	return err
+}
+
+// parents makes the nodes above a name.
+func (s *server) parents(ctx context.Context, name string, acl []zk.ACL) error {
+	for i := range len(name) {
+		if name[i] == '/' {
+			if err := s.create(ctx, path(name[:i]), acl); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forget has the epoch be read again.
+func (r *root) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known = false
+}

@@ -1,0 +1,66 @@
+package zkstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// Store keeps locks on ZooKeeper. It is a store for core.New. Make it with [New].
+type Store struct {
+	*casstore.Store
+	server *server
+	done   context.Context // ends with Close
+	end    context.CancelFunc
+	work   sync.WaitGroup
+}
+
+// New makes a store on a connection, which [Connect] makes, and which the store does not
+// close. The options are those of package casstore. New sends nothing. It returns
+// driver.ErrConfig if conn is nil or an option cannot work. Close the store after the
+// locker, and the connection after the store.
+func New(conn *zk.Conn, opts ...casstore.Option) (*Store, error) {
+	if conn == nil {
+		return nil, fmt.Errorf("%w: conn is nil; zkstore.Connect makes one", driver.ErrConfig)
+	}
+	server := newServer(conn)
+	store, err := casstore.New(server, opts...)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{Store: store, server: server}
+	s.done, s.end = context.WithCancel(context.Background())
+	s.work.Go(s.tidy)
+	return s, nil
+}
+
+// Close ends what the store does in the background, as that of [casstore.Store] does.
+func (s *Store) Close() error {
+	s.end()
+	s.work.Wait()
+	return s.Store.Close()
+}
+
+// Server makes the adapter alone, which [New] gives to casstore.New. The nodes of what
+// was deleted stay until a [Store] deletes them.
+func Server(conn *zk.Conn) casstore.Server { return newServer(conn) }
+
+func newServer(conn *zk.Conn) *server {
+	return &server{conn: conn, roots: map[string]*root{}}
+}
+
+// server is a ZooKeeper to package casstore.
+type server struct {
+	conn   *zk.Conn
+	newest atomic.Int64 // the highest number that was seen
+	memory
+
+	mu    sync.Mutex
+	roots map[string]*root
+}

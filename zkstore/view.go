@@ -1,0 +1,217 @@
+package zkstore
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/interlock-go/interlock/core/casstore"
+)
+
+const (
+	// together is how many nodes of a list are read at once.
+	together = 100
+	// remembers is how many nodes the adapter remembers.
+	remembers = 10_000
+)
+
+// view is what several reads have found, all of one moment.
+type view struct {
+	nodes map[string]node
+	lists [][]casstore.Entry
+}
+
+// view reads entries and lists. number, unless zero, is of a transaction that the member
+// has executed: where nothing was written since, all that is read is of that moment. Else
+// it reads until two looks find the same. known has nodes that are as they were at that
+// moment. Lists with a limit are the pages of a long list, and read once: see
+// [casstore.Range].
+func (s *server) view(ctx context.Context, names []string, known map[string]node, lists []casstore.Range, number int64) (view, error) {
+	var last *view
+	for {
+		v, newest, looks, err := s.look(ctx, names, known, lists)
+		if err != nil {
+			return view{}, err
+		}
+		if number > 0 && newest <= number || looks <= 1 || last != nil && v.same(*last) {
+			return v, nil
+		}
+		last, known = &v, nil
+	}
+}
+
+func (v view) same(o view) bool {
+	for name, n := range v.nodes {
+		if !n.same(o.nodes[name]) {
+			return false
+		}
+	}
+	return slices.EqualFunc(v.lists, o.lists, func(a, b []casstore.Entry) bool { return slices.Equal(a, b) })
+}
+
+// look reads entries and lists once. newest is the number of the last change of it, looks how
+// many nodes it has asked for that can change what it says.
+func (s *server) look(
+	ctx context.Context, names []string, known map[string]node, lists []casstore.Range,
+) (v view, newest int64, looks int, err error) {
+	v.nodes = map[string]node{}
+	var unknown []string
+	for _, name := range names {
+		n, ok := known[name]
+		if _, twice := v.nodes[name]; !ok && !twice {
+			unknown = append(unknown, name)
+		}
+		v.nodes[name] = n
+	}
+	err = s.getAll(ctx, unknown, func(name string, n node) {
+		v.nodes[name] = n
+		newest = max(newest, n.number)
+	})
+	if looks = len(unknown); len(known) > 0 {
+		looks++
+	}
+	for _, r := range lists {
+		l := list{server: s, of: r}
+		if err == nil {
+			err = l.walk(ctx, strings.TrimSuffix(r.Prefix, "/"))
+		}
+		if r.Limit == 0 {
+			newest = max(newest, l.newest)
+			looks += 2
+		}
+		v.lists = append(v.lists, l.entries)
+	}
+	return v, newest, looks, err
+}
+
+// getAll reads nodes at once.
+func (s *server) getAll(ctx context.Context, names []string, do func(string, node)) error {
+	if len(names) == 1 {
+		n, err := s.get(ctx, names[0])
+		if err == nil {
+			do(names[0], n)
+		}
+		return err
+	}
+	var mu sync.Mutex
+	var first error
+	var all sync.WaitGroup
+	for _, name := range names {
+		all.Go(func() {
+			n, err := s.get(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				first = err
+				return
+			}
+			do(name, n)
+		})
+	}
+	all.Wait()
+	return first
+}
+
+// list reads the entries below a name.
+type list struct {
+	*server
+	of      casstore.Range
+	entries []casstore.Entry
+	newest  int64
+}
+
+func (l *list) full() bool { return l.of.Limit > 0 && len(l.entries) >= l.of.Limit }
+
+// walk reads the entries below a name, in the order of their names.
+func (l *list) walk(ctx context.Context, name string) error {
+	parts, below, err := l.children(ctx, name)
+	if err != nil {
+		return err
+	}
+	l.newest = max(l.newest, below)
+	// The names below a node sort as if the node's name ended with a slash.
+	var order []string
+	for _, part := range parts {
+		own, under := name+"/"+part, name+"/"+part+"/"
+		if own > l.of.After {
+			order = append(order, own)
+		}
+		if under > l.of.After || strings.HasPrefix(l.of.After, under) {
+			order = append(order, under)
+		}
+	}
+	slices.Sort(order)
+	read := map[string]node{}
+	for i, own := range order {
+		if l.full() {
+			return nil
+		}
+		under, isUnder := strings.CutSuffix(own, "/")
+		if isUnder {
+			own = under
+		}
+		if _, ok := read[own]; !ok {
+			if err := l.getAll(ctx, ahead(order[i:], read), func(name string, n node) { read[name] = n }); err != nil {
+				return err
+			}
+		}
+		n := read[own]
+		l.newest = max(l.newest, n.number, n.below)
+		switch {
+		case isUnder && n.children > 0:
+			if err := l.walk(ctx, own); err != nil {
+				return err
+			}
+		case !isUnder && n.live:
+			l.entries = append(l.entries, n.entry(own))
+		}
+	}
+	return nil
+}
+
+// ahead are the next names that have to be read.
+func ahead(order []string, read map[string]node) []string {
+	var names []string
+	asked := map[string]bool{}
+	for _, name := range order {
+		name = strings.TrimSuffix(name, "/")
+		if _, ok := read[name]; ok || asked[name] {
+			continue
+		}
+		asked[name] = true
+		if names = append(names, name); len(names) == together {
+			break
+		}
+	}
+	return names
+}
+
+// memory is what nodes were when they were seen last.
+type memory struct {
+	mu    sync.Mutex
+	nodes map[string]node
+}
+
+// remembered returns a node that was written in an epoch.
+func (m *memory) remembered(name string, in epoch) (node, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, ok := m.nodes[name]
+	return n, ok && n.number > in.number
+}
+
+// learned notes what a node is. A node that is not there is not remembered: most of those are
+// never asked for again.
+func (m *memory) learned(name string, n node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.nodes) >= remembers || m.nodes == nil {
+		m.nodes = map[string]node{}
+	}
+	if n.value = ""; n.there {
+		m.nodes[name] = n
+	} else {
+		delete(m.nodes, name)
+	}
+}

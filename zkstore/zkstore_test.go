@@ -1,0 +1,121 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+func TestNewAndConnectRefuseWhatCannotWork(t *testing.T) {
+	if _, err := New(nil); !errors.Is(err, driver.ErrConfig) {
+		t.Errorf("New: %v; want ErrConfig", err)
+	}
+	if _, err := Connect(nil, nil); !errors.Is(err, driver.ErrConfig) {
+		t.Errorf("Connect: %v; want ErrConfig", err)
+	}
+}
+
+func TestErrorsSayWhetherATransactionMayBeExecuted(t *testing.T) {
+	for err, want := range map[error]error{
+		zk.ErrNoServer:           driver.ErrNotReady,
+		zk.ErrNoAuth:             casstore.ErrRefused,
+		zk.ErrInvalidACL:         casstore.ErrRefused,
+		zk.ErrConnectionClosed:   nil,
+		zk.ErrSessionExpired:     nil,
+		zk.ErrSessionMoved:       nil,
+		zk.ErrClosing:            nil,
+		context.DeadlineExceeded: nil,
+	} {
+		got := explain(err)
+		if got == nil || !errors.Is(got, err) {
+			t.Errorf("%v is explained as %v", err, got)
+		}
+		for _, kind := range []error{driver.ErrNotReady, casstore.ErrRefused} {
+			if errors.Is(got, kind) != errors.Is(want, kind) {
+				t.Errorf("%v: %v; want %v", err, got, want)
+			}
+		}
+	}
+	if explain(nil) != nil {
+		t.Error("no error is explained")
+	}
+}
+
+// live and dead are nodes that are entries, and that are none.
+func live(number int64, version int32, value string) node {
+	return node{there: true, live: true, number: number, version: version, value: value}
+}
+
+func dead(number int64, version int32) node {
+	return node{there: true, number: number, version: version}
+}
+
+func TestChangesAreReportedByTransaction(t *testing.T) {
+	for _, part := range []struct {
+		name      string
+		last, now map[string]node
+		want      string
+	}{
+		{"the first look", nil, map[string]node{"b": live(2, 0, "2"), "a": live(3, 0, "3"), "c": dead(1, 1)}, "[a=3 b=2]"},
+		{"nothing at first", nil, map[string]node{}, "[]"},
+		{"nothing has changed", map[string]node{"a": live(3, 0, "3")}, map[string]node{"a": live(3, 0, "3"), "c": dead(4, 1)}, ""},
+		{
+			"one transaction",
+			map[string]node{"lock": live(3, 0, "3")},
+			map[string]node{"lock": dead(5, 1), "w/x": live(5, 0, "x")},
+			"[w/x=x -lock]",
+		},
+		{
+			"two transactions",
+			map[string]node{"lock": live(3, 0, "3")},
+			map[string]node{"lock": dead(6, 1), "w/x": live(5, 0, "x")},
+			"[w/x=x] [-lock]",
+		},
+		{"written again", map[string]node{"a": live(3, 0, "3")}, map[string]node{"a": live(5, 1, "5")}, "[a=5]"},
+		{"deleted, and there again", map[string]node{"a": live(3, 0, "3")}, map[string]node{"a": live(5, 2, "5")}, "[-a a=5]"},
+		{"created anew", map[string]node{"a": live(3, 7, "3")}, map[string]node{"a": live(5, 0, "5")}, "[-a a=5]"},
+		{"the node has gone, too", map[string]node{"a": live(3, 0, "3")}, map[string]node{}, "[-a]"},
+		{"back since it was deleted", map[string]node{"a": dead(3, 1)}, map[string]node{"a": live(5, 2, "5")}, "[a=5]"},
+	} {
+		var reports []string
+		for _, some := range changes(part.last, part.now) {
+			texts := []string{}
+			for _, c := range some {
+				if c.Deleted {
+					texts = append(texts, "-"+c.Name)
+				} else {
+					texts = append(texts, c.Name+"="+c.Value)
+				}
+			}
+			reports = append(reports, fmt.Sprint(texts))
+		}
+		if got := strings.Join(reports, " "); got != part.want {
+			t.Errorf("%s: %s; want %s", part.name, got, part.want)
+		}
+	}
+}
+
+func TestATransactionHasOneRoot(t *testing.T) {
+	s := newServer(nil)
+	_, err := s.Commit(t.Context(), casstore.Txn{Read: []string{"a/x"}, If: []casstore.Condition{{Name: "b/x"}}})
+	if !errors.Is(err, casstore.ErrRefused) {
+		t.Errorf("%v; want ErrRefused", err)
+	}
+}
+
+func TestNumbersThatLeaveNoRoomForTokensAreRefused(t *testing.T) {
+	s := newServer(nil)
+	s.saw(highest)
+	s.saw(1)
+	_, err := s.Commit(t.Context(), casstore.Txn{Read: []string{"a/x"}})
+	if !errors.Is(err, casstore.ErrRefused) || !errors.Is(err, errFar) {
+		t.Errorf("%v; want ErrRefused", err)
+	}
+}
