@@ -138,6 +138,10 @@ $(LINTER):
 $(SCANNER):
 	cd tools && $(GO) build -o $@ golang.org/x/vuln/cmd/govulncheck
 
+.PHONY: docs
+docs: ## Write llms.txt and llms-full.txt anew, from the README, the documents and the comments of packages
+	$(GO) run ./internal/checks/llms
+
 .PHONY: pictures
 pictures: ## Draw docs/pictures from their text, with graphviz
 	@for text in docs/pictures/*.dot; do dot -Tsvg $$text > $${text%.dot}.svg; echo $${text%.dot}.svg; done

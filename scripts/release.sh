@@ -4,7 +4,8 @@
 #
 #   scripts/release.sh v0.4.0
 #
-# CHECK names the command that has to pass, `make check` by default.
+# CHECK names the command that has to pass: by default `make check`, and `make docs`, which
+# writes llms-full.txt.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -47,7 +48,7 @@ for dir in $(sed -n "s|^. \`\(.*\)\` . \`.*/$version\`.*|\1|p" RELEASING.md); do
 	tags="$tags $dir/$version"
 done
 
-${CHECK:-make check} || fail "the check failed"
+${CHECK:-make check docs} || fail "the check failed"
 
 for tag in $tags; do
 	git tag -a "$tag" -m "Release $version"
