@@ -100,6 +100,43 @@ func TestUncontendedLockAndReleaseAreTwoRoundTrips(t *testing.T) {
 	}
 }
 
+// What goes from one process to another costs two scripts: a release that keeps the lock for the
+// first of its list, and the acquire of that locker.
+func TestCommandsOfAHandOver(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	s := w.store()
+	waiter := driver.WithPatience("0123456789abcdef0123456789abcdef", time.Second)
+	_, calls := w.undisturbed(func(try int) {
+		key, ctx := fmt.Sprint("k", try), t.Context()
+		acquire := func(owner, waiter string) driver.Reply {
+			rep, err := s.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: owner, TTL: w.Holds(), Waiter: waiter})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rep
+		}
+		rep := acquire("a:1", "")
+		if refused := acquire("b:1", waiter); refused.Granted || !refused.Listed {
+			t.Fatalf("a held lock: %+v", refused)
+		}
+		waiting, err := s.Release(ctx, driver.ReleaseRequest{Key: key, Owner: "a:1", Token: rep.Token, TTL: w.Holds()})
+		if err != nil || waiting != waiter {
+			t.Fatalf("waiting %q, %v", waiting, err)
+		}
+		if granted := acquire("b:2", waiter); !granted.Granted || granted.Token <= rep.Token {
+			t.Fatalf("a lock that is kept: %+v", granted)
+		}
+	})
+	want := map[string]int64{
+		"evalsha": 4, "exists": 3, "hmget": 3, "time": 2, "set": 2, // free, refused, released, granted
+		"hset": 2 + 1 + 1, "pexpire": 2 + 1, "del": 1 + 1, "publish": 1, "hgetall": 1, "pttl": 1 + 1,
+	}
+	if !maps.Equal(calls, want) {
+		t.Errorf("%v; want %v", calls, want)
+	}
+}
+
 // A request costs as many commands as its promises need.
 func TestCommandsOfAnIdempotentRequest(t *testing.T) {
 	t.Parallel()
