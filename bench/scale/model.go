@@ -13,17 +13,20 @@ const (
 	grace     = 5 * time.Millisecond  // what a waiting process leaves each one before it
 	linger    = 5 * time.Second       // how long a channel stays subscribed without a waiter
 	fenceTime = time.Minute           // how much longer than the lease a fence is kept
-	listBytes = 2048                  // from where the list of waiting lockers does not grow
+	listRoom  = 63                    // lockers in the list of those waiting
 	idBytes   = 32                    // of a locker's id
+	nameBytes = idBytes + len("~a")   // of a locker in the list
 )
 
 // Commands of each script when it is sent alone, with its own EVALSHA.
 const (
 	cmdGrant   = 6 // EVALSHA EXISTS TIME SET HSET PEXPIRE
+	cmdTurn    = 9 // the same and HMGET PTTL DEL, where the lock is kept for the process
 	cmdRefuse  = 5 // EVALSHA EXISTS HMGET HGETALL PTTL
 	cmdEnlist  = 6 // the same and HSET
 	cmdRelease = 3 // EVALSHA HMGET DEL
 	cmdTell    = 1 // PUBLISH
+	cmdKeep    = 2 // HSET PEXPIRE: the lock is kept for those whose turn it is
 	cmdFence   = 1 // SET: the last token of a hand-off
 	cmdRenew   = 3 // EVALSHA HMGET PEXPIRE
 	cmdRevoked = 1 // EXISTS: of an owner that does not hold the lock
@@ -42,16 +45,15 @@ func renewals(lease time.Duration) float64 { return cmdRenew * 3 / lease.Seconds
 
 // shortTurn is the least that a section costs if each of several processes wants
 // the key with one caller at a time: the grant, the release with its announcement,
-// and the try with which who has had it gets into the list again. When a caller
-// comes between, those who were in the list ask again.
-const shortTurn = cmdGrant + cmdEnlist + cmdRelease + cmdTell
+// and the try with which the process that has had it gets into the list again.
+const shortTurn = cmdTurn + cmdEnlist + cmdRelease + cmdKeep + cmdTell
 
 // fullTurn is what a turn costs if each of n processes always has callers for
 // the key: the grant, the release that enters its process again, and the early
 // tries.
 func fullTurn(n int, turn time.Duration) float64 {
 	early := min(n-1, int(turn/grace))
-	return cmdGrant + cmdRelease + cmdTell + cmdFence + float64(early*cmdRefuse)
+	return cmdTurn + cmdRelease + cmdKeep + cmdTell + cmdFence + float64(early*cmdRefuse)
 }
 
 // turnLength is how long a process keeps a key that others want, if a section
@@ -68,7 +70,7 @@ func pairBytes(key int, cluster bool) (in, out float64) {
 		publish = len("SPUBLISH")
 	}
 	const sha, owner = 40, idBytes + 1 + 5 // with a number of five digits
-	acquire := wire(7, sha, 1, lock, lock+len(":fence"), owner, 5, 5, 0, idBytes)
+	acquire := wire(7, sha, 1, lock, lock+len(":fence"), owner, 5, 5, 0, nameBytes)
 	release := wire(7, sha, 1, lock, owner, publish, 0)
 	return float64(acquire + release), float64(len(":1790000000000000\r\n") + len(":1\r\n"))
 }
@@ -80,16 +82,15 @@ func messageBytes(key, listed int, cluster bool) int {
 	if cluster {
 		kind = len("smessage")
 	}
-	return wire(kind, key+len("interlock:{}:free"), max(0, listed*(idBytes+1)-1))
+	return wire(kind, key+len("interlock:{}:free"), max(0, listed*(nameBytes+1)-1))
 }
 
 // refusalBytes is the reply to a try that finds the lock held: its holder, its
 // time, and that the asker is listed.
 var refusalBytes = wire(idBytes+1+5) + len(":30000\r\n:1\r\n")
 
-// listed is how many of n waiting processes the list has room for: one enters as
-// long as the list is shorter than its limit.
-func listed(n int) int { return min(n, (listBytes+idBytes+1)/(idBytes+1)) }
+// listed is how many of n waiting processes the list has room for.
+func listed(n int) int { return min(n, listRoom) }
 
 // polls is how many commands a second processes cost that wait for one key: those
 // that are not listed ask once a second.

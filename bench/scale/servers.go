@@ -62,11 +62,13 @@ func (c cluster) counted() (sum counts) {
 	return sum
 }
 
+// held is a lock that has an owner, or is free and kept for those who wait.
 type held struct {
-	owner string
+	owner string // empty: it is kept
 	token int64
 	q     string
 	until time.Time
+	since time.Time // of a lock that is kept
 }
 
 type fence struct {
@@ -115,14 +117,56 @@ func (m *memory) lock(key string, now time.Time) *held {
 	return h
 }
 
-func enlist(q, id string) string {
-	switch {
-	case id == "" || strings.Contains(q, id):
+// enlist enters a locker at the end of a list that has room, or changes its patience.
+func enlist(q, name string) string {
+	id, _ := driver.CutPatience(name)
+	switch at := strings.Index(q, id); {
+	case name == "":
 		return q
 	case q == "":
-		return id
+		return name
+	case at >= 0:
+		_, behind, more := strings.Cut(q[at:], ",")
+		if q = q[:at] + name; more {
+			q += "," + behind
+		}
+		return q
+	case strings.Count(q, ",") >= listRoom-1:
+		return q
 	}
-	return q + "," + id
+	return q + "," + name
+}
+
+// turns is for how many lockers a lock is kept.
+const turns = 4
+
+// keep returns for how long a lock is kept for the first lockers of a list.
+func keep(q string) (lasts time.Duration) {
+	for i, name := range strings.Split(q, ",") {
+		if i == turns || !strings.Contains(name, "~") {
+			break
+		}
+		_, patience := driver.CutPatience(name)
+		lasts += patience
+	}
+	return lasts
+}
+
+// opens returns when the turn of a locker begins for which a lock is kept, and the list
+// behind it.
+func (h *held) opens(waiter string) (at time.Time, rest string) {
+	id, _ := driver.CutPatience(waiter)
+	at, rest = h.since, h.q
+	for rest != "" {
+		var entry string
+		entry, rest, _ = strings.Cut(rest, ",")
+		name, patience := driver.CutPatience(entry)
+		if name == id {
+			return at, rest
+		}
+		at = at.Add(patience)
+	}
+	return h.until, ""
 }
 
 // Acquire implements core.Store. It ignores the context: nothing takes long here.
@@ -139,29 +183,91 @@ func (m *memory) acquire(ask driver.AcquireRequest, sent, now time.Time) (driver
 	defer m.mu.Unlock()
 	h := m.lock(ask.Key, now)
 	if h == nil {
-		m.run(cmdGrant)
-		m.count.granted++
-		token := now.UnixMicro()
-		if f := m.fences[ask.Key]; f.token >= token && now.Before(f.until) {
-			token = f.token + 1
-			m.count.commands++
-		}
-		m.fences[ask.Key] = fence{token, now.Add(ask.TTL + fenceTime)}
-		m.locks[ask.Key] = &held{ask.Owner, token, ask.Rest, now.Add(ask.TTL)}
-		return driver.Reply{Granted: true, Token: token, Sent: sent}, nil
+		return m.grant(ask, sent, now), nil
 	}
 	if h.owner == ask.Owner {
 		m.run(cmdRefuse - 2)
 		return driver.Reply{Granted: true, Token: h.token, Sent: sent}, nil
 	}
+	commands, ends := cmdRefuse, h.until
+	if h.owner == "" {
+		at, rest := h.opens(ask.Waiter)
+		if !now.Before(at) {
+			delete(m.locks, ask.Key)
+			ask.Rest = rest
+			m.count.commands += cmdTurn - cmdGrant
+			return m.grant(ask, sent, now), nil
+		}
+		commands, ends = cmdRefuse-1, at
+	}
 	m.count.refused++
-	m.run(cmdRefuse)
-	listed := ask.Waiter != "" && strings.Contains(h.q, ask.Waiter)
-	if !listed && ask.Waiter != "" && len(h.q) < listBytes {
-		h.q, listed = enlist(h.q, ask.Waiter), true
+	m.run(commands)
+	if q := enlist(h.q, ask.Waiter); q != h.q {
+		h.q = q
 		m.count.commands += cmdEnlist - cmdRefuse
 	}
-	return driver.Reply{Holder: h.owner, TTL: h.until.Sub(now), Listed: listed, Sent: sent}, nil
+	id, _ := driver.CutPatience(ask.Waiter)
+	listed := id != "" && strings.Contains(h.q, id)
+	return driver.Reply{Holder: h.owner, TTL: ends.Sub(now), Listed: listed, Sent: sent}, nil
+}
+
+// grant gives a lock that is free to an owner.
+func (m *memory) grant(ask driver.AcquireRequest, sent, now time.Time) driver.Reply {
+	m.run(cmdGrant)
+	m.count.granted++
+	token := now.UnixMicro()
+	if f := m.fences[ask.Key]; f.token >= token && now.Before(f.until) {
+		token = f.token + 1
+		m.count.commands++
+	}
+	m.fences[ask.Key] = fence{token, now.Add(ask.TTL + fenceTime)}
+	m.locks[ask.Key] = &held{owner: ask.Owner, token: token, q: ask.Rest, until: now.Add(ask.TTL)}
+	return driver.Reply{Granted: true, Token: token, Sent: sent}
+}
+
+// RoundTrip implements driver.Ranger.
+func (s *store) RoundTrip() time.Duration { return 2 * oneWay }
+
+// Decline is decline.lua.
+func (s *store) Decline(key, waiter string) { s.at(key).decline(key, waiter, time.Now()) }
+
+func (m *memory) decline(key, waiter string, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.run(2) // EVALSHA HMGET
+	h := m.lock(key, now)
+	if h == nil || !strings.Contains(h.q, waiter) {
+		return
+	}
+	if h.owner == "" {
+		if at, rest := h.opens(waiter); !now.Before(at) {
+			m.count.commands += 2 // PTTL DEL
+			delete(m.locks, key)
+			m.free(key, rest, now)
+			return
+		}
+	}
+	m.count.commands++ // HSET or HDEL
+	var left []string
+	for name := range strings.SplitSeq(h.q, ",") {
+		if !strings.Contains(name, waiter) {
+			left = append(left, name)
+		}
+	}
+	h.q = strings.Join(left, ",")
+}
+
+// free keeps a lock that became free for the lockers of a list, and tells them.
+func (m *memory) free(key, q string, now time.Time) {
+	if q == "" {
+		return
+	}
+	if lasts := keep(q); lasts > 0 {
+		m.count.commands += cmdKeep
+		m.locks[key] = &held{q: q, since: now, until: now.Add(lasts)}
+	}
+	m.count.commands += cmdTell
+	m.publish(key, q, now)
 }
 
 // Release implements core.Store.
@@ -187,14 +293,8 @@ func (m *memory) release(ask driver.ReleaseRequest, now time.Time) (waiting stri
 		m.count.commands += cmdFence
 		m.fences[ask.Key] = fence{ask.Token, now.Add(ask.TTL + fenceTime)}
 	}
-	q := h.q
-	if len(q) < listBytes {
-		q = enlist(q, ask.Waiter)
-	}
-	if q != "" {
-		m.count.commands += cmdTell
-		m.publish(ask.Key, q, now)
-	}
+	q := enlist(h.q, ask.Waiter)
+	m.free(ask.Key, q, now)
 	if q == ask.Waiter {
 		q = ""
 	}
