@@ -38,6 +38,9 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) h
 				Run: func(ctx context.Context, attempt endpoint.Attempt) (endpoint.Response, bool) {
 					captured = capture.New(w, attempt)
 					serve(ctx, next, captured, r)
+					if !captured.Answered() {
+						attempt.Unwritten()
+					}
 					return captured.Response(http.StatusOK)
 				},
 				Pass: func(ctx context.Context) bool {

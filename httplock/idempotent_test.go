@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"strings"
 	"testing"
 
 	"github.com/go-chi/chi/v5"
@@ -65,6 +66,29 @@ func TestIdempotentRefusalsCanBeRendered(t *testing.T) {
 	})
 	srv := adaptertest.Serve(t, httplock.Idempotent(adaptertest.Engine(t), render)(http.NotFoundHandler()))
 	adaptertest.Do(t, srv, http.MethodPost, "/").Want(t, http.StatusTeapot, "idempotency-key-missing\n")
+}
+
+// A bridge whose handler fails, or has not run, when the middleware returns looks like this.
+func TestAnAnswerThatTheHandlerDidNotWriteIsLogged(t *testing.T) {
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		logged  bool
+	}{
+		"nothing":  {func(http.ResponseWriter, *http.Request) {}, true},
+		"a status": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }, false},
+		"a body":   {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("a")) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logged := adaptertest.LogTo(t)
+			srv := adaptertest.Serve(t, httplock.Idempotent(adaptertest.Engine(t))(c.handler))
+			if a := adaptertest.Post(t, srv, "/"); a.Status != http.StatusOK {
+				t.Errorf("%d %s", a.Status, a.Body)
+			}
+			if text := logged.String(); strings.Contains(text, "wrote no answer") != c.logged {
+				t.Errorf("logged: %q", text)
+			}
+		})
+	}
 }
 
 func TestIdempotentUnderTheLockOfARawParameter(t *testing.T) {

@@ -4,7 +4,8 @@
 // PostgreSQL in postgres/, the programs of examples/ on PostgreSQL in examples/, the
 // dashboard and the alerts of docs/observability in observability/, the answers that
 // docs/openapi.yaml describes in openapi/, the change from other libraries of locks in
-// changeover/, and the page of `interlock ui` in a real browser in browser/. It is a module
+// changeover/, the bridges of docs/frameworks.md in frameworks/, object mappers in mappers/,
+// and the page of `interlock ui` in a real browser in browser/. It is a module
 // of its own, so that no user depends on proxies, checkers, database drivers and other
 // libraries.
 package trust

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -159,6 +160,12 @@ func (a *attempt) Limit() int64 { return a.engine.config.maxResponse }
 
 // Lease implements [endpoint.Attempt].
 func (a *attempt) Lease() time.Duration { return a.engine.config.lease }
+
+// Unwritten implements [endpoint.Attempt].
+func (a *attempt) Unwritten() {
+	a.engine.log(a.ctx, slog.LevelWarn,
+		"interlock: the handler of an idempotent endpoint wrote no answer, and 200 without a body is its answer", errUnwritten)
+}
 
 // TooLarge implements [endpoint.Attempt].
 func (a *attempt) TooLarge(status int) (send bool) {

@@ -56,6 +56,10 @@ func (e *Engine) logRefusal(ctx context.Context, r *core.Refusal) {
 var errForeign = errors.New("interlock: an idempotent endpoint for HTTP got a call of gRPC, gRPC-Web or Connect, " +
 	"whose failures have HTTP status 200: put grpclock.Idempotent into the gRPC server, and no HTTP middleware in front of it")
 
+// errUnwritten is what may be behind an answer that the handler has not written.
+var errUnwritten = errors.New("interlock: if 200 is meant, call WriteHeader; a bridge from another framework has to " +
+	"run the handler, and to write the answer to its error, inside the middleware")
+
 // refuseForeign refuses such a call. Most often the middleware stands in front of a gRPC
 // server. It may as well be a client that sends a content type at will, so the line is a
 // warning.

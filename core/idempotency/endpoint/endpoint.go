@@ -112,6 +112,12 @@ type Attempt interface {
 	// transaction (record.Enlist). The adapter drops the answer, and the [Verdict] has
 	// the other attempt's answer, or the refusal. Later calls return the same.
 	TooLarge(status int) (send bool)
+
+	// Unwritten logs, once a minute, that the handler has returned and has written neither
+	// a status nor a body. net/http answers 200 with no body, which is stored. That may be
+	// meant; or a bridge from another framework writes the answer, or runs the handler,
+	// only after the middleware has returned.
+	Unwritten()
 }
 
 // Response is a captured answer. A stored one lacks the header fields that must not
