@@ -36,6 +36,10 @@ func TestTheStoreKeepsItsContracts(t *testing.T) {
 			drivertest.RunTurnsInBubbles(t, func(*testing.T) driver.Store { return open() })
 			drivertest.RunTurnsOfPlacesInBubbles(t, func(*testing.T) driver.Store { return open() })
 		})
+		t.Run("notifier "+name, func(t *testing.T) {
+			drivertest.RunNotifierInBubbles(t, func(*testing.T) driver.Store { return open() })
+			drivertest.RunNotifierOfPlacesInBubbles(t, func(*testing.T) driver.Store { return open() })
+		})
 		t.Run("records "+name, func(t *testing.T) {
 			recordtest.RunInBubbles(t, func(*testing.T) record.Store { return open() })
 		})

@@ -25,6 +25,7 @@ type Store struct {
 	locks     map[string]*lock
 	sweepAt   int // the number of locks at which the old ones are removed
 	watchers  map[string][]*watcher
+	attentive map[string]func(key, owner string) // by the id of the locker
 	intercept func(Request) Fault
 	requests  map[Op]int
 	taken     int // how many other processes Take and TakeClaims have made
@@ -52,6 +53,7 @@ type watcher struct{ wake func(driver.Signal) }
 func New() *Store {
 	return &Store{
 		locks: map[string]*lock{}, watchers: map[string][]*watcher{}, requests: map[Op]int{}, sweepAt: sweepAt,
+		attentive: map[string]func(key, owner string){},
 		records: records{
 			entries: map[string]*entry{}, gone: map[string]time.Time{}, awaiting: map[string][]*awaiting{}, sweepAt: sweepAt,
 		},
@@ -79,13 +81,33 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 }
 
 func (s *Store) acquire(req driver.AcquireRequest) driver.Reply {
+	rep, tell := s.try(req)
+	for _, f := range tell {
+		f()
+	}
+	return rep
+}
+
+// try makes a try. It returns what tells the holders that a locker waits.
+func (s *Store) try(req driver.AcquireRequest) (rep driver.Reply, tell []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	r := s.lock(req.Key, now)
+	news := r.news(req.Waiter)
 	if req.Kind.Place() {
-		return r.enter(req, now)
+		rep = r.enter(req, now)
+	} else {
+		rep = r.take(req, now)
 	}
+	if !rep.Granted && news {
+		tell = s.wanted(req.Key, r)
+	}
+	return rep, tell
+}
+
+// take makes a try to get the lock for an exclusive owner.
+func (r *lock) take(req driver.AcquireRequest, now time.Time) driver.Reply {
 	switch {
 	case r.owner == req.Owner:
 		return driver.Reply{Granted: true, Token: r.token}

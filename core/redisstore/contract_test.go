@@ -31,6 +31,12 @@ func TestTheStoreKeepsTheContractOfTurns(t *testing.T) {
 	drivertest.RunTurnsOfPlaces(t, func(t *testing.T) driver.Store { return common(t).store() })
 }
 
+func TestTheStoreKeepsTheContractOfNotifiers(t *testing.T) {
+	t.Parallel()
+	drivertest.RunNotifier(t, func(t *testing.T) driver.Store { return common(t).store() })
+	drivertest.RunNotifierOfPlaces(t, func(t *testing.T) driver.Store { return common(t).store() })
+}
+
 func TestTheStoreKeepsTheContractOfRecords(t *testing.T) {
 	t.Parallel()
 	recordtest.Run(t, func(t *testing.T) record.Store { return common(t).store() })

@@ -158,6 +158,11 @@ func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (st
 	return s.wire.Watch(key, since, wake)
 }
 
+// Notify implements [driver.Notifier].
+func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
+	return s.wire.Notify(id, hear)
+}
+
 // Announce implements [driver.Registry]. The entry is a hash under a key of its own,
 // with an expiry.
 func (s *Store) Announce(ctx context.Context, a driver.Announcement) error {

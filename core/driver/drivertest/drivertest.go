@@ -5,8 +5,9 @@
 //		drivertest.Run(t, func(t *testing.T) driver.Store { return open(t) })
 //	}
 //
-// [RunPlaces] is the part about shared locks and permits, for stores that have them, and
-// [RunTurns] the part about turns, for stores that implement [driver.Ranger].
+// [RunPlaces] is the part about shared locks and permits, for stores that have them,
+// [RunTurns] the part about turns, for stores that implement [driver.Ranger], and
+// [RunNotifier] is for stores that implement [driver.Notifier].
 //
 // It uses leases of a second or less and real time, so it takes some seconds. It
 // shows that a store answers as the lock expects. It cannot show what happens

@@ -40,6 +40,16 @@ func (s *Store) Record(id string) string { return s.names.prefix + ":idem:{" + i
 // locker is the key of a locker's entry. Its id is random, and needs no escaping.
 func (n names) locker(id string) string { return n.prefix + ":locker:{" + id + "}" }
 
+// wanted is the channel on which a locker is told about the locks that it holds. Its id is random:
+// no locker of another database has it.
+func (n names) wanted(id string) string { return n.prefix + wantedInfix + id }
+
+// ofLocker reports whether a channel is one of a locker. A lock's has a brace in that place.
+func (n names) ofLocker(channel string) bool {
+	rest, ok := strings.CutPrefix(channel, n.prefix)
+	return ok && strings.HasPrefix(rest, wantedInfix)
+}
+
 // mark is the key by which a node of a quorum shows that it has kept its votes.
 func (n names) mark() string { return n.prefix + ":quorum" }
 
@@ -58,6 +68,7 @@ func (s *Store) RevokedName(key, owner string) string {
 const (
 	fenceSuffix   = ":fence"
 	channelSuffix = ":free"
+	wantedInfix   = ":wanted:"
 )
 
 // fence is the key of the last fencing token.

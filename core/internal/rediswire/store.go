@@ -175,5 +175,5 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 
 // Subscribe calls wake for what is announced on a channel, as [Store.Watch] does.
 func (s *Store) Subscribe(channel string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	return s.subscriber.watch(channel, since, wake)
+	return s.subscriber.watch(channel, since, func(message string) { wake(signalOf(message)) })
 }

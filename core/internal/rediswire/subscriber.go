@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/interlock-go/interlock/core/driver"
 )
 
 const (
@@ -25,9 +23,10 @@ const (
 	maxRetry = time.Second
 )
 
-// subscriber is told of releases for all waiting heads of the process, over one
-// connection; on a Cluster one for each master that has a watched key (sharded
-// pub/sub: a channel lives on its slot's node). Connections are opened at the
+// subscriber is told of releases for all waiting heads of the process, and what happens to
+// locks of attentive holders (notify.go), over one connection; on a Cluster over one for each
+// master that has a watched key (sharded pub/sub: a channel lives on its slot's node; the
+// channel of a locker is a plain one there, too). Connections are opened at the
 // first contention and closed when nothing has been watched for a while.
 //
 // A message can be lost: before a subscription is confirmed, over a reconnect,
@@ -48,13 +47,13 @@ type subscriber struct {
 	work    sync.WaitGroup
 }
 
-// telling is a signal for a watcher.
+// telling is a message for a watcher.
 type telling struct {
 	*watcher
-	signal driver.Signal
+	message string
 }
 
-// do calls f with the mutex held, and sends the signals that f has collected when the
+// do calls f with the mutex held, and passes on the messages that f has collected when the
 // mutex is free again. The watchers take locks of their own, under which they may call
 // the subscriber.
 func (s *subscriber) do(f func()) {
@@ -64,7 +63,7 @@ func (s *subscriber) do(f func()) {
 	s.told = nil
 	s.mu.Unlock()
 	for _, t := range told {
-		t.wake(t.signal)
+		t.hear(t.message)
 	}
 }
 
@@ -80,7 +79,8 @@ type topic struct {
 	last      string    // what it said
 }
 
-type watcher struct{ wake func(driver.Signal) }
+// watcher is told the messages of a channel. An empty message says that nothing is known.
+type watcher struct{ hear func(message string) }
 
 func newSubscriber(s *Store) *subscriber {
 	return &subscriber{
@@ -89,9 +89,9 @@ func newSubscriber(s *Store) *subscriber {
 	}
 }
 
-// watch implements Store.Watch for a channel.
-func (s *subscriber) watch(channel string, since time.Time, wake func(driver.Signal)) (stop func()) {
-	w := &watcher{wake}
+// watch tells hear what is said on a channel from now on, and what may have been said since.
+func (s *subscriber) watch(channel string, since time.Time, hear func(message string)) (stop func()) {
+	w := &watcher{hear}
 	var t *topic
 	s.do(func() { t = s.join(channel, since, w) })
 	if t == nil {
@@ -135,13 +135,12 @@ func (s *subscriber) join(channel string, since time.Time, w *watcher) *topic {
 // tell has watchers woken by a message, all of a topic or only one; an empty message says
 // that nothing is known. Called with s.mu held.
 func (s *subscriber) tell(t *topic, message string, only *watcher) {
-	signal := signalOf(message)
 	if only != nil {
-		s.told = append(s.told, telling{only, signal})
+		s.told = append(s.told, telling{only, message})
 		return
 	}
 	for w := range t.watchers {
-		s.told = append(s.told, telling{w, signal})
+		s.told = append(s.told, telling{w, message})
 	}
 }
 

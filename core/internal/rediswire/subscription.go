@@ -79,7 +79,8 @@ func (s *subscriber) unsubscribe(ctx context.Context, p *redis.PubSub, channels 
 }
 
 // each tells the server about channels: all in one command, a node of a Cluster each
-// in its own, since one command must not name several slots.
+// in its own, since one command must not name several slots. The channels of lockers are not
+// sharded there either: what is said on them comes from scripts in any slot.
 func (s *subscriber) each(ctx context.Context, channels []string, plain, sharded func(context.Context, ...string) error) error {
 	if len(channels) == 0 {
 		return nil
@@ -89,7 +90,11 @@ func (s *subscriber) each(ctx context.Context, channels []string, plain, sharded
 	}
 	var errs error
 	for _, c := range channels {
-		errs = errors.Join(errs, sharded(ctx, c))
+		if s.store.names.ofLocker(c) {
+			errs = errors.Join(errs, plain(ctx, c))
+		} else {
+			errs = errors.Join(errs, sharded(ctx, c))
+		}
 	}
 	return errs
 }

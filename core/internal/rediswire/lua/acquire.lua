@@ -40,6 +40,7 @@ end
 -- a moment ago.
 local function contended()
 -- include places.lua
+-- include want.lua
 local barrier = 1500 -- ms; a live locker asks again after 1 s at most
 
 local function grant(lock, fence, owner, lease, keep, rest)
@@ -64,6 +65,7 @@ return function(lock, fence, owner, lease, keep, waiter, rest)
 			return tonumber(mine)
 		end
 		local names = holders(lock, 1)
+		want(lock, q, id, names)
 		return {names, call('PTTL', lock), enlist(lock, q, id, '')}
 	end
 
@@ -80,7 +82,9 @@ return function(lock, fence, owner, lease, keep, waiter, rest)
 	if til > max(now, tonumber(has[4]) or 0) then
 		pcall_('HSET', lock, 'b', format('%.0f', til))
 	end
-	return {holders(lock, n), max(1, min(poll, call('PTTL', lock) - linger)), listed}
+	local names = holders(lock, n)
+	want(lock, q, id, names)
+	return {names, max(1, min(poll, call('PTTL', lock) - linger)), listed}
 end
 end
 

@@ -40,6 +40,7 @@ if count == 1 then
 end
 
 -- include places.lua
+-- include want.lua
 
 -- ahead returns where a locker's entry in the list begins, if no other that wants the lock is
 -- before it; else false or nil.
@@ -64,7 +65,9 @@ local function enter(held, lock, fence, owner, lease, keep, atmost, rest, id, to
 		call('DEL', lock)
 		fresh, rest, q = true, behind, ''
 	elseif not m and not fresh then
-		return {holders(lock, 1), call('PTTL', lock), enlist(lock, q, id, '+'), 0}
+		local names = holders(lock, 1)
+		want(lock, q, id, names)
+		return {names, call('PTTL', lock), enlist(lock, q, id, '+'), 0}
 	end
 
 	local now, earliest = clock(), nil
@@ -77,8 +80,9 @@ local function enter(held, lock, fence, owner, lease, keep, atmost, rest, id, to
 		n, earliest = sweep(lock, held, now)
 		local full = atmost > 0 and n >= atmost
 		if full or b > now and not ahead(q, id) then
-			local ms = (full and earliest or b) - now
-			return {holders(lock, n), max(1, min(poll, ms)), enlist(lock, q, id, '+'), full and 1 or 0}
+			local ms, names = (full and earliest or b) - now, holders(lock, n)
+			want(lock, q, id, names)
+			return {names, max(1, min(poll, ms)), enlist(lock, q, id, '+'), full and 1 or 0}
 		end
 	end
 
