@@ -1,8 +1,8 @@
 // Package interlock is the overview of a toolkit that keeps two requests from
 // touching the same thing at the same time. It has no code of its own.
 //
-// A rule is declared once and put around handlers, on one line, in whichever
-// protocol they are served:
+// A rule is declared once and put around handlers, on one line, in each
+// protocol by which they are served:
 //
 //	store, err := redisstore.New(rdb)               // any redis.UniversalClient but a Ring
 //	locker, err := core.New(store)                  // 30 s leases, renewed at a third

@@ -11,7 +11,7 @@ import (
 // through, after what was taken has been released. Where a loss or a renewal is
 // told, the goroutine is the library's or a stranger's: see told.
 
-// told calls a function of the user that is told of something. A panic ends
+// told calls a function of the user that is told something. A panic ends
 // there: it is logged, and what comes after the call takes place.
 func (l *Locker) told(name string, f func()) {
 	defer func() {

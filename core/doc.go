@@ -20,7 +20,7 @@
 //
 // A [Lease] has an end. The locker renews it in the background, each time a third
 // of it has passed, until the caller releases it. A process that dies stops
-// renewing, and the lock is free when the lease is over. If renewals fail for so
+// renewing, and the lock is free when the lease has ended. If renewals fail for so
 // long that another process could soon get the lock, the lease is lost. Its context
 // ends first, with cause [ErrLost], so that work under [Lease.Context] stops in
 // time.
@@ -109,7 +109,7 @@
 //   - idle: this process does not hold the lock, and no caller waits for it.
 //   - acquiring: the first waiter asks the store. If another process holds the
 //     lock, the first waiter sleeps until the store announces a release, the lease
-//     of that holder must be over, or its own wait is over. If the store grants a
+//     of that holder must have ended, or its own wait has. If the store grants a
 //     lock that no waiter wants any more, the process releases it.
 //   - held: this process holds the lock. The watchdog renews the lease. A hand-off
 //     needs a waiter with the same kind of lease, and time on the lease; the lock is

@@ -103,7 +103,7 @@ func FailOpen() GuardOption {
 // unconfirmed as long as the lease is valid by this process's clock.
 //
 // Default: off; a success that a handler answers after the loss is sent, and
-// [OnLost] and the [observe.Observer] are told of the loss. For [New], where it
+// [OnLost] and the [observe.Observer] get the loss. For [New], where it
 // serves all guards, or for a guard.
 func CheckAnswer() RequestOption {
 	return requestOption(func(c *config) { c.guard.check = true })

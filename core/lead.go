@@ -19,7 +19,7 @@ const (
 
 // Lead runs fn on one process at a time: on the one that holds the lock of key. All
 // processes call it, and all but one wait. When the process that leads dies, another
-// one leads as soon as the lease is over ([Watchdog]).
+// one leads as soon as the lease has ended ([Watchdog]).
 //
 //	err := core.Lead(ctx, locker, "leader/mailer", func(ctx context.Context) error {
 //		token := core.LeaseFromContext(ctx).Token() // fences what the leader writes

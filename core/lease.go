@@ -89,7 +89,7 @@ func (lease *Lease) locks() []*lock.Waiter {
 	return lease.one[:]
 }
 
-// observation is what the observer wants to hear of the lease; nil: nothing.
+// observation is what the observer wants to know about the lease; nil: nothing.
 func (lease *Lease) observation() *observe.Observation {
 	if m := lease.more.Load(); m != nil && m.observed {
 		return &m.obs
@@ -245,7 +245,7 @@ func (lease *Lease) Check(ctx context.Context) error {
 // the lease) if this process did not hold the lock any more: another process may
 // have held it meanwhile. [ErrUnavailable] alone means that the lock ends with its
 // lease at the latest. ErrUnavailable together with ErrLost means that the lease
-// was over by this process's clock, and that the store could not be asked. These
+// had ended by this process's clock, and that the store could not be asked. These
 // errors are no reason to fail a request that has succeeded, and a [Guard] does not
 // fail it.
 func (lease *Lease) Release(ctx context.Context) error {

@@ -72,7 +72,7 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 // If Lock returns an error, the caller holds nothing and has nothing to clean up.
 // The error matches one of these:
 //
-//   - [ErrHeld]: the wait was over. [ErrQueueFull] matches it too: [MaxWaiters]
+//   - [ErrHeld]: the wait has ended. [ErrQueueFull] matches it too: [MaxWaiters]
 //     callers waited already.
 //   - [ErrUnavailable], [ErrNotReplicated], [ErrKeyOccupied]: the store failed. While
 //     it answers that it is not ready ([driver.ErrNotReady]: it loads, it only reads, or

@@ -119,7 +119,7 @@ func TestTryLockIsNotRefusedForALeaseThatIsOver(t *testing.T) {
 }
 
 // A release that gets no answer keeps no caller of the process out once the lease that it
-// gives up is over, whenever that was.
+// gives up has ended, at any time.
 func TestTryLockIsNotRefusedForAReleaseOfALeaseThatIsOver(t *testing.T) {
 	for name, early := range map[string]time.Duration{"released in time": time.Second, "released too late": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestReentryAddsAHoldWithoutTheStore(t *testing.T) {
 					wantErr(t, context.Cause(lease.Context()), core.ErrReleased)
 				}
 				_, err := l.Lock(outer.Context(), "k")
-				wantErr(t, err, core.ErrReleased) // the context is over, as any other
+				wantErr(t, err, core.ErrReleased) // the context has ended, as any other
 			})
 		})
 	}

@@ -56,7 +56,7 @@ func (lease *Lease) tellLost(loss Loss) {
 // Lost implements [lock.Holder].
 func (h *holder) Lost(w *lock.Waiter, reason lock.Reason, cause, err error) {
 	l := (*Lease)(h)
-	// Before the handler hears of it: it may answer because of that.
+	// Before the handler knows: it may answer because of that.
 	loss := l.loss(w, reasons[reason], err)
 	l.end(cause)
 	if reason == 0 {

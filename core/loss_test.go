@@ -17,7 +17,7 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 )
 
-// losses notes what is told of lost leases: as OnLost, or as an Observer.
+// losses notes what is told about lost leases: as OnLost, or as an Observer.
 type losses struct {
 	mu   sync.Mutex
 	told []core.Loss
@@ -48,7 +48,7 @@ func (l *losses) Start(ctx context.Context, _ observe.Operation) (context.Contex
 	}
 }
 
-// denies makes the store deny, with an error, whatever is asked of the lock.
+// denies makes the store deny, with an error, each request about the lock.
 func denies(err error) func(*notedStore) {
 	return func(s *notedStore) {
 		s.Intercept(always(memstore.Fault{Err: err}))

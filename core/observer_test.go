@@ -50,7 +50,7 @@ func (d *diary) read(t *testing.T, want ...string) {
 	}
 }
 
-// Whoever counts the locks that are held takes one off for each release. What
+// A counter of the locks that are held takes one off for each release. What
 // was refused without a wait, since another process holds it, was contended too.
 func TestNoReleaseIsObservedOfLocksThatWereNotGranted(t *testing.T) {
 	for name, keys := range map[string][]string{
@@ -89,8 +89,8 @@ func TestAReenteredHoldIsObservedWithoutTheAttemptsOfTheFirst(t *testing.T) {
 	})
 }
 
-// A handler that is quicker than the first renewal learns of a loss only from
-// the release: whoever counts losses must hear of it there, and once.
+// A handler that is quicker than the first renewal finds a loss only in
+// the release: a counter of losses must get it there, and once.
 func TestALossFoundByTheReleaseIsObservedWithTheRelease(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts   []core.Option

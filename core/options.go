@@ -231,7 +231,7 @@ func Watchdog(d time.Duration) Option {
 // MaxHold bounds how long a lock is held, so that a handler that hangs cannot keep
 // it for ever. When d has passed since the grant, the context of the lease ends
 // with cause [ErrMaxHold] and the locker renews the lease no longer. The lock is
-// free when the handler releases it, or when the rest of its lease is over. d is
+// free when the handler releases it, or when the rest of its lease has passed. d is
 // positive and at most 366 days. A fixed lease ([TTL]) that is shorter than d ends
 // first. Default: no bound.
 func MaxHold(d time.Duration) Option {
@@ -304,7 +304,7 @@ func Turn(d time.Duration, grants int) LockerOption {
 }
 
 // NestedWait bounds the wait for a further lock while the context already holds a
-// lock, whatever [Wait] says. Two callers that each want the other's lock then end
+// lock, without regard to [Wait]. Two callers that each want the other's lock then end
 // with [ErrHeld] and do not wait for ever. d is positive. Default: 5 s.
 func NestedWait(d time.Duration) LockerOption {
 	return lockerOption(func(c *config) {

@@ -32,8 +32,8 @@ func Shared() Option {
 // at the same time. n is at least 1 and at most 1024. For [Locker.Lock], its relatives,
 // and [NewGuard]; not for [New].
 //
-// A permit is a lease: it is renewed, lost, told of and released as a lock is, and the
-// permit of a process that died is free when its lease is over. If all permits are
+// A permit is a lease: it is renewed, lost, observed and released as a lock is, and the
+// permit of a process that died is free when its lease has ended. If all permits are
 // taken for as long as the caller waits, it gets [ErrFull].
 //
 // n counts for the caller that gives it: it gets no permit while n others are taken.

@@ -43,7 +43,7 @@ func permit(t *testing.T, l *core.Locker, key string, n int, opts ...core.Option
 	return lease
 }
 
-// soon runs f, and returns a channel that is closed when f is over.
+// soon runs f, and returns a channel that is closed when f has returned.
 func soon(f func()) <-chan struct{} {
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()

@@ -13,7 +13,7 @@ import (
 )
 
 // Do runs a request under the guard. It makes the keys, takes their locks, calls
-// next with the context of the lease, and releases the locks when next is over. It
+// next with the context of the lease, and releases the locks when next has returned. It
 // releases them however next ends: a panic (http.ErrAbortHandler too) and
 // [runtime.Goexit] pass through untouched, after the release. A request without a
 // matched route goes through without a lock. An adapter needs only this method;
@@ -26,8 +26,8 @@ import (
 //
 // Do returns nil if the answer is the handler's own. Else it returns what to answer
 // instead: next was not called, or (if [Refusal.Ran] is true) the lease was lost
-// before the handler had answered. Only the [observe.Observer] and [OnLost] learn of
-// a loss after the answer, and only the Observer of an error of the release.
+// before the handler had answered. Only the [observe.Observer] and [OnLost] are called for
+// a loss after the answer, and only the Observer for an error of the release.
 func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Context) (answered bool)) (refusal *Refusal) {
 	var report *outcomeReport // nil: no middleware around asks
 	if f := outcome.Of[Refusal](ctx); f != nil {
@@ -172,7 +172,7 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 			return Section{}, g.rejected(ctx, p.req, err)
 		}
 		v.principal, v.admitted = Hashed(a.principal), a
-		// Whatever keeps the request from its lock, a panic of an observer's
+		// Also where the request did not get its lock, a panic of an observer's
 		// too, it has no share then.
 		defer func() {
 			if v.lease == nil {

@@ -20,8 +20,8 @@ import (
 //
 // Key joins the segments with slashes. In each segment it percent-escapes every
 // byte outside the unreserved characters of RFC 3986, 2.3 (letters, digits, "-",
-// ".", "_", "~"). Different segments therefore never make the same key, whatever
-// they contain: slashes, braces, control characters, bytes that are not UTF-8.
+// ".", "_", "~"). Different segments therefore never make the same key, also if
+// they contain slashes, braces, control characters, bytes that are not UTF-8.
 // Segments are compared as bytes, without normalization and without folding of
 // case.
 //

@@ -97,7 +97,7 @@ func (a *acquisition) got() {
 // signal plans the next try after a release was announced with a list of waiting
 // lockers, and says whether a try is on its way. The first that is named tries at
 // once; the others leave each before them some time, so that a release does not
-// cost a try of everybody.
+// cost a try of every process.
 func (a *acquisition) signal(now clock.Instant, s driver.Signal, id string, kind driver.Kind, asking bool) {
 	turn := turnIn(s.Next, id, kind)
 	if s.Now != 0 && s.Next != "" && !mayHave(s, id) {

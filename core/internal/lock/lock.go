@@ -12,7 +12,7 @@ import (
 // ready.
 const notReadyWait = 250 * time.Millisecond
 
-// lock is what the process knows of one key, for as long as a caller here holds it
+// lock is what the process knows about one key, for as long as a caller here holds it
 // or waits for it. Waiting is first in, first out: only the first waiter talks to
 // the store, on its own goroutine. Where several permits may be free, those behind it
 // do so at the same time (permits.go).
@@ -62,7 +62,7 @@ func (l *lock) proceed(fx *effects) {
 	case l.first != nil:
 		l.phase = acquiring
 	case l.acq != nil && l.places != nil && !l.courteous:
-		// Nobody listens to the signals from here, so what the last try found must
+		// No waiter gets the signals from here on, so what the last try found must
 		// not keep the next caller from asking.
 		*l.acq = acquisition{unwatch: l.acq.unwatch}
 	}
@@ -157,7 +157,7 @@ const (
 	finish               // it has the lock, or err says why it failed
 	leave                // give up, with err
 	ask                  // send the request of the try
-	watch                // hear of releases from now on
+	watch                // get the announcements of releases from now on
 )
 
 // look is the event that a waiter looks at the lock.
@@ -212,7 +212,7 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 	return s
 }
 
-// timedOut says why a wait that is over had no success: because the lock was held,
+// timedOut says why a wait ended without success: because the lock was held,
 // or because the store could not say.
 func (l *lock) timedOut(w *Waiter, now clock.Instant) error {
 	switch {
@@ -322,7 +322,7 @@ func (l *lock) sees(list string) {
 	l.far = max(farthest(list), farthest(l.shard.table.name(driver.Exclusive)), l.far-l.far/8)
 }
 
-// outlive ends an ownership whose lease is over: the watchdog was too late to end it, or
+// outlive ends an ownership whose lease has ended: the watchdog was too late to end it, or
 // its release has no answer yet, for which no caller waits any more.
 func (l *lock) outlive(now clock.Instant, fx *effects) {
 	if l.phase == held {

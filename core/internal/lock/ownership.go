@@ -134,7 +134,7 @@ func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effec
 // request, a new token. It reports whether the process keeps the lock, maybe without a holder
 // until a renewal has confirmed the lease.
 //
-// The token is the last one plus one, whatever any clock says. The store hears of
+// The token is the last one plus one, without regard to any clock. The store gets
 // it at the release. If there is none, the store's own clock is ahead of it at the
 // next grant, as long as that clock was not set back to before the acquire: a lock
 // is not handed off more than once a microsecond.
@@ -160,7 +160,7 @@ func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effect
 	return true
 }
 
-// turnOver reports whether the turn of this process is over, and other processes
+// turnOver reports whether the turn of this process has ended, and other processes
 // wait. When the turn is half over it has the watchdog ask who waits, so that the
 // answer is here at its end. Until it is, no other process is known to wait.
 func (own *ownership) turnOver(now clock.Instant, fx *effects) bool {

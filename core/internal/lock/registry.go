@@ -13,10 +13,10 @@ import (
 
 const (
 	// announceAfter is how long after its first use a locker announces itself: a
-	// process that is over by then costs nothing.
+	// process that has ended by then costs nothing.
 	announceAfter = time.Second
 	// announceEvery is how often it does that again while it is used. Two tries in a
-	// row may fail before the entry is over.
+	// row may fail before the entry ends.
 	announceEvery = 20 * time.Second
 	// announceTTL is how long the entry stays.
 	announceTTL = time.Minute

@@ -123,7 +123,7 @@ func (p *parting) result(w *Waiter, err error) Released {
 	return Released{Err: fmt.Errorf("interlock: releasing %q: %w", key, err)}
 }
 
-// sendRelease gives an ownership that is over back to the store. Unless it is empty,
+// sendRelease gives an ownership that has ended back to the store. Unless it is empty,
 // waiter is for the end of the list of waiting lockers.
 func (t *Table) sendRelease(ctx context.Context, own *ownership, waiter string) error {
 	l := own.lock
@@ -155,7 +155,7 @@ func (l *lock) released(
 		return
 	}
 	if l.own != own {
-		return // its lease was over before: it has been outlived
+		return // its lease had ended before: it has been outlived
 	}
 	l.own = nil
 	if waiting != "" {

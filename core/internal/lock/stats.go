@@ -49,7 +49,7 @@ func (t *Table) StopEvents() {
 // tests, before the first call of another method.
 func (t *Table) SetMostOrphans(n int) { t.reaper.most = n }
 
-// State is what the process knows of one key.
+// State is what the process knows about one key.
 type State struct {
 	// Key is the lock's key.
 	Key string

@@ -225,7 +225,7 @@ func (sh *shard) apply(fx *effects) {
 	}
 }
 
-// ended is called for every hold that is over.
+// ended is called for every hold that has ended.
 func (t *Table) ended() {
 	if t.holds.Add(-1) == 0 && t.closed.Load() {
 		t.empty.tell()

@@ -83,7 +83,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	reusable := !a.Ambiguous || a.Granted
 	if !reusable {
 		// A try may yet be executed: this owner could become the holder at any time,
-		// and must not be anybody.
+		// and must not be used again.
 		l.abandonOwner(t, fx)
 	}
 	switch sent, ahead := l.shard.table.Clock.At(a.Sent); {

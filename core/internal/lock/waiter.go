@@ -113,7 +113,7 @@ func (w *Waiter) Contended() bool { return w.marks&waited != 0 }
 // fail ends the wait of a waiter. The caller takes it out of the queue.
 func (w *Waiter) fail(err error) { w.state, w.err = failed, &err }
 
-// bound is when a hold with a MaxHold is over.
+// bound is when a hold with a MaxHold ends.
 func (w *Waiter) bound() clock.Instant { return w.since.Add(w.Terms.MaxHold) }
 
 // lostError is what a caller gets for a hold that was lost.

@@ -224,11 +224,11 @@ func (t *Table) leave(ctx context.Context, w *Waiter, err error) error {
 	return err
 }
 
-// waking says why a sleep was over.
+// waking says why a sleep ended.
 type waking int8
 
 const (
-	awake waking = iota // a wakeup, or the time is over
+	awake waking = iota // a wakeup, or the time has passed
 	awakeHolder
 	contextEnded
 )

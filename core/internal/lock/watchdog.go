@@ -349,7 +349,7 @@ func (own *ownership) leftInStore(reason Reason, now clock.Instant) *orphan {
 		// lease, which the store ends later than we do.
 		return nil
 	}
-	// A late try of the acquire has to be seen to, once the lease is over.
+	// A late try of the acquire has to be seen to, once the lease has ended.
 	o := own.orphan(now)
 	if !reason.denied() {
 		o.from = own.ends()
