@@ -60,7 +60,7 @@ func Check(ctx context.Context) error {
 
 // Commit calls commit if every lock that ctx runs under is still held, as [Check]
 // finds out at that moment, and returns the error of commit. Else it does not call
-// commit, and its error matches that of Check: roll back. A deferred Rollback does
+// commit, and its error matches the error of Check: roll back. A deferred Rollback does
 // that by itself:
 //
 //	tx, err := db.BeginTx(ctx, nil)
@@ -71,7 +71,7 @@ func Check(ctx context.Context) error {
 //	// ...
 //	return core.Commit(ctx, tx.Commit)
 //
-// If the context of a transaction is that of the lease, database/sql rolls it back
+// If the context of a transaction is the context of the lease, database/sql rolls it back
 // when the lease is lost while the transaction is open. Commit is for the other
 // case: a loss that this process has not noticed yet.
 func Commit(ctx context.Context, commit func() error) error {

@@ -117,7 +117,7 @@
 //   - releasing: the release is on its way to the store. No caller asks for the lock
 //     until the store has answered.
 //
-// Callers that share the lock ([Shared]), and those that have a permit ([Permits]),
+// Callers that share the lock ([Shared]), and callers that have a permit ([Permits]),
 // have places. Places exist beside the phases: while callers of the process have
 // places, the lock is idle or acquiring, and its first waiter may ask for another
 // place or for the lock itself. A caller joins a shared hold of its process without
@@ -133,8 +133,8 @@
 // guard.go, template.go, request.go and refusal.go are the interface of guards. Then
 // read section.go (the way of a request), lock.go (how a lease is taken) and package
 // core/internal/lock, in the order of its package comment. Package core/driver is the interface of
-// stores, package core/adapter that of adapters, and package core/observe that of
-// observers. Package core/reason has the reasons for refusals.
+// stores, package core/adapter the interface of adapters, and package
+// core/observe the interface of observers. Package core/reason has the reasons for refusals.
 //
 // # Glossary
 //

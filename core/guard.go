@@ -138,7 +138,7 @@ func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 	return g, nil
 }
 
-// Name returns the name of the guard: that of the option [Name], else its
+// Name returns the name of the guard: the name in the option [Name], else its
 // templates, joined with commas.
 func (g *Guard) Name() string { return g.config.name }
 

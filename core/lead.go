@@ -17,7 +17,7 @@ const (
 	maxLeadPause = 5 * time.Second
 )
 
-// Lead runs fn on one process at a time: on the one that holds the lock of key. All
+// Lead runs fn on one process at a time: on the process that holds the lock of key. All
 // processes call it, and all but one wait. When the process that leads dies, another
 // one leads as soon as the lease has ended ([Watchdog]).
 //
@@ -70,7 +70,7 @@ func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Contex
 		case ctx.Err() != nil || !passes(err):
 			return err
 		case !errors.Is(err, ErrHeld):
-			// Without a line this process would look like one that waits for its turn.
+			// Without a line this process would look like a process that waits for its turn.
 			if n := failures.Count(time.Now()); n > 0 {
 				slog.WarnContext(ctx, "interlock: Lead gets no answer from the store, and tries again", "key", key, "tries", n, "error", err)
 			}

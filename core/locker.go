@@ -113,7 +113,7 @@ func (l *Locker) TryLock(ctx context.Context, key string, opts ...Option) (*Leas
 // each other. [Wait] bounds the time for all keys together. A fixed lease ([TTL])
 // counts for all keys from the last grant. The lease that LockAll returns is lost
 // when one of its locks is lost. With one key it is [Locker.Lock]; with no key it
-// returns [ErrKey]. Its other errors are those of [Locker.Lock].
+// returns [ErrKey]. Its other errors are as in [Locker.Lock].
 //
 // A caller whose context already holds other keys can still meet a caller that
 // takes them in the opposite order. Such a wait is therefore bounded ([NestedWait],

@@ -21,8 +21,8 @@ const maxPermits = 1024
 // share a lock, the store sees one hold of that process: to share it once more costs no
 // round trip.
 //
-// The fencing token of a shared hold is greater than that of each exclusive holder
-// before it, and smaller than that of each one after it. Callers that share can have
+// The fencing token of a shared hold is greater than the token of each exclusive holder
+// before it, and smaller than the token of each exclusive holder after it. Callers that share can have
 // the same token. A shared hold cannot become an exclusive one ([ErrUpgrade]).
 func Shared() Option {
 	return option(func(c *config) { c.setKind(driver.Shared, 0) })

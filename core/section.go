@@ -125,8 +125,8 @@ func (g *Guard) Prepare(ctx context.Context, req Request) (Prepared, *Refusal) {
 // Keys returns the keys. The caller may change the slice.
 func (p Prepared) Keys() []string { return slices.Clone(p.keys) }
 
-// Keys returns the keys that the guard locks for a request: those of its templates
-// in their order, then those of its [KeyFunc]. It takes no lock. [ReasonOf] gives
+// Keys returns the keys that the guard locks for a request: the keys of its templates
+// in their order, then the keys of its [KeyFunc]. It takes no lock. [ReasonOf] gives
 // the reason for its error.
 func (g *Guard) Keys(ctx context.Context, req Request) ([]string, error) {
 	keys := make([]string, 0, len(g.templates))

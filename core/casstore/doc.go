@@ -1,6 +1,6 @@
 // Package casstore keeps locks on a server that agrees on each change by a majority of its
 // members, and that changes a value only if it is as it was read: etcd, ZooKeeper. It is
-// what the modules etcdstore and zkstore share; users of locks need one of those, and the
+// what the modules etcdstore and zkstore share; users of locks need etcdstore or zkstore, and the
 // author of an adapter for another server implements [Server]. docs/consensus.md says what
 // such a store promises, how to set it up, and what it costs.
 //

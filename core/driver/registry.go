@@ -22,7 +22,7 @@ type Announcement struct {
 	// ID is the locker's random id, with which its owners begin, up to the colon.
 	// Lists of waiting lockers ([Signal]) have it as a whole.
 	ID string
-	// Host and PID are those of the process.
+	// Host and PID name the process.
 	Host string
 	PID  int
 	// Service and Version are what the application calls itself; they may be empty.

@@ -8,7 +8,7 @@
 // A token must be claimed before anything is read. A check at the write alone is
 // too late. A holder that was paused writes after its successor has read; the
 // resource has not seen a larger token yet. The successor then overwrites a change
-// that it never saw. A claim that comes first refuses the outdated one of the two.
+// that it never saw. A claim that comes first refuses the outdated of the two.
 //
 // # SQL
 //

@@ -42,7 +42,7 @@ const (
 type Record struct {
 	// ID is the hash of principal and key with which the record is named.
 	ID string
-	// State is one of the constants.
+	// State has a value of the constants.
 	State string
 	// Generation is 1, and one more for each time the claim was taken over.
 	Generation int64

@@ -202,7 +202,7 @@ func (r *lock) together(req *driver.AcquireRequest) bool {
 }
 
 // waits takes the locker of a request that is granted out of the list. If there is no
-// list, the one that came with the request is kept.
+// list, the list that came with the request is kept.
 func (r *lock) waits(req driver.AcquireRequest) {
 	if len(r.waiting) == 0 {
 		r.waiting = listOf(req.Rest)

@@ -97,7 +97,7 @@ type Observation struct {
 
 // Decided says how an idempotent endpoint dealt with a request.
 type Decided struct {
-	// Outcome says in one word what happened. It is one of the constants
+	// Outcome says in one word what happened. Its values are the constants
 	// that begin with Decided.
 	Outcome string
 	// Reason is the text of the reason.Reason for which the request was refused;

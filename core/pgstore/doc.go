@@ -59,7 +59,7 @@
 //
 // # Settings of the transaction
 //
-// The statement that stores the answer is the last one of the transaction, and is executed
+// The statement that stores the answer is the last in the transaction, and is executed
 // with the settings that the handler has left. If a handler changes search_path, set it back,
 // or name the schema of the tables by [Schema]. If a handler changes the role, set it back
 // (RESET ROLE), or give the other role SELECT and UPDATE on the records. Otherwise the

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// grace is how long a waiting process leaves to each one that was named before
+	// grace is how long a waiting process leaves to each process that was named before
 	// it in a release: some round trips.
 	grace = 5 * time.Millisecond
 	// courtesy is how long a process that released a lock others wait for does not

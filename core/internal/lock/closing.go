@@ -16,7 +16,7 @@ import (
 func (t *Table) Close(ctx context.Context) error {
 	t.closed.Store(true)
 	// A caller that saw the Table open has joined under the shard's mutex by the time
-	// we get that mutex; one that comes later sees it closed.
+	// we get that mutex; a later caller sees it closed.
 	t.each((*lock).close)
 	var err error
 	for t.holds.Load() > 0 && err == nil {

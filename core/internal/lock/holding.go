@@ -30,7 +30,7 @@ func (w *Waiter) check(now clock.Instant, ahead time.Duration, fx *effects) erro
 	return nil
 }
 
-// Reenter adds a hold to that of w. It reports whether there is a hold to add one
+// Reenter adds a hold to the hold of w. It reports whether there is a hold to add one
 // to; an error says that there was one, and that it was lost.
 func (t *Table) Reenter(w *Waiter) (bool, error) {
 	now := t.Clock.Now()

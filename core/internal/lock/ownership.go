@@ -17,7 +17,7 @@ type ownership struct {
 	renewals uint32 // of the watchdog that were confirmed; it stands where there is room
 
 	lock *lock
-	// holder has the lock. Those that share an ownership of the kind Shared follow
+	// holder has the lock. Callers that share an ownership of the kind Shared follow
 	// it. nil: vacant, until a renewal has confirmed the lease.
 	holder *Waiter
 	seq    uint64 // of the owner

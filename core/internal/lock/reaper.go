@@ -69,7 +69,7 @@ type lane struct {
 }
 
 // orphan is an owner that must not hold its lock. It is scheduled, or its release is
-// under way. One that waits in its lane is scheduled for its end.
+// under way. An orphan that waits in its lane is scheduled for its end.
 type orphan struct {
 	timers.Slot
 	links

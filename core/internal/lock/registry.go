@@ -30,7 +30,7 @@ const (
 // of its own, which runs while the table is used and a round longer: no goroutine stays
 // for it, and a table that is forgotten without Close is collected.
 //
-// Lock order: its mutex, then those of the shards. No request is sent under it.
+// Lock order: its mutex, then the mutexes of the shards. No request is sent under it.
 type registry struct {
 	table *Table
 	store driver.Registry
@@ -105,7 +105,7 @@ func (r *registry) begin() bool {
 	if r.closed {
 		return false
 	}
-	// A caller that comes from now on waits for the mutex; one that came before is seen.
+	// A caller that comes from now on waits for the mutex; a caller that came before is seen.
 	if r.running.Store(false); !r.fresh && !r.table.used() {
 		return false
 	}

@@ -56,10 +56,10 @@ type State struct {
 	// Holder has the lock; nil if no caller of this process has it. Of several that
 	// share one hold in the store it is one.
 	Holder Holder
-	// Terms are those of Holder.
+	// Terms are what Holder asked for.
 	Terms *Terms
 	// Since, Token and Holds are when it got the lock, its fencing token, and how
-	// many holds it has, together with those that share it.
+	// many holds it has, together with the callers that share it.
 	Since time.Time
 	Token int64
 	Holds int

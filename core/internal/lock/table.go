@@ -87,7 +87,7 @@ func (t *Table) shardOf(key string) *shard {
 	return &t.shards[maphash.String(t.seed, key)%shardCount]
 }
 
-// names are those of the process in lists of waiting lockers, by the kind of hold.
+// names are the names of the process in lists of waiting lockers, by the kind of hold.
 type names struct {
 	trip time.Duration // to the store and back, when they were made
 	of   [driver.Permit + 1]string

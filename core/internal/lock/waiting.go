@@ -21,7 +21,7 @@ const (
 )
 
 // wake wakes a waiter. One wakeup in the channel is enough, since after it the waiter
-// looks at everything; one that has not slept yet, and has no channel, looks before
+// looks at everything; a waiter that has not slept yet, and has no channel, looks before
 // it does.
 func wake(c chan wakeup, how wakeup) {
 	if c == nil {
