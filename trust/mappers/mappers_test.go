@@ -57,7 +57,7 @@ func insertSQLC(ctx context.Context, p payment) error {
 	if err != nil {
 		return err
 	}
-	return New(tx).InsertPayment(ctx, InsertPaymentParams{ID: p.ID, Amount: p.Amount})
+	return New(tx).InsertPayment(ctx, InsertPaymentParams(p))
 }
 
 // insertEnt makes the driver that a client of ent takes by ent.NewClient(ent.Driver(driver)).
