@@ -357,7 +357,7 @@ func goList(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e"}, args...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=") // the -modfile of scripts/newest.sh is another module's
+	cmd.Env = append(os.Environ(), "GOWORK=off") // the workspace of scripts/newest.sh has one module
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
