@@ -153,7 +153,7 @@
 //   - place: a hold beside other holds, shared or one of a number of permits
 //     ([Shared], [Permits]). The other kind of hold is exclusive.
 //   - waiter: a caller that waits for a lock.
-//   - acquisition: what a locker knows of its tries for a lock while callers wait.
+//   - acquisition: what the tries for a lock have found out, while callers wait.
 //   - hand-off: the lock goes from a holder to a waiter of the same process, without
 //     a request to the store.
 //   - token: the fencing token, a number that grows with each grant of a key.

@@ -119,8 +119,8 @@
 //	    Engine.identify            principal, body, guard's keys, fingerprint -> attempt
 //	    Engine.claim               Store.Claim, until it is decided (claim.go)
 //	      waiter.sleep             a duplicate waits: Store.Await (claim.go)
-//	    granted: Engine.run        the handler runs (request.go)
-//	      watchdog.begin            from here the lease is renewed (watchdog.go)
+//	    granted: Engine.run        the handler runs (run.go)
+//	      watchdog.begin           from here the lease is renewed (watchdog.go)
 //	      Engine.lock              the guard of Under
 //	      Handler.Run              the adapter's; under it MarkEffect: Store.Mark
 //	      Engine.conclude          what becomes of the record (conclude.go), one of:
@@ -132,7 +132,7 @@
 //	  Verdict                      what the client gets
 //
 //	in the background
-//	  watchdog                      Store.Extend at a third of the lease; ends the
+//	  watchdog                     Store.Extend at a third of the lease; ends the
 //	                               contexts of handlers whose claim was lost
 //	  background                   Store.Commit and Store.Abandon, again, until the
 //	                               store confirms them (background.go)

@@ -40,10 +40,10 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting, fx 
 	}
 	// From here the renewals cannot touch the hold, and a loss of the ownership is
 	// the next holder's.
-	l, own := w.lock, w.own
+	l, own, place := w.lock, w.own, w.own.kind.Place()
 	w.state = gone
 	switch {
-	case own.kind.Place():
+	case place:
 		if own.passOn(w, now, ahead, p, fx) {
 			return
 		}
@@ -57,7 +57,7 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting, fx 
 	}
 	l.retire(own, true, fx)
 	p.unsent = own
-	if p.expired && !own.kind.Place() {
+	if p.expired && !place {
 		l.outlive(now, fx)
 		return
 	}
