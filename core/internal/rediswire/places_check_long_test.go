@@ -59,7 +59,16 @@ var mutations = []struct{ name, old, broken string }{
 	{"in short, the locker that leaves is not listed", "if #ARGV == 4 and ARGV[3] == '' then", "if #ARGV == 4 then"},
 	{"in short, a release is not announced", "held[1] and held[3] and not held[2] and not held[4] then", "held[1] and held[3] and not held[4] then"},
 	{"in short, the key is left after the last release", "call('DEL', lock) -- m alone is left", "call('EXISTS', lock)"},
-	{"a call is announced as it is kept", "q = uncalled(q)\n\t\t--", "--"},
+	{"a kept lock is given to all", "\t\tif ms > 0 then\n\t\t\treturn {'', ms, enlist(lock, q, id, '')}", "\t\tif false then\n\t\t\treturn {}"},
+	{"a place of a kept lock is given to all", "elseif ms > 0 then", "elseif false then"},
+	{"a turn begins late", "ms = ms + patience", "ms = ms + 2 * patience"},
+	{"a lock is kept for the first alone", "if n == 4 or letter == ''", "if n == 1 or letter == ''"},
+	{"a lock is kept after the turns", "redis.pcall('PEXPIRE', lock, kept)", "redis.pcall('PEXPIRE', lock, kept + 100)"},
+	{"lockers that were passed over keep their places", "behind = sub(q, after)", "behind = without(q, id)"},
+	{"all who want places are called", "first and (atmost == 0 or select(2, gsub(sub(q, 1, first), ',', '')) < atmost)", "first"},
+	{"a locker that declines keeps its turn", "if not ms or ms > 0 then", "if true then"},
+	{"a locker that declines is called again", "ms, behind = opening(lock, q, id, r)", "ms, behind = 0, q"},
+	{"a call is announced as it is kept", "q = uncalled(q)", "q = q"},
 }
 
 func TestTheCheckOfPlacesFindsMistakes(t *testing.T) {

@@ -15,7 +15,8 @@ type library map[string]string
 func theLibrary() library {
 	return library{
 		"acquire": acquireScript.source, "renew": renewScript.source, "release": releaseScript.source,
-		"enter": enterScript.source, "stay": stayScript.source, "leave": leaveScript.source,
+		"decline": declineScript.source,
+		"enter":   enterScript.source, "stay": stayScript.source, "leave": leaveScript.source,
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // invited checks what was announced when a place became free and others did not.
@@ -43,7 +45,7 @@ func (m *model) invited(c asked, q string, a, b int64, s seen) error {
 		}
 	}
 	for e := range strings.SplitSeq(q, ",") {
-		kept := slices.Contains(ids(s.q), strings.TrimLeft(e, "+-"))
+		kept := slices.Contains(ids(s.q), bare(e))
 		if e != "" && !kept && (strings.HasPrefix(e, "+") || stands) {
 			return fmt.Errorf("%q lost its place in %q", e, q)
 		}
@@ -55,10 +57,16 @@ func (m *model) invited(c asked, q string, a, b int64, s seen) error {
 
 func isLocker(e string) bool { return !strings.HasPrefix(e, "+") && !strings.HasPrefix(e, "-") }
 
+// bare is the id in an entry.
+func bare(e string) string {
+	id, _ := driver.CutPatience(strings.TrimLeft(e, "+-"))
+	return id
+}
+
 func ids(q string) []string {
 	all := strings.Split(q, ",")
 	for i, e := range all {
-		all[i] = strings.TrimLeft(e, "+-")
+		all[i] = bare(e)
 	}
 	return all
 }
@@ -70,7 +78,7 @@ func uncalled(q string) string {
 func remove(q, id string) string {
 	var left []string
 	for e := range strings.SplitSeq(q, ",") {
-		if strings.TrimLeft(e, "+-") != id {
+		if bare(e) != bare(id) {
 			left = append(left, e)
 		}
 	}
@@ -80,7 +88,7 @@ func remove(q, id string) string {
 // replace changes what a locker wants, or enters it at the end.
 func replace(q, id, sign string) string {
 	all := strings.Split(q, ",")
-	if i := slices.Index(ids(q), id); i >= 0 {
+	if i := slices.Index(ids(q), bare(id)); i >= 0 {
 		all[i] = sign + id
 	} else if q == "" {
 		return sign + id
@@ -94,7 +102,7 @@ func replace(q, id, sign string) string {
 func before(q, id string) bool {
 	for e := range strings.SplitSeq(q, ",") {
 		switch {
-		case id != "" && strings.TrimLeft(e, "+-") == id:
+		case id != "" && bare(e) == bare(id):
 			return true
 		case isLocker(e):
 			return false

@@ -29,6 +29,7 @@ func (h *tenure) extend(a, b, ms int64) {
 
 // model is one key.
 type model struct {
+	kept      *kept // of a lock that is free
 	exclusive *tenure
 	holder    string // of exclusive
 	places    map[string]*tenure
@@ -92,6 +93,8 @@ func (m *model) check(c asked, reply any, a, b int64, s seen) error {
 		err = m.entered(c, reply, a, b, s)
 	case c.script == "stay" || c.script == "renew":
 		err = m.renewed(c, reply, a, b, s)
+	case c.script == "decline":
+		err = m.declined(c, reply, a, b, s)
 	default:
 		err = m.left(c, reply, a, b, s)
 	}
@@ -146,17 +149,23 @@ func (m *model) acquired(c asked, reply any, a, b int64, s seen) error {
 		return fmt.Errorf("the holder got another token")
 	case m.exclusive.certain(b) || m.live(b, "") > 0:
 		return fmt.Errorf("granted exclusively beside %q and %d places", m.holder, m.live(b, ""))
+	case m.kept.early(m.q, c.id, b):
+		return fmt.Errorf("granted to %q before its turn in %q", c.id, m.q)
 	}
 	if err := m.minted(token, 1); err != nil {
 		return err
 	}
-	err := m.listIs(s, a, b, func(q string) string {
+	passed, err := m.kept.passedOver(m.q, c.id, s.q, a, b)
+	if m.kept = nil; err != nil {
+		return err
+	}
+	err = m.listIs(s, a, b, func(q string) string {
 		if left := remove(q, c.id); left != "" {
 			return uncalled(left)
 		}
 		return c.rest
 	})
-	if err != nil && (s.exists || b < a+(c.lease-1)*1000) {
+	if err != nil && !passed && (s.exists || b < a+(c.lease-1)*1000) {
 		return err // even the new lease has not ended
 	}
 	m.exclusive, m.holder, m.places, m.barrier = &tenure{token: token}, c.owner, map[string]*tenure{}, tenure{}
@@ -181,10 +190,16 @@ func (m *model) entered(c asked, reply any, a, b int64, s seen) error {
 		return fmt.Errorf("a place beside the exclusive holder %q", m.holder)
 	case c.atMost > 0 && int64(m.live(b, c.owner)) >= c.atMost:
 		return fmt.Errorf("a place beside %d others; at most %d", m.live(b, c.owner), c.atMost)
+	case m.kept.early(m.q, c.id, b) && !together(m.q, c.id, c.atMost):
+		return fmt.Errorf("a place for %q before its turn in %q", c.id, m.q)
 	case m.barrier.certain(b) && b < m.keyLo && !before(m.q, c.id):
 		return fmt.Errorf("a place ahead of an exclusive locker: %q is not before it in %q", c.id, m.q)
 	}
 	if err := m.minted(token, c.tokens); err != nil {
+		return err
+	}
+	passed, err := m.kept.passedOver(m.q, c.id, s.q, a, b)
+	if m.kept = nil; err != nil && !together(m.q, c.id, c.atMost) {
 		return err
 	}
 	if err := m.listIs(s, a, b, func(q string) string {
@@ -192,7 +207,7 @@ func (m *model) entered(c asked, reply any, a, b int64, s seen) error {
 			return c.rest
 		}
 		return remove(q, c.id)
-	}); err != nil {
+	}); err != nil && !passed {
 		return err
 	}
 	if b >= m.keyLo && m.maybe(a, "") == 0 {
@@ -219,21 +234,24 @@ func (m *model) refused(c asked, list []any, a, b int64, s seen) error {
 	switch free := c.atMost == 0 || int64(m.maybe(a, c.owner)) < c.atMost; {
 	case own.certain(b):
 		return fmt.Errorf("refused to the holder")
-	case !place && !beside && m.maybe(a, "") == 0:
+	case !place && !beside && m.maybe(a, "") == 0 && !m.kept.waits(m.q, c.id, a):
 		return fmt.Errorf("a free lock is refused")
+	case m.kept != nil && m.kept.waits(m.q, c.id, a) && !(place && together(m.q, c.id, c.atMost)):
+		free, beside = false, true // it is kept for others, as if it had a holder
 	case full && free:
 		return fmt.Errorf("called full with at most %d places of %d", m.maybe(a, c.owner), c.atMost)
 	case place && !full && !beside && c.atMost > 0 && int64(m.live(b, c.owner)) >= c.atMost:
 		return fmt.Errorf("not called full with %d places of %d", m.live(b, c.owner), c.atMost)
+	case place && !full && !beside && m.kept != nil && m.kept.waits(m.q, c.id, a) && b >= m.keyLo:
 	case place && !full && !beside && (!m.barrier.possible(a) || before(m.q, c.id) && b < m.keyLo):
 		return fmt.Errorf("a free place is refused: %q in %q", c.id, m.q)
 	case c.id != "" && n[2] != 1:
 		return fmt.Errorf("%q is not listed", c.id)
-	case ms < 1 && !beside, ms > 1000 && !beside, beside && ms > 1000 && ms*1000 > m.exclusive.hi-a+2000:
+	case ms < 1 && !beside, ms > 1000 && !beside, beside && ms > 1000 && ms*1000 > m.until()-a+2000:
 		return fmt.Errorf("to ask again in %d ms", ms)
 	}
 	for name := range strings.SplitSeq(names, ",") {
-		if name != "" && !m.places[name].possible(a) && (name != m.holder || !beside) {
+		if name != "" && !m.places[name].possible(a) && (name != m.holder || !m.exclusive.possible(a)) {
 			return fmt.Errorf("%q is named as a holder in %q", name, names)
 		}
 	}
@@ -274,7 +292,7 @@ func (m *model) renewed(c asked, reply any, a, b int64, s seen) error {
 		return fmt.Errorf("answer %v", reply)
 	case n <= 0 && h.certain(b):
 		return fmt.Errorf("a live hold is denied")
-	case n <= 0 && c.script == "stay" && (n == 0 && beside.certain(b) || n < 0 && !beside.possible(a)):
+	case n <= 0 && c.script == "stay" && (n == 0 && beside.certain(b) || n < 0 && !beside.possible(a) && !m.kept.possible(a)):
 		return fmt.Errorf("answer %d; exclusive holder %q", n, m.holder)
 	case n > 0 && !h.possible(a):
 		return fmt.Errorf("a hold that has ended is renewed")
@@ -328,25 +346,26 @@ func (m *model) left(c asked, reply any, a, b int64, s seen) error {
 		}
 	}
 	q := m.q
-	if c.id != "" && !slices.Contains(ids(q), c.id) {
+	if c.id != "" && !slices.Contains(ids(q), bare(c.id)) {
 		sign := ""
 		if c.script == "leave" {
 			sign = "+"
 		}
 		q = replace(q, c.id, sign)
 	}
+	free := s.message != "" && !partial(s.message)
 	switch {
+	case n <= 0 && free:
+		return m.isKept(a, b, s)
 	case n <= 0:
 		return nil // what it may have swept away was checked by its message
 	case m.maybe(a, "") == 0:
-		if s.exists {
-			return fmt.Errorf("the key is left after the last release")
-		}
 		if s.message != uncalled(q) {
 			return fmt.Errorf("the lock became free and %q was announced; the list is %q", s.message, q)
 		}
-		m.barrier = tenure{}
-		return nil
+		return m.isKept(a, b, s)
+	case m.live(b, "") == 0 && free:
+		return m.isKept(a, b, s)
 	case m.live(b, "") == 0:
 		return nil // either is right
 	}

@@ -5,6 +5,9 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // arguments returns what a script is called with.
@@ -27,6 +30,8 @@ func (c asked) arguments(key string) (keys []string, args []any) {
 		return []string{lock}, []any{c.owner, c.lease}
 	case "leave":
 		keys, args = []string{lock}, []any{c.owner, "RPUSH", c.id, c.atMost}
+	case "decline":
+		return []string{lock}, []any{c.id, "RPUSH"}
 	default:
 		keys, args = []string{lock}, []any{c.owner, "RPUSH", c.id}
 	}
@@ -54,6 +59,7 @@ type world struct {
 	lockers []*locker
 	owners  int
 	limits  []int64 // of its permits; 0 is a shared lock
+	ranged  bool    // its lockers say how long they may take
 	writers int     // of ten tries so many are exclusive
 	freed   string  // the last list that was announced when it became free
 	calls   []string
@@ -66,6 +72,7 @@ func newWorld(key string, seed uint64) *world {
 		w.lockers = append(w.lockers, &locker{id: fmt.Sprintf("%08x", 0xa0000000+i)})
 	}
 	w.limits = [][]int64{{0}, {1}, {2}, {3}, {1, 2, 4}, {0, 2}}[w.rand.IntN(6)]
+	w.ranged = w.once(2)
 	w.writers = []int{0, 1, 3, 9}[w.rand.IntN(4)]
 	return w
 }
@@ -74,6 +81,14 @@ func newWorld(key string, seed uint64) *world {
 func (w *world) lease() int64 {
 	most := []int64{4, 40, 300, 1500}[w.rand.IntN(4)]
 	return 1 + w.rand.Int64N(most)
+}
+
+// name is a locker's name, in half of the worlds with the time that it may take.
+func (w *world) name(l *locker) string {
+	if !w.ranged {
+		return l.id
+	}
+	return driver.WithPatience(l.id, time.Duration(w.rand.IntN(60))*time.Millisecond)
 }
 
 func (w *world) once(in int) bool { return w.rand.IntN(in) == 0 }
@@ -89,13 +104,17 @@ func (w *world) next() (*locker, asked) {
 		return nil, late
 	}
 	if l.want.owner != "" && w.once(25) {
+		gaveUp := !l.holds && l.want.id != "" && w.once(2)
 		l.want, l.holds = asked{}, false // crashed, or gave up
+		if gaveUp {
+			return nil, asked{script: "decline", id: l.id}
+		}
 	}
 	c := l.want
 	switch {
 	case c.owner == "":
 		w.owners++
-		c = asked{script: "enter", owner: fmt.Sprint("o:", w.owners), lease: w.lease(), tokens: 1, id: l.id}
+		c = asked{script: "enter", owner: fmt.Sprint("o:", w.owners), lease: w.lease(), tokens: 1, id: w.name(l)}
 		if w.rand.IntN(10) < w.writers {
 			c.script, c.left = "acquire", []int64{0, 50, 700, 5000}[w.rand.IntN(4)]
 		} else if c.atMost = w.limits[w.rand.IntN(len(w.limits))]; c.atMost > 0 {
@@ -105,9 +124,11 @@ func (w *world) next() (*locker, asked) {
 			c.id = ""
 		}
 		if w.freed != "" && w.once(2) {
-			c.rest = remove(w.freed, l.id)
+			c.rest = uncalled(remove(w.freed, l.id))
 		}
 		l.want = c
+	case !l.holds && c.id != "":
+		c.id = w.name(l) // again, and perhaps farther away
 	case !l.holds: // again, as it was
 	default:
 		exclusive := c.script == "acquire"
