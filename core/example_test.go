@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
@@ -163,4 +164,54 @@ func ExampleLeaseFromContext() {
 		return nil
 	})
 	// Output: the write carries a token: true
+}
+
+func ExampleLease_Wanted() {
+	ctx, store := context.Background(), memstore.New()
+	here, err := core.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer here.Close(ctx)
+	there, err := core.New(store) // another process
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer there.Close(ctx)
+
+	lease, err := here.Lock(ctx, "index", core.Attentive())
+	if err != nil {
+		log.Fatal(err)
+	}
+	var other sync.WaitGroup
+	copyPart := func(part int) {
+		fmt.Println("part", part, "is copied")
+		if part == 2 { // the other process comes
+			other.Go(func() {
+				lease, err := there.Lock(ctx, "index")
+				if err != nil {
+					log.Fatal(err)
+				}
+				fmt.Println("the other process has the lock")
+				_ = lease.Release(ctx)
+			})
+			<-lease.Wanted()
+		}
+	}
+	for part := 1; part <= 1000; part++ {
+		copyPart(part)
+		select {
+		case <-lease.Wanted():
+			fmt.Println("stopped after part", part)
+			_ = lease.Release(ctx)
+			other.Wait()
+			return
+		default:
+		}
+	}
+	// Output:
+	// part 1 is copied
+	// part 2 is copied
+	// stopped after part 2
+	// the other process has the lock
 }

@@ -65,6 +65,8 @@ type more struct {
 	several []*lock.Waiter // of LockAll, sorted by key
 
 	// Guarded by the mutex of the lease.
+	wanted   chan struct{} // made by the first call of Wanted
+	told     bool          // wanted is closed
 	result   error         // of the release
 	released chan struct{} // closed after the release; made by a second call that waits for it
 }

@@ -66,7 +66,8 @@ type acquisition struct {
 	heard     int32 // and how many when the last request was sent
 	room      int32 // how many grants have come, or places were given back, since the last refusal
 	backoff   time.Duration
-	failed    error // why the last try had no answer
+	failed    error         // why the last try had no answer
+	hinted    clock.Instant // when the store had last something to tell about owners that are not known yet
 
 	passed    bool   // next was set by a signal that does not name us
 	releases  int32  // a full list left us out: how many releases until we ask

@@ -35,6 +35,7 @@ func (t *Table) Close(ctx context.Context) error {
 			own.lose(Closed, ErrClosed, now, fx)
 		}
 	})
+	t.attention.end()
 	t.watchdog.stop()
 	t.reaper.stop()
 	t.registry.stop()

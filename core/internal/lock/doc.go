@@ -24,6 +24,7 @@
 //	holding.go    what a holder asks while it has the lock
 //	places.go     shared holds and permits; permits.go: who asks for a permit
 //	watchdog.go   renews leases, and ends them at their deadlines
+//	attention.go  what a holder is told: others wait
 //	reaper.go     releases what requests of unknown outcome may still get
 //
 // The phases:

@@ -112,6 +112,7 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 		l.surplus = l.surplus || most > 0 && int(l.n) >= most
 	}
 	l.push(w)
+	l.wanted(fx)
 	return nil
 }
 

@@ -47,7 +47,8 @@ type ownership struct {
 	bound clock.Instant
 
 	renewAt clock.Instant
-	lastErr *error // of the last renewal; nil: it was confirmed, as nearly all are
+	hint    clock.Instant // when the store had something to tell; zero: the lock was looked at since
+	lastErr *error        // of the last renewal; nil: it was confirmed, as nearly all are
 
 	kind      driver.Kind
 	fixed     bool // not renewed
@@ -77,7 +78,8 @@ func (own *ownership) ends() clock.Instant {
 // suits reports whether a waiter with these terms can have the lock by a hand-off.
 func (own *ownership) suits(t *Terms) bool {
 	return own.kind == t.Kind && int(own.atMost) == t.AtMost &&
-		own.lease == t.Lease && own.fixed == t.Fixed && !own.stopped
+		own.lease == t.Lease && own.fixed == t.Fixed && !own.stopped &&
+		(!t.Attentive || own.seq&attentive != 0 || own.lock.shard.table.attention.notifier == nil)
 }
 
 // suspended reports whether the machine may have slept since the lease was last
@@ -104,7 +106,9 @@ func (own *ownership) orphan(now clock.Instant) *orphan {
 // nextEvent is when the watchdog has to look at the ownership, and how much earlier
 // it may: for the renewal, the holder's MaxHold or the deadline.
 func (own *ownership) nextEvent() (at clock.Instant, tolerance time.Duration) {
-	at = own.deadline()
+	if at = own.deadline(); own.hint != 0 && !own.renewing {
+		return own.hint, 0
+	}
 	if !own.fixed && !own.stopped && own.renewAt < at {
 		at, tolerance = own.renewAt, slack(own.lease)
 	}

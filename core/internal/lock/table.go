@@ -32,12 +32,13 @@ type Table struct {
 
 	prefix    string        // of the owners: the ID and a colon
 	ranger    driver.Ranger // the store, if it is one
+	attention attention
 	names     atomic.Pointer[names]
 	store     driver.Store
 	turnTime  time.Duration
 	turnCount int
 
-	seq     atomic.Uint64 // of owners
+	seq     atomic.Uint64 // of owners, without the mark attentive
 	seed    maphash.Seed
 	shards  [shardCount]shard
 	wakeups sync.Pool // channels of waiters that have slept
@@ -80,6 +81,7 @@ func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table 
 	t.watchdog.init(t)
 	t.reaper.init(t)
 	t.registry.init(t)
+	t.attention.notifier, _ = store.(driver.Notifier)
 	return t
 }
 
@@ -116,7 +118,15 @@ func (t *Table) name(kind driver.Kind) string {
 // owner is the text that identifies an owner in the store.
 func (t *Table) owner(seq uint64) string {
 	var b [64]byte
-	return string(strconv.AppendUint(append(b[:0], t.prefix...), seq, 10))
+	return string(t.appendOwner(b[:0], seq))
+}
+
+func (t *Table) appendOwner(b []byte, seq uint64) []byte {
+	b = strconv.AppendUint(append(b, t.prefix...), seq&^attentive, 10)
+	if seq&attentive != 0 {
+		b = append(b, driver.Attentive("")...)
+	}
+	return b
 }
 
 // event lets an event happen to a lock, and does what the event asks for: a shard locks, a
@@ -141,6 +151,9 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 	}
 	for x := fx.loss; x != nil; x = x.next {
 		x.holder.Holder.Lost(x.holder, x.reason, x.cause, x.err)
+	}
+	for _, w := range fx.wanted {
+		w.Holder.Wanted(w)
 	}
 	if fx.orphan != nil {
 		t.reaper.add(fx.orphan)
@@ -250,6 +263,7 @@ type effects struct {
 	handed  *Waiter     // holds the lock
 	wakeup  chan wakeup // of handed
 	loss    *loss
+	wanted  []*Waiter  // are told that others wait
 	orphan  *orphan    // for the reaper
 	release *ownership // to be released in the background
 	unwatch func()

@@ -21,8 +21,9 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 		t = new(try)
 	}
 	seq := acq.seq
-	if acq.seq = 0; seq == 0 {
-		seq = table.seq.Add(1)
+	mark := table.attention.mark(w.Terms)
+	if acq.seq = 0; seq == 0 || seq&attentive != mark {
+		seq = table.seq.Add(1) | mark
 	}
 	l.asking++
 	acq.kind, acq.asked, acq.heard, acq.releases = w.Terms.Kind, now, acq.signals, 0
@@ -116,6 +117,9 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	case !a.Granted:
 		known := acq.contended
 		l.refused(now, t, w, a, rest)
+		if t.listed() {
+			l.wanted(fx)
+		}
 		if !known || l.asking == 0 {
 			l.failSurplus(fx) // not once for each of many that are refused together
 		}
@@ -187,6 +191,9 @@ func (l *lock) granted(
 		lease: req.TTL, fixed: t.fixed, ambiguous: rep.Ambiguous,
 		sent: sent, ahead: ahead, renewAt: sent.Add(req.TTL / 3),
 		token: rep.Token, base: rep.Token, room: rep.Room, replied: now, began: now, contended: rest != "",
+	}
+	if own.seq&attentive != 0 && acq.hinted != 0 && acq.hinted >= t.sent {
+		own.hint = now // what it is about may have happened before the reply came
 	}
 	if acq.unwatch == nil && l.asking == 0 && (!acq.contended || req.Kind != driver.Permit) {
 		l.forgetAcquisition()

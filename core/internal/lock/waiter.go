@@ -29,6 +29,9 @@ type Terms struct {
 	MaxHold time.Duration
 	// MaxWaiters, unless zero, is how many callers may wait for the key.
 	MaxWaiters int
+	// Attentive says that the store is to tell the process at once what happens to the
+	// lock ([driver.Notifier]).
+	Attentive bool
 }
 
 // Holder is told what becomes of the holds of its waiters. Its methods are called
@@ -41,6 +44,9 @@ type Holder interface {
 	// Renewed says how a renewal of w's lease by the Table ended, if that is
 	// [Table.Observed]. What a caller asks for ([Table.Confirm]) is told to that caller alone.
 	Renewed(w *Waiter, err error, took time.Duration)
+	// Wanted says that another process or a caller of this one waits for the lock of w,
+	// once after each [Table.Heed].
+	Wanted(w *Waiter)
 	// Over says that the last hold of a waiter was given up, before the release is
 	// sent. Unless it is nil, cause says why the lease had been lost by then; Lost
 	// may not have been called yet.
@@ -80,6 +86,7 @@ const (
 	asking                    // a try of its own is on its way
 	refused                   // it does not wait, and its last try was refused
 	blind                     // when that try was sent, the release of a place of this process was on its way
+	heeds                     // it holds the lock, and its holder is to be told when others wait
 )
 
 // state is where a waiter is.

@@ -65,6 +65,9 @@ func (t *Table) Acquire(ctx context.Context, w *Waiter, key string, now, deadlin
 		}
 		deadline = now.Add(notReadyWait)
 	}
+	if w.Terms.Attentive {
+		t.attention.begin(t)
+	}
 	var s step
 	var err error
 	sh := t.shardOf(key)

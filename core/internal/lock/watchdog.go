@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -39,42 +38,53 @@ func (r *watchdog) stop() { r.events.Stop() }
 // length of lease, since each has its own bound: a store that hangs must not delay
 // anything here.
 func (r *watchdog) serve(batch []*ownership, now clock.Instant) {
-	renew := map[time.Duration][]*ownership{}
+	renew := map[term][]*ownership{}
 	for _, own := range batch {
-		renews := false
-		own.lock.shard.event(own.lock, func(fx *effects) { renews = own.due(now, fx) })
+		renews, of := false, term{}
+		own.lock.shard.event(own.lock, func(fx *effects) {
+			renews, of = own.due(now, fx), term{own.lease, own.fixed}
+		})
 		if renews {
-			renew[own.lease] = append(renew[own.lease], own)
+			renew[of] = append(renew[of], own)
 		}
 	}
-	for lease, some := range renew {
-		r.table.work.Go(func() { r.renew(lease, some) })
+	for of, some := range renew {
+		r.table.work.Go(func() { r.renew(of, some) })
 	}
+}
+
+// term is what the leases of one batch have in common.
+type term struct {
+	lease time.Duration
+	fixed bool // they are only looked at
 }
 
 // renew sends one batch. Each try is bounded by a sixth of the lease, so that two
 // fit between the third of the lease at which it starts and the deadline, and one
 // more.
-func (r *watchdog) renew(lease time.Duration, some []*ownership) {
+func (r *watchdog) renew(of term, some []*ownership) {
 	t := r.table
 	batch := make([]driver.Renewal, len(some))
 	// The owners are parts of one text, which costs less than one text for each.
 	names, ends := make([]byte, 0, len(some)*(len(t.ID)+10)), make([]int, len(some))
 	for i, own := range some {
-		names = strconv.AppendUint(append(names, t.prefix...), own.seq, 10)
+		names = t.appendOwner(names, own.seq)
 		ends[i] = len(names)
 	}
-	owners, from := string(names), 0
+	owners, from, ttl := string(names), 0, of.lease
+	if of.fixed {
+		ttl = 0
+	}
 	for i, own := range some {
-		batch[i] = driver.Renewal{Key: own.lock.key, Owner: owners[from:ends[i]], Kind: own.kind, TTL: own.lease}
+		batch[i] = driver.Renewal{Key: own.lock.key, Owner: owners[from:ends[i]], Kind: own.kind, TTL: ttl}
 		from = ends[i]
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lease/6)
+	ctx, cancel := context.WithTimeout(context.Background(), of.lease/6)
 	defer cancel()
 	sent, ahead := t.Clock.Read()
 	t.store.Renew(ctx, batch, func(i int, contended bool, err error) {
 		t.noteRenewal(some[i], renewal{
-			sent: sent, ahead: ahead, scheduled: true, extended: true, contended: contended, err: err,
+			sent: sent, ahead: ahead, scheduled: true, extended: !of.fixed, contended: contended, err: err,
 		})
 	})
 }
@@ -89,7 +99,7 @@ func (t *Table) noteRenewal(own *ownership, r renewal) {
 		if now = t.Clock.Now(); own.holder == nil {
 			now, ahead = t.Clock.Read() // for a hand-off
 		}
-		if own.renewed(r, now, ahead, fx) && t.Observed && r.scheduled {
+		if own.renewed(r, now, ahead, fx) && t.Observed && r.scheduled && r.extended {
 			w = own.holder
 		}
 	})
@@ -178,13 +188,13 @@ func (own *ownership) due(now clock.Instant, fx *effects) (renew bool) {
 	if own.bound != 0 && now >= own.bound {
 		own.endBounded(now, fx)
 	}
-	if !own.fixed && !own.stopped && own.renewAt <= now.Add(slack(own.lease)) {
-		if renew = !own.renewing; renew {
-			// If it succeeds, that is when the next one is due.
-			own.renewing, own.renewAt = true, now.Add(own.lease/3)
-		} else {
-			own.renewAt = clock.Never // the one under way decides, or the deadline
-		}
+	switch due := !own.fixed && !own.stopped && own.renewAt <= now.Add(slack(own.lease)); {
+	case (due || own.hint != 0) && !own.renewing:
+		// If it succeeds, that is when the next one is due. What is hinted at from here on
+		// it may not see.
+		renew, own.renewing, own.renewAt, own.hint = true, true, now.Add(own.lease/3), 0
+	case due:
+		own.renewAt = clock.Never // the one under way decides, or the deadline
 	}
 	fx.schedule = own
 	return renew
@@ -225,6 +235,9 @@ type renewal struct {
 func (own *ownership) renewed(r renewal, now clock.Instant, ahead time.Duration, fx *effects) bool {
 	if r.scheduled {
 		own.renewing = false
+		if own.hint != 0 && !own.over {
+			fx.schedule = own // it came while this one was on its way
+		}
 	}
 	if r.fix && r.err == nil {
 		own.fixed = true
@@ -266,12 +279,14 @@ func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duratio
 	if r.extended && r.sent > own.sent {
 		own.sent = r.sent
 	}
-	if r.scheduled {
+	if r.scheduled && r.extended {
 		own.renewals++
 	}
 	own.lastErr, own.ahead = nil, r.ahead
 	own.asked, own.contended = false, r.contended
-	if !r.contended {
+	if r.contended {
+		own.wanted(fx)
+	} else {
 		// No other process waits: the turn of this process begins anew.
 		own.began, own.grants = r.sent, 0
 	}

@@ -1,0 +1,155 @@
+package lock
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+// The store tells a Table what happens to the locks of attentive owners, if it can. That is
+// a hint, which may be lost, late, repeated or forged. All that follows from it is a renewal
+// at once, or a look at a fixed lease: the answer says whether others wait, or that the lock
+// was released. So a hint by itself ends nothing, and a hint that was lost is made good by the
+// next renewal.
+
+// attentive marks the number of an owner about which the store is to tell.
+const attentive uint64 = 1 << 63
+
+// attention is the notification of a Table. It begins with the first attentive caller, and
+// ends with the Table.
+type attention struct {
+	notifier driver.Notifier // the store, if it is one
+	begun    atomic.Bool
+
+	mu    sync.Mutex
+	stop  func()
+	ended bool
+}
+
+// mark is attentive for a caller of whose owner the store can tell, else zero.
+func (a *attention) mark(t *Terms) uint64 {
+	if t.Attentive && a.notifier != nil {
+		return attentive
+	}
+	return 0
+}
+
+// begin has the Table told, if it is not told yet.
+func (a *attention) begin(t *Table) {
+	if a.notifier == nil || a.begun.Load() {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stop == nil && !a.ended {
+		a.stop = a.notifier.Notify(t.ID, t.hear)
+		a.begun.Store(true)
+	}
+}
+
+// end ends the notification.
+func (a *attention) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	if a.stop != nil {
+		a.stop()
+		a.stop = nil
+	}
+}
+
+// hear takes a hint of the store about an owner of a key. An empty key says that hints may
+// have been lost, so it is one about all owners.
+func (t *Table) hear(key, owner string) {
+	now := t.Clock.Now()
+	var all []*ownership
+	find := func(l *lock, _ *effects) { all = l.hinted(owner, now, all) }
+	if key == "" {
+		t.each(find)
+	} else if l := t.find(key); l != nil {
+		l.shard.event(l, func(fx *effects) { find(l, fx) })
+	}
+	for _, own := range all {
+		own.lock.shard.event(own.lock, func(fx *effects) { own.hinted(now, fx) })
+	}
+}
+
+// find returns the lock of a key, or nil.
+func (t *Table) find(key string) *lock {
+	sh := t.shardOf(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.locks[key]
+}
+
+// hinted is the event that the store has something to tell about an owner, or about all if
+// owner is empty. It adds to all what is to be looked at. An owner that is not known may be
+// that of a try which is on its way: its grant is looked at.
+func (l *lock) hinted(owner string, now clock.Instant, all []*ownership) []*ownership {
+	n := len(all)
+	is := func(own *ownership) {
+		if own.seq&attentive != 0 && (owner == "" || own.owner() == owner) {
+			all = append(all, own)
+		}
+	}
+	if l.own != nil {
+		is(l.own)
+	}
+	for _, own := range l.places.held() {
+		is(own)
+	}
+	if l.asking > 0 && (owner == "" || len(all) == n) {
+		l.acq.hinted = now
+	}
+	return all
+}
+
+// hinted is the event that the lock is to be looked at. Where a renewal is on its way, that
+// may have been carried out before: another one follows.
+func (own *ownership) hinted(now clock.Instant, fx *effects) {
+	if own.over || own.stopped {
+		return
+	}
+	own.hint, fx.schedule = now, own
+}
+
+// Heed has the holder of w told when another process or a caller of this one waits
+// ([Holder.Wanted]); at once, if they do already. After the end of the hold nothing is told.
+func (t *Table) Heed(w *Waiter) {
+	w.lock.shard.event(w.lock, func(fx *effects) {
+		if w.state != granted || w.err != nil {
+			return
+		}
+		w.marks |= heeds
+		if w.own.contended {
+			w.own.wanted(fx)
+		} else if w.lock.first != nil {
+			w.lock.wanted(fx)
+		}
+	})
+}
+
+// wanted has the holders of this process told that callers of this process wait. Those that
+// want places may get them, unless the store has said otherwise.
+func (l *lock) wanted(fx *effects) {
+	switch {
+	case l.phase == held:
+		l.own.wanted(fx)
+	case l.acq != nil && l.acq.contended:
+		for _, own := range l.places.held() {
+			own.wanted(fx)
+		}
+	}
+}
+
+// wanted has the holders told that others wait, of those that asked for it.
+func (own *ownership) wanted(fx *effects) {
+	for w := own.holder; w != nil; w = w.next {
+		if w.marks&heeds != 0 && w.err == nil {
+			w.marks &^= heeds
+			fx.wanted = append(fx.wanted, w)
+		}
+	}
+}
