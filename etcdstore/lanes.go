@@ -18,7 +18,7 @@ const (
 	under = 4
 	// answerWait is how long a request waits for its answer: what the old leader got during
 	// an election has to be sent again.
-	answerWait = 500 * time.Millisecond
+	answerWait = 250 * time.Millisecond
 	// longestWait bounds a transaction all of whose callers wait without a bound.
 	longestWait = 10 * time.Second
 )

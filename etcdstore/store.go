@@ -19,7 +19,7 @@ type Store struct {
 }
 
 // New makes a store on a client, which may have a namespace, and which the store does not
-// close. The options are those of package casstore; casstore.Timeout is 500 ms by default. New sends nothing. It returns
+// close. The options are those of package casstore; casstore.Timeout is 250 ms by default. New sends nothing. It returns
 // driver.ErrConfig if client is nil or an option cannot work. Close the store after the
 // locker, and the client after the store.
 func New(client *clientv3.Client, opts ...casstore.Option) (*Store, error) {

@@ -149,6 +149,12 @@ func (m *member) start() {
 	m.t.Helper()
 	m.cmd = exec.Command(os.Args[0])
 	m.cmd.Env = append(os.Environ(), memberEnv+"="+m.args)
+	if binary := os.Getenv("INTERLOCK_ETCD"); binary != "" { // of another version
+		of := strings.Split(m.args, " ")
+		m.cmd = exec.Command(binary, "--name", of[0], "--data-dir", of[1], "--listen-client-urls", of[2],
+			"--advertise-client-urls", of[2], "--listen-peer-urls", of[3], "--initial-advertise-peer-urls", of[4],
+			"--initial-cluster", of[5], "--log-level", "error", "--log-outputs", of[1]+".log")
+	}
 	m.cmd.Stderr = os.Stderr
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := m.cmd.Start(); err != nil {

@@ -75,13 +75,17 @@ func work(how []string) error {
 	if err != nil {
 		return err
 	}
+	usual := 20 * time.Millisecond
+	if kind == "lease" {
+		usual = ttl // so that a lease which ends is one on which a lock is held
+	}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for n := range callers * sameKeys {
 		key := fmt.Sprint("key-", n%sameKeys)
 		all.Go(func() {
 			for {
-				hold(take, key, ttl, func(h held) {
+				hold(take, key, usual, ttl, func(h held) {
 					mu.Lock()
 					defer mu.Unlock()
 					fmt.Printf("%s %d %d %d %v\n", h.key, h.token, h.from, h.to, h.lost)
@@ -93,8 +97,8 @@ func work(how []string) error {
 	return nil
 }
 
-// hold takes a lock once, and holds it: mostly shortly, sometimes for more than a lease.
-func hold(take taker, key string, lease time.Duration, report func(held)) {
+// hold takes a lock once, and holds it: mostly as usual, sometimes for more than a lease.
+func hold(take taker, key string, usual, lease time.Duration, report func(held)) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*lease)
 	defer cancel()
 	token, has, release, err := take(ctx, key)
@@ -104,7 +108,7 @@ func hold(take taker, key string, lease time.Duration, report func(held)) {
 	}
 	h := held{key: key, token: token, from: instant()}
 	h.to = h.from
-	long := rand.N(20 * time.Millisecond)
+	long := rand.N(usual)
 	if rand.N(12) == 0 {
 		long = rand.N(2 * lease)
 	}
