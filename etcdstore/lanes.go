@@ -33,7 +33,7 @@ type request struct {
 	err    error
 }
 
-// lanes send requests, those that wait together in one transaction of etcd.
+// lanes send requests. Requests that wait at the same time share a transaction of etcd.
 type lanes struct {
 	send func(ctx context.Context, batch []*request)
 
@@ -103,7 +103,7 @@ func (l *lanes) sendAll(batch []*request) {
 	l.send(ctx, batch)
 }
 
-// next takes requests out of those that wait that can share a transaction: none writes what
+// next takes requests that can share a transaction out of the waiting ones: none writes what
 // another one writes or compares. Called with the mutex held.
 func (l *lanes) next() []*request {
 	var batch, left []*request

@@ -101,8 +101,8 @@ func is(part string, absent bool) func(casstore.Condition) bool {
 	}
 }
 
-// both runs a scenario with what the store does, where it must succeed, and with a mutant
-// of that, where it must not: so the scenario is one that needs it.
+// both runs a scenario with the store, where nothing may go wrong, and with a mutant of the
+// store, where something must: so the scenario needs what the mutant leaves out.
 func both(t *testing.T, scenario func(t *testing.T, mutant bool) (wrong bool)) {
 	t.Helper()
 	for _, mutant := range []bool{false, true} {
@@ -133,7 +133,7 @@ func TestATakeOverComparesTheBeat(t *testing.T) {
 				}
 				b.try()
 				time.Sleep(lease / 2)
-				b.link.after.Store(int64(lease * 6 / 10)) // it is read now, and known when the lease is over
+				b.link.after.Store(int64(lease * 6 / 10)) // it is read now, and known when the lease has ended
 				answered := make(chan driver.Reply, 1)
 				go func() { answered <- b.try() }()
 				time.Sleep(lease / 10)
@@ -201,7 +201,7 @@ func TestATakeOverCountsFromTheAnswer(t *testing.T) {
 	})
 }
 
-// The clock of a holder runs slow, and that of a process that waits runs fast: each differs
+// The clock of a holder runs slow, and the clock of a process that waits runs fast: each differs
 // by nearly 1 % from the true time.
 func TestATakeOverLeavesRoomForTheClocks(t *testing.T) {
 	both(t, func(t *testing.T, mutant bool) bool {

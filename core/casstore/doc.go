@@ -26,15 +26,15 @@
 //
 // # Requests that come late
 //
-// A transaction whose answer did not come may be executed at any time. One that takes a
-// lock compares that its owner has no void, and the release of an owner that does not hold
-// its lock writes the void: then the late one fails. All other transactions compare the
+// A transaction whose answer did not come may be executed at any time. A transaction that
+// takes a lock compares that its owner has no void, and the release of an owner that does not
+// hold its lock writes the void: then the late transaction fails. All other transactions compare the
 // revision of what they change.
 //
 // # Locks that are not renewed
 //
-// The beat of a process speaks for all its locks of a lease, also for one that package core
-// does not renew any more: at the end of a fixed lease, after MaxHold, after Close. The
+// The beat of a process speaks for all its locks of a lease, also for a lock that package
+// core does not renew any more: at the end of a fixed lease, after MaxHold, after Close. The
 // store releases such a lock itself when its lease has ended.
 //
 // # What dead processes leave

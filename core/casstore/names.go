@@ -126,8 +126,8 @@ func (h holding) token() int64 { return h.granted * tokens }
 // process.
 const tokens = 1 << 16
 
-// line is the list of the lockers that wait for a lock: those that it was granted with, and
-// those that were entered since, in this order. An entry from before the grant is of a
+// line is the list of the lockers that wait for a lock: first the lockers that it was granted
+// with, then the lockers that were entered since. An entry from before the grant is of a
 // locker that was passed over, or has left.
 func (h holding) line(queue string, entries []Entry) []string {
 	var line []string

@@ -26,7 +26,7 @@ type renewal struct {
 // still its owner's then cannot be taken over before all others have seen the sign of
 // life, and its whole lease after it.
 func (s *Store) Renew(ctx context.Context, leases []driver.Renewal, done func(i int, contended bool, err error)) {
-	groups := map[time.Duration][]renewal{} // by lease; of those that are only read, zero
+	groups := map[time.Duration][]renewal{} // by lease; zero for locks that are only read
 	var longer []renewal
 	for i, r := range leases {
 		one := renewal{Renewal: r, index: i}

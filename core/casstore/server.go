@@ -64,7 +64,7 @@ type Entry struct {
 // There reports whether there is an entry.
 func (e Entry) There() bool { return e.Revision != Revision{} }
 
-// Change is an entry that was written, or one that was deleted and has only its name.
+// Change is an entry that was written, or the name of an entry that was deleted.
 type Change struct {
 	Entry
 	Deleted bool

@@ -186,7 +186,7 @@ type tries struct {
 	store    *Store
 	deadline time.Time       // when nothing is sent any more
 	most     time.Duration   // how long one waits for its answer; zero: the store's timeout
-	base     context.Context // whose end ends it; nil: that of the store
+	base     context.Context // whose end ends it; nil: the end of the store does
 	unknown  bool            // a transaction may have been executed, or may yet be
 	pause    time.Duration
 }

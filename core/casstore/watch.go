@@ -155,8 +155,7 @@ func (w *watch) report(changes []Change) {
 	}
 	switch {
 	case first:
-		// A lock that is not the one that was seen last was granted since, and the
-		// last one was released before.
+		// If it is not the lock that was seen last, that one was released meanwhile.
 		if w.lock.Revision != w.last || w.last == (Revision{}) {
 			w.wake(driver.Signal{})
 		}

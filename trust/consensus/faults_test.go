@@ -62,7 +62,7 @@ func (h *history) judge() judged {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	j := judged{holds: len(h.holds)}
-	last := map[string]held{} // of those so far, the one that had the key the longest
+	last := map[string]held{} // by key: the hold that lasted the longest so far
 	slices.SortFunc(h.holds, func(a, b held) int { return cmp.Compare(a.from, b.from) })
 	highest := map[string]int64{}
 	for _, one := range h.holds {
