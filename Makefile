@@ -41,6 +41,7 @@ test: ## The fast tests of all modules and the tests of each store on its server
 long: known ## All tests that there are, half an hour, without the race detector: faults, histories, browser, PgBouncer, Valkey and Redis 8.2, the fuzz tests and a soak; installs PgBouncer, Prometheus, Chromium and ZooKeeper, too
 	$(MAKE) --no-print-directory lint MODULES='$(APART)'
 	./scripts/test.sh long
+	$(MAKE) --no-print-directory way
 	$(MAKE) --no-print-directory newest
 	$(MAKE) --no-print-directory others
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10s
@@ -88,7 +89,7 @@ scale: ## Confirm the cost model of docs/scaling.md with thousands of lockers, f
 
 .PHONY: way
 way: ## Count the functions and files that one request runs through, from httplock to Lua and back, and list them: make way ARGS=-list
-	@$(GO) run -cover -covermode=atomic -coverpkg=./... ./internal/way $(ARGS) 2>&1 | grep -v 'GOCOVERDIR not set'
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; GOCOVERDIR="$$dir" $(GO) run -cover -covermode=atomic -coverpkg=./... ./internal/way $(ARGS)
 
 .PHONY: gobench
 gobench: ## All Go benchmarks of all modules with their allocations: make gobench BENCH=Lock
