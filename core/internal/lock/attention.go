@@ -28,9 +28,10 @@ type attention struct {
 	ended bool
 }
 
-// mark is attentive for a caller of whose owner the store can tell, else zero.
-func (a *attention) mark(t *Terms) uint64 {
-	if t.Attentive && a.notifier != nil {
+// mark is what an attentive caller's owner is marked with: attentive if the store can tell
+// about owners, else zero.
+func (a *attention) mark() uint64 {
+	if a.notifier != nil {
 		return attentive
 	}
 	return 0

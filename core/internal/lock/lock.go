@@ -112,7 +112,9 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 		l.surplus = l.surplus || most > 0 && int(l.n) >= most
 	}
 	l.push(w)
-	l.wanted(fx)
+	if l.own != nil || l.places != nil {
+		l.wanted(fx)
+	}
 	return nil
 }
 
@@ -320,7 +322,7 @@ func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
 // sees notes how far the farthest locker is that takes turns, this one included (turnOver).
 // Lists without it come in between, so it is forgotten slowly.
 func (l *lock) sees(list string) {
-	l.far = max(farthest(list), farthest(l.shard.table.name(driver.Exclusive)), l.far-l.far/8)
+	l.far = max(farthest(list), farthest(l.shard.table.name(driver.Exclusive, true)), l.far-l.far/8)
 }
 
 // outlive ends an ownership whose lease has ended: the watchdog was too late to end it, or

@@ -62,7 +62,7 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting, fx 
 		return
 	}
 	if own.contended && l.first != nil && !l.shard.table.closed.Load() {
-		p.waiter = l.shard.table.name(l.first.Terms.Kind)
+		p.waiter = l.shard.table.name(l.first.Terms.Kind, true)
 	}
 }
 

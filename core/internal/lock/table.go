@@ -101,10 +101,11 @@ func namesOf(name string) *names {
 
 // name returns the name of the process for a list of waiting lockers. A store that keeps
 // the lock for those who wait is told how long this process may take: a message to it and
-// a request from it are a round trip, and there is time for a pause.
-func (t *Table) name(kind driver.Kind) string {
+// a request from it are a round trip, and there is time for a pause. The store is asked how
+// long that is where others are known to wait, and until it has measured a round trip.
+func (t *Table) name(kind driver.Kind, contended bool) string {
 	n := t.names.Load()
-	if t.ranger == nil {
+	if t.ranger == nil || n.trip != 0 && !contended {
 		return n.of[kind]
 	}
 	if trip := t.ranger.RoundTrip(); n.trip == 0 || trip > n.trip+n.trip/8 || trip < n.trip-n.trip/8 {

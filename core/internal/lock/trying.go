@@ -21,7 +21,10 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 		t = new(try)
 	}
 	seq := acq.seq
-	mark := table.attention.mark(w.Terms)
+	var mark uint64
+	if w.Terms.Attentive {
+		mark = table.attention.mark()
+	}
 	if acq.seq = 0; seq == 0 || seq&attentive != mark {
 		seq = table.seq.Add(1) | mark
 	}
@@ -42,7 +45,7 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	}
 	req := &t.request
 	if w.Terms.Wait != 0 {
-		req.Waiter = table.name(driver.Exclusive) // the store knows for what
+		req.Waiter = table.name(driver.Exclusive, acq.contended) // the store knows for what
 	}
 	if w.Terms.Wait != 0 && req.Kind == driver.Exclusive {
 		req.Left = longWait
