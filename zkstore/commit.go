@@ -76,22 +76,21 @@ func (c *commit) try(ctx context.Context) (answer casstore.Answer, again bool, e
 	if !holds {
 		steps = nil // a transaction of nothing: what is read after it is no older
 	}
-	results, number, wrong, err := c.multi(ctx, request{root: c.root, epoch: c.at.version, steps: steps})
+	o := c.multi(ctx, c.root, c.at.version, steps)
 	switch {
-	case err == nil && holds:
-		return c.executed(ctx, session, steps, results, number)
-	case err != nil && !mistaken(err):
-		return answer, false, err
-	case err != nil:
-		number = 0
-		if err := c.correct(ctx, steps, wrong, err); err != nil {
+	case o.err == nil && holds:
+		return c.executed(ctx, session, steps, o)
+	case o.err != nil && !mistaken(o.err):
+		return answer, false, o.err
+	case o.err != nil:
+		if err := c.correct(ctx, steps, o); err != nil {
 			return answer, false, unsent(err)
 		}
 	}
 	if c.at, c.acl, err = c.open(ctx, c.root); err != nil {
 		return answer, false, unsent(err)
 	}
-	v, err := c.view(ctx, c.names(), nil, c.txn.List, number)
+	v, err := c.view(ctx, c.names(), nil, c.txn.List, o.number)
 	if err == nil && c.conn.SessionID() != session {
 		err = errOtherSession
 	}
@@ -233,19 +232,20 @@ func unchanged(name string, n node, then int, acl []zk.ACL) []step {
 
 // correct makes what a transaction has failed for want of. Called after a transaction that
 // was not executed.
-func (c *commit) correct(ctx context.Context, steps []step, wrong int, why error) error {
-	if wrong < 0 || wrong >= len(steps) {
+func (c *commit) correct(ctx context.Context, steps []step, o outcome) error {
+	if o.wrong < 0 {
 		c.root.forget() // the epoch has ended
 		return nil
 	}
-	if _, creates := steps[wrong].op.(*zk.CreateRequest); creates && errors.Is(why, zk.ErrNoNode) {
-		return c.parents(ctx, steps[wrong].name, c.acl)
+	if _, creates := steps[o.wrong].op.(*zk.CreateRequest); creates && errors.Is(o.err, zk.ErrNoNode) {
+		return c.parents(ctx, steps[o.wrong].name, c.acl)
 	}
 	return nil
 }
 
 // executed answers after a transaction that was executed.
-func (c *commit) executed(ctx context.Context, session int64, steps []step, results []zk.MultiResponse, number int64) (casstore.Answer, bool, error) {
+func (c *commit) executed(ctx context.Context, session int64, steps []step, o outcome) (casstore.Answer, bool, error) {
+	c.saw(o.number)
 	answer := casstore.Answer{Done: true, Written: make([]casstore.Revision, len(c.txn.Then))}
 	now := map[string]node{}
 	for name := range c.conditions {
@@ -255,12 +255,12 @@ func (c *commit) executed(ctx context.Context, session int64, steps []step, resu
 		if s.then < 0 {
 			continue
 		}
-		n, op := node{number: number}, c.txn.Then[s.then]
+		n, op := node{number: o.number}, c.txn.Then[s.then]
 		switch s.op.(type) {
 		case *zk.CreateRequest:
 			n.there = true
 		case *zk.SetDataRequest:
-			n.there, n.version = true, results[i].Stat.Version
+			n.there, n.version = true, o.results[i].Stat.Version
 		default:
 			continue // it was not there, and is not
 		}
@@ -279,7 +279,7 @@ func (c *commit) executed(ctx context.Context, session int64, steps []step, resu
 	if len(c.txn.Read)+len(c.txn.List) == 0 {
 		return answer, false, nil
 	}
-	v, err := c.view(ctx, c.txn.Read, now, c.txn.List, number)
+	v, err := c.view(ctx, c.txn.Read, now, c.txn.List, o.number)
 	if err == nil && c.conn.SessionID() != session {
 		err = errOtherSession
 	}

@@ -15,6 +15,10 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer conn.Close()
+	err = conn.AddAuth("digest", []byte("bank:secret")) // unless the nodes are open to all
+	if err != nil {
+		log.Fatal(err)
+	}
 	store, err := zkstore.New(conn)
 	if err != nil {
 		log.Fatal(err)

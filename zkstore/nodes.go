@@ -187,8 +187,8 @@ func (s *server) rootOf(txn casstore.Txn) (*root, error) {
 			return nil, err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rooting.Lock()
+	defer s.rooting.Unlock()
 	r := s.roots[first]
 	if r == nil {
 		r = &root{name: first}

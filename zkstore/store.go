@@ -52,7 +52,11 @@ func (s *Store) Close() error {
 func Server(conn *zk.Conn) casstore.Server { return newServer(conn) }
 
 func newServer(conn *zk.Conn) *server {
-	return &server{conn: conn, roots: map[string]*root{}}
+	s := &server{conn: conn, roots: map[string]*root{}}
+	s.send = func(ctx context.Context, ops []any) ([]zk.MultiResponse, error) {
+		return call(ctx, s, func() ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
+	}
+	return s
 }
 
 // server is a ZooKeeper to package casstore.
@@ -60,7 +64,8 @@ type server struct {
 	conn   *zk.Conn
 	newest atomic.Int64 // the highest number that was seen
 	memory
+	lanes
 
-	mu    sync.Mutex
-	roots map[string]*root
+	rooting sync.Mutex
+	roots   map[string]*root
 }

@@ -38,8 +38,8 @@ func (s *Store) tidy() {
 
 // opened are the roots that were used.
 func (s *server) opened() []*root {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rooting.Lock()
+	defer s.rooting.Unlock()
 	var list []*root
 	for _, r := range s.roots {
 		list = append(list, r)
@@ -117,17 +117,17 @@ func (t *tidying) flush(ctx context.Context) error {
 			return err
 		}
 		end := step{t.root.name, &zk.SetDataRequest{Path: t.root.epochPath(), Data: []byte(gone), Version: at.version}, -1}
-		_, _, wrong, err := t.multi(ctx, request{root: t.root, epoch: at.version, steps: append([]step{end}, t.old...)})
+		o := t.multi(ctx, t.root, at.version, append([]step{end}, t.old...))
 		t.root.forget()
 		switch {
-		case err == nil:
+		case o.err == nil:
 			t.old = nil
 			return nil
-		case !mistaken(err):
-			return err
-		case wrong < 1:
+		case !mistaken(o.err):
+			return o.err
+		case o.wrong < 1:
 			return errors.New("zkstore: another process tidies") // it has ended the epoch
 		}
-		t.old = append(t.old[:wrong-1:wrong-1], t.old[wrong:]...)
+		t.old = append(t.old[:o.wrong-1:o.wrong-1], t.old[o.wrong:]...)
 	}
 }

@@ -1,0 +1,168 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// wire is a ZooKeeper that takes a second for each transaction, and finds some paths
+// mistaken.
+type wire struct {
+	mistaken map[string]bool
+
+	mu      sync.Mutex
+	batches [][]any
+}
+
+func (w *wire) send(_ context.Context, ops []any) ([]zk.MultiResponse, error) {
+	w.mu.Lock()
+	w.batches = append(w.batches, ops)
+	number := int64(len(w.batches))
+	w.mu.Unlock()
+	time.Sleep(time.Second)
+	results := make([]zk.MultiResponse, len(ops))
+	for i, op := range ops {
+		if set, ok := op.(*zk.SetDataRequest); ok {
+			if results[i].Stat = (&zk.Stat{Mzxid: number, Version: set.Version + 1}); w.mistaken[set.Path] {
+				results[i].Error = zk.ErrBadVersion
+				return results, zk.ErrBadVersion
+			}
+		}
+	}
+	return results, nil
+}
+
+// sizes counts the batches by the number of their operations, the first one apart.
+func (w *wire) sizes() map[int]int {
+	sizes := map[int]int{}
+	for _, ops := range w.batches {
+		sizes[len(ops)-1]++
+	}
+	return sizes
+}
+
+func sets(name string, version int32) []step {
+	return []step{{name, &zk.SetDataRequest{Path: path(name), Version: version}, 0}}
+}
+
+// sendAlike starts a request for each list of steps, one after the other.
+func sendAlike(t *testing.T, l *lanes, epochs []int32, all [][]step) []outcome {
+	t.Helper()
+	r := &root{name: "r"}
+	outcomes := make([]outcome, len(all))
+	var wg sync.WaitGroup
+	for i, steps := range all {
+		wg.Go(func() { outcomes[i] = l.multi(t.Context(), r, epochs[i%len(epochs)], steps) })
+		synctest.Wait()
+	}
+	wg.Wait()
+	return outcomes
+}
+
+func TestRequestsThatWaitTogetherShareATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{}
+		l := &lanes{send: w.send}
+		var all [][]step
+		for i := range 100 {
+			all = append(all, sets(fmt.Sprint("r/", i), int32(i)))
+		}
+		for i, o := range sendAlike(t, l, []int32{1}, all) {
+			if o.err != nil || len(o.results) != 1 || o.results[0].Stat.Version != int32(i)+1 || o.number != o.results[0].Stat.Mzxid {
+				t.Errorf("request %d: %+v", i, o)
+			}
+		}
+		if sizes := w.sizes(); len(w.batches) != under+3 || sizes[1] != under || sizes[most] != 3 {
+			t.Errorf("100 requests went as %v", sizes)
+		}
+	})
+}
+
+func TestAMistakenRequestFailsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{mistaken: map[string]bool{"/r/6": true, "/r/9": true}}
+		l := &lanes{send: w.send}
+		var all [][]step
+		for i := range 12 {
+			all = append(all, append(sets(fmt.Sprint("r/", 100+i), 1), sets(fmt.Sprint("r/", i), 1)...))
+		}
+		for i, o := range sendAlike(t, l, []int32{1}, all) {
+			if wrong := i == 6 || i == 9; wrong != errors.Is(o.err, zk.ErrBadVersion) || wrong && o.wrong != 1 {
+				t.Errorf("request %d: %+v", i, o)
+			}
+		}
+		if n := len(w.batches); n != under+3 {
+			t.Errorf("%d transactions; want %d that are executed, and 2 that are not", n, under+1)
+		}
+	})
+}
+
+func TestNoRequestSharesATransactionWithOneOfItsNodesOrOfAnotherEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{}
+		l := &lanes{send: w.send}
+		var all [][]step
+		for i := range under {
+			all = append(all, sets(fmt.Sprint("busy", i), 1))
+		}
+		all = append(all, sets("a", 1), sets("a", 2), sets("b", 1), nil)
+		sendAlike(t, l, []int32{1}, all)
+		if sizes := w.sizes(); sizes[1] != under+1 || sizes[2] != 1 {
+			t.Errorf("requests of one node went as %v", sizes)
+		}
+		w.batches = nil
+		all = nil
+		for i := range under + 4 {
+			all = append(all, sets(fmt.Sprint(i), 1))
+		}
+		sendAlike(t, l, []int32{1, 2}, all)
+		if sizes := w.sizes(); sizes[1] != under || sizes[2] != 2 {
+			t.Errorf("requests of two epochs went as %v", sizes)
+		}
+	})
+}
+
+// Where nothing is written whose answer has a number, a node of the adapter is.
+func TestEachTransactionTellsItsNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{}
+		l := &lanes{send: w.send}
+		creates := []step{{"a", &zk.CreateRequest{Path: "/a"}, 0}}
+		for _, o := range sendAlike(t, l, []int32{1}, [][]step{nil, creates}) {
+			if o.err != nil || o.number == 0 {
+				t.Errorf("%+v", o)
+			}
+		}
+	})
+}
+
+func TestARequestWhoseCallerHasLeftIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{}
+		l := &lanes{send: w.send}
+		r := &root{name: "r"}
+		var all sync.WaitGroup
+		for i := range under {
+			all.Go(func() { l.multi(t.Context(), r, 1, sets(fmt.Sprint(i), 1)) })
+			synctest.Wait() // none shares a transaction
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if o := l.multi(ctx, r, 1, sets("late", 1)); !errors.Is(o.err, driver.ErrNotReady) {
+			t.Errorf("%v; want ErrNotReady", o.err)
+		}
+		all.Wait()
+		if n := len(w.batches); n != under {
+			t.Errorf("%d transactions; want %d", n, under)
+		}
+	})
+}

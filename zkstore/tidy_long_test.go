@@ -1,0 +1,183 @@
+//go:build long && linux
+
+package zkstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/casstore/castest"
+)
+
+// startServer starts a ZooKeeper of one member that ends with the test, and returns its
+// address.
+func startServer(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().(*net.TCPAddr)
+	l.Close()
+	file := filepath.Join(t.TempDir(), "zoo.cfg")
+	config := fmt.Sprintf("tickTime=500\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n", t.TempDir(), addr.Port)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("java", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no",
+		"-cp", cmp.Or(os.Getenv("INTERLOCK_ZOOKEEPER"), "/usr/share/java/zookeeper.jar"), "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // the death of this thread is that of the parent: prctl(2), PR_SET_PDEATHSIG
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended does not matter
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Fatalf("%v; apt-get install zookeeper brings what this test needs", err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	return addr.String()
+}
+
+func openServer(t *testing.T, addr string) *server {
+	t.Helper()
+	conn, err := Connect([]string{addr}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return newServer(conn)
+}
+
+// mustCommit commits a transaction that must not fail.
+func mustCommit(t *testing.T, s *server, txn casstore.Txn) casstore.Answer {
+	t.Helper()
+	answer, err := s.Commit(t.Context(), txn)
+	if err != nil {
+		t.Fatalf("%+v: %v", txn, err)
+	}
+	return answer
+}
+
+// tidyTwice deletes all nodes that are no entries now.
+func tidyTwice(t *testing.T, s *server, name string) {
+	t.Helper()
+	r, err := s.rootOf(casstore.Txn{Read: []string{name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := int64(0)
+	for range 3 { // it learns the epoch, ends it, and ends it again
+		if last, err = s.tidyRoot(t.Context(), r, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestALateTransactionMeetsNoNodeThatWasCreatedAnew(t *testing.T) {
+	addr := startServer(t)
+	one, other, late := openServer(t, addr), openServer(t, addr), openServer(t, addr)
+	put := casstore.Txn{Then: []casstore.Op{{Name: "t/k/lock", Value: "v"}}}
+	remove := casstore.Txn{Then: []casstore.Op{{Name: "t/k/lock", Delete: true}}}
+	mustCommit(t, late, casstore.Txn{Read: []string{"t/k/lock"}}) // it knows the first epoch
+	first := mustCommit(t, one, put).Written[0]
+	mustCommit(t, one, remove)
+	tidyTwice(t, one, "t")
+	for _, name := range []string{"/t/k/lock", "/t/k"} {
+		if there, _, err := one.conn.Exists(name); there || err != nil {
+			t.Fatalf("%s is there after the tidying: %v, %v", name, there, err)
+		}
+	}
+	again := mustCommit(t, one, put).Written[0]
+	if again.Version != first.Version || again.Number <= first.Number {
+		t.Fatalf("the node has the revision %+v after %+v: the test has gone blind", again, first)
+	}
+	for name, s := range map[string]*server{"of the first epoch": late, "that is new": other, "of this epoch": one} {
+		answer := mustCommit(t, s, casstore.Txn{
+			If: []casstore.Condition{{Name: "t/k/lock", Revision: first}}, Then: remove.Then, Read: []string{"t/k/lock"},
+		})
+		if answer.Done || answer.Read[0].Revision != again {
+			t.Errorf("an adapter %s deletes the entry by the revision of an older one: %+v", name, answer)
+		}
+	}
+	for _, s := range []*server{late, other, one} { // the entry's own revision still counts
+		answer := mustCommit(t, s, casstore.Txn{If: []casstore.Condition{{Name: "t/k/lock", Revision: again}}, Read: []string{"t/k/lock"}})
+		if !answer.Done {
+			t.Errorf("the revision %+v of the entry is refused: %+v", again, answer)
+		}
+	}
+}
+
+func TestTheTidyingLeavesEntriesAndWhatHasChangedSince(t *testing.T) {
+	s := openServer(t, startServer(t))
+	for _, name := range []string{"t/a/lock", "t/b/lock", "t/b/w/x", "t/c"} {
+		mustCommit(t, s, casstore.Txn{Then: []casstore.Op{{Name: name, Value: name}}})
+	}
+	for _, name := range []string{"t/a/lock", "t/b/lock"} {
+		mustCommit(t, s, casstore.Txn{Then: []casstore.Op{{Name: name, Delete: true}}})
+	}
+	tidyTwice(t, s, "t")
+	if _, err := s.conn.Create("/t/c/d", []byte(gone), 0, zk.WorldACL(zk.PermAll)); err != nil { // not old enough
+		t.Fatal(err)
+	}
+	list := mustCommit(t, s, casstore.Txn{List: []casstore.Range{{Prefix: "t/"}}}).Lists[0]
+	if len(list) != 2 || list[0].Value != "t/b/w/x" || list[1].Value != "t/c" {
+		t.Errorf("%+v is there", list)
+	}
+	for name, want := range map[string]bool{"/t/a": false, "/t/b": true, "/t/b/lock": false, "/t/c/d": true, "/t/.epoch": true} {
+		if there, _, err := s.conn.Exists(name); there != want || err != nil {
+			t.Errorf("%s is there: %v, %v", name, there, err)
+		}
+	}
+}
+
+// Whatever the moment at which nodes are deleted, the contract is kept.
+func TestTheContractIsKeptWhileNodesAreDeleted(t *testing.T) {
+	addr := startServer(t)
+	s := openServer(t, addr)
+	ctx, cancel := context.WithCancel(t.Context())
+	tidied, ended := 0, make(chan struct{})
+	go func() {
+		defer close(ended)
+		r, _ := s.rootOf(casstore.Txn{Read: []string{"castest"}}) // it has one root
+		last := int64(0)
+		for ctx.Err() == nil {
+			before := last
+			last, _ = s.tidyRoot(ctx, r, last) // what fails is tried again
+			if before != 0 && last > before {
+				tidied++
+			}
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	castest.Run(t, func(t *testing.T) casstore.Server { return openServer(t, addr) })
+	cancel()
+	<-ended
+	if tidied == 0 {
+		t.Error("no nodes were deleted: the test has gone blind")
+	}
+}
