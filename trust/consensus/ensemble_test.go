@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ import (
 type ensemble struct {
 	t       *testing.T
 	members []*zkMember
+	network *pairs
 }
 
 // zkMember is one of them, a process.
@@ -38,16 +40,19 @@ type zkMember struct {
 // newEnsemble starts an ensemble that ends with the test.
 func newEnsemble(t *testing.T) *ensemble {
 	t.Helper()
-	e := &ensemble{t: t}
-	var servers string
+	e := &ensemble{t: t, network: &pairs{t: t, conns: map[net.Conn][2]int{}, cut: -1}}
 	ports := freePorts(t, 9)
 	for i := range 3 {
-		servers += fmt.Sprintf("server.%d=127.0.0.1:%d:%d\n", i+1, ports[3*i+1], ports[3*i+2])
-	}
-	for i := range 3 {
 		m := &zkMember{t: t, addr: fmt.Sprintf("127.0.0.1:%d", ports[3*i]), dir: t.TempDir()}
-		config := fmt.Sprintf("tickTime=500\ninitLimit=40\nsyncLimit=4\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\n"+
-			"admin.enableServer=false\n4lw.commands.whitelist=srvr\nmaxClientCnxns=0\n%s", m.dir, ports[3*i], servers)
+		config := fmt.Sprintf("tickTime=500\ninitLimit=10\nsyncLimit=4\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\n"+
+			"admin.enableServer=false\n4lw.commands.whitelist=srvr\nmaxClientCnxns=0\n", m.dir, ports[3*i])
+		for k := range 3 {
+			port := ports[3*k+1]
+			if k != i {
+				port = e.network.lead(i, k, port)
+			}
+			config += fmt.Sprintf("server.%d=127.0.0.1:%d:%d\n", k+1, port, ports[3*k+2])
+		}
 		for name, text := range map[string]string{"zoo.cfg": config, "myid": fmt.Sprint(i + 1)} {
 			if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -63,6 +68,77 @@ func newEnsemble(t *testing.T) *ensemble {
 	})
 	e.leader()
 	return e
+}
+
+// pairs is the network on which members replicate: each connection to another member goes
+// through it. Votes do not: a member tells the others its own address for them.
+type pairs struct {
+	t     *testing.T
+	mu    sync.Mutex
+	cut   int // the place of the member that is cut off; -1: none
+	conns map[net.Conn][2]int
+}
+
+// lead has a new port lead from one member to another one's.
+func (p *pairs) lead(from, to, port int) int {
+	p.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go p.carry(conn, from, to, port)
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// carry carries one connection. A follower may come before its leader listens.
+func (p *pairs) carry(conn net.Conn, from, to, port int) {
+	defer conn.Close()
+	var peer net.Conn
+	var err error
+	for end := time.Now().Add(3 * time.Second); peer == nil; pause(5 * time.Millisecond) {
+		if peer, err = net.Dial("tcp", fmt.Sprint("127.0.0.1:", port)); err != nil && time.Now().After(end) {
+			return
+		}
+	}
+	defer peer.Close()
+	p.mu.Lock()
+	open := p.cut < 0 || p.cut != from && p.cut != to
+	if open {
+		p.conns[conn] = [2]int{from, to}
+	}
+	p.mu.Unlock()
+	if !open {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(conn, peer)
+		_ = conn.Close()
+	}()
+	_, _ = io.Copy(peer, conn)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, conn)
+}
+
+// cutOff cuts a member off; -1 ends that.
+func (p *pairs) cutOff(member int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = member
+	for conn, between := range p.conns {
+		if member == between[0] || member == between[1] {
+			_ = conn.Close()
+		}
+	}
 }
 
 func (m *zkMember) start() {
@@ -127,19 +203,29 @@ func (e *ensemble) conn() *zk.Conn {
 	return conn
 }
 
-// leader waits until there is a leader that two others follow, and returns it.
+// leader waits until there is a leader that all others follow, and returns it.
 func (e *ensemble) leader() *zkMember {
 	e.t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); pause(20 * time.Millisecond) {
+		var leader *zkMember
+		followers := 0
 		for _, m := range e.members {
-			if m.mode() == "leader" {
-				return m
+			switch m.mode() {
+			case "leader":
+				leader = m
+			case "follower":
+				followers++
 			}
 		}
+		if leader != nil && followers == len(e.members)-1 {
+			return leader
+		}
 	}
-	e.t.Fatal("the ensemble has no leader")
+	e.t.Fatal("the ensemble has no leader that all follow")
 	return nil
 }
+
+func (e *ensemble) leading() server { return e.leader() }
 
 // mode is what the member says it is: leader or follower; empty if it says nothing.
 func (m *zkMember) mode() string {

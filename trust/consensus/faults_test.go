@@ -98,16 +98,30 @@ func (h *history) waitFor(t *testing.T, at int64) time.Duration {
 	return 0
 }
 
+// servers are the three members of a system.
+type servers interface {
+	addrs() []string
+	// leading waits until there is a leader, and returns it.
+	leading() server
+}
+
+// server is one of them, a process.
+type server interface {
+	signal(s syscall.Signal)
+	kill()
+	start()
+}
+
 // run has some processes take locks of a kind while a fault happens again and again, until
 // enough says that it is enough. It returns what they have held.
-func run(t *testing.T, kind string, lease time.Duration, most int, fault func(c *cluster, h *history, workers []*worker) string,
+func run[S servers](t *testing.T, c S, kind string, lease time.Duration, most int, fault func(c S, h *history, workers []*worker) string,
 	enough func(*history) bool,
 ) judged {
 	t.Helper()
-	c, h := newCluster(t), newHistory()
+	h := newHistory()
 	var workers []*worker
 	for i := range 3 {
-		workers = append(workers, c.startWorker(fmt.Sprint("p", i), kind, lease, h.in))
+		workers = append(workers, startWorker(t, c, fmt.Sprint("p", i), kind, lease, h.in))
 	}
 	h.waitFor(t, instant())
 	var notes []string
@@ -145,28 +159,28 @@ func (j judged) alone(t *testing.T) {
 }
 
 // stopLeader stops the leader for longer than a lease, and continues it.
-func stopLeader(lease time.Duration) func(*cluster, *history, []*worker) string {
-	return func(c *cluster, h *history, _ []*worker) string {
-		leader := c.leader()
+func stopLeader[S servers](t *testing.T, lease time.Duration) func(S, *history, []*worker) string {
+	return func(c S, h *history, _ []*worker) string {
+		leader := c.leading()
 		leader.signal(syscall.SIGSTOP)
 		pause(lease + lease/2)
 		at := instant()
 		leader.signal(syscall.SIGCONT)
 		pause(lease / 2)
-		h.waitFor(c.t, at)
+		h.waitFor(t, at)
 		return ""
 	}
 }
 
 func TestNoLockIsHeldTwiceWhileTheLeaderIsStopped(t *testing.T) {
 	const lease = 2 * time.Second
-	run(t, "interlock", lease, *rounds, stopLeader(lease), never).alone(t)
+	run(t, newCluster(t), "interlock", lease, *rounds, stopLeader[*cluster](t, lease), never).alone(t)
 }
 
 // The clients still reach the leader, which does not know that others have elected another.
 func TestNoLockIsHeldTwiceWhileTheLeaderIsCutOff(t *testing.T) {
 	const lease = 2 * time.Second
-	run(t, "interlock", lease, *rounds, func(c *cluster, h *history, _ []*worker) string {
+	run(t, newCluster(t), "interlock", lease, *rounds, func(c *cluster, h *history, _ []*worker) string {
 		leader := c.leader()
 		c.network.cutOff(leader.id)
 		pause(lease + lease/2)
@@ -185,7 +199,7 @@ func TestNoLockIsHeldTwiceWhileTheLeaderIsCutOff(t *testing.T) {
 func TestALockOnALeaseOfEtcdIsHeldTwiceWhileTheLeaderIsStopped(t *testing.T) {
 	const lease = 5 * time.Second
 	overlapping := func(h *history) bool { return len(h.judge().overlaps) > 0 }
-	j := run(t, "lease", lease, 60, stopLeader(lease), overlapping)
+	j := run(t, newCluster(t), "lease", lease, 60, stopLeader[*cluster](t, lease), overlapping)
 	if len(j.overlaps) == 0 {
 		t.Error("the control was not held twice: the faults are too mild to show anything")
 	}
@@ -196,21 +210,24 @@ func TestALockOnALeaseOfEtcdIsHeldTwiceWhileTheLeaderIsStopped(t *testing.T) {
 
 // A lease of 5 s outlives the election.
 func TestNoLockIsHeldTwiceOrLostWhileTheLeaderIsKilled(t *testing.T) {
+	killLeaders(t, newCluster(t), "interlock")
+}
+
+// killLeaders kills leaders while locks with a lease of 5 s are held, and logs when the next
+// lock was granted.
+func killLeaders[S servers](t *testing.T, c S, kind string) {
+	t.Helper()
 	const lease = 5 * time.Second
-	var probe taker
-	j := run(t, "interlock", lease, *rounds, func(c *cluster, h *history, _ []*worker) string {
-		if probe == nil {
-			var err error
-			if probe, err = interlocked(c.client(), lease); err != nil {
-				t.Fatal(err)
-			}
-		}
-		leader := c.leader()
+	probe, err := takers[kind](c.addrs(), lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := run(t, c, kind, lease, *rounds, func(c S, h *history, _ []*worker) string {
+		leader := c.leading()
 		leader.kill()
-		begin := time.Now()
-		took := granted(t, probe, begin) // of a key that no other process wants
+		took := granted(t, probe, time.Now()) // of a key that no other process wants
 		leader.start()
-		c.leader()
+		c.leading()
 		pause(time.Second)
 		h.waitFor(t, instant())
 		return fmt.Sprint(took.Round(10 * time.Millisecond))
@@ -240,19 +257,24 @@ func granted(t *testing.T, take taker, begin time.Time) time.Duration {
 
 func TestNoLockIsHeldTwiceWhileItsHoldersAreStoppedAndKilled(t *testing.T) {
 	const lease = time.Second
+	run(t, newCluster(t), "interlock", lease, 4**rounds, disturbHolders[*cluster](t, "interlock", lease, lease+lease/2), never).alone(t)
+}
+
+// disturbHolders stops one process for a time, and kills the next one.
+func disturbHolders[S servers](t *testing.T, kind string, lease, stopped time.Duration) func(S, *history, []*worker) string {
 	n := 0
-	run(t, "interlock", lease, 4**rounds, func(c *cluster, h *history, workers []*worker) string {
+	return func(c S, h *history, workers []*worker) string {
 		i := n % len(workers)
 		if n++; n%2 == 0 {
 			workers[i].signal(syscall.SIGSTOP)
-			pause(lease + lease/2)
+			pause(stopped)
 			workers[i].signal(syscall.SIGCONT)
 		} else {
 			workers[i].kill()
-			workers[i] = c.startWorker(fmt.Sprint("p", i, "-", n), "interlock", lease, h.in)
+			workers[i] = startWorker(t, c, fmt.Sprint("p", i, "-", n), kind, lease, h.in)
 		}
 		pause(lease / 2)
 		h.waitFor(t, instant())
 		return ""
-	}, never).alone(t)
+	}
 }

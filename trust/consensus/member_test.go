@@ -178,11 +178,7 @@ func (m *member) kill() {
 // client makes a client that knows all members, and is closed with the test.
 func (c *cluster) client() *clientv3.Client {
 	c.t.Helper()
-	var addrs []string
-	for _, m := range c.members {
-		addrs = append(addrs, m.addr)
-	}
-	return connect(c.t, addrs...)
+	return connect(c.t, c.addrs()...)
 }
 
 func connect(t *testing.T, addrs ...string) *clientv3.Client {
@@ -214,4 +210,14 @@ func (c *cluster) leader() *member {
 	}
 	c.t.Fatal("the cluster has no leader")
 	return nil
+}
+
+func (c *cluster) leading() server { return c.leader() }
+
+func (c *cluster) addrs() []string {
+	var addrs []string
+	for _, m := range c.members {
+		addrs = append(addrs, m.addr)
+	}
+	return addrs
 }

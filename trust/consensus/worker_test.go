@@ -57,6 +57,27 @@ func instant() int64 {
 // give it up.
 type taker func(ctx context.Context, key string) (token int64, has func() bool, release func(), err error)
 
+// takers are the locks that are tried, by kind.
+var takers = map[string]func(addrs []string, lease time.Duration) (taker, error){
+	"interlock": onEtcd(interlocked),
+	"lease":     onEtcd(leased),
+	"zookeeper": onZooKeeper(zookeeperLocked),
+	"ephemeral": onZooKeeper(ephemeral),
+}
+
+// onEtcd makes a client of etcd for a lock.
+func onEtcd(lock func(*clientv3.Client, time.Duration) (taker, error)) func([]string, time.Duration) (taker, error) {
+	return func(addrs []string, lease time.Duration) (taker, error) {
+		client, err := clientv3.New(clientv3.Config{
+			Endpoints: addrs, DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		return lock(client, lease)
+	}
+}
+
 // work takes locks until the process is killed, and prints each hold.
 func work(how []string) error {
 	kind, lease, addrs := how[0], how[1], how[2:]
@@ -64,14 +85,7 @@ func work(how []string) error {
 	if err != nil {
 		return err
 	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: addrs, DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop(),
-	})
-	if err != nil {
-		return err
-	}
-	takers := map[string]func(*clientv3.Client, time.Duration) (taker, error){"interlock": interlocked, "lease": leased}
-	take, err := takers[kind](client, ttl)
+	take, err := takers[kind](addrs, ttl)
 	if err != nil {
 		return err
 	}
@@ -112,7 +126,8 @@ func hold(take taker, key string, usual, lease time.Duration, report func(held))
 	if rand.N(12) == 0 {
 		long = rand.N(2 * lease)
 	}
-	for end := time.Now().Add(long); time.Now().Before(end); pause(time.Millisecond) {
+	for end, goOn := time.Now().Add(long), true; goOn; pause(time.Millisecond) {
+		goOn = time.Now().Before(end) // a process that was stopped looks once more
 		now := instant()
 		if !has() {
 			h.lost = true
@@ -129,6 +144,11 @@ func interlocked(client *clientv3.Client, lease time.Duration) (taker, error) {
 	if err != nil {
 		return nil, err
 	}
+	return byLocker(store, lease)
+}
+
+// byLocker takes locks with a locker.
+func byLocker(store core.Store, lease time.Duration) (taker, error) {
 	locker, err := core.New(store, core.Watchdog(lease))
 	if err != nil {
 		return nil, err
@@ -212,26 +232,23 @@ type worker struct {
 }
 
 // startWorker starts a process that takes locks of a kind.
-func (c *cluster) startWorker(name, kind string, lease time.Duration, holds chan<- held) *worker {
-	c.t.Helper()
-	how := []string{kind, lease.String()}
-	for _, m := range c.members {
-		how = append(how, m.addr)
-	}
-	w := &worker{t: c.t, name: name, holds: holds, ended: make(chan struct{})}
+func startWorker(t *testing.T, s servers, name, kind string, lease time.Duration, holds chan<- held) *worker {
+	t.Helper()
+	how := append([]string{kind, lease.String()}, s.addrs()...)
+	w := &worker{t: t, name: name, holds: holds, ended: make(chan struct{})}
 	w.cmd = exec.Command(os.Args[0])
 	w.cmd.Env = append(os.Environ(), workerEnv+"="+strings.Join(how, " "))
 	w.cmd.Stderr = io.Discard
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := w.cmd.StdoutPipe()
 	if err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if err := w.cmd.Start(); err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
 	go w.read(out)
-	c.t.Cleanup(w.kill)
+	t.Cleanup(w.kill)
 	return w
 }
 
