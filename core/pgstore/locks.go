@@ -9,7 +9,10 @@ import (
 	"github.com/interlock-go/interlock/core/internal/pglock"
 )
 
-var _ driver.Store = (*Store)(nil)
+var (
+	_ driver.Store  = (*Store)(nil)
+	_ driver.Ranger = (*Store)(nil)
+)
 
 // locks is the part of a store that keeps locks. It begins with the first of them.
 type locks struct {
@@ -67,6 +70,13 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 func (s *Store) Release(ctx context.Context, ask driver.ReleaseRequest) (waiting string, err error) {
 	return s.lock().Release(ctx, ask)
 }
+
+// RoundTrip implements [driver.Ranger]. Where the processes look for releases, a part of the
+// pause between two looks is in it.
+func (s *Store) RoundTrip() time.Duration { return s.lock().RoundTrip() }
+
+// Decline implements [driver.Ranger].
+func (s *Store) Decline(key, waiter string) { s.lock().Decline(key, waiter) }
 
 // Watch implements [driver.Store].
 func (s *Store) Watch(key string, since time.Time, wake func(driver.Signal)) (stop func()) {

@@ -23,10 +23,11 @@ import (
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
-// contracts runs both contracts on stores that open makes, beside other tests.
+// contracts runs all contracts on stores that open makes, beside other tests.
 func contracts(t *testing.T, open func(t *testing.T) *pgstore.Store) {
 	t.Helper()
 	drivertest.Run(t, func(t *testing.T) driver.Store { return open(t) })
+	drivertest.RunTurns(t, func(t *testing.T) driver.Store { return open(t) })
 	recordtest.Run(t, func(t *testing.T) record.Store { return open(t) })
 }
 
@@ -87,6 +88,7 @@ func TestLocksKeepTheContractInACrowd(t *testing.T) {
 		})
 	}
 	drivertest.Run(t, func(*testing.T) driver.Store { return s })
+	drivertest.RunTurns(t, func(*testing.T) driver.Store { return s })
 	cancel()
 	crowd.Wait()
 }

@@ -264,7 +264,7 @@ func (w *worker) send(ctx context.Context) error {
 	if len(w.batch) == 0 {
 		return nil
 	}
-	now := time.Now()
+	s, now := w.lane.store, time.Now()
 	for _, r := range w.batch {
 		if r.sent.IsZero() {
 			r.sent = now
@@ -274,6 +274,9 @@ func (w *worker) send(ctx context.Context) error {
 	decided, err := w.lone(ctx)
 	if err == nil && !decided {
 		err = w.query(ctx)
+	}
+	if err == nil && w.batch[0].kind == releases {
+		s.trips.Note(time.Since(now)) // it does not wait for the disk
 	}
 	if err == nil && ctx.Err() != nil {
 		// A driver may ask the server to cancel a statement whose time has ended, and take

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/internal/ident"
+	"github.com/interlock-go/interlock/core/internal/trips"
 )
 
 // Listener hears what all processes that use the table announce.
@@ -42,6 +43,7 @@ type proof struct {
 	nonce   string    // of the proof that was sent last; empty: it was heard
 	sent    time.Time // when
 	warned  bool      // that none was heard
+	ways    trips.Trips
 }
 
 // listen keeps the Listener at work.
@@ -131,6 +133,17 @@ func (w *watches) prove(now time.Time) {
 	w.store.set.Announce(proofWord + " " + p.nonce)
 }
 
+// way is how long an announcement takes to this process at the least, with the way to the
+// server; zero if announcements are not heard.
+func (w *watches) way() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.proof.holds {
+		return 0
+	}
+	return w.proof.ways.Least()
+}
+
 // maxList is from how many bytes on an announcement has no list: PostgreSQL takes 8,000
 // bytes.
 const maxList = 7000
@@ -154,6 +167,7 @@ func (w *watches) hear(payload string) {
 	w.do(func() {
 		if word == proofWord {
 			if rest != "" && rest == w.proof.nonce {
+				w.proof.ways.Note(time.Since(w.proof.sent))
 				w.proof.nonce, w.proof.holds, w.proof.warned = "", true, false
 			}
 			return

@@ -9,8 +9,12 @@ import (
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
-// maxLooked is how many locks one statement looks at.
-const maxLooked = 1000
+const (
+	// maxLooked is how many locks one statement looks at.
+	maxLooked = 1000
+	// lookShare is how many times as long as a look the pause after it is at the least.
+	lookShare = 4
+)
 
 // look is the poller: it looks at the watched locks, all that are due in one statement,
 // for as long as there are any. It takes a fifth of the time of one connection at most.
@@ -33,7 +37,7 @@ func (w *watches) look() {
 			w.store.failed("looking for locks that were released has failed: waiting lockers find them late", err)
 		}
 		w.looked(due, rows, now)
-		if !w.store.sleep(max(4*now.Sub(begin), lookSoonest/2), nil) {
+		if !w.store.sleep(max(lookShare*now.Sub(begin), lookSoonest/2), nil) {
 			return
 		}
 	}
@@ -81,6 +85,7 @@ func (s *Store) look(due []*topic) (rows []row, err error) {
 	keys := bytesArray(batch, func(r *request) string { return r.key })
 	rows = make([]row, len(due))
 	err = pgpool.On(ctx, s.db, func(conn *sql.Conn) error {
+		begin := time.Now()
 		found, err := conn.QueryContext(ctx, s.text.Load().look, keys)
 		reads := false
 		err = each(found, err, func() error {
@@ -94,6 +99,9 @@ func (s *Store) look(due []*topic) (rows []row, err error) {
 			}
 			return err
 		})
+		if err == nil {
+			s.trips.Note(time.Since(begin))
+		}
 		if err == nil && reads { // it may be a former primary, where no release comes any more
 			return pgpool.ErrReadOnly
 		}

@@ -54,6 +54,8 @@ func (w *worker) query(ctx context.Context) error {
 			err = rows.Scan(&i, &a.code)
 		case releases:
 			err = rows.Scan(&i, &a.code, &a.list, &a.called)
+		case declines:
+			err = rows.Scan(&i, &a.list, &a.called)
 		}
 		if err != nil {
 			return err

@@ -26,6 +26,7 @@ const (
 	acquires kind = iota
 	renews
 	releases
+	declines
 )
 
 // request is one request on its way: sent, sent again where that helps, and awaited by a
@@ -67,8 +68,8 @@ type answer struct {
 	holder  string
 	remains time.Duration // after which to ask again
 	listed  bool
-	list    string // of a release: the lockers that wait
-	called  int64  // and when it was
+	list    string // of a release or a decline: the lockers that are called
+	called  int64  // and when
 	there   bool   // the statement returned a row
 }
 

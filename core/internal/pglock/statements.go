@@ -19,6 +19,12 @@ var renewText string
 //go:embed sql/release.sql
 var releaseText string
 
+//go:embed sql/decline.sql
+var declineText string
+
+//go:embed sql/patience.sql
+var patienceText string
+
 //go:embed sql/take.sql
 var takeText string
 
@@ -34,7 +40,7 @@ var sweepText string
 // statements are the texts that a store sends.
 type statements struct {
 	size        int                  // the class of the table's size
-	of          [releases + 1]string // by the kind of the requests
+	of          [declines + 1]string // by the kind of the requests
 	take, free  string               // of one request
 	look, sweep string
 }
@@ -48,7 +54,7 @@ type statements struct {
 func statementsFor(table string, size int) *statements {
 	text := func(source string) string {
 		var b strings.Builder
-		for line := range strings.Lines(source) {
+		for line := range strings.Lines(strings.ReplaceAll(source, "-- include patience.sql\n", patienceText)) {
 			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "--") {
 				b.WriteString(line)
 				b.WriteByte('\n')
@@ -58,7 +64,9 @@ func statementsFor(table string, size int) *statements {
 	}
 	return &statements{
 		size: size,
-		of:   [...]string{acquires: text(acquireText), renews: text(renewText), releases: text(releaseText)},
+		of: [...]string{
+			acquires: text(acquireText), renews: text(renewText), releases: text(releaseText), declines: text(declineText),
+		},
 		take: text(takeText), free: text(freeText), look: text(lookText), sweep: text(sweepText),
 	}
 }
@@ -111,14 +119,14 @@ func (s *Store) arguments(batch []*request) []any {
 	bound := s.rowTimeout()
 	switch batch[0].kind {
 	case acquires:
-		return []any{
-			key, owner, numberArray(batch, ttl), waiter(), column(func(r *request) string { return r.rest }),
-			bound, s.watches.turn().Microseconds(),
-		}
+		return []any{key, owner, numberArray(batch, ttl), waiter(), column(func(r *request) string { return r.rest }), bound}
 	case renews:
 		return []any{key, owner, numberArray(batch, ttl), bound}
+	case declines:
+		return []any{key, waiter(), bound, s.callsAfter()}
 	default: // releases
-		return []any{key, owner, numberArray(batch, func(r *request) int64 { return r.token }), waiter(), bound}
+		token := numberArray(batch, func(r *request) int64 { return r.token })
+		return []any{key, owner, token, waiter(), bound, s.callsAfter()}
 	}
 }
 

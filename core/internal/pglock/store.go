@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/logs"
+	"github.com/interlock-go/interlock/core/internal/trips"
 )
 
 const (
@@ -94,6 +95,7 @@ type Store struct {
 	set      Config
 	text     atomic.Pointer[statements]
 	measured atomic.Int64 // when the size of the table was, in ns since 1970
+	trips    trips.Trips  // of statements that do not wait for the disk
 
 	requests lane // of callers
 	renewals lane // of watchdogs

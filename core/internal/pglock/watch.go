@@ -18,12 +18,6 @@ const (
 	// message that was lost.
 	heardSoonest = time.Second
 	heardLatest  = 2 * time.Second
-
-	// turnLooking and turnHearing are for how long a lock that was released is kept for
-	// the first locker in its list at the most: a pause between two looks, or the way of
-	// a message, and a round trip.
-	turnLooking = lookLatest + 50*time.Millisecond
-	turnHearing = 50 * time.Millisecond
 )
 
 // watches wakes the lockers of this process that wait for locks. A release through this
@@ -188,14 +182,4 @@ func (w *watches) tellAll(t *topic) {
 	for x := range t.watchers {
 		w.tell(x, driver.Signal{})
 	}
-}
-
-// turn is for how long a released lock is kept for the first in its list at the most.
-func (w *watches) turn() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.proof.holds {
-		return turnHearing
-	}
-	return turnLooking
 }

@@ -94,7 +94,7 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 		return driver.Reply{}, Pending(ctx)
 	}
 	if r.Err == nil && !r.Ambiguous {
-		s.trips.note(time.Since(r.Sent))
+		s.trips.Note(time.Since(r.Sent))
 	}
 	rep, err := r.reply()
 	r.ask, r.waiter = driver.AcquireRequest{}, ""
@@ -233,6 +233,9 @@ func (s *Store) Release(_ context.Context, ask driver.ReleaseRequest) (waiting s
 	s.releases.Put(r)
 	return waiting, err
 }
+
+// RoundTrip implements [driver.Ranger].
+func (s *Store) RoundTrip() time.Duration { return s.trips.Least() }
 
 // Decline implements [driver.Ranger].
 func (s *Store) Decline(key, waiter string) {

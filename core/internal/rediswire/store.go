@@ -14,6 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/logs"
+	"github.com/interlock-go/interlock/core/internal/trips"
 )
 
 // Store keeps locks in Redis. It implements [driver.Store] and is safe for concurrent
@@ -29,8 +30,8 @@ type Store struct {
 	dialer   *dialer // of all connections
 	keyspace *keyspace
 
-	acquires, releases, rounds sync.Pool // of requests that have ended
-	trips                      trips     // of requests for locks
+	acquires, releases, rounds sync.Pool   // of requests that have ended
+	trips                      trips.Trips // of requests for locks
 
 	subscriber *subscriber
 	shut       atomic.Bool

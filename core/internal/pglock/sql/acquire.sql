@@ -6,7 +6,6 @@
 -- $5 lists of lockers that wait already, joined by commas, kept with the lock if the row
 --    does not know better; may be ''
 -- $6 lock_timeout: for how many ms the statement waits for the lock of one row
--- $7 for how many µs at the most a lock that was released is kept for the first in its list
 --
 -- Returns a row for each key: its index, from 1; 1 if the owner holds the lock, else 0; the
 -- token; else the holder, '' where there is none; after how many µs to ask again; whether
@@ -20,11 +19,12 @@
 -- nevertheless: an earlier try may have ended its wait for a synchronous standby without
 -- the standby, and a transaction that locks a row waits for the standby as well.
 --
--- A lock that was released is its list's for a short time: at first the first locker's
--- alone, then also the others', in their order. Lockers notice a release at
--- different times, some only when they look. Without that time the locker that released
--- would always be the first to ask. A request without a locker does not wait, and takes
--- what is free.
+-- A lock that was released is kept for the first four lockers of its list: for the first as
+-- long as that locker may take to ask (patience.sql), from lease_until on, then also for the
+-- second, and so on. Lockers notice a release at different times, some only when they look.
+-- Without that time the lock would always go to the process that released it, or to the
+-- nearest. Where the first locker does not say how long it may take, a request without a
+-- locker takes the lock nevertheless.
 WITH conf AS MATERIALIZED (
 	SELECT set_config('lock_timeout', $6::text, true) AS bound,
 		CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END AS flush
@@ -34,8 +34,9 @@ WITH conf AS MATERIALIZED (
 		WITH ORDINALITY AS r (key, owner, ttl, waiter, rest, i)
 ), seen AS MATERIALIZED (
 	SELECT r.*, l.key IS NOT NULL AS there, l.owner AS holder, l.token, l.lease_until, l.waiters,
-		l.owner IS NULL OR l.lease_until <= r.now OR l.owner = r.owner OR r.waiter <> ''
-			AND cardinality(l.waiters) < 63 AND array_position(l.waiters, r.waiter) IS NULL AS wants
+		l.owner IS NULL OR l.lease_until <= r.now OR l.owner = r.owner OR r.waiter <> '' AND array_position(l.waiters, r.waiter) IS NULL
+			AND (cardinality(l.waiters) < 63 OR EXISTS (
+				SELECT FROM unnest(l.waiters) name WHERE split_part(name, '~', 1) = split_part(r.waiter, '~', 1))) AS wants
 	FROM req r LEFT JOIN interlock_lock l ON l.key = r.key
 ), pick AS MATERIALIZED (
 	SELECT s.i, s.owner, s.ttl, s.waiter, s.rest, l.key, l.owner AS holder, l.token, l.lease_until, l.waiters, l.called_at,
@@ -46,22 +47,23 @@ WITH conf AS MATERIALIZED (
 	FOR NO KEY UPDATE OF l
 ), place AS MATERIALIZED (
 	SELECT p.*, p.holder IS NULL OR p.lease_until <= p.now AS free,
-		array_position(p.waiters, p.waiter) AS place, cardinality(p.waiters) AS n
+		(SELECT min(w.i)::int FROM unnest(p.waiters) WITH ORDINALITY w (name, i)
+			WHERE p.waiter <> '' AND split_part(w.name, '~', 1) = split_part(p.waiter, '~', 1)) AS place,
+		cardinality(p.waiters) AS n
 	FROM pick p
 ), turn AS MATERIALIZED (
-	-- opens is when this request may have the lock. The time of the first in the list
-	-- grows with the time for which the lock was held: lockers look the less often the
-	-- longer they wait.
+	-- opens is when this request may have the lock.
 	SELECT p.*, NOT p.free AND p.holder = p.owner AS mine,
-		CASE WHEN p.holder IS NOT NULL OR p.waiter = '' OR p.n = 0 OR p.place = 1 THEN p.now
-			ELSE p.lease_until + interval '1 microsecond' * (
-				least($7::bigint, greatest(60000, ((extract(epoch FROM p.lease_until) * 1000000)::bigint - p.token) / 2))
-				+ 10000 * least(coalesce(p.place, p.n + 1) - 2, 20))
+		CASE WHEN p.holder IS NOT NULL OR p.n = 0 OR p.place = 1 OR p.waiter = '' AND p.waiters[1] !~ '~[a-z]$' THEN p.now
+			ELSE p.lease_until + interval '1 millisecond' * (
+				SELECT sum(
+					-- include patience.sql
+				) FROM unnest(p.waiters[1:least(coalesce(p.place, 5) - 1, 4)]) name)
 			END AS opens
 	FROM place p
 ), verdict AS MATERIALIZED (
 	SELECT t.*, t.mine OR t.free AND t.opens <= t.now AS granted,
-		t.waiter <> '' AND t.place IS NULL AND t.n < 63 AS enters
+		t.waiter <> '' AND CASE WHEN t.place IS NULL THEN t.n < 63 ELSE t.waiters[t.place] <> t.waiter END AS enters
 	FROM turn t
 ), changed AS (
 	-- A locker before the new owner in the list loses its place there. called_at
@@ -70,7 +72,8 @@ WITH conf AS MATERIALIZED (
 		owner = CASE WHEN v.granted THEN v.owner ELSE v.holder END,
 		token = CASE WHEN v.granted THEN greatest(v.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) ELSE v.token END,
 		lease_until = CASE WHEN v.granted THEN clock_timestamp() + v.ttl * interval '1 microsecond' ELSE v.lease_until END,
-		waiters = CASE WHEN NOT v.granted THEN array_append(v.waiters, v.waiter)
+		waiters = CASE WHEN NOT v.granted AND v.place IS NULL THEN v.waiters || v.waiter
+			WHEN NOT v.granted THEN v.waiters[:v.place - 1] || v.waiter || v.waiters[v.place + 1:]
 			WHEN v.place IS NOT NULL THEN v.waiters[v.place + 1:]
 			WHEN v.rest <> '' THEN string_to_array(v.rest, ',')
 			ELSE '{}' END,

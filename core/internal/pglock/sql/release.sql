@@ -4,6 +4,8 @@
 -- $4 lockers that want the lock again, after the others; '' for none. They do not get
 --    into a full list, which those in it would keep for themselves
 -- $5 lock_timeout: for how many ms the statement waits for the lock of one row
+-- $6 in how many µs the lockers are called at the earliest. The time for which the lock is
+--    kept for them begins then, with lease_until; see acquire.sql
 --
 -- Returns a row for each key: its index, from 1; 1 if the lock was released, 0 if no
 -- owner held it, -1 if another one did; the list of the lockers that wait; when the
@@ -32,9 +34,10 @@ WITH conf AS MATERIALIZED (
 	UPDATE interlock_lock l SET
 		owner = NULL,
 		token = greatest(p.token, p.last),
-		lease_until = least(p.lease_until, clock_timestamp()),
-		waiters = CASE WHEN p.waiter <> '' AND cardinality(p.waiters) < 63 AND array_position(p.waiters, p.waiter) IS NULL
-			THEN array_append(p.waiters, p.waiter) ELSE p.waiters END,
+		lease_until = least(p.lease_until, clock_timestamp() + $6::bigint * interval '1 microsecond'),
+		waiters = CASE WHEN p.waiter <> '' AND cardinality(p.waiters) < 63 AND NOT EXISTS (
+				SELECT FROM unnest(p.waiters) name WHERE split_part(name, '~', 1) = split_part(p.waiter, '~', 1))
+			THEN p.waiters || p.waiter ELSE p.waiters END,
 		called_at = clock_timestamp()
 	FROM pick p
 	WHERE l.key = p.key AND p.holder = p.owner

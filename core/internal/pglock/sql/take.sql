@@ -36,7 +36,8 @@ UNION ALL
 SELECT 1, token, '', 0, false FROM added
 UNION ALL
 SELECT CASE WHEN l.owner IS NULL OR l.lease_until <= clock_timestamp() OR l.owner = $2::text THEN 2
-		WHEN $4::text <> '' AND cardinality(l.waiters) < 63 AND array_position(l.waiters, $4::text) IS NULL THEN 2
+		WHEN $4::text <> '' AND array_position(l.waiters, $4::text) IS NULL AND (cardinality(l.waiters) < 63 OR EXISTS (
+			SELECT FROM unnest(l.waiters) name WHERE split_part(name, '~', 1) = split_part($4::text, '~', 1))) THEN 2
 		ELSE 0 END,
 	l.token, coalesce(l.owner, ''), (extract(epoch FROM l.lease_until - clock_timestamp()) * 1000000)::bigint,
 	$4::text <> '' AND array_position(l.waiters, $4::text) IS NOT NULL

@@ -1,0 +1,49 @@
+package pglock
+
+import (
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+var _ driver.Ranger = (*Store)(nil)
+
+// RoundTrip implements [driver.Ranger]. An announcement takes longer than a request and its
+// reply: the server commits it first. Where none is heard, a third of the longest pause
+// between two looks is added, since patience is for three round trips.
+func (s *Store) RoundTrip() time.Duration {
+	trip := s.trips.Least()
+	if way := s.watches.way(); way > 0 {
+		return max(way, trip)
+	}
+	return trip + longestPause(trip)/3
+}
+
+// Decline implements [driver.Ranger].
+func (s *Store) Decline(key, waiter string) {
+	if checkTexts(waiter) != nil {
+		return // it is in no list
+	}
+	r := &request{
+		store: s, lane: &s.requests, kind: declines, once: true, deadline: time.Now().Add(s.set.Timeout), key: key, waiter: waiter,
+	}
+	r.state.Store(stateLeft) // no caller waits for it
+	r.late = func() {
+		if r.err == nil && r.answer.list != "" {
+			s.watches.released(key, r.answer)
+		}
+	}
+	r.send()
+}
+
+// callsAfter is how many µs after a release the announcement reaches the server at the
+// earliest: the answer to the release comes before it. Lockers that look are not called.
+func (s *Store) callsAfter() int64 {
+	if s.set.Listen == nil {
+		return 0
+	}
+	return s.trips.Least().Microseconds()
+}
+
+// longestPause is how long a locker that looks may take to look, where a look takes so long.
+func longestPause(trip time.Duration) time.Duration { return max(lookLatest, lookShare*trip) }

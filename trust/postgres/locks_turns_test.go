@@ -1,0 +1,126 @@
+//go:build integration && unix
+
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/pgstore"
+)
+
+// called has a holder release a lock for which lockers wait, and then the last of these ask
+// for it. It returns the answer, and how long after the release it came at the latest.
+func called(t *testing.T, holder, waiting driver.Store, key string, waiters ...string) (rep driver.Reply, took time.Duration) {
+	t.Helper()
+	take(t, holder, key, "holder")
+	for _, w := range waiters {
+		if rep := takeAs(t, waiting, driver.AcquireRequest{Key: key, Owner: "of " + w, Waiter: w}); !rep.Listed {
+			t.Fatalf("%s is not listed: %+v", w, rep)
+		}
+	}
+	begin := time.Now()
+	if err := free(t, holder, key, "holder"); err != nil {
+		t.Fatal(err)
+	}
+	last := waiters[len(waiters)-1]
+	rep = takeAs(t, waiting, driver.AcquireRequest{Key: key, Owner: "of " + last, Waiter: last})
+	return rep, time.Since(begin)
+}
+
+// The turn of a far process is longer than the turn of a near process, by the server's clock.
+func TestALockIsKeptForAsLongAsItsFirstLockerNeeds(t *testing.T) {
+	t.Parallel()
+	db, _ := tables(t)
+	s := newStore(t, db)
+	for letter := 'a'; letter <= 'q'; letter++ {
+		first := "first~" + string(letter)
+		_, needs := driver.CutPatience(first)
+		n := 0
+		eventually(t, "the second locker asks before the turn of the first has ended", func() bool {
+			n++
+			rep, took := called(t, s, s, fmt.Sprintf("%c%d", letter, n), first, "second~q")
+			switch {
+			case rep.Granted && took < needs:
+				t.Fatalf("%s has %v, and lost its turn within %v", first, needs, took)
+			case !rep.Granted && (rep.TTL > needs || rep.TTL < needs-took):
+				t.Fatalf("%s has %v, and after at most %v the second is to wait for %v", first, needs, took, rep.TTL)
+			}
+			return !rep.Granted
+		})
+	}
+}
+
+// A process that is far from the server announces its release when its answer has come. For
+// so long the lock is kept, too: the process would be the first to ask again otherwise.
+func TestALockThatAFarProcessReleasesIsKeptUntilItIsAnnounced(t *testing.T) {
+	t.Parallel()
+	db, dsn := tables(t)
+	away := (&wire{sending: func(text []byte) error {
+		if !isStatement(text) {
+			return nil
+		}
+		_, err := db.ExecContext(context.Background(), "SELECT pg_sleep(0.1)") // also when the test ends
+		return err
+	}}).through(t, dsn)
+	near, far := newStore(t, db), newStore(t, away, pgstore.Listen(deaf{}))
+	take(t, far, "another key", "o")
+	if err := free(t, far, "another key", "o"); err != nil { // now it knows the way
+		t.Fatal(err)
+	}
+	n := 0
+	eventually(t, "the lock is kept for longer than the first locker needs", func() bool {
+		n++
+		rep, _ := called(t, far, near, fmt.Sprint(n), "first~a", "second~q")
+		_, needs := driver.CutPatience("first~a")
+		return !rep.Granted && rep.TTL > needs
+	})
+}
+
+// Processes of an earlier version, whose names say nothing, have their turns beside others
+// on the same tables.
+func TestALockIsKeptForALockerOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	db, _ := tables(t)
+	s := newStore(t, db)
+	const turn = 60 * time.Millisecond
+	var key string
+	n := 0
+	eventually(t, "the second locker asks before the turn of the first has ended", func() bool {
+		n++
+		key = fmt.Sprint(n)
+		rep, took := called(t, s, s, key, "earlier", "now~q")
+		if rep.Granted && took < turn || !rep.Granted && (rep.TTL > turn || !rep.Listed || rep.Holder != "") {
+			t.Fatalf("after at most %v the second is answered with %+v", took, rep)
+		}
+		return !rep.Granted
+	})
+	if rep := takeAs(t, s, driver.AcquireRequest{Key: key, Owner: "o", Waiter: "earlier"}); !rep.Granted {
+		t.Errorf("the first of the list is refused: %+v", rep)
+	}
+	list := read[string](t, db, "SELECT array_to_string(waiters, ',') FROM interlock_lock WHERE key = $1::bytea", []byte(key))
+	if list != "now~q" {
+		t.Errorf("behind the first wait %q", list)
+	}
+}
+
+// A name is in a full list once, whatever it says.
+func TestALockerInAFullListChangesWhatItNeeds(t *testing.T) {
+	t.Parallel()
+	db, _ := tables(t)
+	s := newStore(t, db)
+	take(t, s, "k", "holder")
+	for i := range 63 {
+		takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: fmt.Sprint("o", i), Waiter: fmt.Sprint("w", i, "~a")})
+	}
+	if rep := takeAs(t, s, driver.AcquireRequest{Key: "k", Owner: "o", Waiter: "w7~q"}); rep.Granted || !rep.Listed {
+		t.Errorf("%+v", rep)
+	}
+	list := read[string](t, db, "SELECT array_to_string(waiters[7:9], ',') || ' ' || cardinality(waiters) FROM interlock_lock")
+	if list != "w6~a,w7~q,w8~a 63" {
+		t.Errorf("the list has %q", list)
+	}
+}
