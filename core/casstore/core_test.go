@@ -14,6 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/casstore/castest"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // machine is a process with a locker: a network that can be cut, in a bubble.
@@ -261,4 +262,17 @@ func TestASweepDeletesWhatTheDeadHaveLeft(t *testing.T) {
 			t.Errorf("%d beats: %s", n, found)
 		}
 	})
+}
+
+// A resource that has seen tokens of Redis takes those of a service that has moved, and what
+// deletes old fences by their time leaves them.
+func TestTokensAreAboveAllTimes(t *testing.T) {
+	store := open(t, castest.NewMemory())
+	reply, err := store.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o", TTL: lease})
+	if err != nil || !reply.Granted {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+	if year := time.UnixMicro(reply.Token).Year(); year < 2100 {
+		t.Errorf("token %d is a time in the year %d", reply.Token, year)
+	}
 }

@@ -120,11 +120,17 @@ func holder(lock Entry) (h holding, err error) {
 }
 
 // token is the fencing token of a grant. There is room for more until the next one.
-func (h holding) token() int64 { return h.granted * tokens }
+func (h holding) token() int64 { return leastToken + h.granted*tokens }
 
-// tokens is how many fencing tokens a grant has: its own, and those of the hand-overs in its
-// process.
-const tokens = 1 << 16
+const (
+	// tokens is how many fencing tokens a grant has: its own, and others for the hand-overs
+	// in its process.
+	tokens = 1 << 16
+	// leastToken is above all tokens that are times in microseconds, until the year 2112. So
+	// they are not taken for old ones by what deletes old fences, and go on where a service
+	// comes from Redis.
+	leastToken = 1 << 52
+)
 
 // line is the list of the lockers that wait for a lock: first the lockers that it was granted
 // with, then the lockers that were entered since. An entry from before the grant is of a

@@ -47,7 +47,7 @@ var ErrRefused = errors.New("interlock: the server refuses the transaction")
 // Revision is a state of an entry. Two revisions of an entry are equal only if the entry
 // was not written between. The zero value is the revision of an entry that is not there.
 type Revision struct {
-	// Number is above 0, and below 2^47. It is greater than the number of everything that
+	// Number is above 0, and below 2^46. It is greater than the number of everything that
 	// was committed before, under any name. The lock makes its fencing token of it.
 	Number int64
 	// Version is for a server that compares something else than Number. The store

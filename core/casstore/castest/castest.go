@@ -115,7 +115,7 @@ func (s *suite) done(conditions []casstore.Condition, ops ...casstore.Op) cassto
 	if !answer.Done {
 		s.Fatalf("the conditions %+v do not hold", conditions)
 	}
-	if got := answer.Written[0]; (got == casstore.Revision{}) != ops[0].Delete || got.Number >= 1<<47 || got.Number < 0 {
+	if got := answer.Written[0]; (got == casstore.Revision{}) != ops[0].Delete || got.Number >= 1<<46 || got.Number < 0 {
 		s.Fatalf("%+v has the revision %+v", ops[0], got)
 	}
 	return answer.Written[0]

@@ -6,10 +6,14 @@
 -- ARGV[2] and on: a token for each
 --
 -- Returns {'ok', {field, value, ...}, ...} or {'stale', place, latest token}.
+
+-- Tokens are texts of digits: doubles would not tell tokens above 2^53 apart.
+local function less(a, b)
+	return #a < #b or #a == #b and a < b
+end
 for i, key in ipairs(KEYS) do
 	local fence = redis.call('HGET', key, 'fence')
-	-- Tokens are microseconds since 1970: exact as Lua's doubles until 2255.
-	if fence and tonumber(ARGV[i + 1]) < tonumber(fence) then
+	if fence and less(ARGV[i + 1], fence) then
 		return {'stale', i, fence}
 	end
 end

@@ -80,6 +80,24 @@ func TestOnlyTheLatestTokenClaimsAndWrites(t *testing.T) {
 	wantValue(t, rdb, "k", fields{"a": "3", "b": "\x00\xff", "fence": "8"})
 }
 
+// Tokens of a consensus system have up to 19 digits, more than a double has.
+func TestTokensThatNoDoubleTellsApart(t *testing.T) {
+	v, rdb := open(t)
+	const big = int64(1)<<62 + 1
+	if _, err := v.Claim(t.Context(), hold("k", big)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := v.Claim(t.Context(), hold("k", big-1))
+	wantStale(t, err, fencing.StaleError{Key: "k", Token: big - 1, Latest: big})
+	wantStale(t, v.Set(t.Context(), change("k", big-1, fields{"a": "late"})), fencing.StaleError{Key: "k", Token: big - 1, Latest: big})
+	_, err = v.Claim(t.Context(), hold("k", 999))
+	wantStale(t, err, fencing.StaleError{Key: "k", Token: 999, Latest: big})
+	if err := v.Write(t.Context(), change("k", big, fields{"a": "1"})); err != nil {
+		t.Error(err)
+	}
+	wantValue(t, rdb, "k", fields{"a": "1", "fence": "4611686018427387905"})
+}
+
 func TestOfSeveralValuesAllAreClaimedAndWrittenOrNone(t *testing.T) {
 	v, rdb := open(t)
 	if err := v.Set(t.Context(), change("a", 10, fields{"n": "1"}), change("b", 20, fields{"n": "2", "m": "0"})); err != nil {

@@ -7,13 +7,18 @@
 --         and a value for each of those
 --
 -- Returns {'ok'} or {'stale', place, latest token, 0 if there is none}.
+
+-- Tokens are texts of digits: doubles would not tell tokens above 2^53 apart.
+local function less(a, b)
+	return #a < #b or #a == #b and a < b
+end
 local first = 2
 for i, key in ipairs(KEYS) do
 	local token = ARGV[first]
 	local fence = redis.call('HGET', key, 'fence')
 	-- Claimed is equal, not just "not smaller": after the data was lost, or loaded
 	-- again from a backup, the claim is gone, and with it what was read.
-	if ARGV[1] == 'claimed' and fence ~= token or fence and tonumber(token) < tonumber(fence) then
+	if ARGV[1] == 'claimed' and fence ~= token or fence and less(token, fence) then
 		return {'stale', i, fence or '0'}
 	end
 	first = first + 2 + 2 * ARGV[first + 1]
