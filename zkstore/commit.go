@@ -188,7 +188,8 @@ type step struct {
 	then int // the place of the operation in the transaction; -1 for a condition, or a part of one
 }
 
-// plan makes the operations of ZooKeeper.
+// plan makes the operations of ZooKeeper. To delete a node that is worn out ends the epoch, as
+// each deletion does.
 func (c *commit) plan() (steps []step, holds bool) {
 	if !c.hold(c.nodes) {
 		return nil, false
@@ -198,6 +199,7 @@ func (c *commit) plan() (steps []step, holds bool) {
 			steps = append(steps, unchanged(name, c.nodes[name], -1, c.acl)...)
 		}
 	}
+	ends := false
 	for i, op := range c.txn.Then {
 		n, data, version := c.nodes[op.Name], gone, int32(-1)
 		if _, compared := c.conditions[op.Name]; compared {
@@ -207,6 +209,11 @@ func (c *commit) plan() (steps []step, holds bool) {
 			data = there + op.Value
 		}
 		switch {
+		case n.there && !n.live && n.version >= c.worn && n.children == 0 && !op.Delete && !ends:
+			ends = true // once in a transaction
+			steps = append(steps, c.root.end(c.at),
+				step{op.Name, &zk.DeleteRequest{Path: path(op.Name), Version: n.version}, -1},
+				step{op.Name, &zk.CreateRequest{Path: path(op.Name), Data: []byte(data), Acl: c.acl}, i})
 		case !n.there && op.Delete:
 			steps = append(steps, unchanged(op.Name, n, i, c.acl)...)
 		case !n.there:

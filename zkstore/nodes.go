@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 
@@ -24,6 +25,9 @@ const (
 	// highest is what the number of a change may be. ZooKeeper counts the elections of a leader
 	// above 32 bits; a fencing token has room for 32,512 of them.
 	highest = 1<<47 - 1<<40
+	// wornOut is the version from which on a node is deleted and created anew when it is
+	// written as no entry. A version has 31 bits, and -1 means any.
+	wornOut = math.MaxInt32 / 2
 )
 
 // node is what is at a path.
@@ -72,9 +76,8 @@ func path(name string) string { return "/" + strings.TrimSuffix(name, "/") }
 
 // found is what the client has read.
 type found[T any] struct {
-	what  T
-	stat  *zk.Stat
-	fired <-chan zk.Event
+	what T
+	stat *zk.Stat
 }
 
 // get reads a node.
@@ -275,6 +278,11 @@ func (s *server) parents(ctx context.Context, name string, acl []zk.ACL) error {
 		}
 	}
 	return nil
+}
+
+// end ends an epoch.
+func (r *root) end(at epoch) step {
+	return step{r.name, &zk.SetDataRequest{Path: r.epochPath(), Data: []byte(gone), Version: at.version}, -1}
 }
 
 // forget has the epoch be read again.

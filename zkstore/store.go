@@ -52,7 +52,7 @@ func (s *Store) Close() error {
 func Server(conn *zk.Conn) casstore.Server { return newServer(conn) }
 
 func newServer(conn *zk.Conn) *server {
-	s := &server{conn: conn, roots: map[string]*root{}}
+	s := &server{conn: conn, roots: map[string]*root{}, worn: wornOut}
 	s.send = func(ctx context.Context, ops []any) ([]zk.MultiResponse, error) {
 		return call(ctx, s, func() ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
 	}
@@ -63,8 +63,10 @@ func newServer(conn *zk.Conn) *server {
 type server struct {
 	conn   *zk.Conn
 	newest atomic.Int64 // the highest number that was seen
+	worn   int32        // see [wornOut]; less in tests
 	memory
 	lanes
+	watches watches
 
 	rooting sync.Mutex
 	roots   map[string]*root

@@ -3,7 +3,6 @@ package zkstore
 import (
 	"context"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"time"
 
@@ -95,8 +94,7 @@ func (t *tidying) walk(ctx context.Context, name string) error {
 				return err
 			}
 		}
-		// A version must not come near the end of 32 bits.
-		if n.there && !n.live && (n.number <= t.before && n.below <= t.before || n.version > math.MaxInt32/2) {
+		if n.there && !n.live && n.number <= t.before && n.below <= t.before {
 			t.old = append(t.old, step{own, &zk.DeleteRequest{Path: path(own), Version: n.version}, -1})
 		}
 		if len(t.old) >= atOnce {
@@ -116,8 +114,7 @@ func (t *tidying) flush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		end := step{t.root.name, &zk.SetDataRequest{Path: t.root.epochPath(), Data: []byte(gone), Version: at.version}, -1}
-		o := t.multi(ctx, t.root, at.version, append([]step{end}, t.old...))
+		o := t.multi(ctx, t.root, at.version, append([]step{t.root.end(at)}, t.old...))
 		t.root.forget()
 		switch {
 		case o.err == nil:

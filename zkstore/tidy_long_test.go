@@ -152,6 +152,27 @@ func TestTheTidyingLeavesEntriesAndWhatHasChangedSince(t *testing.T) {
 	}
 }
 
+func TestNodesThatAreWornOutAreCreatedAnew(t *testing.T) {
+	s := openServer(t, startServer(t))
+	s.worn = 2
+	both := func(remove bool) (txn casstore.Txn) {
+		for _, name := range []string{"t/a", "t/b"} {
+			txn.Then = append(txn.Then, casstore.Op{Name: name, Delete: remove})
+		}
+		return txn
+	}
+	highest := int64(0)
+	for range 10 {
+		for _, r := range mustCommit(t, s, both(false)).Written {
+			highest = max(highest, r.Version)
+		}
+		mustCommit(t, s, both(true))
+	}
+	if highest > 6 {
+		t.Errorf("a node has reached version %d", highest)
+	}
+}
+
 // Whatever the moment at which nodes are deleted, the contract is kept.
 func TestTheContractIsKeptWhileNodesAreDeleted(t *testing.T) {
 	addr := startServer(t)
@@ -175,6 +196,11 @@ func TestTheContractIsKeptWhileNodesAreDeleted(t *testing.T) {
 		}
 	}()
 	castest.Run(t, func(t *testing.T) casstore.Server { return openServer(t, addr) })
+	castest.Run(t, func(t *testing.T) casstore.Server {
+		s := openServer(t, addr)
+		s.worn = 3
+		return s
+	})
 	cancel()
 	<-ended
 	if tidied == 0 {

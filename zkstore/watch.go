@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-zookeeper/zk"
 
@@ -114,9 +115,9 @@ func (w *watching) read(name string, at *watched) error {
 	if !at.readBelow {
 		return nil
 	}
-	r, err := call(w.ctx, w.server, func() (found[[]string], error) {
+	r, err := w.arm(path(name)+"/", func() (armed, error) {
 		names, _, fired, err := w.conn.ChildrenW(path(name))
-		return found[[]string]{what: names, fired: fired}, err
+		return armed{below: names, fired: fired}, err
 	})
 	if errors.Is(err, zk.ErrNoNode) {
 		at.readData, at.readBelow, at.below = true, false, nil
@@ -127,7 +128,7 @@ func (w *watching) read(name string, at *watched) error {
 	}
 	at.below, at.readBelow = r.fired, false
 	there := map[string]bool{}
-	for _, part := range entries(r.what) {
+	for _, part := range entries(r.below) {
 		own := name + "/" + part
 		if there[own] = true; w.nodes[own] == nil {
 			w.nodes[own] = &watched{readData: true, readBelow: true}
@@ -140,27 +141,65 @@ func (w *watching) read(name string, at *watched) error {
 // getWatched reads a node and watches it, also if it is not there.
 func (w *watching) getWatched(name string) (node, <-chan zk.Event, error) {
 	for {
-		r, err := call(w.ctx, w.server, func() (found[node], error) {
+		r, err := w.arm(path(name), func() (armed, error) {
 			data, stat, fired, err := w.conn.GetW(path(name))
 			if err != nil {
-				return found[node]{}, err
+				return armed{}, err
 			}
-			return found[node]{what: newNode(data, stat), fired: fired}, nil
+			return armed{node: newNode(data, stat), fired: fired}, nil
 		})
 		if !errors.Is(err, zk.ErrNoNode) || name != w.base {
 			if errors.Is(err, zk.ErrNoNode) {
 				err = nil
 			}
-			return r.what, r.fired, err
+			return r.node, r.fired, err
 		}
-		e, err := call(w.ctx, w.server, func() (found[bool], error) {
+		r, err = w.arm(path(name)+"?", func() (armed, error) {
 			there, _, fired, err := w.conn.ExistsW(path(name))
-			return found[bool]{what: there, fired: fired}, err
+			return armed{node: node{there: there}, fired: fired}, err
 		})
-		if err != nil || !e.what {
-			return node{}, e.fired, err
+		if err != nil || !r.node.there {
+			return node{}, r.fired, err
 		}
 	}
+}
+
+// armed is what a watch has found that has not fired: it is as it was.
+type armed struct {
+	node  node
+	below []string
+	fired <-chan zk.Event
+}
+
+// watches are those that have not fired, by path and kind. The client cannot take one
+// back, and keeps it until it fires: so a later watch of the same uses it, too.
+type watches struct {
+	mu sync.Mutex
+	by map[string]armed
+}
+
+// arm reads and watches, unless there is a watch that has not fired.
+func (w *watching) arm(what string, read func() (armed, error)) (armed, error) {
+	w.watches.mu.Lock()
+	last, ok := w.watches.by[what]
+	w.watches.mu.Unlock()
+	if ok {
+		select {
+		case <-last.fired: // others that wait for it see that it is closed
+		default:
+			return last, nil
+		}
+	}
+	next, err := call(w.ctx, w.server, read)
+	w.watches.mu.Lock()
+	defer w.watches.mu.Unlock()
+	if w.watches.by == nil || len(w.watches.by) >= remembers {
+		w.watches.by = map[string]armed{}
+	}
+	if delete(w.watches.by, what); err == nil {
+		w.watches.by[what] = next
+	}
+	return next, err
 }
 
 // drop forgets the nodes below a name that are not there any more.

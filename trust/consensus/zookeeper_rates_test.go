@@ -122,3 +122,80 @@ func lockPair(conn *zk.Conn) pair {
 		return l.Unlock()
 	}
 }
+
+// An idle holder, and a process that waits, cost a transaction each third of the lease at most.
+func TestOnZooKeeperHoldersAndWaitersAreIdle(t *testing.T) {
+	e := newEnsemble(t)
+	const lease = 6 * time.Second
+	var locker [2]*core.Locker
+	var counter [2]requestCounter
+	for i := range locker {
+		conn, err := zkstore.Connect(e.addrs(), counter[i].dial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		if locker[i], err = core.New(openOn(t, conn, casstore.Timeout(limit)), core.Watchdog(lease)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = locker[i].Close(context.Background()) })
+	}
+	held, err := locker[0].Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Release(context.Background()) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_, _ = locker[1].Lock(ctx, "k")
+	}()
+	pause(2 * lease / 3) // it waits
+	var writes, reads [2]int64
+	for i := range counter {
+		writes[i], reads[i] = counter[i].writes.Load(), counter[i].reads.Load()
+	}
+	begin := time.Now()
+	pause(2 * lease)
+	most := int64(time.Since(begin)/(lease/3)) + 1
+	for i, who := range []string{"a holder", "a process that waits"} {
+		w, r := counter[i].writes.Load()-writes[i], counter[i].reads.Load()-reads[i]
+		t.Logf("%s: %d transactions and %d reads in %v", who, w, r, time.Since(begin).Round(time.Millisecond))
+		if w > most {
+			t.Errorf("%s sends %d transactions in %d thirds of its lease", who, w, most)
+		}
+	}
+	cancel()
+	<-left
+}
+
+// The client keeps a watch until it fires.
+func TestOnZooKeeperAWatchThatHasNotFiredIsUsedAgain(t *testing.T) {
+	e := newEnsemble(t)
+	var counter requestCounter
+	conn, err := zkstore.Connect(e.addrs(), counter.dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	s := zkstore.Server(conn)
+	if _, err := s.Commit(t.Context(), casstore.Txn{Then: []casstore.Op{{Name: "w/k/lock", Value: "v"}}}); err != nil {
+		t.Fatal(err)
+	}
+	watch := func() int64 {
+		before := counter.reads.Load()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		_ = s.Watch(ctx, "w/k/", func(found []casstore.Change) {
+			if len(found) != 1 || found[0].Value != "v" {
+				t.Errorf("a watch reports %+v", found)
+			}
+			cancel()
+		})
+		return counter.reads.Load() - before
+	}
+	if first, second := watch(), watch(); first == 0 || second > 0 {
+		t.Errorf("two watches of the same send %d and %d requests", first, second)
+	}
+}
