@@ -14,7 +14,7 @@ import (
 )
 
 // errFar says that the numbers of this ZooKeeper leave no room for fencing tokens.
-var errFar = fmt.Errorf("%w: zkstore: this ZooKeeper has elected a leader more than 32,511 times: the number of a change is above 2^47, "+
+var errFar = fmt.Errorf("%w: zkstore: this ZooKeeper has elected a leader more than 16,127 times: the number of a change comes near 2^46, "+
 	"which leaves no room for fencing tokens; use a new ensemble", casstore.ErrRefused)
 
 // commit is a transaction on its way.

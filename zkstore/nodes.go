@@ -23,8 +23,8 @@ const (
 	gone = "-"
 
 	// highest is what the number of a change may be. ZooKeeper counts the elections of a leader
-	// above 32 bits; a fencing token has room for 32,512 of them.
-	highest = 1<<47 - 1<<40
+	// above 32 bits; a fencing token has room for 16,128 of them.
+	highest = 1<<46 - 1<<40
 	// wornOut is the version from which on a node is deleted and created anew when it is
 	// written as no entry. A version has 31 bits, and -1 means any.
 	wornOut = math.MaxInt32 / 2
