@@ -143,8 +143,8 @@
 //     time of a lease.
 //   - locker: the part of a process that takes locks from a store ([Locker]).
 //   - lease: the right to a lock until a deadline, which a renewal moves ([Lease]).
-//   - owner: the text that identifies the holder in the store, different for each
-//     attempt to take the lock.
+//   - owner: the text that identifies the holder in the store. A try has an owner that
+//     was never granted anything, and that no late try can still use.
 //   - ownership: the unbroken possession of a lock by a process, under one owner. It
 //     passes from hold to hold.
 //   - holder: the caller, and its process, that has the lock.

@@ -32,16 +32,13 @@ func (w *Waiter) check(now clock.Instant, ahead time.Duration, fx *effects) erro
 
 // Reenter adds a hold to the hold of w. It reports whether there is a hold to add one
 // to; an error says that there was one, and that it was lost.
-func (t *Table) Reenter(w *Waiter) (bool, error) {
+func (t *Table) Reenter(w *Waiter) (ok bool, err error) {
 	now := t.Clock.Now()
-	sh := w.lock.shard
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return w.reenter(now)
+	w.lock.shard.event(w.lock, func(*effects) { ok, err = w.reenter(now) })
+	return ok, err
 }
 
-// reenter adds a hold. It reports whether there is a hold to add one to; an error
-// says that there was one, and that it was lost.
+// reenter is the event that a hold is added. It returns what [Table.Reenter] returns.
 func (w *Waiter) reenter(now clock.Instant) (bool, error) {
 	switch {
 	case w.err != nil && w.holds > 0:
