@@ -72,7 +72,8 @@ type Guard struct {
 // [MaxHold], or read the body before the lock ([ReadBody]).
 //
 // Serialize accepts the options of [Locker.Lock] ([Option]), those that [New] takes
-// for all guards ([RequestOption]), and [And], [KeyFunc], [FailOpen] and [ReadBody].
+// for all guards ([RequestOption]), and [And], [KeyFunc], [FailOpen], [ReadBody],
+// [ShareReads] and [AnswerFirst].
 // A guard waits for the lock for at most 5 s unless [Wait] says otherwise.
 //
 // Serialize panics on a bad template or option, as [net/http.ServeMux] does on a
@@ -100,6 +101,10 @@ func NewGuard(l *Locker, template string, opts ...GuardOption) (*Guard, error) {
 	}
 	if !c.waitSet {
 		c.terms.Wait, c.waitSet = guardWait, true
+	}
+	if c.guard.answerFirst && c.terms.Wait == 0 {
+		return nil, fmt.Errorf("%w: AnswerFirst with Wait(0): a client that asks again at once would be refused for the lock of its own request; "+
+			"let the rule wait", ErrConfig)
 	}
 	g := &Guard{locker: l}
 	texts := append([]string{template}, c.guard.more...)

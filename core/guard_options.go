@@ -16,6 +16,8 @@ type guardConfig struct {
 	check      bool
 	shareReads bool
 	limit      *limit
+
+	answerFirst bool
 }
 
 // And adds a template to a guard: a request then takes the locks of all its keys or

@@ -254,27 +254,38 @@ func (lease *Lease) Release(ctx context.Context) error {
 	if lease == nil {
 		return ErrNoLease
 	}
-	lease.mu.Lock()
-	first := lease.stage == unreleased
-	if first {
-		lease.stage = releasing
-	}
-	lease.mu.Unlock()
-	if !first {
+	if !lease.begins() {
 		return lease.firstResult()
 	}
-	if m := lease.more.Load(); m != nil && m.observed && m.obs.Released != nil {
-		return lease.releaseObserved(ctx, m.obs.Released)
+	return lease.release(ctx, nil)
+}
+
+// begins notes that the lease is being released. It returns false if it was before.
+func (lease *Lease) begins() bool {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if lease.stage != unreleased {
+		return false
 	}
-	_, _, err := lease.leave(ctx)
+	lease.stage = releasing
+	return true
+}
+
+// release is the first call of Release. parted, unless nil, has what this process did
+// already, lock by lock.
+func (lease *Lease) release(ctx context.Context, parted []lock.Parting) error {
+	if m := lease.more.Load(); m != nil && m.observed && m.obs.Released != nil {
+		return lease.releaseObserved(ctx, parted, m.obs.Released)
+	}
+	_, _, err := lease.leave(ctx, parted)
 	return err
 }
 
-// releaseObserved is the first call of Release where an observer is told.
-func (lease *Lease) releaseObserved(ctx context.Context, tell func(observe.Released)) error {
+// releaseObserved is release where an observer is told.
+func (lease *Lease) releaseObserved(ctx context.Context, parted []lock.Parting, tell func(observe.Released)) error {
 	clock := &lease.config.locker.locks.Clock
 	begin := clock.Now()
-	handed, lost, err := lease.leave(ctx)
+	handed, lost, err := lease.leave(ctx, parted)
 	tell(observe.Released{
 		Err: err, Held: begin.Sub(lease.locks()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
 	})
@@ -305,7 +316,7 @@ var errNoReturn = fmt.Errorf("%w: the store panicked in the release", ErrUnavail
 
 // leave gives up one hold of each lock of the lease, and keeps the result for further calls
 // of Release.
-func (lease *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err error) {
+func (lease *Lease) leave(ctx context.Context, parted []lock.Parting) (handed bool, lost *Loss, err error) {
 	err = errNoReturn
 	defer func() {
 		lease.mu.Lock()
@@ -323,29 +334,43 @@ func (lease *Lease) leave(ctx context.Context) (handed bool, lost *Loss, err err
 		return false, nil, nil // LockAll got none
 	}
 	if len(all) == 1 { // no slices, no Join
-		return lease.releaseOne(ctx, all[0])
+		return lease.releaseOne(ctx, all, parted, 0)
 	}
 	errs := make([]error, len(all))
 	losses := make([]*Loss, len(all))
 	var wg sync.WaitGroup
-	for i, w := range all {
-		wg.Go(func() { _, losses[i], errs[i] = lease.releaseOne(ctx, w) })
+	for i := range all {
+		wg.Go(func() { _, losses[i], errs[i] = lease.releaseOne(ctx, all, parted, i) })
 	}
 	wg.Wait()
 	return false, cmp.Or(losses...), errors.Join(errs...)
 }
 
-// releaseOne gives up one hold. It returns the loss if the lease was lost and that
-// was not told before; then the observer gets it with the release.
-func (lease *Lease) releaseOne(ctx context.Context, w *lock.Waiter) (handed bool, lost *Loss, err error) {
-	r := lease.config.locker.locks.Release(ctx, w)
+// releaseOne gives up one hold, that of all[i]. It returns the loss if the lease was lost
+// and that was not told before; then the observer gets it with the release.
+func (lease *Lease) releaseOne(ctx context.Context, all []*lock.Waiter, parted []lock.Parting, i int) (handed bool, lost *Loss, err error) {
+	w, locks := all[i], lease.config.locker.locks
+	var r lock.Released
+	if parted == nil {
+		r = locks.Release(ctx, w)
+	} else {
+		r = locks.Send(ctx, w, &parted[i])
+	}
 	if r.Lost != 0 {
-		by := (*Lease)(w.Holder.(*holder)) //nolint:forcetypeassert // there is no other
-		loss := by.loss(w, reasons[r.Lost], nil)
-		lost = &loss
-		by.tellLost(loss)
+		lost = (*Lease)(w.Holder.(*holder)).lostAtRelease(w, reasons[r.Lost]) //nolint:forcetypeassert // there is no other
 	}
 	return r.HandedOff, lost, r.Err
+}
+
+// lostAtRelease tells OnLost, and returns what to tell the observer. If there is neither, it
+// leaves the context alone, whose request may have ended.
+func (lease *Lease) lostAtRelease(w *lock.Waiter, reason observe.LossReason) *Loss {
+	if lease.config.onLost == nil && lease.config.locker.base.observer == nil {
+		return nil
+	}
+	loss := lease.loss(w, reason, nil)
+	lease.tellLost(loss)
+	return &loss
 }
 
 // holder is the Lease as the [lock.Holder] of the locks that it took.

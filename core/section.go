@@ -9,14 +9,15 @@ import (
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/internal/handed"
 	"github.com/interlock-go/interlock/core/internal/outcome"
+	"github.com/interlock-go/interlock/core/internal/paired"
 	"github.com/interlock-go/interlock/core/reason"
 )
 
 // Do runs a request under the guard. It makes the keys, takes their locks, calls
 // next with the context of the lease, and releases the locks when next has returned. It
 // releases them however next ends: a panic (http.ErrAbortHandler too) and
-// [runtime.Goexit] pass through untouched, after the release. A request without a
-// matched route goes through without a lock. An adapter needs only this method;
+// [runtime.Goexit] pass through untouched, after the release ([AnswerFirst]: while it is
+// on its way). A request without a matched route goes through without a lock. An adapter needs only this method;
 // [Guard.Enter] is for callers that need to do something between the end of the
 // handler and the release.
 //
@@ -262,13 +263,18 @@ func (s Section) Lost() *Refusal {
 }
 
 // Leave releases the lock. It uses only the values of ctx. Errors go to the
-// [observe.Observer]. Leave may be called more than once; later calls do nothing.
+// [observe.Observer]. With [AnswerFirst] it does not wait for the store. Leave may be
+// called more than once; later calls do nothing.
 func (s Section) Leave(ctx context.Context) {
 	if s.lease == nil {
 		return
 	}
 	if s.request != nil && s.request.admitted != nil {
-		defer s.request.admitted.leave() // not before the lock has gone
+		defer s.request.admitted.leave() // not before the lock has gone, or is about to
+	}
+	if s.guard.config.guard.answerFirst && !paired.Marked(ctx) {
+		s.lease.releaseBehind(ctx)
+		return
 	}
 	_ = s.lease.Release(ctx)
 }

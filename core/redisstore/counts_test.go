@@ -191,6 +191,41 @@ func TestUnderALockCommitAndReleaseGoTogether(t *testing.T) {
 	}
 }
 
+// What leaves with the commit costs no round trip of its own, and AnswerFirst does not take it
+// out of the pipeline.
+func TestWithAnswerFirstCommitAndReleaseStillGoTogether(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	s := w.store()
+	l := w.locker(s, core.Unlisted())
+	rule := core.Serialize(l, "k", core.AnswerFirst())
+	for i := range 20 { // each time, not only when the scheduler is kind
+		trips, calls := w.undisturbed(func(try int) {
+			id := fmt.Sprint("id", i, "-", try)
+			section, refusal := rule.Enter(t.Context(), routed{})
+			if refusal != nil {
+				t.Fatal(refusal.Err)
+			}
+			if rep, err := s.Claim(t.Context(), w.claim(id, "a")); err != nil || rep.State != record.StateGranted {
+				t.Fatal(rep, err)
+			}
+			if _, err := s.Commit(t.Context(), record.CommitRequest{
+				ID: id, Token: "a", Generation: 1, Response: []byte("r"), Retention: w.Holds(), Deadline: w.deadline(), Release: section.Leave,
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+		if trips != 3 || calls["evalsha"] != 4 {
+			t.Errorf("%d round trips: %v; want 3, for the lock, the claim, and the commit with the release", trips, calls)
+		}
+	}
+}
+
+// routed is a request of which no template takes a value.
+type routed struct{ core.Request }
+
+func (routed) Route() (string, bool) { return "/", true }
+
 // Callers ask for locks while the server is silent, so that their requests meet in few
 // calls of the script. Each gets what it would have got alone.
 func TestCallersThatWaitTogetherShareCalls(t *testing.T) {

@@ -57,6 +57,7 @@ var behaviours = []behaviour{
 	{name: "free after a panic, which passes through", holds: panics("a value")},
 	{name: "free after http.ErrAbortHandler, which passes through", holds: panics(http.ErrAbortHandler)},
 	{name: "free after the client has left the handler", holds: (*world).disconnect},
+	{name: "answered before the lock is free, where the rule says so", holds: (*world).answerFirst},
 
 	// A client that leaves while it waits makes room at once.
 	{name: "waiter leaves, empty body", holds: leaves(http1, "")},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
@@ -100,6 +101,33 @@ func panics(value any) func(w *world) {
 			w.wantFree("account/1")
 		}
 	}
+}
+
+// answerFirst has a store that does not answer a release until the client has its answer, and
+// asks again.
+func (w *world) answerFirst() {
+	locker := w.locker()
+	hold := make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(hold) })
+	defer letGo()
+	w.store.Intercept(func(r memstore.Request) memstore.Fault {
+		if r.Op == memstore.Release {
+			<-hold
+		}
+		return memstore.Fault{}
+	})
+	s, client := w.serve(say("done"), core.Serialize(locker, "account/{id}", core.Wait(time.Minute), core.AnswerFirst()))
+	o := adaptertest.Receive(w, async(w.Context(), client, account("1")), "the answer")
+	s.Visit(w)
+	if w.wantOK(o, "done"); adaptertest.Free(w.store, "account/1") {
+		w.Error("the lock is free before its release")
+	}
+	next := async(w.Context(), client, account("1"))
+	adaptertest.Queued(w, locker, 1)
+	letGo()
+	w.wantOK(adaptertest.Receive(w, next, "the answer to the next call"), "done")
+	s.Visit(w)
+	adaptertest.Until(w, "the lock is free", func() bool { return adaptertest.Free(w.store, "account/1") })
 }
 
 func (w *world) disconnect() {

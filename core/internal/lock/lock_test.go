@@ -350,7 +350,7 @@ func (m *machine) leave(p *player, err error) {
 
 // giveBack releases a hold, as Table.Release does.
 func (m *machine) giveBack(p *player) {
-	var q parting
+	var q Parting
 	p.has = false
 	var fx effects
 	p.release(m.now, m.ahead, &q, &fx)

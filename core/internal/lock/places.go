@@ -180,7 +180,7 @@ func (l *lock) joinsOpen(w *Waiter, now clock.Instant, ahead time.Duration, fx *
 
 // passOn is the release of a place by a holder. It reports whether the process keeps
 // the place: others share it, or the next waiter has the permit.
-func (own *ownership) passOn(w *Waiter, now clock.Instant, ahead time.Duration, p *parting, fx *effects) (kept bool) {
+func (own *ownership) passOn(w *Waiter, now clock.Instant, ahead time.Duration, p *Parting, fx *effects) (kept bool) {
 	if own.kind == driver.Permit {
 		p.handedOff = own.handOn(now, ahead, fx)
 		return p.handedOff

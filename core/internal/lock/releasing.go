@@ -15,8 +15,11 @@ import (
 // does.
 const releaseWait = time.Second
 
-// parting is what became of a hold that was given up.
-type parting struct {
+// behindMost bounds the calls of [Table.Behind].
+const behindMost = 256
+
+// Parting is what became of a hold that was given up.
+type Parting struct {
 	over      bool       // it was the last one
 	handedOff bool       // a waiter of this process has the lock, or will
 	unsent    *ownership // its release is to be sent
@@ -28,7 +31,7 @@ type parting struct {
 }
 
 // release is the event that a hold is given up.
-func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *parting, fx *effects) {
+func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *Parting, fx *effects) {
 	w.holds--
 	p.over = w.holds == 0
 	if w.err != nil && w.state == gone {
@@ -79,12 +82,26 @@ type Released struct {
 // Release gives up one hold, and with the last one the lock: to the next waiter of
 // this process, or to the store. It uses only the values of ctx.
 func (t *Table) Release(ctx context.Context, w *Waiter) Released {
-	var p parting
+	var p Parting
+	t.Part(w, &p)
+	return t.Send(ctx, w, &p)
+}
+
+// Part is the part of [Table.Release] that takes no request. [Table.Send] must follow.
+func (t *Table) Part(w *Waiter, p *Parting) {
 	now, ahead := t.Clock.Read() // before the mutex, which many may wait for
-	w.lock.shard.event(w.lock, func(fx *effects) { w.release(now, ahead, &p, fx) })
+	w.lock.shard.event(w.lock, func(fx *effects) { w.release(now, ahead, p, fx) })
 	if p.over {
 		w.Holder.Over(p.cause)
 	}
+}
+
+// Unsent reports whether [Table.Send] has a request to send.
+func (p *Parting) Unsent() bool { return p.unsent != nil }
+
+// Send gives the lock back to the store, unless it stays in the process, and returns what
+// [Table.Release] returns.
+func (t *Table) Send(ctx context.Context, w *Waiter, p *Parting) Released {
 	if p.unsent == nil {
 		return Released{HandedOff: p.handedOff, Err: p.err}
 	}
@@ -100,9 +117,25 @@ func (t *Table) Release(ctx context.Context, w *Waiter) Released {
 	return r
 }
 
+// Behind runs f, which calls [Table.Send] for a caller that does not wait, on a goroutine of
+// its own. [Table.Close] waits for f. While 256 such calls are under way, Behind does nothing
+// and returns false: a store that does not answer keeps callers waiting, and not an unbounded
+// number of goroutines.
+func (t *Table) Behind(f func()) bool {
+	if t.behind.Add(1) > behindMost {
+		t.behind.Add(-1)
+		return false
+	}
+	t.work.Go(func() {
+		defer t.behind.Add(-1)
+		f()
+	})
+	return true
+}
+
 // result says what a release means for the caller that came late, or whose release had no
 // success.
-func (p *parting) result(w *Waiter, err error) Released {
+func (p *Parting) result(w *Waiter, err error) Released {
 	key := w.lock.key
 	switch {
 	case errors.Is(err, driver.ErrNotOwner):

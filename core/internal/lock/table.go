@@ -52,6 +52,7 @@ type Table struct {
 	holds  atomic.Int64 // granted, and not yet released or lost
 	empty  broadcast    // no hold is left
 	work   background
+	behind atomic.Int32 // calls of Behind under way
 }
 
 // shard is a part of a Table's keys. Its mutex guards everything of them: locks,

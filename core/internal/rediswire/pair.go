@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/internal/paired"
 )
 
 // Behind puts a command of two strings right behind the request, in the same
@@ -73,7 +75,7 @@ func (r *Request) DoBefore(ctx context.Context, release func(context.Context)) b
 	r.prepare()
 	q.add(r)
 	begin := time.Now()
-	release(ctx)
+	release(paired.With(ctx))
 	q.flush(r, begin)
 	return r.Wait(ctx, r.Deadline)
 }
