@@ -295,8 +295,17 @@ func TestAHintEndsNothing(t *testing.T) {
 		}
 		owner, _, _ := store.Holder("k")
 		for _, h := range [][2]string{
-			{"", ""}, {"k", ""}, {"k", owner}, {"k", owner}, {"", owner}, {"other", owner}, {"k", strings.TrimSuffix(owner, "!")},
-			{"k", "x:1!"}, {"k", driver.Attentive(owner)}, {"fixed", owner}, {"\x00", "\xff"},
+			{"", ""},
+			{"k", ""},
+			{"k", owner},
+			{"k", owner},
+			{"", owner},
+			{"other", owner},
+			{"k", strings.TrimSuffix(owner, "!")},
+			{"k", "x:1!"},
+			{"k", driver.Attentive(owner)},
+			{"fixed", owner},
+			{"\x00", "\xff"},
 		} {
 			store.hear(h[0], h[1])
 			synctest.Wait()
