@@ -231,21 +231,25 @@ a shared lock or of a permit that is its place alone. The processes that wait ge
 their turns, and tokens still grow. Without -token it changes nothing, shows the tokens
 there are, and ends with exit code 2. Exit code 3 if no holder has the token.
 
-The process that had the lock is told about a loss at its next renewal, with the
-default lease within 10 s. Until then it works on, beside the next holder. Release the
-lock of a process that is known to be dead or stuck, or whose writes are fenced. What
+A process that holds the lock with the option core.Attentive is told about the loss at
+once, and the context of its work ends within milliseconds. Any other process is told at its
+next renewal, with the default lease within 10 s. Until then it works on, beside the next
+holder. Release the lock of a process that is known to be dead or stuck, or whose writes are
+fenced. With -now nothing is released unless the holder is told at once: exit code 3. What
 was released is logged on standard error. ` + quoting,
 	examples: [][2]string{
 		{"release account/42", "show the token to give"},
 		{"release account/42 -token 1790000000000000", "release that grant"},
+		{"release -now account/42 -token 1790000000000000", "only if its work ends at once"},
 	},
 	setup: func(fs *flag.FlagSet) action {
 		token := fs.Int64("token", 0, "`number` of the grant to release, as ls and inspect show it")
-		return func(ctx context.Context, c *call) error { return release(ctx, c, *token) }
+		now := fs.Bool("now", false, "release nothing unless the holder is told at once")
+		return func(ctx context.Context, c *call) error { return release(ctx, c, *token, *now) }
 	},
 }
 
-func release(ctx context.Context, c *call, token int64) error {
+func release(ctx context.Context, c *call, token int64, now bool) error {
 	if err := c.want(1, 1); err != nil {
 		return err
 	}
@@ -261,6 +265,11 @@ func release(ctx context.Context, c *call, token int64) error {
 	if token == 0 {
 		return c.offer(ctx, f, key, &exitError{exitUsage, errors.New("release: -token is missing: it says which grant is meant")})
 	}
+	if now {
+		if err := c.attentive(ctx, f, key, token); err != nil {
+			return err
+		}
+	}
 	h, err := f.Release(ctx, key, token)
 	if errors.Is(err, fleet.ErrNoGrant) {
 		return c.offer(ctx, f, key, &exitError{exitNo, fmt.Errorf("no holder of %s has the token %d", display.Text(key), token)})
@@ -275,9 +284,29 @@ func release(ctx context.Context, c *call, token int64) error {
 		holder := show.HolderOf(h)
 		return show.JSON(c.stdout, show.Result{Key: display.Text(key), Result: "released", Holder: &holder})
 	}
-	_, err = fmt.Fprintf(c.stdout, "released %s: token %d, held for %s by %s, which is told when it renews\n",
-		display.Text(key), token, age(h), details(h.Locker))
+	when := "when it renews"
+	if h.Attentive {
+		when = "at once"
+	}
+	_, err = fmt.Fprintf(c.stdout, "released %s: token %d, held for %s by %s, which is told %s\n",
+		display.Text(key), token, age(h), details(h.Locker), when)
 	return err
+}
+
+// attentive returns an error if the holder with a token would not be told at once that its lock
+// is released.
+func (c *call) attentive(ctx context.Context, f *fleet.Fleet, key string, token int64) error {
+	l, err := f.Inspect(ctx, key)
+	if err != nil {
+		return err
+	}
+	for _, h := range l.Holders {
+		if h.Token == token && !h.Attentive {
+			return &exitError{exitNo, fmt.Errorf("%s is not released: %s would work on until it renews; leave out -now",
+				display.Text(key), details(h.Locker))}
+		}
+	}
+	return nil
 }
 
 // offer shows the tokens that can be given, and returns why nothing was done.

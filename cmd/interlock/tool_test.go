@@ -190,6 +190,27 @@ func TestReleaseTakesTheGrantThatIsNamedAndNoOther(t *testing.T) {
 	})
 }
 
+func TestAHolderIsReleasedNowOnlyIfItIsToldAtOnce(t *testing.T) {
+	topologies(t, func(s *servers) {
+		t := s.t
+		l := s.process(core.Watchdog(time.Hour))
+		plain, lease := s.lock(l, "plain"), s.lock(l, "attentive", core.Attentive())
+		if r := s.want(exitNo, "release", "-now", "-token", text(plain.Token()), "plain"); !strings.Contains(r.stderr, "not released") {
+			t.Errorf("%+v", r)
+		}
+		if err := plain.Check(t.Context()); err != nil {
+			t.Errorf("the holder that would work on: %v", err)
+		}
+		if r := s.want(0, "release", "-now", "-token", text(lease.Token()), "attentive"); !strings.Contains(r.out, "which is told at once") {
+			t.Errorf("%+v", r)
+		}
+		<-lease.Context().Done() // an hour passes before a renewal
+		if j := decode[show.Lock](t, s.want(0, "inspect", "plain", "-json")); j[0].Holders[0].Attentive {
+			t.Errorf("%+v", j)
+		}
+	})
+}
+
 func TestWaitReturnsWhenTheLockIsFree(t *testing.T) {
 	s := alone(t)
 	lease := s.lock(s.process(), "k")

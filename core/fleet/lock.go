@@ -3,6 +3,7 @@ package fleet
 import (
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -41,6 +42,9 @@ type Holder struct {
 	// Owner is the text that identifies the owner: the locker's id, a colon, and a
 	// number.
 	Owner string
+	// Attentive says that its process is told at once when [Fleet.Release] takes the lock
+	// from it (core.Attentive).
+	Attentive bool
 	// Locker says which process it is.
 	Locker Locker
 	// Token is the fencing token of the grant, which [Fleet.Release] takes.
@@ -123,6 +127,7 @@ var oldestToken = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 // holderOf makes the Holder of what was read at the server's time now.
 func holderOf(v rediswire.HolderView, left time.Duration, now time.Time) Holder {
 	h := Holder{Owner: v.Owner, Token: v.Token, Left: left}
+	_, h.Attentive = driver.IsAttentive(v.Owner)
 	if v.Place {
 		h.Left = v.Ends.Sub(now)
 	}

@@ -18,11 +18,12 @@ const releaseWithin = 10 * time.Second
 // returns that holder. No other grant is touched: the token leads to an owner, which no
 // other grant ever has, and the script that releases compares it.
 //
-// The holder is not asked. It finds the loss out (core.OnLost, with the reason
-// observe.LossRevoked) at its next renewal, which with the default lease is up to 10 s
-// later, or when it asks the store (core.Commit, core.Lease.Check). Until then its handler works on, beside the next holder. Use it for
-// a process that is known to be dead or stuck, or whose writes are fenced. Tokens
-// still grow: the fence stays.
+// The holder is not asked. A holder that is [Holder.Attentive] finds the loss out (core.OnLost,
+// with the reason observe.LossRevoked) within milliseconds, and its context ends. Any other
+// finds it out at its next renewal, which with the default lease is up to 10 s later, or when
+// it asks the store (core.Commit, core.Lease.Check). Until then its handler works on, beside the
+// next holder. Use it for a process that is known to be dead or stuck, or whose writes are
+// fenced. Tokens still grow: the fence stays.
 //
 // The errors are [ErrNoGrant], [ErrVoted], and two errors of the store:
 // [driver.ErrUnavailable], which also says which right is missing, and [driver.ErrNotReady].
@@ -61,9 +62,23 @@ func (f *Fleet) Release(ctx context.Context, key string, token int64) (Holder, e
 	case err != nil:
 		return Holder{}, err
 	}
+	f.tell(ctx, key, h)
 	f.log.InfoContext(ctx, "interlock: an operator has released a lock", "key_hash", ident.Hash(key), "kind", l.Kind,
 		"token", token, "owner", h.Owner, "host", h.Locker.Host, "pid", h.Locker.PID, "service", h.Locker.Service)
 	return h, nil
+}
+
+// tell has the process of an attentive holder look at its lock. If that fails, the holder
+// finds out by itself.
+func (f *Fleet) tell(ctx context.Context, key string, h Holder) {
+	channel, message, ok := f.wire.News(key, h.Owner)
+	if !ok {
+		return
+	}
+	if err := f.rdb.Publish(ctx, channel, message).Err(); err != nil {
+		f.log.WarnContext(ctx, "interlock: the holder of a lock that an operator has released is told at its next renewal",
+			"key_hash", ident.Hash(key), "error", err)
+	}
 }
 
 // grant finds the holder with a token.

@@ -49,6 +49,37 @@ func TestAHolderIsToldThatAnOperatorHasReleasedItsLock(t *testing.T) {
 	}
 }
 
+// The leases are long: only what the operator says can end them in time.
+func TestAnAttentiveHolderIsToldAtOnceThatAnOperatorHasReleasedItsLock(t *testing.T) {
+	t.Parallel()
+	w := common(t)
+	f := w.fleet()
+	for kind, opts := range map[string][]core.Option{
+		"exclusive": {core.Watchdog(time.Hour)}, "fixed": {core.TTL(time.Hour)},
+		"shared": {core.Shared(), core.Watchdog(time.Hour)}, "permit": {core.Permits(2), core.Watchdog(time.Hour)},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			l, lost := w.process(), make(chan core.Loss, 1)
+			first := w.lock(l, "before"+kind, append(opts, core.Attentive())...) // begins the subscription
+			lease := w.lock(l, kind, append(opts, core.Attentive(), core.OnLost(func(l core.Loss) { lost <- l }))...)
+			h, err := f.Release(t.Context(), kind, lease.Token())
+			if err != nil || !h.Attentive {
+				t.Fatalf("released: attentive %v, %v", h.Attentive, err)
+			}
+			select {
+			case <-lease.Context().Done():
+			case <-time.After(w.Patience()):
+				t.Fatal("the holder works on")
+			}
+			if got := <-lost; got.Reason != observe.LossRevoked {
+				t.Errorf("lost as %q", got.Reason)
+			}
+			wantErr(t, first.Err(), nil)
+		})
+	}
+}
+
 // What an operator has released before says nothing of a later grant.
 func TestALockThatIsDeletedAfterAReleaseIsToldAsDeleted(t *testing.T) {
 	t.Parallel()

@@ -31,6 +31,7 @@ type Holder struct {
 	Since       *time.Time `json:"since"`
 	AgeMS       int64      `json:"age_ms"`
 	LeaseLeftMS int64      `json:"lease_left_ms"`
+	Attentive   bool       `json:"attentive"`
 	Locker      Locker     `json:"locker"`
 }
 
@@ -134,7 +135,7 @@ func HolderOf(h fleet.Holder) Holder {
 	}
 	return Holder{
 		Owner: display.Text(h.Owner), Token: h.Token, Since: timeOf(h.Since), AgeMS: h.Age.Milliseconds(), LeaseLeftMS: left,
-		Locker: LockerOf(h.Locker),
+		Attentive: h.Attentive, Locker: LockerOf(h.Locker),
 	}
 }
 

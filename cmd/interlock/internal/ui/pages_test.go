@@ -99,6 +99,18 @@ func TestTheKeyIsTypedAsItIsShown(t *testing.T) {
 	}
 }
 
+func TestTheFormSaysWhenTheHolderIsTold(t *testing.T) {
+	for attentive, says := range map[bool]string{false: "at its next renewal", true: "at once"} {
+		f, l := &fakeFleet{}, heldLock("k", 5, 0)
+		l.Holders[0].Attentive = attentive
+		f.put(l)
+		page := status(t, get(newUI(t, Config{Fleet: f}), linkTo("/release", "k", "token", "5")), http.StatusOK)
+		if !strings.Contains(page, "told about the loss "+says) {
+			t.Errorf("attentive %v: the form does not say %q", attentive, says)
+		}
+	}
+}
+
 func TestAReleaseNeedsTheKeyAndTheToken(t *testing.T) {
 	f := &fakeFleet{}
 	f.put(heldLock("account/1", 5, 2), heldLock("account/10", 6, 0))

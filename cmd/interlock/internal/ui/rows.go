@@ -61,6 +61,8 @@ type holderRow struct {
 	Token   int64
 	Times   times
 	Release string // the link, if it can be released
+
+	Attentive bool // its process is told at once
 }
 
 // waiterRow is a waiter on the page of a lock.

@@ -1,0 +1,168 @@
+//go:build integration
+
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/redistest"
+)
+
+// waits has another process wait for a lock in the background.
+func (w *world) waits(l *core.Locker, key string) (leave func()) {
+	ctx, leave := context.WithCancel(w.t.Context())
+	go func() {
+		if lease, err := l.Lock(ctx, key); err == nil {
+			_ = lease.Release(context.Background())
+		}
+	}()
+	return leave
+}
+
+// told fails the test if the holder of a lease is not told that others wait.
+func (w *world) told(lease *core.Lease) {
+	w.t.Helper()
+	select {
+	case <-lease.Wanted():
+	case <-time.After(w.Patience()):
+		w.t.Error("the holder is not told that another process waits")
+	}
+}
+
+// The leases are long: no renewal tells it in time. The user has the documented rights.
+func TestAHolderIsToldByRedisThatAnotherProcessWaits(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*redis.Options){
+		"RESP3": func(*redis.Options) {}, "RESP2": func(o *redis.Options) { o.Protocol = 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := alone(t)
+			w.user()
+			a, b := w.locker(w.store(restricted, change)), w.locker(w.store(restricted, change))
+			for i := range 3 { // the first waits for the subscription, too
+				lease := w.lock(a, fmt.Sprint("k", i), core.Watchdog(time.Hour), core.Attentive())
+				leave := w.waits(b, fmt.Sprint("k", i))
+				w.told(lease)
+				w.release(lease)
+				leave()
+			}
+			if denied := w.denials(); len(denied) != 0 {
+				t.Errorf("refused by the server:\n%s", strings.Join(denied, "\n"))
+			}
+		})
+	}
+}
+
+// Without the rights to the channel the next renewal tells it.
+func TestAHolderIsToldWithARenewalWhereNothingCanBeSaid(t *testing.T) {
+	t.Parallel()
+	for name, right := range map[string]string{"nothing is said": "-publish", "nothing is heard": "-subscribe"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := alone(t)
+			w.user()
+			w.tell("ACL", "SETUSER", "interlock", right)
+			a, b := w.locker(w.store(restricted)), w.locker(w.store(restricted))
+			lease := w.lock(a, "k", core.Watchdog(3*w.Lapses()), core.Attentive())
+			defer w.waits(b, "k")()
+			w.told(lease)
+			w.release(lease)
+		})
+	}
+}
+
+// After the subscription was cut off, the locker looks, since it may have missed something.
+func TestAHolderIsToldWhatWasSaidWhileItsSubscriptionWasAway(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	w.user()
+	a, b := w.locker(w.store(restricted)), w.locker(w.store(restricted))
+	lease := w.lock(a, "k", core.Watchdog(time.Hour), core.Attentive())
+	first := w.lock(a, "first", core.Watchdog(time.Hour), core.Attentive())
+	leave := w.waits(b, "first")
+	w.told(first) // it is subscribed
+	leave()
+	w.tell("ACL", "SETUSER", "interlock", "-subscribe")
+	w.tell("CLIENT", "KILL", "TYPE", "pubsub")
+	defer w.waits(b, "k")()
+	redistest.Eventually(t, w.Patience(), func(ctx context.Context) error {
+		return w.rdb.HGet(ctx, "interlock:{k}", "q").Err() // the other process waits
+	})
+	w.tell("ACL", "SETUSER", "interlock", "+subscribe")
+	w.told(lease)
+	w.release(lease)
+	w.release(first)
+}
+
+// A free lock costs an attentive caller what it costs any other, and a refusal one message more.
+func TestCommandsOfAnAttentiveHolder(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	s := w.store()
+	count := func(owner string) (free, refused map[string]int64) {
+		ask := func(key, owner, waiter string) int64 {
+			rep, err := s.Acquire(t.Context(), driver.AcquireRequest{Key: key, Owner: owner, TTL: w.Holds(), Waiter: waiter})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rep.Token
+		}
+		_, free = w.undisturbed(func(try int) {
+			key := fmt.Sprint(owner, "free", try)
+			_, err := s.Release(t.Context(), driver.ReleaseRequest{Key: key, Owner: owner, Token: ask(key, owner, ""), TTL: w.Holds()})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+		_, refused = w.undisturbed(func(try int) {
+			key := fmt.Sprint(owner, "refused", try)
+			ask(key, owner, "")
+			ask(key, "b:1", "waiter")
+			ask(key, "b:2", "second")
+		})
+		return free, refused
+	}
+	free, refused := count("a:1")
+	attentive, told := count(driver.Attentive("a:1"))
+	if refused["publish"]++; !maps.Equal(free, attentive) || !maps.Equal(refused, told) {
+		t.Errorf("free: %v, attentive %v; refused, with a message: %v, attentive %v", free, attentive, refused, told)
+	}
+}
+
+// BenchmarkWanted is the time from a call of Lock in another process until the holder is told.
+func BenchmarkWanted(b *testing.B) {
+	w := common(b)
+	holder, other := w.process(), w.process()
+	var took []time.Duration
+	for i := range b.N {
+		key := fmt.Sprint("k", i%64)
+		lease := w.lock(holder, key, core.Attentive())
+		wanted := lease.Wanted()
+		begin := time.Now()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if next, err := other.Lock(context.Background(), key); err == nil {
+				_ = next.Release(context.Background())
+			}
+		}()
+		<-wanted
+		took = append(took, time.Since(begin))
+		w.release(lease)
+		<-done
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
