@@ -39,53 +39,53 @@ end
 -- contended returns the function that tries to take a lock that has a holder, or had one
 -- a moment ago.
 local function contended()
--- include places.lua
--- include want.lua
-local barrier = 1500 -- ms; a live locker asks again after 1 s at most
+	-- include places.lua
+	-- include want.lua
+	local barrier = 1500 -- ms; a live locker asks again after 1 s at most
 
-local function grant(lock, fence, owner, lease, keep, rest)
-	-- include grant.lua
-	return token
-end
+	local function grant(lock, fence, owner, lease, keep, rest)
+		-- include grant.lua
+		return token
+	end
 
-return function(lock, fence, owner, lease, keep, waiter, rest)
-	local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r')
-	local mine, q, m, r = has[1], has[2] or '', has[3], has[5]
-	local id, left = match(waiter, '^(.*)@(%d+)$')
-	id = id or waiter
-	if r then
-		local ms, behind = opening(lock, q, bare(id), r)
-		if ms > 0 then
-			return {'', ms, enlist(lock, q, id, '')}
+	return function(lock, fence, owner, lease, keep, waiter, rest)
+		local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r')
+		local mine, q, m, r = has[1], has[2] or '', has[3], has[5]
+		local id, left = match(waiter, '^(.*)@(%d+)$')
+		id = id or waiter
+		if r then
+			local ms, behind = opening(lock, q, bare(id), r)
+			if ms > 0 then
+				return {'', ms, enlist(lock, q, id, '')}
+			end
+			call('DEL', lock)
+			return grant(lock, fence, owner, lease, keep, behind)
+		elseif not m then
+			if mine then
+				return tonumber(mine)
+			end
+			local names = holders(lock, 1)
+			want(lock, q, id, names)
+			return {names, call('PTTL', lock), enlist(lock, q, id, '')}
 		end
-		call('DEL', lock)
-		return grant(lock, fence, owner, lease, keep, behind)
-	elseif not m then
-		if mine then
-			return tonumber(mine)
+
+		local now = clock()
+		local n = sweep(lock, has, now)
+		if n == 0 then
+			-- The holders have crashed, and the lockers that wait are still in the list.
+			call('DEL', lock)
+			q = without(q, id)
+			return grant(lock, fence, owner, lease, keep, q == '' and rest or uncalled(q))
 		end
-		local names = holders(lock, 1)
+		local listed = enlist(lock, q, id, '')
+		local til = now + min(tonumber(left) or 0, barrier)
+		if til > max(now, tonumber(has[4]) or 0) then
+			pcall_('HSET', lock, 'b', format('%.0f', til))
+		end
+		local names = holders(lock, n)
 		want(lock, q, id, names)
-		return {names, call('PTTL', lock), enlist(lock, q, id, '')}
+		return {names, max(1, min(poll, call('PTTL', lock) - linger)), listed}
 	end
-
-	local now = clock()
-	local n = sweep(lock, has, now)
-	if n == 0 then
-		-- The holders have crashed, and the lockers that wait are still in the list.
-		call('DEL', lock)
-		q = without(q, id)
-		return grant(lock, fence, owner, lease, keep, q == '' and rest or uncalled(q))
-	end
-	local listed = enlist(lock, q, id, '')
-	local til = now + min(tonumber(left) or 0, barrier)
-	if til > max(now, tonumber(has[4]) or 0) then
-		pcall_('HSET', lock, 'b', format('%.0f', til))
-	end
-	local names = holders(lock, n)
-	want(lock, q, id, names)
-	return {names, max(1, min(poll, call('PTTL', lock) - linger)), listed}
-end
 end
 
 if count == 1 then
@@ -111,3 +111,4 @@ local function all(replies, from)
 		end
 	end
 end
+-- several.lua follows (script.go)

@@ -1,5 +1,7 @@
--- Statements that give up the lock of an owner (release). fence is nil where the store has
--- not to be told the last token. The answer is in the variable reply then.
+-- Statements that give up the lock of an owner (release). The script that includes them sets
+-- the locals call and room, and, named as the arguments of release.lua, lock, fence, owner,
+-- publish, waiter, token and keep. fence, token and keep are nil where the store has not to be
+-- told the last token. The answer is in the variable reply then.
 
 local held, reply = call('HMGET', lock, owner, 'q'), 1
 if held[1] then

@@ -47,3 +47,4 @@ local function all(replies, from)
 		replies[i + 1] = reply
 	end
 end
+-- several.lua follows (script.go)
