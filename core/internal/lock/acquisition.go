@@ -27,25 +27,9 @@ const (
 	// blindWait is the pause between tries when the holder's TTL is unknown.
 	blindWait = time.Second
 	// fullList is from how many names on a list of waiting lockers counts as full:
-	// the lists of package redisstore have room for 63.
+	// the lists of the scripts have room for 63 (core/internal/rediswire/lua/places.lua).
 	fullList = 60
 )
-
-// try is a request for a lock, on its way. It belongs to the queue and not to the waiter
-// that sent it: if that one leaves, the next takes the grant.
-type try struct {
-	lock    *lock
-	request driver.AcquireRequest // unchanged while it is on its way
-	seq     uint64                // of its owner
-	fixed   bool
-	blind   bool // when it was sent, the release of a place of this process was on its way
-	busy    bool // it is on its way
-	sent    clock.Instant
-	heard   int32 // how many signals had come when it was sent
-}
-
-// listed reports whether it asks to be listed.
-func (t *try) listed() bool { return t.request.Waiter != "" }
 
 // acquisition is what a lock needs while it is acquired: one try after the other,
 // for permits several at the same time. It is apart from the lock, which is held for
@@ -95,11 +79,11 @@ func (a *acquisition) got() {
 	a.contended = a.contended || a.unwatch != nil
 }
 
-// signal plans the next try after a release was announced with a list of waiting
+// plan plans the next try after a release was announced with a list of waiting
 // lockers, and says whether a try is on its way. The first that is named tries at
 // once; the others leave each before them some time, so that a release does not
 // cost a try of every process.
-func (a *acquisition) signal(now clock.Instant, s driver.Signal, id string, kind driver.Kind, asking bool) {
+func (a *acquisition) plan(now clock.Instant, s driver.Signal, id string, kind driver.Kind, asking bool) {
 	turn := turnIn(s.Next, id, kind)
 	if s.Now != 0 && s.Next != "" && !mayHave(s, id) {
 		return // the places that became free are others'

@@ -2,16 +2,17 @@
 // waiters, the process's ownership of the key, and the requests between the two. A
 // [Table] is what package core makes its Locker of.
 //
-// A shard locks, a lock changes. The lock of one key is a state machine, and its methods are
-// the events: a waiter joins, looks or leaves; the store has answered, or signals a release;
+// A shard locks, a lock changes. The lock of one key is a state machine, and the events are
+// among its methods: a waiter joins, looks or leaves; the store has answered, or signals a release;
 // a hold is released; time has passed. An event changes only memory, takes the present
-// instant, and writes down what is to be done outside ([effects]). No other code has the
-// names of the events, except that the exported method of the Table by which a caller brings
-// about an event has its name too (Table.Release, Waiter.release). shard.event takes the
-// mutex, lets the event happen, and does what the effects ask for (table.go).
+// instant, and writes down what is to be done outside ([effects]). The exported method of the
+// Table by which a caller brings about an event has the name of the event (Table.Release,
+// Waiter.release). shard.event takes the mutex, lets the event happen, and does what the
+// effects ask for (table.go).
 //
 // One lock passes through these files in this order:
 //
+//	waiter.go     the waiter: what a caller asks for, and later the hold
 //	table.go      the Table, its shards, and what happens around an event
 //	waiting.go    Table.Acquire: waits for the lock, and sends the first waiter's requests
 //	lock.go       the lock: its queue, and the events of a caller that waits
@@ -26,6 +27,9 @@
 //	watchdog.go   renews leases, and ends them at their deadlines
 //	attention.go  what a holder is told: others wait
 //	reaper.go     releases what requests of unknown outcome may still get
+//	registry.go   keeps the entry of the process in the store
+//	closing.go    ends waits and holds when the Table closes
+//	stats.go      what the Table says of itself; errors.go: its errors
 //
 // The phases:
 //

@@ -17,8 +17,8 @@ const notReadyWait = 250 * time.Millisecond
 // the store, on its own goroutine. Where several permits may be free, those behind it
 // do so at the same time (permits.go).
 //
-// The methods of this file, and of those that the package comment names with it, are
-// the events of the state machine. They are called with the shard's mutex held, and
+// The events of the state machine are among the methods of this file, and of the files that
+// the package comment names with it. The methods are called with the shard's mutex held, and
 // leave it held.
 type lock struct {
 	shard *shard
@@ -313,7 +313,7 @@ func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
 	if s.Next != "" {
 		l.sees(s.Next)
 	}
-	l.acquisition().signal(now, s, l.shard.table.ID, kind, l.asking > 0)
+	l.acquisition().plan(now, s, l.shard.table.ID, kind, l.asking > 0)
 	if l.phase == acquiring && l.asking == 0 {
 		fx.look = l.first
 	}

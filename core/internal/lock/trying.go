@@ -13,6 +13,22 @@ import (
 // waiter, unless that asks again.
 const longWait = 2 * time.Second
 
+// try is a request for a lock, on its way. It belongs to the queue and not to the waiter
+// that sent it: if that one leaves, the next takes the grant.
+type try struct {
+	lock    *lock
+	request driver.AcquireRequest // unchanged while it is on its way
+	seq     uint64                // of its owner
+	fixed   bool
+	blind   bool // when it was sent, the release of a place of this process was on its way
+	busy    bool // it is on its way
+	sent    clock.Instant
+	heard   int32 // how many signals had come when it was sent
+}
+
+// listed reports whether it asks to be listed.
+func (t *try) listed() bool { return t.request.Waiter != "" }
+
 // try begins a try of a waiter.
 func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	table, acq := l.shard.table, l.acquisition()
@@ -67,6 +83,32 @@ type answer struct {
 	err      error
 	orphaned bool // the reaper is releasing the holder
 }
+
+// done takes the outcome of a try, and looks at the lock for w, which sent it, unless w has
+// left.
+func (t *try) done(w *Waiter, a answer, deadline clock.Instant) (s step) {
+	l := t.lock
+	table := l.shard.table
+	if a.err == nil && !a.Granted {
+		// A try of ours may be late: its release is under way.
+		a.orphaned = table.reaper.reap(l.key, a.Holder)
+	}
+	now := table.Clock.Now()
+	l.shard.event(l, func(fx *effects) {
+		l.answered(now, t, w, a, fx)
+		if fx.handed == w {
+			fx.handed = nil // it is awake
+		}
+		if w != nil {
+			s = l.look(w, now, deadline, fx)
+		}
+	})
+	table.work.done()
+	return s
+}
+
+// late takes the outcome of a try whose waiter has left.
+func (t *try) late(rep driver.Reply, err error) { t.done(nil, answer{Reply: rep, err: err}, 0) }
 
 // answered is the event that a try has its outcome. That belongs to the waiter w that
 // sent it, if w still waits. Else it belongs to the waiter that is the first now; w is nil

@@ -175,32 +175,6 @@ func (t *Table) wait(ctx context.Context, w *Waiter, s step, deadline clock.Inst
 	}
 }
 
-// done takes the outcome of a try, and looks at the lock for w, which sent it, unless w has
-// left.
-func (t *try) done(w *Waiter, a answer, deadline clock.Instant) (s step) {
-	l := t.lock
-	table := l.shard.table
-	if a.err == nil && !a.Granted {
-		// A try of ours may be late: its release is under way.
-		a.orphaned = table.reaper.reap(l.key, a.Holder)
-	}
-	now := table.Clock.Now()
-	l.shard.event(l, func(fx *effects) {
-		l.answered(now, t, w, a, fx)
-		if fx.handed == w {
-			fx.handed = nil // it is awake
-		}
-		if w != nil {
-			s = l.look(w, now, deadline, fx)
-		}
-	})
-	table.work.done()
-	return s
-}
-
-// late takes the outcome of a try whose waiter has left.
-func (t *try) late(rep driver.Reply, err error) { t.done(nil, answer{Reply: rep, err: err}, 0) }
-
 // signalled takes a signal that the lock may be free.
 func (l *lock) signalled(s driver.Signal) {
 	now := l.shard.table.Clock.Now()
