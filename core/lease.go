@@ -99,7 +99,7 @@ func (lease *Lease) observation() *observe.Observation {
 	return nil
 }
 
-// needMore returns l.more. Called with l.mu held, or while no other goroutine has the lease.
+// needMore returns lease.more. Called with lease.mu held, or while no other goroutine has the lease.
 func (lease *Lease) needMore() *more {
 	m := lease.more.Load()
 	if m == nil {

@@ -59,8 +59,8 @@ func checkKey(key string) error {
 }
 
 // take takes one lock for a lease: a further hold, if a lease on its way up the
-// context has the key, else through the queue. It returns the lock, which is
-// that of the other lease if it was re-entered. A start of zero is now.
+// context has the key, else through the queue. It returns the waiter that has the lock:
+// w, or the waiter of the other lease if that was re-entered. A start of zero is now.
 func (l *Locker) take(
 	ctx context.Context, lease *Lease, w *lock.Waiter, key string, c *config, start, deadline clock.Instant,
 ) (*lock.Waiter, error) {

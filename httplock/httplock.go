@@ -112,8 +112,8 @@ func Problem(w http.ResponseWriter, _ *http.Request, refusal *core.Refusal) {
 	httpx.Write(w, refusal)
 }
 
-// Option configures [Serialize] and [Idempotent]: how they read requests and write
-// refusals. Options do not change after construction.
+// Option configures [Guard], [Serialize] and [Idempotent]: how they read requests and
+// write refusals. Options do not change after construction.
 type Option func(*options)
 
 type options struct {

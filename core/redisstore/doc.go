@@ -8,14 +8,19 @@
 //
 // # Layout
 //
-// A lock is a hash at interlock:{KEY}, which exists only while the lock is held. The
-// expiry of the hash is the lease. The owner's field holds the fencing token, and
+// A lock is a hash at interlock:{KEY}, which exists while the lock is held, and for a moment
+// after a release while the lock is kept, without an owner, for the lockers that wait. The
+// expiry of the hash is the lease, or the end of that moment. The owner's field holds the fencing token, and
 // the field q holds the lockers that wait. The last token stays at
 // interlock:{KEY}:fence for the lease and one minute more. Releases are announced on
 // the channel interlock:{KEY}:free; in a database other than 0 "@" and its number follow,
 // since the databases of a server share channels. interlock:{KEY}:revoked:OWNER says for a
 // while that an operator has released the lock of that owner (package core/fleet). The
 // braces put all four names into one slot of a Cluster.
+//
+// A record of package core/idempotency is a hash at interlock:idem:{ID}. What is left of it
+// when it has ended is at interlock:idem:{ID}:gone, and the end of a claim is announced on
+// the channel interlock:idem:{ID}:done. docs/how-it-works.md has a table of all keys.
 //
 // # Requests
 //

@@ -131,7 +131,7 @@ func (r *acquire) reply() (driver.Reply, error) {
 	}
 	switch v := r.Val.(type) {
 	case int64:
-		// The other scripts answer 0 to 2, and none of that is a token: should
+		// The other scripts for locks answer -2 to 2, and none of that is a token: should
 		// replies ever get out of step, it must not look like a grant.
 		if v > 2 && r.Unacked {
 			rep.Ambiguous = true // the caller does not have it, the server says otherwise
@@ -181,7 +181,8 @@ func (s *Store) sayOccupied(key string) {
 	}
 }
 
-// release is a request to give up a lock, likewise.
+// release is a request to give up a lock, with room for its arguments. It is used again
+// and again.
 type release struct {
 	Request
 	ask    driver.ReleaseRequest
@@ -290,8 +291,8 @@ func listed(val any) (waiting string, ok bool) {
 	return waiting, ok
 }
 
-// code reads the number that the scripts that renew, release and withdraw return: -1 to 2
-// or 3. A token is none, should replies ever get out of step.
+// code reads the number that a script returns which renews, releases, declines or withdraws:
+// -2 to most. A token is no such number, should replies ever get out of step.
 func code(val any, most int64) (int64, error) {
 	n, ok := val.(int64)
 	if !ok || n < -2 || n > most {

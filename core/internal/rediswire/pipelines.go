@@ -321,7 +321,7 @@ func (q *pipelines) next(p *pipeline, wake chan *pipeline) bool {
 // unwanted it moves to the pipeline's list of them: they are finished instead of sent. A
 // request that asks for something new is unwanted once its caller has left: what it would
 // take would have to be given up again. So is a release once its time has passed: its caller
-// then has it done later (the reaper of package core). All others are sent, however late:
+// then has it done later (the reaper of core/internal/lock). All others are sent, however late:
 // what has been carried out is better known. Called with q.mu held.
 func (q *pipelines) take(p *pipeline) {
 	now := time.Now()

@@ -284,7 +284,7 @@ func (r *Request) Wait(ctx context.Context, deadline time.Time) bool {
 		}
 	}
 	if r.state.CompareAndSwap(stateWaited, stateLeft) {
-		// finish sees that we left, and sends no token.
+		// finish sees that the caller has left, and sends nothing to done.
 		return false
 	}
 	<-r.done // it was finished just now
