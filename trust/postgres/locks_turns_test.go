@@ -107,7 +107,7 @@ func TestALockIsKeptForALockerOfAnEarlierVersion(t *testing.T) {
 	}
 }
 
-// A name is in a full list once, whatever it says.
+// A locker is in a full list once, and may say there that it needs another time.
 func TestALockerInAFullListChangesWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	db, _ := tables(t)
