@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -150,25 +149,6 @@ func (m *zkMember) start() {
 	if m.ended, err = launch(m.cmd); err != nil {
 		m.t.Fatalf("%v; apt-get install zookeeper brings what this test needs", err)
 	}
-}
-
-// launch starts a process that dies with the tests. Linux tells a child that its parent has
-// died when the thread ends that forked (prctl(2), PR_SET_PDEATHSIG): this one lives as long
-// as the child.
-func launch(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	done, started := make(chan struct{}), make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(done)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended does not matter
-		}
-	}()
-	return done, <-started
 }
 
 func (m *zkMember) signal(s syscall.Signal) {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -91,6 +92,7 @@ type member struct {
 	args, addr string
 	id         string // as other members hear it
 	cmd        *exec.Cmd
+	ended      <-chan struct{}
 }
 
 // newCluster starts a cluster that ends with the test.
@@ -156,10 +158,29 @@ func (m *member) start() {
 			"--initial-cluster", of[5], "--log-level", "error", "--log-outputs", of[1]+".log")
 	}
 	m.cmd.Stderr = os.Stderr
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := m.cmd.Start(); err != nil {
+	var err error
+	if m.ended, err = launch(m.cmd); err != nil {
 		m.t.Fatal(err)
 	}
+}
+
+// launch starts a process that dies with the tests. Linux tells a child that its parent has
+// died when the thread ends that forked (prctl(2), PR_SET_PDEATHSIG): this one lives as long
+// as the child.
+func launch(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	done, started := make(chan struct{}), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(done)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended does not matter
+		}
+	}()
+	return done, <-started
 }
 
 func (m *member) signal(s syscall.Signal) {
@@ -172,7 +193,7 @@ func (m *member) signal(s syscall.Signal) {
 // kill ends a member and waits for its end.
 func (m *member) kill() {
 	_ = m.cmd.Process.Kill()
-	_ = m.cmd.Wait()
+	<-m.ended
 }
 
 // client makes a client that knows all members, and is closed with the test.

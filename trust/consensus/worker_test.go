@@ -239,12 +239,14 @@ func startWorker(t *testing.T, s servers, name, kind string, lease time.Duration
 	w.cmd = exec.Command(os.Args[0])
 	w.cmd.Env = append(os.Environ(), workerEnv+"="+strings.Join(how, " "))
 	w.cmd.Stderr = io.Discard
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := w.cmd.StdoutPipe()
+	out, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.cmd.Start(); err != nil {
+	w.cmd.Stdout = in
+	_, err = launch(w.cmd)
+	_ = in.Close() // the process has it
+	if err != nil {
 		t.Fatal(err)
 	}
 	go w.read(out)
@@ -253,8 +255,9 @@ func startWorker(t *testing.T, s servers, name, kind string, lease time.Duration
 }
 
 // read reads what a process prints.
-func (w *worker) read(out io.Reader) {
+func (w *worker) read(out io.ReadCloser) {
 	defer close(w.ended)
+	defer out.Close()
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		h := held{process: w.name}
 		_, err := fmt.Sscanf(lines.Text(), "%s %d %d %d %t", &h.key, &h.token, &h.from, &h.to, &h.lost)
@@ -274,5 +277,4 @@ func (w *worker) signal(s syscall.Signal) {
 func (w *worker) kill() {
 	_ = w.cmd.Process.Kill()
 	<-w.ended
-	_ = w.cmd.Wait()
 }
