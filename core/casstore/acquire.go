@@ -91,6 +91,7 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 		c.deadline = ask.Deadline
 	}
 	c.hold, c.known = s.expect(ask.Key, ask.Owner, lease)
+	defer s.asked(c.hold)
 	var reply driver.Reply
 	again, err := true, error(nil)
 	for round := 0; again && round < rounds; {

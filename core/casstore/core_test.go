@@ -276,3 +276,45 @@ func TestTokensAreAboveAllTimes(t *testing.T) {
 		t.Errorf("token %d is a time in the year %d", reply.Token, year)
 	}
 }
+
+// unready is a server that takes no transactions for a time; then it takes for a while none
+// that only releases.
+type unready struct {
+	casstore.Server
+	ready, releases time.Time
+}
+
+func (u *unready) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
+	takes := false
+	for _, op := range txn.Then {
+		takes = takes || !op.Delete && strings.HasSuffix(op.Name, "/lock")
+	}
+	if now := time.Now(); now.Before(u.ready) || !takes && now.Before(u.releases) {
+		return casstore.Answer{}, driver.ErrNotReady
+	}
+	return u.Server.Commit(ctx, txn)
+}
+
+// An acquire of which nothing was sent for longer than its lease leaves its owner free to ask
+// again.
+func TestAnOwnerThatAsksAgainKeepsWhatItGets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		store := open(t, &unready{Server: castest.NewMemory(), ready: begin.Add(3 * time.Second), releases: begin.Add(3500 * time.Millisecond)})
+		ask := driver.AcquireRequest{Key: "k", Owner: "o", TTL: 2 * time.Second}
+		reply, err := store.Acquire(t.Context(), ask)
+		if !errors.Is(err, driver.ErrNotReady) || reply.Ambiguous {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		time.Sleep(time.Until(begin.Add(3 * time.Second)))
+		if reply, err = store.Acquire(t.Context(), ask); !reply.Granted {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		time.Sleep(time.Second)
+		store.Renew(t.Context(), []driver.Renewal{{Key: "k", Owner: "o", TTL: ask.TTL}}, func(_ int, _ bool, err error) {
+			if err != nil {
+				t.Errorf("half a lease after the grant: %v", err)
+			}
+		})
+	})
+}

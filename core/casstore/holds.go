@@ -16,6 +16,7 @@ type hold struct {
 
 	// Guarded by the mutex of the store:
 
+	asking   int       // acquires that are under way
 	doubtful bool      // a transaction that takes the lock may be executed later
 	at       Revision  // of the lock; zero: not known to be ours
 	as       holding   // what it says
@@ -30,10 +31,11 @@ func (s *Store) expect(key, owner string, lease time.Duration) (h *hold, known b
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h = s.holds[owner]; h != nil && !h.ending && h.key == key {
+		h.asking++
 		return h, h.at != Revision{}
 	}
 	now := s.now()
-	h = &hold{key: key, owner: owner, lease: lease, until: now.Add(lease)}
+	h = &hold{key: key, owner: owner, lease: lease, until: now.Add(lease), asking: 1}
 	h.timer = time.AfterFunc(lease, func() { s.background(func() { s.lapse(h) }) })
 	s.holds[owner] = h
 	return h, false
@@ -52,6 +54,13 @@ func (s *Store) doubt(h *hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.doubtful = true
+}
+
+// asked notes that an acquire has ended.
+func (s *Store) asked(h *hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.asking--
 }
 
 // forget drops a hold that has no lock and gets none.
@@ -93,7 +102,13 @@ func (s *Store) lapse(h *hold) {
 		s.mu.Unlock()
 		return
 	}
-	if left := h.until.Sub(s.now()); left > 0 && !h.ending {
+	left := h.until.Sub(s.now())
+	if h.asking > 0 {
+		// An owner that gets no lock asks again. A release that is under way then would
+		// give up what it gets.
+		left = max(left, lastPause)
+	}
+	if left > 0 && !h.ending {
 		h.timer.Reset(left)
 		s.mu.Unlock()
 		return
