@@ -130,9 +130,10 @@ type process struct {
 	rough float64 // how bad its network is
 	store *casstore.Store
 
-	mu   sync.Mutex
-	cut  time.Time // until when it reaches nothing
-	work sync.WaitGroup
+	mu      sync.Mutex
+	cut     time.Time // until when it reaches nothing
+	unready time.Time // until when it knows that, and sends nothing
+	work    sync.WaitGroup
 }
 
 func (w *world) newProcess(n int) *process {
@@ -158,13 +159,13 @@ func (p *process) meet(txn *casstore.Txn) castest.Fault {
 		return castest.Fault{Before: time.Millisecond, After: time.Millisecond}
 	}
 	p.mu.Lock()
-	cut := time.Now().Before(p.cut)
+	cut, unready := time.Now().Before(p.cut), time.Now().Before(p.unready)
 	p.mu.Unlock()
 	lot, rough := p.draw(), p.rough
 	if txn == nil { // a report
 		return castest.Fault{Before: p.delay(), Broken: cut || lot < 0.1*rough}
 	}
-	f := castest.Fault{Before: p.delay(), After: p.delay(), Lost: cut}
+	f := castest.Fault{Before: p.delay(), After: p.delay(), Lost: cut, Unsent: unready}
 	switch {
 	case lot < 0.1*rough:
 		f.Lost = true
@@ -176,6 +177,10 @@ func (p *process) meet(txn *casstore.Txn) castest.Fault {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.cut = time.Now().Add(p.upTo(2 * p.lease))
+	case lot < 0.29*rough:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.unready = time.Now().Add(p.upTo(3 * p.lease))
 	}
 	return f
 }
@@ -207,8 +212,11 @@ func (p *process) use(key string) {
 		}
 	})
 	defer stop()
+	owner := ""
 	for n := 0; time.Since(p.begin) < storm+calm/2; n++ {
-		owner := fmt.Sprintf("%s:%s:%d", p.name, key, n)
+		if owner == "" {
+			owner = fmt.Sprintf("%s:%s:%d", p.name, key, n)
+		}
 		late := make(chan driver.Reply, 1)
 		ask := driver.AcquireRequest{
 			Key: key, Owner: owner, TTL: p.lease, Waiter: p.name, Late: func(r driver.Reply, _ error) { late <- r },
@@ -221,12 +229,15 @@ func (p *process) use(key string) {
 		case errors.Is(err, driver.ErrPending):
 			<-late
 			p.orphan(key, owner)
+			owner = ""
 		case !reply.Granted && reply.Ambiguous:
 			p.orphan(key, owner)
+			owner = ""
 		case reply.Granted:
 			p.hold(key, owner, reply)
+			owner = ""
 			continue
-		}
+		} // else the owner asks again
 		wait := p.lease / 3
 		if err == nil {
 			wait = min(max(reply.TTL, 0)+time.Millisecond, p.lease)

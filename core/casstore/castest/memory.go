@@ -3,6 +3,7 @@ package castest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/casstore"
+	"github.com/interlock-go/interlock/core/driver"
 )
 
 // Memory is a [casstore.Server] in the memory of one process, for tests. It reads the time
@@ -175,6 +177,9 @@ type Fault struct {
 	Lost, Unanswered bool
 	// Broken says that the caller gets an error at once. Of a watch, it fails.
 	Broken bool
+	// Unsent says that the transaction is not sent, and that its caller is told so at once
+	// by an error that matches driver.ErrNotReady.
+	Unsent bool
 }
 
 // Link is the way of one process to a [Memory]: a [casstore.Server] with faults.
@@ -192,6 +197,9 @@ var errBroken = errors.New("castest: the connection is broken")
 // Commit implements [casstore.Server].
 func (l Link) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, error) {
 	fault := l.Meet(&txn)
+	if fault.Unsent {
+		return casstore.Answer{}, fmt.Errorf("%w: %w", driver.ErrNotReady, errBroken)
+	}
 	answers := make(chan casstore.Answer, 1)
 	arrive := func() { //nolint:contextcheck // it arrives also when the caller has left
 		answer, _ := l.Server.Commit(context.Background(), txn)
