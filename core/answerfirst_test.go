@@ -57,7 +57,7 @@ func TestTheAnswerDoesNotWaitForTheRelease(t *testing.T) {
 				if took := time.Since(begin); took != c.want || refusal != nil {
 					w.Errorf("answered after %v, refusal %v; want %v", took, refusal, c.want)
 				}
-				// In this process the lease has ended at once, whatever the store says later.
+				// In this process the lease has ended at once.
 				if err := lease.Err(); !errors.Is(err, core.ErrReleased) || context.Cause(lease.Context()) != core.ErrReleased { //nolint:errorlint // never wrapped
 					w.Errorf("the lease after the answer: %v, %v", err, context.Cause(lease.Context()))
 				}

@@ -23,7 +23,7 @@ func slow(op memstore.Op, d time.Duration) func(memstore.Request) memstore.Fault
 	}
 }
 
-// The answer waits until the store has it, whichever of the two takes longer.
+// The answer waits until the store has it, also where the commit takes longer than the release.
 func TestTheAnswerWaitsForItsCommitAndWithAnswerFirstNotForTheRelease(t *testing.T) {
 	const brief, long = 20 * time.Millisecond, 100 * time.Millisecond
 	n := 0
