@@ -165,7 +165,7 @@ func TestAHolderIsToldAtOnceThatACallerOfThisProcessWaits(t *testing.T) {
 	}
 }
 
-func TestAHolderIsNotToldWhereNobodyWaits(t *testing.T) {
+func TestAHolderIsNotToldWhereNoCallerWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newLocker(t, store), newLocker(t, store)
@@ -281,7 +281,7 @@ func TestAnAttentiveCallerAfterOneThatIsNotIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// Whatever the store says, or somebody in its name, only its answers count.
+// A hint may be wrong, or forged: only answers of the store count.
 func TestAHintEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hinting{Store: memstore.New()}

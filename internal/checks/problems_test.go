@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -74,6 +75,19 @@ func chats(mux *http.ServeMux, locker *core.Locker, answer http.Handler) {
 	mux.Handle("POST /chats/{id}/messages", httplock.Serialize(turn)(answer))
 }
 
+// The next message of the chat ends this answer at its next part.
+func stream(w http.ResponseWriter, r *http.Request, parts iter.Seq[string]) {
+	wanted := core.LeaseFromContext(r.Context()).Wanted()
+	for part := range parts {
+		select {
+		case <-wanted:
+			return
+		default:
+			_, _ = io.WriteString(w, part)
+		}
+	}
+}
+
 type invoices interface {
 	Update(ctx context.Context, id, version string, form url.Values) (changed bool, err error)
 }
@@ -112,8 +126,10 @@ func uploads(mux *http.ServeMux, locker *core.Locker, parts parts) {
 	chunk := core.Serialize(locker, "upload/{id:uuid}",
 		core.Wait(15*time.Second),     // the earlier connection may still be closing
 		core.Watchdog(10*time.Second), // a pod that was killed blocks its uploads for as long
+		core.Attentive(),              // the pod that reads is told when the chunk comes again
 	)
 	mux.Handle("PATCH /uploads/{id}", httplock.Serialize(chunk)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer stopWhenWanted(w, r)()
 		token := core.LeaseFromContext(r.Context()).Token()
 		if err := parts.Append(r.Context(), r.PathValue("id"), r.Header.Get("Upload-Offset"), token, r.Body); err != nil {
 			http.Error(w, "not stored", http.StatusConflict)
@@ -121,6 +137,20 @@ func uploads(mux *http.ServeMux, locker *core.Locker, parts parts) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})))
+}
+
+// stopWhenWanted ends the reading of the body when another request waits for the lock.
+func stopWhenWanted(w http.ResponseWriter, r *http.Request) (stop func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-core.LeaseFromContext(ctx).Wanted():
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+		case <-ctx.Done():
+		}
+	})
+	return func() { cancel(); watching.Wait() } // w is not used after the handler
 }
 
 // Of docs/problems/webhooks-that-come-twice.md: the key in another header.
@@ -257,6 +287,44 @@ func TestAChatGetsOneAnswerAtATime(t *testing.T) {
 	})
 }
 
+func TestTheNextMessageEndsAnAnswer(t *testing.T) {
+	const path = "/chats/6f9619ff-8b86-d011-b42d-00c04fc964ff/messages"
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		var pods [2]*http.ServeMux
+		words := func(yield func(string) bool) {
+			for range 20 {
+				if !yield("word ") {
+					return
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		for i := range pods {
+			locker, err := core.New(store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = locker.Close(t.Context()) }()
+			pods[i] = http.NewServeMux()
+			turn := core.Serialize(locker, "chat/{id:uuid}", core.Wait(10*time.Second), core.Attentive())
+			pods[i].Handle("POST /chats/{id}/messages", httplock.Serialize(turn)(http.HandlerFunc(
+				func(w http.ResponseWriter, r *http.Request) { stream(w, r, words) })))
+		}
+		first := make(chan *httptest.ResponseRecorder)
+		go func() { first <- post(pods[0], http.MethodPost, path, "hello") }()
+		time.Sleep(5*time.Second + time.Second/2)
+		second := make(chan *httptest.ResponseRecorder)
+		go func() { second <- post(pods[1], http.MethodPost, path, "again") }()
+		if w := <-first; w.Code != http.StatusOK || w.Body.String() != strings.Repeat("word ", 6) {
+			t.Errorf("the first answer: %d %q", w.Code, w.Body)
+		}
+		if w := <-second; w.Code != http.StatusOK || w.Body.String() != strings.Repeat("word ", 20) {
+			t.Errorf("the second answer: %d %q", w.Code, w.Body)
+		}
+	})
+}
+
 func TestAFormIsSavedOnceAndNotOverAnother(t *testing.T) {
 	store, version := memstore.New(), new(count)
 	locker, err := core.New(store)
@@ -337,6 +405,65 @@ func TestAnUploadGoesOnOnAnotherPod(t *testing.T) {
 			t.Errorf("stored %q", parts.all)
 		}
 	})
+}
+
+// begun are chunks that say when they begin to read.
+type begun struct {
+	chunks
+	began chan struct{}
+}
+
+func (f *begun) Append(ctx context.Context, upload, offset string, token int64, chunk io.Reader) error {
+	f.began <- struct{}{}
+	return f.chunks.Append(ctx, upload, offset, token, chunk)
+}
+
+// The client of the first connection sends no more, and its chunk comes again on another pod.
+func TestADeadConnectionGivesItsUploadAway(t *testing.T) {
+	const path = "/uploads/6f9619ff-8b86-d011-b42d-00c04fc964ff"
+	store, parts := memstore.New(), &begun{began: make(chan struct{}, 2)}
+	var urls [2]string
+	for i := range urls {
+		locker, err := core.New(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = locker.Close(context.Background()) })
+		mux := http.NewServeMux()
+		uploads(mux, locker, parts)
+		srv := httptest.NewServer(mux)
+		t.Cleanup(srv.Close)
+		urls[i] = srv.URL
+	}
+	patch := func(pod string, body io.Reader) (int, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, pod+path, body)
+		if err != nil {
+			return 0, err
+		}
+		r.Header.Set("Upload-Offset", "0")
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0, err
+		}
+		return answer.StatusCode, answer.Body.Close()
+	}
+	body, connection := io.Pipe()
+	dead := make(chan int, 1)
+	go func() {
+		code, _ := patch(urls[0], body) // it may see its connection end
+		dead <- code
+	}()
+	if _, err := io.WriteString(connection, "one"); err != nil {
+		t.Fatal(err)
+	}
+	<-parts.began
+	if code, err := patch(urls[1], strings.NewReader("one")); code != http.StatusNoContent || err != nil || parts.all != "one" {
+		t.Errorf("the chunk that comes again: %d, %v; stored %q", code, err, parts.all)
+	}
+	_ = connection.Close()
+	if code := <-dead; code == http.StatusNoContent {
+		t.Error("the dead connection has stored its part")
+	}
 }
 
 func TestAWebhookThatComesTwiceIsHandledOnce(t *testing.T) {
