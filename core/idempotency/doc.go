@@ -124,7 +124,9 @@
 //	      Engine.lock              the guard of Under
 //	      Handler.Run              the adapter's; under it MarkEffect: Store.Mark
 //	      Engine.conclude          what becomes of the record (conclude.go), one of:
-//	        Engine.commit          Store.Commit, together with the lock's release
+//	        Engine.commit          Store.Commit, with the lock's release in one round trip:
+//	                               CommitRequest.Release -> rediswire Request.DoWithRelease
+//	                               -> the lock's release -> one pipeline (pipelines.go)
 //	        Engine.abandon         Store.Abandon, likewise
 //	        Engine.letGo           neither: the claim ends with its lease
 //	      watchdog.end

@@ -80,7 +80,7 @@ func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (record.Co
 	r.Args(&r.ask.Token, r.ask.Fingerprint1[:], &r.ask.Generation, state, r.ask.Response, &r.ms[0],
 		&r.names[2], s.wire.Publish(), &r.ms[1], r.ask.Fingerprint[:])
 	r.Deadline, r.Write = ask.Deadline, true
-	if !r.DoBefore(ctx, ask.Release) {
+	if !r.DoWithRelease(ctx, ask.Release) {
 		return record.CommitReply{}, wrapRecord(rediswire.ErrNoAnswer)
 	}
 	if r.Err != nil {
@@ -113,7 +113,7 @@ func (s *Store) Abandon(ctx context.Context, ask record.AbandonRequest) error {
 	r.names = [2]string{name, s.wire.Completion(name)}
 	r.Make(s.wire, abandonScript, name, r.room[:]).Keys(&r.names[0]).Args(&r.token, &r.names[1], s.wire.Publish())
 	r.Deadline = ask.Deadline
-	switch word, err := r.word(r.DoBefore(ctx, ask.Release)); {
+	switch word, err := r.word(r.DoWithRelease(ctx, ask.Release)); {
 	case err != nil:
 		return err
 	case word == "lost" && !r.Ambiguous:

@@ -3,11 +3,8 @@ package rediswire
 import (
 	"context"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/interlock-go/interlock/core/internal/paired"
 )
 
 // Behind puts a command of two strings right behind the request, in the same
@@ -55,27 +52,3 @@ func (r *Request) Completed() (token string, completed bool) {
 
 // Second returns the second string of the command that came behind.
 func (r *Request) Second() string { return r.second.Val()[1] }
-
-// DoBefore sends a request, makes the release of a lock, and waits for the outcome of both;
-// release may be nil. One server gets both in one pipeline: the request is only
-// queued, and leaves with the next request of any caller, which is the release unless a
-// lock is handed over in memory. The nodes of a Cluster get them at the same time. It
-// reports false if the caller has to leave before, as [Request.Wait] does.
-func (r *Request) DoBefore(ctx context.Context, release func(context.Context)) bool {
-	if release == nil {
-		return r.Do(ctx, r.Deadline)
-	}
-	q := r.route.direct
-	if q == nil {
-		r.Start()
-		release(ctx)
-		return r.Wait(ctx, r.Deadline)
-	}
-	r.begin()
-	r.prepare()
-	q.add(r)
-	begin := time.Now()
-	release(paired.With(ctx))
-	q.flush(r, begin)
-	return r.Wait(ctx, r.Deadline)
-}

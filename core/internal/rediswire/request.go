@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core/internal/paired"
 )
 
 const (
@@ -133,6 +135,33 @@ func (r *Request) Do(ctx context.Context, deadline time.Time) bool {
 		q.submit(r)
 	}
 	return r.Wait(ctx, deadline)
+}
+
+// DoWithRelease is [Request.Do] together with the release of a lock, in one round trip: it
+// sends the request, calls release, and waits for the outcome of both. release may be nil.
+//
+// One server gets both in one pipeline: the request is only queued (pipelines.add), and
+// leaves with the next request of any caller (pipelines.lend, pipelines.dispatch). That is
+// the release, unless the lock is handed over in memory; then pipelines.flush sends the
+// request. The nodes of a Cluster get the two at the same time. It reports false if the
+// caller has to leave before, as [Request.Wait] does.
+func (r *Request) DoWithRelease(ctx context.Context, release func(context.Context)) bool {
+	if release == nil {
+		return r.Do(ctx, r.Deadline)
+	}
+	q := r.route.direct
+	if q == nil { // a Cluster
+		r.Start()
+		release(ctx)
+		return r.Wait(ctx, r.Deadline)
+	}
+	r.begin()
+	r.prepare()
+	q.add(r)
+	begin := time.Now()
+	release(paired.With(ctx))
+	q.flush(r, begin)
+	return r.Wait(ctx, r.Deadline)
 }
 
 // begin notes the time of the first try, and makes what the caller waits for.
