@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	_ "embed"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -10,37 +9,7 @@ import (
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
-//go:embed lua/idem_claim.lua
-var claimSource string
-
-//go:embed lua/idem_renew.lua
-var extendSource string
-
-//go:embed lua/idem_mark.lua
-var markSource string
-
-//go:embed lua/idem_commit.lua
-var commitSource string
-
-//go:embed lua/idem_abandon.lua
-var abandonSource string
-
-//go:embed lua/idem_resolve.lua
-var resolveSource string
-
-var (
-	claimScript   = rediswire.NewScript(claimSource)
-	extendScript  = rediswire.NewScript(extendSource)
-	markScript    = rediswire.NewScript(markSource)
-	commitScript  = rediswire.NewScript(commitSource)
-	abandonScript = rediswire.NewScript(abandonSource)
-	resolveScript = rediswire.NewScript(resolveSource) // rare: its source is sent along
-)
-
 var _ record.Store = (*Store)(nil)
-
-// The replies of these scripts are words, none of which another script says:
-// should replies ever get out of step, none can be taken for another's.
 
 // claim is a claim on its way, with room for its arguments.
 type claim struct {
@@ -63,6 +32,8 @@ func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 		r.names[1] = rediswire.TombstoneOf(name)
 		r.Keys(&r.names[1])
 	}
+	// Behind appends the last argument of the script, ARGV[8]: the response comes right
+	// behind the reply, or the script returns it.
 	r.read = [4]any{"hmget", &r.names[0], "t", "r"}
 	r.Args(&r.ask.Token, r.ask.Fingerprint1[:], &r.ms[0], &r.ms[1], rediswire.Flag(ask.Strict), rediswire.Flag(ask.Waits),
 		r.ask.Fingerprint[:]).Behind(r.read[:])

@@ -35,6 +35,10 @@
 // renewal of a lease. Hooks that record commands must not see owners and keys. A
 // lock needs other timeouts and no hidden retries.
 //
+// This package has the requests for records of idempotent endpoints (claim.go, record.go)
+// and their scripts (scripts.go). What sends requests, and the requests for locks with
+// their scripts, are in core/internal/rediswire, which core/quorum uses as well.
+//
 // # Failover
 //
 // If the client comes from [redis.NewFailoverClient], the store asks the sentinels

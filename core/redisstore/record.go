@@ -188,7 +188,7 @@ func extended(r *rediswire.Request) error {
 	return wrapRecord(rediswire.ErrReply)
 }
 
-// wrapRecord is [rediswire.Wrap] for records.
+// wrapRecord is [rediswire.Wrap] for records: a key of another type is a damaged record.
 func wrapRecord(err error) error {
 	if rediswire.IsReply(err) && strings.HasPrefix(err.Error(), "WRONGTYPE ") {
 		return fmt.Errorf("%w: %w", record.ErrDamaged, err)

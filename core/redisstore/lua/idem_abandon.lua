@@ -1,14 +1,14 @@
--- Gives up a claim as if it had never been made, and tells the waiting requests. If it
--- had taken over from an earlier claim, that one is left, as one that lapsed: a request
--- was begun before, and the next claim has to know. It works when memory is full: DEL does,
--- and so does PEXPIRE, after which the script may write as well.
+-- Gives up a claim as if it had never been made, and tells the waiting duplicates. If it
+-- had taken over from an earlier claim, the earlier claim is left, as a claim that lapsed:
+-- an attempt was begun before, and the next claim has to know. It works when memory is full:
+-- DEL does, and so does PEXPIRE, after which the script may write as well.
 --
 -- KEYS[1] record
 -- ARGV[1] token
 -- ARGV[2] channel
 -- ARGV[3] PUBLISH or SPUBLISH
 --
--- Returns 'abandoned', 'unannounced' if the waiting requests could not be told, or 'lost' if
+-- Returns 'abandoned', 'unannounced' if the waiting duplicates could not be told, or 'lost' if
 -- there is no claim of the token.
 local r = redis.call('HMGET', KEYS[1], 't', 's', 'w', 'g')
 if r[1] ~= ARGV[1] or r[2] ~= 'c' then

@@ -4,7 +4,7 @@
 --                 up; the one before it lapsed), f fingerprint as the first version of
 --                 the library made it, f2 as it is made now, g generation, s state
 --                 (c claimed, d done, x done without its response), u end of the
---                 lease in ms, m the effect may have happened, w a request waits,
+--                 lease in ms, m the effect may have happened, w a duplicate waits,
 --                 r response
 -- KEYS[2] tombstone, only where there may be one
 -- ARGV[1] token
@@ -12,13 +12,13 @@
 -- ARGV[3] lease, in ms
 -- ARGV[4] how long the record is kept, in ms
 -- ARGV[5] 1: mark from the start, and take over nothing that lapsed
--- ARGV[6] 1: the request will wait, and wants to hear of the end
--- ARGV[7] fingerprint; a record without one is compared by that of the first
---         version, and new records have both, for processes of that version
---
+-- ARGV[6] 1: the duplicate will wait, and wants to be told of the end
+-- ARGV[7] fingerprint; a record without one is compared by the fingerprint of the
+--         first version, and new records have both, for processes of that version
 -- ARGV[8] 1: return the response, 0: return whose it is, since HMGET t r comes
 --         right behind: copying a response through Lua takes twice as long as
---         all the rest, and this is the script that every replay runs
+--         all the rest, and this is the script that every replay runs. Request.pair
+--         (package rediswire) sets it for each try
 --
 -- Returns {'claim', state, ...}: granted, generation | in-flight, ms left, 1 if
 -- the end will be announced | completed, response | unavailable | mismatch |

@@ -1,4 +1,4 @@
--- Stores the response of a claim for good, and tells the waiting requests.
+-- Stores the response of a claim for good, and tells the waiting duplicates.
 --
 -- KEYS[1] record
 -- KEYS[2] tombstone, only if one is wanted
@@ -14,10 +14,11 @@
 -- ARGV[10] fingerprint
 --
 -- Returns {'commit', state, ...}: stored, unannounced if it is stored and the waiting
--- requests could not be told, or what there is of another token: in-flight | completed,
--- response | unavailable | mismatch. The lease does not matter: as long as no other request has taken over, the answer counts. Nor does it matter
--- that the record is gone (the server lost it) or nobody's (the request that took over gave
--- up): then this is the only answer there is.
+-- duplicates could not be told, or what there is of another token: in-flight | completed,
+-- response | unavailable | mismatch. The lease does not matter: as long as no other attempt
+-- has taken over, the answer counts. Nor does it matter that the record is gone (the server
+-- lost it) or has no owner (the attempt that took over gave the claim up): then this is the
+-- only answer there is.
 local r = redis.call('HMGET', KEYS[1], 't', 's', 'f', 'w', 'f2')
 local token, state = r[1], r[2]
 if token and token ~= ARGV[1] and token ~= '-' then

@@ -1,5 +1,5 @@
 -- Notes that the effect of a claim is about to happen, and extends its lease:
--- after this no other request takes the record over.
+-- after this no other attempt takes the record over.
 --
 -- KEYS[1] record
 -- ARGV[1] token
