@@ -37,12 +37,12 @@ const (
 type acquisition struct {
 	one  try         // most locks have no other on its way
 	kind driver.Kind // of the tries on their way
-	// When the last try was sent, and the last that was refused.
-	asked, sent clock.Instant
+	// When the last try was sent, and when the last try that was refused was sent.
+	asked, refusedAt clock.Instant
 
-	seq  uint64        // of the next owner; zero: a fresh one
-	next clock.Instant // when the first waiter may try
-	rest string        // the lockers that wait behind us, from the last signal
+	seq   uint64        // of the next owner; zero: a fresh one
+	tryAt clock.Instant // when the first waiter may try
+	rest  string        // the lockers that wait behind us, from the last signal
 	// restUntil is when those in rest have had their time and did not come; zero:
 	// rest has nothing to wait for.
 	restUntil clock.Instant
@@ -53,7 +53,7 @@ type acquisition struct {
 	failed    error         // why the last try had no answer
 	hinted    clock.Instant // when the store had last something to tell about owners that are not known yet
 
-	passed    bool   // next was set by a signal that does not name us
+	passed    bool   // tryAt was set by a signal that does not name us
 	releases  int32  // a full list left us out: how many releases until we ask
 	contended bool   // the last try found another process's lock
 	full      bool   // it found all permits taken
@@ -64,9 +64,9 @@ type acquisition struct {
 // retry lets the first waiter try again after a pause that doubles. Of several tries that
 // fail together only the first makes it longer.
 func (a *acquisition) retry(now clock.Instant, why error) {
-	if a.failed == nil || now >= a.next {
+	if a.failed == nil || now >= a.tryAt {
 		a.backoff = min(max(2*a.backoff, minBackoff), maxBackoff)
-		a.next = now.Add(a.backoff)
+		a.tryAt = now.Add(a.backoff)
 	}
 	a.failed = why
 }
@@ -74,7 +74,7 @@ func (a *acquisition) retry(now clock.Instant, why error) {
 // got plans the next try after a grant, for the waiters that are left.
 func (a *acquisition) got() {
 	a.room++
-	a.next, a.failed, a.backoff = 0, nil, 0
+	a.tryAt, a.failed, a.backoff = 0, nil, 0
 	a.passed, a.releases, a.restUntil, a.full, a.blind = false, 0, 0, false, false
 	a.contended = a.contended || a.unwatch != nil
 }
@@ -94,12 +94,12 @@ func (a *acquisition) plan(now clock.Instant, s driver.Signal, id string, kind d
 	case !turn.named && turn.before >= fullList:
 		a.leftOut(now, next, s.Next, turn.before, asking)
 	case turn.named:
-		a.next = next
+		a.tryAt = next
 	default:
 		// It has lost its place in the list, or had none yet, and asks for one soon. Every
 		// release of a busy key would put it off if each began that pause anew.
-		if next = now.Add(grace); !a.passed || next < a.next {
-			a.next = next
+		if next = now.Add(grace); !a.passed || next < a.tryAt {
+			a.tryAt = next
 		}
 		if kind == driver.Exclusive {
 			a.overtake(next, s.Next)
@@ -124,12 +124,12 @@ func (a *acquisition) leftOut(now, over clock.Instant, list string, n int, askin
 	if a.releases == 0 {
 		a.releases = 1 + rand.Int32N(2*int32(n))
 		next := over.Add(rand.N(blindWait))
-		if !a.passed || asking || next < a.next {
-			a.next = next
+		if !a.passed || asking || next < a.tryAt {
+			a.tryAt = next
 		}
 	}
 	if a.releases--; a.releases == 0 {
-		a.next = now
+		a.tryAt = now
 	}
 	a.overtake(over, list)
 }
@@ -139,7 +139,7 @@ func (a *acquisition) leftOut(now, over clock.Instant, list string, n int, askin
 func (a *acquisition) giveWay(now clock.Instant, trip time.Duration, waiting string) {
 	// A signal that comes meanwhile and does not name us must not put us off: we are not
 	// in the list until we ask.
-	a.next, a.passed = now.Add(min(max(4*trip, minCourtesy), courtesy)), true
+	a.tryAt, a.passed = now.Add(min(max(4*trip, minCourtesy), courtesy)), true
 	if waiting != "" {
 		a.overtake(now.Add(turnIn(waiting, "", driver.Exclusive).begins), waiting)
 	}

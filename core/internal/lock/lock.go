@@ -188,7 +188,7 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 	case w.Terms.Wait == 0 && w.marks&refused == 0 && l.refusedNow(w, now):
 		w.marks |= waited
 		return step{action: leave, err: l.isHeld(w)}
-	case acq == nil || now >= acq.next || w.marks&refused != 0:
+	case acq == nil || now >= acq.tryAt || w.marks&refused != 0:
 		s.action, s.try = ask, l.try(w, now, deadline)
 		fx.asks = true
 		if w.Terms.Kind == driver.Permit {
@@ -198,9 +198,9 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 	case acq.contended && acq.unwatch == nil:
 		// What happened since the try was sent is the store's to report, so nothing
 		// is missed between.
-		return step{action: watch, since: acq.sent}
+		return step{action: watch, since: acq.refusedAt}
 	default:
-		s.until = acq.next
+		s.until = acq.tryAt
 	}
 	if deadline != 0 && (s.until == 0 || deadline < s.until) {
 		s.until = deadline
@@ -334,7 +334,7 @@ func (l *lock) outlive(now clock.Instant, fx *effects) {
 	}
 	l.own = nil
 	if l.acq != nil {
-		l.acq.next = 0
+		l.acq.tryAt = 0
 	}
 	l.proceed(fx)
 }

@@ -269,7 +269,7 @@ func (m *machine) check() {
 	// alarm, or waits for the answer to a release of this process, which wakes it.
 	if w := l.first; w != nil && l.phase == acquiring && l.asking == 0 && !l.awaitsRelease(w) {
 		p, late := m.player(w), l.acq == nil || w.marks&refused != 0
-		if p.asleep && (p.until == 0 || p.until > m.now && (late || p.until > l.acq.next)) {
+		if p.asleep && (p.until == 0 || p.until > m.now && (late || p.until > l.acq.tryAt)) {
 			m.failf("the first waiter sleeps until %d, and could try at %v", p.until, l.acq)
 		}
 	}

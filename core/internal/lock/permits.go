@@ -22,7 +22,7 @@ const mostTries = 64
 // acquisition has planned its next try, no other one goes.
 func (l *lock) nextToAsk() *Waiter {
 	acq := l.acq
-	if l.asking == 0 || l.strays != 0 || acq.kind != driver.Permit || acq.next != 0 || acq.failed != nil ||
+	if l.asking == 0 || l.strays != 0 || acq.kind != driver.Permit || acq.tryAt != 0 || acq.failed != nil ||
 		l.asking >= acq.window() {
 		return nil
 	}
@@ -68,13 +68,13 @@ func (l *lock) awaitsRelease(w *Waiter) bool {
 func (l *lock) mayTryNext(w *Waiter, now clock.Instant) bool {
 	acq := l.acq
 	return w.Terms.Kind.Place() && l.phase == acquiring && l.first != nil && l.last().Terms.Kind.Place() &&
-		(acq == nil || acq.next <= now || acq.failed != nil || acq.blind && l.places.releasing())
+		(acq == nil || acq.tryAt <= now || acq.failed != nil || acq.blind && l.places.releasing())
 }
 
 // refusedNow reports whether the first waiter, which does not wait for the holders, was
 // refused already: by what the store answered to the one before it.
 func (l *lock) refusedNow(w *Waiter, now clock.Instant) bool {
-	return w.Terms.Kind.Place() && l.acq != nil && l.acq.contended && l.acq.failed == nil && now < l.acq.next
+	return w.Terms.Kind.Place() && l.acq != nil && l.acq.contended && l.acq.failed == nil && now < l.acq.tryAt
 }
 
 // failSurplus refuses callers behind the first, since the store has said that there is a

@@ -262,9 +262,9 @@ func (l *lock) left(own *ownership, sent, now clock.Instant, listed bool, fx *ef
 	case listed && acq.signals == acq.heard:
 		// Others were promised the next turn; ours will be announced, or comes after
 		// a pause.
-		acq.contended, acq.sent, acq.next = true, sent, min(acq.next, now.Add(4*grace))
+		acq.contended, acq.refusedAt, acq.tryAt = true, sent, min(acq.tryAt, now.Add(4*grace))
 	case !own.contended:
-		acq.next = 0 // the place is free, and no other process is known to want it
+		acq.tryAt = 0 // the place is free, and no other process is known to want it
 	}
 	fx.look = l.first
 }

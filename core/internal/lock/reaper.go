@@ -41,7 +41,7 @@ const (
 // release an owner that holds nothing does nothing.
 //
 // The reaper forgets an orphan after one TTL, or when the store has answered and no
-// request can be on its way any more (lateMost), whichever comes first.
+// request can be on its way any more (lateMost): at the earlier of the two instants.
 //
 // Lock order: a shard's mutex, then this one, then that of the timers. Under this
 // one nothing is done that takes longer the more orphans there are.

@@ -198,7 +198,7 @@ func (l *lock) released(
 	case !listed && waiting != "" && reserved(waiting):
 		// The store keeps it for them. The next caller here asks, and is listed.
 		if l.acq != nil {
-			l.acq.next = 0
+			l.acq.tryAt = 0
 		}
 	case !listed && (waiting != "" || own.contended):
 		// It goes to another process. The next caller here must not be faster than
@@ -207,13 +207,13 @@ func (l *lock) released(
 		l.courteous, fx.linger = true, true
 	case !listed:
 		if l.acq != nil {
-			l.acq.next = 0
+			l.acq.tryAt = 0
 		}
 	case l.acq == nil || l.acq.signals == l.acq.heard:
 		// Others were promised the next turn. Ours will be announced to us, or comes
 		// after a pause.
 		acq := l.acquisition()
-		acq.contended, acq.sent, acq.next = true, sent, now.Add(4*grace)
+		acq.contended, acq.refusedAt, acq.tryAt = true, sent, now.Add(4*grace)
 	}
 	l.proceed(fx)
 }

@@ -141,7 +141,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	case errors.Is(a.err, driver.ErrConfig):
 		// The store refuses what this caller asks for. That says nothing of the store's
 		// health, and nothing to callers that ask for something else.
-		acq.failed, acq.next = nil, 0
+		acq.failed, acq.tryAt = nil, 0
 		if w != nil {
 			l.failOne(w, a.err, fx)
 		}
@@ -157,7 +157,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 			acq.retry(now, err)
 			break
 		}
-		acq.failed, acq.next = nil, 0
+		acq.failed, acq.tryAt = nil, 0
 		l.fail(err, asking, fx)
 	case !a.Granted:
 		known := acq.contended
@@ -194,7 +194,7 @@ func (l *lock) abandonOwner(t *try, fx *effects) {
 func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest string) {
 	acq := l.acq
 	acq.backoff, acq.room = 0, 0
-	acq.contended, acq.full, acq.blind, acq.sent = true, a.Full, t.blind, t.sent
+	acq.contended, acq.full, acq.blind, acq.refusedAt = true, a.Full, t.blind, t.sent
 	l.listed = l.listed || a.Listed
 	if a.orphaned {
 		acq.retry(now, fmt.Errorf("%w: a late request of this process holds it", driver.ErrNotReady))
@@ -213,14 +213,14 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest stri
 		acq.rest = rest
 		return
 	}
-	acq.next, acq.passed = now.Add(a.TTL+time.Millisecond), false
+	acq.tryAt, acq.passed = now.Add(a.TTL+time.Millisecond), false
 	switch {
 	case !t.listed():
 		// It asked without getting into the list; the next waiter has to.
-		acq.next = 0
+		acq.tryAt = 0
 	case a.TTL < 0 || !a.Listed && a.TTL > blindWait:
 		// The release may not be announced to us.
-		acq.next = now.Add(blindWait)
+		acq.tryAt = now.Add(blindWait)
 	}
 }
 

@@ -326,7 +326,7 @@ func (own *ownership) lose(reason Reason, cause error, now clock.Instant, fx *ef
 	l.retire(own, false, fx)
 	fx.orphan = own.leftInStore(reason, now)
 	if l.acq != nil {
-		l.acq.next = 0
+		l.acq.tryAt = 0
 	}
 	switch {
 	case !own.kind.Place():
