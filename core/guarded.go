@@ -39,7 +39,7 @@ func guardedOf(ctx context.Context) *guarded {
 	return v
 }
 
-// Begin implements [answer.Guard].
+// Begin implements [answer.Gate].
 func (v *guarded) Begin(success bool) bool {
 	if success && v.check && v.confirm() != nil {
 		return false

@@ -277,7 +277,7 @@ func (lease *Lease) release(ctx context.Context, parted []lock.Parting) error {
 	if m := lease.more.Load(); m != nil && m.observed && m.obs.Released != nil {
 		return lease.releaseObserved(ctx, parted, m.obs.Released)
 	}
-	_, _, err := lease.leave(ctx, parted)
+	_, _, err := lease.releaseAll(ctx, parted)
 	return err
 }
 
@@ -285,7 +285,7 @@ func (lease *Lease) release(ctx context.Context, parted []lock.Parting) error {
 func (lease *Lease) releaseObserved(ctx context.Context, parted []lock.Parting, tell func(observe.Released)) error {
 	clock := &lease.config.locker.locks.Clock
 	begin := clock.Now()
-	handed, lost, err := lease.leave(ctx, parted)
+	handed, lost, err := lease.releaseAll(ctx, parted)
 	tell(observe.Released{
 		Err: err, Held: begin.Sub(lease.locks()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
 	})
@@ -314,9 +314,9 @@ func (lease *Lease) firstResult() error {
 // errNoReturn is the result of further calls of Release after a panic of the store.
 var errNoReturn = fmt.Errorf("%w: the store panicked in the release", ErrUnavailable)
 
-// leave gives up one hold of each lock of the lease, and keeps the result for further calls
-// of Release.
-func (lease *Lease) leave(ctx context.Context, parted []lock.Parting) (handed bool, lost *Loss, err error) {
+// releaseAll gives up one hold of each lock of the lease, and keeps the result for further
+// calls of Release.
+func (lease *Lease) releaseAll(ctx context.Context, parted []lock.Parting) (handed bool, lost *Loss, err error) {
 	err = errNoReturn
 	defer func() {
 		lease.mu.Lock()

@@ -40,7 +40,7 @@ func (w *world) enter(ctx context.Context, g *core.Guard, req core.Request) (lea
 	return func() { close(gate); synctest.Wait() }
 }
 
-// forgotten fails the test unless a rule keeps counts for nobody.
+// forgotten fails the test unless a rule keeps no counts.
 func (w *world) forgotten(g *core.Guard) {
 	w.Helper()
 	if n := core.Principals(g); n != 0 {

@@ -54,6 +54,6 @@ func (lease *Lease) observedOne(locker *Locker, err error, start clock.Instant) 
 
 // giveUp releases the locks of a lease that no caller got.
 func (lease *Lease) giveUp() {
-	_, _, _ = lease.leave(context.WithoutCancel(lease.parent), nil)
+	_, _, _ = lease.releaseAll(context.WithoutCancel(lease.parent), nil)
 	lease.end(ErrReleased) // where nothing was held, nothing else ends it
 }

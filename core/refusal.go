@@ -95,3 +95,8 @@ func ReasonOf(ctx context.Context, err error) reason.Reason {
 		return reason.Canceled
 	}
 }
+
+// refusal is the answer to a request whose handler did not run.
+func (g *Guard) refusal(ctx context.Context, err error) *Refusal {
+	return &Refusal{Reason: ReasonOf(ctx, err), Rule: g.config.name, Err: err}
+}

@@ -137,8 +137,3 @@ func (g *Guard) bypassed(ctx context.Context, req Request, keys []string, err er
 	g.lines.Log(ctx, slog.LevelWarn, "interlock: the lock store is unavailable and the rule fails open: handlers run without their lock",
 		g.config.name, observe.RootCause(err)) // what wraps it names the key
 }
-
-// refusal is the answer to a request whose handler did not run.
-func (g *Guard) refusal(ctx context.Context, err error) *Refusal {
-	return &Refusal{Reason: ReasonOf(ctx, err), Rule: g.config.name, Err: err}
-}

@@ -16,6 +16,6 @@ import (
 // handler writes, and reports to Guard.Do that nothing was answered. Without a
 // guard in ctx it returns true.
 func BeginAnswer(ctx context.Context, success bool) bool {
-	guard, ok := ctx.Value(answer.Key{}).(answer.Guard)
+	guard, ok := ctx.Value(answer.Key{}).(answer.Gate)
 	return !ok || guard.Begin(success)
 }

@@ -138,7 +138,7 @@ func TestAHolderThatWakesBehindItsSuccessorsRead(t *testing.T) {
 		},
 		// The wrong way shows what the claim is for.
 		"checked when written": {
-			func(*redisfence.Values, redisfence.Hold) error { return nil }, // reads, and tells nobody
+			func(*redisfence.Values, redisfence.Hold) error { return nil }, // reads, and writes nothing
 			func(v *redisfence.Values, c redisfence.Change) error { return v.Set(t.Context(), c) },
 			true,
 		},

@@ -8,7 +8,7 @@ import (
 )
 
 // FuzzNews checks that what is said on the channel of a locker is read as it was meant or not at
-// all, whatever it is.
+// all, for every text.
 func FuzzNews(f *testing.F) {
 	s := &Store{names: namesOf("interlock", 3)}
 	for _, text := range []string{

@@ -19,6 +19,17 @@ type pipeline struct {
 	unwanted []*Request // that were taken out of the queue and are not sent
 }
 
+// dismiss finishes the unwanted requests of a pipeline.
+func (p *pipeline) dismiss() {
+	for _, r := range p.unwanted {
+		r.finish(errUnwanted)
+	}
+	clear(p.unwanted)
+	if p.unwanted = p.unwanted[:0]; cap(p.unwanted) > maxBatch {
+		p.unwanted = nil
+	}
+}
+
 // exec sends the batch and tells each request what has become of it.
 func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 	if q.bounded {

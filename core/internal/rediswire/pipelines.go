@@ -344,17 +344,6 @@ func (q *pipelines) take(p *pipeline) {
 	}
 }
 
-// dismiss finishes the unwanted requests of a pipeline.
-func (p *pipeline) dismiss() {
-	for _, r := range p.unwanted {
-		r.finish(errUnwanted)
-	}
-	clear(p.unwanted)
-	if p.unwanted = p.unwanted[:0]; cap(p.unwanted) > maxBatch {
-		p.unwanted = nil
-	}
-}
-
 // rest waits for a pipeline to send by. It returns nil when the goroutine is to end.
 func (q *pipelines) rest(wake chan *pipeline, timer *time.Timer) *pipeline {
 	timer.Reset(pipelineLinger)
