@@ -3,12 +3,15 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/internal/attempts"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/handed"
 	"github.com/interlock-go/interlock/core/internal/ident"
 	"github.com/interlock-go/interlock/core/internal/outcome"
 	"github.com/interlock-go/interlock/core/reason"
@@ -28,8 +31,9 @@ import (
 // panic of the handler passes through, after the claim was released or, if its
 // effect was marked, a status 500 was stored.
 //
-// Do is the list of the steps, and each step is in the file of its name: identify (key.go,
-// fingerprint.go), claim, and then either run and conclude, or replay.
+// Do is the list of the steps. The first one, identify, is below; its fingerprints are in
+// fingerprint.go. Each further step is in the file of its name: claim, and then either run
+// and conclude, or replay.
 func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler) (v endpoint.Verdict) {
 	defer func() {
 		if v.Refusal != nil {
@@ -133,6 +137,50 @@ func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, k
 		return nil, e.refusal(reasonOf(ctx, err), err)
 	}
 	return a, nil
+}
+
+// scope finds out in which space of keys the call's is.
+func (e *Engine) scope(ctx context.Context, call endpoint.Call) (string, error) {
+	if s, ok := call.(endpoint.Scoper); ok {
+		return s.Scope(func() (string, error) { return e.principal(ctx, call) })
+	}
+	principal, err := e.principal(ctx, call)
+	if err != nil || !e.config.perEndpoint && e.config.profile == reason.IETFDraft { // other profiles demand it
+		return principal, err
+	}
+	method, _, _ := call.Target()
+	_, path, _ := call.Origin()
+	return EndpointScope(principal, method, path), nil
+}
+
+// principal finds out whose key it is.
+func (e *Engine) principal(ctx context.Context, call endpoint.Call) (string, error) {
+	if e.config.global {
+		return "", nil
+	}
+	scope, err := e.config.scope(ctx, handed.Request(call))
+	if err == nil && scope == "" {
+		err = endpoint.ErrNoPrincipal
+	}
+	return scope, err
+}
+
+// unscoped makes the refusal of a request whose principal was not found. What is
+// most often a mistake of the server is logged, since the client is not told.
+func (e *Engine) unscoped(ctx context.Context, err error) *core.Refusal {
+	switch {
+	case errors.Is(err, endpoint.ErrNoPrincipal):
+		e.log(ctx, slog.LevelWarn, "interlock: idempotent requests are refused, since the Scope function finds no principal: "+
+			"authentication goes in front, and core.Request.Value finds what gin and echo keep by c.Set", err)
+		return e.refusal(reason.NoPrincipal, err)
+	case errors.Is(err, core.ErrKey):
+		return e.refusal(reason.NoPrincipal, err)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return e.refusal(reason.Canceled, err)
+	case ctx.Err() != nil:
+		return e.refusal(reason.Deadline, err)
+	}
+	return e.refusal(reason.Internal, fmt.Errorf("interlock: the Scope function fails: %w", err))
 }
 
 // pass runs the handler without a record, under the lock if there is a guard.
