@@ -183,7 +183,7 @@ func (a *attempt) TooLarge(status int) (send bool) {
 			a.large = stored
 			// Under the lock, which is released when the handler is done.
 			reply, err := a.engine.commit(a.ctx, a, nil, nil)
-			if err == nil && reply.State != record.StateGranted {
+			if err == nil && !reply.Stored() {
 				a.large, a.winner = superseded, reply
 			}
 		}

@@ -101,7 +101,7 @@ func (e *Engine) storeAnswer(ctx context.Context, a *attempt, answer endpoint.Re
 	switch {
 	case err != nil:
 		d.Outcome, d.Err = observe.DecidedPending, err
-	case reply.State == record.StateGranted:
+	case reply.Stored():
 		d.Outcome = observe.DecidedStored
 	case large == small: // else it has left already, when nothing was to be stored
 		return e.superseded(a, reply, d)
@@ -149,7 +149,7 @@ func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decid
 		d.Outcome = observe.DecidedStored
 		if reply, err := e.commit(ctx, a, envelope, a.release); err != nil {
 			d.Outcome, d.Err = observe.DecidedPending, err
-		} else if reply.State != record.StateGranted {
+		} else if !reply.Stored() {
 			d.Outcome = observe.DecidedUnknown
 		}
 	case lost:
@@ -297,7 +297,7 @@ func (e *Engine) commitUnit(ctx context.Context, a *attempt, unit record.Unit, b
 	}
 	a.section.Leave(ctx) // after the commit, and not with it
 	e.watchdog.decide(a)
-	if reply.State == record.StateGranted {
+	if reply.Stored() {
 		d.Outcome = observe.DecidedStored
 		return endpoint.Verdict{}
 	}

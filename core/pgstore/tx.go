@@ -227,7 +227,7 @@ func (w *work) commit(ctx context.Context, ask record.CommitRequest) (record.Com
 			return rep, err
 		}
 		return rep, fmt.Errorf("%w: %w", record.ErrRolledBack, explain(err))
-	case rep.State != record.StateGranted:
+	case !rep.Stored():
 		w.abort()
 		if to.read { // and is to be replayed
 			_, err = w.store.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {

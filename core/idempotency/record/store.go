@@ -192,13 +192,17 @@ type CommitRequest struct {
 
 // CommitReply is the outcome of a commit.
 type CommitReply struct {
-	// State is StateGranted when the response is stored. Otherwise the record is
-	// another's: StateInFlight, StateCompleted, StateUnavailable or
-	// StateMismatch.
+	// State is StateGranted when the response is stored ([CommitReply.Stored]).
+	// Otherwise the record is another's: StateInFlight, StateCompleted,
+	// StateUnavailable or StateMismatch.
 	State State
 	// Response is the other's envelope, where it is completed.
 	Response string
 }
+
+// Stored reports whether the response is stored. If not, the record is another attempt's or
+// another request's, as State says.
+func (r CommitReply) Stored() bool { return r.State == StateGranted }
 
 // AbandonRequest gives up a claim.
 type AbandonRequest struct {

@@ -41,7 +41,7 @@ func (s *suite) commitOrTakeOver() {
 		var claim record.ClaimReply
 		check = append(check, func() {
 			switch {
-			case commit.State == record.StateGranted && claim.State == record.StateCompleted:
+			case commit.Stored() && claim.State == record.StateCompleted:
 				same(s, claim.Response, "answer")
 				s.replayed(a, "answer")
 			case commit.State == record.StateInFlight && claim.State == record.StateGranted:
@@ -111,7 +111,7 @@ func (s *suite) resolveOrCommit() {
 		var resolved error
 		check = append(check, func() {
 			switch {
-			case commit.State == record.StateGranted && errors.Is(resolved, record.ErrNotUnknown):
+			case commit.Stored() && errors.Is(resolved, record.ErrNotUnknown):
 				s.replayed(a, "answer")
 			case commit.State == record.StateCompleted && resolved == nil:
 				same(s, commit.Response, "found out")

@@ -237,7 +237,7 @@ func (s *suite) commit(req record.CommitRequest) record.CommitReply {
 // stored makes a commit that must be stored.
 func (s *suite) stored(req record.CommitRequest) {
 	s.Helper()
-	if rep := s.commit(req); rep.State != record.StateGranted {
+	if rep := s.commit(req); !rep.Stored() {
 		s.Fatalf("Commit: %s; want it stored, which is granted", name(rep.State))
 	}
 }
