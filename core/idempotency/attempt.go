@@ -42,28 +42,28 @@ type attempt struct {
 
 	// mu orders what changes the record on behalf of the handler: its end and a
 	// MarkEffect of a goroutine that it left behind, for one.
-	mu     sync.Mutex
-	ended  bool // the handler has, and what becomes of the record is being decided
-	marked bool
-	unit   record.Unit // nil: the handler has no transaction
-	large  largeness
-	winner record.CommitReply // of large == superseded
+	mu       sync.Mutex
+	ended    bool // the handler has, and what becomes of the record is being decided
+	marked   bool
+	unit     record.Unit // nil: the handler has no transaction
+	overflow overflow
+	winner   record.CommitReply // of overflow == takenOver
 
 	inside  inside
 	instead *core.Refusal // by a guard in the handler, which has answered it
 	lease   claimLease    // the watchdog's
 }
 
-// largeness is what became of an answer that grew over the limit.
-type largeness int
+// overflow is what became of an answer that grew over the limit, before the handler ended.
+type overflow int
 
 const (
-	small      largeness = iota
-	unstored             // sent, and nothing was stored
-	stored               // sent after the record was decided
-	superseded           // not sent, since another attempt took over
-	withheld             // not sent, since the lock was lost (core.CheckAnswer)
-	oversized            // not sent, since the handler's transaction is not committed
+	fits          overflow = iota // it did not grow over the limit
+	sentUndecided                 // sent, and the record is decided later
+	sentDecided                   // sent, and the record is decided without a response
+	takenOver                     // not sent, since another attempt has taken over
+	withheld                      // not sent, since the lock was lost (core.CheckAnswer)
+	oversized                     // not sent, since the handler's transaction is not committed
 )
 
 func fromContext(ctx context.Context) *attempt {
@@ -171,24 +171,24 @@ func (a *attempt) Unwritten() {
 func (a *attempt) TooLarge(status int) (send bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.large == small && a.unit != nil {
-		a.large = oversized
+	if a.overflow == fits && a.unit != nil {
+		a.overflow = oversized
 	}
-	if a.large == small && !a.section.BeginAnswer(success(a.protocol, status)) {
-		a.large = withheld
+	if a.overflow == fits && !a.section.BeginAnswer(success(a.protocol, status)) {
+		a.overflow = withheld
 	}
-	if a.large == small {
-		a.large = unstored
+	if a.overflow == fits {
+		a.overflow = sentUndecided
 		if a.engine.config.stores(classify(a.protocol, status), a.marked) {
-			a.large = stored
+			a.overflow = sentDecided
 			// Under the lock, which is released when the handler is done.
 			reply, err := a.engine.commit(a.ctx, a, nil, nil)
 			if err == nil && !reply.Stored() {
-				a.large, a.winner = superseded, reply
+				a.overflow, a.winner = takenOver, reply
 			}
 		}
 	}
-	return a.large != superseded && a.large != withheld && a.large != oversized
+	return a.overflow != takenOver && a.overflow != withheld && a.overflow != oversized
 }
 
 // Enlist implements [record.Enlist].
@@ -203,7 +203,7 @@ func (a *attempt) Enlist(
 	if err := a.live(); err != nil {
 		return nil, fmt.Errorf("interlock: beginning a transaction: %w", err)
 	}
-	if a.large != small {
+	if a.overflow != fits {
 		return nil, fmt.Errorf("interlock: beginning a transaction: the response has been sent already: %w", errOversized)
 	}
 	if a.unit == nil {
@@ -224,10 +224,10 @@ func (a *attempt) live() error {
 	return a.engine.watchdog.lost(a)
 }
 
-// conclude says that the handler has ended, and returns what it left.
-func (a *attempt) conclude() (marked bool, large largeness, unit record.Unit) {
+// end says that the handler has ended, and returns what it left.
+func (a *attempt) end() (marked bool, over overflow, unit record.Unit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true
-	return a.marked, a.large, a.unit
+	return a.marked, a.overflow, a.unit
 }

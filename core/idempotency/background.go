@@ -61,10 +61,10 @@ type job struct {
 	tried   bool          // due, or being tried
 }
 
-func (b *background) init(store Store, r *watchdog, d *drain, room int64, start func(func())) {
-	b.store, b.watchdog, b.drain, b.room, b.start = store, r, d, room, start
+func (b *background) init(store Store, w *watchdog, d *drain, room int64, start func(func())) {
+	b.store, b.watchdog, b.drain, b.room, b.start = store, w, d, room, start
 	b.jobs = make(map[*job]struct{})
-	b.events.Clock, b.events.Go, b.events.Serve = &r.clock, start, b.serve
+	b.events.Clock, b.events.Go, b.events.Serve = &w.clock, start, b.serve
 }
 
 func (b *background) now() clock.Instant { return b.watchdog.clock.Now() }

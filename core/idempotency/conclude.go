@@ -24,42 +24,42 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 		answered = answered && a.section.BeginAnswer(succeeds)
 	}
 	lost := e.lost(a) // before the lock is released
-	marked, large, unit := a.conclude()
+	marked, over, unit := a.end()
 	class := classify(a.protocol, answer.Status)
 	if e.config.storeIf != nil {
-		class = e.classOf(ctx, class, answer, large)
+		class = e.classOf(ctx, class, answer, over)
 	}
 	var refused *core.Refusal
 	if !answered || !succeeds || class == failed {
 		refused = a.inside.refusal()
 	}
 	if unit != nil {
-		if v, done := e.concludeUnit(ctx, a, unit, end{answer, class, marked, large, lost, refused}, answered, d); done {
+		if v, done := e.concludeUnit(ctx, a, unit, end{answer, class, marked, over, lost, refused}, answered, d); done {
 			return v
 		}
 	}
 	switch {
-	case large == superseded:
+	case over == takenOver:
 		e.letGo(ctx, a)
 		return e.superseded(a, a.winner, d)
-	case large == stored:
+	case over == sentDecided:
 		d.Outcome = observe.DecidedStored
 		if e.letGo(ctx, a) {
 			d.Outcome = observe.DecidedPending
 		}
 		return endpoint.Verdict{}
-	case lost != nil && (large == withheld || !answered && large == small):
+	case lost != nil && (over == withheld || !answered && over == fits):
 		// The handler gave up since its context ended, or for reasons of its
 		// own: what it did is not known. The claim is left to the end of its lease.
 		e.letGo(ctx, a)
 		d.Reason, d.Err = string(lost.Reason), lost.Err
 		return endpoint.Verdict{Refusal: lost}
-	case refused != nil && large == small:
+	case refused != nil && over == fits:
 		e.concludeRefused(ctx, a, refused, marked, d)
 		a.instead = refused
 		return endpoint.Verdict{}
 	case e.config.stores(class, marked):
-		return e.storeAnswer(ctx, a, answer, large, d)
+		return e.storeAnswer(ctx, a, answer, over, d)
 	case lost != nil:
 		e.letGo(ctx, a)
 		d.Err = lost.Err
@@ -92,9 +92,9 @@ func (e *Engine) lost(a *attempt) *core.Refusal {
 }
 
 // storeAnswer stores the handler's answer.
-func (e *Engine) storeAnswer(ctx context.Context, a *attempt, answer endpoint.Response, large largeness, d *observe.Decided) endpoint.Verdict {
+func (e *Engine) storeAnswer(ctx context.Context, a *attempt, answer endpoint.Response, over overflow, d *observe.Decided) endpoint.Verdict {
 	var envelope []byte
-	if large == small && int64(len(answer.Body)) <= e.config.maxResponse {
+	if over == fits && int64(len(answer.Body)) <= e.config.maxResponse {
 		envelope = e.envelope(ctx, a, answer)
 	}
 	reply, err := e.commit(ctx, a, envelope, a.release)
@@ -103,7 +103,7 @@ func (e *Engine) storeAnswer(ctx context.Context, a *attempt, answer endpoint.Re
 		d.Outcome, d.Err = observe.DecidedPending, err
 	case reply.Stored():
 		d.Outcome = observe.DecidedStored
-	case large == small: // else it has left already, when nothing was to be stored
+	case over == fits: // else it has left already, when nothing was to be stored
 		return e.superseded(a, reply, d)
 	}
 	return endpoint.Verdict{}
@@ -125,7 +125,7 @@ func (e *Engine) envelope(ctx context.Context, a *attempt, answer endpoint.Respo
 // concludePanic decides what becomes of the record when the handler did not return.
 func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decided) {
 	lost := e.lost(a) != nil
-	marked, large, unit := a.conclude()
+	marked, over, unit := a.end()
 	if unit != nil {
 		if err := unit.Rollback(ctx); err != nil {
 			e.logRefusal(ctx, e.leaveUnknown(ctx, a, err, d).Refusal) // the panic is the answer
@@ -135,14 +135,14 @@ func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decid
 	refused := a.inside.refusal()
 	lost = lost || refused != nil && refused.Ran
 	switch {
-	case large == stored || large == superseded:
+	case over == sentDecided || over == takenOver:
 		e.letGo(ctx, a)
 		d.Outcome = observe.DecidedStored
-	case refused != nil && !refused.Ran && !marked && large == small:
+	case refused != nil && !refused.Ran && !marked && over == fits:
 		e.concludeRefused(ctx, a, refused, marked, d)
 	case e.config.stores(failed, marked):
 		var envelope []byte
-		if large == small {
+		if over == fits {
 			answer := panicked(a.protocol)
 			envelope = e.config.seal(ctx, encode(a.protocol, answer, func(string) bool { return true }))
 		}
@@ -231,12 +231,12 @@ var errOversized = errors.New("interlock: the response is longer than MaxRespons
 
 // end is how the handler of an attempt ended.
 type end struct {
-	answer  endpoint.Response
-	class   class
-	marked  bool
-	large   largeness
-	lost    *core.Refusal // the claim, or a lock around the handler
-	refused *core.Refusal // by a guard inside the handler, in place of its answer
+	answer   endpoint.Response
+	class    class
+	marked   bool
+	overflow overflow
+	lost     *core.Refusal // the claim, or a lock around the handler
+	refused  *core.Refusal // by a guard inside the handler, in place of its answer
 }
 
 // concludeUnit ends the transaction of an attempt whose handler has returned. It
@@ -246,22 +246,22 @@ func (e *Engine) concludeUnit(ctx context.Context, a *attempt, unit record.Unit,
 	// A claim that was only not renewed still counts if no other attempt has taken
 	// over: the commit compares its token. A lock that was lost does not.
 	lockLost := a.section.Lost() != nil || a.outer != nil && a.outer.lost() != nil
-	commits := by.large == small && by.refused == nil && !lockLost && (by.lost == nil || answered) &&
+	commits := by.overflow == fits && by.refused == nil && !lockLost && (by.lost == nil || answered) &&
 		(by.class == final || by.class == invalid) && e.config.stores(by.class, by.marked)
 	if commits && int64(len(by.answer.Body)) > e.config.maxResponse { // of a protocol whose answers come whole
-		by.large = oversized
+		by.overflow = oversized
 	}
-	if commits && by.large == small {
+	if commits && by.overflow == fits {
 		return e.commitUnit(ctx, a, unit, by, d), true
 	}
 	if err := unit.Rollback(ctx); err != nil {
 		return e.leaveUnknown(ctx, a, err, d), true
 	}
 	switch {
-	case by.large == oversized:
+	case by.overflow == oversized:
 		e.giveUp(ctx, a, by.marked)
 		return e.unitRefused(by.marked, reason.ResponseTooLarge, errOversized, d), true
-	case by.large == small && by.refused == nil && by.lost != nil:
+	case by.overflow == fits && by.refused == nil && by.lost != nil:
 		// There will be no effect, for any answer of the handler.
 		e.giveUp(ctx, a, by.marked)
 		return e.unitRefused(by.marked, reason.RolledBack, fmt.Errorf("%w: %w", ErrRolledBack, by.lost.Err), d), true
@@ -275,7 +275,7 @@ func (e *Engine) commitUnit(ctx context.Context, a *attempt, unit record.Unit, b
 	reply, err := unit.Commit(context.WithoutCancel(ctx), e.commitRequest(a, envelope, nil, unitWait))
 	switch {
 	case errors.Is(err, record.ErrAborted) && !success(a.protocol, by.answer.Status):
-		return e.storeAnswer(ctx, a, by.answer, small, d)
+		return e.storeAnswer(ctx, a, by.answer, fits, d)
 	case errors.Is(err, ErrRolledBack):
 		e.giveUp(ctx, a, by.marked)
 		return e.unitRefused(by.marked, reason.RolledBack, err, d)

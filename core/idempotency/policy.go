@@ -60,9 +60,9 @@ func classify(protocol string, status int) class {
 
 // classOf is what the answer of a handler of class k says, by the function given to
 // [StoreIf]. The function sees no part of an answer that has left already.
-func (e *Engine) classOf(ctx context.Context, k class, answer endpoint.Response, large largeness) class {
+func (e *Engine) classOf(ctx context.Context, k class, answer endpoint.Response, over overflow) class {
 	if k != final && k != invalid ||
-		large != small || int64(len(answer.Body)) > e.config.maxResponse || e.settles(ctx, answer) {
+		over != fits || int64(len(answer.Body)) > e.config.maxResponse || e.settles(ctx, answer) {
 		return k
 	}
 	return failed

@@ -49,9 +49,9 @@ type claimLease struct {
 
 var errLapsed = fmt.Errorf("%w: the claim was not renewed in time", core.ErrLost)
 
-func (r *watchdog) init(store Store, start func(func())) {
-	r.store, r.clock, r.start = store, clock.New(), start
-	r.events.Clock, r.events.Go, r.events.Serve = &r.clock, start, r.serve
+func (w *watchdog) init(store Store, start func(func())) {
+	w.store, w.clock, w.start = store, clock.New(), start
+	w.events.Clock, w.events.Go, w.events.Serve = &w.clock, start, w.serve
 }
 
 // slack is how much earlier than due a renewal may go: fewer, larger batches.
@@ -59,109 +59,109 @@ func slack(lease time.Duration) time.Duration { return min(lease/60, 50*time.Mil
 
 // begin takes the claim of an attempt whose handler is about to run. It reports false
 // when the engine is closed.
-func (r *watchdog) begin(a *attempt) bool {
+func (w *watchdog) begin(a *attempt) bool {
 	c := a.engine.config
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
 		return false
 	}
-	l, sent := &a.lease, r.clock.Of(a.sent)
+	l, sent := &a.lease, w.clock.Of(a.sent)
 	l.attempt, l.running = a, true
 	l.deadline = sent.Add(c.lease - clock.Drift(c.lease))
 	l.renewAt = sent.Add(c.lease / 3)
-	l.bound = r.clock.Now().Add(c.maxHold)
-	r.schedule(l)
+	l.bound = w.clock.Now().Add(c.maxHold)
+	w.schedule(l)
 	return true
 }
 
 // lost returns why a claim cannot be trusted at this moment, or nil. It reads the
 // clock itself, so it is right also where the goroutine was late.
-func (r *watchdog) lost(a *attempt) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (w *watchdog) lost(a *attempt) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	l := &a.lease
-	if l.cause == nil && l.running && !l.decided && r.clock.Now() >= l.deadline {
+	if l.cause == nil && l.running && !l.decided && w.clock.Now() >= l.deadline {
 		return errLapsed
 	}
 	return l.cause
 }
 
 // lose ends the context of an attempt.
-func (r *watchdog) lose(a *attempt, cause error) {
-	if r.noteLoss(&a.lease, cause) {
+func (w *watchdog) lose(a *attempt, cause error) {
+	if w.noteLoss(&a.lease, cause) {
 		a.cancel(cause)
 	}
 }
 
 // noteLoss reports whether the loss is news to a handler that runs.
-func (r *watchdog) noteLoss(l *claimLease, cause error) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (w *watchdog) noteLoss(l *claimLease, cause error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if l.cause != nil || !l.running {
 		return false
 	}
 	l.cause, l.stopped = cause, true
-	r.schedule(l)
+	w.schedule(l)
 	return true
 }
 
 // decide says that it is decided what becomes of the record: it is in the store, or left to
 // the end of the lease. It reports whether a commit of the attempt still goes on in
 // the background.
-func (r *watchdog) decide(a *attempt) (pending bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (w *watchdog) decide(a *attempt) (pending bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	l := &a.lease
 	l.decided, l.stopped = true, l.stopped || !l.pending
-	r.schedule(l)
+	w.schedule(l)
 	return l.pending
 }
 
 // keep says that it is decided what becomes of the record, and that a commit goes on in the
 // background. The lease is renewed until finish.
-func (r *watchdog) keep(a *attempt) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (w *watchdog) keep(a *attempt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	a.lease.decided, a.lease.pending = true, true
-	r.schedule(&a.lease)
+	w.schedule(&a.lease)
 }
 
 // finish says that nothing goes on in the background any more.
-func (r *watchdog) finish(a *attempt) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (w *watchdog) finish(a *attempt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	a.lease.pending, a.lease.stopped = false, true
-	r.schedule(&a.lease)
+	w.schedule(&a.lease)
 }
 
 // end says that the handler is not running any more.
-func (r *watchdog) end(a *attempt) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (w *watchdog) end(a *attempt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	a.lease.running = false
-	r.schedule(&a.lease)
+	w.schedule(&a.lease)
 }
 
 // abandon says that the claim is given up.
-func (r *watchdog) abandon(a *attempt) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (w *watchdog) abandon(a *attempt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	a.lease.running, a.lease.stopped = false, true
-	r.schedule(&a.lease)
+	w.schedule(&a.lease)
 }
 
 // close ends all renewals, and the contexts of the handlers that still run.
-func (r *watchdog) close() {
-	r.mu.Lock()
-	r.closed = true
+func (w *watchdog) close() {
+	w.mu.Lock()
+	w.closed = true
 	var ended []*attempt
-	for _, l := range r.events.Stop() {
+	for _, l := range w.events.Stop() {
 		if l.close() {
 			ended = append(ended, l.attempt)
 		}
 	}
-	r.mu.Unlock()
+	w.mu.Unlock()
 	for _, a := range ended {
 		a.cancel(core.ErrClosed)
 	}
@@ -171,13 +171,13 @@ func (r *watchdog) close() {
 // length of lease, since each has its own bound: a store that hangs delays nothing
 // here. A context ends outside of the mutex, for it calls what others have attached
 // to it.
-func (r *watchdog) serve(batch []*claimLease, now clock.Instant) {
-	renew, lost := r.sort(batch, now)
+func (w *watchdog) serve(batch []*claimLease, now clock.Instant) {
+	renew, lost := w.sort(batch, now)
 	for _, l := range lost {
 		l.attempt.cancel(l.cause)
 	}
 	for lease, attempts := range renew {
-		r.start(func() { r.renew(lease, attempts) })
+		w.start(func() { w.renew(lease, attempts) })
 	}
 }
 
@@ -189,11 +189,11 @@ type loss struct {
 
 // sort returns which attempts are to be renewed, by the length of their leases, and
 // which have lost their claims. It schedules what comes next for each.
-func (r *watchdog) sort(batch []*claimLease, now clock.Instant) (renew map[time.Duration][]*attempt, lost []loss) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (w *watchdog) sort(batch []*claimLease, now clock.Instant) (renew map[time.Duration][]*attempt, lost []loss) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, l := range batch {
-		if r.closed {
+		if w.closed {
 			if l.close() { // it is not in the list that close had
 				lost = append(lost, loss{l.attempt, core.ErrClosed})
 			}
@@ -210,23 +210,23 @@ func (r *watchdog) sort(batch []*claimLease, now clock.Instant) (renew map[time.
 			}
 			renew[lease] = append(renew[lease], l.attempt)
 		}
-		r.schedule(l) // its next event is later than now
+		w.schedule(l) // its next event is later than now
 	}
 	return renew, lost
 }
 
 // renew sends one batch, bounded by a sixth of the lease, so that two tries fit
 // between the third of the lease at which it starts and the end.
-func (r *watchdog) renew(lease time.Duration, batch []*attempt) {
+func (w *watchdog) renew(lease time.Duration, batch []*attempt) {
 	extensions := make([]record.Extension, len(batch))
 	for i, a := range batch {
 		extensions[i] = record.Extension{ID: a.id, Token: a.token, Lease: lease, Retention: a.engine.config.retention}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), max(lease/6, time.Millisecond))
 	defer cancel()
-	sent := r.clock.Now()
-	r.store.Extend(ctx, extensions, func(i int, err error) {
-		if cause := r.renewed(&batch[i].lease, sent, err); cause != nil {
+	sent := w.clock.Now()
+	w.store.Extend(ctx, extensions, func(i int, err error) {
+		if cause := w.renewed(&batch[i].lease, sent, err); cause != nil {
 			batch[i].cancel(cause)
 		}
 	})
@@ -234,9 +234,9 @@ func (r *watchdog) renew(lease time.Duration, batch []*attempt) {
 
 // renewed takes the outcome of a renewal. It returns why the handler's context is to
 // end, or nil.
-func (r *watchdog) renewed(l *claimLease, sent clock.Instant, err error) (cause error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (w *watchdog) renewed(l *claimLease, sent clock.Instant, err error) (cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	lease := l.attempt.engine.config.lease
 	l.renewing = false
 	switch {
@@ -248,18 +248,18 @@ func (r *watchdog) renewed(l *claimLease, sent clock.Instant, err error) (cause 
 			l.cause = cause
 		}
 	case err != nil:
-		l.renewAt = r.clock.Now().Add(max(min(lease/20, time.Second), time.Millisecond))
+		l.renewAt = w.clock.Now().Add(max(min(lease/20, time.Second), time.Millisecond))
 	default:
 		// A late success revives no context, but keeps others away.
 		l.deadline = sent.Add(lease - clock.Drift(lease))
 		l.renewAt = sent.Add(lease / 3)
 	}
-	r.schedule(l)
+	w.schedule(l)
 	return cause
 }
 
-// schedule sets the time of a claim's next event. Called with r.mu held.
-func (r *watchdog) schedule(l *claimLease) {
+// schedule sets the time of a claim's next event. Called with w.mu held.
+func (w *watchdog) schedule(l *claimLease) {
 	at, tolerance := clock.Never, time.Duration(0)
 	if l.running && l.cause == nil && !l.decided {
 		at = l.deadline
@@ -271,9 +271,9 @@ func (r *watchdog) schedule(l *claimLease) {
 		at, tolerance = l.renewAt, slack(l.attempt.engine.config.lease)
 	}
 	if at == clock.Never {
-		r.events.Cancel(l)
+		w.events.Cancel(l)
 	} else {
-		r.events.Schedule(l, at, tolerance)
+		w.events.Schedule(l, at, tolerance)
 	}
 }
 
