@@ -34,11 +34,13 @@ type attempt struct {
 	sent         time.Time // from when the lease counts
 	ambiguous    bool      // a try of the claim may be executed later
 
-	ctx     context.Context // the handler's
+	ctx     context.Context // of the claim: what the handler's context derives from
 	cancel  context.CancelCauseFunc
-	section core.Section          // what the handler runs in under a guard
-	release func(context.Context) // leaves the section; nil: there is no guard
-	outer   *outerLease           // of a guard around the engine; nil: there is none
+	section core.Section // what the handler runs in under a guard
+	// releaseLock is section.Leave, for the request that carries the release along; nil: there
+	// is no lock, and the request is sent alone.
+	releaseLock func(context.Context)
+	leaseAround *leaseAround // of a guard around the engine; nil: there is none
 
 	// mu orders what changes the record on behalf of the handler: its end and a
 	// MarkEffect of a goroutine that it left behind, for one.
@@ -130,7 +132,7 @@ func (e *Engine) markRequest(a *attempt) record.MarkRequest {
 // Generation tells whether the request may have been begun before. 1 says that this
 // is the first attempt. More than 1 says that earlier attempts fell silent and
 // their leases ended. 0 says that there is no record. An attempt that failed, and
-// released the key, is not counted.
+// gave the key up, is not counted.
 func Generation(ctx context.Context) int64 {
 	if a := fromContext(ctx); a != nil {
 		return a.generation

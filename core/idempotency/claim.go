@@ -108,7 +108,7 @@ const (
 	// pollWait is the pause between looks at a record whose completion may not be
 	// announced.
 	pollWait = time.Second
-	// lookWait is the longest pause between looks at another record: an announcement can be
+	// lookWait is the longest pause between looks at any other record: an announcement can be
 	// lost, or fail.
 	lookWait = 3 * time.Second
 )
@@ -121,20 +121,6 @@ const answerWait = 500 * time.Millisecond
 // its connection, its goroutine and its body: 32 bodies of 1 MiB are 32 MiB for a
 // key. A client that retries has one or two requests under way.
 const defaultWaiters = 32
-
-// MaxWaiters bounds how many duplicates of one request wait for its answer at a
-// time ([WaitReplay]), in this process. One more is refused at once
-// ([reason.InFlight]). A duplicate that waits keeps its body in memory, up to
-// [MaxRequest]. n is at least 1. Default: 32.
-func MaxWaiters(n int) Option {
-	return func(c *config) {
-		if n < 1 {
-			c.fail("MaxWaiters(%d): must be at least 1; WaitReplay(0) does not wait", n)
-			return
-		}
-		c.maxWaiters = n
-	}
-}
 
 // waiters counts, by record, the duplicates that wait.
 type waiters struct {

@@ -29,43 +29,43 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 	if e.config.storeIf != nil {
 		class = e.classOf(ctx, class, answer, over)
 	}
-	var refused *core.Refusal
+	var refusedInside *core.Refusal
 	if !answered || !succeeds || class == failed {
-		refused = a.inside.refusal()
+		refusedInside = a.inside.refusal()
 	}
 	if unit != nil {
-		if v, done := e.concludeUnit(ctx, a, unit, end{answer, class, marked, over, lost, refused}, answered, d); done {
+		if v, done := e.concludeUnit(ctx, a, unit, end{answer, class, marked, over, lost, refusedInside}, answered, d); done {
 			return v
 		}
 	}
 	switch {
 	case over == takenOver:
-		e.letGo(ctx, a)
+		e.leaveRecord(ctx, a)
 		return e.superseded(a, a.winner, d)
 	case over == sentDecided:
 		d.Outcome = observe.DecidedStored
-		if e.letGo(ctx, a) {
+		if e.leaveRecord(ctx, a) {
 			d.Outcome = observe.DecidedPending
 		}
 		return endpoint.Verdict{}
 	case lost != nil && (over == withheld || !answered && over == fits):
 		// The handler gave up since its context ended, or for reasons of its
 		// own: what it did is not known. The claim is left to the end of its lease.
-		e.letGo(ctx, a)
+		e.leaveRecord(ctx, a)
 		d.Reason, d.Err = string(lost.Reason), lost.Err
 		return endpoint.Verdict{Refusal: lost}
-	case refused != nil && over == fits:
-		e.concludeRefused(ctx, a, refused, marked, d)
-		a.instead = refused
+	case refusedInside != nil && over == fits:
+		e.concludeRefused(ctx, a, refusedInside, marked, d)
+		a.instead = refusedInside
 		return endpoint.Verdict{}
 	case e.config.stores(class, marked):
 		return e.storeAnswer(ctx, a, answer, over, d)
 	case lost != nil:
-		e.letGo(ctx, a)
+		e.leaveRecord(ctx, a)
 		d.Err = lost.Err
 		return endpoint.Verdict{}
 	}
-	e.abandon(ctx, a, a.release)
+	e.abandon(ctx, a)
 	d.Outcome = observe.DecidedReleased
 	return endpoint.Verdict{}
 }
@@ -78,8 +78,8 @@ func (e *Engine) lost(a *attempt) *core.Refusal {
 		lost = a.section.Lost()
 	}
 	cause := e.watchdog.lost(a)
-	if cause == nil && a.outer != nil {
-		cause = a.outer.lost()
+	if cause == nil && a.leaseAround != nil {
+		cause = a.leaseAround.lost()
 	}
 	if lost == nil && cause != nil {
 		// For any cause (the engine was closed, say) the handler ran.
@@ -97,7 +97,7 @@ func (e *Engine) storeAnswer(ctx context.Context, a *attempt, answer endpoint.Re
 	if over == fits && int64(len(answer.Body)) <= e.config.maxResponse {
 		envelope = e.envelope(ctx, a, answer)
 	}
-	reply, err := e.commit(ctx, a, envelope, a.release)
+	reply, err := e.commit(ctx, a, envelope, a.releaseLock)
 	switch {
 	case err != nil:
 		d.Outcome, d.Err = observe.DecidedPending, err
@@ -132,14 +132,14 @@ func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decid
 			return
 		}
 	}
-	refused := a.inside.refusal()
-	lost = lost || refused != nil && refused.Ran
+	refusedInside := a.inside.refusal()
+	lost = lost || refusedInside != nil && refusedInside.Ran
 	switch {
 	case over == sentDecided || over == takenOver:
-		e.letGo(ctx, a)
+		e.leaveRecord(ctx, a)
 		d.Outcome = observe.DecidedStored
-	case refused != nil && !refused.Ran && !marked && over == fits:
-		e.concludeRefused(ctx, a, refused, marked, d)
+	case refusedInside != nil && !refusedInside.Ran && !marked && over == fits:
+		e.concludeRefused(ctx, a, refusedInside, marked, d)
 	case e.config.stores(failed, marked):
 		var envelope []byte
 		if over == fits {
@@ -147,15 +147,15 @@ func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decid
 			envelope = e.config.seal(ctx, encode(a.protocol, answer, func(string) bool { return true }))
 		}
 		d.Outcome = observe.DecidedStored
-		if reply, err := e.commit(ctx, a, envelope, a.release); err != nil {
+		if reply, err := e.commit(ctx, a, envelope, a.releaseLock); err != nil {
 			d.Outcome, d.Err = observe.DecidedPending, err
 		} else if !reply.Stored() {
 			d.Outcome = observe.DecidedUnknown
 		}
 	case lost:
-		e.letGo(ctx, a)
+		e.leaveRecord(ctx, a)
 	default:
-		e.abandon(ctx, a, a.release)
+		e.abandon(ctx, a)
 		d.Outcome = observe.DecidedReleased
 	}
 }
@@ -166,17 +166,18 @@ func (e *Engine) concludePanic(ctx context.Context, a *attempt, d *observe.Decid
 // is left to the end of its lease.
 func (e *Engine) concludeRefused(ctx context.Context, a *attempt, refusal *core.Refusal, marked bool, d *observe.Decided) {
 	if refusal.Ran || marked {
-		e.letGo(ctx, a)
+		e.leaveRecord(ctx, a)
 		d.Reason, d.Err = string(refusal.Reason), refusal.Err
 		return
 	}
-	e.abandon(ctx, a, a.release)
+	e.abandon(ctx, a)
 	d.Outcome = observe.DecidedReleased
 }
 
-// letGo releases the lock and leaves the record as it is. It reports whether a commit
-// of the attempt still goes on in the background.
-func (e *Engine) letGo(ctx context.Context, a *attempt) (pending bool) {
+// leaveRecord releases the lock and leaves the record as it is: a claim that is still there
+// ends with its lease. It reports whether a commit of the attempt still goes on in the
+// background.
+func (e *Engine) leaveRecord(ctx context.Context, a *attempt) (pending bool) {
 	a.section.Leave(ctx)
 	return e.watchdog.decide(a)
 }
@@ -207,11 +208,11 @@ func (e *Engine) commitRequest(a *attempt, envelope []byte, release func(context
 	}
 }
 
-// abandon gives the claim up, in the background if it must be. Of ctx only the
-// values are used.
-func (e *Engine) abandon(ctx context.Context, a *attempt, release func(context.Context)) {
+// abandon gives the claim up, and releases the lock with it. If the store does not confirm it,
+// that goes on in the background. Of ctx only the values are used.
+func (e *Engine) abandon(ctx context.Context, a *attempt) {
 	err := e.store.Abandon(context.WithoutCancel(ctx), record.AbandonRequest{
-		ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait), Release: release,
+		ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait), Release: a.releaseLock,
 	})
 	if a.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
 		e.background.abandon(a, a.ambiguous)
@@ -231,12 +232,12 @@ var errOversized = errors.New("interlock: the response is longer than MaxRespons
 
 // end is how the handler of an attempt ended.
 type end struct {
-	answer   endpoint.Response
-	class    class
-	marked   bool
-	overflow overflow
-	lost     *core.Refusal // the claim, or a lock around the handler
-	refused  *core.Refusal // by a guard inside the handler, in place of its answer
+	answer        endpoint.Response
+	class         class
+	marked        bool
+	overflow      overflow
+	lost          *core.Refusal // the claim, or a lock around the handler
+	refusedInside *core.Refusal // by a guard inside the handler, in place of its answer
 }
 
 // concludeUnit ends the transaction of an attempt whose handler has returned. It
@@ -245,8 +246,8 @@ type end struct {
 func (e *Engine) concludeUnit(ctx context.Context, a *attempt, unit record.Unit, by end, answered bool, d *observe.Decided) (endpoint.Verdict, bool) {
 	// A claim that was only not renewed still counts if no other attempt has taken
 	// over: the commit compares its token. A lock that was lost does not.
-	lockLost := a.section.Lost() != nil || a.outer != nil && a.outer.lost() != nil
-	commits := by.overflow == fits && by.refused == nil && !lockLost && (by.lost == nil || answered) &&
+	lockLost := a.section.Lost() != nil || a.leaseAround != nil && a.leaseAround.lost() != nil
+	commits := by.overflow == fits && by.refusedInside == nil && !lockLost && (by.lost == nil || answered) &&
 		(by.class == final || by.class == invalid) && e.config.stores(by.class, by.marked)
 	if commits && int64(len(by.answer.Body)) > e.config.maxResponse { // of a protocol whose answers come whole
 		by.overflow = oversized
@@ -259,11 +260,11 @@ func (e *Engine) concludeUnit(ctx context.Context, a *attempt, unit record.Unit,
 	}
 	switch {
 	case by.overflow == oversized:
-		e.giveUp(ctx, a, by.marked)
+		e.abandonUnmarked(ctx, a, by.marked)
 		return e.unitRefused(by.marked, reason.ResponseTooLarge, errOversized, d), true
-	case by.overflow == fits && by.refused == nil && by.lost != nil:
+	case by.overflow == fits && by.refusedInside == nil && by.lost != nil:
 		// There will be no effect, for any answer of the handler.
-		e.giveUp(ctx, a, by.marked)
+		e.abandonUnmarked(ctx, a, by.marked)
 		return e.unitRefused(by.marked, reason.RolledBack, fmt.Errorf("%w: %w", ErrRolledBack, by.lost.Err), d), true
 	}
 	return endpoint.Verdict{}, false
@@ -277,7 +278,7 @@ func (e *Engine) commitUnit(ctx context.Context, a *attempt, unit record.Unit, b
 	case errors.Is(err, record.ErrAborted) && !success(a.protocol, by.answer.Status):
 		return e.storeAnswer(ctx, a, by.answer, fits, d)
 	case errors.Is(err, ErrRolledBack):
-		e.giveUp(ctx, a, by.marked)
+		e.abandonUnmarked(ctx, a, by.marked)
 		return e.unitRefused(by.marked, reason.RolledBack, err, d)
 	case errors.Is(err, record.ErrEnded):
 		return e.leaveUnknown(ctx, a, err, d)
@@ -313,19 +314,19 @@ func (e *Engine) leaveUnknown(ctx context.Context, a *attempt, err error, d *obs
 		e.log(ctx, slog.LevelError, "interlock: a handler has ended the transaction of its request, and the record could not be marked: "+
 			"a retry after the lease is carried out again", observe.RootCause(marking))
 	}
-	e.letGo(ctx, a)
+	e.leaveRecord(ctx, a)
 	return e.unitRefused(true, reason.OutcomeUnknown, err, d)
 }
 
-// giveUp gives up the claim of an attempt whose transaction was rolled back. A marked
-// effect may have happened elsewhere: then the claim is left to the end of its lease,
+// abandonUnmarked gives up the claim of an attempt whose transaction was rolled back. A
+// marked effect may have happened elsewhere: then the claim is left to the end of its lease,
 // and the outcome is unknown.
-func (e *Engine) giveUp(ctx context.Context, a *attempt, marked bool) {
+func (e *Engine) abandonUnmarked(ctx context.Context, a *attempt, marked bool) {
 	if marked {
-		e.letGo(ctx, a)
+		e.leaveRecord(ctx, a)
 		return
 	}
-	e.abandon(ctx, a, a.release)
+	e.abandon(ctx, a)
 }
 
 // unitRefused is the verdict for an attempt whose transaction was not committed, or is

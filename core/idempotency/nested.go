@@ -113,10 +113,10 @@ func (e *Engine) warnTwice(ctx context.Context) {
 
 // warnShared says once that a request has the record of the request that it is made
 // in.
-func (e *Engine) warnShared(ctx context.Context, outer *attempt, state record.State) {
-	if outer != nil && (state == record.StateInFlight || state == record.StateMismatch) && e.nesting.shared.CompareAndSwap(false, true) {
+func (e *Engine) warnShared(ctx context.Context, enclosing *attempt, state record.State) {
+	if enclosing != nil && (state == record.StateInFlight || state == record.StateMismatch) && e.nesting.shared.CompareAndSwap(false, true) {
 		slog.WarnContext(ctx, "interlock: an idempotent request makes another one with the same key, and both keep their records "+
 			"in one place, so the inner one is refused: give the Store of each service a Prefix of its own",
-			"rule", e.config.name, "outer", outer.engine.config.name)
+			"rule", e.config.name, "outer", enclosing.engine.config.name)
 	}
 }

@@ -252,6 +252,20 @@ func WaitReplay(d time.Duration) Option {
 	}
 }
 
+// MaxWaiters bounds how many duplicates of one request wait for its answer at a
+// time ([WaitReplay]), in this process. One more is refused at once
+// ([reason.InFlight]). A duplicate that waits keeps its body in memory, up to
+// [MaxRequest]. n is at least 1. Default: 32.
+func MaxWaiters(n int) Option {
+	return func(c *config) {
+		if n < 1 {
+			c.fail("MaxWaiters(%d): must be at least 1; WaitReplay(0) does not wait", n)
+			return
+		}
+		c.maxWaiters = n
+	}
+}
+
 // MaxRequest sets the length of the longest request body that the engine reads, in
 // bytes. A longer body is refused ([reason.BodyTooLarge]). Default: 1 MiB.
 func MaxRequest(n int64) Option {

@@ -102,7 +102,7 @@ func success(protocol string, status int) bool {
 	return status < 400
 }
 
-// stores reports whether an answer is stored; otherwise its claim is released.
+// stores reports whether an answer is stored; otherwise its claim is given up.
 func (c *config) stores(k class, marked bool) bool {
 	return k == final || k == invalid && !c.releaseInvalid || marked || c.storeAll || c.strict && k == failed
 }

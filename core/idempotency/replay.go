@@ -41,7 +41,7 @@ var errGivenUp = fmt.Errorf("%w: the key was given up, and used for another requ
 func (e *Engine) replay(ctx context.Context, a *attempt, reply record.ClaimReply, begin time.Time) endpoint.Verdict {
 	v, err := e.verdict(a, reply.State, reply.Response, false)
 	if v.Refusal != nil {
-		return e.refused(ctx, begin, v.Refusal)
+		return e.refuse(ctx, begin, v.Refusal)
 	}
 	e.report(ctx, observe.Decided{Outcome: observe.DecidedReplayed, Waited: time.Since(begin), Err: err})
 	return v

@@ -68,13 +68,8 @@ func (e *Engine) refuseForeign(ctx context.Context) *core.Refusal {
 	return e.refusal(reason.ContentType, errForeign)
 }
 
-// refuse refuses a request, and tells the observer.
-func (e *Engine) refuse(ctx context.Context, begin time.Time, why reason.Reason, err error) endpoint.Verdict {
-	return e.refused(ctx, begin, e.refusal(why, err))
-}
-
-// refused is the verdict for a refusal, which it reports to the observer.
-func (e *Engine) refused(ctx context.Context, begin time.Time, r *core.Refusal) endpoint.Verdict {
+// refuse is the verdict for a refusal, which it reports to the observer.
+func (e *Engine) refuse(ctx context.Context, begin time.Time, r *core.Refusal) endpoint.Verdict {
 	e.report(ctx, observe.Decided{Outcome: observe.DecidedRefused, Reason: string(r.Reason), Waited: time.Since(begin), Err: r.Err})
 	return endpoint.Verdict{Refusal: r}
 }

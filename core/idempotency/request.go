@@ -28,7 +28,7 @@ import (
 // ([core.ErrMaxHold]), after [Engine.Close], and when the handler has returned.
 //
 // The answer is stored before Do returns, so before its first byte can leave. A
-// panic of the handler passes through, after the claim was released or, if its
+// panic of the handler passes through, after the claim was given up or, if its
 // effect was marked, a status 500 was stored.
 //
 // Do is the list of the steps. The first one, identify, is below; its fingerprints are in
@@ -49,14 +49,14 @@ func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler)
 	if errors.Is(err, endpoint.ErrKeyMissing) && e.config.optional {
 		return e.pass(ctx, call, h, &attempt{})
 	}
-	var outer *attempt
+	var enclosing *attempt
 	if err == nil {
-		if outer = fromContext(ctx); outer != nil {
-			outer = e.enclosing(ctx, outer, call, key)
+		if enclosing = fromContext(ctx); enclosing != nil {
+			enclosing = e.enclosing(ctx, enclosing, call, key)
 		}
-		if outer != nil && e.sameRequest(outer, call) {
+		if enclosing != nil && e.sameRequest(enclosing, call) {
 			e.warnTwice(ctx)
-			return e.pass(ctx, call, h, outer)
+			return e.pass(ctx, call, h, enclosing)
 		}
 	}
 	admitted := e.drain.admit()
@@ -65,6 +65,8 @@ func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler)
 	}
 	var a *attempt
 	passed := false
+	// Who is told how the request ended: here the attempt around it and the log, and the
+	// observer where it is decided (refuse, replay, run).
 	defer func() {
 		switch {
 		case passed: // the guards that it passed have reported
@@ -76,11 +78,11 @@ func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler)
 		}
 	}()
 	if !admitted {
-		return e.refuse(ctx, begin, reason.Closing, core.ErrClosed)
+		return e.refuse(ctx, begin, e.refusal(reason.Closing, core.ErrClosed))
 	}
 	a, refusal := e.identify(ctx, call, key, err)
 	if refusal != nil {
-		return e.refused(ctx, begin, refusal)
+		return e.refuse(ctx, begin, refusal)
 	}
 	reply, err := e.claim(ctx, a)
 	if err != nil {
@@ -90,12 +92,12 @@ func (e *Engine) Do(ctx context.Context, call endpoint.Call, h endpoint.Handler)
 			passed = true
 			return e.pass(ctx, call, h, &attempt{id: a.id})
 		}
-		return e.refuse(ctx, begin, why, err)
+		return e.refuse(ctx, begin, e.refusal(why, err))
 	}
 	if reply.State == record.StateGranted {
 		return e.run(ctx, h, a, begin)
 	}
-	e.warnShared(ctx, outer, reply.State)
+	e.warnShared(ctx, enclosing, reply.State)
 	return e.replay(ctx, a, reply, begin)
 }
 

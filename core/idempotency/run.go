@@ -16,27 +16,30 @@ import (
 
 // run runs the handler for a claim that was granted.
 func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin time.Time) endpoint.Verdict {
-	inner, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attempts.Key{}, a))
-	inner = outcome.With(inner, a.inside.note)
-	a.ctx, a.cancel = inner, cancel
+	// Three contexts from here on: ctx is the client's, claimed goes on without the client and
+	// ends with the claim, and under is the handler's: claimed, or with a guard the context of
+	// the lock, which derives from claimed.
+	claimed, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), attempts.Key{}, a))
+	claimed = outcome.With(claimed, a.inside.note)
+	a.ctx, a.cancel = claimed, cancel
 	// The handler's context ends with it, also after a panic.
 	defer cancel(core.ErrReleased)
 	if !e.watchdog.begin(a) {
-		_ = e.store.Abandon(inner, record.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait)})
-		return e.refuse(ctx, begin, reason.Closing, core.ErrClosed)
+		_ = e.store.Abandon(claimed, record.AbandonRequest{ID: a.id, Token: a.token, Deadline: time.Now().Add(storeWait)})
+		return e.refuse(ctx, begin, e.refusal(reason.Closing, core.ErrClosed))
 	}
 	defer e.watchdog.end(a)
-	under := inner // what the handler runs under
+	under := claimed
 	if e.config.guard != nil {
-		section, refusal := e.lockOrAbandon(ctx, inner, a)
+		section, refusal := e.lockOrAbandon(ctx, claimed, a)
 		if refusal != nil {
-			return e.refused(ctx, begin, refusal)
+			return e.refuse(ctx, begin, refusal)
 		}
-		a.section, a.release, under = section, section.Leave, section.Context()
+		a.section, a.releaseLock, under = section, section.Leave, section.Context()
 	}
 	if lease := core.LeaseFromContext(ctx); lease != nil {
-		a.outer = watchOuter(lease, cancel)
-		defer a.outer.unwatch()
+		a.leaseAround = watchAround(lease, cancel)
+		defer a.leaseAround.unwatch()
 	}
 	decided := observe.Decided{Outcome: observe.DecidedUnknown, Generation: a.generation, Waited: time.Since(begin)}
 	if e.config.observer != nil {
@@ -45,44 +48,44 @@ func (e *Engine) run(ctx context.Context, h endpoint.Handler, a *attempt, begin 
 	returned := false
 	defer func() {
 		if !returned { // a panic, or runtime.Goexit
-			e.concludePanic(inner, a, &decided)
+			e.concludePanic(claimed, a, &decided)
 		}
 	}()
 	answer, answered := h.Run(under, a)
 	returned = true
-	return e.conclude(inner, a, answer, answered, &decided)
+	return e.conclude(claimed, a, answer, answered, &decided)
 }
 
 // lockOrAbandon is lock, and gives the claim up if the handler is not to run: the
 // lock refused, or a function of the guard (KeyFunc, PerPrincipal, an observer)
 // panicked.
-func (e *Engine) lockOrAbandon(ctx, inner context.Context, a *attempt) (section core.Section, refusal *core.Refusal) {
+func (e *Engine) lockOrAbandon(ctx, claimed context.Context, a *attempt) (section core.Section, refusal *core.Refusal) {
 	locked := false
 	defer func() {
 		if !locked { // the handler did not run, and has marked nothing
-			e.abandon(inner, a, nil)
+			e.abandon(claimed, a)
 		}
 	}()
-	section, refusal = e.lock(ctx, inner, a)
+	section, refusal = e.lock(ctx, claimed, a)
 	locked = refusal == nil
 	return section, refusal
 }
 
-// lock takes the locks of the guard for a handler that is to
-// run under inner. While it waits, the client counts: when ctx ends, its place is
-// freed. Once it has the locks, the client does not count any more.
-func (e *Engine) lock(ctx, inner context.Context, a *attempt) (core.Section, *core.Refusal) {
-	inside, cancel := context.WithCancelCause(inner)
+// lock takes the locks of the guard for a handler that is to run under claimed. While it
+// waits, the client counts: when ctx ends, so does the context waiting, and the place in the
+// queue is freed. Once it has the locks, the client does not count any more.
+func (e *Engine) lock(ctx, claimed context.Context, a *attempt) (core.Section, *core.Refusal) {
+	waiting, cancel := context.WithCancelCause(claimed)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	section, refusal := a.prepared.Enter(inside)
+	section, refusal := a.prepared.Enter(waiting)
 	gone := !stop()
 	if refusal == nil && !gone {
-		return section, nil // inside ends with inner
+		return section, nil // waiting ends with claimed
 	}
 	if refusal == nil {
 		// The client went away while the lock was granted: the context of the lease
 		// has ended, or is about to.
-		section.Leave(inside)
+		section.Leave(waiting)
 		refusal = &core.Refusal{Rule: e.config.guard.Name(), Err: fmt.Errorf("interlock: waiting for the lock: %w", context.Cause(ctx))}
 		refusal.Reason = core.ReasonOf(ctx, refusal.Err)
 	}

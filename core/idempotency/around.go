@@ -9,10 +9,10 @@ import (
 	"github.com/interlock-go/interlock/core"
 )
 
-// outerLease is the lease of a guard that runs around the engine, as a middleware of
+// leaseAround is the lease of a guard that runs around the engine, as a middleware of
 // its own. The handler's context does not derive from the lease's, which ends with
 // the client too, so the engine tells the handler of a loss itself.
-type outerLease struct {
+type leaseAround struct {
 	lease  *core.Lease
 	cancel context.CancelCauseFunc // of the handler's context
 	detach func() bool             // of the function that is attached to the lease's context
@@ -22,43 +22,43 @@ type outerLease struct {
 	done  bool
 }
 
-// watchOuter ends the handler's context with cancel when the lease around the engine is
+// watchAround ends the handler's context with cancel when the lease around the engine is
 // lost, until unwatch.
-func watchOuter(lease *core.Lease, cancel context.CancelCauseFunc) *outerLease {
-	o := &outerLease{lease: lease, cancel: cancel}
-	o.detach = context.AfterFunc(lease.Context(), o.look)
-	return o
+func watchAround(lease *core.Lease, cancel context.CancelCauseFunc) *leaseAround {
+	l := &leaseAround{lease: lease, cancel: cancel}
+	l.detach = context.AfterFunc(lease.Context(), l.look)
+	return l
 }
 
-func (o *outerLease) unwatch() {
-	o.detach()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.done = true
-	if o.timer != nil {
-		o.timer.Stop()
+func (l *leaseAround) unwatch() {
+	l.detach()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.done = true
+	if l.timer != nil {
+		l.timer.Stop()
 	}
 }
 
 // look is called when the lease's context has ended. If that was the client's doing,
 // the lease goes on, and only its deadline says when to look again.
-func (o *outerLease) look() {
-	if cause := o.lost(); cause != nil {
-		o.cancel(cause)
+func (l *leaseAround) look() {
+	if cause := l.lost(); cause != nil {
+		l.cancel(cause)
 		return
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.done || errors.Is(o.lease.Err(), core.ErrReleased) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done || errors.Is(l.lease.Err(), core.ErrReleased) {
 		return
 	}
-	o.timer = time.AfterFunc(max(time.Until(o.lease.Deadline()), 0)+time.Millisecond, o.look)
+	l.timer = time.AfterFunc(max(time.Until(l.lease.Deadline()), 0)+time.Millisecond, l.look)
 }
 
 // lost returns why the lease cannot be trusted, or nil. A handler that released it
 // early did so by intent.
-func (o *outerLease) lost() error {
-	for _, err := range []error{o.lease.Err(), context.Cause(o.lease.Context())} {
+func (l *leaseAround) lost() error {
+	for _, err := range []error{l.lease.Err(), context.Cause(l.lease.Context())} {
 		if errors.Is(err, core.ErrLost) || errors.Is(err, core.ErrMaxHold) {
 			return err
 		}
