@@ -31,6 +31,8 @@ func Idempotent(engine *idempotency.Engine, opts ...Option) func(http.Handler) h
 	o := newOptions(opts)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// The methods of the call: for the guard in httpx.Request and request (httplock.go),
+			// for the engine in capture.Call.
 			call := capture.NewCall(engine, request{httpx.Request{Request: r}, o}, r, w.Header())
 			var captured *capture.Writer
 			var tracked *httpx.Writer

@@ -23,8 +23,8 @@
 // A client that goes away ends nothing: the context of the handler goes on without
 // the client, and the answer waits for the duplicate. [MaxHold] bounds the handler.
 //
-// If a handler fails (a status of 500 or more, a panic), the engine releases the
-// key, and the duplicate is carried out anew. The same holds for answers that mean
+// If a handler fails (a status of 500 or more, a panic), the engine gives
+// the claim up, and the duplicate is carried out anew. The same holds for answers that mean
 // "not now": 401, 408, 409, 425, 429, and what a lock underneath refuses. All other
 // answers are stored.
 //
@@ -108,6 +108,14 @@
 //   - core/idempotency/record is for the authors of stores: the [Store], and the
 //     transaction of a request.
 //
+// # Words
+//
+// To abandon, or to give up, is for a claim: it ends without an answer, and the next
+// duplicate is carried out anew. The observer's outcome "released", and [ReleaseInvalid],
+// mean that a claim is given up. In all other places, to release is for a lock. The words
+// record, claim, commit, replay, duplicate, attempt and generation are in the table of
+// docs/idempotency.md.
+//
 // # The way of a request
 //
 // These are the functions in the order in which a request meets them. Indented lines
@@ -116,19 +124,27 @@
 //	adapter                        httplock, ginlock, echolock, grpclock
 //	  Engine.Do                    one call for each request (request.go)
 //	    Call.Key                   the client's key (endpoint.ParseKey)
-//	    Engine.identify            principal, body, guard's keys, fingerprint -> attempt
+//	    Engine.pass                a GET, or no key with Optional: Handler.Pass, and no record
+//	    Engine.identify            principal, body, fingerprint -> attempt
+//	      Guard.Prepare            with Under: the keys of the locks, before the claim
 //	    Engine.claim               Store.Claim, until it is decided (claim.go)
 //	      waiter.sleep             a duplicate waits: Store.Await (claim.go)
 //	    granted: Engine.run        the handler runs (run.go)
 //	      watchdog.begin           from here the lease is renewed (watchdog.go)
-//	      Engine.lock              the guard of Under
-//	      Handler.Run              the adapter's; under it MarkEffect: Store.Mark
-//	      Engine.conclude          what becomes of the record (conclude.go), one of:
+//	      Engine.lockOrAbandon     with Under; a refusal gives the claim up (run.go)
+//	        Engine.lock            ends the wait when the client leaves
+//	          Prepared.Enter       takes the locks; docs/how-it-works.md goes on from
+//	                               its sentence about Prepared.Enter
+//	      Handler.Run              the adapter's, with the handler inside
+//	        MarkEffect             Store.Mark
+//	      Engine.conclude          what becomes of the record (conclude.go), by the table
+//	                               of statuses (classify, policy.go), one of:
 //	        Engine.commit          Store.Commit, with the lock's release in one round trip:
 //	                               CommitRequest.Release -> rediswire Request.DoWithRelease
 //	                               -> the lock's release -> one pipeline (pipelines.go)
 //	        Engine.abandon         Store.Abandon, likewise
-//	        Engine.letGo           neither: the claim ends with its lease
+//	        Engine.leaveRecord     neither: the claim ends with its lease
+//	      Engine.concludePanic     the same, after a panic of the handler
 //	      watchdog.end
 //	    else: Engine.replay        the stored answer, or a refusal (replay.go)
 //	  Verdict                      what the client gets

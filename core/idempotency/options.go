@@ -226,7 +226,7 @@ func StoreAll() Option {
 // f is asked about each answer that is stored by its status, in every protocol: of a gRPC
 // method, and of a function (package once), the body is the encoded message or result. If
 // f returns false, the client gets the answer, and it counts as a failure of the handler,
-// like a 500. It releases the claim, and a retry runs the handler again. A transaction of
+// like a 500. The claim is given up, and a retry runs the handler again. A transaction of
 // the request (record.Enlist) is rolled back. After [MarkEffect], and with [Strict] or
 // [StoreAll], the answer is stored and replayed all the same.
 //
@@ -354,7 +354,7 @@ func WithObserver(o observe.Observer) Option {
 }
 
 // ReleaseInvalid keeps no record of a request that the handler refuses as invalid:
-// 400 and 422, in gRPC INVALID_ARGUMENT and OUT_OF_RANGE. The claim is released,
+// 400 and 422, in gRPC INVALID_ARGUMENT and OUT_OF_RANGE. The claim is given up,
 // and the next request with the key is carried out, also a request with a corrected
 // body.
 //

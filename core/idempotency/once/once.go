@@ -35,8 +35,8 @@ import (
 //
 // # What is stored
 //
-// A result of fn without an error is stored and replayed. An error is not: the claim is
-// released, and the next call runs fn again. [Final] makes an error that is stored
+// A result of fn without an error is stored and replayed. An error is not: the claim is given
+// up, and the next call runs fn again. [Final] makes an error that is stored
 // and replayed. After [idempotency.MarkEffect], and with [idempotency.Strict] or
 // [idempotency.StoreAll], every error is. The caller gets such an error as a
 // [StoredError]. A panic of fn passes through, and counts as an error.
@@ -156,7 +156,7 @@ func Codec(marshal func(v any) ([]byte, error), unmarshal func(data []byte, v an
 // Cancelable ends the context of fn also when the context of the call ends, with its
 // cause, and gives it the deadline of the call. Use it for work that is better broken
 // off than ended late. The error that fn then returns is an error like any other: it
-// releases the claim, but after [idempotency.MarkEffect] it is stored. So give the
+// gives the claim up, but after [idempotency.MarkEffect] it is stored. So give the
 // effect itself a context that does not end ([context.WithoutCancel]). Default: off;
 // what was begun is brought to its end, within [idempotency.MaxHold].
 func Cancelable() Option {
