@@ -70,17 +70,6 @@ func together(q, id string, atMost int64) bool {
 	return false
 }
 
-// until is when a lock ends that has an owner or is kept.
-func (m *model) until() (end int64) {
-	if m.exclusive != nil {
-		end = m.exclusive.hi
-	}
-	if m.kept != nil {
-		end = max(end, m.kept.hi+(m.kept.ms+2)*1000)
-	}
-	return end
-}
-
 // isKept checks that a lock which became free is kept for those who were announced.
 func (m *model) isKept(a, b int64, s seen) error {
 	m.kept, m.barrier = nil, tenure{}

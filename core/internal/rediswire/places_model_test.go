@@ -236,18 +236,19 @@ func (m *model) refused(c asked, list []any, a, b int64, s seen) error {
 		return fmt.Errorf("refused to the holder")
 	case !place && !beside && m.maybe(a, "") == 0 && !m.kept.waits(m.q, c.id, a):
 		return fmt.Errorf("a free lock is refused")
-	case m.kept != nil && m.kept.waits(m.q, c.id, a) && !(place && together(m.q, c.id, c.atMost)):
-		free, beside = false, true // it is kept for others, as if it had a holder
+	case m.kept.waits(m.q, c.id, a) && (!place || !together(m.q, c.id, c.atMost)): // it is kept for others
+		if ms < 1 || ms > 4000 || c.id != "" && n[2] != 1 || names != "" && !beside && m.maybe(a, "") == 0 {
+			return fmt.Errorf("a kept lock: %v", list)
+		}
 	case full && free:
 		return fmt.Errorf("called full with at most %d places of %d", m.maybe(a, c.owner), c.atMost)
 	case place && !full && !beside && c.atMost > 0 && int64(m.live(b, c.owner)) >= c.atMost:
 		return fmt.Errorf("not called full with %d places of %d", m.live(b, c.owner), c.atMost)
-	case place && !full && !beside && m.kept != nil && m.kept.waits(m.q, c.id, a) && b >= m.keyLo:
 	case place && !full && !beside && (!m.barrier.possible(a) || before(m.q, c.id) && b < m.keyLo):
 		return fmt.Errorf("a free place is refused: %q in %q", c.id, m.q)
 	case c.id != "" && n[2] != 1:
 		return fmt.Errorf("%q is not listed", c.id)
-	case ms < 1 && !beside, ms > 1000 && !beside, beside && ms > 1000 && ms*1000 > m.until()-a+2000:
+	case ms < 1 && !beside, ms > 1000 && !beside, beside && ms > 1000 && ms*1000 > m.exclusive.hi-a+2000:
 		return fmt.Errorf("to ask again in %d ms", ms)
 	}
 	for name := range strings.SplitSeq(names, ",") {
