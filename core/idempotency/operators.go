@@ -89,7 +89,7 @@ func (e *Engine) Forget(ctx context.Context, scope, key string) error {
 	return nil
 }
 
-// Pending returns how many answers and releases the store has not confirmed yet.
+// Pending returns how many answers, and claims given up, the store has not confirmed yet.
 // The engine tries them again in the background.
 func (e *Engine) Pending() int { return e.background.pending() }
 

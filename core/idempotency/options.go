@@ -208,7 +208,7 @@ func Transactional() Option {
 }
 
 // StoreAll stores every answer of the handler: also failures, which otherwise
-// release the claim, and the answers that refuse for the time being (401, 408, 409,
+// give the claim up, and the answers that refuse for the time being (401, 408, 409,
 // 425, 429). Default: off.
 func StoreAll() Option {
 	return func(c *config) { c.storeAll = true }

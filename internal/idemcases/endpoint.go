@@ -73,14 +73,14 @@ var endpointCases = []row{
 		f.want("account", e.call(payment{keys: []string{"k"}, account: "43"}), refused(reason.KeyReused))
 		f.want("again", e.pay("k"), replayed(1))
 	}},
-	{name: "a panic releases the key", run: func(f *fixture) {
+	{name: "a panic gives the claim up", run: func(f *fixture) {
 		var b payments
 		e := f.serve(f.engine(), b.fails(func(context.Context) (adaptertest.Result, string) { panic("at the disco") }))
 		f.want("first", e.pay("k"), reply{Result: adaptertest.Failed, Text: "at the disco"})
 		f.want("retry", e.pay("k"), fresh(2))
 		f.want("again", e.pay("k"), replayed(2))
 	}},
-	{name: "a failure releases the key", run: func(f *fixture) {
+	{name: "a failure gives the claim up", run: func(f *fixture) {
 		var b payments
 		e := f.serve(f.engine(), b.fails(says(adaptertest.Failed, "disk")))
 		f.want("first", e.pay("k"), reply{Result: adaptertest.Failed, Text: "disk"})
