@@ -106,12 +106,12 @@ func (e *Engine) PendingClaims() []admin.Claim {
 }
 
 // claims are those whose handlers run, as far as they can be lost or renewed.
-func (r *watchdog) claims() (all []admin.Claim) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, l := range r.events.Items() {
+func (w *watchdog) claims() (all []admin.Claim) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.events.Items() {
 		if l.running && !l.decided {
-			all = append(all, l.attempt.describe(r, admin.Running))
+			all = append(all, l.attempt.describe(w, admin.Running))
 		}
 	}
 	return all
