@@ -62,7 +62,7 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 	}
 	streams.Voice.speak()
 	w := watch{command: c, lease: lease, child: child, log: log}
-	w.until(incoming, stops)
+	w.until(incoming, stops) //nolint:contextcheck // releases that the locker sends by itself have no caller
 	released := lease.Release(ctx)
 	child.restore(streams.Stdin)
 	return w.status(released, loss)
