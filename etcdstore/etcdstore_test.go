@@ -142,8 +142,8 @@ func TestARequestWhoseCallerHasLeftIsNotSent(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range under {
 			all.Go(func() { _, _ = l.commit(t.Context(), writes(fmt.Sprint(i))) })
+			synctest.Wait() // each has a transaction of its own
 		}
-		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if _, err := l.commit(ctx, writes("late")); !errors.Is(err, driver.ErrNotReady) {
