@@ -3,7 +3,9 @@ package core_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -273,6 +275,9 @@ func TestAnAttentiveCallerAfterOneThatIsNotIsToldAtOnce(t *testing.T) {
 				if owner, _, _ := store.Holder("k"); !strings.HasSuffix(owner, "!") {
 					t.Errorf("the owner is called %q", owner)
 				}
+				if n := store.Requests(memstore.Acquire); !free && n != 3 {
+					t.Errorf("%d requests: a grant under a name without the mark is given back", n)
+				}
 				waits(ctx, t, b)
 				told(t, lease, 0)
 				_ = lease.Release(t.Context())
@@ -446,5 +451,60 @@ func TestNothingIsToldAfterTheEndOfALease(t *testing.T) {
 		case <-lease.Wanted():
 		}
 		_ = lease.Release(t.Context())
+	})
+}
+
+// unreliable is a store whose hints are lost, late, repeated, or about another owner.
+type unreliable struct{ distant }
+
+func (s unreliable) Notify(id string, hear func(key, owner string)) (stop func()) {
+	return s.Store.Notify(id, func(key, owner string) {
+		for range rand.IntN(3) {
+			later := time.Duration(rand.Int64N(int64(50 * time.Millisecond)))
+			time.AfterFunc(later, func() { hear(key, owner) })
+			time.AfterFunc(later, func() { hear("", driver.Attentive(id+":1")) })
+		}
+	})
+}
+
+// Holders give way when they are told, under hints of every kind: there is one at a time, none is
+// lost, and none waits for ever.
+func TestUnreliableHintsLeaveOneHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const sections = 250
+		store := memstore.New()
+		var inside, toldEarly atomic.Int32
+		var all sync.WaitGroup
+		for _, trip := range []time.Duration{200 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond} {
+			l := newLocker(t, unreliable{distant{store, trip}})
+			for range 3 {
+				all.Go(func() {
+					for range sections {
+						lease, err := l.Lock(t.Context(), "k", core.Attentive(), core.Watchdog(3*time.Second), core.OnLost(func(l core.Loss) {
+							t.Errorf("lost: %+v", l)
+						}))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if inside.Add(1) != 1 {
+							t.Error("two are inside")
+						}
+						select {
+						case <-lease.Wanted():
+							toldEarly.Add(1)
+							time.Sleep(time.Millisecond)
+						case <-time.After(20 * time.Millisecond):
+						}
+						inside.Add(-1)
+						_ = lease.Release(t.Context())
+					}
+				})
+			}
+		}
+		all.Wait()
+		if toldEarly.Load() < 9*sections/2 {
+			t.Errorf("of %d holders %d gave way", 9*sections, toldEarly.Load())
+		}
 	})
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/internal/redistest"
 )
 
 // waits has another process wait for a lock in the background.
@@ -87,7 +86,8 @@ func TestAHolderIsToldWhatWasSaidWhileItsSubscriptionWasAway(t *testing.T) {
 	t.Parallel()
 	w := alone(t)
 	w.user()
-	a, b := w.locker(w.store(restricted)), w.locker(w.store(restricted))
+	s := w.store(restricted)
+	a, b := w.locker(w.store(restricted)), w.locker(s)
 	lease := w.lock(a, "k", core.Watchdog(time.Hour), core.Attentive())
 	first := w.lock(a, "first", core.Watchdog(time.Hour), core.Attentive())
 	leave := w.waits(b, "first")
@@ -95,10 +95,10 @@ func TestAHolderIsToldWhatWasSaidWhileItsSubscriptionWasAway(t *testing.T) {
 	leave()
 	w.tell("ACL", "SETUSER", "interlock", "-subscribe")
 	w.tell("CLIENT", "KILL", "TYPE", "pubsub")
-	defer w.waits(b, "k")()
-	redistest.Eventually(t, w.Patience(), func(ctx context.Context) error {
-		return w.rdb.HGet(ctx, "interlock:{k}", "q").Err() // the other process waits
-	})
+	ask := driver.AcquireRequest{Key: "k", Owner: "b:1", TTL: w.Holds(), Waiter: "b"} // once
+	if rep, err := s.Acquire(t.Context(), ask); err != nil || !rep.Listed {
+		t.Fatalf("%+v, %v", rep, err)
+	}
 	w.tell("ACL", "SETUSER", "interlock", "+subscribe")
 	w.told(lease)
 	w.release(lease)
