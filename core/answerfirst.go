@@ -36,12 +36,10 @@ func AnswerFirst() GuardOption {
 	return guardOption(func(c *config) { c.guard.answerFirst = true })
 }
 
-// releaseBehind is [Lease.Release] for a caller that does not wait for the store. In this
-// process the lease has ended, and its lock is handed over or under release, when it returns.
+// releaseBehind is the first call of release for a caller that does not wait for the store.
+// In this process the lease has ended, and its lock is handed over or under release, when
+// releaseBehind returns.
 func (lease *Lease) releaseBehind(ctx context.Context) {
-	if !lease.begins() {
-		return // the handler has released it, or does so at this moment
-	}
 	l, all := lease.config.locker, lease.locks()
 	parted := make([]lock.Parting, len(all))
 	unsent := false
@@ -52,8 +50,8 @@ func (lease *Lease) releaseBehind(ctx context.Context) {
 	// The values of ctx belong to a request that may have ended by then: gin uses its contexts
 	// again. A panic of the store or the observer would reach no server that recovers.
 	if !unsent || !l.locks.Behind(func() {
-		l.told("release behind an answer", func() { _ = lease.release(context.Background(), parted) })
+		l.told("release behind an answer", func() { _ = lease.releaseObserved(context.Background(), parted) })
 	}) {
-		_ = lease.release(ctx, parted)
+		_ = lease.releaseObserved(ctx, parted)
 	}
 }

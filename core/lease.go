@@ -254,41 +254,43 @@ func (lease *Lease) Release(ctx context.Context) error {
 	if lease == nil {
 		return ErrNoLease
 	}
-	if !lease.begins() {
-		return lease.firstResult()
-	}
-	return lease.release(ctx, nil)
+	return lease.release(ctx, false)
 }
 
-// begins notes that the lease is being released. It returns false if it was before.
-func (lease *Lease) begins() bool {
+// release is [Lease.Release]. behind says not to wait for the store.
+func (lease *Lease) release(ctx context.Context, behind bool) error {
 	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	if lease.stage != unreleased {
-		return false
+	first := lease.stage == unreleased
+	if first {
+		lease.stage = releasing
 	}
-	lease.stage = releasing
-	return true
-}
-
-// release is the first call of Release. parted, unless nil, has what this process did
-// already, lock by lock.
-func (lease *Lease) release(ctx context.Context, parted []lock.Parting) error {
-	if m := lease.more.Load(); m != nil && m.observed && m.obs.Released != nil {
-		return lease.releaseObserved(ctx, parted, m.obs.Released)
+	lease.mu.Unlock()
+	switch m := lease.more.Load(); {
+	case !first && behind:
+		return nil // the handler has released it, or does so at this moment
+	case !first:
+		return lease.firstResult()
+	case behind:
+		lease.releaseBehind(ctx)
+		return nil
+	case m != nil && m.observed && m.obs.Released != nil:
+		return lease.releaseObserved(ctx, nil)
 	}
-	_, _, err := lease.releaseAll(ctx, parted)
+	_, _, err := lease.releaseAll(ctx, nil)
 	return err
 }
 
-// releaseObserved is release where an observer is told.
-func (lease *Lease) releaseObserved(ctx context.Context, parted []lock.Parting, tell func(observe.Released)) error {
+// releaseObserved is the first call of release, and tells the observer, if there is one.
+// parted, unless nil, has what this process did already, lock by lock.
+func (lease *Lease) releaseObserved(ctx context.Context, parted []lock.Parting) error {
 	clock := &lease.config.locker.locks.Clock
 	begin := clock.Now()
 	handed, lost, err := lease.releaseAll(ctx, parted)
-	tell(observe.Released{
-		Err: err, Held: begin.Sub(lease.locks()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
-	})
+	if m := lease.more.Load(); m != nil && m.observed && m.obs.Released != nil {
+		m.obs.Released(observe.Released{
+			Err: err, Held: begin.Sub(lease.locks()[0].Since()), Took: clock.Now().Sub(begin), HandedOver: handed, Lost: lost,
+		})
+	}
 	return err
 }
 
@@ -350,12 +352,13 @@ func (lease *Lease) releaseAll(ctx context.Context, parted []lock.Parting) (hand
 // and that was not told before; then the observer gets it with the release.
 func (lease *Lease) releaseOne(ctx context.Context, all []*lock.Waiter, parted []lock.Parting, i int) (handed bool, lost *Loss, err error) {
 	w, locks := all[i], lease.config.locker.locks
-	var r lock.Released
-	if parted == nil {
-		r = locks.Release(ctx, w)
+	var p lock.Parting
+	if parted != nil {
+		p = parted[i]
 	} else {
-		r = locks.Send(ctx, w, &parted[i])
+		locks.Part(w, &p)
 	}
+	r := locks.Send(ctx, w, &p)
 	if r.Lost != 0 {
 		lost = (*Lease)(w.Holder.(*holder)).lostAtRelease(w, reasons[r.Lost]) //nolint:forcetypeassert // there is no other
 	}

@@ -272,9 +272,5 @@ func (s Section) Leave(ctx context.Context) {
 	if s.request != nil && s.request.admitted != nil {
 		defer s.request.admitted.leave() // not before the lock has gone, or is about to
 	}
-	if s.guard.config.guard.answerFirst && !paired.Marked(ctx) {
-		s.lease.releaseBehind(ctx)
-		return
-	}
-	_ = s.lease.Release(ctx)
+	_ = s.lease.release(ctx, s.guard.config.guard.answerFirst && !paired.Marked(ctx))
 }
