@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -173,6 +174,38 @@ func TestAServerThatNeverAnswersHoldsNoCallerPastItsContext(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A request that is interrupted because its caller has to leave is not sent again, also if the
+// caller has not left yet.
+func TestAnInterruptedRequestIsNotSentAgainForACallerThatLeaves(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t).Client(t), func(*Config) {})
+	defer func() { _ = s.Close() }()
+	for _, c := range []struct {
+		left, asks, again bool
+	}{{left: true, asks: true}, {left: true, again: true}, {asks: true, again: true}} {
+		ctx, leave := context.WithCancel(t.Context())
+		r := new(Request).Make(s, releaseScript, "k", make([]any, callArgs))
+		r.Asks, r.tries, r.gone = c.asks, 1, ctx.Done()
+		r.begin()
+		if c.left {
+			leave()
+		}
+		r.tried(io.ErrUnexpectedEOF)
+		select {
+		case <-r.done:
+			if c.again || !errors.Is(r.Err, io.ErrUnexpectedEOF) || !r.Ambiguous {
+				t.Errorf("%+v: it has ended with %v", c, r.Err)
+			}
+		default:
+			if !c.again {
+				t.Errorf("%+v: it is sent again", c)
+			}
+			<-r.done
+		}
+		leave()
 	}
 }
 

@@ -67,6 +67,7 @@ type Request struct {
 
 	state atomic.Int32 // of stateWaited, stateDone, stateLeft
 	done  chan *Request
+	gone  <-chan struct{} // is closed when the caller has to leave; nil: it waits until the end
 }
 
 const (
@@ -129,6 +130,7 @@ func (r *Request) Start() {
 // whose cores go to sleep between requests that takes longer than the server.
 func (r *Request) Do(ctx context.Context, deadline time.Time) bool {
 	r.begin()
+	r.gone = ctx.Done()
 	if r.route.direct == nil && r.route.unread() {
 		go r.send() // finding the server takes requests of its own
 	} else if q := r.prepare(); q != nil && !q.sendHere(ctx, deadline, r) {
@@ -264,6 +266,14 @@ func (r *Request) tried(err error) {
 	r.pause = min(max(2*r.pause, firstPause), maxPause)
 	if again && !r.Deadline.IsZero() && time.Now().Add(r.pause).After(r.Deadline) {
 		again = false
+	}
+	if again && r.Asks {
+		// The caller's own goroutine may have been interrupted here by what it leaves for.
+		select {
+		case <-r.gone:
+			again = false
+		default:
+		}
 	}
 	if !again || r.once || r.store.shut.Load() {
 		r.finish(err)
