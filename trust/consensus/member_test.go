@@ -18,6 +18,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/etcdctl/v3/ctlv3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 )
@@ -25,12 +26,19 @@ import (
 // The test binary is a member of a cluster, if its environment says which.
 const memberEnv = "INTERLOCK_TEST_ETCD_MEMBER"
 
+// The test binary is etcdctl, if its environment says so.
+const etcdctlEnv = "INTERLOCK_TEST_ETCDCTL"
+
 func TestMain(m *testing.M) {
 	if member := os.Getenv(memberEnv); member != "" {
 		if err := serve(strings.Split(member, " ")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+		os.Exit(0)
+	}
+	if os.Getenv(etcdctlEnv) != "" {
+		ctlv3.MustStart()
 		os.Exit(0)
 	}
 	if how := os.Getenv(workerEnv); how != "" {
