@@ -59,10 +59,12 @@ type taker func(ctx context.Context, key string) (token int64, has func() bool, 
 
 // takers are the locks that are tried, by kind.
 var takers = map[string]func(addrs []string, lease time.Duration) (taker, error){
-	"interlock": onEtcd(interlocked),
-	"lease":     onEtcd(leased),
-	"zookeeper": onZooKeeper(zookeeperLocked),
-	"ephemeral": onZooKeeper(ephemeral),
+	"interlock":      onEtcd(interlocked),
+	"interlock-long": onEtcd(interlocked),
+	"lease":          onEtcd(leased),
+	"zookeeper":      onZooKeeper(zookeeperLocked),
+	"zookeeper-long": onZooKeeper(zookeeperLocked),
+	"ephemeral":      onZooKeeper(ephemeral),
 }
 
 // onEtcd makes a client of etcd for a lock.
@@ -90,8 +92,11 @@ func work(how []string) error {
 		return err
 	}
 	usual := 20 * time.Millisecond
-	if kind == "lease" {
+	switch kind {
+	case "lease":
 		usual = ttl // so that a lease which ends is one on which a lock is held
+	case "interlock-long", "zookeeper-long":
+		usual = 3 * ttl // so that a holder that is cut off would go on for longer than its lease
 	}
 	var mu sync.Mutex
 	var all sync.WaitGroup
