@@ -178,34 +178,39 @@ func TestAServerThatNeverAnswersHoldsNoCallerPastItsContext(t *testing.T) {
 }
 
 // A request that is interrupted because its caller has to leave is not sent again, also if the
-// caller has not left yet.
+// caller is slow to leave. Its outcome is unknown.
 func TestAnInterruptedRequestIsNotSentAgainForACallerThatLeaves(t *testing.T) {
 	t.Parallel()
-	s := open(t, redistest.Start(t).Client(t), func(*Config) {})
+	srv := redistest.Start(t)
+	s := open(t, srv.Client(t), func(*Config) {})
 	defer func() { _ = s.Close() }()
-	for _, c := range []struct {
-		left, asks, again bool
-	}{{left: true, asks: true}, {left: true, again: true}, {asks: true, again: true}} {
-		ctx, leave := context.WithCancel(t.Context())
-		r := new(Request).Make(s, releaseScript, "k", make([]any, callArgs))
-		r.Asks, r.tries, r.gone = c.asks, 1, ctx.Done()
-		r.begin()
-		if c.left {
-			leave()
-		}
-		r.tried(io.ErrUnexpectedEOF)
-		select {
-		case <-r.done:
-			if c.again || !errors.Is(r.Err, io.ErrUnexpectedEOF) || !r.Ambiguous {
-				t.Errorf("%+v: it has ended with %v", c, r.Err)
-			}
-		default:
-			if !c.again {
-				t.Errorf("%+v: it is sent again", c)
-			}
-			<-r.done
-		}
-		leave()
+	take(t, s, "warm")
+	rest(t, s)
+	ctx, leave := context.WithCancel(t.Context())
+	late := make(chan error, 1)
+	key := "k"
+	r := new(Request).Make(s, renewScript, key, make([]any, callArgs)).Keys(&key)
+	r.Asks, r.gone, r.tries = true, ctx.Done(), 1
+	r.Late = func() { late <- r.Err }
+	r.begin()
+	leave()
+	before := srv.Calls(t)["evalsha"]
+	r.tried(io.ErrUnexpectedEOF)
+	pauses := make(chan struct{})
+	time.AfterFunc(10*firstPause, func() { close(pauses) }) // in which it would be sent
+	select {
+	case <-r.done:
+		t.Fatalf("it has ended with %v, %v", r.Val, r.Err)
+	case <-pauses:
+	}
+	if r.Wait(ctx, time.Time{}) {
+		t.Fatal("the caller did not leave")
+	}
+	if err := <-late; err == nil || !r.Ambiguous {
+		t.Errorf("the outcome is %v, unknown: %v", err, r.Ambiguous)
+	}
+	if n := srv.Calls(t)["evalsha"] - before; n != 0 {
+		t.Errorf("the request was sent %d times for a caller that leaves", n)
 	}
 }
 

@@ -267,19 +267,25 @@ func (r *Request) tried(err error) {
 	if again && !r.Deadline.IsZero() && time.Now().Add(r.pause).After(r.Deadline) {
 		again = false
 	}
-	if again && r.Asks {
-		// The caller's own goroutine may have been interrupted here by what it leaves for.
-		select {
-		case <-r.gone:
-			again = false
-		default:
-		}
-	}
 	if !again || r.once || r.store.shut.Load() {
 		r.finish(err)
 		return
 	}
-	time.AfterFunc(r.pause, r.send)
+	time.AfterFunc(r.pause, r.resend)
+}
+
+// resend sends the request once more. A caller that has to leave may have interrupted its own
+// request, and not have left yet: until it has, nothing is sent for it.
+func (r *Request) resend() {
+	if r.Asks && r.state.Load() == stateWaited {
+		select {
+		case <-r.gone:
+			time.AfterFunc(r.pause, r.resend)
+			return
+		default:
+		}
+	}
+	r.send()
 }
 
 // finish ends the request: it wakes the caller or, if the caller has left, calls late.
