@@ -124,6 +124,9 @@ func slack(lease time.Duration) time.Duration { return min(lease/60, 50*time.Mil
 // grant makes a waiter the holder.
 func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effects) {
 	own.lock.remove(w)
+	if w.marks&asking != 0 {
+		own.lock.stray(w) // it has left its try, and not the queue yet
+	}
 	own.holder, own.token = w, token
 	own.grants++
 	w.state, w.own, w.token, w.holds, w.since = granted, own, token, 1, now

@@ -110,6 +110,7 @@ func (own *ownership) admit(now clock.Instant, fx *effects) {
 	l := own.lock
 	for w := l.first; w != nil && own.suits(w.Terms) && (fx.handed == nil || own.joinable(w)); w = l.first {
 		l.remove(w)
+		l.stray(w)
 		own.share(w, now, fx)
 		if fx.handed == nil {
 			fx.handed = w
