@@ -4,7 +4,7 @@
 // gRPC and gRPC-Web.
 //
 // The package is package grpclock on the transport of connect: rules, options, refusals and
-// records are those of grpclock, which describes them. A service may be served by connect
+// records are as in grpclock, which describes them. A service may be served by connect
 // and by grpc-go at the same time, with the same rules on the same store.
 //
 //	locker, err := core.New(store)

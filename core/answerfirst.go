@@ -18,7 +18,7 @@ import (
 //
 // A lock that the next caller of this process waits for is handed over before the answer, as
 // without the option. What the release finds out is told as without the option, if later:
-// [OnLost] and the [observe.Observer] learn of it. The share of a principal ([PerPrincipal])
+// [OnLost] and the [observe.Observer] get it. The share of a principal ([PerPrincipal])
 // ends with its handler. Before its answer, a rule with [CheckAnswer] still waits for the
 // check.
 //

@@ -348,7 +348,7 @@ func (lease *Lease) releaseAll(ctx context.Context, parted []lock.Parting) (hand
 	return false, cmp.Or(losses...), errors.Join(errs...)
 }
 
-// releaseOne gives up one hold, that of all[i]. It returns the loss if the lease was lost
+// releaseOne gives up the hold of all[i]. It returns the loss if the lease was lost
 // and that was not told before; then the observer gets it with the release.
 func (lease *Lease) releaseOne(ctx context.Context, all []*lock.Waiter, parted []lock.Parting, i int) (handed bool, lost *Loss, err error) {
 	w, locks := all[i], lease.config.locker.locks

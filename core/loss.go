@@ -19,7 +19,7 @@ type Loss = observe.Loss
 // lock account/42. Its methods are described at [observe.Hashed].
 type Hashed = observe.Hashed
 
-// reasons are the reasons of a loss by those of package lock.
+// reasons are the reasons of a loss by the reasons of package lock.
 var reasons = [...]observe.LossReason{
 	lock.Expired:     observe.LossExpired,
 	lock.Deleted:     observe.LossDeleted,

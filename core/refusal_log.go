@@ -89,7 +89,7 @@ func (g *Guard) observe(ctx context.Context, req Request, keys []string) observe
 }
 
 // rejected reports that a request is refused before its lock was
-// asked for: no key could be made of it, or it is over a limit. The client's
+// asked for: no key could be made of it, or it exceeds a limit. The client's
 // mistakes are the observer's to count; the server's are logged, since
 // the client is not told what is wrong. A principal that is not found is most
 // often the server's mistake, though the client gets a 400.

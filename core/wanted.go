@@ -7,7 +7,7 @@ import "github.com/interlock-go/interlock/core/internal/lock"
 // subscribes to a channel of its own at the store, from the first attentive lock until
 // [Locker.Close]; a request that is refused says there that it waits.
 //
-// Stores that can tell it are those of packages redisstore and memstore. In other stores the
+// Stores that can tell it are in packages redisstore and memstore. In other stores the
 // option has no effect: there, and where a message is lost, the holder is told with the next
 // renewal, at a third of the lease. A message is only a hint, and the locker asks the store
 // about it: no message by itself ends a lease, or says that others wait. Of more than 16
@@ -26,7 +26,7 @@ func Attentive() Option {
 // since is: the channel stays closed.
 //
 // In a handler it is LeaseFromContext(ctx).Wanted(). Every call returns the same channel. For a
-// lock that the lease has re-entered, the channel is that of the lease which holds the lock;
+// lock that the lease has re-entered, the channel belongs to the lease which holds the lock;
 // together with other locks it says nothing about a lock that was re-entered. Of a nil lease
 // it is nil, from which a receive waits for ever.
 func (lease *Lease) Wanted() <-chan struct{} {

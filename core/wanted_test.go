@@ -248,7 +248,7 @@ func TestAHintThatComesWhileARenewalIsOnItsWayIsNotLost(t *testing.T) {
 }
 
 // An owner's name that was refused is used again, for a caller that is attentive; and a lock is
-// not handed on to such a caller under the name of one that is not.
+// not handed on to such a caller under the name of an owner that is not attentive.
 func TestAnAttentiveCallerAfterOneThatIsNotIsToldAtOnce(t *testing.T) {
 	for name, free := range map[string]bool{"after a refusal": false, "by a hand-off": true} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ type Store struct {
 }
 
 // New makes a store on a client, which may have a namespace, and which the store does not
-// close. The options are those of package casstore; casstore.Timeout is 250 ms by default. New sends nothing. It returns
+// close. The options are in package casstore; casstore.Timeout is 250 ms by default. New sends nothing. It returns
 // driver.ErrConfig if client is nil or an option cannot work. Close the store after the
 // locker, and the client after the store.
 func New(client *clientv3.Client, opts ...casstore.Option) (*Store, error) {
@@ -90,7 +90,7 @@ func (s *server) transact(ctx context.Context, batch []*request) ([]casstore.Ans
 	return answers, nil
 }
 
-// operations are those of a transaction; what is read is read in any case.
+// operations are the operations of a transaction; what is read is read in any case.
 func operations(txn casstore.Txn) (cmps []clientv3.Cmp, then, otherwise []clientv3.Op) {
 	for _, c := range txn.If {
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(c.Name), "=", c.Revision.Number))

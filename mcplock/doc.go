@@ -31,7 +31,7 @@
 //
 // The tool runs under the lease. Its context ends with cause [core.ErrLost] when the lock
 // can no longer be trusted, and when the client cancels the call. Over stateless HTTP the
-// server learns of that only with StreamableHTTPOptions.PropagateRequestCancellation. A
+// server finds that out only with StreamableHTTPOptions.PropagateRequestCancellation. A
 // tool that asks the client (elicitation, sampling) holds its lock meanwhile: give the rule
 // a [core.MaxHold].
 //

@@ -154,7 +154,7 @@ func toAny[T any](v any) (to T) {
 
 const codeKey = "code"
 
-// arguments are those of the tool.
+// arguments are the arguments of the tool.
 type arguments struct {
 	ID      string `json:"id"`
 	From    string `json:"from"`
@@ -237,7 +237,7 @@ func (c *client) Call(ctx context.Context, req adaptertest.Request) (o adapterte
 	return outcome(result, err)
 }
 
-// outcome reads a result. A tool has no statuses: the code is the one that gRPC has for the
+// outcome reads a result. A tool has no statuses: the code is the code of gRPC for the
 // reason, so that the table of answers compares the rest.
 func outcome(result *mcp.CallToolResult, err error) (o adaptertest.Outcome) {
 	if err != nil {

@@ -28,7 +28,7 @@ type commit struct {
 	nodes map[string]node
 	at    epoch
 	acl   []zk.ACL
-	// conditions are those of the transaction, by name.
+	// conditions are the conditions of the transaction, by name.
 	conditions map[string]casstore.Revision
 }
 
@@ -115,7 +115,7 @@ func unsent(err error) error {
 	return fmt.Errorf("%w: %w", driver.ErrNotReady, err)
 }
 
-// names are those of all entries of the transaction, those of lists apart.
+// names are the names of all entries of the transaction, except of lists.
 func (c *commit) names() []string {
 	all := map[string]bool{}
 	for name := range c.conditions {

@@ -42,7 +42,7 @@ type outcome struct {
 	err     error
 }
 
-// lanes send requests, those that wait together in one transaction of ZooKeeper.
+// lanes send requests; requests that wait together go in one transaction of ZooKeeper.
 type lanes struct {
 	send func(ctx context.Context, ops []any) ([]zk.MultiResponse, error)
 

@@ -233,7 +233,7 @@ func (s *server) open(ctx context.Context, r *root) (epoch, []zk.ACL, error) {
 	return at, acl, nil
 }
 
-// rights are those of new nodes: of all, if the root is open to all; else of the user whose
+// rights are the rights of new nodes: of all, if the root is open to all; else of the user whose
 // credentials the client has added. It makes the root if that is not there.
 func (s *server) rights(ctx context.Context, r *root) ([]zk.ACL, error) {
 	for {

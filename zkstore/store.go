@@ -22,7 +22,7 @@ type Store struct {
 }
 
 // New makes a store on a connection, which [Connect] makes, and which the store does not
-// close. The options are those of package casstore. New sends nothing. It returns
+// close. The options are in package casstore. New sends nothing. It returns
 // driver.ErrConfig if conn is nil or an option cannot work. Close the store after the
 // locker, and the connection after the store.
 func New(conn *zk.Conn, opts ...casstore.Option) (*Store, error) {
@@ -40,7 +40,7 @@ func New(conn *zk.Conn, opts ...casstore.Option) (*Store, error) {
 	return s, nil
 }
 
-// Close ends what the store does in the background, as that of [casstore.Store] does.
+// Close ends what the store does in the background, as the Close of [casstore.Store] does.
 func (s *Store) Close() error {
 	s.end()
 	s.work.Wait()

@@ -77,7 +77,7 @@ type tidying struct {
 	old    []step
 }
 
-// walk collects the nodes below a name that can go, those that are deepest first.
+// walk collects the nodes below a name that can go, the deepest first.
 func (t *tidying) walk(ctx context.Context, name string) error {
 	parts, _, err := t.children(ctx, name)
 	if err != nil {

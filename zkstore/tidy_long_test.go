@@ -41,7 +41,7 @@ func startServer(t *testing.T) string {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // the death of this thread is that of the parent: prctl(2), PR_SET_PDEATHSIG
+		runtime.LockOSThread() // the kernel takes the death of this thread for the death of the parent: prctl(2), PR_SET_PDEATHSIG
 		defer runtime.UnlockOSThread()
 		defer close(ended)
 		err := cmd.Start()
@@ -173,7 +173,7 @@ func TestNodesThatAreWornOutAreCreatedAnew(t *testing.T) {
 	}
 }
 
-// Whatever the moment at which nodes are deleted, the contract is kept.
+// Nodes may be deleted at any moment, and the contract is kept.
 func TestTheContractIsKeptWhileNodesAreDeleted(t *testing.T) {
 	addr := startServer(t)
 	s := openServer(t, addr)

@@ -171,7 +171,7 @@ type armed struct {
 	fired <-chan zk.Event
 }
 
-// watches are those that have not fired, by path and kind. The client cannot take one
+// watches are the watches that have not fired, by path and kind. The client cannot take one
 // back, and keeps it until it fires: so a later watch of the same uses it, too.
 type watches struct {
 	mu sync.Mutex

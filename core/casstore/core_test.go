@@ -214,7 +214,7 @@ func TestAPairIsTwoTransactions(t *testing.T) {
 	})
 }
 
-// The sign of life speaks for locks, so the store has only those that one owner holds.
+// The sign of life speaks for locks, so the store has only locks that an owner holds.
 func TestPlacesAreRefused(t *testing.T) {
 	locker, err := core.New(open(t, castest.NewMemory()))
 	if err != nil {
@@ -264,7 +264,7 @@ func TestASweepDeletesWhatTheDeadHaveLeft(t *testing.T) {
 	})
 }
 
-// A resource that has seen tokens of Redis takes those of a service that has moved, and what
+// A resource that has seen tokens of Redis takes the tokens of a service that has moved, and what
 // deletes old fences by their time leaves them.
 func TestTokensAreAboveAllTimes(t *testing.T) {
 	store := open(t, castest.NewMemory())

@@ -20,7 +20,7 @@
 // A process that waits notes when it received the first answer that showed a lock and its
 // beat as they are. When the lease and some more has passed on its own clock, it writes
 // itself into the lock, on condition that neither the lock nor the beat has changed, in one
-// transaction. If the holder lives, one of them has. If both are as they were, the
+// transaction. If the holder lives, the lock or the beat has. If both are as they were, the
 // holder's last beat was written before the waiting process began to count, so the holder
 // has stopped to trust its lock.
 //

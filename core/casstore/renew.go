@@ -121,7 +121,7 @@ func (s *Store) lengthen(ctx context.Context, r renewal, done func(int, bool, er
 			done(r.index, contended, err)
 			return
 		}
-		r.at, r.as = answer.Read[0].Revision, now // an earlier one of unknown outcome was executed
+		r.at, r.as = answer.Read[0].Revision, now // an earlier renewal of unknown outcome was executed
 	}
 }
 

@@ -68,7 +68,7 @@ func (s *Store) Watch(key string, _ time.Time, wake func(driver.Signal)) (stop f
 	})
 }
 
-// unwatch ends a watch. With the last one of a key its lockers leave the list: no caller of
+// unwatch ends a watch. With the last watch of a key its lockers leave the list: no caller of
 // theirs waits any more.
 func (s *Store) unwatch(key string) {
 	s.mu.Lock()

@@ -38,7 +38,7 @@ type world struct {
 	keys   map[string]*state
 }
 
-// state is what the world knows of a key: who trusts its lock, and the last token.
+// state is what the world knows about a key: who trusts its lock, and the last token.
 type state struct {
 	holders map[*holder]bool
 	token   int64

@@ -24,7 +24,7 @@ type Notifier interface {
 // attentive is what the names of attentive owners end with.
 const attentive = "!"
 
-// Attentive returns the name of an owner whose locker is to be told of what happens to its
+// Attentive returns the name of an owner whose locker is to be told what happens to its
 // lock, where the store can tell it ([Notifier]). The name is marked, so that the store need
 // keep nothing about it.
 func Attentive(owner string) string { return owner + attentive }

@@ -98,7 +98,7 @@ func (t Table) InTx(
 // returns how many it deleted. A fence is not needed any more when no process is
 // left that could still use a smaller token. So choose a time longer ago than a
 // process can have been stopped: days. Prune relies on tokens that are times, in µs
-// since 1970, as the tokens of the stores on Redis and PostgreSQL are. Those of a consensus
+// since 1970, as the tokens of the stores on Redis and PostgreSQL are. The tokens of a consensus
 // system (package casstore) are above all times until the year 2112: Prune leaves them. Its
 // error comes from the database.
 func (t Table) Prune(ctx context.Context, db *sql.DB, before time.Time) (int64, error) {

@@ -107,8 +107,11 @@ func TestCommandsOfAHandOver(t *testing.T) {
 	w := alone(t)
 	s := w.store()
 	waiter := driver.WithPatience("0123456789abcdef0123456789abcdef", time.Second)
-	_, calls := w.undisturbed(func(try int) {
-		key, ctx := fmt.Sprint("k", try), t.Context()
+	round := 0
+	var took time.Duration // from the release to the grant
+	handOver := func(int) {
+		round++
+		key, ctx := fmt.Sprint("k", round), t.Context()
 		acquire := func(owner, waiter string) driver.Reply {
 			rep, err := s.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: owner, TTL: w.Holds(), Waiter: waiter})
 			if err != nil {
@@ -120,6 +123,7 @@ func TestCommandsOfAHandOver(t *testing.T) {
 		if refused := acquire("b:1", waiter); refused.Granted || !refused.Listed {
 			t.Fatalf("a held lock: %+v", refused)
 		}
+		began := time.Now()
 		waiting, err := s.Release(ctx, driver.ReleaseRequest{Key: key, Owner: "a:1", Token: rep.Token, TTL: w.Holds()})
 		if err != nil || waiting != waiter {
 			t.Fatalf("waiting %q, %v", waiting, err)
@@ -127,7 +131,12 @@ func TestCommandsOfAHandOver(t *testing.T) {
 		if granted := acquire("b:2", waiter); !granted.Granted || granted.Token <= rep.Token {
 			t.Fatalf("a lock that is kept: %+v", granted)
 		}
-	})
+		took = time.Since(began)
+	}
+	_, calls := w.undisturbed(handOver)
+	for took >= time.Second && round < 100 { // the machine stood still: the lock was kept no more
+		_, calls = w.undisturbed(handOver)
+	}
 	want := map[string]int64{
 		"evalsha": 4, "exists": 3, "hmget": 3, "time": 2, "set": 2, // free, refused, released, granted
 		"hset": 2 + 1 + 1, "pexpire": 2 + 1, "del": 1 + 1, "publish": 1, "hgetall": 1, "pttl": 1 + 1,

@@ -28,7 +28,7 @@ type ensemble struct {
 	network *pairs
 }
 
-// zkMember is one of them, a process.
+// zkMember is a member, a process.
 type zkMember struct {
 	t         *testing.T
 	addr, dir string

@@ -105,7 +105,7 @@ type servers interface {
 	leading() server
 }
 
-// server is one of them, a process.
+// server is a member, a process.
 type server interface {
 	signal(s syscall.Signal)
 	kill()

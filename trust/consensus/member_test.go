@@ -94,7 +94,7 @@ type cluster struct {
 	network *network
 }
 
-// member is one of them.
+// member is a member of the cluster.
 type member struct {
 	t          *testing.T
 	args, addr string

@@ -103,7 +103,7 @@ func (n *network) carry(conn net.Conn, to string) {
 	<-back
 }
 
-// cutOff has no message of a member reach another one, nor one of another one reach it. An empty id
+// cutOff has no message pass between a member and the others, in either direction. An empty id
 // ends that.
 func (n *network) cutOff(id string) {
 	n.mu.Lock()

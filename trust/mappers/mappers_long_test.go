@@ -60,7 +60,7 @@ func TestRowsOfMappersAreCommittedWithTheAnswer(t *testing.T) {
 	id := int64(0)
 	for name, insert := range map[string]func(context.Context, payment) error{
 		"gorm": func(ctx context.Context, p payment) error { return insertGORM(ctx, orm, p) },
-		// A transaction inside is a savepoint: its end is not that of the request.
+		// A transaction inside is a savepoint: its end does not end the request.
 		"gorm-savepoint": func(ctx context.Context, p payment) error {
 			if err := insertGORM(ctx, orm, p); err != nil {
 				return err

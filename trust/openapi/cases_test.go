@@ -42,7 +42,7 @@ type refusal struct {
 	serve  func(s *site, w http.ResponseWriter, r *http.Request)
 	guard  []core.GuardOption
 	atMost bool
-	// template is that of the rule; a case without one has a form that fits any account.
+	// template is the template of the rule; a case without a template has a form that fits any account.
 	template string
 	engine   []idempotency.Option
 	tomb     bool // a profile forbids the option

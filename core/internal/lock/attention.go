@@ -87,7 +87,7 @@ func (t *Table) find(key string) *lock {
 
 // hinted is the event that the store has something to tell about an owner, or about all if
 // owner is empty. It adds to all what is to be looked at. An owner that is not known may be
-// that of a try which is on its way: its grant is looked at.
+// the owner of a try which is on its way: its grant is looked at.
 func (l *lock) hinted(owner string, now clock.Instant, all []*ownership) []*ownership {
 	n := len(all)
 	is := func(own *ownership) {
@@ -132,7 +132,7 @@ func (t *Table) Heed(w *Waiter) {
 	})
 }
 
-// wanted has the holders of this process told that callers of this process wait. Those that
+// wanted has the holders of this process told that callers of this process wait. Callers that
 // want places may get them, unless the store has said otherwise.
 func (l *lock) wanted(fx *effects) {
 	switch {
@@ -145,7 +145,7 @@ func (l *lock) wanted(fx *effects) {
 	}
 }
 
-// wanted has the holders told that others wait, of those that asked for it.
+// wanted has the holders that asked for it told that others wait.
 func (own *ownership) wanted(fx *effects) {
 	for w := own.holder; w != nil; w = w.next {
 		if w.marks&heeds != 0 && w.err == nil {

@@ -248,7 +248,7 @@ func (t *Table) ended() {
 }
 
 // effects are what an event asks for outside of the lock to which it happens. The fields
-// of the first part are applied before the shard's mutex is unlocked, those of the second
+// of the first part are applied before the shard's mutex is unlocked, the fields of the second
 // part after it; see [shard.event].
 type effects struct {
 	lock *lock

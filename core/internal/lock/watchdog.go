@@ -20,7 +20,7 @@ import (
 // ever without its watchdog and no renewal starts after a release. One that is on
 // its way then finds nothing: a renewal compares the owner.
 //
-// Lock order: a shard's mutex, then that of the events.
+// Lock order: a shard's mutex, then the mutex of the events.
 type watchdog struct {
 	table  *Table
 	events timers.Scheduler[*ownership]
@@ -223,7 +223,7 @@ func (own *ownership) endBounded(now clock.Instant, fx *effects) {
 type renewal struct {
 	sent      clock.Instant
 	ahead     time.Duration // of the wall clock, when it was sent
-	scheduled bool          // it is one of the watchdog's
+	scheduled bool          // the watchdog sent it
 	fix       bool          // if it succeeds, the lease is not renewed any more
 	extended  bool          // it was not only a question
 	contended bool          // other processes wait

@@ -44,7 +44,7 @@ func (n names) locker(id string) string { return n.prefix + ":locker:{" + id + "
 // no locker of another database has it.
 func (n names) wanted(id string) string { return n.prefix + wantedInfix + id }
 
-// ofLocker reports whether a channel is one of a locker. A lock's has a brace in that place.
+// ofLocker reports whether a channel belongs to a locker. The channel of a lock has a brace in that place.
 func (n names) ofLocker(channel string) bool {
 	rest, ok := strings.CutPrefix(channel, n.prefix)
 	return ok && strings.HasPrefix(rest, wantedInfix)

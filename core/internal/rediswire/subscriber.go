@@ -23,7 +23,7 @@ const (
 	maxRetry = time.Second
 )
 
-// subscriber is told of releases for all waiting heads of the process, and what happens to
+// subscriber gets the releases for all waiting heads of the process, and what happens to
 // locks of attentive holders (notify.go), over one connection; on a Cluster over one for each
 // master that has a watched key (sharded pub/sub: a channel lives on its slot's node; the
 // channel of a locker is a plain one there, too). Connections are opened at the

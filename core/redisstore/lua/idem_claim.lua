@@ -12,7 +12,7 @@
 -- ARGV[3] lease, in ms
 -- ARGV[4] how long the record is kept, in ms
 -- ARGV[5] 1: mark from the start, and take over nothing that lapsed
--- ARGV[6] 1: the duplicate will wait, and wants to be told of the end
+-- ARGV[6] 1: the duplicate will wait, and wants to be told the end
 -- ARGV[7] fingerprint; a record without one is compared by the fingerprint of the
 --         first version, and new records have both, for processes of that version
 -- ARGV[8] 1: return the response, 0: return whose it is, since HMGET t r comes
