@@ -67,7 +67,10 @@ type Request struct {
 
 	state atomic.Int32 // of stateWaited, stateDone, stateLeft
 	done  chan *Request
-	gone  <-chan struct{} // is closed when the caller has to leave; nil: it waits until the end
+	// gone is closed when the caller has to leave; nil: it waits until the end. What is sent ends
+	// at the instant leaves, if that is not zero, and gone is closed a little later.
+	gone   <-chan struct{}
+	leaves time.Time
 }
 
 const (
@@ -131,6 +134,7 @@ func (r *Request) Start() {
 func (r *Request) Do(ctx context.Context, deadline time.Time) bool {
 	r.begin()
 	r.gone = ctx.Done()
+	r.leaves, _ = ctx.Deadline()
 	if r.route.direct == nil && r.route.unread() {
 		go r.send() // finding the server takes requests of its own
 	} else if q := r.prepare(); q != nil && !q.sendHere(ctx, deadline, r) {
@@ -277,15 +281,21 @@ func (r *Request) tried(err error) {
 // resend sends the request once more. A caller that has to leave may have interrupted its own
 // request, and not have left yet: until it has, nothing is sent for it.
 func (r *Request) resend() {
-	if r.Asks && r.state.Load() == stateWaited {
-		select {
-		case <-r.gone:
-			time.AfterFunc(r.pause, r.resend)
-			return
-		default:
-		}
+	if r.Asks && r.state.Load() == stateWaited && r.hasToLeave() {
+		time.AfterFunc(r.pause, r.resend)
+		return
 	}
 	r.send()
+}
+
+// hasToLeave reports whether the caller of the request has to leave.
+func (r *Request) hasToLeave() bool {
+	select {
+	case <-r.gone:
+		return true
+	default:
+		return !r.leaves.IsZero() && !time.Now().Before(r.leaves)
+	}
 }
 
 // finish ends the request: it wakes the caller or, if the caller has left, calls late.
