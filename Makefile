@@ -11,8 +11,9 @@ SCANNER := $(CURDIR)/.bin/govulncheck-$(SCAN)-$(shell $(GO) env GOVERSION)
 NESTED  := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod examples/*/go.mod trust/*/go.mod)))
 MODULES := . $(NESTED)
 # These have large dependencies, and most of their tests are in the long lane. So is their
-# linting.
-APART   := bench trust trust/consensus
+# linting, and the check of what is downloaded for them.
+APART   := bench trust trust/consensus $(filter examples/%,$(NESTED))
+USERS   := $(filter-out $(APART),$(MODULES))
 
 # To be set on the command line, for the targets that name them.
 PKG     ?= ./...
@@ -34,12 +35,12 @@ help: ## List the targets
 check: deps lint test ## All that CI runs; nothing else is needed before a commit
 
 .PHONY: test
-test: ## The fast tests of all modules and the tests of each store on its server, with the race detector; installs redis-server and PostgreSQL if they are missing
+test: ## The fast tests of the root and the modules for users, and the tests of each store on its server, with the race detector; installs redis-server and PostgreSQL if they are missing
 	./scripts/test.sh
 
 .PHONY: long
 long: known ## All tests that there are, half an hour, without the race detector: faults, histories, browser, PgBouncer, Valkey and Redis 8.2, the fuzz tests and a soak; installs PgBouncer, Prometheus, Chromium and ZooKeeper, too
-	$(MAKE) --no-print-directory lint MODULES='$(APART)'
+	$(MAKE) --no-print-directory verify lint MODULES='$(APART)'
 	./scripts/test.sh long
 	$(MAKE) --no-print-directory way
 	$(MAKE) --no-print-directory newest
@@ -100,8 +101,8 @@ fmt: $(LINTER) ## Format the code: gofumpt, goimports
 	$(LINTER) fmt
 
 .PHONY: lint
-lint: MODULES := $(filter-out $(APART),$(MODULES))
-lint: $(LINTER) ## Check format and style, in all lanes' files of all modules but bench and trust; builds the linter once, which takes minutes
+lint: MODULES := $(USERS)
+lint: $(LINTER) ## Check format and style, in all lanes' files of the root and the modules for users; builds the linter once, which takes minutes
 	$(LINTER) config verify
 	$(LINTER) fmt --diff
 	$(call each,$(LINTER) run --config $(CURDIR)/.golangci.yml ./...)
@@ -111,7 +112,7 @@ vet: ## go vet, in all modules and lanes; lint does the same, and more
 	$(call each,$(GO) vet -tags=integration,long ./...)
 
 .PHONY: vuln
-vuln: MODULES := $(APART) $(filter examples/%,$(NESTED))
+vuln: MODULES := $(APART)
 vuln: $(SCANNER) ## Look for known vulnerabilities that the code of any module reaches, with the newest versions in place of the floors: make vuln GOVULNDB=file:///a/copy
 	./scripts/newest.sh $(SCANNER) -db $(GOVULNDB) ./...
 	$(call each,$(SCANNER) -db $(GOVULNDB) ./...)
@@ -128,8 +129,12 @@ known: $(SCANNER)
 	esac
 
 .PHONY: deps
-deps: ## Check that go.mod and go.sum say what the code imports, and that modules are what they were
+deps: ## Check that go.mod and go.sum say what the code imports, and that the modules that users get are what they were
 	$(call each,$(GO) mod tidy -diff)
+	$(MAKE) --no-print-directory verify MODULES='$(USERS)'
+
+.PHONY: verify
+verify: ## Check that downloaded modules are what they were
 	$(call each,$(GO) mod verify)
 
 $(LINTER):

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Runs the tests, after installing what they need and this machine lacks.
 #
-#   scripts/test.sh                        the full lane: the fast tests of all modules
-#                                          (go test ./...), and the tests of each store on
-#                                          its server, with the race detector
+#   scripts/test.sh                        the full lane: the fast tests (go test ./...) of
+#                                          the root and the modules for users, and the
+#                                          tests of each store on its server, with the race
+#                                          detector
 #   scripts/test.sh long                   the long lane: those and all others, without
 #                                          the race detector
 #   scripts/test.sh -run=TestLock ./core   arguments go to go test: some of the full lane
@@ -179,13 +180,13 @@ fi
 if [ "$tags" != integration ]; then ./scripts/axe.sh; fi
 say "go test $race $* ./..."
 go test $race "$@" ./...
-# bench compares with other libraries and is no part of the product; tools is the linter's
-# module and has no tests.
+# bench and the examples that are modules compile many dependencies, and are no part of what
+# users import; tools is the linter's module and has no tests.
 for mod in */go.mod examples/*/go.mod trust/*/go.mod; do
 	dir=${mod%/go.mod}
 	case $dir in
 	tools | '*' | 'examples/*' | 'trust/*') continue ;;
-	bench | trust/consensus) if [ "$tags" = integration ]; then continue; fi ;;
+	bench | trust/consensus | examples/*) if [ "$tags" = integration ]; then continue; fi ;;
 	esac
 	say "cd $dir && go test $race $* ./..."
 	(cd "$dir" && go test $race "$@" ./...)
