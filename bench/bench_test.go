@@ -95,3 +95,23 @@ func TestArguments(t *testing.T) {
 		}
 	}
 }
+
+// The whole run is promised to take no longer than half an hour.
+func TestTheDefaultRunTakesHalfAnHourAtMost(t *testing.T) {
+	o, ok := parse(nil, new(bytes.Buffer))
+	if !ok {
+		t.Fatal("the defaults are wrong")
+	}
+	var sum time.Duration
+	for round := range o.rounds {
+		for _, c := range plan(round, o.only, o.span, o.hold) {
+			// Setting up 100,000 locks takes the longest; half a second is what
+			// cells take on average.
+			sum += c.warmUp() + c.Window + 500*time.Millisecond
+		}
+	}
+	if sum > 30*time.Minute || sum < 15*time.Minute {
+		t.Errorf("it takes about %v", sum)
+	}
+	t.Logf("about %v", sum)
+}

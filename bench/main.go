@@ -155,21 +155,18 @@ func (o *options) measure(cells []cell, errs io.Writer) (r *report, whole bool) 
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
 	r = newReport(about(o.rounds, o.span))
-	shown := startProgress(errs, cells)
-	defer shown.end()
 	for i, c := range cells {
 		if ctx.Err() != nil {
 			return r, false
 		}
-		shown.begin(i)
 		c.Profile = o.profile
 		res, err := runCell(ctx, c)
 		r.add(c.Row, c.Library, res)
-		if err != nil {
-			shown.say(fmt.Sprintf("round %d  %s: %v", c.Round+1, c.name(), err))
-			continue
+		came := fmt.Sprint(err)
+		if err == nil {
+			came = rowOf(c.Row).brief(res)
 		}
-		shown.say(fmt.Sprintf("round %d  %s: %s", c.Round+1, c.name(), rowOf(c.Row).brief(res)))
+		_, _ = fmt.Fprintf(errs, "%d of %d, round %d  %s: %s\n", i+1, len(cells), c.Round+1, c.name(), came)
 	}
 	return r, ctx.Err() == nil
 }
