@@ -85,7 +85,7 @@ bench: ## Interlock beside other libraries as tables, and docs/pictures/bench-*.
 	cd bench && $(GO) run . $(ARGS)
 
 .PHONY: scale
-scale: ## Confirm the cost model of docs/scaling.md with thousands of lockers, five minutes: make scale ARGS=-real=false
+scale: ## Confirm the cost model of docs/scaling.md on real servers with up to 128 lockers, five minutes: make scale ARGS='-time 1s'
 	cd bench && $(GO) run ./scale $(ARGS)
 
 .PHONY: way

@@ -27,10 +27,10 @@ const (
 
 // calibration measures on real servers.
 type calibration struct {
-	size
-	ctx   context.Context
-	table *table
-	d     *deployment
+	ctx          context.Context
+	table        *table
+	warm, window time.Duration // of a workload
+	d            *deployment
 }
 
 // alone is many processes whose requests seldom meet in a pipeline, and together
@@ -41,7 +41,8 @@ var (
 )
 
 // calibrate measures on a single server and on Clusters.
-func calibrate(ctx context.Context, t *table, s size) error {
+func calibrate(ctx context.Context, t *table, warm, window time.Duration) error {
+	c := calibration{ctx: ctx, table: t, warm: warm, window: window}
 	whole := func(c *calibration) error {
 		err := c.cells(
 			workload{processes: 1, callers: 1}, workload{processes: 1, callers: 16}, together,
@@ -51,20 +52,18 @@ func calibrate(ctx context.Context, t *table, s size) error {
 	}
 	pairs := func(c *calibration) error { return c.cells(together, alone) }
 	return errors.Join(
-		measureOn(ctx, t, s, 0, 0, whole), measureOn(ctx, t, s, 3, 0, whole),
-		measureOn(ctx, t, s, 1, 0, pairs), measureOn(ctx, t, s, 1, 1, pairs),
+		c.on(0, 0, whole), c.on(3, 0, whole), c.on(1, 0, pairs), c.on(1, 1, pairs),
 	)
 }
 
-// measureOn measures on servers that are started for it.
-func measureOn(ctx context.Context, t *table, s size, masters, replicas int, what func(*calibration) error) error {
-	d, err := deploy(ctx, masters, replicas)
-	if err != nil {
+// on measures on servers that are started for it.
+func (c calibration) on(masters, replicas int, what func(*calibration) error) (err error) {
+	if c.d, err = deploy(c.ctx, masters, replicas); err != nil {
 		return err
 	}
-	defer d.stop()
-	if err := what(&calibration{size: s, ctx: ctx, table: t, d: d}); err != nil {
-		return fmt.Errorf("%s: %w", d.name, err)
+	defer c.d.stop()
+	if err := what(&c); err != nil {
+		return fmt.Errorf("%s: %w", c.d.name, err)
 	}
 	return nil
 }
@@ -139,6 +138,18 @@ func (c *calibration) pairs(w workload) error {
 		return fmt.Errorf("%s: %.1f connections, at most %d were promised", name, each, maxConnections)
 	}
 	return nil
+}
+
+// leastShare says how evenly a key was shared.
+const leastShare = "the smallest share of a process, 1 is even"
+
+func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
+
+func errNothing(releases float64) error {
+	if releases > 0 {
+		return nil
+	}
+	return errors.New("nothing was released")
 }
 
 func micros(d time.Duration, n float64) float64 { return d.Seconds() * 1e6 / n }

@@ -120,7 +120,6 @@ type outcome struct {
 	elapsed  time.Duration
 	sections float64
 	perKey   time.Duration // of the time of a key, for each section
-	starved  int           // processes that got nothing
 	least    float64       // the smallest share of a process, of what each should have
 }
 
@@ -168,9 +167,6 @@ func (f *fleet) drive(ctx context.Context, w workload, warm, window time.Duratio
 	for p := range sections {
 		n := sections[p].Load() - before[p]
 		o.sections += float64(n)
-		if n == 0 {
-			o.starved++
-		}
 		if p == 0 || float64(n) < o.least {
 			o.least = float64(n)
 		}

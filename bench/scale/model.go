@@ -11,8 +11,6 @@ import (
 const (
 	turnTime  = 20 * time.Millisecond // for how long a process passes a lock among its own callers
 	grace     = 5 * time.Millisecond  // what a waiting process leaves each one before it
-	linger    = 5 * time.Second       // how long a channel stays subscribed without a waiter
-	fenceTime = time.Minute           // how much longer than the lease a fence is kept
 	listRoom  = 63                    // lockers in the list of those waiting
 	idBytes   = 32                    // of a locker's id
 	nameBytes = idBytes + len("~a")   // of a locker in the list
@@ -20,16 +18,13 @@ const (
 
 // Commands of each script when it is sent alone, with its own EVALSHA.
 const (
-	cmdGrant   = 6 // EVALSHA EXISTS TIME SET HSET PEXPIRE
-	cmdTurn    = 9 // the same and HMGET PTTL DEL, where the lock is kept for the process
+	cmdTurn    = 9 // EVALSHA EXISTS TIME SET HSET PEXPIRE, and HMGET PTTL DEL where the lock is kept for the process
 	cmdRefuse  = 5 // EVALSHA EXISTS HMGET HGETALL PTTL
 	cmdEnlist  = 6 // the same and HSET
 	cmdRelease = 3 // EVALSHA HMGET DEL
 	cmdTell    = 1 // PUBLISH
 	cmdKeep    = 2 // HSET PEXPIRE: the lock is kept for those whose turn it is
 	cmdFence   = 1 // SET: the last token of a hand-off
-	cmdRenew   = 3 // EVALSHA HMGET PEXPIRE
-	cmdRevoked = 1 // EXISTS: of an owner that does not hold the lock
 	cmdClaim   = 7 // EVALSHA HMGET EXISTS TIME HSET PEXPIRE, and HMGET behind it
 	cmdCommit  = 4 // EVALSHA HMGET HSET PEXPIRE
 	cmdReplay  = 3 // EVALSHA HMGET, and HMGET behind it
@@ -39,9 +34,6 @@ const (
 // key, if as many requests share a call as share says (1 on a Cluster): EVALSHA
 // and TIME are per call.
 func pairCommands(share float64) float64 { return 6 + 3/share }
-
-// renewals is how many commands a second a held lock costs.
-func renewals(lease time.Duration) float64 { return cmdRenew * 3 / lease.Seconds() }
 
 // shortTurn is the least that a section costs if each of several processes wants
 // the key with one caller at a time: the grant, the release with its announcement,
@@ -91,10 +83,6 @@ var refusalBytes = wire(idBytes+1+5) + len(":30000\r\n:1\r\n")
 
 // listed is how many of n waiting processes the list has room for.
 func listed(n int) int { return min(n, listRoom) }
-
-// polls is how many commands a second processes cost that wait for one key: those
-// that are not listed ask once a second.
-func polls(n int) float64 { return float64((n - listed(n)) * cmdRefuse) }
 
 // wire is the length of a command or message whose parts are so long (RESP).
 func wire(parts ...int) int {

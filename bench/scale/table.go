@@ -59,11 +59,11 @@ func (t *table) off() (n int) {
 	return n
 }
 
-// markdown is the table from some row on.
-func (t *table) markdown(from int) string {
+// markdown is the table.
+func (t *table) markdown() string {
 	var b strings.Builder
 	b.WriteString("| workload | what | model | measured | deviation | tolerance |\n| --- | --- | ---: | ---: | ---: | ---: |\n")
-	for _, r := range t.rows[from:] {
+	for _, r := range t.rows {
 		model, deviation, tolerance := "", "", ""
 		if !math.IsNaN(r.model) {
 			model, deviation = number(r.model), fmt.Sprintf("%+.1f %%", 100*r.deviation())

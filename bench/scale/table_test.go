@@ -26,14 +26,14 @@ func TestAWrongModelIsNoticed(t *testing.T) {
 	if n := tab.off(); n != 4 {
 		t.Errorf("%d rows are off, want 4", n)
 	}
-	if text := tab.markdown(0); strings.Count(text, "**off**") != 4 || !strings.Contains(text, "| too much | 100 | 103 | +3.0 %") {
+	if text := tab.markdown(); strings.Count(text, "**off**") != 4 || !strings.Contains(text, "| too much | 100 | 103 | +3.0 %") {
 		t.Errorf("the table:\n%s", text)
 	}
 }
 
 func TestArguments(t *testing.T) {
 	var out, errs bytes.Buffer
-	for _, bad := range [][]string{{"-processes", "10"}, {"-time", "0s"}, {"-servers", "0"}, {"-x"}, {"word"}} {
+	for _, bad := range [][]string{{"-time", "0s"}, {"-x"}, {"word"}} {
 		if code := run(bad, &out, &errs); code != exitUsage || out.Len() > 0 {
 			t.Errorf("%q ends with %d and says %q", bad, code, out.String())
 		}
