@@ -39,5 +39,5 @@
 //   - examples/payments: what it is for, as a program to run
 //
 // In modules of their own are connectlock (connect v2), mcplock (MCP), pgxstore (pgx),
-// watermilllock and asynqlock. The documents are at https://github.com/interlock-go/interlock/tree/main/docs.
+// tuslock (tusd), watermilllock and asynqlock. The documents are at https://github.com/interlock-go/interlock/tree/main/docs.
 package interlock

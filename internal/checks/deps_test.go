@@ -288,6 +288,11 @@ var layers = []layer{
 		"a server of tools brings the SDK of its protocol and the core, and no store",
 	},
 	{
+		"./tuslock",
+		[]string{"./core", "./core/adapter", "./core/reason", "github.com/tus/tusd/v2/pkg/handler"},
+		"a locker of tusd brings its interfaces and the core, and no store",
+	},
+	{
 		"./etcdstore",
 		[]string{"./core/casstore", "./core/driver", "go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3"},
 		"who has an etcd gets its client and the core, and no other library",
@@ -349,7 +354,7 @@ func TestPackagesImportOnlyWhatTheirLayerMay(t *testing.T) {
 
 // contrib are the nested modules for users; the other nested modules are programs and
 // tests, which import what they want.
-var contrib = []string{"asynqlock", "connectlock", "etcdstore", "mcplock", "watermilllock", "pgxstore", "zkstore"}
+var contrib = []string{"asynqlock", "connectlock", "etcdstore", "mcplock", "tuslock", "watermilllock", "pgxstore", "zkstore"}
 
 // goList runs go list in a directory. A module whose dependencies are not downloaded can be
 // listed, too.
@@ -461,6 +466,7 @@ func TestForbiddenImportsAreFoundInAMadeUpModule(t *testing.T) {
 		"pgxstore imports go-redis":       {"./pgxstore", "github.com/redis/go-redis/v9", "no other library"},
 		"asynqlock imports a store":       {"./asynqlock", "./core/redisstore", "no store"},
 		"mcplock imports a store":         {"./mcplock", "./core/redisstore", "no store"},
+		"tuslock imports files":           {"./tuslock", "github.com/tus/tusd/v2/pkg/filestore", "no store"},
 		"connectlock imports the rules":   {"./connectlock", "./grpclock", ""},
 		"connectlock imports a store":     {"./connectlock", "./core/redisstore", "another transport"},
 		"root imports the core":           {".", "./core", "overview"},
