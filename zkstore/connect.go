@@ -1,8 +1,10 @@
 package zkstore
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -17,13 +19,14 @@ const (
 	// Nothing else rests on it: the locks have no part in the session.
 	session = 3 * time.Second
 	// firstGreeting and lastGreeting bound how long a member may take to greet: more with each
-	// one that did not.
+	// one that hangs.
 	firstGreeting = 500 * time.Millisecond
 	lastGreeting  = 10 * time.Second
-	// round is the pause before all members are tried again, and rounds how many such rounds
-	// there are between those in which the client itself waits for a second.
-	round  = 50 * time.Millisecond
-	rounds = 20
+	// round is the pause before all members are tried again.
+	round = 50 * time.Millisecond
+	// giveUp is after what time without a connection the client drops its requests, and looks
+	// whether it was closed. Then it waits for a second: longer than an election should last.
+	giveUp = 3 * time.Second
 )
 
 // Connect makes a connection to the members of an ensemble, each host:port, for [New]. The
@@ -56,7 +59,8 @@ type hosts struct {
 	mu       sync.Mutex
 	servers  []string
 	next     int
-	tries    int // since the last connection
+	tries    int       // since the last connection
+	since    time.Time // the first of them, or when the client dropped its requests
 	greeting time.Duration
 }
 
@@ -76,11 +80,14 @@ func (h *hosts) Next() (server string, again bool) {
 	server = h.servers[h.next]
 	h.next = (h.next + 1) % len(h.servers)
 	n := h.tries
-	h.tries++
+	if h.tries++; n == 0 {
+		h.since = time.Now()
+	}
 	switch {
 	case n == 0 || n%len(h.servers) > 0:
 		return server, false
-	case n%(rounds*len(h.servers)) == 0:
+	case time.Since(h.since) >= giveUp:
+		h.since = time.Now()
 		return server, true
 	}
 	h.mu.Unlock()
@@ -97,7 +104,7 @@ func (h *hosts) Connected() {
 }
 
 // connect connects to a member. A member that is stopped takes connections, and never
-// greets.
+// greets. A member without a leader closes them at once.
 func (h *hosts) connect(network, address string, timeout time.Duration) (net.Conn, error) {
 	conn, err := h.dial(network, address, timeout)
 	if err != nil {
@@ -105,24 +112,33 @@ func (h *hosts) connect(network, address string, timeout time.Duration) (net.Con
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := &greeted{Conn: conn, until: time.Now().Add(h.greeting)}
+	return &greeted{Conn: conn, hangs: h.hangs, until: time.Now().Add(h.greeting)}, nil
+}
+
+// hangs notes that a member did not greet in time.
+func (h *hosts) hangs() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.greeting = min(2*h.greeting, lastGreeting)
-	return c, nil
 }
 
 // greeted is a connection whose first answer has to come in time.
 type greeted struct {
 	net.Conn
+	hangs func()
 	mu    sync.Mutex
 	until time.Time // zero after the first answer
 }
 
 func (c *greeted) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if n > 0 {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case n > 0:
 		c.until = time.Time{}
+	case errors.Is(err, os.ErrDeadlineExceeded) && !c.until.IsZero():
+		c.hangs()
 	}
 	return n, err
 }
