@@ -71,7 +71,7 @@ func TestRequestsThatWaitTogetherShareATransaction(t *testing.T) {
 		s := &sender{}
 		l := &lanes{send: s.send}
 		var all sync.WaitGroup
-		for i := range 100 {
+		for i := range under + 3*most {
 			all.Go(func() {
 				if _, err := l.commit(t.Context(), writes(fmt.Sprint(i))); err != nil {
 					t.Error(err)
@@ -84,8 +84,45 @@ func TestRequestsThatWaitTogetherShareATransaction(t *testing.T) {
 		for _, batch := range s.batches {
 			sizes[len(batch)]++
 		}
-		if len(s.batches) != 4+3 || sizes[1] != 4 || sizes[most] != 3 {
-			t.Errorf("100 requests went as %v", sizes)
+		if len(s.batches) != under+3 || sizes[1] != under || sizes[most] != 3 {
+			t.Errorf("the requests went as %v", sizes)
+		}
+	})
+}
+
+// etcd adds what a transaction has inside to the operations of the largest of it.
+func TestATransactionHasNoMoreOperationsThanEtcdTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sender{}
+		l := &lanes{send: s.send}
+		renewal := func(i int) casstore.Txn { // of 60 leases
+			txn := casstore.Txn{Then: []casstore.Op{{Name: fmt.Sprint("beat", i)}}}
+			for range 60 {
+				txn.Read, txn.List = append(txn.Read, "lock"), append(txn.List, casstore.Range{Prefix: "lock/"})
+			}
+			return txn
+		}
+		var all sync.WaitGroup
+		for i := range 5 * most {
+			txn := writes(fmt.Sprint(i))
+			if i%most == 0 {
+				txn = renewal(i)
+			}
+			all.Go(func() { _, _ = l.commit(t.Context(), txn) })
+			synctest.Wait()
+		}
+		all.Wait()
+		n := 0
+		for _, batch := range s.batches {
+			n += len(batch)
+			for _, r := range batch {
+				if ops := len(r.txn.Then) + len(r.txn.Read) + len(r.txn.List); len(batch) > 1 && len(batch)+ops > 128 {
+					t.Errorf("%d requests, and one of them has %d operations", len(batch), ops)
+				}
+			}
+		}
+		if n != 5*most {
+			t.Errorf("%d of %d requests were sent", n, 5*most)
 		}
 	})
 }

@@ -11,8 +11,12 @@ import (
 )
 
 const (
-	// most is how many requests share a transaction.
-	most = 32
+	// most is how many requests share a transaction: of values below 16 KB they stay below
+	// the 1.5 MB that etcd takes.
+	most = 64
+	// mostOps is how many operations a transaction may have (--max-txn-ops). A transaction that has
+	// others inside may have as many, counting those and the operations of the largest one.
+	mostOps = 128
 	// under is how many transactions are under way at most: a request that comes while
 	// there are as many waits, and shares the next one.
 	under = 4
@@ -108,15 +112,17 @@ func (l *lanes) sendAll(batch []*request) {
 func (l *lanes) next() []*request {
 	var batch, left []*request
 	written, named := map[string]bool{}, map[string]bool{}
+	largest := 0
 	for i, r := range l.waiting {
 		if len(batch) == most {
 			left = append(left, l.waiting[i:]...)
 			break
 		}
-		if r.conflicts(written, named) {
+		if len(batch) > 0 && len(batch)+1+max(largest, r.ops()) > mostOps || r.conflicts(written, named) {
 			left = append(left, r)
 			continue
 		}
+		largest = max(largest, r.ops())
 		for _, c := range r.txn.If {
 			named[c.Name] = true
 		}
@@ -127,6 +133,11 @@ func (l *lanes) next() []*request {
 	}
 	l.waiting = left
 	return batch
+}
+
+// ops is how many operations etcd counts.
+func (r *request) ops() int {
+	return max(len(r.txn.If), len(r.txn.Then)+len(r.txn.Read)+len(r.txn.List), len(r.txn.Else))
 }
 
 // conflicts reports whether a request writes what is named, or compares what is written.
