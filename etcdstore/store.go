@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -90,7 +91,7 @@ func (s *server) transact(ctx context.Context, batch []*request) ([]casstore.Ans
 	return answers, nil
 }
 
-// operations are the operations of a transaction; what is read is read in any case.
+// operations are what etcd compares, and what it does if that holds, and if not.
 func operations(txn casstore.Txn) (cmps []clientv3.Cmp, then, otherwise []clientv3.Op) {
 	for _, c := range txn.If {
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(c.Name), "=", c.Revision.Number))
@@ -102,9 +103,8 @@ func operations(txn casstore.Txn) (cmps []clientv3.Cmp, then, otherwise []client
 			then = append(then, clientv3.OpPut(op.Name, op.Value))
 		}
 	}
-	var reads []clientv3.Op
 	for _, name := range txn.Read {
-		reads = append(reads, clientv3.OpGet(name))
+		then = append(then, clientv3.OpGet(name))
 	}
 	for _, r := range txn.List {
 		from, opts := r.Prefix, []clientv3.OpOption{clientv3.WithRange(clientv3.GetPrefixRangeEnd(r.Prefix))}
@@ -114,31 +114,27 @@ func operations(txn casstore.Txn) (cmps []clientv3.Cmp, then, otherwise []client
 		if r.Limit > 0 {
 			opts = append(opts, clientv3.WithLimit(int64(r.Limit)))
 		}
-		reads = append(reads, clientv3.OpGet(from, opts...))
+		then = append(then, clientv3.OpGet(from, opts...))
 	}
-	return cmps, append(then, reads...), reads
+	for _, name := range txn.Else {
+		otherwise = append(otherwise, clientv3.OpGet(name))
+	}
+	return cmps, then, otherwise
 }
 
 // answer is what a transaction has done, by its response.
 func answer(txn casstore.Txn, response *clientv3.TxnResponse, revision int64) casstore.Answer {
-	a := casstore.Answer{Done: response.Succeeded}
-	reads := response.Responses
-	if a.Done {
-		reads = reads[len(txn.Then):]
-		a.Written = make([]casstore.Revision, len(txn.Then))
-		for i, op := range txn.Then {
-			if !op.Delete {
-				a.Written[i].Number = revision
-			}
+	if !response.Succeeded {
+		return casstore.Answer{Read: entries(txn.Else, response.Responses)}
+	}
+	a := casstore.Answer{Done: true, Written: make([]casstore.Revision, len(txn.Then))}
+	for i, op := range txn.Then {
+		if !op.Delete {
+			a.Written[i].Number = revision
 		}
 	}
-	for i, name := range txn.Read {
-		e := casstore.Entry{Name: name}
-		for _, kv := range reads[i].GetResponseRange().Kvs {
-			e = entry(kv)
-		}
-		a.Read = append(a.Read, e)
-	}
+	reads := response.Responses[len(txn.Then):]
+	a.Read = entries(txn.Read, reads)
 	for i := range txn.List {
 		var list []casstore.Entry
 		for _, kv := range reads[len(txn.Read)+i].GetResponseRange().Kvs {
@@ -147,6 +143,18 @@ func answer(txn casstore.Txn, response *clientv3.TxnResponse, revision int64) ca
 		a.Lists = append(a.Lists, list)
 	}
 	return a
+}
+
+// entries are what etcd has under some names, of which it was asked for one after the other.
+func entries(names []string, responses []*etcdserverpb.ResponseOp) []casstore.Entry {
+	list := make([]casstore.Entry, len(names))
+	for i, name := range names {
+		list[i].Name = name
+		for _, kv := range responses[i].GetResponseRange().Kvs {
+			list[i] = entry(kv)
+		}
+	}
+	return list
 }
 
 // explain says what an error means for a transaction: whether it may have been executed.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/go-zookeeper/zk"
 
@@ -72,25 +73,25 @@ func (c *commit) try(ctx context.Context) (answer casstore.Answer, again bool, e
 			return answer, false, unsent(err)
 		}
 	}
-	steps, holds := c.plan()
-	if !holds {
-		steps = nil // a transaction of nothing: what is read after it is no older
-	}
-	o := c.multi(ctx, c.root, c.at.version, steps)
+	p, holds := plan{}, c.hold(c.nodes)
+	if holds {
+		p = c.plan()
+	} // else a transaction of nothing: what is read after it is no older
+	o := c.multi(ctx, c.root, c.at.version, p)
 	switch {
 	case o.err == nil && holds:
-		return c.executed(ctx, session, steps, o)
+		return c.executed(ctx, session, p.steps, o)
 	case o.err != nil && !mistaken(o.err):
 		return answer, false, o.err
 	case o.err != nil:
-		if err := c.correct(ctx, steps, o); err != nil {
+		if err := c.correct(ctx, o); err != nil {
 			return answer, false, unsent(err)
 		}
 	}
 	if c.at, c.acl, err = c.open(ctx, c.root); err != nil {
 		return answer, false, unsent(err)
 	}
-	v, err := c.view(ctx, c.names(), nil, c.txn.List, o.number)
+	v, err := c.view(ctx, c.names(), nil, nil, o.number)
 	if err == nil && c.conn.SessionID() != session {
 		err = errOtherSession
 	}
@@ -104,7 +105,7 @@ func (c *commit) try(ctx context.Context) (answer casstore.Answer, again bool, e
 	if c.hold(v.nodes) {
 		return answer, true, nil
 	}
-	return c.answer(v), false, nil
+	return casstore.Answer{Read: v.entries(c.txn.Else)}, false, nil
 }
 
 // unsent says of an error that nothing was executed.
@@ -115,7 +116,7 @@ func unsent(err error) error {
 	return fmt.Errorf("%w: %w", driver.ErrNotReady, err)
 }
 
-// names are the names of all entries of the transaction, except of lists.
+// names are the names of all entries that a transaction is about which is not executed.
 func (c *commit) names() []string {
 	all := map[string]bool{}
 	for name := range c.conditions {
@@ -124,7 +125,7 @@ func (c *commit) names() []string {
 	for _, op := range c.txn.Then {
 		all[op.Name] = true
 	}
-	for _, name := range c.txn.Read {
+	for _, name := range c.txn.Else {
 		all[name] = true
 	}
 	return slices.Collect(maps.Keys(all))
@@ -188,15 +189,25 @@ type step struct {
 	then int // the place of the operation in the transaction; -1 for a condition, or a part of one
 }
 
+// plan is what ZooKeeper has to do for a transaction.
+type plan struct {
+	checks []check // of nodes that no step is about
+	steps  []step
+}
+
+// check compares the version of a node.
+type check struct {
+	name    string
+	version int32
+}
+
 // plan makes the operations of ZooKeeper. To delete a node that is worn out ends the epoch, as
 // each deletion does.
-func (c *commit) plan() (steps []step, holds bool) {
-	if !c.hold(c.nodes) {
-		return nil, false
-	}
+func (c *commit) plan() plan {
+	var p plan
 	for name := range c.conditions {
 		if !c.written(name) {
-			steps = append(steps, unchanged(name, c.nodes[name], -1, c.acl)...)
+			p.unchanged(name, c.nodes[name], -1, c.acl)
 		}
 	}
 	ends := false
@@ -211,41 +222,38 @@ func (c *commit) plan() (steps []step, holds bool) {
 		switch {
 		case n.there && !n.live && n.version >= c.worn && n.children == 0 && !op.Delete && !ends:
 			ends = true // once in a transaction
-			steps = append(steps, c.root.end(c.at),
+			p.steps = append(p.steps, c.root.end(c.at),
 				step{op.Name, &zk.DeleteRequest{Path: path(op.Name), Version: n.version}, -1},
 				step{op.Name, &zk.CreateRequest{Path: path(op.Name), Data: []byte(data), Acl: c.acl}, i})
 		case !n.there && op.Delete:
-			steps = append(steps, unchanged(op.Name, n, i, c.acl)...)
+			p.unchanged(op.Name, n, i, c.acl)
 		case !n.there:
-			steps = append(steps, step{op.Name, &zk.CreateRequest{Path: path(op.Name), Data: []byte(data), Acl: c.acl}, i})
+			p.steps = append(p.steps, step{op.Name, &zk.CreateRequest{Path: path(op.Name), Data: []byte(data), Acl: c.acl}, i})
 		default:
-			steps = append(steps, step{op.Name, &zk.SetDataRequest{Path: path(op.Name), Data: []byte(data), Version: version}, i})
+			p.steps = append(p.steps, step{op.Name, &zk.SetDataRequest{Path: path(op.Name), Data: []byte(data), Version: version}, i})
 		}
 	}
-	return steps, true
+	return p
 }
 
 // unchanged compares that a node is as it is taken for. That it is not there is compared
-// by creating it, and deleting it again in the same transaction.
-func unchanged(name string, n node, then int, acl []zk.ACL) []step {
+// by creating it as no entry: the next time its version is compared.
+func (p *plan) unchanged(name string, n node, then int, acl []zk.ACL) {
 	if n.there {
-		return []step{{name, &zk.CheckVersionRequest{Path: path(name), Version: n.version}, then}}
-	}
-	return []step{
-		{name, &zk.CreateRequest{Path: path(name), Data: []byte(gone), Acl: acl}, -1},
-		{name, &zk.DeleteRequest{Path: path(name), Version: 0}, then},
+		p.checks = append(p.checks, check{name, n.version})
+	} else {
+		p.steps = append(p.steps, step{name, &zk.CreateRequest{Path: path(name), Data: []byte(gone), Acl: acl}, then})
 	}
 }
 
 // correct makes what a transaction has failed for want of. Called after a transaction that
 // was not executed.
-func (c *commit) correct(ctx context.Context, steps []step, o outcome) error {
-	if o.wrong < 0 {
+func (c *commit) correct(ctx context.Context, o outcome) error {
+	switch _, creates := o.wrong.op.(*zk.CreateRequest); {
+	case o.wrong.name == c.root.name:
 		c.root.forget() // the epoch has ended
-		return nil
-	}
-	if _, creates := steps[o.wrong].op.(*zk.CreateRequest); creates && errors.Is(o.err, zk.ErrNoNode) {
-		return c.parents(ctx, steps[o.wrong].name, c.acl)
+	case creates && errors.Is(o.err, zk.ErrNoNode):
+		return c.parents(ctx, o.wrong.name, c.acl)
 	}
 	return nil
 }
@@ -254,55 +262,56 @@ func (c *commit) correct(ctx context.Context, steps []step, o outcome) error {
 func (c *commit) executed(ctx context.Context, session int64, steps []step, o outcome) (casstore.Answer, bool, error) {
 	c.saw(o.number)
 	answer := casstore.Answer{Done: true, Written: make([]casstore.Revision, len(c.txn.Then))}
-	now := map[string]node{}
+	now, childless := map[string]node{}, map[string]bool{}
 	for name := range c.conditions {
 		now[name] = c.nodes[name]
 	}
 	for i, s := range steps {
-		if s.then < 0 {
-			continue
-		}
-		n, op := node{number: o.number}, c.txn.Then[s.then]
+		n := node{there: true, number: o.number}
 		switch s.op.(type) {
 		case *zk.CreateRequest:
-			n.there = true
 		case *zk.SetDataRequest:
-			n.there, n.version = true, o.results[i].Stat.Version
+			if s.then < 0 {
+				continue // it has ended the epoch
+			}
+			n.version = o.results[i].Stat.Version
+			childless[s.name+"/"] = o.results[i].Stat.NumChildren == 0 && !c.writesBelow(s.name)
 		default:
-			continue // it was not there, and is not
+			continue
 		}
-		if !op.Delete {
-			n.live, n.value = true, op.Value
+		if s.then >= 0 && !c.txn.Then[s.then].Delete {
+			n.live, n.value = true, c.txn.Then[s.then].Value
 			answer.Written[s.then] = n.revision()
 		}
-		now[op.Name] = n
-		c.learned(op.Name, n)
+		now[s.name] = n
+		c.learned(s.name, n)
 	}
 	for name, n := range now {
 		if n.live && n.value == "" && !c.written(name) {
 			delete(now, name) // its revision is known, its value is not
 		}
 	}
-	if len(c.txn.Read)+len(c.txn.List) == 0 {
+	lists := slices.Clone(c.txn.List)
+	if !slices.ContainsFunc(lists, func(r casstore.Range) bool { return !childless[r.Prefix] }) {
+		answer.Lists, lists = make([][]casstore.Entry, len(lists)), nil
+	}
+	if len(c.txn.Read)+len(lists) == 0 {
 		return answer, false, nil
 	}
-	v, err := c.view(ctx, c.txn.Read, now, c.txn.List, o.number)
+	v, err := c.view(ctx, c.txn.Read, now, lists, o.number)
 	if err == nil && c.conn.SessionID() != session {
 		err = errOtherSession
 	}
 	if err != nil {
 		return casstore.Answer{}, false, err
 	}
-	reads := c.answer(v)
-	answer.Read, answer.Lists = reads.Read, reads.Lists
+	if answer.Read = v.entries(c.txn.Read); lists != nil {
+		answer.Lists = v.lists
+	}
 	return answer, false, nil
 }
 
-// answer has what was read.
-func (c *commit) answer(v view) casstore.Answer {
-	answer := casstore.Answer{Lists: v.lists}
-	for _, name := range c.txn.Read {
-		answer.Read = append(answer.Read, v.nodes[name].entry(name))
-	}
-	return answer
+// writesBelow reports whether the transaction writes a node below one.
+func (c *commit) writesBelow(name string) bool {
+	return slices.ContainsFunc(c.txn.Then, func(op casstore.Op) bool { return strings.HasPrefix(op.Name, name+"/") })
 }

@@ -27,18 +27,18 @@ type request struct {
 	ctx   context.Context
 	root  *root
 	epoch int32
-	steps []step
-	done  chan struct{} // closed when there is an outcome
+	plan
+	done chan struct{} // closed when there is an outcome
 
 	outcome
 }
 
-// outcome is what has become of a request. After an error that is [mistaken], wrong is the
-// place of the step that was mistaken; -1 if the epoch has ended.
+// outcome is what has become of a request. After an error that is [mistaken], wrong is what
+// was mistaken; it has the name of the root if the epoch has ended.
 type outcome struct {
-	results []zk.MultiResponse
-	number  int64 // of the transaction
-	wrong   int
+	results []zk.MultiResponse // of the steps
+	number  int64              // of the transaction
+	wrong   step
 	err     error
 }
 
@@ -52,8 +52,8 @@ type lanes struct {
 }
 
 // multi executes the operations of a request as one change, if the epoch still lasts.
-func (l *lanes) multi(ctx context.Context, root *root, epoch int32, steps []step) outcome {
-	r := &request{ctx: ctx, root: root, epoch: epoch, steps: steps, done: make(chan struct{})}
+func (l *lanes) multi(ctx context.Context, root *root, epoch int32, p plan) outcome {
+	r := &request{ctx: ctx, root: root, epoch: epoch, plan: p, done: make(chan struct{})}
 	l.mu.Lock()
 	l.waiting = append(l.waiting, r)
 	if l.busy < under {
@@ -91,27 +91,41 @@ func (l *lanes) serve() {
 }
 
 // next takes requests out of those that wait that can share a transaction: of one epoch, and
-// without a node in common. Called with the mutex held.
+// none writes a node that another one writes or compares. Called with the mutex held.
 func (l *lanes) next() []*request {
 	var batch, left []*request
-	named := map[string]bool{}
+	written, checked := map[string]bool{}, map[string]int32{}
 	for i, r := range l.waiting {
 		if len(batch) == most {
 			left = append(left, l.waiting[i:]...)
 			break
 		}
-		if len(batch) > 0 && (r.root != batch[0].root || r.epoch != batch[0].epoch) ||
-			slices.ContainsFunc(r.steps, func(s step) bool { return named[s.name] }) {
+		if len(batch) > 0 && (r.root != batch[0].root || r.epoch != batch[0].epoch) || r.conflicts(written, checked) {
 			left = append(left, r)
 			continue
 		}
 		for _, s := range r.steps {
-			named[s.name] = true
+			written[s.name] = true
+		}
+		for _, c := range r.checks {
+			checked[c.name] = c.version
 		}
 		batch = append(batch, r)
 	}
 	l.waiting = left
 	return batch
+}
+
+// conflicts reports whether a request writes a node that is written or compared, or compares
+// a node that is written, or compared with another version.
+func (p plan) conflicts(written map[string]bool, checked map[string]int32) bool {
+	return slices.ContainsFunc(p.steps, func(s step) bool {
+		_, also := checked[s.name]
+		return also || written[s.name]
+	}) || slices.ContainsFunc(p.checks, func(c check) bool {
+		version, also := checked[c.name]
+		return written[c.name] || also && version != c.version
+	})
 }
 
 // sendAll sends a batch. ZooKeeper executes all of it or nothing, and says which operation
@@ -138,42 +152,72 @@ func (l *lanes) sendAll(batch []*request) {
 // sendOnce sends a batch once, and returns the requests that are to be sent again.
 func (l *lanes) sendOnce(ctx context.Context, batch []*request) (again []*request) {
 	at := batch[0]
-	ops := []any{&zk.CheckVersionRequest{Path: at.root.epochPath(), Version: at.epoch}}
+	steps := []step{{at.root.name, &zk.CheckVersionRequest{Path: at.root.epochPath(), Version: at.epoch}, -1}}
 	tells := false
-	var of []*request // of the operations after the first one
+	checked := map[check]bool{}
+	for _, r := range batch {
+		for _, c := range r.checks {
+			if !checked[c] {
+				checked[c] = true
+				steps = append(steps, step{c.name, &zk.CheckVersionRequest{Path: path(c.name), Version: c.version}, -1})
+			}
+		}
+	}
+	first := len(steps) // of the steps of requests
 	for _, r := range batch {
 		for _, s := range r.steps {
 			_, sets := s.op.(*zk.SetDataRequest)
 			tells = tells || sets
-			ops, of = append(ops, s.op), append(of, r)
 		}
+		steps = append(steps, r.steps...)
 	}
 	if !tells { // its answer has no number then
-		ops = append(ops, &zk.SetDataRequest{Path: at.root.nowPath(), Data: []byte(gone), Version: -1})
+		steps = append(steps, step{at.root.name, &zk.SetDataRequest{Path: at.root.nowPath(), Data: []byte(gone), Version: -1}, -1})
+	}
+	ops := make([]any, len(steps))
+	for i, s := range steps {
+		ops[i] = s.op
 	}
 	results, err := l.send(ctx, ops)
-	wrong, number := -1, int64(0)
-	for i, one := range results {
-		if one.Error != nil {
-			wrong = i - 1
-			break
+	if mistaken(err) {
+		if wrong := slices.IndexFunc(results, func(one zk.MultiResponse) bool { return one.Error != nil }); wrong > 0 && wrong < len(steps) {
+			return fail(batch, steps[wrong], err)
 		}
+		fail(batch, steps[0], err) // the epoch has ended
+		return nil
+	}
+	number := int64(0)
+	for _, one := range results {
 		if one.Stat != nil {
 			number = one.Stat.Mzxid
 		}
 	}
-	if mistaken(err) && wrong >= 0 && wrong < len(of) {
-		r := of[wrong]
-		r.wrong, r.err = wrong-slices.Index(of, r), err
-		close(r.done)
-		return slices.DeleteFunc(batch, func(o *request) bool { return o == r })
-	}
 	for _, r := range batch {
-		if r.wrong, r.err = -1, err; err == nil {
-			first := 1 + max(slices.Index(of, r), 0)
+		if r.err = err; err == nil {
 			r.results, r.number = results[first:first+len(r.steps)], number
+			first += len(r.steps)
 		}
 		close(r.done)
 	}
 	return nil
+}
+
+// fail tells the requests that have a step, or compare its node, that it was mistaken. It
+// returns the others.
+func fail(batch []*request, wrong step, err error) (others []*request) {
+	for _, r := range batch {
+		if wrong.name != r.root.name && !r.has(wrong.name) {
+			others = append(others, r)
+			continue
+		}
+		r.wrong, r.err = wrong, err
+		close(r.done)
+	}
+	return others
+}
+
+// has reports whether a plan has a node.
+func (p plan) has(name string) bool {
+	return slices.ContainsFunc(p.steps, func(s step) bool { return s.name == name }) ||
+		slices.ContainsFunc(p.checks, func(c check) bool { return c.name == name })
 }

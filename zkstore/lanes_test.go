@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -37,6 +38,10 @@ func (w *wire) send(_ context.Context, ops []any) ([]zk.MultiResponse, error) {
 				return results, zk.ErrBadVersion
 			}
 		}
+		if check, ok := op.(*zk.CheckVersionRequest); ok && w.mistaken[check.Path] {
+			results[i].Error = zk.ErrBadVersion
+			return results, zk.ErrBadVersion
+		}
 	}
 	return results, nil
 }
@@ -61,7 +66,7 @@ func sendAlike(t *testing.T, l *lanes, epochs []int32, all [][]step) []outcome {
 	outcomes := make([]outcome, len(all))
 	var wg sync.WaitGroup
 	for i, steps := range all {
-		wg.Go(func() { outcomes[i] = l.multi(t.Context(), r, epochs[i%len(epochs)], steps) })
+		wg.Go(func() { outcomes[i] = l.multi(t.Context(), r, epochs[i%len(epochs)], plan{steps: steps}) })
 		synctest.Wait()
 	}
 	wg.Wait()
@@ -96,7 +101,7 @@ func TestAMistakenRequestFailsAlone(t *testing.T) {
 			all = append(all, append(sets(fmt.Sprint("r/", 100+i), 1), sets(fmt.Sprint("r/", i), 1)...))
 		}
 		for i, o := range sendAlike(t, l, []int32{1}, all) {
-			if wrong := i == 6 || i == 9; wrong != errors.Is(o.err, zk.ErrBadVersion) || wrong && o.wrong != 1 {
+			if wrong := i == 6 || i == 9; wrong != errors.Is(o.err, zk.ErrBadVersion) || wrong && o.wrong.name != fmt.Sprint("r/", i) {
 				t.Errorf("request %d: %+v", i, o)
 			}
 		}
@@ -104,6 +109,44 @@ func TestAMistakenRequestFailsAlone(t *testing.T) {
 			t.Errorf("%d transactions; want %d that are executed, and 2 that are not", n, under+1)
 		}
 	})
+}
+
+// All acquires of a process compare its void.
+func TestRequestsThatCompareTheSameShareATransaction(t *testing.T) {
+	for name, mistaken := range map[string]bool{"as it was": false, "changed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &wire{mistaken: map[string]bool{"/void": mistaken}}
+				l := &lanes{send: w.send}
+				r := &root{name: "r"}
+				var all sync.WaitGroup
+				for i := range under + 10 {
+					p := plan{steps: sets(fmt.Sprint("r/", i), 1)}
+					switch {
+					case i == under+9:
+						p.checks = []check{{"void", 8}} // it goes alone
+					case i >= under && i%2 == 0:
+						p.checks = []check{{"void", 7}}
+					}
+					all.Go(func() {
+						o := l.multi(t.Context(), r, 1, p)
+						if wrong := mistaken && len(p.checks) > 0; wrong != errors.Is(o.err, zk.ErrBadVersion) || wrong && o.wrong.name != "void" {
+							t.Errorf("request %d: %+v", i, o)
+						}
+					})
+					synctest.Wait()
+				}
+				all.Wait()
+				want := map[int]int{1: under, 10: 1, 2: 1} // nine requests and what five of them compare; one request
+				if mistaken {
+					want[4] = 1 // the others again
+				}
+				if sizes := w.sizes(); !maps.Equal(sizes, want) {
+					t.Errorf("the requests went as %v; want %v", sizes, want)
+				}
+			})
+		})
+	}
 }
 
 func TestNoRequestSharesATransactionWithOneOfItsNodesOrOfAnotherEpoch(t *testing.T) {
@@ -152,12 +195,12 @@ func TestARequestWhoseCallerHasLeftIsNotSent(t *testing.T) {
 		r := &root{name: "r"}
 		var all sync.WaitGroup
 		for i := range under {
-			all.Go(func() { l.multi(t.Context(), r, 1, sets(fmt.Sprint(i), 1)) })
+			all.Go(func() { l.multi(t.Context(), r, 1, plan{steps: sets(fmt.Sprint(i), 1)}) })
 			synctest.Wait() // none shares a transaction
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if o := l.multi(ctx, r, 1, sets("late", 1)); !errors.Is(o.err, driver.ErrNotReady) {
+		if o := l.multi(ctx, r, 1, plan{steps: sets("late", 1)}); !errors.Is(o.err, driver.ErrNotReady) {
 			t.Errorf("%v; want ErrNotReady", o.err)
 		}
 		all.Wait()

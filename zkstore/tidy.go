@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -114,7 +115,7 @@ func (t *tidying) flush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		o := t.multi(ctx, t.root, at.version, append([]step{t.root.end(at)}, t.old...))
+		o := t.multi(ctx, t.root, at.version, plan{steps: append([]step{t.root.end(at)}, t.old...)})
 		t.root.forget()
 		switch {
 		case o.err == nil:
@@ -122,9 +123,9 @@ func (t *tidying) flush(ctx context.Context) error {
 			return nil
 		case !mistaken(o.err):
 			return o.err
-		case o.wrong < 1:
+		case o.wrong.name == t.root.name:
 			return errors.New("zkstore: another process tidies") // it has ended the epoch
 		}
-		t.old = append(t.old[:o.wrong-1:o.wrong-1], t.old[o.wrong:]...)
+		t.old = slices.DeleteFunc(t.old, func(s step) bool { return s.name == o.wrong.name })
 	}
 }

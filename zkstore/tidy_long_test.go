@@ -115,7 +115,7 @@ func TestALateTransactionMeetsNoNodeThatWasCreatedAnew(t *testing.T) {
 	}
 	for name, s := range map[string]*server{"of the first epoch": late, "that is new": other, "of this epoch": one} {
 		answer := mustCommit(t, s, casstore.Txn{
-			If: []casstore.Condition{{Name: "t/k/lock", Revision: first}}, Then: remove.Then, Read: []string{"t/k/lock"},
+			If: []casstore.Condition{{Name: "t/k/lock", Revision: first}}, Then: remove.Then, Else: []string{"t/k/lock"},
 		})
 		if answer.Done || answer.Read[0].Revision != again {
 			t.Errorf("an adapter %s deletes the entry by the revision of an older one: %+v", name, answer)

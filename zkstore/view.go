@@ -41,6 +41,15 @@ func (s *server) view(ctx context.Context, names []string, known map[string]node
 	}
 }
 
+// entries are some nodes as entries.
+func (v view) entries(names []string) []casstore.Entry {
+	list := make([]casstore.Entry, len(names))
+	for i, name := range names {
+		list[i] = v.nodes[name].entry(name)
+	}
+	return list
+}
+
 func (v view) same(o view) bool {
 	for name, n := range v.nodes {
 		if !n.same(o.nodes[name]) {

@@ -70,9 +70,10 @@ type claim struct {
 	tries
 	ask   driver.AcquireRequest
 	hold  *hold
-	known bool    // the lock was ours before this request
-	want  holding // what is written into the lock
-	beat  string  // the beat that was read with the lock
+	known bool     // the lock was ours before this request
+	want  holding  // what is written into the lock
+	beat  string   // the beat that is read with the lock; empty: none
+	void  Revision // of the process's void that was compared last
 }
 
 // rounds is how often a request looks at a lock that changes under its eyes, before it
@@ -97,15 +98,15 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 	for round := 0; again && round < rounds; {
 		reply, again, err = c.look()
 		if c.unknown {
-			s.doubt(c.hold)
+			s.doubt(c.hold, c.void)
 		}
 		if err == nil {
 			round++
 		}
 	}
 	reply.Sent, reply.Ambiguous = sent, c.unknown
-	if !reply.Granted && !c.unknown && !c.known {
-		s.forget(c.hold)
+	if !reply.Granted && !c.known {
+		s.missed(c.hold)
 	}
 	return reply, err
 }
@@ -114,7 +115,7 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 // lock has changed meanwhile, or after an error that there is time for another look.
 func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	name := c.names.lock(c.ask.Key)
-	answer, received, again, err := c.send(c.taking([]Condition{{Name: name}}))
+	answer, received, again, err := c.take(Condition{Name: name})
 	if err != nil {
 		return reply, again, err
 	}
@@ -124,27 +125,33 @@ func (c *claim) look() (reply driver.Reply, again bool, err error) {
 	return c.found(answer, received)
 }
 
-// taking is the transaction that takes the lock under some conditions.
-func (c *claim) taking(conditions []Condition) Txn {
-	void := c.names.void(c.ask.Owner)
+// take sends the transaction that takes the lock under some conditions, unless the release
+// of its owner has begun.
+func (c *claim) take(conditions ...Condition) (answer Answer, received time.Time, again bool, err error) {
+	lock, void := c.names.lock(c.ask.Key), c.names.void(c.process)
+	if c.void, err = c.unreleased(c.hold); err != nil {
+		return answer, received, false, err
+	}
 	txn := Txn{
-		If:   append(conditions, Condition{Name: void}),
-		Then: append([]Op{{Name: c.names.lock(c.ask.Key), Value: c.want.String()}}, c.beats(c.want.lease)...),
-		Read: []string{c.names.lock(c.ask.Key), void},
+		If:   append(conditions, Condition{void, c.void}),
+		Then: append([]Op{{Name: lock, Value: c.want.String()}}, c.beats(c.want.lease)...),
+		Else: []string{lock, void},
 	}
 	if c.ask.Waiter != "" {
 		waiter := c.names.waiter(c.ask.Key, c.ask.Waiter)
-		txn.Read = append(txn.Read, waiter)
+		txn.Else = append(txn.Else, waiter)
 		if c.waits(c.ask.Key, c.ask.Waiter) {
 			txn.Then = append(txn.Then, Op{Name: waiter, Delete: true})
 		}
-	} else {
-		txn.Read = append(txn.Read, void)
 	}
 	if c.beat = c.lastBeat(c.ask.Key); c.beat != "" {
-		txn.Read = append(txn.Read, c.beat)
+		txn.Else = append(txn.Else, c.beat)
 	}
-	return txn
+	answer, received, again, err = c.send(txn)
+	if err == nil && !answer.Done {
+		c.sawVoid(c.void, answer.Read[1].Revision)
+	}
+	return answer, received, again, err
 }
 
 // granted notes that the lock is ours.
@@ -162,10 +169,7 @@ func (c *claim) granted(at Revision, as holding) driver.Reply {
 func (c *claim) found(answer Answer, received time.Time) (reply driver.Reply, again bool, err error) {
 	lock := answer.Read[0]
 	if !lock.There() {
-		if answer.Read[1].There() {
-			return reply, false, fmt.Errorf("%w: the owner has been released before", driver.ErrUnavailable)
-		}
-		return reply, true, nil // it was released since
+		return reply, true, nil // it was released since, or the void has changed
 	}
 	other, err := holder(lock)
 	switch {
@@ -176,8 +180,8 @@ func (c *claim) found(answer Answer, received time.Time) (reply driver.Reply, ag
 	}
 	c.sawLock(c.ask.Key, lock.Revision, other, received)
 	beat := c.names.beat(other.process, other.lease)
-	if len(answer.Read) > 3 && beat == c.beat {
-		c.sawBeat(beat, answer.Read[3].Revision, received)
+	if beat == c.beat {
+		c.sawBeat(beat, answer.Read[len(answer.Read)-1].Revision, received)
 	}
 	reply.Holder = other.owner
 	if c.ask.Waiter != "" {
@@ -230,7 +234,7 @@ func (c *claim) enter(lock Entry, beat string, reply *driver.Reply) (again bool,
 // lock and the beat must be as they were when that time began, also if there is no beat:
 // its first would be the sign of life.
 func (c *claim) takeOver(lock Entry, beat string, last Revision) (reply driver.Reply, again bool, err error) {
-	answer, _, again, err := c.send(c.taking([]Condition{{lock.Name, lock.Revision}, {beat, last}}))
+	answer, _, again, err := c.take(Condition{lock.Name, lock.Revision}, Condition{beat, last})
 	switch {
 	case err != nil:
 		return reply, again, err

@@ -222,6 +222,34 @@ func TestATakeOverLeavesRoomForTheClocks(t *testing.T) {
 	})
 }
 
+// late asks for a lock by a request that is executed a lease later than it was sent.
+func (s *side) late(key string) {
+	s.t.Helper()
+	s.link.before.Store(int64(lease))
+	defer s.link.before.Store(int64(0))
+	late := make(chan error, 1)
+	_, err := s.store.Acquire(s.t.Context(), driver.AcquireRequest{
+		Key: key, Owner: "late " + key, TTL: lease, Deadline: time.Now().Add(time.Second),
+		Late: func(_ driver.Reply, err error) { late <- err },
+	})
+	if !errors.Is(err, driver.ErrPending) {
+		s.t.Errorf("%v; want ErrPending", err)
+	}
+	if err := <-late; err == nil {
+		s.t.Error("a request without an answer has succeeded")
+	}
+}
+
+// named returns the entries whose names contain a text.
+func named(server *castest.Memory, part string) (entries []casstore.Entry) {
+	for _, e := range server.Entries() {
+		if strings.Contains(e.Name, part) {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
 // A request for a lock is executed long after its owner was released.
 func TestALateAcquireFindsTheVoid(t *testing.T) {
 	both(t, func(t *testing.T, mutant bool) bool {
@@ -229,28 +257,112 @@ func TestALateAcquireFindsTheVoid(t *testing.T) {
 		if mutant {
 			a.link.strip = is("/:void/", true)
 		}
-		a.link.before.Store(int64(lease))
-		late := make(chan error, 1)
-		_, err := a.store.Acquire(t.Context(), driver.AcquireRequest{
-			Key: "k", Owner: "a", TTL: lease, Deadline: time.Now().Add(time.Second),
-			Late: func(_ driver.Reply, err error) { late <- err },
-		})
-		if !errors.Is(err, driver.ErrPending) {
-			t.Errorf("%v; want ErrPending", err)
-		}
-		if err := <-late; err == nil {
-			t.Error("a request without an answer has succeeded")
-		}
-		a.link.before.Store(int64(0))
-		if err := a.releases("a"); !errors.Is(err, driver.ErrNotOwner) {
+		a.late("k")
+		if _, err := a.store.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "late k", TTL: lease}); !errors.Is(err, driver.ErrNotOwner) {
 			t.Errorf("%v; want ErrNotOwner", err)
 		}
 		time.Sleep(3 * lease)
-		for _, e := range server.Entries() {
-			if strings.HasSuffix(e.Name, "/lock") {
-				return true
+		return len(named(server, "/lock")) > 0
+	})
+}
+
+// One void is for all requests of a process that were sent before.
+func TestOwnersThatAreReleasedTogetherShareAVoid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, a, _ := sides(t)
+		keys := []string{"k", "l", "m"}
+		for _, key := range keys {
+			a.late(key)
+		}
+		var first []casstore.Entry
+		for _, key := range keys {
+			if _, err := a.store.Release(t.Context(), driver.ReleaseRequest{Key: key, Owner: "late " + key, TTL: lease}); !errors.Is(err, driver.ErrNotOwner) {
+				t.Errorf("%v; want ErrNotOwner", err)
+			}
+			voids := named(server, "/:void/")
+			if first == nil {
+				first = voids
+			}
+			if len(voids) != 1 || voids[0] != first[0] {
+				t.Errorf("after the release of %s: %+v, after the first one %+v", key, voids, first)
 			}
 		}
-		return false
+		time.Sleep(3 * lease)
+		if locks := named(server, "/lock"); len(locks) > 0 {
+			t.Errorf("locks of owners that were released: %+v", locks)
+		}
+	})
+}
+
+// A void fails the transaction of another owner, too, whose acquire goes on.
+func TestAVoidCostsOtherOwnersOneMoreTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, a, _ := sides(t)
+		a.late("k")
+		a.link.before.Store(int64(time.Second))
+		got := make(chan driver.Reply, 1)
+		go func() {
+			reply, err := a.store.Acquire(t.Context(), driver.AcquireRequest{Key: "l", Owner: "other", TTL: lease})
+			if err != nil {
+				t.Error(err)
+			}
+			got <- reply
+		}()
+		synctest.Wait()
+		a.link.before.Store(int64(0))
+		if _, err := a.store.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "late k", TTL: lease}); !errors.Is(err, driver.ErrNotOwner) {
+			t.Errorf("%v; want ErrNotOwner", err)
+		}
+		before := server.Commits()
+		if reply := <-got; !reply.Granted || server.Commits() != before+2 {
+			t.Errorf("%+v, and %d transactions", reply, server.Commits()-before)
+		}
+	})
+}
+
+// A sweep has deleted the void of a process that asked for no lock for hours.
+func TestAProcessGoesOnWithoutItsVoid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, a, _ := sides(t)
+		a.late("k")
+		_ = a.releases("late k")
+		for _, e := range named(server, "/:void/") {
+			_, _ = server.Commit(t.Context(), casstore.Txn{Then: []casstore.Op{{Name: e.Name, Delete: true}}})
+		}
+		if !a.try().Granted {
+			t.Error("a free lock is not granted")
+		}
+		if err := a.releases("a"); err != nil {
+			t.Error(err)
+		}
+		a.late("k")
+		_ = a.releases("late k")
+		time.Sleep(3 * lease)
+		if locks := named(server, "/lock"); len(locks) > 0 {
+			t.Errorf("a lock of an owner that was released: %+v", locks)
+		}
+	})
+}
+
+// The release of an owner is under way when the owner asks again: it must not get what the
+// release would delete.
+func TestAnOwnerGetsNothingWhileItIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, _ := sides(t)
+		a.try()
+		a.link.after.Store(int64(time.Second))
+		released := make(chan error, 1)
+		go func() { released <- a.releases("a") }()
+		time.Sleep(time.Second / 2) // the lock is deleted, and the store does not know
+		a.link.after.Store(int64(0))
+		if reply, err := a.store.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "a", TTL: lease}); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%+v, %v; want ErrUnavailable", reply, err)
+		}
+		if err := <-released; err != nil {
+			t.Error(err)
+		}
+		if !a.try().Granted {
+			t.Error("a free lock is not granted")
+		}
 	})
 }

@@ -193,7 +193,7 @@ func TestIdleProcessesAskLittle(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for _, e := range server.Entries() {
-			if strings.Contains(e.Name, "/a/w/") {
+			if strings.Contains(e.Name, "/a/lock/") {
 				t.Errorf("a caller has left, and its process waits still: %s", e.Name)
 			}
 		}
@@ -252,7 +252,7 @@ func TestASweepDeletesWhatTheDeadHaveLeft(t *testing.T) {
 		}
 		found := strings.Join(left, " ")
 		for part, want := range map[string]bool{
-			"orphaned/lock": false, "held/w/": false, "held/lock": true, "long/lock": true, "/30000": true,
+			"orphaned/lock": false, "held/lock/": false, "held/lock": true, "long/lock": true, "/30000": true,
 		} {
 			if strings.Contains(found, part) != want {
 				t.Errorf("%s: %v; of %q", part, !want, found)

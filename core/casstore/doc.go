@@ -27,9 +27,9 @@
 // # Requests that come late
 //
 // A transaction whose answer did not come may be executed at any time. A transaction that
-// takes a lock compares that its owner has no void, and the release of an owner that does not
-// hold its lock writes the void: then the late transaction fails. All other transactions compare the
-// revision of what they change.
+// takes a lock compares the void of its process, and a release writes the void if such a
+// transaction of its owner may be on its way: then the late transaction fails. All other
+// transactions compare the revision of what they change.
 //
 // # Locks that are not renewed
 //

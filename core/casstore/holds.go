@@ -17,7 +17,8 @@ type hold struct {
 	// Guarded by the mutex of the store:
 
 	asking   int       // acquires that are under way
-	doubtful bool      // a transaction that takes the lock may be executed later
+	doubtful bool      // a transaction that takes the lock may be executed later,
+	doubt    Revision  // as long as this is the process's void
 	at       Revision  // of the lock; zero: not known to be ours
 	as       holding   // what it says
 	until    time.Time // when its lease ends at the latest
@@ -30,7 +31,7 @@ type hold struct {
 func (s *Store) expect(key, owner string, lease time.Duration) (h *hold, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h = s.holds[owner]; h != nil && !h.ending && h.key == key {
+	if h = s.holds[owner]; h != nil && h.key == key {
 		h.asking++
 		return h, h.at != Revision{}
 	}
@@ -49,11 +50,44 @@ func (s *Store) own(h *hold, at Revision, as holding) {
 	h.lease = max(h.lease, as.lease)
 }
 
-// doubt notes that a transaction of unknown outcome may take the lock at any time.
-func (s *Store) doubt(h *hold) {
+// doubt notes that a transaction of unknown outcome may take the lock as long as the
+// process's void is as it was.
+func (s *Store) doubt(h *hold, void Revision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.doubtful = true
+	if h.doubtful = true; void == s.void { // else it can only have been executed already
+		h.doubt = void
+	}
+}
+
+// unreleased returns the process's void for a transaction that takes the lock, and an error
+// if the release of its owner has begun.
+func (s *Store) unreleased(h *hold) (void Revision, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.ending {
+		return void, errReleased
+	}
+	return s.void, nil
+}
+
+// sawVoid notes what the process's void is. compared is what a transaction was sent with that
+// has found it: an answer that comes late may show an older one.
+func (s *Store) sawVoid(compared, now Revision) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Number > s.void.Number || compared == s.void {
+		s.void = now
+	}
+}
+
+// missed drops a hold that has got no lock, unless it may get it yet.
+func (s *Store) missed(h *hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !h.doubtful && !h.ending {
+		s.drop(h)
+	}
 }
 
 // asked notes that an acquire has ended.

@@ -12,15 +12,15 @@ import (
 // layout names the entries of a store:
 //
 //	{prefix}/{key}/lock              the holder; see [holding]
-//	{prefix}/{key}/w/{locker}        a locker that waits
+//	{prefix}/{key}/lock/{locker}     a locker that waits
 //	{prefix}/:beat/{process}/{ms}    the sign of life of a process, for locks of one lease
-//	{prefix}/:void/{owner}           an owner that gets no lock any more
+//	{prefix}/:void/{process}         changes when transactions of a process become void
 //
-// Keys, lockers and owners are escaped, so that no key begins with a colon.
+// Keys and lockers are escaped, so that no key begins with a colon.
 type layout struct{ prefix string }
 
 func (l layout) lock(key string) string  { return l.key(key) + "lock" }
-func (l layout) queue(key string) string { return l.key(key) + "w/" }
+func (l layout) queue(key string) string { return l.lock(key) + "/" }
 func (l layout) waiter(key, locker string) string {
 	return l.queue(key) + escape(locker)
 }
@@ -32,9 +32,9 @@ func (l layout) beat(process string, lease time.Duration) string {
 	return l.beats() + process + "/" + strconv.FormatInt(lease.Milliseconds(), 10)
 }
 
-func (l layout) beats() string            { return l.prefix + "/:beat/" }
-func (l layout) void(owner string) string { return l.voids() + escape(owner) }
-func (l layout) voids() string            { return l.prefix + "/:void/" }
+func (l layout) beats() string              { return l.prefix + "/:beat/" }
+func (l layout) void(process string) string { return l.voids() + process }
+func (l layout) voids() string              { return l.prefix + "/:void/" }
 
 // all is with what the names of all entries begin.
 func (l layout) all() string { return l.prefix + "/" }

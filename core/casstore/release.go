@@ -38,14 +38,13 @@ type parting struct {
 
 	at   Revision // of the lock; zero: it is not known to be ours
 	as   holding
-	lock Entry // where it is not ours: as it was seen last
-	void bool  // a transaction that takes the lock may come yet: it must fail
+	void bool // a transaction that takes the lock may come yet: it must fail
 }
 
 // release gives a lock up. After a release the owner never gets it: a transaction that may
 // still take it is made to fail.
 func (s *Store) release(ask driver.ReleaseRequest) (waiting string, err error) {
-	p := &parting{Store: s, tries: tries{store: s, deadline: ask.Deadline}, ask: ask, void: true}
+	p := &parting{Store: s, tries: tries{store: s, deadline: ask.Deadline}, ask: ask}
 	if ask.Deadline.IsZero() {
 		p.deadline = time.Now().Add(patience * s.timeout)
 	}
@@ -53,7 +52,8 @@ func (s *Store) release(ask driver.ReleaseRequest) (waiting string, err error) {
 	if h := s.holds[ask.Owner]; h != nil && h.key == ask.Key {
 		h.ending = true
 		p.hold, p.at, p.as = h, h.at, h.as
-		p.void = h.doubtful || h.at == Revision{}
+		// Where the void has changed since, a transaction from before fails anyway.
+		p.void = h.asking > 0 || h.doubtful && h.doubt == s.void
 	}
 	s.mu.Unlock()
 	again := true
@@ -81,66 +81,74 @@ func (s *Store) release(ask driver.ReleaseRequest) (waiting string, err error) {
 // giveUp deletes the lock that is ours.
 func (p *parting) giveUp() (waiting string, again bool, err error) {
 	name, queue := p.names.lock(p.ask.Key), p.names.queue(p.ask.Key)
-	txn := Txn{If: []Condition{{name, p.at}}, Read: []string{name}, List: []Range{{Prefix: queue}}}
+	txn := Txn{
+		If: []Condition{{name, p.at}}, Then: append(p.voiding(), Op{Name: name, Delete: true}),
+		List: []Range{{Prefix: queue}}, Else: []string{name},
+	}
 	own := strings.TrimPrefix(p.ask.Waiter, "+")
 	if own != "" {
 		txn.Then = append(txn.Then, Op{Name: p.names.waiter(p.ask.Key, own), Value: p.process})
 		p.entered(p.ask.Key, own)
 	}
-	if p.void {
-		txn.Then = append(txn.Then, Op{Name: p.names.void(p.ask.Owner), Value: p.process})
-	}
-	txn.Then = append(txn.Then, Op{Name: name, Delete: true})
 	answer, _, again, err := p.send(txn)
 	if err != nil {
 		return "", again, err
 	}
 	if answer.Done {
+		p.voided(answer)
 		p.tidy(queue, answer.Lists[0])
 		if line := p.as.line(queue, answer.Lists[0]); len(line) > 1 || len(line) == 1 && line[0] != own {
 			waiting = strings.Join(line, ",")
 		}
 		return waiting, false, nil
 	}
-	p.look(answer.Read[0])
-	return "", true, nil
+	again, err = p.look(answer.Read[0])
+	return "", again, err
 }
 
-// look notes what the lock is now.
-func (p *parting) look(lock Entry) {
-	p.at, p.lock = Revision{}, lock
-	if !lock.There() {
-		return
-	}
-	if other, err := holder(lock); err == nil && other.owner == p.ask.Owner {
-		p.at, p.as = lock.Revision, other // a renewal of unknown outcome has written it
-	}
-}
-
-// forbid sees to it that an owner that has no lock gets none: what may still take the lock
-// for it compares the void.
+// forbid sees to it that an owner gets no lock later, and looks whether it has one.
 func (p *parting) forbid() (again bool, err error) {
-	outcome := driver.ErrDeleted
-	if p.lock.There() {
-		outcome = driver.ErrTakenOver
-	}
-	if !p.void {
-		return false, outcome
-	}
-	name := p.names.lock(p.ask.Key)
-	answer, _, again, err := p.send(Txn{
-		If:   []Condition{{name, p.lock.Revision}},
-		Then: []Op{{Name: p.names.void(p.ask.Owner), Value: p.process}},
-		Read: []string{name},
-	})
-	switch {
-	case err != nil:
+	answer, _, again, err := p.send(Txn{Then: p.voiding(), Read: []string{p.names.lock(p.ask.Key)}})
+	if err != nil {
 		return again, err
-	case answer.Done:
-		return false, outcome
 	}
-	p.look(answer.Read[0])
-	return true, nil
+	p.voided(answer)
+	return p.look(answer.Read[0])
+}
+
+// look notes what the lock is now. Where the owner has none, and gets none, that is the outcome.
+func (p *parting) look(lock Entry) (again bool, err error) {
+	p.at = Revision{}
+	if lock.There() {
+		if other, err := holder(lock); err == nil && other.owner == p.ask.Owner {
+			p.at, p.as = lock.Revision, other // a transaction of unknown outcome has written it
+			return true, nil
+		}
+	}
+	switch {
+	case p.void:
+		return true, nil
+	case lock.There():
+		return false, driver.ErrTakenOver
+	}
+	return false, driver.ErrDeleted
+}
+
+// voiding is the operation that makes transactions of this process fail that take a lock, if
+// that is needed. Other acquires of the process send theirs again.
+func (p *parting) voiding() []Op {
+	if !p.void {
+		return nil
+	}
+	return []Op{{Name: p.names.void(p.process), Value: p.process}}
+}
+
+// voided notes that the first operation of a transaction was [parting.voiding].
+func (p *parting) voided(answer Answer) {
+	if p.void {
+		p.sawVoid(Revision{}, answer.Written[0])
+		p.void = false
+	}
 }
 
 // tidy deletes, in the background, the names of lockers that have left the list of a lock

@@ -107,12 +107,17 @@ func (s *Store) lengthen(ctx context.Context, r renewal, done func(int, bool, er
 			Then: []Op{{Name: name, Value: to.String()}, s.sign(lease)},
 			Read: []string{name},
 			List: []Range{{Prefix: queue}},
+			Else: []string{name},
 		})
 		if err != nil {
 			done(r.index, false, err)
 			return
 		}
-		contended, now, err := s.judge(r, answer.Read[0], answer.Lists[0])
+		var waiting []Entry
+		if answer.Done {
+			waiting = answer.Lists[0]
+		}
+		contended, now, err := s.judge(r, answer.Read[0], waiting)
 		if err == nil {
 			s.own(r.hold, answer.Read[0].Revision, now)
 		}

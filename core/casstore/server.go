@@ -76,10 +76,12 @@ type Txn struct {
 	If []Condition
 	// Then has the operations.
 	Then []Op
-	// Read has the names of entries to return, whether the conditions held or not.
+	// Read has the names of entries to return, and List parts of the names, if the conditions
+	// held.
 	Read []string
-	// List has parts of the names to return.
 	List []Range
+	// Else has the names of entries to return if the conditions did not hold.
+	Else []string
 }
 
 // Condition says that an entry has a revision; the zero revision, that it is not there.
@@ -112,9 +114,10 @@ type Answer struct {
 	// Written has the revisions of what [Txn.Then] wrote, at the same places; zero for
 	// what was deleted. All of them have the same Number. It is empty if Done is false.
 	Written []Revision
-	// Read has the entries of [Txn.Read], at the same places; what is not there has the
-	// zero Revision.
+	// Read has the entries of [Txn.Read], or of [Txn.Else] if Done is false, at the same
+	// places; what is not there has the zero Revision.
 	Read []Entry
-	// Lists has the entries of each [Txn.List], in the order of their names.
+	// Lists has the entries of each [Txn.List], in the order of their names. It is empty if
+	// Done is false.
 	Lists [][]Entry
 }

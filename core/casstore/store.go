@@ -77,6 +77,7 @@ type Store struct {
 	swept       bool                        // the sweep runs
 	holds       map[string]*hold            // by owner
 	beaten      map[time.Duration]time.Time // the last beat written for locks of a lease
+	void        Revision                    // of the process's void that was seen last
 	seen        sightings
 	queues      map[string]*queue     // by key: where this process waits, or watches
 	beatWatches map[string]*listening // by name
@@ -168,7 +169,10 @@ func (s *Store) Serves(kind driver.Kind, _ time.Duration) error {
 	return nil
 }
 
-var errClosed = fmt.Errorf("%w: the store is closed", driver.ErrUnavailable)
+var (
+	errClosed   = fmt.Errorf("%w: the store is closed", driver.ErrUnavailable)
+	errReleased = fmt.Errorf("%w: the owner is being released", driver.ErrUnavailable)
+)
 
 const (
 	// firstPause and lastPause bound the pauses between tries of a transaction.

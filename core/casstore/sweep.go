@@ -88,9 +88,9 @@ func (w *sweeper) note(e Entry) *sighting {
 
 // inherit deletes an entry of a dead process, if it is a lock or a place in a list.
 func (w *sweeper) inherit(e Entry) {
-	switch key := strings.TrimPrefix(e.Name, w.names.all()); {
+	switch key, part, _ := strings.Cut(strings.TrimPrefix(e.Name, w.names.all()), "/"); {
 	case strings.HasPrefix(key, ":"):
-	case strings.HasSuffix(key, "/lock"):
+	case part == "lock":
 		as, err := holder(e)
 		if beat, gone := w.gone[w.names.beat(as.process, as.lease)]; err == nil && gone {
 			w.remove(e, Condition{beat.Name, beat.Revision})

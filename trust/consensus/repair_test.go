@@ -43,7 +43,7 @@ func TestTheCommandsOfTheDocumentShowAndRepairLocksOnEtcd(t *testing.T) {
 		next <- got
 	}()
 	client := c.client()
-	const queue = "interlock/account%2F42/w/"
+	const queue = "interlock/account%2F42/lock/"
 	for listed := false; !listed; pause(10 * time.Millisecond) {
 		got, err := client.Get(ctx, queue, clientv3.WithPrefix())
 		if err != nil {

@@ -88,7 +88,11 @@ func (s *suite) commit(txn casstore.Txn) casstore.Answer {
 	if err != nil {
 		s.Fatalf("Commit(%+v): %v", txn, err)
 	}
-	if len(answer.Read) != len(txn.Read) || len(answer.Lists) != len(txn.List) || answer.Done && len(answer.Written) != len(txn.Then) {
+	want := [3]int{len(txn.Else)} // entries, lists, revisions
+	if answer.Done {
+		want = [3]int{len(txn.Read), len(txn.List), len(txn.Then)}
+	}
+	if got := [3]int{len(answer.Read), len(answer.Lists), len(answer.Written)}; got != want {
 		s.Fatalf("Commit(%+v) answers %+v", txn, answer)
 	}
 	return answer

@@ -60,16 +60,18 @@ func (m *Memory) Commit(_ context.Context, txn casstore.Txn) (casstore.Answer, e
 	for _, c := range txn.If {
 		answer.Done = answer.Done && m.entries[c.Name].Revision == c.Revision
 	}
+	reads := txn.Else
 	if answer.Done {
 		answer.Written = m.write(txn.Then)
+		reads = txn.Read
+		for _, r := range txn.List {
+			answer.Lists = append(answer.Lists, m.list(r))
+		}
 	}
-	for _, name := range txn.Read {
+	for _, name := range reads {
 		e := m.entries[name]
 		e.Name = name
 		answer.Read = append(answer.Read, e)
-	}
-	for _, r := range txn.List {
-		answer.Lists = append(answer.Lists, m.list(r))
 	}
 	return answer, nil
 }

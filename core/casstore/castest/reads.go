@@ -27,9 +27,10 @@ func (s *suite) readsOwnWrites() {
 		s.Errorf("listed %q", got)
 	}
 	failed := s.commit(casstore.Txn{
-		If: s.at("k", absent), Read: []string{s.prefix + "k"}, List: []casstore.Range{{Prefix: s.prefix + "q/"}},
+		If: s.at("k", absent), Then: []casstore.Op{s.put("other", "3")}, Read: []string{s.prefix + "q/a"},
+		List: []casstore.Range{{Prefix: s.prefix + "q/"}}, Else: []string{s.prefix + "other", s.prefix + "k"},
 	})
-	if failed.Done || failed.Read[0].Revision != answer.Written[0] || len(failed.Lists[0]) != 2 {
+	if failed.Done || failed.Read[0].There() || failed.Read[1].Value != "2" || failed.Read[1].Revision != answer.Written[0] {
 		s.Errorf("after a condition that did not hold: %+v", failed)
 	}
 }
@@ -111,9 +112,9 @@ func (s *suite) largeBatch() {
 	txn := casstore.Txn{Then: []casstore.Op{s.put("beat", "1")}}
 	for i := range 60 {
 		key := fmt.Sprintf("k%d/", i)
-		s.done(nil, s.put(key+"lock", key), s.put(key+"w/1", ""))
+		s.done(nil, s.put(key+"lock", key), s.put(key+"lock/1", ""))
 		txn.Read = append(txn.Read, s.prefix+key+"lock")
-		txn.List = append(txn.List, casstore.Range{Prefix: s.prefix + key + "w/"})
+		txn.List = append(txn.List, casstore.Range{Prefix: s.prefix + key + "lock/"})
 	}
 	answer := s.commit(txn)
 	for i, e := range answer.Read {
@@ -212,8 +213,8 @@ func (s *suite) watchesTransactions() {
 	s.done(nil, s.put("w/lock", "1"))
 	reports, _ := s.watch("w/")
 	s.expect(reports, "w/lock=1")
-	s.done(nil, s.put("w/w/x", "1"), s.del("w/lock"), s.put("elsewhere", "1"))
-	s.expect(reports, "w/w/x=1 -w/lock")
+	s.done(nil, s.put("w/lock/x", "1"), s.del("w/lock"), s.put("elsewhere", "1"))
+	s.expect(reports, "w/lock/x=1 -w/lock")
 }
 
 // watchesDeletes makes changes faster than a server may report them. The last of them may be
