@@ -2,9 +2,7 @@ package main
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -97,100 +95,4 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-}
-
-// The same key: the second waits for the first, in all protocols.
-func TestATransferWaitsForTheDebitOfAnyFrontEnd(t *testing.T) {
-	t.Parallel()
-	begun, proceed := make(chan struct{}), make(chan struct{})
-	b := serveTest(t, asIs, slow(begun, proceed))
-	b.put("alice", "bob")
-	for i, first := range b.clients {
-		second := b.clients[(i+1)%len(b.clients)]
-		one := later(t.Context(), first, &paymentspb.DebitRequest{Account: "alice", Amount: 1})
-		<-begun
-		two := later(t.Context(), second, &paymentspb.TransferRequest{From: "bob", To: "alice", Amount: 1})
-		b.waits("alice", 1)
-		proceed <- struct{}{}
-		<-begun // the second's
-		if err := <-one; err != nil {
-			t.Errorf("%s: %v", first.frontend, err)
-		}
-		proceed <- struct{}{}
-		if err := <-two; err != nil {
-			t.Errorf("%s behind %s: %v", second.frontend, first.frontend, err)
-		}
-	}
-	b.wantBalance("alice", 100)
-	b.wantBalance("bob", 96)
-}
-
-func TestReportsOfAllFrontEndsRunTogetherAndExcludeChanges(t *testing.T) {
-	t.Parallel()
-	begun, proceed := make(chan struct{}), make(chan struct{})
-	b := serveTest(t, noWait, slow(begun, proceed))
-	b.put("alice", "bob")
-	var reports []<-chan error
-	for _, c := range b.clients {
-		reports = append(reports, later(t.Context(), c, &paymentspb.ReportRequest{First: "alice", Second: "bob"}))
-	}
-	for range reports {
-		<-begun // all are under way
-	}
-	for _, c := range b.clients {
-		b.want("held", c, &paymentspb.PutAccountRequest{Account: "alice", Balance: 1})
-		b.want("held", c, &paymentspb.DebitRequest{Account: "bob", Amount: 1})
-		b.want("held", c, &paymentspb.TransferRequest{From: "bob", To: "alice", Amount: 1})
-		b.want("invalid-request", c, &paymentspb.DebitRequest{Account: "bob"}) // before it asks for the lock
-	}
-	b.wantBalance("alice", 100)
-	for range reports {
-		proceed <- struct{}{}
-	}
-	for i, r := range reports {
-		if err := <-r; err != nil {
-			t.Errorf("the report through %s: %v", frontends[i], err)
-		}
-	}
-	if most, _ := b.reporting.reset(); most != len(frontends) {
-		t.Errorf("%d reports at once, want all %d", most, len(frontends))
-	}
-}
-
-// The partner's calls wait until the gate is opened, and end when their caller leaves.
-func TestARatingWithoutAPermitIsRefused(t *testing.T) {
-	t.Parallel()
-	gate, under := make(chan struct{}), make(chan struct{})
-	open := sync.OnceFunc(func() { close(gate) })
-	defer open()
-	away := httptest.NewServer(http.NotFoundHandler())
-	away.Close()
-	partner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		under <- struct{}{}
-		select {
-		case <-gate:
-		case <-r.Context().Done():
-		}
-		_, _ = w.Write([]byte(`{"rating":"AA"}`))
-	}))
-	defer partner.Close()
-	b := serveTest(t, func(c *config) { c.wait, c.partner = 0, partner.URL }, ready)
-	var taken []<-chan error
-	for _, c := range b.clients[:partnerLimit] {
-		taken = append(taken, later(t.Context(), c, &paymentspb.RateRequest{Account: "alice"}))
-		<-under
-	}
-	for _, c := range b.clients {
-		b.want("full", c, &paymentspb.RateRequest{Account: "bob"})
-	}
-	open()
-	for _, done := range taken {
-		if err := <-done; err != nil {
-			t.Errorf("a rating with a permit: %v", err)
-		}
-	}
-	b.partner.base = away.URL
-	for _, c := range b.clients {
-		b.want("partner-unavailable", c, &paymentspb.RateRequest{Account: "bob"})
-	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/interlock-go/interlock/examples/payments/bank"
 	"github.com/interlock-go/interlock/examples/payments/paymentspb"
 )
 
@@ -83,9 +81,8 @@ func serveTest(t *testing.T, change func(*config), alter func(*service)) *served
 	return b
 }
 
-func asIs(*config)     {}
-func ready(*service)   {}
-func noWait(c *config) { c.wait = 0 }
+func asIs(*config)   {}
+func ready(*service) {}
 
 // put opens accounts with 100 each.
 func (b *served) put(ids ...string) {
@@ -144,18 +141,6 @@ func keyed(ctx context.Context, key, behaviour string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer carol", "idempotency-key", key, "bank-behaviour", behaviour)
 }
 
-// slow makes the bank's work wait: each begins with a message on begun and ends
-// with one on proceed.
-func slow(begun, proceed chan struct{}) func(*service) {
-	return func(s *service) {
-		s.bank = bank.New(s.rdb, func(context.Context) error {
-			begun <- struct{}{}
-			<-proceed
-			return nil
-		})
-	}
-}
-
 // later makes a request from a goroutine of its own.
 func later(ctx context.Context, c client, request any) <-chan error {
 	done := make(chan error, 1)
@@ -178,17 +163,4 @@ func eventually(t *testing.T, ok func() error) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// waits waits until so many callers wait for the lock of an account.
-func (b *served) waits(id string, waiters int) {
-	b.t.Helper()
-	eventually(b.t, func() error {
-		for _, h := range b.locker.Held() {
-			if h.Key == "account/"+id && h.Waiters == waiters {
-				return nil
-			}
-		}
-		return fmt.Errorf("not %d callers wait: %+v", waiters, b.locker.Held())
-	})
 }
