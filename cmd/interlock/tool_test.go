@@ -105,32 +105,6 @@ func TestLsShowsTheLocksAndTheirProcesses(t *testing.T) {
 	})
 }
 
-func TestInspectShowsOneLock(t *testing.T) {
-	s := alone(t)
-	l := s.process(core.Service("bank", "v1"))
-	lease := s.lock(l, "k")
-	r := s.until(func(r ran) bool { return strings.Contains(r.out, "/bank v1") }, "inspect", "k")
-	for _, want := range []string{"exclusive", text(lease.Token()), "lease left", "yes, heard of ", ", since 20"} {
-		if !strings.Contains(r.out, want) {
-			t.Errorf("without %q:\n%s", want, r.out)
-		}
-	}
-	j := decode[show.Lock](t, s.want(0, "-json", "inspect", "k"))
-	if len(j) != 1 || j[0].Key != "k" || j[0].Holders[0].Token != lease.Token() {
-		t.Errorf("%+v", j)
-	}
-	if r := s.want(exitNo, "inspect", "free"); !strings.Contains(r.out, "no process holds it") || r.stderr != "" {
-		t.Errorf("%+v", r)
-	}
-	if j := decode[show.Lock](t, s.want(exitNo, "inspect", "free", "-json")); len(j) != 1 || j[0].Held != 0 || j[0].Holders == nil {
-		t.Errorf("%+v", j)
-	}
-	s.rdb.Set(t.Context(), "interlock:{string}", "x", 0)
-	if r := s.want(exitFailed, "inspect", "string"); !strings.Contains(r.stderr, "not a lock") {
-		t.Errorf("%+v", r)
-	}
-}
-
 func TestReleaseTakesTheGrantThatIsNamedAndNoOther(t *testing.T) {
 	topologies(t, func(s *servers) {
 		t := s.t
@@ -288,19 +262,6 @@ func TestWatchShowsTheListAgainAndAgain(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("interrupted: %v", err)
 	}
-}
-
-func TestDoctorSaysWhatIsUnsafe(t *testing.T) {
-	topologies(t, func(s *servers) {
-		r := s.want(exitNo, "doctor")
-		if !strings.Contains(r.out, "unsafe: ") || !strings.Contains(r.out, "noeviction") || strings.Contains(r.out, "missing right") {
-			s.t.Errorf("\n%s", r.out)
-		}
-		j := decode[show.Report](s.t, s.want(exitNo, "doctor", "-json"))
-		if len(j) != 1 || j[0].Safe || len(j[0].Unsafe) == 0 || len(j[0].Servers) == 0 || j[0].User != "default" || j[0].Missing == nil {
-			s.t.Errorf("%+v", j)
-		}
-	})
 }
 
 func TestDoctorOfASafeServer(t *testing.T) {
