@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -13,13 +12,7 @@ import (
 	"github.com/interlock-go/interlock/examples/payments/paymentspb"
 )
 
-// childEnv makes the test binary be the program itself.
-const childEnv = "PAYMENTS_TEST_CHILD"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) != "" {
-		main()
-	}
 	// go-redis asks once a second whether a server is back, and notices only
 	// then that its client was closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))

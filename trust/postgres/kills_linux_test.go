@@ -52,18 +52,19 @@ type tally struct {
 	answered, unknown, givenUp int
 	twice, missing             int // of the answered payments, in the ledger
 	kills, aborts, cuts, stops int
+	pauses                     int // of Redis
 	took                       time.Duration
 }
 
 func (c tally) String() string {
 	return fmt.Sprintf("%d answered, %d made twice, %d missing, %d of unknown outcome, %d given up; "+
-		"%d processes killed, %d stopped, %d connections cut, PostgreSQL killed %d times; %v",
-		c.answered, c.twice, c.missing, c.unknown, c.givenUp, c.kills, c.stops, c.cuts, c.aborts, c.took.Round(time.Second))
+		"%d processes killed, %d stopped, %d connections cut, PostgreSQL killed %d times, Redis paused %d times; %v",
+		c.answered, c.twice, c.missing, c.unknown, c.givenUp, c.kills, c.stops, c.cuts, c.aborts, c.pauses, c.took.Round(time.Second))
 }
 
 // TestKills has clients make payments, and send each again until it is answered, while
 // the processes of the service are killed at every step of a payment and stopped past
-// their leases, connections are cut, and PostgreSQL is killed.
+// their leases, connections are cut, PostgreSQL is killed, and Redis is paused.
 func TestKills(t *testing.T) {
 	payments, controls := *paymentsFlag, *paymentsFlag
 	if payments == 0 {
@@ -115,7 +116,7 @@ func playKills(t *testing.T, name string, payments int) (c tally) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	var faults sync.WaitGroup
-	faults.Go(func() { f.torment(ctx, server, db, &c) })
+	faults.Go(func() { f.torment(ctx, server, redis, db, &c) })
 	var next atomic.Int64
 	var mu sync.Mutex
 	var answered []string
@@ -232,7 +233,7 @@ func (f *fleet) end() {
 }
 
 // torment injects faults until ctx ends.
-func (f *fleet) torment(ctx context.Context, server *pgtest.Server, db *sql.DB, c *tally) {
+func (f *fleet) torment(ctx context.Context, server *pgtest.Server, redis *redistest.Server, db *sql.DB, c *tally) {
 	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	for n := 1; sleep(ctx, time.Duration(100+rng.IntN(400))*time.Millisecond); n++ {
 		p := f.slots[rng.IntN(processes)].current()
@@ -242,6 +243,11 @@ func (f *fleet) torment(ctx context.Context, server *pgtest.Server, db *sql.DB, 
 			server.Abort(f)
 			sleep(ctx, time.Duration(rng.IntN(300))*time.Millisecond)
 			server.Restart(f)
+		case n%25 == 17:
+			c.pauses++
+			redis.Pause(f)
+			sleep(ctx, time.Duration(20+rng.IntN(1480))*time.Millisecond)
+			redis.Resume(f)
 		case n%5 == 0:
 			c.stops++
 			p.Signal(syscall.SIGSTOP)
