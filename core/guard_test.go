@@ -422,7 +422,7 @@ func TestClosingLockerRefuses(t *testing.T) {
 func TestFailOpenRunsWithoutALeaseCountsEachAndLogsOnceAMinute(t *testing.T) {
 	inWorld(t, func(w *world) {
 		logged := logTo(w.T)
-		w.down(fmt.Errorf("%w: dial tcp: refused", core.ErrUnavailable))
+		w.down(fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("dial 10.0.0.7:6379: refused")))
 		g := core.Serialize(w.locker, "account/{id}", core.FailOpen(), core.Name("debit"))
 		ran := 0
 		for range 3 {
@@ -438,8 +438,9 @@ func TestFailOpenRunsWithoutALeaseCountsEachAndLogsOnceAMinute(t *testing.T) {
 		if got := strings.Count(w.ledger.String(), "debit bypassed true"); ran != 3 || got != 3 {
 			w.Errorf("%d ran without a lease, %d counted; want 3", ran, got)
 		}
-		if got := strings.Count(logged.String(), "rule=debit"); got != 1 || strings.Contains(logged.String(), "account/1") {
-			w.Errorf("logged, want one line and no key:\n%s", logged)
+		if got := strings.Count(logged.String(), "rule=debit"); got != 1 ||
+			!strings.Contains(logged.String(), "dial (address): refused") || strings.Contains(logged.String(), "account/1") {
+			w.Errorf("logged, want one line, the reason, no key and no address:\n%s", logged)
 		}
 		time.Sleep(time.Minute)
 		g.Do(w.Context(), one, func(context.Context) bool { return true })

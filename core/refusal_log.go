@@ -67,11 +67,11 @@ func (r *Refusal) cause() string {
 			return ""
 		}
 	}
-	return address.ReplaceAllString(text, "(address)")
+	return address.ReplaceAllString(text, "${1}(address)")
 }
 
-// address is a host with a port.
-var address = regexp.MustCompile(`(?:[\w.-]+|\[[0-9A-Fa-f:.%]+\]):\d{1,5}\b`)
+// address is a host with a port, or a host whose address was looked up.
+var address = regexp.MustCompile(`(lookup )[\w.-]+|(?:[\w.-]+|\[[0-9A-Fa-f:.%]+\]):\d{1,5}\b`)
 
 // observe starts an observation for what happens outside an acquisition.
 func (g *Guard) observe(ctx context.Context, req Request, keys []string) observe.Observation {
@@ -130,10 +130,10 @@ func (g *Guard) logRefusal(ctx context.Context, r *Refusal, wrong string) {
 }
 
 // bypassed reports that a handler runs without its lock.
-func (g *Guard) bypassed(ctx context.Context, req Request, keys []string, err error) {
-	if o := g.observe(ctx, req, keys); o.Bypassed != nil {
-		o.Bypassed(err)
+func (g *Guard) bypassed(ctx context.Context, req Request, r *Refusal) {
+	if o := g.observe(ctx, req, r.keys); o.Bypassed != nil {
+		o.Bypassed(r.Err)
 	}
 	g.lines.Log(ctx, slog.LevelWarn, "interlock: the lock store is unavailable and the rule fails open: handlers run without their lock",
-		g.config.name, observe.RootCause(err)) // what wraps it names the key
+		g.config.name, r.cause())
 }

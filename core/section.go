@@ -194,7 +194,7 @@ func (p Prepared) Enter(ctx context.Context) (Section, *Refusal) {
 		refusal := g.refusal(ctx, err)
 		refusal.keys = p.keys
 		if refusal.Reason == reason.Unavailable && g.config.guard.failOpen && ctx.Err() == nil {
-			g.bypassed(ctx, p.req, p.keys, err)
+			g.bypassed(ctx, p.req, refusal)
 			return Section{ctx: &guarded{Context: ctx, bypassed: true}}, nil
 		}
 		wrong := "interlock: the rule cannot take its lock and refuses requests"

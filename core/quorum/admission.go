@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -158,13 +157,12 @@ func (m *admission) leftOut(i int, now time.Time) error {
 	}
 	// Of two addresses of one server the first has the vote.
 	if j := m.twin(i); j >= 0 && j < i {
-		return fmt.Errorf("%w: it is the same server as %s; each node is a server of its own",
-			driver.ErrConfig, m.names[j])
+		return because(driver.ErrConfig, "it is the same server as %s; each node is a server of its own", m.names[j])
 	}
 	if m.votes(node) {
 		return nil
 	}
-	return fmt.Errorf("%w: it may have forgotten locks and has no vote for another %v", driver.ErrNotReady, m.rest(node, now))
+	return because(driver.ErrNotReady, "it may have forgotten locks and has no vote for another %v", m.rest(node, now))
 }
 
 // rest is how long a node still has no vote, as far as this process knows.

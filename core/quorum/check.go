@@ -75,8 +75,8 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	case twins != nil:
 		return found, twins
 	case answered < s.majority:
-		return found, fmt.Errorf("%w: %d of %d nodes answered, %d are needed",
-			driver.ErrUnavailable, answered, len(s.nodes), s.majority)
+		return found, because(driver.ErrUnavailable, "%d of %d nodes answered, %d are needed",
+			answered, len(s.nodes), s.majority)
 	}
 	return found, nil
 }

@@ -91,6 +91,8 @@ func TestCloseWaitsNoLongerThanANodeHas(t *testing.T) {
 				}
 				if _, err := s.Acquire(t.Context(), ask("c")); !errors.Is(err, core.ErrUnavailable) {
 					t.Errorf("after Close: %v, want ErrUnavailable", err)
+				} else {
+					wantReason(t, err, "closed")
 				}
 				if err := s.Close(); err != nil {
 					t.Error("a second Close:", err)

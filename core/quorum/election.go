@@ -77,7 +77,7 @@ type election struct {
 }
 
 // errUnmarked is in place of the vote of a node that does not have the mark that is known.
-var errUnmarked = fmt.Errorf("%w: it does not show that it has kept its votes", driver.ErrNotReady)
+var errUnmarked = because(driver.ErrNotReady, "it does not show that it has kept its votes")
 
 type phase int
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 // far makes nodes to which a message takes half the round trip.
@@ -146,7 +147,7 @@ func TestAnErrorSaysWhatHelpsAgainstSlowNodes(t *testing.T) {
 				t.Fatalf("a lease of %v over %v: %v, want ErrUnavailable", c.ttl, c.trip, err)
 			}
 			for _, text := range c.want {
-				if !strings.Contains(err.Error(), text) {
+				if !strings.Contains(observe.RootCause(err).Error(), text) { // what logs have
 					t.Errorf("the error does not say %q: %v", text, err)
 				}
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 func TestPlacesAndLeasesAboveMaxTTLAreMistakesAndNoOutage(t *testing.T) {
@@ -73,6 +74,7 @@ func TestRenewalIsDecidedByTheMajority(t *testing.T) {
 						if !errors.Is(err, c.want) || errors.Is(err, driver.ErrNotOwner) != (c.want == driver.ErrNotOwner) { //nolint:errorlint // which case it is
 							t.Errorf("renewal %d: %v, want %v", i, err, c.want)
 						}
+						wantReason(t, err, "nodes renewed the lease")
 					})
 				if got != [2]int{1, 1} {
 					t.Errorf("reported %v times, want once each", got)
@@ -82,6 +84,15 @@ func TestRenewalIsDecidedByTheMajority(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// wantReason wants an error of a quorum that has failed to say so to the log, which has the
+// root cause.
+func wantReason(t *testing.T, err error, text string) {
+	t.Helper()
+	if errors.Is(err, driver.ErrUnavailable) && !strings.Contains(observe.RootCause(err).Error(), text) {
+		t.Errorf("the root cause is %q; want %q in it", observe.RootCause(err), text)
 	}
 }
 
@@ -118,6 +129,7 @@ func TestReleaseIsDecidedByTheMajority(t *testing.T) {
 				if !errors.Is(err, c.want) {
 					t.Errorf("Release: %v, want %v", err, c.want)
 				}
+				wantReason(t, err, "the lock is gone from 2 of 5 nodes")
 				for _, f := range nodes {
 					f.set(func(f *fakeNode) { f.down = false })
 				}

@@ -68,7 +68,13 @@ func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i i
 	}
 }
 
-var errClosed = fmt.Errorf("%w: the quorum is closed", driver.ErrUnavailable)
+var errClosed = because(driver.ErrUnavailable, "the quorum is closed")
+
+// because is an error of package driver, and why it is returned. The reason is an error of its
+// own, and the last: logs have the root cause of an error (observe.RootCause).
+func because(kind error, format string, args ...any) error {
+	return fmt.Errorf("%w: %w", kind, fmt.Errorf(format, args...))
+}
 
 // tallies counts the nodes' answers to a batch of renewals.
 type tallies struct {
@@ -115,8 +121,8 @@ func (c *tallies) count(i int, contended bool, err error) {
 	case t.ok+left >= most || t.not+left >= most:
 		return
 	default:
-		t.outcome = fmt.Errorf("%w: %d of %d nodes renewed the lease, %d are needed; %d do not know it, %d failed (%s)",
-			driver.ErrUnavailable, t.ok, n, most, t.not, t.failed, t.last)
+		t.outcome = because(driver.ErrUnavailable, "%d of %d nodes renewed the lease, %d are needed; %d do not know it, %d failed (%s)",
+			t.ok, n, most, t.not, t.failed, t.last)
 	}
 	t.decided = true
 	c.decided <- i
@@ -129,8 +135,8 @@ func (c *tallies) abort(n int, done func(int, bool, error)) {
 	for i := range c.each {
 		if t := &c.each[i]; !t.decided {
 			t.decided = true
-			t.outcome = fmt.Errorf("%w: %d of %d nodes renewed the lease in time, %d are needed",
-				driver.ErrUnavailable, t.ok, len(c.store.nodes), c.store.majority)
+			t.outcome = because(driver.ErrUnavailable, "%d of %d nodes renewed the lease in time, %d are needed",
+				t.ok, len(c.store.nodes), c.store.majority)
 			c.decided <- i
 		}
 	}
@@ -272,7 +278,7 @@ func (r *returning) decide() bool {
 	case r.open > 0:
 		return false // without the nodes that do not seem to answer it is none
 	}
-	r.err = fmt.Errorf("%w: the lock is gone from %d of %d nodes, %d are needed",
-		driver.ErrUnavailable, yes+not, len(r.answers), most)
+	r.err = because(driver.ErrUnavailable, "the lock is gone from %d of %d nodes, %d are needed",
+		yes+not, len(r.answers), most)
 	return true
 }

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -153,7 +152,7 @@ func (e *election) conclude(v verdict) (driver.Reply, error) {
 	var err error
 	switch v {
 	case granted:
-		err = fmt.Errorf("%w: a majority granted the lock after the end of its lease", driver.ErrUnavailable)
+		err = because(driver.ErrUnavailable, "a majority granted the lock after the end of its lease")
 	case taken, lagging, doubtful:
 		e.describe(&rep, v)
 	case unreachable:

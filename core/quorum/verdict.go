@@ -171,8 +171,8 @@ func (e *election) complaint() error {
 	if n-len(text)+soon >= e.store.majority {
 		kind = driver.ErrNotReady
 	}
-	return fmt.Errorf("%w: %d of %d nodes gave no vote, and %d votes are needed (%s)%s",
-		kind, len(text), n, e.store.majority, strings.Join(text, "; "), e.advice(slowest))
+	return because(kind, "%d of %d nodes gave no vote, and %d votes are needed (%s)%s",
+		len(text), n, e.store.majority, strings.Join(text, "; "), e.advice(slowest))
 }
 
 // advice says what helps if answers were late because the nodes are far or busy: the
@@ -209,8 +209,8 @@ func (e *election) divided(rep *driver.Reply) error {
 		}
 	}
 	if n-taken >= e.store.majority {
-		return fmt.Errorf("%w: split vote: other owners hold %d of %d nodes, %d gave no vote, and %d votes are needed",
-			driver.ErrNotReady, taken, n, failed, e.store.majority)
+		return because(driver.ErrNotReady, "split vote: other owners hold %d of %d nodes, %d gave no vote, and %d votes are needed",
+			taken, n, failed, e.store.majority)
 	}
 	e.describe(rep, split)
 	if rep.TTL < 0 || rep.TTL > maxSplit {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 func TestGrantedWhenAMajorityHasGranted(t *testing.T) {
@@ -94,7 +95,7 @@ func TestAnErrorBlamesNoNodeThatWasNotWaitedFor(t *testing.T) {
 			t.Fatalf("%v, want ErrUnavailable", err)
 		}
 		for _, want := range []string{"2 of 4 nodes gave no vote", "3 votes are needed", "node0", "node1"} {
-			if !strings.Contains(err.Error(), want) {
+			if !strings.Contains(observe.RootCause(err).Error(), want) { // what logs have
 				t.Errorf("the error does not say %q: %v", want, err)
 			}
 		}
