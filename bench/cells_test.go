@@ -30,14 +30,10 @@ func runFor(t *testing.T, window time.Duration, row, library string) *result {
 }
 
 func TestEveryLibraryExcludes(t *testing.T) {
-	for _, library := range with(peers, append(raws, channel)...) {
+	for _, library := range with(peers, channel) {
 		t.Run(library, func(t *testing.T) {
 			t.Parallel()
-			row := "one-key-128"
-			if library == rawAuto || library == rawShared {
-				row = "free-16" // they have no waiting worth the name
-			}
-			res := runShort(t, row, library)
+			res := runShort(t, "one-key-128", library)
 			if res.Violations != 0 {
 				t.Errorf("%d violations", res.Violations)
 			}

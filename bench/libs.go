@@ -54,8 +54,6 @@ func open(c *child) (locks, error) {
 		return &bsmLocks{bsm.New(rdb), c.keys, c.row.lease}, nil
 	case rueidislock:
 		return newRueidis(c)
-	case rawPooled, rawAuto, rawShared:
-		return newRaw(c, rdb)
 	case channel:
 		return newChannels(c.keys), nil
 	case none:

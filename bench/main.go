@@ -1,6 +1,5 @@
 // Command bench runs the same workloads over Interlock, over the lock libraries
-// that people use instead, and over raw baselines that say what there is to
-// reach, and prints what it measured as Markdown, and draws it.
+// that people use instead, and prints what it measured as Markdown, and draws it.
 //
 //	go run . -rounds 1 -time 1s                a first look
 //	go run . -only '^one-key-128/'             one row

@@ -79,7 +79,7 @@ func (r *report) latencyChart() *chart.Figure {
 		Note:   "Median, in brackets p99. Idle cores sleep between requests; a process that spins keeps busy ones awake.",
 		Height: 290,
 	}
-	libraries := r.measured(with(peers, rawPooled), "free-1", "free-1-busy")
+	libraries := r.measured(with(peers), "free-1", "free-1-busy")
 	longest := 0.0
 	for _, at := range []struct{ row, head string }{
 		{"free-1", "one goroutine, idle cores"},
@@ -115,31 +115,17 @@ func (r *report) throughputChart() *chart.Figure {
 		X: chart.Scale{Log: true, At: []float64{1, 16, 256}, Text: plain},
 		Y: chart.Scale{Log: true, Text: kilo}, Named: true,
 	}
-	add := func(s chart.Series, of func(row string) (float64, bool)) {
+	for _, library := range append(slices.Clone(peers), interlock) {
+		s := chart.Series{Name: library, Tone: tones[library], Strong: library == interlock, Marks: true}
 		for _, n := range []int{1, 16, 256} {
-			if v, ok := of(fmt.Sprint("free-", n)); ok {
+			if v, ok := r.value(fmt.Sprint("free-", n), library, throughput, false); ok {
 				s.Points = append(s.Points, chart.Point{X: float64(n), Y: v})
 				if n == 256 {
 					s.Name += " " + rate(v)
 				}
 			}
 		}
-		s.Marks = true
 		lines.Series = append(lines.Series, s)
-	}
-	add(chart.Series{Name: "best raw scripts", Tone: chart.Ash, Dashed: true}, func(row string) (float64, bool) {
-		best := math.Inf(-1)
-		for _, library := range raws {
-			if v, ok := r.value(row, library, throughput, false); ok {
-				best = max(best, v)
-			}
-		}
-		return best, !math.IsInf(best, -1)
-	})
-	for _, library := range append(slices.Clone(peers), interlock) {
-		add(chart.Series{Name: library, Tone: tones[library], Strong: library == interlock}, func(row string) (float64, bool) {
-			return r.value(row, library, throughput, false)
-		})
 	}
 	return &chart.Figure{
 		Title:  "Locks that nobody else wants",
@@ -324,7 +310,7 @@ func (r *report) heldChart() *chart.Figure {
 		Legend: []chart.Key{{Name: "heap, or CPU", Tone: chart.Grey}, {Name: "stacks of goroutines", Tone: chart.Mist}},
 		Height: 310,
 	}
-	libraries := r.measured(with(peers, rawAuto), row)
+	libraries := r.measured(with(peers), row)
 	for _, at := range []struct {
 		head, axis string
 		first      metric

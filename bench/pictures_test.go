@@ -72,11 +72,11 @@ func draw(t *testing.T, r *report) (map[string]string, string) {
 
 // The texts of each picture: what it compares, and in which units.
 var written = map[string][]string{
-	"bench-latency.svg":    {interlock, redsync, redislock, rueidislock, rawPooled, "µs from the call to the lock", "idle cores", "busy cores"},
-	"bench-throughput.svg": {interlock, redsync, redislock, rueidislock, "raw scripts", ">1<", ">16<", ">256<", "a second", "goroutines"},
+	"bench-latency.svg":    {interlock, redsync, redislock, rueidislock, "µs from the call to the lock", "idle cores", "busy cores"},
+	"bench-throughput.svg": {interlock, redsync, redislock, rueidislock, ">1<", ">16<", ">256<", "a second", "goroutines"},
 	"bench-fairness.svg":   {interlock, redsync, redislock, rueidislock, channel, "equal shares", "% of all grants", "starved"},
 	"bench-hand-over.svg":  {interlock, redsync, redislock, rueidislock, ">1 ms<", ">50 %<", "one waiter", "eight keys"},
-	"bench-held.svg":       {interlock, redsync, redislock, rueidislock, rawAuto, "bytes a lock", "% of a core", "CPU of Redis"},
+	"bench-held.svg":       {interlock, redsync, redislock, rueidislock, "bytes a lock", "% of a core", "CPU of Redis"},
 }
 
 func TestEveryPictureNamesWhatItCompares(t *testing.T) {

@@ -304,7 +304,7 @@ others too, for as long as they were watched.
 
 // writeGlance is one table of everything: the first column of each row's own.
 func (r *report) writeGlance(out *strings.Builder) {
-	libraries := with(peers, append(raws, channel)...)
+	libraries := with(peers, channel)
 	fmt.Fprint(out, "\n### At a glance\n\n")
 	writeRow(out, append([]string{"workload", ""}, libraries...))
 	writeRow(out, append([]string{"---", "---"}, repeat("---:", len(libraries))...))

@@ -12,16 +12,10 @@ const (
 	redsync     = "redsync"
 	redislock   = "redislock"
 	rueidislock = "rueidislock"
-	rawPooled   = "raw EVALSHA"
-	rawAuto     = "raw AutoPipeline"
-	rawShared   = "raw pipelined"
 	channel     = "channel"
 )
 
-var (
-	peers = []string{redsync, redislock, rueidislock}
-	raws  = []string{rawPooled, rawAuto, rawShared}
-)
+var peers = []string{redsync, redislock, rueidislock}
 
 // row is a workload.
 type row struct {
@@ -65,7 +59,7 @@ var rows = []row{
 	hot("one-key-1000-1ms", 1000, time.Millisecond, 3*time.Second),
 	{
 		name: "processes", title: "4 processes of 16 goroutines, one key, empty section",
-		kind: (*child).sections, libraries: with(peers, rawPooled, rawAuto),
+		kind: (*child).sections, libraries: with(peers),
 		processes: 4, workers: 16, keys: 1, lease: defaultLease,
 		columns: append(sectionColumns, column{"smallest share of a process", smallestShare, ratio2}),
 		brief:   briefSections,
@@ -76,11 +70,11 @@ var rows = []row{
 		processes: 1, workers: 256, keys: 10_000, work: 200 * time.Microsecond, lease: defaultLease,
 		columns: sectionColumns, brief: briefSections,
 	},
-	held("held-10000", 10_000, 3*time.Second, 6*time.Second, with(peers, rawPooled, rawAuto), false),
+	held("held-10000", 10_000, 3*time.Second, 6*time.Second, with(peers), false),
 	held("held-100000", 100_000, 30*time.Second, 0, []string{interlock}, true),
 	// One key changes hands eight times a second, so a window needs more of them.
-	handOver("hand-over-1", 1, 5*time.Second, with(peers, rawPooled)),
-	handOver("hand-over", 8, 3*time.Second, with(peers, rawPooled, rawAuto)),
+	handOver("hand-over-1", 1, 5*time.Second, with(peers)),
+	handOver("hand-over", 8, 3*time.Second, with(peers)),
 	{
 		name: "idle", title: "1,000 goroutines of one process wait for a key that another process holds",
 		kind: (*child).idle, libraries: with(peers),
@@ -100,7 +94,7 @@ func free(name string, n int) row {
 	}
 	return row{
 		name: name, title: fmt.Sprintf("%d goroutine%s, each with its own key, empty section", n, s),
-		kind: (*child).sections, libraries: with(peers, raws...),
+		kind: (*child).sections, libraries: with(peers),
 		processes: 1, workers: n, keys: n, lease: defaultLease,
 		columns: sectionColumns, brief: briefSections,
 	}
@@ -111,7 +105,6 @@ func free(name string, n int) row {
 func busy(name string, n int) row {
 	r := free(name, n)
 	r.title += ", beside a process that spins"
-	r.libraries = with(peers, rawPooled)
 	r.busy = true
 	return r
 }
@@ -124,7 +117,7 @@ func hot(name string, n int, work, least time.Duration) row {
 	}
 	return row{
 		name: name, title: fmt.Sprintf("%s goroutines, one key, %s", thousands(n), inside),
-		kind: (*child).sections, libraries: with(peers, rawPooled, channel),
+		kind: (*child).sections, libraries: with(peers, channel),
 		processes: 1, workers: n, keys: 1, work: work, lease: defaultLease, least: least,
 		columns: sectionColumns, brief: briefSections,
 	}

@@ -34,7 +34,6 @@ type Series struct {
 	Name   string
 	Tone   Tone
 	Strong bool // thick, and its name bold
-	Dashed bool
 	Marks  bool // a dot at each point
 	Points []Point
 }
@@ -154,9 +153,6 @@ func (l *linePlot) Plot(c draw.Canvas, p *plot.Plot) {
 		line := draw.LineStyle{Color: s.Tone, Width: 1.5}
 		if s.Strong {
 			line.Width = 4
-		}
-		if s.Dashed {
-			line.Dashes = []vg.Length{5, 4}
 		}
 		var points []vg.Point
 		for _, p := range s.Points {

@@ -32,7 +32,6 @@ var (
 	Green  = Tone{0x008F68, 0x2DC79B}
 	Pink   = Tone{0xB5578D, 0xE08DBE}
 	Grey   = Tone{0x818A94, 0x7B8590}
-	Ash    = Tone{0x6A737D, 0x8E98A3}
 	Mist   = Tone{0xC3C9D0, 0x4A525B} // a second part of a grey bar
 	// Four steps of one measure, from one end to the other.
 	Ember = Tone{0xC44E00, 0xF0772B}
@@ -42,4 +41,4 @@ var (
 )
 
 // tones are all of them.
-var tones = []Tone{card, frame, grid, ink, faint, Blue, Orange, Green, Pink, Grey, Ash, Mist, Ember, Sand, Sky, Deep}
+var tones = []Tone{card, frame, grid, ink, faint, Blue, Orange, Green, Pink, Grey, Mist, Ember, Sand, Sky, Deep}
