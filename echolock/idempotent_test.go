@@ -48,17 +48,6 @@ func TestErrorsAreStoredAsTheyAreRendered(t *testing.T) {
 	}
 }
 
-func TestAnErrorHandlerOfTheApplicationsIsInsideTheCapture(t *testing.T) {
-	e, srv := serveRoute(t, func(echo.Context) error { return errors.New("poor") })
-	e.HTTPErrorHandler = func(err error, c echo.Context) {
-		if !c.Response().Committed {
-			_ = c.String(http.StatusPaymentRequired, "so "+err.Error())
-		}
-	}
-	adaptertest.Post(t, srv, "/").WantOwn(t, 402, "so poor")
-	adaptertest.Post(t, srv, "/").WantReplay(t, 402, "so poor")
-}
-
 func TestAnErrorThatIsNotRenderedIsAFailure(t *testing.T) {
 	runs := 0
 	e, srv := serveRoute(t, func(c echo.Context) error {
@@ -140,16 +129,4 @@ func TestIdempotentHasASkipper(t *testing.T) {
 	srv := adaptertest.Serve(t, e)
 	adaptertest.Do(t, srv, http.MethodPost, "/").WantProblem(t, 400, "idempotency-key-missing", "")
 	adaptertest.Do(t, srv, http.MethodPost, "/?stream=1").Want(t, 200, "done")
-}
-
-func TestARefusalWithANilRenderIsAProblemAndNoPanic(t *testing.T) {
-	e := echo.New()
-	e.Logger.SetOutput(io.Discard)
-	e.POST("/", func(c echo.Context) error { return c.NoContent(http.StatusNoContent) },
-		echolock.Idempotent(adaptertest.Engine(t), echolock.Render(nil)))
-	res := httptest.NewRecorder()
-	e.ServeHTTP(res, httptest.NewRequest(http.MethodPost, "/", nil)) // without an Idempotency-Key
-	if res.Code != http.StatusBadRequest {
-		t.Errorf("status %d, want 400", res.Code)
-	}
 }

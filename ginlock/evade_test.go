@@ -27,15 +27,3 @@ func TestAResponsePastTheMiddlewareIsNotReplayed(t *testing.T) {
 		t.Errorf("the handler ran %d times", runs)
 	}
 }
-
-// An informational status is not the answer: net/http implies 200 after it.
-func TestAnInformationalStatusIsNotStored(t *testing.T) {
-	r := gin.New()
-	r.POST("/", ginlock.Idempotent(adaptertest.Engine(t)), func(c *gin.Context) {
-		c.Status(http.StatusEarlyHints)
-		c.Writer.WriteHeaderNow()
-	})
-	srv := adaptertest.Serve(t, r)
-	adaptertest.Post(t, srv, "/").WantOwn(t, http.StatusOK, "")
-	adaptertest.Post(t, srv, "/").WantReplay(t, http.StatusOK, "")
-}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
-	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/ginlock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 )
@@ -129,27 +128,6 @@ func TestUseAndGroupsLockRoutesAndPassWhatMatchesNone(t *testing.T) {
 	if a := adaptertest.Do(t, srv, "POST", "/accounts/1/x"); a.Status != 405 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-}
-
-func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
-	guard := core.Serialize(adaptertest.Locker(t), "t/{header.X}")
-	never := func(*gin.Context) { t.Error("the handler ran") }
-	r := gin.New()
-	r.GET("/", ginlock.Serialize(guard, ginlock.Render(func(c *gin.Context, refusal *core.Refusal) {
-		if refusal.Reason != reason.BadKey || !errors.Is(refusal.Err, core.ErrKey) || !c.IsAborted() {
-			t.Errorf("refusal %+v", refusal)
-		}
-		if c.Query("fallback") != "" {
-			ginlock.Problem(c, refusal)
-			return
-		}
-		c.String(http.StatusForbidden, "say who you are")
-	})), never)
-	r.GET("/nil", ginlock.Serialize(guard, ginlock.Render(nil)), never)
-	srv := adaptertest.Serve(t, r)
-	adaptertest.Do(t, srv, "GET", "/").Want(t, 403, "say who you are")
-	adaptertest.Do(t, srv, "GET", "/?fallback=1").WantProblem(t, 400, "bad-key", "")
-	adaptertest.Do(t, srv, "GET", "/nil").WantProblem(t, 400, "bad-key", "")
 }
 
 func TestMultipartFilesAreRemovedWhereTheRequestWasReplacedAgain(t *testing.T) {

@@ -1,7 +1,6 @@
 package httplock_test
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/httplock"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	_ "github.com/interlock-go/interlock/internal/bubble"
@@ -124,29 +122,6 @@ func TestRuleWithoutParametersWorksWithoutARouter(t *testing.T) {
 	if a.Body != "host/example.org/tenant/acme/a%26b" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-}
-
-func TestRenderReplacesTheAnswerAndCanFallBack(t *testing.T) {
-	locker := adaptertest.Locker(t)
-	guard := core.Serialize(locker, "t/{header.X}")
-	render := httplock.Render(func(w http.ResponseWriter, r *http.Request, refusal *core.Refusal) {
-		if refusal.Reason != reason.BadKey || !errors.Is(refusal.Err, core.ErrKey) || refusal.Rule != "t/{header.X}" {
-			t.Errorf("refusal %+v", refusal)
-		}
-		if r.URL.Query().Has("fallback") {
-			httplock.Problem(w, r, refusal)
-			return
-		}
-		http.Error(w, "say who you are", http.StatusForbidden)
-	})
-	never := func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }
-	srv := adaptertest.Serve(t, route("/", guard, never, render))
-	if a := adaptertest.Do(t, srv, "GET", "/"); a.Status != 403 || a.Body != "say who you are\n" {
-		t.Errorf("%d %q", a.Status, a.Body)
-	}
-	adaptertest.Do(t, srv, "GET", "/?fallback").WantProblem(t, 400, "bad-key", "")
-	none := adaptertest.Serve(t, route("/", guard, never, httplock.Render(nil), httplock.ParamFunc(nil)))
-	adaptertest.Do(t, none, "GET", "/").WantProblem(t, 400, "bad-key", "")
 }
 
 func TestLockInsideTimeoutHandlerIsHeldUntilTheHandlerEnds(t *testing.T) {

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +18,6 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 )
 
@@ -248,86 +245,6 @@ func TestALossUnderAGuardSaysWhoseRequestItWas(t *testing.T) {
 		if strings.Contains(w.logs.String(), "jane") {
 			w.Errorf("logged %s", w.logs)
 		}
-	})
-}
-
-// Calls and leases end in every way, and their ends meet in every order. What was counted
-// up is counted down.
-func TestNothingIsLeftInTheCountersNorOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, s := newProbe(t), &store{Store: memstore.New()}
-		s.Intercept(func(memstore.Request) (f memstore.Fault) {
-			switch rand.IntN(20) {
-			case 0:
-				f.Err = core.ErrUnavailable
-			case 1:
-				f.Err = driver.ErrNotReady
-			case 2:
-				f.Before = rand.N(20 * time.Millisecond)
-			}
-			return f
-		})
-		l, err := core.New(s, core.WithObserver(p.observer), core.Name("r"), core.MaxWaiters(6))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var wg sync.WaitGroup
-		keys := []string{"a", "b", "c"}
-		for range 8 {
-			wg.Go(func() {
-				for range 150 {
-					ctx, cancel := context.WithTimeout(t.Context(), rand.N(20*time.Millisecond))
-					opts := []core.Option{core.Watchdog(15 * time.Millisecond)}
-					switch rand.IntN(4) {
-					case 0:
-						opts = []core.Option{core.TTL(10 * time.Millisecond)}
-					case 1:
-						opts = append(opts, core.MaxHold(rand.N(2*time.Millisecond)+1))
-					case 2:
-						opts = append(opts, core.Wait(rand.N(3*time.Millisecond)))
-					}
-					key := keys[rand.IntN(3)]
-					var lease *core.Lease
-					var err error
-					if rand.IntN(3) == 0 {
-						lease, err = l.LockAll(ctx, []string{"a", "b", "c"}[rand.IntN(2):], opts...)
-					} else {
-						lease, err = l.Lock(ctx, key, opts...)
-					}
-					if err == nil {
-						switch rand.IntN(6) {
-						case 0:
-							if inner, err := l.Lock(lease.Context(), key, core.Name("inner")); err == nil {
-								_ = lease.Release(ctx)
-								_ = inner.Release(ctx)
-							}
-						case 1:
-							select {
-							case <-lease.Context().Done(): // its loss, or MaxHold
-							case <-ctx.Done():
-							}
-						case 2:
-							s.Take(key, time.Millisecond)
-						case 3:
-							time.Sleep(rand.N(3 * time.Millisecond))
-						}
-						if rand.IntN(20) > 0 { // else Close ends it
-							_ = lease.Release(ctx)
-						}
-					}
-					cancel()
-				}
-			})
-		}
-		wg.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_ = l.Close(ctx)
-		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		_ = l.Close(ctx) // and now until what is on its way has ended
-		p.settled()
-		t.Logf("%s", strings.Join(p.counts(), "\n"))
 	})
 }
 

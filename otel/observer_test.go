@@ -302,31 +302,3 @@ func TestRenewalsAreCountedAndOnlyFailuresAreSpans(t *testing.T) {
 		}
 	})
 }
-
-func TestAWaiterOfAnotherProcessAsksTheStoreAgain(t *testing.T) {
-	inWorld(t, func(w *world) {
-		other, err := core.New(w.store, core.WithObserver(w.observer))
-		if err != nil {
-			w.Fatal(err)
-		}
-		first := w.lock("k", core.Name("first"))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			second, err := other.Lock(w.ctx, "k", core.Name("second"))
-			if err != nil {
-				w.Error(err)
-				return
-			}
-			w.release(second)
-		}()
-		synctest.Wait()
-		w.release(first)
-		<-done
-		wantSpan(w, w.span("lock acquire second", 0), w.caller, codes.Unset, "rule=second", "key_hash="+hashOfK, "outcome=granted",
-			"contended=true", "attempts=2", "reentered=false", "token=yes")
-		if err := other.Close(w.ctx); err != nil {
-			w.Error(err)
-		}
-	})
-}

@@ -61,24 +61,6 @@ func TestATakeOverComparesTheRequestFirst(t *testing.T) {
 	})
 }
 
-func TestAClientThatGoesAwayEndsNothing(t *testing.T) {
-	inBubble(t, func(w *world) {
-		e := w.engine()
-		type key struct{}
-		ctx, cancel := context.WithTimeout(context.WithValue(w.Context(), key{}, "v"), time.Hour)
-		n := 0
-		w.want(serve(ctx, e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
-			cancel()
-			synctest.Wait()
-			if _, ok := ctx.Deadline(); ok || ctx.Err() != nil || ctx.Value(key{}) != "v" {
-				t.Errorf("the handler's context: %v", ctx)
-			}
-			return answers(201, &n)(ctx, a)
-		}), "201 run 1")
-		w.want(serve(w.Context(), e, post("k"), answers(201, &n)), "replay 201 run 1")
-	})
-}
-
 func TestAClientThatGoesAwayBeforeTheClaimLeavesNone(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -263,23 +262,6 @@ func (w *world) panics(e *idempotency.Engine, l *ledger) {
 		}
 	}()
 	serve(w.Context(), e, post("k"), l.pays(w.T, func(context.Context, endpoint.Attempt) (endpoint.Response, bool) { panic("no") }))
-}
-
-// TestATransactionOfAClaimThatAnotherAttemptHas rolls back, and its client gets what the
-// other attempt has.
-func TestATransactionOfAClaimThatAnotherAttemptHas(t *testing.T) {
-	inBubble(t, func(w *world) {
-		l, n := &ledger{store: w.store}, 0
-		got := serve(w.Context(), w.engine(), post("k"), l.pays(t, func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
-			w.store.LapseClaims()
-			w.want(serve(w.Context(), w.engine(), post("k"), answers(200, &n)), "200 run 1")
-			return endpoint.Response{Status: 200, Body: []byte("late")}, true
-		}))
-		w.want(got, "replay 200 run 1")
-		if !slices.Equal(l.ended, []string{"rolled back"}) || len(l.effect) > 0 {
-			w.Errorf("the transaction: %v, effects %v", l.ended, l.effect)
-		}
-	})
 }
 
 // TestALapsedClaimThatNobodyHasCommits has no renewal arrive, and no other attempt.

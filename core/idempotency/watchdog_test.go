@@ -17,31 +17,6 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
-func TestALongHandlerKeepsItsClaim(t *testing.T) {
-	inBubble(t, func(w *world) {
-		e, other := w.engine(), w.engine()
-		n := 0
-		got := serve(w.Context(), e, post("k"), func(ctx context.Context, a endpoint.Attempt) (endpoint.Response, bool) {
-			for range 28 { // just under five minutes
-				<-time.After(10*time.Second - time.Millisecond)
-				w.want(serve(w.Context(), other, post("k"), answers(200, &n)), "idempotency-in-flight")
-			}
-			if ctx.Err() != nil {
-				t.Error(context.Cause(ctx))
-			}
-			return answers(200, &n)(ctx, a)
-		})
-		w.want(got, "200 run 1")
-		if k := w.store.Requests(memstore.Extend); k != 27 {
-			t.Errorf("%d renewals in 280 s, want one every 10 s", k)
-		}
-		<-time.After(time.Minute)
-		if k := w.store.Requests(memstore.Extend); k != 27 {
-			t.Errorf("renewed after the end: %d", k)
-		}
-	})
-}
-
 // batches counts renewals that go together.
 type batches struct {
 	record.Store

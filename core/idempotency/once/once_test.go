@@ -1,11 +1,9 @@
 package once_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -247,22 +245,6 @@ func TestAFunctionWithoutAStore(t *testing.T) {
 	})
 }
 
-// A consumer that was too slow gets what the other one has stored.
-func TestAFunctionThatAnotherProcessHasOvertaken(t *testing.T) {
-	inBubble(t, func(w *world) {
-		other := function{runs: 10}
-		slow := function{then: func(context.Context) error {
-			w.store.LapseClaims()
-			w.wantRun(w.engine(), "k", &other, 11)
-			return nil
-		}}
-		w.wantRun(w.engine(), "k", &slow, 11)
-		if slow.runs != 1 || other.runs != 11 {
-			t.Errorf("%d and %d runs", slow.runs, other.runs)
-		}
-	})
-}
-
 func TestAFunctionInsideItself(t *testing.T) {
 	inBubble(t, func(w *world) {
 		e := w.engine()
@@ -299,28 +281,6 @@ func TestAFunctionInsideItself(t *testing.T) {
 		}
 		if outer.runs != 2 {
 			t.Errorf("%d runs outside, want 2", outer.runs)
-		}
-	})
-}
-
-// The caller gets the error, and may be a consumer of a queue that tries again for ever.
-func TestAStoreThatFailsIsLoggedOnceAMinute(t *testing.T) {
-	inBubble(t, func(w *world) {
-		var text bytes.Buffer
-		old := slog.Default()
-		slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
-		defer slog.SetDefault(old)
-		w.store.Intercept(func(memstore.Request) memstore.Fault {
-			return memstore.Fault{Err: fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("permission denied"))}
-		})
-		e := w.engine(idempotency.Name("charge"))
-		for i := range 61 {
-			w.wantRefused(e, fmt.Sprint("m", i), &function{}, core.ErrUnavailable, reason.NoRecord)
-			time.Sleep(time.Second)
-		}
-		got := text.String()
-		if strings.Count(got, "\n") != 2 || strings.Count(got, "permission denied") != 2 || !strings.Contains(got, "requests=60 ") {
-			w.Errorf("want two lines in 61 s, with the cause:\n%s", got)
 		}
 	})
 }
