@@ -1,0 +1,309 @@
+package checks_test
+
+// layer says what some packages may import besides the standard library. Paths
+// of this module begin with "./"; one that ends with "/..." is the package and
+// all below it.
+type layer struct {
+	packages string
+	imports  []string
+	reason   string
+}
+
+// layers are the module's, the most particular first: the first that fits a
+// package is its rule. Tests may import what they want.
+var layers = []layer{
+	{
+		"./core/redisstore",
+		[]string{"./core/driver", "./core/internal/...", "./core/idempotency/record", "github.com/redis/go-redis/v9/..."},
+		"a store is the core's contract on go-redis, and knows nothing of requests",
+	},
+	{
+		"./core/quorum",
+		[]string{"./core/driver", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
+		"a store is the core's contract on go-redis, and knows nothing of requests",
+	},
+	{
+		"./core/fleet",
+		[]string{"./core/driver", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
+		"what tools read is the store's layout in Redis, and knows nothing of requests",
+	},
+	{
+		"./core/fencing/redisfence",
+		[]string{"./core", "./core/fencing", "github.com/redis/go-redis/v9/..."},
+		"fenced values are go-redis and the fencing that databases have too, and know no store of locks",
+	},
+	{
+		"./core/casstore/castest",
+		[]string{"./core/casstore", "./core/driver"}, // the contract names an error of the driver's
+		"the test suite of the contract serves the authors of adapters: the contract and the standard library only",
+	},
+	{
+		"./core/casstore",
+		[]string{"./core/driver", "./core/internal/..."},
+		"what stores on consensus systems share brings no client of one: the standard library only",
+	},
+	{
+		"./core/pgstore",
+		[]string{"./core", "./core/driver", "./core/fencing", "./core/idempotency/record", "./core/internal/..."},
+		"a store in PostgreSQL takes any driver of database/sql, and so brings none",
+	},
+	{
+		"./core/alongside",
+		[]string{"./core"},
+		"a lock of any library is three functions, so that no library comes with the package",
+	},
+	{
+		"./core/fencing",
+		[]string{"./core"},
+		"a fence takes any driver of database/sql, and so brings none",
+	},
+	{
+		"./core/idempotency",
+		[]string{
+			"./core", "./core/driver", "./core/observe", "./core/reason", "./core/internal/...",
+			"./core/idempotency/admin", "./core/idempotency/endpoint", "./core/idempotency/record", "./core/idempotency/internal/...",
+		},
+		"idempotency is framework-neutral: it can be read with the core and the standard library only",
+	},
+	{
+		"./core/idempotency/once",
+		[]string{
+			"./core", "./core/adapter", "./core/reason", "./core/internal/...",
+			"./core/idempotency", "./core/idempotency/endpoint",
+		},
+		"a function is a request without a protocol: it uses the engine as an adapter does",
+	},
+	{
+		"./core/idempotency/admin",
+		[]string{"./core/idempotency/endpoint"},
+		"what operators read is below the engine",
+	},
+	{
+		"./core/idempotency/endpoint",
+		[]string{"./core"},
+		"what the author of an adapter reads is below the engine: the core and the standard library only",
+	},
+	{
+		"./core/idempotency/internal/...", nil,
+		"it is what the engine and the contract of its stores share, below both",
+	},
+	{
+		"./core/idempotency/record",
+		[]string{"./core/driver", "./core/idempotency/internal/attempts", "./core/internal/within"},
+		"the contract of a store of records can be read, and imported, without the engine: the standard library only",
+	},
+	{
+		"./core/idempotency/record/recordtest",
+		[]string{"./core/driver", "./core/idempotency/record"},
+		"the test suite of the contract serves the authors of stores: the contract and the standard library only",
+	},
+	{
+		"./core/internal/rediswire",
+		[]string{"./core/driver", "./core/internal/...", "github.com/redis/go-redis/v9/..."},
+		"it is what the stores on Redis share, and knows the requests for locks only",
+	},
+	{
+		"./core/internal/handed",
+		[]string{"./core/adapter"},
+		"it wraps what the author of an adapter makes, and knows no more of the core",
+	},
+	{
+		"./core/internal/...",
+		[]string{"./core/driver", "./core/internal/..."},
+		"parts of the core are below it: the standard library only",
+	},
+	{
+		"./core/adapter",
+		[]string{"./core/internal/answer"},
+		"what the author of an adapter reads is below the core: the standard library only",
+	},
+	{
+		"./core/reason", nil,
+		"the reasons can be read, and imported, on their own: the standard library only",
+	},
+	{
+		"./core/observe",
+		[]string{"./core/internal/ident"},
+		"what the author of an observer reads is below the core: the standard library only",
+	},
+	{
+		"./core/driver", nil,
+		"the contract of a store can be read, and imported, on its own: the standard library only",
+	},
+	{
+		"./core/driver/drivertest",
+		[]string{"./core/driver"},
+		"the test suite of the contract serves the authors of stores: the contract and the standard library only",
+	},
+	{
+		"./core/memstore",
+		[]string{"./core/driver", "./core/idempotency/record"},
+		"the store for tests is both contracts in memory: the standard library only",
+	},
+	{
+		"./core",
+		[]string{"./core/adapter", "./core/driver", "./core/observe", "./core/reason", "./core/internal/..."},
+		"the core can be read, and imported, on its own: the standard library only",
+	},
+
+	// An adapter brings its own framework along and no other: a server of REST
+	// compiles no gRPC. Nor does it bring a store: that is the application's.
+	{
+		"./httplock/...",
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/..."},
+		"httplock serves net/http, of which the standard library is all",
+	},
+	{
+		"./ginlock/...",
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/...", "github.com/gin-gonic/gin/..."},
+		"an adapter imports the core, internal packages and its own framework",
+	},
+	{
+		"./echolock/...",
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/...", "github.com/labstack/echo/..."},
+		"an adapter imports the core, internal packages and its own framework",
+	},
+	{"./grpclock/...", []string{
+		"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/...", "./grpclock/...",
+		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
+	}, "an adapter imports the core, internal packages and its own framework"},
+
+	{"./otel", []string{
+		"./core", "./core/observe", "./internal/version",
+		"./core/driver", "./core/reason", // their errors
+		"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
+		"go.opentelemetry.io/otel/log/...", "go.opentelemetry.io/otel/metric/...", "go.opentelemetry.io/otel/propagation",
+		"go.opentelemetry.io/otel/semconv/...", "go.opentelemetry.io/otel/trace/...",
+	}, "which SDK and exporters there are is the application's choice: the OpenTelemetry API only"},
+
+	{
+		"./internal/capture",
+		[]string{"./core", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason"},
+		"what the HTTP adapters share must not bring one's framework to the others",
+	},
+	{
+		"./internal/redistest",
+		[]string{"github.com/redis/go-redis/v9/...", "go.uber.org/goleak"},
+		"the servers of the tests serve the core's tests too, which could not import what imports the core",
+	},
+	{"./internal/echox", []string{"github.com/labstack/echo/v4/..."}, "it is a part of echolock, and of no other package"},
+	{"./internal/echox/v5", []string{"github.com/labstack/echo/v5/..."}, "it is a part of echolock/v5, and of no other package"},
+	{"./internal/grpcx", []string{
+		"./core", "./core/adapter", "./core/idempotency", "./core/reason",
+		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
+	}, "it is a part of grpclock and connectlock, and of no other package"},
+	{"./internal/frameworks", []string{
+		"./core", "./core/reason", "./httplock", "./ginlock", "./echolock/...", "./grpclock",
+		"./internal/adaptertest/...", "github.com/gin-gonic/gin", "github.com/labstack/echo/...", "google.golang.org/grpc",
+	}, "it is where the frameworks meet, for tests in more than one module, and knows no store"},
+	{
+		"./internal/idemcases",
+		[]string{
+			"./core", "./core/idempotency", "./core/idempotency/endpoint", "./core/idempotency/record", "./core/reason",
+			"./internal/adaptertest", "./internal/frameworks", "./internal/pace",
+		},
+		"the cases of idempotent endpoints run on each store, in more than one module, and so name none",
+	},
+	{
+		"./internal/idemcases/inmemory",
+		[]string{"./core", "./core/idempotency", "./core/memstore", "./internal/idemcases", "./internal/pace"},
+		"the records in memory are for the cases of each module, and know no other store",
+	},
+	{
+		"./internal/conformance",
+		[]string{
+			"./core", "./core/memstore", "./core/observe", "./core/reason", "./internal/adaptertest", "./internal/frameworks",
+			"./otel", "go.opentelemetry.io/otel/...",
+		},
+		"the table of behaviours runs on each store, and names none but memory",
+	},
+	{"./internal/adaptertest/...", []string{
+		"./core", "./core/driver", "./core/idempotency", "./core/memstore", "./internal/adaptertest/...",
+		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
+	}, "what the tests of the adapters share serves all of them, and so names none"},
+
+	{"./internal/display", nil, "what the pages share knows no lock"},
+	{"./internal/version", nil, "the version is read from the build, and says nothing of the packages in it"},
+
+	{
+		"./internal/way",
+		[]string{"./core", "./core/idempotency", "./core/redisstore", "./httplock", "github.com/redis/go-redis/v9/..."},
+		"it counts what a request of httplock runs through on Redis",
+	},
+
+	{
+		"./internal/...",
+		[]string{"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason", "./internal/..."},
+		"what adapters share must not bring the framework of one to the others",
+	},
+
+	{
+		"./interlockdebug",
+		[]string{"./core", "./core/idempotency", "./core/idempotency/admin", "./core/observe", "./core/reason", "./internal/display"},
+		"the page serves any application: the core and the standard library only",
+	},
+	{
+		"./cmd/interlock/...",
+		[]string{"./core/...", "./cmd/interlock/internal/...", "./internal/display", "./internal/version", "github.com/redis/go-redis/v9/..."},
+		"the tool is go-redis and the core: who installs it compiles no framework",
+	},
+	{
+		"./asynqlock",
+		[]string{"./core", "./core/adapter", "./core/idempotency/...", "./core/observe", "./core/reason", "github.com/hibiken/asynq"},
+		"a handler of asynq brings asynq and the core, and no store",
+	},
+	{
+		"./watermilllock",
+		[]string{"./core", "./core/adapter", "./core/idempotency/...", "./core/observe", "./core/reason", "github.com/ThreeDotsLabs/watermill/message"},
+		"a middleware of Watermill brings its messages and the core, and no store",
+	},
+	{
+		"./connectlock",
+		[]string{
+			"./core", "./grpclock", "./grpclock/lockpb", "./internal/grpcx", "./internal/uuid", "connectrpc.com/connect/v2/...",
+			"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
+		},
+		"connect is grpclock on another transport: it brings connect and what grpclock has",
+	},
+	{
+		"./mcplock",
+		[]string{
+			"./core", "./core/adapter", "./core/idempotency", "./core/idempotency/endpoint", "./core/reason",
+			"github.com/modelcontextprotocol/go-sdk/mcp", "github.com/modelcontextprotocol/go-sdk/jsonrpc",
+		},
+		"a server of tools brings the SDK of its protocol and the core, and no store",
+	},
+	{
+		"./tuslock",
+		[]string{"./core", "./core/adapter", "./core/reason", "github.com/tus/tusd/v2/pkg/handler"},
+		"a locker of tusd brings its interfaces and the core, and no store",
+	},
+	{
+		"./etcdstore",
+		[]string{"./core/casstore", "./core/driver", "go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3"},
+		"who has an etcd gets its client and the core, and no other library",
+	},
+	{
+		"./zkstore",
+		[]string{"./core/casstore", "./core/driver", "github.com/go-zookeeper/zk"},
+		"who has a ZooKeeper gets its client and the core, and no other library",
+	},
+	{
+		"./pgxstore",
+		[]string{"./core/...", "github.com/jackc/pgx/v5/..."},
+		"who has a pool of pgx gets pgx and the core, and no other library",
+	},
+	{"./examples/...", []string{"..."}, ""}, // programs
+	{".", nil, "the root is the overview; only its tests, and examples, import everything"},
+}
+
+// testOnly are packages that nothing but tests, and each other, may import,
+// also where the layers would allow it.
+var testOnly = []string{
+	"./internal/redistest", "./internal/pace", "./internal/adaptertest/...", "./internal/frameworks", "./internal/idemcases/...",
+	"./internal/conformance", "./internal/way", "./examples/internal/servicetest",
+}
+
+// contrib are the nested modules for users; the other nested modules are programs and
+// tests, which import what they want.
+var contrib = []string{"asynqlock", "connectlock", "etcdstore", "mcplock", "tuslock", "watermilllock", "pgxstore", "zkstore"}
