@@ -4,12 +4,14 @@ package consensus_test
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +22,9 @@ import (
 
 	"github.com/interlock-go/interlock/zkstore"
 )
+
+// fsync has ZooKeeper acknowledge only what is on the disk: for rates.
+var fsync = flag.Bool("fsync", false, "ZooKeeper acknowledges only what is on the disk")
 
 // ensemble is three members of ZooKeeper.
 type ensemble struct {
@@ -142,8 +147,11 @@ func (p *pairs) cutOff(member int) {
 
 func (m *zkMember) start() {
 	m.t.Helper()
-	// Nothing but a process ends in these tests, so what was written needs no fsync.
-	m.cmd = exec.Command("java", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no",
+	force := "no" // nothing but a process ends in these tests, so what was written needs no fsync
+	if *fsync {
+		force = "yes"
+	}
+	m.cmd = exec.Command("java", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync="+force,
 		"-cp", cmp.Or(os.Getenv("INTERLOCK_ZOOKEEPER"), "/usr/share/java/zookeeper.jar"), "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(m.dir, "zoo.cfg"))
 	var err error
 	if m.ended, err = launch(m.cmd); err != nil {
@@ -206,6 +214,10 @@ func (e *ensemble) leader() *zkMember {
 }
 
 func (e *ensemble) leading() server { return e.leader() }
+
+func (e *ensemble) led() bool {
+	return slices.ContainsFunc(e.members, func(m *zkMember) bool { return m.mode() == "leader" })
+}
 
 // mode is what the member says it is: leader or follower; empty if it says nothing.
 func (m *zkMember) mode() string {

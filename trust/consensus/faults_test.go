@@ -101,8 +101,10 @@ func (h *history) waitFor(t *testing.T, at int64) time.Duration {
 // servers are the three members of a system.
 type servers interface {
 	addrs() []string
-	// leading waits until there is a leader, and returns it.
+	// leading waits until there is a leader that all follow, and returns it.
 	leading() server
+	// led reports whether a member says that it leads.
+	led() bool
 }
 
 // server is a member, a process.
@@ -194,6 +196,37 @@ func TestNoLockIsHeldTwiceWhileTheLeaderIsCutOff(t *testing.T) {
 	}, never).alone(t)
 }
 
+// The clients still reach a member that has lost the leader.
+func TestNoLockIsHeldTwiceWhileAFollowerIsCutOff(t *testing.T) {
+	const lease = 2 * time.Second
+	run(t, newCluster(t), "interlock", lease, *rounds, func(c *cluster, h *history, _ []*worker) string {
+		leader, client := c.leader(), c.client()
+		follower := c.members[slices.IndexFunc(c.members, func(m *member) bool { return m != leader })]
+		c.network.cutOff(follower.id)
+		eventually(t, "the follower loses its leader", func() bool {
+			ctx, cancel := timeout(t, time.Second)
+			defer cancel()
+			status, err := client.Status(ctx, follower.addr)
+			return err == nil && status.Leader == 0
+		})
+		pause(lease)
+		h.waitFor(t, instant())
+		c.network.cutOff("")
+		pause(lease / 2)
+		return ""
+	}, never).alone(t)
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !so(); pause(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("in a minute not: %s", what)
+		}
+	}
+}
+
 // The mutex on a lease of etcd is held twice under the same fault: a leader that goes on
 // ends leases that are alive.
 func TestALockOnALeaseOfEtcdIsHeldTwiceWhileTheLeaderIsStopped(t *testing.T) {
@@ -214,7 +247,7 @@ func TestNoLockIsHeldTwiceOrLostWhileTheLeaderIsKilled(t *testing.T) {
 }
 
 // killLeaders kills leaders while locks with a lease of 5 s are held, and logs when the next
-// lock was granted.
+// lock was granted, and when there was a leader.
 func killLeaders[S servers](t *testing.T, c S, kind string) {
 	t.Helper()
 	const lease = 5 * time.Second
@@ -225,12 +258,19 @@ func killLeaders[S servers](t *testing.T, c S, kind string) {
 	j := run(t, c, kind, lease, *rounds, func(c S, h *history, _ []*worker) string {
 		leader := c.leading()
 		leader.kill()
-		took := granted(t, probe, time.Now()) // of a key that no other process wants
+		begin, elected := time.Now(), make(chan time.Duration, 1)
+		go func() {
+			for time.Since(begin) < time.Minute && !c.led() {
+				pause(10 * time.Millisecond)
+			}
+			elected <- time.Since(begin)
+		}()
+		took := granted(t, probe, begin) // of a key that no other process wants
 		leader.start()
 		c.leading()
 		pause(time.Second)
 		h.waitFor(t, instant())
-		return fmt.Sprint(took.Round(10 * time.Millisecond))
+		return fmt.Sprintf("%.2f/%.2f", took.Seconds(), (<-elected).Seconds())
 	}, never)
 	j.alone(t)
 	if j.lost > 0 {

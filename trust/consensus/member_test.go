@@ -4,6 +4,7 @@ package consensus_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -89,9 +90,10 @@ func parsed(text string) []url.URL {
 
 // cluster is three members.
 type cluster struct {
-	t       *testing.T
-	members []*member
-	network *network
+	t        *testing.T
+	members  []*member
+	network  *network
+	observer *clientv3.Client
 }
 
 // member is a member of the cluster.
@@ -128,8 +130,9 @@ func newCluster(t *testing.T) *cluster {
 			m.kill()
 		}
 	})
+	c.observer = c.client()
 	c.leader()
-	members, err := c.client().MemberList(t.Context())
+	members, err := c.observer.MemberList(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,16 +144,21 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
+// freePorts finds ports below those that Linux gives to connections and to listeners that
+// name none: one of these can be in use before the member starts that it was found for, or
+// while the member is down.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	for tries := 0; len(ports) < n; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.N(22_000)))
+		switch {
+		case err == nil:
+			defer l.Close()
+			ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		case tries > 1000:
 			t.Fatal(err)
 		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports
 }
@@ -225,21 +233,39 @@ func connect(t *testing.T, addrs ...string) *clientv3.Client {
 // leader waits until there is a leader, and returns it.
 func (c *cluster) leader() *member {
 	c.t.Helper()
-	client := c.client()
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
-		for _, m := range c.members {
-			ctx, cancel := timeout(c.t, time.Second)
-			status, err := client.Status(ctx, m.addr)
-			cancel()
-			if err == nil && status.Leader != 0 && status.Leader == status.Header.MemberId {
-				return m
-			}
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); pause(50 * time.Millisecond) {
+		if m := c.leads(time.Second); m != nil {
+			return m
 		}
-		pause(50 * time.Millisecond)
 	}
 	c.t.Fatal("the cluster has no leader")
 	return nil
 }
+
+// leads returns the member that says within a limit that it leads, or nil.
+func (c *cluster) leads(limit time.Duration) *member {
+	answers := make(chan *member, len(c.members))
+	for _, m := range c.members {
+		go func() {
+			ctx, cancel := timeout(c.t, limit)
+			defer cancel()
+			status, err := c.observer.Status(ctx, m.addr)
+			if err != nil || status.Leader == 0 || status.Leader != status.Header.MemberId {
+				answers <- nil
+				return
+			}
+			answers <- m
+		}()
+	}
+	for range c.members {
+		if m := <-answers; m != nil {
+			return m
+		}
+	}
+	return nil
+}
+
+func (c *cluster) led() bool { return c.leads(50*time.Millisecond) != nil }
 
 func (c *cluster) leading() server { return c.leader() }
 

@@ -4,8 +4,8 @@ package consensus_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
+	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,75 +20,54 @@ import (
 	"github.com/interlock-go/interlock/core/casstore"
 )
 
-// measure is for how long each rate is measured: go test -args -measure 5s.
-var measure = flag.Duration("measure", 300*time.Millisecond, "for how long each rate is measured")
-
-// pair takes a lock and gives it up.
-type pair func(ctx context.Context, caller int, key string) error
-
 // A process that is busy, or whose callers want one key, costs etcd less with this store
 // than with the mutex of etcd's client. Times are logged, and requests are compared: they do
 // not depend on the machine.
 func TestRequestsOfPairsBesideTheMutexOfEtcd(t *testing.T) {
 	c := newCluster(t)
 	var requests atomic.Int64
-	client := func() *clientv3.Client {
-		var addrs []string
-		for _, m := range c.members {
-			addrs = append(addrs, m.addr)
-		}
-		count := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			requests.Add(1)
-			return invoke(ctx, method, req, reply, cc, opts...)
-		}
-		client, err := clientv3.New(clientv3.Config{
-			Endpoints: addrs, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = client.Close() })
-		return client
+	client := func() *clientv3.Client { return counted(t, c, &requests) }
+	var members []*exec.Cmd
+	for _, m := range c.members {
+		members = append(members, m.cmd)
 	}
-	ours, theirs := interlockPair(t, client()), mutexPair(t, client())
+	count := func() (int64, int64) { return requests.Load(), 0 }
+	locks := [2]pair{interlockPair(t, client()), mutexPair(t, client())}
 	for _, part := range []struct {
 		callers, keys int
 		least         float64 // how many times fewer requests a pair takes
 	}{{1, 1, 1}, {16, 16, 1}, {256, 256, 2}, {16, 1, 20}} {
 		name := fmt.Sprintf("%d callers of %d keys", part.callers, part.keys)
-		var perPair, rate [2]float64
-		for i, one := range []pair{ours, theirs} {
-			before, begin := requests.Load(), time.Now()
-			n := keep(t, part.callers, part.keys, one)
-			perPair[i] = float64(requests.Load()-before) / float64(n)
-			rate[i] = float64(n) / time.Since(begin).Seconds()
-		}
-		t.Logf("%s: interlock %.0f pairs a second, %.2f requests a pair; concurrency.Mutex %.0f, %.2f", name, rate[0], perPair[0], rate[1], perPair[1])
-		if perPair[1] < part.least*perPair[0]*0.95 {
-			t.Errorf("%s: %.2f requests a pair, and the mutex takes %.2f", name, perPair[0], perPair[1])
+		all := beside(t, part.callers, part.keys, members, count, locks)
+		t.Logf("%s: interlock %v; concurrency.Mutex %v", name, all[0], all[1])
+		if ours, theirs := all[0].writesOfAPair(), all[1].writesOfAPair(); theirs < part.least*ours*0.95 {
+			t.Errorf("%s: %.2f requests a pair, and the mutex takes %.2f", name, ours, theirs)
 		}
 	}
 }
 
-// keep has callers take locks for a while, and returns how many pairs that were.
-func keep(t *testing.T, callers, keys int, one pair) int64 {
+// counted makes a client of which each request is counted.
+func counted(t *testing.T, c *cluster, requests *atomic.Int64) *clientv3.Client {
 	t.Helper()
-	var n atomic.Int64
-	var all sync.WaitGroup
-	end := time.Now().Add(*measure)
-	for i := range callers {
-		all.Go(func() {
-			for done := false; !done; done = !time.Now().Before(end) { // at least one
-				if err := one(t.Context(), i, fmt.Sprint("rate-", i%keys)); err != nil {
-					t.Error(err)
-					return
-				}
-				n.Add(1)
-			}
-		})
+	count := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		requests.Add(1)
+		return invoke(ctx, method, req, reply, cc, opts...)
 	}
-	all.Wait()
-	return n.Load()
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: c.addrs(), Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func TestHoldersAndWaitersAreIdle(t *testing.T) {
+	c := newCluster(t)
+	var requests [2]atomic.Int64
+	idle(t, func(i int) core.Store { return open(t, counted(t, c, &requests[i]), casstore.Timeout(limit)) },
+		func(i int) int64 { return requests[i].Load() })
 }
 
 func interlockPair(t *testing.T, client *clientv3.Client) pair {

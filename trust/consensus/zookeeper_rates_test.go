@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync"
+	"os/exec"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,40 +58,26 @@ func TestTransactionsOfPairsBesideTheLockOfZooKeepersClient(t *testing.T) {
 		t.Cleanup(conn.Close)
 		return conn
 	}
-	ours, theirs := zookeeperPair(t, conn()), lockPair(conn())
+	var members []*exec.Cmd
+	for _, m := range e.members {
+		members = append(members, m.cmd)
+	}
+	count := func() (int64, int64) { return counter.writes.Load(), counter.reads.Load() }
+	locks := [2]pair{zookeeperPair(t, conn()), lockPair(conn())}
 	for _, part := range []struct {
 		callers, keys int
 		least         float64 // how many times fewer transactions a pair takes
 	}{{1, 1, 1}, {16, 16, 1}, {256, 256, 2}, {16, 1, 20}} {
 		name := fmt.Sprintf("%d callers of %d keys", part.callers, part.keys)
-		var writes, reads, rate [2]float64
-		for i, one := range []pair{ours, theirs} {
-			keepOnce(t, part.callers, part.keys, one) // the nodes are made
-			w, r, begin := counter.writes.Load(), counter.reads.Load(), time.Now()
-			n := float64(keep(t, part.callers, part.keys, one))
-			writes[i], reads[i] = float64(counter.writes.Load()-w)/n, float64(counter.reads.Load()-r)/n
-			rate[i] = n / time.Since(begin).Seconds()
+		all := beside(t, part.callers, part.keys, members, count, locks)
+		t.Logf("%s: interlock %v; zk.Lock %v", name, all[0], all[1])
+		if ours, theirs := all[0].writesOfAPair(), all[1].writesOfAPair(); theirs < part.least*ours*0.95 {
+			t.Errorf("%s: %.2f transactions a pair, and the lock of the client takes %.2f", name, ours, theirs)
 		}
-		t.Logf("%s: interlock %.0f pairs a second, %.2f transactions and %.2f reads a pair; zk.Lock %.0f, %.2f and %.2f",
-			name, rate[0], writes[0], reads[0], rate[1], writes[1], reads[1])
-		if writes[1] < part.least*writes[0]*0.95 {
-			t.Errorf("%s: %.2f transactions a pair, and the lock of the client takes %.2f", name, writes[0], writes[1])
+		if all[0].reads > all[0].pairs/20 {
+			t.Errorf("%s: %d reads for %d pairs of locks for which no other process waits", name, all[0].reads, all[0].pairs)
 		}
 	}
-}
-
-// keepOnce has each caller take its lock once.
-func keepOnce(t *testing.T, callers, keys int, one pair) {
-	t.Helper()
-	var all sync.WaitGroup
-	for i := range callers {
-		all.Go(func() {
-			if err := one(t.Context(), i, fmt.Sprint("rate-", i%keys)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
 }
 
 func zookeeperPair(t *testing.T, conn *zk.Conn) pair {
@@ -123,51 +109,17 @@ func lockPair(conn *zk.Conn) pair {
 	}
 }
 
-// An idle holder, and a process that waits, cost a transaction each third of the lease at most.
 func TestOnZooKeeperHoldersAndWaitersAreIdle(t *testing.T) {
 	e := newEnsemble(t)
-	const lease = 6 * time.Second
-	var locker [2]*core.Locker
 	var counter [2]requestCounter
-	for i := range locker {
+	idle(t, func(i int) core.Store {
 		conn, err := zkstore.Connect(e.addrs(), counter[i].dial)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(conn.Close)
-		if locker[i], err = core.New(openOn(t, conn, casstore.Timeout(limit)), core.Watchdog(lease)); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = locker[i].Close(context.Background()) })
-	}
-	held, err := locker[0].Lock(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = held.Release(context.Background()) }()
-	ctx, cancel := context.WithCancel(t.Context())
-	left := make(chan struct{})
-	go func() {
-		defer close(left)
-		_, _ = locker[1].Lock(ctx, "k")
-	}()
-	pause(2 * lease / 3) // it waits
-	var writes, reads [2]int64
-	for i := range counter {
-		writes[i], reads[i] = counter[i].writes.Load(), counter[i].reads.Load()
-	}
-	begin := time.Now()
-	pause(2 * lease)
-	most := int64(time.Since(begin)/(lease/3)) + 1
-	for i, who := range []string{"a holder", "a process that waits"} {
-		w, r := counter[i].writes.Load()-writes[i], counter[i].reads.Load()-reads[i]
-		t.Logf("%s: %d transactions and %d reads in %v", who, w, r, time.Since(begin).Round(time.Millisecond))
-		if w > most {
-			t.Errorf("%s sends %d transactions in %d thirds of its lease", who, w, most)
-		}
-	}
-	cancel()
-	<-left
+		return openOn(t, conn, casstore.Timeout(limit))
+	}, func(i int) int64 { return counter[i].writes.Load() })
 }
 
 // The client keeps a watch until it fires.

@@ -4,6 +4,7 @@ package consensus_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,6 +102,24 @@ func TestOnZooKeeperNoLockIsHeldTwiceWhileTheLeaderIsCutOff(t *testing.T) {
 			}
 		}
 		pause(2 * lease)
+		e.network.cutOff(-1)
+		at := instant()
+		e.leader()
+		h.waitFor(t, at)
+		return ""
+	}, never).alone(t)
+}
+
+// The clients still reach a member that has lost the leader; it closes their connections.
+func TestOnZooKeeperNoLockIsHeldTwiceWhileAFollowerIsCutOff(t *testing.T) {
+	const lease = 2 * time.Second
+	run(t, newEnsemble(t), "zookeeper", lease, *rounds, func(e *ensemble, h *history, _ []*worker) string {
+		leader := e.leader()
+		i := slices.IndexFunc(e.members, func(m *zkMember) bool { return m != leader })
+		e.network.cutOff(i)
+		eventually(t, "the follower loses its leader", func() bool { return e.members[i].mode() != "follower" })
+		pause(lease)
+		h.waitFor(t, instant())
 		e.network.cutOff(-1)
 		at := instant()
 		e.leader()
