@@ -314,7 +314,7 @@ func (lease *Lease) firstResult() error {
 }
 
 // errNoReturn is the result of further calls of Release after a panic of the store.
-var errNoReturn = fmt.Errorf("%w: the store panicked in the release", ErrUnavailable)
+var errNoReturn = fmt.Errorf("%w: %w", ErrUnavailable, errors.New("the store panicked in the release"))
 
 // releaseAll gives up one hold of each lock of the lease, and keeps the result for further
 // calls of Release.

@@ -19,6 +19,10 @@ const poll = 5 * time.Millisecond
 // session can be with a member that lags behind.
 var errOtherSession = errors.New("zkstore: the session has ended under way")
 
+// errNoSession says why nothing was sent. It is the last that an error wraps, since logs have
+// the root cause (observe.RootCause).
+var errNoSession = errors.New("no session with ZooKeeper")
+
 // ready waits for a session. Without one nothing is sent: the client would keep the request,
 // and send it when its caller has left.
 func (s *server) ready(ctx context.Context) error {
@@ -28,7 +32,7 @@ func (s *server) ready(ctx context.Context) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("%w: no session with ZooKeeper: %w", driver.ErrNotReady, context.Cause(ctx))
+			return fmt.Errorf("%w: %w: %w", driver.ErrNotReady, context.Cause(ctx), errNoSession)
 		}
 	}
 	if ctx.Err() != nil {

@@ -15,8 +15,8 @@ import (
 )
 
 // errFar says that the numbers of this ZooKeeper leave no room for fencing tokens.
-var errFar = fmt.Errorf("%w: zkstore: this ZooKeeper has elected a leader more than 16,127 times: the number of a change comes near 2^46, "+
-	"which leaves no room for fencing tokens; use a new ensemble", casstore.ErrRefused)
+var errFar = fmt.Errorf("%w: %w", casstore.ErrRefused, errors.New("zkstore: this ZooKeeper has elected a leader more than "+
+	"16,127 times: the number of a change comes near 2^46, which leaves no room for fencing tokens; use a new ensemble"))
 
 // commit is a transaction on its way.
 type commit struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 func TestNewAndConnectRefuseWhatCannotWork(t *testing.T) {
@@ -45,6 +46,22 @@ func TestErrorsSayWhetherATransactionMayBeExecuted(t *testing.T) {
 	}
 	if explain(nil) != nil {
 		t.Error("no error is explained")
+	}
+}
+
+// Logs have the root cause of an error: that a request was refused, or that its time ended,
+// tells an operator nothing.
+func TestTheRootCauseSaysWhy(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	conn := &zk.Conn{} // without a session
+	for want, err := range map[string]error{
+		"fencing tokens":            errFar,
+		"no session with ZooKeeper": (&server{conn: conn}).ready(ctx),
+	} {
+		if root := observe.RootCause(err); !strings.Contains(root.Error(), want) {
+			t.Errorf("the root cause of %v is %v", err, root)
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func pending(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", driver.ErrPending, context.Cause(ctx))
 	}
-	return fmt.Errorf("%w: no answer in time", driver.ErrPending)
+	return errNoAnswer
 }
 
 // claim is a request for a lock, on its way.

@@ -169,9 +169,13 @@ func (s *Store) Serves(kind driver.Kind, _ time.Duration) error {
 	return nil
 }
 
+// What stands beside an error of package driver is an error of its own, and the last: logs have
+// the root cause of an error (observe.RootCause).
 var (
-	errClosed   = fmt.Errorf("%w: the store is closed", driver.ErrUnavailable)
-	errReleased = fmt.Errorf("%w: the owner is being released", driver.ErrUnavailable)
+	errClosed   = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("the store is closed"))
+	errReleased = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("the owner is being released"))
+	errNoTime   = fmt.Errorf("%w: %w", driver.ErrNotReady, errors.New("no time is left"))
+	errNoAnswer = fmt.Errorf("%w: %w", driver.ErrPending, errors.New("no answer in time"))
 )
 
 const (
@@ -214,7 +218,7 @@ func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, er
 	ctx, cancel := context.WithDeadline(base, bound)
 	defer cancel()
 	if ctx.Err() != nil {
-		return answer, t.store.now(), false, fmt.Errorf("%w: no time is left", driver.ErrNotReady)
+		return answer, t.store.now(), false, errNoTime
 	}
 	answer, err = t.store.server.Commit(ctx, txn)
 	received = t.store.now()

@@ -221,7 +221,7 @@ func (a *attempt) Enlist(
 // live returns why the attempt can begin nothing more, or nil. The caller has a.mu.
 func (a *attempt) live() error {
 	if a.ended {
-		return fmt.Errorf("%w: the handler has returned", core.ErrLost)
+		return errReturned
 	}
 	return a.engine.watchdog.lost(a)
 }

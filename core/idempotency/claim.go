@@ -41,7 +41,7 @@ func (e *Engine) claim(ctx context.Context, a *attempt) (reply record.ClaimReply
 			case ctx.Err() != nil && !leftEnough(ctx, sent):
 				return reply, claiming(ctx)
 			}
-			return reply, fmt.Errorf("%w: no answer in time", core.ErrUnavailable)
+			return reply, fmt.Errorf("%w: %w", core.ErrUnavailable, errNoAnswer)
 		}
 		if !a.ambiguous {
 			// Once a try may be executed at any time, a claim that is found to be
@@ -62,7 +62,7 @@ func (e *Engine) claim(ctx context.Context, a *attempt) (reply record.ClaimReply
 				return reply, nil
 			}
 			a.ambiguous = true // it is ours, and has to be given back
-			err = fmt.Errorf("%w: a claim came after the end of its lease", core.ErrUnavailable)
+			err = fmt.Errorf("%w: %w", core.ErrUnavailable, errTooLate)
 		case reply.State == record.StateInFlight:
 			var again bool
 			if again, err = w.sleep(ctx, reply, sent); again {
@@ -75,6 +75,13 @@ func (e *Engine) claim(ctx context.Context, a *attempt) (reply record.ClaimReply
 		return reply, err
 	}
 }
+
+// Why a store counts as unavailable. Each is the last that an error wraps: logs have the root
+// cause (observe.RootCause).
+var (
+	errNoAnswer = errors.New("no answer in time")
+	errTooLate  = errors.New("a claim came after the end of its lease")
+)
 
 // claimedLate takes the outcome of a claim whose caller has left.
 func (a *attempt) claimedLate(reply record.ClaimReply, _ error) {

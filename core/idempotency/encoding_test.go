@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/internal/ident"
+	"github.com/interlock-go/interlock/core/observe"
 )
 
 func all(string) bool { return true }
@@ -109,7 +110,7 @@ func TestADamagedEnvelopeIsNoResponse(t *testing.T) {
 		t.Errorf("of another protocol: %v", err)
 	}
 	good[0] = 2
-	if _, err := decode(endpoint.HTTP, string(good)); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "version 2") {
+	if _, err := decode(endpoint.HTTP, string(good)); !errors.Is(err, ErrDamaged) || !strings.Contains(observe.RootCause(err).Error(), "version 2") {
 		t.Errorf("of another version: %v", err)
 	}
 }

@@ -87,22 +87,28 @@ func appendFields(b []byte, fields map[string][]string, names []string) []byte {
 	return b
 }
 
+// damaged says why a record counts as damaged. The reason is the last that the error wraps: logs
+// have the root cause (observe.RootCause).
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrDamaged, fmt.Errorf(format, args...))
+}
+
 // decode reads an envelope. Nothing of it is copied: names and values of fields
 // are parts of it, and so is the body, which must not be written to.
 func decode(protocol, envelope string) (*endpoint.Response, error) {
 	if envelope == "" {
-		return nil, fmt.Errorf("%w: empty", ErrDamaged)
+		return nil, damaged("empty")
 	}
 	if envelope[0] != envelopeVersion {
-		return nil, fmt.Errorf("%w: version %d", ErrDamaged, envelope[0])
+		return nil, damaged("version %d", envelope[0])
 	}
 	end := len(envelope) - 4
 	if end < 1 {
-		return nil, fmt.Errorf("%w: %d bytes", ErrDamaged, len(envelope))
+		return nil, damaged("%d bytes", len(envelope))
 	}
 	all := bytesOf(envelope)
 	if crc32.Checksum(all[:end], castagnoli) != binary.BigEndian.Uint32(all[end:]) {
-		return nil, fmt.Errorf("%w: wrong checksum", ErrDamaged)
+		return nil, damaged("wrong checksum")
 	}
 	d := decoder{rest: envelope[1:end]}
 	written := d.text()
@@ -113,9 +119,9 @@ func decode(protocol, envelope string) (*endpoint.Response, error) {
 	}
 	switch {
 	case d.bad || d.rest != "":
-		return nil, fmt.Errorf("%w: lengths that do not fit", ErrDamaged)
+		return nil, damaged("lengths that do not fit")
 	case written != protocol:
-		return nil, fmt.Errorf("%w: written for another protocol", ErrDamaged)
+		return nil, damaged("written for another protocol")
 	}
 	return r, nil
 }

@@ -136,7 +136,7 @@ func TestEachErrorOfTheServerIsLoggedAtOnceAndThenOnceAMinute(t *testing.T) {
 			},
 			want:  "ran, then lost",
 			text:  "an idempotent request lost its claim or its lock before it was answered",
-			cause: "lease lost",
+			cause: "another attempt has taken over",
 		},
 		"the handler reaches its limit": {
 			opts: func(*world) []idempotency.Option { return []idempotency.Option{idempotency.MaxHold(time.Second)} },

@@ -35,7 +35,7 @@ var (
 
 // errGivenUp is behind a refusal of a request whose record was given up while its
 // handler ran.
-var errGivenUp = fmt.Errorf("%w: the key was given up, and used for another request", ErrOutcomeUnknown)
+var errGivenUp = fmt.Errorf("%w: %w", ErrOutcomeUnknown, errors.New("the key was given up, and used for another request"))
 
 // replay is the verdict for a request whose handler does not run.
 func (e *Engine) replay(ctx context.Context, a *attempt, reply record.ClaimReply, begin time.Time) endpoint.Verdict {
@@ -89,7 +89,7 @@ func (e *Engine) verdict(a *attempt, state record.State, response string, ran bo
 	case record.StateUnknown:
 		refusal.Reason, refusal.Err = reason.OutcomeUnknown, ErrOutcomeUnknown
 	default:
-		refusal.Reason, refusal.Err = reason.NoRecord, fmt.Errorf("%w: state %d", ErrDamaged, state)
+		refusal.Reason, refusal.Err = reason.NoRecord, damaged("state %d", state)
 	}
 	return endpoint.Verdict{Refusal: refusal}, refusal.Err
 }

@@ -49,7 +49,7 @@ const sealedVersion = 'S'
 
 var (
 	errSeal   = errors.New("interlock: the response could not be sealed")
-	errSealed = fmt.Errorf("%w: the response is sealed, and the engine has no Seal", ErrDamaged)
+	errSealed = damaged("the response is sealed, and the engine has no Seal")
 )
 
 type sealing struct {
@@ -85,7 +85,7 @@ func (c *config) open(protocol, envelope string) (*endpoint.Response, error) {
 	}
 	opened, err := call(s.open, []byte(envelope[1:]))
 	if err != nil {
-		return nil, fmt.Errorf("%w: opening the response: %w", ErrDamaged, err)
+		return nil, damaged("opening the response: %w", err)
 	}
 	return decode(protocol, string(opened))
 }

@@ -47,7 +47,13 @@ type claimLease struct {
 	stopped  bool // no more renewals
 }
 
-var errLapsed = fmt.Errorf("%w: the claim was not renewed in time", core.ErrLost)
+// Why a claim is lost. The reason is the last that the error wraps: logs have the root cause
+// (observe.RootCause).
+var (
+	errLapsed    = fmt.Errorf("%w: %w", core.ErrLost, errors.New("the claim was not renewed in time"))
+	errTakenOver = fmt.Errorf("%w: %w", core.ErrLost, errors.New("another attempt has taken over"))
+	errReturned  = fmt.Errorf("%w: %w", core.ErrLost, errors.New("the handler has returned"))
+)
 
 func (w *watchdog) init(store Store, start func(func())) {
 	w.store, w.clock, w.start = store, clock.New(), start
@@ -244,7 +250,7 @@ func (w *watchdog) renewed(l *claimLease, sent clock.Instant, err error) (cause 
 		// Taken over, or gone. A commit is tried all the same: it finds out.
 		l.stopped = true
 		if l.running && l.cause == nil && !l.decided {
-			cause = fmt.Errorf("%w: another attempt has taken over", core.ErrLost)
+			cause = errTakenOver
 			l.cause = cause
 		}
 	case err != nil:

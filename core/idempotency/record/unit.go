@@ -54,7 +54,7 @@ var ErrRolledBack = errors.New("interlock: the transaction of the request was ro
 // ErrAborted says that a statement of the handler failed, so that its transaction cannot
 // be committed. It matches [ErrRolledBack]. An answer that is none of success (a status
 // of 400 or more, a code other than OK) is stored nevertheless: it reports no effect.
-var ErrAborted = fmt.Errorf("%w: a statement of the handler has failed", ErrRolledBack)
+var ErrAborted = fmt.Errorf("%w: %w", ErrRolledBack, errors.New("a statement of the handler has failed"))
 
 // ErrEnded says that a handler has ended the transaction of its request, which is for
 // the engine to do. What the handler has committed is not known, and the record does not

@@ -19,6 +19,17 @@ var (
 	ErrClosed    = errors.New("interlock: locker closed")
 )
 
+// Why a store that may be well counts as unavailable, or a lease as lost. Each is the last that
+// an error wraps: logs have the root cause (observe.RootCause), and what wraps it names the key.
+var (
+	errNoAnswer  = errors.New("no answer within the wait")
+	errReleasing = errors.New("no answer to the release of this process")
+	errTooLate   = errors.New("a grant came after the end of its lease")
+	errOrphan    = errors.New("a late request of this process holds it")
+	errSuspended = errors.New("the machine was suspended, and the lease not confirmed since")
+	errDeadline  = errors.New("released after its deadline")
+)
+
 // Reason says why a lease was lost; zero is no loss.
 type Reason int8
 

@@ -25,7 +25,7 @@ func (w *Waiter) check(now clock.Instant, ahead time.Duration, fx *effects) erro
 		return fmt.Errorf("%w: %q", ErrLost, w.lock.key)
 	case w.own.suspended(ahead):
 		fx.renewNow(w.own, now)
-		return fmt.Errorf("%w: %q: the machine was suspended, and the lease not confirmed since", ErrLost, w.lock.key)
+		return fmt.Errorf("%w: %q: %w", ErrLost, w.lock.key, errSuspended)
 	}
 	return nil
 }

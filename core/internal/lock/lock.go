@@ -220,11 +220,11 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 func (l *lock) timedOut(w *Waiter, now clock.Instant) error {
 	switch {
 	case l.asking > 0 && !l.acq.contended && now >= l.acq.asked.Add(answerWait):
-		return fmt.Errorf("%w: %q: no answer within the wait", driver.ErrUnavailable, l.key)
+		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, errNoAnswer)
 	case l.acq != nil && l.acq.failed != nil:
 		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, l.acq.failed)
 	case w.Terms.Wait == 0 && (l.phase == releasing || l.acq != nil && l.acq.blind && l.places.releasing()):
-		return fmt.Errorf("%w: %q: no answer to the release of this process", driver.ErrUnavailable, l.key)
+		return fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, errReleasing)
 	}
 	return l.isHeld(w)
 }

@@ -142,7 +142,7 @@ func (p *Parting) result(w *Waiter, err error) Released {
 		return Released{Lost: reasonOf(err), Err: fmt.Errorf("%w: %q: %w", ErrLost, key, err)}
 	case p.expired:
 		// By our clock, whether the store still knew us or could not be asked.
-		r := Released{Lost: Unavailable, Err: fmt.Errorf("%w: %q: released after its deadline", ErrLost, key)}
+		r := Released{Lost: Unavailable, Err: fmt.Errorf("%w: %q: %w", ErrLost, key, errDeadline)}
 		if p.unsent.fixed {
 			r.Lost = Expired
 		}

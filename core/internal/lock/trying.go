@@ -173,7 +173,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		// over, and the next waiter wants it whole.
 		l.abandonOwner(t, fx)
 		reusable = false
-		acq.retry(now, fmt.Errorf("%w: a grant came after the end of its lease", driver.ErrUnavailable))
+		acq.retry(now, fmt.Errorf("%w: %w", driver.ErrUnavailable, errTooLate))
 	default:
 		l.granted(now, sent, ahead, t, w, a.Reply, rest, fx)
 		return
@@ -197,7 +197,7 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest stri
 	acq.contended, acq.full, acq.blind, acq.refusedAt = true, a.Full, t.blind, t.sent
 	l.listed = l.listed || a.Listed
 	if a.orphaned {
-		acq.retry(now, fmt.Errorf("%w: a late request of this process holds it", driver.ErrNotReady))
+		acq.retry(now, fmt.Errorf("%w: %w", driver.ErrNotReady, errOrphan))
 		return
 	}
 	acq.failed = nil

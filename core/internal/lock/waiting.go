@@ -143,7 +143,7 @@ func (t *Table) wait(ctx context.Context, w *Waiter, s step, deadline clock.Inst
 				if ctx.Err() != nil {
 					return t.leave(ctx, w, nil)
 				}
-				return t.leave(ctx, w, fmt.Errorf("%w: %q: no answer within the wait", driver.ErrUnavailable, l.key))
+				return t.leave(ctx, w, fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, errNoAnswer))
 			}
 			s = s.try.done(w, answer{Reply: rep, err: err}, deadline)
 			continue

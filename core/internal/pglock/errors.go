@@ -20,6 +20,8 @@ var (
 	// errUnwanted is what becomes of a request that no caller waits for any more when
 	// its turn comes, or whose time has ended.
 	errUnwanted = fmt.Errorf("%w: %w", driver.ErrNotReady, errors.New("not sent in time"))
+	// errTable says what to do about an answer.
+	errTable = errors.New("the table of the locks is missing, or not of this version; its schema creates it")
 	// errNoAnswer is what a caller is told that leaves a renewal or a release.
 	errNoAnswer = fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("no answer in time"))
 )
@@ -99,7 +101,7 @@ func wrap(err error, f fate) error {
 	case f == collided, f == notReady, f == unknown && internal(state):
 		return fmt.Errorf("%w: %w", driver.ErrNotReady, err)
 	case state == "42P01", state == "42703", state == "3F000":
-		return fmt.Errorf("%w: the table of the locks is missing, or not of this version; its schema creates it: %w", driver.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w: %w", driver.ErrUnavailable, err, errTable)
 	}
 	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }

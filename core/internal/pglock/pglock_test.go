@@ -22,9 +22,12 @@ func (s state) SQLState() string { return string(s) }
 
 // A log that says no more than that the store is unavailable helps no operator.
 func TestWhyTheStoreIsUnavailableIsTheRootCause(t *testing.T) {
-	for _, err := range []error{errShut, errFull, errUnwanted, errNoAnswer} {
+	for _, err := range []error{errShut, errFull, errUnwanted, errNoAnswer, wrap(state("42P01"), refused)} {
 		if root := observe.RootCause(err); errors.Is(root, driver.ErrUnavailable) || !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrNotReady) {
 			t.Errorf("%v: its root cause is %v", err, root)
+		}
+		if _, ok := observe.RootCause(err).(state); ok {
+			t.Errorf("%v: its root cause does not say what to do", err)
 		}
 	}
 }

@@ -28,6 +28,9 @@ func TestWhatToDoAboutAnAnswerIsTheRootCause(t *testing.T) {
 		"a proxy that wants literal commands": {
 			Wrap(reply("ERR bad lua script for redis cluster, first parameter")), driver.ErrUnavailable, "script_check_enable",
 		},
+		"a right that the user lacks": {
+			Wrap(reply("NOPERM User interlock has no permissions to run the 'evalsha' command")), driver.ErrUnavailable, "the rule is +evalsha",
+		},
 		"a time limit of the store": {Wrap(context.DeadlineExceeded), driver.ErrUnavailable, "no answer in time"},
 	} {
 		if root := observe.RootCause(c.err).Error(); !errors.Is(c.err, c.sentinel) || !strings.Contains(root, c.says) {

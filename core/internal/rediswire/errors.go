@@ -123,8 +123,8 @@ func Wrap(err error) error {
 	case strings.HasPrefix(text, "WRONGTYPE "):
 		return fmt.Errorf("%w: the key in Redis is not a lock of this library: %w", driver.ErrKeyOccupied, err)
 	case right != "":
-		return fmt.Errorf("%w: the Redis user lacks a right: %s (docs/operations.md lists what is needed): %w",
-			driver.ErrUnavailable, right, err)
+		return fmt.Errorf("%w: %w: %w", driver.ErrUnavailable, err,
+			fmt.Errorf("the Redis user lacks a right: %s (docs/operations.md lists what is needed)", right))
 	case strings.HasPrefix(text, "ERR bad lua script for redis cluster"): // of the same proxy
 		return fmt.Errorf("%w: %w: %w", driver.ErrUnavailable, err, errLiteral)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -282,7 +283,7 @@ func TestAPanicOfTheClientIsAnUnknownOutcome(t *testing.T) {
 			take(t, s, "warm")
 			d.left.Store(maxTries)
 			rep, err := acquire(s, driver.AcquireRequest{Key: "k", Owner: "o", TTL: time.Minute})
-			if err == nil || !rep.Ambiguous || !strings.Contains(err.Error(), "startled") {
+			if err == nil || !rep.Ambiguous || !strings.Contains(observe.RootCause(err).Error(), "startled") {
 				t.Fatalf("got %+v, %v", rep, err)
 			}
 			for i := range 10 { // what is read is the request's own reply

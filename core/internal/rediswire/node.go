@@ -150,7 +150,7 @@ func identityOf(info string) (Identity, error) {
 	}
 	if id.RunID == "" {
 		// Without it a restart cannot be seen, and then it must not vote.
-		return id, fmt.Errorf("%w: INFO server says no run_id", driver.ErrUnavailable)
+		return id, fmt.Errorf("%w: %w", driver.ErrUnavailable, errors.New("INFO server says no run_id"))
 	}
 	return id, nil
 }

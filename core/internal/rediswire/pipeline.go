@@ -87,7 +87,7 @@ func (p *pipeline) exec(ctx context.Context, q *pipelines) {
 func (p *pipeline) roundTrip(ctx context.Context) (err error) {
 	defer func() {
 		if why := recover(); why != nil {
-			err = fmt.Errorf("%w: go-redis panicked: %v", ErrReply, why)
+			err = fmt.Errorf("%w: %w", ErrReply, fmt.Errorf("go-redis panicked: %v", why))
 		}
 	}()
 	if p.link.pipe.Len() == 1 {

@@ -256,7 +256,7 @@ func (sub *subscription) use(pubsub *redis.PubSub) bool {
 func receive(ctx context.Context, p *redis.PubSub, within time.Duration) (msg any, err error) {
 	defer func() {
 		if why := recover(); why != nil {
-			err = fmt.Errorf("%w: %v", ErrReply, why)
+			err = fmt.Errorf("%w: %w", ErrReply, fmt.Errorf("go-redis panicked: %v", why))
 		}
 	}()
 	return p.ReceiveTimeout(ctx, within)
