@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -168,6 +169,33 @@ func TestNoRequestSharesATransactionWithWhatItCompares(t *testing.T) {
 		}
 		if n := len(s.batches); n != 4+3 {
 			t.Errorf("%d transactions", n)
+		}
+	})
+}
+
+func TestATransactionEndsWithTheLastOfItsCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var took []time.Duration
+		l := &lanes{send: func(ctx context.Context, batch []*request) {
+			begin := time.Now()
+			<-ctx.Done()
+			took = append(took, time.Since(begin))
+			for _, r := range batch {
+				close(r.done)
+			}
+		}}
+		l.busy = under - 1 // the others never end
+		var all sync.WaitGroup
+		for i := range 3 { // the first one is sent alone, the others wait for it
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			all.Go(func() { _, _ = l.commit(ctx, writes(fmt.Sprint(i))) })
+			synctest.Wait()
+			time.AfterFunc(time.Duration(i+1)*time.Second, cancel) // its caller leaves, as at the end of a store
+		}
+		all.Wait()
+		synctest.Wait()
+		if !slices.Equal(took, []time.Duration{time.Second, 2 * time.Second}) {
+			t.Errorf("the transactions took %v", took)
 		}
 	})
 }

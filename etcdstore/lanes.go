@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/interlock-go/interlock/core/casstore"
@@ -90,20 +91,19 @@ func (l *lanes) serve() {
 	}
 }
 
-// sendAll sends a batch. The transaction ends when the last of its callers leaves.
+// sendAll sends a batch. The transaction ends when the last of its callers has left.
 func (l *lanes) sendAll(batch []*request) {
-	var end time.Time
-	for _, r := range batch {
-		deadline, ok := r.ctx.Deadline()
-		if !ok {
-			deadline = time.Now().Add(longestWait)
-		}
-		if deadline.After(end) {
-			end = deadline
-		}
-	}
-	ctx, cancel := context.WithDeadline(context.Background(), end)
+	ctx, cancel := context.WithTimeout(context.Background(), longestWait)
 	defer cancel()
+	var callers atomic.Int64
+	callers.Store(int64(len(batch)))
+	for _, r := range batch {
+		defer context.AfterFunc(r.ctx, func() {
+			if callers.Add(-1) == 0 {
+				cancel()
+			}
+		})()
+	}
 	l.send(ctx, batch)
 }
 

@@ -36,7 +36,7 @@ type commit struct {
 // Commit implements [casstore.Server]. ZooKeeper executes a list of operations, each with
 // the version of its node, as one change or not at all.
 func (s *server) Commit(ctx context.Context, txn casstore.Txn) (answer casstore.Answer, err error) {
-	if len(txn.If)+len(txn.Then)+len(txn.Read)+len(txn.List) == 0 {
+	if len(txn.If)+len(txn.Then)+len(txn.Read)+len(txn.List)+len(txn.Else) == 0 {
 		return casstore.Answer{Done: true}, nil
 	}
 	if s.newest.Load() >= highest {

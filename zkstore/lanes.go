@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -129,21 +130,19 @@ func (p plan) conflicts(written map[string]bool, checked map[string]int32) bool 
 }
 
 // sendAll sends a batch. ZooKeeper executes all of it or nothing, and says which operation
-// was mistaken: the others are sent again. The transaction ends when the last of its callers
-// leaves.
+// was mistaken: the others are sent again. That ends when the last of the callers has left.
 func (l *lanes) sendAll(batch []*request) {
-	var end time.Time
-	for _, r := range batch {
-		deadline, ok := r.ctx.Deadline()
-		if !ok {
-			deadline = time.Now().Add(answerWait)
-		}
-		if deadline.After(end) {
-			end = deadline
-		}
-	}
-	ctx, cancel := context.WithDeadline(context.Background(), end)
+	ctx, cancel := context.WithTimeout(context.Background(), answerWait)
 	defer cancel()
+	var callers atomic.Int64
+	callers.Store(int64(len(batch)))
+	for _, r := range batch {
+		defer context.AfterFunc(r.ctx, func() {
+			if callers.Add(-1) == 0 {
+				cancel()
+			}
+		})()
+	}
 	for len(batch) > 0 {
 		batch = l.sendOnce(ctx, batch)
 	}

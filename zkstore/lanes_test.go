@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -184,6 +185,32 @@ func TestEachTransactionTellsItsNumber(t *testing.T) {
 			if o.err != nil || o.number == 0 {
 				t.Errorf("%+v", o)
 			}
+		}
+	})
+}
+
+func TestATransactionEndsWithTheLastOfItsCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var took []time.Duration
+		l := &lanes{send: func(ctx context.Context, _ []any) ([]zk.MultiResponse, error) {
+			begin := time.Now()
+			<-ctx.Done()
+			took = append(took, time.Since(begin))
+			return nil, ctx.Err()
+		}}
+		l.busy = under - 1 // the others never end
+		r := &root{name: "r"}
+		var all sync.WaitGroup
+		for i := range 3 { // the first one is sent alone, the others wait for it
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			all.Go(func() { l.multi(ctx, r, 1, plan{steps: sets(fmt.Sprint(i), 1)}) })
+			synctest.Wait()
+			time.AfterFunc(time.Duration(i+1)*time.Second, cancel) // its caller leaves, as at the end of a store
+		}
+		all.Wait()
+		synctest.Wait()
+		if !slices.Equal(took, []time.Duration{time.Second, 2 * time.Second}) {
+			t.Errorf("the transactions took %v", took)
 		}
 	})
 }

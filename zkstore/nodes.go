@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 
@@ -159,35 +160,20 @@ func (r *root) nowPath() string   { return path(r.name + "/.now") }
 
 // rootOf returns the root of all names of a transaction.
 func (s *server) rootOf(txn casstore.Txn) (*root, error) {
-	first := ""
-	check := func(name string) error {
-		part, _, _ := strings.Cut(name, "/")
-		if first == "" {
-			first = part
-		}
-		if part != first || part == "" {
-			return fmt.Errorf("%w: names below /%s and /%s in one transaction", casstore.ErrRefused, first, part)
-		}
-		return nil
-	}
+	names := slices.Concat(txn.Read, txn.Else)
 	for _, c := range txn.If {
-		if err := check(c.Name); err != nil {
-			return nil, err
-		}
+		names = append(names, c.Name)
 	}
 	for _, op := range txn.Then {
-		if err := check(op.Name); err != nil {
-			return nil, err
-		}
-	}
-	for _, name := range txn.Read {
-		if err := check(name); err != nil {
-			return nil, err
-		}
+		names = append(names, op.Name)
 	}
 	for _, r := range txn.List {
-		if err := check(r.Prefix); err != nil {
-			return nil, err
+		names = append(names, r.Prefix)
+	}
+	first, _, _ := strings.Cut(names[0], "/")
+	for _, name := range names {
+		if part, _, _ := strings.Cut(name, "/"); part != first || part == "" {
+			return nil, fmt.Errorf("%w: names below /%s and /%s in one transaction", casstore.ErrRefused, first, part)
 		}
 	}
 	s.rooting.Lock()

@@ -26,15 +26,28 @@ func (s *Store) tidy() {
 		timer := time.NewTimer(idle/2 + rand.N(idle))
 		select {
 		case <-timer.C:
-			for _, r := range s.server.opened() {
-				last[r.name], _ = s.server.tidyRoot(s.done, r, last[r.name]) // else the next turn does
-			}
+			s.tidyOnce(last)
 		case <-s.done.Done():
 			timer.Stop()
 			return
 		}
 	}
 }
+
+// tidyOnce deletes the nodes that have been no entries since the last time, when the epochs
+// were these. What fails is done the next time.
+func (s *Store) tidyOnce(last map[string]int64) {
+	for _, r := range s.server.opened() {
+		var err error
+		last[r.name], err = s.server.tidyRoot(s.done, r, last[r.name])
+		if err != nil && s.done.Err() == nil && !errors.Is(err, errOther) {
+			s.Warn("nodes of deleted entries could not be deleted, and stay", err)
+		}
+	}
+}
+
+// errOther says that another process has ended the epoch.
+var errOther = errors.New("zkstore: another process tidies")
 
 // opened are the roots that were used.
 func (s *server) opened() []*root {
@@ -124,7 +137,7 @@ func (t *tidying) flush(ctx context.Context) error {
 		case !mistaken(o.err):
 			return o.err
 		case o.wrong.name == t.root.name:
-			return errors.New("zkstore: another process tidies") // it has ended the epoch
+			return errOther
 		}
 		t.old = slices.DeleteFunc(t.old, func(s step) bool { return s.name == o.wrong.name })
 	}

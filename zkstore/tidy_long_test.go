@@ -3,14 +3,17 @@
 package zkstore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -170,6 +173,32 @@ func TestNodesThatAreWornOutAreCreatedAnew(t *testing.T) {
 	}
 	if highest > 6 {
 		t.Errorf("a node has reached version %d", highest)
+	}
+}
+
+// A user who may not delete nodes has locks, and nodes that stay. An operator has to know.
+func TestNodesThatStayAreLogged(t *testing.T) {
+	conn := openServer(t, startServer(t)).conn
+	if err := conn.AddAuth("digest", []byte("bank:secret")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Create("/t", nil, 0, zk.AuthACL(zk.PermRead|zk.PermWrite|zk.PermCreate)); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	s, err := New(conn, casstore.Prefix("t"), casstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	mustCommit(t, s.server, casstore.Txn{Then: []casstore.Op{{Name: "t/k", Value: "v"}}})
+	mustCommit(t, s.server, casstore.Txn{Then: []casstore.Op{{Name: "t/k", Delete: true}}})
+	last := map[string]int64{}
+	for range 4 { // it learns the epoch, ends it, and then deletes
+		s.tidyOnce(last)
+	}
+	if text := log.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "not authenticated") {
+		t.Errorf("the log has %q", text)
 	}
 }
 

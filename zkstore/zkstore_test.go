@@ -121,9 +121,19 @@ func TestChangesAreReportedByTransaction(t *testing.T) {
 
 func TestATransactionHasOneRoot(t *testing.T) {
 	s := newServer(nil)
-	_, err := s.Commit(t.Context(), casstore.Txn{Read: []string{"a/x"}, If: []casstore.Condition{{Name: "b/x"}}})
-	if !errors.Is(err, casstore.ErrRefused) {
-		t.Errorf("%v; want ErrRefused", err)
+	for name, txn := range map[string]casstore.Txn{
+		"a condition":    {Read: []string{"a/x"}, If: []casstore.Condition{{Name: "b/x"}}},
+		"an operation":   {Read: []string{"a/x"}, Then: []casstore.Op{{Name: "b/x"}}},
+		"a list":         {Read: []string{"a/x"}, List: []casstore.Range{{Prefix: "b/"}}},
+		"what is read":   {If: []casstore.Condition{{Name: "a/x"}}, Read: []string{"b/x"}},
+		"what else is":   {If: []casstore.Condition{{Name: "a/x"}}, Else: []string{"b/x"}},
+		"an empty name":  {Read: []string{""}},
+		"no first part":  {Read: []string{"/x"}},
+		"an empty range": {List: []casstore.Range{{}}},
+	} {
+		if _, err := s.Commit(t.Context(), txn); !errors.Is(err, casstore.ErrRefused) {
+			t.Errorf("%s: %v; want ErrRefused", name, err)
+		}
 	}
 }
 

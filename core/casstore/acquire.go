@@ -3,6 +3,7 @@ package casstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -185,7 +186,7 @@ func (c *claim) found(answer Answer, received time.Time) (reply driver.Reply, ag
 	}
 	reply.Holder = other.owner
 	if c.ask.Waiter != "" {
-		reply.Listed = answer.Read[2].Revision.Number > other.granted || named(other.rest, c.ask.Waiter)
+		reply.Listed = answer.Read[2].Revision.Number > other.granted || slices.Contains(strings.Split(other.rest, ","), c.ask.Waiter)
 	}
 	own, mine := c.remains(other)
 	if !mine && beat != c.beat || c.ask.Waiter != "" && !reply.Listed {
@@ -243,6 +244,3 @@ func (c *claim) takeOver(lock Entry, beat string, last Revision) (reply driver.R
 	}
 	return reply, true, nil
 }
-
-// named reports whether a list of lockers has a name.
-func named(list, name string) bool { return contains(strings.Split(list, ","), name) }

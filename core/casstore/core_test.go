@@ -3,6 +3,7 @@ package casstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -260,6 +261,52 @@ func TestASweepDeletesWhatTheDeadHaveLeft(t *testing.T) {
 		}
 		if n := strings.Count(found, ":beat"); n != 2 {
 			t.Errorf("%d beats: %s", n, found)
+		}
+	})
+}
+
+// A lock that could not be deleted is found by the next sweep: by the beat of its holder.
+func TestASweepThatFailsIsDoneAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		a := start(t, server)
+		a.lock(t, "orphaned")
+		failed := 0
+		store := open(t, castest.Link{Server: server, Meet: func(txn *casstore.Txn) castest.Fault {
+			for i := range txn.Then {
+				if txn.Then[i].Delete && strings.HasSuffix(txn.Then[i].Name, "orphaned/lock") && failed < 1 {
+					failed++
+					return castest.Fault{Unsent: true}
+				}
+			}
+			return castest.Fault{}
+		}}, casstore.Logger(slog.New(slog.DiscardHandler)))
+		if _, err := store.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "o", TTL: lease}); err != nil {
+			t.Fatal(err)
+		}
+		a.cut.Store(true)
+		time.Sleep(4 * time.Hour)
+		if left := named(server, "orphaned/lock"); len(left) > 0 || failed == 0 {
+			t.Errorf("after %d failures there is %+v", failed, left)
+		}
+	})
+}
+
+// Each release deletes some of the lockers that left the list before its grant.
+func TestALongListOfLockersThatHaveLeftGetsShorter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := castest.NewMemory()
+		for i := range 150 {
+			name := fmt.Sprint("interlock/k/lock/left", i)
+			_, _ = server.Commit(t.Context(), casstore.Txn{Then: []casstore.Op{{Name: name, Value: "process"}}})
+		}
+		a := start(t, server, core.Unlisted())
+		for range 3 {
+			_ = a.lock(t, "k").Release(t.Context())
+			time.Sleep(time.Second)
+		}
+		if left := named(server, "/left"); len(left) > 0 {
+			t.Errorf("%d lockers that have left are listed", len(left))
 		}
 	})
 }

@@ -153,7 +153,7 @@ func (s *Store) lapse(h *hold) {
 	if isOutcome(err) {
 		return
 	}
-	s.warn("a lock whose lease has ended could not be released, others wait for it", err)
+	s.Warn("a lock whose lease has ended could not be released, others wait for it", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.holds[h.owner] == h {

@@ -1,7 +1,9 @@
 package casstore
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -140,16 +142,18 @@ func (h holding) line(queue string, entries []Entry) []string {
 	if h.rest != "" {
 		line = strings.Split(h.rest, ",")
 	}
-	for _, e := range byRevision(entries) {
-		name, ok := unescape(strings.TrimPrefix(e.Name, queue))
-		if ok && e.Revision.Number > h.granted && !contains(line, name) {
+	ordered := slices.SortedFunc(slices.Values(entries), func(a, b Entry) int {
+		return cmp.Compare(a.Revision.Number, b.Revision.Number)
+	})
+	for _, e := range ordered {
+		if name := nameIn(queue, e); name != "" && e.Revision.Number > h.granted && !slices.Contains(line, name) {
 			line = append(line, name)
 		}
 	}
 	return line
 }
 
-// nameIn is the locker of an entry of a queue.
+// nameIn is the locker of an entry of a queue; empty if the entry is not of this package.
 func nameIn(queue string, e Entry) string {
 	name, _ := unescape(strings.TrimPrefix(e.Name, queue))
 	return name

@@ -156,12 +156,12 @@ func (p *parting) voided(answer Answer) {
 func (p *parting) tidy(queue string, entries []Entry) {
 	var txn Txn
 	for _, e := range entries {
-		if e.Revision.Number < p.as.granted && !p.waits(p.ask.Key, nameIn(queue, e)) {
+		if len(txn.If) < batch && e.Revision.Number < p.as.granted && !p.waits(p.ask.Key, nameIn(queue, e)) {
 			txn.If = append(txn.If, Condition{e.Name, e.Revision})
 			txn.Then = append(txn.Then, Op{Name: e.Name, Delete: true})
 		}
 	}
-	if len(txn.If) > 0 && len(txn.If) <= batch {
+	if len(txn.If) > 0 {
 		p.background(func() {
 			t := tries{store: p.Store, deadline: time.Now().Add(p.timeout)}
 			_, _, _, _ = t.send(txn) // if one of them has come back, all of them stay until the next release

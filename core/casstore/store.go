@@ -1,7 +1,6 @@
 package casstore
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -245,18 +243,11 @@ func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, er
 	}
 }
 
-// warn logs what fails in the background, at most once a minute.
-func (s *Store) warn(what string, err error) {
+// Warn logs what fails in the background, at most once a minute for each text: of the store,
+// and of its adapter. It logs nothing after [Store.Close].
+func (s *Store) Warn(what string, err error) {
 	throttle, _ := s.failing.LoadOrStore(what, new(logs.Throttle))
 	if n := throttle.(*logs.Throttle).Count(time.Now()); n > 0 && s.done.Err() == nil {
 		s.log.Warn("interlock: "+what, "failures", n, "error", err)
 	}
 }
-
-func byRevision(entries []Entry) []Entry {
-	return slices.SortedFunc(slices.Values(entries), func(a, b Entry) int {
-		return cmp.Compare(a.Revision.Number, b.Revision.Number)
-	})
-}
-
-func contains(list []string, name string) bool { return slices.Contains(list, name) }

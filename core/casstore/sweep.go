@@ -1,6 +1,7 @@
 package casstore
 
 import (
+	"errors"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -34,7 +35,7 @@ func (s *Store) sweep() {
 		select {
 		case <-timer.C:
 			if err := w.once(); err != nil {
-				s.warn("what dead processes have left could not be deleted", err)
+				s.Warn("what dead processes have left could not be deleted", err)
 			}
 		case <-s.done.Done():
 			timer.Stop()
@@ -50,7 +51,7 @@ func (w *sweeper) once() error {
 	found := map[string]*sighting{}
 	if err := w.each(w.names.voids(), func(e Entry) {
 		if found[e.Name] = w.note(e); w.now().Sub(found[e.Name].at) >= dead {
-			w.remove(e)
+			_ = w.remove(e) // else the next sweep does
 		}
 	}); err != nil {
 		return err
@@ -69,13 +70,14 @@ func (w *sweeper) once() error {
 	if w.seen = found; len(w.gone) == 0 {
 		return nil
 	}
-	if err := w.each(w.names.all(), w.inherit); err != nil {
-		return err
+	var failed error // then the beats stay, by which the next sweep finds what they belong to
+	if err := w.each(w.names.all(), func(e Entry) { failed = errors.Join(failed, w.inherit(e)) }); err != nil || failed != nil {
+		return errors.Join(err, failed)
 	}
 	for _, beat := range w.gone {
-		w.remove(beat)
+		failed = errors.Join(failed, w.remove(beat))
 	}
-	return nil
+	return failed
 }
 
 // note notes that an entry was seen.
@@ -87,28 +89,29 @@ func (w *sweeper) note(e Entry) *sighting {
 }
 
 // inherit deletes an entry of a dead process, if it is a lock or a place in a list.
-func (w *sweeper) inherit(e Entry) {
+func (w *sweeper) inherit(e Entry) error {
 	switch key, part, _ := strings.Cut(strings.TrimPrefix(e.Name, w.names.all()), "/"); {
 	case strings.HasPrefix(key, ":"):
 	case part == "lock":
 		as, err := holder(e)
 		if beat, gone := w.gone[w.names.beat(as.process, as.lease)]; err == nil && gone {
-			w.remove(e, Condition{beat.Name, beat.Revision})
+			return w.remove(e, Condition{beat.Name, beat.Revision})
 		}
 	case !w.live[e.Value]:
 		for name := range w.gone {
 			if process, _ := w.beatOf(name); process == e.Value {
-				w.remove(e)
-				return
+				return w.remove(e)
 			}
 		}
 	}
+	return nil
 }
 
 // remove deletes an entry if it is as it was read, and another one is. If not, the next
 // sweep finds it.
-func (w *sweeper) remove(e Entry, also ...Condition) {
-	_, _, _, _ = w.send(Txn{If: append(also, Condition{e.Name, e.Revision}), Then: []Op{{Name: e.Name, Delete: true}}})
+func (w *sweeper) remove(e Entry, also ...Condition) error {
+	_, _, _, err := w.send(Txn{If: append(also, Condition{e.Name, e.Revision}), Then: []Op{{Name: e.Name, Delete: true}}})
+	return err
 }
 
 // each reads all entries under a prefix.

@@ -123,7 +123,7 @@ func (w *watch) run() {
 		if w.ctx.Err() != nil {
 			return
 		}
-		w.warn("a watch of a lock has failed, and is begun again", err)
+		w.Warn("a watch of a lock has failed, and is begun again", err)
 		w.wake(driver.Signal{})
 		select {
 		case <-time.After(pause):
