@@ -23,7 +23,7 @@ func TestRefusalIsLoggedWithoutAddresses(t *testing.T) {
 		"connection refused": fmt.Errorf("%w: %q: %w", core.ErrUnavailable, "account/42", dial),
 		"no such host": fmt.Errorf("%w: %w", core.ErrUnavailable,
 			&net.DNSError{Err: "no such host", Name: "redis.internal", Server: "10.0.0.2:53"}),
-		"MOVED 1 (address)":            fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("MOVED 1 10.0.0.7:6379")),
+		"MOVED 1 (address)": fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("MOVED 1 10.0.0.7:6379")),
 		"lookup (address) on (address): no such host": fmt.Errorf("%w: %w", core.ErrUnavailable,
 			errors.New("(redis.internal:6379: dial tcp: lookup redis.internal on 10.0.0.2:53: no such host)")),
 		"dial (address) and (address)": fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("dial [fe80::7]:6379 and redis.internal:6379")),

@@ -1,6 +1,7 @@
 package casstore
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -11,9 +12,11 @@ import (
 // nothing.
 func TestTheRootCauseSaysWhy(t *testing.T) {
 	for _, err := range []error{errClosed, errReleased, errNoTime, errNoAnswer} {
-		switch root := observe.RootCause(err); root {
-		case driver.ErrUnavailable, driver.ErrNotReady, driver.ErrPending:
-			t.Errorf("the root cause of %v is %v", err, root)
+		root := observe.RootCause(err)
+		for _, bare := range []error{driver.ErrUnavailable, driver.ErrNotReady, driver.ErrPending} {
+			if errors.Is(root, bare) {
+				t.Errorf("the root cause of %v is %v", err, root)
+			}
 		}
 	}
 }

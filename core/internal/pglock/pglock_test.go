@@ -26,7 +26,7 @@ func TestWhyTheStoreIsUnavailableIsTheRootCause(t *testing.T) {
 		if root := observe.RootCause(err); errors.Is(root, driver.ErrUnavailable) || !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrNotReady) {
 			t.Errorf("%v: its root cause is %v", err, root)
 		}
-		if _, ok := observe.RootCause(err).(state); ok {
+		if errors.As(observe.RootCause(err), new(state)) {
 			t.Errorf("%v: its root cause does not say what to do", err)
 		}
 	}
