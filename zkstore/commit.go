@@ -100,7 +100,7 @@ func (c *commit) try(ctx context.Context) (answer casstore.Answer, again bool, e
 	}
 	c.nodes = v.nodes
 	for name, n := range v.nodes {
-		c.learned(name, n)
+		c.root.learned(name, n, c.at)
 	}
 	if c.hold(v.nodes) {
 		return answer, true, nil
@@ -131,19 +131,19 @@ func (c *commit) names() []string {
 	return slices.Collect(maps.Keys(all))
 }
 
-// believe fills in what the nodes are taken for. A condition that names a revision says
-// what a node is, and so does what was remembered, unless that is from before the epoch: then
+// believe fills in what the nodes are taken for. What is remembered of the epoch says that,
+// and so does a condition that names a revision, unless that is from before the epoch: then
 // the node may have been deleted and created since, up to the same version.
 func (c *commit) believe(ctx context.Context) error {
 	c.nodes = map[string]node{}
 	var unknown []string
 	for name, revision := range c.conditions {
-		last, known := c.remembered(name, c.at)
+		last, known := c.root.remembered(name, c.at)
 		switch {
+		case known && last.revision() == revision:
+			c.nodes[name] = last
 		case revision != casstore.Revision{} && revision.Number > c.at.number:
 			c.nodes[name] = node{there: true, live: true, number: revision.Number, version: int32(revision.Version)}
-		case revision == casstore.Revision{} && known && !last.live:
-			c.nodes[name] = last
 		case revision == casstore.Revision{} && !known && !c.written(name):
 			c.nodes[name] = node{}
 		default:
@@ -154,13 +154,16 @@ func (c *commit) believe(ctx context.Context) error {
 		if _, known := c.conditions[op.Name]; known {
 			continue
 		}
-		if last, known := c.remembered(op.Name, c.at); known {
+		if last, known := c.root.remembered(op.Name, c.at); known {
 			c.nodes[op.Name] = last
 		} else {
 			unknown = append(unknown, op.Name)
 		}
 	}
-	return c.getAll(ctx, unknown, func(name string, n node) { c.nodes[name] = n })
+	return c.getAll(ctx, unknown, func(name string, n node) {
+		c.nodes[name] = n
+		c.root.learned(name, n, c.at)
+	})
 }
 
 func (c *commit) written(name string) bool {
@@ -284,7 +287,7 @@ func (c *commit) executed(ctx context.Context, session int64, steps []step, o ou
 			answer.Written[s.then] = n.revision()
 		}
 		now[s.name] = n
-		c.learned(s.name, n)
+		c.root.learned(s.name, n, c.at)
 	}
 	for name, n := range now {
 		if n.live && n.value == "" && !c.written(name) {

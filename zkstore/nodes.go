@@ -143,10 +143,12 @@ func (s *server) saw(number int64) {
 type root struct {
 	name string
 
-	mu    sync.Mutex
-	known bool
-	at    epoch
-	acl   []zk.ACL
+	mu     sync.Mutex
+	known  bool
+	at     epoch
+	acl    []zk.ACL
+	seenIn epoch           // in which nodes were seen
+	nodes  map[string]node // without their values
 }
 
 // epoch is the time in which no node is deleted.

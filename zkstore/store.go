@@ -64,7 +64,6 @@ type server struct {
 	conn   *zk.Conn
 	newest atomic.Int64 // the highest number that was seen
 	worn   int32        // see [wornOut]; less in tests
-	memory
 	lanes
 	watches watches
 

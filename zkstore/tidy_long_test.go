@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -199,6 +200,66 @@ func TestNodesThatStayAreLogged(t *testing.T) {
 	}
 	if text := log.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "not authenticated") {
 		t.Errorf("the log has %q", text)
+	}
+}
+
+// packets counts what a client sends.
+type packets struct {
+	net.Conn
+	sent *atomic.Int64
+}
+
+func (p packets) Write(data []byte) (int, error) {
+	p.sent.Add(1)
+	return p.Conn.Write(data)
+}
+
+// A node that each transaction compares is written seldom, and epochs end meanwhile.
+func TestANodeThatIsComparedIsReadOnceInAnEpoch(t *testing.T) {
+	var sent atomic.Int64
+	conn, err := Connect([]string{startServer(t)}, func(network, addr string, limit time.Duration) (net.Conn, error) {
+		conn, err := net.DialTimeout(network, addr, limit)
+		return packets{conn, &sent}, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	for name, there := range map[string]bool{"it is an entry": true, "it is none": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(conn)
+			void := casstore.Condition{Name: "t/void"}
+			if there {
+				void.Revision = mustCommit(t, s, casstore.Txn{Then: []casstore.Op{{Name: void.Name, Value: "v"}}}).Written[0]
+			}
+			pair := func() {
+				lock := casstore.Condition{Name: "t/k/lock"}
+				took := mustCommit(t, s, casstore.Txn{If: []casstore.Condition{lock, void}, Then: []casstore.Op{{Name: lock.Name, Value: "v"}}})
+				if !took.Done {
+					t.Fatal("the conditions do not hold")
+				}
+				lock.Revision = took.Written[0]
+				mustCommit(t, s, casstore.Txn{If: []casstore.Condition{lock}, Then: []casstore.Op{{Name: lock.Name, Delete: true}}})
+			}
+			pair()
+			r, err := s.rootOf(casstore.Txn{Read: []string{void.Name}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			end := &tidying{server: s, root: r}
+			if err := end.flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			pair()
+			before := sent.Load()
+			for range 5 {
+				pair()
+			}
+			if n := sent.Load() - before; n != 10 {
+				t.Errorf("5 pairs are %d requests", n)
+			}
+			mustCommit(t, s, casstore.Txn{Then: []casstore.Op{{Name: void.Name, Delete: true}}})
+		})
 	}
 }
 

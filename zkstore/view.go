@@ -196,31 +196,28 @@ func ahead(order []string, read map[string]node) []string {
 	return names
 }
 
-// memory is what nodes were when they were seen last.
-type memory struct {
-	mu    sync.Mutex
-	nodes map[string]node
+// remembered returns what a node was when it was seen last in an epoch.
+func (r *root) remembered(name string, in epoch) (node, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, ok := r.nodes[name]
+	return n, ok && r.seenIn == in
 }
 
-// remembered returns a node that was written in an epoch.
-func (m *memory) remembered(name string, in epoch) (node, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, ok := m.nodes[name]
-	return n, ok && n.number > in.number
-}
-
-// learned notes what a node is. A node that is not there is not remembered: most of those are
-// never asked for again.
-func (m *memory) learned(name string, n node) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.nodes) >= remembers || m.nodes == nil {
-		m.nodes = map[string]node{}
+// learned notes what a node is that was read in an epoch, or written in it. A node that is not
+// there is not remembered: most of those are never asked for again.
+func (r *root) learned(name string, n node, in epoch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case in.number < r.seenIn.number:
+		return
+	case in != r.seenIn || len(r.nodes) >= remembers || r.nodes == nil:
+		r.seenIn, r.nodes = in, map[string]node{}
 	}
 	if n.value = ""; n.there {
-		m.nodes[name] = n
+		r.nodes[name] = n
 	} else {
-		delete(m.nodes, name)
+		delete(r.nodes, name)
 	}
 }
