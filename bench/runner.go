@@ -39,7 +39,7 @@ func runCell(ctx context.Context, c cell) (*result, error) {
 	}
 	defer srv.stop()
 	// In the server's directory, which goes with it.
-	c.Addr, c.Proof = srv.Addr(), filepath.Join(srv.host.dir, "proof")
+	c.Addr, c.Proof = srv.Addr(), filepath.Join(srv.dir, "proof")
 	if err := makeProof(c.Proof, row.keys); err != nil {
 		return nil, err
 	}

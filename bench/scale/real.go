@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,26 +14,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/interlock-go/interlock/bench/rig"
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
-
-// host lets redistest start servers outside of a test: it is as much of a
-// testing.TB as that needs.
-type host struct {
-	testing.TB
-	ctx      context.Context
-	dir      string
-	cleanups []func()
-}
-
-func (h *host) Helper()                  {}
-func (h *host) Context() context.Context { return h.ctx }
-func (h *host) TempDir() string          { return h.dir }
-func (h *host) Cleanup(f func())         { h.cleanups = append(h.cleanups, f) }
-
-func (h *host) Fatalf(format string, args ...any) { panic(fmt.Errorf(format, args...)) }
 
 // deployment is real servers: a single one or a Cluster.
 type deployment struct {
@@ -43,33 +27,29 @@ type deployment struct {
 	replicas int
 	addrs    []string        // of the masters
 	admins   []*redis.Client // one for each of them
-	host     *host
+	end      func()
 }
 
 // deploy starts a single server, or a Cluster of so many masters with as many
 // replicas each.
-func deploy(ctx context.Context, masters, replicas int) (d *deployment, err error) {
-	dir, err := os.MkdirTemp("", "interlock-scale-")
-	if err != nil {
-		return nil, err
-	}
-	d = &deployment{name: "one server", host: &host{ctx: ctx, dir: dir}}
-	defer func() {
-		if failure := recover(); failure != nil {
-			d.stop()
-			d, err = nil, fmt.Errorf("starting servers: %v", failure)
+func deploy(ctx context.Context, masters, replicas int) (*deployment, error) {
+	d := &deployment{name: "one server"}
+	var err error
+	_, d.end, err = rig.Start(ctx, func(tb testing.TB) {
+		if masters == 0 {
+			d.addrs = []string{redistest.Start(tb).Addr()}
+			return
 		}
-	}()
-	if masters == 0 {
-		d.addrs = []string{redistest.Start(d.host).Addr()} //nolint:contextcheck // it takes the host's
-	} else {
 		d.name, d.clusters, d.replicas = fmt.Sprintf("Cluster of %d", masters), true, replicas
 		if replicas > 0 {
 			d.name += fmt.Sprintf(", %d replica each", replicas)
 		}
-		for _, shard := range redistest.Cluster(d.host, masters, replicas).Shards { //nolint:contextcheck // it takes the host's
+		for _, shard := range redistest.Cluster(tb, masters, replicas).Shards {
 			d.addrs = append(d.addrs, shard[0].Addr())
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	for _, addr := range d.addrs {
 		d.admins = append(d.admins, redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1}))
@@ -81,10 +61,7 @@ func (d *deployment) stop() {
 	for _, rdb := range d.admins {
 		_ = rdb.Close() // the server goes as well
 	}
-	for _, f := range d.host.cleanups {
-		f()
-	}
-	_ = os.RemoveAll(d.host.dir) // it is in the system's temporary directory
+	d.end()
 }
 
 // client is a user's client of the deployment.
@@ -128,15 +105,11 @@ type load struct {
 // read reads INFO of all servers.
 func (d *deployment) read(ctx context.Context) (l load, err error) {
 	for _, rdb := range d.admins {
-		info, err := rdb.Info(ctx, "everything").Result()
+		said, err := rig.Info(ctx, rdb, l.take)
 		if err != nil {
 			return l, err
 		}
-		for line := range strings.Lines(info) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-			l.take(name, value)
-		}
-		l.ownOutput += float64(len(info))
+		l.ownOutput += float64(said)
 	}
 	var ru syscall.Rusage
 	err = syscall.Getrusage(syscall.RUSAGE_SELF, &ru)
