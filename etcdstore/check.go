@@ -24,8 +24,12 @@ const keptRevisions = 1_000_000
 // matches driver.ErrUnavailable if etcd does not answer. Clocks do not matter.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	var found []string
-	now, err := s.client.Get(ctx, "interlock", clientv3.WithKeysOnly())
-	if err != nil && !is(err, rpctypes.ErrPermissionDenied) {
+	own := s.Prefix() + "/" // a name of which the user may ask
+	now, err := s.client.Get(ctx, own, clientv3.WithKeysOnly())
+	switch {
+	case is(err, rpctypes.ErrPermissionDenied):
+		found = append(found, fmt.Sprintf("the revisions could not be asked for: %v", err))
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
 	if members, err := s.client.MemberList(ctx); err != nil {
@@ -42,7 +46,7 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	}
 	if now != nil && now.Header.Revision > keptRevisions {
 		old := now.Header.Revision - keptRevisions
-		_, err := s.client.Get(ctx, "interlock", clientv3.WithRev(old), clientv3.WithKeysOnly())
+		_, err := s.client.Get(ctx, own, clientv3.WithRev(old), clientv3.WithKeysOnly())
 		if err == nil {
 			found = append(found, fmt.Sprintf("etcd still has what was %d revisions ago: a pair of lock and release stays as some "+
 				"300 bytes until it is compacted; start the members with --auto-compaction-retention", keptRevisions))

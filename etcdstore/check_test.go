@@ -23,11 +23,14 @@ type asked struct {
 	revision, compacted int64
 	members             []*etcdserverpb.Member
 	alarms              []*etcdserverpb.AlarmMember
-	refuses             error // all but reads
+	refuses             error // all but reads of entries
 	down                error
 }
 
 func (a *asked) Get(_ context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if a.refuses != nil && !strings.HasPrefix(key, "interlock/") {
+		return nil, a.refuses
+	}
 	if op := clientv3.OpGet(key, opts...); op.Rev() > 0 && op.Rev() < a.compacted {
 		return nil, rpctypes.ErrCompacted
 	}
@@ -65,6 +68,9 @@ func TestCheckNamesWhatIsUnsafe(t *testing.T) {
 		"what is old was compacted":  {asked{revision: keptRevisions + 5, compacted: 6, members: members(3, 0)}, 3, nil},
 		"two faults":                 {asked{revision: keptRevisions + 5, members: members(1, 0)}, 1, []string{"1 members vote", "etcd still has"}},
 		"the user may ask for locks": {asked{refuses: rpctypes.ErrPermissionDenied}, 3, []string{"the alarms could not be", "the members could not be"}},
+		"the user may ask for nothing": {
+			asked{members: members(3, 0), down: rpctypes.ErrPermissionDenied}, 3, []string{"the revisions could not be asked for"},
+		},
 		"a full disk": {
 			asked{members: members(3, 0), alarms: []*etcdserverpb.AlarmMember{{MemberID: 0xa1, Alarm: etcdserverpb.AlarmType_NOSPACE}}},
 			3,
@@ -93,5 +99,10 @@ func (a *asked) store(t *testing.T, known int) *Store {
 	}
 	client.KV, client.Cluster, client.Maintenance = a, a, a
 	t.Cleanup(func() { _ = client.Close() })
-	return &Store{client: client}
+	store, err := New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
 }

@@ -126,6 +126,9 @@ func isPrefix(p string) bool {
 	return p != ""
 }
 
+// Prefix returns the text with which the names of all entries begin, as set by the option.
+func (s *Store) Prefix() string { return s.names.prefix }
+
 // Close ends what the store does in the background, and returns when that has ended. Locks
 // that are still held stay until other processes have seen no sign of life for a lease.
 // Later requests get an error that matches [driver.ErrUnavailable]. It does not close

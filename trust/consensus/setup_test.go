@@ -5,6 +5,7 @@ package consensus_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/etcdstore"
 )
 
 func TestCheckNamesWhatIsUnsafe(t *testing.T) {
@@ -75,10 +77,18 @@ func TestARoleOnThePrefixIsEnough(t *testing.T) {
 	if err := locker.Do(ctx, "account/42", func(context.Context) error { return nil }); err != nil {
 		t.Errorf("with the rights of the document: %v", err)
 	}
-	if found, err := store.Check(ctx); err != nil {
-		t.Errorf("Check: %q, %v", found, err)
+	elsewhere := open(t, bank, casstore.Prefix("elsewhere"), casstore.Timeout(limit))
+	for _, part := range []struct {
+		store  *etcdstore.Store
+		denied bool
+	}{{store, false}, {elsewhere, true}} {
+		found, err := part.store.Check(ctx)
+		denied := slices.ContainsFunc(found, func(s string) bool { return strings.Contains(s, "the revisions could not be asked for") })
+		if err != nil || denied != part.denied {
+			t.Errorf("Check: %q, %v", found, err)
+		}
 	}
-	other, err := core.New(open(t, bank, casstore.Prefix("elsewhere"), casstore.Timeout(limit)))
+	other, err := core.New(elsewhere)
 	if err != nil {
 		t.Fatal(err)
 	}
