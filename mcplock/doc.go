@@ -7,14 +7,14 @@
 //	debit := core.Serialize(locker, "account/{arg.account_id}")
 //	engine, err := idempotency.New(store, idempotency.Scope(mcplock.User))
 //	server := mcp.NewServer(&mcp.Implementation{Name: "bank", Version: "v1.0.0"}, nil)
-//	server.AddReceivingMiddleware(
-//		mcplock.Idempotent(mcplock.Tools{"pay": engine.With(idempotency.Under(debit))}),
-//		mcplock.Serialize(mcplock.Rules{"debit": debit}),
-//	)
+//	once, alone := mcplock.Tools{"pay": engine.With(idempotency.Under(debit))}, mcplock.Rules{"debit": debit}
+//	server.AddReceivingMiddleware(mcplock.Idempotent(once), mcplock.Serialize(alone))
+//	err = mcplock.Validate(ctx, server, alone, once) // when the server has its tools
 //
 // The first middleware of a list is the outermost, and a later AddReceivingMiddleware adds
 // around those before. Put authentication in front. Names of tools are compared exactly: a
-// tool without a rule runs without a lock. Other methods pass.
+// tool without a rule runs without a lock. [Validate] finds rules whose tool or argument the
+// server does not have. Other methods pass.
 //
 // # The lock
 //

@@ -71,19 +71,36 @@ func Example() {
 	// replayed: false
 }
 
+// A rule for a tool that the server does not have would protect nothing.
+func ExampleValidate() {
+	locker, err := core.New(memstore.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+	server := mcp.NewServer(&mcp.Implementation{Name: "bank"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "pay"}, func(context.Context, *mcp.CallToolRequest, payment) (*mcp.CallToolResult, any, error) {
+		return nil, nil, nil
+	})
+	rules := mcplock.Rules{"Pay": core.Serialize(locker, "account/{arg.account_id}")}
+	server.AddReceivingMiddleware(mcplock.Serialize(rules))
+	fmt.Println(mcplock.Validate(context.Background(), server, rules, nil))
+	// Output:
+	// interlock: bad configuration: tool "Pay": the server has no such tool, only ["pay"]
+}
+
 // The code of the package comment, and of the README, that stands in no Example.
-func _(locker *core.Locker, store idempotency.Store) error {
+func _(ctx context.Context, locker *core.Locker, store idempotency.Store) error {
 	debit := core.Serialize(locker, "account/{arg.account_id}")
 	engine, err := idempotency.New(store, idempotency.Scope(mcplock.User))
 	if err != nil {
 		return err
 	}
 	server := mcp.NewServer(&mcp.Implementation{Name: "bank", Version: "v1.0.0"}, nil)
-	server.AddReceivingMiddleware(
-		mcplock.Idempotent(mcplock.Tools{"pay": engine.With(idempotency.Under(debit))}),
-		mcplock.Serialize(mcplock.Rules{"debit": debit}),
-	)
+	once, alone := mcplock.Tools{"pay": engine.With(idempotency.Under(debit))}, mcplock.Rules{"debit": debit}
+	server.AddReceivingMiddleware(mcplock.Idempotent(once), mcplock.Serialize(alone))
+	err = mcplock.Validate(ctx, server, alone, once)
 	tools := server
 	tools.AddReceivingMiddleware(mcplock.Serialize(mcplock.Rules{"debit": debit}))
-	return nil
+	return err
 }
