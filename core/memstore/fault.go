@@ -14,6 +14,7 @@ type Op string
 // The kinds of requests about locks.
 const (
 	Acquire Op = "acquire"
+	Stand   Op = "stand" // asks whether a caller may wait, see [driver.Queuer]
 	Renew   Op = "renew" // one for each lease of a batch
 	Release Op = "release"
 )

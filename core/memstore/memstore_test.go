@@ -40,6 +40,9 @@ func TestTheStoreKeepsItsContracts(t *testing.T) {
 			drivertest.RunNotifierInBubbles(t, func(*testing.T) driver.Store { return open() })
 			drivertest.RunNotifierOfPlacesInBubbles(t, func(*testing.T) driver.Store { return open() })
 		})
+		t.Run("lines "+name, func(t *testing.T) {
+			drivertest.RunQueuerInBubbles(t, func(*testing.T) driver.Store { return open() })
+		})
 		t.Run("records "+name, func(t *testing.T) {
 			recordtest.RunInBubbles(t, func(*testing.T) record.Store { return open() })
 		})

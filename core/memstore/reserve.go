@@ -74,6 +74,7 @@ func (s *Store) decline(key, waiter string, now time.Time) (tell func()) {
 	defer s.mu.Unlock()
 	r := s.lock(key, now)
 	id := waiterOf(waiter).id
+	r.alone(waiter)
 	kept := r.reserved.stands(now)
 	if !slices.ContainsFunc(r.waiting, func(w waiting) bool { return w.id == id }) {
 		return nil

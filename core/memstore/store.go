@@ -41,7 +41,8 @@ type lock struct {
 	waiting  []waiting
 	barrier  time.Time   // until when an exclusive request keeps new places out
 	reserved reservation // without a holder
-	freed    time.Time   // when the lock or a place was last released
+	line     line
+	freed    time.Time // when the lock or a place was last released
 }
 
 // free reports whether there is no holder.
@@ -72,7 +73,7 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	return travel[driver.Reply]{
 		fault: fault, deadline: req.Deadline, late: req.Late,
 		execute: func() (driver.Reply, error) {
-			rep := s.acquire(req)
+			rep := s.try(req, (*lock).ask)
 			rep.Sent = sent
 			return rep, nil
 		},
@@ -80,55 +81,70 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	}.send(ctx)
 }
 
-func (s *Store) acquire(req driver.AcquireRequest) driver.Reply {
-	rep, tell := s.try(req)
+// try asks for a caller, and tells the holders that a locker waits, and a locker that is displaced.
+func (s *Store) try(req driver.AcquireRequest, ask func(*lock, driver.AcquireRequest, time.Time) driver.Reply) driver.Reply {
+	rep, tell := s.asked(req, ask)
 	for _, f := range tell {
 		f()
 	}
 	return rep
 }
 
-// try makes a try. It returns what tells the holders that a locker waits.
-func (s *Store) try(req driver.AcquireRequest) (rep driver.Reply, tell []func()) {
+func (s *Store) asked(
+	req driver.AcquireRequest, ask func(*lock, driver.AcquireRequest, time.Time) driver.Reply,
+) (rep driver.Reply, tell []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	r := s.lock(req.Key, now)
-	news := r.news(req.Waiter)
-	if req.Kind.Place() {
-		rep = r.enter(req, now)
-	} else {
-		rep = r.take(req, now)
+	comes := req.Line == driver.Newest && req.Number == 0 && !r.holds(req.Owner)
+	if r.comes(&req, now) {
+		return driver.Reply{Out: true}, nil
 	}
-	if !rep.Granted && news {
-		tell = s.wanted(req.Key, r)
+	news := req.Owner != "" && (r.news(req.Waiter) || comes) // else the locker that asks has the lock itself
+	if comes {
+		tell = s.displaced(req.Key, r, req.Waiter)
+	}
+	if rep = ask(r, req, now); !rep.Granted && news {
+		tell = append(tell, s.wanted(req.Key, r)...)
 	}
 	return rep, tell
+}
+
+// ask makes a try.
+func (r *lock) ask(req driver.AcquireRequest, now time.Time) driver.Reply {
+	if req.Kind.Place() {
+		return r.enter(req, now)
+	}
+	return r.take(req, now)
 }
 
 // take makes a try to get the lock for an exclusive owner.
 func (r *lock) take(req driver.AcquireRequest, now time.Time) driver.Reply {
 	switch {
 	case r.owner == req.Owner:
-		return driver.Reply{Granted: true, Token: r.token}
+		return r.grant(req, driver.Reply{Granted: true, Token: r.token})
 	case r.owner != "":
-		return driver.Reply{Holder: r.owner, TTL: r.expires.Sub(now), Listed: r.list(req.Waiter, false)}
+		return r.refuse(req, driver.Reply{Holder: r.owner, TTL: r.expires.Sub(now)}, now)
 	case len(r.places) > 0:
-		listed := r.list(req.Waiter, false)
-		if until := now.Add(min(req.Left, barrier)); listed && req.Left > 0 && until.After(r.barrier) {
+		rep := r.refuse(req, driver.Reply{Holder: r.holders(), TTL: min(r.expires.Sub(now), linger)}, now)
+		if until := now.Add(min(req.Left, barrier)); rep.Listed && req.Left > 0 && until.After(r.barrier) {
 			r.barrier = until
 		}
-		return driver.Reply{Holder: r.holders(), TTL: min(r.expires.Sub(now), linger), Listed: listed}
+		return rep
+	case r.reserved.stands(now) && req.Line == driver.Newest:
+		r.reserved = reservation{}
+		r.waits(req)
 	case r.reserved.stands(now):
 		if left := r.passes(req.Waiter, now); left > 0 {
-			return driver.Reply{TTL: left, Listed: r.list(req.Waiter, false)}
+			return r.refuse(req, driver.Reply{TTL: left}, now)
 		}
 		r.reserved = reservation{}
 	default:
 		r.waits(req)
 	}
 	r.owner, r.expires, r.barrier = req.Owner, now.Add(req.TTL), time.Time{}
-	return driver.Reply{Granted: true, Token: r.mint(now, 1)}
+	return r.grant(req, driver.Reply{Granted: true, Token: r.mint(now, 1)})
 }
 
 // Renew implements [driver.Store].

@@ -7,7 +7,8 @@
 //
 // [RunPlaces] is the part about shared locks and permits, for stores that have them,
 // [RunTurns] the part about turns, for stores that implement [driver.Ranger], and
-// [RunNotifier] is for stores that implement [driver.Notifier].
+// [RunNotifier] is for stores that implement [driver.Notifier], and [RunQueuer] for stores that
+// implement [driver.Queuer].
 //
 // It uses leases of a second or less and real time, so it takes some seconds. It
 // shows that a store answers as the lock expects. It cannot show what happens

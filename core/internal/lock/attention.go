@@ -66,7 +66,7 @@ func (a *attention) end() {
 func (t *Table) hear(key, owner string) {
 	now := t.Clock.Now()
 	var all []*ownership
-	find := func(l *lock, _ *effects) { all = l.hinted(owner, now, all) }
+	find := func(l *lock, fx *effects) { all = l.hinted(owner, now, all, fx) }
 	if key == "" {
 		t.each(find)
 	} else if l := t.find(key); l != nil {
@@ -88,7 +88,7 @@ func (t *Table) find(key string) *lock {
 // hinted is the event that the store has something to tell about an owner, or about all if
 // owner is empty. It adds to all what is to be looked at. An owner that is not known may be
 // the owner of a try which is on its way: its grant is looked at.
-func (l *lock) hinted(owner string, now clock.Instant, all []*ownership) []*ownership {
+func (l *lock) hinted(owner string, now clock.Instant, all []*ownership, fx *effects) []*ownership {
 	n := len(all)
 	is := func(own *ownership) {
 		if own.seq&attentive != 0 && (owner == "" || own.owner() == owner) {
@@ -103,6 +103,13 @@ func (l *lock) hinted(owner string, now clock.Instant, all []*ownership) []*owne
 	}
 	if l.asking > 0 && (owner == "" || len(all) == n) {
 		l.acq.hinted = now
+	}
+	if w := l.first; w != nil && w.Terms.Line != driver.InTurn && l.acq != nil {
+		// A newer caller may have come.
+		l.acq.askAt, fx.look = 0, w
+		if l.asking == 0 {
+			l.acq.tryAt = 0
+		}
 	}
 	return all
 }

@@ -26,6 +26,7 @@
 //	places.go     shared holds and permits; permits.go: who asks for a permit
 //	watchdog.go   renews leases, and ends them at their deadlines
 //	attention.go  what a holder is told: others wait
+//	line.go       callers that go before others, or do not wait behind another
 //	reaper.go     releases what requests of unknown outcome may still get
 //	registry.go   keeps the entry of the process in the store
 //	closing.go    ends waits and holds when the Table closes

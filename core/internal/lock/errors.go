@@ -10,13 +10,14 @@ import (
 // The errors of locks beside those of a store. Package core exports and explains
 // them.
 var (
-	ErrHeld      = errors.New("interlock: lock is held elsewhere")
-	ErrFull      = fmt.Errorf("%w: all permits are taken", ErrHeld)
-	ErrQueueFull = errors.New("interlock: too many waiters for the lock")
-	ErrLost      = errors.New("interlock: lease lost")
-	ErrMaxHold   = errors.New("interlock: maximum hold reached")
-	ErrReleased  = errors.New("interlock: lease released")
-	ErrClosed    = errors.New("interlock: locker closed")
+	ErrHeld       = errors.New("interlock: lock is held elsewhere")
+	ErrFull       = fmt.Errorf("%w: all permits are taken", ErrHeld)
+	ErrQueueFull  = errors.New("interlock: too many waiters for the lock")
+	ErrSuperseded = fmt.Errorf("%w: a newer caller takes the place of this one", ErrHeld)
+	ErrLost       = errors.New("interlock: lease lost")
+	ErrMaxHold    = errors.New("interlock: maximum hold reached")
+	ErrReleased   = errors.New("interlock: lease released")
+	ErrClosed     = errors.New("interlock: locker closed")
 )
 
 // Why a store that may be well counts as unavailable, or a lease as lost. Each is the last that

@@ -91,6 +91,9 @@ func (l *lock) join(w *Waiter, now clock.Instant, ahead time.Duration, fx *effec
 		return fmt.Errorf("%w: %q", ErrClosed, l.key)
 	case l.places != nil && l.joinsOpen(w, now, ahead, fx):
 		return nil
+	case w.Terms.Line == driver.Newest:
+		l.comes(w, fx)
+		return nil
 	case l.phase == idle:
 		l.phase = acquiring
 	case w.Terms.Wait == 0 && l.mayTryNext(w, now):
@@ -147,10 +150,11 @@ func queueFull(w *Waiter) error {
 // step is what a waiter has to do.
 type step struct {
 	action action
-	err    error         // of finish and leave
-	until  clock.Instant // of sleep; zero: no bound
-	since  clock.Instant // of watch
-	try    *try          // of ask
+	err    error                 // of finish and leave
+	until  clock.Instant         // of sleep; zero: no bound
+	since  clock.Instant         // of watch
+	try    *try                  // of ask
+	line   driver.AcquireRequest // of stand
 }
 
 type action int8
@@ -160,6 +164,7 @@ const (
 	finish               // it has the lock, or err says why it failed
 	leave                // give up, with err
 	ask                  // send the request of the try
+	stand                // ask the store whether it may wait
 	watch                // get the announcements of releases from now on
 )
 
@@ -180,6 +185,11 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 		return step{action: finish, err: *w.err}
 	case w.marks&refused != 0 && w.marks&blind == 0:
 		return step{action: leave, err: l.isHeld(w)}
+	case l.phase == held && w.Terms.Line != driver.InTurn:
+		if s, stands := l.stands(w, now, fx); stands {
+			return s
+		}
+		s.until = l.acq.askAt
 	case l.phase != acquiring, (l.first != w || l.asking > 0) && l.nextToAsk() != w:
 		// Not this waiter's to try. What changes that wakes it.
 	case l.places != nil && l.awaitsRelease(w):
@@ -188,7 +198,7 @@ func (l *lock) look(w *Waiter, now, deadline clock.Instant, fx *effects) step {
 	case w.Terms.Wait == 0 && w.marks&refused == 0 && l.refusedNow(w, now):
 		w.marks |= waited
 		return step{action: leave, err: l.isHeld(w)}
-	case acq == nil || now >= acq.tryAt || w.marks&refused != 0:
+	case acq == nil || now >= acq.tryAt || w.marks&refused != 0 || w.Terms.Line == driver.Newest && w.attempts == 0:
 		s.action, s.try = ask, l.try(w, now, deadline)
 		fx.asks = true
 		if w.Terms.Kind == driver.Permit {
@@ -293,6 +303,8 @@ func (l *lock) abandon(w *Waiter, err error, fx *effects) (hasIt bool, _ error) 
 		w.state = gone
 		if l.phase == acquiring {
 			l.proceed(fx) // with another first waiter, or none
+		} else if l.listed {
+			l.declines(fx)
 		}
 	case gone:
 		// Granted and lost before it looked: nothing is held.

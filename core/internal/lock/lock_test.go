@@ -66,6 +66,7 @@ type player struct {
 func (*player) Lost(*Waiter, Reason, error, error)          {}
 func (*player) Renewed(*Waiter, error, time.Duration)       {}
 func (*player) Wanted(*Waiter)                              {}
+func (*player) Superseded(*Waiter)                          {}
 func (*player) Over(error)                                  {}
 func (m *machine) player(w *Waiter) *player                 { return w.Holder.(*player) }
 func (m *machine) failf(format string, args ...any)         { m.t.Helper(); m.t.Fatalf(format, args...) }

@@ -29,6 +29,8 @@ type ownership struct {
 	sent  clock.Instant
 	ahead time.Duration
 
+	number int64 // of the caller that is Newest; zero: the caller is not
+
 	// Fencing tokens: the highest given out, and what the store minted and when its
 	// reply came.
 	token   int64
@@ -79,6 +81,7 @@ func (own *ownership) ends() clock.Instant {
 func (own *ownership) suits(t *Terms) bool {
 	return own.kind == t.Kind && int(own.atMost) == t.AtMost &&
 		own.lease == t.Lease && own.fixed == t.Fixed && !own.stopped &&
+		(own.number != 0) == (t.Line == driver.Newest) &&
 		(!t.Attentive || own.seq&attentive != 0 || own.lock.shard.table.attention.notifier == nil)
 }
 
@@ -147,7 +150,7 @@ func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effec
 // is not handed off more than once a microsecond.
 func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effects) (kept bool) {
 	w := own.lock.first
-	if own.fixed || !own.suits(w.Terms) || own.lock.shard.table.closed.Load() || now >= own.deadline() {
+	if own.fixed || own.number != 0 || !own.suits(w.Terms) || own.lock.shard.table.closed.Load() || now >= own.deadline() {
 		return false
 	}
 	if own.room > 0 && own.token-own.base >= own.room || own.turnOver(now, fx) {

@@ -32,6 +32,7 @@ type Table struct {
 
 	prefix    string        // of the owners: the ID and a colon
 	ranger    driver.Ranger // the store, if it is one
+	queuer    driver.Queuer // likewise
 	attention attention
 	names     atomic.Pointer[names]
 	store     driver.Store
@@ -78,6 +79,7 @@ func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table 
 	}
 	t.prefix = t.ID + ":"
 	t.ranger, _ = store.(driver.Ranger)
+	t.queuer, _ = store.(driver.Queuer)
 	t.names.Store(namesOf(t.ID))
 	t.watchdog.init(t)
 	t.reaper.init(t)
@@ -156,6 +158,12 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 	}
 	for _, w := range fx.wanted {
 		w.Holder.Wanted(w)
+	}
+	if fx.superseded != nil {
+		fx.superseded.Holder.Superseded(fx.superseded)
+	}
+	if own := fx.question; own != nil {
+		t.work.Go(func() { t.askWhetherNewer(own) })
 	}
 	if fx.orphan != nil {
 		t.reaper.add(fx.orphan)
@@ -262,16 +270,18 @@ type effects struct {
 	joined   []*Waiter  // hold the lock, together with handed
 	more     int64      // so many holds more
 
-	handed  *Waiter     // holds the lock
-	wakeup  chan wakeup // of handed
-	loss    *loss
-	wanted  []*Waiter  // are told that others wait
-	orphan  *orphan    // for the reaper
-	release *ownership // to be released in the background
-	unwatch func()
-	decline bool // no caller waits any more: the process leaves the list of those waiting
-	linger  bool // the lock is to be dropped after the courtesy
-	ended   bool // there is one hold less
+	handed     *Waiter     // holds the lock
+	wakeup     chan wakeup // of handed
+	loss       *loss
+	wanted     []*Waiter  // are told that others wait
+	superseded *Waiter    // is told that a newer caller waits
+	question   *ownership // whether a newer caller waits is to be asked
+	orphan     *orphan    // for the reaper
+	release    *ownership // to be released in the background
+	unwatch    func()
+	decline    bool // no caller waits any more: the process leaves the list of those waiting
+	linger     bool // the lock is to be dropped after the courtesy
+	ended      bool // there is one hold less
 
 	unserved error // why the store has not served a caller without a bound for a second
 }

@@ -60,6 +60,9 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 		},
 	}
 	req := &t.request
+	if w.Terms.Line != driver.InTurn {
+		req.Line, req.Number = w.Terms.Line, w.token
+	}
 	if w.Terms.Wait != 0 {
 		req.Waiter = table.name(driver.Exclusive, acq.contended) // the store knows for what
 	}
@@ -159,6 +162,11 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 		}
 		acq.failed, acq.tryAt = nil, 0
 		l.fail(err, asking, fx)
+	case a.Out:
+		acq.failed, acq.tryAt = nil, 0
+		if w != nil {
+			l.failOne(w, w.outError(), fx)
+		}
 	case !a.Granted:
 		known := acq.contended
 		l.refused(now, t, w, a, rest)
@@ -222,6 +230,13 @@ func (l *lock) refused(now clock.Instant, t *try, w *Waiter, a answer, rest stri
 		// The release may not be announced to us.
 		acq.tryAt = now.Add(blindWait)
 	}
+	if w != nil && w.Terms.Line != driver.InTurn {
+		w.token = a.Number
+		acq.tryAt = min(acq.tryAt, now.Add(linePoll))
+		if acq.hinted >= t.sent {
+			acq.hinted, acq.tryAt = 0, 0 // it may have been displaced since
+		}
+	}
 }
 
 // granted makes the process the owner, and the waiter w that asked the holder, or, if
@@ -235,7 +250,7 @@ func (l *lock) granted(
 		lock: l, seq: t.seq, kind: req.Kind, atMost: int32(req.AtMost), //nolint:gosec // at most 1024
 		lease: req.TTL, fixed: t.fixed, ambiguous: rep.Ambiguous,
 		sent: sent, ahead: ahead, renewAt: sent.Add(req.TTL / 3),
-		token: rep.Token, base: rep.Token, room: rep.Room, replied: now, began: now, contended: rest != "",
+		token: rep.Token, number: rep.Number, base: rep.Token, room: rep.Room, replied: now, began: now, contended: rest != "",
 	}
 	if own.seq&attentive != 0 && acq.hinted != 0 && acq.hinted >= t.sent {
 		own.hint = now // what it is about may have happened before the reply came

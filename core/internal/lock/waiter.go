@@ -29,6 +29,10 @@ type Terms struct {
 	MaxHold time.Duration
 	// MaxWaiters, unless zero, is how many callers may wait for the key.
 	MaxWaiters int
+	// Line says where the caller stands among those that wait. Any other line than
+	// [driver.InTurn] is for exclusive callers that wait, on a store that is a [driver.Queuer].
+	// A caller that is [driver.Newest] is Attentive, too.
+	Line driver.Line
 	// Attentive says that the store is to tell the process at once what happens to the
 	// lock ([driver.Notifier]).
 	Attentive bool
@@ -47,6 +51,9 @@ type Holder interface {
 	// Wanted says that another process or a caller of this one waits for the lock of w,
 	// once after each [Table.Heed].
 	Wanted(w *Waiter)
+	// Superseded says that a newer caller waits for the lock of w, which is [driver.Newest]:
+	// once. The lease stays valid, and is renewed.
+	Superseded(w *Waiter)
 	// Over says that the last hold of a waiter was given up, before the release is
 	// sent. Unless it is nil, cause says why the lease had been lost by then; Lost
 	// may not have been called yet.
@@ -66,7 +73,7 @@ type Waiter struct {
 	wakeup     chan wakeup // made when the waiter has to sleep
 
 	own   *ownership
-	token int64
+	token int64 // of the hold; before it the number of a caller that is not InTurn
 	since clock.Instant
 	// err is why the waiter failed; nil: it has not. Of a hold it is ErrLost, ErrMaxHold,
 	// ErrClosed or driver.ErrNotOwner when its lease cannot be trusted any more. It is a
@@ -82,11 +89,12 @@ type Waiter struct {
 type marks uint8
 
 const (
-	waited  marks = 1 << iota // for observers: the lock was not free at once
-	asking                    // a try of its own is on its way
-	refused                   // it does not wait, and its last try was refused
-	blind                     // when that try was sent, the release of a place of this process was on its way
-	heeds                     // it holds the lock, and its holder is to be told when others wait
+	waited     marks = 1 << iota // for observers: the lock was not free at once
+	asking                       // a try of its own is on its way
+	refused                      // it does not wait, and its last try was refused
+	blind                        // when that try was sent, the release of a place of this process was on its way
+	heeds                        // it holds the lock, and its holder is to be told when others wait
+	superseded                   // it holds the lock, and its holder was told that a newer caller waits
 )
 
 // state is where a waiter is.

@@ -87,7 +87,7 @@ func (t *Table) Acquire(ctx context.Context, w *Waiter, key string, now, deadlin
 		case err != nil:
 		case w.state == granted:
 			s.action = finish
-		case deadline == 0 && (l.phase != acquiring || l.first != w && l.nextToAsk() != w):
+		case deadline == 0 && w.Terms.Line == driver.InTurn && (l.phase != acquiring || l.first != w && l.nextToAsk() != w):
 			w.wakeup = t.newWakeup() // it sleeps; the clock need not be read
 		default:
 			if now == 0 {
@@ -146,6 +146,9 @@ func (t *Table) wait(ctx context.Context, w *Waiter, s step, deadline clock.Inst
 				return t.leave(ctx, w, fmt.Errorf("%w: %q: %w", driver.ErrUnavailable, l.key, errNoAnswer))
 			}
 			s = s.try.done(w, answer{Reply: rep, err: err}, deadline)
+			continue
+		case stand:
+			s = t.stand(ctx, w, s.line, deadline)
 			continue
 		case watch:
 			stop := t.store.Watch(l.key, t.Clock.Time(s.since), l.signalled)

@@ -286,6 +286,9 @@ func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duratio
 	own.asked, own.contended = false, r.contended
 	if r.contended {
 		own.wanted(fx)
+		if own.number != 0 && own.holder != nil && own.holder.marks&superseded == 0 {
+			fx.question = own
+		}
 	} else {
 		// No other process waits: the turn of this process begins anew.
 		own.began, own.grants = r.sent, 0

@@ -1,0 +1,144 @@
+package lock
+
+import (
+	"context"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+// A caller that is Newest takes the place of those that came before it: the holder is told,
+// and the callers that wait are refused. In the process that needs no store. Between
+// processes the store numbers these callers, and refuses each whose number is not the highest
+// any more. Where the lock is held in the process of a caller that waits, that caller does not
+// ask for the lock; it tells the store that it has come (stand).
+//
+// A hint of the store says only to ask (attention.go): a caller that waits asks again with its
+// number, and for a holder the process asks with the holder's. The answer ends the wait, or the context
+// of the holder. What was not told a caller finds out within linePoll, and a holder with its
+// next renewal.
+//
+// The hold of a caller that is Newest is not handed off: the store has to know which callers
+// hold the lock.
+
+// linePoll is after how long a caller that is not InTurn asks again whether it may wait. It
+// is less than the time for which a store remembers the only waiter.
+const linePoll = time.Second
+
+// comes is the event that a caller comes that is Newest.
+func (l *lock) comes(w *Waiter, fx *effects) {
+	if l.phase == idle {
+		l.phase = acquiring
+	} else {
+		w.marks |= waited
+	}
+	var next *Waiter
+	for old := l.first; old != nil; old = next {
+		if next = old.next; old.Terms.Line == driver.Newest {
+			old.marks |= waited
+			l.failOne(old, ErrSuperseded, fx)
+		}
+	}
+	l.pushFirst(w)
+	if l.acq != nil {
+		l.acq.askAt = 0
+	}
+	if l.phase == held {
+		l.own.supersede(fx)
+	}
+	if l.own != nil || l.places != nil {
+		l.wanted(fx)
+	}
+}
+
+// pushFirst puts a waiter before all others of the queue.
+func (l *lock) pushFirst(w *Waiter) {
+	first := l.first
+	if first == nil {
+		l.push(w)
+		return
+	}
+	w.lock, w.next, w.prev = l, first, first.prev
+	first.prev, l.first = w, w
+	l.n++
+	l.alone++
+}
+
+// supersede has the holder told that a newer caller waits, if the holder is Newest.
+func (own *ownership) supersede(fx *effects) {
+	if w := own.holder; own.number != 0 && w.err == nil && w.marks&superseded == 0 {
+		w.marks |= superseded
+		fx.superseded = w
+	}
+}
+
+// outError is what a caller gets that must not wait.
+func (w *Waiter) outError() error {
+	w.marks |= waited
+	if w.Terms.Line == driver.Newest {
+		return ErrSuperseded
+	}
+	return queueFull(w)
+}
+
+// stands has a waiter ask the store whether it may wait, if that is due.
+func (l *lock) stands(w *Waiter, now clock.Instant, fx *effects) (s step, due bool) {
+	acq := l.acquisition()
+	if now < acq.askAt {
+		return s, false
+	}
+	acq.askAt = now.Add(linePoll)
+	fx.asks = true
+	return step{action: stand, line: driver.AcquireRequest{
+		Key: l.key, TTL: w.Terms.Lease, Line: w.Terms.Line, Number: w.token, Waiter: l.shard.table.name(driver.Exclusive, true),
+	}}, true
+}
+
+// stand asks the store whether a waiter may wait. A store that does not answer is asked again.
+func (t *Table) stand(ctx context.Context, w *Waiter, req driver.AcquireRequest, deadline clock.Instant) (s step) {
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	rep, err := t.queuer.Stand(ctx, req)
+	cancel()
+	now := t.Clock.Now()
+	w.lock.shard.event(w.lock, func(fx *effects) {
+		if err == nil {
+			w.stood(rep, fx)
+		}
+		s = w.lock.look(w, now, deadline, fx)
+	})
+	t.work.done()
+	return s
+}
+
+// stood is the event that the store has said whether a waiter may wait.
+func (w *Waiter) stood(rep driver.Reply, fx *effects) {
+	l := w.lock
+	switch {
+	case w.state != waiting:
+	case rep.Out:
+		l.failOne(w, w.outError(), fx)
+		if l.listed && l.phase != acquiring {
+			l.declines(fx)
+		}
+	default:
+		w.token, l.listed = rep.Number, l.listed || rep.Listed
+	}
+}
+
+// askWhetherNewer asks the store whether a newer caller waits than the holder.
+func (t *Table) askWhetherNewer(own *ownership) {
+	ctx, cancel := context.WithTimeout(context.Background(), own.lease/6)
+	defer cancel()
+	rep, err := t.queuer.Stand(ctx, driver.AcquireRequest{
+		Key: own.lock.key, TTL: own.lease, Line: driver.Newest, Number: own.number,
+	})
+	if err != nil || !rep.Out {
+		return // the next renewal asks again
+	}
+	own.lock.shard.event(own.lock, func(fx *effects) {
+		if !own.over {
+			own.supersede(fx)
+		}
+	})
+}

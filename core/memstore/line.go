@@ -1,0 +1,111 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+// onlyFor is for how long the only waiter stays one without asking again.
+const onlyFor = 1500 * time.Millisecond
+
+// line is what a lock knows about callers that are not in turn.
+type line struct {
+	newest int64     // the highest number of a caller that is Newest
+	only   string    // the locker whose caller waits as the only one
+	until  time.Time // and until when
+}
+
+// Stand implements [driver.Queuer].
+func (s *Store) Stand(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	fault := s.arrive(Request{Op: Stand, Key: req.Key, TTL: req.TTL})
+	return travel[driver.Reply]{
+		fault: fault, execute: func() (driver.Reply, error) { return s.stand(req), nil },
+	}.send(ctx)
+}
+
+func (s *Store) stand(req driver.AcquireRequest) driver.Reply {
+	return s.try(req, func(r *lock, req driver.AcquireRequest, now time.Time) driver.Reply {
+		rep := driver.Reply{Holder: r.owner, Number: req.Number}
+		if req.Waiter == "" || r.free() && !r.reserved.stands(now) {
+			return rep
+		}
+		return r.refuse(req, rep, now)
+	})
+}
+
+// comes numbers a caller that is Newest and comes at this moment. It reports whether the
+// caller may not wait.
+func (r *lock) comes(req *driver.AcquireRequest, now time.Time) (out bool) {
+	if req.Line != driver.Newest {
+		return false
+	}
+	if r.holds(req.Owner) {
+		req.Number = max(req.Number, r.token) // a repeated request: that is about its number
+		return false
+	}
+	if req.Number == 0 {
+		r.line.newest = max(r.line.newest+1, now.UnixMicro())
+		req.Number = r.line.newest
+	}
+	return req.Number < r.line.newest
+}
+
+// holds reports whether an owner holds the lock exclusively.
+func (r *lock) holds(owner string) bool { return owner != "" && r.owner == owner }
+
+// refuse completes the reply to a request for an exclusive owner that is refused.
+func (r *lock) refuse(req driver.AcquireRequest, rep driver.Reply, now time.Time) driver.Reply {
+	id := waiterOf(req.Waiter).id
+	switch req.Line {
+	case driver.Newest:
+		rep.Number = req.Number
+		if len(r.waiting) == 0 || r.waiting[0].id != id {
+			r.waiting = slices.DeleteFunc(r.waiting, func(w waiting) bool { return w.id == id })
+			r.waiting = slices.Insert(r.waiting, 0, waiterOf(req.Waiter))
+		}
+	case driver.OneWaiter:
+		rep.Number = 1
+		if r.line.only != "" && r.line.only != id && now.Before(r.line.until) {
+			return driver.Reply{Out: true}
+		}
+		r.line.only, r.line.until = id, now.Add(onlyFor)
+	case driver.InTurn:
+	}
+	rep.Listed = r.list(req.Waiter, false)
+	return rep
+}
+
+// grant completes the reply to a request for an exclusive owner that is granted.
+func (r *lock) grant(req driver.AcquireRequest, rep driver.Reply) driver.Reply {
+	switch req.Line {
+	case driver.Newest:
+		rep.Number = req.Number
+	case driver.OneWaiter:
+		r.alone(req.Waiter)
+	case driver.InTurn:
+	}
+	return rep
+}
+
+// alone notes that a caller of a locker, if it was the only waiter, waits no more.
+func (r *lock) alone(waiter string) {
+	if r.line.only == waiterOf(waiter).id {
+		r.line.only = ""
+	}
+}
+
+// displaced returns what tells the first locker of the list that a newer caller has come,
+// unless that is of the same locker. The caller holds s.mu.
+func (s *Store) displaced(key string, r *lock, newer string) (tell []func()) {
+	if len(r.waiting) == 0 || r.waiting[0].id == waiterOf(newer).id {
+		return nil
+	}
+	id := r.waiting[0].id
+	if hear := s.attentive[id]; hear != nil {
+		tell = append(tell, func() { hear(key, driver.Attentive(id+":0")) })
+	}
+	return tell
+}
