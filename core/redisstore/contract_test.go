@@ -37,6 +37,11 @@ func TestTheStoreKeepsTheContractOfNotifiers(t *testing.T) {
 	drivertest.RunNotifierOfPlaces(t, func(t *testing.T) driver.Store { return common(t).store() })
 }
 
+func TestTheStoreKeepsTheContractOfQueuers(t *testing.T) {
+	t.Parallel()
+	drivertest.RunQueuer(t, func(t *testing.T) driver.Store { return common(t).store() })
+}
+
 func TestTheStoreKeepsTheContractOfRecords(t *testing.T) {
 	t.Parallel()
 	recordtest.Run(t, func(t *testing.T) record.Store { return common(t).store() })

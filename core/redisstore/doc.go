@@ -15,8 +15,9 @@
 // interlock:{KEY}:fence for the lease and one minute more. Releases are announced on
 // the channel interlock:{KEY}:free; in a database other than 0 "@" and its number follow,
 // since the databases of a server share channels. interlock:{KEY}:revoked:OWNER says for a
-// while that an operator has released the lock of that owner (package core/fleet). The
-// braces put all four names into one slot of a Cluster.
+// while that an operator has released the lock of that owner (package core/fleet). For callers
+// with core.Newest and core.OneWaiter there are the hashes interlock:{KEY}:newest and
+// interlock:{KEY}:waiter. The braces put all these names into one slot of a Cluster.
 //
 // A record of package core/idempotency is a hash at interlock:idem:{ID}. What is left of it
 // when it has ended is at interlock:idem:{ID}:gone, and the end of a claim is announced on

@@ -142,6 +142,11 @@ func (s *Store) RoundTrip() time.Duration { return s.wire.RoundTrip() }
 // Decline implements [driver.Ranger].
 func (s *Store) Decline(key, waiter string) { s.wire.Decline(key, waiter) }
 
+// Stand implements [driver.Queuer].
+func (s *Store) Stand(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
+	return s.wire.Stand(ctx, ask)
+}
+
 // Renew implements [driver.Store]. It renews leases on different servers in parallel,
 // and leases on one server in pipelines.
 func (s *Store) Renew(ctx context.Context, batch []driver.Renewal, done func(i int, contended bool, err error)) {

@@ -29,6 +29,7 @@ func TestTheStoreKeepsItsContractOnACluster(t *testing.T) {
 	drivertest.RunTurnsOfPlaces(t, func(t *testing.T) driver.Store { return c.in(t).over(c.all) })
 	drivertest.RunNotifier(t, func(t *testing.T) driver.Store { return c.in(t).over(c.all) })
 	drivertest.RunNotifierOfPlaces(t, func(t *testing.T) driver.Store { return c.in(t).over(c.all) })
+	drivertest.RunQueuer(t, func(t *testing.T) driver.Store { return c.in(t).over(c.all) })
 	recordtest.Run(t, func(t *testing.T) record.Store { return c.in(t).over(c.all) })
 }
 

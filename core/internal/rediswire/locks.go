@@ -55,6 +55,9 @@ type acquire struct {
 
 // Acquire implements [driver.Store].
 func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.Reply, error) {
+	if ask.Line != driver.InTurn {
+		return s.askInLine(ctx, ask)
+	}
 	place := ask.Kind.Place()
 	var atMost, tokens int64
 	if place {

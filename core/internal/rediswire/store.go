@@ -100,7 +100,7 @@ func Open(rdb redis.UniversalClient, set Config) (*Store, error) {
 	}
 	// A question to the replicas takes its time before its answer comes.
 	timeout := set.Timeout + set.Within
-	scripts := append([]*Script{acquireScript, renewScript, releaseScript, declineScript, enterScript, stayScript, leaveScript}, set.Scripts...)
+	scripts := append([]*Script{acquireScript, renewScript, releaseScript, declineScript, lineScript, enterScript, stayScript, leaveScript}, set.Scripts...)
 	switch c := rdb.(type) {
 	case *redis.Client:
 		if c == nil {

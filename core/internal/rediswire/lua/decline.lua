@@ -11,6 +11,9 @@ local time, stamp
 -- include places.lua
 
 local lock, id = KEYS[1], bare(ARGV[1])
+if call('HMGET', lock .. ':waiter', 'w')[1] == id then
+	call('DEL', lock .. ':waiter') -- line.lua
+end
 local has = call('HMGET', lock, 'q', 'r')
 local q, r = has[1] or '', has[2]
 if not entry(q, id) then

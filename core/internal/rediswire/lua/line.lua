@@ -1,0 +1,123 @@
+-- Takes a lock as acquire.lua does, for a caller that is not in turn: the newest caller, or a caller
+-- that waits only while no other such caller does. Or, without an owner, takes nothing, and says
+-- whether the caller may wait. See places.lua for the layout.
+--
+-- KEYS[1] lock
+-- KEYS[2] fence
+-- KEYS[3] line    hash. Of newest callers n is the number of the last that came; of the other
+--                 callers w is the locker of the only one that waits
+-- ARGV[1] owner; empty to take nothing
+-- ARGV[2] lease, in ms
+-- ARGV[3] how long fence and number are kept, in ms
+-- ARGV[4] the locker that will wait if the lock is held, as for acquire.lua; empty for none
+-- ARGV[5] the lockers that wait already, kept with the lock when it is granted; may be empty
+-- ARGV[6] 1: the newest caller, 2: the only one
+-- ARGV[7] the number that the caller got before; 0: it comes at this moment
+--
+-- Returns {token, number} when the owner holds the lock, {0} if the caller must not wait, else
+-- {holders, after how many ms to ask again, 1 if the locker is in the list, number}. A newest
+-- caller goes before all in the list, and takes a lock that is reserved. The holder is told that it
+-- comes, and the locker in whose place in the list it goes: by the number 0 in place of an owner's.
+local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
+local time, stamp -- the server's, in µs
+-- include places.lua
+-- include want.lua
+
+local lock, fence, line, owner, lease, keep, rest = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3], ARGV[5]
+local newest, number = ARGV[6] == '1', tonumber(ARGV[7])
+local id, left = match(ARGV[4], '^(.*)@(%d+)$')
+id = id or ARGV[4]
+local barrier = 1500 -- ms, as in acquire.lua
+local alone = 1500 -- ms for which the only caller is one without asking again
+
+local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r')
+local mine, q, m, r = has[1], has[2] or '', has[3], has[5]
+if mine and not m then
+	return {tonumber(mine), newest and max(number, tonumber(mine)) or 0}
+end
+
+-- write sets the field of the line.
+local function write(field, value, ms)
+	call('HSET', line, field, value)
+	if type(pcall_('PEXPIRE', line, ms)) ~= 'number' then
+		call('DEL', line) -- as in grant.lua
+		call('PEXPIRE', line, ms)
+	end
+end
+
+local comes = newest and number == 0
+local others = without(q, id)
+if newest then
+	local last = tonumber(call('HMGET', line, 'n')[1]) or 0
+	if comes then
+		-- include clock.lua
+		number = max(last + 1, time)
+		write('n', format('%.0f', number), keep)
+		local displaced = match(others, '^[+-]?([^,~]+)')
+		if displaced then
+			pcall_('PUBLISH', match(lock, '^[^{]*') .. 'wanted:' .. displaced, '0 ' .. lock)
+		end
+	elseif number < last then
+		return {0}
+	end
+end
+
+-- granted takes the lock.
+local function granted(rest)
+	if not newest and number > 0 and call('HMGET', line, 'w')[1] == bare(id) then
+		call('DEL', line)
+	end
+	-- include grant.lua
+	return {token, newest and number or 0}
+end
+
+-- refused enters the caller into the list.
+local function refused(names, ms)
+	local listed = 0
+	if id ~= '' and newest then
+		if full(others) then
+			others = match(others, '^(.*),') -- the last asks for a place again
+		end
+		local new = others == '' and id or id .. ',' .. others
+		listed = (new == q or type(pcall_('HSET', lock, 'q', new)) == 'number') and 1 or 0
+	elseif id ~= '' then
+		local only = call('HMGET', line, 'w')[1]
+		if only and only ~= bare(id) then
+			return {0}
+		end
+		number = 1
+		write('w', bare(id), alone)
+		listed = enlist(lock, q, id, '')
+	end
+	if owner ~= '' then -- else its locker has the lock itself
+		want(lock, comes and '' or q, id, names)
+	end
+	return {names, ms, listed, number}
+end
+
+if not m and not r and call('EXISTS', lock) == 0 then
+	return owner ~= '' and granted(rest) or {'', 0, 0, number}
+elseif r then
+	local ms, behind = opening(lock, q, bare(id), r)
+	if newest then
+		ms, behind = 0, others
+	end
+	if ms > 0 or owner == '' then
+		return refused('', ms)
+	end
+	call('DEL', lock)
+	return granted(behind)
+elseif not m then
+	return refused(holders(lock, 1), call('PTTL', lock))
+end
+local now = clock()
+local n = sweep(lock, has, now)
+if n == 0 and owner ~= '' then
+	call('DEL', lock)
+	return granted(others == '' and rest or uncalled(others))
+end
+local til = now + min(tonumber(left) or 0, barrier)
+if til > max(now, tonumber(has[4]) or 0) then
+	pcall_('HSET', lock, 'b', format('%.0f', til))
+end
+return refused(holders(lock, n), max(1, min(poll, call('PTTL', lock) - linger)))
