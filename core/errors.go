@@ -18,9 +18,14 @@ var (
 	// ready to wait ([Wait]). The caller holds nothing.
 	ErrHeld = lock.ErrHeld
 
-	// ErrQueueFull says that [MaxWaiters] callers of this process already waited
+	// ErrQueueFull says that [MaxWaiters] callers of this process, or the one of [OneWaiter], already waited
 	// for the key. It also matches [ErrHeld].
 	ErrQueueFull = lock.ErrQueueFull
+
+	// ErrSuperseded says that a newer caller has come ([Newest]): in the error of a caller that
+	// waited, and as the cause with which the context of a holder ends. It also matches
+	// [ErrHeld].
+	ErrSuperseded = lock.ErrSuperseded
 
 	// ErrUnavailable says that the store could not be reached or did not answer. It
 	// is not known which owner holds the lock; the caller does not hold it.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
@@ -46,7 +47,7 @@ const (
 // pauses of 0.1 s that grow to 5 s. It logs the cause at once and then once a minute
 // ([log/slog]). A panic of fn passes through, after the release. The options are those of
 // [Locker.Lock]. [Wait] has no effect; [Shared] and [Permits] are refused ([ErrConfig]),
-// because several processes would lead at the same time.
+// because several processes would lead at the same time, and so are [Newest] and [OneWaiter].
 func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Context) error, opts ...Option) error {
 	c, err := l.base.forCall(opts)
 	if err != nil {
@@ -54,6 +55,9 @@ func Lead(ctx context.Context, l *Locker, key string, fn func(ctx context.Contex
 	}
 	if c.terms.Kind.Place() {
 		return fmt.Errorf("%w: Lead with Shared or Permits: several processes would lead at the same time", ErrConfig)
+	}
+	if c.terms.Line != driver.InTurn {
+		return fmt.Errorf("%w: Lead with %s: a process that waits to lead does not end the leader's work, nor the wait of others", ErrConfig, lines[c.terms.Line])
 	}
 	c.terms.Wait, c.standby = waitForever, true
 	var pause time.Duration

@@ -11,6 +11,7 @@ import (
 // that was given to [Locker.Lock], and carries the lease ([LeaseFromContext]). It
 // ends when the lease can no longer be trusted, with cause [ErrLost], [ErrMaxHold]
 // or, after [Locker.Close], [ErrClosed] (see [context.Cause]). It ends with cause
+// [ErrSuperseded], while the lease stays valid, when a newer caller waits ([Newest]), and with
 // [ErrReleased] when the last hold of its locks is released. The context of a
 // re-entry ends with the lease that holds the lock.
 func (lease *Lease) Context() context.Context {
@@ -102,7 +103,7 @@ func (lease *Lease) end(cause error) {
 	lease.ended = endedByLoss
 	for how, err := range causes {
 		if err == cause { //nolint:errorlint // they are never wrapped here
-			lease.ended = ending(how) //nolint:gosec // there are five
+			lease.ended = ending(how) //nolint:gosec // there are six
 		}
 	}
 	std := lease.std.Load()
@@ -122,11 +123,13 @@ const (
 	endedByLoss
 	endedByMaxHold
 	endedByClose
+	endedBySuperseded
 )
 
 // causes are the causes of the context by its ending.
 var causes = [...]error{
 	endedByRelease: ErrReleased, endedByLoss: ErrLost, endedByMaxHold: ErrMaxHold, endedByClose: ErrClosed,
+	endedBySuperseded: ErrSuperseded,
 }
 
 // standard is a context of the standard library, and what ends it, if it is the

@@ -73,7 +73,7 @@ func New(store Store, opts ...LockerOption) (*Locker, error) {
 // The error matches one of these:
 //
 //   - [ErrHeld]: the wait has ended. [ErrQueueFull] matches it too: [MaxWaiters]
-//     callers waited already.
+//     callers waited already. So does [ErrSuperseded]: a newer caller came ([Newest]).
 //   - [ErrUnavailable], [ErrNotReplicated], [ErrKeyOccupied]: the store failed. While
 //     it answers that it is not ready ([driver.ErrNotReady]: it loads, it only reads, or
 //     it fails inside), Lock waits as for a holder. A caller without [Wait] is not told:
@@ -104,7 +104,7 @@ func (l *Locker) TryLock(ctx context.Context, key string, opts ...Option) (*Leas
 	if err != nil {
 		return nil, err
 	}
-	c.terms.Wait = 0
+	c.terms.Wait, c.terms.Line = 0, driver.InTurn
 	return l.lockOne(ctx, key, &c)
 }
 
@@ -142,7 +142,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	if lost := lease.Err(); lost != nil && !errors.Is(lost, ErrReleased) && !errors.Is(err, lost) {
 		err = errors.Join(err, lost)
 	}
-	return err
+	return lease.stopped(err)
 }
 
 // Holding describes one lock that this process holds or waits for.

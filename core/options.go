@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/lock"
 	"github.com/interlock-go/interlock/core/observe"
 )
@@ -118,6 +119,9 @@ func (c config) forLocker(opts []LockerOption) (config, error) {
 	if c.terms.Kind.Place() {
 		c.fail("Shared and Permits are for a guard or for a call: a locker has no use for them")
 	}
+	if c.terms.Line != driver.InTurn {
+		c.fail("%s is for a guard or for a call: not all locks of a locker are for the newest caller, or for one waiter", lines[c.terms.Line])
+	}
 	return c, c.finish(&base)
 }
 
@@ -161,7 +165,7 @@ func (c *config) finish(base *config) error {
 		c.ttl, c.watchdog = base.ttl, base.watchdog
 	}
 	c.terms.Fixed, c.terms.Lease = c.ttl > 0, max(c.ttl, c.watchdog)
-	return nil
+	return c.checkLine()
 }
 
 func (c *config) fail(format string, args ...any) {

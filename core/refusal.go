@@ -64,6 +64,8 @@ func ReasonOf(ctx context.Context, err error) reason.Reason {
 		return reason.Misconfigured
 	case errors.Is(err, ErrQueueFull): // before ErrHeld, which it matches too
 		return reason.QueueFull
+	case errors.Is(err, ErrSuperseded): // likewise
+		return reason.Superseded
 	case errors.Is(err, ErrFull): // likewise
 		return reason.Full
 	case errors.Is(err, ErrHeld):

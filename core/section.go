@@ -26,8 +26,8 @@ import (
 // written, or an RPC succeeded.
 //
 // Do returns nil if the answer is the handler's own. Else it returns what to answer
-// instead: next was not called, or (if [Refusal.Ran] is true) the lease was lost
-// before the handler had answered. Only the [observe.Observer] and [OnLost] are called for
+// instead: next was not called, or (if [Refusal.Ran] is true) the lease was lost, or a newer
+// request had come ([Newest]), before the handler had answered. Only the [observe.Observer] and [OnLost] are called for
 // a loss after the answer, and only the Observer for an error of the release.
 func (g *Guard) Do(ctx context.Context, req Request, next func(ctx context.Context) (answered bool)) (refusal *Refusal) {
 	var report *outcomeReport // nil: no middleware around asks
@@ -239,7 +239,8 @@ func (s Section) Context() context.Context { return s.ctx }
 // BeginAnswer is the function [adapter.BeginAnswer] for this section.
 func (s Section) BeginAnswer(success bool) bool { return s.request == nil || s.request.Begin(success) }
 
-// Lost returns nil while the lock can be trusted. After a loss it returns the
+// Lost returns nil while the lock can be trusted. After a loss, and after the handler's context
+// has ended for a newer request ([Newest]), it returns the
 // [Refusal] for a client that was not answered before. Call it before
 // [Section.Leave].
 func (s Section) Lost() *Refusal {
@@ -251,6 +252,9 @@ func (s Section) Lost() *Refusal {
 	lost := s.lease.Err()
 	if v := s.request; v != nil && v.check && !v.answered.Load() {
 		lost = v.confirm() // an answer may follow: of net/http's for one
+	}
+	if lost == nil && s.ctx.Err() != nil && s.lease.superseded() {
+		return &Refusal{Reason: reason.Superseded, Ran: true, Rule: s.guard.config.name, Err: ErrSuperseded, keys: s.lease.Keys()}
 	}
 	if lost == nil || errors.Is(lost, ErrReleased) {
 		return nil

@@ -105,6 +105,8 @@
 //	DEADLINE_EXCEEDED   another call held the lock until the call's own deadline
 //	UNAVAILABLE         the store is unreachable; with RetryInfo: too few
 //	                    replicas have the lock, or this process is closing
+//	ABORTED             a newer call has come (core.Newest), before the handler of
+//	                    this one began or had answered; pushback -1
 //	ABORTED             the lease was lost, or MaxHold passed, before the handler
 //	                    succeeded; no RetryInfo, push-back -1
 //	INTERNAL            the rule and the method do not fit together; the lock's

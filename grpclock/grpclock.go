@@ -52,7 +52,7 @@ func UnaryServerInterceptor(rules Rules, opts ...Option) grpc.UnaryServerInterce
 // needs a field, the interceptor receives the first message before the handler
 // runs, and the handler's first RecvMsg returns it. A rule that needs only metadata
 // waits for no message. After the lease is lost, RecvMsg and SendMsg return the
-// error of the stream's context. The interceptor is safe for concurrent use.
+// error of the stream's context; after a newer call has come (core.Newest), RecvMsg does. The interceptor is safe for concurrent use.
 //
 // StreamServerInterceptor panics if a rule is nil.
 func StreamServerInterceptor(rules Rules, opts ...Option) grpc.StreamServerInterceptor {

@@ -111,6 +111,7 @@
 //
 //	granted, renewed, released   success
 //	held, queue_full             another request has the lock, or too many wait
+//	superseded                   a newer request has come while this one waited (core.Newest)
 //	full                         all permits are taken (core.Permits)
 //	principal_limit              the principal has too many locks (core.PerPrincipal)
 //	deadline, canceled           the caller's own context ended

@@ -63,6 +63,7 @@ const (
 	held
 	full
 	queueFull
+	superseded
 	principalLimit
 	deadline
 	canceled
@@ -82,7 +83,7 @@ const (
 )
 
 var outcomeNames = [outcomes]string{
-	"granted", "renewed", "released", "held", "full", "queue_full", "principal_limit", "deadline", "canceled", "unavailable",
+	"granted", "renewed", "released", "held", "full", "queue_full", "superseded", "principal_limit", "deadline", "canceled", "unavailable",
 	"not_replicated", "key_occupied", "closing", "lost", "max_hold", "bad_key", "body_too_large",
 	"body_incomplete", "body_timeout", "misconfigured", "internal",
 }
@@ -111,6 +112,7 @@ var byReason = map[reason.Reason]outcome{
 	reason.Held:           held,
 	reason.Full:           full,
 	reason.QueueFull:      queueFull,
+	reason.Superseded:     superseded,
 	reason.PrincipalLimit: principalLimit,
 	reason.Deadline:       deadline,
 	reason.Canceled:       canceled,

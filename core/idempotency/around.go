@@ -23,7 +23,7 @@ type leaseAround struct {
 }
 
 // watchAround ends the handler's context with cancel when the lease around the engine is
-// lost, until unwatch.
+// lost, or superseded, until unwatch.
 func watchAround(lease *core.Lease, cancel context.CancelCauseFunc) *leaseAround {
 	l := &leaseAround{lease: lease, cancel: cancel}
 	l.detach = context.AfterFunc(lease.Context(), l.look)
@@ -46,6 +46,9 @@ func (l *leaseAround) look() {
 	if cause := l.lost(); cause != nil {
 		l.cancel(cause)
 		return
+	}
+	if errors.Is(context.Cause(l.lease.Context()), core.ErrSuperseded) {
+		l.cancel(core.ErrSuperseded) // it has to stop; the lease goes on until it does
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,6 +24,9 @@ func (e *Engine) conclude(ctx context.Context, a *attempt, answer endpoint.Respo
 		answered = answered && a.section.BeginAnswer(succeeds)
 	}
 	lost := e.lost(a) // before the lock is released
+	if answered && lost != nil && lost.Reason == reason.Superseded {
+		lost = nil // the lock was held until the answer
+	}
 	marked, over, unit := a.end()
 	class := classify(a.protocol, answer.Status)
 	if e.config.storeIf != nil {
@@ -246,7 +249,8 @@ type end struct {
 func (e *Engine) concludeUnit(ctx context.Context, a *attempt, unit record.Unit, by end, answered bool, d *observe.Decided) (endpoint.Verdict, bool) {
 	// A claim that was only not renewed still counts if no other attempt has taken
 	// over: the commit compares its token. A lock that was lost does not.
-	lockLost := a.section.Lost() != nil || a.leaseAround != nil && a.leaseAround.lost() != nil
+	refusal := a.section.Lost()
+	lockLost := refusal != nil && refusal.Reason != reason.Superseded || a.leaseAround != nil && a.leaseAround.lost() != nil
 	commits := by.overflow == fits && by.refusedInside == nil && !lockLost && (by.lost == nil || answered) &&
 		(by.class == final || by.class == invalid) && e.config.stores(by.class, by.marked)
 	if commits && int64(len(by.answer.Body)) > e.config.maxResponse { // of a protocol whose answers come whole

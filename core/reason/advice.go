@@ -11,6 +11,8 @@ func (r Reason) Advice() string {
 		return "Send the same request again, and allow it more time."
 	case Canceled, BodyIncomplete, BodyTimeout:
 		return "Send the same request again if it is still wanted."
+	case Superseded:
+		return "Do not send the request again: the newer request counts."
 	case BadKey:
 		return "Give each value that names the resource: text, a whole number or a boolean."
 	case BodyTooLarge:

@@ -30,8 +30,11 @@ const (
 	// guard waits (core.AtMost).
 	Full Reason = "full"
 	// QueueFull (423, ABORTED): too many requests wait for the lock already
-	// (core.MaxWaiters).
+	// (core.MaxWaiters, core.OneWaiter).
 	QueueFull Reason = "queue-full"
+	// Superseded (409, ABORTED): a newer request has come (core.Newest). Either this one had not
+	// begun, or its handler stopped before it had answered.
+	Superseded Reason = "superseded"
 	// PrincipalLimit (429, RESOURCE_EXHAUSTED): the principal of the request
 	// holds, or waits for, as many locks as core.PerPrincipal allows.
 	PrincipalLimit Reason = "principal-limit"
@@ -133,6 +136,8 @@ func (r Reason) Text() string {
 		return "The time for the request had ended before it could be carried out. Nothing was done."
 	case QueueFull:
 		return "Too many requests wait for the resource. Nothing was done."
+	case Superseded:
+		return "A newer request for the resource has come, and takes the place of this one."
 	case Full:
 		return "As many requests as may are using the resource. Nothing was done."
 	case PrincipalLimit:

@@ -103,6 +103,26 @@ var behaviours = []behaviour{
 	{name: "lease lost, and the handler returns without an answer", holds: (*world).lostSilent},
 	{name: "answer that is checked while the lock is held", holds: (*world).checked},
 
+	// A newer request takes the place of one that waits, or that runs.
+	{name: "superseded while it waits", holds: (*world).supersededWaiter},
+	{name: "superseded, and the handler returns without an answer", holds: superseded(
+		func(*adaptertest.Call) error { return context.Canceled },
+		func(w *world, o adaptertest.Outcome) { w.wantRefused(o, reason.Superseded, true) },
+	)},
+	{name: "superseded, and the handler answers itself", over: overHTTP, holds: superseded(
+		func(call *adaptertest.Call) error { return call.Answer(adaptertest.Declined, "stopped") },
+		func(w *world, o adaptertest.Outcome) {
+			if o.Code != "402" || o.Text != "stopped" {
+				w.Errorf("%+v", o)
+			}
+		},
+	)},
+	{name: "superseded, and the handler succeeds", holds: superseded(
+		func(call *adaptertest.Call) error { return call.Send("done") },
+		func(w *world, o adaptertest.Outcome) { w.wantOK(o, "done") },
+	)},
+	{name: "refused while another request waits", holds: (*world).oneWaiter},
+
 	{name: "request is as it was after an answer", holds: restores(say("done"), true)},
 	{name: "request is as it was after an error", holds: restores(func(context.Context, *adaptertest.Call) error { return adaptertest.ErrHandler }, false)},
 	{name: "multipart form goes to the request that the server cleans up", over: overHTTP, holds: (*world).multipart},

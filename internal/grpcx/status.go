@@ -49,6 +49,7 @@ var statuses = map[reason.Reason]struct {
 	reason.Held:           {codes.Aborted, true},
 	reason.Full:           {codes.ResourceExhausted, true},
 	reason.QueueFull:      {codes.Aborted, true},
+	reason.Superseded:     {codes.Aborted, false},
 	reason.PrincipalLimit: {codes.ResourceExhausted, true},
 	reason.Deadline:       {codes.DeadlineExceeded, false},
 	reason.Canceled:       {codes.Canceled, false},
@@ -81,7 +82,8 @@ var statuses = map[reason.Reason]struct {
 // package comment with fixed text and an ErrorInfo (reason the same as in HTTP,
 // domain "interlock", the full method as metadata), and where the handler did not run and trying again makes
 // sense RetryInfo and the trailer grpc-retry-pushback-ms. A handler that ran must
-// not run again unasked: the trailer is -1 then. A function for Render can fall
+// not run again unasked, and a call that a newer call has superseded would come as the newest: the
+// trailer is -1 then. A function for Render can fall
 // back on it.
 func Status(ctx context.Context, method string, refusal *core.Refusal) error {
 	row := statuses[refusal.Reason]
@@ -92,7 +94,7 @@ func Status(ctx context.Context, method string, refusal *core.Refusal) error {
 	details := []protoadapt.MessageV1{info}
 	hint := ""
 	switch {
-	case refusal.Ran:
+	case refusal.Ran, refusal.Reason == reason.Superseded:
 		hint = "-1"
 	case row.retry:
 		hint = strconv.FormatInt(retryDelay.Milliseconds(), 10)

@@ -86,9 +86,9 @@ func (s *Stream) RecvMsg(m any) error {
 	return s.over()
 }
 
-// SendMsg sends while the lease is good.
+// SendMsg sends while the lease is good. It still is when a newer call has ended the context.
 func (s *Stream) SendMsg(m any) error {
-	if err := s.over(); err != nil {
+	if err := s.over(); err != nil && !errors.Is(context.Cause(s.Ctx), core.ErrSuperseded) {
 		return err
 	}
 	return s.ServerStream.SendMsg(m)

@@ -35,6 +35,7 @@ var statuses = map[reason.Reason]int{
 	reason.Held:           http.StatusLocked,
 	reason.Full:           http.StatusTooManyRequests,
 	reason.QueueFull:      http.StatusLocked,
+	reason.Superseded:     http.StatusConflict,
 	reason.PrincipalLimit: http.StatusTooManyRequests,
 	reason.Deadline:       http.StatusLocked,
 	reason.Canceled:       0,

@@ -32,6 +32,7 @@ var forms = func() map[reason.Profile]*form {
 			// order. A client that does not read the code must not be told so of others.
 			statuses: map[reason.Reason]int{
 				reason.KeyReused:           http.StatusConflict,
+				reason.Superseded:          http.StatusLocked,
 				reason.InFlight:            http.StatusServiceUnavailable,
 				reason.OutcomeUnknown:      http.StatusInternalServerError,
 				reason.ResponseUnavailable: http.StatusInternalServerError,

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core"
+	"github.com/interlock-go/interlock/core/alongside"
+	"github.com/interlock-go/interlock/core/redisstore"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -132,6 +134,45 @@ func (s *service) judge() {
 	s.Logf("%d sections, by process %v, %d overlaps", sections, done, overlaps)
 	if overlaps != 0 || written != sections || sections == 0 || len(done) != 9 {
 		s.Errorf("%d overlaps, %d writes in the balances of %d sections by %d processes", overlaps, written, sections, len(done))
+	}
+}
+
+// What the libraries say reaches the holder: the key is gone, or has another's value.
+func TestTheLossOfTheOtherLockReachesTheHolder(t *testing.T) {
+	for library, lock := range libraries {
+		t.Run(library, func(t *testing.T) {
+			s := serve(t, library)
+			store, err := redisstore.New(s.rdb)
+			if err != nil {
+				t.Fatal(err)
+			}
+			locker, err := core.New(store, core.Watchdog(s.pace.Holds()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := errors.Join(locker.Close(context.Background()), store.Close()); err != nil {
+					t.Error(err)
+				}
+			})
+			for name, lose := range map[string]func(ctx context.Context, key string) error{
+				"deleted": func(ctx context.Context, key string) error { return s.rdb.Del(ctx, key).Err() },
+				"taken":   func(ctx context.Context, key string) error { return s.rdb.Set(ctx, key, "another", 0).Err() },
+			} {
+				err := locker.Do(t.Context(), name, func(ctx context.Context) error {
+					return alongside.Do(ctx, lock(s.rdb, name, s.pace.Lapses()), func(ctx context.Context) error {
+						if err := lose(t.Context(), name); err != nil {
+							return err
+						}
+						<-ctx.Done()
+						return nil
+					})
+				})
+				if !errors.Is(err, core.ErrLost) {
+					t.Errorf("%s: it returned %v; want ErrLost", name, err)
+				}
+			}
+		})
 	}
 }
 

@@ -70,7 +70,7 @@ func newObserver(t *testing.T) (*otellock.Observer, *prometheus.Registry) {
 var (
 	// refusals are errors, one for each outcome of an acquisition that fails.
 	refusals = []error{
-		core.ErrHeld, core.ErrFull, core.ErrQueueFull, core.ErrUnavailable, core.ErrNotReplicated, core.ErrKeyOccupied,
+		core.ErrHeld, core.ErrFull, core.ErrQueueFull, core.ErrSuperseded, core.ErrUnavailable, core.ErrNotReplicated, core.ErrKeyOccupied,
 		core.ErrClosed, core.ErrLost, core.ErrMaxHold, core.ErrConfig, errors.New("unexpected"),
 	}
 	// rejections are errors of requests that do not come to ask for the lock.
@@ -82,7 +82,7 @@ var (
 	// lockReasons are why a guard refuses a request.
 	lockReasons = []reason.Reason{
 		reason.BadKey, reason.BodyTooLarge, reason.BodyIncomplete, reason.BodyTimeout, reason.Held,
-		reason.Full, reason.QueueFull, reason.PrincipalLimit, reason.Deadline, reason.Canceled,
+		reason.Full, reason.QueueFull, reason.Superseded, reason.PrincipalLimit, reason.Deadline, reason.Canceled,
 		reason.Unavailable, reason.NotReplicated, reason.KeyOccupied, reason.Closing, reason.Lost,
 		reason.MaxHold, reason.Misconfigured, reason.Internal,
 	}

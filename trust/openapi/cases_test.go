@@ -202,6 +202,17 @@ var cases = []refusal{
 		s.begin()
 		return s.send(header("Idempotency-Key", "second"))
 	}},
+	{want: reason.Superseded, guard: []core.GuardOption{core.Newest(), core.Wait(time.Hour)}, serve: func(s *site, w http.ResponseWriter, r *http.Request) {
+		newer := make(chan struct{})
+		go func() {
+			defer close(newer)
+			if lease, err := s.locker.Lock(s.Context(), "account/1", core.Newest()); err == nil {
+				_ = lease.Release(s.Context())
+			}
+		}()
+		s.under = append(s.under, func() { <-newer })
+		waits(s, w, r)
+	}},
 	{want: reason.Full, atMost: true, run: after(func(s *site) {
 		lease, err := s.locker.Permit(s.Context(), "account/1", 1)
 		if err != nil {

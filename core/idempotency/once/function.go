@@ -178,7 +178,7 @@ func (f *function) replay(r *endpoint.Response, out any) error {
 func (f *function) refused(r *core.Refusal, failure error) error {
 	e := newRefused(r)
 	e.failure = failure
-	if r.Ran && (r.Reason == reason.Lost || r.Reason == reason.MaxHold) {
+	if r.Ran && (r.Reason == reason.Lost || r.Reason == reason.MaxHold || r.Reason == reason.Superseded) {
 		e.RetryAfter = f.lease // until then it is in flight
 	}
 	return e
