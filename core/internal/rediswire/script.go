@@ -71,14 +71,21 @@ func forSeveral(name, source string) *Script {
 	return s
 }
 
+// ofSubscription marks a context in which go-redis connects for a subscription.
+type ofSubscription struct{}
+
 // loading makes scripts known to the server of a new connection, so
 // that EVALSHA finds them, after a restart or a failover too. An error that the
 // server answered is not one: a request that finds its script missing sends it
 // along. Any other means that replies may still come, and would be taken for
 // answers to the next commands: such a connection must not be used. The connection is
-// probed in the same round trip; keys is nil for a Cluster.
+// probed in the same round trip; keys is nil for a Cluster. A connection of a subscription
+// calls no script, and gets none.
 func loading(all []*Script, keys *keyspace) setUp {
 	return func(ctx context.Context, cn *redis.Conn) error {
+		if ctx.Value(ofSubscription{}) != nil {
+			return nil
+		}
 		probe := keys.probe()
 		_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, s := range all {

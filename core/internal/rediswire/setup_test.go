@@ -3,11 +3,17 @@
 package rediswire
 
 import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -42,5 +48,72 @@ func TestASetUpWithoutItsAnswersIsAnError(t *testing.T) {
 	defer srv.Resume(t)
 	if err := loading(scripts, nil)(t.Context(), cn); err == nil {
 		t.Error("a set-up whose answers did not come was taken for good")
+	}
+}
+
+// written keeps what was written to each connection.
+type written struct {
+	mu   sync.Mutex
+	each []*writtenConn
+}
+
+type writtenConn struct {
+	net.Conn
+	to   *written
+	text strings.Builder
+}
+
+func (w *written) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	cn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.each = append(w.each, &writtenConn{Conn: cn, to: w})
+	return w.each[len(w.each)-1], nil
+}
+
+func (c *writtenConn) Write(p []byte) (int, error) {
+	c.to.mu.Lock()
+	c.text.Write(p)
+	c.to.mu.Unlock()
+	return c.Conn.Write(p)
+}
+
+// A connection of a subscription is set up anew in each failover, and calls no script.
+func TestAConnectionOfASubscriptionLoadsNoScripts(t *testing.T) {
+	t.Parallel()
+	var w written
+	s := common(t, func(o *redis.Options) { o.Dialer = w.dial })
+	defer s.Watch("k", time.Now(), func(driver.Signal) {})()
+	redistest.Eventually(t, time.Minute, func(context.Context) error {
+		s.subscriber.mu.Lock()
+		defer s.subscriber.mu.Unlock()
+		for _, topic := range s.subscriber.topics {
+			if !topic.confirmed.IsZero() {
+				return nil
+			}
+		}
+		return errors.New("not subscribed")
+	})
+	take(t, s, "k")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	subscriptions, requests := 0, 0
+	for _, c := range w.each {
+		text := strings.ToLower(c.text.String())
+		loads := strings.Contains(text, "script") || strings.Contains(text, "eval\r\n")
+		switch {
+		case strings.Contains(text, "subscribe\r\n") && loads:
+			t.Errorf("a subscription loads scripts, or is probed:\n%.300s", text)
+		case strings.Contains(text, "subscribe\r\n"):
+			subscriptions++
+		case loads:
+			requests++
+		}
+	}
+	if subscriptions != 1 || requests == 0 {
+		t.Errorf("%d subscriptions, and %d connections with scripts; want 1, and at least 1", subscriptions, requests)
 	}
 }

@@ -184,7 +184,7 @@ func (s *subscriber) reroute(t *topic) {
 func (s *subscriber) attach(t *topic, client *redis.Client) {
 	sub := s.subs[client]
 	if sub == nil {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(context.WithValue(context.Background(), ofSubscription{}, true))
 		sub = &subscription{subscriber: s, client: client, ctx: ctx, cancel: cancel, topics: map[string]*topic{}}
 		s.subs[client] = sub
 		s.work.Go(sub.run)

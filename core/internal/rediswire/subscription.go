@@ -189,7 +189,7 @@ func (sub *subscription) misplaced() (known bool) {
 func (sub *subscription) connect() (good bool) {
 	s := sub.subscriber
 	if !s.store.announce.known.Load() {
-		_ = sub.client.Ping(sub.ctx) // with the connection the kind of the server becomes known
+		_ = sub.client.Ping(s.store.dialer.ctx) // with the connection, of a request, the kind of the server becomes known
 	}
 	pubsub := sub.client.Subscribe(sub.ctx)
 	defer pubsub.Close() //nolint:errcheck // the connection is given up

@@ -86,7 +86,7 @@ func (sub *subscription) follow() {
 	channels := slices.Collect(maps.Keys(sub.topics))
 	s.mu.Unlock()
 	channels = slices.DeleteFunc(channels, func(channel string) bool {
-		node, err := s.store.requests.cluster.MasterForKey(sub.ctx, channel)
+		node, err := s.store.requests.cluster.MasterForKey(s.store.dialer.ctx, channel)
 		return err != nil || node == sub.client
 	})
 	s.mu.Lock()
