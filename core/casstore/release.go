@@ -41,8 +41,8 @@ type parting struct {
 	void bool // a transaction that takes the lock may come yet: it must fail
 }
 
-// release gives a lock up. After a release the owner never gets it: a transaction that may
-// still take it is made to fail.
+// release gives a lock up. No request that was sent before gives the owner the lock later:
+// a transaction that may still take it is made to fail.
 func (s *Store) release(ask driver.ReleaseRequest) (waiting string, err error) {
 	p := &parting{Store: s, tries: tries{store: s, deadline: ask.Deadline}, ask: ask}
 	if ask.Deadline.IsZero() {

@@ -43,7 +43,7 @@ func (h *history) since(at int64) (holds []held) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, one := range h.holds {
-		if one.from > at {
+		if one.from > at && one.to > 0 {
 			holds = append(holds, one)
 		}
 	}
@@ -69,10 +69,13 @@ func (h *history) judge() judged {
 		if one.lost {
 			j.lost++
 		}
+		if one.to == 0 {
+			continue // it had the lock at no moment
+		}
 		before, ok := last[one.key]
 		if ok && one.from < before.to {
-			j.overlaps = append(j.overlaps, fmt.Sprintf("%s: %s for %v more when %s began, tokens %d and %d", one.key,
-				before.process, time.Duration(before.to-one.from), one.process, before.token, one.token))
+			j.overlaps = append(j.overlaps, fmt.Sprintf("%s: %s for %v more when %s began for %v, tokens %d and %d", one.key,
+				before.process, time.Duration(before.to-one.from), one.process, time.Duration(one.to-one.from), before.token, one.token))
 		}
 		if one.token <= highest[one.key] {
 			j.back = append(j.back, fmt.Sprintf("%s: %d of %s after %d", one.key, one.token, one.process, highest[one.key]))

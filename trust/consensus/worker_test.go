@@ -35,7 +35,8 @@ const (
 )
 
 // held is one hold of a lock, as its process saw it: from when the lock was granted to the
-// last moment at which the process asked itself whether it has the lock, and it had. Times
+// last moment at which the process asked itself whether it has the lock, and it had. A
+// process that was stopped right after the grant had it at no moment: to is zero then. Times
 // are of the monotonic clock of the machine, in nanoseconds.
 type held struct {
 	key, process string
@@ -126,7 +127,6 @@ func hold(take taker, key string, usual, lease time.Duration, report func(held))
 		return
 	}
 	h := held{key: key, token: token, from: instant()}
-	h.to = h.from
 	long := rand.N(usual)
 	if rand.N(12) == 0 {
 		long = rand.N(2 * lease)
