@@ -9,16 +9,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/interlock-go/interlock/internal/conformance"
-	"github.com/interlock-go/interlock/internal/frameworks"
+	"github.com/interlock-go/interlock/internal/frameworks/all"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // One rule means the same in every framework: the same key, the same waiting, the same
 // refusals. The table of behaviours is package conformance.
-func TestEveryFrameworkBehavesTheSame(t *testing.T) { conformance.Run(t, frameworks.All) }
+func TestEveryFrameworkBehavesTheSame(t *testing.T) { conformance.Run(t, all.Frameworks) }
 
 func TestOneRuleExcludesAcrossFrameworks(t *testing.T) {
 	store := memstore.New()
-	conformance.RunAcross(t, frameworks.All, func(testing.TB) core.Store { return store })
+	conformance.RunAcross(t, all.Frameworks, func(testing.TB) core.Store { return store })
 }

@@ -193,9 +193,11 @@ var layers = []layer{
 		"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 	}, "it is a part of grpclock and connectlock, and of no other package"},
 	{"./internal/frameworks", []string{
-		"./core", "./core/reason", "./httplock", "./ginlock", "./echolock/...", "./grpclock",
-		"./internal/adaptertest/...", "github.com/gin-gonic/gin", "github.com/labstack/echo/...", "google.golang.org/grpc",
-	}, "it is where the frameworks meet, for tests in more than one module, and knows no store"},
+		"./core", "./core/reason", "./httplock", "./grpclock", "./internal/adaptertest/...", "google.golang.org/grpc",
+	}, "it has one framework of each protocol, so that no other is compiled for the tests of each module"},
+	{"./internal/frameworks/all", []string{
+		"./ginlock", "./echolock/...", "./internal/adaptertest", "./internal/frameworks", "github.com/gin-gonic/gin", "github.com/labstack/echo/...",
+	}, "it is where the frameworks meet, and knows no store"},
 	{
 		"./internal/idemcases",
 		[]string{
@@ -300,7 +302,7 @@ var layers = []layer{
 // testOnly are packages that nothing but tests, and each other, may import,
 // also where the layers would allow it.
 var testOnly = []string{
-	"./internal/redistest", "./internal/pace", "./internal/adaptertest/...", "./internal/frameworks", "./internal/idemcases/...",
+	"./internal/redistest", "./internal/pace", "./internal/adaptertest/...", "./internal/frameworks/...", "./internal/idemcases/...",
 	"./internal/conformance", "./internal/way", "./examples/internal/servicetest",
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest"
 	"github.com/interlock-go/interlock/internal/frameworks"
+	"github.com/interlock-go/interlock/internal/frameworks/all"
 )
 
 // shop is an endpoint of a merchant, under a profile.
@@ -34,7 +35,7 @@ type shop struct {
 // overShops runs a rule over all frameworks of HTTP.
 func overShops(t *testing.T, p reason.Profile, rule string, run func(s *shop)) {
 	t.Run(rule, func(t *testing.T) {
-		for _, f := range frameworks.All {
+		for _, f := range all.Frameworks {
 			if f.HTTP {
 				t.Run(f.Label, func(t *testing.T) { run(openShop(t, f, p)) })
 			}

@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/interlock-go/interlock/internal/frameworks"
+	"github.com/interlock-go/interlock/internal/frameworks/all"
 	"github.com/interlock-go/interlock/internal/idemcases"
 	"github.com/interlock-go/interlock/internal/idemcases/inmemory"
 )
@@ -13,4 +13,4 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // An idempotent endpoint means the same in every framework, and on each store.
-func TestIdempotent(t *testing.T) { idemcases.Run(t, frameworks.All, inmemory.Open) }
+func TestIdempotent(t *testing.T) { idemcases.Run(t, all.Frameworks, inmemory.Open) }
