@@ -77,14 +77,11 @@ func chats(mux *http.ServeMux, locker *core.Locker, answer http.Handler) {
 
 // The next message of the chat ends this answer at its next part.
 func stream(w http.ResponseWriter, r *http.Request, parts iter.Seq[string]) {
-	wanted := core.LeaseFromContext(r.Context()).Wanted()
 	for part := range parts {
-		select {
-		case <-wanted:
+		if r.Context().Err() != nil { // a newer message has come, or the client has gone
 			return
-		default:
-			_, _ = io.WriteString(w, part)
 		}
+		_, _ = io.WriteString(w, part)
 	}
 }
 
@@ -307,15 +304,21 @@ func TestTheNextMessageEndsAnAnswer(t *testing.T) {
 			}
 			defer func() { _ = locker.Close(t.Context()) }()
 			pods[i] = http.NewServeMux()
-			turn := core.Serialize(locker, "chat/{id:uuid}", core.Wait(10*time.Second), core.Attentive())
+			turn := core.Serialize(locker, "chat/{id:uuid}", core.Newest())
 			pods[i].Handle("POST /chats/{id}/messages", httplock.Serialize(turn)(http.HandlerFunc(
 				func(w http.ResponseWriter, r *http.Request) { stream(w, r, words) })))
 		}
 		first := make(chan *httptest.ResponseRecorder)
 		go func() { first <- post(pods[0], http.MethodPost, path, "hello") }()
-		time.Sleep(5*time.Second + time.Second/2)
+		time.Sleep(5*time.Second + time.Second/4)
+		between := make(chan *httptest.ResponseRecorder)
+		go func() { between <- post(pods[1], http.MethodPost, path, "no") }()
+		time.Sleep(time.Second / 4)
 		second := make(chan *httptest.ResponseRecorder)
 		go func() { second <- post(pods[1], http.MethodPost, path, "again") }()
+		if w := <-between; w.Code != http.StatusConflict {
+			t.Errorf("a message that waited when the next came: %d %q", w.Code, w.Body)
+		}
 		if w := <-first; w.Code != http.StatusOK || w.Body.String() != strings.Repeat("word ", 6) {
 			t.Errorf("the first answer: %d %q", w.Code, w.Body)
 		}

@@ -65,6 +65,9 @@ func _(locker *core.Locker, mux *http.ServeMux, reports, handler, app http.Handl
 	account := core.Serialize(locker, "account/{id}", core.ShareReads())
 	mux.Handle("/accounts/{id}", httplock.Guard(account)(handler))
 
+	save := core.Serialize(locker, "document/{id}", core.Newest())
+	mux.Handle("PUT /documents/{id}", httplock.Serialize(save)(handler))
+
 	mux.Handle("/", httplock.Guard(core.Share(locker, "schema"))(app))
 }
 
