@@ -70,18 +70,18 @@ func (c *chat) answer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	stream := http.NewResponseController(w)
 	for _, part := range words(string(message)) {
-		fmt.Fprintf(w, "data: %s\n\n", part)
-		_ = stream.Flush() // a client that has gone ends the context
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", part) // a client that has gone ends the context
+		_ = stream.Flush()
 		select {
 		case <-time.After(c.pace):
 		case <-r.Context().Done():
 			if errors.Is(context.Cause(r.Context()), core.ErrSuperseded) {
-				fmt.Fprint(w, "event: superseded\ndata: a newer message has come\n\n")
+				_, _ = fmt.Fprint(w, "event: superseded\ndata: a newer message has come\n\n")
 			}
 			return
 		}
 	}
-	fmt.Fprint(w, "event: end\ndata: \n\n")
+	_, _ = fmt.Fprint(w, "event: end\ndata: \n\n")
 }
 
 // words is the model.
@@ -116,12 +116,12 @@ func run(ctx context.Context, addr, server, word string) error {
 		server = embedded.Addr()
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: server})
-	defer rdb.Close()
-	store, err := redisstore.New(rdb)
+	defer func() { _ = rdb.Close() }()
+	store, err := redisstore.New(rdb) //nolint:contextcheck // it sends nothing
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer func() { _ = store.Close() }() //nolint:contextcheck // the same
 	if addr == "" {
 		return demonstrate(ctx, os.Stdout, store, 50*time.Millisecond)
 	}
@@ -129,13 +129,20 @@ func run(ctx context.Context, addr, server, word string) error {
 	if err != nil {
 		return err
 	}
-	defer locker.Close(ctx)
+	defer closing(ctx, locker)
 	chats := &http.Server{Addr: addr, Handler: (&chat{100 * time.Millisecond}).handler(locker, word), ReadTimeout: time.Minute}
 	context.AfterFunc(ctx, func() { _ = chats.Close() })
 	if err := chats.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// closing closes a locker when its chat has ended.
+func closing(ctx context.Context, locker *core.Locker) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = locker.Close(ctx)
 }
 
 // demonstrate sends two messages of one conversation for each word, to two chats.
@@ -147,14 +154,14 @@ func demonstrate(ctx context.Context, out io.Writer, store core.Store, pace time
 			if err != nil {
 				return err
 			}
-			defer locker.Close(context.WithoutCancel(ctx))
+			defer closing(ctx, locker)
 			chats[i] = (&chat{pace}).handler(locker, word)
 		}
 		first := make(chan string)
 		go func() { first <- send(ctx, chats[0], "hello") }()
 		time.Sleep(5*pace + pace/2)
 		second := send(ctx, chats[1], "stop")
-		fmt.Fprintf(out, "%s\n  first   %s\n  second  %s\n", word, <-first, second)
+		_, _ = fmt.Fprintf(out, "%s\n  first   %s\n  second  %s\n", word, <-first, second)
 	}
 	return nil
 }
