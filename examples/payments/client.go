@@ -31,12 +31,18 @@ type client struct {
 	hangUp func() error
 }
 
+// payAgain has gRPC send a payment again while the bank is unavailable.
+const payAgain = `{"methodConfig": [{
+	"name": [{"service": "interlock.examples.payments.v1.Payments", "method": "Pay"}],
+	"retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}
+}]}`
+
 // dial makes a client of a front end. An unsafe client debits, reports and asks the
 // partner without the lock or the permit, for which only REST has routes. With tried a REST
 // client sends a payment again until it is answered; other requests are not idempotent.
 func dial(frontend, addr string, unsafe bool, tried func(httplock.Try)) (client, error) {
 	if frontend == "grpc" {
-		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(payAgain))
 		return client{frontend, paymentspb.NewPaymentsClient(conn), conn.Close}, err
 	}
 	// Many requests at once open connections that stay as idle. The client drops them before

@@ -36,8 +36,11 @@ const (
 	each      = 5 // reports of each reader
 	rated     = 60
 	paid      = 100 // payments, each sent three times
+	paying    = 16  // of them at the same time
 	// demoTimeout ends a demonstration that hangs. No lock may do that.
 	demoTimeout = 5 * time.Minute
+	// demoWait is how long a request at least waits for its lock: a machine may be busy.
+	demoWait = time.Minute
 )
 
 // demonstration sends many requests at once to the bank, through its front ends.
@@ -82,14 +85,12 @@ func demonstrate(ctx context.Context, cfg config, log *slog.Logger, stdout io.Wr
 // nothing but Redis and the partner, and here the means to count.
 func (d *demonstration) begin(ctx context.Context, cfg config, tel *telemetry, log *slog.Logger) error {
 	ended := func(end func() error) { d.ends = append(d.ends, func(context.Context) error { return end() }) }
-	if len(cfg.redis) == 0 {
-		addr, stop, err := embed()
-		if err != nil {
-			return err
-		}
-		ended(stop)
-		cfg.redis = []string{addr}
+	cfg.wait = max(cfg.wait, demoWait)
+	stop, err := cfg.embed()
+	if err != nil {
+		return err
 	}
+	ended(stop)
 	base, end, err := d.partner.listen(ctx)
 	if err != nil {
 		return err
@@ -287,8 +288,11 @@ func (d *demonstration) payments(ctx context.Context) *trial {
 	var mu sync.Mutex
 	confirmed := 0
 	var wg sync.WaitGroup
+	turns := make(chan struct{}, paying)
 	for range paid {
+		turns <- struct{}{}
 		wg.Go(func() {
+			defer func() { <-turns }()
 			key := metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer carol", "idempotency-key", rand.Text())
 			made, ids := 0, make(map[string]bool)
 			pay := func(c client) {

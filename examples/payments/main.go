@@ -92,6 +92,7 @@ type config struct {
 	redis                        []string // empty: embedded
 	postgres                     string   // empty: the ledger is in Redis
 	work, wait                   time.Duration
+	patience                     time.Duration // for Redis; see embed
 	ttl                          time.Duration // of a lock
 	lease, retention             time.Duration // of a payment's record
 	faults                       bool

@@ -77,13 +77,18 @@ func open(ctx context.Context, cfg config, tel *telemetry, commands *commandCoun
 			err = errors.Join(err, s.close(ctx))
 		}
 	}()
-	if err := s.connect(ctx, cfg.redis, commands); err != nil {
+	stop, err := cfg.embed()
+	if err != nil {
+		return nil, err
+	}
+	s.connection = append(s.connection, stop)
+	if err := s.connect(ctx, cfg, commands); err != nil {
 		return nil, err
 	}
 	if err := s.connectPartner(ctx, cfg.partner); err != nil {
 		return nil, err
 	}
-	store, err := redisstore.New(s.rdb, redisstore.Logger(log)) //nolint:contextcheck // what it does in the background outlives ctx
+	store, err := redisstore.New(s.rdb, redisstore.Logger(log), redisstore.Timeout(cfg.patience)) //nolint:contextcheck // what it does in the background outlives ctx
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -18,40 +19,40 @@ import (
 )
 
 const (
-	// readTimeout is for one try; go-redis makes four tries.
-	readTimeout = 2 * time.Second
-	pingTimeout = 5 * time.Second
+	// redisPatience is for the answer to one try; go-redis makes four tries.
+	redisPatience = 2 * time.Second
+	// embeddedPatience is the same for a server in this process. Such a server loses no answer.
+	// It is late when the machine is busy, and a second try makes it later.
+	embeddedPatience = 10 * time.Second
+	pingTimeout      = 5 * time.Second
 	// maxConns bounds the connections of one process to PostgreSQL: several share a
 	// server, and many servers allow 100.
 	maxConns = 20
 )
 
-// embed starts a Redis-compatible server inside this process.
-func embed() (addr string, stop func() error, err error) {
+// embed starts a Redis-compatible server inside this process, unless the configuration names
+// servers.
+func (cfg *config) embed() (stop func() error, err error) {
+	if len(cfg.redis) > 0 {
+		cfg.patience = cmp.Or(cfg.patience, redisPatience)
+		return func() error { return nil }, nil
+	}
 	embedded := miniredis.NewMiniRedis()
 	if err := embedded.Start(); err != nil {
-		return "", nil, fmt.Errorf("embedded server: %w", err)
+		return nil, fmt.Errorf("embedded server: %w", err)
 	}
 	// Without this call no key expires, not even the lock of a dead process.
 	embedded.ClockTTL(true)
-	return embedded.Addr(), func() error { embedded.Close(); return nil }, nil
+	cfg.redis, cfg.patience = []string{embedded.Addr()}, embeddedPatience
+	return func() error { embedded.Close(); return nil }, nil
 }
 
-// connect makes a client of the Redis at the given addresses, or of a server that it
-// starts inside this process if there are none. commands, unless nil, counts what is sent.
-func (s *service) connect(ctx context.Context, addrs []string, commands *commandCounter) error {
+// connect makes a client of the configured Redis. commands, unless nil, counts what is sent.
+func (s *service) connect(ctx context.Context, cfg config, commands *commandCounter) error {
 	redis.SetLogger(redisLogger{s.log})
-	if len(addrs) == 0 {
-		addr, stop, err := embed()
-		if err != nil {
-			return err
-		}
-		s.connection = append(s.connection, stop)
-		addrs = []string{addr}
-	}
 	// A handler's commands must not outlast its lease: they end with its
 	// context, and in a fraction of the lease even if Redis hangs.
-	o := &redis.UniversalOptions{Addrs: addrs, ContextTimeoutEnabled: true, ReadTimeout: readTimeout}
+	o := &redis.UniversalOptions{Addrs: cfg.redis, ContextTimeoutEnabled: true, ReadTimeout: cfg.patience}
 	if commands != nil {
 		o.Dialer = commands.dial
 	}
@@ -61,7 +62,7 @@ func (s *service) connect(ctx context.Context, addrs []string, commands *command
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	if err := s.rdb.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("no Redis at %v: %w", addrs, err)
+		return fmt.Errorf("no Redis at %v: %w", cfg.redis, err)
 	}
 	return nil
 }
