@@ -13,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 // inFarWorld is inWorld with a store that a round trip of 30 ms is away.
@@ -264,7 +265,7 @@ func TestSoManyReleasesAreUnderWayBehindAnswersAtMost(t *testing.T) {
 // The goroutine is the library's: no server would recover a panic there.
 func TestAPanicOfTheObserverAfterTheAnswerIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logged := logTo(t)
+		logged := logtest.Default(t)
 		store := newStore()
 		store.Intercept(always(memstore.Delay(trip / 2)))
 		locker := newLocker(t, store, core.WithObserver(released(func() { panic("observer") })))

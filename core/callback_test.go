@@ -1,10 +1,8 @@
 package core_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 // bad is an observer with one function that panics.
@@ -49,32 +48,6 @@ func wantPanic(t *testing.T, want any, f func()) {
 		}
 	}()
 	f()
-}
-
-// logged collects what slog.Default writes during a test.
-func logged(t *testing.T) func() string {
-	t.Helper()
-	var mu sync.Mutex
-	var b bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(lockedWriter{&mu, &b}, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
-	return func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		return b.String()
-	}
-}
-
-type lockedWriter struct {
-	mu *sync.Mutex
-	b  *bytes.Buffer
-}
-
-func (w lockedWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.Write(p)
 }
 
 func TestAPanicOfTheObserverWhereTheCallerWaitsKeepsNoLock(t *testing.T) {
@@ -130,7 +103,7 @@ func TestAPanicOfTheObserverWhereTheCallerWaitsKeepsNoLock(t *testing.T) {
 func TestAPanicOfTheObserverInTheBackgroundIsLoggedAndNothingElse(t *testing.T) {
 	for _, which := range []string{"Lost", "Renewed"} {
 		t.Run(which, func(t *testing.T) {
-			text := logged(t)
+			text := logtest.Default(t).String
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore()
 				lost := make(chan core.Loss, 2)
@@ -167,7 +140,7 @@ func TestAPanicOfTheObserverInTheBackgroundIsLoggedAndNothingElse(t *testing.T) 
 }
 
 func TestAPanicOfOnLostIsLogged(t *testing.T) {
-	text := logged(t)
+	text := logtest.Default(t).String
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		l := newLocker(t, s, core.OnLost(func(core.Loss) { panic("no pager") }))
@@ -208,7 +181,7 @@ func TestAPanicBeforeTheLockKeepsNoShareOfAPrincipal(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			logged(t)
+			logtest.Default(t)
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore()
 				s.Intercept(c.fault)

@@ -1,11 +1,9 @@
 package core_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,6 +19,7 @@ import (
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 	"github.com/interlock-go/interlock/internal/adaptertest/freestore"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 // request is a core.Request with the parameters and headers of a map, and no
@@ -211,7 +210,7 @@ func TestRequestWithoutAKeyIsRejectedBeforeTheStoreIsAsked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				logged := logTo(w.T)
+				logged := logtest.Default(w.T)
 				g := core.Serialize(w.locker, c.template, append(c.opts, core.Name("rule"))...)
 				refusal := w.refused(w.Context(), g, request{"id": "1", "empty": ""}, c.want)
 				if c.is != nil && !errors.Is(refusal.Err, c.is) || refusal.Rule != "rule" || refusal.Retryable() {
@@ -222,7 +221,7 @@ func TestRequestWithoutAKeyIsRejectedBeforeTheStoreIsAsked(t *testing.T) {
 				}
 				// The client is told nothing of the server's mistakes, so the log is.
 				servers := c.want == reason.Misconfigured || c.want == reason.Internal || name == "ContextFunc: nobody"
-				if (logged.Len() > 0) != servers || !strings.Contains(logged.String(), c.logs) {
+				if (logged.String() != "") != servers || !strings.Contains(logged.String(), c.logs) {
 					w.Errorf("logged %q", logged)
 				}
 			})
@@ -313,7 +312,7 @@ func TestStoreThatFailsRefusesRatherThanRunsUnlocked(t *testing.T) {
 	} {
 		t.Run(string(want), func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				logged := logTo(w.T)
+				logged := logtest.Default(w.T)
 				w.down(down)
 				g := core.Serialize(w.locker, "account/{id}", core.Name("debit"))
 				for range 3 {
@@ -382,7 +381,7 @@ func TestEachErrorOfTheServerIsLoggedWithItsCauseAndNoKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				logged := logTo(w.T)
+				logged := logtest.Default(w.T)
 				g := core.Serialize(w.locker, "account/{id}", append(c.opts, core.Name("debit"))...)
 				if c.before != nil {
 					c.before(w)
@@ -421,7 +420,7 @@ func TestClosingLockerRefuses(t *testing.T) {
 
 func TestFailOpenRunsWithoutALeaseCountsEachAndLogsOnceAMinute(t *testing.T) {
 	inWorld(t, func(w *world) {
-		logged := logTo(w.T)
+		logged := logtest.Default(w.T)
 		w.down(fmt.Errorf("%w: %w", core.ErrUnavailable, errors.New("dial 10.0.0.7:6379: refused")))
 		g := core.Serialize(w.locker, "account/{id}", core.FailOpen(), core.Name("debit"))
 		ran := 0
@@ -544,7 +543,7 @@ func TestLossCountsOnlyBeforeTheAnswer(t *testing.T) {
 
 func TestGuardsThatShareAndGuardsWithPermits(t *testing.T) {
 	inWorld(t, func(w *world) {
-		logTo(w.T)
+		logtest.Default(w.T)
 		alone, share := core.Serialize(w.locker, "account/{id}", core.Wait(0)), core.Share(w.locker, "account/{id}", core.Wait(0))
 		w.holding(share, one, func() {
 			w.holding(share, one, func() {})
@@ -665,15 +664,6 @@ func TestEachErrorHasItsReason(t *testing.T) {
 			t.Errorf("%v: %q; want %q", c.err, got, c.want)
 		}
 	}
-}
-
-// logTo collects what is logged until the test ends.
-func logTo(t *testing.T) *bytes.Buffer {
-	var b bytes.Buffer
-	old := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
-	t.Cleanup(func() { slog.SetDefault(old) })
-	return &b
 }
 
 func BenchmarkGuard(b *testing.B) {

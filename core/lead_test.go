@@ -13,6 +13,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 // leading starts Lead, and returns how it ends.
@@ -238,7 +239,7 @@ func TestLeadWaitsForAsLongAsItTakes(t *testing.T) {
 // A process that cannot ask for the lock must not look like one that waits for its turn.
 func TestLeadLogsWhyItCannotLeadAtOnceAndThenOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		text := logged(t)
+		text := logtest.Default(t).String
 		store := memstore.New()
 		l := newLocker(t, store)
 		store.Intercept(func(memstore.Request) memstore.Fault {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 // tenant is the principal of a request: its header.
@@ -257,11 +258,11 @@ func TestWithoutAPrincipalNoRequestRuns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				logged := logTo(w.T)
+				logged := logtest.Default(w.T)
 				g := core.Serialize(w.locker, "account/{id}",
 					core.PerPrincipal(func(context.Context, core.Request) (string, error) { return c.principal, c.err }, 1, 1))
 				w.refused(w.Context(), g, one, c.want)
-				if w.acquires() != 0 || (logged.Len() > 0) != (name != "client's mistake") {
+				if w.acquires() != 0 || (logged.String() != "") != (name != "client's mistake") {
 					w.Errorf("%d acquires, logged %q", w.acquires(), logged)
 				}
 				w.forgotten(g)

@@ -19,6 +19,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 	_ "github.com/interlock-go/interlock/internal/bubble"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -656,7 +657,7 @@ func TestANotReadyStoreIsTriedAgain(t *testing.T) {
 
 // A primary that became a standby may only read for as long as it runs.
 func TestACallerWithoutABoundIsNotLeftInTheDark(t *testing.T) {
-	text := logged(t)
+	text := logtest.Default(t).String
 	lines := func() int { return strings.Count(text(), "callers without a bound wait for it") }
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

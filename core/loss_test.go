@@ -15,6 +15,7 @@ import (
 	"github.com/interlock-go/interlock/core/memstore"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 // losses notes what is told about lost leases: as OnLost, or as an Observer.
@@ -221,7 +222,7 @@ func TestCheckAsksOnceForALockThatWasReentered(t *testing.T) {
 
 func TestThereIsNothingToCheckWithoutALease(t *testing.T) {
 	inWorld(t, func(w *world) {
-		logTo(w.T)
+		logtest.Default(w.T)
 		never := func() error { w.Error("committed"); return nil }
 		wantErr(w.T, core.Commit(w.Context(), never), core.ErrNoLease)
 		// Unless the rule was told that it is no condition.

@@ -6,10 +6,11 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 func TestAHandlerWithoutALeaseMayAskForItsToken(t *testing.T) {
-	logged(t)
+	logtest.Default(t)
 	s := newStore()
 	s.Intercept(always(memstore.Unreachable))
 	l := newLocker(t, s)

@@ -13,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 func TestALateAcquireOfALongTTLIsFreedSoonAndNotLookedAfterForEver(t *testing.T) {
@@ -122,7 +123,7 @@ func TestAServerThatHangsDoesNotHoldUpTheReleasesOfOthers(t *testing.T) {
 }
 
 func TestTheReaperLooksAfterABoundedNumberOfOwners(t *testing.T) {
-	logged(t)
+	logtest.Default(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		s.Intercept(away)

@@ -1,13 +1,10 @@
 package idempotency_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,35 +13,8 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
-
-// logTo collects what is logged until the test ends.
-func logTo(t *testing.T) *logged {
-	t.Helper()
-	var b logged
-	old := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
-	t.Cleanup(func() { slog.SetDefault(old) })
-	return &b
-}
-
-// logged is a log that is read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // fails makes requests of one kind fail.
 func (w *world) fails(op memstore.Op, err error) {
@@ -211,7 +181,7 @@ func TestEachErrorOfTheServerIsLoggedAtOnceAndThenOnceAMinute(t *testing.T) {
 				if c.before != nil {
 					c.before(w, e)
 				}
-				logged := logTo(w.T)
+				logged := logtest.Default(w.T)
 				h := func(context.Context, endpoint.Attempt) (endpoint.Response, bool) {
 					w.Error("the handler ran")
 					return endpoint.Response{Status: 200}, true
@@ -237,7 +207,7 @@ func TestEachErrorOfTheServerIsLoggedAtOnceAndThenOnceAMinute(t *testing.T) {
 
 // wantLines wants two lines with a text: one for the first request, and one for the two
 // behind it and the first after a minute.
-func (w *world) wantLines(logged *logged, level, text, cause string) {
+func (w *world) wantLines(logged *logtest.Log, level, text, cause string) {
 	w.Helper()
 	var lines []string
 	for line := range strings.Lines(logged.String()) {
@@ -266,7 +236,7 @@ func TestARefusalOfTheLockOfAnEndpointIsLoggedOnce(t *testing.T) {
 		locks := memstore.New()
 		locker := w.lockerOn(locks)
 		locks.Intercept(func(memstore.Request) memstore.Fault { return memstore.Fault{Err: errDenied} })
-		logged, n := logTo(w.T), 0
+		logged, n := logtest.Default(w.T), 0
 		e := w.engine(idempotency.Name("pay"), idempotency.Under(core.Serialize(locker, "jobs", core.Wait(0))))
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "unavailable")
 		if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "rule=jobs") || !strings.Contains(got, "permission denied") {
@@ -278,7 +248,7 @@ func TestARefusalOfTheLockOfAnEndpointIsLoggedOnce(t *testing.T) {
 // The client has its answer, so that nothing else says that the store fails.
 func TestAResponseThatCannotBeStoredIsLogged(t *testing.T) {
 	inBubble(t, func(w *world) {
-		logged, n := logTo(w.T), 0
+		logged, n := logtest.Default(w.T), 0
 		e := w.engine(idempotency.Name("pay"))
 		w.fails(memstore.Commit, errDenied)
 		w.want(serve(w.Context(), e, post("k"), answers(200, &n)), "200 run 1")
@@ -301,7 +271,7 @@ func TestAResponseThatCannotBeStoredIsLogged(t *testing.T) {
 
 func TestARequestWhoseClaimCannotBeGivenUpIsLogged(t *testing.T) {
 	inBubble(t, func(w *world) {
-		logged, n := logTo(w.T), 0
+		logged, n := logtest.Default(w.T), 0
 		e := w.engine(idempotency.Name("pay"))
 		w.fails(memstore.Abandon, errDenied)
 		w.want(serve(w.Context(), e, post("k"), answers(500, &n)), "500 run 1")

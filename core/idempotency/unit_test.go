@@ -13,6 +13,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/memstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 // ledger has effects of transactions, in the database of the fake store.
@@ -224,7 +225,7 @@ func TestATransactionThatItsHandlerEndedIsLogged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				logged := logTo(w.T)
+				logged := logtest.Default(w.T)
 				l, n := &ledger{store: w.store, commit: record.ErrEnded, rollback: record.ErrEnded}, 0
 				e := w.engine(idempotency.Name("pay"))
 				if c.down {

@@ -1,20 +1,18 @@
 package pgstore_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 )
 
 // denying is a database that refuses each statement.
@@ -47,8 +45,8 @@ func TestWhatFailsInTheBackgroundIsLoggedOnceAMinute(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db := sql.OpenDB(denying{})
 				defer func() { _ = db.Close() }()
-				var log logged
-				s, err := pgstore.New(db, pgstore.SweepEvery(time.Second), pgstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+				var log logtest.Log
+				s, err := pgstore.New(db, pgstore.SweepEvery(time.Second), pgstore.Logger(log.Logger()))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -65,24 +63,6 @@ func TestWhatFailsInTheBackgroundIsLoggedOnceAMinute(t *testing.T) {
 			})
 		})
 	}
-}
-
-// logged is a log that is read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // lines wants so many lines that say something, each with the cause.
@@ -117,8 +97,8 @@ func TestLocksKeepNoConnectionOfASmallPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := sql.OpenDB(pooled{})
 		defer func() { _ = db.Close() }()
-		var log logged
-		s, err := pgstore.New(db, pgstore.SweepEvery(-1), pgstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+		var log logtest.Log
+		s, err := pgstore.New(db, pgstore.SweepEvery(-1), pgstore.Logger(log.Logger()))
 		if err != nil {
 			t.Fatal(err)
 		}

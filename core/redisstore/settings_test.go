@@ -5,7 +5,6 @@ package redisstore_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -246,16 +246,16 @@ func TestWhatMayNotBeAnnouncedIsDone(t *testing.T) {
 			return err
 		},
 	} {
-		var log lines
+		var log logtest.Log
 		quiet := w.Client(t, func(o *redis.Options) { o.Username, o.Password = "quiet", "secret" })
-		s := w.over(quiet, redisstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+		s := w.over(quiet, redisstore.Logger(log.Logger()))
 		for range 2 {
 			if err := end(w, s); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 			w.rdb.Del(t.Context(), w.record("completed"))
 		}
-		if n := log.count("refused to announce"); n != 1 {
+		if n := log.Count("refused to announce"); n != 1 {
 			t.Errorf("%s: the log says %d times that it was not announced", what, n)
 		}
 	}

@@ -3,12 +3,10 @@
 package redisstore_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/redisstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -36,26 +35,7 @@ type sharded struct {
 	*world
 	servers []*redistest.Server
 	proxy   *redistest.ShardingProxy
-	log     lines
-}
-
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-// count is how many times the log says something.
-func (l *lines) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), what)
+	log     logtest.Log
 }
 
 func behindProxy(t *testing.T, of func(string) int) *sharded {
@@ -68,7 +48,7 @@ func behindProxy(t *testing.T, of func(string) int) *sharded {
 func (w *sharded) store(opts ...redisstore.Option) *redisstore.Store {
 	w.t.Helper()
 	rdb := w.Client(w.t, func(o *redis.Options) { o.Addr = w.proxy.Addr() })
-	return w.over(rdb, append(opts, redisstore.Logger(slog.New(slog.NewTextHandler(&w.log, nil))))...)
+	return w.over(rdb, append(opts, redisstore.Logger(w.log.Logger()))...)
 }
 
 // batch takes n locks for a, each by a request of its own.
@@ -122,7 +102,7 @@ func TestBehindAProxyThatDistributesKeysEachLockHasItsOwnCall(t *testing.T) {
 	batch := w.batch(s, 200)
 	w.excluded(other, batch, w.proxy.Stop)
 	w.hold(s, batch)
-	if n := w.log.count(severalServers); n != 2 {
+	if n := w.log.Count(severalServers); n != 2 {
 		t.Errorf("%d lines of the log say what the address leads to, want one of each store", n)
 	}
 	found, err := s.Check(t.Context())
@@ -141,7 +121,7 @@ func TestAnAddressThatComesToLeadToAProxy(t *testing.T) {
 	holder := &sharded{world: w.world, proxy: redistest.Sharding(t, w.servers, half, "HELLO", "SUBSCRIBE", "SCRIPT")}
 	batch := holder.batch(holder.store(), 200)
 	w.excluded(s, batch, func(while func()) { w.proxy.Distribute(while, half) })
-	if n := w.log.count(severalServers); n != 1 {
+	if n := w.log.Count(severalServers); n != 1 {
 		t.Errorf("%d lines of the log say what the address leads to, want one", n)
 	}
 }
@@ -187,7 +167,7 @@ func TestAServerThatHasFewKeysIsFoundByTheAnswers(t *testing.T) {
 			// The answers show it as soon as one call has keys of both servers.
 			w.soon("the store knows", func(context.Context) bool {
 				do(w, s, w.batch(s, 100))
-				return w.log.count(severalServers) == 1
+				return w.log.Count(severalServers) == 1
 			})
 		})
 	}

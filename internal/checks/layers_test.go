@@ -302,7 +302,7 @@ var layers = []layer{
 // testOnly are packages that nothing but tests, and each other, may import,
 // also where the layers would allow it.
 var testOnly = []string{
-	"./internal/redistest", "./internal/pace", "./internal/adaptertest/...", "./internal/frameworks/...", "./internal/idemcases/...",
+	"./internal/redistest", "./internal/logtest", "./internal/pace", "./internal/adaptertest/...", "./internal/frameworks/...", "./internal/idemcases/...",
 	"./internal/conformance", "./internal/way", "./examples/internal/servicetest",
 }
 

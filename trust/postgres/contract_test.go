@@ -20,6 +20,7 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/idempotency/record/recordtest"
 	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -58,9 +59,9 @@ func TestTheContractOfLocksNeedsOneConnection(t *testing.T) {
 	_, dsn := tables(t)
 	one := connect(t, dsn)
 	one.SetMaxOpenConns(1)
-	var log lines
-	drivertest.Run(t, func(t *testing.T) driver.Store { return newStore(t, one, pgstore.Logger(log.logger())) })
-	if log.count("the pool of connections for the locks is small") == 0 {
+	var log logtest.Log
+	drivertest.Run(t, func(t *testing.T) driver.Store { return newStore(t, one, pgstore.Logger(log.Logger())) })
+	if log.Count("the pool of connections for the locks is small") == 0 {
 		t.Error("a pool of one connection is not worth a warning")
 	}
 }

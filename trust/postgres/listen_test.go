@@ -14,6 +14,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/pgxstore"
 )
 
@@ -180,8 +181,8 @@ func TestProcessesHearEachOtherByTheirTables(t *testing.T) {
 func TestADeafListenerIsNoticed(t *testing.T) {
 	t.Parallel()
 	db, _ := tables(t)
-	var log lines
-	s := newStore(t, db, pgstore.Listen(deaf{}), pgstore.Logger(log.logger()))
+	var log logtest.Log
+	s := newStore(t, db, pgstore.Listen(deaf{}), pgstore.Logger(log.Logger()))
 	defer s.Watch("k", time.Now(), func(driver.Signal) {})()
-	eventually(t, "the log says that nothing is heard", func() bool { return log.count("announcements are not heard") == 1 })
+	eventually(t, "the log says that nothing is heard", func() bool { return log.Count("announcements are not heard") == 1 })
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/idempotency/record"
 	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
 
@@ -35,13 +36,13 @@ CREATE CONSTRAINT TRIGGER refuses AFTER INSERT ON queue `
 			dsn := pgtest.DSN(t) + ",pg_catalog" // behind the schema
 			db := connect(t, dsn)
 			execute(t, db, "CREATE TABLE gate (); "+c.notify)
-			var log lines
-			store := newStore(t, db, pgstore.Listen(deaf{}), pgstore.Logger(log.logger()))
+			var log logtest.Log
+			store := newStore(t, db, pgstore.Listen(deaf{}), pgstore.Logger(log.Logger()))
 			migrate(t, store)
 			unannounced(t, db, store)
 			if c.fails {
 				eventually(t, "the log says that announcements fail, and why, once", func() bool {
-					return log.count("NOTIFY has failed") == 1 && log.count("SQLSTATE 54000") == 1
+					return log.Count("NOTIFY has failed") == 1 && log.Count("SQLSTATE 54000") == 1
 				})
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/driver/drivertest"
 	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/pgxstore"
 	"github.com/interlock-go/interlock/trust/internal/pgbouncertest"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
@@ -45,11 +46,11 @@ func TestAWaitEndsWithTheReleaseBehindAPooler(t *testing.T) {
 	t.Parallel()
 	db, direct := tables(t)
 	dsn, schema := pooler(t, direct, pgbouncertest.Transaction), pgstore.Schema(schemaOf(direct))
-	var log lines
+	var log logtest.Log
 	holder := newLocker(t, newStore(t, connect(t, dsn), schema), core.Watchdog(measured(t).Holds()))
-	other := newLocker(t, newStore(t, connect(t, dsn), schema, pgstore.Listen(listener{dsn}), pgstore.Logger(log.logger())))
+	other := newLocker(t, newStore(t, connect(t, dsn), schema, pgstore.Listen(listener{dsn}), pgstore.Logger(log.Logger())))
 	aWaitEnds(t, db, []*core.Locker{holder, other})
-	if n := log.count("announcements are not heard"); n > 1 {
+	if n := log.Count("announcements are not heard"); n > 1 {
 		t.Errorf("the log says %d times that nothing is heard", n)
 	}
 }
@@ -62,14 +63,14 @@ func TestAListenerBehindAPoolOfTransactionsSaysThatItHearsNothing(t *testing.T) 
 			through := pooler(t, direct, mode)
 			e := listen(t, newPool(t, through), mode)
 			e.hears(polling)
-			eventually(t, "the log says so", func() bool { return e.log.count("PgBouncer") > 0 })
+			eventually(t, "the log says so", func() bool { return e.log.Count("PgBouncer") > 0 })
 			// With a pool of its own it hears what is notified through PgBouncer.
 			own := listen(t, newPool(t, direct, func(config *pgxpool.Config) { config.MaxConns = 1 }), mode)
 			own.hears(listening)
 			execute(t, connect(t, through), "SELECT pg_notify($1, 'through')", mode)
 			own.hears(heard{payload: "through"})
 			e.nothing()
-			if n := e.log.count("level="); n != 1 {
+			if n := e.log.Count("level="); n != 1 {
 				t.Errorf("%d lines in the log; want 1", n)
 			}
 		})

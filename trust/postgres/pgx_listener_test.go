@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/pgxstore"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
@@ -29,7 +30,7 @@ type heard struct {
 // ears is what a listener has told.
 type ears struct {
 	*testing.T
-	log    lines
+	log    logtest.Log
 	calls  chan heard
 	cancel context.CancelFunc
 	ended  chan error
@@ -134,7 +135,7 @@ func TestAListenerWhoseConnectionWasEndedSaysToLookAgain(t *testing.T) {
 		execute(t, db, "SELECT pg_notify('ended', 'again')")
 		e.hears(heard{payload: "again"})
 	}
-	if n := e.log.count("level=WARN"); n != 3 {
+	if n := e.log.Count("level=WARN"); n != 3 {
 		t.Errorf("%d warnings; want one for each connection that was lost", n)
 	}
 }
@@ -191,7 +192,7 @@ func TestAListenerWithoutAServerSaysSoOnceAndFindsIt(t *testing.T) {
 	e.nothing() // it is told once
 	down.Store(false)
 	e.hears(listening)
-	if warnings, all := e.log.count("no server"), e.log.count("level="); warnings != 1 || all != 2 {
+	if warnings, all := e.log.Count("no server"), e.log.Count("level="); warnings != 1 || all != 2 {
 		t.Errorf("%d warnings in %d lines; want 1 in 2", warnings, all)
 	}
 }

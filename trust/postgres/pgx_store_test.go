@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/interlock-go/interlock/core/pgstore"
+	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/pgxstore"
 	"github.com/interlock-go/interlock/trust/internal/pgtest"
 )
@@ -84,14 +85,14 @@ func TestASmallPoolOfPgxIsKnown(t *testing.T) {
 	t.Parallel()
 	_, dsn := tables(t)
 	pool := newPool(t, dsn, func(config *pgxpool.Config) { config.MaxConns = 4 })
-	var log lines
-	s, err := pgxstore.New(pool, append(patiently(t), pgstore.Logger(log.logger()))...)
+	var log logtest.Log
+	s, err := pgxstore.New(pool, append(patiently(t), pgstore.Logger(log.Logger()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
 	take(t, s, "k", "o")
-	if n := log.count("max_open_connections=4"); n != 1 {
+	if n := log.Count("max_open_connections=4"); n != 1 {
 		t.Errorf("%d warnings that the pool is small; want 1", n)
 	}
 }

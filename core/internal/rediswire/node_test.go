@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -118,8 +118,8 @@ func TestAWithdrawalThatMayNotBeAnnouncedIsDone(t *testing.T) {
 	}
 	quiet := func(o *redis.Options) { o.Username, o.Password = "quiet", "p" }
 	v := voterOf(t, srv.Client(t, patiently, quiet), "votes", func(Identity) error { return nil })
-	var log lines
-	v.store.log = slog.New(slog.NewTextHandler(&log, nil))
+	var log logtest.Log
+	v.store.log = log.Logger()
 	for token := range int64(2) {
 		v.vote("a", 1000+token)
 		if vote, err := v.propose(Proposal{Owner: "b", Token: 2000, Waiter: "b"}); err != nil || !vote.Listed {
@@ -129,7 +129,7 @@ func TestAWithdrawalThatMayNotBeAnnouncedIsDone(t *testing.T) {
 			t.Errorf("a withdrawal: %v", err)
 		}
 	}
-	if n := log.count("refused to announce"); n != 1 {
+	if n := log.Count("refused to announce"); n != 1 {
 		t.Errorf("the log says %d times that announcements are refused; want once", n)
 	}
 }

@@ -5,15 +5,13 @@ package rediswire
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -27,9 +25,9 @@ func TestContendedKeysAreForgottenWithoutTheRightToSubscribe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var log lines
+	var log logtest.Log
 	rdb := srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "p" })
-	s := open(t, rdb, func(set *Config) { set.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	s := open(t, rdb, func(set *Config) { set.Log = log.Logger() })
 	t.Cleanup(func() { _ = s.Close() })
 	for i := range n {
 		s.Watch(fmt.Sprint("k", i), time.Now(), func(driver.Signal) {})()
@@ -47,25 +45,7 @@ func TestContendedKeysAreForgottenWithoutTheRightToSubscribe(t *testing.T) {
 		}
 		return nil
 	})
-	if got := log.count("SUBSCRIBE; the rule is +subscribe"); got != 1 {
+	if got := log.Count("SUBSCRIBE; the rule is +subscribe"); got != 1 {
 		t.Errorf("the missing right was said %d times, want once", got)
 	}
-}
-
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) count(s string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), s)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/internal/logtest"
 	"github.com/interlock-go/interlock/internal/redistest"
 )
 
@@ -177,8 +177,8 @@ func TestASubscriptionThatHearsNothingOfScriptsIsNotMadeAnewForEver(t *testing.T
 	t.Parallel()
 	requests, subscriptions := redistest.Start(t), redistest.Start(t)
 	addr := newMoving(requests)
-	var log lines
-	s := addr.store(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	var log logtest.Log
+	s := addr.store(t, func(c *Config) { c.Log = log.Logger() })
 	s.subscriber.silence = 200 * time.Millisecond
 	s.requests.direct.most = 1
 	take(t, s, "k") // over a connection that stays
@@ -186,7 +186,7 @@ func TestASubscriptionThatHearsNothingOfScriptsIsNotMadeAnewForEver(t *testing.T
 	addr.now.Store(subscriptions)
 	s.Watch("watched", time.Now(), func(driver.Signal) {})
 	pinged(t, subscriptions)
-	if n := log.count("does not reach the subscriptions of this process"); n != 1 {
+	if n := log.Count("does not reach the subscriptions of this process"); n != 1 {
 		t.Errorf("that was said %d times, want once", n)
 	}
 }

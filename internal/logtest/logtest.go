@@ -1,0 +1,46 @@
+// Package logtest has a log for tests that is read while it is written.
+package logtest
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Log keeps what a handler of log/slog writes to it. The zero value is empty, and ready for
+// use. A Log is safe for concurrent use.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements [io.Writer].
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String returns what was written so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Logger returns a logger that writes to the log.
+func (l *Log) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// Default returns a Log of what [slog.Default] writes until the test ends.
+func Default(t testing.TB) *Log {
+	l := new(Log)
+	before := slog.Default()
+	slog.SetDefault(l.Logger())
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return l
+}
+
+// Count returns how many times the log says something.
+func (l *Log) Count(text string) int { return strings.Count(l.String(), text) }
