@@ -116,7 +116,7 @@ func (l *lock) Unlock() error {
 // client.
 func refused(r *core.Refusal) error {
 	switch r.Reason {
-	case reason.Held, reason.QueueFull, reason.PrincipalLimit:
+	case reason.Held, reason.QueueFull, reason.PrincipalLimit, reason.Superseded:
 		return handler.ErrFileLocked
 	case reason.Deadline, reason.Canceled:
 		return handler.ErrLockTimeout

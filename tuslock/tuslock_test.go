@@ -180,6 +180,33 @@ func TestUnlockWaitsForTheWishToStop(t *testing.T) {
 	})
 }
 
+// core.Newest: the request that came before is refused as a request is that finds the upload
+// locked.
+func TestANewerRequestTakesThePlaceOfTheRequestBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		uploads := newUploads(t, memstore.New(), core.Newest())
+		first := mustLock(t, uploads)
+		refused := make(chan error)
+		go func() {
+			_, err := lock(t, uploads, "u", 20*time.Second)
+			refused <- err
+		}()
+		synctest.Wait()
+		got := make(chan *request)
+		go func() { got <- mustLock(t, uploads) }()
+		if err := <-refused; !errors.Is(err, handler.ErrFileLocked) {
+			t.Errorf("the second request: %v", err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if first.asked.IsZero() {
+			t.Error("the first request is not asked to stop")
+		}
+		_ = first.Unlock() // it was superseded
+		unlock(t, <-got)
+	})
+}
+
 func TestTheUploadsOfAKilledProcessAreFreeWhenTheirLeasesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
