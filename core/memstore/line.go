@@ -43,7 +43,7 @@ func (r *lock) comes(req *driver.AcquireRequest, now time.Time) (out bool) {
 		return false
 	}
 	if r.holds(req.Owner) {
-		req.Number = max(req.Number, r.token) // a repeated request: that is about its number
+		req.Number = max(req.Number, min(r.line.newest, r.token)) // a repeated request: that is about its number
 		return false
 	}
 	if req.Number == 0 {

@@ -68,6 +68,12 @@ var mutations = []struct{ name, old, broken string }{
 	{"all who want places are called", "first and (atmost == 0 or select(2, gsub(sub(q, 1, first), ',', '')) < atmost)", "first"},
 	{"a locker that declines keeps its turn", "if not ms or ms > 0 then", "if true then"},
 	{"a locker that declines is called again", "ms, behind = opening(lock, q, id, r)", "ms, behind = 0, q"},
+	{"the newest caller is listed at the end", "local new = others == '' and id or id .. ',' .. others", "local new = others == '' and id or others .. ',' .. id"},
+	{"the newest caller waits for a turn", "ms, behind = 0, others", "ms = ms"},
+	{"an older caller takes the lock", "elseif number < last then", "elseif false then"},
+	{"numbers repeat", "max(last + 1, time)", "last + 0"},
+	{"the newest caller takes a lock that is held", "elseif not m then\n\treturn refused(holders(lock, 1), call('PTTL', lock))", "elseif not m then\n\tcall('DEL', lock)\n\treturn granted(others)"},
+	{"the newest caller takes the lock beside places", "if n == 0 and owner ~= '' then", "if n <= 1 and owner ~= '' then"},
 	{"a call is announced as it is kept", "q = uncalled(q)", "q = q"},
 }
 

@@ -14,7 +14,7 @@ type library map[string]string
 
 func theLibrary() library {
 	return library{
-		"acquire": acquireScript.source, "renew": renewScript.source, "release": releaseScript.source,
+		"acquire": acquireScript.source, "line": lineScript.source, "renew": renewScript.source, "release": releaseScript.source,
 		"decline": declineScript.source,
 		"enter":   enterScript.source, "stay": stayScript.source, "leave": leaveScript.source,
 	}

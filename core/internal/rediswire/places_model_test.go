@@ -33,6 +33,7 @@ type model struct {
 	exclusive *tenure
 	holder    string // of exclusive
 	places    map[string]*tenure
+	newest    int64  // the number of the last caller that came as the newest
 	last      int64  // the greatest token
 	fence     int64  // what the fence is at least
 	barrier   tenure // its end
@@ -52,6 +53,8 @@ type asked struct {
 	id     string
 	left   int64
 	token  int64 // of a release that remembers; else 0
+	newest bool  // of line.lua
+	number int64 // likewise
 }
 
 // seen is what was found right after a call.
@@ -149,14 +152,14 @@ func (m *model) acquired(c asked, reply any, a, b int64, s seen) error {
 		return fmt.Errorf("the holder got another token")
 	case m.exclusive.certain(b) || m.live(b, "") > 0:
 		return fmt.Errorf("granted exclusively beside %q and %d places", m.holder, m.live(b, ""))
-	case m.kept.early(m.q, c.id, b):
+	case m.kept.early(m.q, c.id, b) && !c.newest:
 		return fmt.Errorf("granted to %q before its turn in %q", c.id, m.q)
 	}
 	if err := m.minted(token, 1); err != nil {
 		return err
 	}
 	passed, err := m.kept.passedOver(m.q, c.id, s.q, a, b)
-	if m.kept = nil; err != nil {
+	if m.kept = nil; err != nil && !c.newest {
 		return err
 	}
 	err = m.listIs(s, a, b, func(q string) string {
@@ -234,9 +237,9 @@ func (m *model) refused(c asked, list []any, a, b int64, s seen) error {
 	switch free := c.atMost == 0 || int64(m.maybe(a, c.owner)) < c.atMost; {
 	case own.certain(b):
 		return fmt.Errorf("refused to the holder")
-	case !place && !beside && m.maybe(a, "") == 0 && !m.kept.waits(m.q, c.id, a):
+	case !place && !beside && m.maybe(a, "") == 0 && (c.newest || !m.kept.waits(m.q, c.id, a)):
 		return fmt.Errorf("a free lock is refused")
-	case m.kept.waits(m.q, c.id, a) && (!place || !together(m.q, c.id, c.atMost)): // it is kept for others
+	case m.kept.waits(m.q, c.id, a) && !c.newest && (!place || !together(m.q, c.id, c.atMost)): // it is kept for others
 		if ms < 1 || ms > 4000 || c.id != "" && n[2] != 1 || names != "" && !beside && m.maybe(a, "") == 0 {
 			return fmt.Errorf("a kept lock: %v", list)
 		}
@@ -275,6 +278,9 @@ func (m *model) refused(c asked, list []any, a, b int64, s seen) error {
 	return m.listIs(s, a, b, func(q string) string {
 		if c.id == "" {
 			return q
+		}
+		if c.newest {
+			return strings.TrimSuffix(c.id+","+remove(q, c.id), ",")
 		}
 		return replace(q, c.id, sign)
 	})

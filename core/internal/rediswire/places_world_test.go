@@ -24,6 +24,12 @@ func (c asked) arguments(key string) (keys []string, args []any) {
 			args = append(args, c.rest)
 		}
 		return keys, args
+	case "line":
+		waiter := c.id
+		if c.left > 0 {
+			waiter += fmt.Sprint("@", c.left)
+		}
+		return []string{lock, fence, key + ":newest"}, []any{c.owner, c.lease, c.lease + 60_000, waiter, c.rest, 1, c.number}
 	case "enter":
 		return []string{lock, fence}, []any{c.owner, c.lease, c.lease + 60_000, c.atMost, c.rest, c.id, c.tokens}
 	case "stay", "renew":
@@ -126,12 +132,15 @@ func (w *world) next() (*locker, asked) {
 		if w.freed != "" && w.once(2) {
 			c.rest = uncalled(remove(w.freed, l.id))
 		}
+		if c.script == "acquire" && c.id != "" && w.once(3) {
+			c.script, c.newest = "line", true
+		}
 		l.want = c
 	case !l.holds && c.id != "":
 		c.id = w.name(l) // again, and perhaps farther away
 	case !l.holds: // again, as it was
 	default:
-		exclusive := c.script == "acquire"
+		exclusive := c.script != "enter"
 		switch n := w.rand.IntN(10); {
 		case n < 1: // repeated
 		case n < 6:
@@ -167,7 +176,16 @@ func (w *world) next() (*locker, asked) {
 // answered takes the answer to a call.
 func (w *world) answered(l *locker, c asked, reply any, a, b int64, s seen) error {
 	was := w.q
-	err := w.check(c, reply, a, b, s)
+	number, err := int64(0), error(nil)
+	if c.script == "line" {
+		c.script = "acquire"
+		if reply, number, err = w.numbered(c, reply); reply == nil && l != nil {
+			l.want, l.holds = asked{}, false // a newer caller has come
+		}
+	}
+	if err == nil && reply != nil {
+		err = w.check(c, reply, a, b, s)
+	}
 	if w.calls = append(w.calls, fmt.Sprintf("[%d,%d] %+v: %v; %+v", a, b, c, reply, s)); len(w.calls) > 12 {
 		w.calls = w.calls[1:]
 	}
@@ -178,9 +196,10 @@ func (w *world) answered(l *locker, c asked, reply any, a, b int64, s seen) erro
 	if s.message != "" && !partial(s.message) {
 		w.freed = s.message
 	}
-	if l == nil {
+	if l == nil || reply == nil {
 		return nil
 	}
+	l.want.number = number
 	switch n, ok := reply.(int64); {
 	case c.script == "acquire" || c.script == "enter":
 		if l.holds = ok; ok {

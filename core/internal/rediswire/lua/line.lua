@@ -32,8 +32,10 @@ local alone = 1500 -- ms for which the only caller is one without asking again
 
 local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r')
 local mine, q, m, r = has[1], has[2] or '', has[3], has[5]
+local last = newest and tonumber(call('HMGET', line, 'n')[1]) or 0
 if mine and not m then
-	return {tonumber(mine), newest and max(number, tonumber(mine)) or 0}
+	-- A repeated request. Its number is not kept, but is about the token.
+	return {tonumber(mine), newest and max(number, min(last, tonumber(mine))) or 0}
 end
 
 -- write sets the field of the line.
@@ -48,7 +50,6 @@ end
 local comes = newest and number == 0
 local others = without(q, id)
 if newest then
-	local last = tonumber(call('HMGET', line, 'n')[1]) or 0
 	if comes then
 		-- include clock.lua
 		number = max(last + 1, time)
