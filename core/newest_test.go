@@ -190,6 +190,80 @@ func TestCallersOfTheHoldersProcessAreOrderedWithOthers(t *testing.T) {
 	})
 }
 
+// A newest caller follows a holder of its own process, and is asked about by its own number.
+func TestTheNewestCallerIsNotSupersededForTheHolderBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b, c := newLocker(t, s), newLocker(t, s), newLocker(t, s)
+		first := held(t, a, t.Context(), "k", core.Newest())
+		second := comes(t, t.Context(), b, core.Newest())
+		third := comes(t, t.Context(), a, core.Newest())
+		second.fails(core.ErrSuperseded)
+		inTurn := comes(t, t.Context(), c) // renewals say that others wait
+		release(t, first)
+		lease := third.holds()
+		time.Sleep(time.Minute)
+		works(t, lease)
+		inTurn.waiting()
+		release(t, lease)
+		time.Sleep(time.Second)
+		release(t, inTurn.holds())
+	})
+}
+
+// A newest caller does not wait until those before it in its process ask again.
+func TestTheNewestCallerAsksAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := newLocker(t, s), newLocker(t, s)
+		first := held(t, a, t.Context(), "k", core.Newest())
+		inTurn := comes(t, t.Context(), b)
+		works(t, first)
+		second := comes(t, t.Context(), b, core.Newest())
+		superseded(t, first)
+		release(t, first)
+		release(t, second.holds())
+		release(t, inTurn.holds())
+	})
+}
+
+// A caller is displaced after its request was refused, and before it has the answer.
+func TestAHintThatComesBeforeTheAnswerIsHeeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b, c := newLocker(t, s), newLocker(t, distant{s, 100 * time.Millisecond}), newLocker(t, s)
+		first := held(t, a, t.Context(), "k", core.Newest())
+		second := comes(t, t.Context(), b, core.Newest())
+		time.Sleep(75 * time.Millisecond)
+		third := comes(t, t.Context(), c, core.Newest())
+		second.waiting()
+		time.Sleep(150 * time.Millisecond)
+		second.fails(core.ErrSuperseded)
+		release(t, first)
+		release(t, third.holds())
+	})
+}
+
+// A newest caller does not take what was granted to a caller in turn, whom the store has not numbered.
+func TestTheNewestCallerHasARequestOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := newLocker(t, s), newLocker(t, distant{s, 100 * time.Millisecond})
+		inTurn := comes(t, t.Context(), b, core.Attentive())
+		time.Sleep(75 * time.Millisecond) // it is granted the lock, and has no answer yet
+		second := comes(t, t.Context(), b, core.Newest())
+		time.Sleep(time.Second)
+		lease := second.holds()
+		third := comes(t, t.Context(), a, core.Newest())
+		time.Sleep(time.Second)
+		superseded(t, lease)
+		release(t, lease)
+		release(t, third.holds())
+		time.Sleep(time.Second)
+		release(t, inTurn.holds())
+	})
+}
+
 // What is not told a caller finds out.
 func TestALostHintDelaysTheNewestCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
