@@ -11,7 +11,9 @@ type Notifier interface {
 	// the locker's id, a colon and a number, and what Attentive puts behind these. The store
 	// calls hear when a refused request enters its waiting locker into the list of the lock and
 	// the list is empty, and when the waiting locker asks again. Of very many holders it may
-	// tell none.
+	// tell none. A store that is a [Queuer] also calls hear when a caller comes that is [Newest]:
+	// for the holders, and for the locker that was the first of the list, with the number 0 in the
+	// name of the owner.
 	//
 	// What hear is told is a hint: it can be lost, late, repeated or forged. The locker renews
 	// the lease, and believes the answer. An empty key says that hints may have been lost.
