@@ -5,6 +5,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,7 +59,9 @@ func TestTheNewestCallerOfSeveralProcesses(t *testing.T) {
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
-	if denied := w.denials(); len(denied) != 0 {
+	// The last locker of a list cannot leave it without HDEL, and is called in vain (decline.lua).
+	denied := slices.DeleteFunc(w.denials(), func(entry string) bool { return strings.Contains(entry, "object:hdel") })
+	if len(denied) != 0 {
 		t.Errorf("refused by the server:\n%s", strings.Join(denied, "\n"))
 	}
 }
