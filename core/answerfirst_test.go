@@ -65,6 +65,7 @@ func TestTheAnswerDoesNotWaitForTheRelease(t *testing.T) {
 				if err := lease.Release(w.Context()); err != nil { // waits for the release of the rule
 					w.Error(err)
 				}
+				synctest.Wait() // the observer is told after the lease
 				if released, held := w.store.count(memstore.Release), w.held(); released != len(lease.Keys()) || len(held) != 0 {
 					w.Errorf("%d releases, held: %v", released, held)
 				}
