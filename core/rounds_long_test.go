@@ -3,7 +3,8 @@
 package core_test
 
 const (
-	randomRuns = 40
-	fullRounds = 500
-	hanging    = 10_000
+	randomRuns  = 40
+	fullRounds  = 500
+	hanging     = 10_000
+	offerWorlds = 3000
 )

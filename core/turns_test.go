@@ -50,6 +50,11 @@ func (d distant) Watch(key string, since time.Time, wake func(driver.Signal)) (s
 	return d.Store.Watch(key, since, func(s driver.Signal) { time.AfterFunc(d.trip/2, func() { wake(s) }) })
 }
 
+// Offers implements [driver.Offerer].
+func (d distant) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
+	return d.Store.Offers(id, ready, func(o driver.Offer) { time.AfterFunc(d.trip/2, func() { take(o) }) })
+}
+
 // Decline implements [driver.Ranger].
 func (d distant) Decline(key, waiter string) {
 	time.AfterFunc(d.trip/2, func() { d.Store.Decline(key, waiter) })

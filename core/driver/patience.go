@@ -47,6 +47,7 @@ func WithPatience(name string, need time.Duration) string {
 // is 5 ms.
 func CutPatience(entry string) (name string, patience time.Duration) {
 	name, letter, _ := strings.Cut(entry, "~")
+	letter = strings.ToLower(letter)
 	if len(letter) != 1 || letter[0] < 'a' || letter[0] > 'z' {
 		return name, leastPatience
 	}

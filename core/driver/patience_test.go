@@ -28,7 +28,7 @@ func TestALettersPatienceIsWhatItsLockerNeeds(t *testing.T) {
 }
 
 func TestAnEntryWithoutALetterHasTheLeastPatience(t *testing.T) {
-	for _, entry := range []string{"x", "+x", "x~", "x~A", "x~ab", ""} {
+	for _, entry := range []string{"x", "+x", "x~", "x~1", "x~ab", ""} {
 		if _, patience := driver.CutPatience(entry); patience != 5*time.Millisecond {
 			t.Errorf("%q: %v", entry, patience)
 		}

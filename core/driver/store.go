@@ -120,6 +120,9 @@ type AcquireRequest struct {
 	// Rest is a list of waiting lockers (see [Signal]). The store keeps it with
 	// the lock that it grants.
 	Rest string
+	// Offer, unless zero, is the token of an offer to Waiter ([Offerer]), in whose place the
+	// owner wants the lock. It is for an exclusive owner.
+	Offer int64
 	// Deadline is when the caller stops waiting for the reply; zero is never.
 	Deadline time.Time
 	// Late receives an outcome that came too late for Acquire to return; it is
@@ -137,6 +140,10 @@ type Reply struct {
 	// token of the key that a holder of its own kind, or an exclusive holder, got.
 	// The token of an exclusive holder is greater than all before it. For a
 	// [Permit] it is the first of [Tokens].
+	//
+	// Of an [Offerer]'s refusal it is the token of the exclusive holder, or of the offer, that
+	// stood in the way; zero if there was none. A grant with a greater token was made after
+	// the request was carried out.
 	Token int64
 	// Room is how many tokens follow Token that the store never mints, for hand-overs in
 	// the process; the lock is released when they are used up. Zero is no bound: then

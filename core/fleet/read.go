@@ -146,6 +146,10 @@ func (r *reading) lock(key string, now time.Time) Lock {
 	fields, cursor := r.fields.Val()
 	l.add(fields, r.left.Val(), now)
 	l.Held = len(l.Holders)
+	// The locker to which the lock is offered is its holder, and is the first of the list until it renews.
+	l.Waiters = slices.DeleteFunc(l.Waiters, func(w Waiter) bool {
+		return l.Kind == Exclusive && len(l.Holders) > 0 && l.Holders[0].Locker.ID == w.Locker.ID
+	})
 	if cursor != 0 { // it has more, of which some may be over
 		l.Held = max(l.Held, total)
 	}

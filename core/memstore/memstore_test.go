@@ -35,6 +35,7 @@ func TestTheStoreKeepsItsContracts(t *testing.T) {
 		t.Run("turns "+name, func(t *testing.T) {
 			drivertest.RunTurnsInBubbles(t, func(*testing.T) driver.Store { return open() })
 			drivertest.RunTurnsOfPlacesInBubbles(t, func(*testing.T) driver.Store { return open() })
+			drivertest.RunOffersInBubbles(t, func(*testing.T) driver.Store { return open() })
 		})
 		t.Run("notifier "+name, func(t *testing.T) {
 			drivertest.RunNotifierInBubbles(t, func(*testing.T) driver.Store { return open() })

@@ -82,9 +82,9 @@ func (r *lock) enter(req driver.AcquireRequest, now time.Time) driver.Reply {
 	switch {
 	case r.owner != "":
 		return driver.Reply{Holder: r.owner, TTL: r.expires.Sub(now), Listed: r.list(req.Waiter, true)}
-	case r.reserved.stands(now) && !r.together(&req):
-		if left := r.passes(req.Waiter, now); left > 0 {
-			return driver.Reply{TTL: left, Listed: r.list(req.Waiter, true)}
+	case r.reserved.stands(now) && (r.reserved.offer != "" || !r.together(&req)):
+		if left := r.passes(req.Waiter, 0, now); left > 0 {
+			return driver.Reply{Holder: r.reserved.offer, TTL: left, Listed: r.list(req.Waiter, true)}
 		}
 	}
 	r.reserved = reservation{}

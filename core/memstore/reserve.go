@@ -1,7 +1,9 @@
 package memstore
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -16,47 +18,113 @@ const turns = 4
 type reservation struct {
 	since time.Time
 	lasts time.Duration
+	offer string // the owner to whom the lock is offered while the first turn lasts; may be empty
+	token int64  // of the offer
 }
 
 // stands reports whether others are kept out.
 func (v reservation) stands(now time.Time) bool { return now.Sub(v.since) < v.lasts }
 
+// to is the id of the locker to which the lock is offered; empty if it is not.
+func (v reservation) to() string {
+	return v.offer[:max(0, strings.LastIndexByte(v.offer, ':'))]
+}
+
+// offers reports whether the lock is offered to an owner.
+func (v reservation) offers(owner string, now time.Time) bool {
+	return v.offer != "" && v.offer == owner && v.stands(now)
+}
+
 // reserve keeps a lock that became free for the lockers whose turn it is. Lockers that do
 // not say how long they may take come as they can.
-func (r *lock) reserve(now time.Time) {
-	v := reservation{since: now}
+func (r *lock) reserve(v reservation, now time.Time) {
+	if r.reserved = v; v.offer == "" && len(r.waiting) > 0 {
+		r.waiting[0].patience = strings.ToLower(r.waiting[0].patience)
+	}
+	r.reserved.since = now
 	for i, w := range r.waiting {
 		if i == turns || w.patience == "" {
 			break
 		}
-		v.lasts += w.takes()
+		r.reserved.lasts += r.takes(i)
 	}
-	r.reserved = v
+}
+
+// offer offers a lock that became free to the first locker that waits, if that takes offers. A
+// locker that has said so, and that the store does not reach any more, loses its place. The
+// function that offer returns tells the locker.
+func (s *Store) offer(key string, r *lock, now time.Time) (v reservation, tell func()) {
+	if len(r.waiting) == 0 || r.waiting[0].place || !driver.TakesOffers(r.waiting[0].name()) {
+		return v, func() {}
+	}
+	id := r.waiting[0].id
+	take := s.offers[id]
+	if take == nil {
+		r.waiting = r.waiting[1:]
+		return v, func() {}
+	}
+	o := driver.Offer{Key: key, Token: r.mint(now, 1), Contended: len(r.waiting) > 1}
+	return reservation{offer: fmt.Sprintf("%s:%d", id, o.Token), token: o.Token}, func() { take(o) }
+}
+
+// Offers implements [driver.Offerer].
+func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
+	s.mu.Lock()
+	s.offers[id] = take
+	s.mu.Unlock()
+	ready(true)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.offers, id)
+	}
 }
 
 // passes returns in what time the turn of a locker begins for which a lock is reserved, or the
-// reservation ends. If that has come, the lockers before it lose their places.
-func (r *lock) passes(name string, now time.Time) (left time.Duration) {
-	id, after := waiterOf(name).id, time.Duration(0)
+// reservation ends. If that has come, the lockers before it lose their places. The locker to
+// which the lock is offered has its turn if it names the offer, and else after that time: a
+// request that comes late must not take back what the locker has begun to use.
+func (r *lock) passes(name string, offer int64, now time.Time) (left time.Duration) {
+	id, after, passed := waiterOf(name).id, time.Duration(0), now.Sub(r.reserved.since)
 	for i, w := range r.waiting {
 		switch {
 		case w.id == id:
-			if left = after - now.Sub(r.reserved.since); left <= 0 {
+			switch {
+			case r.reserved.offer == "":
+			case r.reserved.to() == id && r.reserved.token == offer:
+				r.waiting = slices.Delete(r.waiting, i, i+1)
+				return 0
+			default: // also where another locker goes before all by now
+				after = max(after, driver.OfferLasts)
+			}
+			if left = after - passed; left <= 0 {
 				r.waiting = r.waiting[i+1:]
 			}
 			return left
 		case w.patience == "":
-			return r.reserved.lasts - now.Sub(r.reserved.since)
+			return r.reserved.lasts - passed
 		}
-		after += w.takes()
+		after += r.takes(i)
 	}
-	return r.reserved.lasts - now.Sub(r.reserved.since)
+	return r.reserved.lasts - passed
 }
 
-// takes is how long a locker may take to answer a call.
-func (w waiting) takes() time.Duration {
-	_, patience := driver.CutPatience(w.name())
+// takes is how long a locker of the list may take to answer a call, or to use an offer.
+func (r *lock) takes(i int) time.Duration {
+	_, patience := driver.CutPatience(r.waiting[i].name())
+	if r.waiting[i].id == r.reserved.to() {
+		patience = max(patience, driver.OfferLasts)
+	}
 	return patience
+}
+
+// accept makes the owner to whom a lock is offered its holder.
+func (r *lock) accept(owner string, ttl time.Duration, now time.Time) {
+	if r.reserved.offers(owner, now) {
+		id := r.reserved.to()
+		r.waiting = slices.DeleteFunc(r.waiting, func(w waiting) bool { return w.id == id })
+		r.owner, r.expires, r.reserved = owner, now.Add(ttl), reservation{}
+	}
 }
 
 // RoundTrip implements [driver.Ranger]: no time passes on the way.
@@ -79,10 +147,14 @@ func (s *Store) decline(key, waiter string, now time.Time) (tell func()) {
 	if !slices.ContainsFunc(r.waiting, func(w waiting) bool { return w.id == id }) {
 		return nil
 	}
-	if !kept || r.passes(waiter, now) > 0 {
+	switch {
+	case kept && r.passes(waiter, 0, now) <= 0:
+	case kept && r.reserved.to() == id:
+		return nil // a caller that has come since may hold the lock by the offer
+	default:
 		r.waiting = slices.DeleteFunc(r.waiting, func(w waiting) bool { return w.id == id })
 		return nil
 	}
-	r.reserve(now)
+	r.reserve(reservation{}, now)
 	return s.free(key, r, now)
 }

@@ -26,6 +26,7 @@ type Store struct {
 	sweepAt   int // the number of locks at which the old ones are removed
 	watchers  map[string][]*watcher
 	attentive map[string]func(key, owner string) // by the id of the locker
+	offers    map[string]func(driver.Offer)      // likewise
 	intercept func(Request) Fault
 	requests  map[Op]int
 	taken     int // how many other processes Take and TakeClaims have made
@@ -54,7 +55,7 @@ type watcher struct{ wake func(driver.Signal) }
 func New() *Store {
 	return &Store{
 		locks: map[string]*lock{}, watchers: map[string][]*watcher{}, requests: map[Op]int{}, sweepAt: sweepAt,
-		attentive: map[string]func(key, owner string){},
+		attentive: map[string]func(key, owner string){}, offers: map[string]func(driver.Offer){},
 		records: records{
 			entries: map[string]*entry{}, gone: map[string]time.Time{}, awaiting: map[string][]*awaiting{}, sweepAt: sweepAt,
 		},
@@ -125,19 +126,19 @@ func (r *lock) take(req driver.AcquireRequest, now time.Time) driver.Reply {
 	case r.owner == req.Owner:
 		return r.grant(req, driver.Reply{Granted: true, Token: r.token})
 	case r.owner != "":
-		return r.refuse(req, driver.Reply{Holder: r.owner, TTL: r.expires.Sub(now)}, now)
+		return r.refuse(req, driver.Reply{Holder: r.owner, Token: r.token, TTL: r.expires.Sub(now)}, now)
 	case len(r.places) > 0:
 		rep := r.refuse(req, driver.Reply{Holder: r.holders(), TTL: min(r.expires.Sub(now), linger)}, now)
 		if until := now.Add(min(req.Left, barrier)); rep.Listed && req.Left > 0 && until.After(r.barrier) {
 			r.barrier = until
 		}
 		return rep
-	case r.reserved.stands(now) && req.Line == driver.Newest:
+	case r.reserved.stands(now) && r.reserved.offer == "" && req.Line == driver.Newest:
 		r.reserved = reservation{}
 		r.waits(req)
 	case r.reserved.stands(now):
-		if left := r.passes(req.Waiter, now); left > 0 {
-			return r.refuse(req, driver.Reply{TTL: left}, now)
+		if left := r.passes(req.Waiter, req.Offer, now); left > 0 {
+			return r.refuse(req, driver.Reply{Holder: r.reserved.offer, Token: r.reserved.token, TTL: left}, now)
 		}
 		r.reserved = reservation{}
 	default:
@@ -171,9 +172,13 @@ func (s *Store) renew(renewal driver.Renewal) (contended bool, err error) {
 		err := r.stay(renewal, now)
 		return err == nil && len(r.waiting) > 0, err
 	}
-	if err := r.denied(renewal.Owner); err != nil {
+	if err := r.denied(renewal.Owner, now); err != nil {
 		return false, err
 	}
+	if renewal.TTL <= 0 && r.owner == "" {
+		return len(r.waiting) > 1, nil
+	}
+	r.accept(renewal.Owner, renewal.TTL, now)
 	if end := now.Add(renewal.TTL); end.After(r.expires) {
 		r.expires = end
 	}
@@ -210,7 +215,7 @@ func (s *Store) giveUp(req driver.ReleaseRequest) (waiting string, tell func(), 
 		}
 		r.token = max(r.token, req.Token)
 		if free {
-			r.reserve(now)
+			r.reserve(reservation{}, now)
 			return "", s.free(req.Key, r, now), nil
 		}
 		if r.freed = now; signal.Now == 0 {
@@ -218,16 +223,19 @@ func (s *Store) giveUp(req driver.ReleaseRequest) (waiting string, tell func(), 
 		}
 		return "", s.telling(req.Key, signal), nil
 	}
-	if err := r.denied(req.Owner); err != nil {
+	if err := r.denied(req.Owner, now); err != nil {
 		return "", nil, err
 	}
+	r.accept(req.Owner, 0, now)
 	r.token = max(r.token, req.Token)
 	r.again(req.Waiter, false)
-	if waiting = names(r.waiting); waiting == req.Waiter {
+	v, offer := s.offer(req.Key, r, now)
+	r.reserve(v, now)
+	if waiting = names(r.waiting); len(r.waiting) == 1 && r.waiting[0].id == waiterOf(req.Waiter).id {
 		waiting = ""
 	}
-	r.reserve(now)
-	return waiting, s.free(req.Key, r, now), nil
+	announce := s.free(req.Key, r, now)
+	return waiting, func() { offer(); announce() }, nil
 }
 
 // free ends the possession of a lock. The caller holds s.mu, and calls what free
@@ -309,17 +317,14 @@ func (s *Store) sweep(now time.Time) {
 	s.sweepAt = max(sweepAt, 2*len(s.locks))
 }
 
-// denied says why an owner does not hold the lock, or returns nil.
-func (r *lock) denied(owner string) error {
-	switch r.owner {
-	case owner:
+// denied says why an owner does not hold the lock, or returns nil. To whom the lock is offered,
+// that owner holds it as well.
+func (r *lock) denied(owner string, now time.Time) error {
+	switch {
+	case r.owner == owner, r.reserved.offers(owner, now):
 		return nil
-	case "":
-		if len(r.places) > 0 {
-			return driver.ErrTakenOver
-		}
-		return driver.ErrDeleted
-	default:
+	case r.owner != "", len(r.places) > 0:
 		return driver.ErrTakenOver
 	}
+	return driver.ErrDeleted
 }

@@ -29,6 +29,7 @@ func TestTheStoreKeepsTheContractOfTurns(t *testing.T) {
 	t.Parallel()
 	drivertest.RunTurns(t, func(t *testing.T) driver.Store { return common(t).store() })
 	drivertest.RunTurnsOfPlaces(t, func(t *testing.T) driver.Store { return common(t).store() })
+	drivertest.RunOffers(t, func(t *testing.T) driver.Store { return common(t).store() })
 }
 
 func TestTheStoreKeepsTheContractOfNotifiers(t *testing.T) {

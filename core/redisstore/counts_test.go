@@ -9,6 +9,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,6 +147,50 @@ func TestCommandsOfAHandOver(t *testing.T) {
 	}
 }
 
+// Where the next process takes offers, the release is the grant: a hand-over is one script. What a
+// locker asks that has no answer yet is a second one.
+func TestCommandsOfAnOffer(t *testing.T) {
+	t.Parallel()
+	w := alone(t)
+	s := w.store()
+	const id = "0123456789abcdef0123456789abcdef"
+	offers, reached := make(chan driver.Offer, 100), new(atomic.Bool)
+	defer s.Offers(id, reached.Store, func(o driver.Offer) { offers <- o })()
+	w.soon("the store reaches the locker", func(context.Context) bool { return reached.Load() })
+	waiter := driver.TakingOffers(driver.WithPatience(id, time.Second))
+	round := 0
+	var took time.Duration // from the release to the release of the offer
+	handOver := func(int) {
+		round++
+		key, ctx := fmt.Sprint("k", round), t.Context()
+		token := w.take(s, w.held(key, "a:1")).Token
+		refused, err := s.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "b:1", TTL: w.Holds(), Waiter: waiter})
+		if err != nil || !refused.Listed || refused.Token != token {
+			t.Fatalf("a held lock: %+v, %v", refused, err)
+		}
+		began := time.Now()
+		if _, err := s.Release(ctx, driver.ReleaseRequest{Key: key, Owner: "a:1", Token: token, TTL: w.Holds()}); err != nil {
+			t.Fatal(err)
+		}
+		o := <-offers
+		if _, err := s.Release(ctx, driver.ReleaseRequest{Key: key, Owner: fmt.Sprint(id, ":", o.Token), Token: o.Token, TTL: w.Holds()}); err != nil {
+			t.Fatal(err)
+		}
+		took = time.Since(began)
+	}
+	_, calls := w.undisturbed(handOver)
+	for took >= driver.OfferLasts && round < 100 { // the machine stood still: the offer had ended
+		_, calls = w.undisturbed(handOver)
+	}
+	want := map[string]int64{
+		"evalsha": 4, "exists": 2, "hmget": 1 + 1 + 2, "time": 1 + 1, "set": 1 + 1, // free, refused, released, released
+		"hset": 1 + 1 + 1, "pexpire": 1 + 1, "del": 1 + 1, "publish": 2, "hgetall": 1, "pttl": 1,
+	}
+	if !maps.Equal(calls, want) {
+		t.Errorf("%v; want %v", calls, want)
+	}
+}
+
 // A request costs as many commands as its promises need.
 func TestCommandsOfAnIdempotentRequest(t *testing.T) {
 	t.Parallel()
@@ -253,8 +298,10 @@ func TestCallersThatWaitTogetherShareCalls(t *testing.T) {
 			odd:    func(_ driver.Reply, err error) bool { return errors.Is(err, core.ErrKeyOccupied) },
 		},
 		"one key is held": {
-			before: func(ctx context.Context, w *world) error { return w.rdb.HSet(ctx, w.name("k50"), "b:1", 1).Err() },
-			odd:    func(rep driver.Reply, err error) bool { return err == nil && !rep.Granted && rep.Holder == "b:1" },
+			before: func(ctx context.Context, w *world) error {
+				return w.rdb.HSet(ctx, w.name("k50"), "b:1", 1_700_000_000_000_000).Err()
+			},
+			odd: func(rep driver.Reply, err error) bool { return err == nil && !rep.Granted && rep.Holder == "b:1" },
 		},
 		"one key is forbidden": {
 			before: func(ctx context.Context, w *world) error {
@@ -274,7 +321,7 @@ func TestCallersThatWaitTogetherShareCalls(t *testing.T) {
 		// go-redis reads it.
 		"memory is full and one key is held": {
 			before: func(ctx context.Context, w *world) error {
-				return errors.Join(w.rdb.HSet(ctx, w.name("k50"), "b:1", 1).Err(), w.rdb.ConfigSet(ctx, "maxmemory", "1").Err())
+				return errors.Join(w.rdb.HSet(ctx, w.name("k50"), "b:1", 1_700_000_000_000_000).Err(), w.rdb.ConfigSet(ctx, "maxmemory", "1").Err())
 			},
 			odd:    func(rep driver.Reply, err error) bool { return err == nil && !rep.Granted && rep.Holder == "b:1" },
 			others: func(_ driver.Reply, err error) bool { return strings.Contains(text(err), "OOM") },

@@ -168,6 +168,11 @@ func (s *Store) Notify(id string, hear func(key, owner string)) (stop func()) {
 	return s.wire.Notify(id, hear)
 }
 
+// Offers implements [driver.Offerer].
+func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
+	return s.wire.Offers(id, ready, take)
+}
+
 // Announce implements [driver.Registry]. The entry is a hash under a key of its own,
 // with an expiry.
 func (s *Store) Announce(ctx context.Context, a driver.Announcement) error {

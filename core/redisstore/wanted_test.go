@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,6 +138,54 @@ func TestCommandsOfAnAttentiveHolder(t *testing.T) {
 	attentive, told := count(driver.Attentive("a:1"))
 	if refused["publish"]++; !maps.Equal(free, attentive) || !maps.Equal(refused, told) {
 		t.Errorf("free: %v, attentive %v; refused, with a message: %v, attentive %v", free, attentive, refused, told)
+	}
+}
+
+// A release offers nothing that the server does not keep, and with the documented rights it does.
+func TestALockThatIsNotKeptIsNotOffered(t *testing.T) {
+	t.Parallel()
+	for right, offered := range map[string]bool{"+@all": true, "-pexpire": false, "-hset": false, "-set": false, "-time": false, "-publish": false} {
+		t.Run(right, func(t *testing.T) {
+			t.Parallel()
+			w := alone(t)
+			w.user()
+			all, s := w.store(), w.store(restricted)
+			const id = "0123456789abcdef0123456789abcdef"
+			told, reached := make(chan driver.Offer, 10), new(atomic.Bool)
+			defer all.Offers(id, reached.Store, func(o driver.Offer) { told <- o })()
+			w.soon("the store reaches the locker", func(context.Context) bool { return reached.Load() })
+			token := w.take(all, w.held("k", "a:1")).Token
+			waiter := driver.TakingOffers(driver.WithPatience(id, time.Second))
+			for _, name := range []string{waiter, "fedcba9876543210fedcba9876543210~q"} {
+				rep, err := all.Acquire(t.Context(), driver.AcquireRequest{Key: "k", Owner: "b:1", TTL: w.Holds(), Waiter: name})
+				if err != nil || !rep.Listed {
+					t.Fatal(rep, err)
+				}
+			}
+			if right != "+@all" {
+				w.tell("ACL", "SETUSER", "interlock", right)
+			}
+			_, err := s.Release(t.Context(), driver.ReleaseRequest{Key: "k", Owner: "a:1", Token: token, TTL: w.Holds(), Deadline: w.deadline()})
+			wantErr(t, err, nil)
+			fields := w.rdb.HGetAll(t.Context(), w.name("k")).Val()
+			if (fields["offer"] != "") != offered && w.rdb.PTTL(t.Context(), w.name("k")).Val() > 0 {
+				t.Errorf("%v", fields)
+			}
+			if fields["a:1"] != "" || len(fields) > 0 && fields["r"] == "" {
+				t.Errorf("a lock without owner that is not reserved: %v", fields)
+			}
+			if !offered { // what is said after it has been said by now
+				w.rdb.Publish(t.Context(), w.prefix+":wanted:"+id, "=5 "+w.name("other"))
+			}
+			select {
+			case o := <-told:
+				if (o.Key == "k") != offered {
+					t.Errorf("told %+v", o)
+				}
+			case <-time.After(w.Patience()):
+				t.Errorf("nothing is told; refused by the server: %q", w.denials())
+			}
+		})
 	}
 }
 

@@ -54,6 +54,10 @@ type acquisition struct {
 	askAt     clock.Instant // when a caller that is not InTurn asks whether it may wait, while the lock is held here
 	hinted    clock.Instant // when the store had last something to tell about owners that are not known yet
 
+	anchor anchor // from which the time of an offer counts
+	offer  offer  // came while a request was on its way
+	named  int64  // the offer that the next try asks for
+
 	passed    bool   // tryAt was set by a signal that does not name us
 	releases  int32  // a full list left us out: how many releases until we ask
 	contended bool   // the last try found another process's lock
@@ -77,6 +81,7 @@ func (a *acquisition) got() {
 	a.room++
 	a.tryAt, a.failed, a.backoff = 0, nil, 0
 	a.passed, a.releases, a.restUntil, a.full, a.blind = false, 0, 0, false, false
+	a.offer, a.named = offer{}, 0
 	a.contended = a.contended || a.unwatch != nil
 }
 
@@ -177,6 +182,9 @@ func turnIn(list, id string, kind driver.Kind) (t turn) {
 		var entry string
 		entry, t.rest, _ = strings.Cut(t.rest, ",")
 		name, patience := driver.CutPatience(entry)
+		if t.before == 0 && driver.TakesOffers(entry) {
+			patience = max(patience, driver.OfferLasts) // it has been offered the lock
+		}
 		name, place := strings.CutPrefix(name, "+")
 		if name == id {
 			if place && together >= 0 {

@@ -20,8 +20,13 @@ const attentive uint64 = 1 << 63
 // attention is the notification of a Table. It begins with the first attentive caller, and
 // ends with the Table.
 type attention struct {
+	subscription
 	notifier driver.Notifier // the store, if it is one
-	begun    atomic.Bool
+}
+
+// subscription is what a Table has the store tell it. It begins once.
+type subscription struct {
+	begun atomic.Bool
 
 	mu    sync.Mutex
 	stop  func()
@@ -39,25 +44,29 @@ func (a *attention) mark() uint64 {
 
 // begin has the Table told, if it is not told yet.
 func (a *attention) begin(t *Table) {
-	if a.notifier == nil || a.begun.Load() {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.stop == nil && !a.ended {
-		a.stop = a.notifier.Notify(t.ID, t.hear)
-		a.begun.Store(true)
+	if a.notifier != nil && !a.begun.Load() {
+		a.start(func() (stop func()) { return a.notifier.Notify(t.ID, t.hear) })
 	}
 }
 
-// end ends the notification.
-func (a *attention) end() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ended = true
-	if a.stop != nil {
-		a.stop()
-		a.stop = nil
+// start begins the subscription, unless it has begun or ended.
+func (s *subscription) start(subscribe func() (stop func())) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop == nil && !s.ended {
+		s.stop = subscribe()
+		s.begun.Store(true)
+	}
+}
+
+// end ends the subscription.
+func (s *subscription) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if s.stop != nil {
+		s.stop()
+		s.stop = nil
 	}
 }
 

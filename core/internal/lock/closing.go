@@ -36,6 +36,7 @@ func (t *Table) Close(ctx context.Context) error {
 		}
 	})
 	t.attention.end()
+	t.offers.end()
 	t.watchdog.stop()
 	t.reaper.stop()
 	t.registry.stop()

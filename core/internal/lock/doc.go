@@ -27,6 +27,7 @@
 //	watchdog.go   renews leases, and ends them at their deadlines
 //	attention.go  what a holder is told: others wait
 //	line.go       callers that go before others, or do not wait behind another
+//	offers.go     takes the lock by the message of a release
 //	reaper.go     releases what requests of unknown outcome may still get
 //	registry.go   keeps the entry of the process in the store
 //	closing.go    ends waits and holds when the Table closes

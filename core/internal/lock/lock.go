@@ -56,6 +56,9 @@ func (l *lock) proceed(fx *effects) {
 	if l.listed {
 		l.declines(fx)
 	}
+	if l.first == nil && l.asking == 0 && l.acq != nil && l.acq.named != 0 {
+		fx.passOn, l.acq.named = l.acq.named, 0
+	}
 	switch {
 	case l.asking > 0:
 		l.phase, fx.look = acquiring, nil // apply looks who may ask
@@ -315,6 +318,9 @@ func (l *lock) abandon(w *Waiter, err error, fx *effects) (hasIt bool, _ error) 
 // signal is the event that the store announces that the lock may be free, with the
 // list of the lockers that wait for it.
 func (l *lock) signal(now clock.Instant, s driver.Signal, fx *effects) {
+	if l.phase == held && s.Next != "" {
+		l.sees(s.Next) // the list of the release that has offered us the lock
+	}
 	if l.phase == held || l.phase == idle {
 		return // no caller waits, nor will the request that is under way
 	}

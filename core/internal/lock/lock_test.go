@@ -492,7 +492,7 @@ func (m *machine) released(i int, err error) {
 	if err == nil && m.choose(2) == 0 {
 		waiting = "x,y"
 	}
-	m.l.released(own, r.sent, m.now, r.listed, waiting, err, &fx)
+	m.l.released(own, r.sent, m.now, 0, r.listed, waiting, err, &fx)
 	m.apply(&fx)
 }
 

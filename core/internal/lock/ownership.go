@@ -54,6 +54,7 @@ type ownership struct {
 
 	kind      driver.Kind
 	fixed     bool // not renewed
+	offered   bool // begun without a request, and not yet renewed
 	over      bool // released or lost
 	stopped   bool // MaxHold: no more renewals
 	ambiguous bool // a try of the acquire may be executed later
@@ -113,7 +114,7 @@ func (own *ownership) nextEvent() (at clock.Instant, tolerance time.Duration) {
 		return own.hint, 0
 	}
 	if !own.fixed && !own.stopped && own.renewAt < at {
-		at, tolerance = own.renewAt, slack(own.lease)
+		at, tolerance = own.renewAt, own.slack()
 	}
 	if own.bound != 0 && own.bound < at {
 		at, tolerance = own.bound, 0
@@ -122,7 +123,12 @@ func (own *ownership) nextEvent() (at clock.Instant, tolerance time.Duration) {
 }
 
 // slack is how much earlier than due a renewal may go: fewer, larger batches.
-func slack(lease time.Duration) time.Duration { return min(lease/60, 50*time.Millisecond) }
+func (own *ownership) slack() time.Duration {
+	if own.offered {
+		return leastOffer / 60
+	}
+	return min(own.lease/60, 50*time.Millisecond)
+}
 
 // grant makes a waiter the holder.
 func (own *ownership) grant(w *Waiter, token int64, now clock.Instant, fx *effects) {
@@ -156,7 +162,7 @@ func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effect
 	if own.room > 0 && own.token-own.base >= own.room || own.turnOver(now, fx) {
 		return false
 	}
-	if now.Sub(own.sent) > own.lease/3 || own.suspended(ahead) {
+	if own.aging(now) || own.suspended(ahead) {
 		// Less than two thirds are left, or the clocks disagree: no waiter gets it
 		// before a renewal has confirmed it.
 		own.holder, own.bound = nil, 0
@@ -168,6 +174,15 @@ func (own *ownership) handOff(now clock.Instant, ahead time.Duration, fx *effect
 		fx.schedule = own // it has an end of its own
 	}
 	return true
+}
+
+// aging reports whether so much of the lease has passed that no other caller should begin with
+// what is left.
+func (own *ownership) aging(now clock.Instant) bool {
+	if own.offered {
+		return own.deadline().Sub(now) < leastOffer
+	}
+	return now.Sub(own.sent) > own.lease/3
 }
 
 // turnOver reports whether the turn of this process has ended, and other processes

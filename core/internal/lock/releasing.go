@@ -66,6 +66,9 @@ func (w *Waiter) release(now clock.Instant, ahead time.Duration, p *Parting, fx 
 	}
 	if own.contended && l.first != nil && !l.shard.table.closed.Load() {
 		p.waiter = l.shard.table.name(l.first.Terms.Kind, true)
+		if l.shard.table.offers.ready.Load() && l.first.Terms.takesOffers() {
+			p.waiter = l.shard.table.names.Load().offers
+		}
 	}
 }
 
@@ -160,7 +163,7 @@ func (p *Parting) result(w *Waiter, err error) Released {
 // waiter is for the end of the list of waiting lockers.
 func (t *Table) sendRelease(ctx context.Context, own *ownership, waiter string) error {
 	l := own.lock
-	sent := t.Clock.Now()
+	sent, ahead := t.Clock.Read()
 	req := driver.ReleaseRequest{
 		Key: l.key, Owner: t.owner(own.seq), Kind: own.kind, AtMost: int(own.atMost),
 		Token: own.token, TTL: own.lease, Remember: own.unknown(sent), Waiter: waiter,
@@ -168,15 +171,16 @@ func (t *Table) sendRelease(ctx context.Context, own *ownership, waiter string) 
 	}
 	waiting, err := t.store.Release(ctx, req)
 	now := t.Clock.Now()
-	l.shard.event(l, func(fx *effects) { l.released(own, sent, now, waiter != "", waiting, err, fx) })
+	l.shard.event(l, func(fx *effects) { l.released(own, sent, now, ahead, waiter != "", waiting, err, fx) })
 	return err
 }
 
 // released is the event that a release, which was sent at the instant sent, has its
-// outcome. listed says that it has put this process at the end of the list of
-// waiting lockers, and waiting is that list, if it is known to have others.
+// outcome. ahead is how far the wall clock had run ahead by then, listed says that it has put
+// this process at the end of the list of waiting lockers, and waiting is that list, if it is
+// known to have others.
 func (l *lock) released(
-	own *ownership, sent, now clock.Instant, listed bool, waiting string, err error, fx *effects,
+	own *ownership, sent, now clock.Instant, ahead time.Duration, listed bool, waiting string, err error, fx *effects,
 ) {
 	if own.ambiguous || err != nil && !errors.Is(err, driver.ErrNotOwner) {
 		// A try of the acquire or of the release may be on its way still.
@@ -193,6 +197,11 @@ func (l *lock) released(
 	l.own = nil
 	if waiting != "" {
 		l.sees(waiting)
+		if listed {
+			// The list is the answer of the execution that has released it: what is offered from
+			// here on was minted after the release was sent.
+			l.acquisition().anchor = anchor{own.token, sent, ahead}
+		}
 	}
 	switch {
 	case !listed && waiting != "" && reserved(waiting):
@@ -215,5 +224,10 @@ func (l *lock) released(
 		acq := l.acquisition()
 		acq.contended, acq.refusedAt, acq.tryAt = true, sent, now.Add(4*grace)
 	}
-	l.proceed(fx)
+	if l.acq != nil && l.acq.offer.token != 0 {
+		l.dealPending(now, fx)
+	}
+	if l.phase != held {
+		l.proceed(fx)
+	}
 }

@@ -34,6 +34,7 @@ type Table struct {
 	ranger    driver.Ranger // the store, if it is one
 	queuer    driver.Queuer // likewise
 	attention attention
+	offers    offers
 	names     atomic.Pointer[names]
 	store     driver.Store
 	turnTime  time.Duration
@@ -85,6 +86,7 @@ func NewTable(store driver.Store, turnTime time.Duration, turnCount int) *Table 
 	t.reaper.init(t)
 	t.registry.init(t)
 	t.attention.notifier, _ = store.(driver.Notifier)
+	t.offers.offerer, _ = store.(driver.Offerer)
 	return t
 }
 
@@ -94,12 +96,16 @@ func (t *Table) shardOf(key string) *shard {
 
 // names are the names of the process in lists of waiting lockers, by the kind of hold.
 type names struct {
-	trip time.Duration // to the store and back, when they were made
-	of   [driver.Permit + 1]string
+	trip   time.Duration // to the store and back, when they were made
+	of     [driver.Permit + 1]string
+	offers string // of a process that takes offers
 }
 
 func namesOf(name string) *names {
-	return &names{of: [...]string{driver.Exclusive: name, driver.Shared: "+" + name, driver.Permit: "+" + name}}
+	return &names{
+		of:     [...]string{driver.Exclusive: name, driver.Shared: "+" + name, driver.Permit: "+" + name},
+		offers: driver.TakingOffers(name),
+	}
 }
 
 // name returns the name of the process for a list of waiting lockers. A store that keeps
@@ -176,6 +182,9 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 	}
 	if fx.decline && t.ranger != nil {
 		t.ranger.Decline(fx.lock.key, t.ID)
+	}
+	if fx.passOn != 0 {
+		t.passOn(fx.lock.key, fx.passOn)
 	}
 	if fx.linger {
 		kept := fx.lock
@@ -279,9 +288,10 @@ type effects struct {
 	orphan     *orphan    // for the reaper
 	release    *ownership // to be released in the background
 	unwatch    func()
-	decline    bool // no caller waits any more: the process leaves the list of those waiting
-	linger     bool // the lock is to be dropped after the courtesy
-	ended      bool // there is one hold less
+	decline    bool  // no caller waits any more: the process leaves the list of those waiting
+	passOn     int64 // the token of an offer that no caller here wants
+	linger     bool  // the lock is to be dropped after the courtesy
+	ended      bool  // there is one hold less
 
 	unserved error // why the store has not served a caller without a bound for a second
 }

@@ -65,7 +65,14 @@ func (l *lock) try(w *Waiter, now, deadline clock.Instant) *try {
 	}
 	if w.Terms.Wait != 0 {
 		req.Waiter = table.name(driver.Exclusive, acq.contended) // the store knows for what
+		if table.offers.ready.Load() && w.Terms.takesOffers() {
+			req.Waiter = table.names.Load().offers
+		}
 	}
+	if req.Kind == driver.Exclusive && req.Waiter != "" {
+		req.Offer = acq.named
+	}
+	acq.named = 0
 	if w.Terms.Wait != 0 && req.Kind == driver.Exclusive {
 		req.Left = longWait
 		if deadline != 0 {
@@ -170,6 +177,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	case !a.Granted:
 		known := acq.contended
 		l.refused(now, t, w, a, rest)
+		l.acq.anchors(a.Token, sent, ahead)
 		if t.listed() {
 			l.wanted(fx)
 		}
@@ -189,7 +197,12 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	if reusable && acq.seq == 0 {
 		acq.seq = t.seq // nothing was granted to it
 	}
-	l.proceed(fx)
+	if acq.offer.token != 0 {
+		l.dealPending(now, fx)
+	}
+	if l.phase != held {
+		l.proceed(fx)
+	}
 }
 
 // abandonOwner leaves the owner of a try to the reaper.

@@ -151,6 +151,9 @@ func (t *Table) wait(ctx context.Context, w *Waiter, s step, deadline clock.Inst
 			s = t.stand(ctx, w, s.line, deadline)
 			continue
 		case watch:
+			if w.Terms.takesOffers() {
+				t.offers.begin(t)
+			}
 			stop := t.store.Watch(l.key, t.Clock.Time(s.since), l.signalled)
 			now := t.Clock.Now()
 			l.shard.event(l, func(fx *effects) {

@@ -188,7 +188,7 @@ func (own *ownership) due(now clock.Instant, fx *effects) (renew bool) {
 	if own.bound != 0 && now >= own.bound {
 		own.endBounded(now, fx)
 	}
-	switch due := !own.fixed && !own.stopped && own.renewAt <= now.Add(slack(own.lease)); {
+	switch due := !own.fixed && !own.stopped && own.renewAt <= now.Add(own.slack()); {
 	case (due || own.hint != 0) && !own.renewing:
 		// If it succeeds, that is when the next one is due. What is hinted at from here on
 		// it may not see.
@@ -255,7 +255,11 @@ func (own *ownership) renewed(r renewal, now clock.Instant, ahead time.Duration,
 		// Not a loss: the lease is good until its deadline. Again soon, but not later
 		// than it was to be: a caller that asks again and again must not put it off.
 		own.failed(r.err)
-		own.renewAt = min(own.renewAt, now.Add(min(own.lease/20, time.Second)))
+		pause := min(own.lease/20, time.Second)
+		if own.offered {
+			pause = min(pause, leastOffer/8)
+		}
+		own.renewAt = min(own.renewAt, now.Add(pause))
 		fx.schedule = own
 	default:
 		own.confirmed(r, now, ahead, fx)
@@ -277,7 +281,7 @@ func (own *ownership) lastError() error {
 // confirmed notes that the store has said that the lock is ours.
 func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duration, fx *effects) {
 	if r.extended && r.sent > own.sent {
-		own.sent = r.sent
+		own.sent, own.offered = r.sent, false
 	}
 	if r.scheduled && r.extended {
 		own.renewals++
@@ -294,7 +298,7 @@ func (own *ownership) confirmed(r renewal, now clock.Instant, ahead time.Duratio
 		own.began, own.grants = r.sent, 0
 	}
 	// A renewal that is scheduled for about then is left as it is.
-	if due := own.sent.Add(own.lease / 3); due < own.renewAt || due > own.renewAt.Add(slack(own.lease)) || own.fixed {
+	if due := own.sent.Add(own.lease / 3); due < own.renewAt || due > own.renewAt.Add(own.slack()) || own.fixed {
 		own.renewAt = due
 		fx.schedule = own
 	}

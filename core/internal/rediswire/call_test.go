@@ -111,7 +111,7 @@ func TestRequestsOfACallHaveTheirOwnArguments(t *testing.T) {
 				r.exclusive(s)
 				return &r.Request
 			}) {
-				if list, _ := reply.([]any); len(list) != 3 || list[0] != fmt.Sprint("owner:", i) || list[2] != int64(1) {
+				if list, _ := reply.([]any); len(list) != 4 || list[0] != fmt.Sprint("owner:", i) || list[2] != int64(1) || list[3].(int64) <= 0 {
 					t.Errorf("%s is held: %v", key(i), reply)
 				}
 				list := strings.TrimPrefix(rest(i)+","+waiter(i), ",")

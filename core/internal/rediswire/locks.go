@@ -80,7 +80,10 @@ func (s *Store) Acquire(ctx context.Context, ask driver.AcquireRequest) (driver.
 			Args(&r.ask.Owner, &r.ms[0], &r.ms[1], &r.atMost, &r.ask.Rest, &r.ask.Waiter, &r.tokens)
 	} else {
 		switch r.waiter = ask.Waiter; {
-		case r.waiter == "" || ask.Left <= 0:
+		case r.waiter == "":
+		case ask.Offer != 0:
+			r.waiter += "=" + strconv.FormatInt(ask.Offer, 10) + "@" + strconv.FormatInt(Milliseconds(min(max(ask.Left, 0), longest)), 10)
+		case ask.Left <= 0:
 		case ask.Left < longest:
 			r.waiter += "@" + strconv.FormatInt(Milliseconds(ask.Left), 10)
 		default:
@@ -153,17 +156,23 @@ func (r *acquire) reply() (driver.Reply, error) {
 	return rep, Wrap(ErrReply)
 }
 
-// refused reads the list that a script returned for a refusal; for places the list has one
-// element more. It reports whether the list is one.
+// refused reads the list that a script returned for a refusal. Its fourth element is the token
+// that stood in the way, if there is one, or for places whether they are full. It reports whether
+// the list is one.
 func (r *acquire) refused(list []any, rep *driver.Reply) bool {
 	n := numbers(list)
 	holder, ok := "", false
 	if len(list) == 3 || len(list) == 4 {
 		holder, ok = list[0].(string)
 	}
-	place := r.ask.Kind.Place()
-	if !ok || place != (len(list) == 4) || place && n[3] != 0 && n[3] != 1 || n[2] != 0 && n[2] != 1 {
+	place, more := r.ask.Kind.Place(), len(list) == 4
+	switch {
+	case !ok || n[2] != 0 && n[2] != 1:
 		return false
+	case place && n[3] != 0 && n[3] != 1, !place && more && n[3] <= 2: // see reply
+		return false
+	case more && !place:
+		rep.Token = n[3]
 	}
 	left, ok := list[1].(int64)
 	rep.Holder, rep.Listed, rep.Full = holder, n[2] == 1, place && n[3] == 1

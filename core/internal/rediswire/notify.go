@@ -3,6 +3,7 @@ package rediswire
 import (
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -29,6 +30,43 @@ func (s *Store) newsOf(id, message string) (key, owner string, ok bool) {
 	}
 	key, ok = s.KeyOf(name)
 	return key, driver.Attentive(id + ":" + number), ok
+}
+
+// Offers implements [driver.Offerer]. What is said on the channel of the locker is "=", the token,
+// "+" if others wait, a space and the name of a lock (lua/freed.lua). Where a grant has to be
+// acknowledged by replicas, and where several servers have the locks, the store reaches no locker.
+func (s *Store) Offers(id string, ready func(bool), take func(driver.Offer)) (stop func()) {
+	channel := s.names.wanted(id)
+	var mu sync.Mutex // so that the last that is said is the state
+	say := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		one := !s.announce.sharded.Load() && s.keyspace != nil && s.keyspace.state.Load() != divided
+		ready(one && s.ack.replicas == 0 && s.subscriber.hears(channel))
+	}
+	stop = s.subscriber.watch(channel, time.Now(), func(message string) {
+		if message == "" {
+			say()
+		} else if o, ok := s.offerOf(message); ok {
+			take(o)
+		}
+	})
+	say() // the channel may be subscribed to already
+	return stop
+}
+
+// offerOf reads what is said on the channel of a locker.
+func (s *Store) offerOf(message string) (o driver.Offer, ok bool) {
+	number, name, _ := strings.Cut(message, " ")
+	number, ok = strings.CutPrefix(number, "=")
+	number, o.Contended = strings.CutSuffix(number, "+")
+	token, err := strconv.ParseInt(number, 10, 64)
+	if !ok || err != nil || token <= 0 {
+		return o, false
+	}
+	o.Token = token
+	o.Key, ok = s.KeyOf(name)
+	return o, ok
 }
 
 // News returns a channel and a message which tell the locker of an attentive owner that

@@ -224,7 +224,7 @@ func (m *model) entered(c asked, reply any, a, b int64, s seen) error {
 
 func (m *model) refused(c asked, list []any, a, b int64, s seen) error {
 	place := c.script == "enter"
-	if want := 3; len(list) != want && !place || place && len(list) != want+1 {
+	if n := len(list); n != 4 && (n != 3 || place) {
 		return fmt.Errorf("answer %v", list)
 	}
 	names, _ := list[0].(string)

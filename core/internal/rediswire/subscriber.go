@@ -132,6 +132,14 @@ func (s *subscriber) join(channel string, since time.Time, w *watcher) *topic {
 	return t
 }
 
+// hears reports whether the subscription to a channel is confirmed.
+func (s *subscriber) hears(channel string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.topics[channel]
+	return t != nil && !t.confirmed.IsZero()
+}
+
 // tell has watchers woken by a message, all of a topic or only one; an empty message says
 // that nothing is known. Called with s.mu held.
 func (s *subscriber) tell(t *topic, message string, only *watcher) {

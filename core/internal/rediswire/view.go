@@ -79,6 +79,8 @@ const (
 	FieldBarrier = "b"
 	// FieldReserved says that the lock is free, and reserved for those who wait.
 	FieldReserved = "r"
+	// FieldOffered is the owner to whom a reserved lock is offered.
+	FieldOffered = "offer"
 )
 
 // HolderView is an owner in a lock's hash.
@@ -95,6 +97,13 @@ func ReadHolder(field, value string) (h HolderView, ok bool) {
 	switch field {
 	case FieldWaiters, FieldBound, FieldBarrier, FieldReserved:
 		return h, false
+	case FieldOffered:
+		// Its locker has begun, if the message has reached it.
+		at := strings.LastIndexByte(value, ':')
+		if at < 0 {
+			return h, false
+		}
+		field, value = value, value[at+1:]
 	}
 	token, ends, place := strings.Cut(value, "@")
 	h = HolderView{Owner: field, Place: place}

@@ -4,21 +4,23 @@
 -- owners, may be there once, behind the owners. See places.lua for the layout.
 --
 -- KEYS[1] lock    hash: the owner's field holds its token, q the waiting lockers. Without
---                 an owner it has r, and is reserved for the first of these (reserve.lua)
+--                 an owner it has r, and is reserved for the first of these (reserve.lua), or
+--                 has been offered to that (freed.lua)
 -- KEYS[2] fence   string: the last token of the key
 -- ARGV[1] owner
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long the fence is kept, in ms
 -- ARGV[4] the locker that will wait if the lock is held; empty for none. It may end with
---         "~" and a letter, how long it may take to answer a call, and with "@ms", ms being
+--         "~" and a letter, how long it may take to answer a call, with "=token", an offer to
+--         the locker in whose place the owner wants the lock, and with "@ms", ms being
 --         how long its caller still waits: for as long, but for a short time only, no new
 --         places are granted ahead of it
 -- ARGV[5] the lockers that wait already, kept with the lock when it is granted; not there
 --         if there are none. Of several locks, all have this argument or none has it
 --
 -- Returns the token when the owner holds the lock, else {holders, after how many ms to
--- ask again, 1 if the locker is in the list}; for several locks a list, see
--- several.lua. The second is what is left of an exclusive holder's lease, or at most
+-- ask again, 1 if the locker is in the list, the token of the exclusive holder, or of the
+-- offer, if there is one}; for several locks a list, see several.lua. The second is what is left of an exclusive holder's lease, or at most
 -- 1 s where owners have places; where the lock is reserved, what is left until the turn of
 -- the locker, or of all. Holders are joined by commas, and are not named if they
 -- are many.
@@ -49,14 +51,16 @@ local function contended()
 	end
 
 	return function(lock, fence, owner, lease, keep, waiter, rest)
-		local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r')
-		local mine, q, m, r = has[1], has[2] or '', has[3], has[5]
+		local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r', 'offer')
+		local mine, q, m, r, o = has[1], has[2] or '', has[3], has[5], has[6]
 		local id, left = match(waiter, '^(.*)@(%d+)$')
 		id = id or waiter
+		local name, named = match(id, '^(.*)=(%d+)$')
+		id = name or id
 		if r then
-			local ms, behind = opening(lock, q, bare(id), r)
+			local ms, behind = opening(lock, q, bare(id), r, o, named or '')
 			if ms > 0 then
-				return {'', ms, enlist(lock, q, id, '')}
+				return {o or '', ms, enlist(lock, q, id, ''), tonumber(match(o or '', '%d+$'))}
 			end
 			call('DEL', lock)
 			return grant(lock, fence, owner, lease, keep, behind)
@@ -64,9 +68,9 @@ local function contended()
 			if mine then
 				return tonumber(mine)
 			end
-			local names = holders(lock, 1)
+			local names, token = holders(lock, 1)
 			want(lock, q, id, names)
-			return {names, call('PTTL', lock), enlist(lock, q, id, '')}
+			return {names, call('PTTL', lock), enlist(lock, q, id, ''), tonumber(token)}
 		end
 
 		local now = clock()

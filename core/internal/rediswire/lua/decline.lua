@@ -1,5 +1,7 @@
 -- Takes a locker out of the list of those waiting: its last caller has left. If the lock is
--- reserved for the locker, its turn goes to those behind it, and they are told.
+-- reserved for the locker, its turn goes to those behind it, and they are told. An offer to the
+-- locker stays: the locker is told of it, and gives it up by a release of its owner, or a caller
+-- that has come since holds the lock by it.
 --
 -- KEYS[1] lock
 -- ARGV[1] the locker
@@ -14,16 +16,19 @@ local lock, id = KEYS[1], bare(ARGV[1])
 if call('HMGET', lock .. ':waiter', 'w')[1] == id then
 	call('DEL', lock .. ':waiter') -- line.lua
 end
-local has = call('HMGET', lock, 'q', 'r')
-local q, r = has[1] or '', has[2]
+local has = call('HMGET', lock, 'q', 'r', 'offer')
+local q, r, o = has[1] or '', has[2], has[3]
 if not entry(q, id) then
 	return 0
 end
 local ms, behind = nil, without(q, id)
 if r then
-	ms, behind = opening(lock, q, id, r)
+	ms, behind = opening(lock, q, id, r, o, '')
 end
 if not ms or ms > 0 then
+	if o and match(o, '^(.*):') == id then
+		return 0
+	end
 	behind = without(q, id)
 	-- A user without the right to delete a field leaves the name there: then the locker is
 	-- called in vain, as if it had died.

@@ -53,14 +53,15 @@ local function enter(held, lock, fence, owner, lease, keep, atmost, rest, id, to
 	held = held or call('HMGET', lock, owner, 'q', 'm', 'b')
 	local mine, q, m, b = held[1], held[2] or '', held[3], tonumber(held[4]) or 0
 	local fresh = not m and call('EXISTS', lock) == 0
-	local reserved = not m and not fresh and call('HMGET', lock, 'r')[1]
+	local kept = not m and not fresh and call('HMGET', lock, 'r', 'offer') or {}
+	local reserved, o = kept[1], kept[2]
 	if reserved then
-		local ms, behind = opening(lock, q, bare(id), reserved)
-		local first = ahead(q, id)
+		local ms, behind = opening(lock, q, bare(id), reserved, o, '')
+		local first = not o and ahead(q, id)
 		if first and (atmost == 0 or select(2, gsub(sub(q, 1, first), ',', '')) < atmost) then
 			ms, behind = 0, without(q, id) -- as many come together as there are places
 		elseif ms > 0 then
-			return {'', ms, enlist(lock, q, id, '+'), 0}
+			return {o or '', ms, enlist(lock, q, id, '+'), 0}
 		end
 		call('DEL', lock)
 		fresh, rest, q = true, behind, ''

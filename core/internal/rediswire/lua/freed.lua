@@ -1,25 +1,61 @@
 -- Statements that give up the lock of an owner (release). The script that includes them sets
--- the locals call and room, and, named as the arguments of release.lua, lock, fence, owner,
--- publish, waiter, token and keep. fence, token and keep are nil where the store has not to be
--- told the last token. The answer is in the variable reply then.
+-- the locals call, format, time, stamp and room, and, named as the arguments of release.lua, lock,
+-- fence, owner, publish, waiter, token and keep. fence, token and keep are nil where the store has
+-- not to be told the last token. The answer is in the variable reply then.
+--
+-- A lock with a list is offered to the first locker of the list, if that takes offers (a capital
+-- letter): the token is minted here, and told on the locker's own channel as "=token lock", or
+-- "=token+ lock" where others wait. The lock is reserved by then, so that it can be granted to
+-- no other. Its owner is "id:token". It is no field yet: renew makes it one, and release gives
+-- the lock to the next locker. So a message or request that comes late or again finds another
+-- token, and does nothing. A locker whose channel no connection listens to has died, and is
+-- passed over. A node of a Cluster does not know who listens elsewhere, and offers nothing.
 
-local held, reply = call('HMGET', lock, owner, 'q'), 1
+local held, reply, q = call('HMGET', lock, owner, 'q'), 1, nil
 if held[1] then
+	q = held[2] or ''
+else
+	-- include accepted.lua
+	q = rest
+end
+if q then
 	call('DEL', lock)
-	local q = held[2] or ''
-	if waiter ~= '' and select(2, string.gsub(q, ',', '')) < room - 1 and
-		not string.find(q, string.match(waiter, '^[^~]*'), 1, true) then
+	local id = waiter ~= '' and string.match(waiter, '^[^~]*')
+	if id and select(2, string.gsub(q, ',', '')) < room - 1 and not string.find(q, id, 1, true) then
 		q = q == '' and waiter or q .. ',' .. waiter
 	end
 	if fence then
 		redis.pcall('SET', fence, token, 'PX', keep)
 	end
 	if q ~= '' then
-		-- include reserve.lua
 		local command, db = string.match(publish, '^(%u+)(.*)$')
-		if type(redis.pcall(command, lock .. ':free' .. db, q)) ~= 'number' then
+		local first, rest = string.match(q, '^([^,~]+)~%u,?(.*)$')
+		local offer, minted
+		if first and command ~= 'SPUBLISH' then
+			-- What fails here, for want of a right, must not undo the release.
+			local _, made = pcall(function()
+				local fence, keep, tokens = fence or lock .. ':fence', keep or 120000, 1
+				-- include mint.lua
+				return {text}
+			end)
+			minted = made[1]
+			offer = minted and first .. ':' .. minted
+		end
+		repeat
+			-- include reserve.lua
+			local told = offer and reserved and redis.pcall(command, string.match(lock, '^[^{]*') .. 'wanted:' .. first,
+				'=' .. minted .. (rest == '' and '' or '+') .. ' ' .. lock)
+			local again = offer and (type(told) ~= 'number' or told == 0)
+			if again then
+				redis.pcall('DEL', lock)
+				q, offer = told == 0 and rest or q, nil
+			end
+		until not again
+		if q == '' then
+			reply = 1
+		elseif type(redis.pcall(command, lock .. ':free' .. db, q)) ~= 'number' then
 			reply = 2
-		elseif q ~= waiter then
+		elseif string.match(q, '^[^~]*') ~= id then
 			reply = {q}
 		end
 	end

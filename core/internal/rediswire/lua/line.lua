@@ -30,8 +30,8 @@ id = id or ARGV[4]
 local barrier = 1500 -- ms, as in acquire.lua
 local alone = 1500 -- ms for which the only caller is one without asking again
 
-local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r')
-local mine, q, m, r = has[1], has[2] or '', has[3], has[5]
+local has = call('HMGET', lock, owner, 'q', 'm', 'b', 'r', 'offer')
+local mine, q, m, r, o = has[1], has[2] or '', has[3], has[5], has[6]
 local last = newest and tonumber(call('HMGET', line, 'n')[1]) or 0
 if mine and not m then
 	-- A repeated request. Its number is not kept, but is about the token.
@@ -99,12 +99,12 @@ end
 if not m and not r and call('EXISTS', lock) == 0 then
 	return owner ~= '' and granted(rest) or {'', 0, 0, number}
 elseif r then
-	local ms, behind = opening(lock, q, bare(id), r)
-	if newest then
+	local ms, behind = opening(lock, q, bare(id), r, o, '')
+	if newest and not o then
 		ms, behind = 0, others
 	end
 	if ms > 0 or owner == '' then
-		return refused('', ms)
+		return refused(o or '', ms)
 	end
 	call('DEL', lock)
 	return granted(behind)

@@ -12,6 +12,7 @@
 --         has died keeps others out for a short time only
 -- r       the lock is free, and reserved for so many ms for the first lockers of q; see
 --         reserve.lua. No owner is beside it
+-- offer   the owner, of the first locker of q, to whom a reserved lock is offered; see freed.lua
 --
 -- An id may have "~" and a letter behind it: how long the locker may take to answer a call.
 -- The key stays for at least linger after the last end, so that q is still there when
@@ -25,6 +26,7 @@ local room = 63 -- lockers in a list
 local linger = 1000 -- ms
 local poll = 1000 -- after how many ms a locker asks again at the latest where owners have places
 local few = 16 -- up to how many holders are named
+local offer -- none: what is given up other than by release is not offered
 
 -- clock returns the server's time in ms, rounded down.
 local function clock()
@@ -114,10 +116,14 @@ local function sweep(lock, held, now)
 end
 
 -- opening returns in how many ms the turn of a locker begins for which a lock is reserved, or
--- the reservation ends, and the list of the lockers that it does not pass over then.
-local function opening(lock, q, id, reserved)
+-- the reservation ends, and the list of the lockers that it does not pass over then. The locker to
+-- which the lock is offered, to the owner o, has its turn if it names the token of the offer.
+-- Else its request may be a late one, and the locker uses the offer by now: its turn begins when
+-- the offer has ended.
+local function opening(lock, q, id, reserved, o, named)
 	local ms, behind = 0, nil
-	for sign, name, letter, after in gmatch(q, '(%+?)([^,~]+)~?(%l?),?()') do
+	local to = o and match(o, '^(.*):')
+	for name, letter, after in gmatch(q, '%+?([^,~]+)~?(%a?),?()') do
 		if name == id then
 			behind = sub(q, after)
 			break
@@ -125,7 +131,17 @@ local function opening(lock, q, id, reserved)
 			break
 		end
 		-- include patience.lua
+		if name == to then
+			-- include offered.lua
+		end
 		ms = ms + patience
+	end
+	if o and o == id .. ':' .. named then
+		ms, behind = 0, without(q, id)
+	elseif o then
+		local patience = ms -- also where another locker goes before all by now
+		-- include offered.lua
+		ms = patience
 	end
 	return (behind and ms or reserved) - (reserved - call('PTTL', lock)), behind or without(q, id)
 end
@@ -136,18 +152,19 @@ local function absent(lock, owner, otherwise)
 	return pcall_('EXISTS', lock .. ':revoked:' .. owner) == 1 and -2 or otherwise
 end
 
--- holders names the owners that hold a lock, if they are few.
+-- holders names the owners that hold a lock, if they are few, and returns what is in the last
+-- one's field: the token of an exclusive holder.
 local function holders(lock, n)
 	if n > few then
 		return ''
 	end
 	local fields = call('HGETALL', lock)
-	local names = {}
+	local names, token = {}, nil
 	for i = 1, #fields, 2 do
 		local name = fields[i]
-		if name ~= 'q' and name ~= 'm' and name ~= 'b' and name ~= 'r' then
-			names[#names + 1] = name
+		if name ~= 'q' and name ~= 'm' and name ~= 'b' and name ~= 'r' and name ~= 'offer' then
+			names[#names + 1], token = name, fields[i + 1]
 		end
 	end
-	return table.concat(names, ',')
+	return table.concat(names, ','), token
 end

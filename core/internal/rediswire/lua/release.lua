@@ -19,8 +19,9 @@
 -- argument and was announced, 2 if it could not be, or where the owner does not hold the
 -- lock -2 if an operator has released it, else 0 if no owner does and -1 if another owner does. It frees by deleting,
 -- which works when memory is full; what may fail comes after, and does not undo it. A lock
--- with a list is then reserved for the first of it (reserve.lua). For several locks it returns a list; see several.lua.
-local KEYS, ARGV, call = KEYS, ARGV, redis.call
+-- with a list is then reserved for the first of it, or offered to it (freed.lua). For several locks it returns a list; see several.lua.
+local KEYS, ARGV, call, format = KEYS, ARGV, redis.call, string.format
+local time, stamp -- the server's, in µs
 local room = 63 -- lockers in a list, as in places.lua
 
 if #KEYS == 1 or #KEYS == 2 and #ARGV == 5 then -- without a function, as in acquire.lua

@@ -2,6 +2,8 @@
 -- each on its own, where one server has them all: keys and arguments follow one
 -- another. If all have one lease and no vote, it may be there once, behind the owners.
 --
+-- An owner to whom the lock is offered (freed.lua) becomes its holder.
+--
 -- Where the owner has the lock by vote, it raises the vote to the proposal that won: a
 -- withdrawal of an earlier one, which may be on its way, then leaves it alone.
 --
@@ -18,6 +20,18 @@ local KEYS, ARGV, call = KEYS, ARGV, redis.call
 local function renew(lock, owner, lease, won)
 	local held = call('HMGET', lock, owner, 'q')
 	if not held[1] then
+		-- include accepted.lua
+		if rest then
+			if lease ~= '0' then
+				-- Without the right to this nothing is changed. From here no command fails: a
+				-- lock without an owner could be granted to another.
+				call('PEXPIRE', lock, lease, 'GT')
+				call('DEL', lock)
+				call('HSET', lock, owner, string.match(owner, '%d+$'), unpack(rest ~= '' and {'q', rest} or {}))
+				call('PEXPIRE', lock, lease)
+			end
+			return rest ~= '' and 2 or 1
+		end
 		return redis.pcall('EXISTS', lock .. ':revoked:' .. owner) == 1 and -2 or -call('EXISTS', lock)
 	end
 	if won and tonumber(held[1]) < tonumber(won) then

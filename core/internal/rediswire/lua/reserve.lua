@@ -5,17 +5,29 @@
 -- is left of the key, so no clock is read. Reserved means only that others are refused
 -- (acquire, enter): a lease begins as it does for a free lock. Where the first locker does
 -- not say how long it may take, nothing is reserved. If a write fails, the lock is free.
--- lock and q are set, and no locker in q has been called. The lock has been deleted.
+-- lock and q are set, and no locker in q has been called. The lock has been deleted. offer is
+-- nil, or the owner to whom the lock is to be offered (freed.lua), which is the field offer then.
+-- Whether the lock is reserved is in the variable reserved then. If it is not offered, the
+-- first of q is no locker that takes offers any more.
 
 local kept, n = 0, 0
-for letter in string.gmatch(q, '[^,~]+~?(%l?),?') do
+local before, capital, behind = string.match(q, '^([^,~]*~)(%u)(.*)$')
+if capital and not offer then
+	q = before .. string.lower(capital) .. behind
+end
+for letter in string.gmatch(q, '[^,~]+~?(%a?),?') do
 	if n == 4 or letter == '' then
 		break
 	end
 	-- include patience.lua
+	if n == 0 and offer then
+		-- include offered.lua
+	end
 	kept, n = kept + patience, n + 1
 end
-if kept > 0 and type(redis.pcall('HSET', lock, 'r', kept, 'q', q)) == 'number' and
-	type(redis.pcall('PEXPIRE', lock, kept)) ~= 'number' then
+local reserved = kept > 0
+	and type(redis.pcall('HSET', lock, 'r', kept, 'q', q, unpack(offer and {'offer', offer} or {}))) == 'number'
+if reserved and type(redis.pcall('PEXPIRE', lock, kept)) ~= 'number' then
 	redis.pcall('DEL', lock)
+	reserved = false
 end

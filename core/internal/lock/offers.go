@@ -1,0 +1,170 @@
+package lock
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
+)
+
+// A store that is a [driver.Offerer] offers a lock that became free to the first process of its
+// list, and keeps it for that process for [driver.OfferLasts] from the release on. The message
+// may be of any age. So the process counts that time from an earlier instant, the anchor: it
+// has sent a request whose answer had a smaller token than the offer, hence the release was
+// carried out after the request was sent. Tokens are compared, and never times of two clocks.
+//
+// Each offer is dealt with once: the first waiter takes it, or asks and names it, or no caller
+// wants it any more and it is passed on. From then on it is not above the anchor, so that a
+// message that comes again does nothing.
+
+// leastOffer is how much of an offer must be left when a caller takes it: the renewal must
+// succeed before the end, also on a busy machine.
+const leastOffer = driver.OfferLasts / 2
+
+// fenceKept is for how long a store remembers the token of an offer for certain.
+const fenceKept = time.Minute
+
+// offers are the offers to a Table. They begin with the first caller that finds a lock held,
+// and end with the Table.
+type offers struct {
+	subscription
+	offerer driver.Offerer // the store, if it is one
+	ready   atomic.Bool    // the store reaches this process
+}
+
+// begin has the Table told of offers, if it is not yet.
+func (o *offers) begin(t *Table) {
+	if o.offerer != nil && !o.begun.Load() {
+		o.start(func() (stop func()) { return o.offerer.Offers(t.ID, o.ready.Store, t.offered) })
+	}
+}
+
+// anchor is an instant before which no offer was made that has a greater token.
+type anchor struct {
+	token int64
+	sent  clock.Instant // zero: there is none
+	ahead time.Duration // of the wall clock, by then
+}
+
+// offer is an offer that came while a request was on its way, whose answer comes first.
+type offer struct {
+	token     int64 // zero: there is none
+	contended bool
+}
+
+// takesOffers reports whether a caller with these terms can begin without a request. A fixed
+// lease is to be whole, and the holder of an offer has no name yet by which it could be told
+// that others wait.
+func (t *Terms) takesOffers() bool {
+	return t.Kind == driver.Exclusive && t.Line == driver.InTurn && !t.Fixed && !t.WillFix && !t.Attentive && t.Lease > driver.OfferLasts
+}
+
+// offered takes an offer of the store.
+func (t *Table) offered(o driver.Offer) {
+	now, ahead := t.Clock.Read()
+	l := t.find(o.Key)
+	if l == nil {
+		t.passOn(o.Key, o.Token)
+		return
+	}
+	l.shard.event(l, func(fx *effects) { l.offered(now, ahead, offer{o.Token, o.Contended}, fx) })
+}
+
+// offered is the event that the store offers the lock.
+func (l *lock) offered(now clock.Instant, ahead time.Duration, o offer, fx *effects) {
+	acq := l.acq
+	switch {
+	case l.phase == held, l.own != nil && o.token <= l.own.token, acq != nil && o.token <= acq.anchor.token:
+		// It came late, or again.
+	case l.asking > 0, l.phase == releasing && l.first != nil:
+		// The answer on its way may give the lock to another owner of this process, or say
+		// that the offer has ended.
+		if acq = l.acquisition(); o.token > acq.offer.token {
+			acq.offer = o
+		}
+	default:
+		l.deal(now, ahead, o, fx)
+		if l.phase == acquiring {
+			fx.look = l.first
+		}
+	}
+}
+
+// dealPending deals with an offer that has waited for an answer, unless another is on its way.
+func (l *lock) dealPending(now clock.Instant, fx *effects) {
+	o := l.acq.offer
+	if l.asking > 0 {
+		return
+	}
+	l.acq.offer = offer{}
+	_, ahead := l.shard.table.Clock.Read()
+	l.deal(now, ahead, o, fx)
+}
+
+// anchors takes the token in a refusal of a request that was sent at an instant.
+func (a *acquisition) anchors(token int64, sent clock.Instant, ahead time.Duration) {
+	if token > a.offer.token {
+		a.offer = offer{} // it has ended
+	}
+	// Beside an offer that waits for this answer, and was made before it, an earlier anchor is
+	// the right one.
+	if token != 0 && token >= a.anchor.token && token != a.offer.token {
+		a.anchor = anchor{token, sent, ahead}
+	}
+}
+
+// deal deals with an offer while no request of this process for the lock is on its way.
+func (l *lock) deal(now clock.Instant, ahead time.Duration, o offer, fx *effects) {
+	w, acq := l.first, l.acq
+	var a anchor
+	if acq != nil {
+		a, acq.anchor.token = acq.anchor, o.token
+	}
+	until := a.sent.Add(driver.OfferLasts - clock.Drift(driver.OfferLasts))
+	switch {
+	case w == nil:
+		fx.passOn = o.token
+	case w.Terms.takesOffers() && a.sent != 0 && until.Sub(now) >= leastOffer &&
+		ahead-a.ahead <= clock.Drift(driver.OfferLasts):
+		l.take(now, until, a.ahead, o, fx)
+	case w.Terms.Kind.Place() || w.Terms.Wait == 0:
+		fx.passOn = o.token
+	default:
+		acq = l.acquisition()
+		acq.named, acq.tryAt = o.token, now
+	}
+}
+
+// take makes the process the owner by an offer, until an instant, and the first waiter the holder.
+func (l *lock) take(now, until clock.Instant, ahead time.Duration, o offer, fx *effects) {
+	lease := l.first.Terms.Lease
+	own := &ownership{
+		lock: l, seq: uint64(o.token), atMost: int32(l.first.Terms.AtMost), lease: lease, offered: true, //nolint:gosec // as the token is positive
+		// As if it had been granted for the lease so much earlier that it ends then. So all that
+		// is said of a lease is true of it.
+		sent: until.Add(clock.Drift(lease) - lease), ahead: ahead + clock.Drift(driver.OfferLasts) - clock.Drift(lease),
+		renewAt: now.Add(until.Sub(now) / 4),
+		token:   o.token, base: o.token, replied: now, began: now, contended: o.contended,
+	}
+	if lease > fenceKept {
+		own.base = 0 // the release tells the store the token
+	}
+	l.listed = false
+	l.acq.rest = ""
+	l.acq.got()
+	l.own, l.phase = own, held
+	own.grant(l.first, own.token, now, fx)
+	fx.more, fx.schedule = 1, own
+}
+
+// passOn gives an offer that no caller here wants to the next process.
+func (t *Table) passOn(key string, token int64) {
+	t.work.Go(func() {
+		_, _ = t.store.Release(context.Background(), driver.ReleaseRequest{
+			Key: key, Owner: t.owner(uint64(token)), Token: token, TTL: driver.OfferLasts, //nolint:gosec // a token is positive
+			Deadline: t.Clock.Time(t.Clock.Now().Add(driver.OfferLasts)),
+		}) // else it ends by itself
+	})
+}
