@@ -351,6 +351,40 @@ func TestAnOfferWaitsForTheAnswerThatIsOnItsWay(t *testing.T) {
 	}
 }
 
+// An answer can come before the message of an offer that it names. Then it says the same, and the
+// message nothing more.
+func TestAnAnswerThatNamesAnOfferIsTheOffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		lease := held(t, p.holder, t.Context(), "k")
+		got, _ := p.waits()
+		p.seen.lost = true
+		p.store.Intercept(func(r memstore.Request) memstore.Fault {
+			if r.Op == memstore.Acquire {
+				return memstore.Fault{Before: 10 * time.Millisecond}
+			}
+			return memstore.Fault{}
+		})
+		asked := p.asks(func() {
+			p.seen.wake(driver.Signal{}) // it asks, and the release is carried out first
+			_ = lease.Release(t.Context())
+			begin := time.Now()
+			next := <-got
+			if took, want := time.Since(begin), p.seen.last(t).Token; took > 10*time.Millisecond || next.Token() != want {
+				t.Errorf("%v later it holds the lock by the token %d; want %d", took, next.Token(), want)
+			}
+			p.seen.take(p.seen.last(t))
+			if err := next.Err(); err != nil {
+				t.Error(err)
+			}
+			_ = next.Release(t.Context())
+		})
+		if len(asked) != 1 {
+			t.Errorf("it asked with %+v", asked)
+		}
+	})
+}
+
 // An offer that is not confirmed by its end is lost, as any lease.
 func TestAnOfferThatIsNotRenewedIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

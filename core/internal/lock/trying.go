@@ -177,7 +177,11 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	case !a.Granted:
 		known := acq.contended
 		l.refused(now, t, w, a, rest)
-		l.acq.anchors(a.Token, sent, ahead)
+		if a.Token > l.acq.anchor.token && a.Holder == l.shard.table.owner(uint64(a.Token)) { //nolint:gosec // a token is positive
+			l.acq.offer = offer{a.Token, true} // to this process, whose message is late or lost
+		} else {
+			l.acq.anchors(a.Token, sent, ahead)
+		}
 		if t.listed() {
 			l.wanted(fx)
 		}
