@@ -25,6 +25,8 @@ const (
 	cmdTell    = 1 // PUBLISH
 	cmdKeep    = 2 // HSET PEXPIRE: the lock is kept for those whose turn it is
 	cmdFence   = 1 // SET: the last token of a hand-off
+	cmdOffer   = 3 // TIME SET PUBLISH: the lock is offered to the first of these
+	cmdPass    = 4 // EVALSHA HMGET HMGET DEL: the release of a lock that was offered
 	cmdClaim   = 7 // EVALSHA HMGET EXISTS TIME HSET PEXPIRE, and HMGET behind it
 	cmdCommit  = 4 // EVALSHA HMGET HSET PEXPIRE
 	cmdReplay  = 3 // EVALSHA HMGET, and HMGET behind it
@@ -36,16 +38,33 @@ const (
 func pairCommands(share float64) float64 { return 6 + 3/share }
 
 // shortTurn is the least that a section costs if each of several processes wants
-// the key with one caller at a time: the grant, the release with its announcement,
-// and the try with which the process that has had it gets into the list again.
-const shortTurn = cmdTurn + cmdEnlist + cmdRelease + cmdKeep + cmdTell
+// the key with one caller at a time: the release with its announcement, which is the
+// grant where the lock is offered, and the try with which the process that has had it
+// gets into the list again.
+func shortTurn(cluster bool) int {
+	if cluster {
+		return cmdTurn + cmdEnlist + cmdRelease + cmdKeep + cmdTell
+	}
+	return cmdEnlist + cmdPass + cmdOffer + cmdKeep + cmdTell
+}
 
 // fullTurn is what a turn costs if each of n processes always has callers for
-// the key: the grant, the release that enters its process again, and the early
-// tries.
-func fullTurn(n int, turn time.Duration) float64 {
-	early := min(n-1, int(turn/grace))
-	return cmdTurn + cmdRelease + cmdKeep + cmdTell + cmdFence + float64(early*cmdRefuse)
+// the key: the release that enters its process again and, where the lock is not offered,
+// the grant and the early tries.
+func fullTurn(n int, turn time.Duration, cluster bool) float64 {
+	if !cluster {
+		return cmdPass + cmdOffer + cmdKeep + cmdTell + cmdFence
+	}
+	return cmdTurn + cmdRelease + cmdKeep + cmdTell + cmdFence + float64(earlyTries(n, turn, cluster)*cmdRefuse)
+}
+
+// earlyTries is how many of n processes ask before a turn has ended. An offer keeps the lock
+// for longer than a turn.
+func earlyTries(n int, turn time.Duration, cluster bool) int {
+	if !cluster {
+		return 0
+	}
+	return min(n-1, int(turn/grace))
 }
 
 // turnLength is how long a process keeps a key that others want, if a section
@@ -76,6 +95,14 @@ func messageBytes(key, listed int, cluster bool) int {
 	}
 	return wire(kind, key+len("interlock:{}:free"), max(0, listed*(nameBytes+1)-1))
 }
+
+// offerBytes is what an offer is on the wire to the process that gets the lock by it.
+func offerBytes(key int) int {
+	return wire(len("message"), len("interlock:wanted:")+idBytes, len("=1790000000000000+ ")+key+len("interlock:{}"))
+}
+
+// listBytes is the reply to a release that names so many lockers.
+func listBytes(listed int) int { return wire(max(0, listed*(nameBytes+1)-1)) }
 
 // refusalBytes is the reply to a try that finds the lock held: its holder, its
 // time, and that the asker is listed.

@@ -97,7 +97,8 @@ type load struct {
 	reads     float64 // of sockets
 	clients   float64
 	memory    float64
-	releases  float64       // DEL, which only a release does
+	releases  float64       // DEL, which only a release does where no other process waits
+	messages  float64       // PUBLISH and SPUBLISH
 	ownOutput float64       // what INFO itself has told
 	client    time.Duration // CPU time of this process
 }
@@ -131,6 +132,8 @@ func (l *load) take(name, value string) {
 			l.script += time.Duration(usec * float64(time.Microsecond))
 		case "del":
 			l.releases += calls
+		case "publish", "spublish":
+			l.messages += calls
 		}
 		l.commands += calls
 		return
@@ -162,6 +165,6 @@ func (l load) minus(o load) load {
 		commands: l.commands - o.commands, requests: l.requests - o.requests,
 		script: l.script - o.script, cpu: l.cpu - o.cpu, in: l.in - o.in, out: l.out - o.out - o.ownOutput,
 		reads: l.reads - o.reads, clients: l.clients - o.clients, memory: l.memory - o.memory,
-		releases: l.releases - o.releases, client: l.client - o.client,
+		releases: l.releases - o.releases, messages: l.messages - o.messages, client: l.client - o.client,
 	}
 }
