@@ -127,6 +127,14 @@ func (s *suite) keptForTheListed() {
 		s.Errorf("%q wait", waiting)
 	}
 	s.announced(signals, "w2"+long+",w3"+long+",w1"+long)
+
+	// The releasing locker can be the first of others: a newest caller has put it there.
+	key = s.key("first")
+	owner, token = s.take(key, lease)
+	s.wait(key, "w1"+long, "w2"+long)
+	if waiting := s.release(driver.ReleaseRequest{Key: key, Owner: owner, Token: token, Waiter: "w1" + long}, nil); waiting != "w1"+long+",w2"+long {
+		s.Errorf("%q wait", waiting)
+	}
 }
 
 func (s *suite) turnsPass() {

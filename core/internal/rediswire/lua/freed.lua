@@ -55,7 +55,7 @@ if q then
 			reply = 1
 		elseif type(redis.pcall(command, lock .. ':free' .. db, q)) ~= 'number' then
 			reply = 2
-		elseif string.match(q, '^[^~]*') ~= id then
+		elseif string.match(q, '^[^~]*') ~= id or string.find(q, ',', 1, true) then
 			reply = {q}
 		end
 	end
