@@ -177,6 +177,10 @@ func (lease *Lease) TokenFor(key string) (int64, bool) {
 // less a margin for clock drift (1 % of the lease and 2 ms), on the monotonic
 // clock. The rule is that of the Redlock description (redis.io, "Distributed Locks
 // with Redis"). Of several locks it is the earliest. A renewal moves it.
+//
+// A lease that began with an offer of the store, by the message of a release
+// (Offerer in package driver), is valid for less than a second at first. Its first renewal
+// follows within a quarter of that, and makes it as long as others.
 func (lease *Lease) Deadline() time.Time {
 	if lease == nil {
 		return time.Time{}

@@ -147,7 +147,7 @@ func TestAMessageOfTheReleaseIsTheGrant(t *testing.T) {
 			t.Errorf("token %d; the offer was %d", lease.Token(), o.Token)
 		}
 		left := time.Until(lease.Deadline())
-		if left > 315*time.Millisecond || left < 160*time.Millisecond {
+		if left > driver.OfferLasts-5*time.Millisecond || left < driver.OfferLasts/2 {
 			t.Errorf("%v are left of the offer", left)
 		}
 		if _, err := p.holder.Lock(t.Context(), "k", core.Wait(0)); !errors.Is(err, core.ErrHeld) {
@@ -179,7 +179,7 @@ func TestAnOfferIsAskedForByItsTokenWhereItCannotBeTaken(t *testing.T) {
 				asked := p.asks(func() {
 					var got chan *core.Lease
 					if opts == nil {
-						time.Sleep(165 * time.Millisecond)
+						time.Sleep(driver.OfferLasts/2 + 5*time.Millisecond)
 						got = plain
 					} else {
 						got, _ = p.waits(opts...)
@@ -240,7 +240,7 @@ func TestAnOfferThatIsLostCostsItsTime(t *testing.T) {
 		begin := time.Now()
 		_ = lease.Release(t.Context())
 		next, err := third.Lock(t.Context(), "k")
-		if took := time.Since(begin); err != nil || took < 320*time.Millisecond || took > 330*time.Millisecond {
+		if took := time.Since(begin); err != nil || took < driver.OfferLasts || took > driver.OfferLasts+10*time.Millisecond {
 			t.Errorf("the next process gets the lock after %v, %v", took, err)
 		}
 		leave()
@@ -414,7 +414,7 @@ func TestAnOfferDoesNotOutlastASleepOfTheMachine(t *testing.T) {
 				p := newPair(t)
 				var slept atomic.Int64
 				core.SetWall(p.other, func() time.Time { return time.Now().Add(time.Duration(slept.Load())) })
-				sleep := func() { slept.Store(int64(10 * time.Millisecond)) }
+				sleep := func() { slept.Store(int64(driver.OfferLasts / 50)) }
 				var lease *core.Lease
 				asked := p.asks(func() {
 					lease = p.handOver(func() {
