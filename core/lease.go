@@ -180,7 +180,7 @@ func (lease *Lease) TokenFor(key string) (int64, bool) {
 //
 // A lease that began with an offer of the store, by the message of a release
 // (Offerer in package driver), is valid for less than a second at first. Its first renewal
-// follows within a quarter of that, and makes it as long as others.
+// follows within a quarter of that, or with [Lease.Check], and makes it as long as others.
 func (lease *Lease) Deadline() time.Time {
 	if lease == nil {
 		return time.Time{}

@@ -325,7 +325,7 @@ func (m *model) left(c asked, reply any, a, b int64, s seen) error {
 	n, ok := reply.(int64)
 	if c.script == "release" {
 		waiting, isList := listed(reply)
-		if want := s.message != "" && s.message != c.id; isList != want || isList && waiting != s.message {
+		if want := s.message != "" && strings.Join(ids(s.message), ",") != bare(c.id); isList != want || isList && waiting != s.message {
 			return fmt.Errorf("answer %v, announced %q", reply, s.message)
 		}
 		if isList {

@@ -92,6 +92,13 @@ func (c *Command) lock(
 		}
 		var err error
 		lease, err = locker.Lock(ctx, c.key, opts...)
+		// A lease that began with an offer of the store is short until it is renewed: the
+		// command would have to end at once.
+		if err == nil && time.Until(lease.Deadline()) < c.grace+c.margin() {
+			if err = lease.Check(ctx); err != nil {
+				_ = lease.Release(ctx)
+			}
+		}
 		taken <- err
 	}()
 	for {

@@ -20,7 +20,7 @@ else
 end
 if q then
 	call('DEL', lock)
-	local id = waiter ~= '' and string.match(waiter, '^[^~]*')
+	local id = waiter ~= '' and string.match(waiter, '^%+?([^~]*)')
 	if id and select(2, string.gsub(q, ',', '')) < room - 1 and not string.find(q, id, 1, true) then
 		q = q == '' and waiter or q .. ',' .. waiter
 	end
@@ -55,7 +55,7 @@ if q then
 			reply = 1
 		elseif type(redis.pcall(command, lock .. ':free' .. db, q)) ~= 'number' then
 			reply = 2
-		elseif string.match(q, '^[^~]*') ~= id or string.find(q, ',', 1, true) then
+		elseif string.match(q, '^%+?([^~]*)') ~= id or string.find(q, ',', 1, true) then
 			reply = {q}
 		end
 	end
