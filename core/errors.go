@@ -18,7 +18,7 @@ var (
 	// ready to wait ([Wait]). The caller holds nothing.
 	ErrHeld = lock.ErrHeld
 
-	// ErrQueueFull says that [MaxWaiters] callers of this process, or the one of [OneWaiter], already waited
+	// ErrQueueFull says that [MaxWaiters] callers of this process, or one caller under [OneWaiter], already waited
 	// for the key. It also matches [ErrHeld].
 	ErrQueueFull = lock.ErrQueueFull
 

@@ -24,7 +24,7 @@ import (
 // come. The hold of a newest caller is not handed over in the process, so each costs the round trips
 // of an acquire and a release.
 //
-// The store has to know the order of callers ([driver.Queuer]): those of packages redisstore and
+// The store has to know the order of callers ([driver.Queuer]): the stores of packages redisstore and
 // memstore do. On another store the constructor or the call returns [ErrConfig], as it does with
 // [Shared], [Permits], [ShareReads] and [Wait](0). For [Locker.Lock], its relatives, and
 // [NewGuard]; not for [New] and [Lead]. In [Locker.TryLock] it has no effect. Default: callers wait for their turns.
@@ -49,7 +49,7 @@ func OneWaiter() Option {
 	})
 }
 
-// setLine says where a caller stands among those that wait.
+// setLine says where a caller stands among the waiting callers.
 func (c *config) setLine(line driver.Line) {
 	if c.terms.Line != driver.InTurn && c.terms.Line != line {
 		c.fail("Newest and OneWaiter together: a newest caller never waits behind another")

@@ -75,7 +75,7 @@ func (s *offering) last(t *testing.T) driver.Offer {
 	return s.offers[len(s.offers)-1]
 }
 
-// pair is a process that holds the lock, and another one that takes offers.
+// pair is a process that holds the lock, and another process, which takes offers.
 type pair struct {
 	t      *testing.T
 	store  *memstore.Store
@@ -140,7 +140,7 @@ func TestAMessageOfTheReleaseIsTheGrant(t *testing.T) {
 		p := newPair(t)
 		var lease *core.Lease
 		if asked := p.asks(func() { lease = p.handOver(func() {}) }); len(asked) != 1 {
-			t.Errorf("%d requests; want the one that was refused", len(asked))
+			t.Errorf("%d requests; want one, which is refused", len(asked))
 		}
 		o := p.seen.last(t)
 		if lease.Token() != o.Token {
@@ -502,7 +502,7 @@ func (s unruly) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	return rep, err
 }
 
-// Whatever comes late, again, in another order or not at all, at most one caller considers its
+// Messages come late, again, in another order or not at all, and at most one caller considers its
 // lease valid.
 func TestOffersLeaveOneHolder(t *testing.T) {
 	for seed := range uint64(offerWorlds) {

@@ -19,7 +19,7 @@ const (
 	// Nothing else rests on it: the locks have no part in the session.
 	session = 3 * time.Second
 	// firstGreeting and lastGreeting bound how long a member may take to greet: more with each
-	// one that hangs.
+	// member that hangs.
 	firstGreeting = 500 * time.Millisecond
 	lastGreeting  = 10 * time.Second
 	// round is the pause before all members are tried again.

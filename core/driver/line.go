@@ -9,7 +9,7 @@ const (
 	// InTurn is a caller that stands behind the callers that wait.
 	InTurn Line = iota
 	// Newest is a caller that stands before all callers that wait. The store numbers
-	// these callers in the order in which they come. Those that came before may wait no
+	// these callers in the order in which they come. Earlier callers may wait no
 	// longer, and such a holder is asked to stop.
 	Newest
 	// OneWaiter is a caller that waits only while no other such caller waits for the lock.

@@ -111,7 +111,7 @@ type AcquireRequest struct {
 	// long, but at most for 1.5 s from each request, the store grants no new place
 	// to a locker that is not before it in the list. Zero keeps no locker out.
 	Left time.Duration
-	// Line says where the caller stands among those that wait. Any other line than [InTurn] is for
+	// Line says where the caller stands among the waiting callers. Any other line than [InTurn] is for
 	// exclusive requests that have a Waiter, and for a store that is a [Queuer].
 	Line Line
 	// Number is the number that an earlier request of the same caller got ([Reply.Number]);
@@ -163,8 +163,8 @@ type Reply struct {
 	// store will announce the release to it.
 	Listed bool
 	// Number is the number of a caller that is [Newest]: greater than the number of each such
-	// caller of the key that came before. A refused caller that is [OneWaiter] gets one that is not
-	// zero, and has no other meaning.
+	// caller of the key that came before. A refused caller that is [OneWaiter] gets a number that is
+	// not zero, and has no other meaning.
 	Number int64
 	// Out says that the request was refused, and that its caller must not wait: a newer caller
 	// has come ([Newest]), or another caller waits ([OneWaiter]).

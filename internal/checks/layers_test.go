@@ -1,7 +1,7 @@
 package checks_test
 
 // layer says what some packages may import besides the standard library. Paths
-// of this module begin with "./"; one that ends with "/..." is the package and
+// of this module begin with "./"; a pattern that ends with "/..." is the package and
 // all below it.
 type layer struct {
 	packages string

@@ -103,7 +103,7 @@ var behaviours = []behaviour{
 	{name: "lease lost, and the handler returns without an answer", holds: (*world).lostSilent},
 	{name: "answer that is checked while the lock is held", holds: (*world).checked},
 
-	// A newer request takes the place of one that waits, or that runs.
+	// A newer request takes the place of a request that waits or runs.
 	{name: "superseded while it waits", holds: (*world).supersededWaiter},
 	{name: "superseded, and the handler returns without an answer", holds: superseded(
 		func(*adaptertest.Call) error { return context.Canceled },

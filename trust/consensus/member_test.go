@@ -144,7 +144,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// freePorts finds ports below those that Linux gives to connections and to listeners that
+// freePorts finds ports below the ports that Linux gives to connections and to listeners that
 // name none: one of these can be in use before the member starts that it was found for, or
 // while the member is down.
 func freePorts(t *testing.T, n int) []int {

@@ -22,7 +22,7 @@ func RunQueuerInBubbles(t *testing.T, open func(t *testing.T) driver.Store) {
 }
 
 var lines = []part{
-	{"the newest caller goes before those that wait", (*suite).newestGoesFirst},
+	{"the newest caller goes before the other lockers", (*suite).newestGoesFirst},
 	{"a caller with a lower number must not wait", (*suite).olderIsOut},
 	{"the newest caller takes a lock that is kept for others", (*suite).newestTakesTheTurn},
 	{"numbers grow with and without a holder", (*suite).numbersGrow},

@@ -8,7 +8,7 @@ import (
 	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
-// A caller that is Newest takes the place of those that came before it: the holder is told,
+// A caller that is Newest takes the place of the callers before it: the holder is told,
 // and the callers that wait are refused. In the process that needs no store. Between
 // processes the store numbers these callers, and refuses each whose number is not the highest
 // any more. Where the lock is held in the process of a caller that waits, that caller does not
@@ -98,8 +98,8 @@ func (l *lock) stands(w *Waiter, now clock.Instant, fx *effects) (s step, due bo
 // stand asks the store whether a waiter may wait. A store that does not answer is asked again.
 func (t *Table) stand(ctx context.Context, w *Waiter, req driver.AcquireRequest, deadline clock.Instant) (s step) {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
 	rep, err := t.queuer.Stand(ctx, req)
-	cancel()
 	now := t.Clock.Now()
 	w.lock.shard.event(w.lock, func(fx *effects) {
 		if err == nil {

@@ -29,7 +29,7 @@ type Terms struct {
 	MaxHold time.Duration
 	// MaxWaiters, unless zero, is how many callers may wait for the key.
 	MaxWaiters int
-	// Line says where the caller stands among those that wait. Any other line than
+	// Line says where the caller stands among the waiting callers. Any other line than
 	// [driver.InTurn] is for exclusive callers that wait, on a store that is a [driver.Queuer].
 	// A caller that is [driver.Newest] is Attentive, too.
 	Line driver.Line

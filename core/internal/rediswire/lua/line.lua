@@ -5,7 +5,7 @@
 -- KEYS[1] lock
 -- KEYS[2] fence
 -- KEYS[3] line    hash. Of newest callers n is the number of the last that came; of the other
---                 callers w is the locker of the only one that waits
+--                 callers w is the locker of the only waiting caller
 -- ARGV[1] owner; empty to take nothing
 -- ARGV[2] lease, in ms
 -- ARGV[3] how long fence and number are kept, in ms
