@@ -88,7 +88,7 @@ func (s *Store) claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 	rep := record.ClaimReply{Sent: time.Now()}
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		var flush string
-		err := q.QueryRowContext(ctx, s.text.begin, ask.ID, ask.Token, ask.Fingerprint[:],
+		err := q.QueryRowContext(ctx, s.text.Load().begin, ask.ID, ask.Token, ask.Fingerprint[:],
 			microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Transactional, s.rowWait()).Scan(&flush)
 		if !errors.Is(err, sql.ErrNoRows) {
 			rep.State, rep.Generation = record.StateGranted, 1
@@ -96,7 +96,7 @@ func (s *Store) claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 		}
 		for range rereads {
 			var r row
-			err := q.QueryRowContext(ctx, s.text.claim, ask.ID, ask.Token, ask.Fingerprint[:],
+			err := q.QueryRowContext(ctx, s.text.Load().claim, ask.ID, ask.Token, ask.Fingerprint[:],
 				microseconds(ask.Lease), microseconds(ask.Retention), ask.Strict, ask.Tombstone, ask.Transactional, s.rowWait(),
 			).Scan(&r.granted, &r.token, &r.state, &r.same, &r.generation, &r.marked, &r.waits, &r.left, &r.expired, &r.remembered,
 				&r.response, &r.standby, &r.synchronous)
@@ -188,7 +188,7 @@ func (r *row) unconfirmed(state record.State, ask record.ClaimRequest) bool {
 // has seen.
 func (s *Store) confirm(ctx context.Context, q querier, id string) (there bool, err error) {
 	var token, state string
-	err = q.QueryRowContext(ctx, s.text.settle, id, s.rowWait()).Scan(&token, &state)
+	err = q.QueryRowContext(ctx, s.text.Load().settle, id, s.rowWait()).Scan(&token, &state)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -202,7 +202,7 @@ func (s *Store) announce(ctx context.Context, q querier, id string, rep *record.
 		return nil // the caller looks again by itself
 	}
 	var noted bool
-	err := q.QueryRowContext(ctx, s.text.announce, id, s.rowWait()).Scan(&noted)
+	err := q.QueryRowContext(ctx, s.text.Load().announce, id, s.rowWait()).Scan(&noted)
 	if err != nil {
 		return err
 	}

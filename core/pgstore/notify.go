@@ -56,7 +56,7 @@ func (s *Store) sendNotices() {
 		}
 		_, err := s.try(s.life, time.Now().Add(s.timeout), func(ctx context.Context, q querier) error {
 			var sent int64
-			return q.QueryRowContext(ctx, s.text.notify, all.text()).Scan(&sent)
+			return q.QueryRowContext(ctx, s.text.Load().notify, all.text()).Scan(&sent)
 		})
 		if err == nil {
 			continue
@@ -78,7 +78,7 @@ func (s *Store) channelText() string {
 // channel asks for the channel of the announcements.
 func (s *Store) channel(ctx context.Context) (name string, err error) {
 	_, err = s.try(ctx, time.Now().Add(s.timeout), func(ctx context.Context, q querier) error {
-		return q.QueryRowContext(ctx, s.text.channel).Scan(&name)
+		return q.QueryRowContext(ctx, s.text.Load().channel).Scan(&name)
 	})
 	return name, err
 }

@@ -47,7 +47,7 @@ func (s *Store) extend(ctx context.Context, batch []record.Extension) (map[int]s
 	}
 	outcomes := make(map[int]string, len(batch))
 	err := s.on(ctx, s.records, func(conn *sql.Conn) error {
-		rows, err := conn.QueryContext(ctx, s.text.extend, ids.text(), tokens.text(), leases.text(), retentions.text())
+		rows, err := conn.QueryContext(ctx, s.text.Load().extend, ids.text(), tokens.text(), leases.text(), retentions.text())
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (s *Store) Mark(ctx context.Context, ask record.MarkRequest) error {
 func (s *Store) mark(ctx context.Context, ask record.MarkRequest) error {
 	var marked, done bool
 	_, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
-		return q.QueryRowContext(ctx, s.text.mark, ask.ID, ask.Token, microseconds(ask.Lease), microseconds(ask.Retention), s.rowWait()).
+		return q.QueryRowContext(ctx, s.text.Load().mark, ask.ID, ask.Token, microseconds(ask.Lease), microseconds(ask.Retention), s.rowWait()).
 			Scan(&marked, &done)
 	})
 	if err == nil && !marked && !done {
@@ -159,7 +159,7 @@ func (s *Store) store(ctx context.Context, q querier, ask record.CommitRequest, 
 	if !anew {
 		wait = "" // the transaction has its own
 	}
-	err = q.QueryRowContext(ctx, s.text.store, ask.ID, ask.Token, state, ask.Response,
+	err = q.QueryRowContext(ctx, s.text.Load().store, ask.ID, ask.Token, state, ask.Response,
 		microseconds(ask.Retention), microseconds(ask.Tombstone), wait).Scan(&to.awaited)
 	if !errors.Is(err, sql.ErrNoRows) {
 		to.State = record.StateGranted
@@ -174,7 +174,7 @@ func (s *Store) store(ctx context.Context, q querier, ask record.CommitRequest, 
 		var done, same sql.NullBool
 		var token, found sql.NullString
 		var response []byte
-		err := q.QueryRowContext(ctx, s.text.commit, ask.ID, ask.Token, ask.Fingerprint[:], ask.Generation, state, ask.Response,
+		err := q.QueryRowContext(ctx, s.text.Load().commit, ask.ID, ask.Token, ask.Fingerprint[:], ask.Generation, state, ask.Response,
 			microseconds(ask.Retention), microseconds(ask.Tombstone), anew, wait,
 		).Scan(&done, &to.awaited, &token, &found, &same, &response)
 		switch {
@@ -217,7 +217,7 @@ func (s *Store) abandon(ctx context.Context, ask record.AbandonRequest) error {
 	var gone int64
 	var awaited bool
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
-		return q.QueryRowContext(ctx, s.text.abandon, ask.ID, ask.Token, s.rowWait()).Scan(&gone, &awaited)
+		return q.QueryRowContext(ctx, s.text.Load().abandon, ask.ID, ask.Token, s.rowWait()).Scan(&gone, &awaited)
 	})
 	switch {
 	case err != nil:
@@ -240,7 +240,7 @@ func (s *Store) Resolve(ctx context.Context, ask record.ResolveRequest) error {
 func (s *Store) resolve(ctx context.Context, ask record.ResolveRequest) error {
 	var resolved, again bool
 	ambiguous, err := s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
-		err := q.QueryRowContext(ctx, s.text.resolve, ask.ID, ask.Token, ask.Response, ask.Strict,
+		err := q.QueryRowContext(ctx, s.text.Load().resolve, ask.ID, ask.Token, ask.Response, ask.Strict,
 			microseconds(ask.Retention), microseconds(ask.Tombstone), s.rowWait()).Scan(&resolved)
 		if again && resolved && err == nil { // perhaps by the try before
 			_, err = s.confirm(ctx, q, ask.ID)
@@ -258,7 +258,7 @@ func (s *Store) resolve(ctx context.Context, ask record.ResolveRequest) error {
 func (s *Store) Forget(ctx context.Context, id string) error {
 	_, err := inTime(ctx, s, func() (none, error) {
 		return none{}, s.on(ctx, s.records, func(conn *sql.Conn) error {
-			_, err := conn.ExecContext(ctx, s.text.forget, id, s.rowWait())
+			_, err := conn.ExecContext(ctx, s.text.Load().forget, id, s.rowWait())
 			return err
 		})
 	})
@@ -305,7 +305,7 @@ func (s *Store) deleteBatch() (deleted int64, err error) {
 	ctx, cancel := context.WithTimeout(s.life, 10*time.Second)
 	defer cancel()
 	err = s.on(ctx, s.records, func(conn *sql.Conn) error {
-		result, err := conn.ExecContext(ctx, s.text.sweep, sweepBatch)
+		result, err := conn.ExecContext(ctx, s.text.Load().sweep, sweepBatch)
 		if err == nil {
 			deleted, err = result.RowsAffected()
 		}

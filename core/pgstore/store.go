@@ -5,13 +5,17 @@ import (
 	"database/sql"
 	"embed"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/fencing"
 	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/internal/logs"
+	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
 // Store keeps locks and idempotency records in PostgreSQL. It implements [driver.Store]
@@ -21,7 +25,7 @@ type Store struct {
 	settings
 	db      *sql.DB // for the transactions of handlers
 	fences  fencing.Table
-	text    statements
+	text    pgpool.Texts[statements]
 	awaited awaited
 	notices notices
 	ears    *ears
@@ -34,7 +38,8 @@ type Store struct {
 	mu     sync.Mutex // orders the beginning of work, and Close, which waits for it
 	closed bool
 
-	readOnly atomic.Int64 // when a connection last turned out to only read, in ns since 1970
+	readOnly   atomic.Int64 // when a connection last turned out to only read, in ns since 1970
+	unmeasured logs.Throttle
 }
 
 var _ record.Store = (*Store)(nil)
@@ -78,24 +83,50 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 	if set.listener != nil {
 		s.ears = &ears{listener: set.listener, channel: s.channel}
 	}
-	s.text = statements{
-		begin: s.statement("begin"), claim: s.statement("claim"), store: s.statement("store"), extend: s.statement("extend"), mark: s.statement("mark"),
-		commit: s.statement("commit"), abandon: s.statement("abandon"), resolve: s.statement("resolve"),
-		sweep: s.statement("sweep"),
-		// A row that is being committed is waited for.
-		announce: s.named("WITH noted AS (UPDATE interlock_record SET waits = true FROM " + bound +
-			" WHERE id = $1::text AND state = 'c' RETURNING id) SELECT EXISTS (SELECT FROM noted)"),
-		channel: "SELECT " + s.channelText(),
-		notify:  "SELECT count(pg_notify(" + s.channelText() + ", payload)::text) FROM unnest($1::text::text[]) AS payload",
-		settle:  s.named("SELECT token, state FROM interlock_record AS r, " + bound + " WHERE id = $1::text FOR UPDATE OF r"),
-		forget:  s.named("DELETE FROM interlock_record USING " + bound + " WHERE id = $1::text"),
-	}
+	s.text.Init(s.statements)
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.awaited.init()
 	if s.sweep > 0 {
 		s.work.Go(s.deleteExpired)
 	}
 	return s, nil
+}
+
+// statements returns the texts on the store's tables; fit makes them fit the size of the table
+// of records.
+func (s *Store) statements(fit func(text string) string) *statements {
+	file := func(name string) string { return fit(s.statement(name)) }
+	return &statements{
+		begin: file("begin"), claim: file("claim"), store: file("store"), extend: file("extend"), mark: file("mark"),
+		commit: file("commit"), abandon: file("abandon"), resolve: file("resolve"), sweep: file("sweep"),
+		// A row that is being committed is waited for.
+		announce: fit(s.named("WITH noted AS (UPDATE interlock_record SET waits = true FROM " + bound +
+			" WHERE id = $1::text AND state = 'c' RETURNING id) SELECT EXISTS (SELECT FROM noted)")),
+		channel: "SELECT " + s.channelText(),
+		notify:  "SELECT count(pg_notify(" + s.channelText() + ", payload)::text) FROM unnest($1::text::text[]) AS payload",
+		settle:  fit(s.named("SELECT token, state FROM interlock_record AS r, " + bound + " WHERE id = $1::text FOR UPDATE OF r")),
+		forget:  fit(s.named("DELETE FROM interlock_record USING " + bound + " WHERE id = $1::text")),
+	}
+}
+
+// measure has the statements follow the size of the table of records, once a second at most.
+// No caller waits for it.
+func (s *Store) measure() {
+	if !s.text.Due() {
+		return
+	}
+	s.background(func() {
+		ctx, cancel := context.WithTimeout(s.life, s.timeout)
+		defer cancel()
+		err := s.text.Measure(ctx, s.records, s.named("interlock_record"))
+		if err == nil || s.life.Err() != nil {
+			return
+		}
+		if n := s.unmeasured.Count(time.Now()); n > 0 {
+			s.log.LogAttrs(s.life, slog.LevelWarn, "interlock: the size of the table of records is not known",
+				slog.Any("error", explain(err)), slog.Int("times", n))
+		}
+	})
 }
 
 // statement returns the statement of a file, on the store's tables. The comment at its

@@ -56,6 +56,7 @@ func (s *Store) once(ctx context.Context, deadline time.Time, do func(context.Co
 		if err := do(ctx, conn); err != nil {
 			return err
 		}
+		s.measure()
 		return ended(ctx)
 	})
 }

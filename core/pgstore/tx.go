@@ -277,7 +277,7 @@ func (w *work) close() {
 func (s *Store) settle(ctx context.Context, ask record.CommitRequest) (committed bool, err error) {
 	_, err = s.try(ctx, ask.Deadline, func(ctx context.Context, q querier) error {
 		var token, state string
-		err := q.QueryRowContext(ctx, s.text.settle, ask.ID, s.rowWait()).Scan(&token, &state)
+		err := q.QueryRowContext(ctx, s.text.Load().settle, ask.ID, s.rowWait()).Scan(&token, &state)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}

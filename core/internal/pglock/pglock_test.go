@@ -99,16 +99,8 @@ func TestListsAreBounded(t *testing.T) {
 	}
 }
 
-func TestSizes(t *testing.T) {
-	for pages, want := range map[int64]int{0: 0, 7: 0, 8: 1, 31: 1, 32: 2, 127: 2, 128: 3, 511: 3, 512: 4, 1 << 40: 4} {
-		if got := sizeOf(pages); got != want {
-			t.Errorf("a table of %d pages is of size %d; want %d", pages, got, want)
-		}
-	}
-}
-
 func TestStatementsNameTheTable(t *testing.T) {
-	s := statementsFor("other.locks", 3)
+	s := statementsFor("other.locks", strings.Clone)
 	for _, text := range append(s.of[:], s.take, s.free, s.look, s.sweep) {
 		if strings.Contains(text, DefaultTable) || !strings.Contains(text, "other.locks") || strings.Contains(text, "--") {
 			t.Errorf("not the table's name, or a comment, in\n%s", text)

@@ -2,12 +2,12 @@ package pglock
 
 import (
 	"context"
-	"database/sql"
 	_ "embed"
-	"math/bits"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
 //go:embed sql/acquire.sql
@@ -39,19 +39,13 @@ var sweepText string
 
 // statements are the texts that a store sends.
 type statements struct {
-	size        int                  // the class of the table's size
 	of          [declines + 1]string // by the kind of the requests
 	take, free  string               // of one request
 	look, sweep string
 }
 
-// statementsFor makes the texts for a table of a size.
-//
-// A driver, or a pooler, keeps statements prepared, and PostgreSQL keeps their plans until
-// the statistics of the table change. A plan that was made while the table had a few rows
-// reads all of them, and goes on to do so when there are a hundred thousand. So a table of
-// another size gets other texts: they differ in a comment.
-func statementsFor(table string, size int) *statements {
+// statementsFor makes the texts for a table; fit makes them fit its size.
+func statementsFor(table string, fit func(text string) string) *statements {
 	text := func(source string) string {
 		var b strings.Builder
 		for line := range strings.Lines(strings.ReplaceAll(source, "-- include patience.sql\n", patienceText)) {
@@ -60,10 +54,9 @@ func statementsFor(table string, size int) *statements {
 				b.WriteByte('\n')
 			}
 		}
-		return strings.ReplaceAll(b.String(), DefaultTable, table) + "/* size " + strconv.Itoa(size) + " */"
+		return fit(strings.ReplaceAll(b.String(), DefaultTable, table))
 	}
 	return &statements{
-		size: size,
 		of: [...]string{
 			acquires: text(acquireText), renews: text(renewText), releases: text(releaseText), declines: text(declineText),
 		},
@@ -71,41 +64,16 @@ func statementsFor(table string, size int) *statements {
 	}
 }
 
-// largest is the greatest class of a table's size. Its rows are found by their keys at any
-// size beyond.
-const largest = 4
-
-// sizeOf is the class of a table's size: less than 8, 32, 128 or 512 pages, or more.
-func sizeOf(pages int64) int { return min((bits.Len64(uint64(pages)/8)+1)/2, largest) }
-
-// rowQuerier is a pool of connections, or one.
-type rowQuerier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-// measure notes the size of the table, once a second at most.
-func (s *Store) measure(q rowQuerier) {
-	now := time.Now().UnixNano()
-	if last := s.measured.Load(); now-last < int64(time.Second) || !s.measured.CompareAndSwap(last, now) {
+// measure has the statements follow the size of the table, once a second at most.
+func (s *Store) measure(from pgpool.Querier) {
+	if !s.text.Due() {
 		return
 	}
-	pages, err := s.pages(q)
-	if err != nil {
-		s.failed("the size of the table of locks is not known", err)
-		return
-	}
-	if size := sizeOf(pages); size != s.text.Load().size {
-		s.text.Store(statementsFor(s.set.Table, size))
-	}
-}
-
-// pages is how many pages the table has.
-func (s *Store) pages(q rowQuerier) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.set.Timeout)
 	defer cancel()
-	err = q.QueryRowContext(ctx,
-		"SELECT pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint", s.set.Table).Scan(&n)
-	return n, err
+	if err := s.text.Measure(ctx, from, s.set.Table); err != nil {
+		s.failed("the size of the table of locks is not known", err)
+	}
 }
 
 // arguments makes the arguments of the statement for some requests of one kind, which have a key

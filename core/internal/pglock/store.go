@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
 	"github.com/interlock-go/interlock/core/driver"
 	"github.com/interlock-go/interlock/core/internal/logs"
+	"github.com/interlock-go/interlock/core/internal/pgpool"
 	"github.com/interlock-go/interlock/core/internal/trips"
 )
 
@@ -91,11 +91,10 @@ func (c Config) withDefaults() Config {
 // It has no shared locks and permits: it answers requests for them with
 // [driver.ErrConfig].
 type Store struct {
-	db       *sql.DB
-	set      Config
-	text     atomic.Pointer[statements]
-	measured atomic.Int64 // when the size of the table was, in ns since 1970
-	trips    trips.Trips  // of statements that do not wait for the disk
+	db    *sql.DB
+	set   Config
+	text  pgpool.Texts[statements]
+	trips trips.Trips // of statements that do not wait for the disk
 
 	requests lane // of callers
 	renewals lane // of watchdogs
@@ -121,7 +120,7 @@ var _ driver.Store = (*Store)(nil)
 // from it: give the store a pool of its own, or one without a limit.
 func New(db *sql.DB, cfg Config) *Store {
 	s := &Store{db: db, set: cfg.withDefaults(), stop: make(chan struct{})}
-	s.text.Store(statementsFor(s.set.Table, 0))
+	s.text.Init(func(fit func(string) string) *statements { return statementsFor(s.set.Table, fit) })
 	s.requests = lane{store: s, most: maxWorkers}
 	s.renewals = lane{store: s, most: maxRenewing}
 	s.watches.init(s)

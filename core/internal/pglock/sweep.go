@@ -51,7 +51,9 @@ func (s *Store) sweep() {
 // all of it or the time has ended. There is no index to find old rows by: their times change
 // with every request, and an index on them would have to change, too.
 func (s *Store) sweepUntil(end time.Time) error {
-	pages, err := s.pages(s.db)
+	ctx, cancel := context.WithTimeout(context.Background(), s.set.Timeout)
+	defer cancel()
+	pages, err := pgpool.Pages(ctx, s.db, s.set.Table)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,143 @@
+//go:build integration && unix
+
+package postgres_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/interlock-go/interlock/core/idempotency/record"
+	"github.com/interlock-go/interlock/core/pgstore"
+)
+
+// manyRecords is how many records the tests of plans have in the table.
+const manyRecords = 20_000
+
+// Drivers keep statements prepared, and PostgreSQL keeps their plans. A plan that was made
+// for a table of three rows reads all rows of the table, and stays when the table has grown.
+func TestAGrowingTableOfRecordsIsReadByItsKeys(t *testing.T) {
+	t.Parallel()
+	db, dsn := tables(t)
+	// Without an analysis in the background no plan is made anew.
+	execute(t, db, "ALTER TABLE interlock_record SET (autovacuum_enabled = off)")
+	session := connect(t, dsn)
+	session.SetMaxOpenConns(1)
+	s := newStore(t, session)
+	for round := range 2 {
+		live(t, s, fmt.Sprint("few", round), 12) // PostgreSQL keeps the plan of the sixth execution
+		execute(t, db, "DELETE FROM interlock_record")
+		live(t, s, "stays", 1)
+		execute(t, db, "VACUUM ANALYZE interlock_record")
+	}
+	live(t, s, "blind", 12)
+	if reads(t, session).scanned == 0 {
+		t.Error("no statement scans a table of a few rows; the test needs a plan that does")
+	}
+	insertRecords(t, db, manyRecords, "1 day")
+	eventually(t, "the store sends statements for the new size", func() bool {
+		before := reads(t, session)
+		live(t, s, "grown", 1)
+		return reads(t, session).scanned == before.scanned
+	})
+	before := reads(t, session)
+	live(t, s, "many", 12)
+	if n := reads(t, session).scanned - before.scanned; n != 0 {
+		t.Errorf("12 requests scanned %d rows of a table of %d, want none", n, manyRecords)
+	}
+}
+
+// The sweep runs once a minute in each process, however many records are kept.
+func TestTheSweepReadsNoRecordThatIsKept(t *testing.T) {
+	t.Parallel()
+	db, dsn := tables(t)
+	insertRecords(t, db, manyRecords, "1 day")
+	insertRecords(t, db, 3, "-2 hours")
+	execute(t, db, "VACUUM ANALYZE interlock_record")
+	session := connect(t, dsn)
+	session.SetMaxOpenConns(1)
+	before := reads(t, session)
+	newStore(t, session, pgstore.SweepEvery(time.Millisecond))
+	eventually(t, "the sweep deletes the records that have expired", func() bool {
+		return read[int](t, db, "SELECT count(*) FROM interlock_record WHERE keep_until < now()") == 0
+	})
+	var got readRows
+	eventually(t, "the sweep has run 20 times, with the plan that PostgreSQL keeps", func() bool {
+		got = reads(t, session)
+		return got.looks-before.looks >= 20
+	})
+	if n := got.scanned + got.indexed - before.scanned - before.indexed; n > 100 {
+		t.Errorf("the sweep read %d rows, want about the 3 that had expired of %d", n, manyRecords)
+	}
+}
+
+// live has some records live through all that a request does.
+func live(t *testing.T, s *pgstore.Store, name string, times int) {
+	t.Helper()
+	for n := range times {
+		id, deadline := fmt.Sprintf("%s-%d", name, n), soon(t)
+		ask := record.ClaimRequest{ID: id, Token: "t", Lease: time.Hour, Retention: time.Hour, Deadline: deadline, Late: func(record.ClaimReply, error) {}}
+		for _, token := range []string{"t", "u"} { // the second finds the record in flight
+			ask.Token = token
+			if _, err := s.Claim(t.Context(), ask); err != nil {
+				t.Fatalf("Claim: %v", err)
+			}
+		}
+		s.Extend(t.Context(), []record.Extension{{ID: id, Token: "t", Lease: time.Hour, Retention: time.Hour}}, func(_ int, err error) {
+			if err != nil {
+				t.Errorf("Extend: %v", err)
+			}
+		})
+		if err := s.Mark(t.Context(), record.MarkRequest{ID: id, Token: "t", Lease: time.Hour, Retention: time.Hour, Deadline: deadline}); err != nil {
+			t.Errorf("Mark: %v", err)
+		}
+		if _, err := s.Commit(t.Context(), record.CommitRequest{
+			ID: id, Token: "t", Generation: 1, Response: []byte("response"), Retention: time.Hour, Deadline: deadline,
+		}); err != nil {
+			t.Errorf("Commit: %v", err)
+		}
+		ask.ID, ask.Token = id+"-abandoned", "t"
+		if _, err := s.Claim(t.Context(), ask); err != nil {
+			t.Fatalf("Claim: %v", err)
+		}
+		if err := s.Abandon(t.Context(), record.AbandonRequest{ID: ask.ID, Token: "t", Deadline: deadline}); err != nil {
+			t.Errorf("Abandon: %v", err)
+		}
+		if err := s.Resolve(t.Context(), record.ResolveRequest{ID: ask.ID, Token: "t", Deadline: deadline}); err != nil && !errors.Is(err, record.ErrNotUnknown) {
+			t.Errorf("Resolve: %v", err)
+		}
+		if err := s.Forget(t.Context(), ask.ID); err != nil {
+			t.Errorf("Forget: %v", err)
+		}
+	}
+}
+
+// readRows counts the rows of the table of records that a session read.
+type readRows struct {
+	scanned int64 // by going through the table
+	indexed int64 // through its indexes
+	looks   int64 // how often an index was searched
+}
+
+// reads returns the counts of a pool of one connection. The statistics are the session's own.
+func reads(t *testing.T, session *sql.DB) (n readRows) {
+	t.Helper()
+	execute(t, session, "SELECT pg_stat_force_next_flush()")
+	execute(t, session, "SELECT 1")
+	n.scanned = read[int64](t, session, "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relid = 'interlock_record'::regclass")
+	n.indexed = read[int64](t, session, "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relid = 'interlock_record'::regclass")
+	n.looks = read[int64](t, session, "SELECT sum(idx_scan)::bigint FROM pg_stat_user_indexes WHERE relid = 'interlock_record'::regclass")
+	return n
+}
+
+// insertRecords inserts completed records that are kept for a time from now on.
+func insertRecords(t *testing.T, db *sql.DB, n int, keep string) {
+	t.Helper()
+	execute(t, db, `INSERT INTO interlock_record
+		(id, token, fingerprint, generation, state, marked, waits, lease_until, keep_until, sweep_hour)
+		SELECT $2 || i, 't', '', 1, 'd', false, false, now(), now() + $2::interval,
+			floor(extract(epoch FROM now() + $2::interval) / 3600)::integer + 1
+		FROM generate_series(1, $1) AS i`, n, keep)
+}
