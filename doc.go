@@ -12,7 +12,7 @@
 //	r.POST("/accounts/:id/debit", ginlock.Serialize(debit), handler)
 //	e.POST("/accounts/:id/debit", handler, echolock.Serialize(debit))
 //	rules, err := grpclock.FromProto(locker)        // an option in the proto
-//	grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(rules)))
+//	grpc.NewServer(grpclock.Protect(rules, nil).ServerOptions()...)
 //
 // Values are compared as they come. Where a handler takes several texts for one
 // resource (42 and 042, a UUID in upper case), give the placeholder a form,

@@ -26,7 +26,7 @@ import (
 
 func TestAClientSendsARefusedCallAgain(t *testing.T) {
 	locker := adaptertest.Locker(t)
-	srv := serve(t, newServer(keys, echoes, connectlock.Serialize(declared(t, locker))))
+	srv := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, locker), nil).Interceptor()))
 	for name, options := range protocols {
 		t.Run(name, func(t *testing.T) {
 			lease, err := locker.TryLock(t.Context(), "account/42")
@@ -77,7 +77,7 @@ func TestAClientSendsNothingAgainThatMayHaveHadAnEffect(t *testing.T) {
 	srv := serve(t, newServer(func(context.Context, *dynamicpb.Message) (string, error) {
 		runs++
 		return "", connect.NewError(connect.CodeUnavailable, "not now")
-	}, nil, connectlock.Serialize(declared(t, locker))))
+	}, nil, connectlock.Protect(declared(t, locker), nil).Interceptor()))
 	client := connect.NewClient(connecthttp.NewTransport(srv.Client(), srv.URL), connectlock.UnaryClientRetry())
 	if _, err := send(t.Context(), client, debit, "id", "1"); outcome(err).Detail != "not now" || runs != 1 {
 		t.Errorf("%v after %d runs", err, runs)
@@ -87,7 +87,7 @@ func TestAClientSendsNothingAgainThatMayHaveHadAnEffect(t *testing.T) {
 // The last refusal comes back as the server sent it, and the end of a call as connect's.
 func TestAClientGivesUp(t *testing.T) {
 	locker := adaptertest.Locker(t)
-	srv := serve(t, newServer(keys, nil, connectlock.Serialize(declared(t, locker))))
+	srv := serve(t, newServer(keys, nil, connectlock.Protect(declared(t, locker), nil).Interceptor()))
 	hold(t, locker, "account/42")
 	transport := connecthttp.NewTransport(srv.Client(), srv.URL)
 	_, err := send(t.Context(), connect.NewClient(transport, connectlock.UnaryClientRetry(grpclock.Tries(2))), debit, "id", "42")
@@ -146,7 +146,7 @@ func TestACallThatEndsIsNotSentAgain(t *testing.T) {
 
 func TestAClientGivesEachCallOneKey(t *testing.T) {
 	locker := adaptertest.Locker(t)
-	srv := serve(t, newServer(keys, echoes, connectlock.Serialize(declared(t, locker))))
+	srv := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, locker), nil).Interceptor()))
 	for name, options := range protocols {
 		t.Run(name, func(t *testing.T) {
 			lease, err := locker.TryLock(t.Context(), "account/42")

@@ -11,29 +11,55 @@ import (
 	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
-// Serialize returns an interceptor that runs the methods in rules under their locks:
-// unary methods and streams of all kinds. A method that is not in rules runs without a
-// lock. The interceptor chains with others ([connect.NewServer]); put it behind
-// authentication. It is safe for concurrent use. It copies rules: later changes have no
-// effect.
+// Protection has the interceptor of a server for its rules and its idempotent methods.
+// [Protect] makes one. A Protection is safe for concurrent use.
+type Protection struct {
+	rules   grpclock.Rules
+	methods grpclock.Methods
+	grpc    *grpclock.Protection
+}
+
+// Protect returns the protection of a server: the methods in rules run under their locks,
+// and the handlers of methods run once for each idempotency key, with the stored reply or
+// error for a client that calls again, by any protocol. Each of the two may be nil. A method
+// that is in neither runs as it is. Protect copies both maps: later changes have no effect.
 //
-// A unary handler's reply is sent after the lock was released. A stream holds its locks
+//	protection := connectlock.Protect(rules, methods)
+//	server := connect.NewServer(authenticate, protection.Interceptor())
+//	bankv1connect.RegisterBankHandler(server, bank)
+//	err := protection.Validate(server)
+//
+// Package grpclock keeps the same records: a server of grpc-go on the same store replays
+// an answer that this server has stored. Protect panics where [grpclock.Protect] does.
+func Protect(rules grpclock.Rules, methods grpclock.Methods, opts ...grpclock.Option) *Protection {
+	return &Protection{maps.Clone(rules), maps.Clone(methods), grpclock.Protect(rules, methods, opts...)}
+}
+
+// Interceptor returns the interceptor of the server. It chains with others
+// ([connect.NewServer]); put it behind authentication. [grpclock.Protection.Unary] says
+// more about the order of interceptors and about time limits. The interceptor is safe for
+// concurrent use.
+//
+// A unary handler's reply is sent after the lock was released. Response headers and
+// trailers that an idempotent handler sets are stored with the answer, and are not sent
+// with a refusal. A stream holds its locks
 // until the handler returns. If the rule of a stream needs a field, the interceptor
 // receives the first message before the handler runs, and the handler's first Receive
 // returns it; [grpclock.FirstMessageWait] limits the wait. After the lease is lost,
 // Receive and Send return the error of the stream's context.
-//
-// Serialize panics if a rule is nil.
-func Serialize(rules grpclock.Rules, opts ...grpclock.Option) connect.ServerInterceptor {
-	rules = maps.Clone(rules)
-	unary := grpclock.UnaryServerInterceptor(rules, opts...)
-	streams := grpclock.StreamServerInterceptor(rules, opts...)
+func (p *Protection) Interceptor() connect.ServerInterceptor {
+	unary, streams := p.grpc.Unary(), p.grpc.Stream()
 	return func(next connect.ServerFunc) connect.ServerFunc {
 		return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
 			c := newCall(ctx, spec, stream)
+			idempotent := p.methods[spec.Procedure] != nil
 			switch {
-			case rules[spec.Procedure] == nil:
+			case !idempotent && p.rules[spec.Procedure] == nil:
 				return c.pass(ctx, next)
+			case idempotent && spec.StreamType != connect.StreamTypeUnary:
+				return errStream // its proto is not linked in, and Validate was not called
+			case idempotent:
+				return c.unary(unary, c.noted(next))
 			case spec.StreamType == connect.StreamTypeUnary:
 				return c.unary(unary, next)
 			}
@@ -45,35 +71,12 @@ func Serialize(rules grpclock.Rules, opts ...grpclock.Option) connect.ServerInte
 	}
 }
 
-// Idempotent returns an interceptor that runs the handlers of methods once for each
-// idempotency key, and sends the stored reply or error to a client that calls again, by
-// any protocol. The key is the field request_id of the message, or else the header
-// Idempotency-Key. Package grpclock keeps the same records: a server of grpc-go on the same
-// store replays what this server has stored.
-//
-// What [grpclock.Idempotent] says of the order of interceptors and of time limits holds
-// here too. Response headers and trailers that the handler sets are stored with the
-// answer, and are not sent with a refusal. A method that declares NO_SIDE_EFFECTS passes
-// without a key, so its GET requests do.
-//
-// The interceptor is safe for concurrent use. It copies methods: later changes have no
-// effect. Idempotent panics if an engine is nil or if a linked proto says that a method is
-// a stream.
-func Idempotent(methods grpclock.Methods, opts ...grpclock.Option) connect.ServerInterceptor {
-	methods = maps.Clone(methods)
-	idempotent := grpclock.Idempotent(methods, opts...)
-	return func(next connect.ServerFunc) connect.ServerFunc {
-		return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
-			c := newCall(ctx, spec, stream)
-			switch {
-			case methods[spec.Procedure] == nil, spec.IdempotencyLevel == connect.IdempotencyNoSideEffects:
-				return c.pass(ctx, next)
-			case spec.StreamType != connect.StreamTypeUnary:
-				return errStream // its proto is not linked in, and Validate was not called
-			}
-			return c.unary(idempotent, c.noted(next))
-		}
-	}
+// Validate compares the protection with a server. Register all services first, and call
+// Validate before the server serves. It returns [core.ErrConfig] for everything that
+// [grpclock.Protection.Validate] refuses. The server knows the protos of its methods
+// ([connect.Spec.Schema]). Validate also looks at those.
+func (p *Protection) Validate(server *connect.Server, opts ...grpclock.ProtoOption) error {
+	return p.grpc.Validate(services{server}, opts...)
 }
 
 // errStream keeps a stream from running unprotected.

@@ -56,8 +56,9 @@ func hold(t *testing.T, l *core.Locker, key string) {
 func TestTheProtoDeclaresTheLocks(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	rules := declared(t, locker)
-	server := newServer(keys, nil, connectlock.Serialize(rules))
-	if err := connectlock.Validate(server, rules, nil); err != nil {
+	protection := connectlock.Protect(rules, nil)
+	server := newServer(keys, nil, protection.Interceptor())
+	if err := protection.Validate(server); err != nil {
 		t.Error(err)
 	}
 	srv := serve(t, server)
@@ -73,7 +74,7 @@ func TestTheProtoDeclaresTheLocks(t *testing.T) {
 // Every client reads the same details, clients of other libraries too.
 func TestEveryProtocolHasTheSameRefusal(t *testing.T) {
 	locker := adaptertest.Locker(t)
-	srv := serve(t, newServer(keys, nil, connectlock.Serialize(declared(t, locker))))
+	srv := serve(t, newServer(keys, nil, connectlock.Protect(declared(t, locker), nil).Interceptor()))
 	hold(t, locker, "account/42")
 	want := []proto.Message{
 		&errdetails.ErrorInfo{Reason: string(reason.Held), Domain: grpclock.Domain, Metadata: map[string]string{"method": debit}},
@@ -135,18 +136,40 @@ func TestValidateFindsWhatCannotWork(t *testing.T) {
 		want    string
 	}{
 		"whole":                     {all, nil, ""},
-		"by an engine":              {without(debit), grpclock.Methods{debit: engine}, ""},
+		"by an engine":              {without(debit), grpclock.Methods{debit: engine.With(idempotency.Under(lock))}, ""},
+		"by an engine with no lock": {without(debit), grpclock.Methods{debit: engine}, debit},
 		"declared without a rule":   {without(chat), nil, chat},
 		"no such method":            {grpclock.Rules{debit: lock, get: lock, chat: lock, listen: lock, debit + "x": lock}, nil, "no such method"},
 		"no such field":             {grpclock.Rules{debit: core.Serialize(locker, "x/{nope}"), get: lock, chat: lock, listen: lock}, nil, "nope"},
 		"a stream that is replayed": {all, grpclock.Methods{listen: engine}, "stream"},
+		"a key for no effect":       {all, grpclock.Methods{get: engine}, "NO_SIDE_EFFECTS"},
 	} {
-		switch err := connectlock.Validate(server, c.rules, c.methods); {
+		switch err := started(server, c.rules, c.methods); {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
 		case c.want != "" && (!errors.Is(err, core.ErrConfig) || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v; want ErrConfig with %q", name, err, c.want)
 		}
+	}
+}
+
+// started protects a server as a program does at its start. A panic is an error of the
+// program, too.
+func started(server *connect.Server, rules grpclock.Rules, methods grpclock.Methods) (err error) {
+	defer func() {
+		if p, ok := recover().(error); ok {
+			err = p
+		}
+	}()
+	protection := connectlock.Protect(rules, methods)
+	protection.Interceptor()
+	return protection.Validate(server)
+}
+
+func TestAServerWithoutTheInterceptorFailsAtStartUp(t *testing.T) {
+	err := connectlock.Protect(declared(t, adaptertest.Locker(t)), nil).Validate(newServer(keys, nil))
+	if !errors.Is(err, core.ErrConfig) || !strings.Contains(err.Error(), debit) || !strings.Contains(err.Error(), chat) {
+		t.Errorf("%v; want ErrConfig with all methods that have rules", err)
 	}
 }
 
@@ -168,9 +191,9 @@ func TestErrorsOfAHandlerStayItsOwn(t *testing.T) {
 		"of a context": {fmt.Errorf("secret: %w", context.DeadlineExceeded), "DeadlineExceeded", "", ""},
 	} {
 		for guard, interceptor := range map[string]connect.ServerInterceptor{
-			"Serialize":  connectlock.Serialize(grpclock.Rules{debit: core.Serialize(locker, "account/{id}")}),
-			"Idempotent": connectlock.Idempotent(grpclock.Methods{debit: engine}),
-			"neither":    connectlock.Serialize(nil),
+			"Serialize":  connectlock.Protect(grpclock.Rules{debit: core.Serialize(locker, "account/{id}")}, nil).Interceptor(),
+			"Idempotent": connectlock.Protect(nil, grpclock.Methods{debit: engine}).Interceptor(),
+			"neither":    connectlock.Protect(nil, nil).Interceptor(),
 		} {
 			srv := serve(t, newServer(func(ctx context.Context, _ *dynamicpb.Message) (string, error) {
 				_ = idempotency.MarkEffect(ctx) // the answer is stored, also if it is an error
@@ -191,7 +214,7 @@ func TestErrorsOfAHandlerStayItsOwn(t *testing.T) {
 func TestARefusalThatIsHandedOnLosesItsRetryHint(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	lock := core.Serialize(locker, "account/{id}", core.Wait(0))
-	behind := serve(t, newServer(keys, nil, connectlock.Serialize(grpclock.Rules{debit: lock})))
+	behind := serve(t, newServer(keys, nil, connectlock.Protect(grpclock.Rules{debit: lock}, nil).Interceptor()))
 	hold(t, locker, "account/1")
 	for name, rules := range map[string]grpclock.Rules{"with a rule": {debit: core.Serialize(locker, "front/{id}")}, "without": nil} {
 		front := serve(t, newServer(func(ctx context.Context, req *dynamicpb.Message) (string, error) {
@@ -207,7 +230,7 @@ func TestARefusalThatIsHandedOnLosesItsRetryHint(t *testing.T) {
 				return "", own
 			}
 			return text, err
-		}, nil, connectlock.Serialize(rules)))
+		}, nil, connectlock.Protect(rules, nil).Interceptor()))
 		ctx, info := connect.NewClientContext(t.Context())
 		_, err := send(ctx, dial(front), debit, "id", "1")
 		o := outcome(err)
@@ -222,9 +245,9 @@ func TestARefusalFurtherInsideKeepsItsRetryHint(t *testing.T) {
 	locker, engine := adaptertest.Locker(t), adaptertest.Engine(t)
 	lock := core.Serialize(locker, "account/{id}", core.Wait(0))
 	srv := serve(t, newServer(keys, nil,
-		connectlock.Serialize(grpclock.Rules{debit: core.Serialize(locker, "outer/{id}")}),
-		connectlock.Idempotent(grpclock.Methods{debit: engine}),
-		connectlock.Serialize(grpclock.Rules{debit: lock})))
+		connectlock.Protect(grpclock.Rules{debit: core.Serialize(locker, "outer/{id}")}, nil).Interceptor(),
+		connectlock.Protect(nil, grpclock.Methods{debit: engine}).Interceptor(),
+		connectlock.Protect(grpclock.Rules{debit: lock}, nil).Interceptor()))
 	hold(t, locker, "account/1")
 	for name, options := range protocols {
 		ctx, info := connect.NewClientContext(t.Context())
@@ -249,8 +272,8 @@ func TestRenderMakesTheError(t *testing.T) {
 		"no error":                {nil, "Aborted", reason.Held.Text()},
 		"another error":           {errors.New("secret"), "Unknown", ""},
 	} {
-		srv := serve(t, newServer(keys, nil, connectlock.Serialize(declared(t, locker),
-			grpclock.Render(func(context.Context, string, *core.Refusal) error { return c.made }))))
+		srv := serve(t, newServer(keys, nil, connectlock.Protect(declared(t, locker), nil,
+			grpclock.Render(func(context.Context, string, *core.Refusal) error { return c.made })).Interceptor()))
 		_, err := send(t.Context(), dial(srv), debit, "id", "1")
 		if o := outcome(err); o.Code != c.code || o.Detail != c.text {
 			t.Errorf("%s: %+v", name, o)
@@ -263,7 +286,7 @@ func TestRenderMakesTheError(t *testing.T) {
 func TestAMethodWithoutASchemaHasRulesOnItsHeader(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	for template, want := range map[string]string{"tenant/{header.X-Tenant}": "tenant/acme", "account/{id}": ""} {
-		server := connect.NewServer(connectlock.Serialize(grpclock.Rules{"/plain.Service/Call": core.Serialize(locker, template)}))
+		server := connect.NewServer(connectlock.Protect(grpclock.Rules{"/plain.Service/Call": core.Serialize(locker, template)}, nil).Interceptor())
 		server.Register(connect.Method{Spec: connect.Spec{Procedure: "/plain.Service/Call"}, Handler: func(ctx context.Context, _ connect.Spec, s connect.ServerStream) error {
 			req := message("Request")
 			if err := s.Receive(req); err != nil {
@@ -290,7 +313,7 @@ func TestAMethodWithoutASchemaHasRulesOnItsHeader(t *testing.T) {
 // A proto that was loaded at run time has no generated types.
 func TestAMethodWhoseProtoIsNotLinkedInHasRulesOnItsFields(t *testing.T) {
 	method := newFile().Services().ByName("Bank").Methods().ByName("Debit")
-	server := connect.NewServer(connectlock.Serialize(grpclock.Rules{"/loaded.Bank/Debit": core.Serialize(adaptertest.Locker(t), "account/{id}")}))
+	server := connect.NewServer(connectlock.Protect(grpclock.Rules{"/loaded.Bank/Debit": core.Serialize(adaptertest.Locker(t), "account/{id}")}, nil).Interceptor())
 	server.Register(connect.Method{
 		Spec: connect.Spec{Procedure: "/loaded.Bank/Debit", Schema: method},
 		Handler: func(ctx context.Context, _ connect.Spec, s connect.ServerStream) error {
@@ -311,11 +334,11 @@ func TestAMethodWhoseProtoIsNotLinkedInHasRulesOnItsFields(t *testing.T) {
 
 func TestHostIsWhatGRPCCallsTheAuthority(t *testing.T) {
 	for _, name := range []string{"Host", ":authority"} {
-		srv := serve(t, newServer(keys, nil, connectlock.Serialize(grpclock.Rules{
+		srv := serve(t, newServer(keys, nil, connectlock.Protect(grpclock.Rules{
 			debit: core.Serialize(adaptertest.Locker(t), "host/{ctx.host}", core.ContextFunc("host", func(_ context.Context, req core.Request) (string, error) {
 				return strings.Join(req.Header(name), ","), nil
 			})),
-		})))
+		}, nil).Interceptor()))
 		want, err := core.Key("host", srv.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -331,7 +354,7 @@ func TestAMessageThatCannotBeReadTakesNoLock(t *testing.T) {
 	srv := serve(t, newServer(func(context.Context, *dynamicpb.Message) (string, error) {
 		t.Error("the handler ran")
 		return "", nil
-	}, nil, connectlock.Serialize(declared(t, adaptertest.LockerOn(t, store)))))
+	}, nil, connectlock.Protect(declared(t, adaptertest.LockerOn(t, store)), nil).Interceptor()))
 	a := adaptertest.Do(t, srv, "POST", debit, adaptertest.WithBody("application/json", "{"))
 	if a.Status != 400 || !strings.Contains(a.Body, "invalid_argument") {
 		t.Errorf("%d %s", a.Status, a.Body)
@@ -353,7 +376,7 @@ func (c *canned) Send(m any) error    { c.sent = append(c.sent, m); return nil }
 
 func TestAnInterceptorNeedsNoServer(t *testing.T) {
 	stream := &canned{req: message("Request", "id", "1")}
-	intercept := connectlock.Serialize(declared(t, adaptertest.Locker(t)))
+	intercept := connectlock.Protect(declared(t, adaptertest.Locker(t)), nil).Interceptor()
 	err := intercept(func(ctx context.Context, _ connect.Spec, s connect.ServerStream) error {
 		if method, _ := grpc.Method(ctx); method != debit {
 			t.Errorf("method %q", method)

@@ -9,9 +9,10 @@
 //
 //	locker, err := core.New(store)
 //	rules, err := grpclock.FromProto(locker) // by the option interlock.v1.serialize
-//	server := connect.NewServer(authenticate, connectlock.Serialize(rules))
+//	protection := connectlock.Protect(rules, nil)
+//	server := connect.NewServer(authenticate, protection.Interceptor())
 //	bankv1connect.RegisterBankHandler(server, bank)
-//	err = connectlock.Validate(server, rules, nil)
+//	err = protection.Validate(server)
 //	connecthttp.Mount(mux, server)
 //
 // [grpclock.FromProto] makes the rules that protos declare. Package grpclock shows how a
@@ -21,8 +22,8 @@
 //
 //	rules := grpclock.Rules{bankv1connect.BankDebitProcedure: core.Serialize(locker, "account/{account_id}")}
 //
-// [Validate] compares the rules with the server, and finds a method whose proto declares a
-// lock while no rule has it. Put the interceptors behind authentication and behind recovery,
+// [Protection.Validate] compares the rules with the server, and finds a lock that a proto
+// declares and nobody takes. Put the interceptor behind authentication and behind recovery,
 // in the order that package grpclock gives. A rule that is also given to package httplock
 // makes the same key there. {header.Name} is a field of the HTTP header. A whole service is
 // examples/connect in the repository.
@@ -44,7 +45,8 @@
 // The interceptor receives the message before it takes the lock, so a client that sends
 // slowly holds no lock. The reply is sent after the lock is released. GET requests of
 // methods that declare NO_SIDE_EFFECTS are calls as others: without a rule they take no
-// lock, and a rule has to be shared ([core.Shared]) or of permits.
+// lock, and a rule has to be shared ([core.Shared]) or of permits. They need no key, and
+// [grpclock.Methods] must not name them.
 //
 // # Streams
 //
@@ -56,13 +58,12 @@
 //
 // # Idempotent methods
 //
-// [Idempotent] runs a unary handler once for each idempotency key: the field request_id of
+// [grpclock.Methods] run a unary handler once for each idempotency key: the field request_id of
 // the message, or the header Idempotency-Key.
 //
 //	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
 //	methods := grpclock.Methods{bankv1connect.BankPayProcedure: engine}
-//	server := connect.NewServer(authenticate, connectlock.Idempotent(methods))
-//	err = connectlock.Validate(server, nil, methods)
+//	protection := connectlock.Protect(rules, methods)
 //
 // A replay has the header Idempotent-Replayed: true. The stored answer of an error that is
 // no connect.Error has a code only, as its client got it.

@@ -35,11 +35,12 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := connect.NewServer(connectlock.Serialize(rules))
+	protection := connectlock.Protect(rules, nil)
+	server := connect.NewServer(protection.Interceptor())
 	registerBank(server, func(ctx context.Context, req *dynamicpb.Message) (string, error) {
 		return fmt.Sprintf("debited %s under the lock of %s", field(req, "id"), core.LeaseFromContext(ctx).Key()), nil
 	}, nil)
-	if err := connectlock.Validate(server, rules, nil); err != nil {
+	if err := protection.Validate(server); err != nil {
 		log.Fatal(err)
 	}
 	mux := http.NewServeMux()
@@ -59,17 +60,18 @@ func Example() {
 	// invalid_argument: The request does not name the resource to lock.
 }
 
-// The code of the package comment that stands in no Example.
+// The code of the package comment, and of the README, that stands in no Example.
 func _(locker *core.Locker, store idempotency.Store, mux *http.ServeMux, authenticate connect.ServerInterceptor, bank any, bankv1connect struct {
 	RegisterBankHandler                  func(server *connect.Server, bank any)
 	BankDebitProcedure, BankPayProcedure string
 },
 ) error {
 	rules := grpclock.Rules{bankv1connect.BankDebitProcedure: core.Serialize(locker, "account/{account_id}")}
-	server := connect.NewServer(authenticate, connectlock.Serialize(rules))
+	protection := connectlock.Protect(rules, nil)
+	server := connect.NewServer(authenticate, protection.Interceptor())
 	bankv1connect.RegisterBankHandler(server, bank)
 	var err error
-	err = connectlock.Validate(server, rules, nil)
+	err = protection.Validate(server)
 	connecthttp.Mount(mux, server)
 	if err != nil {
 		return err
@@ -82,8 +84,12 @@ func _(locker *core.Locker, store idempotency.Store, mux *http.ServeMux, authent
 	}
 	methods := grpclock.Methods{bankv1connect.BankPayProcedure: engine}
 	{
-		server := connect.NewServer(authenticate, connectlock.Idempotent(methods))
-		err = connectlock.Validate(server, nil, methods)
+		protection := connectlock.Protect(rules, methods)
+		err = protection.Validate(server)
+	}
+	{
+		server := connect.NewServer(connectlock.Protect(rules, nil).Interceptor())
+		_ = server
 	}
 	return err
 }

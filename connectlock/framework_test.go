@@ -92,9 +92,9 @@ func (w wire) start(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 	}}
 	for _, layer := range s.Layers {
 		if layer.Idempotent != nil {
-			chain = append(chain, connectlock.Idempotent(grpclock.Methods{called.Procedure: layer.Idempotent}))
+			chain = append(chain, connectlock.Protect(nil, grpclock.Methods{called.Procedure: layer.Idempotent}).Interceptor())
 		} else {
-			chain = append(chain, connectlock.Serialize(grpclock.Rules{called.Procedure: layer.Lock}))
+			chain = append(chain, connectlock.Protect(grpclock.Rules{called.Procedure: layer.Lock}, nil).Interceptor())
 		}
 	}
 	server := connect.NewServer(chain...)

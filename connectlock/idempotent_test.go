@@ -29,7 +29,7 @@ func TestAGetRequestNeedsNoKeyAndSharesTheLock(t *testing.T) {
 		info, _ := connecthttp.ServerInfoForContext(ctx)
 		method = info.HTTPMethod()
 		return keys(ctx, req)
-	}, nil, connectlock.Idempotent(grpclock.Methods{get: engine}), connectlock.Serialize(declared(t, locker))))
+	}, nil, connectlock.Protect(declared(t, locker), grpclock.Methods{debit: engine}).Interceptor()))
 	client := dial(srv, connecthttp.WithHTTPGet())
 	reader, err := locker.LockShared(t.Context(), "account/42")
 	if err != nil {
@@ -53,7 +53,7 @@ func TestTheKeyIsTheFieldRequestIDOrTheHeader(t *testing.T) {
 	srv := serve(t, newServer(func(context.Context, *dynamicpb.Message) (string, error) {
 		runs++
 		return fmt.Sprint(runs), nil
-	}, nil, connectlock.Idempotent(grpclock.Methods{debit: engine})))
+	}, nil, connectlock.Protect(nil, grpclock.Methods{debit: engine}).Interceptor()))
 	for name, options := range protocols { // all protocols of a server share its records
 		if text, err := send(t.Context(), dial(srv, options...), debit, "id", "42", "request_id", "a"); text != "1" || err != nil {
 			t.Errorf("%s: %q, %v", name, text, err)
@@ -93,7 +93,7 @@ func TestResponseMetadataIsStoredWithTheAnswer(t *testing.T) {
 			info.ResponseHeader().Set("X-Front", front)
 			return next(ctx, spec, stream)
 		}
-	}, connectlock.Idempotent(grpclock.Methods{debit: engine})))
+	}, connectlock.Protect(nil, grpclock.Methods{debit: engine}).Interceptor()))
 	call := func(key string) (string, string, error) {
 		ctx, info := connect.NewClientContext(t.Context())
 		_, err := send(ctx, dial(srv), debit, "id", "42", "request_id", key)
@@ -118,13 +118,13 @@ func TestAnIdempotentStreamIsRefused(t *testing.T) {
 	engine := adaptertest.Engine(t)
 	wantPanic := func() (thrown any) {
 		defer func() { thrown = recover() }()
-		connectlock.Idempotent(grpclock.Methods{chat: engine})
+		connectlock.Protect(nil, grpclock.Methods{chat: engine}).Interceptor()
 		return nil
 	}
 	if thrown := wantPanic(); thrown == nil || !strings.Contains(fmt.Sprint(thrown), chat) {
 		t.Errorf("%v", thrown)
 	}
-	server := connect.NewServer(connectlock.Idempotent(grpclock.Methods{"/plain.Service/Stream": engine}))
+	server := connect.NewServer(connectlock.Protect(nil, grpclock.Methods{"/plain.Service/Stream": engine}).Interceptor())
 	spec := connect.Spec{Procedure: "/plain.Service/Stream", StreamType: connect.StreamTypeBidi}
 	server.Register(connect.Method{Spec: spec, Handler: func(context.Context, connect.Spec, connect.ServerStream) error {
 		t.Error("the handler ran")

@@ -42,7 +42,7 @@ func TestAStreamBothWaysHoldsTheLockOfItsFirstMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := memstore.New()
 			locker := adaptertest.LockerOn(t, store)
-			srv := serve(t, newServer(keys, echoes, connectlock.Serialize(declared(t, locker))))
+			srv := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, locker), nil).Interceptor()))
 			stream, err := dial(srv, options...).CallClientStream(t.Context(), bankSpec(chat))
 			if err != nil {
 				t.Fatal(err)
@@ -76,7 +76,7 @@ func TestAStreamWhoseRuleNeedsTheHeaderWaitsForNoMessage(t *testing.T) {
 			greets := func(ctx context.Context, _ connect.Spec, s connect.ServerStream) error {
 				return s.Send(message("Reply", "text", core.LeaseFromContext(ctx).Key()))
 			}
-			srv := serve(t, newServer(keys, greets, connectlock.Serialize(declared(t, adaptertest.Locker(t)))))
+			srv := serve(t, newServer(keys, greets, connectlock.Protect(declared(t, adaptertest.Locker(t)), nil).Interceptor()))
 			ctx, info := connect.NewClientContext(t.Context())
 			info.RequestHeader().Set("X-Tenant", "acme")
 			stream, err := dial(srv, options...).CallClientStream(ctx, bankSpec(listen))
@@ -94,7 +94,7 @@ func TestAStreamWhoseRuleNeedsTheHeaderWaitsForNoMessage(t *testing.T) {
 
 func TestAStreamWhoseFirstMessageDoesNotComeIsRefused(t *testing.T) {
 	locker := adaptertest.Locker(t)
-	srv := serve(t, newServer(keys, echoes, connectlock.Serialize(declared(t, locker), grpclock.FirstMessageWait(time.Millisecond))))
+	srv := serve(t, newServer(keys, echoes, connectlock.Protect(declared(t, locker), nil, grpclock.FirstMessageWait(time.Millisecond)).Interceptor()))
 	for name, options := range bidi {
 		stream, err := dial(srv, options...).CallClientStream(t.Context(), bankSpec(chat))
 		if err != nil {
@@ -121,7 +121,7 @@ func TestAStreamThatLosesItsLockEnds(t *testing.T) {
 		got = [2]error{s.Receive(message("Request")), s.Send(message("Reply", "text", "too late"))}
 		return got[1]
 	}
-	srv := serve(t, newServer(keys, loses, connectlock.Serialize(declared(t, locker))))
+	srv := serve(t, newServer(keys, loses, connectlock.Protect(declared(t, locker), nil).Interceptor()))
 	stream, err := dial(srv).CallClientStream(t.Context(), bankSpec(chat))
 	if err != nil {
 		t.Fatal(err)

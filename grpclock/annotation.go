@@ -3,23 +3,19 @@ package grpclock
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/interlock-go/interlock/core"
-	"github.com/interlock-go/interlock/core/adapter"
 	"github.com/interlock-go/interlock/grpclock/lockpb"
-	"github.com/interlock-go/interlock/internal/grpcx"
 )
 
-// ProtoOption configures [FromProto], [Rules.Validate] and [Methods.Validate]: where they
+// ProtoOption configures [FromProto] and [Protection.Validate]: where they
 // find descriptors, and which options the rules get.
 type ProtoOption func(*protoOptions)
 
@@ -49,7 +45,7 @@ func Files(files *protoregistry.Files) ProtoOption {
 // RuleOptions adds options to every rule that [FromProto] makes. They set what an
 // annotation cannot express, such as [core.MaxHold] or [core.FailOpen], and give
 // defaults for what it can: a value in the annotation takes precedence.
-// [Rules.Validate] ignores them. Default: no options.
+// [Protection.Validate] ignores them. Default: no options.
 func RuleOptions(opts ...core.GuardOption) ProtoOption {
 	return func(o *protoOptions) { o.rule = append(o.rule, opts...) }
 }
@@ -88,22 +84,32 @@ func FromProto(l *core.Locker, opts ...ProtoOption) (Rules, error) {
 	return rules, nil
 }
 
-// guard makes the rule of a method. It returns nil if the method has no annotation.
-func (o *protoOptions) guard(l *core.Locker, method protoreflect.MethodDescriptor) (*core.Guard, error) {
+// declaration returns the annotation of a method and the method's options. The annotation
+// is nil if there is none.
+func declaration(method protoreflect.MethodDescriptor) (*lockpb.Serialize, *descriptorpb.MethodOptions, error) {
 	// Files that were loaded at run time may hold the option as unknown bytes or
 	// as a dynamic message. Encoding and decoding makes it a *lockpb.Serialize.
 	wire, err := proto.Marshal(method.Options())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	options := new(descriptorpb.MethodOptions)
 	if err := proto.Unmarshal(wire, options); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !proto.HasExtension(options, lockpb.E_Serialize) {
-		return nil, nil //nolint:nilnil // neither a rule nor an error
+		return nil, options, nil
 	}
 	a, _ := proto.GetExtension(options, lockpb.E_Serialize).(*lockpb.Serialize)
+	return a, options, nil
+}
+
+// guard makes the rule of a method. It returns nil if the method has no annotation.
+func (o *protoOptions) guard(l *core.Locker, method protoreflect.MethodDescriptor) (*core.Guard, error) {
+	a, options, err := declaration(method)
+	if a == nil || err != nil {
+		return nil, err
+	}
 	keys := a.GetKeys()
 	if a.GetKey() != "" {
 		keys = append([]string{a.GetKey()}, keys...)
@@ -152,81 +158,6 @@ func (o *protoOptions) guard(l *core.Locker, method protoreflect.MethodDescripto
 		return nil, err
 	}
 	return guard, checkFields(guard, method.Input())
-}
-
-// Validate compares the rules with a server. Register all services first, and call
-// Validate before Serve. It returns [core.ErrConfig] if a rule cannot work: the
-// service does not have the method, or the request does not have the field, or the
-// field cannot be part of a key. The error names every such method, the field and
-// what is accepted.
-//
-// A rule for a service that the server does not have is an error, unless a known
-// proto has the method: a program may be linked with more services than it serves.
-// If the proto of a registered service is not known ([Files]), Validate checks the
-// method's name only.
-func (r Rules) Validate(server interface {
-	GetServiceInfo() map[string]grpc.ServiceInfo
-}, opts ...ProtoOption,
-) error {
-	o := newProtoOptions(opts)
-	services := server.GetServiceInfo()
-	var errs []error
-	for name, guard := range r {
-		if err := o.check(services, name, guard); err != nil {
-			errs = append(errs, bad(name, err))
-		}
-	}
-	return joined(errs)
-}
-
-// check is Validate for one rule.
-func (o *protoOptions) check(services map[string]grpc.ServiceInfo, fullMethod string, guard *core.Guard) error {
-	service, name, ok := grpcx.SplitMethod(fullMethod)
-	if !ok {
-		return errors.New("a rule is for a full method, /package.Service/Method")
-	}
-	if guard == nil {
-		return errors.New("the guard is nil; core.Serialize makes one")
-	}
-	desc := grpcx.FindMethod(o.files, fullMethod)
-	if info, served := services[service]; served {
-		known := make([]string, len(info.Methods))
-		for i, m := range info.Methods {
-			known[i] = m.Name
-		}
-		if !slices.Contains(known, name) {
-			return fmt.Errorf("service %s has no such method; it has %s", service, strings.Join(known, ", "))
-		}
-	} else if desc == nil {
-		if sd := grpcx.FindService(o.files, service); sd != nil {
-			return fmt.Errorf("service %s has no such method; it has %s", service, grpcx.Names(sd.Methods()))
-		}
-		return fmt.Errorf("no such service; registered are %s", strings.Join(slices.Sorted(maps.Keys(services)), ", "))
-	}
-	if desc == nil {
-		return nil
-	}
-	return checkFields(guard, desc.Input())
-}
-
-// checkFields checks that the request message has the fields of a rule's
-// placeholders.
-func checkFields(guard *core.Guard, input protoreflect.MessageDescriptor) error {
-	for _, p := range guard.Placeholders() {
-		switch p.Source {
-		case adapter.SourceParam:
-			field, err := grpcx.Resolve(input, p.Name)
-			if err == nil {
-				err = field.Fits(core.Form(p.Form))
-			}
-			if err != nil {
-				return fmt.Errorf("{%s}: %w", p.Name, err)
-			}
-		case adapter.SourceQuery:
-			return fmt.Errorf("{query.%s}: a call has no query parameters; accepted are {field}, {header.Name} and {ctx.name}", p.Name)
-		}
-	}
-	return nil
 }
 
 // bad adds the name of the method to an error.

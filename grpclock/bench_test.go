@@ -43,7 +43,7 @@ func call(tb testing.TB, intercept grpc.UnaryServerInterceptor, method string, h
 // BenchmarkUnary is the price of the interceptor: the difference between bare and
 // locked; the difference between bare and looked-up is the price for a method without a rule.
 func BenchmarkUnary(b *testing.B) {
-	lock := grpclock.UnaryServerInterceptor(annotated(b, freestore.Locker(b)))
+	lock := grpclock.Protect(annotated(b, freestore.Locker(b)), nil).Unary()
 	for _, c := range []struct {
 		name      string
 		intercept grpc.UnaryServerInterceptor
@@ -67,7 +67,7 @@ func BenchmarkUnary(b *testing.B) {
 }
 
 func TestInterceptorStaysWithinItsAllocations(t *testing.T) {
-	lock := grpclock.UnaryServerInterceptor(annotated(t, freestore.Locker(t)))
+	lock := grpclock.Protect(annotated(t, freestore.Locker(t)), nil).Unary()
 	for _, c := range []struct {
 		name   string
 		h      grpc.UnaryHandler

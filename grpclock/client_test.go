@@ -148,7 +148,7 @@ func newRefusing(t testing.TB, n int32) refusing {
 	t.Helper()
 	locker := adaptertest.Locker(t)
 	calls, keys := new(atomic.Int32), new([]string)
-	lock := grpclock.UnaryServerInterceptor(annotated(t, locker))
+	lock := grpclock.Protect(annotated(t, locker), nil).Unary()
 	return refusing{grpc.UnaryInterceptor(
 		func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			md, _ := metadata.FromIncomingContext(ctx)
@@ -224,7 +224,7 @@ func TestNoClientTriesAgainAfterALostLease(t *testing.T) {
 		calls.Add(1)
 		adaptertest.Lose(ctx, t, store)
 		return "", ctx.Err()
-	}}, grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(annotated(t, locker))))
+	}}, grpc.UnaryInterceptor(grpclock.Protect(annotated(t, locker), nil).Unary()))
 	for name, opt := range map[string]grpc.DialOption{
 		"service config": grpc.WithDefaultServiceConfig(policy),
 		"interceptor":    grpc.WithChainUnaryInterceptor(grpclock.UnaryClientRetry()),

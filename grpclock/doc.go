@@ -44,23 +44,25 @@
 //
 //	locker, err := core.New(store)
 //	rules, err := grpclock.FromProto(locker)
+//	protection := grpclock.Protect(rules, nil)
 //	server := grpc.NewServer(
-//		grpc.ChainUnaryInterceptor(authenticate, grpclock.UnaryServerInterceptor(rules)),
-//		grpc.ChainStreamInterceptor(grpclock.StreamServerInterceptor(rules)),
+//		grpc.ChainUnaryInterceptor(authenticate, protection.Unary()),
+//		grpc.ChainStreamInterceptor(protection.Stream()),
 //	)
 //	bankpb.RegisterBankServer(server, bank)
-//	err = rules.Validate(server)
+//	err = protection.Validate(server)
 //
-// [FromProto] and [Rules.Validate] return errors at start-up for rules that cannot
-// work, such as a field that the message does not have. For a proto that is not
-// yours, write the rule in Go:
+// [FromProto] and [Protection.Validate] return errors at start-up for rules that cannot
+// work, such as a field that the message does not have, and for a lock that a proto
+// declares and nobody takes: a method without a rule, or streams without the interceptor
+// of streams. Give one Protection all rules and methods of a server. For a proto that is
+// not yours, write the rule in Go:
 //
 //	grpclock.Rules{"/vendor.v1.Bank/Debit": core.Serialize(locker, "account/{account_id}")}
 //
 // Put the interceptors behind authentication, because a client that can name a
 // resource can make other clients wait for it. Put them behind recovery: a panic
-// passes through after the release. Methods without a rule run without a lock. If
-// the server has only the unary interceptor, all streams run without a lock. The
+// passes through after the release. Methods without a rule run without a lock. The
 // selector of go-grpc-middleware can leave out more methods. A rule that is also
 // given to package httplock makes the same key there, so that a request and a call
 // exclude each other.
@@ -76,12 +78,11 @@
 //	recovery, logging, tracing
 //	a time limit that answers while the handler still runs
 //	authentication, authorization, rate limits
-//	Idempotent (with its lock: idempotency.Under)
-//	UnaryServerInterceptor, for methods that are not idempotent
+//	Protection.Unary: first the key, then the lock
 //	what makes a status of an error
 //	the handler
 //
-// A replay does not run what is behind Idempotent: a right that was revoked since then is
+// A replay does not run what is behind it: a right that was revoked since then is
 // asked for only in front of it.
 //
 // # Streams
@@ -134,15 +135,14 @@
 //
 // # Idempotent methods
 //
-// [Idempotent] runs the handler once for each idempotency key. A client that sends
+// [Methods] run the handler once for each idempotency key. A client that sends
 // the call again gets the stored reply, or the stored status with its details,
 // from each process. The key is the field request_id of the message
 // (AIP-155), or else the metadata idempotency-key ([IdempotencyKey]).
 //
 //	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
 //	methods := grpclock.Methods{"/interlock.test.v1.Bank/Debit": engine}
-//	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, grpclock.Idempotent(methods)))
-//	err = methods.Validate(server)
+//	protection := grpclock.Protect(rules, methods)
 //
 // The engine uses the same store as the locks. [idempotency.Scope] names the owner
 // of a key, so that a client cannot read the reply of another client by guessing its
@@ -169,16 +169,14 @@
 //
 // [idempotency.Under] adds a lock around the handler. The engine takes the claim
 // first and the lock second. At the end it stores the reply and releases the lock in
-// one round trip. A replay takes no lock. A method under Under needs no rule of its
-// own. A rule with the same key behind Idempotent has no effect, because the call
-// re-enters the lock that it holds. Such a rule in front of Idempotent makes replays
-// wait for the lock.
+// one round trip. A replay takes no lock. A method under Under needs no other rule.
 //
 //	pay := engine.With(idempotency.Under(core.Serialize(locker, "account/{id}")))
 //
-// Streams cannot be replayed, and are refused when the server starts: Idempotent
+// Streams cannot be replayed, and are refused when the server starts: [Protect]
 // panics if the proto of the stream is linked into the program, and
-// [Methods.Validate] returns an error in any case.
+// [Protection.Validate] returns an error in any case. The same is true of a method that
+// declares NO_SIDE_EFFECTS.
 //
 // # What clients of idempotent methods see
 //
@@ -200,14 +198,14 @@
 // DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE,
 // UNAUTHENTICATED or a panic, a retry runs the handler again, unless the handler had
 // marked its effect. An error that is not a status counts as UNKNOWN: put an
-// interceptor that makes statuses from such errors behind Idempotent.
+// interceptor that makes statuses from such errors behind [Protection.Unary].
 //
 // # A REST gateway
 //
 // The interceptors belong to the [grpc.Server]. What calls the methods of the service
 // itself passes them: such a call has no lock and no record, and its effect happens twice.
-// The functions RegisterXxxHandlerServer of grpc-gateway do that, and [Methods.Validate]
-// does not see it. Give the gateway a connection to the server, which may be in memory
+// The functions RegisterXxxHandlerServer of grpc-gateway do that, and
+// [Protection.Validate] does not see it. Give the gateway a connection to the server, which may be in memory
 // (package bufconn), and RegisterXxxHandler:
 //
 //	err = bankpb.RegisterBankHandler(ctx, mux, conn)

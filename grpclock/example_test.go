@@ -34,15 +34,13 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(rules)),
-		grpc.ChainStreamInterceptor(grpclock.StreamServerInterceptor(rules)),
-	)
+	protection := grpclock.Protect(rules, nil)
+	server := grpc.NewServer(protection.ServerOptions()...)
 	defer server.Stop()
 	testpb.RegisterBankServer(server, bank{call: func(ctx context.Context, id string) (string, error) {
 		return fmt.Sprintf("debited %s under the lock of %s", id, core.LeaseFromContext(ctx).Key()), nil
 	}})
-	if err := rules.Validate(server); err != nil {
+	if err := protection.Validate(server); err != nil {
 		log.Fatal(err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,19 +67,27 @@ func Example() {
 }
 
 // A mistake in a rule is found before the server serves.
-func ExampleRules_Validate() {
+func ExampleProtection_Validate() {
 	locker, err := core.New(memstore.New()) // in production: a redisstore
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locker.Close(context.Background())
 
-	rules := grpclock.Rules{"/interlock.test.v1.Bank/Get": core.Serialize(locker, "account/{account_id}")}
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(rules)))
+	rules, err := grpclock.FromProto(locker)
+	if err != nil {
+		log.Fatal(err)
+	}
+	rules["/interlock.test.v1.Bank/Get"] = core.Serialize(locker, "account/{account_id}")
+	protection := grpclock.Protect(rules, nil)
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(protection.Unary())) // and no Stream
 	testpb.RegisterBankServer(server, testpb.UnimplementedBankServer{})
-	fmt.Println(rules.Validate(server))
+	fmt.Println(protection.Validate(server))
 	// Output:
+	// interlock: bad configuration: method "/interlock.test.v1.Bank/Chat": it is a stream with a rule, and the program never asked for the interceptor of its server's streams: Stream (with connect, Interceptor)
+	// interlock: bad configuration: method "/interlock.test.v1.Bank/Export": it is a stream with a rule, and the program never asked for the interceptor of its server's streams: Stream (with connect, Interceptor)
 	// interlock: bad configuration: method "/interlock.test.v1.Bank/Get": {account_id}: message interlock.test.v1.Request has no field "account_id"; it has id, amount
+	// interlock: bad configuration: method "/interlock.test.v1.Bank/Upload": it is a stream with a rule, and the program never asked for the interceptor of its server's streams: Stream (with connect, Interceptor)
 }
 
 // Errors of a guard can be replaced; what is not, Status answers.
@@ -93,14 +99,14 @@ func ExampleRender() {
 	defer locker.Close(context.Background())
 
 	const method = "/interlock.test.v1.Bank/Get"
-	intercept := grpclock.UnaryServerInterceptor(
-		grpclock.Rules{method: core.Serialize(locker, "tenant/{header.x-tenant}")},
+	intercept := grpclock.Protect(
+		grpclock.Rules{method: core.Serialize(locker, "tenant/{header.x-tenant}")}, nil,
 		grpclock.Render(func(ctx context.Context, fullMethod string, refusal *core.Refusal) error {
 			if refusal.Reason == reason.BadKey {
 				return fmt.Errorf("%s: who are you?", fullMethod)
 			}
 			return grpclock.Status(ctx, fullMethod, refusal)
-		}))
+		})).Unary()
 	call := func(ctx context.Context) {
 		reply, err := intercept(ctx, &testpb.Request{}, &grpc.UnaryServerInfo{FullMethod: method},
 			func(context.Context, any) (any, error) { return "done", nil })

@@ -42,7 +42,7 @@ func TestAServiceNoticesACallPastTheInterceptors(t *testing.T) {
 		return "paid", err
 	}}
 	methods := grpclock.Methods{debit: engine}
-	client := testpb.NewBankClient(dial(t, start(t, b, grpc.UnaryInterceptor(grpclock.Idempotent(methods)))))
+	client := testpb.NewBankClient(dial(t, start(t, b, grpc.UnaryInterceptor(grpclock.Protect(nil, methods).Unary()))))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "idempotency-key", "k")
 	if _, err := client.Debit(ctx, &testpb.Request{Id: "1"}); err != nil {
 		t.Error(err)
@@ -96,8 +96,10 @@ func TestValidateFindsAFieldThatAnIdempotentMethodDoesNotHave(t *testing.T) {
 	locker, engine := adaptertest.Locker(t), adaptertest.Engine(t)
 	srv := grpc.NewServer()
 	testpb.RegisterBankServer(srv, bank{})
-	under := func(template string) grpclock.Methods {
-		return grpclock.Methods{debit: engine.With(idempotency.Under(core.Serialize(locker, template)))}
+	rules := annotated(t, locker)
+	delete(rules, debit)
+	under := func(template string) *grpclock.Protection {
+		return taken(grpclock.Protect(rules, grpclock.Methods{debit: engine.With(idempotency.Under(core.Serialize(locker, template)))}))
 	}
 	if err := under("account/{id}/{header.X}").Validate(srv); err != nil {
 		t.Error(err)
@@ -117,12 +119,11 @@ func TestValidateFindsAFieldThatAnIdempotentMethodDoesNotHave(t *testing.T) {
 			}
 		}
 	}
-	if err := (grpclock.Methods{debit: nil}).Validate(srv); !errors.Is(err, core.ErrConfig) {
-		t.Error(err)
-	}
 	// The proto of a method that is not linked into the program.
 	late := services{"late.v1.Late": {Methods: []grpc.MethodInfo{{Name: "Do"}}}}
-	methods := grpclock.Methods{"/late.v1.Late/Do": under("a/{nope}")[debit]}
+	methods := taken(grpclock.Protect(nil, grpclock.Methods{
+		"/late.v1.Late/Do": engine.With(idempotency.Under(core.Serialize(locker, "a/{nope}"))),
+	}))
 	if err := methods.Validate(late); err != nil {
 		t.Error(err)
 	}

@@ -16,17 +16,11 @@ import (
 // Rules maps a full method, "/package.Service/Method", to the rule under which it
 // runs. A method that is not in the map runs without a lock, and so do all methods
 // for a nil map. [FromProto] makes the rules that protos declare; write a map
-// literal for protos that are not yours. The interceptors copy the map when they
-// are made: later changes have no effect.
+// literal for protos that are not yours.
 type Rules map[string]*core.Guard
 
-// UnaryServerInterceptor returns an interceptor that runs the unary methods in rules
-// under their locks. It chains with other interceptors
-// ([grpc.ChainUnaryInterceptor]); put it behind authentication. It is safe for
-// concurrent use.
-//
-// UnaryServerInterceptor panics if a rule is nil.
-func UnaryServerInterceptor(rules Rules, opts ...Option) grpc.UnaryServerInterceptor {
+// serialize returns the interceptor that runs unary methods under their locks.
+func serialize(rules Rules, opts ...Option) grpc.UnaryServerInterceptor {
 	o := newOptions(opts)
 	methods := newMethods(rules)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
@@ -47,15 +41,8 @@ func UnaryServerInterceptor(rules Rules, opts ...Option) grpc.UnaryServerInterce
 	}
 }
 
-// StreamServerInterceptor returns an interceptor that runs the streams in rules
-// under their locks, from before the handler until the stream ends. If the rule
-// needs a field, the interceptor receives the first message before the handler
-// runs, and the handler's first RecvMsg returns it. A rule that needs only metadata
-// waits for no message. After the lease is lost, RecvMsg and SendMsg return the
-// error of the stream's context; after a newer call has come (core.Newest), RecvMsg does. The interceptor is safe for concurrent use.
-//
-// StreamServerInterceptor panics if a rule is nil.
-func StreamServerInterceptor(rules Rules, opts ...Option) grpc.StreamServerInterceptor {
+// serializeStreams returns the interceptor that runs streams under their locks.
+func serializeStreams(rules Rules, opts ...Option) grpc.StreamServerInterceptor {
 	o := newOptions(opts)
 	methods := newMethods(rules)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
@@ -77,8 +64,7 @@ func StreamServerInterceptor(rules Rules, opts ...Option) grpc.StreamServerInter
 	}
 }
 
-// Option configures [UnaryServerInterceptor], [StreamServerInterceptor] and
-// [Idempotent]. Options do not change after construction.
+// Option configures [Protect]. Options do not change after construction.
 type Option func(*options)
 
 type options struct {

@@ -87,8 +87,8 @@ func TestSelectorChoosesMethodsAndMethodsWithoutARulePassThrough(t *testing.T) {
 		},
 	}
 	client := testpb.NewBankClient(dial(t, start(t, b,
-		grpc.ChainUnaryInterceptor(selector.UnaryServerInterceptor(grpclock.UnaryServerInterceptor(rules), but)),
-		grpc.ChainStreamInterceptor(selector.StreamServerInterceptor(grpclock.StreamServerInterceptor(rules), but)))))
+		grpc.ChainUnaryInterceptor(selector.UnaryServerInterceptor(grpclock.Protect(rules, nil).Unary(), but)),
+		grpc.ChainStreamInterceptor(selector.StreamServerInterceptor(grpclock.Protect(rules, nil).Stream(), but)))))
 	for name, c := range map[string]struct {
 		call unary
 		want string
@@ -152,7 +152,7 @@ func TestRulesAreCopied(t *testing.T) {
 // on runs a message through the interceptor, for a method that no proto has.
 func on(t testing.TB, template string, msg any, opts ...core.GuardOption) (keys []string, err error) {
 	t.Helper()
-	intercept := grpclock.UnaryServerInterceptor(grpclock.Rules{"/a.B/C": core.Serialize(adaptertest.Locker(t), template, opts...)})
+	intercept := grpclock.Protect(grpclock.Rules{"/a.B/C": core.Serialize(adaptertest.Locker(t), template, opts...)}, nil).Unary()
 	_, err = intercept(t.Context(), msg, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(ctx context.Context, _ any) (any, error) {
 		keys = core.LeaseFromContext(ctx).Keys()
 		return nil, nil
@@ -250,9 +250,9 @@ func TestKeyFuncSeesMessageFieldsMetadataAndBody(t *testing.T) {
 }
 
 func TestHostIsTheAuthorityOverLoopback(t *testing.T) {
-	srv := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(grpclock.Rules{
+	srv := grpc.NewServer(grpc.UnaryInterceptor(grpclock.Protect(grpclock.Rules{
 		testpb.Bank_Get_FullMethodName: core.Serialize(adaptertest.Locker(t), "host/{header.Host}/{header.X-Tenant}/{header.raw-bin}"),
-	})))
+	}, nil).Unary()))
 	testpb.RegisterBankServer(srv, bank{call: keyOf})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

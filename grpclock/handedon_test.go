@@ -45,8 +45,8 @@ func TestRefusalThatAServerHandsOnIsTriedAgainByNoClient(t *testing.T) {
 	}
 	ours := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(
-			grpclock.Idempotent(grpclock.Methods{debit: adaptertest.Engine(t)}), grpclock.UnaryServerInterceptor(rules)),
-		grpc.StreamInterceptor(grpclock.StreamServerInterceptor(rules)),
+			grpclock.Protect(nil, grpclock.Methods{debit: adaptertest.Engine(t)}).Unary(), grpclock.Protect(rules, nil).Unary()),
+		grpc.StreamInterceptor(grpclock.Protect(rules, nil).Stream()),
 	}
 	retry := grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry())
 	guarded := testpb.NewBankClient(dial(t, start(t, first, ours...), retry))

@@ -93,8 +93,14 @@ func keyOf(ctx context.Context, _ string) (string, error) {
 func serve(t testing.TB, b bank, rules grpclock.Rules, opts ...grpclock.Option) testpb.BankClient {
 	t.Helper()
 	return testpb.NewBankClient(dial(t, start(t, b,
-		grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(rules, opts...)),
-		grpc.StreamInterceptor(grpclock.StreamServerInterceptor(rules, opts...)))))
+		grpc.UnaryInterceptor(grpclock.Protect(rules, nil, opts...).Unary()),
+		grpc.StreamInterceptor(grpclock.Protect(rules, nil, opts...).Stream()))))
+}
+
+// taken takes the interceptors of a protection, as a server does.
+func taken(p *grpclock.Protection) *grpclock.Protection {
+	p.ServerOptions()
+	return p
 }
 
 // start starts a server in memory.

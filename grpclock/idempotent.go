@@ -2,7 +2,6 @@ package grpclock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -16,33 +15,20 @@ import (
 )
 
 // Methods maps a full method, "/package.Service/Method", to the engine that makes
-// the unary method idempotent. A method that is not in the map runs as it is. Options
-// that differ between methods go to [idempotency.Engine.With]:
+// the unary method idempotent. A method that is not in the map runs as it is. A client
+// that calls again gets the stored reply or status of the first call (see the package
+// comment). The key is the field request_id of the message (AIP-155). If the message has
+// no such field, or the field is empty, the key is the metadata idempotency-key
+// ([IdempotencyKey]).
+//
+// Options that differ between methods go to [idempotency.Engine.With]:
 //
 //	grpclock.Methods{"/bank.v1.Bank/Pay": engine.With(idempotency.Under(debit))}
 type Methods map[string]*idempotency.Engine
 
-// Idempotent returns an interceptor that runs the handler once for each idempotency
-// key. A client that sends the call again gets the stored reply or status of the
-// first call (see the package comment). The key is the field request_id of the
-// message (AIP-155). If the message has no such field, or the field is empty, the
-// key is the metadata idempotency-key ([IdempotencyKey]).
-//
-// The interceptor chains with others and is safe for concurrent use. Put it behind
-// authentication. Put it in front of interceptors that make statuses from other
-// errors, if those statuses are to be stored. It copies methods: later changes have
-// no effect.
-//
-// Put an interceptor that answers while the handler still runs (it sets a time
-// limit and runs the handler on a goroutine of its own) in front of Idempotent, never
-// behind it. Behind it, its DEADLINE_EXCEEDED would end the claim, and a retry would
-// run beside the handler. [idempotency.MaxHold] bounds the handler itself.
-//
-// Idempotent panics if an engine is nil. It also panics, with the method's name, if
-// a linked proto says that a method is a stream: a stream cannot be replayed, and
-// would run unprotected. [Methods.Validate] finds streams whose proto is not linked
-// into the program.
-func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
+// idempotentOnce returns the interceptor that runs the handler once for each idempotency
+// key.
+func idempotentOnce(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 	o := newOptions(opts)
 	known := make(map[string]*idempotent, len(methods))
 	for name, engine := range methods {
@@ -51,8 +37,8 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 		}
 		m := &idempotent{engine: engine, Method: &grpcx.Method{Name: name}}
 		if desc := grpcx.FindMethod(protoregistry.GlobalFiles, name); desc != nil {
-			if desc.IsStreamingClient() || desc.IsStreamingServer() {
-				panic(bad(name, errStream))
+			if err := cannotBeIdempotent(desc); err != nil {
+				panic(bad(name, err))
 			}
 			// If the type is not linked in, reply makes replays without it.
 			m.output, _ = protoregistry.GlobalTypes.FindMessageByName(desc.Output().FullName())
@@ -90,49 +76,6 @@ func Idempotent(methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
 		}
 		return reply, err
 	}
-}
-
-// errStream is why a method cannot be idempotent.
-var errStream = errors.New("it is a stream, and only unary methods can be idempotent")
-
-// Validate compares the methods with a server. Register all services first, and call
-// Validate before Serve. It returns [core.ErrConfig], with the names, if the server
-// does not have a method, a method is a stream, or the request does not have a field that
-// the rule of the engine names ([idempotency.Under]). Fields are compared if the proto of
-// the method is known ([Files]).
-//
-// Validate sees no caller that passes the interceptors, such as a grpc-gateway that was
-// given the service itself; see the package comment.
-func (m Methods) Validate(server interface {
-	GetServiceInfo() map[string]grpc.ServiceInfo
-}, opts ...ProtoOption,
-) error {
-	o := newProtoOptions(opts)
-	streams, errs := map[string]bool{}, []error(nil)
-	for service, info := range server.GetServiceInfo() {
-		for _, method := range info.Methods {
-			streams["/"+service+"/"+method.Name] = method.IsClientStream || method.IsServerStream
-		}
-	}
-	for name, engine := range m {
-		switch stream, served := streams[name]; {
-		case engine == nil:
-			errs = append(errs, bad(name, errors.New("the engine is nil; idempotency.New makes one")))
-		case !served:
-			errs = append(errs, bad(name, errors.New("the server has no such method")))
-		case stream:
-			errs = append(errs, bad(name, errStream))
-		default:
-			desc, guard := grpcx.FindMethod(o.files, name), engine.Guard()
-			if desc == nil || guard == nil {
-				continue
-			}
-			if err := checkFields(guard, desc.Input()); err != nil {
-				errs = append(errs, bad(name, err))
-			}
-		}
-	}
-	return joined(errs)
 }
 
 // idempotent holds what is known of a method before a call.

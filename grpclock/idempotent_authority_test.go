@@ -15,7 +15,7 @@ import (
 )
 
 func TestAnotherAuthorityIsAnotherRequest(t *testing.T) {
-	intercept := grpclock.Idempotent(grpclock.Methods{testpb.Bank_Try_FullMethodName: adaptertest.Engine(t)})
+	intercept := grpclock.Protect(nil, grpclock.Methods{testpb.Bank_Try_FullMethodName: adaptertest.Engine(t)}).Unary()
 	info := &grpc.UnaryServerInfo{FullMethod: testpb.Bank_Try_FullMethodName}
 	runs := 0
 	pay := func(authority string) error {

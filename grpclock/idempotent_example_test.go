@@ -53,7 +53,7 @@ func (payments) Debit(ctx context.Context, _ *testpb.Request) (*testpb.Reply, er
 }
 
 // A payment that is sent twice takes place once.
-func ExampleIdempotent() {
+func ExampleMethods() {
 	store := memstore.New() // in production: a redisstore
 	engine, err := idempotency.New(store, idempotency.Scope(core.FromContext(userKey{})))
 	if err != nil {
@@ -61,11 +61,22 @@ func ExampleIdempotent() {
 	}
 	defer engine.Close(context.Background())
 
+	locker, err := core.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+	rules, err := grpclock.FromProto(locker)
+	if err != nil {
+		log.Fatal(err)
+	}
+
 	methods := grpclock.Methods{"/interlock.test.v1.Bank/Debit": engine}
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, grpclock.Idempotent(methods)))
+	protection := grpclock.Protect(rules, methods) // the key first, and then the lock of the proto
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, protection.Unary()), grpc.ChainStreamInterceptor(protection.Stream()))
 	defer server.Stop()
 	testpb.RegisterBankServer(server, payments{})
-	err = methods.Validate(server)
+	err = protection.Validate(server)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -92,20 +103,4 @@ func ExampleIdempotent() {
 	// paid [] OK
 	// paid [true] OK
 	//  [] FailedPrecondition
-}
-
-// A mistake in the methods is found before the server serves.
-func ExampleMethods_Validate() {
-	engine, err := idempotency.New(memstore.New(), idempotency.Global()) // in production: a redisstore
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer engine.Close(context.Background())
-
-	methods := grpclock.Methods{"/interlock.test.v1.Bank/Chat": engine}
-	server := grpc.NewServer()
-	testpb.RegisterBankServer(server, payments{})
-	fmt.Println(methods.Validate(server))
-	// Output:
-	// interlock: bad configuration: method "/interlock.test.v1.Bank/Chat": it is a stream, and only unary methods can be idempotent
 }

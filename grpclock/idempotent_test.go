@@ -63,7 +63,7 @@ func pay(t testing.TB, interceptor grpc.UnaryServerInterceptor, method string) (
 }
 
 func TestIdempotentTakesTheRequestIDForTheKey(t *testing.T) {
-	call := pay(t, grpclock.Idempotent(grpclock.Methods{"/bank.v1.Bank/Pay": adaptertest.Engine(t)}), "Pay")
+	call := pay(t, grpclock.Protect(nil, grpclock.Methods{"/bank.v1.Bank/Pay": adaptertest.Engine(t)}).Unary(), "Pay")
 	for i, c := range []struct {
 		id, body string
 		metadata []string
@@ -88,7 +88,7 @@ func TestIdempotentTakesTheRequestIDForTheKey(t *testing.T) {
 }
 
 func TestOtherMethodsAreNotIdempotent(t *testing.T) {
-	call := pay(t, grpclock.Idempotent(grpclock.Methods{"/bank.v1.Bank/Pay": adaptertest.Engine(t)}), "Get")
+	call := pay(t, grpclock.Protect(nil, grpclock.Methods{"/bank.v1.Bank/Pay": adaptertest.Engine(t)}).Unary(), "Get")
 	for _, want := range []string{"run 1", "run 2"} {
 		if text, replayed, err := call("a", ""); text != want || replayed || err != nil {
 			t.Errorf("%q, replayed %v, %v", text, replayed, err)
@@ -115,7 +115,7 @@ func TestIdempotentReplaysDetailsAndMetadata(t *testing.T) {
 			t.Error(err)
 		}
 		return "", st.Err()
-	}}, grpc.UnaryInterceptor(grpclock.Idempotent(grpclock.Methods{debit: adaptertest.Engine(t)})))))
+	}}, grpc.UnaryInterceptor(grpclock.Protect(nil, grpclock.Methods{debit: adaptertest.Engine(t)}).Unary()))))
 	var statuses [2]*status.Status
 	for i := range statuses {
 		var header, trailer metadata.MD
@@ -143,20 +143,24 @@ func TestStreamsAreRefusedByName(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}()
-			grpclock.Idempotent(grpclock.Methods{"/interlock.test.v1.Bank/" + name: engine})
+			grpclock.Protect(nil, grpclock.Methods{"/interlock.test.v1.Bank/" + name: engine}).Unary()
 		}()
 	}
 	srv := grpc.NewServer()
 	testpb.RegisterBankServer(srv, bank{})
-	if err := (grpclock.Methods{debit: engine}).Validate(srv); err != nil {
+	rules := annotated(t, adaptertest.Locker(t))
+	if err := taken(grpclock.Protect(rules, grpclock.Methods{debit: engine})).Validate(srv); err != nil {
 		t.Error(err)
 	}
-	err := grpclock.Methods{
-		debit: engine, "/interlock.test.v1.Bank/Chat": engine, "/interlock.test.v1.Bank/Pray": engine,
-	}.Validate(srv)
-	if !errors.Is(err, core.ErrConfig) || !strings.Contains(err.Error(), "Bank/Chat") || !strings.Contains(err.Error(), "Bank/Pray") ||
-		strings.Contains(err.Error(), "Debit") {
+	err := taken(grpclock.Protect(rules, grpclock.Methods{debit: engine, "/interlock.test.v1.Bank/Pray": engine})).Validate(srv)
+	if !errors.Is(err, core.ErrConfig) || !strings.Contains(err.Error(), "Bank/Pray") || strings.Contains(err.Error(), "Debit") {
 		t.Error(err)
+	}
+	// The proto of a stream that is not linked into the program.
+	late := services{"late.v1.Late": {Methods: []grpc.MethodInfo{{Name: "Watch", IsServerStream: true}}}}
+	err = taken(grpclock.Protect(nil, grpclock.Methods{"/late.v1.Late/Watch": engine})).Validate(late)
+	if !errors.Is(err, core.ErrConfig) || !strings.Contains(err.Error(), "it is a stream") {
+		t.Errorf("%v; want ErrConfig, since it is a stream", err)
 	}
 }
 
@@ -166,7 +170,7 @@ func TestStatusWithATextThatIsNotUTF8IsReplayed(t *testing.T) {
 	client := testpb.NewBankClient(dial(t, start(t, bank{call: func(context.Context, string) (string, error) {
 		runs++
 		return "", status.Error(codes.NotFound, "caf\xe9 \xff\xfe closed")
-	}}, grpc.UnaryInterceptor(grpclock.Idempotent(grpclock.Methods{debit: adaptertest.Engine(t)})))))
+	}}, grpc.UnaryInterceptor(grpclock.Protect(nil, grpclock.Methods{debit: adaptertest.Engine(t)}).Unary()))))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "idempotency-key", "k")
 	var answers []string
 	for range 2 {
@@ -187,7 +191,7 @@ func TestCallIsTheSameForServersThatKnowDifferentFields(t *testing.T) {
 		return testpb.NewBankClient(dial(t, start(t, bank{call: func(context.Context, string) (string, error) {
 			runs++
 			return "done", nil
-		}}, grpc.ChainUnaryInterceptor(change, grpclock.Idempotent(grpclock.Methods{debit: engine})))))
+		}}, grpc.ChainUnaryInterceptor(change, grpclock.Protect(nil, grpclock.Methods{debit: engine}).Unary()))))
 	}
 	// To the old one the first field of the request is the unknown one.
 	old := serve(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

@@ -36,9 +36,9 @@ func FuzzKeys(f *testing.F) {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // for a rule that does not fit its method
 	defer slog.SetDefault(old)
 	info := &grpc.UnaryServerInfo{FullMethod: testpb.Bank_Get_FullMethodName}
-	intercept := grpclock.UnaryServerInterceptor(grpclock.Rules{
+	intercept := grpclock.Protect(grpclock.Rules{
 		info.FullMethod: core.Serialize(adaptertest.Locker(f), "account/{id}/{header.X-Tenant}"),
-	})
+	}, nil).Unary()
 	f.Fuzz(func(t *testing.T, body []byte, name1, value1, name2, value2 string) {
 		msg := new(testpb.Request)
 		if proto.Unmarshal(body, msg) != nil {

@@ -23,17 +23,17 @@ func TestACallWithoutTheSlashOfItsPathKeepsItsRule(t *testing.T) {
 	unary := func(context.Context, any) (any, error) { ran = true; return &testpb.Reply{}, nil }
 	for name, call := range map[string]func() error{
 		"unary": func() error {
-			_, err := grpclock.UnaryServerInterceptor(grpclock.Rules{testpb.Bank_Debit_FullMethodName: guard})(
+			_, err := grpclock.Protect(grpclock.Rules{testpb.Bank_Debit_FullMethodName: guard}, nil).Unary()(
 				t.Context(), &testpb.Request{}, &grpc.UnaryServerInfo{FullMethod: path}, unary)
 			return err
 		},
 		"stream": func() error {
-			return grpclock.StreamServerInterceptor(grpclock.Rules{testpb.Bank_Debit_FullMethodName: guard})(
+			return grpclock.Protect(grpclock.Rules{testpb.Bank_Debit_FullMethodName: guard}, nil).Stream()(
 				nil, oneMessage{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: path},
 				func(any, grpc.ServerStream) error { ran = true; return nil })
 		},
 		"idempotent": func() error {
-			_, err := grpclock.Idempotent(grpclock.Methods{testpb.Bank_Debit_FullMethodName: engine})(
+			_, err := grpclock.Protect(nil, grpclock.Methods{testpb.Bank_Debit_FullMethodName: engine}).Unary()(
 				t.Context(), &testpb.Request{}, &grpc.UnaryServerInfo{FullMethod: path}, unary)
 			return err
 		},

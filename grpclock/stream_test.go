@@ -232,10 +232,10 @@ func TestClientThatLeavesBeforeItsFirstMessageIsCanceled(t *testing.T) {
 			began <- struct{}{}
 			return next(srv, ss)
 		},
-		grpclock.StreamServerInterceptor(rules, grpclock.Render(func(_ context.Context, _ string, r *core.Refusal) error {
+		grpclock.Protect(rules, nil, grpclock.Render(func(_ context.Context, _ string, r *core.Refusal) error {
 			reasons <- r.Reason
 			return nil
-		}))))))
+		})).Stream()))))
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := client.Upload(ctx); err != nil {
 		t.Fatal(err)
@@ -250,7 +250,7 @@ func TestClientThatLeavesBeforeItsFirstMessageIsCanceled(t *testing.T) {
 func TestFirstMessageThatGRPCRefusesKeepsItsStatus(t *testing.T) {
 	rules := annotated(t, adaptertest.Locker(t))
 	client := testpb.NewBankClient(dial(t, start(t, never(t), grpc.MaxRecvMsgSize(100),
-		grpc.StreamInterceptor(grpclock.StreamServerInterceptor(rules)))))
+		grpc.StreamInterceptor(grpclock.Protect(rules, nil).Stream()))))
 	stream, err := client.Upload(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +308,7 @@ func (s oneMessage) RecvMsg(m any) error {
 func TestStreamThatCannotBeKeyedByItsFirstMessageIsAMisconfiguration(t *testing.T) {
 	intercept := func(method string, handler grpc.StreamHandler) error {
 		rules := grpclock.Rules{method: core.Serialize(adaptertest.Locker(t), "account/{id}")}
-		return grpclock.StreamServerInterceptor(rules)(nil, oneMessage{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: method}, handler)
+		return grpclock.Protect(rules, nil).Stream()(nil, oneMessage{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: method}, handler)
 	}
 	// The type of the message is not known.
 	wrong.of(t, intercept("/a.B/C", func(any, grpc.ServerStream) error { t.Error("the handler ran"); return nil }), nil)

@@ -24,8 +24,8 @@ func TestARuleBesideUnderEntersTheLockAgain(t *testing.T) {
 			store := memstore.New()
 			locker := adaptertest.LockerOn(t, store)
 			engine := adaptertest.EngineOn(t, store, idempotency.Global(), idempotency.Under(core.Serialize(locker, "account/{id}")))
-			rule := grpclock.UnaryServerInterceptor(grpclock.Rules{debit: core.Serialize(locker, "account/{id}", core.Wait(time.Minute))})
-			idempotent := grpclock.Idempotent(grpclock.Methods{debit: engine})
+			rule := grpclock.Protect(grpclock.Rules{debit: core.Serialize(locker, "account/{id}", core.Wait(time.Minute))}, nil).Unary()
+			idempotent := grpclock.Protect(nil, grpclock.Methods{debit: engine}).Unary()
 			chain := []grpc.UnaryServerInterceptor{idempotent, rule}
 			if ruleFirst {
 				chain = []grpc.UnaryServerInterceptor{rule, idempotent}

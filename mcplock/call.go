@@ -11,7 +11,8 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
 )
 
-// MetaKey is the name of the idempotency key in the _meta of a call.
+// MetaKey is the name of the idempotency key in the _meta of a call, unless [KeyMeta] names
+// another.
 const MetaKey = "idempotencyKey"
 
 // argumentPrefix may stand before the name of an argument in a template.
@@ -23,11 +24,12 @@ type call struct {
 	adapter.Message
 	tool        *mcp.CallToolRequest
 	keyArgument string
+	keyMeta     string
 }
 
 func newCall(ctx context.Context, tool *mcp.CallToolRequest, opts []Option) *call {
 	message := adapter.Message{Name: tool.Params.Name, Payload: tool.Params.Arguments, Source: tool, Lookup: ctx.Value}
-	c := &call{message, tool, "idempotency_key"}
+	c := &call{message, tool, "idempotency_key", MetaKey}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(c)
@@ -62,7 +64,7 @@ func (c *call) Origin() (host, path, query string) { return "", c.Name, "" }
 // optional.
 func (c *call) Key() (string, error) {
 	var keys []string
-	if inMeta, ok := c.tool.Params.Meta[MetaKey]; ok {
+	if inMeta, ok := c.tool.Params.Meta[c.keyMeta]; ok {
 		key, _ := inMeta.(string) // anything else is malformed, as an empty text is
 		keys = append(keys, key)
 	}

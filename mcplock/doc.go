@@ -8,13 +8,12 @@
 //	engine, err := idempotency.New(store, idempotency.Scope(mcplock.User))
 //	server := mcp.NewServer(&mcp.Implementation{Name: "bank", Version: "v1.0.0"}, nil)
 //	once, alone := mcplock.Tools{"pay": engine.With(idempotency.Under(debit))}, mcplock.Rules{"debit": debit}
-//	server.AddReceivingMiddleware(mcplock.Idempotent(once), mcplock.Serialize(alone))
-//	err = mcplock.Validate(ctx, server, alone, once) // when the server has its tools
+//	err = mcplock.Protect(ctx, server, alone, once) // when the server has its tools
 //
-// The first middleware of a list is the outermost, and a later AddReceivingMiddleware adds
-// around those before. Put authentication in front. Names of tools are compared exactly: a
-// tool without a rule runs without a lock. [Validate] finds rules whose tool or argument the
-// server does not have. Other methods pass.
+// A later AddReceivingMiddleware adds around the middleware of a server. Add authentication
+// after [Protect], so that it stands in front. Names of tools are compared exactly: a
+// tool without a rule runs without a lock. Protect finds rules for which the
+// server has no tool or no argument. Other methods pass.
 //
 // # The lock
 //

@@ -37,13 +37,17 @@ func Example() {
 
 	server := mcp.NewServer(&mcp.Implementation{Name: "bank"}, nil)
 	perAccount := core.Serialize(locker, "account/{arg.account_id}")
-	server.AddReceivingMiddleware(mcplock.Idempotent(mcplock.Tools{"pay": engine.With(idempotency.Under(perAccount))}))
 	balance := 100
 	mcp.AddTool(server, &mcp.Tool{Name: "pay"}, func(ctx context.Context, _ *mcp.CallToolRequest, p payment) (*mcp.CallToolResult, any, error) {
 		balance -= p.Amount
 		text := fmt.Sprintf("paid under the lock of %s, %d are left", core.LeaseFromContext(ctx).Key(), balance)
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
 	})
+
+	tools := mcplock.Tools{"pay": engine.With(idempotency.Under(perAccount))}
+	if err := mcplock.Protect(ctx, server, nil, tools); err != nil {
+		log.Fatal(err)
+	}
 
 	near, far := mcp.NewInMemoryTransports()
 	if _, err := server.Connect(ctx, far, nil); err != nil {
@@ -72,7 +76,7 @@ func Example() {
 }
 
 // A rule for a tool that the server does not have would protect nothing.
-func ExampleValidate() {
+func ExampleProtect() {
 	locker, err := core.New(memstore.New())
 	if err != nil {
 		log.Fatal(err)
@@ -83,8 +87,7 @@ func ExampleValidate() {
 		return nil, nil, nil
 	})
 	rules := mcplock.Rules{"Pay": core.Serialize(locker, "account/{arg.account_id}")}
-	server.AddReceivingMiddleware(mcplock.Serialize(rules))
-	fmt.Println(mcplock.Validate(context.Background(), server, rules, nil))
+	fmt.Println(mcplock.Protect(context.Background(), server, rules, nil))
 	// Output:
 	// interlock: bad configuration: tool "Pay": the server has no such tool, only ["pay"]
 }
@@ -98,9 +101,8 @@ func _(ctx context.Context, locker *core.Locker, store idempotency.Store) error 
 	}
 	server := mcp.NewServer(&mcp.Implementation{Name: "bank", Version: "v1.0.0"}, nil)
 	once, alone := mcplock.Tools{"pay": engine.With(idempotency.Under(debit))}, mcplock.Rules{"debit": debit}
-	server.AddReceivingMiddleware(mcplock.Idempotent(once), mcplock.Serialize(alone))
-	err = mcplock.Validate(ctx, server, alone, once)
+	err = mcplock.Protect(ctx, server, alone, once)
 	tools := server
-	tools.AddReceivingMiddleware(mcplock.Serialize(mcplock.Rules{"debit": debit}))
+	err = mcplock.Protect(ctx, tools, mcplock.Rules{"debit": debit}, nil)
 	return err
 }

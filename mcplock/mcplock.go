@@ -2,7 +2,7 @@ package mcplock
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -14,7 +14,7 @@ import (
 )
 
 // Rules maps the name of a tool to the rule under which its calls run. A tool that is
-// not in the map runs without a lock. [Validate] finds names that the server does not
+// not in the map runs without a lock. [Protect] finds names that the server does not
 // have.
 type Rules map[string]*core.Guard
 
@@ -25,12 +25,35 @@ type Rules map[string]*core.Guard
 //	mcplock.Tools{"pay": engine.With(idempotency.Under(debit))}
 type Tools map[string]*idempotency.Engine
 
-// Serialize returns receiving middleware for a server that runs the calls of the tools
-// in rules under their locks. Other tools and other methods pass. The middleware is safe
-// for concurrent use. It copies rules: later changes have no effect.
+// Protect adds receiving middleware to a server. It runs the calls of the tools in rules
+// under their locks, and a tool in tools once for each idempotency key: a client that
+// repeats the call gets the stored result of the first call (see the package comment). Each
+// of the two may be nil. Other tools and other methods pass. Protect copies both maps: later
+// changes have no effect. A nil option has no effect.
 //
-// Serialize panics if a rule is nil.
-func Serialize(rules Rules) mcp.Middleware {
+// Add all tools first. Protect compares the rules with them, and returns [core.ErrConfig]
+// for a rule or an engine that is nil, for a name that no tool of the server has, and for a
+// placeholder {arg.name} that the input schema of its tool does not have, or has as an object
+// or a list. Of a schema that says more than properties (a reference, allOf), it checks nothing.
+// After an error the server must not serve.
+//
+// The SDK lists tools to a client only. Protect is such a client, over memory: middleware
+// that the server has already sees its requests initialize and tools/list, without a user.
+// Add authentication after Protect, so that it stands in front.
+func Protect(ctx context.Context, server *mcp.Server, rules Rules, tools Tools, opts ...Option) error {
+	if err := errors.Join(noneNil(rules), noneNil(tools)); err != nil {
+		return err
+	}
+	behind := maps.Clone(rules)
+	maps.DeleteFunc(behind, func(name string, rule *core.Guard) bool {
+		return tools[name] != nil && tools[name].Guard() == rule // the engine takes it
+	})
+	server.AddReceivingMiddleware(idempotent(tools, opts...), serialize(behind))
+	return validate(ctx, server, rules, tools)
+}
+
+// serialize returns the middleware that runs tools under their locks.
+func serialize(rules Rules) mcp.Middleware {
 	return middleware(rules, func(rule *core.Guard, c *call, ctx context.Context, next handler) (result mcp.Result, err error) {
 		refusal := rule.Do(ctx, c, func(ctx context.Context) bool {
 			result, err = next(ctx)
@@ -43,21 +66,11 @@ func Serialize(rules Rules) mcp.Middleware {
 	})
 }
 
-// Idempotent returns receiving middleware for a server that runs a tool once for each
-// idempotency key. A client that repeats the call gets the stored result of the first
-// call (see the package comment). The key is [MetaKey] in the _meta of the call, or the
-// argument of [KeyArgument]; a call that has both is refused.
-//
-// Other tools and other methods pass. The middleware is safe for concurrent use. It
-// copies tools: later changes have no effect. A nil option has no effect.
-//
-// Idempotent panics if an engine is nil.
-func Idempotent(tools Tools, opts ...Option) mcp.Middleware {
+// idempotent returns the middleware that runs a tool once for each key.
+func idempotent(tools Tools, opts ...Option) mcp.Middleware {
 	tools = maps.Clone(tools)
 	for name, engine := range tools {
-		if engine != nil {
-			tools[name] = engine.With(idempotency.EqualJSON()) // a model that repeats a call writes it anew
-		}
+		tools[name] = engine.With(idempotency.EqualJSON()) // a model that repeats a call writes it anew
 	}
 	return middleware(tools, func(engine *idempotency.Engine, c *call, ctx context.Context, next handler) (result mcp.Result, err error) {
 		verdict := engine.Do(ctx, c, endpoint.Handler{
@@ -89,11 +102,6 @@ func middleware[T any](
 	named map[string]*T, do func(of *T, c *call, ctx context.Context, next handler) (mcp.Result, error), opts ...Option,
 ) mcp.Middleware {
 	named = maps.Clone(named)
-	for name, of := range named {
-		if of == nil {
-			panic(fmt.Sprintf("mcplock: tool %q has a nil %T", name, of))
-		}
-	}
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 			tool, _ := req.(*mcp.CallToolRequest)
@@ -112,8 +120,12 @@ func answers(ctx context.Context, result mcp.Result, err error) bool {
 	return statusOf(result, err) != endpoint.FuncFailed && adapter.BeginAnswer(ctx, true)
 }
 
-// Option configures [Idempotent].
+// Option configures [Protect].
 type Option func(*call)
+
+// KeyMeta names the idempotency key in the _meta of a call, for clients that have a name
+// of their own for it: com.example/request-id. Default: [MetaKey].
+func KeyMeta(name string) Option { return func(c *call) { c.keyMeta = name } }
 
 // KeyArgument names the argument that has the idempotency key. The name of a nested
 // argument has dots: meta.idempotency-key. Default: idempotency_key.

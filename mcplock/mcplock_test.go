@@ -310,6 +310,41 @@ type receipt struct {
 }
 
 // A copy by way of a float64 would round the number.
+func TestMetaIsReplayedToTheLastDigit(t *testing.T) {
+	const account = 9007199254740993
+	meta := mcp.Meta{"account": account, "nested": map[string]any{"account": account}}
+	server := serverOf(nil, mcplock.Idempotent(mcplock.Tools{"pay": adaptertest.Engine(t)}))
+	var sent []string
+	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			result, err := next(ctx, method, req)
+			if r, ok := result.(*mcp.CallToolResult); ok {
+				delete(r.Meta, mcplock.MetaReplayed)
+				b, _ := json.Marshal(r)
+				sent = append(sent, string(b))
+			}
+			return result, err
+		}
+	})
+	server.AddTool(&mcp.Tool{Name: "pay", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Meta: meta, Content: []mcp.Content{
+				&mcp.TextContent{Text: "paid", Meta: meta},
+				&mcp.ImageContent{Meta: meta, MIMEType: "image/png"},
+				&mcp.AudioContent{Meta: meta, MIMEType: "audio/ogg"},
+				&mcp.ResourceLink{URI: "a:b", Name: "b", Meta: meta},
+				&mcp.EmbeddedResource{Meta: meta, Resource: &mcp.ResourceContents{URI: "a:b", Text: "b", Meta: meta}},
+			}}, nil
+		})
+	session := inMemory(t, server)
+	for range 2 {
+		send(t, session, "pay", "k1", `{}`)
+	}
+	if len(sent) != 2 || sent[0] != sent[1] || strings.Count(sent[0], "9007199254740993") != 14 {
+		t.Errorf("the results differ, or miss some of 14 numbers:\n%s", strings.Join(sent, "\n"))
+	}
+}
+
 func TestStructuredContentIsReplayedToTheLastDigit(t *testing.T) {
 	const account = 9007199254740993
 	server := serverOf(nil, mcplock.Idempotent(mcplock.Tools{"pay": adaptertest.Engine(t)}))
@@ -560,18 +595,30 @@ func TestALostLockEndsTheHandler(t *testing.T) {
 	}
 }
 
-func TestNilRulesAndEnginesPanic(t *testing.T) {
-	for name, f := range map[string]func(){
-		"rule":   func() { mcplock.Serialize(mcplock.Rules{"debit": nil}) },
-		"engine": func() { mcplock.Idempotent(mcplock.Tools{"debit": nil}) },
-	} {
-		func() {
-			defer func() {
-				if thrown := fmt.Sprint(recover()); !strings.Contains(thrown, `"debit"`) {
-					t.Errorf("%s: %s", name, thrown)
-				}
-			}()
-			f()
-		}()
+// A server that is protected by one call takes the lock and keeps the result.
+func TestProtectInstallsWhatItChecks(t *testing.T) {
+	locker := adaptertest.Locker(t)
+	var runs atomic.Int32
+	server := serverOf(map[string]mcp.ToolHandler{"pay": counts(&runs), "debit": keyOf})
+	rule := core.Serialize(locker, "account/{arg.id}")
+	err := mcplock.Protect(t.Context(), server, mcplock.Rules{"debit": rule, "pay": rule},
+		mcplock.Tools{"pay": adaptertest.Engine(t).With(idempotency.Under(rule))}, mcplock.KeyMeta("com.example/request"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := inMemory(t, server)
+	if got := told(send(t, session, "debit", "", `{"id":42}`)); !strings.Contains(got, "account/42") {
+		t.Errorf("%s; want the lock of account/42", got)
+	}
+	for range 2 {
+		_, err := session.CallTool(t.Context(), &mcp.CallToolParams{
+			Name: "pay", Meta: mcp.Meta{"com.example/request": "k1"}, Arguments: map[string]any{"id": 42},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := runs.Load(); n != 1 {
+		t.Errorf("%d runs for one key in _meta, want 1", n)
 	}
 }

@@ -1,6 +1,7 @@
 package mcplock
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,16 +75,14 @@ func capture(attempt endpoint.Attempt, result mcp.Result, failure error) endpoin
 // resolved a call without its result.
 func replay(r *endpoint.Response) (mcp.Result, error) {
 	var s stored
-	var exact struct { // any would round the numbers
-		Result struct {
-			StructuredContent json.RawMessage `json:"structuredContent"`
-		} `json:"result"`
+	var e struct {
+		Result exact `json:"result"`
 	}
-	switch err := errors.Join(json.Unmarshal(r.Body, &s), json.Unmarshal(r.Body, &exact)); {
+	numbers := json.NewDecoder(bytes.NewReader(r.Body))
+	numbers.UseNumber()
+	switch err := errors.Join(json.Unmarshal(r.Body, &s), numbers.Decode(&e)); {
 	case err == nil && s.Result != nil:
-		if len(exact.Result.StructuredContent) > 0 {
-			s.Result.StructuredContent = exact.Result.StructuredContent
-		}
+		e.Result.put(s.Result)
 	case err == nil && s.Error != nil:
 	case r.Status == endpoint.FuncDone:
 		s.Result = &mcp.CallToolResult{Content: text("The call was carried out, and its result was not kept.")}
@@ -103,6 +102,45 @@ func replay(r *endpoint.Response) (mcp.Result, error) {
 	return s.Result, nil
 }
 
+// exact has the parts of a result that the SDK would decode as any, and so round their
+// numbers.
+type exact struct {
+	Meta    mcp.Meta `json:"_meta"`
+	Content []struct {
+		Meta     mcp.Meta `json:"_meta"`
+		Resource struct {
+			Meta mcp.Meta `json:"_meta"`
+		} `json:"resource"`
+	} `json:"content"`
+	StructuredContent json.RawMessage `json:"structuredContent"`
+}
+
+// put gives a result its numbers back.
+func (e *exact) put(r *mcp.CallToolResult) {
+	r.Meta = e.Meta
+	if len(e.StructuredContent) > 0 {
+		r.StructuredContent = e.StructuredContent
+	}
+	for i, content := range r.Content[:min(len(r.Content), len(e.Content))] {
+		of := e.Content[i] // both come from the same JSON
+		switch c := content.(type) {
+		case *mcp.TextContent:
+			c.Meta = of.Meta
+		case *mcp.ImageContent:
+			c.Meta = of.Meta
+		case *mcp.AudioContent:
+			c.Meta = of.Meta
+		case *mcp.ResourceLink:
+			c.Meta = of.Meta
+		case *mcp.EmbeddedResource:
+			c.Meta = of.Meta
+			if c.Resource != nil {
+				c.Resource.Meta = of.Resource.Meta
+			}
+		}
+	}
+}
+
 // refused makes the result of a refusal. Its text says what a model can do about the
 // refusal. rule is the rule of the call, nil for none.
 func (c *call) refused(r *core.Refusal, rule *core.Guard) *mcp.CallToolResult {
@@ -119,7 +157,7 @@ func (c *call) refused(r *core.Refusal, rule *core.Guard) *mcp.CallToolResult {
 			}
 		}
 	case r.Reason == reason.KeyMissing:
-		said += fmt.Sprintf(" The key is %s in _meta, or the argument %s.", MetaKey, c.keyArgument)
+		said += fmt.Sprintf(" The key is %s in _meta, or the argument %s.", c.keyMeta, c.keyArgument)
 	}
 	return &mcp.CallToolResult{Meta: mcp.Meta{MetaRefusal: meta}, Content: text(said), IsError: true}
 }

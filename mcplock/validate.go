@@ -14,18 +14,8 @@ import (
 	"github.com/interlock-go/interlock/core/adapter"
 )
 
-// Validate compares the rules of [Serialize] and the tools of [Idempotent] with the tools of a
-// server. Add all tools first, and call Validate before the server serves. Pass nil for a
-// middleware that the server does not have.
-//
-// Validate returns [core.ErrConfig] for a name that no tool of the server has, and for a
-// placeholder {arg.name} that the input schema of its tool does not have, or has as an object
-// or a list. Of a schema that says more than properties (a reference, allOf), it checks nothing.
-//
-// The SDK lists tools to a client only. Validate is such a client, over memory: middleware of
-// the server sees its requests initialize and tools/list, without a user. Add middleware that
-// refuses these after Validate, or Validate returns its error.
-func Validate(ctx context.Context, server *mcp.Server, rules Rules, tools Tools) error {
+// validate compares rules with the tools of a server. See [Protect].
+func validate(ctx context.Context, server *mcp.Server, rules Rules, tools Tools) error {
 	schemas, err := schemasOf(ctx, server)
 	if err != nil {
 		return fmt.Errorf("mcplock: listing the tools of the server: %w", err)
@@ -51,18 +41,21 @@ func Validate(ctx context.Context, server *mcp.Server, rules Rules, tools Tools)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
-		if rules[name] == nil {
-			errs = append(errs, fmt.Errorf("%w: tool %q has a nil rule", core.ErrConfig, name))
-			continue
-		}
 		check(name, rules[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(tools)) {
-		if tools[name] == nil {
-			errs = append(errs, fmt.Errorf("%w: tool %q has a nil engine", core.ErrConfig, name))
-			continue
-		}
 		check(name, tools[name].Guard())
+	}
+	return errors.Join(errs...)
+}
+
+// noneNil returns an error for each tool that has a nil rule or engine.
+func noneNil[T any](named map[string]*T) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		if named[name] == nil {
+			errs = append(errs, fmt.Errorf("%w: tool %q has a nil %T", core.ErrConfig, name, named[name]))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -75,7 +68,7 @@ func schemasOf(ctx context.Context, server *mcp.Server) (schemas map[string]any,
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, serving.Wait()) }()
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "mcplock.Validate"}, nil).Connect(ctx, here, nil)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "mcplock.Protect"}, nil).Connect(ctx, here, nil)
 	if err != nil {
 		return nil, errors.Join(err, serving.Close())
 	}

@@ -24,7 +24,7 @@ type transfer struct {
 	Labels map[string]string `json:"labels"`
 }
 
-func TestValidateFindsWhatCannotWork(t *testing.T) {
+func TestProtectFindsWhatCannotWork(t *testing.T) {
 	locker := adaptertest.Locker(t)
 	server := mcp.NewServer(&mcp.Implementation{Name: "bank"}, &mcp.ServerOptions{PageSize: 1})
 	for name, schema := range map[string]string{
@@ -68,7 +68,7 @@ func TestValidateFindsWhatCannotWork(t *testing.T) {
 		"a nil engine":                      {nil, mcplock.Tools{"debit": nil}, []string{`"debit"`, "nil"}},
 		"values that are not of the schema": {mcplock.Rules{"debit": rule("tenant/{header.X-Tenant}/account/{account_id}")}, nil, nil},
 	} {
-		err := mcplock.Validate(t.Context(), server, c.rules, c.tools)
+		err := mcplock.Protect(t.Context(), server, c.rules, c.tools)
 		if (err != nil) != (c.want != nil) || err != nil && !errors.Is(err, core.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -81,19 +81,19 @@ func TestValidateFindsWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestValidateOfAServerWithoutTools(t *testing.T) {
+func TestProtectOfAServerWithoutTools(t *testing.T) {
 	server := mcp.NewServer(&mcp.Implementation{Name: "bank"}, nil)
-	if err := mcplock.Validate(t.Context(), server, nil, nil); err != nil {
+	if err := mcplock.Protect(t.Context(), server, nil, nil); err != nil {
 		t.Error(err)
 	}
 	rules := mcplock.Rules{"debit": core.Serialize(adaptertest.Locker(t), "account/{id}")}
-	if err := mcplock.Validate(t.Context(), server, rules, nil); !errors.Is(err, core.ErrConfig) {
+	if err := mcplock.Protect(t.Context(), server, rules, nil); !errors.Is(err, core.ErrConfig) {
 		t.Errorf("%v; want ErrConfig", err)
 	}
 }
 
-// Middleware that wants a user refuses Validate, which says so, and leaves nothing behind.
-func TestValidateSaysThatMiddlewareRefusesIt(t *testing.T) {
+// Middleware that wants a user refuses Protect, which says so, and leaves nothing behind.
+func TestProtectSaysThatMiddlewareRefusesIt(t *testing.T) {
 	refusing := errors.New("no user")
 	for _, method := range []string{"initialize", "tools/list"} {
 		server := serverOf(map[string]mcp.ToolHandler{"debit": says("done")}, func(next mcp.MethodHandler) mcp.MethodHandler {
@@ -104,7 +104,7 @@ func TestValidateSaysThatMiddlewareRefusesIt(t *testing.T) {
 				return next(ctx, m, req)
 			}
 		})
-		err := mcplock.Validate(t.Context(), server, nil, nil)
+		err := mcplock.Protect(t.Context(), server, nil, nil)
 		if err == nil || !strings.Contains(err.Error(), refusing.Error()) || errors.Is(err, core.ErrConfig) {
 			t.Errorf("%s: %v", method, err)
 		}

@@ -54,7 +54,7 @@ func (e *Engine) logRefusal(ctx context.Context, r *core.Refusal) {
 
 // errForeign is behind the refusal of a call of another protocol inside HTTP.
 var errForeign = errors.New("interlock: an idempotent endpoint for HTTP got a call of gRPC, gRPC-Web or Connect, " +
-	"whose failures have HTTP status 200: put grpclock.Idempotent into the gRPC server, and no HTTP middleware in front of it")
+	"whose failures have HTTP status 200: put grpclock.Protect into the gRPC server, and no HTTP middleware in front of it")
 
 // errUnwritten is what may be behind an answer that the handler has not written.
 var errUnwritten = errors.New("interlock: if 200 is meant, call WriteHeader; a bridge from another framework has to " +

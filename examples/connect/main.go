@@ -80,9 +80,10 @@ func run(listener net.Listener, stop <-chan struct{}) error {
 	debit := engine.With(idempotency.Optional(), idempotency.Under(rules[bankpbconnect.BankDebitProcedure]))
 	methods := grpclock.Methods{bankpbconnect.BankDebitProcedure: debit}
 
-	server := connect.NewServer(recovered, limited, authenticate, connectlock.Idempotent(methods))
+	protection := connectlock.Protect(rules, methods)
+	server := connect.NewServer(recovered, limited, authenticate, protection.Interceptor())
 	bankpbconnect.RegisterBankHandler(server, service{bank: bank.Bank{Redis: rdb, Work: *work}})
-	if err := connectlock.Validate(server, rules, methods); err != nil {
+	if err := protection.Validate(server); err != nil {
 		return err
 	}
 	mux := http.NewServeMux()

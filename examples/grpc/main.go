@@ -76,9 +76,13 @@ func run(listener net.Listener, stop <-chan struct{}) error {
 	debit := engine.With(idempotency.Optional(), idempotency.Under(rules[bankpb.Bank_Debit_FullMethodName]))
 	methods := grpclock.Methods{bankpb.Bank_Debit_FullMethodName: debit}
 
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(recovered, limited, authenticate, grpclock.Idempotent(methods)))
+	protection := grpclock.Protect(rules, methods)
+	server := grpc.NewServer(
+		grpc.ChainUnaryInterceptor(recovered, limited, authenticate, protection.Unary()),
+		grpc.ChainStreamInterceptor(protection.Stream()), // the bank has no streams yet
+	)
 	bankpb.RegisterBankServer(server, service{bank: bank.Bank{Redis: rdb, Work: *work}})
-	if err := errors.Join(rules.Validate(server), methods.Validate(server)); err != nil {
+	if err := protection.Validate(server); err != nil {
 		return err
 	}
 	failed := make(chan error, 1)

@@ -67,10 +67,9 @@ func run(listener net.Listener, stop <-chan struct{}) error {
 	perAccount := core.Serialize(locker, "account/{arg.account_id:int}")
 	server := mcp.NewServer(&mcp.Implementation{Name: "bank", Version: "v1.0.0"}, nil)
 	tools := mcplock.Tools{"debit": engine.With(idempotency.Under(perAccount))}
-	server.AddReceivingMiddleware(mcplock.Idempotent(tools))
 	tool := &mcp.Tool{Name: "debit", Description: "Debits an account by one."}
 	mcp.AddTool(server, tool, service{bank.Bank{Redis: rdb, Work: *work}}.debit)
-	if err := mcplock.Validate(context.Background(), server, nil, tools); err != nil {
+	if err := mcplock.Protect(context.Background(), server, nil, tools); err != nil {
 		return err
 	}
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -29,19 +28,18 @@ func grpcFrontend(ctx context.Context, addr string, s *service) (*frontend, erro
 	}
 	// Payments have no lock in the proto: it is taken once their key is claimed.
 	once := grpclock.Methods{paymentspb.Payments_Pay_FullMethodName: s.payments}
-	// From the outside in. The lock's interceptor is last: work that needs no lock is
-	// done before the lock is taken, or after it is released.
+	protection := grpclock.Protect(rules, once)
+	// From the outside in. Work that needs no lock is done before the lock is taken.
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(
 		s.admitCall,
-		grpclock.Idempotent(once),
+		protection.Unary(),
 		s.answerCall, // behind it: what is stored is the status that the client gets
-		grpclock.UnaryServerInterceptor(rules),
 	))
 	paymentspb.RegisterPaymentsServer(server, s)
 	reflection.Register(server) // for tools such as grpcurl
 	// A rule whose field does not exist in the message fails here, at start-up, and
 	// not at the first call.
-	if err := cmp.Or(rules.Validate(server), once.Validate(server)); err != nil {
+	if err := protection.Validate(server); err != nil {
 		return nil, err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)

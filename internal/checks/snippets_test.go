@@ -184,18 +184,19 @@ func _(
 	if err != nil {
 		return err
 	}
+	protection := grpclock.Protect(rules, nil)
 	server := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(authenticate, grpclock.UnaryServerInterceptor(rules)),
+		grpc.ChainUnaryInterceptor(authenticate, protection.Unary()),
 	)
 	bankpb.RegisterBankServer(server, bank)
-	err = rules.Validate(server)
+	err = protection.Validate(server)
 	_ = grpclock.Rules{"/vendor.v1.Bank/Debit": core.Serialize(locker, "account/{account_id}")}
 	{
 		rules := grpclock.Rules{"/vendor.v1.Bank/Debit": core.Serialize(locker, "account/{account_id}")}
 		_ = rules
 	}
 	_ = grpc.WithChainUnaryInterceptor(grpclock.UnaryClientIdempotencyKey(), grpclock.UnaryClientRetry())
-	_ = grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(rules)))
+	_ = grpc.NewServer(grpclock.Protect(rules, nil).ServerOptions()...)
 	return err
 }
 

@@ -202,17 +202,16 @@ func TestWhatFrameworksLogShowsNoKeyAndNoAddress(t *testing.T) {
 // A mistake of the program's shows when it starts, not with the first request.
 func TestRegistrationWithoutARuleOrAnEnginePanics(t *testing.T) {
 	for name, register := range map[string]func(){
-		"httplock.Serialize":               func() { httplock.Serialize(nil) },
-		"httplock.Idempotent":              func() { httplock.Idempotent(nil) },
-		"ginlock.Serialize":                func() { ginlock.Serialize(nil) },
-		"ginlock.Idempotent":               func() { ginlock.Idempotent(nil) },
-		"echolock.Serialize":               func() { echolock.Serialize(nil) },
-		"echolock.Idempotent":              func() { echolock.Idempotent(nil) },
-		"echolock/v5.Serialize":            func() { echolockv5.Serialize(nil) },
-		"echolock/v5.Idempotent":           func() { echolockv5.Idempotent(nil) },
-		"grpclock.UnaryServerInterceptor":  func() { grpclock.UnaryServerInterceptor(grpclock.Rules{"/a/b": nil}) },
-		"grpclock.StreamServerInterceptor": func() { grpclock.StreamServerInterceptor(grpclock.Rules{"/a/b": nil}) },
-		"grpclock.Idempotent":              func() { grpclock.Idempotent(grpclock.Methods{"/a/b": nil}) },
+		"httplock.Serialize":              func() { httplock.Serialize(nil) },
+		"httplock.Idempotent":             func() { httplock.Idempotent(nil) },
+		"ginlock.Serialize":               func() { ginlock.Serialize(nil) },
+		"ginlock.Idempotent":              func() { ginlock.Idempotent(nil) },
+		"echolock.Serialize":              func() { echolock.Serialize(nil) },
+		"echolock.Idempotent":             func() { echolock.Idempotent(nil) },
+		"echolock/v5.Serialize":           func() { echolockv5.Serialize(nil) },
+		"echolock/v5.Idempotent":          func() { echolockv5.Idempotent(nil) },
+		"grpclock.Protect with a rule":    func() { grpclock.Protect(grpclock.Rules{"/a/b": nil}, nil) },
+		"grpclock.Protect with an engine": func() { grpclock.Protect(nil, grpclock.Methods{"/a/b": nil}) },
 	} {
 		func() {
 			defer func() {

@@ -84,9 +84,9 @@ func startUnary(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 	}}
 	for _, layer := range s.Layers {
 		if layer.Idempotent != nil {
-			chain = append(chain, grpclock.Idempotent(grpclock.Methods{method: layer.Idempotent}))
+			chain = append(chain, grpclock.Protect(nil, grpclock.Methods{method: layer.Idempotent}).Unary())
 		} else {
-			chain = append(chain, grpclock.UnaryServerInterceptor(grpclock.Rules{method: layer.Lock}))
+			chain = append(chain, grpclock.Protect(grpclock.Rules{method: layer.Lock}, nil).Unary())
 		}
 	}
 	return s.ServeGRPC(t, false, chain, nil)
@@ -102,7 +102,7 @@ func startStream(t testing.TB, s *adaptertest.Service) adaptertest.Client {
 	}}
 	for _, layer := range s.Layers {
 		rules := grpclock.Rules{callspb.Calls_Watch_FullMethodName: layer.Lock}
-		chain = append(chain, grpclock.StreamServerInterceptor(rules))
+		chain = append(chain, grpclock.Protect(rules, nil).Stream())
 	}
 	return s.ServeGRPC(t, true, nil, chain)
 }

@@ -24,7 +24,7 @@ var foreignCases = []row{
 			f.Errorf("%d runs", n)
 		}
 		if text := logged.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") ||
-			!strings.Contains(text, "put grpclock.Idempotent into the gRPC server") {
+			!strings.Contains(text, "put grpclock.Protect into the gRPC server") {
 			f.Errorf("logged is %q", text)
 		}
 		// A call without a key passes where keys are optional, and so do other types.
