@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/lock"
 	"github.com/interlock-go/interlock/core/observe"
 )
@@ -82,11 +83,6 @@ const (
 	// minTTL is the shortest lease. Below it, scheduling alone makes a lease
 	// useless.
 	minTTL = 10 * time.Millisecond
-	// maxTTL is the longest lease, maxTime the longest of other times: far from
-	// where sums of times overflow, here and in stores, and more than a lock that
-	// was forgotten should last.
-	maxTTL  = 31 * 24 * time.Hour
-	maxTime = 366 * 24 * time.Hour
 
 	defaultWatchdog  = 30 * time.Second
 	defaultHeldWait  = 5 * time.Second
@@ -179,12 +175,8 @@ func (c *config) fail(format string, args ...any) {
 // [Locker.TryLock]. Default: Lock waits until the context ends, a guard waits 5 s.
 func Wait(d time.Duration) Option {
 	return option(func(c *config) {
-		if d < 0 {
-			c.fail("Wait(%v): must not be negative; 0 does not wait", d)
-			return
-		}
-		if d > maxTime {
-			c.fail("Wait(%v): must be at most %v (366 days)", d, maxTime)
+		if wrong := clock.Limits(d, 0, clock.LongestTime); wrong != "" {
+			c.fail("Wait(%v): %s; 0 does not wait", d, wrong)
 			return
 		}
 		c.terms.Wait, c.waitSet = d, true
@@ -208,8 +200,8 @@ func Wait(d time.Duration) Option {
 // has answered again. A request that arrives even later keeps the lock for d.
 func TTL(d time.Duration) Option {
 	return option(func(c *config) {
-		if d < minTTL || d > maxTTL {
-			c.fail("TTL(%v): must be at least %v and at most %v (31 days)", d, minTTL, maxTTL)
+		if wrong := clock.Limits(d, minTTL, clock.LongestLease); wrong != "" {
+			c.fail("TTL(%v): %s", d, wrong)
 			return
 		}
 		c.ttl = d
@@ -224,8 +216,8 @@ func TTL(d time.Duration) Option {
 // TTL or the expiry of a lock.
 func Watchdog(d time.Duration) Option {
 	return option(func(c *config) {
-		if d < minTTL || d > maxTTL {
-			c.fail("Watchdog(%v): must be at least %v and at most %v (31 days)", d, minTTL, maxTTL)
+		if wrong := clock.Limits(d, minTTL, clock.LongestLease); wrong != "" {
+			c.fail("Watchdog(%v): %s", d, wrong)
 			return
 		}
 		c.watchdog = d
@@ -240,12 +232,8 @@ func Watchdog(d time.Duration) Option {
 // first. Default: no bound.
 func MaxHold(d time.Duration) Option {
 	return option(func(c *config) {
-		if d <= 0 {
-			c.fail("MaxHold(%v): must be positive; leave it out for no bound", d)
-			return
-		}
-		if d > maxTime {
-			c.fail("MaxHold(%v): must be at most %v (366 days); leave it out for no bound", d, maxTime)
+		if wrong := clock.Limits(d, 1, clock.LongestTime); wrong != "" {
+			c.fail("MaxHold(%v): %s; leave it out for no bound", d, wrong)
 			return
 		}
 		c.terms.MaxHold = d
@@ -295,12 +283,12 @@ func WithObserver(o observe.Observer) LockerOption {
 // Turn bounds how long, and for how many grants, one process passes a lock among
 // its own waiters. After that the process lets other processes have the lock if
 // they wait for it. A longer turn gives more throughput on a hot key, a shorter
-// turn gives other processes a shorter wait. Both values are positive. Default: 20
-// ms, 10,000 grants.
+// turn gives other processes a shorter wait. Both values are positive, and d is at most
+// 366 days. Default: 20 ms, 10,000 grants.
 func Turn(d time.Duration, grants int) LockerOption {
 	return lockerOption(func(c *config) {
-		if d <= 0 || grants < 1 {
-			c.fail("Turn(%v, %d): both must be positive", d, grants)
+		if wrong := clock.Limits(d, 1, clock.LongestTime); wrong != "" || grants < 1 {
+			c.fail("Turn(%v, %d): both must be positive, and the time at most %v", d, grants, clock.LongestTime)
 			return
 		}
 		c.turnTime, c.turnCount = d, grants
@@ -309,11 +297,11 @@ func Turn(d time.Duration, grants int) LockerOption {
 
 // NestedWait bounds the wait for a further lock while the context already holds a
 // lock, without regard to [Wait]. Two callers that each want the other's lock then end
-// with [ErrHeld] and do not wait for ever. d is positive. Default: 5 s.
+// with [ErrHeld] and do not wait for ever. d is positive and at most 366 days. Default: 5 s.
 func NestedWait(d time.Duration) LockerOption {
 	return lockerOption(func(c *config) {
-		if d <= 0 {
-			c.fail("NestedWait(%v): must be positive", d)
+		if wrong := clock.Limits(d, 1, clock.LongestTime); wrong != "" {
+			c.fail("NestedWait(%v): %s", d, wrong)
 			return
 		}
 		c.heldWait = d

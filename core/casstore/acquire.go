@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // Acquire implements [driver.Store]. A request for another kind than [driver.Exclusive]
@@ -84,7 +85,7 @@ const rounds = 4
 // acquire makes one try to take a lock.
 func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 	sent := time.Now()
-	lease := max(time.Millisecond, (ask.TTL + time.Millisecond - 1).Truncate(time.Millisecond))
+	lease := max(time.Millisecond, time.Duration(clock.Ceil(ask.TTL, time.Millisecond))*time.Millisecond)
 	c := &claim{
 		Store: s, tries: tries{store: s, deadline: sent.Add(max(patience*s.timeout, electionWait))}, ask: ask,
 		want: holding{owner: ask.Owner, lease: lease, process: s.process, rest: ask.Rest},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // batch is how many leases are renewed by one transaction: with two reads each it stays
@@ -97,7 +98,7 @@ func (s *Store) judge(r renewal, lock Entry, queue []Entry) (contended bool, as 
 
 // lengthen writes a lock anew with a longer lease.
 func (s *Store) lengthen(ctx context.Context, r renewal, done func(int, bool, error)) {
-	lease := (r.TTL + time.Millisecond - 1).Truncate(time.Millisecond)
+	lease := time.Duration(clock.Ceil(r.TTL, time.Millisecond)) * time.Millisecond
 	name, queue := s.names.lock(r.Key), s.names.queue(r.Key)
 	for {
 		to := r.as

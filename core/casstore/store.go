@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/logs"
 )
 
@@ -33,12 +34,13 @@ func Prefix(p string) Option {
 }
 
 // Timeout sets how long the store waits for the answer to one transaction before it sends
-// the transaction again. For d below 10 ms, [New] returns [driver.ErrConfig]. A renewal
+// the transaction again. For d below 10 ms or above 31 days, [New] returns [driver.ErrConfig]. A renewal
 // waits for less where its lease is short. Default: 1 s.
 func Timeout(d time.Duration) Option {
 	return func(s *settings) {
-		if s.timeout = d; d < 10*time.Millisecond {
-			s.err = errors.Join(s.err, fmt.Errorf("%w: Timeout(%v): must be at least 10ms", driver.ErrConfig, d))
+		s.timeout = d
+		if wrong := clock.Limits(d, 10*time.Millisecond, clock.LongestLease); wrong != "" {
+			s.err = errors.Join(s.err, fmt.Errorf("%w: Timeout(%v): %s", driver.ErrConfig, d, wrong))
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency/endpoint"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/observe"
 	"github.com/interlock-go/interlock/core/reason"
 )
@@ -103,6 +104,15 @@ func (c *config) fail(format string, args ...any) {
 	}
 }
 
+// set sets a duration, unless it is outside its limits.
+func (c *config) set(to *time.Duration, option string, d, least, most time.Duration) {
+	if wrong := clock.Limits(d, least, most); wrong != "" {
+		c.fail("%s(%v): %s", option, d, wrong)
+		return
+	}
+	*to = d
+}
+
 // Scope sets the function that finds the principal of a request, so that two
 // clients that choose the same key are independent. f returns the principal as
 // authentication in front has left it. [core.FromContext] makes such a function;
@@ -137,55 +147,39 @@ func Name(s string) Option {
 
 // Lease sets how long a claim outlives a process that died, before another process
 // may take the record over. The engine renews a claim each time a third of the
-// lease has passed, for as long as the handler runs. d is at least 10 ms. Default:
-// 30 s.
+// lease has passed, for as long as the handler runs. d is at least 10 ms and at most 31
+// days. Default: 30 s.
 func Lease(d time.Duration) Option {
 	return func(c *config) {
-		if d < minLease {
-			c.fail("Lease(%v): must be at least %v", d, minLease)
-			return
-		}
-		c.lease = d
+		c.set(&c.lease, "Lease", d, minLease, clock.LongestLease)
 	}
 }
 
 // Retention sets how long a response is kept, from the time it was stored. A replay
-// does not change it. d is at least the [Lease]. Default: 24 h.
+// does not change it. d is at least the [Lease] and at most 36,500 days. Default: 24 h.
 func Retention(d time.Duration) Option {
 	return func(c *config) {
-		if d <= 0 {
-			c.fail("Retention(%v): must be positive", d)
-			return
-		}
-		c.retention = d
+		c.set(&c.retention, "Retention", d, 1, clock.LongestKept)
 	}
 }
 
 // Tombstone sets for how long after its [Retention] a key is remembered as used. A
 // request with the key that comes then is refused ([reason.KeyExpired]) and not
-// carried out a second time. It costs a small key in the store for each record. d
-// must not be negative. Default: 0, the key may be used again.
+// carried out a second time. It costs a small key in the store for each record. d is at
+// most 36,500 days. Default: 0, the key may be used again.
 func Tombstone(d time.Duration) Option {
 	return func(c *config) {
-		if d < 0 {
-			c.fail("Tombstone(%v): must not be negative", d)
-			return
-		}
-		c.tombstone = d
+		c.set(&c.tombstone, "Tombstone", d, 0, clock.LongestKept)
 	}
 }
 
 // MaxHold bounds how long a handler may run. Nothing else bounds it, because its
 // context does not end when the client leaves. After d the context ends with cause
-// [core.ErrMaxHold], and the engine renews the claim no longer. d is positive.
-// Default: 5 min.
+// [core.ErrMaxHold], and the engine renews the claim no longer. d is positive and at
+// most 366 days. Default: 5 min.
 func MaxHold(d time.Duration) Option {
 	return func(c *config) {
-		if d <= 0 {
-			c.fail("MaxHold(%v): must be positive", d)
-			return
-		}
-		c.maxHold = d
+		c.set(&c.maxHold, "MaxHold", d, 1, clock.LongestTime)
 	}
 }
 
@@ -240,15 +234,10 @@ func StoreIf(f func(ctx context.Context, answer endpoint.Response) bool) Option 
 // WaitReplay lets a duplicate of a request in flight wait for up to d, and then
 // replays the response to it. At the end of d, or of its own deadline, the
 // duplicate is refused ([reason.InFlight]). [MaxWaiters] bounds how many
-// duplicates wait. d must not be negative. Default: 0, the duplicate is refused at
-// once.
+// duplicates wait. d is at most 366 days. Default: 0, the duplicate is refused at once.
 func WaitReplay(d time.Duration) Option {
 	return func(c *config) {
-		if d < 0 {
-			c.fail("WaitReplay(%v): must not be negative", d)
-			return
-		}
-		c.wait = d
+		c.set(&c.wait, "WaitReplay", d, 0, clock.LongestTime)
 	}
 }
 

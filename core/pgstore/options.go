@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // Option configures a [Store]. Options do not change after [New]. An Option that is nil
@@ -34,6 +35,10 @@ func defaults() settings {
 	return settings{prefix: "interlock_", timeout: time.Second, sweep: time.Minute, keep: time.Hour, log: slog.Default()}
 }
 
+// longest is the longest duration of an option: PostgreSQL counts timeouts in 31 bits of
+// milliseconds.
+const longest = 24 * 24 * time.Hour
+
 // named is what a name may be: it becomes part of statements.
 var named = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,40}$`)
 
@@ -41,6 +46,15 @@ func (s *settings) fail(format string, args ...any) {
 	if s.err == nil {
 		s.err = fmt.Errorf("%w: %s", driver.ErrConfig, fmt.Sprintf(format, args...))
 	}
+}
+
+// set sets a duration, unless it is outside its limits.
+func (s *settings) set(to *time.Duration, option string, d, least time.Duration) {
+	if wrong := clock.Limits(d, least, longest); wrong != "" {
+		s.fail("%s(%v): %s", option, d, wrong)
+		return
+	}
+	*to = d
 }
 
 // Schema sets the schema of the tables, which must exist. name has up to 41 lower case
@@ -92,39 +106,27 @@ func Isolation(level sql.IsolationLevel) Option {
 // statements (idle_in_transaction_session_timeout). After it PostgreSQL ends the
 // connection, so that a process that was stopped between two statements does not keep its
 // row locks from the process that takes over. It ends neither a statement whose result is
-// not read nor a COPY whose data does not come. d is at least 1 ms. Default: two thirds of
-// the lease of the claim.
+// not read nor a COPY whose data does not come. d is at least 1 ms and at most 24 days.
+// Default: two thirds of the lease of the claim.
 func IdleTimeout(d time.Duration) Option {
 	return func(s *settings) {
-		if d < time.Millisecond {
-			s.fail("IdleTimeout(%v): at least 1ms", d)
-			return
-		}
-		s.idle = d
+		s.set(&s.idle, "IdleTimeout", d, time.Millisecond)
 	}
 }
 
 // LockTimeout limits how long a statement of a handler's transaction waits for the lock
-// of a row (lock_timeout). d is at least 1 ms. Default: a third of the lease of the
-// claim.
+// of a row (lock_timeout). d is at least 1 ms and at most 24 days. Default: a third of the
+// lease of the claim.
 func LockTimeout(d time.Duration) Option {
 	return func(s *settings) {
-		if d < time.Millisecond {
-			s.fail("LockTimeout(%v): at least 1ms", d)
-			return
-		}
-		s.lockWait = d
+		s.set(&s.lockWait, "LockTimeout", d, time.Millisecond)
 	}
 }
 
-// Timeout limits each try of a request. d is at least 10 ms. Default: 1 s.
+// Timeout limits each try of a request. d is at least 10 ms and at most 24 days. Default: 1 s.
 func Timeout(d time.Duration) Option {
 	return func(s *settings) {
-		if d < 10*time.Millisecond {
-			s.fail("Timeout(%v): at least 10ms", d)
-			return
-		}
-		s.timeout = d
+		s.set(&s.timeout, "Timeout", d, 10*time.Millisecond)
 	}
 }
 
@@ -166,26 +168,22 @@ func Listen(l Listener) Option {
 
 // SweepEvery sets how often the store looks for rows that are not needed any more: records
 // whose time has ended, and locks that have been free for a while ([KeepTokens]). Several
-// processes may do so. A negative d is never. Default: 1 min.
+// processes may do so. d is at most 24 days; a negative d is never. Default: 1 min.
 func SweepEvery(d time.Duration) Option {
 	return func(s *settings) {
-		if d == 0 {
-			s.fail("SweepEvery(0): above 0, or negative for never")
+		if d < 0 {
+			s.sweep = d
 			return
 		}
-		s.sweep = d
+		s.set(&s.sweep, "SweepEvery", d, 1)
 	}
 }
 
 // KeepTokens sets for how long the row of a free lock is kept. It remembers the last
 // fencing token: the clock of the server may be set back by less than d without a token
-// going back. d is above 0. Default: 1 h.
+// going back. d is positive and at most 24 days. Default: 1 h.
 func KeepTokens(d time.Duration) Option {
 	return func(s *settings) {
-		if d <= 0 {
-			s.fail("KeepTokens(%v): must be above 0", d)
-			return
-		}
-		s.keep = d
+		s.set(&s.keep, "KeepTokens", d, 1)
 	}
 }

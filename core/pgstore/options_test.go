@@ -6,6 +6,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"io/fs"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,9 +42,18 @@ func TestBadOptionsSayWhatIsAccepted(t *testing.T) {
 		"Listen":      pgstore.Listen(nil),
 		"SweepEvery":  pgstore.SweepEvery(0),
 		"KeepTokens":  pgstore.KeepTokens(0),
+		// PostgreSQL takes no timeout above 24 days, and sums of times overflow.
+		"IdleTimeout(2562047h": pgstore.IdleTimeout(math.MaxInt64),
+		"LockTimeout(600h":     pgstore.LockTimeout(25 * 24 * time.Hour),
+		"Timeout(2562047h":     pgstore.Timeout(math.MaxInt64),
+		"SweepEvery(2562047h":  pgstore.SweepEvery(math.MaxInt64),
+		"KeepTokens(2562047h":  pgstore.KeepTokens(math.MaxInt64),
 	} {
 		_, err := pgstore.New(db, nil, opt)
-		if !errors.Is(err, driver.ErrConfig) || !strings.Contains(err.Error(), text+"(") {
+		if !strings.Contains(text, "(") {
+			text += "("
+		}
+		if !errors.Is(err, driver.ErrConfig) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

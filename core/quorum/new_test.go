@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,8 @@ func TestNewSaysWhatItAccepts(t *testing.T) {
 		{"one address twice", []redis.UniversalClient{one, client(2), client(1)}, nil, "both 127.0.0.1:1"},
 		{"timeout", []redis.UniversalClient{one, client(2), client(3)}, []quorum.Option{quorum.NodeTimeout(time.Millisecond)}, "at least 10ms"},
 		{"max TTL", []redis.UniversalClient{one, client(2), client(3)}, []quorum.Option{quorum.MaxTTL(0)}, "at least 10ms"},
+		{"endless timeout", []redis.UniversalClient{one, client(2), client(3)}, []quorum.Option{quorum.NodeTimeout(math.MaxInt64)}, "at most"},
+		{"endless max TTL", []redis.UniversalClient{one, client(2), client(3)}, []quorum.Option{quorum.MaxTTL(math.MaxInt64)}, "at most"},
 		{"prefix", []redis.UniversalClient{one, client(2), client(3)}, []quorum.Option{quorum.Prefix("{")}, "Prefix"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/rediswire"
 )
 
@@ -44,15 +45,15 @@ func Logger(l *slog.Logger) Option {
 }
 
 // NodeTimeout sets how long the store waits for the vote of a node. For d below
-// 10 ms, [New] returns [driver.ErrConfig]. Default: a hundredth of the lease, or four times
+// 10 ms or above 31 days, [New] returns [driver.ErrConfig]. Default: a hundredth of the lease, or four times
 // what the answers of a majority took lately, but at least 50 ms and at most 500 ms. It
 // bounds each step of a connection, too. With every setting the store waits for less than a
 // tenth of the lease: the time must be small against the validity, so that a node that
 // is down costs little time (Redlock, "How to do it", step 2).
 func NodeTimeout(d time.Duration) Option {
 	return func(s *settings) {
-		if d < 10*time.Millisecond {
-			s.fail("NodeTimeout(%v): must be at least 10ms", d)
+		if wrong := clock.Limits(d, 10*time.Millisecond, clock.LongestLease); wrong != "" {
+			s.fail("NodeTimeout(%v): %s", d, wrong)
 			return
 		}
 		s.timeout = d
@@ -60,14 +61,14 @@ func NodeTimeout(d time.Duration) Option {
 }
 
 // MaxTTL sets the longest lease that any process takes from these nodes. For d below
-// 10 ms, [New] returns [driver.ErrConfig]. Default: 30 s. A node that was restarted has
+// 10 ms or above 31 days, [New] returns [driver.ErrConfig]. Default: 30 s. A node that was restarted has
 // no vote for this time, because it may have forgotten a lock of that length.
 // Therefore [Store.Acquire] refuses a longer lease. Give all processes the same
 // value: the log and [Store.Check] say where they differ.
 func MaxTTL(d time.Duration) Option {
 	return func(s *settings) {
-		if d < 10*time.Millisecond {
-			s.fail("MaxTTL(%v): must be at least 10ms", d)
+		if wrong := clock.Limits(d, 10*time.Millisecond, clock.LongestLease); wrong != "" {
+			s.fail("MaxTTL(%v): %s", d, wrong)
 			return
 		}
 		s.maxTTL = d

@@ -49,14 +49,14 @@ func Logger(l *slog.Logger) Option {
 
 // Timeout limits each try of a request, from writing it to reading its reply. With
 // [Replicas], the time for the replicas is added. Renewals have their own limit, a
-// sixth of the lease. For d below 10 ms, [New] returns [driver.ErrConfig]. Default: 1 s.
+// sixth of the lease. For d below 10 ms or above 31 days, [New] returns [driver.ErrConfig]. Default: 1 s.
 func Timeout(d time.Duration) Option {
 	return func(s *settings) { s.Timeout = d }
 }
 
 // Replicas makes each acquisition wait until at least n replicas have the lock, for at
 // most the duration within. If fewer acknowledge it, the store releases the lock and
-// returns [driver.ErrNotReplicated]. For n below 1 or within below 1 ms, [New] returns
+// returns [driver.ErrNotReplicated]. For n below 1, or within below 1 ms or above 31 days, [New] returns
 // [driver.ErrConfig]. Default: the store does not ask the replicas, because that costs
 // the round trip to them. Source: the Redis command WAIT.
 //

@@ -113,9 +113,11 @@ type ClaimRequest struct {
 	// has no other, since a process of that version made it, is compared with
 	// this one. New records have both, for processes of that version.
 	Fingerprint1 [32]byte
-	// Lease is how long the claim is protected, from the moment it is granted.
+	// Lease is how long the claim is protected, from the moment it is granted: at most 31
+	// days.
 	Lease time.Duration
-	// Retention is how long the record is kept, if nothing more is heard.
+	// Retention is how long the record is kept if no other request follows: at most 36,500
+	// days, as the Tombstone of a CommitRequest. A store can add the two to the present time.
 	Retention time.Duration
 	// Strict asks never to take over a claim that lapsed, and to mark this one
 	// from its start.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/pgpool"
 )
 
@@ -104,7 +105,7 @@ func (s *Store) rowTimeout() string {
 }
 
 // ttl is the lease in µs. It rounds up: a lease is never shorter than its holder thinks.
-func ttl(r *request) int64 { return int64((r.ttl + time.Microsecond - 1) / time.Microsecond) }
+func ttl(r *request) int64 { return clock.Ceil(r.ttl, time.Microsecond) }
 
 func textArray(batch []*request, field func(*request) string) string {
 	b := make([]byte, 0, 48*len(batch)+2)

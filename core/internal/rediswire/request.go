@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/paired"
 )
 
@@ -349,7 +350,7 @@ func (r *Request) Wait(ctx context.Context, deadline time.Time) bool {
 // Milliseconds is how Redis wants a duration. It rounds up: a lease is never shorter
 // than its holder thinks.
 func Milliseconds(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	return clock.Ceil(d, time.Millisecond)
 }
 
 // Flag is an argument of a script: a constant, since those take no allocation.

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/interlock-go/interlock/core/driver"
+	"github.com/interlock-go/interlock/core/internal/clock"
 	"github.com/interlock-go/interlock/core/internal/logs"
 	"github.com/interlock-go/interlock/core/internal/trips"
 )
@@ -70,12 +71,15 @@ func DefaultConfig() Config {
 
 // check returns an error for a value that cannot work.
 func (c *Config) check() error {
+	wrong := clock.Limits(c.Timeout, 10*time.Millisecond, clock.LongestLease)
 	switch {
 	case c.Prefix == "" || strings.ContainsAny(c.Prefix, "{}"):
 		return fmt.Errorf("%w: Prefix(%q): must not be empty nor contain braces, which mark the hash tag",
 			driver.ErrConfig, c.Prefix)
-	case c.Timeout < 10*time.Millisecond:
-		return fmt.Errorf("%w: Timeout(%v): must be at least 10ms", driver.ErrConfig, c.Timeout)
+	case wrong != "":
+		return fmt.Errorf("%w: Timeout(%v): %s", driver.ErrConfig, c.Timeout, wrong)
+	case c.Within > clock.LongestLease:
+		return fmt.Errorf("%w: Replicas(%d, %v): at most %v", driver.ErrConfig, c.Replicas, c.Within, clock.LongestLease)
 	case c.ReplicatedRenewals && c.Replicas == 0:
 		return fmt.Errorf("%w: ReplicatedRenewals without Replicas, which says how many", driver.ErrConfig)
 	}

@@ -28,6 +28,9 @@ const (
 	// the retention of records that shall.
 	kept  = 10 * time.Minute
 	brief = 300 * time.Millisecond
+	// longestLease and longestKept are the longest times that the engine asks for.
+	longestLease = 31 * 24 * time.Hour
+	longestKept  = 36500 * 24 * time.Hour
 	// patience bounds how long a test waits for what must happen.
 	patience = 15 * time.Second
 	// many is how many requests come at the same time.
@@ -111,6 +114,7 @@ var contract = []struct {
 	{"forget deletes in each state", (*suite).forgets},
 	{"retention ends", (*suite).retentionEnds},
 	{"retention is never shortened", (*suite).retentionKept},
+	{"the longest times", (*suite).longestTimes},
 	{"a tombstone outlives the record", (*suite).tombstones},
 	{"await hears of a commit and of an abandon", (*suite).awaitHears},
 	{"await hears what happened before it began", (*suite).awaitLate},

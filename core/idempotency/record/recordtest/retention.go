@@ -126,6 +126,26 @@ func (s *suite) retentionKept() {
 	}
 }
 
+// longestTimes uses the longest times that the engine asks for. No store may count in a way in
+// which they, or two of them and the present time, overflow.
+func (s *suite) longestTimes() {
+	endless := []option{leased(longestLease), retained(longestKept), tombstone}
+	held := s.claimed(endless...)
+	if err := s.extend(held, longestLease, longestKept); err != nil {
+		s.Errorf("Extend: %v", err)
+	}
+	if rep := s.find(held.again(), record.StateInFlight, endless...); rep.Left < longestLease-time.Hour {
+		s.Errorf("a claim with a lease of %v is protected for %v", longestLease, rep.Left)
+	}
+	done := held.commit([]byte("answer"))
+	done.Retention, done.Tombstone = longestKept, longestKept
+	s.stored(done)
+	resolved := s.resolved(brief, longestKept, longestKept)
+	time.Sleep(2 * brief)
+	s.find(held.again(), record.StateCompleted, endless...)
+	s.find(resolved.again(), record.StateCompleted, endless...)
+}
+
 func (s *suite) tombstones() {
 	s.grant(first(), 1, tombstone) // there may be one, and there is none
 	a := s.expired()

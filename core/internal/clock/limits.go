@@ -1,0 +1,42 @@
+package clock
+
+import (
+	"fmt"
+	"time"
+)
+
+// The longest durations that options take. Every store counts in them without an overflow, in
+// milliseconds or microseconds since 1970, also where it adds two of them to the present time.
+const (
+	LongestLease = 31 * day  // of leases, and of tries of a request
+	LongestTime  = 366 * day // of waits, holds and pauses
+	LongestKept  = 36500 * day
+
+	day = 24 * time.Hour
+)
+
+// Limits returns what is wrong with a duration that an option was given; it is empty if the
+// duration is within its limits. least is 0 for an option that takes no negative value, and 1
+// for an option that takes positive values only.
+func Limits(d, least, most time.Duration) string {
+	switch {
+	case d > most:
+		return fmt.Sprintf("must be at most %v (%d days)", most, most/day)
+	case d >= least:
+		return ""
+	case least == 0:
+		return "must not be negative"
+	case least == 1:
+		return "must be positive"
+	}
+	return fmt.Sprintf("must be at least %v", least)
+}
+
+// Ceil counts the units that contain a duration. It rounds up.
+func Ceil(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	if d%unit > 0 {
+		n++
+	}
+	return n
+}
