@@ -656,9 +656,16 @@ func TestANotReadyStoreIsTriedAgain(t *testing.T) {
 }
 
 // A primary that became a standby may only read for as long as it runs.
-func TestACallerWithoutABoundIsNotLeftInTheDark(t *testing.T) {
+func TestACallerThatWaitsForLongIsNotLeftInTheDark(t *testing.T) {
+	for name, opts := range map[string][]core.Option{"without a bound": nil, "with a long one": {core.Wait(time.Hour)}} {
+		t.Run(name, func(t *testing.T) { notLeftInTheDark(t, opts) })
+	}
+}
+
+func notLeftInTheDark(t *testing.T, opts []core.Option) {
+	t.Helper()
 	text := logtest.Default(t).String
-	lines := func() int { return strings.Count(text(), "callers without a bound wait for it") }
+	lines := func() int { return strings.Count(text(), "callers wait for it") }
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		l := newLocker(t, s)
@@ -672,7 +679,7 @@ func TestACallerWithoutABoundIsNotLeftInTheDark(t *testing.T) {
 		defer cancel()
 		failed := make(chan error)
 		go func() {
-			_, err := l.Lock(ctx, "k")
+			_, err := l.Lock(ctx, "k", opts...)
 			failed <- err
 		}()
 		for _, want := range []int{1, 2} {

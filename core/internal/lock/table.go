@@ -195,7 +195,7 @@ func (sh *shard) event(l *lock, happen func(fx *effects)) {
 	if fx.unserved != nil {
 		// No other code logs it: the caller gets no error for as long as it waits.
 		if n := t.unserved.Count(time.Now()); n > 0 {
-			slog.Warn("interlock: the lock store is not ready, and callers without a bound wait for it", "tries", n, "error", fx.unserved)
+			slog.Warn("interlock: the lock store is not ready, and callers wait for it", "tries", n, "error", fx.unserved)
 		}
 	}
 	if fx.ended {
@@ -293,7 +293,7 @@ type effects struct {
 	linger     bool  // the lock is to be dropped after the courtesy
 	ended      bool  // there is one hold less
 
-	unserved error // why the store has not served a caller without a bound for a second
+	unserved error // why the store has not served a caller that waits for long for a second
 }
 
 // loss is a lease that cannot be trusted any more.

@@ -13,6 +13,10 @@ import (
 // waiter, unless that asks again.
 const longWait = 2 * time.Second
 
+// inTheDark is how long a caller may wait for a store that is not ready without a line in the
+// log: its error says the cause then.
+const inTheDark = 5 * time.Second
+
 // try is a request for a lock, on its way. It belongs to the queue and not to the waiter
 // that sent it: if that one leaves, the next takes the grant.
 type try struct {
@@ -145,7 +149,7 @@ func (l *lock) answered(now clock.Instant, t *try, w *Waiter, a answer, fx *effe
 	switch sent, ahead := l.shard.table.Clock.At(a.Sent); {
 	case errors.Is(a.err, driver.ErrNotReady):
 		acq.retry(now, a.err)
-		if acq.backoff == maxBackoff && t.request.Deadline.IsZero() {
+		if left := t.request.Deadline.Sub(l.shard.table.Clock.Time(now)); acq.backoff == maxBackoff && (t.request.Deadline.IsZero() || left > inTheDark) {
 			fx.unserved = a.err
 		}
 	case errors.Is(a.err, driver.ErrConfig):

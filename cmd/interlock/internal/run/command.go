@@ -62,7 +62,7 @@ type Flags struct {
 // Define defines the flags.
 func (f *Flags) Define(fs *flag.FlagSet) {
 	f.wait, f.ttl, f.grace = forever, defaultTTL, -1
-	fs.Func("wait", "how long to wait for the lock: a `duration` such as 30s; 0 tries once (default: for ever)",
+	fs.Func("wait", "how long to wait for the lock, and for a server that cannot be reached: a `duration` such as 30s; 0 tries once (default: for ever, for a server a minute)",
 		func(s string) error { return duration(s, 0, maxWait, &f.wait) })
 	fs.Func("ttl", "lease of the lock, a `duration` from 1s, renewed while COMMAND runs: how long the lock outlives a machine that died (default 30s)",
 		func(s string) error { return duration(s, minTTL, maxTTL, &f.ttl) })

@@ -1,8 +1,11 @@
 package run
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"syscall"
 )
 
 // child is the command as a process.
@@ -19,13 +22,26 @@ type child struct {
 
 // start starts the command.
 func start(path string, args, env []string, streams Streams) (*child, error) {
+	c := newChild(path, args, env, streams)
+	err := c.run()
+	if script, ok := asScript(path, args, err); ok {
+		c = newChild(script[0], script, env, streams)
+		err = c.run()
+	}
+	if errors.Is(err, syscall.ENOEXEC) {
+		err = fmt.Errorf("%w: it is no script, and no program for this machine", err)
+	}
+	return c, err
+}
+
+func newChild(path string, args, env []string, streams Streams) *child {
 	c := &child{cmd: exec.Command(path, args[1:]...), done: make(chan struct{})}
 	c.cmd.Args[0] = args[0]
 	c.cmd.Env = env
 	// Files, and no other readers or writers: no goroutine stands between.
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = streams.Stdin, streams.Stdout, streams.Stderr
 	c.cmd.SysProcAttr = c.attributes(streams)
-	return c, c.run()
+	return c
 }
 
 func (c *child) exited() <-chan struct{} { return c.done }

@@ -114,7 +114,8 @@ func (p proc) signal(sig syscall.Signal) {
 }
 
 // killOthers kills the processes that have left the group until there are none: what dies
-// may have started another before.
+// may have started another before. A chain of processes that start each other and end may be
+// faster than the looks; see survivors.
 func (c *child) killOthers() {
 	for range 100 {
 		all := c.others()
@@ -126,6 +127,16 @@ func (c *child) killOthers() {
 		}
 		time.Sleep(time.Millisecond) // they die meanwhile
 	}
+}
+
+// survivors are the processes of the command, and of what it has started, that have not ended:
+// after killAll these are processes of another user, processes that wait for a disk or a network
+// file system, and the last of a chain that starts processes faster than they are found.
+func (c *child) survivors() (pids []int) {
+	for _, p := range below(os.Getpid(), c.before) {
+		pids = append(pids, p.pid)
+	}
+	return pids
 }
 
 // look continues processes of the group that were stopped from the terminal while their

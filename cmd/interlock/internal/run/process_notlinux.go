@@ -18,4 +18,7 @@ func (c *child) signalOthers(syscall.Signal) {}
 
 func (c *child) killOthers() {}
 
+// survivors does not look for what has left the group.
+func (c *child) survivors() []int { return nil }
+
 func (c *child) look() (news string) { return "" }

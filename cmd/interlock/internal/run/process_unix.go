@@ -3,6 +3,9 @@
 package run
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -39,8 +42,11 @@ func receive() (incoming, stops chan os.Signal) {
 // both (SIGTTOU), or send the signal again and again if it were caught.
 //
 // The command must not inherit that: it is called when the command has begun. Before that
-// nothing is written (see [Voice]).
+// nothing is written from the background (see mayWrite and [Voice]).
 func ownTerminal() { signal.Ignore(syscall.SIGTTOU, syscall.SIGTTIN) }
+
+// mayWrite reports whether a write to a file cannot stop this process.
+func mayWrite(f *os.File) bool { return !terminal(f) || inForeground(f) }
 
 // ends reports whether a signal ends the wait for the lock.
 func ends(sig os.Signal) bool {
@@ -135,13 +141,33 @@ func (c *child) killAll() {
 }
 
 // signal sends a signal to the process group. While a process of the group exists, no
-// other process or group gets its number.
+// other process or group gets its number. A process of another user, as under sudo, does not
+// get it; see survivors.
 func (c *child) signal(sig syscall.Signal) {
-	_ = syscall.Kill(-c.cmd.Process.Pid, sig) // it has ended, or it gets the signal
+	_ = syscall.Kill(-c.cmd.Process.Pid, sig)
 }
 
 // shellArgs run a string as a command.
 func shellArgs() []string { return []string{"/bin/sh", "-c"} }
+
+// asScript returns the arguments that run a file without a first line #! as shells run it: by
+// /bin/sh. It reports false if the file is no text, as a program for another machine.
+func asScript(path string, args []string, err error) ([]string, bool) {
+	if !errors.Is(err, syscall.ENOEXEC) {
+		return nil, false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, false
+	}
+	defer func() { _ = f.Close() }()
+	begin := make([]byte, 256)
+	n, _ := io.ReadFull(f, begin)
+	if bytes.IndexByte(begin[:n], 0) >= 0 {
+		return nil, false
+	}
+	return append([]string{"/bin/sh", path}, args[1:]...), true
+}
 
 // attributes give the command a process group of its own.
 func (c *child) attributes(streams Streams) *syscall.SysProcAttr {

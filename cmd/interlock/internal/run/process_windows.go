@@ -19,6 +19,8 @@ func receive() (incoming, stops chan os.Signal) {
 	return incoming, nil
 }
 
+func mayWrite(*os.File) bool { return true }
+
 func ends(os.Signal) bool { return true }
 
 func number(os.Signal) int { return int(syscall.SIGINT) }
@@ -55,6 +57,10 @@ func (c *child) terminate() { c.killAll() }
 func (c *child) killAll() {
 	_ = c.cmd.Process.Kill() // it has ended, or it ends now
 }
+
+func (c *child) survivors() []int { return nil }
+
+func asScript(string, []string, error) ([]string, bool) { return nil, false }
 
 // shellArgs run a string as a command.
 func shellArgs() []string { return []string{"cmd.exe", "/C"} }

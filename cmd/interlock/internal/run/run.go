@@ -31,6 +31,7 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	log := logger{streams.Voice.say, c.key}
+	go streams.Voice.listen(func() bool { return mayWrite(streams.Stderr) })
 	defer streams.Voice.finish()
 	path, err := exec.LookPath(c.args[0])
 	if err != nil {
@@ -54,13 +55,14 @@ func (c *Command) Run(ctx context.Context, store core.Store, streams Streams) in
 	if lease == nil {
 		return status
 	}
+	speak := streams.Voice.hush()
 	child, err := start(path, c.args, append(os.Environ(),
 		"INTERLOCK_KEY="+c.key, fmt.Sprintf("INTERLOCK_TOKEN=%d", lease.Token())), streams)
+	speak()
 	if err != nil {
 		_ = lease.Release(ctx) // nothing ran under it
 		return log.notStarted(err)
 	}
-	streams.Voice.speak()
 	w := watch{command: c, lease: lease, child: child, log: log}
 	w.until(incoming, stops) //nolint:contextcheck // releases that the locker sends by itself have no caller
 	released := lease.Release(ctx)
@@ -86,12 +88,8 @@ func (c *Command) lock(
 	var lease *core.Lease
 	taken := make(chan error, 1)
 	go func() {
-		var opts []core.Option
-		if c.wait >= 0 {
-			opts = append(opts, core.Wait(c.wait))
-		}
 		var err error
-		lease, err = locker.Lock(ctx, c.key, opts...)
+		lease, err = c.take(ctx, locker, log)
 		// A lease that began with an offer of the store is short until it is renewed: the
 		// command would have to end at once.
 		if err == nil && time.Until(lease.Deadline()) < c.grace+c.margin() {

@@ -3,6 +3,7 @@
 package run_test
 
 import (
+	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,12 @@ func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 	if err := os.WriteFile(text, []byte("no program"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	plain, foreign := filepath.Join(filepath.Dir(text), "plain"), filepath.Join(filepath.Dir(text), "foreign")
+	for name, content := range map[string]string{plain: "exit $1\n", foreign: "\x7fELF\x00\x00\x00\x00"} {
+		if err := os.WriteFile(name, []byte(content), 0o700); err != nil { //nolint:gosec // it is run
+			t.Fatal(err)
+		}
+	}
 	for name, c := range map[string]struct {
 		store string
 		args  []string
@@ -32,7 +39,9 @@ func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 		"a string for the shell":   {args: []string{"-shell", "k", "--", "true && exit 3"}, want: 3},
 		"held, one try":            {store: "held", args: []string{"-wait", "0", "k", "--", "true"}, want: 75, says: "another process holds it"},
 		"held, a bounded wait":     {store: "held", args: []string{"--wait", "100ms", "k", "--", "true"}, want: 75, says: "another process holds it"},
-		"no server":                {store: "away", args: []string{"k", "--", "true"}, want: 69, says: "could not be taken"},
+		"no server":                {store: "away", args: []string{"-wait", "100ms", "k", "--", "true"}, want: 69, says: "could not be taken"},
+		"a script without #!":      {args: []string{"k", "--", plain, "7"}, want: 7},
+		"for another machine":      {args: []string{"k", "--", foreign}, want: 126, says: "no program for this machine"},
 		"a key of another program": {store: "occupied", args: []string{"k", "--", "true"}, want: 70, says: "could not be taken"},
 		"command not found":        {args: []string{"k", "--", "no-such-command"}, want: 127, says: "not found"},
 		"file not found":           {args: []string{"k", "--", "./no-such-command"}, want: 127, says: "no such file"},
@@ -141,5 +150,28 @@ func TestACommandWhoseLockWasLostIsEnded(t *testing.T) {
 				t.Errorf("it said %q; want %q", w.errs.String(), c.says)
 			}
 		})
+	}
+}
+
+// A wrapper that waits for a server says so, long before the wait is over.
+func TestAWaitForAServerIsNotSilent(t *testing.T) {
+	t.Parallel()
+	r, stderr, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	w := begin(t, "away", []string{"-wait", "10m", "k", "--", "true"}, func(c *exec.Cmd) { c.Stderr = stderr })
+	_ = stderr.Close()
+	if err := r.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil || !strings.Contains(line, "cannot be asked for") {
+		t.Errorf("it said %q, %v; want why it waits", line, err)
+	}
+	w.send(syscall.SIGTERM)
+	if got := w.status(); got != 128+int(syscall.SIGTERM) {
+		t.Errorf("status %d; want %d", got, 128+int(syscall.SIGTERM))
 	}
 }

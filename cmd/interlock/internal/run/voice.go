@@ -12,15 +12,21 @@ const (
 	queued = 64
 	// lastWords bounds how long the wrapper waits at its end for what is not said yet.
 	lastWords = time.Second
+	// stuckAfter is how long a write to a terminal that is not stopped takes at most.
+	stuckAfter = 100 * time.Millisecond
 )
 
 // Voice says what the wrapper has to say, line by line and on a goroutine of its own: a
-// terminal that is stopped, or a pipe that is full, keeps nothing else waiting. It says
-// nothing before the command has begun, since until then a write to the terminal could
-// stop this process (see ownSignals).
+// terminal that is stopped, or a pipe that is full, keeps nothing else waiting.
+//
+// Until the command has begun, a write to a terminal from the background could stop this
+// process (see ownTerminal). So a line is said then only if that cannot happen, and no line
+// is said while the command is started: from hush to speak.
 type Voice struct {
 	tell  func(line string)
 	lines chan string
+	turn  chan struct{} // has an element while a line is written, and from hush to speak
+	begun chan struct{} // closed by speak
 	begin sync.Once
 	last  chan struct{} // closed by finish
 	ended chan struct{}
@@ -28,7 +34,10 @@ type Voice struct {
 
 // NewVoice makes a [Voice]. It calls tell for each line, which has no line end.
 func NewVoice(tell func(line string)) *Voice {
-	return &Voice{tell: tell, lines: make(chan string, queued), last: make(chan struct{}), ended: make(chan struct{})}
+	return &Voice{
+		tell: tell, lines: make(chan string, queued), turn: make(chan struct{}, 1), begun: make(chan struct{}),
+		last: make(chan struct{}), ended: make(chan struct{}),
+	}
 }
 
 // say has a line said, and does not wait.
@@ -48,26 +57,65 @@ func (v *Voice) Write(p []byte) (int, error) {
 // Logger returns a logger for what runs beside the command.
 func (v *Voice) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(v, nil)) }
 
-// speak begins to say the lines.
-func (v *Voice) speak() {
-	v.begin.Do(func() {
-		go func() {
-			defer close(v.ended)
-			for {
-				select {
-				case line := <-v.lines:
-					v.tell(line)
-				case <-v.last:
-					// Both may have been ready: what was queued before finish is said.
-					for len(v.lines) > 0 {
-						v.tell(<-v.lines)
-					}
-					return
-				}
+// listen says the lines until finish. safe reports whether a write can stop this process;
+// it is not asked any more when the command has begun. Call it once, on its own goroutine.
+func (v *Voice) listen(safe func() bool) {
+	defer close(v.ended)
+	for {
+		select {
+		case line := <-v.lines:
+			v.write(line, safe)
+		case <-v.last:
+			// Both may have been ready: what was queued before finish is said.
+			for len(v.lines) > 0 {
+				v.tell(<-v.lines)
 			}
-		}()
-	})
+			return
+		}
+	}
 }
+
+// write says one line, when that is safe.
+func (v *Voice) write(line string, safe func() bool) {
+	for {
+		v.turn <- struct{}{}
+		if v.spoken() || safe() {
+			v.tell(line)
+			<-v.turn
+			return
+		}
+		<-v.turn
+		select {
+		case <-v.begun:
+		case <-time.After(time.Second): // the user may bring the wrapper to the foreground
+		}
+	}
+}
+
+// spoken reports whether the command has begun.
+func (v *Voice) spoken() bool {
+	select {
+	case <-v.begun:
+		return true
+	default:
+		return false
+	}
+}
+
+// hush lets no line begin until speak, which the returned function calls. A line that is
+// still being written after a moment is stuck in the kernel, behind the point at which it
+// could stop this process.
+func (v *Voice) hush() (speak func()) {
+	select {
+	case v.turn <- struct{}{}:
+		return func() { v.speak(); <-v.turn }
+	case <-time.After(stuckAfter):
+		return v.speak
+	}
+}
+
+// speak says that the command has begun, or will not.
+func (v *Voice) speak() { v.begin.Do(func() { close(v.begun) }) }
 
 // finish says what is left, and waits for it no longer than lastWords. What comes later,
 // from a goroutine of the store, is dropped. Call it once.

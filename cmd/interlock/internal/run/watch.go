@@ -12,6 +12,13 @@ import (
 // suspended, Lease.Err notices it and has the lease confirmed at once.
 const look = time.Second
 
+// Processes that were killed have deathTries times deathPause to die before it is said that
+// they live on.
+const (
+	deathTries = 50
+	deathPause = 10 * time.Millisecond
+)
+
 // process is the command as the watch sees it. No method waits, but status.
 type process interface {
 	// exited is closed when the command has ended.
@@ -24,8 +31,9 @@ type process interface {
 	look() (news string)
 	// terminate asks the command and what it has started to end.
 	terminate()
-	// killAll ends both at once.
+	// killAll ends both at once. survivors are the processes of both that have not ended.
 	killAll()
+	survivors() []int
 	// status waits for the command, and returns its exit status as shells have it.
 	status() int
 }
@@ -39,7 +47,8 @@ type watch struct {
 
 	ending bool      // SIGTERM is out
 	kill   time.Time // when SIGKILL goes out
-	killed bool
+	killed time.Time // when SIGKILL went out; zero: it has not
+	said   bool      // it was said that SIGKILL did not help
 }
 
 // until passes signals on, and returns when the command has ended.
@@ -56,6 +65,7 @@ func (w *watch) until(incoming, stops <-chan os.Signal) {
 		case <-w.child.exited():
 			if w.ending {
 				w.child.killAll() // what the command has left behind
+				w.sayWhoLives()
 			}
 			return
 		case sig := <-incoming:
@@ -88,11 +98,30 @@ func (w *watch) tick() time.Duration {
 	if left := time.Until(w.kill); left > 0 {
 		return left
 	}
-	if !w.killed {
-		w.killed = true
+	switch {
+	case w.killed.IsZero():
+		w.killed = now
 		w.child.killAll()
+	case !w.said && now.Sub(w.killed) >= look/2:
+		w.said = true
+		w.child.killAll()
+		w.log.printf("the command has not ended after SIGKILL, and may run beside the next one (processes %v): "+
+			"they are another user's, or wait for a disk", w.child.survivors())
 	}
 	return look
+}
+
+// sayWhoLives says which processes have outlived the command, after they had time to die.
+func (w *watch) sayWhoLives() {
+	var left []int
+	for range deathTries {
+		if left = w.child.survivors(); len(left) == 0 {
+			return
+		}
+		time.Sleep(deathPause)
+	}
+	w.child.killAll()
+	w.log.printf("%d processes that the command has started live on, and may run beside the next one: %v", len(left), left)
 }
 
 // end begins to end the command. The time for SIGKILL is never put off: a renewal

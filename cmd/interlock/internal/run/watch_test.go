@@ -23,6 +23,9 @@ type fakeChild struct {
 	done  chan struct{}
 	obeys bool // it ends at SIGTERM
 	held  bool // the server had the lock when the command ended
+	// immortal says that SIGKILL does not reach it, and outlived are the processes that it leaves.
+	immortal bool
+	outlived []int
 
 	mu  sync.Mutex
 	got []string
@@ -39,6 +42,7 @@ func (f *fakeChild) pass(sig os.Signal)      { f.note(sig.String()) }
 func (f *fakeChild) status() int             { return 5 }
 func (f *fakeChild) resume()                 {}
 func (f *fakeChild) look() string            { return "" }
+func (f *fakeChild) survivors() []int        { return f.outlived }
 
 func (f *fakeChild) end() {
 	_, _, f.held = f.store.Holder(key)
@@ -54,6 +58,9 @@ func (f *fakeChild) terminate() {
 
 func (f *fakeChild) killAll() {
 	f.note("SIGKILL")
+	if f.immortal {
+		return
+	}
 	select {
 	case <-f.done: // what is left of the group is killed
 	default:
@@ -173,5 +180,29 @@ func TestACommandThatEndsBeforeTheLossIsNoticedIsToldOfIt(t *testing.T) {
 	})
 	if b.wants(t); !strings.Contains(strings.Join(b.said, "\n"), "deleted") {
 		t.Errorf("it said %q", b.said)
+	}
+}
+
+// Nothing can end some processes: another user's, those that wait for a disk, and a chain of
+// processes that start each other. A wrapper that ends in silence hides that they run beside the
+// next command.
+func TestAWrapperSaysWhatOutlivesItsCommand(t *testing.T) {
+	b := inBubble(t, StatusLost, func(b *bubble) {
+		b.child.obeys, b.child.outlived = true, []int{4711, 4712}
+		b.store.Expire(key)
+	})
+	if said := strings.Join(b.said, "\n"); !strings.Contains(said, "2 processes that the command has started live on") || !strings.Contains(said, "4711") {
+		t.Errorf("it said %q; want the processes that live on", said)
+	}
+	b = inBubble(t, StatusLost, func(b *bubble) {
+		b.child.immortal, b.child.outlived = true, []int{4713}
+		b.store.Expire(key)
+		time.Sleep(time.Hour)
+		b.child.outlived = nil
+		b.child.end()
+	})
+	said := strings.Join(b.said, "\n")
+	if strings.Count(said, "has not ended after SIGKILL") != 1 || !strings.Contains(said, "4713") {
+		t.Errorf("it said %q; want once that SIGKILL did not help", said)
 	}
 }

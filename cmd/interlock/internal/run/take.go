@@ -1,0 +1,76 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/interlock-go/interlock/core"
+)
+
+const (
+	// awayWait is how long a run without -wait tries to reach a server: longer than a restart
+	// takes, and no reason to wait for a host whose name is wrong.
+	awayWait = time.Minute
+	// minPause and maxPause bound the pauses between two tries; they double.
+	minPause = 100 * time.Millisecond
+	maxPause = time.Second
+	// sayEvery is the time between two lines about a server that cannot be reached.
+	sayEvery = 30 * time.Second
+)
+
+// take waits for the lock. The wait includes a server that cannot be reached, or has too few
+// replicas, as it includes another holder. A server that is not ready (READONLY, LOADING) is
+// waited for by the locker, which logs the cause.
+func (c *Command) take(ctx context.Context, locker *core.Locker, log logger) (*core.Lease, error) {
+	var away, said time.Time // when the server was first out of reach, and when that was said
+	until := time.Now().Add(c.wait)
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		began := time.Now()
+		lease, err := locker.Lock(ctx, c.key, c.patience(until)...)
+		if err == nil || c.wait == 0 || ctx.Err() != nil || !passes(err) {
+			return lease, err
+		}
+		now := time.Now()
+		if away.IsZero() || now.Sub(began) >= awayWait { // it was reached meanwhile
+			away, pause = now, minPause
+		}
+		end := until
+		if c.wait == forever {
+			end = away.Add(awayWait)
+		}
+		if !now.Add(pause).Before(end) {
+			return nil, err
+		}
+		if now.Sub(said) >= sayEvery {
+			said = now
+			log.printf("the lock %q cannot be asked for, and run tries again until %s: %v", c.key, end.Format(time.TimeOnly), err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// patience returns how long the locker is to wait.
+func (c *Command) patience(until time.Time) []core.Option {
+	switch c.wait {
+	case forever:
+		return nil
+	case 0:
+		return []core.Option{core.Wait(0)}
+	}
+	return []core.Option{core.Wait(max(time.Until(until), time.Millisecond))}
+}
+
+// passes reports whether the reason that there is no lock passes by itself. A refusal by the
+// server, such as a wrong password, does not. (The locker itself waits for a server that is not
+// ready, and returns only when the wait is over.)
+func passes(err error) bool {
+	var answer redis.Error
+	return errors.Is(err, core.ErrNotReplicated) || errors.Is(err, core.ErrUnavailable) && !errors.As(err, &answer)
+}
