@@ -326,7 +326,7 @@ func TestIdemShowsAndSettlesARecord(t *testing.T) {
 	}
 	id := show1(exitNo, "p", "k").ID
 	unknown := func(id string) { // of a process that died in its effect
-		s.rdb.HSet(t.Context(), "interlock:idem:{"+id+"}", "v", "1", "t", "x:1", "f", "f", "f2", "f", "g", "2", "s", "c", "u", "1", "m", "1")
+		s.rdb.HSet(t.Context(), "interlock:idem:{"+id+"}", "v", "1", "t", "x:1", "f", "f", "g", "2", "s", "c", "u", "1", "m", "1")
 		s.rdb.PExpire(t.Context(), "interlock:idem:{"+id+"}", time.Hour)
 	}
 	unknown(id)

@@ -1,7 +1,6 @@
 // Package fleet shows and repairs the locks of all processes that share a Redis: which
 // process holds which lock, which wait, and for how long. It reads what package
-// redisstore writes, also what older versions of it have written. The command interlock
-// (cmd/interlock) is this package on a terminal.
+// redisstore writes. The command interlock (cmd/interlock) is this package on a terminal.
 //
 // A [Fleet] works on a client for a single server, for a server behind Sentinel, or for
 // a Cluster. It reads with commands that change nothing, so a Redis user with the right

@@ -4,9 +4,6 @@ package fleet_test
 
 import (
 	"fmt"
-	"os"
-	"path"
-	"strings"
 	"testing"
 	"time"
 
@@ -38,51 +35,6 @@ func TestTokensGrowAfterAReleaseWhoseFenceWasForgotten(t *testing.T) {
 	}
 	if next := w.lock(w.process(), "k"); next.Token() <= ahead {
 		t.Errorf("token %d after %d", next.Token(), ahead)
-	}
-}
-
-// What a version before places has written is shown, and released.
-func TestLocksOfAnOlderVersionAreReadAndReleased(t *testing.T) {
-	t.Parallel()
-	w := common(t)
-	rdb, f := w.rdb, w.fleet()
-	script := func(name string) string {
-		text, err := os.ReadFile(path.Join("../../trust/faults/testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	id := func(c string) string { return strings.Repeat(c, 32) }
-	keys := []string{w.name("old"), w.name("old") + ":fence"}
-	take := func(owner string) any {
-		v, err := rdb.Eval(t.Context(), script("acquire-before-places.lua"), keys, owner, 30_000, 90_000, "", id("w")).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	token, _ := take(id("a") + ":7").(int64)
-	take(id("w") + ":1") // waits
-	l, err := f.Inspect(t.Context(), "old")
-	wantErr(t, err, nil)
-	if l.Kind != fleet.Exclusive || l.Held != 1 || l.Holders[0].Token != token || l.Holders[0].Locker.ID != id("a") ||
-		l.Holders[0].Locker.Renews() != "unknown" || len(l.Waiters) != 1 || l.Waiters[0].Locker.ID != id("w") {
-		t.Errorf("%+v", l)
-	}
-	sub := rdb.Subscribe(t.Context(), w.name("old")+":free")
-	defer sub.Close()
-	if _, err := sub.Receive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Release(t.Context(), "old", token); err != nil {
-		t.Fatal(err)
-	}
-	if m, err := sub.ReceiveMessage(t.Context()); err != nil || m.Payload != id("w") {
-		t.Errorf("announced %v, %v; want the locker that waits", m, err)
-	}
-	if next, _ := take(id("w") + ":2").(int64); next <= token {
-		t.Errorf("token %d after %d", next, token)
 	}
 }
 

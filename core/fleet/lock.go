@@ -75,7 +75,7 @@ type Locker struct {
 	// ID is the random id of the locker, with which its owners begin.
 	ID string
 	// Listed says that there is an entry about it. Without one all other fields are
-	// empty: the process is of an older version or unlisted, uses no locks, has
+	// empty: the process is unlisted, uses no locks, has
 	// begun less than a second ago, or has ended without closing its locker more
 	// than a minute ago.
 	Listed bool

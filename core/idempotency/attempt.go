@@ -23,16 +23,15 @@ type attempt struct {
 	id     string  // empty: it has no key
 	token  string
 
-	protocol     string
-	target       [3]string // method, path and query
-	origin       [3]string // host, path and query
-	accept       []string  // lines of Accept-Encoding; of HTTP alone
-	fingerprint  [32]byte
-	fingerprint1 [32]byte      // as version 1 made it
-	prepared     core.Prepared // the guard's half, if there is a guard
-	generation   int64
-	sent         time.Time // from when the lease counts
-	ambiguous    bool      // a try of the claim may be executed later
+	protocol    string
+	target      [3]string // method, path and query
+	origin      [3]string // host, path and query
+	accept      []string  // lines of Accept-Encoding; of HTTP alone
+	fingerprint [32]byte
+	prepared    core.Prepared // the guard's half, if there is a guard
+	generation  int64
+	sent        time.Time // from when the lease counts
+	ambiguous   bool      // a try of the claim may be executed later
 
 	ctx     context.Context // of the claim: what the handler's context derives from
 	cancel  context.CancelCauseFunc

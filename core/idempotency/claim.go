@@ -30,7 +30,7 @@ func (e *Engine) claim(ctx context.Context, a *attempt) (reply record.ClaimReply
 	for {
 		sent := time.Now()
 		reply, err = e.store.Claim(ctx, record.ClaimRequest{
-			ID: a.id, Token: a.token, Fingerprint: a.fingerprint, Fingerprint1: a.fingerprint1,
+			ID: a.id, Token: a.token, Fingerprint: a.fingerprint,
 			Lease: c.lease, Retention: c.retention, Strict: c.strict, Transactional: c.transactional, Tombstone: c.tombstone > 0,
 			Waits: c.wait > 0, Deadline: sent.Add(storeWait), Late: a.claimedLate,
 		})

@@ -206,7 +206,7 @@ func (e *Engine) commit(ctx context.Context, a *attempt, envelope []byte, releas
 func (e *Engine) commitRequest(a *attempt, envelope []byte, release func(context.Context), within time.Duration) record.CommitRequest {
 	c := e.config
 	return record.CommitRequest{
-		ID: a.id, Token: a.token, Fingerprint: a.fingerprint, Fingerprint1: a.fingerprint1, Generation: a.generation, Response: envelope,
+		ID: a.id, Token: a.token, Fingerprint: a.fingerprint, Generation: a.generation, Response: envelope,
 		Retention: c.retention, Tombstone: c.tombstone, Deadline: time.Now().Add(within), Release: release,
 	}
 }

@@ -69,55 +69,35 @@ func Fingerprint(f func(ctx context.Context, req core.Request, parts *Parts) err
 	}
 }
 
-// fingerprints returns the fingerprint of a request, and the one as version 1 made it,
-// with which records that have no other are compared. Version 1 left out the host, the path
-// in front of a router that strips it, and the lock keys. keys is its own.
-func (c *config) fingerprints(ctx context.Context, call endpoint.Call, keys []string, body []byte) (now, old [sha256.Size]byte, err error) {
-	protocol := call.Protocol()
+// fingerprintOf returns the fingerprint of a request. keys is its own.
+func (c *config) fingerprintOf(ctx context.Context, call endpoint.Call, keys []string, body []byte) (sum [sha256.Size]byte, err error) {
 	method, path, query := call.Target()
-	old = fingerprint(protocol, method, path, query, body)
+	routed := []string{path, query}
 	host, path, query := call.Origin()
 	// A KeyFunc may make the keys in another order each time, as the range over a map
 	// does, and twice; the locks are the same.
 	slices.Sort(keys)
-	hashed := old                                           // the body is hashed once
 	if c.equalJSON || c.profile == reason.AgenticCommerce { // which demands it
 		body = canonicalJSON(body)
-		hashed = sha256.Sum256(body)
 	}
 	p := Parts{Method: method, Host: selecting(host), Path: path, Query: query, Body: body, Keys: slices.Compact(keys)}
-	if c.fingerprint == nil {
-		return p.sum(protocol, hashed), old, nil
+	if c.fingerprint != nil {
+		routed, p.Body = nil, bytes.Clone(body)
+		if err := c.fingerprint(ctx, handed.Request(call), &p); err != nil {
+			return sum, err
+		}
 	}
-	p.Body = bytes.Clone(body)
-	if err := c.fingerprint(ctx, handed.Request(call), &p); err != nil {
-		return now, old, err
-	}
-	return p.sum(protocol, sha256.Sum256(p.Body)), old, nil
+	return p.sum(call.Protocol(), routed), nil
 }
 
-// fingerprint tells requests with one key apart, as version 1 did. The body is hashed
-// where it is; only what is small is gathered first.
-func fingerprint(protocol, method, path, query string, body []byte) (sum [sha256.Size]byte) {
-	var room [512]byte
-	head := room[:0]
-	for _, s := range [...]string{protocol, method, path, query} {
-		head = binary.BigEndian.AppendUint64(head, uint64(len(s)))
-		head = append(head, s...)
-	}
-	h := sha256.New()
-	h.Write(head)
-	h.Write(body) // last, so it needs no length
-	h.Sum(sum[:0])
-	return sum
-}
-
-// sum hashes what there is, and a hash of the body.
-func (p *Parts) sum(protocol string, body [sha256.Size]byte) [sha256.Size]byte {
+// sum hashes what there is. routed is the path and the query behind a router that changes
+// them.
+func (p *Parts) sum(protocol string, routed []string) [sha256.Size]byte {
 	var room [512]byte
 	b := room[:0]
+	body := sha256.Sum256(p.Body)
 	for _, part := range [...][]string{
-		{"interlock fingerprint 2", protocol, p.Method, p.Host, p.Path, p.Query, string(body[:])}, p.Keys, p.More,
+		{"interlock fingerprint 1", protocol, p.Method, p.Host, p.Path, p.Query, string(body[:])}, routed, p.Keys, p.More,
 	} {
 		b = binary.BigEndian.AppendUint64(b, uint64(len(part)))
 		for _, s := range part {

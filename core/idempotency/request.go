@@ -135,7 +135,7 @@ func (e *Engine) identify(ctx context.Context, call endpoint.Call, key string, k
 		}
 		a.prepared, keys = prepared, prepared.Keys()
 	}
-	if a.fingerprint, a.fingerprint1, err = e.config.fingerprints(ctx, call, keys, body); err != nil {
+	if a.fingerprint, err = e.config.fingerprintOf(ctx, call, keys, body); err != nil {
 		return nil, e.refusal(reasonOf(ctx, err), err)
 	}
 	return a, nil

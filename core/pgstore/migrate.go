@@ -24,8 +24,8 @@ func Migrations() fs.FS {
 	return sub
 }
 
-// Migrate makes the tables, and brings tables of an earlier version up to date. The version
-// is in the table interlock_version, where the files of [Migrations] note it too. If there
+// Migrate makes the tables: it runs the files of [Migrations] that the schema lacks. Each file
+// notes its version in the table interlock_version. If there
 // is nothing to do, Migrate only reads that table, so a service without the right to
 // create tables can call it. Several processes may call it at the same time: one does the
 // work, the others wait for it. Its error comes from the database; then nothing was

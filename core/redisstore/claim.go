@@ -17,7 +17,7 @@ type claim struct {
 	ask   record.ClaimRequest
 	names [2]string // record, tombstone
 	ms    [2]int64  // lease, retention
-	room  [13]any
+	room  [12]any
 	read  [4]any
 }
 
@@ -32,11 +32,11 @@ func (s *Store) Claim(ctx context.Context, ask record.ClaimRequest) (record.Clai
 		r.names[1] = rediswire.TombstoneOf(name)
 		r.Keys(&r.names[1])
 	}
-	// Behind appends the last argument of the script, ARGV[8]: the response comes right
+	// Behind appends the last argument of the script, ARGV[7]: the response comes right
 	// behind the reply, or the script returns it.
 	r.read = [4]any{"hmget", &r.names[0], "t", "r"}
-	r.Args(&r.ask.Token, r.ask.Fingerprint1[:], &r.ms[0], &r.ms[1], rediswire.Flag(ask.Strict), rediswire.Flag(ask.Waits),
-		r.ask.Fingerprint[:]).Behind(r.read[:])
+	r.Args(&r.ask.Token, r.ask.Fingerprint[:], &r.ms[0], &r.ms[1], rediswire.Flag(ask.Strict), rediswire.Flag(ask.Waits)).
+		Behind(r.read[:])
 	r.Deadline, r.Write, r.Asks = ask.Deadline, true, true
 	r.Late = func() { r.ask.Late(r.reply()) }
 	if !r.Do(ctx, ask.Deadline) {

@@ -201,7 +201,7 @@ func TestCommandsOfAnIdempotentRequest(t *testing.T) {
 		claim.Tombstone = false
 		_, err := s.Claim(t.Context(), claim)
 		_, err2 := s.Commit(t.Context(), record.CommitRequest{
-			ID: claim.ID, Token: "a", Fingerprint: claim.Fingerprint, Fingerprint1: claim.Fingerprint1, Generation: 1,
+			ID: claim.ID, Token: "a", Fingerprint: claim.Fingerprint, Generation: 1,
 			Response: []byte("r"), Retention: time.Hour, Deadline: w.deadline(),
 		})
 		rep, err3 := s.Claim(t.Context(), claim)

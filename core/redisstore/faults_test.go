@@ -187,7 +187,7 @@ func TestAHolderThatIsCutOff(t *testing.T) {
 	commit := func(s *redisstore.Store, token string, generation int64) record.CommitReply {
 		t.Helper()
 		rep, err := s.Commit(t.Context(), record.CommitRequest{
-			ID: "record", Token: token, Fingerprint: ask.Fingerprint, Fingerprint1: ask.Fingerprint1, Generation: generation,
+			ID: "record", Token: token, Fingerprint: ask.Fingerprint, Generation: generation,
 			Response: []byte("of " + token), Retention: time.Hour, Deadline: w.deadline(),
 		})
 		if err != nil {

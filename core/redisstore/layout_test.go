@@ -4,7 +4,6 @@ package redisstore_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -177,47 +176,12 @@ func (w *world) complete(s *redisstore.Store, id, response string) {
 	rep, err := s.Claim(w.t.Context(), ask)
 	if err == nil && rep.State == record.StateGranted {
 		_, err = s.Commit(w.t.Context(), record.CommitRequest{
-			ID: id, Token: "a", Fingerprint: ask.Fingerprint, Fingerprint1: ask.Fingerprint1, Generation: rep.Generation,
+			ID: id, Token: "a", Fingerprint: ask.Fingerprint, Generation: rep.Generation,
 			Response: []byte(response), Retention: time.Hour, Deadline: w.deadline(),
 		})
 	}
 	if err != nil || rep.State != record.StateGranted {
 		w.t.Fatalf("%s: %+v, %v", id, rep, err)
-	}
-}
-
-// Processes of the first version compare f alone, and their records have no f2.
-func TestARecordOfTheFirstVersionIsReplayedForItsRequest(t *testing.T) {
-	t.Parallel()
-	w := common(t)
-	s := w.store()
-	ask := w.claim("k", "a")
-	ask.Fingerprint, ask.Fingerprint1 = sha256.Sum256([]byte("eu")), sha256.Sum256([]byte("old"))
-	if _, err := s.Claim(t.Context(), ask); err != nil {
-		t.Fatal(err)
-	}
-	if f := w.rdb.HGet(t.Context(), w.record("k"), "f").Val(); f != string(ask.Fingerprint1[:]) {
-		t.Errorf("f is %x; the first version makes %x", f, ask.Fingerprint1)
-	}
-	state := func(fingerprint, first string) record.State {
-		t.Helper()
-		other := w.claim("k", "b")
-		other.Fingerprint, other.Fingerprint1 = sha256.Sum256([]byte(fingerprint)), sha256.Sum256([]byte(first))
-		rep, err := s.Claim(t.Context(), other)
-		wantErr(t, err, nil)
-		return rep.State
-	}
-	if got := state("us", "old"); got != record.StateMismatch {
-		t.Errorf("another request, that the first version cannot tell: state %d", got)
-	}
-	if n := w.rdb.HDel(t.Context(), w.record("k"), "f2").Val(); n != 1 {
-		t.Fatal("there is no f2")
-	}
-	if got := state("us", "old"); got != record.StateInFlight {
-		t.Errorf("a record of the first version, the same request: state %d", got)
-	}
-	if got := state("eu", "new"); got != record.StateMismatch {
-		t.Errorf("a record of the first version, another request: state %d", got)
 	}
 }
 

@@ -75,7 +75,7 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 	commit := func(id, token string, generation int64) func() error {
 		return func() error {
 			rep, err := s.Commit(ctx, record.CommitRequest{
-				ID: id, Token: token, Fingerprint: sha256.Sum256(nil), Fingerprint1: sha256.Sum256(nil), Generation: generation,
+				ID: id, Token: token, Fingerprint: sha256.Sum256(nil), Generation: generation,
 				Response: []byte("response"), Retention: time.Hour, Tombstone: time.Hour, Deadline: w.deadline(),
 			})
 			if err == nil && rep.State != record.StateGranted {
@@ -150,7 +150,7 @@ func (w *world) life(s *redisstore.Store, rdb redis.Cmdable, name string) []step
 // claim is a claim that does not lapse during the test.
 func (w *world) claim(id, token string) record.ClaimRequest {
 	return record.ClaimRequest{
-		ID: id, Token: token, Fingerprint: sha256.Sum256(nil), Fingerprint1: sha256.Sum256(nil), Lease: w.Holds(), Retention: time.Hour,
+		ID: id, Token: token, Fingerprint: sha256.Sum256(nil), Lease: w.Holds(), Retention: time.Hour,
 		Tombstone: true, Waits: true, Deadline: w.deadline(), Late: func(record.ClaimReply, error) {},
 	}
 }

@@ -79,7 +79,7 @@ func TestAResponseIsTheOneThatTheClaimHasFound(t *testing.T) {
 		"it is another request's": {
 			func(w *world) error {
 				other := sha256.Sum256([]byte("other"))
-				return w.rdb.HSet(t.Context(), w.record("k"), "t", "b", "f2", other[:]).Err()
+				return w.rdb.HSet(t.Context(), w.record("k"), "t", "b", "f", other[:]).Err()
 			},
 			record.ClaimReply{State: record.StateMismatch},
 		},

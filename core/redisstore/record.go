@@ -59,7 +59,7 @@ type commit struct {
 	ask   record.CommitRequest
 	names [3]string // record, tombstone, channel
 	ms    [2]int64  // retention, tombstone's
-	room  [15]any
+	room  [14]any
 }
 
 // Commit implements [record.Store].
@@ -77,8 +77,8 @@ func (s *Store) Commit(ctx context.Context, ask record.CommitRequest) (record.Co
 	if ask.Response == nil {
 		state = "x"
 	}
-	r.Args(&r.ask.Token, r.ask.Fingerprint1[:], &r.ask.Generation, state, r.ask.Response, &r.ms[0],
-		&r.names[2], s.wire.Publish(), &r.ms[1], r.ask.Fingerprint[:])
+	r.Args(&r.ask.Token, r.ask.Fingerprint[:], &r.ask.Generation, state, r.ask.Response, &r.ms[0],
+		&r.names[2], s.wire.Publish(), &r.ms[1])
 	r.Deadline, r.Write = ask.Deadline, true
 	if !r.DoWithRelease(ctx, ask.Release) {
 		return record.CommitReply{}, wrapRecord(rediswire.ErrNoAnswer)

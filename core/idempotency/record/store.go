@@ -109,10 +109,6 @@ type ClaimRequest struct {
 	Token string
 	// Fingerprint tells requests with the same key apart.
 	Fingerprint [32]byte
-	// Fingerprint1 is the fingerprint as the first version made it. A record that
-	// has no other, since a process of that version made it, is compared with
-	// this one. New records have both, for processes of that version.
-	Fingerprint1 [32]byte
 	// Lease is how long the claim is protected, from the moment it is granted: at most 31
 	// days.
 	Lease time.Duration
@@ -173,9 +169,9 @@ type MarkRequest struct {
 // CommitRequest stores a response.
 type CommitRequest struct {
 	ID, Token string
-	// Fingerprint and Fingerprint1 are as in ClaimRequest.
-	Fingerprint, Fingerprint1 [32]byte
-	Generation                int64
+	// Fingerprint is as in ClaimRequest.
+	Fingerprint [32]byte
+	Generation  int64
 	// Response is the envelope; nil if the response cannot be stored.
 	Response []byte
 	// Retention is how long it is kept; what was promised before is not

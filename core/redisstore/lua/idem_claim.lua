@@ -1,21 +1,18 @@
 -- Claims the record of an idempotency key, or tells what there is.
 --
 -- KEYS[1] record  hash: v version, t token (- after the claim that took over was given
---                 up; the one before it lapsed), f fingerprint as the first version of
---                 the library made it, f2 as it is made now, g generation, s state
+--                 up; the one before it lapsed), f fingerprint, g generation, s state
 --                 (c claimed, d done, x done without its response), u end of the
 --                 lease in ms, m the effect may have happened, w a duplicate waits,
 --                 r response
 -- KEYS[2] tombstone, only where there may be one
 -- ARGV[1] token
--- ARGV[2] fingerprint of the first version
+-- ARGV[2] fingerprint
 -- ARGV[3] lease, in ms
 -- ARGV[4] how long the record is kept, in ms
 -- ARGV[5] 1: mark from the start, and take over nothing that lapsed
 -- ARGV[6] 1: the duplicate will wait, and wants to be told the end
--- ARGV[7] fingerprint; a record without one is compared by the fingerprint of the
---         first version, and new records have both, for processes of that version
--- ARGV[8] 1: return the response, 0: return whose it is, since HMGET t r comes
+-- ARGV[7] 1: return the response, 0: return whose it is, since HMGET t r comes
 --         right behind: copying a response through Lua takes twice as long as
 --         all the rest, and this is the script that every replay runs. Request.pair
 --         (package rediswire) sets it for each try
@@ -25,16 +22,16 @@
 -- unknown | expired | damaged; or 'completed ' and the token. A second run for
 -- the same token returns the same claim and leaves its lease alone. All that
 -- fails when memory is full comes first.
-local r = redis.call('HMGET', KEYS[1], 'v', 't', 'f', 's', 'g', 'f2')
+local r = redis.call('HMGET', KEYS[1], 'v', 't', 'f', 's', 'g')
 local version, token, state, generation = r[1], r[2], r[4], tonumber(r[5])
 
 if version == '1' and token and r[3] and generation then
 	-- Before all else: what is here does not concern a request for something
 	-- else.
-	if r[6] and r[6] ~= ARGV[7] or not r[6] and r[3] ~= ARGV[2] then
+	if r[3] ~= ARGV[2] then
 		return {'claim', 'mismatch'}
 	elseif state == 'd' then
-		if ARGV[8] == '0' then
+		if ARGV[7] == '0' then
 			return 'completed ' .. token
 		end
 		local response = redis.call('HGET', KEYS[1], 'r')
@@ -66,9 +63,9 @@ end
 if not token then
 	local ends = text(time + ARGV[3])
 	if ARGV[5] == '1' then
-		redis.call('HSET', KEYS[1], 'v', '1', 't', ARGV[1], 'f', ARGV[2], 'f2', ARGV[7], 'g', '1', 's', 'c', 'u', ends, 'm', '1')
+		redis.call('HSET', KEYS[1], 'v', '1', 't', ARGV[1], 'f', ARGV[2], 'g', '1', 's', 'c', 'u', ends, 'm', '1')
 	else
-		redis.call('HSET', KEYS[1], 'v', '1', 't', ARGV[1], 'f', ARGV[2], 'f2', ARGV[7], 'g', '1', 's', 'c', 'u', ends)
+		redis.call('HSET', KEYS[1], 'v', '1', 't', ARGV[1], 'f', ARGV[2], 'g', '1', 's', 'c', 'u', ends)
 	end
 	redis.call('PEXPIRE', KEYS[1], ARGV[4])
 	return {'claim', 'granted', 1}
@@ -90,6 +87,6 @@ end
 if r[2] or ARGV[5] == '1' then
 	return {'claim', 'unknown'}
 end
-redis.call('HSET', KEYS[1], 't', ARGV[1], 'f2', ARGV[7], 'g', text(generation + 1), 'u', text(time + ARGV[3]))
+redis.call('HSET', KEYS[1], 't', ARGV[1], 'g', text(generation + 1), 'u', text(time + ARGV[3]))
 redis.call('PEXPIRE', KEYS[1], ARGV[4], 'GT')
 return {'claim', 'granted', generation + 1}

@@ -3,7 +3,7 @@
 -- KEYS[1] record
 -- KEYS[2] tombstone, only if one is wanted
 -- ARGV[1] token
--- ARGV[2] fingerprint of the first version, see idem_claim.lua
+-- ARGV[2] fingerprint
 -- ARGV[3] generation
 -- ARGV[4] d, or x if there is no response to store
 -- ARGV[5] response
@@ -11,7 +11,6 @@
 -- ARGV[7] channel
 -- ARGV[8] PUBLISH or SPUBLISH
 -- ARGV[9] how long the tombstone is kept, in ms
--- ARGV[10] fingerprint
 --
 -- Returns {'commit', state, ...}: stored, unannounced if it is stored and the waiting
 -- duplicates could not be told, or what there is of another token: in-flight | completed,
@@ -19,10 +18,10 @@
 -- has taken over, the answer counts. Nor does it matter that the record is gone (the server
 -- lost it) or has no owner (the attempt that took over gave the claim up): then this is the
 -- only answer there is.
-local r = redis.call('HMGET', KEYS[1], 't', 's', 'f', 'w', 'f2')
+local r = redis.call('HMGET', KEYS[1], 't', 's', 'f', 'w')
 local token, state = r[1], r[2]
 if token and token ~= ARGV[1] and token ~= '-' then
-	if r[5] and r[5] ~= ARGV[10] or not r[5] and r[3] ~= ARGV[2] then
+	if r[3] ~= ARGV[2] then
 		return {'commit', 'mismatch'}
 	elseif state == 'd' then
 		return {'commit', 'completed', redis.call('HGET', KEYS[1], 'r') or ''}
@@ -34,7 +33,7 @@ end
 if token and state ~= 'c' then
 	return {'commit', 'stored'} -- by an earlier try
 end
-redis.call('HSET', KEYS[1], 'v', '1', 't', ARGV[1], 'f', ARGV[2], 'f2', ARGV[10], 'g', ARGV[3], 's', ARGV[4], 'r', ARGV[5])
+redis.call('HSET', KEYS[1], 'v', '1', 't', ARGV[1], 'f', ARGV[2], 'g', ARGV[3], 's', ARGV[4], 'r', ARGV[5])
 if token then
 	redis.call('PEXPIRE', KEYS[1], ARGV[6], 'GT')
 else

@@ -164,23 +164,6 @@ func (s *suite) mismatch() {
 	}
 }
 
-func (s *suite) firstFingerprint() {
-	claimed, completed := s.claimed(), s.claimed()
-	s.stored(completed.commit([]byte("answer")))
-	for a, state := range map[attempt]record.State{
-		claimed: record.StateInFlight, completed: record.StateCompleted,
-	} {
-		b := a.again()
-		b.print1 = first().print1
-		s.find(b, state)
-		s.late(b, state, map[record.State]string{record.StateCompleted: "answer"}[state])
-		c := a.other()
-		c.print1 = a.print1
-		s.find(c, record.StateMismatch)
-		s.late(c, record.StateMismatch, "")
-	}
-}
-
 func (s *suite) endedContext() {
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()

@@ -83,7 +83,6 @@ var contract = []struct {
 	{"claim grants one of many", (*suite).oneOfMany},
 	{"claim tells how long a claim in flight is protected", (*suite).inFlight},
 	{"claim refuses another request in each state", (*suite).mismatch},
-	{"claim compares the first version's fingerprint only where there is no other", (*suite).firstFingerprint},
 	{"claim with an ended context", (*suite).endedContext},
 	{"claim whose caller leaves", (*suite).callerLeaves},
 	{"a claim that lapsed is taken over", (*suite).takenOver},

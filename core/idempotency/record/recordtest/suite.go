@@ -30,9 +30,9 @@ func name(state record.State) string {
 
 // attempt is one run of one request, as the engine makes it.
 type attempt struct {
-	id, token     string
-	print, print1 [sha256.Size]byte
-	generation    int64
+	id, token  string
+	print      [sha256.Size]byte
+	generation int64
 }
 
 // first makes an attempt at a record that no test has used.
@@ -43,7 +43,7 @@ func first() attempt {
 	}
 	id := hash()
 	return attempt{
-		id: base64.RawURLEncoding.EncodeToString(id[:]), token: rand.Text(), print: hash(), print1: hash(), generation: 1,
+		id: base64.RawURLEncoding.EncodeToString(id[:]), token: rand.Text(), print: hash(), generation: 1,
 	}
 }
 
@@ -78,7 +78,7 @@ func waits(req *record.ClaimRequest)     { req.Waits = true }
 
 func (s *suite) request(a attempt, opts ...option) record.ClaimRequest {
 	req := record.ClaimRequest{
-		ID: a.id, Token: a.token, Fingerprint: a.print, Fingerprint1: a.print1, Lease: long, Retention: kept,
+		ID: a.id, Token: a.token, Fingerprint: a.print, Lease: long, Retention: kept,
 		Deadline: time.Now().Add(patience),
 		Late: func(rep record.ClaimReply, err error) {
 			s.Errorf("Claim called Late(%s, %v), and had not returned ErrPending", name(rep.State), err)
@@ -219,7 +219,7 @@ func (s *suite) mark(a attempt, lease, retention time.Duration, want error) {
 
 func (a attempt) commit(response []byte) record.CommitRequest {
 	return record.CommitRequest{
-		ID: a.id, Token: a.token, Fingerprint: a.print, Fingerprint1: a.print1, Generation: a.generation,
+		ID: a.id, Token: a.token, Fingerprint: a.print, Generation: a.generation,
 		Response: response, Retention: kept, Deadline: time.Now().Add(patience),
 	}
 }
