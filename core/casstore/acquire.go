@@ -2,6 +2,7 @@ package casstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -84,21 +85,22 @@ const rounds = 4
 
 // acquire makes one try to take a lock.
 func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
-	sent := time.Now()
-	lease := max(time.Millisecond, time.Duration(clock.Ceil(ask.TTL, time.Millisecond))*time.Millisecond)
+	sent, lease := time.Now(), whole(ask.TTL)
 	c := &claim{
-		Store: s, tries: tries{store: s, deadline: sent.Add(max(patience*s.timeout, electionWait))}, ask: ask,
+		Store: s, tries: tries{store: s, deadline: sent.Add(max(patience*s.wait(), electionWait))}, ask: ask,
 		want: holding{owner: ask.Owner, lease: lease, process: s.process, rest: ask.Rest},
 	}
-	if !ask.Deadline.IsZero() && ask.Deadline.Before(c.deadline) {
-		c.deadline = ask.Deadline
+	if end := ask.Deadline; !end.IsZero() && end.Before(c.deadline) {
+		c.deadline = end.Add(-max(0, min(margin, end.Sub(sent)/10)))
 	}
 	c.hold, c.known = s.expect(ask.Key, ask.Owner, lease)
 	defer s.asked(c.hold)
 	var reply driver.Reply
 	again, err := true, error(nil)
 	for round := 0; again && round < rounds; {
-		reply, again, err = c.look()
+		if reply, again, err = c.look(); errors.Is(err, ErrSettled) {
+			reply, again, err = c.settle(err)
+		}
 		if c.unknown {
 			s.doubt(c.hold, c.void)
 		}
@@ -110,7 +112,36 @@ func (s *Store) acquire(ask driver.AcquireRequest) (driver.Reply, error) {
 	if !reply.Granted && !c.known {
 		s.missed(c.hold)
 	}
+	if (errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrNotReady)) && !errors.Is(err, errReleased) {
+		s.Warn("a lock could not be asked for", err)
+	}
 	return reply, err
+}
+
+// whole is a lease in whole milliseconds. A longer one than any that an option takes counts as
+// the longest, so that no sum of two overflows.
+func whole(ttl time.Duration) time.Duration {
+	return time.Duration(max(1, clock.Ceil(min(ttl, clock.LongestKept), time.Millisecond))) * time.Millisecond
+}
+
+// settle looks whether a transaction that has ended with [ErrSettled] has taken the lock.
+// Nothing is on its way any more, so the look tells. It writes nothing: why may be that the
+// server has no space.
+func (c *claim) settle(why error) (reply driver.Reply, again bool, err error) {
+	unknown := c.unknown // a look takes no lock
+	for again = true; again; {
+		var answer Answer
+		if answer, _, again, err = c.send(Txn{Read: []string{c.names.lock(c.ask.Key)}}); err != nil {
+			continue
+		}
+		c.unknown = unknown
+		if as, err := holder(answer.Read[0]); err == nil && as.owner == c.ask.Owner {
+			return c.granted(answer.Read[0].Revision, as), false, nil
+		}
+		return reply, false, why
+	}
+	c.unknown = true
+	return reply, false, why
 }
 
 // look makes one look at the lock, and takes it if that is possible. again says that the

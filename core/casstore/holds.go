@@ -122,7 +122,7 @@ func (s *Store) extend(r driver.Renewal) (h *hold, at Revision, as holding) {
 	if h == nil || h.ending || h.key != r.Key || h.at == (Revision{}) {
 		return nil, at, as
 	}
-	if end := s.now().Add(max(r.TTL, h.lease)); r.TTL > 0 && end.After(h.until) {
+	if end := s.now().Add(max(whole(r.TTL), h.lease)); r.TTL > 0 && end.After(h.until) {
 		h.until = end
 	}
 	return h, h.at, h.as
@@ -149,7 +149,7 @@ func (s *Store) lapse(h *hold) {
 	}
 	h.ending = true
 	s.mu.Unlock()
-	_, err := s.release(driver.ReleaseRequest{Key: h.key, Owner: h.owner, Deadline: time.Now().Add(patience * s.timeout)})
+	_, err := s.release(driver.ReleaseRequest{Key: h.key, Owner: h.owner, Deadline: time.Now().Add(patience * s.wait())})
 	if isOutcome(err) {
 		return
 	}

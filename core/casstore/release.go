@@ -38,7 +38,8 @@ type parting struct {
 
 	at   Revision // of the lock; zero: it is not known to be ours
 	as   holding
-	void bool // a transaction that takes the lock may come yet: it must fail
+	void bool  // a transaction that takes the lock may come yet: it must fail
+	why  error // the server refuses what writes: nothing is written, only deleted
 }
 
 // release gives a lock up. No request that was sent before gives the owner the lock later:
@@ -46,7 +47,7 @@ type parting struct {
 func (s *Store) release(ask driver.ReleaseRequest) (waiting string, err error) {
 	p := &parting{Store: s, tries: tries{store: s, deadline: ask.Deadline}, ask: ask}
 	if ask.Deadline.IsZero() {
-		p.deadline = time.Now().Add(patience * s.timeout)
+		p.deadline = time.Now().Add(patience * s.wait())
 	}
 	s.mu.Lock()
 	if h := s.holds[ask.Owner]; h != nil && h.key == ask.Key {
@@ -86,13 +87,13 @@ func (p *parting) giveUp() (waiting string, again bool, err error) {
 		List: []Range{{Prefix: queue}}, Else: []string{name},
 	}
 	own := strings.TrimPrefix(p.ask.Waiter, "+")
-	if own != "" {
+	if own != "" && p.why == nil {
 		txn.Then = append(txn.Then, Op{Name: p.names.waiter(p.ask.Key, own), Value: p.process})
 		p.entered(p.ask.Key, own)
 	}
 	answer, _, again, err := p.send(txn)
 	if err != nil {
-		return "", again, err
+		return "", p.barely(err) || again, err
 	}
 	if answer.Done {
 		p.voided(answer)
@@ -100,17 +101,32 @@ func (p *parting) giveUp() (waiting string, again bool, err error) {
 		if line := p.as.line(queue, answer.Lists[0]); len(line) > 1 || len(line) == 1 && line[0] != own {
 			waiting = strings.Join(line, ",")
 		}
+		if p.void {
+			return waiting, false, p.why // the lock is free, but a late transaction could take it
+		}
 		return waiting, false, nil
 	}
 	again, err = p.look(answer.Read[0])
 	return "", again, err
 }
 
+// barely has the release go on without what it writes: a server that has no space still
+// deletes. It reports false if the release has written nothing before.
+func (p *parting) barely(err error) bool {
+	refused, settled := errors.Is(err, ErrRefused), errors.Is(err, ErrSettled)
+	p.unknown = p.unknown || settled
+	if p.why != nil || !refused && !settled {
+		return false
+	}
+	p.why = err
+	return true
+}
+
 // forbid sees to it that an owner gets no lock later, and looks whether it has one.
 func (p *parting) forbid() (again bool, err error) {
 	answer, _, again, err := p.send(Txn{Then: p.voiding(), Read: []string{p.names.lock(p.ask.Key)}})
 	if err != nil {
-		return again, err
+		return p.barely(err) || again, err
 	}
 	p.voided(answer)
 	return p.look(answer.Read[0])
@@ -127,7 +143,7 @@ func (p *parting) look(lock Entry) (again bool, err error) {
 	}
 	switch {
 	case p.void:
-		return true, nil
+		return p.why == nil, p.why
 	case lock.There():
 		return false, driver.ErrTakenOver
 	}
@@ -137,7 +153,7 @@ func (p *parting) look(lock Entry) (again bool, err error) {
 // voiding is the operation that makes transactions of this process fail that take a lock, if
 // that is needed. Other acquires of the process send theirs again.
 func (p *parting) voiding() []Op {
-	if !p.void {
+	if !p.void || p.why != nil {
 		return nil
 	}
 	return []Op{{Name: p.names.void(p.process), Value: p.process}}
@@ -145,7 +161,7 @@ func (p *parting) voiding() []Op {
 
 // voided notes that the first operation of a transaction was [parting.voiding].
 func (p *parting) voided(answer Answer) {
-	if p.void {
+	if p.void && p.why == nil {
 		p.sawVoid(Revision{}, answer.Written[0])
 		p.void = false
 	}

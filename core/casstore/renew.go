@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
-	"github.com/interlock-go/interlock/core/internal/clock"
 )
 
 // batch is how many leases are renewed by one transaction: with two reads each it stays
@@ -35,7 +34,7 @@ func (s *Store) Renew(ctx context.Context, leases []driver.Renewal, done func(i 
 		switch {
 		case one.hold == nil || r.TTL <= 0:
 			groups[0] = append(groups[0], one)
-		case r.TTL > one.as.lease:
+		case whole(r.TTL) > one.as.lease:
 			longer = append(longer, one)
 		default:
 			groups[one.as.lease] = append(groups[one.as.lease], one)
@@ -98,7 +97,7 @@ func (s *Store) judge(r renewal, lock Entry, queue []Entry) (contended bool, as 
 
 // lengthen writes a lock anew with a longer lease.
 func (s *Store) lengthen(ctx context.Context, r renewal, done func(int, bool, error)) {
-	lease := time.Duration(clock.Ceil(r.TTL, time.Millisecond)) * time.Millisecond
+	lease := whole(r.TTL)
 	name, queue := s.names.lock(r.Key), s.names.queue(r.Key)
 	for {
 		to := r.as
@@ -137,7 +136,7 @@ func (s *Store) persist(ctx context.Context, txn Txn) (Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.done, cancel)()
-	t := tries{store: s, deadline: time.Now().Add(s.timeout), base: ctx}
+	t := tries{store: s, deadline: time.Now().Add(2 * s.wait()), base: ctx}
 	if end, ok := ctx.Deadline(); ok {
 		t.deadline = end
 	}

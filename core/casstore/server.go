@@ -23,7 +23,8 @@ type Server interface {
 	//
 	// An error that matches [ErrRefused] says that nothing was executed, nor will be, and
 	// that the same transaction does not succeed later. An error that matches
-	// driver.ErrNotReady says that nothing was executed, nor will be. After every other
+	// driver.ErrNotReady says that nothing was executed, nor will be. An error that matches
+	// [ErrSettled] says that the transaction was executed, or never will be. After every other
 	// error the transaction may have been executed, or may be executed at any later time.
 	// Commit sends nothing a second time unless it knows that the first was not executed.
 	// It returns soon after ctx has ended.
@@ -40,9 +41,16 @@ type Server interface {
 	Watch(ctx context.Context, prefix string, report func([]Change)) error
 }
 
-// ErrRefused says that a server refuses a transaction for a reason that does not pass: a
-// missing right, a wrong password, a full disk.
-var ErrRefused = errors.New("interlock: the server refuses the transaction")
+var (
+	// ErrRefused says that a server refuses a transaction for a reason that does not pass: a
+	// missing right, a wrong password.
+	ErrRefused = errors.New("interlock: the server refuses the transaction")
+
+	// ErrSettled says that a server has answered with an error that does not say whether it
+	// executed the transaction: etcd without space executes some transactions that it answers
+	// so. Nothing is on its way any more: who reads the entries now knows.
+	ErrSettled = errors.New("interlock: the server does not say whether it executed the transaction")
+)
 
 // Revision is a state of an entry. Two revisions of an entry are equal only if the entry
 // was not written between. The zero value is the revision of an entry that is not there.

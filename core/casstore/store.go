@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/interlock-go/interlock/core/driver"
@@ -33,9 +34,11 @@ func Prefix(p string) Option {
 	return func(s *settings) { s.prefix = p }
 }
 
-// Timeout sets how long the store waits for the answer to one transaction before it sends
-// the transaction again. For d below 10 ms or above 31 days, [New] returns [driver.ErrConfig]. A renewal
-// waits for less where its lease is short. Default: 1 s.
+// Timeout sets how long the store waits at least for the answer to one transaction before it
+// sends the transaction again. Where answers take longer, it waits for four times what they
+// take, and after a try without an answer for twice as long as before. For d below 10 ms or
+// above 31 days, [New] returns [driver.ErrConfig]. A renewal waits for less where its lease is
+// short. Default: 1 s.
 func Timeout(d time.Duration) Option {
 	return func(s *settings) {
 		s.timeout = d
@@ -62,7 +65,8 @@ type Store struct {
 	names   layout
 	timeout time.Duration
 	log     *slog.Logger
-	failing sync.Map // what fails in the background -> *logs.Throttle
+	failing sync.Map     // what fails in the background -> *logs.Throttle
+	trip    atomic.Int64 // how long answers take, in ns; zero before the first
 
 	process string           // its name in the server
 	host    string           // for a human being who reads a beat
@@ -180,73 +184,6 @@ var (
 	errNoTime   = fmt.Errorf("%w: %w", driver.ErrNotReady, errors.New("no time is left"))
 	errNoAnswer = fmt.Errorf("%w: %w", driver.ErrPending, errors.New("no answer in time"))
 )
-
-const (
-	// firstPause and lastPause bound the pauses between tries of a transaction.
-	firstPause = 5 * time.Millisecond
-	lastPause  = 200 * time.Millisecond
-	// patience is for how many timeouts a request is tried that has no deadline, and
-	// electionWait for how long an acquire at least, so that a change of leader is no error:
-	// with the defaults of etcd an election takes one or two seconds.
-	patience     = 3
-	electionWait = 3 * time.Second
-)
-
-// tries sends the transactions of one request until one has an answer.
-type tries struct {
-	store    *Store
-	deadline time.Time       // when nothing is sent any more
-	most     time.Duration   // how long one waits for its answer; zero: the store's timeout
-	base     context.Context // whose end ends it; nil: the end of the store does
-	unknown  bool            // a transaction may have been executed, or may yet be
-	pause    time.Duration
-}
-
-// send sends a transaction once. It returns when the answer came, by the store's clock.
-// After an error the caller makes the transaction anew if there is time for that: a
-// transaction that may have been executed changes what the next one has to say.
-func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, err error) {
-	most := t.store.timeout
-	if t.most > 0 {
-		most = min(most, t.most)
-	}
-	base := t.base
-	if base == nil {
-		base = t.store.done
-	}
-	bound := time.Now().Add(most)
-	if t.deadline.Before(bound) {
-		bound = t.deadline
-	}
-	ctx, cancel := context.WithDeadline(base, bound)
-	defer cancel()
-	if ctx.Err() != nil {
-		return answer, t.store.now(), false, errNoTime
-	}
-	answer, err = t.store.server.Commit(ctx, txn)
-	received = t.store.now()
-	switch {
-	case err == nil:
-		return answer, received, false, nil
-	case errors.Is(err, ErrRefused):
-		return answer, received, false, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
-	case !errors.Is(err, driver.ErrNotReady):
-		t.unknown = true
-		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
-	}
-	t.pause = min(max(2*t.pause, firstPause), lastPause)
-	if time.Until(t.deadline) <= t.pause {
-		return answer, received, false, err
-	}
-	timer := time.NewTimer(t.pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return answer, received, true, err
-	case <-base.Done():
-		return answer, received, false, err
-	}
-}
 
 // Warn logs what fails in the background, at most once a minute for each text: of the store,
 // and of its adapter. It logs nothing after [Store.Close].

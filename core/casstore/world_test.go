@@ -173,6 +173,8 @@ func (p *process) meet(txn *casstore.Txn) castest.Fault {
 		f.Unanswered = true
 	case lot < 0.25*rough:
 		f.Broken = true
+	case lot < 0.26*rough:
+		f.Settled, f.Lost = true, cut || lot < 0.255*rough
 	case lot < 0.27*rough:
 		p.mu.Lock()
 		defer p.mu.Unlock()

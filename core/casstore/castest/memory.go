@@ -182,6 +182,9 @@ type Fault struct {
 	// Unsent says that the transaction is not sent, and that its caller is told so at once
 	// by an error that matches driver.ErrNotReady.
 	Unsent bool
+	// Settled says that the answer is an error that matches casstore.ErrSettled. The server
+	// has executed the transaction, unless it is Lost.
+	Settled bool
 }
 
 // Link is the way of one process to a [Memory]: a [casstore.Server] with faults.
@@ -193,6 +196,9 @@ type Link struct {
 	Meet func(txn *casstore.Txn) Fault
 }
 
+// errNoSpace is what a caller gets for [Fault.Settled].
+var errNoSpace = errors.New("castest: no space")
+
 // errBroken is what a caller gets for [Fault.Broken].
 var errBroken = errors.New("castest: the connection is broken")
 
@@ -201,6 +207,9 @@ func (l Link) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, er
 	fault := l.Meet(&txn)
 	if fault.Unsent {
 		return casstore.Answer{}, fmt.Errorf("%w: %w", driver.ErrNotReady, errBroken)
+	}
+	if fault.Settled {
+		return l.settle(ctx, txn, fault)
 	}
 	answers := make(chan casstore.Answer, 1)
 	arrive := func() { //nolint:contextcheck // it arrives also when the caller has left
@@ -218,6 +227,19 @@ func (l Link) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer, er
 	select {
 	case answer := <-answers:
 		return answer, nil
+	case <-ctx.Done():
+		return casstore.Answer{}, context.Cause(ctx)
+	}
+}
+
+// settle has a transaction executed, unless it is lost, and answers without saying so.
+func (l Link) settle(ctx context.Context, txn casstore.Txn, fault Fault) (casstore.Answer, error) {
+	if !fault.Lost {
+		_, _ = l.Server.Commit(ctx, txn)
+	}
+	select {
+	case <-time.After(fault.Before + fault.After):
+		return casstore.Answer{}, fmt.Errorf("%w: %w", casstore.ErrSettled, errNoSpace)
 	case <-ctx.Done():
 		return casstore.Answer{}, context.Cause(ctx)
 	}

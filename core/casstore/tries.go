@@ -1,0 +1,135 @@
+package casstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/interlock-go/interlock/core/driver"
+)
+
+const (
+	// firstPause and lastPause bound the pauses between tries of a transaction.
+	firstPause = 5 * time.Millisecond
+	lastPause  = 200 * time.Millisecond
+	// patience is for how many waits for an answer a request is tried that has no deadline, and
+	// electionWait for how long an acquire at least, so that a change of leader is no error:
+	// with the defaults of etcd an election takes one or two seconds.
+	patience     = 3
+	electionWait = 3 * time.Second
+	// slowTrips is for how many times what an answer takes lately a try waits.
+	slowTrips = 4
+	// margin is how long before the deadline of its caller a request ends at most: so the
+	// caller gets the reason.
+	margin = 50 * time.Millisecond
+)
+
+// took notes how long an answer took: at once if that is longer than what is known, and else
+// in part. A note that is left out by chance makes no difference.
+func (s *Store) took(d time.Duration) {
+	trip := s.trip.Load()
+	s.trip.Store(max(int64(d), trip-(trip-int64(d))/8, 1))
+}
+
+// wait is how long the first try of a request waits for its answer.
+func (s *Store) wait() time.Duration {
+	return max(s.timeout, slowTrips*time.Duration(s.trip.Load()))
+}
+
+// tries sends the transactions of one request until one has an answer.
+type tries struct {
+	store      *Store
+	deadline   time.Time       // when nothing is sent any more
+	most       time.Duration   // how long one waits for its answer at most; zero: no such bound
+	base       context.Context // whose end ends it; nil: the end of the store does
+	unknown    bool            // a transaction may have been executed, or may yet be
+	unanswered int             // how many tries got no answer
+	pause      time.Duration
+}
+
+// bound is how long the next try waits for its answer. A try that is cut off tells nothing
+// about how long an answer takes, so the next one gets more time.
+func (t *tries) bound() time.Duration {
+	d := t.store.wait() << min(t.unanswered, 6)
+	if t.most > 0 {
+		d = min(d, t.most)
+	}
+	return d
+}
+
+// send sends a transaction once. It returns when the answer came, by the store's clock.
+// After an error the caller makes the transaction anew if there is time for that: a
+// transaction that may have been executed changes what the next one has to say.
+func (t *tries) send(txn Txn) (answer Answer, received time.Time, again bool, err error) {
+	base := t.base
+	if base == nil {
+		base = t.store.done
+	}
+	begin, within := time.Now(), t.bound()
+	bound := begin.Add(within)
+	if t.deadline.Before(bound) {
+		bound, within = t.deadline, t.deadline.Sub(begin)
+	}
+	ctx, cancel := context.WithDeadline(base, bound)
+	defer cancel()
+	if ctx.Err() != nil {
+		return answer, t.store.now(), false, errNoTime
+	}
+	answer, err = t.store.server.Commit(ctx, txn)
+	received = t.store.now()
+	switch {
+	case err == nil:
+		t.store.took(time.Since(begin))
+		return answer, received, false, nil
+	case errors.Is(err, ErrRefused):
+		return answer, received, false, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	case errors.Is(err, ErrSettled):
+		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	case errors.Is(err, driver.ErrNotReady):
+	case ctx.Err() != nil && base.Err() == nil:
+		t.unknown = true
+		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, silence{within: within, least: t.store.timeout, err: err})
+	default:
+		t.unknown = true
+		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	if ctx.Err() != nil {
+		t.unanswered++
+	}
+	return answer, received, t.rest(base), err
+}
+
+// rest pauses before the next try. It reports false if there is no time for one.
+func (t *tries) rest(base context.Context) bool {
+	t.pause = min(max(2*t.pause, firstPause), lastPause)
+	if time.Until(t.deadline) <= t.pause {
+		return false
+	}
+	timer := time.NewTimer(t.pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-base.Done():
+		return false
+	}
+}
+
+// silence is that a try got no answer. It wraps nothing, so that logs have its text
+// (observe.RootCause).
+type silence struct {
+	within, least time.Duration
+	err           error
+}
+
+func (e silence) Error() string {
+	text := fmt.Sprintf("no answer within %v", e.within.Round(time.Millisecond))
+	if e.within >= e.least { // else its caller waits for no longer
+		text += fmt.Sprintf("; if the server is only slow, raise casstore.Timeout, which is %v", e.least)
+	}
+	return text
+}
+
+// Is reports whether the error of the try is another one.
+func (e silence) Is(target error) bool { return errors.Is(e.err, target) }
