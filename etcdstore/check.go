@@ -19,7 +19,7 @@ const keptRevisions = 1_000_000
 // Check asks etcd about its members and its data. It returns a sorted list of sentences
 // about what is unsafe, which is empty if all is well: fewer than three members that vote,
 // an even number of them, members that the client does not know, an alarm such as a full
-// disk, revisions that nothing compacts. With authentication, the user of the client needs
+// disk, revisions that nothing compacts, a client that [Connect] has not made. With authentication, the user of the client needs
 // no more rights for it than for locks: what it may not ask is a sentence, too. The error
 // matches driver.ErrUnavailable if etcd does not answer. Clocks do not matter.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
@@ -51,6 +51,10 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 			found = append(found, fmt.Sprintf("etcd still has what was %d revisions ago: a pair of lock and release stays as some "+
 				"300 bytes until it is compacted; start the members with --auto-compaction-retention", keptRevisions))
 		}
+	}
+	if s.client.Ctx().Value(connected{}) == nil {
+		found = append(found, "the client is not from etcdstore.Connect: where a member hangs, requests wait for it in turn, "+
+			"and each call of a user with a password authenticates alone")
 	}
 	slices.Sort(found)
 	return found, nil

@@ -25,6 +25,7 @@ type asked struct {
 	alarms              []*etcdserverpb.AlarmMember
 	refuses             error // all but reads of entries
 	down                error
+	plain               bool // the client is not from Connect
 }
 
 func (a *asked) Get(_ context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
@@ -66,6 +67,7 @@ func TestCheckNamesWhatIsUnsafe(t *testing.T) {
 		"an endpoint of three":       {asked{members: members(3, 0)}, 1, []string{"the client knows 1 endpoints of 3 members"}},
 		"nothing compacts":           {asked{revision: keptRevisions + 5, members: members(3, 0)}, 3, []string{"--auto-compaction-retention"}},
 		"what is old was compacted":  {asked{revision: keptRevisions + 5, compacted: 6, members: members(3, 0)}, 3, nil},
+		"a client of clientv3.New":   {asked{members: members(3, 0), plain: true}, 3, []string{"the client is not from etcdstore.Connect"}},
 		"two faults":                 {asked{revision: keptRevisions + 5, members: members(1, 0)}, 1, []string{"1 members vote", "etcd still has"}},
 		"the user may ask for locks": {asked{refuses: rpctypes.ErrPermissionDenied}, 3, []string{"the alarms could not be", "the members could not be"}},
 		"the user may ask for nothing": {
@@ -93,7 +95,11 @@ func TestCheckNamesWhatIsUnsafe(t *testing.T) {
 // store makes a store whose client asks this etcd, and knows some endpoints.
 func (a *asked) store(t *testing.T, known int) *Store {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"m1:1", "m2:1", "m3:1", "m4:1"}[:known]})
+	dial := Connect
+	if a.plain {
+		dial = clientv3.New
+	}
+	client, err := dial(clientv3.Config{Endpoints: []string{"m1:1", "m2:1", "m3:1", "m4:1"}[:known]})
 	if err != nil {
 		t.Fatal(err)
 	}

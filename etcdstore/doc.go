@@ -2,10 +2,8 @@
 // grant is on a majority of the members before its caller has it, and neither a lease of
 // etcd nor the clock of a member has a part in it.
 //
-//	client, err := clientv3.New(clientv3.Config{
-//		Endpoints:            []string{"etcd-1:2379", "etcd-2:2379", "etcd-3:2379"},
-//		DialKeepAliveTime:    2 * time.Second, // else a member that hangs is noticed late
-//		DialKeepAliveTimeout: time.Second,
+//	client, err := etcdstore.Connect(clientv3.Config{
+//		Endpoints: []string{"etcd-1:2379", "etcd-2:2379", "etcd-3:2379"},
 //	})
 //	store, err := etcdstore.New(client)
 //	locker, err := core.New(store)

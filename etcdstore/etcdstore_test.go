@@ -10,7 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
@@ -24,19 +28,32 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 
 func TestErrorsSayWhetherATransactionMayBeExecuted(t *testing.T) {
 	for err, want := range map[error]error{
-		rpctypes.ErrGRPCNoLeader:               driver.ErrNotReady,
-		rpctypes.ErrGRPCRequestTooManyRequests: driver.ErrNotReady,
-		rpctypes.ErrGRPCPermissionDenied:       casstore.ErrRefused,
-		rpctypes.ErrGRPCNoSpace:                casstore.ErrRefused,
-		rpctypes.ErrGRPCTimeout:                nil,
-		rpctypes.ErrGRPCLeaderChanged:          nil,
-		context.DeadlineExceeded:               nil,
+		rpctypes.ErrGRPCNoLeader:                   driver.ErrNotReady,
+		rpctypes.ErrGRPCRequestTooManyRequests:     driver.ErrNotReady,
+		rpctypes.ErrGRPCInvalidAuthToken:           driver.ErrNotReady,
+		rpctypes.ErrGRPCAuthOldRevision:            driver.ErrNotReady,
+		rpctypes.ErrGRPCPermissionDenied:           casstore.ErrRefused,
+		rpctypes.ErrGRPCUserEmpty:                  casstore.ErrRefused,
+		rpctypes.ErrGRPCAuthFailed:                 casstore.ErrRefused,
+		rpctypes.ErrGRPCRequestTooLarge:            casstore.ErrRefused,
+		rpctypes.ErrGRPCTooManyOps:                 casstore.ErrRefused,
+		rpctypes.ErrGRPCDuplicateKey:               casstore.ErrRefused,
+		rpctypes.ErrGRPCEmptyKey:                   casstore.ErrRefused,
+		rpctypes.ErrGRPCCorrupt:                    casstore.ErrRefused,
+		rpctypes.ErrGRPCNoSpace:                    casstore.ErrSettled, // etcd may have executed it
+		rpctypes.ErrGRPCTimeout:                    nil,
+		rpctypes.ErrGRPCTimeoutDueToLeaderFail:     nil,
+		rpctypes.ErrGRPCTimeoutDueToConnectionLost: nil,
+		rpctypes.ErrGRPCLeaderChanged:              nil,
+		rpctypes.ErrGRPCStopped:                    nil,
+		status.Error(codes.Unavailable, "EOF"):     nil,
+		context.DeadlineExceeded:                   nil,
 	} {
 		got := explain(err)
 		if got == nil || !errors.Is(got, err) {
 			t.Errorf("%v is explained as %v", err, got)
 		}
-		for _, kind := range []error{driver.ErrNotReady, casstore.ErrRefused} {
+		for _, kind := range []error{driver.ErrNotReady, casstore.ErrRefused, casstore.ErrSettled} {
 			if errors.Is(got, kind) != errors.Is(want, kind) {
 				t.Errorf("%v: %v; want %v", err, got, want)
 			}
@@ -219,4 +236,97 @@ func TestARequestWhoseCallerHasLeftIsNotSent(t *testing.T) {
 			t.Errorf("%d transactions; want %d", n, under)
 		}
 	})
+}
+
+// etcd without space refuses what writes. A release only deletes.
+func TestWithoutSpaceARequestThatOnlyDeletesGoesApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sender{}
+		l := &lanes{send: s.send}
+		l.separate(true)
+		var all sync.WaitGroup
+		for i := range under + 20 {
+			txn := writes(fmt.Sprint(i))
+			txn.Then[0].Delete = i%2 == 0
+			all.Go(func() { _, _ = l.commit(t.Context(), txn) })
+			synctest.Wait()
+		}
+		all.Wait()
+		for _, batch := range s.batches {
+			for _, r := range batch {
+				if r.writes() != batch[0].writes() {
+					t.Error("a transaction has requests that write and requests that only delete; want them apart")
+				}
+			}
+		}
+		if n := len(s.batches); n != under+2 {
+			t.Errorf("%d transactions; want %d: what is alike shares one", n, under+2)
+		}
+	})
+}
+
+// policed is an etcd that refuses transactions on one key.
+type policed struct {
+	clientv3.KV
+	transactions int
+}
+
+func (p *policed) Txn(context.Context) clientv3.Txn { return &policedTxn{of: p} }
+
+type policedTxn struct {
+	of      *policed
+	refused bool
+	parts   int
+}
+
+func (p *policedTxn) If(...clientv3.Cmp) clientv3.Txn  { return p }
+func (p *policedTxn) Else(...clientv3.Op) clientv3.Txn { return p }
+
+func (p *policedTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	p.parts = len(ops)
+	for _, op := range ops {
+		_, then, _ := op.Txn()
+		for _, one := range append(then, op) {
+			p.refused = p.refused || string(one.KeyBytes()) == "forbidden"
+		}
+	}
+	return p
+}
+
+func (p *policedTxn) Commit() (*clientv3.TxnResponse, error) {
+	p.of.transactions++
+	if p.refused {
+		return nil, rpctypes.ErrPermissionDenied
+	}
+	part := &etcdserverpb.TxnResponse{Succeeded: true, Responses: []*etcdserverpb.ResponseOp{{}}}
+	answer := &clientv3.TxnResponse{Header: &etcdserverpb.ResponseHeader{Revision: 7}, Succeeded: true}
+	for range p.parts {
+		answer.Responses = append(answer.Responses, &etcdserverpb.ResponseOp{
+			Response: &etcdserverpb.ResponseOp_ResponseTxn{ResponseTxn: part},
+		})
+	}
+	return answer, nil
+}
+
+func TestARequestThatIsRefusedFailsAlone(t *testing.T) {
+	etcd := &policed{}
+	s := Server(&clientv3.Client{KV: etcd}).(*server)
+	var batch []*request
+	for i := range most {
+		name := fmt.Sprint(i)
+		if i == 20 {
+			name = "forbidden"
+		}
+		batch = append(batch, &request{txn: writes(name), done: make(chan struct{})})
+	}
+	s.send(t.Context(), batch)
+	for i, r := range batch {
+		<-r.done
+		if refused := errors.Is(r.err, casstore.ErrRefused); refused != (i == 20) || !refused && (r.err != nil || !r.answer.Done) {
+			t.Errorf("request %d: %+v, %v", i, r.answer, r.err)
+		}
+	}
+	if etcd.transactions > 2*7 {
+		t.Errorf("%d transactions for %d requests; want two for each halving at most", etcd.transactions, most)
+	}
 }

@@ -3,7 +3,6 @@ package etcdstore_test
 import (
 	"context"
 	"log"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -13,10 +12,8 @@ import (
 
 // A locker on etcd, and what is unsafe about this etcd.
 func Example() {
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints:            []string{"etcd-1:2379", "etcd-2:2379", "etcd-3:2379"},
-		DialKeepAliveTime:    2 * time.Second, // else a member that hangs is noticed late
-		DialKeepAliveTimeout: time.Second,
+	client, err := etcdstore.Connect(clientv3.Config{
+		Endpoints: []string{"etcd-1:2379", "etcd-2:2379", "etcd-3:2379"},
 	})
 	if err != nil {
 		log.Fatal(err)

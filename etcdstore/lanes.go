@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,8 @@ type lanes struct {
 
 	mu      sync.Mutex
 	waiting []*request
-	busy    int // lanes that send
+	busy    int  // lanes that send
+	apart   bool // what writes, and what does not, share no transaction
 }
 
 // commit sends a transaction, and waits for its answer.
@@ -107,6 +109,19 @@ func (l *lanes) sendAll(batch []*request) {
 	l.send(ctx, batch)
 }
 
+// separate sets whether requests that write share transactions with others: etcd without
+// space refuses what writes, and still deletes.
+func (l *lanes) separate(apart bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.apart = apart
+}
+
+// writes reports whether a request writes a value.
+func (r *request) writes() bool {
+	return slices.ContainsFunc(r.txn.Then, func(op casstore.Op) bool { return !op.Delete })
+}
+
 // next takes requests that can share a transaction out of the waiting ones: none writes what
 // another one writes or compares. Called with the mutex held.
 func (l *lanes) next() []*request {
@@ -118,7 +133,8 @@ func (l *lanes) next() []*request {
 			left = append(left, l.waiting[i:]...)
 			break
 		}
-		if len(batch) > 0 && len(batch)+1+max(largest, r.ops()) > mostOps || r.conflicts(written, named) {
+		if len(batch) > 0 && (len(batch)+1+max(largest, r.ops()) > mostOps || l.apart && r.writes() != batch[0].writes()) ||
+			r.conflicts(written, named) {
 			left = append(left, r)
 			continue
 		}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/interlock-go/interlock/core/casstore"
@@ -19,13 +19,16 @@ type Store struct {
 	client *clientv3.Client
 }
 
-// New makes a store on a client, which may have a namespace, and which the store does not
-// close. The options are in package casstore; casstore.Timeout is 250 ms by default. New sends nothing. It returns
-// driver.ErrConfig if client is nil or an option cannot work. Close the store after the
-// locker, and the client after the store.
+// New makes a store on a client, which [Connect] makes, which may have a namespace, and which
+// the store does not close. The options are in package casstore; casstore.Timeout is 250 ms by
+// default. New sends nothing. It returns driver.ErrConfig if client is nil or an option cannot
+// work. Close the store after the locker, and the client after the store.
+//
+// The lock of a process that has died is free for who has waited for the lease of the lock. A
+// process that only tries, and ends before that, never gets it: see docs/consensus.md.
 func New(client *clientv3.Client, opts ...casstore.Option) (*Store, error) {
 	if client == nil {
-		return nil, fmt.Errorf("%w: client is nil; clientv3.New makes one", driver.ErrConfig)
+		return nil, fmt.Errorf("%w: client is nil; etcdstore.Connect makes one", driver.ErrConfig)
 	}
 	store, err := casstore.New(Server(client), append([]casstore.Option{casstore.Timeout(answerWait)}, opts...)...)
 	if err != nil {
@@ -38,6 +41,7 @@ func New(client *clientv3.Client, opts ...casstore.Option) (*Store, error) {
 func Server(client *clientv3.Client) casstore.Server {
 	s := &server{client: client}
 	s.lanes.send = s.send
+	s.stream.Store(&stream{})
 	return s
 }
 
@@ -45,6 +49,7 @@ func Server(client *clientv3.Client) casstore.Server {
 type server struct {
 	client *clientv3.Client
 	lanes  lanes
+	stream atomic.Pointer[stream] // of the next watches
 }
 
 // Commit implements [casstore.Server].
@@ -52,11 +57,21 @@ func (s *server) Commit(ctx context.Context, txn casstore.Txn) (casstore.Answer,
 	return s.lanes.commit(ctx, txn)
 }
 
-// send sends some requests in one transaction, and gives each its answer.
+// send sends some requests in one transaction, and gives each its answer. A request that etcd
+// refuses must not fail the others: as nothing was executed, they are sent in two halves.
 func (s *server) send(ctx context.Context, batch []*request) {
 	answers, err := s.transact(clientv3.WithRequireLeader(ctx), batch)
+	err = explain(err)
+	if errors.Is(err, casstore.ErrRefused) && len(batch) > 1 {
+		s.send(ctx, batch[:len(batch)/2])
+		s.send(ctx, batch[len(batch)/2:])
+		return
+	}
+	if full := errors.Is(err, casstore.ErrSettled); full || err == nil && batch[0].writes() {
+		s.lanes.separate(full)
+	}
 	for i, r := range batch {
-		if r.err = explain(err); err == nil {
+		if r.err = err; err == nil {
 			r.answer = answers[i]
 		}
 		close(r.done)
@@ -155,33 +170,4 @@ func entries(names []string, responses []*etcdserverpb.ResponseOp) []casstore.En
 		}
 	}
 	return list
-}
-
-// explain says what an error means for a transaction: whether it may have been executed.
-func explain(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case is(err, rpctypes.ErrNoLeader, rpctypes.ErrTooManyRequests):
-		return fmt.Errorf("%w: %w", driver.ErrNotReady, err)
-	case is(err, rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrNoSpace,
-		rpctypes.ErrRequestTooLarge, rpctypes.ErrTooManyOps, rpctypes.ErrDuplicateKey, rpctypes.ErrEmptyKey):
-		return fmt.Errorf("%w: %w", casstore.ErrRefused, err)
-	}
-	return err
-}
-
-// is reports whether an error is one of some errors of etcd.
-func is(err error, some ...error) bool {
-	var got rpctypes.EtcdError
-	if !errors.As(rpctypes.Error(err), &got) {
-		return false
-	}
-	for _, one := range some {
-		var want rpctypes.EtcdError
-		if errors.As(one, &want) && got.Error() == want.Error() {
-			return true
-		}
-	}
-	return false
 }

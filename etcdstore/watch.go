@@ -4,61 +4,147 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/interlock-go/interlock/core/casstore"
 )
 
-var errEnded = errors.New("etcdstore: the watch has ended")
+const (
+	// quiet is after what time without a report a watch asks whether its member still answers.
+	quiet = 2 * time.Second
+	// deaf is after what time without an answer a watch is taken for deaf: its member hangs, or
+	// the way to it is cut off in silence.
+	deaf = 3 * quiet
+)
 
-// Watch implements [casstore.Server]. It begins without a revision, and reads once when the
-// watch stands: etcd serves a watch from a past revision by a slow loop.
+var (
+	errEnded = errors.New("etcdstore: the watch has ended")
+	errDeaf  = errors.New("etcdstore: the member does not answer to the watch")
+)
+
+// stream is a stream of the client. All watches with the same metadata share one: it has one
+// member, and the token of its begin. Where a watch has failed, later watches get another
+// stream, with another member and a new token.
+type stream struct {
+	number  int64
+	checked atomic.Int64 // when an answer was asked for last, by the wall clock in ns
+}
+
+// Watch implements [casstore.Server].
 func (s *server) Watch(ctx context.Context, prefix string, report func([]casstore.Change)) error {
-	// Without a leader the watch fails, and does not go on in silence.
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	defer cancel()
+	on := s.stream.Load()
+	err := s.watch(ctx, on, prefix, report)
+	if ctx.Err() == nil {
+		s.stream.CompareAndSwap(on, &stream{number: on.number + 1}) // of watches that fail together, one does it
+	}
+	return err
+}
+
+// watch begins without a revision, and reads once when the watch stands: etcd serves a watch
+// from a past revision by a slow loop.
+func (s *server) watch(ctx context.Context, on *stream, prefix string, report func([]casstore.Change)) error {
 	var opts []clientv3.OpOption
 	if strings.HasSuffix(prefix, "/") {
 		opts = append(opts, clientv3.WithPrefix())
 	}
-	watch := s.client.Watch(ctx, prefix, append(opts, clientv3.WithCreatedNotify())...)
-	created, ok := <-watch
-	if err := fails(ctx, created, ok); err != nil {
+	ctx, cancel := context.WithCancelCause(metadata.AppendToOutgoingContext(ctx, "interlock-watches", strconv.FormatInt(on.number, 10)))
+	defer cancel(nil)
+	ctx = clientv3.WithRequireLeader(ctx) // without a leader the watch fails, and does not go on in silence
+	begin := time.AfterFunc(deaf, func() { cancel(errDeaf) })
+	defer begin.Stop()
+	w := &watching{server: s, ctx: ctx, on: on, ticks: time.NewTicker(quiet)}
+	defer w.ticks.Stop()
+	w.responses = s.client.Watch(ctx, prefix, append(opts, clientv3.WithCreatedNotify())...)
+	if _, err := w.next(); err != nil {
 		return err
 	}
 	there, err := s.client.Get(ctx, prefix, opts...)
 	if err != nil {
-		return fmt.Errorf("etcdstore: reading what is watched: %w", err)
+		return fmt.Errorf("%w: reading what is watched: %w", errEnded, err)
 	}
+	begin.Stop()
 	changes := make([]casstore.Change, 0, len(there.Kvs))
 	for _, kv := range there.Kvs {
 		changes = append(changes, casstore.Change{Entry: entry(kv)})
 	}
 	report(changes)
-	for response := range watch {
-		if err := fails(ctx, response, true); err != nil {
+	for {
+		response, err := w.next()
+		if err != nil {
 			return err
 		}
-		changes = nil
-		for i, e := range response.Events {
-			if e.Kv.ModRevision <= there.Header.Revision {
-				continue // it was read
-			}
-			change := casstore.Change{Entry: entry(e.Kv)}
-			if e.Type == clientv3.EventTypeDelete {
-				change = casstore.Change{Entry: casstore.Entry{Name: string(e.Kv.Key)}, Deleted: true}
-			}
-			changes = append(changes, change)
-			if i == len(response.Events)-1 || response.Events[i+1].Kv.ModRevision != e.Kv.ModRevision {
-				report(changes)
-				changes = nil
+		deliver(response, there.Header.Revision, report)
+	}
+}
+
+// deliver reports the changes of a response by transaction, without those up to a revision.
+func deliver(response clientv3.WatchResponse, read int64, report func([]casstore.Change)) {
+	var changes []casstore.Change
+	for i, e := range response.Events {
+		if e.Kv.ModRevision <= read {
+			continue
+		}
+		change := casstore.Change{Entry: entry(e.Kv)}
+		if e.Type == clientv3.EventTypeDelete {
+			change = casstore.Change{Entry: casstore.Entry{Name: string(e.Kv.Key)}, Deleted: true}
+		}
+		changes = append(changes, change)
+		if i == len(response.Events)-1 || response.Events[i+1].Kv.ModRevision != e.Kv.ModRevision {
+			report(changes)
+			changes = nil
+		}
+	}
+}
+
+// watching is a watch of the client.
+type watching struct {
+	*server
+	ctx       context.Context
+	on        *stream
+	responses clientv3.WatchChan
+	last      time.Time // of the last response
+	ticks     *time.Ticker
+}
+
+// next waits for a response. Where none comes, it asks the member for one, and fails if none
+// comes then: a watch of a member that hangs is silent like a watch of a key that does not
+// change.
+func (w *watching) next() (clientv3.WatchResponse, error) {
+	if w.last.IsZero() {
+		w.last = time.Now()
+	}
+	for {
+		select {
+		case response, ok := <-w.responses:
+			w.last = time.Now()
+			return response, fails(w.ctx, response, ok)
+		case now := <-w.ticks.C:
+			switch silent := now.Sub(w.last); {
+			case silent >= deaf:
+				return clientv3.WatchResponse{}, errDeaf
+			case silent >= quiet:
+				w.ask(now)
 			}
 		}
 	}
-	return fails(ctx, clientv3.WatchResponse{}, false)
+}
+
+// ask asks for an answer to all watches of the stream, unless another of them has just done so.
+func (w *watching) ask(now time.Time) {
+	last := w.on.checked.Load()
+	if now.UnixNano()-last < int64(quiet/2) || !w.on.checked.CompareAndSwap(last, now.UnixNano()) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, quiet/2)
+	defer cancel()
+	_ = w.client.RequestProgress(ctx) // the silence that follows says that it has failed
 }
 
 // fails returns why a watch has ended, or nil if it has not.

@@ -50,11 +50,7 @@ func main() {
 
 // run serves until the process receives a signal to stop.
 func run(listener net.Listener, stop <-chan struct{}) error {
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints:            strings.Split(*etcd, ","),
-		DialKeepAliveTime:    2 * time.Second, // else a member that hangs is noticed late
-		DialKeepAliveTimeout: time.Second,
-	})
+	client, err := etcdstore.Connect(clientv3.Config{Endpoints: strings.Split(*etcd, ",")})
 	if err != nil {
 		return err
 	}

@@ -22,10 +22,15 @@ import (
 	"go.etcd.io/etcd/etcdctl/v3/ctlv3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"github.com/interlock-go/interlock/etcdstore"
 )
 
 // The test binary is a member of a cluster, if its environment says which.
 const memberEnv = "INTERLOCK_TEST_ETCD_MEMBER"
+
+// tokenLife is after what time without use etcd forgets a token.
+const tokenLife = 3 * time.Second
 
 // The test binary is etcdctl, if its environment says so.
 const etcdctlEnv = "INTERLOCK_TEST_ETCDCTL"
@@ -61,6 +66,7 @@ func serve(of []string) error {
 	config.ListenPeerUrls, config.AdvertisePeerUrls = peer, advertised
 	config.InitialCluster, config.InitialClusterToken = of[5], "interlock"
 	config.LogLevel, config.LogOutputs = "error", []string{of[1] + ".log"}
+	config.AuthTokenTTL = uint(tokenLife / time.Second)
 	config.AutoCompactionMode, config.AutoCompactionRetention = "periodic", "1h"
 	if _, err := os.Stat(filepath.Join(of[1], "member")); err == nil {
 		config.ClusterState = embed.ClusterStateFlagExisting
@@ -220,9 +226,7 @@ func (c *cluster) client() *clientv3.Client {
 
 func connect(t *testing.T, addrs ...string) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: addrs, DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop(),
-	})
+	client, err := etcdstore.Connect(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}

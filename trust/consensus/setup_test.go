@@ -43,9 +43,9 @@ func TestCheckNamesWhatIsUnsafe(t *testing.T) {
 	}
 }
 
-// The rights of docs/consensus.md are enough for locks, and no more than that.
-func TestARoleOnThePrefixIsEnough(t *testing.T) {
-	c := newCluster(t)
+// authenticated makes a client of a user that has the rights of docs/consensus.md.
+func authenticated(t *testing.T, c *cluster) *clientv3.Client {
+	t.Helper()
 	root, ctx := c.client(), t.Context()
 	for _, err := range []error{
 		second(root.RoleAdd(ctx, "interlock")),
@@ -61,13 +61,55 @@ func TestARoleOnThePrefixIsEnough(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	bank, err := clientv3.New(clientv3.Config{
+	bank, err := etcdstore.Connect(clientv3.Config{
 		Endpoints: root.Endpoints(), Username: "bank", Password: "secret", Logger: zap.NewNop(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = bank.Close() })
+	return bank
+}
+
+// A watch keeps its stream open, and the token of the stream has ended. Another watch must
+// work, and so must locks.
+func TestWatchesGoOnAfterATokenHasEnded(t *testing.T) {
+	bank := authenticated(t, newCluster(t))
+	server := etcdstore.Server(bank)
+	first := make(chan struct{}, 1)
+	go func() {
+		_ = server.Watch(t.Context(), "interlock/a/", func([]casstore.Change) {
+			select {
+			case first <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	select {
+	case <-first:
+	case <-time.After(limit):
+		t.Fatal("the first watch reports nothing")
+	}
+	pause(3 * tokenLife) // a member forgets a token later than that by one tick
+	var err error
+	for range 3 {
+		ctx, cancel := timeout(t, limit)
+		reported := false
+		err = server.Watch(ctx, "interlock/b/", func([]casstore.Change) {
+			reported = true
+			cancel()
+		})
+		if cancel(); reported {
+			return
+		}
+	}
+	t.Errorf("no new watch works after the token of the stream has ended: %v", err)
+}
+
+// The rights of docs/consensus.md are enough for locks, and no more than that.
+func TestARoleOnThePrefixIsEnough(t *testing.T) {
+	ctx := t.Context()
+	bank := authenticated(t, newCluster(t))
 	store := open(t, bank, casstore.Timeout(limit))
 	locker, err := core.New(store)
 	if err != nil {

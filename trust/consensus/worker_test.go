@@ -71,9 +71,7 @@ var takers = map[string]func(addrs []string, lease time.Duration) (taker, error)
 // onEtcd makes a client of etcd for a lock.
 func onEtcd(lock func(*clientv3.Client, time.Duration) (taker, error)) func([]string, time.Duration) (taker, error) {
 	return func(addrs []string, lease time.Duration) (taker, error) {
-		client, err := clientv3.New(clientv3.Config{
-			Endpoints: addrs, DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop(),
-		})
+		client, err := etcdstore.Connect(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop()})
 		if err != nil {
 			return nil, err
 		}
