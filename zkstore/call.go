@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
 )
 
@@ -19,10 +18,6 @@ const poll = 5 * time.Millisecond
 // session can be with a member that lags behind.
 var errOtherSession = errors.New("zkstore: the session has ended under way")
 
-// errNoSession says why nothing was sent. It is the last that an error wraps, since logs have
-// the root cause (observe.RootCause).
-var errNoSession = errors.New("no session with ZooKeeper")
-
 // ready waits for a session. Without one nothing is sent: the client would keep the request,
 // and send it when its caller has left.
 func (s *server) ready(ctx context.Context) error {
@@ -32,7 +27,7 @@ func (s *server) ready(ctx context.Context) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("%w: %w: %w", driver.ErrNotReady, context.Cause(ctx), errNoSession)
+			return fmt.Errorf("%w: %w: %w", driver.ErrNotReady, context.Cause(ctx), s.conn.absent())
 		}
 	}
 	if ctx.Err() != nil {
@@ -62,20 +57,6 @@ func call[T any](ctx context.Context, s *server, request func() (T, error)) (ans
 	case <-ctx.Done():
 		return answer, context.Cause(ctx)
 	}
-}
-
-// explain says what an error means for a request: whether it may have been executed.
-func explain(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, zk.ErrNoServer):
-		return fmt.Errorf("%w: %w", driver.ErrNotReady, err) // the client has sent nothing
-	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrInvalidACL), errors.Is(err, zk.ErrAuthFailed),
-		errors.Is(err, zk.ErrShortBuffer), errors.Is(err, zk.ErrInvalidPath), errors.Is(err, zk.ErrNoChildrenForEphemerals):
-		return fmt.Errorf("%w: %w", casstore.ErrRefused, err)
-	}
-	return err
 }
 
 // mistaken reports whether a transaction was not executed because nodes are not what the

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,22 +31,46 @@ const (
 	giveUp = 3 * time.Second
 )
 
+// Conn is a connection to ZooKeeper that [Connect] has made: a connection of the client, which
+// also knows why it has no session.
+type Conn struct {
+	*zk.Conn
+	hosts *hosts
+}
+
+// absent is the error of a request for which there is no session. It wraps nothing, since logs
+// have the root cause (observe.RootCause).
+func (c *Conn) absent() error {
+	text := "no session with ZooKeeper"
+	if c.hosts != nil {
+		text += c.hosts.troubles()
+	}
+	return errors.New(text)
+}
+
 // Connect makes a connection to the members of an ensemble, each host:port, for [New]. The
 // client's own zk.Connect waits long for a member that hangs, and a second after each round
 // of members without a leader; a connection of Connect waits half a second, and 50 ms. dial
 // makes connections, with TLS for example; nil is net.DialTimeout. Connect sends nothing:
 // the connection is made in the background. It returns driver.ErrConfig if there are no
-// servers. Credentials are added with conn.AddAuth. Close the connection after the store.
-func Connect(servers []string, dial zk.Dialer) (*zk.Conn, error) {
+// servers, or one of them is not host:port, such as an address with a path (chroot).
+// Credentials are added with conn.AddAuth. Close the connection after the store.
+func Connect(servers []string, dial zk.Dialer) (*Conn, error) {
 	if dial == nil {
 		dial = net.DialTimeout
 	}
-	h := &hosts{dial: dial, greeting: firstGreeting}
+	for _, server := range zk.FormatServers(servers) {
+		host, port, err := net.SplitHostPort(server)
+		if _, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil || host == "" || strings.Contains(host, "/") {
+			return nil, fmt.Errorf("%w: server %q is not host:port; a path in ZooKeeper is set by casstore.Prefix", driver.ErrConfig, server)
+		}
+	}
+	h := &hosts{dial: dial, greeting: firstGreeting, trouble: map[string]string{}}
 	conn, _, err := zk.Connect(servers, session, zk.WithDialer(h.connect), zk.WithHostProvider(h), zk.WithLogInfo(false), zk.WithLogger(quiet{}))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrConfig, err)
 	}
-	return conn, nil
+	return &Conn{Conn: conn, hosts: h}, nil
 }
 
 // quiet leaves out what the client logs at each try: the store says what fails.
@@ -62,6 +88,7 @@ type hosts struct {
 	tries    int       // since the last connection
 	since    time.Time // the first of them, or when the client dropped its requests
 	greeting time.Duration
+	trouble  map[string]string // why there is no connection, by server
 }
 
 // Init implements [zk.HostProvider].
@@ -101,6 +128,26 @@ func (h *hosts) Connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tries, h.greeting = 0, firstGreeting
+	clear(h.trouble)
+}
+
+// fails notes why there is no connection to a server.
+func (h *hosts) fails(server, why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trouble[server] = why
+}
+
+// troubles says why there is no connection, for each server.
+func (h *hosts) troubles() (text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, server := range h.servers {
+		if why := h.trouble[server]; why != "" {
+			text += "; " + server + ": " + why
+		}
+	}
+	return text
 }
 
 // connect connects to a member. A member that is stopped takes connections, and never
@@ -108,11 +155,12 @@ func (h *hosts) Connected() {
 func (h *hosts) connect(network, address string, timeout time.Duration) (net.Conn, error) {
 	conn, err := h.dial(network, address, timeout)
 	if err != nil {
+		h.fails(address, err.Error())
 		return nil, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return &greeted{Conn: conn, hangs: h.hangs, until: time.Now().Add(h.greeting)}, nil
+	return &greeted{Conn: conn, hosts: h, server: address, until: time.Now().Add(h.greeting)}, nil
 }
 
 // hangs notes that a member did not greet in time.
@@ -125,9 +173,10 @@ func (h *hosts) hangs() {
 // greeted is a connection whose first answer has to come in time.
 type greeted struct {
 	net.Conn
-	hangs func()
-	mu    sync.Mutex
-	until time.Time // zero after the first answer
+	hosts  *hosts
+	server string
+	mu     sync.Mutex
+	until  time.Time // zero after the first answer
 }
 
 func (c *greeted) Read(p []byte) (int, error) {
@@ -137,8 +186,12 @@ func (c *greeted) Read(p []byte) (int, error) {
 	switch {
 	case n > 0:
 		c.until = time.Time{}
-	case errors.Is(err, os.ErrDeadlineExceeded) && !c.until.IsZero():
-		c.hangs()
+	case err == nil || c.until.IsZero():
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.hosts.hangs()
+		c.hosts.fails(c.server, "it takes the connection, and does not greet: it hangs, or the port has TLS")
+	default:
+		c.hosts.fails(c.server, "it takes the connection, and closes it before it greets: it has no leader, or the port has TLS ("+err.Error()+")")
 	}
 	return n, err
 }

@@ -2,6 +2,7 @@ package zkstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
 )
 
@@ -130,7 +132,7 @@ func (p plan) conflicts(written map[string]bool, checked map[string]int32) bool 
 }
 
 // sendAll sends a batch. ZooKeeper executes all of it or nothing, and says which operation
-// was mistaken: the others are sent again. That ends when the last of the callers has left.
+// was mistaken or refused: the others are sent again. That ends when the last of the callers has left.
 func (l *lanes) sendAll(batch []*request) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerWait)
 	defer cancel()
@@ -178,11 +180,11 @@ func (l *lanes) sendOnce(ctx context.Context, batch []*request) (again []*reques
 		ops[i] = s.op
 	}
 	results, err := l.send(ctx, ops)
-	if mistaken(err) {
+	if mistaken(err) || errors.Is(err, casstore.ErrRefused) {
 		if wrong := slices.IndexFunc(results, func(one zk.MultiResponse) bool { return one.Error != nil }); wrong > 0 && wrong < len(steps) {
 			return fail(batch, steps[wrong], err)
 		}
-		fail(batch, steps[0], err) // the epoch has ended
+		fail(batch, steps[0], err) // the epoch has ended, or all are refused
 		return nil
 	}
 	number := int64(0)

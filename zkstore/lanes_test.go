@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/interlock-go/interlock/core/casstore"
 	"github.com/interlock-go/interlock/core/driver"
 )
 
@@ -20,6 +21,7 @@ import (
 // mistaken.
 type wire struct {
 	mistaken map[string]bool
+	refused  map[string]bool
 
 	mu      sync.Mutex
 	batches [][]any
@@ -37,6 +39,10 @@ func (w *wire) send(_ context.Context, ops []any) ([]zk.MultiResponse, error) {
 			if results[i].Stat = (&zk.Stat{Mzxid: number, Version: set.Version + 1}); w.mistaken[set.Path] {
 				results[i].Error = zk.ErrBadVersion
 				return results, zk.ErrBadVersion
+			}
+			if w.refused[set.Path] {
+				results[i].Error = zk.ErrNoAuth
+				return results, explain(zk.ErrNoAuth)
 			}
 		}
 		if check, ok := op.(*zk.CheckVersionRequest); ok && w.mistaken[check.Path] {
@@ -108,6 +114,22 @@ func TestAMistakenRequestFailsAlone(t *testing.T) {
 		}
 		if n := len(w.batches); n != under+3 {
 			t.Errorf("%d transactions; want %d that are executed, and 2 that are not", n, under+1)
+		}
+	})
+}
+
+// The user may not write one node.
+func TestARequestThatIsRefusedFailsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lanes{send: (&wire{refused: map[string]bool{"/r/7": true}}).send}
+		var all [][]step
+		for i := range 12 {
+			all = append(all, sets(fmt.Sprint("r/", i), 1))
+		}
+		for i, o := range sendAlike(t, l, []int32{1}, all) {
+			if refused := i == 7; refused != errors.Is(o.err, casstore.ErrRefused) || !refused && o.err != nil {
+				t.Errorf("request %d: %v", i, o.err)
+			}
 		}
 	})
 }

@@ -25,7 +25,10 @@ type Store struct {
 // close. The options are in package casstore. New sends nothing. It returns
 // driver.ErrConfig if conn is nil or an option cannot work. Close the store after the
 // locker, and the connection after the store.
-func New(conn *zk.Conn, opts ...casstore.Option) (*Store, error) {
+//
+// The lock of a process that has died is free for who has waited for the lease of the lock. A
+// process that only tries, and ends before that, never gets it: see docs/consensus.md.
+func New(conn *Conn, opts ...casstore.Option) (*Store, error) {
 	if conn == nil {
 		return nil, fmt.Errorf("%w: conn is nil; zkstore.Connect makes one", driver.ErrConfig)
 	}
@@ -49,9 +52,9 @@ func (s *Store) Close() error {
 
 // Server makes the adapter alone, which [New] gives to casstore.New. The nodes of what
 // was deleted stay until a [Store] deletes them.
-func Server(conn *zk.Conn) casstore.Server { return newServer(conn) }
+func Server(conn *Conn) casstore.Server { return newServer(conn) }
 
-func newServer(conn *zk.Conn) *server {
+func newServer(conn *Conn) *server {
 	s := &server{conn: conn, roots: map[string]*root{}, worn: wornOut}
 	s.send = func(ctx context.Context, ops []any) ([]zk.MultiResponse, error) {
 		return call(ctx, s, func() ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
@@ -61,7 +64,7 @@ func newServer(conn *zk.Conn) *server {
 
 // server is a ZooKeeper to package casstore.
 type server struct {
-	conn   *zk.Conn
+	conn   *Conn
 	newest atomic.Int64 // the highest number that was seen
 	worn   int32        // see [wornOut]; less in tests
 	lanes

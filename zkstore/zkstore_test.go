@@ -25,14 +25,23 @@ func TestNewAndConnectRefuseWhatCannotWork(t *testing.T) {
 
 func TestErrorsSayWhetherATransactionMayBeExecuted(t *testing.T) {
 	for err, want := range map[error]error{
-		zk.ErrNoServer:           driver.ErrNotReady,
-		zk.ErrNoAuth:             casstore.ErrRefused,
-		zk.ErrInvalidACL:         casstore.ErrRefused,
-		zk.ErrConnectionClosed:   nil,
-		zk.ErrSessionExpired:     nil,
-		zk.ErrSessionMoved:       nil,
-		zk.ErrClosing:            nil,
-		context.DeadlineExceeded: nil,
+		zk.ErrNoServer:                    driver.ErrNotReady,
+		errors.New("unknown error: -127"): driver.ErrNotReady, // THROTTLEDOP
+		zk.ErrNoAuth:                      casstore.ErrRefused,
+		zk.ErrInvalidACL:                  casstore.ErrRefused,
+		zk.ErrAuthFailed:                  casstore.ErrRefused,
+		zk.ErrInvalidPath:                 casstore.ErrRefused,
+		zk.ErrBadArguments:                casstore.ErrRefused,
+		zk.ErrNoChildrenForEphemerals:     casstore.ErrRefused,
+		errors.New("unknown error: -125"): casstore.ErrRefused, // QUOTAEXCEEDED
+		zk.ErrConnectionClosed:            nil,
+		zk.ErrSessionExpired:              nil,
+		zk.ErrSessionMoved:                nil,
+		zk.ErrClosing:                     nil,
+		zk.ErrShortBuffer:                 nil, // also of an answer that the client cannot read
+		zk.ErrAPIError:                    nil,
+		errors.New("unknown error: -1"):   nil,
+		context.DeadlineExceeded:          nil,
 	} {
 		got := explain(err)
 		if got == nil || !errors.Is(got, err) {
@@ -54,7 +63,7 @@ func TestErrorsSayWhetherATransactionMayBeExecuted(t *testing.T) {
 func TestTheRootCauseSaysWhy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	conn := &zk.Conn{} // without a session
+	conn := &Conn{Conn: &zk.Conn{}} // without a session
 	for want, err := range map[string]error{
 		"fencing tokens":            errFar,
 		"no session with ZooKeeper": (&server{conn: conn}).ready(ctx),

@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/interlock-go/interlock/zkstore"
 )
 
@@ -181,7 +179,7 @@ func (e *ensemble) addrs() []string {
 }
 
 // conn makes a connection that is closed with the test.
-func (e *ensemble) conn() *zk.Conn {
+func (e *ensemble) conn() *zkstore.Conn {
 	e.t.Helper()
 	conn, err := zkstore.Connect(e.addrs(), nil)
 	if err != nil {

@@ -50,7 +50,7 @@ func (c *countedConn) Write(p []byte) (int, error) {
 func TestTransactionsOfPairsBesideTheLockOfZooKeepersClient(t *testing.T) {
 	e := newEnsemble(t)
 	var counter requestCounter
-	conn := func() *zk.Conn {
+	conn := func() *zkstore.Conn {
 		conn, err := zkstore.Connect(e.addrs(), counter.dial)
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestTransactionsOfPairsBesideTheLockOfZooKeepersClient(t *testing.T) {
 	}
 }
 
-func zookeeperPair(t *testing.T, conn *zk.Conn) pair {
+func zookeeperPair(t *testing.T, conn *zkstore.Conn) pair {
 	t.Helper()
 	store, err := zkstore.New(conn, casstore.Timeout(limit))
 	if err != nil {
@@ -99,9 +99,9 @@ func zookeeperPair(t *testing.T, conn *zk.Conn) pair {
 	}
 }
 
-func lockPair(conn *zk.Conn) pair {
+func lockPair(conn *zkstore.Conn) pair {
 	return func(_ context.Context, _ int, key string) error {
-		l := zk.NewLock(conn, "/curator/"+key, zk.WorldACL(zk.PermAll))
+		l := zk.NewLock(conn.Conn, "/curator/"+key, zk.WorldACL(zk.PermAll))
 		if err := l.Lock(); err != nil {
 			return err
 		}

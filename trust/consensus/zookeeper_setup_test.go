@@ -20,7 +20,7 @@ import (
 )
 
 // openOn makes a store that is closed at the end of the test.
-func openOn(t *testing.T, conn *zk.Conn, opts ...casstore.Option) *zkstore.Store {
+func openOn(t *testing.T, conn *zkstore.Conn, opts ...casstore.Option) *zkstore.Store {
 	t.Helper()
 	store, err := zkstore.New(conn, opts...)
 	if err != nil {
@@ -63,7 +63,7 @@ func TestOnZooKeeperTheRootHasTheRights(t *testing.T) {
 	if _, err := bank.Create("/bank", nil, 0, zk.AuthACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
-	do := func(conn *zk.Conn) error {
+	do := func(conn *zkstore.Conn) error {
 		locker, err := core.New(openOn(t, conn, casstore.Prefix("bank"), casstore.Timeout(limit)))
 		if err != nil {
 			t.Fatal(err)

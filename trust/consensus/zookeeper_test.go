@@ -40,7 +40,7 @@ func TestTheStoreOnZooKeeperKeepsItsContract(t *testing.T) {
 }
 
 // onZooKeeper makes a connection for a lock.
-func onZooKeeper(lock func(*zk.Conn, time.Duration) (taker, error)) func([]string, time.Duration) (taker, error) {
+func onZooKeeper(lock func(*zkstore.Conn, time.Duration) (taker, error)) func([]string, time.Duration) (taker, error) {
 	return func(addrs []string, lease time.Duration) (taker, error) {
 		conn, err := zkstore.Connect(addrs, nil)
 		if err != nil {
@@ -50,7 +50,7 @@ func onZooKeeper(lock func(*zk.Conn, time.Duration) (taker, error)) func([]strin
 	}
 }
 
-func zookeeperLocked(conn *zk.Conn, lease time.Duration) (taker, error) {
+func zookeeperLocked(conn *zkstore.Conn, lease time.Duration) (taker, error) {
 	store, err := zkstore.New(conn)
 	if err != nil {
 		return nil, err
@@ -60,9 +60,9 @@ func zookeeperLocked(conn *zk.Conn, lease time.Duration) (taker, error) {
 
 // ephemeral is the control: the lock of the client, an ephemeral node. It has no context, and
 // says nothing when its session has ended, so its caller goes on until it gives the lock up.
-func ephemeral(conn *zk.Conn, _ time.Duration) (taker, error) {
+func ephemeral(conn *zkstore.Conn, _ time.Duration) (taker, error) {
 	return func(ctx context.Context, key string) (int64, func() bool, func(), error) {
-		l := zk.NewLock(conn, "/control/"+key, zk.WorldACL(zk.PermAll))
+		l := zk.NewLock(conn.Conn, "/control/"+key, zk.WorldACL(zk.PermAll))
 		got := make(chan error, 1)
 		go func() { got <- l.Lock() }()
 		select {
