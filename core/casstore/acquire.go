@@ -218,7 +218,9 @@ func (c *claim) found(answer Answer, received time.Time) (reply driver.Reply, ag
 	}
 	reply.Holder = other.owner
 	if c.ask.Waiter != "" {
-		reply.Listed = answer.Read[2].Revision.Number > other.granted || slices.Contains(strings.Split(other.rest, ","), c.ask.Waiter)
+		// A place from before, whose callers have left, may be on its way out.
+		listed := answer.Read[2].Revision.Number > other.granted && c.waits(c.ask.Key, c.ask.Waiter)
+		reply.Listed = listed || slices.Contains(strings.Split(other.rest, ","), c.ask.Waiter)
 	}
 	own, mine := c.remains(other)
 	if !mine && beat != c.beat || c.ask.Waiter != "" && !reply.Listed {
@@ -246,7 +248,7 @@ func (c *claim) enter(lock Entry, beat string, reply *driver.Reply) (again bool,
 	if c.ask.Waiter != "" && !reply.Listed {
 		waiter := Op{Name: c.names.waiter(c.ask.Key, c.ask.Waiter), Value: c.process}
 		txn.Then = append([]Op{waiter}, c.beats(c.want.lease)...)
-		c.entered(c.ask.Key, c.ask.Waiter)
+		c.enters(c.ask.Key, c.ask.Waiter)
 	}
 	answer, received, again, err := c.send(txn)
 	switch {
@@ -258,6 +260,7 @@ func (c *claim) enter(lock Entry, beat string, reply *driver.Reply) (again bool,
 	c.sawBeat(beat, answer.Read[0].Revision, received)
 	if len(txn.Then) > 0 {
 		c.wrote(c.want.lease)
+		c.entered(c.ask.Key, c.ask.Waiter, answer.Written[0])
 		reply.Listed = true
 	}
 	return false, nil

@@ -171,29 +171,3 @@ func (s *Store) remains(other holding) (left time.Duration, mine bool) {
 	}
 	return max(h.until.Sub(s.now()), 2*firstPause), true
 }
-
-// beats returns the operation that writes the sign of life for locks of a lease, if that
-// was not written lately. So each lock has a beat from the begin, by which a sweep finds what a
-// dead process has left.
-func (s *Store) beats(lease time.Duration) []Op {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if last, ok := s.beaten[lease]; ok && s.now().Sub(last) < dead/4 {
-		return nil
-	}
-	return []Op{s.sign(lease)}
-}
-
-// sign is the operation that gives a sign of life.
-func (s *Store) sign(lease time.Duration) Op {
-	return Op{Name: s.names.beat(s.process, lease), Value: s.host}
-}
-
-// wrote notes that the sign of life was written, now or lately.
-func (s *Store) wrote(lease time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now := s.now(); now.Sub(s.beaten[lease]) >= dead/4 {
-		s.beaten[lease] = now
-	}
-}

@@ -89,7 +89,7 @@ func (p *parting) giveUp() (waiting string, again bool, err error) {
 	own := strings.TrimPrefix(p.ask.Waiter, "+")
 	if own != "" && p.why == nil {
 		txn.Then = append(txn.Then, Op{Name: p.names.waiter(p.ask.Key, own), Value: p.process})
-		p.entered(p.ask.Key, own)
+		p.enters(p.ask.Key, own)
 	}
 	answer, _, again, err := p.send(txn)
 	if err != nil {
@@ -97,6 +97,9 @@ func (p *parting) giveUp() (waiting string, again bool, err error) {
 	}
 	if answer.Done {
 		p.voided(answer)
+		if n := len(answer.Written); txn.Then[n-1].Name == p.names.waiter(p.ask.Key, own) {
+			p.entered(p.ask.Key, own, answer.Written[n-1])
+		}
 		p.tidy(queue, answer.Lists[0])
 		if line := p.as.line(queue, answer.Lists[0]); len(line) > 1 || len(line) == 1 && line[0] != own {
 			waiting = strings.Join(line, ",")
@@ -179,7 +182,7 @@ func (p *parting) tidy(queue string, entries []Entry) {
 	}
 	if len(txn.If) > 0 {
 		p.background(func() {
-			t := tries{store: p.Store, deadline: time.Now().Add(p.timeout)}
+			t := tries{store: p.Store, deadline: time.Now().Add(p.wait())}
 			_, _, _, _ = t.send(txn) // if one of them has come back, all of them stay until the next release
 		})
 	}

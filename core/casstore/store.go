@@ -81,6 +81,7 @@ type Store struct {
 	swept       bool                        // the sweep runs
 	holds       map[string]*hold            // by owner
 	beaten      map[time.Duration]time.Time // the last beat written for locks of a lease
+	spent       map[time.Duration]bool      // beats that are to be deleted
 	void        Revision                    // of the process's void that was seen last
 	seen        sightings
 	queues      map[string]*queue     // by key: where this process waits, or watches
@@ -115,7 +116,7 @@ func New(server Server, opts ...Option) (*Store, error) {
 	s := &Store{
 		server: server, names: layout{set.prefix}, timeout: set.timeout, log: set.log,
 		process: hex.EncodeToString(id[:]), host: fmt.Sprintf("%s/%d", host, os.Getpid()), now: time.Now,
-		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, queues: map[string]*queue{},
+		holds: map[string]*hold{}, beaten: map[time.Duration]time.Time{}, spent: map[time.Duration]bool{}, queues: map[string]*queue{},
 		beatWatches: map[string]*listening{},
 		seen:        sightings{locks: map[string]*sighting{}, beats: map[string]*sighting{}, pruneAt: pruneAt},
 	}
@@ -135,7 +136,8 @@ func isPrefix(p string) bool {
 // Prefix returns the text with which the names of all entries begin, as set by the option.
 func (s *Store) Prefix() string { return s.names.prefix }
 
-// Close ends what the store does in the background, and returns when that has ended. Locks
+// Close ends what the store does in the background, and returns when that has ended. If it
+// holds no lock it deletes its signs of life, and waits for the answer as long as [Timeout] says. Locks
 // that are still held stay until other processes have seen no sign of life for a lease.
 // Later requests get an error that matches [driver.ErrUnavailable]. It does not close
 // the server. A second call returns nil, too.
@@ -148,7 +150,17 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	s.end()
 	s.work.Wait()
+	if s.idle() {
+		s.forgetBeats(context.Background())
+	}
 	return nil
+}
+
+// idle reports whether the process has no lock, and gets none, and is not listed.
+func (s *Store) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.holds) == 0 && len(s.queues) == 0
 }
 
 // background runs f, and has Close wait for it. It reports false if the store is closed.

@@ -12,6 +12,8 @@ const (
 	// dead is after what time without a sign of life a process is taken for dead, and what
 	// it has left is deleted: nothing about exclusion rests on it.
 	dead = time.Hour
+	// ownSweep is how often a store looks for what it has left itself.
+	ownSweep = time.Minute
 	// page is how many entries a sweep reads at once.
 	page = 500
 )
@@ -27,18 +29,26 @@ type sweeper struct {
 	live map[string]bool      // processes that have another beat
 }
 
-// sweep sweeps four times an hour, until the store is closed.
+// sweep sweeps four times an hour, until the store is closed, and what the process itself has
+// left behind more often.
 func (s *Store) sweep() {
 	w := &sweeper{Store: s, seen: map[string]*sighting{}}
+	own := time.NewTicker(ownSweep)
+	defer own.Stop()
+	next := time.Now().Add(dead/8 + rand.N(dead/4))
 	for {
-		timer := time.NewTimer(dead/8 + rand.N(dead/4))
 		select {
-		case <-timer.C:
+		case now := <-own.C:
+			s.abandoned(ownSweep)
+			s.forgetBeats(s.done)
+			if now.Before(next) {
+				continue
+			}
 			if err := w.once(); err != nil {
 				s.Warn("what dead processes have left could not be deleted", err)
 			}
+			next = now.Add(dead/8 + rand.N(dead/4))
 		case <-s.done.Done():
-			timer.Stop()
 			return
 		}
 	}

@@ -51,7 +51,7 @@ type tries struct {
 // bound is how long the next try waits for its answer. A try that is cut off tells nothing
 // about how long an answer takes, so the next one gets more time.
 func (t *tries) bound() time.Duration {
-	d := t.store.wait() << min(t.unanswered, 6)
+	d := t.store.wait() << min(t.unanswered, 3)
 	if t.most > 0 {
 		d = min(d, t.most)
 	}

@@ -9,48 +9,6 @@ import (
 	"github.com/interlock-go/interlock/core/driver"
 )
 
-// queue is where this process waits for a key.
-type queue struct {
-	watches int
-	waiters map[string]bool // the lockers of this process that are listed, or were
-}
-
-// queue returns the queue of a key. Called with the mutex held.
-func (s *Store) queue(key string) *queue {
-	q := s.queues[key]
-	if q == nil {
-		q = &queue{waiters: map[string]bool{}}
-		s.queues[key] = q
-	}
-	return q
-}
-
-// entered notes that a locker of this process is listed.
-func (s *Store) entered(key, locker string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queue(key).waiters[locker] = true
-}
-
-// leaves notes that a locker is listed no more.
-func (s *Store) leaves(key, locker string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q := s.queues[key]; q != nil {
-		if delete(q.waiters, locker); q.watches == 0 && len(q.waiters) == 0 {
-			delete(s.queues, key)
-		}
-	}
-}
-
-// waits reports whether a locker of this process may be listed.
-func (s *Store) waits(key, locker string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.queues[key]
-	return q != nil && q.waiters[locker]
-}
-
 // Watch implements [driver.Store]. It watches the key, and the beats of its holders: so the
 // store knows how long a holder has been silent, and asks for nothing meanwhile.
 func (s *Store) Watch(key string, _ time.Time, wake func(driver.Signal)) (stop func()) {
@@ -80,17 +38,9 @@ func (s *Store) unwatch(key string) {
 	}
 	delete(s.queues, key)
 	s.mu.Unlock()
-	if len(q.waiters) == 0 {
-		return
+	for locker, at := range q.waiters {
+		s.background(func() { s.leave(key, locker, at) })
 	}
-	var txn Txn
-	for locker := range q.waiters {
-		txn.Then = append(txn.Then, Op{Name: s.names.waiter(key, locker), Delete: true})
-	}
-	s.background(func() {
-		t := tries{store: s, deadline: time.Now().Add(s.timeout)}
-		_, _, _, _ = t.send(txn) // else it stays until a release finds it
-	})
 }
 
 // watch is a watch of one key.
