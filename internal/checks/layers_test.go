@@ -282,8 +282,8 @@ var layers = []layer{
 	},
 	{
 		"./etcdstore",
-		[]string{"./core/casstore", "./core/driver", "go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3"},
-		"who has an etcd gets its client and the core, and no other library",
+		[]string{"./core/casstore", "./core/driver", "go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3", "google.golang.org/grpc", "google.golang.org/grpc/metadata"},
+		"who has an etcd gets its client, which has grpc, and the core, and no other library",
 	},
 	{
 		"./zkstore",
