@@ -3,6 +3,7 @@ package asynqlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -268,6 +269,31 @@ func TestATaskOutsideOfAServerNeedsAKey(t *testing.T) {
 			}()
 			f()
 		}()
+	}
+}
+
+func TestAnArchivedTaskRunsAgainWhenItsRecordIsForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := asynqlock.Key(func(context.Context, *asynq.Task) string { return "charge/t1" })
+	runs := 0
+	h := asynqlock.Idempotent(w.engine, one)(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		if runs++; runs == 1 {
+			return fmt.Errorf("no such account: %w", asynq.SkipRetry)
+		}
+		return nil
+	}))
+	task := asynq.NewTask("charge", nil)
+	for range 2 { // the second is the operator's
+		if err := h.ProcessTask(t.Context(), task); !errors.Is(err, asynq.SkipRetry) || runs != 1 {
+			t.Errorf("%v after %d runs; want the stored error", err, runs)
+		}
+	}
+	if err := w.engine.Forget(t.Context(), once.ScopeOf(""), "charge/t1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.ProcessTask(t.Context(), task); err != nil || runs != 2 {
+		t.Errorf("%v after %d runs; want a second run", err, runs)
 	}
 }
 

@@ -44,6 +44,16 @@
 // same work, also after the first is done, for the [idempotency.Retention]. Its payload
 // counts ([idempotency.ErrKeyReused]), its headers do not.
 //
+// A periodic task (asynq.Scheduler) with a fixed asynq.TaskID is such a task: it runs once
+// in the Retention, and each later one is acknowledged without a run. Give periodic tasks no
+// TaskID. Several schedulers on one schedule need asynq.Unique, or a handler that calls
+// [once.Per].
+//
+// A task that was archived for a stored error gets that error again when an operator runs it
+// by the inspector. To carry it out again, delete its record first:
+//
+//	err := engine.Forget(ctx, once.ScopeOf(""), "charge/"+taskID)
+//
 // An engine with [idempotency.Global] fits tasks, whose IDs are unique. A function given
 // to [idempotency.Scope] reads the headers of the task by core.Request.Header.
 //

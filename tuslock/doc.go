@@ -19,9 +19,12 @@
 //	the lease is lost                  likewise
 //	Config.AcquireLockTimeout ends     500, ERR_LOCK_TIMEOUT
 //	core.Wait ends before that         423, ERR_UPLOAD_LOCKED
-//	the ID makes no key                404, ERR_UPLOAD_NOT_FOUND
+//	the ID leaves the directory        404, ERR_UPLOAD_NOT_FOUND
 //	the store fails, or is closing     503, ERR_LOCK_UNAVAILABLE; the cause is logged, once a minute
 //	the rule is wrong                  500, ERR_LOCK_FAILED; likewise
+//
+// Spellings of one file are one lock ([ID]). On a file system that does not tell upper from
+// lower case, write upload/{id:lower}.
 //
 // tusd locks an upload for each of its methods. A HEAD stops a PATCH, as a client wants that
 // comes back. A GET does so too, and downloads of one upload run one after the other: let

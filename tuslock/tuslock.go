@@ -2,7 +2,11 @@ package tuslock
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"net/http"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,8 +30,8 @@ const (
 type Locker struct{ rule *core.Guard }
 
 // New returns a Locker. Its locks have the keys of a template ([core.Serialize]) in which
-// {id} is the ID of an upload. Code that locks an upload elsewhere makes the same key
-// ([core.Key]).
+// {id} is the ID of an upload, as [ID] returns it. Code that locks an upload elsewhere makes
+// the same key: core.Key("upload", tuslock.ID(id)).
 //
 // The rule has [core.Attentive], and a request waits for as long as tusd lets it
 // (handler.Config.AcquireLockTimeout, 20 s). Options in opts override that.
@@ -39,6 +43,26 @@ func New(locker *core.Locker, template string, opts ...core.GuardOption) (*Locke
 		return nil, err
 	}
 	return &Locker{rule}, nil
+}
+
+// longestID is the length from which a hash stands for an ID, escaped as in a key. It leaves
+// half of a key to the template.
+const longestID = 256
+
+// ID returns the text that stands for {id} in a key. One file is one text: a store that keeps
+// files joins the ID to its directory, so that ID, ./ID and a/../ID are one file
+// ([filepath.Clean]). A key has at most 512 bytes, and the ID of an upload on S3 may be as
+// long: for an ID of more than 256 bytes, escaped, its SHA-256 stands in the key. ID returns
+// "" for an ID that leaves the directory of the store. Such an upload makes no key.
+func ID(id string) string {
+	id = filepath.ToSlash(filepath.Clean(id))
+	if id == "." || id == ".." || strings.HasPrefix(id, "../") {
+		return ""
+	}
+	if escaped, err := core.Key(id); err != nil || len(escaped) > longestID {
+		return fmt.Sprintf("sha256-%x", sha256.Sum256([]byte(id)))
+	}
+	return id
 }
 
 // UseIn makes the composer use the Locker.
@@ -68,7 +92,7 @@ func (l *lock) Lock(ctx context.Context, requestUnlock func()) error {
 	held, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	section, refusal := l.rule.Enter(held, &adapter.Message{
-		Name: "upload", Metadata: map[string]string{"id": l.id}, Source: l, Lookup: ctx.Value,
+		Name: "upload", Metadata: map[string]string{"id": ID(l.id)}, Source: l, Lookup: ctx.Value,
 	})
 	inTime := stop()
 	switch {

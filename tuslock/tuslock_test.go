@@ -239,7 +239,6 @@ func TestAHolderThatLosesItsLeaseIsAskedToStop(t *testing.T) {
 }
 
 func TestWhatTheClientIsAnswered(t *testing.T) {
-	long := strings.Repeat("u", 600)
 	for name, c := range map[string]struct {
 		id     string
 		opts   []core.GuardOption
@@ -249,7 +248,7 @@ func TestWhatTheClientIsAnswered(t *testing.T) {
 	}{
 		"tusd waits no longer":       {"u", nil, nil, "ERR_LOCK_TIMEOUT: failed to acquire lock before timeout", 500},
 		"the rule waits no longer":   {"u", []core.GuardOption{core.Wait(time.Second)}, nil, "ERR_UPLOAD_LOCKED: file currently locked", 423},
-		"an id that makes no key":    {long, nil, nil, "ERR_UPLOAD_NOT_FOUND: upload not found", 404},
+		"an id that makes no key":    {"..", nil, nil, "ERR_UPLOAD_NOT_FOUND: upload not found", 404},
 		"the store is not there":     {"u", nil, unreachable, "ERR_LOCK_UNAVAILABLE: The resource cannot be locked at the moment. Nothing was done.", 503},
 		"the key is no lock":         {"u", nil, occupied, "ERR_LOCK_FAILED: The resource cannot be locked. Nothing was done.", 500},
 		"a function finds no tenant": {"u", []core.GuardOption{core.And("{ctx.tenant}"), core.ContextFunc("tenant", secret)}, nil, "ERR_LOCK_FAILED: The server cannot handle the request because of an error of its own. Nothing was done.", 500},
@@ -332,4 +331,49 @@ func TestNewRefusesWhatNoRuleCanBe(t *testing.T) {
 	if _, err := tuslock.New(nil, "upload/{id}"); !errors.Is(err, core.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// Two requests for one file, by different spellings of its ID, would write at the same time.
+func TestOneFileIsOneLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		uploads := newUploads(t, memstore.New(), core.Wait(0))
+		holder := mustLock(t, uploads)
+		for _, id := range []string{"u", "./u", "a/../u", "u/.", ".//u", "./a/./../u"} {
+			if _, err := lock(t, uploads, id, time.Minute); !errors.Is(err, handler.ErrFileLocked) {
+				t.Errorf("%q: %v; want ErrFileLocked, since it is the file u", id, err)
+			}
+		}
+		unlock(t, holder)
+		for _, id := range []string{"..", "../uploads/u", "a/../../uploads/u", ".", "a/.."} {
+			if _, err := lock(t, uploads, id, time.Minute); !errors.Is(err, handler.ErrNotFound) {
+				t.Errorf("%q: %v; want ErrNotFound, since it is outside of the directory", id, err)
+			}
+		}
+	})
+}
+
+// An upload whose ID makes no key would be created, and never be found again.
+func TestAnUploadWithALongIDIsLocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		uploads := newUploads(t, memstore.New(), core.Wait(0))
+		long := strings.Repeat("x", 600) + "/"
+		one, err := lock(t, uploads, long+"1", time.Minute)
+		if err != nil {
+			t.Fatalf("%v; want the lock", err)
+		}
+		other, err := lock(t, uploads, long+"2", time.Minute)
+		if err != nil {
+			t.Fatalf("%v; want the lock of another upload", err)
+		}
+		if _, err := lock(t, uploads, "./"+long+"1", time.Minute); !errors.Is(err, handler.ErrFileLocked) {
+			t.Errorf("%v; want ErrFileLocked", err)
+		}
+		unlock(t, one)
+		unlock(t, other)
+		for id, want := range map[string]string{"u": "u", "a/u+m": "a/u+m", strings.Repeat("x", 257): "sha256-", strings.Repeat("/x", 100): "sha256-"} {
+			if got := tuslock.ID(id); !strings.HasPrefix(got, want) || len(got) > 71 {
+				t.Errorf("ID(%q) is %q; want %s", id, got, want)
+			}
+		}
+	})
 }

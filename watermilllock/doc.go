@@ -27,7 +27,8 @@
 //	the store is unreachable        nack after a second; the handler does not run
 //	the claim or the lock was lost  nack after the lease
 //	the outcome is unknown          an error; an operator calls Engine.Resolve
-//	the UUID is empty, or was used  an error
+//	the UUID or the name of the     an error
+//	handler is empty; it was used
 //	with another payload; the
 //	result is not to be had; the
 //	metadata makes no key
@@ -46,7 +47,8 @@
 //
 // The key is the name of the handler and the UUID of the message ([Key] changes that). A
 // publisher that sends a message again must give it the same UUID. A handler that gets
-// another name consumes everything anew. The payload counts
+// another name consumes everything anew. Outside of a router a handler has no name, and
+// messages are refused without Key. The payload counts
 // ([idempotency.ErrKeyReused]), the metadata does not, since middleware changes it.
 //
 // An engine with [idempotency.Global] fits messages. A function given to

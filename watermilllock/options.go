@@ -1,6 +1,8 @@
 package watermilllock
 
 import (
+	"net/url"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/interlock-go/interlock/core/idempotency/once"
@@ -26,19 +28,23 @@ func newOptions(opts []Option) *options {
 }
 
 // handlerAndUUID is the key of a message unless Key says otherwise. It is empty, which no
-// record is made for, if the message has no UUID.
+// record is made for, if the message has no UUID, and outside of a router: two consumers
+// without names would share the records, and the second would consume nothing. The name is
+// escaped, so that another name and another UUID never make the same text.
 func handlerAndUUID(msg *message.Message) string {
-	if msg.UUID == "" {
+	name := message.HandlerNameFromCtx(msg.Context())
+	if msg.UUID == "" || name == "" {
 		return ""
 	}
-	return message.HandlerNameFromCtx(msg.Context()) + "/" + msg.UUID
+	return url.PathEscape(name) + "/" + msg.UUID
 }
 
 // Key says which messages are the same for [Idempotent]: those with the same key. The key
 // names the work and not only its object ("charge/order-7"): with one key for two
 // handlers, the second one gets the result of the first. A message with an empty key, or
 // with a key of more than 512 bytes, is refused ([reason.KeyMalformed]). Default:
-// the name of the handler in the router and the UUID of the message.
+// the name of the handler in the router, escaped as a part of a path, a slash, and the UUID
+// of the message. A message outside of a router has no such name, and needs a Key.
 func Key(f func(msg *message.Message) string) Option {
 	return func(o *options) {
 		if f != nil {

@@ -50,6 +50,9 @@ func TestAMessageThatIsPublishedAgainIsConsumedOnce(t *testing.T) {
 	}
 }
 
+// byUUID is the key of a message outside of a router.
+var byUUID = watermilllock.Key(func(msg *message.Message) string { return "charge/" + msg.UUID })
+
 // refusals is a middleware that reports each refusal for the time being.
 func refusals(wrap message.HandlerMiddleware) (counted message.HandlerMiddleware, refused <-chan error) {
 	told := make(chan error, 1)
@@ -236,7 +239,7 @@ func TestTheDelayOfANackEndsWithTheSubscriber(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	h := watermilllock.Idempotent(dying)(func(msg *message.Message) ([]*message.Message, error) {
+	h := watermilllock.Idempotent(dying, byUUID)(func(msg *message.Message) ([]*message.Message, error) {
 		cancel()
 		_ = dying.Close(ctx) // ends the handler's context, and its claim with the lease
 		<-msg.Context().Done()
@@ -261,7 +264,7 @@ func TestTheContextsOfMessages(t *testing.T) {
 	}
 	rule := core.Serialize(w.locker, "orders")
 	for name, wrap := range map[string]message.HandlerMiddleware{
-		"Idempotent": watermilllock.Idempotent(w.engine), "again": watermilllock.Idempotent(w.engine), "Guard": watermilllock.Guard(rule),
+		"Idempotent": watermilllock.Idempotent(w.engine, byUUID), "again": watermilllock.Idempotent(w.engine, byUUID), "Guard": watermilllock.Guard(rule),
 	} {
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "message"))
 		msg := message.NewMessageWithContext(ctx, "m1", nil)
@@ -278,6 +281,20 @@ func TestTheContextsOfMessages(t *testing.T) {
 				t.Errorf("%s: %s is published with a context that has ended (%v), value %v", name, m.UUID, m.Context().Err(), m.Context().Value(key{}))
 			}
 		}
+	}
+}
+
+// Two consumers without a name would have one key for a message, and the second would be
+// skipped in silence.
+func TestAMessageOutsideOfARouterNeedsAKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := watermilllock.Idempotent(w.engine, watermilllock.NoDelay())(func(*message.Message) ([]*message.Message, error) {
+		t.Error("it ran")
+		return nil, nil
+	})
+	if _, err := h(message.NewMessage("m1", nil)); !once.Permanent(err) || !errors.Is(err, core.ErrKey) {
+		t.Errorf("%v; want a refusal for good, with core.ErrKey", err)
 	}
 }
 
