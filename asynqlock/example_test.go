@@ -12,6 +12,7 @@ import (
 	"github.com/interlock-go/interlock/asynqlock"
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
+	"github.com/interlock-go/interlock/core/idempotency/once"
 	"github.com/interlock-go/interlock/core/memstore"
 )
 
@@ -79,4 +80,10 @@ func Example() {
 	// paying 30 EUR under the lock of account/42
 	// done
 	// done
+}
+
+// The code of the package comment that stands in no Example.
+func _(ctx context.Context, engine *idempotency.Engine, taskID string) error {
+	err := engine.Forget(ctx, once.ScopeOf(""), "charge/"+taskID)
+	return err
 }

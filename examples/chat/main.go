@@ -52,6 +52,7 @@ type chat struct {
 // handler has the routes of the chat. word is a key of next.
 func (c *chat) handler(locker *core.Locker, word string) http.Handler {
 	turn := core.Serialize(locker, "chat/{id:uuid}", next[word],
+		core.ReadBody(1<<16),        // a message that arrives slowly does not hold the chat
 		core.MaxHold(5*time.Minute), // a model that hangs
 	)
 	mux := http.NewServeMux()
@@ -62,7 +63,7 @@ func (c *chat) handler(locker *core.Locker, word string) http.Handler {
 // answer streams the words of an answer as server-sent events. It holds the lock of the
 // conversation until it returns, so the context has to end it.
 func (c *chat) answer(w http.ResponseWriter, r *http.Request) {
-	message, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<16))
+	message, err := io.ReadAll(r.Body)
 	if err != nil {
 		http.Error(w, "The message did not arrive.", http.StatusBadRequest)
 		return

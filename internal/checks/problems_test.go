@@ -69,6 +69,7 @@ func nightly(ctx context.Context, store idempotency.Store, sendReports func(cont
 // Of docs/problems/one-answer-per-chat.md.
 func chats(mux *http.ServeMux, locker *core.Locker, answer http.Handler) {
 	turn := core.Serialize(locker, "chat/{id:uuid}",
+		core.ReadBody(1<<16),        // a message that arrives slowly does not hold the chat
 		core.Wait(0),                // a second message gets 423 at once; a duration lets it wait
 		core.MaxHold(5*time.Minute), // a model that hangs
 	)
@@ -82,6 +83,7 @@ func stream(w http.ResponseWriter, r *http.Request, parts iter.Seq[string]) {
 			return
 		}
 		_, _ = io.WriteString(w, part)
+		_ = http.NewResponseController(w).Flush() // or the part waits for 4 KiB of others
 	}
 }
 
@@ -268,7 +270,10 @@ func TestAChatGetsOneAnswerAtATime(t *testing.T) {
 			}
 			defer func() { _ = locker.Close(t.Context()) }()
 			pods[i] = http.NewServeMux()
-			chats(pods[i], locker, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+			chats(pods[i], locker, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				<-leave
+			}))
 		}
 		var first sync.WaitGroup
 		first.Go(func() { post(pods[0], http.MethodPost, path, "hello") })
@@ -278,9 +283,15 @@ func TestAChatGetsOneAnswerAtATime(t *testing.T) {
 		}
 		close(leave)
 		first.Wait()
+		half, rest := io.Pipe() // a message that arrives slowly
+		var slow sync.WaitGroup
+		slow.Go(func() { pods[0].ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, half)) })
+		synctest.Wait()
 		if w := post(pods[1], http.MethodPost, path, "again"); w.Code != http.StatusOK {
-			t.Errorf("the next message: %d", w.Code)
+			t.Errorf("the next message, while half of another has arrived: %d; want 200", w.Code)
 		}
+		_ = rest.Close()
+		slow.Wait()
 	})
 }
 
@@ -319,8 +330,8 @@ func TestTheNextMessageEndsAnAnswer(t *testing.T) {
 		if w := <-between; w.Code != http.StatusConflict {
 			t.Errorf("a message that waited when the next came: %d %q", w.Code, w.Body)
 		}
-		if w := <-first; w.Code != http.StatusOK || w.Body.String() != strings.Repeat("word ", 6) {
-			t.Errorf("the first answer: %d %q", w.Code, w.Body)
+		if w := <-first; w.Code != http.StatusOK || w.Body.String() != strings.Repeat("word ", 6) || !w.Flushed {
+			t.Errorf("the first answer: %d %q, flushed %v; want six words that were flushed", w.Code, w.Body, w.Flushed)
 		}
 		if w := <-second; w.Code != http.StatusOK || w.Body.String() != strings.Repeat("word ", 20) {
 			t.Errorf("the second answer: %d %q", w.Code, w.Body)

@@ -86,7 +86,11 @@ func TestFibersBridgeRunsTheHandlerWithoutItsLock(t *testing.T) {
 			w.WriteHeader(http.StatusNoContent)
 		}))))
 	app.Post("/code", func(c fiber.Ctx) error {
-		return locker.Do(c.Context(), "account/"+c.Get("X-Account"), func(context.Context) error { return count(c) })
+		key, err := core.Key("account", c.Get("X-Account")) // a missing account is an error and no key
+		if err != nil {
+			return err
+		}
+		return locker.Do(c.Context(), key, func(context.Context) error { return count(c) })
 	})
 	for path, want := range map[string]int{"/outside": 0, "/inside": 1, "/code": 1} {
 		held = -1
@@ -109,6 +113,7 @@ func TestFibersBridgeRunsTheHandlerWithoutItsLock(t *testing.T) {
 func bridge(middleware func(http.Handler) http.Handler) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
+		r = r.WithContext(ctx.Context()) // with the values of huma.WithValue
 		middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			next(humago.NewContext(ctx.Operation(), r, w))
 		})).ServeHTTP(w, r)
@@ -123,12 +128,17 @@ func TestHumaRunsItsHandlerUnderTheLockAndStoresItsErrors(t *testing.T) {
 	debit := core.Serialize(locker, "account/{id:int}")
 	mux := http.NewServeMux()
 	api := humago.New(mux, huma.DefaultConfig("Bank", "1"))
+	type user struct{}
+	api.UseMiddleware(func(ctx huma.Context, next func(huma.Context)) { next(huma.WithValue(ctx, user{}, "alice")) })
 	runs := 0
 	huma.Register(api, huma.Operation{
 		Method: http.MethodPost, Path: "/accounts/{id}/debit",
 		Middlewares: huma.Middlewares{bridge(httplock.Idempotent(engine)), bridge(httplock.Serialize(debit))},
 	}, func(ctx context.Context, a *account) (*struct{}, error) {
 		runs++
+		if ctx.Value(user{}) != "alice" {
+			t.Errorf("the handler's user is %v; want alice, by huma.WithValue", ctx.Value(user{}))
+		}
 		if lease := core.LeaseFromContext(ctx); lease == nil || lease.Key() != "account/42" {
 			t.Errorf("the handler of %d runs under %v", a.ID, lease)
 		}

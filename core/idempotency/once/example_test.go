@@ -80,3 +80,13 @@ func ExamplePer() {
 	}
 	// Output: sending
 }
+
+// The code of the documentation that stands in no Example.
+func _(ctx context.Context, engine *idempotency.Engine, sendReports func(context.Context) error) error {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		return err
+	}
+	err = once.Per(ctx, engine, "send-reports", 24*time.Hour, sendReports, once.In(berlin))
+	return err
+}

@@ -44,6 +44,7 @@ type function struct {
 	marshal    func(v any) ([]byte, error)
 	unmarshal  func(data []byte, v any) error
 	cancelable bool
+	location   *time.Location  // of Per; nil for UTC
 	caller     context.Context // of the call; nil unless it is cancelable
 }
 

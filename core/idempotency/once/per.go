@@ -9,8 +9,32 @@ import (
 	"github.com/interlock-go/interlock/core/idempotency"
 )
 
+const day = 24 * time.Hour
+
+// In makes the periods of [Per] begin at midnight in a location, by the calendar there: a
+// day of 23 or 25 hours is one day. The period is a number of days, of 24 hours each. All
+// processes must give the same location. [Do] ignores it. Default, and if the location is
+// nil: UTC.
+//
+//	berlin, err := time.LoadLocation("Europe/Berlin")
+//	err = once.Per(ctx, engine, "send-reports", 24*time.Hour, sendReports, once.In(berlin))
+func In(location *time.Location) Option {
+	return func(f *function) { f.location = location }
+}
+
+// tick is the text of the period that has an instant.
+func tick(at time.Time, period time.Duration, in *time.Location) string {
+	if in == nil {
+		return at.UTC().Truncate(period).Format(time.RFC3339Nano)
+	}
+	year, month, date := at.In(in).Date()
+	// The date in UTC, where all days have 24 hours. The zone keeps this text apart from
+	// the text of a period in UTC.
+	return time.Date(year, month, date, 0, 0, 0, 0, time.UTC).Truncate(period).Format(time.DateOnly) + " " + in.String()
+}
+
 // maxPeriod is the longest period of Per: it is doubled for the retention.
-const maxPeriod = 366 * 24 * time.Hour
+const maxPeriod = 366 * day
 
 // early is how much before its beginning a call counts for a period. A timer may fire
 // early, and the clocks of two processes differ: without it a call that comes just before
@@ -23,7 +47,10 @@ func early(period time.Duration) time.Duration { return min(period/20, time.Seco
 //	err := once.Per(ctx, engine, "send-reports", 24*time.Hour, sendReports)
 //
 // [time.Time.Truncate] makes the periods, in UTC: a day begins at midnight in UTC, an
-// hour at its full hour, a week on Monday. The clock is the calling process's. A call
+// hour at its full hour, a week on Monday. [In] makes them in another location. A job with
+// a local time needs it: each day at 1:30 in Berlin is 0:30 in UTC in winter and 23:30 in
+// summer, so that in spring two of its days are one day in UTC, and a run is missing. The
+// clock is the calling process's. A call
 // counts for the next period if that begins within a second, or within a twentieth of
 // the period if that is less: timers fire early. name names the job; two periods with
 // one name are two jobs. period is positive and at most 366 days. Records are kept for
@@ -49,11 +76,19 @@ func Per(
 	case name == "":
 		return fmt.Errorf("%w: Per without a name", core.ErrConfig)
 	}
+	var in function
+	for _, o := range opts {
+		if o != nil {
+			o(&in)
+		}
+	}
+	if in.location != nil && period%day != 0 {
+		return fmt.Errorf("%w: Per(%q, %v) with In: the period must be whole days, of 24 h each", core.ErrConfig, name, period)
+	}
 	if engine.Retention() < 2*period {
 		engine = engine.With(idempotency.Retention(2 * period)) // or a tick would be forgotten before its end
 	}
-	tick := time.Now().UTC().Add(early(period)).Truncate(period).Format(time.RFC3339Nano)
-	key := fmt.Sprintf("%v %s %s", period, tick, name)
+	key := fmt.Sprintf("%v %s %s", period, tick(time.Now().Add(early(period)), period, in.location), name)
 	opts = append([]Option{Scoped("interlock.OncePer")}, opts...)
 	_, err := Do(ctx, engine, key, struct{}{}, func(ctx context.Context, _ struct{}) (struct{}, error) {
 		return struct{}{}, fn(ctx)

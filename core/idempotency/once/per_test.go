@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	_ "time/tzdata" // a container may have no zones
 
 	"github.com/interlock-go/interlock/core"
 	"github.com/interlock-go/interlock/core/idempotency"
@@ -100,6 +101,47 @@ func TestATimerThatFiresEarlyLosesNoRun(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A job at a local time that is near to midnight in UTC, over a year with both changes of the
+// clock. With periods in UTC, Berlin, London and New York lose a run in spring or in autumn.
+func TestAJobAtALocalTimeRunsOnEachLocalDay(t *testing.T) {
+	for zone, at := range map[string][2]int{
+		"Europe/Berlin": {1, 30}, "Europe/London": {0, 30}, "America/New_York": {19, 30}, "Asia/Tokyo": {9, 0}, "UTC": {23, 59},
+	} {
+		location, err := time.LoadLocation(zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inBubble(t, func(w *world) {
+			e, runs := w.engine(), 0
+			year, month, day := time.Now().In(location).Date()
+			for n := 1; n <= 366; n++ {
+				next := time.Date(year, month, day+n, at[0], at[1], 0, 0, location)
+				<-time.After(time.Until(next))
+				for range 2 { // of two processes
+					if err := once.Per(w.Context(), e, "report", 24*time.Hour, func(context.Context) error {
+						runs++
+						return nil
+					}, once.In(location)); err != nil {
+						w.Fatal(err)
+					}
+				}
+				if runs != n {
+					w.Fatalf("%s: %d runs until %v, want %d", zone, runs, next, n)
+				}
+			}
+		})
+	}
+}
+
+func TestAPeriodInALocationIsWholeDays(t *testing.T) {
+	inBubble(t, func(w *world) {
+		err := once.Per(w.Context(), w.engine(), "report", time.Hour, func(context.Context) error { return nil }, once.In(time.Local))
+		if !errors.Is(err, core.ErrConfig) {
+			t.Errorf("%v; want ErrConfig", err)
+		}
+	})
 }
 
 func TestATickThatFailsIsTriedAgain(t *testing.T) {
